@@ -1,0 +1,3 @@
+module github.com/outboard-run/outboard
+
+go 1.26
