@@ -1,0 +1,159 @@
+// Package unixsock opens unix sockets by path, however long the path is, and
+// passes open files over them.
+package unixsock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxPath is what fits into sockaddr_un with its final NUL.
+const maxPath = 107
+
+// Listen makes a stream socket at path that only its owner may connect to. A
+// socket that nobody listens on any more is replaced.
+func Listen(path string) (*net.UnixListener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	short, done, err := shorten(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, errors.Unwrap(err))
+	}
+	// The address that the listener would unlink may be the short one.
+	l.SetUnlinkOnClose(short == path)
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// removeStale unlinks a socket at path unless something answers on it.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return fmt.Errorf("listen on %s: a file that is no socket is in the way", path)
+	}
+	if conn, err := Dial(context.Background(), path); err == nil {
+		return errors.Join(fmt.Errorf("listen on %s: somebody listens there already", path), conn.Close())
+	}
+	return os.Remove(path)
+}
+
+// Dial connects to the stream socket at path.
+func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
+	short, done, err := shorten(path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", short)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", path, err)
+	}
+	return conn.(*net.UnixConn), nil //nolint:errcheck,forcetypeassert // a dial of "unix" gives nothing else
+}
+
+// shorten returns a name of path that fits into a socket address, valid until
+// done is called: the folder is opened and named by its descriptor.
+func shorten(path string) (short string, done func(), err error) {
+	if len(path) <= maxPath {
+		return path, func() {}, nil
+	}
+	fd, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, &fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
+	}
+	short = filepath.Join("/proc/self/fd", strconv.Itoa(fd), filepath.Base(path))
+	return short, func() { _ = unix.Close(fd) }, nil
+}
+
+// Send writes data and passes file along with its first byte.
+func Send(conn *net.UnixConn, data []byte, file *os.File) error {
+	if len(data) == 0 {
+		return errors.New("send a file: needs at least one byte beside it")
+	}
+	var rights []byte
+	if file != nil {
+		rights = unix.UnixRights(int(file.Fd()))
+	}
+	n, _, err := conn.WriteMsgUnix(data, rights, nil)
+	if err != nil {
+		return err
+	}
+	if n < len(data) {
+		_, err = conn.Write(data[n:])
+	}
+	return err
+}
+
+// Receive fills data, and returns the file that came along, or nil.
+func Receive(conn *net.UnixConn, data []byte) (*os.File, error) {
+	// Room for more than one descriptor, so that what a peer passes beyond it
+	// is seen and closed rather than left open.
+	rights := make([]byte, unix.CmsgSpace(4*4))
+	n, got, _, _, err := conn.ReadMsgUnix(data, rights)
+	if err != nil {
+		return nil, err
+	}
+	file, err := fileOf(rights[:got])
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err == nil && n < len(data) {
+		_, err = io.ReadFull(conn, data[n:])
+	}
+	if err != nil && file != nil {
+		_ = file.Close()
+		file = nil
+	}
+	return file, err
+}
+
+func fileOf(rights []byte) (*os.File, error) {
+	if len(rights) == 0 {
+		return nil, nil //nolint:nilnil // no file came, which is no error
+	}
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for i := range messages {
+		more, err := unix.ParseUnixRights(&messages[i])
+		if err == nil {
+			fds = append(fds, more...)
+		}
+	}
+	for i, fd := range fds {
+		unix.CloseOnExec(fd)
+		if i > 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	if len(fds) == 0 {
+		return nil, nil //nolint:nilnil // as above
+	}
+	return os.NewFile(uintptr(fds[0]), "received"), nil
+}
