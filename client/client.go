@@ -1,0 +1,187 @@
+// Package client talks to a node: it lists what the pool has, and acquires
+// leases. The zero value of [Client] talks to the node of this user on this
+// machine.
+//
+// A node serves HTTP with JSON on the unix socket outboard.sock in its data
+// folder; whoever may open the socket may use the node. The methods of Client
+// are safe for concurrent use.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/unixsock"
+)
+
+// SocketName is the name of the node's socket in its data folder.
+const SocketName = "outboard.sock"
+
+// A Client talks to one node.
+type Client struct {
+	// Data is the node's data folder; empty means DefaultData().
+	Data string
+}
+
+// DefaultData is the data folder of a node that was not told another one:
+// /var/lib/outboard for root, otherwise below the user's state folder.
+func DefaultData() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/outboard"
+	}
+	if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "outboard")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return filepath.Join(os.TempDir(), fmt.Sprintf("outboard-%d", os.Geteuid()))
+	}
+	return filepath.Join(home, ".local", "state", "outboard")
+}
+
+// Folder is the data folder that the client uses.
+func (c *Client) Folder() string {
+	if c.Data == "" {
+		return DefaultData()
+	}
+	return c.Data
+}
+
+// Status tells about the node itself.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return get[Status](ctx, c, "/v1/status")
+}
+
+// Nodes lists the pool's nodes.
+func (c *Client) Nodes(ctx context.Context) ([]outboard.Node, error) {
+	return get[[]outboard.Node](ctx, c, "/v1/nodes")
+}
+
+// Devices lists the pool's devices that match, with what is leased of each.
+func (c *Client) Devices(ctx context.Context, selector outboard.Selector) ([]Device, error) {
+	return get[[]Device](ctx, c, "/v1/devices?"+url.Values{"selector": {selector.String()}}.Encode())
+}
+
+// Leases lists the leases that stand.
+func (c *Client) Leases(ctx context.Context) ([]outboard.Lease, error) {
+	return get[[]outboard.Lease](ctx, c, "/v1/leases")
+}
+
+// Sessions lists the sessions that live on this node's devices.
+func (c *Client) Sessions(ctx context.Context) ([]Session, error) {
+	return get[[]Session](ctx, c, "/v1/sessions")
+}
+
+// KillSession ends a session on one of this node's devices.
+func (c *Client) KillSession(ctx context.Context, id outboard.SessionID) error {
+	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+url.PathEscape(string(id)), nil, nil)
+}
+
+// Token makes a joining token: valid once, and for ttl. Zero means the node's
+// default.
+func (c *Client) Token(ctx context.Context, ttl time.Duration) (Token, error) {
+	var token Token
+	err := c.do(ctx, http.MethodPost, "/v1/tokens", TokenRequest{TTL: Duration(ttl)}, &token)
+	return token, err
+}
+
+// Stop asks the node to end.
+func (c *Client) Stop(ctx context.Context) error {
+	return c.do(ctx, http.MethodPost, "/v1/stop", nil, nil)
+}
+
+func get[T any](ctx context.Context, c *Client, path string) (T, error) {
+	var out T
+	err := c.do(ctx, http.MethodGet, path, nil, &out)
+	return out, err
+}
+
+// do sends in and reads the answer into out; either may be nil.
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	response, err := c.open(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if out == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		return err
+	}
+	if err := json.NewDecoder(response.Body).Decode(out); err != nil {
+		return outboard.Errorf(outboard.Protocol, "ask the node", "%s: %w", path, err)
+	}
+	return nil
+}
+
+// open sends a request and returns the answer of a request that was accepted.
+// Its body must be closed.
+func (c *Client) open(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	body, err := encode(in)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://node"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	// One connection for each request: they are few, and a lease's lifetime is
+	// that of its connection.
+	transport := &http.Transport{DialContext: c.dial, DisableKeepAlives: true}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if response.StatusCode/100 != 2 {
+		defer response.Body.Close()
+		return nil, decodeError(response)
+	}
+	return response, nil
+}
+
+func encode(in any) (io.Reader, error) {
+	if in == nil {
+		return http.NoBody, nil
+	}
+	text, err := json.Marshal(in)
+	return bytes.NewReader(text), err
+}
+
+func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return unixsock.Dial(ctx, filepath.Join(c.Folder(), SocketName))
+}
+
+// unreachable says why no node answered, and what to do about it.
+func (c *Client) unreachable(ctx context.Context, err error) error {
+	const op = "ask the node"
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return outboard.Errorf(outboard.NoPool, "", "no node runs with the data folder %s: start one with `outboard up`%s",
+			c.Folder(), c.dataHint())
+	case errors.Is(err, fs.ErrPermission):
+		return outboard.Errorf(outboard.Denied, op,
+			"%w: only the user who started the node may use it; run `outboard up` yourself, or name another node with --data", err)
+	}
+	return &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
+}
+
+func (c *Client) dataHint() string {
+	if c.Folder() == DefaultData() {
+		return ", or name the folder of another node with --data"
+	}
+	return " --data " + c.Folder()
+}

@@ -1,0 +1,210 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A LeaseRequest asks for leases of devices.
+type LeaseRequest struct {
+	// Selector says which devices fit.
+	Selector outboard.Selector `json:"selector"`
+	// Count is how many devices are wanted, each of them another; 0 means 1.
+	Count int `json:"count,omitempty"`
+	// Memory is what each lease may allocate; 0 means the whole device.
+	Memory outboard.Bytes `json:"memory,omitempty"`
+	// Weight is the share of device time against other leases; 0 means 1.
+	Weight int `json:"weight,omitempty"`
+	// NoWait fails with outboard.Busy instead of waiting for a turn.
+	NoWait bool `json:"no_wait,omitempty"`
+	// Timeout is how long to wait for a turn; 0 means for ever.
+	Timeout Duration `json:"timeout,omitempty"`
+	// Program is what the leases are for, for people.
+	Program string `json:"program,omitempty"`
+}
+
+// Waiting tells how long the way to the front still is.
+type Waiting struct {
+	// Position is 1 for who is next.
+	Position int `json:"position"`
+	// Holders are the leases of devices that would fit.
+	Holders []outboard.Lease `json:"holders,omitempty"`
+}
+
+// A Granted lease is what a session needs to begin.
+type Granted struct {
+	outboard.Lease
+	// About is the leased device.
+	About outboard.Device `json:"about"`
+	// Addr is where the device's node listens. It is empty when that is the
+	// node that was asked, which then serves the socket session.sock.
+	Addr string `json:"addr,omitempty"`
+	// Claim proves the lease to the device's node.
+	Claim []byte `json:"claim"`
+}
+
+// Credentials let the holder of leases speak with other nodes of the pool.
+type Credentials struct {
+	// Certificate, Key and Authority are PEM blocks.
+	Certificate []byte `json:"certificate,omitempty"`
+	Key         []byte `json:"key,omitempty"`
+	Authority   []byte `json:"authority,omitempty"`
+}
+
+// A LeaseEvent is one line of the answer to POST /v1/leases. One field is set.
+type LeaseEvent struct {
+	Waiting *Waiting `json:"waiting,omitempty"`
+	Granted *Grant   `json:"granted,omitempty"`
+	Renewed *Granted `json:"renewed,omitempty"`
+	Lost    *Lost    `json:"lost,omitempty"`
+	Failed  *Failure `json:"failed,omitempty"`
+}
+
+// A Grant is what a request got.
+type Grant struct {
+	Leases      []Granted   `json:"leases"`
+	Credentials Credentials `json:"credentials"`
+}
+
+// Lost says that a lease ended early.
+type Lost struct {
+	Lease  outboard.LeaseID `json:"lease"`
+	Reason Failure          `json:"reason"`
+}
+
+// A Hold is leases that last until it is closed, a lease is lost, or the node
+// ends. The node renews them meanwhile.
+type Hold struct {
+	Credentials Credentials
+
+	body    io.Closer
+	release context.CancelFunc
+	done    chan struct{}
+
+	mu     sync.Mutex
+	leases []Granted
+	err    error
+}
+
+// Acquire asks for leases and waits until all of them are there. It calls
+// progress, which may be nil, whenever its place in the queue changes.
+func (c *Client) Acquire(ctx context.Context, request LeaseRequest, progress func(Waiting)) (*Hold, error) {
+	// The request outlives ctx: it is the lease. ctx only ends the waiting.
+	life, release := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, release)
+	defer stop()
+	response, err := c.open(life, http.MethodPost, "/v1/leases", request)
+	if err != nil {
+		release()
+		return nil, errors.Join(ctx.Err(), ignoreCanceled(err))
+	}
+	h := &Hold{body: response.Body, release: release, done: make(chan struct{})}
+	events := json.NewDecoder(response.Body)
+	if err := h.await(events, progress); err != nil {
+		release()
+		_ = response.Body.Close()
+		return nil, errors.Join(ctx.Err(), ignoreCanceled(err))
+	}
+	go h.follow(events)
+	return h, nil
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// await reads events until the leases are granted.
+func (h *Hold) await(events *json.Decoder, progress func(Waiting)) error {
+	for {
+		var event LeaseEvent
+		if err := events.Decode(&event); err != nil {
+			return streamEnded(err)
+		}
+		switch {
+		case event.Waiting != nil && progress != nil:
+			progress(*event.Waiting)
+		case event.Failed != nil:
+			return event.Failed.Err()
+		case event.Granted != nil:
+			h.leases, h.Credentials = event.Granted.Leases, event.Granted.Credentials
+			return nil
+		}
+	}
+}
+
+// follow reads events until the leases end.
+func (h *Hold) follow(events *json.Decoder) {
+	defer close(h.done)
+	for {
+		var event LeaseEvent
+		err := events.Decode(&event)
+		switch {
+		case err != nil:
+			err = streamEnded(err)
+		case event.Failed != nil:
+			err = event.Failed.Err()
+		case event.Lost != nil:
+			err = event.Lost.Reason.Err()
+		case event.Renewed != nil:
+			h.renew(*event.Renewed)
+		}
+		if err != nil {
+			h.mu.Lock()
+			h.err = err
+			h.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (h *Hold) renew(granted Granted) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.leases {
+		if h.leases[i].Lease.Lease == granted.Lease.Lease {
+			h.leases[i] = granted
+		}
+	}
+}
+
+func streamEnded(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return outboard.Errorf(outboard.LeaseLost, "", "the node that held the lease ended: %w", err)
+}
+
+// Leases returns the leases as they were last renewed.
+func (h *Hold) Leases() []Granted {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.leases)
+}
+
+// Done is closed when the leases no longer stand.
+func (h *Hold) Done() <-chan struct{} { return h.done }
+
+// Err is why the leases ended: nil while they stand and after Close.
+func (h *Hold) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return ignoreCanceled(h.err)
+}
+
+// Close gives the leases back.
+func (h *Hold) Close() error {
+	h.release()
+	err := h.body.Close()
+	<-h.done
+	return ignoreCanceled(err)
+}

@@ -1,0 +1,119 @@
+package client
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Status tells about a node.
+type Status struct {
+	Node    outboard.NodeID `json:"node"`
+	Version string          `json:"version"`
+	// Addr is where other nodes reach it.
+	Addr    string    `json:"addr"`
+	Data    string    `json:"data"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Devices is how many devices the node offers.
+	Devices int `json:"devices"`
+}
+
+// A Device is a device of the pool with what is leased of it.
+type Device struct {
+	outboard.Device
+	// Free is the memory that no lease holds.
+	Free outboard.Bytes `json:"free"`
+	// Leases are the grants that stand.
+	Leases []outboard.Grant `json:"leases,omitempty"`
+}
+
+// A Session is a live use of one of the node's devices.
+type Session struct {
+	ID     outboard.SessionID `json:"id"`
+	Lease  outboard.LeaseID   `json:"lease"`
+	Device outboard.DeviceID  `json:"device"`
+	Holder outboard.NodeID    `json:"holder"`
+	// Program is what the holder says that it runs.
+	Program string `json:"program,omitempty"`
+	// Worker is the process id of the session's worker.
+	Worker int `json:"worker"`
+	// Via is how the holder's data comes: "shm" or "tcp".
+	Via     string    `json:"via"`
+	Started time.Time `json:"started"`
+	// Stats is what the worker last said about itself.
+	Stats json.RawMessage `json:"stats,omitempty"`
+}
+
+// A Token lets one machine join the pool.
+type Token struct {
+	Token string `json:"token"`
+	// Addr is the address to join at.
+	Addr    string    `json:"addr"`
+	Expires time.Time `json:"expires"`
+}
+
+// A TokenRequest is the body of POST /v1/tokens.
+type TokenRequest struct {
+	TTL Duration `json:"ttl,omitempty"`
+}
+
+// A Duration is a time.Duration that is text in JSON, "1m30s".
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
+// A Failure is an error in JSON.
+type Failure struct {
+	Op   string        `json:"op,omitempty"`
+	Kind outboard.Kind `json:"kind"`
+	Text string        `json:"error"`
+}
+
+// FailureOf makes err fit for JSON.
+func FailureOf(err error) *Failure {
+	return &Failure{Kind: outboard.KindOf(err), Text: err.Error()}
+}
+
+// Err is the error that the failure stands for.
+func (f *Failure) Err() error {
+	return outboard.Errorf(f.Kind, "", "%s", f.Text)
+}
+
+// HTTPStatus is the status of an answer that carries an error of a kind.
+func HTTPStatus(kind outboard.Kind) int {
+	switch kind {
+	case outboard.Invalid:
+		return http.StatusBadRequest
+	case outboard.NotFound, outboard.NoDevice:
+		return http.StatusNotFound
+	case outboard.Denied:
+		return http.StatusForbidden
+	case outboard.Busy, outboard.Conflict, outboard.LeaseLost:
+		return http.StatusConflict
+	case outboard.Exhausted:
+		return http.StatusTooManyRequests
+	case outboard.Unreachable, outboard.NoPool:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+func decodeError(response *http.Response) error {
+	var f Failure
+	if err := json.NewDecoder(response.Body).Decode(&f); err != nil || f.Text == "" {
+		return outboard.Errorf(outboard.Protocol, "ask the node", "HTTP status %s", response.Status)
+	}
+	return f.Err()
+}
