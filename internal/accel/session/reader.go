@@ -1,0 +1,219 @@
+package session
+
+import (
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Source is the reading end of a ring.
+type Source interface {
+	// Next waits until at least n bytes can be read and returns all that can,
+	// as one stretch of ring memory. Next(0) does not wait.
+	Next(n int) ([]byte, error)
+	// Release gives n bytes back to the sender.
+	Release(n int)
+}
+
+const (
+	// inlineBody is the largest body that is copied out of the ring at once.
+	// The copy is cheap, frees the ring, and cannot change under its reader.
+	inlineBody = 64 << 10
+	// pieceSize is the most that NextBulk and Stream handle in one piece: small
+	// enough to stay in a core's cache and to keep the peer busy with the next
+	// piece, large enough that a driver call per piece does not matter.
+	pieceSize = 512 << 10
+)
+
+// A Reader takes messages off a ring. One goroutine uses it.
+type Reader struct {
+	src    Source
+	area   int
+	serial uint64
+
+	scratch []byte // body of small messages; memory that Go's runtime never moves
+	large   []byte // body of the message at hand, when it needed memory of its own
+	held    int    // bytes of the ring that the message at hand still covers
+	bulk    uint64 // bulk bytes of the message at hand that are not yet taken
+	pad     int    // padding after them
+}
+
+// NewReader reads from src, the reading end of a ring whose area has area bytes.
+func NewReader(src Source, area int) (*Reader, error) {
+	scratch, err := memory(inlineBody)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{src: src, area: area, scratch: scratch}, nil
+}
+
+// Close frees the Reader's memory. It does not close the ring.
+func (r *Reader) Close() error {
+	r.dropLarge()
+	if r.scratch == nil {
+		return nil
+	}
+	err := unix.Munmap(r.scratch)
+	r.scratch = nil
+	return err
+}
+
+// Idle reports whether Next would have to wait for the peer.
+func (r *Reader) Idle() bool {
+	b, err := r.src.Next(0)
+	return err == nil && len(b) < r.held+HeaderSize
+}
+
+// Next gives up the message at hand, with whatever bulk was not taken, and
+// waits for the next one. The body lies outside Go's heap and may be handed to
+// a driver as it is.
+func (r *Reader) Next() (Header, []byte, error) {
+	if err := r.finish(); err != nil {
+		return Header{}, nil, err
+	}
+	b, err := r.src.Next(HeaderSize)
+	if err != nil {
+		return Header{}, nil, err
+	}
+	var h Header
+	h.get(b)
+	if err := h.validate(r.serial + 1); err != nil {
+		return Header{}, nil, err
+	}
+	r.serial++
+	body, err := r.body(int(h.Size), h.Bulk > 0)
+	r.bulk, r.pad = h.Bulk, padding(h.Bulk)
+	return h, body, err
+}
+
+// body returns the body of a message of the given size. One that is followed by
+// bulk never stays in the ring, so that the bulk can be released in pieces.
+func (r *Reader) body(size int, bulk bool) ([]byte, error) {
+	switch {
+	case size-HeaderSize <= inlineBody && size <= r.area/2:
+		b, err := r.src.Next(size)
+		if err != nil {
+			return nil, err
+		}
+		n := copy(r.scratch, b[HeaderSize:size])
+		r.src.Release(size)
+		return r.scratch[:n:n], nil
+	case size <= r.area/2 && !bulk:
+		b, err := r.src.Next(size)
+		if err != nil {
+			return nil, err
+		}
+		r.held = size
+		return b[HeaderSize:size:size], nil
+	}
+	return r.assemble(size)
+}
+
+// assemble copies a body that is too large to wait for in the ring. Its memory
+// grows with what arrives, not with what the header claims.
+func (r *Reader) assemble(size int) ([]byte, error) {
+	r.src.Release(HeaderSize)
+	need, have := size-HeaderSize, 0
+	for have < need {
+		b, err := r.src.Next(1)
+		if err != nil {
+			return nil, err
+		}
+		b = b[:min(len(b), need-have)]
+		if err := r.growLarge(have, have+len(b), need); err != nil {
+			return nil, err
+		}
+		have += copy(r.large[have:], b)
+		r.src.Release(len(b))
+	}
+	return r.large[:need:need], nil
+}
+
+func (r *Reader) growLarge(used, want, most int) error {
+	if want <= len(r.large) {
+		return nil
+	}
+	m, err := memory(min(most, max(2*len(r.large), want, r.area)))
+	if err != nil {
+		return err
+	}
+	copy(m, r.large[:used])
+	r.dropLarge()
+	r.large = m
+	return nil
+}
+
+func (r *Reader) dropLarge() {
+	if r.large != nil {
+		_ = unix.Munmap(r.large) // memory of our own: it cannot fail
+		r.large = nil
+	}
+}
+
+// NextBulk returns the next piece of the message's bulk: ring memory, at least
+// one byte. It returns io.EOF when the bulk is at its end.
+func (r *Reader) NextBulk() ([]byte, error) {
+	return r.NextBulkOf(1)
+}
+
+// NextBulkOf is NextBulk for pieces whose size is a multiple of unit, which has
+// to be no larger than a quarter of the area; only the last piece may be smaller.
+func (r *Reader) NextBulkOf(unit int) ([]byte, error) {
+	r.release()
+	if r.bulk == 0 {
+		return nil, io.EOF
+	}
+	if unit < 1 || unit > r.area/4 {
+		return nil, fmt.Errorf("session: bulk unit of %d bytes in an area of %d", unit, r.area)
+	}
+	most := max(unit, min(pieceSize, r.area/4)/unit*unit)
+	want := clampInt(r.bulk, most)
+	b, err := r.src.Next(want)
+	if err != nil {
+		return nil, err
+	}
+	r.held, r.bulk = want, r.bulk-uint64(want)
+	return b[:want:want], nil
+}
+
+// BulkLeft is the number of bulk bytes that NextBulk has still to return.
+func (r *Reader) BulkLeft() uint64 { return r.bulk }
+
+func (r *Reader) release() {
+	if r.held > 0 {
+		r.src.Release(r.held)
+		r.held = 0
+	}
+}
+
+func (r *Reader) finish() error {
+	r.release()
+	for r.bulk > 0 {
+		b, err := r.src.Next(1)
+		if err != nil {
+			return err
+		}
+		n := clampInt(r.bulk, len(b))
+		r.src.Release(n)
+		r.bulk -= uint64(n)
+	}
+	if r.pad > 0 {
+		if _, err := r.src.Next(r.pad); err != nil {
+			return err
+		}
+		r.src.Release(r.pad)
+		r.pad = 0
+	}
+	r.dropLarge()
+	return nil
+}
+
+// memory is zeroed memory outside Go's heap.
+func memory(n int) ([]byte, error) {
+	m, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("session: map %d bytes: %w", n, err)
+	}
+	return m, nil
+}

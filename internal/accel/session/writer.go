@@ -1,0 +1,175 @@
+package session
+
+import (
+	"fmt"
+	"sync"
+)
+
+// A Sink is the writing end of a ring.
+type Sink interface {
+	// Reserve waits until at least n bytes can be written and returns all that
+	// can, as one stretch of ring memory.
+	Reserve(n int) ([]byte, error)
+	// Commit hands the first n bytes of the last Reserve to the reader.
+	Commit(n int)
+}
+
+// A Writer puts messages onto a ring. Its methods may be called by several
+// goroutines; each message goes out whole.
+type Writer struct {
+	area int
+
+	mu     sync.Mutex
+	sink   Sink
+	serial uint64
+	broken error
+}
+
+// NewWriter writes to sink, the writing end of a ring whose area has area bytes.
+func NewWriter(sink Sink, area int) *Writer { return &Writer{sink: sink, area: area} }
+
+// Send writes one message with a body and bulk that are in memory. The header's
+// Size, Bulk and Serial are filled in.
+func (w *Writer) Send(h Header, body []byte, bulk ...[]byte) error {
+	h.Bulk = 0
+	for _, b := range bulk {
+		h.Bulk += uint64(len(b))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	head, err := w.begin(&h, body)
+	if err != nil {
+		return err
+	}
+	total := uint64(h.Size) + h.Bulk + uint64(padding(h.Bulk))
+	if total <= uint64(w.area/2) {
+		return w.sendSmall(&head, body, bulk, int(total))
+	}
+	if err := w.copy(head[:], body); err != nil {
+		return err
+	}
+	for _, b := range bulk {
+		if err := w.copy(b); err != nil {
+			return err
+		}
+	}
+	return w.copy(make([]byte, padding(h.Bulk)))
+}
+
+func (w *Writer) sendSmall(head *[HeaderSize]byte, body []byte, bulk [][]byte, total int) error {
+	b, err := w.sink.Reserve(total)
+	if err != nil {
+		return w.fail(err)
+	}
+	n := copy(b, head[:])
+	n += copy(b[n:], body)
+	for _, p := range bulk {
+		n += copy(b[n:], p)
+	}
+	clear(b[n:total])
+	w.sink.Commit(total)
+	return nil
+}
+
+// Stream writes one message whose h.Bulk bytes of bulk fill puts straight into
+// ring memory, piece by piece, in order. Pieces are multiples of unit but for
+// the last; unit is at most a quarter of the area.
+//
+// When fill fails on the first piece nothing is sent, and the caller may send
+// another message instead. When it fails later the rest of the bulk is zeros:
+// the receiver must learn of the failure by a message that follows.
+// Other senders wait while fill runs, so fill must not wait for them.
+func (w *Writer) Stream(h Header, body []byte, unit int, fill func(piece []byte, offset uint64) error) error {
+	if unit < 1 || unit > w.area/4 {
+		return fmt.Errorf("session: bulk unit of %d bytes in an area of %d", unit, w.area)
+	}
+	if h.Bulk == 0 {
+		return w.Send(h, body)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	most := max(unit, min(pieceSize, w.area/4)/unit*unit)
+	first := clampInt(h.Bulk, most)
+	if HeaderSize+len(body) > w.area/2 {
+		return fmt.Errorf("session: body of %d bytes before streamed bulk", len(body))
+	}
+	b, err := w.sink.Reserve(HeaderSize + len(body) + first)
+	if err != nil {
+		return w.fail(err)
+	}
+	start := HeaderSize + len(body)
+	if err := fill(b[start:start+first:start+first], 0); err != nil {
+		return err
+	}
+	head, err := w.begin(&h, body)
+	if err != nil {
+		return err
+	}
+	copy(b, head[:])
+	copy(b[HeaderSize:], body)
+	w.sink.Commit(start + first)
+	return w.streamRest(h.Bulk, uint64(first), most, fill)
+}
+
+func (w *Writer) streamRest(bulk, offset uint64, most int, fill func([]byte, uint64) error) error {
+	var failed error
+	for offset < bulk {
+		n := clampInt(bulk-offset, most)
+		b, err := w.sink.Reserve(n)
+		if err != nil {
+			return w.fail(err)
+		}
+		if failed == nil {
+			failed = fill(b[:n:n], offset)
+		}
+		if failed != nil {
+			clear(b[:n])
+		}
+		w.sink.Commit(n)
+		offset += uint64(n)
+	}
+	if err := w.copy(make([]byte, padding(bulk))); err != nil {
+		return err
+	}
+	return failed
+}
+
+// begin completes and encodes the header of the next message.
+func (w *Writer) begin(h *Header, body []byte) (head [HeaderSize]byte, err error) {
+	if w.broken != nil {
+		return head, w.broken
+	}
+	if len(body)%8 != 0 || len(body) > MaxSize-HeaderSize {
+		return head, fmt.Errorf("session: body of %d bytes", len(body))
+	}
+	h.Size = uint32(HeaderSize + len(body))
+	h.Serial = w.serial + 1
+	if err := h.validate(h.Serial); err != nil {
+		return head, err
+	}
+	w.serial++
+	h.put(head[:])
+	return head, nil
+}
+
+// copy writes parts as they fit.
+func (w *Writer) copy(parts ...[]byte) error {
+	for _, p := range parts {
+		for len(p) > 0 {
+			b, err := w.sink.Reserve(1)
+			if err != nil {
+				return w.fail(err)
+			}
+			n := copy(b, p)
+			w.sink.Commit(n)
+			p = p[n:]
+		}
+	}
+	return nil
+}
+
+// fail remembers that a message may be cut: nothing may follow it.
+func (w *Writer) fail(err error) error {
+	w.broken = err
+	return err
+}
