@@ -160,10 +160,10 @@ func (r *Reader) NextBulk() ([]byte, error) {
 // NextBulkOf is NextBulk for pieces whose size is a multiple of unit, which has
 // to be no larger than a quarter of the area; only the last piece may be smaller.
 func (r *Reader) NextBulkOf(unit int) ([]byte, error) {
-	r.release()
 	if r.bulk == 0 {
-		return nil, io.EOF
+		return nil, io.EOF // what is held may be the body: it stays until Next
 	}
+	r.release()
 	if unit < 1 || unit > r.area/4 {
 		return nil, fmt.Errorf("session: bulk unit of %d bytes in an area of %d", unit, r.area)
 	}
