@@ -10,8 +10,10 @@ import (
 // A Source is the reading end of a ring.
 type Source interface {
 	// Next waits until at least n bytes can be read and returns all that can,
-	// as one stretch of ring memory. Next(0) does not wait.
+	// as one stretch of ring memory.
 	Next(n int) ([]byte, error)
+	// TryNext returns what can be read without waiting.
+	TryNext() []byte
 	// Release gives n bytes back to the sender.
 	Release(n int)
 }
@@ -61,8 +63,7 @@ func (r *Reader) Close() error {
 
 // Idle reports whether Next would have to wait for the peer.
 func (r *Reader) Idle() bool {
-	b, err := r.src.Next(0)
-	return err == nil && len(b) < r.held+HeaderSize
+	return len(r.src.TryNext()) < r.held+int(min(r.bulk, HeaderSize))+HeaderSize
 }
 
 // Next gives up the message at hand, with whatever bulk was not taken, and

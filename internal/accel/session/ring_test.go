@@ -39,6 +39,12 @@ func (r *testRing) Next(n int) ([]byte, error) {
 	return r.data[:len(r.data):len(r.data)], nil
 }
 
+func (r *testRing) TryNext() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.data[:len(r.data):len(r.data)]
+}
+
 func (r *testRing) Release(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,5 +93,7 @@ func (s *fixedSource) Next(n int) ([]byte, error) {
 	}
 	return s.data, nil
 }
+
+func (s *fixedSource) TryNext() []byte { return s.data }
 
 func (s *fixedSource) Release(n int) { s.data = s.data[n:] }

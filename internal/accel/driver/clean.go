@@ -1,0 +1,53 @@
+package driver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Ours marks what `outboard run` puts into the environment of a program.
+const ours = "outboard"
+
+// vendorVariables say where an OpenCL loader looks for drivers.
+var vendorVariables = []string{"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH"}
+
+// Clean takes out of the process's environment what would make the system's
+// loader load our own driver library: a worker that served itself would wait
+// for itself. It leaves a vendor's path alone that leads elsewhere.
+func Clean() error {
+	inside := os.Getenv("OUTBOARD_SOCKET") != ""
+	if err := os.Unsetenv("OUTBOARD_SOCKET"); err != nil {
+		return err
+	}
+	for _, name := range vendorVariables {
+		if value := os.Getenv(name); value != "" && (inside || leadsToUs(value)) {
+			if err := os.Unsetenv(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leadsToUs reports whether value, a path or a folder of .icd files, names our
+// library.
+func leadsToUs(value string) bool {
+	for _, path := range strings.Split(value, ":") {
+		if strings.Contains(strings.ToLower(path), ours) {
+			return true
+		}
+		files, _ := filepath.Glob(filepath.Join(path, "*.icd"))
+		for _, file := range append(files, path) {
+			if strings.HasSuffix(file, ".icd") && icdNamesUs(file) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func icdNamesUs(file string) bool {
+	text, err := os.ReadFile(file)
+	return err == nil && strings.Contains(strings.ToLower(string(text)), ours)
+}
