@@ -1,0 +1,248 @@
+// Package arbiter decides which session may use a device next when several want
+// to: weighted fair sharing in turns. It is pure: no clock, no I/O, no goroutine.
+//
+// # Model
+//
+// A session is active while it has work for the device. While one alone is
+// active nobody asks for anything. From the second active session on the device
+// is contended: each session asks for a turn before it submits work, gets it
+// together with a quantum of device time, stops submitting when the quantum is
+// spent, waits for what it submitted, and ends the turn by saying how long the
+// device was busy. A kernel that runs is never interrupted.
+//
+// Each session has a virtual time: the device time that it used, divided by its
+// weight. The waiting session with the least virtual time gets the next turn.
+// One that becomes active again starts at the least virtual time of those that
+// are, so that idleness earns nothing.
+//
+// A session is not quite trusted: what it reports is charged within what the
+// caller's clock allows, and one that keeps its turn past Patience loses it, so
+// that the others go on.
+package arbiter
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Options of an Arbiter. The zero value works.
+type Options struct {
+	// Quantum is the device time of one turn; 2 ms by default.
+	Quantum time.Duration
+	// Patience is how long a turn may last while others wait; 1 s by default.
+	// Device work can't be interrupted: it is then shared as the driver does it.
+	Patience time.Duration
+}
+
+func (o *Options) setDefaults() {
+	o.Quantum = cmp.Or(o.Quantum, 2*time.Millisecond)
+	o.Patience = cmp.Or(o.Patience, time.Second)
+}
+
+// Verb is what a session is to be told.
+type Verb int
+
+// The verbs.
+const (
+	// Contend: ask for a turn before you submit work.
+	Contend Verb = iota + 1
+	// Relax: submit as you like; a turn that you wait for or hold is void.
+	Relax
+	// Grant: the turn is yours.
+	Grant
+)
+
+// An Action is something to tell a session.
+type Action struct {
+	Session outboard.SessionID
+	Verb    Verb
+	// Quantum comes with a Grant.
+	Quantum time.Duration
+}
+
+type session struct {
+	id      outboard.SessionID
+	weight  int
+	virtual time.Duration // device time used, over weight
+	active  bool
+	told    bool // that the device is contended
+	waiting bool
+	since   time.Duration // of the turn that it holds; the caller's clock
+	holds   bool
+}
+
+// An Arbiter serves one device. Times are readings of any monotonic clock.
+type Arbiter struct {
+	opts     Options
+	sessions map[outboard.SessionID]*session
+}
+
+// New makes an arbiter of a device that nobody uses.
+func New(opts Options) *Arbiter {
+	opts.setDefaults()
+	return &Arbiter{opts: opts, sessions: make(map[outboard.SessionID]*session)}
+}
+
+// Join adds an idle session. Weight is its lease's, at least 1.
+func (a *Arbiter) Join(id outboard.SessionID, weight int) {
+	a.sessions[id] = &session{id: id, weight: max(weight, 1)}
+}
+
+// Leave forgets a session that ended, in whatever state it was.
+func (a *Arbiter) Leave(id outboard.SessionID, now time.Duration) []Action {
+	delete(a.sessions, id)
+	return a.settle(now)
+}
+
+// Active says that the session has work.
+func (a *Arbiter) Active(id outboard.SessionID, now time.Duration) []Action {
+	s := a.sessions[id]
+	if s == nil || s.active {
+		return nil
+	}
+	if least, ok := a.leastVirtual(); ok {
+		s.virtual = max(s.virtual, least)
+	}
+	s.active = true
+	return a.settle(now)
+}
+
+// Idle says that it has none for now.
+func (a *Arbiter) Idle(id outboard.SessionID, now time.Duration) []Action {
+	s := a.sessions[id]
+	if s == nil || !s.active {
+		return nil
+	}
+	a.charge(s, 0, now)
+	s.active, s.waiting = false, false
+	return a.settle(now)
+}
+
+// Request ends the session's turn, if it has one, and asks for another. Used is
+// how long the device worked in the turn.
+func (a *Arbiter) Request(id outboard.SessionID, used, now time.Duration) []Action {
+	s := a.sessions[id]
+	if s == nil {
+		return nil
+	}
+	wake := a.Active(id, now)
+	a.charge(s, used, now)
+	s.waiting = true
+	return append(wake, a.settle(now)...)
+}
+
+// End ends the session's turn without asking for another.
+func (a *Arbiter) End(id outboard.SessionID, used, now time.Duration) []Action {
+	s := a.sessions[id]
+	if s == nil {
+		return nil
+	}
+	a.charge(s, used, now)
+	s.waiting = false
+	return a.settle(now)
+}
+
+// Tick takes a turn back that lasts too long. Call it at the time that Deadline says.
+func (a *Arbiter) Tick(now time.Duration) []Action {
+	for _, s := range a.sessions {
+		if s.holds && now-s.since >= a.opts.Patience {
+			a.charge(s, now-s.since, now)
+		}
+	}
+	return a.settle(now)
+}
+
+// Deadline is when Tick has something to do, if nothing happens before.
+func (a *Arbiter) Deadline() (time.Duration, bool) {
+	for _, s := range a.sessions {
+		if s.holds && a.anyWaiting() {
+			return s.since + a.opts.Patience, true
+		}
+	}
+	return 0, false
+}
+
+// Contended reports whether more than one session is active.
+func (a *Arbiter) Contended() bool {
+	count := 0
+	for _, s := range a.sessions {
+		if s.active {
+			count++
+		}
+	}
+	return count > 1
+}
+
+// charge ends the turn of s and adds to its virtual time: what it says it used,
+// but no less than half of what the turn lasted, and no more than all of it.
+func (a *Arbiter) charge(s *session, used, now time.Duration) {
+	if !s.holds {
+		return
+	}
+	s.holds = false
+	lasted := max(now-s.since, 0)
+	s.virtual += min(max(used, lasted/2), lasted) / time.Duration(s.weight)
+}
+
+// settle brings everybody up to date: who is told what, and who is next.
+func (a *Arbiter) settle(now time.Duration) []Action {
+	contended := a.Contended()
+	var actions []Action
+	for _, s := range a.ordered() {
+		switch {
+		case contended && s.active && !s.told:
+			s.told = true
+			actions = append(actions, Action{Session: s.id, Verb: Contend})
+		case s.told && (!contended || !s.active):
+			a.charge(s, 0, now)
+			s.told, s.waiting = false, false
+			actions = append(actions, Action{Session: s.id, Verb: Relax})
+		}
+	}
+	if next := a.next(); next != nil {
+		next.waiting, next.holds, next.since = false, true, now
+		actions = append(actions, Action{Session: next.id, Verb: Grant, Quantum: a.opts.Quantum})
+	}
+	return actions
+}
+
+// next is who gets the turn now, nil if nobody does.
+func (a *Arbiter) next() *session {
+	var next *session
+	for _, s := range a.ordered() {
+		if s.holds {
+			return nil
+		}
+		if s.waiting && (next == nil || s.virtual < next.virtual) {
+			next = s
+		}
+	}
+	return next
+}
+
+func (a *Arbiter) anyWaiting() bool {
+	for _, s := range a.sessions {
+		if s.waiting {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Arbiter) leastVirtual() (least time.Duration, ok bool) {
+	for _, s := range a.sessions {
+		if s.active && (!ok || s.virtual < least) {
+			least, ok = s.virtual, true
+		}
+	}
+	return least, ok
+}
+
+// ordered is the sessions in an order that does not depend on the map's.
+func (a *Arbiter) ordered() []*session {
+	return slices.SortedFunc(maps.Values(a.sessions), func(x, y *session) int { return cmp.Compare(x.id, y.id) })
+}

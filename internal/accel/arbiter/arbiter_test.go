@@ -1,0 +1,218 @@
+package arbiter
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/outboard-run/outboard"
+)
+
+const ms = time.Millisecond
+
+func TestScenario(t *testing.T) {
+	a := New(Options{})
+	a.Join("a", 1)
+	a.Join("b", 1)
+	steps := []struct {
+		what string
+		got  []Action
+		want []Action
+	}{
+		{"one alone is left in peace", a.Active("a", 0), nil},
+		{"the second makes it contended", a.Active("b", 1*ms), []Action{{"a", Contend, 0}, {"b", Contend, 0}}},
+		{"the first who asks gets the turn", a.Request("b", 0, 2*ms), []Action{{"b", Grant, 2 * ms}}},
+		{"the other waits", a.Request("a", 0, 3*ms), nil},
+		{"and is next", a.Request("b", 2*ms, 4*ms), []Action{{"a", Grant, 2 * ms}}},
+		{"a turn ended without another", a.End("a", 1*ms, 5*ms), []Action{{"b", Grant, 2 * ms}}},
+		{"the dead one's turn passes on", a.Request("a", 0, 6*ms), nil},
+		{"alone again", a.Leave("b", 7*ms), []Action{{"a", Relax, 0}}},
+		{"nobody knows the dead", a.Request("b", 0, 8*ms), nil},
+	}
+	for _, step := range steps {
+		if diff := cmp.Diff(step.got, step.want); diff != "" {
+			t.Errorf("%s:\n%s", step.what, diff)
+		}
+	}
+}
+
+func TestDeadHolder(t *testing.T) {
+	a := New(Options{})
+	for _, id := range []outboard.SessionID{"a", "b", "c"} {
+		a.Join(id, 1)
+		a.Request(id, 0, 0)
+	}
+	a.Request("a", ms, ms) // now b has it
+	if got := a.Leave("b", 2*ms); len(got) != 1 || got[0].Verb != Grant {
+		t.Errorf("after the holder's death: %v, want a grant", got)
+	}
+}
+
+func TestPatience(t *testing.T) {
+	a := New(Options{Patience: 10 * ms})
+	a.Join("a", 1)
+	a.Join("b", 1)
+	a.Active("a", 0)
+	a.Active("b", 0)
+	a.Request("a", 0, 0)
+	if _, ok := a.Deadline(); ok {
+		t.Error("a deadline although nobody waits")
+	}
+	a.Request("b", 0, ms)
+	if at, ok := a.Deadline(); !ok || at != 10*ms {
+		t.Errorf("deadline %v, %v; want 10ms", at, ok)
+	}
+	if got := a.Tick(9 * ms); got != nil {
+		t.Errorf("Tick too early: %v", got)
+	}
+	if diff := cmp.Diff(a.Tick(10*ms), []Action{{"b", Grant, 2 * ms}}); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// device plays sessions that always have work on one device.
+type device struct {
+	arbiter *Arbiter
+	now     time.Duration
+	used    map[outboard.SessionID]time.Duration
+	lie     map[outboard.SessionID]bool
+	kernel  func(outboard.SessionID) time.Duration
+	next    []Action
+}
+
+func (d *device) run(until time.Duration) {
+	for d.now < until {
+		var turn *Action
+		for i := range d.next {
+			if d.next[i].Verb == Grant {
+				turn = &d.next[i]
+			}
+		}
+		if turn == nil {
+			return
+		}
+		start := d.now
+		for d.now-start < turn.Quantum { // kernels are not interrupted
+			d.now += d.kernel(turn.Session)
+		}
+		used := d.now - start
+		d.used[turn.Session] += used
+		if d.lie[turn.Session] {
+			used = 0
+		}
+		d.next = d.arbiter.Request(turn.Session, used, d.now)
+	}
+}
+
+func (d *device) join(id outboard.SessionID, weight int) {
+	d.arbiter.Join(id, weight)
+	d.arbiter.Active(id, d.now)
+	d.next = append(d.next, d.arbiter.Request(id, 0, d.now)...)
+}
+
+func newDevice(kernel func(outboard.SessionID) time.Duration) *device {
+	return &device{
+		arbiter: New(Options{}), kernel: kernel,
+		used: map[outboard.SessionID]time.Duration{}, lie: map[outboard.SessionID]bool{},
+	}
+}
+
+// TestShares: device time follows weights, whatever the kernels' lengths.
+func TestShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		kernels := map[outboard.SessionID]time.Duration{}
+		d := newDevice(func(id outboard.SessionID) time.Duration { return kernels[id] })
+		total := 0
+		weights := map[outboard.SessionID]int{}
+		for i := range rapid.IntRange(2, 6).Draw(t, "sessions") {
+			id := outboard.SessionID(fmt.Sprint("s", i))
+			kernels[id] = time.Duration(rapid.Int64Range(int64(10*time.Microsecond), int64(8*ms)).Draw(t, "kernel"))
+			weights[id] = rapid.IntRange(1, 8).Draw(t, "weight")
+			total += weights[id]
+			d.join(id, weights[id])
+		}
+		d.run(6 * time.Second)
+		for id, weight := range weights {
+			got, want := float64(d.used[id])/float64(d.now), float64(weight)/float64(total)
+			if math.Abs(got-want) > 0.03 {
+				t.Fatalf("%s with weight %d of %d got %.3f of the device, want %.3f", id, weight, total, got, want)
+			}
+		}
+	})
+}
+
+// TestNoCredit: who was idle for long does not get the device to itself then.
+func TestNoCredit(t *testing.T) {
+	d := newDevice(func(outboard.SessionID) time.Duration { return ms })
+	d.join("late", 1)
+	d.arbiter.Idle("late", d.now)
+	d.next = nil
+	d.join("x", 1)
+	d.join("y", 1)
+	d.run(10 * time.Second)
+	before := d.used["x"] + d.used["y"]
+	d.next = append(d.next, d.arbiter.Request("late", 0, d.now)...)
+	d.run(13 * time.Second)
+	late, others := d.used["late"], d.used["x"]+d.used["y"]-before
+	if late > 1100*ms || others < 1900*ms {
+		t.Errorf("of 3 s the idle one got %v and the two others %v, want 1 s and 2 s", late, others)
+	}
+}
+
+// TestLiar: reporting nothing helps by a factor of two at most.
+func TestLiar(t *testing.T) {
+	d := newDevice(func(outboard.SessionID) time.Duration { return ms })
+	d.lie["liar"] = true
+	d.join("liar", 1)
+	d.join("honest", 1)
+	d.run(3 * time.Second)
+	if d.used["honest"] < 900*ms {
+		t.Errorf("the honest one got %v of 3 s", d.used["honest"])
+	}
+}
+
+// TestInvariants: at most one holder, and somebody holds whenever somebody waits.
+func TestInvariants(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, now := New(Options{}), time.Duration(0)
+		ids := []outboard.SessionID{"a", "b", "c", "d"}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			now += time.Duration(rapid.Int64Range(0, int64(3*ms)).Draw(t, "pass"))
+			id := rapid.SampledFrom(ids).Draw(t, "id")
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0:
+				if a.sessions[id] == nil {
+					a.Join(id, 1)
+				}
+			case 1:
+				a.Leave(id, now)
+			case 2:
+				a.Active(id, now)
+			case 3:
+				a.Idle(id, now)
+			case 4:
+				a.Request(id, now, now)
+			case 5:
+				a.End(id, 0, now)
+			default:
+				a.Tick(now)
+			}
+			holders, waiting := 0, 0
+			for _, s := range a.sessions {
+				if s.holds {
+					holders++
+				}
+				if s.waiting {
+					waiting++
+				}
+			}
+			if holders > 1 || waiting > 0 && holders == 0 {
+				t.Fatalf("%d holders, %d waiting", holders, waiting)
+			}
+		}
+	})
+}
