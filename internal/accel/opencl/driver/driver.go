@@ -1,0 +1,116 @@
+// Package driver carries the OpenCL driver library that programs load.
+//
+// The library is not made by `go build`: `make build` compiles it and puts it,
+// compressed, into the folder lib before the Go program is linked. A program
+// built without it works in everything but running OpenCL programs.
+package driver
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/outboard-run/outboard"
+)
+
+//go:embed lib
+var lib embed.FS
+
+// Name is the library's file name; it is embedded as lib/Name.gz.
+const Name = "libopencl.so"
+
+const op = "driver library"
+
+// Extract writes the library below dir, unless it is there already, and returns
+// the folder that an OpenCL loader takes as OCL_ICD_VENDORS: it names this
+// library and no other. Each build of the library has a folder of its own, so
+// that programs keep the one that they began with.
+func Extract(dir string) (vendors string, err error) {
+	packed, err := lib.ReadFile("lib/" + Name + ".gz")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", outboard.Errorf(outboard.NotFound, op, "this program was built without it: use `make build`")
+	}
+	if err != nil {
+		return "", &outboard.Error{Op: op, Err: err}
+	}
+	return extract(packed, dir)
+}
+
+func extract(packed []byte, dir string) (vendors string, err error) {
+	sum := sha256.Sum256(packed)
+	// The loaders put the name of the folder and of the library together
+	// without looking for relative paths.
+	home, err := filepath.Abs(filepath.Join(dir, hex.EncodeToString(sum[:8])))
+	if err != nil {
+		return "", &outboard.Error{Op: op, Err: err}
+	}
+	vendors = filepath.Join(home, "vendors")
+	if _, err := os.Stat(filepath.Join(vendors, "outboard.icd")); err == nil {
+		return vendors, nil
+	}
+	if err := install(packed, home); err != nil {
+		return "", &outboard.Error{Op: op, Err: err}
+	}
+	return vendors, nil
+}
+
+// install makes the folder home under another name first, so that nobody sees
+// half of it.
+func install(packed []byte, home string) error {
+	if err := os.MkdirAll(filepath.Dir(home), 0o755); err != nil {
+		return err
+	}
+	draft, err := os.MkdirTemp(filepath.Dir(home), "draft-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(draft)
+	if err := fill(packed, draft, home); err != nil {
+		return err
+	}
+	err = os.Rename(draft, home)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // somebody else was quicker
+	}
+	return err
+}
+
+// fill writes what belongs into home to the folder draft.
+func fill(packed []byte, draft, home string) error {
+	unpacked, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return err
+	}
+	library, err := io.ReadAll(unpacked)
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(draft, 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(draft, "vendors"), 0o755); err != nil {
+		return err
+	}
+	if err := write(filepath.Join(draft, Name), library, 0o755); err != nil {
+		return err
+	}
+	name := filepath.Join(home, Name) + "\n"
+	return write(filepath.Join(draft, "vendors", "outboard.icd"), []byte(name), 0o644)
+}
+
+// write makes a file that survives a crash right after it.
+func write(path string, content []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
