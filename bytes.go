@@ -56,6 +56,14 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return err
 }
 
+// UnmarshalJSON takes a number, as a size is written, or a string with a unit.
+func (b *Bytes) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
+	return b.UnmarshalText([]byte(strings.Trim(string(text), `"`)))
+}
+
 // Set and Type let a size be a command-line flag.
 func (b *Bytes) Set(s string) error { return b.UnmarshalText([]byte(s)) }
 
