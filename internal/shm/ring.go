@@ -1,0 +1,303 @@
+package shm
+
+import (
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Side names an end of a ring: which direction it writes.
+type Side int
+
+// The two sides.
+const (
+	Client Side = iota
+	Worker
+)
+
+const (
+	// dataLimit is how long a consumer sleeps before it looks at the closed
+	// word by itself: only a peer that died between two instructions needs it.
+	dataLimit = time.Second
+	// spaceLimit is shorter because a consumer may hold back the space bell.
+	spaceLimit = 10 * time.Millisecond
+)
+
+// A Ring is one end of a ring.
+type Ring struct {
+	file   *os.File
+	mem    mapping
+	area   uint64
+	shared *atomic.Uint32 // the closed word, which the peer may overwrite
+	closed atomic.Uint32  // what we believe: once set it stays
+	out    producer
+	in     consumer
+}
+
+type producer struct {
+	direction
+	buf  []byte
+	head uint64 // our own; the shared word is only for the peer
+	tail uint64 // the greatest that we have believed
+}
+
+type consumer struct {
+	direction
+	buf     []byte
+	tail    uint64
+	head    uint64
+	silent  uint64 // bytes released since the space bell last rang
+	quarter uint64
+}
+
+// Create makes a new ring and returns its client end. Area is the size of each
+// direction in bytes, a power of two.
+func Create(area int) (*Ring, error) {
+	f, err := NewFile(area)
+	if err != nil {
+		return nil, err
+	}
+	r, err := Open(f, Client)
+	if err != nil {
+		f.Close()
+	}
+	return r, err
+}
+
+// Open maps one end of a ring that another process made. On success the ring
+// owns f and closes it in Unmap. It fails with [outboard.Invalid] when f is not
+// a ring, or could be resized under us.
+func Open(f *os.File, side Side) (*Ring, error) {
+	area, err := inspect(f)
+	if err != nil {
+		return nil, err
+	}
+	m, err := mapRing(f.Fd(), area)
+	if err != nil {
+		return nil, err
+	}
+	in, out := 1, 0
+	if side == Worker {
+		in, out = 0, 1
+	}
+	r := &Ring{
+		file: f, mem: m, area: area,
+		shared: (*atomic.Uint32)(unsafe.Add(m.control, offClosed)),
+		out:    producer{direction: directionAt(m.control, out), buf: m.areas[out]},
+		in:     consumer{direction: directionAt(m.control, in), buf: m.areas[in], quarter: area / 4},
+	}
+	r.adopt()
+	return r, nil
+}
+
+// adopt takes over the positions of a ring that may be in use already. What is
+// impossible in them shows at the first Reserve or Next.
+func (r *Ring) adopt() {
+	r.out.head, r.out.tail = r.out.direction.head.Load(), r.out.direction.tail.Load()
+	r.in.tail = r.in.direction.tail.Load()
+	r.in.head = r.in.tail
+}
+
+// File is the ring's memory, to be passed to the process of the other end. It
+// stays the ring's own: do not close it.
+func (r *Ring) File() *os.File { return r.file }
+
+// Area is the size of each direction, and so the most that Next and Reserve can
+// be asked for.
+func (r *Ring) Area() int { return int(r.area) }
+
+// Closed returns the reason when the ring is closed.
+func (r *Ring) Closed() (Reason, bool) {
+	word := r.closed.Load()
+	if word == 0 {
+		if word = r.shared.Load(); word == 0 {
+			return 0, false
+		}
+		r.closed.CompareAndSwap(0, word)
+		word = r.closed.Load()
+	}
+	return Reason(word - 1), true
+}
+
+// Close ends both directions and wakes everybody who sleeps on either end. The
+// first reason wins; closing again does nothing. What was committed before can
+// still be read, unless the reason is Corrupt.
+func (r *Ring) Close(reason Reason) error {
+	r.shared.CompareAndSwap(0, 1+uint32(reason))
+	r.closed.CompareAndSwap(0, max(r.shared.Load(), 1))
+	for _, d := range []*direction{&r.in.direction, &r.out.direction} {
+		shout(d.data, d.dataSleeper)
+		shout(d.space, d.spaceSleeper)
+	}
+	return nil
+}
+
+// Fail closes the ring with the kind of err as its reason; nil and io.EOF are a
+// clean end.
+func (r *Ring) Fail(err error) error { return r.Close(ReasonOf(err)) }
+
+// Unmap gives the memory back. Nothing of the ring may be used after it, and
+// nobody may be inside one of its methods.
+func (r *Ring) Unmap() {
+	r.mem.unmap()
+	r.file.Close()
+}
+
+// corrupt closes the ring because the peer broke the rules. Our own verdict
+// stands even if the peer keeps writing into the closed word.
+func (r *Ring) corrupt() {
+	r.closed.CompareAndSwap(0, 1+uint32(Corrupt))
+	_ = r.Close(Corrupt)
+}
+
+// demand clamps what a caller asks for to what makes sense.
+func (r *Ring) demand(op string, least int) (uint64, error) {
+	if least < 0 || uint64(least) > r.area {
+		return 0, outboard.Errorf(outboard.Invalid, op, "%d bytes at once from an area of %d", least, r.area)
+	}
+	return uint64(max(least, 1)), nil
+}
+
+// Next waits until at least least bytes can be read (one, when least is 0) and
+// returns all that can. After a clean close it gives what is left, then io.EOF,
+// or io.ErrUnexpectedEOF if fewer than least are left; after any other close an
+// [*outboard.Error] with the reason's kind.
+func (r *Ring) Next(least int) ([]byte, error) {
+	want, err := r.demand("ring next", least)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		// The closed word comes first: what was committed before it is
+		// then visible.
+		reason, closed := r.Closed()
+		if closed && reason == Corrupt {
+			return nil, reason.Err()
+		}
+		b := r.readable()
+		switch {
+		case uint64(len(b)) >= want:
+			return b, nil
+		case closed && len(b) > 0 && reason == Done:
+			return nil, io.ErrUnexpectedEOF
+		case closed:
+			return nil, reason.Err()
+		}
+		r.awaitData(want)
+	}
+}
+
+// TryNext returns all bytes that can be read now, nil if none.
+func (r *Ring) TryNext() []byte {
+	if reason, closed := r.Closed(); closed && reason == Corrupt {
+		return nil
+	}
+	return r.readable()
+}
+
+// readable looks at the peer's head once and believes it only if it fits.
+func (r *Ring) readable() []byte {
+	c := &r.in
+	head := c.direction.head.Load()
+	n := head - c.tail
+	if n > r.area || n < c.head-c.tail {
+		r.corrupt()
+		return nil
+	}
+	c.head = head
+	if n == 0 {
+		return nil
+	}
+	at := c.tail & (r.area - 1)
+	return c.buf[at : at+n : at+n]
+}
+
+func (r *Ring) awaitData(want uint64) {
+	c := &r.in
+	r.announceSpace() // the peer may need room before it can send what we want
+	sleep(c.data, c.dataSleeper, dataLimit, func() bool {
+		_, closed := r.Closed()
+		return closed || c.direction.head.Load()-c.tail >= want
+	})
+}
+
+// Release gives back the first n bytes of what Next returned.
+func (r *Ring) Release(n int) {
+	c := &r.in
+	if n < 0 || uint64(n) > c.head-c.tail {
+		panic("shm: release of more than was read")
+	}
+	c.tail += uint64(n)
+	c.direction.tail.Store(c.tail)
+	// A producer that sleeps is not woken for every crumb: it would refill the
+	// crumb and sleep again.
+	if c.silent += uint64(n); c.silent >= c.quarter || c.tail == c.head {
+		r.announceSpace()
+	}
+}
+
+func (r *Ring) announceSpace() {
+	if r.in.silent > 0 {
+		r.in.silent = 0
+		ring(r.in.space, r.in.spaceSleeper)
+	}
+}
+
+// Reserve waits until at least least bytes are free (one, when least is 0) and
+// returns all that are. When the ring is closed it returns the reason as an
+// error, io.EOF for a clean close.
+func (r *Ring) Reserve(least int) ([]byte, error) {
+	want, err := r.demand("ring reserve", least)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if reason, closed := r.Closed(); closed {
+			return nil, reason.Err()
+		}
+		if b := r.free(); uint64(len(b)) >= want {
+			return b, nil
+		}
+		r.awaitSpace(want)
+	}
+}
+
+func (r *Ring) free() []byte {
+	p := &r.out
+	tail := p.direction.tail.Load()
+	used := p.head - tail
+	if used > r.area || used > p.head-p.tail {
+		r.corrupt()
+		return nil
+	}
+	p.tail = tail
+	at, n := p.head&(r.area-1), r.area-used
+	return p.buf[at : at+n : at+n]
+}
+
+func (r *Ring) awaitSpace(want uint64) {
+	p := &r.out
+	sleep(p.space, p.spaceSleeper, spaceLimit, func() bool {
+		_, closed := r.Closed()
+		return closed || r.area-(p.head-p.direction.tail.Load()) >= want
+	})
+}
+
+// Commit publishes the first n bytes of what Reserve returned and wakes the
+// consumer if it sleeps.
+func (r *Ring) Commit(n int) {
+	p := &r.out
+	if n < 0 || uint64(n) > r.area-(p.head-p.tail) {
+		panic("shm: commit of more than was reserved")
+	}
+	if n == 0 {
+		return
+	}
+	p.head += uint64(n)
+	p.direction.head.Store(p.head)
+	ring(p.data, p.dataSleeper)
+}
