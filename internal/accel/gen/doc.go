@@ -1,0 +1,50 @@
+// Package gen turns the description of an accelerator API into the code that
+// forwards it.
+//
+// A description is a text file, one statement a line; parameters are indented
+// below their call. What a line does not say is taken from the C type: an
+// object kind travels as its id, a scalar as a word.
+//
+//	api NAME PREFIX            headers H...  the first declares the functions
+//	table HEADER STRUCT        driver SONAME
+//	kind CTYPE NAME ERROR      an object kind, and what a handle that is none gives
+//	type {u8,i32,u32,i64,u64} CTYPE...
+//
+//	call RESULT NAME SINCE ANSWER [auto] [check] [worker] [command CONSTANT]
+//	    CTYPE NAME [: TREATMENT]
+//	    callback NAME          a function pointer; stays with the client
+//	    + NAME : TREATMENT     a field that only the wire has
+//	message NAME ANSWER        a message of our own, client to worker
+//	notice NAME                a message of our own, worker to client
+//	facts CALL CONSTANT...     what the worker asks unasked
+//
+// ANSWER says who answers a call and when:
+//
+//	local         the client alone
+//	cached        the client, from facts it was sent; else as wait
+//	early         the client at once; the worker executes it later, in order
+//	wait          the worker; the client waits
+//	wait(PARAM)   wait when PARAM is true, else early
+//	refused       the client, with the error that the API has for it
+//
+// auto makes the client's entry point wholly from the description, for commands
+// of a queue; check adds a call of a hand-written check of its arguments.
+// worker says that the worker's side is written by hand.
+//
+// TREATMENT:
+//
+//	value TYPE | handle [KIND] [null] | handles COUNT [null] | array COUNT [null]
+//	bytes SIZE [null] | string [null] | props       zero-terminated list of words
+//	bulk in | bulk out                              streamed after the body
+//	reads | writes                                  a handle, and what a command does with it
+//	count                                           implied by an array
+//	new                                             pointer to a handle that the client mints
+//	errcode                                         pointer to the result code
+//	query                                           with the next two: size, value, size_ret
+//	list SIZE                                       with the next two: entries, array, count_ret
+//	out value TYPE | out bytes | out array u32
+//	local                                           stays with the client
+//
+// Names and C types are checked against the installed headers: names by
+// reading them, types by compiling assertions with the C compiler.
+package gen
