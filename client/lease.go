@@ -90,6 +90,7 @@ type Hold struct {
 
 	mu     sync.Mutex
 	leases []Granted
+	closed bool
 	err    error
 }
 
@@ -159,11 +160,18 @@ func (h *Hold) follow(events *json.Decoder) {
 			h.renew(*event.Renewed)
 		}
 		if err != nil {
-			h.mu.Lock()
-			h.err = err
-			h.mu.Unlock()
+			h.end(err)
 			return
 		}
+	}
+}
+
+// end notes why the leases ended, unless that was asked for.
+func (h *Hold) end(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.err = err
 	}
 }
 
@@ -198,11 +206,14 @@ func (h *Hold) Done() <-chan struct{} { return h.done }
 func (h *Hold) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return ignoreCanceled(h.err)
+	return h.err
 }
 
 // Close gives the leases back.
 func (h *Hold) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
 	h.release()
 	err := h.body.Close()
 	<-h.done
