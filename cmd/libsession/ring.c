@@ -1,0 +1,414 @@
+#define _GNU_SOURCE
+#include "ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The layout of the control page; internal/shm/memory_linux.go has the same. */
+enum {
+	MAGIC = 0x4f425247,
+	VERSION = 1,
+	PAGE = 4096,
+	MIN_AREA = PAGE,
+	MAX_AREA = 1 << 30,
+
+	OFF_AREA = 8,
+	OFF_CLOSED = 64,
+	OFF_DIR = 128,
+	SIZE_DIR = 512,
+
+	OFF_HEAD = 0,
+	OFF_DATA_BELL = 64,
+	OFF_DATA_SLEEPER = 128,
+	OFF_TAIL = 192,
+	OFF_SPACE_BELL = 256,
+	OFF_SPACE_SLEEPER = 320
+};
+
+enum { DATA_LIMIT_MS = 1000, SPACE_LIMIT_MS = 10 };
+
+/* Futex operations without the private flag: that would not match across
+ * processes. */
+enum { OP_WAIT = 0, OP_WAKE = 1 };
+
+typedef _Atomic uint32_t word;
+typedef _Atomic uint64_t position;
+
+_Static_assert(sizeof(word) == 4 && sizeof(position) == 8, "atomics must be plain words");
+
+struct direction {
+	position *head, *tail;
+	word *data, *space;
+	word *data_sleeper, *space_sleeper;
+	unsigned char *buf;
+};
+
+struct ring {
+	void *control;
+	uint64_t area;
+	word *shared_closed; /* the worker can overwrite it */
+	word closed;         /* what we believe: once set it stays */
+	word kicked;
+	struct direction out, in;
+	/* Our own positions and the greatest of the peer's that we have believed.
+	 * The words in shared memory are only for the peer to read. */
+	uint64_t out_head, out_tail;
+	uint64_t in_tail, in_head;
+	uint64_t silent; /* bytes released since the space bell last rang */
+};
+
+/* wait_on sleeps while *bell is old, for at most limit_ms. */
+static void wait_on(word *bell, uint32_t old, int limit_ms)
+{
+	struct timespec ts = { limit_ms / 1000, (limit_ms % 1000) * 1000000L };
+	int saved = errno;
+	syscall(SYS_futex, bell, OP_WAIT, old, &ts, NULL, 0);
+	errno = saved;
+}
+
+static void wake(word *bell)
+{
+	int saved = errno;
+	syscall(SYS_futex, bell, OP_WAKE, INT_MAX, NULL, NULL, 0);
+	errno = saved;
+}
+
+/* strike tells the other end of a change; a system call only if it sleeps. */
+static void strike(word *bell, word *sleeper)
+{
+	atomic_fetch_add(bell, 1);
+	if (atomic_load(sleeper) != 0 && atomic_exchange(sleeper, 0) != 0)
+		wake(bell);
+}
+
+static void shout(word *bell, word *sleeper)
+{
+	atomic_fetch_add(bell, 1);
+	atomic_store(sleeper, 0);
+	wake(bell);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* slice is how long to sleep now: up to limit, within the deadline. 0: too late. */
+static int slice(int timeout_ms, int64_t deadline, int limit)
+{
+	if (timeout_ms < 0)
+		return limit;
+	int64_t left = deadline - now_ms();
+	return left <= 0 ? 0 : left < limit ? (int)left : limit;
+}
+
+static struct direction direction_at(unsigned char *control, int d, unsigned char *buf)
+{
+	unsigned char *base = control + OFF_DIR + d * SIZE_DIR;
+	return (struct direction){
+		.head = (position *)(base + OFF_HEAD),
+		.tail = (position *)(base + OFF_TAIL),
+		.data = (word *)(base + OFF_DATA_BELL),
+		.space = (word *)(base + OFF_SPACE_BELL),
+		.data_sleeper = (word *)(base + OFF_DATA_SLEEPER),
+		.space_sleeper = (word *)(base + OFF_SPACE_SLEEPER),
+		.buf = buf,
+	};
+}
+
+/* inspect checks that fd is a ring whose size cannot change. */
+static int inspect(int fd, uint64_t *area)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW))
+		return -EINVAL;
+	struct stat st;
+	if (fstat(fd, &st) != 0)
+		return -errno;
+	struct {
+		uint32_t magic, version;
+		uint64_t area;
+	} header;
+	ssize_t n;
+	while ((n = pread(fd, &header, sizeof header, 0)) < 0 && errno == EINTR)
+		;
+	if (n != (ssize_t)sizeof header || header.magic != MAGIC)
+		return -EINVAL;
+	if (header.version != VERSION)
+		return -EPROTONOSUPPORT;
+	if (header.area < MIN_AREA || header.area > MAX_AREA || (header.area & (header.area - 1)) != 0)
+		return -EINVAL;
+	if (st.st_size != (off_t)(PAGE + 2 * header.area) || sysconf(_SC_PAGESIZE) != PAGE)
+		return -EINVAL;
+	*area = header.area;
+	return 0;
+}
+
+/* map_twice maps the area at offset two times in a row, so that any stretch of
+ * its bytes is contiguous. */
+static unsigned char *map_twice(int fd, off_t offset, size_t area)
+{
+	unsigned char *base = mmap(NULL, 2 * area, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (base == MAP_FAILED)
+		return NULL;
+	for (int half = 0; half < 2; half++) {
+		void *at = base + half * area;
+		if (mmap(at, area, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset) == MAP_FAILED) {
+			int saved = errno;
+			munmap(base, 2 * area);
+			errno = saved;
+			return NULL;
+		}
+	}
+	return base;
+}
+
+static int map_ring(int fd, ring *r)
+{
+	unsigned char *areas[2] = { NULL, NULL };
+	unsigned char *control = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (control == MAP_FAILED)
+		return -errno;
+	for (int d = 0; d < 2; d++) {
+		areas[d] = map_twice(fd, (off_t)(PAGE + d * r->area), r->area);
+		if (areas[d] == NULL) {
+			int err = -errno;
+			if (d == 1)
+				munmap(areas[0], 2 * r->area);
+			munmap(control, PAGE);
+			return err;
+		}
+	}
+	r->control = control;
+	r->shared_closed = (word *)(control + OFF_CLOSED);
+	r->out = direction_at(control, 0, areas[0]);
+	r->in = direction_at(control, 1, areas[1]);
+	return 0;
+}
+
+static int open_ring(int fd, ring **out)
+{
+	uint64_t area = 0;
+	int err = inspect(fd, &area);
+	if (err != 0)
+		return err;
+	ring *r = calloc(1, sizeof *r);
+	if (r == NULL)
+		return -ENOMEM;
+	r->area = area;
+	err = map_ring(fd, r);
+	if (err != 0) {
+		free(r);
+		return err;
+	}
+	r->out_head = atomic_load(r->out.head);
+	r->out_tail = atomic_load(r->out.tail);
+	r->in_tail = r->in_head = atomic_load(r->in.tail);
+	*out = r;
+	return 0;
+}
+
+int ring_open(int fd, ring **out)
+{
+	int saved = errno;
+	int err = open_ring(fd, out);
+	errno = saved;
+	return err;
+}
+
+size_t ring_area(const ring *r)
+{
+	return (size_t)r->area;
+}
+
+/* latch makes a verdict stand in our own memory; the first one wins. */
+static uint32_t latch(ring *r, uint32_t value)
+{
+	uint32_t none = 0;
+	atomic_compare_exchange_strong(&r->closed, &none, value);
+	return atomic_load(&r->closed);
+}
+
+uint32_t ring_closed(const ring *r)
+{
+	uint32_t own = atomic_load(&r->closed);
+	if (own != 0)
+		return own;
+	uint32_t theirs = atomic_load(r->shared_closed);
+	return theirs == 0 ? 0 : latch((ring *)r, theirs);
+}
+
+void ring_close(ring *r, uint32_t reason)
+{
+	uint32_t none = 0;
+	atomic_compare_exchange_strong(r->shared_closed, &none, 1 + reason);
+	uint32_t theirs = atomic_load(r->shared_closed);
+	latch(r, theirs != 0 ? theirs : 1 + reason);
+	shout(r->in.data, r->in.data_sleeper);
+	shout(r->in.space, r->in.space_sleeper);
+	shout(r->out.data, r->out.data_sleeper);
+	shout(r->out.space, r->out.space_sleeper);
+}
+
+static void corrupt(ring *r)
+{
+	latch(r, 1 + RING_CORRUPT);
+	ring_close(r, RING_CORRUPT);
+}
+
+/* room looks at the worker's tail once and believes it only if it fits. */
+static uint64_t room(ring *r)
+{
+	uint64_t tail = atomic_load(r->out.tail);
+	uint64_t used = r->out_head - tail;
+	if (used > r->area || used > r->out_head - r->out_tail) {
+		corrupt(r);
+		return 0;
+	}
+	r->out_tail = tail;
+	return r->area - used;
+}
+
+static void await_room(ring *r, uint64_t min, int ms)
+{
+	uint32_t old = atomic_load(r->out.space);
+	atomic_store(r->out.space_sleeper, 1);
+	/* Again: a worker that gave room in between saw the flag, or we see it. */
+	if (ring_closed(r) != 0 || r->area - (r->out_head - atomic_load(r->out.tail)) >= min) {
+		atomic_store(r->out.space_sleeper, 0);
+		return;
+	}
+	wait_on(r->out.space, old, ms);
+}
+
+void *ring_reserve(ring *r, size_t min, size_t *got, int timeout_ms)
+{
+	*got = 0;
+	if (min > r->area)
+		return NULL;
+	if (min == 0)
+		min = 1;
+	int64_t deadline = timeout_ms > 0 ? now_ms() + timeout_ms : 0;
+	for (;;) {
+		if (ring_closed(r) != 0)
+			return NULL;
+		uint64_t n = room(r);
+		if (n >= min) {
+			*got = (size_t)n;
+			return r->out.buf + (r->out_head & (r->area - 1));
+		}
+		int ms = slice(timeout_ms, deadline, SPACE_LIMIT_MS);
+		if (ms == 0)
+			return NULL;
+		await_room(r, min, ms);
+	}
+}
+
+void ring_commit(ring *r, size_t n)
+{
+	uint64_t most = r->area - (r->out_head - r->out_tail);
+	if (n > most) /* a bug of the caller: never tell the worker more than is true */
+		n = (size_t)most;
+	if (n == 0)
+		return;
+	r->out_head += n;
+	atomic_store(r->out.head, r->out_head);
+	strike(r->out.data, r->out.data_sleeper);
+}
+
+static uint64_t readable(ring *r)
+{
+	uint64_t head = atomic_load(r->in.head);
+	uint64_t n = head - r->in_tail;
+	if (n > r->area || n < r->in_head - r->in_tail) {
+		corrupt(r);
+		return 0;
+	}
+	r->in_head = head;
+	return n;
+}
+
+static void announce_room(ring *r)
+{
+	if (r->silent > 0) {
+		r->silent = 0;
+		strike(r->in.space, r->in.space_sleeper);
+	}
+}
+
+static void await_data(ring *r, uint64_t min, int ms)
+{
+	announce_room(r); /* the worker may need room before it can send */
+	uint32_t old = atomic_load(r->in.data);
+	atomic_store(r->in.data_sleeper, 1);
+	if (ring_closed(r) != 0 || atomic_load(&r->kicked) != 0 || atomic_load(r->in.head) - r->in_tail >= min) {
+		atomic_store(r->in.data_sleeper, 0);
+		return;
+	}
+	wait_on(r->in.data, old, ms);
+}
+
+const void *ring_next(ring *r, size_t min, size_t *got, int timeout_ms)
+{
+	*got = 0;
+	if (min > r->area)
+		return NULL;
+	if (min == 0)
+		min = 1;
+	int64_t deadline = timeout_ms > 0 ? now_ms() + timeout_ms : 0;
+	for (;;) {
+		/* Before the head: what was committed before closing is then seen. */
+		uint32_t closed = ring_closed(r);
+		if (closed == 1 + RING_CORRUPT)
+			return NULL;
+		uint64_t n = readable(r);
+		if (n >= min) {
+			*got = (size_t)n;
+			return r->in.buf + (r->in_tail & (r->area - 1));
+		}
+		if (closed != 0 || atomic_exchange(&r->kicked, 0) != 0)
+			return NULL;
+		int ms = slice(timeout_ms, deadline, DATA_LIMIT_MS);
+		if (ms == 0)
+			return NULL;
+		await_data(r, min, ms);
+	}
+}
+
+void ring_release(ring *r, size_t n)
+{
+	if (n > r->in_head - r->in_tail)
+		n = (size_t)(r->in_head - r->in_tail);
+	r->in_tail += n;
+	atomic_store(r->in.tail, r->in_tail);
+	/* A worker that sleeps is not woken for every crumb. */
+	r->silent += n;
+	if (r->silent >= r->area / 4 || r->in_tail == r->in_head)
+		announce_room(r);
+}
+
+void ring_kick(ring *r)
+{
+	atomic_store(&r->kicked, 1);
+	shout(r->in.data, r->in.data_sleeper);
+}
+
+void ring_unmap(ring *r)
+{
+	int saved = errno;
+	munmap(r->in.buf, 2 * r->area);
+	munmap(r->out.buf, 2 * r->area);
+	munmap(r->control, PAGE);
+	free(r);
+	errno = saved;
+}
