@@ -1,9 +1,42 @@
-// Package opencl is the worker's side of OpenCL: it executes the messages of a
-// session against the machine's real driver.
+// Package opencl executes a client's OpenCL calls on a real driver: the worker's
+// side of opencl.api. The zz_ files are generated from it; the others are the
+// methods that the description calls `worker`, and what all methods stand on.
 //
-// The codecs, the tables and the dispatcher are generated from opencl.api, as
-// is the driver library's side in cmd/libopencl. What the messages mean is
-// docs/design/0004-opencl-session.md.
+// # Order
+//
+// One goroutine, the dispatcher, takes messages off the ring and calls the driver
+// in their order. A call for which somebody waits is answered at once when the
+// client said that it is alone; otherwise its command is still enqueued in order,
+// but a goroutine of its own waits and answers. Two kinds of things overtake
+// nobody: kernels' output and the data of non-blocking reads go out before any
+// reply or event notice from which the client could conclude that they are done.
+//
+// # Formats that opencl.api leaves open
+//
+// All are made of the body's elements: words, and arrays of bytes with a count
+// word and padding.
+//
+//	facts           records, one after the other:
+//	                  word   op of the query (low 16 bits), its param_name (high 32 bits)
+//	                  word   object: the platform 1, a device, a program
+//	                  word   kernel: 0, or the number (from 1) of a program's kernel
+//	                  word   detail: a device's id for build and work-group facts, the argument's
+//	                         index for argument facts, else 0
+//	                  word   status of the query, sign extended
+//	                  bytes  value, empty when the status is not 0
+//	                Kernels have no id yet when a build is answered: their facts name the program and
+//	                the kernel's number in the order of CL_PROGRAM_KERNEL_NAMES; the fact
+//	                CL_KERNEL_FUNCTION_NAME says which name has which number.
+//	include_files   pairs of bytes: absolute path on the client's machine, content
+//	include_names   bytes, one for each of input_headers
+//	options         every -I names an absolute path on the client's machine; the worker puts the
+//	                include_files under a folder of its own and points -I there
+//	binary          the binaries one after the other, as long as lengths says
+//	snapshot        facts of platform 1 and device 2
+//	sub-devices     get the ids first_id, first_id+1, ...; facts are theirs
+//	props           with or without the closing zero
+//
+// A reply that carries bulk has no body. When the driver fails in the middle of a
+// large transfer whose header is gone already, the rest is zeros and a failed
+// notice with that call's serial follows.
 package opencl
-
-//go:generate go run ../gen/apigen -api opencl.api -go . -c ../../../cmd/libopencl -docs ../../../docs/opencl.md -title "How each OpenCL function is forwarded"
