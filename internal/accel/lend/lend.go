@@ -1,0 +1,191 @@
+// Package lend runs the workers of a device's node: one process for each
+// session, and nothing of it left when the session ends.
+//
+// A [Host] owns the folders and the thread that workers are started from. A
+// [Session] is a worker and its ring. A session ends when its worker exits, when
+// somebody calls [Session.End], or when the node dies: then the kernel kills the
+// worker. The program at the other end of the ring always learns why, by the
+// ring's reason.
+package lend
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/shm"
+)
+
+// Options say how workers run.
+type Options struct {
+	// Dir holds the sessions' temporary folders and the holders' caches.
+	Dir string
+	// Command starts a worker: a program and its arguments.
+	Command []string
+	// Environ is the environment that workers get; nil means this process's.
+	Environ []string
+	// Area is the size of each direction of a ring; 0 means shm.DefaultArea.
+	Area int
+	// MaxSessions bounds the sessions that live at one time; 0 means 256.
+	MaxSessions int
+	// Grace is how long a worker may take to end by itself once its ring is
+	// closed; 0 means 500ms.
+	Grace   time.Duration
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+func (o *Options) setDefaults() {
+	if o.Environ == nil {
+		o.Environ = os.Environ()
+	}
+	if o.Area == 0 {
+		o.Area = shm.DefaultArea
+	}
+	if o.MaxSessions == 0 {
+		o.MaxSessions = 256
+	}
+	if o.Grace == 0 {
+		o.Grace = 500 * time.Millisecond
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = prometheus.NewRegistry()
+	}
+}
+
+func (o *Options) validate() error {
+	if o.Dir == "" || len(o.Command) == 0 {
+		return outboard.Errorf(outboard.Invalid, "lend devices", "needs a folder and a worker's command")
+	}
+	return nil
+}
+
+// A Host runs the workers of one node.
+type Host struct {
+	opts    Options
+	spawner *spawner
+	metrics *metrics
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[outboard.SessionID]*Session
+	// turns are the arbiters of the devices that have sessions.
+	turns map[outboard.DeviceID]*turns
+}
+
+// Open prepares the folders, removing what a node that was killed left in them.
+func Open(_ context.Context, opts Options) (*Host, error) {
+	opts.setDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	h := &Host{opts: opts, sessions: map[outboard.SessionID]*Session{}, turns: map[outboard.DeviceID]*turns{}}
+	if err := os.RemoveAll(h.tmp()); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{h.tmp(), h.caches()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	m, err := newMetrics(opts.Metrics, h.count)
+	if err != nil {
+		return nil, err
+	}
+	h.metrics, h.spawner = m, newSpawner()
+	return h, nil
+}
+
+func (h *Host) tmp() string    { return filepath.Join(h.opts.Dir, "tmp") }
+func (h *Host) caches() string { return filepath.Join(h.opts.Dir, "cache") }
+
+func (h *Host) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.sessions)
+}
+
+// Sessions returns the sessions that live, oldest first.
+func (h *Host) Sessions() []*Session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*Session, 0, len(h.sessions))
+	for _, s := range h.sessions {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *Session) int { return a.Started.Compare(b.Started) })
+	return all
+}
+
+// Kill ends the session id with err.
+func (h *Host) Kill(id outboard.SessionID, err error) error {
+	h.mu.Lock()
+	s := h.sessions[id]
+	h.mu.Unlock()
+	if s == nil {
+		return outboard.Errorf(outboard.NotFound, "session "+string(id), "no such session lives on this node; `outboard sessions` lists them")
+	}
+	s.End(err)
+	return nil
+}
+
+// Close ends every session and waits until all workers have gone.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	already := h.closed
+	h.closed = true
+	h.mu.Unlock()
+	gone := outboard.Errorf(outboard.SessionLost, "session", "the device's node stopped")
+	sessions := h.Sessions()
+	for _, s := range sessions {
+		s.End(gone)
+	}
+	for _, s := range sessions {
+		<-s.Done()
+	}
+	if already {
+		return nil
+	}
+	h.spawner.close()
+	h.metrics.unregister()
+	return os.RemoveAll(h.tmp())
+}
+
+// add makes s known unless the host is full or closed.
+func (h *Host) add(s *Session) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closed:
+		return outboard.Errorf(outboard.SessionLost, "session", "the device's node is stopping")
+	case len(h.sessions) >= h.opts.MaxSessions:
+		return outboard.Errorf(outboard.Exhausted, "session", "%d sessions live on this node, which is its limit", h.opts.MaxSessions)
+	}
+	h.sessions[s.ID] = s
+	if s.turns = h.turns[s.Device.ID]; s.turns == nil {
+		s.turns = newTurns()
+		h.turns[s.Device.ID] = s.turns
+	}
+	s.turns.members++
+	return nil
+}
+
+func (h *Host) remove(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, s.ID)
+	s.turns.leave(s.ID)
+	if s.turns.members--; s.turns.members == 0 {
+		delete(h.turns, s.Device.ID)
+	}
+}

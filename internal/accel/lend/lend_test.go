@@ -1,0 +1,315 @@
+package lend_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/accel/lend/fake"
+	"github.com/outboard-run/outboard/internal/shm"
+)
+
+const workerArg = "fake-worker"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == workerArg {
+		os.Exit(fake.Worker())
+	}
+	os.Exit(m.Run())
+}
+
+func spec() lend.Spec {
+	return lend.Spec{
+		Lease: outboard.Lease{
+			Grant:  outboard.Grant{Lease: "lease", Holder: "dinghy", Memory: 1 << 20, Weight: 1},
+			Device: "harbour/opencl/0",
+		},
+		Device: outboard.Device{ID: "harbour/opencl/0", API: outboard.OpenCL},
+		Index:  3,
+		Via:    "shm",
+	}
+}
+
+func open(t *testing.T, change func(*lend.Options)) (*lend.Host, string) {
+	t.Helper()
+	dir := t.TempDir()
+	opts := lend.Options{Dir: dir, Command: []string{os.Args[0], workerArg}, Area: 1 << 16, Grace: 10 * time.Second}
+	if change != nil {
+		change(&opts)
+	}
+	h, err := lend.Open(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h, dir
+}
+
+func start(t *testing.T, h *lend.Host) *lend.Session {
+	t.Helper()
+	s, err := h.Start(spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ask sends text and returns the answer, which comes in one piece.
+func ask(t *testing.T, r *shm.Ring, text string) (string, error) {
+	t.Helper()
+	room, err := r.Reserve(len(text))
+	if err != nil {
+		return "", err
+	}
+	r.Commit(copy(room, text))
+	got, err := r.Next(1)
+	answer := string(got)
+	r.Release(len(got))
+	return answer, err
+}
+
+// gone reports whether the process no longer runs.
+func gone(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
+}
+
+// awaitGone waits for a process that nobody here can wait for.
+func awaitGone(t *testing.T, pid int) {
+	t.Helper()
+	for !gone(pid) {
+		if t.Context().Err() != nil {
+			t.Fatalf("process %d still runs", pid)
+		}
+		syscall.Syscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+	}
+}
+
+func TestSession(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	h, dir := open(t, func(o *lend.Options) { o.Metrics = registry })
+	s := start(t, h)
+	got, err := ask(t, s.Ring(), "hello")
+	if err != nil || got != "hello" {
+		t.Fatalf("got %q, %v, want the echo", got, err)
+	}
+	got, err = ask(t, s.Ring(), fake.Config)
+	if want := string(s.ID) + " dinghy 3 1MiB"; err != nil || got != want {
+		t.Errorf("got configuration %q, %v, want %q", got, err, want)
+	}
+	if all := h.Sessions(); len(all) != 1 || all[0] != s {
+		t.Errorf("got sessions %v, want the one", all)
+	}
+	worker := s.Worker()
+	s.End(nil)
+	if err := s.Close(); err != nil {
+		t.Errorf("got %v, want a clean end", err)
+	}
+	if !gone(worker) {
+		t.Errorf("worker %d still runs", worker)
+	}
+	left, err := os.ReadDir(filepath.Join(dir, "tmp"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("got %v, %v, want no temporary folders", left, err)
+	}
+	if all := h.Sessions(); len(all) != 0 {
+		t.Errorf("got sessions %v, want none", all)
+	}
+	err = testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP outboard_accel_sessions_ended_total Sessions that ended, by how.
+# TYPE outboard_accel_sessions_ended_total counter
+outboard_accel_sessions_ended_total{end="clean"} 1
+`), "outboard_accel_sessions_ended_total")
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEnds(t *testing.T) {
+	killed := outboard.Errorf(outboard.LeaseLost, "session", "the lease expired")
+	tests := map[string]struct {
+		end  func(t *testing.T, s *lend.Session) error // returns what the program sees
+		kind outboard.Kind
+		text string
+	}{
+		"crash": {
+			end: func(t *testing.T, s *lend.Session) error {
+				_, err := ask(t, s.Ring(), fake.Crash)
+				return err
+			},
+			kind: outboard.SessionLost,
+			text: "session: the worker on harbour/opencl/0 crashed (exit status 1: fake worker: the kernel went wrong)",
+		},
+		"worker killed": {
+			end: func(t *testing.T, s *lend.Session) error {
+				if err := syscall.Kill(s.Worker(), syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+				_, err := s.Ring().Next(1)
+				return err
+			},
+			kind: outboard.SessionLost,
+			text: "session: the worker on harbour/opencl/0 crashed (signal: killed)",
+		},
+		"final message": {
+			end: func(t *testing.T, s *lend.Session) error {
+				_, err := ask(t, s.Ring(), fake.Fail)
+				return err
+			},
+			kind: outboard.Exhausted,
+			text: "session: the worker on harbour/opencl/0 ended: out of fake memory",
+		},
+		"ended by the node": {
+			end: func(_ *testing.T, s *lend.Session) error {
+				s.End(killed)
+				_, err := s.Ring().Next(1)
+				return err
+			},
+			kind: outboard.LeaseLost,
+			text: killed.Error(),
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h, _ := open(t, nil)
+			s := start(t, h)
+			defer s.Close()
+			if got := outboard.KindOf(test.end(t, s)); got != test.kind {
+				t.Errorf("program: got kind %v, want %v", got, test.kind)
+			}
+			<-s.Done()
+			if diff := cmp.Diff(test.text, s.Err().Error()); diff != "" || outboard.KindOf(s.Err()) != test.kind {
+				t.Errorf("kind %v, want %v; (-want +got):\n%s", outboard.KindOf(s.Err()), test.kind, diff)
+			}
+		})
+	}
+}
+
+func TestHangingWorkerIsKilledWithItsChildren(t *testing.T) {
+	h, _ := open(t, func(o *lend.Options) { o.Grace = time.Millisecond })
+	s := start(t, h)
+	text, err := ask(t, s.Ring(), fake.Child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room, err := s.Ring().Reserve(len(fake.Hang))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Ring().Commit(copy(room, fake.Hang))
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	awaitGone(t, child)
+}
+
+func TestWorkerGetsALeanEnvironment(t *testing.T) {
+	h, dir := open(t, func(o *lend.Options) {
+		o.Environ = []string{"PATH=/bin", "OUTBOARD_SOCKET=/x", "OUTBOARD_TOKEN=secret", "OCL_ICD_VENDORS=/borrowed"}
+	})
+	s := start(t, h)
+	defer s.Close()
+	got, err := ask(t, s.Ring(), fake.Environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	environ := strings.Split(got, "\x00")
+	for _, v := range environ {
+		if strings.HasPrefix(v, "OUTBOARD_") || strings.HasPrefix(v, "OCL_ICD_VENDORS=") {
+			t.Errorf("worker has %s", v)
+		}
+		if name, path, _ := strings.Cut(v, "="); name == "POCL_CACHE_DIR" && filepath.Dir(path) != filepath.Join(dir, "cache", "dinghy") {
+			t.Errorf("got cache %s, want it in the holder's folder", path)
+		}
+	}
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(s.Worker()) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"NoNewPrivs:\t1\n", "CapEff:\t0000000000000000\n"} {
+		if !strings.Contains(string(status), want) {
+			t.Errorf("worker's status has no %q", want)
+		}
+	}
+}
+
+func TestLimit(t *testing.T) {
+	h, _ := open(t, func(o *lend.Options) { o.MaxSessions = 1 })
+	s := start(t, h)
+	if _, err := h.Start(spec()); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("got %v, want Exhausted", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	s = start(t, h)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseEndsSessions(t *testing.T) {
+	h, _ := open(t, nil)
+	s := start(t, h)
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Ring().Next(1); outboard.KindOf(err) != outboard.SessionLost {
+		t.Errorf("got %v, want SessionLost", err)
+	}
+	_ = s.Close()
+	if _, err := h.Start(spec()); outboard.KindOf(err) != outboard.SessionLost {
+		t.Errorf("start after close: got %v, want SessionLost", err)
+	}
+}
+
+func TestKill(t *testing.T) {
+	h, _ := open(t, nil)
+	s := start(t, h)
+	defer s.Close()
+	if err := h.Kill("nobody", nil); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("got %v, want NotFound", err)
+	}
+	if err := h.Kill(s.ID, outboard.Errorf(outboard.SessionLost, "session", "killed")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Ring().Next(1); errors.Is(err, io.EOF) || outboard.KindOf(err) != outboard.SessionLost {
+		t.Errorf("got %v, want SessionLost", err)
+	}
+}
+
+func TestOpenRemovesWhatAKilledNodeLeft(t *testing.T) {
+	dir := t.TempDir()
+	stale := filepath.Join(dir, "tmp", "old-session")
+	if err := os.MkdirAll(stale, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	open(t, func(o *lend.Options) { o.Dir = dir })
+	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want the folder gone", err)
+	}
+}

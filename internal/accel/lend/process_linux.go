@@ -1,0 +1,182 @@
+package lend
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// spawner starts processes from a thread of its own, for two reasons. The kernel
+// kills a worker when the thread that started it ends (PR_SET_PDEATHSIG looks at
+// the thread, not the process), and Go may end any thread but one that a
+// goroutine keeps. And what a worker must not have is taken from the thread, so
+// that a worker is born without it.
+type spawner struct {
+	jobs chan func()
+	done chan struct{}
+}
+
+func newSpawner() *spawner {
+	s := &spawner{jobs: make(chan func()), done: make(chan struct{})}
+	go s.run()
+	return s
+}
+
+func (s *spawner) run() {
+	defer close(s.done)
+	// Never unlocked: the thread, which lost its privileges, ends with the
+	// goroutine.
+	runtime.LockOSThread()
+	shed()
+	for job := range s.jobs {
+		job()
+	}
+}
+
+// shed gives up what no worker needs: new privileges by set-user-id programs,
+// and root's capabilities. Each step may be refused, for a thread that had none.
+func shed() {
+	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+	}
+}
+
+// close ends the thread, and so every process that it started.
+func (s *spawner) close() {
+	close(s.jobs)
+	<-s.done
+}
+
+// command is a process to start.
+type command struct {
+	args, environ []string
+	dir           string
+	// files become descriptors 3, 4, ...
+	files []*os.File
+}
+
+// start starts a process that is the leader of a new group.
+func (s *spawner) start(c command) (*process, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer write.Close()
+	cmd := &exec.Cmd{
+		Path: c.args[0], Args: c.args, Env: c.environ, Dir: c.dir,
+		Stderr: write, ExtraFiles: c.files,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	started := make(chan error)
+	s.jobs <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		_ = read.Close()
+		return nil, err
+	}
+	p := &process{cmd: cmd, stderr: read, said: make(chan struct{})}
+	// Whoever must go when memory runs out, it is not the node.
+	_ = os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("500"), 0)
+	go p.listen()
+	return p, nil
+}
+
+// process is a worker and the end of what it writes to standard error.
+type process struct {
+	cmd    *exec.Cmd
+	stderr *os.File
+	said   chan struct{}
+
+	mu     sync.Mutex
+	tail   []byte
+	reason string
+	reaped bool
+}
+
+// tailSize bounds what is kept of a worker's standard error.
+const tailSize = 4 << 10
+
+// listen reads standard error, keeping its end.
+func (p *process) listen() {
+	defer close(p.said)
+	defer p.stderr.Close()
+	buf := make([]byte, 1024)
+	for {
+		n, err := p.stderr.Read(buf)
+		p.mu.Lock()
+		p.tail = append(p.tail, buf[:n]...)
+		if extra := len(p.tail) - tailSize; extra > 0 {
+			p.tail = append(p.tail[:0], p.tail[extra:]...)
+		}
+		p.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// note keeps what the worker says about its end.
+func (p *process) note(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reason = reason
+}
+
+// kill ends the whole group. The group's number stays taken while any process
+// of the group lives, and the leader is reaped only after the last kill.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	}
+}
+
+// wait waits for the process to end, ends what it left in its group, and reaps
+// it. The error tells how it ended, nil if all was well.
+func (p *process) wait() error {
+	awaitZombie(p.cmd.Process.Pid)
+	p.kill()
+	p.mu.Lock()
+	p.reaped = true
+	p.mu.Unlock()
+	err := p.cmd.Wait()
+	// Something that left the group may still hold the other end of the pipe.
+	_ = p.stderr.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	<-p.said
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return errors.New(exit.String())
+	}
+	return err
+}
+
+// awaitZombie waits until the process has ended, and leaves it to be reaped, so
+// that its number means nothing else yet.
+func awaitZombie(pid int) {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// lastWords is what the worker said last about its end: on its control socket,
+// or the end of its standard error.
+func (p *process) lastWords() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reason != "" {
+		return p.reason
+	}
+	return summary(p.tail)
+}

@@ -1,0 +1,314 @@
+package lend
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/shm"
+)
+
+// A Spec says what a session is for.
+type Spec struct {
+	Lease  outboard.Lease
+	Device outboard.Device
+	// Index is the device's number among those that the node's probe found.
+	Index int
+	// Via says how the program's data comes, "shm" or "tcp".
+	Via string
+}
+
+// A Session is one worker and its ring.
+type Session struct {
+	Spec
+	ID      outboard.SessionID
+	Started time.Time
+
+	host    *Host
+	turns   *turns
+	ring    *shm.Ring
+	process *process
+	control *control.Conn
+	done    chan struct{}
+	ending  chan struct{}
+
+	mu    sync.Mutex
+	ended bool
+	err   error // why it ended; nil for a clean end
+	stats *control.Stats
+	final *control.Message
+}
+
+// Start starts a worker. The caller must call Close in the end.
+func (h *Host) Start(spec Spec) (*Session, error) {
+	s := &Session{
+		Spec: spec, ID: newID(), Started: time.Now(), host: h,
+		done: make(chan struct{}), ending: make(chan struct{}),
+	}
+	if err := h.add(s); err != nil {
+		return nil, err
+	}
+	if err := s.start(); err != nil {
+		h.remove(s)
+		_ = os.RemoveAll(s.tmp())
+		return nil, outboard.Errorf(outboard.SessionLost, "start a worker", "%w", err)
+	}
+	h.metrics.started.Inc()
+	h.opts.Log.Debug("session started", "session", s.ID, "lease", spec.Lease.Lease, "holder", spec.Lease.Holder,
+		"device", spec.Device.ID, "via", spec.Via, "worker", s.process.pid())
+	go s.follow()
+	return s, nil
+}
+
+func newID() outboard.SessionID {
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // never fails
+	return outboard.SessionID(hex.EncodeToString(id))
+}
+
+func (s *Session) tmp() string { return filepath.Join(s.host.tmp(), string(s.ID)) }
+
+func (s *Session) cache() string {
+	return filepath.Join(s.host.caches(), string(s.Lease.Holder))
+}
+
+func (s *Session) start() (err error) {
+	for _, dir := range []string{s.tmp(), s.cache()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	if s.ring, err = shm.Create(s.host.opts.Area); err != nil {
+		return err
+	}
+	ours, theirs, err := controlPair()
+	if err != nil {
+		s.ring.Unmap()
+		return err
+	}
+	defer theirs.Close()
+	s.control = ours
+	s.process, err = s.host.spawner.start(command{
+		args:    s.host.opts.Command,
+		environ: workerEnviron(s.host.opts.Environ, s.cache(), s.tmp()),
+		dir:     s.tmp(),
+		files:   []*os.File{s.ring.File(), theirs},
+	})
+	if err == nil {
+		err = s.configure()
+	}
+	if err != nil {
+		s.abandon()
+		return err
+	}
+	s.turns.join(s.ID, s.Lease.Weight, s.control)
+	return nil
+}
+
+// abandon takes back what start did.
+func (s *Session) abandon() {
+	if s.process != nil {
+		s.process.kill()
+		_ = s.process.wait()
+	}
+	_ = s.control.Close()
+	s.ring.Unmap()
+}
+
+func (s *Session) configure() error {
+	return s.control.Send(control.Message{Type: control.TypeConfig, Config: &control.Config{
+		Session: s.ID, Memory: s.Lease.Memory, Weight: max(s.Lease.Weight, 1),
+		API: s.Device.API, Device: s.Index, DeviceName: s.Device.Name,
+		Owner: string(s.Lease.Holder), CacheDir: s.cache(), TmpDir: s.tmp(),
+	}})
+}
+
+// controlPair makes the two ends of a control socket.
+func controlPair() (*control.Conn, *os.File, error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	conn, err := net.FileConn(ours)
+	_ = ours.Close()
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	return control.New(impatient{conn}), theirs, nil
+}
+
+// Ring is the client's end of the session's ring. It is mapped until Close.
+func (s *Session) Ring() *shm.Ring { return s.ring }
+
+// Worker is the process id of the worker.
+func (s *Session) Worker() int { return s.process.pid() }
+
+// Stats is what the worker last said about itself, nil before it did.
+func (s *Session) Stats() *control.Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
+}
+
+// End begins the session's end: its program gets err, and the worker has a short
+// grace to end by itself. A nil err is a clean end. The first End counts.
+func (s *Session) End(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended, s.err = true, err
+	_ = s.ring.Fail(err)
+	close(s.ending)
+}
+
+// Done is closed when the worker and all that it started have gone.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err is why the session ended; nil while it lives and after a clean end.
+func (s *Session) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close ends the session, waits for its worker, and unmaps its ring: nobody may
+// be using that any more.
+func (s *Session) Close() error {
+	s.End(nil)
+	<-s.done
+	s.ring.Unmap()
+	return s.Err()
+}
+
+// follow owns the worker from its start to its end.
+func (s *Session) follow() {
+	defer close(s.done)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		s.readControl()
+	}()
+	exited := make(chan error, 1)
+	go func() { exited <- s.process.wait() }()
+	select {
+	case err := <-exited:
+		// Its last words may still be in the socket. Nothing of its group
+		// lives any more, so the end of file is there too.
+		awaitOr(heard, time.Second)
+		s.End(s.verdict(err))
+	case <-s.ending:
+		s.expire(exited)
+	}
+	_ = s.control.Close()
+	<-heard
+	_ = os.RemoveAll(s.tmp())
+	s.host.remove(s)
+	s.report()
+}
+
+func awaitOr(done <-chan struct{}, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// expire gives the worker its grace and then ends it.
+func (s *Session) expire(exited <-chan error) {
+	grace := time.NewTimer(s.host.opts.Grace)
+	defer grace.Stop()
+	select {
+	case <-exited:
+		return
+	case <-grace.C:
+	}
+	s.process.kill()
+	<-exited
+}
+
+// verdict says what a worker's own end means for its session.
+func (s *Session) verdict(exit error) error {
+	const op = "session"
+	s.mu.Lock()
+	final := s.final
+	s.mu.Unlock()
+	if final != nil && (final.Reason != "" || exit == nil) {
+		if final.Reason == "" {
+			return nil
+		}
+		kind := final.Kind
+		if kind == outboard.Other {
+			kind = outboard.SessionLost
+		}
+		return outboard.Errorf(kind, op, "the worker on %s ended: %s", s.Device.ID, final.Reason)
+	}
+	how := "it exited without a reason"
+	if exit != nil {
+		how = exit.Error()
+	}
+	if words := s.process.lastWords(); words != "" {
+		how += ": " + words
+	}
+	return outboard.Errorf(outboard.SessionLost, op, "the worker on %s crashed (%s)", s.Device.ID, how)
+}
+
+// report logs and counts the end.
+func (s *Session) report() {
+	err := s.Err()
+	end := "clean"
+	if err != nil {
+		end = outboard.KindOf(err).String()
+		s.host.opts.Log.Info("session lost", "session", s.ID, "holder", s.Lease.Holder, "device", s.Device.ID, "reason", err)
+	}
+	s.host.metrics.ended.WithLabelValues(end).Inc()
+	s.host.metrics.seconds.Observe(time.Since(s.Started).Seconds())
+}
+
+// readControl reads what the worker says. It runs foreign code, so something
+// that cannot be understood ends its session.
+func (s *Session) readControl() {
+	for {
+		m, err := s.control.Receive()
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET):
+			return
+		case err != nil:
+			s.End(outboard.Errorf(outboard.Protocol, "session", "the worker on %s: %w", s.Device.ID, err))
+			return
+		}
+		s.hear(m)
+	}
+}
+
+func (s *Session) hear(m control.Message) {
+	switch m.Type {
+	case control.TypeLog:
+		s.host.opts.Log.Info("worker says", "session", s.ID, "severity", m.Level, "text", m.Text)
+	case control.TypeFinal:
+		s.mu.Lock()
+		s.final = &m
+		s.mu.Unlock()
+	case control.TypeStats:
+		s.mu.Lock()
+		s.stats = m.Stats
+		s.mu.Unlock()
+	default:
+		s.turns.hear(s.ID, m)
+	}
+}
