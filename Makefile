@@ -1,0 +1,68 @@
+# The doors of the project. Each installs what it needs (Debian packages, Go
+# modules), says so, and works on a fresh machine.
+
+GO      ?= go
+CC      ?= cc
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+LIBRARY  := internal/accel/opencl/driver/lib/libopencl.so.gz
+C_FILES  := $(wildcard cmd/libsession/*.c cmd/libopencl/*.c)
+C_HEADS  := $(wildcard cmd/libsession/*.h cmd/libopencl/*.h)
+CFLAGS   := -O2 -g1 -std=c11 -fPIC -fvisibility=hidden -Wall -Wextra -Werror
+LDFLAGS  := -shared -Wl,-soname,libopencl.so -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -static-libgcc -lpthread
+
+# Programs and devices that tests compare with; scripts/need installs them.
+BUILD_NEEDS := cc:gcc /usr/include/CL/cl_icd.h:opencl-headers
+TEST_NEEDS  := $(BUILD_NEEDS) \
+	/usr/lib/x86_64-linux-gnu/libOpenCL.so:ocl-icd-opencl-dev \
+	/etc/OpenCL/vendors/pocl.icd:pocl-opencl-icd oclgrind clinfo clpeak ffmpeg hashcat \
+	/usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2
+
+.PHONY: build demo test check lint generate conformance bench bench-accel soak clean
+
+build: bin/outboard
+
+bin/outboard: $(LIBRARY) FORCE
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/outboard-run/outboard/internal/cli.version=$(VERSION)' -o $@ ./cmd/outboard
+
+$(LIBRARY): $(C_FILES) $(C_HEADS) Makefile
+	@scripts/need $(BUILD_NEEDS)
+	@mkdir -p bin
+	$(CC) $(CFLAGS) -Icmd/libsession -Icmd/libopencl $(C_FILES) -o bin/libopencl.so $(LDFLAGS)
+	gzip -9 -n -c bin/libopencl.so >$@
+
+demo: build
+	@scripts/need $(TEST_NEEDS)
+	@$(GO) run ./bench/demo -outboard bin/outboard
+
+test: build
+	@scripts/need $(TEST_NEEDS)
+	OUTBOARD_TEST_REQUIRE=all $(GO) test -race -timeout 14m ./...
+
+conformance: build
+	@scripts/need $(TEST_NEEDS)
+	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 80m -tags conformance -run Conformance -v ./bench/...
+
+bench: bench-accel
+
+bench-accel: build
+	@scripts/need $(TEST_NEEDS)
+	$(GO) run ./bench/accel -outboard bin/outboard -out docs/bench
+
+generate:
+	@scripts/need $(BUILD_NEEDS)
+	$(GO) generate ./...
+
+check: generate lint
+	$(GO) mod tidy -diff
+	$(GO) vet ./...
+	$(GO) test -race -timeout 14m ./...
+	git diff --exit-code
+
+lint:
+	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+
+clean:
+	rm -rf bin $(LIBRARY)
+
+FORCE:
