@@ -1,0 +1,228 @@
+// Package rig starts a small pool of real `outboard` processes on this machine
+// and takes it down again without a trace.
+//
+// Each node gets a network namespace of its own where the caller may make
+// them, joined by a bridge; otherwise the nodes share the loopback device and
+// differ by their ports. Where says which.
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Options say what to start.
+type Options struct {
+	// Binary is the outboard program.
+	Binary string
+	// Dir holds the nodes' state. It is removed by Close.
+	Dir string
+	// Nodes are started in order; the first founds the pool.
+	Nodes []Spec
+	// Loopback keeps the nodes out of namespaces even where they are allowed.
+	Loopback bool
+	// Env is added to every node's environment.
+	Env []string
+	// Log takes what the nodes say; nil throws it away.
+	Log io.Writer
+}
+
+// A Spec describes one node.
+type Spec struct {
+	Name string
+	// Devices is the value of --devices; empty offers all.
+	Devices string
+	// Args are added to `outboard up`.
+	Args []string
+}
+
+// A Rig is a running pool.
+type Rig struct {
+	opts    Options
+	network network
+	nodes   map[string]*Node
+}
+
+// A Node is one running `outboard up`.
+type Node struct {
+	Name, Addr string
+	rig        *Rig
+	spec       Spec
+	namespace  string
+	up         *exec.Cmd
+	exited     chan error
+}
+
+// Start brings the pool up and waits until every node sees every other.
+func Start(ctx context.Context, opts Options) (*Rig, error) {
+	r := &Rig{opts: opts, nodes: map[string]*Node{}}
+	if err := r.start(ctx); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (r *Rig) start(ctx context.Context) error {
+	network, err := newNetwork(ctx, len(r.opts.Nodes), r.opts.Loopback)
+	if err != nil {
+		return err
+	}
+	r.network = network
+	for i, spec := range r.opts.Nodes {
+		if err := r.startNode(ctx, i, spec); err != nil {
+			return fmt.Errorf("node %s: %w", spec.Name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Rig) startNode(ctx context.Context, i int, spec Spec) error {
+	n := &Node{Name: spec.Name, rig: r, spec: spec, Addr: r.network.addr(i), namespace: r.network.namespace(i)}
+	if i > 0 {
+		token, err := r.Node(r.opts.Nodes[0].Name).Output(ctx, "token")
+		if err != nil {
+			return fmt.Errorf("get a token: %w", err)
+		}
+		n.spec.Args = append(n.spec.Args, "--join", r.Node(r.opts.Nodes[0].Name).Addr, "--token", strings.TrimSpace(token))
+	}
+	r.nodes[spec.Name] = n
+	if err := n.Up(ctx, n.spec.Args...); err != nil {
+		return err
+	}
+	for _, seen := range r.nodes {
+		if err := seen.waitFor(ctx, i+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Up starts the node's process: the first time with the arguments that join the
+// pool, later, after Kill, with none.
+func (n *Node) Up(ctx context.Context, args ...string) error {
+	up := append([]string{"up", "--name", n.Name, "--listen", n.Addr}, args...)
+	if n.spec.Devices != "" {
+		up = append(up, "--devices", n.spec.Devices)
+	}
+	// The process outlives ctx: Close and Kill end it.
+	n.up = n.Command(context.WithoutCancel(ctx), up...)
+	n.up.Stdout, n.up.Stderr = n.rig.opts.Log, n.rig.opts.Log
+	n.up.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := n.up.Start(); err != nil {
+		return err
+	}
+	n.exited = make(chan error, 1)
+	go func(cmd *exec.Cmd, exited chan error) { exited <- cmd.Wait() }(n.up, n.exited)
+	return nil
+}
+
+// waitFor waits until the node sees count nodes.
+func (n *Node) waitFor(ctx context.Context, count int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var nodes []json.RawMessage
+		if text, err := n.Output(ctx, "nodes", "-o", "json"); err == nil && json.Unmarshal([]byte(text), &nodes) == nil && len(nodes) >= count {
+			return nil
+		}
+		select {
+		case err := <-n.exited:
+			n.exited <- err
+			return fmt.Errorf("outboard up ended: %w", err)
+		case <-ctx.Done():
+			return fmt.Errorf("it does not see %d nodes: %w", count, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// Node returns the node of that name.
+func (r *Rig) Node(name string) *Node { return r.nodes[name] }
+
+// Where says how the nodes are kept apart.
+func (r *Rig) Where() string { return r.network.where() }
+
+// Command is an outboard command that talks to the node, in its namespace.
+func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := n.Exec(ctx, n.rig.opts.Binary, args...)
+	cmd.Env = append(cmd.Env, "OUTBOARD_DATA="+n.Data())
+	return cmd
+}
+
+// Exec is any command in the node's namespace.
+func (n *Node) Exec(ctx context.Context, name string, args ...string) *exec.Cmd {
+	if n.namespace != "" {
+		args = append([]string{"netns", "exec", n.namespace, name}, args...)
+		name = "ip"
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), n.rig.opts.Env...)
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// Output runs an outboard command and returns its standard output.
+func (n *Node) Output(ctx context.Context, args ...string) (string, error) {
+	out, err := n.Command(ctx, args...).Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return string(out), err
+}
+
+// Data is the folder of the node's state.
+func (n *Node) Data() string { return filepath.Join(n.rig.opts.Dir, n.Name) }
+
+// PID is the process of `outboard up`.
+func (n *Node) PID() int { return n.up.Process.Pid }
+
+// Kill ends the node at once, as a loss of power would.
+func (n *Node) Kill() error { return n.end(syscall.SIGKILL) }
+
+// Stop ends the node in good order.
+func (n *Node) Stop() error { return n.end(syscall.SIGTERM) }
+
+func (n *Node) end(sig syscall.Signal) error {
+	if n.up == nil || n.up.Process == nil {
+		return nil
+	}
+	// The whole group on a kill: in a namespace the node is a child of `ip`.
+	if err := syscall.Kill(-n.up.Process.Pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	select {
+	case <-n.exited:
+	case <-time.After(20 * time.Second):
+		_ = syscall.Kill(-n.up.Process.Pid, syscall.SIGKILL)
+		<-n.exited
+		n.up = nil
+		return fmt.Errorf("node %s did not stop within 20 s", n.Name)
+	}
+	n.up = nil
+	return nil
+}
+
+// Close stops all nodes, the last one first, and removes everything.
+func (r *Rig) Close() error {
+	var errs []error
+	for i := len(r.opts.Nodes) - 1; i >= 0; i-- {
+		if n := r.nodes[r.opts.Nodes[i].Name]; n != nil {
+			errs = append(errs, n.Stop())
+		}
+	}
+	if r.network != nil {
+		errs = append(errs, r.network.close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(r.opts.Dir))...)
+}

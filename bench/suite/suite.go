@@ -1,0 +1,122 @@
+// Package suite runs OpenCL programs that nobody here wrote, on the local
+// driver and on a borrowed device, and says whether they did the same.
+package suite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A Program is one command and what of its output must be the same everywhere.
+type Program struct {
+	Name string
+	Args []string
+	// Essence reduces a run's output to what must not differ.
+	Essence func(Result) (string, error)
+	// Home gives the program a fresh home folder, for those that keep caches
+	// there; runs with the same folder find them warm.
+	Home bool
+	// Limit ends a run that hangs.
+	Limit time.Duration
+}
+
+// A Result is one run.
+type Result struct {
+	Stdout, Stderr string
+	Wall           time.Duration
+	Err            error
+}
+
+// Ways to start a command: Local as it is, or through `outboard run`.
+type Way func(ctx context.Context, name string, args ...string) *exec.Cmd
+
+// Local starts a command as it is.
+func Local(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, name, args...)
+}
+
+// Run runs the program once. home is its home folder when it wants one.
+func (p Program) Run(ctx context.Context, way Way, home string) Result {
+	ctx, cancel := context.WithTimeout(ctx, p.limit())
+	defer cancel()
+	cmd := way(ctx, p.Args[0], p.Args[1:]...)
+	cmd.WaitDelay = 5 * time.Second
+	if p.Home {
+		cmd.Env = append(environment(cmd), "HOME="+home, "XDG_CACHE_HOME="+filepath.Join(home, "cache"))
+		cmd.Dir = home
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	start := time.Now()
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("no end within %v", p.limit())
+	}
+	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Wall: time.Since(start), Err: err}
+}
+
+func environment(cmd *exec.Cmd) []string {
+	if cmd.Env != nil {
+		return cmd.Env
+	}
+	return os.Environ()
+}
+
+func (p Program) limit() time.Duration {
+	if p.Limit > 0 {
+		return p.Limit
+	}
+	return 5 * time.Minute
+}
+
+// Compare says how two runs differ, or nil.
+func (p Program) Compare(local, borrowed Result) error {
+	want, err := p.Essence(local)
+	if err != nil {
+		return fmt.Errorf("local run: %w", err)
+	}
+	got, err := p.Essence(borrowed)
+	if err != nil {
+		return fmt.Errorf("borrowed run: %w\n%s", err, tail(borrowed.Stderr+borrowed.Stdout))
+	}
+	if got != want {
+		return fmt.Errorf("different results:\n%s", difference(want, got))
+	}
+	return nil
+}
+
+// difference shows the first lines that differ.
+func difference(want, got string) string {
+	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range max(len(a), len(b)) {
+		x, y := line(a, i), line(b, i)
+		if x != y {
+			return fmt.Sprintf("line %d\n  local:    %s\n  borrowed: %s", i+1, x, y)
+		}
+	}
+	return ""
+}
+
+func line(lines []string, i int) string {
+	if i < len(lines) {
+		return lines[i]
+	}
+	return "(nothing)"
+}
+
+func tail(s string) string {
+	s = strings.TrimSpace(s)
+	if len(s) > 2000 {
+		return "..." + s[len(s)-2000:]
+	}
+	return s
+}
+
+var errNoOutput = errors.New("it printed nothing that counts")
