@@ -1,0 +1,200 @@
+// Package authority says who is who in a pool: the pool's certificate
+// authority, the identities that it gives to nodes, the sessions that a node
+// vouches for, the tokens that let a new node in, and the claims by which a
+// lease's holder proves its right.
+//
+// The chain is short: the authority signs nodes; a node signs sessions of its own,
+// which may only be clients. Names are URIs: outboard://pool/ID,
+// outboard://node/NAME, outboard://session/NODE. What a certificate may speak for
+// is decided by its place in the chain, never by its name alone: a node's
+// certificate is signed by the authority itself.
+//
+// The package does no I/O but for identities on disk and the joining exchange on a
+// connection that it is given.
+package authority
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/url"
+	"regexp"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+const (
+	uriScheme   = "outboard"
+	poolHost    = "pool"
+	nodeHost    = "node"
+	sessionHost = "session"
+
+	authorityLife = 20 * 365 * 24 * time.Hour
+	nodeLife      = 5 * 365 * 24 * time.Hour
+	// SessionLife is how long a session's certificate is good.
+	SessionLife = time.Hour
+	// clockSkew is how far clocks of machines may differ.
+	clockSkew = 5 * time.Minute
+)
+
+var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// CheckName says why a node can't have a name.
+func CheckName(name outboard.NodeID) error {
+	if nodeName.MatchString(string(name)) {
+		return nil
+	}
+	return outboard.Errorf(outboard.Invalid, "node name",
+		"%q: want 1 to 63 lower-case letters, digits and '-', such as harbour-2", string(name))
+}
+
+// Authority is a pool's certificate authority, with its key.
+type Authority struct {
+	Cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// Found makes the authority of a new pool. Its id is random.
+func Found(now time.Time) (*Authority, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	id := rand.Text()
+	tmpl := template(now, authorityLife, poolHost, id)
+	tmpl.IsCA = true
+	tmpl.KeyUsage = x509.KeyUsageCertSign
+	tmpl.MaxPathLen = 1
+	cert, err := sign(tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &Authority{Cert: cert, key: key}, nil
+}
+
+// PoolID names the pool.
+func (a *Authority) PoolID() string { return poolID(a.Cert) }
+
+func poolID(cert *x509.Certificate) string {
+	id, _ := nameIn(cert, poolHost)
+	return id
+}
+
+// SignNode makes a node's certificate for a public key.
+func (a *Authority) SignNode(name outboard.NodeID, public any, now time.Time) (*x509.Certificate, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	tmpl := template(now, nodeLife, nodeHost, string(name))
+	tmpl.IsCA = true
+	tmpl.MaxPathLenZero = true
+	tmpl.KeyUsage = x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign
+	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	return sign(tmpl, a.Cert, public, a.key)
+}
+
+// storedAuthority is the authority in the pool's state.
+type storedAuthority struct {
+	Cert []byte `json:"cert"` // DER
+	Key  []byte `json:"key"`  // PKCS #8
+}
+
+// Marshal gives the authority, its key included, for the pool's state.
+func (a *Authority) Marshal() ([]byte, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(a.key)
+	if err != nil {
+		return nil, fmt.Errorf("write the pool's authority: %w", err)
+	}
+	return json.Marshal(storedAuthority{Cert: a.Cert.Raw, Key: key})
+}
+
+// ParseAuthority reads what Marshal made.
+func ParseAuthority(text []byte) (*Authority, error) {
+	var stored storedAuthority
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return nil, fmt.Errorf("read the pool's authority: %w", err)
+	}
+	cert, err := x509.ParseCertificate(stored.Cert)
+	if err != nil {
+		return nil, fmt.Errorf("read the pool's authority: %w", err)
+	}
+	key, err := parseKey(stored.Key)
+	if err != nil {
+		return nil, fmt.Errorf("read the pool's authority: %w", err)
+	}
+	if !key.PublicKey.Equal(cert.PublicKey) || !cert.IsCA {
+		return nil, outboard.Errorf(outboard.Invalid, "read the pool's authority", "the key is not the certificate's")
+	}
+	return &Authority{Cert: cert, key: key}, nil
+}
+
+// Fingerprint is the SHA-256 of a certificate's public key, in hex.
+func Fingerprint(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}
+
+func newKey() (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	return key, nil
+}
+
+func parseKey(der []byte) (*ecdsa.PrivateKey, error) {
+	key, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, err
+	}
+	ec, ok := key.(*ecdsa.PrivateKey)
+	if !ok || ec.Curve != elliptic.P256() {
+		return nil, fmt.Errorf("the key is a %T, want ECDSA on P-256", key)
+	}
+	return ec, nil
+}
+
+func template(now time.Time, life time.Duration, host, name string) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber:          new(big.Int).SetBytes([]byte(rand.Text())[:16]),
+		Subject:               pkix.Name{Organization: []string{"Outboard"}, CommonName: host + " " + name},
+		URIs:                  []*url.URL{{Scheme: uriScheme, Host: host, Path: "/" + name}},
+		NotBefore:             now.Add(-clockSkew),
+		NotAfter:              now.Add(life),
+		BasicConstraintsValid: true,
+	}
+}
+
+func sign(tmpl, parent *x509.Certificate, public, key any) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, public, key)
+	if err != nil {
+		return nil, fmt.Errorf("sign a certificate for %s: %w", tmpl.Subject.CommonName, err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+// nameIn returns the name that a certificate has under a URI host, if its only
+// URI is of that kind.
+func nameIn(cert *x509.Certificate, host string) (string, bool) {
+	if len(cert.URIs) != 1 || cert.URIs[0].Scheme != uriScheme || cert.URIs[0].Host != host {
+		return "", false
+	}
+	path := cert.URIs[0].Path
+	if len(path) < 2 || path[0] != '/' {
+		return "", false
+	}
+	return path[1:], true
+}
+
+func pemEncode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}

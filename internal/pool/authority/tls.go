@@ -1,0 +1,188 @@
+package authority
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A Peer is who is on the other side of a connection.
+type Peer struct {
+	// Node is the peer itself, or the node that vouches for the session.
+	Node outboard.NodeID
+	// Fingerprint is that of Node's key.
+	Fingerprint string
+	// Session says that the peer is a session of Node.
+	Session bool
+}
+
+// denied is the refusal of a certificate. Its text says what is wrong with it.
+func denied(format string, args ...any) error {
+	return outboard.Errorf(outboard.Denied, "certificate", format, args...)
+}
+
+// VerifyPeer says who has presented a chain of certificates, leaf first.
+func VerifyPeer(root *x509.Certificate, chain []*x509.Certificate, now time.Time) (Peer, error) {
+	if len(chain) == 0 {
+		return Peer{}, denied("the peer has none: it must belong to the pool, see `outboard token`")
+	}
+	if _, ok := nameIn(chain[0], sessionHost); !ok {
+		return nodeOf(root, chain, now)
+	}
+	if len(chain) < 2 {
+		return Peer{}, denied("the session's comes without its node's")
+	}
+	node, err := nodeOf(root, chain[1:], now)
+	if err != nil {
+		return Peer{}, err
+	}
+	if err := checkSession(root, chain[0], chain[1], now); err != nil {
+		return Peer{}, err
+	}
+	node.Session = true
+	return node, nil
+}
+
+// nodeOf checks that chain begins with a node's certificate, signed by the
+// authority itself.
+func nodeOf(root *x509.Certificate, chain []*x509.Certificate, now time.Time) (Peer, error) {
+	cert := chain[0]
+	name, ok := nameIn(cert, nodeHost)
+	if !ok {
+		return Peer{}, denied("%q is no node of a pool", cert.Subject)
+	}
+	if err := cert.CheckSignatureFrom(root); err != nil {
+		return Peer{}, denied("node %s is not of this pool: join it with a token of this pool, see `outboard token`", name)
+	}
+	if err := verify(root, nil, cert, now, x509.ExtKeyUsageClientAuth); err != nil {
+		return Peer{}, denied("node %s: %w", name, err)
+	}
+	return Peer{Node: outboard.NodeID(name), Fingerprint: Fingerprint(cert)}, nil
+}
+
+func checkSession(root, cert, node *x509.Certificate, now time.Time) error {
+	vouched, _ := nameIn(cert, sessionHost)
+	name, _ := nameIn(node, nodeHost)
+	if vouched != name {
+		return denied("session of node %s, vouched for by node %s", vouched, name)
+	}
+	if err := verify(root, node, cert, now, x509.ExtKeyUsageClientAuth); err != nil {
+		return denied("session of node %s: %w", name, err)
+	}
+	return nil
+}
+
+func verify(root, intermediate, cert *x509.Certificate, now time.Time, usage x509.ExtKeyUsage) error {
+	opts := x509.VerifyOptions{
+		Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(),
+		CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage},
+	}
+	opts.Roots.AddCert(root)
+	if intermediate != nil {
+		opts.Intermediates.AddCert(intermediate)
+	}
+	_, err := cert.Verify(opts)
+	return err
+}
+
+// Config is the common part of all TLS of the pool. Go's own verification is
+// replaced by ours: nodes have names, not host names.
+func (id *Identity) config(check func(Peer) error) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		Certificates:       []tls.Certificate{id.TLSCertificate()},
+		ClientAuth:         tls.RequireAnyClientCert,
+		InsecureSkipVerify: true, // VerifyConnection does it.
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			peer, err := VerifyPeer(id.Root, cs.PeerCertificates, time.Now())
+			if err != nil {
+				return err
+			}
+			return check(peer)
+		},
+	}
+}
+
+// ServerTLS accepts nodes of the pool and their sessions.
+func (id *Identity) ServerTLS() *tls.Config {
+	return id.config(func(Peer) error { return nil })
+}
+
+// JoinServerTLS is ServerTLS that lets peers without a certificate in as well:
+// for a connection on which the protocol "outboard-join/1" was chosen, and for
+// no other.
+func (id *Identity) JoinServerTLS() *tls.Config {
+	cfg := id.ServerTLS()
+	strict := cfg.VerifyConnection
+	cfg.ClientAuth = tls.RequestClientCert
+	cfg.NextProtos = []string{JoinProtocol}
+	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
+		if cs.NegotiatedProtocol == JoinProtocol && len(cs.PeerCertificates) == 0 {
+			return nil
+		}
+		return strict(cs)
+	}
+	return cfg
+}
+
+// ClientTLS connects to one node, which must have the name and, unless it is
+// "", the fingerprint of its record.
+func (id *Identity) ClientTLS(name outboard.NodeID, fingerprint string) *tls.Config {
+	return id.config(IsNode(name, fingerprint))
+}
+
+// IsNode returns a check that a peer is the node that it should be.
+func IsNode(name outboard.NodeID, fingerprint string) func(Peer) error {
+	return func(p Peer) error {
+		switch {
+		case p.Session:
+			return denied("a session of node %s answers in place of node %s", p.Node, name)
+		case p.Node != name:
+			return denied("node %s answers in place of node %s", p.Node, name)
+		case fingerprint != "" && p.Fingerprint != fingerprint:
+			return denied("node %s has another key than its record in the pool", name)
+		}
+		return nil
+	}
+}
+
+// RouteTLS is for the connections between embedded servers, on both sides: only
+// nodes themselves take part, not their sessions.
+func (id *Identity) RouteTLS() *tls.Config {
+	return id.config(func(p Peer) error {
+		if p.Session {
+			return denied("a session of node %s is no node", p.Node)
+		}
+		return nil
+	})
+}
+
+// PeerOf says who is on the other side of a connection whose handshake is done.
+func (id *Identity) PeerOf(cs tls.ConnectionState) (Peer, error) {
+	if !cs.HandshakeComplete {
+		return Peer{}, fmt.Errorf("peer: %w", errors.New("the handshake is not done"))
+	}
+	return VerifyPeer(id.Root, cs.PeerCertificates, time.Now())
+}
+
+// SessionClientTLS is what a session uses to reach a node: the session's
+// certificate, the pool's authority, and the node that it should be.
+func SessionClientTLS(root *x509.Certificate, cert tls.Certificate, name outboard.NodeID, fingerprint string) *tls.Config {
+	check := IsNode(name, fingerprint)
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		Certificates:       []tls.Certificate{cert},
+		InsecureSkipVerify: true, // VerifyConnection does it.
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			peer, err := VerifyPeer(root, cs.PeerCertificates, time.Now())
+			if err != nil {
+				return err
+			}
+			return check(peer)
+		},
+	}
+}

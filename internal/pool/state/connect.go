@@ -1,0 +1,63 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ConnectOptions says how to reach a table in an existing NATS cluster.
+type ConnectOptions struct {
+	// URL is one or more server URLs, separated by commas.
+	URL string
+	// Creds is a credentials file, "" for none.
+	Creds  string
+	Logger *slog.Logger
+}
+
+// Connect opens the table in an existing NATS cluster, and makes it when it is
+// not there: with three copies where the cluster has servers for them, with one
+// elsewhere.
+func Connect(ctx context.Context, opts ConnectOptions) (*State, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &State{log: opts.Logger, done: make(chan struct{})}
+	var extra []nats.Option
+	if opts.Creds != "" {
+		extra = append(extra, nats.UserCredentials(opts.Creds))
+	}
+	if err := s.connectTo(opts.URL, extra...); err != nil {
+		return nil, err
+	}
+	if err := s.openExternal(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *State) openExternal(ctx context.Context) error {
+	err := s.waitStream(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = s.createTable(ctx, 3)
+		if api, ok := errors.AsType[*jetstream.APIError](err); ok && api != nil {
+			// The cluster has no three servers with room.
+			err = s.createTable(ctx, 1)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("open the table in the NATS cluster: %w", err)
+	}
+	return s.waitTable(ctx)
+}
+
+func (s *State) waitStream(ctx context.Context) error {
+	return retry(ctx, func(ctx context.Context) error {
+		_, err := s.js.Stream(ctx, streamName)
+		return err
+	})
+}

@@ -1,0 +1,155 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	// Copies is how many copies of the table a pool of three nodes or more has.
+	Copies = 3
+
+	growRetry = 500 * time.Millisecond
+)
+
+// grower takes the pool from one copy of the table to three.
+//
+// The founder chooses: itself and the two members that joined first among those
+// connected to it. The two start servers in a cluster and go on asking the
+// founder; when the founder can reach both, it moves the table (see move.go).
+type grower struct {
+	s       *State
+	members *members
+}
+
+// run acts on the members' records until ctx ends.
+func (g *grower) run(ctx context.Context) {
+	for again := false; ; {
+		var timer <-chan time.Time
+		if again {
+			timer = time.After(growRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.members.changed:
+		case <-timer:
+		}
+		done, err := g.step(ctx)
+		if err != nil && ctx.Err() == nil {
+			g.s.log.Warn("copies of the pool's state: trying again", "error", err)
+		}
+		again = !done
+	}
+}
+
+// step does the next thing that the records ask of this node. It reports
+// whether nothing is left to do until they change.
+func (g *grower) step(ctx context.Context) (done bool, err error) {
+	voters, all, ready := g.members.view()
+	role := g.s.server.role
+	d := role.get()
+	if err := role.setPeers(peerAddrs(g.s.server.opts.Name, voters, all)); err != nil {
+		return false, err
+	}
+	chosen := slices.ContainsFunc(voters, func(m member) bool { return m.Name == g.s.server.opts.Name })
+	switch {
+	case d.Mode == alone && len(voters) == 0:
+		return g.choose(ctx, all)
+	case d.Mode == alone:
+		return g.moveWhenReachable(ctx, voters)
+	case d.Mode == guest && chosen:
+		return true, g.prepare(voters)
+	case d.Mode == voter && ready && !d.Ready:
+		return true, g.switchOver()
+	}
+	return true, nil
+}
+
+// choose names the voters as soon as there are enough members.
+func (g *grower) choose(ctx context.Context, all []member) (done bool, err error) {
+	if len(all) < Copies {
+		return true, nil
+	}
+	present := g.s.server.present()
+	present[g.s.server.opts.Name] = true
+	var voters []member
+	for _, m := range all {
+		if present[m.Name] && len(voters) < Copies {
+			voters = append(voters, m)
+		}
+	}
+	if len(voters) < Copies {
+		return false, nil
+	}
+	return false, g.s.putJSON(ctx, votersKey, voters)
+}
+
+// prepare starts a guest's server, which waits for the table.
+func (g *grower) prepare(voters []member) error {
+	g.s.log.Info("this node will keep a copy of the pool's state", "voters", names(voters))
+	e := g.s.server
+	err := e.role.change(func(d *roleData) { d.Mode, d.Ready, d.Routes = voter, false, routes(voters) })
+	if err != nil {
+		return err
+	}
+	return e.start()
+}
+
+// switchOver makes a new voter use its own server.
+func (g *grower) switchOver() error {
+	if err := g.s.server.role.change(func(d *roleData) { d.Ready = true }); err != nil {
+		return err
+	}
+	g.s.log.Info("this node keeps a copy of the pool's state")
+	return g.s.nc.ForceReconnect()
+}
+
+// moveWhenReachable moves the table once the other voters' servers listen.
+func (g *grower) moveWhenReachable(ctx context.Context, voters []member) (done bool, err error) {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	for _, v := range voters {
+		if v.Name == g.s.server.opts.Name {
+			continue
+		}
+		conn, err := dialer.DialContext(ctx, "tcp", v.Route)
+		if err != nil {
+			return false, fmt.Errorf("voter %s is not reachable: %w", v.Name, err)
+		}
+		if err := conn.Close(); err != nil {
+			return false, err
+		}
+	}
+	g.s.log.Info("the pool's state moves to three copies", "voters", names(voters))
+	return true, g.s.moveTable(ctx, voters)
+}
+
+func routes(voters []member) []string {
+	var addrs []string
+	for _, v := range voters {
+		addrs = append(addrs, v.Route)
+	}
+	return addrs
+}
+
+func names(voters []member) []string {
+	var names []string
+	for _, v := range voters {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// peerAddrs are the addresses of all members but self, voters first.
+func peerAddrs(self string, voters, all []member) []string {
+	var addrs []string
+	for _, m := range slices.Concat(voters, all) {
+		if m.Name != self && m.Addr != "" && !slices.Contains(addrs, m.Addr) {
+			addrs = append(addrs, m.Addr)
+		}
+	}
+	return addrs
+}

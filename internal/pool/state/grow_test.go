@@ -1,0 +1,106 @@
+package state_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// A pool grows to three copies, loses the founder, goes on, and forgets nothing
+// when all of it starts again.
+func TestGrow(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ca := testCA(t)
+	a, b, c, d := newTestNode(t, ca, "a"), newTestNode(t, ca, "b"), newTestNode(t, ca, "c"), newTestNode(t, ca, "d")
+	start := time.Now()
+	lap := func(what string) {
+		t.Logf("%-30s %6.3fs", what, time.Since(start).Seconds())
+		start = time.Now()
+	}
+	a.open(ctx)
+	lap("found")
+	first := put(ctx, t, a, "1")
+	b.open(ctx, a.addr)
+	lap("second joins")
+	wantValue(ctx, t, b, "1")
+	c.open(ctx, a.addr)
+	lap("third joins")
+	waitRole(ctx, t, "voter", a, b, c)
+	lap("three copies")
+	d.open(ctx, b.addr)
+	lap("fourth joins")
+	if last := put(ctx, t, d, "2"); last <= first {
+		t.Errorf("revision %d after the move, was %d before: want it greater", last, first)
+	}
+	lap("put")
+	a.stop()
+	lap("founder stops")
+	put(ctx, t, b, "3")
+	lap("put without the founder")
+	wantValue(ctx, t, c, "3")
+	put(ctx, t, d, "4")
+	lap("put by the guest")
+	b.stop()
+	c.stop()
+	d.stop()
+	lap("all stop")
+	done := make(chan struct{}, 3)
+	for _, n := range []*testNode{a, b, c} {
+		go func() { n.open(ctx); done <- struct{}{} }()
+	}
+	for range 3 {
+		<-done
+	}
+	lap("all start")
+	wantValue(ctx, t, a, "4")
+}
+
+func put(ctx context.Context, t *testing.T, n *testNode, value string) uint64 {
+	t.Helper()
+	rev, err := n.Put(ctx, "config/test", []byte(value), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rev
+}
+
+func wantValue(ctx context.Context, t *testing.T, n *testNode, want string) {
+	t.Helper()
+	for {
+		e, err := n.Get(ctx, "config/test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(e.Value) == want {
+			return
+		}
+		pause(ctx, t)
+	}
+}
+
+func waitRole(ctx context.Context, t *testing.T, want string, nodes ...*testNode) {
+	t.Helper()
+	for _, n := range nodes {
+		for n.Role() != want {
+			pause(ctx, t)
+		}
+	}
+	for _, n := range nodes {
+		for copies, err := n.LiveCopies(ctx); err != nil || copies != state.Copies; copies, err = n.LiveCopies(ctx) {
+			pause(ctx, t)
+		}
+	}
+}
+
+// pause gives way between two looks at something that will come.
+func pause(ctx context.Context, t *testing.T) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+		t.Fatal(ctx.Err())
+	case <-time.After(20 * time.Millisecond):
+	}
+}

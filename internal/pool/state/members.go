@@ -1,0 +1,126 @@
+package state
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+const (
+	votersKey    = "config/voters"
+	readyKey     = "config/ready"
+	memberPrefix = "config/members/"
+)
+
+// A member is one node's record for the sake of the state itself.
+type member struct {
+	Name string `json:"name"`
+	// Addr is where other nodes reach it, for guests.
+	Addr string `json:"addr"`
+	// Route is where other voters reach it, should it become one.
+	Route string `json:"route"`
+	// Joined is the revision of the member's first record, 0 in that one.
+	Joined uint64 `json:"joined,omitempty"`
+}
+
+// members is the watched view of the records and of the voters that were chosen.
+type members struct {
+	mu     sync.Mutex
+	all    map[string]member
+	voters []member
+	// ready says that the voters hold the table.
+	ready   bool
+	changed chan struct{}
+}
+
+func newMembers() *members {
+	return &members{all: make(map[string]member), changed: make(chan struct{}, 1)}
+}
+
+// take notes a change of the table.
+func (m *members) take(c Change) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for _, e := range c.Entries {
+		if strings.HasPrefix(e.Key, "config/") {
+			errs = append(errs, m.takeEntry(e))
+		}
+	}
+	if len(errs) > 0 {
+		select {
+		case m.changed <- struct{}{}:
+		default:
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *members) takeEntry(e Entry) error {
+	name, isMember := strings.CutPrefix(e.Key, memberPrefix)
+	switch {
+	case isMember && e.Deleted:
+		delete(m.all, name)
+	case isMember:
+		var r member
+		if err := json.Unmarshal(e.Value, &r); err != nil || r.Name != name {
+			return fmt.Errorf("ignored the record %s", e.Key)
+		}
+		if r.Joined == 0 {
+			r.Joined = e.Revision
+		}
+		m.all[name] = r
+	case e.Key == votersKey && !e.Deleted:
+		var voters []member
+		if err := json.Unmarshal(e.Value, &voters); err != nil {
+			return fmt.Errorf("ignored the record %s: %w", e.Key, err)
+		}
+		m.voters = voters
+	case e.Key == readyKey:
+		m.ready = !e.Deleted
+	}
+	return nil
+}
+
+// view returns the voters that were chosen, all members in the order in which
+// they joined, and whether the voters hold the table.
+func (m *members) view() (voters, all []member, ready bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all = slices.SortedFunc(maps.Values(m.all), func(a, b member) int { return cmp.Compare(a.Joined, b.Joined) })
+	return slices.Clone(m.voters), all, m.ready
+}
+
+// register writes this node's record.
+func (s *State) register(ctx context.Context) error {
+	e := s.server
+	me := member{Name: e.opts.Name, Addr: e.opts.Addr, Route: e.routeAddr()}
+	key := memberPrefix + me.Name
+	entry, err := s.Get(ctx, key)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	var old member
+	if err == nil && json.Unmarshal(entry.Value, &old) == nil {
+		me.Joined = cmp.Or(old.Joined, entry.Revision)
+		if old.Addr == me.Addr && old.Route == me.Route {
+			return nil
+		}
+	}
+	return s.putJSON(ctx, key, me)
+}
+
+func (s *State) putJSON(ctx context.Context, key string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	_, err = s.Put(ctx, key, text, 0)
+	return err
+}

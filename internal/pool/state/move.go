@@ -1,0 +1,190 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	exportFile = "export.json"
+	// moveTimeout bounds one attempt to bring the table into the cluster.
+	moveTimeout = 30 * time.Second
+)
+
+// export is the whole table, on its way from the founder's own server into the
+// cluster.
+type export struct {
+	// Last is the last revision that was given out: the cluster's begin after it.
+	Last    uint64        `json:"last"`
+	Entries []exportEntry `json:"entries"`
+}
+
+type exportEntry struct {
+	Key   string `json:"key"`
+	Value []byte `json:"value"`
+	// TTL is the value of the server's time-to-live header.
+	TTL string `json:"ttl,omitempty"`
+}
+
+// moveTable moves the table into the voters' cluster. Nobody can use it
+// meanwhile: clients wait in their retries. Whatever moment the process dies at,
+// its next start goes on: before the role has changed the founder's own server
+// has the table, afterwards the exported file does.
+func (s *State) moveTable(ctx context.Context, voters []member) error {
+	e := s.server
+	e.setMoving(true)
+	e.stop()
+	text, err := e.exportTable(ctx)
+	if err == nil {
+		err = writeFile(filepath.Join(e.opts.Dir, exportFile), text)
+	}
+	if err != nil {
+		// Go back to how it was.
+		return errors.Join(err, e.start(), s.admitAll())
+	}
+	err = e.role.change(func(d *roleData) { d.Mode, d.Ready, d.Import, d.Routes = voter, false, true, routes(voters) })
+	if err != nil {
+		return errors.Join(err, e.start(), s.admitAll())
+	}
+	if err := e.importTable(ctx); err != nil {
+		return fmt.Errorf("move the pool's state: %w", err)
+	}
+	return s.admitAll()
+}
+
+func (s *State) admitAll() error {
+	s.server.setMoving(false)
+	return s.nc.ForceReconnect()
+}
+
+// exportTable reads the table with a server that nobody else can reach.
+func (e *embedded) exportTable(ctx context.Context) ([]byte, error) {
+	opts, err := e.serverOptions(e.role.get())
+	if err != nil {
+		return nil, err
+	}
+	srv, err := runServer(opts, e.log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}()
+	private, err := privateState(srv, e)
+	if err != nil {
+		return nil, err
+	}
+	defer private.nc.Close()
+	return private.export(ctx)
+}
+
+func (s *State) export(ctx context.Context) ([]byte, error) {
+	stream, err := s.js.Stream(ctx, streamName)
+	if err != nil {
+		return nil, err
+	}
+	out := export{Last: stream.CachedInfo().State.LastSeq}
+	entries, _, err := s.snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, en := range entries {
+		if !en.Deleted {
+			out.Entries = append(out.Entries, exportEntry{Key: en.Key, Value: en.Value, TTL: en.ttl})
+		}
+	}
+	return json.Marshal(out)
+}
+
+// importTable starts the clustered server and fills the table that it keeps
+// with the others from the exported file.
+func (e *embedded) importTable(ctx context.Context) error {
+	if err := e.setAside(); err != nil {
+		return err
+	}
+	if e.current() == nil {
+		if err := e.start(); err != nil {
+			return err
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(e.opts.Dir, exportFile))
+	if err != nil {
+		return fmt.Errorf("read the exported table: %w", err)
+	}
+	var table export
+	if err := json.Unmarshal(text, &table); err != nil {
+		return fmt.Errorf("read the exported table: %w", err)
+	}
+	private, err := privateState(e.current(), e)
+	if err != nil {
+		return err
+	}
+	defer private.nc.Close()
+	if err := private.fill(ctx, table); err != nil {
+		return err
+	}
+	return e.role.change(func(d *roleData) { d.Ready, d.Import = true, false })
+}
+
+// setAside keeps the founder's own table beside the cluster's, once.
+func (e *embedded) setAside() error {
+	from := filepath.Join(e.opts.Dir, natsserver.JetStreamStoreDir)
+	to := filepath.Join(e.opts.Dir, "founder")
+	if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("set the founder's table aside: %w", err)
+	}
+	return nil
+}
+
+// fill makes the table in the cluster. Done twice it does no harm: nobody else
+// writes before the last key says that all is there.
+func (s *State) fill(ctx context.Context, table export) error {
+	err := retry(ctx, func(ctx context.Context) error {
+		cfg := tableConfig(Copies)
+		cfg.FirstSeq = table.Last + 1
+		_, err := s.js.CreateStream(ctx, cfg)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil
+		}
+		return noPeers(err)
+	})
+	if err != nil {
+		return fmt.Errorf("make the table in the cluster: %w", err)
+	}
+	for _, en := range table.Entries {
+		if _, err := s.write(ctx, en.Key, en.Value, change{ttl: en.TTL}); err != nil {
+			return err
+		}
+	}
+	_, err = s.Put(ctx, readyKey, []byte("true"), 0)
+	return err
+}
+
+// noPeers makes the answer of a cluster that has not all its servers yet one
+// that is worth another try.
+func noPeers(err error) error {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return fmt.Errorf("%w: %w", nats.ErrNoResponders, api)
+	}
+	return err
+}
+
+// privateState is a connection to a server that does not pass the gate for clients.
+func privateState(srv *natsserver.Server, e *embedded) (*State, error) {
+	s := &State{log: e.log, done: make(chan struct{})}
+	return s, s.connect(nats.InProcessServer(srv))
+}

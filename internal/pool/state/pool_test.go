@@ -1,0 +1,111 @@
+package state_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// testNode is a node as far as the state needs one: an identity, a directory
+// and a TLS listener.
+type testNode struct {
+	t    *testing.T
+	name outboard.NodeID
+	id   *authority.Identity
+	dir  string
+	addr string
+
+	*state.State
+	stop func()
+}
+
+func newTestNode(t *testing.T, ca *authority.Authority, name outboard.NodeID) *testNode {
+	t.Helper()
+	id, err := ca.NewIdentity(name, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &testNode{t: t, name: name, id: id, dir: t.TempDir(), addr: "127.0.0.1:0"}
+}
+
+func testLog() *slog.Logger {
+	if os.Getenv("OUTBOARD_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// open starts the node, with peers when it is to join. Close or the end of the test stops it.
+func (n *testNode) open(ctx context.Context, peers ...string) {
+	n.t.Helper()
+	l, err := net.Listen("tcp", n.addr)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.addr = l.Addr().String()
+	n.State, err = state.Open(ctx, state.Options{
+		Dir: n.dir, Name: string(n.name), Addr: n.addr, Peers: peers, Dial: n.dial,
+		TLS: n.id.RouteTLS(), Logger: testLog().With("node", n.name),
+	})
+	if err != nil {
+		n.t.Fatal(errors.Join(err, l.Close()))
+	}
+	serve, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { n.accept(serve, l, &serving) })
+	n.stop = sync.OnceFunc(func() {
+		l.Close()
+		cancel()
+		serving.Wait()
+		n.State.Close()
+	})
+	n.t.Cleanup(n.stop)
+}
+
+func (n *testNode) dial(ctx context.Context, addr string) (net.Conn, error) {
+	cfg := n.id.RouteTLS()
+	cfg.NextProtos = []string{state.Protocol}
+	return (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", addr)
+}
+
+func (n *testNode) accept(ctx context.Context, l net.Listener, serving *sync.WaitGroup) {
+	cfg := n.id.RouteTLS()
+	cfg.NextProtos = []string{state.Protocol}
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		serving.Go(func() {
+			c := tls.Server(conn, cfg)
+			defer c.Close()
+			if err := c.HandshakeContext(ctx); err != nil {
+				return
+			}
+			peer, err := n.id.PeerOf(c.ConnectionState())
+			if err != nil {
+				return
+			}
+			_ = n.State.ServeConn(ctx, c, peer.Node)
+		})
+	}
+}
+
+func testCA(t *testing.T) *authority.Authority {
+	t.Helper()
+	ca, err := authority.Found(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}

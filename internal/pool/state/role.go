@@ -1,0 +1,134 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+const (
+	roleFile = "role.json"
+	// maxPeers bounds how many other nodes a node remembers: enough to find the
+	// pool again, however large it is.
+	maxPeers = 16
+)
+
+// A mode is a node's part in the pool's state.
+type mode string
+
+const (
+	// alone: the founder keeps the only copy, in a server without a cluster.
+	alone mode = "alone"
+	// guest: the node keeps no copy and runs no server; it asks those that do.
+	guest mode = "guest"
+	// voter: the node is one of three that keep a copy each.
+	voter mode = "voter"
+)
+
+// A role is what a node remembers about its part, so that it comes back in the
+// same one.
+type role struct {
+	dir string
+
+	mu   sync.Mutex
+	data roleData
+}
+
+type roleData struct {
+	Mode mode `json:"mode"`
+	// Ready says that a voter's cluster holds the table. Until then the node
+	// keeps asking those that do.
+	Ready bool `json:"ready,omitempty"`
+	// Import says that the founder still has to bring the table into the cluster.
+	Import bool `json:"import,omitempty"`
+	// Route is where other voters reach this one, kept from the first start on.
+	Route string `json:"route,omitempty"`
+	// Routes are those of all voters.
+	Routes []string `json:"routes,omitempty"`
+	// Peers are addresses of other nodes, those that keep copies first.
+	Peers []string `json:"peers,omitempty"`
+}
+
+// loadRole reads the role from dir. A node without one founds a pool unless it
+// was told of others.
+func loadRole(dir string, peers []string) (*role, error) {
+	r := &role{dir: dir}
+	text, err := os.ReadFile(filepath.Join(dir, roleFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && len(peers) == 0:
+		r.data = roleData{Mode: alone, Ready: true}
+	case errors.Is(err, fs.ErrNotExist):
+		r.data = roleData{Mode: guest}
+	case err != nil:
+		return nil, fmt.Errorf("read the node's role: %w", err)
+	default:
+		if err := json.Unmarshal(text, &r.data); err != nil {
+			return nil, fmt.Errorf("read the node's role in %s: %w", dir, err)
+		}
+	}
+	return r, r.change(func(d *roleData) {
+		for _, addr := range peers {
+			if !slices.Contains(d.Peers, addr) {
+				d.Peers = append(d.Peers, addr)
+			}
+		}
+	})
+}
+
+func (r *role) get() roleData {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.data
+	d.Peers, d.Routes = slices.Clone(d.Peers), slices.Clone(d.Routes)
+	return d
+}
+
+// change alters the role on disk, then in memory.
+func (r *role) change(f func(*roleData)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.data
+	f(&d)
+	text, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the node's role: %w", err)
+	}
+	if err := writeFile(filepath.Join(r.dir, roleFile), text); err != nil {
+		return err
+	}
+	r.data = d
+	return nil
+}
+
+// setPeers replaces the peers by what the pool says. An empty list is kept
+// out: it would cut the node off at its next start.
+func (r *role) setPeers(peers []string) error {
+	peers = peers[:min(len(peers), maxPeers)]
+	if len(peers) == 0 || slices.Equal(peers, r.get().Peers) {
+		return nil
+	}
+	return r.change(func(d *roleData) { d.Peers = slices.Clone(peers) })
+}
+
+// writeFile replaces a file so that a crash leaves the old or the new one.
+func writeFile(path string, text []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(text)
+	err = errors.Join(err, tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

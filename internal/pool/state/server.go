@@ -1,0 +1,275 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"github.com/outboard-run/outboard"
+)
+
+const (
+	startTimeout = 20 * time.Second
+	dialTimeout  = 3 * time.Second
+)
+
+// errMoving refuses connections while the table moves into the cluster.
+var errMoving = errors.New("the pool's state is moving, try again")
+
+// embedded is this node's way to the table: a NATS server in this process, or,
+// on a guest, connections to nodes that have one.
+type embedded struct {
+	opts Options
+	role *role
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	srv     *natsserver.Server // nil on a guest
+	guests  map[net.Conn]string
+	serving sync.WaitGroup
+	moving  bool
+	closed  bool
+}
+
+func openEmbedded(opts Options) (*embedded, error) {
+	r, err := loadRole(opts.Dir, opts.Peers)
+	if err != nil {
+		return nil, err
+	}
+	e := &embedded{opts: opts, role: r, log: opts.Logger, guests: make(map[net.Conn]string)}
+	if err := e.keepRoute(); err != nil {
+		return nil, err
+	}
+	return e, e.start()
+}
+
+// keepRoute chooses the address for routes once, so that other voters can be
+// told of it before this node listens.
+func (e *embedded) keepRoute() error {
+	if e.role.get().Route != "" {
+		return nil
+	}
+	host, port, err := freeAddr(e.opts.Listen)
+	if err != nil {
+		return outboard.Errorf(outboard.Invalid, "open state", "address for routes %q: %w", e.opts.Listen, err)
+	}
+	return e.role.change(func(d *roleData) { d.Route = net.JoinHostPort(host, port) })
+}
+
+// freeAddr takes an address apart, and finds a free port for port 0.
+func freeAddr(addr string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(addr)
+	if err != nil || port != "0" {
+		return host, port, err
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", "", err
+	}
+	return host, strconv.Itoa(l.Addr().(*net.TCPAddr).Port), l.Close()
+}
+
+// start runs the server that the node's role asks for.
+func (e *embedded) start() error {
+	d := e.role.get()
+	if d.Mode == guest {
+		return nil
+	}
+	opts, err := e.serverOptions(d)
+	if err != nil {
+		return err
+	}
+	srv, err := runServer(opts, e.log)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.srv = srv
+	e.mu.Unlock()
+	return nil
+}
+
+func (e *embedded) serverOptions(d roleData) (*natsserver.Options, error) {
+	opts := &natsserver.Options{
+		ServerName:   e.opts.Name,
+		DontListen:   true,
+		NoSigs:       true,
+		JetStream:    true,
+		StoreDir:     e.opts.Dir,
+		SyncInterval: time.Second,
+	}
+	if d.Mode == alone {
+		return opts, nil
+	}
+	host, portText, err := net.SplitHostPort(d.Route)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Invalid, "start the embedded server", "route %q: %w", d.Route, err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Invalid, "start the embedded server", "route %q: %w", d.Route, err)
+	}
+	opts.Cluster = natsserver.ClusterOpts{
+		Name: e.opts.Pool, Host: host, Port: port, TLSConfig: e.opts.TLS, TLSTimeout: 5,
+		Advertise: e.opts.Advertise,
+		PoolSize:  -1, // One connection a route: control traffic only.
+	}
+	for _, addr := range d.Routes {
+		opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: addr})
+	}
+	return opts, nil
+}
+
+// runServer starts a server and waits until it serves.
+func runServer(opts *natsserver.Options, log *slog.Logger) (*natsserver.Server, error) {
+	srv, err := natsserver.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("start the embedded server: %w", err)
+	}
+	said := &serverLog{log: log.With("server", opts.ServerName)}
+	srv.SetLoggerV2(said, false, false, false)
+	srv.Start()
+	if fatal := said.fatal.Load(); fatal != nil {
+		srv.Shutdown()
+		return nil, outboard.Errorf(outboard.Other, "start the embedded server", "%s", *fatal)
+	}
+	if opts.Cluster.Port != 0 {
+		// Routing waits for the client port, and there is none: say that it is
+		// ready. Start has a goroutine that waits for the port as well; the
+		// server's shutdown counts only one of the two, so it does not hang,
+		// and the other stays until the process ends.
+		ready := make(chan struct{})
+		close(ready)
+		go srv.StartRouting(ready)
+	}
+	if !srv.ReadyForConnections(startTimeout) {
+		srv.Shutdown()
+		return nil, outboard.Errorf(outboard.Unreachable, "start the embedded server",
+			"it does not listen on %s:%d: is the address in use?", opts.Cluster.Host, opts.Cluster.Port)
+	}
+	return srv, nil
+}
+
+// InProcessConn gives the node's NATS client a connection: to its own server
+// when that has the table, otherwise to a peer that does.
+// It implements nats.InProcessConnProvider.
+func (e *embedded) InProcessConn() (net.Conn, error) {
+	e.mu.Lock()
+	srv, moving := e.srv, e.moving
+	e.mu.Unlock()
+	d := e.role.get()
+	switch {
+	case moving:
+		return nil, errMoving
+	case srv != nil && d.Ready:
+		return srv.InProcessConn()
+	}
+	return e.dialPeer(d.Peers)
+}
+
+// dialPeer connects to the first peer that serves the table.
+func (e *embedded) dialPeer(peers []string) (net.Conn, error) {
+	if e.opts.Dial == nil || len(peers) == 0 {
+		return nil, errors.New("no other node is known")
+	}
+	var errs []error
+	for _, addr := range peers {
+		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+		conn, err := e.opts.Dial(ctx, addr)
+		if err == nil {
+			if err = greet(ctx, conn); err == nil {
+				cancel()
+				return conn, nil
+			}
+			errs = append(errs, conn.Close())
+		}
+		cancel()
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// greet asks whether the peer serves the table: it answers with one byte.
+func greet(ctx context.Context, conn net.Conn) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	var answer [1]byte
+	if _, err := conn.Read(answer[:]); err != nil {
+		return err
+	}
+	if answer[0] != serves {
+		return errors.New("the node does not keep the pool's state")
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+// stop ends the server and all guests' connections.
+func (e *embedded) stop() {
+	e.mu.Lock()
+	srv := e.srv
+	e.srv = nil
+	for conn := range e.guests {
+		conn.Close()
+	}
+	e.mu.Unlock()
+	e.serving.Wait()
+	if srv != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
+}
+
+func (e *embedded) current() *natsserver.Server {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.srv
+}
+
+// setMoving refuses all clients, or admits them again.
+func (e *embedded) setMoving(moving bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.moving = moving
+}
+
+// routeAddr is where other voters reach this one.
+func (e *embedded) routeAddr() string {
+	if e.opts.Advertise != "" {
+		return e.opts.Advertise
+	}
+	return e.role.get().Route
+}
+
+// serverLog hands the server's own log on: its news are for developers, and
+// what stops it is an error of runServer.
+type serverLog struct {
+	log   *slog.Logger
+	fatal atomic.Pointer[string]
+}
+
+func (l *serverLog) Noticef(f string, v ...any) { l.say("notice", f, v) }
+func (l *serverLog) Warnf(f string, v ...any)   { l.say("warning", f, v) }
+func (l *serverLog) Errorf(f string, v ...any)  { l.say("error", f, v) }
+func (l *serverLog) Debugf(string, ...any)      {}
+func (l *serverLog) Tracef(string, ...any)      {}
+
+func (l *serverLog) Fatalf(f string, v ...any) {
+	text := fmt.Sprintf(f, v...)
+	l.fatal.CompareAndSwap(nil, &text)
+}
+
+func (l *serverLog) say(as, f string, v []any) {
+	l.log.Debug("nats server", "as", as, "said", fmt.Sprintf(f, v...))
+}

@@ -1,0 +1,250 @@
+// Package state keeps what a pool knows: one JetStream key-value table, in NATS
+// servers that the nodes embed or in an existing NATS cluster.
+//
+// All keys live in one table, "outboard", whose keys begin with the name of
+// their part: "nodes/", "leases/", "queue/", "tokens/", "config/". One table is one
+// stream, so all changes have one order (a grant is never seen before the node
+// that holds it) and one Raft group has to elect a leader when a server dies.
+//
+// Record docs/design/0003-pool-state.md says how an embedded table grows from
+// one copy to three.
+package state
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Errors that callers test for.
+var (
+	// ErrConflict says that the key has another revision than expected.
+	ErrConflict = errors.New("the key was changed by somebody else")
+	// ErrNotFound says that the key has no value.
+	ErrNotFound = errors.New("no such key")
+)
+
+// Options says how to open a pool's state in an embedded server.
+type Options struct {
+	// Dir is where the server keeps its data. It must exist.
+	Dir string
+	// Name is the node's name, unique in the pool and the same at every start.
+	Name string
+	// Pool names the pool. Servers of another pool are refused.
+	Pool string
+	// Addr is where other nodes reach this one: there the node must hand
+	// connections with the protocol Protocol to ServeConn.
+	Addr string
+	// Peers are addresses of other nodes, "HOST:PORT". A node without a past
+	// founds a pool when there are none, and joins one otherwise. A node with a
+	// past adds them to those that it remembers.
+	Peers []string
+	// Dial opens a connection with the protocol Protocol to a node of the pool.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	// Listen is where other servers reach this one's, should the node keep one
+	// of three copies. The default is an ephemeral port of 127.0.0.1, chosen once.
+	Listen string
+	// Advertise is Listen as others see it. The default is Listen.
+	Advertise string
+	// TLS is used on both sides of a route between servers: it must present the
+	// node's certificate, ask for the peer's and verify it.
+	TLS *tls.Config
+	// Logger hears about growth and, at debug level, what the server says.
+	Logger *slog.Logger
+}
+
+func (o *Options) setDefaults() {
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
+	if o.Pool == "" {
+		o.Pool = "outboard"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.Dir == "":
+		return outboard.Errorf(outboard.Invalid, "open state", "no directory for the data")
+	case o.Name == "":
+		return outboard.Errorf(outboard.Invalid, "open state", "no node name")
+	case o.TLS == nil:
+		return outboard.Errorf(outboard.Invalid, "open state", "no TLS configuration for routes")
+	}
+	return nil
+}
+
+// State is an open connection to a pool's table.
+// All methods may be called by several goroutines.
+type State struct {
+	log *slog.Logger
+	nc  *nats.Conn
+	js  jetstream.JetStream
+
+	server *embedded // nil on an existing cluster
+
+	done      chan struct{}
+	running   sync.WaitGroup
+	closeOnce sync.Once
+}
+
+// Open starts the embedded server and waits until the table answers or ctx ends.
+func Open(ctx context.Context, opts Options) (*State, error) {
+	opts.setDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	e, err := openEmbedded(opts)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{log: opts.Logger, server: e, done: make(chan struct{})}
+	if err := s.openTable(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// openTable brings the node to where its role left it, and lets it go on.
+func (s *State) openTable(ctx context.Context) error {
+	if s.server.role.get().Import {
+		if err := s.server.importTable(ctx); err != nil {
+			return fmt.Errorf("move the pool's state: %w", err)
+		}
+	}
+	if err := s.connect(nats.InProcessServer(s.server), nats.RetryOnFailedConnect(true)); err != nil {
+		return err
+	}
+	if s.server.role.get().Mode == alone {
+		if err := s.createTable(ctx, 1); err != nil {
+			return fmt.Errorf("found the pool's state: %w", err)
+		}
+	}
+	if err := s.waitTable(ctx); err != nil {
+		return err
+	}
+	if err := s.register(ctx); err != nil {
+		return err
+	}
+	return s.startGrowing()
+}
+
+func (s *State) startGrowing() error {
+	run, cancel := context.WithCancel(context.Background())
+	s.running.Go(func() {
+		<-s.done
+		cancel()
+	})
+	g := &grower{s: s, members: newMembers()}
+	err := s.Watch(run, func(c Change) {
+		if err := g.members.take(c); err != nil {
+			s.log.Warn("members of the pool", "error", err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.running.Go(func() { g.run(run) })
+	return nil
+}
+
+// connect opens the one client connection. It reconnects for ever: a server
+// that restarts for a new role is back in a moment.
+func (s *State) connect(extra ...nats.Option) error {
+	return s.connectTo(nats.DefaultURL, extra...)
+}
+
+func (s *State) connectTo(url string, extra ...nats.Option) error {
+	opts := append([]nats.Option{
+		nats.Name("outboard"),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(100 * time.Millisecond),
+		nats.ReconnectJitter(20*time.Millisecond, 20*time.Millisecond),
+		nats.ReconnectBufSize(-1),
+		nats.PingInterval(5 * time.Second),
+	}, extra...)
+	nc, err := nats.Connect(url, opts...)
+	if err != nil {
+		return &outboard.Error{Op: "connect to the pool's state", Kind: outboard.Unreachable, Err: err}
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return fmt.Errorf("connect to the pool's state: %w", err)
+	}
+	s.nc, s.js = nc, js
+	return nil
+}
+
+// Peers are addresses of other nodes, those that keep copies first, and this
+// node's own: what a joining node needs to know.
+func (s *State) Peers() []string {
+	if s.server == nil {
+		return nil
+	}
+	return append([]string{s.server.opts.Addr}, s.server.role.get().Peers...)
+}
+
+// Role says how this node takes part: "alone", "guest", "voter", or "external"
+// when the table is in an existing cluster.
+func (s *State) Role() string {
+	if s.server == nil {
+		return "external"
+	}
+	d := s.server.role.get()
+	if d.Mode == voter && !d.Ready {
+		return string(guest)
+	}
+	return string(d.Mode)
+}
+
+// LiveCopies is how many copies of the table are up to date at the moment.
+func (s *State) LiveCopies(ctx context.Context) (int, error) {
+	stream, err := s.js.Stream(ctx, streamName)
+	if err != nil {
+		return 0, unreachable("look at the table", err)
+	}
+	info := stream.CachedInfo()
+	if info.Cluster == nil {
+		return 1, nil
+	}
+	copies := 1
+	for _, r := range info.Cluster.Replicas {
+		if r.Current && !r.Offline {
+			copies++
+		}
+	}
+	return copies, nil
+}
+
+// Close ends the connection and the embedded server.
+func (s *State) Close() error {
+	s.closeOnce.Do(func() {
+		close(s.done)
+		s.running.Wait()
+		if s.nc != nil {
+			s.nc.Close()
+		}
+		if s.server != nil {
+			s.server.stop()
+		}
+	})
+	return nil
+}
+
+func unreachable(op string, err error) error {
+	return &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
+}

@@ -1,0 +1,251 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/outboard-run/outboard"
+)
+
+// The table is a NATS key-value bucket, so that its tools can read it.
+const (
+	streamName    = "KV_outboard"
+	keyPrefix     = "$KV.outboard."
+	changesPrefix = "outboard.changes."
+	directGet     = "$JS.API.DIRECT.GET." + streamName
+
+	opHeader  = "KV-Operation"
+	opDelete  = "DEL"
+	ttlHeader = "Nats-TTL"
+
+	// MaxValue bounds a value.
+	MaxValue = 1 << 20
+	// tombstoneTTL is how long a deleted key is remembered.
+	tombstoneTTL = time.Hour
+
+	attemptTimeout = 2 * time.Second
+	retryPause     = 100 * time.Millisecond
+)
+
+// Entry is a key's value at a revision.
+type Entry struct {
+	Key   string
+	Value []byte
+	// Revision is the number of the change in the whole table: a later change
+	// of any key has a greater one.
+	Revision uint64
+	// Deleted says that the key has no value any more.
+	Deleted bool
+
+	ttl string // as in the server's header
+}
+
+// A change is how a key is written.
+type change struct {
+	ttl string  // seconds, "" for ever
+	rev *uint64 // the revision that the key must have, nil for any
+	del bool
+}
+
+func seconds(ttl time.Duration) string {
+	if ttl <= 0 {
+		return ""
+	}
+	return strconv.Itoa(int((ttl + time.Second - 1) / time.Second))
+}
+
+func tableConfig(copies int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              streamName,
+		Description:       "the state of an Outboard pool",
+		Subjects:          []string{keyPrefix + ">"},
+		MaxMsgsPerSubject: 1,
+		MaxMsgSize:        MaxValue,
+		Discard:           jetstream.DiscardNew,
+		Storage:           jetstream.FileStorage,
+		Replicas:          copies,
+		Duplicates:        30 * time.Second,
+		AllowRollup:       true,
+		DenyDelete:        true,
+		AllowDirect:       true,
+		AllowMsgTTL:       true,
+		// Watchers listen to what the leader has stored, without a consumer
+		// in the servers for each of them.
+		RePublish: &jetstream.RePublish{Source: keyPrefix + ">", Destination: changesPrefix + ">"},
+	}
+}
+
+// createTable makes the table unless it is there.
+func (s *State) createTable(ctx context.Context, copies int) error {
+	return retry(ctx, func(ctx context.Context) error {
+		_, err := s.js.CreateStream(ctx, tableConfig(copies))
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil
+		}
+		return err
+	})
+}
+
+// waitTable waits until the table can be read.
+func (s *State) waitTable(ctx context.Context) error {
+	_, err := s.Get(ctx, "config/pool")
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// retry runs f, with a time limit of its own each time, until it succeeds,
+// fails for good or ctx ends. Servers that elect a leader answer nothing or
+// "unavailable" for some seconds.
+func retry(ctx context.Context, f func(context.Context) error) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		err := f(attempt)
+		cancel()
+		if err == nil || !temporary(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return unreachable("the pool's state", fmt.Errorf("%w (last: %w)", ctx.Err(), err))
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+func temporary(err error) bool {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.Code == 503 || api.Code == 408
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
+		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoStreamResponse),
+		errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrReconnectBufExceeded),
+		errors.Is(err, nats.ErrConnectionReconnecting):
+		return true
+	}
+	return false
+}
+
+// Get reads a key from the table. It returns ErrNotFound when there is no value.
+func (s *State) Get(ctx context.Context, key string) (Entry, error) {
+	request, err := json.Marshal(map[string]string{"last_by_subj": keyPrefix + key})
+	if err != nil {
+		return Entry{}, fmt.Errorf("get %s: %w", key, err)
+	}
+	var entry Entry
+	err = retry(ctx, func(ctx context.Context) error {
+		msg, err := s.nc.RequestWithContext(ctx, directGet, request)
+		if err != nil {
+			return err
+		}
+		switch status := msg.Header.Get("Status"); status {
+		case "":
+		case "404":
+			return ErrNotFound
+		default:
+			return fmt.Errorf("status %s: %w", status, nats.ErrNoResponders)
+		}
+		entry, err = decodeEntry(msg)
+		return err
+	})
+	if err != nil {
+		return Entry{}, fmt.Errorf("get %s: %w", key, err)
+	}
+	if entry.Deleted {
+		return entry, fmt.Errorf("get %s: %w", key, ErrNotFound)
+	}
+	return entry, nil
+}
+
+// Put sets a key whatever it was. A ttl greater than zero makes it vanish then.
+func (s *State) Put(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	return s.write(ctx, key, value, change{ttl: seconds(ttl)})
+}
+
+// Create sets a key that must have no value. It returns ErrConflict when it has one.
+func (s *State) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	rev, err := s.Update(ctx, key, value, 0, ttl)
+	if !errors.Is(err, ErrConflict) {
+		return rev, err
+	}
+	// A deleted key has a revision until it is forgotten.
+	entry, getErr := s.Get(ctx, key)
+	if !errors.Is(getErr, ErrNotFound) || !entry.Deleted {
+		return 0, err
+	}
+	return s.Update(ctx, key, value, entry.Revision, ttl)
+}
+
+// Update sets a key whose last revision must be rev, 0 for none. It returns
+// ErrConflict when it is another.
+func (s *State) Update(ctx context.Context, key string, value []byte, rev uint64, ttl time.Duration) (uint64, error) {
+	return s.write(ctx, key, value, change{ttl: seconds(ttl), rev: &rev})
+}
+
+// Delete removes a key whose last revision must be rev.
+func (s *State) Delete(ctx context.Context, key string, rev uint64) (uint64, error) {
+	return s.write(ctx, key, nil, change{ttl: seconds(tombstoneTTL), rev: &rev, del: true})
+}
+
+// write stores one change. Attempts share a message id, so that one whose
+// answer was lost does not happen twice.
+func (s *State) write(ctx context.Context, key string, value []byte, c change) (uint64, error) {
+	if len(value) > MaxValue/2 {
+		return 0, outboard.Errorf(outboard.Exhausted, "write "+key, "%d bytes are too many", len(value))
+	}
+	msg := nats.NewMsg(keyPrefix + key)
+	msg.Data = value
+	msg.Header.Set(jetstream.MsgIDHeader, nuid.Next())
+	if c.rev != nil {
+		msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(*c.rev, 10))
+	}
+	if c.ttl != "" {
+		msg.Header.Set(ttlHeader, c.ttl)
+	}
+	if c.del {
+		msg.Header.Set(opHeader, opDelete)
+	}
+	var revision uint64
+	err := retry(ctx, func(ctx context.Context) error {
+		ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
+		if err != nil {
+			return err
+		}
+		revision = ack.Sequence
+		return nil
+	})
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		err = ErrConflict
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write %s: %w", key, err)
+	}
+	return revision, nil
+}
+
+// decodeEntry reads an entry from a direct get's answer or from a change.
+func decodeEntry(msg *nats.Msg) (Entry, error) {
+	key, ok := strings.CutPrefix(msg.Header.Get("Nats-Subject"), keyPrefix)
+	if !ok {
+		return Entry{}, fmt.Errorf("subject %q is no key", msg.Header.Get("Nats-Subject"))
+	}
+	rev, err := strconv.ParseUint(msg.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return Entry{}, fmt.Errorf("revision of %s: %w", key, err)
+	}
+	op := msg.Header.Get(opHeader)
+	// A marker of the server stands for a value that has expired.
+	deleted := op == opDelete || op == "PURGE" || msg.Header.Get("Nats-Marker-Reason") != ""
+	return Entry{Key: key, Value: msg.Data, Revision: rev, Deleted: deleted, ttl: msg.Header.Get(ttlHeader)}, nil
+}

@@ -1,0 +1,202 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	pageSize = 500
+	// idleLimit is how long the table may be silent before a watcher looks
+	// whether it missed the last change. Heartbeats make silence rare.
+	idleLimit = 5 * time.Second
+)
+
+// A Change is what a watcher is told: some keys' new entries.
+type Change struct {
+	Entries []Entry
+	// Seq is the revision of the table up to which the watcher knows all.
+	Seq uint64
+}
+
+// watcher follows the table: a snapshot, then each change in order. When a
+// change is missing it takes a new snapshot and tells the difference.
+type watcher struct {
+	s    *State
+	view map[string]Entry
+	seq  uint64
+	tell func(Change)
+}
+
+// Watch calls tell with the whole table and then with every change of it, in
+// order and from one goroutine at a time, until ctx or the state ends. It returns when the first
+// snapshot has been told.
+func (s *State) Watch(ctx context.Context, tell func(Change)) error {
+	w := &watcher{s: s, view: make(map[string]Entry), tell: tell}
+	changes := make(chan *nats.Msg, 4096)
+	sub, err := s.nc.ChanSubscribe(changesPrefix+">", changes)
+	if err != nil {
+		return unreachable("watch the pool's state", err)
+	}
+	if err := w.resync(ctx); err != nil {
+		return errors.Join(err, sub.Unsubscribe())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s.running.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-s.done:
+			cancel() // Ends a resync under way.
+		}
+	})
+	s.running.Go(func() {
+		defer cancel()
+		w.run(ctx, changes)
+		// The connection may be closed already, which ends the subscription too.
+		_ = sub.Unsubscribe()
+	})
+	return nil
+}
+
+func (w *watcher) run(ctx context.Context, changes <-chan *nats.Msg) {
+	idle := time.NewTimer(idleLimit)
+	defer idle.Stop()
+	for {
+		missed := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-idle.C:
+			missed = true
+		case msg := <-changes:
+			missed = !w.take(msg)
+		}
+		if missed {
+			// Its error is that ctx ended, or a table that does not answer:
+			// the next round tries again.
+			if err := w.resync(ctx); err != nil && ctx.Err() == nil {
+				w.s.log.Debug("watch the pool's state", "error", err)
+			}
+		}
+		idle.Reset(idleLimit)
+	}
+}
+
+// take tells one change. It reports whether none before it is missing.
+func (w *watcher) take(msg *nats.Msg) bool {
+	entry, err := decodeEntry(msg)
+	if err != nil {
+		return false
+	}
+	switch {
+	case entry.Revision <= w.seq:
+		return true
+	case entry.Revision > w.seq+1:
+		return false
+	}
+	w.seq = entry.Revision
+	w.store(entry)
+	w.tell(Change{Entries: []Entry{entry}, Seq: w.seq})
+	return true
+}
+
+func (w *watcher) store(e Entry) {
+	if e.Deleted {
+		delete(w.view, e.Key)
+		return
+	}
+	w.view[e.Key] = e
+}
+
+// resync reads the whole table and tells what is different.
+func (w *watcher) resync(ctx context.Context) error {
+	entries, last, err := w.s.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	change := Change{}
+	seen := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		seen[e.Key] = true
+		if have, ok := w.view[e.Key]; e.Revision > have.Revision && (ok || !e.Deleted) {
+			w.store(e)
+			change.Entries = append(change.Entries, e)
+		}
+	}
+	for key, e := range w.view {
+		// A copy that lags knows nothing of what came after its last change.
+		if !seen[key] && e.Revision <= last {
+			delete(w.view, key)
+			change.Entries = append(change.Entries, Entry{Key: key, Revision: e.Revision, Deleted: true})
+		}
+	}
+	w.seq = max(w.seq, last)
+	change.Seq = w.seq
+	w.tell(change)
+	return nil
+}
+
+// snapshot reads all entries, in the order of their revisions, from any copy of
+// the table, and the last revision among them.
+func (s *State) snapshot(ctx context.Context) (entries []Entry, last uint64, err error) {
+	for more := true; more; {
+		var page []Entry
+		err := retry(ctx, func(ctx context.Context) (err error) {
+			page, more, err = s.page(ctx, last+1)
+			return err
+		})
+		if err != nil {
+			return nil, 0, fmt.Errorf("read the pool's state: %w", err)
+		}
+		entries = append(entries, page...)
+		if len(page) > 0 {
+			last = page[len(page)-1].Revision
+		}
+		more = more && len(page) > 0
+	}
+	return entries, last, nil
+}
+
+// page reads a batch of entries from revision first on.
+func (s *State) page(ctx context.Context, first uint64) (entries []Entry, more bool, err error) {
+	request, err := json.Marshal(map[string]any{"seq": first, "batch": pageSize, "next_by_subj": keyPrefix + ">"})
+	if err != nil {
+		return nil, false, err
+	}
+	inbox := s.nc.NewInbox()
+	sub, err := s.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { err = errors.Join(err, sub.Unsubscribe()) }()
+	if err := s.nc.PublishRequest(directGet, inbox, request); err != nil {
+		return nil, false, err
+	}
+	for {
+		msg, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		switch status := msg.Header.Get("Status"); status {
+		case "":
+		case "204": // the end of the batch
+			pending, err := strconv.ParseUint(msg.Header.Get("Nats-Num-Pending"), 10, 64)
+			return entries, pending > 0, err
+		case "404":
+			return nil, false, nil
+		default:
+			return nil, false, fmt.Errorf("status %s: %w", status, nats.ErrNoResponders)
+		}
+		entry, err := decodeEntry(msg)
+		if err != nil {
+			return nil, false, err
+		}
+		entries = append(entries, entry)
+	}
+}
