@@ -1,0 +1,52 @@
+package fabric
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"time"
+)
+
+// Options of a connection. The zero value works.
+type Options struct {
+	// Logger gets one record when a peer breaks the protocol. Default: none.
+	Logger *slog.Logger
+	// TLS, when set, secures the connection: Client and Server begin the
+	// handshake. A caller that did it already leaves it nil; then the
+	// connection's records are not merged into larger system calls.
+	TLS *tls.Config
+	// DeadAfter is how long a peer may be silent. Default 4 s.
+	DeadAfter time.Duration
+	// Window is how much one stream may send ahead of its reader, from 256 KiB
+	// (what every stream begins with) to 1 GiB. Default 8 MiB.
+	Window int
+	// Budget bounds what all streams of the connection may be granted together
+	// beyond their first 256 KiB. Default 64 MiB.
+	Budget int
+	// MaxStreams bounds the streams open at once in each direction: Open waits,
+	// and the peer's are refused with outboard.Exhausted. Default 256.
+	MaxStreams int
+}
+
+func (o *Options) setDefaults() {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.DeadAfter <= 0 {
+		o.DeadAfter = 4 * time.Second
+	}
+	if o.Window <= 0 {
+		o.Window = 8 << 20
+	}
+	o.Window = min(max(o.Window, firstWindow), 1<<30)
+	if o.Budget <= 0 {
+		o.Budget = 64 << 20
+	}
+	if o.MaxStreams <= 0 {
+		o.MaxStreams = 256
+	}
+	if o.TLS != nil {
+		o.TLS = o.TLS.Clone()
+		o.TLS.DynamicRecordSizingDisabled = true
+		o.TLS.MinVersion = max(o.TLS.MinVersion, tls.VersionTLS13)
+	}
+}

@@ -1,0 +1,249 @@
+package fabric
+
+import (
+	"sync"
+
+	"github.com/outboard-run/outboard"
+)
+
+// queue collects small frames while somebody else writes, so that they leave
+// together.
+type queue struct {
+	mu     sync.Mutex
+	room   sync.Cond
+	frames []byte
+	spare  []byte
+	active bool // somebody has promised to write what is queued
+	ended  bool
+	next   uint32        // the id of the next stream that we open
+	kick   chan struct{} // wakes the flush loop
+}
+
+const (
+	// small is the largest payload that is copied into the queue.
+	small = 8 << 10
+	// queueHigh is where writers of small frames wait; queueFull is where a
+	// peer that makes us answer and does not read is given up.
+	queueHigh = 256 << 10
+	queueFull = 1 << 20
+	// flushRounds is how long one writer works for the others.
+	flushRounds = 4
+)
+
+func (q *queue) init(first uint32) {
+	q.room.L = &q.mu
+	q.next = first
+	q.kick = make(chan struct{}, 1)
+	q.frames = append(q.frames, preface...)
+}
+
+func (q *queue) end() {
+	q.mu.Lock()
+	q.ended = true
+	q.room.Broadcast()
+	q.mu.Unlock()
+	q.wake()
+}
+
+// open gives out the next id and queues its OPEN: ids must rise on the wire.
+func (q *queue) open(c *Conn, method string, head []byte) (*Stream, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.next > 1<<31 {
+		return nil, outboard.Errorf(outboard.Exhausted, "open "+method, "no stream ids left on this connection")
+	}
+	s := newStream(c, q.next, method, head)
+	s.unsent = true
+	if !c.add(s) {
+		<-c.done
+		return nil, c.err
+	}
+	q.next += 2
+	q.frames = appendOpen(q.frames, s.id, method, head)
+	return s, nil
+}
+
+// add queues frames, waiting while the queue is long. It reports whether the
+// caller has to flush.
+func (q *queue) add(fill func([]byte) []byte) (mine bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.frames) >= queueHigh && !q.ended {
+		q.room.Wait()
+	}
+	if q.ended {
+		return false
+	}
+	q.frames = fill(q.frames)
+	mine = !q.active
+	q.active = true
+	return mine
+}
+
+// push queues frames without ever waiting and leaves writing them to others. It
+// fails when a peer makes us answer more than it reads.
+func (q *queue) push(fill func([]byte) []byte) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.frames) >= queueFull {
+		return broken("peer asks for answers and does not read them")
+	}
+	if !q.ended {
+		q.frames = fill(q.frames)
+		if !q.active {
+			q.wake()
+		}
+	}
+	return nil
+}
+
+func (q *queue) wake() {
+	select {
+	case q.kick <- struct{}{}:
+	default:
+	}
+}
+
+// claim asks for the right to flush what is queued.
+func (q *queue) claim() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.active || len(q.frames) == 0 {
+		return false
+	}
+	q.active = true
+	return true
+}
+
+// take empties the queue. The result is valid until give.
+func (q *queue) take() []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b := q.frames
+	q.frames, q.spare = q.spare[:0], nil
+	q.room.Broadcast()
+	return b
+}
+
+// give returns the slice of take. It reports whether frames came meanwhile;
+// if not, and over is set, the promise to flush is kept.
+func (q *queue) give(b []byte, over bool) (more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if cap(b) <= 2*queueHigh {
+		q.spare = b[:0]
+	}
+	more = len(q.frames) > 0 && !q.ended
+	if over && !more {
+		q.active = false
+	}
+	return more
+}
+
+// flushLoop writes what nobody else can stop for.
+func (c *Conn) flushLoop() {
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-c.queue.kick:
+		}
+		c.flush()
+	}
+}
+
+// flush writes what is queued unless somebody is at it.
+func (c *Conn) flush() {
+	if c.queue.claim() {
+		c.drain()
+	}
+}
+
+// drain writes what is queued, as whoever claimed it must, and after some rounds
+// leaves the rest to the flush loop.
+func (c *Conn) drain() {
+	if !c.agreed() {
+		return
+	}
+	for range flushRounds {
+		c.wire.Lock()
+		b := c.queue.take()
+		var err error
+		if len(b) > 0 {
+			err = c.writeQueued(b)
+		}
+		more := c.queue.give(b, true)
+		c.wire.Unlock()
+		if err != nil {
+			c.fail(gone(err))
+		}
+		if !more || err != nil {
+			return
+		}
+	}
+	c.queue.release()
+}
+
+// release lets somebody else flush.
+func (q *queue) release() {
+	q.mu.Lock()
+	q.active = false
+	q.mu.Unlock()
+	q.wake()
+}
+
+// agreed waits for the end of the handshake: a pipe that is held would hold the
+// handshake too.
+func (c *Conn) agreed() bool {
+	select {
+	case <-c.ready:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+func (c *Conn) writeQueued(b []byte) error {
+	if len(b) <= 16<<10 { // one record, one system call
+		_, err := c.rw.Write(b)
+		return err
+	}
+	c.pipe.hold()
+	_, err := c.rw.Write(b)
+	if e := c.pipe.release(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// sendSmall queues frames and sees to it that they leave.
+func (c *Conn) sendSmall(fill func([]byte) []byte) {
+	if c.queue.add(fill) {
+		c.drain()
+	}
+}
+
+// sendLarge writes one DATA frame from the caller's slice, after all that is
+// queued.
+func (c *Conn) sendLarge(id uint32, p []byte) error {
+	if !c.agreed() {
+		return c.err
+	}
+	c.wire.Lock()
+	defer c.wire.Unlock()
+	b := header{frameData, len(p), id}.append(c.queue.take())
+	c.pipe.hold()
+	_, err := c.rw.Write(b)
+	if err == nil {
+		_, err = c.rw.Write(p)
+	}
+	if e := c.pipe.release(); err == nil {
+		err = e
+	}
+	c.queue.give(b, false)
+	if err != nil {
+		c.fail(gone(err))
+		return c.err
+	}
+	return nil
+}

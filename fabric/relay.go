@@ -1,0 +1,92 @@
+package fabric
+
+import (
+	"io"
+	"sync"
+)
+
+// A Ring is what Relay needs of a shared-memory ring: waiting for bytes and room
+// in place, and an end whose reason has a kind.
+type Ring interface {
+	// Next waits for at least least bytes and returns all that can be read;
+	// io.EOF after a clean end.
+	Next(least int) ([]byte, error)
+	// Release gives back the first n of them.
+	Release(n int)
+	// Reserve waits until at least least bytes are free and returns all.
+	Reserve(least int) ([]byte, error)
+	// Commit publishes the first n of them.
+	Commit(n int)
+	// Fail ends the ring with err's kind; nil is a clean end.
+	Fail(err error) error
+}
+
+// relayPiece bounds one step of a relay, so that the ends work in parallel and
+// the bytes are still in the cache when the other end gets to them.
+const relayPiece = 256 << 10
+
+// Relay joins a stream and a ring in both directions, with no buffer between: the
+// stream's bytes are decrypted into the ring, and the ring's sent from where they
+// lie. When either ends, Relay ends the other for the same reason and returns: nil
+// after a clean end, else that reason. A clean end of either side is the end of
+// both directions, after what was sent before it has arrived.
+func Relay(s *Stream, r Ring) error {
+	var inward, outward error
+	var both sync.WaitGroup
+	both.Go(func() {
+		inward = toRing(s, r)
+		_ = r.Fail(inward)
+	})
+	outward = toStream(s, r)
+	if outward == nil {
+		s.Close()
+	} else {
+		s.Reset(outward)
+	}
+	both.Wait()
+	return reason(inward, outward)
+}
+
+// reason picks what ended a relay first: the other direction then only fails
+// because the stream or the ring was ended by us.
+func reason(inward, outward error) error {
+	if inward != nil && inward != ErrClosed {
+		return inward
+	}
+	return outward
+}
+
+func toRing(s *Stream, r Ring) error {
+	for {
+		room, err := r.Reserve(1)
+		if err != nil {
+			return clean(err)
+		}
+		n, err := s.Read(room[:min(len(room), relayPiece)])
+		r.Commit(n)
+		if err != nil {
+			return clean(err)
+		}
+	}
+}
+
+func toStream(s *Stream, r Ring) error {
+	for {
+		b, err := r.Next(1)
+		if err != nil {
+			return clean(err)
+		}
+		n, err := s.Write(b[:min(len(b), relayPiece)])
+		r.Release(n)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func clean(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
