@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/bench/suite"
+	"github.com/outboard-run/outboard/internal/need"
+)
+
+var holdProgram = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(scratch(), "hold")
+	out, err := exec.Command("cc", "-O1", "-o", path, "testdata/hold.c", "-lOpenCL").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return path, err
+})
+
+// held is a running `hold`.
+type held struct {
+	cmd    *exec.Cmd
+	lines  *bufio.Scanner
+	stderr *strings.Builder
+}
+
+// hold starts the program and waits until it says that it holds.
+func hold(t testing.TB, way suite.Way, mode ...string) *held {
+	t.Helper()
+	h := holding(t, way, mode...)
+	if got := h.line(); got != "holding" {
+		_ = h.cmd.Wait()
+		t.Fatalf("hold %v said %q\n%s", mode, got, h.stderr)
+	}
+	return h
+}
+
+func holding(t testing.TB, way suite.Way, mode ...string) *held {
+	t.Helper()
+	need.Program(t, "cc")
+	path, err := holdProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := way(context.Background(), path, mode...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	h := &held{cmd: cmd, stderr: &strings.Builder{}}
+	cmd.Stderr = h.stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.lines = bufio.NewScanner(stdout)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	return h
+}
+
+func (h *held) line() string {
+	if h.lines.Scan() {
+		return h.lines.Text()
+	}
+	return ""
+}
+
+// ended waits for the line that says how the call ended.
+func (h *held) ended(t testing.TB, within time.Duration) (code int, seconds float64) {
+	t.Helper()
+	text := make(chan string, 1)
+	go func() { text <- h.line() }()
+	select {
+	case l := <-text:
+		if _, err := fmt.Sscanf(l, "ended %d %f", &code, &seconds); err != nil {
+			t.Fatalf("hold said %q\n%s", l, h.stderr)
+		}
+	case <-time.After(within):
+		t.Fatalf("the call did not return within %v", within)
+	}
+	return code, seconds
+}
+
+const deviceNotAvailable = -2
+
+// sessionLost is the exit status of `outboard run` when the session went before the program.
+func sessionLost(t testing.TB, h *held) {
+	t.Helper()
+	err := h.cmd.Wait()
+	if !strings.Contains(h.stderr.String(), "session") {
+		t.Errorf("outboard run did not say what happened: %q (%v)", h.stderr, err)
+	}
+	if lines := strings.Count(strings.TrimSpace(h.stderr.String()), "\n"); lines > 1 {
+		t.Errorf("outboard run said more than a line or two:\n%s", h.stderr)
+	}
+	if got, want := h.cmd.ProcessState.ExitCode(), exitSessionLost; got != want {
+		t.Errorf("exit status %d, want %d", got, want)
+	}
+}
+
+// exitSessionLost is 10 plus the kind's number less one, as `outboard help exit-status` says.
+const exitSessionLost = 17
+
+func TestDeviceNodeDies(t *testing.T) {
+	for _, mode := range []string{"finish", "read", "stream"} {
+		t.Run(mode, func(t *testing.T) {
+			r := own(t, rig.Options{Nodes: pair()})
+			h := hold(t, through(r, "dinghy"), mode)
+			if err := r.Node("harbour").Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if code, _ := h.ended(t, 6*time.Second); code != deviceNotAvailable {
+				t.Errorf("the call gave %d, want CL_DEVICE_NOT_AVAILABLE", code)
+			}
+			sessionLost(t, h)
+		})
+	}
+}
+
+func TestLinkCut(t *testing.T) {
+	need.Root(t)
+	r := own(t, rig.Options{Nodes: pair()})
+	var all []*held
+	for range 5 {
+		all = append(all, hold(t, through(r, "dinghy", "--memory", "64MiB"), "read"))
+	}
+	if err := r.Node("dinghy").Cut(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range all {
+		if code, seconds := h.ended(t, 7*time.Second); code != deviceNotAvailable || seconds > 5.5 {
+			t.Errorf("the call gave %d after %.1f s", code, seconds)
+		}
+	}
+	// The device's node frees what the lost programs held.
+	eventually(t, 20*time.Second, "no session is left on harbour", func() bool { return len(list(t, r.Node("harbour"), "sessions")) == 0 })
+	if err := r.Node("dinghy").Cut(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "dinghy leases again", func() bool {
+		p := suite.Program{Args: []string{"clinfo", "-l"}}
+		return p.Run(t.Context(), through(r, "dinghy"), "").Err == nil
+	})
+}
+
+func TestWorkerCrashEndsOneSession(t *testing.T) {
+	r := own(t, rig.Options{Nodes: pair()})
+	bystander := hold(t, through(r, "dinghy", "--memory", "64MiB"), "read")
+	victim := hold(t, through(r, "dinghy", "--memory", "64MiB"), "crash")
+	if code, seconds := victim.ended(t, 10*time.Second); code >= 0 {
+		t.Errorf("a crashed kernel gave %d after %.1f s", code, seconds)
+	}
+	sessionLost(t, victim)
+	if err := syscall.Kill(bystander.cmd.Process.Pid, 0); err != nil {
+		t.Errorf("the other session's program is gone: %v", err)
+	}
+	if got := len(list(t, r.Node("harbour"), "sessions")); got != 1 {
+		t.Errorf("%d sessions on harbour, want the bystander's", got)
+	}
+}
+
+func TestKilledProgramLeavesNothing(t *testing.T) {
+	r := own(t, rig.Options{Nodes: pair()})
+	harbour := r.Node("harbour")
+	before := len(descendants(harbour.PID()))
+	for name, victim := range map[string]func(h *held) int{
+		"program":      func(h *held) int { return descendants(h.cmd.Process.Pid)[0] },
+		"outboard run": func(h *held) int { return h.cmd.Process.Pid },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hold(t, through(r, "dinghy"), "stream")
+			if err := syscall.Kill(victim(h), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 8*time.Second, "workers, sessions and leases are gone", func() bool {
+				return len(descendants(harbour.PID())) == before && len(list(t, harbour, "sessions")) == 0 && len(list(t, harbour, "leases")) == 0
+			})
+			_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
+			_ = h.cmd.Wait()
+		})
+	}
+	left, err := filepath.Glob(filepath.Join(harbour.Data(), "tmp", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	const memObjectAllocationFailure = -4
+	for name, way := range paths(shared(t)) {
+		way := way
+		t.Run(name, func(t *testing.T) {
+			_ = way
+			node := map[string]string{"shared memory": "harbour", "network": "dinghy"}[name]
+			h := holding(t, through(shared(t), node, "--memory", "32MiB"), "alloc", "100")
+			var count int
+			if _, err := fmt.Sscanf(h.line(), "allocated %d", &count); err != nil || count < 28 || count > 32 {
+				t.Errorf("allocated %d MiB of a lease of 32 (%v)", count, err)
+			}
+			if code, _ := h.ended(t, 10*time.Second); code != memObjectAllocationFailure {
+				t.Errorf("too much memory gave %d, want CL_MEM_OBJECT_ALLOCATION_FAILURE", code)
+			}
+			_ = h.cmd.Wait()
+		})
+	}
+}
+
+// The third node makes the state survive the first.
+func TestFirstOfThreeNodesDies(t *testing.T) {
+	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "one", Devices: "none"}, {Name: "two"}, {Name: "three", Devices: "none"}}})
+	running := hold(t, through(r, "three", "--memory", "64MiB"), "read")
+	if err := r.Node("one").Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "the others lease and place", func() bool {
+		p := suite.Program{Args: []string{"clinfo", "-l"}, Limit: 10 * time.Second}
+		res := p.Run(t.Context(), through(r, "three", "--memory", "64MiB"), "")
+		return res.Err == nil && strings.Contains(res.Stdout, "Device #0")
+	})
+	if err := syscall.Kill(running.cmd.Process.Pid, 0); err != nil {
+		t.Errorf("the running session noticed: %v\n%s", err, running.stderr)
+	}
+}

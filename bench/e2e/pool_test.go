@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/bench/suite"
+	"github.com/outboard-run/outboard/internal/need"
+)
+
+// pool is the pool that tests share which do it no harm.
+var pool struct {
+	once sync.Once
+	rig  *rig.Rig
+	err  error
+	log  *os.File
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	_ = os.RemoveAll(scratch())
+	if pool.rig != nil {
+		if err := pool.rig.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "close the shared pool:", err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+func binary(t testing.TB) string {
+	t.Helper()
+	path, err := filepath.Abs("../../bin/outboard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = os.Stat(path)
+	need.That(t, "outboard", err == nil, "run `make build`")
+	need.That(t, "opencl", exists("/etc/OpenCL/vendors/pocl.icd"), "install pocl-opencl-icd")
+	return path
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func start(t testing.TB, opts rig.Options) *rig.Rig {
+	t.Helper()
+	opts.Binary = binary(t)
+	var err error
+	// Not t.TempDir: unix sockets lie in it, and their paths are short.
+	opts.Dir, err = os.MkdirTemp("", "outboard-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opts.Log == nil {
+		opts.Log = logFile(t)
+	}
+	r, err := rig.Start(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// logFile collects what nodes say and shows it when the test fails.
+func logFile(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), "nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if raw, err := os.ReadFile(f.Name()); err == nil && t.Failed() {
+			t.Logf("the nodes said:\n%s", last(string(raw), 6000))
+		}
+		_ = f.Close()
+	})
+	return f
+}
+
+func last(s string, n int) string { return s[max(0, len(s)-n):] }
+
+// own starts a pool for one test.
+func own(t testing.TB, opts rig.Options) *rig.Rig {
+	t.Helper()
+	r := start(t, opts)
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// pair is harbour, with the devices, and dinghy, without.
+func pair() []rig.Spec { return []rig.Spec{{Name: "harbour"}, {Name: "dinghy", Devices: "none"}} }
+
+// shared returns the pool that most tests use.
+func shared(t testing.TB) *rig.Rig {
+	t.Helper()
+	bin := binary(t)
+	pool.once.Do(func() {
+		dir, err := os.MkdirTemp("", "outboard-e2e-")
+		if err != nil {
+			pool.err = err
+			return
+		}
+		pool.rig, pool.err = rig.Start(context.Background(), rig.Options{Binary: bin, Dir: dir, Nodes: pair()})
+	})
+	if pool.err != nil {
+		t.Fatal(pool.err)
+	}
+	return pool.rig
+}
+
+// through runs commands on a device that the node borrows.
+func through(r *rig.Rig, node string, flags ...string) suite.Way {
+	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
+		run := append([]string{"run"}, flags...)
+		return r.Node(node).Command(ctx, append(append(run, "--", name), args...)...)
+	}
+}
+
+// paths are the two ways to a device: over shared memory and over the network.
+func paths(r *rig.Rig) map[string]suite.Way {
+	return map[string]suite.Way{"shared memory": through(r, "harbour"), "network": through(r, "dinghy")}
+}
+
+// list asks a node for a table.
+func list(t testing.TB, n *rig.Node, what string) []map[string]any {
+	t.Helper()
+	text, err := n.Output(t.Context(), what, "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []map[string]any
+	if err := json.Unmarshal([]byte(text), &rows); err != nil {
+		t.Fatalf("outboard %s -o json: %v\n%s", what, err, text)
+	}
+	return rows
+}
+
+// eventually waits for a condition that other processes bring about.
+func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %v: %s", within, what)
+		case <-tick.C:
+		}
+	}
+}
+
+// descendants are the processes below pid.
+func descendants(pid int) []int {
+	children := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, stat := range stats {
+		raw, err := os.ReadFile(stat)
+		if err != nil {
+			continue
+		}
+		var child, parent int
+		_, _ = fmt.Sscan(filepath.Base(filepath.Dir(stat)), &child)
+		_, after, _ := strings.Cut(string(raw), ") ")
+		var state string
+		_, _ = fmt.Sscan(after, &state, &parent)
+		children[parent] = append(children[parent], child)
+	}
+	var all []int
+	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
+		all = append(all, children[queue[0]]...)
+		queue = append(queue, children[queue[0]]...)
+	}
+	return all
+}
