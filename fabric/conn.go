@@ -37,11 +37,12 @@ type Conn struct {
 	rtt     atomic.Int64
 	ready   chan struct{} // closed when the handshake is over
 	done    chan struct{}
+	closing atomic.Bool // by this side
 	failing sync.Once
 	err     error // set before done is closed
 	// readEnded is closed when the peer has hung up.
 	readEnded chan struct{}
-	loops   sync.WaitGroup
+	loops     sync.WaitGroup
 }
 
 // Client starts the side of a connection that dialled.
@@ -75,12 +76,12 @@ func newConn(nc net.Conn, o Options, first uint32) *Conn {
 	o.setDefaults()
 	c := &Conn{
 		o: o, pipe: newPipe(nc), first: first, start: time.Now(),
-		streams: make(map[uint32]*Stream),
-		budget:  o.Budget,
-		slots:   make(chan struct{}, o.MaxStreams),
-		accepts: make(chan *Stream, o.MaxStreams),
-		ready:   make(chan struct{}),
-		done:    make(chan struct{}),
+		streams:   make(map[uint32]*Stream),
+		budget:    o.Budget,
+		slots:     make(chan struct{}, o.MaxStreams),
+		accepts:   make(chan *Stream, o.MaxStreams),
+		ready:     make(chan struct{}),
+		done:      make(chan struct{}),
 		readEnded: make(chan struct{}),
 	}
 	c.rw = c.pipe
@@ -148,7 +149,7 @@ var ErrClosed = &outboard.Error{Op: "fabric", Kind: outboard.Other, Err: net.Err
 // Close tells the peer, ends all streams and waits for the connection's
 // goroutines. What was written before still reaches a peer that lives.
 func (c *Conn) Close() error {
-	if c.Err() == nil {
+	if !c.closing.Swap(true) && c.Err() == nil {
 		c.goAway(outboard.Other, "")
 	}
 	c.fail(ErrClosed)
@@ -174,6 +175,9 @@ func (c *Conn) goAway(kind outboard.Kind, text string) {
 // fail ends the connection; the first reason stands.
 func (c *Conn) fail(err error) {
 	c.failing.Do(func() {
+		if c.closing.Load() {
+			err = ErrClosed // the peer hangs up because we said goodbye
+		}
 		if outboard.KindOf(err) == outboard.Protocol {
 			c.o.Logger.Warn("peer broke the protocol", "peer", c.pipe.RemoteAddr(), "err", err)
 		}

@@ -1,0 +1,325 @@
+package fabric
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+)
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{})
+	_, _ = r.Read(b)
+	return b
+}
+
+// eachTransport runs a test over every way to connect two ends.
+func eachTransport(t *testing.T, o Options, f func(t *testing.T, client, server *Conn)) {
+	for name, connect := range transports {
+		t.Run(name, func(t *testing.T) {
+			client, server := connect(t, o)
+			f(t, client, server)
+		})
+	}
+}
+
+func open(t testing.TB, c *Conn, method string) *Stream {
+	t.Helper()
+	s, err := c.Open(t.Context(), method, []byte("head of "+method))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func accept(t testing.TB, c *Conn) *Stream {
+	t.Helper()
+	s, err := c.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestStreamsCarryBytesBothWays(t *testing.T) {
+	eachTransport(t, Options{}, func(t *testing.T, client, server *Conn) {
+		want := randomBytes(3<<20 + 7)
+		var wg sync.WaitGroup
+		both := func(s *Stream) {
+			wg.Go(func() {
+				for rest := want; len(rest) > 0; {
+					n := min(1+rand.IntN(300<<10), len(rest))
+					if _, err := s.Write(rest[:n]); err != nil {
+						t.Error(err)
+						return
+					}
+					rest = rest[n:]
+				}
+				if err := s.CloseWrite(); err != nil {
+					t.Error(err)
+				}
+			})
+			got, err := io.ReadAll(s)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: read %d bytes, %v; want %d", s.Method(), len(got), err, len(want))
+			}
+		}
+		for _, ends := range [][2]*Conn{{client, server}, {server, client}, {client, server}} {
+			wg.Go(func() { both(open(t, ends[0], "x")) })
+			s := accept(t, ends[1])
+			if s.Method() != "x" || string(s.Header()) != "head of x" {
+				t.Errorf("opened as %q %q", s.Method(), s.Header())
+			}
+			wg.Go(func() { both(s) })
+		}
+		wg.Wait()
+		for name, c := range map[string]*Conn{"client": client, "server": server} {
+			c.mu.Lock()
+			if len(c.streams) != 0 || c.peers != 0 || c.budget != c.o.Budget || len(c.slots) != 0 {
+				t.Errorf("%s keeps %d streams, %d of the peer, budget %d", name, len(c.streams), c.peers, c.budget)
+			}
+			c.mu.Unlock()
+		}
+	})
+}
+
+func TestSlowStreamDisturbsNobody(t *testing.T) {
+	eachTransport(t, Options{}, func(t *testing.T, client, server *Conn) {
+		go serveEcho(t.Context(), server)
+		server.o.Window = firstWindow
+		stuck := open(t, server, "stuck")
+		accept(t, client) // and never read
+		blocked := make(chan error, 1)
+		go func() {
+			_, err := stuck.Write(make([]byte, 10<<20))
+			blocked <- err
+		}()
+		s := open(t, client, "echo")
+		want := randomBytes(2 << 20)
+		go s.Write(want)
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(s, got); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("echo beside a stuck stream: %v", err)
+		}
+		select {
+		case err := <-blocked:
+			t.Errorf("a stream without a reader took 10 MiB: %v", err)
+		default:
+		}
+		stuck.Reset(errors.New("enough"))
+		if err := <-blocked; err != ErrClosed {
+			t.Errorf("blocked write = %v, want ErrClosed", err)
+		}
+	})
+}
+
+func TestBulkDoesNotStarveSmallCalls(t *testing.T) {
+	client, server := tlsPair(t, Options{})
+	go serveEcho(t.Context(), server)
+	bulk, small := open(t, client, "sink"), open(t, client, "echo")
+	ctx, stop := context.WithCancel(t.Context())
+	flowing := make(chan bool)
+	var once sync.Once
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for piece := make([]byte, 8<<20); ctx.Err() == nil; {
+			if _, err := bulk.Write(piece); err != nil {
+				t.Error(err)
+			}
+			once.Do(func() { close(flowing) })
+		}
+	})
+	<-flowing
+	b := make([]byte, 64)
+	for range 50 {
+		if _, err := small.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(small, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	wg.Wait()
+}
+
+func TestResetCarriesKindAndText(t *testing.T) {
+	eachTransport(t, Options{}, func(t *testing.T, client, server *Conn) {
+		s := open(t, client, "job")
+		s.Write([]byte("before"))
+		p := accept(t, server)
+		s.Reset(outboard.Errorf(outboard.LeaseLost, "lease x", "expired"))
+		got, err := io.ReadAll(p)
+		if string(got) != "before" {
+			t.Errorf("read %q before the reset", got)
+		}
+		if outboard.KindOf(err) != outboard.LeaseLost || !strings.Contains(err.Error(), "lease x: expired") {
+			t.Errorf("read = %v, want lease_lost with its text", err)
+		}
+		if _, err := p.Write([]byte("x")); outboard.KindOf(err) != outboard.LeaseLost {
+			t.Errorf("write = %v, want lease_lost", err)
+		}
+		if _, err := s.Read(make([]byte, 1)); err != ErrClosed {
+			t.Errorf("own read = %v, want ErrClosed", err)
+		}
+	})
+}
+
+func TestTooManyStreamsAreRefusedNotTheConnection(t *testing.T) {
+	a, b := tcp(t)
+	client, server := closeAtEnd(t, Client(a, Options{MaxStreams: 9}), Server(b, Options{MaxStreams: 3}))
+	var streams []*Stream
+	for range 4 {
+		s := open(t, client, "x")
+		s.Write([]byte("x"))
+		streams = append(streams, s)
+	}
+	if _, err := streams[3].Read(make([]byte, 1)); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("fourth stream = %v, want exhausted", err)
+	}
+	accept(t, server).Close()
+	if _, err := io.ReadAll(streams[0]); err != nil {
+		t.Error(err)
+	}
+	streams[0].Close()
+	go serveEcho(t.Context(), server)
+	s := open(t, client, "echo")
+	s.Write([]byte("again"))
+	if _, err := io.ReadFull(s, make([]byte, 5)); err != nil {
+		t.Errorf("after one was closed: %v", err)
+	}
+}
+
+func TestCall(t *testing.T) {
+	type question struct{ Words []string }
+	eachTransport(t, Options{}, func(t *testing.T, client, server *Conn) {
+		var m Mux
+		m.Handle("join", JSON(func(_ context.Context, _ *Stream, q question) (string, error) {
+			if len(q.Words) == 0 {
+				return "", outboard.Errorf(outboard.Invalid, "join", "no words")
+			}
+			return strings.Join(q.Words, " "), nil
+		}))
+		gone := make(chan error, 1)
+		m.Handle("forever", func(ctx context.Context, _ *Stream) error {
+			<-ctx.Done()
+			gone <- context.Cause(ctx)
+			return ctx.Err()
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(chan error)
+		go func() { served <- m.Serve(ctx, server) }()
+		words := []string{strings.Repeat("a", 100), strings.Repeat("b", 1<<20)}
+		var got string
+		if err := Call(t.Context(), client, "join", question{words}, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Join(words, " "), got); diff != "" {
+			t.Error(diff)
+		}
+		for method, want := range map[string]outboard.Kind{"join": outboard.Invalid, "nosuch": outboard.NotFound} {
+			if err := Call(t.Context(), client, method, question{}, &got); outboard.KindOf(err) != want {
+				t.Errorf("%s = %v, want kind %v", method, err, want)
+			}
+		}
+		short, stop := context.WithCancelCause(t.Context())
+		tired := errors.New("tired")
+		go stop(tired)
+		if err := Call(short, client, "forever", nil, nil); err != tired {
+			t.Errorf("a call that was given up = %v", err)
+		}
+		// It may have been given up before the peer heard of it: try again.
+		s := open(t, client, "forever")
+		s.Write([]byte("x"))
+		s.Reset(tired)
+		<-gone
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v, want nil after its context ended", err)
+		}
+	})
+}
+
+func TestCloseEndsEverythingOnBothSides(t *testing.T) {
+	eachTransport(t, Options{}, func(t *testing.T, client, server *Conn) {
+		s := open(t, client, "x")
+		s.Write([]byte("last words"))
+		p := accept(t, server)
+		client.Close()
+		got, err := io.ReadAll(p)
+		if string(got) != "last words" || outboard.KindOf(err) != outboard.Unreachable {
+			t.Errorf("peer read %q, %v; want all bytes and unreachable", got, err)
+		}
+		if _, err := s.Write([]byte("x")); err != ErrClosed {
+			t.Errorf("own write = %v, want ErrClosed", err)
+		}
+		if _, err := client.Open(t.Context(), "x", nil); err != ErrClosed {
+			t.Errorf("Open = %v, want ErrClosed", err)
+		}
+		<-server.Done()
+		if _, err := server.Accept(t.Context()); outboard.KindOf(err) != outboard.Unreachable {
+			t.Errorf("Accept = %v", err)
+		}
+	})
+}
+
+func TestPeerShowsItsCertificate(t *testing.T) {
+	client, server := tlsPair(t, Options{})
+	for want, c := range map[string]*Conn{"harbour": client, "dinghy": server} {
+		if err := c.Handshake(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Peer()[0].Subject.CommonName; got != want {
+			t.Errorf("peer is %q, want %q", got, want)
+		}
+	}
+}
+
+func TestForeignCertificateIsDenied(t *testing.T) {
+	own, _ := certificates(t)
+	_, server := certificates(t)
+	a, b := tcp(t)
+	client, peer := closeAtEnd(t, Client(a, Options{TLS: own}), Server(b, Options{TLS: server}))
+	if err := client.Handshake(t.Context()); outboard.KindOf(err) != outboard.Denied {
+		t.Errorf("client = %v, want denied", err)
+	}
+	<-peer.Done()
+	if outboard.KindOf(peer.Err()) != outboard.Denied {
+		t.Errorf("server = %v, want denied", peer.Err())
+	}
+
+	// A client that trusts the server but has a foreign certificate itself: its
+	// own handshake is over before the server judges.
+	right, _ := certificates(t)
+	right.RootCAs = server.RootCAs
+	a, b = tcp(t)
+	client, _ = closeAtEnd(t, Client(a, Options{TLS: right}), Server(b, Options{TLS: server}))
+	<-client.Done()
+	if outboard.KindOf(client.Err()) != outboard.Denied {
+		t.Errorf("client with a foreign certificate = %v, want denied", client.Err())
+	}
+}
+
+func TestReadFromAndWriteToThroughCopy(t *testing.T) {
+	client, server := tlsPair(t, Options{})
+	go serveEcho(t.Context(), server)
+	s := open(t, client, "echo")
+	want := randomBytes(1 << 20)
+	go func() {
+		io.Copy(s, bytes.NewReader(want))
+		s.CloseWrite()
+	}()
+	var got bytes.Buffer
+	if _, err := io.Copy(&got, s); err != nil || !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("copied %d bytes, %v", got.Len(), err)
+	}
+}
