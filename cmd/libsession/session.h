@@ -6,6 +6,10 @@
  * which request_begin takes and request_send or request_call gives back. Replies and notices are read by whichever
  * thread waits (leader and followers); session_listen starts one thread, with all signals blocked, that reads while nobody waits.
  * No function changes errno, and all survive EINTR.
+ *
+ * Handlers (notice, died, a track's done) run on a reading thread that holds no lock of anybody's: request_call,
+ * session_wait_until, session_poll, session_open and the listener. So none of these may be called with a lock held that a
+ * handler takes; request_send may. A handler must not send and must not wait: session_dispatching tells.
  */
 #ifndef OUTBOARD_SESSION_H
 #define OUTBOARD_SESSION_H
@@ -31,17 +35,19 @@ struct blob {
 	size_t size;
 };
 
-/* An early call whose data or failure is of interest: data arrives into `into`; done is called once, by a reading thread
- * that holds no lock, when the data is complete or the session is dead. Owned by the caller until then. */
+/* An early call whose data is of interest: it arrives into `into` with the data notice that names the call's serial; done is
+ * called once, as a handler, when the data is complete or the session is dead. Owned by the caller until then.
+ * request_begin sets serial. When request_begin or request_send fails, done is never called. */
 struct track {
 	uint64_t serial;
 	struct layout into;
 	void (*done)(struct track *, int32_t status);
 	void *user;
-	struct track *next;
+	struct track *next; /* the session's */
+	int32_t status;     /* the session's */
 };
 
-/* A notice as it arrives. bulk must be taken with notice_bulk, once. */
+/* A notice as it arrives. What bulk the handler does not take is thrown away. */
 struct notice {
 	uint16_t op;
 	const unsigned char *body;
@@ -55,23 +61,37 @@ struct session_options {
 	const char *socket;     /* path of outboard run's socket */
 	uint32_t lease;         /* which of the program's leases */
 	int32_t dead_status;    /* what calls return once the session is dead */
-	void (*notice)(void *user, const struct notice *); /* called by a reading thread; must not call back into the session's waiting functions */
-	void (*died)(void *user);                          /* once, by any thread */
+	int32_t memory_status;  /* what calls return when a message can't be built: memory is out, or it would be too large */
+	uint16_t data_op;       /* notices with this op {u64 serial, i32 status} are data of a track, and no handler sees them */
+	void (*notice)(void *user, const struct notice *); /* a handler */
+	void (*died)(void *user);                          /* a handler; once */
+	void (*listener)(void *user);                      /* runs on the listener thread after session_nudge; may do anything */
 	void *user;
 };
 
 /* Connects. On failure returns NULL and a text that says what to do. leases and memory_limit are outputs. */
 struct session *session_open(const struct session_options *, uint32_t *leases, uint64_t *memory_limit, char *why, size_t why_size);
-void session_close(struct session *);      /* ends the session; wakes everybody */
+/* Ends the session and wakes everybody; calls then return the dead status. The listener has ended when this returns, unless it
+ * is inside the program's code. The ring is unmapped unless a thread does not let go of it in time. The struct stays. */
+void session_close(struct session *);
+/* In a forked child: gives up the child's copy of the socket and marks the session dead. Nothing else is touched. */
+void session_forked(struct session *);
 int session_dead(const struct session *);
 int32_t session_dead_status(const struct session *);
-int session_listen(struct session *);      /* someone must read even when nobody waits: callbacks, polled events */
-void session_poll(struct session *);       /* reads what is there without waiting */
-uint64_t session_serial(struct session *); /* serial of the last message sent */
+/* More than one thread calls from now on: messages no longer say "alone". */
+void session_shared(struct session *);
+/* Someone must read even when nobody waits: callbacks, polled events. 0, or an errno. */
+int session_listen(struct session *);
+/* Makes the listener thread call options.listener soon. Never waits. Needs session_listen first. */
+void session_nudge(struct session *);
+void session_poll(struct session *);          /* reads what is there without waiting */
+uint64_t session_serial(const struct session *); /* serial of the last message that this thread sent on any session */
 /* Waits until ready(arg) is true, reading meanwhile; 0, or the dead status. ready is called under no lock. */
 int32_t session_wait_until(struct session *, int (*ready)(void *), void *arg);
-/* Wakes those who wait in session_wait_until. */
+/* Wakes those who wait in session_wait_until, to look again. */
 void session_wake(struct session *);
+/* True inside a handler, on this thread. */
+int session_dispatching(void);
 
 struct request {
 	struct session *s;
@@ -81,18 +101,20 @@ struct request {
 	unsigned char *start; /* header */
 	unsigned char *at;
 	unsigned char *heap;  /* when too large for the ring in one piece */
+	size_t room;          /* bytes of the ring that start has, 0 on the heap */
 	uint16_t op;
 };
 
 struct reply {
 	int32_t status;
-	struct blob body;
+	struct blob body; /* points into room when it fits there */
 	const unsigned char *at;
 	size_t left;
 	int bad; /* the body ended before its fields did */
+	unsigned char room[64];
 };
 
-/* Takes the send lock and makes room for a body of exactly `body` bytes (a multiple of 8). 0, or the dead status (lock not held). */
+/* Takes the send lock and makes room for a body of exactly `body` bytes (a multiple of 8). 0, or a status (lock not held). */
 int32_t request_begin(struct request *, struct session *, uint16_t op, size_t body, uint64_t bulk, struct track *);
 /* Sends without waiting for an answer. */
 int32_t request_send(struct request *, const struct layout *bulk);
@@ -124,9 +146,7 @@ const void *get_array(struct reply *, uint64_t *count, size_t element);
 struct blob get_blob(struct reply *); /* a copy */
 void reply_free(struct reply *);
 
-/* Takes a notice's bulk into memory (NULL: throws it away). */
+/* Takes a notice's bulk into memory, whose size must be the notice's; once. Only inside the notice handler. */
 void notice_bulk(struct session *, const struct notice *, const struct layout *into);
-/* Finds and removes the track with that serial, receives the notice's bulk into it, and calls done. */
-void session_finish_track(struct session *, const struct notice *, uint64_t serial, int32_t status);
 
 #endif

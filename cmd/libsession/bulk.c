@@ -1,0 +1,40 @@
+/* bulk.c: bulk bytes between a layout in the program's memory and a stretch of the ring. */
+#include "state.h"
+
+/* run is the next contiguous piece at the cursor, and moves the cursor behind it. */
+static unsigned char *run(struct cursor *c, size_t limit, size_t *n) {
+	const struct layout *l = c->layout;
+	unsigned char *at = l->base + c->slice * l->slice_pitch + c->row * l->row_pitch + c->column;
+	uint64_t left = l->row - c->column;
+	*n = left < limit ? (size_t)left : limit;
+	c->column += *n;
+	if (c->column == l->row) {
+		c->column = 0;
+		c->row++;
+	}
+	if (c->row == l->rows) {
+		c->row = 0;
+		c->slice++;
+	}
+	return at;
+}
+
+void gather(struct cursor *c, unsigned char *to, size_t n) {
+	while (n > 0) {
+		size_t k;
+		unsigned char *at = run(c, n, &k);
+		memcpy(to, at, k);
+		to += k;
+		n -= k;
+	}
+}
+
+void scatter(struct cursor *c, const unsigned char *from, size_t n) {
+	while (n > 0) {
+		size_t k;
+		unsigned char *at = run(c, n, &k);
+		memcpy(at, from, k);
+		from += k;
+		n -= k;
+	}
+}
