@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -107,32 +108,41 @@ func (id *Identity) config(check func(Peer) error) *tls.Config {
 	}
 }
 
-// ServerTLS accepts nodes of the pool and their sessions.
-func (id *Identity) ServerTLS() *tls.Config {
-	return id.config(func(Peer) error { return nil })
-}
-
-// JoinServerTLS is ServerTLS that lets peers without a certificate in as well:
-// for a connection on which the protocol "outboard-join/1" was chosen, and for
-// no other.
-func (id *Identity) JoinServerTLS() *tls.Config {
-	cfg := id.ServerTLS()
+// ServerTLS accepts nodes of the pool and their sessions. Where JoinProtocol is
+// among the application protocols, a connection that chose it needs no certificate.
+func (id *Identity) ServerTLS(protocols ...string) *tls.Config {
+	cfg := id.config(func(Peer) error { return nil })
+	cfg.NextProtos = protocols
+	if !slices.Contains(protocols, JoinProtocol) {
+		return cfg
+	}
 	strict := cfg.VerifyConnection
 	cfg.ClientAuth = tls.RequestClientCert
-	cfg.NextProtos = []string{JoinProtocol}
 	cfg.VerifyConnection = func(cs tls.ConnectionState) error {
 		if cs.NegotiatedProtocol == JoinProtocol && len(cs.PeerCertificates) == 0 {
 			return nil
 		}
 		return strict(cs)
 	}
+	// A joining node knows the authority only by the token's fingerprint.
+	cfg.Certificates[0].Certificate = append(cfg.Certificates[0].Certificate, id.Root.Raw)
 	return cfg
 }
 
 // ClientTLS connects to one node, which must have the name and, unless it is
 // "", the fingerprint of its record.
-func (id *Identity) ClientTLS(name outboard.NodeID, fingerprint string) *tls.Config {
-	return id.config(IsNode(name, fingerprint))
+func (id *Identity) ClientTLS(name outboard.NodeID, fingerprint string, protocols ...string) *tls.Config {
+	cfg := id.config(IsNode(name, fingerprint))
+	cfg.NextProtos = protocols
+	return cfg
+}
+
+// AnyNodeTLS connects to whatever node of the pool is at an address, but not to
+// a session.
+func (id *Identity) AnyNodeTLS(protocols ...string) *tls.Config {
+	cfg := id.RouteTLS()
+	cfg.NextProtos = protocols
+	return cfg
 }
 
 // IsNode returns a check that a peer is the node that it should be.

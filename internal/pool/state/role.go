@@ -132,3 +132,13 @@ func writeFile(path string, text []byte) error {
 	}
 	return nil
 }
+
+// Remember makes a node that has not opened its state yet one that joins the
+// pool of these peers, should it be stopped before it can.
+func Remember(dir string, peers []string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("remember the pool: %w", err)
+	}
+	_, err := loadRole(dir, peers)
+	return err
+}

@@ -1,0 +1,226 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// sampleSize is how many devices placement looks at when there are more.
+const sampleSize = 64
+
+// A Request asks for leases.
+type Request struct {
+	Selector outboard.Selector
+	// Count is how many devices, 1 by default: all of them or none.
+	Count int
+	// Memory is what the lease may allocate of each device, which others may
+	// share. 0 asks for whole devices.
+	Memory outboard.Bytes
+	// Weight is the share of a shared device's time, 1 by default.
+	Weight int
+	// Program is what will run, for people.
+	Program string
+	// NoWait fails at once when all devices that fit are busy.
+	NoWait bool
+	// Progress, if not nil, is told while the request waits, whenever something
+	// has changed. It must not block.
+	Progress func(Waiting)
+}
+
+// Waiting is what a request waits for.
+type Waiting struct {
+	// Position is 1 when the request is next.
+	Position int
+	// Busy are the devices that would fit, with who holds them.
+	Busy []DeviceState
+}
+
+func (r *Request) setDefaults() {
+	r.Count = max(r.Count, 1)
+	r.Weight = max(r.Weight, 1)
+}
+
+// Acquire leases devices for a request: of this node first, then those with the
+// most free memory. When all that fit are busy it waits its turn until ctx ends.
+//
+// Errors: NoDevice when the pool has no devices that fit, Busy with NoWait, Unreachable
+// when the table does not answer. The caller renews the leases (Renew, Hold)
+// and gives them back (Release).
+func (p *Pool) Acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {
+	req.setDefaults()
+	start := time.Now()
+	leases, err := p.acquire(ctx, req)
+	p.metrics.acquired(err, time.Since(start))
+	return leases, err
+}
+
+func (p *Pool) acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {
+	if _, err := p.fitting(req); err != nil {
+		return nil, err
+	}
+	leases, err := p.try(ctx, req, p.view.waiting())
+	switch {
+	case !errors.Is(err, errFull):
+		return leases, err
+	case req.NoWait:
+		return nil, p.busy(req)
+	}
+	return p.waitTurn(ctx, req)
+}
+
+// fitting returns the devices that a request could have if nobody else had any.
+func (p *Pool) fitting(req Request) ([]DeviceState, error) {
+	all := p.view.devices()
+	devices := make([]outboard.Device, len(all))
+	for i, d := range all {
+		devices[i] = d.Device
+	}
+	matching, err := req.Selector.Select(devices)
+	if err != nil {
+		return nil, err
+	}
+	fit := slices.DeleteFunc(all, func(d DeviceState) bool { return !req.Selector.Match(d.Device) || d.Memory < req.Memory })
+	switch op := fmt.Sprintf("lease %d of %q", req.Count, req.Selector); {
+	case len(fit) == 0:
+		largest := slices.MaxFunc(matching, func(a, b outboard.Device) int { return cmp.Compare(a.Memory, b.Memory) })
+		return nil, outboard.Errorf(outboard.NoDevice, op, "no device that matches has %s; the largest, %s, has %s",
+			req.Memory, largest.ID, largest.Memory)
+	case len(fit) < req.Count:
+		return nil, outboard.Errorf(outboard.NoDevice, op, "the pool has only %d that fit", len(fit))
+	}
+	return fit, nil
+}
+
+// try takes devices now, behind the tickets that come earlier.
+// It returns errFull when there are not enough.
+func (p *Pool) try(ctx context.Context, req Request, earlier []ticket) ([]outboard.Lease, error) {
+	for {
+		fit, err := p.fitting(req)
+		if err != nil {
+			return nil, err
+		}
+		free := slices.DeleteFunc(fit, func(d DeviceState) bool {
+			return !fitsGrants(d, req) || slices.ContainsFunc(earlier, func(t ticket) bool { return t.wants(d.Device) })
+		})
+		if len(free) < req.Count {
+			return nil, errFull
+		}
+		chosen := place(free, req.Count, p.view.self)
+		leases, err := p.takeAll(ctx, chosen, req)
+		if !errors.Is(err, errFull) {
+			return leases, err
+		}
+		// Somebody was faster, and the view knows it now.
+	}
+}
+
+// takeAll takes all devices or none. Everybody takes them in the order of their
+// ids and waits for none while holding another, so nobody waits in a circle.
+func (p *Pool) takeAll(ctx context.Context, devices []outboard.Device, req Request) ([]outboard.Lease, error) {
+	var leases []outboard.Lease
+	for _, d := range devices {
+		lease, err := p.take(ctx, d, req)
+		if err != nil {
+			return nil, errors.Join(err, p.releaseAll(leases))
+		}
+		leases = append(leases, lease)
+	}
+	return leases, nil
+}
+
+// place chooses count of the devices, which all have room, in the order of
+// their ids. Of very many it looks at a sample.
+func place(free []DeviceState, count int, near outboard.NodeID) []outboard.Device {
+	free = slices.Clone(free)
+	if size := max(sampleSize, count); len(free) > size {
+		own, others := partition(free, func(d DeviceState) bool { return d.Node == near })
+		rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+		free = slices.Concat(own, others)[:max(size, min(len(own), size))]
+	}
+	slices.SortStableFunc(free, func(a, b DeviceState) int {
+		return cmp.Or(
+			-cmp.Compare(boolInt(a.Node == near), boolInt(b.Node == near)),
+			-cmp.Compare(a.Free, b.Free),
+			cmp.Compare(a.ID, b.ID),
+		)
+	})
+	chosen := make([]outboard.Device, count)
+	for i := range chosen {
+		chosen[i] = free[i].Device
+	}
+	slices.SortFunc(chosen, func(a, b outboard.Device) int { return cmp.Compare(a.ID, b.ID) })
+	return chosen
+}
+
+func partition(all []DeviceState, first func(DeviceState) bool) (yes, no []DeviceState) {
+	for _, d := range all {
+		if first(d) {
+			yes = append(yes, d)
+		} else {
+			no = append(no, d)
+		}
+	}
+	return yes, no
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// fits reports whether a device with these grants has room for a request.
+func fits(d outboard.Device, records []record, req Request) bool {
+	return room(d, grantsOf(records), req)
+}
+
+func fitsGrants(d DeviceState, req Request) bool { return room(d.Device, d.Grants, req) }
+
+func room(d outboard.Device, grants []outboard.Grant, req Request) bool {
+	if req.Memory == 0 {
+		return len(grants) == 0
+	}
+	exclusive := slices.ContainsFunc(grants, func(g outboard.Grant) bool { return g.Exclusive })
+	// The grants are those that count: time plays no part any more.
+	return !exclusive && d.FreeMemory(grants, time.Time{}) >= req.Memory
+}
+
+// wants reports whether a ticket could use a device.
+func (t ticket) wants(d outboard.Device) bool {
+	return t.Selector.Match(d) && d.Memory >= t.Memory
+}
+
+// busy says who has the devices that would fit.
+func (p *Pool) busy(req Request) error {
+	fit, err := p.fitting(req)
+	if err != nil {
+		return err
+	}
+	var held []string
+	for _, d := range fit {
+		for _, g := range d.Grants {
+			held = append(held, fmt.Sprintf("%s by %s", d.ID, heldBy(g)))
+		}
+	}
+	op := fmt.Sprintf("lease %d of %q", req.Count, req.Selector)
+	if len(held) == 0 {
+		return outboard.Errorf(outboard.Busy, op, "others wait for the devices that fit")
+	}
+	return outboard.Errorf(outboard.Busy, op, "all devices that fit are leased: %s", strings.Join(held, ", "))
+}
+
+func heldBy(g outboard.Grant) string {
+	if g.Program == "" {
+		return "node " + string(g.Holder)
+	}
+	return fmt.Sprintf("node %s (%s)", g.Holder, g.Program)
+}

@@ -1,0 +1,58 @@
+package pool
+
+import (
+	"context"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+)
+
+// catchUp is how long a check waits for the view to know the claimed lease.
+const catchUp = time.Second
+
+// Claim makes the proof that this node holds a lease, for the device's node.
+func (p *Pool) Claim(lease outboard.Lease) ([]byte, error) {
+	return p.id.SignClaim(lease, time.Now())
+}
+
+// Check is what the device's node does with a claim: it verifies the signature
+// and its chain, that the device is one of this node, and that the lease stands
+// in this node's own view of the pool, waiting a moment for the view to catch up.
+// It returns the lease as the pool knows it, and the holder, which must be the
+// node on the other side of the connection, or whose session that is.
+// Every refusal is of kind Denied or LeaseLost.
+func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboard.Node, error) {
+	var none outboard.Lease
+	lease, peer, err := authority.VerifyClaim(p.id.Root, claim, time.Now())
+	if err != nil {
+		return none, outboard.Node{}, err
+	}
+	op := "claim of " + string(lease.Device)
+	if !p.owns(lease.Device) {
+		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "node %s has no such device", p.view.self)
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	if err := p.view.wait(ctx, lease.Fence); err != nil {
+		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "this node does not know that lease: %w", err)
+	}
+	stands, ok := p.view.find(lease.Device, lease.Lease)
+	if !ok || stands.Holder != lease.Holder || stands.Boot != lease.Boot {
+		return none, outboard.Node{}, outboard.Errorf(outboard.LeaseLost, op, "the lease expired, was given back or taken back")
+	}
+	holder, ok := p.view.node(lease.Holder)
+	if !ok || holder.Fingerprint != peer.Fingerprint {
+		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "node %s is not in the pool with that key", lease.Holder)
+	}
+	return stands, holder, nil
+}
+
+func (p *Pool) owns(id outboard.DeviceID) bool {
+	for _, d := range p.Self().Devices {
+		if d.ID == id {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,230 @@
+package pool
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// authorityFile holds a new authority until the pool's state does.
+const authorityFile = "authority.json"
+
+// EnterOptions says which pool a node belongs to.
+type EnterOptions struct {
+	// Dir is where the node keeps its identity and its part of the pool's state.
+	Dir string
+	// Name is the node's name. A node with an identity has one already; another is refused.
+	Name outboard.NodeID
+	// Addr is where other nodes reach this one. There it hands connections with one
+	// of Protocols to Pool.ServeConn.
+	Addr string
+	// RouteListen and RouteAdvertise are for the connections between embedded servers.
+	// The default is an ephemeral port of Addr's host, chosen once.
+	RouteListen, RouteAdvertise string
+	// Join is the address of a node of the pool, and Token its invitation. A node with an
+	// identity needs neither. Without them a node founds a pool.
+	Join, Token string
+	// NATSURL puts the pool's state on an existing NATS cluster, with the
+	// credentials in the file NATSCreds. Who has those belongs to the pool.
+	NATSURL, NATSCreds string
+	Logger             *slog.Logger
+}
+
+func (o *EnterOptions) setDefaults() {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if host, _, err := net.SplitHostPort(o.Addr); err == nil && o.RouteListen == "" {
+		o.RouteListen = net.JoinHostPort(host, "0")
+	}
+}
+
+// Protocols are the TLS application protocols that Pool.ServeConn serves.
+func Protocols() []string { return []string{state.Protocol, authority.JoinProtocol} }
+
+// Enter gives a node its identity and opens the pool's state: as the node did
+// before, by joining, or by founding a pool. The caller closes the state.
+func Enter(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.State, error) {
+	opts.setDefaults()
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("enter the pool: %w", err)
+	}
+	if opts.NATSURL != "" {
+		return enterExternal(ctx, opts)
+	}
+	id, peers, err := enterIdentity(ctx, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	stateDir := filepath.Join(opts.Dir, "state")
+	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("enter the pool: %w", err)
+	}
+	s, err := state.Open(ctx, state.Options{
+		Dir: stateDir, Name: string(id.Name()), Pool: id.PoolID(), Addr: opts.Addr, Peers: peers,
+		Dial: dialState(id), Listen: opts.RouteListen, Advertise: opts.RouteAdvertise,
+		TLS: id.RouteTLS(), Logger: opts.Logger,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("enter the pool: %w", err)
+	}
+	if err := depositAuthority(ctx, opts.Dir, s); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("enter the pool: %w", err), s.Close())
+	}
+	return id, s, nil
+}
+
+func dialState(id *authority.Identity) func(context.Context, string) (net.Conn, error) {
+	dialer := &tls.Dialer{Config: id.AnyNodeTLS(state.Protocol)}
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		return dialer.DialContext(ctx, "tcp", addr)
+	}
+}
+
+// enterIdentity loads, joins or founds.
+func enterIdentity(ctx context.Context, opts EnterOptions) (*authority.Identity, []string, error) {
+	id, err := loadIdentity(opts)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return id, nil, err
+	}
+	if opts.Join == "" {
+		id, err := found(opts)
+		return id, nil, err
+	}
+	token, err := authority.ParseToken(opts.Token)
+	if err != nil {
+		return nil, nil, err
+	}
+	id, peers, err := authority.Join(ctx, opts.Join, token, opts.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	peers = append([]string{opts.Join}, peers...)
+	// The peers go to disk with the first opening of the state, after this.
+	// A crash in between leaves an identity that would found: so the state's
+	// own record is written first.
+	return id, peers, errors.Join(state.Remember(filepath.Join(opts.Dir, "state"), peers), id.Save(opts.Dir))
+}
+
+func loadIdentity(opts EnterOptions) (*authority.Identity, error) {
+	id, err := authority.Load(opts.Dir)
+	if err == nil && opts.Name != "" && opts.Name != id.Name() {
+		return nil, outboard.Errorf(outboard.Invalid, "enter the pool",
+			"this node is %q already: leave --name out, or give another --data directory for %q", id.Name(), opts.Name)
+	}
+	return id, err
+}
+
+// found makes a pool's authority and its first node.
+func found(opts EnterOptions) (*authority.Identity, error) {
+	if err := authority.CheckName(opts.Name); err != nil {
+		return nil, err
+	}
+	ca, err := authority.Found(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	id, err := ca.NewIdentity(opts.Name, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	text, err := ca.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(opts.Dir, authorityFile), text, 0o600); err != nil {
+		return nil, fmt.Errorf("found a pool: %w", err)
+	}
+	return id, id.Save(opts.Dir)
+}
+
+// depositAuthority puts a new authority into the pool's state, where every node can let
+// others in with it, and removes it from the founder's disk.
+func depositAuthority(ctx context.Context, dir string, s *state.State) error {
+	path := filepath.Join(dir, authorityFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := s.Create(ctx, authorityKey, text, 0); err != nil && !errors.Is(err, state.ErrConflict) {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// enterExternal opens the state on an existing cluster. Its credentials are
+// the invitation: the authority is there, and signs whoever can read it.
+func enterExternal(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.State, error) {
+	s, err := state.Connect(ctx, state.ConnectOptions{URL: opts.NATSURL, Creds: opts.NATSCreds, Logger: opts.Logger})
+	if err != nil {
+		return nil, nil, fmt.Errorf("enter the pool: %w", err)
+	}
+	id, err := externalIdentity(ctx, opts, s)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.Close())
+	}
+	return id, s, nil
+}
+
+func externalIdentity(ctx context.Context, opts EnterOptions, s *state.State) (*authority.Identity, error) {
+	ca, err := externalAuthority(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("enter the pool: %w", err)
+	}
+	id, err := loadIdentity(opts)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case id.PoolID() != ca.PoolID():
+		return nil, outboard.Errorf(outboard.Denied, "enter the pool",
+			"this node belongs to another pool than the one at %s: give another --data directory", opts.NATSURL)
+	default:
+		return id, nil
+	}
+	if id, err = ca.NewIdentity(opts.Name, time.Now()); err != nil {
+		return nil, err
+	}
+	return id, id.Save(opts.Dir)
+}
+
+// externalAuthority reads the pool's authority, or makes it for a new pool.
+func externalAuthority(ctx context.Context, s *state.State) (*authority.Authority, error) {
+	ca, err := readAuthority(ctx, s)
+	if !errors.Is(err, state.ErrNotFound) {
+		return ca, err
+	}
+	if ca, err = authority.Found(time.Now()); err != nil {
+		return nil, err
+	}
+	text, err := ca.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	if _, err = s.Create(ctx, authorityKey, text, 0); errors.Is(err, state.ErrConflict) {
+		return readAuthority(ctx, s)
+	}
+	return ca, err
+}
+
+func readAuthority(ctx context.Context, s *state.State) (*authority.Authority, error) {
+	entry, err := s.Get(ctx, authorityKey)
+	if err != nil {
+		return nil, err
+	}
+	return authority.ParseAuthority(entry.Value)
+}

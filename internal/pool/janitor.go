@@ -1,0 +1,111 @@
+package pool
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// janitor notices what only the passing of time changes, and tidies up: void
+// grants of this node's devices, and tickets of nobody.
+func (p *Pool) janitor(ctx context.Context) {
+	tick := time.NewTicker(p.opts.Heartbeat / 2)
+	defer tick.Stop()
+	for {
+		changed := p.view.changed()
+		p.tidy(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.view.sweep()
+		case <-changed:
+		}
+	}
+}
+
+func (p *Pool) tidy(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.NodeTTL)
+	defer cancel()
+	devices, tickets := p.view.litter()
+	for _, id := range devices {
+		records, revision := p.view.recordsOf(id)
+		revision, err := p.writeRecords(ctx, id, records, revision)
+		if err == nil {
+			p.view.store(id, records, revision)
+			continue
+		}
+		if err := p.afterConflict(ctx, id, err); err != nil && ctx.Err() == nil {
+			p.log.Debug("purge void leases", "device", id, "error", err)
+		}
+	}
+	for _, t := range tickets {
+		if !p.tickets.has(t.ID) {
+			p.removeTicket(ctx, t)
+		}
+	}
+}
+
+// sweep forgets nodes that are gone, and wakes those who wait when a node or a
+// grant has become void since the last time.
+func (v *view) sweep() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := time.Now()
+	news := false
+	for id, h := range v.all {
+		if v.staleNode(h, now) {
+			v.log.Info("a node left the pool", "node", id)
+			delete(v.all, id)
+			news = true
+		}
+	}
+	for _, g := range v.granted {
+		for _, r := range g.records {
+			if void := v.void(r, now); void != v.voided[r.Lease] {
+				v.voided[r.Lease] = void
+				news = true
+			}
+		}
+	}
+	for id, t := range v.queue {
+		if here := v.here(t.Holder, t.Boot, now); !here && !v.orphans[id] {
+			v.orphans[id] = true
+			news = true
+		}
+	}
+	if news {
+		v.wake()
+	}
+}
+
+// litter returns this node's devices that have void grants (and those of all
+// devices when the grants are its own, of an earlier boot), and the tickets that are this
+// node's or nobody's.
+func (v *view) litter() (devices []outboard.DeviceID, tickets []ticket) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := time.Now()
+	own := make(map[outboard.DeviceID]bool)
+	if h := v.all[v.self]; h != nil {
+		for _, d := range h.value.Devices {
+			own[d.ID] = true
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.granted)) {
+		if slices.ContainsFunc(v.granted[id].records, func(r record) bool {
+			return (own[id] || r.Holder == v.self) && v.void(r, now)
+		}) {
+			devices = append(devices, id)
+		}
+	}
+	for _, t := range v.queue {
+		if t.Holder == v.self || !v.here(t.Holder, t.Boot, now) {
+			tickets = append(tickets, t)
+		}
+	}
+	return devices, tickets
+}

@@ -1,0 +1,204 @@
+package pool
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// errFull says that the devices that a request may use have no room now.
+var errFull = errors.New("no room")
+
+// grants what a request asks for on one device, by compare-and-set on its key.
+// It returns errFull when somebody else was faster.
+func (p *Pool) take(ctx context.Context, d outboard.Device, req Request) (outboard.Lease, error) {
+	r := p.newRecord(d, req)
+	for {
+		records, revision := p.view.recordsOf(d.ID)
+		if !fits(d, records, req) {
+			return outboard.Lease{}, errFull
+		}
+		fence, err := p.writeRecords(ctx, d.ID, append(records, r), revision)
+		if err == nil {
+			r.Fence = fence
+			p.view.store(d.ID, append(records, r), fence)
+			return r.lease(d.ID), nil
+		}
+		if err := p.afterConflict(ctx, d.ID, err); err != nil {
+			return outboard.Lease{}, fmt.Errorf("lease %s: %w", d.ID, err)
+		}
+		// A write whose answer was lost may have happened.
+		if lease, ok := p.view.find(d.ID, r.Lease); ok {
+			return lease, nil
+		}
+	}
+}
+
+func (p *Pool) newRecord(d outboard.Device, req Request) record {
+	r := record{Grant: outboard.Grant{
+		Lease: outboard.LeaseID(rand.Text()), Holder: p.view.self, Boot: p.view.boot,
+		Memory: req.Memory, Exclusive: req.Memory == 0, Weight: max(req.Weight, 1),
+		Expires: time.Now().Add(p.opts.LeaseTTL).UTC(), Program: req.Program,
+	}}
+	if r.Exclusive {
+		r.Memory = d.Memory
+	}
+	return r
+}
+
+// afterConflict brings the view up to date when a write lost against another one.
+// It returns other errors as they are.
+func (p *Pool) afterConflict(ctx context.Context, id outboard.DeviceID, err error) error {
+	if !errors.Is(err, state.ErrConflict) {
+		return err
+	}
+	entry, err := p.state.Get(ctx, leasePrefix+string(id))
+	switch {
+	case errors.Is(err, state.ErrNotFound):
+		p.view.store(id, nil, entry.Revision)
+	case err != nil:
+		return err
+	default:
+		records, err := decodeRecords(entry)
+		if err != nil {
+			return err
+		}
+		p.view.store(id, records, entry.Revision)
+	}
+	return nil
+}
+
+// writeRecords replaces a device's grants, which have that revision.
+func (p *Pool) writeRecords(ctx context.Context, id outboard.DeviceID, records []record, revision uint64) (uint64, error) {
+	key := leasePrefix + string(id)
+	if len(records) == 0 {
+		return p.state.Delete(ctx, key, revision)
+	}
+	text, err := json.Marshal(records)
+	if err != nil {
+		return 0, err
+	}
+	return p.state.Update(ctx, key, text, revision, 0)
+}
+
+// Renew makes a lease good for another LeaseTTL. An error of kind LeaseLost says
+// that the lease is gone; one of kind Unreachable that the table does not answer,
+// in which case nobody else can get the device either: try again.
+func (p *Pool) Renew(ctx context.Context, lease outboard.Lease) (outboard.Lease, error) {
+	op := fmt.Sprintf("renew lease of %s", lease.Device)
+	for {
+		records, revision := p.view.recordsOf(lease.Device)
+		i := indexOf(records, lease.Lease)
+		if i < 0 {
+			return lease, outboard.Errorf(outboard.LeaseLost, op, "it expired or was taken back")
+		}
+		records[i].Expires = time.Now().Add(p.opts.LeaseTTL).UTC()
+		revision, err := p.writeRecords(ctx, lease.Device, records, revision)
+		if err == nil {
+			p.view.store(lease.Device, records, revision)
+			return records[i].lease(lease.Device), nil
+		}
+		if err := p.afterConflict(ctx, lease.Device, err); err != nil {
+			return lease, &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
+		}
+	}
+}
+
+// Release gives a lease back. One that is gone already is no error.
+func (p *Pool) Release(ctx context.Context, lease outboard.Lease) error {
+	for {
+		records, revision := p.view.recordsOf(lease.Device)
+		i := indexOf(records, lease.Lease)
+		if i < 0 {
+			return nil
+		}
+		records = slices.Delete(records, i, i+1)
+		revision, err := p.writeRecords(ctx, lease.Device, records, revision)
+		if err == nil {
+			p.view.store(lease.Device, records, revision)
+			return nil
+		}
+		if err := p.afterConflict(ctx, lease.Device, err); err != nil {
+			return fmt.Errorf("release lease of %s: %w", lease.Device, err)
+		}
+	}
+}
+
+func indexOf(records []record, id outboard.LeaseID) int {
+	return slices.IndexFunc(records, func(r record) bool { return r.Lease == id })
+}
+
+// Hold renews a lease until ctx ends, and releases it then. It returns nil
+// then, or an error of kind LeaseLost as soon as the lease is gone. A table that does
+// not answer is no reason to give up: meanwhile nobody else gets the device.
+func (p *Pool) Hold(ctx context.Context, lease outboard.Lease) error {
+	tick := time.NewTicker(p.opts.LeaseTTL / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return p.releaseAll([]outboard.Lease{lease})
+		case <-tick.C:
+		case <-p.view.changed():
+			if _, ok := p.view.find(lease.Device, lease.Lease); !ok {
+				return outboard.Errorf(outboard.LeaseLost, "lease of "+string(lease.Device), "it expired or was taken back")
+			}
+			continue
+		}
+		renewed, err := p.renewOnce(ctx, lease)
+		switch {
+		case err == nil:
+			lease = renewed
+		case ctx.Err() != nil:
+		case outboard.KindOf(err) == outboard.LeaseLost:
+			return err
+		default:
+			p.log.Warn("a lease was not renewed, trying again", "device", lease.Device, "error", err)
+		}
+	}
+}
+
+func (p *Pool) renewOnce(ctx context.Context, lease outboard.Lease) (outboard.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.LeaseTTL/3)
+	defer cancel()
+	return p.Renew(ctx, lease)
+}
+
+// releaseAll gives leases back although the caller's context may have ended.
+func (p *Pool) releaseAll(leases []outboard.Lease) error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.opts.LeaseTTL)
+	defer cancel()
+	var errs []error
+	for _, l := range leases {
+		errs = append(errs, p.Release(ctx, l))
+	}
+	return errors.Join(errs...)
+}
+
+// recordsOf returns a device's grants that count, and the revision of its key.
+// A grant of this node counts until it is gone from the table.
+func (v *view) recordsOf(id outboard.DeviceID) ([]record, uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.valid(id, time.Now()), v.granted[id].revision
+}
+
+// store notes a device's grants ahead of the watcher.
+func (v *view) store(id outboard.DeviceID, records []record, revision uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	// Revision 0: the key is gone and forgotten.
+	if revision != 0 && revision < v.granted[id].revision {
+		return
+	}
+	if v.setGrants(id, slices.Clone(records), revision, time.Now()) {
+		v.wake()
+	}
+}

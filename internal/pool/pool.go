@@ -1,0 +1,238 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// Keys of the table.
+const (
+	nodePrefix   = "nodes/"
+	leasePrefix  = "leases/"
+	queuePrefix  = "queue/"
+	tokenPrefix  = "tokens/"
+	authorityKey = "config/authority"
+)
+
+// Options says how a node takes part in a pool.
+type Options struct {
+	// State is the pool's table. Close leaves it open.
+	State *state.State
+	// Identity is who this node is. Self's ID and Fingerprint come from it.
+	Identity *authority.Identity
+	// Self is this node's record.
+	Self outboard.Node
+	// Logger hears of nodes that come and go. The default discards.
+	Logger *slog.Logger
+	// Metrics takes the pool's counters. Nil leaves them out.
+	Metrics prometheus.Registerer
+
+	// Heartbeat is how often the node's record is written, 2 s by default, and
+	// NodeTTL how long it is believed without that, 6 s.
+	Heartbeat, NodeTTL time.Duration
+	// LeaseTTL is how long a lease is good without being renewed, 15 s by default.
+	LeaseTTL time.Duration
+}
+
+func (o *Options) setDefaults() {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 2 * time.Second
+	}
+	if o.NodeTTL == 0 {
+		o.NodeTTL = 3 * o.Heartbeat
+	}
+	if o.LeaseTTL == 0 {
+		o.LeaseTTL = 15 * time.Second
+	}
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.State == nil:
+		return outboard.Errorf(outboard.Invalid, "open pool", "no state")
+	case o.Identity == nil:
+		return outboard.Errorf(outboard.Invalid, "open pool", "no identity")
+	case o.Self.Boot == "":
+		return outboard.Errorf(outboard.Invalid, "open pool", "the node's record has no boot")
+	}
+	return nil
+}
+
+// Pool is a node's part in a pool.
+type Pool struct {
+	opts    Options
+	state   *state.State
+	id      *authority.Identity
+	log     *slog.Logger
+	metrics *metrics
+	view    *view
+
+	selfMu  sync.Mutex // guards self, and orders the writes of the node's record
+	self    outboard.Node
+	tickets ticketSet
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	close   func() error
+}
+
+// Open makes the node a member: it keeps its record alive and follows the
+// others. It returns when the first view of the pool is complete.
+func Open(ctx context.Context, opts Options) (*Pool, error) {
+	opts.setDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	opts.Self.ID, opts.Self.Fingerprint = opts.Identity.Name(), opts.Identity.Fingerprint()
+	p := &Pool{
+		opts: opts, state: opts.State, id: opts.Identity, log: opts.Logger, self: opts.Self,
+		view: newView(opts),
+	}
+	p.close = sync.OnceValue(p.shutdown)
+	m, err := newMetrics(opts.Metrics, p.view)
+	if err != nil {
+		return nil, fmt.Errorf("open pool: %w", err)
+	}
+	p.metrics = m
+	run, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	if err := p.start(ctx, run); err != nil {
+		return nil, errors.Join(fmt.Errorf("open pool: %w", err), p.Close())
+	}
+	return p, nil
+}
+
+func (p *Pool) start(ctx, run context.Context) error {
+	if err := p.state.Watch(run, p.view.take); err != nil {
+		return err
+	}
+	if err := p.beat(ctx); err != nil {
+		return err
+	}
+	if err := p.view.reach(ctx, p.state, nodePrefix+string(p.view.self)); err != nil {
+		return err
+	}
+	p.running.Go(func() { p.heartbeats(run) })
+	p.running.Go(func() { p.janitor(run) })
+	return nil
+}
+
+// Announce replaces the node's record, as when its devices changed.
+func (p *Pool) Announce(ctx context.Context, self outboard.Node) error {
+	p.selfMu.Lock()
+	self.ID, self.Fingerprint, self.Boot = p.view.self, p.id.Fingerprint(), p.view.boot
+	p.self = self
+	p.selfMu.Unlock()
+	return p.beat(ctx)
+}
+
+// Self is this node's record.
+func (p *Pool) Self() outboard.Node {
+	p.selfMu.Lock()
+	defer p.selfMu.Unlock()
+	return p.self
+}
+
+// Nodes returns the nodes that are there, by name.
+func (p *Pool) Nodes() []outboard.Node { return p.view.nodes() }
+
+// Node returns one node's record.
+func (p *Pool) Node(id outboard.NodeID) (outboard.Node, bool) { return p.view.node(id) }
+
+// Devices returns the devices of all nodes that are there, by id, with what is granted.
+func (p *Pool) Devices() []DeviceState { return p.view.devices() }
+
+// Leases returns the leases that stand, by device.
+func (p *Pool) Leases() []outboard.Lease { return p.view.leases() }
+
+// Changed is closed at the next change of the view: nodes, devices or leases.
+func (p *Pool) Changed() <-chan struct{} { return p.view.changed() }
+
+// Close leaves the pool: it removes the node's record, which voids its leases,
+// and ends everything that the pool runs.
+func (p *Pool) Close() error { return p.close() }
+
+func (p *Pool) shutdown() error {
+	p.stop()
+	p.running.Wait()
+	p.metrics.unregister()
+	ctx, cancel := context.WithTimeout(context.Background(), p.opts.Heartbeat)
+	defer cancel()
+	if err := p.leave(ctx); err != nil {
+		// Not an error: the record expires by itself.
+		p.log.Warn("left the pool without a word", "error", err)
+	}
+	return nil
+}
+
+// beat writes the node's record.
+func (p *Pool) beat(ctx context.Context) error {
+	p.selfMu.Lock()
+	defer p.selfMu.Unlock()
+	text, err := json.Marshal(p.self)
+	if err != nil {
+		return fmt.Errorf("announce node: %w", err)
+	}
+	_, err = p.state.Put(ctx, nodePrefix+string(p.view.self), text, p.opts.NodeTTL)
+	return err
+}
+
+// leave removes the node's record if it is still of this boot.
+func (p *Pool) leave(ctx context.Context) error {
+	key := nodePrefix + string(p.view.self)
+	entry, err := p.state.Get(ctx, key)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var n outboard.Node
+	if err := json.Unmarshal(entry.Value, &n); err != nil || n.Boot != p.view.boot {
+		return err
+	}
+	_, err = p.state.Delete(ctx, key, entry.Revision)
+	return err
+}
+
+func (p *Pool) heartbeats(ctx context.Context) {
+	tick := time.NewTicker(p.opts.Heartbeat)
+	defer tick.Stop()
+	for silent := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := p.beatOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !silent:
+			p.log.Warn("the pool's state does not answer", "error", err)
+		case err == nil && silent:
+			p.log.Info("the pool's state answers again")
+		}
+		silent = err != nil
+	}
+}
+
+func (p *Pool) beatOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.NodeTTL)
+	defer cancel()
+	return p.beat(ctx)
+}

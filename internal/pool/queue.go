@@ -1,0 +1,129 @@
+package pool
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// ticketSet knows which tickets of this node are in use. Others are left over.
+type ticketSet struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (s *ticketSet) add(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = make(map[string]bool)
+	}
+	s.ids[id] = true
+}
+
+func (s *ticketSet) remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ids, id)
+}
+
+func (s *ticketSet) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ids[id]
+}
+
+// waitTurn draws a ticket and waits until its turn has come and there is room.
+func (p *Pool) waitTurn(ctx context.Context, req Request) ([]outboard.Lease, error) {
+	t, err := p.draw(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	defer p.tear(t)
+	for {
+		changed := p.view.changed()
+		earlier := p.before(t)
+		leases, err := p.try(ctx, req, earlier)
+		if !errors.Is(err, errFull) {
+			return leases, err
+		}
+		if req.Progress != nil {
+			req.Progress(p.progress(req, len(earlier)+1))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(p.busy(req), ctx.Err())
+		case <-changed:
+		}
+	}
+}
+
+func (p *Pool) draw(ctx context.Context, req Request) (ticket, error) {
+	t := ticket{
+		ID: rand.Text(), Holder: p.view.self, Boot: p.view.boot,
+		Selector: req.Selector, Count: req.Count, Memory: req.Memory, Program: req.Program,
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return t, fmt.Errorf("wait for a device: %w", err)
+	}
+	p.tickets.add(t.ID)
+	t.order, err = p.state.Create(ctx, queuePrefix+t.ID, text, 0)
+	if err == nil {
+		err = p.view.wait(ctx, t.order)
+	}
+	if err != nil {
+		// The janitor removes the ticket should it have come to be.
+		p.tickets.remove(t.ID)
+		return t, fmt.Errorf("wait for a device: %w", err)
+	}
+	return t, nil
+}
+
+// tear removes a ticket. Should that fail, the janitor does it.
+func (p *Pool) tear(t ticket) {
+	p.tickets.remove(t.ID)
+	ctx, cancel := context.WithTimeout(context.Background(), p.opts.Heartbeat)
+	defer cancel()
+	p.removeTicket(ctx, t)
+}
+
+func (p *Pool) removeTicket(ctx context.Context, t ticket) {
+	entry, err := p.state.Get(ctx, queuePrefix+t.ID)
+	if err == nil {
+		_, err = p.state.Delete(ctx, queuePrefix+t.ID, entry.Revision)
+	}
+	if err != nil && !errors.Is(err, state.ErrNotFound) && !errors.Is(err, state.ErrConflict) {
+		p.log.Debug("remove a ticket", "error", err)
+	}
+}
+
+// before returns the tickets that come before t and want some device that t wants.
+func (p *Pool) before(t ticket) []ticket {
+	waiting := p.view.waiting()
+	i := slices.IndexFunc(waiting, func(o ticket) bool { return o.ID == t.ID })
+	if i < 0 {
+		i = len(waiting) // The ticket is about to be torn: stay behind.
+	}
+	devices := p.view.devices()
+	return slices.DeleteFunc(waiting[:i], func(o ticket) bool {
+		return !slices.ContainsFunc(devices, func(d DeviceState) bool { return o.wants(d.Device) && t.wants(d.Device) })
+	})
+}
+
+func (p *Pool) progress(req Request, position int) Waiting {
+	w := Waiting{Position: position}
+	for _, d := range p.view.devices() {
+		if req.Selector.Match(d.Device) && d.Memory >= req.Memory && len(d.Grants) > 0 {
+			w.Busy = append(w.Busy, d)
+		}
+	}
+	return w
+}

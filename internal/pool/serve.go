@@ -1,0 +1,115 @@
+package pool
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// maxTokenTTL bounds how long a token may be good.
+const maxTokenTTL = 30 * 24 * time.Hour
+
+// ServeConn serves a connection whose application protocol is one of Protocols,
+// and closes it. Its TLS must be that of Identity.ServerTLS.
+func (p *Pool) ServeConn(ctx context.Context, conn *tls.Conn) error {
+	defer conn.Close()
+	handshake, cancel := context.WithTimeout(ctx, authority.JoinTimeout)
+	defer cancel()
+	if err := conn.HandshakeContext(handshake); err != nil {
+		return &outboard.Error{Op: "serve " + conn.RemoteAddr().String(), Kind: outboard.Denied, Err: err}
+	}
+	switch protocol := conn.ConnectionState().NegotiatedProtocol; protocol {
+	case authority.JoinProtocol:
+		name, err := authority.ServeJoin(ctx, conn, admission{p})
+		if err != nil {
+			return fmt.Errorf("let %q in from %s: %w", name, conn.RemoteAddr(), err)
+		}
+		p.log.Info("a node was let in", "node", name, "from", conn.RemoteAddr().String())
+		return nil
+	case state.Protocol:
+		peer, err := p.id.PeerOf(conn.ConnectionState())
+		if err == nil && peer.Session {
+			err = outboard.Errorf(outboard.Denied, "serve the pool's state", "a session of node %s is no node", peer.Node)
+		}
+		if err != nil {
+			return err
+		}
+		return p.state.ServeConn(ctx, conn, peer.Node)
+	default:
+		return outboard.Errorf(outboard.Protocol, "serve "+conn.RemoteAddr().String(), "the pool does not speak %q", protocol)
+	}
+}
+
+// storedToken is what the pool keeps beside a token's hash.
+type storedToken struct {
+	By      outboard.NodeID `json:"by"`
+	Expires time.Time       `json:"expires"`
+}
+
+// NewToken makes a token that lets one node in until ttl has passed.
+func (p *Pool) NewToken(ctx context.Context, ttl time.Duration) (string, error) {
+	if ttl < time.Second || ttl > maxTokenTTL {
+		return "", outboard.Errorf(outboard.Invalid, "make a token", "a life of %v: want 1s to %v", ttl, maxTokenTTL)
+	}
+	ca, err := readAuthority(ctx, p.state)
+	if err != nil {
+		return "", fmt.Errorf("make a token: %w", err)
+	}
+	text, err := json.Marshal(storedToken{By: p.view.self, Expires: time.Now().Add(ttl).UTC()})
+	if err != nil {
+		return "", fmt.Errorf("make a token: %w", err)
+	}
+	token := ca.NewToken()
+	if _, err := p.state.Create(ctx, tokenPrefix+token.Hash(), text, ttl); err != nil {
+		return "", fmt.Errorf("make a token: %w", err)
+	}
+	return token.String(), nil
+}
+
+// admission lets nodes in by the pool's tokens.
+type admission struct{ p *Pool }
+
+// Admit implements authority.Admission.
+func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash string) (*authority.Authority, []string, error) {
+	if _, alive := a.p.view.node(name); alive {
+		return nil, nil, outboard.Errorf(outboard.Conflict, "let a node in",
+			"the pool has a node %q already: choose another --name, or stop that node first", name)
+	}
+	ca, err := readAuthority(ctx, a.p.state)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := a.spend(ctx, tokenHash); err != nil {
+		return nil, nil, err
+	}
+	return ca, a.p.state.Peers(), nil
+}
+
+// spend removes the token. Of several nodes that bring it, one succeeds.
+func (a admission) spend(ctx context.Context, hash string) error {
+	refused := outboard.Errorf(outboard.Denied, "let a node in",
+		"the token is wrong, was used, or has expired: make a new one with `outboard token` on a node of the pool")
+	entry, err := a.p.state.Get(ctx, tokenPrefix+hash)
+	if errors.Is(err, state.ErrNotFound) {
+		return refused
+	}
+	if err != nil {
+		return err
+	}
+	var stored storedToken
+	if err := json.Unmarshal(entry.Value, &stored); err != nil {
+		return refused
+	}
+	_, err = a.p.state.Delete(ctx, entry.Key, entry.Revision)
+	if errors.Is(err, state.ErrConflict) || err == nil && time.Now().After(stored.Expires) {
+		return refused
+	}
+	return err
+}

@@ -1,0 +1,413 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// DeviceState is a device and what of it is granted.
+type DeviceState struct {
+	outboard.Device
+	Grants []outboard.Grant `json:"grants,omitempty"`
+	// Free is the memory that is not granted, 0 under an exclusive grant.
+	Free outboard.Bytes `json:"free"`
+}
+
+// A record is a grant as the table holds it.
+type record struct {
+	outboard.Grant
+	// Fence is the revision at which the grant was first written; 0 in that
+	// writing itself, whose revision it is.
+	Fence uint64 `json:"fence,omitempty"`
+}
+
+// A ticket is a request that waits.
+type ticket struct {
+	ID       string            `json:"id"`
+	Holder   outboard.NodeID   `json:"holder"`
+	Boot     string            `json:"boot"`
+	Selector outboard.Selector `json:"selector"`
+	Count    int               `json:"count"`
+	Memory   outboard.Bytes    `json:"memory,omitempty"`
+	Program  string            `json:"program,omitempty"`
+
+	order uint64 // the revision of the ticket's creation
+}
+
+// heard is something of the table, and when it last changed by this node's clock.
+type heard[T any] struct {
+	value T
+	at    time.Time
+}
+
+// view is what this node knows of the pool.
+type view struct {
+	log      *slog.Logger
+	self     outboard.NodeID
+	boot     string
+	nodeTTL  time.Duration
+	leaseTTL time.Duration
+	silence  time.Duration // longer than that without a change, and time stood still
+
+	mu    sync.Mutex
+	next  chan struct{} // closed at the next change
+	seq   uint64
+	last  time.Time // when the table last changed
+	fresh time.Time // since when it has not been silent
+
+	all     map[outboard.NodeID]*heard[outboard.Node]
+	granted map[outboard.DeviceID]deviceGrants
+	queue   map[string]ticket
+	renewed map[outboard.LeaseID]*heard[time.Time] // the value is the grant's Expires
+	// What the last sweep found void, so that it is told once.
+	voided  map[outboard.LeaseID]bool
+	orphans map[string]bool
+}
+
+// deviceGrants is the value of a device's key.
+type deviceGrants struct {
+	revision uint64
+	records  []record
+}
+
+func newView(opts Options) *view {
+	now := time.Now()
+	return &view{
+		log: opts.Logger, self: opts.Identity.Name(), boot: opts.Self.Boot,
+		nodeTTL: opts.NodeTTL, leaseTTL: opts.LeaseTTL, silence: 2 * opts.Heartbeat,
+		next: make(chan struct{}), last: now, fresh: now,
+		all:     make(map[outboard.NodeID]*heard[outboard.Node]),
+		granted: make(map[outboard.DeviceID]deviceGrants),
+		queue:   make(map[string]ticket),
+		renewed: make(map[outboard.LeaseID]*heard[time.Time]),
+		voided:  make(map[outboard.LeaseID]bool),
+		orphans: make(map[string]bool),
+	}
+}
+
+// take notes what the table's watcher tells.
+func (v *view) take(c state.Change) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := time.Now()
+	if len(c.Entries) > 0 {
+		if now.Sub(v.last) > v.silence {
+			v.fresh = now
+		}
+		v.last = now
+	}
+	v.seq = max(v.seq, c.Seq)
+	news := false
+	for _, e := range c.Entries {
+		if v.takeEntry(e, now) {
+			news = true
+		}
+	}
+	if news {
+		v.wake()
+	}
+}
+
+// wake tells everybody who waits for a change. The mutex is held.
+func (v *view) wake() {
+	close(v.next)
+	v.next = make(chan struct{})
+}
+
+// takeEntry notes one entry, and reports whether it says something new.
+func (v *view) takeEntry(e state.Entry, now time.Time) bool {
+	var news bool
+	var err error
+	if id, ok := strings.CutPrefix(e.Key, nodePrefix); ok {
+		news, err = v.takeNode(outboard.NodeID(id), e, now)
+	} else if id, ok := strings.CutPrefix(e.Key, leasePrefix); ok {
+		news, err = v.takeGrants(outboard.DeviceID(id), e, now)
+	} else if id, ok := strings.CutPrefix(e.Key, queuePrefix); ok {
+		news, err = v.takeTicket(id, e)
+	}
+	if err != nil {
+		v.log.Warn("ignored a record of the pool", "key", e.Key, "error", err)
+	}
+	return news
+}
+
+func (v *view) takeNode(id outboard.NodeID, e state.Entry, now time.Time) (news bool, err error) {
+	had := v.all[id]
+	if e.Deleted {
+		delete(v.all, id)
+		return had != nil, nil
+	}
+	var n outboard.Node
+	if err := json.Unmarshal(e.Value, &n); err != nil {
+		return false, err
+	}
+	if n.ID != id {
+		return false, errors.New("the record has another node's name")
+	}
+	v.all[id] = &heard[outboard.Node]{value: n, at: now}
+	return had == nil || v.staleNode(had, now) || !equalJSON(had.value, n), nil
+}
+
+func equalJSON(a, b any) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+func (v *view) takeGrants(id outboard.DeviceID, e state.Entry, now time.Time) (news bool, err error) {
+	if e.Revision <= v.granted[id].revision {
+		return false, nil // This node wrote it, or has read it before.
+	}
+	var records []record
+	if !e.Deleted {
+		if records, err = decodeRecords(e); err != nil {
+			return false, err
+		}
+	}
+	return v.setGrants(id, records, e.Revision, now), nil
+}
+
+// setGrants replaces a device's grants, and reports whether they are others.
+func (v *view) setGrants(id outboard.DeviceID, records []record, revision uint64, now time.Time) (news bool) {
+	old := v.granted[id]
+	v.granted[id] = deviceGrants{revision: revision, records: records}
+	keep := make(map[outboard.LeaseID]bool, len(records))
+	for _, r := range records {
+		keep[r.Lease] = true
+		if h := v.renewed[r.Lease]; h == nil || !h.value.Equal(r.Expires) {
+			v.renewed[r.Lease] = &heard[time.Time]{value: r.Expires, at: now}
+		}
+	}
+	for _, r := range old.records {
+		if !keep[r.Lease] {
+			delete(v.renewed, r.Lease)
+			delete(v.voided, r.Lease)
+		}
+	}
+	if len(records) == 0 && revision == 0 {
+		delete(v.granted, id)
+	}
+	return !slices.EqualFunc(old.records, records, func(x, y record) bool { return x.Lease == y.Lease })
+}
+
+// decodeRecords reads a device's grants.
+func decodeRecords(e state.Entry) ([]record, error) {
+	var records []record
+	if err := json.Unmarshal(e.Value, &records); err != nil {
+		return nil, err
+	}
+	for i := range records {
+		if records[i].Fence == 0 {
+			records[i].Fence = e.Revision
+		}
+	}
+	return records, nil
+}
+
+func (v *view) takeTicket(id string, e state.Entry) (news bool, err error) {
+	if e.Deleted {
+		delete(v.queue, id)
+		delete(v.orphans, id)
+		return true, nil
+	}
+	var t ticket
+	if err := json.Unmarshal(e.Value, &t); err != nil {
+		return false, err
+	}
+	t.ID, t.order = id, e.Revision
+	v.queue[id] = t
+	return true, nil
+}
+
+// since is how long ago something was heard, by a clock that stands still while
+// the table is silent. The mutex is held.
+func (v *view) since(at, now time.Time) time.Duration {
+	if at.Before(v.fresh) {
+		at = v.fresh
+	}
+	if now.Sub(v.last) > v.silence {
+		now = v.last
+	}
+	return now.Sub(at)
+}
+
+func (v *view) staleNode(h *heard[outboard.Node], now time.Time) bool {
+	return h.value.ID != v.self && v.since(h.at, now) > v.nodeTTL
+}
+
+// here reports whether a node of that boot is in the pool. A node of which
+// nothing was heard is, until there was time to hear of it.
+func (v *view) here(id outboard.NodeID, boot string, now time.Time) bool {
+	if id == v.self {
+		return boot == v.boot
+	}
+	h := v.all[id]
+	if h == nil {
+		return v.since(time.Time{}, now) <= v.nodeTTL
+	}
+	return h.value.Boot == boot && !v.staleNode(h, now)
+}
+
+// void reports whether a grant does not count any more.
+func (v *view) void(r record, now time.Time) bool {
+	if !v.here(r.Holder, r.Boot, now) {
+		return true
+	}
+	h := v.renewed[r.Lease]
+	return h != nil && v.since(h.at, now) > v.leaseTTL
+}
+
+// valid returns the records of a device that count.
+func (v *view) valid(id outboard.DeviceID, now time.Time) []record {
+	return slices.DeleteFunc(slices.Clone(v.granted[id].records), func(r record) bool { return v.void(r, now) })
+}
+
+func (v *view) nodes() []outboard.Node {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.nodesLocked(time.Now())
+}
+
+func (v *view) nodesLocked(now time.Time) []outboard.Node {
+	var nodes []outboard.Node
+	for _, h := range v.all {
+		if !v.staleNode(h, now) {
+			n := h.value
+			n.Devices = slices.Clone(n.Devices)
+			nodes = append(nodes, n)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b outboard.Node) int { return cmp.Compare(a.ID, b.ID) })
+	return nodes
+}
+
+func (v *view) node(id outboard.NodeID) (outboard.Node, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	h := v.all[id]
+	if h == nil || v.staleNode(h, time.Now()) {
+		return outboard.Node{}, false
+	}
+	return h.value, true
+}
+
+func (v *view) devices() []DeviceState {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.devicesLocked(time.Now())
+}
+
+func (v *view) devicesLocked(now time.Time) []DeviceState {
+	var devices []DeviceState
+	for _, n := range v.nodesLocked(now) {
+		for _, d := range n.Devices {
+			s := DeviceState{Device: d, Grants: grantsOf(v.valid(d.ID, now))}
+			s.Free = d.FreeMemory(s.Grants, time.Time{})
+			devices = append(devices, s)
+		}
+	}
+	slices.SortFunc(devices, func(a, b DeviceState) int { return cmp.Compare(a.ID, b.ID) })
+	return devices
+}
+
+func grantsOf(records []record) []outboard.Grant {
+	var grants []outboard.Grant
+	for _, r := range records {
+		grants = append(grants, r.Grant)
+	}
+	return grants
+}
+
+func (v *view) leases() []outboard.Lease {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := time.Now()
+	var leases []outboard.Lease
+	for _, id := range slices.Sorted(maps.Keys(v.granted)) {
+		for _, r := range v.valid(id, now) {
+			leases = append(leases, r.lease(id))
+		}
+	}
+	return leases
+}
+
+func (r record) lease(id outboard.DeviceID) outboard.Lease {
+	return outboard.Lease{Grant: r.Grant, Device: id, Fence: r.Fence}
+}
+
+// find returns a lease that counts.
+func (v *view) find(device outboard.DeviceID, id outboard.LeaseID) (outboard.Lease, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, r := range v.valid(device, time.Now()) {
+		if r.Lease == id {
+			return r.lease(device), true
+		}
+	}
+	return outboard.Lease{}, false
+}
+
+func (v *view) changed() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.next
+}
+
+// waiting returns the tickets that count, in order.
+func (v *view) waiting() []ticket {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := time.Now()
+	var tickets []ticket
+	for _, t := range v.queue {
+		if v.here(t.Holder, t.Boot, now) {
+			tickets = append(tickets, t)
+		}
+	}
+	slices.SortFunc(tickets, func(a, b ticket) int { return cmp.Compare(a.order, b.order) })
+	return tickets
+}
+
+// knows reports whether the view is at least as new as a revision.
+func (v *view) knows(revision uint64) (bool, <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.seq >= revision, v.next
+}
+
+// reach waits until the view knows what the table has under a key now.
+func (v *view) reach(ctx context.Context, s *state.State, key string) error {
+	entry, err := s.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	return v.wait(ctx, entry.Revision)
+}
+
+// wait waits until the view knows a revision. A change that says nothing new does
+// not wake, so it looks again from time to time.
+func (v *view) wait(ctx context.Context, revision uint64) error {
+	for {
+		ok, next := v.knows(revision)
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return outboard.Errorf(outboard.Unreachable, "the pool's state", "this node lags behind: %w", ctx.Err())
+		case <-next:
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
