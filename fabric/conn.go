@@ -149,7 +149,9 @@ var ErrClosed = &outboard.Error{Op: "fabric", Kind: outboard.Other, Err: net.Err
 // Close tells the peer, ends all streams and waits for the connection's
 // goroutines. What was written before still reaches a peer that lives.
 func (c *Conn) Close() error {
-	if !c.closing.Swap(true) && c.Err() == nil {
+	if c.closing.Swap(true) {
+		<-c.done // somebody else is saying goodbye
+	} else if c.Err() == nil {
 		c.goAway(outboard.Other, "")
 	}
 	c.fail(ErrClosed)

@@ -1,0 +1,301 @@
+package fabric
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A Link describes a network path for Emulate. The zero value adds nothing.
+type Link struct {
+	// RTT is the propagation delay there and back.
+	RTT time.Duration
+	// BitsPerSecond is the bandwidth of each direction; 0 is unlimited.
+	BitsPerSecond float64
+	// Jitter is the most by which a delivery may come later than RTT/2 says.
+	// Bytes never overtake each other.
+	Jitter time.Duration
+}
+
+// ParseLink reads a link such as "rtt=10ms,bw=1Gbps,jitter=1ms". Every part may
+// be left out.
+func ParseLink(text string) (Link, error) {
+	var l Link
+	for part := range strings.SplitSeq(text, ",") {
+		if part == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(part, "=")
+		var err error
+		switch name {
+		case "rtt":
+			l.RTT, err = time.ParseDuration(value)
+		case "jitter":
+			l.Jitter, err = time.ParseDuration(value)
+		case "bw":
+			l.BitsPerSecond, err = parseRate(value)
+		default:
+			err = fmt.Errorf("unknown part %q", name)
+		}
+		if err == nil && (l.RTT < 0 || l.Jitter < 0) {
+			err = fmt.Errorf("%s is negative", name)
+		}
+		if err != nil {
+			return Link{}, outboard.Errorf(outboard.Invalid, "link "+text, "%w: want parts such as rtt=10ms, bw=1Gbps, jitter=1ms", err)
+		}
+	}
+	return l, nil
+}
+
+var rateUnits = []struct {
+	suffix string
+	size   float64
+}{{"Gbps", 1e9}, {"Mbps", 1e6}, {"kbps", 1e3}, {"bps", 1}}
+
+func parseRate(text string) (float64, error) {
+	for _, u := range rateUnits {
+		if number, ok := strings.CutSuffix(text, u.suffix); ok {
+			v, err := strconv.ParseFloat(number, 64)
+			if err == nil && !(v > 0 && v*u.size <= 1e15) {
+				err = fmt.Errorf("rate %q is out of range", text)
+			}
+			return v * u.size, err
+		}
+	}
+	return 0, fmt.Errorf("rate %q has no unit", text)
+}
+
+// String is the text that ParseLink reads.
+func (l Link) String() string {
+	text := "rtt=" + l.RTT.String()
+	if l.BitsPerSecond > 0 {
+		unit := rateUnits[len(rateUnits)-1]
+		for _, u := range rateUnits {
+			if l.BitsPerSecond >= u.size {
+				unit = u
+				break
+			}
+		}
+		text += ",bw=" + strconv.FormatFloat(l.BitsPerSecond/unit.size, 'g', -1, 64) + unit.suffix
+	}
+	if l.Jitter > 0 {
+		text += ",jitter=" + l.Jitter.String()
+	}
+	return text
+}
+
+// Emulate makes one end of a connection as slow and as far away as link says; the
+// other end stays as it is. Bytes of both directions are delivered half an RTT
+// after they have been serialised at the link's bandwidth, without waiting for
+// one another: many can be under way. It sleeps to deadlines with an accuracy of
+// about 0.1 ms on an idle machine.
+func Emulate(nc net.Conn, link Link) net.Conn {
+	e := &emulated{Conn: nc, done: make(chan struct{})}
+	e.out.init(link)
+	e.in.init(link)
+	e.pumps.Go(e.pumpOut)
+	e.pumps.Go(e.pumpIn)
+	return e
+}
+
+type emulated struct {
+	net.Conn
+	out, in lane
+	pumps   sync.WaitGroup
+	close   sync.Once
+	done    chan struct{}
+
+	readTurn sync.Mutex
+	rest     []byte // of a parcel that Read did not take whole
+}
+
+// lane is one direction of the link.
+type lane struct {
+	link Link
+	mu   sync.Mutex
+	// changed tells of parcels, of room and of the end.
+	changed sync.Cond
+	queue   []parcel
+	bytes   int
+	most    int
+	idle    time.Time // when the link will have sent all that it has
+	last    time.Time // the latest delivery
+	err     error     // what follows the parcels
+}
+
+type parcel struct {
+	due  time.Time
+	data []byte
+}
+
+// parcelSize bounds what is delivered at once, so that the first bytes of a large
+// write do not wait for its last.
+const parcelSize = 64 << 10
+
+func (l *lane) init(link Link) {
+	l.link = link
+	l.changed.L = &l.mu
+	// What fits on the path, and the buffers of a sender and a receiver.
+	l.most = 4 << 20
+	if link.BitsPerSecond > 0 {
+		l.most = max(1<<20, int(2*link.RTT.Seconds()*link.BitsPerSecond/8))
+	} else {
+		l.most += int(link.RTT.Seconds() * 4e9)
+	}
+}
+
+// put takes a copy of p, waiting while the path is full.
+func (l *lane) put(p []byte) error {
+	for len(p) > 0 {
+		n := min(len(p), parcelSize)
+		l.mu.Lock()
+		for l.bytes > l.most && l.err == nil {
+			l.changed.Wait()
+		}
+		if l.err != nil {
+			defer l.mu.Unlock()
+			return l.err
+		}
+		l.queue = append(l.queue, parcel{l.schedule(n), append([]byte(nil), p[:n]...)})
+		l.bytes += n
+		l.changed.Broadcast()
+		l.mu.Unlock()
+		p = p[n:]
+	}
+	return nil
+}
+
+// schedule says when n bytes that are sent now arrive.
+func (l *lane) schedule(n int) time.Time {
+	now := time.Now()
+	if l.idle.Before(now) {
+		l.idle = now
+	}
+	if l.link.BitsPerSecond > 0 {
+		l.idle = l.idle.Add(time.Duration(float64(n) * 8 / l.link.BitsPerSecond * 1e9))
+	}
+	due := l.idle.Add(l.link.RTT / 2)
+	if l.link.Jitter > 0 {
+		due = due.Add(rand.N(l.link.Jitter))
+	}
+	if due.Before(l.last) {
+		due = l.last
+	}
+	l.last = due
+	return due
+}
+
+// get waits for the next parcel and for its time.
+func (l *lane) get(done <-chan struct{}) ([]byte, error) {
+	l.mu.Lock()
+	for len(l.queue) == 0 && l.err == nil {
+		l.changed.Wait()
+	}
+	if len(l.queue) == 0 {
+		defer l.mu.Unlock()
+		return nil, l.err
+	}
+	p := l.queue[0]
+	l.queue = l.queue[1:]
+	l.bytes -= len(p.data)
+	l.changed.Broadcast()
+	l.mu.Unlock()
+	sleepUntil(p.due, done)
+	return p.data, nil
+}
+
+func (l *lane) end(err error) {
+	l.mu.Lock()
+	if l.err == nil {
+		l.err = err
+	}
+	l.changed.Broadcast()
+	l.mu.Unlock()
+}
+
+// sleepUntil is exact where time.Sleep is not: the runtime's timers may be a
+// millisecond late when nothing else runs.
+func sleepUntil(due time.Time, done <-chan struct{}) {
+	const nap = 20 * time.Millisecond
+	for {
+		left := time.Until(due)
+		if left <= 0 {
+			return
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
+		ts := unix.NsecToTimespec(int64(min(left, nap)))
+		_ = unix.Nanosleep(&ts, nil)
+	}
+}
+
+func (e *emulated) Write(p []byte) (int, error) {
+	if err := e.out.put(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (e *emulated) Read(p []byte) (int, error) {
+	e.readTurn.Lock()
+	defer e.readTurn.Unlock()
+	if len(e.rest) == 0 {
+		data, err := e.in.get(e.done)
+		if err != nil {
+			return 0, err
+		}
+		e.rest = data
+	}
+	n := copy(p, e.rest)
+	e.rest = e.rest[n:]
+	return n, nil
+}
+
+func (e *emulated) pumpOut() {
+	for {
+		data, err := e.out.get(e.done)
+		if err != nil {
+			return
+		}
+		if _, err := e.Conn.Write(data); err != nil {
+			e.out.end(err)
+			return
+		}
+	}
+}
+
+func (e *emulated) pumpIn() {
+	b := make([]byte, parcelSize)
+	for {
+		n, err := e.Conn.Read(b)
+		if n > 0 && e.in.put(b[:n]) != nil {
+			return
+		}
+		if err != nil {
+			e.in.end(err)
+			return
+		}
+	}
+}
+
+// Close gives up what is under way.
+func (e *emulated) Close() error {
+	e.close.Do(func() { close(e.done) })
+	e.out.end(net.ErrClosed)
+	e.in.end(io.ErrClosedPipe)
+	err := e.Conn.Close()
+	e.pumps.Wait()
+	return err
+}

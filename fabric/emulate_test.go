@@ -1,0 +1,103 @@
+package fabric
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+func TestParseLink(t *testing.T) {
+	for text, want := range map[string]Link{
+		"":                             {},
+		"rtt=10ms":                     {RTT: 10 * time.Millisecond},
+		"rtt=10ms,bw=1Gbps":            {RTT: 10 * time.Millisecond, BitsPerSecond: 1e9},
+		"bw=2.5Mbps,jitter=1ms,rtt=0s": {BitsPerSecond: 2.5e6, Jitter: time.Millisecond},
+	} {
+		got, err := ParseLink(text)
+		if err != nil || got != want {
+			t.Errorf("ParseLink(%q) = %+v, %v; want %+v", text, got, err, want)
+		}
+		if again, err := ParseLink(got.String()); err != nil || again != want {
+			t.Errorf("ParseLink(%q) = %+v, %v; want %+v", got.String(), again, err, want)
+		}
+	}
+	for _, text := range []string{"rtt", "rtt=x", "rtt=-1s", "bw=1", "bw=-1Gbps", "bw=NaNbps", "bw=0bps", "loss=1", "jitter=-1ms"} {
+		if l, err := ParseLink(text); outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("ParseLink(%q) = %v, %v; want invalid", text, l, err)
+		}
+	}
+}
+
+// TestEmulateDelaysButPipelines checks what the machine's load cannot change: a
+// delivery is never early, and a hundred in flight do not wait for each other.
+func TestEmulateDelaysButPipelines(t *testing.T) {
+	a, b := net.Pipe()
+	const rtt = 20 * time.Millisecond
+	e := Emulate(a, Link{RTT: rtt})
+	want := randomBytes(100 * 1000)
+	start := time.Now()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 100 {
+			if _, err := e.Write(want[i*1000 : (i+1)*1000]); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(b, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("other end read: %v", err)
+	}
+	wg.Go(func() { b.Write(want) })
+	if _, err := io.ReadFull(e, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("this end read: %v", err)
+	}
+	took := time.Since(start)
+	if took < rtt {
+		t.Errorf("there and back in %v: less than %v", took, rtt)
+	}
+	if took > 50*rtt {
+		t.Errorf("there and back in %v: one delay for each write", took)
+	}
+	wg.Wait()
+	e.Close()
+	b.Close()
+}
+
+func TestEmulateLimitsBandwidth(t *testing.T) {
+	a, b := net.Pipe()
+	e := Emulate(a, Link{BitsPerSecond: 80e6}) // 10 MB/s
+	start := time.Now()
+	go e.Write(make([]byte, 300_000))
+	if _, err := io.ReadFull(b, make([]byte, 300_000)); err != nil {
+		t.Error(err)
+	}
+	if took, least := time.Since(start), 30*time.Millisecond; took < least {
+		t.Errorf("took %v, want at least %v", took, least)
+	}
+	e.Close()
+	b.Close()
+}
+
+func TestFabricOverEmulatedLink(t *testing.T) {
+	a, b := tcp(t)
+	oc, os := certificates(t)
+	link := Link{RTT: 4 * time.Millisecond, BitsPerSecond: 1e9, Jitter: time.Millisecond}
+	client, server := closeAtEnd(t, Client(Emulate(a, link), Options{TLS: oc}), Server(b, Options{TLS: os}))
+	go serveEcho(t.Context(), server)
+	s := open(t, client, "echo")
+	want := randomBytes(2 << 20)
+	go s.Write(want)
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(s, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("echo: %v", err)
+	}
+	if client.RTT() < link.RTT {
+		t.Errorf("RTT = %v, want at least %v", client.RTT(), link.RTT)
+	}
+}
