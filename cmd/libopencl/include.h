@@ -1,0 +1,85 @@
+/* include.h: the headers of the program's own machine, for a compiler on another one.
+ *
+ * Knows neither OpenCL nor sessions: strings in, strings and bytes out, so that it can be tested alone.
+ */
+#ifndef OUTBOARD_INCLUDE_H
+#define OUTBOARD_INCLUDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What may travel with one build. A message holds 64 MiB, and options and names need their share. */
+enum {
+	INCLUDE_FILES = 4096,
+	INCLUDE_BYTES = 63 << 20,
+	INCLUDE_GUESSES = 1024,          /* files taken only because a macro may name them */
+	INCLUDE_GUESS_BYTES = 16 << 20,
+};
+
+/* ---- options.c: the compiler's options, as far as we must understand them */
+
+struct option_dir {
+	size_t start, end; /* of the whole -I option in the text */
+	char *path;        /* without quotes and backslashes */
+};
+
+struct options {
+	struct option_dir *dirs;
+	size_t dir_count;
+	char **defines; /* what follows -D, quotes kept */
+	size_t define_count;
+};
+
+/* 0, or -1 when memory is out. */
+int options_parse(struct options *, const char *text);
+void options_free(struct options *);
+/* Is the word one of the options? A word that ends with '=' matches any value; value, when not NULL, points behind the '='. */
+int options_have(const char *text, const char *word, const char **value);
+
+/* ---- scan.c: the directives of a source text that matter here */
+
+enum scan_kind { SCAN_QUOTED, SCAN_ANGLED, SCAN_MACRO, SCAN_DEFINE };
+
+struct scan_item {
+	enum scan_kind kind;
+	const char *name; /* the header's, or the macro's */
+	size_t name_size;
+	const char *body; /* of a SCAN_DEFINE */
+	size_t body_size;
+	int next;         /* #include_next: every directory may be meant */
+};
+
+/* Calls found for each item in order. 0, or -1 when memory is out. */
+int scan_source(const char *text, size_t size, void (*found)(void *user, const struct scan_item *), void *user);
+
+/* ---- include.c */
+
+/* What logs call a directory, and what the program calls it. */
+struct include_name {
+	char *wire, *given;
+};
+
+struct includes {
+	char *options;              /* to be sent instead of the program's; NULL when it gave none and none are needed */
+	unsigned char *files;       /* include_files of docs/design/0004, NULL when there are none */
+	size_t files_size;
+	size_t file_count;
+	struct include_name *names; /* longest first */
+	size_t name_count;
+	char *refusal;              /* why the headers can't be sent: a text for the build log, or NULL */
+};
+
+/* A text that is compiled. */
+struct include_source {
+	const char *text;
+	size_t size;
+};
+
+/* Finds what the sources can include, given the options and the working directory (NULL: the process's).
+ * 0, or -1 when memory is out. */
+int includes_find(struct includes *, const char *options, const struct include_source *, size_t count, const char *directory);
+/* A copy of the log in which our directories have the program's names again; NULL when memory is out. */
+char *includes_restore(const struct includes *, const char *log, size_t size);
+void includes_free(struct includes *);
+
+#endif
