@@ -46,6 +46,8 @@ type Granted struct {
 	// Addr is where the device's node listens. It is empty when that is the
 	// node that was asked, which then serves the socket session.sock.
 	Addr string `json:"addr,omitempty"`
+	// Fingerprint is that of the device's node.
+	Fingerprint string `json:"fingerprint,omitempty"`
 	// Claim proves the lease to the device's node.
 	Claim []byte `json:"claim"`
 }
@@ -62,15 +64,15 @@ type Credentials struct {
 type LeaseEvent struct {
 	Waiting *Waiting `json:"waiting,omitempty"`
 	Granted *Grant   `json:"granted,omitempty"`
-	Renewed *Granted `json:"renewed,omitempty"`
+	Renewed *Grant   `json:"renewed,omitempty"`
 	Lost    *Lost    `json:"lost,omitempty"`
 	Failed  *Failure `json:"failed,omitempty"`
 }
 
-// A Grant is what a request got.
+// A Grant is what a request got, or what of it was renewed.
 type Grant struct {
-	Leases      []Granted   `json:"leases"`
-	Credentials Credentials `json:"credentials"`
+	Leases      []Granted    `json:"leases"`
+	Credentials *Credentials `json:"credentials,omitempty"`
 }
 
 // Lost says that a lease ended early.
@@ -82,14 +84,13 @@ type Lost struct {
 // A Hold is leases that last until it is closed, a lease is lost, or the node
 // ends. The node renews them meanwhile.
 type Hold struct {
-	Credentials Credentials
-
 	body    io.Closer
 	release context.CancelFunc
 	done    chan struct{}
 
 	mu     sync.Mutex
 	leases []Granted
+	creds  Credentials
 	closed bool
 	err    error
 }
@@ -137,7 +138,8 @@ func (h *Hold) await(events *json.Decoder, progress func(Waiting)) error {
 		case event.Failed != nil:
 			return event.Failed.Err()
 		case event.Granted != nil:
-			h.leases, h.Credentials = event.Granted.Leases, event.Granted.Credentials
+			h.leases = event.Granted.Leases
+			h.renew(*event.Granted)
 			return nil
 		}
 	}
@@ -175,12 +177,17 @@ func (h *Hold) end(err error) {
 	}
 }
 
-func (h *Hold) renew(granted Granted) {
+func (h *Hold) renew(grant Grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range h.leases {
-		if h.leases[i].Lease.Lease == granted.Lease.Lease {
-			h.leases[i] = granted
+	if grant.Credentials != nil {
+		h.creds = *grant.Credentials
+	}
+	for _, renewed := range grant.Leases {
+		for i := range h.leases {
+			if h.leases[i].Lease.Lease == renewed.Lease.Lease {
+				h.leases[i] = renewed
+			}
 		}
 	}
 }
@@ -197,6 +204,13 @@ func (h *Hold) Leases() []Granted {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.leases)
+}
+
+// Credentials returns the latest credentials for other nodes.
+func (h *Hold) Credentials() Credentials {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.creds
 }
 
 // Done is closed when the leases no longer stand.

@@ -1,0 +1,199 @@
+// Package borrow is the holder's side of sessions: it gives every process below
+// `outboard run` that loads the driver library a ring to a worker on the leased
+// device's node.
+//
+// A [Server] listens on a unix socket. Each connection of a process is one
+// session of one of the leases, and lives as long as the connection. A [Link] is
+// where a session's data goes: [Local] on this machine, [Remote] over the fabric.
+package borrow
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/unixsock"
+)
+
+// A Link is an open session.
+type Link interface {
+	// File is the ring's memory for the program. It stays the link's.
+	File() *os.File
+	// Done is closed when the session ended, from whichever side. The ring
+	// then says why.
+	Done() <-chan struct{}
+	// Err is why the session ended; nil while it lives and after a clean end.
+	Err() error
+	// Close ends the session and gives everything back.
+	Close() error
+}
+
+// A Lease is one of the program's devices.
+type Lease struct {
+	// Memory is what a session may allocate, as the program is told.
+	Memory outboard.Bytes
+	// Dial opens a session.
+	Dial func(ctx context.Context) (Link, error)
+}
+
+// Options of a Server.
+type Options struct {
+	// Socket is the path to listen at. Its folder must be the owner's alone.
+	Socket string
+	Leases []Lease
+	// DeadAfter is what processes are told about how long a silent session
+	// counts as living.
+	DeadAfter time.Duration
+	Log       *slog.Logger
+}
+
+func (o *Options) setDefaults() {
+	if o.DeadAfter == 0 {
+		o.DeadAfter = 5 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// A Server serves the processes of one program.
+type Server struct {
+	opts     Options
+	listener *net.UnixListener
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+	close    sync.Once
+
+	losing sync.Once
+	lost   chan struct{}
+	loss   error // set before lost is closed
+}
+
+// Open begins to listen. The server lives until Close; ctx is only for opening.
+func Open(ctx context.Context, opts Options) (*Server, error) {
+	opts.setDefaults()
+	listener, err := unixsock.Listen(opts.Socket)
+	if err != nil {
+		return nil, err
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Server{opts: opts, listener: listener, stop: stop, lost: make(chan struct{})}
+	s.running.Go(func() { s.accept(life) })
+	return s, nil
+}
+
+// Lost is closed when a session ended under a living process, or could not begin.
+func (s *Server) Lost() <-chan struct{} { return s.lost }
+
+// Loss is why the first of them did, once Lost is closed.
+func (s *Server) Loss() error { return s.loss }
+
+// Close ends all sessions.
+func (s *Server) Close() error {
+	var err error
+	s.close.Do(func() {
+		s.stop()
+		err = s.listener.Close()
+		s.running.Wait()
+		_ = os.Remove(s.opts.Socket)
+	})
+	return err
+}
+
+func (s *Server) accept(ctx context.Context) {
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors, for one: others may give theirs back.
+			s.opts.Log.Warn("accept a process", "error", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
+		}
+		s.running.Go(func() { s.serve(ctx, conn) })
+	}
+}
+
+// helloLimit is how long a process may take for its first 32 bytes.
+const helloLimit = 10 * time.Second
+
+// serve is the life of one connection.
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	first := make([]byte, helloSize)
+	_ = conn.SetReadDeadline(time.Now().Add(helloLimit))
+	if _, err := io.ReadFull(conn, first); err != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	link, err := s.open(ctx, first, conn)
+	if err != nil {
+		s.opts.Log.Warn("session refused", "error", err)
+		return
+	}
+	defer link.Close()
+	s.watch(ctx, conn, link)
+}
+
+// open answers a hello, with a session if that can be.
+func (s *Server) open(ctx context.Context, first []byte, conn *net.UnixConn) (Link, error) {
+	h, err := parseHello(first)
+	if err == nil && int64(h.Lease) >= int64(len(s.opts.Leases)) {
+		err = outboard.Errorf(outboard.Invalid, "hello", "lease %d of %d", h.Lease, len(s.opts.Leases))
+	}
+	answer := welcome{Leases: len(s.opts.Leases), DeadAfter: s.opts.DeadAfter, Err: err}
+	if err != nil {
+		return nil, errors.Join(err, unixsock.Send(conn, answer.marshal(), nil))
+	}
+	lease := s.opts.Leases[h.Lease]
+	link, err := lease.Dial(ctx)
+	if err != nil {
+		s.lose(err)
+		answer.Err = err
+		return nil, errors.Join(err, unixsock.Send(conn, answer.marshal(), nil))
+	}
+	answer.Memory = lease.Memory
+	if err := unixsock.Send(conn, answer.marshal(), link.File()); err != nil {
+		return nil, errors.Join(err, link.Close())
+	}
+	return link, nil
+}
+
+// watch waits for the end of a session, from whichever side.
+func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link) {
+	hungUp := make(chan struct{})
+	s.running.Go(func() {
+		defer close(hungUp)
+		// A process says nothing more: the first byte is the end of file.
+		_, _ = conn.Read(make([]byte, 1))
+	})
+	select {
+	case <-hungUp:
+	case <-ctx.Done():
+	case <-link.Done():
+		if err := link.Err(); err != nil {
+			s.lose(err)
+		}
+	}
+}
+
+func (s *Server) lose(err error) {
+	s.losing.Do(func() {
+		s.loss = err
+		close(s.lost)
+	})
+}

@@ -1,0 +1,314 @@
+package borrow
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/shm"
+	"github.com/outboard-run/outboard/internal/unixsock"
+)
+
+// pipeLink is a session without a worker.
+type pipeLink struct {
+	file   *os.File
+	done   chan struct{}
+	err    error
+	closed chan struct{}
+}
+
+func newPipeLink(t *testing.T) *pipeLink {
+	t.Helper()
+	file, err := shm.NewFile(shm.MinArea)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return &pipeLink{file: file, done: make(chan struct{}), closed: make(chan struct{})}
+}
+
+func (l *pipeLink) File() *os.File        { return l.file }
+func (l *pipeLink) Done() <-chan struct{} { return l.done }
+func (l *pipeLink) Err() error            { return l.err }
+func (l *pipeLink) Close() error          { close(l.closed); return nil }
+
+// serve opens a server whose only lease gives link, or err.
+func serve(t *testing.T, link Link, err error) (*Server, string) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	s, openErr := Open(t.Context(), Options{
+		Socket: socket, DeadAfter: 1500 * time.Millisecond,
+		Leases: []Lease{{Memory: 1 << 20, Dial: func(context.Context) (Link, error) { return link, err }}},
+	})
+	if openErr != nil {
+		t.Fatal(openErr)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, socket
+}
+
+// greet connects as the driver library does.
+func greet(t *testing.T, socket string, hello []byte) (conn *net.UnixConn, w welcome, ring *os.File) {
+	t.Helper()
+	conn, err := unixsock.Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := conn.Write(hello); err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, welcomeSize)
+	ring, err = unixsock.Receive(conn, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ring != nil {
+		t.Cleanup(func() { _ = ring.Close() })
+	}
+	w, kind, size, err := parseWelcome(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size > 0 {
+		text := make([]byte, size)
+		if _, err := io.ReadFull(conn, text); err != nil {
+			t.Fatal(err)
+		}
+		w.Err = outboard.Errorf(kind, "", "%s", text)
+	}
+	return conn, w, ring
+}
+
+func helloFor(lease byte) []byte {
+	b := make([]byte, helloSize)
+	copy(b, helloMagic)
+	b[8], b[12] = 42, lease
+	return b
+}
+
+func TestServerGivesARing(t *testing.T) {
+	link := newPipeLink(t)
+	_, socket := serve(t, link, nil)
+	conn, w, ring := greet(t, socket, helloFor(0))
+	want := welcome{Leases: 1, Memory: 1 << 20, DeadAfter: 1500 * time.Millisecond}
+	if diff := cmp.Diff(want, w); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if ring == nil {
+		t.Fatal("no ring came")
+	}
+	if r, err := shm.Open(ring, shm.Client); err != nil {
+		t.Error(err)
+	} else {
+		defer r.Unmap()
+	}
+	// The process dies: its session ends.
+	_ = conn.Close()
+	<-link.closed
+}
+
+func TestServerRefuses(t *testing.T) {
+	broken := helloFor(0)
+	broken[31] = 1
+	denied := outboard.Errorf(outboard.Denied, "lease x", "it expired")
+	tests := map[string]struct {
+		hello []byte
+		err   error
+		kind  outboard.Kind
+		text  string
+		lost  bool
+	}{
+		"lease out of range": {helloFor(1), nil, outboard.Invalid, "hello: lease 1 of 1", false},
+		"reserved bytes":     {broken, nil, outboard.Protocol, "hello: reserved bytes are set", false},
+		"magic":              {make([]byte, helloSize), nil, outboard.Protocol, "magic", false},
+		"no session":         {helloFor(0), denied, outboard.Denied, "lease x: it expired", true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, socket := serve(t, nil, test.err)
+			conn, w, ring := greet(t, socket, test.hello)
+			if ring != nil {
+				t.Error("a ring came with the refusal")
+			}
+			if outboard.KindOf(w.Err) != test.kind || !strings.Contains(w.Err.Error(), test.text) {
+				t.Errorf("got %v of kind %v, want %q of kind %v", w.Err, outboard.KindOf(w.Err), test.text, test.kind)
+			}
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("got %v, want the server to hang up", err)
+			}
+			if test.lost {
+				<-s.Lost()
+				if !errors.Is(s.Loss(), test.err) {
+					t.Errorf("got loss %v, want %v", s.Loss(), test.err)
+				}
+			}
+		})
+	}
+}
+
+func TestServerTellsOfLosses(t *testing.T) {
+	link := newPipeLink(t)
+	s, socket := serve(t, link, nil)
+	conn, _, _ := greet(t, socket, helloFor(0))
+	link.err = outboard.Errorf(outboard.SessionLost, "session", "the worker crashed")
+	close(link.done)
+	<-s.Lost()
+	if !errors.Is(s.Loss(), link.err) {
+		t.Errorf("got %v, want %v", s.Loss(), link.err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want the process's socket closed", err)
+	}
+	<-link.closed
+}
+
+func TestServerCloseEndsSessions(t *testing.T) {
+	link := newPipeLink(t)
+	s, socket := serve(t, link, nil)
+	conn, _, _ := greet(t, socket, helloFor(0))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-link.closed:
+	default:
+		t.Error("the session lives on")
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection lives on")
+	}
+	select {
+	case <-s.Lost():
+		t.Errorf("got loss %v, want none: it was our own end", s.Loss())
+	default:
+	}
+}
+
+// node plays the node's side of a local session.
+func node(t *testing.T, play func(conn *net.UnixConn)) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "node")
+	l, err := unixsock.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		line := make([]byte, 256)
+		if _, err := conn.Read(line); err != nil {
+			return
+		}
+		play(conn)
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	return path
+}
+
+func TestLocal(t *testing.T) {
+	tests := map[string]struct {
+		last string // the node's last line
+		kind outboard.Kind
+		text string
+	}{
+		"clean end":   {`{"ended":true}`, outboard.Other, ""},
+		"crash":       {`{"ended":true,"kind":8,"error":"the worker crashed"}`, outboard.SessionLost, "the worker crashed"},
+		"node killed": {``, outboard.SessionLost, "session: the node on this machine ended: EOF"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			file, err := shm.NewFile(shm.MinArea)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = file.Close() })
+			path := node(t, func(conn *net.UnixConn) {
+				_ = unixsock.Send(conn, []byte(`{"session":"s"}`+"\n"), file)
+				if test.last != "" {
+					_, _ = conn.Write([]byte(test.last + "\n"))
+				}
+			})
+			link, err := Local(t.Context(), path, []byte("claim"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dup, err := dup(link.File())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ring, err := shm.Open(dup, shm.Client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ring.Unmap()
+			<-link.Done()
+			switch err := link.Err(); {
+			case test.text == "" && err != nil:
+				t.Errorf("got %v, want a clean end", err)
+			case test.text != "":
+				if err == nil || err.Error() != test.text || outboard.KindOf(err) != test.kind {
+					t.Errorf("got %v, want %q", err, test.text)
+				}
+				// The program learns of it by the ring.
+				if _, err := ring.Next(1); outboard.KindOf(err) != test.kind {
+					t.Errorf("ring: got %v, want kind %v", err, test.kind)
+				}
+			}
+			if err := link.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestLocalRefused(t *testing.T) {
+	path := node(t, func(conn *net.UnixConn) {
+		_ = unixsock.Send(conn, []byte(`{"ended":true,"kind":5,"error":"the claim expired"}`+"\n"), nil)
+	})
+	_, err := Local(t.Context(), path, []byte("claim"))
+	if outboard.KindOf(err) != outboard.Denied || err.Error() != "the claim expired" {
+		t.Errorf("got %v, want the node's refusal", err)
+	}
+}
+
+func FuzzHandshake(f *testing.F) {
+	f.Add(helloFor(0))
+	f.Add(helloFor(3))
+	f.Add(welcome{Leases: 2, Memory: 1 << 30, DeadAfter: time.Second}.marshal())
+	f.Add(welcome{Err: outboard.Errorf(outboard.Denied, "", "no")}.marshal())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if h, err := parseHello(b); err == nil {
+			again := helloFor(0)
+			again[8], again[9], again[10], again[11] = byte(h.PID), byte(h.PID>>8), byte(h.PID>>16), byte(h.PID>>24)
+			again[12], again[13], again[14], again[15] = byte(h.Lease), byte(h.Lease>>8), byte(h.Lease>>16), byte(h.Lease>>24)
+			if diff := cmp.Diff(b, again); diff != "" {
+				t.Errorf("a hello has bytes that mean nothing (-sent +understood):\n%s", diff)
+			}
+		}
+		if _, _, size, err := parseWelcome(b); err == nil && size > maxText {
+			t.Errorf("text of %d bytes was accepted", size)
+		}
+	})
+}

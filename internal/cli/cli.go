@@ -1,0 +1,137 @@
+// Package cli is the command line of Outboard: one file per verb.
+//
+// A verb is a constructor newVerbCommand(env), an options struct that owns its
+// flags, and a plain function runVerb(ctx, env, opts, args) that does the work
+// and that tests call. Data goes to standard output and words to standard error;
+// an error is one line that says what to do next.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/outboard-run/outboard/client"
+)
+
+// Env is what a command sees of the process that it runs in.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Environ is the environment, "KEY=value".
+	Environ []string
+	// Terminal says that Stderr is a terminal, where progress is welcome.
+	Terminal bool
+	// Helper is the command that runs a helper process of a node; its name
+	// ("probe", "worker") and arguments follow. Empty means this program's own
+	// `internal` verb.
+	Helper []string
+
+	config settings
+}
+
+// Main runs the command line of this process and returns its exit status.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	env := &Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Environ:  os.Environ(),
+		Terminal: term.IsTerminal(int(os.Stderr.Fd())),
+	}
+	return env.Run(ctx, os.Args[1:])
+}
+
+// Run runs one command and returns its exit status.
+func (env *Env) Run(ctx context.Context, args []string) int {
+	root := newRootCommand(env)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if text := message(err); text != "" {
+		fmt.Fprintf(env.Stderr, "outboard: %s\n", text)
+	}
+	return exitStatus(ctx, err)
+}
+
+func (env *Env) getenv(key string) string {
+	// The last one wins, as in a shell.
+	for i := len(env.Environ) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env.Environ[i], key+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// client returns a client of the node that the command line names.
+func (env *Env) client() *client.Client { return &client.Client{Data: env.config.data} }
+
+func newRootCommand(env *Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "outboard",
+		Short: "One pool of the accelerators that many machines own",
+		Long: `Outboard lends the accelerators of many machines to programs that run on others.
+
+Start a node on every machine with ` + "`outboard up`" + `, then run any OpenCL program with
+` + "`outboard run -- PROGRAM`" + `: it finds the pool's device as if it were built in.`,
+		Example: `  outboard up                                     # on the machine with the device
+  outboard token                                  # there: prints a joining token
+  outboard up --join HOST:7433 --token TOKEN      # on another machine
+  outboard run -- clinfo                          # there: uses the first machine's device`,
+		Args:          rootArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w; see `%s --help`", err, cmd.CommandPath())
+	})
+	root.PersistentFlags().StringVar(&env.config.data, "data", client.DefaultData(), "folder of the node: its state and its socket")
+	root.PersistentFlags().StringVar(&env.config.file, "config", "", "configuration file (default "+defaultConfigFile(env)+" if it is there)")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return env.config.resolve(env, cmd.Flags()) }
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.AddCommand(
+		newUpCommand(env),
+		newDownCommand(env),
+		newTokenCommand(env),
+		newNodesCommand(env),
+		newDevicesCommand(env),
+		newLeasesCommand(env),
+		newSessionsCommand(env),
+		newRunCommand(env),
+		newConfigCommand(env),
+		newVersionCommand(env),
+		newInternalCommand(env),
+		newExitStatusTopic(),
+	)
+	return root
+}
+
+func rootArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf("did you mean %q? ", near[0])
+	}
+	return usage("%q is no command; %ssee `outboard --help`", args[0], hint)
+}
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%q: %s takes no arguments; see `%s --help`", args[0], cmd.Name(), cmd.CommandPath())
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+)
+
+func newDownCommand(env *Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "down",
+		Short:   "Stop the node that runs here",
+		Long:    "Stop the node that runs here. Its sessions end, its leases are given back, and its place in the pool is kept: `outboard up` goes on with it.",
+		Example: "  outboard down\n  outboard down --data /var/lib/outboard",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runDown(cmd.Context(), env) },
+	}
+}
+
+func runDown(ctx context.Context, env *Env) error {
+	status, err := env.client().Status(ctx)
+	if err != nil {
+		return err
+	}
+	if err := env.client().Stop(ctx); err != nil {
+		return err
+	}
+	if err := awaitExit(ctx, status.PID); err != nil {
+		return err
+	}
+	fmt.Fprintf(env.Stderr, "node %s stopped\n", status.Node)
+	return nil
+}
+
+// awaitExit waits until the process has gone. It is nobody's child here, so
+// there is nothing to wait on but its absence.
+func awaitExit(ctx context.Context, pid int) error {
+	const limit = 30 * time.Second
+	deadline, poll := time.After(limit), time.NewTicker(20*time.Millisecond)
+	defer poll.Stop()
+	for {
+		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline:
+			return outboard.Errorf(outboard.Unreachable, "stop the node", "process %d still runs after %v; look at its log, or end it with `kill -9 %d`", pid, limit, pid)
+		case <-poll.C:
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type nodesOptions struct{ output format }
+
+func newNodesCommand(env *Env) *cobra.Command {
+	var opts nodesOptions
+	cmd := &cobra.Command{
+		Use:     "nodes",
+		Short:   "List the nodes of the pool",
+		Example: "  outboard nodes\n  outboard nodes -o json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runNodes(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	return cmd
+}
+
+func runNodes(ctx context.Context, env *Env, opts nodesOptions) error {
+	nodes, err := env.client().Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, n := range nodes {
+		rows = append(rows, []string{
+			string(n.ID), n.Addr, strconv.Itoa(len(n.Devices)), n.Version, time.Since(n.Started).Round(time.Second).String(),
+		})
+	}
+	return opts.output.print(env, nodes, []string{"NODE", "ADDRESS", "DEVICES", "VERSION", "UP"}, rows)
+}

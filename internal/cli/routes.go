@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/accel/borrow"
+	"github.com/outboard-run/outboard/internal/node"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+)
+
+// routes are the ways from a program to the nodes of its devices.
+type routes struct {
+	opts runOptions
+	data string
+	hold *client.Hold
+
+	warming sync.WaitGroup
+	stop    context.CancelFunc
+	remotes map[string]*borrow.Remote // by the node's address
+}
+
+// newRoutes connects to the devices' nodes already, while the program starts.
+func newRoutes(ctx context.Context, data string, opts runOptions, hold *client.Hold) *routes {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r := &routes{opts: opts, data: data, hold: hold, stop: stop, remotes: map[string]*borrow.Remote{}}
+	for i, l := range hold.Leases() {
+		if l.Addr == "" || r.remotes[l.Addr] != nil {
+			continue
+		}
+		remote := borrow.NewRemote(borrow.RemoteOptions{
+			Addr: l.Addr, TLS: func() (*tls.Config, error) { return sessionTLS(hold, i) },
+			DeadAfter: opts.deadAfter * 4 / 5, // what is noticed must also be said in time
+			Emulate:   opts.link.link,
+		})
+		r.remotes[l.Addr] = remote
+		r.warming.Go(func() { remote.Warm(ctx) })
+	}
+	return r
+}
+
+// leases are the program's devices.
+func (r *routes) leases() []borrow.Lease {
+	var all []borrow.Lease
+	for i, l := range r.hold.Leases() {
+		all = append(all, borrow.Lease{Memory: l.Memory, Dial: func(ctx context.Context) (borrow.Link, error) { return r.dial(ctx, i) }})
+	}
+	return all
+}
+
+// dial opens a session of lease i. It asks for the lease as it is now: its claim
+// changes with each renewal.
+func (r *routes) dial(ctx context.Context, i int) (borrow.Link, error) {
+	l := r.hold.Leases()[i]
+	if l.Addr == "" {
+		return borrow.Local(ctx, filepath.Join(r.data, node.SessionSocket), l.Claim)
+	}
+	return r.remotes[l.Addr].Dial(ctx, l.Claim)
+}
+
+func (r *routes) close() {
+	r.stop()
+	r.warming.Wait()
+	for _, remote := range r.remotes {
+		_ = remote.Close()
+	}
+}
+
+// sessionTLS trusts the node of lease i alone.
+func sessionTLS(hold *client.Hold, i int) (*tls.Config, error) {
+	const op = "the session's certificate"
+	c, l := hold.Credentials(), hold.Leases()[i]
+	cert, err := tls.X509KeyPair(c.Certificate, c.Key)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Protocol, op, "%w", err)
+	}
+	block, _ := pem.Decode(c.Authority)
+	if block == nil {
+		return nil, outboard.Errorf(outboard.Protocol, op, "the node sent no authority")
+	}
+	root, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Protocol, op, "%w", err)
+	}
+	config := authority.SessionClientTLS(root, cert, l.About.Node, l.Fingerprint)
+	config.NextProtos = []string{borrow.Protocol}
+	return config, nil
+}
+
+// lossWatch says on standard error, once, that a session was lost.
+type lossWatch struct {
+	stopping chan struct{}
+	done     chan struct{}
+	lost     bool // read after done
+}
+
+// watchLosses watches until the program has ended.
+func watchLosses(env *Env, server *borrow.Server) *lossWatch {
+	w := &lossWatch{stopping: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		select {
+		case <-server.Lost():
+		case <-w.stopping:
+			select {
+			case <-server.Lost():
+			default:
+				return
+			}
+		}
+		w.lost = true
+		fmt.Fprintf(env.Stderr, "outboard: session lost: %s\n", message(server.Loss()))
+	}()
+	return w
+}
+
+// stop ends the watch and reports whether a session was lost.
+func (w *lossWatch) stop() bool {
+	close(w.stopping)
+	<-w.done
+	return w.lost
+}
+
+// linkFlag is the value of --link.
+type linkFlag struct {
+	text string
+	link fabric.Link
+}
+
+// Set, String and Type implement pflag.Value.
+func (f *linkFlag) Set(text string) error {
+	link, err := fabric.ParseLink(text)
+	f.text, f.link = text, link
+	return err
+}
+
+func (f *linkFlag) String() string { return f.text }
+
+// Type names the value in help texts.
+func (f *linkFlag) Type() string { return "link" }

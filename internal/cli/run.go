@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/borrow"
+	"github.com/outboard-run/outboard/internal/accel/opencl/driver"
+)
+
+type runOptions struct {
+	device    outboard.Selector
+	count     int
+	memory    outboard.Bytes
+	weight    int
+	timeout   time.Duration
+	noWait    bool
+	deadAfter time.Duration
+	link      linkFlag
+}
+
+func (o *runOptions) addFlags(flags *pflag.FlagSet) {
+	flags.Var(&o.device, "device", "which devices fit: `SELECTOR` such as type=gpu,memory>=4GiB,vendor~nvidia, or a device's id")
+	flags.IntVar(&o.count, "count", 1, "how many devices the program gets")
+	flags.Var(&o.memory, "memory", "device memory that the program may use, and leave the rest to others (default the whole device)")
+	flags.IntVar(&o.weight, "weight", 1, "share of device time against other programs")
+	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for a device; 0 means for ever")
+	flags.BoolVar(&o.noWait, "no-wait", false, "fail at once when all devices that fit are leased")
+	flags.DurationVar(&o.deadAfter, "dead-after", 5*time.Second, "how long a silent node or network counts as living")
+	flags.Var(&o.link, "link", "emulate a network to other nodes, such as rtt=10ms,bw=1Gbps")
+	_ = flags.MarkHidden("link") // it is there
+}
+
+func (o *runOptions) validate() error {
+	switch {
+	case o.count < 1:
+		return usage("--count %d: want 1 or more", o.count)
+	case o.weight < 1 || o.weight > maxWeight:
+		return usage("--weight %d: want 1 to %d", o.weight, maxWeight)
+	case o.timeout < 0:
+		return usage("--timeout %v: want 0 or more", o.timeout)
+	case o.deadAfter < minDeadAfter:
+		return usage("--dead-after %v: want %v or more", o.deadAfter, minDeadAfter)
+	}
+	return nil
+}
+
+const (
+	maxWeight    = 1000
+	minDeadAfter = 100 * time.Millisecond
+)
+
+func newRunCommand(env *Env) *cobra.Command {
+	var opts runOptions
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- PROGRAM [ARGS...]",
+		Short: "Run a program with a borrowed device",
+		Long: `Run a program with a borrowed device.
+
+Leases a device of the pool, and starts the program so that it finds that device, and no
+other, through its OpenCL loader. Nothing of the program changes but three environment
+variables (OCL_ICD_VENDORS, OUTBOARD_SOCKET, OUTBOARD_DEAD_AFTER). The lease ends with the
+program, and so do the sessions of processes that it leaves behind.
+
+The exit status is the program's own; see ` + "`outboard help exit-status`" + ` for the others.`,
+		Example: `  outboard run -- clinfo
+  outboard run --device type=gpu,memory>=4GiB -- hashcat -b
+  outboard run --memory 2GiB --weight 3 -- ffmpeg -init_hw_device opencl -i in.mp4 out.mp4
+  outboard run --count 2 --no-wait -- ./two-devices`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("name the program to run: outboard run -- PROGRAM [ARGS...]")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runRun(cmd.Context(), env, opts, args) },
+	}
+	opts.addFlags(cmd.Flags())
+	// What follows the program's name is the program's.
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error {
+	if err := opts.validate(); err != nil {
+		return err
+	}
+	path, err := findProgram(env, args[0])
+	if err != nil {
+		return err
+	}
+	hold, err := acquire(ctx, env, opts, args)
+	if err != nil {
+		return err
+	}
+	defer hold.Close()
+	vendors, err := driver.Extract(filepath.Join(env.config.data, "driver"))
+	if err != nil {
+		return err
+	}
+	dir, err := socketFolder()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "session.sock")
+	routes := newRoutes(ctx, env.config.data, opts, hold)
+	defer routes.close()
+	server, err := borrow.Open(ctx, borrow.Options{Socket: socket, Leases: routes.leases(), DeadAfter: opts.deadAfter})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	p := program{path: path, args: args, environ: programEnviron(env.Environ, vendors, socket, opts.deadAfter)}
+	watch := watchLosses(env, server)
+	status, err := p.run(ctx, env)
+	lost := watch.stop()
+	switch {
+	case err != nil:
+		return err
+	case status != 0 && lost:
+		// It was said when it happened.
+		return &statusError{status: kindStatus(outboard.SessionLost)}
+	case status != 0:
+		return &statusError{status: status}
+	}
+	return nil
+}
+
+// acquire asks the node for the leases, telling about the wait.
+func acquire(ctx context.Context, env *Env, opts runOptions, args []string) (*client.Hold, error) {
+	p := progress{env: env}
+	defer p.done()
+	return env.client().Acquire(ctx, client.LeaseRequest{
+		Selector: opts.device, Count: opts.count, Memory: opts.memory, Weight: opts.weight,
+		NoWait: opts.noWait, Timeout: client.Duration(opts.timeout), Program: filepath.Base(args[0]),
+	}, p.show)
+}
+
+// progress tells about the wait for a device: on a terminal in a line that is
+// kept up to date, elsewhere once.
+type progress struct {
+	env  *Env
+	said bool
+}
+
+func (p *progress) show(w client.Waiting) {
+	text := fmt.Sprintf("waiting for a device: place %d in the queue", w.Position)
+	var holders []string
+	for _, l := range w.Holders {
+		holders = append(holders, strings.TrimSuffix(fmt.Sprintf("%s runs %s on %s", l.Holder, orDash(l.Program), l.Device), " "))
+	}
+	slices.Sort(holders)
+	if len(holders) > 0 {
+		text += "; " + strings.Join(slices.Compact(holders), ", ")
+	}
+	switch {
+	case p.env.Terminal:
+		fmt.Fprintf(p.env.Stderr, "\r\x1b[K%s", text)
+	case !p.said:
+		fmt.Fprintf(p.env.Stderr, "outboard: %s\n", text)
+	}
+	p.said = true
+}
+
+func (p *progress) done() {
+	if p.said && p.env.Terminal {
+		fmt.Fprint(p.env.Stderr, "\r\x1b[K")
+	}
+}
+
+// programEnviron is the program's environment: the caller's and three more.
+func programEnviron(environ []string, vendors, socket string, deadAfter time.Duration) []string {
+	ours := []string{
+		"OCL_ICD_VENDORS=" + vendors,
+		"OUTBOARD_SOCKET=" + socket,
+		"OUTBOARD_DEAD_AFTER=" + deadAfter.String(),
+	}
+	var out []string
+	for _, v := range environ {
+		name, _, _ := strings.Cut(v, "=")
+		if !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, name+"=") }) {
+			out = append(out, v)
+		}
+	}
+	return append(out, ours...)
+}
+
+// maxSocketFolder leaves room for a socket's name in a socket address: the
+// driver library has no way around its limit.
+const maxSocketFolder = 90
+
+// socketFolder makes a folder of the owner's alone.
+func socketFolder() (string, error) {
+	for _, base := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if len(base) > maxSocketFolder-20 {
+			continue
+		}
+		if dir, err := os.MkdirTemp(base, "outboard-"); err == nil {
+			return dir, nil
+		}
+	}
+	return "", outboard.Errorf(outboard.Other, "run", "no folder for a socket: make %s writable, or name a short one in TMPDIR", os.TempDir())
+}

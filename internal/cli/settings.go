@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"gopkg.in/yaml.v3"
+)
+
+// settingNames are the flags that the environment and the configuration file can
+// set too: the flag "dead-after" is OUTBOARD_DEAD_AFTER and `dead-after:`.
+var settingNames = []string{
+	"data", "name", "listen", "advertise", "routes", "devices", "join", "token",
+	"nats", "creds", "log-level", "timeout", "dead-after",
+}
+
+// A remembered setting is kept by the node in its data folder, so that a restart
+// needs no flags.
+var rememberedNames = []string{"name", "listen", "advertise", "routes", "devices", "nats", "creds"}
+
+const (
+	envPrefix      = "OUTBOARD_"
+	rememberedFile = "node.yaml"
+)
+
+// settings is where values come from besides flags.
+type settings struct {
+	data string
+	file string
+	// sources says for each setting of the command where its value came from.
+	sources map[string]string
+}
+
+// fileValue is one line of a configuration file.
+type fileValue struct {
+	value string
+	line  int
+}
+
+func envName(setting string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(setting, "-", "_"))
+}
+
+func defaultConfigFile(env *Env) string {
+	if dir := env.getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "outboard", "outboard.yaml")
+	}
+	if home := env.getenv("HOME"); os.Geteuid() != 0 && home != "" {
+		return filepath.Join(home, ".config", "outboard", "outboard.yaml")
+	}
+	return "/etc/outboard/outboard.yaml"
+}
+
+// resolve sets every flag that the command line did not: from the environment,
+// the configuration file, or what the node remembers, in this order.
+func (s *settings) resolve(env *Env, flags *pflag.FlagSet) error {
+	file, err := s.readFile(env)
+	if err != nil {
+		return err
+	}
+	s.sources = map[string]string{}
+	if err := s.resolveOne(env, flags, "data", file, nil); err != nil {
+		return err
+	}
+	if s.data, err = filepath.Abs(s.data); err != nil {
+		return err
+	}
+	remembered, err := readSettings(filepath.Join(s.data, rememberedFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && flags.Lookup("join") != nil {
+		return err
+	}
+	for _, name := range settingNames[1:] {
+		if err := s.resolveOne(env, flags, name, file, remembered); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readFile reads the configuration file. Only one that was named must be there.
+func (s *settings) readFile(env *Env) (map[string]fileValue, error) {
+	named := s.file != ""
+	if !named {
+		s.file = env.getenv(envName("config"))
+		named = s.file != ""
+	}
+	if !named {
+		s.file = defaultConfigFile(env)
+	}
+	values, err := readSettings(s.file)
+	if !named && errors.Is(err, fs.ErrNotExist) {
+		s.file = ""
+		return nil, nil
+	}
+	return values, err
+}
+
+func (s *settings) resolveOne(env *Env, flags *pflag.FlagSet, name string, file, remembered map[string]fileValue) error {
+	flag := flags.Lookup(name)
+	if flag == nil {
+		return nil
+	}
+	value, source := "", "default"
+	if v, ok := remembered[name]; ok && slices.Contains(rememberedNames, name) {
+		value, source = v.value, filepath.Join(s.data, rememberedFile)
+	}
+	if v, ok := file[name]; ok {
+		value, source = v.value, fmt.Sprintf("%s:%d", s.file, v.line)
+	}
+	if v := env.getenv(envName(name)); v != "" {
+		value, source = v, envName(name)
+	}
+	switch {
+	case flag.Changed:
+		source = "--" + name
+	case source != "default":
+		if err := flag.Value.Set(value); err != nil {
+			return usage("%s: %s: %w", source, name, err)
+		}
+	}
+	s.sources[name] = source
+	return nil
+}
+
+// readSettings reads a flat YAML mapping of settings. Unknown keys are refused.
+func readSettings(file string) (map[string]fileValue, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	values, err := parseSettings(text)
+	if err != nil {
+		return nil, usage("%s: %w", file, err)
+	}
+	return values, nil
+}
+
+func parseSettings(text []byte) (map[string]fileValue, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	values := map[string]fileValue{}
+	if len(document.Content) == 0 {
+		return values, nil
+	}
+	mapping := document.Content[0]
+	if mapping.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("line %d: want `setting: value` lines", mapping.Line)
+	}
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		key, value := mapping.Content[i], mapping.Content[i+1]
+		switch {
+		case !slices.Contains(settingNames, key.Value):
+			return nil, fmt.Errorf("line %d: unknown setting %q: use one of %s", key.Line, key.Value, strings.Join(settingNames, ", "))
+		case value.Kind != yaml.ScalarNode:
+			return nil, fmt.Errorf("line %d: %s: want one value", value.Line, key.Value)
+		}
+		if before, twice := values[key.Value]; twice {
+			return nil, fmt.Errorf("line %d: %s: set in line %d already", key.Line, key.Value, before.line)
+		}
+		values[key.Value] = fileValue{value: value.Value, line: key.Line}
+	}
+	return values, nil
+}
+
+// remember writes the settings that a restart of the node needs.
+func (s *settings) remember(flags *pflag.FlagSet) error {
+	values := map[string]string{}
+	for _, name := range rememberedNames {
+		if flag := flags.Lookup(name); flag != nil && s.sources[name] != "default" {
+			values[name] = flag.Value.String()
+		}
+	}
+	text, err := yaml.Marshal(values)
+	if err != nil {
+		return err
+	}
+	text = append([]byte("# Written by `outboard up`: what a restart without flags goes on with.\n"), text...)
+	file := filepath.Join(s.data, rememberedFile)
+	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/node"
+)
+
+type upOptions struct {
+	join, token       string
+	name              string
+	listen, advertise string
+	routes            string
+	devices           deviceFilter
+	nats, creds       string
+	logLevel          slog.Level
+}
+
+func (o *upOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.join, "join", "", "join the pool of the node at `HOST:PORT`")
+	flags.StringVar(&o.token, "token", "", "joining token from `outboard token`")
+	flags.StringVar(&o.name, "name", "", "name of this node in the pool (default the host's name)")
+	flags.StringVar(&o.listen, "listen", ":7433", "`ADDR` where other nodes reach this one")
+	flags.StringVar(&o.advertise, "advertise", "", "`HOST:PORT` that other nodes are told, if it is not what --listen says")
+	flags.StringVar(&o.routes, "routes", "", "`ADDR` for the pool's state between nodes (default the port after --listen's)")
+	flags.Var(&o.devices, "devices", "which devices to offer: none, or `SELECTOR` (default all)")
+	flags.StringVar(&o.nats, "nats", "", "keep the pool's state on the NATS cluster at `URL`")
+	flags.StringVar(&o.creds, "creds", "", "credentials `FILE` for --nats")
+	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least `LEVEL` to log: debug, info, warn or error")
+}
+
+func newUpCommand(env *Env) *cobra.Command {
+	var opts upOptions
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run a node: offer this machine's devices, and use those of the pool",
+		Long: `Run a node: offer this machine's devices, and use those of the pool.
+
+Without flags it founds a pool of its own, or goes on with the one that it belonged to.
+It runs until it is interrupted, or told to stop with ` + "`outboard down`" + `.`,
+		Example: `  outboard up
+  outboard up --join harbour:7433 --token TOKEN
+  outboard up --devices type=gpu --listen 10.0.0.4:7433
+  outboard up --data /tmp/dinghy --name dinghy --listen 127.0.0.1:7500 --devices none`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd.Context(), env, opts, cmd.Flags()) },
+	}
+	opts.addFlags(cmd.Flags())
+	return cmd
+}
+
+func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
+	if (opts.join == "") != (opts.token == "") {
+		return usage("--join and --token go together; `outboard token` on a node of the pool makes a token")
+	}
+	if opts.creds != "" && opts.nats == "" {
+		return usage("--creds needs --nats URL")
+	}
+	n, err := node.New(node.Options{
+		Data: env.config.data, Name: outboard.NodeID(opts.name), Version: thisBuild().Version,
+		Listen: opts.listen, Advertise: opts.advertise, Routes: opts.routes,
+		Offer: opts.devices.fits,
+		Join:  opts.join, Token: opts.token,
+		NATS: opts.nats, Creds: opts.creds,
+		Helper: env.Helper,
+		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
+	})
+	if err != nil {
+		return err
+	}
+	return n.Run(ctx, func() {
+		if err := env.config.remember(flags); err != nil {
+			fmt.Fprintf(env.Stderr, "outboard: the next start will need the same flags: %v\n", err)
+		}
+		greet(env, n.Status())
+	})
+}
+
+// greet says once that the node is there, and what to do with it.
+func greet(env *Env, s client.Status) {
+	fmt.Fprintf(env.Stderr, "node %s is up at %s with %d device(s); try `outboard devices`, `outboard run -- PROGRAM`, `outboard token`\n",
+		s.Node, s.Addr, s.Devices)
+}
+
+// deviceFilter is the value of --devices.
+type deviceFilter struct {
+	none     bool
+	selector outboard.Selector
+}
+
+// Set, String and Type implement pflag.Value.
+func (f *deviceFilter) Set(text string) error {
+	if f.none = text == "none"; f.none {
+		f.selector = outboard.Selector{}
+		return nil
+	}
+	return f.selector.Set(text)
+}
+
+func (f *deviceFilter) String() string {
+	if f.none {
+		return "none"
+	}
+	return f.selector.String()
+}
+
+// Type names the value in help texts.
+func (f *deviceFilter) Type() string { return "selector" }
+
+func (f *deviceFilter) fits(d outboard.Device) bool { return !f.none && f.selector.Match(d) }

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+type versionOptions struct{ output format }
+
+// build is what is known about this binary.
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func newVersionCommand(env *Env) *cobra.Command {
+	var opts versionOptions
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Say which build this is",
+		Example: "  outboard version\n  outboard version -o json",
+		Args:    noArgs,
+		RunE:    func(*cobra.Command, []string) error { return runVersion(env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	return cmd
+}
+
+func runVersion(env *Env, opts versionOptions) error {
+	b := thisBuild()
+	return opts.output.print(env, b, []string{"VERSION", "COMMIT", "GO", "PLATFORM"},
+		[][]string{{b.Version, orDash(b.Commit), b.Go, b.Platform}})
+}
+
+func thisBuild() build {
+	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		b.Version = v
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}

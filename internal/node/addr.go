@@ -1,0 +1,95 @@
+package node
+
+import (
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/outboard-run/outboard"
+)
+
+// advertised is where others reach a listener: what the operator says, or its
+// address, with one of the machine's own in place of "any".
+func advertised(said string, addr net.Addr) string {
+	if said != "" {
+		return said
+	}
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = ownAddress()
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// ownAddress is the first address of this machine that others may reach, or the
+// loopback's when there is none.
+func ownAddress() string {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return "127.0.0.1"
+	}
+	best := ""
+	for _, a := range addrs {
+		ipnet, ok := a.(*net.IPNet)
+		if !ok || !ipnet.IP.IsGlobalUnicast() {
+			continue
+		}
+		if ipnet.IP.To4() != nil {
+			return ipnet.IP.String()
+		}
+		if best == "" {
+			best = ipnet.IP.String()
+		}
+	}
+	if best != "" {
+		return best
+	}
+	if host, err := os.Hostname(); err == nil && host != "" && len(addrs) > 1 {
+		return host
+	}
+	return "127.0.0.1"
+}
+
+// routesAddr is where the embedded state listens: what the operator says, or
+// the port after the node's, or a free one when the node's was chosen freely.
+func routesAddr(said, listen string, addr net.Addr) (string, error) {
+	if said != "" {
+		if _, _, err := net.SplitHostPort(said); err != nil {
+			return "", outboard.Errorf(outboard.Invalid, "node", "routes address: %w: write HOST:PORT or :PORT", err)
+		}
+		return said, nil
+	}
+	host, _, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return "", err
+	}
+	_, wanted, _ := net.SplitHostPort(listen)
+	if wanted == "0" || wanted == "" {
+		return net.JoinHostPort(host, "0"), nil
+	}
+	port, err := net.LookupPort("tcp", wanted)
+	if err != nil {
+		return "", outboard.Errorf(outboard.Invalid, "node", "listen address: %w", err)
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port+1)), nil
+}
+
+// routesAdvertised is routes as others see it: the host that they reach the node
+// at. It is empty when the port is not known yet and the host says enough.
+func routesAdvertised(routes, node string) string {
+	host, port, err := net.SplitHostPort(routes)
+	if err != nil || port == "0" {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+		return ""
+	}
+	nodeHost, _, err := net.SplitHostPort(node)
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort(nodeHost, port)
+}

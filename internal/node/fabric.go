@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/accel/borrow"
+	"github.com/outboard-run/outboard/internal/pool"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+)
+
+// maxPeers bounds the connections of other nodes and of sessions.
+const maxPeers = 4096
+
+// serveFabric serves other nodes: those that join, those that use the pool's
+// state, and the sessions of their programs.
+func (n *Node) serveFabric(ctx context.Context, ready func()) error {
+	stop := context.AfterFunc(ctx, func() { _ = n.listener.Close() })
+	defer stop()
+	ready()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	room := make(chan struct{}, maxPeers)
+	for {
+		conn, err := n.listener.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			n.log.Warn("accept a node", "error", err)
+			pause(ctx)
+			continue
+		}
+		room <- struct{}{}
+		serving.Go(func() {
+			defer func() { <-room }()
+			defer conn.Close()
+			if err := n.servePeer(ctx, conn); err != nil && ctx.Err() == nil {
+				n.log.Warn("peer refused", "peer", conn.RemoteAddr().String(), "error", err)
+			}
+		})
+	}
+}
+
+// servePeer finds out what a peer came for. An error says why it was refused.
+func (n *Node) servePeer(ctx context.Context, nc net.Conn) error {
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	offered, nc, err := peek(ctx, nc)
+	if err != nil {
+		return outboard.Errorf(outboard.Protocol, "handshake", "%w", err)
+	}
+	if slices.Contains(offered, borrow.Protocol) {
+		return n.serveConn(ctx, nc)
+	}
+	return n.pool.ServeConn(ctx, tls.Server(nc, n.identity.ServerTLS(pool.Protocols()...)))
+}
+
+// serveConn serves the sessions that one program has on this node's devices.
+func (n *Node) serveConn(ctx context.Context, nc net.Conn) error {
+	config := n.identity.ServerTLS(borrow.Protocol)
+	conn := fabric.Server(nc, fabric.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log})
+	defer conn.Close()
+	limit, cancel := context.WithTimeout(ctx, requestLimit)
+	err := conn.Handshake(limit)
+	cancel()
+	if err != nil {
+		return err
+	}
+	peer, err := authority.VerifyPeer(n.identity.Root, conn.Peer(), time.Now())
+	if err != nil {
+		return err
+	}
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for {
+		stream, err := conn.Accept(ctx)
+		if err != nil {
+			// The program ended, or died, or this node stops.
+			return nil //nolint:nilerr // how a connection ends is no refusal
+		}
+		serving.Go(func() { n.serveStream(ctx, stream, peer) })
+	}
+}
+
+// serveStream is the life of one session whose program is on another machine.
+func (n *Node) serveStream(ctx context.Context, stream *fabric.Stream, peer authority.Peer) {
+	if stream.Method() != borrow.Method {
+		stream.Reset(outboard.Errorf(outboard.NotFound, "fabric", "this node knows no method %q", stream.Method()))
+		return
+	}
+	session, err := n.startSession(ctx, stream.Header(), peer.Node, "tcp")
+	if err != nil {
+		n.log.Warn("session refused", "via", "tcp", "peer", peer.Node, "error", err)
+		stream.Reset(err)
+		return
+	}
+	relayed := make(chan error, 1)
+	go func() { relayed <- fabric.Relay(stream, session.Ring()) }()
+	select {
+	case err := <-relayed:
+		session.End(lossOf(err))
+		<-session.Done()
+	case <-session.Done():
+		n.tell(stream, session.Err(), relayed)
+	case <-ctx.Done():
+		session.End(errStopped)
+		<-session.Done()
+		n.tell(stream, session.Err(), relayed)
+	}
+	_ = session.Close()
+}
+
+// lossOf is what the end of a relay means for its session: a program that ended
+// or a connection that was cut is no fault of the worker's.
+func lossOf(err error) error {
+	if err == nil || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// tell ends a stream with the reason of its session, once what the worker sent
+// before has gone.
+func (n *Node) tell(stream *fabric.Stream, reason error, relayed <-chan error) {
+	if reason == nil {
+		<-relayed
+		return
+	}
+	stream.Reset(reason)
+	<-relayed
+}

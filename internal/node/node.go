@@ -1,0 +1,299 @@
+// Package node is the daemon that `outboard up` runs: it joins the pool, the
+// fabric and the planes.
+//
+// A node has four doors: the local API and the session socket in its data
+// folder, for this machine's user; and one TCP port for other nodes, where the
+// TLS application protocol tells joining from the fabric; and the port beside it
+// for the pool's state, if that is embedded.
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/pool"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// Options of a node. Data is all that it needs.
+type Options struct {
+	// Data is the node's folder. It holds who the node is and what it knows.
+	Data string
+	// Name is the node's name; empty means the name it had, or the host's.
+	Name    outboard.NodeID
+	Version string
+	// Listen is where other nodes reach this one; empty means ":7433".
+	Listen string
+	// Advertise is what other nodes are told instead of Listen.
+	Advertise string
+	// Routes is where the embedded state listens; empty means the port after
+	// Listen's.
+	Routes string
+	// Offer says which devices the node lends; nil means all.
+	Offer func(outboard.Device) bool
+	// Join and Token make the node a member of the pool of the node at Join.
+	Join, Token string
+	// NATS and Creds name an existing NATS cluster for the pool's state.
+	NATS, Creds string
+	// Helper is the command that runs a helper process, whose name follows;
+	// empty means this program's own `internal` verb.
+	Helper []string
+	Log    *slog.Logger
+	// LeaseTTL is how long a lease lives without being renewed; 0 means the
+	// pool's default. Heartbeat is how often the node says that it lives.
+	LeaseTTL, Heartbeat time.Duration
+	// DeadAfter is how long a silent peer counts as living; 0 means the fabric's
+	// default.
+	DeadAfter time.Duration
+}
+
+const defaultListen = ":7433"
+
+func (o *Options) setDefaults() {
+	if o.Data == "" {
+		o.Data = client.DefaultData()
+	}
+	if o.Listen == "" {
+		o.Listen = defaultListen
+	}
+	if o.Offer == nil {
+		o.Offer = func(outboard.Device) bool { return true }
+	}
+	if len(o.Helper) == 0 {
+		o.Helper = []string{"/proc/self/exe", "internal"}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Version == "" {
+		o.Version = "devel"
+	}
+}
+
+func (o *Options) validate() error {
+	const op = "node"
+	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
+		return outboard.Errorf(outboard.Invalid, op, "listen address: %w: write HOST:PORT or :PORT", err)
+	}
+	if (o.Join == "") != (o.Token == "") {
+		return outboard.Errorf(outboard.Invalid, op, "an address to join at and a token go together")
+	}
+	if o.Name != "" {
+		return authority.CheckName(o.Name)
+	}
+	return nil
+}
+
+// A Node is a service. It runs once.
+type Node struct {
+	opts     Options
+	log      *slog.Logger
+	registry *prometheus.Registry
+	started  time.Time
+	stop     chan struct{}
+	stopOnce sync.Once
+
+	// Set while the services start, in their order, and only read afterwards.
+	folder   *folder
+	listener net.Listener
+	identity *authority.Identity
+	self     outboard.Node
+	offers   []offered
+	state    *state.State
+	host     *lend.Host
+	pool     *pool.Pool
+}
+
+var _ lifecycle.Service = (*Node)(nil)
+
+// New makes a node and starts nothing.
+func New(opts Options) (*Node, error) {
+	opts.setDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		opts: opts, log: opts.Log.With("plane", "node"), registry: prometheus.NewRegistry(),
+		started: time.Now(), stop: make(chan struct{}),
+	}
+	registerProcess(n.registry, opts.Version)
+	return n, nil
+}
+
+// Name implements lifecycle.Service.
+func (n *Node) Name() string { return "node" }
+
+// Run runs the node until ctx ends or somebody asks it to stop.
+func (n *Node) Run(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	asking.Go(func() {
+		select {
+		case <-n.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return lifecycle.Run(ctx, func() {
+		n.log.Info("node is up", "node", n.self.ID, "addr", n.self.Addr, "devices", len(n.offers))
+		if ready != nil {
+			ready()
+		}
+	},
+		lifecycle.Hold("data folder", n.openData),
+		lifecycle.Hold("listen", n.openListener),
+		lifecycle.Hold("state", n.openState),
+		lifecycle.Hold("devices", n.openHost),
+		lifecycle.Hold("pool", n.openPool),
+		lifecycle.Func("leases' guard", n.guard),
+		lifecycle.Func("sessions", n.serveSessions),
+		lifecycle.Func("fabric", n.serveFabric),
+		lifecycle.Func("local API", n.serveAPI),
+	)
+}
+
+// Status tells about the node. It is complete once the node is ready.
+func (n *Node) Status() client.Status {
+	return client.Status{
+		Node: n.self.ID, Version: n.opts.Version, Addr: n.self.Addr, Data: n.opts.Data,
+		PID: os.Getpid(), Started: n.started, Devices: len(n.offers),
+	}
+}
+
+func (n *Node) openData(context.Context) (lifecycle.Resource, error) {
+	f, err := openFolder(n.opts.Data)
+	n.folder = f
+	return f, err
+}
+
+func (n *Node) openListener(ctx context.Context) (lifecycle.Resource, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", n.opts.Listen)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Conflict, "listen", "%w: name another address with --listen", err)
+	}
+	n.listener = listener
+	return once{listener}, nil
+}
+
+// once is a listener whose second Close is no error.
+type once struct{ net.Listener }
+
+func (l once) Close() error {
+	if err := l.Listener.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// openState finds out who the node is and opens the pool's state.
+func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
+	addr := advertised(n.opts.Advertise, n.listener.Addr())
+	routes, err := routesAddr(n.opts.Routes, n.opts.Listen, n.listener.Addr())
+	if err != nil {
+		return nil, err
+	}
+	enter := pool.EnterOptions{
+		Dir: n.folder.at(poolDir), Name: n.opts.Name, Addr: addr,
+		RouteListen: routes, RouteAdvertise: routesAdvertised(routes, addr),
+		Join: n.opts.Join, Token: n.opts.Token, NATSURL: n.opts.NATS, NATSCreds: n.opts.Creds,
+		Logger: n.opts.Log.With("plane", "pool"),
+	}
+	switch {
+	case !authority.Exists(enter.Dir):
+		enter.Name = n.opts.name()
+	case n.opts.Join != "":
+		n.log.Info("this node belongs to a pool already: the token was not used")
+	}
+	id, s, err := pool.Enter(ctx, enter)
+	if err != nil {
+		return nil, err
+	}
+	n.identity, n.state = id, s
+	n.self = outboard.Node{
+		ID: id.Name(), Fingerprint: id.Fingerprint(), Version: n.opts.Version,
+		Addr: addr, Boot: newBoot(), Started: n.started,
+	}
+	n.log = n.log.With("node", n.self.ID)
+	return s, nil
+}
+
+// openHost looks for devices and prepares to lend them.
+func (n *Node) openHost(ctx context.Context) (lifecycle.Resource, error) {
+	probed, err := probe(ctx, n.opts.Helper)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		// A machine whose drivers are broken can still use the pool.
+		n.log.Error("this machine's devices cannot be offered", "error", err)
+	}
+	n.offers = offer(n.self.ID, probed, n.opts.Offer)
+	for _, d := range n.offers {
+		n.self.Devices = append(n.self.Devices, d.Device)
+		n.log.Info("device is offered", "device", d.ID, "name", d.Name, "memory", d.Memory.String())
+	}
+	n.host, err = lend.Open(ctx, lend.Options{
+		Dir: n.folder.path, Command: append(append([]string(nil), n.opts.Helper...), "worker"),
+		Log: n.opts.Log.With("plane", "accel", "node", n.self.ID), Metrics: n.registry,
+	})
+	return n.host, err
+}
+
+func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
+	p, err := pool.Open(ctx, pool.Options{
+		State: n.state, Identity: n.identity, Self: n.self,
+		Logger: n.opts.Log.With("plane", "pool", "node", n.self.ID), Metrics: n.registry,
+		Heartbeat: n.opts.Heartbeat, LeaseTTL: n.opts.LeaseTTL,
+	})
+	n.pool = p
+	return p, err
+}
+
+// newBoot names one run of a node.
+func newBoot() string {
+	id := make([]byte, 8)
+	_, _ = rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
+
+// name is what the node is called: what its user says, or else the host's name
+// with what may not be in a name made '-'.
+func (o *Options) name() outboard.NodeID {
+	if o.Name != "" {
+		return o.Name
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	host, _, _ = strings.Cut(strings.ToLower(host), ".")
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, host), "-")
+	if authority.CheckName(outboard.NodeID(name)) != nil {
+		return "node"
+	}
+	return outboard.NodeID(name)
+}
