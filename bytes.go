@@ -15,9 +15,20 @@ var byteUnits = []struct {
 	suffix string
 	size   float64
 }{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1},
+	{"KiB", 1 << 10},
+	{"MiB", 1 << 20},
+	{"GiB", 1 << 30},
+	{"TiB", 1 << 40},
+	{"kB", 1e3},
+	{"KB", 1e3},
+	{"MB", 1e6},
+	{"GB", 1e9},
+	{"TB", 1e12},
+	{"K", 1 << 10},
+	{"M", 1 << 20},
+	{"G", 1 << 30},
+	{"T", 1 << 40},
+	{"B", 1},
 }
 
 // ParseBytes reads a size such as "2GiB", "512M" or "1048576".
@@ -64,7 +75,7 @@ func (b *Bytes) UnmarshalJSON(text []byte) error {
 	return b.UnmarshalText([]byte(strings.Trim(string(text), `"`)))
 }
 
-// Set and Type let a size be a command-line flag.
+// Set reads a command-line flag.
 func (b *Bytes) Set(s string) error { return b.UnmarshalText([]byte(s)) }
 
 // Type names the flag's value in help texts.

@@ -175,8 +175,8 @@ func (s Selector) Match(d Device) bool {
 // which part of the selector no device met, or that none met all of them.
 func (s Selector) Select(devices []Device) ([]Device, error) {
 	var fit []Device
-	for _, d := range devices {
-		if s.Match(d) {
+	for i := range devices {
+		if d := devices[i]; s.Match(d) {
 			fit = append(fit, d)
 		}
 	}
@@ -208,24 +208,26 @@ func (s Selector) whyNone(devices []Device) error {
 // offered lists what the devices have in the part's field.
 func (p part) offered(devices []Device) string {
 	var have []string
-	for _, d := range devices {
-		text := ""
-		switch get, ok := textFields[p.field]; {
-		case ok:
-			text = strconv.Quote(get(d))
-		case p.field == "memory":
-			text = d.Memory.String()
-		default:
-			text = strconv.FormatUint(numberFields[p.field](d), 10)
-		}
-		if !slices.Contains(have, text) {
+	for i := range devices {
+		if text := p.shown(devices[i]); !slices.Contains(have, text) {
 			have = append(have, text)
 		}
 	}
 	return strings.Join(have, ", ")
 }
 
-// Set, Type and the text form let a selector be a command-line flag.
+// shown is the device's value of the part's field, for people.
+func (p part) shown(d Device) string {
+	if get, ok := textFields[p.field]; ok {
+		return strconv.Quote(get(d))
+	}
+	if p.field == "memory" {
+		return d.Memory.String()
+	}
+	return strconv.FormatUint(numberFields[p.field](d), 10)
+}
+
+// Set reads a command-line flag.
 func (s *Selector) Set(text string) error {
 	v, err := ParseSelector(text)
 	*s = v

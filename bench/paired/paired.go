@@ -145,7 +145,8 @@ func (r Report) Markdown(w io.Writer) {
 	}
 	fmt.Fprint(w, "\nMedians of runs taken in turn with the reference; only ratios within one run mean something.\n\n")
 	fmt.Fprint(w, "| what | unit | value | spread | reference | | ratio | wanted | holds | runs |\n|---|---|---|---|---|---|---|---|---|---|\n")
-	for _, row := range r.Rows {
+	for i := range r.Rows {
+		row := &r.Rows[i]
 		holds := "yes"
 		if !row.Holds {
 			holds = "**no**"
@@ -157,7 +158,8 @@ func (r Report) Markdown(w io.Writer) {
 		fmt.Fprintf(w, "| %s | %s | %s | %s to %s | %s | %s | %s | %s | %s | %d |\n", row.Name, row.Unit, Number(row.Value),
 			Number(row.Spread[0]), Number(row.Spread[1]), reference, row.ReferenceName, ratio, row.Wanted, holds, row.Runs)
 	}
-	for _, row := range r.Rows {
+	for i := range r.Rows {
+		row := &r.Rows[i]
 		if row.Reason != "" {
 			fmt.Fprintf(w, "\n**%s**: %s\n", row.Name, row.Reason)
 		}

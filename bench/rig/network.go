@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -25,14 +26,14 @@ func newNetwork(ctx context.Context, count int, loopback bool) (network, error) 
 			return n, nil
 		}
 	}
-	return newLoopback(count)
+	return newLoopback(ctx, count)
 }
 
 // ports gives each node a port of the loopback device, with a free one above
 // it for the pool's state.
 type ports []string
 
-func newLoopback(count int) (ports, error) {
+func newLoopback(ctx context.Context, count int) (ports, error) {
 	var addrs ports
 	var held []net.Listener
 	defer func() {
@@ -40,19 +41,23 @@ func newLoopback(count int) (ports, error) {
 			_ = l.Close()
 		}
 	}()
+	var listen net.ListenConfig
 	for tries := 0; len(addrs) < count && tries < 100*count; tries++ {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
 		held = append(held, l)
-		port := l.Addr().(*net.TCPAddr).Port
-		next, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
+		addr, err := netip.ParseAddrPort(l.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		next, err := listen.Listen(ctx, "tcp", netip.AddrPortFrom(addr.Addr(), addr.Port()+1).String())
 		if err != nil {
 			continue
 		}
 		held = append(held, next)
-		addrs = append(addrs, fmt.Sprintf("127.0.0.1:%d", port))
+		addrs = append(addrs, addr.String())
 	}
 	if len(addrs) < count {
 		return nil, errors.New("no two free ports in a row on the loopback device")

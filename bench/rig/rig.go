@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -197,15 +198,15 @@ func (n *Node) end(sig syscall.Signal) error {
 	if n.up == nil || n.up.Process == nil {
 		return nil
 	}
-	// The whole group on a kill: in a namespace the node is a child of `ip`.
+	// The whole group: nobody whom the node started outlives it.
 	if err := syscall.Kill(-n.up.Process.Pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
 	}
 	select {
-	case <-n.exited:
+	case <-n.exited: //nolint:errcheck // a killed process ends with an error
 	case <-time.After(20 * time.Second):
 		_ = syscall.Kill(-n.up.Process.Pid, syscall.SIGKILL)
-		<-n.exited
+		<-n.exited //nolint:errcheck // likewise
 		n.up = nil
 		return fmt.Errorf("node %s did not stop within 20 s", n.Name)
 	}
@@ -216,8 +217,8 @@ func (n *Node) end(sig syscall.Signal) error {
 // Close stops all nodes, the last one first, and removes everything.
 func (r *Rig) Close() error {
 	var errs []error
-	for i := len(r.opts.Nodes) - 1; i >= 0; i-- {
-		if n := r.nodes[r.opts.Nodes[i].Name]; n != nil {
+	for _, spec := range slices.Backward(r.opts.Nodes) {
+		if n := r.nodes[spec.Name]; n != nil {
 			errs = append(errs, n.Stop())
 		}
 	}

@@ -34,7 +34,7 @@ type Result struct {
 	Err            error
 }
 
-// Ways to start a command: Local as it is, or through `outboard run`.
+// A Way starts a command: Local as it is, or through `outboard run`.
 type Way func(ctx context.Context, name string, args ...string) *exec.Cmd
 
 // Local starts a command as it is.

@@ -32,7 +32,7 @@ func (a *API) Docs(title string) []byte {
 
 func (c *Call) answer() string {
 	if c.When != "" {
-		return fmt.Sprintf("by the worker when `%s`, else at once", c.When)
+		return fmt.Sprintf("by the worker when %#q, else at once", c.When)
 	}
 	return answerWords[c.Answer]
 }

@@ -2,6 +2,7 @@ package gen
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -187,7 +188,7 @@ func (a *API) checkTypes(dir string) error {
 		}
 		s.p("static %s (*check_%s)(%s) __attribute__((unused)) = %s;", c.Result, c.Name, strings.Join(types, ", "), c.Name)
 	}
-	cmd := exec.Command("cc", "-std=c11", "-x", "c", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-I", dir, "-")
+	cmd := exec.CommandContext(context.Background(), "cc", "-std=c11", "-x", "c", "-fsyntax-only", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-I", dir, "-")
 	cmd.Stdin = s
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("compare with the headers: %w\n%s", err, bytes.TrimSpace(out))

@@ -97,7 +97,7 @@ var scalars = []string{"u8", "i32", "u32", "i64", "u64"}
 
 func (p *parser) scalar(w []string) error {
 	if len(w) < 2 || !slices.Contains(scalars, w[0]) {
-		return fmt.Errorf("want: type {%s} CTYPE...", strings.Join(scalars, ","))
+		return fmt.Errorf("want: type {%s} and C types", strings.Join(scalars, ","))
 	}
 	for _, ctype := range w[1:] {
 		p.api.Scalars[ctype] = w[0]
@@ -170,7 +170,7 @@ func (p *parser) notice(w []string) error {
 
 func (p *parser) facts(w []string) error {
 	if len(w) < 2 {
-		return fmt.Errorf("want: facts CALL CONSTANT...")
+		return fmt.Errorf("want: facts CALL and its constants")
 	}
 	for _, param := range w[1:] {
 		p.api.Facts = append(p.api.Facts, Fact{w[0], param})
