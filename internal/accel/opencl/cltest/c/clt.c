@@ -23,6 +23,9 @@ void clt_say(const char *what, const char *format, ...) {
 	va_start(args, format);
 	vsnprintf(value, sizeof value, format, args);
 	va_end(args);
+	for (char *at = value; *at; at++)
+		if (*at == '\n')
+			*at = '~';
 	printf("%s %s: %s\n", running, what, value);
 }
 

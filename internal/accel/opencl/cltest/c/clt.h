@@ -29,7 +29,7 @@ struct clt_case {
 // returns the exit status: 0 all held, 1 some failed, 2 wrong arguments. -list prints the names.
 int clt_main(int argc, char **argv, const struct clt_case *cases);
 
-// clt_say prints one line "case what: value".
+// clt_say prints one line "case what: value"; line ends in the value become "~".
 __attribute__((format(printf, 2, 3))) void clt_say(const char *what, const char *format, ...);
 
 // clt_code prints one line "case what: CL_NAME".

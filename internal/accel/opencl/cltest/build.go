@@ -1,0 +1,113 @@
+package cltest
+
+import (
+	"context"
+	"embed"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/need"
+)
+
+//go:embed c/*.c c/*.h
+var sources embed.FS
+
+// shared are the source files that every program is linked with.
+var shared = []string{"clt.c", "names.c"}
+
+// Suite is the programs, built.
+type Suite struct {
+	dir      string
+	programs []string
+
+	mu     sync.Mutex
+	native map[string]*result // by program
+}
+
+// Build compiles the programs into a folder of the test. Without a compiler,
+// the OpenCL headers or a driver it skips the test, unless need.Variable names
+// "gcc" or "opencl".
+func Build(t testing.TB) *Suite {
+	t.Helper()
+	requireTools(t)
+	suite := &Suite{dir: t.TempDir(), native: map[string]*result{}}
+	entries, err := sources.ReadDir("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		text, err := sources.ReadFile("c/" + entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(suite.dir, entry.Name()), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		name, isC := strings.CutSuffix(entry.Name(), ".c")
+		if isC && !slices.Contains(shared, entry.Name()) {
+			suite.programs = append(suite.programs, name)
+		}
+	}
+	suite.compileAll(t)
+	return suite
+}
+
+// Programs lists the test programs; the benchmark is not one of them.
+func (s *Suite) Programs() []string {
+	return slices.DeleteFunc(slices.Clone(s.programs), func(name string) bool { return name == "bench" })
+}
+
+// Path is where a built program is. Path("bench") is the benchmark.
+func (s *Suite) Path(program string) string { return filepath.Join(s.dir, program) }
+
+func (s *Suite) compileAll(t testing.TB) {
+	t.Helper()
+	var (
+		group sync.WaitGroup
+		mu    sync.Mutex
+		slots = make(chan struct{}, runtime.NumCPU())
+	)
+	for _, program := range s.programs {
+		group.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if text, err := s.compile(program); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				t.Errorf("gcc %s: %v\n%s", program, err, text)
+			}
+		})
+	}
+	group.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+func (s *Suite) compile(program string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	args := []string{"-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o", program, program + ".c"}
+	args = append(args, shared...)
+	cmd := exec.CommandContext(ctx, "gcc", append(args, "-lOpenCL", "-lpthread", "-ldl")...)
+	cmd.Dir = s.dir
+	return cmd.CombinedOutput()
+}
+
+func requireTools(t testing.TB) {
+	t.Helper()
+	need.Program(t, "gcc")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := exec.CommandContext(ctx, "gcc", "-E", "-x", "c", "-include", "CL/cl.h", os.DevNull).Run()
+	need.That(t, "opencl", err == nil, "install ocl-icd-opencl-dev")
+	icds, _ := filepath.Glob("/etc/OpenCL/vendors/*.icd")
+	need.That(t, "opencl", len(icds) > 0 || os.Getenv("OCL_ICD_VENDORS") != "", "install pocl-opencl-icd")
+}

@@ -1,0 +1,47 @@
+package cltest
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestLocal runs the programs twice over the local driver: every case holds
+// there, and prints the same both times.
+func TestLocal(t *testing.T) {
+	Build(t).Compare(t, Options{})
+}
+
+// A program that dies in a case is started again for the cases after it.
+func TestTake(t *testing.T) {
+	r := &result{cases: map[string]*caseResult{}}
+	left := r.take(parse([]byte("a: ok\nb x: 1\n"), []string{"a", "b", "c"}), []string{"a", "b", "c"}, "why")
+	if diff := cmp.Diff(left, []string{"c"}); diff != "" {
+		t.Errorf("left: got (-) want (+):\n%s", diff)
+	}
+	want := map[string]*caseResult{"a": {last: "ok"}, "b": {lines: []string{"b x: 1"}, died: "why"}}
+	if diff := cmp.Diff(r.cases, want, cmp.AllowUnexported(caseResult{})); diff != "" {
+		t.Errorf("cases: got (-) want (+):\n%s", diff)
+	}
+}
+
+func TestParse(t *testing.T) {
+	output := []byte("a x: 1\nsome kernel's words\na FAILED f.c:3: no\na: FAILED\nb: ok\nc y: 2\n")
+	got := parse(output, []string{"a", "b", "c"})
+	want := map[string]*caseResult{
+		"a": {lines: []string{"a x: 1", "some kernel's words", "a FAILED f.c:3: no"}, last: "FAILED"},
+		"b": {last: "ok"},
+		"c": {lines: []string{"c y: 2"}},
+	}
+	if diff := cmp.Diff(got, want, cmp.AllowUnexported(caseResult{})); diff != "" {
+		t.Errorf("got (-) want (+):\n%s", diff)
+	}
+}
+
+func TestComparable(t *testing.T) {
+	r := &caseResult{lines: []string{"a x: 1", "a xy: 2", "a z, 3: 4", "a FAILED f.c:3: no"}, last: "ok"}
+	differs := map[string]string{"p/a x": "one", "p/a z,": "another"}
+	if diff := cmp.Diff(comparable("p/a", r, differs), []string{"a xy: 2", "ok"}); diff != "" {
+		t.Errorf("got (-) want (+):\n%s", diff)
+	}
+}

@@ -1,0 +1,19 @@
+// Package cltest runs the same OpenCL programs over two ways to the same
+// device and compares what they print.
+//
+// The programs are C, in the folder c: each is a table of named cases that
+// print lines which depend on the OpenCL implementation alone. So the local
+// driver is the oracle: whatever it answers, right or odd, the other way must
+// answer too. Beside that each case checks by itself what the specification
+// demands.
+//
+// A test builds the programs once and compares:
+//
+//	cltest.Build(t).Compare(t, cltest.Options{Through: func(cmd *exec.Cmd) {
+//		cmd.Args = append([]string{outboard, "run", "--", cmd.Path}, cmd.Args[1:]...)
+//		cmd.Path = outboard
+//	}})
+//
+// A case in which the local driver dies or is wrong is named in the table of
+// odd cases with the reason; over the other way it must simply hold.
+package cltest
