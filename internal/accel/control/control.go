@@ -68,6 +68,9 @@ type Config struct {
 	CacheDir string `json:"cache_dir"`
 	// TmpDir is the session's own folder; the node removes it afterwards.
 	TmpDir string `json:"tmp_dir"`
+	// ReadPaths are files and folders that the driver needs to read beyond the
+	// system's own.
+	ReadPaths []string `json:"read_paths,omitempty"`
 	// Owner is whom the session belongs to, for the log.
 	Owner string `json:"owner,omitempty"`
 	// Staging bounds the host memory that transfers may use at a time. 0: 256 MiB.
@@ -132,6 +135,31 @@ func FromFile(f *os.File) (*Conn, error) {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	return New(socket), nil
+}
+
+// ReadConfig reads the first message from an inherited socket, and not one byte
+// more: another program of the same process reads on.
+func ReadConfig(f *os.File) (Config, error) {
+	var line []byte
+	var one [1]byte
+	for len(line) < MaxLine {
+		n, err := f.Read(one[:])
+		if err != nil {
+			return Config{}, fmt.Errorf("control: read configuration: %w", err)
+		}
+		if n == 1 && one[0] == '\n' {
+			break
+		}
+		line = append(line, one[:n]...)
+	}
+	var m Message
+	if err := json.Unmarshal(line, &m); err != nil {
+		return Config{}, fmt.Errorf("control: read configuration: %w", err)
+	}
+	if m.Type != TypeConfig || m.Config == nil {
+		return Config{}, fmt.Errorf("control: the first message is %q and not a configuration", m.Type)
+	}
+	return *m.Config, nil
 }
 
 // Send writes one message.

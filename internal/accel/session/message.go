@@ -101,3 +101,9 @@ func clampInt(n uint64, limit int) int {
 	}
 	return int(n)
 }
+
+// A Message is one message as it was received.
+type Message struct {
+	Header
+	Body []byte
+}

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +34,7 @@ type Reader struct {
 	src    Source
 	area   int
 	serial uint64
+	bytes  atomic.Uint64
 
 	scratch []byte // body of small messages; memory that Go's runtime never moves
 	large   []byte // body of the message at hand, when it needed memory of its own
@@ -61,6 +63,9 @@ func (r *Reader) Close() error {
 	return err
 }
 
+// Bytes counts what was received, without padding. Any goroutine may ask.
+func (r *Reader) Bytes() uint64 { return r.bytes.Load() }
+
 // Idle reports whether Next would have to wait for the peer.
 func (r *Reader) Idle() bool {
 	return len(r.src.TryNext()) < r.held+int(min(r.bulk, HeaderSize))+HeaderSize
@@ -83,6 +88,7 @@ func (r *Reader) Next() (Header, []byte, error) {
 		return Header{}, nil, err
 	}
 	r.serial++
+	r.bytes.Add(uint64(h.Size) + h.Bulk)
 	body, err := r.body(int(h.Size), h.Bulk > 0)
 	r.bulk, r.pad = h.Bulk, padding(h.Bulk)
 	return h, body, err

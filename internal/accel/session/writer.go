@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // A Sink is the writing end of a ring.
@@ -17,7 +18,8 @@ type Sink interface {
 // A Writer puts messages onto a ring. Its methods may be called by several
 // goroutines; each message goes out whole.
 type Writer struct {
-	area int
+	area  int
+	bytes atomic.Uint64
 
 	mu     sync.Mutex
 	sink   Sink
@@ -27,6 +29,9 @@ type Writer struct {
 
 // NewWriter writes to sink, the writing end of a ring whose area has area bytes.
 func NewWriter(sink Sink, area int) *Writer { return &Writer{sink: sink, area: area} }
+
+// Bytes counts what was sent, without padding.
+func (w *Writer) Bytes() uint64 { return w.bytes.Load() }
 
 // Send writes one message with a body and bulk that are in memory. The header's
 // Size, Bulk and Serial are filled in.
@@ -148,6 +153,7 @@ func (w *Writer) begin(h *Header, body []byte) (head [HeaderSize]byte, err error
 		return head, err
 	}
 	w.serial++
+	w.bytes.Add(uint64(h.Size) + h.Bulk)
 	h.put(head[:])
 	return head, nil
 }

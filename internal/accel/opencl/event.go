@@ -1,0 +1,109 @@
+package opencl
+
+import (
+	"github.com/outboard-run/outboard/internal/accel/driver"
+	"github.com/outboard-run/outboard/internal/accel/session"
+)
+
+type message = session.Message
+
+// addEvent takes charge of the event that a command of the client has made.
+func (w *Worker) addEvent(c *call, handle uintptr) *pending {
+	w.enter(c, kindEvent, c.event, handle, clSuccess)
+	item := &pending{queue: c.queue, event: handle, id: c.event}
+	w.pending.add(item)
+	return item
+}
+
+// onComplete makes the completer look when the event is complete.
+func (w *Worker) onComplete(event uintptr) {
+	addr, token := w.opts.Callbacks.Event(func(int32) { w.pending.poke() })
+	if addr == 0 || int32(w.drv.Call(fnClSetEventCallback, event, clComplete, addr, token)) != clSuccess {
+		w.opts.Callbacks.Drop(token)
+		w.pending.poke()
+	}
+}
+
+func (w *Worker) doClCreateUserEvent(m *message, a *argsClCreateUserEvent) error {
+	c := w.begin(m)
+	status := w.create(c, fnClCreateUserEvent, kindEvent, a.Result, c.handle(kindContext, a.Context), c.errcode())
+	if status == clSuccess {
+		w.unresolved[a.Result] = true
+	}
+	return w.finish(c, status)
+}
+
+func (w *Worker) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus) error {
+	c := w.begin(m)
+	status := w.invoke(c, fnClSetUserEventStatus, c.handle(kindEvent, a.Event), uintptr(a.ExecutionStatus))
+	if status == clSuccess {
+		delete(w.unresolved, a.Event)
+	}
+	return w.finish(c, status)
+}
+
+// failedEvent makes the event of a command that could not be submitted: one
+// that has failed already.
+func (w *Worker) failedEvent(c *call, status int32) error {
+	handle := uintptr(0)
+	if c.queue != nil {
+		out := c.memory(8)
+		handle = w.drv.Call(fnClCreateUserEvent, c.queue.context, driver.Address(out))
+	}
+	e := session.Entry{Kind: kindEvent, Handle: handle}
+	switch {
+	case handle == 0:
+		e.Failed = status
+	case int32(w.drv.Call(fnClSetUserEventStatus, handle, uintptr(status))) != clSuccess:
+		w.drv.Call(fnClReleaseEvent, handle)
+		e = session.Entry{Kind: kindEvent, Failed: status}
+	}
+	if err := w.objects.Add(c.event, e); err != nil {
+		return w.malformed(c.m, err)
+	}
+	return nil
+}
+
+// doWatch has an event's completion told at once instead of with the next
+// synchronisation.
+func (w *Worker) doWatch(m *message, a *argsWatch) error {
+	c := w.begin(m)
+	handle := c.handle(kindEvent, a.Event)
+	if c.status != clSuccess || handle == 0 {
+		return nil // a failed notice has told it already
+	}
+	p := &w.pending
+	p.mu.Lock()
+	item := p.byID[a.Event]
+	if item != nil {
+		item.watched = true
+	}
+	p.mu.Unlock()
+	if item == nil {
+		// Complete and settled, or a user event, of which the client knows.
+		if err := w.synchronised(); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return w.tellEvent(a.Event, handle, w.eventStatus(handle), false)
+	}
+	w.onComplete(handle)
+	return nil
+}
+
+// releaseEvent gives up the client's hold of an event. A command that is still
+// pending keeps the handle until it is complete.
+func (w *Worker) releaseEvent(id uint64, handle uintptr) {
+	delete(w.unresolved, id)
+	p := &w.pending
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	item := p.byID[id]
+	if item == nil {
+		w.drv.Call(fnClReleaseEvent, handle)
+		return
+	}
+	delete(p.byID, id)
+	item.id, item.owned = 0, true
+}

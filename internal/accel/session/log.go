@@ -1,0 +1,166 @@
+package session
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
+
+// A Record is a message as a Log keeps it. Bulk is counted, not kept: what
+// objects contain is not the Log's business.
+type Record struct {
+	Header
+	Body []byte
+}
+
+// A Log is the journal of a session: how every living object was made and
+// changed, and which commands were given to a queue since it was last waited
+// for. Replayed in order on a fresh driver it rebuilds the session's objects.
+//
+// A record lives as long as its object does, or as another living object's
+// records name it. The Log belongs to one goroutine.
+type Log struct {
+	limit, size int
+	truncated   bool
+	objects     map[uint64]*logged
+	commands    map[uint64][]Record
+}
+
+type logged struct {
+	made    *entry
+	set     map[uint64]*entry
+	names   int // by how many entries of others it is named
+	release *Record
+}
+
+type entry struct {
+	record Record
+	names  []uint64
+}
+
+// NewLog makes a log that keeps at most limit bytes.
+func NewLog(limit int) *Log {
+	return &Log{limit: limit, objects: make(map[uint64]*logged), commands: make(map[uint64][]Record)}
+}
+
+// Complete reports whether everything that belongs into the log is in it.
+func (l *Log) Complete() bool { return !l.truncated }
+
+// Create records how object id was made, and from which others.
+func (l *Log) Create(id uint64, m *Message, names []uint64) {
+	if e := l.entry(m, names); e != nil && l.objects[id] == nil {
+		l.objects[id] = &logged{made: e}
+	}
+}
+
+// Set records a change of an object that replaces the last one of the same slot.
+func (l *Log) Set(id, slot uint64, m *Message, names []uint64) {
+	o := l.objects[id]
+	if o == nil {
+		return
+	}
+	e := l.entry(m, names)
+	if e == nil {
+		return
+	}
+	if o.set == nil {
+		o.set = make(map[uint64]*entry)
+	}
+	old := o.set[slot]
+	o.set[slot] = e
+	l.forget(old)
+}
+
+// Release records the end of the client's hold of an object.
+func (l *Log) Release(id uint64, m *Message) {
+	o := l.objects[id]
+	if o == nil || o.release != nil {
+		return
+	}
+	o.release = &Record{Header: m.Header, Body: bytes.Clone(m.Body)}
+	l.size += len(m.Body)
+	l.collect(id)
+}
+
+// Command records a command of a queue.
+func (l *Log) Command(queue uint64, m *Message) {
+	if !l.room(len(m.Body)) {
+		return
+	}
+	l.commands[queue] = append(l.commands[queue], Record{Header: m.Header, Body: bytes.Clone(m.Body)})
+}
+
+// Synced says that all commands of a queue are complete.
+func (l *Log) Synced(queue uint64) {
+	for _, r := range l.commands[queue] {
+		l.size -= len(r.Body)
+	}
+	delete(l.commands, queue)
+}
+
+// Records returns what there is in the order in which it came.
+func (l *Log) Records() []Record {
+	var all []Record
+	for _, o := range l.objects {
+		all = append(all, o.made.record)
+		for _, e := range o.set {
+			all = append(all, e.record)
+		}
+		if o.release != nil {
+			all = append(all, *o.release)
+		}
+	}
+	for _, commands := range l.commands {
+		all = append(all, commands...)
+	}
+	slices.SortFunc(all, func(a, b Record) int { return cmp.Compare(a.Serial, b.Serial) })
+	return all
+}
+
+func (l *Log) room(size int) bool {
+	if l.size+size > l.limit {
+		l.truncated = true
+		return false
+	}
+	l.size += size
+	return true
+}
+
+func (l *Log) entry(m *Message, names []uint64) *entry {
+	if !l.room(len(m.Body)) {
+		return nil
+	}
+	e := &entry{record: Record{Header: m.Header, Body: bytes.Clone(m.Body)}}
+	for _, id := range names {
+		if o := l.objects[id]; o != nil {
+			o.names++
+			e.names = append(e.names, id)
+		}
+	}
+	return e
+}
+
+func (l *Log) forget(e *entry) {
+	if e == nil {
+		return
+	}
+	l.size -= len(e.record.Body)
+	for _, id := range e.names {
+		l.objects[id].names--
+		l.collect(id)
+	}
+}
+
+// collect drops an object that nobody holds or names any more.
+func (l *Log) collect(id uint64) {
+	o := l.objects[id]
+	if o == nil || o.release == nil || o.names > 0 {
+		return
+	}
+	delete(l.objects, id)
+	l.size -= len(o.release.Body)
+	l.forget(o.made)
+	for _, e := range o.set {
+		l.forget(e)
+	}
+}

@@ -1,0 +1,198 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/accel/driver"
+	"github.com/outboard-run/outboard/internal/accel/opencl"
+	"github.com/outboard-run/outboard/internal/accel/session"
+	"github.com/outboard-run/outboard/internal/shm"
+)
+
+// logLimit bounds the session's log.
+const logLimit = 256 << 20
+
+// statsEvery is how often a worker reports what it has done, if it did anything.
+const statsEvery = time.Second
+
+// Main is the whole life of a worker: ring and socket are inherited, the
+// worker's end of its ring and of its control connection. It returns when the
+// session has ended, nil if its client ended it.
+//
+// It runs twice. The first time it reads its configuration, confines the calling
+// thread, and executes the program again, which makes the confinement that of
+// the process; the second time it does the work.
+func Main(ctx context.Context, ring, socket *os.File) error {
+	cfg, confined, err := inherited()
+	if err != nil {
+		return err
+	}
+	if !confined {
+		if cfg, err = control.ReadConfig(socket); err != nil {
+			return err
+		}
+		return confineAndRestart(cfg, ring, socket)
+	}
+	return serve(ctx, cfg, ring, socket)
+}
+
+// errNodeGone is why a session ends whose node did.
+var errNodeGone = &outboard.Error{Op: "session", Kind: outboard.SessionLost, Err: errors.New("the node of the device ended")}
+
+func serve(ctx context.Context, cfg control.Config, ringFile, socket *os.File) error {
+	// When the driver crashes, the place in our code that called it says nothing.
+	debug.SetTraceback("none")
+	conn, err := control.FromFile(socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ring, err := shm.Open(ringFile, shm.Worker)
+	if err != nil {
+		conn.Final(err)
+		return err
+	}
+	for _, text := range gaps() {
+		conn.Log("warn", text)
+	}
+	err = execute(ctx, cfg, ring, conn)
+	_ = ring.Fail(err) // closing never fails
+	conn.Final(err)
+	return err
+}
+
+func execute(ctx context.Context, cfg control.Config, ring *shm.Ring, conn *control.Conn) error {
+	stdout, err := captureOutput()
+	if err != nil {
+		return err
+	}
+	table, err := load(cfg.API)
+	if err != nil {
+		return err
+	}
+	turns := newTurns(conn)
+	w, err := opencl.New(opencl.Options{
+		Driver: table, Callbacks: driver.NewCallbacks(), Ring: ring,
+		Device: cfg.Device, DeviceName: cfg.DeviceName, Memory: cfg.Memory, Staging: cfg.Staging, TmpDir: cfg.TmpDir,
+		Output: stdout, Gate: turns, Log: session.NewLog(logLimit),
+	})
+	if err != nil {
+		return err
+	}
+	turns.worker = w
+	go listen(conn, ring, turns)
+	go report(ctx, conn, w)
+	stop := context.AfterFunc(ctx, func() { _ = ring.Fail(errNodeGone) })
+	defer stop()
+	if err := conn.Send(control.Message{Type: control.TypeReady}); err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// load loads the driver of an API.
+func load(api outboard.API) (*driver.Table, error) {
+	if api != outboard.OpenCL {
+		return nil, outboard.Errorf(outboard.Invalid, "worker", "no API is called %q; known: %s", api, outboard.OpenCL)
+	}
+	if err := driver.Clean(); err != nil {
+		return nil, err
+	}
+	lib, err := driver.Open(opencl.Library)
+	if err != nil {
+		return nil, err
+	}
+	return lib.Bind(opencl.Functions()), nil
+}
+
+// Probe lists the devices of every driver of this machine. Drivers crash, hang
+// and keep threads: call it in a process that does nothing else.
+func Probe(context.Context) ([]outboard.Device, error) {
+	table, err := load(outboard.OpenCL)
+	if err != nil {
+		return nil, err
+	}
+	return opencl.Probe(table)
+}
+
+// listen takes what the node says. The node's end ends the worker.
+func listen(conn *control.Conn, ring *shm.Ring, turns *turns) {
+	for {
+		m, err := conn.Receive()
+		if err != nil {
+			// Nobody is there to read a reason; the driver may never return.
+			if !errors.Is(err, io.EOF) {
+				fmt.Fprintln(os.Stderr, "outboard worker:", err)
+			}
+			_ = ring.Fail(errNodeGone)
+			os.Exit(1)
+		}
+		switch m.Type {
+		case control.TypeContended:
+			turns.contend(m.On)
+		case control.TypeGrant:
+			turns.grant(m.Quantum)
+		default: // a newer node may say more
+		}
+	}
+}
+
+func report(ctx context.Context, conn *control.Conn, w *opencl.Worker) {
+	var last control.Stats
+	ticker := time.NewTicker(statsEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if s := w.Stats(); s != last {
+			last = s
+			if conn.Send(control.Message{Type: control.TypeStats, Stats: &s}) != nil {
+				return
+			}
+		}
+	}
+}
+
+// captureOutput makes the process's standard output a pipe and returns its
+// reading end: what kernels print goes to the client.
+func captureOutput() (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("capture output: %w", err)
+	}
+	if err := unix.Dup2(int(w.Fd()), 1); err != nil {
+		return nil, fmt.Errorf("capture output: %w", err)
+	}
+	return r, w.Close()
+}
+
+// ExitReason says in words why a worker ended that sent no final message.
+func ExitReason(state *os.ProcessState) string {
+	status, ok := state.Sys().(interface {
+		Signaled() bool
+		ExitStatus() int
+	})
+	switch {
+	case ok && status.Signaled():
+		return "the driver or a kernel crashed the session's worker (" + state.String() + ")"
+	case ok && status.ExitStatus() == crashStatus:
+		return "the driver or a kernel crashed the session's worker"
+	}
+	return "the session's worker ended: " + state.String()
+}
+
+// crashStatus is how Go's runtime exits after a signal that it can't handle.
+const crashStatus = 2
