@@ -1,0 +1,1 @@
+// Go wants a file in assembler beside functions without a body.
