@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/outboard-run/outboard"
@@ -257,7 +258,8 @@ func (s *Stream) Reset(err error) {
 		s.Close()
 		return
 	}
-	s.abandon(outboard.KindOf(err), err.Error(), ErrClosed)
+	// The other end names the method itself.
+	s.abandon(outboard.KindOf(err), strings.TrimPrefix(err.Error(), s.method+": "), ErrClosed)
 }
 
 // abandon ends what has not ended, and tells the peer if there was anything.
