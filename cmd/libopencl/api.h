@@ -6,6 +6,9 @@
 #ifndef OUTBOARD_API_H
 #define OUTBOARD_API_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #define CL_TARGET_OPENCL_VERSION 300
 #define CL_USE_DEPRECATED_OPENCL_1_0_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
@@ -53,6 +56,7 @@ struct link {
 	int64_t clock_offset;      /* add to a worker's time to get the program's CLOCK_MONOTONIC, ns */
 	uint64_t memory_limit;
 	_Atomic uint64_t memory_used;
+	int malformed;             /* the snapshot made no sense */
 };
 
 /* The head of every object. The loader needs the dispatch table first. */
@@ -60,17 +64,22 @@ struct object {
 	const struct _cl_icd_dispatch *dispatch;
 	uint32_t magic, kind;
 	_Atomic uint32_t refs;     /* the program's references, as queries report them */
-	_Atomic uint32_t held;     /* references from other objects of this library */
+	_Atomic uint32_t held;     /* holds: one for all references together, one for each object of this library that needs it */
 	uint64_t id;
 	uint64_t links;            /* bits of the links where the object exists */
 	_Atomic int32_t failed;    /* a late failure to create it, or 0 */
+	struct object *next;       /* object.c's */
 };
 
 /* New object of size bytes (zeroed), refs 1, id minted. NULL when memory is out. */
 void *object_new(size_t size, uint32_t kind, uint64_t links);
 void object_hold(void *object);
-/* Drops a hold or a reference. When both counts are zero: sends release to the object's links, calls object_gone, frees. */
+/* Drops a hold, or the one reference of an object that the program never saw. All references together are one hold. When the
+ * last is dropped: sends release to the object's links, calls the kind's _gone, frees. Inside a handler that is put off until
+ * another thread comes by. */
 void object_drop(void *object);
+/* The living object with that id and kind (0: any), held; or NULL. */
+void *object_find(uint64_t id, uint32_t kind);
 int32_t object_retain(void *object);
 int32_t object_release(void *object);
 /* Frees what the kind owns and drops what it holds; one per kind, in the kind's file. */
@@ -150,6 +159,7 @@ struct command {
 	const uint64_t *waits;     /* NULL when wait_count is 0 */
 	uint64_t wait_count;
 	uint64_t event;            /* its id, 0 when nobody asked for one */
+	uint64_t before;           /* serial of the thread's last message before the command */
 	cl_event minted, *out;
 	uint64_t room[16], *heap;
 };
@@ -193,13 +203,27 @@ void facts_replace(struct facts *, uint16_t op, uint64_t object, uint32_t param,
 int device_in_context(cl_context, cl_device_id);
 int32_t device_bool(cl_device_id, cl_device_info);
 uint64_t device_number(cl_device_id, cl_device_info); /* of 4 or 8 bytes; 0 when unknown */
+/* CL_QUEUED .. CL_COMPLETE or an error, as far as known here; asks nobody. */
+int32_t event_status(cl_event);
 /* Waits until the event is complete or failed; the status: 0 or an error. */
 int32_t event_wait(cl_event);
 /* All of a command's or session's waiting ends with dead_status CL_DEVICE_NOT_AVAILABLE. */
 int32_t queue_take_sticky(cl_command_queue);
+/* The command with that serial is known to be complete, and so, in an in-order queue, are those before it. For blocking calls. */
+void queue_reached(cl_command_queue, uint64_t serial);
 /* A user event that this library itself makes on a link (bridges, maps that fail). */
 cl_event event_new(cl_context, cl_command_queue, cl_command_type, uint64_t links);
 void event_set_status(cl_event, int32_t status);
+/* Calls the event's callbacks of our own: run(arg, status) once, when the event is complete or failed, on the listener thread or,
+ * when it is so already, at once. 0, or CL_OUT_OF_HOST_MEMORY. */
+int32_t event_then(cl_event, void (*run)(void *arg, int32_t status), void *arg);
+
+/* ---- callback.c */
+/* Runs run(arg) on the library's own thread, in the order of the posts. May be called anywhere, also in handlers. For calls into
+ * the program and whatever a handler must not do. 0, or CL_OUT_OF_HOST_MEMORY. */
+int32_t callback_post(struct link *, void (*run)(void *arg), void *arg);
+/* Tells the context's error callback, if there is one. May be called anywhere. */
+void context_notify(cl_context, const char *text, const void *private_info, size_t size);
 
 #include "zz_opencl.h"
 

@@ -1,0 +1,206 @@
+/* queue.c: command queues. */
+#include "library.h"
+
+static const cl_command_queue_properties host_bits = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
+static const cl_command_queue_properties device_bits = CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT;
+
+/* ---- properties */
+
+struct wanted {
+	cl_command_queue_properties bits;
+	cl_uint size;
+	int sized;
+};
+
+/* read_properties takes the list apart; what cl_khr_priority_hints and cl_khr_throttle_hints add goes to the driver as it is. */
+static cl_int read_properties(const cl_queue_properties *p, struct wanted *w) {
+	for (size_t i = 0; p && p[i] != 0; i += 2) {
+		switch (p[i]) {
+		case CL_QUEUE_PROPERTIES:
+			w->bits = p[i + 1];
+			break;
+		case CL_QUEUE_SIZE:
+			w->size = (cl_uint)p[i + 1];
+			w->sized = 1;
+			break;
+		case CL_QUEUE_PRIORITY_KHR:
+		case CL_QUEUE_THROTTLE_KHR:
+			break;
+		default:
+			return CL_INVALID_VALUE;
+		}
+	}
+	if (w->bits & ~(host_bits | device_bits))
+		return CL_INVALID_VALUE;
+	if (w->sized && !(w->bits & CL_QUEUE_ON_DEVICE))
+		return CL_INVALID_VALUE;
+	if ((w->bits & CL_QUEUE_ON_DEVICE_DEFAULT) && !(w->bits & CL_QUEUE_ON_DEVICE))
+		return CL_INVALID_VALUE;
+	if ((w->bits & CL_QUEUE_ON_DEVICE) && !(w->bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE))
+		return CL_INVALID_VALUE;
+	return CL_SUCCESS;
+}
+
+/* check_device is CL_INVALID_QUEUE_PROPERTIES for what is valid but not to be had. */
+static cl_int check_device(cl_context context, cl_device_id device, const struct wanted *w) {
+	if (!device_in_context(context, device))
+		return CL_INVALID_DEVICE;
+	int on_device = (w->bits & CL_QUEUE_ON_DEVICE) != 0;
+	cl_command_queue_properties can = device_number(device, on_device ? CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES : CL_DEVICE_QUEUE_ON_HOST_PROPERTIES);
+	if (w->bits & host_bits & ~can)
+		return CL_INVALID_QUEUE_PROPERTIES;
+	if (on_device && (can == 0 || w->size > device_number(device, CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE)))
+		return CL_INVALID_QUEUE_PROPERTIES;
+	return CL_SUCCESS;
+}
+
+/* ---- creation */
+
+static cl_command_queue queue_new(cl_context context, cl_device_id device, const struct wanted *w) {
+	cl_command_queue q = object_new(sizeof *q, KIND_QUEUE, device->link->bit);
+	if (!q)
+		return NULL;
+	q->context = context;
+	q->device = device;
+	object_hold(context);
+	object_hold(device);
+	q->link = device->link;
+	q->properties = w->bits;
+	q->size = w->size;
+	if ((w->bits & CL_QUEUE_ON_DEVICE) && !w->sized)
+		q->size = (cl_uint)device_number(device, CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE);
+	return q;
+}
+
+/* settle hands the queue out, or on a failure takes it back. */
+static cl_command_queue settle(cl_command_queue q, cl_int status, cl_int *errcode_ret) {
+	if (!q)
+		status = CL_OUT_OF_HOST_MEMORY;
+	if (answer_status(errcode_ret, status) == CL_SUCCESS)
+		return q;
+	if (q)
+		object_drop(q);
+	return NULL;
+}
+
+cl_command_queue ob_clCreateCommandQueueWithProperties(cl_context context, cl_device_id device, const cl_queue_properties *properties, cl_int *errcode_ret) {
+	struct wanted w = {0};
+	cl_int status = read_properties(properties, &w);
+	if (status == CL_SUCCESS)
+		status = check_device(context, device, &w);
+	if (status != CL_SUCCESS)
+		return answer_status(errcode_ret, status), NULL;
+	size_t n = 0;
+	while (properties && properties[n] != 0)
+		n += 2;
+	cl_command_queue q = queue_new(context, device, &w);
+	if (q && properties && !blob_copy(&q->property_list, properties, (n + 1) * sizeof *properties))
+		return settle(q, CL_OUT_OF_HOST_MEMORY, errcode_ret);
+	if (q)
+		status = send_clCreateCommandQueueWithProperties(q->link->session, NULL, context->o.id, device->o.id, properties, n + 1, q->o.id);
+	return settle(q, status, errcode_ret);
+}
+
+cl_command_queue ob_clCreateCommandQueue(cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *errcode_ret) {
+	struct wanted w = {.bits = properties};
+	cl_int status = properties & ~host_bits ? CL_INVALID_VALUE : check_device(context, device, &w);
+	if (status != CL_SUCCESS)
+		return answer_status(errcode_ret, status), NULL;
+	cl_command_queue q = queue_new(context, device, &w);
+	if (q)
+		status = send_clCreateCommandQueue(q->link->session, NULL, context->o.id, device->o.id, properties, q->o.id);
+	return settle(q, status, errcode_ret);
+}
+
+void queue_gone(cl_command_queue q) {
+	free(q->property_list.data);
+	object_drop(q->device);
+	object_drop(q->context);
+}
+
+cl_int ob_clRetainCommandQueue(cl_command_queue q) { return object_retain(q); }
+
+/* Releasing flushes: the worker does so when its driver's queue goes. */
+cl_int ob_clReleaseCommandQueue(cl_command_queue q) { return object_release(q); }
+
+/* ---- queries and changes */
+
+cl_int ob_clGetCommandQueueInfo(cl_command_queue q, cl_command_queue_info param_name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
+	switch (param_name) {
+	case CL_QUEUE_CONTEXT:
+		INFO(cl_context, q->context);
+	case CL_QUEUE_DEVICE:
+		INFO(cl_device_id, q->device);
+	case CL_QUEUE_REFERENCE_COUNT:
+		INFO(cl_uint, atomic_load(&q->o.refs));
+	case CL_QUEUE_PROPERTIES:
+		INFO(cl_command_queue_properties, q->properties);
+	case CL_QUEUE_PROPERTIES_ARRAY:
+		return info_answer(q->property_list.data, q->property_list.size, param_value_size, param_value, param_value_size_ret);
+	case CL_QUEUE_SIZE:
+		if (!(q->properties & CL_QUEUE_ON_DEVICE))
+			return CL_INVALID_COMMAND_QUEUE;
+		INFO(cl_uint, q->size);
+	case CL_QUEUE_DEVICE_DEFAULT:
+		INFO(cl_command_queue, NULL);
+	}
+	return CL_INVALID_VALUE;
+}
+
+cl_int ob_clSetCommandQueueProperty(cl_command_queue q, cl_command_queue_properties properties, cl_bool enable, cl_command_queue_properties *old_properties) {
+	uint64_t old = 0;
+	if (properties & ~host_bits)
+		return CL_INVALID_VALUE;
+	if (properties & ~device_number(q->device, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES))
+		return CL_INVALID_QUEUE_PROPERTIES;
+	cl_int status = call_clSetCommandQueueProperty(q->link->session, q->o.id, properties, enable, &old);
+	if (status != CL_SUCCESS)
+		return status;
+	if (old_properties)
+		*old_properties = q->properties;
+	q->properties = enable ? q->properties | properties : q->properties & ~properties;
+	return CL_SUCCESS;
+}
+
+cl_int ob_clSetDefaultDeviceCommandQueue(cl_context context, cl_device_id device, cl_command_queue q) {
+	if (q->context != context || q->device != device || !(q->properties & CL_QUEUE_ON_DEVICE))
+		return CL_INVALID_COMMAND_QUEUE;
+	return call_clSetDefaultDeviceCommandQueue(q->link->session, context->o.id, device->o.id, q->o.id);
+}
+
+/* ---- synchronising */
+
+int32_t queue_take_sticky(cl_command_queue q) {
+	return atomic_load(&q->sticky) == 0 ? 0 : atomic_exchange(&q->sticky, 0);
+}
+
+static void reach(cl_command_queue q, uint64_t serial) {
+	uint64_t old = atomic_load(&q->finished);
+	while (old < serial && !atomic_compare_exchange_weak(&q->finished, &old, serial))
+		;
+}
+
+void queue_reached(cl_command_queue q, uint64_t serial) {
+	if (!(q->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE))
+		reach(q, serial);
+}
+
+cl_int ob_clFlush(cl_command_queue q) {
+	int32_t failed = atomic_load(&q->o.failed);
+	return failed ? failed : send_clFlush(q->link->session, NULL, q->o.id);
+}
+
+/* A queue whose commands are all known to be complete has nothing to wait for. */
+cl_int ob_clFinish(cl_command_queue q) {
+	struct session *s = q->link->session;
+	uint64_t sent = atomic_load(&q->sent);
+	int32_t status = atomic_load(&q->o.failed);
+	if (status == 0 && session_dead(s))
+		status = session_dead_status(s);
+	if (status == 0 && (sent == 0 || atomic_load(&q->finished) < sent))
+		status = call_clFinish(s, q->o.id);
+	if (status == 0)
+		reach(q, sent);
+	int32_t sticky = queue_take_sticky(q);
+	return status ? status : sticky;
+}
