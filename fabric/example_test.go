@@ -30,6 +30,7 @@ func Example() {
 		return err
 	})
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	served := make(chan error)
 	go func() { served <- mux.Serve(ctx, server) }()
 

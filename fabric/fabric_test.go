@@ -3,12 +3,15 @@ package fabric
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -307,6 +310,41 @@ func TestForeignCertificateIsDenied(t *testing.T) {
 	if outboard.KindOf(client.Err()) != outboard.Denied {
 		t.Errorf("client with a foreign certificate = %v, want denied", client.Err())
 	}
+}
+
+func TestFailedHandshakes(t *testing.T) {
+	right, server := certificates(t)
+	bare := right.Clone()
+	bare.Certificates = nil
+	for name, c := range map[string]struct {
+		client func(nc net.Conn)
+		want   outboard.Kind
+	}{
+		"no certificate":   {func(nc net.Conn) { Client(nc, Options{TLS: bare}) }, outboard.Denied},
+		"no TLS":           {func(nc net.Conn) { nc.Write([]byte(preface)) }, outboard.Protocol},
+		"hangs up":         {func(nc net.Conn) { nc.Close() }, outboard.Unreachable},
+		"says nothing":     {func(net.Conn) {}, outboard.Unreachable},
+		"older TLS":        {func(nc net.Conn) { go oldClient(nc, right) }, outboard.Denied},
+		"right, then gone": {func(nc net.Conn) { Client(nc, Options{TLS: right}).Close() }, outboard.Unreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := tcp(t)
+			defer a.Close()
+			c.client(a)
+			s := Server(b, Options{TLS: server, DeadAfter: 500 * time.Millisecond})
+			<-s.Done()
+			s.Close()
+			if outboard.KindOf(s.Err()) != c.want {
+				t.Errorf("server ended with %v, want %v", s.Err(), c.want)
+			}
+		})
+	}
+}
+
+func oldClient(nc net.Conn, t *tls.Config) {
+	t = t.Clone()
+	t.MinVersion, t.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
+	_ = tls.Client(nc, t).Handshake()
 }
 
 func TestReadFromAndWriteToThroughCopy(t *testing.T) {

@@ -45,14 +45,20 @@ func (c *Conn) handshake() error {
 	return nil
 }
 
-// refused classifies a failed handshake: a certificate that one side does not
-// trust is a denial, all else a peer that cannot be reached.
+// refused classifies a failed handshake. What is neither a broken connection nor
+// a peer that speaks something else is one side's verdict on the other's
+// certificate.
 func refused(err error) error {
-	kind := outboard.Unreachable
-	_, verify := errors.AsType[*tls.CertificateVerificationError](err)
-	_, alert := errors.AsType[tls.AlertError](err)
-	if op, ok := errors.AsType[*net.OpError](err); verify || alert || ok && op.Op == "remote error" {
-		kind = outboard.Denied
+	kind := outboard.Denied
+	op, isOp := errors.AsType[*net.OpError](err)
+	_, isNet := errors.AsType[net.Error](err)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case isOp && op.Op == "remote error":
+	case noTLS:
+		kind = outboard.Protocol
+	case isNet, errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed):
+		kind = outboard.Unreachable
 	}
 	return &outboard.Error{Op: "fabric handshake", Kind: kind, Err: err}
 }

@@ -136,6 +136,41 @@ func (s *Stream) regrant(n int) (grant int) {
 // Write sends p, waiting for credit. When it returns p is the caller's again.
 func (s *Stream) Write(p []byte) (int, error) { return s.send(p, false) }
 
+// copyPiece is the buffer of ReadFrom and WriteTo: two frames, so that one is
+// filled while the other is on its way.
+const copyPiece = 2 * maxData
+
+// ReadFrom writes all that r gives. It implements io.ReaderFrom with pieces that
+// suit the wire.
+func (s *Stream) ReadFrom(r io.Reader) (int64, error) { return transfer(s.Write, r.Read) }
+
+// WriteTo reads until the peer's end and writes all to w. It implements
+// io.WriterTo.
+func (s *Stream) WriteTo(w io.Writer) (int64, error) { return transfer(w.Write, s.Read) }
+
+func transfer(write, read func([]byte) (int, error)) (total int64, err error) {
+	b := make([]byte, copyPiece)
+	for {
+		n, err := read(b)
+		if n > 0 {
+			m, werr := write(b[:n])
+			total += int64(m)
+			if werr == nil && m < n {
+				werr = io.ErrShortWrite
+			}
+			if werr != nil {
+				return total, werr
+			}
+		}
+		if err == io.EOF {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+}
+
 // send writes p and, when last is set, the end after it.
 func (s *Stream) send(p []byte, last bool) (sent int, err error) {
 	s.writeTurn.Lock()
