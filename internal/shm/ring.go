@@ -36,6 +36,8 @@ type Ring struct {
 	closed atomic.Uint32  // what we believe: once set it stays
 	out    producer
 	in     consumer
+
+	dataLimit, spaceLimit time.Duration // as the constants, but in tests
 }
 
 type producer struct {
@@ -89,6 +91,8 @@ func Open(f *os.File, side Side) (*Ring, error) {
 		shared: (*atomic.Uint32)(unsafe.Add(m.control, offClosed)),
 		out:    producer{direction: directionAt(m.control, out), buf: m.areas[out]},
 		in:     consumer{direction: directionAt(m.control, in), buf: m.areas[in], quarter: area / 4},
+
+		dataLimit: dataLimit, spaceLimit: spaceLimit,
 	}
 	r.adopt()
 	return r, nil
@@ -219,7 +223,7 @@ func (r *Ring) readable() []byte {
 func (r *Ring) awaitData(want uint64) {
 	c := &r.in
 	r.announceSpace() // the peer may need room before it can send what we want
-	sleep(c.data, c.dataSleeper, dataLimit, func() bool {
+	sleep(c.data, c.dataSleeper, r.dataLimit, func() bool {
 		_, closed := r.Closed()
 		return closed || c.direction.head.Load()-c.tail >= want
 	})
@@ -281,7 +285,7 @@ func (r *Ring) free() []byte {
 
 func (r *Ring) awaitSpace(want uint64) {
 	p := &r.out
-	sleep(p.space, p.spaceSleeper, spaceLimit, func() bool {
+	sleep(p.space, p.spaceSleeper, r.spaceLimit, func() bool {
 		_, closed := r.Closed()
 		return closed || r.area-(p.head-p.direction.tail.Load()) >= want
 	})

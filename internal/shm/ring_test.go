@@ -6,8 +6,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -126,32 +129,80 @@ func TestFirstReasonWins(t *testing.T) {
 	}
 }
 
+// patient makes the ends sleep until they are woken.
+func patient(ends ...*Ring) {
+	for _, r := range ends {
+		r.dataLimit, r.spaceLimit = time.Hour, time.Hour
+	}
+}
+
+// untilSet waits for a sleeper to announce itself.
+func untilSet(flags ...*atomic.Uint32) {
+	for _, f := range flags {
+		for f.Load() == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
 // TestCloseWakesAllSleepers puts a sleeper into each wait of both ends.
 func TestCloseWakesAllSleepers(t *testing.T) {
 	for name, closer := range map[string]int{"client": 0, "worker": 1} {
 		t.Run(name, func(t *testing.T) {
-			client, worker := pair(t, MinArea)
-			put(t, client, make([]byte, MinArea))
-			put(t, worker, make([]byte, MinArea))
+			readers, writers := [2]*Ring{}, [2]*Ring{}
+			readers[0], readers[1] = pair(t, MinArea)
+			writers[0], writers[1] = pair(t, MinArea)
 			var wg sync.WaitGroup
-			for _, r := range []*Ring{client, worker} {
+			for _, r := range readers {
+				patient(r)
 				wg.Go(func() {
-					if _, err := r.Reserve(1); outboard.KindOf(err) != outboard.SessionLost {
-						t.Errorf("Reserve = %v", err)
-					}
-				})
-				wg.Go(func() {
-					b, _ := r.Next(MinArea)
-					r.in.tail += uint64(len(b)) // read without giving room back
 					if _, err := r.Next(1); outboard.KindOf(err) != outboard.SessionLost {
 						t.Errorf("Next = %v", err)
 					}
 				})
 			}
-			[]*Ring{client, worker}[closer].Close(1 + Reason(outboard.SessionLost))
+			for _, r := range writers {
+				patient(r)
+				put(t, r, make([]byte, MinArea))
+				wg.Go(func() {
+					if _, err := r.Reserve(1); outboard.KindOf(err) != outboard.SessionLost {
+						t.Errorf("Reserve = %v", err)
+					}
+				})
+			}
+			for i := range 2 {
+				untilSet(readers[i].in.dataSleeper, writers[i].out.spaceSleeper)
+			}
+			readers[closer].Close(1 + Reason(outboard.SessionLost))
+			writers[closer].Close(1 + Reason(outboard.SessionLost))
 			wg.Wait()
 		})
 	}
+}
+
+// TestSleepingConsumerLeavesNoRoomUntold releases less than what is announced at
+// once, and then waits for what the producer can only send into that room.
+func TestSleepingConsumerLeavesNoRoomUntold(t *testing.T) {
+	client, worker := pair(t, MinArea)
+	patient(client, worker)
+	put(t, client, make([]byte, MinArea))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if b, err := client.Reserve(100); err == nil {
+			client.Commit(len(b))
+		} else {
+			t.Error(err)
+		}
+	})
+	untilSet(client.out.spaceSleeper)
+	if _, err := worker.Next(1); err != nil {
+		t.Error(err)
+	}
+	worker.Release(100)
+	if _, err := worker.Next(MinArea); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
 }
 
 func TestOpenRefuses(t *testing.T) {
