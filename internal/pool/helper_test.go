@@ -54,7 +54,7 @@ func testLog() *slog.Logger {
 	if os.Getenv("OUTBOARD_TEST_LOG") == "" {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 // up starts the node: by itself again, as a founder, or with a token of the

@@ -17,9 +17,10 @@ const (
 
 // grower takes the pool from one copy of the table to three.
 //
-// The founder chooses: itself and the two members that joined first among those
+// The founder chooses: itself, first, and the two members that joined first among those
 // connected to it. The two start servers in a cluster and go on asking the
-// founder; when the founder can reach both, it moves the table (see move.go).
+// founder; when they have elected a leader and the founder can reach both, it
+// moves the table (see move.go).
 type grower struct {
 	s       *State
 	members *members
@@ -42,7 +43,7 @@ func (g *grower) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			g.s.log.Warn("copies of the pool's state: trying again", "error", err)
 		}
-		again = !done
+		again = !done || err != nil
 	}
 }
 
@@ -57,14 +58,18 @@ func (g *grower) step(ctx context.Context) (done bool, err error) {
 	}
 	chosen := slices.ContainsFunc(voters, func(m member) bool { return m.Name == g.s.server.opts.Name })
 	switch {
+	case d.Import:
+		return true, g.s.finishMove(ctx)
 	case d.Mode == alone && len(voters) == 0:
 		return g.choose(ctx, all)
 	case d.Mode == alone:
-		return g.moveWhenReachable(ctx, voters)
+		return g.moveWhenPrepared(ctx, voters, all)
 	case d.Mode == guest && chosen:
-		return true, g.prepare(voters)
+		return false, g.prepare(voters)
+	case d.Mode == voter && !ready && !d.Ready:
+		return g.reportPrepared(ctx)
 	case d.Mode == voter && ready && !d.Ready:
-		return true, g.switchOver()
+		return true, g.switchOver(voters)
 	}
 	return true, nil
 }
@@ -75,8 +80,11 @@ func (g *grower) choose(ctx context.Context, all []member) (done bool, err error
 		return true, nil
 	}
 	present := g.s.server.present()
-	present[g.s.server.opts.Name] = true
-	var voters []member
+	i := slices.IndexFunc(all, func(m member) bool { return m.Name == g.s.server.opts.Name })
+	if i < 0 {
+		return true, nil // This node's own record is on its way.
+	}
+	voters := []member{all[i]}
 	for _, m := range all {
 		if present[m.Name] && len(voters) < Copies {
 			voters = append(voters, m)
@@ -88,11 +96,13 @@ func (g *grower) choose(ctx context.Context, all []member) (done bool, err error
 	return false, g.s.putJSON(ctx, votersKey, voters)
 }
 
-// prepare starts a guest's server, which waits for the table.
+// prepare starts a guest's server, which waits for the table. At first it knows
+// the other new voter only: servers without a past elect a leader when all that
+// they know of are there, and the founder comes later.
 func (g *grower) prepare(voters []member) error {
 	g.s.log.Info("this node will keep a copy of the pool's state", "voters", names(voters))
 	e := g.s.server
-	err := e.role.change(func(d *roleData) { d.Mode, d.Ready, d.Routes = voter, false, routes(voters) })
+	err := e.role.change(func(d *roleData) { d.Mode, d.Ready, d.Routes = voter, false, routes(voters[1:]) })
 	if err != nil {
 		return err
 	}
@@ -100,31 +110,48 @@ func (g *grower) prepare(voters []member) error {
 }
 
 // switchOver makes a new voter use its own server.
-func (g *grower) switchOver() error {
-	if err := g.s.server.role.change(func(d *roleData) { d.Ready = true }); err != nil {
+func (g *grower) switchOver(voters []member) error {
+	if err := g.s.server.role.change(func(d *roleData) { d.Ready, d.Routes = true, routes(voters) }); err != nil {
 		return err
 	}
 	g.s.log.Info("this node keeps a copy of the pool's state")
 	return g.s.nc.ForceReconnect()
 }
 
-// moveWhenReachable moves the table once the other voters' servers listen.
-func (g *grower) moveWhenReachable(ctx context.Context, voters []member) (done bool, err error) {
-	dialer := net.Dialer{Timeout: dialTimeout}
+// reportPrepared tells the founder that this new voter's server has found the
+// cluster and its leader. Until then the founder serves alone.
+func (g *grower) reportPrepared(ctx context.Context) (done bool, err error) {
+	srv := g.s.server.current()
+	if srv == nil || !srv.JetStreamIsCurrent() {
+		return false, nil
+	}
+	return true, g.s.register(ctx, true)
+}
+
+// moveWhenPrepared moves the table once the other voters form a cluster, and
+// their servers can be reached from here.
+func (g *grower) moveWhenPrepared(ctx context.Context, voters, all []member) (done bool, err error) {
 	for _, v := range voters {
 		if v.Name == g.s.server.opts.Name {
 			continue
 		}
-		conn, err := dialer.DialContext(ctx, "tcp", v.Route)
-		if err != nil {
-			return false, fmt.Errorf("voter %s is not reachable: %w", v.Name, err)
+		if !slices.ContainsFunc(all, func(m member) bool { return m.Name == v.Name && m.Prepared }) {
+			return true, nil // Its record will change.
 		}
-		if err := conn.Close(); err != nil {
-			return false, err
+		if err := reach(ctx, v.Route); err != nil {
+			return false, fmt.Errorf("voter %s is not reachable: %w", v.Name, err)
 		}
 	}
 	g.s.log.Info("the pool's state moves to three copies", "voters", names(voters))
 	return true, g.s.moveTable(ctx, voters)
+}
+
+func reach(ctx context.Context, addr string) error {
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 func routes(voters []member) []string {

@@ -27,6 +27,9 @@ type member struct {
 	Route string `json:"route"`
 	// Joined is the revision of the member's first record, 0 in that one.
 	Joined uint64 `json:"joined,omitempty"`
+	// Prepared says that the member's server runs in the voters' cluster and
+	// knows its leader.
+	Prepared bool `json:"prepared,omitempty"`
 }
 
 // members is the watched view of the records and of the voters that were chosen.
@@ -98,9 +101,9 @@ func (m *members) view() (voters, all []member, ready bool) {
 }
 
 // register writes this node's record.
-func (s *State) register(ctx context.Context) error {
+func (s *State) register(ctx context.Context, prepared bool) error {
 	e := s.server
-	me := member{Name: e.opts.Name, Addr: e.opts.Addr, Route: e.routeAddr()}
+	me := member{Name: e.opts.Name, Addr: e.opts.Addr, Route: e.routeAddr(), Prepared: prepared}
 	key := memberPrefix + me.Name
 	entry, err := s.Get(ctx, key)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -109,7 +112,7 @@ func (s *State) register(ctx context.Context) error {
 	var old member
 	if err == nil && json.Unmarshal(entry.Value, &old) == nil {
 		me.Joined = cmp.Or(old.Joined, entry.Revision)
-		if old.Addr == me.Addr && old.Route == me.Route {
+		if old.Addr == me.Addr && old.Route == me.Route && old.Prepared == me.Prepared {
 			return nil
 		}
 	}

@@ -56,7 +56,14 @@ func (s *State) moveTable(ctx context.Context, voters []member) error {
 	if err != nil {
 		return errors.Join(err, e.start(), s.admitAll())
 	}
-	if err := e.importTable(ctx); err != nil {
+	return s.finishMove(ctx)
+}
+
+// finishMove brings the exported table into the cluster, and lets clients in.
+func (s *State) finishMove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	if err := s.server.importTable(ctx); err != nil {
 		return fmt.Errorf("move the pool's state: %w", err)
 	}
 	return s.admitAll()

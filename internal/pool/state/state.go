@@ -136,7 +136,7 @@ func (s *State) openTable(ctx context.Context) error {
 	if err := s.waitTable(ctx); err != nil {
 		return err
 	}
-	if err := s.register(ctx); err != nil {
+	if err := s.register(ctx, false); err != nil {
 		return err
 	}
 	return s.startGrowing()

@@ -124,9 +124,6 @@ func retry(ctx context.Context, f func(context.Context) error) error {
 }
 
 func temporary(err error) bool {
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return api.Code == 503 || api.Code == 408
-	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
 		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoStreamResponse),
@@ -134,7 +131,8 @@ func temporary(err error) bool {
 		errors.Is(err, nats.ErrConnectionReconnecting):
 		return true
 	}
-	return false
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.Code == 503 || api.Code == 408)
 }
 
 // Get reads a key from the table. It returns ErrNotFound when there is no value.
