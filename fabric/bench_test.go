@@ -21,7 +21,7 @@ func serveEcho(ctx context.Context, c *Conn) {
 		}
 	})
 	m.Handle("sink", func(_ context.Context, s *Stream) error {
-		b := make([]byte, 256<<10)
+		b := make([]byte, 512<<10)
 		for {
 			if _, err := s.Read(b); err != nil {
 				return clean(err)

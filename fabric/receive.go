@@ -279,7 +279,8 @@ func (r *reader) data(h header) error {
 }
 
 // admit takes the credit for n bytes. When a Read waits, it returns the slice to
-// read them into, and that Read stays where it is until delivered.
+// read them into, and that Read stays where it is until delivered. A Read that was
+// woken and has not run yet gets more.
 func (s *Stream) admit(n int) (into []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,16 +288,17 @@ func (s *Stream) admit(n int) (into []byte, err error) {
 		return nil, broken("%d bytes on stream %d: credit is %d, ended %t", n, s.id, s.credit, s.inEnd)
 	}
 	s.credit -= n
-	if s.into == nil || s.filled > 0 || s.kept.size > 0 || s.inErr != nil {
+	if s.filled == len(s.into) || s.kept.size > 0 || s.inErr != nil {
 		return nil, nil
 	}
 	s.filling = true
-	return s.into[:min(n, len(s.into))], nil
+	return s.into[s.filled:min(s.filled+n, len(s.into))], nil
 }
 
 func (s *Stream) delivered(n int) {
 	s.mu.Lock()
-	s.filling, s.filled, s.into = false, n, nil
+	s.filling = false
+	s.filled += n
 	s.changed.Broadcast()
 	s.mu.Unlock()
 }

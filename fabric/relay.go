@@ -23,7 +23,7 @@ type Ring interface {
 
 // relayPiece bounds one step of a relay, so that the ends work in parallel and
 // the bytes are still in the cache when the other end gets to them.
-const relayPiece = 256 << 10
+const relayPiece = 512 << 10
 
 // Relay joins a stream and a ring in both directions, with no buffer between: the
 // stream's bytes are decrypted into the ring, and the ring's sent from where they

@@ -136,9 +136,9 @@ func (s *Stream) regrant(n int) (grant int) {
 // Write sends p, waiting for credit. When it returns p is the caller's again.
 func (s *Stream) Write(p []byte) (int, error) { return s.send(p, false) }
 
-// copyPiece is the buffer of ReadFrom and WriteTo: two frames, so that one is
-// filled while the other is on its way.
-const copyPiece = 2 * maxData
+// copyPiece is the buffer of ReadFrom and WriteTo: several frames, so that some
+// can arrive while others are written.
+const copyPiece = 4 * maxData
 
 // ReadFrom writes all that r gives. It implements io.ReaderFrom with pieces that
 // suit the wire.
