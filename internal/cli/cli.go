@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/opencl/driver"
 )
 
 // Env is what a command sees of the process that it runs in.
@@ -33,20 +34,32 @@ type Env struct {
 	// ("probe", "worker") and arguments follow. Empty means this program's own
 	// `internal` verb.
 	Helper []string
+	// Vendors puts the driver library below a folder and returns what a program
+	// needs as OCL_ICD_VENDORS. Process sets the embedded library.
+	Vendors func(dir string) (string, error)
 
 	config settings
 }
 
 // Main runs the command line of this process and returns its exit status.
-func Main() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	env := &Env{
+func Main() int { return Process().Main(os.Args[1:]) }
+
+// Process is the environment of this process.
+func Process() *Env {
+	return &Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Environ:  os.Environ(),
 		Terminal: term.IsTerminal(int(os.Stderr.Fd())),
+		Vendors:  driver.Extract,
 	}
-	return env.Run(ctx, os.Args[1:])
+}
+
+// Main runs one command until it ends or a signal ends it, and returns its exit
+// status.
+func (env *Env) Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	return env.Run(ctx, args)
 }
 
 // Run runs one command and returns its exit status.

@@ -1,9 +1,8 @@
 package cli
 
 import (
-	"slices"
-
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,7 @@ func newInternalCommand(env *Env) *cobra.Command {
 		},
 		&cobra.Command{
 			Use: "worker", Short: "Serve one session on descriptors 3 and 4", Args: noArgs,
-			RunE: func(*cobra.Command, []string) error { return runWorker() },
+			RunE: func(cmd *cobra.Command, _ []string) error { return runWorker(cmd.Context()) },
 		},
 	)
 	return cmd
@@ -44,9 +45,12 @@ func runProbe(ctx context.Context, env *Env, api outboard.API) error {
 	return json.NewEncoder(env.Stdout).Encode(devices)
 }
 
-func runWorker() error {
-	if status := worker.Main(); status != 0 {
-		return &statusError{status: status}
-	}
-	return nil
+// The descriptors that a worker inherits.
+const (
+	ringDescriptor    = 3
+	controlDescriptor = 4
+)
+
+func runWorker(ctx context.Context) error {
+	return worker.Main(ctx, os.NewFile(ringDescriptor, "ring"), os.NewFile(controlDescriptor, "control"))
 }

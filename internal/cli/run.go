@@ -15,7 +15,6 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
-	"github.com/outboard-run/outboard/internal/accel/opencl/driver"
 )
 
 type runOptions struct {
@@ -104,7 +103,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 		return err
 	}
 	defer hold.Close()
-	vendors, err := driver.Extract(filepath.Join(env.config.data, "driver"))
+	vendors, err := env.Vendors(filepath.Join(env.config.data, "driver"))
 	if err != nil {
 		return err
 	}
@@ -124,6 +123,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	p := program{path: path, args: args, environ: programEnviron(env.Environ, vendors, socket, opts.deadAfter)}
 	watch := watchLosses(env, server)
 	status, err := p.run(ctx, env)
+	_ = server.Close() // what it lost is told
 	lost := watch.stop()
 	switch {
 	case err != nil:

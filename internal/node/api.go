@@ -30,7 +30,7 @@ func (n *Node) serveAPI(ctx context.Context, ready func()) error {
 	defer os.Remove(path)
 	// Requests end with the service: a lease's request is as long as the lease.
 	server := &http.Server{
-		Handler:           n.handler(),
+		Handler:           n.handler(ctx),
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
@@ -42,7 +42,6 @@ func (n *Node) serveAPI(ctx context.Context, ready func()) error {
 		return fmt.Errorf("serve %s: %w", filepath.Base(path), err)
 	case <-ctx.Done():
 	}
-	// Their context has ended, so they do too.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err = server.Shutdown(end)
@@ -52,7 +51,7 @@ func (n *Node) serveAPI(ctx context.Context, ready func()) error {
 	return err
 }
 
-func (n *Node) handler() http.Handler {
+func (n *Node) handler(life context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", answer(func(*http.Request) (client.Status, error) { return n.Status(), nil }))
 	mux.HandleFunc("GET /v1/nodes", answer(n.getNodes))
@@ -62,7 +61,7 @@ func (n *Node) handler() http.Handler {
 	mux.HandleFunc("DELETE /v1/sessions/{id}", answer(n.deleteSession))
 	mux.HandleFunc("POST /v1/tokens", answer(n.postToken))
 	mux.HandleFunc("POST /v1/stop", answer(n.postStop))
-	mux.HandleFunc("POST /v1/leases", n.postLease)
+	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { n.postLease(life, w, r) })
 	mux.HandleFunc("GET /healthz", answer(func(*http.Request) (string, error) { return "ok", nil }))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"slices"
 	"sync"
@@ -12,8 +13,10 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
+	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/shm"
 )
 
 // maxPeers bounds the connections of other nodes and of sessions.
@@ -51,8 +54,6 @@ func (n *Node) serveFabric(ctx context.Context, ready func()) error {
 
 // servePeer finds out what a peer came for. An error says why it was refused.
 func (n *Node) servePeer(ctx context.Context, nc net.Conn) error {
-	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	offered, nc, err := peek(ctx, nc)
 	if err != nil {
 		return outboard.Errorf(outboard.Protocol, "handshake", "%w", err)
@@ -102,38 +103,46 @@ func (n *Node) serveStream(ctx context.Context, stream *fabric.Stream, peer auth
 		stream.Reset(err)
 		return
 	}
-	relayed := make(chan error, 1)
-	go func() { relayed <- fabric.Relay(stream, session.Ring()) }()
-	select {
-	case err := <-relayed:
-		session.End(lossOf(err))
-		<-session.Done()
-	case <-session.Done():
-		n.tell(stream, session.Err(), relayed)
-	case <-ctx.Done():
-		session.End(errStopped)
-		<-session.Done()
-		n.tell(stream, session.Err(), relayed)
-	}
-	_ = session.Close()
+	defer session.Close()
+	stop := context.AfterFunc(ctx, func() { session.End(errStopped) })
+	defer stop()
+	session.End(fabric.Relay(stream, reasoned{session.Ring(), session}))
 }
 
-// lossOf is what the end of a relay means for its session: a program that ended
-// or a connection that was cut is no fault of the worker's.
-func lossOf(err error) error {
-	if err == nil || errors.Is(err, net.ErrClosed) {
-		return nil
+// reasoned is a session's ring whose failures say what happened, and not only of
+// what kind it was: the stream takes the words to the program's side.
+type reasoned struct {
+	*shm.Ring
+	session *lend.Session
+}
+
+// Next implements fabric.Ring.
+func (r reasoned) Next(least int) ([]byte, error) {
+	b, err := r.Ring.Next(least)
+	return b, r.why(err)
+}
+
+// Reserve implements fabric.Ring.
+func (r reasoned) Reserve(least int) ([]byte, error) {
+	b, err := r.Ring.Reserve(least)
+	return b, r.why(err)
+}
+
+// reasonLimit is how long a worker that failed its ring may take to say why.
+const reasonLimit = time.Second
+
+func (r reasoned) why(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	timer := time.NewTimer(reasonLimit)
+	defer timer.Stop()
+	select {
+	case <-r.session.Ending():
+	case <-timer.C:
+	}
+	if reason := r.session.Err(); reason != nil {
+		return reason
 	}
 	return err
-}
-
-// tell ends a stream with the reason of its session, once what the worker sent
-// before has gone.
-func (n *Node) tell(stream *fabric.Stream, reason error, relayed <-chan error) {
-	if reason == nil {
-		<-relayed
-		return
-	}
-	stream.Reset(reason)
-	<-relayed
 }

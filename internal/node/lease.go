@@ -36,8 +36,9 @@ func (e *events) send(event client.LeaseEvent) error {
 // releaseLimit is how long giving a lease back may take when its holder is gone.
 const releaseLimit = 5 * time.Second
 
-// postLease acquires leases that last as long as the request.
-func (n *Node) postLease(w http.ResponseWriter, r *http.Request) {
+// postLease acquires leases that last as long as the request. Life is that of the
+// node's API.
+func (n *Node) postLease(life context.Context, w http.ResponseWriter, r *http.Request) {
 	var request client.LeaseRequest
 	if err := readBody(w, r, &request); err != nil {
 		writeError(w, err)
@@ -46,7 +47,7 @@ func (n *Node) postLease(w http.ResponseWriter, r *http.Request) {
 	h := &holding{node: n, out: newEvents(w)}
 	err := h.acquire(r.Context(), request)
 	if err == nil {
-		defer h.release(r.Context())
+		defer h.release(life)
 		err = h.grant()
 	}
 	if err == nil {
@@ -260,12 +261,13 @@ func (h *holding) lost() *client.Lost {
 	return nil
 }
 
-// release gives the leases back although ctx may have ended.
-func (h *holding) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+// release gives the leases back, unless life ends: a node that stops leaves the
+// pool, which voids all its leases at once.
+func (h *holding) release(life context.Context) {
+	ctx, cancel := context.WithTimeout(life, releaseLimit)
 	defer cancel()
 	for _, l := range h.leases {
-		if err := h.node.pool.Release(ctx, l); err != nil {
+		if err := h.node.pool.Release(ctx, l); err != nil && life.Err() == nil {
 			h.node.log.Warn("a lease was not given back: it will expire", "device", l.Device, "error", err)
 		}
 	}

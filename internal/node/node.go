@@ -153,7 +153,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		}
 	})
 	return lifecycle.Run(ctx, func() {
-		n.log.Info("node is up", "node", n.self.ID, "addr", n.self.Addr, "devices", len(n.offers))
+		n.log.Info("node is up", "addr", n.self.Addr, "devices", len(n.offers))
 		if ready != nil {
 			ready()
 		}

@@ -92,11 +92,11 @@ func (n *Node) serveSession(ctx context.Context, conn *net.UnixConn) {
 	select {
 	case <-hungUp:
 		session.End(nil)
-	case <-session.Done():
+	case <-session.Ending():
 	case <-ctx.Done():
 		session.End(errStopped)
 	}
-	<-session.Done()
+	// The program sees its ring fail now, and wants to know why.
 	_ = sendEvent(conn, borrow.EventOf(session.Err()), nil)
 	_ = conn.Close()
 	<-hungUp

@@ -185,9 +185,25 @@ func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link) {
 	case <-hungUp:
 	case <-ctx.Done():
 	case <-link.Done():
-		if err := link.Err(); err != nil {
-			s.lose(err)
-		}
+	}
+	// A process that sees its ring fail may end before the reason has come.
+	if failed(link.File()) {
+		awaitReason(link)
+	}
+	if err := link.Err(); err != nil {
+		s.lose(err)
+	}
+}
+
+// reasonLimit is how long the reason of a failed session may take to come.
+const reasonLimit = time.Second
+
+func awaitReason(link Link) {
+	timer := time.NewTimer(reasonLimit)
+	defer timer.Stop()
+	select {
+	case <-link.Done():
+	case <-timer.C:
 	}
 }
 

@@ -60,64 +60,34 @@ func serve(t *testing.T, link Link, err error) (*Server, string) {
 	return s, socket
 }
 
-// greet connects as the driver library does.
-func greet(t *testing.T, socket string, hello []byte) (conn *net.UnixConn, w welcome, ring *os.File) {
+// greet connects with a hello that may be wrong.
+func greet(t *testing.T, socket string, hello []byte) (*Session, *net.UnixConn, error) {
 	t.Helper()
 	conn, err := unixsock.Dial(t.Context(), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := conn.Write(hello); err != nil {
-		t.Fatal(err)
-	}
-	first := make([]byte, welcomeSize)
-	ring, err = unixsock.Receive(conn, first)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ring != nil {
-		t.Cleanup(func() { _ = ring.Close() })
-	}
-	w, kind, size, err := parseWelcome(first)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if size > 0 {
-		text := make([]byte, size)
-		if _, err := io.ReadFull(conn, text); err != nil {
-			t.Fatal(err)
-		}
-		w.Err = outboard.Errorf(kind, "", "%s", text)
-	}
-	return conn, w, ring
+	s, err := connect(conn, hello)
+	return s, conn, err
 }
 
-func helloFor(lease byte) []byte {
-	b := make([]byte, helloSize)
-	copy(b, helloMagic)
-	b[8], b[12] = 42, lease
-	return b
-}
+func helloFor(lease uint32) []byte { return hello{PID: 42, Lease: lease}.marshal() }
 
 func TestServerGivesARing(t *testing.T) {
 	link := newPipeLink(t)
 	_, socket := serve(t, link, nil)
-	conn, w, ring := greet(t, socket, helloFor(0))
-	want := welcome{Leases: 1, Memory: 1 << 20, DeadAfter: 1500 * time.Millisecond}
-	if diff := cmp.Diff(want, w); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	session, err := Connect(t.Context(), socket, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if ring == nil {
-		t.Fatal("no ring came")
-	}
-	if r, err := shm.Open(ring, shm.Client); err != nil {
-		t.Error(err)
-	} else {
-		defer r.Unmap()
+	if session.Leases != 1 || session.Memory != 1<<20 {
+		t.Errorf("got %d leases, %v of memory, want 1 and 1MiB", session.Leases, session.Memory)
 	}
 	// The process dies: its session ends.
-	_ = conn.Close()
+	if err := session.Close(); err != nil {
+		t.Error(err)
+	}
 	<-link.closed
 }
 
@@ -140,12 +110,9 @@ func TestServerRefuses(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, socket := serve(t, nil, test.err)
-			conn, w, ring := greet(t, socket, test.hello)
-			if ring != nil {
-				t.Error("a ring came with the refusal")
-			}
-			if outboard.KindOf(w.Err) != test.kind || !strings.Contains(w.Err.Error(), test.text) {
-				t.Errorf("got %v of kind %v, want %q of kind %v", w.Err, outboard.KindOf(w.Err), test.text, test.kind)
+			_, conn, err := greet(t, socket, test.hello)
+			if outboard.KindOf(err) != test.kind || !strings.Contains(err.Error(), test.text) {
+				t.Errorf("got %v of kind %v, want %q of kind %v", err, outboard.KindOf(err), test.text, test.kind)
 			}
 			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 				t.Errorf("got %v, want the server to hang up", err)
@@ -163,7 +130,11 @@ func TestServerRefuses(t *testing.T) {
 func TestServerTellsOfLosses(t *testing.T) {
 	link := newPipeLink(t)
 	s, socket := serve(t, link, nil)
-	conn, _, _ := greet(t, socket, helloFor(0))
+	session, conn, err := greet(t, socket, helloFor(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
 	link.err = outboard.Errorf(outboard.SessionLost, "session", "the worker crashed")
 	close(link.done)
 	<-s.Lost()
@@ -179,7 +150,11 @@ func TestServerTellsOfLosses(t *testing.T) {
 func TestServerCloseEndsSessions(t *testing.T) {
 	link := newPipeLink(t)
 	s, socket := serve(t, link, nil)
-	conn, _, _ := greet(t, socket, helloFor(0))
+	session, conn, err := greet(t, socket, helloFor(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -300,10 +275,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(welcome{Err: outboard.Errorf(outboard.Denied, "", "no")}.marshal())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := parseHello(b); err == nil {
-			again := helloFor(0)
-			again[8], again[9], again[10], again[11] = byte(h.PID), byte(h.PID>>8), byte(h.PID>>16), byte(h.PID>>24)
-			again[12], again[13], again[14], again[15] = byte(h.Lease), byte(h.Lease>>8), byte(h.Lease>>16), byte(h.Lease>>24)
-			if diff := cmp.Diff(b, again); diff != "" {
+			if diff := cmp.Diff(b, h.marshal()); diff != "" {
 				t.Errorf("a hello has bytes that mean nothing (-sent +understood):\n%s", diff)
 			}
 		}

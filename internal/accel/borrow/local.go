@@ -143,17 +143,31 @@ func (l *local) follow(lines *bufio.Reader) {
 
 // failRing closes a ring that this process has not mapped.
 func failRing(file *os.File, err error) {
-	dup, e := dup(file)
-	if e != nil {
+	mapped(file, func(ring *shm.Ring) { _ = ring.Fail(err) })
+}
+
+// failed reports whether a ring was closed for a reason.
+func failed(file *os.File) (yes bool) {
+	mapped(file, func(ring *shm.Ring) {
+		reason, closed := ring.Closed()
+		yes = closed && reason != shm.Done
+	})
+	return yes
+}
+
+// mapped calls f with a ring that is mapped meanwhile.
+func mapped(file *os.File, f func(*shm.Ring)) {
+	dup, err := dup(file)
+	if err != nil {
 		return
 	}
-	ring, e := shm.Open(dup, shm.Worker)
-	if e != nil {
+	ring, err := shm.Open(dup, shm.Worker)
+	if err != nil {
 		_ = dup.Close()
 		return
 	}
-	_ = ring.Fail(err)
-	ring.Unmap()
+	defer ring.Unmap()
+	f(ring)
 }
 
 func (l *local) File() *os.File        { return l.file }

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == workerArg {
 		os.Exit(fake.Worker())
 	}
+	// A worker that ends under the race detector would wait for a second.
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }
 
@@ -227,8 +229,8 @@ func TestHangingWorkerIsKilledWithItsChildren(t *testing.T) {
 	awaitGone(t, child)
 }
 
-func TestWorkerGetsALeanEnvironment(t *testing.T) {
-	h, dir := open(t, func(o *lend.Options) {
+func TestWorkerGetsTheMachinesEnvironment(t *testing.T) {
+	h, _ := open(t, func(o *lend.Options) {
 		o.Environ = []string{"PATH=/bin", "OUTBOARD_SOCKET=/x", "OUTBOARD_TOKEN=secret", "OCL_ICD_VENDORS=/borrowed"}
 	})
 	s := start(t, h)
@@ -237,23 +239,8 @@ func TestWorkerGetsALeanEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	environ := strings.Split(got, "\x00")
-	for _, v := range environ {
-		if strings.HasPrefix(v, "OUTBOARD_") || strings.HasPrefix(v, "OCL_ICD_VENDORS=") {
-			t.Errorf("worker has %s", v)
-		}
-		if name, path, _ := strings.Cut(v, "="); name == "POCL_CACHE_DIR" && filepath.Dir(path) != filepath.Join(dir, "cache", "dinghy") {
-			t.Errorf("got cache %s, want it in the holder's folder", path)
-		}
-	}
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(s.Worker()) + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"NoNewPrivs:\t1\n", "CapEff:\t0000000000000000\n"} {
-		if !strings.Contains(string(status), want) {
-			t.Errorf("worker's status has no %q", want)
-		}
+	if diff := cmp.Diff([]string{"PATH=/bin"}, strings.Split(got, "\x00")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -13,11 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawner starts processes from a thread of its own, for two reasons. The kernel
-// kills a worker when the thread that started it ends (PR_SET_PDEATHSIG looks at
-// the thread, not the process), and Go may end any thread but one that a
-// goroutine keeps. And what a worker must not have is taken from the thread, so
-// that a worker is born without it.
+// spawner starts processes from a thread of its own: the kernel kills a worker
+// when the thread that started it ends (PR_SET_PDEATHSIG looks at the thread, not
+// the process), and Go may end any thread but one that a goroutine keeps.
 type spawner struct {
 	jobs chan func()
 	done chan struct{}
@@ -31,21 +29,11 @@ func newSpawner() *spawner {
 
 func (s *spawner) run() {
 	defer close(s.done)
-	// Never unlocked: the thread, which lost its privileges, ends with the
-	// goroutine.
+	// Never unlocked: the thread ends with the goroutine, and with it what it
+	// started.
 	runtime.LockOSThread()
-	shed()
 	for job := range s.jobs {
 		job()
-	}
-}
-
-// shed gives up what no worker needs: new privileges by set-user-id programs,
-// and root's capabilities. Each step may be refused, for a thread that had none.
-func shed() {
-	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
-		_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 	}
 }
 

@@ -100,7 +100,7 @@ func (s *Session) start() (err error) {
 	s.control = ours
 	s.process, err = s.host.spawner.start(command{
 		args:    s.host.opts.Command,
-		environ: workerEnviron(s.host.opts.Environ, s.cache(), s.tmp()),
+		environ: workerEnviron(s.host.opts.Environ),
 		dir:     s.tmp(),
 		files:   []*os.File{s.ring.File(), theirs},
 	})
@@ -174,6 +174,9 @@ func (s *Session) End(err error) {
 	_ = s.ring.Fail(err)
 	close(s.ending)
 }
+
+// Ending is closed when the session's end began: Err then says why.
+func (s *Session) Ending() <-chan struct{} { return s.ending }
 
 // Done is closed when the worker and all that it started have gone.
 func (s *Session) Done() <-chan struct{} { return s.done }

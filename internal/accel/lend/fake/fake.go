@@ -4,6 +4,7 @@ package fake
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,27 @@ func Devices(context.Context) ([]outboard.Device, error) {
 		{API: outboard.OpenCL, Type: outboard.CPU, Name: "Fake CPU", Vendor: "Fake", Platform: "Fake", Memory: 1 << 30, Units: 2},
 		{API: outboard.OpenCL, Type: outboard.GPU, Name: "Fake GPU", Vendor: "Fake", Platform: "Fake", Memory: 4 << 30, Units: 16},
 	}, nil
+}
+
+// Helper is a node's helper process: `probe API` or `worker`. It returns its exit
+// status.
+func Helper(args []string) int {
+	switch {
+	case len(args) == 2 && args[0] == "probe":
+		devices, err := Devices(context.Background())
+		if err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(devices)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "fake probe:", err)
+			return 1
+		}
+		return 0
+	case len(args) == 1 && args[0] == "worker":
+		return Worker()
+	}
+	fmt.Fprintf(os.Stderr, "fake helper: no such thing: %q\n", args)
+	return 2
 }
 
 // Worker serves the ring on descriptor 3 and the control socket on descriptor 4,

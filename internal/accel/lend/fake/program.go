@@ -1,0 +1,96 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/outboard-run/outboard/internal/accel/borrow"
+)
+
+// Program is a program that uses a fake device: it prints the answer to each
+// argument, one a line, and returns its exit status. Some arguments mean something
+// else:
+//
+//	lease=N   go on with a session of lease N
+//	leases    print how many leases there are
+//	wait      wait until the session ends
+func Program(args []string) int {
+	if err := run(args); err != nil {
+		fmt.Fprintln(os.Stderr, "program:", err)
+		return 3
+	}
+	return 0
+}
+
+func run(args []string) (err error) {
+	var session *borrow.Session
+	defer func() {
+		if session != nil {
+			err = errors.Join(err, session.Close())
+		}
+	}()
+	lease := 0
+	for _, arg := range args {
+		if number, ok := strings.CutPrefix(arg, "lease="); ok {
+			if lease, err = strconv.Atoi(number); err != nil {
+				return err
+			}
+			if session != nil {
+				_ = session.Close()
+				session = nil
+			}
+			continue
+		}
+		if session == nil {
+			if session, err = borrow.Connect(context.Background(), os.Getenv("OUTBOARD_SOCKET"), lease); err != nil {
+				return err
+			}
+		}
+		if err := step(session, arg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func step(session *borrow.Session, arg string) error {
+	switch arg {
+	case "leases":
+		fmt.Println(session.Leases)
+		return nil
+	case "wait":
+		fmt.Println("waiting")
+		_, err := session.Ring.Next(1)
+		return err
+	}
+	answer, err := Ask(session, arg)
+	if err != nil {
+		return err
+	}
+	fmt.Println(answer)
+	return nil
+}
+
+// Ask sends an order and returns the answer, which must be as long as the order
+// if it is none of the worker's own.
+func Ask(session *borrow.Session, order string) (string, error) {
+	if err := send(session.Ring, order); err != nil {
+		return "", err
+	}
+	want := 1
+	if !strings.HasPrefix(order, "!") {
+		want = len(order)
+	}
+	got, err := session.Ring.Next(want)
+	if errors.Is(err, io.EOF) {
+		return "", io.ErrUnexpectedEOF
+	}
+	answer := string(got)
+	session.Ring.Release(len(got))
+	return answer, err
+}

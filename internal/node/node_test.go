@@ -1,0 +1,422 @@
+package node_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/borrow"
+	"github.com/outboard-run/outboard/internal/accel/lend/fake"
+	"github.com/outboard-run/outboard/internal/node"
+	"github.com/outboard-run/outboard/outboardtest"
+)
+
+func TestMain(m *testing.M) { outboardtest.Main(m) }
+
+func pair() []outboardtest.Spec {
+	return []outboardtest.Spec{{Name: "harbour"}, {Name: "dinghy", NoDevices: true}}
+}
+
+// running is an `outboard run` on its way.
+type running struct {
+	*exec.Cmd
+	stdout *bufio.Reader
+	stderr *strings.Builder
+}
+
+// run starts `outboard run` with a program that uses a fake device.
+func run(t *testing.T, n *outboardtest.Node, flags []string, program ...string) *running {
+	t.Helper()
+	args := append(append([]string{"run"}, flags...), "--")
+	r := &running{Cmd: n.Command(t.Context(), append(args, outboardtest.Program(program...)...)...), stderr: &strings.Builder{}}
+	r.Stderr = r.stderr
+	r.WaitDelay = 10 * time.Second
+	stdout, err := r.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stdout = bufio.NewReader(stdout)
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// line waits for the program's next line.
+func (r *running) line(t *testing.T) string {
+	t.Helper()
+	text, err := r.stdout.ReadString('\n')
+	if err != nil {
+		t.Fatalf("program said %q: %v\n%s", text, err, r.stderr)
+	}
+	return strings.TrimSuffix(text, "\n")
+}
+
+// end waits for the end and returns what was left to read, and the exit status.
+func (r *running) end(t *testing.T) (stdout string, status int) {
+	t.Helper()
+	rest, err := io.ReadAll(r.stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Wait() // the status tells
+	return string(rest), r.ProcessState.ExitCode()
+}
+
+// eventually waits for what other goroutines and processes bring about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("never: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// count asks a node for a list and returns how long it is.
+func count[T any](t *testing.T, list func(context.Context) ([]T, error)) int {
+	t.Helper()
+	all, err := list(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func empty(t *testing.T, p *outboardtest.Pool) {
+	t.Helper()
+	eventually(t, "sessions and leases are gone", func() bool {
+		c := p.Node("harbour").Client()
+		return count(t, c.Sessions) == 0 && count(t, c.Leases) == 0
+	})
+	left, err := filepath.Glob(filepath.Join(p.Node("harbour").Data, "tmp", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestPrograms(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	tests := map[string]struct {
+		flags, program []string
+		stdout, stderr string
+		status         int
+	}{
+		"echo":             {program: []string{"hello", "again"}, stdout: "hello\nagain\n"},
+		"share of memory":  {flags: []string{"--memory", "64MiB", "--device", "type=gpu"}, program: []string{"x"}, stdout: "x\n"},
+		"two devices":      {flags: []string{"--count", "2"}, program: []string{"leases", "a", "lease=1", "b"}, stdout: "2\na\nb\n"},
+		"no such lease":    {program: []string{"lease=1", "x"}, stderr: "program: hello: lease 1 of 1\n", status: 3},
+		"worker crashes":   {program: []string{fake.Crash}, status: 17, stderr: "outboard: session lost: session: the worker on harbour/opencl/1 crashed (exit status 1: fake worker: the kernel went wrong)\n"},
+		"worker gives up":  {program: []string{fake.Fail}, status: 17, stderr: "outboard: session lost: session: the worker on harbour/opencl/1 ended: out of fake memory\n"},
+		"no device fits":   {flags: []string{"--device", "type=accelerator"}, program: []string{"x"}, status: 12, stderr: "outboard: select \"type=accelerator\": no device meets \"type=accelerator\"; they have \"cpu\", \"gpu\"\n"},
+		"too many devices": {flags: []string{"--count", "3"}, program: []string{"x"}, status: 12, stderr: "outboard: lease 3 of \"\": the pool has only 2 that fit\n"},
+	}
+	for _, from := range []outboard.NodeID{"harbour", "dinghy"} {
+		for name, test := range tests {
+			t.Run(string(from)+"/"+name, func(t *testing.T) {
+				r := run(t, p.Node(from), test.flags, test.program...)
+				stdout, status := r.end(t)
+				if diff := cmp.Diff(test.stdout, stdout); diff != "" {
+					t.Errorf("standard output (-want +got):\n%s", diff)
+				}
+				if status != test.status || !strings.Contains(r.stderr.String(), test.stderr) {
+					t.Errorf("got status %d and %q, want %d and %q", status, r.stderr, test.status, test.stderr)
+				}
+				if status == 17 && strings.Count(r.stderr.String(), "outboard:") != 1 {
+					t.Errorf("more than one line about the loss:\n%s", r.stderr)
+				}
+				empty(t, p)
+			})
+		}
+	}
+}
+
+func TestNothingIsLeftOfWhatWasKilled(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	for _, from := range []outboard.NodeID{"harbour", "dinghy"} {
+		t.Run(string(from), func(t *testing.T) {
+			r := run(t, p.Node(from), nil, "hello", "wait")
+			r.line(t)
+			r.line(t)
+			harbour := p.Node("harbour").Client()
+			if s, l := count(t, harbour.Sessions), count(t, harbour.Leases); s != 1 || l != 1 {
+				t.Errorf("got %d sessions and %d leases, want 1 and 1", s, l)
+			}
+			if err := r.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			// The program goes on without its device, until it notices.
+			if _, status := r.end(t); status != -1 {
+				t.Errorf("got status %d, want the kill", status)
+			}
+			empty(t, p)
+		})
+	}
+}
+
+func TestWaitingForATurn(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	cpu := []string{"--device", "type=cpu"}
+	first := run(t, p.Node("harbour"), cpu, "hello", "wait")
+	first.line(t)
+	refused := run(t, p.Node("dinghy"), append(cpu, "--no-wait"), "x")
+	if _, status := refused.end(t); status != 13 || !strings.Contains(refused.stderr.String(), "harbour/opencl/0 by node harbour") {
+		t.Errorf("got status %d and %q, want Busy and the holder", status, refused.stderr)
+	}
+	late := run(t, p.Node("dinghy"), append(cpu, "--timeout", "50ms"), "x")
+	if _, status := late.end(t); status != 13 || !strings.Contains(late.stderr.String(), "waited 50ms for a device") {
+		t.Errorf("got status %d and %q, want Busy after the timeout", status, late.stderr)
+	}
+	progress := make(chan client.Waiting, 16)
+	var waited sync.WaitGroup
+	defer waited.Wait()
+	waited.Go(func() {
+		sel, err := outboard.ParseSelector("type=cpu")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		hold, err := p.Node("dinghy").Client().Acquire(t.Context(), client.LeaseRequest{Selector: sel}, func(w client.Waiting) { progress <- w })
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := hold.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := <-progress
+	if w.Position != 1 || len(w.Holders) != 1 || w.Holders[0].Holder != "harbour" {
+		t.Errorf("got %+v, want the first place behind harbour", w)
+	}
+	if err := first.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if _, status := first.end(t); status != 128+15 {
+		t.Errorf("got status %d, want that of SIGTERM", status)
+	}
+}
+
+func TestKillSession(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	for _, from := range []outboard.NodeID{"harbour", "dinghy"} {
+		t.Run(string(from), func(t *testing.T) {
+			r := run(t, p.Node(from), nil, "hello", "wait")
+			r.line(t)
+			sessions, err := p.Node("harbour").Client().Sessions(t.Context())
+			if err != nil || len(sessions) != 1 {
+				t.Fatalf("got %v, %v, want one session", sessions, err)
+			}
+			if err := p.Node("harbour").Client().KillSession(t.Context(), sessions[0].ID); err != nil {
+				t.Fatal(err)
+			}
+			want := "it was killed on the device's node by `outboard sessions kill`"
+			if _, status := r.end(t); status != 17 || !strings.Contains(r.stderr.String(), want) {
+				t.Errorf("got status %d and %q, want 17 and %q", status, r.stderr, want)
+			}
+		})
+	}
+}
+
+// A node's end in good order ends its sessions at once, with a reason.
+func TestDevicesNodeStops(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	r := run(t, p.Node("dinghy"), nil, "hello", "wait")
+	r.line(t)
+	p.Node("harbour").Stop()
+	if _, status := r.end(t); status != 17 || !strings.Contains(r.stderr.String(), "the device's node was stopped") {
+		t.Errorf("got status %d and %q, want 17 and the reason", status, r.stderr)
+	}
+}
+
+// The holder's node holds the lease: without it the session ends when the lease
+// does.
+func TestHoldersNodeStops(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	r := run(t, p.Node("dinghy"), nil, "hello", "wait")
+	r.line(t)
+	p.Node("dinghy").Stop()
+	if _, status := r.end(t); status != 17 {
+		t.Errorf("got status %d and %q, want 17", status, r.stderr)
+	}
+	empty(t, p)
+}
+
+// upProcess starts a node as a process that can be killed.
+func upProcess(t *testing.T, n *outboardtest.Node, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := n.Command(t.Context(), append([]string{"up", "--name", string(n.Name), "--listen", "127.0.0.1:0"}, args...)...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	eventually(t, "the node is up", func() bool {
+		_, err := n.Client().Status(t.Context())
+		return err == nil
+	})
+	return cmd
+}
+
+func TestDevicesNodeIsKilled(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "dinghy", NoDevices: true}}})
+	token, err := p.Node("dinghy").Client().Token(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.MkdirTemp("", "outboardtest-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(data) })
+	harbour := &outboardtest.Node{Name: "harbour", Data: data}
+	up := upProcess(t, harbour, "--join", token.Addr, "--token", token.Token)
+	restart := func() *exec.Cmd { return upProcess(t, harbour) } // for the whole test
+	for _, from := range []*outboardtest.Node{p.Node("dinghy"), harbour} {
+		t.Run(string(from.Name), func(t *testing.T) {
+			eventually(t, "the device is known", func() bool {
+				devices, err := from.Client().Devices(t.Context(), outboard.Selector{})
+				return err == nil && len(devices) > 0
+			})
+			r := run(t, from, []string{"--dead-after", "2s"}, "hello", "wait")
+			r.line(t)
+			if err := up.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if _, status := r.end(t); status != 17 || !strings.Contains(r.stderr.String(), "session lost") {
+				t.Errorf("got status %d and %q, want 17 and that the session was lost", status, r.stderr)
+			}
+			_ = up.Wait()
+			up = restart()
+		})
+	}
+}
+
+// logged collects what nodes log.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) count(what string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), what)
+}
+
+func TestWrongClaims(t *testing.T) {
+	var log logged
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	acquire := func(from outboard.NodeID) (*client.Hold, []byte) {
+		hold, err := p.Node(from).Client().Acquire(t.Context(), client.LeaseRequest{Memory: 1 << 20}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hold, hold.Leases()[0].Claim
+	}
+	own, stale := acquire("harbour")
+	if err := own.Close(); err != nil {
+		t.Fatal(err)
+	}
+	foreign, strangers := acquire("dinghy")
+	defer foreign.Close()
+	eventually(t, "the lease is given back", func() bool { return count(t, p.Node("harbour").Client().Leases) == 1 })
+	tests := map[string]struct {
+		claim []byte
+		kind  outboard.Kind
+	}{
+		"nonsense":         {[]byte("nonsense"), outboard.Denied},
+		"lease given back": {stale, outboard.LeaseLost},
+		"another node's":   {strangers, outboard.Denied},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := log.count("session refused")
+			_, err := borrow.Local(t.Context(), filepath.Join(p.Node("harbour").Data, node.SessionSocket), test.claim)
+			if outboard.KindOf(err) != test.kind {
+				t.Errorf("got %v of kind %v, want %v", err, outboard.KindOf(err), test.kind)
+			}
+			if got := log.count("session refused") - before; got != 1 {
+				t.Errorf("logged %d times, want once", got)
+			}
+		})
+	}
+	if n := count(t, p.Node("harbour").Client().Sessions); n != 0 {
+		t.Errorf("got %d sessions, want none", n)
+	}
+}
+
+func TestThreeNodes(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "a"}, {Name: "b"}, {Name: "c", NoDevices: true}}})
+	r := run(t, p.Node("c"), []string{"--count", "4"}, "leases", "w", "lease=1", "x", "lease=2", "y", "lease=3", "z")
+	stdout, status := r.end(t)
+	if diff := cmp.Diff("4\nw\nx\ny\nz\n", stdout); diff != "" || status != 0 {
+		t.Errorf("status %d, %s (-want +got):\n%s", status, r.stderr, diff)
+	}
+}
+
+func TestRestartKeepsThePool(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	p.Node("dinghy").Stop()
+	p.Node("harbour").Stop()
+	p.Node("harbour").Start()
+	p.Node("dinghy").Start()
+	r := run(t, p.Node("dinghy"), nil, "hello")
+	if stdout, status := r.end(t); stdout != "hello\n" || status != 0 {
+		t.Errorf("got %q, status %d: %s", stdout, status, r.stderr)
+	}
+}
+
+func TestUsedTokenIsRefused(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour"}}})
+	token, err := p.Node("harbour").Client().Token(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	join := func(name outboard.NodeID) error {
+		n, err := node.New(node.Options{
+			Data: t.TempDir(), Name: name, Listen: "127.0.0.1:0", Join: token.Addr, Token: token.Token,
+			Offer: func(outboard.Device) bool { return false }, Helper: []string{"/bin/false"},
+		})
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		return n.Run(ctx, cancel)
+	}
+	if err := join("first"); err != nil {
+		t.Fatalf("got %v, want the token to work once", err)
+	}
+	if err := join("second"); outboard.KindOf(err) != outboard.Denied {
+		t.Errorf("got %v, want Denied", err)
+	}
+}

@@ -1,0 +1,223 @@
+// Package outboardtest runs a pool in one process, for tests of what uses one.
+//
+// The nodes are real: they listen on the loopback device, keep their state in
+// temporary folders, and start their workers as processes. Since those are the
+// test binary once more, a test's package needs
+//
+//	func TestMain(m *testing.M) { outboardtest.Main(m) }
+//
+// Unless told otherwise the nodes offer fake devices, which send back what they
+// get, so that no driver is needed.
+package outboardtest
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/lend/fake"
+	"github.com/outboard-run/outboard/internal/cli"
+	"github.com/outboard-run/outboard/internal/node"
+)
+
+// The first argument of the test binary when it is something else.
+const (
+	helperArg  = "outboardtest-helper"
+	commandArg = "outboardtest-command"
+	programArg = "outboardtest-program"
+)
+
+// Main runs the tests, or whatever the test binary was started as.
+func Main(m *testing.M) {
+	// A worker that ends under the race detector would wait for a second.
+	if os.Getenv("GORACE") == "" {
+		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	}
+	if len(os.Args) < 2 {
+		os.Exit(m.Run())
+	}
+	switch rest := os.Args[2:]; os.Args[1] {
+	case helperArg:
+		os.Exit(fake.Helper(rest))
+	case commandArg:
+		env := cli.Process()
+		env.Helper = []string{os.Args[0], helperArg}
+		env.Vendors = func(dir string) (string, error) { return dir, os.MkdirAll(dir, 0o700) }
+		os.Exit(env.Main(rest))
+	case programArg:
+		os.Exit(fake.Program(rest))
+	}
+	os.Exit(m.Run())
+}
+
+// Program is the command line of a program that uses a fake device: see
+// fake.Program for its arguments.
+func Program(args ...string) []string { return append([]string{os.Args[0], programArg}, args...) }
+
+// A Spec describes a node.
+type Spec struct {
+	// Name is the node's name.
+	Name outboard.NodeID
+	// NoDevices makes it a node that only borrows.
+	NoDevices bool
+}
+
+// Options of a pool.
+type Options struct {
+	// Nodes are started in order; the first founds the pool.
+	Nodes []Spec
+	// LeaseTTL and DeadAfter shorten what tests wait for; 0 means the nodes'
+	// defaults.
+	LeaseTTL, DeadAfter time.Duration
+	// Log takes what the nodes log; nil means that it is thrown away.
+	Log *slog.Logger
+}
+
+// A Pool is a running pool.
+type Pool struct {
+	t     testing.TB
+	opts  Options
+	nodes map[outboard.NodeID]*Node
+}
+
+// A Node is one running node.
+type Node struct {
+	Name outboard.NodeID
+	// Data is the node's folder.
+	Data string
+
+	t    testing.TB
+	opts node.Options
+	stop func() error
+}
+
+// Start starts a pool that ends with the test.
+func Start(t testing.TB, opts Options) *Pool {
+	t.Helper()
+	p := &Pool{t: t, opts: opts, nodes: map[outboard.NodeID]*Node{}}
+	for i, spec := range opts.Nodes {
+		n := p.add(spec)
+		if i > 0 {
+			founder := p.Node(opts.Nodes[0].Name)
+			token, err := founder.Client().Token(t.Context(), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.opts.Join, n.opts.Token = token.Addr, token.Token
+		}
+		n.Start()
+	}
+	for _, n := range p.nodes {
+		n.await(func() bool {
+			nodes, err := n.Client().Nodes(t.Context())
+			return err == nil && len(nodes) == len(opts.Nodes)
+		})
+	}
+	return p
+}
+
+// add prepares a node.
+func (p *Pool) add(spec Spec) *Node {
+	// Not t.TempDir: programs cannot reach sockets with long paths.
+	data, err := os.MkdirTemp("", "outboardtest-")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	n := &Node{Name: spec.Name, Data: data, t: p.t}
+	n.opts = node.Options{
+		Data: data, Name: spec.Name, Listen: "127.0.0.1:0", Version: "test",
+		Helper:   []string{os.Args[0], helperArg},
+		LeaseTTL: p.opts.LeaseTTL, DeadAfter: p.opts.DeadAfter, Log: p.opts.Log,
+		Offer: func(outboard.Device) bool { return !spec.NoDevices },
+	}
+	p.nodes[spec.Name] = n
+	p.t.Cleanup(func() {
+		n.Stop()
+		_ = os.RemoveAll(data)
+	})
+	return n
+}
+
+// Node returns the node of a name.
+func (p *Pool) Node(name outboard.NodeID) *Node {
+	p.t.Helper()
+	n := p.nodes[name]
+	if n == nil {
+		p.t.Fatalf("the pool has no node %s", name)
+	}
+	return n
+}
+
+// Start starts a node that was stopped, as the one that it was.
+func (n *Node) Start() {
+	n.t.Helper()
+	running, err := node.New(n.opts)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- running.Run(ctx, func() { close(ready) }) }()
+	n.stop = func() error {
+		cancel()
+		return <-done
+	}
+	select {
+	case <-ready:
+		// It comes back where the others know it.
+		n.opts.Listen, n.opts.Join, n.opts.Token = running.Status().Addr, "", ""
+	case err := <-done:
+		cancel()
+		n.stop = nil
+		n.t.Fatalf("node %s did not start: %v", n.Name, err)
+	}
+}
+
+// Stop stops the node in good order. A node that does not run stays so.
+func (n *Node) Stop() {
+	n.t.Helper()
+	if n.stop == nil {
+		return
+	}
+	if err := n.stop(); err != nil {
+		n.t.Errorf("node %s: %v", n.Name, err)
+	}
+	n.stop = nil
+}
+
+// Client talks to the node.
+func (n *Node) Client() *client.Client { return &client.Client{Data: n.Data} }
+
+// Command is an `outboard` command that talks to the node.
+func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{commandArg}, args...)...)
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "OUTBOARD_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "OUTBOARD_DATA="+n.Data)
+	return cmd
+}
+
+// await waits until ok, which other goroutines or processes bring about.
+func (n *Node) await(ok func() bool) {
+	n.t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			n.t.Fatalf("node %s: not within 30 s", n.Name)
+		case <-tick.C:
+		}
+	}
+}
