@@ -1,8 +1,7 @@
 /* buffer.c: buffers and sub-buffers. Their creation does not wait: what a driver could refuse is refused here first. */
 #include "memory.h"
 
-static int32_t check_buffer_new(cl_context context, cl_mem_flags flags, size_t size, const void *host_ptr)
-{
+static int32_t check_buffer_new(cl_context context, cl_mem_flags flags, size_t size, const void *host_ptr) {
 	if (size == 0)
 		return CL_INVALID_BUFFER_SIZE;
 	int32_t status = mem_check_flags(flags);
@@ -13,8 +12,7 @@ static int32_t check_buffer_new(cl_context context, cl_mem_flags flags, size_t s
 	return status;
 }
 
-static void buffer_send(cl_mem m, const void *contents, struct creation *creation)
-{
+static void buffer_send(cl_mem m, const void *contents, struct creation *creation) {
 	struct link *link;
 	struct layout bulk = layout_flat(contents, m->size);
 	FOR_LINKS(link, m->o.links)
@@ -22,8 +20,7 @@ static void buffer_send(cl_mem m, const void *contents, struct creation *creatio
 			contents ? &bulk : NULL));
 }
 
-static cl_mem buffer_new(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret)
-{
+static cl_mem buffer_new(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
 	int32_t status = mem_check_properties(properties);
 	if (status == 0)
 		status = check_buffer_new(context, flags, size, host_ptr);
@@ -39,19 +36,16 @@ static cl_mem buffer_new(cl_context context, const cl_mem_properties *properties
 	return mem_created(m, &creation, errcode_ret);
 }
 
-cl_mem ob_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret)
-{
+cl_mem ob_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
 	return buffer_new(context, NULL, flags, size, host_ptr, errcode_ret);
 }
 
-cl_mem ob_clCreateBufferWithProperties(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret)
-{
+cl_mem ob_clCreateBufferWithProperties(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
 	return buffer_new(context, properties, flags, size, host_ptr, errcode_ret);
 }
 
 /* The links with a device that can address a part that starts there; one is enough. */
-static uint64_t aligned_links(cl_context context, size_t origin)
-{
+static uint64_t aligned_links(cl_context context, size_t origin) {
 	uint64_t links = 0;
 	for (cl_uint i = 0; i < context->device_count; i++) {
 		uint64_t bits = device_number(context->devices[i], CL_DEVICE_MEM_BASE_ADDR_ALIGN);
@@ -61,8 +55,7 @@ static uint64_t aligned_links(cl_context context, size_t origin)
 	return links;
 }
 
-static int32_t check_part_new(cl_mem whole, cl_mem_flags flags, cl_buffer_create_type type, const cl_buffer_region *region, uint64_t *links)
-{
+static int32_t check_part_new(cl_mem whole, cl_mem_flags flags, cl_buffer_create_type type, const cl_buffer_region *region, uint64_t *links) {
 	if (!mem_is_buffer(whole) || whole->parent)
 		return CL_INVALID_MEM_OBJECT;
 	if (!region || type != CL_BUFFER_CREATE_TYPE_REGION)
@@ -78,8 +71,7 @@ static int32_t check_part_new(cl_mem whole, cl_mem_flags flags, cl_buffer_create
 	return status;
 }
 
-cl_mem ob_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *errcode_ret)
-{
+cl_mem ob_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *errcode_ret) {
 	const cl_buffer_region *region = info;
 	uint64_t links = 0;
 	int32_t status = check_part_new(buffer, flags, type, region, &links);

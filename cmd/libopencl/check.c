@@ -4,8 +4,7 @@
  */
 #include "memory.h"
 
-int32_t check_buffer(cl_command_queue queue, cl_mem m)
-{
+int32_t check_buffer(cl_command_queue queue, cl_mem m) {
 	if (!mem_is_buffer(m))
 		return CL_INVALID_MEM_OBJECT;
 	if (m->context != queue->context)
@@ -13,32 +12,27 @@ int32_t check_buffer(cl_command_queue queue, cl_mem m)
 	return mem_misaligned(m, queue->device) ? CL_MISALIGNED_SUB_BUFFER_OFFSET : 0;
 }
 
-int32_t check_image(cl_command_queue queue, cl_mem m)
-{
+int32_t check_image(cl_command_queue queue, cl_mem m) {
 	if (!mem_is_image(m))
 		return CL_INVALID_MEM_OBJECT;
 	return m->context == queue->context ? 0 : CL_INVALID_CONTEXT;
 }
 
-int32_t check_host_access(cl_mem m, cl_mem_flags refused)
-{
+int32_t check_host_access(cl_mem m, cl_mem_flags refused) {
 	return m->flags & refused & MEM_HOST_ACCESS ? CL_INVALID_OPERATION : 0;
 }
 
-int32_t check_range(cl_mem m, size_t offset, size_t size)
-{
+int32_t check_range(cl_mem m, size_t offset, size_t size) {
 	return offset <= m->size && size <= m->size - offset ? 0 : CL_INVALID_VALUE;
 }
 
 /* *a += b * c; 0 when that is too large. */
-static int add_product(size_t *a, size_t b, size_t c)
-{
+static int add_product(size_t *a, size_t b, size_t c) {
 	size_t product;
 	return !__builtin_mul_overflow(b, c, &product) && !__builtin_add_overflow(*a, product, a);
 }
 
-int32_t check_rectangle(size_t size, const size_t *origin, const size_t *region, size_t *row_pitch, size_t *slice_pitch)
-{
+int32_t check_rectangle(size_t size, const size_t *origin, const size_t *region, size_t *row_pitch, size_t *slice_pitch) {
 	if (!origin || !region || !region[0] || !region[1] || !region[2])
 		return CL_INVALID_VALUE;
 	if (*row_pitch == 0)
@@ -59,8 +53,7 @@ int32_t check_rectangle(size_t size, const size_t *origin, const size_t *region,
 static int overlap(size_t a, size_t b, size_t size) { return a < b ? b - a < size : a - b < size; }
 
 /* Offsets in a memory that both share, or 0: the same object, or two parts of one buffer. */
-static int same_memory(cl_mem a, cl_mem b, size_t *a_start, size_t *b_start)
-{
+static int same_memory(cl_mem a, cl_mem b, size_t *a_start, size_t *b_start) {
 	*a_start = a->offset;
 	*b_start = b->offset;
 	return a == b || (a->parent && a->parent == b->parent && mem_is_buffer(a) && mem_is_buffer(b));
@@ -68,8 +61,7 @@ static int same_memory(cl_mem a, cl_mem b, size_t *a_start, size_t *b_start)
 
 /* ---- fills */
 
-int32_t check_clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern, size_t pattern_size, size_t offset, size_t size, cl_uint count, const cl_event *list, cl_event *event)
-{
+int32_t check_clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const void *pattern, size_t pattern_size, size_t offset, size_t size, cl_uint count, const cl_event *list, cl_event *event) {
 	(void)count, (void)list, (void)event;
 	int32_t status = check_buffer(queue, buffer);
 	if (status == 0)
@@ -81,8 +73,7 @@ int32_t check_clEnqueueFillBuffer(cl_command_queue queue, cl_mem buffer, const v
 	return offset % pattern_size || size % pattern_size ? CL_INVALID_VALUE : 0;
 }
 
-int32_t check_clEnqueueFillImage(cl_command_queue queue, cl_mem image, const void *fill_color, const size_t *origin, const size_t *region, cl_uint count, const cl_event *list, cl_event *event)
-{
+int32_t check_clEnqueueFillImage(cl_command_queue queue, cl_mem image, const void *fill_color, const size_t *origin, const size_t *region, cl_uint count, const cl_event *list, cl_event *event) {
 	(void)count, (void)list, (void)event;
 	int32_t status = check_image(queue, image);
 	if (status == 0 && !fill_color)
@@ -92,8 +83,7 @@ int32_t check_clEnqueueFillImage(cl_command_queue queue, cl_mem image, const voi
 
 /* ---- copies of buffers */
 
-int32_t check_clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_mem dst, size_t src_offset, size_t dst_offset, size_t size, cl_uint count, const cl_event *list, cl_event *event)
-{
+int32_t check_clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_mem dst, size_t src_offset, size_t dst_offset, size_t size, cl_uint count, const cl_event *list, cl_event *event) {
 	(void)count, (void)list, (void)event;
 	int32_t status = check_buffer(queue, src);
 	if (status == 0)
@@ -107,14 +97,12 @@ int32_t check_clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_mem dst
 }
 
 /* A rectangle whose rows fit beside the other one's does not overlap it, nor one whose slices do. */
-static int beside(size_t a, size_t b, size_t size, size_t pitch)
-{
+static int beside(size_t a, size_t b, size_t size, size_t pitch) {
 	return (b >= a + size && b + size <= a + pitch) || (a >= b + size && a + size <= b + pitch);
 }
 
 /* The algorithm of the specification's appendix, for rectangles of equal pitches that start at bytes a and b. */
-static int boxes_overlap(size_t a, size_t b, const size_t *region, size_t row_pitch, size_t slice_pitch)
-{
+static int boxes_overlap(size_t a, size_t b, const size_t *region, size_t row_pitch, size_t slice_pitch) {
 	size_t slice = (region[1] - 1) * row_pitch + region[0];
 	size_t block = (region[2] - 1) * slice_pitch + slice;
 	if (!overlap(a, b, block))
@@ -124,8 +112,7 @@ static int boxes_overlap(size_t a, size_t b, const size_t *region, size_t row_pi
 	return !beside(a % slice_pitch, b % slice_pitch, slice, slice_pitch);
 }
 
-int32_t check_clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem src, cl_mem dst, const size_t *src_origin, const size_t *dst_origin, const size_t *region, size_t src_row_pitch, size_t src_slice_pitch, size_t dst_row_pitch, size_t dst_slice_pitch, cl_uint count, const cl_event *list, cl_event *event)
-{
+int32_t check_clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem src, cl_mem dst, const size_t *src_origin, const size_t *dst_origin, const size_t *region, size_t src_row_pitch, size_t src_slice_pitch, size_t dst_row_pitch, size_t dst_slice_pitch, cl_uint count, const cl_event *list, cl_event *event) {
 	(void)count, (void)list, (void)event;
 	int32_t status = check_buffer(queue, src);
 	if (status == 0)
@@ -146,14 +133,12 @@ int32_t check_clEnqueueCopyBufferRect(cl_command_queue queue, cl_mem src, cl_mem
 
 /* ---- copies with images */
 
-static int same_format(cl_mem a, cl_mem b)
-{
+static int same_format(cl_mem a, cl_mem b) {
 	return a->image.format.image_channel_order == b->image.format.image_channel_order
 		&& a->image.format.image_channel_data_type == b->image.format.image_channel_data_type;
 }
 
-int32_t check_clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem dst, const size_t *src_origin, const size_t *dst_origin, const size_t *region, cl_uint count, const cl_event *list, cl_event *event)
-{
+int32_t check_clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem dst, const size_t *src_origin, const size_t *dst_origin, const size_t *region, cl_uint count, const cl_event *list, cl_event *event) {
 	(void)count, (void)list, (void)event;
 	int32_t status = check_image(queue, src);
 	if (status == 0)
@@ -173,8 +158,7 @@ int32_t check_clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem dst,
 }
 
 /* An image's region beside tightly packed bytes of a buffer. */
-static int32_t check_image_and_buffer(cl_command_queue queue, cl_mem image, cl_mem buffer, const size_t *origin, const size_t *region, size_t offset)
-{
+static int32_t check_image_and_buffer(cl_command_queue queue, cl_mem image, cl_mem buffer, const size_t *origin, const size_t *region, size_t offset) {
 	int32_t status = check_image(queue, image);
 	if (status == 0)
 		status = check_buffer(queue, buffer);
@@ -183,14 +167,12 @@ static int32_t check_image_and_buffer(cl_command_queue queue, cl_mem image, cl_m
 	return status ? status : check_range(buffer, offset, region[0] * region[1] * region[2] * image->image.element);
 }
 
-int32_t check_clEnqueueCopyImageToBuffer(cl_command_queue queue, cl_mem src, cl_mem dst, const size_t *src_origin, const size_t *region, size_t dst_offset, cl_uint count, const cl_event *list, cl_event *event)
-{
+int32_t check_clEnqueueCopyImageToBuffer(cl_command_queue queue, cl_mem src, cl_mem dst, const size_t *src_origin, const size_t *region, size_t dst_offset, cl_uint count, const cl_event *list, cl_event *event) {
 	(void)count, (void)list, (void)event;
 	return check_image_and_buffer(queue, src, dst, src_origin, region, dst_offset);
 }
 
-int32_t check_clEnqueueCopyBufferToImage(cl_command_queue queue, cl_mem src, cl_mem dst, size_t src_offset, const size_t *dst_origin, const size_t *region, cl_uint count, const cl_event *list, cl_event *event)
-{
+int32_t check_clEnqueueCopyBufferToImage(cl_command_queue queue, cl_mem src, cl_mem dst, size_t src_offset, const size_t *dst_origin, const size_t *region, cl_uint count, const cl_event *list, cl_event *event) {
 	(void)count, (void)list, (void)event;
 	return check_image_and_buffer(queue, dst, src, dst_origin, region, src_offset);
 }

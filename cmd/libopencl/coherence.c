@@ -21,8 +21,7 @@ struct internal {
 static struct internal *internals;
 static pthread_mutex_t internals_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int32_t usable(const struct command *c, cl_mem m)
-{
+static int32_t usable(const struct command *c, cl_mem m) {
 	if (m->context != c->queue->context)
 		return CL_INVALID_CONTEXT;
 	int32_t failed = atomic_load(&m->o.failed);
@@ -37,16 +36,14 @@ static int32_t usable(const struct command *c, cl_mem m)
 
 /* ---- internal queues */
 
-static uint64_t internal_find(uint64_t context, const struct link *link)
-{
+static uint64_t internal_find(uint64_t context, const struct link *link) {
 	for (struct internal *i = internals; i; i = i->next)
 		if (i->context == context && i->link == link)
 			return i->queue;
 	return 0;
 }
 
-static cl_device_id device_on(cl_context context, const struct link *link)
-{
+static cl_device_id device_on(cl_context context, const struct link *link) {
 	for (cl_uint i = 0; i < context->device_count; i++)
 		if (context->devices[i]->link == link)
 			return context->devices[i];
@@ -54,8 +51,7 @@ static cl_device_id device_on(cl_context context, const struct link *link)
 }
 
 /* Only with `moving` held, so that none is made twice. */
-static int32_t internal_queue(cl_context context, struct link *link, uint64_t *queue)
-{
+static int32_t internal_queue(cl_context context, struct link *link, uint64_t *queue) {
 	pthread_mutex_lock(&internals_lock);
 	*queue = internal_find(context->o.id, link);
 	pthread_mutex_unlock(&internals_lock);
@@ -78,8 +74,7 @@ static int32_t internal_queue(cl_context context, struct link *link, uint64_t *q
 	return 0;
 }
 
-void coherence_forget(cl_context context)
-{
+void coherence_forget(cl_context context) {
 	struct internal *mine = NULL;
 	pthread_mutex_lock(&internals_lock);
 	for (struct internal **at = &internals, *i; (i = *at);) {
@@ -101,14 +96,12 @@ void coherence_forget(cl_context context)
 
 /* ---- who writes */
 
-static void writer_free(struct writer *w)
-{
+static void writer_free(struct writer *w) {
 	object_drop(w->queue);
 	free(w);
 }
 
-void writers_drop(cl_mem root)
-{
+void writers_drop(cl_mem root) {
 	for (struct writer *w = root->writers, *next; w; w = next) {
 		next = w->next;
 		writer_free(w);
@@ -116,8 +109,7 @@ void writers_drop(cl_mem root)
 	root->writers = NULL;
 }
 
-static int32_t writer_note(cl_mem root, cl_command_queue queue, struct link *link)
-{
+static int32_t writer_note(cl_mem root, cl_command_queue queue, struct link *link) {
 	struct writer *fresh = calloc(1, sizeof *fresh), *w;
 	if (!fresh)
 		return CL_OUT_OF_HOST_MEMORY;
@@ -136,8 +128,7 @@ static int32_t writer_note(cl_mem root, cl_command_queue queue, struct link *lin
 }
 
 /* Takes the writers of one link out of the list. */
-static struct writer *writers_take(cl_mem root, const struct link *link)
-{
+static struct writer *writers_take(cl_mem root, const struct link *link) {
 	struct writer *taken = NULL;
 	pthread_mutex_lock(&root->lock);
 	for (struct writer **at = &root->writers, *w; (w = *at);) {
@@ -153,8 +144,7 @@ static struct writer *writers_take(cl_mem root, const struct link *link)
 	return taken;
 }
 
-static int32_t writers_finish(cl_mem root, const struct link *link)
-{
+static int32_t writers_finish(cl_mem root, const struct link *link) {
 	int32_t status = 0;
 	for (struct writer *w = writers_take(root, link), *next; w; w = next) {
 		next = w->next;
@@ -173,8 +163,7 @@ struct move {
 	uint64_t from_queue, to_queue;
 };
 
-static int32_t move_read(const struct move *v, size_t offset, size_t size, const struct layout *at)
-{
+static int32_t move_read(const struct move *v, size_t offset, size_t size, const struct layout *at) {
 	static const size_t zero[3];
 	if (mem_is_image(v->root))
 		return call_clEnqueueReadImage(v->from->session, v->from_queue, v->root->o.id, CL_TRUE, zero, 3, v->root->image.extent, 3, NULL, 0, 0, at);
@@ -182,8 +171,7 @@ static int32_t move_read(const struct move *v, size_t offset, size_t size, const
 }
 
 /* The write's failure shows in its event alone: its queue is known to nobody else. */
-static int32_t move_write(const struct move *v, size_t offset, size_t size, const struct layout *at)
-{
+static int32_t move_write(const struct move *v, size_t offset, size_t size, const struct layout *at) {
 	static const size_t zero[3];
 	struct session *s = v->to->session;
 	uint64_t event = mint_ids(1);
@@ -198,8 +186,7 @@ static int32_t move_write(const struct move *v, size_t offset, size_t size, cons
 	return status;
 }
 
-static int32_t move_pieces(const struct move *v)
-{
+static int32_t move_pieces(const struct move *v) {
 	size_t all = v->root->storage, piece = mem_is_image(v->root) || all < PIECE ? all : PIECE;
 	unsigned char *room = malloc(piece);
 	int32_t status = room ? 0 : CL_OUT_OF_HOST_MEMORY;
@@ -215,8 +202,7 @@ static int32_t move_pieces(const struct move *v)
 }
 
 /* A link where the contents are right and somebody still answers; NULL: they are lost. */
-static struct link *source_of(cl_mem root)
-{
+static struct link *source_of(cl_mem root) {
 	struct link *link;
 	FOR_LINKS(link, atomic_load(&root->current))
 		if (!session_dead(link->session))
@@ -224,8 +210,7 @@ static struct link *source_of(cl_mem root)
 	return NULL;
 }
 
-static int32_t bring_locked(struct link *to, cl_mem root)
-{
+static int32_t bring_locked(struct link *to, cl_mem root) {
 	struct move v = {.root = root, .to = to, .from = source_of(root)};
 	if (atomic_load(&root->current) & to->bit)
 		return 0; /* another thread was faster */
@@ -243,8 +228,7 @@ static int32_t bring_locked(struct link *to, cl_mem root)
 	return status;
 }
 
-static int32_t bring(struct link *to, cl_mem root)
-{
+static int32_t bring(struct link *to, cl_mem root) {
 	if (mem_is_pipe(root))
 		return CL_INVALID_OPERATION; /* what is in a pipe cannot be read by commands */
 	pthread_mutex_lock(&moving);
@@ -255,16 +239,14 @@ static int32_t bring(struct link *to, cl_mem root)
 
 /* ---- what commands call */
 
-int32_t command_reads(struct command *c, cl_mem m)
-{
+int32_t command_reads(struct command *c, cl_mem m) {
 	int32_t status = usable(c, m);
 	if (status == 0 && !(atomic_load(&m->root->current) & c->link->bit))
 		status = bring(c->link, m->root);
 	return status;
 }
 
-static int32_t takes(struct command *c, cl_mem root)
-{
+static int32_t takes(struct command *c, cl_mem root) {
 	if (root->o.links == c->link->bit)
 		return 0;
 	int32_t status = writer_note(root, c->queue, c->link);
@@ -273,14 +255,12 @@ static int32_t takes(struct command *c, cl_mem root)
 	return status;
 }
 
-int32_t command_writes(struct command *c, cl_mem m)
-{
+int32_t command_writes(struct command *c, cl_mem m) {
 	int32_t status = command_reads(c, m);
 	return status ? status : takes(c, m->root);
 }
 
-int32_t command_replaces(struct command *c, cl_mem m)
-{
+int32_t command_replaces(struct command *c, cl_mem m) {
 	int32_t status = usable(c, m);
 	return status ? status : takes(c, m->root);
 }

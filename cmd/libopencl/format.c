@@ -1,8 +1,7 @@
 /* format.c: image formats: how large their elements are, and which of them each link supports. */
 #include "memory.h"
 
-static size_t channel_bytes(cl_channel_type type)
-{
+static size_t channel_bytes(cl_channel_type type) {
 	switch (type) {
 	case CL_SNORM_INT8: case CL_UNORM_INT8: case CL_SIGNED_INT8: case CL_UNSIGNED_INT8:
 		return 1;
@@ -16,8 +15,7 @@ static size_t channel_bytes(cl_channel_type type)
 }
 
 /* Types whose one value holds all channels. */
-static size_t packed_bytes(cl_channel_type type)
-{
+static size_t packed_bytes(cl_channel_type type) {
 	switch (type) {
 	case CL_UNORM_SHORT_565: case CL_UNORM_SHORT_555:
 		return 2;
@@ -28,8 +26,7 @@ static size_t packed_bytes(cl_channel_type type)
 	}
 }
 
-static size_t channels(cl_channel_order order)
-{
+static size_t channels(cl_channel_order order) {
 	switch (order) {
 	case CL_R: case CL_A: case CL_Rx: case CL_INTENSITY: case CL_LUMINANCE: case CL_DEPTH:
 		return 1;
@@ -44,8 +41,7 @@ static size_t channels(cl_channel_order order)
 	}
 }
 
-size_t format_element(const cl_image_format *format)
-{
+size_t format_element(const cl_image_format *format) {
 	cl_channel_type type = format->image_channel_data_type;
 	if (format->image_channel_order == CL_DEPTH_STENCIL) /* a float's stencil has a word of its own */
 		return type == CL_UNORM_INT24 ? 4 : type == CL_FLOAT ? 8 : 0;
@@ -59,8 +55,7 @@ struct formats {
 	uint32_t type, link, count, pad;
 };
 
-static const struct formats *cache_find(cl_context context, const struct formats *key)
-{
+static const struct formats *cache_find(cl_context context, const struct formats *key) {
 	for (size_t at = 0; at < context->formats.size;) {
 		const struct formats *f = (const void *)(context->formats.data + at);
 		if (f->flags == key->flags && f->type == key->type && f->link == key->link)
@@ -70,8 +65,7 @@ static const struct formats *cache_find(cl_context context, const struct formats
 	return NULL;
 }
 
-static int cache_add(cl_context context, struct formats *key, const struct blob *value)
-{
+static int cache_add(cl_context context, struct formats *key, const struct blob *value) {
 	size_t n = value->size / sizeof(cl_image_format) * sizeof(cl_image_format), old = context->formats.size;
 	unsigned char *data = realloc(context->formats.data, old + sizeof *key + n);
 	if (!data)
@@ -85,8 +79,7 @@ static int cache_add(cl_context context, struct formats *key, const struct blob 
 }
 
 /* The formats of a link, asked for once. The context's lock is held when it returns 0. */
-static int32_t formats_of(cl_context context, struct link *link, uint64_t flags, cl_mem_object_type type, const struct formats **found)
-{
+static int32_t formats_of(cl_context context, struct link *link, uint64_t flags, cl_mem_object_type type, const struct formats **found) {
 	struct formats key = {.flags = flags, .type = type, .link = link->index};
 	pthread_mutex_lock(&context->lock);
 	*found = cache_find(context, &key);
@@ -112,16 +105,14 @@ static int32_t formats_of(cl_context context, struct link *link, uint64_t flags,
 
 static const cl_image_format *formats_list(const struct formats *f) { return (const void *)(f + 1); }
 
-static int list_has(const cl_image_format *list, size_t count, const cl_image_format *format)
-{
+static int list_has(const cl_image_format *list, size_t count, const cl_image_format *format) {
 	for (size_t i = 0; i < count; i++)
 		if (list[i].image_channel_order == format->image_channel_order && list[i].image_channel_data_type == format->image_channel_data_type)
 			return 1;
 	return 0;
 }
 
-int32_t format_links(cl_context context, cl_mem_flags flags, cl_mem_object_type type, const cl_image_format *format, uint64_t *links)
-{
+int32_t format_links(cl_context context, cl_mem_flags flags, cl_mem_object_type type, const cl_image_format *format, uint64_t *links) {
 	struct link *link;
 	int32_t status = 0;
 	*links = 0;
@@ -139,8 +130,7 @@ int32_t format_links(cl_context context, cl_mem_flags flags, cl_mem_object_type 
 }
 
 /* Formats that any link supports, each once. */
-static int32_t union_add(struct blob *all, cl_context context, struct link *link, uint64_t flags, cl_mem_object_type type)
-{
+static int32_t union_add(struct blob *all, cl_context context, struct link *link, uint64_t flags, cl_mem_object_type type) {
 	const struct formats *f;
 	int32_t status = formats_of(context, link, flags, type, &f);
 	if (status != 0)
@@ -157,13 +147,11 @@ static int32_t union_add(struct blob *all, cl_context context, struct link *link
 	return 0;
 }
 
-static int known_type(cl_mem_object_type type)
-{
+static int known_type(cl_mem_object_type type) {
 	return type >= CL_MEM_OBJECT_IMAGE2D && type <= CL_MEM_OBJECT_IMAGE1D_BUFFER;
 }
 
-cl_int ob_clGetSupportedImageFormats(cl_context context, cl_mem_flags flags, cl_mem_object_type type, cl_uint num_entries, cl_image_format *formats, cl_uint *num_formats)
-{
+cl_int ob_clGetSupportedImageFormats(cl_context context, cl_mem_flags flags, cl_mem_object_type type, cl_uint num_entries, cl_image_format *formats, cl_uint *num_formats) {
 	if (!known_type(type) || (num_entries == 0 && formats))
 		return CL_INVALID_VALUE;
 	struct blob all = {0};

@@ -12,14 +12,12 @@ struct plan {
 	uint64_t links;
 };
 
-int image_sliced(cl_mem_object_type type)
-{
+int image_sliced(cl_mem_object_type type) {
 	return type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE2D_ARRAY || type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
 }
 
 /* Bounds in the order of origins and regions. The descriptor's other sizes mean nothing for the type. 0 for an unknown type. */
-static int extents(const cl_image_desc *d, size_t *e)
-{
+static int extents(const cl_image_desc *d, size_t *e) {
 	e[0] = d->image_width;
 	e[1] = e[2] = 1;
 	switch (d->image_type) {
@@ -44,8 +42,7 @@ static int extents(const cl_image_desc *d, size_t *e)
 	}
 }
 
-struct layout image_layout(cl_mem m, const void *base, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch)
-{
+struct layout image_layout(cl_mem m, const void *base, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch) {
 	size_t row = region[0] * m->image.element;
 	size_t y = row_pitch ? row_pitch : row, z = slice_pitch;
 	int layered = m->type == CL_MEM_OBJECT_IMAGE1D_ARRAY; /* its second dimension counts images, not rows */
@@ -59,8 +56,7 @@ struct layout image_layout(cl_mem m, const void *base, const size_t *origin, con
 	return (struct layout){at, row, region[1], y, region[2], z};
 }
 
-int32_t image_region(cl_mem m, const size_t *origin, const size_t *region)
-{
+int32_t image_region(cl_mem m, const size_t *origin, const size_t *region) {
 	if (!origin || !region)
 		return CL_INVALID_VALUE;
 	for (int i = 0; i < 3; i++)
@@ -71,8 +67,7 @@ int32_t image_region(cl_mem m, const size_t *origin, const size_t *region)
 
 /* ---- checks */
 
-static int device_takes(cl_device_id device, const struct plan *p)
-{
+static int device_takes(cl_device_id device, const struct plan *p) {
 	const cl_image_desc *d = &p->desc;
 	if (!device_bool(device, CL_DEVICE_IMAGE_SUPPORT))
 		return 0;
@@ -95,8 +90,7 @@ static int device_takes(cl_device_id device, const struct plan *p)
 }
 
 /* Too large for every device is the program's mistake; too large for some leaves the others. */
-static int32_t plan_links(struct plan *p)
-{
+static int32_t plan_links(struct plan *p) {
 	for (cl_uint i = 0; i < p->context->device_count; i++)
 		if (device_takes(p->context->devices[i], p))
 			p->links |= p->context->devices[i]->link->bit;
@@ -106,8 +100,7 @@ static int32_t plan_links(struct plan *p)
 static int pitch_fits(size_t pitch, size_t least, size_t unit) { return pitch == 0 || (pitch >= least && pitch % unit == 0); }
 
 /* Pitches describe the program's memory, so without any there may be none, except in a buffer's storage. */
-static int32_t plan_pitches(struct plan *p, int own)
-{
+static int32_t plan_pitches(struct plan *p, int own) {
 	cl_image_desc *d = &p->desc;
 	size_t row = p->extent[0] * p->element;
 	int one_row = d->image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
@@ -127,8 +120,7 @@ static int32_t plan_pitches(struct plan *p, int own)
 	return 0;
 }
 
-static int32_t check_of_buffer(struct plan *p, cl_mem buffer)
-{
+static int32_t check_of_buffer(struct plan *p, cl_mem buffer) {
 	if (p->desc.image_type == CL_MEM_OBJECT_IMAGE2D) {
 		uint64_t pixels = context_most(p->context, CL_DEVICE_IMAGE_PITCH_ALIGNMENT);
 		if (pixels == 0)
@@ -140,8 +132,7 @@ static int32_t check_of_buffer(struct plan *p, cl_mem buffer)
 }
 
 /* Another view of an image differs in nothing but the order of its channels. */
-static int32_t check_of_image(struct plan *p, cl_mem image)
-{
+static int32_t check_of_image(struct plan *p, cl_mem image) {
 	if (image->type != CL_MEM_OBJECT_IMAGE2D || p->desc.image_type != CL_MEM_OBJECT_IMAGE2D)
 		return CL_INVALID_IMAGE_DESCRIPTOR;
 	if (p->extent[0] != image->image.width || p->extent[1] != image->image.height)
@@ -152,8 +143,7 @@ static int32_t check_of_image(struct plan *p, cl_mem image)
 	return 0;
 }
 
-static int32_t check_parent(struct plan *p)
-{
+static int32_t check_parent(struct plan *p) {
 	cl_mem parent = p->desc.mem_object;
 	int line = p->desc.image_type == CL_MEM_OBJECT_IMAGE1D_BUFFER, plane = p->desc.image_type == CL_MEM_OBJECT_IMAGE2D;
 	if (!parent)
@@ -169,8 +159,7 @@ static int32_t check_parent(struct plan *p)
 	return status;
 }
 
-static int32_t check_format(struct plan *p)
-{
+static int32_t check_format(struct plan *p) {
 	uint64_t links;
 	int32_t status = format_links(p->context, p->flags, p->desc.image_type, &p->format, &links);
 	p->links &= links;
@@ -179,8 +168,7 @@ static int32_t check_format(struct plan *p)
 	return status;
 }
 
-static int32_t check_descriptor(struct plan *p)
-{
+static int32_t check_descriptor(struct plan *p) {
 	if (!extents(&p->desc, p->extent) || p->desc.num_mip_levels || p->desc.num_samples)
 		return CL_INVALID_IMAGE_DESCRIPTOR;
 	if (!p->extent[0] || !p->extent[1] || !p->extent[2])
@@ -188,8 +176,7 @@ static int32_t check_descriptor(struct plan *p)
 	return 0;
 }
 
-static int32_t check_image_new(struct plan *p)
-{
+static int32_t check_image_new(struct plan *p) {
 	p->element = format_element(&p->format);
 	if (p->element == 0)
 		return CL_INVALID_IMAGE_FORMAT_DESCRIPTOR;
@@ -211,15 +198,13 @@ static int32_t check_image_new(struct plan *p)
 
 /* ---- making one */
 
-static size_t plan_size(const struct plan *p)
-{
+static size_t plan_size(const struct plan *p) {
 	if (p->desc.image_type == CL_MEM_OBJECT_IMAGE1D_ARRAY)
 		return p->slice_pitch * p->extent[1];
 	return p->slice_pitch ? p->slice_pitch * p->extent[2] : p->row_pitch * p->extent[1];
 }
 
-static void image_facts(cl_mem m, const struct plan *p)
-{
+static void image_facts(cl_mem m, const struct plan *p) {
 	cl_mem_object_type t = m->type;
 	struct image *i = &m->image;
 	i->format = p->format;
@@ -238,8 +223,7 @@ static void image_facts(cl_mem m, const struct plan *p)
 }
 
 /* The wire's descriptor: only what counts for the type, and no pitch but that of rows in a buffer. */
-static cl_image_desc wire_desc(cl_mem m)
-{
+static cl_image_desc wire_desc(cl_mem m) {
 	cl_image_desc d;
 	memset(&d, 0, sizeof d);
 	d.image_type = m->type;
@@ -252,8 +236,7 @@ static cl_image_desc wire_desc(cl_mem m)
 	return d;
 }
 
-static void image_send(cl_mem m, const struct plan *p, struct creation *creation)
-{
+static void image_send(cl_mem m, const struct plan *p, struct creation *creation) {
 	cl_image_desc desc = wire_desc(m);
 	struct layout bulk = layout_simple(image_layout(m, p->host_ptr, NULL, m->image.extent, p->row_pitch, p->slice_pitch));
 	struct link *link;
@@ -262,8 +245,7 @@ static void image_send(cl_mem m, const struct plan *p, struct creation *creation
 			sizeof m->image.format, &desc, sizeof desc, api_id(m->parent), NULL, 0, m->o.id, p->host_ptr ? &bulk : NULL));
 }
 
-static cl_mem plan_new(const struct plan *p, int32_t *status)
-{
+static cl_mem plan_new(const struct plan *p, int32_t *status) {
 	cl_mem parent = p->desc.mem_object;
 	if (parent)
 		return mem_new_part(parent, p->desc.image_type, p->flags, 0, plan_size(p), p->links, status);
@@ -271,8 +253,7 @@ static cl_mem plan_new(const struct plan *p, int32_t *status)
 	return mem_new_root(p->context, p->desc.image_type, p->flags, plan_size(p), bytes, p->links, status);
 }
 
-static cl_mem image_new(struct plan *p, const cl_mem_properties *properties, cl_int *errcode_ret)
-{
+static cl_mem image_new(struct plan *p, const cl_mem_properties *properties, cl_int *errcode_ret) {
 	int32_t status;
 	cl_mem m = plan_new(p, &status);
 	if (!m)
@@ -286,8 +267,7 @@ static cl_mem image_new(struct plan *p, const cl_mem_properties *properties, cl_
 	return mem_created(m, &creation, errcode_ret);
 }
 
-cl_mem ob_clCreateImageWithProperties(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, const cl_image_format *format, const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
-{
+cl_mem ob_clCreateImageWithProperties(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, const cl_image_format *format, const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret) {
 	int32_t status = mem_check_properties(properties);
 	if (status == 0 && !format)
 		status = CL_INVALID_IMAGE_FORMAT_DESCRIPTOR;
@@ -300,14 +280,12 @@ cl_mem ob_clCreateImageWithProperties(cl_context context, const cl_mem_propertie
 	return status ? mem_refuse(status, errcode_ret) : image_new(&p, properties, errcode_ret);
 }
 
-cl_mem ob_clCreateImage(cl_context context, cl_mem_flags flags, const cl_image_format *format, const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
-{
+cl_mem ob_clCreateImage(cl_context context, cl_mem_flags flags, const cl_image_format *format, const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret) {
 	return ob_clCreateImageWithProperties(context, NULL, flags, format, desc, host_ptr, errcode_ret);
 }
 
 /* The forms of OpenCL 1.0 call every wrong size or pitch an invalid image size. */
-static cl_mem old_image(cl_context context, cl_mem_flags flags, const cl_image_format *format, const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret)
-{
+static cl_mem old_image(cl_context context, cl_mem_flags flags, const cl_image_format *format, const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret) {
 	cl_int status = CL_SUCCESS;
 	cl_mem m = ob_clCreateImageWithProperties(context, NULL, flags, format, desc, host_ptr, &status);
 	if (errcode_ret)
@@ -315,14 +293,12 @@ static cl_mem old_image(cl_context context, cl_mem_flags flags, const cl_image_f
 	return m;
 }
 
-cl_mem ob_clCreateImage2D(cl_context context, cl_mem_flags flags, const cl_image_format *format, size_t width, size_t height, size_t row_pitch, void *host_ptr, cl_int *errcode_ret)
-{
+cl_mem ob_clCreateImage2D(cl_context context, cl_mem_flags flags, const cl_image_format *format, size_t width, size_t height, size_t row_pitch, void *host_ptr, cl_int *errcode_ret) {
 	cl_image_desc d = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = width, .image_height = height, .image_row_pitch = row_pitch};
 	return old_image(context, flags, format, &d, host_ptr, errcode_ret);
 }
 
-cl_mem ob_clCreateImage3D(cl_context context, cl_mem_flags flags, const cl_image_format *format, size_t width, size_t height, size_t depth, size_t row_pitch, size_t slice_pitch, void *host_ptr, cl_int *errcode_ret)
-{
+cl_mem ob_clCreateImage3D(cl_context context, cl_mem_flags flags, const cl_image_format *format, size_t width, size_t height, size_t depth, size_t row_pitch, size_t slice_pitch, void *host_ptr, cl_int *errcode_ret) {
 	cl_image_desc d = {.image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = width, .image_height = height, .image_depth = depth,
 		.image_row_pitch = row_pitch, .image_slice_pitch = slice_pitch};
 	return old_image(context, flags, format, &d, host_ptr, errcode_ret);

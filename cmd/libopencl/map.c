@@ -14,8 +14,7 @@
 #include <sys/mman.h>
 
 /* Where the object's first byte shows; NULL when there is no memory for it. */
-static unsigned char *base_of(cl_mem m)
-{
+static unsigned char *base_of(cl_mem m) {
 	cl_mem root = m->root;
 	if (m->host_ptr)
 		return m->host_ptr;
@@ -31,8 +30,7 @@ static unsigned char *base_of(cl_mem m)
 
 /* ---- the list of maps */
 
-static void mapping_add(struct mapping *p)
-{
+static void mapping_add(struct mapping *p) {
 	cl_mem root = p->object->root;
 	pthread_mutex_lock(&root->lock);
 	struct mapping **at = &root->maps;
@@ -44,8 +42,7 @@ static void mapping_add(struct mapping *p)
 	pthread_mutex_unlock(&root->lock);
 }
 
-static struct mapping *mapping_take(cl_mem root, const void *pointer)
-{
+static struct mapping *mapping_take(cl_mem root, const void *pointer) {
 	pthread_mutex_lock(&root->lock);
 	struct mapping **at = &root->maps, *p;
 	while ((p = *at) && p->pointer != pointer)
@@ -58,8 +55,7 @@ static struct mapping *mapping_take(cl_mem root, const void *pointer)
 	return p;
 }
 
-static struct mapping *mapping_new(cl_mem m, cl_map_flags flags)
-{
+static struct mapping *mapping_new(cl_mem m, cl_map_flags flags) {
 	struct mapping *p = calloc(1, sizeof *p);
 	if (!p)
 		return NULL;
@@ -68,15 +64,13 @@ static struct mapping *mapping_new(cl_mem m, cl_map_flags flags)
 	return p;
 }
 
-static void mapping_free(struct mapping *p)
-{
+static void mapping_free(struct mapping *p) {
 	read_drop(p->fetch);
 	object_drop(p->object);
 	free(p);
 }
 
-static struct region mapping_region(const struct mapping *p)
-{
+static struct region mapping_region(const struct mapping *p) {
 	cl_mem m = p->object;
 	struct region g = {.mem = m, .offset = p->offset, .size = p->size, .origin = p->origin, .region = p->region};
 	if (mem_is_image(m))
@@ -99,8 +93,7 @@ struct map_call {
 	cl_event *event;
 };
 
-static int32_t check_map_access(cl_mem m, cl_map_flags flags)
-{
+static int32_t check_map_access(cl_mem m, cl_map_flags flags) {
 	int32_t status = 0;
 	if (flags & CL_MAP_READ)
 		status = check_host_access(m, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS);
@@ -112,8 +105,7 @@ static int32_t check_map_access(cl_mem m, cl_map_flags flags)
 /* Drivers take flags that the specification calls wrong (both kinds, none, unknown ones); content is then what helps. */
 static int fetches(cl_map_flags flags) { return !(flags & CL_MAP_WRITE_INVALIDATE_REGION) || (flags & (CL_MAP_READ | CL_MAP_WRITE)); }
 
-static int32_t map_fetch(const struct map_call *call, struct mapping *p)
-{
+static int32_t map_fetch(const struct map_call *call, struct mapping *p) {
 	struct command c;
 	struct region g = mapping_region(p);
 	int32_t status = command_begin(&c, call->queue, call->type, call->count, call->list, call->event);
@@ -122,12 +114,11 @@ static int32_t map_fetch(const struct map_call *call, struct mapping *p)
 	status = command_reads(&c, p->object);
 	if (status == 0)
 		status = region_read(&c, &g, call->blocking, &p->fetch);
-	return command_end(&c, status);
+	return region_end(&c, status, call->blocking, call->blocking);
 }
 
 /* Nothing to fetch, but a blocking map still says that what comes before it is done. */
-static int32_t map_nothing(const struct map_call *call, struct mapping *p)
-{
+static int32_t map_nothing(const struct map_call *call, struct mapping *p) {
 	struct command c;
 	cl_event own = NULL, *event = call->event ? call->event : call->blocking ? &own : NULL;
 	int32_t status = command_begin(&c, call->queue, call->type, call->count, call->list, event);
@@ -141,14 +132,11 @@ static int32_t map_nothing(const struct map_call *call, struct mapping *p)
 		status = event_wait(*event);
 	if (own)
 		object_release(own);
-	return status;
+	return status == 0 && call->blocking ? queue_take_sticky(call->queue) : status;
 }
 
-static void *map_region(const struct map_call *call, struct mapping *p, cl_int *errcode_ret)
-{
+static void *map_region(const struct map_call *call, struct mapping *p, cl_int *errcode_ret) {
 	int32_t status = fetches(call->flags) ? map_fetch(call, p) : map_nothing(call, p);
-	if (status == 0 && call->blocking)
-		status = queue_take_sticky(call->queue);
 	if (status != 0) {
 		mapping_free(p);
 		return mem_refuse(status, errcode_ret);
@@ -160,8 +148,7 @@ static void *map_region(const struct map_call *call, struct mapping *p, cl_int *
 	return pointer;
 }
 
-static int32_t check_map_buffer(const struct map_call *call, cl_mem m, size_t offset, size_t size)
-{
+static int32_t check_map_buffer(const struct map_call *call, cl_mem m, size_t offset, size_t size) {
 	int32_t status = check_buffer(call->queue, m);
 	if (status == 0 && size == 0)
 		status = CL_INVALID_VALUE;
@@ -170,8 +157,7 @@ static int32_t check_map_buffer(const struct map_call *call, cl_mem m, size_t of
 	return status ? status : check_map_access(m, call->flags);
 }
 
-void *ob_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, cl_uint count, const cl_event *list, cl_event *event, cl_int *errcode_ret)
-{
+void *ob_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, cl_uint count, const cl_event *list, cl_event *event, cl_int *errcode_ret) {
 	struct map_call call = {queue, CL_COMMAND_MAP_BUFFER, blocking, flags, count, list, event};
 	int32_t status = check_map_buffer(&call, buffer, offset, size);
 	if (status != 0)
@@ -186,8 +172,7 @@ void *ob_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool block
 	return map_region(&call, p, errcode_ret);
 }
 
-static int32_t check_map_image(const struct map_call *call, cl_mem m, const size_t *origin, const size_t *region, const size_t *row_pitch, const size_t *slice_pitch)
-{
+static int32_t check_map_image(const struct map_call *call, cl_mem m, const size_t *origin, const size_t *region, const size_t *row_pitch, const size_t *slice_pitch) {
 	int32_t status = check_image(call->queue, m);
 	if (status == 0)
 		status = image_region(m, origin, region);
@@ -196,8 +181,7 @@ static int32_t check_map_image(const struct map_call *call, cl_mem m, const size
 	return status ? status : check_map_access(m, call->flags);
 }
 
-void *ob_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row_pitch, size_t *slice_pitch, cl_uint count, const cl_event *list, cl_event *event, cl_int *errcode_ret)
-{
+void *ob_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row_pitch, size_t *slice_pitch, cl_uint count, const cl_event *list, cl_event *event, cl_int *errcode_ret) {
 	struct map_call call = {queue, CL_COMMAND_MAP_IMAGE, blocking, flags, count, list, event};
 	int32_t status = check_map_image(&call, image, origin, region, row_pitch, slice_pitch);
 	if (status != 0)
@@ -222,8 +206,7 @@ void *ob_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blockin
 
 static int pushes(const struct mapping *p) { return p->writes && (!p->fetch || atomic_load(&p->fetch->arrived)); }
 
-static int32_t unmap(struct command *c, const struct mapping *p)
-{
+static int32_t unmap(struct command *c, const struct mapping *p) {
 	if (!pushes(p))
 		return command_marks(c);
 	struct region g = mapping_region(p);
@@ -231,8 +214,7 @@ static int32_t unmap(struct command *c, const struct mapping *p)
 	return status ? status : region_write(c, &g, CL_FALSE);
 }
 
-cl_int ob_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem m, void *pointer, cl_uint count, const cl_event *list, cl_event *event)
-{
+cl_int ob_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem m, void *pointer, cl_uint count, const cl_event *list, cl_event *event) {
 	if (m->context != queue->context)
 		return CL_INVALID_CONTEXT;
 	struct command c;

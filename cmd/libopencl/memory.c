@@ -7,8 +7,7 @@ enum { MEM_KNOWN_FLAGS = 0x3ff }; /* CL_MEM_READ_WRITE .. CL_MEM_HOST_NO_ACCESS 
 
 static int several(cl_mem_flags flags) { return (flags & (flags - 1)) != 0; }
 
-int32_t mem_check_flags(cl_mem_flags flags)
-{
+int32_t mem_check_flags(cl_mem_flags flags) {
 	if (flags & ~((cl_mem_flags)MEM_KNOWN_FLAGS | CL_MEM_KERNEL_READ_AND_WRITE))
 		return CL_INVALID_VALUE;
 	if (several(flags & MEM_ACCESS) || several(flags & MEM_HOST_ACCESS))
@@ -18,21 +17,18 @@ int32_t mem_check_flags(cl_mem_flags flags)
 	return 0;
 }
 
-int32_t mem_check_host_ptr(cl_mem_flags flags, const void *host_ptr)
-{
+int32_t mem_check_host_ptr(cl_mem_flags flags, const void *host_ptr) {
 	int wanted = (flags & (CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR)) != 0;
 	return wanted == (host_ptr != NULL) ? 0 : CL_INVALID_HOST_PTR;
 }
 
 /* No property is forwarded, so none is known. */
-int32_t mem_check_properties(const cl_mem_properties *properties)
-{
+int32_t mem_check_properties(const cl_mem_properties *properties) {
 	return properties && properties[0] != 0 ? CL_INVALID_PROPERTY : 0;
 }
 
 /* A part may not do more with the memory than the whole. Drivers do not look at further flags here. */
-int32_t mem_check_part_flags(cl_mem whole, cl_mem_flags part)
-{
+int32_t mem_check_part_flags(cl_mem whole, cl_mem_flags part) {
 	static const cl_mem_flags clashes[][2] = {
 		{CL_MEM_WRITE_ONLY, CL_MEM_READ_WRITE | CL_MEM_READ_ONLY},
 		{CL_MEM_READ_ONLY, CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY},
@@ -48,14 +44,12 @@ int32_t mem_check_part_flags(cl_mem whole, cl_mem_flags part)
 	return 0;
 }
 
-uint64_t mem_wire_flags(cl_mem_flags flags)
-{
+uint64_t mem_wire_flags(cl_mem_flags flags) {
 	cl_mem_flags access = flags & (MEM_ACCESS | CL_MEM_KERNEL_READ_AND_WRITE);
 	return access & MEM_ACCESS ? access : access | CL_MEM_READ_WRITE;
 }
 
-cl_mem_flags mem_inherit_flags(cl_mem parent, cl_mem_flags flags)
-{
+cl_mem_flags mem_inherit_flags(cl_mem parent, cl_mem_flags flags) {
 	if (!(flags & MEM_ACCESS))
 		flags |= parent->flags & MEM_ACCESS;
 	if (!(flags & MEM_HOST_ACCESS))
@@ -63,8 +57,7 @@ cl_mem_flags mem_inherit_flags(cl_mem parent, cl_mem_flags flags)
 	return flags | (parent->flags & MEM_HOST_POINTER);
 }
 
-uint64_t mem_links(cl_context context, uint64_t size)
-{
+uint64_t mem_links(cl_context context, uint64_t size) {
 	uint64_t links = 0;
 	for (cl_uint i = 0; i < context->device_count; i++)
 		if (size <= device_number(context->devices[i], CL_DEVICE_MAX_MEM_ALLOC_SIZE))
@@ -72,16 +65,14 @@ uint64_t mem_links(cl_context context, uint64_t size)
 	return links;
 }
 
-void mem_uncount(uint64_t links, uint64_t bytes)
-{
+void mem_uncount(uint64_t links, uint64_t bytes) {
 	struct link *link;
 	FOR_LINKS(link, links)
 		atomic_fetch_sub(&link->memory_used, bytes);
 }
 
 /* A limit of 0 is none. Adding first and looking afterwards keeps two threads from passing the limit together. */
-static int link_count(struct link *link, uint64_t bytes)
-{
+static int link_count(struct link *link, uint64_t bytes) {
 	uint64_t before = atomic_fetch_add(&link->memory_used, bytes);
 	if (link->memory_limit == 0 || (before <= link->memory_limit && bytes <= link->memory_limit - before))
 		return 1;
@@ -89,8 +80,7 @@ static int link_count(struct link *link, uint64_t bytes)
 	return 0;
 }
 
-int32_t mem_count(uint64_t links, uint64_t bytes)
-{
+int32_t mem_count(uint64_t links, uint64_t bytes) {
 	struct link *link;
 	uint64_t counted = 0;
 	FOR_LINKS(link, links) {
@@ -103,8 +93,7 @@ int32_t mem_count(uint64_t links, uint64_t bytes)
 	return 0;
 }
 
-static cl_mem mem_new(cl_context context, cl_mem_object_type type, cl_mem_flags flags, size_t size, uint64_t links)
-{
+static cl_mem mem_new(cl_context context, cl_mem_object_type type, cl_mem_flags flags, size_t size, uint64_t links) {
 	cl_mem m = object_new(sizeof *m, KIND_MEM, links);
 	if (!m)
 		return NULL;
@@ -118,8 +107,7 @@ static cl_mem mem_new(cl_context context, cl_mem_object_type type, cl_mem_flags 
 	return m;
 }
 
-cl_mem mem_new_root(cl_context context, cl_mem_object_type type, cl_mem_flags flags, size_t size, uint64_t storage, uint64_t links, int32_t *status)
-{
+cl_mem mem_new_root(cl_context context, cl_mem_object_type type, cl_mem_flags flags, size_t size, uint64_t storage, uint64_t links, int32_t *status) {
 	*status = mem_count(links, storage);
 	if (*status != 0)
 		return NULL;
@@ -135,8 +123,7 @@ cl_mem mem_new_root(cl_context context, cl_mem_object_type type, cl_mem_flags fl
 	return m;
 }
 
-cl_mem mem_new_part(cl_mem parent, cl_mem_object_type type, cl_mem_flags flags, size_t offset, size_t size, uint64_t links, int32_t *status)
-{
+cl_mem mem_new_part(cl_mem parent, cl_mem_object_type type, cl_mem_flags flags, size_t offset, size_t size, uint64_t links, int32_t *status) {
 	cl_mem m = mem_new(parent->context, type, mem_inherit_flags(parent, flags), size, parent->o.links & links);
 	*status = m ? 0 : CL_OUT_OF_HOST_MEMORY;
 	if (!m)
@@ -150,8 +137,7 @@ cl_mem mem_new_part(cl_mem parent, cl_mem_object_type type, cl_mem_flags flags, 
 	return m;
 }
 
-int mem_keep_properties(cl_mem m, const cl_mem_properties *properties)
-{
+int mem_keep_properties(cl_mem m, const cl_mem_properties *properties) {
 	if (!properties)
 		return 1;
 	m->properties.data = calloc(1, sizeof *properties);
@@ -159,15 +145,13 @@ int mem_keep_properties(cl_mem m, const cl_mem_properties *properties)
 	return m->properties.data != NULL;
 }
 
-void *mem_refuse(int32_t status, cl_int *errcode_ret)
-{
+void *mem_refuse(int32_t status, cl_int *errcode_ret) {
 	if (errcode_ret)
 		*errcode_ret = status;
 	return NULL;
 }
 
-cl_mem mem_created(cl_mem m, const struct creation *creation, cl_int *errcode_ret)
-{
+cl_mem mem_created(cl_mem m, const struct creation *creation, cl_int *errcode_ret) {
 	if (creation->sent == 0) {
 		object_drop(m);
 		return mem_refuse(creation->status, errcode_ret);
@@ -177,8 +161,7 @@ cl_mem mem_created(cl_mem m, const struct creation *creation, cl_int *errcode_re
 	return m;
 }
 
-uint64_t context_most(cl_context context, cl_device_info name)
-{
+uint64_t context_most(cl_context context, cl_device_info name) {
 	uint64_t most = 0;
 	for (cl_uint i = 0; i < context->device_count; i++) {
 		uint64_t n = device_number(context->devices[i], name);
@@ -187,8 +170,7 @@ uint64_t context_most(cl_context context, cl_device_info name)
 	return most;
 }
 
-int context_has(cl_context context, cl_device_info name)
-{
+int context_has(cl_context context, cl_device_info name) {
 	for (cl_uint i = 0; i < context->device_count; i++)
 		if (device_bool(context->devices[i], name))
 			return 1;
@@ -198,8 +180,7 @@ int context_has(cl_context context, cl_device_info name)
 cl_int ob_clRetainMemObject(cl_mem m) { return object_retain(m); }
 cl_int ob_clReleaseMemObject(cl_mem m) { return object_release(m); }
 
-cl_int ob_clSetMemObjectDestructorCallback(cl_mem m, PFN_clSetMemObjectDestructorCallback notify, void *user_data)
-{
+cl_int ob_clSetMemObjectDestructorCallback(cl_mem m, PFN_clSetMemObjectDestructorCallback notify, void *user_data) {
 	if (!notify)
 		return CL_INVALID_VALUE;
 	struct destructor *d = malloc(sizeof *d);
@@ -215,8 +196,7 @@ cl_int ob_clSetMemObjectDestructorCallback(cl_mem m, PFN_clSetMemObjectDestructo
 	return CL_SUCCESS;
 }
 
-static void call_destructors(cl_mem m)
-{
+static void call_destructors(cl_mem m) {
 	for (struct destructor *d = m->destructors, *next; d; d = next) {
 		next = d->next;
 		d->call(m, d->user_data);
@@ -226,8 +206,7 @@ static void call_destructors(cl_mem m)
 
 /* The storage goes first, then the callbacks learn of it (they may free the program's memory), then what the object held.
  * No map is left: each holds its object. */
-void mem_gone(cl_mem m)
-{
+void mem_gone(cl_mem m) {
 	writers_drop(m);
 	if (m->shadow)
 		munmap(m->shadow, m->storage);

@@ -160,6 +160,9 @@ struct region {
 /* Sends a command that begun; keeps *kept (when not NULL) for the caller to drop with read_drop. */
 int32_t region_read(struct command *, const struct region *, cl_bool blocking, struct read **kept);
 int32_t region_write(struct command *, const struct region *, cl_bool blocking);
+/* Ends it. A blocking call is where the program hears of earlier commands that failed; one that has waited for the device also
+ * knows that they are complete. */
+int32_t region_end(struct command *, int32_t status, cl_bool blocking, int waited);
 /* A command that only takes part in the order. */
 int32_t command_marks(struct command *);
 

@@ -6,8 +6,7 @@ static cl_uint map_count(cl_mem m) { return m == m->root ? atomic_load(&m->map_c
 
 static size_t offset_in_parent(cl_mem m) { return m->parent ? m->offset - m->parent->offset : 0; }
 
-cl_int ob_clGetMemObjectInfo(cl_mem m, cl_mem_info name, size_t param_value_size, void *param_value, size_t *param_value_size_ret)
-{
+cl_int ob_clGetMemObjectInfo(cl_mem m, cl_mem_info name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	switch (name) {
 	case CL_MEM_TYPE:
 		INFO(cl_mem_object_type, m->type);
@@ -36,8 +35,7 @@ cl_int ob_clGetMemObjectInfo(cl_mem m, cl_mem_info name, size_t param_value_size
 	}
 }
 
-cl_int ob_clGetImageInfo(cl_mem m, cl_image_info name, size_t param_value_size, void *param_value, size_t *param_value_size_ret)
-{
+cl_int ob_clGetImageInfo(cl_mem m, cl_image_info name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	const struct image *i = &m->image;
 	if (!mem_is_image(m))
 		return CL_INVALID_MEM_OBJECT;

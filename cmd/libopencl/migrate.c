@@ -3,8 +3,7 @@
 
 enum { MIGRATION_FLAGS = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED, FEW = 32 };
 
-static int32_t check_migrate(cl_command_queue queue, cl_uint count, const cl_mem *objects, cl_mem_migration_flags flags)
-{
+static int32_t check_migrate(cl_command_queue queue, cl_uint count, const cl_mem *objects, cl_mem_migration_flags flags) {
 	if (count == 0 || !objects)
 		return CL_INVALID_VALUE;
 	for (cl_uint i = 0; i < count; i++) {
@@ -17,15 +16,13 @@ static int32_t check_migrate(cl_command_queue queue, cl_uint count, const cl_mem
 }
 
 /* An object whose contents do not count goes where the command is, and its old contents stay where they are. */
-static int32_t migrate_one(struct command *c, cl_mem m, cl_mem_migration_flags flags)
-{
+static int32_t migrate_one(struct command *c, cl_mem m, cl_mem_migration_flags flags) {
 	if ((flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED) && m == m->root)
 		return command_replaces(c, m);
 	return command_reads(c, m);
 }
 
-static int32_t migrate_send(struct command *c, cl_uint count, const cl_mem *objects, cl_mem_migration_flags flags)
-{
+static int32_t migrate_send(struct command *c, cl_uint count, const cl_mem *objects, cl_mem_migration_flags flags) {
 	uint64_t room[FEW], *ids = count <= FEW ? room : malloc(count * sizeof *ids);
 	int32_t status = ids ? 0 : CL_OUT_OF_HOST_MEMORY;
 	for (cl_uint i = 0; status == 0 && i < count; i++) {
@@ -39,8 +36,7 @@ static int32_t migrate_send(struct command *c, cl_uint count, const cl_mem *obje
 	return status;
 }
 
-cl_int ob_clEnqueueMigrateMemObjects(cl_command_queue queue, cl_uint count, const cl_mem *objects, cl_mem_migration_flags flags, cl_uint wait_count, const cl_event *list, cl_event *event)
-{
+cl_int ob_clEnqueueMigrateMemObjects(cl_command_queue queue, cl_uint count, const cl_mem *objects, cl_mem_migration_flags flags, cl_uint wait_count, const cl_event *list, cl_event *event) {
 	struct command c;
 	int32_t status = check_migrate(queue, count, objects, flags);
 	if (status == 0)

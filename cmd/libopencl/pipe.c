@@ -2,14 +2,12 @@
 #include "memory.h"
 
 /* Before OpenCL 3.0 no property says so, but then pipes are not optional. */
-static int has_pipes(cl_device_id device)
-{
+static int has_pipes(cl_device_id device) {
 	return device_bool(device, CL_DEVICE_PIPE_SUPPORT) || (device_number(device, CL_DEVICE_MAX_PIPE_ARGS) > 0
 		&& device_number(device, CL_DEVICE_NUMERIC_VERSION) == 0);
 }
 
-static uint64_t pipe_links(cl_context context, uint64_t *largest)
-{
+static uint64_t pipe_links(cl_context context, uint64_t *largest) {
 	uint64_t links = 0;
 	*largest = 0;
 	for (cl_uint i = 0; i < context->device_count; i++) {
@@ -23,8 +21,7 @@ static uint64_t pipe_links(cl_context context, uint64_t *largest)
 	return links;
 }
 
-static int32_t check_pipe(cl_context context, cl_mem_flags flags, cl_uint packet, cl_uint packets, const cl_pipe_properties *properties, uint64_t *links)
-{
+static int32_t check_pipe(cl_context context, cl_mem_flags flags, cl_uint packet, cl_uint packets, const cl_pipe_properties *properties, uint64_t *links) {
 	uint64_t largest;
 	*links = pipe_links(context, &largest);
 	if (*links == 0)
@@ -34,8 +31,7 @@ static int32_t check_pipe(cl_context context, cl_mem_flags flags, cl_uint packet
 	return packet == 0 || packets == 0 || packet > largest ? CL_INVALID_PIPE_SIZE : 0;
 }
 
-cl_mem ob_clCreatePipe(cl_context context, cl_mem_flags flags, cl_uint packet, cl_uint packets, const cl_pipe_properties *properties, cl_int *errcode_ret)
-{
+cl_mem ob_clCreatePipe(cl_context context, cl_mem_flags flags, cl_uint packet, cl_uint packets, const cl_pipe_properties *properties, cl_int *errcode_ret) {
 	uint64_t links;
 	int32_t status = check_pipe(context, flags, packet, packets, properties, &links);
 	if (status != 0)
@@ -53,8 +49,7 @@ cl_mem ob_clCreatePipe(cl_context context, cl_mem_flags flags, cl_uint packet, c
 	return mem_created(m, &creation, errcode_ret);
 }
 
-cl_int ob_clGetPipeInfo(cl_mem m, cl_pipe_info name, size_t param_value_size, void *param_value, size_t *param_value_size_ret)
-{
+cl_int ob_clGetPipeInfo(cl_mem m, cl_pipe_info name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	if (!mem_is_pipe(m))
 		return CL_INVALID_MEM_OBJECT;
 	switch (name) {

@@ -8,8 +8,7 @@ struct sampler_plan {
 	size_t properties; /* in the list, with the closing 0 */
 };
 
-static int32_t check_sampler(cl_context context, const struct sampler_plan *p)
-{
+static int32_t check_sampler(cl_context context, const struct sampler_plan *p) {
 	if (!context_has(context, CL_DEVICE_IMAGE_SUPPORT))
 		return CL_INVALID_OPERATION;
 	if (p->normalized != CL_TRUE && p->normalized != CL_FALSE)
@@ -23,8 +22,7 @@ static int32_t check_sampler(cl_context context, const struct sampler_plan *p)
 }
 
 /* Every driver has clCreateSampler, and no property that it lacks is forwarded. */
-static cl_sampler sampler_new(cl_context context, const struct sampler_plan *p, const cl_sampler_properties *properties, cl_int *errcode_ret)
-{
+static cl_sampler sampler_new(cl_context context, const struct sampler_plan *p, const cl_sampler_properties *properties, cl_int *errcode_ret) {
 	int32_t status = check_sampler(context, p);
 	cl_sampler s = status == 0 ? object_new(sizeof *s, KIND_SAMPLER, context->o.links) : NULL;
 	if (!s)
@@ -51,14 +49,12 @@ static cl_sampler sampler_new(cl_context context, const struct sampler_plan *p, 
 	return s;
 }
 
-cl_sampler ob_clCreateSampler(cl_context context, cl_bool normalized, cl_addressing_mode addressing, cl_filter_mode filter, cl_int *errcode_ret)
-{
+cl_sampler ob_clCreateSampler(cl_context context, cl_bool normalized, cl_addressing_mode addressing, cl_filter_mode filter, cl_int *errcode_ret) {
 	struct sampler_plan p = {normalized, addressing, filter, 0};
 	return sampler_new(context, &p, NULL, errcode_ret);
 }
 
-static int sampler_property(struct sampler_plan *p, cl_sampler_properties name, cl_sampler_properties value)
-{
+static int sampler_property(struct sampler_plan *p, cl_sampler_properties name, cl_sampler_properties value) {
 	switch (name) {
 	case CL_SAMPLER_NORMALIZED_COORDS:
 		p->normalized = (cl_bool)value;
@@ -74,8 +70,7 @@ static int sampler_property(struct sampler_plan *p, cl_sampler_properties name, 
 	}
 }
 
-cl_sampler ob_clCreateSamplerWithProperties(cl_context context, const cl_sampler_properties *properties, cl_int *errcode_ret)
-{
+cl_sampler ob_clCreateSamplerWithProperties(cl_context context, const cl_sampler_properties *properties, cl_int *errcode_ret) {
 	struct sampler_plan p = {CL_TRUE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST, 0};
 	const cl_sampler_properties *at = properties;
 	for (int seen = 0, bit; at && *at; at += 2, seen |= bit) {
@@ -90,14 +85,12 @@ cl_sampler ob_clCreateSamplerWithProperties(cl_context context, const cl_sampler
 cl_int ob_clRetainSampler(cl_sampler s) { return object_retain(s); }
 cl_int ob_clReleaseSampler(cl_sampler s) { return object_release(s); }
 
-void sampler_gone(cl_sampler s)
-{
+void sampler_gone(cl_sampler s) {
 	free(s->properties.data);
 	object_drop(s->context);
 }
 
-cl_int ob_clGetSamplerInfo(cl_sampler s, cl_sampler_info name, size_t param_value_size, void *param_value, size_t *param_value_size_ret)
-{
+cl_int ob_clGetSamplerInfo(cl_sampler s, cl_sampler_info name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	switch (name) {
 	case CL_SAMPLER_REFERENCE_COUNT:
 		INFO(cl_uint, atomic_load(&s->o.refs));

@@ -4,11 +4,13 @@
  * reading thread fills before anything that implies the command's end. A write's data is taken when it is sent, so a
  * blocking write has done what it promises (the memory may be used again) without waiting for the device.
  */
+#include "library.h"
 #include "memory.h"
 
+#include <stdio.h>
+
 /* Rows that follow each other without a gap are one; a single row per slice makes rows of the slices. */
-struct layout layout_simple(struct layout l)
-{
+struct layout layout_simple(struct layout l) {
 	for (int i = 0; i < 2; i++) {
 		if (l.rows > 1 && l.row_pitch == l.row) {
 			l.row *= l.rows;
@@ -29,8 +31,7 @@ struct layout layout_simple(struct layout l)
 
 /* ---- reads that do not block */
 
-void read_drop(struct read *r)
-{
+void read_drop(struct read *r) {
 	if (!r || atomic_fetch_sub(&r->owners, 1) != 1)
 		return;
 	object_drop(r->mem);
@@ -40,23 +41,30 @@ void read_drop(struct read *r)
 	free(r);
 }
 
-/* Runs in a reading thread. A read has no other sign of its failure than this one. */
-static void read_ended(struct track *track, int32_t status)
-{
-	struct read *r = track->user;
+/* A read has no other sign of its failure than this one. That a session died is told by others, once. */
+static void read_failed(struct read *r, int32_t status) {
 	int32_t none = 0;
-	if (status == 0) {
+	char text[96];
+	atomic_compare_exchange_strong(&r->queue->sticky, &none, status);
+	if (r->event)
+		event_fail(r->event, status);
+	if (session_dead(r->queue->link->session))
+		return;
+	snprintf(text, sizeof text, "a read failed: %s (%d)", status_name(status), status);
+	context_notify(r->queue->context, text, NULL, 0);
+}
+
+/* A handler. */
+static void read_ended(struct track *track, int32_t status) {
+	struct read *r = track->user;
+	if (status == 0)
 		atomic_store(&r->arrived, 1);
-	} else {
-		atomic_compare_exchange_strong(&r->queue->sticky, &none, status);
-		if (r->event)
-			event_set_status(r->event, status);
-	}
+	else
+		read_failed(r, status);
 	read_drop(r);
 }
 
-static struct read *read_new(const struct command *c, cl_mem m, const struct layout *into)
-{
+static struct read *read_new(const struct command *c, cl_mem m, const struct layout *into) {
 	struct read *r = calloc(1, sizeof *r);
 	if (!r)
 		return NULL;
@@ -71,8 +79,7 @@ static struct read *read_new(const struct command *c, cl_mem m, const struct lay
 
 /* ---- commands on regions */
 
-static int32_t send_read(const struct command *c, const struct region *g, struct track *track)
-{
+static int32_t send_read(const struct command *c, const struct region *g, struct track *track) {
 	if (mem_is_image(g->mem))
 		return send_clEnqueueReadImage(c->session, track, api_id(c->queue), api_id(g->mem), CL_FALSE, g->origin, 3, g->region, 3,
 			c->waits, c->wait_count, c->event);
@@ -80,8 +87,7 @@ static int32_t send_read(const struct command *c, const struct region *g, struct
 		c->waits, c->wait_count, c->event);
 }
 
-static int32_t call_read(const struct command *c, const struct region *g)
-{
+static int32_t call_read(const struct command *c, const struct region *g) {
 	if (mem_is_image(g->mem))
 		return call_clEnqueueReadImage(c->session, api_id(c->queue), api_id(g->mem), CL_TRUE, g->origin, 3, g->region, 3,
 			c->waits, c->wait_count, c->event, &g->host);
@@ -89,8 +95,7 @@ static int32_t call_read(const struct command *c, const struct region *g)
 		c->waits, c->wait_count, c->event, &g->host);
 }
 
-int32_t region_read(struct command *c, const struct region *g, cl_bool blocking, struct read **kept)
-{
+int32_t region_read(struct command *c, const struct region *g, cl_bool blocking, struct read **kept) {
 	if (blocking)
 		return call_read(c, g);
 	struct read *r = read_new(c, g->mem, &g->host);
@@ -108,8 +113,7 @@ int32_t region_read(struct command *c, const struct region *g, cl_bool blocking,
 	return status;
 }
 
-int32_t region_write(struct command *c, const struct region *g, cl_bool blocking)
-{
+int32_t region_write(struct command *c, const struct region *g, cl_bool blocking) {
 	if (mem_is_image(g->mem))
 		return send_clEnqueueWriteImage(c->session, NULL, api_id(c->queue), api_id(g->mem), blocking, g->origin, 3, g->region, 3,
 			c->waits, c->wait_count, c->event, &g->host);
@@ -117,21 +121,20 @@ int32_t region_write(struct command *c, const struct region *g, cl_bool blocking
 		c->waits, c->wait_count, c->event, &g->host);
 }
 
-int32_t command_marks(struct command *c)
-{
+int32_t command_marks(struct command *c) {
 	return send_clEnqueueMarkerWithWaitList(c->session, NULL, api_id(c->queue), c->waits, c->wait_count, c->event);
 }
 
-/* A blocking call is where the program hears of earlier commands that failed. */
-static int32_t ended(struct command *c, int32_t status, cl_bool blocking)
-{
+int32_t region_end(struct command *c, int32_t status, cl_bool blocking, int waited) {
 	cl_command_queue queue = c->queue;
+	uint64_t serial = session_serial(c->session);
 	status = command_end(c, status);
+	if (status == 0 && waited)
+		queue_reached(queue, serial);
 	return status == 0 && blocking ? queue_take_sticky(queue) : status;
 }
 
-static int covers(const struct region *g)
-{
+static int covers(const struct region *g) {
 	if (g->mem != g->mem->root)
 		return 0;
 	if (!mem_is_image(g->mem))
@@ -139,8 +142,7 @@ static int covers(const struct region *g)
 	return memcmp(g->region, g->mem->image.extent, sizeof g->mem->image.extent) == 0;
 }
 
-static int32_t read_region(cl_command_queue queue, cl_command_type type, const struct region *g, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event)
-{
+static int32_t read_region(cl_command_queue queue, cl_command_type type, const struct region *g, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
 	struct command c;
 	int32_t status = command_begin(&c, queue, type, count, list, event);
 	if (status != 0)
@@ -148,11 +150,10 @@ static int32_t read_region(cl_command_queue queue, cl_command_type type, const s
 	status = command_reads(&c, g->mem);
 	if (status == 0)
 		status = region_read(&c, g, blocking, NULL);
-	return ended(&c, status, blocking);
+	return region_end(&c, status, blocking, blocking);
 }
 
-static int32_t write_region(cl_command_queue queue, cl_command_type type, const struct region *g, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event)
-{
+static int32_t write_region(cl_command_queue queue, cl_command_type type, const struct region *g, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
 	struct command c;
 	int32_t status = command_begin(&c, queue, type, count, list, event);
 	if (status != 0)
@@ -160,13 +161,12 @@ static int32_t write_region(cl_command_queue queue, cl_command_type type, const 
 	status = covers(g) ? command_replaces(&c, g->mem) : command_writes(&c, g->mem);
 	if (status == 0)
 		status = region_write(&c, g, blocking);
-	return ended(&c, status, blocking);
+	return region_end(&c, status, blocking, 0);
 }
 
 /* ---- buffers */
 
-static int32_t check_transfer(cl_command_queue queue, cl_mem m, cl_mem_flags refused, size_t offset, size_t size, const void *ptr)
-{
+static int32_t check_transfer(cl_command_queue queue, cl_mem m, cl_mem_flags refused, size_t offset, size_t size, const void *ptr) {
 	int32_t status = check_buffer(queue, m);
 	if (status == 0)
 		status = check_range(m, offset, size);
@@ -175,8 +175,7 @@ static int32_t check_transfer(cl_command_queue queue, cl_mem m, cl_mem_flags ref
 	return status ? status : check_host_access(m, refused);
 }
 
-cl_int ob_clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size, void *ptr, cl_uint count, const cl_event *list, cl_event *event)
-{
+cl_int ob_clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size, void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
 	int32_t status = check_transfer(queue, buffer, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS, offset, size, ptr);
 	if (status != 0)
 		return status;
@@ -184,8 +183,7 @@ cl_int ob_clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blo
 	return read_region(queue, CL_COMMAND_READ_BUFFER, &g, blocking, count, list, event);
 }
 
-cl_int ob_clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size, const void *ptr, cl_uint count, const cl_event *list, cl_event *event)
-{
+cl_int ob_clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size, const void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
 	int32_t status = check_transfer(queue, buffer, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS, offset, size, ptr);
 	if (status != 0)
 		return status;
@@ -201,8 +199,7 @@ struct box {
 };
 
 /* Checks both sides; fills in the pitches, and says where the rectangle lies in the program's memory. */
-static int32_t check_boxes(cl_command_queue queue, cl_mem m, cl_mem_flags refused, struct box *device, struct box *host, const void *ptr, struct layout *at)
-{
+static int32_t check_boxes(cl_command_queue queue, cl_mem m, cl_mem_flags refused, struct box *device, struct box *host, const void *ptr, struct layout *at) {
 	int32_t status = check_buffer(queue, m);
 	if (status == 0)
 		status = check_host_access(m, refused);
@@ -219,8 +216,7 @@ static int32_t check_boxes(cl_command_queue queue, cl_mem m, cl_mem_flags refuse
 	return 0;
 }
 
-static int32_t rect_read(struct command *c, cl_mem m, const struct box *b, const struct layout *host, cl_bool blocking)
-{
+static int32_t rect_read(struct command *c, cl_mem m, const struct box *b, const struct layout *host, cl_bool blocking) {
 	if (blocking)
 		return call_clEnqueueReadBufferRect(c->session, api_id(c->queue), api_id(m), CL_TRUE, b->origin, 3, b->region, 3, b->row_pitch,
 			b->slice_pitch, c->waits, c->wait_count, c->event, host);
@@ -234,8 +230,7 @@ static int32_t rect_read(struct command *c, cl_mem m, const struct box *b, const
 	return status;
 }
 
-cl_int ob_clEnqueueReadBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool blocking, const size_t *buffer_origin, const size_t *host_origin, const size_t *region, size_t buffer_row_pitch, size_t buffer_slice_pitch, size_t host_row_pitch, size_t host_slice_pitch, void *ptr, cl_uint count, const cl_event *list, cl_event *event)
-{
+cl_int ob_clEnqueueReadBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool blocking, const size_t *buffer_origin, const size_t *host_origin, const size_t *region, size_t buffer_row_pitch, size_t buffer_slice_pitch, size_t host_row_pitch, size_t host_slice_pitch, void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
 	struct box device = {buffer_origin, region, buffer_row_pitch, buffer_slice_pitch}, host = {host_origin, region, host_row_pitch, host_slice_pitch};
 	struct layout at;
 	struct command c;
@@ -247,11 +242,10 @@ cl_int ob_clEnqueueReadBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool
 	status = command_reads(&c, buffer);
 	if (status == 0)
 		status = rect_read(&c, buffer, &device, &at, blocking);
-	return ended(&c, status, blocking);
+	return region_end(&c, status, blocking, blocking);
 }
 
-cl_int ob_clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool blocking, const size_t *buffer_origin, const size_t *host_origin, const size_t *region, size_t buffer_row_pitch, size_t buffer_slice_pitch, size_t host_row_pitch, size_t host_slice_pitch, const void *ptr, cl_uint count, const cl_event *list, cl_event *event)
-{
+cl_int ob_clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool blocking, const size_t *buffer_origin, const size_t *host_origin, const size_t *region, size_t buffer_row_pitch, size_t buffer_slice_pitch, size_t host_row_pitch, size_t host_slice_pitch, const void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
 	struct box device = {buffer_origin, region, buffer_row_pitch, buffer_slice_pitch}, host = {host_origin, region, host_row_pitch, host_slice_pitch};
 	struct layout at;
 	struct command c;
@@ -264,13 +258,12 @@ cl_int ob_clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffer, cl_boo
 	if (status == 0)
 		status = send_clEnqueueWriteBufferRect(c.session, NULL, api_id(queue), api_id(buffer), blocking, device.origin, 3, region, 3,
 			device.row_pitch, device.slice_pitch, c.waits, c.wait_count, c.event, &at);
-	return ended(&c, status, blocking);
+	return region_end(&c, status, blocking, 0);
 }
 
 /* ---- images */
 
-static int32_t check_image_transfer(cl_command_queue queue, struct region *g, cl_mem_flags refused, size_t row_pitch, size_t slice_pitch, const void *ptr)
-{
+static int32_t check_image_transfer(cl_command_queue queue, struct region *g, cl_mem_flags refused, size_t row_pitch, size_t slice_pitch, const void *ptr) {
 	cl_mem m = g->mem;
 	int32_t status = check_image(queue, m);
 	if (status == 0)
@@ -292,15 +285,13 @@ static int32_t check_image_transfer(cl_command_queue queue, struct region *g, cl
 	return 0;
 }
 
-cl_int ob_clEnqueueReadImage(cl_command_queue queue, cl_mem image, cl_bool blocking, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch, void *ptr, cl_uint count, const cl_event *list, cl_event *event)
-{
+cl_int ob_clEnqueueReadImage(cl_command_queue queue, cl_mem image, cl_bool blocking, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch, void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
 	struct region g = {.mem = image, .origin = origin, .region = region};
 	int32_t status = check_image_transfer(queue, &g, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS, row_pitch, slice_pitch, ptr);
 	return status ? status : read_region(queue, CL_COMMAND_READ_IMAGE, &g, blocking, count, list, event);
 }
 
-cl_int ob_clEnqueueWriteImage(cl_command_queue queue, cl_mem image, cl_bool blocking, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch, const void *ptr, cl_uint count, const cl_event *list, cl_event *event)
-{
+cl_int ob_clEnqueueWriteImage(cl_command_queue queue, cl_mem image, cl_bool blocking, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch, const void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
 	struct region g = {.mem = image, .origin = origin, .region = region};
 	int32_t status = check_image_transfer(queue, &g, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS, row_pitch, slice_pitch, ptr);
 	return status ? status : write_region(queue, CL_COMMAND_WRITE_IMAGE, &g, blocking, count, list, event);

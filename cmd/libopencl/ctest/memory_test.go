@@ -1,0 +1,47 @@
+package ctest_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// memoryProgram builds the memory objects around a pretended device.
+func memoryProgram(t *testing.T) string {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("no gcc")
+	}
+	program := filepath.Join(t.TempDir(), "memory")
+	args := []string{
+		"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+		"-I../../libsession", "-o", program, "testdata/memory.c", "testdata/device.c",
+	}
+	for _, name := range []string{
+		"memory", "buffer", "format", "image", "transfer", "check", "coherence", "map", "migrate", "sampler", "pipe", "memory_info", "object", "info",
+	} {
+		args = append(args, "../"+name+".c")
+	}
+	if out, err := exec.Command(gcc, append(args, "-lpthread")...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return program
+}
+
+// TestMemory runs each case of testdata/memory.c; the sanitizers also find what was not freed.
+func TestMemory(t *testing.T) {
+	program := memoryProgram(t)
+	names, err := exec.Command(program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.FieldsSeq(string(names)) {
+		t.Run(name, func(t *testing.T) {
+			if out, err := exec.Command(program, name).CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
