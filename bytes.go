@@ -18,7 +18,7 @@ var byteUnits = []struct {
 	{"KiB", 1 << 10},
 	{"MiB", 1 << 20},
 	{"GiB", 1 << 30},
-	{"TiB", 1 << 40},
+	{"TiB", 1 << 40}, {"PiB", 1 << 50},
 	{"kB", 1e3},
 	{"KB", 1e3},
 	{"MB", 1e6},
@@ -44,7 +44,11 @@ func ParseBytes(s string) (Bytes, error) {
 		return Bytes(n), nil
 	}
 	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || !(n >= 0) || n*unit >= math.MaxUint64 {
+	if err == nil && n*unit == math.MaxUint64 {
+		// The largest sizes print as 16384PiB.
+		return math.MaxUint64, nil
+	}
+	if err != nil || !(n >= 0) || n*unit > math.MaxUint64 {
 		return 0, fmt.Errorf("size %q: want a number with a unit, such as 512MiB or 2GiB", s)
 	}
 	return Bytes(n * unit), nil
@@ -54,7 +58,8 @@ func ParseBytes(s string) (Bytes, error) {
 func (b Bytes) String() string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	v, i := float64(b), 0
-	for v >= 1024 && i < len(units)-1 {
+	// What would round to 1024 of one unit is 1 of the next.
+	for math.Round(v*10) >= 10240 && i < len(units)-1 {
 		v, i = v/1024, i+1
 	}
 	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) + units[i]
