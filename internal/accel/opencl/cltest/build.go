@@ -19,8 +19,13 @@ import (
 //go:embed c/*.c c/*.h
 var sources embed.FS
 
-// shared are the source files that every program is linked with.
-var shared = []string{"clt.c", "names.c"}
+// Source files that programs are linked with. Those of the second list call
+// OpenCL; the programs that are not linked with OpenCL do without them.
+var (
+	plainParts  = []string{"child.c", "clt.c", "names.c"}
+	openclParts = []string{"opencl.c", "work.c"}
+	unlinked    = []string{"unload"}
+)
 
 // Suite is the programs, built.
 type Suite struct {
@@ -51,7 +56,7 @@ func Build(t testing.TB) *Suite {
 			t.Fatal(err)
 		}
 		name, isC := strings.CutSuffix(entry.Name(), ".c")
-		if isC && !slices.Contains(shared, entry.Name()) {
+		if isC && !slices.Contains(slices.Concat(plainParts, openclParts), entry.Name()) {
 			suite.programs = append(suite.programs, name)
 		}
 	}
@@ -95,8 +100,11 @@ func (s *Suite) compile(program string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	args := []string{"-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o", program, program + ".c"}
-	args = append(args, shared...)
-	cmd := exec.CommandContext(ctx, "gcc", append(args, "-lOpenCL", "-lpthread", "-ldl")...)
+	args = append(args, plainParts...)
+	if !slices.Contains(unlinked, program) {
+		args = append(append(args, openclParts...), "-lOpenCL")
+	}
+	cmd := exec.CommandContext(ctx, "gcc", append(args, "-lpthread", "-ldl")...)
 	cmd.Dir = s.dir
 	return cmd.CombinedOutput()
 }
