@@ -7,7 +7,10 @@ import (
 )
 
 // clock places the device's times on this machine's CLOCK_MONOTONIC.
-type clock struct{ offset int64 }
+type clock struct {
+	offset int64
+	known  bool
+}
 
 func monotonic() uint64 { return readClock(unix.CLOCK_MONOTONIC) }
 
@@ -34,29 +37,36 @@ func (k *clock) init(w *Worker) {
 		return
 	}
 	after := monotonic()
-	k.offset = int64(before+(after-before)/2) - int64(word(b))
+	k.offset, k.known = int64(before+(after-before)/2)-int64(word(b)), true
 }
 
 // near is how far a device's time may be from a clock of ours to be its reading.
 const near = 10e9
 
-// guess sets the offset from the time at which a command was queued, for drivers
-// that can't tell their clock but use one of the machine's.
-func (k *clock) guess(queued uint64) {
+// guess finds out which of the machine's clocks a driver uses that can't tell:
+// the one that is the least past the end of a command that has just been seen
+// to be complete.
+func (k *clock) guess(end uint64) {
+	best := uint64(near)
 	for _, id := range []int32{unix.CLOCK_MONOTONIC, unix.CLOCK_MONOTONIC_RAW, unix.CLOCK_BOOTTIME, unix.CLOCK_REALTIME} {
-		if now := readClock(id); now-queued < near {
+		if now := readClock(id); now-end < best {
+			best = now - end
 			k.offset = int64(monotonic()) - int64(now)
-			return
 		}
 	}
 }
 
-// host is the time at which this machine's clock stood when the device's said t.
-func (k *clock) host(t uint64) uint64 {
-	if k.offset == 0 {
-		k.guess(t)
+// host turns times of the device into times of this machine's clock. The last
+// one is that of a command's end, just now.
+func (k *clock) host(times []uint64) []uint64 {
+	if !k.known && len(times) > 0 {
+		k.known = true
+		k.guess(times[len(times)-1])
 	}
-	return uint64(int64(t) + k.offset)
+	for i := range times {
+		times[i] = uint64(int64(times[i]) + k.offset)
+	}
+	return times
 }
 
 func (w *Worker) doHello(m *message, a *argsHello) error {

@@ -2,16 +2,13 @@ package opencl
 
 // Result codes, from CL/cl.h.
 const (
-	clSuccess             int32 = 0
-	clAllocationFailure   int32 = -4
-	clOutOfResources      int32 = -5
-	clOutOfHostMemory     int32 = -6
-	clMapFailure          int32 = -12
-	clInvalidValue        int32 = -30
-	clInvalidBinary       int32 = -42
-	clInvalidArgValue     int32 = -50
-	clInvalidOperation    int32 = -59
-	clInvalidBuildOptions int32 = -43
+	clSuccess           int32 = 0
+	clAllocationFailure int32 = -4
+	clOutOfResources    int32 = -5
+	clOutOfHostMemory   int32 = -6
+	clExecStatusError   int32 = -14
+	clInvalidValue      int32 = -30
+	clInvalidOperation  int32 = -59
 )
 
 // Parameters and values, from CL/cl.h.
@@ -54,6 +51,7 @@ const (
 	clMemHostFlags   = 1<<7 | 1<<8 | 1<<9
 
 	clProgramBinarySizes = 0x1165
+	clProgramBuildLog    = 0x1183
 	clProgramBinaries    = 0x1166
 	clProgramKernelNames = 0x1168
 	clKernelNumArgs      = 0x1191

@@ -16,21 +16,7 @@
 // All are made of the body's elements: words, and arrays of bytes with a count
 // word and padding.
 //
-//	facts           records, one after the other:
-//	                  word   op of the query (low 16 bits), its param_name (high 32 bits)
-//	                  word   object: the platform 1, a device, a program
-//	                  word   kernel: 0, or the number (from 1) of a program's kernel
-//	                  word   detail: a device's id for build and work-group facts, the argument's
-//	                         index for argument facts, else 0
-//	                  word   status of the query, sign extended
-//	                  bytes  value, empty when the status is not 0
-//	                Kernels have no id yet when a build is answered: their facts name the program and
-//	                the kernel's number in the order of CL_PROGRAM_KERNEL_NAMES; the fact
-//	                CL_KERNEL_FUNCTION_NAME says which name has which number.
-//	include_files   pairs of bytes: absolute path on the client's machine, content
-//	include_names   bytes, one for each of input_headers
-//	options         every -I names an absolute path on the client's machine; the worker puts the
-//	                include_files under a folder of its own and points -I there
+//	facts, include_files, include_names   as docs/design/0004 says
 //	binary          the binaries one after the other, as long as lengths says
 //	snapshot        facts of platform 1 and device 2
 //	sub-devices     get the ids first_id, first_id+1, ...; facts are theirs

@@ -1,7 +1,6 @@
 package opencl
 
 import (
-	"github.com/outboard-run/outboard/internal/accel/driver"
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
@@ -38,27 +37,18 @@ func (w *Worker) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus)
 	status := w.invoke(c, fnClSetUserEventStatus, c.handle(kindEvent, a.Event), uintptr(a.ExecutionStatus))
 	if status == clSuccess {
 		delete(w.unresolved, a.Event)
+		if a.ExecutionStatus < 0 {
+			w.objects.Fail(a.Event, kindEvent, clExecStatusError)
+		}
 	}
 	return w.finish(c, status)
 }
 
-// failedEvent makes the event of a command that could not be submitted: one
-// that has failed already.
-func (w *Worker) failedEvent(c *call, status int32) error {
-	handle := uintptr(0)
-	if c.queue != nil {
-		out := c.memory(8)
-		handle = w.drv.Call(fnClCreateUserEvent, c.queue.context, driver.Address(out))
-	}
-	e := session.Entry{Kind: kindEvent, Handle: handle}
-	switch {
-	case handle == 0:
-		e.Failed = status
-	case int32(w.drv.Call(fnClSetUserEventStatus, handle, uintptr(status))) != clSuccess:
-		w.drv.Call(fnClReleaseEvent, handle)
-		e = session.Entry{Kind: kindEvent, Failed: status}
-	}
-	if err := w.objects.Add(c.event, e); err != nil {
+// failedEvent makes the event of a command that could not be submitted. It has
+// no handle: what waits for it fails here, since drivers are known to wait for
+// ever for an event that had failed before they were told to wait.
+func (w *Worker) failedEvent(c *call) error {
+	if err := w.objects.Add(c.event, session.Entry{Kind: kindEvent, Failed: clExecStatusError}); err != nil {
 		return w.malformed(c.m, err)
 	}
 	return nil

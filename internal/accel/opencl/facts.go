@@ -51,35 +51,42 @@ type notebook struct {
 	e     wire.Encoder
 }
 
-// fact asks one query and writes the answer down.
-func (n *notebook) fact(op uint16, fn int, param uint32, object, kernel, detail uint64, args ...uintptr) []byte {
+// A topic says what a fact is about, besides its query's call and parameter.
+type topic struct {
+	op, index      uint16
+	object, device uint64
+}
+
+// fact asks one query and writes the answer down, as record 0004 says.
+func (n *notebook) fact(t topic, fn int, param uint32, args ...uintptr) []byte {
 	n.frame.Reset()
 	status, value := ask(n.w.drv, n.frame, fn, append(args, uintptr(param))...)
-	if op == opClGetDeviceInfo && status == clSuccess {
+	switch {
+	case status != clSuccess:
+		value = nil
+	case t.op == opClGetDeviceInfo:
 		value = n.w.adjust(param, value)
+	case t.op == opClGetProgramBuildInfo && param == clProgramBuildLog:
+		value = n.w.hideIncludes(value)
 	}
-	n.e.U64(uint64(op) | uint64(param)<<32)
-	n.e.U64(object)
-	n.e.U64(kernel)
-	n.e.U64(detail)
-	n.e.I64(int64(status))
-	if value == nil {
-		value = []byte{}
-	}
-	n.e.Bytes(value)
+	n.e.U64(uint64(t.op) | uint64(t.index)<<16 | uint64(param)<<32)
+	n.e.U64(t.object)
+	n.e.U64(t.device)
+	n.e.U64(uint64(uint32(status)) | uint64(len(value))<<32)
+	n.e.Raw(value)
 	return value
 }
 
 func (w *Worker) deviceFacts(n *notebook, id uint64, handle uintptr) {
 	for _, param := range facts[opClGetDeviceInfo] {
-		n.fact(opClGetDeviceInfo, fnClGetDeviceInfo, param, id, 0, 0, handle)
+		n.fact(topic{op: opClGetDeviceInfo, object: id}, fnClGetDeviceInfo, param, handle)
 	}
 }
 
 func (w *Worker) sendSnapshot() error {
 	n := notebook{w: w, frame: w.frame}
 	for _, param := range facts[opClGetPlatformInfo] {
-		n.fact(opClGetPlatformInfo, fnClGetPlatformInfo, param, platformID, 0, 0, w.platform)
+		n.fact(topic{op: opClGetPlatformInfo, object: platformID}, fnClGetPlatformInfo, param, w.platform)
 	}
 	w.deviceFacts(&n, deviceID, w.device)
 	s := argsSnapshot{MemoryLimit: w.memory.limit, Facts: n.e.Body()}
@@ -93,25 +100,25 @@ func (w *Worker) programFacts(id uint64, p *programState, handle uintptr) []byte
 	n := notebook{w: w, frame: frame}
 	var names string
 	for _, param := range facts[opClGetProgramInfo] {
-		value := n.fact(opClGetProgramInfo, fnClGetProgramInfo, param, id, 0, 0, handle)
+		value := n.fact(topic{op: opClGetProgramInfo, object: id}, fnClGetProgramInfo, param, handle)
 		if param == clProgramKernelNames {
 			names = cString(value)
 		}
 	}
 	for _, d := range p.devices {
 		for _, param := range facts[opClGetProgramBuildInfo] {
-			n.fact(opClGetProgramBuildInfo, fnClGetProgramBuildInfo, param, id, 0, d.id, handle, d.handle)
+			n.fact(topic{op: opClGetProgramBuildInfo, object: id, device: d.id}, fnClGetProgramBuildInfo, param, handle, d.handle)
 		}
 	}
 	if names != "" {
 		for i, name := range strings.Split(names, ";") {
-			w.kernelFacts(&n, id, uint64(i+1), p, handle, name)
+			w.kernelFacts(&n, uint64(i), p, handle, name)
 		}
 	}
 	return n.e.Body()
 }
 
-func (w *Worker) kernelFacts(n *notebook, program, number uint64, p *programState, handle uintptr, name string) {
+func (w *Worker) kernelFacts(n *notebook, number uint64, p *programState, handle uintptr, name string) {
 	n.frame.Reset()
 	b, err := n.frame.Bytes(len(name) + 1)
 	if err != nil {
@@ -125,19 +132,19 @@ func (w *Worker) kernelFacts(n *notebook, program, number uint64, p *programStat
 	defer w.drv.Call(fnClReleaseKernel, kernel)
 	count := uint32(0)
 	for _, param := range facts[opClGetKernelInfo] {
-		value := n.fact(opClGetKernelInfo, fnClGetKernelInfo, param, program, number, 0, kernel)
+		value := n.fact(topic{op: opClGetKernelInfo, object: number}, fnClGetKernelInfo, param, kernel)
 		if param == clKernelNumArgs && len(value) >= 4 {
 			count = binary.LittleEndian.Uint32(value)
 		}
 	}
 	for arg := range min(count, maxKernelArgs) {
 		for _, param := range facts[opClGetKernelArgInfo] {
-			n.fact(opClGetKernelArgInfo, fnClGetKernelArgInfo, param, program, number, uint64(arg), kernel, uintptr(arg))
+			n.fact(topic{op: opClGetKernelArgInfo, index: uint16(arg), object: number}, fnClGetKernelArgInfo, param, kernel, uintptr(arg))
 		}
 	}
 	for _, d := range p.devices {
 		for _, param := range facts[opClGetKernelWorkGroupInfo] {
-			n.fact(opClGetKernelWorkGroupInfo, fnClGetKernelWorkGroupInfo, param, program, number, d.id, kernel, d.handle)
+			n.fact(topic{op: opClGetKernelWorkGroupInfo, object: number, device: d.id}, fnClGetKernelWorkGroupInfo, param, kernel, d.handle)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -13,38 +14,44 @@ import (
 // maxIncludes bounds the header files of one build.
 const maxIncludes = 10000
 
-// include puts a build's header files under a folder of their own and points
-// the -I options there.
+// includePrefix stands for the folder of a build's header files, in what
+// travels: options and logs.
+const includePrefix = "/outboard-include"
+
+// include puts a build's header files into a folder of their own and points
+// the options there.
 func (w *Worker) include(options text, packed []byte) (text, error) {
 	if len(packed) == 0 {
 		return options, nil
 	}
 	w.output.wanted.Store(true) // a header may print
 	w.includes++
-	root := filepath.Join(w.opts.TmpDir, "include", strconv.Itoa(w.includes))
+	root := filepath.Join(w.includeDir(), strconv.Itoa(w.includes))
 	d := wire.NewDecoder(packed)
-	for count := 0; ; count++ {
-		name, ok := d.String()
+	count := d.U64()
+	if count > maxIncludes {
+		return options, fmt.Errorf("include files: %d are too many", count)
+	}
+	for range count {
+		name, _ := d.String()
 		content := d.Bytes()
-		if !ok || d.Err() != nil || count > maxIncludes {
-			return options, fmt.Errorf("include files: %w", orCount(d.Err(), count))
+		if d.Err() != nil {
+			break
 		}
 		if err := writeInclude(root, name, content); err != nil {
 			return options, err
 		}
-		if done := d; done.Done() == nil {
-			break
-		}
 	}
-	options.value = pointIncludes(options.value, root)
-	return options, nil
+	options.value = strings.ReplaceAll(options.value, includePrefix, root)
+	return options, d.Done()
 }
 
-func orCount(err error, count int) error {
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("file %d has no name, or there are too many", count)
+func (w *Worker) includeDir() string { return filepath.Join(w.opts.TmpDir, "include") }
+
+// hideIncludes puts the prefix back into a log.
+func (w *Worker) hideIncludes(log []byte) []byte {
+	folder := regexp.MustCompile(regexp.QuoteMeta(w.includeDir()) + "/[0-9]+")
+	return folder.ReplaceAllLiteral(log, []byte(includePrefix))
 }
 
 // writeInclude writes one file under root, wherever its name says it was.
@@ -57,29 +64,4 @@ func writeInclude(root, name string, content []byte) error {
 		return fmt.Errorf("include file: %w", err)
 	}
 	return nil
-}
-
-// pointIncludes puts root before the path of every -I.
-func pointIncludes(options, root string) string {
-	var b strings.Builder
-	rest := options
-	for {
-		at := strings.Index(rest, "-I")
-		if at < 0 || at > 0 && rest[at-1] != ' ' && rest[at-1] != '\t' {
-			if at < 0 {
-				b.WriteString(rest)
-				return b.String()
-			}
-			b.WriteString(rest[:at+2])
-			rest = rest[at+2:]
-			continue
-		}
-		b.WriteString(rest[:at+2])
-		path := strings.TrimLeft(rest[at+2:], " \t\"'")
-		b.WriteString(rest[at+2 : len(rest)-len(path)])
-		if strings.HasPrefix(path, "/") {
-			b.WriteString(root)
-		}
-		rest = path
-	}
 }

@@ -184,14 +184,14 @@ func (w *Worker) eventTimes(event uintptr) []uint64 {
 		status := int32(w.drv.Call(fnClGetEventProfilingInfo, event, clProfilingCommandQueued+i, 8, driver.Address(b), 0))
 		switch {
 		case status == clSuccess:
-			times = append(times, w.clock.host(word(b)))
+			times = append(times, word(b))
 		case clProfilingCommandQueued+i > clProfilingCommandEnd:
 			times = append(times, times[len(times)-1]) // before OpenCL 2.0: complete is end
 		default:
 			return nil
 		}
 	}
-	return times
+	return w.clock.host(times)
 }
 
 func (w *Worker) drop(item *pending) {

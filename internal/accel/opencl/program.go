@@ -191,6 +191,9 @@ func (c *call) texts(packed []byte, count int) (uintptr, error) {
 		return 0, nil
 	}
 	d := wire.NewDecoder(packed)
+	if got := d.U64(); got != uint64(count) {
+		return 0, fmt.Errorf("%d names for %d headers", got, count)
+	}
 	pointers := make([]uint64, count)
 	for i := range pointers {
 		name, _ := d.String()

@@ -275,7 +275,7 @@ func (w *Worker) fail(c *call, status int32) error {
 		n.Queue = c.queue.id
 	}
 	if c.event != 0 {
-		if err := w.failedEvent(c, status); err != nil {
+		if err := w.failedEvent(c); err != nil {
 			return err
 		}
 	}

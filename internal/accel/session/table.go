@@ -78,6 +78,14 @@ func (t *Table) Any(id uint64) (Entry, bool) {
 	return e, ok
 }
 
+// Fail marks an object as failed; its handle stays with it.
+func (t *Table) Fail(id uint64, kind Kind, failed int32) {
+	if e, ok := t.Get(id, kind); ok {
+		e.Failed = failed
+		t.objects[id] = e
+	}
+}
+
 // Remove forgets an object and returns what it was.
 func (t *Table) Remove(id uint64, kind Kind) (Entry, bool) {
 	e, ok := t.Get(id, kind)
