@@ -160,6 +160,12 @@ func (e *Encoder) Bytes(b []byte) {
 	e.pad()
 }
 
+// Raw writes bytes without a count, padded.
+func (e *Encoder) Raw(b []byte) {
+	e.body = append(e.body, b...)
+	e.pad()
+}
+
 // String writes text, absent unless present.
 func (e *Encoder) String(s string, present bool) {
 	if !present {
