@@ -56,7 +56,9 @@ func serve(ctx context.Context, cfg control.Config, ringFile, socket *os.File) e
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	defer conn.Close()
+	defer cancel() // first, so that the end of the connection is known to be ours
 	ring, err := shm.Open(ringFile, shm.Worker)
 	if err != nil {
 		conn.Final(err)
@@ -90,9 +92,9 @@ func execute(ctx context.Context, cfg control.Config, ring *shm.Ring, conn *cont
 		return err
 	}
 	turns.worker = w
-	go listen(conn, ring, turns)
+	go listen(ctx, conn, ring, turns)
 	go report(ctx, conn, w)
-	stop := context.AfterFunc(ctx, func() { _ = ring.Fail(errNodeGone) })
+	stop := context.AfterFunc(ctx, func() { _ = ring.Fail(ctx.Err()) })
 	defer stop()
 	if err := conn.Send(control.Message{Type: control.TypeReady}); err != nil {
 		return err
@@ -126,9 +128,12 @@ func Probe(context.Context) ([]outboard.Device, error) {
 }
 
 // listen takes what the node says. The node's end ends the worker.
-func listen(conn *control.Conn, ring *shm.Ring, turns *turns) {
+func listen(ctx context.Context, conn *control.Conn, ring *shm.Ring, turns *turns) {
 	for {
 		m, err := conn.Receive()
+		if err != nil && ctx.Err() != nil {
+			return
+		}
 		if err != nil {
 			// Nobody is there to read a reason; the driver may never return.
 			if !errors.Is(err, io.EOF) {
