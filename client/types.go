@@ -43,8 +43,19 @@ type Session struct {
 	// Via is how the holder's data comes: "shm" or "tcp".
 	Via     string    `json:"via"`
 	Started time.Time `json:"started"`
-	// Stats is what the worker last said about itself.
-	Stats json.RawMessage `json:"stats,omitempty"`
+	// Stats is what the worker last said about itself, nil before it did.
+	Stats *SessionStats `json:"stats,omitempty"`
+}
+
+// SessionStats are counted since a session's start, but for Memory.
+type SessionStats struct {
+	// Memory is what the session has allocated on the device now.
+	Memory outboard.Bytes `json:"memory"`
+	// Calls are the API's calls that the worker executed.
+	Calls uint64 `json:"calls"`
+	// BytesIn came from the program, BytesOut went to it.
+	BytesIn  uint64 `json:"bytes_in"`
+	BytesOut uint64 `json:"bytes_out"`
 }
 
 // A Token lets one machine join the pool.

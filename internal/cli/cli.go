@@ -112,7 +112,7 @@ Start a node on every machine with ` + "`outboard up`" + `, then run any OpenCL 
 	root.PersistentFlags().StringVar(&env.config.data, "data", client.DefaultData(), "folder of the node: its state and its socket")
 	root.PersistentFlags().StringVar(&env.config.file, "config", "", "configuration file (default "+defaultConfigFile(env)+" if it is there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return env.config.resolve(env, cmd.Flags()) }
-	root.CompletionOptions.HiddenDefaultCmd = false
+	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(
 		newUpCommand(env),
 		newDownCommand(env),

@@ -98,6 +98,9 @@ func (s *settings) readFile(env *Env) (map[string]fileValue, error) {
 		s.file = ""
 		return nil, nil
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usage("configuration file %s: no such file", s.file)
+	}
 	return values, err
 }
 

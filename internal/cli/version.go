@@ -9,6 +9,9 @@ import (
 
 type versionOptions struct{ output format }
 
+// version is set by the linker: see the Makefile.
+var version string //nolint:gochecknoglobals // the linker can set nothing else
+
 // build is what is known about this binary.
 type build struct {
 	Version  string `json:"version"`
@@ -43,7 +46,10 @@ func thisBuild() build {
 	if !ok {
 		return b
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
+	switch v := info.Main.Version; {
+	case version != "":
+		b.Version = version
+	case v != "" && v != "(devel)":
 		b.Version = v
 	}
 	for _, s := range info.Settings {

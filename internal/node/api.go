@@ -17,6 +17,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -130,21 +131,26 @@ func (n *Node) getDevices(r *http.Request) ([]client.Device, error) {
 func (n *Node) getSessions(*http.Request) ([]client.Session, error) {
 	all := []client.Session{}
 	for _, s := range n.host.Sessions() {
-		stats, err := json.Marshal(s.Stats())
-		if err != nil {
-			return nil, err
-		}
 		all = append(all, client.Session{
 			ID: s.ID, Lease: s.Lease.Lease, Device: s.Device.ID, Holder: s.Lease.Holder, Program: s.Lease.Program,
-			Worker: s.Worker(), Via: s.Via, Started: s.Started, Stats: stats,
+			Worker: s.Worker(), Via: s.Via, Started: s.Started, Stats: statsOf(s),
 		})
 	}
 	return all, nil
 }
 
+// statsOf is what a session's worker said last, nil if nothing.
+func statsOf(s *lend.Session) *client.SessionStats {
+	stats := s.Stats()
+	if stats == nil {
+		return nil
+	}
+	return &client.SessionStats{Memory: stats.Memory, Calls: stats.Calls, BytesIn: stats.BytesIn, BytesOut: stats.BytesOut}
+}
+
 func (n *Node) deleteSession(r *http.Request) (nothing, error) {
 	id := outboard.SessionID(r.PathValue("id"))
-	n.log.Info("session killed by its operator", "session", id)
+	// The host logs the session's end, with this reason.
 	return nothing{}, n.host.Kill(id, outboard.Errorf(outboard.SessionLost, "session", "it was killed on the device's node by `outboard sessions kill`"))
 }
 

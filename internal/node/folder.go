@@ -31,22 +31,21 @@ type folder struct {
 // openFolder makes the folder if it has to, and locks it. The lock ends with the
 // process, however that ends.
 func openFolder(path string) (*folder, error) {
-	const op = "data folder"
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, outboard.Errorf(outboard.Invalid, op, "%w: name another one with --data", err)
+		return nil, outboard.Errorf(outboard.Invalid, "", "%w: name another one with --data", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, outboard.Errorf(outboard.Invalid, op, "%w: name another one with --data", err)
+		return nil, outboard.Errorf(outboard.Invalid, "", "%w: name another one with --data", err)
 	}
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		_ = lock.Close()
-		return nil, outboard.Errorf(outboard.Conflict, op, "a node runs with %s already: stop it with `outboard down`, or name another folder with --data", path)
+		return nil, outboard.Errorf(outboard.Conflict, "", "a node runs with %s already: stop it with `outboard down`, or name another folder with --data", path)
 	}
 	if err != nil {
 		_ = lock.Close()
-		return nil, fmt.Errorf("%s %s: %w", op, path, err)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	_ = lock.Truncate(0)
 	_, _ = lock.WriteString(strconv.Itoa(os.Getpid()) + "\n")

@@ -188,7 +188,7 @@ func (n *Node) openListener(ctx context.Context) (lifecycle.Resource, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", n.opts.Listen)
 	if err != nil {
-		return nil, outboard.Errorf(outboard.Conflict, "listen", "%w: name another address with --listen", err)
+		return nil, outboard.Errorf(outboard.Conflict, "", "%w: name another address with --listen", err)
 	}
 	n.listener = listener
 	return once{listener}, nil
