@@ -295,7 +295,7 @@ func (w *Worker) read(c *call, t transfer, blocking bool, waits []uint64, event 
 		c.fail(clInvalidValue)
 	}
 	if c.status != clSuccess {
-		return w.finish(c, c.status)
+		return w.failRead(c, c.status)
 	}
 	w.submit()
 	direct := len(w.unresolved) == 0 && t.unit <= w.opts.Ring.Area()/4 && t.total > 0
@@ -306,6 +306,20 @@ func (w *Worker) read(c *call, t transfer, blocking bool, waits []uint64, event 
 		return w.readDirect(c, t, list, out)
 	}
 	return w.readStaged(c, t, blocking, list, out)
+}
+
+// failRead answers a read that did not begin: one that nobody waits for by a data
+// notice with its status.
+func (w *Worker) failRead(c *call, status int32) error {
+	if c.m.Flags&session.WantReply != 0 || c.broken != nil {
+		return w.finish(c, status)
+	}
+	if c.event != 0 {
+		if err := w.failedEvent(c); err != nil {
+			return err
+		}
+	}
+	return w.notify(opData, (&argsData{Serial: c.m.Serial, Status: status}).encode(nil))
 }
 
 // errOvertaken ends a direct read's first piece: something has to be sent before it.
@@ -357,7 +371,7 @@ func (w *Worker) readDirect(c *call, t transfer, list waitList, out uintptr) err
 	var failed errStatus
 	switch {
 	case errors.As(err, &failed) && !started:
-		return w.finish(c, int32(failed))
+		return w.failRead(c, int32(failed))
 	case errors.As(err, &failed):
 		return w.fail(c, int32(failed)) // the reply is gone: it was zeros from there on
 	case err != nil:
@@ -385,14 +399,14 @@ func (w *Worker) stream(c *call, t transfer, fill func(p []byte, at uint64) erro
 // readStaged enqueues the read in its place and sends the data when it is there.
 func (w *Worker) readStaged(c *call, t transfer, blocking bool, list waitList, out uintptr) error {
 	if t.total > 1<<40 {
-		return w.finish(c, clOutOfHostMemory)
+		return w.failRead(c, clOutOfHostMemory)
 	}
 	block := w.stage(int(t.total))
 	if block == nil {
 		block = w.staging.get(int(t.total), true)
 	}
 	if block == nil {
-		return w.finish(c, clOutOfHostMemory)
+		return w.failRead(c, clOutOfHostMemory)
 	}
 	item := &pending{queue: c.queue, id: c.event}
 	if out == 0 {
@@ -402,7 +416,7 @@ func (w *Worker) readStaged(c *call, t transfer, blocking bool, list waitList, o
 	status := t.move(driver.Address(block), 0, int(t.total), clFalse, list.count, list.list, out)
 	if status != clSuccess {
 		w.staging.put(block)
-		return w.finish(c, status)
+		return w.failRead(c, status)
 	}
 	event := uintptr(word(c.eventOut))
 	if !blocking {
