@@ -170,8 +170,8 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return outboard.Errorf(outboard.NoPool, "", "no node runs with the data folder %s: start one with `outboard up`%s",
-			c.Folder(), c.dataHint())
+		return outboard.Errorf(outboard.NoPool, "", "no node runs with the data folder %s: start one with %s",
+			c.Folder(), c.startHint())
 	case errors.Is(err, fs.ErrPermission):
 		return outboard.Errorf(outboard.Denied, op,
 			"%w: only the user who started the node may use it; run `outboard up` yourself, or name another node with --data", err)
@@ -179,9 +179,9 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	return &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
 }
 
-func (c *Client) dataHint() string {
+func (c *Client) startHint() string {
 	if c.Folder() == DefaultData() {
-		return ", or name the folder of another node with --data"
+		return "`outboard up`, or name the folder of another node with --data"
 	}
-	return " --data " + c.Folder()
+	return "`outboard up --data " + c.Folder() + "`"
 }
