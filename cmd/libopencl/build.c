@@ -63,13 +63,18 @@ static void *build_part(void *argument) {
 	return NULL;
 }
 
-/* An answer without facts changed nothing: the program's earlier state stays. */
+/* Did the driver begin, so that the program's earlier state is gone? */
+static int began(const struct part *t) {
+	return t->facts.size || (t->build->step != LINK && t->status != CL_INVALID_OPERATION && t->status != CL_INVALID_VALUE && !session_dead(t->link->session));
+}
+
+/* Without facts queries ask the worker. */
 static void keep_part(struct part *t) {
 	struct build *b = t->build;
-	struct outcome *o = t->facts.data ? outcome_new(t->link, &t->facts, b->text) : NULL;
+	struct outcome *o = began(t) ? outcome_new(t->link, &t->facts, b->text) : NULL;
 	if (o)
 		program_set_outcome(b->program, t->link->index, o);
-	else if (t->status == 0)
+	if (t->status == 0 && (!o || !o->facts))
 		t->status = CL_OUT_OF_HOST_MEMORY;
 	if (b->step == LINK && !o) /* there is no such program */
 		b->program->o.links &= ~t->link->bit;

@@ -40,7 +40,8 @@ struct finder {
 	size_t define_count;
 	struct wish *wishes;
 	size_t wish_count;
-	long base; /* index of the file being read, or -1 */
+	long base;    /* index of the file being read, or -1 */
+	int absolute; /* a header was taken by its absolute name */
 	int memory_out;
 };
 
@@ -63,8 +64,10 @@ static int take_beside(struct finder *f, long base, const char *name, size_t siz
 }
 
 static void take_header(struct finder *f, long base, int quoted, int next, const char *name, size_t size) {
-	if (*name == '/') /* an absolute path can't be moved */
+	if (*name == '/') { /* the directive is made relative to the root: scan_relocate */
+		f->absolute |= tree_take(&f->tree, "", "", name, size);
 		return;
+	}
 	if (quoted && base >= 0 && take_beside(f, base, name, size) && !next)
 		return;
 	take_from_dirs(f, name, size, next);
@@ -292,7 +295,7 @@ static void shorten(const char *path, const char *first, size_t *common) {
 
 static size_t common_root(const struct finder *f, const char **root) {
 	size_t common = 0;
-	*root = NULL;
+	*root = f->absolute ? "" : NULL;
 	for (size_t i = 0; i < f->dir_count; i++) {
 		if (!f->dirs[i].used)
 			continue;
@@ -336,6 +339,8 @@ static size_t put_files(unsigned char *to, const struct tree *t, size_t root) {
 			return 0;
 		path[0] = '0';
 		at += put(to ? to + at : NULL, path, strlen(path));
+		if (to && file->size)
+			scan_relocate((char *)file->data, file->size);
 		at += put(to ? to + at : NULL, file->data, file->size);
 		free(path);
 	}
@@ -385,7 +390,7 @@ static char *put_option(char *to, const struct search_dir *d, size_t root) {
 
 static int make_options(struct includes *out, const char *options, const struct finder *f, size_t root) {
 	const char *text = options ? options : "";
-	size_t room = strlen(text) + 2, done = 0;
+	size_t room = strlen(text) + sizeof prefix + 8, done = 0;
 	for (size_t i = 0; i < f->dir_count; i++)
 		room += sizeof prefix + 4 + strlen(f->dirs[i].wire);
 	char *to = out->options = malloc(room);
@@ -402,7 +407,9 @@ static int make_options(struct includes *out, const char *options, const struct 
 		to = put_option(to, &f->dirs[i], root);
 		done = f->dirs[i].end;
 	}
-	strcpy(to, text + done);
+	to = stpcpy(to, text + done);
+	if (f->absolute) /* last: only for them */
+		stpcpy(stpcpy(to, to > out->options ? " -I" : "-I"), prefix);
 	return 0;
 }
 

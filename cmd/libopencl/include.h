@@ -51,6 +51,9 @@ struct scan_item {
 
 /* Calls found for each item in order. 0, or -1 when memory is out. */
 int scan_source(const char *text, size_t size, void (*found)(void *user, const struct scan_item *), void *user);
+/* Makes the absolute names of #include directives relative to the root, in place: "/a/b.h" becomes  "a/b.h" after a blank, so that
+ * nothing else moves. */
+void scan_relocate(char *text, size_t size);
 
 /* ---- include.c */
 

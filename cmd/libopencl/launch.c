@@ -30,10 +30,13 @@ static int32_t check_global(struct launch *n, const struct limits *l) {
 	return 0;
 }
 
+/* The specification has no word on a local size of 0: drivers differ, and have their say. */
 static int32_t check_local(const struct launch *n, const struct limits *l) {
 	size_t items = 1;
 	for (cl_uint i = 0; i < n->dimensions; i++) {
-		if (n->local[i] == 0 || n->local[i] > l->group / items)
+		if (n->local[i] == 0)
+			return 0;
+		if (n->local[i] > l->group / items)
 			return CL_INVALID_WORK_GROUP_SIZE;
 		items *= n->local[i];
 	}

@@ -33,8 +33,8 @@ void build_text_drop(struct build_text *t) {
 
 struct outcome *outcome_new(struct link *link, struct blob *facts, struct build_text *text) {
 	struct outcome *o = calloc(1, sizeof *o);
-	struct facts *f = facts->data ? facts_new(facts->data, facts->size) : NULL;
-	int bad = !o || (facts->data && !f);
+	struct facts *f = facts->size ? facts_new(facts->data, facts->size) : NULL;
+	int bad = !o || (facts->size && !f);
 	free(facts->data);
 	*facts = (struct blob){0};
 	if (bad) {
@@ -91,27 +91,14 @@ cl_build_status outcome_status(const struct outcome *o, cl_program p, cl_device_
 	return built;
 }
 
-/* Objects and libraries have no kernels to create, whatever the driver says of their names. */
-static int is_executable(const struct outcome *o, cl_program p, cl_device_id device) {
-	if (device->link != o->link || outcome_status(o, p, device) != CL_BUILD_SUCCESS)
-		return 0;
-	int32_t status;
-	size_t size;
-	const void *value = facts_find(o->facts, OP_clGetProgramBuildInfo, p->o.id, device->o.id, 0, CL_PROGRAM_BINARY_TYPE, &status, &size);
-	cl_program_binary_type type = CL_PROGRAM_BINARY_TYPE_EXECUTABLE;
-	if (value && status == 0 && size == sizeof type)
-		memcpy(&type, value, sizeof type);
-	return type != CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT && type != CL_PROGRAM_BINARY_TYPE_LIBRARY;
-}
-
 const char *outcome_kernels(const struct outcome *o, cl_program p) {
 	if (!o->facts)
 		return NULL;
-	int executable = 0;
-	for (cl_uint i = 0; i < p->device_count && !executable; i++)
-		executable = is_executable(o, p, p->devices[i]);
+	int built = 0;
+	for (cl_uint i = 0; i < p->device_count && !built; i++)
+		built = p->devices[i]->link == o->link && outcome_status(o, p, p->devices[i]) == CL_BUILD_SUCCESS;
 	int32_t status = 0;
 	size_t size = 0;
-	const char *names = executable ? facts_find(o->facts, OP_clGetProgramInfo, p->o.id, 0, 0, CL_PROGRAM_KERNEL_NAMES, &status, &size) : NULL;
+	const char *names = built ? facts_find(o->facts, OP_clGetProgramInfo, p->o.id, 0, 0, CL_PROGRAM_KERNEL_NAMES, &status, &size) : NULL;
 	return names && status == 0 && size && names[size - 1] == 0 ? names : NULL;
 }

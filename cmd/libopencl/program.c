@@ -111,6 +111,26 @@ static struct blob join(cl_uint count, const char **strings, const size_t *lengt
 	return all;
 }
 
+/* Headers with absolute names lie elsewhere on the other side: what is sent is changed, what the program is shown is not. */
+static int32_t send_source(cl_program p) {
+	size_t size = p->source.size - 1;
+	char *text = malloc(size + 1);
+	if (!text)
+		return CL_OUT_OF_HOST_MEMORY;
+	memcpy(text, p->source.data, size);
+	scan_relocate(text, size);
+	struct link *l;
+	int32_t status = 0;
+	int sent = 0;
+	FOR_LINKS(l, p->o.links) {
+		int32_t s = send_clCreateProgramWithSource(l->session, NULL, p->context->o.id, text, size, p->o.id);
+		sent += s == 0;
+		status = s ? s : status;
+	}
+	free(text);
+	return sent ? 0 : status; /* a dead link does not spoil the others */
+}
+
 cl_program ob_clCreateProgramWithSource(cl_context context, cl_uint count, const char **strings, const size_t *lengths, cl_int *errcode_ret) {
 	if (count == 0 || !strings)
 		return program_refuse(CL_INVALID_VALUE, errcode_ret);
@@ -124,15 +144,8 @@ cl_program ob_clCreateProgramWithSource(cl_context context, cl_uint count, const
 		return program_refuse(CL_OUT_OF_HOST_MEMORY, errcode_ret);
 	}
 	p->source = source;
-	struct link *l;
-	int32_t status = 0;
-	int sent = 0;
-	FOR_LINKS(l, p->o.links) {
-		int32_t s = send_clCreateProgramWithSource(l->session, NULL, context->o.id, source.data, source.size - 1, p->o.id);
-		sent += s == 0;
-		status = s ? s : status;
-	}
-	return sent ? program_made(p, errcode_ret) : not_made(p, status, errcode_ret);
+	int32_t status = send_source(p);
+	return status == 0 ? program_made(p, errcode_ret) : not_made(p, status, errcode_ret);
 }
 
 /* ---- calls that wait */
@@ -144,8 +157,10 @@ static int32_t keep_creation(cl_program p, struct link *l, int32_t status, struc
 		free(facts->data);
 		return status;
 	}
-	if (!facts->data)
+	if (!facts->size) {
+		free(facts->data);
 		return 0;
+	}
 	struct build_text *text = build_text_new(NULL);
 	struct outcome *o = text ? outcome_new(l, facts, text) : NULL;
 	build_text_drop(text);
@@ -168,14 +183,10 @@ struct binaries {
 static int32_t binaries_check(cl_context context, const struct binaries *b) {
 	if (!b->devices || b->count == 0 || !b->lengths || !b->data)
 		return CL_INVALID_VALUE;
-	int32_t status = 0;
-	for (cl_uint i = 0; i < b->count; i++) {
-		int bad = b->lengths[i] == 0 || !b->data[i];
-		if (bad && b->status)
-			b->status[i] = CL_INVALID_VALUE;
-		status = bad ? CL_INVALID_VALUE : status;
-	}
-	return status ? status : devices_check(context, b->count, b->devices);
+	for (cl_uint i = 0; i < b->count; i++)
+		if (b->lengths[i] == 0 || !b->data[i])
+			return CL_INVALID_VALUE;
+	return devices_check(context, b->count, b->devices);
 }
 
 /* The binaries of one link's devices, one after the other. */
@@ -312,8 +323,9 @@ cl_int ob_clSetProgramSpecializationConstant(cl_program p, cl_uint spec_id, size
 /* Destructors of a program's global variables, after which this would be called, are in none of the versions that we report. */
 cl_int ob_clSetProgramReleaseCallback(cl_program p, PFN_clSetProgramReleaseCallback notify, void *user_data) {
 	(void)p;
+	(void)notify;
 	(void)user_data;
-	return notify ? CL_INVALID_OPERATION : CL_INVALID_VALUE;
+	return CL_INVALID_OPERATION;
 }
 
 cl_int ob_clUnloadPlatformCompiler(cl_platform_id platform) {

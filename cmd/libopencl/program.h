@@ -62,7 +62,7 @@ void outcome_drop(struct outcome *);
 /* The program's outcome on a link, held; or NULL. */
 struct outcome *program_outcome(cl_program, uint32_t link);
 void program_set_outcome(cl_program, uint32_t link, struct outcome *); /* takes the hold */
-/* The names in CL_PROGRAM_KERNEL_NAMES, when the program was built into an executable for a device of this link. */
+/* The names in CL_PROGRAM_KERNEL_NAMES, when the program was built for a device of this link. */
 const char *outcome_kernels(const struct outcome *, cl_program);
 cl_build_status outcome_status(const struct outcome *, cl_program, cl_device_id);
 

@@ -208,10 +208,14 @@ static int32_t ask_worker(cl_program p, const struct outcome *o, cl_device_id de
 }
 
 static int32_t answer_build(cl_program p, const struct outcome *o, cl_device_id device, const struct query *q) {
-	if (q->name == CL_PROGRAM_BUILD_OPTIONS)
+	if (q->name == CL_PROGRAM_BUILD_OPTIONS && (!o || o->text->headers.name_count || o->text->headers.refusal))
 		return o ? answer(q, o->text->options, strlen(o->text->options) + 1) : answer(q, "", 1);
 	if (o && o->text->headers.refusal)
 		return answer_refused(o, q);
+	if (!o && q->name == CL_PROGRAM_BUILD_STATUS && p->origin != FROM_BINARY) {
+		cl_build_status none = CL_BUILD_NONE;
+		return answer(q, &none, sizeof none);
+	}
 	int32_t status;
 	size_t size;
 	const void *fact = o && o->facts ? facts_find(o->facts, OP_clGetProgramBuildInfo, p->o.id, device->o.id, 0, q->name, &status, &size) : NULL;

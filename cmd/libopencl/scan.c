@@ -2,6 +2,7 @@
  *
  * Directives count whether or not an #if around them holds: a header too many does no harm, one too few does.
  */
+#define _GNU_SOURCE
 #include "include.h"
 
 #include <stdlib.h>
@@ -179,4 +180,32 @@ int scan_source(const char *text, size_t size, void (*found)(void *, const struc
 	scan_text(&s);
 	free(copy);
 	return 0;
+}
+
+/* ---- absolute names */
+
+static int is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* The quote behind an #include whose word begins at `at`; NULL when that is no directive. */
+static char *include_quote(char *text, char *at, char *end) {
+	char *before = at;
+	while (before > text && is_blank(before[-1]))
+		before--;
+	if (before == text || before[-1] != '#')
+		return NULL;
+	while (at < end && is_name(*at))
+		at++;
+	while (at < end && is_blank(*at))
+		at++;
+	return at < end && (*at == '"' || *at == '<') ? at : NULL;
+}
+
+void scan_relocate(char *text, size_t size) {
+	static const char word[] = "include";
+	char *end = text + size;
+	for (char *at = text; (at = memmem(at, (size_t)(end - at), word, sizeof word - 1)); at++)
+		for (char *quote = include_quote(text, at, end); quote && end - quote > 1 && quote[1] == '/'; quote++) {
+			quote[1] = quote[0];
+			quote[0] = ' ';
+		}
 }

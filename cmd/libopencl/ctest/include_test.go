@@ -120,7 +120,10 @@ func TestIncludesFind(t *testing.T) {
 		"within a string":       {"char *s = \"\\\"\\\n#include <b.h>\";", "-Iinc", "options -I" + wire + "\n"},
 		"two roots":             {"#include <o.h>\n#include <b.h>", "-I../outside/lib -Iinc", "options -I" + wire + "/outside/lib -I" + wire + "/proj/inc\n0/outside/lib/o.h:14\n0/proj/inc/b.h:6\n0/outside/lib/p.h:0\n"},
 		"absolute directory":    {"#include <o.h>", "-I" + root + "/outside/lib", "options -I" + wire + "\n0/o.h:14\n0/p.h:0\n"},
-		"absolute header":       {fmt.Sprintf("#include %q", root+"/outside/lib/o.h"), "-Iinc", "options -I" + wire + "\n"},
+		"absolute header": {
+			fmt.Sprintf("#include %q", root+"/outside/lib/o.h"), "-w -Iinc",
+			"options -w -I" + wire + root + "/proj/inc -I" + wire + "\n0" + root + "/outside/lib/o.h:14\n0" + root + "/outside/lib/p.h:0\n",
+		},
 		"directory as a header": {"#include <sub>", "-Iinc", "options -I" + wire + "\n"},
 		"macro that nobody knows": {
 			"#include H(b)", "-I../outside", "options -I" + wire + "/proj -I" + wire + "/outside\n0/outside/lib/o.h:14\n0/outside/lib/p.h:0\n0/proj/cwd.h:8\n",
