@@ -1,5 +1,6 @@
 /* context.c: contexts. One exists on each link that one of its devices belongs to. */
 #include "library.h"
+#include "memory.h"
 
 #include <stdio.h>
 
@@ -148,6 +149,7 @@ void context_gone(cl_context c) {
 	free(c->devices);
 	free(c->properties.data);
 	free(c->formats.data);
+	coherence_forget(c);
 	pthread_mutex_destroy(&c->lock);
 }
 

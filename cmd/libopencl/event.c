@@ -272,6 +272,7 @@ cl_event ob_clCreateUserEvent(cl_context context, cl_int *errcode_ret) {
 	struct link *link;
 	if (e)
 		FOR_LINKS(link, e->o.links) {
+			session_shared(link->session); /* a worker that blocks for this thread would not hear of the event from another */
 			cl_int one = send_clCreateUserEvent(link->session, NULL, context->o.id, e->o.id);
 			status = one ? one : status;
 		}

@@ -2,56 +2,43 @@
 #include "library.h"
 
 static const cl_command_queue_properties host_bits = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
-static const cl_command_queue_properties device_bits = CL_QUEUE_ON_DEVICE | CL_QUEUE_ON_DEVICE_DEFAULT;
 
-/* ---- properties */
+/* ---- properties. Plain ones are checked here, and the queue is made without waiting. What else there is (queues on the device,
+ * their sizes, hints, what only this driver knows) the driver is asked about. */
 
 struct wanted {
 	cl_command_queue_properties bits;
 	cl_uint size;
-	int sized;
+	int sized, odd;
 };
 
-/* read_properties takes the list apart; what cl_khr_priority_hints and cl_khr_throttle_hints add goes to the driver as it is. */
-static cl_int read_properties(const cl_queue_properties *p, struct wanted *w) {
+static void read_properties(const cl_queue_properties *p, struct wanted *w) {
 	for (size_t i = 0; p && p[i] != 0; i += 2) {
-		switch (p[i]) {
-		case CL_QUEUE_PROPERTIES:
+		if (p[i] == CL_QUEUE_PROPERTIES) {
 			w->bits = p[i + 1];
-			break;
-		case CL_QUEUE_SIZE:
+			continue;
+		}
+		w->odd = 1;
+		if (p[i] == CL_QUEUE_SIZE) {
 			w->size = (cl_uint)p[i + 1];
 			w->sized = 1;
-			break;
-		case CL_QUEUE_PRIORITY_KHR:
-		case CL_QUEUE_THROTTLE_KHR:
-			break;
-		default:
-			return CL_INVALID_VALUE;
 		}
 	}
-	if (w->bits & ~(host_bits | device_bits))
-		return CL_INVALID_VALUE;
-	if (w->sized && !(w->bits & CL_QUEUE_ON_DEVICE))
-		return CL_INVALID_VALUE;
-	if ((w->bits & CL_QUEUE_ON_DEVICE_DEFAULT) && !(w->bits & CL_QUEUE_ON_DEVICE))
-		return CL_INVALID_VALUE;
-	if ((w->bits & CL_QUEUE_ON_DEVICE) && !(w->bits & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE))
-		return CL_INVALID_VALUE;
+}
+
+static cl_int check_device(cl_context context, cl_device_id device, struct wanted *w) {
+	if (!device_in_context(context, device))
+		return CL_INVALID_DEVICE;
+	if (w->bits & ~(host_bits & device_number(device, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES)))
+		w->odd = 1;
 	return CL_SUCCESS;
 }
 
-/* check_device is CL_INVALID_QUEUE_PROPERTIES for what is valid but not to be had. */
-static cl_int check_device(cl_context context, cl_device_id device, const struct wanted *w) {
-	if (!device_in_context(context, device))
-		return CL_INVALID_DEVICE;
-	int on_device = (w->bits & CL_QUEUE_ON_DEVICE) != 0;
-	cl_command_queue_properties can = device_number(device, on_device ? CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES : CL_DEVICE_QUEUE_ON_HOST_PROPERTIES);
-	if (w->bits & host_bits & ~can)
-		return CL_INVALID_QUEUE_PROPERTIES;
-	if (on_device && (can == 0 || w->size > device_number(device, CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE)))
-		return CL_INVALID_QUEUE_PROPERTIES;
-	return CL_SUCCESS;
+/* verdict is what the driver says of a queue that has been sent: failures come before the answer of anything sent later. */
+static cl_int verdict(cl_command_queue q) {
+	uint64_t clock;
+	cl_int status = call_clock(q->link->session, &clock);
+	return status ? status : atomic_load(&q->o.failed);
 }
 
 /* ---- creation */
@@ -85,9 +72,8 @@ static cl_command_queue settle(cl_command_queue q, cl_int status, cl_int *errcod
 
 cl_command_queue ob_clCreateCommandQueueWithProperties(cl_context context, cl_device_id device, const cl_queue_properties *properties, cl_int *errcode_ret) {
 	struct wanted w = {0};
-	cl_int status = read_properties(properties, &w);
-	if (status == CL_SUCCESS)
-		status = check_device(context, device, &w);
+	read_properties(properties, &w);
+	cl_int status = check_device(context, device, &w);
 	if (status != CL_SUCCESS)
 		return answer_status(errcode_ret, status), NULL;
 	size_t n = 0;
@@ -98,17 +84,21 @@ cl_command_queue ob_clCreateCommandQueueWithProperties(cl_context context, cl_de
 		return settle(q, CL_OUT_OF_HOST_MEMORY, errcode_ret);
 	if (q)
 		status = send_clCreateCommandQueueWithProperties(q->link->session, NULL, context->o.id, device->o.id, properties, n + 1, q->o.id);
+	if (q && status == CL_SUCCESS && w.odd)
+		status = verdict(q);
 	return settle(q, status, errcode_ret);
 }
 
 cl_command_queue ob_clCreateCommandQueue(cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *errcode_ret) {
 	struct wanted w = {.bits = properties};
-	cl_int status = properties & ~host_bits ? CL_INVALID_VALUE : check_device(context, device, &w);
+	cl_int status = check_device(context, device, &w);
 	if (status != CL_SUCCESS)
 		return answer_status(errcode_ret, status), NULL;
 	cl_command_queue q = queue_new(context, device, &w);
 	if (q)
 		status = send_clCreateCommandQueue(q->link->session, NULL, context->o.id, device->o.id, properties, q->o.id);
+	if (q && status == CL_SUCCESS && w.odd)
+		status = verdict(q);
 	return settle(q, status, errcode_ret);
 }
 
@@ -138,7 +128,7 @@ cl_int ob_clGetCommandQueueInfo(cl_command_queue q, cl_command_queue_info param_
 	case CL_QUEUE_PROPERTIES_ARRAY:
 		return info_answer(q->property_list.data, q->property_list.size, param_value_size, param_value, param_value_size_ret);
 	case CL_QUEUE_SIZE:
-		if (!(q->properties & CL_QUEUE_ON_DEVICE))
+		if (!(q->properties & CL_QUEUE_ON_DEVICE) || device_number(q->device, CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE) == 0)
 			return CL_INVALID_COMMAND_QUEUE;
 		INFO(cl_uint, q->size);
 	case CL_QUEUE_DEVICE_DEFAULT:
