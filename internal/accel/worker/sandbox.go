@@ -192,11 +192,8 @@ func allow(set int, all uint64, cfg control.Config) error {
 			return err
 		}
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("landlock: %w", err)
-	}
-	paths := append(append([]string{exe}, readable...), cfg.ReadPaths...)
+	// Not os.Executable: the file may have been replaced since the node started.
+	paths := append(append([]string{"/proc/self/exe"}, readable...), cfg.ReadPaths...)
 	for _, name := range []string{"LD_LIBRARY_PATH", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"} {
 		paths = append(paths, filepath.SplitList(os.Getenv(name))...)
 	}
