@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -35,7 +36,8 @@ func TestChild(t *testing.T) {
 	a.dir = dir
 	a.up(ctx, nil)
 	fmt.Println("node", a.addr, a.token(ctx), a.token(ctx))
-	<-ctx.Done()
+	// The input ends when the parent does.
+	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
 // startChild runs a founder in a process and returns its address and two tokens.
@@ -48,6 +50,9 @@ func startChild(ctx context.Context, t *testing.T, dir string) (child *exec.Cmd,
 		t.Fatal(err)
 	}
 	child.Stderr = os.Stderr
+	if _, err := child.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -238,6 +243,9 @@ func makeLeader(ctx context.Context, t *testing.T, through *testNode, name strin
 		t.Fatal(err)
 	}
 	eventually(ctx, t, name+" leads", func() bool {
+		// An answer may be lost while the leader changes.
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
 		stream, err := js.Stream(ctx, "KV_outboard")
 		if err != nil {
 			return false
@@ -245,8 +253,8 @@ func makeLeader(ctx context.Context, t *testing.T, through *testNode, name strin
 		if c := stream.CachedInfo().Cluster; c != nil && c.Leader == name {
 			return true
 		}
-		_, err = nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN.KV_outboard",
+		_, _ = nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN.KV_outboard",
 			[]byte(`{"placement":{"preferred":"`+name+`"}}`))
-		return err != nil && ctx.Err() != nil
+		return false
 	})
 }
