@@ -76,8 +76,11 @@ type Host struct {
 	spawner *spawner
 	metrics *metrics
 
+	starting sync.WaitGroup
+
 	mu       sync.Mutex
 	closed   bool
+	reserved int // sessions that live, start or end
 	sessions map[outboard.SessionID]*Session
 	// turns are the arbiters of the devices that have sessions.
 	turns map[outboard.DeviceID]*turns
@@ -145,10 +148,11 @@ func (h *Host) Close() error {
 	already := h.closed
 	h.closed = true
 	h.mu.Unlock()
-	gone := outboard.Errorf(outboard.SessionLost, "session", "the device's node stopped")
+	// Those that are just starting end by themselves: see publish.
+	h.starting.Wait()
 	sessions := h.Sessions()
 	for _, s := range sessions {
-		s.End(gone)
+		s.End(errHostClosed)
 	}
 	for _, s := range sessions {
 		<-s.Done()
@@ -161,29 +165,53 @@ func (h *Host) Close() error {
 	return os.RemoveAll(h.tmp())
 }
 
-// add makes s known unless the host is full or closed.
-func (h *Host) add(s *Session) error {
+// errHostClosed is what sessions end with when their node does.
+var errHostClosed = outboard.Errorf(outboard.SessionLost, "session", "the device's node stopped")
+
+// reserve makes room for a session of a device unless the host is full or closed.
+func (h *Host) reserve(device outboard.DeviceID) (*turns, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.closed:
-		return outboard.Errorf(outboard.SessionLost, "session", "the device's node is stopping")
-	case len(h.sessions) >= h.opts.MaxSessions:
-		return outboard.Errorf(outboard.Exhausted, "session", "%d sessions live on this node, which is its limit", h.opts.MaxSessions)
+		return nil, errHostClosed
+	case h.reserved >= h.opts.MaxSessions:
+		return nil, outboard.Errorf(outboard.Exhausted, "session", "%d sessions live on this node, which is its limit", h.opts.MaxSessions)
 	}
-	h.sessions[s.ID] = s
-	if s.turns = h.turns[s.Device.ID]; s.turns == nil {
-		s.turns = newTurns()
-		h.turns[s.Device.ID] = s.turns
+	h.reserved++
+	h.starting.Add(1)
+	t := h.turns[device]
+	if t == nil {
+		t = newTurns()
+		h.turns[device] = t
 	}
-	s.turns.members++
-	return nil
+	t.members++
+	return t, nil
 }
 
-func (h *Host) remove(s *Session) {
+// publish makes a session known that has started. One that came too late ends.
+func (h *Host) publish(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer h.starting.Done()
+	h.sessions[s.ID] = s
+	if h.closed {
+		s.End(errHostClosed)
+	}
+}
+
+// cancel gives back the room of a session that could not start.
+func (h *Host) cancel(s *Session) {
+	h.free(s)
+	h.starting.Done()
+}
+
+// free gives back the room of a session that has ended.
+func (h *Host) free(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.sessions, s.ID)
+	h.reserved--
 	s.turns.leave(s.ID)
 	if s.turns.members--; s.turns.members == 0 {
 		delete(h.turns, s.Device.ID)

@@ -51,21 +51,23 @@ type Session struct {
 
 // Start starts a worker. The caller must call Close in the end.
 func (h *Host) Start(spec Spec) (*Session, error) {
-	s := &Session{
-		Spec: spec, ID: newID(), Started: time.Now(), host: h,
-		done: make(chan struct{}), ending: make(chan struct{}),
-	}
-	if err := h.add(s); err != nil {
+	turns, err := h.reserve(spec.Device.ID)
+	if err != nil {
 		return nil, err
 	}
+	s := &Session{
+		Spec: spec, ID: newID(), Started: time.Now(), host: h, turns: turns,
+		done: make(chan struct{}), ending: make(chan struct{}),
+	}
 	if err := s.start(); err != nil {
-		h.remove(s)
 		_ = os.RemoveAll(s.tmp())
+		h.cancel(s)
 		return nil, outboard.Errorf(outboard.SessionLost, "start a worker", "%w", err)
 	}
 	h.metrics.started.Inc()
 	h.opts.Log.Debug("session started", "session", s.ID, "lease", spec.Lease.Lease, "holder", spec.Lease.Holder,
 		"device", spec.Device.ID, "via", spec.Via, "worker", s.process.pid())
+	h.publish(s)
 	go s.follow()
 	return s, nil
 }
@@ -219,7 +221,7 @@ func (s *Session) follow() {
 	_ = s.control.Close()
 	<-heard
 	_ = os.RemoveAll(s.tmp())
-	s.host.remove(s)
+	s.host.free(s)
 	s.report()
 }
 
