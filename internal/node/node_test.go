@@ -3,8 +3,12 @@ package node_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +25,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend/fake"
 	"github.com/outboard-run/outboard/internal/node"
+	"github.com/outboard-run/outboard/internal/unixsock"
 	"github.com/outboard-run/outboard/outboardtest"
 )
 
@@ -418,5 +423,99 @@ func TestUsedTokenIsRefused(t *testing.T) {
 	}
 	if err := join("second"); outboard.KindOf(err) != outboard.Denied {
 		t.Errorf("got %v, want Denied", err)
+	}
+}
+
+// What is not the protocol is refused, logged once, and disturbs nobody.
+func TestStrangersAtTheDoor(t *testing.T) {
+	var log logged
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r := run(t, p.Node("dinghy"), nil, "hello", "wait")
+	r.line(t)
+	status, err := p.Node("harbour").Client().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]func(t *testing.T, conn net.Conn){
+		"nonsense": func(t *testing.T, conn net.Conn) {
+			if _, err := conn.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+				t.Error(err)
+			}
+		},
+		"no certificate": func(t *testing.T, conn net.Conn) {
+			c := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{borrow.Protocol}})
+			_ = c.HandshakeContext(t.Context()) // the refusal comes after the client's side
+		},
+		"unknown protocol": func(t *testing.T, conn net.Conn) {
+			c := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+			if err := c.HandshakeContext(t.Context()); err == nil {
+				t.Error("the handshake succeeded")
+			}
+		},
+	}
+	for name, knock := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := log.count("peer refused")
+			conn, err := net.Dial("tcp", status.Addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			knock(t, conn)
+			// It hangs up.
+			if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+				t.Error(err)
+			}
+			eventually(t, "the refusal is logged", func() bool { return log.count("peer refused") > before })
+			if got := log.count("peer refused") - before; got != 1 {
+				t.Errorf("logged %d times, want once", got)
+			}
+		})
+	}
+	if got := count(t, p.Node("harbour").Client().Sessions); got != 1 {
+		t.Errorf("got %d sessions, want the one that was there", got)
+	}
+	_ = r.Process.Signal(syscall.SIGTERM)
+	if _, status := r.end(t); status != 128+15 {
+		t.Errorf("got status %d, want that of SIGTERM: %s", status, r.stderr)
+	}
+}
+
+func TestLocalAPI(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour"}}})
+	data := p.Node("harbour").Data
+	info, err := os.Stat(filepath.Join(data, client.SocketName))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got %v, %v, want a socket for its owner alone", info.Mode(), err)
+	}
+	http := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return unixsock.Dial(ctx, filepath.Join(data, client.SocketName))
+	}}}
+	defer http.CloseIdleConnections()
+	tests := map[string]struct {
+		path   string
+		status int
+		want   string
+	}{
+		"health":       {"/healthz", 200, "ok"},
+		"build":        {"/metrics", 200, "outboard_build_info{"},
+		"accelerator":  {"/metrics", 200, "outboard_accel_sessions 0"},
+		"pool":         {"/metrics", 200, "outboard_pool_"},
+		"profiles":     {"/debug/pprof/", 200, "goroutine"},
+		"unknown door": {"/v2/nodes", 404, "this node has no such door"},
+		"bad selector": {"/v1/devices?selector=x", 400, "has no operator"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			response, err := http.Get("http://node" + test.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			if err != nil || response.StatusCode != test.status || !strings.Contains(string(body), test.want) {
+				t.Errorf("got status %d, %.300s, %v, want %d with %q", response.StatusCode, body, err, test.status, test.want)
+			}
+		})
 	}
 }
