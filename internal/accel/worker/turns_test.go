@@ -1,0 +1,224 @@
+package worker
+
+import (
+	"io"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/arbiter"
+	"github.com/outboard-run/outboard/internal/accel/control"
+)
+
+// duplex is a socket pair with buffers.
+type duplex struct {
+	in, out chan []byte
+	rest    []byte
+}
+
+func newDuplex() (a, b *duplex) {
+	x, y := make(chan []byte, 1000), make(chan []byte, 1000)
+	return &duplex{in: x, out: y}, &duplex{in: y, out: x}
+}
+
+func (d *duplex) Read(b []byte) (int, error) {
+	if len(d.rest) == 0 {
+		p, ok := <-d.in
+		if !ok {
+			return 0, io.EOF
+		}
+		d.rest = p
+	}
+	n := copy(b, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
+}
+
+func (d *duplex) Write(b []byte) (int, error) {
+	d.out <- append([]byte(nil), b...)
+	return len(b), nil
+}
+
+func (d *duplex) Close() error { close(d.out); return nil }
+
+// node gives turns on one device.
+type node struct {
+	mu      sync.Mutex
+	epoch   time.Time
+	arbiter *arbiter.Arbiter
+	conns   map[outboard.SessionID]*control.Conn
+	turns   int
+}
+
+func (n *node) hear(id outboard.SessionID) {
+	for {
+		m, err := n.conns[id].Receive()
+		if err != nil {
+			return
+		}
+		n.mu.Lock()
+		now := time.Since(n.epoch)
+		switch m.Type {
+		case control.TypeActive:
+			n.act(n.arbiter.Active(id, now))
+		case control.TypeIdle:
+			n.act(n.arbiter.Idle(id, now))
+		case control.TypeRequest:
+			n.act(n.arbiter.Request(id, m.Used, now))
+		case control.TypeEnd:
+			n.act(n.arbiter.End(id, m.Used, now))
+		}
+		n.mu.Unlock()
+	}
+}
+
+func (n *node) act(actions []arbiter.Action) {
+	for _, a := range actions {
+		m := control.Message{Type: control.TypeContended, On: a.Verb == arbiter.Contend}
+		if a.Verb == arbiter.Grant {
+			n.turns++
+			m = control.Message{Type: control.TypeGrant, Quantum: a.Quantum}
+		}
+		_ = n.conns[a.Session].Send(m)
+	}
+}
+
+// device runs one kernel after the other.
+type device struct {
+	mu    sync.Mutex
+	until time.Time
+}
+
+// user is a session of the device that always has work.
+type user struct {
+	device *device
+	turns  *turns
+	kernel time.Duration
+	gap    time.Duration // of the program between two kernels, after waiting for the first
+	last   time.Time
+	used   time.Duration
+}
+
+func (u *user) Busy() bool { return time.Now().Before(u.last) }
+func (u *user) Drain()     { time.Sleep(time.Until(u.last)) }
+
+func (u *user) run(end time.Time) {
+	for time.Now().Before(end) {
+		u.turns.Submit()
+		u.device.mu.Lock()
+		if now := time.Now(); u.device.until.Before(now) {
+			u.device.until = now
+		}
+		u.device.until = u.device.until.Add(u.kernel)
+		u.last = u.device.until
+		u.used += u.kernel
+		u.device.mu.Unlock()
+		if u.gap > 0 {
+			u.Drain()
+			u.turns.Rest()
+			time.Sleep(u.gap)
+		} else {
+			time.Sleep(2 * time.Microsecond) // what a launch costs
+		}
+	}
+	u.turns.Rest()
+}
+
+// play runs sessions with the given weights for two seconds of virtual time.
+func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*user, turns int) {
+	synctest.Test(t, func(*testing.T) {
+		n := &node{epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{}), conns: map[outboard.SessionID]*control.Conn{}}
+		dev := &device{}
+		var near []*duplex
+		var wg sync.WaitGroup
+		for i, weight := range weights {
+			id := outboard.SessionID(rune('a' + i))
+			a, b := newDuplex()
+			near = append(near, a, b)
+			n.conns[id] = control.New(a)
+			n.arbiter.Join(id, weight)
+			conn := control.New(b)
+			u := &user{device: dev, turns: newTurns(conn)}
+			u.turns.worker = u
+			shape(i, u)
+			users = append(users, u)
+			go func() {
+				for {
+					m, err := conn.Receive()
+					if err != nil {
+						return
+					}
+					if m.Type == control.TypeGrant {
+						u.turns.grant(m.Quantum)
+					} else {
+						u.turns.contend(m.On)
+					}
+				}
+			}()
+		}
+		for id := range n.conns {
+			go n.hear(id)
+		}
+		end := time.Now().Add(2 * time.Second)
+		for _, u := range users {
+			wg.Go(func() { u.run(end) })
+		}
+		wg.Wait()
+		time.Sleep(10 * time.Second) // everybody is idle and has said so
+		for _, d := range near {
+			d.Close()
+		}
+		synctest.Wait()
+		turns = n.turns
+	})
+	return users, turns
+}
+
+func TestSharing(t *testing.T) {
+	tests := map[string]struct {
+		weights []int
+		shape   func(i int, u *user)
+		want    []float64
+	}{
+		"equal weights, short and long kernels": {
+			[]int{1, 1}, func(i int, u *user) { u.kernel = []time.Duration{20 * time.Microsecond, time.Millisecond}[i] }, []float64{0.5, 0.5},
+		},
+		"three to one": {
+			[]int{3, 1}, func(_ int, u *user) { u.kernel = 100 * time.Microsecond }, []float64{0.75, 0.25},
+		},
+		"a loop that waits for each kernel keeps its share of turns": {
+			[]int{1, 1}, func(i int, u *user) {
+				u.kernel = 100 * time.Microsecond
+				u.gap = []time.Duration{10 * time.Microsecond, 0}[i]
+			}, []float64{0.48, 0.52},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			users, turns := play(t, test.weights, test.shape)
+			total := time.Duration(0)
+			for _, u := range users {
+				total += u.used
+			}
+			if total < 1500*time.Millisecond {
+				t.Errorf("the device worked %v of 2 s", total)
+			}
+			for i, u := range users {
+				if got := float64(u.used) / float64(total); math.Abs(got-test.want[i]) > 0.04 {
+					t.Errorf("session %d got %.3f of the device in %d turns, want %.2f", i, got, turns, test.want[i])
+				}
+			}
+		})
+	}
+}
+
+// TestUncontended: a session alone never asks.
+func TestUncontended(t *testing.T) {
+	users, turns := play(t, []int{1}, func(_ int, u *user) { u.kernel = time.Microsecond })
+	if turns != 0 || users[0].used < time.Second/2 {
+		t.Errorf("%d turns, %v of work", turns, users[0].used)
+	}
+}
