@@ -12,6 +12,8 @@ import (
 //
 // A driver calls from threads of its own, possibly holding its locks: what is
 // registered must neither block nor call the driver.
+//
+// The zero value is for drivers that call nobody: its addresses are 0.
 type Callbacks struct {
 	event, build, context uintptr
 
@@ -64,6 +66,9 @@ func (c *Callbacks) Context(call func(text string, private []byte)) (addr, token
 const maxErrorText = 64 << 10
 
 func (c *Callbacks) add(once bool, call func(a, b, c uintptr)) uintptr {
+	if c.funcs == nil {
+		return 0
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.next++

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/outboard-run/outboard/internal/accel/driver"
+	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
 // stagedUpload is the most initial data of an object that is gathered in host
@@ -30,13 +31,14 @@ func (w *Worker) newMem(c *call, id, estimate uint64, make func() int32) int32 {
 		w.memory.give(estimate)
 		return status
 	}
-	w.account(e.Handle, estimate)
+	w.account(id, e.Handle, estimate)
 	return status
 }
 
 // account replaces the estimate by what the driver says, and gives it back when
 // the driver has freed the object: it may live longer than the client's handle.
-func (w *Worker) account(handle uintptr, estimate uint64) {
+// With a driver that does not tell, it is given back with the handle.
+func (w *Worker) account(id uint64, handle uintptr, estimate uint64) {
 	size := estimate
 	if status, value := ask(w.drv, w.frame, fnClGetMemObjectInfo, handle, clMemSize); status == clSuccess && len(value) == 8 {
 		size = max(size, word(value))
@@ -46,6 +48,7 @@ func (w *Worker) account(handle uintptr, estimate uint64) {
 	if addr == 0 || !w.drv.Has(fnClSetMemObjectDestructorCallback) ||
 		int32(w.drv.Call(fnClSetMemObjectDestructorCallback, handle, addr, token)) != clSuccess {
 		w.opts.Callbacks.Drop(token)
+		w.sizes[id] = size
 	}
 }
 
@@ -162,7 +165,8 @@ func (w *Worker) upload(c *call, context, id uint64) (int32, error) {
 		status := int32(w.drv.Call(fnClEnqueueWriteBuffer, s.upload, e.Handle, clTrue, at, uintptr(len(p)), driver.Address(p), 0, 0, 0))
 		if status != clSuccess {
 			w.drv.Call(fnClReleaseMemObject, e.Handle)
-			w.objects.Remove(id, kindMem)
+			w.forget(id, kindMem, e.Handle)
+			w.objects.Replace(id, session.Entry{Kind: kindMem, Failed: status})
 			return status, nil
 		}
 		at += uintptr(len(p))

@@ -38,7 +38,9 @@ func (w *Worker) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus)
 	if status == clSuccess {
 		delete(w.unresolved, a.Event)
 		if a.ExecutionStatus < 0 {
-			w.objects.Fail(a.Event, kindEvent, clExecStatusError)
+			e, _ := w.objects.Any(a.Event)
+			e.Failed = clExecStatusError
+			w.objects.Replace(a.Event, e)
 		}
 	}
 	return w.finish(c, status)

@@ -121,6 +121,8 @@ func (w *Worker) forget(id uint64, kind session.Kind, handle uintptr) {
 		delete(w.programs, id)
 	case kindMem:
 		delete(w.images, id)
+		w.memory.give(w.sizes[id])
+		delete(w.sizes, id)
 	}
 }
 

@@ -81,6 +81,7 @@ type Worker struct {
 	contexts   map[uint64]*contextState
 	programs   map[uint64]*programState
 	images     map[uint64]uint64 // element size of images
+	sizes      map[uint64]uint64 // of memory objects whose end the driver does not tell
 	unresolved map[uint64]bool   // user events that the client has not set yet
 	includes   int
 
@@ -108,7 +109,7 @@ func New(opts Options) (*Worker, error) {
 	w := &Worker{
 		opts: opts, drv: opts.Driver,
 		objects: session.NewTable(0), queues: make(map[uint64]*queue), contexts: make(map[uint64]*contextState),
-		programs: make(map[uint64]*programState), images: make(map[uint64]uint64), unresolved: make(map[uint64]bool),
+		programs: make(map[uint64]*programState), images: make(map[uint64]uint64), sizes: make(map[uint64]uint64), unresolved: make(map[uint64]bool),
 	}
 	var err error
 	if w.frame, err = driver.NewFrame(); err != nil {

@@ -78,10 +78,9 @@ func (t *Table) Any(id uint64) (Entry, bool) {
 	return e, ok
 }
 
-// Fail marks an object as failed; its handle stays with it.
-func (t *Table) Fail(id uint64, kind Kind, failed int32) {
-	if e, ok := t.Get(id, kind); ok {
-		e.Failed = failed
+// Replace changes what a living id stands for.
+func (t *Table) Replace(id uint64, e Entry) {
+	if _, ok := t.objects[id]; ok {
 		t.objects[id] = e
 	}
 }
