@@ -1,5 +1,6 @@
 /* library.c: the library's life. Nothing happens when it is loaded; the first call opens a session for each lease. */
 #include "library.h"
+#include "program.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -153,4 +154,5 @@ __attribute__((destructor)) static void leave(void) {
 	for (uint32_t i = 0; i < LINKS; i++)
 		if (library.link[i].session)
 			session_close(library.link[i].session);
+	helpers_join();
 }

@@ -14,31 +14,46 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// includeProgram builds the C program around include.c, with the sanitizers.
-func includeProgram(t *testing.T) string {
+// TestInclude builds the C program around include.c once for all that it is asked.
+func TestInclude(t *testing.T) {
+	program := buildC(t, "testdata/include.c", "../include.c", "../tree.c", "../scan.c", "../options.c")
+	for name, test := range map[string]func(*testing.T, string){
+		"find":     testIncludesFind,
+		"options":  testOptionWords,
+		"restore":  testIncludesRestore,
+		"relocate": testRelocate,
+		"bounds":   testIncludesBounds,
+		"random":   testIncludesRandom,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, program) })
+	}
+}
+
+// buildC builds a C program with the sanitizers.
+func buildC(t *testing.T, files ...string) string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Skip("no gcc")
 	}
-	program := filepath.Join(t.TempDir(), "include")
+	program := filepath.Join(t.TempDir(), "program")
 	args := []string{
 		"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-o", program, "testdata/include.c", "../include.c", "../tree.c", "../scan.c", "../options.c",
+		"-I..", "-I../../libsession", "-o", program,
 	}
-	if out, err := exec.Command(gcc, args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(gcc, append(args, files...)...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	return program
 }
 
-func runInclude(t *testing.T, program, stdin string, args ...string) string {
+func runC(t *testing.T, program, stdin string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("include %q: %v\n%s", args, err, out)
+		t.Fatalf("%q: %v\n%s", args, err, out)
 	}
 	return string(out)
 }
@@ -80,8 +95,7 @@ var headers = map[string]string{
 	"proj/only/dots/none/x": "",
 }
 
-func TestIncludesFind(t *testing.T) {
-	program := includeProgram(t)
+func testIncludesFind(t *testing.T, program string) {
 	root := t.TempDir()
 	lay(t, root, headers)
 	wire := "/outboard-include/0"
@@ -130,7 +144,7 @@ func TestIncludesFind(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := runInclude(t, program, test.source, filepath.Join(root, "proj"), test.options)
+			got := runC(t, program, test.source, filepath.Join(root, "proj"), test.options)
 			if diff := cmp.Diff(sortTail(got), sortTail(test.want)); diff != "" {
 				t.Errorf("-got +want:\n%s", diff)
 			}
@@ -145,8 +159,7 @@ func sortTail(text string) []string {
 	return lines
 }
 
-func TestOptionWords(t *testing.T) {
-	program := includeProgram(t)
+func testOptionWords(t *testing.T, program string) {
 	for options, want := range map[string]string{
 		"":                        "",
 		"-I":                      "",
@@ -161,26 +174,42 @@ func TestOptionWords(t *testing.T) {
 		`-I"a\"b"`:                "I[a\"b] -I\"a\\\"b\"\n",
 		`-Ia\`:                    "I[a\\] -Ia\\\n",
 	} {
-		if diff := cmp.Diff(runInclude(t, program, "", "-words", options), want); diff != "" {
+		if diff := cmp.Diff(runC(t, program, "", "-words", options), want); diff != "" {
 			t.Errorf("%q: -got +want:\n%s", options, diff)
 		}
 	}
 }
 
-func TestIncludesRestore(t *testing.T) {
-	program := includeProgram(t)
+func testIncludesRestore(t *testing.T, program string) {
 	root := t.TempDir()
 	lay(t, root, headers)
 	log := "/outboard-include/0/inc/a.h:1: error\nin /outboard-include/0/inc2/x.h, /outboard-include/0/shared/s.h /outboard-include/0/inc\n/outboard-include/1/x"
-	got := runInclude(t, program, "#include <cwd.h>", "-log", filepath.Join(root, "proj"), "-I ./inc/ -I inc2", log)
+	got := runC(t, program, "#include <cwd.h>", "-log", filepath.Join(root, "proj"), "-I ./inc/ -I inc2", log)
 	want := "./inc/a.h:1: error\nin inc2/x.h, ./shared/s.h ./inc\n/outboard-include/1/x"
 	if diff := cmp.Diff(got, want); diff != "" {
 		t.Errorf("-got +want:\n%s", diff)
 	}
 }
 
-func TestIncludesBounds(t *testing.T) {
-	program := includeProgram(t)
+func testRelocate(t *testing.T, program string) {
+	for text, want := range map[string]string{
+		`#include "/a/b.h"`:             `#include  "a/b.h"`,
+		"x\n # include<//a/b.h> y":      "x\n # include  <a/b.h> y",
+		`#include_next "/a"`:            `#include_next  "a"`,
+		`#include "a/b.h"`:              `#include "a/b.h"`,
+		`int include = "/a";`:           `int include = "/a";`,
+		`#include`:                      `#include`,
+		`#include "/`:                   `#include  "`,
+		`include "/a"`:                  `include "/a"`,
+		"#include <x>\n#include </y>\n": "#include <x>\n#include  <y>\n",
+	} {
+		if got := runC(t, program, text, "-relocate"); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func testIncludesBounds(t *testing.T, program string) {
 	root := t.TempDir()
 	var source bytes.Buffer
 	for i := range 4097 {
@@ -188,29 +217,28 @@ func TestIncludesBounds(t *testing.T) {
 		fmt.Fprintf(&source, "#include %q\n", name)
 		lay(t, root, map[string]string{name: ""})
 	}
-	got := runInclude(t, program, source.String(), root, "-I .")
+	got := runC(t, program, source.String(), root, "-I .")
 	if want := "refusal outboard: the headers of this program are more than 4096 files\n"; !strings.Contains(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if err := os.Truncate(filepath.Join(root, "h1.h"), 63<<20); err != nil {
 		t.Fatal(err)
 	}
-	got = runInclude(t, program, "#include <h0.h>\n#include <h1.h>", root, "-I .")
+	got = runC(t, program, "#include <h0.h>\n#include <h1.h>", root, "-I .")
 	if want := "refusal outboard: the headers of this program are more than 63 MiB\n"; !strings.Contains(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	// What is only guessed is no reason to refuse.
-	got = runInclude(t, program, "#include H(x)", root, "-I .")
+	got = runC(t, program, "#include H(x)", root, "-I .")
 	if strings.Contains(got, "refusal") || strings.Count(got, "\n") < 1000 {
 		t.Errorf("guessing: got %d lines, starting %.200q", strings.Count(got, "\n"), got)
 	}
 }
 
-func TestIncludesRandom(t *testing.T) {
-	program := includeProgram(t)
+func testIncludesRandom(t *testing.T, program string) {
 	root := t.TempDir()
 	lay(t, root, map[string]string{"a.h": "#include \"sub/b.h\"", "sub/b.h": "#include X\n#define X <a.h>", "my dir/a.h": "", "sub/a.h": "#include \"../a.h\""})
 	for seed := range 4 {
-		runInclude(t, program, "", "-fuzz", root, fmt.Sprint(seed), "1000")
+		runC(t, program, "", "-fuzz", root, fmt.Sprint(seed), "1000")
 	}
 }

@@ -4,6 +4,7 @@
  *   include -log DIRECTORY OPTIONS LOG   a log with the names put back
  *   include -fuzz SEED COUNT             random texts and options; only crashes and sanitizers matter
  *   include -words OPTIONS               the directories and macros that options name
+ *   include -relocate                    the text with its absolute names made relative
  */
 #define _GNU_SOURCE
 #include "../../include.h"
@@ -77,6 +78,16 @@ static int words(const char *text) {
 	return 0;
 }
 
+static int relocate(void) {
+	size_t size;
+	char *text = read_input(&size), *exact = malloc(size);
+	memcpy(exact, text, size);
+	scan_relocate(exact, size);
+	fwrite(exact, 1, size, stdout);
+	free(exact), free(text);
+	return 0;
+}
+
 /* Random sequences of pieces that mean something, and of bytes that don't. */
 static size_t random_text(unsigned *seed, char *out, size_t room) {
 	static const char *const pieces[] = {"#include ", "\"a.h\"", "<sub/b.h>", "\n", "\\\n", "/*", "*/", "//", "\"", "'", "\\", "#define X ", "X", "..", "/",
@@ -106,6 +117,7 @@ static int fuzz(const char *directory, unsigned seed, long count) {
 			return 1;
 		snprintf(log, sizeof log, "%s%s /outboard-include/0/sub/x.h", in.options ? in.options : "", text);
 		free(includes_restore(&in, log, strlen(log)));
+		scan_relocate(text, size);
 		includes_free(&in);
 	}
 	return 0;
@@ -118,5 +130,7 @@ int main(int argc, char **argv) {
 		return restore(argv[2], argv[3], argv[4]);
 	if (argc == 3 && !strcmp(argv[1], "-words"))
 		return words(argv[2]);
+	if (argc == 2 && !strcmp(argv[1], "-relocate"))
+		return relocate();
 	return argc == 3 ? find(argv[1], argv[2]) : 2;
 }
