@@ -71,8 +71,10 @@ func CLPeak(args ...string) Program {
 	}
 }
 
-// CLInfo prints all that queries tell. Lines that may differ are left out.
+// CLInfo prints all that queries tell. Lines that may differ are left out, and
+// so is the block of the extension of command buffers.
 func CLInfo(differ *regexp.Regexp) Program {
+	commandBuffers := regexp.MustCompile(`(?m)^ +Command buffer capabilities .*\n( +Required queue properties for command buffer *\n.*\n.*\n)?`)
 	return Program{
 		Name: "clinfo",
 		Args: []string{"clinfo"},
@@ -80,7 +82,8 @@ func CLInfo(differ *regexp.Regexp) Program {
 			if r.Err != nil {
 				return "", r.Err
 			}
-			lines := slices.DeleteFunc(strings.Split(r.Stdout, "\n"), differ.MatchString)
+			text := commandBuffers.ReplaceAllString(r.Stdout, "")
+			lines := slices.DeleteFunc(strings.Split(text, "\n"), differ.MatchString)
 			return strings.Join(lines, "\n"), nil
 		},
 	}
