@@ -36,9 +36,9 @@ static const char *reason(uint32_t closed) {
 /* abandoned looks at the socket, which costs system calls, now and then. */
 static int abandoned(struct session *s) {
 	int64_t now = now_ms();
-	if (now - s->looked < TICK_MS)
+	if (now - atomic_load(&s->looked) < TICK_MS)
 		return 0;
-	s->looked = now;
+	atomic_store(&s->looked, now);
 	return !socket_alive(s);
 }
 

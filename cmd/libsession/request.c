@@ -13,19 +13,11 @@ static size_t least(uint64_t a, size_t b) { return a < b ? (size_t)a : b; }
 /* reserve waits for space. Meanwhile it reads what comes in: a worker that can't write does not read either. */
 static unsigned char *reserve(struct session *s, size_t min, size_t *got) {
 	unsigned char *at = ring_reserve(s->ring, min, got, 0);
-	for (int ms = SLICE_MS, waited = 0; !at; waited += ms) {
-		if (session_dead(s))
+	for (int ms = SLICE_MS; !at; ms = ms < SLICE_MAX_MS ? ms * 2 : ms) {
+		if (receive_ended(s))
 			return NULL;
-		if (ring_closed(s->ring) || (waited >= TICK_MS && !socket_alive(s))) {
-			session_die(s, DEAD_LOST, "the session was lost: the connection to the worker was closed");
-			return NULL;
-		}
-		if (waited >= TICK_MS)
-			waited = 0;
 		receive_aside(s);
 		at = ring_reserve(s->ring, min, got, ms);
-		if (ms < SLICE_MAX_MS)
-			ms *= 2;
 	}
 	return at;
 }

@@ -67,6 +67,7 @@ struct session {
 	_Atomic uint32_t buried;   /* the tracks and died have been told */
 	_Atomic uint32_t shared;   /* more than one thread, or a listener */
 	uint32_t dead_after_ms;
+	_Atomic int64_t looked;    /* at the socket, ms */
 
 	/* The socket. Its end of file is the death of outboard run. */
 	pthread_mutex_t socket_lock;
@@ -91,7 +92,6 @@ struct session {
 	_Atomic uint32_t has_deferred;
 	unsigned char *bulk_data;  /* of the notice at hand, when it was deferred */
 	uint64_t bulk_left;        /* of the notice at hand */
-	int64_t looked;            /* at the socket, ms */
 
 	/* The listener's. */
 	pthread_t listener;
@@ -128,7 +128,7 @@ void lead_leave(struct session *);
 /* Reads one message; 0 when there is none within ms. dispatch: handlers may run now. */
 int receive_one(struct session *, int ms, int dispatch);
 void receive_deferred(struct session *);
-/* Nothing came: 1 when nothing will any more, and the session is then dead. */
+/* Called when nothing came, or went: 1 when nothing will any more, and the session is then dead. In either role. */
 int receive_ended(struct session *);
 /* Reads all that is there, for a sender that waits for space. */
 void receive_aside(struct session *);
