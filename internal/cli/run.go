@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -107,12 +106,12 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	if err != nil {
 		return err
 	}
-	dir, err := socketFolder()
+	dir, err := newSocketFolder(env)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	socket := filepath.Join(dir, "session.sock")
+	defer dir.remove()
+	socket := filepath.Join(dir.path, "session.sock")
 	routes := newRoutes(ctx, env.config.data, opts, hold)
 	defer routes.close()
 	server, err := borrow.Open(ctx, borrow.Options{Socket: socket, Leases: routes.leases(), DeadAfter: opts.deadAfter})
@@ -194,21 +193,4 @@ func programEnviron(environ []string, vendors, socket string, deadAfter time.Dur
 		}
 	}
 	return append(out, ours...)
-}
-
-// maxSocketFolder leaves room for a socket's name in a socket address: the
-// driver library has no way around its limit.
-const maxSocketFolder = 90
-
-// socketFolder makes a folder of the owner's alone.
-func socketFolder() (string, error) {
-	for _, base := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
-		if len(base) > maxSocketFolder-20 {
-			continue
-		}
-		if dir, err := os.MkdirTemp(base, "outboard-"); err == nil {
-			return dir, nil
-		}
-	}
-	return "", outboard.Errorf(outboard.Other, "run", "no folder for a socket: make %s writable, or name a short one in TMPDIR", os.TempDir())
 }

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+)
+
+// maxSocketFolder leaves room for a socket's name in a socket address: the
+// driver library has no way around its limit.
+const maxSocketFolder = 90
+
+// socketFolder holds the socket of one `outboard run`. Its lock ends with the
+// process, so that the next run can remove what one that was killed left.
+type socketFolder struct {
+	path string
+	lock *os.File
+}
+
+// newSocketFolder makes a folder that is the owner's alone.
+func newSocketFolder(env *Env) (*socketFolder, error) {
+	for _, base := range []string{env.getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp", "/var/tmp"} {
+		home := filepath.Join(base, "outboard-"+strconv.Itoa(os.Geteuid()))
+		if !filepath.IsAbs(base) || len(home) > maxSocketFolder-20 || ownFolder(home) != nil {
+			continue
+		}
+		sweep(home)
+		if f, err := makeLocked(home); err == nil {
+			return f, nil
+		}
+	}
+	return nil, outboard.Errorf(outboard.Other, "run", "no folder for a socket: make %s writable, or name a short one in TMPDIR", os.TempDir())
+}
+
+// ownFolder makes a folder, or checks that nobody else made it for us.
+func ownFolder(path string) error {
+	if err := os.Mkdir(path, 0o700); err == nil {
+		return nil
+	}
+	var info unix.Stat_t
+	if err := unix.Lstat(path, &info); err != nil {
+		return err
+	}
+	if info.Mode&unix.S_IFMT != unix.S_IFDIR || info.Mode&0o077 != 0 || int(info.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is not this user's alone", path)
+	}
+	return nil
+}
+
+// makeLocked makes a locked folder inside home. One that another run swept away
+// before it was locked is made again.
+func makeLocked(home string) (*socketFolder, error) {
+	const tries = 100
+	for range tries {
+		path, err := os.MkdirTemp(home, "")
+		if err != nil {
+			return nil, err
+		}
+		lock, err := lockFolder(path)
+		if err != nil {
+			continue
+		}
+		if _, err := os.Lstat(path); err != nil {
+			_ = lock.Close()
+			continue
+		}
+		return &socketFolder{path: path, lock: lock}, nil
+	}
+	return nil, fmt.Errorf("lock a folder in %s: gave up after %d tries", home, tries)
+}
+
+func lockFolder(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// sweep removes the folders inside home that nobody has locked.
+func sweep(home string) {
+	entries, err := os.ReadDir(home)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		path := filepath.Join(home, e.Name())
+		if lock, err := lockFolder(path); err == nil {
+			_ = os.RemoveAll(path)
+			_ = lock.Close()
+		}
+	}
+}
+
+func (f *socketFolder) remove() {
+	_ = os.RemoveAll(f.path)
+	_ = f.lock.Close()
+}
