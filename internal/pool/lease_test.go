@@ -192,6 +192,11 @@ func TestNeverOverGranted(t *testing.T) {
 					return
 				}
 				book.take(t, leases)
+				for _, l := range leases {
+					if _, err := n.Renew(ctx, l); err != nil {
+						t.Errorf("a lease that stands: %v", err)
+					}
+				}
 				book.give(leases)
 				for _, l := range leases {
 					if err := n.Release(ctx, l); err != nil {

@@ -1,0 +1,129 @@
+package pool
+
+import (
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// told is a view that is told changes by hand, on a clock that jumps.
+type told struct {
+	t *testing.T
+	*view
+	rev uint64
+}
+
+func newTold(t *testing.T) *told {
+	t.Helper()
+	ca, err := authority.Found(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := ca.NewIdentity("self", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := Options{Identity: id, Self: outboard.Node{Boot: "1"}, Logger: slog.New(slog.DiscardHandler)}
+	opts.setDefaults()
+	return &told{t: t, view: newView(opts)}
+}
+
+func (v *told) tell(key string, value any) {
+	v.t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.rev++
+	v.take(state.Change{Entries: []state.Entry{{Key: key, Value: text, Revision: v.rev}}, Seq: v.rev})
+}
+
+func (v *told) beat(id outboard.NodeID, boot string) {
+	v.t.Helper()
+	v.tell(nodePrefix+string(id), outboard.Node{ID: id, Boot: boot})
+}
+
+func (v *told) grant(expires time.Time) {
+	v.t.Helper()
+	v.tell(leasePrefix+"d", []record{{Grant: outboard.Grant{Lease: "l", Holder: "b", Boot: "1", Expires: expires}}})
+}
+
+func (v *told) wantLeases(want int, why string) {
+	v.t.Helper()
+	if got := len(v.leases()); got != want {
+		v.t.Errorf("%s: %d leases, want %d", why, got, want)
+	}
+}
+
+func TestViewVoidsAnEarlierBoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newTold(t)
+		v.beat("b", "1")
+		v.grant(time.Now())
+		v.wantLeases(1, "granted")
+		v.beat("b", "2")
+		v.wantLeases(0, "the holder has started again")
+	})
+}
+
+// Others' heartbeats go on, the holder's do not.
+func TestViewVoidsAGoneHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newTold(t)
+		v.beat("b", "1")
+		v.grant(time.Now())
+		for range 3 {
+			time.Sleep(2 * time.Second)
+			v.beat("self", "1")
+			v.wantLeases(1, "in time")
+		}
+		time.Sleep(2 * time.Second)
+		v.beat("self", "1")
+		v.wantLeases(0, "8 s without a heartbeat")
+	})
+}
+
+// Expiry is by the reader's clock since the last renewal, whatever the holder's says.
+func TestViewExpiresLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newTold(t)
+		wrong := time.Now().Add(-time.Hour)
+		for i := range 30 {
+			time.Sleep(2 * time.Second)
+			v.beat("b", "1")
+			if i%5 == 0 && i < 20 {
+				v.grant(wrong.Add(time.Duration(i) * time.Second))
+			}
+			want := 1
+			if i > 22 {
+				want = 0
+			}
+			v.wantLeases(want, "renewed every 10 s until the 30th second")
+		}
+	})
+}
+
+// While the table is silent nobody is taken for dead, and afterwards everybody
+// has the whole time to be heard of.
+func TestViewStandsStillInSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newTold(t)
+		v.beat("b", "1")
+		v.grant(time.Now())
+		time.Sleep(time.Hour)
+		v.wantLeases(1, "silence")
+		v.beat("self", "1")
+		v.wantLeases(1, "the table speaks again")
+		for range 4 {
+			time.Sleep(2 * time.Second)
+			v.beat("self", "1")
+		}
+		v.wantLeases(0, "the holder does not")
+	})
+}
