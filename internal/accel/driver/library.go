@@ -2,6 +2,7 @@ package driver
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/ebitengine/purego"
@@ -72,6 +73,18 @@ func (l *Library) Bind(names []string) *Table {
 		}
 	}
 	return t
+}
+
+// Without returns the table without the named functions.
+func (t *Table) Without(names []string) *Table {
+	less := *t
+	less.addresses = slices.Clone(t.addresses)
+	for i, name := range t.names {
+		if slices.Contains(names, name) {
+			less.addresses[i] = 0
+		}
+	}
+	return &less
 }
 
 // Fake is a table whose calls all go to f: a driver made of Go, for tests.

@@ -61,10 +61,24 @@ func (w *Worker) flush() {
 	for _, q := range w.unflushed {
 		q.unflushed = false
 		if q.handle != 0 {
-			w.drv.Call(fnClFlush, q.handle)
+			w.flushQueue(q.handle)
 		}
 	}
 	w.unflushed = w.unflushed[:0]
+}
+
+// flushQueue does not wait for a flush while the client can hold commands back:
+// there are drivers that execute on flush.
+func (w *Worker) flushQueue(handle uintptr) {
+	if len(w.unresolved) == 0 {
+		w.drv.Call(fnClFlush, handle)
+		return
+	}
+	w.drv.Call(fnClRetainCommandQueue, handle)
+	w.waits.Go(func() {
+		w.drv.Call(fnClFlush, handle)
+		w.drv.Call(fnClReleaseCommandQueue, handle)
+	})
 }
 
 // Drain waits until the device has done all that it was given, unless that
@@ -117,7 +131,7 @@ func (w *Worker) doClFinish(m *message, a *argsClFinish) error {
 	if status != clSuccess {
 		return w.finish(c, status)
 	}
-	w.drv.Call(fnClFlush, handle)
+	w.flushQueue(handle)
 	marker, t := uintptr(word(out)), c.ticket()
 	w.waits.Go(func() {
 		w.waitFor(marker)

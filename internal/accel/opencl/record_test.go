@@ -59,6 +59,11 @@ func (f *fakeDriver) call(fn int, a []uintptr) uintptr {
 		store(a[4], 1, 4)
 	case strings.HasPrefix(name, "clGet") && strings.HasSuffix(name, "Info"):
 		n := len(a)
+		if fn == fnClGetPlatformInfo && a[1] == clPlatformVersion {
+			copy(driver.Bytes(a[n-2], 11), "OpenCL 3.0\x00")
+			store(a[n-1], 11, 8)
+			return 0
+		}
 		store(a[n-2], 0, min(8, int(a[n-3])))
 		store(a[n-1], 8, 8)
 	case fn == fnClCreateBuffer:

@@ -149,6 +149,7 @@ func (w *Worker) findDevice() error {
 		return outboard.Errorf(outboard.NoDevice, fmt.Sprintf("device %d", w.opts.Device), "it is %q now, and was %q when the node looked", d.info.Name, w.opts.DeviceName)
 	}
 	w.platform, w.device = d.platform, d.device
+	w.drv = functionsOf(w.drv, w.platform, w.frame)
 	w.memory.init(w.opts.Memory, d.info.Memory)
 	w.clock.init(w)
 	if err := w.objects.Add(platformID, session.Entry{Kind: kindPlatform, Handle: d.platform}); err != nil {

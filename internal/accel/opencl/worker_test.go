@@ -2,6 +2,7 @@ package opencl
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/accel/session"
@@ -248,7 +249,22 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestTwice: an id that is used again ends the session.
+func TestPlatformVersion(t *testing.T) {
+	for text, want := range map[string]int{"OpenCL 3.0 PoCL 3.1": 30, "OpenCL 1.2 (Oclgrind 21.10)": 12, "": 10, "rubbish": 10} {
+		if got := platformVersion(text); got != want {
+			t.Errorf("version of %q: %d, want %d", text, got, want)
+		}
+	}
+	for _, names := range newSince {
+		for _, name := range names {
+			if !slices.Contains(functionNames, name) {
+				t.Errorf("no function is called %s", name)
+			}
+		}
+	}
+}
+
+// TestProtocolBreaks: what no client may do ends the session.
 func TestProtocolBreaks(t *testing.T) {
 	tests := map[string]func(c *client){
 		"an id that was used": func(c *client) {

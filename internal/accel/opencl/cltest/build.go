@@ -33,7 +33,7 @@ type Suite struct {
 	programs []string
 
 	mu     sync.Mutex
-	native map[string]*result // by program
+	native map[string]*result // by driver and program
 }
 
 // Build compiles the programs into a folder of the test. Without a compiler,

@@ -12,6 +12,11 @@ func TestLocal(t *testing.T) {
 	Build(t).Compare(t, Options{})
 }
 
+// TestOclgrind does the same with the second driver.
+func TestOclgrind(t *testing.T) {
+	Build(t).Compare(t, Options{Driver: Oclgrind(t)})
+}
+
 // A program that dies in a case is started again for the cases after it.
 func TestTake(t *testing.T) {
 	r := &result{cases: map[string]*caseResult{}}

@@ -12,12 +12,16 @@ import (
 
 // Options say how the programs are run the other way.
 type Options struct {
+	// Driver is the local driver to compare with; nil means PoCL.
+	Driver *Driver
+
 	// Through changes a command, ready to run over the local driver, so that
 	// it runs the other way. Nil runs it over the local driver a second time,
 	// which shows that the cases themselves are deterministic.
 	Through func(*exec.Cmd)
 
-	// Programs to run; empty means all.
+	// Programs to run; empty means all that
+	// make sense with the driver.
 	Programs []string
 
 	// Limit is the time for one run of one program. Zero means a minute.
@@ -30,30 +34,18 @@ type Options struct {
 }
 
 func (o *Options) setDefaults(s *Suite) {
+	if o.Driver == nil {
+		o.Driver = PoCL()
+	}
+	if len(o.Programs) == 0 {
+		o.Programs = o.Driver.programs
+	}
 	if len(o.Programs) == 0 {
 		o.Programs = s.Programs()
 	}
 	if o.Limit == 0 {
 		o.Limit = time.Minute
 	}
-}
-
-// odd are the cases that the local driver does not pass, with the reason.
-// Over the other way their own checks must hold.
-var odd = map[string]string{
-	"event/old_wait":              "PoCL 3.1 aborts: clEnqueueWaitForEvents is not there",
-	"event/set_property":          "PoCL 3.1 crashes in clSetCommandQueueProperty",
-	"event/callback_of_failure":   "PoCL 3.1 never calls back for a command whose wait list failed",
-	"process/fork_calls":          "PoCL's threads are not there in a forked child, which waits for them for ever",
-	"process/driver_dies":         "PoCL 3.1 aborts the process at a launch with too much local memory",
-	"failure/after_failure":       "PoCL 3.1 never ends a command whose wait list had failed before it was enqueued",
-	"unload/sigwait_after":        "as signal/sigwait_late; PoCL is never unloaded",
-	"unload/fork_after":           "as process/fork_calls; PoCL is never unloaded",
-	"signal/alternate_stack_kept": "the compiler in PoCL replaces the thread's alternate stack",
-	"signal/settings_kept":        "the compiler in PoCL installs handlers, for SIGUSR1 too",
-	"signal/sigwait_late":         "PoCL's threads do not block signals, so SIGTERM kills the process",
-	"thread/first_calls":          "PoCL 3.1 answers CL_DEVICE_NOT_FOUND while another thread initialises it",
-	"process/daemon_used":         "as fork_calls",
 }
 
 // Compare runs the programs over the local driver and through the other way,
@@ -71,12 +63,12 @@ func (s *Suite) compareProgram(t *testing.T, program string, options Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := s.runNative(program, names, options.Limit)
-	wanted := names
-	if options.Through == nil {
-		wanted = want.order
+	want := s.runNative(program, names, options)
+	wanted, through := names, options.Through
+	if through == nil {
+		wanted, through = want.order, options.Driver.choose
 	}
-	got := run(s.Path(program), wanted, options.Through, options.Limit)
+	got := run(s.Path(program), wanted, through, options.Limit)
 	for _, name := range got.order {
 		t.Run(name, func(t *testing.T) {
 			compareCase(t, program+"/"+name, got.cases[name], want.cases[name], options.Differs)
@@ -85,15 +77,16 @@ func (s *Suite) compareProgram(t *testing.T, program string, options Options) {
 }
 
 // runNative runs a program's cases, but for the odd ones, once for each suite.
-func (s *Suite) runNative(program string, names []string, limit time.Duration) *result {
+func (s *Suite) runNative(program string, names []string, options Options) *result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := s.native[program]; known != nil {
+	driver, key := options.Driver, options.Driver.name+"/"+program
+	if known := s.native[key]; known != nil {
 		return known
 	}
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return odd[program+"/"+name] != "" })
-	s.native[program] = run(s.Path(program), names, nil, limit)
-	return s.native[program]
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return driver.odd[program+"/"+name] != "" })
+	s.native[key] = run(s.Path(program), names, driver.choose, options.Limit)
+	return s.native[key]
 }
 
 func compareCase(t *testing.T, key string, got, want *caseResult, differs map[string]string) {

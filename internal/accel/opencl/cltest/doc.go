@@ -14,6 +14,7 @@
 //		cmd.Path = outboard
 //	}})
 //
-// A case in which the local driver dies or is wrong is named in the table of
-// odd cases with the reason; over the other way it must simply hold.
+// A case in which the local driver dies, hangs or is wrong is named in the
+// driver's table of odd cases with the reason; over the other way its own
+// checks must hold.
 package cltest

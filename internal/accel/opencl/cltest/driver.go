@@ -1,0 +1,74 @@
+package cltest
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/need"
+)
+
+// Driver is a local OpenCL driver that serves as the oracle.
+type Driver struct {
+	name     string
+	vendors  string            // for OCL_ICD_VENDORS; empty leaves it
+	programs []string          // those that make sense with it; empty means all
+	odd      map[string]string // cases that it does not pass, with the reason
+}
+
+// choose makes a command use the driver.
+func (d *Driver) choose(cmd *exec.Cmd) {
+	if d.vendors != "" {
+		cmd.Env = append(cmd.Environ(), "OCL_ICD_VENDORS="+d.vendors)
+	}
+}
+
+// PoCL is the driver that the tests know best: the system's, found as any
+// program finds it.
+func PoCL() *Driver { return &Driver{name: "pocl", odd: oddWithPoCL} }
+
+const oclgrindLibrary = "/usr/lib/oclgrind/liboclgrind-rt-icd.so"
+
+// Oclgrind is the second driver: an interpreter of OpenCL 1.2 that may be used
+// from one thread only and runs nothing before it is waited for. Without it
+// the test is skipped, unless need.Variable names "oclgrind".
+func Oclgrind(t testing.TB) *Driver {
+	t.Helper()
+	need.Program(t, "oclgrind")
+	return &Driver{
+		name:     "oclgrind",
+		vendors:  oclgrindLibrary,
+		programs: []string{"image", "kernel", "map", "memory", "program"},
+		odd:      oddWithOclgrind,
+	}
+}
+
+// Over the other way the odd cases' own checks must hold.
+var (
+	oddWithPoCL = map[string]string{
+		"event/callback_of_failure":   "PoCL 3.1 never calls back for a command whose wait list failed",
+		"event/old_wait":              "PoCL 3.1 aborts: clEnqueueWaitForEvents is not there",
+		"event/set_property":          "PoCL 3.1 crashes in clSetCommandQueueProperty",
+		"failure/after_failure":       "PoCL 3.1 never ends a command whose wait list had failed before it was enqueued",
+		"process/daemon_used":         "as fork_calls",
+		"process/driver_dies":         "PoCL 3.1 aborts the process at a launch with too much local memory",
+		"process/fork_calls":          "PoCL's threads are not there in a forked child, which waits for them for ever",
+		"signal/alternate_stack_kept": "the compiler in PoCL replaces the thread's alternate stack",
+		"signal/settings_kept":        "the compiler in PoCL installs handlers, for SIGUSR1 too",
+		"signal/sigwait_late":         "PoCL's threads do not block signals, so SIGTERM kills the process",
+		"thread/first_calls":          "PoCL 3.1 answers CL_DEVICE_NOT_FOUND while another thread initialises it",
+		"unload/fork_after":           "as process/fork_calls; PoCL is never unloaded",
+		"unload/sigwait_after":        "as signal/sigwait_late; PoCL is never unloaded",
+	}
+
+	oddWithOclgrind = map[string]string{
+		"image/map_refused":       "oclgrind 21.10 maps outside of an image",
+		"kernel/kernel_info":      "oclgrind 21.10 answers attributes from memory that is gone",
+		"program/build_info":      "oclgrind 21.10 answers a binary type that was never set",
+		"kernel/launch_refused":   "oclgrind 21.10 divides by a local size of 0",
+		"kernel/set_refused":      "oclgrind 21.10 crashes on wrong sizes of arguments",
+		"map/refused":             "oclgrind 21.10 crashes on wrong pointers",
+		"memory/transfer_refused": "oclgrind 21.10 crashes on offsets whose sum wraps",
+		"program/link_refused":    "oclgrind 21.10 crashes on programs that were not compiled",
+		"program/pieces_refused":  "oclgrind 21.10 crashes on null pieces",
+	}
+)
