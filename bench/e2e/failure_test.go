@@ -3,7 +3,9 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -211,9 +213,25 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
+// copies counts the nodes that keep a copy of the pool's state.
+func copies(r *rig.Rig, nodes ...string) (count int) {
+	for _, name := range nodes {
+		raw, err := os.ReadFile(filepath.Join(r.Node(name).Data(), "pool", "state", "role.json"))
+		var role struct {
+			Mode  string
+			Ready bool
+		}
+		if err == nil && json.Unmarshal(raw, &role) == nil && role.Mode == "voter" && role.Ready {
+			count++
+		}
+	}
+	return count
+}
+
 // The third node makes the state survive the first.
 func TestFirstOfThreeNodesDies(t *testing.T) {
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "one", Devices: "none"}, {Name: "two"}, {Name: "three", Devices: "none"}}})
+	eventually(t, time.Minute, "the state has three copies", func() bool { return copies(r, "one", "two", "three") == 3 })
 	running := hold(t, through(r, "three", "--memory", "64MiB"), "read")
 	if err := r.Node("one").Kill(); err != nil {
 		t.Fatal(err)
