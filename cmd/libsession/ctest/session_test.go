@@ -154,3 +154,8 @@ func TestRefused(t *testing.T) {
 		t.Errorf("no socket: %q", got)
 	}
 }
+
+// BenchmarkSession prints what calls cost against a worker that does nothing. Set OUTBOARD_TEST_SANITIZE=none.
+func BenchmarkSession(b *testing.B) {
+	b.Log(listen(b, shm.DefaultArea).must("bench", fmt.Sprint(max(b.N, 1000))))
+}

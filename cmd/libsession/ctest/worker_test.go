@@ -43,7 +43,7 @@ const (
 
 // A worker answers the C program over one ring.
 type worker struct {
-	t     *testing.T
+	t     testing.TB
 	ring  *shm.Ring
 	in    *session.Reader
 	out   *session.Writer
@@ -209,7 +209,7 @@ func (w *worker) misbehave(h session.Header, kind uint64) {
 // ---- the socket
 
 type server struct {
-	t        *testing.T
+	t        testing.TB
 	path     string
 	area     int
 	leases   int
@@ -218,7 +218,7 @@ type server struct {
 	group    sync.WaitGroup
 }
 
-func listen(t *testing.T, area int) *server {
+func listen(t testing.TB, area int) *server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "obs")
 	if err != nil {
@@ -323,8 +323,9 @@ var build struct {
 	text    []byte
 }
 
-// program builds the client, once for all tests, with sanitizers; OUTBOARD_TEST_SANITIZE=thread chooses others.
-func program(t *testing.T) string {
+// program builds the client, once for all tests, with sanitizers; OUTBOARD_TEST_SANITIZE=thread chooses others,
+// and none is for measuring.
+func program(t testing.TB) string {
 	t.Helper()
 	need.Program(t, "gcc")
 	build.once.Do(func() {
@@ -339,8 +340,12 @@ func program(t *testing.T) string {
 			sanitizers = "address,undefined"
 		}
 		sources, _ := filepath.Glob("../*.c")
-		args := []string{"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=" + sanitizers, "-fno-sanitize-recover=all",
-			"-I..", "-o", build.program, "testdata/client.c"}
+		args := []string{"-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-I..", "-o", build.program, "testdata/client.c"}
+		if sanitizers == "none" {
+			args = append(args, "-O2")
+		} else {
+			args = append(args, "-O1", "-fsanitize="+sanitizers, "-fno-sanitize-recover=all")
+		}
 		build.text, build.err = exec.Command("gcc", append(append(args, sources...), "-lpthread")...).CombinedOutput()
 	})
 	if build.err != nil {
