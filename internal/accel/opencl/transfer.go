@@ -39,6 +39,9 @@ func (s *span) bytes() uint64 { return product(s.row, s.region[1], s.region[2]) 
 
 // each cuts size bytes at offset, whole rows both, into boxes.
 func (s *span) each(offset uint64, size int, box func(origin, region [3]uint64, at uint64, last bool) int32) int32 {
+	if s.bytes() == 0 {
+		return box(s.origin, s.region, 0, true) // the driver has a word for it
+	}
 	height := s.region[1]
 	first, rows, at := offset/s.row, uint64(size)/s.row, uint64(0)
 	for rows > 0 {
