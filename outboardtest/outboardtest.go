@@ -40,20 +40,20 @@ func Main(m *testing.M) {
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
 	if len(os.Args) < 2 {
-		os.Exit(m.Run())
+		os.Exit(m.Run()) //nolint:forbidigo // this is a main
 	}
 	switch rest := os.Args[2:]; os.Args[1] {
 	case helperArg:
-		os.Exit(fake.Helper(rest))
+		os.Exit(fake.Helper(rest)) //nolint:forbidigo // this is a main
 	case commandArg:
 		env := cli.Process()
 		env.Helper = []string{os.Args[0], helperArg}
 		env.Vendors = func(dir string) (string, error) { return dir, os.MkdirAll(dir, 0o700) }
-		os.Exit(env.Main(rest))
+		os.Exit(env.Main(rest)) //nolint:forbidigo // this is a main
 	case programArg:
-		os.Exit(fake.Program(rest))
+		os.Exit(fake.Program(rest)) //nolint:forbidigo // this is a main
 	}
-	os.Exit(m.Run())
+	os.Exit(m.Run()) //nolint:forbidigo // this is a main
 }
 
 // Program is the command line of a program that uses a fake device: see

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -75,8 +76,8 @@ func (env *Env) Run(ctx context.Context, args []string) int {
 
 func (env *Env) getenv(key string) string {
 	// The last one wins, as in a shell.
-	for i := len(env.Environ) - 1; i >= 0; i-- {
-		if v, ok := strings.CutPrefix(env.Environ[i], key+"="); ok {
+	for _, variable := range slices.Backward(env.Environ) {
+		if v, ok := strings.CutPrefix(variable, key+"="); ok {
 			return v
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -66,8 +67,8 @@ func Run(ctx context.Context, ready func(), services ...Service) error {
 	// A service that returned before it was told to has failed, unless the
 	// caller had asked for the end.
 	asked := ctx.Err() != nil
-	for i := len(started) - 1; i >= 0; i-- {
-		if err := started[i].finish(asked); err != nil {
+	for _, r := range slices.Backward(started) {
+		if err := r.finish(asked); err != nil {
 			errs = append(errs, err)
 		}
 	}

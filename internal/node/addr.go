@@ -70,11 +70,11 @@ func routesAddr(said, listen string, addr net.Addr) (string, error) {
 	if wanted == "0" || wanted == "" {
 		return net.JoinHostPort(host, "0"), nil
 	}
-	port, err := net.LookupPort("tcp", wanted)
-	if err != nil {
-		return "", outboard.Errorf(outboard.Invalid, "node", "listen address: %w", err)
+	at, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return "", outboard.Errorf(outboard.Invalid, "node", "listen address %s: want one of TCP", addr)
 	}
-	return net.JoinHostPort(host, strconv.Itoa(port+1)), nil
+	return net.JoinHostPort(host, strconv.Itoa(at.Port+1)), nil
 }
 
 // routesAdvertised is routes as others see it: the host that they reach the node

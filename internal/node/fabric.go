@@ -85,7 +85,7 @@ func (n *Node) serveConn(ctx context.Context, nc net.Conn) error {
 		stream, err := conn.Accept(ctx)
 		if err != nil {
 			// The program ended, or died, or this node stops.
-			return nil //nolint:nilerr // how a connection ends is no refusal
+			return nil
 		}
 		serving.Go(func() { n.serveStream(ctx, stream, peer) })
 	}

@@ -240,8 +240,8 @@ func (h *holding) renew(ctx context.Context) error {
 	}
 	grant, err := h.describe()
 	if err != nil {
-		// The device's node is away; sessions will say so.
-		return nil //nolint:nilerr // the leases themselves stand
+		// The device's node is away, and the leases stand: sessions will say so.
+		return nil
 	}
 	return h.out.send(client.LeaseEvent{Renewed: grant})
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -285,6 +286,13 @@ func upProcess(t *testing.T, n *outboardtest.Node, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// gone reports whether a process no longer runs.
+func gone(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return err != nil || strings.HasPrefix(state, "Z")
+}
+
 func TestDevicesNodeIsKilled(t *testing.T) {
 	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "dinghy", NoDevices: true}}})
 	token, err := p.Node("dinghy").Client().Token(t.Context(), time.Minute)
@@ -307,9 +315,14 @@ func TestDevicesNodeIsKilled(t *testing.T) {
 			})
 			r := run(t, from, []string{"--dead-after", "2s"}, "hello", "wait")
 			r.line(t)
+			sessions, err := harbour.Client().Sessions(t.Context())
+			if err != nil || len(sessions) != 1 {
+				t.Fatalf("got %v, %v, want one session", sessions, err)
+			}
 			if err := up.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
+			eventually(t, "the worker went with its node", func() bool { return gone(sessions[0].Worker) })
 			if _, status := r.end(t); status != 17 || !strings.Contains(r.stderr.String(), "session lost") {
 				t.Errorf("got status %d and %q, want 17 and that the session was lost", status, r.stderr)
 			}

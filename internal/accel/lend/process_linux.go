@@ -84,7 +84,6 @@ type process struct {
 
 	mu     sync.Mutex
 	tail   []byte
-	reason string
 	reaped bool
 }
 
@@ -111,13 +110,6 @@ func (p *process) listen() {
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
-
-// note keeps what the worker says about its end.
-func (p *process) note(reason string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.reason = reason
-}
 
 // kill ends the whole group. The group's number stays taken while any process
 // of the group lives, and the leader is reaped only after the last kill.
@@ -158,13 +150,9 @@ func awaitZombie(pid int) {
 	}
 }
 
-// lastWords is what the worker said last about its end: on its control socket,
-// or the end of its standard error.
+// lastWords is the line of its standard error that says why it ended.
 func (p *process) lastWords() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reason != "" {
-		return p.reason
-	}
 	return summary(p.tail)
 }

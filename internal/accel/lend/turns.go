@@ -55,6 +55,7 @@ func (t *turns) hear(id outboard.SessionID, m control.Message) {
 		t.act(t.arbiter.Request(id, m.Used, t.now()))
 	case control.TypeEnd:
 		t.act(t.arbiter.End(id, m.Used, t.now()))
+	default: // a newer worker may say more
 	}
 }
 

@@ -97,7 +97,7 @@ func work() error {
 		for err == nil {
 			_, err = conn.Receive()
 		}
-		os.Exit(0)
+		os.Exit(0) //nolint:forbidigo // the ring may never return
 	}()
 	for {
 		got, err := ring.Next(1)
@@ -125,7 +125,7 @@ func obey(conn *control.Conn, config *control.Config, order string) (string, err
 		return "", errors.New("the kernel went wrong")
 	case Fail:
 		conn.Final(outboard.Errorf(outboard.Exhausted, "", "out of fake memory"))
-		os.Exit(0)
+		os.Exit(0) //nolint:forbidigo // as a worker that gives up
 	case Hang:
 		signal.Ignore(syscall.SIGTERM)
 		select {}

@@ -61,10 +61,10 @@ func run(args []string) (err error) {
 func step(session *borrow.Session, arg string) error {
 	switch arg {
 	case "leases":
-		fmt.Println(session.Leases)
+		fmt.Fprintln(os.Stdout, session.Leases)
 		return nil
 	case "wait":
-		fmt.Println("waiting")
+		fmt.Fprintln(os.Stdout, "waiting")
 		_, err := session.Ring.Next(1)
 		return err
 	}
@@ -72,7 +72,7 @@ func step(session *borrow.Session, arg string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(answer)
+	fmt.Fprintln(os.Stdout, answer)
 	return nil
 }
 
