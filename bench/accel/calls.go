@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/bench/suite"
+)
+
+// samples are the values of one measurement, by way and name.
+type samples map[string]map[string][]float64
+
+func (s samples) add(way, name string, v float64) {
+	if s[way] == nil {
+		s[way] = map[string][]float64{}
+	}
+	s[way][name] = append(s[way][name], v)
+}
+
+// measure runs the program of small measurements once.
+func (b *bench) measure(ctx context.Context, way suite.Way, into samples, label string, args ...string) error {
+	cmd := way(ctx, filepath.Join(b.dir, "calls"), args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", label, err, strings.TrimSpace(stderr.String()))
+	}
+	for line := range bytes.Lines(out) {
+		var m struct {
+			Name  string
+			Value float64
+			Waits float64 `json:"own_waits"`
+		}
+		if err := json.Unmarshal(line, &m); err != nil {
+			return fmt.Errorf("%s: %w in %q", label, err, line)
+		}
+		into.add(label, m.Name, m.Value)
+		if m.Waits > 0 {
+			into.add(label, "own_waits", m.Waits)
+		}
+	}
+	return nil
+}
+
+// A goal is what is wanted of one measurement on one way.
+type goal struct {
+	way, name, title, unit string
+	goal                   paired.Goal
+	reason                 string
+}
+
+const tlsCost = "Both ends' relays add a wake-up each way, and client, two relays, worker and device share the cores."
+
+var callGoals = []goal{
+	{shared, "read_small", "smallest blocking read", "us", paired.Goal{Max: 60}, ""},
+	{network, "read_small", "smallest blocking read", "us", paired.Goal{Max: 90}, tlsCost},
+	{shared, "write_read", "write, then blocking read", "us", paired.Goal{Max: 100}, ""},
+	{network, "write_read", "write, then blocking read", "us", paired.Goal{Max: 100}, tlsCost},
+	{shared, "launch_finish", "launch and clFinish", "us", paired.Goal{Max: 75}, ""},
+	{network, "launch_finish", "launch and clFinish", "us", paired.Goal{}, ""},
+	{shared, "launch_stream", "1,000 launches back to back, each", "us", paired.Goal{Max: 5}, ""},
+	{network, "launch_stream", "1,000 launches back to back, each", "us", paired.Goal{Max: 5}, ""},
+	{shared, "write_large", "256 MiB write", "GB/s", paired.Goal{Min: 5}, ""},
+	{shared, "read_large", "256 MiB read", "GB/s", paired.Goal{Min: 5}, ""},
+	{network, "write_large", "256 MiB write", "GB/s", paired.Goal{Min: 2.18}, bulkCost},
+	{network, "read_large", "256 MiB read", "GB/s", paired.Goal{Min: 2.16}, bulkCost},
+}
+
+const bulkCost = "Each byte is copied into the ring, encrypted, sent, received, decrypted and copied out by processes on the same two cores: " +
+	"about 1.3 s of processor time for a GB, of which AES-GCM and the copies that Go's TLS makes are more than half and the kernel's TCP is 0.5 s."
+
+func (b *bench) calls(ctx context.Context) error {
+	ways := []string{local, shared, network}
+	if b.peer.there() {
+		ways = append(ways, remote)
+	}
+	values := samples{}
+	// One round that does not count warms the caches of kernels.
+	for round := range b.rounds(9, 2) + 1 {
+		into := values
+		if round == 0 {
+			into = samples{}
+		}
+		for _, way := range ways {
+			if err := b.measure(ctx, b.way(way), into, way, b.callArgs(way)...); err != nil {
+				return err
+			}
+		}
+	}
+	for _, g := range callGoals {
+		b.row(paired.NewRow(g.title+", "+g.way, g.unit, local, values[g.way][g.name], values[local][g.name], g.goal), g.reason)
+	}
+	if b.peer.there() {
+		b.peerRows(values)
+	}
+	return nil
+}
+
+// callArgs keeps a run of the small measurements at about two seconds.
+func (b *bench) callArgs(way string) []string {
+	args := []string{"-reads", "1000", "-alternate", "500", "-launches", "500", "-streams", "10", "-hundreds", "0", "-transfers", "3"}
+	if way == remote { // it needs 43 ms for each
+		args = append(args, "-alternate", "20", "-streams", "2")
+	}
+	return args
+}
+
+func (b *bench) peerRows(values samples) {
+	for _, g := range callGoals {
+		if g.way == network {
+			b.row(paired.NewRow(g.title+", "+network+" against the peer", g.unit, remote, values[network][g.name], values[remote][g.name], paired.Goal{}), "")
+		}
+	}
+}
+
+// delayed measures at a round trip of 10 ms.
+func (b *bench) delayed(ctx context.Context) error {
+	values := samples{}
+	far := b.way(network, "--link", "rtt=10ms")
+	for range b.rounds(7, 3) {
+		if err := b.measure(ctx, far, values, "far", "-only", "hundred_launches", "-hundreds", "5", "-warm", "20"); err != nil {
+			return err
+		}
+		for label, way := range map[string]suite.Way{"far start": far, "near start": b.way(network)} {
+			if err := b.measure(ctx, way, values, label, "-only", "startup"); err != nil {
+				return err
+			}
+		}
+	}
+	hundred := scale(values["far"]["hundred_launches"], 1e-3)
+	b.row(paired.NewRow("100 launches and a finish at a round trip of 10 ms", "ms", "", hundred, nil, paired.Goal{Max: 25}), "")
+	var trips []float64
+	for i, far := range values["far start"]["startup"] {
+		trips = append(trips, (far-values["near start"]["startup"][i])/10_000-values["far start"]["own_waits"][i])
+	}
+	b.row(paired.NewRow("start-up to the first result: round trips beyond the program's own", "round trips", "", trips, nil, paired.Goal{Max: 3}), "")
+	return nil
+}
+
+func scale(values []float64, by float64) []float64 {
+	scaled := make([]float64, len(values))
+	for i, v := range values {
+		scaled[i] = v * by
+	}
+	return scaled
+}

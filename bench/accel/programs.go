@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/bench/suite"
+)
+
+func (b *bench) ffmpeg(ctx context.Context) error {
+	for _, filter := range []string{"avgblur_opencl", "unsharp_opencl"} {
+		goals := map[string]paired.Goal{shared: {MaxRatio: 1.15}, network: {MaxRatio: 1.35}}
+		if err := b.compare(ctx, suite.FFmpeg(filter, 100), b.rounds(7, 1), goals, !b.quick); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) programs(ctx context.Context) error {
+	goals := map[string]paired.Goal{shared: {MaxRatio: 1.3}, network: {}}
+	quick := []suite.Program{suite.CLBlast("xaxpy"), suite.CLBlast("xdot")}
+	long := []suite.Program{suite.CLBlast("xgemm"), suite.CLPeak(), suite.Hashcat()}
+	for _, p := range quick {
+		if err := b.compare(ctx, p, b.rounds(5, 1), goals, !b.quick); err != nil {
+			return err
+		}
+	}
+	for i := 0; i < len(long) && !b.quick; i++ {
+		if err := b.compare(ctx, long[i], 2, map[string]paired.Goal{shared: {MaxRatio: 1.3}}, long[i].Home); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare times whole runs in turn, and fails when a borrowed run differs.
+func (b *bench) compare(ctx context.Context, p suite.Program, rounds int, goals map[string]paired.Goal, warm bool) error {
+	homes, err := b.homes()
+	if err != nil {
+		return err
+	}
+	walls := map[string][]float64{}
+	for round := range rounds + 1 {
+		if round == 0 && !warm {
+			continue
+		}
+		first := p.Run(ctx, suite.Local, homes[local])
+		walls[local] = append(walls[local], first.Wall.Seconds())
+		for way := range goals {
+			res := p.Run(ctx, b.way(way), homes[way])
+			if err := p.Compare(first, res); err != nil {
+				return fmt.Errorf("%s over %s: %w", p.Name, way, err)
+			}
+			walls[way] = append(walls[way], res.Wall.Seconds())
+		}
+		if round == 0 {
+			clear(walls) // it warmed the caches
+		}
+	}
+	for _, way := range []string{shared, network} {
+		if goal, ok := goals[way]; ok {
+			b.row(paired.NewRow(p.Name+", wall time, "+way+" (same result)", "s", local, walls[way], walls[local], goal), "")
+		}
+	}
+	return nil
+}
+
+func (b *bench) homes() (map[string]string, error) {
+	homes := map[string]string{}
+	for _, way := range []string{local, shared, network} {
+		home, err := os.MkdirTemp(b.dir, "home-")
+		if err != nil {
+			return nil, err
+		}
+		homes[way] = home
+	}
+	return homes, nil
+}
+
+// cuts takes dinghy's link away under programs that wait for a blocking call,
+// and counts those whose call came back with an error within 5 s.
+func (b *bench) cuts(ctx context.Context) error {
+	node := b.rig.Node("dinghy")
+	if err := node.Cut(ctx, false); err != nil {
+		b.report.Notes = append(b.report.Notes, "The cut link was not measured: it needs network namespaces.")
+		return nil
+	}
+	const batch = 10
+	var seconds []float64
+	for range b.rounds(10, 1) {
+		got, err := b.cutOnce(ctx, batch)
+		if err != nil {
+			return err
+		}
+		seconds = append(seconds, got...)
+	}
+	row := paired.NewRow(fmt.Sprintf("link cut with a blocking call in flight: %d of %d calls ended with an error", len(seconds), b.rounds(10, 1)*batch),
+		"s", "", seconds, nil, paired.Goal{Max: 5})
+	row.Holds = len(seconds) == b.rounds(10, 1)*batch && row.Spread[1] <= 5
+	b.row(row, "")
+	return nil
+}
+
+func (b *bench) cutOnce(ctx context.Context, count int) ([]float64, error) {
+	node := b.rig.Node("dinghy")
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var ready, done sync.WaitGroup
+	var mu sync.Mutex
+	var seconds []float64
+	for i := range count {
+		cmd := b.way(network, "--memory", "16MiB", "--timeout", "50s")(ctx, filepath.Join(b.dir, "hold"), []string{"finish", "read"}[i%2])
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		ready.Add(1)
+		done.Go(func() {
+			if s, err := holdUntilCut(cmd, ready.Done); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				seconds = append(seconds, s)
+			}
+		})
+	}
+	ready.Wait()
+	if err := node.Cut(ctx, true); err != nil {
+		return nil, err
+	}
+	cut := time.Now()
+	done.Wait()
+	fmt.Fprintf(os.Stderr, "  all calls were back %.1f s after the cut\n", time.Since(cut).Seconds())
+	return seconds, node.Cut(ctx, false)
+}
+
+// holdUntilCut runs `hold` and returns how long after the cut its call ended.
+func holdUntilCut(cmd *exec.Cmd, ready func()) (float64, error) {
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		ready()
+		return 0, err
+	}
+	lines := bufio.NewScanner(stdout)
+	holding := lines.Scan() && lines.Text() == "holding"
+	since := time.Now()
+	ready()
+	var code int
+	var seconds float64
+	if holding && lines.Scan() {
+		_, err = fmt.Sscanf(lines.Text(), "ended %d %f", &code, &seconds)
+	}
+	_ = cmd.Wait() //nolint:errcheck // its status says that the session was lost
+	if !holding || err != nil || code >= 0 {
+		return 0, fmt.Errorf("hold did not end with an error: %w", err)
+	}
+	// The call may have begun before the cut.
+	return min(seconds, time.Since(since).Seconds()), nil
+}
