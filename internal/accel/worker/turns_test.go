@@ -168,6 +168,7 @@ func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*use
 		}
 		wg.Wait()
 		time.Sleep(10 * time.Second) // everybody is idle and has said so
+		synctest.Wait()
 		for _, d := range near {
 			d.Close()
 		}
