@@ -2,8 +2,9 @@
  *
  * Searches as compilers do: "x" beside the including file, then, as <x>, in the working directory (PoCL searches it before
  * the program's directories, and so do we) and in the directories of -I in their order. What is found
- * is read in turn. A header named by a macro is looked up through the macro's definitions; when that fails, everything that looks like
- * a header below the directories goes along.
+ * is read in turn. A header named by a macro is looked up through the macro's definitions, of which options may hold a part of the path
+ * (-D INCLUDE_PATH=/usr/share/x with #include TEXT(INCLUDE_PATH/y.h)); when that fails, everything that looks like a header below the
+ * directories goes along.
  */
 #define _GNU_SOURCE
 #include "include.h"
@@ -18,7 +19,8 @@
 
 struct search_dir {
 	char *native, *wire, *given;
-	size_t start, end; /* of its option */
+	size_t start, end; /* of its option, or of the macro's value */
+	int macro;         /* an absolute path that -D gives to a macro: only macros lead there */
 	int used;
 };
 
@@ -27,7 +29,7 @@ struct define {
 };
 
 struct wish { /* #include MACRO */
-	char *name;
+	char *name, *argument; /* argument: NULL unless it is #include MACRO(argument) */
 	long base;
 	int next, met;
 };
@@ -50,7 +52,7 @@ struct finder {
 static int take_from_dirs(struct finder *f, const char *name, size_t size, int all) {
 	int found = 0;
 	for (size_t i = 0; i < f->dir_count && (all || !found); i++)
-		if (tree_take(&f->tree, f->dirs[i].native, f->dirs[i].wire, name, size))
+		if (!f->dirs[i].macro && tree_take(&f->tree, f->dirs[i].native, f->dirs[i].wire, name, size))
 			found = f->dirs[i].used = 1;
 	return found;
 }
@@ -63,14 +65,26 @@ static int take_beside(struct finder *f, long base, const char *name, size_t siz
 	return found;
 }
 
-static void take_header(struct finder *f, long base, int quoted, int next, const char *name, size_t size) {
+static int take_header(struct finder *f, long base, int quoted, int next, const char *name, size_t size) {
 	if (*name == '/') { /* the directive is made relative to the root: scan_relocate */
-		f->absolute |= tree_take(&f->tree, "", "", name, size);
-		return;
+		int found = tree_take(&f->tree, "", "", name, size);
+		f->absolute |= found;
+		return found;
 	}
 	if (quoted && base >= 0 && take_beside(f, base, name, size) && !next)
-		return;
-	take_from_dirs(f, name, size, next);
+		return 1;
+	return take_from_dirs(f, name, size, next);
+}
+
+/* A path that macros made, absolute by a macro of the options, which can be given another value. */
+static int take_by_macro(struct finder *f, const char *path) {
+	for (size_t i = 0; i < f->dir_count; i++) {
+		struct search_dir *d = &f->dirs[i];
+		size_t n = strlen(d->native);
+		if (d->macro && strncmp(path, d->native, n) == 0 && tree_take(&f->tree, d->native, d->wire, path + n, strlen(path + n)))
+			return d->used = 1;
+	}
+	return 0;
 }
 
 /* ---- what sources say */
@@ -92,19 +106,19 @@ static void add_wish(struct finder *f, const struct scan_item *item) {
 	struct wish *grown = realloc(f->wishes, (f->wish_count + 1) * sizeof *grown);
 	if (grown)
 		f->wishes = grown;
-	char *name = strndup(item->name, item->name_size);
-	if (!grown || !name) {
-		free(name);
+	char *name = strndup(item->name, item->name_size), *argument = item->body ? strndup(item->body, item->body_size) : NULL;
+	if (!grown || !name || (item->body && !argument)) {
+		free(name), free(argument);
 		f->memory_out = 1;
 		return;
 	}
-	f->wishes[f->wish_count++] = (struct wish){name, f->base, item->next, 0};
+	f->wishes[f->wish_count++] = (struct wish){name, argument, f->base, item->next, 0};
 }
 
 static int names_header(const char *body, size_t size) {
 	while (size && (*body == '\\' || *body == '\'' || *body == ' ' || *body == '\t'))
 		body++, size--;
-	return size && (*body == '"' || *body == '<' || *body == '_' || (*body >= 'A' && *body <= 'Z') || (*body >= 'a' && *body <= 'z'));
+	return size && (*body == '"' || *body == '<' || *body == '_' || *body == '/' || *body == '.' || (*body >= 'A' && *body <= 'Z') || (*body >= 'a' && *body <= 'z'));
 }
 
 static void found_item(void *user, const struct scan_item *item) {
@@ -133,13 +147,15 @@ static size_t read_found(struct finder *f, size_t from) {
 
 /* ---- macros */
 
+static const char word_characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+
 static int meet_name(struct finder *f, const struct wish *w, const char *name, int depth);
 
 /* "x", <x>, or another macro; in options with backslashes before the quotes. */
 static int meet_body(struct finder *f, const struct wish *w, const char *body, int depth) {
 	body += strspn(body, " \t\\'");
 	if (*body != '"' && *body != '<') {
-		char *name = strndup(body, strspn(body, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"));
+		char *name = strndup(body, strspn(body, word_characters));
 		int met = name && *name && meet_name(f, w, name, depth + 1);
 		free(name);
 		return met;
@@ -147,9 +163,7 @@ static int meet_body(struct finder *f, const struct wish *w, const char *body, i
 	size_t n = strcspn(body + 1, *body == '"' ? "\"" : ">");
 	if (n && body[n] == '\\')
 		n--;
-	if (n)
-		take_header(f, w->base, *body == '"', w->next, body + 1, n);
-	return n > 0;
+	return n && take_header(f, w->base, *body == '"', w->next, body + 1, n);
 }
 
 static int meet_name(struct finder *f, const struct wish *w, const char *name, int depth) {
@@ -160,10 +174,66 @@ static int meet_name(struct finder *f, const struct wish *w, const char *name, i
 	return met;
 }
 
+/* The value of a macro, without quotes; *size is its length. NULL when it has none. */
+static const char *value_of(const struct finder *f, const char *name, size_t name_size, size_t *size) {
+	for (size_t i = 0; i < f->define_count; i++) {
+		const struct define *d = &f->defines[i];
+		if (strlen(d->name) != name_size || memcmp(d->name, name, name_size) != 0)
+			continue;
+		const char *value = d->body + strspn(d->body, " \t\\'\"<");
+		*size = strcspn(value, "\\'\">\r\n");
+		while (*size && (value[*size - 1] == ' ' || value[*size - 1] == '\t'))
+			--*size;
+		return value;
+	}
+	return NULL;
+}
+
+/* The text with macros replaced by their values, once; NULL when it is too long for a path. */
+static char *expand(const struct finder *f, const char *text) {
+	enum { LONGEST = 4096 };
+	char *out = malloc(LONGEST), *end = out;
+	while (out && *text) {
+		size_t n = strspn(text, word_characters), size = n ? n : 1;
+		const char *put = n ? value_of(f, text, n, &size) : NULL;
+		put = put ? put : text;
+		if (size >= (size_t)(LONGEST - (end - out))) {
+			free(out);
+			return NULL;
+		}
+		if (n || (*text != ' ' && *text != '\t' && *text != '"' && *text != '\r'))
+			end = mempcpy(end, put, size);
+		text += n ? n : 1;
+	}
+	if (out)
+		*end = 0;
+	return out;
+}
+
+/* #include TEXT(DIRECTORY/x.h): whatever the macros around do, they make a string of it. */
+static int meet_argument(struct finder *f, const struct wish *w) {
+	const char *inner = strrchr(w->argument, '(');
+	char *text = strdup(inner ? inner + 1 : w->argument);
+	if (text)
+		text[strcspn(text, ")")] = 0;
+	for (int depth = 0; text && depth < 4; depth++) {
+		char *path = expand(f, text);
+		int met = path && *path && (*path == '/' ? take_by_macro(f, path) : take_header(f, w->base, 1, w->next, path, strlen(path)));
+		free(text);
+		text = path;
+		if (met) {
+			free(text);
+			return 1;
+		}
+	}
+	free(text);
+	return 0;
+}
+
 /* A definition may come to light only in a file that another macro names, so all wishes are tried each time. */
 static void meet_wishes(struct finder *f) {
 	for (size_t i = 0; i < f->wish_count; i++)
-		f->wishes[i].met |= meet_name(f, &f->wishes[i], f->wishes[i].name, 0);
+		f->wishes[i].met |= f->wishes[i].argument ? meet_argument(f, &f->wishes[i]) : meet_name(f, &f->wishes[i], f->wishes[i].name, 0);
 }
 
 /* ---- guessing */
@@ -217,7 +287,8 @@ static void guess(struct finder *f) {
 	g.bytes = g.bytes > INCLUDE_BYTES / 2 ? INCLUDE_BYTES / 2 : g.bytes;
 	for (size_t i = f->dir_count; i-- > 0;) {
 		g.dir = &f->dirs[i];
-		guess_below(&g, "", i ? 4 : 0);
+		if (!g.dir->macro)
+			guess_below(&g, "", i ? 4 : 0);
 	}
 }
 
@@ -260,12 +331,36 @@ static void add_dir(struct finder *f, const char *directory, const struct option
 	f->dirs[f->dir_count++] = d;
 }
 
+/* The value of a macro, if it is a directory. */
+static void add_macro_dir(struct finder *f, const char *value, size_t size, size_t at) {
+	char *path = strndup(value, size);
+	struct stat st;
+	if (path && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+		struct option_dir o = {at, at + size, path};
+		add_dir(f, "", &o);
+		f->dirs[f->dir_count - 1].macro = 1;
+		f->dirs[f->dir_count - 1].used = 0;
+	}
+	f->memory_out |= !path;
+	free(path);
+}
+
 static void add_option_defines(struct finder *f, const struct options *o) {
 	for (size_t i = 0; i < o->define_count; i++) {
-		const char *d = o->defines[i] + strspn(o->defines[i], "\"'"), *equals = strchr(d, '=');
-		if (equals)
-			add_define(f, d, (size_t)(equals - d), equals + 1, strlen(equals + 1));
+		const char *text = o->defines[i].text, *d = text + strspn(text, "\"'"), *equals = strchr(d, '=');
+		if (!equals)
+			continue;
+		add_define(f, d, (size_t)(equals - d), equals + 1, strlen(equals + 1));
+		const char *value = equals + 1 + strspn(equals + 1, "\"'\\");
+		size_t at = o->defines[i].start + (size_t)(value - text), size = strcspn(value, "\"'\\");
+		if (*value == '/')
+			add_macro_dir(f, value, size, at);
 	}
+}
+
+static int by_place(const void *a, const void *b) {
+	size_t x = ((const struct search_dir *)a)->start, y = ((const struct search_dir *)b)->start;
+	return x < y ? -1 : x > y;
 }
 
 static void finder_free(struct finder *f) {
@@ -274,7 +369,7 @@ static void finder_free(struct finder *f) {
 	for (size_t i = 0; i < f->define_count; i++)
 		free(f->defines[i].name), free(f->defines[i].body);
 	for (size_t i = 0; i < f->wish_count; i++)
-		free(f->wishes[i].name);
+		free(f->wishes[i].name), free(f->wishes[i].argument);
 	free(f->dirs), free(f->defines), free(f->wishes);
 	tree_free(&f->tree);
 }
@@ -385,7 +480,7 @@ static int make_names(struct includes *out, const struct finder *f, const char *
 }
 
 static char *put_option(char *to, const struct search_dir *d, size_t root) {
-	return stpcpy(stpcpy(stpcpy(to, "-I"), prefix), d->wire + root);
+	return stpcpy(stpcpy(stpcpy(to, d->macro ? "" : "-I"), prefix), d->wire + root);
 }
 
 static int make_options(struct includes *out, const char *options, const struct finder *f, size_t root) {
@@ -403,6 +498,8 @@ static int make_options(struct includes *out, const char *options, const struct 
 			to = stpcpy(to, " ");
 	}
 	for (size_t i = 1; i < f->dir_count; i++) {
+		if (!f->dirs[i].used)
+			continue;
 		to = mempcpy(to, text + done, f->dirs[i].start - done);
 		to = put_option(to, &f->dirs[i], root);
 		done = f->dirs[i].end;
@@ -441,6 +538,8 @@ static int find_in(struct includes *out, const char *options, const struct inclu
 		for (size_t i = 0; i < o.dir_count; i++)
 			add_dir(&f, directory, &o.dirs[i]);
 		add_option_defines(&f, &o);
+		if (f.dir_count > 1)
+			qsort(f.dirs + 1, f.dir_count - 1, sizeof *f.dirs, by_place);
 		if (!f.memory_out)
 			find_all(&f, sources, count);
 		status = make_result(out, options, &f);

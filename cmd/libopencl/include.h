@@ -23,10 +23,15 @@ struct option_dir {
 	char *path;        /* without quotes and backslashes */
 };
 
+struct option_define {
+	size_t start, end; /* of what follows -D in the text, quotes and all */
+	char *text;        /* the same */
+};
+
 struct options {
 	struct option_dir *dirs;
 	size_t dir_count;
-	char **defines; /* what follows -D, quotes kept */
+	struct option_define *defines;
 	size_t define_count;
 };
 
@@ -44,7 +49,7 @@ struct scan_item {
 	enum scan_kind kind;
 	const char *name; /* the header's, or the macro's */
 	size_t name_size;
-	const char *body; /* of a SCAN_DEFINE */
+	const char *body; /* of a SCAN_DEFINE; of a SCAN_MACRO what stands in parentheses, or NULL */
 	size_t body_size;
 	int next;         /* #include_next: every directory may be meant */
 };

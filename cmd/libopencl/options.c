@@ -65,16 +65,16 @@ static int add_dir(struct options *o, size_t start, size_t end, const char *path
 	return 0;
 }
 
-static int add_define(struct options *o, const char *text, size_t size) {
-	char **grown = realloc(o->defines, (o->define_count + 1) * sizeof *grown);
-	char *copy = strndup(text, size);
+static int add_define(struct options *o, const char *text, size_t start, size_t end) {
+	struct option_define *grown = realloc(o->defines, (o->define_count + 1) * sizeof *grown);
+	char *copy = strndup(text + start, end - start);
 	if (grown)
 		o->defines = grown;
 	if (!grown || !copy) {
 		free(copy);
 		return -1;
 	}
-	o->defines[o->define_count++] = copy;
+	o->defines[o->define_count++] = (struct option_define){start, end, copy};
 	return 0;
 }
 
@@ -96,7 +96,7 @@ static const char *take_option(struct options *o, const char *text, const char *
 	if (include)
 		*status |= add_dir(o, (size_t)(start - text), (size_t)(at - text), argument);
 	else
-		*status |= add_define(o, raw, (size_t)(at - raw));
+		*status |= add_define(o, text, (size_t)(raw - text), (size_t)(at - text));
 	return at;
 }
 
@@ -114,7 +114,7 @@ void options_free(struct options *o) {
 	for (size_t i = 0; i < o->dir_count; i++)
 		free(o->dirs[i].path);
 	for (size_t i = 0; i < o->define_count; i++)
-		free(o->defines[i]);
+		free(o->defines[i].text);
 	free(o->dirs);
 	free(o->defines);
 	*o = (struct options){0};

@@ -98,8 +98,13 @@ static void take_include(struct scan *s, int next) {
 	struct scan_item item = {.kind = SCAN_MACRO, .name = s->at};
 	item.name_size = take_name(s);
 	skip_blank(s);
-	if (s->at < s->end && *s->at == '(') /* its value depends on arguments: nobody can tell */
-		item.name_size = 0;
+	if (s->at < s->end && *s->at == '(') {
+		item.body = ++s->at;
+		skip_line(s);
+		while (s->at > item.body && *s->at != ')')
+			s->at--;
+		item.body_size = (size_t)(s->at - item.body);
+	}
 	s->found(s->user, &item);
 }
 

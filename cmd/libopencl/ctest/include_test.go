@@ -139,6 +139,15 @@ func testIncludesFind(t *testing.T, program string) {
 			"options -w -I" + wire + root + "/proj/inc -I" + wire + "\n0" + root + "/outside/lib/o.h:14\n0" + root + "/outside/lib/p.h:0\n",
 		},
 		"directory as a header": {"#include <sub>", "-Iinc", "options -I" + wire + "\n"},
+		"path in a macro of the options": {
+			"#include M2S(INC/o.h)", "-D INC=" + root + "/outside/lib -w", "options -D INC=" + wire + " -w\n0/o.h:14\n0/p.h:0\n",
+		},
+		"path in a macro, quoted, nested": {
+			"#include A(B(INC/o.h))\n#include <b.h>", "-I inc -DINC=\"" + root + "/outside/lib\"",
+			"options -I" + wire + "/proj/inc -DINC=\"" + wire + "/outside/lib\"\n0/outside/lib/o.h:14\n0/proj/inc/b.h:6\n0/outside/lib/p.h:0\n",
+		},
+		"file in a macro of the source": {"#define D sub\n#define E D\n#include S(E/y.h)", "-Iinc", "options -I" + wire + "\n0/sub/y.h:0\n"},
+		"path in a macro, unused":       {"#include <b.h>", "-DINC=" + root + " -Iinc", "options -DINC=" + root + " -I" + wire + "\n0/b.h:6\n"},
 		"macro that nobody knows": {
 			"#include H(b)", "-I../outside", "options -I" + wire + "/proj -I" + wire + "/outside\n0/outside/lib/o.h:14\n0/outside/lib/p.h:0\n0/proj/cwd.h:8\n",
 		},
@@ -237,7 +246,7 @@ func testIncludesBounds(t *testing.T, program string) {
 
 func testIncludesRandom(t *testing.T, program string) {
 	root := t.TempDir()
-	lay(t, root, map[string]string{"a.h": "#include \"sub/b.h\"", "sub/b.h": "#include X\n#define X <a.h>", "my dir/a.h": "", "sub/a.h": "#include \"../a.h\""})
+	lay(t, root, map[string]string{"a.h": "#include \"sub/b.h\"", "sub/b.h": "#include X\n#include M(X/b.h)\n#define X <a.h>", "my dir/a.h": "", "sub/a.h": "#include \"../a.h\""})
 	for seed := range 4 {
 		runC(t, program, "", "-fuzz", root, fmt.Sprint(seed), "1000")
 	}

@@ -73,7 +73,7 @@ static int words(const char *text) {
 	for (size_t i = 0; i < o.dir_count; i++)
 		printf("I[%s] %.*s\n", o.dirs[i].path, (int)(o.dirs[i].end - o.dirs[i].start), text + o.dirs[i].start);
 	for (size_t i = 0; i < o.define_count; i++)
-		printf("D[%s]\n", o.defines[i]);
+		printf("D[%s]\n", o.defines[i].text);
 	options_free(&o);
 	return 0;
 }
@@ -91,7 +91,7 @@ static int relocate(void) {
 /* Random sequences of pieces that mean something, and of bytes that don't. */
 static size_t random_text(unsigned *seed, char *out, size_t room) {
 	static const char *const pieces[] = {"#include ", "\"a.h\"", "<sub/b.h>", "\n", "\\\n", "/*", "*/", "//", "\"", "'", "\\", "#define X ", "X", "..", "/",
-		"#if __has_include(", ")", "%:", "#include_next ", " ", "-I", "-Isub", "-I ", "\"my dir\"", "../", "sub/", "-DX=\\\"a.h\\\"", "\t", "-D"};
+		"#if __has_include(", ")", "%:", "#include_next ", " ", "-I", "-Isub", "-I ", "\"my dir\"", "../", "sub/", "-DX=\\\"a.h\\\"", "-DX=/tmp", "X(", "X/a.h", ")", "\t", "-D"};
 	size_t n = 0;
 	for (int k = rand_r(seed) % 40; k > 0; k--) {
 		char byte[2] = {(char)(rand_r(seed) % 256), 0};
