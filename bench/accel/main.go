@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -72,7 +73,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if b.dir, err = os.MkdirTemp("", "outboard-bench-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	if err := b.start(ctx); err != nil {
 		return err
 	}

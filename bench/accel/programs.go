@@ -89,8 +89,7 @@ func (b *bench) homes() (map[string]string, error) {
 // cuts takes dinghy's link away under programs that wait for a blocking call,
 // and counts those whose call came back with an error within 5 s.
 func (b *bench) cuts(ctx context.Context) error {
-	node := b.rig.Node("dinghy")
-	if err := node.Cut(ctx, false); err != nil {
+	if b.rig.Node("dinghy").Cut(ctx, false) != nil {
 		b.report.Notes = append(b.report.Notes, "The cut link was not measured: it needs network namespaces.")
 		return nil
 	}
@@ -158,7 +157,7 @@ func holdUntilCut(cmd *exec.Cmd, ready func()) (float64, error) {
 	if holding && lines.Scan() {
 		_, err = fmt.Sscanf(lines.Text(), "ended %d %f", &code, &seconds)
 	}
-	_ = cmd.Wait() //nolint:errcheck // its status says that the session was lost
+	_ = cmd.Wait() // its status says that the session was lost
 	if !holding || err != nil || code >= 0 {
 		return 0, fmt.Errorf("hold did not end with an error: %w", err)
 	}
