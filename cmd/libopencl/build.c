@@ -13,7 +13,7 @@ struct build {
 	cl_uint device_count;
 	cl_device_id *devices;     /* NULL: all of the program */
 	uint64_t links;
-	struct build_text *text;   /* NULL for a link step's unchanged options */
+	struct build_text *text;
 	cl_program *inputs;        /* headers or programs; held */
 	uint64_t *input_ids;
 	cl_uint input_count;
