@@ -41,6 +41,8 @@ func (w *Worker) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus)
 			e, _ := w.objects.Any(a.Event)
 			e.Failed = clExecStatusError
 			w.objects.Replace(a.Event, e)
+			// PoCL calls nobody back for what fails with it.
+			w.pending.poke()
 		}
 	}
 	return w.finish(c, status)
