@@ -103,6 +103,7 @@ struct _cl_device_id {
 	cl_device_id parent;       /* NULL for a root device, which is never freed */
 	struct facts *facts;       /* link->facts, or a sub-device's own */
 	struct blob partition;     /* properties that made a sub-device */
+	_Atomic(struct refusal *) refused; /* queries that the driver does not know */
 };
 
 struct _cl_context {

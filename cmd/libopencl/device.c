@@ -14,7 +14,18 @@ cl_device_id device_new_root(struct link *link) {
 	return d;
 }
 
+/* A query that the driver has refused once. What it answers may change with time; that it does not know a query won't. */
+struct refusal {
+	struct refusal *next;
+	cl_device_info param;
+	int32_t status;
+};
+
 void device_gone(cl_device_id d) {
+	for (struct refusal *r = atomic_load(&d->refused), *next; r; r = next) {
+		next = r->next;
+		free(r);
+	}
 	facts_drop(d->facts);
 	free(d->partition.data);
 	if (d->parent)
@@ -81,10 +92,30 @@ cl_int ob_clGetDeviceIDs(cl_platform_id platform, cl_device_type device_type, cl
 
 /* ---- queries */
 
+static int32_t refused(cl_device_id d, cl_device_info param) {
+	for (struct refusal *r = atomic_load(&d->refused); r; r = r->next)
+		if (r->param == param)
+			return r->status;
+	return 0;
+}
+
+static void refuse(cl_device_id d, cl_device_info param, int32_t status) {
+	struct refusal *r = status == CL_INVALID_VALUE ? malloc(sizeof *r) : NULL;
+	if (!r)
+		return;
+	*r = (struct refusal){atomic_load(&d->refused), param, status};
+	while (!atomic_compare_exchange_weak(&d->refused, &r->next, r))
+		;
+}
+
 /* ask is for what is in no snapshot: the driver's own extensions. */
 static cl_int ask(cl_device_id d, cl_device_info param_name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	struct blob value = {NULL, 0};
-	int32_t status = call_clGetDeviceInfo(d->link->session, d->o.id, param_name, &value);
+	int32_t status = refused(d, param_name);
+	if (status != 0)
+		return status;
+	status = call_clGetDeviceInfo(d->link->session, d->o.id, param_name, &value);
+	refuse(d, param_name, status);
 	if (status == 0)
 		status = info_answer(value.data, value.size, param_value_size, param_value, param_value_size_ret);
 	free(value.data);

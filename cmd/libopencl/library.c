@@ -118,6 +118,7 @@ static void open_once(void) {
 	if (atomic_load(&library.state) == UNOPENED) {
 		library.first = pthread_self();
 		pthread_atfork(NULL, NULL, forked);
+		atomic_store(&library.state, OPENING); /* a child that is forked now would wait for the lock for ever */
 		open_links();
 		atomic_store(&library.state, OPEN);
 	}

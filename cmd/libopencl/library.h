@@ -4,7 +4,7 @@
 
 #include "api.h"
 
-enum { UNOPENED, OPEN, FORKED };
+enum { UNOPENED, OPENING, OPEN, FORKED };
 
 struct library {
 	pthread_mutex_t lock;      /* opening */

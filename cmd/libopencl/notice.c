@@ -1,7 +1,9 @@
 /* notice.c: what the worker says unasked. All of it runs as handlers of the session: nothing here sends or waits. */
 #include "library.h"
 
+#include "kernel.h"
 #include "memory.h"
+#include "program.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -33,6 +35,10 @@ static cl_context context_of(struct object *o) {
 		return ((cl_mem)o)->context;
 	case KIND_SAMPLER:
 		return ((cl_sampler)o)->context;
+	case KIND_PROGRAM:
+		return ((cl_program)o)->context;
+	case KIND_KERNEL:
+		return ((cl_kernel)o)->program->context;
 	}
 	return NULL;
 }

@@ -134,7 +134,8 @@ int session_listen(struct session *s) {
 	session_shared(s);
 	int err = 0;
 	pthread_mutex_lock(&s->lock);
-	if (s->listener_state == NONE && !session_dead(s)) {
+	uint32_t death = atomic_load(&s->death); /* who was lost may still have callbacks to hear */
+	if (s->listener_state == NONE && death != DEAD_CLOSED && death != DEAD_FORKED) {
 		s->listener_state = RUNS; /* before it looks */
 		err = start(s);
 		if (err != 0)
