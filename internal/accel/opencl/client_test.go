@@ -97,8 +97,8 @@ func dial(t testing.TB, opts Options) *client {
 	if opts.Driver == nil {
 		opts.Driver, opts.Callbacks = needDriver(t), callbacks()
 	}
-	if opts.TmpDir == "" {
-		opts.TmpDir = t.TempDir()
+	if opts.IncludeDir == "" {
+		opts.IncludeDir = t.TempDir()
 	}
 	w, err := New(opts)
 	if err != nil {

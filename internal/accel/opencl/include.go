@@ -1,12 +1,16 @@
 package opencl
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/outboard-run/outboard/internal/wire"
 )
@@ -19,18 +23,42 @@ const maxIncludes = 10000
 const includePrefix = "/outboard-include"
 
 // include puts a build's header files into a folder of their own and points
-// the options there.
+// the options there. The folder is named after what is in it and outlives the
+// session: drivers cache programs by their options.
 func (w *Worker) include(options text, packed []byte) (text, error) {
 	if len(packed) == 0 {
 		return options, nil
 	}
 	w.output.wanted.Store(true) // a header may print
-	w.includes++
-	root := filepath.Join(w.includeDir(), strconv.Itoa(w.includes))
+	sum := sha256.Sum256(packed)
+	root := filepath.Join(w.opts.IncludeDir, hex.EncodeToString(sum[:8]))
+	if _, err := os.Stat(root); err != nil {
+		if err := layIncludes(root, packed); err != nil {
+			return options, fmt.Errorf("include files: %w", err)
+		}
+	}
+	options.value = strings.ReplaceAll(options.value, includePrefix, root)
+	return options, nil
+}
+
+// layIncludes writes the files under another name first: another session of the
+// same borrower may want the same folder.
+func layIncludes(root string, packed []byte) error {
+	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
+		return err
+	}
+	if err := forgetOldest(filepath.Dir(root), keptIncludes); err != nil {
+		return err
+	}
+	draft, err := os.MkdirTemp(filepath.Dir(root), "draft-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(draft) //nolint:errcheck // it is gone when all went well
 	d := wire.NewDecoder(packed)
 	count := d.U64()
 	if count > maxIncludes {
-		return options, fmt.Errorf("include files: %d are too many", count)
+		return fmt.Errorf("%d are too many", count)
 	}
 	for range count {
 		name, _ := d.String()
@@ -38,19 +66,47 @@ func (w *Worker) include(options text, packed []byte) (text, error) {
 		if d.Err() != nil {
 			break
 		}
-		if err := writeInclude(root, name, content); err != nil {
-			return options, err
+		if err := writeInclude(draft, name, content); err != nil {
+			return err
 		}
 	}
-	options.value = strings.ReplaceAll(options.value, includePrefix, root)
-	return options, d.Done()
+	if err := d.Done(); err != nil {
+		return err
+	}
+	if err := os.Rename(draft, root); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
 }
 
-func (w *Worker) includeDir() string { return filepath.Join(w.opts.TmpDir, "include") }
+// keptIncludes is how many folders of header files a borrower may leave behind.
+const keptIncludes = 64
+
+// forgetOldest removes the folders of dir that were made first, but for keep.
+func forgetOldest(dir string, keep int) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) < keep {
+		return err
+	}
+	made := func(e os.DirEntry) time.Time {
+		info, err := e.Info()
+		if err != nil {
+			return time.Time{} // it is gone already
+		}
+		return info.ModTime()
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return made(a).Compare(made(b)) })
+	for _, e := range entries[:len(entries)-keep+1] {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // hideIncludes puts the prefix back into a log.
 func (w *Worker) hideIncludes(log []byte) []byte {
-	folder := regexp.MustCompile(regexp.QuoteMeta(w.includeDir()) + "/[0-9]+")
+	folder := regexp.MustCompile(regexp.QuoteMeta(w.opts.IncludeDir) + "/[0-9a-f]{16}")
 	return folder.ReplaceAllLiteral(log, []byte(includePrefix))
 }
 

@@ -46,8 +46,8 @@ type Options struct {
 	Memory outboard.Bytes
 	// Staging bounds the host memory that transfers hold at a time; 256 MiB by default.
 	Staging outboard.Bytes
-	// TmpDir is where include files go.
-	TmpDir string
+	// IncludeDir is where header files of builds go, and stay.
+	IncludeDir string
 	// Output is what the driver writes to its standard output; nil: nothing.
 	Output *os.File
 	// Gate shares the device; nil: the session has it for itself.
@@ -83,7 +83,6 @@ type Worker struct {
 	images     map[uint64]uint64 // element size of images
 	sizes      map[uint64]uint64 // of memory objects whose end the driver does not tell
 	unresolved map[uint64]bool   // user events that the client has not set yet
-	includes   int
 
 	platform, device uintptr
 	clock            clock
