@@ -1,8 +1,8 @@
 /* handshake.c: the socket to outboard run. It brings the ring's memory, and its end of file is outboard run's death.
  *
  * The client sends 32 bytes: magic, u32 pid, u32 index of the lease, zeros. The answer is 64 bytes: u32 status (0, else 1 + the
- * outboard.Kind), u32 number of leases, u64 memory limit, u32 time in ms after which a silent peer is dead, u32 length of the text
- * that follows, zeros. The ring's descriptor comes with the answer's first byte.
+ * outboard.Kind), u32 number of leases, u64 memory limit, u32 time in ms after which outboard run takes a silent peer for dead and
+ * closes the ring, u32 length of the text that follows, zeros. The ring's descriptor comes with the answer's first byte.
  */
 #include "state.h"
 
@@ -167,7 +167,7 @@ static int converse(int fd, uint32_t lease, struct answer *a, int *memory, char 
 	return 0;
 }
 
-int handshake(const char *path, uint32_t lease, int *memory, uint32_t *leases, uint64_t *limit, uint32_t *dead_after, char *why, size_t why_size) {
+int handshake(const char *path, uint32_t lease, int *memory, uint32_t *leases, uint64_t *limit, char *why, size_t why_size) {
 	int saved = errno;
 	*memory = -1;
 	struct answer a;
@@ -181,7 +181,6 @@ int handshake(const char *path, uint32_t lease, int *memory, uint32_t *leases, u
 		close(*memory);
 	*leases = a.leases;
 	*limit = a.memory_limit;
-	*dead_after = a.dead_after_ms;
 	errno = saved;
 	return fd;
 }

@@ -64,18 +64,15 @@ static struct session *attach(const struct session_options *options, int memory,
 
 struct session *session_open(const struct session_options *options, uint32_t *leases, uint64_t *memory_limit, char *why, size_t why_size) {
 	int memory, saved = errno;
-	uint32_t dead_after;
-	int fd = handshake(options->socket, options->lease, &memory, leases, memory_limit, &dead_after, why, why_size);
+	int fd = handshake(options->socket, options->lease, &memory, leases, memory_limit, why, why_size);
 	if (fd < 0)
 		return NULL;
 	struct session *s = attach(options, memory, why, why_size);
 	close(memory);
-	if (s) {
-		s->dead_after_ms = dead_after;
+	if (s)
 		socket_remember(s, fd);
-	} else {
+	else
 		close(fd);
-	}
 	errno = saved;
 	return s;
 }

@@ -66,7 +66,6 @@ struct session {
 	_Atomic uint32_t death;
 	_Atomic uint32_t buried;   /* the tracks and died have been told */
 	_Atomic uint32_t shared;   /* more than one thread, or a listener */
-	uint32_t dead_after_ms;
 	_Atomic int64_t looked;    /* at the socket, ms */
 
 	/* The socket. Its end of file is the death of outboard run. */
@@ -115,7 +114,7 @@ void session_die(struct session *, enum death, const char *format, ...) __attrib
 void session_bury(struct session *);
 
 /* handshake.c */
-int handshake(const char *path, uint32_t lease, int *memory, uint32_t *leases, uint64_t *limit, uint32_t *dead_after, char *why, size_t why_size);
+int handshake(const char *path, uint32_t lease, int *memory, uint32_t *leases, uint64_t *limit, char *why, size_t why_size);
 /* True when the socket still stands, or is not ours any more. */
 int socket_alive(struct session *);
 void socket_remember(struct session *, int fd);
