@@ -494,7 +494,9 @@ static void mode_fork(void) {
 		}
 		echo(300, 2);
 		int status;
-		CHECK(waitpid(child, &status, 0) == child && status == 0);
+		while (waitpid(child, &status, 0) < 0)
+			CHECK(errno == EINTR);
+		CHECK(status == 0);
 	}
 	echo(300, 2);
 	session_close(s);
