@@ -269,7 +269,9 @@ func (r *reader) data(h header) error {
 	rest := h.length
 	if into != nil {
 		n, err := io.ReadFull(r.c.rw, into)
-		s.delivered(n)
+		if full := s.delivered(n); full != nil {
+			return full
+		}
 		if err != nil {
 			return hungUp(err)
 		}
@@ -295,12 +297,16 @@ func (s *Stream) admit(n int) (into []byte, err error) {
 	return s.into[s.filled:min(s.filled+n, len(s.into))], nil
 }
 
-func (s *Stream) delivered(n int) {
+func (s *Stream) delivered(n int) error {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.filling = false
+	if s.sink != nil {
+		return s.poured(n)
+	}
 	s.filled += n
 	s.changed.Broadcast()
-	s.mu.Unlock()
+	return nil
 }
 
 // keep reads n bytes into chunks.

@@ -13,10 +13,7 @@ type Ring interface {
 	Next(least int) ([]byte, error)
 	// Release gives back the first n of them.
 	Release(n int)
-	// Reserve waits until at least least bytes are free and returns all.
-	Reserve(least int) ([]byte, error)
-	// Commit publishes the first n of them.
-	Commit(n int)
+	Sink
 	// Fail ends the ring with err's kind; nil is a clean end.
 	Fail(err error) error
 }
@@ -56,19 +53,7 @@ func reason(inward, outward error) error {
 	return outward
 }
 
-func toRing(s *Stream, r Ring) error {
-	for {
-		room, err := r.Reserve(1)
-		if err != nil {
-			return clean(err)
-		}
-		n, err := s.Read(room[:min(len(room), relayPiece)])
-		r.Commit(n)
-		if err != nil {
-			return clean(err)
-		}
-	}
-}
+func toRing(s *Stream, r Ring) error { return clean(s.Pour(r)) }
 
 func toStream(s *Stream, r Ring) error {
 	for {

@@ -28,10 +28,11 @@ type Stream struct {
 	into    []byte // where a Read waits for data; nil: nobody does
 	filling bool   // the connection's reader is writing into it
 	filled  int
-	window  int // what the peer may send ahead at most, now
-	extra   int // the part of it that is borrowed from the budget
-	credit  int // what the peer may still send
-	eaten   int // read since the last grant
+	sink    Sink // commits what the reader has filled, instead of a woken Read
+	window  int  // what the peer may send ahead at most, now
+	extra   int  // the part of it that is borrowed from the budget
+	credit  int  // what the peer may still send
+	eaten   int  // read since the last grant
 	inEnd   bool
 	inErr   error
 

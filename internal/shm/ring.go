@@ -270,6 +270,18 @@ func (r *Ring) Reserve(least int) ([]byte, error) {
 	}
 }
 
+// TryReserve returns all bytes that are free now, nil when none are or when the
+// ring is closed.
+func (r *Ring) TryReserve() []byte {
+	if _, closed := r.Closed(); closed {
+		return nil
+	}
+	if b := r.free(); len(b) > 0 {
+		return b
+	}
+	return nil
+}
+
 func (r *Ring) free() []byte {
 	p := &r.out
 	tail := p.direction.tail.Load()
