@@ -36,7 +36,7 @@ func (n *Node) serveAPI(ctx context.Context, ready func()) error {
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
+	go func() { done <- server.Serve(guarded{listener, n.host.Owns, n.log}) }()
 	ready()
 	select {
 	case err := <-done:

@@ -494,6 +494,29 @@ func TestStrangersAtTheDoor(t *testing.T) {
 	}
 }
 
+// A kernel runs as the node's user, who may do everything at the node's sockets.
+func TestWorkersAtTheLocalSockets(t *testing.T) {
+	var log logged
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	harbour := p.Node("harbour")
+	for _, name := range []string{client.SocketName, node.SessionSocket} {
+		t.Run(name, func(t *testing.T) {
+			before := log.count("peer refused")
+			r := run(t, harbour, nil, fake.Dial+filepath.Join(harbour.Data, name))
+			got := r.line(t)
+			if strings.Contains(got, "HTTP") || strings.Contains(got, "{") {
+				t.Errorf("the node answered a worker: %s", got)
+			}
+			if _, status := r.end(t); status != 0 {
+				t.Errorf("got status %d: %s", status, r.stderr)
+			}
+			if log.count("peer refused") == before {
+				t.Error("the refusal was not logged")
+			}
+		})
+	}
+}
+
 func TestLocalAPI(t *testing.T) {
 	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour"}}})
 	data := p.Node("harbour").Data

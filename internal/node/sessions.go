@@ -45,11 +45,12 @@ func (n *Node) serveSessions(ctx context.Context, ready func()) error {
 	defer os.Remove(path)
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
+	door := guarded{listener, n.host.Owns, n.log}
 	ready()
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	for {
-		conn, err := listener.AcceptUnix()
+		conn, err := door.AcceptUnix()
 		if ctx.Err() != nil {
 			return nil
 		}

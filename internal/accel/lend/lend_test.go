@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -227,6 +228,48 @@ func TestHangingWorkerIsKilledWithItsChildren(t *testing.T) {
 		t.Error(err)
 	}
 	awaitGone(t, child)
+}
+
+func TestOwns(t *testing.T) {
+	h, _ := open(t, nil)
+	if h.Owns(os.Getpid()) || h.Owns(1) {
+		t.Error("without a worker nobody is one")
+	}
+	s := start(t, h)
+	defer s.Close()
+	child, err := ask(t, s.Ring(), fake.Child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Somebody else's child, which lives on until its input ends.
+	stranger := exec.CommandContext(t.Context(), "cat")
+	input, err := stranger.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		pid  int
+		want bool
+	}{
+		"worker": {s.Worker(), true}, "its child": {pid, true}, "the node": {os.Getpid(), false},
+		"init": {1, false}, "another child of the node": {stranger.Process.Pid, false},
+	} {
+		if got := h.Owns(test.pid); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+	_ = input.Close()
+	_ = stranger.Wait()
+	if !h.Owns(stranger.Process.Pid) {
+		t.Error("a process that is gone may have been a worker")
+	}
 }
 
 func TestWorkerGetsTheMachinesEnvironment(t *testing.T) {

@@ -109,6 +109,12 @@ func confine(cfg control.Config) (missing []string, err error) {
 	case err != nil:
 		return nil, err
 	}
+	switch err := filterCalls(); {
+	case noFilter(err):
+		missing = append(missing, "this kernel cannot filter system calls: kernels of borrowers can reach the local sockets of the node's user")
+	case err != nil:
+		return nil, err
+	}
 	return missing, dropCapabilities()
 }
 

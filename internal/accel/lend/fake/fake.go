@@ -3,6 +3,7 @@
 package fake
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/shm"
+	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // Orders that the worker obeys instead of sending them back. Each must be what
@@ -31,6 +33,9 @@ const (
 	// Child makes it start a process that would outlive it, and answer with
 	// its number.
 	Child = "!child"
+	// Dial, with the path of a unix socket behind it, makes it connect there, ask
+	// for the status of a node, and answer with the first line that comes back.
+	Dial = "!dial "
 	// Environ makes it answer with its environment, each variable ended by NUL.
 	Environ = "!environ"
 	// Config makes it answer with the session, owner and device that it was given.
@@ -120,6 +125,9 @@ func work() error {
 }
 
 func obey(conn *control.Conn, config *control.Config, order string) (string, error) {
+	if path, ok := strings.CutPrefix(order, Dial); ok {
+		return dial(path), nil
+	}
 	switch order {
 	case Crash:
 		return "", errors.New("the kernel went wrong")
@@ -141,6 +149,21 @@ func obey(conn *control.Conn, config *control.Config, order string) (string, err
 		return fmt.Sprintf("%s %s %d %s", config.Session, config.Owner, config.Device, config.Memory), nil
 	}
 	return order, nil
+}
+
+// dial tells what a socket's owner says to a worker.
+func dial(path string) string {
+	conn, err := unixsock.Dial(context.Background(), path)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: node\r\n\r\n")
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if line == "" {
+		return err.Error()
+	}
+	return strings.TrimSpace(line)
 }
 
 func send(ring *shm.Ring, text string) error {
