@@ -156,9 +156,18 @@ static int32_t read_region(cl_command_queue queue, cl_command_type type, const s
 	return region_end(&c, status, blocking, blocking);
 }
 
+/* A blocking write is answered early like any other; but when it is known already that it can't happen, it says so. */
+static int32_t command_begin_write(struct command *c, cl_command_queue queue, cl_command_type type, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
+	int32_t status = command_begin(c, queue, type, count, list, event);
+	for (cl_uint i = 0; status == 0 && blocking && i < count; i++)
+		if (event_status(list[i]) < 0)
+			return command_end(c, CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST);
+	return status;
+}
+
 static int32_t write_region(cl_command_queue queue, cl_command_type type, const struct region *g, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
 	struct command c;
-	int32_t status = command_begin(&c, queue, type, count, list, event);
+	int32_t status = command_begin_write(&c, queue, type, blocking, count, list, event);
 	if (status != 0)
 		return status;
 	status = covers(g) ? command_replaces(&c, g->mem) : command_writes(&c, g->mem);
@@ -254,7 +263,7 @@ cl_int ob_clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffer, cl_boo
 	struct command c;
 	int32_t status = check_boxes(queue, buffer, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS, &device, &host, ptr, &at);
 	if (status == 0)
-		status = command_begin(&c, queue, CL_COMMAND_WRITE_BUFFER_RECT, count, list, event);
+		status = command_begin_write(&c, queue, CL_COMMAND_WRITE_BUFFER_RECT, blocking, count, list, event);
 	if (status != 0)
 		return status;
 	status = command_writes(&c, buffer);
