@@ -46,7 +46,9 @@ type Node struct {
 	Version     string `json:"version"`
 	// Boot changes with every start of the node, so that a restarted node is
 	// not taken for the one that held leases before.
-	Boot    string    `json:"boot"`
+	Boot string `json:"boot"`
+	// Copy says that the node keeps a copy of the pool's state.
+	Copy    bool      `json:"copy"`
 	Devices []Device  `json:"devices,omitempty"`
 	Started time.Time `json:"started"`
 }

@@ -65,7 +65,7 @@ func parsePart(text string) (part, error) {
 		if strings.Count(text, "/") == 2 {
 			return part{field: "id", op: "=", value: text}, nil
 		}
-		return part{}, fmt.Errorf("%q has no operator: write FIELD=VALUE, as in type=gpu or memory>=4GiB", text)
+		return part{}, fmt.Errorf("%q has no operator: write FIELD=VALUE, as in type=gpu or memory>=4GiB, in quotes for a shell", text)
 	}
 	p := part{field: strings.ToLower(strings.TrimSpace(text[:at])), op: op, value: strings.TrimSpace(text[at+len(op):])}
 	if _, ok := textFields[p.field]; ok {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -127,6 +128,7 @@ func TestFounderIsKilled(t *testing.T) {
 	d := newTestNode(t, "d", 0)
 	d.up(ctx, c)
 	wantNodes(ctx, t, d, "b", "c", "d")
+	eventually(ctx, t, "the late node keeps no copy, the voters do", func() bool { return cmp.Equal(copies(d), []outboard.NodeID{"b", "c"}) })
 	stopHolding()
 	if err := <-held; err != nil {
 		t.Errorf("the held lease: %v", err)

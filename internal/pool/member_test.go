@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,32 @@ func TestMembership(t *testing.T) {
 	eventually(ctx, t, "b's device", func() bool { return len(a.Devices()) == 2 })
 	b.stop()
 	wantNodes(ctx, t, a, "a")
+}
+
+// copies are the nodes that say that they keep a copy of the pool's state.
+func copies(n *testNode) []outboard.NodeID {
+	return ids(slices.DeleteFunc(n.Nodes(), func(n outboard.Node) bool { return !n.Copy }))
+}
+
+// The founder keeps the only copy, until three nodes keep one each; a node beyond
+// them keeps none.
+func TestNodesSayWhoKeepsCopies(t *testing.T) {
+	ctx := testContext(t)
+	a, b, c, d := newTestNode(t, "a", 0), newTestNode(t, "b", 0), newTestNode(t, "c", 0), newTestNode(t, "d", 0)
+	for _, n := range []*testNode{a, b, c, d} {
+		n.opts.Heartbeat = 200 * time.Millisecond
+	}
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	wantNodes(ctx, t, b, "a", "b")
+	if diff := cmp.Diff([]outboard.NodeID{"a"}, copies(b)); diff != "" {
+		t.Errorf("copies in a pool of two (-want +got):\n%s", diff)
+	}
+	c.up(ctx, a)
+	waitCopies(ctx, t, a, b, c)
+	d.up(ctx, a)
+	wantNodes(ctx, t, d, "a", "b", "c", "d")
+	eventually(ctx, t, "three nodes say so", func() bool { return cmp.Equal(copies(d), []outboard.NodeID{"a", "b", "c"}) })
 }
 
 // A node that dies without a word leaves after its time-to-live, and its leases

@@ -183,6 +183,7 @@ func (p *Pool) shutdown() error {
 func (p *Pool) beat(ctx context.Context) error {
 	p.selfMu.Lock()
 	defer p.selfMu.Unlock()
+	p.self.Copy = p.state.KeepsCopy()
 	text, err := json.Marshal(p.self)
 	if err != nil {
 		return fmt.Errorf("announce node: %w", err)

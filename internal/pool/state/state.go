@@ -211,6 +211,12 @@ func (s *State) Role() string {
 	return string(d.Mode)
 }
 
+// KeepsCopy reports whether this node keeps a copy of the table.
+func (s *State) KeepsCopy() bool {
+	role := mode(s.Role())
+	return role == alone || role == voter
+}
+
 // LiveCopies is how many copies of the table are up to date at the moment.
 func (s *State) LiveCopies(ctx context.Context) (int, error) {
 	stream, err := s.js.Stream(ctx, streamName)
