@@ -16,6 +16,7 @@ import (
 // A Conn is one connection to a peer, shared by many streams.
 type Conn struct {
 	o     Options
+	stats *metrics // nil without a Registerer
 	pipe  *pipe
 	rw    net.Conn // the pipe, or TLS over it
 	first uint32   // the first id of this side: odd for the client
@@ -74,8 +75,9 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 
 func newConn(nc net.Conn, o Options, first uint32) *Conn {
 	o.setDefaults()
+	stats := metricsOf(o.Metrics)
 	c := &Conn{
-		o: o, pipe: newPipe(nc), first: first, start: time.Now(),
+		o: o, stats: stats, pipe: newPipe(nc, stats), first: first, start: time.Now(),
 		streams:   make(map[uint32]*Stream),
 		budget:    o.Budget,
 		slots:     make(chan struct{}, o.MaxStreams),
@@ -92,6 +94,7 @@ func newConn(nc net.Conn, o Options, first uint32) *Conn {
 		c.rw = tls.Server(c.pipe, o.TLS)
 	}
 	c.queue.init(first)
+	c.stats.opened(c)
 	c.loops.Go(c.readLoop)
 	c.loops.Go(c.flushLoop)
 	c.loops.Go(c.keepAlive)
@@ -111,12 +114,20 @@ func (c *Conn) Handshake(ctx context.Context) error {
 	}
 }
 
+// agreedYet says whether the handshake is over.
+func (c *Conn) agreedYet() bool {
+	select {
+	case <-c.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // Peer returns the peer's certificates, its own first; nil before the handshake
 // is over or without TLS.
 func (c *Conn) Peer() []*x509.Certificate {
-	select {
-	case <-c.ready:
-	default:
+	if !c.agreedYet() {
 		return nil
 	}
 	for _, nc := range []net.Conn{c.rw, c.pipe.Conn} {
@@ -184,6 +195,7 @@ func (c *Conn) fail(err error) {
 			c.o.Logger.Warn("peer broke the protocol", "peer", c.pipe.RemoteAddr(), "err", err)
 		}
 		c.err = err
+		c.stats.closed(c, err, c.agreedYet())
 		close(c.done)
 		c.pipe.Conn.Close()
 		c.queue.end()
@@ -246,6 +258,7 @@ func (c *Conn) add(s *Stream) bool {
 		return false
 	}
 	c.streams[s.id] = s
+	c.stats.stream(true)
 	return true
 }
 

@@ -37,6 +37,12 @@
 // decrypted straight into its slice; only data that nobody waits for are kept in
 // buffers of the connection.
 //
+// # Numbers
+//
+// Connections that are given one prometheus.Registerer in Options.Metrics count
+// together, as outboard_fabric_*: connections, streams, bytes each way, round trips,
+// and how connections ended.
+//
 // # Concurrency
 //
 // All methods may be called from several goroutines. Reads of one stream take

@@ -4,12 +4,17 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options of a connection. The zero value works.
 type Options struct {
 	// Logger gets one record when a peer breaks the protocol. Default: none.
 	Logger *slog.Logger
+	// Metrics takes the numbers of all connections that are given the same one,
+	// outboard_fabric_*. They stay registered. Default: none.
+	Metrics prometheus.Registerer
 	// TLS, when set, secures the connection: Client and Server begin the
 	// handshake. A caller that did it already leaves it nil; then the
 	// connection's records are not merged into larger system calls.

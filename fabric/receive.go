@@ -142,6 +142,9 @@ func hungUpUnlessNil(err error) error {
 	return hungUp(err)
 }
 
+// errGoodbye is the end of a connection that the peer closed in good order.
+var errGoodbye = errors.New("peer closed the connection")
+
 func farewell(p []byte) error {
 	kind, text, err := parseVerdict(p)
 	if err != nil {
@@ -151,7 +154,7 @@ func farewell(p []byte) error {
 		kind = outboard.Unreachable
 	}
 	if text == "" {
-		text = "peer closed the connection"
+		return &outboard.Error{Op: "fabric", Kind: kind, Err: errGoodbye}
 	}
 	return &outboard.Error{Op: "fabric", Kind: kind, Err: errors.New(text)}
 }
@@ -199,6 +202,7 @@ func (c *Conn) opened(id uint32, payload []byte) error {
 		c.streams[id] = s
 	}
 	c.mu.Unlock()
+	c.stats.stream(false)
 	switch {
 	case ended:
 		return c.Err()
@@ -373,6 +377,7 @@ func (c *Conn) ponged(stamp uint64) {
 	if sample <= 0 || sample > int64(c.o.DeadAfter) {
 		return
 	}
+	c.stats.trip(sample)
 	if old := c.rtt.Load(); old > 0 {
 		sample = old + (sample-old)/8
 	}

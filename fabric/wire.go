@@ -13,6 +13,7 @@ type pipe struct {
 	net.Conn
 	vectors bool // the connection can write several slices in one call
 	heard   atomic.Bool
+	metrics *metrics
 
 	mu   sync.Mutex
 	held bool
@@ -29,7 +30,7 @@ const (
 	direct = 16 << 10
 )
 
-func newPipe(nc net.Conn) *pipe {
+func newPipe(nc net.Conn, m *metrics) *pipe {
 	vectors := false
 	switch nc := nc.(type) {
 	case *net.TCPConn:
@@ -38,7 +39,7 @@ func newPipe(nc net.Conn) *pipe {
 	case *net.UnixConn:
 		vectors = true
 	}
-	return &pipe{Conn: nc, vectors: vectors, inRoom: make([]byte, readAhead)}
+	return &pipe{Conn: nc, vectors: vectors, metrics: m, inRoom: make([]byte, readAhead)}
 }
 
 // Read gives what was read ahead, or reads as much as there is.
@@ -50,7 +51,9 @@ func (p *pipe) Read(b []byte) (n int, err error) {
 	}
 	if len(b) >= len(p.inRoom)/2 {
 		n, err = p.Conn.Read(b)
+		p.metrics.read(n)
 	} else if n, err = p.Conn.Read(p.inRoom); n > 0 {
+		p.metrics.read(n)
 		p.in = p.inRoom[:n]
 		n = copy(b, p.in)
 		p.in = p.in[n:]
@@ -67,7 +70,9 @@ func (p *pipe) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.held && len(p.out) == 0 {
-		return p.Conn.Write(b)
+		n, err := p.Conn.Write(b)
+		p.metrics.wrote(n)
+		return n, err
 	}
 	if p.vectors && len(b) >= direct && len(b) > cap(p.out)/2 {
 		return len(b), p.writeBoth(b)
@@ -82,7 +87,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 // writeBoth sends what is held and b in one system call.
 func (p *pipe) writeBoth(b []byte) error {
 	both := net.Buffers{p.out, b}
-	_, err := both.WriteTo(p.Conn)
+	n, err := both.WriteTo(p.Conn)
+	p.metrics.wrote(int(n))
 	p.out = p.out[:0]
 	return err
 }
@@ -105,7 +111,8 @@ func (p *pipe) send() error {
 	if len(p.out) == 0 {
 		return nil
 	}
-	_, err := p.Conn.Write(p.out)
+	n, err := p.Conn.Write(p.out)
+	p.metrics.wrote(n)
 	p.out = p.out[:0]
 	return err
 }

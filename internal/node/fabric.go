@@ -46,6 +46,7 @@ func (n *Node) serveFabric(ctx context.Context, ready func()) error {
 			defer func() { <-room }()
 			defer conn.Close()
 			if err := n.servePeer(ctx, conn); err != nil && ctx.Err() == nil {
+				n.refused.WithLabelValues(outboard.KindOf(err).String()).Inc()
 				n.log.Warn("peer refused", "peer", conn.RemoteAddr().String(), "error", err)
 			}
 		})
@@ -67,7 +68,7 @@ func (n *Node) servePeer(ctx context.Context, nc net.Conn) error {
 // serveConn serves the sessions that one program has on this node's devices.
 func (n *Node) serveConn(ctx context.Context, nc net.Conn) error {
 	config := n.identity.ServerTLS(borrow.Protocol)
-	conn := fabric.Server(nc, fabric.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log})
+	conn := fabric.Server(nc, fabric.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log, Metrics: n.registry})
 	defer conn.Close()
 	limit, cancel := context.WithTimeout(ctx, requestLimit)
 	err := conn.Handshake(limit)

@@ -7,6 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
+// registerRefused adds a count of peers that were turned away.
+func registerRefused(registry *prometheus.Registry) *prometheus.CounterVec {
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "outboard_node_peers_refused_total", Help: "Connections of other nodes that were turned away, by the kind of the error.",
+	}, []string{"kind"})
+	registry.MustRegister(refused)
+	return refused
+}
+
 // registerProcess adds what every process has to tell.
 func registerProcess(registry *prometheus.Registry, version string) {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{

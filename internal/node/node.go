@@ -104,6 +104,7 @@ type Node struct {
 	opts     Options
 	log      *slog.Logger
 	registry *prometheus.Registry
+	refused  *prometheus.CounterVec
 	started  time.Time
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -132,6 +133,7 @@ func New(opts Options) (*Node, error) {
 		started: time.Now(), stop: make(chan struct{}),
 	}
 	registerProcess(n.registry, opts.Version)
+	n.refused = registerRefused(n.registry)
 	return n, nil
 }
 
