@@ -114,6 +114,8 @@ Start a node on every machine with ` + "`outboard up`" + `, then run any OpenCL 
 	root.PersistentFlags().StringVar(&env.config.file, "config", "", "configuration file (default "+defaultConfigFile(env)+" if it is there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return env.config.resolve(env, cmd.Flags()) }
 	root.SuggestionsMinimumDistance = 2
+	_ = root.MarkPersistentFlagDirname("data")            // it is there
+	_ = root.MarkPersistentFlagFilename("config", "yaml") // it is there
 	root.AddCommand(
 		newUpCommand(env),
 		newDownCommand(env),

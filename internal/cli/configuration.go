@@ -59,6 +59,7 @@ func newConfigShowCommand(env *Env) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runConfigShow(env, opts, cmd.Flags()) },
 	}
 	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
 	addAllSettings(cmd.Flags())
 	return cmd
 }

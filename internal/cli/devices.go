@@ -27,12 +27,14 @@ func newDevicesCommand(env *Env) *cobra.Command {
 		Use:   "devices",
 		Short: "List the devices of the pool and what is leased of them",
 		Example: `  outboard devices
-  outboard devices --device type=gpu,memory>=4GiB
+  outboard devices --device 'type=gpu,memory>=4GiB'
   outboard devices -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDevices(cmd.Context(), env, opts) },
 	}
 	opts.addFlags(cmd.Flags())
+	complete(cmd, "device", env.completeSelector)
+	complete(cmd, "output", completeFormat)
 	return cmd
 }
 

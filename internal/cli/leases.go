@@ -20,6 +20,7 @@ func newLeasesCommand(env *Env) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runLeases(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
 	return cmd
 }
 

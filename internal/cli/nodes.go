@@ -13,13 +13,18 @@ type nodesOptions struct{ output format }
 func newNodesCommand(env *Env) *cobra.Command {
 	var opts nodesOptions
 	cmd := &cobra.Command{
-		Use:     "nodes",
-		Short:   "List the nodes of the pool",
+		Use:   "nodes",
+		Short: "List the nodes of the pool",
+		Long: `List the nodes of the pool.
+
+STATE says "copy" for a node that keeps a copy of the pool's state: the founder alone at
+first, three nodes once there are three, none where an external NATS cluster keeps it.`,
 		Example: "  outboard nodes\n  outboard nodes -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runNodes(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
 	return cmd
 }
 
@@ -30,9 +35,13 @@ func runNodes(ctx context.Context, env *Env, opts nodesOptions) error {
 	}
 	var rows [][]string
 	for _, n := range nodes {
+		state := "-"
+		if n.Copy {
+			state = "copy"
+		}
 		rows = append(rows, []string{
-			string(n.ID), n.Addr, strconv.Itoa(len(n.Devices)), n.Version, time.Since(n.Started).Round(time.Second).String(),
+			string(n.ID), n.Addr, strconv.Itoa(len(n.Devices)), state, n.Version, time.Since(n.Started).Round(time.Second).String(),
 		})
 	}
-	return opts.output.print(env, nodes, []string{"NODE", "ADDRESS", "DEVICES", "VERSION", "UP"}, rows)
+	return opts.output.print(env, nodes, []string{"NODE", "ADDRESS", "DEVICES", "STATE", "VERSION", "UP"}, rows)
 }

@@ -30,7 +30,7 @@ type runOptions struct {
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.device, "device", "which devices fit: `SELECTOR` such as type=gpu,memory>=4GiB,vendor~nvidia, or a device's id")
 	flags.IntVar(&o.count, "count", 1, "how many devices the program gets")
-	flags.Var(&o.memory, "memory", "device memory that the program may use, and leave the rest to others (default the whole device)")
+	flags.Var(&o.memory, "memory", "device memory that the program may use, leaving the rest to others; 0 means the whole device")
 	flags.IntVar(&o.weight, "weight", 1, "share of device time against other programs")
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for a device; 0 means for ever")
 	flags.BoolVar(&o.noWait, "no-wait", false, "fail at once when all devices that fit are leased")
@@ -72,7 +72,7 @@ program, and so do the sessions of processes that it leaves behind.
 
 The exit status is the program's own; see ` + "`outboard help exit-status`" + ` for the others.`,
 		Example: `  outboard run -- clinfo
-  outboard run --device type=gpu,memory>=4GiB -- hashcat -b
+  outboard run --device 'type=gpu,memory>=4GiB' -- hashcat -b
   outboard run --memory 2GiB --weight 3 -- ffmpeg -init_hw_device opencl -i in.mp4 out.mp4
   outboard run --count 2 --no-wait -- ./two-devices`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -86,6 +86,7 @@ The exit status is the program's own; see ` + "`outboard help exit-status`" + ` 
 	opts.addFlags(cmd.Flags())
 	// What follows the program's name is the program's.
 	cmd.Flags().SetInterspersed(false)
+	complete(cmd, "device", env.completeSelector)
 	return cmd
 }
 

@@ -24,6 +24,7 @@ func newSessionsCommand(env *Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSessions(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
 	cmd.AddCommand(newSessionsKillCommand(env))
 	return cmd
 }
@@ -57,6 +58,7 @@ func newSessionsKillCommand(env *Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runSessionsKill(cmd.Context(), env, outboard.SessionID(args[0]))
 		},
+		ValidArgsFunction: env.completeSession,
 	}
 }
 

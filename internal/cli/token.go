@@ -31,6 +31,7 @@ func newTokenCommand(env *Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return runToken(cmd.Context(), env, opts) },
 	}
 	opts.addFlags(cmd.Flags())
+	complete(cmd, "output", completeFormat)
 	return cmd
 }
 

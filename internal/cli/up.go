@@ -25,7 +25,7 @@ type upOptions struct {
 
 func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.join, "join", "", "join the pool of the node at `HOST:PORT`")
-	flags.StringVar(&o.token, "token", "", "joining token from `outboard token`")
+	flags.StringVar(&o.token, "token", "", "joining `TOKEN`: what 'outboard token' printed on a node of the pool")
 	flags.StringVar(&o.name, "name", "", "name of this node in the pool (default the host's name)")
 	flags.StringVar(&o.listen, "listen", ":7433", "`ADDR` where other nodes reach this one")
 	flags.StringVar(&o.advertise, "advertise", "", "`HOST:PORT` that other nodes are told, if it is not what --listen says")
@@ -53,6 +53,9 @@ It runs until it is interrupted, or told to stop with ` + "`outboard down`" + `.
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUp(cmd.Context(), env, opts, cmd.Flags()) },
 	}
 	opts.addFlags(cmd.Flags())
+	complete(cmd, "devices", env.completeOffer)
+	complete(cmd, "log-level", completeWords("debug", "info", "warn", "error"))
+	complete(cmd, "name", completeWords())
 	return cmd
 }
 

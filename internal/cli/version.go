@@ -31,6 +31,7 @@ func newVersionCommand(env *Env) *cobra.Command {
 		RunE:    func(*cobra.Command, []string) error { return runVersion(env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
 	return cmd
 }
 

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+)
+
+// completionLimit is how long a shell waits for the node when a key is pressed.
+const completionLimit = time.Second
+
+// complete gives the words that may follow a flag.
+func complete(cmd *cobra.Command, flag string, words cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, words); err != nil {
+		cobra.CompErrorln(err.Error()) // a flag that is not there: a mistake of ours
+	}
+}
+
+func completeWords(words ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+}
+
+func completeFormat(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"json", "text"}, cobra.ShellCompDirectiveNoFileComp
+}
+
+// selectorStarts are the fields of a selector with the operator that is most
+// often meant.
+var selectorStarts = []string{
+	"api=", "driver~", "memory>=", "name~", "node=", "platform~", "type=", "units>=", "vendor~", "version~",
+}
+
+// completeSelector completes the last part of a selector from the pool's
+// devices: their ids, and the values of the fields that are compared whole.
+func (env *Env) completeSelector(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndexByte(typed, ',')+1]
+	var words []string
+	for _, word := range selectorWords(env.poolDevices(cmd.Context()), before == "") {
+		words = append(words, before+word)
+	}
+	return matching(words, typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// completeOffer completes --devices: a selector, or none.
+func (env *Env) completeOffer(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	words, directive := env.completeSelector(cmd, args, typed)
+	return append(words, matching([]string{"none"}, typed)...), directive
+}
+
+// selectorWords are the parts that a selector may have; an id stands alone.
+func selectorWords(devices []client.Device, withIDs bool) []string {
+	words := slices.Clone(selectorStarts)
+	for _, d := range devices {
+		words = append(words, "node="+string(d.Node), "type="+string(d.Type), "api="+string(d.API))
+		if withIDs {
+			words = append(words, string(d.ID))
+		}
+	}
+	slices.Sort(words)
+	return slices.Compact(words)
+}
+
+// poolDevices are the devices that the node knows of, none when it does not run:
+// a shell is no place for errors.
+func (env *Env) poolDevices(ctx context.Context) []client.Device {
+	ctx, cancel := context.WithTimeout(ctx, completionLimit)
+	defer cancel()
+	devices, err := env.client().Devices(ctx, outboard.Selector{})
+	if err != nil {
+		return nil
+	}
+	return devices
+}
+
+// completeSession completes the id of a session that lives on the node.
+func (env *Env) completeSession(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+	defer cancel()
+	var words []string
+	if sessions, err := env.client().Sessions(ctx); err == nil {
+		for _, s := range sessions {
+			words = append(words, string(s.ID)+"\t"+orDash(s.Program)+" of "+string(s.Holder))
+		}
+	}
+	return matching(words, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+func matching(words []string, typed string) []string {
+	return slices.DeleteFunc(words, func(w string) bool { return !strings.HasPrefix(w, typed) })
+}
