@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,16 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-var holdProgram = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(scratch(), "hold")
-	out, err := exec.Command("cc", "-O1", "-o", path, "testdata/hold.c", "-lOpenCL").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return path, err
-})
-
-// held is a running `hold`.
+// held is a running `hold`, or another program that says line by line how far it is.
 type held struct {
 	cmd    *exec.Cmd
 	lines  *bufio.Scanner
@@ -39,21 +29,26 @@ type held struct {
 func hold(t testing.TB, way suite.Way, mode ...string) *held {
 	t.Helper()
 	h := holding(t, way, mode...)
-	if got := h.line(); got != "holding" {
-		_ = h.cmd.Wait()
-		t.Fatalf("hold %v said %q\n%s", mode, got, h.stderr)
-	}
+	h.holds(t)
 	return h
 }
 
 func holding(t testing.TB, way suite.Way, mode ...string) *held {
 	t.Helper()
-	need.Program(t, "cc")
-	path, err := holdProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := way(context.Background(), path, mode...)
+	return launch(t, way, compiled(t, "hold"), mode...)
+}
+
+// launch starts a program that ends with the test.
+func launch(t testing.TB, way suite.Way, path string, args ...string) *held {
+	t.Helper()
+	return launchWith(t, way, func(*exec.Cmd) {}, path, args...)
+}
+
+// launchWith does so with a command that prepare has changed.
+func launchWith(t testing.TB, way suite.Way, prepare func(*exec.Cmd), path string, args ...string) *held {
+	t.Helper()
+	cmd := way(context.Background(), path, args...)
+	prepare(cmd)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	h := &held{cmd: cmd, stderr: &strings.Builder{}}
 	cmd.Stderr = h.stderr
@@ -67,6 +62,15 @@ func holding(t testing.TB, way suite.Way, mode ...string) *held {
 	}
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	return h
+}
+
+// holds waits until the program says that it holds.
+func (h *held) holds(t testing.TB) {
+	t.Helper()
+	if got := h.line(); got != "holding" {
+		_ = h.cmd.Wait()
+		t.Fatalf("%v said %q\n%s", h.cmd.Args, got, h.stderr)
+	}
 }
 
 func (h *held) line() string {

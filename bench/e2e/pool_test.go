@@ -59,7 +59,7 @@ func start(t testing.TB, opts rig.Options) *rig.Rig {
 	opts.Binary = binary(t)
 	var err error
 	// Not t.TempDir: unix sockets lie in it, and their paths are short.
-	opts.Dir, err = os.MkdirTemp("", "outboard-e2e-") //nolint:usetesting // sockets lie there: the path must be short
+	opts.Dir, err = os.MkdirTemp("", "outboard-e2e-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func shared(t testing.TB) *rig.Rig {
 	t.Helper()
 	bin := binary(t)
 	pool.once.Do(func() {
-		dir, err := os.MkdirTemp("", "outboard-e2e-") //nolint:usetesting // sockets lie there: the path must be short
+		dir, err := os.MkdirTemp("", "outboard-e2e-")
 		if err != nil {
 			pool.err = err
 			return

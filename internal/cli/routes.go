@@ -51,7 +51,10 @@ func newRoutes(ctx context.Context, data string, opts runOptions, hold *client.H
 func (r *routes) leases() []borrow.Lease {
 	var all []borrow.Lease
 	for i, l := range r.hold.Leases() {
-		all = append(all, borrow.Lease{Memory: l.Memory, Dial: func(ctx context.Context) (borrow.Link, error) { return r.dial(ctx, i) }})
+		all = append(all, borrow.Lease{
+			Name: string(l.Device), Memory: l.Memory,
+			Dial: func(ctx context.Context) (borrow.Link, error) { return r.dial(ctx, i) },
+		})
 	}
 	return all
 }

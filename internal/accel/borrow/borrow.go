@@ -10,10 +10,12 @@ package borrow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +38,8 @@ type Link interface {
 
 // A Lease is one of the program's devices.
 type Lease struct {
+	// Name is what the device is called when its session is lost; it may be empty.
+	Name string
 	// Memory is what a session may allocate, as the program is told.
 	Memory outboard.Bytes
 	// Dial opens a session.
@@ -140,41 +144,41 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	link, err := s.open(ctx, first, conn)
+	link, lease, err := s.open(ctx, first, conn)
 	if err != nil {
 		s.opts.Log.Warn("session refused", "error", err)
 		return
 	}
 	defer link.Close()
-	s.watch(ctx, conn, link)
+	s.watch(ctx, conn, link, lease)
 }
 
 // open answers a hello, with a session if that can be.
-func (s *Server) open(ctx context.Context, first []byte, conn *net.UnixConn) (Link, error) {
+func (s *Server) open(ctx context.Context, first []byte, conn *net.UnixConn) (Link, Lease, error) {
 	h, err := parseHello(first)
 	if err == nil && int64(h.Lease) >= int64(len(s.opts.Leases)) {
 		err = outboard.Errorf(outboard.Invalid, "hello", "lease %d of %d", h.Lease, len(s.opts.Leases))
 	}
 	answer := welcome{Leases: len(s.opts.Leases), DeadAfter: s.opts.DeadAfter, Err: err}
 	if err != nil {
-		return nil, errors.Join(err, unixsock.Send(conn, answer.marshal(), nil))
+		return nil, Lease{}, errors.Join(err, unixsock.Send(conn, answer.marshal(), nil))
 	}
 	lease := s.opts.Leases[h.Lease]
 	link, err := lease.Dial(ctx)
 	if err != nil {
-		s.lose(err)
+		s.lose(lease, err)
 		answer.Err = err
-		return nil, errors.Join(err, unixsock.Send(conn, answer.marshal(), nil))
+		return nil, lease, errors.Join(err, unixsock.Send(conn, answer.marshal(), nil))
 	}
 	answer.Memory = lease.Memory
 	if err := unixsock.Send(conn, answer.marshal(), link.File()); err != nil {
-		return nil, errors.Join(err, link.Close())
+		return nil, lease, errors.Join(err, link.Close())
 	}
-	return link, nil
+	return link, lease, nil
 }
 
 // watch waits for the end of a session, from whichever side.
-func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link) {
+func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link, lease Lease) {
 	hungUp := make(chan struct{})
 	s.running.Go(func() {
 		defer close(hungUp)
@@ -191,7 +195,7 @@ func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link) {
 		awaitReason(link)
 	}
 	if err := link.Err(); err != nil {
-		s.lose(err)
+		s.lose(lease, err)
 	}
 }
 
@@ -207,8 +211,12 @@ func awaitReason(link Link) {
 	}
 }
 
-func (s *Server) lose(err error) {
+func (s *Server) lose(lease Lease, err error) {
 	s.losing.Do(func() {
+		// A cut connection knows an address, and no device.
+		if !strings.Contains(err.Error(), lease.Name) {
+			err = fmt.Errorf("%s: %w", lease.Name, err)
+		}
 		s.loss = err
 		close(s.lost)
 	})

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/bench/suite"
+)
+
+// fleet is two nodes with the device and one without.
+func fleet() []rig.Spec {
+	return []rig.Spec{{Name: "harbour"}, {Name: "quay"}, {Name: "dinghy", Devices: "none"}}
+}
+
+// Two devices of two nodes in one program, from the side and from one of the
+// two nodes: then one device is reached over shared memory and one over the network.
+func TestTwoDevices(t *testing.T) {
+	r := own(t, rig.Options{Nodes: fleet()})
+	path := compiled(t, "two", "clt.c", "names.c", "opencl.c")
+	for _, node := range []string{"dinghy", "quay"} {
+		t.Run(node, func(t *testing.T) {
+			p := suite.Program{Args: []string{path}, Limit: 30 * time.Second}
+			res := p.Run(t.Context(), through(r, node, "--count", "2", "--memory", "256MiB"), "")
+			if res.Err != nil {
+				t.Errorf("%v\n%s", res.Err, res.Stderr)
+			}
+			if res.Err != nil || strings.Contains(res.Stdout, "FAILED") || strings.Count(res.Stdout, ": ok\n") != twoDevicesCases {
+				t.Errorf("the program said:\n%s", res.Stdout)
+			}
+		})
+	}
+	t.Run("one dies", func(t *testing.T) { oneOfTwoDies(t, r) })
+}
+
+// twoDevicesCases is how many cases testdata/two.c has.
+const twoDevicesCases = 15
+
+// When the node of one device dies, its calls end; the other goes on.
+func oneOfTwoDies(t *testing.T, r *rig.Rig) {
+	h := launch(t, through(r, "dinghy", "--count", "2", "--memory", "64MiB"), compiled(t, "half"))
+	h.holds(t)
+	if err := r.Node("quay").Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if code, seconds := h.ended(t, 7*time.Second); code != deviceNotAvailable || seconds > 5.5 {
+		t.Errorf("the call gave %d after %.1f s, want CL_DEVICE_NOT_AVAILABLE within 5", code, seconds)
+	}
+	if got := h.line(); got != "available 0" {
+		t.Errorf("the dead device's CL_DEVICE_AVAILABLE: %q", got)
+	}
+	if got := h.line(); got != "other ok" {
+		t.Errorf("the living device: %q\n%s", got, h.stderr)
+	}
+	// The program could do without: its own status counts.
+	if err := h.cmd.Wait(); err != nil {
+		t.Errorf("outboard run: %v\n%s", err, h.stderr)
+	}
+	if !strings.Contains(h.stderr.String(), "session lost: quay/opencl/0: ") {
+		t.Errorf("outboard run did not name the device: %q", h.stderr)
+	}
+}

@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/suite"
+)
+
+// counter is a running testdata/launches.c.
+type counter struct {
+	*held
+	input io.WriteCloser
+}
+
+// count starts a program that launches kernels without a pause, over a way whose
+// flags give it its share.
+func count(t *testing.T, way suite.Way, args ...string) *counter {
+	t.Helper()
+	c := &counter{}
+	c.held = launchWith(t, way, func(cmd *exec.Cmd) {
+		var err error
+		if c.input, err = cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+	}, compiled(t, "launches"), args...)
+	c.holds(t)
+	return c
+}
+
+// counted tells all to count for the same time, and returns how many launches each did.
+func counted(t *testing.T, all ...*counter) []float64 {
+	t.Helper()
+	for _, c := range all {
+		if _, err := io.WriteString(c.input, "go\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	launches := make([]float64, len(all))
+	for i, c := range all {
+		text := make(chan string, 1)
+		go func() { text <- c.line() }()
+		select {
+		case l := <-text:
+			if _, err := fmt.Sscanf(l, "launches %g", &launches[i]); err != nil || launches[i] == 0 {
+				t.Fatalf("the program said %q\n%s", l, c.stderr)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("the program did not end")
+		}
+	}
+	for _, c := range all {
+		_ = c.input.Close()
+	}
+	for _, c := range all {
+		if err := c.cmd.Wait(); err != nil {
+			t.Errorf("%v\n%s", err, c.stderr)
+		}
+	}
+	return launches
+}
+
+// turns is how much work each launch of testdata/launches.c is: about a
+// millisecond of one core.
+const turns = "8000"
+
+// Two programs on one device share its time by their weights, whether they are
+// reached over shared memory or over the network.
+func TestFairSharing(t *testing.T) {
+	tests := map[string]struct {
+		weights     [2]string
+		least, most float64
+	}{
+		"three to one": {weights: [2]string{"3", "1"}, least: 2.2, most: 4},
+		"equal":        {weights: [2]string{"1", "1"}, least: 0.7, most: 1.4},
+	}
+	for name, test := range tests {
+		for node, other := range map[string]string{"harbour": "dinghy", "dinghy": "dinghy"} {
+			t.Run(name+" from "+node+" and "+other, func(t *testing.T) {
+				r := shared(t)
+				a := count(t, through(r, node, "--memory", "64MiB", "--weight", test.weights[0]), "3", turns)
+				b := count(t, through(r, other, "--memory", "64MiB", "--weight", test.weights[1]), "3", turns)
+				got := counted(t, a, b)
+				if ratio := got[0] / got[1]; ratio < test.least || ratio > test.most {
+					t.Errorf("launches %v: ratio %.2f, want %.1f to %.1f", got, ratio, test.least, test.most)
+				}
+			})
+		}
+	}
+}
+
