@@ -67,7 +67,7 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 	}
 	c := Client(nc, o)
 	if err := c.Handshake(ctx); err != nil {
-		c.Close()
+		_ = c.Close()
 		return nil, &outboard.Error{Op: "dial " + addr, Kind: outboard.KindOf(err), Err: err}
 	}
 	return c, nil
@@ -197,7 +197,7 @@ func (c *Conn) fail(err error) {
 		c.err = err
 		c.stats.closed(c, err, c.agreedYet())
 		close(c.done)
-		c.pipe.Conn.Close()
+		_ = c.pipe.Close()
 		c.queue.end()
 		c.mu.Lock()
 		streams := c.streams

@@ -122,7 +122,7 @@ type dying struct {
 func (d *dying) Write(p []byte) (int, error) {
 	if left := d.left.Add(-int64(len(p))); left < 0 {
 		n, _ := d.Conn.Write(p[:max(0, int64(len(p))+left)])
-		d.Conn.Close()
+		d.Close()
 		return n, io.ErrClosedPipe
 	}
 	return d.Conn.Write(p)

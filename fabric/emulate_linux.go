@@ -161,9 +161,9 @@ func (l *lane) put(p []byte) error {
 		for l.bytes > l.most && l.err == nil {
 			l.changed.Wait()
 		}
-		if l.err != nil {
-			defer l.mu.Unlock()
-			return l.err
+		if err := l.err; err != nil {
+			l.mu.Unlock()
+			return err
 		}
 		l.queue = append(l.queue, parcel{l.schedule(n), append([]byte(nil), p[:n]...)})
 		l.bytes += n

@@ -119,7 +119,7 @@ func TestSlowStreamDisturbsNobody(t *testing.T) {
 		default:
 		}
 		stuck.Reset(errors.New("enough"))
-		if err := <-blocked; err != ErrClosed {
+		if err := <-blocked; !errors.Is(err, ErrClosed) {
 			t.Errorf("blocked write = %v, want ErrClosed", err)
 		}
 	})
@@ -171,7 +171,7 @@ func TestResetCarriesKindAndText(t *testing.T) {
 		if _, err := p.Write([]byte("x")); outboard.KindOf(err) != outboard.LeaseLost {
 			t.Errorf("write = %v, want lease_lost", err)
 		}
-		if _, err := s.Read(make([]byte, 1)); err != ErrClosed {
+		if _, err := s.Read(make([]byte, 1)); !errors.Is(err, ErrClosed) {
 			t.Errorf("own read = %v, want ErrClosed", err)
 		}
 	})
@@ -237,7 +237,7 @@ func TestCall(t *testing.T) {
 		short, stop := context.WithCancelCause(t.Context())
 		tired := errors.New("tired")
 		go stop(tired)
-		if err := Call(short, client, "forever", nil, nil); err != tired {
+		if err := Call(short, client, "forever", nil, nil); !errors.Is(err, tired) {
 			t.Errorf("a call that was given up = %v", err)
 		}
 		// It may have been given up before the peer heard of it: try again.
@@ -262,10 +262,10 @@ func TestCloseEndsEverythingOnBothSides(t *testing.T) {
 		if string(got) != "last words" || outboard.KindOf(err) != outboard.Unreachable {
 			t.Errorf("peer read %q, %v; want all bytes and unreachable", got, err)
 		}
-		if _, err := s.Write([]byte("x")); err != ErrClosed {
+		if _, err := s.Write([]byte("x")); !errors.Is(err, ErrClosed) {
 			t.Errorf("own write = %v, want ErrClosed", err)
 		}
-		if _, err := client.Open(t.Context(), "x", nil); err != ErrClosed {
+		if _, err := client.Open(t.Context(), "x", nil); !errors.Is(err, ErrClosed) {
 			t.Errorf("Open = %v, want ErrClosed", err)
 		}
 		<-server.Done()
@@ -353,7 +353,7 @@ func TestReadFromAndWriteToThroughCopy(t *testing.T) {
 	s := open(t, client, "echo")
 	want := randomBytes(1 << 20)
 	go func() {
-		io.Copy(s, bytes.NewReader(want))
+		_, _ = io.Copy(s, bytes.NewReader(want))
 		s.CloseWrite()
 	}()
 	var got bytes.Buffer

@@ -93,12 +93,12 @@ func workerProcess() error {
 	for {
 		b, err := ring.Next(1)
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // the other end has gone, as it shall
 		}
 		if len(b) == 64 {
 			room, err := ring.Reserve(64)
 			if err != nil {
-				return nil
+				return nil //nolint:nilerr // the other end has gone, as it shall
 			}
 			copy(room, b)
 			ring.Commit(64)

@@ -37,8 +37,9 @@ func (c *Conn) handshake() error {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), c.o.DeadAfter)
-		defer cancel()
-		if err := t.HandshakeContext(ctx); err != nil {
+		err := t.HandshakeContext(ctx)
+		cancel()
+		if err != nil {
 			return refused(err)
 		}
 	}
@@ -84,7 +85,7 @@ func (r *reader) greeting() error {
 
 // hungUp names the end of a connection that nobody announced.
 func hungUp(err error) error {
-	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &outboard.Error{Op: "fabric", Kind: outboard.Unreachable, Err: errors.New("peer hung up")}
 	}
 	return err
@@ -121,8 +122,9 @@ func (r *reader) frame() error {
 	case framePong:
 		r.c.ponged(binary.LittleEndian.Uint64(payload))
 		return nil
+	default: // frameGoAway
+		return farewell(payload)
 	}
-	return farewell(payload)
 }
 
 // payload reads a small payload into memory of its own.

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"errors"
 	"io"
 	"sync"
 )
@@ -36,7 +37,7 @@ func Relay(s *Stream, r Ring) error {
 	})
 	outward = toStream(s, r)
 	if outward == nil {
-		s.Close()
+		_ = s.Close()
 	} else {
 		s.Reset(outward)
 	}
@@ -47,7 +48,7 @@ func Relay(s *Stream, r Ring) error {
 // reason picks what ended a relay first: the other direction then only fails
 // because the stream or the ring was ended by us.
 func reason(inward, outward error) error {
-	if inward != nil && inward != ErrClosed {
+	if inward != nil && !errors.Is(inward, ErrClosed) {
 		return inward
 	}
 	return outward
@@ -70,7 +71,7 @@ func toStream(s *Stream, r Ring) error {
 }
 
 func clean(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -116,7 +117,7 @@ func TestRelayCarriesBytesAndACleanEnd(t *testing.T) {
 	wg.Wait()
 	putAll(t, r.program, []byte("last words"))
 	r.program.Close(shm.Done)
-	if got, err := getAll(r.worker); string(got) != "last words" || err != io.EOF {
+	if got, err := getAll(r.worker); string(got) != "last words" || !errors.Is(err, io.EOF) {
 		t.Errorf("worker read %q, %v; want all and io.EOF", got, err)
 	}
 	r.relays.Wait()

@@ -163,7 +163,7 @@ func transfer(write, read func([]byte) (int, error)) (total int64, err error) {
 				return total, werr
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return total, nil
 		}
 		if err != nil {
@@ -291,7 +291,7 @@ func (s *Stream) Close() error {
 // kind with its text; nil is Close.
 func (s *Stream) Reset(err error) {
 	if err == nil {
-		s.Close()
+		_ = s.Close()
 		return
 	}
 	// The other end names the method itself.

@@ -218,7 +218,7 @@ func natsCluster(t *testing.T) []*natsserver.Server {
 
 // throughNode lets the test speak NATS with the table's servers through a node.
 type throughNode struct {
-	ctx context.Context
+	ctx context.Context //nolint:containedctx // the interface leaves no other way
 	n   *testNode
 }
 

@@ -146,7 +146,7 @@ func found(opts EnterOptions) (*authority.Identity, error) {
 	if err := os.WriteFile(filepath.Join(opts.Dir, authorityFile), text, 0o600); err != nil {
 		return nil, fmt.Errorf("found a pool: %w", err)
 	}
-	return id, id.Save(opts.Dir)
+	return saved(id, opts.Dir)
 }
 
 // depositAuthority puts a new authority into the pool's state, where every node can let
@@ -199,7 +199,7 @@ func externalIdentity(ctx context.Context, opts EnterOptions, s *state.State) (*
 	if id, err = ca.NewIdentity(opts.Name, time.Now()); err != nil {
 		return nil, err
 	}
-	return id, id.Save(opts.Dir)
+	return saved(id, opts.Dir)
 }
 
 // externalAuthority reads the pool's authority, or makes it for a new pool.
@@ -227,4 +227,12 @@ func readAuthority(ctx context.Context, s *state.State) (*authority.Authority, e
 		return nil, err
 	}
 	return authority.ParseAuthority(entry.Value)
+}
+
+// saved is an identity that the next start will find.
+func saved(id *authority.Identity, dir string) (*authority.Identity, error) {
+	if err := id.Save(dir); err != nil {
+		return nil, err
+	}
+	return id, nil
 }

@@ -165,7 +165,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 // tickets waits until so many tickets are in the table.
 func (n *testNode) tickets(ctx context.Context, want int) {
 	n.t.Helper()
-	eventually(ctx, n.t, fmt.Sprintf("%d tickets", want), func() bool { return n.Pool.TicketCount() == want })
+	eventually(ctx, n.t, fmt.Sprintf("%d tickets", want), func() bool { return n.TicketCount() == want })
 }
 
 // Whatever several nodes ask for at once, no device is ever granted twice, and

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -162,7 +163,7 @@ func (v *view) takeNode(id outboard.NodeID, e state.Entry, now time.Time) (news 
 func equalJSON(a, b any) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && string(x) == string(y)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 func (v *view) takeGrants(id outboard.DeviceID, e state.Entry, now time.Time) (news bool, err error) {

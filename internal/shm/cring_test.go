@@ -2,6 +2,7 @@ package shm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -128,7 +129,7 @@ func TestCStreamsOneWay(t *testing.T) {
 	t.Run("to Go", func(t *testing.T) {
 		worker, output := startC(t, bin, DefaultArea, "source", fmt.Sprint(n), "1")
 		sinkGo(t, worker, n)
-		if _, err := worker.Next(1); err != io.EOF {
+		if _, err := worker.Next(1); !errors.Is(err, io.EOF) {
 			t.Errorf("after the end: %v", err)
 		}
 		output()

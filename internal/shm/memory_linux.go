@@ -52,7 +52,7 @@ func NewFile(area int) (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fd), "outboard-ring")
 	if err := format(f, uint64(area)); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("ring memory: %w", err)
 	}
 	return f, nil

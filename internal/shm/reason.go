@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -22,7 +23,7 @@ const (
 // ReasonOf gives the reason that carries err's kind; a nil error and io.EOF are
 // a clean end.
 func ReasonOf(err error) Reason {
-	if err == nil || err == io.EOF {
+	if err == nil || errors.Is(err, io.EOF) {
 		return Done
 	}
 	return 1 + Reason(outboard.KindOf(err))

@@ -65,7 +65,7 @@ func Create(area int) (*Ring, error) {
 	}
 	r, err := Open(f, Client)
 	if err != nil {
-		f.Close()
+		_ = f.Close()
 	}
 	return r, err
 }
@@ -148,7 +148,7 @@ func (r *Ring) Fail(err error) error { return r.Close(ReasonOf(err)) }
 // nobody may be inside one of its methods.
 func (r *Ring) Unmap() {
 	r.mem.unmap()
-	r.file.Close()
+	_ = r.file.Close()
 }
 
 // corrupt closes the ring because the peer broke the rules. Our own verdict
@@ -233,7 +233,7 @@ func (r *Ring) awaitData(want uint64) {
 func (r *Ring) Release(n int) {
 	c := &r.in
 	if n < 0 || uint64(n) > c.head-c.tail {
-		panic("shm: release of more than was read")
+		panic("shm: release of more than was read") //nolint:forbidigo // a mistake of the caller
 	}
 	c.tail += uint64(n)
 	c.direction.tail.Store(c.tail)
@@ -308,7 +308,7 @@ func (r *Ring) awaitSpace(want uint64) {
 func (r *Ring) Commit(n int) {
 	p := &r.out
 	if n < 0 || uint64(n) > r.area-(p.head-p.tail) {
-		panic("shm: commit of more than was reserved")
+		panic("shm: commit of more than was reserved") //nolint:forbidigo // a mistake of the caller
 	}
 	if n == 0 {
 		return

@@ -103,14 +103,14 @@ func TestCleanCloseGivesTheRestThenEOF(t *testing.T) {
 	if b, err := worker.Next(1); err != nil || string(b) != "rest" {
 		t.Fatalf("Next = %q, %v", b, err)
 	}
-	if _, err := worker.Next(5); err != io.ErrUnexpectedEOF {
+	if _, err := worker.Next(5); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("Next past the end = %v, want io.ErrUnexpectedEOF", err)
 	}
 	worker.Release(4)
-	if _, err := worker.Next(1); err != io.EOF {
+	if _, err := worker.Next(1); !errors.Is(err, io.EOF) {
 		t.Errorf("Next after the end = %v, want io.EOF", err)
 	}
-	if _, err := worker.Reserve(1); err != io.EOF {
+	if _, err := worker.Reserve(1); !errors.Is(err, io.EOF) {
 		t.Errorf("Reserve after the end = %v, want io.EOF", err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -85,7 +84,7 @@ func shorten(path string) (short string, done func(), err error) {
 	if err != nil {
 		return "", nil, &fs.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
 	}
-	short = filepath.Join("/proc/self/fd", strconv.Itoa(fd), filepath.Base(path))
+	short = fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path))
 	return short, func() { _ = unix.Close(fd) }, nil
 }
 

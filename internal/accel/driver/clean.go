@@ -33,7 +33,7 @@ func Clean() error {
 // leadsToUs reports whether value, a path or a folder of .icd files, names our
 // library.
 func leadsToUs(value string) bool {
-	for _, path := range strings.Split(value, ":") {
+	for path := range strings.SplitSeq(value, ":") {
 		if strings.Contains(strings.ToLower(path), ours) {
 			return true
 		}

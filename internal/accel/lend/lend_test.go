@@ -104,7 +104,7 @@ func awaitGone(t *testing.T, pid int) {
 		if t.Context().Err() != nil {
 			t.Fatalf("process %d still runs", pid)
 		}
-		syscall.Syscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+		_, _, _ = syscall.Syscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -36,13 +37,13 @@ func (r *testRing) Next(n int) ([]byte, error) {
 		}
 		r.cond.Wait()
 	}
-	return r.data[:len(r.data):len(r.data)], nil
+	return slices.Clip(r.data), nil
 }
 
 func (r *testRing) TryNext() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.data[:len(r.data):len(r.data)]
+	return slices.Clip(r.data)
 }
 
 func (r *testRing) Release(n int) {
@@ -73,7 +74,7 @@ func (r *testRing) Commit(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// A copy: what the reader holds must not move.
-	r.data = append(r.data[:len(r.data):len(r.data)], r.reserved[:n]...)
+	r.data = append(slices.Clip(r.data), r.reserved[:n]...)
 	r.cond.Broadcast()
 }
 

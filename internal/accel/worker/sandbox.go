@@ -33,7 +33,8 @@ func inherited() (cfg control.Config, confined bool, err error) {
 	if err := os.Unsetenv(configVariable); err != nil {
 		return cfg, true, err
 	}
-	return cfg, true, json.Unmarshal([]byte(text), &cfg)
+	err = json.Unmarshal([]byte(text), &cfg)
+	return cfg, true, err
 }
 
 // gaps are what could not be confined, in words.

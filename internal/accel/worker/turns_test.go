@@ -70,6 +70,7 @@ func (n *node) hear(id outboard.SessionID) {
 			n.act(n.arbiter.Request(id, m.Used, now))
 		case control.TypeEnd:
 			n.act(n.arbiter.End(id, m.Used, now))
+		default: // nothing to arbitrate
 		}
 		n.mu.Unlock()
 	}

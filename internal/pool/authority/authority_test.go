@@ -2,6 +2,9 @@ package authority_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -15,10 +18,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/authority"

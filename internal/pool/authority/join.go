@@ -64,7 +64,7 @@ func Join(ctx context.Context, addr string, token Token, name outboard.NodeID) (
 		return nil, nil, &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	return exchange(conn, op, root, token, name)
 }
@@ -148,7 +148,7 @@ func ServeJoin(ctx context.Context, conn net.Conn, pool Admission) (outboard.Nod
 	}
 	ctx, cancel := context.WithTimeout(ctx, JoinTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	var req joinRequest
 	if err := readMessage(conn, &req); err != nil {

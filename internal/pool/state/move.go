@@ -193,5 +193,6 @@ func noPeers(err error) error {
 // privateState is a connection to a server that does not pass the gate for clients.
 func privateState(srv *natsserver.Server, e *embedded) (*State, error) {
 	s := &State{log: e.log, done: make(chan struct{})}
-	return s, s.connect(nats.InProcessServer(srv))
+	err := s.connect(nats.InProcessServer(srv))
+	return s, err
 }

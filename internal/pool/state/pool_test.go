@@ -67,7 +67,7 @@ func (n *testNode) open(ctx context.Context, peers ...string) {
 		l.Close()
 		cancel()
 		serving.Wait()
-		n.State.Close()
+		n.Close()
 	})
 	n.t.Cleanup(n.stop)
 }
@@ -96,7 +96,7 @@ func (n *testNode) accept(ctx context.Context, l net.Listener, serving *sync.Wai
 			if err != nil {
 				return
 			}
-			_ = n.State.ServeConn(ctx, c, peer.Node)
+			_ = n.ServeConn(ctx, c, peer.Node)
 		})
 	}
 }

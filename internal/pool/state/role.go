@@ -71,13 +71,14 @@ func loadRole(dir string, peers []string) (*role, error) {
 			return nil, fmt.Errorf("read the node's role in %s: %w", dir, err)
 		}
 	}
-	return r, r.change(func(d *roleData) {
+	err = r.change(func(d *roleData) {
 		for _, addr := range peers {
 			if !slices.Contains(d.Peers, addr) {
 				d.Peers = append(d.Peers, addr)
 			}
 		}
 	})
+	return r, err
 }
 
 func (r *role) get() roleData {

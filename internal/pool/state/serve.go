@@ -44,7 +44,7 @@ func (e *embedded) serve(ctx context.Context, conn net.Conn, name string) error 
 	if _, err := conn.Write([]byte{serves}); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	join(conn, inner)
 	return nil
@@ -94,8 +94,8 @@ func join(a, b net.Conn) {
 	half := func(to, from net.Conn) {
 		// The error is that one side has ended, which ends the other.
 		_, _ = io.Copy(to, from)
-		to.Close()
-		from.Close()
+		_ = to.Close()
+		_ = from.Close()
 	}
 	both.Go(func() { half(a, b) })
 	both.Go(func() { half(b, a) })

@@ -37,7 +37,6 @@ type embedded struct {
 	guests  map[net.Conn]string
 	serving sync.WaitGroup
 	moving  bool
-	closed  bool
 }
 
 func openEmbedded(opts Options) (*embedded, error) {
@@ -49,7 +48,8 @@ func openEmbedded(opts Options) (*embedded, error) {
 	if err := e.keepRoute(); err != nil {
 		return nil, err
 	}
-	return e, e.start()
+	err = e.start()
+	return e, err
 }
 
 // keepRoute chooses the address for routes once, so that other voters can be
@@ -71,11 +71,14 @@ func freeAddr(addr string) (host, port string, err error) {
 	if err != nil || port != "0" {
 		return host, port, err
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return "", "", err
 	}
-	return host, strconv.Itoa(l.Addr().(*net.TCPAddr).Port), l.Close()
+	if _, port, err = net.SplitHostPort(l.Addr().String()); err != nil {
+		return "", "", errors.Join(err, l.Close())
+	}
+	return host, port, l.Close()
 }
 
 // start runs the server that the node's role asks for.
@@ -221,7 +224,7 @@ func (e *embedded) stop() {
 	srv := e.srv
 	e.srv = nil
 	for conn := range e.guests {
-		conn.Close()
+		_ = conn.Close()
 	}
 	e.mu.Unlock()
 	e.serving.Wait()

@@ -68,7 +68,7 @@ func (w *watcher) run(ctx context.Context, changes <-chan *nats.Msg) {
 	idle := time.NewTimer(idleLimit)
 	defer idle.Stop()
 	for {
-		missed := false
+		var missed bool
 		select {
 		case <-ctx.Done():
 			return

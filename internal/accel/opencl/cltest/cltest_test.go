@@ -46,7 +46,7 @@ func TestParse(t *testing.T) {
 func TestComparable(t *testing.T) {
 	r := &caseResult{lines: []string{"a x: 1", "a xy: 2", "a z, 3: 4", "a FAILED f.c:3: no"}, last: "ok"}
 	differs := map[string]string{"p/a x": "one", "p/a z,": "another"}
-	if diff := cmp.Diff(comparable("p/a", r, differs), []string{"a xy: 2", "ok"}); diff != "" {
+	if diff := cmp.Diff(compared("p/a", r, differs), []string{"a xy: 2", "ok"}); diff != "" {
 		t.Errorf("got (-) want (+):\n%s", diff)
 	}
 }

@@ -103,14 +103,14 @@ func compareCase(t *testing.T, key string, got, want *caseResult, differs map[st
 	if want.last != "ok" && want.last != got.last {
 		t.Errorf("local driver: %q %s\n%s", want.last, want.died, strings.Join(want.failures(), "\n"))
 	}
-	if diff := cmp.Diff(comparable(key, got, differs), comparable(key, want, differs)); diff != "" {
+	if diff := cmp.Diff(compared(key, got, differs), compared(key, want, differs)); diff != "" {
 		t.Errorf("other way (-) and local driver (+) differ:\n%s", diff)
 	}
 }
 
-// comparable leaves out failures, which are reported by themselves, and lines
+// compared leaves out failures, which are reported by themselves, and lines
 // that may differ.
-func comparable(key string, r *caseResult, differs map[string]string) []string {
+func compared(key string, r *caseResult, differs map[string]string) []string {
 	program, _, _ := strings.Cut(key, "/")
 	return slices.DeleteFunc(append(slices.Clone(r.lines), r.last), func(line string) bool {
 		if strings.Contains(line, " FAILED ") {
