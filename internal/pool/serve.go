@@ -31,7 +31,7 @@ func (p *Pool) ServeConn(ctx context.Context, conn *tls.Conn) error {
 		if err != nil {
 			return fmt.Errorf("let %q in from %s: %w", name, conn.RemoteAddr(), err)
 		}
-		p.log.Info("a node was let in", "node", name, "from", conn.RemoteAddr().String())
+		p.log.Info("a node was let in", "joined", name, "from", conn.RemoteAddr().String())
 		return nil
 	case state.Protocol:
 		peer, err := p.id.PeerOf(conn.ConnectionState())
@@ -41,7 +41,12 @@ func (p *Pool) ServeConn(ctx context.Context, conn *tls.Conn) error {
 		if err != nil {
 			return err
 		}
-		return p.state.ServeConn(ctx, conn, peer.Node)
+		if err = p.state.ServeConn(ctx, conn, peer.Node); errors.Is(err, state.ErrElsewhere) {
+			// While a pool grows, all nodes ask each other several times a second.
+			p.log.Debug("a node asked here for the pool's state", "peer", peer.Node, "error", err)
+			return nil
+		}
+		return err
 	default:
 		return outboard.Errorf(outboard.Protocol, "serve "+conn.RemoteAddr().String(), "the pool does not speak %q", protocol)
 	}

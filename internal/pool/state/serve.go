@@ -57,7 +57,7 @@ func (e *embedded) admit(conn net.Conn, name string) (net.Conn, error) {
 	defer e.mu.Unlock()
 	switch {
 	case e.srv == nil || !ready:
-		return nil, errors.New("serve the pool's state: this node keeps no copy")
+		return nil, ErrElsewhere
 	case e.moving:
 		return nil, errMoving
 	}

@@ -23,7 +23,7 @@ const (
 )
 
 // errMoving refuses connections while the table moves into the cluster.
-var errMoving = errors.New("the pool's state is moving, try again")
+var errMoving = fmt.Errorf("the pool's state is moving, try again: %w", ErrElsewhere)
 
 // embedded is this node's way to the table: a NATS server in this process, or,
 // on a guest, connections to nodes that have one.

@@ -32,6 +32,9 @@ var (
 	ErrConflict = errors.New("the key was changed by somebody else")
 	// ErrNotFound says that the key has no value.
 	ErrNotFound = errors.New("no such key")
+	// ErrElsewhere says that this node does not serve the table now. The peer
+	// asks the next one: it is nobody's fault.
+	ErrElsewhere = errors.New("this node keeps no copy of the pool's state")
 )
 
 // Options says how to open a pool's state in an embedded server.

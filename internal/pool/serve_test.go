@@ -1,0 +1,40 @@
+package pool_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// A node without a copy that is asked for the state sends the peer on, and finds
+// nothing wrong with it.
+func TestAskingTheWrongNodeIsNoRefusal(t *testing.T) {
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	near, far := net.Pipe()
+	served := make(chan error, 1)
+	go func() { served <- b.ServeConn(ctx, tls.Server(far, b.id.ServerTLS(state.Protocol))) }()
+	answer, err := ask(ctx, tls.Client(near, a.id.AnyNodeTLS(state.Protocol)))
+	if err != nil || answer != 0 {
+		t.Errorf("got %d, %v, want the answer 0", answer, err)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("got %v, want no error", err)
+	}
+}
+
+// ask reads the byte that says whether the peer serves the state.
+func ask(ctx context.Context, conn *tls.Conn) (byte, error) {
+	defer conn.Close()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return 0, err
+	}
+	var answer [1]byte
+	_, err := conn.Read(answer[:])
+	return answer[0], err
+}
