@@ -53,7 +53,8 @@ struct link {
 	uint64_t bit;              /* 1 << index */
 	cl_device_id device;
 	struct facts *facts;       /* platform and device queries */
-	int64_t clock_offset;      /* add to a worker's time to get the program's CLOCK_MONOTONIC, ns */
+	_Atomic uint32_t clock_known;
+	_Atomic int64_t clock_offset; /* add to a worker's time to get the program's CLOCK_MONOTONIC, ns */
 	uint64_t memory_limit;
 	_Atomic uint64_t memory_used;
 	int malformed;             /* the snapshot made no sense */
@@ -178,6 +179,7 @@ int32_t command_end(struct command *, int32_t status);
 /* Minted ids are unique in the process, also across links. */
 uint64_t mint_ids(uint64_t count);
 struct link *link_at(uint32_t index);
+int32_t link_learn_clock(struct link *);
 /* Loops over the links of a bit mask. */
 #define FOR_LINKS(l, bits) \
 	for (uint64_t bits_ = (bits); bits_ && ((l) = link_at((uint32_t)__builtin_ctzll(bits_)), 1); bits_ &= bits_ - 1)

@@ -102,7 +102,7 @@ void event_fail(cl_event e, int32_t status) { set(e, status, -1); }
 void event_times(cl_event e, struct link *link, const uint64_t *times) {
 	pthread_mutex_lock(&e->lock);
 	for (int i = 0; i < 5; i++)
-		e->times[i] = times[i] + (uint64_t)link->clock_offset;
+		e->times[i] = times[i] + (uint64_t)atomic_load(&link->clock_offset);
 	atomic_store(&e->timed, 1);
 	pthread_mutex_unlock(&e->lock);
 }

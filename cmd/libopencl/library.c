@@ -58,22 +58,31 @@ static int snapshot_there(void *arg) {
 	return w->link->facts != NULL || w->link->malformed || now_ns() > w->deadline;
 }
 
-/* greet waits for the snapshot and learns how the worker's clock runs to ours. */
+/* link_learn_clock asks how the worker's clock runs to ours: when its times first matter, since it costs a round trip. */
+int32_t link_learn_clock(struct link *link) {
+	uint64_t before = now_ns(), theirs = 0;
+	if (atomic_load(&link->clock_known))
+		return 0;
+	int32_t status = call_clock(link->session, &theirs);
+	uint64_t after = now_ns();
+	if (status != 0)
+		return status;
+	/* A worker's clock that reads between ours is ours: no two machines started at the same time. */
+	if (theirs < before || theirs > after)
+		atomic_store(&link->clock_offset, (int64_t)(before + (after - before) / 2 - theirs));
+	atomic_store(&link->clock_known, 1);
+	return 0;
+}
+
+/* greet says who we are and waits for the snapshot, which comes unasked. */
 static int greet(struct link *link) {
 	struct snapshot_wait wait = {link, now_ns() + UINT64_C(1000000000) * SNAPSHOT_S};
-	if (session_wait_until(link->session, snapshot_there, &wait) != 0)
+	if (send_hello(link->session, NULL, PROTOCOL, (uint32_t)getpid()) != 0 || session_wait_until(link->session, snapshot_there, &wait) != 0)
 		return 0; /* its end has been told */
 	if (!link->facts) {
 		session_say("no device: the worker of lease %u %s", link->index, link->malformed ? "is of another version" : "says nothing");
 		return 0;
 	}
-	uint64_t before = now_ns(), theirs = 0;
-	if (call_hello(link->session, PROTOCOL, (uint32_t)getpid(), before, &theirs) != 0)
-		return 0;
-	uint64_t after = now_ns();
-	/* A worker's clock that reads between ours is ours: no two machines started at the same time. */
-	if (theirs < before || theirs > after)
-		link->clock_offset = (int64_t)(before + (after - before) / 2 - theirs);
 	link->device = device_new_root(link);
 	return link->device != NULL;
 }

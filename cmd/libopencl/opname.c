@@ -10,7 +10,7 @@ static const struct {
 } ops[] = {
 	OP(clGetPlatformInfo), OP(clGetDeviceInfo), OP(clCreateSubDevices), OP(clSetDefaultDeviceCommandQueue),
 	OP(clGetDeviceAndHostTimer), OP(clGetHostTimer), OP(clCreateContext), OP(clCreateCommandQueueWithProperties),
-	OP(clCreateCommandQueue), OP(clSetCommandQueueProperty), OP(clFlush), OP(clFinish), OP(clCreateBuffer),
+	OP(clCreateCommandQueue), OP(clFlush), OP(clFinish), OP(clCreateBuffer),
 	OP(clCreateBufferWithProperties), OP(clCreateSubBuffer), OP(clCreateImage), OP(clCreatePipe), OP(clGetSupportedImageFormats),
 	OP(clCreateSamplerWithProperties), OP(clCreateSampler), OP(clCreateProgramWithSource), OP(clCreateProgramWithBinary),
 	OP(clCreateProgramWithBuiltInKernels), OP(clCreateProgramWithIL), OP(clBuildProgram), OP(clCompileProgram), OP(clLinkProgram),

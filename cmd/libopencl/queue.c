@@ -54,6 +54,8 @@ static cl_command_queue queue_new(cl_context context, cl_device_id device, const
 	q->link = device->link;
 	q->properties = w->bits;
 	q->size = w->size;
+	if (w->bits & CL_QUEUE_PROFILING_ENABLE)
+		(void)link_learn_clock(q->link); /* a dead link tells by itself */
 	if ((w->bits & CL_QUEUE_ON_DEVICE) && !w->sized)
 		q->size = (cl_uint)device_number(device, CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE);
 	return q;
@@ -135,21 +137,6 @@ cl_int ob_clGetCommandQueueInfo(cl_command_queue q, cl_command_queue_info param_
 		INFO(cl_command_queue, NULL);
 	}
 	return CL_INVALID_VALUE;
-}
-
-cl_int ob_clSetCommandQueueProperty(cl_command_queue q, cl_command_queue_properties properties, cl_bool enable, cl_command_queue_properties *old_properties) {
-	uint64_t old = 0;
-	if (properties & ~host_bits)
-		return CL_INVALID_VALUE;
-	if (properties & ~device_number(q->device, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES))
-		return CL_INVALID_QUEUE_PROPERTIES;
-	cl_int status = call_clSetCommandQueueProperty(q->link->session, q->o.id, properties, enable, &old);
-	if (status != CL_SUCCESS)
-		return status;
-	if (old_properties)
-		*old_properties = q->properties;
-	q->properties = enable ? q->properties | properties : q->properties & ~properties;
-	return CL_SUCCESS;
 }
 
 cl_int ob_clSetDefaultDeviceCommandQueue(cl_context context, cl_device_id device, cl_command_queue q) {

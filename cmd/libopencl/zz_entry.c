@@ -217,12 +217,11 @@ static cl_int API_CALL entry_clGetCommandQueueInfo(cl_command_queue command_queu
 
 static cl_int API_CALL entry_clSetCommandQueueProperty(cl_command_queue command_queue, cl_command_queue_properties properties, cl_bool enable, cl_command_queue_properties* old_properties)
 {
-	int32_t status = api_enter();
-	if (status != 0)
-		return status;
-	if (!api_valid(command_queue, KIND_QUEUE))
-		return CL_INVALID_COMMAND_QUEUE;
-	return ob_clSetCommandQueueProperty(command_queue, properties, enable, old_properties);
+	(void)command_queue;
+	(void)properties;
+	(void)enable;
+	(void)old_properties;
+	return api_refusal;
 }
 
 static cl_int API_CALL entry_clFlush(cl_command_queue command_queue)

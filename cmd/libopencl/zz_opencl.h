@@ -16,7 +16,6 @@ enum {
 	OP_clCreateContext = 0xb,
 	OP_clCreateCommandQueueWithProperties = 0x11,
 	OP_clCreateCommandQueue = 0x12,
-	OP_clSetCommandQueueProperty = 0x16,
 	OP_clFlush = 0x17,
 	OP_clFinish = 0x18,
 	OP_clCreateBuffer = 0x19,
@@ -100,7 +99,6 @@ int32_t call_clGetHostTimer(struct session *s, uint64_t device, uint64_t *host_t
 int32_t send_clCreateContext(struct session *s, struct track *track, const uint64_t *properties, uint64_t properties_count, const uint64_t *devices, uint64_t devices_count, uint32_t notify, uint64_t result);
 int32_t send_clCreateCommandQueueWithProperties(struct session *s, struct track *track, uint64_t context, uint64_t device, const uint64_t *properties, uint64_t properties_count, uint64_t result);
 int32_t send_clCreateCommandQueue(struct session *s, struct track *track, uint64_t context, uint64_t device, uint64_t properties, uint64_t result);
-int32_t call_clSetCommandQueueProperty(struct session *s, uint64_t command_queue, uint64_t properties, uint32_t enable, uint64_t *old_properties);
 int32_t send_clFlush(struct session *s, struct track *track, uint64_t command_queue);
 int32_t call_clFinish(struct session *s, uint64_t command_queue);
 int32_t send_clCreateBuffer(struct session *s, struct track *track, uint64_t context, uint64_t flags, uint64_t size, uint64_t result, const struct layout *bulk);
@@ -152,7 +150,7 @@ int32_t send_clEnqueueMigrateMemObjects(struct session *s, struct track *track, 
 int32_t send_clEnqueueNDRangeKernel(struct session *s, struct track *track, uint64_t command_queue, uint64_t kernel, uint32_t work_dim, const uint64_t *global_work_offset, uint64_t global_work_offset_count, const uint64_t *global_work_size, uint64_t global_work_size_count, const uint64_t *local_work_size, uint64_t local_work_size_count, const uint64_t *event_wait_list, uint64_t event_wait_list_count, uint64_t event);
 int32_t send_clEnqueueMarkerWithWaitList(struct session *s, struct track *track, uint64_t command_queue, const uint64_t *event_wait_list, uint64_t event_wait_list_count, uint64_t event);
 int32_t send_clEnqueueBarrierWithWaitList(struct session *s, struct track *track, uint64_t command_queue, const uint64_t *event_wait_list, uint64_t event_wait_list_count, uint64_t event);
-int32_t call_hello(struct session *s, uint32_t protocol, uint32_t pid, uint64_t clock, uint64_t *worker_clock);
+int32_t send_hello(struct session *s, struct track *track, uint32_t protocol, uint32_t pid);
 int32_t send_release(struct session *s, struct track *track, uint32_t kind, uint64_t object);
 int32_t send_watch(struct session *s, struct track *track, uint64_t event);
 int32_t call_clock(struct session *s, uint64_t *worker_clock);
@@ -221,7 +219,6 @@ cl_command_queue ob_clCreateCommandQueue(cl_context context, cl_device_id device
 cl_int ob_clRetainCommandQueue(cl_command_queue command_queue);
 cl_int ob_clReleaseCommandQueue(cl_command_queue command_queue);
 cl_int ob_clGetCommandQueueInfo(cl_command_queue command_queue, cl_command_queue_info param_name, size_t param_value_size, void* param_value, size_t* param_value_size_ret);
-cl_int ob_clSetCommandQueueProperty(cl_command_queue command_queue, cl_command_queue_properties properties, cl_bool enable, cl_command_queue_properties* old_properties);
 cl_int ob_clFlush(cl_command_queue command_queue);
 cl_int ob_clFinish(cl_command_queue command_queue);
 cl_mem ob_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void* host_ptr, cl_int* errcode_ret);

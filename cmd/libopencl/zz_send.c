@@ -134,22 +134,6 @@ int32_t send_clCreateCommandQueue(struct session *s, struct track *track, uint64
 	return request_send(&r, NULL);
 }
 
-int32_t call_clSetCommandQueueProperty(struct session *s, uint64_t command_queue, uint64_t properties, uint32_t enable, uint64_t *old_properties)
-{
-	struct request r;
-	int32_t status = request_begin(&r, s, OP_clSetCommandQueueProperty, 24, 0, NULL);
-	if (status != 0)
-		return status;
-	put_word(&r, command_queue);
-	put_word(&r, properties);
-	put_word(&r, enable);
-	struct reply reply;
-	status = request_call(&r, NULL, &reply, NULL);
-	*old_properties = (uint64_t)get_word(&reply);
-	reply_free(&reply);
-	return status;
-}
-
 int32_t send_clFlush(struct session *s, struct track *track, uint64_t command_queue)
 {
 	struct request r;
@@ -944,20 +928,15 @@ int32_t send_clEnqueueBarrierWithWaitList(struct session *s, struct track *track
 	return request_send(&r, NULL);
 }
 
-int32_t call_hello(struct session *s, uint32_t protocol, uint32_t pid, uint64_t clock, uint64_t *worker_clock)
+int32_t send_hello(struct session *s, struct track *track, uint32_t protocol, uint32_t pid)
 {
 	struct request r;
-	int32_t status = request_begin(&r, s, OP_hello, 24, 0, NULL);
+	int32_t status = request_begin(&r, s, OP_hello, 16, 0, track);
 	if (status != 0)
 		return status;
 	put_word(&r, protocol);
 	put_word(&r, pid);
-	put_word(&r, clock);
-	struct reply reply;
-	status = request_call(&r, NULL, &reply, NULL);
-	*worker_clock = (uint64_t)get_word(&reply);
-	reply_free(&reply);
-	return status;
+	return request_send(&r, NULL);
 }
 
 int32_t send_release(struct session *s, struct track *track, uint32_t kind, uint64_t object)

@@ -1,6 +1,16 @@
 /* bulk.c: bulk bytes between a layout in the program's memory and a stretch of the ring. */
 #include "state.h"
 
+struct cursor cursor_at(const struct layout *l, uint64_t offset) {
+	struct cursor c = {.layout = l};
+	if (offset) {
+		c.column = offset % l->row;
+		c.row = offset / l->row % l->rows;
+		c.slice = offset / l->row / l->rows;
+	}
+	return c;
+}
+
 /* run is the next contiguous piece at the cursor, and moves the cursor behind it. */
 static unsigned char *run(struct cursor *c, size_t limit, size_t *n) {
 	const struct layout *l = c->layout;

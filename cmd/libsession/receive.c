@@ -91,9 +91,9 @@ static int copy_in(struct session *s, unsigned char *to, struct cursor *c, uint6
 
 static int skip_padding(struct session *s, uint64_t bulk) { return copy_in(s, NULL, NULL, wire_padded(bulk & 7) - (bulk & 7)); }
 
-/* take_bulk receives a message's bulk, with its padding, into a layout that has just its size. */
-static int take_bulk(struct session *s, uint64_t bulk, const struct layout *into) {
-	struct cursor c = {.layout = into};
+/* take_bulk receives a message's bulk, with its padding, into a layout that has room for it from the given byte on. */
+static int take_bulk(struct session *s, uint64_t bulk, const struct layout *into, uint64_t have) {
+	struct cursor c = cursor_at(into, have);
 	return copy_in(s, NULL, into ? &c : NULL, bulk) != 0 ? -1 : skip_padding(s, bulk);
 }
 
@@ -287,14 +287,24 @@ static int take_body(struct session *s, struct reply *r, size_t size) {
 	return copy_in(s, r->body.data, NULL, size);
 }
 
+/* fits: the data of a success is what was asked for, in one message or with others before it; a failure has none. */
+static int fits(const struct header *h, const struct layout *into, uint64_t have, int32_t status) {
+	uint64_t left = layout_size(into) - have;
+	if (h->flags & FLAG_MORE)
+		return status == 0 && h->bulk > 0 && h->bulk < left;
+	return h->bulk == (status == 0 ? left : 0);
+}
+
 static int fill_reply(struct session *s, struct waiter *w, const struct header *h) {
 	if (take_body(s, w->reply, h->size - HEADER) != 0)
 		return -1;
-	if (h->bulk != (h->status == 0 ? layout_size(w->into) : 0)) {
+	if (!fits(h, w->into, w->have, h->status)) {
 		corrupt(s, "an answer of the wrong size");
 		return -1;
 	}
-	return take_bulk(s, h->bulk, w->into);
+	uint64_t have = w->have;
+	w->have += h->bulk;
+	return take_bulk(s, h->bulk, w->into, have);
 }
 
 static int receive_reply(struct session *s, const struct header *h) {
@@ -304,6 +314,10 @@ static int receive_reply(struct session *s, const struct header *h) {
 		return -1;
 	}
 	int err = fill_reply(s, w, h);
+	if (err == 0 && h->flags & FLAG_MORE) {
+		waiter_add(s, w);
+		return 0;
+	}
 	if (err == 0) {
 		w->reply->status = h->status;
 	} else {
@@ -370,7 +384,7 @@ void notice_bulk(struct session *s, const struct notice *n, const struct layout 
 	if (into && layout_size(into) != n->bulk)
 		corrupt(s, "a notice of the wrong size");
 	else
-		(void)take_bulk(s, n->bulk, into);
+		(void)take_bulk(s, n->bulk, into, 0);
 }
 
 static struct track *take_track(struct session *s, uint64_t serial) {
@@ -384,6 +398,19 @@ static struct track *take_track(struct session *s, uint64_t serial) {
 	return t;
 }
 
+/* put_track is for one whose data is not all there. 0: the session died meanwhile, and nobody may look for it again. */
+static int put_track(struct session *s, struct track *t) {
+	pthread_mutex_lock(&s->lock);
+	int dead = session_dead(s);
+	if (!dead) {
+		if (!(t->next = s->tracks))
+			s->tracks_end = &t->next;
+		s->tracks = t;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return !dead;
+}
+
 /* receive_data takes a track's data straight to where it belongs. */
 static int receive_data(struct session *s, const struct header *h, struct deferred *d, int dispatch) {
 	struct reply fields = {.at = d->body, .left = d->size};
@@ -395,11 +422,17 @@ static int receive_data(struct session *s, const struct header *h, struct deferr
 		return -1;
 	}
 	int err = 0;
-	if (h->bulk != (status == 0 ? layout_size(&t->into) : 0)) {
+	if (!fits(h, &t->into, t->have, status)) {
 		corrupt(s, "data of the wrong size");
 		err = -1;
 	} else {
-		err = take_bulk(s, h->bulk, h->bulk ? &t->into : NULL);
+		err = take_bulk(s, h->bulk, h->bulk ? &t->into : NULL, t->have);
+		t->have += h->bulk;
+	}
+	if (err == 0 && h->flags & FLAG_MORE) {
+		if (put_track(s, t))
+			return 1;
+		err = -1;
 	}
 	t->status = err == 0 ? status : s->options.dead_status;
 	d->track = t;
@@ -428,7 +461,7 @@ static void tell(struct session *s, const struct header *h, struct deferred *d) 
 	s->bulk_left = h->bulk;
 	notify(s, d);
 	if (s->bulk_left != 0 && !session_dead(s))
-		(void)take_bulk(s, h->bulk, NULL);
+		(void)take_bulk(s, h->bulk, NULL, 0);
 	s->bulk_left = 0;
 }
 
@@ -472,7 +505,7 @@ static const char *fault(struct session *s, const struct header *h) {
 		return "messages out of order";
 	if (h->bulk > MAX_BULK)
 		return "a message with impossible bulk";
-	if (h->flags & ~(FLAG_WANT_REPLY | FLAG_REPLY | FLAG_ALONE) || h->flags & FLAG_WANT_REPLY)
+	if (h->flags & ~(FLAG_REPLY | FLAG_ALONE | FLAG_MORE))
 		return "a message with unknown flags";
 	return NULL;
 }

@@ -44,6 +44,7 @@ struct track {
 	void (*done)(struct track *, int32_t status);
 	void *user;
 	struct track *next; /* the session's */
+	uint64_t have;      /* the session's: of into, when the data comes in several messages */
 	int32_t status;     /* the session's */
 };
 

@@ -22,7 +22,7 @@
 enum { HEADER = 32, MAX_MESSAGE = 64 << 20, TICK_MS = 100 };
 #define MAX_BULK (UINT64_C(1) << 42)
 
-enum { FLAG_WANT_REPLY = 1, FLAG_REPLY = 2, FLAG_ALONE = 4 };
+enum { FLAG_WANT_REPLY = 1, FLAG_REPLY = 2, FLAG_ALONE = 4, FLAG_MORE = 8 };
 
 /* Who sent what is said when a session dies. */
 enum death { ALIVE, DEAD_LOST, DEAD_CLOSED, DEAD_FORKED };
@@ -42,6 +42,7 @@ struct waiter {
 	uint32_t call;
 	struct reply *reply;
 	const struct layout *into;
+	uint64_t have; /* of into, when the reply comes in several messages */
 	int (*ready)(void *);
 	void *arg;
 	_Atomic uint32_t bell; /* futex: look again; DONE: the reply is complete */
@@ -146,6 +147,7 @@ struct cursor {
 	const struct layout *layout;
 	uint64_t slice, row, column;
 };
+struct cursor cursor_at(const struct layout *, uint64_t offset);
 void gather(struct cursor *, unsigned char *to, size_t n);
 void scatter(struct cursor *, const unsigned char *from, size_t n);
 

@@ -73,8 +73,9 @@ type Config struct {
 	ReadPaths []string `json:"read_paths,omitempty"`
 	// Owner is whom the session belongs to, for the log.
 	Owner string `json:"owner,omitempty"`
-	// Staging bounds the host memory that transfers may use at a time. 0: 256 MiB.
-	Staging outboard.Bytes `json:"staging,omitempty"`
+	// Host bounds what the worker holds of the node's own memory for its client.
+	// 0: as much as of the device's, at most a quarter of the machine's, and a little.
+	Host outboard.Bytes `json:"host,omitempty"`
 }
 
 // Stats are counted since the session's start, but for Memory.

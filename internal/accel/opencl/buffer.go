@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/outboard-run/outboard/internal/accel/driver"
 	"github.com/outboard-run/outboard/internal/accel/session"
@@ -115,9 +116,6 @@ func (w *Worker) gather(c *call) ([]byte, error) {
 	}
 	block := w.stage(int(c.m.Bulk))
 	if block == nil {
-		block = w.staging.get(int(c.m.Bulk), true)
-	}
-	if block == nil {
 		c.fail(clOutOfHostMemory)
 		return nil, nil
 	}
@@ -133,15 +131,24 @@ func (w *Worker) gather(c *call) ([]byte, error) {
 	}
 }
 
-// stage gets staging memory, waiting for nothing but freeing what can be freed.
+// stage gets staging memory. It frees what can be freed, and waits for the device
+// when that can help; nil says that there is none to be had.
 func (w *Worker) stage(size int) []byte {
-	if b := w.staging.get(size, false); b != nil {
+	if b := w.staging.get(size); b != nil {
 		return b
 	}
-	if err := w.settle(); err != nil {
-		w.fault(err)
+	// A long list of commands that can't go on is not searched for each more.
+	if now := time.Now(); now.Sub(w.searched) > time.Millisecond {
+		w.searched = now
+		w.fault(w.settle())
+		if b := w.staging.get(size); b != nil {
+			return b
+		}
 	}
-	return w.staging.get(size, false)
+	if int64(size) > w.host.limit || !w.relieve() {
+		return nil
+	}
+	return w.staging.get(size)
 }
 
 // upload fills a new buffer from the message's bulk through a queue of our own.
@@ -166,6 +173,7 @@ func (w *Worker) upload(c *call, context, id uint64) (int32, error) {
 		if status != clSuccess {
 			w.drv.Call(fnClReleaseMemObject, e.Handle)
 			w.forget(id, kindMem, e.Handle)
+			w.host.give(objectCost)
 			w.objects.Replace(id, session.Entry{Kind: kindMem, Failed: status})
 			return status, nil
 		}

@@ -56,6 +56,9 @@ func (c *call) handle(kind session.Kind, id uint64) uintptr {
 	if id == 0 {
 		return 0
 	}
+	if len(c.w.making) > 0 {
+		c.w.await(id)
+	}
 	e, ok := c.w.objects.Get(id, kind)
 	switch {
 	case !ok:
@@ -63,8 +66,14 @@ func (c *call) handle(kind session.Kind, id uint64) uintptr {
 	case e.Failed != 0:
 		return c.fail(e.Failed)
 	}
-	if kind == kindQueue {
+	switch kind {
+	case kindQueue:
+		c.w.settleQueue(id)
 		c.queue = c.w.queues[id]
+	case kindEvent:
+		if c.w.failedMeanwhile(id) {
+			return c.fail(clExecStatusError)
+		}
 	}
 	return e.Handle
 }
@@ -174,10 +183,14 @@ func (w *Worker) invoke(c *call, fn int, args ...uintptr) int32 {
 	case !isCommand[fn]:
 		return int32(w.drv.Call(fn, args...))
 	}
-	w.submit()
+	if !w.submit(c) {
+		return c.status
+	}
 	status := int32(w.drv.Call(fn, args...))
 	if status == clSuccess {
 		w.submitted(c)
+	} else {
+		w.unsubmit()
 	}
 	return status
 }
@@ -191,15 +204,26 @@ func (w *Worker) create(c *call, fn int, kind session.Kind, id uint64, args ...u
 	case status != clSuccess:
 	case !w.drv.Has(fn):
 		status = clInvalidOperation
+	case !w.room(costOf(kind)):
+		status = clOutOfHostMemory
 	default:
 		handle = w.drv.Call(fn, args...)
 		status = int32(uint32(word(c.errOut)))
 		if handle == 0 && status == clSuccess {
 			status = clOutOfResources
 		}
+		w.host.give(costOf(kind)) // enter counts it
 	}
 	w.enter(c, kind, id, handle, status)
 	return status
+}
+
+// costOf is what the budget counts for an object.
+func costOf(kind session.Kind) int64 {
+	if kind == kindProgram {
+		return programCost
+	}
+	return objectCost
 }
 
 // enter puts a new object into the table; one that failed keeps its reason.
@@ -211,6 +235,9 @@ func (w *Worker) enter(c *call, kind session.Kind, id uint64, handle uintptr, st
 	if err := w.objects.Add(id, e); err != nil {
 		c.broken = err
 		return
+	}
+	if e.Handle != 0 {
+		w.host.force(costOf(kind))
 	}
 	if status == clSuccess && kind == kindQueue {
 		w.addQueue(c, id, handle)

@@ -65,6 +65,7 @@ type client struct {
 	serial  uint64
 	ids     uint64
 	notices []notice
+	parts   map[[2]uint64][]byte // bulk of which more is to come
 	ended   chan error
 	worker  *Worker
 }
@@ -104,7 +105,7 @@ func dial(t testing.TB, opts Options) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &client{t: t, ring: near, flags: session.Alone, ids: 0xff, ended: make(chan error, 1), worker: w}
+	c := &client{t: t, ring: near, flags: session.Alone, ids: 0xff, ended: make(chan error, 1), worker: w, parts: map[[2]uint64][]byte{}}
 	if c.in, err = session.NewReader(near, near.Area()); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,39 @@ func (c *client) reply(call uint32) (int32, []byte, []byte) {
 	}
 }
 
+// receiveReply reads until any reply comes, and keeps the notices before it.
+func (c *client) receiveReply() (session.Header, []byte, []byte) {
+	c.t.Helper()
+	for {
+		h, body, bulk := c.receive()
+		if h.Flags&session.IsReply != 0 {
+			return h, body, bulk
+		}
+		c.notices = append(c.notices, notice{h.Op, body, bulk})
+	}
+}
+
+// receive puts together what comes in several messages; others may come between.
 func (c *client) receive() (session.Header, []byte, []byte) {
+	c.t.Helper()
+	h, body, bulk := c.receiveOne()
+	key := [2]uint64{uint64(h.Call), 0}
+	if h.Call == 0 && len(body) > 0 {
+		key[1] = word(body)
+	}
+	if h.Flags&session.More != 0 {
+		c.parts[key] = append(c.parts[key], bulk...)
+		return c.receive()
+	}
+	if h.Op != opData && h.Flags&session.IsReply == 0 {
+		return h, body, bulk
+	}
+	bulk = append(c.parts[key], bulk...)
+	delete(c.parts, key)
+	return h, body, bulk
+}
+
+func (c *client) receiveOne() (session.Header, []byte, []byte) {
 	c.t.Helper()
 	h, body, err := c.in.Next()
 	if err != nil {

@@ -74,7 +74,7 @@ func (w *Worker) doHello(m *message, a *argsHello) error {
 	if a.Protocol != Protocol {
 		return w.malformed(m, errProtocolVersion(a.Protocol))
 	}
-	return w.reply(c, clSuccess, (&replyHello{WorkerClock: monotonic()}).encode(c.body))
+	return w.finish(c, clSuccess)
 }
 
 func (w *Worker) doClock(m *message, _ *argsClock) error {

@@ -22,7 +22,7 @@
 //	sub-devices     get the ids first_id, first_id+1, ...; facts are theirs
 //	props           with or without the closing zero
 //
-// A reply that carries bulk has no body. When the driver fails in the middle of a
-// large transfer whose header is gone already, the rest is zeros and a failed
-// notice with that call's serial follows.
+// A reply that carries bulk has no body.
+//
+//go:generate go run ../gen/apigen -api opencl.api -go . -c ../../../cmd/libopencl -docs ../../../docs/opencl.md -title "How each OpenCL function is forwarded"
 package opencl

@@ -10,8 +10,23 @@ type message = session.Message
 func (w *Worker) addEvent(c *call, handle uintptr) *pending {
 	w.enter(c, kindEvent, c.event, handle, clSuccess)
 	item := &pending{queue: c.queue, event: handle, id: c.event}
+	item.count()
 	w.pending.add(item)
 	return item
+}
+
+// failedMeanwhile reports whether an event's command is known to have failed
+// since the driver took it. What depends on it must not get to the driver: there
+// are some that never end a command whose wait list had failed before.
+func (w *Worker) failedMeanwhile(id uint64) bool {
+	p := &w.pending
+	if p.count.Load() == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	item := p.byID[id]
+	return item != nil && w.eventStatus(item.event) < 0
 }
 
 // onComplete makes the completer look when the event is complete.

@@ -45,7 +45,7 @@ func fuzzWorker(t *testing.T) (*Worker, *shm.Ring) {
 		t.Fatal(err)
 	}
 	fake := &fakeDriver{}
-	w, err := New(Options{Driver: fake.table(), Ring: ring, Memory: 1 << 20, Staging: 1 << 20, IncludeDir: t.TempDir(), Log: session.NewLog(1 << 20)})
+	w, err := New(Options{Driver: fake.table(), Ring: ring, Memory: 1 << 20, Host: 1 << 20, IncludeDir: t.TempDir(), Log: session.NewLog(1 << 20)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,13 +62,17 @@ func product(factors ...uint64) uint64 {
 // staging is host memory for transfers that outlive their call. Blocks are used
 // again, so that their pages stay mapped.
 type staging struct {
-	mu    sync.Mutex
-	limit int
-	used  int // blocks given out or kept
-	free  map[int][][]byte
+	host *budget // blocks given out or kept count
+	mu   sync.Mutex
+	free map[int][][]byte
 }
 
-const smallestBlock = 4 << 10
+const (
+	smallestBlock = 4 << 10
+	// largestKept is the largest block that is kept: what is larger takes so
+	// long to move that fresh pages do not count.
+	largestKept = 64 << 20
+)
 
 func blockSize(size int) int {
 	if size <= smallestBlock {
@@ -77,9 +81,8 @@ func blockSize(size int) int {
 	return 1 << bits.Len(uint(size-1))
 }
 
-// get returns size bytes, or nil when the limit is reached. With force the limit
-// does not count: somebody would wait for ever otherwise.
-func (s *staging) get(size int, force bool) []byte {
+// get returns size bytes, or nil when the budget is spent.
+func (s *staging) get(size int) []byte {
 	class := blockSize(size)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,17 +91,17 @@ func (s *staging) get(size int, force bool) []byte {
 		s.free[class] = blocks[:len(blocks)-1]
 		return b[:size]
 	}
-	if s.used+class > s.limit {
-		s.trim()
-	}
-	if s.used+class > s.limit && !force {
-		return nil
+	if !s.host.take(int64(class)) {
+		s.drop()
+		if !s.host.take(int64(class)) {
+			return nil
+		}
 	}
 	b, err := driver.Alloc(class)
 	if err != nil {
+		s.host.give(int64(class))
 		return nil
 	}
-	s.used += class
 	return b[:size]
 }
 
@@ -106,8 +109,8 @@ func (s *staging) put(b []byte) {
 	class := cap(b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used > s.limit || class > s.limit/4 {
-		s.used -= class
+	if class > largestKept {
+		s.host.give(int64(class))
 		driver.Free(b)
 		return
 	}
@@ -119,10 +122,16 @@ func (s *staging) put(b []byte) {
 
 // trim gives the kept blocks back to the system.
 func (s *staging) trim() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop()
+}
+
+func (s *staging) drop() {
 	for class, blocks := range s.free {
 		for _, b := range blocks {
 			driver.Free(b)
-			s.used -= class
+			s.host.give(int64(class))
 		}
 		delete(s.free, class)
 	}

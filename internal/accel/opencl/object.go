@@ -1,6 +1,7 @@
 package opencl
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 
@@ -42,10 +43,15 @@ func (w *Worker) doRelease(m *message, a *argsRelease) error {
 	if a.Kind > 255 {
 		return nil
 	}
+	w.await(a.Object)
+	if session.Kind(a.Kind) == kindQueue {
+		w.settleQueue(a.Object)
+	}
 	e, ok := w.objects.Remove(a.Object, session.Kind(a.Kind))
 	if !ok || e.Handle == 0 {
 		return nil
 	}
+	w.host.give(costOf(session.Kind(a.Kind)))
 	if session.Kind(a.Kind) == kindEvent {
 		w.releaseEvent(a.Object, e.Handle)
 		return nil
@@ -76,8 +82,7 @@ func (w *Worker) doClCreateContext(m *message, a *argsClCreateContext) error {
 	addr, token := uintptr(0), uintptr(0)
 	if a.Notify != 0 {
 		addr, token = w.opts.Callbacks.Context(func(text string, private []byte) {
-			// The driver's threads must not wait for the ring.
-			go w.contextError(a.Result, text, private)
+			w.contextError(a.Result, text, private)
 		})
 	}
 	devices := w.refs(c, a.Devices)
@@ -94,9 +99,36 @@ func (w *Worker) doClCreateContext(m *message, a *argsClCreateContext) error {
 	return w.finish(c, status)
 }
 
+// A complaint is what a driver has to say about what happens in a context.
+type complaint struct {
+	context uint64
+	text    string
+	private []byte
+}
+
+// mostComplaints wait to be sent: they are for people.
+const mostComplaints = 64
+
+// contextError is called by the driver's threads, which must not wait for the
+// ring. A driver that says too much is not heard out.
 func (w *Worker) contextError(id uint64, text string, private []byte) {
-	n := argsContextError{Context: id, Text: []byte(text), Private: private}
-	w.fault(w.notify(opContextError, n.encode(nil)))
+	select {
+	case w.complaints <- complaint{id, text, private}:
+	default:
+	}
+}
+
+// complain sends what drivers complain about.
+func (w *Worker) complain(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case said := <-w.complaints:
+			n := argsContextError{Context: said.context, Text: []byte(said.text), Private: said.private}
+			w.fault(w.notify(opContextError, n.encode(nil)))
+		}
+	}
 }
 
 func (w *Worker) forget(id uint64, kind session.Kind, handle uintptr) {
@@ -104,8 +136,9 @@ func (w *Worker) forget(id uint64, kind session.Kind, handle uintptr) {
 	case kindQueue:
 		if q := w.queues[id]; q != nil {
 			if q.unflushed {
-				w.drv.Call(fnClFlush, handle)
+				w.flushQueue(q)
 			}
+			w.outlive(q)
 			q.handle = 0 // a pending command may still point here
 			delete(w.queues, id)
 		}
@@ -118,6 +151,9 @@ func (w *Worker) forget(id uint64, kind session.Kind, handle uintptr) {
 			delete(w.contexts, id)
 		}
 	case kindProgram:
+		if p := w.programs[id]; p != nil {
+			w.host.give(p.size)
+		}
 		delete(w.programs, id)
 	case kindMem:
 		delete(w.images, id)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/outboard-run/outboard/internal/accel/driver"
+	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
 // A pending command has something to be done once it is complete: its client to
@@ -22,8 +23,16 @@ type pending struct {
 	data   []byte // what it read
 	block  []byte // staging memory to give back
 
+	last   int64 // how many commands of an in-order queue are done with it
 	done   bool
 	status int32
+}
+
+// count notes that the command is the next of its queue.
+func (p *pending) count() {
+	if p.queue != nil && p.queue.inOrder {
+		p.last = p.queue.submitted
+	}
 }
 
 // pendings are the commands in the order in which they were submitted. Their
@@ -197,6 +206,12 @@ func (w *Worker) eventTimes(event uintptr) []uint64 {
 func (w *Worker) drop(item *pending) {
 	if item.id != 0 {
 		delete(w.pending.byID, item.id)
+	}
+	if item.id != 0 && item.status < 0 {
+		w.late.add(news{id: item.id, entry: session.Entry{Failed: clExecStatusError}, failed: true})
+	}
+	if item.queue != nil {
+		w.reach(item.queue, item.last)
 	}
 	if item.owned {
 		w.drv.Call(fnClReleaseEvent, item.event)

@@ -10,8 +10,11 @@ import (
 )
 
 // programState is what the dispatcher knows of a program: the devices that it
-// may be built for. It never changes.
-type programState struct{ devices []deviceRef }
+// may be built for, and how long its text or its binaries are. It never changes.
+type programState struct {
+	devices []deviceRef
+	size    int64
+}
 
 func (w *Worker) addProgram(id, context uint64) *programState {
 	p := &programState{}
@@ -41,10 +44,23 @@ func (w *Worker) doClCreateProgramWithSource(m *message, a *argsClCreateProgramW
 	if len(a.Source) == 0 {
 		c.fail(clInvalidValue)
 	}
+	size := w.claim(c, len(a.Source))
 	status := w.create(c, fnClCreateProgramWithSource, kindProgram, a.Result,
 		c.handle(kindContext, a.Context), 1, driver.Address(b), driver.Address(b[8:]), c.errcode())
-	w.addProgram(a.Result, a.Context)
+	w.addProgram(a.Result, a.Context).size = size
 	return w.finish(c, status)
+}
+
+// claim takes room for what the driver keeps of a program that it is given.
+func (w *Worker) claim(c *call, size int) int64 {
+	if c.status != clSuccess {
+		return 0
+	}
+	if !w.room(int64(size)) {
+		c.fail(clOutOfHostMemory)
+		return 0
+	}
+	return int64(size)
 }
 
 func (w *Worker) doClCreateProgramWithBinary(m *message, a *argsClCreateProgramWithBinary) error {
@@ -62,14 +78,14 @@ func (w *Worker) doClCreateProgramWithBinary(m *message, a *argsClCreateProgramW
 		pointers[i] = uint64(driver.Address(rest))
 		rest = rest[length:]
 	}
-	states := c.memory(4 * n)
+	states, size := c.memory(4*n), w.claim(c, len(a.Binary))
 	status := w.create(c, fnClCreateProgramWithBinary, kindProgram, a.Result, c.handle(kindContext, a.Context), uintptr(n),
 		c.handles(kindDevice, a.DeviceList), c.words(a.Lengths), c.words(pointers), driver.Address(states), c.errcode())
 	r := replyClCreateProgramWithBinary{BinaryStatus: make([]uint32, n), Facts: []byte{}}
 	for i := range r.BinaryStatus {
 		r.BinaryStatus[i] = binary.LittleEndian.Uint32(states[4*i:])
 	}
-	w.programs[a.Result] = &programState{devices: w.refs(c, a.DeviceList)}
+	w.programs[a.Result] = &programState{devices: w.refs(c, a.DeviceList), size: size}
 	r.Facts = w.factsOf(a.Result, status)
 	return w.reply(c, status, r.encode(c.body))
 }
@@ -118,12 +134,16 @@ func (w *Worker) start(m *message, b build) error {
 		return run()
 	}
 	w.drv.Call(fnClRetainProgram, b.program) // the client may release it meanwhile
-	w.waits.Go(func() {
+	if w.beside(func() {
 		err := run()
 		w.drv.Call(fnClReleaseProgram, b.program)
 		w.fault(err)
-	})
-	return nil
+	}) {
+		return nil
+	}
+	w.drv.Call(fnClReleaseProgram, b.program)
+	w.frames.put(b.frame)
+	return w.answer(b.ticket, clOutOfHostMemory, b.encode([]byte{}))
 }
 
 // builder begins a call whose arguments outlive the dispatcher's frame.
@@ -202,33 +222,90 @@ func (c *call) texts(packed []byte, count int) (uintptr, error) {
 	return c.words(pointers), d.Done()
 }
 
-// doClLinkProgram links on the dispatcher: it makes an object, which later
-// messages may name at once.
+// doClLinkProgram makes a program; later messages that name it wait for it.
 func (w *Worker) doClLinkProgram(m *message, a *argsClLinkProgram) error {
-	c := w.begin(m)
-	c.object = a.Result
+	c := w.builder(m)
 	context, devices := c.handle(kindContext, a.Context), c.handles(kindDevice, a.DeviceList)
 	inputs, options, errcode := c.handles(kindProgram, a.InputPrograms), c.text(a.Options), c.errcode()
-	status, handle := c.status, uintptr(0)
-	if status == clSuccess && !w.drv.Has(fnClLinkProgram) {
-		status = clInvalidOperation
+	if c.status == clSuccess && !w.drv.Has(fnClLinkProgram) {
+		c.fail(clInvalidOperation)
 	}
-	if status == clSuccess {
-		handle = w.drv.Call(fnClLinkProgram, context, uintptr(len(a.DeviceList)), devices, options, uintptr(len(a.InputPrograms)), inputs, 0, 0, errcode)
-		status = int32(uint32(word(c.errOut)))
+	if c.status == clSuccess && !w.room(programCost) {
+		c.fail(clOutOfHostMemory)
 	}
-	// A program that failed to link still exists: it has the log.
-	entered := status
-	if handle != 0 {
-		entered = clSuccess
-	}
-	w.enter(c, kindProgram, a.Result, handle, entered)
 	p := w.addProgram(a.Result, a.Context)
+	if c.status != clSuccess {
+		defer w.frames.put(c.frame)
+		w.enter(c, kindProgram, a.Result, 0, c.status)
+		return w.reply(c, c.status, (&replyClLinkProgram{Facts: []byte{}}).encode(nil))
+	}
+	l := link{w: w, ticket: c.ticket(), frame: c.frame, id: a.Result, state: p, keep: w.promise(c, kindProgram, a.Result)}
+	if c.broken != nil {
+		return w.malformed(m, c.broken)
+	}
+	errOut := c.errOut
+	l.call = func() (uintptr, int32) {
+		handle := w.drv.Call(fnClLinkProgram, context, uintptr(len(a.DeviceList)), devices, options, uintptr(len(a.InputPrograms)), inputs, 0, 0, errcode)
+		return handle, int32(uint32(word(errOut)))
+	}
+	if alone(m) {
+		return l.run()
+	}
+	held := w.hold(context, append([]uint64{}, a.InputPrograms...))
+	if w.beside(func() { w.fault(l.run()); held() }) {
+		return nil
+	}
+	held()
+	return l.end(0, clOutOfHostMemory)
+}
+
+// hold keeps a context and programs alive while a call beside the dispatcher uses
+// them, until the function that it returns is called.
+func (w *Worker) hold(context uintptr, programs []uint64) (release func()) {
+	w.drv.Call(fnClRetainContext, context)
+	var handles []uintptr
+	for _, id := range programs {
+		e, _ := w.objects.Get(id, kindProgram)
+		handles = append(handles, e.Handle)
+		w.drv.Call(fnClRetainProgram, e.Handle)
+	}
+	return func() {
+		for _, h := range handles {
+			w.drv.Call(fnClReleaseProgram, h)
+		}
+		w.drv.Call(fnClReleaseContext, context)
+	}
+}
+
+// A link is a call of clLinkProgram, wherever it runs.
+type link struct {
+	w      *Worker
+	ticket ticket
+	frame  *driver.Frame
+	id     uint64
+	state  *programState
+	call   func() (handle uintptr, status int32)
+	keep   func(handle uintptr, status int32)
+}
+
+func (l *link) run() error { return l.end(l.call()) }
+
+// end enters the program and answers. One that failed to link still exists when
+// the driver says so: it has the log.
+func (l *link) end(handle uintptr, status int32) error {
+	defer l.w.frames.put(l.frame)
 	facts := []byte{}
 	if handle != 0 {
-		facts = w.programFacts(a.Result, p, handle)
+		facts = l.w.programFacts(l.id, l.state, handle)
+		l.keep(handle, clSuccess)
+	} else {
+		if status == clSuccess {
+			status = clOutOfResources
+		}
+		l.w.host.give(programCost)
+		l.keep(0, status)
 	}
-	return w.reply(c, status, (&replyClLinkProgram{Facts: facts}).encode(c.body))
+	return l.w.answer(l.ticket, status, (&replyClLinkProgram{Facts: facts}).encode(nil))
 }
 
 // doClGetProgramInfo answers CL_PROGRAM_BINARIES with the binaries themselves:

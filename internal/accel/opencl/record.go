@@ -23,7 +23,7 @@ const (
 // says which part of it.
 var setters = map[uint16]bool{
 	opClSetKernelArg: true, opClSetProgramSpecializationConstant: true, opClBuildProgram: false, opClCompileProgram: false,
-	opClSetUserEventStatus: false, opClSetCommandQueueProperty: true, opClSetDefaultDeviceCommandQueue: false,
+	opClSetUserEventStatus: false, opClSetDefaultDeviceCommandQueue: false,
 }
 
 var roles = func() map[uint16]role {

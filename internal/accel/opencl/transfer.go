@@ -22,6 +22,7 @@ const (
 // A transfer is a command that moves bytes between ring and device. Pieces of it
 // can be moved one after the other.
 type transfer struct {
+	mem   uintptr
 	total uint64
 	unit  int // pieces are multiples of this
 	// move enqueues a piece: nWaits and waits hold the first part back, event is
@@ -63,15 +64,15 @@ func (s *span) each(offset uint64, size int, box func(origin, region [3]uint64, 
 }
 
 func (w *Worker) bufferTransfer(fn int, queue, mem uintptr, offset, size uint64) transfer {
-	return transfer{total: size, unit: 1, move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
+	return transfer{mem: mem, total: size, unit: 1, move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
 		return int32(w.drv.Call(fn, queue, mem, blocking, uintptr(offset+at), uintptr(n), ptr, nWaits, waits, event))
 	}}
 }
 
 // spanTransfer moves the boxes of s; pitches stand between region and pointer.
-func (w *Worker) spanTransfer(c *call, s span, call func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32) transfer {
+func (w *Worker) spanTransfer(c *call, mem uintptr, s span, call func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32) transfer {
 	origin, region := c.memory(24), c.memory(24)
-	return transfer{total: s.bytes(), unit: int(min(s.row, 1<<40)), move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
+	return transfer{mem: mem, total: s.bytes(), unit: int(min(max(s.row, 1), 1<<40)), move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
 		return s.each(at, n, func(o, r [3]uint64, skip uint64, last bool) int32 {
 			putWords(origin, o[:])
 			putWords(region, r[:])
@@ -92,7 +93,7 @@ func (w *Worker) rectTransfer(c *call, fn int, queue, mem uintptr, origin, regio
 	}
 	zero := c.memory(24)
 	s := span{row: region[0], origin: [3]uint64(origin), region: [3]uint64(region)}
-	return w.spanTransfer(c, s, func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32 {
+	return w.spanTransfer(c, mem, s, func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32 {
 		return int32(w.drv.Call(fn, queue, mem, blocking, origin, driver.Address(zero), region,
 			uintptr(rowPitch), uintptr(slicePitch), 0, 0, ptr, nWaits, waits, event))
 	}), nil
@@ -108,7 +109,7 @@ func (w *Worker) imageTransfer(c *call, fn int, queue uintptr, image uint64, ori
 		c.fail(invalid[kindMem])
 	}
 	s := span{row: product(region[0], element), origin: [3]uint64(origin), region: [3]uint64(region)}
-	return w.spanTransfer(c, s, func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32 {
+	return w.spanTransfer(c, handle, s, func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32 {
 		return int32(w.drv.Call(fn, queue, handle, blocking, origin, region, 0, 0, ptr, nWaits, waits, event))
 	}), nil
 }
@@ -167,11 +168,15 @@ func (w *Worker) write(c *call, t transfer, waits []uint64, event uint64) error 
 	if c.status != clSuccess {
 		return w.finish(c, c.status)
 	}
+	if !w.submit(c) {
+		return w.finish(c, c.status)
+	}
 	if t.total == 0 {
-		w.submit()
 		status := t.move(0, 0, 0, clFalse, list.count, list.list, out)
 		if status == clSuccess {
 			w.submitted(c)
+		} else {
+			w.unsubmit()
 		}
 		return w.finish(c, status)
 	}
@@ -182,26 +187,33 @@ func (w *Worker) write(c *call, t transfer, waits []uint64, event uint64) error 
 	return w.finish(c, status)
 }
 
+// writeBulk chooses the way of the data. Straight from the ring into the driver is
+// the shortest, but waits for what the command has to wait for: a client with
+// several threads has its data copied aside instead when there is room.
 func (w *Worker) writeBulk(c *call, t transfer, list waitList, out uintptr) (int32, error) {
-	w.submit()
 	idle := c.queue != nil && !c.queue.busy && list.count == 0
-	canPiece := t.unit <= w.opts.Ring.Area()/4
-	if len(w.unresolved) == 0 && canPiece && (idle || t.total > directWrite) {
+	direct := len(w.unresolved) == 0 && t.unit <= w.opts.Ring.Area()/4
+	if direct && (idle || alone(c.m) && t.total > directWrite) {
 		return w.writeDirect(c, t, list, out)
 	}
-	block := w.stage(int(min(t.total, 1<<40)))
-	if block == nil && len(w.unresolved) == 0 && canPiece {
+	block, err := w.gather(c)
+	switch {
+	case err != nil:
+		return 0, err
+	case block != nil:
+		return w.writeStaged(c, t, block, list, out), nil
+	case direct && c.status == clOutOfHostMemory:
+		c.status = clSuccess
 		return w.writeDirect(c, t, list, out)
 	}
-	if block != nil {
-		w.staging.put(block)
-	}
-	return w.writeStaged(c, t, list, out)
+	w.unsubmit()
+	return c.status, nil
 }
 
 // writeDirect hands ring memory to the driver, piece by piece.
 func (w *Worker) writeDirect(c *call, t transfer, list waitList, out uintptr) (int32, error) {
-	w.flush() // what the wait list names may be in other queues
+	defer w.unsubmit() // it is done when this is
+	w.flush()          // what the wait list names may be in other queues
 	for at := uint64(0); ; {
 		p, err := w.in.NextBulkOf(t.unit)
 		if errors.Is(err, io.EOF) {
@@ -224,17 +236,13 @@ func (w *Worker) writeDirect(c *call, t transfer, list waitList, out uintptr) (i
 		w.addEvent(c, uintptr(word(c.eventOut)))
 	}
 	if c.queue != nil && c.queue.inOrder {
-		c.queue.busy = false
+		w.idle(c.queue)
 	}
 	return clSuccess, nil
 }
 
-// writeStaged copies the data aside and lets the driver take it from there.
-func (w *Worker) writeStaged(c *call, t transfer, list waitList, out uintptr) (int32, error) {
-	block, err := w.gather(c)
-	if err != nil || block == nil {
-		return c.status, err
-	}
+// writeStaged lets the driver take the data from where it was copied to.
+func (w *Worker) writeStaged(c *call, t transfer, block []byte, list waitList, out uintptr) int32 {
 	item := &pending{queue: c.queue, block: block, id: c.event}
 	if out == 0 {
 		c.eventOut = c.memory(8)
@@ -243,10 +251,11 @@ func (w *Worker) writeStaged(c *call, t transfer, list waitList, out uintptr) (i
 	status := t.move(driver.Address(block), 0, len(block), clFalse, list.count, list.list, out)
 	if status != clSuccess {
 		w.staging.put(block)
-		return status, nil
+		w.unsubmit()
+		return status
 	}
 	w.track(c, item)
-	return clSuccess, nil
+	return clSuccess
 }
 
 // track watches over a command that was submitted with its event in eventOut.
@@ -256,10 +265,11 @@ func (w *Worker) track(c *call, item *pending) {
 	if id != 0 {
 		w.enter(c, kindEvent, id, item.event, clSuccess)
 	}
-	w.pending.add(item)
 	c.event = 0 // it is taken care of
 	w.submitted(c)
 	c.event = id
+	item.count()
+	w.pending.add(item)
 }
 
 // ---------------------------------------------------------------- reads
@@ -300,15 +310,22 @@ func (w *Worker) read(c *call, t transfer, blocking bool, waits []uint64, event 
 	if c.status != clSuccess {
 		return w.failRead(c, c.status)
 	}
-	w.submit()
-	direct := len(w.unresolved) == 0 && t.unit <= w.opts.Ring.Area()/4 && t.total > 0
-	switch {
-	case direct && blocking && (alone(c.m) || t.total >= directRead):
-		return w.readDirect(c, t, list, out)
-	case direct && !blocking && t.total >= directRead:
-		return w.readDirect(c, t, list, out)
+	if !w.submit(c) {
+		return w.failRead(c, c.status)
 	}
-	return w.readStaged(c, t, blocking, list, out)
+	direct := len(w.unresolved) == 0 && t.unit <= w.opts.Ring.Area()/4 && t.total > 0
+	if direct && (t.total >= directRead || blocking && alone(c.m)) {
+		return w.readDirect(c, t, waits, list, out)
+	}
+	block := w.stage(int(min(t.total, 1<<40)))
+	switch {
+	case block != nil:
+		return w.readStaged(c, t, block, blocking, list, out)
+	case direct:
+		return w.readDirect(c, t, waits, list, out)
+	}
+	w.unsubmit()
+	return w.failRead(c, clOutOfHostMemory)
 }
 
 // failRead answers a read that did not begin: one that nobody waits for by a data
@@ -325,90 +342,220 @@ func (w *Worker) failRead(c *call, status int32) error {
 	return w.notify(opData, (&argsData{Serial: c.m.Serial, Status: status}).encode(nil))
 }
 
-// errOvertaken ends a direct read's first piece: something has to be sent before it.
+// readDirect has the driver write into the ring. The dispatcher does it when the
+// client is alone; else a goroutine that has the queue for itself meanwhile.
+func (w *Worker) readDirect(c *call, t transfer, waits []uint64, list waitList, out uintptr) error {
+	w.flush()
+	s := stream{w: w, transfer: t, ticket: c.ticket(), lone: alone(c.m), serial: c.m.Serial, waits: list, event: out, queue: c.queue, id: c.event}
+	if c.m.Flags&session.WantReply == 0 {
+		s.ticket = ticket{}
+	}
+	if alone(c.m) {
+		defer w.unsubmit() // it is done when this is
+		status, err := s.run()
+		switch {
+		case err != nil:
+			return err
+		case status != clSuccess:
+			return w.failRead(c, status)
+		}
+		if c.event != 0 {
+			w.addEvent(c, uintptr(word(c.eventOut)))
+		}
+		if c.queue.inOrder {
+			w.idle(c.queue)
+		}
+		return nil
+	}
+	return w.readBeside(c, &s, waits)
+}
+
+// readBeside runs a stream beside the dispatcher. Its arguments stay where they
+// are: the dispatcher goes on with another frame.
+func (w *Worker) readBeside(c *call, s *stream, waits []uint64) error {
+	keep := func(uintptr, int32) {}
+	if c.event != 0 {
+		keep = w.promise(c, kindEvent, c.event)
+	}
+	if c.broken != nil {
+		return w.malformed(c.m, c.broken)
+	}
+	frame, made, release := w.frame, c.eventOut, w.holdTransfer(s, waits)
+	w.frame = w.frames.get()
+	done := make(chan struct{})
+	c.queue.hold = done
+	w.beside(func() {
+		status, err := s.run()
+		handle := uintptr(word(made))
+		if err == nil && status != clSuccess {
+			handle = 0
+			err = s.fail(status)
+			status = clExecStatusError
+		}
+		if handle != 0 {
+			w.host.force(objectCost)
+			item := &pending{queue: s.queue, event: handle, id: s.id}
+			w.pending.add(item)
+		}
+		keep(handle, status)
+		release()
+		w.frames.put(frame)
+		w.unsubmit()
+		close(done)
+		w.fault(err)
+	})
+	return nil
+}
+
+// holdTransfer keeps what a transfer uses alive until the function that it returns
+// is called.
+func (w *Worker) holdTransfer(s *stream, waits []uint64) (release func()) {
+	queue, mem := s.queue.handle, s.transfer.mem
+	w.drv.Call(fnClRetainCommandQueue, queue)
+	w.drv.Call(fnClRetainMemObject, mem)
+	var events []uintptr
+	for _, id := range waits {
+		e, _ := w.objects.Get(id, kindEvent)
+		events = append(events, e.Handle)
+		w.drv.Call(fnClRetainEvent, e.Handle)
+	}
+	return func() {
+		for _, e := range events {
+			w.drv.Call(fnClReleaseEvent, e)
+		}
+		w.drv.Call(fnClReleaseMemObject, mem)
+		w.drv.Call(fnClReleaseCommandQueue, queue)
+	}
+}
+
+// A stream is a read that goes straight from the driver into the ring.
+type stream struct {
+	w        *Worker
+	transfer transfer
+	lone     bool   // the client has nothing else to do
+	ticket   ticket // zero: nobody waits, the data goes out as a notice
+	serial   uint64
+	waits    waitList
+	event    uintptr // where the last piece's goes, or 0
+	queue    *queue
+	id       uint64 // of the event
+}
+
+// pieceSize is the most that goes out at a time: small enough to stay in a core's
+// cache and to keep the client busy with the next piece, large enough that a
+// driver call a piece does not matter.
+const pieceSize = 512 << 10
+
+// errOvertaken holds a first piece back: something has to be sent before it.
 var errOvertaken = errors.New("something else goes first")
 
 type errStatus int32
 
 func (e errStatus) Error() string { return statusError("transfer", int32(e)).Error() }
 
-// readDirect has the driver write into the ring. What the client could conclude
-// from the reply is sent before it.
-func (w *Worker) readDirect(c *call, t transfer, list waitList, out uintptr) error {
-	w.flush()
+// run sends the data piece by piece. What the client could conclude from them is
+// sent before. The status is that of the piece that failed: nothing has been sent
+// since the one before it.
+func (s *stream) run() (int32, error) {
+	t := &s.transfer
+	if status := s.wait(); status != clSuccess {
+		return status, nil
+	}
+	most := max(t.unit, min(pieceSize, s.w.opts.Ring.Area()/4)/t.unit*t.unit)
+	for at := uint64(0); at < t.total; {
+		n := int(min(t.total-at, uint64(most)))
+		err := s.piece(at, n)
+		if failed, ok := errors.AsType[errStatus](err); ok {
+			return int32(failed), nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		at += uint64(n)
+	}
+	return clSuccess, nil
+}
+
+// wait waits for what the read has to wait for while others may still send:
+// other threads' answers, and what a kernel prints, who may wait for that.
+func (s *stream) wait() int32 {
+	if s.lone && !s.w.output.wanted.Load() || !s.queue.inOrder && s.waits.count == 0 {
+		return clSuccess
+	}
+	frame := s.w.frames.get()
+	defer s.w.frames.put(frame)
+	out, err := frame.Bytes(8)
+	if err != nil {
+		return clOutOfHostMemory
+	}
+	status := int32(s.w.drv.Call(fnClEnqueueMarkerWithWaitList, s.queue.handle, s.waits.count, s.waits.list, driver.Address(out)))
+	if status != clSuccess {
+		return status
+	}
+	marker := uintptr(word(out))
+	s.w.drv.Call(fnClFlush, s.queue.handle)
+	status = s.w.waitFor(marker)
+	s.w.drv.Call(fnClReleaseEvent, marker)
+	s.waits = waitList{}
+	return status
+}
+
+func (s *stream) piece(at uint64, n int) error {
+	last := at+uint64(n) == s.transfer.total
+	h, body := s.head(clSuccess)
+	if !last {
+		h.Flags |= session.More
+	}
 	var saved []byte
-	fill := func(p []byte, at uint64) error {
-		if at == 0 && saved != nil {
+	fill := func(p []byte) error {
+		if saved != nil {
 			copy(p, saved)
 			return nil
 		}
-		event := out
-		if at+uint64(len(p)) < t.total {
+		event := s.event
+		if !last {
 			event = 0
 		}
-		if status := t.move(driver.Address(p), at, len(p), clTrue, list.count, list.list, event); status != clSuccess {
+		status := s.transfer.move(driver.Address(p), at, n, clTrue, s.waits.count, s.waits.list, event)
+		if status != clSuccess {
 			return errStatus(status)
 		}
-		list = waitList{}
-		if at == 0 && (w.pending.count.Load() > 0 || w.outputWaits()) {
+		s.waits = waitList{}
+		if at == 0 && (s.w.pending.count.Load() > 0 || s.w.outputWaits()) {
 			saved = append([]byte{}, p...)
 			return errOvertaken
 		}
 		return nil
 	}
-	started := false
-	stream := func() error {
-		return w.stream(c, t, func(p []byte, at uint64) error {
-			err := fill(p, at)
-			started = err == nil || at > 0
-			return err
-		})
-	}
-	err := stream()
-	if errors.Is(err, errOvertaken) {
-		if err := w.synchronised(); err != nil {
-			return err
-		}
-		err = stream()
-	}
-	var failed errStatus
-	switch {
-	case errors.As(err, &failed) && !started:
-		return w.failRead(c, int32(failed))
-	case errors.As(err, &failed):
-		return w.fail(c, int32(failed)) // the reply is gone: it was zeros from there on
-	case err != nil:
+	err := s.w.out.Piece(h, body, n, fill)
+	if !errors.Is(err, errOvertaken) {
 		return err
 	}
-	if c.event != 0 {
-		w.addEvent(c, uintptr(word(c.eventOut)))
+	if err := s.w.synchronised(); err != nil {
+		return err
 	}
-	if c.queue.inOrder {
-		c.queue.busy = false
-	}
-	return nil
+	return s.w.out.Piece(h, body, n, fill)
 }
 
-// stream sends the reply or the data notice of a read.
-func (w *Worker) stream(c *call, t transfer, fill func(p []byte, at uint64) error) error {
-	h, body := session.Header{Op: opData}, (&argsData{Serial: c.m.Serial}).encode(nil)
-	if c.m.Flags&session.WantReply != 0 {
-		h, body = c.ticket().header(clSuccess), nil
+// head begins a message of the read.
+func (s *stream) head(status int32) (session.Header, []byte) {
+	if s.ticket.call != 0 {
+		return s.ticket.header(status), nil
 	}
-	h.Bulk = t.total
-	return w.out.Stream(h, body, t.unit, fill)
+	return session.Header{Op: opData}, (&argsData{Serial: s.serial, Status: status}).encode(nil)
+}
+
+// fail ends the read.
+func (s *stream) fail(status int32) error {
+	h, body := s.head(status)
+	return s.w.out.Send(h, body)
 }
 
 // readStaged enqueues the read in its place and sends the data when it is there.
-func (w *Worker) readStaged(c *call, t transfer, blocking bool, list waitList, out uintptr) error {
-	if t.total > 1<<40 {
-		return w.failRead(c, clOutOfHostMemory)
-	}
-	block := w.stage(int(t.total))
-	if block == nil {
-		block = w.staging.get(int(t.total), true)
-	}
-	if block == nil {
+func (w *Worker) readStaged(c *call, t transfer, block []byte, blocking bool, list waitList, out uintptr) error {
+	if blocking && !w.slot() {
+		w.staging.put(block)
+		w.unsubmit()
 		return w.failRead(c, clOutOfHostMemory)
 	}
 	item := &pending{queue: c.queue, id: c.event}
@@ -418,7 +565,11 @@ func (w *Worker) readStaged(c *call, t transfer, blocking bool, list waitList, o
 	}
 	status := t.move(driver.Address(block), 0, int(t.total), clFalse, list.count, list.list, out)
 	if status != clSuccess {
+		if blocking {
+			<-w.slots
+		}
 		w.staging.put(block)
+		w.unsubmit()
 		return w.failRead(c, status)
 	}
 	event := uintptr(word(c.eventOut))
@@ -432,7 +583,7 @@ func (w *Worker) readStaged(c *call, t transfer, blocking bool, list waitList, o
 	w.track(c, item)
 	w.flush()
 	k := c.ticket()
-	w.waits.Go(func() { w.answerRead(k, event, block) })
+	w.spawn(func() { w.answerRead(k, event, block) })
 	return nil
 }
 

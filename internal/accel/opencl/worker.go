@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
@@ -44,8 +45,10 @@ type Options struct {
 	DeviceName string
 	// Memory is what the session may allocate; 0: all that the device has.
 	Memory outboard.Bytes
-	// Staging bounds the host memory that transfers hold at a time; 256 MiB by default.
-	Staging outboard.Bytes
+	// Host is what the session may hold of this process's memory: transfers on
+	// their way, objects, commands that are not done. 0: as much as of the
+	// device's, at most a quarter of the machine's, and a little.
+	Host outboard.Bytes
 	// IncludeDir is where header files of builds go, and stay.
 	IncludeDir string
 	// Output is what the driver writes to its standard output; nil: nothing.
@@ -55,8 +58,6 @@ type Options struct {
 	// Log keeps what is needed to rebuild the session; nil: nothing is kept.
 	Log *session.Log
 }
-
-const defaultStaging = 256 << 20
 
 // Library is the loader that finds the system's drivers.
 const Library = "libOpenCL.so.1"
@@ -80,35 +81,41 @@ type Worker struct {
 	unflushed  []*queue
 	contexts   map[uint64]*contextState
 	programs   map[uint64]*programState
-	images     map[uint64]uint64 // element size of images
-	sizes      map[uint64]uint64 // of memory objects whose end the driver does not tell
-	unresolved map[uint64]bool   // user events that the client has not set yet
+	images     map[uint64]uint64        // element size of images
+	sizes      map[uint64]uint64        // of memory objects whose end the driver does not tell
+	unresolved map[uint64]bool          // user events that the client has not set yet
+	searched   time.Time                // when pending commands were last searched for memory
+	making     map[uint64]chan struct{} // objects that are made beside the dispatcher
 
 	platform, device uintptr
 	clock            clock
 	memory           memory
+	host             budget
 	staging          staging
+	late             late
 	pending          pendings
 	output           output
 	frames           framePool
 
-	waits  sync.WaitGroup // goroutines that wait for the driver
-	broken atomic.Pointer[error]
-	calls  atomic.Uint64
+	// waits are the goroutines that wait for the driver. A driver may never
+	// return, so the session ends without them, and their process after it.
+	waits sync.WaitGroup
+	slots chan struct{} // full when too many of them wait for the driver
+	// complaints are what the driver says of contexts.
+	complaints chan complaint
+	broken     atomic.Pointer[error]
+	calls      atomic.Uint64
 }
 
 // New finds the device and makes a worker for it. It sends nothing yet.
 func New(opts Options) (*Worker, error) {
-	if opts.Staging == 0 {
-		opts.Staging = defaultStaging
-	}
 	if opts.Callbacks == nil {
 		opts.Callbacks = &driver.Callbacks{}
 	}
 	w := &Worker{
 		opts: opts, drv: opts.Driver,
-		objects: session.NewTable(0), queues: make(map[uint64]*queue), contexts: make(map[uint64]*contextState),
-		programs: make(map[uint64]*programState), images: make(map[uint64]uint64), sizes: make(map[uint64]uint64), unresolved: make(map[uint64]bool),
+		queues: make(map[uint64]*queue), contexts: make(map[uint64]*contextState),
+		programs: make(map[uint64]*programState), images: make(map[uint64]uint64), sizes: make(map[uint64]uint64), unresolved: make(map[uint64]bool), making: make(map[uint64]chan struct{}),
 	}
 	var err error
 	if w.frame, err = driver.NewFrame(); err != nil {
@@ -118,7 +125,9 @@ func New(opts Options) (*Worker, error) {
 		return nil, err
 	}
 	w.out = session.NewWriter(opts.Ring, opts.Ring.Area())
-	w.staging.limit = int(opts.Staging)
+	w.staging.host = &w.host
+	w.slots = make(chan struct{}, mostWaits)
+	w.complaints = make(chan complaint, mostComplaints)
 	if err := w.pending.init(); err != nil {
 		return nil, err
 	}
@@ -150,6 +159,12 @@ func (w *Worker) findDevice() error {
 	w.platform, w.device = d.platform, d.device
 	w.drv = functionsOf(w.drv, w.platform, w.frame)
 	w.memory.init(w.opts.Memory, d.info.Memory)
+	if w.opts.Host == 0 {
+		w.opts.Host = hostLimit(w.memory.limit)
+	}
+	w.host.limit = int64(w.opts.Host)
+	// Even what could not be made needs a place in the table.
+	w.objects = session.NewTable(int(max(4096, 2*w.host.limit/objectCost)))
 	w.clock.init(w)
 	if err := w.objects.Add(platformID, session.Entry{Kind: kindPlatform, Handle: d.platform}); err != nil {
 		return err
@@ -163,9 +178,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	ctx, cancel := context.WithCancel(ctx)
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
 	defer cancel()
-	w.waits.Go(func() { w.completer(ctx) })
-	w.waits.Go(func() { w.watchOutput(ctx) })
+	helpers.Go(func() { w.completer(ctx) })
+	helpers.Go(func() { w.watchOutput(ctx) })
+	helpers.Go(func() { w.complain(ctx) })
 	if err := w.sendSnapshot(); err != nil {
 		return err
 	}
@@ -196,6 +214,7 @@ func (w *Worker) step() error {
 		return err
 	}
 	w.calls.Add(1)
+	w.learn()
 	m := session.Message{Header: h, Body: body}
 	if w.opts.Log != nil {
 		w.record(&m)

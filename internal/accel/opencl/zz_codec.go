@@ -302,46 +302,6 @@ func (a *argsClCreateCommandQueue) encode(buf []byte) []byte {
 	return e.Body()
 }
 
-// argsClSetCommandQueueProperty is the fields of clSetCommandQueueProperty as they travel.
-type argsClSetCommandQueueProperty struct {
-	CommandQueue uint64 // handle cl_command_queue
-	Properties   uint64 // value u64
-	Enable       uint32 // value u32
-}
-
-func (a *argsClSetCommandQueueProperty) decode(body []byte) error {
-	d := wire.NewDecoder(body)
-	a.CommandQueue = d.U64()
-	a.Properties = d.U64()
-	a.Enable = d.U32()
-	return d.Done()
-}
-
-func (a *argsClSetCommandQueueProperty) encode(buf []byte) []byte {
-	e := wire.NewEncoder(buf)
-	e.U64(uint64(a.CommandQueue))
-	e.U64(uint64(a.Properties))
-	e.U64(uint64(a.Enable))
-	return e.Body()
-}
-
-// replyClSetCommandQueueProperty is the answer to clSetCommandQueueProperty.
-type replyClSetCommandQueueProperty struct {
-	OldProperties uint64 // out value u64
-}
-
-func (a *replyClSetCommandQueueProperty) decode(body []byte) error {
-	d := wire.NewDecoder(body)
-	a.OldProperties = d.U64()
-	return d.Done()
-}
-
-func (a *replyClSetCommandQueueProperty) encode(buf []byte) []byte {
-	e := wire.NewEncoder(buf)
-	e.U64(uint64(a.OldProperties))
-	return e.Body()
-}
-
 // argsClFlush is the fields of clFlush as they travel.
 type argsClFlush struct {
 	CommandQueue uint64 // handle cl_command_queue
@@ -1935,14 +1895,12 @@ func (a *argsClEnqueueBarrierWithWaitList) encode(buf []byte) []byte {
 type argsHello struct {
 	Protocol uint32 // value u32
 	Pid      uint32 // value u32
-	Clock    uint64 // value u64
 }
 
 func (a *argsHello) decode(body []byte) error {
 	d := wire.NewDecoder(body)
 	a.Protocol = d.U32()
 	a.Pid = d.U32()
-	a.Clock = d.U64()
 	return d.Done()
 }
 
@@ -1950,24 +1908,6 @@ func (a *argsHello) encode(buf []byte) []byte {
 	e := wire.NewEncoder(buf)
 	e.U64(uint64(a.Protocol))
 	e.U64(uint64(a.Pid))
-	e.U64(uint64(a.Clock))
-	return e.Body()
-}
-
-// replyHello is the answer to hello.
-type replyHello struct {
-	WorkerClock uint64 // out value u64
-}
-
-func (a *replyHello) decode(body []byte) error {
-	d := wire.NewDecoder(body)
-	a.WorkerClock = d.U64()
-	return d.Done()
-}
-
-func (a *replyHello) encode(buf []byte) []byte {
-	e := wire.NewEncoder(buf)
-	e.U64(uint64(a.WorkerClock))
 	return e.Body()
 }
 

@@ -33,10 +33,12 @@ func (w *Worker) dispatch(m *session.Message) error {
 		return w.doClCreateCommandQueueWithProperties(m)
 	case opClCreateCommandQueue:
 		return w.doClCreateCommandQueue(m)
-	case opClSetCommandQueueProperty:
-		return w.doClSetCommandQueueProperty(m)
 	case opClFlush:
-		return w.doClFlush(m)
+		var a argsClFlush
+		if err := a.decode(m.Body); err != nil {
+			return w.malformed(m, err)
+		}
+		return w.doClFlush(m, &a)
 	case opClFinish:
 		var a argsClFinish
 		if err := a.decode(m.Body); err != nil {
@@ -323,27 +325,6 @@ func (w *Worker) doClCreateCommandQueue(m *session.Message) error {
 	c := w.begin(m)
 	status := w.create(c, fnClCreateCommandQueue, kindQueue, a.Result, c.handle(kindContext, a.Context), c.handle(kindDevice, a.Device), uintptr(a.Properties), c.errcode())
 	return w.finish(c, status)
-}
-
-func (w *Worker) doClSetCommandQueueProperty(m *session.Message) error {
-	var a argsClSetCommandQueueProperty
-	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
-	}
-	c := w.begin(m)
-	status := w.invoke(c, fnClSetCommandQueueProperty, c.handle(kindQueue, a.CommandQueue), uintptr(a.Properties), uintptr(a.Enable), c.outWord())
-	var r replyClSetCommandQueueProperty
-	r.OldProperties = uint64(c.out(0))
-	return w.reply(c, status, r.encode(c.body))
-}
-
-func (w *Worker) doClFlush(m *session.Message) error {
-	var a argsClFlush
-	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
-	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClFlush, c.handle(kindQueue, a.CommandQueue)))
 }
 
 func (w *Worker) doClCreateSubBuffer(m *session.Message) error {

@@ -18,7 +18,6 @@ const (
 	opClCreateContext                    uint16 = 0xb
 	opClCreateCommandQueueWithProperties uint16 = 0x11
 	opClCreateCommandQueue               uint16 = 0x12
-	opClSetCommandQueueProperty          uint16 = 0x16
 	opClFlush                            uint16 = 0x17
 	opClFinish                           uint16 = 0x18
 	opClCreateBuffer                     uint16 = 0x19
@@ -362,7 +361,6 @@ var TraceTable = map[uint16]trace.Call{
 	0xb:    {Name: "clCreateContext", Answer: "early", Fields: []trace.Field{{Name: "properties", Form: trace.Words}, {Name: "devices", Form: trace.Words}, {Name: "notify", Form: trace.Word}, {Name: "result", Form: trace.Object}}},
 	0x11:   {Name: "clCreateCommandQueueWithProperties", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "device", Form: trace.Object}, {Name: "properties", Form: trace.Words}, {Name: "result", Form: trace.Object}}},
 	0x12:   {Name: "clCreateCommandQueue", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "device", Form: trace.Object}, {Name: "properties", Form: trace.Word}, {Name: "result", Form: trace.Object}}},
-	0x16:   {Name: "clSetCommandQueueProperty", Answer: "wait", Fields: []trace.Field{{Name: "command_queue", Form: trace.Object}, {Name: "properties", Form: trace.Word}, {Name: "enable", Form: trace.Word}}},
 	0x17:   {Name: "clFlush", Answer: "early", Fields: []trace.Field{{Name: "command_queue", Form: trace.Object}}},
 	0x18:   {Name: "clFinish", Answer: "wait", Fields: []trace.Field{{Name: "command_queue", Form: trace.Object}}},
 	0x19:   {Name: "clCreateBuffer", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "flags", Form: trace.Word}, {Name: "size", Form: trace.Word}, {Name: "result", Form: trace.Object}}},
@@ -411,7 +409,7 @@ var TraceTable = map[uint16]trace.Call{
 	0x69:   {Name: "clEnqueueNDRangeKernel", Answer: "early", Fields: []trace.Field{{Name: "command_queue", Form: trace.Object}, {Name: "kernel", Form: trace.Object}, {Name: "work_dim", Form: trace.Word}, {Name: "global_work_offset", Form: trace.Words}, {Name: "global_work_size", Form: trace.Words}, {Name: "local_work_size", Form: trace.Words}, {Name: "event_wait_list", Form: trace.Words}, {Name: "event", Form: trace.Object}}},
 	0x6c:   {Name: "clEnqueueMarkerWithWaitList", Answer: "early", Fields: []trace.Field{{Name: "command_queue", Form: trace.Object}, {Name: "event_wait_list", Form: trace.Words}, {Name: "event", Form: trace.Object}}},
 	0x6d:   {Name: "clEnqueueBarrierWithWaitList", Answer: "early", Fields: []trace.Field{{Name: "command_queue", Form: trace.Object}, {Name: "event_wait_list", Form: trace.Words}, {Name: "event", Form: trace.Object}}},
-	0x8000: {Name: "hello", Answer: "wait", Fields: []trace.Field{{Name: "protocol", Form: trace.Word}, {Name: "pid", Form: trace.Word}, {Name: "clock", Form: trace.Word}}},
+	0x8000: {Name: "hello", Answer: "early", Fields: []trace.Field{{Name: "protocol", Form: trace.Word}, {Name: "pid", Form: trace.Word}}},
 	0x8001: {Name: "release", Answer: "early", Fields: []trace.Field{{Name: "kind", Form: trace.Word}, {Name: "object", Form: trace.Word}}},
 	0x8002: {Name: "watch", Answer: "early", Fields: []trace.Field{{Name: "event", Form: trace.Word}}},
 	0x8003: {Name: "clock", Answer: "wait", Fields: []trace.Field{}},

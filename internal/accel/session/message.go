@@ -28,8 +28,11 @@ const (
 	IsReply uint16 = 2
 	// Alone says that the receiver may block: nobody else can send meanwhile.
 	Alone uint16 = 4
+	// More says that the message's bulk goes on in another one of the same call
+	// or, in a notice, of the same serial. The status of the last one counts.
+	More uint16 = 8
 
-	knownFlags = WantReply | IsReply | Alone
+	knownFlags = WantReply | IsReply | Alone | More
 )
 
 // A Header is what stands before a message's body.

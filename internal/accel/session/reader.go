@@ -23,7 +23,7 @@ const (
 	// inlineBody is the largest body that is copied out of the ring at once.
 	// The copy is cheap, frees the ring, and cannot change under its reader.
 	inlineBody = 64 << 10
-	// pieceSize is the most that NextBulk and Stream handle in one piece: small
+	// pieceSize is the most that NextBulk returns in one piece: small
 	// enough to stay in a core's cache and to keep the peer busy with the next
 	// piece, large enough that a driver call per piece does not matter.
 	pieceSize = 512 << 10

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 
@@ -60,15 +61,14 @@ func TestRoundTrip(t *testing.T) {
 
 func send(w *Writer, messages []sent, streamed bool) error {
 	for _, m := range messages {
-		if !streamed || len(m.Body)+HeaderSize > w.area/2 {
+		if !streamed || len(m.Bulk) == 0 || len(m.Body)+HeaderSize+len(m.Bulk) > w.area/2 {
 			if err := w.Send(m.Header, m.Body, m.Bulk); err != nil {
 				return err
 			}
 			continue
 		}
-		m.Header.Bulk = uint64(len(m.Bulk))
-		err := w.Stream(m.Header, m.Body, 4, func(piece []byte, offset uint64) error {
-			copy(piece, m.Bulk[offset:])
+		err := w.Piece(m.Header, m.Body, len(m.Bulk), func(piece []byte) error {
+			copy(piece, m.Bulk)
 			return nil
 		})
 		if err != nil {
@@ -134,7 +134,7 @@ func TestReaderRefuses(t *testing.T) {
 		"serial out of order":   func(h *Header) { h.Serial = 2 },
 		"serial again":          func(h *Header) { h.Serial = 0 },
 		"absurd bulk":           func(h *Header) { h.Bulk = MaxBulk + 1 },
-		"unknown flag":          func(h *Header) { h.Flags = 8 },
+		"unknown flag":          func(h *Header) { h.Flags = 16 },
 		"reply to no call wish": func(h *Header) { h.Flags = WantReply },
 	}
 	for name, change := range tests {
@@ -174,45 +174,32 @@ func TestClaimedSizeIsNotAllocated(t *testing.T) {
 	}
 }
 
-func TestStreamFailure(t *testing.T) {
-	broken := errors.New("driver gave up")
-	const area = 1 << 14
-	tests := map[string]struct {
-		failAt uint64
-		want   []uint64 // bulk sizes of the messages that arrive
-	}{
-		"first piece: nothing is sent":         {failAt: 0, want: []uint64{0}},
-		"later piece: the message is complete": {failAt: area / 4, want: []uint64{area, 0}},
+// TestPieceFails: of a piece that fails nothing is sent, and others may follow.
+func TestPieceFails(t *testing.T) {
+	const area = 1 << 12
+	broken := errors.New("broken")
+	ring := newTestRing(area)
+	done := make(chan error, 1)
+	go func() {
+		w := NewWriter(ring, area)
+		err := w.Piece(Header{Op: 1, Flags: More}, nil, 100, func([]byte) error { return nil })
+		if failed := w.Piece(Header{Op: 1}, nil, 100, func([]byte) error { return broken }); !errors.Is(failed, broken) {
+			err = errors.Join(err, fmt.Errorf("got %v, want the piece's own error", failed))
+		}
+		if w.Piece(Header{Op: 1}, nil, area, func([]byte) error { return nil }) == nil {
+			err = errors.Join(err, errors.New("a piece as large as the area was taken"))
+		}
+		done <- errors.Join(err, w.Send(Header{Op: 1, Status: -5}, nil))
+	}()
+	got, err := receive(ring, 2, true)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			ring := newTestRing(area)
-			failed := make(chan error, 1)
-			go func() {
-				w := NewWriter(ring, area)
-				failed <- w.Stream(Header{Bulk: area}, nil, 1, func(piece []byte, offset uint64) error {
-					if offset >= test.failAt {
-						return broken
-					}
-					return nil
-				})
-				_ = w.Send(Header{Op: 1}, nil)
-			}()
-			got, err := receive(ring, len(test.want), true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var sizes []uint64
-			for _, m := range got {
-				sizes = append(sizes, uint64(len(m.Bulk)))
-			}
-			if diff := cmp.Diff(sizes, test.want); diff != "" {
-				t.Error(diff)
-			}
-			if err := <-failed; !errors.Is(err, broken) {
-				t.Errorf("Stream: %v, want %v", err, broken)
-			}
-		})
+	if len(got[0].Bulk) != 100 || got[0].Header.Flags != More || len(got[1].Bulk) != 0 || got[1].Header.Status != -5 {
+		t.Errorf("got %+v", got)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

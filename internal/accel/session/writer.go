@@ -76,34 +76,23 @@ func (w *Writer) sendSmall(head *[HeaderSize]byte, body []byte, bulk [][]byte, t
 	return nil
 }
 
-// Stream writes one message whose h.Bulk bytes of bulk fill puts straight into
-// ring memory, piece by piece, in order. Pieces are multiples of unit but for
-// the last; unit is at most a quarter of the area.
-//
-// When fill fails on the first piece nothing is sent, and the caller may send
-// another message instead. When it fails later the rest of the bulk is zeros:
-// the receiver must learn of the failure by a message that follows.
-// Other senders wait while fill runs, so fill must not wait for them.
-func (w *Writer) Stream(h Header, body []byte, unit int, fill func(piece []byte, offset uint64) error) error {
-	if unit < 1 || unit > w.area/4 {
-		return fmt.Errorf("session: bulk unit of %d bytes in an area of %d", unit, w.area)
+// Piece writes one message whose n bytes of bulk fill puts straight into ring
+// memory. When fill fails nothing is sent, and the caller may send another message
+// instead. Other senders wait while fill runs, so fill must not wait for them.
+func (w *Writer) Piece(h Header, body []byte, n int, fill func(piece []byte) error) error {
+	start := HeaderSize + len(body)
+	if n < 1 || start+n > w.area/2 {
+		return fmt.Errorf("session: piece of %d bytes in an area of %d", start+n, w.area)
 	}
-	if h.Bulk == 0 {
-		return w.Send(h, body)
-	}
+	h.Bulk = uint64(n)
+	total := start + n + padding(h.Bulk)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	most := max(unit, min(pieceSize, w.area/4)/unit*unit)
-	first := clampInt(h.Bulk, most)
-	if HeaderSize+len(body) > w.area/2 {
-		return fmt.Errorf("session: body of %d bytes before streamed bulk", len(body))
-	}
-	b, err := w.sink.Reserve(HeaderSize + len(body) + first)
+	b, err := w.sink.Reserve(total)
 	if err != nil {
 		return w.fail(err)
 	}
-	start := HeaderSize + len(body)
-	if err := fill(b[start:start+first:start+first], 0); err != nil {
+	if err := fill(b[start : start+n : start+n]); err != nil {
 		return err
 	}
 	head, err := w.begin(&h, body)
@@ -112,31 +101,9 @@ func (w *Writer) Stream(h Header, body []byte, unit int, fill func(piece []byte,
 	}
 	copy(b, head[:])
 	copy(b[HeaderSize:], body)
-	w.sink.Commit(start + first)
-	return w.streamRest(h.Bulk, uint64(first), most, fill)
-}
-
-func (w *Writer) streamRest(bulk, offset uint64, most int, fill func([]byte, uint64) error) error {
-	var failed error
-	for offset < bulk {
-		n := clampInt(bulk-offset, most)
-		b, err := w.sink.Reserve(n)
-		if err != nil {
-			return w.fail(err)
-		}
-		if failed == nil {
-			failed = fill(b[:n:n], offset)
-		}
-		if failed != nil {
-			clear(b[:n])
-		}
-		w.sink.Commit(n)
-		offset += uint64(n)
-	}
-	if err := w.copy(make([]byte, padding(bulk))); err != nil {
-		return err
-	}
-	return failed
+	clear(b[start+n : total])
+	w.sink.Commit(total)
+	return nil
 }
 
 // begin completes and encodes the header of the next message.

@@ -86,7 +86,7 @@ func execute(ctx context.Context, cfg control.Config, ring *shm.Ring, conn *cont
 	turns := newTurns(conn)
 	w, err := opencl.New(opencl.Options{
 		Driver: table, Callbacks: driver.NewCallbacks(), Ring: ring,
-		Device: cfg.Device, DeviceName: cfg.DeviceName, Memory: cfg.Memory, Staging: cfg.Staging, IncludeDir: filepath.Join(cfg.CacheDir, "include"),
+		Device: cfg.Device, DeviceName: cfg.DeviceName, Memory: cfg.Memory, Host: cfg.Host, IncludeDir: filepath.Join(cfg.CacheDir, "include"),
 		Output: stdout, Gate: turns, Log: session.NewLog(logLimit),
 	})
 	if err != nil {
