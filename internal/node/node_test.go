@@ -134,7 +134,7 @@ func TestPrograms(t *testing.T) {
 		"worker crashes":   {program: []string{fake.Crash}, status: 17, stderr: "outboard: session lost: session: the worker on harbour/opencl/1 crashed (exit status 1: fake worker: the kernel went wrong)\n"},
 		"worker gives up":  {program: []string{fake.Fail}, status: 17, stderr: "outboard: session lost: session: the worker on harbour/opencl/1 ended: out of fake memory\n"},
 		"no device fits":   {flags: []string{"--device", "type=accelerator"}, program: []string{"x"}, status: 12, stderr: "outboard: select \"type=accelerator\": no device meets \"type=accelerator\"; they have \"cpu\", \"gpu\"\n"},
-		"too many devices": {flags: []string{"--count", "3"}, program: []string{"x"}, status: 12, stderr: "outboard: lease 3 of \"\": the pool has only 2 that fit\n"},
+		"too many devices": {flags: []string{"--count", "3"}, program: []string{"x"}, status: 12, stderr: "outboard: lease 3 devices: the pool has only 2 that fit\n"},
 	}
 	for _, from := range []outboard.NodeID{"harbour", "dinghy"} {
 		for name, test := range tests {

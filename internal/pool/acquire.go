@@ -88,7 +88,7 @@ func (p *Pool) fitting(req Request) ([]DeviceState, error) {
 		return nil, err
 	}
 	fit := slices.DeleteFunc(all, func(d DeviceState) bool { return !req.Selector.Match(d.Device) || d.Memory < req.Memory })
-	switch op := fmt.Sprintf("lease %d of %q", req.Count, req.Selector); {
+	switch op := req.op(); {
 	case len(fit) == 0:
 		largest := slices.MaxFunc(matching, func(a, b outboard.Device) int { return cmp.Compare(a.Memory, b.Memory) })
 		return nil, outboard.Errorf(outboard.NoDevice, op, "no device that matches has %s; the largest, %s, has %s",
@@ -211,11 +211,23 @@ func (p *Pool) busy(req Request) error {
 			held = append(held, fmt.Sprintf("%s by %s", d.ID, heldBy(g)))
 		}
 	}
-	op := fmt.Sprintf("lease %d of %q", req.Count, req.Selector)
+	op := req.op()
 	if len(held) == 0 {
 		return outboard.Errorf(outboard.Busy, op, "others wait for the devices that fit")
 	}
 	return outboard.Errorf(outboard.Busy, op, "all devices that fit are leased: %s", strings.Join(held, ", "))
+}
+
+// op says what was asked for.
+func (r Request) op() string {
+	text := "lease a device"
+	if r.Count > 1 {
+		text = fmt.Sprintf("lease %d devices", r.Count)
+	}
+	if s := r.Selector.String(); s != "" {
+		text += fmt.Sprintf(" of %q", s)
+	}
+	return text
 }
 
 func heldBy(g outboard.Grant) string {
