@@ -91,12 +91,25 @@ cl_build_status outcome_status(const struct outcome *o, cl_program p, cl_device_
 	return built;
 }
 
+/* What was compiled and not linked has no kernels, though some drivers name them. Drivers before 1.2 know no types. */
+static int has_kernels(const struct outcome *o, cl_program p, cl_device_id device) {
+	int32_t status;
+	size_t size;
+	const void *value = facts_find(o->facts, OP_clGetProgramBuildInfo, p->o.id, device->o.id, 0, CL_PROGRAM_BINARY_TYPE, &status, &size);
+	cl_program_binary_type type = CL_PROGRAM_BINARY_TYPE_EXECUTABLE;
+	if (value && status == 0 && size == sizeof type)
+		memcpy(&type, value, sizeof type);
+	return type != CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT && type != CL_PROGRAM_BINARY_TYPE_LIBRARY;
+}
+
 const char *outcome_kernels(const struct outcome *o, cl_program p) {
 	if (!o->facts)
 		return NULL;
 	int built = 0;
-	for (cl_uint i = 0; i < p->device_count && !built; i++)
-		built = p->devices[i]->link == o->link && outcome_status(o, p, p->devices[i]) == CL_BUILD_SUCCESS;
+	for (cl_uint i = 0; i < p->device_count && !built; i++) {
+		cl_device_id device = p->devices[i];
+		built = device->link == o->link && outcome_status(o, p, device) == CL_BUILD_SUCCESS && has_kernels(o, p, device);
+	}
 	int32_t status = 0;
 	size_t size = 0;
 	const char *names = built ? facts_find(o->facts, OP_clGetProgramInfo, p->o.id, 0, 0, CL_PROGRAM_KERNEL_NAMES, &status, &size) : NULL;
