@@ -91,4 +91,3 @@ func TestFairSharing(t *testing.T) {
 		}
 	}
 }
-
