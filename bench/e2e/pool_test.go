@@ -37,17 +37,26 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
+// binary is a copy of the program, so that a build meanwhile does not mix two.
 func binary(t testing.TB) string {
 	t.Helper()
-	path, err := filepath.Abs("../../bin/outboard")
+	need.That(t, "outboard", exists("../../bin/outboard"), "run `make build`")
+	need.That(t, "opencl", exists("/etc/OpenCL/vendors/pocl.icd"), "install pocl-opencl-icd")
+	path, err := copied()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = os.Stat(path)
-	need.That(t, "outboard", err == nil, "run `make build`")
-	need.That(t, "opencl", exists("/etc/OpenCL/vendors/pocl.icd"), "install pocl-opencl-icd")
 	return path
 }
+
+var copied = sync.OnceValues(func() (string, error) {
+	program, err := os.ReadFile("../../bin/outboard")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(scratch(), "outboard")
+	return path, os.WriteFile(path, program, 0o755)
+})
 
 func exists(path string) bool {
 	_, err := os.Stat(path)
