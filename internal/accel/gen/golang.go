@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/format"
+	"strconv"
 	"strings"
 )
 
@@ -287,11 +288,21 @@ func (a *API) goAuto(s *source, c *Call) {
 	}
 }
 
+// fixed reports whether a driver reads a number of elements that no argument of
+// the call tells it.
+func fixed(p *Param) bool {
+	_, err := strconv.Atoi(p.Len)
+	return err == nil && !p.Null
+}
+
 // goArgument is the expression that makes the driver's argument.
 func (a *API) goArgument(c *Call, p *Param) string {
 	f := "a." + camel(p.Name)
 	switch p.Treatment {
 	case Handle:
+		if p.Null {
+			return fmt.Sprintf("c.optional(kind%s, %s)", camel(a.kind(p.Kind).Name), f)
+		}
 		return fmt.Sprintf("c.handle(kind%s, %s)", camel(a.kind(p.Kind).Name), f)
 	case Handles:
 		return fmt.Sprintf("c.handles(kind%s, %s)", camel(a.kind(p.Kind).Name), f)
@@ -303,12 +314,24 @@ func (a *API) goArgument(c *Call, p *Param) string {
 		}
 		return "0"
 	case Array:
+		if fixed(p) {
+			return "c.exactWords(" + f + ", " + p.Len + ")"
+		}
 		return "c.words(" + f + ")"
 	case Props:
 		return "c.props(" + f + ")"
 	case Bytes:
+		switch {
+		case fixed(p):
+			return "c.exactBytes(" + f + ", " + p.Len + ")"
+		case !p.Null:
+			return "c.given(" + f + ")"
+		}
 		return "c.bytes(" + f + ")"
 	case String:
+		if !p.Null {
+			f += ".given(c)"
+		}
 		return "c.text(" + f + ")"
 	case New:
 		return fmt.Sprintf("c.created(kind%s, %s)", camel(a.kind(p.Kind).Name), f)

@@ -199,6 +199,8 @@ type imageDesc struct {
 	memAt, rowPitchAt, slicePitchOffset int
 }
 
+const clInvalidImageDescriptor int32 = -65
+
 const imageDescSize, imageFormatSize = 72, 8
 
 func readImageDesc(b []byte) imageDesc {
@@ -252,9 +254,12 @@ func (w *Worker) doClCreateImage(m *message, a *argsClCreateImage) error {
 		return w.malformed(m, fmt.Errorf("image format of %d and description of %d bytes", len(a.ImageFormat), len(a.ImageDesc)))
 	}
 	desc := readImageDesc(a.ImageDesc)
+	if desc.samples != 0 || desc.levels != 0 && !w.mipmaps {
+		c.fail(clInvalidImageDescriptor) // PoCL aborts
+	}
 	raw := c.memory(imageDescSize)
 	copy(raw, a.ImageDesc)
-	binary.LittleEndian.PutUint64(raw[desc.memAt:], uint64(c.handle(kindMem, a.MemObject)))
+	binary.LittleEndian.PutUint64(raw[desc.memAt:], uint64(c.optional(kindMem, a.MemObject)))
 	if a.MemObject == 0 {
 		// The client sends its pixels packed.
 		clear(raw[desc.rowPitchAt : desc.slicePitchOffset+8])

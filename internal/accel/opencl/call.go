@@ -51,11 +51,16 @@ func (c *call) memory(n int) []byte {
 	return b
 }
 
-// handle looks an object up; id 0 is NULL.
-func (c *call) handle(kind session.Kind, id uint64) uintptr {
+// optional is handle for where the API has a meaning for NULL, which is id 0.
+func (c *call) optional(kind session.Kind, id uint64) uintptr {
 	if id == 0 {
 		return 0
 	}
+	return c.handle(kind, id)
+}
+
+// handle looks an object up.
+func (c *call) handle(kind session.Kind, id uint64) uintptr {
 	if len(c.w.making) > 0 {
 		c.w.await(id)
 	}
@@ -129,6 +134,36 @@ func (c *call) bytes(b []byte) uintptr {
 		return 0
 	}
 	return driver.Address(b)
+}
+
+// exactWords and exactBytes are what a driver reads a known number of.
+func (c *call) exactWords(words []uint64, n int) uintptr {
+	if len(words) != n {
+		return c.fail(clInvalidValue)
+	}
+	return c.array(words, 0)
+}
+
+func (c *call) exactBytes(b []byte, n int) uintptr {
+	if len(b) != n {
+		return c.fail(clInvalidValue)
+	}
+	return driver.Address(b)
+}
+
+// given are bytes that must not be absent: there are drivers that do not check.
+func (c *call) given(b []byte) uintptr {
+	if b == nil {
+		return c.fail(clInvalidValue)
+	}
+	return driver.Address(b)
+}
+
+func (t text) given(c *call) text {
+	if !t.present {
+		c.fail(clInvalidValue)
+	}
+	return t
 }
 
 func (c *call) text(t text) uintptr {

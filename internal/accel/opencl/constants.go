@@ -21,6 +21,8 @@ const (
 	clContextPlatform = 0x1084
 
 	clDeviceGlobalMemSize         = 0x101F
+	clDeviceLocalMemSize          = 0x1023
+	clKernelLocalMemSize          = 0x11B2
 	clDeviceMaxMemAllocSize       = 0x1010
 	clDeviceExecutionCapabilities = 0x1029
 	clDeviceExtensions            = 0x1030

@@ -49,7 +49,11 @@ func (w *Worker) doClCreateUserEvent(m *message, a *argsClCreateUserEvent) error
 
 func (w *Worker) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus) error {
 	c := w.begin(m)
-	status := w.invoke(c, fnClSetUserEventStatus, c.handle(kindEvent, a.Event), uintptr(a.ExecutionStatus))
+	handle := c.handle(kindEvent, a.Event)
+	if c.status == clSuccess && !w.unresolved[a.Event] {
+		c.fail(clInvalidOperation) // it is set already, or a command's
+	}
+	status := w.invoke(c, fnClSetUserEventStatus, handle, uintptr(a.ExecutionStatus))
 	if status == clSuccess {
 		delete(w.unresolved, a.Event)
 		if a.ExecutionStatus < 0 {
@@ -62,6 +66,10 @@ func (w *Worker) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus)
 	}
 	return w.finish(c, status)
 }
+
+// failedUserEvent is the status of a user event that was given up, as the driver
+// takes it.
+const failedUserEvent = ^uintptr(0)
 
 // failedEvent makes the event of a command that could not be submitted. It has
 // no handle: what waits for it fails here, since drivers are known to wait for
@@ -104,7 +112,13 @@ func (w *Worker) doWatch(m *message, a *argsWatch) error {
 // releaseEvent gives up the client's hold of an event. A command that is still
 // pending keeps the handle until it is complete.
 func (w *Worker) releaseEvent(id uint64, handle uintptr) {
-	delete(w.unresolved, id)
+	if w.unresolved[id] {
+		// Nobody can set it any more: what waits for it would wait for ever,
+		// and we with it.
+		w.drv.Call(fnClSetUserEventStatus, handle, failedUserEvent)
+		delete(w.unresolved, id)
+		w.pending.poke()
+	}
 	p := &w.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,12 +33,51 @@ func (w *Worker) doClSetKernelArg(m *message, a *argsClSetKernelArg) error {
 	case a.Form == formLocal:
 	case formKinds[a.Form] != 0:
 		b := c.memory(8)
-		binary.LittleEndian.PutUint64(b, uint64(c.handle(formKinds[a.Form], a.Object)))
+		binary.LittleEndian.PutUint64(b, uint64(c.optional(formKinds[a.Form], a.Object)))
 		value = driver.Address(b)
 	default:
 		return w.malformed(m, fmt.Errorf("argument of form %d", a.Form))
 	}
-	return w.finish(c, w.invoke(c, fnClSetKernelArg, kernel, uintptr(a.ArgIndex), uintptr(a.ArgSize), value))
+	var l *locals
+	if c.status == clSuccess && kernel != 0 && (a.Form == formLocal || w.locals[a.Kernel] != nil) {
+		l = w.localsOf(a.Kernel, kernel)
+	}
+	status := w.invoke(c, fnClSetKernelArg, kernel, uintptr(a.ArgIndex), uintptr(a.ArgSize), value)
+	if l != nil && status == clSuccess {
+		l.set(a)
+	}
+	return w.finish(c, status)
+}
+
+// locals is the local memory that a kernel and its arguments need. Drivers should
+// refuse to launch what needs too much; PoCL aborts.
+type locals struct {
+	own, sum uint64
+	sizes    map[uint32]uint64
+}
+
+// localsOf asks for a kernel's own need before it has arguments of local memory.
+func (w *Worker) localsOf(id uint64, handle uintptr) *locals {
+	l := w.locals[id]
+	if l == nil {
+		l = &locals{sizes: make(map[uint32]uint64)}
+		if status, value := ask(w.drv, w.frame, fnClGetKernelWorkGroupInfo, handle, w.device, clKernelLocalMemSize); status == clSuccess {
+			l.own = word(value)
+		}
+		w.locals[id] = l
+	}
+	return l
+}
+
+func (l *locals) set(a *argsClSetKernelArg) {
+	delete(l.sizes, a.ArgIndex)
+	if a.Form == formLocal {
+		l.sizes[a.ArgIndex] = a.ArgSize
+	}
+	l.sum = 0
+	for _, size := range l.sizes {
+		l.sum += min(size, 1<<40)
+	}
 }
 
 func (w *Worker) doClEnqueueNDRangeKernel(m *message, a *argsClEnqueueNDRangeKernel) error {
@@ -49,15 +88,25 @@ func (w *Worker) doClEnqueueNDRangeKernel(m *message, a *argsClEnqueueNDRangeKer
 			return w.malformed(m, fmt.Errorf("%d sizes for %d dimensions", len(sizes), a.WorkDim))
 		}
 	}
-	if a.WorkDim > maxWorkDim {
+	switch {
+	case a.WorkDim > maxWorkDim:
 		c.fail(clInvalidWorkDimension)
+	case a.GlobalWorkSize == nil:
+		c.fail(clInvalidGlobalWorkSize) // the client has its own way for OpenCL 2.1's absent sizes
 	}
-	return w.finish(c, w.invoke(c, fnClEnqueueNDRangeKernel, c.handle(kindQueue, a.CommandQueue), c.handle(kindKernel, a.Kernel),
+	queue, kernel := c.handle(kindQueue, a.CommandQueue), c.handle(kindKernel, a.Kernel)
+	if c.status == clSuccess && kernel != 0 {
+		if l := w.localsOf(a.Kernel, kernel); w.localMemory > 0 && l.own+l.sum > w.localMemory {
+			c.fail(clOutOfResources)
+		}
+	}
+	return w.finish(c, w.invoke(c, fnClEnqueueNDRangeKernel, queue, kernel,
 		uintptr(a.WorkDim), c.words(a.GlobalWorkOffset), c.words(a.GlobalWorkSize), c.words(a.LocalWorkSize),
 		uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
 const (
-	maxWorkDim                   = 16
-	clInvalidWorkDimension int32 = -53
+	maxWorkDim                    = 16
+	clInvalidWorkDimension  int32 = -53
+	clInvalidGlobalWorkSize int32 = -63
 )

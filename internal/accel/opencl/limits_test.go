@@ -173,6 +173,29 @@ func TestLateFailure(t *testing.T) {
 	})
 }
 
+// TestAbandonedUserEvent: a user event that nobody can set any more holds nothing
+// up for ever.
+func TestAbandonedUserEvent(t *testing.T) {
+	flagsOf(t, func(t *testing.T, c *client) {
+		context, queue := c.stage(0)
+		mem, gate, event := c.buffer(context, 64), c.id(), c.id()
+		c.send(opClCreateUserEvent, &argsClCreateUserEvent{Context: context, Result: gate})
+		c.send(opClEnqueueFillBuffer, &argsClEnqueueFillBuffer{
+			CommandQueue: queue, Buffer: mem, Pattern: []byte{7}, Size: 64, EventWaitList: []uint64{gate}, Event: event,
+		})
+		c.send(opClSetUserEventStatus, &argsClSetUserEventStatus{Event: event}) // not a user event
+		c.send(opRelease, &argsRelease{Kind: uint32(kindEvent), Object: gate})
+		if status, _, _ := c.call(opClWaitForEvents, &argsClWaitForEvents{EventList: []uint64{event}}); status != clExecStatusError {
+			t.Errorf("waiting for what waits for it: %d", status)
+		}
+		var f argsFailed
+		if err := f.decode(c.await(opFailed).body); err != nil || f.Status != clInvalidOperation {
+			t.Errorf("setting the event of a command: %+v, %v", f, err)
+		}
+		c.notices = nil
+	})
+}
+
 // TestReadFailsInTheMiddle: a read whose first pieces have been sent already still
 // fails as a whole.
 func TestReadFailsInTheMiddle(t *testing.T) {

@@ -150,6 +150,8 @@ func (w *Worker) forget(id uint64, kind session.Kind, handle uintptr) {
 			}
 			delete(w.contexts, id)
 		}
+	case kindKernel:
+		delete(w.locals, id)
 	case kindProgram:
 		if p := w.programs[id]; p != nil {
 			w.host.give(p.size)

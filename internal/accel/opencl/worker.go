@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,6 +82,7 @@ type Worker struct {
 	queues     map[uint64]*queue
 	unflushed  []*queue
 	contexts   map[uint64]*contextState
+	locals     map[uint64]*locals // of kernels that have arguments in local memory
 	programs   map[uint64]*programState
 	images     map[uint64]uint64        // element size of images
 	sizes      map[uint64]uint64        // of memory objects whose end the driver does not tell
@@ -88,6 +91,8 @@ type Worker struct {
 	making     map[uint64]chan struct{} // objects that are made beside the dispatcher
 
 	platform, device uintptr
+	localMemory      uint64 // of a work group
+	mipmaps          bool   // images may have levels
 	clock            clock
 	memory           memory
 	host             budget
@@ -115,7 +120,7 @@ func New(opts Options) (*Worker, error) {
 	w := &Worker{
 		opts: opts, drv: opts.Driver,
 		queues: make(map[uint64]*queue), contexts: make(map[uint64]*contextState),
-		programs: make(map[uint64]*programState), images: make(map[uint64]uint64), sizes: make(map[uint64]uint64), unresolved: make(map[uint64]bool), making: make(map[uint64]chan struct{}),
+		programs: make(map[uint64]*programState), images: make(map[uint64]uint64), sizes: make(map[uint64]uint64), unresolved: make(map[uint64]bool), making: make(map[uint64]chan struct{}), locals: make(map[uint64]*locals),
 	}
 	var err error
 	if w.frame, err = driver.NewFrame(); err != nil {
@@ -166,6 +171,11 @@ func (w *Worker) findDevice() error {
 	// Even what could not be made needs a place in the table.
 	w.objects = session.NewTable(int(max(4096, 2*w.host.limit/objectCost)))
 	w.clock.init(w)
+	if status, value := ask(w.drv, w.frame, fnClGetDeviceInfo, w.device, clDeviceLocalMemSize); status == clSuccess {
+		w.localMemory = word(value)
+	}
+	status, value := ask(w.drv, w.frame, fnClGetDeviceInfo, w.device, clDeviceExtensions)
+	w.mipmaps = status == clSuccess && slices.Contains(strings.Fields(cString(value)), "cl_khr_mipmap_image")
 	if err := w.objects.Add(platformID, session.Entry{Kind: kindPlatform, Handle: d.platform}); err != nil {
 		return err
 	}

@@ -333,7 +333,7 @@ func (w *Worker) doClCreateSubBuffer(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	status := w.create(c, fnClCreateSubBuffer, kindMem, a.Result, c.handle(kindMem, a.Buffer), uintptr(a.Flags), uintptr(a.BufferCreateType), c.bytes(a.BufferCreateInfo), c.errcode())
+	status := w.create(c, fnClCreateSubBuffer, kindMem, a.Result, c.handle(kindMem, a.Buffer), uintptr(a.Flags), uintptr(a.BufferCreateType), c.exactBytes(a.BufferCreateInfo, 16), c.errcode())
 	return w.finish(c, status)
 }
 
@@ -373,7 +373,7 @@ func (w *Worker) doClCreateProgramWithIL(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	status := w.create(c, fnClCreateProgramWithIL, kindProgram, a.Result, c.handle(kindContext, a.Context), c.bytes(a.Il), uintptr(len(a.Il)), c.errcode())
+	status := w.create(c, fnClCreateProgramWithIL, kindProgram, a.Result, c.handle(kindContext, a.Context), c.given(a.Il), uintptr(len(a.Il)), c.errcode())
 	return w.finish(c, status)
 }
 
@@ -383,7 +383,7 @@ func (w *Worker) doClSetProgramSpecializationConstant(m *session.Message) error 
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClSetProgramSpecializationConstant, c.handle(kindProgram, a.Program), uintptr(a.SpecId), uintptr(len(a.SpecValue)), c.bytes(a.SpecValue)))
+	return w.finish(c, w.invoke(c, fnClSetProgramSpecializationConstant, c.handle(kindProgram, a.Program), uintptr(a.SpecId), uintptr(len(a.SpecValue)), c.given(a.SpecValue)))
 }
 
 func (w *Worker) doClGetProgramBuildInfo(m *session.Message) error {
@@ -402,7 +402,7 @@ func (w *Worker) doClCreateKernel(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	status := w.create(c, fnClCreateKernel, kindKernel, a.Result, c.handle(kindProgram, a.Program), c.text(a.KernelName), c.errcode())
+	status := w.create(c, fnClCreateKernel, kindKernel, a.Result, c.handle(kindProgram, a.Program), c.text(a.KernelName.given(c)), c.errcode())
 	return w.finish(c, status)
 }
 
@@ -442,7 +442,7 @@ func (w *Worker) doClGetKernelWorkGroupInfo(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	status, value := w.query(c, fnClGetKernelWorkGroupInfo, c.handle(kindKernel, a.Kernel), c.handle(kindDevice, a.Device), uintptr(a.ParamName))
+	status, value := w.query(c, fnClGetKernelWorkGroupInfo, c.handle(kindKernel, a.Kernel), c.optional(kindDevice, a.Device), uintptr(a.ParamName))
 	return w.reply(c, status, (&replyClGetKernelWorkGroupInfo{ParamValueSize: value}).encode(c.body))
 }
 
@@ -452,7 +452,7 @@ func (w *Worker) doClGetKernelSubGroupInfo(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	status, value := w.query(c, fnClGetKernelSubGroupInfo, c.handle(kindKernel, a.Kernel), c.handle(kindDevice, a.Device), uintptr(a.ParamName), uintptr(len(a.InputValue)), c.bytes(a.InputValue))
+	status, value := w.query(c, fnClGetKernelSubGroupInfo, c.handle(kindKernel, a.Kernel), c.optional(kindDevice, a.Device), uintptr(a.ParamName), uintptr(len(a.InputValue)), c.bytes(a.InputValue))
 	return w.reply(c, status, (&replyClGetKernelSubGroupInfo{ParamValueSize: value}).encode(c.body))
 }
 
@@ -472,7 +472,7 @@ func (w *Worker) doClEnqueueFillBuffer(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueFillBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Buffer), c.bytes(a.Pattern), uintptr(len(a.Pattern)), uintptr(a.Offset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return w.finish(c, w.invoke(c, fnClEnqueueFillBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Buffer), c.given(a.Pattern), uintptr(len(a.Pattern)), uintptr(a.Offset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
 func (w *Worker) doClEnqueueFillImage(m *session.Message) error {
@@ -481,7 +481,7 @@ func (w *Worker) doClEnqueueFillImage(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueFillImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Image), c.bytes(a.FillColor), c.words(a.Origin), c.words(a.Region), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return w.finish(c, w.invoke(c, fnClEnqueueFillImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Image), c.exactBytes(a.FillColor, 16), c.exactWords(a.Origin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
 func (w *Worker) doClEnqueueCopyBuffer(m *session.Message) error {
@@ -499,7 +499,7 @@ func (w *Worker) doClEnqueueCopyBufferRect(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueCopyBufferRect, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), c.words(a.SrcOrigin), c.words(a.DstOrigin), c.words(a.Region), uintptr(a.SrcRowPitch), uintptr(a.SrcSlicePitch), uintptr(a.DstRowPitch), uintptr(a.DstSlicePitch), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return w.finish(c, w.invoke(c, fnClEnqueueCopyBufferRect, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.SrcRowPitch), uintptr(a.SrcSlicePitch), uintptr(a.DstRowPitch), uintptr(a.DstSlicePitch), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
 func (w *Worker) doClEnqueueCopyImage(m *session.Message) error {
@@ -508,7 +508,7 @@ func (w *Worker) doClEnqueueCopyImage(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueCopyImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstImage), c.words(a.SrcOrigin), c.words(a.DstOrigin), c.words(a.Region), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return w.finish(c, w.invoke(c, fnClEnqueueCopyImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstImage), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
 func (w *Worker) doClEnqueueCopyImageToBuffer(m *session.Message) error {
@@ -517,7 +517,7 @@ func (w *Worker) doClEnqueueCopyImageToBuffer(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueCopyImageToBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstBuffer), c.words(a.SrcOrigin), c.words(a.Region), uintptr(a.DstOffset), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return w.finish(c, w.invoke(c, fnClEnqueueCopyImageToBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.DstOffset), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
 func (w *Worker) doClEnqueueCopyBufferToImage(m *session.Message) error {
@@ -526,7 +526,7 @@ func (w *Worker) doClEnqueueCopyBufferToImage(m *session.Message) error {
 		return w.malformed(m, err)
 	}
 	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueCopyBufferToImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstImage), uintptr(a.SrcOffset), c.words(a.DstOrigin), c.words(a.Region), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return w.finish(c, w.invoke(c, fnClEnqueueCopyBufferToImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstImage), uintptr(a.SrcOffset), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
 func (w *Worker) doClEnqueueMigrateMemObjects(m *session.Message) error {
