@@ -191,7 +191,8 @@ func (c *Conn) fail(err error) {
 		if c.closing.Load() {
 			err = ErrClosed // the peer hangs up because we said goodbye
 		}
-		if outboard.KindOf(err) == outboard.Protocol {
+		// Before, Handshake returns it.
+		if outboard.KindOf(err) == outboard.Protocol && c.agreedYet() {
 			c.o.Logger.Warn("peer broke the protocol", "peer", c.pipe.RemoteAddr(), "err", err)
 		}
 		c.err = err
