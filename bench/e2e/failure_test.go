@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +23,29 @@ import (
 type held struct {
 	cmd    *exec.Cmd
 	lines  *bufio.Scanner
-	stderr *strings.Builder
+	stderr *words
 }
+
+// words collects what is written while others read it.
+type words struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (w *words) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(b)
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// said is what the program, or outboard run, has said on standard error so far.
+func (h *held) said() string { return h.stderr.String() }
 
 // hold starts the program and waits until it says that it holds.
 func hold(t testing.TB, way suite.Way, mode ...string) *held {
@@ -50,7 +72,7 @@ func launchWith(t testing.TB, way suite.Way, prepare func(*exec.Cmd), path strin
 	cmd := way(context.Background(), path, args...)
 	prepare(cmd)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	h := &held{cmd: cmd, stderr: &strings.Builder{}}
+	h := &held{cmd: cmd, stderr: &words{}}
 	cmd.Stderr = h.stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -34,6 +34,17 @@ type Result struct {
 	Err            error
 }
 
+// ExitStatus is the program's, -1 if it has none.
+func (r Result) ExitStatus() int {
+	if r.Err == nil {
+		return 0
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](r.Err); ok {
+		return exit.ExitCode()
+	}
+	return -1
+}
+
 // A Way starts a command: Local as it is, or through `outboard run`.
 type Way func(ctx context.Context, name string, args ...string) *exec.Cmd
 

@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/bench/suite"
+)
+
+// exitBusy is the exit status when all devices that fit are leased.
+const exitBusy = 13
+
+// refused runs a program that cannot have the device, and returns what was said.
+func refused(t *testing.T, way suite.Way, status int) string {
+	t.Helper()
+	p := suite.Program{Args: []string{"true"}, Limit: 20 * time.Second}
+	res := p.Run(t.Context(), way, "")
+	if got := res.ExitStatus(); got != status {
+		t.Errorf("exit status %d (%v), want %d: %s", got, res.Err, status, res.Stderr)
+	}
+	return res.Stderr
+}
+
+// The device is leased as a whole: who asks for it at once, or for a while, is
+// told who has it; who waits gets it in order, also when its holder was killed.
+func TestWaitingForADevice(t *testing.T) {
+	r := own(t, rig.Options{Nodes: pair()})
+	holder := hold(t, through(r, "harbour"), "read")
+	for name, flags := range map[string][]string{"at once": {"--no-wait"}, "after a while": {"--timeout", "1s"}} {
+		t.Run(name, func(t *testing.T) {
+			said := refused(t, through(r, "dinghy", flags...), exitBusy)
+			for _, want := range []string{"harbour/opencl/0", "hold"} {
+				if !strings.Contains(said, want) {
+					t.Errorf("it said %q, want it to name %q", said, want)
+				}
+			}
+		})
+	}
+	var waiting []*held
+	for i, node := range []string{"dinghy", "harbour", "dinghy"} {
+		waiting = append(waiting, holding(t, through(r, node, "--timeout", "0"), "read"))
+		eventually(t, 10*time.Second, "it waits in the queue", func() bool { return strings.Contains(waiting[i].said(), "place") })
+	}
+	for i, next := range waiting {
+		if err := syscall.Kill(-holder.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		_ = holder.cmd.Wait() // killed
+		next.holds(t)
+		if got := list(t, r.Node("harbour"), "sessions"); len(got) != 1 {
+			t.Errorf("%d sessions, want only that of number %d", len(got), i)
+		}
+		holder = next
+	}
+}
+
+// A waiting program that is killed leaves the queue.
+func TestKilledInTheQueue(t *testing.T) {
+	r := own(t, rig.Options{Nodes: pair()})
+	holder := hold(t, through(r, "harbour"), "read")
+	first := holding(t, through(r, "dinghy", "--timeout", "0"), "read")
+	eventually(t, 10*time.Second, "it waits", func() bool { return strings.Contains(first.said(), "place 1") })
+	second := holding(t, through(r, "harbour", "--timeout", "0"), "read")
+	eventually(t, 10*time.Second, "it waits behind", func() bool { return strings.Contains(second.said(), "place 2") })
+	for _, h := range []*held{first, holder} {
+		if err := syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		_ = h.cmd.Wait() // killed
+	}
+	second.holds(t)
+}
