@@ -98,7 +98,11 @@ func (n *Node) serveStream(ctx context.Context, stream *fabric.Stream, peer auth
 		stream.Reset(outboard.Errorf(outboard.NotFound, "fabric", "this node knows no method %q", stream.Method()))
 		return
 	}
-	session, err := n.startSession(ctx, stream.Header(), peer.Node, "tcp")
+	claim, err := borrow.ClaimOf(stream.Header())
+	var session *lend.Session
+	if err == nil {
+		session, err = n.startSession(ctx, claim, peer.Node, "tcp")
+	}
 	if err != nil {
 		n.log.Warn("session refused", "via", "tcp", "peer", peer.Node, "error", err)
 		stream.Reset(err)

@@ -117,6 +117,9 @@ func (n *Node) openSession(ctx context.Context, conn *net.UnixConn) (*lend.Sessi
 	if err != nil {
 		return nil, err
 	}
+	if err := borrow.CheckVersion(request.Sessions); err != nil {
+		return nil, err
+	}
 	session, err := n.startSession(ctx, request.Claim, n.self.ID, "shm")
 	if err != nil {
 		return nil, err

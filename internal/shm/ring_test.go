@@ -290,3 +290,10 @@ func TestAreaLimits(t *testing.T) {
 		t.Errorf("Reserve of more than the area = %v", err)
 	}
 }
+
+func TestReasonOfWrappedEOFIsNotClean(t *testing.T) {
+	wrapped := outboard.Errorf(outboard.SessionLost, "session", "the node ended: %w", io.EOF)
+	if got := ReasonOf(wrapped).Kind(); got != outboard.SessionLost {
+		t.Errorf("got %v, want %v", got, outboard.SessionLost)
+	}
+}

@@ -21,7 +21,9 @@ const MaxLine = 64 << 10
 
 // A LocalRequest is the first line on a node's session socket.
 type LocalRequest struct {
-	Claim []byte `json:"claim"`
+	// Sessions is the version of what a session's bytes mean.
+	Sessions int    `json:"sessions"`
+	Claim    []byte `json:"claim"`
 }
 
 // A LocalEvent is a line of the node's answer. The first one says whether there
@@ -85,7 +87,7 @@ func Local(ctx context.Context, path string, claim []byte) (Link, error) {
 // open sends the request and reads the first event.
 func (l *local) open(claim []byte) (*bufio.Reader, error) {
 	const op = "open a session"
-	text, err := json.Marshal(LocalRequest{Claim: claim})
+	text, err := json.Marshal(LocalRequest{Sessions: Sessions, Claim: claim})
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,34 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// Method is the fabric's method of a session. Its header is the lease's claim,
-// its bytes are those of the ring.
+// Sessions is the version of what a session's bytes mean: the ring's layout and
+// the messages. Both sides must have the same; it is raised with every change.
+const Sessions = 2
+
+// Method is the fabric's method of a session. Its header is a byte, the version,
+// and the lease's claim; its bytes are those of the ring.
 const Method = "session"
+
+// Header makes the header of a session's stream.
+func Header(claim []byte) []byte { return append([]byte{Sessions}, claim...) }
+
+// ClaimOf takes the claim out of a session's header.
+func ClaimOf(header []byte) ([]byte, error) {
+	if len(header) == 0 {
+		return nil, outboard.Errorf(outboard.Protocol, "session", "no header")
+	}
+	return header[1:], CheckVersion(int(header[0]))
+}
+
+// CheckVersion says what to do when the other side's sessions are of another
+// version.
+func CheckVersion(version int) error {
+	if version == Sessions {
+		return nil
+	}
+	return outboard.Errorf(outboard.Protocol, "session", "the device's node speaks version %d of sessions, the program's outboard version %d: run the same release on both",
+		Sessions, version)
+}
 
 // Protocol is the TLS application protocol of the fabric.
 const Protocol = "outboard/1"
@@ -58,7 +83,7 @@ func (r *Remote) Dial(ctx context.Context, claim []byte) (Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, err := conn.Open(ctx, Method, claim)
+	stream, err := conn.Open(ctx, Method, Header(claim))
 	if err != nil {
 		return nil, err
 	}
