@@ -131,6 +131,9 @@ func (w *Worker) gather(c *call) ([]byte, error) {
 	}
 }
 
+// searchEvery is how long a search for memory that was in vain is not repeated.
+const searchEvery = 20 * time.Millisecond
+
 // stage gets staging memory. It frees what can be freed, and waits for the device
 // when that can help; nil says that there is none to be had.
 func (w *Worker) stage(size int) []byte {
@@ -138,7 +141,7 @@ func (w *Worker) stage(size int) []byte {
 		return b
 	}
 	// A long list of commands that can't go on is not searched for each more.
-	if now := time.Now(); now.Sub(w.searched) > time.Millisecond {
+	if now := time.Now(); now.Sub(w.searched) > searchEvery {
 		w.searched = now
 		w.fault(w.settle())
 		if b := w.staging.get(size); b != nil {

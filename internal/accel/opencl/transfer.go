@@ -23,6 +23,7 @@ const (
 // can be moved one after the other.
 type transfer struct {
 	mem   uintptr
+	place *place // of a contiguous part of a buffer
 	total uint64
 	unit  int // pieces are multiples of this
 	// move enqueues a piece: nWaits and waits hold the first part back, event is
@@ -64,7 +65,7 @@ func (s *span) each(offset uint64, size int, box func(origin, region [3]uint64, 
 }
 
 func (w *Worker) bufferTransfer(fn int, queue, mem uintptr, offset, size uint64) transfer {
-	return transfer{mem: mem, total: size, unit: 1, move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
+	return transfer{mem: mem, place: &place{queue, offset}, total: size, unit: 1, move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
 		return int32(w.drv.Call(fn, queue, mem, blocking, uintptr(offset+at), uintptr(n), ptr, nWaits, waits, event))
 	}}
 }
@@ -210,14 +211,32 @@ func (w *Worker) writeBulk(c *call, t transfer, list waitList, out uintptr) (int
 	return c.status, nil
 }
 
-// writeDirect hands ring memory to the driver, piece by piece.
+// writeDirect hands ring memory to the driver.
 func (w *Worker) writeDirect(c *call, t transfer, list waitList, out uintptr) (int32, error) {
 	defer w.unsubmit() // it is done when this is
 	w.flush()          // what the wait list names may be in other queues
+	write := w.writePieces
+	if w.maps(c.queue, &t) {
+		write = w.writeMapped
+	}
+	status, err := write(&t, list, out)
+	if err != nil || status != clSuccess {
+		return status, err
+	}
+	if c.event != 0 {
+		w.addEvent(c, uintptr(word(c.eventOut)))
+	}
+	if c.queue != nil && c.queue.inOrder {
+		w.idle(c.queue)
+	}
+	return clSuccess, nil
+}
+
+func (w *Worker) writePieces(t *transfer, list waitList, out uintptr) (int32, error) {
 	for at := uint64(0); ; {
 		p, err := w.in.NextBulkOf(t.unit)
 		if errors.Is(err, io.EOF) {
-			break
+			return clSuccess, nil
 		}
 		if err != nil {
 			return 0, err
@@ -232,13 +251,6 @@ func (w *Worker) writeDirect(c *call, t transfer, list waitList, out uintptr) (i
 		list = waitList{}
 		at += uint64(len(p))
 	}
-	if c.event != 0 {
-		w.addEvent(c, uintptr(word(c.eventOut)))
-	}
-	if c.queue != nil && c.queue.inOrder {
-		w.idle(c.queue)
-	}
-	return clSuccess, nil
 }
 
 // writeStaged lets the driver take the data from where it was copied to.
@@ -458,6 +470,9 @@ func (e errStatus) Error() string { return statusError("transfer", int32(e)).Err
 // since the one before it.
 func (s *stream) run() (int32, error) {
 	t := &s.transfer
+	if s.w.maps(s.queue, t) {
+		return s.runMapped()
+	}
 	if status := s.wait(); status != clSuccess {
 		return status, nil
 	}

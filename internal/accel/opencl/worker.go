@@ -93,6 +93,7 @@ type Worker struct {
 	platform, device uintptr
 	localMemory      uint64 // of a work group
 	mipmaps          bool   // images may have levels
+	unified          bool   // its memory is the host's
 	clock            clock
 	memory           memory
 	host             budget
@@ -162,6 +163,7 @@ func (w *Worker) findDevice() error {
 		return outboard.Errorf(outboard.NoDevice, fmt.Sprintf("device %d", w.opts.Device), "it is %q now, and was %q when the node looked", d.info.Name, w.opts.DeviceName)
 	}
 	w.platform, w.device = d.platform, d.device
+	w.unified = d.info.Type == outboard.CPU
 	w.drv = functionsOf(w.drv, w.platform, w.frame)
 	w.memory.init(w.opts.Memory, d.info.Memory)
 	if w.opts.Host == 0 {
