@@ -78,13 +78,13 @@ func (l *Log) Release(id uint64, m *Message) {
 		return
 	}
 	o.release = &Record{Header: m.Header, Body: bytes.Clone(m.Body)}
-	l.size += len(m.Body)
+	l.size += cost(m.Body)
 	l.collect(id)
 }
 
 // Command records a command of a queue.
 func (l *Log) Command(queue uint64, m *Message) {
-	if !l.room(len(m.Body)) {
+	if !l.room(cost(m.Body)) {
 		return
 	}
 	l.commands[queue] = append(l.commands[queue], Record{Header: m.Header, Body: bytes.Clone(m.Body)})
@@ -93,7 +93,7 @@ func (l *Log) Command(queue uint64, m *Message) {
 // Synced says that all commands of a queue are complete.
 func (l *Log) Synced(queue uint64) {
 	for _, r := range l.commands[queue] {
-		l.size -= len(r.Body)
+		l.size -= cost(r.Body)
 	}
 	delete(l.commands, queue)
 }
@@ -117,6 +117,11 @@ func (l *Log) Records() []Record {
 	return all
 }
 
+// recordCost is about what a record takes beside its body.
+const recordCost = 200
+
+func cost(body []byte) int { return len(body) + recordCost }
+
 func (l *Log) room(size int) bool {
 	if l.size+size > l.limit {
 		l.truncated = true
@@ -127,7 +132,7 @@ func (l *Log) room(size int) bool {
 }
 
 func (l *Log) entry(m *Message, names []uint64) *entry {
-	if !l.room(len(m.Body)) {
+	if !l.room(cost(m.Body)) {
 		return nil
 	}
 	e := &entry{record: Record{Header: m.Header, Body: bytes.Clone(m.Body)}}
@@ -144,7 +149,7 @@ func (l *Log) forget(e *entry) {
 	if e == nil {
 		return
 	}
-	l.size -= len(e.record.Body)
+	l.size -= cost(e.record.Body)
 	for _, id := range e.names {
 		l.objects[id].names--
 		l.collect(id)
@@ -158,7 +163,7 @@ func (l *Log) collect(id uint64) {
 		return
 	}
 	delete(l.objects, id)
-	l.size -= len(o.release.Body)
+	l.size -= cost(o.release.Body)
 	l.forget(o.made)
 	for _, e := range o.set {
 		l.forget(e)

@@ -20,8 +20,8 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// logLimit bounds the session's log.
-const logLimit = 256 << 20
+// logLimit bounds the session's log, which is not part of its budget.
+const logLimit = 32 << 20
 
 // statsEvery is how often a worker reports what it has done, if it did anything.
 const statsEvery = time.Second
