@@ -161,7 +161,7 @@ func TestExternalCluster(t *testing.T) {
 	if err := a.Release(ctx, lease); err != nil {
 		t.Fatal(err)
 	}
-	lease = acquire(ctx, t, b, pool.Request{})[0]
+	lease = acquire(ctx, t, b, pool.Request{Selector: selector(t, "node=b")})[0]
 	t.Logf("released and leased %.1f s after a server's end", time.Since(start).Seconds())
 	claim, err := b.Claim(lease)
 	if err != nil {

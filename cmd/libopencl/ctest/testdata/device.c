@@ -133,6 +133,7 @@ int32_t command_end(struct command *c, int32_t status) {
 	return status;
 }
 
+int32_t event_status(cl_event e) { return atomic_load(&e->status); }
 int32_t event_wait(cl_event e) { return (void)e, device_calls++, 0; }
 void event_fail(cl_event e, int32_t status) { atomic_store(&e->status, status); }
 void context_notify(cl_context c, const char *text, const void *data, size_t n) { (void)c, (void)text, (void)data, (void)n; }
