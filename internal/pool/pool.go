@@ -120,10 +120,12 @@ func (p *Pool) start(ctx, run context.Context) error {
 	if err := p.state.Watch(run, p.view.take); err != nil {
 		return err
 	}
-	if err := p.beat(ctx); err != nil {
+	revision, err := p.beat(ctx)
+	if err != nil {
 		return err
 	}
-	if err := p.view.reach(ctx, p.state, nodePrefix+string(p.view.self)); err != nil {
+	// Not by reading the record: any copy answers that, also one that lags.
+	if err := p.view.wait(ctx, revision); err != nil {
 		return err
 	}
 	p.running.Go(func() { p.heartbeats(run) })
@@ -137,7 +139,8 @@ func (p *Pool) Announce(ctx context.Context, self outboard.Node) error {
 	self.ID, self.Fingerprint, self.Boot = p.view.self, p.id.Fingerprint(), p.view.boot
 	p.self = self
 	p.selfMu.Unlock()
-	return p.beat(ctx)
+	_, err := p.beat(ctx)
+	return err
 }
 
 // Self is this node's record.
@@ -179,17 +182,16 @@ func (p *Pool) shutdown() error {
 	return nil
 }
 
-// beat writes the node's record.
-func (p *Pool) beat(ctx context.Context) error {
+// beat writes the node's record, and returns its revision.
+func (p *Pool) beat(ctx context.Context) (uint64, error) {
 	p.selfMu.Lock()
 	defer p.selfMu.Unlock()
 	p.self.Copy = p.state.KeepsCopy()
 	text, err := json.Marshal(p.self)
 	if err != nil {
-		return fmt.Errorf("announce node: %w", err)
+		return 0, fmt.Errorf("announce node: %w", err)
 	}
-	_, err = p.state.Put(ctx, nodePrefix+string(p.view.self), text, p.opts.NodeTTL)
-	return err
+	return p.state.Put(ctx, nodePrefix+string(p.view.self), text, p.opts.NodeTTL)
 }
 
 // leave removes the node's record if it is still of this boot.
@@ -235,5 +237,6 @@ func (p *Pool) heartbeats(ctx context.Context) {
 func (p *Pool) beatOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.NodeTTL)
 	defer cancel()
-	return p.beat(ctx)
+	_, err := p.beat(ctx)
+	return err
 }

@@ -387,15 +387,6 @@ func (v *view) knows(revision uint64) (bool, <-chan struct{}) {
 	return v.seq >= revision, v.next
 }
 
-// reach waits until the view knows what the table has under a key now.
-func (v *view) reach(ctx context.Context, s *state.State, key string) error {
-	entry, err := s.Get(ctx, key)
-	if err != nil {
-		return err
-	}
-	return v.wait(ctx, entry.Revision)
-}
-
 // wait waits until the view knows a revision. A change that says nothing new does
 // not wake, so it looks again from time to time.
 func (v *view) wait(ctx context.Context, revision uint64) error {
