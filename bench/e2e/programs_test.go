@@ -26,8 +26,13 @@ func TestCLInfo(t *testing.T) {
 
 func TestFFmpeg(t *testing.T) {
 	need.Program(t, "ffmpeg")
-	for _, filter := range []string{"avgblur_opencl=sizeX=3", "unsharp_opencl"} {
-		t.Run(filter, func(t *testing.T) { same(t, suite.FFmpeg(filter, 20)) })
+	for _, name := range []string{"avgblur_opencl=sizeX=3", "unsharp_opencl"} {
+		t.Run(name, func(t *testing.T) { same(t, suite.FFmpeg(name, 20)) })
+	}
+	// Two inputs, images of another format, a program of the user's own.
+	all := graphs(t)
+	for _, name := range []string{"overlay", "colorkey", "programs"} {
+		t.Run(name, func(t *testing.T) { same(t, filter(name, all[name], 20)) })
 	}
 }
 

@@ -44,6 +44,9 @@ type Spec struct {
 	Devices string
 	// Args are added to `outboard up`.
 	Args []string
+	// Alone keeps the node from joining the first one: its arguments say where
+	// its pool is.
+	Alone bool
 }
 
 // A Rig is a running pool.
@@ -88,7 +91,7 @@ func (r *Rig) start(ctx context.Context) error {
 
 func (r *Rig) startNode(ctx context.Context, i int, spec Spec) error {
 	n := &Node{Name: spec.Name, rig: r, spec: spec, Addr: r.network.addr(i), namespace: r.network.namespace(i)}
-	if i > 0 {
+	if i > 0 && !spec.Alone {
 		token, err := r.Node(r.opts.Nodes[0].Name).Output(ctx, "token")
 		if err != nil {
 			return fmt.Errorf("get a token: %w", err)

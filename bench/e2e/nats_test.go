@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/bench/suite"
+)
+
+// A pool on a NATS cluster of three that is not ours: programs run, and go on
+// running and leasing when one of its servers ends.
+func TestPoolOnForeignNATS(t *testing.T) {
+	servers := natsCluster(t)
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, s.ClientURL())
+	}
+	nats := []string{"--nats", strings.Join(urls, ",")}
+	r := own(t, rig.Options{Loopback: true, Nodes: []rig.Spec{
+		{Name: "harbour", Args: nats},
+		{Name: "dinghy", Devices: "none", Args: nats, Alone: true},
+	}})
+	for _, name := range []string{"harbour", "dinghy"} {
+		if _, err := r.Node(name).Output(t.Context(), "devices", "-o", "json"); err != nil {
+			t.Error(err)
+		}
+	}
+	running := hold(t, through(r, "dinghy", "--memory", "64MiB"), "read")
+	servers[0].Shutdown()
+	eventually(t, 10*time.Second, "programs lease again", func() bool {
+		p := suite.Program{Args: []string{"clinfo", "-l"}, Limit: 10 * time.Second}
+		res := p.Run(t.Context(), through(r, "dinghy", "--memory", "64MiB"), "")
+		return res.Err == nil && strings.Contains(res.Stdout, "Device #0")
+	})
+	eventually(t, 5*time.Second, "the session that ran before is there, alone", func() bool {
+		return len(list(t, r.Node("harbour"), "sessions")) == 1
+	})
+	if running.said() != "" {
+		t.Errorf("the running session noticed: %s", running.said())
+	}
+}
+
+// natsCluster runs three NATS servers with JetStream.
+func natsCluster(t *testing.T) []*natsserver.Server {
+	t.Helper()
+	var servers []*natsserver.Server
+	var routes []string
+	for i := range 3 {
+		port := freePort(t)
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+		server, err := natsserver.NewServer(&natsserver.Options{
+			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true,
+			JetStream: true, StoreDir: t.TempDir(),
+			Cluster: natsserver.ClusterOpts{Name: "theirs", Host: "127.0.0.1", Port: port},
+			Routes:  natsserver.RoutesFromStr(strings.Join(routes, ",")),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Start()
+		t.Cleanup(func() {
+			server.Shutdown()
+			server.WaitForShutdown()
+		})
+		if !server.ReadyForConnections(10 * time.Second) {
+			t.Fatal("the NATS server does not start")
+		}
+		servers = append(servers, server)
+	}
+	return servers
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(context.WithoutCancel(t.Context()), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
