@@ -37,7 +37,7 @@ func programs() []suite.Program {
 		suite.FFmpeg("avgblur_opencl=sizeX=3", 100),
 		suite.FFmpeg("unsharp_opencl", 100),
 		suite.CLBlast("xaxpy"),
-		suite.CLPeak("--global-bandwidth", "--kernel-latency", "--transfer-bandwidth"),
+		suite.CLPeak("--global-bandwidth", "--kernel-latency"),
 	}
 }
 
