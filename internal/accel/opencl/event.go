@@ -7,12 +7,11 @@ import (
 type message = session.Message
 
 // addEvent takes charge of the event that a command of the client has made.
-func (w *Worker) addEvent(c *call, handle uintptr) *pending {
+func (w *Worker) addEvent(c *call, handle uintptr) {
 	w.enter(c, kindEvent, c.event, handle, clSuccess)
 	item := &pending{queue: c.queue, event: handle, id: c.event}
 	item.count()
 	w.pending.add(item)
-	return item
 }
 
 // failedMeanwhile reports whether an event's command is known to have failed

@@ -184,7 +184,7 @@ func TestPieceFails(t *testing.T) {
 		w := NewWriter(ring, area)
 		err := w.Piece(Header{Op: 1, Flags: More}, nil, 100, func([]byte) error { return nil })
 		if failed := w.Piece(Header{Op: 1}, nil, 100, func([]byte) error { return broken }); !errors.Is(failed, broken) {
-			err = errors.Join(err, fmt.Errorf("got %v, want the piece's own error", failed))
+			err = errors.Join(err, fmt.Errorf("want the piece's own error: %w", failed))
 		}
 		if w.Piece(Header{Op: 1}, nil, area, func([]byte) error { return nil }) == nil {
 			err = errors.Join(err, errors.New("a piece as large as the area was taken"))

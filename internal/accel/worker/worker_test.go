@@ -233,6 +233,25 @@ func TestSession(t *testing.T) {
 	}
 }
 
+// TestMuchOutput: a read does not keep the output back that the kernel before it
+// must get rid of.
+func TestMuchOutput(t *testing.T) {
+	p := start(t, control.Config{Session: "s"})
+	p.ready()
+	none := []uint64(nil)
+	if _, err := p.kernel(`kernel void k(global uint *a) { for (uint i = 0; i < 1000; i++) printf("0123456789 0123456789 0123456789 0123456789\n"); }`); err != nil {
+		t.Fatal(err)
+	}
+	p.text = nil
+	p.send(opLaunch, 0x101, 0x104, 1, none, []uint64{16}, none, none, 0)
+	if status, _, err := p.call(opRead, 0x101, 0x102, 1, 0, 64, none, 0); err != nil || status != 0 {
+		t.Errorf("read: %d, %v", status, err)
+	}
+	if want := 16 * 1000 * 44; len(p.text) != want {
+		t.Errorf("%d bytes were printed before the read's answer, want %d", len(p.text), want)
+	}
+}
+
 // TestCrash: a kernel that crashes ends the process at once, in few words.
 func TestCrash(t *testing.T) {
 	p := start(t, control.Config{Session: "s"})
