@@ -131,7 +131,7 @@ func New(socket io.ReadWriteCloser) *Conn {
 // FromFile speaks over a unix socket that was inherited. It takes f over.
 func FromFile(f *os.File) (*Conn, error) {
 	socket, err := net.FileConn(f)
-	f.Close()
+	_ = f.Close()
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
@@ -193,7 +193,8 @@ func (c *Conn) Receive() (Message, error) {
 	if err := json.Unmarshal(c.lines.Bytes(), &m); err != nil {
 		return m, fmt.Errorf("control: receive: %w", err)
 	}
-	return m, m.validate()
+	err := m.validate()
+	return m, err
 }
 
 // Log sends a line for the node's log. A lost connection is no error here: the

@@ -76,9 +76,10 @@ func (w *Worker) newBuffer(c *call, context, flags, size, id uint64, create func
 		return w.malformed(c.m, fmt.Errorf("%d bytes for a buffer of %d", c.m.Bulk, size))
 	}
 	flags &^= clMemUseHostPtr | clMemCopyHostPtr
-	w.contextOf(c, context)
+	w.needContext(c, context)
 	staged := c.m.Bulk > 0 && (size <= stagedUpload || flags&clMemHostFlags != 0)
-	host, err := []byte(nil), error(nil)
+	var host []byte
+	var err error
 	if staged {
 		if host, err = w.gather(c); err != nil {
 			return err
@@ -90,21 +91,20 @@ func (w *Worker) newBuffer(c *call, context, flags, size, id uint64, create func
 		w.staging.put(host)
 	}
 	if status == clSuccess && c.m.Bulk > 0 && !staged {
-		if status, err = w.upload(c, context, id); err != nil {
+		if status, err = w.upload(context, id); err != nil {
 			return err
 		}
 	}
 	return w.finish(c, status)
 }
 
-func (w *Worker) contextOf(c *call, id uint64) *contextState {
-	s := w.contexts[id]
-	if s == nil {
-		if c.handle(kindContext, id); c.status == clSuccess {
-			c.fail(invalid[kindContext])
-		}
+func (w *Worker) needContext(c *call, id uint64) {
+	if w.contexts[id] != nil {
+		return
 	}
-	return s
+	if c.handle(kindContext, id); c.status == clSuccess {
+		c.fail(invalid[kindContext])
+	}
 }
 
 // gather takes the message's bulk into staging memory, nil when there is none
@@ -155,7 +155,7 @@ func (w *Worker) stage(size int) []byte {
 }
 
 // upload fills a new buffer from the message's bulk through a queue of our own.
-func (w *Worker) upload(c *call, context, id uint64) (int32, error) {
+func (w *Worker) upload(context, id uint64) (int32, error) {
 	s := w.contexts[context]
 	e, _ := w.objects.Get(id, kindMem)
 	if s.upload == 0 && len(s.devices) > 0 {
@@ -267,8 +267,10 @@ func (w *Worker) doClCreateImage(m *message, a *argsClCreateImage) error {
 		// The client sends its pixels packed.
 		clear(raw[desc.rowPitchAt : desc.slicePitchOffset+8])
 	}
-	flags, host, err := a.Flags&^(clMemUseHostPtr|clMemCopyHostPtr), []byte(nil), error(nil)
-	w.contextOf(c, a.Context)
+	flags := a.Flags &^ (clMemUseHostPtr | clMemCopyHostPtr)
+	var host []byte
+	var err error
+	w.needContext(c, a.Context)
 	size := product(desc.pixels(), elementSize(a.ImageFormat))
 	if a.MemObject != 0 {
 		size = 0 // it shares the memory of another object

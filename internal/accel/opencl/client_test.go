@@ -30,7 +30,7 @@ var callbacks = sync.OnceValue(driver.NewCallbacks)
 func TestMain(m *testing.M) {
 	// Kernels are compiled once for all tests of this machine and boot.
 	if os.Getenv("POCL_CACHE_DIR") == "" {
-		os.Setenv("POCL_CACHE_DIR", os.TempDir()+"/outboard-test-pocl")
+		_ = os.Setenv("POCL_CACHE_DIR", os.TempDir()+"/outboard-test-pocl")
 	}
 	os.Exit(m.Run())
 }

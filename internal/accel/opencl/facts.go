@@ -3,6 +3,7 @@ package opencl
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"github.com/outboard-run/outboard/internal/accel/driver"
@@ -25,13 +26,13 @@ func ask(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr) (int32
 			return clOutOfHostMemory, nil
 		}
 		value, sizeRet := b[8:], b[:8]
-		status := int32(drv.Call(fn, append(args[:len(args):len(args)], uintptr(room), driver.Address(value), driver.Address(sizeRet))...))
+		status := int32(drv.Call(fn, append(slices.Clip(args), uintptr(room), driver.Address(value), driver.Address(sizeRet))...))
 		if status == clSuccess {
 			return status, value[:min(int(word(sizeRet)), room)]
 		}
 		// Too small, or a query that is invalid whatever the room?
 		clear(sizeRet)
-		again := int32(drv.Call(fn, append(args[:len(args):len(args)], 0, 0, driver.Address(sizeRet))...))
+		again := int32(drv.Call(fn, append(slices.Clip(args), 0, 0, driver.Address(sizeRet))...))
 		size := word(sizeRet)
 		if again != clSuccess || size <= uint64(room) || size > maxAnswer {
 			return status, nil

@@ -54,7 +54,7 @@ func layIncludes(root string, packed []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(draft) //nolint:errcheck // it is gone when all went well
+	defer os.RemoveAll(draft)
 	d := wire.NewDecoder(packed)
 	count := d.U64()
 	if count > maxIncludes {

@@ -49,7 +49,7 @@ func (w *Worker) drainLocked() error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil || n <= 0:
-			return nil // empty, or nobody can write any more
+			return nil //nolint:nilerr // empty, or nobody can write any more
 		}
 		note := argsOutput{Text: o.buf[:n]}
 		if err := w.notify(opOutput, note.encode(nil)); err != nil {

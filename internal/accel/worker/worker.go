@@ -141,7 +141,7 @@ func listen(ctx context.Context, conn *control.Conn, ring *shm.Ring, turns *turn
 				fmt.Fprintln(os.Stderr, "outboard worker:", err)
 			}
 			_ = ring.Fail(errNodeGone)
-			os.Exit(1)
+			os.Exit(1) //nolint:forbidigo // the driver may hold every thread
 		}
 		switch m.Type {
 		case control.TypeContended:
