@@ -43,6 +43,11 @@ conformance: build
 	@scripts/need $(TEST_NEEDS)
 	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 80m -tags conformance -run Conformance -v ./bench/...
 
+# Mixed programs for ten minutes; OUTBOARD_SOAK=1h for longer.
+soak: build
+	@scripts/need $(TEST_NEEDS)
+	OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run TestConformanceSoak -v ./bench/e2e
+
 bench: bench-accel
 
 bench-accel: build
