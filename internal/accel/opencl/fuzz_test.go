@@ -11,7 +11,7 @@ import (
 // FuzzDispatch feeds a worker messages that no client of ours would send. It may
 // refuse them; it must not crash, nor believe a size that it was not given.
 func FuzzDispatch(f *testing.F) {
-	add := func(op uint16, args encoder) { f.Add(op, args.encode(nil), uint16(session.Alone|session.WantReply)) }
+	add := func(op uint16, args encoder) { f.Add(op, args.encode(nil), session.Alone|session.WantReply) }
 	add(opClCreateContext, &argsClCreateContext{Devices: []uint64{2}, Result: 300})
 	add(opClCreateBuffer, &argsClCreateBuffer{Context: 256, Flags: 1, Size: 1 << 60, Result: 300})
 	add(opClCreateImage, &argsClCreateImage{Context: 256, ImageFormat: make([]byte, 8), ImageDesc: make([]byte, 72), Result: 300})
