@@ -284,7 +284,7 @@ func (w *Worker) query(c *call, fn int, args ...uintptr) (int32, []byte) {
 	if c.status != clSuccess {
 		return c.status, nil
 	}
-	status, value := ask(w.drv, w.frame, fn, args...)
+	status, value := ask(w.drv, c.frame, fn, args...)
 	if fn == fnClGetDeviceInfo && status == clSuccess && len(args) > 1 {
 		value = w.adjust(uint32(args[1]), value)
 	}

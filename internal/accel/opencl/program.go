@@ -130,20 +130,29 @@ func (w *Worker) start(m *message, b build) error {
 		facts := w.programFacts(b.id, b.state, b.program)
 		return w.answerSynchronised(b.ticket, status, b.encode(facts))
 	}
+	return w.compiling(m, b.program, run, func() error {
+		w.frames.put(b.frame)
+		return w.answer(b.ticket, clOutOfHostMemory, b.encode([]byte{}))
+	})
+}
+
+// compiling runs a call in which the driver may compile the program: here when
+// the client is alone, else beside the dispatcher. It refuses when too much runs
+// there already.
+func (w *Worker) compiling(m *message, program uintptr, run, refuse func() error) error {
 	if alone(m) {
 		return run()
 	}
-	w.drv.Call(fnClRetainProgram, b.program) // the client may release it meanwhile
+	w.drv.Call(fnClRetainProgram, program) // the client may release it meanwhile
 	if w.beside(func() {
 		err := run()
-		w.drv.Call(fnClReleaseProgram, b.program)
+		w.drv.Call(fnClReleaseProgram, program)
 		w.fault(err)
 	}) {
 		return nil
 	}
-	w.drv.Call(fnClReleaseProgram, b.program)
-	w.frames.put(b.frame)
-	return w.answer(b.ticket, clOutOfHostMemory, b.encode([]byte{}))
+	w.drv.Call(fnClReleaseProgram, program)
+	return refuse()
 }
 
 // builder begins a call whose arguments outlive the dispatcher's frame.
@@ -308,17 +317,29 @@ func (l *link) end(handle uintptr, status int32) error {
 	return l.w.answer(l.ticket, status, (&replyClLinkProgram{Facts: facts}).encode(nil))
 }
 
-// doClGetProgramInfo answers CL_PROGRAM_BINARIES with the binaries themselves:
-// the API's own answer is an array of pointers.
+// doClGetProgramInfo answers a query of a program. One for its binaries may take
+// as long as a build: PoCL compiles only then what no launch has needed yet.
 func (w *Worker) doClGetProgramInfo(m *message, a *argsClGetProgramInfo) error {
-	c := w.begin(m)
-	program := c.handle(kindProgram, a.Program)
-	if a.ParamName != clProgramBinaries || c.status != clSuccess {
-		status, value := w.query(c, fnClGetProgramInfo, program, uintptr(a.ParamName))
-		return w.reply(c, status, (&replyClGetProgramInfo{ParamValueSize: value}).encode(c.body))
+	c := w.builder(m)
+	program, param, t := c.handle(kindProgram, a.Program), a.ParamName, c.ticket()
+	run := func() error {
+		defer w.frames.put(c.frame)
+		status, value := w.programInfo(c, program, param)
+		return w.answer(t, status, (&replyClGetProgramInfo{ParamValueSize: value}).encode(nil))
 	}
-	status, value := w.binaries(c, program)
-	return w.reply(c, status, (&replyClGetProgramInfo{ParamValueSize: value}).encode(c.body))
+	if c.status != clSuccess || param != clProgramBinarySizes && param != clProgramBinaries {
+		return run()
+	}
+	return w.compiling(m, program, run, run)
+}
+
+// programInfo answers CL_PROGRAM_BINARIES with the binaries themselves: the API's
+// own answer is an array of pointers.
+func (w *Worker) programInfo(c *call, program uintptr, param uint32) (int32, []byte) {
+	if c.status == clSuccess && param == clProgramBinaries {
+		return w.binaries(c, program)
+	}
+	return w.query(c, fnClGetProgramInfo, program, uintptr(param))
 }
 
 func (w *Worker) binaries(c *call, program uintptr) (int32, []byte) {
