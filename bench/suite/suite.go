@@ -98,7 +98,8 @@ func (p Program) Compare(local, borrowed Result) error {
 		return fmt.Errorf("borrowed run: %w\n%s", err, tail(borrowed.Stderr+borrowed.Stdout))
 	}
 	if got != want {
-		return fmt.Errorf("different results (local %v, borrowed %v):\n%s\n%s", local.Err, borrowed.Err, difference(want, got), tail(borrowed.Stderr))
+		return fmt.Errorf("different results (exit status %d, locally %d):\n%s\n%s",
+			borrowed.ExitStatus(), local.ExitStatus(), difference(want, got), tail(borrowed.Stderr))
 	}
 	return nil
 }
