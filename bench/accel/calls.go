@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
 	"github.com/outboard-run/outboard/bench/suite"
@@ -24,6 +25,8 @@ func (s samples) add(way, name string, v float64) {
 
 // measure runs the program of small measurements once.
 func (b *bench) measure(ctx context.Context, way suite.Way, into samples, label string, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
 	cmd := way(ctx, filepath.Join(b.dir, "calls"), args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -82,7 +85,7 @@ func (b *bench) calls(ctx context.Context) error {
 	}
 	values := samples{}
 	// One round that does not count warms the caches of kernels.
-	for round := range b.rounds(9, 2) + 1 {
+	for round := range b.rounds(5, 2) + 1 {
 		into := values
 		if round == 0 {
 			into = samples{}
@@ -124,7 +127,7 @@ func (b *bench) peerRows(values samples) {
 func (b *bench) delayed(ctx context.Context) error {
 	values := samples{}
 	far := b.way(network, "--link", "rtt=10ms")
-	for range b.rounds(7, 3) {
+	for range b.rounds(5, 3) {
 		if err := b.measure(ctx, far, values, "far", "-only", "hundred_launches", "-hundreds", "5", "-warm", "20"); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 func (b *bench) ffmpeg(ctx context.Context) error {
 	for _, filter := range []string{"avgblur_opencl", "unsharp_opencl"} {
 		goals := map[string]paired.Goal{shared: {MaxRatio: 1.15}, network: {MaxRatio: 1.35}}
-		if err := b.compare(ctx, suite.FFmpeg(filter, 100), b.rounds(7, 1), goals, !b.quick); err != nil {
+		if err := b.compare(ctx, suite.FFmpeg(filter, 100), b.rounds(5, 1), goals, !b.quick); err != nil {
 			return err
 		}
 	}
@@ -30,12 +30,12 @@ func (b *bench) programs(ctx context.Context) error {
 	quick := []suite.Program{suite.CLBlast("xaxpy"), suite.CLBlast("xdot")}
 	long := []suite.Program{suite.CLBlast("xgemm"), suite.CLPeak(), suite.Hashcat()}
 	for _, p := range quick {
-		if err := b.compare(ctx, p, b.rounds(5, 1), goals, !b.quick); err != nil {
+		if err := b.compare(ctx, p, b.rounds(3, 1), goals, !b.quick); err != nil {
 			return err
 		}
 	}
 	for i := 0; i < len(long) && !b.quick; i++ {
-		if err := b.compare(ctx, long[i], 2, map[string]paired.Goal{shared: {MaxRatio: 1.3}}, long[i].Home); err != nil {
+		if err := b.compare(ctx, long[i], 1, map[string]paired.Goal{shared: {MaxRatio: 1.3}}, long[i].Home); err != nil {
 			return err
 		}
 	}
