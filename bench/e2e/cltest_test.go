@@ -27,6 +27,7 @@ func differs() map[string]string {
 	const unchecked = "PoCL does not check it; through us the specification's error comes back"
 	return map[string]string{
 		"program/include_spaced":                             "PoCL finds no header below a path with a space; through us it does",
+		"program/compile_link kernel of compiled":            "PoCL looks for the kernel before it looks whether there is an executable",
 		"memory/info image query of a buffer":                unchecked,
 		"image/refused unknown order":                        unchecked,
 		"image/refused unknown type":                         unchecked,

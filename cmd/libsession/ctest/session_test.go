@@ -145,7 +145,7 @@ func TestFork(t *testing.T) { listen(t, 64<<10).must("fork") }
 
 func TestRefused(t *testing.T) {
 	s := listen(t, 64<<10)
-	s.refuse = "lease 3: taken back\x1b[2J"
+	s.refuse.Store("lease 3: taken back\x1b[2J")
 	if got, want := s.must("refused"), "lease 3: taken back [2J"; got != want {
 		t.Errorf("refused: %q, want %q", got, want)
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -213,7 +214,7 @@ type server struct {
 	path     string
 	area     int
 	leases   int
-	refuse   string
+	refuse   atomic.Value // the words of a refusal; none: programs are welcome
 	listener *net.UnixListener
 	group    sync.WaitGroup
 }
@@ -250,10 +251,10 @@ func (s *server) accept() {
 func (s *server) welcome(conn *net.UnixConn, ring *os.File) error {
 	b := make([]byte, 64)
 	var rights []byte
-	if s.refuse != "" {
+	if words, refused := s.refuse.Load().(string); refused {
 		binary.LittleEndian.PutUint32(b, 5)
-		binary.LittleEndian.PutUint32(b[20:], uint32(len(s.refuse)))
-		b = append(b, s.refuse...)
+		binary.LittleEndian.PutUint32(b[20:], uint32(len(words)))
+		b = append(b, words...)
 	} else {
 		rights = unix.UnixRights(int(ring.Fd()))
 	}
@@ -281,7 +282,7 @@ func (s *server) session(conn *net.UnixConn) {
 		s.t.Error(err)
 		return
 	}
-	if err := s.welcome(conn, f); err != nil || s.refuse != "" {
+	if err := s.welcome(conn, f); err != nil || s.refuse.Load() != nil {
 		ring.Unmap()
 		return
 	}

@@ -105,6 +105,7 @@ static void overlapping(void) {
 		CHECK(memcmp(a, want, 4096) == 0 && memcmp(b, want + 2048, 4096) == 0);
 		clt_say(kinds[k].name, "one memory=%d", a + 2048 == b);
 		unmap(buffer, a);
+		MUST(clFinish(clt_queue())); // two unmaps at once race in PoCL's count of maps
 		CHECK(memcmp(b, want + 2048, 4096) == 0);
 		unmap(buffer, b);
 		MUST(clFinish(clt_queue()));
@@ -122,6 +123,7 @@ static void nested(void) {
 		unsigned char *c = map(buffer, CL_MAP_READ, 64, 512);
 		clt_say(kinds[k].name, "same=%d,%d maps=%u", a == b, b == c, maps_of(buffer));
 		unmap(buffer, a);
+		MUST(clFinish(clt_queue()));
 		unmap(buffer, b);
 		MUST(clFinish(clt_queue()));
 		clt_say(kinds[k].name, "maps=%u", maps_of(buffer));
