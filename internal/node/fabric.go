@@ -16,6 +16,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
@@ -45,7 +46,13 @@ func (n *Node) serveFabric(ctx context.Context, ready func()) error {
 		serving.Go(func() {
 			defer func() { <-room }()
 			defer conn.Close()
-			if err := n.servePeer(ctx, conn); err != nil && ctx.Err() == nil {
+			err := n.servePeer(ctx, conn)
+			switch {
+			case err == nil || ctx.Err() != nil:
+			case errors.Is(err, state.ErrElsewhere):
+				// One of ours, who asks the next node now: no refusal.
+				n.log.Debug("peer sent elsewhere", "peer", conn.RemoteAddr().String())
+			default:
 				n.refused.WithLabelValues(outboard.KindOf(err).String()).Inc()
 				n.log.Warn("peer refused", "peer", conn.RemoteAddr().String(), "error", err)
 			}
