@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -112,18 +113,34 @@ func (k *killer) one(random *rand.Rand) error {
 		defer close(killed)
 		k.kill(victim, cmd.Process.Pid, random, ended)
 	})
-	limit := time.AfterFunc(40*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	where := "nowhere"
+	limit := time.AfterFunc(40*time.Second, func() {
+		where = waits(append(append(descendants(cmd.Process.Pid), cmd.Process.Pid), descendants(k.Node("harbour").PID())...))
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	})
 	err := cmd.Wait()
 	close(ended)
 	<-killed
 	defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }()
 	switch {
 	case !limit.Stop():
-		return fmt.Errorf("%s over %s, %s killed after %v: it hung\n%s", mode, node, victim, delay, &out)
+		return fmt.Errorf("%s over %s, %s killed after %v: it hung: %s\n%s", mode, node, victim, delay, where, &out)
 	case errors.Is(err, exec.ErrWaitDelay):
 		return fmt.Errorf("%s over %s, %s killed after %v: the program outlived it\n%s", mode, node, victim, delay, &out)
 	}
 	return nil
+}
+
+// waits tells what the kernel does for processes.
+func waits(pids []int) string {
+	var all strings.Builder
+	for _, pid := range pids {
+		for _, name := range []string{"comm", "wchan", "stack"} {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+			fmt.Fprintf(&all, "%d %s: %s\n", pid, name, text)
+		}
+	}
+	return all.String()
 }
 
 // kill ends one process at once. There may be none of its kind yet, or a worker
