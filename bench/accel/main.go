@@ -97,6 +97,9 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if b.only != "" {
 		return nil // a part is no report
 	}
+	if err := os.MkdirAll(b.out, 0o755); err != nil {
+		return err
+	}
 	return b.report.Write(b.out)
 }
 

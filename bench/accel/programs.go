@@ -35,7 +35,7 @@ func (b *bench) programs(ctx context.Context) error {
 		}
 	}
 	for i := 0; i < len(long) && !b.quick; i++ {
-		if err := b.compare(ctx, long[i], 1, map[string]paired.Goal{shared: {MaxRatio: 1.3}}, long[i].Home); err != nil {
+		if err := b.compare(ctx, long[i], 1, map[string]paired.Goal{shared: {MaxRatio: 1.3}}, true); err != nil {
 			return err
 		}
 	}
