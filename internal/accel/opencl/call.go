@@ -2,6 +2,7 @@ package opencl
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/outboard-run/outboard/internal/accel/driver"
 	"github.com/outboard-run/outboard/internal/accel/session"
@@ -300,11 +301,11 @@ func (w *Worker) list(c *call, fn, element int, args ...uintptr) (int32, []byte)
 		return clInvalidOperation, nil
 	}
 	count := c.memory(8)
-	status := int32(w.drv.Call(fn, append(args[:len(args):len(args)], 0, 0, driver.Address(count))...))
+	status := int32(w.drv.Call(fn, append(slices.Clip(args), 0, 0, driver.Address(count))...))
 	n := binary.LittleEndian.Uint32(count)
 	if status != clSuccess || n == 0 {
 		return status, []byte{}
 	}
 	b := c.memory(int(n) * element)
-	return int32(w.drv.Call(fn, append(args[:len(args):len(args)], uintptr(n), driver.Address(b), 0)...)), b
+	return int32(w.drv.Call(fn, append(slices.Clip(args), uintptr(n), driver.Address(b), 0)...)), b
 }
