@@ -271,3 +271,13 @@ func TestFirstOfThreeNodesDies(t *testing.T) {
 		t.Errorf("the running session noticed: %v\n%s", err, running.stderr)
 	}
 }
+
+// Commands that nobody watches fail with a user event, and the worker lives on.
+func TestUnseenFailures(t *testing.T) {
+	for name, way := range paths(shared(t)) {
+		p := suite.Program{Args: []string{compiled(t, "unseen")}, Limit: 30 * time.Second}
+		if res := p.Run(t.Context(), way, ""); res.Err != nil || res.Stdout != "ok\n" {
+			t.Errorf("over %s: %v, %q\n%s", name, res.Err, res.Stdout, res.Stderr)
+		}
+	}
+}

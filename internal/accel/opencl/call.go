@@ -18,9 +18,11 @@ type call struct {
 	status int32
 	broken error // the client broke the protocol
 
-	queue  *queue
-	event  uint64 // to be made by a command
-	object uint64 // to be made by a creation
+	queue *queue
+	event uint64 // to be made by a command
+	// nameless says that the command's event is ours alone.
+	nameless bool
+	object   uint64 // to be made by a creation
 
 	eventOut, errOut []byte
 	outs             [4][]byte
@@ -78,6 +80,8 @@ func (c *call) handle(kind session.Kind, id uint64) uintptr {
 		c.queue = c.w.queues[id]
 	case kindEvent:
 		if c.w.failedMeanwhile(id) {
+			// Whoever hears of the refusal knows why: the failure is told first.
+			c.w.fault(c.w.synchronised())
 			return c.fail(clExecStatusError)
 		}
 	}
@@ -176,12 +180,27 @@ func (c *call) text(t text) uintptr {
 	return driver.Address(b)
 }
 
-// created is where the driver puts the event of a command, NULL for none.
+// created is where the driver puts the event of a command, NULL for none. While
+// a user event can still fail it is never NULL: PoCL forgets a command that fails
+// and that nobody holds, and then looks at it once more.
 func (c *call) created(_ session.Kind, id uint64) uintptr {
+	if id == 0 && len(c.w.unresolved) > 0 {
+		c.nameless = true
+		return c.newEvent()
+	}
+	return c.wanted(id)
+}
+
+// wanted is where the driver puts the client's event, NULL for none.
+func (c *call) wanted(id uint64) uintptr {
 	if id == 0 {
 		return 0
 	}
 	c.event = id
+	return c.newEvent()
+}
+
+func (c *call) newEvent() uintptr {
 	c.eventOut = c.memory(8)
 	return driver.Address(c.eventOut)
 }

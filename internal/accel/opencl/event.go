@@ -14,6 +14,13 @@ func (w *Worker) addEvent(c *call, handle uintptr) {
 	w.pending.add(item)
 }
 
+// holdEvent keeps the event of a command that the client wants none of.
+func (w *Worker) holdEvent(c *call, handle uintptr) {
+	item := &pending{queue: c.queue, event: handle, owned: true}
+	item.count()
+	w.pending.add(item)
+}
+
 // failedMeanwhile reports whether an event's command is known to have failed
 // since the driver took it. What depends on it must not get to the driver: there
 // are some that never end a command whose wait list had failed before.
@@ -52,7 +59,7 @@ func (w *Worker) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus)
 	if c.status == clSuccess && !w.unresolved[a.Event] {
 		c.fail(clInvalidOperation) // it is set already, or a command's
 	}
-	status := w.invoke(c, fnClSetUserEventStatus, handle, uintptr(a.ExecutionStatus))
+	status := w.setUserEvent(c, handle, a.ExecutionStatus)
 	if status == clSuccess {
 		delete(w.unresolved, a.Event)
 		if a.ExecutionStatus < 0 {
@@ -64,6 +71,17 @@ func (w *Worker) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus)
 		}
 	}
 	return w.finish(c, status)
+}
+
+// setUserEvent sets one off. A failure runs through all that waits for it before
+// the driver returns, and PoCL looks at the events of that chain after it has let
+// go of them: nobody may give up the last hold of one meanwhile.
+func (w *Worker) setUserEvent(c *call, handle uintptr, status int32) int32 {
+	p := &w.pending
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failing = p.failing || status < 0
+	return w.invoke(c, fnClSetUserEventStatus, handle, uintptr(status))
 }
 
 // failedUserEvent is the status of a user event that was given up, as the driver
@@ -111,16 +129,17 @@ func (w *Worker) doWatch(m *message, a *argsWatch) error {
 // releaseEvent gives up the client's hold of an event. A command that is still
 // pending keeps the handle until it is complete.
 func (w *Worker) releaseEvent(id uint64, handle uintptr) {
+	p := &w.pending
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if w.unresolved[id] {
 		// Nobody can set it any more: what waits for it would wait for ever,
 		// and we with it.
 		w.drv.Call(fnClSetUserEventStatus, handle, failedUserEvent)
 		delete(w.unresolved, id)
-		w.pending.poke()
+		p.failing = true
+		p.poke()
 	}
-	p := &w.pending
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	item := p.byID[id]
 	if item == nil {
 		w.drv.Call(fnClReleaseEvent, handle)

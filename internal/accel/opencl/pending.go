@@ -46,6 +46,9 @@ type pendings struct {
 	list    []*pending
 	byID    map[uint64]*pending
 	scratch []byte // for the driver's answers
+	// failing says that a command has failed since all were looked at: those
+	// that fail with it need not wait for what is before them in their queue.
+	failing bool
 }
 
 func (p *pendings) init() (err error) {
@@ -102,6 +105,7 @@ func (w *Worker) settle() error {
 	// everything found that the found ones depend on.
 	for w.findDone() {
 	}
+	p.failing = false
 	var err error
 	kept := p.list[:0]
 	for _, item := range p.list {
@@ -125,12 +129,13 @@ func (w *Worker) findDone() bool {
 	found := false
 	var stuck []*queue // in-order queues whose oldest command still runs
 	for _, item := range w.pending.list {
-		if item.done || contains(stuck, item.queue) {
+		if item.done || !w.pending.failing && contains(stuck, item.queue) {
 			continue
 		}
 		switch status := w.eventStatus(item.event); {
 		case status <= clComplete:
 			item.done, item.status, found = true, status, true
+			w.pending.failing = w.pending.failing || status < 0
 		case item.queue != nil && item.queue.inOrder:
 			stuck = append(stuck, item.queue)
 		}

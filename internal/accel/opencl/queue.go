@@ -74,8 +74,11 @@ func (w *Worker) submitted(c *call) {
 			w.unflushed = append(w.unflushed, q)
 		}
 	}
-	if c.event != 0 {
+	switch {
+	case c.event != 0:
 		w.addEvent(c, uintptr(word(c.eventOut)))
+	case c.nameless:
+		w.holdEvent(c, uintptr(word(c.eventOut)))
 	}
 }
 

@@ -162,7 +162,7 @@ func (w *Worker) doClEnqueueWriteImage(m *message, a *argsClEnqueueWriteImage) e
 // write executes a write whose data is the message's bulk.
 func (w *Worker) write(c *call, t transfer, waits []uint64, event uint64) error {
 	list := c.waitList(waits)
-	out := c.created(kindEvent, event)
+	out := c.wanted(event)
 	if c.status == clSuccess && c.m.Bulk != t.total {
 		return w.malformed(c.m, fmt.Errorf("%d bytes for a write of %d", c.m.Bulk, t.total))
 	}
@@ -257,8 +257,7 @@ func (w *Worker) writePieces(t *transfer, list waitList, out uintptr) (int32, er
 func (w *Worker) writeStaged(c *call, t transfer, block []byte, list waitList, out uintptr) int32 {
 	item := &pending{queue: c.queue, block: block, id: c.event}
 	if out == 0 {
-		c.eventOut = c.memory(8)
-		out, item.owned = driver.Address(c.eventOut), true
+		out, item.owned = c.newEvent(), true
 	}
 	status := t.move(driver.Address(block), 0, len(block), clFalse, list.count, list.list, out)
 	if status != clSuccess {
@@ -315,7 +314,7 @@ func (w *Worker) doClEnqueueReadImage(m *message, a *argsClEnqueueReadImage) err
 // is followed by a data notice some time.
 func (w *Worker) read(c *call, t transfer, blocking bool, waits []uint64, event uint64) error {
 	list := c.waitList(waits)
-	out := c.created(kindEvent, event)
+	out := c.wanted(event)
 	if t.total > session.MaxBulk {
 		c.fail(clInvalidValue)
 	}
@@ -575,8 +574,7 @@ func (w *Worker) readStaged(c *call, t transfer, block []byte, blocking bool, li
 	}
 	item := &pending{queue: c.queue, id: c.event}
 	if out == 0 {
-		c.eventOut = c.memory(8)
-		out, item.owned = driver.Address(c.eventOut), true
+		out, item.owned = c.newEvent(), true
 	}
 	status := t.move(driver.Address(block), 0, int(t.total), clFalse, list.count, list.list, out)
 	if status != clSuccess {
