@@ -16,7 +16,9 @@ BUILD_NEEDS := cc:gcc /usr/include/CL/cl_icd.h:opencl-headers
 TEST_NEEDS  := $(BUILD_NEEDS) \
 	/usr/lib/x86_64-linux-gnu/libOpenCL.so:ocl-icd-opencl-dev \
 	/etc/OpenCL/vendors/pocl.icd:pocl-opencl-icd oclgrind clinfo clpeak ffmpeg hashcat \
-	/usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2
+	/usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2 \
+	/usr/lib/python3/dist-packages/pyopencl:python3-pyopencl c++:g++ /usr/include/CL/opencl.hpp:opencl-clhpp-headers \
+	/usr/include/clFFT.h:libclfft-dev
 
 .PHONY: build demo test check lint generate conformance bench bench-accel soak clean
 

@@ -67,8 +67,8 @@ func newRunCommand(env *Env) *cobra.Command {
 
 Leases a device of the pool, and starts the program so that it finds that device, and no
 other, through its OpenCL loader. Nothing of the program changes but three environment
-variables (OCL_ICD_VENDORS, OUTBOARD_SOCKET, OUTBOARD_DEAD_AFTER). The lease ends with the
-program, and so do the sessions of processes that it leaves behind.
+variables (OCL_ICD_VENDORS, OUTBOARD_SOCKET, OUTBOARD_DEAD_AFTER), and that OCL_ICD_FILENAMES
+goes. The lease ends with the program, and so do the sessions of processes that it leaves behind.
 
 The exit status is the program's own; see ` + "`outboard help exit-status`" + ` for the others.`,
 		Example: `  outboard run -- clinfo
@@ -179,7 +179,8 @@ func (p *progress) done() {
 	}
 }
 
-// programEnviron is the program's environment: the caller's and three more.
+// programEnviron is the program's environment: the caller's and three more. One goes:
+// Khronos's loader would load the drivers that OCL_ICD_FILENAMES names besides ours.
 func programEnviron(environ []string, vendors, socket string, deadAfter time.Duration) []string {
 	ours := []string{
 		"OCL_ICD_VENDORS=" + vendors,
@@ -189,7 +190,7 @@ func programEnviron(environ []string, vendors, socket string, deadAfter time.Dur
 	var out []string
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")
-		if !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, name+"=") }) {
+		if name != "OCL_ICD_FILENAMES" && !slices.ContainsFunc(ours, func(o string) bool { return strings.HasPrefix(o, name+"=") }) {
 			out = append(out, v)
 		}
 	}
