@@ -11,7 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
-	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/fabric/framed"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/node"
 	"github.com/outboard-run/outboard/internal/pool/authority"
@@ -135,12 +135,12 @@ func (w *lossWatch) stop() bool {
 // linkFlag is the value of --link.
 type linkFlag struct {
 	text string
-	link fabric.Link
+	link framed.Link
 }
 
 // Set, String and Type implement pflag.Value.
 func (f *linkFlag) Set(text string) error {
-	link, err := fabric.ParseLink(text)
+	link, err := framed.ParseLink(text)
 	f.text, f.link = text, link
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/fabric/framed"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/pool"
@@ -75,7 +75,7 @@ func (n *Node) servePeer(ctx context.Context, nc net.Conn) error {
 // serveConn serves the sessions that one program has on this node's devices.
 func (n *Node) serveConn(ctx context.Context, nc net.Conn) error {
 	config := n.identity.ServerTLS(borrow.Protocol)
-	conn := fabric.Server(nc, fabric.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log, Metrics: n.registry})
+	conn := framed.Server(nc, framed.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log, Metrics: n.registry})
 	defer conn.Close()
 	limit, cancel := context.WithTimeout(ctx, requestLimit)
 	err := conn.Handshake(limit)
@@ -100,7 +100,7 @@ func (n *Node) serveConn(ctx context.Context, nc net.Conn) error {
 }
 
 // serveStream is the life of one session whose program is on another machine.
-func (n *Node) serveStream(ctx context.Context, stream *fabric.Stream, peer authority.Peer) {
+func (n *Node) serveStream(ctx context.Context, stream *framed.Stream, peer authority.Peer) {
 	if stream.Method() != borrow.Method {
 		stream.Reset(outboard.Errorf(outboard.NotFound, "fabric", "this node knows no method %q", stream.Method()))
 		return
@@ -118,7 +118,7 @@ func (n *Node) serveStream(ctx context.Context, stream *fabric.Stream, peer auth
 	defer session.Close()
 	stop := context.AfterFunc(ctx, func() { session.End(errStopped) })
 	defer stop()
-	session.End(fabric.Relay(stream, reasoned{session.Ring(), session}))
+	session.End(framed.Relay(stream, reasoned{session.Ring(), session}))
 }
 
 // reasoned is a session's ring whose failures say what happened, and not only of
@@ -128,13 +128,13 @@ type reasoned struct {
 	session *lend.Session
 }
 
-// Next implements fabric.Ring.
+// Next implements framed.Ring.
 func (r reasoned) Next(least int) ([]byte, error) {
 	b, err := r.Ring.Next(least)
 	return b, r.why(err)
 }
 
-// Reserve implements fabric.Ring.
+// Reserve implements framed.Ring.
 func (r reasoned) Reserve(least int) ([]byte, error) {
 	b, err := r.Ring.Reserve(least)
 	return b, r.why(err)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/fabric/framed"
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
@@ -54,7 +54,7 @@ type RemoteOptions struct {
 	// DeadAfter is how long the node may be silent; 0 means the fabric's default.
 	DeadAfter time.Duration
 	// Emulate, if it is not zero, makes the connection as slow as a link.
-	Emulate fabric.Link
+	Emulate framed.Link
 	// Area is the size of each direction of a ring; 0 means shm.DefaultArea.
 	Area int
 }
@@ -65,7 +65,7 @@ type Remote struct {
 	opts RemoteOptions
 
 	mu   sync.Mutex
-	conn *fabric.Conn
+	conn *framed.Conn
 }
 
 // NewRemote connects to nothing yet.
@@ -107,7 +107,7 @@ func (r *Remote) Dial(ctx context.Context, claim []byte) (Link, error) {
 func (r *Remote) Warm(ctx context.Context) { _, _ = r.connect(ctx) }
 
 // connect returns the connection that lives, or makes one.
-func (r *Remote) connect(ctx context.Context) (*fabric.Conn, error) {
+func (r *Remote) connect(ctx context.Context) (*framed.Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.conn != nil && r.conn.Err() == nil {
@@ -129,10 +129,10 @@ func (r *Remote) connect(ctx context.Context) (*fabric.Conn, error) {
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Unreachable, "connect to the device's node", "%w", err)
 	}
-	if r.opts.Emulate != (fabric.Link{}) {
-		nc = fabric.Emulate(nc, r.opts.Emulate)
+	if r.opts.Emulate != (framed.Link{}) {
+		nc = framed.Emulate(nc, r.opts.Emulate)
 	}
-	conn := fabric.Client(nc, fabric.Options{TLS: config, DeadAfter: r.opts.DeadAfter})
+	conn := framed.Client(nc, framed.Options{TLS: config, DeadAfter: r.opts.DeadAfter})
 	if err := conn.Handshake(ctx); err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -162,7 +162,7 @@ func (r *Remote) Close() error {
 
 // remote is a session whose worker is on another machine.
 type remote struct {
-	stream *fabric.Stream
+	stream *framed.Stream
 	ring   *shm.Ring
 	done   chan struct{}
 
@@ -174,7 +174,7 @@ type remote struct {
 // relay moves bytes until either side ends.
 func (l *remote) relay() {
 	defer close(l.done)
-	err := fabric.Relay(l.stream, l.ring)
+	err := framed.Relay(l.stream, l.ring)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {

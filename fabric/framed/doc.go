@@ -1,4 +1,4 @@
-// Package fabric carries framed streams between two nodes over one connection.
+// Package framed carries framed streams between two nodes over one connection.
 //
 // A [Conn] runs over any net.Conn, in practice TCP with TLS 1.3 and certificates
 // on both sides. Each end opens streams by method name; a stream is two byte
@@ -49,4 +49,4 @@
 // turns, and so do its writes. Lock order: Stream.readTurn or writeTurn, then
 // Stream.mu; Conn.wire, then Conn.queue; none of the first two with the others
 // the other way round, and Conn.mu alone.
-package fabric
+package framed

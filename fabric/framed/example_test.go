@@ -1,4 +1,4 @@
-package fabric_test
+package framed_test
 
 import (
 	"context"
@@ -7,21 +7,21 @@ import (
 	"net"
 	"strings"
 
-	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/fabric/framed"
 )
 
 // Two ends in one process; between machines the connection comes from Dial and
 // from Server with Options.TLS.
 func Example() {
 	near, far := net.Pipe()
-	client := fabric.Client(near, fabric.Options{})
-	server := fabric.Server(far, fabric.Options{})
+	client := framed.Client(near, framed.Options{})
+	server := framed.Server(far, framed.Options{})
 
-	var mux fabric.Mux
-	mux.Handle("greet", fabric.JSON(func(_ context.Context, _ *fabric.Stream, name string) (string, error) {
+	var mux framed.Mux
+	mux.Handle("greet", framed.JSON(func(_ context.Context, _ *framed.Stream, name string) (string, error) {
 		return "hello, " + name, nil
 	}))
-	mux.Handle("shout", func(_ context.Context, s *fabric.Stream) error {
+	mux.Handle("shout", func(_ context.Context, s *framed.Stream) error {
 		text, err := io.ReadAll(s)
 		if err != nil {
 			return err
@@ -35,7 +35,7 @@ func Example() {
 	go func() { served <- mux.Serve(ctx, server) }()
 
 	var answer string
-	if err := fabric.Call(ctx, client, "greet", "dinghy", &answer); err != nil {
+	if err := framed.Call(ctx, client, "greet", "dinghy", &answer); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Println(answer)
@@ -50,7 +50,7 @@ func Example() {
 	text, _ := io.ReadAll(s)
 	fmt.Println(string(text))
 
-	fmt.Println(fabric.Call(ctx, client, "nosuch", nil, nil))
+	fmt.Println(framed.Call(ctx, client, "nosuch", nil, nil))
 
 	stop()
 	<-served
