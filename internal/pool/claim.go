@@ -8,8 +8,9 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
-// catchUp is how long a check waits for the view to know the claimed lease.
-const catchUp = time.Second
+// catchUp is how long a check waits for the view to know the claimed lease: while
+// the state moves to three copies, watchers hear nothing for some seconds.
+const catchUp = 5 * time.Second
 
 // Claim makes the proof that this node holds a lease, for the device's node.
 func (p *Pool) Claim(lease outboard.Lease) ([]byte, error) {
