@@ -1,0 +1,133 @@
+package shared
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/outboard-run/outboard/internal/unixsock"
+)
+
+// A Listener waits for connections on a unix socket.
+type Listener struct {
+	socket  *net.UnixListener
+	options Options
+}
+
+// Listen makes a socket at path that only its owner may connect to.
+func Listen(path string, o Options) (*Listener, error) {
+	o.setDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	socket, err := unixsock.Listen(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{socket: socket, options: o}, nil
+}
+
+// ListenFile goes on with a listening socket of another process. The file is still
+// the caller's to close.
+func ListenFile(f *os.File, o Options) (*Listener, error) {
+	o.setDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", f.Name(), err)
+	}
+	socket, ok := l.(*net.UnixListener)
+	if !ok {
+		_ = l.Close()
+		return nil, fmt.Errorf("listen on %s: no unix socket", f.Name())
+	}
+	return &Listener{socket: socket, options: o}, nil
+}
+
+// File is a copy of the listening socket, for a successor's ListenFile. The caller closes it.
+func (l *Listener) File() (*os.File, error) { return l.socket.File() }
+
+// Keep leaves the socket's name in place when the Listener is closed: a successor
+// listens there.
+func (l *Listener) Keep() { l.socket.SetUnlinkOnClose(false) }
+
+// Close ends Serve.
+func (l *Listener) Close() error { return l.socket.Close() }
+
+// Serve takes connections until ctx ends, then closes all that accept was given
+// and returns nil. Accept may refuse one with an error; calls are served once it
+// has returned nil. It is called from a goroutine for each connection.
+func (l *Listener) Serve(ctx context.Context, accept func(*Conn) error) error {
+	var handlers sync.WaitGroup
+	defer handlers.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = l.socket.Close() })
+	defer stop()
+	for {
+		socket, err := l.socket.AcceptUnix()
+		if ctx.Err() != nil {
+			if err == nil {
+				_ = socket.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		handlers.Go(func() { l.take(ctx, socket, accept) })
+	}
+}
+
+// take keeps one connection until it ends or ctx does.
+func (l *Listener) take(ctx context.Context, socket *net.UnixConn, accept func(*Conn) error) {
+	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
+	conn, err := answer(socket, &l.options)
+	stop()
+	if err != nil {
+		_ = socket.Close()
+		l.options.Logger.Warn("connection refused", "error", err)
+		return
+	}
+	if err := accept(conn); err != nil {
+		l.options.Logger.Info("connection refused", "peer", conn.Peer().String(), "error", err)
+		_ = conn.Close()
+		return
+	}
+	conn.start()
+	select {
+	case <-ctx.Done():
+	case <-conn.Done():
+	}
+	_ = conn.Close()
+}
+
+// Dial connects to a Listener's socket.
+func Dial(ctx context.Context, path string, o Options) (*Conn, error) {
+	o.setDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	socket, err := unixsock.Dial(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Handshake)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
+	conn, err := greet(socket, &o)
+	if err == nil && !stop() {
+		_ = conn.Close()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = socket.Close()
+		return nil, fmt.Errorf("dial %s: %w", path, err)
+	}
+	conn.start()
+	return conn, nil
+}
