@@ -1,0 +1,101 @@
+// Package balance picks the endpoint that a call goes to.
+//
+// A [Picker] is composed from one [Config]: a way to choose (round robin, least
+// requests, weighted by load reports), and around it locality with spill-over,
+// subsetting, slow start and outlier ejection. It is pure: time is an argument,
+// randomness is injected, and it starts nothing. What is due (new weights, the
+// end of an ejection) is done by the next call that comes after its time.
+//
+// A Picker is safe for use by many goroutines. Picks read a snapshot and count
+// with atomics; only updates, reports and what is due take a lock.
+package balance
+
+import (
+	"errors"
+	"time"
+
+	orca "github.com/cncf/xds/go/xds/data/orca/v3"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// ErrNoEndpoints says that there is nothing to pick from.
+var ErrNoEndpoints = errors.New("balance: no endpoints")
+
+// An Endpoint is one back end.
+type Endpoint struct {
+	// ID tells endpoints apart. What is known of one (load, errors, age) is kept
+	// over updates by it.
+	ID string
+	// Node and Zone say where it is.
+	Node, Zone string
+	// Weight is the operator's; zero is 1.
+	Weight int
+	// Value is whatever the owner wants back with a pick.
+	Value any
+}
+
+// A Picker picks.
+type Picker interface {
+	// Update replaces the endpoints. Picks of removed ones may still be Done.
+	Update(endpoints []Endpoint, now time.Time)
+	// Pick chooses an endpoint for a call. Those in exclude (IDs that an earlier
+	// attempt went to) are picked only when nothing else is left.
+	Pick(h *call.Head, exclude []string, now time.Time) (Pick, error)
+	// Report takes a load report that came beside the calls.
+	Report(id string, load *orca.OrcaLoadReport, now time.Time)
+	// Status tells what is known of each endpoint, those left out by the subset
+	// included, in the order of their IDs.
+	Status(now time.Time) []Status
+}
+
+// An Outcome is how a call ended.
+type Outcome struct {
+	// Err is nil or an error of package status. Which codes blame the endpoint:
+	// see [Ejection].
+	Err error
+	// Load is the report that came with the call, or nil.
+	Load *orca.OrcaLoadReport
+}
+
+// A Pick is an endpoint that has been chosen. Done is called once for each.
+type Pick struct {
+	picker *picker
+	member *member
+}
+
+// Endpoint is what was picked.
+func (p Pick) Endpoint() *Endpoint { return &p.member.Endpoint }
+
+// Done says that the call has ended.
+func (p Pick) Done(o Outcome, now time.Time) { p.picker.done(p.member, o, now) }
+
+// Cancel gives a pick back that no call was made with, or whose call tells
+// nothing of the endpoint.
+func (p Pick) Cancel() { p.member.state.outstanding.Add(-1) }
+
+// A Status is what a picker knows of an endpoint.
+type Status struct {
+	ID string
+	// Tier is how far away it is: 0 is nearest. Subset says that it is used.
+	Tier   int
+	Subset bool
+	// Weight is its share among its tier's, of 1.
+	Weight float64
+	// Utilization is as last reported; zero when unknown or too old.
+	Utilization float64
+	Outstanding int64
+	Picks       uint64
+	Ejected     bool
+	// Ejections counts them.
+	Ejections uint64
+}
+
+// New returns a Picker without endpoints.
+func New(c Config) (Picker, error) {
+	c.setDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return &picker{config: c, states: make(map[string]*state)}, nil
+}

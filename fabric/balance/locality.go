@@ -1,0 +1,69 @@
+package balance
+
+import "time"
+
+// The tiers: the same node, the same zone, anywhere else.
+const tiers = 3
+
+func (l *Locality) tier(e *Endpoint) int {
+	switch {
+	case !l.enabled() || l.Node != "" && l.Node == e.Node:
+		return 0
+	case l.Zone != "" && l.Zone == e.Zone:
+		return 1
+	}
+	return 2
+}
+
+// spills says that this call is to go further than m's tier.
+func (p *picker) spills(t *tier, m *member) bool {
+	if t.keep < 1 && float64(p.config.Random()>>11)/(1<<53) >= t.keep {
+		return true
+	}
+	return p.busy(m)
+}
+
+func (p *picker) busy(m *member) bool {
+	return m.state.pressure() > float64(p.config.Locality.Outstanding)
+}
+
+// spill computes what share of the calls each tier keeps. A tier that reports
+// more than it should keeps less in proportion, until it reports what it should;
+// it never gives calls to tiers that are worse off.
+func (p *picker) spill(s *snapshot, at time.Duration) {
+	due := at-p.computed >= p.config.Reports.Period
+	if due {
+		p.computed = at
+	}
+	further := 0.0
+	for i := len(s.tiers) - 1; i >= 0; i-- {
+		t := &s.tiers[i]
+		utilization := p.utilization(t, at)
+		keep := &p.keep[t.members[0].tier]
+		switch {
+		case i == len(s.tiers)-1 || utilization == 0:
+			*keep = 1
+		case due:
+			ratio := max(p.config.Locality.Utilization, further) / utilization
+			// Reports lag behind what is done about them: no step is large.
+			*keep = min(1, max(*keep*min(max(ratio, 0.5), 1.25), 0.02))
+		}
+		t.keep = *keep
+		further = max(further, utilization)
+	}
+}
+
+// utilization is the mean of what the tier's members report; zero if none does.
+func (p *picker) utilization(t *tier, at time.Duration) float64 {
+	sum, count := 0.0, 0.0
+	for _, m := range t.members {
+		if u, ok := m.state.load.utilizationAt(&p.config.Reports, at); ok {
+			sum += u
+			count++
+		}
+	}
+	if count == 0 {
+		return 0
+	}
+	return sum / count
+}

@@ -1,0 +1,128 @@
+package balance
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// A tier is endpoints that are equally near and not ejected.
+type tier struct {
+	members []*member
+	// weights are the members' shares of the largest, which is full.
+	weights []uint16
+	next    *atomic.Uint64
+	// keep is the share of the calls that stays here; the rest spills over.
+	keep float64
+}
+
+const full = 1<<16 - 1
+
+func newTier(members []*member, shares []float64, random uint64) tier {
+	t := tier{members: members, weights: make([]uint16, len(members)), next: new(atomic.Uint64), keep: 1}
+	// Clients that begin together do not begin at the same endpoint.
+	t.next.Store(random % (1 << 32))
+	if len(members) == 0 {
+		return t
+	}
+	largest := slices.Max(shares)
+	for i, share := range shares {
+		t.weights[i] = uint16(max(1, min(full, share/largest*full+0.5)))
+	}
+	return t
+}
+
+// pick returns nil when everybody is excluded.
+func (t *tier) pick(p *picker, exclude []string) *member {
+	if p.config.Method == LeastRequests {
+		return t.leastRequests(p, exclude)
+	}
+	// With one member every turn is its, whatever the weight.
+	for range 4 * len(t.members) {
+		if m := t.members[t.turn()]; len(exclude) == 0 || !slices.Contains(exclude, m.ID) {
+			return m
+		}
+	}
+	return t.other(p.config.Random(), exclude)
+}
+
+// turn is a static stride scheduler: of each full rounds, an endpoint takes part
+// in as many as its weight. The offset by index keeps equals from sitting out the
+// same rounds. (Static stride as in Google's and grpc-go's weighted round robin.)
+func (t *tier) turn() int {
+	n := uint64(len(t.members))
+	for {
+		sequence := t.next.Add(1)
+		index, round := sequence%n, sequence/n
+		weight := uint64(t.weights[index])
+		if (weight*round+index*(full/2))%full >= full-weight {
+			return int(index)
+		}
+	}
+}
+
+// leastRequests compares Choices different members taken by chance.
+func (t *tier) leastRequests(p *picker, exclude []string) *member {
+	random := p.config.Random()
+	var best *member
+	// Few enough are all compared: chance would only leave one out.
+	if n := len(t.members); n <= p.config.Choices {
+		for i := range n {
+			best = lighter(best, t.members[(random+uint64(i))%uint64(n)], exclude)
+		}
+		return best
+	}
+	for found, tries := 0, 0; found < p.config.Choices && tries < 4*p.config.Choices; tries++ {
+		m := t.members[t.sample(&random)]
+		if m == best || slices.Contains(exclude, m.ID) {
+			continue
+		}
+		best = lighter(best, m, exclude)
+		found++
+	}
+	if best == nil {
+		return t.other(random, exclude)
+	}
+	return best
+}
+
+// lighter is the one with less to do; the first at a tie.
+func lighter(a, b *member, exclude []string) *member {
+	switch {
+	case slices.Contains(exclude, b.ID):
+		return a
+	case a == nil || b.state.pressure() < a.state.pressure():
+		return b
+	}
+	return a
+}
+
+// sample takes a member by chance, in proportion to the weights.
+func (t *tier) sample(random *uint64) int {
+	n := uint64(len(t.members))
+	for {
+		*random = mix(*random)
+		index := (*random >> 32) % n
+		if uint16(*random) <= t.weights[index] {
+			return int(index)
+		}
+	}
+}
+
+// other takes the first from a place by chance that is not excluded.
+func (t *tier) other(random uint64, exclude []string) *member {
+	n := uint64(len(t.members))
+	for i := range n {
+		if m := t.members[(random+i)%n]; !slices.Contains(exclude, m.ID) {
+			return m
+		}
+	}
+	return nil
+}
+
+// mix is a step of splitmix64.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
