@@ -1,0 +1,101 @@
+package plain
+
+import (
+	"bytes"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // for the services of our own
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// rawCodec passes a *call.Message as it is. Reflection and health checks, which
+// are served here, have messages of their own.
+type rawCodec struct{}
+
+// Name implements encoding.CodecV2. The content type stays the one of the head.
+func (rawCodec) Name() string { return "" }
+
+// Marshal implements encoding.CodecV2. It takes over a *call.Message.
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	m, ok := v.(*call.Message)
+	if !ok {
+		return encoding.GetCodecV2("proto").Marshal(v)
+	}
+	data, err := m.Bytes()
+	if err != nil {
+		m.Free()
+		return nil, status.Errorf(codes.Internal, "encode message: %v", err)
+	}
+	return mem.BufferSlice{lend(m, data)}, nil
+}
+
+// lend makes a buffer that frees m with its last reference.
+func lend(m *call.Message, data []byte) mem.Buffer {
+	if m.Release == nil {
+		return mem.SliceBuffer(data)
+	}
+	if mem.IsBelowBufferPoolingThreshold(cap(data)) {
+		// grpc-go does not count the references of small buffers.
+		data = bytes.Clone(data)
+		m.Free()
+		return mem.SliceBuffer(data)
+	}
+	return mem.NewBuffer(&data, release{m})
+}
+
+// release is the pool that one message's buffer goes back to.
+type release struct{ m *call.Message }
+
+// Get implements mem.BufferPool. Nobody asks.
+func (release) Get(length int) *[]byte {
+	b := make([]byte, length)
+	return &b
+}
+
+// Put implements mem.BufferPool.
+func (r release) Put(*[]byte) { r.m.Free() }
+
+// Unmarshal implements encoding.CodecV2.
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	m, ok := v.(*call.Message)
+	if !ok {
+		return encoding.GetCodecV2("proto").Unmarshal(data, v)
+	}
+	if len(data) == 0 {
+		m.Data = []byte{}
+		return nil
+	}
+	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	m.Data, m.Release = buffer.ReadOnlyData(), buffer.Free
+	return nil
+}
+
+// unpack makes an uncompressed message of a compressed one: grpc-go compresses
+// what it is given.
+func unpack(m *call.Message, name string, most int) (*call.Message, error) {
+	if !m.Compressed {
+		return m, nil
+	}
+	defer m.Free()
+	compressor := encoding.GetCompressor(name)
+	if compressor == nil {
+		return nil, status.Errorf(codes.Unimplemented, "message is compressed with %q, which is not known here", name)
+	}
+	r, err := compressor.Decompress(bytes.NewReader(m.Data))
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "decompress message: %v", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "decompress message: %v", err)
+	}
+	if len(data) > most {
+		return nil, status.Errorf(codes.ResourceExhausted, "message is longer than %d bytes when decompressed", most)
+	}
+	return &call.Message{Data: data}, nil
+}

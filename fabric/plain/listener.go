@@ -1,0 +1,93 @@
+package plain
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// offers is a listener of connections that others have accepted.
+type offers struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newOffers() *offers { return &offers{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+// offer waits until the server takes nc, or closes it when there is none.
+func (l *offers) offer(nc net.Conn) error {
+	select {
+	case l.conns <- nc:
+		return nil
+	case <-l.closed:
+		_ = nc.Close()
+		return net.ErrClosed
+	}
+}
+
+// Accept implements net.Listener.
+func (l *offers) Accept() (net.Conn, error) {
+	select {
+	case nc := <-l.conns:
+		return nc, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *offers) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *offers) Addr() net.Addr { return offered{} }
+
+// offered is the address of no one place.
+type offered struct{}
+
+// Network implements net.Addr.
+func (offered) Network() string { return "offered" }
+
+func (offered) String() string { return "offered" }
+
+// agreed are the credentials of a server that may be given connections with TLS
+// on them already.
+type agreed struct {
+	credentials.TransportCredentials
+}
+
+func newCredentials(t *tls.Config) credentials.TransportCredentials {
+	if t == nil {
+		return agreed{insecure.NewCredentials()}
+	}
+	return agreed{credentials.NewTLS(t)}
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (a agreed) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	t, ok := nc.(*tls.Conn)
+	if !ok {
+		return a.TransportCredentials.ServerHandshake(nc)
+	}
+	// grpc-go has set a deadline on the connection.
+	if err := t.HandshakeContext(context.Background()); err != nil {
+		return nil, nil, err
+	}
+	info := credentials.TLSInfo{
+		State:          t.ConnectionState(),
+		CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+	}
+	return t, info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (a agreed) Clone() credentials.TransportCredentials {
+	return agreed{a.TransportCredentials.Clone()}
+}
