@@ -1,0 +1,150 @@
+package policy
+
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// An Exchange is one call on its way through a chain. Whoever executes calls fills
+// the upper fields, gives it to [Chain.Begin], follows Plan, and gives it to
+// [Chain.End]. It may be used again after [Exchange.Reset].
+type Exchange struct {
+	// Head is the call's. A policy that changes metadata puts a changed clone here.
+	Head *call.Head
+	// Now is when the call came.
+	Now time.Time
+	// Rand is the source of chance: 64 random bits. When it is nil, policies for a
+	// fraction of the calls apply to none, and nothing jitters.
+	Rand func() uint64
+	// Payload is the encoded, uncompressed request. It is called at most once, during
+	// Begin, and only when a policy needs the request. Nil says that there is none.
+	// The bytes must not change while Begin runs.
+	Payload func() ([]byte, error)
+	// Request is the decoded request, for who has it already. When it is nil, Payload
+	// is decoded as the method's descriptor says. It is called at most once, during
+	// Begin, and only when a policy needs the request.
+	Request func() (protoreflect.Message, error)
+
+	// Plan is what Begin decided.
+	Plan Plan
+
+	chain   *Chain
+	own     bool // Head's clone is this exchange's
+	payload asked[[]byte]
+	request asked[protoreflect.Message]
+	held    []held
+}
+
+// Asked is the answer of something that is asked at most once.
+type asked[T any] struct {
+	done  bool
+	value T
+	err   error
+}
+
+// Held is what a step of the chain took in Begin and gives back in End.
+type held struct {
+	by    ender
+	what  any
+	round uint64 // of a breaker
+}
+
+// An Outcome is how a call ended.
+type Outcome struct {
+	// Err is nil, or an error of package status.
+	Err error
+	// Now is when it ended.
+	Now time.Time
+
+	refused bool // by a policy: it was never sent
+}
+
+// Code is the status code of the outcome.
+func (o Outcome) Code() codes.Code { return status.Code(o.Err) }
+
+// Reset makes the exchange new and keeps its memory. Head, Now, Rand, Payload and
+// Request are cleared too.
+func (x *Exchange) Reset() {
+	clear(x.held)
+	held, plan := x.held[:0], x.Plan
+	plan.reset()
+	*x = Exchange{Plan: plan, held: held}
+}
+
+// Bytes is the encoded request.
+func (x *Exchange) bytes() ([]byte, error) {
+	if a := &x.payload; !a.done {
+		a.done = true
+		if x.Payload == nil {
+			a.err = status.Error(codes.Internal, "policy: the request is not at hand")
+		} else {
+			a.value, a.err = x.Payload()
+		}
+	}
+	return x.payload.value, x.payload.err
+}
+
+// Message is the decoded request.
+func (x *Exchange) message() (protoreflect.Message, error) {
+	if a := &x.request; !a.done {
+		a.done = true
+		if x.Request != nil {
+			a.value, a.err = x.Request()
+		} else {
+			a.value, a.err = x.decode()
+		}
+	}
+	return x.request.value, x.request.err
+}
+
+func (x *Exchange) decode() (protoreflect.Message, error) {
+	if x.chain.input == nil {
+		return nil, status.Errorf(codes.Internal, "policy: the request's type is not known: no descriptor of %s", x.Head.Method)
+	}
+	data, err := x.bytes()
+	if err != nil {
+		return nil, err
+	}
+	m := dynamicpb.NewMessage(x.chain.input)
+	if err := proto.Unmarshal(data, m); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "policy: decode %s: %v", x.chain.input.FullName(), err)
+	}
+	return m, nil
+}
+
+// Change makes Head this exchange's own, to be changed with its metadata.
+func (x *Exchange) change() *call.Head {
+	if !x.own {
+		x.own = true
+		x.Head = x.Head.Clone()
+		x.Head.Metadata = x.Head.Metadata.Copy()
+	}
+	return x.Head
+}
+
+// Chance says whether something that happens to a fraction of the calls happens to
+// this one.
+func (x *Exchange) chance(fraction float64) bool {
+	switch {
+	case fraction >= 1:
+		return true
+	case fraction <= 0 || x.Rand == nil:
+		return false
+	}
+	return x.uniform() < fraction
+}
+
+// Uniform is a number in [0, 1).
+func (x *Exchange) uniform() float64 {
+	if x.Rand == nil {
+		return 0
+	}
+	return float64(x.Rand()>>11) / (1 << 53)
+}

@@ -1,0 +1,122 @@
+package policy
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+type mirrorRules struct {
+	to       string
+	fraction float64
+}
+
+type mirrorStep struct {
+	*mirrorRules
+	policy *policy
+}
+
+func (r *mirrorRules) bind(p *policy, _ step, _ time.Time) step { return &mirrorStep{r, p} }
+
+func (s *mirrorStep) begin(x *Exchange) error {
+	if x.chance(s.fraction) {
+		x.Plan.Mirror = append(x.Plan.Mirror, Mirror{s.to})
+		s.policy.acted(x)
+	}
+	return nil
+}
+
+// FaultRules hurt a fraction of the calls: with a delay, or a status, or both.
+type faultRules struct {
+	fraction float64
+	delay    time.Duration
+	err      error // nil: none
+}
+
+type faultStep struct {
+	*faultRules
+	policy *policy
+}
+
+func (r *faultRules) bind(p *policy, _ step, _ time.Time) step { return &faultStep{r, p} }
+
+func (s *faultStep) begin(x *Exchange) error {
+	if !x.chance(s.fraction) {
+		return nil
+	}
+	if s.delay > 0 {
+		x.Plan.Delay += s.delay
+		if s.err == nil {
+			s.policy.acted(x)
+		}
+	}
+	return s.err
+}
+
+type linkRules struct {
+	latency, jitter time.Duration
+	bandwidth       float64 // bytes a second; 0: no bound
+}
+
+type linkStep struct {
+	link   Link
+	policy *policy
+}
+
+// A Link emulates a slow way: it delays what passes. Calls share its bandwidth.
+type Link struct {
+	rules *linkRules
+	wire  *[2]wire
+}
+
+// A wire is one direction of a link.
+type wire struct{ free atomic.Int64 } // when the last byte that was promised has left, in Unix nanoseconds
+
+// Direction is the way that a message takes over a link.
+type Direction int
+
+// The directions.
+const (
+	ToServer Direction = iota
+	ToClient
+)
+
+func (r *linkRules) bind(p *policy, old step, _ time.Time) step {
+	s := &linkStep{Link{r, &[2]wire{}}, p}
+	if o, ok := old.(*linkStep); ok {
+		s.link.wire = o.link.wire
+	}
+	return s
+}
+
+func (s *linkStep) begin(x *Exchange) error {
+	x.Plan.Links = append(x.Plan.Links, &s.link)
+	s.policy.acted(x)
+	return nil
+}
+
+// Delay is how long a message of so many bytes, given to the link at now, is held
+// up: until the messages before it have left, it has left itself, and has crossed.
+// Messages of one stream stay in order when each waits for its delay before the next
+// one is given to the link.
+func (l *Link) Delay(d Direction, bytes int, now time.Time, random func() uint64) time.Duration {
+	delay := l.rules.latency
+	if l.rules.jitter > 0 && random != nil {
+		delay += time.Duration(float64(l.rules.jitter) * float64(random()>>11) / (1 << 53))
+	}
+	if l.rules.bandwidth == 0 {
+		return delay
+	}
+	takes := int64(float64(bytes) / l.rules.bandwidth * float64(time.Second))
+	return delay + l.wire[d].send(now.UnixNano(), takes)
+}
+
+func (w *wire) send(now, takes int64) time.Duration {
+	for {
+		free := w.free.Load()
+		next := max(free, now) + takes
+		if w.free.CompareAndSwap(free, next) {
+			return time.Duration(next - now)
+		}
+	}
+}
+

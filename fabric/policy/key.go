@@ -1,0 +1,49 @@
+package policy
+
+import "github.com/outboard-run/outboard/fabric/call"
+
+// Per says which calls share a bucket, a count or a breaker.
+type per struct {
+	by   perKind
+	expr *expression
+	most int // keys that are remembered
+}
+
+type perKind uint8
+
+const (
+	perAll perKind = iota
+	perTenant
+	perPeer
+	perService
+	perMethod
+	perExpression
+)
+
+const defaultKeys = 10_000
+
+func perNames() map[string]perKind {
+	return map[string]perKind{"all": perAll, "tenant": perTenant, "peer": perPeer, "service": perService, "method": perMethod}
+}
+
+// Key is the call's.
+func (p *per) key(x *Exchange) (string, error) {
+	if p.by == perExpression {
+		return p.expr.string(x)
+	}
+	return p.by.of(x.Head), nil
+}
+
+func (k perKind) of(h *call.Head) string {
+	switch k {
+	case perTenant:
+		return h.Tenant
+	case perPeer:
+		return h.Peer
+	case perService:
+		return h.Service()
+	case perMethod:
+		return h.Method
+	}
+	return ""
+}

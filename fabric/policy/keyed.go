@@ -1,0 +1,130 @@
+package policy
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Keyed holds something for each key, and forgets what was not asked for longest
+// when there are too many keys. What is pinned is not forgotten.
+type keyed[T any] struct {
+	most   atomic.Int64 // per shard
+	seed   maphash.Seed
+	fresh  func(now time.Time) *T
+	shards [keyedShards]keyedShard[T]
+}
+
+const keyedShards = 8
+
+type keyedShard[T any] struct {
+	mu      sync.Mutex
+	entries map[string]*entry[T]
+	ring    entry[T] // ring.next was asked for last
+	_       [64]byte
+}
+
+type entry[T any] struct {
+	value      *T
+	key        string
+	pins       int
+	next, prev *entry[T]
+}
+
+func newKeyed[T any](most int, fresh func(now time.Time) *T) *keyed[T] {
+	k := &keyed[T]{seed: maphash.MakeSeed(), fresh: fresh}
+	k.limit(most)
+	for i := range k.shards {
+		s := &k.shards[i]
+		s.entries = map[string]*entry[T]{}
+		s.ring.next, s.ring.prev = &s.ring, &s.ring
+	}
+	return k
+}
+
+func (k *keyed[T]) limit(most int) { k.most.Store(int64(most+keyedShards-1) / keyedShards) }
+
+func (k *keyed[T]) shard(key string) *keyedShard[T] {
+	return &k.shards[maphash.String(k.seed, key)%keyedShards]
+}
+
+// Get is what belongs to the key.
+func (k *keyed[T]) get(key string, now time.Time) *T {
+	s := k.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return k.find(s, key, now).value
+}
+
+// Pin is what belongs to the key, kept until it is unpinned.
+func (k *keyed[T]) pin(key string, now time.Time) *entry[T] {
+	s := k.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := k.find(s, key, now)
+	e.pins++
+	return e
+}
+
+func (k *keyed[T]) unpin(e *entry[T]) {
+	s := k.shard(e.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.pins--
+	k.trim(s)
+}
+
+func (k *keyed[T]) find(s *keyedShard[T], key string, now time.Time) *entry[T] {
+	e := s.entries[key]
+	if e == nil {
+		e = &entry[T]{value: k.fresh(now), key: key}
+		s.entries[key] = e
+	} else {
+		e.unlink()
+	}
+	s.ring.push(e)
+	k.trim(s)
+	return e
+}
+
+// Trim forgets entries until there are few enough. The one asked for last stays.
+func (k *keyed[T]) trim(s *keyedShard[T]) {
+	for e := s.ring.prev; int64(len(s.entries)) > k.most.Load() && e != s.ring.next && e != &s.ring; {
+		older := e
+		e = e.prev
+		if older.pins == 0 {
+			older.unlink()
+			delete(s.entries, older.key)
+		}
+	}
+}
+
+func (k *keyed[T]) len() int {
+	n := 0
+	for i := range k.shards {
+		k.shards[i].mu.Lock()
+		n += len(k.shards[i].entries)
+		k.shards[i].mu.Unlock()
+	}
+	return n
+}
+
+func (e *entry[T]) push(after *entry[T]) {
+	after.next, after.prev = e.next, e
+	e.next.prev = after
+	e.next = after
+}
+
+func (e *entry[T]) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
+
+func (k *keyed[T]) each(f func(*T)) {
+	for i := range k.shards {
+		s := &k.shards[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
+			f(e.value)
+		}
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,120 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// ErrNoVersion says that there is no earlier version to go back to.
+var ErrNoVersion = errors.New("no earlier version")
+
+// A Table holds the set that is in force. Its zero value has one without policies.
+type Table struct {
+	current atomic.Pointer[Version]
+
+	mu      sync.Mutex
+	history []*Version // oldest first; the last one is in force
+	next    int
+}
+
+// A Version is a set that was in force at a time.
+type Version struct {
+	// Number counts the versions, from 1.
+	Number int
+	// Applied is when it came into force.
+	Applied time.Time
+	// Set judges calls of this version.
+	Set *Set
+	// Of is the version that a roll-back brought back; 0 for none.
+	Of int
+}
+
+// KeptVersions is how many versions a Table remembers.
+const KeptVersions = 16
+
+// Version is the one in force; nil before the first.
+func (t *Table) Version() *Version { return t.current.Load() }
+
+// Set is the set in force; nil before the first.
+func (t *Table) Set() *Set {
+	if v := t.current.Load(); v != nil {
+		return v.Set
+	}
+	return nil
+}
+
+// For finds the chain for a call in the set in force. It is never nil.
+func (t *Table) For(h *call.Head) *Chain {
+	if v := t.current.Load(); v != nil {
+		return v.Set.For(h)
+	}
+	return &Chain{}
+}
+
+// Apply puts a set in force. Calls that have begun end on the chain that they began
+// with; what was counted goes on.
+func (t *Table) Apply(s *Set, now time.Time) *Version {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.apply(&Version{Set: s, Applied: now})
+}
+
+func (t *Table) apply(v *Version) *Version {
+	t.next++
+	v.Number = t.next
+	v.Set = v.Set.bind(t.Set(), v.Applied)
+	t.history = append(t.history, v)
+	if len(t.history) > KeptVersions {
+		t.history = slices.Delete(t.history, 0, 1)
+	}
+	t.current.Store(v)
+	return v
+}
+
+// Rollback puts the set in force that was so before the one that is. A second
+// roll-back goes further back.
+func (t *Table) Rollback(now time.Time) (*Version, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	target := t.before()
+	if target == nil {
+		return nil, fmt.Errorf("roll back policies: %w", ErrNoVersion)
+	}
+	return t.apply(&Version{Set: target.Set, Applied: now, Of: target.Number}), nil
+}
+
+// Before is the version before the one in force, or before the one that a roll-back
+// brought back.
+func (t *Table) before() *Version {
+	if len(t.history) == 0 {
+		return nil
+	}
+	number := t.history[len(t.history)-1].origin()
+	for _, v := range slices.Backward(t.history) {
+		if v.Number < number && v.Of == 0 {
+			return v
+		}
+	}
+	return nil
+}
+
+func (v *Version) origin() int {
+	if v.Of != 0 {
+		return v.Of
+	}
+	return v.Number
+}
+
+// History is the versions that are remembered, oldest first. The last one is in
+// force.
+func (t *Table) History() []*Version {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.history)
+}

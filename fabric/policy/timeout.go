@@ -1,0 +1,22 @@
+package policy
+
+import "time"
+
+// A timeoutRules shortens the time that calls may take.
+type timeoutRules struct{ timeout time.Duration }
+
+type timeoutStep struct {
+	timeout time.Duration
+	policy  *policy
+}
+
+func (r *timeoutRules) bind(p *policy, _ step, _ time.Time) step {
+	return &timeoutStep{r.timeout, p}
+}
+
+func (s *timeoutStep) begin(x *Exchange) error {
+	if p := &x.Plan; p.Timeout == 0 || s.timeout < p.Timeout {
+		p.Timeout = s.timeout
+	}
+	return nil
+}
