@@ -49,11 +49,13 @@ type producer struct {
 
 type consumer struct {
 	direction
-	buf     []byte
-	tail    uint64
-	head    uint64
-	silent  uint64 // bytes released since the space bell last rang
-	quarter uint64
+	buf    []byte
+	tail   uint64
+	head   uint64
+	silent uint64 // bytes released since the space bell last rang
+
+	patience patience // of Next
+	quarter  uint64
 }
 
 // Create makes a new ring and returns its client end. Area is the size of each
@@ -223,10 +225,15 @@ func (r *Ring) readable() []byte {
 func (r *Ring) awaitData(want uint64) {
 	c := &r.in
 	r.announceSpace() // the peer may need room before it can send what we want
-	sleep(c.data, c.dataSleeper, r.dataLimit, func() bool {
+	ready := func() bool {
 		_, closed := r.Closed()
 		return closed || c.direction.head.Load()-c.tail >= want
-	})
+	}
+	begin := time.Now()
+	if !c.patience.spin(ready) {
+		sleep(c.data, c.dataSleeper, r.dataLimit, ready)
+	}
+	c.patience.note(time.Since(begin))
 }
 
 // Release gives back the first n bytes of what Next returned.

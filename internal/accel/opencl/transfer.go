@@ -194,7 +194,7 @@ func (w *Worker) write(c *call, t transfer, waits []uint64, event uint64) error 
 func (w *Worker) writeBulk(c *call, t transfer, list waitList, out uintptr) (int32, error) {
 	idle := c.queue != nil && !c.queue.busy && list.count == 0
 	direct := len(w.unresolved) == 0 && t.unit <= w.opts.Ring.Area()/4
-	if direct && (idle || alone(c.m) && t.total > directWrite) {
+	if direct && (idle || alone(c.m)) && t.total > directWrite {
 		return w.writeDirect(c, t, list, out)
 	}
 	block, err := w.gather(c)

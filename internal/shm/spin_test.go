@@ -1,0 +1,43 @@
+package shm
+
+import (
+	"testing"
+	"time"
+)
+
+// Waits that are long of late are slept through at once; after short ones the
+// waiter looks first.
+func TestPatience(t *testing.T) {
+	const short, long = shortWait / 2, 2 * shortWait
+	for name, c := range map[string]struct {
+		waits []time.Duration
+		want  bool
+	}{
+		"at first":          {nil, false},
+		"short":             {[]time.Duration{short}, true},
+		"short, then long":  {[]time.Duration{short, long}, false},
+		"long among short":  {[]time.Duration{short, short, short, short, short, short, long}, true},
+		"short after long":  {[]time.Duration{long, long, long, short}, true},
+		"more long than so": {[]time.Duration{short, short, short, short, short, long, long}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p patience
+			for _, w := range c.waits {
+				p.note(w)
+			}
+			looked := false
+			found := p.spin(func() bool { looked = true; return true })
+			if looked != c.want || found != c.want {
+				t.Errorf("looked %v, found %v, want %v", looked, found, c.want)
+			}
+		})
+	}
+}
+
+// A look that finds nothing ends.
+func TestSpinEnds(t *testing.T) {
+	p := patience{short: 1}
+	if p.spin(func() bool { return false }) {
+		t.Error("found what is not there")
+	}
+}
