@@ -1,0 +1,166 @@
+package fabric
+
+import (
+	"context"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// clientStream is the caller's side of a streaming call.
+type clientStream struct {
+	begun  beginning
+	ctx    context.Context
+	cancel context.CancelFunc
+	unhook func() bool
+	desc   *grpc.StreamDesc
+	opts   []grpc.CallOption
+	stream call.ClientStream
+
+	closed   atomic.Bool // CloseSend was called
+	received bool        // a message has come; of the receiving goroutine
+	ended    sync.Once
+	reported sync.Once
+}
+
+func (c *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s := &clientStream{desc: desc, opts: opts}
+	if err := c.begin(ctx, &s.begun, method, desc.ClientStreams || desc.ServerStreams, opts); err != nil {
+		finished(opts, err)
+		return nil, err
+	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	if err := s.open(); err != nil {
+		s.cancel()
+		finished(opts, err)
+		return nil, err
+	}
+	s.unhook = context.AfterFunc(s.ctx, func() { s.end(contextStatus(s.ctx)) })
+	return s, nil
+}
+
+func (s *clientStream) open() (err error) {
+	s.stream, err = s.begun.link.Transport.Open(s.ctx, &s.begun.head)
+	return toStatus(err)
+}
+
+func (s *clientStream) Context() context.Context { return s.ctx }
+
+func (s *clientStream) Header() (metadata.MD, error) {
+	md, err := s.stream.Header()
+	if err != nil {
+		// The caller learns of it from RecvMsg, as with grpc-go.
+		return nil, nil //nolint:nilerr // see above
+	}
+	return md, nil
+}
+
+func (s *clientStream) Trailer() metadata.MD { return s.stream.Trailer() }
+
+func (s *clientStream) CloseSend() error {
+	if !s.closed.Swap(true) {
+		// What goes wrong here is told by RecvMsg.
+		_ = s.stream.CloseSend()
+	}
+	return nil
+}
+
+func (s *clientStream) SendMsg(m any) error {
+	err := s.send(m)
+	if err == nil && !s.desc.ClientStreams {
+		return s.CloseSend()
+	}
+	if err == io.EOF && !s.desc.ClientStreams { //nolint:errorlint // io.EOF itself is the sign
+		return nil
+	}
+	if err != nil && err != io.EOF { //nolint:errorlint // as above
+		s.unhook()
+		s.end(err)
+	}
+	return err
+}
+
+func (s *clientStream) send(m any) error {
+	if s.closed.Load() {
+		return status.Error(codes.Internal, "SendMsg called after CloseSend")
+	}
+	packed, err := s.begun.form.pack(m)
+	if err != nil {
+		return err
+	}
+	return s.sent(s.stream.Send(&packed))
+}
+
+// sent makes every failure of a transport io.EOF: RecvMsg knows the status.
+func (s *clientStream) sent(err error) error {
+	if err != nil {
+		return io.EOF
+	}
+	return nil
+}
+
+func (s *clientStream) RecvMsg(m any) error {
+	err := s.receive(m)
+	if err == nil && !s.desc.ServerStreams {
+		err = s.receiveEnd()
+		if err == io.EOF { //nolint:errorlint // as above
+			s.over(nil)
+			return nil
+		}
+	}
+	if err != nil {
+		s.over(err)
+	}
+	return err
+}
+
+func (s *clientStream) receive(m any) error {
+	packed, err := s.stream.Recv()
+	if err == io.EOF && !s.desc.ServerStreams && !s.received { //nolint:errorlint // as above
+		return errNoResponse
+	}
+	if err != nil {
+		return toStatus(err)
+	}
+	s.received = true
+	return s.begun.form.unpack(packed, m)
+}
+
+// receiveEnd wants nothing but the end.
+func (s *clientStream) receiveEnd() error {
+	more, err := s.stream.Recv()
+	if err != nil {
+		return toStatus(err)
+	}
+	more.Free()
+	return errManyResponses
+}
+
+// over ends a call whose end RecvMsg has seen.
+func (s *clientStream) over(err error) {
+	s.reported.Do(func() {
+		header, _ := s.Header()
+		r := result{header: header, trailer: s.stream.Trailer(), peer: s.begun.link.Peer}
+		r.report(s.opts)
+	})
+	s.unhook()
+	s.end(err)
+}
+
+// end gives back what the call holds, and tells who wants to know.
+func (s *clientStream) end(err error) {
+	s.ended.Do(func() {
+		if err == io.EOF { //nolint:errorlint // as above
+			err = nil
+		}
+		finished(s.opts, err)
+		s.cancel()
+	})
+}

@@ -1,0 +1,245 @@
+package fabric
+
+import (
+	"context"
+	"io"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// A Link is one connection to a peer.
+type Link struct {
+	Transport call.Transport
+	// Peer is who is there, nil for nobody known.
+	Peer *peer.Peer
+	// Done is closed when the connection has ended or takes no more calls; nil: never.
+	Done <-chan struct{}
+}
+
+func (l *Link) authInfo() credentials.AuthInfo {
+	if l.Peer == nil {
+		return nil
+	}
+	return l.Peer.AuthInfo
+}
+
+func (l *Link) secure() bool {
+	info := l.authInfo()
+	return info != nil && credentials.CheckSecurityLevel(info, credentials.PrivacyAndIntegrity) == nil
+}
+
+func (l *Link) over() bool {
+	select {
+	case <-l.Done:
+		return true
+	default:
+		return false
+	}
+}
+
+// A ClientConn makes calls to one target. It is safe for concurrent use.
+type ClientConn struct {
+	options options
+	target  string
+	links   connector
+	unary   grpc.UnaryInvoker
+	stream  grpc.Streamer
+	usual   form // of calls without options, over what does not carry values
+}
+
+var _ grpc.ClientConnInterface = (*ClientConn)(nil)
+
+// A connector has the link that calls take.
+type connector interface {
+	// link waits for the connection that is being made; wait: also for the one
+	// after a failure.
+	link(ctx context.Context, wait bool) (*Link, error)
+	Close() error
+}
+
+// NewClientConn makes calls over t, which Close closes.
+func NewClientConn(t call.Transport, opts ...Option) *ClientConn {
+	o := newOptions(opts)
+	return newClientConn("localhost", &fixed{Link{Transport: t, Peer: o.peer}}, o)
+}
+
+func newClientConn(target string, links connector, o options) *ClientConn {
+	c := &ClientConn{options: o, target: target, links: links}
+	c.unary = chainUnaryClient(o.unaryClient, c.invoke)
+	c.stream = chainStreamClient(o.streamClient, c.newStream)
+	return c
+}
+
+// Close ends every call. It may be called twice.
+func (c *ClientConn) Close() error { return c.links.Close() }
+
+// Target is what the connection was dialled with.
+func (c *ClientConn) Target() string { return c.target }
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *ClientConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.unary(ctx, method, args, reply, nil, c.allOptions(opts)...)
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c *ClientConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.stream(ctx, desc, nil, method, c.allOptions(opts)...)
+}
+
+func (c *ClientConn) allOptions(opts []grpc.CallOption) []grpc.CallOption {
+	if len(c.options.callOptions) == 0 {
+		return opts
+	}
+	all := make([]grpc.CallOption, 0, len(c.options.callOptions)+len(opts))
+	return append(append(all, c.options.callOptions...), opts...)
+}
+
+// beginning is what a call begins with.
+type beginning struct {
+	link *Link
+	head call.Head
+	form form
+}
+
+// begin reads the options, waits for the link and makes the head.
+func (c *ClientConn) begin(ctx context.Context, b *beginning, method string, streaming bool, opts []grpc.CallOption) error {
+	i := callInfo{maxReceive: c.options.maxReceive, maxSend: c.options.maxSend, codec: c.options.codec}
+	err := i.applyAll(opts)
+	if err != nil {
+		return err
+	}
+	if err = contextStatus(ctx); err != nil {
+		return err
+	}
+	if b.link, err = c.links.link(ctx, i.wait); err != nil {
+		return toStatus(err)
+	}
+	_, values := b.link.Transport.(*inProcess)
+	if b.form, err = i.form(values); err != nil {
+		return err
+	}
+	return c.makeHead(ctx, b, &i, method, streaming)
+}
+
+func (c *ClientConn) makeHead(ctx context.Context, b *beginning, i *callInfo, method string, streaming bool) error {
+	md, err := outgoing(ctx)
+	if err != nil {
+		return err
+	}
+	if md, err = c.authorize(ctx, b.link, method, i, md); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(method, "/") {
+		method = "/" + method
+	}
+	b.head = call.Head{Method: method, Metadata: md, Subtype: i.subtype, Priority: i.priority, Streaming: streaming}
+	if b.form.compressor != nil {
+		b.head.Encoding = b.form.encoding
+	}
+	if d, ok := ctx.Deadline(); ok {
+		b.head.Deadline = d
+	}
+	return nil
+}
+
+// invoke makes a unary call, by the transport's short way if it has one.
+func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+	b := new(beginning)
+	r := result{}
+	err := c.begin(ctx, b, method, false, opts)
+	if err == nil {
+		err = b.unary(ctx, args, reply, &r)
+		r.peer = b.link.Peer
+	}
+	if len(opts) > 0 {
+		if b.link != nil {
+			r.report(opts)
+		}
+		finished(opts, err)
+	}
+	return err
+}
+
+func (b *beginning) unary(ctx context.Context, args, reply any, r *result) error {
+	if local, ok := b.link.Transport.(*inProcess); ok && local.server != nil && b.form.values {
+		return local.invoke(ctx, b, args, reply, r)
+	}
+	request, err := b.form.pack(args)
+	if err != nil {
+		return err
+	}
+	if u, ok := b.link.Transport.(call.Unary); ok {
+		return b.short(ctx, u, &request, reply, r)
+	}
+	return b.long(ctx, &request, reply, r)
+}
+
+// short makes the call by call.Unary.
+func (b *beginning) short(ctx context.Context, u call.Unary, request *call.Message, reply any, r *result) error {
+	response, end, err := u.Unary(ctx, &b.head, request)
+	r.header, r.trailer = end.Header, end.Trailer
+	if err != nil {
+		response.Free()
+		return toStatus(err)
+	}
+	if response == nil {
+		return errNoResponse
+	}
+	return b.form.unpack(response, reply)
+}
+
+// long makes the call as a stream.
+func (b *beginning) long(ctx context.Context, request *call.Message, reply any, r *result) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := b.link.Transport.Open(ctx, &b.head)
+	if err != nil {
+		request.Free()
+		return toStatus(err)
+	}
+	if err := s.Send(request); err != nil && err != io.EOF { //nolint:errorlint // the stream's contract says io.EOF itself
+		return toStatus(err)
+	}
+	if err := s.CloseSend(); err != nil && err != io.EOF { //nolint:errorlint // as above
+		return toStatus(err)
+	}
+	err = receiveOnly(s, &b.form, reply)
+	r.header, _ = s.Header()
+	r.trailer = s.Trailer()
+	return err
+}
+
+// receiveOnly takes the one message that a unary call answers with.
+func receiveOnly(s call.ClientStream, f *form, reply any) error {
+	m, err := s.Recv()
+	if err == io.EOF { //nolint:errorlint // as above
+		return errNoResponse
+	}
+	if err != nil {
+		return toStatus(err)
+	}
+	if err := f.unpack(m, reply); err != nil {
+		return err
+	}
+	more, err := s.Recv()
+	if err == nil {
+		more.Free()
+		return errManyResponses
+	}
+	if err == io.EOF { //nolint:errorlint // as above
+		return nil
+	}
+	return toStatus(err)
+}
+
+var (
+	errNoResponse    = status.Error(codes.Internal, "cardinality violation: received no response message from non-server-streaming RPC")
+	errManyResponses = status.Error(codes.Internal, "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message")
+)

@@ -1,0 +1,241 @@
+package fabric
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// A form is how the messages of one call are written.
+type form struct {
+	codec      encoding.CodecV2
+	compressor encoding.Compressor // nil for none
+	encoding   string
+	proto      bool // codec is the usual one for protocol buffers
+	values     bool // the transport carries values
+	server     bool
+	maxSend    int
+	maxReceive int
+}
+
+// pack makes v a message for the transport.
+func (f *form) pack(v any) (call.Message, error) {
+	if f.proto {
+		if m := protoOf(v); m != nil {
+			return f.packProto(m)
+		}
+	}
+	if v == nil {
+		return call.Message{Data: []byte{}}, nil
+	}
+	data, err := f.codec.Marshal(v)
+	if err != nil {
+		return call.Message{}, marshalError(err)
+	}
+	return f.finish(data)
+}
+
+// packProto keeps m as it is where the transport carries values. What carries
+// them clones them if it keeps them.
+func (f *form) packProto(m proto.Message) (call.Message, error) {
+	size := proto.Size(m)
+	if f.compressor == nil || f.values {
+		if err := f.checkSend(size); err != nil {
+			return call.Message{}, err
+		}
+	}
+	if f.values {
+		return call.Message{Value: m, Encode: encodeProto}, nil
+	}
+	return f.marshal(m, size)
+}
+
+func (f *form) marshal(m proto.Message, size int) (call.Message, error) {
+	write := proto.MarshalOptions{UseCachedSize: true}
+	if mem.IsBelowBufferPoolingThreshold(size) {
+		data, err := write.MarshalAppend(make([]byte, 0, size), m)
+		if err != nil {
+			return call.Message{}, marshalError(err)
+		}
+		return f.finish(mem.BufferSlice{mem.SliceBuffer(data)})
+	}
+	buffer := mem.DefaultBufferPool().Get(size)
+	if _, err := write.MarshalAppend((*buffer)[:0], m); err != nil {
+		mem.DefaultBufferPool().Put(buffer)
+		return call.Message{}, marshalError(err)
+	}
+	return f.finish(mem.BufferSlice{mem.NewBuffer(buffer, mem.DefaultBufferPool())})
+}
+
+func marshalError(err error) error {
+	return status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err)
+}
+
+// finish compresses what a codec wrote, and checks its size.
+func (f *form) finish(data mem.BufferSlice) (call.Message, error) {
+	compressed := f.compressor != nil && data.Len() > 0
+	if compressed {
+		smaller, err := f.compress(data)
+		data.Free()
+		if err != nil {
+			return call.Message{}, err
+		}
+		data = smaller
+	}
+	if err := f.checkSend(data.Len()); err != nil {
+		data.Free()
+		return call.Message{}, err
+	}
+	return messageOf(data, compressed), nil
+}
+
+func messageOf(data mem.BufferSlice, compressed bool) call.Message {
+	if len(data) == 1 {
+		return call.Message{Data: nonNil(data[0].ReadOnlyData()), Compressed: compressed, Release: data[0].Free}
+	}
+	whole := data.Materialize()
+	data.Free()
+	return call.Message{Data: nonNil(whole), Compressed: compressed}
+}
+
+// nonNil keeps an empty message from looking like none.
+func nonNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+func (f *form) checkSend(size int) error {
+	if size > f.maxSend {
+		return status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", size, f.maxSend)
+	}
+	return nil
+}
+
+func (f *form) checkReceive(size int) error {
+	if size > f.maxReceive {
+		return status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", size, f.maxReceive)
+	}
+	return nil
+}
+
+func (f *form) compress(data mem.BufferSlice) (mem.BufferSlice, error) {
+	var out mem.BufferSlice
+	err := writeAll(f.compressor, mem.NewWriter(&out, mem.DefaultBufferPool()), data)
+	if err != nil {
+		out.Free()
+		return nil, status.Errorf(codes.Internal, "grpc: error while compressing: %v", err)
+	}
+	return out, nil
+}
+
+func writeAll(c encoding.Compressor, to io.Writer, data mem.BufferSlice) error {
+	w, err := c.Compress(to)
+	if err != nil {
+		return err
+	}
+	for _, part := range data {
+		if _, err := w.Write(part.ReadOnlyData()); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// unpack writes m into v and frees it.
+func (f *form) unpack(m *call.Message, v any) error {
+	defer m.Free()
+	if m.Value != nil && !m.Compressed {
+		if done, err := f.take(m.Value, v); done {
+			return err
+		}
+	}
+	data, err := m.Bytes()
+	if err != nil {
+		return marshalError(err)
+	}
+	if err := f.checkReceive(len(data)); err != nil {
+		return err
+	}
+	if m.Compressed {
+		if data, err = f.decompress(data); err != nil {
+			return err
+		}
+	}
+	return f.unmarshal(data, v)
+}
+
+func (f *form) unmarshal(data []byte, v any) error {
+	err := f.parse(data, v)
+	if err != nil {
+		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
+	}
+	return nil
+}
+
+// parse copies data for codecs that nobody here knows: the bytes may lie where
+// their sender can still write. The parser for protocol buffers reads each
+// length once and keeps nothing, so that it needs no copy.
+func (f *form) parse(data []byte, v any) error {
+	if f.proto {
+		if m := protoOf(v); m != nil {
+			return proto.UnmarshalOptions{NoLazyDecoding: true}.Unmarshal(data, m)
+		}
+		return fmt.Errorf("failed to unmarshal, message is %T, want proto.Message", v)
+	}
+	return f.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(slices.Clone(data))}, v)
+}
+
+func (f *form) decompress(data []byte) ([]byte, error) {
+	if err := f.checkEncoding(); err != nil {
+		return nil, err
+	}
+	r, err := f.compressor.Decompress(bytes.NewReader(data))
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: failed to decompress the message: %v", err)
+	}
+	if c, ok := r.(io.Closer); ok {
+		defer func() { _ = c.Close() }()
+	}
+	return f.readAll(r)
+}
+
+// readAll reads one byte more than the limit at most: a small message may
+// decompress to a very large one.
+func (f *form) readAll(r io.Reader) ([]byte, error) {
+	if limit := int64(f.maxReceive); limit < math.MaxInt64 {
+		r = io.LimitReader(r, limit+1)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "grpc: failed to read decompressed data: %v", err)
+	}
+	if len(data) > f.maxReceive {
+		return nil, status.Errorf(codes.ResourceExhausted, "grpc: received message after decompression larger than max %d", f.maxReceive)
+	}
+	return data, nil
+}
+
+// checkEncoding says why a compressed message can't be read.
+func (f *form) checkEncoding() error {
+	switch {
+	case f.encoding == "" || f.encoding == encoding.Identity:
+		return status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")
+	case f.compressor != nil:
+		return nil
+	case f.server:
+		return status.Errorf(codes.Unimplemented, "grpc: Decompressor is not installed for grpc-encoding %q", f.encoding)
+	}
+	return status.Errorf(codes.Internal, "grpc: Decompressor is not installed for grpc-encoding %q", f.encoding)
+}

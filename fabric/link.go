@@ -1,0 +1,170 @@
+package fabric
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// errClosing is what grpc-go says of calls on a closed connection.
+var errClosing = status.Error(codes.Canceled, "grpc: the client connection is closing")
+
+// The waits between attempts to connect are grpc-go's.
+const (
+	firstWait = time.Second
+	longWait  = 2 * time.Minute
+	waitGrows = 1.6
+)
+
+// fixed is the one link of a transport that was given.
+type fixed struct{ only Link }
+
+func (f *fixed) link(context.Context, bool) (*Link, error) { return &f.only, nil }
+func (f *fixed) Close() error                              { return f.only.Transport.Close() }
+
+// redial makes the link when a call needs one, and a new one after its end.
+type redial struct {
+	dial      func(context.Context) (*Link, error)
+	firstWait time.Duration
+	ctx       context.Context //nolint:containedctx // the life of the attempts, which outlive the calls that want them
+	stop      context.CancelFunc
+	attempts  sync.WaitGroup
+
+	mu       sync.Mutex
+	current  *Link
+	attempt  chan struct{} // closed when the attempt under way is over; nil: none is
+	failure  error         // of the last attempt
+	failures int
+	next     time.Time // when the next attempt may begin
+	closed   bool
+}
+
+func newRedial(dial func(context.Context) (*Link, error), first time.Duration) *redial {
+	r := &redial{dial: dial, firstWait: first}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	return r
+}
+
+func (r *redial) link(ctx context.Context, wait bool) (*Link, error) {
+	for {
+		l, attempt, err := r.look(wait)
+		if l != nil || err != nil {
+			return l, err
+		}
+		select {
+		case <-attempt:
+		case <-ctx.Done():
+			return nil, r.impatient(ctx)
+		}
+		wait = wait || r.renewed()
+	}
+}
+
+// renewed is never true: a failed attempt is told to those who do not wait.
+func (r *redial) renewed() bool { return false }
+
+// look is the link, or what ends when there may be one.
+func (r *redial) look(wait bool) (*Link, <-chan struct{}, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return nil, nil, errClosing
+	case r.current != nil && !r.current.over():
+		return r.current, nil, nil
+	case r.attempt != nil && (wait || r.failure == nil):
+		return nil, r.attempt, nil
+	case !wait && r.failure != nil && time.Now().Before(r.next):
+		return nil, nil, r.failure
+	case r.attempt == nil:
+		r.begin()
+	}
+	return nil, r.attempt, nil
+}
+
+// begin starts an attempt; the caller holds mu.
+func (r *redial) begin() {
+	done := make(chan struct{})
+	r.attempt, r.failure = done, nil
+	pause := time.Until(r.next)
+	old := r.current
+	r.current = nil
+	r.attempts.Go(func() {
+		if old != nil {
+			_ = old.Transport.Close()
+		}
+		r.sleep(pause)
+		l, err := r.dial(r.ctx)
+		r.settle(l, err)
+		close(done)
+	})
+}
+
+func (r *redial) sleep(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-r.ctx.Done():
+	}
+}
+
+// settle keeps what an attempt gave.
+func (r *redial) settle(l *Link, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attempt = nil
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	if r.closed {
+		_ = l.Transport.Close()
+		return
+	}
+	r.current, r.failures, r.next = l, 0, time.Time{}
+}
+
+func (r *redial) fail(err error) {
+	r.failure = status.Errorf(codes.Unavailable, "connection error: desc = %q", err)
+	pause := float64(r.firstWait)
+	for range r.failures {
+		pause = min(pause*waitGrows, float64(longWait))
+	}
+	r.failures++
+	jitter := 0.8 + 0.4*rand.Float64() //nolint:gosec // it spreads attempts, it hides nothing
+	r.next = time.Now().Add(time.Duration(pause * jitter))
+}
+
+// impatient is the status of a call that ended before there was a link.
+func (r *redial) impatient(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := status.FromContextError(ctx.Err())
+	if r.failure == nil {
+		return s.Err()
+	}
+	return status.Errorf(s.Code(), "%s while waiting for connections to become ready; last error: %v", s.Message(), r.failure)
+}
+
+// Close ends the link and the attempts.
+func (r *redial) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	current := r.current
+	r.current = nil
+	r.mu.Unlock()
+	r.stop()
+	r.attempts.Wait()
+	if current == nil {
+		return nil
+	}
+	return current.Transport.Close()
+}

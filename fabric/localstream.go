@@ -1,0 +1,349 @@
+package fabric
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// The window of one direction of a call in this process.
+const (
+	windowMessages = 64
+	windowBytes    = 256 << 10
+)
+
+// localCore is what both sides of a streaming call in one process share.
+type localCore struct {
+	head     *call.Head
+	up, down pipe
+	mine     context.Context //nolint:containedctx // the handler's
+	over     chan struct{}   // closed when the handler has returned
+
+	mu        sync.Mutex
+	headed    chan struct{} // closed when the header is known, or that there is none
+	hasHeader bool
+	header    metadata.MD
+	trailer   metadata.MD
+	status    error
+}
+
+// localClient is the caller's side.
+type localClient struct {
+	*localCore
+	ctx       context.Context //nolint:containedctx // a stream has one
+	transport *inProcess
+}
+
+// localServer is the callee's side.
+type localServer struct{ *localCore }
+
+var (
+	_ call.ClientStream = (*localClient)(nil)
+	_ call.ServerStream = (*localServer)(nil)
+)
+
+// Open implements call.Transport.
+func (t *inProcess) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
+	if err := t.ended(); err != nil {
+		return nil, err
+	}
+	core := &localCore{head: h, over: make(chan struct{}), headed: make(chan struct{})}
+	core.up.init()
+	core.down.init()
+	mine, cancel := handlerContext(ctx)
+	core.mine = mine
+	go func() {
+		defer cancel()
+		core.end(handlerStatus(t.handler.Serve(&localServer{core})))
+	}()
+	return &localClient{localCore: core, ctx: ctx, transport: t}, nil
+}
+
+// end is what the handler's return does.
+func (c *localCore) end(err error) {
+	c.mu.Lock()
+	c.status = err
+	if !c.hasHeader {
+		c.hasHeader = true
+		close(c.headed)
+	}
+	c.mu.Unlock()
+	close(c.over)
+	c.up.drop()
+}
+
+// Send implements call.ClientStream.
+func (c *localClient) Send(m *call.Message) error {
+	kept := keep(m)
+	for {
+		if c.left() != nil {
+			return io.EOF
+		}
+		if c.up.push(kept) {
+			return nil
+		}
+		select {
+		case <-c.up.writable:
+		case <-c.over:
+			return io.EOF
+		case <-c.ctx.Done():
+		case <-c.transport.closed:
+		case <-c.transport.gone:
+		}
+	}
+}
+
+// left says why the caller is gone, or the way to the callee.
+func (c *localClient) left() error {
+	if err := contextStatus(c.ctx); err != nil {
+		return err
+	}
+	return c.transport.ended()
+}
+
+// CloseSend implements call.ClientStream.
+func (c *localClient) CloseSend() error {
+	c.up.finish()
+	return nil
+}
+
+// Header implements call.ClientStream.
+func (c *localClient) Header() (metadata.MD, error) {
+	if err := c.transport.wait(c.ctx, c.headed); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.header, nil
+}
+
+// Recv implements call.ClientStream.
+func (c *localClient) Recv() (*call.Message, error) {
+	for {
+		if err := c.left(); err != nil {
+			return nil, err
+		}
+		if m, _ := c.down.pop(); m != nil {
+			return m, nil
+		}
+		select {
+		case <-c.down.readable:
+		case <-c.over:
+			return c.last()
+		case <-c.ctx.Done():
+		case <-c.transport.closed:
+		case <-c.transport.gone:
+		}
+	}
+}
+
+// last is what remains after the handler's return: messages, then the status.
+func (c *localClient) last() (*call.Message, error) {
+	if m, _ := c.down.pop(); m != nil {
+		return m, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.status == nil {
+		return nil, io.EOF
+	}
+	return nil, c.status
+}
+
+// Trailer implements call.ClientStream.
+func (c *localClient) Trailer() metadata.MD {
+	select {
+	case <-c.over:
+	default:
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.trailer
+}
+
+// Context implements call.ServerStream.
+func (s *localServer) Context() context.Context { return s.mine }
+
+// Head implements call.ServerStream.
+func (s *localServer) Head() *call.Head { return s.head }
+
+// Recv implements call.ServerStream.
+func (s *localServer) Recv() (*call.Message, error) {
+	for {
+		if err := contextStatus(s.mine); err != nil {
+			return nil, err
+		}
+		m, ended := s.up.pop()
+		if m != nil {
+			return m, nil
+		}
+		if ended {
+			return nil, io.EOF
+		}
+		select {
+		case <-s.up.readable:
+		case <-s.mine.Done():
+		}
+	}
+}
+
+// Send implements call.ServerStream.
+func (s *localServer) Send(m *call.Message) error {
+	_ = s.SendHeader(nil)
+	kept := keep(m)
+	for {
+		if err := contextStatus(s.mine); err != nil {
+			return err
+		}
+		if s.down.push(kept) {
+			return nil
+		}
+		select {
+		case <-s.down.writable:
+		case <-s.mine.Done():
+		}
+	}
+}
+
+// SendHeader implements call.ServerStream. Only the first one counts.
+func (s *localServer) SendHeader(md metadata.MD) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hasHeader {
+		return nil
+	}
+	s.hasHeader, s.header = true, md
+	close(s.headed)
+	return nil
+}
+
+// SetTrailer implements call.ServerStream.
+func (s *localServer) SetTrailer(md metadata.MD) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trailer = md
+}
+
+// A pipe is the messages of one direction that wait for their receiver. One
+// goroutine pushes, one pops.
+type pipe struct {
+	readable, writable chan struct{}
+
+	mu     sync.Mutex
+	queue  []*call.Message
+	first  int // of queue
+	bytes  int
+	closed bool
+}
+
+func (p *pipe) init() {
+	p.readable, p.writable = make(chan struct{}, 1), make(chan struct{}, 1)
+}
+
+// push says no where the window is full. One message always fits.
+func (p *pipe) push(m *call.Message) bool {
+	size := sizeOf(m)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	waiting := len(p.queue) - p.first
+	if waiting > 0 && (waiting >= windowMessages || p.bytes+size > windowBytes) {
+		return false
+	}
+	p.queue = append(p.queue, m)
+	p.bytes += size
+	signal(p.readable)
+	return true
+}
+
+// pop is the next message, or nil and whether there will be none.
+func (p *pipe) pop() (*call.Message, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first == len(p.queue) {
+		return nil, p.closed
+	}
+	m := p.queue[p.first]
+	p.queue[p.first] = nil
+	p.bytes -= sizeOf(m)
+	if p.first++; p.first == len(p.queue) {
+		p.queue, p.first = p.queue[:0], 0
+	}
+	signal(p.writable)
+	return m, false
+}
+
+func (p *pipe) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	signal(p.readable)
+}
+
+// drop frees what nobody will receive.
+func (p *pipe) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.queue[p.first:] {
+		m.Free()
+	}
+	p.queue, p.first, p.closed = nil, 0, true
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func sizeOf(m *call.Message) int {
+	if m.Data == nil && m.Value != nil {
+		if v := protoOf(m.Value); v != nil {
+			return proto.Size(v)
+		}
+	}
+	return len(m.Data)
+}
+
+// unaryByStream is Unary for handlers that know only streams.
+func (t *inProcess) unaryByStream(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := t.Open(ctx, h)
+	if err != nil {
+		request.Free()
+		return nil, call.End{}, err
+	}
+	_ = s.Send(request)
+	_ = s.CloseSend()
+	m, err := one(s)
+	header, _ := s.Header()
+	return m, call.End{Header: header, Trailer: s.Trailer()}, err
+}
+
+// one is the only message of a call.
+func one(s call.ClientStream) (*call.Message, error) {
+	m, err := s.Recv()
+	if err == io.EOF { //nolint:errorlint // the stream's contract says io.EOF itself
+		return nil, errNoResponse
+	}
+	if err != nil {
+		return nil, err
+	}
+	more, err := s.Recv()
+	if err == io.EOF { //nolint:errorlint // as above
+		return m, nil
+	}
+	m.Free()
+	if err != nil {
+		return nil, err
+	}
+	more.Free()
+	return nil, errManyResponses
+}

@@ -1,0 +1,61 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// A Listener brings calls to a handler.
+type Listener interface {
+	// Serve gives h the calls that come, until ctx ends. Then it ends the calls,
+	// waits for what it started, and returns nil.
+	Serve(ctx context.Context, h call.Handler) error
+}
+
+// Run serves those who come to the listeners, until ctx ends, the server is
+// stopped or one of them fails.
+func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
+	failures := make([]error, len(listeners))
+	var all sync.WaitGroup
+	for i, l := range listeners {
+		all.Go(func() {
+			if failures[i] = l.Serve(ctx, s); failures[i] != nil {
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failures...)
+}
+
+// GracefulStop refuses new calls with Unavailable, waits for those that run, and
+// then stops.
+func (s *Server) GracefulStop() {
+	s.stopping.Store(true)
+	s.await()
+	s.stop()
+}
+
+// Stop ends the contexts of all handlers and waits until these have returned.
+func (s *Server) Stop() {
+	s.stopping.Store(true)
+	s.stop()
+	s.await()
+}
+
+// await waits for the last call. More than one may wait: each passes it on.
+func (s *Server) await() {
+	for s.calls.Load() > 0 {
+		<-s.idle
+	}
+	select {
+	case s.idle <- struct{}{}:
+	default:
+	}
+}

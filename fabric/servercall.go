@@ -1,0 +1,233 @@
+package fabric
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+var errHeaderSent = status.Error(codes.Internal, "transport: SendHeader called multiple times")
+
+// serverCall is the context of one call's handler, and what the handler may say
+// besides messages. It is one allocation: what most handlers never ask for (a
+// channel that ends with the call, the values) is made when asked.
+type serverCall struct {
+	parent context.Context //nolint:containedctx // this is a context
+	server *Server
+	head   *call.Head
+	stream call.ServerStream // nil for a unary call's short way
+
+	mu       sync.Mutex
+	life     context.Context //nolint:containedctx // as above
+	cancel   context.CancelFunc
+	values   context.Context //nolint:containedctx // as above
+	ended    bool
+	sent     bool // the header is
+	header   metadata.MD
+	trailer  metadata.MD
+	response error // a failure to send or receive, which is the call's status
+}
+
+var (
+	_ context.Context            = (*serverCall)(nil)
+	_ grpc.ServerTransportStream = (*serverCall)(nil)
+)
+
+// Deadline implements context.Context.
+func (c *serverCall) Deadline() (time.Time, bool) {
+	d, ok := c.parent.Deadline()
+	if mine := c.head.Deadline; !mine.IsZero() && (!ok || mine.Before(d)) {
+		return mine, true
+	}
+	return d, ok
+}
+
+// Done implements context.Context.
+func (c *serverCall) Done() <-chan struct{} { return c.living().Done() }
+
+// Err implements context.Context.
+func (c *serverCall) Err() error { return c.living().Err() }
+
+// living is the context that ends with the call: when its caller is gone or has
+// lost patience, when the server stops, or when the handler has returned.
+func (c *serverCall) living() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life == nil {
+		c.live()
+	}
+	return c.life
+}
+
+func (c *serverCall) live() {
+	if d, ok := c.Deadline(); ok {
+		c.life, c.cancel = context.WithDeadline(c.parent, d)
+	} else {
+		c.life, c.cancel = context.WithCancel(c.parent)
+	}
+	if c.ended {
+		c.cancel()
+		return
+	}
+	unhook := context.AfterFunc(c.server.life, c.cancel)
+	cancel := c.cancel
+	c.cancel = func() { unhook(); cancel() }
+}
+
+// Value implements context.Context.
+func (c *serverCall) Value(key any) any {
+	c.mu.Lock()
+	if c.values == nil {
+		c.values = c.describe()
+	}
+	values, life := c.values, c.life
+	c.mu.Unlock()
+	if v := values.Value(key); v != nil {
+		return v
+	}
+	if life != nil {
+		return life.Value(key)
+	}
+	return c.parent.Value(key)
+}
+
+// describe is what grpc-go's packages find in a handler's context.
+func (c *serverCall) describe() context.Context {
+	md := c.head.Metadata
+	if md == nil {
+		md = metadata.MD{}
+	}
+	ctx := metadata.NewIncomingContext(context.Background(), md)
+	if _, known := peer.FromContext(c.parent); !known {
+		ctx = peer.NewContext(ctx, callerOf(c.head))
+	}
+	return grpc.NewContextWithServerTransportStream(ctx, c)
+}
+
+// end ends the handler's context.
+func (c *serverCall) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.cancel != nil {
+		c.cancel()
+	}
+}
+
+// Method implements grpc.ServerTransportStream.
+func (c *serverCall) Method() string { return c.head.Method }
+
+// SetHeader implements grpc.ServerTransportStream.
+func (c *serverCall) SetHeader(md metadata.MD) error {
+	if md.Len() == 0 {
+		return nil
+	}
+	if err := validate(md); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sent || c.ended {
+		return errHeaderSent
+	}
+	c.header = metadata.Join(c.header, withoutReserved(md.Copy()))
+	return nil
+}
+
+// SendHeader implements grpc.ServerTransportStream.
+func (c *serverCall) SendHeader(md metadata.MD) error {
+	if err := validate(md); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sent || c.ended {
+		return errHeaderSent
+	}
+	if md.Len() > 0 {
+		c.header = metadata.Join(c.header, withoutReserved(md.Copy()))
+	}
+	return c.flush()
+}
+
+// flush sends the header; the caller holds mu.
+func (c *serverCall) flush() error {
+	c.sent = true
+	if c.stream == nil {
+		return nil
+	}
+	return c.stream.SendHeader(c.header)
+}
+
+// flushed sends the header before the first message.
+func (c *serverCall) flushed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sent {
+		return nil
+	}
+	return c.flush()
+}
+
+// SetTrailer implements grpc.ServerTransportStream.
+func (c *serverCall) SetTrailer(md metadata.MD) error {
+	if md.Len() == 0 {
+		return nil
+	}
+	if err := validate(md); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trailer = metadata.Join(c.trailer, withoutReserved(md.Copy()))
+	return nil
+}
+
+// said is what the handler said besides messages.
+func (c *serverCall) said() call.End {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return call.End{Header: c.header, Trailer: c.trailer}
+}
+
+// Caller is who makes a call, as the transport knows it.
+type Caller struct {
+	credentials.CommonAuthInfo
+	// Tenant and Peer are the call's Head's.
+	Tenant, Peer string
+}
+
+// AuthType implements credentials.AuthInfo.
+func (Caller) AuthType() string { return "outboard" }
+
+// CallerFromContext is who made the call that a handler's ctx belongs to.
+func CallerFromContext(ctx context.Context) (Caller, bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return Caller{}, false
+	}
+	c, ok := p.AuthInfo.(Caller)
+	return c, ok
+}
+
+func callerOf(h *call.Head) *peer.Peer {
+	return &peer.Peer{Addr: address(h.Peer), AuthInfo: Caller{Tenant: h.Tenant, Peer: h.Peer}}
+}
+
+// address names a peer.
+type address string
+
+var _ net.Addr = address("")
+
+func (address) Network() string  { return "fabric" }
+func (a address) String() string { return string(a) }

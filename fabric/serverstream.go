@@ -1,0 +1,157 @@
+package fabric
+
+import (
+	"context"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+var (
+	errNoRequest    = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
+	errManyRequests = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
+)
+
+// serverStream is the callee's side of a call that came as a stream.
+type serverStream struct {
+	*serverCall
+	form          form
+	clientStreams bool
+	received      bool
+}
+
+var _ grpc.ServerStream = (*serverStream)(nil)
+
+func (s *Server) serveStream(in call.ServerStream) error {
+	head := in.Head()
+	m, err := s.find(head.Method)
+	if err != nil {
+		return err
+	}
+	f, err := s.form(head)
+	if err != nil {
+		return err
+	}
+	_, f.values = in.(*localServer)
+	f.values = f.values && f.proto
+	c := &serverCall{parent: in.Context(), server: s, head: head, stream: in}
+	defer c.end()
+	ss := &serverStream{serverCall: c, form: f, clientStreams: m.stream != nil && m.stream.ClientStreams}
+	return ss.finish(s.run(m, ss))
+}
+
+// run calls the handler.
+func (s *Server) run(m *method, ss *serverStream) error {
+	if m.unary != nil {
+		return s.runUnary(m, ss)
+	}
+	if s.streamServer == nil {
+		return m.stream.Handler(m.impl, ss)
+	}
+	info := &grpc.StreamServerInfo{
+		FullMethod: ss.head.Method, IsClientStream: m.stream.ClientStreams, IsServerStream: m.stream.ServerStreams,
+	}
+	return s.streamServer(m.impl, ss, info, m.stream.Handler)
+}
+
+func (s *Server) runUnary(m *method, ss *serverStream) error {
+	response, err := m.unary.Handler(m.impl, ss.serverCall, ss.RecvMsg, s.unaryServer)
+	if err != nil {
+		return err
+	}
+	return ss.SendMsg(response)
+}
+
+// finish sends what the handler left to say. What went wrong with a message
+// first is the status, whatever the handler made of it.
+func (ss *serverStream) finish(err error) error {
+	if ss.response != nil {
+		err = ss.response
+	}
+	end := ss.said()
+	if len(end.Header) > 0 {
+		_ = ss.flushed()
+	}
+	if len(end.Trailer) > 0 {
+		ss.stream.SetTrailer(end.Trailer)
+	}
+	return handlerStatus(err)
+}
+
+// Context implements grpc.ServerStream.
+func (ss *serverStream) Context() context.Context { return ss.serverCall }
+
+// SetTrailer implements grpc.ServerStream.
+func (ss *serverStream) SetTrailer(md metadata.MD) {
+	if err := ss.serverCall.SetTrailer(md); err != nil {
+		ss.server.options.logger.Error("set trailer", "method", ss.head.Method, "error", err)
+	}
+}
+
+// SendMsg implements grpc.ServerStream.
+func (ss *serverStream) SendMsg(v any) error {
+	return ss.failed(ss.send(v))
+}
+
+func (ss *serverStream) send(v any) error {
+	m, err := ss.form.pack(v)
+	if err != nil {
+		return err
+	}
+	if err := ss.flushed(); err != nil {
+		m.Free()
+		return toStatus(err)
+	}
+	return toStatus(ss.stream.Send(&m))
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (ss *serverStream) RecvMsg(v any) error {
+	return ss.failed(ss.receive(v))
+}
+
+func (ss *serverStream) receive(v any) error {
+	m, err := ss.stream.Recv()
+	if err == io.EOF && !ss.clientStreams && !ss.received { //nolint:errorlint // the stream's contract says io.EOF itself
+		return errNoRequest
+	}
+	if err != nil {
+		return toStatus(err)
+	}
+	ss.received = true
+	if err := ss.form.unpack(m, v); err != nil || ss.clientStreams {
+		return err
+	}
+	return ss.receiveEnd()
+}
+
+// receiveEnd wants nothing but the end.
+func (ss *serverStream) receiveEnd() error {
+	more, err := ss.stream.Recv()
+	if err == io.EOF { //nolint:errorlint // as above
+		return nil
+	}
+	if err != nil {
+		return toStatus(err)
+	}
+	more.Free()
+	return errManyRequests
+}
+
+// failed remembers the first failure.
+func (ss *serverStream) failed(err error) error {
+	if err == nil || err == io.EOF { //nolint:errorlint // as above
+		return err
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.serverCall.response == nil {
+		ss.serverCall.response = err
+	}
+	return err
+}

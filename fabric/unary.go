@@ -1,0 +1,142 @@
+package fabric
+
+import (
+	"context"
+	"io"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// Serve implements call.Handler.
+func (s *Server) Serve(in call.ServerStream) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.serveStream(in)
+}
+
+// ServeUnary implements call.UnaryHandler. It takes as long as the registered
+// handler does.
+func (s *Server) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+	if err := s.enter(); err != nil {
+		request.Free()
+		return nil, call.End{}, err
+	}
+	defer s.leave()
+	m, err := s.find(h.Method)
+	if err != nil {
+		request.Free()
+		return nil, call.End{}, err
+	}
+	if m.unary == nil {
+		return s.serveSolo(ctx, h, request)
+	}
+	return s.serveUnary(ctx, m, h, request)
+}
+
+// unaryCall is a call's context and its two messages as one allocation.
+type unaryCall struct {
+	serverCall
+	form     form
+	request  *call.Message
+	response call.Message
+}
+
+func (s *Server) serveUnary(ctx context.Context, m *method, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+	c := &unaryCall{serverCall: serverCall{parent: ctx, server: s, head: h}, request: request}
+	defer c.end()
+	var err error
+	if c.form, err = s.form(h); err == nil {
+		// The answer to a value is a value.
+		c.form.values = c.form.proto && request.Value != nil
+		err = c.run(m)
+	}
+	c.request.Free()
+	return c.answer(err)
+}
+
+func (c *unaryCall) run(m *method) error {
+	v, err := m.unary.Handler(m.impl, c, c.decode, c.server.unaryServer)
+	if c.serverCall.response != nil {
+		return c.serverCall.response
+	}
+	if err != nil {
+		return err
+	}
+	c.response, err = c.form.pack(v)
+	return err
+}
+
+// decode gives the handler its request. What goes wrong is the call's status.
+func (c *unaryCall) decode(v any) error {
+	m := c.request
+	if m == nil {
+		return errNoRequest
+	}
+	c.request = nil
+	err := c.form.unpack(m, v)
+	c.serverCall.response = err
+	return err
+}
+
+func (c *unaryCall) answer(err error) (*call.Message, call.End, error) {
+	if err != nil {
+		return nil, c.said(), handlerStatus(err)
+	}
+	return &c.response, c.said(), nil
+}
+
+// serveSolo serves one message with a handler that wants a stream.
+func (s *Server) serveSolo(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+	in := &soloStream{ctx: ctx, head: h, request: request}
+	err := s.serveStream(in)
+	in.request.Free()
+	if err == nil && in.response == nil {
+		err = errNoResponse
+	}
+	if err != nil {
+		in.response.Free()
+		return nil, in.end, err
+	}
+	return in.response, in.end, nil
+}
+
+// soloStream is a stream of one message each way.
+type soloStream struct {
+	ctx      context.Context //nolint:containedctx // a stream has one
+	head     *call.Head
+	request  *call.Message
+	response *call.Message
+	end      call.End
+}
+
+func (s *soloStream) Context() context.Context { return s.ctx }
+func (s *soloStream) Head() *call.Head         { return s.head }
+
+func (s *soloStream) Recv() (*call.Message, error) {
+	m := s.request
+	if m == nil {
+		return nil, io.EOF
+	}
+	s.request = nil
+	return m, nil
+}
+
+func (s *soloStream) Send(m *call.Message) error {
+	if s.response != nil {
+		m.Free()
+		return errManyResponses
+	}
+	s.response = m
+	return nil
+}
+
+func (s *soloStream) SendHeader(md metadata.MD) error {
+	s.end.Header = md
+	return nil
+}
+
+func (s *soloStream) SetTrailer(md metadata.MD) { s.end.Trailer = md }
