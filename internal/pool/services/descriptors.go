@@ -1,0 +1,80 @@
+package services
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Describe keeps a service's files: those that declare it and all that they
+// import, so that requests can be read by policies and by reflection. The last
+// who describes a service is believed.
+func (r *Registry) Describe(ctx context.Context, service string, files *descriptorpb.FileDescriptorSet) error {
+	if _, err := find(files, service); err != nil {
+		return outboard.Errorf(outboard.Invalid, "describe "+service, "%w", err)
+	}
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(files)
+	if err != nil {
+		return fmt.Errorf("describe %s: %w", service, err)
+	}
+	r.mu.Lock()
+	known := bytes.Equal(r.descriptors[service], text)
+	r.mu.Unlock()
+	if known {
+		return nil
+	}
+	if _, err := r.opts.State.Put(ctx, servicesPrefix+service, text, 0); err != nil {
+		return fmt.Errorf("describe %s: %w", service, err)
+	}
+	return nil
+}
+
+// Described are the names of the services with descriptors.
+func (r *Registry) Described() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.descriptors))
+}
+
+// Service is a service's descriptor, nil where it is not known.
+func (r *Registry) Service(name string) protoreflect.ServiceDescriptor {
+	r.mu.Lock()
+	text := r.descriptors[name]
+	r.mu.Unlock()
+	var files descriptorpb.FileDescriptorSet
+	if text == nil || proto.Unmarshal(text, &files) != nil {
+		return nil
+	}
+	service, err := find(&files, name)
+	if err != nil {
+		return nil
+	}
+	return service
+}
+
+// find resolves the files among themselves and with the well-known ones.
+func find(files *descriptorpb.FileDescriptorSet, service string) (protoreflect.ServiceDescriptor, error) {
+	resolved, err := protodesc.FileOptions{AllowUnresolvable: false}.NewFiles(files)
+	if err != nil {
+		return nil, err
+	}
+	d, err := resolved.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return nil, err
+	}
+	s, ok := d.(protoreflect.ServiceDescriptor)
+	if !ok {
+		return nil, fmt.Errorf("%s is no service: %w", service, protoregistry.NotFound)
+	}
+	return s, nil
+}

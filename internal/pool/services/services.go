@@ -1,0 +1,230 @@
+// Package services keeps, in the pool's table, which services the nodes' programs
+// offer, and the policies of calls.
+//
+// Three kinds of keys: `endpoints/NODE` has all endpoints of one node and is written
+// by that node alone, when they change; they count while the node is there with
+// the boot that it wrote. `services/SERVICE` has a service's descriptors.
+// `policies` has the policies' text with its earlier versions, by compare-and-set.
+package services
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// Keys of the table.
+const (
+	endpointsPrefix = "endpoints/"
+	servicesPrefix  = "services/"
+	policiesKey     = "policies"
+)
+
+// An Endpoint is a program that serves, or a gRPC server that a node speaks for.
+type Endpoint struct {
+	// ID names it in the pool, "NODE/NUMBER".
+	ID   string          `json:"id"`
+	Node outboard.NodeID `json:"node"`
+	// Services are the full names of what it serves.
+	Services []string `json:"services"`
+	// Address is where the node reaches a gRPC server, "HOST:PORT"; empty for a
+	// program that is connected to the node.
+	Address string    `json:"address,omitempty"`
+	Program string    `json:"program,omitempty"`
+	PID     int       `json:"pid,omitempty"`
+	Weight  int       `json:"weight,omitempty"`
+	Started time.Time `json:"started"`
+}
+
+// Members knows which nodes are in the pool.
+type Members interface {
+	Node(id outboard.NodeID) (outboard.Node, bool)
+	Changed() <-chan struct{}
+}
+
+// Options of a Registry.
+type Options struct {
+	State   *state.State
+	Members Members
+	// Self and Boot are this node's, as in its record of the pool.
+	Self outboard.NodeID
+	Boot string
+	// Logger hears of records that can't be read. The default discards.
+	Logger *slog.Logger
+}
+
+// A Registry is a node's view of the services, and its way to change it.
+type Registry struct {
+	opts Options
+	stop context.CancelFunc
+
+	write sync.Mutex // orders the writes of this node's endpoints; before mu
+	mine  map[string]Endpoint
+
+	mu          sync.Mutex
+	next        chan struct{} // closed at the next change
+	endpoints   map[outboard.NodeID]announcement
+	descriptors map[string][]byte
+	policies    Policies
+}
+
+// announcement is the value of a node's key.
+type announcement struct {
+	Boot      string     `json:"boot"`
+	Endpoints []Endpoint `json:"endpoints"`
+}
+
+// Open follows the table. It returns when the first view is complete.
+func Open(ctx context.Context, opts Options) (*Registry, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	run, stop := context.WithCancel(context.Background())
+	r := &Registry{
+		opts: opts, stop: stop, mine: make(map[string]Endpoint), next: make(chan struct{}),
+		endpoints: make(map[outboard.NodeID]announcement), descriptors: make(map[string][]byte),
+	}
+	watch, cancel := context.WithCancel(run)
+	defer context.AfterFunc(ctx, cancel)()
+	if err := opts.State.Watch(watch, r.take); err != nil {
+		stop()
+		return nil, fmt.Errorf("open services: %w", err)
+	}
+	return r, nil
+}
+
+// Close withdraws this node's endpoints and stops following.
+func (r *Registry) Close() error {
+	defer r.stop()
+	r.write.Lock()
+	clear(r.mine)
+	r.write.Unlock()
+	// What can't be withdrawn ends with the node's record.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := r.announce(ctx); err != nil {
+		r.opts.Logger.Debug("withdraw the node's endpoints", "error", err)
+	}
+	return nil
+}
+
+// Changed is closed at the next change of what the Registry tells, membership
+// excepted.
+func (r *Registry) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.next
+}
+
+func (r *Registry) take(c state.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	news := false
+	for _, e := range c.Entries {
+		took, err := r.takeEntry(e)
+		if err != nil {
+			r.opts.Logger.Warn("ignored a record of the pool", "key", e.Key, "error", err)
+		}
+		news = news || took
+	}
+	if news {
+		close(r.next)
+		r.next = make(chan struct{})
+	}
+}
+
+func (r *Registry) takeEntry(e state.Entry) (bool, error) {
+	if node, ok := strings.CutPrefix(e.Key, endpointsPrefix); ok {
+		return r.takeEndpoints(outboard.NodeID(node), e)
+	}
+	if service, ok := strings.CutPrefix(e.Key, servicesPrefix); ok {
+		r.descriptors[service] = e.Value
+		return true, nil
+	}
+	if e.Key == policiesKey {
+		return r.takePolicies(e)
+	}
+	return false, nil
+}
+
+func (r *Registry) takeEndpoints(node outboard.NodeID, e state.Entry) (bool, error) {
+	if e.Deleted {
+		delete(r.endpoints, node)
+		return true, nil
+	}
+	var a announcement
+	if err := json.Unmarshal(e.Value, &a); err != nil {
+		return false, err
+	}
+	for i := range a.Endpoints {
+		if a.Endpoints[i].Node != node {
+			return false, errors.New("the record has another node's endpoints")
+		}
+	}
+	r.endpoints[node] = a
+	return true, nil
+}
+
+// Endpoints are those of the nodes that are there, by id.
+func (r *Registry) Endpoints() []Endpoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Endpoint
+	for id, a := range r.endpoints {
+		if n, ok := r.opts.Members.Node(id); ok && n.Boot == a.Boot {
+			all = append(all, a.Endpoints...)
+		}
+	}
+	slices.SortFunc(all, func(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// Offer adds an endpoint of this node, or replaces the one with its ID.
+func (r *Registry) Offer(ctx context.Context, e Endpoint) error {
+	e.Node = r.opts.Self
+	r.write.Lock()
+	r.mine[e.ID] = e
+	r.write.Unlock()
+	return r.announce(ctx)
+}
+
+// Withdraw removes an endpoint of this node.
+func (r *Registry) Withdraw(ctx context.Context, id string) error {
+	r.write.Lock()
+	_, had := r.mine[id]
+	delete(r.mine, id)
+	r.write.Unlock()
+	if !had {
+		return nil
+	}
+	return r.announce(ctx)
+}
+
+// announce writes what this node offers now: who comes last writes the newest.
+func (r *Registry) announce(ctx context.Context) error {
+	r.write.Lock()
+	defer r.write.Unlock()
+	a := announcement{Boot: r.opts.Boot, Endpoints: []Endpoint{}}
+	for _, e := range r.mine {
+		a.Endpoints = append(a.Endpoints, e)
+	}
+	slices.SortFunc(a.Endpoints, func(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) })
+	text, err := json.Marshal(a)
+	if err == nil {
+		_, err = r.opts.State.Put(ctx, endpointsPrefix+string(r.opts.Self), text, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("offer endpoints: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package services_test
+
+import (
+	"context"
+	"crypto/tls"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/services"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// members is who is in the pool, by hand.
+type members struct {
+	mu    sync.Mutex
+	boots map[outboard.NodeID]string
+}
+
+func (m *members) Node(id outboard.NodeID) (outboard.Node, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	boot, ok := m.boots[id]
+	return outboard.Node{ID: id, Boot: boot}, ok
+}
+
+func (m *members) Changed() <-chan struct{} { return nil }
+
+func (m *members) set(id outboard.NodeID, boot string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.boots[id] = boot
+}
+
+func lone(t *testing.T) *state.State {
+	t.Helper()
+	s, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Name: "harbour", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func open(t *testing.T, s *state.State, m *members, self outboard.NodeID) *services.Registry {
+	t.Helper()
+	m.set(self, "1")
+	r, err := services.Open(t.Context(), services.Options{State: s, Members: m, Self: self, Boot: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+// eventually waits for changes until f holds.
+func eventually(t *testing.T, r *services.Registry, what string, f func() bool) {
+	t.Helper()
+	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		changed := r.Changed()
+		if f() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.Done():
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func ids(r *services.Registry) []string {
+	var all []string
+	for _, e := range r.Endpoints() {
+		all = append(all, e.ID)
+	}
+	return all
+}
+
+func TestEndpoints(t *testing.T) {
+	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
+	a, b := open(t, s, m, "harbour"), open(t, s, m, "dinghy")
+	offer := func(r *services.Registry, id string) {
+		t.Helper()
+		if err := r.Offer(t.Context(), services.Endpoint{ID: id, Services: []string{"shop.Cart"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offer(a, "harbour/1")
+	offer(a, "harbour/2")
+	offer(b, "dinghy/1")
+	eventually(t, b, "three endpoints", func() bool { return len(ids(b)) == 3 })
+	if err := a.Withdraw(t.Context(), "harbour/1"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, b, "one is withdrawn", func() bool { return cmp.Equal(ids(b), []string{"dinghy/1", "harbour/2"}) })
+	m.set("harbour", "2") // it started again and has offered nothing yet
+	if diff := cmp.Diff([]string{"dinghy/1"}, ids(b)); diff != "" {
+		t.Errorf("endpoints of an earlier boot count: %s", diff)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, a, "those of a registry that was closed are gone", func() bool { return len(ids(a)) == 0 })
+}
+
+func TestPolicies(t *testing.T) {
+	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
+	a, b := open(t, s, m, "harbour"), open(t, s, m, "dinghy")
+	text := func() string {
+		if v := b.Policies().Current(); v != nil {
+			return v.Text
+		}
+		return ""
+	}
+	if _, err := a.Rollback(t.Context()); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("roll back of nothing: %v", err)
+	}
+	for _, version := range []string{"one", "two", "three"} {
+		if _, err := a.Apply(t.Context(), "file", version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, b, "the third is in force", func() bool { return text() == "three" })
+	for _, want := range []string{"two", "one"} {
+		if v, err := b.Rollback(t.Context()); err != nil || v.Text != want {
+			t.Fatalf("got %q, %v, want %q", v.Text, err, want)
+		}
+		eventually(t, b, want+" is in force again", func() bool { return text() == want })
+	}
+	if _, err := b.Rollback(t.Context()); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("roll back beyond the first: %v", err)
+	}
+	if _, err := a.Apply(t.Context(), "file", string(make([]byte, services.MaxPolicies+1))); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("too long a text: %v", err)
+	}
+}
+
+// Whoever applies at the same time comes one after the other.
+func TestPoliciesAtOnce(t *testing.T) {
+	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
+	a, b := open(t, s, m, "harbour"), open(t, s, m, "dinghy")
+	var all sync.WaitGroup
+	for _, r := range []*services.Registry{a, b} {
+		for range 10 {
+			all.Go(func() {
+				if _, err := r.Apply(t.Context(), "file", "text"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	eventually(t, a, "twenty versions", func() bool { v := a.Policies().Current(); return v != nil && v.Number == 20 })
+}
+
+func TestDescribe(t *testing.T) {
+	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
+	r := open(t, s, m, "harbour")
+	const service = "grpc.testing.TestService"
+	files := closure(grpc_testing.File_grpc_testing_test_proto)
+	if err := r.Describe(t.Context(), service, files); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, r, "it is described", func() bool { return r.Service(service) != nil })
+	if d := r.Service(service); d.Methods().ByName("UnaryCall") == nil {
+		t.Error("the service has lost a method")
+	}
+	if err := r.Describe(t.Context(), "grpc.testing.NoService", files); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("a service that the files do not have: %v", err)
+	}
+	if r.Service("grpc.testing.NoService") != nil || !cmp.Equal(r.Described(), []string{service}) {
+		t.Error("knows what it was not told")
+	}
+}
+
+// closure is a file with all that it imports.
+func closure(file protoreflect.FileDescriptor) *descriptorpb.FileDescriptorSet {
+	set, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
+	var add func(protoreflect.FileDescriptor)
+	add = func(f protoreflect.FileDescriptor) {
+		if seen[f.Path()] {
+			return
+		}
+		seen[f.Path()] = true
+		for i := range f.Imports().Len() {
+			add(f.Imports().Get(i).FileDescriptor)
+		}
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(f))
+	}
+	add(file)
+	return set
+}
