@@ -168,7 +168,7 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 }
 
 func (b *beginning) unary(ctx context.Context, args, reply any, r *result) error {
-	if local, ok := b.link.Transport.(*inProcess); ok && local.server != nil && b.form.values {
+	if local, ok := b.link.Transport.(*inProcess); ok && b.form.values && local.direct() {
 		return local.invoke(ctx, b, args, reply, r)
 	}
 	request, err := b.form.pack(args)

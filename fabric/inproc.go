@@ -22,40 +22,44 @@ type Network struct {
 	names map[string]*localListener
 }
 
-// Listener brings those who dial "inproc:NAME" with this network.
-func (n *Network) Listener(name string) Listener { return &localListener{network: n, name: name} }
+// Listen takes a name. Those who dial "inproc:NAME" with this network wait until
+// a server serves the listener.
+func (n *Network) Listen(name string) (Listener, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.names[name] != nil {
+		return nil, fmt.Errorf("fabric: listen on inproc:%s: the name is taken", name)
+	}
+	if n.names == nil {
+		n.names = map[string]*localListener{}
+	}
+	l := &localListener{network: n, name: name, ready: make(chan struct{}), over: make(chan struct{})}
+	n.names[name] = l
+	return l, nil
+}
 
 // localListener is a name in a Network.
 type localListener struct {
 	network *Network
 	name    string
+	once    sync.Once
 	handler call.Handler
-	over    chan struct{}
+	ready   chan struct{} // closed when handler is known
+	over    chan struct{} // closed when it serves no more
 }
 
-// Serve implements Listener.
+// Serve implements Listener. It may be called once.
 func (l *localListener) Serve(ctx context.Context, h call.Handler) error {
-	mine := &localListener{network: l.network, name: l.name, handler: h, over: make(chan struct{})}
-	if err := l.network.add(mine); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	l.network.remove(mine)
-	close(mine.over)
-	return nil
-}
-
-func (n *Network) add(l *localListener) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.names[l.name] != nil {
-		return fmt.Errorf("fabric: listen on inproc:%s: the name is taken", l.name)
-	}
-	if n.names == nil {
-		n.names = map[string]*localListener{}
-	}
-	n.names[l.name] = l
-	return nil
+	err := fmt.Errorf("fabric: serve inproc:%s: the listener has served already", l.name)
+	l.once.Do(func() {
+		err = nil
+		l.handler = h
+		close(l.ready)
+		<-ctx.Done()
+		l.network.remove(l)
+		close(l.over)
+	})
+	return err
 }
 
 func (n *Network) remove(l *localListener) {
@@ -64,13 +68,22 @@ func (n *Network) remove(l *localListener) {
 	delete(n.names, l.name)
 }
 
-// dial is the link to who listens at name now.
-func (n *Network) dial(name string) (*Link, error) {
+func (n *Network) find(name string) *localListener {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := n.names[name]
+	return n.names[name]
+}
+
+// dial is the link to who listens at name now.
+func (n *Network) dial(ctx context.Context, name string) (*Link, error) {
+	l := n.find(name)
 	if l == nil {
 		return nil, fmt.Errorf("fabric: dial inproc:%s: nobody listens", name)
+	}
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	t := newInProcess(l.handler, l.over)
 	return &Link{Transport: t, Peer: localPeer(name), Done: l.over}, nil
@@ -157,7 +170,10 @@ func (t *inProcess) Unary(ctx context.Context, h *call.Head, request *call.Messa
 	if late != nil {
 		return nil, call.End{}, late
 	}
-	return response, end, handlerStatus(err)
+	if err != nil {
+		return nil, end, handlerStatus(err)
+	}
+	return keep(response), end, nil
 }
 
 // do runs work, for callers who may leave before it is done: then late runs when

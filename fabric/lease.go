@@ -50,6 +50,9 @@ type localCall struct {
 	status error
 }
 
+// direct says that the callee is a server of ours that wants no codec of its own.
+func (t *inProcess) direct() bool { return t.server != nil && t.server.options.codec == nil }
+
 // invoke calls a method of our own kind of server. There is one copy each way.
 func (t *inProcess) invoke(ctx context.Context, b *beginning, args, reply any, r *result) error {
 	if err := t.ended(); err != nil {

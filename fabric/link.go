@@ -50,8 +50,8 @@ func newRedial(dial func(context.Context) (*Link, error), first time.Duration) *
 }
 
 func (r *redial) link(ctx context.Context, wait bool) (*Link, error) {
-	for {
-		l, attempt, err := r.look(wait)
+	for tried := false; ; tried = true {
+		l, attempt, err := r.look(wait, tried)
 		if l != nil || err != nil {
 			return l, err
 		}
@@ -60,25 +60,21 @@ func (r *redial) link(ctx context.Context, wait bool) (*Link, error) {
 		case <-ctx.Done():
 			return nil, r.impatient(ctx)
 		}
-		wait = wait || r.renewed()
 	}
 }
 
-// renewed is never true: a failed attempt is told to those who do not wait.
-func (r *redial) renewed() bool { return false }
-
-// look is the link, or what ends when there may be one.
-func (r *redial) look(wait bool) (*Link, <-chan struct{}, error) {
+// look is the link, or what ends when there may be one. The last failure is for
+// those who do not wait, until the next attempt begins.
+func (r *redial) look(wait, tried bool) (*Link, <-chan struct{}, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	failing := r.failure != nil && (tried || r.attempt != nil || time.Now().Before(r.next))
 	switch {
 	case r.closed:
 		return nil, nil, errClosing
 	case r.current != nil && !r.current.over():
 		return r.current, nil, nil
-	case r.attempt != nil && (wait || r.failure == nil):
-		return nil, r.attempt, nil
-	case !wait && r.failure != nil && time.Now().Before(r.next):
+	case failing && !wait:
 		return nil, nil, r.failure
 	case r.attempt == nil:
 		r.begin()
@@ -89,19 +85,24 @@ func (r *redial) look(wait bool) (*Link, <-chan struct{}, error) {
 // begin starts an attempt; the caller holds mu.
 func (r *redial) begin() {
 	done := make(chan struct{})
-	r.attempt, r.failure = done, nil
-	pause := time.Until(r.next)
-	old := r.current
-	r.current = nil
+	pause, old := time.Until(r.next), r.current
+	r.attempt, r.current = done, nil
 	r.attempts.Go(func() {
+		defer close(done)
 		if old != nil {
 			_ = old.Transport.Close()
 		}
 		r.sleep(pause)
-		l, err := r.dial(r.ctx)
-		r.settle(l, err)
-		close(done)
+		r.settle(r.try())
 	})
+}
+
+// try makes one attempt.
+func (r *redial) try() (*Link, error) {
+	r.mu.Lock()
+	r.failure = nil
+	r.mu.Unlock()
+	return r.dial(r.ctx)
 }
 
 func (r *redial) sleep(d time.Duration) {

@@ -37,12 +37,22 @@ func (s *Server) serveStream(in call.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	_, f.values = in.(*localServer)
-	f.values = f.values && f.proto
+	f.values = f.proto && carriesValues(in)
 	c := &serverCall{parent: in.Context(), server: s, head: head, stream: in}
 	defer c.end()
 	ss := &serverStream{serverCall: c, form: f, clientStreams: m.stream != nil && m.stream.ClientStreams}
 	return ss.finish(s.run(m, ss))
+}
+
+// carriesValues says that what is sent to s may be a value.
+func carriesValues(s call.ServerStream) bool {
+	switch s := s.(type) {
+	case *localServer:
+		return true
+	case *soloStream:
+		return s.values
+	}
+	return false
 }
 
 // run calls the handler.

@@ -53,7 +53,7 @@ func dialInProcess(name string, o *options) (func(context.Context) (*Link, error
 	if o.network == nil {
 		return nil, 0, errors.New("a target in this process needs WithNetwork")
 	}
-	return func(context.Context) (*Link, error) { return o.network.dial(name) }, localWait, nil
+	return func(ctx context.Context) (*Link, error) { return o.network.dial(ctx, name) }, localWait, nil
 }
 
 func dialRemote(addr string, o *options) (func(context.Context) (*Link, error), time.Duration, error) {

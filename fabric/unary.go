@@ -91,7 +91,7 @@ func (c *unaryCall) answer(err error) (*call.Message, call.End, error) {
 
 // serveSolo serves one message with a handler that wants a stream.
 func (s *Server) serveSolo(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	in := &soloStream{ctx: ctx, head: h, request: request}
+	in := &soloStream{ctx: ctx, head: h, request: request, values: request.Value != nil}
 	err := s.serveStream(in)
 	in.request.Free()
 	if err == nil && in.response == nil {
@@ -111,6 +111,7 @@ type soloStream struct {
 	request  *call.Message
 	response *call.Message
 	end      call.End
+	values   bool // the caller takes values
 }
 
 func (s *soloStream) Context() context.Context { return s.ctx }
@@ -130,7 +131,7 @@ func (s *soloStream) Send(m *call.Message) error {
 		m.Free()
 		return errManyResponses
 	}
-	s.response = m
+	s.response = keep(m)
 	return nil
 }
 

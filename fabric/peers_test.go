@@ -1,0 +1,102 @@
+package fabric
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// A pairing is a kind of client with a kind of server.
+type pairing struct {
+	// dial serves what register registers and is a connection to it; both end
+	// with the test.
+	dial func(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface
+}
+
+// sides are the options of a pairing's two sides.
+type sides struct {
+	fabric []Option
+	server []grpc.ServerOption // of grpc-go
+	client []grpc.DialOption   // of grpc-go
+}
+
+// pairings are all ways that calls can go.
+func pairings() map[string]pairing {
+	return map[string]pairing{
+		"in process":         {dialLocal},
+		"in process, framed": {dialOpaque},
+		"grpc-go":            {dialGRPC},
+	}
+}
+
+func dialLocal(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
+	network := new(Network)
+	l, err := network.Listen("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveFabric(t, l, register, o)
+	c, err := Dial("inproc:test", append([]Option{WithNetwork(network)}, o.fabric...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// serveFabric serves l with our server until the test ends.
+func serveFabric(t testing.TB, l Listener, register func(grpc.ServiceRegistrar), o sides) *Server {
+	t.Helper()
+	s := NewServer(o.fabric...)
+	register(s)
+	done := make(chan error, 1)
+	go func() { done <- s.Run(context.Background(), l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// dialGRPC is grpc-go with itself, to compare with.
+func dialGRPC(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
+	return dialPlain(t, serveGRPC(t, register, o), o)
+}
+
+// serveGRPC serves with grpc-go.
+func serveGRPC(t testing.TB, register func(grpc.ServiceRegistrar), o sides) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(append([]grpc.ServerOption{grpc.WaitForHandlers(true)}, o.server...)...)
+	register(s)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// dialPlain is a connection of grpc-go's.
+func dialPlain(t testing.TB, addr string, o sides) grpc.ClientConnInterface {
+	t.Helper()
+	c, err := grpc.NewClient(addr, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, o.client...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
