@@ -25,22 +25,27 @@ type Conn struct {
 	mu      sync.Mutex
 	streams map[uint32]*Stream
 	remote  uint32 // the greatest id that the peer has opened
-	peers   int    // streams open that the peer began
 	budget  int
+	// acceptors take streams of their methods.
+	acceptors map[string]*acceptor
 
+	peers   atomic.Int32  // streams open that the peer began; changed with mu held
 	slots   chan struct{} // one for each stream that we may open
 	accepts chan *Stream
 
 	// wire is held by whoever writes to rw.
-	wire  sync.Mutex
+	wire  turns
 	queue queue
+	shift shift
 
-	rtt     atomic.Int64
-	ready   chan struct{} // closed when the handshake is over
-	done    chan struct{}
-	closing atomic.Bool // by this side
-	failing sync.Once
-	err     error // set before done is closed
+	rtt   atomic.Int64
+	ready chan struct{} // closed when the handshake is over
+	// isAgreed says the same for less.
+	isAgreed atomic.Bool
+	done     chan struct{}
+	closing  atomic.Bool // by this side
+	failing  sync.Once
+	err      error // set before done is closed
 	// readEnded is closed when the peer has hung up.
 	readEnded chan struct{}
 	loops     sync.WaitGroup
@@ -94,6 +99,9 @@ func newConn(nc net.Conn, o Options, first uint32) *Conn {
 		c.rw = tls.Server(c.pipe, o.TLS)
 	}
 	c.queue.init(first)
+	c.wire.init()
+	c.shift.wake = make(chan struct{}, 1)
+	c.pipe.beforeRead = c.queue.nudge
 	c.stats.opened(c)
 	c.loops.Go(c.readLoop)
 	c.loops.Go(c.flushLoop)
@@ -175,7 +183,7 @@ func (c *Conn) Close() error {
 func (c *Conn) goAway(kind outboard.Kind, text string) {
 	linger := c.o.DeadAfter / 8
 	_ = c.pipe.SetWriteDeadline(time.Now().Add(linger))
-	_ = c.queue.push(func(b []byte) []byte { return appendVerdict(b, frameGoAway, 0, kind, text) })
+	_ = c.queue.push(func(b []byte) []byte { return appendVerdict(b, frameGoAway, 0, kind, text) }, false)
 	c.flush()
 	timer := time.NewTimer(linger)
 	defer timer.Stop()
@@ -221,22 +229,42 @@ func gone(err error) error {
 // Open begins a stream. It waits only while MaxStreams streams are open. The
 // peer learns of it with the first Write, Read or CloseWrite.
 func (c *Conn) Open(ctx context.Context, method string, head []byte) (*Stream, error) {
-	if method == "" || len(method) > maxMethod || 2+len(method)+len(head) > maxOpen {
-		return nil, outboard.Errorf(outboard.Invalid, "open "+method, "method of %d and header of %d bytes are too long", len(method), len(head))
+	if err := checkOpen(method, head); err != nil {
+		return nil, err
 	}
-	select {
-	case c.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-c.done:
-		return nil, c.err
+	if err := c.takeSlot(ctx); err != nil {
+		return nil, err
 	}
-	s, err := c.queue.open(c, method, head)
+	s, _, err := c.queue.open(c, Opening{Method: method, Header: head}, nil, nil, false, false)
 	if err != nil {
 		<-c.slots
 		return nil, err
 	}
 	return s, nil
+}
+
+func checkOpen(method string, head []byte) error {
+	if method == "" || len(method) > maxMethod || 2+len(method)+len(head) > maxOpen {
+		return outboard.Errorf(outboard.Invalid, "open "+method, "method of %d and header of %d bytes are too long", len(method), len(head))
+	}
+	return nil
+}
+
+// takeSlot waits until one more stream may be opened.
+func (c *Conn) takeSlot(ctx context.Context) error {
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case c.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.done:
+		return c.err
+	}
 }
 
 // Accept waits for the peer's next stream.
@@ -270,7 +298,7 @@ func (c *Conn) forget(s *Stream, extra int) {
 	delete(c.streams, s.id)
 	c.budget += extra
 	if known && !c.own(s.id) {
-		c.peers--
+		c.peers.Add(-1)
 	}
 	c.mu.Unlock()
 	if c.own(s.id) {

@@ -87,8 +87,8 @@ func TestStreamsCarryBytesBothWays(t *testing.T) {
 		wg.Wait()
 		for name, c := range map[string]*Conn{"client": client, "server": server} {
 			c.mu.Lock()
-			if len(c.streams) != 0 || c.peers != 0 || c.budget != c.o.Budget || len(c.slots) != 0 {
-				t.Errorf("%s keeps %d streams, %d of the peer, budget %d", name, len(c.streams), c.peers, c.budget)
+			if len(c.streams) != 0 || c.peers.Load() != 0 || c.budget != c.o.Budget || len(c.slots) != 0 {
+				t.Errorf("%s keeps %d streams, %d of the peer, budget %d", name, len(c.streams), c.peers.Load(), c.budget)
 			}
 			c.mu.Unlock()
 		}

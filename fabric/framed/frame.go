@@ -95,12 +95,12 @@ func appendOpen(b []byte, stream uint32, method string, head []byte) []byte {
 	return append(append(b, method...), head...)
 }
 
-func parseOpen(p []byte) (method string, head []byte, err error) {
+func parseOpen(p []byte) (method, head []byte, err error) {
 	n := int(binary.LittleEndian.Uint16(p))
 	if n == 0 || n > maxMethod || n > len(p)-2 || !utf8.Valid(p[2:2+n]) {
-		return "", nil, broken("method name of %d bytes in a frame of %d", n, len(p))
+		return nil, nil, broken("method name of %d bytes in a frame of %d", n, len(p))
 	}
-	return string(p[2 : 2+n]), p[2+n:], nil
+	return p[2 : 2+n], p[2+n:], nil
 }
 
 func appendCredit(b []byte, stream, n uint32) []byte {

@@ -116,7 +116,7 @@ func sendJSON(s *Stream, v any) error {
 	if len(b) > maxJSON {
 		return outboard.Errorf(outboard.Exhausted, s.method, "message of %d bytes: at most %d", len(b), maxJSON)
 	}
-	_, err = s.send(b, true)
+	_, err = s.send(nil, b, true)
 	return err
 }
 

@@ -84,7 +84,7 @@ func (s *Stream) poured(n int) error {
 		return nil
 	}
 	// The reader never waits for room to write.
-	return s.conn.queue.push(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) })
+	return s.conn.queue.push(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) }, false)
 }
 
 // over is why nothing more can come, nil while something may. Locks: s.mu is held.

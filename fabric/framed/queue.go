@@ -1,7 +1,9 @@
 package framed
 
 import (
+	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/outboard-run/outboard"
 )
@@ -15,7 +17,7 @@ type queue struct {
 	spare  []byte
 	active bool // somebody has promised to write what is queued
 	ended  bool
-	next   uint32        // the id of the next stream that we open
+	next   atomic.Uint32 // the id of the next stream that we open
 	kick   chan struct{} // wakes the flush loop
 }
 
@@ -32,7 +34,7 @@ const (
 
 func (q *queue) init(first uint32) {
 	q.room.L = &q.mu
-	q.next = first
+	q.next.Store(first)
 	q.kick = make(chan struct{}, 1)
 	q.frames = append(q.frames, preface...)
 }
@@ -45,22 +47,41 @@ func (q *queue) end() {
 	q.wake()
 }
 
-// open gives out the next id and queues its OPEN: ids must rise on the wire.
-func (q *queue) open(c *Conn, method string, head []byte) (*Stream, error) {
+// open gives out the next id and queues its OPEN, as ids must rise on the wire,
+// and what may be sent with it: prefix, data, and the end. With claim set the
+// frames leave soon, and it reports whether the caller has to flush them; else
+// they wait for what the caller writes next.
+func (q *queue) open(c *Conn, o Opening, prefix, data []byte, end, claim bool) (s *Stream, mine bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.next > 1<<31 {
-		return nil, outboard.Errorf(outboard.Exhausted, "open "+method, "no stream ids left on this connection")
+	if q.next.Load() > 1<<31 {
+		return nil, false, outboard.Errorf(outboard.Exhausted, "open "+o.Method, "no stream ids left on this connection")
 	}
-	s := newStream(c, q.next, method, head)
-	s.unsent = true
+	s = newStream(c, q.next.Load(), o.Method, o.Header)
+	s.receiver = o.Receiver
+	s.SetPriority(o.Priority)
+	n := len(prefix) + len(data)
+	s.allowance -= n
+	s.outEnd = end
+	s.unsent = !claim
 	if !c.add(s) {
 		<-c.done
-		return nil, c.err
+		return nil, false, c.err
 	}
-	q.next += 2
-	q.frames = appendOpen(q.frames, s.id, method, head)
-	return s, nil
+	q.next.Add(2)
+	q.frames = appendOpen(q.frames, s.id, o.Method, o.Header)
+	if n > 0 {
+		q.frames = append(append(header{frameData, n, s.id}.append(q.frames), prefix...), data...)
+	}
+	if end {
+		q.frames = s.appendEnd(q.frames)
+	}
+	if !claim {
+		return s, false, nil
+	}
+	mine = !q.active
+	q.active = true
+	return s, mine, nil
 }
 
 // add queues frames, waiting while the queue is long. It reports whether the
@@ -80,9 +101,10 @@ func (q *queue) add(fill func([]byte) []byte) (mine bool) {
 	return mine
 }
 
-// push queues frames without ever waiting and leaves writing them to others. It
-// fails when a peer makes us answer more than it reads.
-func (q *queue) push(fill func([]byte) []byte) error {
+// push queues frames without ever waiting and leaves writing them to others: the
+// flush loop, if wake is set, else the connection's reader, who calls it, before it
+// waits. It fails when a peer makes us answer more than it reads.
+func (q *queue) push(fill func([]byte) []byte, wake bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.frames) >= queueFull {
@@ -90,11 +112,25 @@ func (q *queue) push(fill func([]byte) []byte) error {
 	}
 	if !q.ended {
 		q.frames = fill(q.frames)
-		if !q.active {
+		if wake && !q.active {
 			q.wake()
 		}
 	}
 	return nil
+}
+
+// waiting says whether there are frames that nobody has promised to write.
+func (q *queue) waiting() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.frames) > 0 && !q.active && !q.ended
+}
+
+// nudge has the flush loop write what waits.
+func (q *queue) nudge() {
+	if q.waiting() {
+		q.wake()
+	}
 }
 
 func (q *queue) wake() {
@@ -165,15 +201,16 @@ func (c *Conn) drain() {
 	if !c.agreed() {
 		return
 	}
+	c.gather()
 	for range flushRounds {
-		c.wire.Lock()
+		c.wire.lock(urgent)
 		b := c.queue.take()
 		var err error
 		if len(b) > 0 {
 			err = c.writeQueued(b)
 		}
 		more := c.queue.give(b, true)
-		c.wire.Unlock()
+		c.wire.unlock()
 		if err != nil {
 			c.fail(gone(err))
 		}
@@ -182,6 +219,14 @@ func (c *Conn) drain() {
 		}
 	}
 	c.queue.release()
+}
+
+// gather lets others add their frames before one system call takes all, when
+// there are others.
+func (c *Conn) gather() {
+	if len(c.slots) > 1 || c.peers.Load() > 1 {
+		runtime.Gosched()
+	}
 }
 
 // release lets somebody else flush.
@@ -195,6 +240,9 @@ func (q *queue) release() {
 // agreed waits for the end of the handshake: a pipe that is held would hold the
 // handshake too.
 func (c *Conn) agreed() bool {
+	if c.isAgreed.Load() {
+		return true
+	}
 	select {
 	case <-c.ready:
 		return true
@@ -223,15 +271,16 @@ func (c *Conn) sendSmall(fill func([]byte) []byte) {
 	}
 }
 
-// sendLarge writes one DATA frame from the caller's slice, after all that is
+// sendLarge writes one DATA frame from the caller's slices, after all that is
 // queued.
-func (c *Conn) sendLarge(id uint32, p []byte) error {
+func (c *Conn) sendLarge(s *Stream, prefix, p []byte) error {
 	if !c.agreed() {
 		return c.err
 	}
-	c.wire.Lock()
-	defer c.wire.Unlock()
-	b := header{frameData, len(p), id}.append(c.queue.take())
+	c.wire.lock(s.class())
+	defer c.wire.unlock()
+	b := header{frameData, len(prefix) + len(p), s.id}.append(c.queue.take())
+	b = append(b, prefix...)
 	c.pipe.hold()
 	_, err := c.rw.Write(b)
 	if err == nil {

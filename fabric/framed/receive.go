@@ -1,6 +1,8 @@
 package framed
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -15,19 +17,17 @@ import (
 // readLoop is the only reader of the connection. It never waits for a stream's
 // user, nor for room to write.
 func (c *Conn) readLoop() {
-	defer close(c.readEnded)
 	if err := c.handshake(); err != nil {
+		close(c.readEnded)
 		c.fail(err)
 		return
 	}
+	c.isAgreed.Store(true)
 	close(c.ready)
 	c.queue.wake()
-	r := &reader{c: c}
-	err := r.greeting()
-	for err == nil {
-		err = r.frame()
-	}
-	c.fail(gone(err))
+	r := newReader(c)
+	c.loops.Go(func() { c.watchLoop(r) })
+	c.read(r, r.greeting())
 }
 
 func (c *Conn) handshake() error {
@@ -64,23 +64,35 @@ func refused(err error) error {
 	return &outboard.Error{Op: "fabric handshake", Kind: kind, Err: err}
 }
 
-// reader decodes frames.
+// reader decodes frames. One goroutine at a time uses it.
 type reader struct {
 	c    *Conn
-	head [headerSize]byte
+	in   *bufio.Reader
+	work Receiver // has something to do after this frame
 }
 
+// recordSize is a little more than one TLS record: larger reads go past the
+// buffer.
+const recordSize = 17 << 10
+
+func newReader(c *Conn) *reader { return &reader{c: c, in: bufio.NewReaderSize(c.rw, recordSize)} }
+
+// dry says whether the next frame may have to be waited for.
+func (r *reader) dry() bool { return r.in.Buffered() < headerSize && len(r.c.pipe.in) == 0 }
+
 func (r *reader) greeting() error {
-	if _, err := io.ReadFull(r.c.rw, r.head[:]); err != nil {
+	head, err := r.in.Peek(headerSize)
+	if err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
 			return refused(err) // TLS 1.3: the server's verdict on our certificate comes late
 		}
 		return hungUp(err)
 	}
-	if string(r.head[:]) != preface {
+	if string(head) != preface {
 		return broken("peer does not speak this version of the fabric")
 	}
-	return nil
+	_, err = r.in.Discard(headerSize)
+	return err
 }
 
 // hungUp names the end of a connection that nobody announced.
@@ -92,13 +104,15 @@ func hungUp(err error) error {
 }
 
 func (r *reader) frame() error {
-	if _, err := io.ReadFull(r.c.rw, r.head[:]); err != nil {
+	head, err := r.in.Peek(headerSize)
+	if err != nil {
 		return hungUp(err)
 	}
-	h, err := parseHeader(r.head[:])
+	h, err := parseHeader(head)
 	if err != nil {
 		return err
 	}
+	_, _ = r.in.Discard(headerSize)
 	if h.typ == frameData {
 		return r.data(h)
 	}
@@ -106,19 +120,25 @@ func (r *reader) frame() error {
 	if err != nil {
 		return err
 	}
+	return r.control(h, payload)
+}
+
+// control treats all frames but DATA. The payload is valid until it returns.
+func (r *reader) control(h header, payload []byte) (err error) {
 	switch h.typ {
 	case frameOpen:
 		return r.c.opened(h.stream, payload)
 	case frameCredit:
 		return r.c.credited(h.stream, binary.LittleEndian.Uint32(payload))
 	case frameEnd:
-		return r.c.ended(h.stream)
+		r.work, err = r.c.ended(h.stream)
+		return err
 	case frameReset:
 		return r.c.wasReset(h.stream, payload)
 	case framePing:
 		return r.c.queue.push(func(b []byte) []byte {
 			return appendPing(b, framePong, binary.LittleEndian.Uint64(payload))
-		})
+		}, false)
 	case framePong:
 		r.c.ponged(binary.LittleEndian.Uint64(payload))
 		return nil
@@ -127,13 +147,21 @@ func (r *reader) frame() error {
 	}
 }
 
-// payload reads a small payload into memory of its own.
+// payload reads a small payload. It is valid until the next read.
 func (r *reader) payload(n int) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
+	if n <= recordSize {
+		p, err := r.in.Peek(n)
+		if err != nil {
+			return nil, hungUp(err)
+		}
+		_, err = r.in.Discard(n)
+		return p, err
+	}
 	p := make([]byte, n)
-	_, err := io.ReadFull(r.c.rw, p)
+	_, err := io.ReadFull(r.in, p)
 	return p, hungUpUnlessNil(err)
 }
 
@@ -170,16 +198,10 @@ func (c *Conn) find(id uint32) (*Stream, error) {
 	if s != nil {
 		return s, nil
 	}
-	if !c.own(id) && id <= remote || c.own(id) && id < c.queue.upcoming() {
+	if !c.own(id) && id <= remote || c.own(id) && id < c.queue.next.Load() {
 		return nil, nil
 	}
 	return nil, broken("stream %d was never opened", id)
-}
-
-func (q *queue) upcoming() uint32 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.next
 }
 
 func (c *Conn) opened(id uint32, payload []byte) error {
@@ -196,11 +218,13 @@ func (c *Conn) opened(id uint32, payload []byte) error {
 		return broken("stream %d opened after %d", id, c.remote)
 	}
 	c.remote = id
-	full := c.peers >= c.o.MaxStreams || len(c.accepts) == cap(c.accepts)
+	to := c.acceptors[string(method)]
+	full := int(c.peers.Load()) >= c.o.MaxStreams || to == nil && len(c.accepts) == cap(c.accepts)
 	ended := c.streams == nil
-	s := newStream(c, id, method, head)
+	var s *Stream
 	if !full && !ended {
-		c.peers++
+		s = newPeersStream(c, id, to, method, head)
+		c.peers.Add(1)
 		c.streams[id] = s
 	}
 	c.mu.Unlock()
@@ -210,11 +234,38 @@ func (c *Conn) opened(id uint32, payload []byte) error {
 		return c.Err()
 	case full:
 		return c.queue.push(func(b []byte) []byte {
-			return appendVerdict(b, frameReset, id, outboard.Exhausted, "too many streams on one connection")
-		})
+			return appendVerdict(b, frameReset, id, outboard.Exhausted, errTooMany.Err.Error())
+		}, false)
+	case to != nil:
+		s.offer(to.accept, head)
+		return nil
 	}
 	c.accepts <- s // only this goroutine sends, and there is room
 	return nil
+}
+
+// newPeersStream makes a stream of an OPEN, whose bytes stay the reader's.
+func newPeersStream(c *Conn, id uint32, to *acceptor, method, head []byte) *Stream {
+	if to != nil {
+		return newStream(c, id, to.method, nil)
+	}
+	return newStream(c, id, string(method), bytes.Clone(head))
+}
+
+// offer gives a new stream to its acceptor.
+func (s *Stream) offer(accept Acceptor, head []byte) {
+	to, err := accept(s, head)
+	if err != nil {
+		s.Refuse(err)
+		return
+	}
+	s.mu.Lock()
+	s.receiver = to
+	failed := s.failure()
+	s.mu.Unlock()
+	if failed != nil {
+		to.Failed(failed)
+	}
 }
 
 func (c *Conn) credited(id, n uint32) error {
@@ -232,17 +283,24 @@ func (c *Conn) credited(id, n uint32) error {
 	return nil
 }
 
-func (c *Conn) ended(id uint32) error {
+// ended returns a receiver that has work to do now.
+func (c *Conn) ended(id uint32) (Receiver, error) {
 	s, err := c.find(id)
 	if s == nil || err != nil {
-		return err
+		return nil, err
 	}
-	twice := false
-	s.settle(func() { twice, s.inEnd = s.inEnd, true })
-	if twice {
-		return broken("stream %d ended twice", id)
+	s.mu.Lock()
+	if s.inEnd {
+		s.mu.Unlock()
+		return nil, broken("stream %d ended twice", id)
 	}
-	return nil
+	s.inEnd = true
+	to := s.receiver
+	s.settled()
+	if to != nil && to.Ended() {
+		return to, nil
+	}
+	return nil, nil
 }
 
 func (c *Conn) wasReset(id uint32, payload []byte) error {
@@ -265,16 +323,19 @@ func (r *reader) data(h header) error {
 		return err
 	}
 	if s == nil {
-		_, err := io.CopyN(io.Discard, r.c.rw, int64(h.length))
+		_, err := r.in.Discard(h.length)
 		return hungUpUnlessNil(err)
 	}
-	into, err := s.admit(h.length)
+	into, to, err := s.admit(h.length)
 	if err != nil {
 		return err
 	}
+	if to != nil {
+		return r.deliver(s, to, h.length)
+	}
 	rest := h.length
 	if into != nil {
-		n, err := io.ReadFull(r.c.rw, into)
+		n, err := io.ReadFull(r.in, into)
 		if full := s.delivered(n); full != nil {
 			return full
 		}
@@ -289,18 +350,21 @@ func (r *reader) data(h header) error {
 // admit takes the credit for n bytes. When a Read waits, it returns the slice to
 // read them into, and that Read stays where it is until delivered. A Read that was
 // woken and has not run yet gets more.
-func (s *Stream) admit(n int) (into []byte, err error) {
+func (s *Stream) admit(n int) (into []byte, to Receiver, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.inEnd || n > s.credit {
-		return nil, broken("%d bytes on stream %d: credit is %d, ended %t", n, s.id, s.credit, s.inEnd)
+		return nil, nil, broken("%d bytes on stream %d: credit is %d, ended %t", n, s.id, s.credit, s.inEnd)
 	}
 	s.credit -= n
+	if s.receiver != nil {
+		return nil, s.receiver, nil
+	}
 	if s.filled == len(s.into) || s.kept.size > 0 || s.inErr != nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	s.filling = true
-	return s.into[s.filled:min(s.filled+n, len(s.into))], nil
+	return s.into[s.filled:min(s.filled+n, len(s.into))], nil, nil
 }
 
 func (s *Stream) delivered(n int) error {
@@ -320,25 +384,41 @@ func (r *reader) keep(s *Stream, n int) error {
 	for n > 0 {
 		c := chunkPool.Get().(*chunk)
 		c.from, c.to = 0, min(n, chunkSize)
-		if _, err := io.ReadFull(r.c.rw, c.room[:c.to]); err != nil {
+		if _, err := io.ReadFull(r.in, c.room[:c.to]); err != nil {
 			chunkPool.Put(c)
 			return hungUp(err)
 		}
 		n -= c.to
-		s.store(c)
+		if to := s.store(c); to != nil {
+			if err := r.replay(s, to, c); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-func (s *Stream) store(c *chunk) {
+// store keeps c, unless a receiver was attached while it was read.
+func (s *Stream) store(c *chunk) Receiver {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.receiver != nil {
+		return s.receiver
+	}
 	if s.inErr != nil { // given up meanwhile
 		chunkPool.Put(c)
-		return
+		return nil
 	}
 	s.kept.push(c)
 	s.changed.Broadcast()
+	return nil
+}
+
+// replay delivers a chunk.
+func (r *reader) replay(s *Stream, to Receiver, c *chunk) error {
+	defer chunkPool.Put(c)
+	through := reader{c: r.c, in: bufio.NewReader(bytes.NewReader(c.room[:c.to]))}
+	return through.deliver(s, to, c.to)
 }
 
 // keepAlive pings, and ends the connection when the peer is silent. It counts
@@ -370,7 +450,7 @@ func (c *Conn) keepAlive() {
 }
 
 func (c *Conn) ping() {
-	_ = c.queue.push(func(b []byte) []byte { return appendPing(b, framePing, uint64(time.Since(c.start))) })
+	_ = c.queue.push(func(b []byte) []byte { return appendPing(b, framePing, uint64(time.Since(c.start))) }, true)
 }
 
 // ponged learns from the answer to a ping. What a peer invents is ignored.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/outboard-run/outboard"
 )
@@ -41,8 +42,10 @@ type Stream struct {
 	outEnd    bool
 	outErr    error
 
+	priority  atomic.Int32
 	forgotten bool
 	onGone    func(error)
+	receiver  Receiver
 }
 
 func newStream(c *Conn, id uint32, method string, head []byte) *Stream {
@@ -135,7 +138,7 @@ func (s *Stream) regrant(n int) (grant int) {
 }
 
 // Write sends p, waiting for credit. When it returns p is the caller's again.
-func (s *Stream) Write(p []byte) (int, error) { return s.send(p, false) }
+func (s *Stream) Write(p []byte) (int, error) { return s.send(nil, p, false) }
 
 // copyPiece is the buffer of ReadFrom and WriteTo: several frames, so that some
 // can arrive while others are written.
@@ -172,22 +175,34 @@ func transfer(write, read func([]byte) (int, error)) (total int64, err error) {
 	}
 }
 
-// send writes p and, when last is set, the end after it.
-func (s *Stream) send(p []byte, last bool) (sent int, err error) {
+// send writes prefix and p and, when last is set, the end after them.
+func (s *Stream) send(prefix, p []byte, last bool) (sent int, err error) {
 	s.writeTurn.Lock()
 	defer s.writeTurn.Unlock()
-	for len(p) > 0 {
-		n, err := s.spend(min(len(p), maxData))
+	class := s.class()
+	if len(prefix)+len(p) <= small {
+		class = -1
+	} else {
+		s.conn.wire.want(class, 1)
+		defer s.conn.wire.want(class, -1)
+	}
+	for len(prefix)+len(p) > 0 {
+		n, err := s.spend(min(len(prefix)+len(p), maxData), class)
 		if err != nil {
 			return sent, err
 		}
-		end := last && n == len(p)
-		if err := s.sendPiece(p[:n], end); err != nil {
+		first := prefix[:min(n, len(prefix))]
+		n -= len(first)
+		prefix = prefix[len(first):]
+		end := last && n == len(p) && len(prefix) == 0
+		if err := s.sendPiece(first, p[:n], end); err != nil {
 			return sent, err
 		}
-		sent, p = sent+n, p[n:]
+		sent, p = sent+len(first)+n, p[n:]
 		if end {
-			s.settle(func() { s.outEnd = true })
+			s.mu.Lock()
+			s.outEnd = true
+			s.settled()
 			return sent, nil
 		}
 	}
@@ -204,9 +219,10 @@ func (s *Stream) writable() error {
 }
 
 // sendPiece sends one frame, and END after it when end is set.
-func (s *Stream) sendPiece(p []byte, end bool) error {
-	if len(p) > small {
-		if err := s.conn.sendLarge(s.id, p); err != nil {
+func (s *Stream) sendPiece(prefix, p []byte, end bool) error {
+	n := len(prefix) + len(p)
+	if n > small {
+		if err := s.conn.sendLarge(s, prefix, p); err != nil {
 			return err
 		}
 		if end {
@@ -215,7 +231,7 @@ func (s *Stream) sendPiece(p []byte, end bool) error {
 		return s.conn.Err()
 	}
 	s.conn.sendSmall(func(b []byte) []byte {
-		b = append(header{frameData, len(p), s.id}.append(b), p...)
+		b = append(append(header{frameData, n, s.id}.append(b), prefix...), p...)
 		if end {
 			b = s.appendEnd(b)
 		}
@@ -224,12 +240,20 @@ func (s *Stream) sendPiece(p []byte, end bool) error {
 	return s.conn.Err()
 }
 
+// class is the stream's among those that wait for the connection.
+func (s *Stream) class() int { return int(s.priority.Load()) + 1 }
+
 func (s *Stream) appendEnd(b []byte) []byte { return header{frameEnd, 0, s.id}.append(b) }
 
-// spend waits for credit and takes up to most bytes of it.
-func (s *Stream) spend(most int) (int, error) {
+// spend waits for credit and takes up to most bytes of it. Who has announced
+// frames of a class takes that back while it waits; -1: has not.
+func (s *Stream) spend(most, class int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if class >= 0 && s.allowance == 0 {
+		s.conn.wire.want(class, -1)
+		defer s.conn.wire.want(class, 1)
+	}
 	for s.allowance == 0 && s.outFailure() == nil {
 		s.changed.Wait()
 	}
@@ -294,26 +318,35 @@ func (s *Stream) Reset(err error) {
 		_ = s.Close()
 		return
 	}
-	// The other end names the method itself.
-	s.abandon(outboard.KindOf(err), strings.TrimPrefix(err.Error(), s.method+": "), ErrClosed)
+	kind, text := s.verdict(err)
+	s.abandon(kind, text, ErrClosed)
+}
+
+// verdict is what the peer learns of err. It names the method itself.
+func (s *Stream) verdict(err error) (outboard.Kind, string) {
+	return outboard.KindOf(err), strings.TrimPrefix(err.Error(), s.method+": ")
 }
 
 // abandon ends what has not ended, and tells the peer if there was anything.
 func (s *Stream) abandon(kind outboard.Kind, text string, local error) {
-	tell := false
-	s.settle(func() {
-		tell = (!s.inEnd && s.inErr == nil) || (!s.outEnd && s.outErr == nil)
-		if s.inErr == nil {
-			s.inErr = local
-		}
-		if s.outErr == nil {
-			s.outErr = local
-		}
-		s.kept.drop()
-	})
-	if tell {
+	if s.giveUp(local) {
 		s.conn.sendSmall(func(b []byte) []byte { return appendVerdict(b, frameReset, s.id, kind, text) })
 	}
+}
+
+// giveUp ends what has not ended, and says whether there was anything.
+func (s *Stream) giveUp(local error) (tell bool) {
+	s.mu.Lock()
+	tell = (!s.inEnd && s.inErr == nil) || (!s.outEnd && s.outErr == nil)
+	if s.inErr == nil {
+		s.inErr = local
+	}
+	if s.outErr == nil {
+		s.outErr = local
+	}
+	s.kept.drop()
+	s.settled()
+	return tell
 }
 
 // settle changes the stream's state, wakes who waits for it, and forgets the
@@ -321,6 +354,11 @@ func (s *Stream) abandon(kind outboard.Kind, text string, local error) {
 func (s *Stream) settle(change func()) {
 	s.mu.Lock()
 	change()
+	s.settled()
+}
+
+// settled is the second half of settle. Locks: s.mu is held, and released.
+func (s *Stream) settled() {
 	over := (s.inEnd || s.inErr != nil) && (s.outEnd || s.outErr != nil)
 	first := over && !s.forgotten
 	s.forgotten = s.forgotten || over
@@ -348,18 +386,22 @@ func (s *Stream) reset(kind outboard.Kind, text string) {
 
 func (s *Stream) fallen(in, out error) {
 	var tell func(error)
+	var to Receiver
 	s.settle(func() {
 		if s.inErr == nil && !s.inEnd {
 			s.inErr = in
-			tell = s.onGone
+			tell, to = s.onGone, s.receiver
 		}
 		if s.outErr == nil && !s.outEnd {
 			s.outErr = out
-			tell = s.onGone
+			tell, to = s.onGone, s.receiver
 		}
 	})
 	if tell != nil {
 		tell(out)
+	}
+	if to != nil {
+		to.Failed(out)
 	}
 }
 

@@ -19,6 +19,8 @@ type pipe struct {
 	held bool
 	out  []byte
 
+	beforeRead func() // called before a system call that may wait
+
 	in     []byte // what was read ahead
 	inRoom []byte
 }
@@ -49,6 +51,7 @@ func (p *pipe) Read(b []byte) (n int, err error) {
 		p.in = p.in[n:]
 		return n, nil
 	}
+	p.beforeRead()
 	if len(b) >= len(p.inRoom)/2 {
 		n, err = p.Conn.Read(b)
 		p.metrics.read(n)

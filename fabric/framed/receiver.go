@@ -1,0 +1,202 @@
+package framed
+
+import (
+	"context"
+	"io"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A Receiver takes what comes on a stream in the goroutine that reads the
+// connection, without a switch to another one for each piece. All methods but
+// Work must return at once. Only Failed may be called while another one runs.
+type Receiver interface {
+	// Room returns where the next bytes go; more is how many there are. None
+	// means that they are not wanted.
+	Room(more int) []byte
+	// Filled says that the first n bytes of the last Room have come. It returns
+	// for how many bytes the peer may have credit again; see [Stream.Took].
+	Filled(n int) (took int)
+	// Ended is the peer's CloseWrite. It returns whether there is work.
+	Ended() (work bool)
+	// Work is what Ended asked for. It may take its time: when it does, another
+	// goroutine goes on with reading.
+	Work()
+	// Failed is the peer's Reset, or the end of the connection.
+	Failed(err error)
+}
+
+// An Acceptor decides about a stream that the peer opens: it returns who takes
+// its bytes, or an error, with which the stream is reset. It must return at once.
+// header is only valid until then.
+type Acceptor func(s *Stream, header []byte) (Receiver, error)
+
+// Handle gives the streams that the peer opens with method to accept instead of
+// Accept, from now on. Those that came earlier go there too, unless somebody has
+// accepted them.
+func (c *Conn) Handle(method string, accept Acceptor) {
+	c.mu.Lock()
+	if c.acceptors == nil {
+		c.acceptors = make(map[string]*acceptor)
+	}
+	c.acceptors[method] = &acceptor{method, accept}
+	c.mu.Unlock()
+	for range len(c.accepts) {
+		select {
+		case s := <-c.accepts:
+			c.sortOut(s, method, accept)
+		default:
+		}
+	}
+}
+
+// acceptor keeps the method's name as a string for its streams.
+type acceptor struct {
+	method string
+	accept Acceptor
+}
+
+// sortOut treats one stream that came before its acceptor.
+func (c *Conn) sortOut(s *Stream, method string, accept Acceptor) {
+	if s.method != method {
+		select {
+		case c.accepts <- s:
+		default: // more came meanwhile
+			s.Reset(errTooMany)
+		}
+		return
+	}
+	r, err := accept(s, s.head)
+	if err != nil {
+		s.Reset(err)
+		return
+	}
+	s.attach(r)
+}
+
+var errTooMany = outboard.Errorf(outboard.Exhausted, "", "too many streams on one connection")
+
+// attach gives r what has come already, and all that comes.
+func (s *Stream) attach(r Receiver) {
+	s.mu.Lock()
+	for s.kept.size > 0 {
+		room := r.Room(s.kept.size)
+		if len(room) == 0 {
+			s.kept.drop()
+			break
+		}
+		s.eaten += r.Filled(s.kept.read(room[:min(len(room), s.kept.size)]))
+	}
+	s.receiver = r
+	ended, failed := s.inEnd, s.failure()
+	s.mu.Unlock()
+	if ended && r.Ended() {
+		s.conn.loops.Go(r.Work)
+	}
+	if failed != nil {
+		r.Failed(failed)
+	}
+}
+
+// failure is what the peer or the connection did to the stream. Locks: s.mu is held.
+func (s *Stream) failure() error {
+	if s.outErr != nil {
+		return s.outErr
+	}
+	return s.inErr
+}
+
+// Start is Open for a stream whose bytes r takes, with a first Send: both leave
+// in one write. It waits only while MaxStreams streams are open.
+func (c *Conn) Start(ctx context.Context, o Opening, prefix, data []byte, end bool) (*Stream, error) {
+	if err := checkOpen(o.Method, o.Header); err != nil {
+		return nil, err
+	}
+	if err := c.takeSlot(ctx); err != nil {
+		return nil, err
+	}
+	n := len(prefix) + len(data)
+	if n > small {
+		s, _, err := c.queue.open(c, o, nil, nil, false, false)
+		if err != nil {
+			<-c.slots
+			return nil, err
+		}
+		_, err = s.send(prefix, data, end)
+		return s, err
+	}
+	s, mine, err := c.queue.open(c, o, prefix, data, end, true)
+	if err != nil {
+		<-c.slots
+		return nil, err
+	}
+	if mine {
+		c.drain()
+	}
+	return s, c.Err()
+}
+
+// An Opening describes a stream that this side begins.
+type Opening struct {
+	Method string
+	Header []byte
+	// Receiver takes what the peer sends; nil: it is Read.
+	Receiver Receiver
+	Priority Priority
+}
+
+// Send sends prefix and data as if they were one slice, and the end of this
+// side's bytes if end is set. When it returns both are the caller's again.
+func (s *Stream) Send(prefix, data []byte, end bool) error {
+	_, err := s.send(prefix, data, end)
+	return err
+}
+
+// Took gives the peer of a stream with a Receiver credit for n bytes more.
+func (s *Stream) Took(n int) {
+	s.mu.Lock()
+	grant := s.regrant(n)
+	s.mu.Unlock()
+	if grant > 0 {
+		s.conn.sendSmall(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) })
+	}
+}
+
+// SetPriority orders what the stream sends from now on.
+func (s *Stream) SetPriority(p Priority) { s.priority.Store(int32(min(max(p, Low), High))) }
+
+// Refuse is Reset for a Receiver: it does not wait.
+func (s *Stream) Refuse(err error) {
+	kind, text := s.verdict(err)
+	if s.giveUp(ErrClosed) {
+		_ = s.conn.queue.push(func(b []byte) []byte { return appendVerdict(b, frameReset, s.id, kind, text) }, true)
+	}
+}
+
+// deliver reads n bytes of a DATA frame into a receiver.
+func (r *reader) deliver(s *Stream, to Receiver, n int) error {
+	took := 0
+	for n > 0 {
+		room := to.Room(n)
+		if len(room) == 0 {
+			_, err := r.in.Discard(n)
+			return hungUpUnlessNil(err)
+		}
+		room = room[:min(len(room), n)]
+		if _, err := io.ReadFull(r.in, room); err != nil {
+			return hungUp(err)
+		}
+		n -= len(room)
+		took += to.Filled(len(room))
+	}
+	if took == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	grant := s.regrant(took)
+	s.mu.Unlock()
+	if grant == 0 {
+		return nil
+	}
+	return r.c.queue.push(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) }, false)
+}
