@@ -36,9 +36,12 @@ type Exchange struct {
 	Plan Plan
 
 	chain   *Chain
-	own     bool // Head's clone is this exchange's
+	own     bool // Head is this exchange's own clone
+	changed bool // the request is not what came
+	answers []*rewriteStep
 	payload asked[[]byte]
 	request asked[protoreflect.Message]
+	vars    variables
 	held    []held
 }
 

@@ -1,23 +1,130 @@
 package policy
 
-import "google.golang.org/protobuf/reflect/protoreflect"
+import (
+	"errors"
+	"time"
 
-type expression struct{ text string }
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
 
-func (e *expression) bool(*Exchange) (bool, error)     { return false, nil }
-func (e *expression) string(*Exchange) (string, error) { return "", nil }
-
-type inputs struct {
-	methods map[string]int
-	list    []protoreflect.MessageDescriptor
+// An expression is CEL, compiled for the requests that it may see.
+type expression struct {
+	text    string
+	request bool // it reads the request
+	plain   cel.Program
+	typed   map[int]cel.Program // by the number of the request's type; for those that read it
 }
 
-// Of is the number of the method's request type; 0: not known.
-func (in *inputs) of(method string) int { return in.methods[method] }
-
-func (in *inputs) descriptor(i int) protoreflect.MessageDescriptor {
-	if i == 0 {
-		return nil
+func (e *expression) program(x *Exchange) cel.Program {
+	if e.request {
+		if p := e.typed[x.chain.index]; p != nil {
+			return p
+		}
 	}
-	return in.list[i-1]
+	return e.plain
+}
+
+// Eval is the expression's value for a call.
+func (e *expression) eval(x *Exchange) (ref.Val, error) {
+	p := e.program(x)
+	if p == nil {
+		return nil, status.Errorf(codes.Internal, "the request's type is not known: no descriptor of %s", x.Head.Method)
+	}
+	x.vars.x, x.vars.err = x, nil
+	v, _, err := p.Eval(&x.vars)
+	if x.vars.err != nil {
+		return nil, x.vars.err
+	}
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "%s: %v", e.text, err)
+	}
+	return v, nil
+}
+
+var errKind = errors.New("value of another kind than was checked")
+
+func (e *expression) bool(x *Exchange) (bool, error) {
+	v, err := e.eval(x)
+	if err != nil {
+		return false, err
+	}
+	b, ok := v.(types.Bool)
+	if !ok {
+		return false, errKind
+	}
+	return bool(b), nil
+}
+
+func (e *expression) string(x *Exchange) (string, error) {
+	v, err := e.eval(x)
+	if err != nil {
+		return "", err
+	}
+	s, ok := v.(types.String)
+	if !ok {
+		return "", errKind
+	}
+	return string(s), nil
+}
+
+// Variables are what expressions read: the call.
+type variables struct {
+	x        *Exchange
+	err      error // why there is no request
+	request  ref.Val
+	response metadata.MD
+}
+
+// Never is what deadline says when there is none: the last time that CEL knows.
+func never() time.Time { return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) }
+
+// ResolveName implements cel.Activation.
+func (v *variables) ResolveName(name string) (any, bool) {
+	h := v.x.Head
+	switch name {
+	case "request":
+		return v.message()
+	case "metadata":
+		return fields{h.Metadata}, true
+	case "response":
+		return fields{v.response}, true
+	case "tenant":
+		return types.String(h.Tenant), true
+	case "peer":
+		return types.String(h.Peer), true
+	case "service":
+		return types.String(h.Service()), true
+	case "method":
+		return types.String(h.Name()), true
+	case "attempt":
+		return types.Int(h.Attempt), true
+	case "now":
+		return types.Timestamp{Time: v.x.Now}, true
+	case "deadline":
+		if h.Deadline.IsZero() {
+			return types.Timestamp{Time: never()}, true
+		}
+		return types.Timestamp{Time: h.Deadline}, true
+	}
+	return nil, false
+}
+
+// Parent implements cel.Activation.
+func (v *variables) Parent() cel.Activation { return nil }
+
+func (v *variables) message() (any, bool) {
+	if v.request != nil {
+		return v.request, true
+	}
+	m, err := v.x.message()
+	if err != nil {
+		v.err = err
+		return nil, false
+	}
+	return m.Interface(), true
 }

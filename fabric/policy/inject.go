@@ -119,4 +119,3 @@ func (w *wire) send(now, takes int64) time.Duration {
 		}
 	}
 }
-

@@ -1,8 +1,18 @@
 package policy
 
-// Parse makes a set of a file's text. name stands in errors, which have it with line
-// and column. Expressions on requests are checked against the descriptors; nil knows
-// none.
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"gopkg.in/yaml.v3"
+)
+
+// Parse makes a set of a file's text. name stands in errors: each is an [Error] with
+// line and column, and several are joined. Expressions on requests are checked
+// against the descriptors; nil knows none.
 func Parse(name string, text []byte, d Descriptors) (*Set, error) {
 	return ParseOptions(name, text, Options{Descriptors: d})
 }
@@ -11,11 +21,157 @@ func Parse(name string, text []byte, d Descriptors) (*Set, error) {
 type Options struct {
 	// Descriptors knows the services' types; nil knows none.
 	Descriptors Descriptors
-	// Module gives the code of a WebAssembly module that the file names.
+	// Module gives the code of a WebAssembly module that the file names; nil knows
+	// none.
 	Module func(name string) ([]byte, error)
 }
 
+// The greatest file, in bytes and in policies.
+const (
+	mostBytes    = 1 << 20
+	mostPolicies = 1 << 12
+)
+
 // ParseOptions is Parse with more to say.
 func ParseOptions(name string, text []byte, o Options) (*Set, error) {
-	return &Set{name: name, source: text}, nil
+	p := newParser(name, text, o)
+	if len(text) > mostBytes {
+		return nil, &Error{name, 1, 1, fmt.Sprintf("%d bytes; a file of policies has %d at most", len(text), mostBytes)}
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, p.syntax(err)
+	}
+	if document.Kind == 0 {
+		return p.set.bind(nil, time.Time{}), nil
+	}
+	if err := p.file(document.Content[0]); err != nil {
+		return nil, err
+	}
+	return p.set.bind(nil, time.Time{}), nil
+}
+
+// A parser makes a set of a file.
+type parser struct {
+	src     *source
+	options Options
+	inputs  *inputs
+	envs    environments // of calls
+	answers environments // of responses
+	set     *Set
+
+	// Of the policy at hand.
+	selected []int // numbers of the requests that it may see
+	request  bool  // one of its expressions reads them
+	name     string
+}
+
+func newParser(name string, text []byte, o Options) *parser {
+	p := &parser{src: newSource(name, text), options: o}
+	p.set = &Set{name: name, source: text, inputs: newInputs(o.Descriptors)}
+	p.inputs = &p.set.inputs
+	p.envs = newEnvironments(p.inputs, false)
+	p.answers = newEnvironments(p.inputs, true)
+	return p
+}
+
+func (p *parser) file(n *yaml.Node) error {
+	var list *yaml.Node
+	if err := p.mapping(n, "a file of policies", members{"policies": keep(&list)}); err != nil || list == nil {
+		return err
+	}
+	if list.Kind != yaml.SequenceNode {
+		return p.src.errorf(list, "policies is a list: each begins with \"- name: ...\"")
+	}
+	if len(list.Content) > mostPolicies {
+		return p.src.errorf(list, "%d policies; there may be %d", len(list.Content), mostPolicies)
+	}
+	var errs []error
+	lines := map[string]int{}
+	for _, item := range list.Content {
+		errs = append(errs, p.policy(item, lines))
+	}
+	return errors.Join(errs...)
+}
+
+// Policy adds a policy to the set.
+func (p *parser) policy(n *yaml.Node, lines map[string]int) error {
+	pol := &policy{line: n.Line}
+	var name, when, failure, kind, value *yaml.Node
+	m := members{
+		"name": keep(&name), "when": keep(&when), "failure": keep(&failure),
+		"services": p.globs(&pol.applies.services), "methods": p.globs(&pol.applies.methods), "tenants": p.globs(&pol.applies.tenants),
+	}
+	for k := range kinds() {
+		m[k] = func(v *yaml.Node) error { return p.one(k, v, &kind, &value, pol) }
+	}
+	if err := p.mapping(n, "a policy", m); err != nil {
+		return err
+	}
+	if err := p.named(n, name, pol, lines); err != nil {
+		return err
+	}
+	if kind == nil {
+		return p.src.errorf(n, "policy %s says not what it does: it needs one of %s", pol.name, join(kinds()))
+	}
+	return p.body(pol, when, failure, value)
+}
+
+// One keeps the member that says what the policy does.
+func (p *parser) one(kind string, v *yaml.Node, first, value **yaml.Node, pol *policy) error {
+	if *first != nil {
+		return p.src.errorf(v, "a policy does one thing, and this has %s already: make %s a policy of its own", pol.kind, kind)
+	}
+	*first, *value, pol.kind = v, v, kind
+	return nil
+}
+
+func (p *parser) named(n, name *yaml.Node, pol *policy, lines map[string]int) error {
+	if name == nil {
+		return p.src.errorf(n, "a policy needs a name, as in: name: limit-guests")
+	}
+	if err := p.text(name, &pol.name); err != nil {
+		return err
+	}
+	if first := lines[pol.name]; first != 0 {
+		return p.src.errorf(name, "name %s is taken by the policy at line %d: names tell what belongs together when policies are changed", pol.name, first)
+	}
+	lines[pol.name] = n.Line
+	return nil
+}
+
+func (p *parser) body(pol *policy, when, failure, value *yaml.Node) (err error) {
+	p.name, p.request, p.selected = pol.name, false, p.inputs.selected(&pol.applies)
+	pol.deny = pol.kind == "access" || pol.kind == "wasm"
+	if when != nil {
+		if pol.when, err = p.compile(when, wanted{boolType(), "when"}); err != nil {
+			return err
+		}
+	}
+	if failure != nil {
+		if err := p.word(failure, map[string]bool{"allow": false, "deny": true}, &pol.deny); err != nil {
+			return err
+		}
+	}
+	if pol.rules, err = kinds()[pol.kind](p, value); err != nil {
+		return err
+	}
+	pol.request = p.request
+	p.set.policies = append(p.set.policies, pol)
+	return nil
+}
+
+// Kinds are what policies may do.
+func kinds() map[string]func(*parser, *yaml.Node) (rules, error) {
+	return map[string]func(*parser, *yaml.Node) (rules, error){
+		"access": (*parser).access, "rate": (*parser).rate, "concurrency": (*parser).concurrency,
+		"timeout": (*parser).timeout, "retry": (*parser).retry, "hedge": (*parser).hedge, "breaker": (*parser).breaker,
+		"mirror": (*parser).mirror, "fault": (*parser).fault, "link": (*parser).link, "rewrite": (*parser).rewrite,
+		"log": (*parser).log, "sample": (*parser).sample, "trace": (*parser).trace, "wasm": (*parser).wasm,
+	}
+}
+
+// Refusal is the error of calls that a policy refuses.
+func (p *parser) refusal(code codes.Code, format string, arguments ...any) error {
+	return status.Errorf(code, "policy %s: %s", p.name, fmt.Sprintf(format, arguments...))
 }

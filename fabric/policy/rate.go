@@ -18,9 +18,9 @@ const unitsPerToken = 1 << 12
 
 // A line is the tokens made until a time, in units.
 type line struct {
-	since  int64 // Unix nanoseconds
-	made   uint64
-	second uint64 // units made in a second
+	since int64 // Unix nanoseconds
+	made  uint64
+	hour  uint64 // units made in an hour
 }
 
 func (l *line) at(now time.Time) uint64 {
@@ -28,8 +28,8 @@ func (l *line) at(now time.Time) uint64 {
 	if passed < 0 {
 		passed = 0
 	}
-	hi, lo := bits.Mul64(uint64(passed), l.second)
-	units, _ := bits.Div64(hi%uint64(time.Second), lo, uint64(time.Second))
+	hi, lo := bits.Mul64(uint64(passed), l.hour)
+	units, _ := bits.Div64(hi%uint64(time.Hour), lo, uint64(time.Hour))
 	return l.made + units
 }
 
@@ -51,10 +51,10 @@ func (b *bucket) take(made, burst uint64) bool {
 }
 
 type rateRules struct {
-	per    per
-	second uint64 // units a second
-	burst  uint64 // units
-	err    error
+	per   per
+	hour  uint64 // units an hour
+	burst uint64 // units
+	err   error
 }
 
 type rateStep struct {
@@ -74,7 +74,7 @@ type rateState struct {
 }
 
 func (r *rateRules) bind(_ *policy, old step, now time.Time) step {
-	s := &rateStep{rateRules: r, line: line{second: r.second}}
+	s := &rateStep{rateRules: r, line: line{hour: r.hour}}
 	if o, ok := old.(*rateStep); ok && o.state.serves(&r.per) {
 		s.state = o.state
 		s.line.since, s.line.made = now.UnixNano(), o.line.at(now)

@@ -1,24 +1,434 @@
 package policy
 
 import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"gopkg.in/yaml.v3"
 )
 
-type rewriteRules struct{}
-type rewriteStep struct{ *rewriteRules }
+// RewriteRules change calls. Removing comes first, then setting, then appending.
+type rewriteRules struct {
+	metadata, header, trailer changes
+	request                   []fieldChange
+	hold                      bool // the response's changes read the request
+}
+
+// Changes are what happens to metadata.
+type changes struct {
+	remove      []string
+	set, append []valueOf
+}
+
+type valueOf struct {
+	key  string
+	expr *expression
+}
+
+// A fieldChange sets or clears a field of the request.
+type fieldChange struct {
+	path []protoreflect.Name
+	expr *expression // nil: clear it
+}
+
+type rewriteStep struct {
+	*rewriteRules
+	policy *policy
+}
+
+// A responder is a rewriting of responses.
 type responder struct {
 	policy *policy
 	step   *rewriteStep
 }
 
-func (r *rewriteRules) bind(*policy, step, time.Time) step { return &rewriteStep{r} }
-func (s *rewriteStep) begin(*Exchange) error               { return nil }
-func (s *rewriteStep) responds() bool                      { return false }
+func (r *rewriteRules) bind(p *policy, _ step, _ time.Time) step { return &rewriteStep{r, p} }
 
-// Response changes the metadata of a response as the chain's policies say.
+func (c *changes) some() bool { return len(c.remove)+len(c.set)+len(c.append) > 0 }
+
+func (s *rewriteStep) responds() bool { return s.header.some() || s.trailer.some() }
+
+func (s *rewriteStep) begin(x *Exchange) error {
+	if s.hold {
+		if _, err := x.message(); err != nil {
+			return &broken{err}
+		}
+	}
+	// All values are found before the first change: expressions see the call as it
+	// came to this policy.
+	values, err := s.metadata.values(x)
+	if err != nil {
+		return &broken{err}
+	}
+	fields, err := s.fields(x)
+	if err != nil {
+		return &broken{err}
+	}
+	if s.metadata.some() {
+		s.metadata.apply(x.change().Metadata, values)
+	}
+	if err := x.set(s.request, fields); err != nil {
+		return &broken{err}
+	}
+	if s.responds() {
+		x.Plan.Rewrites = true
+		x.answers = append(x.answers, s)
+	}
+	s.policy.acted(x)
+	return nil
+}
+
+// Values are those to set, then those to append.
+func (c *changes) values(x *Exchange) ([]string, error) {
+	var values []string
+	for _, list := range [][]valueOf{c.set, c.append} {
+		for _, v := range list {
+			s, err := v.expr.string(x)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", v.key, err)
+			}
+			values = append(values, s)
+		}
+	}
+	return values, nil
+}
+
+func (c *changes) apply(md metadata.MD, values []string) {
+	for _, key := range c.remove {
+		delete(md, key)
+	}
+	for i, v := range c.set {
+		md[v.key] = []string{values[i]}
+	}
+	for i, v := range c.append {
+		md[v.key] = append(md[v.key], values[len(c.set)+i])
+	}
+}
+
+func (s *rewriteStep) fields(x *Exchange) ([]ref.Val, error) {
+	values := make([]ref.Val, len(s.request))
+	for i, f := range s.request {
+		if f.expr == nil {
+			continue
+		}
+		v, err := f.expr.eval(x)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.path[len(f.path)-1], err)
+		}
+		values[i] = v
+	}
+	return values, nil
+}
+
+// Set changes the request, on a copy of it: it may be somebody else's.
+func (x *Exchange) set(changes []fieldChange, values []ref.Val) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	m, err := x.message()
+	if err != nil {
+		return err
+	}
+	m = proto.Clone(m.Interface()).ProtoReflect()
+	for i, c := range changes {
+		if err := c.apply(m, values[i]); err != nil {
+			return status.Errorf(codes.InvalidArgument, "%v", err)
+		}
+	}
+	x.request.value, x.vars.request, x.changed = m, nil, true
+	return nil
+}
+
+func (c *fieldChange) apply(m protoreflect.Message, v ref.Val) error {
+	for _, name := range c.path[:len(c.path)-1] {
+		f := m.Descriptor().Fields().ByName(name)
+		if v == nil && !m.Has(f) {
+			return nil
+		}
+		m = m.Mutable(f).Message()
+	}
+	f := m.Descriptor().Fields().ByName(c.path[len(c.path)-1])
+	if v == nil {
+		m.Clear(f)
+		return nil
+	}
+	value, err := toField(f, v)
+	if err != nil {
+		return err
+	}
+	m.Set(f, value)
+	return nil
+}
+
+// Encode puts the changed request into the plan.
+func (x *Exchange) encode() error {
+	if !x.changed {
+		return nil
+	}
+	data, err := proto.MarshalOptions{}.Marshal(x.request.value.Interface())
+	if err != nil {
+		return status.Errorf(codes.Internal, "policy: encode the request: %v", err)
+	}
+	if data == nil {
+		data = []byte{}
+	}
+	x.Plan.Payload = data
+	return nil
+}
+
+// ToField makes a field's value of CEL's.
+func toField(f protoreflect.FieldDescriptor, v ref.Val) (protoreflect.Value, error) {
+	none := protoreflect.Value{}
+	switch v := v.(type) {
+	case types.Bool:
+		if f.Kind() == protoreflect.BoolKind {
+			return protoreflect.ValueOfBool(bool(v)), nil
+		}
+	case types.String:
+		if f.Kind() == protoreflect.StringKind {
+			return protoreflect.ValueOfString(string(v)), nil
+		}
+	case types.Bytes:
+		if f.Kind() == protoreflect.BytesKind {
+			return protoreflect.ValueOfBytes([]byte(v)), nil
+		}
+	case types.Int:
+		return toInteger(f, int64(v))
+	case types.Uint:
+		return toUnsigned(f, uint64(v))
+	case types.Double:
+		return toFloat(f, float64(v))
+	}
+	return none, fmt.Errorf("field %s is a %s, and the value a %s", f.Name(), f.Kind(), v.Type().TypeName())
+}
+
+func toInteger(f protoreflect.FieldDescriptor, v int64) (protoreflect.Value, error) {
+	narrow := v >= math.MinInt32 && v <= math.MaxInt32
+	switch f.Kind() {
+	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
+		return protoreflect.ValueOfInt64(v), nil
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
+		if narrow {
+			return protoreflect.ValueOfInt32(int32(v)), nil
+		}
+	case protoreflect.EnumKind:
+		if narrow {
+			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(v)), nil
+		}
+	}
+	return protoreflect.Value{}, fmt.Errorf("field %s is a %s, and cannot be %d", f.Name(), f.Kind(), v)
+}
+
+func toUnsigned(f protoreflect.FieldDescriptor, v uint64) (protoreflect.Value, error) {
+	switch f.Kind() {
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return protoreflect.ValueOfUint64(v), nil
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
+		if v <= math.MaxUint32 {
+			return protoreflect.ValueOfUint32(uint32(v)), nil
+		}
+	}
+	return protoreflect.Value{}, fmt.Errorf("field %s is a %s, and cannot be %d", f.Name(), f.Kind(), v)
+}
+
+func toFloat(f protoreflect.FieldDescriptor, v float64) (protoreflect.Value, error) {
+	switch f.Kind() {
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(v), nil
+	case protoreflect.FloatKind:
+		return protoreflect.ValueOfFloat32(float32(v)), nil
+	}
+	return protoreflect.Value{}, fmt.Errorf("field %s is a %s, and cannot be %v", f.Name(), f.Kind(), v)
+}
+
+// Response changes a response's metadata as the policies say that applied to the
+// call. Either may be nil, where it is not known yet. A policy that cannot do so
+// leaves it as it is, or refuses the response, as its failure says.
 func (c *Chain) Response(x *Exchange, header, trailer metadata.MD) (metadata.MD, metadata.MD, error) {
+	for _, s := range x.answers {
+		var err error
+		if header, err = s.answer(x, &s.header, header); err != nil {
+			return nil, nil, err
+		}
+		if trailer, err = s.answer(x, &s.trailer, trailer); err != nil {
+			return nil, nil, err
+		}
+	}
 	return header, trailer, nil
 }
-func (x *Exchange) encode() error { return nil }
+
+func (s *rewriteStep) answer(x *Exchange, c *changes, md metadata.MD) (metadata.MD, error) {
+	if !c.some() || md == nil {
+		return md, nil
+	}
+	x.vars.response = md
+	values, err := c.values(x)
+	x.vars.response = nil
+	if err != nil {
+		return md, s.policy.fail(x, err)
+	}
+	md = md.Copy()
+	c.apply(md, values)
+	return md, nil
+}
+
+func (p *parser) rewrite(n *yaml.Node) (rules, error) {
+	r := &rewriteRules{}
+	m := members{"metadata": p.changes(&r.metadata), "request": func(n *yaml.Node) error { return p.fieldChanges(r, n) }}
+	m["header"] = func(n *yaml.Node) error { return p.inResponse(r, &r.header, n) }
+	m["trailer"] = func(n *yaml.Node) error { return p.inResponse(r, &r.trailer, n) }
+	if err := p.mapping(n, "rewrite", m); err != nil {
+		return nil, err
+	}
+	there := r.metadata.some() || r.header.some() || r.trailer.some() || len(r.request) > 0
+	return r, p.need(n, there, "what to change", "rewrite: {metadata: {set: {x-tenant: tenant}}}")
+}
+
+// InResponse compiles expressions that read response too.
+func (p *parser) inResponse(r *rewriteRules, to *changes, n *yaml.Node) error {
+	p.envs, p.answers = p.answers, p.envs
+	defer func() { p.envs, p.answers = p.answers, p.envs }()
+	if err := p.changes(to)(n); err != nil {
+		return err
+	}
+	for _, v := range slices.Concat(to.set, to.append) {
+		r.hold = r.hold || v.expr.request
+	}
+	return nil
+}
+
+func (p *parser) changes(to *changes) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		return p.mapping(n, "a change of metadata", members{
+			"set":    func(n *yaml.Node) error { return p.values(&to.set, n) },
+			"append": func(n *yaml.Node) error { return p.values(&to.append, n) },
+			"remove": p.list(func(n *yaml.Node) error {
+				to.remove = append(to.remove, n.Value)
+				return p.metadataKey(n)
+			}),
+		})
+	}
+}
+
+func (p *parser) values(to *[]valueOf, n *yaml.Node) error {
+	return p.pairs(n, "keys and expressions", func(key, value *yaml.Node) error {
+		if err := p.metadataKey(key); err != nil {
+			return err
+		}
+		e, err := p.compile(value, wanted{stringType(), key.Value})
+		*to = append(*to, valueOf{key.Value, e})
+		return err
+	})
+}
+
+// Pairs is a mapping whose keys are the user's.
+func (p *parser) pairs(n *yaml.Node, what string, f func(key, value *yaml.Node) error) error {
+	if n.Kind != yaml.MappingNode {
+		return p.src.errorf(n, "this is a mapping of %s", what)
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if seen[key.Value] {
+			return p.src.errorf(key, "%s is here twice", key.Value)
+		}
+		seen[key.Value] = true
+		if err := f(key, n.Content[i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MetadataKey refuses what is no key, or is gRPC's own.
+func (p *parser) metadataKey(n *yaml.Node) error {
+	if err := p.scalar(n, "a key of metadata"); err != nil {
+		return err
+	}
+	if n.Value == "" || strings.Trim(n.Value, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
+		return p.src.errorf(n, "%q is no key of metadata: these have lower-case letters, digits, -, _ and .", n.Value)
+	}
+	if strings.HasPrefix(n.Value, "grpc-") || n.Value == "content-type" || n.Value == "te" || n.Value == "user-agent" {
+		return p.src.errorf(n, "%s is gRPC's own: it cannot be changed", n.Value)
+	}
+	return nil
+}
+
+func (p *parser) fieldChanges(r *rewriteRules, n *yaml.Node) error {
+	p.request = true
+	if len(p.selected) == 0 {
+		return p.src.errorf(n, "no service is known that this policy applies to: fields can be set where the descriptor is known")
+	}
+	set := func(n *yaml.Node) error {
+		return p.pairs(n, "fields and expressions", func(key, value *yaml.Node) error { return p.setField(r, key, value) })
+	}
+	remove := p.list(func(n *yaml.Node) error {
+		path := fieldPath(n.Value)
+		r.request = append(r.request, fieldChange{path: path})
+		return p.eachField(n, path, func(protoreflect.FieldDescriptor) error { return nil })
+	})
+	return p.mapping(n, "a change of the request", members{"set": set, "remove": remove})
+}
+
+func fieldPath(text string) []protoreflect.Name {
+	var path []protoreflect.Name
+	for name := range strings.SplitSeq(text, ".") {
+		path = append(path, protoreflect.Name(name))
+	}
+	return path
+}
+
+func (p *parser) setField(r *rewriteRules, key, value *yaml.Node) error {
+	c := fieldChange{path: fieldPath(key.Value)}
+	var kind wanted
+	err := p.eachField(key, c.path, func(f protoreflect.FieldDescriptor) error {
+		t := celType(f)
+		if t == nil || f.IsList() || f.IsMap() {
+			return p.src.errorf(key, "field %s is no single value: only bool, numbers, enums, string and bytes can be set", key.Value)
+		}
+		if kind.kind != nil && kind.kind != t {
+			return p.src.errorf(key, "field %s is %s in one request and %s in another: name the methods", key.Value, article(kind.kind), article(t))
+		}
+		kind = wanted{t, key.Value}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.expr, err = p.compile(value, kind)
+	r.request = append(r.request, c)
+	return err
+}
+
+// EachField finds a path in all requests that the policy may see.
+func (p *parser) eachField(n *yaml.Node, path []protoreflect.Name, f func(protoreflect.FieldDescriptor) error) error {
+	for _, input := range p.selected {
+		d, last := p.inputs.descriptor(input), len(path)-1
+		for i, name := range path {
+			field := d.Fields().ByName(name)
+			if field == nil {
+				return p.src.errorf(n, "%s has no field %q: %s", d.FullName(), name, hint(string(name), fieldNames(d)))
+			}
+			if i == last {
+				if err := f(field); err != nil {
+					return err
+				}
+				break
+			}
+			if d = field.Message(); d == nil || field.IsList() || field.IsMap() {
+				return p.src.errorf(n, "field %s is no message", name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package policy
+
+import (
+	"math/bits"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// AccessRules decide by the first rule that a call matches. Each dimension of the
+// rules is a table from a name to the rules that it matches, as bits; a call matches
+// the rules whose bits all dimensions have.
+type accessRules struct {
+	dimensions [dimensions]dimension
+	words      int // of 64 rules
+	list       []accessRule
+	allow      bool // what matches no rule
+	err        error
+}
+
+type accessRule struct {
+	allow bool
+	when  *expression
+}
+
+type accessStep struct{ *accessRules }
+
+func (r *accessRules) bind(*policy, step, time.Time) step { return &accessStep{r} }
+
+// A dimension is one thing that rules look at. Used says that some do.
+type dimension struct {
+	used  bool
+	words int
+	all   []uint64            // rules that don't look at it
+	exact map[string][]uint64 // rules that name it, and those of all
+	globs []globRule
+}
+
+type globRule struct {
+	glob glob
+	rule int
+}
+
+func newDimension(rules int) dimension {
+	words := (rules + 63) / 64
+	return dimension{words: words, all: make([]uint64, words), exact: map[string][]uint64{}}
+}
+
+// Add notes what a rule says about the dimension.
+func (d *dimension) add(rule int, patterns globs) {
+	if len(patterns) == 0 {
+		d.all[rule/64] |= 1 << (rule % 64)
+		for _, set := range d.exact {
+			set[rule/64] |= 1 << (rule % 64)
+		}
+		return
+	}
+	d.used = true
+	for _, g := range patterns {
+		name, ok := g.exact()
+		if !ok {
+			d.globs = append(d.globs, globRule{g, rule})
+			continue
+		}
+		if d.exact[name] == nil {
+			d.exact[name] = append([]uint64(nil), d.all...)
+		}
+		d.exact[name][rule/64] |= 1 << (rule % 64)
+	}
+}
+
+// Of is the rules that name s or don't look at it.
+func (d *dimension) of(s string) []uint64 {
+	if set := d.exact[s]; set != nil {
+		return set
+	}
+	return d.all
+}
+
+// Word is 64 of the rules that match s.
+func (d *dimension) word(set []uint64, s string, w int) uint64 {
+	word := set[w]
+	for i := range d.globs {
+		if g := &d.globs[i]; g.rule/64 == w && g.glob.match(s) {
+			word |= 1 << (g.rule % 64)
+		}
+	}
+	return word
+}
+
+func (s *accessStep) begin(x *Exchange) error {
+	allow, err := s.decide(x)
+	if err != nil {
+		return &broken{err}
+	}
+	if !allow {
+		return s.err
+	}
+	return nil
+}
+
+// Decide looks at a dimension only where a rule does.
+func (r *accessRules) decide(x *Exchange) (bool, error) {
+	var names [dimensions]string
+	var sets [dimensions][]uint64
+	for i := range r.dimensions {
+		d := &r.dimensions[i]
+		if sets[i] = d.all; d.used {
+			names[i] = dimensionOf(i, x.Head)
+			sets[i] = d.of(names[i])
+		}
+	}
+	for w := range r.words {
+		matching := ^uint64(0)
+		for i := range r.dimensions {
+			matching &= r.dimensions[i].word(sets[i], names[i], w)
+		}
+		if yes, allow, err := r.first(x, w, matching); yes || err != nil {
+			return allow, err
+		}
+	}
+	return r.allow, nil
+}
+
+// First is what the first of the matching rules says, if its condition holds.
+func (r *accessRules) first(x *Exchange, w int, matching uint64) (yes, allow bool, err error) {
+	for ; matching != 0; matching &= matching - 1 {
+		rule := &r.list[w*64+bits.TrailingZeros64(matching)]
+		if rule.when == nil {
+			return true, rule.allow, nil
+		}
+		if yes, err := rule.when.bool(x); yes || err != nil {
+			return yes, rule.allow && err == nil, err
+		}
+	}
+	return false, false, nil
+}
+
+const dimensions = 4
+
+func dimensionNames() [dimensions]string {
+	return [dimensions]string{"tenants", "peers", "services", "methods"}
+}
+
+func dimensionOf(i int, h *call.Head) string {
+	switch i {
+	case 0:
+		return h.Tenant
+	case 1:
+		return h.Peer
+	case 2:
+		return h.Service()
+	}
+	return h.Name()
+}
+
+func (p *parser) access(n *yaml.Node) (rules, error) {
+	r := &accessRules{}
+	code, message := codes.PermissionDenied, "this caller may not call this"
+	var list *yaml.Node
+	m := members{
+		"default": func(n *yaml.Node) error { return p.word(n, map[string]bool{"allow": true, "deny": false}, &r.allow) },
+		"code":    p.code(&code), "message": func(n *yaml.Node) error { return p.text(n, &message) }, "rules": keep(&list),
+	}
+	if err := p.mapping(n, "access", m); err != nil {
+		return nil, err
+	}
+	if err := p.need(n, list != nil, "rules", "access: {default: deny, rules: [{allow: {tenants: [gold]}}]}"); err != nil {
+		return nil, err
+	}
+	if list.Kind != yaml.SequenceNode {
+		return nil, p.src.errorf(list, "rules is a list, as in: [{allow: {tenants: [gold]}}]")
+	}
+	r.err = p.refusal(code, "%s", message)
+	return r, p.accessRules(r, list)
+}
+
+func (p *parser) accessRules(r *accessRules, list *yaml.Node) error {
+	for i := range r.dimensions {
+		r.dimensions[i] = newDimension(len(list.Content))
+	}
+	r.words = (len(list.Content) + 63) / 64
+	for i, item := range list.Content {
+		if err := p.accessRule(r, i, item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) accessRule(r *accessRules, i int, item *yaml.Node) error {
+	rule, said := accessRule{}, 0
+	say := func(allow bool) func(*yaml.Node) error {
+		return func(n *yaml.Node) error {
+			said++
+			rule.allow = allow
+			return p.accessBody(r, &rule, i, n)
+		}
+	}
+	if err := p.mapping(item, "a rule", members{"allow": say(true), "deny": say(false)}); err != nil {
+		return err
+	}
+	if said != 1 {
+		return p.src.errorf(item, "a rule says either allow or deny, as in: - allow: {tenants: [gold]}")
+	}
+	r.list = append(r.list, rule)
+	return nil
+}
+
+func (p *parser) accessBody(r *accessRules, rule *accessRule, i int, n *yaml.Node) error {
+	var patterns [dimensions]globs
+	m := members{"when": func(n *yaml.Node) (err error) {
+		rule.when, err = p.compile(n, wanted{boolType(), "when"})
+		return err
+	}}
+	for d, name := range dimensionNames() {
+		m[name] = p.globs(&patterns[d])
+	}
+	if err := p.mapping(n, "a rule", m); err != nil {
+		return err
+	}
+	for d := range patterns {
+		r.dimensions[d].add(i, patterns[d])
+	}
+	return nil
+}

@@ -1,0 +1,376 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/ext"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"gopkg.in/yaml.v3"
+)
+
+// CostLimit bounds what an evaluation may cost, in CEL's units: about a visited node,
+// or ten characters looked at.
+const costLimit = 100_000
+
+// Inputs are the types of requests that descriptors know, counted from 1.
+type inputs struct {
+	methods map[string]int
+	list    []protoreflect.MessageDescriptor
+}
+
+func newInputs(d Descriptors) inputs {
+	in := inputs{methods: map[string]int{}}
+	if d == nil {
+		return in
+	}
+	numbers := map[protoreflect.FullName]int{}
+	d.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			in.add(f.Services().Get(i), numbers)
+		}
+		return true
+	})
+	return in
+}
+
+func (in *inputs) add(s protoreflect.ServiceDescriptor, numbers map[protoreflect.FullName]int) {
+	for i := range s.Methods().Len() {
+		m := s.Methods().Get(i)
+		name := m.Input().FullName()
+		if numbers[name] == 0 {
+			in.list = append(in.list, m.Input())
+			numbers[name] = len(in.list)
+		}
+		in.methods["/"+string(s.FullName())+"/"+string(m.Name())] = numbers[name]
+	}
+}
+
+// Of is the number of the method's request type; 0: not known.
+func (in *inputs) of(method string) int { return in.methods[method] }
+
+func (in *inputs) descriptor(i int) protoreflect.MessageDescriptor {
+	if i == 0 {
+		return nil
+	}
+	return in.list[i-1]
+}
+
+// Selected are the numbers of the types that calls which s selects may have.
+func (in *inputs) selected(s *selector) []int {
+	var numbers []int
+	for name, number := range in.methods {
+		service, method, _ := strings.Cut(name[1:], "/")
+		if s.services.match(service) && s.methods.match(method) {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
+}
+
+// Environments are CEL's, by the number of the request's type.
+type environments struct {
+	inputs   *inputs
+	response bool
+	made     map[int]*cel.Env
+}
+
+func (e *environments) of(input int) (*cel.Env, error) {
+	if env := e.made[input]; env != nil {
+		return env, nil
+	}
+	env, err := cel.NewEnv(append(variablesOf(e.response), requestOf(e.inputs.descriptor(input))...)...)
+	if err != nil {
+		return nil, fmt.Errorf("environment of expressions: %w", err)
+	}
+	e.made[input] = env
+	return env, nil
+}
+
+func variablesOf(response bool) []cel.EnvOption {
+	pairs := cel.MapType(cel.StringType, cel.StringType)
+	options := []cel.EnvOption{
+		cel.OptionalTypes(), ext.Strings(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true),
+		cel.ParserExpressionSizeLimit(16 << 10), cel.ParserRecursionLimit(100),
+		cel.Variable("metadata", pairs), cel.Variable("tenant", cel.StringType), cel.Variable("peer", cel.StringType),
+		cel.Variable("service", cel.StringType), cel.Variable("method", cel.StringType), cel.Variable("attempt", cel.IntType),
+		cel.Variable("now", cel.TimestampType), cel.Variable("deadline", cel.TimestampType),
+	}
+	if response {
+		options = append(options, cel.Variable("response", pairs))
+	}
+	return options
+}
+
+func variableNames(response bool) []string {
+	names := []string{"request", "metadata", "tenant", "peer", "service", "method", "attempt", "now", "deadline"}
+	if response {
+		names = append(names, "response")
+	}
+	return names
+}
+
+func requestOf(d protoreflect.MessageDescriptor) []cel.EnvOption {
+	if d == nil {
+		return []cel.EnvOption{cel.Variable("request", cel.DynType)}
+	}
+	files := map[string]protoreflect.FileDescriptor{}
+	withImports(files, d.ParentFile())
+	var options []cel.EnvOption
+	for _, file := range files {
+		options = append(options, cel.TypeDescs(file))
+	}
+	return append(options, cel.Variable("request", cel.ObjectType(string(d.FullName()))))
+}
+
+func withImports(files map[string]protoreflect.FileDescriptor, f protoreflect.FileDescriptor) {
+	if files[f.Path()] != nil {
+		return
+	}
+	files[f.Path()] = f
+	for i := range f.Imports().Len() {
+		withImports(files, f.Imports().Get(i).FileDescriptor)
+	}
+}
+
+// Wanted is what an expression's value has to be; nil takes any.
+type wanted struct {
+	kind *cel.Type
+	name string
+}
+
+// Compile makes an expression of a scalar. It is checked for every type of request
+// that it may see.
+func (p *parser) compile(n *yaml.Node, want wanted) (*expression, error) {
+	if n.Kind != yaml.ScalarNode || n.Value == "" {
+		return nil, p.src.errorf(n, "an expression is text, as in: when: tenant == %q", "gold")
+	}
+	reads, err := p.reads(n)
+	if err != nil {
+		return nil, err
+	}
+	e := &expression{text: n.Value, request: reads}
+	if !reads || len(p.selected) == 0 {
+		e.plain, err = p.program(n, 0, want)
+		return e, err
+	}
+	p.request = true
+	e.typed = map[int]cel.Program{}
+	for _, input := range p.selected {
+		if e.typed[input], err = p.program(n, input, want); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// Reads says whether the expression reads the request.
+func (p *parser) reads(n *yaml.Node) (bool, error) {
+	env, err := p.envs.of(0)
+	if err != nil {
+		return false, err
+	}
+	tree, issues := env.Parse(n.Value)
+	if issues.Err() != nil {
+		return false, p.issue(n, 0, nil, issues)
+	}
+	reads := false
+	ast.PostOrderVisit(tree.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		reads = reads || e.Kind() == ast.IdentKind && strings.TrimPrefix(e.AsIdent(), ".") == "request"
+	}))
+	if reads {
+		p.request = true
+	}
+	return reads, nil
+}
+
+func (p *parser) program(n *yaml.Node, input int, want wanted) (cel.Program, error) {
+	env, err := p.envs.of(input)
+	if err != nil {
+		return nil, err
+	}
+	parsed, issues := env.Parse(n.Value)
+	if issues.Err() != nil {
+		return nil, p.issue(n, input, nil, issues)
+	}
+	tree, issues := env.Check(parsed)
+	if issues.Err() != nil {
+		return nil, p.issue(n, input, parsed, issues)
+	}
+	if got := tree.OutputType(); want.kind != nil && got.Kind() != cel.DynKind && !want.kind.IsAssignableType(got) {
+		return nil, p.src.errorf(n, "%s must be %s, and this is %s%s", want.name, article(want.kind), article(got), p.about(input))
+	}
+	program, err := env.Program(tree, programOptions(env, tree)...)
+	if err != nil {
+		return nil, p.src.errorf(n, "%v", err)
+	}
+	return program, nil
+}
+
+// ProgramOptions count what evaluation costs, unless it cannot reach the limit.
+func programOptions(env *cel.Env, tree *cel.Ast) []cel.ProgramOption {
+	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
+	if cost, err := env.EstimateCost(tree, sizes{}); err != nil || cost.Max > costLimit {
+		options = append(options, cel.CostLimit(costLimit))
+	}
+	return options
+}
+
+// Sizes are the greatest that what a call brings may have.
+type sizes struct{}
+
+// EstimateSize implements checker.CostEstimator.
+func (sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
+	path := n.Path()
+	if len(path) == 0 {
+		return nil
+	}
+	most := uint64(math.MaxUint32)
+	switch path[0] {
+	case "tenant", "peer", "service", "method":
+		most = 4 << 10
+	case "metadata", "response":
+		most = 64 << 10
+	}
+	return &checker.SizeEstimate{Min: 0, Max: most}
+}
+
+// EstimateCallCost implements checker.CostEstimator.
+func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+	return nil
+}
+
+func article(t *cel.Type) string {
+	name := t.String()
+	if strings.ContainsRune("aeiou", rune(name[0])) {
+		return "an " + name
+	}
+	return "a " + name
+}
+
+// About says for which request something is wrong.
+func (p *parser) about(input int) string {
+	if d := p.inputs.descriptor(input); d != nil {
+		return fmt.Sprintf(" (where request is a %s)", d.FullName())
+	}
+	return ""
+}
+
+// Issue is the first of CEL's complaints, at its place in the file.
+func (p *parser) issue(n *yaml.Node, input int, tree *cel.Ast, issues *cel.Issues) error {
+	first := issues.Errors()[0]
+	line, column := p.src.inside(n, offset(n.Value, first))
+	return &Error{p.src.file, line, column, p.explain(first, input, tree)}
+}
+
+// Offset is the number of characters before an error.
+func offset(text string, e *common.Error) int {
+	passed := 0
+	lines := strings.SplitAfter(text, "\n")
+	for i := 0; i < e.Location.Line()-1 && i < len(lines); i++ {
+		passed += len([]rune(lines[i]))
+	}
+	return passed + max(0, e.Location.Column())
+}
+
+// Explain adds to CEL's complaint what would be right.
+func (p *parser) explain(e *common.Error, input int, tree *cel.Ast) string {
+	message := strings.ReplaceAll(e.Message, " (in container '')", "")
+	if m := regexp.MustCompile(`^undeclared reference to '\.?([^']*)'$`).FindStringSubmatch(message); m != nil {
+		return fmt.Sprintf("nothing is called %q here: %s", m[1], hint(m[1], variableNames(p.envs.response)))
+	}
+	if m := regexp.MustCompile(`^undefined field '([^']*)'$`).FindStringSubmatch(message); m != nil {
+		return p.noField(m[1], input, tree, e.ExprID)
+	}
+	return message + p.about(input)
+}
+
+// NoField names the fields of the message that has none of this name.
+func (p *parser) noField(name string, input int, tree *cel.Ast, id int64) string {
+	d := messageOf(p.inputs.descriptor(input), operand(tree, id))
+	if d == nil {
+		return fmt.Sprintf("no field %q", name)
+	}
+	return fmt.Sprintf("%s has no field %q: %s", d.FullName(), name, hint(name, fieldNames(d)))
+}
+
+// Operand is what the selection of that number selects from.
+func operand(tree *cel.Ast, id int64) ast.Expr {
+	var found ast.Expr
+	ast.PostOrderVisit(tree.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.ID() == id && e.Kind() == ast.SelectKind {
+			found = e.AsSelect().Operand()
+		}
+	}))
+	return found
+}
+
+// MessageOf is the type of a path that begins with request; nil where it is another
+// expression, or no message.
+func messageOf(request protoreflect.MessageDescriptor, e ast.Expr) protoreflect.MessageDescriptor {
+	switch {
+	case e == nil || request == nil:
+		return nil
+	case e.Kind() == ast.IdentKind && e.AsIdent() == "request":
+		return request
+	case e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.Index:
+		return messageOf(request, e.AsCall().Args()[0])
+	case e.Kind() != ast.SelectKind:
+		return nil
+	}
+	d := messageOf(request, e.AsSelect().Operand())
+	if d == nil {
+		return nil
+	}
+	f := d.Fields().ByName(protoreflect.Name(e.AsSelect().FieldName()))
+	switch {
+	case f == nil:
+		return nil
+	case f.IsMap():
+		return f.MapValue().Message()
+	}
+	return f.Message()
+}
+
+func fieldNames(d protoreflect.MessageDescriptor) []string {
+	var names []string
+	for i := range d.Fields().Len() {
+		names = append(names, string(d.Fields().Get(i).Name()))
+	}
+	return names
+}
+
+func newEnvironments(in *inputs, response bool) environments {
+	return environments{inputs: in, response: response, made: map[int]*cel.Env{}}
+}
+
+func boolType() *cel.Type   { return cel.BoolType }
+func stringType() *cel.Type { return cel.StringType }
+
+// CelType is what an expression for a field has to be; nil where none can be.
+func celType(f protoreflect.FieldDescriptor) *cel.Type {
+	switch f.Kind() {
+	case protoreflect.BoolKind:
+		return cel.BoolType
+	case protoreflect.StringKind:
+		return cel.StringType
+	case protoreflect.BytesKind:
+		return cel.BytesType
+	case protoreflect.FloatKind, protoreflect.DoubleKind:
+		return cel.DoubleType
+	case protoreflect.Uint32Kind, protoreflect.Uint64Kind, protoreflect.Fixed32Kind, protoreflect.Fixed64Kind:
+		return cel.UintType
+	case protoreflect.MessageKind, protoreflect.GroupKind:
+		return nil
+	}
+	return cel.IntType
+}

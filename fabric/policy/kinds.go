@@ -1,0 +1,223 @@
+package policy
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"gopkg.in/yaml.v3"
+)
+
+// Per are the members that say which calls share something.
+func (p *parser) per(m members, to *per) members {
+	to.most = defaultKeys
+	m["per"] = func(n *yaml.Node) error {
+		by, ok := perNames()[n.Value]
+		if !ok || n.Kind != yaml.ScalarNode {
+			return p.src.errorf(n, "%q is none of %s; for anything else write key: and an expression", n.Value, join(perNames()))
+		}
+		if to.expr != nil {
+			return p.src.errorf(n, "per and key exclude each other")
+		}
+		to.by = by
+		return nil
+	}
+	m["key"] = func(n *yaml.Node) (err error) {
+		if to.by != perAll {
+			return p.src.errorf(n, "per and key exclude each other")
+		}
+		to.by = perExpression
+		to.expr, err = p.compile(n, wanted{stringType(), "key"})
+		return err
+	}
+	m["keys"] = p.integer(&to.most, keyedShards, 1_000_000)
+	return m
+}
+
+func (p *per) words() string {
+	for name, kind := range perNames() {
+		if kind == p.by && kind != perAll {
+			return " per " + name
+		}
+	}
+	if p.expr != nil {
+		return " per key"
+	}
+	return ""
+}
+
+func (p *parser) rate(n *yaml.Node) (rules, error) {
+	r := &rateRules{}
+	var rate *yaml.Node
+	burst := 0
+	m := p.per(members{"burst": p.integer(&burst, 1, 1e9)}, &r.per)
+	m["rate"] = func(n *yaml.Node) error {
+		rate = n
+		return p.perHour(&r.hour)(n)
+	}
+	if err := p.mapping(n, "rate", m); err != nil {
+		return nil, err
+	}
+	if err := p.need(n, rate != nil, "rate", "rate: {rate: 100/s, burst: 20}"); err != nil {
+		return nil, err
+	}
+	if burst == 0 {
+		burst = int(math.Ceil(float64(r.hour) / 3600 / unitsPerToken))
+	}
+	r.burst = uint64(burst) * unitsPerToken
+	r.err = p.refusal(codes.ResourceExhausted, "more than %s%s (burst %d)", rate.Value, r.per.words(), burst)
+	return r, nil
+}
+
+func (p *parser) concurrency(n *yaml.Node) (rules, error) {
+	r := &concurrencyRules{}
+	limit := 0
+	var ignored bool
+	m := p.per(members{
+		"limit": p.integer(&limit, 1, 1e9),
+		"queue": func(n *yaml.Node) error { return p.word(n, map[string]bool{"none": true}, &ignored) },
+	}, &r.per)
+	if err := p.mapping(n, "concurrency", m); err != nil {
+		return nil, err
+	}
+	if err := p.need(n, limit > 0, "limit", "concurrency: {limit: 100, per: tenant}"); err != nil {
+		return nil, err
+	}
+	r.limit = int64(limit)
+	r.err = p.refusal(codes.ResourceExhausted, "more than %d calls at a time%s", limit, r.per.words())
+	return r, nil
+}
+
+func (p *parser) timeout(n *yaml.Node) (rules, error) {
+	r := &timeoutRules{}
+	if err := p.duration(&r.timeout)(n); err != nil {
+		return nil, err
+	}
+	if r.timeout == 0 {
+		return nil, p.src.errorf(n, "a timeout of nothing ends every call: use access to refuse calls")
+	}
+	return r, nil
+}
+
+// Budget is the member that bounds extra attempts.
+func (p *parser) budget(to *budgetRules) func(*yaml.Node) error {
+	*to = budgetRules{ratio: whole / 5, reserve: 10 * whole}
+	return func(n *yaml.Node) error {
+		ratio, reserve := 0.2, 10
+		m := members{"ratio": p.fraction(&ratio), "reserve": p.integer(&reserve, 1, 1e6)}
+		if err := p.mapping(n, "budget", m); err != nil {
+			return err
+		}
+		*to = budgetRules{ratio: int64(ratio * whole), reserve: int64(reserve) * whole}
+		return nil
+	}
+}
+
+func (p *parser) retry(n *yaml.Node) (rules, error) {
+	r := &retryRules{attempts: 3, codes: []codes.Code{codes.Unavailable}}
+	r.base, r.most, r.factor, r.jitter = 25*time.Millisecond, time.Second, 2, 1
+	m := members{
+		"attempts": p.integer(&r.attempts, 2, 10), "codes": p.codes(&r.codes), "budget": p.budget(&r.budget),
+		"backoff": func(n *yaml.Node) error {
+			return p.mapping(n, "backoff", members{
+				"base": p.duration(&r.base), "max": p.duration(&r.most),
+				"factor": p.number(&r.factor, 1, 10), "jitter": p.fraction(&r.jitter),
+			})
+		},
+	}
+	if err := p.mapping(n, "retry", m); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (p *parser) hedge(n *yaml.Node) (rules, error) {
+	r := &hedgeRules{attempts: 2, codes: []codes.Code{codes.Unavailable}}
+	m := members{
+		"after": p.duration(&r.after), "attempts": p.integer(&r.attempts, 2, 10),
+		"codes": p.codes(&r.codes), "budget": p.budget(&r.budget),
+	}
+	if err := p.mapping(n, "hedge", m); err != nil {
+		return nil, err
+	}
+	if err := p.need(n, r.after > 0, "after", "hedge: {after: 20ms}"); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (p *parser) breaker(n *yaml.Node) (rules, error) {
+	r := &breakerRules{ratio: 0.5, least: 20, window: 10 * time.Second, open: 5 * time.Second, probes: 1}
+	r.codes = []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Unknown}
+	m := p.per(members{
+		"ratio": p.fraction(&r.ratio), "least": p.integer(&r.least, 1, 1e6), "window": p.duration(&r.window),
+		"open": p.duration(&r.open), "probes": p.integer(&r.probes, 1, 1000), "codes": p.codes(&r.codes),
+	}, &r.per)
+	r.per.by = perMethod
+	byMethod := true
+	key := m["key"]
+	m["key"] = func(n *yaml.Node) error {
+		if byMethod {
+			r.per.by = perAll
+		}
+		return key(n)
+	}
+	perMember := m["per"]
+	m["per"] = func(n *yaml.Node) error {
+		byMethod = false
+		return perMember(n)
+	}
+	if err := p.mapping(n, "breaker", m); err != nil {
+		return nil, err
+	}
+	if r.window < 10*time.Millisecond || r.ratio == 0 {
+		return nil, p.src.errorf(n, "a breaker has a window of 10ms at least and a ratio above 0")
+	}
+	r.refusal = p.refusal(codes.Unavailable, "the breaker%s is open: too many calls failed", r.per.words())
+	return r, nil
+}
+
+func (p *parser) mirror(n *yaml.Node) (rules, error) {
+	r := &mirrorRules{fraction: 1}
+	m := members{"fraction": p.fraction(&r.fraction), "to": func(n *yaml.Node) error { return p.text(n, &r.to) }}
+	if err := p.mapping(n, "mirror", m); err != nil {
+		return nil, err
+	}
+	if err := p.need(n, r.to != "", "to", "mirror: {to: shop.OrdersNext, fraction: 5%}"); err != nil {
+		return nil, err
+	}
+	if strings.ContainsAny(r.to, "/* ") {
+		return nil, p.src.errorf(n, "%q is no service's name", r.to)
+	}
+	return r, nil
+}
+
+func (p *parser) fault(n *yaml.Node) (rules, error) {
+	r := &faultRules{fraction: 1}
+	code, message := codes.OK, "a fault was injected"
+	m := members{
+		"fraction": p.fraction(&r.fraction), "delay": p.duration(&r.delay), "code": p.code(&code),
+		"message": func(n *yaml.Node) error { return p.text(n, &message) },
+	}
+	if err := p.mapping(n, "fault", m); err != nil {
+		return nil, err
+	}
+	if err := p.need(n, r.delay > 0 || code != codes.OK, "delay or code", "fault: {fraction: 1%, code: UNAVAILABLE}"); err != nil {
+		return nil, err
+	}
+	if code != codes.OK {
+		r.err = p.refusal(code, "%s", message)
+	}
+	return r, nil
+}
+
+func (p *parser) link(n *yaml.Node) (rules, error) {
+	r := &linkRules{}
+	m := members{"latency": p.duration(&r.latency), "jitter": p.duration(&r.jitter), "bandwidth": p.bandwidth(&r.bandwidth)}
+	if err := p.mapping(n, "link", m); err != nil {
+		return nil, err
+	}
+	there := r.latency > 0 || r.jitter > 0 || r.bandwidth > 0
+	return r, p.need(n, there, "latency, jitter or bandwidth", "link: {latency: 20ms, jitter: 5ms, bandwidth: 10Mbit}")
+}

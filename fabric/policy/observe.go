@@ -1,0 +1,182 @@
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
+	"gopkg.in/yaml.v3"
+)
+
+// LogRules write a line for calls that end as they say.
+type logRules struct {
+	slow   time.Duration
+	codes  []codes.Code
+	fields []valueOf
+	hold   bool // fields read the request
+}
+
+type logStep struct {
+	*logRules
+	policy *policy
+}
+
+func (r *logRules) bind(p *policy, _ step, _ time.Time) step { return &logStep{r, p} }
+
+func (s *logStep) begin(x *Exchange) error {
+	if s.hold {
+		if _, err := x.message(); err != nil {
+			return &broken{err}
+		}
+	}
+	x.held = append(x.held, held{by: s})
+	return nil
+}
+
+func (s *logStep) end(x *Exchange, _ held, o Outcome) {
+	slow := s.slow > 0 && o.Now.Sub(x.Now) >= s.slow
+	bad := slices.Contains(s.codes, o.Code())
+	if any := s.slow == 0 && len(s.codes) == 0; !any && !slow && !bad {
+		return
+	}
+	x.Plan.Logs = append(x.Plan.Logs, Log{Policy: s.policy.name, Slow: slow, Fields: s.evaluate(x, s.fields)})
+	s.policy.acted(x)
+}
+
+// Evaluate makes fields. One that cannot be made says why in its place.
+func (p *policy) evaluate(x *Exchange, list []valueOf) []Field {
+	fields := make([]Field, 0, len(list))
+	for _, f := range list {
+		v, err := f.expr.eval(x)
+		if err != nil {
+			p.counts.failed.Add(1)
+			fields = append(fields, Field{f.key, "!" + err.Error()})
+			continue
+		}
+		fields = append(fields, Field{f.key, plainValue(v)})
+	}
+	return fields
+}
+
+func (s *logStep) evaluate(x *Exchange, list []valueOf) []Field { return s.policy.evaluate(x, list) }
+
+// PlainValue is CEL's value as one that a log can write.
+func plainValue(v ref.Val) any {
+	switch v := v.(type) {
+	case types.Bool:
+		return bool(v)
+	case types.Int:
+		return int64(v)
+	case types.Uint:
+		return uint64(v)
+	case types.Double:
+		return float64(v)
+	case types.String:
+		return string(v)
+	case types.Duration:
+		return v.Duration
+	case types.Timestamp:
+		return v.Format(time.RFC3339Nano)
+	}
+	return asJSON(v)
+}
+
+func asJSON(v ref.Val) string {
+	value, err := types.DefaultTypeAdapter.NativeToValue(v).ConvertToNative(types.JSONValueType)
+	if err != nil {
+		return "!" + err.Error()
+	}
+	m, ok := value.(*structpb.Value)
+	if !ok {
+		return "!no value"
+	}
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		return "!" + err.Error()
+	}
+	return string(text)
+}
+
+type sampleRules struct{ fraction float64 }
+
+type sampleStep struct {
+	fraction float64
+	policy   *policy
+}
+
+func (r *sampleRules) bind(p *policy, _ step, _ time.Time) step { return &sampleStep{r.fraction, p} }
+
+func (s *sampleStep) begin(x *Exchange) error {
+	if x.chance(s.fraction) {
+		x.Plan.Sample = true
+		s.policy.acted(x)
+	}
+	return nil
+}
+
+type traceRules struct {
+	fraction float64
+	fields   []valueOf
+}
+
+type traceStep struct {
+	*traceRules
+	policy *policy
+	yes    Trace
+	no     Trace
+}
+
+func (r *traceRules) bind(p *policy, _ step, _ time.Time) step {
+	return &traceStep{traceRules: r, policy: p, yes: Trace{Sampled: true}}
+}
+
+func (s *traceStep) begin(x *Exchange) error {
+	switch {
+	case !x.chance(s.fraction):
+		x.Plan.Trace = &s.no
+		return nil
+	case len(s.fields) == 0:
+		x.Plan.Trace = &s.yes
+	default:
+		x.Plan.Trace = &Trace{Sampled: true, Attributes: s.policy.evaluate(x, s.fields)}
+	}
+	s.policy.acted(x)
+	return nil
+}
+
+// Fields is a member of names and expressions of any kind.
+func (p *parser) fields(to *[]valueOf) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		return p.pairs(n, "names and expressions", func(key, value *yaml.Node) error {
+			e, err := p.compile(value, wanted{name: key.Value})
+			*to = append(*to, valueOf{key.Value, e})
+			return err
+		})
+	}
+}
+
+func (p *parser) log(n *yaml.Node) (rules, error) {
+	r := &logRules{}
+	m := members{"slow": p.duration(&r.slow), "codes": p.codes(&r.codes), "fields": p.fields(&r.fields)}
+	if err := p.mapping(n, "log", m); err != nil {
+		return nil, err
+	}
+	for _, f := range r.fields {
+		r.hold = r.hold || f.expr.request
+	}
+	return r, nil
+}
+
+func (p *parser) sample(n *yaml.Node) (rules, error) {
+	r := &sampleRules{}
+	return r, p.fraction(&r.fraction)(n)
+}
+
+func (p *parser) trace(n *yaml.Node) (rules, error) {
+	r := &traceRules{fraction: 1}
+	return r, p.mapping(n, "trace", members{"fraction": p.fraction(&r.fraction), "attributes": p.fields(&r.fields)})
+}

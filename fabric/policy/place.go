@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+)
+
+// An Error says what is wrong in a file, and where.
+type Error struct {
+	File         string
+	Line, Column int
+	// Text says what is wrong, and what would be right.
+	Text string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
+}
+
+// A source is a file's text by lines.
+type source struct {
+	file  string
+	lines []string
+}
+
+func newSource(file string, text []byte) *source {
+	return &source{file, strings.Split(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n")}
+}
+
+func (s *source) errorf(n *yaml.Node, format string, arguments ...any) error {
+	return &Error{s.file, n.Line, n.Column, fmt.Sprintf(format, arguments...)}
+}
+
+// Inside is the place of the character at offset of a scalar's value. It walks
+// through the value and the file's text together: quotes, indentation and folded
+// lines are in the text only.
+func (s *source) inside(n *yaml.Node, offset int) (line, column int) {
+	c := cursor{s.lines, n.Line - 1, n.Column - 1}
+	c.open(n.Style)
+	for i, r := range []rune(n.Value) {
+		c.seek(r, n.Style)
+		if i == offset {
+			break
+		}
+		c.pass(r, n.Style)
+	}
+	return c.line + 1, c.column + 1
+}
+
+// A cursor is a place in a text. Columns count characters, from 0.
+type cursor struct {
+	lines        []string
+	line, column int
+}
+
+// Rest is what is left of the line.
+func (c *cursor) rest() string {
+	if c.line >= len(c.lines) {
+		return ""
+	}
+	text := c.lines[c.line]
+	for range c.column {
+		_, size := utf8.DecodeRuneInString(text)
+		text = text[size:]
+	}
+	return text
+}
+
+// Open goes from a node's beginning to that of its value.
+func (c *cursor) open(style yaml.Style) {
+	switch {
+	case style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
+		c.line, c.column = c.line+1, 0
+	case style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
+		c.column++
+	}
+}
+
+// Seek goes on to r, over white space that the value has not. A space of the value
+// may be an end of line in the text: it is left to what follows.
+func (c *cursor) seek(r rune, style yaml.Style) {
+	if r == ' ' || r == '\n' || r == '\t' {
+		return
+	}
+	for c.line < len(c.lines) {
+		rest := c.rest()
+		trimmed := strings.TrimLeft(rest, " \t")
+		c.column += len(rest) - len(trimmed)
+		continued := style&yaml.DoubleQuotedStyle != 0 && trimmed == "\\"
+		if trimmed != "" && !continued {
+			return
+		}
+		c.line, c.column = c.line+1, 0
+	}
+}
+
+// Pass goes over r as it is written.
+func (c *cursor) pass(r rune, style yaml.Style) {
+	rest := c.rest()
+	switch {
+	case rest == "":
+		return
+	case style&yaml.SingleQuotedStyle != 0 && strings.HasPrefix(rest, "''"):
+		c.column += 2
+	case style&yaml.DoubleQuotedStyle != 0 && rest[0] == '\\':
+		c.column += escaped(rest)
+	default:
+		if first, _ := utf8.DecodeRuneInString(rest); first == r {
+			c.column++
+		}
+	}
+}
+
+// Escaped is the length of the escape sequence that text begins with.
+func escaped(text string) int {
+	if len(text) < 2 {
+		return len(text)
+	}
+	length := map[byte]int{'x': 4, 'u': 6, 'U': 10}[text[1]]
+	return min(max(length, 2), len(text))
+}
+
+// Meant is the word that somebody who wrote got may have meant: "" for none.
+func meant(got string, words []string) string {
+	best, least := "", len(got)/3+2
+	for _, word := range slices.Sorted(slices.Values(words)) {
+		if d := distance(strings.ToLower(got), strings.ToLower(word)); d < least {
+			best, least = word, d
+		}
+	}
+	return best
+}
+
+// Hint proposes the word that was meant, and names all of them.
+func hint(got string, words []string) string {
+	words = slices.Sorted(slices.Values(words))
+	all := strings.Join(words, ", ")
+	if len(words) > 20 {
+		all = strings.Join(words[:20], ", ") + ", ..."
+	}
+	if word := meant(got, words); word != "" {
+		return fmt.Sprintf("did you mean %q? There are: %s", word, all)
+	}
+	return "there are: " + all
+}
+
+// Distance is how many letters have to be changed, added or dropped.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := corner
+			if a[i] != b[j] {
+				change++
+			}
+			corner = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,251 @@
+package policy
+
+import (
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"gopkg.in/yaml.v3"
+)
+
+// Members are what a mapping may have.
+type members map[string]func(*yaml.Node) error
+
+// Keep keeps a member for later.
+func keep(at **yaml.Node) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		*at = n
+		return nil
+	}
+}
+
+func join[T any](m map[string]T) string {
+	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
+}
+
+// Syntax is YAML's complaint, with its line.
+func (p *parser) syntax(err error) error {
+	line, text := 1, strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(text); m != nil {
+		line, _ = strconv.Atoi(m[1]) //nolint:errcheck // the expression matches digits; too many of them are no line
+		text = m[2]
+	}
+	return &Error{p.src.file, line, 1, "this is no YAML: " + text}
+}
+
+// Mapping gives each member to its function.
+func (p *parser) mapping(n *yaml.Node, what string, m members) error {
+	if n.Kind != yaml.MappingNode {
+		return p.src.errorf(n, "%s is a mapping with: %s", what, join(m))
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		f := m[key.Value]
+		switch {
+		case f == nil:
+			return p.src.errorf(key, "%s has no %q: %s", what, key.Value, hint(key.Value, slices.Collect(maps.Keys(m))))
+		case seen[key.Value] != 0:
+			return p.src.errorf(key, "%s is here twice: at line %d already", key.Value, seen[key.Value])
+		case value.Kind == yaml.AliasNode:
+			return p.src.errorf(value, "aliases are not understood: write it out")
+		}
+		seen[key.Value] = key.Line
+		if err := f(value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) need(n *yaml.Node, there bool, what, example string) error {
+	if there {
+		return nil
+	}
+	return p.src.errorf(n, "%s is missing, as in: %s", what, example)
+}
+
+func (p *parser) scalar(n *yaml.Node, want string) error {
+	if n.Kind != yaml.ScalarNode {
+		return p.src.errorf(n, "this has to be %s", want)
+	}
+	return nil
+}
+
+func (p *parser) text(n *yaml.Node, s *string) error {
+	if err := p.scalar(n, "a text"); err != nil {
+		return err
+	}
+	if n.Value == "" {
+		return p.src.errorf(n, "this is empty")
+	}
+	*s = n.Value
+	return nil
+}
+
+func (p *parser) word(n *yaml.Node, words map[string]bool, b *bool) error {
+	v, ok := words[n.Value]
+	if !ok || n.Kind != yaml.ScalarNode {
+		return p.src.errorf(n, "%q is none of: %s", n.Value, join(words))
+	}
+	*b = v
+	return nil
+}
+
+func (p *parser) integer(i *int, least, most int) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		v, err := strconv.Atoi(n.Value)
+		if err != nil || n.Kind != yaml.ScalarNode || v < least || v > most {
+			return p.src.errorf(n, "%q is no number between %d and %d", n.Value, least, most)
+		}
+		*i = v
+		return nil
+	}
+}
+
+// Fraction is a number from 0 to 1, or a percentage.
+func (p *parser) fraction(f *float64) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		text, percent := strings.CutSuffix(n.Value, "%")
+		v, err := strconv.ParseFloat(text, 64)
+		if percent {
+			v /= 100
+		}
+		if err != nil || n.Kind != yaml.ScalarNode || !(v >= 0 && v <= 1) {
+			return p.src.errorf(n, "%q is no fraction: write 0.25 or 25%%", n.Value)
+		}
+		*f = v
+		return nil
+	}
+}
+
+// Number is a decimal number within bounds.
+func (p *parser) number(f *float64, least, most float64) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		v, err := strconv.ParseFloat(n.Value, 64)
+		if err != nil || n.Kind != yaml.ScalarNode || !(v >= least && v <= most) {
+			return p.src.errorf(n, "%q is no number between %v and %v", n.Value, least, most)
+		}
+		*f = v
+		return nil
+	}
+}
+
+const longest = 24 * time.Hour
+
+func (p *parser) duration(d *time.Duration) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		v, err := time.ParseDuration(n.Value)
+		if err != nil || n.Kind != yaml.ScalarNode || v < 0 || v > longest {
+			return p.src.errorf(n, "%q is no time: write 250ms or 1.5s; a day at most", n.Value)
+		}
+		*d = v
+		return nil
+	}
+}
+
+// Code is a status code by its name in capitals, as UNAVAILABLE.
+func (p *parser) code(c *codes.Code) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		v, ok := codeNames()[n.Value]
+		if !ok || n.Kind != yaml.ScalarNode {
+			return p.src.errorf(n, "%q is no status code: %s", n.Value, hint(n.Value, slices.Collect(maps.Keys(codeNames()))))
+		}
+		*c = v
+		return nil
+	}
+}
+
+func codeNames() map[string]codes.Code {
+	return map[string]codes.Code{
+		"CANCELLED": codes.Canceled, "UNKNOWN": codes.Unknown, "INVALID_ARGUMENT": codes.InvalidArgument,
+		"DEADLINE_EXCEEDED": codes.DeadlineExceeded, "NOT_FOUND": codes.NotFound, "ALREADY_EXISTS": codes.AlreadyExists,
+		"PERMISSION_DENIED": codes.PermissionDenied, "RESOURCE_EXHAUSTED": codes.ResourceExhausted,
+		"FAILED_PRECONDITION": codes.FailedPrecondition, "ABORTED": codes.Aborted, "OUT_OF_RANGE": codes.OutOfRange,
+		"UNIMPLEMENTED": codes.Unimplemented, "INTERNAL": codes.Internal, "UNAVAILABLE": codes.Unavailable,
+		"DATA_LOSS": codes.DataLoss, "UNAUTHENTICATED": codes.Unauthenticated,
+	}
+}
+
+// List gives each item to f. A single scalar is a list of one.
+func (p *parser) list(f func(*yaml.Node) error) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		if n.Kind != yaml.SequenceNode {
+			return f(n)
+		}
+		for _, item := range n.Content {
+			if item.Kind == yaml.AliasNode {
+				return p.src.errorf(item, "aliases are not understood: write it out")
+			}
+			if err := f(item); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (p *parser) codes(list *[]codes.Code) func(*yaml.Node) error {
+	fresh := true
+	return p.list(func(n *yaml.Node) error {
+		if fresh {
+			fresh, *list = false, nil
+		}
+		var c codes.Code
+		if err := p.code(&c)(n); err != nil {
+			return err
+		}
+		*list = append(*list, c)
+		return nil
+	})
+}
+
+func (p *parser) globs(g *globs) func(*yaml.Node) error {
+	return p.list(func(n *yaml.Node) error {
+		var s string
+		if err := p.text(n, &s); err != nil {
+			return err
+		}
+		if strings.Count(s, "*") > 8 {
+			return p.src.errorf(n, "a pattern has 8 stars at most")
+		}
+		*g = append(*g, newGlob(s))
+		return nil
+	})
+}
+
+// PerHour is a rate as units in an hour, of 100/s, 30/m or 5/h.
+func (p *parser) perHour(hour *uint64) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		count, unit, cut := strings.Cut(n.Value, "/")
+		times := map[string]float64{"s": 3600, "m": 60, "h": 1}[unit]
+		v, err := strconv.ParseFloat(count, 64)
+		if err != nil || !cut || times == 0 || !(v*times >= 1 && v*times <= 1e7*3600) {
+			return p.src.errorf(n, "%q is no rate: write 100/s, 30/m or 5/h; from 1/h to 10000000/s", n.Value)
+		}
+		*hour = uint64(math.Round(v * times * unitsPerToken))
+		return nil
+	}
+}
+
+// Bandwidth is bytes a second from bits a second: 10Mbit, 1.5Gbit, 64kbit.
+func (p *parser) bandwidth(bytes *float64) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		m := regexp.MustCompile(`^([0-9.]+) ?([kMG]?)bit(/s)?$`).FindStringSubmatch(n.Value)
+		if m == nil {
+			return p.src.errorf(n, "%q is no bandwidth: write 64kbit, 10Mbit or 1.5Gbit (a second)", n.Value)
+		}
+		v, err := strconv.ParseFloat(m[1], 64)
+		v *= map[string]float64{"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[m[2]]
+		if err != nil || v < 1 || v > 1e12 {
+			return p.src.errorf(n, "%q is not between 1bit and 1000Gbit", n.Value)
+		}
+		*bytes = v / 8
+		return nil
+	}
+}
