@@ -1,0 +1,245 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/policy"
+)
+
+// exchange is one call on its way through the router. One goroutine uses it at a
+// time; what outlasts the call (a loser of a hedge, a mirror) has nothing of it.
+// Exchanges are used again.
+type exchange struct {
+	policy.Exchange
+	router  *Router
+	chain   *policy.Chain
+	method  *method
+	caller  *call.Head    // as it came
+	request *call.Message // the first one; nil once it was handed over
+	began   time.Time
+	ended   time.Time // of the last attempt
+	cancel  context.CancelFunc
+	span    trace.Span // nil: none
+
+	tried    []string  // IDs of endpoints
+	endpoint *endpoint // the last one
+	attempts int
+
+	// Bound once: a method's value would be made anew for each call.
+	payload func() ([]byte, error)
+	message func() (protoreflect.Message, error)
+}
+
+func newExchange(r *Router) *exchange {
+	c := &exchange{router: r}
+	c.payload, c.message = c.payloadNow, c.messageNow
+	return c
+}
+
+// begin starts to count a call and finds its chain.
+func (r *Router) begin(h *call.Head) *exchange {
+	c := r.exchanges.Get().(*exchange)
+	c.began = time.Now()
+	c.caller, c.Head, c.Now, c.Rand = h, h, c.began, r.options.Random
+	c.method = r.method(h)
+	c.method.inFlight.Add(1)
+	c.chain = r.policies.For(h)
+	return c
+}
+
+// method counts calls of services that are not there together: anybody can name
+// as many as they like.
+func (r *Router) method(h *call.Head) *method {
+	if (*r.services.Load())[h.Service()] == nil {
+		return r.stats.methods.of(otherName)
+	}
+	return r.stats.methods.of(h.Method)
+}
+
+// judge runs the policies. After it, Head, request and Plan are as they want it.
+func (c *exchange) judge(ctx context.Context) (context.Context, error) {
+	if c.chain.Len() > 0 {
+		c.Payload = c.payload
+		if c.request != nil && c.request.Value != nil {
+			if _, ok := c.request.Value.(proto.Message); ok {
+				c.Exchange.Request = c.message
+			}
+		}
+		if err := c.chain.Begin(&c.Exchange); err != nil {
+			return ctx, err
+		}
+		if c.Plan.Payload != nil {
+			c.request.Free()
+			c.request = &call.Message{Data: c.Plan.Payload}
+		}
+	}
+	ctx = c.trace(ctx)
+	return c.limit(ctx), nil
+}
+
+// limit puts the plan's timeout into the context and the head.
+func (c *exchange) limit(ctx context.Context) context.Context {
+	if c.Plan.Timeout <= 0 {
+		return ctx
+	}
+	deadline := c.began.Add(c.Plan.Timeout)
+	if d := c.Head.Deadline; d.IsZero() || deadline.Before(d) {
+		c.own().Deadline = deadline
+	}
+	ctx, c.cancel = context.WithDeadline(ctx, deadline)
+	return ctx
+}
+
+// own is Head as a clone that may be changed.
+func (c *exchange) own() *call.Head {
+	if c.Head == c.caller {
+		c.Head = c.Head.Clone()
+	}
+	return c.Head
+}
+
+// payloadNow gives the policies the encoded request. What they saw is what is sent:
+// the original may lie in memory that its sender can still write, so it is copied.
+func (c *exchange) payloadNow() ([]byte, error) {
+	if c.request == nil {
+		return nil, status.Error(codes.Internal, "router: no request to look at")
+	}
+	data, err := c.request.Bytes()
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "router: encode the request: %v", err)
+	}
+	if !c.request.Compressed {
+		data = slices.Clone(data)
+	} else if data, err = decompress(c.Head.Encoding, data); err != nil {
+		return nil, err
+	}
+	c.request.Free()
+	c.request = &call.Message{Data: data}
+	return data, nil
+}
+
+func (c *exchange) messageNow() (protoreflect.Message, error) {
+	return c.request.Value.(proto.Message).ProtoReflect(), nil //nolint:errcheck // judge looked
+}
+
+// respond applies the policies to what comes with the end of a call.
+func (c *exchange) respond(header, trailer metadata.MD) (metadata.MD, metadata.MD, error) {
+	if !c.Plan.Rewrites {
+		return header, trailer, nil
+	}
+	return c.chain.Response(&c.Exchange, header, trailer)
+}
+
+// finish ends what begin began. The exchange is not used after it.
+func (c *exchange) finish(err error) {
+	now := c.ended
+	if now.IsZero() {
+		now = time.Now()
+	}
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.chain.End(&c.Exchange, policy.Outcome{Err: err, Now: now})
+	c.count(err, now)
+	c.log(err, now.Sub(c.began))
+	c.endSpan(err)
+	c.request.Free()
+	c.recycle()
+}
+
+func (c *exchange) count(err error, now time.Time) {
+	c.method.inFlight.Add(-1)
+	c.method.record(status.Code(err), now.Sub(c.began), now)
+	c.router.stats.peerOf(c.caller).record(err)
+	for _, name := range c.Plan.Acted {
+		c.method.acted.of(name).Add(1)
+	}
+}
+
+func (c *exchange) log(err error, took time.Duration) {
+	slow := c.router.options.Slow
+	if slow <= 0 || took < slow {
+		slow = 0
+	}
+	if slow == 0 && len(c.Plan.Logs) == 0 && !c.Plan.Sample {
+		return
+	}
+	about := c.about(err, took)
+	l := c.router.options.Logger
+	for _, line := range c.Plan.Logs {
+		attrs := append(slices.Clone(about), slog.String("policy", line.Policy), slog.Bool("slow", line.Slow))
+		for _, f := range line.Fields {
+			attrs = append(attrs, slog.Any(f.Key, f.Value))
+		}
+		l.LogAttrs(context.Background(), slog.LevelInfo, "call", attrs...)
+	}
+	if slow > 0 {
+		l.LogAttrs(context.Background(), slog.LevelWarn, "slow call", about...)
+	}
+	if c.Plan.Sample {
+		l.LogAttrs(context.Background(), slog.LevelInfo, "sampled call", append(about, c.detail()...)...)
+	}
+}
+
+// about is what every line about a call tells.
+func (c *exchange) about(err error, took time.Duration) []slog.Attr {
+	attrs := []slog.Attr{
+		slog.String("method", c.caller.Method), slog.String("tenant", c.caller.Tenant), slog.String("peer", c.caller.Peer),
+		slog.Duration("took", took), slog.String("code", status.Code(err).String()), slog.Int("attempts", c.attempts),
+	}
+	if c.endpoint != nil {
+		attrs = append(attrs, slog.String("endpoint", c.endpoint.id))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("error", status.Convert(err).Message()))
+	}
+	return attrs
+}
+
+// detail is what a sampled call tells besides. Values of metadata may be secrets:
+// only their keys are shown.
+func (c *exchange) detail() []slog.Attr {
+	keys := make([]string, 0, len(c.Head.Metadata))
+	for k := range c.Head.Metadata {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return []slog.Attr{
+		slog.Any("metadata_keys", keys), slog.Any("acted", slices.Clone(c.Plan.Acted)),
+		slog.Any("endpoints", slices.Clone(c.tried)), slog.Time("deadline", c.Head.Deadline),
+	}
+}
+
+func (c *exchange) recycle() {
+	r := c.router
+	c.Exchange.Reset()
+	clear(c.tried)
+	*c = exchange{Exchange: c.Exchange, router: r, tried: c.tried[:0], payload: c.payload, message: c.message}
+	r.exchanges.Put(c)
+}
+
+// statusOf makes an error of package status of what a transport or a context says.
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	return status.Error(codes.Unknown, err.Error())
+}

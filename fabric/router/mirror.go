@@ -1,0 +1,69 @@
+package router
+
+import (
+	"context"
+	"time"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// Mirrored calls are bounded in number (Options.Mirrors), in bytes and in time.
+const (
+	mostMirrored  = 64 << 20
+	mirrorTimeout = 30 * time.Second
+)
+
+// mirror sends copies of the request to the plan's services. Nobody waits for them.
+func (c *exchange) mirror() {
+	for _, m := range c.Plan.Mirror {
+		if c.router.mirror(m.Service, c.Head, c.request) {
+			c.router.stats.mirrors.Add(1)
+		} else {
+			c.router.stats.dropped.Add(1)
+		}
+	}
+}
+
+// mirror is false when there are too many already.
+func (r *Router) mirror(service string, h *call.Head, request *call.Message) bool {
+	select {
+	case r.mirrors <- struct{}{}:
+	default:
+		return false
+	}
+	size := int64(len(request.Data))
+	done := func() {
+		r.mirrored.Add(-size)
+		<-r.mirrors
+	}
+	if r.mirrored.Add(size) > mostMirrored {
+		done()
+		return false
+	}
+	m, err := detached(request)
+	if err != nil || !r.goes(func() {
+		defer done()
+		r.shadow(service, h, m)
+	}) {
+		done()
+		return false
+	}
+	return true
+}
+
+// shadow makes the mirrored call.
+func (r *Router) shadow(service string, h *call.Head, request *call.Message) {
+	now := time.Now()
+	deadline := now.Add(mirrorTimeout)
+	if !h.Deadline.IsZero() && h.Deadline.Before(deadline) {
+		deadline = h.Deadline
+	}
+	ctx, cancel := context.WithDeadline(r.ctx, deadline)
+	defer cancel()
+	p, err := r.pick(service, h, nil, now)
+	if err != nil {
+		return
+	}
+	a := p.forward(ctx, h, request)
+	a.response.Free()
+}

@@ -1,0 +1,224 @@
+package router
+
+import (
+	"maps"
+	"math/bits"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// A table finds what is counted under a name without a lock. Callers choose the
+// names, so it is bounded: those that come too late share one place.
+type table[T any] struct {
+	limit int
+	fits  func(name string) bool // what does not is counted as other
+	make  func(name string) *T
+	found atomic.Pointer[map[string]*T]
+	mu    sync.Mutex
+}
+
+const otherName = "other"
+
+func newTable[T any](limit int, fits func(string) bool, make func(name string) *T) *table[T] {
+	t := &table[T]{limit: limit, fits: fits, make: make}
+	t.found.Store(&map[string]*T{})
+	return t
+}
+
+func (t *table[T]) of(name string) *T {
+	if v := (*t.found.Load())[name]; v != nil {
+		return v
+	}
+	return t.add(name)
+}
+
+func (t *table[T]) add(name string) *T {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	found := *t.found.Load()
+	if found[name] == nil && (len(found) >= t.limit || !t.fits(name)) {
+		name = otherName
+	}
+	if v := found[name]; v != nil {
+		return v
+	}
+	found = maps.Clone(found)
+	// The name may lie in memory that belongs to its call.
+	name = strings.Clone(name)
+	found[name] = t.make(name)
+	t.found.Store(&found)
+	return found[name]
+}
+
+func (t *table[T]) all() map[string]*T { return *t.found.Load() }
+
+// stats is everything that is counted.
+type stats struct {
+	methods *table[method]
+	peers   *table[peer]
+
+	retries, hedges, mirrors, dropped atomic.Uint64
+}
+
+func newStats(methods, peers int) *stats {
+	return &stats{
+		methods: newTable(methods, isMethod, newMethod),
+		peers:   newTable(peers, utf8.ValidString, func(string) *peer { return new(peer) }),
+	}
+}
+
+func (s *stats) peerOf(h *call.Head) *peer {
+	if h.Peer != "" {
+		return s.peers.of(h.Peer)
+	}
+	return s.peers.of(h.Tenant)
+}
+
+// peer is what one caller did.
+type peer struct{ good, bad atomic.Uint64 }
+
+func (p *peer) record(err error) {
+	if err == nil {
+		p.good.Add(1)
+	} else {
+		p.bad.Add(1)
+	}
+}
+
+// method is what is known of one method's calls.
+type method struct {
+	service, name string
+	inFlight      atomic.Int64
+	codes         [codes.Unauthenticated + 2]atomic.Uint64 // the last one: codes that gRPC does not know
+	sent          atomic.Uint64                            // bytes to callees
+	received      atomic.Uint64
+	took          atomic.Int64 // ns, the sum
+	times         [len(bounds) + 1]atomic.Uint64
+	windows       [2]window
+	acted         *table[atomic.Uint64]
+}
+
+// bounds are those of the histogram of call times.
+var bounds = [...]time.Duration{
+	10 * time.Microsecond, 25 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond,
+	500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
+	25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+}
+
+// isMethod says that the name is "/service/method", so that no two of them have the
+// same labels.
+func isMethod(name string) bool {
+	return utf8.ValidString(name) && strings.HasPrefix(name, "/") && strings.Count(name, "/") == 2
+}
+
+func newMethod(name string) *method {
+	h := call.Head{Method: name}
+	counter := func(string) *atomic.Uint64 { return new(atomic.Uint64) }
+	return &method{service: h.Service(), name: h.Name(), acted: newTable(64, utf8.ValidString, counter)}
+}
+
+// record counts a call that has ended.
+func (m *method) record(code codes.Code, took time.Duration, now time.Time) {
+	m.codes[min(int(code), len(m.codes)-1)].Add(1)
+	m.took.Add(int64(took))
+	i := 0
+	for i < len(bounds) && took > bounds[i] {
+		i++
+	}
+	m.times[i].Add(1)
+	m.window(now).record(code, took)
+}
+
+// carry counts bytes as they pass.
+func (m *method) carry(sent, received int, now time.Time) {
+	w := m.window(now)
+	if sent > 0 {
+		m.sent.Add(uint64(sent))
+		w.sent.Add(uint64(sent))
+	}
+	if received > 0 {
+		m.received.Add(uint64(received))
+		w.received.Add(uint64(received))
+	}
+}
+
+// windowLength is the time that a live row looks back, twice at most.
+const windowLength = 5 * time.Second
+
+// window is what happened in one stretch of time. The two of a method take turns.
+type window struct {
+	number         atomic.Int64 // which stretch since the year 1970
+	mu             sync.Mutex   // for turning
+	calls, errors  atomic.Uint64
+	sent, received atomic.Uint64
+	times          [buckets]atomic.Uint32
+}
+
+// window is the one for the time, emptied when it was another stretch's. Calls
+// that are counted just while it is emptied may be missed.
+func (m *method) window(now time.Time) *window {
+	number := now.UnixNano() / int64(windowLength)
+	w := &m.windows[number&1]
+	if w.number.Load() < number {
+		w.turn(number)
+	}
+	return w
+}
+
+func (w *window) turn(number int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.number.Load() >= number {
+		return
+	}
+	w.calls.Store(0)
+	w.errors.Store(0)
+	w.sent.Store(0)
+	w.received.Store(0)
+	for i := range w.times {
+		w.times[i].Store(0)
+	}
+	w.number.Store(number)
+}
+
+func (w *window) record(code codes.Code, took time.Duration) {
+	w.calls.Add(1)
+	if code != codes.OK {
+		w.errors.Add(1)
+	}
+	w.times[bucketOf(took)].Add(1)
+}
+
+// The buckets of a window: eight for each doubling, from 1 us to over two minutes;
+// so a value is known within an eighth.
+const (
+	bucketBits = 3
+	buckets    = 28 << bucketBits
+)
+
+// bucketOf takes the number's highest bit and the three after it.
+func bucketOf(d time.Duration) int {
+	us := uint64(max(d, 0) / time.Microsecond)
+	if us < 1<<bucketBits {
+		return int(us)
+	}
+	high := bits.Len64(us) - 1 - bucketBits
+	return min(high<<bucketBits+int(us>>high), buckets-1)
+}
+
+// bucketEnd is the largest value of a bucket.
+func bucketEnd(i int) time.Duration {
+	if i < 1<<bucketBits {
+		return time.Duration(i+1) * time.Microsecond
+	}
+	high := i>>bucketBits - 1
+	return time.Duration((uint64(i&(1<<bucketBits-1))+(1<<bucketBits)+1)<<high) * time.Microsecond
+}

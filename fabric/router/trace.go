@@ -1,0 +1,118 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/policy"
+)
+
+// carrier lets W3C's trace context lie in metadata.
+type carrier metadata.MD
+
+// Get implements propagation.TextMapCarrier.
+func (c carrier) Get(key string) string {
+	if values := c[strings.ToLower(key)]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// Set implements propagation.TextMapCarrier.
+func (c carrier) Set(key, value string) { c[strings.ToLower(key)] = []string{value} }
+
+// Keys implements propagation.TextMapCarrier.
+func (c carrier) Keys() []string { return slices.Collect(maps.Keys(c)) }
+
+// trace begins the call's span, a child of the caller's, and names it to the callee.
+// Without a tracer, or where a policy says that the call is not traced, the caller's
+// context passes through unchanged.
+func (c *exchange) trace(ctx context.Context) context.Context {
+	t := c.Plan.Trace
+	if c.router.tracer == nil || t != nil && !t.Sampled {
+		return ctx
+	}
+	propagator := propagation.TraceContext{}
+	ctx = propagator.Extract(ctx, carrier(c.Head.Metadata))
+	ctx, c.span = c.router.tracer.Start(ctx, strings.TrimPrefix(c.caller.Method, "/"),
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(c.began), trace.WithAttributes(
+			attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", c.caller.Service()),
+			attribute.String("rpc.method", c.caller.Name()), attribute.String("outboard.tenant", c.caller.Tenant)))
+	if t != nil && c.span.IsRecording() {
+		c.span.SetAttributes(attributes(t.Attributes)...)
+	}
+	h := c.own()
+	// Whoever else has the map may be reading it.
+	h.Metadata = maps.Clone(h.Metadata)
+	if h.Metadata == nil {
+		h.Metadata = metadata.MD{}
+	}
+	propagator.Inject(ctx, carrier(h.Metadata))
+	return ctx
+}
+
+func attributes(fields []policy.Field) []attribute.KeyValue {
+	list := make([]attribute.KeyValue, 0, len(fields))
+	for _, f := range fields {
+		list = append(list, attributeOf(f))
+	}
+	return list
+}
+
+func attributeOf(f policy.Field) attribute.KeyValue {
+	switch v := f.Value.(type) {
+	case bool:
+		return attribute.Bool(f.Key, v)
+	case int64:
+		return attribute.Int64(f.Key, v)
+	case float64:
+		return attribute.Float64(f.Key, v)
+	case string:
+		return attribute.String(f.Key, v)
+	case time.Duration:
+		return attribute.Float64(f.Key, v.Seconds())
+	}
+	return attribute.String(f.Key, fmt.Sprint(f.Value))
+}
+
+// endSpan tells the span how the call ended.
+func (c *exchange) endSpan(err error) {
+	if c.span == nil {
+		return
+	}
+	if c.span.IsRecording() {
+		code := status.Code(err)
+		c.span.SetAttributes(attribute.Int64("rpc.grpc.status_code", int64(code)), attribute.Int("outboard.attempts", c.attempts),
+			attribute.StringSlice("outboard.policies", c.Plan.Acted))
+		if c.endpoint != nil {
+			c.span.SetAttributes(attribute.String("outboard.endpoint", c.endpoint.id))
+		}
+		if ours(code) {
+			c.span.SetStatus(otelcodes.Error, status.Convert(err).Message())
+		}
+	}
+	c.span.End()
+}
+
+// ours says that a status is the callee's fault, as the conventions for the server
+// side of RPC have it.
+func ours(code codes.Code) bool {
+	switch code {
+	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
+		return true
+	default:
+		return false
+	}
+}

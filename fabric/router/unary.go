@@ -1,0 +1,207 @@
+package router
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/policy"
+)
+
+// ServeUnary implements call.UnaryHandler.
+func (r *Router) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+	c := r.begin(h)
+	c.request = request
+	response, end, err := c.unary(ctx)
+	c.finish(err)
+	return response, end, err
+}
+
+// unary takes a call of one message each way from its judgement to its answer.
+func (c *exchange) unary(ctx context.Context) (*call.Message, call.End, error) {
+	ctx, err := c.judge(ctx)
+	if err != nil {
+		return nil, call.End{}, err
+	}
+	size := len(c.request.Data)
+	if err := c.hold(ctx, c.Plan.Delay+c.links(policy.ToServer, size)); err != nil {
+		return nil, call.End{}, err
+	}
+	if len(c.Plan.Mirror) > 0 {
+		c.mirror()
+	}
+	a := c.try(ctx)
+	c.endpoint, c.ended = a.endpoint, a.ended
+	received := 0
+	if a.response != nil {
+		received = len(a.response.Data)
+	}
+	c.method.carry(size, received, a.ended)
+	return c.answer(ctx, a, received)
+}
+
+// try sends the call as the plan says: hedged, tried again, or once.
+func (c *exchange) try(ctx context.Context) answer {
+	switch {
+	case c.Plan.Hedge != nil && c.Plan.Hedge.Attempts > 1:
+		return c.hedged(ctx)
+	case c.Plan.Retry != nil && c.Plan.Retry.Attempts > 1:
+		return c.retried(ctx)
+	}
+	return c.once(ctx)
+}
+
+// answer brings a response over the links and through the policies.
+func (c *exchange) answer(ctx context.Context, a answer, size int) (*call.Message, call.End, error) {
+	if len(c.Plan.Links) > 0 {
+		c.ended = time.Time{}
+		if err := c.hold(ctx, c.links(policy.ToClient, size)); err != nil {
+			a.response.Free()
+			return nil, call.End{}, err
+		}
+	}
+	var err error
+	a.end.Header, a.end.Trailer, err = c.respond(a.end.Header, a.end.Trailer)
+	if err != nil {
+		a.response.Free()
+		return nil, call.End{}, err
+	}
+	return a.response, a.end, a.err
+}
+
+// mostTransparent is how often a call that its callee never saw is sent again, to
+// other endpoints, without asking a policy.
+const mostTransparent = 3
+
+// once sends a call that has no policy for more. What was not sent can be sent again
+// as long as the request is still there: in memory that nobody gave back.
+func (c *exchange) once(ctx context.Context) answer {
+	request := c.request
+	c.request = nil
+	again, can := *request, request.Release == nil
+	for transparent := 0; ; transparent++ {
+		a := c.send(ctx, request)
+		if !a.unsent || !can || transparent == mostTransparent || ctx.Err() != nil {
+			return a
+		}
+		c.tried = append(c.tried, a.endpoint.id)
+		copied := again
+		request = &copied
+	}
+}
+
+// send makes one attempt.
+func (c *exchange) send(ctx context.Context, request *call.Message) answer {
+	now := c.began
+	if c.attempts > 0 || c.Plan.Delay > 0 || len(c.Plan.Links) > 0 {
+		now = time.Now()
+	}
+	c.attempts++
+	return c.router.attempt(ctx, c.Head, request, c.tried, now)
+}
+
+// retried sends a call until an answer is good enough for the policy.
+func (c *exchange) retried(ctx context.Context) answer {
+	copier := copierOf(c.request)
+	c.request = nil
+	defer copier.free()
+	for attempt, transparent := 1, 0; ; {
+		a := c.send(ctx, copier.one())
+		if a.err == nil || a.endpoint == nil || ctx.Err() != nil {
+			return a
+		}
+		c.tried = append(c.tried, a.endpoint.id)
+		if a.unsent && transparent < mostTransparent {
+			transparent++
+			continue
+		}
+		if !c.retries(ctx, attempt, a.err, a.end.Trailer) {
+			return a
+		}
+		attempt++
+	}
+}
+
+// retries asks the policy for one more attempt, and waits until it may begin.
+func (c *exchange) retries(ctx context.Context, attempts int, err error, trailer metadata.MD) bool {
+	wait, ok := c.Plan.Retry.Next(&c.Exchange, attempts, err)
+	if wait, ok = pushback(trailer, wait, ok); !ok || c.hold(ctx, wait) != nil {
+		return false
+	}
+	c.router.stats.retries.Add(1)
+	c.again(attempts)
+	return true
+}
+
+// again numbers the attempt that follows.
+func (c *exchange) again(number int) {
+	// The last attempt's callee may still look at its head.
+	c.Head = c.Head.Clone()
+	c.Head.Attempt = number
+}
+
+// pushback is what the callee says about trying again, in a trailer that gRPC
+// defines: not at all when it is negative, else after so many milliseconds.
+func pushback(trailer metadata.MD, wait time.Duration, ok bool) (time.Duration, bool) {
+	values := trailer["grpc-retry-pushback-ms"]
+	if len(values) == 0 || !ok {
+		return wait, ok
+	}
+	ms, err := strconv.ParseInt(values[0], 10, 32)
+	if err != nil || ms < 0 {
+		return 0, false
+	}
+	return time.Duration(ms) * time.Millisecond, true
+}
+
+// hold waits, having told whoever lent the goroutine.
+func (c *exchange) hold(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	c.router.options.Yield(ctx)
+	return wait(ctx, d)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	if sleep(ctx, d) {
+		return nil
+	}
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+// sleep waits; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// links is how long the plan's links hold a message up.
+func (c *exchange) links(d policy.Direction, size int) time.Duration {
+	if len(c.Plan.Links) == 0 {
+		return 0
+	}
+	return linksDelay(c.Plan.Links, d, size, time.Now(), c.router.options.Random)
+}
+
+// linksDelay lets a message pass one link after the other.
+func linksDelay(links []*policy.Link, d policy.Direction, size int, now time.Time, random func() uint64) time.Duration {
+	total := time.Duration(0)
+	for _, l := range links {
+		total += l.Delay(d, size, now.Add(total), random)
+	}
+	return total
+}
