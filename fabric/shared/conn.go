@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
@@ -27,8 +28,12 @@ type Conn struct {
 	side    side
 	serves  bool // the peer has a handler
 	peer    Peer
+	caller  caller
+	callee  callee
+	wait    sync.WaitGroup
 
 	once sync.Once
+	mu   sync.Mutex
 	done chan struct{}
 	err  error
 }
@@ -37,6 +42,8 @@ var (
 	_ call.Transport = (*Conn)(nil)
 	_ call.Unary     = (*Conn)(nil)
 	_ Lender         = (*Conn)(nil)
+	_ Lender         = (*clientStream)(nil)
+	_ Lender         = (*served)(nil)
 )
 
 // A Lender lends memory that its transport sends without a copy. A Conn is one,
@@ -44,7 +51,8 @@ var (
 // [LenderFrom] finds the one of a call.UnaryHandler's context.
 type Lender interface {
 	// Lend returns a message with size bytes of Data. Fill it, cut Data at its end if
-	// that is too long, and send it or Free it. Data may be ordinary memory.
+	// that is too long, and send it or Free it. Data may be ordinary memory: when size
+	// is small, larger than a piece of the heap, or the heap is full.
 	Lend(size int) (*call.Message, error)
 }
 
@@ -57,10 +65,83 @@ func LenderFrom(ctx context.Context) (Lender, bool) {
 }
 
 func newConn(socket *net.UnixConn, r *region, s side, serves bool, peer Peer, o *Options) *Conn {
-	return &Conn{options: *o, socket: socket, region: r, side: s, serves: serves, peer: peer, done: make(chan struct{})}
+	c := &Conn{options: *o, socket: socket, region: r, side: s, serves: serves, peer: peer, done: make(chan struct{})}
+	// Directions 0 and 1 are the lane of the dialler's calls, 2 and 3 the other.
+	c.caller.open(c, 2*int(s))
+	c.callee.open(c, 3-2*int(s))
+	return c
 }
 
-func (c *Conn) start() {}
+// start begins to serve, and to watch over the peer.
+func (c *Conn) start() {
+	c.spawn(c.watch)
+	if c.options.Handler != nil {
+		c.callee.reading = true
+		c.spawn(c.callee.serve)
+	}
+}
+
+// spawn runs f in a goroutine that Close waits for, unless the connection has ended.
+func (c *Conn) spawn(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.region.retain()
+	c.wait.Go(func() {
+		defer c.region.release()
+		f()
+	})
+}
+
+// watch waits for the end of the peer.
+func (c *Conn) watch() {
+	n, err := c.socket.Read(make([]byte, 1))
+	if n > 0 {
+		c.broke(outboard.Errorf(outboard.Protocol, "socket", "the peer wrote after the handshake"))
+		return
+	}
+	if c.Err() == nil && err != nil {
+		c.caller.leave(unavailable("the peer is gone"))
+		<-c.caller.grave
+		c.fail(unavailable("the peer is gone"))
+	}
+}
+
+// broke ends the connection because of what the peer did.
+func (c *Conn) broke(err error) {
+	if c.fail(status.Error(codes.Unavailable, err.Error())) {
+		c.options.Logger.Warn("peer broke the protocol", "peer", c.peer.String(), "error", err)
+	}
+}
+
+// fail ends all calls. It is true the first time.
+func (c *Conn) fail(err error) bool {
+	first := false
+	c.once.Do(func() {
+		first = true
+		c.mu.Lock()
+		c.err = err
+		c.mu.Unlock()
+		_ = c.socket.Close()
+		c.caller.bury(err)
+		c.callee.bury(err)
+		close(c.done)
+		c.region.release()
+	})
+	return first
+}
+
+// reason is why the connection has ended.
+func (c *Conn) reason() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		return unavailable("connection closed")
+	}
+	return c.err
+}
 
 // Peer is who is at the other end.
 func (c *Conn) Peer() Peer { return c.peer }
@@ -70,37 +151,65 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Err is nil while the connection lives.
 func (c *Conn) Err() error {
-	select {
-	case <-c.done:
-		return c.err
-	default:
-		return nil
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 // Close ends every call with codes.Unavailable, and waits for the handlers of the
 // peer's calls: it must not be called by one.
 func (c *Conn) Close() error {
-	c.once.Do(func() {
-		c.err = status.Error(codes.Unavailable, "connection closed")
-		_ = c.socket.Close()
-		c.region.release()
-		close(c.done)
-	})
+	c.fail(unavailable("connection closed"))
+	c.wait.Wait()
 	return nil
 }
 
 // Lend implements Lender, for requests.
-func (c *Conn) Lend(size int) (*call.Message, error) {
-	return &call.Message{Data: make([]byte, size)}, nil
-}
+func (c *Conn) Lend(size int) (*call.Message, error) { return c.caller.Lend(size) }
 
 // Open implements call.Transport.
-func (c *Conn) Open(context.Context, *call.Head) (call.ClientStream, error) {
-	return nil, status.Error(codes.Unavailable, "connection closed")
+func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
+	if !c.region.tryRetain() {
+		return nil, c.reason()
+	}
+	defer c.region.release()
+	ctx, cancel := hurry(ctx, h)
+	s, err := c.caller.openStream(ctx, h)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s.done = cancel
+	return s, nil
 }
 
 // Unary implements call.Unary.
-func (c *Conn) Unary(context.Context, *call.Head, *call.Message) (*call.Message, call.End, error) {
-	return nil, call.End{}, status.Error(codes.Unavailable, "connection closed")
+func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+	if !c.region.tryRetain() {
+		request.Free()
+		return nil, call.End{}, c.reason()
+	}
+	defer c.region.release()
+	ctx, cancel := hurry(ctx, h)
+	defer cancel()
+	data, err := request.Bytes()
+	if err != nil {
+		request.Free()
+		return nil, call.End{}, status.Error(codes.Internal, err.Error())
+	}
+	if len(data) > c.caller.heap.maxBlock() {
+		return c.caller.unaryLarge(ctx, h, request)
+	}
+	return c.caller.unary(ctx, h, request)
+}
+
+// hurry ends ctx at the head's deadline when that is earlier than its own.
+func hurry(ctx context.Context, h *call.Head) (context.Context, context.CancelFunc) {
+	if h.Deadline.IsZero() {
+		return ctx, func() {}
+	}
+	if at, ok := ctx.Deadline(); ok && !at.After(h.Deadline) {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, h.Deadline)
 }

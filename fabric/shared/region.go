@@ -17,7 +17,7 @@ const (
 	pageSize = 4096
 	slotSize = 512
 	// unit is the smallest piece of a heap.
-	unit = 1 << 10
+	unit = 4 << 10
 
 	// The control page has one block of words for each of the four directions, each
 	// word on a cache line of its own.
