@@ -95,7 +95,7 @@ func (s *clientStream) send(m any) error {
 	if err != nil {
 		return err
 	}
-	return s.sent(s.stream.Send(&packed))
+	return s.sent(s.stream.Send(packed))
 }
 
 // sent makes every failure of a transport io.EOF: RecvMsg knows the status.

@@ -125,6 +125,7 @@ func (c *ClientConn) begin(ctx context.Context, b *beginning, method string, str
 	if b.form, err = i.form(values); err != nil {
 		return err
 	}
+	b.form.lender, _ = b.link.Transport.(lender)
 	return c.makeHead(ctx, b, &i, method, streaming)
 }
 
@@ -176,9 +177,9 @@ func (b *beginning) unary(ctx context.Context, args, reply any, r *result) error
 		return err
 	}
 	if u, ok := b.link.Transport.(call.Unary); ok {
-		return b.short(ctx, u, &request, reply, r)
+		return b.short(ctx, u, request, reply, r)
 	}
-	return b.long(ctx, &request, reply, r)
+	return b.long(ctx, request, reply, r)
 }
 
 // short makes the call by call.Unary.

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -23,56 +24,86 @@ type form struct {
 	encoding   string
 	proto      bool // codec is the usual one for protocol buffers
 	values     bool // the transport carries values
+	lender     lender
 	server     bool
 	maxSend    int
 	maxReceive int
 }
 
+// A lender has memory that a transport sends without a copy. Those of package
+// shared are lenders.
+type lender interface {
+	Lend(size int) (*call.Message, error)
+}
+
 // pack makes v a message for the transport.
-func (f *form) pack(v any) (call.Message, error) {
+func (f *form) pack(v any) (*call.Message, error) {
 	if f.proto {
 		if m := protoOf(v); m != nil {
 			return f.packProto(m)
 		}
 	}
 	if v == nil {
-		return call.Message{Data: []byte{}}, nil
+		return &call.Message{Data: []byte{}}, nil
 	}
 	data, err := f.codec.Marshal(v)
 	if err != nil {
-		return call.Message{}, marshalError(err)
+		return nil, marshalError(err)
 	}
 	return f.finish(data)
 }
 
 // packProto keeps m as it is where the transport carries values. What carries
 // them clones them if it keeps them.
-func (f *form) packProto(m proto.Message) (call.Message, error) {
+func (f *form) packProto(m proto.Message) (*call.Message, error) {
 	size := proto.Size(m)
 	if f.compressor == nil || f.values {
 		if err := f.checkSend(size); err != nil {
-			return call.Message{}, err
+			return nil, err
 		}
 	}
 	if f.values {
-		return call.Message{Value: m, Encode: encodeProto}, nil
+		return &call.Message{Value: m, Encode: encodeProto}, nil
+	}
+	if f.lender != nil && f.compressor == nil && size > 0 {
+		return f.marshalThere(m, size)
 	}
 	return f.marshal(m, size)
 }
 
-func (f *form) marshal(m proto.Message, size int) (call.Message, error) {
+// marshalThere writes m where the transport's peer will read it.
+func (f *form) marshalThere(m proto.Message, size int) (*call.Message, error) {
+	lent, err := f.lender.Lend(size)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	data, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(lent.Data[:0:size], m)
+	if err == nil && (len(data) != size || &data[0] != &lent.Data[0]) {
+		err = errChanging
+	}
+	if err != nil {
+		lent.Free()
+		return nil, marshalError(err)
+	}
+	lent.Data = data
+	return lent, nil
+}
+
+var errChanging = errors.New("the message was changed while it was sent")
+
+func (f *form) marshal(m proto.Message, size int) (*call.Message, error) {
 	write := proto.MarshalOptions{UseCachedSize: true}
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		data, err := write.MarshalAppend(make([]byte, 0, size), m)
 		if err != nil {
-			return call.Message{}, marshalError(err)
+			return nil, marshalError(err)
 		}
 		return f.finish(mem.BufferSlice{mem.SliceBuffer(data)})
 	}
 	buffer := mem.DefaultBufferPool().Get(size)
 	if _, err := write.MarshalAppend((*buffer)[:0], m); err != nil {
 		mem.DefaultBufferPool().Put(buffer)
-		return call.Message{}, marshalError(err)
+		return nil, marshalError(err)
 	}
 	return f.finish(mem.BufferSlice{mem.NewBuffer(buffer, mem.DefaultBufferPool())})
 }
@@ -82,30 +113,30 @@ func marshalError(err error) error {
 }
 
 // finish compresses what a codec wrote, and checks its size.
-func (f *form) finish(data mem.BufferSlice) (call.Message, error) {
+func (f *form) finish(data mem.BufferSlice) (*call.Message, error) {
 	compressed := f.compressor != nil && data.Len() > 0
 	if compressed {
 		smaller, err := f.compress(data)
 		data.Free()
 		if err != nil {
-			return call.Message{}, err
+			return nil, err
 		}
 		data = smaller
 	}
 	if err := f.checkSend(data.Len()); err != nil {
 		data.Free()
-		return call.Message{}, err
+		return nil, err
 	}
 	return messageOf(data, compressed), nil
 }
 
-func messageOf(data mem.BufferSlice, compressed bool) call.Message {
+func messageOf(data mem.BufferSlice, compressed bool) *call.Message {
 	if len(data) == 1 {
-		return call.Message{Data: nonNil(data[0].ReadOnlyData()), Compressed: compressed, Release: data[0].Free}
+		return &call.Message{Data: nonNil(data[0].ReadOnlyData()), Compressed: compressed, Release: data[0].Free}
 	}
 	whole := data.Materialize()
 	data.Free()
-	return call.Message{Data: nonNil(whole), Compressed: compressed}
+	return &call.Message{Data: nonNil(whole), Compressed: compressed}
 }
 
 // nonNil keeps an empty message from looking like none.

@@ -3,11 +3,10 @@ package fabric
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -48,18 +47,24 @@ type localListener struct {
 	over    chan struct{} // closed when it serves no more
 }
 
-// Serve implements Listener. It may be called once.
+// Addr implements Listener.
+func (l *localListener) Addr() net.Addr { return address("inproc:" + l.name) }
+
+// Serve implements Listener.
 func (l *localListener) Serve(ctx context.Context, h call.Handler) error {
-	err := fmt.Errorf("fabric: serve inproc:%s: the listener has served already", l.name)
+	l.handler = h
+	close(l.ready)
+	<-ctx.Done()
+	return l.Close()
+}
+
+// Close implements Listener.
+func (l *localListener) Close() error {
 	l.once.Do(func() {
-		err = nil
-		l.handler = h
-		close(l.ready)
-		<-ctx.Done()
 		l.network.remove(l)
 		close(l.over)
 	})
-	return err
+	return nil
 }
 
 func (n *Network) remove(l *localListener) {
@@ -82,17 +87,13 @@ func (n *Network) dial(ctx context.Context, name string) (*Link, error) {
 	}
 	select {
 	case <-l.ready:
+	case <-l.over:
+		return nil, fmt.Errorf("fabric: dial inproc:%s: nobody listens", name)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	t := newInProcess(l.handler, l.over)
-	return &Link{Transport: t, Peer: localPeer(name), Done: l.over}, nil
-}
-
-// localPeer is a peer that shares our memory: nothing is safer.
-func localPeer(name string) *peer.Peer {
-	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
-	return &peer.Peer{Addr: address("inproc:" + name), AuthInfo: Caller{CommonAuthInfo: level, Peer: "inproc"}}
+	return &Link{Transport: t, Peer: private("inproc:"+name, "inproc"), Done: l.over}, nil
 }
 
 // InProcess is a way to h for callers in the same process. Messages of protocol

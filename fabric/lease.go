@@ -139,7 +139,7 @@ func (c *localCall) solo() error {
 	c.lease.mu.Lock()
 	request := keep(&call.Message{Value: c.lease.value, Encode: encodeProto})
 	c.lease.mu.Unlock()
-	response, end, err := c.server.serveSolo(c.parent, c.head, request)
+	response, end, err := solo(c.parent, c.head, request, c.server.serveStream)
 	c.header, c.trailer = end.Header, end.Trailer
 	if err == nil {
 		c.answer = response.Value

@@ -29,6 +29,8 @@ func pairings() map[string]pairing {
 		"in process":         {dialLocal},
 		"in process, framed": {dialOpaque},
 		"grpc-go":            {dialGRPC},
+		"us to grpc-go":      {dialToGRPC},
+		"grpc-go to us":      {dialFromGRPC},
 	}
 }
 
@@ -67,7 +69,34 @@ func serveFabric(t testing.TB, l Listener, register func(grpc.ServiceRegistrar),
 // dialGRPC is grpc-go with itself, to compare with.
 func dialGRPC(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
 	t.Helper()
-	return dialPlain(t, serveGRPC(t, register, o), o)
+	return dialGo(t, serveGRPC(t, register, o), o)
+}
+
+// dialToGRPC is our client with grpc-go's server.
+func dialToGRPC(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
+	return dialFabric(t, "grpc:"+serveGRPC(t, register, o), o)
+}
+
+// dialFromGRPC is grpc-go's client with our server.
+func dialFromGRPC(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
+	l, err := Listen("grpc:127.0.0.1:0", o.fabric...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveFabric(t, l, register, o)
+	return dialGo(t, l.Addr().String(), o)
+}
+
+func dialFabric(t testing.TB, target string, o sides) grpc.ClientConnInterface {
+	t.Helper()
+	c, err := Dial(target, o.fabric...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // serveGRPC serves with grpc-go.
@@ -91,7 +120,7 @@ func serveGRPC(t testing.TB, register func(grpc.ServiceRegistrar), o sides) stri
 }
 
 // dialPlain is a connection of grpc-go's.
-func dialPlain(t testing.TB, addr string, o sides) grpc.ClientConnInterface {
+func dialGo(t testing.TB, addr string, o sides) grpc.ClientConnInterface {
 	t.Helper()
 	c, err := grpc.NewClient(addr, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, o.client...)...)
 	if err != nil {

@@ -4,16 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
-
-	"github.com/outboard-run/outboard/fabric/call"
 )
-
-// A Listener brings calls to a handler.
-type Listener interface {
-	// Serve gives h the calls that come, until ctx ends. Then it ends the calls,
-	// waits for what it started, and returns nil.
-	Serve(ctx context.Context, h call.Handler) error
-}
 
 // Run serves those who come to the listeners, until ctx ends, the server is
 // stopped or one of them fails.

@@ -38,6 +38,7 @@ func (s *Server) serveStream(in call.ServerStream) error {
 		return err
 	}
 	f.values = f.proto && carriesValues(in)
+	f.lender, _ = in.(lender)
 	c := &serverCall{parent: in.Context(), server: s, head: head, stream: in}
 	defer c.end()
 	ss := &serverStream{serverCall: c, form: f, clientStreams: m.stream != nil && m.stream.ClientStreams}
@@ -117,7 +118,7 @@ func (ss *serverStream) send(v any) error {
 		m.Free()
 		return toStatus(err)
 	}
-	return toStatus(ss.stream.Send(&m))
+	return toStatus(ss.stream.Send(m))
 }
 
 // RecvMsg implements grpc.ServerStream.

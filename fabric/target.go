@@ -2,20 +2,27 @@ package fabric
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
+	"github.com/outboard-run/outboard/fabric/plain"
 	"github.com/outboard-run/outboard/fabric/remote"
+	"github.com/outboard-run/outboard/fabric/shared"
 )
 
-var errNoTLS = errors.New("a target over TCP needs WithTLS")
-
-// localWait is how long after a failure a target in this machine is tried again.
+// localWait is how long after a failure a target on this machine is tried again.
 const localWait = 10 * time.Millisecond
+
+// headroom is what the transport takes in above the limit of the call, so that
+// the limit of the call answers first.
+const headroom = 64 << 20
+
+// largest is the limit for the transports: callers may raise the limit of a call.
+func (o *options) largest() int { return max(o.maxReceive, headroom) }
 
 // Dial makes calls to target:
 //
@@ -25,7 +32,8 @@ const localWait = 10 * time.Millisecond
 //	HOST:PORT       the same
 //	grpc:HOST:PORT  a plain gRPC server; with TLS where WithTLS is given
 //
-// It does not wait for a connection: the first call makes it.
+// It does not wait for a connection: the first call makes it, and a call after
+// the connection's end makes the next.
 func Dial(target string, opts ...Option) (*ClientConn, error) {
 	o := newOptions(opts)
 	dial, wait, err := dialer(target, &o)
@@ -35,36 +43,72 @@ func Dial(target string, opts ...Option) (*ClientConn, error) {
 	return newClientConn(target, newRedial(dial, wait), o), nil
 }
 
+type dialFunc = func(context.Context) (*Link, error)
+
 // dialer is how target is dialled, and the first wait after a failure.
-func dialer(target string, o *options) (func(context.Context) (*Link, error), time.Duration, error) {
+func dialer(target string, o *options) (dialFunc, time.Duration, error) {
 	scheme, rest, _ := strings.Cut(target, ":")
 	switch {
 	case o.dialer != nil:
 		return o.dialer, firstWait, nil
 	case scheme == "inproc":
 		return dialInProcess(rest, o)
+	case scheme == "unix":
+		return dialShared(rest, o), localWait, nil
+	case scheme == "grpc":
+		return dialPlain(rest, o), firstWait, nil
 	case scheme == "tcp":
-		return dialRemote(rest, o)
+		target = rest
 	}
-	return dialRemote(target, o)
+	if o.tls == nil {
+		return nil, 0, errNoTLS
+	}
+	return dialRemote(target, o), firstWait, nil
 }
 
-func dialInProcess(name string, o *options) (func(context.Context) (*Link, error), time.Duration, error) {
+func dialInProcess(name string, o *options) (dialFunc, time.Duration, error) {
 	if o.network == nil {
-		return nil, 0, errors.New("a target in this process needs WithNetwork")
+		return nil, 0, errNoNetwork
 	}
 	return func(ctx context.Context) (*Link, error) { return o.network.dial(ctx, name) }, localWait, nil
 }
 
-func dialRemote(addr string, o *options) (func(context.Context) (*Link, error), time.Duration, error) {
-	if o.tls == nil {
-		return nil, 0, errNoTLS
-	}
+func dialShared(path string, o *options) dialFunc {
 	return func(ctx context.Context) (*Link, error) {
-		c, err := remote.Dial(ctx, addr, o.tls, remote.Options{Logger: o.logger})
+		c, err := shared.Dial(ctx, path, shared.Options{Logger: o.logger, MaxMessage: o.largest()})
 		if err != nil {
 			return nil, err
 		}
-		return &Link{Transport: c, Peer: &peer.Peer{Addr: address(addr)}, Done: c.Draining()}, nil
-	}, firstWait, nil
+		return &Link{Transport: c, Peer: private("unix:"+path, c.Peer().String()), Done: c.Done()}, nil
+	}
+}
+
+func dialRemote(addr string, o *options) dialFunc {
+	return func(ctx context.Context) (*Link, error) {
+		c, err := remote.Dial(ctx, addr, o.tls, remote.Options{Logger: o.logger, MaxMessage: o.largest()})
+		if err != nil {
+			return nil, err
+		}
+		return &Link{Transport: c, Peer: private(addr, addr), Done: c.Draining()}, nil
+	}
+}
+
+// dialPlain leaves connecting and its failures to grpc-go.
+func dialPlain(addr string, o *options) dialFunc {
+	return func(context.Context) (*Link, error) {
+		t, err := plain.Dial(addr, plain.Options{Logger: o.logger, TLS: o.tls, MaxMessage: o.largest()})
+		if err != nil {
+			return nil, err
+		}
+		if o.tls == nil {
+			return &Link{Transport: t, Peer: &peer.Peer{Addr: address(addr)}}, nil
+		}
+		return &Link{Transport: t, Peer: private(addr, addr)}, nil
+	}
+}
+
+// private is a peer with whom nobody else can read or write along.
+func private(addr, name string) *peer.Peer {
+	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
+	return &peer.Peer{Addr: address(addr), AuthInfo: Caller{CommonAuthInfo: level, Peer: name}}
 }

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/shared"
 )
 
 // Serve implements call.Handler.
@@ -32,17 +33,17 @@ func (s *Server) ServeUnary(ctx context.Context, h *call.Head, request *call.Mes
 		return nil, call.End{}, err
 	}
 	if m.unary == nil {
-		return s.serveSolo(ctx, h, request)
+		return solo(ctx, h, request, s.serveStream)
 	}
 	return s.serveUnary(ctx, m, h, request)
 }
 
-// unaryCall is a call's context and its two messages as one allocation.
+// unaryCall is a call's context and what its messages need as one allocation.
 type unaryCall struct {
 	serverCall
 	form     form
 	request  *call.Message
-	response call.Message
+	response *call.Message
 }
 
 func (s *Server) serveUnary(ctx context.Context, m *method, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
@@ -52,6 +53,9 @@ func (s *Server) serveUnary(ctx context.Context, m *method, h *call.Head, reques
 	if c.form, err = s.form(h); err == nil {
 		// The answer to a value is a value.
 		c.form.values = c.form.proto && request.Value != nil
+		if l, ok := shared.LenderFrom(ctx); ok {
+			c.form.lender = l
+		}
 		err = c.run(m)
 	}
 	c.request.Free()
@@ -86,13 +90,13 @@ func (c *unaryCall) answer(err error) (*call.Message, call.End, error) {
 	if err != nil {
 		return nil, c.said(), handlerStatus(err)
 	}
-	return &c.response, c.said(), nil
+	return c.response, c.said(), nil
 }
 
-// serveSolo serves one message with a handler that wants a stream.
-func (s *Server) serveSolo(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+// solo serves one message with serve, which wants a stream.
+func solo(ctx context.Context, h *call.Head, request *call.Message, serve func(call.ServerStream) error) (*call.Message, call.End, error) {
 	in := &soloStream{ctx: ctx, head: h, request: request, values: request.Value != nil}
-	err := s.serveStream(in)
+	err := serve(in)
 	in.request.Free()
 	if err == nil && in.response == nil {
 		err = errNoResponse
