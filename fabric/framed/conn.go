@@ -152,6 +152,9 @@ func (c *Conn) RTT() time.Duration { return time.Duration(c.rtt.Load()) }
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
+// MaxStreams is how many streams may be open at once in each direction.
+func (c *Conn) MaxStreams() int { return c.o.MaxStreams }
+
 // Err says why the connection ended; nil while it lives.
 func (c *Conn) Err() error {
 	select {
@@ -235,7 +238,7 @@ func (c *Conn) Open(ctx context.Context, method string, head []byte) (*Stream, e
 	if err := c.takeSlot(ctx); err != nil {
 		return nil, err
 	}
-	s, _, err := c.queue.open(c, Opening{Method: method, Header: head}, nil, nil, false, false)
+	s, _, err := c.queue.open(c, Opening{Method: method, Header: head}, Piece{}, false)
 	if err != nil {
 		<-c.slots
 		return nil, err

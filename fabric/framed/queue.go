@@ -48,21 +48,26 @@ func (q *queue) end() {
 }
 
 // open gives out the next id and queues its OPEN, as ids must rise on the wire,
-// and what may be sent with it: prefix, data, and the end. With claim set the
+// and what may be sent with it. With claim set the
 // frames leave soon, and it reports whether the caller has to flush them; else
 // they wait for what the caller writes next.
-func (q *queue) open(c *Conn, o Opening, prefix, data []byte, end, claim bool) (s *Stream, mine bool, err error) {
+func (q *queue) open(c *Conn, o Opening, p Piece, claim bool) (s *Stream, mine bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.next.Load() > 1<<31 {
 		return nil, false, outboard.Errorf(outboard.Exhausted, "open "+o.Method, "no stream ids left on this connection")
 	}
+	if o.Unless != nil && o.Unless.Load() {
+		return nil, false, ErrClosed
+	}
 	s = newStream(c, q.next.Load(), o.Method, o.Header)
 	s.receiver = o.Receiver
+	if o.Stream != nil {
+		*o.Stream = s
+	}
 	s.SetPriority(o.Priority)
-	n := len(prefix) + len(data)
-	s.allowance -= n
-	s.outEnd = end
+	s.allowance -= p.size()
+	s.outEnd = p.End
 	s.unsent = !claim
 	if !c.add(s) {
 		<-c.done
@@ -70,12 +75,7 @@ func (q *queue) open(c *Conn, o Opening, prefix, data []byte, end, claim bool) (
 	}
 	q.next.Add(2)
 	q.frames = appendOpen(q.frames, s.id, o.Method, o.Header)
-	if n > 0 {
-		q.frames = append(append(header{frameData, n, s.id}.append(q.frames), prefix...), data...)
-	}
-	if end {
-		q.frames = s.appendEnd(q.frames)
-	}
+	q.piece(s.id, &p)
 	if !claim {
 		return s, false, nil
 	}

@@ -3,6 +3,7 @@ package framed
 import (
 	"context"
 	"io"
+	"sync/atomic"
 
 	"github.com/outboard-run/outboard"
 )
@@ -106,32 +107,33 @@ func (s *Stream) failure() error {
 	return s.inErr
 }
 
-// Start is Open for a stream whose bytes r takes, with a first Send: both leave
-// in one write. It waits only while MaxStreams streams are open.
-func (c *Conn) Start(ctx context.Context, o Opening, prefix, data []byte, end bool) (*Stream, error) {
+// Start is Open for a stream whose bytes o.Receiver takes, with a first Send: both
+// leave in one write. It waits only while MaxStreams streams are open. An empty piece
+// without an end leaves with whatever is written next, very soon.
+func (c *Conn) Start(ctx context.Context, o Opening, p Piece) (*Stream, error) {
 	if err := checkOpen(o.Method, o.Header); err != nil {
 		return nil, err
 	}
 	if err := c.takeSlot(ctx); err != nil {
 		return nil, err
 	}
-	n := len(prefix) + len(data)
-	if n > small {
-		s, _, err := c.queue.open(c, o, nil, nil, false, false)
-		if err != nil {
-			<-c.slots
-			return nil, err
-		}
-		_, err = s.send(prefix, data, end)
-		return s, err
+	now := p.size() <= small
+	if !now {
+		p, o.rest = Piece{}, p
 	}
-	s, mine, err := c.queue.open(c, o, prefix, data, end, true)
+	claim := p.size() > 0 || p.End
+	s, mine, err := c.queue.open(c, o, p, claim)
 	if err != nil {
 		<-c.slots
 		return nil, err
 	}
-	if mine {
+	switch {
+	case !now:
+		return s, s.Send(o.rest)
+	case mine:
 		c.drain()
+	case !claim && !p.Later:
+		c.queue.nudge()
 	}
 	return s, c.Err()
 }
@@ -143,13 +145,111 @@ type Opening struct {
 	// Receiver takes what the peer sends; nil: it is Read.
 	Receiver Receiver
 	Priority Priority
+	// Stream, if set, is where the stream is put before anything comes on it.
+	Stream **Stream
+	// Unless, if set and true when the OPEN would be queued, makes it fail with ErrClosed.
+	Unless *atomic.Bool
+
+	rest Piece
 }
 
-// Send sends prefix and data as if they were one slice, and the end of this
-// side's bytes if end is set. When it returns both are the caller's again.
-func (s *Stream) Send(prefix, data []byte, end bool) error {
-	_, err := s.send(prefix, data, end)
+// A Piece is what one Send sends as if it were one slice, small parts around a
+// large one.
+type Piece struct {
+	Prefix, Data, Suffix []byte
+	// End ends this side's bytes.
+	End bool
+	// Later lets a small piece wait: for what is written next, where it begins a
+	// stream, else until the connection's reader waits itself. That is only for what
+	// Receiver.Work sends.
+	Later bool
+}
+
+func (p *Piece) size() int { return len(p.Prefix) + len(p.Data) + len(p.Suffix) }
+
+func (p *Piece) append(b []byte) []byte {
+	return append(append(append(b, p.Prefix...), p.Data...), p.Suffix...)
+}
+
+// Send sends p, waiting for credit. When it returns p's slices are the caller's
+// again.
+func (s *Stream) Send(p Piece) error {
+	n := p.size()
+	if n == 0 || n > small {
+		return s.sendParts(p)
+	}
+	s.writeTurn.Lock()
+	defer s.writeTurn.Unlock()
+	if !s.trySpend(n) {
+		return s.sendTurn(p)
+	}
+	if err := s.conn.sendPiece(s.id, p); err != nil {
+		return err
+	}
+	if p.End {
+		s.mu.Lock()
+		s.outEnd = true
+		s.settled()
+	}
+	return nil
+}
+
+// sendParts sends what does not go out in one frame.
+func (s *Stream) sendParts(p Piece) error {
+	s.writeTurn.Lock()
+	defer s.writeTurn.Unlock()
+	return s.sendTurn(p)
+}
+
+// sendTurn does so for who has the turn.
+func (s *Stream) sendTurn(p Piece) error {
+	if _, err := s.write(p.Prefix, p.Data, p.End && len(p.Suffix) == 0); err != nil || len(p.Suffix) == 0 {
+		return err
+	}
+	_, err := s.write(nil, p.Suffix, p.End)
 	return err
+}
+
+// trySpend takes credit for n bytes if there is enough.
+func (s *Stream) trySpend(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.allowance < n || s.outFailure() != nil {
+		return false
+	}
+	s.unsent = false
+	s.allowance -= n
+	return true
+}
+
+// sendPiece queues a small piece, and sees to it that it leaves.
+func (c *Conn) sendPiece(id uint32, p Piece) error {
+	q := &c.queue
+	q.mu.Lock()
+	for len(q.frames) >= queueHigh && !q.ended {
+		q.room.Wait()
+	}
+	mine := false
+	if !q.ended {
+		q.piece(id, &p)
+		mine = !q.active && !p.Later
+		q.active = q.active || mine
+	}
+	q.mu.Unlock()
+	if mine {
+		c.drain()
+	}
+	return c.Err()
+}
+
+// piece queues a DATA frame and the END. Locks: q.mu is held.
+func (q *queue) piece(id uint32, p *Piece) {
+	if n := p.size(); n > 0 {
+		q.frames = p.append(header{frameData, n, id}.append(q.frames))
+	}
+	if p.End {
+		q.frames = header{frameEnd, 0, id}.append(q.frames)
+	}
 }
 
 // Took gives the peer of a stream with a Receiver credit for n bytes more.

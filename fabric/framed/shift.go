@@ -98,6 +98,7 @@ func (c *Conn) read(r *reader, err error) {
 			n := c.shift.begin()
 			work.Work()
 			if !c.shift.end(n) {
+				c.queue.nudge() // what was sent Later
 				return
 			}
 		}

@@ -179,6 +179,11 @@ func transfer(write, read func([]byte) (int, error)) (total int64, err error) {
 func (s *Stream) send(prefix, p []byte, last bool) (sent int, err error) {
 	s.writeTurn.Lock()
 	defer s.writeTurn.Unlock()
+	return s.write(prefix, p, last)
+}
+
+// write is send for who has the turn.
+func (s *Stream) write(prefix, p []byte, last bool) (sent int, err error) {
 	class := s.class()
 	if len(prefix)+len(p) <= small {
 		class = -1

@@ -1,12 +1,18 @@
-// Package remote carries calls over one framed connection, a stream for each.
 package remote
 
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
+	"sync"
+	"sync/atomic"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/fabric/framed"
 )
@@ -21,52 +27,163 @@ type Options struct {
 	// Trusted says that the peer is a node of ours: the tenants and peers that
 	// the calls' heads name are sent to it and believed from it.
 	Trusted bool
-	// MaxMessage bounds one message that is received. Default 64 MiB.
+	// MaxMessage bounds one message that is received, in bytes. Default 64 MiB.
 	MaxMessage int
-	// Logger gets one record for each peer that breaks the protocol. Default: none.
+	// Logger gets what goes wrong with connections. Default: none.
 	Logger *slog.Logger
 	// Framed is for Dial and Serve, which make the connection.
 	Framed framed.Options
 	// Accept, if set, is asked by Serve about each peer that has shown its
 	// certificate. It may change o for that peer; an error hangs up.
 	Accept func(c *framed.Conn, o *Options) error
+	// Serving, if set, is called by Serve with each connection before its first
+	// call is served.
+	Serving func(c *Conn)
+}
+
+func (o *Options) setDefaults() {
+	if o.MaxMessage <= 0 {
+		o.MaxMessage = 64 << 20
+	}
+	o.MaxMessage = min(o.MaxMessage, maxLength)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 }
 
 // A Conn carries calls both ways over one connection.
-type Conn struct{ framed *framed.Conn }
+type Conn struct {
+	o      Options
+	framed *framed.Conn
+	unary  call.UnaryHandler // of Options.Handler; nil: it has none
+
+	methods  methods
+	handlers sync.WaitGroup
+	running  atomic.Int32  // calls of the peer
+	limit    int32         // of running
+	quiet    chan struct{} // gets a value when running falls to 0
+
+	draining     chan struct{} // closed when the peer wants no more calls
+	drainingOnce sync.Once
+	drained      atomic.Bool // draining is closed
+}
 
 var (
 	_ call.Transport = (*Conn)(nil)
 	_ call.Unary     = (*Conn)(nil)
 )
 
-// New carries calls over c, which it owns from now on.
-func New(c *framed.Conn, o Options) *Conn { panic("soon") }
-
-// Dial connects to addr with TLS.
-func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, error) { panic("soon") }
-
-// Serve serves the calls of those who connect to l, until ctx ends.
-func Serve(ctx context.Context, l net.Listener, t *tls.Config, o Options) error { panic("soon") }
-
-// Open implements call.Transport.
-func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) { panic("soon") }
-
-// Unary implements call.Unary.
-func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	panic("soon")
+// New carries calls over c, which it owns from now on. Streams of other methods
+// than "call" and "drain" stay the caller's to accept.
+func New(c *framed.Conn, o Options) *Conn {
+	o.setDefaults()
+	conn := &Conn{o: o, framed: c, limit: 2 * int32(c.MaxStreams()), draining: make(chan struct{}), quiet: make(chan struct{}, 1)}
+	conn.unary, _ = o.Handler.(call.UnaryHandler)
+	c.Handle(callMethod, conn.accept)
+	c.Handle(drainMethod, conn.acceptDrain)
+	return conn
 }
 
-// Close ends every call with codes.Unavailable and waits for the handlers.
-func (c *Conn) Close() error { panic("soon") }
+// Dial connects to addr over TCP with TLS, see framed.Dial.
+func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, error) {
+	c, err := framed.Dial(ctx, addr, t, o.Framed)
+	if err != nil {
+		return nil, err
+	}
+	return New(c, o), nil
+}
 
-// Drain asks the peer to open no more calls here, and waits until those that it
-// has opened are over.
-func (c *Conn) Drain(ctx context.Context) error { panic("soon") }
+// Serve serves the calls of those who connect to l, until ctx ends: then it closes
+// l and the connections, and waits for the handlers.
+func Serve(ctx context.Context, l net.Listener, t *tls.Config, o Options) error {
+	o.setDefaults()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		conns.Go(func() {
+			if err := serveConn(ctx, nc, t, o); err != nil && ctx.Err() == nil {
+				o.Logger.Warn("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
+			}
+		})
+	}
+}
 
-// Draining is closed when the peer has asked for no more calls, or is gone.
-func (c *Conn) Draining() <-chan struct{} { panic("soon") }
+func serveConn(ctx context.Context, nc net.Conn, t *tls.Config, o Options) error {
+	of := o.Framed
+	of.TLS = t
+	c := framed.Server(nc, of)
+	defer c.Close()
+	if err := c.Handshake(ctx); err != nil {
+		return err
+	}
+	if o.Accept != nil {
+		if err := o.Accept(c, &o); err != nil {
+			return err
+		}
+	}
+	conn := New(c, o)
+	defer conn.Close()
+	if o.Serving != nil {
+		o.Serving(conn)
+	}
+	select {
+	case <-ctx.Done():
+	case <-c.Done():
+	}
+	return nil
+}
 
-// Done is closed when the connection has ended, Err says why.
-func (c *Conn) Done() <-chan struct{} { panic("soon") }
-func (c *Conn) Err() error            { panic("soon") }
+// Framed is the connection below.
+func (c *Conn) Framed() *framed.Conn { return c.framed }
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.framed.Done() }
+
+// Err says why the connection ended; nil while it lives.
+func (c *Conn) Err() error { return c.framed.Err() }
+
+// Close ends every call with codes.Unavailable, those of the peer too, and waits
+// for the handlers. A handler must not call it.
+func (c *Conn) Close() error {
+	err := c.framed.Close()
+	c.handlers.Wait()
+	return err
+}
+
+// statusOf is the status error for what ended a stream or a connection.
+func statusOf(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	if errors.Is(err, framed.ErrClosed) {
+		return status.Error(codes.Unavailable, "connection is closed")
+	}
+	return status.Error(codeOf(outboard.KindOf(err)), err.Error())
+}
+
+func codeOf(k outboard.Kind) codes.Code {
+	switch k {
+	case outboard.Invalid:
+		return codes.InvalidArgument
+	case outboard.NotFound:
+		return codes.Unimplemented
+	case outboard.Denied:
+		return codes.PermissionDenied
+	case outboard.Protocol:
+		return codes.Internal
+	case outboard.Exhausted:
+		return codes.ResourceExhausted
+	case outboard.Conflict:
+		return codes.Aborted
+	}
+	return codes.Unavailable
+}

@@ -1,0 +1,36 @@
+// Package remote carries calls over one framed connection: a stream for each.
+// PROTOCOL.md, "Calls over streams", is the wire.
+//
+// # Model
+//
+// A [Conn] is both ends at once: a [call.Transport] to the peer, and a server of
+// the peer's calls. A call is a stream of the method "call". The call's head travels in
+// the OPEN frame, everything else as records: a small unary call is one write each
+// way, OPEN, DATA and END together.
+//
+// # Goroutines
+//
+// The goroutine that reads the connection parses records and wakes who waits for
+// them. It also serves unary calls itself where the handler is a
+// [call.UnaryHandler] and has been quick of late; whenever one is not, another
+// goroutine goes on with reading within milliseconds, and the method's calls get
+// goroutines of their own for a while. All other calls have a goroutine each.
+//
+// # Bounds
+//
+// Heads, headers and trailers have at most 64 KiB, messages Options.MaxMessage, and a
+// stream holds at most its window and one message that nobody has received. The
+// streams of a connection are bounded by framed.Options.MaxStreams, the handlers that
+// still run by twice that.
+//
+// # Memory
+//
+// A received message lies in memory of its own. Send has copied or written a message
+// when it returns, and frees it.
+//
+// # Errors
+//
+// Errors of calls are errors of package status. A connection that ends is
+// codes.Unavailable for each of its calls. Handlers see the cancelled context of a
+// call whose caller has given up, and codes.Canceled from Recv and Send.
+package remote

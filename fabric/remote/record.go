@@ -1,0 +1,208 @@
+package remote
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"unicode/utf8"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+type recordType uint8
+
+// The records of a call's stream.
+const (
+	recordMessage    recordType = 1
+	recordCompressed recordType = 2
+	recordHeader     recordType = 3
+	recordStatus     recordType = 4
+)
+
+const (
+	recordSize = 5 // type and length
+	maxLength  = math.MaxInt32
+	// firstRoom is how much is set aside for a message before any of it has come.
+	firstRoom = 256 << 10
+)
+
+func appendRecord(b []byte, t recordType, length int) []byte {
+	return binary.LittleEndian.AppendUint32(append(b, byte(t)), uint32(length))
+}
+
+// parser cuts a stream into records as its bytes come.
+type parser struct {
+	callee     bool // reads a caller's records
+	maxMessage int
+
+	head   [recordSize]byte
+	got    int // bytes of head
+	length int
+	data   []byte // of the record; its length grows with what has come
+	last   bool   // a status has come
+}
+
+// errTooLong is a record past its limit.
+var errTooLong = errors.New("too long")
+
+// room is where the next bytes go.
+func (p *parser) room() []byte {
+	if p.got < recordSize {
+		return p.head[p.got:]
+	}
+	if len(p.data) == cap(p.data) {
+		p.grow()
+	}
+	return p.data[len(p.data):min(cap(p.data), p.length)]
+}
+
+// grow makes room for more of a long message, whose length is only a claim.
+func (p *parser) grow() {
+	bigger := make([]byte, len(p.data), min(p.length, 2*cap(p.data)))
+	copy(bigger, p.data)
+	p.data = bigger
+}
+
+// filled counts n bytes of room, and says whether a record is complete.
+func (p *parser) filled(n int) (complete bool, err error) {
+	if p.got == recordSize {
+		p.data = p.data[:len(p.data)+n]
+		return len(p.data) == p.length, nil
+	}
+	p.got += n
+	if p.got < recordSize {
+		return false, nil
+	}
+	if err := p.begin(); err != nil {
+		return false, err
+	}
+	return p.length == 0, nil
+}
+
+// begin checks a record's head.
+func (p *parser) begin() error {
+	length := binary.LittleEndian.Uint32(p.head[1:])
+	most := uint32(maxHead)
+	switch t := p.typ(); {
+	case p.last:
+		return errors.New("record after the status")
+	case t == recordMessage, t == recordCompressed:
+		most = uint32(p.maxMessage)
+	case p.callee || t != recordHeader && t != recordStatus:
+		return fmt.Errorf("unexpected record of type %d", t)
+	}
+	if length > most {
+		return fmt.Errorf("%w: %d bytes, at most %d", errTooLong, length, most)
+	}
+	p.length = int(length)
+	p.data = make([]byte, 0, min(p.length, firstRoom))
+	p.last = p.typ() == recordStatus
+	return nil
+}
+
+func (p *parser) typ() recordType { return recordType(p.head[0]) }
+
+// take returns the complete record and makes ready for the next.
+func (p *parser) take() []byte {
+	data := p.data
+	p.data, p.got = nil, 0
+	return data
+}
+
+// between says whether no record has begun.
+func (p *parser) between() bool { return p.got == 0 }
+
+// appendStatus writes a status record with its trailer. Details that do not fit are
+// left out; a trailer that does not is an error of its own.
+func appendStatus(b []byte, err error, trailer metadata.MD) []byte {
+	at := len(b)
+	b = appendRecord(b, recordStatus, 0)
+	b = appendOutcome(b, err, trailer)
+	binary.LittleEndian.PutUint32(b[at+1:], uint32(len(b)-at-recordSize))
+	return b
+}
+
+// okOutcome is the payload of OK without a trailer.
+const okOutcome = 4 + 4 + 4 + 2
+
+// maxText bounds a status's words.
+const maxText = 16 << 10
+
+func appendOutcome(b []byte, err error, trailer metadata.MD) []byte {
+	at := len(b)
+	if err == nil && len(trailer) == 0 {
+		return append(b, make([]byte, okOutcome)...)
+	}
+	s := outcome(err)
+	text := shorten(s.Message())
+	var details []byte
+	if p := s.Proto(); len(p.GetDetails()) > 0 {
+		if details, err = proto.Marshal(p); err != nil || len(details) > maxHead/2 {
+			details = nil
+		}
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(s.Code()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(text)))
+	b = append(b, text...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(details)))
+	b = append(b, details...)
+	whole, err := appendMetadata(b, trailer)
+	if err == nil && len(whole)-at > maxHead {
+		err = errTooLong
+	}
+	if err != nil {
+		return appendOutcome(b[:at], status.Errorf(codes.Internal, "trailer: %v", err), nil)
+	}
+	return whole
+}
+
+// outcome is the status of what a handler returned.
+func outcome(err error) *status.Status {
+	if s, ok := status.FromError(err); ok {
+		return s
+	}
+	return status.FromContextError(err)
+}
+
+func shorten(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText]
+	}
+	if !utf8.ValidString(text) {
+		text = string([]rune(text))
+	}
+	return text[:min(len(text), maxText)]
+}
+
+// parseStatus reads a status record: err is io.EOF for OK, else a status error, or
+// what is wrong with the record.
+func parseStatus(b []byte) (ended error, trailer metadata.MD, err error) {
+	r := fields{b: b}
+	code := codes.Code(r.u32())
+	text, details := r.bytes32(), r.bytes32()
+	trailer = r.metadata()
+	if r.err != nil {
+		return nil, nil, r.err
+	}
+	if code == codes.OK {
+		return io.EOF, trailer, nil
+	}
+	if !utf8.Valid(text) {
+		return nil, nil, errors.New("words are not UTF-8")
+	}
+	if len(details) == 0 {
+		return status.Error(code, string(text)), trailer, nil
+	}
+	p := new(spb.Status)
+	if err := proto.Unmarshal(details, p); err != nil {
+		return nil, nil, fmt.Errorf("details: %w", err)
+	}
+	p.Code, p.Message = int32(code), string(text)
+	return status.FromProto(p).Err(), trailer, nil
+}
