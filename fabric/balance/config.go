@@ -47,6 +47,9 @@ type Reports struct {
 	Expiry time.Duration `yaml:"expiry"`
 	// Period is how often weights are computed anew. Default 1 s.
 	Period time.Duration `yaml:"period"`
+	// Smoothing is the time over which an endpoint's weights are averaged: reports of
+	// short periods are noisy. Default 3 s; negative: none.
+	Smoothing time.Duration `yaml:"smoothing"`
 	// ErrorPenalty multiplies errors per call, which add to the utilisation.
 	// Default 1; negative: none.
 	ErrorPenalty float64 `yaml:"error_penalty"`
@@ -119,6 +122,7 @@ func (c *Config) setDefaults() {
 	defaultTo(&c.Reports.Blackout, 10*time.Second)
 	defaultTo(&c.Reports.Expiry, 3*time.Minute)
 	defaultTo(&c.Reports.Period, time.Second)
+	defaultTo(&c.Reports.Smoothing, 3*time.Second)
 	defaultTo(&c.Reports.ErrorPenalty, 1)
 	defaultTo(&c.Locality.Utilization, 0.8)
 	defaultTo(&c.Locality.Outstanding, 100)

@@ -43,9 +43,15 @@ func (l *load) take(c *Reports, report *orca.OrcaLoadReport, at time.Duration) {
 		return
 	}
 	if l.weight == 0 {
-		l.since = at
+		l.since, l.weight = at, weight
 	}
-	l.weight, l.at = weight, at
+	// Calls repeat a report until there is a new one: how much one counts depends on
+	// the time since the last, not on how often it comes.
+	old := 0.0
+	if c.Smoothing > 0 {
+		old = math.Exp(-float64(max(at-l.at, 0)) / float64(c.Smoothing))
+	}
+	l.weight, l.at = old*l.weight+(1-old)*weight, max(at, l.at)
 }
 
 func positive(x float64) bool { return x > 0 && !math.IsInf(x, 1) }
