@@ -88,12 +88,17 @@ func (s *rewriteStep) begin(x *Exchange) error {
 	return nil
 }
 
+var errPrintable = status.Error(codes.InvalidArgument, "metadata has printable ASCII only, unless its key ends in -bin")
+
 // Values are those to set, then those to append.
 func (c *changes) values(x *Exchange) ([]string, error) {
 	var values []string
 	for _, list := range [][]valueOf{c.set, c.append} {
 		for _, v := range list {
 			s, err := v.expr.string(x)
+			if err == nil && !printable(s) && !strings.HasSuffix(v.key, "-bin") {
+				err = errPrintable
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", v.key, err)
 			}
@@ -355,13 +360,21 @@ func (p *parser) metadataKey(n *yaml.Node) error {
 	if err := p.scalar(n, "a key of metadata"); err != nil {
 		return err
 	}
-	if n.Value == "" || strings.Trim(n.Value, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
-		return p.src.errorf(n, "%q is no key of metadata: these have lower-case letters, digits, -, _ and .", n.Value)
-	}
-	if strings.HasPrefix(n.Value, "grpc-") || n.Value == "content-type" || n.Value == "te" || n.Value == "user-agent" {
-		return p.src.errorf(n, "%s is gRPC's own: it cannot be changed", n.Value)
+	if wrong := wrongKey(n.Value); wrong != "" {
+		return p.src.errorf(n, "%s", wrong)
 	}
 	return nil
+}
+
+// WrongKey says why a key of metadata can't be changed; "" where it can.
+func wrongKey(key string) string {
+	if key == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
+		return fmt.Sprintf("%q is no key of metadata: these have lower-case letters, digits, -, _ and .", key)
+	}
+	if strings.HasPrefix(key, "grpc-") || key == "content-type" || key == "te" || key == "user-agent" {
+		return key + " is gRPC's own: it cannot be changed"
+	}
+	return ""
 }
 
 func (p *parser) fieldChanges(r *rewriteRules, n *yaml.Node) error {

@@ -1,5 +1,212 @@
 package policy
 
-import "gopkg.in/yaml.v3"
+import (
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
 
-func (p *parser) wasm(n *yaml.Node) (rules, error) { return nil, p.src.errorf(n, "not yet") }
+	"google.golang.org/grpc/status"
+	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard/fabric/policy/wasm"
+)
+
+// WasmRules show calls to a user's module.
+type wasmRules struct {
+	module  *wasm.Module
+	config  string
+	payload bool // the module may see the request
+}
+
+type wasmStep struct {
+	*wasmRules
+	policy *policy
+}
+
+func (r *wasmRules) bind(p *policy, _ step, _ time.Time) step { return &wasmStep{r, p} }
+
+func (s *wasmStep) begin(x *Exchange) error {
+	c := wasmCall{step: s, x: x}
+	v, err := s.module.Request(&c)
+	switch {
+	case err != nil:
+		return &broken{err}
+	case v.Denied:
+		return status.Errorf(v.Code, "policy %s: %s", s.policy.name, v.Message)
+	}
+	c.apply()
+	if s.module.Responds() {
+		x.held = append(x.held, held{by: s})
+	}
+	return nil
+}
+
+func (s *wasmStep) end(x *Exchange, _ held, o Outcome) {
+	if o.refused {
+		return
+	}
+	if err := s.module.Response(&wasmCall{step: s, x: x}, o.Code()); err != nil {
+		s.policy.counts.failed.Add(1)
+	}
+}
+
+// A wasmCall is what a module sees of a call. What it sets is kept until it has let
+// the call pass.
+type wasmCall struct {
+	step    *wasmStep
+	x       *Exchange
+	changes [][2]string
+}
+
+// Head implements wasm.Call.
+func (c *wasmCall) Head(name string) (string, bool) {
+	h := c.x.Head
+	switch name {
+	case "tenant":
+		return h.Tenant, true
+	case "peer":
+		return h.Peer, true
+	case "service":
+		return h.Service(), true
+	case "method":
+		return h.Name(), true
+	case "attempt":
+		return strconv.Itoa(h.Attempt), true
+	case "now":
+		return strconv.FormatInt(c.x.Now.UnixMilli(), 10), true
+	case "deadline":
+		return strconv.FormatInt(h.Deadline.UnixMilli(), 10), !h.Deadline.IsZero()
+	case "policy":
+		return c.step.policy.name, true
+	case "config":
+		return c.step.config, true
+	}
+	return "", false
+}
+
+// Metadata implements wasm.Call.
+func (c *wasmCall) Metadata(key string) (string, bool) {
+	for i := len(c.changes) - 1; i >= 0; i-- {
+		if c.changes[i][0] == key {
+			return c.changes[i][1], true
+		}
+	}
+	values := c.x.Head.Metadata[key]
+	if len(values) == 0 {
+		return "", false
+	}
+	return values[0], true
+}
+
+const mostChanges = 64
+
+// SetMetadata implements wasm.Call.
+func (c *wasmCall) SetMetadata(key, value string) bool {
+	if wrongKey(key) != "" || len(c.changes) >= mostChanges || !strings.HasSuffix(key, "-bin") && !printable(value) {
+		return false
+	}
+	c.changes = append(c.changes, [2]string{key, value})
+	return true
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
+var errPayload = errors.New("the policy does not say payload: true")
+
+// Payload implements wasm.Call.
+func (c *wasmCall) Payload() ([]byte, error) {
+	if !c.step.payload {
+		return nil, errPayload
+	}
+	if err := c.x.encode(); err != nil {
+		return nil, err
+	}
+	if c.x.Plan.Payload != nil {
+		return c.x.Plan.Payload, nil
+	}
+	return c.x.bytes()
+}
+
+func (c *wasmCall) apply() {
+	if len(c.changes) == 0 {
+		return
+	}
+	md := c.x.change().Metadata
+	for _, change := range c.changes {
+		md[change[0]] = []string{change[1]}
+	}
+	c.step.policy.acted(c.x)
+}
+
+func (p *parser) wasm(n *yaml.Node) (rules, error) {
+	r := &wasmRules{}
+	var code []byte
+	var o wasm.Options
+	megabytes, steps := 16, 10_000_000
+	yes := map[string]bool{"true": true, "false": false}
+	err := p.mapping(n, "wasm", members{
+		"module": func(n *yaml.Node) error { return p.namedModule(n, &code) },
+		"code":   func(n *yaml.Node) error { return p.inlineModule(n, &code) },
+		"config": func(n *yaml.Node) error { return p.text(n, &r.config) },
+		"memory": p.megabytes(&megabytes), "steps": p.integer(&steps, 1000, 1_000_000_000), "timeout": p.duration(&o.Timeout),
+		"payload":   func(n *yaml.Node) error { return p.word(n, yes, &r.payload) },
+		"instances": p.integer(&o.Instances, 1, 256),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.need(n, code != nil, "module", "wasm: {module: check.wasm}"); err != nil {
+		return nil, err
+	}
+	p.request = p.request || r.payload
+	o.Memory, o.Steps = megabytes*16, int64(steps)
+	if r.module, err = wasm.Compile(code, o); err != nil {
+		return nil, p.src.errorf(n, "module: %v", err)
+	}
+	return r, nil
+}
+
+func (p *parser) namedModule(n *yaml.Node, code *[]byte) error {
+	if *code != nil {
+		return p.src.errorf(n, "module and code exclude each other")
+	}
+	if p.options.Module == nil {
+		return p.src.errorf(n, "module %q: no modules are known here: put it into the file as code, in base64", n.Value)
+	}
+	var err error
+	if *code, err = p.options.Module(n.Value); err != nil {
+		return p.src.errorf(n, "module %q: %v", n.Value, err)
+	}
+	return nil
+}
+
+func (p *parser) inlineModule(n *yaml.Node, code *[]byte) error {
+	if *code != nil {
+		return p.src.errorf(n, "module and code exclude each other")
+	}
+	var err error
+	if *code, err = base64.StdEncoding.DecodeString(strings.Join(strings.Fields(n.Value), "")); err != nil {
+		return p.src.errorf(n, "code is no base64: %v", err)
+	}
+	return nil
+}
+
+func (p *parser) megabytes(m *int) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		v, err := strconv.Atoi(strings.TrimSuffix(n.Value, "MiB"))
+		if err != nil || v < 1 || v > 1024 || !strings.HasSuffix(n.Value, "MiB") {
+			return p.src.errorf(n, "%q is no memory: write 16MiB; from 1MiB to 1024MiB", n.Value)
+		}
+		*m = v
+		return nil
+	}
+}

@@ -1,0 +1,170 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"google.golang.org/grpc/codes"
+)
+
+// A visit is a call in front of a module.
+type visit struct {
+	call    Call
+	verdict Verdict
+	ended   bool // the call is over: it can't be changed
+	asked   int
+}
+
+type visitKey struct{}
+
+// The most that a visit may ask for, and the longest words.
+const (
+	mostAsked = 10_000
+	mostKey   = 1 << 10
+	mostValue = 16 << 10
+	mostWords = 4 << 10
+)
+
+// None is what functions return that have no answer.
+const none = -1
+
+var (
+	errOutside = errors.New("an address outside of memory")
+	errAsked   = errors.New("too many questions")
+	errNobody  = errors.New("no call is at hand")
+)
+
+// Host gives modules the functions of "outboard".
+func host(ctx context.Context, r wazero.Runtime) error {
+	i32, i32s := api.ValueTypeI32, func(n int) []api.ValueType {
+		list := make([]api.ValueType, n)
+		for i := range list {
+			list[i] = api.ValueTypeI32
+		}
+		return list
+	}
+	b := r.NewHostModuleBuilder("outboard")
+	one := []api.ValueType{i32}
+	b.NewFunctionBuilder().WithGoModuleFunction(function(getHead), i32s(4), one).Export("get_head")
+	b.NewFunctionBuilder().WithGoModuleFunction(function(getMetadata), i32s(4), one).Export("get_metadata")
+	b.NewFunctionBuilder().WithGoModuleFunction(function(setMetadata), i32s(4), one).Export("set_metadata")
+	b.NewFunctionBuilder().WithGoModuleFunction(function(getPayload), i32s(3), one).Export("get_payload")
+	b.NewFunctionBuilder().WithGoModuleFunction(function(deny), i32s(3), nil).Export("deny")
+	if _, err := b.Instantiate(ctx); err != nil {
+		return fmt.Errorf("functions for modules: %w", err)
+	}
+	return nil
+}
+
+// An asking is a module's call of one of the functions.
+type asking struct {
+	*visit
+	memory api.Memory
+	stack  []uint64
+}
+
+// Function finds the visit. What it panics with is a trap to the module.
+func function(f func(asking)) api.GoModuleFunc {
+	return func(ctx context.Context, m api.Module, stack []uint64) {
+		v, ok := ctx.Value(visitKey{}).(*visit)
+		if !ok {
+			panic(errNobody) //nolint:forbidigo // wazero's way to trap
+		}
+		if v.asked++; v.asked > mostAsked {
+			panic(errAsked) //nolint:forbidigo // wazero's way to trap
+		}
+		f(asking{v, m.Memory(), stack})
+	}
+}
+
+func (a asking) number(i int) uint32 { return api.DecodeU32(a.stack[i]) }
+
+// Text is the bytes that arguments i and i+1 point at, copied.
+func (a asking) text(i, most int) string {
+	length := a.number(i + 1)
+	if length > uint32(most) {
+		panic(fmt.Errorf("%d bytes, and %d is the most", length, most)) //nolint:forbidigo // wazero's way to trap
+	}
+	bytes, ok := a.memory.Read(a.number(i), length)
+	if !ok {
+		panic(errOutside) //nolint:forbidigo // wazero's way to trap
+	}
+	return string(bytes)
+}
+
+// Answer writes s where arguments i and i+1 say, if there is room, and returns its
+// length.
+func (a asking) answer(i int, s string, there bool) {
+	if !there {
+		a.result(none)
+		return
+	}
+	if len(s) <= int(a.number(i+1)) && !a.memory.WriteString(a.number(i), s) {
+		panic(errOutside) //nolint:forbidigo // wazero's way to trap
+	}
+	a.result(int32(len(s)))
+}
+
+func (a asking) result(v int32) { a.stack[0] = api.EncodeI32(v) }
+
+func getHead(a asking) {
+	s, ok := a.call.Head(a.text(0, mostKey))
+	a.answer(2, s, ok)
+}
+
+func getMetadata(a asking) {
+	s, ok := a.call.Metadata(a.text(0, mostKey))
+	a.answer(2, s, ok)
+}
+
+func setMetadata(a asking) {
+	key, value := a.text(0, mostKey), a.text(2, mostValue)
+	if a.ended || !a.call.SetMetadata(key, value) {
+		a.result(none)
+		return
+	}
+	a.result(0)
+}
+
+// GetPayload writes as much of the request from an offset as there is room for, and
+// returns its whole length.
+func getPayload(a asking) {
+	payload, err := a.payload()
+	if err != nil {
+		a.result(none)
+		return
+	}
+	rest := payload[min(int(a.number(2)), len(payload)):]
+	if !a.memory.Write(a.number(0), rest[:min(len(rest), int(a.number(1)))]) {
+		panic(errOutside) //nolint:forbidigo // wazero's way to trap
+	}
+	a.result(int32(len(payload)))
+}
+
+func (a asking) payload() ([]byte, error) {
+	if a.ended {
+		return nil, errors.New("the request is gone")
+	}
+	return a.call.Payload()
+}
+
+func deny(a asking) {
+	code := codes.Code(a.number(0))
+	if code == codes.OK || code > codes.Unauthenticated {
+		code = codes.PermissionDenied
+	}
+	a.verdict = Verdict{true, code, strings.ToValidUTF8(a.text(1, mostWords), "?")}
+}
+
+// FirstLine is an error without the stack that wazero adds.
+func firstLine(err error) error {
+	line, _, cut := strings.Cut(err.Error(), "\n")
+	if !cut {
+		return err
+	}
+	return errors.New(line)
+}

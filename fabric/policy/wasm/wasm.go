@@ -1,0 +1,290 @@
+// Package wasm runs users' policies: WebAssembly modules that look at one call at a
+// time, and are bounded in memory, time and steps.
+//
+// A module exports its memory and a function on_request, and where it likes
+// on_response. It imports functions of "outboard", and may import WASI, behind which
+// there are no files, no network, no clock and no chance. Every call finds the module
+// as it was after _initialize: what a call leaves behind is undone.
+//
+// docs/policies.md describes the functions for who writes modules.
+package wasm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+	"google.golang.org/grpc/codes"
+)
+
+// Options bound a module. The zero value is sensible.
+type Options struct {
+	// Memory is how many pages of 64 KiB it may have; 0 means 256, which is 16 MiB.
+	Memory int
+	// Steps is about how many instructions a call may take; 0 means 10 million. What
+	// loops and calls execute is counted.
+	Steps int64
+	// Timeout is how long a call may take; 0 means 50 ms.
+	Timeout time.Duration
+	// Instances is how many are kept for the next calls; 0 means 4.
+	Instances int
+}
+
+func (o *Options) setDefaults() {
+	if o.Memory == 0 {
+		o.Memory = 256
+	}
+	if o.Steps == 0 {
+		o.Steps = 10_000_000
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 50 * time.Millisecond
+	}
+	if o.Instances == 0 {
+		o.Instances = 4
+	}
+}
+
+// Starting may take longer than a call: runtimes of languages start.
+const (
+	startTimeout = 10 * time.Second
+	startSteps   = 1 << 32
+	mostCode     = 32 << 20
+)
+
+// A Module is a compiled module. It may be used by several goroutines.
+type Module struct {
+	options  Options
+	runtime  wazero.Runtime
+	compiled wazero.CompiledModule
+	globals  []string // to be put back after a call
+	responds bool
+
+	mu   sync.Mutex
+	idle []*instance
+}
+
+// Compile checks and compiles a module and starts it once. What it takes is given
+// back when nobody uses the module any more.
+func Compile(code []byte, o Options) (*Module, error) {
+	o.setDefaults()
+	if len(code) > mostCode {
+		return nil, fmt.Errorf("module of %d bytes: %d is the most", len(code), mostCode)
+	}
+	counted, globals, err := instrument(code)
+	if err != nil {
+		return nil, err
+	}
+	m := &Module{options: o, globals: globals}
+	m.runtime = wazero.NewRuntimeWithConfig(context.Background(), wazero.NewRuntimeConfig().
+		WithCloseOnContextDone(true).
+		WithMemoryLimitPages(uint32(o.Memory)).
+		WithCoreFeatures(api.CoreFeaturesV2.SetEnabled(api.CoreFeatureSIMD, false)))
+	runtime.AddCleanup(m, func(r wazero.Runtime) { _ = r.Close(context.Background()) }, m.runtime)
+	if err := m.compile(counted); err != nil {
+		_ = m.runtime.Close(context.Background())
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Module) compile(code []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, m.runtime); err != nil {
+		return fmt.Errorf("WASI: %w", err)
+	}
+	if err := host(ctx, m.runtime); err != nil {
+		return err
+	}
+	var err error
+	if m.compiled, err = m.runtime.CompileModule(ctx, code); err != nil {
+		return err
+	}
+	if err := m.check(); err != nil {
+		return err
+	}
+	first, err := m.start()
+	if err != nil {
+		return fmt.Errorf("start the module: %w", err)
+	}
+	m.keep(first)
+	return nil
+}
+
+// Check looks at what the module exports.
+func (m *Module) check() error {
+	request := m.compiled.ExportedFunctions()["on_request"]
+	switch {
+	case request == nil:
+		return errors.New("the module exports no function on_request")
+	case len(request.ParamTypes())+len(request.ResultTypes()) > 0:
+		return errors.New("on_request takes and returns something: it is a function of nothing that returns nothing")
+	case m.compiled.ExportedMemories()["memory"] == nil:
+		return errors.New(`the module exports no memory "memory"`)
+	}
+	response := m.compiled.ExportedFunctions()["on_response"]
+	if response == nil {
+		return nil
+	}
+	m.responds = true
+	if p := response.ParamTypes(); len(response.ResultTypes()) > 0 || len(p) != 1 || p[0] != api.ValueTypeI32 {
+		return errors.New("on_response is a function of an i32, the status code, that returns nothing")
+	}
+	return nil
+}
+
+// Responds says that the module has an on_response.
+func (m *Module) Responds() bool { return m.responds }
+
+// A Call is what a module sees of a call.
+type Call interface {
+	// Head is a field of the head: "" and false where there is none.
+	Head(name string) (string, bool)
+	// Metadata is the first value of a key.
+	Metadata(key string) (string, bool)
+	// SetMetadata sets a key to one value, and says whether it may be.
+	SetMetadata(key, value string) bool
+	// Payload is the encoded request.
+	Payload() ([]byte, error)
+}
+
+// A Verdict is what a module says of a call. The zero value lets it pass.
+type Verdict struct {
+	Denied  bool
+	Code    codes.Code
+	Message string
+}
+
+// Request shows a call to the module. An error says that there is no verdict: a trap,
+// or too much of something.
+func (m *Module) Request(c Call) (Verdict, error) {
+	v := &visit{call: c}
+	err := m.visit(v, func(i *instance) api.Function { return i.request })
+	return v.verdict, err
+}
+
+// Response shows the module how a call ended, if it has an on_response.
+func (m *Module) Response(c Call, code codes.Code) error {
+	if !m.responds {
+		return nil
+	}
+	v := &visit{call: c, ended: true}
+	return m.visit(v, func(i *instance) api.Function { return i.response }, uint64(code))
+}
+
+func (m *Module) visit(v *visit, function func(*instance) api.Function, arguments ...uint64) error {
+	i, err := m.take()
+	if err != nil {
+		return fmt.Errorf("start the module: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), visitKey{}, v), m.options.Timeout)
+	defer cancel()
+	i.steps.Set(uint64(m.options.Steps))
+	if _, err := function(i).Call(ctx, arguments...); err != nil {
+		_ = i.module.Close(context.Background())
+		return i.why(err, ctx)
+	}
+	m.reset(i)
+	return nil
+}
+
+// An instance is a started module, and how it was when it had started.
+type instance struct {
+	module            api.Module
+	request, response api.Function
+	steps             api.MutableGlobal
+	globals           []api.MutableGlobal
+	values            []uint64
+	memory            []byte
+}
+
+// Why says what stopped a call.
+func (i *instance) why(err error, ctx context.Context) error { //nolint:revive // the error is the subject
+	switch {
+	case int64(i.steps.Get()) < 0:
+		return errors.New("the module took too many steps")
+	case ctx.Err() != nil:
+		return errors.New("the module took too long")
+	}
+	return fmt.Errorf("the module trapped: %w", firstLine(err))
+}
+
+func (m *Module) take() (*instance, error) {
+	m.mu.Lock()
+	if n := len(m.idle); n > 0 {
+		i := m.idle[n-1]
+		m.idle = m.idle[:n-1]
+		m.mu.Unlock()
+		return i, nil
+	}
+	m.mu.Unlock()
+	return m.start()
+}
+
+func (m *Module) keep(i *instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.idle) < m.options.Instances {
+		m.idle = append(m.idle, i)
+		return
+	}
+	_ = i.module.Close(context.Background())
+}
+
+func (m *Module) start() (*instance, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithStdout(io.Discard).WithStderr(io.Discard)
+	module, err := m.runtime.InstantiateModule(ctx, m.compiled, config)
+	if err != nil {
+		return nil, firstLine(err)
+	}
+	i := &instance{module: module, request: module.ExportedFunction("on_request"), response: module.ExportedFunction("on_response")}
+	if err := i.remember(m.globals); err != nil {
+		_ = module.Close(ctx)
+		return nil, err
+	}
+	return i, nil
+}
+
+// Remember notes how the instance is.
+func (i *instance) remember(globals []string) error {
+	for _, name := range globals {
+		g, ok := i.module.ExportedGlobal(name).(api.MutableGlobal)
+		if !ok {
+			return fmt.Errorf("global %s is not to be seen", name)
+		}
+		i.globals = append(i.globals, g)
+		i.values = append(i.values, g.Get())
+	}
+	i.steps = i.globals[len(i.globals)-1]
+	memory := i.module.Memory()
+	bytes, ok := memory.Read(0, memory.Size())
+	if !ok {
+		return errors.New("the memory is not to be read")
+	}
+	i.memory = append([]byte(nil), bytes...)
+	return nil
+}
+
+// Reset makes the instance as it was after its start. Memory that has grown stays so:
+// then the instance is not used again.
+func (m *Module) reset(i *instance) {
+	memory := i.module.Memory()
+	if int(memory.Size()) != len(i.memory) || !memory.Write(0, i.memory) {
+		_ = i.module.Close(context.Background())
+		return
+	}
+	for n, g := range i.globals {
+		g.Set(i.values[n])
+	}
+	m.keep(i)
+}
