@@ -19,6 +19,8 @@ type Status struct {
 	Started time.Time `json:"started"`
 	// Devices is how many devices the node offers.
 	Devices int `json:"devices"`
+	// GRPC is where the node serves plain gRPC to this machine, "" for nowhere.
+	GRPC string `json:"grpc,omitempty"`
 }
 
 // A Device is a device of the pool with what is leased of it.

@@ -50,6 +50,8 @@ func listen(target string, o *options) (Listener, error) {
 		return o.network.Listen(rest)
 	case "unix":
 		return listenShared(rest, o)
+	case "node":
+		return listenNode(rest, o), nil
 	case "grpc":
 		return listenTCP(rest, o, servePlain)
 	case "tcp":

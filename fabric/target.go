@@ -28,6 +28,8 @@ func (o *options) largest() int { return max(o.maxReceive, headroom) }
 //
 //	inproc:NAME     a server in this process, see [WithNetwork]
 //	unix:PATH       a server on this machine, over shared memory
+//	node:           the services of the pool, through this machine's node; a path after
+//	                the colon is that of another node's calls.sock
 //	tcp:HOST:PORT   a server elsewhere, over TCP with TLS, see [WithTLS]
 //	HOST:PORT       the same
 //	grpc:HOST:PORT  a plain gRPC server; with TLS where WithTLS is given
@@ -55,6 +57,8 @@ func dialer(target string, o *options) (dialFunc, time.Duration, error) {
 		return dialInProcess(rest, o)
 	case scheme == "unix":
 		return dialShared(rest, o), localWait, nil
+	case scheme == "node":
+		return dialShared(nodeSocket(rest), o), localWait, nil
 	case scheme == "grpc":
 		return dialPlain(rest, o), firstWait, nil
 	case scheme == "tcp":

@@ -97,3 +97,18 @@ func (env *Env) completeSession(cmd *cobra.Command, args []string, typed string)
 func matching(words []string, typed string) []string {
 	return slices.DeleteFunc(words, func(w string) bool { return !strings.HasPrefix(w, typed) })
 }
+
+// completeService gives the names of the pool's services.
+func (env *Env) completeService(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+	defer cancel()
+	services, err := env.client().Services(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, s := range services {
+		names = append(names, s.Name)
+	}
+	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+}

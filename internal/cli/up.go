@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,6 +21,8 @@ type upOptions struct {
 	routes            string
 	devices           deviceFilter
 	nats, creds       string
+	grpc              string
+	slowCall          time.Duration
 	logLevel          slog.Level
 }
 
@@ -33,6 +36,8 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.devices, "devices", "which devices to offer: none, or `SELECTOR` (default all)")
 	flags.StringVar(&o.nats, "nats", "", "keep the pool's state on the NATS cluster at `URL`")
 	flags.StringVar(&o.creds, "creds", "", "credentials `FILE` for --nats")
+	flags.StringVar(&o.grpc, "grpc", "", "`ADDR` where local programs speak plain gRPC, or none (default 127.0.0.1:7435, or another port)")
+	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls of services that take longer (default none)")
 	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least `LEVEL` to log: debug, info, warn or error")
 }
 
@@ -72,6 +77,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Offer: opts.devices.fits,
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
+		GRPC: opts.grpc, SlowCall: opts.slowCall,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
 	})

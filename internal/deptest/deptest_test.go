@@ -20,7 +20,7 @@ func house() []Layer {
 		}},
 		{Name: "shared services", Trees: []string{"fabric", "internal/pool", "internal/artifact", "client"}},
 		{Name: "planes", Apart: true, Trees: []string{
-			"internal/accel", "internal/cost", "internal/function", "internal/workflow", "internal/model",
+			"internal/accel", "internal/calls", "internal/cost", "internal/function", "internal/workflow", "internal/model",
 		}},
 		{Name: "node", Trees: []string{"internal/node"}},
 		{Name: "doors", Trees: []string{"internal/cli", "outboardtest"}},

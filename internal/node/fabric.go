@@ -14,6 +14,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/framed"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/state"
@@ -66,24 +67,20 @@ func (n *Node) servePeer(ctx context.Context, nc net.Conn) error {
 	if err != nil {
 		return outboard.Errorf(outboard.Protocol, "handshake", "%w", err)
 	}
-	if slices.Contains(offered, borrow.Protocol) {
+	switch {
+	case slices.Contains(offered, borrow.Protocol):
 		return n.serveConn(ctx, nc)
+	case slices.Contains(offered, calls.Protocol):
+		return n.serveCalls(ctx, nc)
 	}
 	return n.pool.ServeConn(ctx, tls.Server(nc, n.identity.ServerTLS(pool.Protocols()...)))
 }
 
 // serveConn serves the sessions that one program has on this node's devices.
 func (n *Node) serveConn(ctx context.Context, nc net.Conn) error {
-	config := n.identity.ServerTLS(borrow.Protocol)
-	conn := framed.Server(nc, framed.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log, Metrics: n.registry})
+	conn := framed.Server(nc, n.framed(n.identity.ServerTLS(borrow.Protocol)))
 	defer conn.Close()
-	limit, cancel := context.WithTimeout(ctx, requestLimit)
-	err := conn.Handshake(limit)
-	cancel()
-	if err != nil {
-		return err
-	}
-	peer, err := authority.VerifyPeer(n.identity.Root, conn.Peer(), time.Now())
+	peer, err := n.greet(ctx, conn)
 	if err != nil {
 		return err
 	}

@@ -24,9 +24,11 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
@@ -57,6 +59,11 @@ type Options struct {
 	// LeaseTTL is how long a lease lives without being renewed; 0 means the
 	// pool's default. Heartbeat is how often the node says that it lives.
 	LeaseTTL, Heartbeat time.Duration
+	// GRPC is where local programs speak plain gRPC, "HOST:PORT" or "none"; empty
+	// means 127.0.0.1:7435, or another port where that one is taken.
+	// SlowCall is how long a call may take before it is logged; 0: for ever.
+	GRPC     string
+	SlowCall time.Duration
 	// DeadAfter is how long a silent peer counts as living; 0 means the fabric's
 	// default.
 	DeadAfter time.Duration
@@ -118,6 +125,8 @@ type Node struct {
 	state    *state.State
 	host     *lend.Host
 	pool     *pool.Pool
+	services *services.Registry
+	calls    *calls.Plane
 }
 
 var _ lifecycle.Service = (*Node)(nil)
@@ -165,6 +174,8 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Hold("state", n.openState),
 		lifecycle.Hold("devices", n.openHost),
 		lifecycle.Hold("pool", n.openPool),
+		lifecycle.Hold("services", n.openServices),
+		lifecycle.Hold("calls", n.openCalls),
 		lifecycle.Func("leases' guard", n.guard),
 		lifecycle.Func("sessions", n.serveSessions),
 		lifecycle.Func("fabric", n.serveFabric),
@@ -176,7 +187,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 func (n *Node) Status() client.Status {
 	return client.Status{
 		Node: n.self.ID, Version: n.opts.Version, Addr: n.self.Addr, Data: n.opts.Data,
-		PID: os.Getpid(), Started: n.started, Devices: len(n.offers),
+		PID: os.Getpid(), Started: n.started, Devices: len(n.offers), GRPC: n.calls.PlainAddr(),
 	}
 }
 

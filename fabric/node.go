@@ -1,0 +1,145 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	nodes "github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/shared"
+)
+
+// How a server offers its services to its node: a call of this method on its
+// connection, with the services' names and the program's in the metadata, and a
+// google.protobuf.FileDescriptorSet that declares them. The offer ends with the
+// connection.
+const (
+	OfferMethod = "/outboard.fabric.v1.Node/Offer"
+	ServiceKey  = "outboard-service"
+	ProgramKey  = "outboard-program"
+)
+
+// nodeSocket is where the node of a target is reached: what the target names, or
+// the node that commands would talk to.
+func nodeSocket(path string) string {
+	if path != "" {
+		return path
+	}
+	data := os.Getenv("OUTBOARD_DATA")
+	if data == "" {
+		data = nodes.DefaultData()
+	}
+	return filepath.Join(data, nodes.CallsSocketName)
+}
+
+// nodeListener serves the calls that a node brings: it connects to the node and
+// offers its services there.
+type nodeListener struct {
+	path    string
+	options *options
+}
+
+func listenNode(path string, o *options) Listener {
+	return &nodeListener{path: nodeSocket(path), options: o}
+}
+
+// Addr implements Listener.
+func (l *nodeListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
+// Close implements Listener.
+func (l *nodeListener) Close() error { return nil }
+
+// Serve implements Listener. Where the node is started again, or another program
+// takes its fabric over, the services are offered there.
+func (l *nodeListener) Serve(ctx context.Context, h call.Handler) error {
+	s, ok := h.(*Server)
+	if !ok {
+		return errors.New("fabric: only a Server can be offered to a node")
+	}
+	for first := true; ; first = false {
+		err := l.once(ctx, s)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && first {
+			return fmt.Errorf("fabric: offer services to the node at %s: %w", l.path, err)
+		}
+		if err != nil {
+			l.options.logger.Debug("the node does not take the offer", "path", l.path, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(localWait):
+		}
+	}
+}
+
+// once serves until the connection ends. An error says that it did not begin.
+func (l *nodeListener) once(ctx context.Context, s *Server) error {
+	conn, err := shared.Dial(ctx, l.path, shared.Options{
+		Handler: s, Trust: true, Logger: l.options.logger, MaxMessage: l.options.largest(),
+	})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := offer(ctx, conn, s); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-conn.Done():
+	}
+	return nil
+}
+
+func offer(ctx context.Context, conn *shared.Conn, s *Server) error {
+	md := metadata.MD{ProgramKey: {filepath.Base(os.Args[0])}}
+	set := &descriptorpb.FileDescriptorSet{}
+	for name := range s.GetServiceInfo() {
+		md.Append(ServiceKey, name)
+		declare(set, name)
+	}
+	text, err := proto.Marshal(set)
+	if err != nil {
+		return err
+	}
+	response, _, err := conn.Unary(ctx, &call.Head{Method: OfferMethod, Metadata: md}, &call.Message{Data: text})
+	response.Free()
+	return err
+}
+
+// declare adds the files of a service that this program knows, imports first.
+func declare(set *descriptorpb.FileDescriptorSet, service string) {
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return // policies and reflection will not see into its messages
+	}
+	addFile(set, d.ParentFile())
+}
+
+func addFile(set *descriptorpb.FileDescriptorSet, file protoreflect.FileDescriptor) {
+	for _, have := range set.GetFile() {
+		if have.GetName() == file.Path() {
+			return
+		}
+	}
+	imports := file.Imports()
+	for i := range imports.Len() {
+		addFile(set, imports.Get(i).FileDescriptor)
+	}
+	set.File = append(set.File, protodesc.ToFileDescriptorProto(file))
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+)
+
+type callsOptions struct {
+	output  format
+	service string
+	follow  bool
+	every   time.Duration
+}
+
+func newCallsCommand(env *Env) *cobra.Command {
+	var opts callsOptions
+	cmd := &cobra.Command{
+		Use:   "calls",
+		Short: "Show the calls of this node's programs: rate, errors, times, bytes, policies",
+		Long: `Show the calls that this node's programs make, a row for each method: how many end in a
+second and how many of those with an error, how long half of them and 99 in 100 take at
+most, the bytes of their messages, and which policies did something how often.`,
+		Example: `  outboard calls
+  outboard calls --service shop.Cart -f
+  outboard calls -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runCalls(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().StringVar(&opts.service, "service", "", "only those of `SERVICE`")
+	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "go on showing them until interrupted")
+	cmd.Flags().DurationVar(&opts.every, "every", 2*time.Second, "how often, with -f")
+	complete(cmd, "output", completeFormat)
+	complete(cmd, "service", env.completeService)
+	return cmd
+}
+
+func runCalls(ctx context.Context, env *Env, opts callsOptions) error {
+	if opts.every < 100*time.Millisecond {
+		return usage("--every must be at least 100ms")
+	}
+	for {
+		if err := showCalls(ctx, env, opts); err != nil || !opts.follow {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(opts.every):
+		}
+	}
+}
+
+// clearPage begins a terminal's page anew.
+const clearPage = "\x1b[H\x1b[2J"
+
+func showCalls(ctx context.Context, env *Env, opts callsOptions) error {
+	calls, err := env.client().Calls(ctx)
+	if err != nil {
+		return err
+	}
+	if opts.service != "" {
+		calls = slices.DeleteFunc(calls, func(c client.Calls) bool { return c.Service != opts.service })
+	}
+	var rows [][]string
+	for _, c := range calls {
+		rows = append(rows, []string{
+			c.Service, c.Method, perSecond(c.Rate), perSecond(c.Errors), short(c.P50), short(c.P99),
+			outboard.Bytes(c.Sent).String() + "/s", outboard.Bytes(c.Received).String() + "/s",
+			strconv.FormatInt(c.InFlight, 10), strconv.FormatUint(c.Total, 10), orDash(actedText(c.Acted)),
+		})
+	}
+	if opts.follow && opts.output != "json" && env.Terminal {
+		fmt.Fprint(env.Stdout, clearPage)
+	}
+	titles := []string{"SERVICE", "METHOD", "CALLS/s", "ERRORS/s", "P50", "P99", "SENT", "RECEIVED", "IN FLIGHT", "TOTAL", "POLICIES"}
+	return opts.output.print(env, calls, titles, rows)
+}
+
+func perSecond(rate float64) string { return strconv.FormatFloat(rate, 'f', 1, 64) }
+
+func short(d client.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return time.Duration(d).Round(time.Microsecond).String()
+}
+
+func actedText(acted map[string]uint64) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(acted)) {
+		all = append(all, fmt.Sprintf("%s:%d", name, acted[name]))
+	}
+	return strings.Join(all, " ")
+}

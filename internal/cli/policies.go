@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard/client"
+)
+
+type policiesOptions struct{ output format }
+
+func newPoliciesCommand(env *Env) *cobra.Command {
+	var opts policiesOptions
+	cmd := &cobra.Command{
+		Use:   "policies",
+		Short: "List the policies of calls that are in force",
+		Long: `List the policies of calls that are in force.
+
+The counts are this node's, since the policies were applied.`,
+		Example: "  outboard policies\n  outboard policies -o json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runPolicies(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+func runPolicies(ctx context.Context, env *Env, opts policiesOptions) error {
+	p, err := env.client().Policies(ctx)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, l := range p.Policies {
+		rows = append(rows, []string{
+			l.Name, l.Kind, l.Applies, orDash(l.When),
+			strconv.FormatUint(l.Calls, 10), strconv.FormatUint(l.Acted, 10), strconv.FormatUint(l.Refused, 10),
+		})
+	}
+	return opts.output.print(env, p, []string{"POLICY", "KIND", "APPLIES TO", "WHEN", "CALLS", "ACTED", "REFUSED"}, rows)
+}
+
+// ---- policy apply, rollback, show
+
+func newPolicyCommand(env *Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Change the policies of calls, while calls flow",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPolicyApplyCommand(env), newPolicyRollbackCommand(env), newPolicyShowCommand(env))
+	return cmd
+}
+
+type policyApplyOptions struct {
+	output format
+	check  bool
+}
+
+func newPolicyApplyCommand(env *Env) *cobra.Command {
+	var opts policyApplyOptions
+	cmd := &cobra.Command{
+		Use:   "apply FILE",
+		Short: "Put a file's policies in force in the whole pool",
+		Long: `Put a file's policies in force in the whole pool, in place of those that are.
+
+The file is checked first, expressions against the services' types: a mistake is told
+with its line, and nothing changes. Calls in flight end under the policies that they
+began with. FILE may be - for standard input.`,
+		Example: `  outboard policy apply policies.yaml
+  outboard policy apply --check policies.yaml`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("name one file of policies, or - for standard input")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runPolicyApply(cmd.Context(), env, opts, args[0])
+		},
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().BoolVar(&opts.check, "check", false, "only say whether the file is right")
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+func runPolicyApply(ctx context.Context, env *Env, opts policyApplyOptions, name string) error {
+	text, err := readFile(env, name)
+	if err != nil {
+		return err
+	}
+	v, err := env.client().ApplyPolicies(ctx, client.PolicyFile{Name: name, Text: string(text), Check: opts.check})
+	if err != nil || opts.check {
+		return err
+	}
+	return printVersion(env, opts.output, v)
+}
+
+func readFile(env *Env, name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(env.Stdin)
+	}
+	return os.ReadFile(name)
+}
+
+func printVersion(env *Env, output format, v client.PolicyVersion) error {
+	if output == "json" {
+		return output.print(env, v, nil, nil)
+	}
+	_, err := fmt.Fprintf(env.Stdout, "version %d is in force: %s\n", v.Number, describeVersion(v))
+	return err
+}
+
+func describeVersion(v client.PolicyVersion) string {
+	if v.Of != 0 {
+		return fmt.Sprintf("%s, as in version %d", v.Name, v.Of)
+	}
+	return v.Name
+}
+
+func newPolicyRollbackCommand(env *Env) *cobra.Command {
+	output := format("")
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Put the policies back in force that were so before",
+		Long: `Put the policies back in force that were so before those that are. A second roll-back
+goes further back; eight versions are kept.`,
+		Example: "  outboard policy rollback",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := env.client().RollbackPolicies(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return printVersion(env, output, v)
+		},
+	}
+	output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+type policyShowOptions struct {
+	output  format
+	version int
+}
+
+func newPolicyShowCommand(env *Env) *cobra.Command {
+	var opts policyShowOptions
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Show the text of the policies in force, or of an earlier version",
+		Example: `  outboard policy show
+  outboard policy show --version 3
+  outboard policy show -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPolicyShow(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().IntVar(&opts.version, "version", 0, "the `NUMBER` of an earlier version (default the one in force)")
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+func runPolicyShow(ctx context.Context, env *Env, opts policyShowOptions) error {
+	p, err := env.client().Policies(ctx)
+	if err != nil {
+		return err
+	}
+	if opts.output == "json" {
+		return opts.output.print(env, p.Versions, nil, nil)
+	}
+	if len(p.Versions) == 0 {
+		fmt.Fprintln(env.Stderr, "no policies are in force; `outboard policy apply FILE` puts some")
+		return nil
+	}
+	v := p.Versions[len(p.Versions)-1]
+	for _, kept := range p.Versions {
+		if kept.Number == opts.version {
+			v = kept
+		}
+	}
+	if opts.version != 0 && v.Number != opts.version {
+		return usage("version %d is not kept; there are %s", opts.version, numbers(p.Versions))
+	}
+	fmt.Fprintf(env.Stderr, "# version %d: %s, applied on %s at %s\n", v.Number, describeVersion(v), v.By, v.Applied.Format(time.RFC3339))
+	_, err = fmt.Fprintln(env.Stdout, strings.TrimRight(v.Text, "\n"))
+	return err
+}
+
+func numbers(versions []client.PolicyVersion) string {
+	var all []string
+	for _, v := range versions {
+		all = append(all, strconv.Itoa(v.Number))
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard/client"
+)
+
+type servicesOptions struct{ output format }
+
+func newServicesCommand(env *Env) *cobra.Command {
+	var opts servicesOptions
+	cmd := &cobra.Command{
+		Use:     "services",
+		Short:   "List the services that the pool's programs serve",
+		Example: "  outboard services\n  outboard services -o json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runServices(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+func runServices(ctx context.Context, env *Env, opts servicesOptions) error {
+	services, err := env.client().Services(ctx)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, s := range services {
+		var nodes []string
+		for _, n := range s.Nodes {
+			nodes = append(nodes, string(n))
+		}
+		rows = append(rows, []string{s.Name, strconv.Itoa(s.Endpoints), strings.Join(nodes, " "), orDash(strings.Join(s.Methods, " "))})
+	}
+	return opts.output.print(env, services, []string{"SERVICE", "ENDPOINTS", "NODES", "METHODS"}, rows)
+}
+
+// ---- endpoints
+
+type endpointsOptions struct {
+	output  format
+	service string
+}
+
+func newEndpointsCommand(env *Env) *cobra.Command {
+	var opts endpointsOptions
+	cmd := &cobra.Command{
+		Use:   "endpoints",
+		Short: "List the programs that serve",
+		Long: `List the programs that serve.
+
+A program with the fabric's library offers itself when it connects to its node. For other
+gRPC servers a node can speak: see ` + "`outboard endpoints add`.",
+		Example: `  outboard endpoints
+  outboard endpoints --service shop.Cart -o json
+  outboard endpoints add 127.0.0.1:50051 shop.Cart`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runEndpoints(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().StringVar(&opts.service, "service", "", "only those of `SERVICE`")
+	complete(cmd, "output", completeFormat)
+	complete(cmd, "service", env.completeService)
+	cmd.AddCommand(newEndpointsAddCommand(env), newEndpointsRemoveCommand(env))
+	return cmd
+}
+
+func runEndpoints(ctx context.Context, env *Env, opts endpointsOptions) error {
+	endpoints, err := env.client().Endpoints(ctx, opts.service)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, e := range endpoints {
+		rows = append(rows, []string{
+			e.ID, string(e.Node), strings.Join(e.Services, " "), orDash(e.Address), orDash(programOf(e)),
+			time.Since(e.Started).Round(time.Second).String(),
+		})
+	}
+	return opts.output.print(env, endpoints, []string{"ENDPOINT", "NODE", "SERVICES", "ADDRESS", "PROGRAM", "UP"}, rows)
+}
+
+func programOf(e client.Endpoint) string {
+	if e.PID == 0 {
+		return e.Program
+	}
+	return strings.TrimSpace(e.Program + " (" + strconv.Itoa(e.PID) + ")")
+}
+
+type endpointsAddOptions struct {
+	output format
+	weight int
+}
+
+func newEndpointsAddCommand(env *Env) *cobra.Command {
+	var opts endpointsAddOptions
+	cmd := &cobra.Command{
+		Use:   "add HOST:PORT SERVICE...",
+		Short: "Offer a gRPC server that does not know the fabric",
+		Long: `Offer a gRPC server that does not know the fabric.
+
+This node speaks for it, without TLS, until ` + "`outboard endpoints remove`" + ` or the node's end. The
+server must be reachable from this node.`,
+		Example: "  outboard endpoints add 127.0.0.1:50051 shop.Cart shop.Catalogue",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usage("name the server's address and its services: outboard endpoints add HOST:PORT SERVICE...")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runEndpointsAdd(cmd.Context(), env, opts, args) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().IntVar(&opts.weight, "weight", 0, "share of the calls beside other endpoints (default 1)")
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+func runEndpointsAdd(ctx context.Context, env *Env, opts endpointsAddOptions, args []string) error {
+	e, err := env.client().Offer(ctx, client.Endpoint{Address: args[0], Services: args[1:], Weight: opts.weight})
+	if err != nil {
+		return err
+	}
+	return opts.output.print(env, e, []string{"ENDPOINT", "SERVICES"}, [][]string{{e.ID, strings.Join(e.Services, " ")}})
+}
+
+func newEndpointsRemoveCommand(env *Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove ENDPOINT",
+		Short:   "Offer a gRPC server no more; its calls in flight end as they would",
+		Example: "  outboard endpoints remove harbour/127.0.0.1:50051.1",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("name one endpoint, as `outboard endpoints` shows it")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return env.client().Withdraw(cmd.Context(), args[0]) },
+	}
+}
