@@ -21,6 +21,7 @@ type unary struct {
 	parser
 	stream *framed.Stream
 
+	headed bool // a header has come
 	have   bool
 	data   []byte
 	packed bool // data is compressed
@@ -152,6 +153,10 @@ func (u *unary) Filled(n int) (took int) {
 func (u *unary) record(typ recordType, data []byte) (err error) {
 	switch typ {
 	case recordHeader:
+		if u.have || u.headed {
+			return errLateHeader
+		}
+		u.headed = true
 		r := fields{b: data}
 		u.end.Header, err = r.metadata(), r.err
 	case recordStatus:
