@@ -80,8 +80,9 @@ type variables struct {
 	response metadata.MD
 }
 
-// Never is what deadline says when there is none: the last time that CEL knows.
-func never() time.Time { return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) }
+// Ages is how far away deadline is when there is none: a time that can be subtracted
+// from.
+const ages = 100 * 365 * 24 * time.Hour
 
 // ResolveName implements cel.Activation.
 func (v *variables) ResolveName(name string) (any, bool) {
@@ -107,7 +108,7 @@ func (v *variables) ResolveName(name string) (any, bool) {
 		return types.Timestamp{Time: v.x.Now}, true
 	case "deadline":
 		if h.Deadline.IsZero() {
-			return types.Timestamp{Time: never()}, true
+			return types.Timestamp{Time: v.x.Now.Add(ages)}, true
 		}
 		return types.Timestamp{Time: h.Deadline}, true
 	}

@@ -69,7 +69,10 @@ type Link struct {
 }
 
 // A wire is one direction of a link.
-type wire struct{ free atomic.Int64 } // when the last byte that was promised has left, in Unix nanoseconds
+type wire struct {
+	origin origin
+	free   atomic.Int64 // when the last byte that was promised has left, from the origin
+}
 
 // Direction is the way that a message takes over a link.
 type Direction int
@@ -107,10 +110,11 @@ func (l *Link) Delay(d Direction, bytes int, now time.Time, random func() uint64
 		return delay
 	}
 	takes := int64(float64(bytes) / l.rules.bandwidth * float64(time.Second))
-	return delay + l.wire[d].send(now.UnixNano(), takes)
+	return delay + l.wire[d].send(now, takes)
 }
 
-func (w *wire) send(now, takes int64) time.Duration {
+func (w *wire) send(at time.Time, takes int64) time.Duration {
+	now := w.origin.since(at)
 	for {
 		free := w.free.Load()
 		next := max(free, now) + takes

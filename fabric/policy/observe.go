@@ -1,12 +1,15 @@
 package policy
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 	"time"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 	"gopkg.in/yaml.v3"
@@ -54,7 +57,7 @@ func (p *policy) evaluate(x *Exchange, list []valueOf) []Field {
 		v, err := f.expr.eval(x)
 		if err != nil {
 			p.counts.failed.Add(1)
-			fields = append(fields, Field{f.key, "!" + err.Error()})
+			fields = append(fields, Field{f.key, "!" + status.Convert(err).Message()})
 			continue
 		}
 		fields = append(fields, Field{f.key, plainValue(v)})
@@ -98,7 +101,12 @@ func asJSON(v ref.Val) string {
 	if err != nil {
 		return "!" + err.Error()
 	}
-	return string(text)
+	// The library puts spaces where it likes.
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		return "!" + err.Error()
+	}
+	return compact.String()
 }
 
 type sampleRules struct{ fraction float64 }

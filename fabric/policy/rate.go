@@ -18,16 +18,13 @@ const unitsPerToken = 1 << 12
 
 // A line is the tokens made until a time, in units.
 type line struct {
-	since int64 // Unix nanoseconds
+	since int64 // nanoseconds from the origin
 	made  uint64
 	hour  uint64 // units made in an hour
 }
 
-func (l *line) at(now time.Time) uint64 {
-	passed := now.UnixNano() - l.since
-	if passed < 0 {
-		passed = 0
-	}
+func (l *line) at(now int64) uint64 {
+	passed := max(0, now-l.since)
 	hi, lo := bits.Mul64(uint64(passed), l.hour)
 	units, _ := bits.Div64(hi%uint64(time.Hour), lo, uint64(time.Hour))
 	return l.made + units
@@ -65,10 +62,11 @@ type rateStep struct {
 
 // RateState is what outlives a set.
 type rateState struct {
-	all  atomic.Pointer[bucket] // where calls share one
-	keys *keyed[bucket]
-	by   perKind
-	text string
+	origin origin
+	all    atomic.Pointer[bucket] // where calls share one
+	keys   *keyed[bucket]
+	by     perKind
+	text   string
 	// Newest is the step of the set in force: fresh buckets are on its line.
 	newest atomic.Pointer[rateStep]
 }
@@ -77,7 +75,8 @@ func (r *rateRules) bind(_ *policy, old step, now time.Time) step {
 	s := &rateStep{rateRules: r, line: line{hour: r.hour}}
 	if o, ok := old.(*rateStep); ok && o.state.serves(&r.per) {
 		s.state = o.state
-		s.line.since, s.line.made = now.UnixNano(), o.line.at(now)
+		s.line.since = s.state.origin.since(now)
+		s.line.made = o.line.at(s.line.since)
 		s.state.keys.limit(r.per.most)
 	} else {
 		s.state = &rateState{by: r.per.by, text: r.per.text()}
@@ -101,7 +100,7 @@ func (s *rateState) serves(p *per) bool { return s.by == p.by && s.text == p.tex
 func (s *rateState) fresh(now time.Time) *bucket {
 	b := &bucket{}
 	newest := s.newest.Load()
-	b.used.Store(newest.line.at(now) - newest.burst)
+	b.used.Store(newest.line.at(s.origin.since(now)) - newest.burst)
 	return b
 }
 
@@ -110,7 +109,7 @@ func (s *rateStep) begin(x *Exchange) error {
 	if err != nil {
 		return &broken{err}
 	}
-	if !b.take(s.line.at(x.Now), s.burst) {
+	if !b.take(s.line.at(s.state.origin.since(x.Now)), s.burst) {
 		return s.err
 	}
 	return nil

@@ -165,5 +165,7 @@ func (v *visit) run(s *Set) (*Exchange, error) {
 
 func code(err error) codes.Code { return status.Code(err) }
 
-var errUnavailable = status.Error(codes.Unavailable, "away")
-
+var (
+	errUnavailable = status.Error(codes.Unavailable, "away")
+	errNotFound    = status.Error(codes.NotFound, "nothing")
+)

@@ -1,0 +1,21 @@
+package policy
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// An origin is the time from which a state counts: the first that it was asked for.
+// Times that the runtime read have a monotonic part; counting from one of them, and
+// not from 1970, means that setting the machine's clock changes nothing.
+type origin struct{ at atomic.Pointer[time.Time] }
+
+// Since is the nanoseconds from the origin to now; 0 before it.
+func (o *origin) since(now time.Time) int64 {
+	at := o.at.Load()
+	if at == nil {
+		o.at.CompareAndSwap(nil, &now)
+		at = o.at.Load()
+	}
+	return max(0, int64(now.Sub(*at)))
+}
