@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -78,7 +79,8 @@ func (c *exchange) judge(ctx context.Context) (context.Context, error) {
 			}
 		}
 		if err := c.chain.Begin(&c.Exchange); err != nil {
-			return ctx, err
+			// An injected fault may come after an injected delay.
+			return ctx, cmp.Or(c.hold(ctx, c.Plan.Delay), err)
 		}
 		if c.Plan.Payload != nil {
 			c.request.Free()
@@ -134,7 +136,8 @@ func (c *exchange) messageNow() (protoreflect.Message, error) {
 	return c.request.Value.(proto.Message).ProtoReflect(), nil //nolint:errcheck // judge looked
 }
 
-// respond applies the policies to what comes with the end of a call.
+// respond applies the policies to the metadata of a response. Nil is what is not
+// known yet; what is known and empty is not nil.
 func (c *exchange) respond(header, trailer metadata.MD) (metadata.MD, metadata.MD, error) {
 	if !c.Plan.Rewrites {
 		return header, trailer, nil

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/outboard-run/outboard/fabric/balance"
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/fabric/policy"
 )
@@ -159,6 +161,18 @@ func (r *Router) SetService(name string, set Service) error {
 	// Whoever finds its endpoint retired finds the new ones at its next look.
 	s.retire()
 	return nil
+}
+
+// Services are the names of the services, in order.
+func (r *Router) Services() []string { return slices.Sorted(maps.Keys(*r.services.Load())) }
+
+// Endpoints tells what the balancer knows of a service's endpoints.
+func (r *Router) Endpoints(service string) []balance.Status {
+	s := (*r.services.Load())[service]
+	if s == nil {
+		return nil
+	}
+	return s.picker.Status(time.Now())
 }
 
 // RemoveService takes a service away. Its calls in flight end as they would.

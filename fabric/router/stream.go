@@ -112,7 +112,7 @@ func (c *exchange) follow(f *flow) error {
 
 // close gives the caller what comes with the end.
 func (c *exchange) close(f *flow, end call.End, err error) error {
-	_, trailer, changed := c.respond(nil, end.Trailer)
+	_, trailer, changed := c.respond(nil, known(end.Trailer))
 	f.server.SetTrailer(trailer)
 	if changed != nil {
 		return changed

@@ -64,13 +64,24 @@ func (c *exchange) answer(ctx context.Context, a answer, size int) (*call.Messag
 			return nil, call.End{}, err
 		}
 	}
+	if !c.Plan.Rewrites {
+		return a.response, a.end, a.err
+	}
 	var err error
-	a.end.Header, a.end.Trailer, err = c.respond(a.end.Header, a.end.Trailer)
+	a.end.Header, a.end.Trailer, err = c.respond(known(a.end.Header), known(a.end.Trailer))
 	if err != nil {
 		a.response.Free()
 		return nil, call.End{}, err
 	}
 	return a.response, a.end, a.err
+}
+
+// known is metadata that has come, though it may be empty.
+func known(md metadata.MD) metadata.MD {
+	if md == nil {
+		return metadata.MD{}
+	}
+	return md
 }
 
 // mostTransparent is how often a call that its callee never saw is sent again, to
