@@ -16,7 +16,7 @@ import (
 )
 
 // unary is the caller's side of a call of one message each way. The connection's
-// reader writes everything but stream, until it closes done.
+// reader writes everything but stream, until it sends to done.
 type unary struct {
 	parser
 	stream *framed.Stream
@@ -28,13 +28,13 @@ type unary struct {
 	end    call.End
 	err    error // io.EOF: OK
 	over   atomic.Bool
-	done   chan struct{}
+	done   chan error // nil: see above; else it failed meanwhile
 }
 
 // Unary implements call.Unary.
 func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	defer request.Free()
-	u := &unary{done: make(chan struct{}, 1)}
+	u := &unary{done: make(chan error, 1)}
 	u.maxMessage = c.o.MaxMessage
 	if err := c.begin(ctx, u, h, request); err != nil {
 		return nil, call.End{}, err
@@ -103,12 +103,11 @@ func (u *unary) wait(ctx context.Context, deadline time.Time) error {
 		expired = timer.C
 	}
 	if expired == nil && ctx.Done() == nil {
-		<-u.done
-		return nil
+		return <-u.done
 	}
 	select {
-	case <-u.done:
-		return nil
+	case err := <-u.done:
+		return err
 	case <-expired:
 		u.stream.Reset(nil)
 		return status.FromContextError(context.DeadlineExceeded).Err()
@@ -126,7 +125,7 @@ func (u *unary) finish(err error) {
 	if u.err == nil {
 		u.err = err
 	}
-	u.done <- struct{}{}
+	u.done <- nil
 }
 
 // Room implements framed.Receiver.
@@ -194,7 +193,6 @@ func (u *unary) Work() {}
 // Failed implements framed.Receiver.
 func (u *unary) Failed(err error) {
 	if !u.over.Swap(true) {
-		u.err = statusOf(err)
-		u.done <- struct{}{}
+		u.done <- statusOf(err)
 	}
 }
