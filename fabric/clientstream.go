@@ -28,6 +28,7 @@ type clientStream struct {
 	received bool        // a message has come; of the receiving goroutine
 	ended    sync.Once
 	reported sync.Once
+	final    atomic.Pointer[result] // what is known at the end
 }
 
 func (c *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -54,6 +55,9 @@ func (s *clientStream) open() (err error) {
 func (s *clientStream) Context() context.Context { return s.ctx }
 
 func (s *clientStream) Header() (metadata.MD, error) {
+	if r := s.final.Load(); r != nil {
+		return r.header, nil
+	}
 	md, err := s.stream.Header()
 	if err != nil {
 		// The caller learns of it from RecvMsg, as with grpc-go.
@@ -148,6 +152,7 @@ func (s *clientStream) over(err error) {
 	s.reported.Do(func() {
 		header, _ := s.Header()
 		r := result{header: header, trailer: s.stream.Trailer(), peer: s.begun.link.Peer}
+		s.final.Store(&r)
 		r.report(s.opts)
 	})
 	s.unhook()

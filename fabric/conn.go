@@ -115,6 +115,9 @@ func (c *ClientConn) begin(ctx context.Context, b *beginning, method string, str
 	if err != nil {
 		return err
 	}
+	if err = wellFormed(method); err != nil {
+		return err
+	}
 	if err = contextStatus(ctx); err != nil {
 		return err
 	}
@@ -129,6 +132,15 @@ func (c *ClientConn) begin(ctx context.Context, b *beginning, method string, str
 	return c.makeHead(ctx, b, &i, method, streaming)
 }
 
+// wellFormed says what the callee would say of a name without service or method.
+// Not every transport carries such names.
+func wellFormed(method string) error {
+	if strings.HasPrefix(method, "/") && strings.LastIndexByte(method, '/') > 0 {
+		return nil
+	}
+	return status.Errorf(codes.Unimplemented, "malformed method name: %q", method)
+}
+
 func (c *ClientConn) makeHead(ctx context.Context, b *beginning, i *callInfo, method string, streaming bool) error {
 	md, err := outgoing(ctx)
 	if err != nil {
@@ -136,9 +148,6 @@ func (c *ClientConn) makeHead(ctx context.Context, b *beginning, i *callInfo, me
 	}
 	if md, err = c.authorize(ctx, b.link, method, i, md); err != nil {
 		return err
-	}
-	if !strings.HasPrefix(method, "/") {
-		method = "/" + method
 	}
 	b.head = call.Head{Method: method, Metadata: md, Subtype: i.subtype, Priority: i.priority, Streaming: streaming}
 	if b.form.compressor != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-var errLocalClosed = status.Error(codes.Unavailable, "fabric: the connection in this process is closed")
+// errGone is the status of calls whose server has stopped.
+var errGone = status.Error(codes.Unavailable, "fabric: the server in this process has stopped")
 
 // A Network is the names of servers in this process. The zero value is ready.
 type Network struct {
@@ -32,7 +33,8 @@ func (n *Network) Listen(name string) (Listener, error) {
 	if n.names == nil {
 		n.names = map[string]*localListener{}
 	}
-	l := &localListener{network: n, name: name, ready: make(chan struct{}), over: make(chan struct{})}
+	l := &localListener{network: n, name: name, ready: make(chan struct{})}
+	l.life, l.over = context.WithCancelCause(context.Background())
 	n.names[name] = l
 	return l, nil
 }
@@ -43,8 +45,9 @@ type localListener struct {
 	name    string
 	once    sync.Once
 	handler call.Handler
-	ready   chan struct{} // closed when handler is known
-	over    chan struct{} // closed when it serves no more
+	ready   chan struct{}   // closed when handler is known
+	life    context.Context //nolint:containedctx // of those who are connected
+	over    context.CancelCauseFunc
 }
 
 // Addr implements Listener.
@@ -62,7 +65,7 @@ func (l *localListener) Serve(ctx context.Context, h call.Handler) error {
 func (l *localListener) Close() error {
 	l.once.Do(func() {
 		l.network.remove(l)
-		close(l.over)
+		l.over(errGone)
 	})
 	return nil
 }
@@ -87,26 +90,26 @@ func (n *Network) dial(ctx context.Context, name string) (*Link, error) {
 	}
 	select {
 	case <-l.ready:
-	case <-l.over:
+	case <-l.life.Done():
 		return nil, fmt.Errorf("fabric: dial inproc:%s: nobody listens", name)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	t := newInProcess(l.handler, l.over)
-	return &Link{Transport: t, Peer: private("inproc:"+name, "inproc"), Done: l.over}, nil
+	t := newInProcess(l.life, l.handler)
+	return &Link{Transport: t, Peer: private("inproc:"+name, "inproc"), Done: t.life.Done()}, nil
 }
 
 // InProcess is a way to h for callers in the same process. Messages of protocol
 // buffers are copied, never shared and never marshalled.
-func InProcess(h call.Handler) call.Transport { return newInProcess(h, nil) }
+func InProcess(h call.Handler) call.Transport { return newInProcess(context.Background(), h) }
 
 // inProcess is a transport to a handler in this process.
 type inProcess struct {
 	handler call.Handler
 	server  *Server         // handler, where it is one of ours
-	gone    <-chan struct{} // closed when the handler listens no more; nil: never
-	closed  chan struct{}
-	once    sync.Once
+	life    context.Context //nolint:containedctx // of all calls; its cause is their status
+	close   context.CancelCauseFunc
+	unhook  func() bool
 }
 
 var (
@@ -114,33 +117,36 @@ var (
 	_ call.Unary     = (*inProcess)(nil)
 )
 
-func newInProcess(h call.Handler, gone <-chan struct{}) *inProcess {
-	t := &inProcess{handler: h, gone: gone, closed: make(chan struct{})}
-	t.server, _ = h.(*Server)
+func newInProcess(ctx context.Context, h call.Handler) *inProcess {
+	t := &inProcess{handler: h}
+	t.life, t.close = context.WithCancelCause(ctx)
+	if s, ok := h.(*Server); ok {
+		t.server = s
+		t.unhook = context.AfterFunc(s.life, func() { t.close(errGone) })
+	}
 	return t
 }
 
 // Close implements call.Transport. It does not wait for handlers.
 func (t *inProcess) Close() error {
-	t.once.Do(func() { close(t.closed) })
+	t.close(errClosing)
+	if t.unhook != nil {
+		t.unhook()
+	}
 	return nil
 }
 
 // ended says why no call can begin.
 func (t *inProcess) ended() error {
-	select {
-	case <-t.closed:
-		return errClosing
-	case <-t.gone:
-		return errLocalClosed
-	default:
+	if t.life.Err() == nil {
 		return nil
 	}
+	return context.Cause(t.life)
 }
 
 // handlerContext is the context of a handler for a caller with ctx: it ends with
-// ctx and inherits nothing else.
-func handlerContext(ctx context.Context) (context.Context, context.CancelFunc) {
+// ctx and the transport, and inherits nothing else.
+func (t *inProcess) handlerContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	var mine context.Context
 	var cancel context.CancelFunc
 	if d, ok := ctx.Deadline(); ok {
@@ -148,8 +154,8 @@ func handlerContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	} else {
 		mine, cancel = context.WithCancel(context.Background())
 	}
-	unhook := context.AfterFunc(ctx, cancel)
-	return mine, func() { unhook(); cancel() }
+	caller, transport := context.AfterFunc(ctx, cancel), context.AfterFunc(t.life, cancel)
+	return mine, func() { caller(); transport(); cancel() }
 }
 
 // Unary implements call.Unary.
@@ -180,12 +186,7 @@ func (t *inProcess) Unary(ctx context.Context, h *call.Head, request *call.Messa
 // do runs work, for callers who may leave before it is done: then late runs when
 // it is, and the caller gets the status to leave with.
 func (t *inProcess) do(ctx context.Context, work func(context.Context), late func()) error {
-	if ctx.Done() == nil {
-		// Nothing can make this caller leave: no goroutine is needed.
-		work(context.Background())
-		return nil
-	}
-	mine, cancel := handlerContext(ctx)
+	mine, cancel := t.handlerContext(ctx)
 	done, left := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer cancel()
@@ -205,17 +206,20 @@ func (t *inProcess) do(ctx context.Context, work func(context.Context), late fun
 	return err
 }
 
-// wait waits for done, and says why it did not.
+// wait waits for done, and says why it did not. What is done counts first.
 func (t *inProcess) wait(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	default:
+	}
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 		return contextStatus(ctx)
-	case <-t.closed:
-		return errClosing
-	case <-t.gone:
-		return errLocalClosed
+	case <-t.life.Done():
+		return context.Cause(t.life)
 	}
 }
 

@@ -65,13 +65,42 @@ func (t *inProcess) invoke(ctx context.Context, b *beginning, args, reply any, r
 	if err := b.form.checkSend(proto.Size(request)); err != nil {
 		return err
 	}
-	c := &localCall{serverCall: serverCall{server: t.server, head: &b.head}, lease: lease{value: request}}
-	if err := t.do(ctx, c.serve, func() {}); err != nil {
-		c.lease.takeBack()
+	c := &localCall{lease: lease{value: request}}
+	c.server, c.head, c.parent = t.server, &b.head, context.Background()
+	if ctx.Done() == nil {
+		// Nothing makes this caller leave: it needs no goroutine.
+		c.serve()
+	} else if err := t.await(ctx, c); err != nil {
 		return err
 	}
 	return c.deliver(&b.form, reply, r)
 }
+
+// await runs the handler for a caller who may leave before it returns.
+func (t *inProcess) await(ctx context.Context, c *localCall) error {
+	c.parent = bare{ctx}
+	done := make(chan struct{})
+	go func() {
+		c.serve()
+		close(done)
+	}()
+	err := t.wait(ctx, done)
+	if err != nil {
+		c.end()
+		c.lease.takeBack()
+	}
+	return err
+}
+
+// bare is a caller's context without its values: a handler sees only when the
+// call ends.
+type bare struct{ context.Context }
+
+// Value implements context.Context.
+func (bare) Value(any) any { return nil }
+
+// AfterFunc is what package context asks for, where it would need a goroutine.
+func (b bare) AfterFunc(f func()) func() bool { return context.AfterFunc(b.Context, f) }
 
 func (c *localCall) deliver(f *form, reply any, r *result) error {
 	end := c.said()
@@ -90,8 +119,7 @@ func (c *localCall) deliver(f *form, reply any, r *result) error {
 }
 
 // serve is the server's part.
-func (c *localCall) serve(ctx context.Context) {
-	c.parent = ctx
+func (c *localCall) serve() {
 	if c.status = c.server.enter(); c.status != nil {
 		return
 	}

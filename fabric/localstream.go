@@ -6,15 +6,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/outboard-run/outboard/fabric/call"
-)
-
-// The window of one direction of a call in this process.
-const (
-	windowMessages = 64
-	windowBytes    = 256 << 10
 )
 
 // localCore is what both sides of a streaming call in one process share.
@@ -55,7 +48,7 @@ func (t *inProcess) Open(ctx context.Context, h *call.Head) (call.ClientStream, 
 	core := &localCore{head: h, over: make(chan struct{}), headed: make(chan struct{})}
 	core.up.init()
 	core.down.init()
-	mine, cancel := handlerContext(ctx)
+	mine, cancel := t.handlerContext(ctx)
 	core.mine = mine
 	go func() {
 		defer cancel()
@@ -79,7 +72,7 @@ func (c *localCore) end(err error) {
 
 // Send implements call.ClientStream.
 func (c *localClient) Send(m *call.Message) error {
-	kept := keep(m)
+	kept := queuedOf(m)
 	for {
 		if c.left() != nil {
 			return io.EOF
@@ -92,8 +85,7 @@ func (c *localClient) Send(m *call.Message) error {
 		case <-c.over:
 			return io.EOF
 		case <-c.ctx.Done():
-		case <-c.transport.closed:
-		case <-c.transport.gone:
+		case <-c.transport.life.Done():
 		}
 	}
 }
@@ -136,8 +128,7 @@ func (c *localClient) Recv() (*call.Message, error) {
 		case <-c.over:
 			return c.last()
 		case <-c.ctx.Done():
-		case <-c.transport.closed:
-		case <-c.transport.gone:
+		case <-c.transport.life.Done():
 		}
 	}
 }
@@ -196,7 +187,7 @@ func (s *localServer) Recv() (*call.Message, error) {
 // Send implements call.ServerStream.
 func (s *localServer) Send(m *call.Message) error {
 	_ = s.SendHeader(nil)
-	kept := keep(m)
+	kept := queuedOf(m)
 	for {
 		if err := contextStatus(s.mine); err != nil {
 			return err
@@ -228,87 +219,6 @@ func (s *localServer) SetTrailer(md metadata.MD) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trailer = md
-}
-
-// A pipe is the messages of one direction that wait for their receiver. One
-// goroutine pushes, one pops.
-type pipe struct {
-	readable, writable chan struct{}
-
-	mu     sync.Mutex
-	queue  []*call.Message
-	first  int // of queue
-	bytes  int
-	closed bool
-}
-
-func (p *pipe) init() {
-	p.readable, p.writable = make(chan struct{}, 1), make(chan struct{}, 1)
-}
-
-// push says no where the window is full. One message always fits.
-func (p *pipe) push(m *call.Message) bool {
-	size := sizeOf(m)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	waiting := len(p.queue) - p.first
-	if waiting > 0 && (waiting >= windowMessages || p.bytes+size > windowBytes) {
-		return false
-	}
-	p.queue = append(p.queue, m)
-	p.bytes += size
-	signal(p.readable)
-	return true
-}
-
-// pop is the next message, or nil and whether there will be none.
-func (p *pipe) pop() (*call.Message, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.first == len(p.queue) {
-		return nil, p.closed
-	}
-	m := p.queue[p.first]
-	p.queue[p.first] = nil
-	p.bytes -= sizeOf(m)
-	if p.first++; p.first == len(p.queue) {
-		p.queue, p.first = p.queue[:0], 0
-	}
-	signal(p.writable)
-	return m, false
-}
-
-func (p *pipe) finish() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	signal(p.readable)
-}
-
-// drop frees what nobody will receive.
-func (p *pipe) drop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range p.queue[p.first:] {
-		m.Free()
-	}
-	p.queue, p.first, p.closed = nil, 0, true
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-func sizeOf(m *call.Message) int {
-	if m.Data == nil && m.Value != nil {
-		if v := protoOf(m.Value); v != nil {
-			return proto.Size(v)
-		}
-	}
-	return len(m.Data)
 }
 
 // unaryByStream is Unary for handlers that know only streams.

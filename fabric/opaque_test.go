@@ -32,7 +32,7 @@ func dialOpaque(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grp
 	s := NewServer(o.fabric...)
 	register(s)
 	t.Cleanup(s.Stop)
-	c := NewClientConn(&opaque{newInProcess(opaqueHandler{s}, nil)}, o.fabric...)
+	c := NewClientConn(&opaque{newInProcess(s.life, opaqueHandler{s})}, o.fabric...)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

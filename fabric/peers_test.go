@@ -2,7 +2,9 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"net"
+	"path/filepath"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -13,8 +15,10 @@ import (
 type pairing struct {
 	// dial serves what register registers and is a connection to it; both end
 	// with the test.
-	dial func(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface
+	dial dialTest
 }
+
+type dialTest = func(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface
 
 // sides are the options of a pairing's two sides.
 type sides struct {
@@ -28,6 +32,8 @@ func pairings() map[string]pairing {
 	return map[string]pairing{
 		"in process":         {dialLocal},
 		"in process, framed": {dialOpaque},
+		"shared memory":      {dialSharedMemory},
+		"TCP with TLS":       {dialTLS},
 		"grpc-go":            {dialGRPC},
 		"us to grpc-go":      {dialToGRPC},
 		"grpc-go to us":      {dialFromGRPC},
@@ -72,6 +78,30 @@ func dialGRPC(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.
 	return dialGo(t, serveGRPC(t, register, o), o)
 }
 
+func dialSharedMemory(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
+	target := "unix:" + filepath.Join(t.TempDir(), "socket")
+	l, err := Listen(target, o.fabric...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveFabric(t, l, register, o)
+	return dialFabric(t, target, o)
+}
+
+// dialTLS is our client with our server over TCP.
+func dialTLS(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
+	server, client := testTLS(t)
+	l, err := Listen("tcp:127.0.0.1:0", append([]Option{WithTLS(server)}, o.fabric...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveFabric(t, l, register, o)
+	o.fabric = append([]Option{WithTLS(client)}, o.fabric...)
+	return dialFabric(t, l.Addr().String(), o)
+}
+
 // dialToGRPC is our client with grpc-go's server.
 func dialToGRPC(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
 	t.Helper()
@@ -112,7 +142,7 @@ func serveGRPC(t testing.TB, register func(grpc.ServiceRegistrar), o sides) stri
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
 		s.Stop()
-		if err := <-done; err != nil {
+		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 	})

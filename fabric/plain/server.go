@@ -136,10 +136,7 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 
 func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, ss grpc.ServerStream) error {
 	stream := &serverStream{ServerStream: ss, head: h, most: s.o.MaxMessage}
-	request, err := stream.Recv()
-	if errors.Is(err, io.EOF) {
-		return status.Error(codes.Internal, "unary call without a request")
-	}
+	request, err := stream.only()
 	if err != nil {
 		return err
 	}
@@ -155,6 +152,27 @@ func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, ss grpc.Se
 		return err
 	}
 	return stream.Send(response)
+}
+
+// only is the one message of a unary call. The texts are grpc-go's.
+func (s *serverStream) only() (*call.Message, error) {
+	m, err := s.Recv()
+	if errors.Is(err, io.EOF) {
+		return nil, status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
+	}
+	if err != nil {
+		return nil, err
+	}
+	more, err := s.Recv()
+	if errors.Is(err, io.EOF) {
+		return m, nil
+	}
+	m.Free()
+	if err != nil {
+		return nil, err
+	}
+	more.Free()
+	return nil, status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
 }
 
 func (s *Server) head(ss grpc.ServerStream) (*call.Head, error) {
