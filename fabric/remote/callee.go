@@ -200,6 +200,18 @@ func (x *callee) expired() {
 	x.stream.Reset(context.DeadlineExceeded)
 }
 
+// Filled implements framed.Receiver.
+func (x *callee) Filled(n int) (took int) {
+	took = x.inbox.Filled(n)
+	if x.bad {
+		x.ctx.end(context.Canceled)
+		if !x.claimed.Swap(true) {
+			x.conn.leave() // its request will never be complete
+		}
+	}
+	return took
+}
+
 // Ended implements framed.Receiver.
 func (x *callee) Ended() (work bool) {
 	x.finished()

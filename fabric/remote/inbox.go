@@ -16,7 +16,8 @@ import (
 // inbox takes the records of one direction of a call. The connection's reader
 // fills it.
 type inbox struct {
-	parser // the reader's only
+	parser      // the reader's only
+	bad    bool // the peer sent what it must not; the reader's only
 	stream *framed.Stream
 
 	mu      sync.Mutex
@@ -153,6 +154,7 @@ func (x *inbox) drop(err error) {
 
 // broken ends a call whose peer sends what it must not.
 func (x *inbox) broken(err error) {
+	x.bad = true
 	x.stream.Refuse(refusal(err))
 	x.end(brokenStatus(err), nil)
 }

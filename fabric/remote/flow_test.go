@@ -1,0 +1,136 @@
+package remote
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// meter counts what is written to a connection without TLS, and notes where each
+// OPEN frame begins.
+type meter struct {
+	net.Conn
+	total atomic.Int64
+
+	head  []byte
+	skip  int
+	opens []int64
+}
+
+func (m *meter) Write(p []byte) (int, error) {
+	m.scan(p)
+	n, err := m.Conn.Write(p)
+	return n, err
+}
+
+// scan runs where writes take turns.
+func (m *meter) scan(p []byte) {
+	at := m.total.Load()
+	for len(p) > 0 {
+		if m.skip > 0 {
+			n := min(m.skip, len(p))
+			m.skip, p, at = m.skip-n, p[n:], at+int64(n)
+			continue
+		}
+		m.head, p, at = append(m.head, p[0]), p[1:], at+1
+		if len(m.head) == 8 {
+			if m.head[3] == 1 {
+				m.opens = append(m.opens, at-8)
+			}
+			m.skip = int(binary.LittleEndian.Uint32(m.head) & 0xffffff)
+			m.head = m.head[:0]
+		}
+	}
+	m.total.Store(at)
+}
+
+// TestLargeMessageLetsSmallCallsPass sends small calls while one message of 128 MiB
+// is under way, and counts the bytes on the wire between the moment that a call is
+// made and its OPEN. A call that had to wait for the message would see nearly all
+// of it; the median sees little more than the frame that was being written.
+func TestLargeMessageLetsSmallCallsPass(t *testing.T) {
+	const size, calls = 128 << 20, 60
+	a, b := tcp(t)
+	m := &meter{Conn: a}
+	m.skip = len(greeting)
+	client, _ := ends(t, m, b, Options{}, Options{Handler: &echo{}, MaxMessage: size})
+	h := head("Count")
+	h.Streaming = true
+	s, err := client.Open(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bulk sync.WaitGroup
+	bulk.Go(func() {
+		if err := s.Send(&call.Message{Data: make([]byte, size)}); err != nil {
+			t.Error(err)
+		}
+		s.CloseSend()
+	})
+	defer bulk.Wait()
+	var made []int64
+	for range calls {
+		made = append(made, m.total.Load())
+		if _, _, err := client.Unary(t.Context(), head("Echo"), &call.Message{Data: make([]byte, 64)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at := m.total.Load(); at >= size {
+		t.Fatalf("%d calls ended only after the message", calls)
+	}
+	got, err := s.Recv()
+	if err != nil || string(got.Data) != "134217728" {
+		t.Fatalf("received %q, %v", got.Data, err)
+	}
+	between := make([]int64, calls)
+	for i := range between {
+		between[i] = m.opens[i+1] - made[i]
+	}
+	slices.Sort(between)
+	if median := between[calls/2]; median > 1<<20 {
+		t.Errorf("%d bytes go between a call and its OPEN; all: %d", median, between)
+	}
+}
+
+// BenchmarkSmallBesideLarge measures calls of 64 bytes to another process alone, and
+// while a stream sends messages of 1 GiB to it without a pause.
+func BenchmarkSmallBesideLarge(b *testing.B) {
+	for _, beside := range []string{"alone", "beside"} {
+		b.Run(beside, func(b *testing.B) {
+			p := spawn(b, "streams")
+			c, err := Dial(b.Context(), p.addr, p.tls, Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { c.Close() })
+			var bulk sync.WaitGroup
+			ctx, cancel := context.WithCancel(b.Context())
+			if beside == "beside" {
+				h := head("Count")
+				h.Streaming, h.Priority = true, call.Low
+				s, err := c.Open(ctx, h)
+				if err != nil {
+					b.Fatal(err)
+				}
+				// Messages of 32 MiB: 1 GiB in 32 of them is the same to the wire.
+				bulk.Go(func() {
+					for data := make([]byte, 32<<20); s.Send(&call.Message{Data: data}) == nil; {
+					}
+				})
+			}
+			for b.Loop() {
+				if _, _, err := c.Unary(b.Context(), head("Echo"), &call.Message{Data: make([]byte, 64)}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			cancel()
+			bulk.Wait()
+		})
+	}
+}
