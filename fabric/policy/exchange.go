@@ -75,10 +75,13 @@ func (o Outcome) Code() codes.Code { return status.Code(o.Err) }
 // Reset makes the exchange new and keeps its memory. Head, Now, Rand, Payload and
 // Request are cleared too.
 func (x *Exchange) Reset() {
+	x.Plan.reset()
 	clear(x.held)
-	held, plan := x.held[:0], x.Plan
-	plan.reset()
-	*x = Exchange{Plan: plan, held: held}
+	clear(x.answers)
+	x.Head, x.Now, x.Rand, x.Payload, x.Request = nil, time.Time{}, nil, nil, nil
+	x.chain, x.own, x.changed = nil, false, false
+	x.held, x.answers = x.held[:0], x.answers[:0]
+	x.payload, x.request, x.vars = asked[[]byte]{}, asked[protoreflect.Message]{}, variables{}
 }
 
 // Bytes is the encoded request.

@@ -14,8 +14,13 @@ type origin struct{ at atomic.Pointer[time.Time] }
 func (o *origin) since(now time.Time) int64 {
 	at := o.at.Load()
 	if at == nil {
-		o.at.CompareAndSwap(nil, &now)
-		at = o.at.Load()
+		at = o.begin(now)
 	}
 	return max(0, int64(now.Sub(*at)))
+}
+
+// Begin is apart, so that only the first time lies on the heap.
+func (o *origin) begin(now time.Time) *time.Time {
+	o.at.CompareAndSwap(nil, &now)
+	return o.at.Load()
 }

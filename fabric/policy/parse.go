@@ -77,7 +77,7 @@ func newParser(name string, text []byte, o Options) *parser {
 
 func (p *parser) file(n *yaml.Node) error {
 	var list *yaml.Node
-	if err := p.mapping(n, "a file of policies", members{"policies": keep(&list)}); err != nil || list == nil {
+	if err := p.mapping(n, "a file of policies", members{"policies": keep(&list)}); err != nil || list == nil || list.Tag == "!!null" {
 		return err
 	}
 	if list.Kind != yaml.SequenceNode {

@@ -20,6 +20,7 @@ type Table struct {
 
 	mu      sync.Mutex
 	history []*Version // oldest first; the last one is in force
+	back    []*Version // those that were applied and not rolled back; the last one is in force
 	next    int
 }
 
@@ -62,7 +63,12 @@ func (t *Table) For(h *call.Head) *Chain {
 func (t *Table) Apply(s *Set, now time.Time) *Version {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.apply(&Version{Set: s, Applied: now})
+	v := t.apply(&Version{Set: s, Applied: now})
+	t.back = append(t.back, v)
+	if len(t.back) > KeptVersions {
+		t.back = slices.Delete(t.back, 0, 1)
+	}
+	return v
 }
 
 func (t *Table) apply(v *Version) *Version {
@@ -77,38 +83,17 @@ func (t *Table) apply(v *Version) *Version {
 	return v
 }
 
-// Rollback puts the set in force that was so before the one that is. A second
-// roll-back goes further back.
+// Rollback undoes the last Apply that was not undone: the set that was in force before
+// is so again, as a new version.
 func (t *Table) Rollback(now time.Time) (*Version, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	target := t.before()
-	if target == nil {
+	if len(t.back) < 2 {
 		return nil, fmt.Errorf("roll back policies: %w", ErrNoVersion)
 	}
+	t.back = t.back[:len(t.back)-1]
+	target := t.back[len(t.back)-1]
 	return t.apply(&Version{Set: target.Set, Applied: now, Of: target.Number}), nil
-}
-
-// Before is the version before the one in force, or before the one that a roll-back
-// brought back.
-func (t *Table) before() *Version {
-	if len(t.history) == 0 {
-		return nil
-	}
-	number := t.history[len(t.history)-1].origin()
-	for _, v := range slices.Backward(t.history) {
-		if v.Number < number && v.Of == 0 {
-			return v
-		}
-	}
-	return nil
-}
-
-func (v *Version) origin() int {
-	if v.Of != 0 {
-		return v.Of
-	}
-	return v.Number
 }
 
 // History is the versions that are remembered, oldest first. The last one is in

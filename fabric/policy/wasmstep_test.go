@@ -1,0 +1,94 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// WithModules is a set that finds the modules of package wasm's tests.
+func withModules(t testing.TB, text string) *Set {
+	t.Helper()
+	s, err := ParseOptions("shop.yaml", []byte(text), Options{Descriptors: shopFiles(t), Module: testModule})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func testModule(name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join("wasm", "testdata", filepath.Base(name)))
+}
+
+func newBytes(n int) protoreflect.Value { return protoreflect.ValueOfBytes(make([]byte, n)) }
+
+func TestWasm(t *testing.T) {
+	type want struct {
+		Code     codes.Code
+		Message  string
+		Metadata metadata.MD
+		Info     Info
+		Asked    int
+	}
+	user := metadata.Pairs("x-user", "ann")
+	long, short := []byte("long words"), []byte("x")
+	tests := map[string]struct {
+		rules, more string
+		visit       visit
+		want        want
+	}{
+		"sets": {"module: guest.wasm", "", visit{metadata: user}, want{Metadata: metadata.Pairs("x-user", "ann", "x-checked", "yes"), Info: Info{Calls: 1, Acted: 1}}},
+		"denies": {"module: guest.wasm", "", visit{},
+			want{codes.Unauthenticated, "policy w: who are you?", nil, Info{Calls: 1, Acted: 1, Refused: 1}, 0}},
+		"config": {"module: head.wasm, config: blue", "", visit{}, want{Metadata: metadata.Pairs("x-conf", "blue"), Info: Info{Calls: 1, Acted: 1}}},
+		"payload": {"module: payload.wasm, payload: true", "", visit{payload: long},
+			want{codes.InvalidArgument, "policy w: too long", nil, Info{Calls: 1, Acted: 1, Refused: 1}, 1}},
+		"short payload":     {"module: payload.wasm, payload: true", "", visit{payload: short}, want{Info: Info{Calls: 1}, Asked: 1}},
+		"payload not given": {"module: payload.wasm", "", visit{payload: long}, want{Info: Info{Calls: 1}}},
+		"endless":           {"module: loop.wasm, timeout: 10s", "", visit{}, want{codes.Internal, "policy w: the module took too many steps", nil, Info{Calls: 1, Acted: 1, Failed: 1}, 0}},
+		"slow":              {"module: fill.wasm, timeout: 5ms, steps: 1000000000", "", visit{}, want{codes.Internal, "policy w: the module took too long", nil, Info{Calls: 1, Acted: 1, Failed: 1}, 0}},
+		"trap":              {"module: trap.wasm", "", visit{}, want{codes.Internal, "policy w: the module trapped: wasm error: unreachable", nil, Info{Calls: 1, Acted: 1, Failed: 1}, 0}},
+		"trap, let pass":    {"module: trap.wasm", "failure: allow, ", visit{}, want{Info: Info{Calls: 1, Failed: 1}}},
+		"response":          {"module: response.wasm", "", visit{}, want{Info: Info{Calls: 1}}},
+		"trap in response":  {"module: response.wasm", "", visit{err: status.Error(codes.Internal, "")}, want{Info: Info{Calls: 1, Failed: 1}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := withModules(t, "policies: [{name: w, "+test.more+"wasm: {"+test.rules+"}}]")
+			x, err := test.visit.run(s)
+			info := s.Policies()[0]
+			got := want{code(err), status.Convert(err).Message(), x.Head.Metadata, Info{
+				Calls: info.Calls, Acted: info.Acted, Refused: info.Refused, Failed: info.Failed,
+			}, test.visit.asked}
+			if diff := cmp.Diff(got, test.want); diff != "" {
+				t.Errorf("(-got +want):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWasmUndone lets a module set metadata and then trap: nothing of it stays.
+func TestWasmDoesNotHalf(t *testing.T) {
+	s := withModules(t, "policies: [{name: w, failure: allow, wasm: {module: sets-and-traps.wasm}}]")
+	x, err := (&visit{metadata: metadata.Pairs("a", "b")}).run(s)
+	if err != nil || !cmp.Equal(x.Head.Metadata, metadata.Pairs("a", "b")) {
+		t.Errorf("got %v, %v", x.Head.Metadata, err)
+	}
+}
+
+func TestWasmAfterRewrite(t *testing.T) {
+	s := withModules(t, `
+policies:
+- {name: cut, methods: [Place], rewrite: {request: {remove: [user]}}}
+- {name: w, wasm: {module: payload.wasm, payload: true}}
+`)
+	if _, err := (&visit{payload: encoded(t, "Order", `user: "long name"`)}).run(s); err != nil {
+		t.Errorf("the module saw the request from before its change: %v", err)
+	}
+}
