@@ -4,25 +4,30 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/jwt/v2"
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/bench/suite"
 )
 
-// A pool on a NATS cluster of three that is not ours: programs run, and go on
+// A pool on a NATS cluster of three that is not ours, with accounts: programs run, and go on
 // running and leasing when one of its servers ends.
 func TestPoolOnForeignNATS(t *testing.T) {
-	servers := natsCluster(t)
+	theirs := natsAccounts(t)
+	servers := natsCluster(t, theirs)
 	var urls []string
 	for _, s := range servers {
 		urls = append(urls, s.ClientURL())
 	}
-	nats := []string{"--nats", strings.Join(urls, ",")}
+	nats := []string{"--nats", strings.Join(urls, ","), "--creds", theirs.creds}
 	r := own(t, rig.Options{Loopback: true, Nodes: []rig.Spec{
 		{Name: "harbour", Args: nats},
 		{Name: "dinghy", Devices: "none", Args: nats, Alone: true},
@@ -47,8 +52,58 @@ func TestPoolOnForeignNATS(t *testing.T) {
 	}
 }
 
+// accounts are those of a cluster whose servers want to know who comes.
+type accounts struct {
+	operator *jwt.OperatorClaims
+	system   string
+	resolver natsserver.AccountResolver
+	creds    string // the file of a user who may use JetStream
+}
+
+func natsAccounts(t *testing.T) accounts {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := func(create func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+		pair, err := create()
+		must(err)
+		public, err := pair.PublicKey()
+		must(err)
+		return pair, public
+	}
+	signer, operator := key(nkeys.CreateOperator)
+	a := accounts{operator: jwt.NewOperatorClaims(operator), resolver: &natsserver.MemAccResolver{}}
+	account := func(jetStream bool) (nkeys.KeyPair, string) {
+		pair, public := key(nkeys.CreateAccount)
+		claims := jwt.NewAccountClaims(public)
+		if jetStream {
+			claims.Limits.DiskStorage, claims.Limits.MemoryStorage = jwt.NoLimit, jwt.NoLimit
+		}
+		text, err := claims.Encode(signer)
+		must(err)
+		must(a.resolver.Store(public, text))
+		return pair, public
+	}
+	_, a.system = account(false)
+	owner, _ := account(true)
+	user, public := key(nkeys.CreateUser)
+	text, err := jwt.NewUserClaims(public).Encode(owner)
+	must(err)
+	seed, err := user.Seed()
+	must(err)
+	creds, err := jwt.FormatUserConfig(text, seed)
+	must(err)
+	a.creds = filepath.Join(t.TempDir(), "user.creds")
+	must(os.WriteFile(a.creds, creds, 0o600))
+	return a
+}
+
 // natsCluster runs three NATS servers with JetStream.
-func natsCluster(t *testing.T) []*natsserver.Server {
+func natsCluster(t *testing.T, accounts accounts) []*natsserver.Server {
 	t.Helper()
 	var servers []*natsserver.Server
 	var routes []string
@@ -60,6 +115,8 @@ func natsCluster(t *testing.T) []*natsserver.Server {
 			JetStream: true, StoreDir: t.TempDir(),
 			Cluster: natsserver.ClusterOpts{Name: "theirs", Host: "127.0.0.1", Port: port},
 			Routes:  natsserver.RoutesFromStr(strings.Join(routes, ",")),
+
+			TrustedOperators: []*jwt.OperatorClaims{accounts.operator}, SystemAccount: accounts.system, AccountResolver: accounts.resolver,
 		})
 		if err != nil {
 			t.Fatal(err)
