@@ -67,8 +67,11 @@ func (p Program) Run(ctx context.Context, way Way, home string) Result {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	start := time.Now()
 	err := cmd.Run()
-	if ctx.Err() != nil {
+	switch ctx.Err() {
+	case context.DeadlineExceeded:
 		err = fmt.Errorf("no end within %v", p.limit())
+	case context.Canceled:
+		err = context.Canceled
 	}
 	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Wall: time.Since(start), Err: err}
 }
