@@ -56,8 +56,15 @@ func (r *Router) begin(h *call.Head) *exchange {
 	c.caller, c.Head, c.Now, c.Rand = h, h, c.began, r.options.Random
 	c.method = r.method(h)
 	c.method.inFlight.Add(1)
-	c.chain = r.policies.For(h)
+	c.chain = r.chain(h)
 	return c
+}
+
+func (r *Router) chain(h *call.Head) *policy.Chain {
+	if set := r.policies.Set(); set != nil {
+		return set.For(h)
+	}
+	return r.empty
 }
 
 // method counts calls of services that are not there together: anybody can name

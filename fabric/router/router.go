@@ -73,6 +73,7 @@ func (o *Options) setDefaults() {
 type Router struct {
 	options   Options
 	policies  *policy.Table
+	empty     *policy.Chain // where there is no set
 	services  atomic.Pointer[map[string]*service]
 	stats     *stats
 	tracer    trace.Tracer // nil: no spans
@@ -95,7 +96,7 @@ var (
 // New returns a Router without services.
 func New(o Options) *Router {
 	o.setDefaults()
-	r := &Router{options: o, policies: o.Policies, mirrors: make(chan struct{}, o.Mirrors)}
+	r := &Router{options: o, policies: o.Policies, empty: new(policy.Chain), mirrors: make(chan struct{}, o.Mirrors)}
 	r.stats = newStats(o.Methods, o.Peers)
 	r.exchanges.New = func() any { return newExchange(r) }
 	if o.Tracer != nil {
