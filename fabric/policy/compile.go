@@ -64,6 +64,17 @@ func (in *inputs) descriptor(i int) protoreflect.MessageDescriptor {
 	return in.list[i-1]
 }
 
+// Method is one that has this request.
+func (in *inputs) method(input int) string {
+	var names []string
+	for name, number := range in.methods {
+		if number == input {
+			names = append(names, name)
+		}
+	}
+	return slices.Min(names)
+}
+
 // Selected are the numbers of the types that calls which s selects may have.
 func (in *inputs) selected(s *selector) []int {
 	var numbers []int
@@ -268,7 +279,11 @@ func (p *parser) about(input int) string {
 // Issue is the first of CEL's complaints, at its place in the file.
 func (p *parser) issue(n *yaml.Node, input int, tree *cel.Ast, issues *cel.Issues) error {
 	first := issues.Errors()[0]
-	line, column := p.src.inside(n, offset(n.Value, first))
+	at := offset(n.Value, first)
+	if strings.HasPrefix(first.Message, "undefined field") {
+		at++ // the dot
+	}
+	line, column := p.src.inside(n, at)
 	return &Error{p.src.file, line, column, p.explain(first, input, tree)}
 }
 
@@ -291,7 +306,36 @@ func (p *parser) explain(e *common.Error, input int, tree *cel.Ast) string {
 	if m := regexp.MustCompile(`^undefined field '([^']*)'$`).FindStringSubmatch(message); m != nil {
 		return p.noField(m[1], input, tree, e.ExprID)
 	}
+	if m := regexp.MustCompile(`^found no matching overload for '([^']*)' applied to '([^']*)'$`).FindStringSubmatch(message); m != nil {
+		return p.noOverload(m[1], m[2]) + p.about(input)
+	}
 	return message + p.about(input)
+}
+
+// NoOverload says what an operator or a function takes.
+func (p *parser) noOverload(function, got string) string {
+	name := function
+	if symbol, ok := operators.FindReverse(function); ok && symbol != "" {
+		name = symbol
+	}
+	var takes []string
+	if env := p.envs.made[0]; env != nil && env.Functions()[function] != nil {
+		for _, o := range env.Functions()[function].OverloadDecls() {
+			takes = append(takes, signature(o.ArgTypes()))
+		}
+	}
+	if len(takes) > 12 {
+		takes = append(takes[:12], "...")
+	}
+	return fmt.Sprintf("%s does not take %s: it takes %s", name, got, strings.Join(takes, ", "))
+}
+
+func signature(types []*cel.Type) string {
+	var names []string
+	for _, t := range types {
+		names = append(names, strings.Trim(t.String(), "<>"))
+	}
+	return "(" + strings.Join(names, ", ") + ")"
 }
 
 // NoField names the fields of the message that has none of this name.
@@ -300,7 +344,11 @@ func (p *parser) noField(name string, input int, tree *cel.Ast, id int64) string
 	if d == nil {
 		return fmt.Sprintf("no field %q", name)
 	}
-	return fmt.Sprintf("%s has no field %q: %s", d.FullName(), name, hint(name, fieldNames(d)))
+	text := fmt.Sprintf("%s has no field %q: %s", d.FullName(), name, hint(name, fieldNames(d)))
+	if len(p.selected) > 1 {
+		text += fmt.Sprintf(". It is the request of %s: services and methods say to which calls a policy applies", p.inputs.method(input))
+	}
+	return text
 }
 
 // Operand is what the selection of that number selects from.

@@ -139,8 +139,8 @@ func meant(got string, words []string) string {
 func hint(got string, words []string) string {
 	words = slices.Sorted(slices.Values(words))
 	all := strings.Join(words, ", ")
-	if len(words) > 20 {
-		all = strings.Join(words[:20], ", ") + ", ..."
+	if len(words) > 24 {
+		all = strings.Join(words[:24], ", ") + ", ..."
 	}
 	if word := meant(got, words); word != "" {
 		return fmt.Sprintf("did you mean %q? There are: %s", word, all)
