@@ -226,6 +226,10 @@ func (c *Conn) opened(id uint32, payload []byte) error {
 		s = newPeersStream(c, id, to, method, head)
 		c.peers.Add(1)
 		c.streams[id] = s
+		if full = to == nil && !c.await(s); full {
+			c.peers.Add(-1)
+			delete(c.streams, id)
+		}
 	}
 	c.mu.Unlock()
 	c.stats.stream(false)
@@ -238,10 +242,20 @@ func (c *Conn) opened(id uint32, payload []byte) error {
 		}, false)
 	case to != nil:
 		s.offer(to.accept, head)
-		return nil
 	}
-	c.accepts <- s // only this goroutine sends, and there is room
 	return nil
+}
+
+// await keeps s for Accept, or for an acceptor that Handle brings: that happens
+// under the lock under which the acceptor was looked for, so that Handle, which
+// takes the lock first, sees it. It returns false where there is no room.
+func (c *Conn) await(s *Stream) bool {
+	select {
+	case c.accepts <- s:
+		return true
+	default:
+		return false
+	}
 }
 
 // newPeersStream makes a stream of an OPEN, whose bytes stay the reader's.
@@ -460,6 +474,9 @@ func (c *Conn) ponged(stamp uint64) {
 		return
 	}
 	c.stats.trip(sample)
+	if least := c.minTrip.Load(); least == 0 || sample < least {
+		c.minTrip.Store(sample)
+	}
 	if old := c.rtt.Load(); old > 0 {
 		sample = old + (sample-old)/8
 	}

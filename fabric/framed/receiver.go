@@ -79,6 +79,7 @@ var errTooMany = outboard.Errorf(outboard.Exhausted, "", "too many streams on on
 
 // attach gives r what has come already, and all that comes.
 func (s *Stream) attach(r Receiver) {
+	took := 0
 	s.mu.Lock()
 	for s.kept.size > 0 {
 		room := r.Room(s.kept.size)
@@ -86,11 +87,12 @@ func (s *Stream) attach(r Receiver) {
 			s.kept.drop()
 			break
 		}
-		s.eaten += r.Filled(s.kept.read(room[:min(len(room), s.kept.size)]))
+		took += r.Filled(s.kept.read(room[:min(len(room), s.kept.size)]))
 	}
 	s.receiver = r
 	ended, failed := s.inEnd, s.failure()
 	s.mu.Unlock()
+	s.Took(took) // the peer may have used its credit up
 	if ended && r.Ended() {
 		s.conn.loops.Go(r.Work)
 	}
