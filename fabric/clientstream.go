@@ -33,18 +33,30 @@ type clientStream struct {
 
 func (c *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	s := &clientStream{desc: desc, opts: opts}
-	if err := c.begin(ctx, &s.begun, method, desc.ClientStreams || desc.ServerStreams, opts); err != nil {
-		finished(opts, err)
-		return nil, err
-	}
-	s.ctx, s.cancel = context.WithCancel(ctx)
-	if err := s.open(); err != nil {
-		s.cancel()
+	if err := c.openStream(ctx, s, method); err != nil {
 		finished(opts, err)
 		return nil, err
 	}
 	s.unhook = context.AfterFunc(s.ctx, func() { s.end(contextStatus(s.ctx)) })
 	return s, nil
+}
+
+// openStream opens s, anew where a link takes no more calls.
+func (c *ClientConn) openStream(ctx context.Context, s *clientStream, method string) error {
+	for {
+		if err := c.begin(ctx, &s.begun, method, s.desc.ClientStreams || s.desc.ServerStreams, s.opts); err != nil {
+			return err
+		}
+		s.ctx, s.cancel = context.WithCancel(ctx)
+		err := s.open()
+		if err == nil {
+			return nil
+		}
+		s.cancel()
+		if !again(s.begun.link, err) {
+			return err
+		}
+	}
 }
 
 func (s *clientStream) open() (err error) {
@@ -126,6 +138,10 @@ func (s *clientStream) RecvMsg(m any) error {
 }
 
 func (s *clientStream) receive(m any) error {
+	// A caller who has left gets no messages, even those that are here already.
+	if err := contextStatus(s.ctx); err != nil && s.final.Load() == nil {
+		return err
+	}
 	packed, err := s.stream.Recv()
 	if err == io.EOF && !s.desc.ServerStreams && !s.received { //nolint:errorlint // as above
 		return errNoResponse
