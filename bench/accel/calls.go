@@ -76,7 +76,9 @@ var callGoals = []goal{
 }
 
 const bulkCost = "Each byte is copied into the ring, encrypted, sent, received, decrypted and copied out by processes on the same two cores: " +
-	"about 1.3 s of processor time for a GB, of which AES-GCM and the copies that Go's TLS makes are more than half and the kernel's TCP is 0.5 s."
+	"about 1.3 s of processor time for a GB. A profile of the device's node during writes and reads in turn shows 39 % in system calls (TCP), 31 % in AES-GCM " +
+	"and 22 % in copies, most of them inside crypto/tls, which decrypts into a buffer of its own; nothing else has more than 2 %. " +
+	"The kernel here has no TLS of its own that could take the copies away."
 
 func (b *bench) calls(ctx context.Context) error {
 	ways := []string{local, shared, network}
