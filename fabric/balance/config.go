@@ -152,8 +152,10 @@ func (c *Config) validate() error {
 		wrong bool
 		what  string
 	}{
-		{c.Method != RoundRobin && c.Method != LeastRequests && c.Method != Weighted,
-			fmt.Sprintf("method %q: use round_robin, least_requests or weighted", c.Method)},
+		{
+			c.Method != RoundRobin && c.Method != LeastRequests && c.Method != Weighted,
+			fmt.Sprintf("method %q: use round_robin, least_requests or weighted", c.Method),
+		},
 		{c.Choices < 0, "choices: below zero"},
 		{c.Reports.Period < 0 || c.Reports.Expiry < 0, "reports: a time below zero"},
 		{c.Subset.Size < 0, "subset: size below zero"},

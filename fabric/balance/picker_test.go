@@ -203,7 +203,7 @@ func weightsOf(p Picker, now time.Time) map[string]float64 {
 
 func TestReportsBecomeWeights(t *testing.T) {
 	p := pickerOf(t, Config{Method: Weighted}, named(1, 1, 1)...)
-	at := func(d time.Duration) time.Time { return start.Add(d) }
+	at := start.Add
 	for s := range 12 {
 		p.Report("e00", report(100, 0.5), at(time.Duration(s)*time.Second))
 		p.Report("e01", report(100, 0.25), at(time.Duration(s)*time.Second))
@@ -283,9 +283,9 @@ func TestNearestFirst(t *testing.T) {
 // and comes back when the load goes.
 func TestSpillOver(t *testing.T) {
 	p := pickerOf(t, Config{Locality: Locality{Node: "n1", Utilization: 0.5}}, Endpoint{ID: "here", Node: "n1"}, Endpoint{ID: "far", Node: "n2"})
-	now, here := start, 0
+	now := start
 	for second, demand := range slices.Concat(repeated(60, 1.0), repeated(60, 0.3)) {
-		here = 0
+		here := 0
 		for range 200 {
 			if pick(t, p, now) == "here" {
 				here++

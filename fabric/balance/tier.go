@@ -102,7 +102,7 @@ func (t *tier) sample(random *uint64) int {
 	for {
 		*random = mix(*random)
 		index := (*random >> 32) % n
-		if uint16(*random) <= t.weights[index] {
+		if *random&full <= uint64(t.weights[index]) {
 			return int(index)
 		}
 	}

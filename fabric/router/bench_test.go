@@ -78,7 +78,7 @@ func BenchmarkStreamMessage(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			s.CloseSend()
+			_ = s.CloseSend()
 		})
 	}
 }

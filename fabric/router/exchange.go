@@ -82,7 +82,7 @@ func (c *exchange) judge(ctx context.Context) (context.Context, error) {
 		c.Payload = c.payload
 		if c.request != nil && c.request.Value != nil {
 			if _, ok := c.request.Value.(proto.Message); ok {
-				c.Exchange.Request = c.message
+				c.Request = c.message
 			}
 		}
 		if err := c.chain.Begin(&c.Exchange); err != nil {
@@ -234,7 +234,7 @@ func (c *exchange) detail() []slog.Attr {
 
 func (c *exchange) recycle() {
 	r := c.router
-	c.Exchange.Reset()
+	c.Reset()
 	clear(c.tried)
 	*c = exchange{Exchange: c.Exchange, router: r, tried: c.tried[:0], payload: c.payload, message: c.message}
 	r.exchanges.Put(c)

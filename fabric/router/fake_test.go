@@ -76,7 +76,7 @@ func echoes(s call.ServerStream) error {
 // A pipe is one call: its two directions and its end.
 type pipe struct {
 	head   *call.Head
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // the call's
 	cancel context.CancelCauseFunc
 
 	up, down chan *call.Message
@@ -216,7 +216,7 @@ func (s *serverEnd) SendHeader(md metadata.MD) error {
 }
 
 func (s *serverEnd) Send(m *call.Message) error {
-	s.SendHeader(nil)
+	_ = s.SendHeader(nil)
 	select {
 	case s.down <- m:
 		return nil

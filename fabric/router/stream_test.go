@@ -19,7 +19,7 @@ import (
 )
 
 // open begins a streaming call to a router.
-func open(t testing.TB, ctx context.Context, r *Router) call.ClientStream {
+func open(ctx context.Context, t testing.TB, r *Router) call.ClientStream {
 	t.Helper()
 	s, err := callerOf(r).Open(ctx, &call.Head{Method: find, Streaming: true})
 	if err != nil {
@@ -78,16 +78,16 @@ func TestStreams(t *testing.T) {
 		"nothing": {collects, nil, []string{""}},
 	} {
 		for policed, policies := range map[string]string{
-			"": "", " with policies": "- {name: again, retry: {attempts: 3}}\n- {name: far, link: {latency: 1ms}}\n- {name: limit, timeout: 1h}",
+			"": "", "/policies": "- {name: again, retry: {attempts: 3}}\n- {name: far, link: {latency: 1ms}}\n- {name: limit, timeout: 1h}",
 		} {
 			t.Run(name+policed, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := open(t, t.Context(), routed(t, policies, newFake(test.serve)))
+					s := open(t.Context(), t, routed(t, policies, newFake(test.serve)))
 					go func() {
 						for _, m := range test.requests {
-							s.Send(text(m))
+							_ = s.Send(text(m))
 						}
-						s.CloseSend()
+						_ = s.CloseSend()
 					}()
 					got, err := rest(s)
 					if diff := cmp.Diff(got, test.want); diff != "" || !errors.Is(err, io.EOF) {
@@ -102,7 +102,7 @@ func TestStreams(t *testing.T) {
 // What belongs to the call comes through: head, header, trailer, status.
 func TestStreamMetadata(t *testing.T) {
 	f := newFake(func(s call.ServerStream) error {
-		s.SendHeader(metadata.Join(metadata.Pairs("x-head", "1"), s.Head().Metadata))
+		_ = s.SendHeader(metadata.Join(metadata.Pairs("x-head", "1"), s.Head().Metadata))
 		s.SetTrailer(metadata.Pairs("x-tail", "2"))
 		return status.Error(codes.AlreadyExists, "twice")
 	})
@@ -121,7 +121,7 @@ func TestStreamMetadata(t *testing.T) {
 		"rewritten": {rewriting, metadata.Pairs("x-head", "1", "x-from", "router", "x-more", "h"), metadata.Pairs("x-tail", "2", "x-more", "t")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, t.Context(), routed(t, test.policies, f))
+			s := open(t.Context(), t, routed(t, test.policies, f))
 			header, err := s.Header()
 			if err != nil {
 				t.Fatal(err)
@@ -152,7 +152,7 @@ func TestSingleAsStream(t *testing.T) {
 	if err := s.Send(text("one")); err != nil {
 		t.Fatal(err)
 	}
-	s.CloseSend()
+	_ = s.CloseSend()
 	got, err := rest(s)
 	header, _ := s.Header()
 	if diff := cmp.Diff([]any{got, header, s.Trailer()}, []any{[]string{"one"}, metadata.Pairs("x-head", "1"), metadata.Pairs("x-tail", "2")}); diff != "" || !errors.Is(err, io.EOF) {
@@ -162,7 +162,7 @@ func TestSingleAsStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.CloseSend()
+	_ = s.CloseSend()
 	if _, err := rest(s); status.Code(err) != codes.Internal {
 		t.Errorf("without a request: %v", err)
 	}
@@ -180,7 +180,7 @@ func TestStreamsAreNotBuffered(t *testing.T) {
 			return nil
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		s := open(t, ctx, routed(t, "", f))
+		s := open(ctx, t, routed(t, "", f))
 		go func() {
 			for s.Send(text("x")) == nil {
 				sent.Add(1)
@@ -207,7 +207,7 @@ func TestStreamRetry(t *testing.T) {
 			return echoes(s)
 		})
 		r := routed(t, "- {name: again, retry: {attempts: 4, backoff: {base: 1s}, budget: {reserve: 100}}}", f)
-		s := open(t, t.Context(), r)
+		s := open(t.Context(), t, r)
 		var freed atomic.Int64
 		for _, word := range []string{"a", "b"} {
 			m := text(word)
@@ -219,8 +219,8 @@ func TestStreamRetry(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(10 * time.Second)
 		go func() {
-			s.Send(text("c"))
-			s.CloseSend()
+			_ = s.Send(text("c"))
+			_ = s.CloseSend()
 		}()
 		got, err := rest(s)
 		if diff := cmp.Diff(got, []string{"a", "b", "c"}); diff != "" || !errors.Is(err, io.EOF) {
@@ -239,16 +239,16 @@ func TestStreamNoRetry(t *testing.T) {
 		serve func(call.ServerStream) error
 		size  int
 	}{
-		"header": {func(s call.ServerStream) error { s.SendHeader(nil); return errDown }, 1},
-		"answer": {func(s call.ServerStream) error { s.Send(text("x")); return errDown }, 1},
-		"large":  {func(s call.ServerStream) error { s.Recv(); return errDown }, mostKept + 1},
+		"header": {func(s call.ServerStream) error { _ = s.SendHeader(nil); return errDown }, 1},
+		"answer": {func(s call.ServerStream) error { _ = s.Send(text("x")); return errDown }, 1},
+		"large":  {func(s call.ServerStream) error { _, _ = s.Recv(); return errDown }, mostKept + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(test.serve)
 				r := routed(t, "- {name: again, retry: {attempts: 4, backoff: {base: 1s}, budget: {reserve: 100}}}", f)
-				s := open(t, t.Context(), r)
-				s.Send(&call.Message{Data: make([]byte, test.size)})
+				s := open(t.Context(), t, r)
+				_ = s.Send(&call.Message{Data: make([]byte, test.size)})
 				if _, err := rest(s); status.Code(err) != codes.Unavailable || f.opened.Load() != 1 {
 					t.Errorf("%v after %d tries", err, f.opened.Load())
 				}
@@ -262,8 +262,8 @@ func TestStreamOpensElsewhere(t *testing.T) {
 	dead.Close()
 	r := routed(t, "", dead, newFake(echoes))
 	for range 4 {
-		s := open(t, t.Context(), r)
-		s.CloseSend()
+		s := open(t.Context(), t, r)
+		_ = s.CloseSend()
 		if _, err := rest(s); !errors.Is(err, io.EOF) {
 			t.Errorf("ended with %v", err)
 		}
@@ -279,7 +279,7 @@ func TestStreamCancel(t *testing.T) {
 		})
 		r := routed(t, "", f)
 		ctx, cancel := context.WithCancel(t.Context())
-		s := open(t, ctx, r)
+		s := open(ctx, t, r)
 		synctest.Wait()
 		if f.opened.Load() != 1 || f.ended.Load() != 0 {
 			t.Fatal("the call has not begun")
@@ -296,7 +296,7 @@ func TestStreamCancel(t *testing.T) {
 func TestStreamTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(func(s call.ServerStream) error { <-s.Context().Done(); return s.Context().Err() })
-		s := open(t, t.Context(), routed(t, "- {name: limit, timeout: 3s}", f))
+		s := open(t.Context(), t, routed(t, "- {name: limit, timeout: 3s}", f))
 		began := time.Now()
 		if _, err := rest(s); status.Code(err) != codes.DeadlineExceeded || time.Since(began) != 3*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
@@ -309,7 +309,7 @@ func TestCloseEndsStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(echoes)
 		r := routed(t, "", f)
-		s := open(t, t.Context(), r)
+		s := open(t.Context(), t, r)
 		synctest.Wait()
 		r.Close()
 		if _, err := rest(s); err == nil || errors.Is(err, io.EOF) {

@@ -118,7 +118,7 @@ func flowStreams(t *testing.T, r *Router, stop <-chan struct{}, calls *atomic.In
 			return
 		default:
 		}
-		s := open(t, context.Background(), r)
+		s := open(context.Background(), t, r)
 		for range 3 {
 			if err := s.Send(text("x")); err != nil {
 				t.Error(err)
@@ -130,7 +130,7 @@ func flowStreams(t *testing.T, r *Router, stop <-chan struct{}, calls *atomic.In
 			}
 			m.Free()
 		}
-		s.CloseSend()
+		_ = s.CloseSend()
 		if _, err := rest(s); !errors.Is(err, io.EOF) {
 			t.Error(err)
 		}
@@ -150,7 +150,7 @@ func TestRemovedEndpointFinishes(t *testing.T) {
 		if err := r.SetService("shop.Search", set); err != nil {
 			t.Fatal(err)
 		}
-		s := open(t, t.Context(), r)
+		s := open(t.Context(), t, r)
 		synctest.Wait()
 		r.RemoveService("shop.Search")
 		if released != 0 {
@@ -159,7 +159,7 @@ func TestRemovedEndpointFinishes(t *testing.T) {
 		if err := s.Send(text("still there")); err != nil {
 			t.Fatal(err)
 		}
-		s.CloseSend()
+		_ = s.CloseSend()
 		if got, err := rest(s); len(got) != 1 || !errors.Is(err, io.EOF) {
 			t.Errorf("got %q, %v", got, err)
 		}
@@ -317,7 +317,7 @@ func converse(ctx context.Context, front *fake, streaming bool) error {
 				return
 			}
 		}
-		s.CloseSend()
+		_ = s.CloseSend()
 	}()
 	got, err := rest(s)
 	if !errors.Is(err, io.EOF) {

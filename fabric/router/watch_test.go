@@ -143,9 +143,9 @@ func TestRows(t *testing.T) {
 
 func TestRowInFlight(t *testing.T) {
 	r := routed(t, "", newFake(echoes))
-	s := open(t, t.Context(), r)
+	s := open(t.Context(), t, r)
 	eventually(t, "one in flight", func() bool { rows := r.Calls(); return len(rows) == 1 && rows[0].InFlight == 1 })
-	s.CloseSend()
+	_ = s.CloseSend()
 	_, _ = rest(s)
 	eventually(t, "none in flight", func() bool { return r.Calls()[0].InFlight == 0 })
 }
@@ -240,7 +240,7 @@ func (s *span) SetStatus(code otelcodes.Code, _ string) { s.status = code }
 func (s *span) End(...trace.SpanEndOption)              { s.ended = true }
 func (s *span) SetAttributes(attrs ...attribute.KeyValue) {
 	for _, a := range attrs {
-		s.attributes[a.Key] = a.Value.Emit()
+		s.attributes[a.Key] = a.Value.String()
 	}
 }
 
@@ -328,7 +328,7 @@ func TestReportsInTrailers(t *testing.T) {
 			if err := s.Send(text("x")); err != nil {
 				t.Fatal(err)
 			}
-			s.CloseSend()
+			_ = s.CloseSend()
 			_, _ = rest(s)
 			if got := s.Trailer().Get(loadKey); !slices.Equal(got, []string{string(report)}) {
 				t.Errorf("the caller got %q", got)
