@@ -38,8 +38,9 @@ type Conn struct {
 	queue queue
 	shift shift
 
-	rtt   atomic.Int64
-	ready chan struct{} // closed when the handshake is over
+	rtt     atomic.Int64
+	minTrip atomic.Int64
+	ready   chan struct{} // closed when the handshake is over
 	// isAgreed says the same for less.
 	isAgreed atomic.Bool
 	done     chan struct{}
@@ -148,6 +149,14 @@ func (c *Conn) Peer() []*x509.Certificate {
 
 // RTT is the smoothed round-trip time of pings; 0 before the first answer.
 func (c *Conn) RTT() time.Duration { return time.Duration(c.rtt.Load()) }
+
+// quickest is the shortest round trip so far, long before there was one.
+func (c *Conn) quickest() time.Duration {
+	if least := c.minTrip.Load(); least > 0 {
+		return time.Duration(least)
+	}
+	return time.Second
+}
 
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }

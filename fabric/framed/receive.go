@@ -474,6 +474,9 @@ func (c *Conn) ponged(stamp uint64) {
 		return
 	}
 	c.stats.trip(sample)
+	if least := c.minTrip.Load(); least == 0 || sample < least {
+		c.minTrip.Store(sample)
+	}
 	if old := c.rtt.Load(); old > 0 {
 		sample = old + (sample-old)/8
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/outboard-run/outboard"
 )
@@ -29,11 +30,12 @@ type Stream struct {
 	into    []byte // where a Read waits for data; nil: nobody does
 	filling bool   // the connection's reader is writing into it
 	filled  int
-	sink    Sink // commits what the reader has filled, instead of a woken Read
-	window  int  // what the peer may send ahead at most, now
-	extra   int  // the part of it that is borrowed from the budget
-	credit  int  // what the peer may still send
-	eaten   int  // read since the last grant
+	sink    Sink      // commits what the reader has filled, instead of a woken Read
+	window  int       // what the peer may send ahead at most, now
+	extra   int       // the part of it that is borrowed from the budget
+	credit  int       // what the peer may still send
+	eaten   int       // read since the last grant
+	granted time.Time // the last grant of a window that may grow
 	inEnd   bool
 	inErr   error
 
@@ -120,14 +122,13 @@ func (s *Stream) waitFilled(p []byte) {
 }
 
 // regrant counts n bytes as read and returns the credit to send, if it is time.
-// A stream whose first window is being used up gets the full one.
 func (s *Stream) regrant(n int) (grant int) {
 	s.eaten += n
 	if s.eaten < s.window/2 || s.inEnd || s.inErr != nil {
 		return 0
 	}
 	grant, s.eaten = s.eaten, 0
-	if more := s.conn.o.Window - s.window; more > 0 {
+	if more := s.widening(); more > 0 {
 		more = s.conn.borrow(more)
 		s.window += more
 		s.extra += more
@@ -135,6 +136,26 @@ func (s *Stream) regrant(n int) (grant int) {
 	}
 	s.credit += grant
 	return grant
+}
+
+// nextWindow is what a stream gets when its first window is being used up.
+const nextWindow = 1 << 20
+
+// widening is how much more the peer may send ahead. A window is wide enough when
+// half of it takes longer than two round trips: more of it would only lie in queues,
+// where other streams' frames must wait behind it.
+func (s *Stream) widening() int {
+	most := s.conn.o.Window - s.window
+	if s.window < nextWindow {
+		return min(most, nextWindow-s.window)
+	}
+	now := time.Now()
+	last := s.granted
+	s.granted = now
+	if last.IsZero() || now.Sub(last) > 2*s.conn.quickest() {
+		return 0
+	}
+	return min(most, s.window)
 }
 
 // Write sends p, waiting for credit. When it returns p is the caller's again.

@@ -38,6 +38,7 @@ func newPipe(nc net.Conn, m *metrics) *pipe {
 	case *net.TCPConn:
 		vectors = true
 		_ = nc.SetNoDelay(true)
+		keepUnsentLow(nc)
 	case *net.UnixConn:
 		vectors = true
 	}
