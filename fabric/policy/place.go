@@ -28,7 +28,9 @@ type source struct {
 }
 
 func newSource(file string, text []byte) *source {
-	return &source{file, strings.Split(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n")}
+	// All that YAML takes for an end of line.
+	ends := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+	return &source{file, strings.Split(ends.Replace(string(text)), "\n")}
 }
 
 func (s *source) errorf(n *yaml.Node, format string, arguments ...any) error {
