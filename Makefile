@@ -20,7 +20,7 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 	/usr/lib/python3/dist-packages/pyopencl:python3-pyopencl c++:g++ /usr/include/CL/opencl.hpp:opencl-clhpp-headers \
 	/usr/include/clFFT.h:libclfft-dev
 
-.PHONY: build demo test check lint generate conformance bench bench-accel soak clean
+.PHONY: build demo test check lint generate conformance bench bench-accel bench-fabric soak clean
 
 build: bin/outboard
 
@@ -50,14 +50,18 @@ soak: build
 	@scripts/need $(TEST_NEEDS)
 	OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run TestConformanceSoak -v ./bench/e2e
 
-bench: bench-accel
+bench: bench-accel bench-fabric
 
 bench-accel: build
 	@scripts/need $(TEST_NEEDS)
 	$(GO) run ./bench/accel -outboard bin/outboard -out docs/bench
 
+# Needs no device: calls over the fabric against grpc-go.
+bench-fabric:
+	$(GO) run ./bench/fabric -out docs/bench
+
 generate:
-	@scripts/need $(BUILD_NEEDS)
+	@scripts/need $(BUILD_NEEDS) protoc:protobuf-compiler
 	$(GO) generate ./...
 
 check: generate lint

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/fabric/balance"
+)
+
+// offered is how many calls come in a second: 45 % of what the back ends of speed 1,
+// 1, 2 and 4 can do, and 90 % of what the slow ones can when all get the same.
+const offered = 450
+
+func speeds() []float64 { return []float64{1, 1, 2, 4} }
+
+// The ways to balance. A zero time means the default, so below zero is none.
+func balances() map[string]balance.Config {
+	reports := balance.Reports{Enabled: true, Blackout: -1, Period: 500 * time.Millisecond}
+	return map[string]balance.Config{
+		"round robin":                 {Method: balance.RoundRobin},
+		"least requests with reports": {Method: balance.LeastRequests, Reports: reports},
+		"weighted by reports":         {Method: balance.Weighted, Reports: reports},
+	}
+}
+
+// A balanced run is what one way to balance led to.
+type balanced struct{ p99, p50, uneven []float64 }
+
+// balance is calls to back ends of unequal speed, which begin at random.
+func (b *bench) balance(ctx context.Context) error {
+	return b.with(func(f *plant) error {
+		w, err := f.backends(ctx)
+		if err != nil {
+			return err
+		}
+		all := map[string]*balanced{}
+		for range b.rounds(5, 1) {
+			for name, config := range balances() {
+				if all[name] == nil {
+					all[name] = new(balanced)
+				}
+				if err := b.balanceTurn(ctx, w, config, all[name]); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
+		}
+		b.balanceRows(all)
+		return nil
+	})
+}
+
+func (f *plant) backends(ctx context.Context) (*way, error) {
+	w, targets := &way{name: "balance"}, []string{}
+	for i, speed := range speeds() {
+		name := fmt.Sprintf("backend-%d", i)
+		targets = append(targets, f.bench.socket(name))
+		s := spec{Role: roleServer, Name: name, Stack: stackFabric, App: "backend", Listen: targets[i], Speed: speed}
+		if err := w.add(ctx, f, s); err != nil {
+			return nil, err
+		}
+	}
+	middle := spec{
+		Role: roleManaged, Name: "balance-middle", Listen: f.bench.socket("balance-middle"), Policies: threePolicies,
+		Targets: map[string][]string{"grpc.testing.TestService": targets},
+	}
+	if err := w.add(ctx, f, middle); err != nil {
+		return nil, err
+	}
+	return w, w.addClient(ctx, f, spec{Role: roleClient, Name: "balance-client", Stack: stackFabric, Targets: map[string][]string{"": {middle.Listen}}})
+}
+
+// balanceTurn balances in one way until it has settled, and then looks.
+func (b *bench) balanceTurn(ctx context.Context, w *way, config balance.Config, into *balanced) error {
+	var done bool
+	if err := w.others[len(speeds())].do("balance", config, &done); err != nil {
+		return err
+	}
+	settle := load{Call: "work", Rate: offered, Seconds: b.turn(8*time.Second, 3*time.Second).Seconds()}
+	if err := w.client.do("load", settle, new(result)); err != nil {
+		return err
+	}
+	look := settle
+	look.Seconds = b.turn(30*time.Second, 8*time.Second).Seconds()
+	watched, stop := make(chan watching, 1), make(chan struct{})
+	go func() { watched <- watch(ctx, w.others[:len(speeds())], stop) }()
+	var r result
+	err := w.client.do("load", look, &r)
+	close(stop)
+	seen := <-watched
+	switch {
+	case err != nil:
+		return err
+	case seen.err != nil:
+		return seen.err
+	case r.Lost+r.Wrong > 0:
+		return fmt.Errorf("%d calls lost: %s", r.Lost, r.Cause)
+	}
+	into.p99, into.p50 = append(into.p99, r.P99/1e3), append(into.p50, r.P50/1e3)
+	into.uneven = append(into.uneven, unevenness(seen.utilizations))
+	return nil
+}
+
+// A watching is how busy back ends were, in each window of each.
+type watching struct {
+	utilizations []float64
+	err          error
+}
+
+// windows are how long utilization is averaged: some hundred calls of each back end.
+const windowOfUtilization = 4 * time.Second
+
+func watch(ctx context.Context, backends []*process, stop <-chan struct{}) watching {
+	var w watching
+	last, at := make([]float64, len(backends)), time.Time{}
+	ticks := time.NewTicker(windowOfUtilization)
+	defer ticks.Stop()
+	for {
+		now := time.Now()
+		for i, p := range backends {
+			var busy float64
+			if w.err = p.do("busy", nil, &busy); w.err != nil {
+				return w
+			}
+			if !at.IsZero() {
+				w.utilizations = append(w.utilizations, (busy-last[i])/now.Sub(at).Seconds())
+			}
+			last[i] = busy
+		}
+		at = now
+		select {
+		case <-ticks.C:
+		case <-stop:
+			return w
+		case <-ctx.Done():
+			return w
+		}
+	}
+}
+
+// unevenness is the 99th percentile over the mean.
+func unevenness(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(values))
+	return s[int(0.99*float64(len(s)-1)+0.5)] / (sum(s) / float64(len(s)))
+}
+
+func (b *bench) balanceRows(all map[string]*balanced) {
+	robin := all["round robin"]
+	for _, name := range []string{"least requests with reports", "weighted by reports"} {
+		title := "back ends of speed 1, 1, 2, 4, " + name + ": "
+		late, uneven := paired.Goal{}, paired.Goal{}
+		if name == "least requests with reports" {
+			late.MaxRatio, uneven.Max = 0.5, 1.2
+		}
+		ours := all[name]
+		b.row(paired.NewRow(title+"p99", "ms", "round robin", ours.p99, robin.p99, late))
+		b.row(paired.NewRow(title+"p50", "ms", "round robin", ours.p50, robin.p50, paired.Goal{}))
+		b.row(paired.NewRow(title+"utilisation, p99 / mean", "", "round robin", ours.uneven, robin.uneven, uneven))
+	}
+}

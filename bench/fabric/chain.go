@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/fabric/balance"
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/fabric/router"
+)
+
+// A kindOfPolicy is one policy of the chain, one of each kind that judges.
+type kindOfPolicy struct{ name, text string }
+
+func kindsOfPolicy() []kindOfPolicy {
+	return []kindOfPolicy{
+		{"access", `access: {default: deny, rules: [{allow: {tenants: ["uid:*"], methods: [UnaryCall]}}]}`},
+		{"rate", `rate: {rate: 100000000/s, burst: 100000000, per: tenant}`},
+		{"concurrency", `concurrency: {limit: 1000000, per: method}`},
+		{"breaker", `breaker: {ratio: 50%}`},
+		{"log", `log: {codes: [INTERNAL]}`},
+		{"condition", `when: 'metadata["tier"] == "gold"', fault: {code: UNAVAILABLE}`},
+		{"rewrite", `rewrite: {metadata: {set: {x-seen: "'yes'"}}}`},
+		{"timeout", `timeout: 10s`},
+	}
+}
+
+// policyText is a file of these policies.
+func policyText(kinds ...kindOfPolicy) string {
+	var text strings.Builder
+	text.WriteString("policies:\n")
+	for i, k := range kinds {
+		fmt.Fprintf(&text, "  - {name: p%d, %s}\n", i, k.text)
+	}
+	return text.String()
+}
+
+// A judging is calls through a router whose callee is nobody.
+type judging struct {
+	Policies string
+	Size     int
+	Calls    int
+}
+
+// nowhere answers at once.
+type nowhere struct{ response call.Message }
+
+func (n *nowhere) Open(context.Context, *call.Head) (call.ClientStream, error) {
+	return nil, status.Error(codes.Unimplemented, "no streams")
+}
+func (n *nowhere) Close() error { return nil }
+
+func (n *nowhere) Unary(_ context.Context, _ *call.Head, request *call.Message) (*call.Message, call.End, error) {
+	request.Free()
+	return &n.response, call.End{}, nil
+}
+
+// judge is the process that measures chains.
+func (a *actor) judge(context.Context) error {
+	a.does["judge"] = on(func(ctx context.Context, j judging) (any, error) { return j.run(ctx) })
+	return nil
+}
+
+// run returns the time of a call in microseconds.
+func (j *judging) run(ctx context.Context) (float64, error) {
+	r := router.New(router.Options{})
+	defer r.Close()
+	endpoint := router.Endpoint{Endpoint: balance.Endpoint{ID: "nowhere"}, Transport: &nowhere{call.Message{Data: []byte{}}}}
+	if err := r.SetService("grpc.testing.TestService", router.Service{Endpoints: []router.Endpoint{endpoint}}); err != nil {
+		return 0, err
+	}
+	set, err := policy.Parse("chain.yaml", []byte(j.Policies), nil)
+	if err != nil {
+		return 0, err
+	}
+	r.SetPolicies(set)
+	data := make([]byte, j.Size)
+	h := &call.Head{Method: "/grpc.testing.TestService/UnaryCall", Metadata: metadata.Pairs("tier", "silver"), Tenant: "uid:1000", Peer: "pid:1"}
+	var began time.Time
+	for i := range j.Calls + j.Calls/10 {
+		if i == j.Calls/10 {
+			began = time.Now()
+		}
+		if _, _, err := r.ServeUnary(ctx, h, &call.Message{Data: data}); err != nil {
+			return 0, err
+		}
+	}
+	return micros(time.Since(began)) / float64(j.Calls), nil
+}
+
+// chain is the cost of policies, alone and in chains of 0 to 8.
+func (b *bench) chain(ctx context.Context) error {
+	return b.with(func(f *plant) error {
+		p, err := f.add(ctx, spec{Role: roleChain, Name: "chain"})
+		if err != nil {
+			return err
+		}
+		m := &chainMeter{process: p, calls: b.rounds(100_000, 20_000)}
+		for range b.rounds(9, 5) {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err := m.round(); err != nil {
+				return err
+			}
+		}
+		m.rows(b)
+		return nil
+	})
+}
+
+// A chainMeter collects times of calls through chains.
+type chainMeter struct {
+	process      *process
+	calls        int
+	slopes, none []float64
+	alone        map[string][]float64
+	large        []float64
+}
+
+func (m *chainMeter) time(size int, kinds ...kindOfPolicy) (float64, error) {
+	var us float64
+	err := m.process.do("judge", judging{policyText(kinds...), size, m.calls}, &us)
+	return us, err
+}
+
+func (m *chainMeter) round() error {
+	kinds := kindsOfPolicy()
+	lengths := make([]float64, len(kinds)+1)
+	for n := range lengths {
+		var err error
+		if lengths[n], err = m.time(64, kinds[:n]...); err != nil {
+			return err
+		}
+	}
+	m.slopes, m.none = append(m.slopes, slope(lengths)), append(m.none, lengths[0])
+	if m.alone == nil {
+		m.alone = map[string][]float64{}
+	}
+	for _, k := range kinds {
+		us, err := m.time(64, k)
+		if err != nil {
+			return fmt.Errorf("%s: %w", k.name, err)
+		}
+		m.alone[k.name] = append(m.alone[k.name], us)
+	}
+	us, err := m.time(256<<10, kinds...)
+	m.large = append(m.large, us-lengths[len(kinds)])
+	return err
+}
+
+func (m *chainMeter) rows(b *bench) {
+	wanted := paired.Goal{Max: 0.3}
+	b.row(paired.NewRow("a call through the router without policies", "us", "", m.none, nil, paired.Goal{}))
+	b.row(paired.NewRow("one policy more in the chain: slope over chains of 0 to 8", "us", "", m.slopes, nil, wanted))
+	for _, k := range kindsOfPolicy() {
+		cost := make([]float64, len(m.none))
+		for i := range cost {
+			cost[i] = m.alone[k.name][i] - m.none[i]
+		}
+		b.row(paired.NewRow("one policy more in the chain: "+k.name, "us", "", cost, nil, wanted))
+	}
+	b.row(paired.NewRow("eight policies that need only metadata, 256 KiB instead of 64 B: more by", "us", "", m.large, nil, paired.Goal{Max: 1}))
+}
+
+// slope is that of the line through the points (0, y0), (1, y1), ... by least squares.
+func slope(ys []float64) float64 {
+	n := float64(len(ys))
+	middle, mean := (n-1)/2, sum(ys)/n
+	over, under := 0.0, 0.0
+	for x, y := range ys {
+		over += (float64(x) - middle) * (y - mean)
+		under += (float64(x) - middle) * (float64(x) - middle)
+	}
+	return over / under
+}

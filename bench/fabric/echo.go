@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+)
+
+// Echo answers with what it was sent.
+type echo struct {
+	testgrpc.UnimplementedTestServiceServer
+}
+
+func registerEcho(r grpc.ServiceRegistrar) { testgrpc.RegisterTestServiceServer(r, echo{}) }
+
+// The metadata that the swapped policies set: each set its own value, in two policies.
+const firstKey, secondKey = "x-bench-first", "x-bench-second"
+
+// UnaryCall answers with the payload, and with what policies wrote into the metadata.
+func (echo) UnaryCall(ctx context.Context, in *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+	out := &testgrpc.SimpleResponse{Payload: in.GetPayload()}
+	if in.GetFillUsername() {
+		md, _ := metadata.FromIncomingContext(ctx)
+		out.Username, out.OauthScope = only(md[firstKey]), only(md[secondKey])
+	}
+	return out, nil
+}
+
+func only(values []string) string {
+	if len(values) != 1 {
+		return ""
+	}
+	return values[0]
+}
+
+// StreamingInputCall answers with how many bytes came.
+func (echo) StreamingInputCall(s testgrpc.TestService_StreamingInputCallServer) error {
+	total := 0
+	for {
+		in, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return s.SendAndClose(&testgrpc.StreamingInputCallResponse{AggregatedPayloadSize: int32(total)})
+		}
+		if err != nil {
+			return err
+		}
+		total += len(in.GetPayload().GetBody())
+	}
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/outboard-run/outboard/bench/fabric/hotel"
+)
+
+// A load is the calls that a client shall make.
+type load struct {
+	// Call is what to call: echo, marked, shop or work.
+	Call string
+	// Size of the payloads, in bytes.
+	Size int
+	// InFlight is how many callers there are: each calls again when it was answered.
+	InFlight int
+	// Rate, instead of InFlight, is how many calls begin in a second, by chance.
+	Rate    float64
+	Seconds float64
+}
+
+// A result is how a load went. Times are in microseconds.
+type result struct {
+	Calls, Lost, Wrong  int
+	Seconds             float64
+	P50, P90, P99, Mean float64
+	// CPU is the client's processor time, in seconds.
+	CPU float64
+	// Cause is the first error of a lost call.
+	Cause string
+}
+
+var errWrong = errors.New("another answer than wanted")
+
+// client calls.
+func (a *actor) client(context.Context) error {
+	a.does["load"] = on(func(ctx context.Context, l load) (any, error) { return a.load(ctx, l) })
+	a.does["beside"] = on(func(ctx context.Context, l beside) (any, error) { return a.beside(ctx, l) })
+	return nil
+}
+
+// callers makes functions that make one call each, and closes what they share.
+func (a *actor) callers(ctx context.Context, l load, n int) ([]func() error, io.Closer, error) {
+	if a.spec.Stack == stackRaw {
+		call, c, err := rawCaller(ctx, a.spec.target(""), l.Size)
+		return []func() error{call}, c, err
+	}
+	c, err := dial(a.spec.Stack, a.spec.target(""), a.spec.Identity)
+	if err != nil {
+		return nil, nil, err
+	}
+	calls := make([]func() error, n)
+	for i := range calls {
+		if calls[i], err = caller(ctx, c, l, i); err != nil {
+			return nil, nil, errors.Join(err, c.Close())
+		}
+	}
+	return calls, c, nil
+}
+
+func caller(ctx context.Context, c grpc.ClientConnInterface, l load, i int) (func() error, error) {
+	switch l.Call {
+	case "echo":
+		return echoCaller(ctx, c, l.Size), nil
+	case "marked":
+		return markedCaller(ctx, c, l.Size), nil
+	case "work":
+		return workCaller(ctx, c), nil
+	case "shop":
+		return shopCaller(ctx, c, i), nil
+	}
+	return nil, fmt.Errorf("no call %q", l.Call)
+}
+
+func payload(size int) *testgrpc.Payload { return &testgrpc.Payload{Body: make([]byte, size)} }
+
+func echoCaller(ctx context.Context, c grpc.ClientConnInterface, size int) func() error {
+	stub, in := testgrpc.NewTestServiceClient(c), &testgrpc.SimpleRequest{Payload: payload(size)}
+	return func() error {
+		out, err := stub.UnaryCall(ctx, in)
+		if err == nil && len(out.GetPayload().GetBody()) != size {
+			err = errWrong
+		}
+		return err
+	}
+}
+
+// markedCaller wants the marks of one set of policies, whole.
+func markedCaller(ctx context.Context, c grpc.ClientConnInterface, size int) func() error {
+	stub, in := testgrpc.NewTestServiceClient(c), &testgrpc.SimpleRequest{Payload: payload(size), FillUsername: true}
+	return func() error {
+		out, err := stub.UnaryCall(ctx, in)
+		if err == nil && (len(out.GetPayload().GetBody()) != size || out.GetUsername() == "" || out.GetUsername() != out.GetOauthScope()) {
+			err = errWrong
+		}
+		return err
+	}
+}
+
+func workCaller(ctx context.Context, c grpc.ClientConnInterface) func() error {
+	stub, in := testgrpc.NewTestServiceClient(c), new(testgrpc.SimpleRequest)
+	return func() error {
+		_, err := stub.UnaryCall(ctx, in)
+		return err
+	}
+}
+
+func shopCaller(ctx context.Context, c grpc.ClientConnInterface, i int) func() error {
+	return func() error {
+		in, want := hotel.Question(i)
+		i++
+		out, err := hotel.Hotels(ctx, c, in)
+		if err == nil && len(out.GetOffers()) != want {
+			err = errWrong
+		}
+		return err
+	}
+}
+
+// A tally is what one caller saw.
+type tally struct {
+	times []time.Duration
+	lost  int
+	wrong int
+	cause error
+}
+
+func (t *tally) add(took time.Duration, err error) {
+	switch {
+	case err == nil:
+		t.times = append(t.times, took)
+	case errors.Is(err, errWrong):
+		t.wrong++
+	default:
+		t.lost++
+		if t.cause == nil {
+			t.cause = err
+		}
+	}
+}
+
+func (a *actor) load(ctx context.Context, l load) (result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	calls, shared, err := a.open(ctx, l)
+	if err != nil {
+		return result{}, err
+	}
+	defer shared.Close()
+	before, err := usage()
+	if err != nil {
+		return result{}, err
+	}
+	began := time.Now()
+	end := began.Add(time.Duration(l.Seconds * float64(time.Second)))
+	var tallies []*tally
+	if l.Rate > 0 {
+		tallies = openLoop(calls[0], l.Rate, end)
+	} else {
+		tallies = closedLoop(calls, func() bool { return time.Now().After(end) })
+	}
+	r := summary(tallies)
+	r.Seconds = time.Since(began).Seconds()
+	after, err := usage()
+	r.CPU = after - before
+	return r, err
+}
+
+// warm is how many calls come before those that count: they connect.
+const warm = 50
+
+func (a *actor) open(ctx context.Context, l load) ([]func() error, io.Closer, error) {
+	calls, shared, err := a.callers(ctx, l, max(l.InFlight, 1))
+	if err != nil {
+		return nil, nil, err
+	}
+	for range warm {
+		if l.Rate > 0 {
+			break // it would be a queue
+		}
+		if err := calls[0](); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("warm up: %w", err), shared.Close())
+		}
+	}
+	return calls, shared, nil
+}
+
+// closedLoop calls with each of calls again and again until it is over.
+func closedLoop(calls []func() error, over func() bool) []*tally {
+	tallies := make([]*tally, len(calls))
+	var all sync.WaitGroup
+	for i, call := range calls {
+		t := &tally{times: make([]time.Duration, 0, 1<<16)}
+		tallies[i] = t
+		all.Go(func() {
+			for !over() {
+				began := time.Now()
+				err := call()
+				t.add(time.Since(began), err)
+			}
+		})
+	}
+	all.Wait()
+	return tallies
+}
+
+// openLoop begins calls at random times, whether or not those before are answered.
+// The times count from when a call should have begun.
+func openLoop(call func() error, rate float64, end time.Time) []*tally {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	t := new(tally)
+	next := time.Now()
+	for next.Before(end) {
+		time.Sleep(time.Until(next))
+		due := next
+		all.Go(func() {
+			err := call()
+			took := time.Since(due)
+			mu.Lock()
+			defer mu.Unlock()
+			t.add(took, err)
+		})
+		next = next.Add(time.Duration(rand.ExpFloat64() / rate * float64(time.Second)))
+	}
+	all.Wait()
+	return []*tally{t}
+}
+
+func summary(tallies []*tally) result {
+	var r result
+	var times []time.Duration
+	for _, t := range tallies {
+		times = append(times, t.times...)
+		r.Lost += t.lost
+		r.Wrong += t.wrong
+		if r.Cause == "" && t.cause != nil {
+			r.Cause = t.cause.Error()
+		}
+	}
+	r.Calls = len(times)
+	if len(times) == 0 {
+		return r
+	}
+	slices.Sort(times)
+	at := func(q float64) float64 { return micros(times[int(q*float64(len(times)-1))]) }
+	r.P50, r.P90, r.P99 = at(0.5), at(0.9), at(0.99)
+	for _, t := range times {
+		r.Mean += micros(t) / float64(len(times))
+	}
+	return r
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

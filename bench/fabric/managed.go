@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard/fabric/balance"
+	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/fabric/router"
+	"github.com/outboard-run/outboard/fabric/shared"
+)
+
+// threePolicies are those of the proxy: an access list, a token bucket, and for the
+// counter (all calls are counted by method, peer and policy anyway) a limit for
+// the calls in flight, which counts them up and down.
+const threePolicies = `
+policies:
+  - name: who
+    access: {default: deny, rules: [{allow: {services: ["grpc.testing.*", "outboard.bench.*"], tenants: ["uid:*"]}}]}
+  - name: how-often
+    rate: {rate: 1000000/s, burst: 1000000}
+  - name: how-many
+    concurrency: {limit: 1000000}
+`
+
+// A manager is the managed process: a router between applications that share memory
+// with it.
+type manager struct {
+	router   *router.Router
+	services map[string][]router.Endpoint
+	conns    []*shared.Conn
+}
+
+func (a *actor) managed(ctx context.Context) error {
+	m := &manager{router: router.New(router.Options{}), services: map[string][]router.Endpoint{}}
+	ctx, cancel := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	a.close = func() error {
+		cancel()
+		return errors.Join(<-served, m.close())
+	}
+	l, err := m.prepare(ctx, &a.spec)
+	if err != nil {
+		cancel()
+		return errors.Join(err, m.close())
+	}
+	a.addr = a.spec.Listen
+	go func() { served <- l.Serve(ctx, func(*shared.Conn) error { return nil }) }()
+	a.does["balance"] = on(func(_ context.Context, c balance.Config) (any, error) { return true, m.balance(c) })
+	a.does["swap"] = on(func(ctx context.Context, s swapping) (any, error) { return m.swap(ctx, s) })
+	return nil
+}
+
+func (m *manager) prepare(ctx context.Context, s *spec) (*shared.Listener, error) {
+	set, err := policy.Parse(s.Name+".yaml", []byte(s.Policies), nil)
+	if err != nil {
+		return nil, err
+	}
+	m.router.SetPolicies(set)
+	for service, targets := range s.Targets {
+		for i, target := range targets {
+			c, err := shared.Dial(ctx, strings.TrimPrefix(target, "unix:"), shared.Options{})
+			if err != nil {
+				return nil, fmt.Errorf("dial %s: %w", target, err)
+			}
+			m.conns = append(m.conns, c)
+			m.services[service] = append(m.services[service], router.Endpoint{Endpoint: balance.Endpoint{ID: fmt.Sprint(i)}, Transport: c})
+		}
+	}
+	if err := m.balance(balance.Config{}); err != nil {
+		return nil, err
+	}
+	return shared.Listen(strings.TrimPrefix(s.Listen, "unix:"), shared.Options{Handler: m.router})
+}
+
+// balance makes all services be balanced as c says.
+func (m *manager) balance(c balance.Config) error {
+	for name, endpoints := range m.services {
+		if err := m.router.SetService(name, router.Service{Endpoints: endpoints, Balance: c}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *manager) close() error {
+	errs := []error{m.router.Close()}
+	for _, c := range m.conns {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// A swapping puts sets of policies in force in turn.
+type swapping struct {
+	Sets    []string
+	Swaps   int
+	Seconds float64
+}
+
+// swap returns how many swaps there were.
+func (m *manager) swap(ctx context.Context, s swapping) (int, error) {
+	sets := make([]*policy.Set, len(s.Sets))
+	for i, text := range s.Sets {
+		var err error
+		if sets[i], err = policy.Parse(fmt.Sprintf("set%d.yaml", i), []byte(text), nil); err != nil {
+			return 0, err
+		}
+	}
+	began := time.Now()
+	pause := time.Duration(s.Seconds / float64(max(s.Swaps, 1)) * float64(time.Second))
+	for i := range s.Swaps {
+		time.Sleep(time.Until(began.Add(time.Duration(i) * pause)))
+		if ctx.Err() != nil {
+			return i, ctx.Err()
+		}
+		m.router.SetPolicies(sets[i%len(sets)])
+	}
+	return s.Swaps, nil
+}

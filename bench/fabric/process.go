@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// roleVariable holds the spec of a process that was started by another.
+const roleVariable = "OUTBOARD_BENCH_ROLE"
+
+// A process is one that plays a role. One goroutine uses it at a time.
+type process struct {
+	spec  spec
+	addr  string // where it listens, as a target
+	cmd   *exec.Cmd
+	input io.Closer
+	ask   *json.Encoder
+	tell  *json.Decoder
+}
+
+type (
+	question struct {
+		Do   string
+		Args any
+	}
+	answer struct {
+		Result json.RawMessage
+		Error  string
+	}
+)
+
+// stopWait is how long a process may take to end once it was told to.
+const stopWait = 10 * time.Second
+
+// start makes a process of s and waits until it is ready.
+func (b *bench) start(ctx context.Context, s spec) (*process, error) {
+	if b.profiles != "" {
+		s.Profile = filepath.Join(b.profiles, s.Name+".pprof")
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
+	cmd.Stderr = os.Stderr
+	cmd.WaitDelay = stopWait
+	p := &process{spec: s, cmd: cmd}
+	if err := p.start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.Name, err)
+	}
+	return p, nil
+}
+
+func (p *process) start() error {
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	p.input, p.ask, p.tell = in, json.NewEncoder(in), json.NewDecoder(out)
+	if err := p.answer(&p.addr); err != nil {
+		return errors.Join(err, p.stop())
+	}
+	return nil
+}
+
+// do lets the process do something and waits for its result.
+func (p *process) do(what string, args, result any) error {
+	err := p.ask.Encode(question{what, args})
+	if err == nil {
+		err = p.answer(result)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", p.spec.Name, what, err)
+	}
+	return nil
+}
+
+func (p *process) answer(result any) error {
+	var a answer
+	if err := p.tell.Decode(&a); err != nil {
+		return err
+	}
+	if a.Error != "" {
+		return errors.New(a.Error)
+	}
+	return json.Unmarshal(a.Result, result)
+}
+
+// usage is the processor time that it has used, in seconds.
+func (p *process) usage() (float64, error) {
+	var seconds float64
+	err := p.do("usage", nil, &seconds)
+	return seconds, err
+}
+
+func (p *process) stop() error {
+	_ = p.input.Close() // that is what tells it to end
+	if err := p.cmd.Wait(); err != nil {
+		return fmt.Errorf("%s: %w", p.spec.Name, err)
+	}
+	return nil
+}
+
+// A plant is the processes of a section.
+type plant struct {
+	bench     *bench
+	processes []*process
+}
+
+// add starts a process that lives until the plant is closed.
+func (f *plant) add(ctx context.Context, s spec) (*process, error) {
+	p, err := f.bench.start(ctx, s)
+	if err == nil {
+		f.processes = append(f.processes, p)
+	}
+	return p, err
+}
+
+// close ends the processes, those that call before those that serve them.
+func (f *plant) close() error {
+	var errs []error
+	for i := len(f.processes) - 1; i >= 0; i-- {
+		errs = append(errs, f.processes[i].stop())
+	}
+	return errors.Join(errs...)
+}
+
+// with runs measure with a plant.
+func (b *bench) with(measure func(*plant) error) error {
+	f := &plant{bench: b}
+	err := measure(f)
+	return errors.Join(err, f.close())
+}
+
+// socket is the target of a unix socket.
+func (b *bench) socket(name string) string { return "unix:" + filepath.Join(b.dir, name) }

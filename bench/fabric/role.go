@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
+	"syscall"
+	"time"
+)
+
+// An actor is a process in its role.
+type actor struct {
+	spec  spec
+	addr  string // of those that listen
+	does  map[string]func(context.Context, json.RawMessage) (any, error)
+	close func() error
+}
+
+// play is the main function of a process with a role.
+func play(text string) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if err := perform(ctx, text, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench role:", err)
+		return 1
+	}
+	return 0
+}
+
+func perform(ctx context.Context, text string, in io.Reader, out io.Writer) (err error) {
+	a := &actor{close: func() error { return nil }}
+	if err := json.Unmarshal([]byte(text), &a.spec); err != nil {
+		return err
+	}
+	tell := json.NewEncoder(out)
+	if err := a.prepare(ctx); err != nil {
+		return tell.Encode(answer{Error: err.Error()})
+	}
+	defer func() { err = errors.Join(err, a.close()) }()
+	if err := tell.Encode(answered(a.addr, nil)); err != nil {
+		return err
+	}
+	stop, err := profile(a.spec.Profile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	return a.obey(ctx, json.NewDecoder(in), tell)
+}
+
+func (a *actor) prepare(ctx context.Context) error {
+	a.does = map[string]func(context.Context, json.RawMessage) (any, error){
+		"usage": func(context.Context, json.RawMessage) (any, error) { return usage() },
+	}
+	prepare, ok := map[string]func(context.Context) error{
+		roleClient: a.client, roleServer: a.server, roleProxy: a.proxy, roleManaged: a.managed, roleChain: a.judge,
+	}[a.spec.Role]
+	if !ok {
+		return fmt.Errorf("no role %q", a.spec.Role)
+	}
+	return prepare(ctx)
+}
+
+// obey does what it is asked to, until nobody asks any more.
+func (a *actor) obey(ctx context.Context, ask *json.Decoder, tell *json.Encoder) error {
+	for {
+		var q struct {
+			Do   string
+			Args json.RawMessage
+		}
+		if err := ask.Decode(&q); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		do := a.does[q.Do]
+		if do == nil {
+			return fmt.Errorf("asked to %q", q.Do)
+		}
+		if err := tell.Encode(answered(do(ctx, q.Args))); err != nil {
+			return err
+		}
+	}
+}
+
+func answered(result any, err error) answer {
+	if err != nil {
+		return answer{Error: err.Error()}
+	}
+	raw, err := json.Marshal(result)
+	if err != nil {
+		return answer{Error: err.Error()}
+	}
+	return answer{Result: raw}
+}
+
+// on makes what an actor does of a function with typed arguments.
+func on[A any](do func(context.Context, A) (any, error)) func(context.Context, json.RawMessage) (any, error) {
+	return func(ctx context.Context, raw json.RawMessage) (any, error) {
+		var args A
+		if err := json.Unmarshal(raw, &args); err != nil {
+			return nil, err
+		}
+		return do(ctx, args)
+	}
+}
+
+// usage is the processor time that this process has used, in seconds.
+func usage() (float64, error) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, err
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds(), nil
+}
+
+// profile writes a CPU profile to path until stop.
+func profile(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
+}

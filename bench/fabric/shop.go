@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/outboard-run/outboard/bench/fabric/hotel"
+	"github.com/outboard-run/outboard/bench/paired"
+)
+
+// shopApps are the services of the web shop.
+func shopApps() map[string]func(*spec) (app, error) {
+	return map[string]func(*spec) (app, error){
+		hotel.FrontendService: func(s *spec) (app, error) {
+			return caring(s, hotel.RegisterFrontend, hotel.SearchService, hotel.ProfileService)
+		},
+		hotel.SearchService: func(s *spec) (app, error) {
+			return caring(s, hotel.RegisterSearch, hotel.GeoService, hotel.RateService)
+		},
+		hotel.GeoService:     func(*spec) (app, error) { return leaf(hotel.RegisterGeo) },
+		hotel.RateService:    func(*spec) (app, error) { return leaf(hotel.RegisterRate) },
+		hotel.ProfileService: func(*spec) (app, error) { return leaf(hotel.RegisterProfile) },
+	}
+}
+
+func leaf(register func(grpc.ServiceRegistrar)) (app, error) {
+	return app{register, func() error { return nil }}, nil
+}
+
+// caring is a service that calls two others.
+func caring(s *spec, register func(r grpc.ServiceRegistrar, one, two grpc.ClientConnInterface), one, two string) (app, error) {
+	a, err := dial(s.Stack, s.target(one), s.Identity)
+	if err != nil {
+		return app{}, err
+	}
+	b, err := dial(s.Stack, s.target(two), s.Identity)
+	if err != nil {
+		return app{}, errors.Join(err, a.Close())
+	}
+	return app{
+		func(r grpc.ServiceRegistrar) { register(r, a, b) },
+		func() error { return closeAll(a, b) },
+	}, nil
+}
+
+func closeAll(all ...io.Closer) error {
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// shopServices are in the order in which they start: those that are called first.
+func shopServices() []string {
+	return []string{hotel.GeoService, hotel.RateService, hotel.ProfileService, hotel.SearchService, hotel.FrontendService}
+}
+
+// shopWay starts a shop, and between its services a process of the role between,
+// where that is not empty.
+func (f *plant) shopWay(ctx context.Context, name, stack, between string) (*way, error) {
+	w := &way{name: name}
+	targets, middle := map[string][]string{}, f.bench.socket(name+"-middle")
+	own := map[string][]string{}
+	for _, service := range shopServices() {
+		own[service] = []string{f.bench.socket(name + "-" + service[len("outboard.bench.hotel."):])}
+		targets[service] = own[service]
+		if between != "" {
+			targets[service] = []string{middle}
+		}
+	}
+	for _, service := range shopServices() {
+		s := spec{Role: roleServer, Name: name + "-" + service, Stack: stack, App: service, Listen: own[service][0], Targets: targets}
+		if err := w.add(ctx, f, s); err != nil {
+			return nil, err
+		}
+	}
+	if between != "" {
+		s := spec{Role: between, Name: name + "-middle", Listen: middle, Targets: own, Policies: threePolicies}
+		if err := w.add(ctx, f, s); err != nil {
+			return nil, err
+		}
+	}
+	front := map[string][]string{"": targets[hotel.FrontendService]}
+	return w, w.addClient(ctx, f, spec{Role: roleClient, Name: name + "-client", Stack: stack, Targets: front})
+}
+
+const (
+	shopManaged = "fabric, three policies"
+	shopPlain   = "grpc-go, no policies"
+	shopProxied = "grpc-go and proxies"
+)
+
+// shop is a customer's question to the web shop: five calls, of which each waits for
+// the one before.
+func (b *bench) shop(ctx context.Context) error {
+	return b.with(func(f *plant) error {
+		var ways []*way
+		for _, s := range []struct{ name, file, stack, between string }{
+			{shopManaged, "shop", stackFabric, roleManaged},
+			{shopPlain, "shopgrpc", stackGRPC, ""},
+			{shopProxied, "shopproxy", stackGRPC, roleProxy},
+		} {
+			w, err := f.shopWay(ctx, s.file, s.stack, s.between)
+			if err != nil {
+				return err
+			}
+			w.name = s.name
+			ways = append(ways, w)
+		}
+		for _, inFlight := range []int{1, 8} {
+			if err := b.shopRows(ctx, inFlight, ways); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b *bench) shopRows(ctx context.Context, inFlight int, ways []*way) error {
+	l := load{Call: "shop", InFlight: inFlight, Seconds: b.turn(2*time.Second, 400*time.Millisecond).Seconds()}
+	all, err := turns(ctx, b.rounds(9, 3), l, ways...)
+	if err != nil {
+		return err
+	}
+	title := fmt.Sprintf("web shop, %d in flight, with policies: ", inFlight)
+	wanted := paired.Goal{}
+	if inFlight == 1 {
+		wanted.MaxRatio = 0.4 // 2.5 times faster
+	}
+	b.compare(all,
+		comparison{title + "p50", "us", shopManaged, shopProxied, p50, wanted},
+		comparison{title + "p99", "us", shopManaged, shopProxied, p99, paired.Goal{}},
+		comparison{title + "p50", "us", shopManaged, shopPlain, p50, paired.Goal{}},
+		comparison{title + "p99", "us", shopManaged, shopPlain, p99, paired.Goal{}},
+		comparison{title + "CPU of all processes", "us", shopManaged, shopProxied, cpuEach, paired.Goal{}})
+	return nil
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"time"
+)
+
+// The stacks that carry calls.
+const (
+	stackFabric = "fabric"
+	stackGRPC   = "grpc"
+	stackRaw    = "raw"
+)
+
+// The roles of processes.
+const (
+	roleClient  = "client"
+	roleServer  = "server"
+	roleProxy   = "proxy"   // grpc-go's layer-7 proxy
+	roleManaged = "managed" // the fabric's process between the applications
+	roleChain   = "chain"
+)
+
+// A spec is what a process shall be.
+type spec struct {
+	Role, Name, Stack string
+	// App is what a server serves.
+	App string
+	// Listen and the targets are "unix:PATH" or "tcp:HOST:PORT".
+	Listen string
+	// Targets are where a service is to be found; "" is for all others.
+	Targets map[string][]string
+	// Policies are the managed process's.
+	Policies string
+	Speed    float64 // of a back end
+	Identity *identity
+	Profile  string // a file
+}
+
+func (s *spec) target(service string) string {
+	for _, name := range []string{service, ""} {
+		if t := s.Targets[name]; len(t) > 0 {
+			return t[0]
+		}
+	}
+	return ""
+}
+
+// An identity is a certificate that its holder serves with and trusts.
+type identity struct{ Certificate, Key []byte }
+
+func newIdentity() (*identity, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	about := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, about, about, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return &identity{
+		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:         pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}),
+	}, nil
+}
+
+// tls is TLS 1.3 for both sides; nil for no identity.
+func (i *identity) tls() (*tls.Config, error) {
+	if i == nil {
+		return nil, nil //nolint:nilnil // no identity, no TLS
+	}
+	cert, err := tls.X509KeyPair(i.Certificate, i.Key)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(i.Certificate) {
+		return nil, errors.New("no certificate")
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool, ServerName: "localhost", MinVersion: tls.VersionTLS13}, nil
+}

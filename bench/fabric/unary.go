@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
+)
+
+// The ways of calls on one machine.
+const (
+	direct  = "shared memory"
+	managed = "shared memory, managed"
+	plain   = "grpc-go"
+	proxied = "grpc-go through a proxy"
+	floor   = "raw unix sockets"
+)
+
+// echoWay starts an echo behind a process of the role between, if there is one.
+func (f *plant) echoWay(ctx context.Context, name, file, stack, between string) (*way, error) {
+	w := &way{name: name}
+	target := f.bench.socket(file)
+	if err := w.add(ctx, f, spec{Role: roleServer, Name: file + "-server", Stack: stack, App: "echo", Listen: target}); err != nil {
+		return nil, err
+	}
+	if between != "" {
+		behind := map[string][]string{"grpc.testing.TestService": {target}}
+		target = f.bench.socket(file + "-middle")
+		if err := w.add(ctx, f, spec{Role: between, Name: file + "-middle", Listen: target, Targets: behind, Policies: threePolicies}); err != nil {
+			return nil, err
+		}
+	}
+	client := spec{Role: roleClient, Name: file + "-client", Stack: stack, Targets: map[string][]string{"": {target}}}
+	return w, w.addClient(ctx, f, client)
+}
+
+func (f *plant) localWays(ctx context.Context) ([]*way, error) {
+	var ways []*way
+	for _, s := range []struct{ name, file, stack, between string }{
+		{direct, "direct", stackFabric, ""},
+		{plain, "grpc", stackGRPC, ""},
+		{managed, "managed", stackFabric, roleManaged},
+		{proxied, "proxied", stackGRPC, roleProxy},
+		{floor, "raw", stackRaw, ""},
+	} {
+		w, err := f.echoWay(ctx, s.name, s.file, s.stack, s.between)
+		if err != nil {
+			return nil, err
+		}
+		ways = append(ways, w)
+	}
+	return ways, nil
+}
+
+// unary is calls of one message each way on one machine, one in flight.
+func (b *bench) unary(ctx context.Context) error {
+	return b.with(func(f *plant) error {
+		ways, err := f.localWays(ctx)
+		if err != nil {
+			return err
+		}
+		for _, size := range []int{64, 4 << 10, 256 << 10} {
+			l := load{Call: "echo", Size: size, InFlight: 1, Seconds: b.turn(time.Second, 300*time.Millisecond).Seconds()}
+			all, err := turns(ctx, b.rounds(9, 3), l, ways...)
+			if err != nil {
+				return fmt.Errorf("%d bytes: %w", size, err)
+			}
+			b.compare(all, unaryRows(size)...)
+		}
+		return nil
+	})
+}
+
+func unaryRows(size int) []comparison {
+	title := map[int]string{64: "unary 64 B", 4 << 10: "unary 4 KiB", 256 << 10: "unary 256 KiB"}[size]
+	wanted := map[string]paired.Goal{}
+	switch size {
+	case 64:
+		wanted = map[string]paired.Goal{"direct": {MaxRatio: 0.2}, "proxied": {MaxRatio: 0.2}, "plain": {MaxRatio: 1}}
+	case 256 << 10:
+		wanted = map[string]paired.Goal{"proxied": {MaxRatio: 0.05}}
+	}
+	return []comparison{
+		{title + ", shared memory, no policy", "us", direct, plain, p50, wanted["direct"]},
+		{title + ", shared memory, no policy", "us", direct, floor, p50, paired.Goal{}},
+		{title + ", three policies in the managed process", "us", managed, proxied, p50, wanted["proxied"]},
+		{title + ", three policies in the managed process", "us", managed, plain, p50, wanted["plain"]},
+		{title + ", shared memory, no policy: CPU per call", "us", direct, plain, cpuEach, paired.Goal{}},
+		{title + ", three policies: CPU per call", "us", managed, proxied, cpuEach, paired.Goal{}},
+	}
+}

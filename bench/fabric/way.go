@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/outboard-run/outboard/bench/paired"
+)
+
+// A way is one way to make the calls of a row: a client, and the processes that the
+// calls pass.
+type way struct {
+	name   string
+	client *process
+	others []*process
+}
+
+func (w *way) add(ctx context.Context, f *plant, s spec) error {
+	p, err := f.add(ctx, s)
+	if err == nil {
+		w.others = append(w.others, p)
+	}
+	return err
+}
+
+func (w *way) addClient(ctx context.Context, f *plant, s spec) (err error) {
+	w.client, err = f.add(ctx, s)
+	return err
+}
+
+// run makes the calls of l. CPU is that of all processes.
+func (w *way) run(l load) (result, error) {
+	before, err := w.usage()
+	if err != nil {
+		return result{}, err
+	}
+	var r result
+	if err := w.client.do("load", l, &r); err != nil {
+		return r, err
+	}
+	after, err := w.usage()
+	r.CPU += after - before
+	return r, err
+}
+
+func (w *way) usage() (float64, error) {
+	total := 0.0
+	for _, p := range w.others {
+		seconds, err := p.usage()
+		if err != nil {
+			return 0, err
+		}
+		total += seconds
+	}
+	return total, nil
+}
+
+// runs are the results of each way, by its name.
+type runs map[string][]result
+
+// of takes one number out of each result.
+func (r runs) of(way string, number func(result) float64) []float64 {
+	values := make([]float64, 0, len(r[way]))
+	for _, one := range r[way] {
+		values = append(values, number(one))
+	}
+	return values
+}
+
+// What is taken out of results.
+func p50(r result) float64     { return r.P50 }
+func p99(r result) float64     { return r.P99 }
+func perCall(r result) float64 { return r.Seconds * 1e6 / float64(r.Calls) }
+func cpuEach(r result) float64 { return r.CPU * 1e6 / float64(r.Calls) }
+
+// turns lets the ways make the calls of l in turn. The first round does not count.
+// A call that is lost or wrong is an error.
+func turns(ctx context.Context, rounds int, l load, ways ...*way) (runs, error) {
+	all := runs{}
+	for round := range rounds + 1 {
+		for _, w := range ways {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			r, err := w.run(l)
+			switch {
+			case err != nil:
+				return nil, fmt.Errorf("%s: %w", w.name, err)
+			case r.Calls == 0 || r.Lost+r.Wrong > 0:
+				return nil, fmt.Errorf("%s: %d calls lost, %d wrong, of %d: %s", w.name, r.Lost, r.Wrong, r.Calls, r.Cause)
+			case round > 0:
+				all[w.name] = append(all[w.name], r)
+			}
+		}
+	}
+	return all, nil
+}
+
+// A comparison is a row of two ways.
+type comparison struct {
+	title, unit    string
+	way, reference string
+	number         func(result) float64
+	goal           paired.Goal
+}
+
+func (b *bench) compare(all runs, list ...comparison) {
+	for _, c := range list {
+		b.row(paired.NewRow(c.title, c.unit, c.reference, all.of(c.way, c.number), all.of(c.reference, c.number), c.goal))
+	}
+}
