@@ -18,7 +18,19 @@ import (
 func isTooLong(err error) bool { return errors.Is(err, errTooLong) }
 
 // errDraining is for calls to a peer that wants no more.
-var errDraining = status.Error(codes.Unavailable, "peer takes no more calls on this connection")
+var errDraining error = unsent{}
+
+// unsent is a call that the peer never heard of, so that it can be made again on
+// another connection.
+type unsent struct{}
+
+func (unsent) Error() string { return "peer takes no more calls on this connection" }
+
+// GRPCStatus is how the package status sees it.
+func (u unsent) GRPCStatus() *status.Status { return status.New(codes.Unavailable, u.Error()) }
+
+// Unsent says that the callee never saw the call.
+func (unsent) Unsent() bool { return true }
 
 // opening is how each call begins. b is for the head.
 func (c *Conn) opening(ctx context.Context, h *call.Head, b []byte) (framed.Opening, error) {
@@ -55,6 +67,8 @@ type caller struct {
 	ctx      context.Context //nolint:containedctx // it is the call's
 	deadline time.Time
 	stop     func() bool
+	conn     *Conn
+	left     sync.Once
 }
 
 // Open implements call.Transport.
@@ -65,10 +79,12 @@ func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error
 	if err != nil {
 		return nil, err
 	}
-	s := &caller{ctx: ctx, deadline: h.Deadline}
+	s := &caller{ctx: ctx, deadline: h.Deadline, conn: c}
 	s.init(false, c.o.MaxMessage)
 	o.Receiver, o.Stream = s, &s.stream
+	c.made.Add(1)
 	if opened, err := c.framed.Start(ctx, o, framed.Piece{}); opened == nil {
+		c.ended()
 		return nil, c.notBegun(err)
 	}
 	s.watch(h.Deadline)
@@ -100,6 +116,7 @@ func (s *caller) watch(deadline time.Time) {
 func (s *caller) giveUp(err error) {
 	s.drop(err)
 	s.stream.Reset(nil)
+	s.left.Do(s.conn.ended)
 }
 
 // over is called once nothing more can come.
@@ -110,6 +127,7 @@ func (s *caller) over() {
 	if stop != nil {
 		stop()
 	}
+	s.left.Do(s.conn.ended)
 }
 
 // Send implements call.ClientStream.

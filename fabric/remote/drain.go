@@ -8,7 +8,7 @@ import (
 )
 
 // Draining is closed when the peer has asked for no more calls on this
-// connection. Calls that have begun go on.
+// connection, or the connection has ended. Calls that have begun go on.
 func (c *Conn) Draining() <-chan struct{} { return c.draining }
 
 // Drain asks the peer to open no more calls here, and waits until those that it
@@ -38,6 +38,32 @@ func (c *Conn) Drain(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Finish waits until the calls to the peer that have begun are over, or ctx ends.
+// It is for a connection on which nobody begins calls any more, because the peer
+// wants none: [Conn.Draining].
+func (c *Conn) Finish(ctx context.Context) error {
+	for c.made.Load() > 0 {
+		select {
+		case <-c.idle:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// ended counts a call to the peer as over.
+func (c *Conn) ended() {
+	if c.made.Add(-1) == 0 {
+		select {
+		case c.idle <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // acceptDrain is the peer's wish. Its answer, the end of the stream, says that no OPEN
