@@ -32,6 +32,44 @@ type Endpoint struct {
 	PID     int       `json:"pid,omitempty"`
 	Weight  int       `json:"weight,omitempty"`
 	Started time.Time `json:"started"`
+	// Process numbers the process of the node's fabric that it is connected to:
+	// each upgrade has the next number.
+	Process int `json:"process,omitempty"`
+}
+
+// An UpgradeRequest asks a node to have another process carry its calls.
+type UpgradeRequest struct {
+	// Binary is the program to run; empty: the node's own, as it is on disk now.
+	Binary string `json:"binary,omitempty"`
+}
+
+// An Upgrade is how one process took the calls of a node over from another.
+type Upgrade struct {
+	Node outboard.NodeID `json:"node"`
+	// From gave the node's calls to To.
+	From CallsProcess `json:"from"`
+	To   CallsProcess `json:"to"`
+	// Took is how long it took, from the request until new calls went to the new
+	// process; Pause is the part of it in which nobody took connections.
+	Took  Duration `json:"took"`
+	Pause Duration `json:"pause"`
+	// Calls and Streams were in flight, and end in the old process.
+	Calls   int `json:"calls"`
+	Streams int `json:"streams"`
+}
+
+// A CallsProcess is a process that carries a node's calls.
+type CallsProcess struct {
+	Number  int    `json:"number"`
+	PID     int    `json:"pid"`
+	Version string `json:"version"`
+}
+
+// Upgrade has another process take the node's calls over. Calls in flight go on.
+func (c *Client) Upgrade(ctx context.Context, request UpgradeRequest) (Upgrade, error) {
+	var u Upgrade
+	err := c.do(ctx, http.MethodPost, "/v1/upgrade", request, &u)
+	return u, err
 }
 
 // Policies are the policies of calls in force, and those that were.

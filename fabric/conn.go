@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 
@@ -168,6 +169,12 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 		err = b.unary(ctx, args, reply, &r)
 		r.peer = b.link.Peer
 	}
+	for err != nil && again(b.link, err) {
+		if err = c.begin(ctx, b, method, false, opts); err == nil {
+			err = b.unary(ctx, args, reply, &r)
+			r.peer = b.link.Peer
+		}
+	}
 	if len(opts) > 0 {
 		if b.link != nil {
 			r.report(opts)
@@ -175,6 +182,13 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 		finished(opts, err)
 	}
 	return err
+}
+
+// again says that a call may be made once more: its peer never saw it, and wants
+// calls on another link.
+func again(l *Link, err error) bool {
+	var u interface{ Unsent() bool }
+	return l != nil && errors.As(err, &u) && u.Unsent() && l.over()
 }
 
 func (b *beginning) unary(ctx context.Context, args, reply any, r *result) error {

@@ -85,13 +85,10 @@ func (r *redial) look(wait, tried bool) (*Link, <-chan struct{}, error) {
 // begin starts an attempt; the caller holds mu.
 func (r *redial) begin() {
 	done := make(chan struct{})
-	pause, old := time.Until(r.next), r.current
+	pause := time.Until(r.next)
 	r.attempt, r.current = done, nil
 	r.attempts.Go(func() {
 		defer close(done)
-		if old != nil {
-			_ = old.Transport.Close()
-		}
 		r.sleep(pause)
 		r.settle(r.try())
 	})
@@ -131,6 +128,31 @@ func (r *redial) settle(l *Link, err error) {
 		return
 	}
 	r.current, r.failures, r.next = l, 0, time.Time{}
+	r.attempts.Go(func() { r.part(l) })
+}
+
+// part lets the calls of a link end that takes no more of them, and closes it.
+func (r *redial) part(l *Link) {
+	select {
+	case <-l.Done:
+	case <-r.ctx.Done():
+	}
+	r.mu.Lock()
+	if r.current == l {
+		r.current = nil
+	}
+	r.mu.Unlock()
+	if f, ok := l.Transport.(finisher); ok {
+		// Its error is that the attempts are over, which ends every call.
+		_ = f.Finish(r.ctx)
+	}
+	_ = l.Transport.Close()
+}
+
+// A finisher is a transport that knows when its calls are over.
+type finisher interface {
+	// Finish lets no more calls begin, and waits for those that have.
+	Finish(ctx context.Context) error
 }
 
 func (r *redial) fail(err error) {
@@ -159,13 +181,9 @@ func (r *redial) impatient(ctx context.Context) error {
 func (r *redial) Close() error {
 	r.mu.Lock()
 	r.closed = true
-	current := r.current
 	r.current = nil
 	r.mu.Unlock()
 	r.stop()
 	r.attempts.Wait()
-	if current == nil {
-		return nil
-	}
-	return current.Transport.Close()
+	return nil
 }

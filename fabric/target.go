@@ -83,7 +83,7 @@ func dialShared(path string, o *options) dialFunc {
 		if err != nil {
 			return nil, err
 		}
-		return &Link{Transport: c, Peer: private("unix:"+path, c.Peer().String()), Done: c.Done()}, nil
+		return &Link{Transport: c, Peer: private("unix:"+path, c.Peer().String()), Done: c.Draining()}, nil
 	}
 }
 

@@ -29,6 +29,8 @@ type caller struct {
 	places  []place
 	free    []uint32
 	methods map[string]*method
+	begun   int           // calls whose callers have not had their end
+	quiet   chan struct{} // not nil: no more calls begin; closed when begun is 0
 }
 
 // A place in the table of calls in flight.
@@ -74,10 +76,17 @@ func (c *caller) begin(ctx context.Context, p *pending, h *call.Head) error {
 	return c.get(ctx, callRoom, h.Priority, func() (bool, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.dead != nil {
+		switch {
+		case c.quiet != nil:
+			return false, ErrFinished
+		case c.dead != nil:
 			return false, c.dead
 		}
-		return c.settleIn(p), nil
+		if !c.settleIn(p) {
+			return false, nil
+		}
+		c.begun++
+		return true, nil
 	})
 }
 
@@ -297,8 +306,10 @@ func (p *pending) result() (call.End, error) {
 func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	p := c.pool.Get().(*pending)
 	if err := c.begin(ctx, p, h); err != nil {
+		request.Free()
 		return nil, call.End{}, inStatus(err)
 	}
+	defer c.part()
 	err := c.start(ctx, kindCall, p, h, request)
 	request.Free()
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 
 	"google.golang.org/grpc/metadata"
 
@@ -18,6 +19,7 @@ type clientStream struct {
 	p    *pending
 	stop func() bool // the watch over ctx
 	done func()      // gives back what ctx holds
+	left sync.Once
 }
 
 func (c *caller) openStream(ctx context.Context, h *call.Head) (*clientStream, error) {
@@ -27,11 +29,15 @@ func (c *caller) openStream(ctx context.Context, h *call.Head) (*clientStream, e
 	}
 	if err := c.start(ctx, kindOpen, p, h, nil); err != nil {
 		c.abandon(p, inStatus(err))
+		c.part()
 		return nil, inStatus(err)
 	}
 	s := &clientStream{ctx: ctx, c: c, p: p, stop: func() bool { return true }, done: func() {}}
 	if ctx.Done() != nil {
-		s.stop = context.AfterFunc(ctx, func() { c.abandon(p, inStatus(ctx.Err())) })
+		s.stop = context.AfterFunc(ctx, func() {
+			c.abandon(p, inStatus(ctx.Err()))
+			s.left.Do(c.part)
+		})
 	}
 	return s, nil
 }
@@ -39,6 +45,7 @@ func (c *caller) openStream(ctx context.Context, h *call.Head) (*clientStream, e
 func (s *clientStream) finished() {
 	s.stop()
 	s.done()
+	s.left.Do(s.c.part)
 }
 
 // use keeps the region mapped during a method. It fails when the connection has

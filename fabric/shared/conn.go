@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
@@ -31,6 +30,10 @@ type Conn struct {
 	caller  caller
 	callee  callee
 	wait    sync.WaitGroup
+
+	draining    chan struct{} // closed when the peer wants no more calls, and at the end
+	drainedOnce sync.Once
+	drainOnce   sync.Once
 
 	once sync.Once
 	mu   sync.Mutex
@@ -65,7 +68,7 @@ func LenderFrom(ctx context.Context) (Lender, bool) {
 }
 
 func newConn(socket *net.UnixConn, r *region, s side, serves bool, peer Peer, o *Options) *Conn {
-	c := &Conn{options: *o, socket: socket, region: r, side: s, serves: serves, peer: peer, done: make(chan struct{})}
+	c := &Conn{options: *o, socket: socket, region: r, side: s, serves: serves, peer: peer, done: make(chan struct{}), draining: make(chan struct{})}
 	// Directions 0 and 1 are the lane of the dialler's calls, 2 and 3 the other.
 	c.caller.open(c, 2*int(s))
 	c.callee.open(c, 3-2*int(s))
@@ -97,13 +100,15 @@ func (c *Conn) spawn(f func()) {
 
 // watch waits for the end of the peer.
 func (c *Conn) watch() {
-	n, err := c.socket.Read(make([]byte, 1))
-	if n > 0 {
-		c.broke(outboard.Errorf(outboard.Protocol, "socket", "the peer wrote after the handshake"))
-		return
+	word := make([]byte, 1)
+	n, err := c.socket.Read(word)
+	for ; n > 0; n, err = c.socket.Read(word) {
+		if !c.heed(word[0]) {
+			return
+		}
 	}
 	if c.Err() == nil && err != nil {
-		c.caller.leave(unavailable("the peer is gone"))
+		c.caller.depart(unavailable("the peer is gone"))
 		<-c.caller.grave
 		c.fail(unavailable("the peer is gone"))
 	}
@@ -128,6 +133,7 @@ func (c *Conn) fail(err error) bool {
 		c.caller.bury(err)
 		c.callee.bury(err)
 		close(c.done)
+		c.drainedOnce.Do(func() { close(c.draining) })
 		c.region.release()
 	})
 	return first
@@ -170,7 +176,7 @@ func (c *Conn) Lend(size int) (*call.Message, error) { return c.caller.Lend(size
 // Open implements call.Transport.
 func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
 	if !c.region.tryRetain() {
-		return nil, c.reason()
+		return nil, c.refusal()
 	}
 	defer c.region.release()
 	ctx, cancel := hurry(ctx, h)
@@ -187,7 +193,7 @@ func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error
 func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	if !c.region.tryRetain() {
 		request.Free()
-		return nil, call.End{}, c.reason()
+		return nil, call.End{}, c.refusal()
 	}
 	defer c.region.release()
 	ctx, cancel := hurry(ctx, h)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
@@ -14,6 +15,7 @@ import (
 type Listener struct {
 	socket  *net.UnixListener
 	options Options
+	retired atomic.Bool
 }
 
 // Listen makes a socket at path that only its owner may connect to.
@@ -55,6 +57,14 @@ func (l *Listener) File() (*os.File, error) { return l.socket.File() }
 // listens there.
 func (l *Listener) Keep() { l.socket.SetUnlinkOnClose(false) }
 
+// Retire takes no more connections, and leaves those that Serve has taken: Serve
+// returns when its ctx ends. The socket's name stays, for a successor.
+func (l *Listener) Retire() error {
+	l.retired.Store(true)
+	l.Keep()
+	return l.socket.Close()
+}
+
 // Close ends Serve.
 func (l *Listener) Close() error { return l.socket.Close() }
 
@@ -74,6 +84,10 @@ func (l *Listener) Serve(ctx context.Context, accept func(*Conn) error) error {
 			if err == nil {
 				_ = socket.Close()
 			}
+			return nil
+		}
+		if err != nil && l.retired.Load() {
+			<-ctx.Done()
 			return nil
 		}
 		if err != nil {

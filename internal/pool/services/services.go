@@ -44,6 +44,9 @@ type Endpoint struct {
 	PID     int       `json:"pid,omitempty"`
 	Weight  int       `json:"weight,omitempty"`
 	Started time.Time `json:"started"`
+	// Process numbers the process of its node that it is connected to, 0 where
+	// that does not matter.
+	Process int `json:"process,omitempty"`
 }
 
 // Members knows which nodes are in the pool.
@@ -59,6 +62,8 @@ type Options struct {
 	// Self and Boot are this node's, as in its record of the pool.
 	Self outboard.NodeID
 	Boot string
+	// Reader says that somebody else writes this node's endpoints.
+	Reader bool
 	// Logger hears of records that can't be read. The default discards.
 	Logger *slog.Logger
 }
@@ -106,6 +111,9 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 // Close withdraws this node's endpoints and stops following.
 func (r *Registry) Close() error {
 	defer r.stop()
+	if r.opts.Reader {
+		return nil
+	}
 	r.write.Lock()
 	clear(r.mine)
 	r.write.Unlock()

@@ -1,0 +1,45 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Members is a view of a pool by somebody who is no member: a node's helper
+// process. It shows the nodes as the node that it belongs to sees them.
+type Members struct {
+	view *view
+	stop context.CancelFunc
+}
+
+// Follow follows the pool of opts.State. Of the other options it needs Identity,
+// Self's Boot, Logger, Heartbeat and NodeTTL.
+func Follow(ctx context.Context, opts Options) (*Members, error) {
+	opts.setDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.Background())
+	m := &Members{view: newView(opts), stop: stop}
+	watch, cancel := context.WithCancel(run)
+	defer context.AfterFunc(ctx, cancel)()
+	if err := opts.State.Watch(watch, m.view.take); err != nil {
+		stop()
+		return nil, fmt.Errorf("follow the pool: %w", err)
+	}
+	return m, nil
+}
+
+// Node returns a node of the pool that is there.
+func (m *Members) Node(id outboard.NodeID) (outboard.Node, bool) { return m.view.node(id) }
+
+// Changed is closed at the next change.
+func (m *Members) Changed() <-chan struct{} { return m.view.changed() }
+
+// Close stops following.
+func (m *Members) Close() error {
+	m.stop()
+	return nil
+}
