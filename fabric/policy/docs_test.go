@@ -1,0 +1,82 @@
+package policy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+)
+
+func documentation(t *testing.T, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		blocks = append(blocks, m[1])
+	}
+	return blocks
+}
+
+// TestDocumentation parses all examples of the documentation, which have to be of
+// every kind.
+func TestDocumentation(t *testing.T) {
+	module := func(string) ([]byte, error) { return testModule("guest.wasm") }
+	shown := map[string]bool{}
+	for _, block := range documentation(t, "yaml") {
+		if !strings.HasPrefix(block, "policies:") {
+			block = "policies:\n" + block
+		}
+		s, err := ParseOptions("policies.md", []byte(block), Options{Descriptors: shopFiles(t), Module: module})
+		if err != nil {
+			t.Errorf("%v in:\n%s", err, block)
+			continue
+		}
+		for _, p := range s.Policies() {
+			shown[p.Kind] = true
+		}
+	}
+	for kind := range kinds() {
+		if !shown[kind] {
+			t.Errorf("there is no example of %s", kind)
+		}
+	}
+}
+
+// TestModuleInGo builds the documentation's module and shows calls to it.
+func TestModuleInGo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds Go's runtime for WebAssembly")
+	}
+	folder := t.TempDir()
+	source, wasm := filepath.Join(folder, "house.go"), filepath.Join(folder, "house.wasm")
+	if err := os.WriteFile(source, []byte(documentation(t, "go")[0]), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-o", wasm, source)
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	read := func(string) ([]byte, error) { return os.ReadFile(wasm) }
+	text := "policies: [{name: house, wasm: {module: house.wasm, timeout: 10s}}]"
+	s, err := ParseOptions("f", []byte(text), Options{Module: read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := (&visit{metadata: metadata.Pairs("x-user", "ann")}).run(s); err != nil {
+			t.Error(err)
+		}
+		if _, err := (&visit{}).run(s); code(err) != codes.Unauthenticated {
+			t.Errorf("without a user: got %v", err)
+		}
+	}
+}
