@@ -28,6 +28,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/framed"
+	"github.com/outboard-run/outboard/fabric/remote"
 )
 
 // proxy hands every call on: the shortest Handler in front of a Transport.
@@ -107,18 +109,33 @@ func listen(t *testing.T) net.Listener {
 func backend(t *testing.T, o ...grpc.ServerOption) (addr string, s *grpc.Server) {
 	t.Helper()
 	s = grpc.NewServer(o...)
+	up := serveBackend(t, s)
+	up.start()
+	return up.addr, s
+}
+
+// upstream is a server that takes more services until start.
+type upstream struct {
+	addr  string
+	start func()
+}
+
+func serveBackend(t *testing.T, s *grpc.Server) upstream {
+	t.Helper()
 	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
 	l := listen(t)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = s.Serve(l)
-	}()
-	t.Cleanup(func() {
-		s.Stop()
-		<-done
-	})
-	return l.Addr().String(), s
+	start := func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = s.Serve(l)
+		}()
+		t.Cleanup(func() {
+			s.Stop()
+			<-done
+		})
+	}
+	return upstream{l.Addr().String(), start}
 }
 
 func dial(t *testing.T, addr string, o Options) call.Transport {
@@ -182,8 +199,31 @@ func TestInterop(t *testing.T) {
 				cc := client(t, front(t, unaryProxy{proxy{to}}, o), grpc.WithDefaultCallOptions(compressed...))
 				interopCases(t, cc)
 			})
+			t.Run(name+"/"+way+"/remote", func(t *testing.T) {
+				addr, _ := backend(t)
+				far := unaryProxy{proxy{dial(t, addr, Options{})}}
+				near := unaryProxy{proxy{across(t, far)}}
+				interopCases(t, client(t, front(t, near, o), grpc.WithDefaultCallOptions(compressed...)))
+			})
 		}
 	}
+}
+
+// across is a transport to h over a framed connection.
+func across(t *testing.T, h call.Handler) call.Transport {
+	a, b := net.Pipe()
+	near := remote.New(framed.Client(a, framed.Options{}), remote.Options{})
+	far := remote.New(framed.Server(b, framed.Options{}), remote.Options{Handler: h})
+	t.Cleanup(func() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			near.Close()
+		}()
+		far.Close()
+		<-done
+	})
+	return near
 }
 
 func interopCases(t *testing.T, cc *grpc.ClientConn) {

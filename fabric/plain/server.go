@@ -20,6 +20,7 @@ import (
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/outboard-run/outboard/fabric/call"
 )
@@ -56,10 +57,29 @@ func NewServer(h call.Handler, o Options) *Server {
 
 func (s *Server) reflect() {
 	options := reflection.ServerOptions{
-		Services: services{s}, DescriptorResolver: s.o.Descriptors, ExtensionResolver: s.o.Extensions,
+		Services: services{s}, DescriptorResolver: resolver{s.o.Descriptors}, ExtensionResolver: s.o.Extensions,
 	}
 	reflectionv1.RegisterServerReflectionServer(s.grpc, reflection.NewServerV1(options))
 	reflectionv1alpha.RegisterServerReflectionServer(s.grpc, reflection.NewServer(options))
+}
+
+// resolver finds the descriptors of our own services too.
+type resolver struct{ Descriptors }
+
+// FindFileByPath implements protodesc.Resolver.
+func (r resolver) FindFileByPath(path string) (protoreflect.FileDescriptor, error) {
+	if file, err := r.Descriptors.FindFileByPath(path); err == nil {
+		return file, nil
+	}
+	return protoregistry.GlobalFiles.FindFileByPath(path)
+}
+
+// FindDescriptorByName implements protodesc.Resolver.
+func (r resolver) FindDescriptorByName(name protoreflect.FullName) (protoreflect.Descriptor, error) {
+	if d, err := r.Descriptors.FindDescriptorByName(name); err == nil {
+		return d, nil
+	}
+	return protoregistry.GlobalFiles.FindDescriptorByName(name)
 }
 
 // services lists what reflection shows: the handler's and our own.

@@ -1,0 +1,186 @@
+package plain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// The methods of reflection. Their messages are the same on the wire.
+const (
+	reflectionMethod = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+	reflectionAlpha  = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+)
+
+// Bounds of what a peer may teach.
+const (
+	maxServices = 10_000
+	maxFiles    = 10_000
+)
+
+// Learned are descriptors that a peer has shown by reflection. They are
+// [Descriptors].
+type Learned struct {
+	*protoregistry.Files
+	services []string
+}
+
+// Services implements Descriptors.
+func (l *Learned) Services() []string { return slices.Clone(l.services) }
+
+// Learn asks the peer of t for its services and their descriptors by server
+// reflection, v1 or v1alpha. Those of reflection itself are left out.
+func Learn(ctx context.Context, t call.Transport) (*Learned, error) {
+	l, err := learn(ctx, t, reflectionMethod)
+	if status.Code(err) == codes.Unimplemented {
+		l, err = learn(ctx, t, reflectionAlpha)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("learn descriptors: %w", err)
+	}
+	return l, nil
+}
+
+// pupil asks one peer.
+type pupil struct {
+	stream call.ClientStream
+	files  map[string]*descriptorpb.FileDescriptorProto
+}
+
+func learn(ctx context.Context, t call.Transport, method string) (*Learned, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := t.Open(ctx, &call.Head{Method: method, Streaming: true})
+	if err != nil {
+		return nil, err
+	}
+	p := &pupil{stream: stream, files: make(map[string]*descriptorpb.FileDescriptorProto)}
+	services, err := p.services()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range services {
+		request := &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}
+		if err := p.learn(&reflectionv1.ServerReflectionRequest{MessageRequest: request}); err != nil {
+			return nil, fmt.Errorf("service %s: %w", name, err)
+		}
+	}
+	if err := p.imports(); err != nil {
+		return nil, err
+	}
+	_ = stream.CloseSend()
+	set := new(descriptorpb.FileDescriptorSet)
+	for _, file := range p.files {
+		set.File = append(set.File, file)
+	}
+	files, err := protodesc.NewFiles(set)
+	return &Learned{files, services}, err
+}
+
+func (p *pupil) ask(request *reflectionv1.ServerReflectionRequest) (*reflectionv1.ServerReflectionResponse, error) {
+	data, err := proto.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.stream.Send(&call.Message{Data: data}); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	m, err := p.stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return nil, io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer m.Free()
+	response := new(reflectionv1.ServerReflectionResponse)
+	if err := proto.Unmarshal(m.Data, response); err != nil {
+		return nil, err
+	}
+	if e := response.GetErrorResponse(); e != nil {
+		return nil, status.Error(codes.Code(e.GetErrorCode()), e.GetErrorMessage())
+	}
+	return response, nil
+}
+
+func (p *pupil) services() (names []string, err error) {
+	response, err := p.ask(&reflectionv1.ServerReflectionRequest{
+		MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range response.GetListServicesResponse().GetService() {
+		if !strings.HasPrefix(s.GetName(), "grpc.reflection.") {
+			names = append(names, s.GetName())
+		}
+	}
+	if len(names) > maxServices {
+		return nil, fmt.Errorf("%d services: at most %d", len(names), maxServices)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// learn keeps the files of an answer.
+func (p *pupil) learn(request *reflectionv1.ServerReflectionRequest) error {
+	response, err := p.ask(request)
+	if err != nil {
+		return err
+	}
+	for _, raw := range response.GetFileDescriptorResponse().GetFileDescriptorProto() {
+		file := new(descriptorpb.FileDescriptorProto)
+		if err := proto.Unmarshal(raw, file); err != nil {
+			return err
+		}
+		p.files[file.GetName()] = file
+	}
+	if len(p.files) > maxFiles {
+		return fmt.Errorf("%d files: at most %d", len(p.files), maxFiles)
+	}
+	return nil
+}
+
+// imports asks for the files that others need, until none is missing.
+func (p *pupil) imports() error {
+	for {
+		missing := p.missing()
+		if len(missing) == 0 {
+			return nil
+		}
+		for _, name := range missing {
+			request := &reflectionv1.ServerReflectionRequest_FileByFilename{FileByFilename: name}
+			if err := p.learn(&reflectionv1.ServerReflectionRequest{MessageRequest: request}); err != nil {
+				return fmt.Errorf("file %s: %w", name, err)
+			}
+			if p.files[name] == nil {
+				return fmt.Errorf("file %s: peer sent others", name)
+			}
+		}
+	}
+}
+
+func (p *pupil) missing() (names []string) {
+	for _, file := range p.files {
+		for _, name := range file.GetDependency() {
+			if p.files[name] == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

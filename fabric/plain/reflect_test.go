@@ -1,0 +1,157 @@
+package plain
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/reflection"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// reflecting is a server of ours in front of a grpc-go one, whose descriptors it
+// has learned.
+func reflecting(t *testing.T) (addr string, learned *Learned) {
+	t.Helper()
+	s := grpc.NewServer()
+	up := serveBackend(t, s)
+	reflection.Register(s)
+	up.start()
+	to := dial(t, up.addr, Options{})
+	learned, err := Learn(t.Context(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return front(t, proxy{to}, Options{Descriptors: learned, Health: health.NewServer()}), learned
+}
+
+func TestReflection(t *testing.T) {
+	addr, learned := reflecting(t)
+	if got, want := learned.Services(), []string{"grpc.testing.TestService"}; !slices.Equal(got, want) {
+		t.Errorf("learned %q, want %q", got, want)
+	}
+	if _, err := learned.FindDescriptorByName("grpc.testing.SimpleRequest"); err != nil {
+		t.Error(err)
+	}
+	// What Learn learns of us is the same, and health.
+	again, err := Learn(t.Context(), dial(t, addr, Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := again.Services(), []string{"grpc.health.v1.Health", "grpc.testing.TestService"}; !slices.Equal(got, want) {
+		t.Errorf("we show %q, want %q", got, want)
+	}
+	alpha, err := reflectionv1alpha.NewServerReflectionClient(client(t, addr)).ServerReflectionInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = alpha.Send(&reflectionv1alpha.ServerReflectionRequest{
+		MessageRequest: &reflectionv1alpha.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "grpc.testing.TestService"},
+	})
+	if r, err := alpha.Recv(); err != nil || len(r.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		t.Errorf("v1alpha: %v, %v", r, err)
+	}
+	_ = alpha.CloseSend()
+}
+
+// TestLearnAlpha learns from a server of the old version only.
+func TestLearnAlpha(t *testing.T) {
+	s := grpc.NewServer()
+	up := serveBackend(t, s)
+	reflectionv1alpha.RegisterServerReflectionServer(s, reflection.NewServer(reflection.ServerOptions{Services: s}))
+	up.start()
+	learned, err := Learn(t.Context(), dial(t, up.addr, Options{}))
+	if err != nil || !slices.Contains(learned.Services(), "grpc.testing.TestService") {
+		t.Error(learned, err)
+	}
+}
+
+// TestLearnFromLiars has peers whose reflection makes no sense.
+func TestLearnFromLiars(t *testing.T) {
+	for name, answer := range map[string]*reflectionv1.ServerReflectionResponse{
+		"nothing":      {},
+		"wrong answer": {MessageResponse: &reflectionv1.ServerReflectionResponse_AllExtensionNumbersResponse{}},
+		"no file": {MessageResponse: &reflectionv1.ServerReflectionResponse_FileDescriptorResponse{
+			FileDescriptorResponse: &reflectionv1.FileDescriptorResponse{FileDescriptorProto: [][]byte{{0xff}}},
+		}},
+		"always services": {MessageResponse: &reflectionv1.ServerReflectionResponse_ListServicesResponse{
+			ListServicesResponse: &reflectionv1.ListServiceResponse{Service: []*reflectionv1.ServiceResponse{{Name: "x.Y"}}},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := grpc.NewServer()
+			up := serveBackend(t, s)
+			reflectionv1.RegisterServerReflectionServer(s, liar{answer: answer})
+			up.start()
+			learned, err := Learn(t.Context(), dial(t, up.addr, Options{}))
+			if err == nil {
+				if _, err := learned.FindDescriptorByName("x.Y"); err == nil {
+					t.Error("learned what was never told")
+				}
+			}
+		})
+	}
+}
+
+type liar struct {
+	reflectionv1.UnimplementedServerReflectionServer
+	answer *reflectionv1.ServerReflectionResponse
+}
+
+func (l liar) ServerReflectionInfo(s reflectionv1.ServerReflection_ServerReflectionInfoServer) error {
+	for {
+		if _, err := s.Recv(); err != nil {
+			return nil
+		}
+		if err := s.Send(l.answer); err != nil {
+			return err
+		}
+	}
+}
+
+// TestGrpcurl runs the real program, where there is one.
+func TestGrpcurl(t *testing.T) {
+	path, err := exec.LookPath("grpcurl")
+	if err != nil {
+		if strings.Contains(os.Getenv("OUTBOARD_TEST_REQUIRE"), "grpcurl") {
+			t.Fatal(err)
+		}
+		t.Skip("no grpcurl: go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3")
+	}
+	addr, _ := reflecting(t)
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"list":     {[]string{addr, "list"}, "grpc.testing.TestService"},
+		"describe": {[]string{addr, "describe", "grpc.testing.TestService.UnaryCall"}, "rpc UnaryCall ( .grpc.testing.SimpleRequest )"},
+		"call":     {[]string{"-d", `{"response_size": 3}`, addr, "grpc.testing.TestService/UnaryCall"}, `"body": "AAAA"`},
+		"stream":   {[]string{"-d", `{"response_parameters": [{"size": 3}, {"size": 6}]}`, addr, "grpc.testing.TestService/StreamingOutputCall"}, `"body": "AAAAAAAA"`},
+		"health":   {[]string{addr, "grpc.health.v1.Health/Check"}, "SERVING"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := exec.CommandContext(t.Context(), path, append([]string{"-plaintext"}, c.args...)...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), c.want) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// Example serves all calls with one handler, to programs in any language.
+func ExampleNewServer() {
+	var anything call.Handler = proxy{}
+	s := NewServer(anything, Options{Identify: func(context.Context) (tenant, peer string, err error) {
+		return "harbour", "", nil // from the peer's certificate
+	}})
+	defer s.Stop()
+	// s.Serve(listener)
+}
