@@ -29,7 +29,8 @@ type Exchange struct {
 	Payload func() ([]byte, error)
 	// Request is the decoded request, for who has it already. When it is nil, Payload
 	// is decoded as the method's descriptor says. It is called at most once, during
-	// Begin, and only when a policy needs the request.
+	// Begin, and only when a policy needs the request. Where the method's descriptor is
+	// not known it is not called: expressions could not read it.
 	Request func() (protoreflect.Message, error)
 
 	// Plan is what Begin decided.
@@ -89,7 +90,7 @@ func (x *Exchange) bytes() ([]byte, error) {
 	if a := &x.payload; !a.done {
 		a.done = true
 		if x.Payload == nil {
-			a.err = status.Error(codes.Internal, "policy: the request is not at hand")
+			a.err = status.Error(codes.Internal, "the request is not at hand")
 		} else {
 			a.value, a.err = x.Payload()
 		}
@@ -101,9 +102,12 @@ func (x *Exchange) bytes() ([]byte, error) {
 func (x *Exchange) message() (protoreflect.Message, error) {
 	if a := &x.request; !a.done {
 		a.done = true
-		if x.Request != nil {
+		switch {
+		case x.chain.input == nil:
+			a.err = status.Errorf(codes.Internal, "the request's type is not known: no descriptor of %s", x.Head.Method)
+		case x.Request != nil:
 			a.value, a.err = x.Request()
-		} else {
+		default:
 			a.value, a.err = x.decode()
 		}
 	}
@@ -111,16 +115,13 @@ func (x *Exchange) message() (protoreflect.Message, error) {
 }
 
 func (x *Exchange) decode() (protoreflect.Message, error) {
-	if x.chain.input == nil {
-		return nil, status.Errorf(codes.Internal, "policy: the request's type is not known: no descriptor of %s", x.Head.Method)
-	}
 	data, err := x.bytes()
 	if err != nil {
 		return nil, err
 	}
 	m := dynamicpb.NewMessage(x.chain.input)
 	if err := proto.Unmarshal(data, m); err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "policy: decode %s: %v", x.chain.input.FullName(), err)
+		return nil, status.Errorf(codes.InvalidArgument, "decode %s: %v", x.chain.input.FullName(), err)
 	}
 	return m, nil
 }

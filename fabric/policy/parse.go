@@ -28,7 +28,7 @@ type Options struct {
 
 // The greatest file, in bytes and in policies.
 const (
-	mostBytes    = 1 << 20
+	mostBytes    = 8 << 20
 	mostPolicies = 1 << 12
 )
 

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/base64"
 	"errors"
 	"strconv"
 	"strings"
@@ -194,8 +193,8 @@ func (p *parser) inlineModule(n *yaml.Node, code *[]byte) error {
 		return p.src.errorf(n, "module and code exclude each other")
 	}
 	var err error
-	if *code, err = base64.StdEncoding.DecodeString(strings.Join(strings.Fields(n.Value), "")); err != nil {
-		return p.src.errorf(n, "code is no base64: %v", err)
+	if *code, err = unpack(n.Value); err != nil {
+		return p.src.errorf(n, "%v", err)
 	}
 	return nil
 }

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,5 +92,46 @@ policies:
 `)
 	if _, err := (&visit{payload: encoded(t, "Order", `user: "long name"`)}).run(s); err != nil {
 		t.Errorf("the module saw the request from before its change: %v", err)
+	}
+}
+
+// TestInline puts modules into files, in all the ways that they may be named.
+func TestInline(t *testing.T) {
+	for name, member := range map[string]string{
+		"flow": "{module: guest.wasm, config: x}", "quoted": `{config: "ü", module: "guest.wasm"}`, "single": "{module: 'guest.wasm' }",
+		"block": "\n    module: guest.wasm  # a comment\n    config: x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := "policies:\n- name: a\n  wasm: " + member + "\n- {name: b, wasm: {module: response.wasm}}\n- {name: c, when: true, timeout: 1x}\n"
+			inlined, err := Inline("f", []byte(text), testModule)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = Parse("f", inlined, nil)
+			want := fmt.Sprintf("f:%d:34: \"1x\" is no time: write 250ms or 1.5s; a day at most", strings.Count(text, "\n"))
+			if err == nil || err.Error() != want {
+				t.Fatalf("got %v, want %s, of\n%s", err, want, inlined)
+			}
+			s, err := Parse("f", []byte(strings.Replace(string(inlined), "1x", "1s", 1)), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := (&visit{}).run(s); code(err) != codes.Unauthenticated {
+				t.Errorf("the module did not judge: %v", err)
+			}
+		})
+	}
+}
+
+func TestInlineErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"policies: [{wasm: {module: none.wasm}}]":         `f:1:28: module "none.wasm": open wasm/testdata/none.wasm: no such file or directory`,
+		"policies: [{wasm: {module:\n guest.wasm}}]":      `f:2:2: module "guest.wasm": ` + errWritten.Error(),
+		`policies: [{wasm: {module: "guest\u002ewasm"}}]`: `f:1:28: module "guest.wasm": ` + errWritten.Error(),
+		"policies: [": "f:1:1: this is no YAML: did not find expected node content",
+	} {
+		if _, err := Inline("f", []byte(text), testModule); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
