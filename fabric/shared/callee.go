@@ -54,7 +54,9 @@ func (c *callee) open(conn *Conn, out int) {
 func (c *callee) ended() {
 	c.cancel()
 	for _, s := range c.calls {
+		complete := s.closed && len(s.chunks) == 0
 		s.drop()
+		s.closed = complete // no handler may take what is lost for the caller's end
 	}
 	for _, idle := range c.idle {
 		close(idle)
@@ -93,7 +95,7 @@ func (c *callee) next() *served {
 		if dead != nil {
 			return nil
 		}
-		c.bell.Sleep(old, longest)
+		c.bell.Sleep(old, c.conn.options.patience)
 	}
 }
 
@@ -291,13 +293,13 @@ func (c *callee) takeWord(d *desc) error {
 	case d.kind == kindCancel:
 		s.cancelled = true
 		s.over = true
-		s.send.satisfied()
+		s.e.satisfy(&s.send)
 		s.cancel()
 	case s.closed:
 		return outboard.Errorf(outboard.Protocol, "call", "a second end")
 	default:
 		s.closed = true
-		s.recv.satisfied()
+		s.e.satisfy(&s.recv)
 	}
 	return nil
 }

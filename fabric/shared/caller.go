@@ -243,7 +243,7 @@ func (p *pending) greet(header []byte) {
 	if !p.greeted {
 		p.greeted, p.header = true, header
 		if p.first.wake != nil {
-			p.first.satisfied()
+			p.e.satisfy(&p.first)
 		}
 	}
 }
@@ -252,10 +252,10 @@ func (p *pending) greet(header []byte) {
 func (c *caller) finish(p *pending) {
 	c.retire(p)
 	p.closed, p.over = true, true
-	p.recv.satisfied()
-	p.send.satisfied()
+	p.e.satisfy(&p.recv)
+	p.e.satisfy(&p.send)
 	if p.first.wake != nil {
-		p.first.satisfied()
+		p.e.satisfy(&p.first)
 	}
 }
 

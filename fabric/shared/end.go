@@ -35,6 +35,8 @@ type end struct {
 	dead    error
 	left    error // the peer is gone: why all will end once what it left is read
 	reading bool  // somebody is the reader
+	leader  *waiter
+	asleep  atomic.Bool // the leader is, or is about to be
 	parked  queue
 	rooms   [rooms]room
 }
@@ -96,8 +98,8 @@ func (e *end) buryLocked(err error) {
 	e.buried()
 }
 
-// leave is for a peer that is gone: what it has left is read, then all ends with err.
-func (e *end) leave(err error) {
+// depart is for a peer that is gone: what it has left is read, then all ends with err.
+func (e *end) depart(err error) {
 	e.mu.Lock()
 	if e.left = err; e.reading {
 		e.mu.Unlock()

@@ -39,6 +39,8 @@ type Options struct {
 	Handshake time.Duration
 	// Logger hears of connections that broke. Default: nobody.
 	Logger *slog.Logger
+
+	patience time.Duration // longest, but in tests
 }
 
 // A Peer is the process at the other end, as the kernel knew it when the connection
@@ -63,6 +65,9 @@ func (o *Options) setDefaults() {
 	o.MaxMessage = or(o.MaxMessage, 64<<20)
 	if o.Handshake == 0 {
 		o.Handshake = 5 * time.Second
+	}
+	if o.patience == 0 {
+		o.patience = longest
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -110,7 +110,7 @@ func (e *end) feed() {
 func (e *end) feedLocked() {
 	for i := range e.rooms {
 		if w := e.rooms[i].first(); w != nil {
-			w.satisfied()
+			e.satisfy(w)
 		}
 	}
 }

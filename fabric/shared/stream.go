@@ -61,7 +61,7 @@ func (s *stream) push(d *desc, m *call.Message) error {
 	}
 	s.owed += cost(len(m.Data))
 	s.chunks = append(s.chunks, chunk{m: m, more: d.flags&flagMore != 0, total: d.extra})
-	s.recv.satisfied()
+	s.e.satisfy(&s.recv)
 	return nil
 }
 
@@ -71,7 +71,7 @@ func (s *stream) grant(n uint64) error {
 		return outboard.Errorf(outboard.Protocol, "stream", "credit of %d bytes", n)
 	}
 	s.credit += int(n)
-	s.send.satisfied()
+	s.e.satisfy(&s.send)
 	return nil
 }
 
@@ -215,6 +215,6 @@ func (s *stream) drop() {
 		c.m.Free()
 	}
 	s.chunks, s.closed, s.over = nil, true, true
-	s.recv.satisfied()
-	s.send.satisfied()
+	s.e.satisfy(&s.recv)
+	s.e.satisfy(&s.send)
 }

@@ -27,11 +27,15 @@ func (w *waiter) signal() {
 	}
 }
 
-// satisfied makes w ready; the end's mutex is held.
-func (w *waiter) satisfied() {
+// satisfy makes w ready; the mutex is held. A reader that sleeps is woken: who
+// makes it ready is not always itself.
+func (e *end) satisfy(w *waiter) {
 	w.ready = true
-	if w.parked {
+	switch {
+	case w.parked:
 		w.signal()
+	case w == e.leader && e.asleep.Load():
+		e.bell.Shout()
 	}
 }
 
@@ -117,7 +121,7 @@ func (e *end) park(ctx context.Context, w *waiter) {
 
 // lead reads the ring until w is ready or can't be any more.
 func (e *end) lead(ctx context.Context, w *waiter) {
-	e.reading = true
+	e.reading, e.leader = true, w
 	e.mu.Unlock()
 	var stop func() bool
 	for {
@@ -127,14 +131,17 @@ func (e *end) lead(ctx context.Context, w *waiter) {
 		if e.mourn(); w.ready || e.dead != nil || ctx.Err() != nil {
 			break
 		}
-		e.mu.Unlock()
 		if stop == nil && ctx.Done() != nil {
+			e.mu.Unlock()
 			stop = context.AfterFunc(ctx, e.kick)
 			continue
 		}
-		e.bell.Sleep(old, longest)
+		e.asleep.Store(true)
+		e.mu.Unlock()
+		e.bell.Sleep(old, e.conn.options.patience)
+		e.asleep.Store(false)
 	}
-	e.reading = false
+	e.reading, e.leader = false, nil
 	if stop != nil {
 		stop()
 	}
