@@ -24,6 +24,9 @@ type Options struct {
 	// Module gives the code of a WebAssembly module that the file names; nil knows
 	// none.
 	Module func(name string) ([]byte, error)
+	// Modules remembers compiled modules from one parsing to the next; nil: nobody
+	// does.
+	Modules *Modules
 }
 
 // The greatest file, in bytes and in policies.

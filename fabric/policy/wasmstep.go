@@ -168,7 +168,7 @@ func (p *parser) wasm(n *yaml.Node) (rules, error) {
 	}
 	p.request = p.request || r.payload
 	o.Memory, o.Steps = megabytes*16, int64(steps)
-	if r.module, err = wasm.Compile(code, o); err != nil {
+	if r.module, err = p.options.Modules.compile(code, o); err != nil {
 		return nil, p.src.errorf(n, "module: %v", err)
 	}
 	return r, nil

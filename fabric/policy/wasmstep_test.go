@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -12,6 +13,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/outboard-run/outboard/fabric/policy/wasm"
 )
 
 // WithModules is a set that finds the modules of package wasm's tests.
@@ -133,5 +136,33 @@ func TestInlineErrors(t *testing.T) {
 		if _, err := Inline("f", []byte(text), testModule); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
+	}
+}
+
+// TestModulesAreShared parses a file twice: its modules are compiled once, and are
+// forgotten when no set has them.
+func TestModulesAreShared(t *testing.T) {
+	cache := &Modules{}
+	module := func(text string) *wasm.Module {
+		s, err := ParseOptions("f", []byte("policies: [{name: a, wasm: {module: guest.wasm"+text+"}}]"), Options{Module: testModule, Modules: cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.policies[0].step.(*wasmStep).module
+	}
+	first := module("")
+	if module("") != first {
+		t.Error("the same module was compiled again")
+	}
+	if module(", memory: 2MiB") == first {
+		t.Error("other limits, and the same module")
+	}
+	runtime.KeepAlive(first)
+	first = nil
+	runtime.GC()
+	runtime.GC()
+	module(", memory: 3MiB")
+	if n := len(cache.compiled); n != 1 {
+		t.Errorf("%d modules are remembered, want 1", n)
 	}
 }
