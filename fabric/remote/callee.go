@@ -30,9 +30,13 @@ type callee struct {
 	timer   *time.Timer
 
 	reply sync.Mutex // guards what follows
-	said  bool       // the header is sent
+	said  bool       // the header is sent, or held
+	held  []byte     // of a call without streaming, until its status is known
 	tail  metadata.MD
 }
+
+// mostHeld bounds what waits for the status, so that all leaves in one write.
+const mostHeld = 4 << 10
 
 var (
 	errRefused  = outboard.Errorf(outboard.NotFound, "", "peer serves no calls")
@@ -176,9 +180,10 @@ func appendHeader(b []byte, md metadata.MD) ([]byte, error) {
 // finish ends the call with the status of err.
 func (x *callee) finish(err error) {
 	x.reply.Lock()
-	trailer := x.tail
+	all := appendStatus(x.held, err, x.tail)
+	x.held = nil
 	x.reply.Unlock()
-	_ = x.stream.Send(framed.Piece{Data: appendStatus(nil, err, trailer), End: true})
+	_ = x.stream.Send(framed.Piece{Data: all, End: true})
 	x.over()
 }
 
@@ -260,6 +265,10 @@ func (x *callee) SendHeader(md metadata.MD) error {
 		return err
 	}
 	x.said = true
+	if !x.head.Streaming && len(header) <= mostHeld {
+		x.held = header
+		return nil
+	}
 	return x.sendError(x.stream.Send(framed.Piece{Data: header}))
 }
 
@@ -273,10 +282,26 @@ func (x *callee) SetTrailer(md metadata.MD) {
 // Send implements call.ServerStream.
 func (x *callee) Send(m *call.Message) error {
 	defer m.Free()
+	before, held := x.hold(m)
+	if held {
+		return nil
+	}
+	return x.sendError(sendMessage(x.stream, before, m, nil, false))
+}
+
+// hold keeps a copy of a small response until the status is known. Otherwise it
+// returns what goes before the message.
+func (x *callee) hold(m *call.Message) (before []byte, held bool) {
 	x.reply.Lock()
+	defer x.reply.Unlock()
 	x.said = true
-	x.reply.Unlock()
-	return x.sendError(sendMessage(x.stream, nil, m, nil, false))
+	data, err := m.Bytes()
+	if err == nil && !x.head.Streaming && len(x.held)+recordSize+len(data) <= mostHeld && x.ctx.Err() == nil {
+		x.held = append(appendRecord(x.held, messageType(m), len(data)), data...)
+		return nil, true
+	}
+	before, x.held = x.held, nil
+	return before, false
 }
 
 func (x *callee) sendError(err error) error {
