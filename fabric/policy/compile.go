@@ -419,6 +419,7 @@ func celType(f protoreflect.FieldDescriptor) *cel.Type {
 		return cel.UintType
 	case protoreflect.MessageKind, protoreflect.GroupKind:
 		return nil
+	default:
+		return cel.IntType
 	}
-	return cel.IntType
 }

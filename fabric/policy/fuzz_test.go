@@ -56,7 +56,7 @@ func FuzzParse(f *testing.F) {
 func checkPlace(t *testing.T, err error, text []byte) {
 	t.Helper()
 	list := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // joined errors have several
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		list = joined.Unwrap()
 	}
 	lines := len(newSource("f", text).lines)

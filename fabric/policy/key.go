@@ -44,6 +44,7 @@ func (k perKind) of(h *call.Head) string {
 		return h.Service()
 	case perMethod:
 		return h.Method
+	default:
+		return ""
 	}
-	return ""
 }

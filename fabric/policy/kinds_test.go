@@ -92,14 +92,23 @@ func TestRatePerKey(t *testing.T) {
 		want   []codes.Code
 	}{
 		"all": {"", []visit{{tenant: "a"}, {tenant: "b"}, {tenant: "c"}}, []codes.Code{0, 0, 8}},
-		"tenant": {"per: tenant", []visit{{tenant: "a"}, {tenant: "a"}, {tenant: "a"}, {tenant: "b"}},
-			[]codes.Code{0, 0, 8, 0}},
-		"refills": {"per: peer", []visit{{}, {}, {}, {at: time.Second}, {at: time.Second}, {at: time.Hour}, {at: time.Hour}, {at: time.Hour}},
-			[]codes.Code{0, 0, 8, 0, 8, 0, 0, 8}},
+		"tenant": {
+			"per: tenant",
+			[]visit{{tenant: "a"}, {tenant: "a"}, {tenant: "a"}, {tenant: "b"}},
+			[]codes.Code{0, 0, 8, 0},
+		},
+		"refills": {
+			"per: peer",
+			[]visit{{}, {}, {}, {at: time.Second}, {at: time.Second}, {at: time.Hour}, {at: time.Hour}, {at: time.Hour}},
+			[]codes.Code{0, 0, 8, 0, 8, 0, 0, 8},
+		},
 		"method":  {"per: method", []visit{{}, {}, {}, {method: find}}, []codes.Code{0, 0, 8, 0}},
 		"service": {"per: service", []visit{{}, {}, {method: "/shop.Orders/Change"}, {method: find}}, []codes.Code{0, 0, 8, 0}},
-		"expression": {`key: 'tenant + metadata[?"x"].orValue("")'`, []visit{{metadata: metadata.Pairs("x", "1")}, {}, {}, {}},
-			[]codes.Code{0, 0, 0, 8}},
+		"expression": {
+			`key: 'tenant + metadata[?"x"].orValue("")'`,
+			[]visit{{metadata: metadata.Pairs("x", "1")}, {}, {}, {}},
+			[]codes.Code{0, 0, 0, 8},
+		},
 		"backwards": {"", []visit{{at: time.Minute}, {}, {}, {at: time.Minute}}, []codes.Code{0, 0, 8, 8}},
 	}
 	for name, test := range tests {
@@ -348,8 +357,12 @@ policies:
 		visit visit
 		want  want
 	}{
-		"likely": {visit{tenant: "a"}, want{[]Mirror{{"shop.Next"}}, 30 * time.Millisecond, true, &Trace{true, fields}, 1,
-			[]string{"copy", "slow", "look", "spans", "way"}, 0, ""}},
+		"likely": {visit{tenant: "a"}, want{
+			[]Mirror{{"shop.Next"}},
+			30 * time.Millisecond, true, &Trace{true, fields}, 1,
+			[]string{"copy", "slow", "look", "spans", "way"},
+			0, "",
+		}},
 		"unlikely": {visit{chance: half}, want{nil, 0, false, &Trace{}, 1, []string{"way"}, 0, ""}},
 		"fails":    {visit{chance: half, method: change}, want{Code: codes.Aborted, Message: "policy fail: on purpose", Acted: []string{"fail"}}},
 	}
@@ -399,7 +412,8 @@ policies:
 	}{
 		"fast": {visit{payload: order, took: 99 * time.Millisecond}, nil},
 		"slow": {visit{payload: order, took: 100 * time.Millisecond}, []Log{{"slow", true, []Field{
-			{"user", "ann"}, {"first", "!request.items[0].sku: index out of bounds: 0"},
+			{"user", "ann"},
+			{"first", "!request.items[0].sku: index out of bounds: 0"},
 			{"left", ages},
 		}}}},
 		"failed": {visit{payload: encoded(t, "Order", `items: {sku: "x"}`), err: errUnavailable}, []Log{{"slow", false, []Field{

@@ -12,8 +12,8 @@ import (
 // PlainBucket is a token bucket as one would write it down: tokens grow with time up
 // to the burst, and a call takes one. It counts in fractions, and so without error.
 type plainBucket struct {
-	tokens, burst *big.Rat
-	last          time.Duration
+	tokens *big.Rat
+	last   time.Duration
 }
 
 func (b *plainBucket) take(at time.Duration, perHour int64, burst int64) bool {

@@ -230,6 +230,7 @@ func toInteger(f protoreflect.FieldDescriptor, v int64) (protoreflect.Value, err
 		if narrow {
 			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(v)), nil
 		}
+	default:
 	}
 	return protoreflect.Value{}, fmt.Errorf("field %s is a %s, and cannot be %d", f.Name(), f.Kind(), v)
 }
@@ -242,6 +243,7 @@ func toUnsigned(f protoreflect.FieldDescriptor, v uint64) (protoreflect.Value, e
 		if v <= math.MaxUint32 {
 			return protoreflect.ValueOfUint32(uint32(v)), nil
 		}
+	default:
 	}
 	return protoreflect.Value{}, fmt.Errorf("field %s is a %s, and cannot be %d", f.Name(), f.Kind(), v)
 }
@@ -252,8 +254,9 @@ func toFloat(f protoreflect.FieldDescriptor, v float64) (protoreflect.Value, err
 		return protoreflect.ValueOfFloat64(v), nil
 	case protoreflect.FloatKind:
 		return protoreflect.ValueOfFloat32(float32(v)), nil
+	default:
+		return protoreflect.Value{}, fmt.Errorf("field %s is a %s, and cannot be %v", f.Name(), f.Kind(), v)
 	}
-	return protoreflect.Value{}, fmt.Errorf("field %s is a %s, and cannot be %v", f.Name(), f.Kind(), v)
 }
 
 // Response changes a response's metadata as the policies say that applied to the

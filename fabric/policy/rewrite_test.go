@@ -47,8 +47,10 @@ func TestRewriteRequest(t *testing.T) {
 		rules, before, after string
 		code                 codes.Code
 	}{
-		"all kinds": {all, `user: "u" total: 21 items { sku: "s" }`,
-			`user: "t" total: 42 items { sku: "s" } address { country: "CH" } express: true small: 7 weight: 1.5 count: 3 state: PAID blob: "xy"`, 0},
+		"all kinds": {
+			all, `user: "u" total: 21 items { sku: "s" }`,
+			`user: "t" total: 42 items { sku: "s" } address { country: "CH" } express: true small: 7 weight: 1.5 count: 3 state: PAID blob: "xy"`, 0,
+		},
 		"remove":           {"remove: [user, items, address.country]", `user: "u" items { sku: "s" } total: 1`, `total: 1`, 0},
 		"remove in nested": {"remove: address.country", `address { country: "DE" }`, `address {}`, 0},
 		"too great":        {"set: {small: request.total}", `total: 4294967296`, ``, codes.InvalidArgument},

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,8 +136,8 @@ func (c *Chain) Begin(x *Exchange) error {
 func (c *Chain) End(x *Exchange, o Outcome) { c.release(x, o) }
 
 func (c *Chain) release(x *Exchange, o Outcome) {
-	for i := len(x.held) - 1; i >= 0; i-- {
-		x.held[i].by.end(x, x.held[i], o)
+	for _, h := range slices.Backward(x.held) {
+		h.by.end(x, h, o)
 	}
 	clear(x.held)
 	x.held = x.held[:0]
@@ -195,9 +197,7 @@ func (c *chainCache) miss() {
 		return
 	}
 	fast := make(map[chainKey]*Chain, len(c.slow))
-	for k, v := range c.slow {
-		fast[k] = v
-	}
+	maps.Copy(fast, c.slow)
 	c.fast.Store(&fast)
 	c.missed = 0
 }

@@ -147,7 +147,8 @@ func (v *visit) exchange() *Exchange {
 func (v *visit) begin(s *Set) (*Exchange, *Chain, error) {
 	x := v.exchange()
 	c := s.For(x.Head)
-	return x, c, c.Begin(x)
+	err := c.Begin(x)
+	return x, c, err
 }
 
 func (v *visit) end(x *Exchange, c *Chain) {

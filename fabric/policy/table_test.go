@@ -109,11 +109,18 @@ func TestCarriedOver(t *testing.T) {
 		want   []codes.Code
 	}{
 		"rate": {change{"rate: {rate: 1/s, burst: 3}", "rate: {rate: 1/s, burst: 3}"}, visits(3), []visit{{}, {at: time.Second}}, []codes.Code{full, 0}},
-		"faster": {change{"rate: {rate: 1/h, burst: 3}", "rate: {rate: 1/s, burst: 3}"}, visits(3),
+		"faster": {
+			change{"rate: {rate: 1/h, burst: 3}", "rate: {rate: 1/s, burst: 3}"},
+			visits(3),
 			[]visit{{}, {at: time.Second}, {at: time.Second}, {at: 10 * time.Second}, {at: 10 * time.Second}, {at: 10 * time.Second}, {at: 10 * time.Second}},
-			[]codes.Code{full, 0, full, 0, 0, 0, full}},
-		"slower": {change{"rate: {rate: 1000/s, burst: 3, per: tenant}", "rate: {rate: 1/s, burst: 3, per: tenant}"}, visits(3),
-			[]visit{{}, {at: 999 * time.Millisecond}, {at: 1001 * time.Millisecond}}, []codes.Code{full, full, 0}},
+			[]codes.Code{full, 0, full, 0, 0, 0, full},
+		},
+		"slower": {
+			change{"rate: {rate: 1000/s, burst: 3, per: tenant}", "rate: {rate: 1/s, burst: 3, per: tenant}"},
+			visits(3),
+			[]visit{{}, {at: 999 * time.Millisecond}, {at: 1001 * time.Millisecond}},
+			[]codes.Code{full, full, 0},
+		},
 		"greater burst":  {change{"rate: {rate: 1/s, burst: 2}", "rate: {rate: 1/s, burst: 100}"}, visits(2), []visit{{}}, []codes.Code{full}},
 		"smaller burst":  {change{"rate: {rate: 1/s, burst: 9}", "rate: {rate: 1/s, burst: 2}"}, visits(0), []visit{{}, {}, {}}, []codes.Code{0, 0, full}},
 		"other key":      {change{"rate: {rate: 1/s, burst: 1}", "rate: {rate: 1/s, burst: 1, per: tenant}"}, visits(1), []visit{{}, {}}, []codes.Code{0, full}},
@@ -285,7 +292,7 @@ func TestChainsAreBounded(t *testing.T) {
 	s := parsed(t, "policies: [{name: a, tenants: [gold], timeout: 1s}]")
 	for i := range 3 * mostChains {
 		h := (&visit{tenant: fmt.Sprint(i)}).exchange().Head
-		if s.For(h) != s.For(h) || s.For(h).Len() != 0 {
+		if first := s.For(h); first != s.For(h) || first.Len() != 0 {
 			t.Fatal("the chain is another one the second time")
 		}
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,9 +88,9 @@ func (c *wasmCall) Head(name string) (string, bool) {
 
 // Metadata implements wasm.Call.
 func (c *wasmCall) Metadata(key string) (string, bool) {
-	for i := len(c.changes) - 1; i >= 0; i-- {
-		if c.changes[i][0] == key {
-			return c.changes[i][1], true
+	for _, change := range slices.Backward(c.changes) {
+		if change[0] == key {
+			return change[1], true
 		}
 	}
 	values := c.x.Head.Metadata[key]

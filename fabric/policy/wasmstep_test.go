@@ -49,11 +49,17 @@ func TestWasm(t *testing.T) {
 		want        want
 	}{
 		"sets": {"module: guest.wasm", "", visit{metadata: user}, want{Metadata: metadata.Pairs("x-user", "ann", "x-checked", "yes"), Info: Info{Calls: 1, Acted: 1}}},
-		"denies": {"module: guest.wasm", "", visit{},
-			want{codes.Unauthenticated, "policy w: who are you?", nil, Info{Calls: 1, Acted: 1, Refused: 1}, 0}},
+		"denies": {
+			"module: guest.wasm", "",
+			visit{},
+			want{codes.Unauthenticated, "policy w: who are you?", nil, Info{Calls: 1, Acted: 1, Refused: 1}, 0},
+		},
 		"config": {"module: head.wasm, config: blue", "", visit{}, want{Metadata: metadata.Pairs("x-conf", "blue"), Info: Info{Calls: 1, Acted: 1}}},
-		"payload": {"module: payload.wasm, payload: true", "", visit{payload: long},
-			want{codes.InvalidArgument, "policy w: too long", nil, Info{Calls: 1, Acted: 1, Refused: 1}, 1}},
+		"payload": {
+			"module: payload.wasm, payload: true", "",
+			visit{payload: long},
+			want{codes.InvalidArgument, "policy w: too long", nil, Info{Calls: 1, Acted: 1, Refused: 1}, 1},
+		},
 		"short payload":     {"module: payload.wasm, payload: true", "", visit{payload: short}, want{Info: Info{Calls: 1}, Asked: 1}},
 		"payload not given": {"module: payload.wasm", "", visit{payload: long}, want{Info: Info{Calls: 1}}},
 		"endless":           {"module: loop.wasm, timeout: 10s", "", visit{}, want{codes.Internal, "policy w: the module took too many steps", nil, Info{Calls: 1, Acted: 1, Failed: 1}, 0}},
@@ -157,8 +163,6 @@ func TestModulesAreShared(t *testing.T) {
 	if module(", memory: 2MiB") == first {
 		t.Error("other limits, and the same module")
 	}
-	runtime.KeepAlive(first)
-	first = nil
 	runtime.GC()
 	runtime.GC()
 	module(", memory: 3MiB")
