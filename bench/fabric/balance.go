@@ -16,13 +16,19 @@ const offered = 450
 
 func speeds() []float64 { return []float64{1, 1, 2, 4} }
 
+const (
+	robin    = "round robin"
+	requests = "least requests with reports"
+	weighted = "weighted by reports"
+)
+
 // The ways to balance. A zero time means the default, so below zero is none.
 func balances() map[string]balance.Config {
 	reports := balance.Reports{Enabled: true, Blackout: -1, Period: 500 * time.Millisecond}
 	return map[string]balance.Config{
-		"round robin":                 {Method: balance.RoundRobin},
-		"least requests with reports": {Method: balance.LeastRequests, Reports: reports},
-		"weighted by reports":         {Method: balance.Weighted, Reports: reports},
+		robin:    {Method: balance.RoundRobin},
+		requests: {Method: balance.LeastRequests, Reports: reports},
+		weighted: {Method: balance.Weighted, Reports: reports},
 	}
 }
 
@@ -38,11 +44,11 @@ func (b *bench) balance(ctx context.Context) error {
 		}
 		all := map[string]*balanced{}
 		for range b.rounds(5, 1) {
-			for name, config := range balances() {
+			for _, name := range []string{robin, requests, weighted} {
 				if all[name] == nil {
 					all[name] = new(balanced)
 				}
-				if err := b.balanceTurn(ctx, w, config, all[name]); err != nil {
+				if err := b.balanceTurn(ctx, w, name, all[name]); err != nil {
 					return fmt.Errorf("%s: %w", name, err)
 				}
 			}
@@ -73,9 +79,9 @@ func (f *plant) backends(ctx context.Context) (*way, error) {
 }
 
 // balanceTurn balances in one way until it has settled, and then looks.
-func (b *bench) balanceTurn(ctx context.Context, w *way, config balance.Config, into *balanced) error {
+func (b *bench) balanceTurn(ctx context.Context, w *way, name string, into *balanced) error {
 	var done bool
-	if err := w.others[len(speeds())].do("balance", config, &done); err != nil {
+	if err := w.others[len(speeds())].do("balance", name, &done); err != nil {
 		return err
 	}
 	settle := load{Call: "work", Rate: offered, Seconds: b.turn(8*time.Second, 3*time.Second).Seconds()}
@@ -150,16 +156,16 @@ func unevenness(values []float64) float64 {
 }
 
 func (b *bench) balanceRows(all map[string]*balanced) {
-	robin := all["round robin"]
-	for _, name := range []string{"least requests with reports", "weighted by reports"} {
+	turns := all[robin]
+	for _, name := range []string{requests, weighted} {
 		title := "back ends of speed 1, 1, 2, 4, " + name + ": "
 		late, uneven := paired.Goal{}, paired.Goal{}
-		if name == "least requests with reports" {
+		if name == weighted {
 			late.MaxRatio, uneven.Max = 0.5, 1.2
 		}
 		ours := all[name]
-		b.row(paired.NewRow(title+"p99", "ms", "round robin", ours.p99, robin.p99, late))
-		b.row(paired.NewRow(title+"p50", "ms", "round robin", ours.p50, robin.p50, paired.Goal{}))
-		b.row(paired.NewRow(title+"utilisation, p99 / mean", "", "round robin", ours.uneven, robin.uneven, uneven))
+		b.row(paired.NewRow(title+"p99", "ms", robin, ours.p99, turns.p99, late))
+		b.row(paired.NewRow(title+"p50", "ms", robin, ours.p50, turns.p50, paired.Goal{}))
+		b.row(paired.NewRow(title+"utilisation, p99 / mean", "", robin, ours.uneven, turns.uneven, uneven))
 	}
 }

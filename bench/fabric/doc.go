@@ -7,5 +7,8 @@
 // to do over its standard input. All ways of a row are up at the same time and
 // take turns, so that what else the machine does hits all of them.
 //
+// -only NAME measures some sections, -profile DIR shows where each process spends its
+// time.
+//
 // BENCH_QUICK=1 keeps it within some minutes, at the price of wide intervals.
 package main

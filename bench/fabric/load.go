@@ -162,17 +162,17 @@ func (a *actor) load(ctx context.Context, l load) (result, error) {
 		return result{}, err
 	}
 	began := time.Now()
-	end := began.Add(time.Duration(l.Seconds * float64(time.Second)))
+	over := after(l.Seconds)
 	var tallies []*tally
 	if l.Rate > 0 {
-		tallies = openLoop(calls[0], l.Rate, end)
+		tallies = openLoop(calls[0], l.Rate, over)
 	} else {
-		tallies = closedLoop(calls, func() bool { return time.Now().After(end) })
+		tallies = closedLoop(calls, over)
 	}
 	r := summary(tallies)
 	r.Seconds = time.Since(began).Seconds()
-	after, err := usage()
-	r.CPU = after - before
+	used, err := usage()
+	r.CPU = used - before
 	return r, err
 }
 
@@ -188,11 +188,17 @@ func (a *actor) open(ctx context.Context, l load) ([]func() error, io.Closer, er
 		if l.Rate > 0 {
 			break // it would be a queue
 		}
-		if err := calls[0](); err != nil {
+		if err := calls[0](); err != nil && !errors.Is(err, errWrong) {
 			return nil, nil, errors.Join(fmt.Errorf("warm up: %w", err), shared.Close())
 		}
 	}
 	return calls, shared, nil
+}
+
+// after is whether so many seconds have passed.
+func after(seconds float64) func() bool {
+	end := time.Now().Add(time.Duration(seconds * float64(time.Second)))
+	return func() bool { return time.Now().After(end) }
 }
 
 // closedLoop calls with each of calls again and again until it is over.
@@ -216,12 +222,12 @@ func closedLoop(calls []func() error, over func() bool) []*tally {
 
 // openLoop begins calls at random times, whether or not those before are answered.
 // The times count from when a call should have begun.
-func openLoop(call func() error, rate float64, end time.Time) []*tally {
+func openLoop(call func() error, rate float64, over func() bool) []*tally {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	t := new(tally)
 	next := time.Now()
-	for next.Before(end) {
+	for !over() {
 		time.Sleep(time.Until(next))
 		due := next
 		all.Go(func() {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -20,10 +19,10 @@ func main() {
 	if text := os.Getenv(roleVariable); text != "" {
 		os.Exit(play(text))
 	}
-	b := &bench{quick: os.Getenv("BENCH_QUICK") != ""}
+	b := &bench{quick: os.Getenv("BENCH_QUICK") != "", launch: launchProcess}
 	flag.StringVar(&b.out, "out", "docs/bench", "where the report goes")
 	flag.StringVar(&b.only, "only", "", "measure only the sections whose name has this in it")
-	flag.StringVar(&b.profiles, "profile", "", "a folder for a CPU profile of each process")
+	flag.StringVar(&b.profiles, "profile", "", "a folder for a CPU profile of each process, whose heads are printed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -38,8 +37,11 @@ type bench struct {
 	out, only, profiles string
 	quick               bool
 
-	dir    string // for sockets: short
-	report paired.Report
+	launch   launch
+	dir      string // for sockets: short
+	section  string
+	profiled []string
+	report   paired.Report
 }
 
 type section struct {
@@ -50,8 +52,11 @@ type section struct {
 // sections are measured in this order.
 func (b *bench) sections() []section {
 	return []section{
-		{"unary", b.unary},
-		{"tls", b.network},
+		{"unary-64", func(ctx context.Context) error { return b.unary(ctx, 64) }},
+		{"unary-4k", func(ctx context.Context) error { return b.unary(ctx, 4<<10) }},
+		{"unary-256k", func(ctx context.Context) error { return b.unary(ctx, 256<<10) }},
+		{"tls-1", func(ctx context.Context) error { return b.network(ctx, 1) }},
+		{"tls-64", func(ctx context.Context) error { return b.network(ctx, 64) }},
 		{"chain", b.chain},
 		{"shop", b.shop},
 		{"swaps", b.swaps},
@@ -70,10 +75,11 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	b.report = paired.Report{Plane: "fabric", Machine: paired.Machine(), Commit: commit(ctx), Date: time.Now().UTC(), Quick: b.quick}
 	b.report.Notes = notes()
-	if err := b.measure(ctx); err != nil {
+	err = errors.Join(b.measure(ctx), b.printProfiles(ctx))
+	b.report.Markdown(os.Stdout)
+	if err != nil {
 		return err
 	}
-	b.report.Markdown(os.Stdout)
 	if b.only != "" {
 		return nil // a part is no report
 	}
@@ -90,22 +96,13 @@ func (b *bench) measure(ctx context.Context) error {
 		if !strings.Contains(s.name, b.only) || ctx.Err() != nil {
 			continue
 		}
+		b.section = s.name
 		fmt.Fprintf(os.Stderr, "bench: %s ...\n", s.name)
 		if err := s.run(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 		}
 	}
 	return errors.Join(append(errs, ctx.Err())...)
-}
-
-func (b *bench) makeProfiles() (err error) {
-	if b.profiles == "" {
-		return nil
-	}
-	if b.profiles, err = filepath.Abs(b.profiles); err != nil {
-		return err
-	}
-	return os.MkdirAll(b.profiles, 0o755)
 }
 
 func commit(ctx context.Context) string {
@@ -136,6 +133,14 @@ func (b *bench) row(r paired.Row) {
 	b.report.Rows = append(b.report.Rows, r)
 	fmt.Fprintf(os.Stderr, "  %-70s %s %s, %s %s, ratio %s (%s)\n", r.Name, paired.Number(r.Value), r.Unit,
 		r.ReferenceName, paired.Number(r.Reference), paired.Number(r.Ratio), r.Wanted)
+}
+
+// because gives a row that falls short its reason.
+func because(r paired.Row, reason string) paired.Row {
+	if !r.Holds {
+		r.Reason = reason
+	}
+	return r
 }
 
 // none adds a row that wants no single one of what was counted.

@@ -49,7 +49,7 @@ func (a *actor) managed(ctx context.Context) error {
 	}
 	a.addr = a.spec.Listen
 	go func() { served <- l.Serve(ctx, func(*shared.Conn) error { return nil }) }()
-	a.does["balance"] = on(func(_ context.Context, c balance.Config) (any, error) { return true, m.balance(c) })
+	a.does["balance"] = on(func(_ context.Context, name string) (any, error) { return true, m.balance(balances()[name]) })
 	a.does["swap"] = on(func(ctx context.Context, s swapping) (any, error) { return m.swap(ctx, s) })
 	return nil
 }

@@ -19,11 +19,14 @@ const roleVariable = "OUTBOARD_BENCH_ROLE"
 type process struct {
 	spec  spec
 	addr  string // where it listens, as a target
-	cmd   *exec.Cmd
-	input io.Closer
+	input io.WriteCloser
 	ask   *json.Encoder
 	tell  *json.Decoder
+	wait  func() error
 }
+
+// A launch starts what plays the role of the text. It ends when its input does.
+type launch func(ctx context.Context, text string) (in io.WriteCloser, out io.Reader, wait func() error, err error)
 
 type (
 	question struct {
@@ -42,44 +45,44 @@ const stopWait = 10 * time.Second
 // start makes a process of s and waits until it is ready.
 func (b *bench) start(ctx context.Context, s spec) (*process, error) {
 	if b.profiles != "" {
-		s.Profile = filepath.Join(b.profiles, s.Name+".pprof")
+		s.Profile = filepath.Join(b.profiles, b.section+"-"+s.Name+".pprof")
+		b.profiled = append(b.profiled, s.Profile)
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
-	cmd.WaitDelay = stopWait
-	p := &process{spec: s, cmd: cmd}
-	if err := p.start(); err != nil {
+	p := &process{spec: s}
+	var out io.Reader
+	if p.input, out, p.wait, err = b.launch(ctx, string(text)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Name, err)
+	}
+	p.ask, p.tell = json.NewEncoder(p.input), json.NewDecoder(out)
+	if err := p.answer(&p.addr); err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.Name, errors.Join(err, p.stop()))
 	}
 	return p, nil
 }
 
-func (p *process) start() error {
-	in, err := p.cmd.StdinPipe()
+// launchProcess starts this program anew.
+func launchProcess(ctx context.Context, text string) (io.WriteCloser, io.Reader, func() error, error) {
+	self, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
-	out, err := p.cmd.StdoutPipe()
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), roleVariable+"="+text)
+	cmd.Stderr = os.Stderr
+	cmd.WaitDelay = stopWait
+	in, err := cmd.StdinPipe()
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
-		return err
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, nil, err
 	}
-	p.input, p.ask, p.tell = in, json.NewEncoder(in), json.NewDecoder(out)
-	if err := p.answer(&p.addr); err != nil {
-		return errors.Join(err, p.stop())
-	}
-	return nil
+	return in, out, cmd.Wait, cmd.Start()
 }
 
 // do lets the process do something and waits for its result.
@@ -114,7 +117,7 @@ func (p *process) usage() (float64, error) {
 
 func (p *process) stop() error {
 	_ = p.input.Close() // that is what tells it to end
-	if err := p.cmd.Wait(); err != nil {
+	if err := p.wait(); err != nil {
 		return fmt.Errorf("%s: %w", p.spec.Name, err)
 	}
 	return nil

@@ -160,4 +160,3 @@ func (b *bucket) take(now time.Time) bool {
 	b.tokens--
 	return true
 }
-

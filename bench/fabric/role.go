@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/pprof"
 	"syscall"
 	"time"
 )
@@ -116,22 +115,4 @@ func usage() (float64, error) {
 		return 0, err
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds(), nil
-}
-
-// profile writes a CPU profile to path until stop.
-func profile(path string) (stop func() error, err error) {
-	if path == "" {
-		return func() error { return nil }, nil
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return f.Close()
-	}, nil
 }

@@ -11,9 +11,12 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// Beside is small calls beside a transfer on the same connection.
+// Beside is small calls beside a transfer on the same connection. The small ones
+// come at their rate whether or not those before are answered: whoever waited for
+// them would ask least when the transfer hurts most.
 type beside struct {
 	Size    int
+	Rate    float64
 	Bytes   int // of the transfer
 	Chunk   int // of its messages
 	Seconds float64
@@ -33,15 +36,14 @@ func (a *actor) beside(ctx context.Context, l beside) (besideResult, error) {
 		return besideResult{}, err
 	}
 	defer c.Close()
-	small := []func() error{echoCaller(ctx, c, l.Size)}
+	small := echoCaller(ctx, c, l.Size)
 	for range warm {
-		if err := small[0](); err != nil {
+		if err := small(); err != nil {
 			return besideResult{}, err
 		}
 	}
-	end := time.Now().Add(time.Duration(l.Seconds * float64(time.Second)))
 	var r besideResult
-	r.Alone = summary(closedLoop(small, func() bool { return time.Now().After(end) }))
+	r.Alone = summary(openLoop(small, l.Rate, after(l.Seconds)))
 	var over atomic.Bool
 	sent := make(chan error, 1)
 	began := time.Now()
@@ -51,7 +53,7 @@ func (a *actor) beside(ctx context.Context, l beside) (besideResult, error) {
 		over.Store(true)
 		sent <- err
 	}()
-	r.With = summary(closedLoop(small, over.Load))
+	r.With = summary(openLoop(small, l.Rate, over.Load))
 	return r, <-sent
 }
 
@@ -87,7 +89,7 @@ func (b *bench) transfer(ctx context.Context) error {
 			return err
 		}
 		ways = append(ways, local)
-		l := beside{Size: 64, Bytes: 1<<30 - 16<<20, Chunk: 16 << 20, Seconds: 1}
+		l := beside{Size: 64, Rate: 500, Bytes: 1 << 30, Chunk: 16 << 20, Seconds: 2}
 		if b.quick {
 			l.Bytes = 256 << 20
 		}
