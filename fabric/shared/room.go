@@ -46,8 +46,10 @@ func rank(p call.Priority) int { return int(min(max(p, call.Low), call.High)) + 
 // get calls try until it succeeds, each in its turn. A nil ctx does not wait.
 func (e *end) get(ctx context.Context, which int, p call.Priority, try func() (bool, error)) error {
 	if e.hungry.Load() == 0 || !e.ahead(which, rank(p)) {
-		if ok, err := try(); ok || err != nil {
+		if ok, err := try(); err != nil {
 			return e.judge(err)
+		} else if ok {
+			return nil
 		}
 	}
 	if ctx == nil {
@@ -58,11 +60,11 @@ func (e *end) get(ctx context.Context, which int, p call.Priority, try func() (b
 
 // judge ends the connection when the peer broke a rule.
 func (e *end) judge(err error) error {
-	if isBreach(err) {
-		e.conn.broke(err)
-		return e.conn.reason()
+	if err == nil || !isBreach(err) {
+		return err
 	}
-	return err
+	e.conn.broke(err)
+	return e.conn.reason()
 }
 
 func (e *end) ahead(which, p int) bool {
