@@ -52,8 +52,8 @@ func TestDocumentation(t *testing.T) {
 
 // TestModuleInGo builds the documentation's module and shows calls to it.
 func TestModuleInGo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds Go's runtime for WebAssembly")
+	if testing.Short() || raced {
+		t.Skip("builds and compiles Go's runtime, which takes half a minute under the race detector")
 	}
 	folder := t.TempDir()
 	source, wasm := filepath.Join(folder, "house.go"), filepath.Join(folder, "house.wasm")
