@@ -81,6 +81,9 @@ func (c *Conn) accept(s *framed.Stream, header []byte) (framed.Receiver, error) 
 	return x, nil
 }
 
+// errOver is what Recv says when the handler has returned.
+var errOver = status.Error(codes.Canceled, "the call is over")
+
 // leave counts a call of the peer as over.
 func (c *Conn) leave() {
 	if c.running.Add(-1) == 0 {
@@ -191,6 +194,10 @@ func (x *callee) finish(err error) {
 func (x *callee) over() {
 	if x.timer != nil {
 		x.timer.Stop()
+	}
+	if x.head.Streaming {
+		// A goroutine that the handler left behind may still wait in Recv.
+		x.drop(errOver)
 	}
 	_ = x.stream.Close()
 	x.ctx.end(context.Canceled)
