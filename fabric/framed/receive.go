@@ -404,7 +404,9 @@ func (r *reader) keep(s *Stream, n int) error {
 		}
 		n -= c.to
 		if to := s.store(c); to != nil {
-			if err := r.replay(s, to, c); err != nil {
+			took := hand(to, c.room[:c.to])
+			chunkPool.Put(c)
+			if err := r.regrant(s, took); err != nil {
 				return err
 			}
 		}
@@ -426,13 +428,6 @@ func (s *Stream) store(c *chunk) Receiver {
 	s.kept.push(c)
 	s.changed.Broadcast()
 	return nil
-}
-
-// replay delivers a chunk.
-func (r *reader) replay(s *Stream, to Receiver, c *chunk) error {
-	defer chunkPool.Put(c)
-	through := reader{c: r.c, in: bufio.NewReader(bytes.NewReader(c.room[:c.to]))}
-	return through.deliver(s, to, c.to)
 }
 
 // keepAlive pings, and ends the connection when the peer is silent. It counts

@@ -79,15 +79,14 @@ var errTooMany = outboard.Errorf(outboard.Exhausted, "", "too many streams on on
 
 // attach gives r what has come already, and all that comes.
 func (s *Stream) attach(r Receiver) {
+	b := make([]byte, chunkSize)
 	took := 0
 	s.mu.Lock()
-	for s.kept.size > 0 {
-		room := r.Room(s.kept.size)
-		if len(room) == 0 {
-			s.kept.drop()
-			break
-		}
-		took += r.Filled(s.kept.read(room[:min(len(room), s.kept.size)]))
+	for s.kept.size > 0 { // more may come while r, which may Refuse, takes some
+		early := b[:s.kept.read(b)]
+		s.mu.Unlock()
+		took += hand(r, early)
+		s.mu.Lock()
 	}
 	s.receiver = r
 	ended, failed := s.inEnd, s.failure()
@@ -99,6 +98,19 @@ func (s *Stream) attach(r Receiver) {
 	if failed != nil {
 		r.Failed(failed)
 	}
+}
+
+// hand gives b to r.
+func hand(r Receiver, b []byte) (took int) {
+	for len(b) > 0 {
+		n := copy(r.Room(len(b)), b)
+		if n == 0 {
+			break // not wanted
+		}
+		took += r.Filled(n)
+		b = b[n:]
+	}
+	return took
 }
 
 // failure is what the peer or the connection did to the stream. Locks: s.mu is held.
@@ -291,6 +303,11 @@ func (r *reader) deliver(s *Stream, to Receiver, n int) error {
 		n -= len(room)
 		took += to.Filled(len(room))
 	}
+	return r.regrant(s, took)
+}
+
+// regrant gives the peer credit for what a receiver took.
+func (r *reader) regrant(s *Stream, took int) error {
 	if took == 0 {
 		return nil
 	}

@@ -82,15 +82,23 @@ func (c *Conn) watchLoop(r *reader) {
 	}
 }
 
+// flushAsReader writes what is queued, or has that done where it might take long. It
+// returns false when another goroutine reads now.
+func (c *Conn) flushAsReader() bool {
+	if c.wire.busy() {
+		c.queue.wake()
+		return true
+	}
+	n := c.shift.begin()
+	c.flush()
+	return c.shift.end(n)
+}
+
 // read is the loop of whoever reads the connection.
 func (c *Conn) read(r *reader, err error) {
 	for err == nil {
-		if r.dry() && c.queue.waiting() {
-			n := c.shift.begin()
-			c.flush()
-			if !c.shift.end(n) {
-				return
-			}
+		if r.dry() && c.queue.waiting() && !c.flushAsReader() {
+			return
 		}
 		err = r.frame()
 		if work := r.work; work != nil && err == nil {

@@ -50,6 +50,13 @@ func (t *turns) want(class, n int) {
 	t.mu.Unlock()
 }
 
+// busy says whether somebody writes, or soon will.
+func (t *turns) busy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held || t.wanted != [classes]int{}
+}
+
 func (t *turns) lock(class int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

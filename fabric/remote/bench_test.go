@@ -162,8 +162,8 @@ func (p *process) cpu() time.Duration {
 }
 
 // caller functions of the peers that are compared.
-func benchPeers(b *testing.B) map[string]func(b *testing.B) (p *process, one func() error) {
-	data := make([]byte, 64)
+func benchPeers(size int) map[string]func(b *testing.B) (p *process, one func() error) {
+	data := make([]byte, size)
 	unary := func(role string) func(b *testing.B) (*process, func() error) {
 		return func(b *testing.B) (*process, func() error) {
 			p := spawn(b, role)
@@ -202,12 +202,12 @@ func benchPeers(b *testing.B) map[string]func(b *testing.B) (p *process, one fun
 	}
 }
 
-// BenchmarkUnary compares calls of 64 bytes between two processes over TCP with
+// BenchmarkUnary compares calls of 64 bytes and 256 KiB between two processes over TCP with
 // TLS 1.3: time and CPU of both per call.
 func BenchmarkUnary(b *testing.B) {
-	for _, flight := range []int{1, 64} {
-		for name, peer := range benchPeers(b) {
-			b.Run(fmt.Sprintf("%s/%d", name, flight), func(b *testing.B) {
+	for _, shape := range []struct{ size, flight int }{{64, 1}, {64, 64}, {256 << 10, 1}} {
+		for name, peer := range benchPeers(shape.size) {
+			b.Run(fmt.Sprintf("%s/size=%d/flight=%d", name, shape.size, shape.flight), func(b *testing.B) {
 				p, one := peer(b)
 				for range 200 {
 					if err := one(); err != nil {
@@ -217,7 +217,7 @@ func BenchmarkUnary(b *testing.B) {
 				b.ReportAllocs()
 				before := p.cpu()
 				b.ResetTimer()
-				inFlight(b, flight, one)
+				inFlight(b, shape.flight, one)
 				b.StopTimer()
 				b.ReportMetric(float64(p.cpu()-before)/float64(b.N), "cpu-ns/op")
 			})
