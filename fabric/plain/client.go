@@ -23,6 +23,9 @@ type transport struct {
 	o     Options
 	conn  *grpc.ClientConn
 	opens sync.WaitGroup // of calls that wait for the connection
+
+	mu     sync.Mutex // no call begins to wait while Close does
+	closed bool
 }
 
 // Dial makes a transport to the gRPC server at target, in the syntax of
@@ -51,6 +54,9 @@ func Dial(target string, o Options) (call.Transport, error) {
 
 // Close implements call.Transport.
 func (t *transport) Close() error {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
 	defer t.opens.Wait()
 	if err := t.conn.Close(); err != nil && status.Code(err) != codes.Canceled {
 		return err
@@ -128,6 +134,12 @@ func (t *transport) Open(ctx context.Context, h *call.Head) (call.ClientStream, 
 			return nil, s.err
 		}
 		return s, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		cancel()
+		return nil, status.Error(codes.Unavailable, "plain: the transport is closed")
 	}
 	t.opens.Go(begin) // ctx and Close end it
 	return s, nil
