@@ -140,3 +140,53 @@ func BenchmarkSmallBesideLarge(b *testing.B) {
 		})
 	}
 }
+
+// TestSlowHandlerHoldsItsCallerOnly has a handler that does not receive: its caller
+// gets no further than the window, and other calls pass.
+func TestSlowHandlerHoldsItsCallerOnly(t *testing.T) {
+	const size, messages, window = 1000, 2000, 256 << 10
+	release := make(chan struct{})
+	h := serverFunc(func(s call.ServerStream) error {
+		if s.Head().Streaming {
+			<-release
+			return count(s)
+		}
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		return s.Send(m)
+	})
+	client, _ := pair(t, true, Options{}, Options{Handler: h})
+	slow := head("Slow")
+	slow.Streaming = true
+	s, err := client.Open(t.Context(), slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent atomic.Int64
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for range messages {
+			if err := s.Send(&call.Message{Data: make([]byte, size)}); err != nil {
+				t.Error(err)
+			}
+			sent.Add(1)
+		}
+		s.CloseSend()
+	})
+	for range 50 {
+		if _, _, err := client.Unary(t.Context(), head("Echo"), &call.Message{Data: make([]byte, 64)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The first message counts as being received: it needs no credit.
+	if n := sent.Load(); n > window/size+2 {
+		t.Errorf("%d messages of %d bytes were sent to a handler that receives none", n, size)
+	}
+	close(release)
+	sending.Wait()
+	if m, err := s.Recv(); err != nil || string(m.Data) != strconv.Itoa(size*messages) {
+		t.Errorf("received %v, %v", m, err)
+	}
+}
