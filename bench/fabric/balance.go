@@ -75,7 +75,8 @@ func (f *plant) backends(ctx context.Context) (*way, error) {
 	if err := w.add(ctx, f, middle); err != nil {
 		return nil, err
 	}
-	return w, w.addClient(ctx, f, spec{Role: roleClient, Name: "balance-client", Stack: stackFabric, Targets: map[string][]string{"": {middle.Listen}}})
+	err := w.addClient(ctx, f, spec{Role: roleClient, Name: "balance-client", Stack: stackFabric, Targets: map[string][]string{"": {middle.Listen}}})
+	return w, err
 }
 
 // balanceTurn balances in one way until it has settled, and then looks.

@@ -22,7 +22,8 @@ func (f *plant) tlsWay(ctx context.Context, name, file, stack string, id *identi
 		return nil, err
 	}
 	to := map[string][]string{"": {w.others[0].addr}}
-	return w, w.addClient(ctx, f, spec{Role: roleClient, Name: file + "-client", Stack: stack, Targets: to, Identity: id})
+	err := w.addClient(ctx, f, spec{Role: roleClient, Name: file + "-client", Stack: stack, Targets: to, Identity: id})
+	return w, err
 }
 
 func (f *plant) tlsWays(ctx context.Context) ([]*way, error) {

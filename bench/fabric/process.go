@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -141,8 +142,8 @@ func (f *plant) add(ctx context.Context, s spec) (*process, error) {
 // close ends the processes, those that call before those that serve them.
 func (f *plant) close() error {
 	var errs []error
-	for i := len(f.processes) - 1; i >= 0; i-- {
-		errs = append(errs, f.processes[i].stop())
+	for _, p := range slices.Backward(f.processes) {
+		errs = append(errs, p.stop())
 	}
 	return errors.Join(errs...)
 }

@@ -87,7 +87,8 @@ func (f *plant) shopWay(ctx context.Context, name, stack, between string) (*way,
 		}
 	}
 	front := map[string][]string{"": targets[hotel.FrontendService]}
-	return w, w.addClient(ctx, f, spec{Role: roleClient, Name: name + "-client", Stack: stack, Targets: front})
+	err := w.addClient(ctx, f, spec{Role: roleClient, Name: name + "-client", Stack: stack, Targets: front})
+	return w, err
 }
 
 const (

@@ -67,7 +67,8 @@ func (f *plant) markedWay(ctx context.Context) (*way, error) {
 	if err := w.add(ctx, f, s); err != nil {
 		return nil, err
 	}
-	return w, w.addClient(ctx, f, spec{Role: roleClient, Name: "swaps-client", Stack: stackFabric, Targets: map[string][]string{"": {s.Listen}}})
+	err := w.addClient(ctx, f, spec{Role: roleClient, Name: "swaps-client", Stack: stackFabric, Targets: map[string][]string{"": {s.Listen}}})
+	return w, err
 }
 
 // underSwaps makes calls until the swaps are done.

@@ -31,7 +31,8 @@ func (f *plant) echoWay(ctx context.Context, name, file, stack, between string) 
 		}
 	}
 	client := spec{Role: roleClient, Name: file + "-client", Stack: stack, Targets: map[string][]string{"": {target}}}
-	return w, w.addClient(ctx, f, client)
+	err := w.addClient(ctx, f, client)
+	return w, err
 }
 
 func (f *plant) localWays(ctx context.Context) ([]*way, error) {
