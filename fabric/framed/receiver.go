@@ -143,7 +143,8 @@ func (c *Conn) Start(ctx context.Context, o Opening, p Piece) (*Stream, error) {
 	}
 	switch {
 	case !now:
-		return s, s.Send(o.rest)
+		err := s.Send(o.rest)
+		return s, err
 	case mine:
 		c.drain()
 	case !claim && !p.Later:

@@ -13,7 +13,6 @@ import (
 
 // keeper is a Receiver that keeps all, in rooms of a few bytes.
 type keeper struct {
-	mu     sync.Mutex
 	room   [7]byte
 	got    []byte
 	over   chan struct{} // closed by the end or a failure

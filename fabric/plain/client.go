@@ -174,7 +174,7 @@ func (s *clientStream) Send(m *call.Message) error {
 func (s *clientStream) CloseSend() error {
 	<-s.begun
 	if s.err != nil {
-		return nil // Recv tells
+		return nil //nolint:nilerr // Recv tells
 	}
 	return s.stream.CloseSend()
 }

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -123,14 +124,14 @@ func exchange(t *testing.T, c *Conn, at ...any) {
 				break
 			}
 		}
-		s.CloseSend()
+		_ = s.CloseSend()
 		_, _ = s.Header()
 		for {
 			if _, err = s.Recv(); err != nil {
 				break
 			}
 		}
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			check(err)
 		}
 	}

@@ -77,7 +77,7 @@ func TestLargeMessagesLetSmallCallsPass(t *testing.T) {
 				return
 			}
 		}
-		s.CloseSend()
+		_ = s.CloseSend()
 	})
 	defer bulk.Wait()
 	defer enough.Store(true)
@@ -173,7 +173,7 @@ func TestSlowHandlerHoldsItsCallerOnly(t *testing.T) {
 			}
 			sent.Add(1)
 		}
-		s.CloseSend()
+		_ = s.CloseSend()
 	})
 	for range 50 {
 		if _, _, err := client.Unary(t.Context(), head("Echo"), &call.Message{Data: make([]byte, 64)}); err != nil {

@@ -354,7 +354,8 @@ func (c *wireClient) answer(stream uint32) (w wireCall, err error) {
 			callee = append(callee, f.payload...)
 			_, err = c.rw.Write(wireFrame{3, stream, le.AppendUint32(nil, uint32(len(f.payload)))}.encode())
 		case f.typ == 4:
-			return w, w.records(nil, callee)
+			err := w.records(nil, callee)
+			return w, err
 		case f.typ == 5:
 			return w, fmt.Errorf("reset of kind %d: %s", le.Uint16(f.payload), f.payload[2:])
 		}

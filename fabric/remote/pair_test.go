@@ -177,5 +177,6 @@ func certificates(t testing.TB) (client, server *tls.Config) {
 		RootCAs:      pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, ServerName: "node",
 		MinVersion: tls.VersionTLS13,
 	}
-	return config, config.Clone()
+	server = config.Clone()
+	return config, server
 }

@@ -177,20 +177,19 @@ func statusOf(err error) error {
 	return status.Error(codeOf(outboard.KindOf(err)), err.Error())
 }
 
+// codesOf are the codes of kinds that say more than that the peer cannot be had.
+var codesOf = map[outboard.Kind]codes.Code{
+	outboard.Invalid:   codes.InvalidArgument,
+	outboard.NotFound:  codes.Unimplemented,
+	outboard.Denied:    codes.PermissionDenied,
+	outboard.Protocol:  codes.Internal,
+	outboard.Exhausted: codes.ResourceExhausted,
+	outboard.Conflict:  codes.Aborted,
+}
+
 func codeOf(k outboard.Kind) codes.Code {
-	switch k {
-	case outboard.Invalid:
-		return codes.InvalidArgument
-	case outboard.NotFound:
-		return codes.Unimplemented
-	case outboard.Denied:
-		return codes.PermissionDenied
-	case outboard.Protocol:
-		return codes.Internal
-	case outboard.Exhausted:
-		return codes.ResourceExhausted
-	case outboard.Conflict:
-		return codes.Aborted
+	if code, ok := codesOf[k]; ok {
+		return code
 	}
 	return codes.Unavailable
 }

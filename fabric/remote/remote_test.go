@@ -69,7 +69,7 @@ func TestStream(t *testing.T) {
 				return
 			}
 		}
-		s.CloseSend()
+		_ = s.CloseSend()
 	}()
 	header, err := s.Header()
 	if diff := cmp.Diff(header, metadata.MD{"seen": {"a", "b"}}); diff != "" || err != nil {
