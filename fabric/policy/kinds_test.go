@@ -324,8 +324,12 @@ func TestLateEnds(t *testing.T) {
 	if _, err := (&visit{err: errUnavailable}).run(s); err != nil {
 		t.Fatal(err)
 	}
+	probe := &visit{at: 5 * time.Second}
+	if _, _, err := probe.begin(s); err != nil {
+		t.Fatal(err)
+	}
 	late.end(x, c)
-	if _, err := (&visit{}).run(s); code(err) != codes.Unavailable {
+	if _, _, err := probe.begin(s); code(err) != codes.Unavailable {
 		t.Errorf("an old call's good end closed the breaker: got %v", err)
 	}
 }
