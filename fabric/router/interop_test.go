@@ -2,9 +2,12 @@ package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +28,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/framed"
 	"github.com/outboard-run/outboard/fabric/plain"
 	"github.com/outboard-run/outboard/fabric/remote"
+	"github.com/outboard-run/outboard/fabric/shared"
 )
 
 // panics makes the test cases' fatal errors panic, which caught reports.
@@ -77,6 +81,37 @@ func joined(t *testing.T, h call.Handler) call.Transport {
 	client := remote.New(framed.Client(near, framed.Options{}), remote.Options{})
 	t.Cleanup(func() { client.Close(); server.Close() })
 	return client
+}
+
+// mapped is a transport over shared memory to a handler.
+func mapped(t *testing.T, h call.Handler) call.Transport {
+	// A socket's path has to be short.
+	dir, err := os.MkdirTemp("", "router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := shared.Listen(filepath.Join(dir, "s"), shared.Options{Handler: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error)
+	go func() { served <- l.Serve(ctx, func(*shared.Conn) error { return nil }) }()
+	c, err := shared.Dial(ctx, filepath.Join(dir, "s"), shared.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // front dials a router as a program does that knows nothing of the fabric.
@@ -144,6 +179,7 @@ func TestInterop(t *testing.T) {
 		"one":               interopRouter(t, "", back),
 		"one with policies": interopRouter(t, policies, back, back),
 		"two":               interopRouter(t, policies, joined(t, interopRouter(t, "", back))),
+		"shared memory":     interopRouter(t, policies, mapped(t, interopRouter(t, "", back))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := front(t, r)
@@ -172,34 +208,31 @@ func cancelAfterBegin(ctx context.Context, c testgrpc.TestServiceClient, o ...gr
 	interop.DoCancelAfterBegin(ctx, c, o...)
 }
 
-// A back end that dies in the middle of everything leaves no call without an end.
+// A way that breaks in the middle of everything leaves no call without an end, and
+// nothing that the router waits for.
 func TestInteropDeath(t *testing.T) {
-	back, other := backEnd(t), backEnd(t)
-	r := interopRouter(t, "- {name: again, retry: {attempts: 2, backoff: {base: 1ms}}}", joined(t, interopRouter(t, "", back)), other)
+	for name, way := range map[string]func(*testing.T, call.Handler) call.Transport{"framed": joined, "shared": mapped} {
+		t.Run(name, func(t *testing.T) { interopDeath(t, way) })
+	}
+}
+
+func interopDeath(t *testing.T, way func(*testing.T, call.Handler) call.Transport) {
+	other := backEnd(t)
+	broken := way(t, interopRouter(t, "", backEnd(t)))
+	r := interopRouter(t, "- {name: again, retry: {attempts: 2, backoff: {base: 1ms}}}", broken, other)
 	client := testgrpc.NewTestServiceClient(front(t, r))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	const calls = 8
 	done := make(chan error, calls)
 	for range calls {
-		go func() {
-			s, err := client.FullDuplexCall(ctx)
-			for err == nil {
-				if err = s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 10}}}); err == nil {
-					_, err = s.Recv()
-				}
-			}
-			if err == io.EOF { //nolint:errorlint // as Send has it
-				_, err = s.Recv()
-			}
-			done <- err
-		}()
+		go func() { done <- pingPong(ctx, client) }()
 	}
 	inFlight := func() int64 {
 		return r.method(&call.Head{Method: testgrpc.TestService_FullDuplexCall_FullMethodName}).inFlight.Load()
 	}
 	eventually(t, "all have begun", func() bool { return inFlight() == calls })
-	back.Close()
+	broken.Close()
 	other.Close()
 	for range calls {
 		if err := <-done; status.Code(err) != codes.Unavailable && status.Code(err) != codes.Canceled {
@@ -207,4 +240,18 @@ func TestInteropDeath(t *testing.T) {
 		}
 	}
 	eventually(t, "nothing is in flight", func() bool { return inFlight() == 0 })
+}
+
+// pingPong talks until the call ends.
+func pingPong(ctx context.Context, client testgrpc.TestServiceClient) error {
+	s, err := client.FullDuplexCall(ctx)
+	for err == nil {
+		if err = s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 10}}}); err == nil {
+			_, err = s.Recv()
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		_, err = s.Recv()
+	}
+	return err
 }

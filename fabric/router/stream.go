@@ -156,18 +156,28 @@ func (c *exchange) download(f *flow, up call.ClientStream) (end call.End, err er
 			return end, f.gone(err)
 		}
 	}
+	push, finish := f.way(policy.ToClient, f.bring)
+	err = f.receive(up, push)
+	if failed := finish(); failed != nil {
+		return end, failed
+	}
+	end.Trailer = up.Trailer()
+	return end, err
+}
+
+// receive gives what comes from the callee to push, and returns the call's status.
+func (f *flow) receive(up call.ClientStream, push func(*call.Message) error) error {
 	for {
 		m, err := up.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
-			end.Trailer = up.Trailer()
-			if errors.Is(err, io.EOF) {
-				return end, nil
-			}
-			return end, statusOf(err)
+			return statusOf(err)
 		}
 		f.committed.Store(true)
-		if err := f.bring(m); err != nil {
-			return end, err
+		if err := push(m); err != nil {
+			return err
 		}
 	}
 }
@@ -231,10 +241,24 @@ func (f *flow) replay(up call.ClientStream) {
 
 // upload brings the caller's messages to the callee until one of them ends.
 func (f *flow) upload() {
+	push, finish := f.way(policy.ToServer, f.send)
+	sent := f.pour(push)
+	if finish() != nil || !sent {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	// A call that has ended says so to its receiver.
+	_ = f.up.CloseSend()
+}
+
+// pour gives what comes from the caller to push; true when that was everything.
+func (f *flow) pour(push func(*call.Message) error) bool {
 	if m := f.begun; m != nil {
 		f.begun = nil
-		if !f.send(m) {
-			return
+		if push(m) != nil {
+			return false
 		}
 	}
 	for !f.closed {
@@ -245,26 +269,18 @@ func (f *flow) upload() {
 		if err != nil {
 			// The caller is gone; after the call's end that does not matter.
 			f.cancel()
-			return
+			return false
 		}
-		if !f.send(m) {
-			return
+		if push(m) != nil {
+			return false
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	// A call that has ended says so to its receiver.
-	_ = f.up.CloseSend()
+	return true
 }
 
-// send hands a message to the callee; false when no more are wanted.
-func (f *flow) send(m *call.Message) bool {
+// send hands a message to the callee. An error says that no more are wanted.
+func (f *flow) send(m *call.Message) error {
 	size := len(m.Data)
-	if f.delay(policy.ToServer, size) != nil {
-		m.Free()
-		return false
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.size+size > mostKept {
@@ -281,7 +297,10 @@ func (f *flow) send(m *call.Message) bool {
 	}
 	f.method.carry(size, 0, time.Now())
 	// What could not be sent and was kept goes to the next attempt.
-	return f.up.Send(m) == nil || kept
+	if err := f.up.Send(m); err != nil && !kept {
+		return err
+	}
+	return nil
 }
 
 // drop frees what was kept. The caller holds mu.
@@ -304,12 +323,7 @@ func (f *flow) end() {
 
 // bring hands a message to the caller.
 func (f *flow) bring(m *call.Message) error {
-	size := len(m.Data)
-	if err := f.delay(policy.ToClient, size); err != nil {
-		m.Free()
-		return err
-	}
-	f.method.carry(0, size, time.Now())
+	f.method.carry(0, len(m.Data), time.Now())
 	if err := f.server.Send(m); err != nil {
 		return f.gone(err)
 	}
@@ -323,12 +337,4 @@ func (f *flow) gone(err error) error {
 		return statusOf(ended)
 	}
 	return status.Errorf(codes.Canceled, "router: the caller is gone: %v", err)
-}
-
-// delay holds a message up as the links do.
-func (f *flow) delay(d policy.Direction, size int) error {
-	if len(f.links) == 0 {
-		return nil
-	}
-	return wait(f.ctx, linksDelay(f.links, d, size, time.Now(), f.router.options.Random))
 }

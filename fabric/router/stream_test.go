@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -230,6 +231,60 @@ func TestStreamRetry(t *testing.T) {
 		if tries.Load() != 3 || freed.Load() != 2 {
 			t.Errorf("%d tries, %d requests freed", tries.Load(), freed.Load())
 		}
+	})
+}
+
+// Messages follow each other on a link: it costs its latency once, not for each, and
+// its bandwidth; and what is under way is bounded.
+func TestStreamOverLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := routed(t, "- {name: far, link: {latency: 1s, jitter: 500ms, bandwidth: 8kbit}}", newFake(echoes))
+		s := open(t.Context(), t, r)
+		began := time.Now()
+		var want []string
+		go func() {
+			for i := range 20 {
+				m := text(fmt.Sprint("message ", i))
+				m.Data = append(m.Data, make([]byte, 100-len(m.Data))...)
+				_ = s.Send(m)
+			}
+			_ = s.CloseSend()
+		}()
+		for i := range 20 {
+			want = append(want, fmt.Sprint("message ", i))
+		}
+		got, err := rest(s)
+		for i := range got {
+			got[i] = string(bytes.TrimRight([]byte(got[i]), "\x00"))
+		}
+		if diff := cmp.Diff(got, want); diff != "" || !errors.Is(err, io.EOF) {
+			t.Errorf("ended with %v (-got +want):\n%s", err, diff)
+		}
+		// 2000 bytes at 1000 bytes a second, and 1 to 1.5 s each way.
+		if took := time.Since(began); took < 4*time.Second || took > 6*time.Second {
+			t.Errorf("took %v, want 4 to 6 s", took)
+		}
+	})
+}
+
+func TestLinkIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := routed(t, "- {name: far, link: {latency: 1h}}", newFake(echoes))
+		ctx, cancel := context.WithCancel(t.Context())
+		for size, most := range map[int]int64{1: mostInLane + 1, 300 << 10: 4} {
+			s := open(ctx, t, r)
+			var sent atomic.Int64
+			go func() {
+				for s.Send(&call.Message{Data: make([]byte, size)}) == nil {
+					sent.Add(1)
+				}
+			}()
+			synctest.Wait()
+			if got := sent.Load(); got != most {
+				t.Errorf("%d messages of %d bytes are under way, want %d", got, size, most)
+			}
+		}
+		cancel()
 	})
 }
 
