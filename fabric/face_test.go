@@ -171,6 +171,28 @@ func returned(t *testing.T, c grpc.ClientConnInterface) {
 	}
 }
 
+// TestContextEndsWithHandler looks at what a handler leaves behind.
+func TestContextEndsWithHandler(t *testing.T) {
+	for name, p := range pairings() {
+		t.Run(name, func(t *testing.T) {
+			left := make(chan context.Context, 1)
+			s := &scripted{unary: func(ctx context.Context, _ *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+				below, cancel := context.WithCancel(ctx)
+				context.AfterFunc(below, cancel)
+				left <- below
+				return new(testgrpc.SimpleResponse), nil
+			}}
+			c := p.dial(t, s.register, sides{})
+			for _, ctx := range []context.Context{context.Background(), t.Context()} {
+				if _, err := client(c).UnaryCall(ctx, new(testgrpc.SimpleRequest)); err != nil {
+					t.Fatal(err)
+				}
+				<-(<-left).Done()
+			}
+		})
+	}
+}
+
 // foreignOption is an option that another package has made from one of grpc-go.
 type foreignOption struct {
 	grpc.CallOption
@@ -403,7 +425,8 @@ func TestStop(t *testing.T) {
 			c, server := direct(t, s)
 			done := make(chan error, 1)
 			go func() {
-				_, err := client(c).UnaryCall(t.Context(), new(testgrpc.SimpleRequest))
+				// This caller can't leave: the handler must.
+				_, err := client(c).UnaryCall(context.Background(), new(testgrpc.SimpleRequest))
 				done <- err
 			}()
 			<-began
@@ -510,4 +533,62 @@ func TestServiceInfo(t *testing.T) {
 	if len(got.Methods) != len(want.Methods) || got.Metadata != want.Metadata {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+}
+
+// TestWindow sends to a handler that does not receive: the sender stops after a
+// bounded number of messages, and goes on when there is room.
+func TestWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		receive := make(chan struct{})
+		s := &scripted{input: func(ss testgrpc.TestService_StreamingInputCallServer) error {
+			<-receive
+			for {
+				if _, err := ss.Recv(); err != nil {
+					return ss.SendAndClose(new(testgrpc.StreamingInputCallResponse))
+				}
+			}
+		}}
+		c, _ := direct(t, s)
+		in, err := client(c).StreamingInputCall(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := 0
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range 1000 {
+				if in.Send(&testgrpc.StreamingInputCallRequest{Payload: payload(10 << 10)}) == nil {
+					sent++
+				}
+			}
+		}()
+		synctest.Wait()
+		if sent == 0 || sent > windowBytes/(10<<10) {
+			t.Errorf("got %d messages sent to nobody, want %d bytes at most", sent, windowBytes)
+		}
+		close(receive)
+		<-done
+		if _, err := in.CloseAndRecv(); err != nil || sent != 1000 {
+			t.Errorf("got %d messages and %v", sent, err)
+		}
+	})
+}
+
+// TestDeadlineOfHead serves a transport that tells the deadline in the head alone.
+func TestDeadlineOfHead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer()
+		(&scripted{unary: func(ctx context.Context, _ *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+			d, ok := ctx.Deadline()
+			if !ok || time.Until(d) != time.Second {
+				return nil, fmt.Errorf("the deadline is %v, %v", d, ok)
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}).register(s)
+		head := &call.Head{Method: unaryMethod, Deadline: time.Now().Add(time.Second)}
+		_, _, err := s.ServeUnary(t.Context(), head, &call.Message{Data: []byte{}})
+		wantCode(t, err, codes.DeadlineExceeded)
+	})
 }
