@@ -163,11 +163,12 @@ func (b *breaker) count(r *breakerRules, bad bool, now time.Time) {
 		*s = breakerSlot{number: number}
 	}
 	s.total++
-	if bad {
-		s.bad++
+	if !bad {
+		return
 	}
+	s.bad++
 	total, failures := b.sum(number)
-	if bad && total >= r.least && float64(failures) >= r.ratio*float64(total) {
+	if total >= r.least && float64(failures) >= r.ratio*float64(total) {
 		b.turn(open, now)
 	}
 }

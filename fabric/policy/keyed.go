@@ -29,6 +29,7 @@ type entry[T any] struct {
 	value      *T
 	key        string
 	pins       int
+	shard      *keyedShard[T]
 	next, prev *entry[T]
 }
 
@@ -68,7 +69,7 @@ func (k *keyed[T]) pin(key string, now time.Time) *entry[T] {
 }
 
 func (k *keyed[T]) unpin(e *entry[T]) {
-	s := k.shard(e.key)
+	s := e.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.pins--
@@ -78,13 +79,14 @@ func (k *keyed[T]) unpin(e *entry[T]) {
 func (k *keyed[T]) find(s *keyedShard[T], key string, now time.Time) *entry[T] {
 	e := s.entries[key]
 	if e == nil {
-		e = &entry[T]{value: k.fresh(now), key: key}
+		e = &entry[T]{value: k.fresh(now), key: key, shard: s}
 		s.entries[key] = e
-	} else {
+		s.ring.push(e)
+		k.trim(s)
+	} else if s.ring.next != e {
 		e.unlink()
+		s.ring.push(e)
 	}
-	s.ring.push(e)
-	k.trim(s)
 	return e
 }
 
