@@ -50,7 +50,8 @@ type worker struct {
 	out   *session.Writer
 	early uint64
 	alone uint64
-	left  bool // the socket was closed, and the ring was not
+	left  bool   // the socket was closed, and the ring was not
+	junk  []byte // what misbehave says when its kind is 12
 }
 
 func words(v ...uint64) []byte {
@@ -204,6 +205,22 @@ func (w *worker) misbehave(h session.Header, kind uint64) {
 	case 11: // the rest of a reply never comes
 		w.left = true
 		w.raw(1024, opEcho, reply, h.Call, 0, 0, 1, make([]byte, 64))
+	case 12: // whatever it was given, and then a worker that is gone
+		w.say(w.junk)
+		w.left = true
+	}
+}
+
+// say puts bytes on the ring as they are.
+func (w *worker) say(b []byte) {
+	for len(b) > 0 {
+		room, err := w.ring.Reserve(1)
+		if err != nil {
+			return
+		}
+		n := copy(room, b)
+		w.ring.Commit(n)
+		b = b[n:]
 	}
 }
 
@@ -215,6 +232,7 @@ type server struct {
 	area     int
 	leases   int
 	refuse   atomic.Value // the words of a refusal; none: programs are welcome
+	junk     []byte       // what workers say that misbehave
 	listener *net.UnixListener
 	group    sync.WaitGroup
 }
@@ -291,7 +309,7 @@ func (s *server) session(conn *net.UnixConn) {
 		s.t.Error(err)
 		return
 	}
-	w := &worker{t: s.t, ring: ring, in: in, out: session.NewWriter(ring, s.area)}
+	w := &worker{t: s.t, ring: ring, in: in, out: session.NewWriter(ring, s.area), junk: s.junk}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -379,6 +397,12 @@ func (s *server) run(args ...string) outcome {
 	err := cmd.Run()
 	limit.Stop()
 	return outcome{strings.TrimSpace(out.String()), strings.TrimSpace(text.String()), err}
+}
+
+// crashed says that a signal ended the program: a fault, or that it hung.
+func (o outcome) crashed() bool {
+	exit, ok := errors.AsType[*exec.ExitError](o.failed)
+	return ok && !exit.Exited()
 }
 
 func (s *server) must(args ...string) string {
