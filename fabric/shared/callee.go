@@ -28,14 +28,15 @@ type callee struct {
 	peer    string
 	//nolint:containedctx // the context of calls that have nothing of their own; it ends with the connection
 	base   context.Context
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 
 	methods []string     // by number; only the reader uses these
 	heads   []*call.Head // of calls that say nothing else
 
 	// The rest is under the mutex.
-	calls map[callID]*served
-	idle  []chan bool // goroutines that would be the reader
+	calls  map[callID]*served
+	idle   []chan bool  // goroutines that would be the reader
+	finals []FinalState // ends that could not be said any more
 }
 
 func (c *callee) open(conn *Conn, out int) {
@@ -47,12 +48,12 @@ func (c *callee) open(conn *Conn, out int) {
 	c.tenant, c.peer = o.Tenant(conn.peer), conn.peer.String()
 	c.calls = map[callID]*served{}
 	base := context.WithValue(context.Background(), lenderKey{}, Lender(&c.end))
-	c.base, c.cancel = context.WithCancel(base)
+	c.base, c.cancel = context.WithCancelCause(base)
 }
 
 // ended is called with the mutex held.
 func (c *callee) ended() {
-	c.cancel()
+	c.cancel(c.dead)
 	for _, s := range c.calls {
 		complete := s.closed && len(s.chunks) == 0
 		s.drop()
@@ -249,7 +250,7 @@ func (c *callee) admit(d *desc, h *call.Head, deadline time.Time, m *call.Messag
 func (c *callee) register(id callID, h *call.Head, deadline time.Time) (*served, error) {
 	s := &served{c: c, head: h}
 	s.init(&c.end, id, c.limit)
-	s.priority = h.Priority
+	s.priority, s.movable = h.Priority, true
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls[id] != nil {
@@ -317,7 +318,9 @@ func (c *callee) answer(id callID, h *call.Head, response *call.Message, e call.
 		return
 	}
 	c.conn.spawn(func() {
-		_ = c.reply(c.base, id, h.Priority, response, e, err) // what fails it fails the connection
+		if isMoved(c.reply(c.base, id, h.Priority, response, e, err)) {
+			c.sayOrKeep(*c.final(id, h.Priority, response, e, err))
+		}
 		response.Free()
 	})
 }

@@ -28,24 +28,49 @@ func (c *caller) openStream(ctx context.Context, h *call.Head) (*clientStream, e
 		return nil, inStatus(err)
 	}
 	if err := c.start(ctx, kindOpen, p, h, nil); err != nil {
+		if c.part(); isMoved(err) {
+			c.forget(p)
+			return nil, err
+		}
 		c.abandon(p, inStatus(err))
-		c.part()
 		return nil, inStatus(err)
 	}
-	s := &clientStream{ctx: ctx, c: c, p: p, stop: func() bool { return true }, done: func() {}}
-	if ctx.Done() != nil {
+	c.mu.Lock()
+	p.movable, c.opened[p] = true, true
+	c.mu.Unlock()
+	s := &clientStream{c: c, p: p, stop: func() bool { return true }, done: func() {}}
+	s.watch(ctx)
+	return s, nil
+}
+
+// watch ends the call with ctx.
+func (s *clientStream) watch(ctx context.Context) {
+	c, p := s.c, s.p
+	if s.ctx = ctx; ctx.Done() != nil {
 		s.stop = context.AfterFunc(ctx, func() {
 			c.abandon(p, inStatus(ctx.Err()))
-			s.left.Do(c.part)
+			s.leave()
 		})
 	}
-	return s, nil
+}
+
+// ID is what a successor knows the call by: see [Conn.Opened].
+func (s *clientStream) ID() uint64 { return s.p.id.number() }
+
+// leave counts the call as over for its caller.
+func (s *clientStream) leave() {
+	s.left.Do(func() {
+		s.c.part()
+		s.c.mu.Lock()
+		delete(s.c.opened, s.p)
+		s.c.mu.Unlock()
+	})
 }
 
 func (s *clientStream) finished() {
 	s.stop()
 	s.done()
-	s.left.Do(s.c.part)
+	s.leave()
 }
 
 // use keeps the region mapped during a method. It fails when the connection has
@@ -59,9 +84,9 @@ func (s *clientStream) use() error {
 
 // Send implements call.ClientStream.
 func (s *clientStream) Send(m *call.Message) error {
-	if s.use() != nil {
+	if err := s.use(); err != nil {
 		m.Free()
-		return io.EOF
+		return s.outcome(err)
 	}
 	defer s.c.region.release()
 	return s.outcome(s.p.write(s.ctx, m))
@@ -69,7 +94,7 @@ func (s *clientStream) Send(m *call.Message) error {
 
 // outcome turns why a call ended into io.EOF: Recv tells the rest.
 func (s *clientStream) outcome(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
+	if err == nil || errors.Is(err, io.EOF) || isMoved(err) {
 		return err
 	}
 	s.c.mu.Lock()
@@ -88,16 +113,15 @@ func (s *clientStream) CloseSend() error {
 	}
 	defer s.c.region.release()
 	s.c.mu.Lock()
-	over := s.p.over || s.c.dead != nil
+	over := s.p.over || s.c.dead != nil && !isMoved(s.c.dead)
 	s.c.mu.Unlock()
 	if over {
 		return nil
 	}
-	err := s.c.send(s.ctx, s.p.priority, &desc{kind: kindEnd, call: s.p.id}, nil, nil)
-	if errors.Is(s.outcome(err), io.EOF) {
-		return nil
+	if err := s.outcome(s.p.end(s.ctx)); !errors.Is(err, io.EOF) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // Header implements call.ClientStream.
@@ -129,8 +153,8 @@ func (s *clientStream) Recv() (*call.Message, error) {
 	}
 	defer s.c.region.release()
 	m, err := s.p.next(s.ctx)
-	if err == nil {
-		return m, nil
+	if err == nil || isMoved(err) {
+		return m, err
 	}
 	s.finished()
 	if !errors.Is(err, io.EOF) {

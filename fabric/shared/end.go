@@ -28,17 +28,20 @@ type end struct {
 	// job is what the reader leaves its role for. Only the reader touches it.
 	job *served
 
+	// frozen says that the end is moving to a successor.
+	frozen atomic.Bool
 	// hungry is how many wait for room.
 	hungry atomic.Int32
 
-	mu      sync.Mutex
-	dead    error
-	left    error // the peer is gone: why all will end once what it left is read
-	reading bool  // somebody is the reader
-	leader  *waiter
-	asleep  atomic.Bool // the leader is, or is about to be
-	parked  queue
-	rooms   [rooms]room
+	mu       sync.Mutex
+	dead     error
+	isBuried bool
+	left     error // the peer is gone: why all will end once what it left is read
+	reading  bool  // somebody is the reader
+	leader   *waiter
+	asleep   atomic.Bool // the leader is, or is about to be
+	parked   queue
+	rooms    [rooms]room
 }
 
 func (e *end) open(c *Conn, out int) {
@@ -54,6 +57,9 @@ func (e *end) open(c *Conn, out int) {
 func (e *end) drain() {
 	var d desc
 	for range e.in.n {
+		if e.frozen.Load() {
+			return
+		}
 		slot, err := e.in.next(&d)
 		if err == nil && slot == nil {
 			break
@@ -87,10 +93,10 @@ func (e *end) bury(err error) {
 }
 
 func (e *end) buryLocked(err error) {
-	if e.dead != nil {
+	if e.dead != nil && !isMoved(e.dead) || e.isBuried {
 		return
 	}
-	e.dead = err
+	e.dead, e.isBuried = err, true
 	for w := e.parked.first; w != nil; w = w.next {
 		w.signal()
 	}

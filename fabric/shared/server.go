@@ -28,17 +28,24 @@ type served struct {
 	greeted bool
 	header  metadata.MD
 	trailer metadata.MD
+	token   []byte        // for a successor
 	held    *call.Message // goes with the end, when it is the only one
 	sent    bool
+	final   *FinalState // for a successor to say
+	started bool        // the handler has seen the call; only its goroutine uses it
 }
 
 // run serves the call to its end.
 func (s *served) run() {
-	if s.c.unary != nil && !s.head.Streaming {
+	if s.c.unary != nil && !s.head.Streaming && !s.started {
 		s.runUnary()
 		return
 	}
-	err := s.c.handler.Serve(s)
+	err := s.serve()
+	if s.leaves(err) {
+		s.cancel()
+		return
+	}
 	s.words.Lock()
 	held, e := s.held, call.End{Header: s.header, Trailer: s.trailer}
 	s.held = nil
@@ -49,8 +56,21 @@ func (s *served) run() {
 	s.finish(held, e, err)
 }
 
+// serve calls the handler, or, when a predecessor's has begun, what goes on with it.
+func (s *served) serve() error {
+	if !s.started {
+		s.started = true
+		return s.c.handler.Serve(s)
+	}
+	if resume := s.c.conn.options.Resume; resume != nil {
+		return resume(s)
+	}
+	return status.Error(codes.Unavailable, "the call's handler was replaced")
+}
+
 func (s *served) runUnary() {
 	m, err := s.next(s.ctx)
+	s.started = err == nil
 	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = status.Error(codes.Internal, "the caller sent no message")
@@ -58,34 +78,46 @@ func (s *served) runUnary() {
 		s.finish(nil, call.End{}, err)
 		return
 	}
-	response, e, err := s.c.unary.ServeUnary(s.ctx, s.head, m)
+	response, e, err := s.c.unary.ServeUnary(context.WithValue(s.ctx, keeperKey{}, Keeper(s)), s.head, m)
 	if err == nil && response == nil {
 		response = &call.Message{}
 	}
 	s.finish(response, e, err)
 }
 
-// finish ends the call for the caller, unless it has gone already, and forgets it.
+// finish ends the call for the caller, unless it has gone already, and forgets it,
+// unless a successor has to say the end.
 func (s *served) finish(response *call.Message, e call.End, err error) {
+	defer s.cancel()
+	if s.leaves(err) {
+		return
+	}
 	if ctxErr := s.ctx.Err(); ctxErr != nil && err == nil {
 		err = ctxErr
 	}
 	if err == nil && response != nil {
 		response, err = s.large(response)
 	}
+	defer response.Free()
+	if s.leaves(err) { // within a large response; the rest is known
+		s.final = s.c.final(s.id, s.priority, nil, e, nil)
+		return
+	}
 	s.c.mu.Lock()
 	cancelled := s.cancelled
 	s.c.mu.Unlock()
-	if !cancelled {
-		s.end(response, e, err)
+	if !cancelled && s.leaves(s.say(response, e, err)) {
+		s.final = s.c.final(s.id, s.priority, response, e, err)
+		return
 	}
-	response.Free()
-	s.cancel()
 	s.c.mu.Lock()
 	delete(s.c.calls, s.id)
 	s.drop()
 	s.c.mu.Unlock()
 }
+
+// leaves says whether err leaves the call to a successor.
+func (s *served) leaves(err error) bool { return isMoved(err) && s.c.frozen.Load() }
 
 // large sends a response that does not fit into a piece of the heap ahead of the end.
 func (s *served) large(response *call.Message) (*call.Message, error) {
@@ -96,15 +128,14 @@ func (s *served) large(response *call.Message) (*call.Message, error) {
 	return nil, s.write(s.ctx, response)
 }
 
-// end posts the reply or the status.
-func (s *served) end(response *call.Message, e call.End, err error) {
+// say posts the reply or the status.
+func (s *served) say(response *call.Message, e call.End, err error) error {
 	if response == nil && err == nil {
 		d := desc{kind: kindStatus, call: s.id}
 		err = s.c.send(s.c.base, s.priority, &d, appendOutcome(nil, e, status.New(codes.OK, "")), nil)
-		_ = s.c.explain(s.c.base, s.id, s.priority, err) // what fails it fails the connection
-		return
+		return s.c.explain(s.c.base, s.id, s.priority, err)
 	}
-	_ = s.c.reply(s.c.base, s.id, s.priority, response, e, err) // as above
+	return s.c.reply(s.c.base, s.id, s.priority, response, e, err)
 }
 
 // Context implements call.ServerStream.
