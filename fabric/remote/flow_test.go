@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -175,7 +176,10 @@ func TestSlowHandlerHoldsItsCallerOnly(t *testing.T) {
 		}
 		_ = s.CloseSend()
 	})
-	for range 50 {
+	for sent.Load() < window/(size+recordSize) {
+		runtime.Gosched()
+	}
+	for range 50 { // it would get on meanwhile
 		if _, _, err := client.Unary(t.Context(), head("Echo"), &call.Message{Data: make([]byte, 64)}); err != nil {
 			t.Fatal(err)
 		}
