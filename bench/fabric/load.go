@@ -34,8 +34,8 @@ type result struct {
 	Calls, Lost, Wrong  int
 	Seconds             float64
 	P50, P90, P99, Mean float64
-	// CPU is the client's processor time, in seconds.
-	CPU float64
+	// Used is what the client used for it.
+	Used used
 	// Cause is the first error of a lost call.
 	Cause string
 }
@@ -171,8 +171,8 @@ func (a *actor) load(ctx context.Context, l load) (result, error) {
 	}
 	r := summary(tallies)
 	r.Seconds = time.Since(began).Seconds()
-	used, err := usage()
-	r.CPU = used - before
+	now, err := usage()
+	r.Used = now.minus(before)
 	return r, err
 }
 
@@ -201,7 +201,7 @@ func after(seconds float64) func() bool {
 	return func() bool { return time.Now().After(end) }
 }
 
-// closedLoop calls with each of calls again and again until it is over.
+// closedLoop calls with each of calls, once at least, until it is over.
 func closedLoop(calls []func() error, over func() bool) []*tally {
 	tallies := make([]*tally, len(calls))
 	var all sync.WaitGroup
@@ -209,7 +209,7 @@ func closedLoop(calls []func() error, over func() bool) []*tally {
 		t := &tally{times: make([]time.Duration, 0, 1<<16)}
 		tallies[i] = t
 		all.Go(func() {
-			for !over() {
+			for more := true; more; more = !over() {
 				began := time.Now()
 				err := call()
 				t.add(time.Since(began), err)

@@ -100,7 +100,7 @@ func TestProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cpu := all[plain][0].CPU; cpu <= 0 {
+	if cpu := all[plain][0].Used.CPU; cpu <= 0 {
 		t.Errorf("%v s of processor time", cpu)
 	}
 }

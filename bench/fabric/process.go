@@ -109,11 +109,11 @@ func (p *process) answer(result any) error {
 	return json.Unmarshal(a.Result, result)
 }
 
-// usage is the processor time that it has used, in seconds.
-func (p *process) usage() (float64, error) {
-	var seconds float64
-	err := p.do("usage", nil, &seconds)
-	return seconds, err
+// usage is what the process has used.
+func (p *process) usage() (used, error) {
+	var u used
+	err := p.do("usage", nil, &u)
+	return u, err
 }
 
 func (p *process) stop() error {

@@ -108,11 +108,21 @@ func on[A any](do func(context.Context, A) (any, error)) func(context.Context, j
 	}
 }
 
-// usage is the processor time that this process has used, in seconds.
-func usage() (float64, error) {
+// A used is what processes have used.
+type used struct {
+	CPU float64 // seconds of processor time
+	// Switches are the times that a thread went to sleep.
+	Switches float64
+}
+
+func (u used) plus(v used) used  { return used{u.CPU + v.CPU, u.Switches + v.Switches} }
+func (u used) minus(v used) used { return used{u.CPU - v.CPU, u.Switches - v.Switches} }
+
+// usage is what this process has used.
+func usage() (used, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0, err
+		return used{}, err
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds(), nil
+	return used{time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds(), float64(u.Nvcsw)}, nil
 }

@@ -85,5 +85,7 @@ func unaryRows(size int) []comparison {
 		{title + ", three policies in the managed process", "us", managed, plain, p50, wanted["plain"]},
 		{title + ", shared memory, no policy: CPU per call", "us", direct, plain, cpuEach, paired.Goal{}},
 		{title + ", three policies: CPU per call", "us", managed, proxied, cpuEach, paired.Goal{}},
+		{title + ", shared memory, no policy: context switches per call", "", direct, plain, sleeps, paired.Goal{}},
+		{title + ", three policies: context switches per call", "", managed, proxied, sleeps, paired.Goal{}},
 	}
 }

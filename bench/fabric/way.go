@@ -28,7 +28,7 @@ func (w *way) addClient(ctx context.Context, f *plant, s spec) (err error) {
 	return err
 }
 
-// run makes the calls of l. CPU is that of all processes.
+// run makes the calls of l. What was used is that of all processes.
 func (w *way) run(l load) (result, error) {
 	before, err := w.usage()
 	if err != nil {
@@ -39,18 +39,18 @@ func (w *way) run(l load) (result, error) {
 		return r, err
 	}
 	after, err := w.usage()
-	r.CPU += after - before
+	r.Used = r.Used.plus(after.minus(before))
 	return r, err
 }
 
-func (w *way) usage() (float64, error) {
-	total := 0.0
+func (w *way) usage() (used, error) {
+	var total used
 	for _, p := range w.others {
-		seconds, err := p.usage()
+		u, err := p.usage()
 		if err != nil {
-			return 0, err
+			return used{}, err
 		}
-		total += seconds
+		total = total.plus(u)
 	}
 	return total, nil
 }
@@ -71,7 +71,8 @@ func (r runs) of(way string, number func(result) float64) []float64 {
 func p50(r result) float64     { return r.P50 }
 func p99(r result) float64     { return r.P99 }
 func perCall(r result) float64 { return r.Seconds * 1e6 / float64(r.Calls) }
-func cpuEach(r result) float64 { return r.CPU * 1e6 / float64(r.Calls) }
+func cpuEach(r result) float64 { return r.Used.CPU * 1e6 / float64(r.Calls) }
+func sleeps(r result) float64  { return r.Used.Switches / float64(r.Calls) }
 
 // turns lets the ways make the calls of l in turn. The first round does not count.
 // A call that is lost or wrong is an error.
