@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 func documentation(t *testing.T, language string) []string {
@@ -28,19 +29,24 @@ func documentation(t *testing.T, language string) []string {
 // TestDocumentation parses all examples of the documentation, which have to be of
 // every kind.
 func TestDocumentation(t *testing.T) {
-	module := func(string) ([]byte, error) { return testModule("guest.wasm") }
 	shown := map[string]bool{}
 	for _, block := range documentation(t, "yaml") {
 		if !strings.HasPrefix(block, "policies:") {
 			block = "policies:\n" + block
 		}
-		s, err := ParseOptions("policies.md", []byte(block), Options{Descriptors: shopFiles(t), Module: module})
+		s, err := Parse("policies.md", []byte(block), shopFiles(t))
 		if err != nil {
 			t.Errorf("%v in:\n%s", err, block)
 			continue
 		}
 		for _, p := range s.Policies() {
 			shown[p.Kind] = true
+			if p.Kind != "wasm" {
+				continue
+			}
+			if _, err := (&visit{}).run(s); status.Convert(err).Message() != "policy house-rules: who are you?" {
+				t.Errorf("the module said: %v", err)
+			}
 		}
 	}
 	for kind := range kinds() {
