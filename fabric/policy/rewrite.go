@@ -74,11 +74,12 @@ func (s *rewriteStep) begin(x *Exchange) error {
 	if err != nil {
 		return &broken{err}
 	}
-	if s.metadata.some() {
-		s.metadata.apply(x.change().Metadata, values)
-	}
+	// What can fail comes first: a call is rewritten as a whole, or not at all.
 	if err := x.set(s.request, fields); err != nil {
 		return &broken{err}
+	}
+	if s.metadata.some() {
+		s.metadata.apply(x.change().Metadata, values)
 	}
 	if s.responds() {
 		x.Plan.Rewrites = true
@@ -187,7 +188,7 @@ func (x *Exchange) encode() error {
 	if data == nil {
 		data = []byte{}
 	}
-	x.Plan.Payload = data
+	x.Plan.Payload, x.changed = data, false
 	return nil
 }
 

@@ -161,3 +161,31 @@ func TestRewriteControl(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestRewriteWhole lets a policy fail at its second half: nothing of the first stays.
+func TestRewriteWhole(t *testing.T) {
+	s := parsed(t, `
+policies:
+- name: a
+  services: [shop.Orders]
+  rewrite: {metadata: {set: {x: tenant}}, request: {set: {total: "1", small: request.total}}}
+`)
+	x, err := (&visit{tenant: "t", payload: encoded(t, "Order", `total: 4294967296`)}).run(s)
+	if err != nil || x.Plan.Payload != nil || len(x.Head.Metadata) != 0 || len(x.Plan.Acted) != 0 {
+		t.Errorf("got %v, %v, %v, %v", err, x.Plan.Payload, x.Head.Metadata, x.Plan.Acted)
+	}
+}
+
+// TestNotEncodable lets the request become what cannot be encoded, behind a policy
+// that counts calls.
+func TestNotEncodable(t *testing.T) {
+	s := parsed(t, `
+policies:
+- {name: c, concurrency: {limit: 1}}
+- {name: a, services: [shop.Orders], rewrite: {request: {set: {user: 'metadata["x-bin"]'}}}}
+`)
+	v := &visit{metadata: metadata.MD{"x-bin": {"\xff"}}}
+	if _, _, err := v.begin(s); code(err) != codes.Internal || inFlight(s) != 0 {
+		t.Errorf("got %v, and %d calls are counted", err, inFlight(s))
+	}
+}

@@ -124,11 +124,19 @@ func (c *Chain) Begin(x *Exchange) error {
 	x.chain = c
 	for _, p := range c.policies {
 		if err := p.begin(x); err != nil {
-			c.release(x, Outcome{Err: err, Now: x.Now, refused: true})
-			return err
+			return c.refuse(x, err)
 		}
 	}
-	return x.encode()
+	if err := x.encode(); err != nil {
+		return c.refuse(x, err)
+	}
+	return nil
+}
+
+// Refuse gives back what was taken for a call that is not to be.
+func (c *Chain) refuse(x *Exchange, err error) error {
+	c.release(x, Outcome{Err: err, Now: x.Now, refused: true})
+	return err
 }
 
 // End gives back what Begin took and tells the policies how the call ended. More
