@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -183,25 +184,25 @@ func (t *inProcess) Unary(ctx context.Context, h *call.Head, request *call.Messa
 	return keep(response), end, nil
 }
 
-// do runs work, for callers who may leave before it is done: then late runs when
-// it is, and the caller gets the status to leave with.
+// do runs work, for callers who may leave before it is done: then late runs after
+// it, and the caller gets the status to leave with.
 func (t *inProcess) do(ctx context.Context, work func(context.Context), late func()) error {
 	mine, cancel := t.handlerContext(ctx)
-	done, left := make(chan struct{}), make(chan struct{})
+	done := make(chan struct{})
+	var settled atomic.Bool // of work and the caller's leaving, one has happened
 	go func() {
 		defer cancel()
-		work(mine)
-		close(done)
-		select {
-		case <-left:
+		if work(mine); settled.Swap(true) {
 			late()
-		default:
 		}
+		close(done)
 	}()
 	err := t.wait(ctx, done)
 	if err != nil {
 		cancel()
-		close(left)
+		if settled.Swap(true) {
+			late()
+		}
 	}
 	return err
 }

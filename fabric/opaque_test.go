@@ -36,3 +36,28 @@ func dialOpaque(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grp
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
+
+// passing is a handler in front of a server, as a router is.
+type passing struct{ *Server }
+
+// dialThrough has a handler between that passes values on.
+func dialThrough(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
+	return dialHandler(t, register, o, func(s *Server) call.Handler { return passing{s} })
+}
+
+// dialThroughStreams has one that knows only streams.
+func dialThroughStreams(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
+	return dialHandler(t, register, o, func(s *Server) call.Handler { return struct{ call.Handler }{s} })
+}
+
+func dialHandler(t testing.TB, register func(grpc.ServiceRegistrar), o sides, between func(*Server) call.Handler) grpc.ClientConnInterface {
+	t.Helper()
+	s := NewServer(o.fabric...)
+	register(s)
+	t.Cleanup(s.Stop)
+	c := NewClientConn(newInProcess(s.life, between(s)), append([]Option{WithPeer(private("test", "test"))}, o.fabric...)...)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}

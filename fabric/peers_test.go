@@ -32,6 +32,8 @@ func pairings() map[string]pairing {
 	return map[string]pairing{
 		"in process":         {dialLocal},
 		"in process, framed": {dialOpaque},
+		"through a handler":  {dialThrough},
+		"through streams":    {dialThroughStreams},
 		"shared memory":      {dialSharedMemory},
 		"TCP with TLS":       {dialTLS},
 		"grpc-go":            {dialGRPC},
