@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -24,11 +25,13 @@ import (
 // How a server offers its services to its node: a call of this method on its
 // connection, with the services' names and the program's in the metadata, and a
 // google.protobuf.FileDescriptorSet that declares them. The offer ends with the
-// connection.
+// connection. The answer's header has the endpoint's ID; a program that is asked to
+// change over to another connection names it there, and remains that endpoint.
 const (
 	OfferMethod = "/outboard.fabric.v1.Node/Offer"
 	ServiceKey  = "outboard-service"
 	ProgramKey  = "outboard-program"
+	EndpointKey = "outboard-endpoint"
 )
 
 // nodeSocket is where the node of a target is reached: what the target names, or
@@ -61,22 +64,30 @@ func (l *nodeListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net:
 // Close implements Listener.
 func (l *nodeListener) Close() error { return nil }
 
-// Serve implements Listener. Where the node is started again, or another program
+// Serve implements Listener. Where the node is started again, or another process
 // takes its fabric over, the services are offered there.
 func (l *nodeListener) Serve(ctx context.Context, h call.Handler) error {
 	s, ok := h.(*Server)
 	if !ok {
 		return errors.New("fabric: only a Server can be offered to a node")
 	}
+	var kept sync.WaitGroup
+	defer kept.Wait()
+	id := ""
 	for first := true; ; first = false {
-		err := l.once(ctx, s)
-		if ctx.Err() != nil {
+		conn, err := l.connect(ctx, s, &id)
+		if err == nil {
+			kept.Go(func() { serveOut(ctx, conn) })
+			<-conn.Draining()
+		}
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil && first {
+		case err == nil && conn.Err() == nil:
+			continue // who takes over is there already
+		case err != nil && first:
 			return fmt.Errorf("fabric: offer services to the node at %s: %w", l.path, err)
-		}
-		if err != nil {
+		case err != nil:
 			l.options.logger.Debug("the node does not take the offer", "path", l.path, "error", err)
 		}
 		select {
@@ -87,27 +98,36 @@ func (l *nodeListener) Serve(ctx context.Context, h call.Handler) error {
 	}
 }
 
-// once serves until the connection ends. An error says that it did not begin.
-func (l *nodeListener) once(ctx context.Context, s *Server) error {
+// connect offers the services on a connection of their own. What the node calls
+// the endpoint is in id, before and after.
+func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*shared.Conn, error) {
 	conn, err := shared.Dial(ctx, l.path, shared.Options{
 		Handler: s, Trust: true, Logger: l.options.logger, MaxMessage: l.options.largest(),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer conn.Close()
-	if err := offer(ctx, conn, s); err != nil {
-		return err
+	if err := offer(ctx, conn, s, id); err != nil {
+		_ = conn.Close()
+		return nil, err
 	}
+	return conn, nil
+}
+
+// serveOut serves on a connection until it ends, though others may have come after it.
+func serveOut(ctx context.Context, conn *shared.Conn) {
 	select {
 	case <-ctx.Done():
 	case <-conn.Done():
 	}
-	return nil
+	_ = conn.Close()
 }
 
-func offer(ctx context.Context, conn *shared.Conn, s *Server) error {
+func offer(ctx context.Context, conn *shared.Conn, s *Server, id *string) error {
 	md := metadata.MD{ProgramKey: {filepath.Base(os.Args[0])}}
+	if *id != "" {
+		md.Set(EndpointKey, *id)
+	}
 	set := &descriptorpb.FileDescriptorSet{}
 	for name := range s.GetServiceInfo() {
 		md.Append(ServiceKey, name)
@@ -117,8 +137,11 @@ func offer(ctx context.Context, conn *shared.Conn, s *Server) error {
 	if err != nil {
 		return err
 	}
-	response, _, err := conn.Unary(ctx, &call.Head{Method: OfferMethod, Metadata: md}, &call.Message{Data: text})
+	response, end, err := conn.Unary(ctx, &call.Head{Method: OfferMethod, Metadata: md}, &call.Message{Data: text})
 	response.Free()
+	if given := end.Header.Get(EndpointKey); err == nil && len(given) == 1 {
+		*id = given[0]
+	}
 	return err
 }
 

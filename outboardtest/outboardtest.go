@@ -44,6 +44,9 @@ func Main(m *testing.M) {
 	}
 	switch rest := os.Args[2:]; os.Args[1] {
 	case helperArg:
+		if len(rest) == 1 && rest[0] == "calls" {
+			os.Exit(cli.Process().Main([]string{"internal", "calls"})) //nolint:forbidigo // this is a main
+		}
 		os.Exit(fake.Helper(rest)) //nolint:forbidigo // this is a main
 	case commandArg:
 		env := cli.Process()
@@ -134,7 +137,8 @@ func (p *Pool) add(spec Spec) *Node {
 		Data: data, Name: spec.Name, Listen: "127.0.0.1:0", Version: "test",
 		Helper:   []string{os.Args[0], helperArg},
 		LeaseTTL: p.opts.LeaseTTL, DeadAfter: p.opts.DeadAfter, Log: p.opts.Log,
-		Offer: func(outboard.Device) bool { return !spec.NoDevices },
+		Offer:       func(outboard.Device) bool { return !spec.NoDevices },
+		CallsInside: true,
 	}
 	p.nodes[spec.Name] = n
 	p.t.Cleanup(func() {

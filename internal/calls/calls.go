@@ -28,6 +28,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/framed"
 	"github.com/outboard-run/outboard/fabric/plain"
 	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/fabric/remote"
 	"github.com/outboard-run/outboard/fabric/router"
 	"github.com/outboard-run/outboard/fabric/shared"
 	"github.com/outboard-run/outboard/internal/pool/services"
@@ -41,10 +42,17 @@ type Options struct {
 	Registry *services.Registry
 	Members  services.Members
 	Self     outboard.NodeID
-	// Socket is where local programs connect.
+	// Offers takes what programs offer; nil: the Registry.
+	Offers Offers
+	// Process is this process's number among those that carry the node's calls, and
+	// Link the way to another of them; nil: there is none.
+	Process int
+	Link    func(ctx context.Context, process int) (net.Conn, error)
+	// Socket is where local programs connect; empty: where Accept says.
 	Socket string
-	// Plain is where programs that speak plain gRPC connect; nil: nowhere. It has no
-	// TLS and no proof of who calls: loopback. The Plane closes it.
+	// Plain is where programs that speak plain gRPC connect; nil: nowhere, or where
+	// Accept says. It has no TLS and no proof of who calls: loopback. The Plane
+	// closes it.
 	Plain net.Listener
 	// TLS is what this node shows to another one, and demands of it.
 	TLS func(outboard.Node) *tls.Config
@@ -58,70 +66,79 @@ type Options struct {
 	Slow time.Duration
 }
 
+// Offers is what tells the pool of endpoints that come and go.
+type Offers interface {
+	// Offer gives the endpoint its ID: e's own if it has one, or else previous if
+	// the same program had that on another process, or else a new one.
+	Offer(ctx context.Context, e services.Endpoint, previous string) (services.Endpoint, error)
+	// Settled says that calls for the endpoint reach this process's program now.
+	Settled(id string)
+	Withdraw(ctx context.Context, id string) error
+}
+
 // A Plane is the managed process.
 type Plane struct {
 	opts     Options
 	log      *slog.Logger
 	registry *services.Registry
+	offers   Offers
 	table    policy.Table
 	router   *router.Router
-	programs *shared.Listener
 	plain    *plain.Server
+	flying   flying
 
-	mu     sync.Mutex
-	local  map[string]*program // by the endpoint's ID
-	peers  map[outboard.NodeID]*peer
-	ways   map[string]*way // to gRPC servers that this node speaks for, by address
-	names  map[string]bool // the services that the router has
-	serial int
+	mu        sync.Mutex
+	doors     doors
+	connected map[*program]bool
+	local     map[string]*program // by the endpoint's ID
+	inbound   map[*remote.Conn]origin
+	arriving  int // connections of nodes that have not shown who they are
+	retiring  bool
+	leaving   bool // retiring, and no program of this process is left
+	stopped   bool // plain gRPC: it has ended its last call
+	peers     map[outboard.NodeID]*peer
+	near      map[int]*peer   // other processes of this node
+	ways      map[string]*way // to gRPC servers that this node speaks for, by address
+	names     map[string]bool // the services that the router has
 
+	life    context.Context //nolint:containedctx // of the goroutines below
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// Open starts to serve.
+// Open starts to follow the pool, and to serve where opts say.
 func Open(_ context.Context, opts Options) (*Plane, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Plane{
-		opts: opts, log: opts.Logger, registry: opts.Registry,
-		local: map[string]*program{}, peers: map[outboard.NodeID]*peer{}, ways: map[string]*way{}, names: map[string]bool{},
+		opts: opts, log: opts.Logger, registry: opts.Registry, offers: opts.Offers,
+		connected: map[*program]bool{}, local: map[string]*program{}, inbound: map[*remote.Conn]origin{},
+		peers: map[outboard.NodeID]*peer{}, near: map[int]*peer{}, ways: map[string]*way{}, names: map[string]bool{},
+	}
+	if p.offers == nil {
+		p.offers = &direct{registry: opts.Registry, self: opts.Self}
 	}
 	p.router = router.New(router.Options{
 		Policies: &p.table, Logger: opts.Logger, Registerer: opts.Metrics, Tracer: opts.Tracer, Slow: opts.Slow,
 	})
-	var err error
-	p.programs, err = shared.Listen(opts.Socket, shared.Options{Handler: p.router, Logger: p.log})
-	if err != nil {
-		return nil, errors.Join(err, p.router.Close())
-	}
-	run, stop := context.WithCancel(context.Background())
-	p.stop = stop
-	p.follow(time.Now())
-	p.running.Go(func() { p.keepUp(run) })
-	p.running.Go(func() { p.servePrograms(run) })
-	p.plain = plain.NewServer(p.router, plain.Options{Logger: p.log, Descriptors: descriptors{p.registry}, Health: health{p}})
-	if opts.Plain != nil {
-		p.running.Go(p.servePlain)
+	p.plain = plain.NewServer(counted{p, p.router, p.router}, plain.Options{
+		Logger: p.log, Descriptors: descriptors{p.registry}, Health: health{p},
+	})
+	p.life, p.stop = context.WithCancel(context.Background())
+	p.follow()
+	p.running.Go(func() { p.keepUp(p.life) })
+	if opts.Socket != "" {
+		programs, err := shared.Listen(opts.Socket, p.forPrograms())
+		if err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+		p.open(programs, opts.Plain)
 	}
 	return p, nil
 }
 
-// PlainAddr is where plain gRPC is served, "" for nowhere.
-func (p *Plane) PlainAddr() string {
-	if p == nil || p.opts.Plain == nil {
-		return ""
-	}
-	return p.opts.Plain.Addr().String()
-}
-
-// servePlain serves programs that speak plain gRPC.
-func (p *Plane) servePlain() {
-	if err := p.plain.Serve(p.opts.Plain); err != nil {
-		p.log.Error("plain gRPC is not served any more", "error", err)
-	}
-}
+func (p *Plane) forPrograms() shared.Options { return shared.Options{Handler: p.router, Logger: p.log} }
 
 // Router is what all calls of this node's programs go through.
 func (p *Plane) Router() call.Handler { return p.router }
@@ -132,6 +149,9 @@ func (p *Plane) Close() error {
 	p.plain.Stop()
 	p.running.Wait()
 	err := errors.Join(p.router.Close(), p.hangUp())
+	if p.opts.Socket == "" {
+		return err
+	}
 	if removed := os.Remove(p.opts.Socket); removed != nil && !os.IsNotExist(removed) {
 		err = errors.Join(err, removed)
 	}

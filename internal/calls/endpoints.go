@@ -25,7 +25,7 @@ func (p *Plane) keepUp(ctx context.Context) {
 	for {
 		offers, members := p.registry.Changed(), p.opts.Members.Changed()
 		version = p.applyPolicies(version)
-		p.follow(time.Now())
+		p.follow()
 		select {
 		case <-ctx.Done():
 			return
@@ -59,7 +59,7 @@ func (p *Plane) Parse(name string, text []byte) (*policy.Set, error) {
 }
 
 // follow makes the router's services those of the pool's table.
-func (p *Plane) follow(time.Time) {
+func (p *Plane) follow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	lists := make(map[string][]router.Endpoint)
@@ -115,5 +115,5 @@ func (p *Plane) transport(e services.Endpoint) call.Transport {
 	if g := p.local[e.ID]; g != nil {
 		return g.conn
 	}
-	return nil
+	return p.beside(e)
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/fabric/framed"
 	"github.com/outboard-run/outboard/fabric/plain"
@@ -19,16 +20,17 @@ import (
 )
 
 // endpointKey names, between nodes, the endpoint that a call is for.
-const endpointKey = "outboard-endpoint"
+const endpointKey = fabric.EndpointKey
 
 // dialLimit is how long a connection to another node may take to be made.
 const dialLimit = 5 * time.Second
 
-// A peer is another node, and the connection that calls to it share. It is made
-// by the first call that needs it.
+// A peer is another node, or another process of this one, and the connection that
+// calls to it share. It is made by the first call that needs it.
 type peer struct {
 	plane *Plane
-	id    outboard.NodeID
+	name  string
+	dial  func(context.Context) (*remote.Conn, error)
 	ways  map[string]*distant // to its endpoints, by their IDs; under Plane.mu
 
 	mu     sync.Mutex
@@ -36,10 +38,11 @@ type peer struct {
 	closed bool
 }
 
-// distant is the way to an endpoint of another node.
+// distant is the way to an endpoint of another node, or of another process.
 type distant struct {
-	peer *peer
-	id   string
+	id string
+	// find says which way the next attempt takes.
+	find func() (call.Transport, *peer)
 }
 
 var _ interface {
@@ -51,34 +54,102 @@ var _ interface {
 func (p *Plane) peer(e services.Endpoint) call.Transport {
 	node := p.peers[e.Node]
 	if node == nil {
-		node = &peer{plane: p, id: e.Node, ways: map[string]*distant{}}
+		node = p.newPeer("node "+string(e.Node), func(ctx context.Context) (*remote.Conn, error) { return p.dialNode(ctx, e.Node) })
 		p.peers[e.Node] = node
 	}
 	d := node.ways[e.ID]
 	if d == nil {
-		d = &distant{peer: node, id: e.ID}
+		d = &distant{id: e.ID, find: func() (call.Transport, *peer) { return nil, node }}
 		node.ways[e.ID] = d
 	}
 	return d
 }
 
+func (p *Plane) newPeer(name string, dial func(context.Context) (*remote.Conn, error)) *peer {
+	return &peer{plane: p, name: name, dial: dial, ways: map[string]*distant{}}
+}
+
+func (p *Plane) dialNode(ctx context.Context, id outboard.NodeID) (*remote.Conn, error) {
+	node, ok := p.opts.Members.Node(id)
+	if !ok {
+		return nil, errors.New("it is not in the pool")
+	}
+	return remote.Dial(ctx, node.Addr, p.opts.TLS(node), remote.Options{Trusted: true, Logger: p.log, Framed: p.opts.Framed})
+}
+
+// attempts is how often a call is sent on another connection when the peer wants no
+// more on the one that it was to take. The peer has never seen the call then.
+const attempts = 8
+
+// try makes a call by f until it is under way.
+func (d *distant) try(ctx context.Context, f func(call.Transport, *call.Head) error, h *call.Head) error {
+	var err error
+	for n := range attempts {
+		if n > 1 && !pause(ctx, time.Duration(n)*5*time.Millisecond) {
+			break
+		}
+		t, peer := d.find()
+		if t == nil {
+			conn, failed := peer.connect(ctx)
+			if failed != nil {
+				return failed
+			}
+			if err = f(conn, d.address(h)); !unsent(err) {
+				return err
+			}
+			continue
+		}
+		if err = f(t, h); !unsent(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// pause is false when ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// unsent says that the callee never saw a call that failed.
+func unsent(err error) bool {
+	var u interface{ Unsent() bool }
+	return errors.As(err, &u) && u.Unsent()
+}
+
 // Open implements call.Transport.
 func (d *distant) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
-	conn, err := d.peer.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return conn.Open(ctx, d.address(h))
+	var s call.ClientStream
+	err := d.try(ctx, func(t call.Transport, h *call.Head) (err error) {
+		s, err = t.Open(ctx, h)
+		return err
+	}, h)
+	return s, err
 }
 
 // Unary implements call.Unary.
 func (d *distant) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	conn, err := d.peer.connect(ctx)
-	if err != nil {
-		request.Free()
-		return nil, call.End{}, err
-	}
-	return conn.Unary(ctx, d.address(h), request)
+	defer request.Free()
+	var response *call.Message
+	var end call.End
+	err := d.try(ctx, func(t call.Transport, h *call.Head) (err error) {
+		again := *request
+		again.Release = nil
+		if u, ok := t.(call.Unary); ok {
+			response, end, err = u.Unary(ctx, h, &again)
+		} else {
+			response, end, err = unary(ctx, t, h, &again)
+		}
+		return err
+	}, h)
+	return response, end, err
 }
 
 // Close implements call.Transport: the connection is the node's.
@@ -102,19 +173,13 @@ func (n *peer) connect(ctx context.Context) (*remote.Conn, error) {
 		return n.conn, nil
 	}
 	if n.closed {
-		return nil, status.Errorf(codes.Unavailable, "node %s has left the pool", n.id)
-	}
-	node, ok := n.plane.opts.Members.Node(n.id)
-	if !ok {
-		return nil, status.Errorf(codes.Unavailable, "node %s is not in the pool", n.id)
+		return nil, status.Errorf(codes.Unavailable, "%s has no endpoints any more", n.name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
-	conn, err := remote.Dial(ctx, node.Addr, n.plane.opts.TLS(node), remote.Options{
-		Trusted: true, Logger: n.plane.log, Framed: n.plane.opts.Framed,
-	})
+	conn, err := n.dial(ctx)
 	if err != nil {
-		return nil, status.Errorf(codes.Unavailable, "node %s: %v", n.id, err)
+		return nil, status.Errorf(codes.Unavailable, "%s: %v", n.name, err)
 	}
 	n.leave()
 	n.conn = conn
@@ -140,15 +205,11 @@ func (n *peer) leave() {
 		return
 	}
 	n.plane.running.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), drainLimit)
-		defer cancel()
-		_ = conn.Drain(ctx)
+		// Its error is that the Plane ends, and with it every call.
+		_ = conn.Finish(n.plane.life)
 		_ = conn.Close()
 	})
 }
-
-// drainLimit is how long calls of a connection that is given up may last.
-const drainLimit = time.Minute
 
 func (n *peer) close() error {
 	n.mu.Lock()
@@ -193,12 +254,33 @@ func (p *Plane) release(used map[call.Transport]bool) {
 		}
 		if len(n.ways) == 0 {
 			delete(p.peers, id)
-			n.mu.Lock()
-			n.closed = true
-			n.leave()
-			n.mu.Unlock()
+			n.retire()
 		}
 	}
+	p.releaseNear(used)
+}
+
+// releaseNear is release for the other processes of this node.
+func (p *Plane) releaseNear(used map[call.Transport]bool) {
+	for process, n := range p.near {
+		for endpoint, d := range n.ways {
+			if !used[d] {
+				delete(n.ways, endpoint)
+			}
+		}
+		if len(n.ways) == 0 {
+			delete(p.near, process)
+			n.retire()
+		}
+	}
+}
+
+// retire makes no more connections.
+func (n *peer) retire() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	n.leave()
 }
 
 // hangUp closes all ways.
@@ -207,6 +289,9 @@ func (p *Plane) hangUp() error {
 	defer p.mu.Unlock()
 	var err error
 	for _, n := range p.peers {
+		err = errors.Join(err, n.close())
+	}
+	for _, n := range p.near {
 		err = errors.Join(err, n.close())
 	}
 	for _, w := range p.ways {
@@ -218,11 +303,58 @@ func (p *Plane) hangUp() error {
 // ServePeer serves the calls that another node forwards, until the connection
 // ends.
 func (p *Plane) ServePeer(ctx context.Context, c *framed.Conn, from outboard.NodeID) error {
-	conn := remote.New(c, remote.Options{Handler: (*delivery)(p), Peer: string(from), Trusted: true, Logger: p.log})
+	return p.servePeer(ctx, c, from, func() {})
+}
+
+// servePeer calls arrived once Retire knows of the connection.
+func (p *Plane) servePeer(ctx context.Context, c *framed.Conn, from outboard.NodeID, arrived func()) error {
+	return p.serveInbound(ctx, c, fromNode, string(from), arrived)
+}
+
+// maxInbound bounds the connections of other nodes.
+const maxInbound = 4096
+
+// expect counts a connection of a node that has not shown yet who it is; false:
+// there are too many.
+func (p *Plane) expect() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.arriving+len(p.inbound) >= maxInbound {
+		return false
+	}
+	p.arriving++
+	return true
+}
+
+// arrived ends what expect began.
+func (p *Plane) arrived() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.arriving--
+}
+
+func (p *Plane) serveInbound(ctx context.Context, c *framed.Conn, from origin, name string, arrived func()) error {
+	d := (*delivery)(p)
+	conn := remote.New(c, remote.Options{Handler: counted{p, d, d}, Peer: name, Trusted: true, Logger: p.log})
+	p.enlist(conn, from)
+	arrived()
 	select {
 	case <-ctx.Done():
-		_ = conn.Close()
+	case <-p.life.Done():
 	case <-conn.Done():
 	}
+	_ = conn.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.inbound, conn)
 	return nil
+}
+
+func (p *Plane) enlist(conn *remote.Conn, from origin) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inbound[conn] = from
+	if p.leaving || p.retiring && from == fromNode {
+		p.sayGoodbye(conn)
+	}
 }

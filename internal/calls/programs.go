@@ -2,13 +2,13 @@ package calls
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -26,17 +26,17 @@ const offerLimit = 10 * time.Second
 type program struct {
 	plane *Plane
 	conn  *shared.Conn
-	id    string // of its endpoint, "" while it offers nothing; under Plane.mu
+	calls counted
+
+	offering sync.Mutex // one offer at a time
+	id       string     // of its endpoint, "" while it offers nothing; under Plane.mu
+	moved    bool       // it is that endpoint on another process now; under Plane.mu
+	gone     bool       // under Plane.mu
 }
 
-func (p *Plane) servePrograms(ctx context.Context) {
-	err := p.programs.Serve(ctx, func(c *shared.Conn) error {
-		g := &program{plane: p, conn: c}
-		c.Handle(g)
-		p.running.Go(func() {
-			<-c.Done()
-			p.forget(g)
-		})
+func (p *Plane) servePrograms(ctx context.Context, l *shared.Listener) {
+	err := l.Serve(ctx, func(c *shared.Conn) error {
+		p.welcome(c)
 		return nil
 	})
 	if err != nil {
@@ -44,17 +44,36 @@ func (p *Plane) servePrograms(ctx context.Context) {
 	}
 }
 
+// welcome notes a program that has connected.
+func (p *Plane) welcome(c *shared.Conn) {
+	g := &program{plane: p, conn: c, calls: counted{p, p.router, p.router}}
+	c.Handle(g)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.connected[g] = true
+	if p.retiring {
+		c.Drain()
+	}
+	p.running.Go(func() {
+		<-c.Done()
+		p.forget(g)
+	})
+}
+
 // Serve implements call.Handler.
 func (g *program) Serve(s call.ServerStream) error {
 	if s.Head().Method != fabric.OfferMethod {
-		return g.plane.router.Serve(s)
+		return g.calls.Serve(s)
 	}
 	request, err := s.Recv()
 	if err != nil {
 		return err
 	}
-	response, _, err := g.offer(s.Context(), s.Head(), request)
+	response, end, err := g.offer(s.Context(), s.Head(), request)
 	if err != nil {
+		return err
+	}
+	if err := s.SendHeader(end.Header); err != nil {
 		return err
 	}
 	return s.Send(response)
@@ -65,7 +84,7 @@ func (g *program) ServeUnary(ctx context.Context, h *call.Head, request *call.Me
 	if h.Method == fabric.OfferMethod {
 		return g.offer(ctx, h, request)
 	}
-	return g.plane.router.ServeUnary(ctx, h, request)
+	return g.calls.ServeUnary(ctx, h, request)
 }
 
 func (g *program) offer(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
@@ -84,15 +103,21 @@ func (g *program) offer(ctx context.Context, h *call.Head, request *call.Message
 	}
 	ctx, cancel := context.WithTimeout(ctx, offerLimit)
 	defer cancel()
-	if err := g.plane.enter(ctx, g, names, strings.Join(h.Metadata.Get(fabric.ProgramKey), " "), &files); err != nil {
+	previous := strings.Join(h.Metadata.Get(fabric.EndpointKey), "")
+	id, err := g.plane.enter(ctx, g, previous, services.Endpoint{
+		Services: names, Program: strings.Join(h.Metadata.Get(fabric.ProgramKey), " "),
+		PID: g.conn.Peer().PID, Started: time.Now().UTC(), Process: g.plane.opts.Process,
+	}, &files)
+	if err != nil {
 		return nil, call.End{}, status.Errorf(codes.Unavailable, "offer: %v", err)
 	}
-	return &call.Message{Data: []byte{}}, call.End{}, nil
+	return &call.Message{Data: []byte{}}, call.End{Header: metadata.MD{fabric.EndpointKey: {id}}}, nil
 }
 
-// enter makes a program an endpoint of its services.
-func (p *Plane) enter(ctx context.Context, g *program, names []string, title string, files *descriptorpb.FileDescriptorSet) error {
-	for _, name := range names {
+// enter makes a program an endpoint of its services, or the one that it was on
+// another process.
+func (p *Plane) enter(ctx context.Context, g *program, previous string, e services.Endpoint, files *descriptorpb.FileDescriptorSet) (string, error) {
+	for _, name := range e.Services {
 		if len(files.GetFile()) == 0 {
 			break
 		}
@@ -102,37 +127,52 @@ func (p *Plane) enter(ctx context.Context, g *program, names []string, title str
 			p.log.Warn("service without descriptors", "service", name, "error", err)
 		}
 	}
-	id := p.admit(g)
-	return p.registry.Offer(ctx, services.Endpoint{
-		ID: id, Services: names, Program: title, PID: g.conn.Peer().PID, Started: time.Now().UTC(),
-	})
+	g.offering.Lock()
+	defer g.offering.Unlock()
+	p.mu.Lock()
+	e.ID = g.id
+	p.mu.Unlock()
+	e, err := p.offers.Offer(ctx, e, previous)
+	if err != nil {
+		return "", err
+	}
+	if !p.admit(g, e.ID) {
+		return "", p.offers.Withdraw(ctx, e.ID)
+	}
+	p.follow()
+	p.offers.Settled(e.ID)
+	return e.ID, nil
 }
 
-// admit gives a program its endpoint's ID.
-func (p *Plane) admit(g *program) string {
+// admit makes a program reachable by its endpoint's ID, unless it has gone.
+func (p *Plane) admit(g *program, id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if g.id == "" {
-		p.serial++
-		g.id = fmt.Sprintf("%s/%d.%d", p.opts.Self, os.Getpid(), p.serial)
-		p.local[g.id] = g
+	if g.gone {
+		return false
 	}
-	return g.id
+	g.id = id
+	p.local[id] = g
+	return true
 }
 
 // forget withdraws what a program offered.
 func (p *Plane) forget(g *program) {
 	p.mu.Lock()
 	id := g.id
-	delete(p.local, id)
+	g.gone = true
+	delete(p.connected, g)
+	if p.local[id] == g {
+		delete(p.local, id)
+	}
 	p.mu.Unlock()
 	if id == "" {
 		return
 	}
-	p.follow(time.Now())
-	ctx, cancel := context.WithTimeout(context.Background(), offerLimit)
+	p.follow()
+	ctx, cancel := context.WithTimeout(p.life, offerLimit)
 	defer cancel()
-	if err := p.registry.Withdraw(ctx, id); err != nil {
+	if err := p.offers.Withdraw(ctx, id); err != nil && p.life.Err() == nil {
 		p.log.Warn("an endpoint that is gone is still offered", "endpoint", id, "error", err)
 	}
 }

@@ -1,15 +1,9 @@
 package calls
 
 import (
-	"context"
-	"fmt"
-	"net"
 	"strings"
-	"time"
 
-	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
-	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
 // Table is the live table of this node's calls.
@@ -63,34 +57,4 @@ func applies(services, methods, tenants []string) string {
 		return "all calls"
 	}
 	return strings.Join(parts, "; ")
-}
-
-// Methods are the names of a service's methods, none where it is not described.
-func (p *Plane) Methods(service string) []string {
-	d := p.registry.Service(service)
-	if d == nil {
-		return nil
-	}
-	var names []string
-	for i := range d.Methods().Len() {
-		names = append(names, string(d.Methods().Get(i).Name()))
-	}
-	return names
-}
-
-// Speak makes this node speak for a gRPC server.
-func (p *Plane) Speak(ctx context.Context, e services.Endpoint) (services.Endpoint, error) {
-	const op = "offer a gRPC server"
-	if _, _, err := net.SplitHostPort(e.Address); err != nil {
-		return e, outboard.Errorf(outboard.Invalid, op, "address %q: write HOST:PORT", e.Address)
-	}
-	if len(e.Services) == 0 {
-		return e, outboard.Errorf(outboard.Invalid, op, "it serves nothing: name its services")
-	}
-	p.mu.Lock()
-	p.serial++
-	e.ID = fmt.Sprintf("%s/%s.%d", p.opts.Self, e.Address, p.serial)
-	p.mu.Unlock()
-	e.Node, e.Started = p.opts.Self, time.Now().UTC()
-	return e, p.registry.Offer(ctx, e)
 }

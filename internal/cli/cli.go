@@ -130,6 +130,7 @@ Start a node on every machine with ` + "`outboard up`" + `, then run any OpenCL 
 		newPoliciesCommand(env),
 		newPolicyCommand(env),
 		newCallsCommand(env),
+		newUpgradeCommand(env),
 		newConfigCommand(env),
 		newVersionCommand(env),
 		newInternalCommand(env),

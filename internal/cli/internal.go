@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/worker"
+	"github.com/outboard-run/outboard/internal/calls"
 )
 
 // newInternalCommand is the processes that a node starts for itself.
@@ -27,12 +29,28 @@ func newInternalCommand(env *Env) *cobra.Command {
 			},
 		},
 		&cobra.Command{
+			Use: "calls", Short: "Carry the node's calls, as it says on descriptor 3", Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return runCallsProcess(cmd.Context(), env) },
+		},
+		&cobra.Command{
 			Use: "worker", Short: "Serve one session on descriptors 3 and 4", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return runWorker(cmd.Context()) },
 		},
 	)
 	return cmd
 }
+
+// runCallsProcess logs in a form that the node can read.
+func runCallsProcess(ctx context.Context, env *Env) error {
+	level := new(slog.LevelVar)
+	return calls.Run(ctx, os.NewFile(callsDescriptor, "control"), calls.ProcessOptions{
+		Version: thisBuild().Version, Level: level,
+		Logger: slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level})),
+	})
+}
+
+// callsDescriptor is what the process that carries calls inherits.
+const callsDescriptor = 3
 
 func runProbe(ctx context.Context, env *Env, api outboard.API) error {
 	if api != outboard.OpenCL {

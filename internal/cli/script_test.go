@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	}
 	testscript.Main(m, map[string]func(){
 		"outboard": func() { os.Exit(outboardMain()) },
-		"helper":   func() { os.Exit(fake.Helper(os.Args[1:])) },
+		"helper":   func() { os.Exit(helperMain()) },
 		"program":  func() { os.Exit(fake.Program(os.Args[1:])) },
 		"holds":    func() { os.Exit(holds()) },
 	})
@@ -37,6 +37,14 @@ func outboardMain() int {
 	env.Helper = []string{helper}
 	env.Vendors = func(dir string) (string, error) { return dir, os.MkdirAll(dir, 0o700) }
 	return env.Main(os.Args[1:])
+}
+
+// helperMain is a helper process with fake devices.
+func helperMain() int {
+	if len(os.Args) == 2 && os.Args[1] == "calls" {
+		return cli.Process().Main([]string{"internal", "calls"})
+	}
+	return fake.Helper(os.Args[1:])
 }
 
 // holds succeeds once a session lives on the node.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/outboard-run/outboard"
@@ -65,7 +66,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { n.postLease(life, w, r) })
 	n.handleCalls(mux)
 	mux.HandleFunc("GET /healthz", answer(func(*http.Request) (string, error) { return "ok", nil }))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)

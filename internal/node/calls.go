@@ -3,8 +3,14 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +22,7 @@ import (
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
+	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 func (n *Node) openServices(ctx context.Context) (lifecycle.Resource, error) {
@@ -27,69 +34,127 @@ func (n *Node) openServices(ctx context.Context) (lifecycle.Resource, error) {
 	return r, err
 }
 
+// openCalls starts the process that carries this node's calls.
 func (n *Node) openCalls(ctx context.Context) (lifecycle.Resource, error) {
 	log := n.opts.Log.With("plane", "fabric", "node", n.self.ID)
-	port, err := n.listenPlain(ctx)
+	programs, err := n.listenPrograms(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := calls.Open(ctx, calls.Options{
-		Registry: n.services, Members: n.pool, Self: n.self.ID,
-		Socket: n.folder.at(client.CallsSocketName), Plain: port,
-		TLS: func(to outboard.Node) *tls.Config {
-			return n.identity.ClientTLS(to.ID, to.Fingerprint, calls.Protocol)
-		},
-		Framed: n.framed(nil), Logger: log, Metrics: n.registry, Slow: n.opts.SlowCall,
+	port, err := n.listenPlain(ctx)
+	if err != nil {
+		return nil, errors.Join(err, programs.Close())
+	}
+	h, err := calls.OpenHost(ctx, calls.HostOptions{
+		Config: n.callsConfig(log), Launch: n.launcher(log), State: n.state, Registry: n.services,
+		Programs: programs, Plain: port, Logger: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	n.calls = p
+	n.calls = h
 	if port != nil {
 		log.Info("plain gRPC is served", "addr", port.Addr().String())
 	}
-	return p, nil
+	return closed{h, n.folder.at(client.CallsSocketName)}, nil
 }
+
+// closed is the calls' host, with the socket that goes with it.
+type closed struct {
+	*calls.Host
+	socket string
+}
+
+// Close implements lifecycle.Resource.
+func (c closed) Close() error {
+	err := c.Host.Close()
+	if removed := os.Remove(c.socket); !errors.Is(removed, fs.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	return err
+}
+
+func (n *Node) callsConfig(log *slog.Logger) calls.Config {
+	level := slog.LevelDebug
+	for level < slog.LevelError && !log.Enabled(context.Background(), level) {
+		level += slog.LevelInfo - slog.LevelDebug
+	}
+	c := calls.Config{
+		Self: n.self.ID, Boot: n.self.Boot, Identity: n.folder.at(poolDir), NATS: n.opts.NATS,
+		Heartbeat: n.opts.Heartbeat, DeadAfter: n.opts.DeadAfter, Slow: n.opts.SlowCall, Level: level,
+	}
+	if c.Creds = n.opts.Creds; c.Creds != "" {
+		// The process has this one's working folder, but not for ever.
+		if absolute, err := filepath.Abs(c.Creds); err == nil {
+			c.Creds = absolute
+		}
+	}
+	return c
+}
+
+// launcher says how the process is started: as a helper of the node, or within this
+// process.
+func (n *Node) launcher(log *slog.Logger) calls.Launcher {
+	if n.opts.CallsInside {
+		return calls.Inside(calls.ProcessOptions{Version: n.opts.Version, Logger: log})
+	}
+	return calls.Outside(append(slices.Clone(n.opts.Helper), "calls"), log)
+}
+
+// listenPrograms opens the socket for programs. Where a node died a moment ago, its
+// process may still have it.
+func (n *Node) listenPrograms(ctx context.Context) (*net.UnixListener, error) {
+	path := n.folder.at(client.CallsSocketName)
+	limit, cancel := context.WithTimeout(ctx, socketLimit)
+	defer cancel()
+	for {
+		l, err := unixsock.Listen(path)
+		if err == nil || limit.Err() != nil {
+			return l, err
+		}
+		pause(limit)
+	}
+}
+
+// socketLimit is how long the process of a node that has died may take to notice.
+const socketLimit = 3 * time.Second
 
 const defaultGRPC = "127.0.0.1:7435"
 
 // listenPlain opens the port for plain gRPC, nil for none. Nobody has asked for the
 // default one: where another node has it, any will do.
-func (n *Node) listenPlain(ctx context.Context) (net.Listener, error) {
+func (n *Node) listenPlain(ctx context.Context) (*net.TCPListener, error) {
 	var config net.ListenConfig
 	switch n.opts.GRPC {
 	case "none":
 		return nil, nil //nolint:nilnil // no port and no error
 	case "":
 		if l, err := config.Listen(ctx, "tcp", defaultGRPC); err == nil {
-			return l, nil
+			return tcp(l)
 		}
-		return config.Listen(ctx, "tcp", "127.0.0.1:0")
+		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		return tcp(l)
 	}
 	l, err := config.Listen(ctx, "tcp", n.opts.GRPC)
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Conflict, "", "%w: name another address with --grpc, or none", err)
 	}
-	return l, nil
+	return tcp(l)
+}
+
+func tcp(l net.Listener) (*net.TCPListener, error) {
+	t, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("listen on %s: no TCP", l.Addr()), l.Close())
+	}
+	return t, nil
 }
 
 func (n *Node) framed(config *tls.Config) framed.Options {
 	return framed.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log, Metrics: n.registry}
-}
-
-// serveCalls serves the calls that another node forwards.
-func (n *Node) serveCalls(ctx context.Context, nc net.Conn) error {
-	conn := framed.Server(nc, n.framed(n.identity.ServerTLS(calls.Protocol)))
-	peer, err := n.greet(ctx, conn)
-	if err == nil && peer.Session {
-		// Nodes are believed when they say for whom they call; a program is not.
-		err = outboard.Errorf(outboard.Denied, "calls", "a session of node %s is no node", peer.Node)
-	}
-	if err != nil {
-		_ = conn.Close()
-		return err
-	}
-	return n.calls.ServePeer(ctx, conn, peer.Node)
 }
 
 // greet waits for a peer's handshake and says who it is.
@@ -113,6 +178,7 @@ func (n *Node) handleCalls(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/policies", n.postPolicies)
 	mux.HandleFunc("POST /v1/policies/rollback", answer(n.postRollback))
 	mux.HandleFunc("GET /v1/calls", answer(n.getCalls))
+	mux.HandleFunc("POST /v1/upgrade", n.postUpgrade)
 }
 
 func (n *Node) getServices(*http.Request) ([]client.Service, error) {
@@ -121,7 +187,7 @@ func (n *Node) getServices(*http.Request) ([]client.Service, error) {
 		for _, name := range e.Services {
 			s := all[name]
 			if s == nil {
-				s = &client.Service{Name: name, Methods: n.calls.Methods(name)}
+				s = &client.Service{Name: name, Methods: n.services.Methods(name)}
 				all[name] = s
 			}
 			s.Endpoints++
@@ -164,8 +230,12 @@ func (n *Node) deleteEndpoint(r *http.Request) (nothing, error) {
 	return nothing{}, n.services.Withdraw(r.Context(), r.URL.Query().Get("id"))
 }
 
-func (n *Node) getPolicies(*http.Request) (client.Policies, error) {
-	p := client.Policies{Policies: n.calls.Policies(), Versions: []client.PolicyVersion{}}
+func (n *Node) getPolicies(r *http.Request) (client.Policies, error) {
+	inForce, err := n.calls.Policies(r.Context())
+	if err != nil {
+		return client.Policies{}, err
+	}
+	p := client.Policies{Policies: inForce, Versions: []client.PolicyVersion{}}
 	for _, v := range n.services.Policies().Versions {
 		p.Versions = append(p.Versions, client.PolicyVersion(v))
 	}
@@ -178,8 +248,8 @@ func (n *Node) postPolicies(w http.ResponseWriter, r *http.Request) {
 		if err := readBody(w, r, &f); err != nil {
 			return client.PolicyVersion{}, err
 		}
-		if _, err := n.calls.Parse(f.Name, []byte(f.Text)); err != nil {
-			return client.PolicyVersion{}, outboard.Errorf(outboard.Invalid, "", "%w", err)
+		if err := n.calls.Parse(r.Context(), f.Name, []byte(f.Text)); err != nil {
+			return client.PolicyVersion{}, err
 		}
 		if f.Check {
 			return client.PolicyVersion{Name: f.Name, Text: f.Text}, nil
@@ -194,4 +264,34 @@ func (n *Node) postRollback(r *http.Request) (client.PolicyVersion, error) {
 	return client.PolicyVersion(v), err
 }
 
-func (n *Node) getCalls(*http.Request) ([]client.Calls, error) { return n.calls.Table(), nil }
+func (n *Node) getCalls(r *http.Request) ([]client.Calls, error) { return n.calls.Table(r.Context()) }
+
+func (n *Node) postUpgrade(w http.ResponseWriter, r *http.Request) {
+	answer(func(r *http.Request) (client.Upgrade, error) {
+		var request client.UpgradeRequest
+		if err := readBody(w, r, &request); err != nil {
+			return client.Upgrade{}, err
+		}
+		binary, err := n.successor(request.Binary)
+		if err != nil {
+			return client.Upgrade{}, err
+		}
+		return n.calls.Upgrade(r.Context(), binary)
+	})(w, r)
+}
+
+// successor is the program that takes over: what was said, or this node's own as it
+// is on disk now.
+func (n *Node) successor(said string) (string, error) {
+	switch {
+	case n.opts.CallsInside:
+		return "", nil
+	case said != "" && !filepath.IsAbs(said):
+		return "", outboard.Errorf(outboard.Invalid, "upgrade", "%s: name the program with its whole path", said)
+	case said != "":
+		return said, nil
+	case n.opts.Helper[0] != ownProgram:
+		return n.opts.Helper[0], nil
+	}
+	return os.Executable()
+}

@@ -62,8 +62,8 @@ func (n *Node) serveFabric(ctx context.Context, ready func()) error {
 }
 
 // servePeer finds out what a peer came for. An error says why it was refused.
-func (n *Node) servePeer(ctx context.Context, nc net.Conn) error {
-	offered, nc, err := peek(ctx, nc)
+func (n *Node) servePeer(ctx context.Context, raw net.Conn) error {
+	offered, nc, err := peek(ctx, raw)
 	if err != nil {
 		return outboard.Errorf(outboard.Protocol, "handshake", "%w", err)
 	}
@@ -71,7 +71,7 @@ func (n *Node) servePeer(ctx context.Context, nc net.Conn) error {
 	case slices.Contains(offered, borrow.Protocol):
 		return n.serveConn(ctx, nc)
 	case slices.Contains(offered, calls.Protocol):
-		return n.serveCalls(ctx, nc)
+		return n.calls.ServePeer(raw, nc.seen)
 	}
 	return n.pool.ServeConn(ctx, tls.Server(nc, n.identity.ServerTLS(pool.Protocols()...)))
 }

@@ -13,7 +13,7 @@ import (
 // peek reads the first message of a TLS handshake and returns the application
 // protocols that the client offers, and a connection on which the handshake can
 // begin anew.
-func peek(ctx context.Context, nc net.Conn) ([]string, net.Conn, error) {
+func peek(ctx context.Context, nc net.Conn) ([]string, *replay, error) {
 	var offered []string
 	stop := errors.New("seen")
 	record := &recorder{Conn: nc}
@@ -31,7 +31,7 @@ func peek(ctx context.Context, nc net.Conn) ([]string, net.Conn, error) {
 		return nil, nil, err
 	}
 	_ = nc.SetReadDeadline(time.Time{})
-	return offered, &replay{Conn: nc, Reader: io.MultiReader(bytes.NewReader(record.seen), nc)}, nil
+	return offered, &replay{Conn: nc, Reader: io.MultiReader(bytes.NewReader(record.seen), nc), seen: record.seen}, nil
 }
 
 // recorder keeps what is read and drops what is written.
@@ -55,6 +55,7 @@ func (r *recorder) Close() error { return nil }
 type replay struct {
 	net.Conn
 	io.Reader
+	seen []byte
 }
 
 func (r *replay) Read(b []byte) (int, error) { return r.Reader.Read(b) }

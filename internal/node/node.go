@@ -64,12 +64,18 @@ type Options struct {
 	// SlowCall is how long a call may take before it is logged; 0: for ever.
 	GRPC     string
 	SlowCall time.Duration
+	// CallsInside has this process carry the calls of programs, instead of a
+	// process of their own.
+	CallsInside bool
 	// DeadAfter is how long a silent peer counts as living; 0 means the fabric's
 	// default.
 	DeadAfter time.Duration
 }
 
-const defaultListen = ":7433"
+const (
+	defaultListen = ":7433"
+	ownProgram    = "/proc/self/exe"
+)
 
 func (o *Options) setDefaults() {
 	if o.Data == "" {
@@ -82,7 +88,7 @@ func (o *Options) setDefaults() {
 		o.Offer = func(outboard.Device) bool { return true }
 	}
 	if len(o.Helper) == 0 {
-		o.Helper = []string{"/proc/self/exe", "internal"}
+		o.Helper = []string{ownProgram, "internal"}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -126,7 +132,7 @@ type Node struct {
 	host     *lend.Host
 	pool     *pool.Pool
 	services *services.Registry
-	calls    *calls.Plane
+	calls    *calls.Host
 }
 
 var _ lifecycle.Service = (*Node)(nil)

@@ -422,7 +422,7 @@ func TestUsedTokenIsRefused(t *testing.T) {
 	join := func(name outboard.NodeID) error {
 		n, err := node.New(node.Options{
 			Data: t.TempDir(), Name: name, Listen: "127.0.0.1:0", Join: token.Addr, Token: token.Token,
-			Offer: func(outboard.Device) bool { return false }, Helper: []string{"/bin/false"},
+			Offer: func(outboard.Device) bool { return false }, Helper: []string{"/bin/false"}, CallsInside: true,
 		})
 		if err != nil {
 			return err

@@ -62,6 +62,19 @@ func (r *Registry) Service(name string) protoreflect.ServiceDescriptor {
 	return service
 }
 
+// Methods are the names of a service's methods, none where it is not described.
+func (r *Registry) Methods(service string) []string {
+	d := r.Service(service)
+	if d == nil {
+		return nil
+	}
+	var names []string
+	for i := range d.Methods().Len() {
+		names = append(names, string(d.Methods().Get(i).Name()))
+	}
+	return names
+}
+
 // find resolves the files among themselves and with the well-known ones.
 func find(files *descriptorpb.FileDescriptorSet, service string) (protoreflect.ServiceDescriptor, error) {
 	resolved, err := protodesc.FileOptions{AllowUnresolvable: false}.NewFiles(files)

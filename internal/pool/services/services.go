@@ -197,6 +197,16 @@ func (r *Registry) Endpoints() []Endpoint {
 	return all
 }
 
+// Endpoint is the one with an ID, if it is there.
+func (r *Registry) Endpoint(id string) (Endpoint, bool) {
+	for _, e := range r.Endpoints() {
+		if e.ID == id {
+			return e, true
+		}
+	}
+	return Endpoint{}, false
+}
+
 // Offer adds an endpoint of this node, or replaces the one with its ID.
 func (r *Registry) Offer(ctx context.Context, e Endpoint) error {
 	e.Node = r.opts.Self

@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard/client"
+)
+
+type upgradeOptions struct {
+	output format
+	binary string
+}
+
+func newUpgradeCommand(env *Env) *cobra.Command {
+	var opts upgradeOptions
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Have a new binary take over this node's calls, without losing one",
+		Long: `Have a new binary take over this node's calls, without losing one.
+
+A process of the new binary takes the connections of programs and of other nodes from now on.
+Calls in flight and long-lived streams go on in the old process, which ends after its last one.
+The command waits until the new process has taken over, and not for streams. When the new
+binary does not start, the old process stays in charge.
+
+The node itself goes on as it is: the accelerators and its part of the pool's state stay with
+the binary that it was started with.`,
+		Example: `  outboard upgrade
+  outboard upgrade --binary ./outboard-1.4
+  outboard upgrade -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runUpgrade(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().StringVar(&opts.binary, "binary", "", "`PATH` of the program (default the node's own, as it is on disk now)")
+	complete(cmd, "output", completeFormat)
+	_ = cmd.MarkFlagFilename("binary") // it is there
+	return cmd
+}
+
+func runUpgrade(ctx context.Context, env *Env, opts upgradeOptions) error {
+	var request client.UpgradeRequest
+	if opts.binary != "" {
+		path, err := filepath.Abs(opts.binary)
+		if err != nil {
+			return err
+		}
+		request.Binary = path
+	}
+	u, err := env.client().Upgrade(ctx, request)
+	if err != nil {
+		return err
+	}
+	if opts.output != "json" {
+		fmt.Fprintf(env.Stderr, "node %s: process %d (%s) has taken over from process %d (%s), which ends after its %d calls and %d streams\n",
+			u.Node, u.To.Number, u.To.Version, u.From.Number, u.From.Version, u.Calls, u.Streams)
+	}
+	row := []string{
+		string(u.Node), u.From.Version, u.To.Version, strconv.Itoa(u.From.PID), strconv.Itoa(u.To.PID),
+		milliseconds(u.Took), milliseconds(u.Pause), strconv.Itoa(u.Calls), strconv.Itoa(u.Streams),
+	}
+	titles := []string{"NODE", "FROM", "TO", "OLD PID", "NEW PID", "TOOK", "PAUSE", "CALLS", "STREAMS"}
+	return opts.output.print(env, u, titles, [][]string{row})
+}
+
+func milliseconds(d client.Duration) string {
+	return time.Duration(d).Round(100 * time.Microsecond).String()
+}
