@@ -237,38 +237,71 @@ func (b *callBack) ServeUnary(ctx context.Context, _ *call.Head, r *call.Message
 }
 
 func TestDrain(t *testing.T) {
-	e := &echo{began: make(chan string), ended: make(chan string, 1)}
-	client, server := pair(t, true, Options{}, Options{Handler: e})
-	ctx, cancel := context.WithCancel(t.Context())
-	waits := make(chan error, 1)
-	go func() {
-		_, _, err := client.Unary(ctx, head("Wait"), &call.Message{})
-		waits <- err
-	}()
-	<-e.began
-	drained := make(chan error, 1)
-	go func() { drained <- server.Drain(t.Context()) }()
-	<-client.Draining()
-	for range 2 { // unary and streaming
+	synctest.Test(t, func(t *testing.T) {
+		e := &echo{began: make(chan string), ended: make(chan string, 1)}
+		a, b := net.Pipe()
+		client := New(framed.Client(a, framed.Options{}), Options{})
+		server := New(framed.Server(b, framed.Options{}), Options{Handler: e})
+		ctx, cancel := context.WithCancel(t.Context())
+		waits := make(chan error, 1)
+		go func() {
+			_, _, err := client.Unary(ctx, head("Wait"), &call.Message{})
+			waits <- err
+		}()
+		<-e.began
+		drained := make(chan error, 1)
+		go func() { drained <- server.Drain(t.Context()) }()
+		<-client.Draining()
 		if _, _, err := client.Unary(t.Context(), head("Echo"), &call.Message{}); !errors.Is(err, errDraining) {
 			t.Errorf("unary: %v", err)
 		}
 		if _, err := client.Open(t.Context(), head("Echo")); !errors.Is(err, errDraining) {
 			t.Errorf("open: %v", err)
 		}
-	}
-	select {
-	case err := <-drained:
-		t.Errorf("drained while a call runs: %v", err)
-	default:
-	}
-	cancel()
-	if err := <-waits; status.Code(err) != codes.Canceled {
-		t.Error(err)
-	}
-	if err := <-drained; err != nil {
-		t.Error(err)
-	}
+		synctest.Wait()
+		select {
+		case err := <-drained:
+			t.Errorf("drained while a call runs: %v", err)
+		default:
+		}
+		cancel()
+		if err := <-waits; status.Code(err) != codes.Canceled {
+			t.Error(err)
+		}
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+		go client.Close()
+		server.Close()
+		client.Close()
+	})
+}
+
+// TestForgottenDeadline has a caller whose time is over and who says nothing: the
+// callee ends the call by its own clock.
+func TestForgottenDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		result := make(chan error, 1)
+		h := serverFunc(func(s call.ServerStream) error {
+			_, err := s.Recv()
+			result <- err
+			return err
+		})
+		a, b := net.Pipe()
+		server := New(framed.Server(b, framed.Options{}), Options{Handler: h})
+		go func() { _, _ = io.Copy(io.Discard, a) }()
+		now := time.Now()
+		opening, err := appendHead(nil, &call.Head{Method: "/a/B", Streaming: true, Deadline: now.Add(time.Second)}, now, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = a.Write(append([]byte(greeting), openFrame(1, opening)...))
+		if err := <-result; status.Code(err) != codes.DeadlineExceeded || time.Since(now) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(now))
+		}
+		a.Close()
+		server.Close()
+	})
 }
 
 // TestCloseEndsCalls checks the status of both sides' calls.
