@@ -109,7 +109,7 @@ func embedded(o grpc.CallOption) grpc.CallOption {
 		if !f.Anonymous || !f.IsExported() {
 			continue
 		}
-		if inner, ok := v.Field(n).Interface().(grpc.CallOption); ok {
+		if inner, ok := reflect.TypeAssert[grpc.CallOption](v.Field(n)); ok {
 			return inner
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // clientStream is the caller's side of a streaming call.
 type clientStream struct {
 	begun  beginning
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // a stream has one
 	cancel context.CancelFunc
 	unhook func() bool
 	desc   *grpc.StreamDesc
@@ -47,7 +47,7 @@ func (c *ClientConn) openStream(ctx context.Context, s *clientStream, method str
 		if err := c.begin(ctx, &s.begun, method, s.desc.ClientStreams || s.desc.ServerStreams, s.opts); err != nil {
 			return err
 		}
-		s.ctx, s.cancel = context.WithCancel(ctx)
+		s.ctx, s.cancel = context.WithCancel(ctx) //nolint:fatcontext // each is ctx's, not the last one's
 		err := s.open()
 		if err == nil {
 			return nil

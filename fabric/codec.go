@@ -53,7 +53,7 @@ func (c codecV1) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // codecV0 is a grpc.Codec, which calls its name String.
-type codecV0 struct{ grpc.Codec } //nolint:staticcheck // grpc.CallCustomCodec still takes one
+type codecV0 struct{ grpc.Codec }
 
 func (c codecV0) Name() string { return c.String() }
 

@@ -52,7 +52,6 @@ type ClientConn struct {
 	links   connector
 	unary   grpc.UnaryInvoker
 	stream  grpc.Streamer
-	usual   form // of calls without options, over what does not carry values
 }
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
@@ -116,10 +115,10 @@ func (c *ClientConn) begin(ctx context.Context, b *beginning, method string, str
 	if err != nil {
 		return err
 	}
-	if err = wellFormed(method); err != nil {
+	if err := wellFormed(method); err != nil {
 		return err
 	}
-	if err = contextStatus(ctx); err != nil {
+	if err := contextStatus(ctx); err != nil {
 		return err
 	}
 	if b.link, err = c.links.link(ctx, i.wait); err != nil {

@@ -30,12 +30,12 @@ func Example() {
 		return
 	}
 
-	server := fabric.NewServer() // before: grpc.NewServer()
+	server := fabric.NewServer() // it was made by grpc.NewServer
 	serve(server)
 	stopped := make(chan error)
 	go func() { stopped <- server.Run(ctx, listener) }()
 
-	conn, err := fabric.Dial("inproc:health", fabric.WithNetwork(&network)) // before: grpc.NewClient(...)
+	conn, err := fabric.Dial("inproc:health", fabric.WithNetwork(&network)) // and by grpc.NewClient
 	if err != nil {
 		fmt.Println(err)
 		return

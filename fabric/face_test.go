@@ -196,7 +196,6 @@ func TestContextEndsWithHandler(t *testing.T) {
 // foreignOption is an option that another package has made from one of grpc-go.
 type foreignOption struct {
 	grpc.CallOption
-	extra string
 }
 
 func TestCallOptions(t *testing.T) {

@@ -94,7 +94,7 @@ func (t *inProcess) await(ctx context.Context, c *localCall) error {
 
 // bare is a caller's context without its values: a handler sees only when the
 // call ends.
-type bare struct{ context.Context }
+type bare struct{ context.Context } //nolint:containedctx // this is a context
 
 // Value implements context.Context.
 func (bare) Value(any) any { return nil }

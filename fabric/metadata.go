@@ -131,7 +131,7 @@ func credentialsError(err error, otherwise codes.Code) error {
 	if !ok {
 		return status.Errorf(otherwise, "transport: per-RPC creds failed due to error: %v", err)
 	}
-	switch s.Code() {
+	switch s.Code() { //nolint:exhaustive // the others are allowed
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition,
 		codes.Aborted, codes.OutOfRange, codes.DataLoss:
 		return status.Errorf(codes.Internal, "transport: received per-RPC creds error with illegal status: %v", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"testing"
 	"time"
 
@@ -56,9 +57,7 @@ func (s scene) play(t *testing.T, dial dialTest) outcome {
 func scenes() map[string]scene {
 	all := map[string]scene{}
 	for _, some := range []map[string]scene{statusScenes(), metadataScenes(), streamScenes(), wrongScenes(), sizeScenes(), contextScenes()} {
-		for name, s := range some {
-			all[name] = s
-		}
+		maps.Copy(all, some)
 	}
 	return all
 }

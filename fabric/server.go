@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"sync"
@@ -73,7 +74,7 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, impl any) {
 	if impl != nil {
 		want := reflect.TypeOf(d.HandlerType).Elem()
 		if got := reflect.TypeOf(impl); !got.Implements(want) {
-			panic(fmt.Sprintf("fabric: register %s: %v does not implement %v", d.ServiceName, got, want))
+			panic(fmt.Sprintf("fabric: register %s: %v does not implement %v", d.ServiceName, got, want)) //nolint:forbidigo // grpc.ServiceRegistrar returns no error
 		}
 	}
 	s.mu.Lock()
@@ -96,12 +97,10 @@ func newService(d *grpc.ServiceDesc, impl any) *service {
 func (s *Server) add(name string, v *service) {
 	old := *s.services.Load()
 	if _, taken := old[name]; taken {
-		panic(fmt.Sprintf("fabric: register %s: the name is taken", name))
+		panic(fmt.Sprintf("fabric: register %s: the name is taken", name)) //nolint:forbidigo // as above
 	}
 	all := make(map[string]*service, len(old)+1)
-	for k, o := range old {
-		all[k] = o
-	}
+	maps.Copy(all, old)
 	all[name] = v
 	s.services.Store(&all)
 }

@@ -161,8 +161,8 @@ func (ss *serverStream) failed(err error) error {
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.serverCall.response == nil {
-		ss.serverCall.response = err
+	if ss.response == nil {
+		ss.response = err
 	}
 	return err
 }
