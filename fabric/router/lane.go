@@ -26,9 +26,9 @@ type lane struct {
 	changed sync.Cond // any field below
 	queue   []inLane  // on their way, the first one included
 	size    int
-	last    time.Time // when the last one arrives
-	closed  bool      // there will be no more
-	err     error     // why nothing is sent any more
+	used    bool
+	closed  bool  // there will be no more
+	err     error // why nothing is sent any more
 }
 
 type inLane struct {
@@ -82,10 +82,7 @@ func (l *lane) push(m *call.Message) error {
 	}
 	now := time.Now()
 	arrives := now.Add(linksDelay(l.flow.links, l.direction, size, now, l.flow.router.options.Random))
-	if arrives.Before(l.last) {
-		arrives = l.last // jitter changes no order
-	}
-	l.last = arrives
+	l.used = true
 	l.queue = append(l.queue, inLane{m, arrives})
 	l.size += size
 	l.changed.Broadcast()
@@ -96,7 +93,7 @@ func (l *lane) push(m *call.Message) error {
 func (l *lane) finish() error {
 	l.mu.Lock()
 	l.closed = true
-	empty := l.last.IsZero()
+	empty := !l.used
 	l.changed.Broadcast()
 	l.mu.Unlock()
 	<-l.done
@@ -111,7 +108,7 @@ func (l *lane) finish() error {
 	return l.err
 }
 
-// run hands over what arrives.
+// run hands over what arrives, one after the other: jitter changes no order.
 func (l *lane) run() {
 	defer close(l.done)
 	for {

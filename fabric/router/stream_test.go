@@ -234,6 +234,31 @@ func TestStreamRetry(t *testing.T) {
 	})
 }
 
+// What is kept for another attempt is freed with the call.
+func TestKeptIsFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(func(s call.ServerStream) error {
+			m, err := s.Recv()
+			m.Free()
+			return err
+		})
+		s := open(t.Context(), t, routed(t, "- {name: again, retry: {attempts: 2}}", f))
+		freed := 0
+		m := text("x")
+		m.Release = func() { freed++ }
+		if err := s.Send(m); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rest(s); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if freed != 1 {
+			t.Errorf("freed %d times", freed)
+		}
+	})
+}
+
 // Messages follow each other on a link: it costs its latency once, not for each, and
 // its bandwidth; and what is under way is bounded.
 func TestStreamOverLink(t *testing.T) {

@@ -77,7 +77,7 @@ func TestSwapsUnderLoad(t *testing.T) {
 	wg.Go(func() { flowStreams(t, r, stop, &calls) })
 	random := rand.New(rand.NewPCG(1, 2))
 	methods := []balance.Method{balance.RoundRobin, balance.LeastRequests, balance.Weighted}
-	for i := range 1000 {
+	for i := range 500 {
 		r.SetPolicies(policiesOf(t, fmt.Sprintf(`
 - {name: limit, timeout: %dh}
 - {name: again, retry: {attempts: %d}}
@@ -170,6 +170,54 @@ func TestRemovedEndpointFinishes(t *testing.T) {
 	})
 }
 
+// No call begins at an endpoint that was removed, and it is released once, when those
+// that had begun are over.
+func TestEndpointLife(t *testing.T) {
+	for name, begun := range map[string]int{"idle": 0, "busy": 2} {
+		t.Run(name, func(t *testing.T) {
+			released := 0
+			e := newEndpoint(Endpoint{Transport: newQuick(echo), Released: func() { released++ }})
+			e.stop = func() {}
+			for range begun {
+				if !e.acquire() {
+					t.Fatal("refused before it was removed")
+				}
+			}
+			e.remove()
+			if e.acquire() {
+				t.Error("a call began after it was removed")
+			}
+			for i := range begun {
+				if released != 0 {
+					t.Errorf("released with %d calls left", begun-i)
+				}
+				e.release()
+			}
+			if e.acquire() || released != 1 {
+				t.Errorf("released %d times", released)
+			}
+		})
+	}
+}
+
+// A request that is sent several times is freed after the last, not before.
+func TestCopier(t *testing.T) {
+	freed := 0
+	m := text("x")
+	m.Release = func() { freed++ }
+	c := copierOf(m)
+	first, second := c.one(), c.one()
+	c.free()
+	first.Free()
+	first.Free()
+	if freed != 0 {
+		t.Error("freed while there is another")
+	}
+	if second.Free(); freed != 1 {
+		t.Errorf("freed %d times", freed)
+	}
+}
+
 // What the balancer knows outlives a change of the endpoints.
 func TestServiceKeepsItsPicker(t *testing.T) {
 	r := New(Options{})
@@ -196,7 +244,7 @@ func TestServiceKeepsItsPicker(t *testing.T) {
 // Whatever dies when: each call ends exactly once, with a status that tells, and
 // nothing of it is left.
 func TestDeathAtAnyTime(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) { deathAt(t, seed) })
 	}
 }
