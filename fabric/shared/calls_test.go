@@ -239,8 +239,8 @@ func TestLargeTransferHoldsNobodyUp(t *testing.T) {
 	var during int
 	done := make(chan error, 1)
 	go func() {
-		m, _, err := c.Unary(t.Context(), &call.Head{Method: "/a.B/Large", Priority: call.Low}, &call.Message{Data: make([]byte, 64<<20)})
-		if err == nil && len(m.Data) != 64<<20 {
+		m, _, err := c.Unary(t.Context(), &call.Head{Method: "/a.B/Large", Priority: call.Low}, &call.Message{Data: make([]byte, 16<<20)})
+		if err == nil && len(m.Data) != 16<<20 {
 			err = errors.New("another length")
 		}
 		done <- err
@@ -252,7 +252,7 @@ func TestLargeTransferHoldsNobodyUp(t *testing.T) {
 				t.Error(err)
 			}
 			if during < 20 {
-				t.Errorf("%d small calls ended beside 64 MiB each way", during)
+				t.Errorf("%d small calls ended beside 16 MiB each way", during)
 			}
 			return
 		default:

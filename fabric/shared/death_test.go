@@ -34,7 +34,7 @@ func mapped(t *testing.T) int {
 func busy(c *shared.Conn) error {
 	failed := make(chan error, 4)
 	h := &call.Head{Method: "/a.B/C"}
-	for _, n := range []int{64, 20000, 2 << 20} {
+	for _, n := range []int{64, 20000, 300_000} {
 		go func() {
 			for {
 				m, err := c.Lend(n)
@@ -82,18 +82,25 @@ func pingPong(c *shared.Conn) error {
 	}
 }
 
+// dialAll returns as many connections as it gets.
+func dialAll(path string, n int) []*shared.Conn {
+	var all []*shared.Conn
+	for range n {
+		if c, err := shared.Dial(context.Background(), path, shared.Patient(shared.Options{})); err == nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // TestPeerKilled kills the process that listens while several connections to it
 // are busy, at a random moment. Each of them has a death of its own to survive.
 func TestPeerKilled(t *testing.T) {
-	const processes, each = 12, 16
+	const processes, each = 8, 16
 	for range processes {
 		path, cmd := startPeer(t, []string{"inline", "goroutines"}[rand.IntN(2)])
 		var wg sync.WaitGroup
-		for range each {
-			c, err := shared.Dial(t.Context(), path, shared.Patient(shared.Options{}))
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, c := range dialAll(path, each) {
 			wg.Go(func() {
 				if err := busy(c); err != nil {
 					t.Error(err)
@@ -112,7 +119,7 @@ func TestPeerKilled(t *testing.T) {
 
 // TestCallerKilled kills processes that call this one.
 func TestCallerKilled(t *testing.T) {
-	const processes, each = 8, 8
+	const processes, each = 6, 16
 	conns := make(chan *shared.Conn, each)
 	path := serve(t, shared.Patient(shared.Options{Handler: echo{}, Heap: 1 << 20}), func(c *shared.Conn) error {
 		conns <- c
@@ -144,11 +151,7 @@ func TestCallerKilled(t *testing.T) {
 // callUntilKilled is the other process of TestCallerKilled.
 func callUntilKilled(path string) int {
 	var wg sync.WaitGroup
-	for range 8 {
-		c, err := shared.Dial(context.Background(), path, shared.Options{})
-		if err != nil {
-			return 1
-		}
+	for _, c := range dialAll(path, 16) {
 		wg.Go(func() { _ = busy(c) })
 	}
 	wg.Wait()
