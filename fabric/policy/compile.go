@@ -99,7 +99,11 @@ func (e *environments) of(input int) (*cel.Env, error) {
 	if env := e.made[input]; env != nil {
 		return env, nil
 	}
-	env, err := cel.NewEnv(append(variablesOf(e.response), requestOf(e.inputs.descriptor(input))...)...)
+	request, err := requestOf(e.inputs.descriptor(input))
+	if err != nil {
+		return nil, fmt.Errorf("types of expressions: %w", err)
+	}
+	env, err := cel.NewEnv(append(variablesOf(e.response), request...)...)
 	if err != nil {
 		return nil, fmt.Errorf("environment of expressions: %w", err)
 	}
@@ -128,29 +132,6 @@ func variableNames(response bool) []string {
 		names = append(names, "response")
 	}
 	return names
-}
-
-func requestOf(d protoreflect.MessageDescriptor) []cel.EnvOption {
-	if d == nil {
-		return []cel.EnvOption{cel.Variable("request", cel.DynType)}
-	}
-	files := map[string]protoreflect.FileDescriptor{}
-	withImports(files, d.ParentFile())
-	var options []cel.EnvOption
-	for _, file := range files {
-		options = append(options, cel.TypeDescs(file))
-	}
-	return append(options, cel.Variable("request", cel.ObjectType(string(d.FullName()))))
-}
-
-func withImports(files map[string]protoreflect.FileDescriptor, f protoreflect.FileDescriptor) {
-	if files[f.Path()] != nil {
-		return
-	}
-	files[f.Path()] = f
-	for i := range f.Imports().Len() {
-		withImports(files, f.Imports().Get(i).FileDescriptor)
-	}
 }
 
 // Wanted is what an expression's value has to be; nil takes any.
