@@ -84,7 +84,7 @@ func renamed(f *descriptorpb.FileDescriptorProto) *descriptorpb.FileDescriptorPr
 		}
 		return "of-the-service/" + path
 	}
-	f.Name = proto.String(rename(f.GetName()))
+	f.Name = new(rename(f.GetName()))
 	for i, path := range f.GetDependency() {
 		f.Dependency[i] = rename(path)
 	}

@@ -9,25 +9,27 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Per are the members that say which calls share something.
-func (p *parser) per(m members, to *per) members {
-	to.most = defaultKeys
+// Per are the members that say which calls share something: by what, unless they say
+// something else.
+func (p *parser) per(m members, to *per, by perKind) members {
+	to.by, to.most = by, defaultKeys
+	said := false
 	m["per"] = func(n *yaml.Node) error {
 		by, ok := perNames()[n.Value]
 		if !ok || n.Kind != yaml.ScalarNode {
 			return p.src.errorf(n, "%q is none of %s; for anything else write key: and an expression", n.Value, join(perNames()))
 		}
-		if to.expr != nil {
+		if said {
 			return p.src.errorf(n, "per and key exclude each other")
 		}
-		to.by = by
+		to.by, said = by, true
 		return nil
 	}
 	m["key"] = func(n *yaml.Node) (err error) {
-		if to.by != perAll {
+		if said {
 			return p.src.errorf(n, "per and key exclude each other")
 		}
-		to.by = perExpression
+		to.by, said = perExpression, true
 		to.expr, err = p.compile(n, wanted{stringType(), "key"})
 		return err
 	}
@@ -51,7 +53,7 @@ func (p *parser) rate(n *yaml.Node) (rules, error) {
 	r := &rateRules{}
 	var rate *yaml.Node
 	burst := 0
-	m := p.per(members{"burst": p.integer(&burst, 1, 1e9)}, &r.per)
+	m := p.per(members{"burst": p.integer(&burst, 1, 1e9)}, &r.per, perAll)
 	m["rate"] = func(n *yaml.Node) error {
 		rate = n
 		return p.perHour(&r.hour)(n)
@@ -77,7 +79,7 @@ func (p *parser) concurrency(n *yaml.Node) (rules, error) {
 	m := p.per(members{
 		"limit": p.integer(&limit, 1, 1e9),
 		"queue": func(n *yaml.Node) error { return p.word(n, map[string]bool{"none": true}, &ignored) },
-	}, &r.per)
+	}, &r.per, perAll)
 	if err := p.mapping(n, "concurrency", m); err != nil {
 		return nil, err
 	}
@@ -153,21 +155,7 @@ func (p *parser) breaker(n *yaml.Node) (rules, error) {
 	m := p.per(members{
 		"ratio": p.fraction(&r.ratio), "least": p.integer(&r.least, 1, 1e6), "window": p.duration(&r.window),
 		"open": p.duration(&r.open), "probes": p.integer(&r.probes, 1, 1000), "codes": p.codes(&r.codes),
-	}, &r.per)
-	r.per.by = perMethod
-	byMethod := true
-	key := m["key"]
-	m["key"] = func(n *yaml.Node) error {
-		if byMethod {
-			r.per.by = perAll
-		}
-		return key(n)
-	}
-	perMember := m["per"]
-	m["per"] = func(n *yaml.Node) error {
-		byMethod = false
-		return perMember(n)
-	}
+	}, &r.per, perMethod)
 	if err := p.mapping(n, "breaker", m); err != nil {
 		return nil, err
 	}
