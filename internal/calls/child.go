@@ -280,7 +280,7 @@ func (h *Host) Speak(ctx context.Context, e services.Endpoint) (services.Endpoin
 	}
 	h.mu.Lock()
 	h.serial++
-	e.ID = fmt.Sprintf("%s/%d", h.opts.Config.Self, h.serial)
+	e.ID = fmt.Sprintf("%s/%s.%d", h.opts.Config.Self, e.Address, h.serial)
 	h.mu.Unlock()
 	e.Node, e.Started, e.Process = h.opts.Config.Self, time.Now().UTC(), 0
 	return e, h.opts.Registry.Offer(ctx, e)

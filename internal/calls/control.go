@@ -242,6 +242,16 @@ func (c *control) ask(ctx context.Context, m *message) (*message, error) {
 	}
 }
 
+// over says that the other side is gone, or nobody listens to it any more.
+func (c *control) over() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (m *message) result() (*message, error) {
 	if m.Error == "" {
 		return m, nil
