@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"gopkg.in/yaml.v3"
 )
 
 // TestMain lets the test binary play the roles, as the command does.
@@ -267,6 +268,23 @@ func TestJudge(t *testing.T) {
 	for method, want := range map[string]string{"/a.B/M": "a.B", "": "", "/": "", "a.B": ""} {
 		if got := serviceOf(method); got != want {
 			t.Errorf("%q: got %q, want %q", method, got, want)
+		}
+	}
+}
+
+// TestEnvoyConfig is a file that can be read, with nothing left to fill in.
+func TestEnvoyConfig(t *testing.T) {
+	text := envoyText("/a", "s.S", "/b")
+	var config map[string]map[string][]any
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(config["static_resources"]["clusters"]); n != 1 {
+		t.Errorf("%d clusters", n)
+	}
+	for _, left := range []string{"LISTEN", "SERVICE", "SERVER"} {
+		if strings.Contains(text, left) {
+			t.Errorf("%s is not filled in", left)
 		}
 	}
 }

@@ -37,17 +37,16 @@ type manager struct {
 func (a *actor) managed(ctx context.Context) error {
 	m := &manager{router: router.New(router.Options{}), services: map[string][]router.Endpoint{}}
 	ctx, cancel := context.WithCancel(ctx)
-	served := make(chan error, 1)
-	a.close = func() error {
-		cancel()
-		return errors.Join(<-served, m.close())
-	}
 	l, err := m.prepare(ctx, &a.spec)
 	if err != nil {
 		cancel()
 		return errors.Join(err, m.close())
 	}
-	a.addr = a.spec.Listen
+	served := make(chan error, 1)
+	a.addr, a.close = a.spec.Listen, func() error {
+		cancel()
+		return errors.Join(<-served, m.close())
+	}
 	go func() { served <- l.Serve(ctx, func(*shared.Conn) error { return nil }) }()
 	a.does["balance"] = on(func(_ context.Context, name string) (any, error) { return true, m.balance(balances()[name]) })
 	a.does["swap"] = on(func(ctx context.Context, s swapping) (any, error) { return m.swap(ctx, s) })

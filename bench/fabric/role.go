@@ -37,7 +37,7 @@ func perform(ctx context.Context, text string, in io.Reader, out io.Writer) (err
 	}
 	tell := json.NewEncoder(out)
 	if err := a.prepare(ctx); err != nil {
-		return tell.Encode(answer{Error: err.Error()})
+		return errors.Join(tell.Encode(answer{Error: err.Error()}), a.close())
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := tell.Encode(answered(a.addr, nil)); err != nil {
@@ -56,7 +56,7 @@ func (a *actor) prepare(ctx context.Context) error {
 		"usage": func(context.Context, json.RawMessage) (any, error) { return usage() },
 	}
 	prepare, ok := map[string]func(context.Context) error{
-		roleClient: a.client, roleServer: a.server, roleProxy: a.proxy, roleManaged: a.managed, roleChain: a.judge,
+		roleClient: a.client, roleServer: a.server, roleProxy: a.proxy, roleEnvoy: a.envoy, roleManaged: a.managed, roleChain: a.judge,
 	}[a.spec.Role]
 	if !ok {
 		return fmt.Errorf("no role %q", a.spec.Role)

@@ -26,6 +26,7 @@ const (
 	roleClient  = "client"
 	roleServer  = "server"
 	roleProxy   = "proxy"   // grpc-go's layer-7 proxy
+	roleEnvoy   = "envoy"   // Envoy as that
 	roleManaged = "managed" // the fabric's process between the applications
 	roleChain   = "chain"
 )

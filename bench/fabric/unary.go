@@ -9,11 +9,12 @@ import (
 
 // The ways of calls on one machine.
 const (
-	direct  = "shared memory"
-	managed = "shared memory, managed"
-	plain   = "grpc-go"
-	proxied = "grpc-go through a proxy"
-	floor   = "raw unix sockets"
+	direct    = "shared memory"
+	managed   = "shared memory, managed"
+	plain     = "grpc-go"
+	proxied   = "grpc-go through a proxy"
+	enveloped = "grpc-go through Envoy"
+	floor     = "raw unix sockets"
 )
 
 // echoWay starts an echo behind a process of the role between, if there is one.
@@ -36,14 +37,18 @@ func (f *plant) echoWay(ctx context.Context, name, file, stack, between string) 
 }
 
 func (f *plant) localWays(ctx context.Context) ([]*way, error) {
-	var ways []*way
-	for _, s := range []struct{ name, file, stack, between string }{
+	list := []struct{ name, file, stack, between string }{
 		{direct, "direct", stackFabric, ""},
 		{plain, "grpc", stackGRPC, ""},
 		{managed, "managed", stackFabric, roleManaged},
 		{proxied, "proxied", stackGRPC, roleProxy},
 		{floor, "raw", stackRaw, ""},
-	} {
+	}
+	if _, ok := envoyBinary(); ok {
+		list = append(list, struct{ name, file, stack, between string }{enveloped, "envoy", stackGRPC, roleEnvoy})
+	}
+	var ways []*way
+	for _, s := range list {
 		w, err := f.echoWay(ctx, s.name, s.file, s.stack, s.between)
 		if err != nil {
 			return nil, err
@@ -64,13 +69,24 @@ func (b *bench) unary(ctx context.Context, size int) error {
 		all, err := turns(ctx, b.rounds(9, 3), l, ways...)
 		if err == nil {
 			b.compare(all, unaryRows(size)...)
+			b.compareEnvoy(all, size)
 		}
 		return err
 	})
 }
 
+func unaryTitle(size int) string {
+	return map[int]string{64: "unary 64 B", 4 << 10: "unary 4 KiB", 256 << 10: "unary 256 KiB"}[size]
+}
+
+func (b *bench) compareEnvoy(all runs, size int) {
+	if len(all[enveloped]) > 0 {
+		b.compare(all, comparison{unaryTitle(size) + ", three policies in the managed process", "us", managed, enveloped, p50, paired.Goal{}})
+	}
+}
+
 func unaryRows(size int) []comparison {
-	title := map[int]string{64: "unary 64 B", 4 << 10: "unary 4 KiB", 256 << 10: "unary 256 KiB"}[size]
+	title := unaryTitle(size)
 	wanted := map[string]paired.Goal{}
 	switch size {
 	case 64:
