@@ -36,6 +36,7 @@ func pairings() map[string]pairing {
 		"through streams":    {dialThroughStreams},
 		"shared memory":      {dialSharedMemory},
 		"TCP with TLS":       {dialTLS},
+		"gRPC with TLS":      {dialPlainTLS},
 		"grpc-go":            {dialGRPC},
 		"us to grpc-go":      {dialToGRPC},
 		"grpc-go to us":      {dialFromGRPC},
@@ -94,14 +95,25 @@ func dialSharedMemory(t testing.TB, register func(grpc.ServiceRegistrar), o side
 // dialTLS is our client with our server over TCP.
 func dialTLS(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
 	t.Helper()
+	return dialSecure(t, "tcp:", register, o)
+}
+
+// dialPlainTLS is the same over HTTP/2.
+func dialPlainTLS(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
+	return dialSecure(t, "grpc:", register, o)
+}
+
+func dialSecure(t testing.TB, scheme string, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
+	t.Helper()
 	server, client := testTLS(t)
-	l, err := Listen("tcp:127.0.0.1:0", append([]Option{WithTLS(server)}, o.fabric...)...)
+	l, err := Listen(scheme+"127.0.0.1:0", append([]Option{WithTLS(server)}, o.fabric...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	serveFabric(t, l, register, o)
 	o.fabric = append([]Option{WithTLS(client)}, o.fabric...)
-	return dialFabric(t, l.Addr().String(), o)
+	return dialFabric(t, scheme+l.Addr().String(), o)
 }
 
 // dialToGRPC is our client with grpc-go's server.
