@@ -15,10 +15,11 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// ErrMoved is what a call's methods return, and the cause of its context's end,
-// once [Conn.Export] has handed the connection to a successor. The call goes on
-// there: a message that Recv would have returned waits there, and one that Send was
-// given is sent there. A handler that returns ErrMoved leaves its call open.
+// ErrMoved is what a call's methods return once [Conn.Export] has begun to hand the
+// connection to a successor. The call goes on there: a message that Recv would have
+// returned waits there, and one that Send was given is sent there. A handler that
+// returns ErrMoved leaves its call open; one that returns anything else has ended it.
+// Contexts of calls do not end before the handlers have returned.
 var ErrMoved error = moved{}
 
 type moved struct{}
@@ -117,7 +118,9 @@ type FinalState struct {
 // [Import]: the state, and two files (the socket and the region) to pass along. The
 // peer sees nothing but a pause. All methods of calls return ErrMoved then; Export
 // waits, until ctx ends, for the handlers to return, and for messages that were
-// received or lent to be freed. When it fails the connection is closed.
+// received or lent to be freed. When it fails the connection is closed. A process
+// that moves several connections exports all at once: a handler may wait for a call
+// on another of them.
 func (c *Conn) Export(ctx context.Context) (State, []*os.File, error) {
 	c.freeze()
 	if err := c.settled(ctx); err != nil {
@@ -160,7 +163,6 @@ func (c *Conn) freeze() {
 	}
 	c.callee.idle = nil
 	c.callee.mu.Unlock()
-	c.callee.cancel(ErrMoved)
 	_ = c.socket.SetReadDeadline(time.Unix(1, 0))
 }
 

@@ -255,12 +255,13 @@ func streamRounds(c *shared.Conn, size int, stop *atomic.Bool, rounds *atomic.In
 // TestCallingEndMoves moves the end that calls, with a stream and a unary call under
 // way, to another Conn.
 func TestCallingEndMoves(t *testing.T) {
-	proceed := make(chan bool)
+	arrived, proceed := make(chan bool), make(chan bool)
 	handler := streams(func(s call.ServerStream) error {
 		m, err := s.Recv()
 		if err != nil {
 			return err
 		}
+		arrived <- true
 		<-proceed
 		if err := s.Send(m); err != nil {
 			return err
@@ -277,9 +278,12 @@ func TestCallingEndMoves(t *testing.T) {
 	}
 	unary := make(chan error, 1)
 	go func() {
-		_, _, err := c.Unary(t.Context(), &call.Head{Method: "/a.B/U"}, numbered(1, 10_000))
+		m, _, err := c.Unary(t.Context(), &call.Head{Method: "/a.B/U"}, numbered(1, 10_000))
+		m.Free()
 		unary <- err
 	}()
+	<-arrived
+	<-arrived
 	proceed <- true // for one of them, whose answer is then under way
 	state, files, err := c.Export(t.Context())
 	if err != nil {
