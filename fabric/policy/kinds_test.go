@@ -436,3 +436,22 @@ policies:
 		})
 	}
 }
+
+// TestRefusedIsNoProbe refuses a call behind a half open breaker: the next one may
+// still be the probe, and its end decides.
+func TestRefusedIsNoProbe(t *testing.T) {
+	s := parsed(t, `
+policies:
+- {name: b, breaker: {least: 1, open: 5s, per: all}}
+- {name: no, tenants: [blocked], access: {default: deny, rules: []}}
+`)
+	later := 5 * time.Second
+	var got []codes.Code
+	for _, v := range []visit{{err: errUnavailable}, {tenant: "blocked", at: later}, {at: later}, {at: later}} {
+		_, err := v.run(s)
+		got = append(got, code(err))
+	}
+	if diff := cmp.Diff(got, []codes.Code{0, codes.PermissionDenied, 0, 0}); diff != "" {
+		t.Errorf("(-got +want):\n%s", diff)
+	}
+}
