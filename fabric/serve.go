@@ -7,7 +7,8 @@ import (
 )
 
 // Run serves those who come to the listeners, until ctx ends, the server is
-// stopped or one of them fails.
+// stopped or one of them fails. Handlers that are called from this process may
+// still be on their way out then: Stop waits for them.
 func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
