@@ -1,0 +1,39 @@
+// Package guest is what a function written in Go imports. The function is built with
+//
+//	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o app.wasm
+//
+// and registers its handler in an init function: main never runs.
+//
+//	func init() { guest.Handle(greet) }
+//
+//	func greet(request []byte) ([]byte, error) { return append([]byte("hello "), request...), nil }
+//
+//	func main() {}
+//
+// Every request begins with the memory as it was after init, so nothing that a
+// handler leaves in a variable is seen by the next request. What init drew from
+// math/rand is in that memory too: all requests draw the same numbers from it.
+// Rand gives numbers that differ.
+package guest
+
+import (
+	crypto "crypto/rand"
+	"encoding/binary"
+	"math/rand/v2"
+)
+
+// A Handler answers one request.
+type Handler func(request []byte) ([]byte, error)
+
+var handler Handler
+
+// Handle registers the handler of this function. The last call counts.
+func Handle(h Handler) { handler = h }
+
+// Rand returns a source of numbers whose seed comes from the host, fresh for each
+// call of Rand.
+func Rand() *rand.Rand {
+	var seed [16]byte
+	_, _ = crypto.Read(seed[:]) // it never fails
+	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
+}

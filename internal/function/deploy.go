@@ -1,0 +1,186 @@
+package function
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/function/image"
+	"github.com/outboard-run/outboard/internal/function/rewrite"
+)
+
+// initDeadline bounds what a module does once, at deploy.
+const initDeadline = time.Minute
+
+// Settings are what a function gets besides its module.
+type Settings struct {
+	// Name is how errors call the function, "shop/cart".
+	Name string
+	// Limits bound it.
+	Limits Limits
+	// Args are its arguments, the first one its name. They and the environment are
+	// read at deploy and are part of the image.
+	Args []string
+	// Env is its environment.
+	Env []Variable
+	// Unmetered leaves the module without checks: no deadline and no fuel, and a
+	// long call holds up the whole process. It is there to measure what they cost.
+	Unmetered bool
+}
+
+// A Variable is one of an environment.
+type Variable struct{ Name, Value string }
+
+// A version is a module made ready: everything that slots share.
+type version struct {
+	runtime  *Runtime
+	settings Settings
+	code     *rewrite.Result
+	compiled wazero.CompiledModule
+	most     int // bytes that a memory may have
+	reserve  int // bytes of a range
+	image    *image.Image
+	globals  []uint64 // after initialisation
+}
+
+// Deploy makes a module ready to be called. The error says why it can't be.
+func (r *Runtime) Deploy(ctx context.Context, module []byte, s Settings) (*Function, error) {
+	op := "deploy " + s.Name
+	s.Limits.setDefaults()
+	if err := s.Limits.validate(); err != nil {
+		return nil, outboard.Errorf(outboard.Invalid, op, "%w", err)
+	}
+	v := &version{runtime: r, settings: s}
+	if err := v.prepare(ctx, module); err != nil {
+		v.close()
+		return nil, outboard.Errorf(outboard.Invalid, op, "%w", err)
+	}
+	f := newFunction(v)
+	if !r.add(f) {
+		_ = f.Close()
+		return nil, outboard.Errorf(outboard.SessionLost, op, "the runtime is closed")
+	}
+	return f, nil
+}
+
+func (v *version) prepare(ctx context.Context, module []byte) error {
+	var err error
+	if v.code, err = rewrite.Module(module, rewrite.Options{Unmetered: v.settings.Unmetered}); err != nil {
+		return err
+	}
+	if err := v.size(); err != nil {
+		return err
+	}
+	if v.compiled, err = v.runtime.engine.CompileModule(ctx, v.code.Code); err != nil {
+		return fmt.Errorf("compile: %w", err)
+	}
+	if err := v.imports(); err != nil {
+		return err
+	}
+	return v.initialise(ctx)
+}
+
+// size finds how large memories may get.
+func (v *version) size() error {
+	v.most = min(int(v.settings.Limits.Memory), int(v.code.Memory.Max)*wasmPage)
+	v.most -= v.most % wasmPage
+	if least := int(v.code.Memory.Min) * wasmPage; least > v.most {
+		return fmt.Errorf("the module's memory begins with %v: raise the function's memory limit of %v", outboard.Bytes(least), v.settings.Limits.Memory)
+	}
+	v.reserve = max(v.most, wasmPage)
+	return nil
+}
+
+// imports refuses a module that wants what nothing here provides.
+func (v *version) imports() error {
+	var missing []string
+	for _, f := range v.compiled.ImportedFunctions() {
+		from, name, _ := f.Import()
+		host := v.runtime.engine.Module(from)
+		if host == nil || (from != hostModule && from != wasiModule) || host.ExportedFunctionDefinitions()[name] == nil {
+			missing = append(missing, from+"."+name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	return fmt.Errorf("imports %s: nothing here provides it; there are %s and %s", strings.Join(slices.Compact(missing), ", "), hostModule, wasiModule)
+}
+
+// initialise runs the module's start and takes the image.
+func (v *version) initialise(ctx context.Context) error {
+	s, err := newSlot(v, nil)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.load(v.code.Data); err != nil {
+		return err
+	}
+	limits := v.settings.Limits
+	limits.Deadline, limits.Fuel = initDeadline, 0
+	for _, name := range []string{rewrite.StartName, "_initialize"} {
+		if err := s.begin(ctx, name, &limits); err != nil {
+			out := s.stderr.take()
+			return fmt.Errorf("initialise: %s: %w%s", name, err, quote(out.Text))
+		}
+	}
+	return v.capture(s)
+}
+
+func quote(text []byte) string {
+	if len(text) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; its last words: %.500q", text)
+}
+
+// begin runs one of the functions that a module begins with, if it has it.
+func (s *slot) begin(ctx context.Context, name string, l *Limits) error {
+	f := s.instance.ExportedFunction(name)
+	if f == nil {
+		return nil
+	}
+	if d := f.Definition(); len(d.ParamTypes()) != 0 || len(d.ResultTypes()) != 0 {
+		return fmt.Errorf("it must take and return nothing")
+	}
+	_, err := s.run(ctx, f, l)
+	return err
+}
+
+// load writes the data segments.
+func (s *slot) load(data []rewrite.Segment) error {
+	memory := s.memory.space.Bytes()[:s.memory.size]
+	for i, d := range data {
+		if uint64(d.Offset)+uint64(len(d.Bytes)) > uint64(len(memory)) {
+			return fmt.Errorf("data segment %d lies outside of the memory", i)
+		}
+		copy(memory[d.Offset:], d.Bytes)
+	}
+	return nil
+}
+
+func (v *version) capture(s *slot) (err error) {
+	if v.image, err = image.New(s.memory.space.Bytes()[:s.memory.size]); err != nil {
+		return err
+	}
+	for _, g := range s.globals {
+		v.globals = append(v.globals, g.Get())
+	}
+	return nil
+}
+
+func (v *version) close() {
+	if v.compiled != nil {
+		_ = v.compiled.Close(context.Background())
+	}
+	if v.image != nil {
+		_ = v.image.Close()
+	}
+}

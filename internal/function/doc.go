@@ -1,0 +1,41 @@
+// Package function runs WebAssembly functions whose every call begins with the same
+// memory.
+//
+// # The model
+//
+// Runtime.Deploy rewrites and compiles a module, runs its start and its
+// initialisation once, and keeps what its memory and globals were then: the image.
+// A slot is a place for an instance: a range of addresses that holds a copy of the
+// image, and the compiled code's state. A call takes a slot, runs in it and resets
+// it: the pages that were written are made equal to the image, grown memory is
+// dropped, globals are set. So nothing of a call is left for the next one, and a
+// call that trapped, ran too long or exited leaves a slot as good as any other.
+//
+// # What a module looks like
+//
+// A core module for WASI preview 1, a "reactor": it may export _initialize, has no
+// use for _start, and exports one function without parameters for each entry, by
+// default "handle". Its result, an i32, is 0 when the response is the answer and
+// something else when the response is an error's text. It imports from "outboard":
+//
+//	request_size() -> i32                          bytes of the request
+//	request_read(to, size, offset i32) -> i32      copies a part of it, returns how much
+//	response_write(from, size i32) -> i32          appends to the response; 0, or 1 if it would be too large
+//
+// If it exports outboard_reseed, a function of one i64, that is called before each
+// call with a random number: the state of its own generators is in the image and the
+// same for every call otherwise.
+//
+// # Limits
+//
+// Compiled WebAssembly can't be preempted: while it runs, Go's collector and with it
+// the whole process would wait for it. So the rewritten code counts instructions and
+// comes to the host after every few hundred thousand. There the deadline and the
+// fuel are checked; when one is used up the code traps. Nothing is written to an
+// instance from outside, so nothing can come too late and meet the next call.
+//
+// # Concurrency
+//
+// A Runtime and a Function may be used by many goroutines. Runtime.Close and
+// Function.Close wait for calls under way.
+package function

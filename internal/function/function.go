@@ -1,0 +1,299 @@
+package function
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/function/image"
+)
+
+// DefaultEntry is the export that a call runs unless it names another.
+const DefaultEntry = "handle"
+
+// A Request is one call.
+type Request struct {
+	// Entry is the export to call. "" means DefaultEntry.
+	Entry string
+	// Body is what the function reads. It must not change during the call.
+	Body []byte
+}
+
+// A Response is what a call brought. There is one for a failed call, too, because of
+// its output and cost.
+type Response struct {
+	// Body is the answer.
+	Body []byte
+	// Stdout and Stderr are what the guest wrote there.
+	Stdout, Stderr Output
+	// Cost is what the call took.
+	Cost Cost
+}
+
+// A Start is how a call came by its instance.
+type Start int
+
+// The starts.
+const (
+	// Reset is an instance that served before and was reset.
+	Reset Start = iota
+	// Clone is a new instance over the image.
+	Clone
+)
+
+// Cost is what a call took.
+type Cost struct {
+	Start Start
+	// Ran is how long it ran, without waiting for a slot and without the reset.
+	Ran time.Duration
+	// Fuel is how many instructions were charged.
+	Fuel int64
+	// Memory is how large the instance's memory was at the end.
+	Memory outboard.Bytes
+}
+
+// ErrTrap is a call that did what WebAssembly forbids: unreachable code, an access
+// out of bounds, a division by zero, a stack that is too deep.
+var ErrTrap = errors.New("trap")
+
+// A FailedError is a function that says itself that it failed.
+type FailedError struct {
+	Status uint32 // its result, not 0
+	Text   string // its response
+}
+
+func (e *FailedError) Error() string { return e.Text }
+
+// A Function is a deployed module.
+type Function struct {
+	version *version
+	permits *permits
+	calls   sync.WaitGroup
+
+	mu     sync.Mutex
+	idle   []*slot
+	closed bool
+	counts Counts
+}
+
+// Counts are what a function did since it was deployed.
+type Counts struct {
+	// Cloned and Reset are starts of calls.
+	Cloned, Reset int64
+	// Rebuilt are slots that could not be reset.
+	Rebuilt int64
+	// Refused are calls beyond the queue.
+	Refused int64
+	// Copied and Dropped are bytes of memory that resets wrote back and gave back.
+	Copied, Dropped int64
+	// Fuel is what all calls were charged.
+	Fuel int64
+}
+
+func newFunction(v *version) *Function {
+	return &Function{version: v, permits: newPermits(v.settings.Limits.Concurrency, v.settings.Limits.Queue)}
+}
+
+// Name is the name in the settings.
+func (f *Function) Name() string { return f.version.settings.Name }
+
+// Image says how large a fresh instance's memory is, and how much of it is not zero.
+func (f *Function) Image() (size, resident outboard.Bytes) {
+	return outboard.Bytes(f.version.image.Size()), outboard.Bytes(f.version.image.Resident())
+}
+
+// Counts returns what the function did so far.
+func (f *Function) Counts() Counts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts
+}
+
+// Call runs one request in an instance whose state is the image's. It waits for its
+// turn if the queue has room.
+//
+// Errors are of the kinds Busy (too many calls), Exhausted (a limit; the cause is a
+// *LimitError), NotFound and Invalid (the entry), and Other (the cause is ErrTrap, a
+// *FailedError, or an exit).
+func (f *Function) Call(ctx context.Context, q Request) (Response, error) {
+	op := "call " + f.Name()
+	if q.Entry == "" {
+		q.Entry = DefaultEntry
+	}
+	if err := f.enter(); err != nil {
+		return Response{}, &outboard.Error{Op: op, Kind: outboard.SessionLost, Err: err}
+	}
+	defer f.calls.Done()
+	ok, err := f.permits.take(ctx)
+	if err != nil {
+		return Response{}, &outboard.Error{Op: op, Kind: outboard.Other, Err: fmt.Errorf("%w while it waited for its turn: %w", errCanceled, err)}
+	}
+	if !ok {
+		f.refuse()
+		return Response{}, &outboard.Error{Op: op, Kind: outboard.Busy, Err: f.version.settings.Limits.concurrencyError()}
+	}
+	defer f.permits.give()
+	return f.serve(ctx, op, q)
+}
+
+func (f *Function) serve(ctx context.Context, op string, q Request) (Response, error) {
+	s, start, err := f.take()
+	if err != nil {
+		return Response{}, &outboard.Error{Op: op, Kind: outboard.Exhausted, Err: err}
+	}
+	p, err := s.serve(ctx, q)
+	p.Cost.Start = start
+	f.give(s, p.Cost.Fuel)
+	if err != nil {
+		return p, &outboard.Error{Op: op, Kind: kindOf(err), Err: explain(ctx, err)}
+	}
+	return p, nil
+}
+
+// serve runs one request and leaves the slot as it then is.
+func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
+	entry, err := s.entry(q.Entry)
+	if err != nil {
+		return Response{}, err
+	}
+	s.request = q.Body
+	begin := time.Now()
+	status, err := s.run(ctx, entry, s.limits)
+	p := Response{Body: s.response, Stdout: s.stdout.take(), Stderr: s.stderr.take()}
+	p.Cost = Cost{Ran: time.Since(begin), Memory: outboard.Bytes(s.memory.size), Fuel: s.meter.used()}
+	switch {
+	case err != nil:
+		p.Body = nil
+		s.entries = make(map[string]api.Function) // a stack that grew to its limit is not kept
+	case status != 0 && len(entry.Definition().ResultTypes()) == 1:
+		err = &FailedError{status, string(p.Body)}
+		p.Body = nil
+	}
+	return p, err
+}
+
+func kindOf(err error) outboard.Kind {
+	var limit *LimitError
+	if errors.As(err, &limit) {
+		return outboard.Exhausted
+	}
+	return outboard.KindOf(err)
+}
+
+func explain(ctx context.Context, err error) error {
+	var (
+		limit  *LimitError
+		failed *FailedError
+		left   *exit
+		known  *outboard.Error
+	)
+	switch {
+	case errors.Is(err, errCanceled):
+		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+	case errors.As(err, &limit), errors.As(err, &failed), errors.As(err, &known):
+		return err
+	case errors.As(err, &left):
+		return fmt.Errorf("it ended with %w", left)
+	}
+	return fmt.Errorf("%w: %w", ErrTrap, err)
+}
+
+func (f *Function) enter() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return errors.New("the function was closed: call the version that replaced it")
+	}
+	f.calls.Add(1)
+	return nil
+}
+
+func (f *Function) refuse() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Refused++
+}
+
+// take returns an idle slot or makes one.
+func (f *Function) take() (*slot, Start, error) {
+	f.mu.Lock()
+	if n := len(f.idle); n > 0 {
+		s := f.idle[n-1]
+		f.idle = f.idle[:n-1]
+		f.counts.Reset++
+		f.mu.Unlock()
+		return s, Reset, nil
+	}
+	f.counts.Cloned++
+	f.mu.Unlock()
+	s, err := f.version.clone()
+	return s, Clone, err
+}
+
+// clone makes an instance over the image.
+func (v *version) clone() (*slot, error) {
+	s, err := newSlot(v, v.image)
+	if err != nil {
+		return nil, err
+	}
+	for i, g := range s.globals {
+		g.Set(v.globals[i])
+	}
+	return s, nil
+}
+
+// give resets a slot and keeps it. One that can't be reset is closed: the next call
+// makes another.
+func (f *Function) give(s *slot, fuel int64) {
+	done, err := s.reset(f.version.runtime.resets, f.version.globals)
+	if err != nil {
+		s.close()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count(done, fuel)
+	if err != nil {
+		f.counts.Rebuilt++
+		return
+	}
+	f.idle = append(f.idle, s)
+}
+
+func (f *Function) count(done image.Stats, fuel int64) {
+	f.counts.Copied += int64(done.Copied)
+	f.counts.Dropped += int64(done.Dropped)
+	f.counts.Fuel += fuel
+}
+
+// Trim closes idle slots until at most keep are left, and returns how many it closed.
+func (f *Function) Trim(keep int) int {
+	f.mu.Lock()
+	gone := f.idle[min(keep, len(f.idle)):]
+	f.idle = f.idle[: len(f.idle)-len(gone) : len(f.idle)-len(gone)]
+	f.mu.Unlock()
+	for _, s := range gone {
+		s.close()
+	}
+	return len(gone)
+}
+
+// Close refuses new calls, waits for those under way and gives everything back.
+func (f *Function) Close() error {
+	f.mu.Lock()
+	again := f.closed
+	f.closed = true
+	f.mu.Unlock()
+	f.calls.Wait()
+	if again {
+		return nil
+	}
+	f.version.runtime.remove(f)
+	f.Trim(0)
+	f.version.close()
+	return nil
+}

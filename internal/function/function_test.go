@@ -1,0 +1,28 @@
+package function
+
+import (
+	"testing"
+)
+
+func call(t testing.TB, f *Function, body string) (string, error) {
+	t.Helper()
+	p, err := f.Call(t.Context(), Request{Body: []byte(body)})
+	return string(p.Body), err
+}
+
+func TestGoGuest(t *testing.T) {
+	for name, method := range methods(t) {
+		t.Run(name, func(t *testing.T) {
+			r := open(t, Options{Reset: method})
+			f := deploy(t, r, goGuest(t, "app"), Limits{})
+			for range 5 {
+				if got, err := call(t, f, "count"); err != nil || got != "1" {
+					t.Fatalf("got %q, %v", got, err)
+				}
+			}
+			if got, err := call(t, f, "echo a b"); err != nil || got != "a b" {
+				t.Fatalf("got %q, %v", got, err)
+			}
+		})
+	}
+}

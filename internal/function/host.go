@@ -1,0 +1,104 @@
+package function
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+)
+
+// hostModule is the module that functions import the request from.
+const hostModule = "outboard"
+
+// slotKey is the key of a context under which host functions find their slot. A
+// slot's context is made once, so a call makes none.
+type slotKey struct{}
+
+func slotOf(ctx context.Context) *slot { return ctx.Value(slotKey{}).(*slot) }
+
+// An exit is how a guest's exit ends its call: the instance is not closed for it, so
+// it can be reset as after any other call.
+type exit struct{ code uint32 }
+
+func (e *exit) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+
+const (
+	i32 = api.ValueTypeI32
+)
+
+// provide makes the modules that functions import.
+func provide(ctx context.Context, r wazero.Runtime) error {
+	requests := r.NewHostModuleBuilder(hostModule)
+	export(requests, "request_size", requestSize, nil, i32)
+	export(requests, "request_read", requestRead, []api.ValueType{i32, i32, i32}, i32)
+	export(requests, "response_write", responseWrite, []api.ValueType{i32, i32}, i32)
+	_, err := requests.Instantiate(ctx)
+	return errors.Join(err, provideWASI(ctx, r))
+}
+
+func export(b wazero.HostModuleBuilder, name string, f api.GoModuleFunc, params []api.ValueType, results ...api.ValueType) {
+	b.NewFunctionBuilder().WithGoModuleFunction(f, params, results).Export(name)
+}
+
+func requestSize(ctx context.Context, _ api.Module, stack []uint64) {
+	stack[0] = uint64(len(slotOf(ctx).request))
+}
+
+func requestRead(ctx context.Context, m api.Module, stack []uint64) {
+	to, size, offset := uint32(stack[0]), uint32(stack[1]), uint32(stack[2])
+	request := slotOf(ctx).request
+	rest := request[min(uint64(offset), uint64(len(request))):]
+	rest = rest[:min(uint64(size), uint64(len(rest)))]
+	if !m.Memory().Write(to, rest) {
+		rest = nil // the guest named memory that it does not have
+	}
+	stack[0] = uint64(len(rest))
+}
+
+func responseWrite(ctx context.Context, m api.Module, stack []uint64) {
+	from, ok := m.Memory().Read(uint32(stack[0]), uint32(stack[1]))
+	stack[0] = 1
+	if ok && slotOf(ctx).respond(from) {
+		stack[0] = 0
+	}
+}
+
+// The answers of WASI preview 1 that are given here.
+const (
+	wasiOK     = 0
+	wasiBadFD  = 8
+	wasiNoSup  = 58
+	lastStdFD  = 2
+	wasiModule = wasi_snapshot_preview1.ModuleName
+)
+
+// provideWASI takes the engine's WASI preview 1 and replaces what would change an
+// instance in a way that a reset does not undo: descriptors and the exit.
+func provideWASI(ctx context.Context, r wazero.Runtime) error {
+	b := r.NewHostModuleBuilder(wasiModule)
+	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
+	export(b, "proc_exit", procExit, []api.ValueType{i32})
+	export(b, "fd_close", fdClose, []api.ValueType{i32}, i32)
+	export(b, "fd_renumber", unsupported, []api.ValueType{i32, i32}, i32)
+	export(b, "fd_fdstat_set_flags", unsupported, []api.ValueType{i32, i32}, i32)
+	_, err := b.Instantiate(ctx)
+	return err
+}
+
+func procExit(_ context.Context, _ api.Module, stack []uint64) {
+	panic(&exit{uint32(stack[0])}) //nolint:forbidigo // the engine's way for a host function to end a call
+}
+
+// fdClose says that a standard stream is closed and leaves it open for the next call.
+func fdClose(_ context.Context, _ api.Module, stack []uint64) {
+	if uint32(stack[0]) <= lastStdFD {
+		stack[0] = wasiOK
+	} else {
+		stack[0] = wasiBadFD
+	}
+}
+
+func unsupported(_ context.Context, _ api.Module, stack []uint64) { stack[0] = wasiNoSup }

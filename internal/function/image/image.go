@@ -1,0 +1,138 @@
+// Package image keeps the memory of an initialised WebAssembly instance, and gives
+// copies of it out that cost nothing until they are written to.
+package image
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// PageSize is the machine's, not WebAssembly's.
+const PageSize = 4096
+
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
+
+// An Image is memory that never changes again: a sealed file without a name.
+type Image struct {
+	file   *os.File
+	size   int
+	view   []byte   // the file, for copying back
+	filled []uint64 // one bit for each page that is not all zero
+	pages  int      // that are not all zero
+	once   sync.Once
+}
+
+// New copies memory, whose length must be a multiple of PageSize.
+func New(memory []byte) (*Image, error) {
+	if len(memory)%PageSize != 0 {
+		return nil, fmt.Errorf("image: %d bytes are not whole pages", len(memory))
+	}
+	if os.Getpagesize() != PageSize {
+		return nil, fmt.Errorf("image: memory pages of %d bytes: only %d can be handled", os.Getpagesize(), PageSize)
+	}
+	i := &Image{size: len(memory), filled: make([]uint64, (len(memory)/PageSize+63)/64)}
+	if i.size == 0 {
+		return i, nil
+	}
+	if err := i.make(memory); err != nil {
+		return nil, fmt.Errorf("image: %w", err)
+	}
+	return i, nil
+}
+
+func (i *Image) make(memory []byte) error {
+	fd, err := unix.MemfdCreate("outboard-image", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return fmt.Errorf("memfd: %w", err)
+	}
+	i.file = os.NewFile(uintptr(fd), "outboard-image")
+	if err := i.fill(memory); err != nil {
+		_ = i.file.Close()
+		return err
+	}
+	return nil
+}
+
+func (i *Image) fill(memory []byte) error {
+	if err := i.file.Truncate(int64(i.size)); err != nil {
+		return err
+	}
+	if err := i.write(memory); err != nil {
+		return err
+	}
+	// Sealed: a page that is missing or changed would kill the process or all clones.
+	if _, err := unix.FcntlInt(i.file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return fmt.Errorf("seal: %w", err)
+	}
+	view, err := unix.Mmap(int(i.file.Fd()), 0, i.size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map: %w", err)
+	}
+	i.view = view
+	return nil
+}
+
+// write writes the pages that are not all zero.
+func (i *Image) write(memory []byte) error {
+	var zero [PageSize]byte
+	for at := 0; at < len(memory); at += PageSize {
+		page := memory[at : at+PageSize]
+		if bytes.Equal(page, zero[:]) {
+			continue
+		}
+		if _, err := i.file.WriteAt(page, int64(at)); err != nil {
+			return err
+		}
+		n := at / PageSize
+		i.filled[n/64] |= 1 << (n % 64)
+		i.pages++
+	}
+	return nil
+}
+
+// Size is the length of the memory in bytes.
+func (i *Image) Size() int { return i.size }
+
+// Resident is how many bytes of it are not zero, in whole pages.
+func (i *Image) Resident() int { return i.pages * PageSize }
+
+// Bytes is the memory. It must not be written to.
+func (i *Image) Bytes() []byte { return i.view }
+
+// Close gives the image up. Ranges that hold it stay as they are.
+func (i *Image) Close() error {
+	i.once.Do(func() {
+		if i.file != nil {
+			_ = unix.Munmap(i.view)
+			_ = i.file.Close()
+		}
+	})
+	return nil
+}
+
+// restore writes the image's bytes over memory, which begins at offset at of it.
+func (i *Image) restore(memory []byte, at int) {
+	for from := 0; from < len(memory); from += PageSize {
+		page := memory[from : from+PageSize]
+		if n := (at + from) / PageSize; i.filled[n/64]>>(n%64)&1 != 0 {
+			copy(page, i.view[at+from:])
+		} else {
+			clear(page)
+		}
+	}
+}
+
+// mapOver lays the image over the beginning of base, private and writable.
+func (i *Image) mapOver(base unsafe.Pointer) error {
+	if i.size == 0 {
+		return nil
+	}
+	_, err := unix.MmapPtr(int(i.file.Fd()), 0, base, uintptr(i.size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE)
+	return err
+}

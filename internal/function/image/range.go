@@ -1,0 +1,107 @@
+package image
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Range is address space that one instance's memory lives in. It never moves.
+type Range struct {
+	base  []byte // all of it
+	image *Image // at its beginning, or nil
+	pool  *Pool
+}
+
+// Bytes is the whole range. What is above the image reads as zero.
+func (r *Range) Bytes() []byte { return r.base }
+
+// Load lays an image over the beginning.
+func (r *Range) Load(i *Image) error {
+	if i.size > len(r.base) {
+		return fmt.Errorf("image of %d bytes in a range of %d", i.size, len(r.base))
+	}
+	if i.size > 0 {
+		if err := i.mapOver(unsafe.Pointer(&r.base[0])); err != nil {
+			return fmt.Errorf("map image: %w", err)
+		}
+	}
+	r.image = i
+	return nil
+}
+
+// empty takes everything out of the range.
+func (r *Range) empty() error {
+	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(&r.base[0]), uintptr(len(r.base)), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
+	r.image = nil
+	return err
+}
+
+// Release gives the range back to its pool.
+func (r *Range) Release() { r.pool.put(r) }
+
+// A Pool keeps ranges for the next taker, because the calls that make and unmake
+// them take a lock of the whole process.
+type Pool struct {
+	// Keep is how many idle ranges of one size are kept. 0 means DefaultKeep.
+	Keep int
+
+	mu     sync.Mutex
+	idle   map[int][]*Range
+	closed bool
+}
+
+// DefaultKeep is enough for the slots of a few functions.
+const DefaultKeep = 16
+
+// Take returns an empty range of size bytes, a multiple of PageSize.
+func (p *Pool) Take(size int) (*Range, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if have := p.idle[size]; len(have) > 0 {
+		r := have[len(have)-1]
+		p.idle[size] = have[:len(have)-1]
+		return r, nil
+	}
+	base, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("reserve %d bytes: %w", size, err)
+	}
+	return &Range{base: unsafe.Slice((*byte)(base), size), pool: p}, nil
+}
+
+func (p *Pool) put(r *Range) {
+	keep := p.Keep
+	if keep == 0 {
+		keep = DefaultKeep
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	size := len(r.base)
+	if p.closed || len(p.idle[size]) >= keep || r.empty() != nil {
+		_ = unix.MunmapPtr(unsafe.Pointer(&r.base[0]), uintptr(size))
+		return
+	}
+	if p.idle == nil {
+		p.idle = make(map[int][]*Range)
+	}
+	p.idle[size] = append(p.idle[size], r)
+}
+
+// Close unmaps what is idle, and from now on what is released.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for size, ranges := range p.idle {
+		for _, r := range ranges {
+			_ = unix.MunmapPtr(unsafe.Pointer(&r.base[0]), uintptr(size))
+		}
+	}
+	p.idle = nil
+	return nil
+}

@@ -1,0 +1,159 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultKeepDirty bounds the bytes that a reset copies back, and with them the
+// memory that stays with an idle range. The rest is dropped.
+const DefaultKeepDirty = 8 << 20
+
+// A Resetter makes ranges equal to their images again. It may be used by many
+// goroutines.
+type Resetter struct {
+	pagemap *os.File // nil: without a scan
+	keep    int
+	scans   sync.Pool
+}
+
+// A Method is a way of resetting.
+type Method int
+
+// The methods.
+const (
+	// Fastest is Scan where the kernel has it, or else Drop.
+	Fastest Method = iota
+	// Scan finds the written pages and copies them back.
+	Scan
+	// Drop gives all pages back to the kernel.
+	Drop
+)
+
+// ErrNoScan says that the kernel has no PAGEMAP_SCAN.
+var ErrNoScan = errors.New("this kernel has no PAGEMAP_SCAN (it came with Linux 6.7)")
+
+// NewResetter makes a Resetter. With Fastest it never fails; Method says what it
+// came to, and the reason is returned for the log.
+func NewResetter(m Method, keepDirty int) (r *Resetter, fallback, err error) {
+	if keepDirty == 0 {
+		keepDirty = DefaultKeepDirty
+	}
+	r = &Resetter{keep: keepDirty}
+	r.scans.New = func() any { return new(scan) }
+	if m == Drop {
+		return r, nil, nil
+	}
+	reason := r.probe()
+	switch {
+	case reason == nil:
+		return r, nil, nil
+	case m == Scan:
+		return nil, nil, reason
+	}
+	return r, reason, nil
+}
+
+// probe opens the page map and tries a scan on a page of its own.
+func (r *Resetter) probe() error {
+	f, err := os.Open("/proc/self/pagemap")
+	if err != nil {
+		return fmt.Errorf("page map: %w", err)
+	}
+	page, err := unix.Mmap(-1, 0, PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		_ = f.Close()
+		return fmt.Errorf("page map: %w", err)
+	}
+	defer func() { _ = unix.Munmap(page) }()
+	page[0] = 1
+	s := r.scan(f, page)
+	if err := s.next(); err != nil || len(s.found) != 1 {
+		_ = f.Close()
+		return errors.Join(ErrNoScan, err)
+	}
+	r.pagemap = f
+	return nil
+}
+
+// Method says how ranges are reset: Scan or Drop.
+func (r *Resetter) Method() Method {
+	if r.pagemap != nil {
+		return Scan
+	}
+	return Drop
+}
+
+// Close closes the page map. No reset may come after it.
+func (r *Resetter) Close() error {
+	if r.pagemap == nil {
+		return nil
+	}
+	return r.pagemap.Close()
+}
+
+// Stats say what a reset did.
+type Stats struct {
+	Copied  int // bytes copied back from the image
+	Dropped int // bytes given back to the kernel, or that were offered to it
+}
+
+// Reset makes the first size bytes of a range what they were after Load: the
+// image, and zero above it. Nothing above size may have been written.
+func (r *Resetter) Reset(g *Range, size int) (Stats, error) {
+	memory := g.base[:size]
+	if r.pagemap == nil {
+		return Stats{Dropped: size}, drop(memory)
+	}
+	var done Stats
+	s := r.scan(r.pagemap, memory)
+	defer r.scans.Put(s)
+	for s.at < size {
+		if err := s.next(); err != nil {
+			return done, fmt.Errorf("scan pages: %w", err)
+		}
+		for _, f := range s.found {
+			if err := r.region(g, f, &done); err != nil {
+				return done, err
+			}
+		}
+	}
+	return done, nil
+}
+
+func (r *Resetter) scan(f *os.File, memory []byte) *scan {
+	s := r.scans.Get().(*scan)
+	s.fd, s.memory, s.at, s.found = f.Fd(), memory, 0, nil
+	return s
+}
+
+// region resets memory that was written.
+func (r *Resetter) region(g *Range, f region, done *Stats) error {
+	base := uintptr(unsafe.Pointer(&g.base[0]))
+	from, to := int(uintptr(f.start)-base), int(uintptr(f.end)-base)
+	back := min(max(g.image.size-from, 0), to-from, max(r.keep-done.Copied, 0))
+	if back > 0 {
+		g.image.restore(g.base[from:from+back], from)
+		done.Copied += back
+	}
+	if from += back; from < to {
+		done.Dropped += to - from
+		return drop(g.base[from:to])
+	}
+	return nil
+}
+
+func drop(memory []byte) error {
+	if len(memory) == 0 {
+		return nil
+	}
+	if err := unix.Madvise(memory, unix.MADV_DONTNEED); err != nil {
+		return fmt.Errorf("drop pages: %w", err)
+	}
+	return nil
+}

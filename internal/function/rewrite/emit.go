@@ -1,0 +1,196 @@
+package rewrite
+
+import "fmt"
+
+// An emitter writes the new file.
+type emitter struct {
+	m       *module
+	w       walker
+	metered bool
+	checks  int
+	head    []byte // of each check, up to its cost
+	tail    []byte // of each check, from its cost on
+}
+
+// code copies the code section and puts the checks in.
+func (e *emitter) code() ([]byte, error) {
+	r := &reader{b: e.m.sections[secCode]}
+	n := 0
+	if r.more() {
+		n = r.count(2)
+	}
+	if n != e.m.functions-e.m.imported {
+		return nil, fmt.Errorf("%d bodies for %d functions", n, e.m.functions-e.m.imported)
+	}
+	e.prepare()
+	out := make([]byte, 0, len(r.b)+len(r.b)/8)
+	out = appendU32(out, uint32(n+e.extra()))
+	for i := range n {
+		body := r.bytes(r.count(1))
+		if r.err != nil {
+			return nil, r.err
+		}
+		if err := e.w.walk(body); err != nil {
+			return nil, fmt.Errorf("function %d: %w", e.m.imported+i, err)
+		}
+		out = e.body(out, body)
+	}
+	if r.left() > 0 {
+		return nil, fmt.Errorf("%d bytes after the end", r.left())
+	}
+	if e.metered {
+		out = e.yield(out)
+	}
+	return out, nil
+}
+
+// extra is how many functions, types and globals are added.
+func (e *emitter) extra() int {
+	if e.metered {
+		return 1
+	}
+	return 0
+}
+
+// yield appends a function that asks for the size Yield and stops if the host left
+// the meter below zero.
+func (e *emitter) yield(out []byte) []byte {
+	body := []byte{
+		0,                      // no locals
+		0x41, 0x80, 0x80, 0x04, // i32.const 65536
+		0x3f, 0x00, // memory.size
+		0x6b,       // i32.sub
+		0x40, 0x00, // memory.grow
+		0x1a, // drop
+	}
+	body = appendU32(append(body, 0x23), uint32(e.m.globals)) // global.get
+	body = append(body,
+		0x41, 0x00, 0x48, // i32.const 0, i32.lt_s
+		0x04, 0x40, 0x00, 0x0b, // if, unreachable, end
+		0x0b,
+	)
+	return append(appendU32(out, uint32(len(body))), body...)
+}
+
+// prepare makes the code of a check:
+//
+//	meter = meter - cost
+//	if meter < 0 { yield() }
+func (e *emitter) prepare() {
+	meter, yield := uint32(e.m.globals), uint32(e.m.functions)
+	e.head = appendU32([]byte{0x23}, meter)       // global.get
+	e.head = append(e.head, 0x41)                 // i32.const
+	e.tail = appendU32([]byte{0x6b, 0x24}, meter) // i32.sub, global.set
+	e.tail = appendU32(append(e.tail, 0x23), meter)
+	e.tail = append(e.tail, 0x41, 0x00, 0x48, 0x04, 0x40) // i32.const 0, i32.lt_s, if
+	e.tail = appendU32(append(e.tail, 0x10), yield)       // call
+	e.tail = append(e.tail, 0x0b)
+}
+
+// body appends one function with its length in front.
+func (e *emitter) body(out, body []byte) []byte {
+	if !e.metered {
+		out = appendU32(out, uint32(len(body)))
+		return append(out, body...)
+	}
+	at := len(out)
+	out = append(out, 0, 0, 0, 0, 0)
+	from := 0
+	for _, c := range e.w.checks {
+		out = append(out, body[from:c.at]...)
+		out = append(out, e.head...)
+		out = appendI32(out, c.cost)
+		out = append(out, e.tail...)
+		from = c.at
+	}
+	e.checks += len(e.w.checks)
+	out = append(out, body[from:]...)
+	putPadded(out[at:], uint32(len(out)-at-5))
+	return out
+}
+
+// file joins the sections, old and new.
+func (e *emitter) file(code []byte) []byte {
+	out := make([]byte, 0, len(code)+len(code)/2)
+	out = append(out, 0, 'a', 's', 'm', 1, 0, 0, 0)
+	for _, id := range order {
+		if body := e.section(id, code); body != nil {
+			out = appendSection(out, id, body)
+		}
+	}
+	if names := e.m.functionNames(); names != nil {
+		body := appendName(nil, "name")
+		out = appendSection(out, secCustom, appendSection(body, 1, names))
+	}
+	return out
+}
+
+func (e *emitter) section(id byte, code []byte) []byte {
+	old := e.m.sections[id]
+	switch id {
+	case secType:
+		return e.added(old, []byte{0x60, 0, 0}) // a function of nothing to nothing
+	case secFunction:
+		return e.added(old, appendU32(nil, uint32(e.m.types)))
+	case secGlobal:
+		return e.added(old, []byte{typeI32, 1, 0x41, 0, 0x0b})
+	case secMemory:
+		return e.memory()
+	case secExport:
+		return e.exports(old)
+	case secStart:
+		return nil
+	case secCode:
+		return code
+	case secDataCount, secData:
+		if !e.m.passive && !e.w.init {
+			return nil
+		}
+		if id == secData && old != nil {
+			return e.m.emitData()
+		}
+	}
+	return old
+}
+
+// added returns a section with one element more at its end.
+func (e *emitter) added(old, element []byte) []byte {
+	if !e.metered {
+		return old
+	}
+	if old == nil {
+		return append([]byte{1}, element...)
+	}
+	r := &reader{b: old}
+	out := appendU32(make([]byte, 0, len(old)+len(element)+1), r.u32()+1)
+	out = append(out, old[r.off:]...)
+	return append(out, element...)
+}
+
+// memory declares no maximum, see Result.Memory. A check needs a memory to ask.
+func (e *emitter) memory() []byte {
+	if e.m.memories == 0 && !e.metered {
+		return e.m.sections[secMemory]
+	}
+	return appendU32([]byte{1, 0}, e.m.memory.Min)
+}
+
+func (e *emitter) exports(old []byte) []byte {
+	r := &reader{b: old}
+	n := r.u32() + uint32(len(e.m.state))
+	var more []byte
+	for _, g := range e.m.state {
+		more = appendU32(append(appendName(more, g.Name), 3), g.Index)
+	}
+	if e.metered {
+		n++
+		more = appendU32(append(appendName(more, MeterName), 3), uint32(e.m.globals))
+	}
+	if e.m.start != nil {
+		n++
+		more = appendU32(append(appendName(more, StartName), 0), *e.m.start)
+	}
+	out := appendU32(make([]byte, 0, len(old)+len(more)+2), n)
+	out = append(out, old[r.off:]...)
+	return append(out, more...)
+}

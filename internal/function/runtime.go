@@ -1,0 +1,117 @@
+package function
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/outboard-run/outboard/internal/function/image"
+)
+
+// features are what modules may use. Not among them: threads, because nothing could
+// share the memory, and what would put more than numbers into globals.
+const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
+
+// Options configure a Runtime.
+type Options struct {
+	// Reset is the way of resetting; the zero value takes the fastest that there is.
+	Reset image.Method
+	// KeepDirty bounds the bytes that a reset copies back, which stay with an idle
+	// slot. 0 means image.DefaultKeepDirty.
+	KeepDirty int
+	// CacheDir keeps compiled code over restarts. It must be private to this
+	// program: what lies there is run. "" keeps none.
+	CacheDir string
+	// Log gets what an operator should know. The default discards it.
+	Log *slog.Logger
+}
+
+// A Runtime runs functions.
+type Runtime struct {
+	engine  wazero.Runtime
+	cache   wazero.CompilationCache // nil without a directory
+	resets  *image.Resetter
+	pool    image.Pool
+	log     *slog.Logger
+	mu      sync.Mutex
+	open    map[*Function]bool
+	closing bool
+}
+
+// Open makes a Runtime.
+func Open(ctx context.Context, o Options) (*Runtime, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	resets, fallback, err := image.NewResetter(o.Reset, o.KeepDirty)
+	if err != nil {
+		return nil, err
+	}
+	if fallback != nil {
+		o.Log.WarnContext(ctx, "functions are reset by dropping all their pages, which is slower and scales worse", "cause", fallback)
+	}
+	r := &Runtime{resets: resets, log: o.Log, open: make(map[*Function]bool)}
+	if err := r.start(ctx, o.CacheDir); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (r *Runtime) start(ctx context.Context, cacheDir string) error {
+	config := wazero.NewRuntimeConfig().WithCoreFeatures(features)
+	if cacheDir != "" {
+		cache, err := wazero.NewCompilationCacheWithDir(cacheDir)
+		if err != nil {
+			return fmt.Errorf("cache of compiled code: %w", err)
+		}
+		r.cache, config = cache, config.WithCompilationCache(cache)
+	}
+	r.engine = wazero.NewRuntimeWithConfig(ctx, config)
+	return provide(ctx, r.engine)
+}
+
+// Reset says how functions are reset: image.Scan or image.Drop.
+func (r *Runtime) Reset() image.Method { return r.resets.Method() }
+
+// add notes a function, unless the runtime closes.
+func (r *Runtime) add(f *Function) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		return false
+	}
+	r.open[f] = true
+	return true
+}
+
+func (r *Runtime) remove(f *Function) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, f)
+}
+
+// Close closes all functions and waits for their calls.
+func (r *Runtime) Close() error {
+	r.mu.Lock()
+	r.closing = true
+	open := r.open
+	r.open = make(map[*Function]bool)
+	r.mu.Unlock()
+	var errs []error
+	for f := range open {
+		errs = append(errs, f.Close())
+	}
+	if r.engine != nil {
+		errs = append(errs, r.engine.Close(context.Background()))
+	}
+	if r.cache != nil {
+		errs = append(errs, r.cache.Close(context.Background()))
+	}
+	return errors.Join(append(errs, r.pool.Close(), r.resets.Close())...)
+}

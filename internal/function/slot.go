@@ -1,0 +1,201 @@
+package function
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/function/image"
+	"github.com/outboard-run/outboard/internal/function/rewrite"
+)
+
+// reseedName is the export that gets a random number before each call.
+const reseedName = "outboard_reseed"
+
+// A slot is a place for one instance. One goroutine uses it at a time.
+type slot struct {
+	limits   *Limits
+	ctx      context.Context //nolint:containedctx // it lives as long as the slot, and only says which one it is
+	instance api.Module
+	memory   memory
+	meter    meter
+	globals  []api.MutableGlobal
+	entries  map[string]api.Function
+	reseed   api.Function
+
+	stdout, stderr output
+
+	// Of the call under way.
+	request  []byte
+	response []byte
+	tooLarge bool // the response
+}
+
+// newSlot instantiates a version without starting it. Without an image it becomes a
+// template, whose memory is what the module declares.
+func newSlot(v *version, img *image.Image) (*slot, error) {
+	s := &slot{limits: &v.settings.Limits, entries: make(map[string]api.Function)}
+	s.ctx = context.WithValue(context.Background(), slotKey{}, s)
+	s.stdout.limit, s.stderr.limit = int(s.limits.Output), int(s.limits.Output)
+	space, err := v.runtime.pool.Take(v.reserve)
+	if err != nil {
+		return nil, err
+	}
+	s.memory = memory{space: space, limit: v.most, yield: s.meter.visit}
+	if img != nil {
+		s.memory.least = img.Size()
+		err = space.Load(img)
+	}
+	if err == nil {
+		err = s.instantiate(v)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *slot) instantiate(v *version) error {
+	var err error
+	ctx := experimental.WithMemoryAllocator(s.ctx, &s.memory)
+	if s.instance, err = v.runtime.engine.InstantiateModule(ctx, v.compiled, s.config(v)); err != nil {
+		return fmt.Errorf("instantiate: %w", err)
+	}
+	s.meter.global, _ = s.instance.ExportedGlobal(rewrite.MeterName).(api.MutableGlobal)
+	for _, g := range v.code.Globals {
+		global, _ := s.instance.ExportedGlobal(g.Name).(api.MutableGlobal)
+		s.globals = append(s.globals, global)
+	}
+	s.reseed = s.instance.ExportedFunction(reseedName)
+	return nil
+}
+
+func (s *slot) config(v *version) wazero.ModuleConfig {
+	c := wazero.NewModuleConfig().WithName("").WithStartFunctions().
+		WithStdout(&s.stdout).WithStderr(&s.stderr).
+		WithRandSource(rand.Reader).WithSysWalltime().WithSysNanotime().
+		WithNanosleep(func(ns int64) { s.meter.sleep(time.Duration(ns)) }).
+		WithOsyield(func() {}).
+		WithArgs(v.settings.Args...)
+	for _, e := range v.settings.Env {
+		c = c.WithEnv(e.Name, e.Value)
+	}
+	return c
+}
+
+func (s *slot) close() {
+	if s.instance != nil {
+		_ = s.instance.Close(context.Background())
+	}
+	s.memory.space.Release()
+}
+
+// entry returns an exported function that can be an entry.
+func (s *slot) entry(name string) (api.Function, error) {
+	if f := s.entries[name]; f != nil {
+		return f, nil
+	}
+	f := s.instance.ExportedFunction(name)
+	if f == nil {
+		return nil, outboard.Errorf(outboard.NotFound, "", "no entry %q: the module does not export it", name)
+	}
+	if d := f.Definition(); len(d.ParamTypes()) != 0 || len(d.ResultTypes()) > 1 {
+		return nil, outboard.Errorf(outboard.Invalid, "", "export %q is no entry: it must take nothing and return nothing or one i32", name)
+	}
+	s.entries[name] = f
+	return f, nil
+}
+
+// run calls an export under the limits. The error is nil, a *LimitError, an *exit, a
+// trap of the engine's, or errCanceled.
+func (s *slot) run(ctx context.Context, f api.Function, l *Limits, args ...uint64) (result uint32, err error) {
+	s.meter.start(ctx, l)
+	s.memory.refused, s.tooLarge = false, false
+	if s.reseed != nil {
+		err = s.seed()
+	}
+	stack := [2]uint64{}
+	copy(stack[:], args)
+	if err == nil {
+		err = f.CallWithStack(s.ctx, stack[:])
+	}
+	return uint32(stack[0]), s.cause(err)
+}
+
+func (s *slot) seed() error {
+	var seed [8]byte
+	_, _ = rand.Read(seed[:]) // it never fails
+	return s.reseed.CallWithStack(s.ctx, []uint64{binary.LittleEndian.Uint64(seed[:])})
+}
+
+// cause says what really ended a call. A guest that gets no memory ends in its own
+// way, so a failed call in which growth was refused is put down to that.
+func (s *slot) cause(err error) error {
+	var closed *sys.ExitError
+	switch {
+	case s.tooLarge:
+		return s.limits.responseError()
+	case err == nil:
+		return nil
+	case s.meter.stopped != nil:
+		return s.meter.stopped
+	case s.memory.refused:
+		return fmt.Errorf("%w (it ended with: %w)", s.limits.memoryError(), err)
+	case errors.As(err, &closed):
+		return &exit{closed.ExitCode()}
+	}
+	return err
+}
+
+// respond appends to the response.
+func (s *slot) respond(b []byte) bool {
+	if len(b) > int(s.limits.Response)-len(s.response) {
+		s.tooLarge = true
+		return false
+	}
+	s.response = append(s.response, b...)
+	return true
+}
+
+// reset makes the slot what it was before its first call.
+func (s *slot) reset(r *image.Resetter, values []uint64) (image.Stats, error) {
+	s.request, s.response = nil, nil
+	if s.instance.IsClosed() {
+		return image.Stats{}, errors.New("the instance is closed")
+	}
+	done, err := r.Reset(s.memory.space, s.memory.size)
+	if err != nil {
+		return done, err
+	}
+	if err := s.shrink(); err != nil {
+		return done, err
+	}
+	for i, g := range s.globals {
+		g.Set(values[i])
+	}
+	return done, nil
+}
+
+// shrink gives memory the size of the image again.
+func (s *slot) shrink() error {
+	if s.memory.size == s.memory.least {
+		return nil
+	}
+	s.memory.back = true
+	_, ok := s.instance.Memory().Grow(1)
+	s.memory.back = false
+	if now := s.instance.Memory().Size(); !ok || int(now) != s.memory.least {
+		return fmt.Errorf("memory is of %d bytes after shrinking to %d", now, s.memory.least)
+	}
+	return nil
+}
