@@ -11,9 +11,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// keeper is a Receiver that keeps all, in rooms of a few bytes.
+// keeper is a Receiver that keeps all, in small rooms.
 type keeper struct {
-	room   [7]byte
+	room   [511]byte
 	got    []byte
 	over   chan struct{} // closed by the end or a failure
 	once   sync.Once

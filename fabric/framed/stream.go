@@ -139,7 +139,7 @@ func (s *Stream) regrant(n int) (grant int) {
 }
 
 // nextWindow is what a stream gets when its first window is being used up.
-const nextWindow = 1 << 20
+const nextWindow = 512 << 10
 
 // widening is how much more the peer may send ahead. A window is wide enough when
 // half of it takes longer than two round trips: more of it would only lie in queues,
