@@ -107,7 +107,9 @@ func (c *exchange) limit(ctx context.Context) context.Context {
 	if d := c.Head.Deadline; d.IsZero() || deadline.Before(d) {
 		c.own().Deadline = deadline
 	}
-	ctx, c.cancel = context.WithDeadline(ctx, deadline)
+	if d, ok := ctx.Deadline(); !ok || deadline.Before(d) {
+		ctx, c.cancel = context.WithDeadline(ctx, deadline)
+	}
 	return ctx
 }
 
