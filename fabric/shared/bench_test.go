@@ -33,7 +33,7 @@ func roundTrips(b *testing.B, c *shared.Conn, data []byte, flight int) {
 	ctx := context.Background()
 	if flight == 1 {
 		for b.Loop() {
-			roundTrip(b, c, ctx, h, data)
+			roundTrip(ctx, b, c, h, data)
 		}
 		return
 	}
@@ -43,7 +43,7 @@ func roundTrips(b *testing.B, c *shared.Conn, data []byte, flight int) {
 		wg.Go(func() {
 			for range work {
 				for range 16 {
-					roundTrip(b, c, ctx, h, data)
+					roundTrip(ctx, b, c, h, data)
 				}
 			}
 		})
@@ -57,7 +57,7 @@ func roundTrips(b *testing.B, c *shared.Conn, data []byte, flight int) {
 	wg.Wait()
 }
 
-func roundTrip(b *testing.B, c *shared.Conn, ctx context.Context, h *call.Head, data []byte) {
+func roundTrip(ctx context.Context, b *testing.B, c *shared.Conn, h *call.Head, data []byte) {
 	m, err := c.Lend(len(data))
 	if err != nil {
 		b.Error(err)

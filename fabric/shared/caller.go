@@ -209,7 +209,7 @@ func (c *caller) take(d *desc, slot unsafe.Pointer) error {
 	if d.kind == kindReply || d.kind == kindData {
 		m = c.receive(d, slot)
 	}
-	head := c.end.header(d, slot)
+	head := c.header(d, slot)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.lookup(d.call)
@@ -236,6 +236,7 @@ func (c *caller) tell(p *pending, d *desc, head []byte, m *call.Message) error {
 		return nil
 	case kindReply:
 		p.chunks = append(p.chunks, chunk{m: m})
+	default: // a status brings nothing more
 	}
 	p.outcome, p.code, p.text = head, codes.Code(d.code), d.kind == kindStatus
 	c.finish(p)

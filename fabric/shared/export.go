@@ -233,8 +233,8 @@ func duplicate(f *os.File) (*os.File, error) {
 
 func (c *Conn) snapshot() State {
 	s := State{
-		Acceptor: c.side == acceptor, Serves: c.serves, Peer: c.peer, Heap: c.region.geometry.heap, Slots: c.region.slots,
-		Caller: c.caller.end.snapshot(), Callee: c.callee.end.snapshot(),
+		Acceptor: c.side == acceptor, Serves: c.serves, Peer: c.peer, Heap: c.region.heap, Slots: c.region.slots,
+		Caller: c.caller.snapshot(), Callee: c.callee.snapshot(),
 		Methods: map[string]uint32{}, Known: c.callee.methods,
 	}
 	for name, m := range c.caller.methods {

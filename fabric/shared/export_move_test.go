@@ -290,9 +290,8 @@ func TestCallingEndMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := map[uint64]int{s.(interface{ ID() uint64 }).ID(): 100_000}
-	var moved *shared.MovedError
 	err = <-unary
-	if errors.As(err, &moved) {
+	if moved, ok := errors.AsType[*shared.MovedError](err); ok {
 		ids[moved.Call] = 10_000
 	} else if err != nil {
 		t.Fatal(err)

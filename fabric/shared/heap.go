@@ -250,7 +250,7 @@ func (a *allocator) owner(b []byte) (ref, bool) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.blocks == nil || a.blocks[at/unit].state != lent {
+	if len(a.blocks) == 0 || a.blocks[at/unit].state != lent {
 		return ref{}, false
 	}
 	return ref{uint32(at / unit), a.blocks[at/unit].gen}, true

@@ -85,7 +85,7 @@ func remap(f *os.File, g geometry) (*region, error) {
 }
 
 func (c *Conn) restore(s State) ([]func(), error) {
-	if err := errors.Join(c.caller.end.restore(s.Caller), c.callee.end.restore(s.Callee)); err != nil {
+	if err := errors.Join(c.caller.restore(s.Caller), c.callee.restore(s.Callee)); err != nil {
 		return nil, err
 	}
 	for number, name := range s.Known {

@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/outboard-run/outboard/fabric/call"
@@ -54,7 +55,7 @@ func (e *end) leased(d *desc) *call.Message {
 	piece := d.data
 	e.region.retain()
 	b := e.theirs.bytes(piece, d.dataLen)
-	return &call.Message{Data: b[:len(b):len(b)], Release: func() {
+	return &call.Message{Data: slices.Clip(b), Release: func() {
 		e.theirs.give(piece)
 		e.region.release()
 	}}
