@@ -58,7 +58,7 @@ type server struct {
 
 const (
 	workers   = 4
-	meanWork  = 25 * time.Millisecond // at speed 1
+	meanWork  = 40 * time.Millisecond // at speed 1
 	reporting = time.Second
 	measured  = 5 * time.Second
 	warm      = time.Minute // what round robin left behind in the blackout is done by then
@@ -144,7 +144,7 @@ func simulate(t testing.TB, c Config, share float64) result {
 		w.after(time.Duration(w.random.ExpFloat64()/(share*total)*float64(time.Second)), arrive)
 	}
 	arrive()
-	for w.now < 150*time.Second {
+	for w.now < 110*time.Second {
 		e := heap.Pop(&w.events).(event)
 		w.now = e.at
 		e.do()
