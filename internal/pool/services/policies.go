@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	// keptVersions is how many versions of the policies are kept, MaxPolicies how
-	// large one may be, so that all fit into a value of the table.
+	// keptVersions is how many versions of the policies are kept, if keptBytes of
+	// text have room for them: all are one value of the table.
 	keptVersions = 8
+	keptBytes    = 3 * MaxPolicies
 	// MaxPolicies is the largest text of policies, in bytes.
-	MaxPolicies = 48 << 10
+	MaxPolicies = 128 << 10
 )
 
 // A Version is a text of policies that was in force, or is.
@@ -129,13 +130,24 @@ func (r *Registry) push(ctx context.Context, op string, make func(Policies) (Ver
 		if now := p.Current(); now != nil {
 			v.Number = now.Number + 1
 		}
-		p.Versions = append(slices.Clone(p.Versions), v)
-		p.Versions = p.Versions[max(0, len(p.Versions)-keptVersions):]
+		p.Versions = kept(append(slices.Clone(p.Versions), v))
 		err = r.writePolicies(ctx, p)
 		if !errors.Is(err, state.ErrConflict) {
 			return v, err
 		}
 	}
+}
+
+// kept are the newest versions, the last one always.
+func kept(versions []Version) []Version {
+	room := keptBytes
+	for i, v := range slices.Backward(versions) {
+		room -= len(v.Text)
+		if room < 0 || len(versions)-i > keptVersions {
+			return versions[i+1:]
+		}
+	}
+	return versions
 }
 
 func (r *Registry) readPolicies(ctx context.Context) (Policies, error) {

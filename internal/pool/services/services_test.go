@@ -3,6 +3,7 @@ package services_test
 import (
 	"context"
 	"crypto/tls"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -142,6 +143,21 @@ func TestPolicies(t *testing.T) {
 	}
 	if _, err := a.Apply(t.Context(), "file", string(make([]byte, services.MaxPolicies+1))); outboard.KindOf(err) != outboard.Invalid {
 		t.Errorf("too long a text: %v", err)
+	}
+}
+
+// Large texts leave room for fewer versions, and for the last one always.
+func TestLargePolicies(t *testing.T) {
+	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
+	r := open(t, s, m, "harbour")
+	for range 5 {
+		if _, err := r.Apply(t.Context(), "file", strings.Repeat("x", services.MaxPolicies)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, r, "the last is there", func() bool { v := r.Policies().Current(); return v != nil && v.Number == 5 })
+	if n := len(r.Policies().Versions); n < 2 || n > 3 {
+		t.Errorf("%d versions are kept", n)
 	}
 }
 
