@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -116,15 +117,21 @@ func (l liar) ServerReflectionInfo(s reflectionv1.ServerReflection_ServerReflect
 	}
 }
 
-// TestGrpcurl runs the real program, where there is one.
-func TestGrpcurl(t *testing.T) {
-	path, err := exec.LookPath("grpcurl")
-	if err != nil {
-		if strings.Contains(os.Getenv("OUTBOARD_TEST_REQUIRE"), "grpcurl") {
-			t.Fatal(err)
-		}
-		t.Skip("no grpcurl: go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3")
+// grpcurl builds the program that tools/grpcurl names.
+func grpcurl(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "grpcurl")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../tools/grpcurl", "-o", path, "github.com/fullstorydev/grpcurl/cmd/grpcurl")
+	build.Env = append(os.Environ(), "GOFLAGS=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
+	return path
+}
+
+// TestGrpcurl runs the real program.
+func TestGrpcurl(t *testing.T) {
+	path := grpcurl(t)
 	addr, _ := reflecting(t)
 	for name, c := range map[string]struct {
 		args []string
