@@ -26,7 +26,8 @@ type end struct {
 	buried func()
 	grave  chan struct{} // closed then
 	// job is what the reader leaves its role for. Only the reader touches it.
-	job *served
+	job     *served
+	scratch desc // the descriptor at hand; likewise
 
 	// frozen says that the end is moving to a successor.
 	frozen atomic.Bool
@@ -55,12 +56,12 @@ func (e *end) open(c *Conn, out int) {
 // drain treats all descriptors that are there, or those up to one that the reader
 // has to leave its role for. Only the reader calls it.
 func (e *end) drain() {
-	var d desc
+	d := &e.scratch
 	for range e.in.n {
 		if e.frozen.Load() {
 			return
 		}
-		slot, err := e.in.next(&d)
+		slot, err := e.in.next(d)
 		if err == nil && slot == nil {
 			break
 		}
@@ -68,7 +69,7 @@ func (e *end) drain() {
 			err = d.check(e.region.geometry)
 		}
 		if err == nil {
-			err = e.dispatch(&d, slot)
+			err = e.dispatch(d, slot)
 		}
 		if err != nil {
 			e.conn.broke(err)

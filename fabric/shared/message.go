@@ -28,25 +28,32 @@ func (e *end) receive(d *desc, slot unsafe.Pointer) *call.Message {
 	return m
 }
 
-// copied has small messages in one piece with their data.
+// copied is a message with a copy of b.
 func copied(b []byte) *call.Message {
+	m := private(len(b))
+	copy(m.Data, b)
+	return m
+}
+
+// private is a message in memory of our own, a small one in one piece with its data.
+func private(size int) *call.Message {
 	switch {
-	case len(b) <= 64:
+	case size <= 64:
 		s := new(struct {
 			m    call.Message
 			data [64]byte
 		})
-		s.m.Data = s.data[:copy(s.data[:], b)]
+		s.m.Data = s.data[:size]
 		return &s.m
-	case len(b) <= 192:
+	case size <= 192:
 		s := new(struct {
 			m    call.Message
 			data [192]byte
 		})
-		s.m.Data = s.data[:copy(s.data[:], b)]
+		s.m.Data = s.data[:size]
 		return &s.m
 	default:
-		return &call.Message{Data: append(make([]byte, 0, len(b)), b...)}
+		return &call.Message{Data: make([]byte, size)}
 	}
 }
 

@@ -108,13 +108,13 @@ func (e *end) free(piece ref) {
 // Lend implements Lender.
 func (e *end) Lend(size int) (*call.Message, error) {
 	if size <= inlineSize || size > e.heap.maxBlock() || !e.region.tryRetain() {
-		return &call.Message{Data: make([]byte, size)}, nil
+		return private(size), nil
 	}
 	piece, err := e.alloc(nil, call.Normal, size) //nolint:staticcheck // nil says that we don't wait
 	if err != nil {
 		e.region.release()
 		if errors.Is(err, errCrowded) {
-			return &call.Message{Data: make([]byte, size)}, nil
+			return private(size), nil
 		}
 		return nil, err
 	}
