@@ -162,7 +162,7 @@ func sum(values []float64) float64 {
 func notes() []string {
 	return []string{
 		"The processes are real and separate, share the machine's cores, and have the default GOMAXPROCS. Times of calls are medians of each turn's median; " +
-			"CPU is user and system time of all processes that the call passes, and a context switch is a thread of theirs that goes to sleep. All clients pass a context that can be cancelled.",
+			"CPU is user and system time of all processes that the call passes, and a context switch is a thread of theirs that goes to sleep. All clients pass a context that can be cancelled. Both stacks have their default windows and buffers.",
 		"The proxy is a grpc-go server and client in one process with a codec that does not decode, one connection to the server, and an access list, a token bucket " +
 			"and a counter. The managed process has an access list, a token bucket and a concurrency limit, and counts each call by method, peer and policy.",
 	}
