@@ -83,6 +83,7 @@ type Plane struct {
 	registry *services.Registry
 	offers   Offers
 	table    policy.Table
+	modules  policy.Modules
 	router   *router.Router
 	plain    *plain.Server
 	flying   flying
@@ -100,6 +101,7 @@ type Plane struct {
 	near      map[int]*peer   // other processes of this node
 	ways      map[string]*way // to gRPC servers that this node speaks for, by address
 	names     map[string]bool // the services that the router has
+	rules     rules           // of balancing
 
 	life    context.Context //nolint:containedctx // of the goroutines below
 	stop    context.CancelFunc

@@ -288,6 +288,29 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	})
 }
 
+// A service may become known after the policies on its fields were applied.
+func TestPoliciesOnFieldsOfALaterService(t *testing.T) {
+	p := newPool(t)
+	harbour := p.member("harbour")
+	const text = "balance:\n- method: round_robin\npolicies:\n- name: small\n  services: [grpc.testing.TestService]\n  methods: [UnaryCall]\n" +
+		"  when: request.response_size > 5\n  access: {default: deny, rules: [{allow: {tenants: [gold]}}]}\n"
+	if _, err := harbour.registry.Apply(t.Context(), "test.yaml", text); err != nil {
+		t.Fatal(err)
+	}
+	harbour.serve(t, interop.NewTestServer())
+	c := testgrpc.NewTestServiceClient(harbour.dial(t))
+	harbour.endpoints(t, 1)
+	waitServed(t, c)
+	code := func(size int32) codes.Code {
+		_, err := c.UnaryCall(t.Context(), &testgrpc.SimpleRequest{ResponseSize: size})
+		return status.Code(err)
+	}
+	harbour.eventually(t, "large answers are denied", func() bool { return code(9) == codes.PermissionDenied })
+	if got := code(3); got != codes.OK {
+		t.Errorf("small answers: %v", got)
+	}
+}
+
 // Policies that one node applies are in force on all.
 func TestPoliciesReachEveryNode(t *testing.T) {
 	p := newPool(t)

@@ -21,10 +21,10 @@ const look = 500 * time.Millisecond
 func (p *Plane) keepUp(ctx context.Context) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	version := 0
+	var now understood
 	for {
 		offers, members := p.registry.Changed(), p.opts.Members.Changed()
-		version = p.applyPolicies(version)
+		now = p.applyPolicies(now)
 		p.follow()
 		select {
 		case <-ctx.Done():
@@ -36,26 +36,54 @@ func (p *Plane) keepUp(ctx context.Context) {
 	}
 }
 
-// applyPolicies puts the pool's policies in force when they are others than version.
-func (p *Plane) applyPolicies(version int) int {
+// understood is a version of the policies, and what was known of the services when
+// it was read: expressions may be on fields that only later become known.
+type understood struct {
+	version      int
+	descriptions uint64
+}
+
+// applyPolicies puts the pool's policies in force when they, or what they are about,
+// are other than before.
+func (p *Plane) applyPolicies(before understood) understood {
 	current := p.registry.Policies().Current()
-	if current == nil || current.Number == version {
-		return version
+	if current == nil {
+		return before
 	}
-	set, err := p.Parse(current.Name, []byte(current.Text))
+	now := understood{current.Number, p.registry.Descriptions()}
+	if now == before {
+		return before
+	}
+	set, found, err := p.read(current.Name, []byte(current.Text))
 	if err != nil {
 		// Whoever applied them could read them: a newer node, or with other descriptors.
 		p.log.Error("this node can't read the pool's policies: the earlier ones stay in force", "version", current.Number, "error", err)
-		return current.Number
+		return now
 	}
+	p.mu.Lock()
+	p.rules = found
+	p.mu.Unlock()
 	p.table.Apply(set, time.Now())
-	p.log.Info("policies are in force", "version", current.Number, "by", string(current.By))
-	return current.Number
+	if now.version != before.version {
+		p.log.Info("policies are in force", "version", current.Number, "by", string(current.By))
+	}
+	return now
 }
 
 // Parse checks a text of policies against the services that the pool knows.
 func (p *Plane) Parse(name string, text []byte) (*policy.Set, error) {
-	return policy.Parse(name, text, descriptors{p.registry})
+	set, _, err := p.read(name, text)
+	return set, err
+}
+
+// read understands a file: policies, and rules of balancing.
+func (p *Plane) read(name string, text []byte) (*policy.Set, rules, error) {
+	text, found, err := split(name, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := policy.ParseOptions(name, text, policy.Options{Descriptors: descriptors{p.registry}, Modules: &p.modules})
+	return set, found, err
 }
 
 // follow makes the router's services those of the pool's table.
@@ -78,7 +106,7 @@ func (p *Plane) follow() {
 		}
 	}
 	for name, list := range lists {
-		if err := p.router.SetService(name, router.Service{Endpoints: list, Balance: p.balance()}); err != nil {
+		if err := p.router.SetService(name, router.Service{Endpoints: list, Balance: p.rules.of(name, p.opts.Self)}); err != nil {
 			p.log.Error("service is not routed", "service", name, "error", err)
 		}
 	}
@@ -92,16 +120,6 @@ func (p *Plane) follow() {
 		p.names[name] = true
 	}
 	p.release(used)
-}
-
-// balance is near before far, the less busy of two, and a pause for who fails.
-func (p *Plane) balance() balance.Config {
-	return balance.Config{
-		Method:   balance.LeastRequests,
-		Reports:  balance.Reports{Enabled: true},
-		Locality: balance.Locality{Node: string(p.opts.Self)},
-		Ejection: balance.Ejection{Consecutive: 5},
-	}
 }
 
 // transport is the way to an endpoint, nil when there is none now. The mutex is held.

@@ -85,9 +85,21 @@ func split(name string, text []byte) (policies []byte, found rules, err error) {
 	}
 	found, err = parseRules(ours.Bytes())
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %s: %w", name, section, err)
+		return nil, nil, located(name, err)
 	}
 	return theirs.Bytes(), found, nil
+}
+
+// located says where a mistake is, as the errors of policies do: yaml's errors have
+// the line within.
+func located(name string, err error) error {
+	_, where, ok := strings.Cut(err.Error(), "line ")
+	line, what, is := strings.Cut(where, ": ")
+	if !ok || !is {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	what, _, _ = strings.Cut(what, " in type ")
+	return fmt.Errorf("%s:%s: balance: %s", name, line, what)
 }
 
 func parseRules(text []byte) (rules, error) {
@@ -101,7 +113,7 @@ func parseRules(text []byte) (rules, error) {
 	}
 	for i := range file.Balance {
 		if err := file.Balance[i].check(); err != nil {
-			return nil, fmt.Errorf("rule %d: %w", i+1, err)
+			return nil, fmt.Errorf("balance: rule %d: %w", i+1, err)
 		}
 	}
 	return file.Balance, nil

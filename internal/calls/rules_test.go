@@ -52,7 +52,7 @@ func TestRules(t *testing.T) {
 
 func TestRulesRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"unknown key":    {"policies: []\nbalance:\n- metod: weighted\n", "line 3: field metod not found"},
+		"unknown key":    {"policies: []\nbalance:\n- metod: weighted\n", "f:3: balance: field metod not found"},
 		"unknown method": {"balance:\n- method: best\n", "rule 1: balance: method \"best\": use round_robin"},
 		"no pattern":     {"balance:\n- services: ['[']\n", "is no pattern"},
 	} {

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/fabric/policy"
 )
 
 type policiesOptions struct{ output format }
@@ -42,10 +45,10 @@ func runPolicies(ctx context.Context, env *Env, opts policiesOptions) error {
 	for _, l := range p.Policies {
 		rows = append(rows, []string{
 			l.Name, l.Kind, l.Applies, orDash(l.When),
-			strconv.FormatUint(l.Calls, 10), strconv.FormatUint(l.Acted, 10), strconv.FormatUint(l.Refused, 10),
+			strconv.FormatUint(l.Calls, 10), strconv.FormatUint(l.Acted, 10), strconv.FormatUint(l.Refused, 10), strconv.FormatUint(l.Failed, 10),
 		})
 	}
-	return opts.output.print(env, p, []string{"POLICY", "KIND", "APPLIES TO", "WHEN", "CALLS", "ACTED", "REFUSED"}, rows)
+	return opts.output.print(env, p, []string{"POLICY", "KIND", "APPLIES TO", "WHEN", "CALLS", "ACTED", "REFUSED", "FAILED"}, rows)
 }
 
 // ---- policy apply, rollback, show
@@ -75,7 +78,8 @@ func newPolicyApplyCommand(env *Env) *cobra.Command {
 
 The file is checked first, expressions against the services' types: a mistake is told
 with its line, and nothing changes. Calls in flight end under the policies that they
-began with. FILE may be - for standard input.`,
+began with. WebAssembly modules that the file names are looked for beside it. FILE may be
+- for standard input.`,
 		Example: `  outboard policy apply policies.yaml
   outboard policy apply --check policies.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -98,6 +102,16 @@ func runPolicyApply(ctx context.Context, env *Env, opts policyApplyOptions, name
 	text, err := readFile(env, name)
 	if err != nil {
 		return err
+	}
+	// Nodes don't see this machine's files: modules travel within the text.
+	text, err = policy.Inline(name, text, func(module string) ([]byte, error) {
+		if !filepath.IsAbs(module) {
+			module = filepath.Join(filepath.Dir(name), module)
+		}
+		return os.ReadFile(module)
+	})
+	if err != nil {
+		return outboard.Errorf(outboard.Invalid, "", "%w", err)
 	}
 	v, err := env.client().ApplyPolicies(ctx, client.PolicyFile{Name: name, Text: string(text), Check: opts.check})
 	if err != nil || opts.check {

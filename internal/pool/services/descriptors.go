@@ -46,6 +46,13 @@ func (r *Registry) Described() []string {
 	return slices.Sorted(maps.Keys(r.descriptors))
 }
 
+// Descriptions counts the changes of descriptors.
+func (r *Registry) Descriptions() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.described
+}
+
 // Service is a service's descriptor, nil where it is not known.
 func (r *Registry) Service(name string) protoreflect.ServiceDescriptor {
 	r.mu.Lock()

@@ -80,6 +80,7 @@ type Registry struct {
 	next        chan struct{} // closed at the next change
 	endpoints   map[outboard.NodeID]announcement
 	descriptors map[string][]byte
+	described   uint64 // how often descriptors have changed
 	policies    Policies
 }
 
@@ -157,6 +158,7 @@ func (r *Registry) takeEntry(e state.Entry) (bool, error) {
 	}
 	if service, ok := strings.CutPrefix(e.Key, servicesPrefix); ok {
 		r.descriptors[service] = e.Value
+		r.described++
 		return true, nil
 	}
 	if e.Key == policiesKey {
