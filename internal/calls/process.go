@@ -25,6 +25,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/traces"
 )
 
 // Handover is the version of what a node and a process that carries its calls say
@@ -80,6 +81,7 @@ type process struct {
 	members  *pool.Members
 	registry *services.Registry
 	metrics  *prometheus.Registry
+	spans    *traces.Provider // nil: nobody wants any
 	plane    *Plane
 	tables   http.Handler
 }
@@ -121,6 +123,7 @@ func (p *process) close(cancel context.CancelFunc) error {
 		err = errors.Join(err, p.plane.Close())
 	}
 	p.running.Wait()
+	err = errors.Join(err, p.spans.Close())
 	if p.registry != nil {
 		err = errors.Join(err, p.registry.Close())
 	}
@@ -220,6 +223,9 @@ func (p *process) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if p.spans, err = traces.Open(ctx, string(p.config.Self), p.log); err != nil {
+		return err
+	}
 	plane, err := Open(ctx, p.planeOptions())
 	if err != nil {
 		return err
@@ -230,12 +236,16 @@ func (p *process) open(ctx context.Context) (err error) {
 }
 
 func (p *process) planeOptions() Options {
-	return Options{
+	o := Options{
 		Registry: p.registry, Members: p.members, Self: p.config.Self,
 		Offers: &offers{p.control}, Process: p.config.Process, Link: p.link,
 		TLS:    func(to outboard.Node) *tls.Config { return p.identity.ClientTLS(to.ID, to.Fingerprint, Protocol) },
 		Framed: p.framed(nil), Logger: p.log, Metrics: p.metrics, Slow: p.config.Slow,
 	}
+	if p.spans != nil {
+		o.Tracer = p.spans
+	}
+	return o
 }
 
 // framed are for connections to other nodes. The node has connections as well,
