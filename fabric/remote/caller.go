@@ -17,14 +17,17 @@ import (
 
 func isTooLong(err error) bool { return errors.Is(err, errTooLong) }
 
-// errDraining is for calls to a peer that wants no more.
-var errDraining error = unsent{}
+// What calls end with that the peer never heard of.
+var (
+	errDraining error = unsent{"peer takes no more calls on this connection"}
+	errClosed   error = unsent{"connection is closed"}
+)
 
 // unsent is a call that the peer never heard of, so that it can be made again on
 // another connection.
-type unsent struct{}
+type unsent struct{ why string }
 
-func (unsent) Error() string { return "peer takes no more calls on this connection" }
+func (u unsent) Error() string { return u.why }
 
 // GRPCStatus is how the package status sees it.
 func (u unsent) GRPCStatus() *status.Status { return status.New(codes.Unavailable, u.Error()) }
@@ -52,8 +55,11 @@ func (c *Conn) opening(ctx context.Context, h *call.Head, b []byte) (framed.Open
 
 // notBegun is the status of a call that the peer never heard of.
 func (c *Conn) notBegun(err error) error {
-	if c.drained.Load() && c.Err() == nil && errors.Is(err, framed.ErrClosed) {
-		return errDraining
+	if errors.Is(err, framed.ErrClosed) {
+		if c.drained.Load() && c.Err() == nil {
+			return errDraining
+		}
+		return errClosed
 	}
 	return statusOf(err)
 }
@@ -82,7 +88,9 @@ func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error
 	s := &caller{ctx: ctx, deadline: h.Deadline, conn: c}
 	s.init(false, c.o.MaxMessage)
 	o.Receiver, o.Stream = s, &s.stream
-	c.made.Add(1)
+	if !c.enter() {
+		return nil, errDraining
+	}
 	if opened, err := c.framed.Start(ctx, o, framed.Piece{}); opened == nil {
 		c.ended()
 		return nil, c.notBegun(err)

@@ -40,29 +40,42 @@ func (c *Conn) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Finish waits until the calls to the peer that have begun are over, or ctx ends.
-// It is for a connection on which nobody begins calls any more, because the peer
-// wants none: [Conn.Draining].
+// finishing is added to Conn.made by Finish.
+const finishing = 1 << 30
+
+// Finish begins no more calls to the peer, and waits until those that have begun
+// are over or ctx ends. Calls that come too late fail with an error that says, by a
+// method Unsent, that the peer never saw them. The connection stays; the peer's calls
+// go on.
 func (c *Conn) Finish(ctx context.Context) error {
-	for c.made.Load() > 0 {
-		select {
-		case <-c.idle:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-c.Done():
-			return nil
+	c.finishOnce.Do(func() {
+		if c.made.Add(finishing) == finishing {
+			c.idleOnce.Do(func() { close(c.idle) })
 		}
+	})
+	select {
+	case <-c.idle:
+		return nil
+	case <-c.Done():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return nil
+}
+
+// enter counts a call to the peer, unless no more may begin.
+func (c *Conn) enter() bool {
+	if c.made.Add(1) < finishing {
+		return true
+	}
+	c.ended()
+	return false
 }
 
 // ended counts a call to the peer as over.
 func (c *Conn) ended() {
-	if c.made.Add(-1) == 0 {
-		select {
-		case c.idle <- struct{}{}:
-		default:
-		}
+	if c.made.Add(-1) == finishing {
+		c.idleOnce.Do(func() { close(c.idle) })
 	}
 }
 

@@ -62,11 +62,13 @@ type Conn struct {
 	running  atomic.Int32  // calls of the peer
 	limit    int32         // of running
 	quiet    chan struct{} // gets a value when running falls to 0
-	made     atomic.Int32  // calls to the peer
-	idle     chan struct{} // gets a value when made falls to 0
+	made     atomic.Int32  // calls to the peer, and finishing
+	idle     chan struct{} // closed when no call to the peer is left and none may begin
 
 	draining     chan struct{} // closed when the peer wants no more calls, and at the end
 	drainingOnce sync.Once
+	finishOnce   sync.Once
+	idleOnce     sync.Once
 	drained      atomic.Bool // the peer wants no more calls
 }
 
@@ -80,7 +82,7 @@ var (
 func New(c *framed.Conn, o Options) *Conn {
 	o.setDefaults()
 	conn := &Conn{o: o, framed: c, limit: 2 * int32(c.MaxStreams()), draining: make(chan struct{}), quiet: make(chan struct{}, 1)}
-	conn.idle = make(chan struct{}, 1)
+	conn.idle = make(chan struct{})
 	conn.unary, _ = o.Handler.(call.UnaryHandler)
 	c.Handle(callMethod, conn.accept)
 	c.Handle(drainMethod, conn.acceptDrain)

@@ -34,7 +34,9 @@ type unary struct {
 // Unary implements call.Unary.
 func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	defer request.Free()
-	c.made.Add(1)
+	if !c.enter() {
+		return nil, call.End{}, errDraining
+	}
 	defer c.ended()
 	u := &unary{done: make(chan error, 1)}
 	u.maxMessage = c.o.MaxMessage

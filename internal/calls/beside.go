@@ -23,7 +23,7 @@ func (p *Plane) beside(e services.Endpoint) call.Transport {
 	n := p.beyond(e.Process)
 	d := n.ways[e.ID]
 	if d == nil {
-		d = &distant{id: e.ID, find: func() (call.Transport, *peer) { return p.find(e) }}
+		d = &distant{id: e.ID, near: true, find: func() (call.Transport, *peer) { return p.find(e) }}
 		n.ways[e.ID] = d
 	}
 	return d

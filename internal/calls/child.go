@@ -52,17 +52,21 @@ func (c *child) start(ctx context.Context, config Config) error {
 	return nil
 }
 
-// reason is why a process that failed did so: what it wrote, if it has ended.
+// reason is why a process failed: where it is gone, what it said at its end.
 func (c *child) reason(err error) error {
+	if outboard.KindOf(err) != outboard.Unreachable {
+		return err
+	}
 	select {
 	case <-c.done:
 	case <-time.After(lastWords):
 		return err
 	}
-	if c.err != nil && errors.Is(err, errGone) {
-		return outboard.Errorf(outboard.Invalid, "start the process that carries calls", "%w", c.err)
+	ended := c.err
+	if ended == nil {
+		ended = errors.New("it ended at once, without a word")
 	}
-	return err
+	return outboard.Errorf(outboard.Invalid, "start the process that carries calls", "%w", ended)
 }
 
 func (c *child) serve(ctx context.Context, files []*os.File) error {
@@ -196,7 +200,7 @@ func (h *Host) enter(process int, e services.Endpoint, previous string) services
 	defer h.mu.Unlock()
 	had := h.offered[e.ID]
 	if before := h.offered[previous]; e.ID == "" && before != nil && before.process != process && before.endpoint.PID == e.PID {
-		e.ID, had = previous, before
+		e.ID, e.Started, had = previous, before.endpoint.Started, before
 	}
 	if had == nil {
 		h.serial++

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
 )
 
 // ends are two controls that talk to each other until the test ends.
@@ -154,6 +155,21 @@ func TestDoorWaits(t *testing.T) {
 	_ = d.Close()
 	if err := <-waiting; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept: %v", err)
+	}
+}
+
+func TestMerge(t *testing.T) {
+	now := []client.Calls{{Service: "s", Method: "B", Rate: 5, P99: 2, InFlight: 1, Total: 10, Acted: map[string]uint64{"p": 1}}}
+	before := []client.Calls{
+		{Service: "s", Method: "A", InFlight: 2, Total: 7},
+		{Service: "s", Method: "B", Rate: 1, P99: 9, InFlight: 3, Total: 20, Acted: map[string]uint64{"p": 2, "q": 1}},
+	}
+	want := []client.Calls{
+		{Service: "s", Method: "A", InFlight: 2, Total: 7},
+		{Service: "s", Method: "B", Rate: 6, P99: 2, InFlight: 4, Total: 30, Acted: map[string]uint64{"p": 3, "q": 1}},
+	}
+	if diff := cmp.Diff(want, merge(now, before)); diff != "" {
+		t.Error(diff)
 	}
 }
 

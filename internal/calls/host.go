@@ -132,8 +132,9 @@ func (h *Host) launch(ctx context.Context, binary string) (*child, error) {
 	c := h.adopt(proc, control)
 	_ = theirs.Close() // so that the process's end is the socket's
 	if err := c.start(ctx, h.opts.Config); err != nil {
+		err = c.reason(err)
 		c.kill()
-		return nil, c.reason(err)
+		return nil, err
 	}
 	return c, nil
 }

@@ -2,12 +2,15 @@ package calls
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -20,11 +23,59 @@ import (
 
 // What a node tells of its calls it asks the process that carries them for.
 
-// Table is the live table of this node's calls.
+// Table is the live table of this node's calls, those in earlier processes included.
 func (h *Host) Table(ctx context.Context) ([]client.Calls, error) {
 	rows := []client.Calls{}
-	err := h.get(ctx, "/calls", &rows)
-	return rows, err
+	if err := h.get(ctx, "/calls", &rows); err != nil {
+		return nil, err
+	}
+	for _, c := range h.earlier() {
+		var more []client.Calls
+		if err := c.ask(ctx, http.MethodGet, "/calls", nil, readJSON(&more)); err == nil {
+			rows = merge(rows, more) // else it has ended just now
+		}
+	}
+	return rows, nil
+}
+
+// earlier are the processes that are being replaced.
+func (h *Host) earlier() []*child {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*child
+	for _, c := range h.children {
+		if c.retiring {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// merge adds the rows of another process.
+func merge(rows, more []client.Calls) []client.Calls {
+	for _, m := range more {
+		at := slices.IndexFunc(rows, func(r client.Calls) bool { return r.Service == m.Service && r.Method == m.Method })
+		if at < 0 {
+			rows = append(rows, m)
+			continue
+		}
+		r := &rows[at]
+		if m.Rate > r.Rate {
+			r.P50, r.P99 = m.P50, m.P99 // those of most calls
+		}
+		r.Rate, r.Errors, r.Sent, r.Received = r.Rate+m.Rate, r.Errors+m.Errors, r.Sent+m.Sent, r.Received+m.Received
+		r.InFlight, r.Total = r.InFlight+m.InFlight, r.Total+m.Total
+		for policy, n := range m.Acted {
+			if r.Acted == nil {
+				r.Acted = map[string]uint64{}
+			}
+			r.Acted[policy] += n
+		}
+	}
+	slices.SortFunc(rows, func(a, b client.Calls) int {
+		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Method, b.Method))
+	})
+	return rows
 }
 
 // Policies are those in force on this node.
@@ -41,7 +92,7 @@ func (h *Host) Parse(ctx context.Context, name string, text []byte) error {
 		return err
 	}
 	var p parsed
-	if err := h.ask(ctx, http.MethodPost, "/parse", body, readJSON(&p)); err != nil {
+	if err := h.at().ask(ctx, http.MethodPost, "/parse", body, readJSON(&p)); err != nil {
 		return err
 	}
 	if p.Error != "" {
@@ -59,7 +110,7 @@ func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 	ctx, cancel := context.WithTimeout(h.life, gatherLimit)
 	defer cancel()
 	var all []*dto.MetricFamily
-	err := h.ask(ctx, http.MethodGet, "/metrics", nil, func(r io.Reader) error {
+	err := h.at().ask(ctx, http.MethodGet, "/metrics", nil, func(r io.Reader) error {
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(r)
 		for _, f := range families {
@@ -75,7 +126,7 @@ func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 }
 
 func (h *Host) get(ctx context.Context, path string, into any) error {
-	return h.ask(ctx, http.MethodGet, path, nil, readJSON(into))
+	return h.at().ask(ctx, http.MethodGet, path, nil, readJSON(into))
 }
 
 func readJSON(into any) func(io.Reader) error {
@@ -83,10 +134,10 @@ func readJSON(into any) func(io.Reader) error {
 }
 
 // ask makes a request of the process, on a connection of its own.
-func (h *Host) ask(ctx context.Context, method, path string, body []byte, read func(io.Reader) error) error {
+func (c *child) ask(ctx context.Context, method, path string, body []byte, read func(io.Reader) error) error {
 	door := &http.Transport{
 		DisableKeepAlives: true,
-		DialContext:       func(context.Context, string, string) (net.Conn, error) { return h.at().control.connect(msgHTTP) },
+		DialContext:       func(context.Context, string, string) (net.Conn, error) { return c.control.connect(msgHTTP) },
 	}
 	defer door.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, method, "http://calls"+path, bytes.NewReader(body))

@@ -43,6 +43,7 @@ type distant struct {
 	id string
 	// find says which way the next attempt takes.
 	find func() (call.Transport, *peer)
+	near bool // it is an endpoint of this node
 }
 
 var _ interface {
@@ -77,9 +78,21 @@ func (p *Plane) dialNode(ctx context.Context, id outboard.NodeID) (*remote.Conn,
 	return remote.Dial(ctx, node.Addr, p.opts.TLS(node), remote.Options{Trusted: true, Logger: p.log, Framed: p.opts.Framed})
 }
 
+// unreached is the status of a call for which there was no connection.
+type unreached struct{ why string }
+
+func (u unreached) Error() string { return u.why }
+
+// GRPCStatus is how the package status sees it.
+func (u unreached) GRPCStatus() *status.Status { return status.New(codes.Unavailable, u.why) }
+
+// Unsent says that the callee never saw the call.
+func (unreached) Unsent() bool { return true }
+
 // attempts is how often a call is sent on another connection when the peer wants no
-// more on the one that it was to take. The peer has never seen the call then.
-const attempts = 8
+// more on the one that it was to take. The peer has never seen the call then. Who has
+// an endpoint of this node may change meanwhile: then it is looked up again.
+const attempts = 12
 
 // try makes a call by f until it is under way.
 func (d *distant) try(ctx context.Context, f func(call.Transport, *call.Head) error, h *call.Head) error {
@@ -89,17 +102,14 @@ func (d *distant) try(ctx context.Context, f func(call.Transport, *call.Head) er
 			break
 		}
 		t, peer := d.find()
-		if t == nil {
-			conn, failed := peer.connect(ctx)
-			if failed != nil {
-				return failed
-			}
-			if err = f(conn, d.address(h)); !unsent(err) {
-				return err
-			}
-			continue
+		if t != nil {
+			err = f(t, h)
+		} else if conn, failed := peer.connect(ctx); failed == nil {
+			err = f(conn, d.address(h))
+		} else if err = failed; !d.near {
+			return err // the router knows other endpoints
 		}
-		if err = f(t, h); !unsent(err) {
+		if !unsent(err) {
 			return err
 		}
 	}
@@ -173,13 +183,13 @@ func (n *peer) connect(ctx context.Context) (*remote.Conn, error) {
 		return n.conn, nil
 	}
 	if n.closed {
-		return nil, status.Errorf(codes.Unavailable, "%s has no endpoints any more", n.name)
+		return nil, unreached{n.name + " has no endpoints any more"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	conn, err := n.dial(ctx)
 	if err != nil {
-		return nil, status.Errorf(codes.Unavailable, "%s: %v", n.name, err)
+		return nil, unreached{n.name + ": " + err.Error()}
 	}
 	n.leave()
 	n.conn = conn

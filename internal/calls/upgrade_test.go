@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -434,12 +435,16 @@ func TestUpgradeToBrokenBinary(t *testing.T) {
 	c := harbour.dial()
 	ready(t, map[string]testgrpc.TestServiceClient{"client": c})
 	before := harbour.Processes()
-	for name, binary := range map[string]string{"fails": "/bin/false", "no program": os.DevNull, "not there": "/no/such/program"} {
-		u, err := harbour.Upgrade(t.Context(), binary)
-		if err == nil {
-			t.Fatalf("%s: %+v", name, u)
+	for name, test := range map[string]struct{ binary, says string }{
+		"fails":      {"/bin/false", "exit status 1; the process that carries calls stays"},
+		"does other": {"/bin/true", "it ended at once"},
+		"no program": {os.DevNull, "permission denied"},
+		"not there":  {"/no/such/program", "no such file"},
+	} {
+		u, err := harbour.Upgrade(t.Context(), test.binary)
+		if outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), test.says) {
+			t.Fatalf("%s: %v, %+v", name, err, u)
 		}
-		t.Log(err)
 		if _, err := c.EmptyCall(t.Context(), &testgrpc.Empty{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
