@@ -12,6 +12,7 @@ import (
 // long the collector and a deadline wait: a fraction of a millisecond.
 const slice = 1 << 18
 
+
 var errCanceled = errors.New("the caller gave up")
 
 // A meter hands fuel to the code of one instance, slice by slice.

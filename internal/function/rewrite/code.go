@@ -10,77 +10,191 @@ const (
 	maxBody = 7_654_321
 )
 
+// coarseness is how many instructions that a loop or function may skip count as one.
+// Counting them exactly would need a check behind every branch.
+const coarseness = 32
+
 // A check is a place in a function where its code gets a meter's check in front.
 type check struct {
-	at   int   // offset in the body
-	cost int32 // instructions from here to the next checks, taken or not
+	at      int   // offset in the body
+	certain int64 // instructions from here to the first branch
+	all     int64 // instructions from here to the next checks, taken or not
+	needed  bool
+	outer   int // the check that the code around it belongs to
+}
+
+// cost is what passing a check is charged: what is certainly executed, or a share of
+// what may be. So it is never less than a thirty-second part of what is.
+func (c check) cost() int32 {
+	return int32(min(max(c.certain, (c.all+coarseness-1)/coarseness, 1), maxBody))
+}
+
+// A block is one that is open.
+type block struct {
+	outer int // the check that the code around it belongs to
+	loop  int // its check, or -1
+}
+
+// opaqueCost is charged for a call of what is not known: it may be a function without
+// checks.
+const opaqueCost = maxFree
+
+// Locals are where a body declares its local variables.
+type locals struct {
+	groups int    // of variables of one type
+	at     int    // where the groups begin
+	count  uint32 // variables
 }
 
 // A walker reads the body of one function.
 type walker struct {
 	reader
-	m      *module
-	checks []check
-	open   []int // the check that the code after each open block belongs to
-	now    int   // the check that the code here belongs to
-	init   bool  // memory.init was seen
+	m        *module
+	free     []int32 // of each function that needs no checks, its cost
+	checks   []check
+	open     []block
+	callees  []uint32
+	now      int  // the check that the code here belongs to
+	straight bool // no branch since the last check
+	first    bool // the way from the entry leads straight to the first loop
+	opaque   bool // the function calls what is not known
+	local    locals
+	init     bool // memory.init was seen
 }
 
 // walk finds the places for checks in a body: its entry and its loops. Each
 // instruction is charged to the innermost loop that it is in.
 func (w *walker) walk(body []byte) error {
 	w.reader = reader{b: body}
-	w.checks, w.open, w.now = w.checks[:0], w.open[:0], 0
+	w.checks, w.open, w.callees, w.now = w.checks[:0], w.open[:0], w.callees[:0], 0
+	w.opaque, w.first = false, false
 	if len(body) > maxBody {
 		return fmt.Errorf("code of %d bytes: the limit is %d", len(body), maxBody)
 	}
 	w.locals()
-	w.checks = append(w.checks, check{at: w.off})
+	w.now = 0
+	w.mark()
+	w.checks[0].needed = true
 	for done := false; !done && w.err == nil; {
 		done = w.instruction()
 	}
 	if w.err == nil && w.left() > 0 {
 		w.fail("%d bytes after the end", w.left())
 	}
+	w.settle()
 	return w.err
+}
+
+// settle hands the costs of checks that are not needed on: a loop without branches to
+// it is a part of what is around it, and if the way from the entry leads straight to
+// a loop, the loop's check does for both.
+func (w *walker) settle() {
+	for i := len(w.checks) - 1; i > 0; i-- {
+		if c := w.checks[i]; !c.needed {
+			w.checks[c.outer].all += c.all
+		}
+	}
+	if w.first && w.checks[1].needed {
+		w.checks[0].needed = false
+		w.checks[1].all += w.checks[0].all
+	}
+}
+
+// loops is how many checks stand at loops.
+func (w *walker) loops() (n int) {
+	for _, c := range w.checks[1:] {
+		if c.needed {
+			n++
+		}
+	}
+	return n
+}
+
+// mark begins the code that belongs to a check here.
+func (w *walker) mark() {
+	if len(w.checks) == 1 && w.checks[0].all == 0 {
+		w.first = true
+	}
+	w.checks = append(w.checks, check{at: w.off, outer: w.now})
+	w.now = len(w.checks) - 1
+	w.straight = true
+}
+
+// charge counts instructions.
+func (w *walker) charge(n int64) {
+	c := &w.checks[w.now]
+	c.all += n
+	if w.straight {
+		c.certain += n
+	}
+}
+
+// target notes a branch to an open block. A loop that no branch goes to needs no check.
+func (w *walker) target(label uint32) {
+	w.straight = false
+	if n := len(w.open); int64(label) < int64(n) {
+		if loop := w.open[n-1-int(label)].loop; loop >= 0 {
+			w.checks[loop].needed = true
+		}
+	}
 }
 
 func (w *walker) locals() {
 	var total uint64
-	for range w.count(2) {
+	w.local.groups = w.count(2)
+	w.local.at = w.off
+	for range w.local.groups {
 		total += uint64(w.u32())
 		w.valueType()
 	}
 	if total > maxLocals {
 		w.fail("%d local variables: the limit is %d", total, maxLocals)
 	}
+	w.local.count = uint32(total)
 }
 
 // instruction reads one instruction and says whether it ended the body.
 func (w *walker) instruction() (done bool) {
-	w.checks[w.now].cost++
 	op := w.byte()
 	switch kind := operandOf(op); kind {
-	case none, elseMark:
 	case blockStart, catches:
-		w.open = append(w.open, w.now)
+		w.open = append(w.open, block{w.now, -1})
 		w.block(kind)
+		w.branchIf(op == 0x04)
 	case loopStart:
-		w.open = append(w.open, w.now)
 		w.block(kind)
-		w.now = len(w.checks)
-		w.checks = append(w.checks, check{at: w.off})
+		outer := w.now
+		w.mark()
+		w.open = append(w.open, block{outer, w.now})
 	case endMark:
-		if len(w.open) == 0 {
-			return true
-		}
-		w.now = w.open[len(w.open)-1]
-		w.open = w.open[:len(w.open)-1]
+		return w.end()
+	case elseMark:
 	case prefixMisc, prefixVector, prefixAtomic:
+		w.charge(1)
 		w.prefixed(op, kind)
 	default:
+		w.charge(1)
 		w.operand(kind, uint32(op))
 	}
+	return false
+}
+
+func (w *walker) branchIf(yes bool) {
+	if yes {
+		w.charge(1)
+		w.straight = false
+	}
+}
+
+// end closes a block. What follows may be reached by other ways.
+func (w *walker) end() (done bool) {
+	n := len(w.open) - 1
+	if n < 0 {
+		return true
+	}
+	w.now = w.open[n].outer
+	w.straight = false
+	w.open = w.open[:n]
 	return false
 }
 
@@ -106,11 +220,20 @@ func (w *walker) prefixed(prefix byte, page operand) {
 func (w *walker) operand(kind operand, op uint32) {
 	switch kind {
 	case none:
+		w.straight = w.straight && op != 0x00 && op != 0x0f
+	case label:
+		w.target(w.u32())
 	case index:
 		w.u32()
+	case callRef:
+		w.u32()
+		w.unknownCall()
 	case twoIndexes:
 		w.u32()
 		w.u32()
+		w.unknownCall()
+	case call:
+		w.call(w.index("function", w.m.functions))
 	case function:
 		w.index("function", w.m.functions)
 	case global:
@@ -148,10 +271,9 @@ func (w *walker) rareOperand(kind operand, op uint32) {
 		w.u32()
 		w.zero()
 	case labels:
-		for range w.count(1) {
-			w.u32()
+		for range w.count(1) + 1 {
+			w.target(w.u32())
 		}
-		w.u32()
 	case types:
 		for range w.count(1) {
 			w.valueType()
@@ -163,6 +285,20 @@ func (w *walker) rareOperand(kind operand, op uint32) {
 	default:
 		w.fail("opcode 0x%02x is of no feature that is known here", op)
 	}
+}
+
+// call notes a call. One of a function without checks is charged here.
+func (w *walker) call(f uint32) {
+	if w.err != nil {
+		return
+	}
+	w.callees = append(w.callees, f)
+	w.charge(int64(w.free[f]))
+}
+
+func (w *walker) unknownCall() {
+	w.opaque = true
+	w.checks[w.now].all += opaqueCost
 }
 
 func (w *walker) block(kind operand) {
@@ -184,7 +320,7 @@ func (w *walker) clauses() {
 		default:
 			w.fail("catch clause of kind %d", kind)
 		}
-		w.u32()
+		w.target(w.u32() + 1) // counted from outside of the block
 	}
 }
 

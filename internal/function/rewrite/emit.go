@@ -8,40 +8,47 @@ type emitter struct {
 	w       walker
 	metered bool
 	checks  int
-	head    []byte // of each check, up to its cost
-	tail    []byte // of each check, from its cost on
 }
 
 // code copies the code section and puts the checks in.
 func (e *emitter) code() ([]byte, error) {
+	if err := e.survey(); err != nil {
+		return nil, err
+	}
+	old := e.m.sections[secCode]
+	out := make([]byte, 0, len(old)+len(old)/8+64)
+	out = appendU32(out, uint32(e.m.functions-e.m.imported+e.extra()))
+	err := e.bodies(func(i int, body []byte) { out = e.body(out, i, body) })
+	if e.metered {
+		out = e.yield(out)
+	}
+	return out, err
+}
+
+// bodies walks over all functions.
+func (e *emitter) bodies(each func(i int, body []byte)) error {
 	r := &reader{b: e.m.sections[secCode]}
 	n := 0
 	if r.more() {
 		n = r.count(2)
 	}
 	if n != e.m.functions-e.m.imported {
-		return nil, fmt.Errorf("%d bodies for %d functions", n, e.m.functions-e.m.imported)
+		return fmt.Errorf("%d bodies for %d functions", n, e.m.functions-e.m.imported)
 	}
-	e.prepare()
-	out := make([]byte, 0, len(r.b)+len(r.b)/8)
-	out = appendU32(out, uint32(n+e.extra()))
 	for i := range n {
 		body := r.bytes(r.count(1))
 		if r.err != nil {
-			return nil, r.err
+			return r.err
 		}
 		if err := e.w.walk(body); err != nil {
-			return nil, fmt.Errorf("function %d: %w", e.m.imported+i, err)
+			return fmt.Errorf("function %d: %w", e.m.imported+i, err)
 		}
-		out = e.body(out, body)
+		each(e.m.imported+i, body)
 	}
 	if r.left() > 0 {
-		return nil, fmt.Errorf("%d bytes after the end", r.left())
+		return fmt.Errorf("%d bytes after the end", r.left())
 	}
-	if e.metered {
-		out = e.yield(out)
-	}
-	return out, nil
+	return nil
 }
 
 // extra is how many functions, types and globals are added.
@@ -72,41 +79,48 @@ func (e *emitter) yield(out []byte) []byte {
 	return append(appendU32(out, uint32(len(body))), body...)
 }
 
-// prepare makes the code of a check:
-//
-//	meter = meter - cost
-//	if meter < 0 { yield() }
-func (e *emitter) prepare() {
-	meter, yield := uint32(e.m.globals), uint32(e.m.functions)
-	e.head = appendU32([]byte{0x23}, meter)       // global.get
-	e.head = append(e.head, 0x41)                 // i32.const
-	e.tail = appendU32([]byte{0x6b, 0x24}, meter) // i32.sub, global.set
-	e.tail = appendU32(append(e.tail, 0x23), meter)
-	e.tail = append(e.tail, 0x41, 0x00, 0x48, 0x04, 0x40) // i32.const 0, i32.lt_s, if
-	e.tail = appendU32(append(e.tail, 0x10), yield)       // call
-	e.tail = append(e.tail, 0x0b)
-}
-
 // body appends one function with its length in front.
-func (e *emitter) body(out, body []byte) []byte {
-	if !e.metered {
+func (e *emitter) body(out []byte, f int, body []byte) []byte {
+	if !e.metered || e.w.free[f] > 0 {
 		out = appendU32(out, uint32(len(body)))
 		return append(out, body...)
 	}
 	at := len(out)
 	out = append(out, 0, 0, 0, 0, 0)
-	from := 0
+	local := e.m.params[e.m.kinds[f-e.m.imported]] + e.w.local.count
+	out = appendU32(out, uint32(e.w.local.groups+1))
+	from, code := e.w.local.at, e.w.checks[0].at
+	out = append(out, body[from:code]...)
+	out = append(out, 1, typeI32)
+	from = code
 	for _, c := range e.w.checks {
-		out = append(out, body[from:c.at]...)
-		out = append(out, e.head...)
-		out = appendI32(out, c.cost)
-		out = append(out, e.tail...)
-		from = c.at
+		if c.needed {
+			out = append(out, body[from:c.at]...)
+			out = e.check(out, c.cost(), local)
+			from = c.at
+			e.checks++
+		}
 	}
-	e.checks += len(e.w.checks)
 	out = append(out, body[from:]...)
 	putPadded(out[at:], uint32(len(out)-at-5))
 	return out
+}
+
+// check appends the code of a check:
+//
+//	local = meter - cost
+//	meter = local
+//	if local < 0 { yield() }
+func (e *emitter) check(out []byte, cost int32, local uint32) []byte {
+	meter, yield := uint32(e.m.globals), uint32(e.m.functions)
+	out = appendU32(append(out, 0x23), meter)       // global.get
+	out = appendI32(append(out, 0x41), cost)        // i32.const
+	out = appendU32(append(out, 0x6b, 0x22), local) // i32.sub, local.tee
+	out = appendU32(append(out, 0x24), meter)       // global.set
+	out = appendU32(append(out, 0x20), local)       // local.get
+	out = append(out, 0x41, 0x00, 0x48, 0x04, 0x40) // i32.const 0, i32.lt_s, if
+	out = appendU32(append(out, 0x10), yield)       // call
+	return append(out, 0x0b)
 }
 
 // file joins the sections, old and new.

@@ -56,10 +56,12 @@ type module struct {
 	sections  [sections][]byte
 	names     []byte // the name section
 	types     int
-	imported  int // functions
-	functions int // with the imported ones
-	globals   int // with the imported ones
-	constants int // imported globals
+	params    []uint32 // of each type
+	kinds     []uint32 // the types of the functions that are defined
+	imported  int      // functions
+	functions int      // with the imported ones
+	globals   int      // with the imported ones
+	constants int      // imported globals
 	tables    int
 	memories  int
 	memory    Limits
@@ -188,12 +190,17 @@ func (m *module) readTypes(r *reader) {
 		if form := r.byte(); r.err == nil && form != 0x60 {
 			r.fail("type of form 0x%02x: garbage-collected types can't be handled", form)
 		}
-		for range 2 {
-			for range r.count(1) {
-				r.valueType()
-			}
-		}
+		m.params = append(m.params, uint32(r.valueTypes()))
+		r.valueTypes()
 	}
+}
+
+func (r *reader) valueTypes() int {
+	n := r.count(1)
+	for range n {
+		r.valueType()
+	}
+	return n
 }
 
 func (m *module) readImports(r *reader) {
@@ -229,7 +236,7 @@ func (m *module) readFunctions(r *reader) {
 	n := r.count(1)
 	m.functions += n
 	for range n {
-		r.index("type", m.types)
+		m.kinds = append(m.kinds, r.index("type", m.types))
 	}
 }
 

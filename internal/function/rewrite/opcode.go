@@ -12,7 +12,10 @@ const (
 	elseMark             // the other branch of an if
 	endMark              // the end of a block
 	index                // one index
-	twoIndexes           // two indexes
+	label                // a label to branch to
+	call                 // an index of a function that is called
+	callRef              // an index of the type of a function that is called
+	twoIndexes           // a type and a table: a function that is called
 	function             // an index of a function
 	global               // an index of a global
 	labels               // a vector of labels and one more
@@ -64,11 +67,17 @@ func rareOperand(op byte) operand {
 		return loopStart
 	case 0x05:
 		return elseMark
-	case 0x08, 0x0c, 0x0d, 0x14, 0x15, 0x25, 0xd5, 0xd6: // throw, br, br_if, call_ref, return_call_ref, table.get, br_on_null, br_on_non_null
+	case 0x08, 0x25: // throw, table.get
 		return index
+	case 0x0c, 0x0d, 0xd5, 0xd6: // br, br_if, br_on_null, br_on_non_null
+		return label
+	case 0x14, 0x15: // call_ref, return_call_ref
+		return callRef
 	case 0x0e:
 		return labels
-	case 0x10, 0x12, 0xd2: // call, return_call, ref.func
+	case 0x10, 0x12: // call, return_call
+		return call
+	case 0xd2: // ref.func
 		return function
 	case 0x11, 0x13: // call_indirect, return_call_indirect
 		return twoIndexes

@@ -85,7 +85,7 @@ func Module(file []byte, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &emitter{m: m, metered: !o.Unmetered, w: walker{m: m}}
+	e := &emitter{m: m, metered: !o.Unmetered, w: walker{m: m, free: make([]int32, m.functions)}}
 	code, err := e.code()
 	if err != nil {
 		return nil, fmt.Errorf("code: %w", err)
