@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -141,6 +142,15 @@ func TestDoorWaits(t *testing.T) {
 		_, err := d.Accept()
 		waiting <- err
 	}()
+	for refused := false; !refused; {
+		late, err := net.Dial("tcp", l.Addr().String())
+		if refused = err != nil; !refused {
+			_ = late.Close()
+		}
+	}
+	for range 1000 {
+		runtime.Gosched() // it would have time to return
+	}
 	select {
 	case <-shut:
 		t.Error("the door did not wait")

@@ -1,0 +1,99 @@
+package node_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/interop"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/outboardtest"
+)
+
+func callsOf(n *outboardtest.Node) string { return "node:" + filepath.Join(n.Data, client.CallsSocketName) }
+
+// serveCalls is a program that serves on a node until the test ends.
+func serveCalls(t *testing.T, n *outboardtest.Node) {
+	t.Helper()
+	l, err := fabric.Listen(callsOf(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := fabric.NewServer()
+	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A call from one node to another goes through both nodes' processes and the port
+// that everything else uses too, before and after upgrades of either.
+func TestCallsBetweenNodes(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	harbour, dinghy := p.Node("harbour"), p.Node("dinghy")
+	serveCalls(t, harbour)
+	conn, err := fabric.Dial(callsOf(dinghy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := testgrpc.NewTestServiceClient(conn)
+	eventually(t, "the service is reached", func() bool {
+		_, err := c.EmptyCall(t.Context(), &testgrpc.Empty{})
+		return err == nil
+	})
+	stream, err := c.FullDuplexCall(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ping := func() {
+		t.Helper()
+		if _, err := c.EmptyCall(t.Context(), &testgrpc.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 7}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ping()
+	for _, n := range []*outboardtest.Node{harbour, dinghy, harbour, dinghy} {
+		u, err := n.Client().Upgrade(t.Context(), client.UpgradeRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u.Node != n.Name || u.To.Number != u.From.Number+1 {
+			t.Errorf("got %+v", u)
+		}
+		ping()
+	}
+	rows, err := dinghy.Client().Calls(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	flying := map[string]int64{}
+	for _, r := range rows {
+		flying[r.Method] = r.InFlight
+	}
+	if flying["FullDuplexCall"] != 1 {
+		t.Errorf("the stream in the earlier process is not shown: %+v", rows)
+	}
+	if text := metrics(t, dinghy); !strings.Contains(text, `outboard_fabric_connections{process="calls"} 1`) {
+		t.Errorf("the connection to the other node is not in the metrics:\n%s", text)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+}
