@@ -14,12 +14,12 @@ import (
 // longer than what was asked for, and one that is shorter shrinks the memory.
 type memory struct {
 	space   *image.Range
-	limit   int    // bytes
-	size    int    // bytes now
-	least   int    // bytes of the image
-	yield   func() // what a size of rewrite.Yield means
-	back    bool   // the next change is the way back to least
-	refused bool   // growth was refused in this call
+	limit   int         // bytes
+	size    int         // bytes now
+	least   int         // bytes of the image
+	yield   func() bool // answers rewrite.Yield; false if the module really wants that size
+	back    bool        // the next change is the way back to least
+	refused bool        // growth was refused in this call
 }
 
 // Allocate gives the engine this memory, whatever it has in mind.
@@ -29,7 +29,7 @@ func (m *memory) Allocate(_, _ uint64) experimental.LinearMemory { return m }
 func (m *memory) Reallocate(size uint64) []byte {
 	switch {
 	case size == rewrite.Yield:
-		m.yield()
+		m.refused = !m.yield() || m.refused
 		return nil
 	case m.back:
 		m.size = m.least

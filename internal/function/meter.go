@@ -12,7 +12,6 @@ import (
 // long the collector and a deadline wait: a fraction of a millisecond.
 const slice = 1 << 18
 
-
 var errCanceled = errors.New("the caller gave up")
 
 // A meter hands fuel to the code of one instance, slice by slice.
@@ -58,22 +57,25 @@ func (m *meter) used() int64 {
 }
 
 // visit is called by the code whose meter went below zero. When it stays below, the
-// code traps.
-func (m *meter) visit() {
+// code traps. It returns false if nothing is below zero.
+func (m *meter) visit() bool {
+	if m.global == nil {
+		return false
+	}
 	over := -int64(int32(m.global.Get()))
 	if over <= 0 {
-		return // the module asked for the size itself
+		return false
 	}
 	m.check()
 	if m.stopped == nil && over > m.left {
 		m.stopped = m.limits.fuelError()
 	}
-	if m.stopped != nil {
-		return
+	if m.stopped == nil {
+		m.left -= over
+		m.given += over
+		m.refill()
 	}
-	m.left -= over
-	m.given += over
-	m.refill()
+	return true
 }
 
 // check looks whether the call must stop.

@@ -1,0 +1,145 @@
+// Package assemble writes small WebAssembly modules for tests, section by section.
+package assemble
+
+import "slices"
+
+// The value types.
+const (
+	I32    = 0x7f
+	I64    = 0x7e
+	F32    = 0x7d
+	F64    = 0x7c
+	V128   = 0x7b
+	Func   = 0x70
+	Extern = 0x6f
+)
+
+// File joins sections into a module.
+func File(sections ...[]byte) []byte {
+	return slices.Concat([]byte("\x00asm\x01\x00\x00\x00"), slices.Concat(sections...))
+}
+
+// Section is a section of a vector of elements.
+func Section(id byte, elements ...[]byte) []byte {
+	return Raw(id, slices.Concat(U32(uint32(len(elements))), slices.Concat(elements...)))
+}
+
+// Raw is a section of any bytes.
+func Raw(id byte, body []byte) []byte {
+	return slices.Concat([]byte{id}, U32(uint32(len(body))), body)
+}
+
+// Types is the section of function types.
+func Types(types ...[]byte) []byte { return Section(1, types...) }
+
+// Type is a function type.
+func Type(params, results []byte) []byte {
+	return slices.Concat([]byte{0x60}, U32(uint32(len(params))), params, U32(uint32(len(results))), results)
+}
+
+// Imports is the section of imports.
+func Imports(imports ...[]byte) []byte { return Section(2, imports...) }
+
+// Import is an import of a kind; what is its description.
+func Import(module, name string, kind byte, what ...byte) []byte {
+	return slices.Concat(Name(module), Name(name), []byte{kind}, what)
+}
+
+// Functions is the section that gives functions their types.
+func Functions(types ...byte) []byte {
+	return Raw(3, slices.Concat(U32(uint32(len(types))), types))
+}
+
+// Table is a section of one table of functions.
+func Table(least uint32) []byte { return Section(4, slices.Concat([]byte{Func, 0}, U32(least))) }
+
+// Memory is a section of one memory, in pages; most of 0 means no maximum.
+func Memory(least, most uint32) []byte {
+	if most == 0 {
+		return Section(5, slices.Concat([]byte{0}, U32(least)))
+	}
+	return Section(5, slices.Concat([]byte{1}, U32(least), U32(most)))
+}
+
+// Globals is the section of globals.
+func Globals(globals ...[]byte) []byte { return Section(6, globals...) }
+
+// Global is a global with the code of its value.
+func Global(kind byte, mutable bool, value ...byte) []byte {
+	m := byte(0)
+	if mutable {
+		m = 1
+	}
+	return slices.Concat([]byte{kind, m}, value, []byte{0x0b})
+}
+
+// Exports is the section of exports.
+func Exports(exports ...[]byte) []byte { return Section(7, exports...) }
+
+// Export is an export: of a function (0), table (1), memory (2) or global (3).
+func Export(name string, kind byte, index uint32) []byte {
+	return slices.Concat(Name(name), []byte{kind}, U32(index))
+}
+
+// Start is the section that names the start function.
+func Start(index uint32) []byte { return Raw(8, U32(index)) }
+
+// Elements is a section of one active segment of functions.
+func Elements(at byte, functions ...byte) []byte {
+	return Section(9, slices.Concat([]byte{0, 0x41, at, 0x0b}, U32(uint32(len(functions))), functions))
+}
+
+// DataCount is the section that counts data segments.
+func DataCount(n uint32) []byte { return Raw(12, U32(n)) }
+
+// Code is the section of bodies.
+func Code(bodies ...[]byte) []byte { return Section(10, bodies...) }
+
+// Body is a function without local variables; its end is added.
+func Body(code ...byte) []byte { return BodyWith(nil, code...) }
+
+// BodyWith is a function with local variables, each a group of its own.
+func BodyWith(locals []byte, code ...byte) []byte {
+	body := U32(uint32(len(locals)))
+	for _, l := range locals {
+		body = append(body, 1, l)
+	}
+	body = slices.Concat(body, code, []byte{0x0b})
+	return slices.Concat(U32(uint32(len(body))), body)
+}
+
+// Data is the section of data segments.
+func Data(segments ...[]byte) []byte { return Section(11, segments...) }
+
+// Active is a segment that is written at the start.
+func Active(at int32, bytes ...byte) []byte {
+	return slices.Concat([]byte{0, 0x41}, I32Const(at)[1:], []byte{0x0b}, U32(uint32(len(bytes))), bytes)
+}
+
+// Passive is a segment that the code writes.
+func Passive(bytes ...byte) []byte {
+	return slices.Concat([]byte{1}, U32(uint32(len(bytes))), bytes)
+}
+
+// Name is a name with its length.
+func Name(s string) []byte { return append(U32(uint32(len(s))), s...) }
+
+// I32Const is the instruction that puts a number on the stack.
+func I32Const(v int32) []byte {
+	b := []byte{0x41}
+	for v < -64 || v > 63 {
+		b = append(b, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v)&0x7f)
+}
+
+// U32 is an unsigned number.
+func U32(v uint32) []byte {
+	var b []byte
+	for v >= 0x80 {
+		b = append(b, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(b, byte(v))
+}
