@@ -35,7 +35,8 @@ type callee struct {
 
 	// The rest is under the mutex.
 	calls  map[callID]*served
-	idle   []chan bool  // goroutines that would be the reader
+	idle   []chan bool // goroutines that would be the reader
+	shift  shift
 	finals []FinalState // ends that could not be said any more
 }
 
@@ -66,15 +67,22 @@ func (c *callee) ended() {
 }
 
 // serve is the life of a goroutine that serves calls. It begins as the reader; it
-// leaves that role to another when it has got a call that may block.
+// leaves that role to another when it has got a call that may block for long.
 func (c *callee) serve() {
 	for {
 		s := c.next()
 		if s == nil {
 			return
 		}
-		c.pass()
-		s.run()
+		if c.keep(s) {
+			s.run()
+			if c.kept() {
+				continue
+			}
+		} else {
+			c.pass()
+			s.run()
+		}
 		if !c.rest() {
 			return
 		}
@@ -104,6 +112,10 @@ func (c *callee) next() *served {
 func (c *callee) pass() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.passLocked()
+}
+
+func (c *callee) passLocked() {
 	if c.dead != nil {
 		return
 	}

@@ -109,6 +109,12 @@ func (c *consumer) next(d *desc) (slot unsafe.Pointer, err error) {
 	}
 }
 
+// waiting says whether there is a descriptor already.
+func (c *consumer) waiting() bool {
+	slot := unsafe.Add(c.slots, uintptr(c.pos&(c.n-1))*slotSize)
+	return sequence(slot).Load() == c.pos+1
+}
+
 // advance gives the slot back, now and then.
 func (c *consumer) advance() {
 	c.pos++
