@@ -153,7 +153,7 @@ func TestDoorWaits(t *testing.T) {
 	}
 	select {
 	case <-shut:
-		t.Error("the door did not wait")
+		t.Fatal("the door did not wait")
 	default:
 	}
 	if err := nc.SetDeadline(time.Time{}); err != nil {

@@ -40,10 +40,11 @@ func newInternalCommand(env *Env) *cobra.Command {
 	return cmd
 }
 
-// runCallsProcess logs in a form that the node can read.
+// runCallsProcess logs in a form that the node can read. A signal that ends the node
+// may come here as well: the node says when this process ends, and in which order.
 func runCallsProcess(ctx context.Context, env *Env) error {
 	level := new(slog.LevelVar)
-	return calls.Run(ctx, os.NewFile(callsDescriptor, "control"), calls.ProcessOptions{
+	return calls.Run(context.WithoutCancel(ctx), os.NewFile(callsDescriptor, "control"), calls.ProcessOptions{
 		Version: thisBuild().Version, Level: level,
 		Logger: slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level})),
 	})
