@@ -33,7 +33,7 @@ func FuzzHostileWorker(f *testing.F) {
 	f.Add([]byte(strings.Repeat("\xff", 200)))
 	f.Fuzz(func(t *testing.T, junk []byte) {
 		s := listen(t, 64<<10)
-		s.junk = junk
+		s.junk.Store(junk)
 		if o := s.run("death", "10", "12", "0"); strings.Contains(o.err, "ERROR: ") || strings.Contains(o.err, "runtime error") || o.crashed() {
 			t.Errorf("%q: %v\n%s\n%s", junk, o.failed, o.out, o.err)
 		}

@@ -232,7 +232,7 @@ type server struct {
 	area     int
 	leases   int
 	refuse   atomic.Value // the words of a refusal; none: programs are welcome
-	junk     []byte       // what workers say that misbehave
+	junk     atomic.Value // []byte: what workers say that misbehave
 	listener *net.UnixListener
 	group    sync.WaitGroup
 }
@@ -309,7 +309,8 @@ func (s *server) session(conn *net.UnixConn) {
 		s.t.Error(err)
 		return
 	}
-	w := &worker{t: s.t, ring: ring, in: in, out: session.NewWriter(ring, s.area), junk: s.junk}
+	w := &worker{t: s.t, ring: ring, in: in, out: session.NewWriter(ring, s.area)}
+	w.junk, _ = s.junk.Load().([]byte)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
