@@ -2,6 +2,7 @@ package function
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -49,12 +50,14 @@ func requestSize(ctx context.Context, _ api.Module, stack []uint64) {
 
 func requestRead(ctx context.Context, m api.Module, stack []uint64) {
 	to, size, offset := uint32(stack[0]), uint32(stack[1]), uint32(stack[2])
-	request := slotOf(ctx).request
+	s := slotOf(ctx)
+	request := s.request
 	rest := request[min(uint64(offset), uint64(len(request))):]
 	rest = rest[:min(uint64(size), uint64(len(rest)))]
 	if !m.Memory().Write(to, rest) {
 		rest = nil // the guest named memory that it does not have
 	}
+	s.meter.move(len(rest))
 	stack[0] = uint64(len(rest))
 }
 
@@ -70,6 +73,7 @@ func responseWrite(ctx context.Context, m api.Module, stack []uint64) {
 const (
 	wasiOK     = 0
 	wasiBadFD  = 8
+	wasiFault  = 21
 	wasiNoSup  = 58
 	lastStdFD  = 2
 	wasiModule = wasi_snapshot_preview1.ModuleName
@@ -81,6 +85,7 @@ func provideWASI(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder(wasiModule)
 	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
 	export(b, "proc_exit", procExit, []api.ValueType{i32})
+	export(b, "random_get", randomGet, []api.ValueType{i32, i32}, i32)
 	export(b, "fd_close", fdClose, []api.ValueType{i32}, i32)
 	export(b, "fd_renumber", unsupported, []api.ValueType{i32, i32}, i32)
 	export(b, "fd_fdstat_set_flags", unsupported, []api.ValueType{i32, i32}, i32)
@@ -90,6 +95,23 @@ func provideWASI(ctx context.Context, r wazero.Runtime) error {
 
 func procExit(_ context.Context, _ api.Module, stack []uint64) {
 	panic(&exit{uint32(stack[0])}) //nolint:forbidigo // the engine's way for a host function to end a call
+}
+
+// randomGet draws from the host's randomness, piece by piece, so that a request for all
+// of a memory still meets the deadline.
+func randomGet(ctx context.Context, m api.Module, stack []uint64) {
+	to, ok := m.Memory().Read(uint32(stack[0]), uint32(stack[1]))
+	stack[0] = wasiFault
+	if !ok {
+		return
+	}
+	s := slotOf(ctx)
+	for len(to) > 0 && s.meter.goOn() {
+		n, _ := rand.Read(to[:min(len(to), 1<<20)]) // it never fails
+		to = to[n:]
+		s.meter.move(n * 16) // it takes longer than moving
+	}
+	stack[0] = wasiOK
 }
 
 // fdClose says that a standard stream is closed and leaves it open for the next call.

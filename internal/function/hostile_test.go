@@ -121,20 +121,32 @@ func TestHostileCode(t *testing.T) {
 		"endless tail call":       {one(nil, 0x12, 0), limited("deadline")},
 		"endless loop of growth":  {one(nil, 0x03, 0x40, 0x41, 1, 0x40, 0, 0x1a, 0x0c, 0, 0x0b), limited("deadline")},
 		"asks for 4 GiB for ever": {one(nil, 0x03, 0x40, 0x41, 0x80, 0x80, 4, 0x3f, 0, 0x6b, 0x40, 0, 0x1a, 0x0c, 0, 0x0b), limited("deadline")},
-		"unreachable":             {one(nil, 0x00), ended("trap")},
-		"deep recursion":          {one(nil, 0x10, 0), ended("trap")},
-		"out of bounds":           {one(i32, 0x41, 0x80, 0x80, 4, 0x28, 2, 0), ended("trap")},
-		"far out of bounds":       {one(i32, 0x41, 0x7f, 0x28, 2, 0xff, 0xff, 0xff, 0xff, 0x0f), ended("trap")},
-		"write out of bounds":     {one(nil, 0x41, 0x7f, 0x41, 0, 0x36, 2, 0), ended("trap")},
-		"fill out of bounds":      {one(nil, 0x41, 1, 0x41, 1, 0x41, 0x7f, 0xfc, 11, 0), ended("trap")},
-		"division by zero":        {one(i32, 0x41, 1, 0x41, 0, 0x6d), ended("trap")},
-		"large growth":            {one(i32, 0x41, 0xff, 0xff, 3, 0x40, 0, 0x1a, 0x00, 0x41, 0), limited("memory")},
-		"status":                  {one(i32, 0x41, 5), ended("failed")},
-		"status of nothing":       {one(nil), ending{}},
+		"endless filling":         {one(nil, 0x03, 0x40, 0x41, 0, 0x41, 1, 0x41, 0x80, 0x80, 4, 0xfc, 11, 0, 0x0c, 0, 0x0b), limited("deadline")},
+		"endless copying":         {one(nil, 0x03, 0x40, 0x41, 0, 0x41, 1, 0x41, 0xff, 0xff, 3, 0xfc, 10, 0, 0, 0x0c, 0, 0x0b), limited("deadline")},
+		"endless random": {assemble.File(
+			assemble.Types(assemble.Type([]byte{assemble.I32, assemble.I32}, i32), assemble.Type(nil, nil)),
+			assemble.Imports(assemble.Import("wasi_snapshot_preview1", "random_get", 0, 0)),
+			assemble.Functions(1), assemble.Memory(1, 0), assemble.Exports(assemble.Export("handle", 0, 1)),
+			assemble.Code(assemble.Body(0x03, 0x40, 0x41, 0, 0x41, 0x80, 0x80, 4, 0x10, 0, 0x1a, 0x0c, 0, 0x0b)),
+		), limited("deadline")},
+		"unreachable":         {one(nil, 0x00), ended("trap")},
+		"deep recursion":      {one(nil, 0x10, 0), ended("trap")},
+		"out of bounds":       {one(i32, 0x41, 0x80, 0x80, 4, 0x28, 2, 0), ended("trap")},
+		"far out of bounds":   {one(i32, 0x41, 0x7f, 0x28, 2, 0xff, 0xff, 0xff, 0xff, 0x0f), ended("trap")},
+		"write out of bounds": {one(nil, 0x41, 0x7f, 0x41, 0, 0x36, 2, 0), ended("trap")},
+		"fill out of bounds":  {one(nil, 0x41, 1, 0x41, 1, 0x41, 0x7f, 0xfc, 11, 0), ended("trap")},
+		"division by zero":    {one(i32, 0x41, 1, 0x41, 0, 0x6d), ended("trap")},
+		"large growth":        {one(i32, 0x41, 0xff, 0xff, 3, 0x40, 0, 0x1a, 0x00, 0x41, 0), limited("memory")},
+		"status":              {one(i32, 0x41, 5), ended("failed")},
+		"status of nothing":   {one(nil), ending{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := deploy(t, r, test.module, Limits{Memory: 1 << 20, Deadline: 300 * time.Millisecond})
+			deadline := time.Minute
+			if test.want.Limit == "deadline" {
+				deadline = 50 * time.Millisecond
+			}
+			f := deploy(t, r, test.module, Limits{Memory: 1 << 20, Deadline: deadline})
 			for range 3 {
 				_, err := call(t, f, "")
 				if diff := cmp.Diff(test.want, endingOf(err)); diff != "" {

@@ -94,6 +94,25 @@ func (m *meter) check() {
 	}
 }
 
+// goOn says whether a host function may go on; if not, the code traps when it returns.
+func (m *meter) goOn() bool {
+	if m.check(); m.stopped != nil {
+		m.halt(m.stopped)
+	}
+	return m.stopped == nil
+}
+
+// bytesPerFuel is how many bytes moved by the host, or by one instruction, count as one.
+const bytesPerFuel = 64
+
+// move charges for bytes that the host moves for the code.
+func (m *meter) move(bytes int) {
+	if m.global != nil {
+		now := int64(int32(m.global.Get())) - int64(bytes/bytesPerFuel)
+		m.global.Set(uint64(uint32(int32(max(now, -1<<30)))))
+	}
+}
+
 // halt makes the code trap at its next check.
 func (m *meter) halt(why error) {
 	if m.stopped == nil {
@@ -116,7 +135,5 @@ func (m *meter) sleep(d time.Duration) {
 		case <-m.done:
 		}
 	}
-	if m.check(); m.stopped != nil {
-		m.halt(m.stopped)
-	}
+	m.goOn()
 }

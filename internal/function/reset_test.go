@@ -64,8 +64,8 @@ func scribbler() []byte {
 		assemble.Table(2),
 		assemble.Memory(4, 64),
 		assemble.Globals(
-			assemble.Global(assemble.I32, true, 0x41, 7), assemble.Global(assemble.I64, true, 0x42, 7),
-			assemble.Global(assemble.F32, true, 0x43, 0, 0, 0x80, 0x3f), assemble.Global(assemble.F64, true, 0x44, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f),
+			assemble.Variable(assemble.I32, true, 0x41, 7), assemble.Variable(assemble.I64, true, 0x42, 7),
+			assemble.Variable(assemble.F32, true, 0x43, 0, 0, 0x80, 0x3f), assemble.Variable(assemble.F64, true, 0x44, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f),
 		),
 		assemble.Exports(assemble.Export("handle", 0, 6)),
 		assemble.Start(7),

@@ -163,6 +163,7 @@ func (s *slot) respond(b []byte) bool {
 		s.tooLarge = true
 		return false
 	}
+	s.meter.move(len(b))
 	s.response = append(s.response, b...)
 	return true
 }

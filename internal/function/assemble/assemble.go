@@ -64,8 +64,8 @@ func Memory(least, most uint32) []byte {
 // Globals is the section of globals.
 func Globals(globals ...[]byte) []byte { return Section(6, globals...) }
 
-// Global is a global with the code of its value.
-func Global(kind byte, mutable bool, value ...byte) []byte {
+// Variable is a global with the code of its value.
+func Variable(kind byte, mutable bool, value ...byte) []byte {
 	m := byte(0)
 	if mutable {
 		m = 1

@@ -14,9 +14,13 @@ const (
 // Counting them exactly would need a check behind every branch.
 const coarseness = 32
 
+// hostCost is charged for a call of what is imported.
+const hostCost = 1024
+
 // A check is a place in a function where its code gets a meter's check in front.
 type check struct {
 	at      int   // offset in the body
+	bulk    bool  // what comes is an instruction whose last operand is a number of bytes
 	certain int64 // instructions from here to the first branch
 	all     int64 // instructions from here to the next checks, taken or not
 	needed  bool
@@ -57,7 +61,7 @@ type walker struct {
 	now      int  // the check that the code here belongs to
 	straight bool // no branch since the last check
 	first    bool // the way from the entry leads straight to the first loop
-	opaque   bool // the function calls what is not known
+	opaque   bool // the function may do more than can be seen
 	local    locals
 	init     bool // memory.init was seen
 }
@@ -94,7 +98,7 @@ func (w *walker) settle() {
 			w.checks[c.outer].all += c.all
 		}
 	}
-	if w.first && w.checks[1].needed {
+	if w.first && w.checks[1].needed && !w.checks[1].bulk {
 		w.checks[0].needed = false
 		w.checks[1].all += w.checks[0].all
 	}
@@ -112,9 +116,7 @@ func (w *walker) loops() (n int) {
 
 // mark begins the code that belongs to a check here.
 func (w *walker) mark() {
-	if len(w.checks) == 1 && w.checks[0].all == 0 {
-		w.first = true
-	}
+	w.first = w.first || len(w.checks) == 1 && w.checks[0].all == 0
 	w.checks = append(w.checks, check{at: w.off, outer: w.now})
 	w.now = len(w.checks) - 1
 	w.straight = true
@@ -199,22 +201,32 @@ func (w *walker) end() (done bool) {
 }
 
 func (w *walker) prefixed(prefix byte, page operand) {
+	at := w.off - 1
 	op := w.u32()
 	kind := unknown
 	switch page {
 	case prefixMisc:
 		kind = miscOperand(op)
 		w.init = w.init || op == 8
+		if op == 8 || op == 10 || op == 11 { // memory.init, memory.copy, memory.fill
+			w.bulk(at)
+		}
 	case prefixVector:
 		kind = vectorOperand(op)
 	case prefixAtomic:
 		kind = atomicOperand(op)
 	}
 	if op > 0xff {
-		w.fail("opcode 0x%x %d is of no feature that is known here", prefix, op)
+		w.fail("opcode 0x%x%02x is of no feature that is known here", prefix, op)
 		return
 	}
 	w.operand(kind, uint32(prefix)<<8|op)
+}
+
+// bulk notes an instruction that takes as long as its operand says.
+func (w *walker) bulk(at int) {
+	w.checks = append(w.checks, check{at: at, bulk: true, needed: true, outer: w.now})
+	w.opaque = true
 }
 
 func (w *walker) operand(kind operand, op uint32) {
@@ -293,6 +305,10 @@ func (w *walker) call(f uint32) {
 		return
 	}
 	w.callees = append(w.callees, f)
+	if int(f) < w.m.imported {
+		w.charge(hostCost)
+		return
+	}
 	w.charge(int64(w.free[f]))
 }
 

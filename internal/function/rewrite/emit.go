@@ -96,7 +96,11 @@ func (e *emitter) body(out []byte, f int, body []byte) []byte {
 	for _, c := range e.w.checks {
 		if c.needed {
 			out = append(out, body[from:c.at]...)
-			out = e.check(out, c.cost(), local)
+			if c.bulk {
+				out = e.bulk(out, local)
+			} else {
+				out = e.check(out, c.cost(), local)
+			}
 			from = c.at
 			e.checks++
 		}
@@ -106,15 +110,41 @@ func (e *emitter) body(out []byte, f int, body []byte) []byte {
 	return out
 }
 
+// bulk appends the code of a check in front of an instruction whose last operand is a
+// number of bytes. Few bytes are in the price of the code around it:
+//
+//	local = bytes
+//	if local >= 1024 {
+//		local = meter - local / 64
+//		meter = local
+//		if local < 0 { yield() }
+//	}
+func (e *emitter) bulk(out []byte, local uint32) []byte {
+	meter := uint32(e.m.globals)
+	out = appendU32(append(out, 0x22), local)             // local.tee
+	out = appendU32(append(out, 0x20), local)             // local.get
+	out = append(out, 0x41, 0x80, 0x08, 0x4f, 0x04, 0x40) // i32.const 1024, i32.ge_u, if
+	out = appendU32(append(out, 0x23), meter)             // global.get
+	out = appendU32(append(out, 0x20), local)             // local.get
+	out = append(out, 0x41, 0x06, 0x76)                   // i32.const 6, i32.shr_u
+	out = e.settle(out, local)
+	return append(out, 0x0b)
+}
+
 // check appends the code of a check:
 //
 //	local = meter - cost
 //	meter = local
 //	if local < 0 { yield() }
 func (e *emitter) check(out []byte, cost int32, local uint32) []byte {
+	out = appendU32(append(out, 0x23), uint32(e.m.globals)) // global.get
+	out = appendI32(append(out, 0x41), cost)                // i32.const
+	return e.settle(out, local)
+}
+
+// settle appends the end of a check, after the meter and what to take off it.
+func (e *emitter) settle(out []byte, local uint32) []byte {
 	meter, yield := uint32(e.m.globals), uint32(e.m.functions)
-	out = appendU32(append(out, 0x23), meter)       // global.get
-	out = appendI32(append(out, 0x41), cost)        // i32.const
 	out = appendU32(append(out, 0x6b, 0x22), local) // i32.sub, local.tee
 	out = appendU32(append(out, 0x24), meter)       // global.set
 	out = appendU32(append(out, 0x20), local)       // local.get

@@ -25,13 +25,13 @@ func (e *emitter) survey() error {
 		}
 	})
 	for range surveyRounds {
-		candidates = e.settle(candidates)
+		candidates = e.decide(candidates)
 	}
 	return err
 }
 
-// settle decides on the candidates whose callees are decided, and returns the rest.
-func (e *emitter) settle(candidates []candidate) []candidate {
+// decide decides on the candidates whose callees are decided, and returns the rest.
+func (e *emitter) decide(candidates []candidate) []candidate {
 	var rest []candidate
 	for _, c := range candidates {
 		if cost, ok := e.total(c); ok {
