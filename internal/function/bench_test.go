@@ -1,9 +1,22 @@
 package function
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/outboard-run/outboard/internal/function/image"
 )
 
 // order is a request that a realistic handler gets: a few kilobytes of JSON.
@@ -21,26 +34,150 @@ func order() []byte {
 	return append([]byte("work "), body...)
 }
 
+// compare runs ways by turns, so that all meet the same disturbances, and reports the
+// medians of all and how many times the first one the others take.
+func compare(b *testing.B, names []string, ways ...func()) {
+	times := make([][]time.Duration, len(ways))
+	for b.Loop() {
+		for i, way := range ways {
+			begin := time.Now()
+			way()
+			times[i] = append(times[i], time.Since(begin))
+		}
+	}
+	median := func(i int) float64 {
+		slices.Sort(times[i])
+		return float64(times[i][len(times[i])/2])
+	}
+	for i, name := range names {
+		b.ReportMetric(median(i)/1e3, name+"-us")
+		if i > 0 {
+			b.ReportMetric(median(i)/median(0), name+"-x")
+		}
+	}
+}
+
+func mustCall(b *testing.B, f *Function, q Request) func() {
+	return func() {
+		if _, err := f.Call(b.Context(), q); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkChecks is what the checks of deadline and fuel cost a handler.
 func BenchmarkChecks(b *testing.B) {
 	r := open(b, Options{})
 	app := goGuest(b, "app")
-	for _, mode := range []struct {
-		name      string
-		unmetered bool
-		limits    Limits
-	}{{"off", true, Limits{}}, {"on", false, Limits{Fuel: 1 << 40}}} {
-		f, err := r.Deploy(b.Context(), app, Settings{Name: mode.name, Limits: mode.limits, Unmetered: mode.unmetered})
+	off, err := r.Deploy(b.Context(), app, Settings{Name: "off", Unmetered: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	on := deploy(b, r, app, Limits{Fuel: 1 << 40})
+	q := Request{Body: order()}
+	compare(b, []string{"off", "on"}, mustCall(b, off, q), mustCall(b, on, q))
+}
+
+// plain instantiates the module as it is, initialises it and calls it once, without
+// anything of this package.
+func plain(b *testing.B, r *Runtime, module []byte, q Request) func() {
+	compiled, err := r.engine.CompileModule(context.Background(), module)
+	if err != nil {
+		b.Fatal(err)
+	}
+	limits := Limits{}
+	limits.setDefaults()
+	return func() {
+		s := &slot{limits: &limits, request: q.Body}
+		ctx := context.WithValue(context.Background(), slotKey{}, s)
+		m, err := r.engine.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize"))
 		if err != nil {
 			b.Fatal(err)
 		}
-		q := Request{Body: order()}
-		b.Run("handler/"+mode.name, func(b *testing.B) {
-			for b.Loop() {
-				if _, err := f.Call(b.Context(), q); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+		if _, err := m.ExportedFunction(DefaultEntry).Call(ctx); err != nil {
+			b.Fatal(err)
+		}
+		_ = m.Close(ctx)
 	}
 }
+
+// BenchmarkStart is the price of a fresh instance and a small call, in all ways.
+func BenchmarkStart(b *testing.B) {
+	app, q := goGuest(b, "app"), Request{Body: []byte("echo hello")}
+	scan, drop := open(b, Options{}), open(b, Options{Reset: image.Drop})
+	scanned, dropped, cloned := deploy(b, scan, app, Limits{}), deploy(b, drop, app, Limits{}), deploy(b, scan, app, Limits{})
+	clone := mustCall(b, cloned, q)
+	compare(b, []string{scan.Reset().String(), "drop", "clone", "plain"},
+		mustCall(b, scanned, q), mustCall(b, dropped, q),
+		func() { clone(); cloned.Trim(0) },
+		plain(b, scan, app, q),
+	)
+}
+
+// BenchmarkHTTP is a round of requests over 8 connections to a native handler, and to
+// a function whose state is fresh for each request.
+func BenchmarkHTTP(b *testing.B) {
+	f := deploy(b, open(b, Options{}), goGuest(b, "app"), Limits{Concurrency: 2, Queue: 100})
+	native := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(body)
+	}))
+	defer native.Close()
+	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		p, err := f.Call(r.Context(), Request{Body: append([]byte("echo "), body...)})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write(p.Body)
+	}))
+	defer function.Close()
+	compare(b, []string{"native", "function"}, round(b, native.URL), round(b, function.URL))
+}
+
+func round(b *testing.B, url string) func() {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+	b.Cleanup(client.CloseIdleConnections)
+	return func() {
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for range 100 {
+					post(b, client, url)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+func post(b *testing.B, client *http.Client, url string) {
+	p, err := client.Post(url, "text/plain", bytes.NewReader([]byte("hello world")))
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	got, err := io.ReadAll(p.Body)
+	_ = p.Body.Close()
+	if err != nil || string(got) != "hello world" {
+		b.Errorf("got %q, %v", got, err)
+	}
+}
+
+// BenchmarkTightLoop is the checks at their worst: a loop of a few instructions.
+func BenchmarkTightLoop(b *testing.B) {
+	r := open(b, Options{})
+	loop := one([]byte{i32}, 0x41, 0x80, 0x80, 0x80, 1, 0x21, 0, 0x03, 0x40, 0x20, 0, 0x41, 1, 0x6b, 0x22, 0, 0x0d, 0, 0x0b, 0x41, 0)
+	var ways []func()
+	for _, unmetered := range []bool{true, false} {
+		f, err := r.Deploy(b.Context(), loop, Settings{Unmetered: unmetered})
+		if err != nil {
+			b.Fatal(err)
+		}
+		ways = append(ways, mustCall(b, f, Request{}))
+	}
+	compare(b, []string{"off", "on"}, ways...)
+}
+
+var _ api.Function
