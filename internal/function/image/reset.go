@@ -35,6 +35,18 @@ const (
 	Drop
 )
 
+// String is the method's name in logs and measurements.
+func (m Method) String() string {
+	switch m {
+	case Scan:
+		return "scan"
+	case Drop:
+		return "drop"
+	default:
+		return "fastest"
+	}
+}
+
 // ErrNoScan says that the kernel has no PAGEMAP_SCAN.
 var ErrNoScan = errors.New("this kernel has no PAGEMAP_SCAN (it came with Linux 6.7)")
 
