@@ -74,7 +74,7 @@ func mustCall(b *testing.B, f *Function, q Request) func() {
 // BenchmarkChecks is what the checks of deadline and fuel cost a handler.
 func BenchmarkChecks(b *testing.B) {
 	r := open(b, Options{})
-	app := goGuest(b, "app")
+	app := goGuest(b, "handler")
 	off, err := r.Deploy(b.Context(), app, Settings{Name: "off", Unmetered: true})
 	if err != nil {
 		b.Fatal(err)
@@ -110,7 +110,7 @@ func plain(b *testing.B, r *Runtime, module []byte, q Request) func() {
 
 // BenchmarkStart is the price of a fresh instance and a small call, in all ways.
 func BenchmarkStart(b *testing.B) {
-	app, q := goGuest(b, "app"), Request{Body: []byte("echo hello")}
+	app, q := goGuest(b, "handler"), Request{Body: []byte("echo hello")}
 	scan, drop := open(b, Options{}), open(b, Options{Reset: image.Drop})
 	scanned, dropped, cloned := deploy(b, scan, app, Limits{}), deploy(b, drop, app, Limits{}), deploy(b, scan, app, Limits{})
 	clone := mustCall(b, cloned, q)
@@ -124,7 +124,7 @@ func BenchmarkStart(b *testing.B) {
 // BenchmarkHTTP is a round of requests over 8 connections to a native handler, and to
 // a function whose state is fresh for each request.
 func BenchmarkHTTP(b *testing.B) {
-	f := deploy(b, open(b, Options{}), goGuest(b, "app"), Limits{Concurrency: 8, Queue: 100})
+	f := deploy(b, open(b, Options{}), goGuest(b, "handler"), Limits{Concurrency: 8, Queue: 100})
 	native := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(body)
@@ -194,7 +194,7 @@ func BenchmarkTightLoop(b *testing.B) {
 
 // BenchmarkCall is one small call, for profiles.
 func BenchmarkCall(b *testing.B) {
-	f := deploy(b, open(b, Options{}), goGuest(b, "app"), Limits{})
+	f := deploy(b, open(b, Options{}), goGuest(b, "handler"), Limits{})
 	call := mustCall(b, f, Request{Body: []byte("echo hello")})
 	b.ReportAllocs()
 	for b.Loop() {

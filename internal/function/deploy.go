@@ -3,11 +3,13 @@ package function
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function/image"
@@ -76,6 +78,7 @@ func (v *version) prepare(ctx context.Context, module []byte) error {
 	if err := v.size(); err != nil {
 		return err
 	}
+	ctx = experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0))
 	if v.compiled, err = v.runtime.engine.CompileModule(ctx, v.code.Code); err != nil {
 		return fmt.Errorf("compile: %w", err)
 	}

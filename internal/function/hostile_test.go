@@ -71,7 +71,7 @@ func TestHostileGo(t *testing.T) {
 
 func testHostileGo(t *testing.T, method image.Method) {
 	r := open(t, Options{Reset: method})
-	f := deploy(t, r, goGuest(t, "app"), Limits{Memory: 32 << 20, Deadline: 2 * time.Second, Fuel: 1 << 27, Response: 1 << 20})
+	f := deploy(t, r, goGuest(t, "app"), Limits{Memory: 32 << 20, Deadline: time.Second, Fuel: 1 << 25, Response: 1 << 20})
 	tests := map[string]struct {
 		body string
 		want ending
@@ -278,7 +278,7 @@ func TestOutput(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	if got, err := call(t, f, "env COLOUR"); err != nil || got != "green[test arg]" {
+	if got, err := call(t, f, "env COLOUR"); err != nil || got != "green test arg" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

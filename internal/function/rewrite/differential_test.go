@@ -22,7 +22,8 @@ const (
 type trace struct {
 	Start  string
 	Calls  []string
-	Memory []byte
+	Memory string
+	Whole  bool // no call ran out of fuel
 }
 
 // engines run modules: one as they are, and one with this package's Yield.
@@ -80,8 +81,8 @@ func (e engines) original(file []byte, like trace) (t trace, ok bool) {
 	}
 	defer m.Close(ctx)
 	t.Calls = callAll(m, func(n int) bool { return n < len(like.Calls) })
-	if like.Memory != nil {
-		t.Memory = s.b
+	if t.Whole = like.Whole; t.Whole {
+		t.Memory = string(s.b)
 	}
 	return t, true
 }
@@ -110,12 +111,14 @@ func (e engines) rewritten(r *Result) (t trace, err error) {
 		if s.over {
 			return trace{Start: "too long"}, nil
 		}
-		return trace{Start: "error", Memory: []byte{}}, nil
+		return trace{Start: "error"}, nil
 	}
 	t.Calls = callAll(m, refuel)
-	if t.Memory = s.b; s.over {
-		t.Memory, t.Calls = nil, t.Calls[:max(len(t.Calls)-1, 0)]
+	if s.over {
+		t.Calls = t.Calls[:max(len(t.Calls)-1, 0)]
+		return t, nil
 	}
+	t.Memory, t.Whole = string(s.b), true
 	return t, nil
 }
 

@@ -3,13 +3,10 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"os"
-	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +21,7 @@ var (
 
 func init() {
 	for i := range 1000 {
-		seen[fmt.Sprint("key", i)] = i
+		seen["key"+strconv.Itoa(i)] = i
 	}
 	guest.Handle(handle)
 }
@@ -33,12 +30,14 @@ func main() {}
 
 var verbs = map[string]func([]byte) ([]byte, error){
 	"echo":  func(b []byte) ([]byte, error) { return b, nil },
-	"count": func([]byte) ([]byte, error) { calls++; return fmt.Append(nil, calls), nil },
-	"env":   func(b []byte) ([]byte, error) { return fmt.Append(nil, os.Getenv(string(b)), os.Args), nil },
-	"fail":  func(b []byte) ([]byte, error) { return nil, errors.New(string(b)) },
+	"count": func([]byte) ([]byte, error) { calls++; return number(calls), nil },
+	"env": func(b []byte) ([]byte, error) {
+		return []byte(os.Getenv(string(b)) + " " + strings.Join(os.Args, " ")), nil
+	},
+	"fail": func(b []byte) ([]byte, error) { return nil, errors.New(string(b)) },
 	"say": func(b []byte) ([]byte, error) {
-		fmt.Fprintf(os.Stdout, "out %s\n", b)
-		fmt.Fprintf(os.Stderr, "err %s\n", b)
+		_, _ = os.Stdout.WriteString("out " + string(b) + "\n")
+		_, _ = os.Stderr.WriteString("err " + string(b) + "\n")
 		return nil, nil
 	},
 	"exit":  func([]byte) ([]byte, error) { os.Exit(7); return nil, nil },
@@ -52,7 +51,7 @@ var verbs = map[string]func([]byte) ([]byte, error){
 		time.Sleep(d)
 		return nil, err
 	},
-	"recurse": func([]byte) ([]byte, error) { return fmt.Append(nil, recurse(1)), nil },
+	"recurse": func([]byte) ([]byte, error) { return number(recurse(1)), nil },
 	"grow":    grow,
 	"eat": func([]byte) ([]byte, error) {
 		for {
@@ -60,17 +59,18 @@ var verbs = map[string]func([]byte) ([]byte, error){
 		}
 	},
 	"dirty": dirty,
-	"rand":  func([]byte) ([]byte, error) { return fmt.Append(nil, rand.Uint64(), " ", guest.Rand().Uint64()), nil },
+	"rand": func([]byte) ([]byte, error) {
+		return []byte(strconv.FormatUint(rand.Uint64(), 10) + " " + strconv.FormatUint(guest.Rand().Uint64(), 10)), nil
+	},
 	"big":   func([]byte) ([]byte, error) { return make([]byte, 8<<20), nil },
 	"close": func([]byte) ([]byte, error) { return nil, errors.Join(os.Stdout.Close(), os.Stderr.Close()) },
-	"work":  work,
 }
 
 func handle(request []byte) ([]byte, error) {
 	verb, rest, _ := bytes.Cut(request, []byte(" "))
 	f := verbs[string(verb)]
 	if f == nil {
-		return nil, fmt.Errorf("no verb %q", verb)
+		return nil, errors.New("no verb " + string(verb))
 	}
 	return f(rest)
 }
@@ -86,7 +86,7 @@ func grow([]byte) ([]byte, error) {
 	for range 3 {
 		kept = append(kept, bytes.Repeat([]byte{0xa5}, 3<<20))
 	}
-	return fmt.Append(nil, len(kept)), nil
+	return number(len(kept)), nil
 }
 
 func dirty(b []byte) ([]byte, error) {
@@ -96,25 +96,7 @@ func dirty(b []byte) ([]byte, error) {
 	seen[string(b)] = calls
 	kept = append(kept, b)
 	calls++
-	return fmt.Append(nil, len(seen), len(kept), calls), nil
+	return number(len(seen) + len(kept) + calls), nil
 }
 
-type item struct {
-	Name  string   `json:"name"`
-	Count int      `json:"count"`
-	Tags  []string `json:"tags"`
-}
-
-// work is what a handler does: read JSON, look things up, sort, write JSON.
-func work(b []byte) ([]byte, error) {
-	var items []item
-	if err := json.Unmarshal(b, &items); err != nil {
-		return nil, err
-	}
-	for i := range items {
-		items[i].Count += seen[items[i].Name]
-		items[i].Tags = append(items[i].Tags, strings.ToUpper(items[i].Name), fmt.Sprint(crc32.ChecksumIEEE([]byte(items[i].Name))))
-	}
-	sort.Slice(items, func(i, j int) bool { return items[i].Count > items[j].Count })
-	return json.Marshal(items)
-}
+func number(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
