@@ -55,7 +55,7 @@ func TestControl(t *testing.T) {
 			f, g, err := pairOfStreams()
 			if err == nil {
 				defer g.Close()
-				_, err = g.Write([]byte("hello"))
+				_, err = g.WriteString("hello")
 			}
 			c.answer(m, &message{files: []*os.File{f}}, err)
 		case msgServe:
@@ -234,7 +234,7 @@ func FuzzRelay(f *testing.F) {
 	f.Add([]byte(`{"level":"WARN","msg":"slow","a":"x"}`))
 	f.Add([]byte(`{"level":"INFO","msg":""}`))
 	f.Add([]byte("panic"))
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	f.Fuzz(func(_ *testing.T, line []byte) {
 		if len(line) > 0 {
 			relay(log, line)

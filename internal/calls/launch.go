@@ -175,6 +175,6 @@ func relay(log *slog.Logger, line []byte) bool {
 		attrs = append(attrs, slog.Any(key, value))
 	}
 	sortAttrs(attrs)
-	log.LogAttrs(context.Background(), level, text, attrs...)
+	log.LogAttrs(context.Background(), level, text, attrs...) //nolint:sloglint // the other process has chosen the words
 	return true
 }

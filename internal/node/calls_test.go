@@ -14,7 +14,9 @@ import (
 	"github.com/outboard-run/outboard/outboardtest"
 )
 
-func callsOf(n *outboardtest.Node) string { return "node:" + filepath.Join(n.Data, client.CallsSocketName) }
+func callsOf(n *outboardtest.Node) string {
+	return "node:" + filepath.Join(n.Data, client.CallsSocketName)
+}
 
 // serveCalls is a program that serves on a node until the test ends.
 func serveCalls(t *testing.T, n *outboardtest.Node) {
