@@ -22,10 +22,7 @@ const (
 
 //go:wasmexport handle
 func handle() int32 {
-	if handler == nil {
-		return fail("no handler: call guest.Handle in an init function")
-	}
-	response, err := handler(readRequest())
+	response, err := Call(readRequest())
 	if err != nil {
 		return fail(err.Error())
 	}

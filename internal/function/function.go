@@ -178,8 +178,7 @@ func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 }
 
 func kindOf(err error) outboard.Kind {
-	var limit *LimitError
-	if errors.As(err, &limit) {
+	if _, ok := errors.AsType[*LimitError](err); ok {
 		return outboard.Exhausted
 	}
 	return outboard.KindOf(err)

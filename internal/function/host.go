@@ -18,7 +18,10 @@ const hostModule = "outboard"
 // slot's context is made once, so a call makes none.
 type slotKey struct{}
 
-func slotOf(ctx context.Context) *slot { return ctx.Value(slotKey{}).(*slot) }
+func slotOf(ctx context.Context) *slot {
+	s, _ := ctx.Value(slotKey{}).(*slot) // it is always there
+	return s
+}
 
 // An exit is how a guest's exit ends its call: the instance is not closed for it, so
 // it can be reset as after any other call.
@@ -116,7 +119,7 @@ func randomGet(ctx context.Context, m api.Module, stack []uint64) {
 
 // fdClose says that a standard stream is closed and leaves it open for the next call.
 func fdClose(_ context.Context, _ api.Module, stack []uint64) {
-	if uint32(stack[0]) <= lastStdFD {
+	if fd := uint32(stack[0]); fd <= lastStdFD {
 		stack[0] = wasiOK
 	} else {
 		stack[0] = wasiBadFD

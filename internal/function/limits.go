@@ -63,7 +63,7 @@ func (l *Limits) validate() error {
 	switch {
 	case l.Memory < wasmPage || l.Memory > maxMemory:
 		return fmt.Errorf("memory limit of %v: want 64 KiB to 4 GiB less 64 KiB", l.Memory)
-	case l.Deadline < 0 || l.Fuel < 0 || l.Concurrency < 0 || l.Response < 0 || l.Output < 0:
+	case l.Deadline < 0 || l.Fuel < 0 || l.Concurrency < 0:
 		return errors.New("a limit is negative")
 	}
 	return nil

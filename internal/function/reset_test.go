@@ -17,7 +17,7 @@ func scribbler() []byte {
 	i32 := []byte{assemble.I32}
 	const what, where, much = 1024, 1028, 1032
 	load := func(at int32) []byte { return append(assemble.I32Const(at), 0x28, 2, 0) }
-	is := func(verb byte, code ...byte) []byte { // if what == verb { code }
+	is := func(verb byte, code ...byte) []byte { // the code, for one of the words
 		b := append(load(what), 0x41, verb, 0x46, 0x04, 0x40)
 		return append(append(b, code...), 0x0b)
 	}
@@ -93,7 +93,7 @@ func fresh(t interface{ Fatalf(string, ...any) }, body []byte) {
 // is the image again.
 func TestNothingStays(t *testing.T) {
 	for name, method := range methods(t) {
-		for keep, size := range map[string]int{"": 0, " with little copied": 8192} {
+		for keep, size := range map[string]int{"": 0, "-little": 8192} {
 			t.Run(name+keep, func(t *testing.T) { testNothingStays(t, method, size) })
 		}
 	}

@@ -203,7 +203,7 @@ func (w *walker) end() (done bool) {
 func (w *walker) prefixed(prefix byte, page operand) {
 	at := w.off - 1
 	op := w.u32()
-	kind := unknown
+	var kind operand
 	switch page {
 	case prefixMisc:
 		kind = miscOperand(op)
@@ -213,7 +213,7 @@ func (w *walker) prefixed(prefix byte, page operand) {
 		}
 	case prefixVector:
 		kind = vectorOperand(op)
-	case prefixAtomic:
+	default:
 		kind = atomicOperand(op)
 	}
 	if op > 0xff {
@@ -318,8 +318,8 @@ func (w *walker) unknownCall() {
 }
 
 func (w *walker) block(kind operand) {
-	switch t := w.signed(33); { // none, a value type below zero, or an index of a type
-	case t == typeRef-0x80, t == typeRefNull-0x80:
+	switch w.signed(33) { // none, a value type below zero, or an index of a type
+	case typeRef - 0x80, typeRefNull - 0x80:
 		w.signed(33)
 	}
 	if kind == catches {

@@ -3,7 +3,7 @@ package rewrite
 import (
 	"bytes"
 
-	. "github.com/outboard-run/outboard/internal/function/assemble" //nolint:revive,staticcheck // programs read like listings
+	. "github.com/outboard-run/outboard/internal/function/assemble"
 )
 
 // programs are small modules that use what a rewriter could break. Each exports what

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	. "github.com/outboard-run/outboard/internal/function/assemble" //nolint:revive,staticcheck // programs read like listings
+	. "github.com/outboard-run/outboard/internal/function/assemble"
 )
 
 // with is a module of one function that is exported.
