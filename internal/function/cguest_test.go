@@ -7,15 +7,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/outboard-run/outboard/internal/need"
 )
 
-// cGuest builds a C guest. Without a compiler for wasm32 the test is skipped.
+// cGuest builds a C guest.
 func cGuest(t *testing.T, source string) []byte {
 	t.Helper()
 	for _, tool := range []string{"clang", "wasm-ld"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip(err)
-		}
+		need.Program(t, tool)
 	}
 	file := filepath.Join(t.TempDir(), "guest.wasm")
 	build := exec.CommandContext(t.Context(), "clang", "--target=wasm32", "-O2", "-Wall", "-Werror", "-nostdlib", "-Wl,--no-entry",

@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 // sparse is memory of some pages, of which every third is not zero.
@@ -89,9 +91,7 @@ func TestReset(t *testing.T) {
 // TestStats resets what was written and nothing else.
 func TestStats(t *testing.T) {
 	r, _, err := NewResetter(Scan, 2*PageSize)
-	if err != nil {
-		t.Skip(err)
-	}
+	need.That(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
 	defer r.Close()
 	var p Pool
 	defer p.Close()
