@@ -18,10 +18,12 @@ func house() []Layer {
 			"internal/lifecycle", "internal/wire", "internal/shm", "internal/invariant", "internal/deptest",
 			"internal/unixsock", "internal/need", "internal/traces",
 		}},
-		{Name: "shared services", Trees: []string{"fabric", "internal/pool", "internal/artifact", "client"}},
+		{Name: "shared services", Trees: []string{"fabric", "internal/pool", "internal/artifact", "internal/manifest", "client"}},
 		{Name: "planes", Apart: true, Trees: []string{
 			"internal/accel", "internal/calls", "internal/cost", "internal/function", "internal/workflow", "internal/model",
+			"internal/gateway",
 		}},
+		{Name: "tenants", Trees: []string{"internal/tenant"}},
 		{Name: "node", Trees: []string{"internal/node"}},
 		{Name: "doors", Trees: []string{"internal/cli", "outboardtest"}},
 		{Name: "programs", Trees: []string{"cmd", "bench", "examples", "guest"}},
