@@ -104,7 +104,7 @@ func (c *callee) next() *served {
 		if dead != nil {
 			return nil
 		}
-		c.bell.Sleep(old, c.conn.options.patience)
+		c.bell.Sleep(&c.waits, old, c.conn.options.patience)
 	}
 }
 

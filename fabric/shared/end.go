@@ -15,7 +15,8 @@ import (
 type end struct {
 	conn   *Conn
 	region *region
-	bell   shm.Bell // ours
+	bell   shm.Bell     // ours
+	waits  shm.Patience // of the reader
 	out    *producer
 	in     *consumer
 	heap   *allocator

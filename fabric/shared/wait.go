@@ -138,7 +138,7 @@ func (e *end) lead(ctx context.Context, w *waiter) {
 		}
 		e.asleep.Store(true)
 		e.mu.Unlock()
-		e.bell.Sleep(old, e.conn.options.patience)
+		e.bell.Sleep(&e.waits, old, e.conn.options.patience)
 		e.asleep.Store(false)
 	}
 	e.reading, e.leader = false, nil

@@ -21,11 +21,16 @@ func (b Bell) Ring() { ring(b.Word, b.Sleeper) }
 func (b Bell) Shout() { shout(b.Word, b.Sleeper) }
 
 // Sleep returns when the bell has rung since Now was old, or after limit, or
-// for no reason at all. One goroutine of all processes sleeps at a time.
-func (b Bell) Sleep(old uint32, limit time.Duration) {
-	b.Sleeper.Store(1)
-	if b.Word.Load() == old {
-		wait(b.Word, old, limit)
+// for no reason at all. It looks for a moment before it sleeps where p says that
+// this pays. One goroutine of all processes sleeps at a time.
+func (b Bell) Sleep(p *Patience, old uint32, limit time.Duration) {
+	begin := time.Now()
+	if !p.spin(func() bool { return b.Word.Load() != old }) {
+		b.Sleeper.Store(1)
+		if b.Word.Load() == old {
+			wait(b.Word, old, limit)
+		}
+		b.Sleeper.Store(0)
 	}
-	b.Sleeper.Store(0)
+	p.note(time.Since(begin))
 }

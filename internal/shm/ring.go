@@ -54,7 +54,7 @@ type consumer struct {
 	head   uint64
 	silent uint64 // bytes released since the space bell last rang
 
-	patience patience // of Next
+	patience Patience // of Next
 	quarter  uint64
 }
 

@@ -15,12 +15,13 @@ const (
 	trust     = 4 // how many short waits one long one outweighs
 )
 
-// patience knows whether the waits of late were short.
-type patience struct{ short int }
+// Patience knows whether the waits of late were short. One goroutine uses it at a
+// time. The zero value is ready.
+type Patience struct{ short int }
 
 // spin looks until ready holds or it has looked for long enough, and reports
 // whether ready holds.
-func (p *patience) spin(ready func() bool) bool {
+func (p *Patience) spin(ready func() bool) bool {
 	if p.short <= 0 {
 		return false
 	}
@@ -36,7 +37,7 @@ func (p *patience) spin(ready func() bool) bool {
 }
 
 // note takes account of a wait.
-func (p *patience) note(waited time.Duration) {
+func (p *Patience) note(waited time.Duration) {
 	if waited < shortWait {
 		p.short = min(p.short+1, 2*trust)
 		return

@@ -21,7 +21,7 @@ func TestPatience(t *testing.T) {
 		"more long than so": {[]time.Duration{short, short, short, short, short, long, long}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var p patience
+			var p Patience
 			for _, w := range c.waits {
 				p.note(w)
 			}
@@ -36,7 +36,7 @@ func TestPatience(t *testing.T) {
 
 // A look that finds nothing ends.
 func TestSpinEnds(t *testing.T) {
-	p := patience{short: 1}
+	p := Patience{short: 1}
 	if p.spin(func() bool { return false }) {
 		t.Error("found what is not there")
 	}
