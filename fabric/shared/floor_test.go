@@ -29,9 +29,10 @@ func bounce() int {
 	if err != nil {
 		return 1
 	}
+	var waits shm.Patience
 	for old := uint32(0); ; old++ {
 		for begin := time.Now(); theirs.Now() == old; {
-			if theirs.Sleep(old, time.Second); time.Since(begin) > 5*time.Second {
+			if theirs.Sleep(&waits, old, time.Second); time.Since(begin) > 5*time.Second {
 				return 0 // the parent is gone
 			}
 		}
@@ -61,11 +62,12 @@ func BenchmarkFloor(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	var waits shm.Patience
 	for b.Loop() {
 		old := ours.Now()
 		theirs.Ring()
 		for ours.Now() == old {
-			ours.Sleep(old, time.Second)
+			ours.Sleep(&waits, old, time.Second)
 		}
 	}
 }
