@@ -30,6 +30,10 @@ type Settings struct {
 	Args []string
 	// Env is its environment.
 	Env []Variable
+	// Window is how much of an arena a call sees, if the module exports outboard_arena.
+	// It is a part of the function's memory. 0 means 64 MiB, but a quarter of the
+	// memory limit at most.
+	Window outboard.Bytes
 	// Unmetered leaves the module without checks: no deadline and no fuel, and a
 	// long call holds up the whole process. It is there to measure what they cost.
 	Unmetered bool

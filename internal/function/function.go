@@ -13,50 +13,6 @@ import (
 	"github.com/outboard-run/outboard/internal/function/image"
 )
 
-// DefaultEntry is the export that a call runs unless it names another.
-const DefaultEntry = "handle"
-
-// A Request is one call.
-type Request struct {
-	// Entry is the export to call. "" means DefaultEntry.
-	Entry string
-	// Body is what the function reads. It must not change during the call.
-	Body []byte
-}
-
-// A Response is what a call brought. There is one for a failed call, too, because of
-// its output and cost.
-type Response struct {
-	// Body is the answer.
-	Body []byte
-	// Stdout and Stderr are what the guest wrote there.
-	Stdout, Stderr Output
-	// Cost is what the call took.
-	Cost Cost
-}
-
-// A Start is how a call came by its instance.
-type Start int
-
-// The starts.
-const (
-	// Reset is an instance that served before and was reset.
-	Reset Start = iota
-	// Clone is a new instance over the image.
-	Clone
-)
-
-// Cost is what a call took.
-type Cost struct {
-	Start Start
-	// Ran is how long it ran, without waiting for a slot and without the reset.
-	Ran time.Duration
-	// Fuel is how many instructions were charged.
-	Fuel int64
-	// Memory is how large the instance's memory was at the end.
-	Memory outboard.Bytes
-}
-
 // ErrTrap is a call that did what WebAssembly forbids: unreachable code, an access
 // out of bounds, a division by zero, a stack that is too deep.
 var ErrTrap = errors.New("trap")

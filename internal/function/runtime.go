@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
@@ -28,6 +29,8 @@ type Options struct {
 	// CacheDir keeps compiled code over restarts. It must be private to this
 	// program: what lies there is run. "" keeps none.
 	CacheDir string
+	// Metrics gets the runtime's. nil keeps them to itself.
+	Metrics prometheus.Registerer
 	// Log gets what an operator should know. The default discards it.
 	Log *slog.Logger
 }

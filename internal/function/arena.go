@@ -1,0 +1,136 @@
+package function
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/function/image"
+)
+
+// A Place is a part of an arena.
+type Place struct{ Offset, Size int }
+
+// An Arena is memory that functions, and the host, see at the same time: a file without a
+// name that keeps its size. It is given back when the last of its holders closed it.
+//
+// Guests may write to it at any time. Who decodes what lies there bears with bytes that
+// change while they are read, or copies them first.
+type Arena struct {
+	file *os.File
+	view []byte
+
+	mu      sync.Mutex
+	holders int
+	room    room
+}
+
+// errArenaClosed is a use of an arena that nobody holds any more.
+var errArenaClosed = errors.New("the arena was given back")
+
+// NewArena makes an arena of at least size bytes, all zero. Its maker is its first holder.
+func NewArena(size outboard.Bytes) (*Arena, error) {
+	const op = "make arena"
+	if size == 0 || size > maxMemory {
+		return nil, outboard.Errorf(outboard.Invalid, op, "size of %v: want 1 B to 4 GiB less 64 KiB", size)
+	}
+	a := &Arena{holders: 1}
+	if err := a.open(int(size+image.PageSize-1) / image.PageSize * image.PageSize); err != nil {
+		return nil, outboard.Errorf(outboard.Exhausted, op, "%v: %w", size, err)
+	}
+	return a, nil
+}
+
+func (a *Arena) open(size int) error {
+	fd, err := unix.MemfdCreate("outboard-arena", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return fmt.Errorf("memfd: %w", err)
+	}
+	a.file = os.NewFile(uintptr(fd), "outboard-arena")
+	if err = a.file.Truncate(int64(size)); err == nil {
+		// Sealed: who reads a page that was cut off is killed, and with it all others.
+		_, err = unix.FcntlInt(a.file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		a.view, err = unix.Mmap(int(a.file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err != nil {
+		_ = a.file.Close()
+		return err
+	}
+	a.room = newRoom(size)
+	return nil
+}
+
+// Size is its length in bytes, whole pages.
+func (a *Arena) Size() int { return len(a.view) }
+
+// Bytes is all of it, for a holder.
+func (a *Arena) Bytes() []byte { return a.view }
+
+// At is a part of it, for a holder. The error says that it lies outside.
+func (a *Arena) At(p Place) ([]byte, error) {
+	if p.Offset < 0 || p.Size < 0 || p.Offset > len(a.view)-p.Size {
+		return nil, fmt.Errorf("%d bytes at %d lie outside of an arena of %d", p.Size, p.Offset, len(a.view))
+	}
+	return a.view[p.Offset : p.Offset+p.Size : p.Offset+p.Size], nil
+}
+
+// Alloc takes room for size bytes, at a multiple of 16. Its bytes are whatever lay there.
+// It returns false when there is no such room.
+func (a *Arena) Alloc(size int) (Place, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, ok := a.room.take(size)
+	return Place{at, size}, ok
+}
+
+// Free gives room of Alloc back.
+func (a *Arena) Free(p Place) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.room.give(p)
+}
+
+// Put copies bytes into new room.
+func (a *Arena) Put(b []byte) (Place, error) {
+	p, ok := a.Alloc(len(b))
+	if !ok {
+		return p, fmt.Errorf("no room for %d bytes in an arena of %d", len(b), len(a.view))
+	}
+	copy(a.view[p.Offset:], b)
+	return p, nil
+}
+
+// Hold adds a holder, who closes the arena in his turn. It fails when the last one did.
+func (a *Arena) Hold() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.holders == 0 {
+		return errArenaClosed
+	}
+	a.holders++
+	return nil
+}
+
+// Close ends one hold. The last one gives the memory back, which idle instances may
+// still have mapped: it is punched out of the file, so that none of it stays.
+func (a *Arena) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.holders == 0 {
+		return errArenaClosed
+	}
+	if a.holders--; a.holders > 0 {
+		return nil
+	}
+	size := int64(len(a.view))
+	return errors.Join(
+		unix.Fallocate(int(a.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, size),
+		unix.Munmap(a.view), a.file.Close(),
+	)
+}

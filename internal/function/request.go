@@ -1,0 +1,86 @@
+package function
+
+import (
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// DefaultEntry is the export that a call runs unless it names another.
+const DefaultEntry = "handle"
+
+// A Request is one call.
+type Request struct {
+	// Entry is the export to call. "" means DefaultEntry.
+	Entry string
+	// Body is what the function reads. It must not change during the call.
+	Body []byte
+	// Place says that the request is this part of Arena. Body is empty then.
+	Place *Place
+	// Arena is the memory that the steps of an execution share. The function sees it in
+	// its window, if it has one. The caller holds it during the call.
+	Arena *Arena
+	// ReadOnly keeps what the function writes to the arena to itself, for this call.
+	ReadOnly bool
+	// Meta answers what the function asks about the request: a header, a path
+	// parameter, "method", "execution". nil knows nothing.
+	Meta func(name string) (string, bool)
+	// Resources are what the function may import. nil has nothing.
+	Resources Resources
+	// Depth is how many calls of functions by functions lead here. A Callee hands it on.
+	Depth int
+}
+
+// A Response is what a call brought. There is one for a failed call, too, because of
+// its output and cost.
+type Response struct {
+	// Body is the answer.
+	Body []byte
+	// Place says that the answer is this part of the request's arena. Body is nil then.
+	Place *Place
+	// Stdout and Stderr are what the guest wrote there.
+	Stdout, Stderr Output
+	// Imports are what the call imported, in the order of their first import.
+	Imports []Import
+	// Cost is what the call took.
+	Cost Cost
+}
+
+// An Import is what one name was imported for in a call.
+type Import struct {
+	Name string
+	// Calls are how many host calls it took, the import among them.
+	Calls int
+	// Time is how long they took.
+	Time time.Duration
+	// Pointer and Copied are the bytes that went by place in an arena, and those that
+	// were copied.
+	Pointer, Copied int64
+	// Err is why the last import of this name was refused. "" means that it was not.
+	Err string
+}
+
+// A Start is how a call came by its instance.
+type Start int
+
+// The starts.
+const (
+	// Reset is an instance that served before and was reset.
+	Reset Start = iota
+	// Clone is a new instance over the image.
+	Clone
+)
+
+// Cost is what a call took.
+type Cost struct {
+	Start Start
+	// Ran is how long it ran, without waiting for a slot and without the reset.
+	Ran time.Duration
+	// Fuel is how many instructions were charged.
+	Fuel int64
+	// Memory is how large the instance's memory was at the end.
+	Memory outboard.Bytes
+	// Pointer and Copied are the bytes of the request, the response and what was
+	// imported: those that went by place in an arena, and those that were copied.
+	Pointer, Copied int64
+}
