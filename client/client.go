@@ -115,9 +115,15 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	if err != nil {
 		return err
 	}
+	return decode(response, path, out)
+}
+
+// decode reads the answer to a request for path into out, which may be nil, and
+// closes it.
+func decode(response *http.Response, path string, out any) error {
 	defer response.Body.Close()
 	if out == nil {
-		_, err = io.Copy(io.Discard, response.Body)
+		_, err := io.Copy(io.Discard, response.Body)
 		return err
 	}
 	if err := json.NewDecoder(response.Body).Decode(out); err != nil {
@@ -126,16 +132,30 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
+// A body is what a request carries.
+type body struct {
+	io.Reader
+	kind string // its content type, "" for none
+}
+
 // open sends a request and returns the answer of a request that was accepted.
 // Its body must be closed.
 func (c *Client) open(ctx context.Context, method, path string, in any) (*http.Response, error) {
-	body, err := encode(in)
+	text, err := encode(in)
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://node"+path, body)
+	return c.send(ctx, method, path, body{Reader: text})
+}
+
+// send sends a request with a body that is there already.
+func (c *Client) send(ctx context.Context, method, path string, b body) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://node"+path, b.Reader)
 	if err != nil {
 		return nil, err
+	}
+	if b.kind != "" {
+		request.Header.Set("Content-Type", b.kind)
 	}
 	// One connection for each request: they are few, and a lease's lifetime is
 	// that of its connection.

@@ -91,15 +91,20 @@ type Failure struct {
 	Op   string        `json:"op,omitempty"`
 	Kind outboard.Kind `json:"kind"`
 	Text string        `json:"error"`
+	// Problems are those of an app that was refused.
+	Problems []Problem `json:"problems,omitempty"`
 }
 
 // FailureOf makes err fit for JSON.
 func FailureOf(err error) *Failure {
-	return &Failure{Kind: outboard.KindOf(err), Text: err.Error()}
+	return &Failure{Kind: outboard.KindOf(err), Text: err.Error(), Problems: ProblemsOf(err)}
 }
 
 // Err is the error that the failure stands for.
 func (f *Failure) Err() error {
+	if len(f.Problems) > 0 {
+		return &outboard.Error{Kind: f.Kind, Err: &ProblemsError{Problems: f.Problems}}
+	}
 	return outboard.Errorf(f.Kind, "", "%s", f.Text)
 }
 
@@ -124,6 +129,9 @@ func HTTPStatus(kind outboard.Kind) int {
 }
 
 func decodeError(response *http.Response) error {
+	if response.Request.Method == http.MethodHead && response.StatusCode == http.StatusNotFound {
+		return outboard.Errorf(outboard.NotFound, "", "%s: not found", response.Request.URL.Path) // there is no body
+	}
 	var f Failure
 	if err := json.NewDecoder(response.Body).Decode(&f); err != nil || f.Text == "" {
 		return outboard.Errorf(outboard.Protocol, "ask the node", "HTTP status %s", response.Status)
