@@ -1,0 +1,274 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/outboard-run/outboard"
+)
+
+const (
+	logStreamPrefix  = "outboard_"
+	logSubjectPrefix = "outboard.log."
+)
+
+// LogOptions says how to keep a log.
+type LogOptions struct {
+	// MaxAge is how long a record is kept, 0 for ever.
+	MaxAge time.Duration
+}
+
+// A Log keeps a history of records for each of its keys. Keys are words with
+// slashes between them, "tenant/app/id".
+// All methods may be called by several goroutines.
+type Log struct {
+	s      *State
+	name   string
+	stream string
+	prefix string // of its subjects
+}
+
+// A Record is one record of a key's history.
+type Record struct {
+	Key string
+	// Seq grows along the log.
+	Seq  uint64
+	Data []byte
+	Time time.Time
+}
+
+// OpenLog opens a log of the pool, and makes it when it is not there, with as
+// many copies as the table has.
+func (s *State) OpenLog(ctx context.Context, name string, o LogOptions) (*Log, error) {
+	if !wordOf(name) {
+		return nil, outboard.Errorf(outboard.Invalid, "open log", "%q: a name has letters, digits, \"-\" and \"_\"", name)
+	}
+	l := &Log{s: s, name: name, stream: logStreamPrefix + name, prefix: logSubjectPrefix + name + "."}
+	if err := s.ensureStream(ctx, l.config(o)); err != nil {
+		return nil, fmt.Errorf("open log %s: %w", name, err)
+	}
+	return l, nil
+}
+
+func (l *Log) config(o LogOptions) jetstream.StreamConfig {
+	cfg := jetstream.StreamConfig{
+		Name:               l.stream,
+		Description:        "a log of an Outboard pool",
+		Subjects:           []string{l.prefix + ">"},
+		MaxAge:             o.MaxAge,
+		MaxMsgSize:         MaxValue,
+		Discard:            jetstream.DiscardNew,
+		Storage:            jetstream.FileStorage,
+		Duplicates:         30 * time.Second,
+		AllowDirect:        true,
+		AllowAtomicPublish: true,
+	}
+	if o.MaxAge > 0 {
+		cfg.Duplicates = min(cfg.Duplicates, o.MaxAge)
+	}
+	return cfg
+}
+
+// ensureStream makes a stream unless it is there, with as many copies as the
+// table has.
+func (s *State) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
+	return retry(ctx, func(ctx context.Context) error {
+		table, err := s.js.Stream(ctx, streamName)
+		if err != nil {
+			return err
+		}
+		cfg.Replicas = table.CachedInfo().Config.Replicas
+		stream, err := s.js.Stream(ctx, cfg.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			_, err = s.js.CreateStream(ctx, cfg)
+			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				return nil
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		has := stream.CachedInfo().Config
+		if has.MaxAge == cfg.MaxAge && has.Replicas == cfg.Replicas {
+			return nil
+		}
+		has.MaxAge, has.Replicas, has.Duplicates = cfg.MaxAge, cfg.Replicas, cfg.Duplicates
+		_, err = s.js.UpdateStream(ctx, has)
+		return err
+	})
+}
+
+// Append adds records to key's history, all or none, when the key's last record
+// has the sequence after, 0 for none. It returns the last one's sequence, and
+// ErrConflict when the history has gone on.
+func (l *Log) Append(ctx context.Context, key string, after uint64, data ...[]byte) (uint64, error) {
+	subject, err := l.subject(key)
+	if err != nil {
+		return 0, err
+	}
+	if len(data) == 0 {
+		return after, nil
+	}
+	id := nuid.Next()
+	msgs, err := l.messages(subject, id, after, data)
+	if err != nil {
+		return 0, err
+	}
+	var seq uint64
+	err = retry(ctx, func(ctx context.Context) error {
+		var err error
+		seq, err = l.s.publish(ctx, id, msgs)
+		if errors.Is(err, ErrConflict) {
+			seq, err = l.stored(ctx, subject, after, id, len(msgs))
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("append to %s: %w", key, err)
+	}
+	return seq, nil
+}
+
+func (l *Log) messages(subject, id string, after uint64, data [][]byte) ([]*nats.Msg, error) {
+	msgs := make([]*nats.Msg, len(data))
+	for i, d := range data {
+		if len(d) > MaxValue/2 {
+			return nil, outboard.Errorf(outboard.Exhausted, "append to "+subject, "a record of %d bytes is too large", len(d))
+		}
+		msgs[i] = &nats.Msg{Subject: subject, Data: d, Header: nats.Header{}}
+	}
+	msgs[0].Header[jetstream.MsgIDHeader] = []string{id}
+	msgs[0].Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
+	return msgs, nil
+}
+
+// stored finds out whether a conflict is with our own earlier attempt, whose
+// answer was lost: then the first record after the expected one is ours, and
+// the others follow it.
+func (l *Log) stored(ctx context.Context, subject string, after uint64, id string, n int) (uint64, error) {
+	stream, err := l.s.js.Stream(ctx, l.stream)
+	if err != nil {
+		return 0, err
+	}
+	msg, err := stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, ErrConflict
+	case err != nil:
+		return 0, err
+	case msg.Header.Get(jetstream.MsgIDHeader) != id:
+		return 0, ErrConflict
+	}
+	return msg.Sequence + uint64(n) - 1, nil
+}
+
+// Read returns key's whole history in order, nothing when there is none.
+func (l *Log) Read(ctx context.Context, key string) ([]Record, error) {
+	subject, err := l.subject(key)
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	err = retry(ctx, func(ctx context.Context) error {
+		records, err = l.read(ctx, key, subject)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", key, err)
+	}
+	return records, nil
+}
+
+func (l *Log) read(ctx context.Context, key, subject string) ([]Record, error) {
+	stream, err := l.s.js.Stream(ctx, l.stream)
+	if err != nil {
+		return nil, err
+	}
+	last, err := stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	for next := uint64(1); next <= last.Sequence; {
+		m, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, Record{Key: key, Seq: m.Sequence, Data: m.Data, Time: m.Time})
+		next = m.Sequence + 1
+	}
+	return records, nil
+}
+
+// Keys returns the keys that have records and begin with prefix, which is "" or
+// ends with a slash, in no order.
+func (l *Log) Keys(ctx context.Context, prefix string) ([]string, error) {
+	filter := l.prefix + ">"
+	if prefix != "" {
+		subject, err := l.subject(strings.TrimSuffix(prefix, "/"))
+		if err != nil {
+			return nil, err
+		}
+		filter = subject + ".>"
+	}
+	var keys []string
+	err := retry(ctx, func(ctx context.Context) error {
+		stream, err := l.s.js.Stream(ctx, l.stream)
+		if err != nil {
+			return err
+		}
+		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+		if err != nil {
+			return err
+		}
+		keys = keys[:0]
+		for subject := range info.State.Subjects {
+			keys = append(keys, keyOf(strings.TrimPrefix(subject, l.prefix)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("keys of log %s: %w", l.name, err)
+	}
+	return keys, nil
+}
+
+// Purge removes key's whole history.
+func (l *Log) Purge(ctx context.Context, key string) error {
+	subject, err := l.subject(key)
+	if err != nil {
+		return err
+	}
+	err = retry(ctx, func(ctx context.Context) error {
+		stream, err := l.s.js.Stream(ctx, l.stream)
+		if err != nil {
+			return err
+		}
+		return stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
+	})
+	if err != nil {
+		return fmt.Errorf("purge %s: %w", key, err)
+	}
+	return nil
+}
+
+func (l *Log) subject(key string) (string, error) {
+	tokens, ok := tokensOf(key)
+	if !ok {
+		return "", outboard.Errorf(outboard.Invalid, "log "+l.name, "key %q: it must have words with slashes between them", key)
+	}
+	return l.prefix + tokens, nil
+}
+

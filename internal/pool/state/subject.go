@@ -1,0 +1,102 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A Message is what somebody published on a subject.
+type Message struct {
+	Subject string
+	Data    []byte
+	// Respond answers who asked. It is nil when nobody did.
+	Respond func([]byte) error
+}
+
+// Publish sends data to those who are subscribed at the moment.
+func (s *State) Publish(ctx context.Context, subject string, data []byte) error {
+	if err := checkSubject(subject, false); err != nil {
+		return err
+	}
+	err := retry(ctx, func(context.Context) error { return s.nc.Publish(subject, data) })
+	if err != nil {
+		return fmt.Errorf("publish on %s: %w", subject, err)
+	}
+	return nil
+}
+
+// Request asks whoever is subscribed, and returns the first answer. Nobody
+// there is an error at once.
+func (s *State) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	if err := checkSubject(subject, false); err != nil {
+		return nil, err
+	}
+	msg, err := s.nc.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		return nil, unreachable("request on "+subject, err)
+	}
+	return msg.Data, nil
+}
+
+// Subscribe calls f with each message on the subject, from one goroutine. Of
+// those who name the same queue each message reaches one; an empty queue is none.
+// unsubscribe waits until f is not running, so f must not call it.
+func (s *State) Subscribe(subject, queue string, f func(Message)) (unsubscribe func(), err error) {
+	if err := checkSubject(subject, true); err != nil {
+		return nil, err
+	}
+	if strings.ContainsAny(queue, " \t\r\n") {
+		return nil, outboard.Errorf(outboard.Invalid, "subscribe to "+subject, "queue %q: it must have no spaces", queue)
+	}
+	sub, err := s.nc.QueueSubscribe(subject, queue, func(m *nats.Msg) { f(messageOf(m)) })
+	if err != nil {
+		return nil, unreachable("subscribe to "+subject, err)
+	}
+	ended := make(chan struct{})
+	sub.SetClosedHandler(func(string) { close(ended) })
+	return func() {
+		// Its error is that the subscription has ended already.
+		_ = sub.Unsubscribe()
+		<-ended
+	}, nil
+}
+
+func messageOf(m *nats.Msg) Message {
+	out := Message{Subject: m.Subject, Data: m.Data}
+	if m.Reply != "" {
+		out.Respond = m.Respond
+	}
+	return out
+}
+
+// checkSubject refuses what is no subject, and subjects that belong to the
+// pool itself: its table holds secrets.
+func checkSubject(subject string, wildcards bool) error {
+	tokens := strings.Split(subject, ".")
+	for i, token := range tokens {
+		switch {
+		case token == "" || strings.ContainsAny(token, " \t\r\n\x00"):
+			return invalidSubject(subject, "it has an empty part or a space")
+		case (token == "*" || token == ">") && !wildcards:
+			return invalidSubject(subject, "it must have no wildcards")
+		case token == ">" && i != len(tokens)-1:
+			return invalidSubject(subject, "\">\" must be its last part")
+		case i == 0 && reserved(token):
+			return invalidSubject(subject, "its first part belongs to the pool: begin with a word of your own")
+		}
+	}
+	return nil
+}
+
+func reserved(first string) bool {
+	return first == "*" || first == ">" || first == "outboard" || first[0] == '$' || first[0] == '_'
+}
+
+func invalidSubject(subject, reason string) error {
+	return outboard.Errorf(outboard.Invalid, "check the subject", "%q: %s", subject, reason)
+}
