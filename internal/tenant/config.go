@@ -1,0 +1,50 @@
+package tenant
+
+import (
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Protocol is the version of what a node and a tenant's process say to each other.
+const Protocol = 1
+
+// Config is what a node tells a tenant's process, as the first line on its socket.
+type Config struct {
+	Protocol int             `json:"protocol"`
+	Tenant   string          `json:"tenant"`
+	Node     outboard.NodeID `json:"node"`
+	Boot     string          `json:"boot"`
+	// Dir is the process's folder. Artifacts is that of all tenants' artifacts.
+	Dir       string `json:"dir"`
+	Artifacts string `json:"artifacts"`
+	// StateSocket is where the node lends the pool's state. Where NATS is set the
+	// process goes there itself, with Creds.
+	StateSocket string `json:"state_socket"`
+	NATS        string `json:"nats,omitempty"`
+	Creds       string `json:"creds,omitempty"`
+	// CallsSocket is where the node takes its programs' calls.
+	CallsSocket string        `json:"calls_socket"`
+	Heartbeat   time.Duration `json:"heartbeat,omitempty"`
+	Level       slog.Level    `json:"level"`
+}
+
+// Ready is the process's answer to its Config.
+type Ready struct {
+	PID   int    `json:"pid"`
+	Error string `json:"error,omitempty"`
+}
+
+// The doors of a tenant's process, in its folder.
+const (
+	controlSocket = "control.sock"
+	connsSocket   = "conns.sock"
+)
+
+// ControlSocket is where the process serves its local API.
+func (c *Config) ControlSocket() string { return filepath.Join(c.Dir, controlSocket) }
+
+// ConnsSocket is where the process takes connections over.
+func (c *Config) ConnsSocket() string { return filepath.Join(c.Dir, connsSocket) }

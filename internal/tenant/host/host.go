@@ -1,0 +1,124 @@
+// Package host starts tenants' processes for their node, and reaches them.
+package host
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/tenant"
+)
+
+// A Launcher starts a process that runs tenant.Run on socket, which stays the
+// caller's to close.
+type Launcher func(socket *os.File) (Launched, error)
+
+// Launched is a process that was started.
+type Launched interface {
+	// Wait waits for the end, and says what was wrong with it.
+	Wait() error
+	// Kill ends it at once.
+	Kill()
+}
+
+// Options of a Host.
+type Options struct {
+	// Config is what all processes are told, but for the tenant and its folder.
+	Config tenant.Config
+	// Dir holds the tenants' folders.
+	Dir    string
+	Launch Launcher
+	Logger *slog.Logger
+}
+
+// A Host keeps a process for each tenant that it was asked for. It may be used by
+// many goroutines.
+type Host struct {
+	opts    Options
+	log     *slog.Logger
+	life    context.Context //nolint:containedctx // of the processes
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	tenants map[string]*keeper
+}
+
+// Open starts nothing yet.
+func Open(ctx context.Context, opts Options) (*Host, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("tenants' folder: %w", err)
+	}
+	h := &Host{opts: opts, log: opts.Logger, tenants: make(map[string]*keeper)}
+	h.life, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return h, nil
+}
+
+// Close ends all processes and waits for them.
+func (h *Host) Close() error {
+	h.cancel()
+	h.running.Wait()
+	return nil
+}
+
+// Tenants are those that have a process, or are about to.
+func (h *Host) Tenants() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var names []string
+	for name := range h.tenants {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Keep makes the tenants that are named have a process, and no others.
+func (h *Host) Keep(names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, k := range h.tenants {
+		if !slices.Contains(names, name) {
+			k.cancel()
+			delete(h.tenants, name)
+		}
+	}
+	for _, name := range names {
+		h.keepLocked(name)
+	}
+}
+
+// Config is what a tenant's process is told. It waits until the process is ready, and
+// starts it where it has none.
+func (h *Host) Config(ctx context.Context, name string) (tenant.Config, error) {
+	h.mu.Lock()
+	k := h.keepLocked(name)
+	h.mu.Unlock()
+	if k == nil {
+		return tenant.Config{}, outboard.Errorf(outboard.SessionLost, "tenant "+name, "this node is stopping")
+	}
+	return k.config, k.await(ctx)
+}
+
+// keepLocked returns a tenant's keeper, a new one where there is none, or nil when
+// the host is closed.
+func (h *Host) keepLocked(name string) *keeper {
+	if k := h.tenants[name]; k != nil || h.life.Err() != nil {
+		return k
+	}
+	k := &keeper{host: h, config: h.opts.Config, changed: make(chan struct{})}
+	k.config.Protocol, k.config.Tenant, k.config.Dir = tenant.Protocol, name, filepath.Join(h.opts.Dir, name)
+	ctx, cancel := context.WithCancel(h.life)
+	k.cancel = cancel
+	h.tenants[name] = k
+	h.running.Go(func() { k.run(ctx) })
+	return k
+}
