@@ -1,9 +1,14 @@
 package guest
 
 import (
+	"encoding/binary"
+	"errors"
 	"runtime"
+	"strconv"
 	"unsafe"
 )
+
+// The host's functions, as docs/design/0007 has them.
 
 //go:wasmimport outboard request_size
 func requestSize() int32
@@ -13,6 +18,36 @@ func requestRead(to unsafe.Pointer, size, offset int32) int32
 
 //go:wasmimport outboard response_write
 func responseWrite(from unsafe.Pointer, size int32) int32
+
+//go:wasmimport outboard import
+func importResource(name unsafe.Pointer, size int32) int32
+
+//go:wasmimport outboard drop
+func dropResource(handle int32)
+
+//go:wasmimport outboard result_size
+func resultSize() int32
+
+//go:wasmimport outboard result_read
+func resultRead(to unsafe.Pointer, size, offset int32) int32
+
+//go:wasmimport outboard call
+func callFunction(handle int32, from unsafe.Pointer, size int32) int32
+
+//go:wasmimport outboard secret
+func readSecret(handle int32) int32
+
+//go:wasmimport outboard bucket_get
+func bucketGet(handle int32, key unsafe.Pointer, size int32) int64
+
+//go:wasmimport outboard bucket_txn
+func bucketTxn(handle int32, from unsafe.Pointer, size int32) int32
+
+//go:wasmimport outboard arena_map
+func arenaMap(handle int32) int32
+
+//go:wasmimport outboard meta
+func metaOf(name unsafe.Pointer, size int32) int32
 
 // The answers of handle.
 const (
@@ -26,11 +61,14 @@ func handle() int32 {
 	if err != nil {
 		return fail(err.Error())
 	}
-	write(response)
+	respond(response)
 	return answered
 }
 
 func readRequest() []byte {
+	if b, ok := requestInPlace(); ok {
+		return b
+	}
 	request := make([]byte, requestSize())
 	if len(request) > 0 {
 		requestRead(unsafe.Pointer(unsafe.SliceData(request)), int32(len(request)), 0)
@@ -38,9 +76,15 @@ func readRequest() []byte {
 	return request
 }
 
+func respond(b []byte) {
+	if !respondInPlace(b) {
+		write(b)
+	}
+}
+
 func write(b []byte) {
 	if len(b) > 0 {
-		responseWrite(unsafe.Pointer(unsafe.SliceData(b)), int32(len(b)))
+		responseWrite(at(b), int32(len(b)))
 		runtime.KeepAlive(b)
 	}
 }
@@ -48,4 +92,90 @@ func write(b []byte) {
 func fail(why string) int32 {
 	write([]byte(why))
 	return failed
+}
+
+func at(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
+
+func atText(s string) unsafe.Pointer { return unsafe.Pointer(unsafe.StringData(s)) }
+
+// result returns what the last call of the host brought.
+func result() []byte {
+	b := make([]byte, resultSize())
+	if len(b) > 0 {
+		resultRead(at(b), int32(len(b)), 0)
+	}
+	return b
+}
+
+func resultError() error { return errors.New(string(result())) }
+
+func hostImport(name string) (int32, error) {
+	handle := importResource(atText(name), int32(len(name)))
+	if handle == 0 {
+		return 0, resultError()
+	}
+	return handle, nil
+}
+
+func hostDrop(handle int32) { dropResource(handle) }
+
+func hostCall(handle int32, request []byte) ([]byte, error) {
+	status := callFunction(handle, at(request), int32(len(request)))
+	runtime.KeepAlive(request)
+	if status != 0 {
+		return nil, resultError()
+	}
+	return result(), nil
+}
+
+func hostGet(handle int32, key string) ([]byte, int64, error) {
+	revision := bucketGet(handle, atText(key), int32(len(key)))
+	switch {
+	case revision < 0:
+		return nil, 0, resultError()
+	case revision == 0:
+		return nil, 0, nil
+	}
+	return result(), revision, nil
+}
+
+// The answers of bucket_txn.
+const (
+	txnDone int32 = iota
+	txnRefused
+)
+
+func hostTxn(handle int32, ops []byte) (int, error) {
+	status := bucketTxn(handle, at(ops), int32(len(ops)))
+	runtime.KeepAlive(ops)
+	switch status {
+	case txnDone:
+		return -1, nil
+	case txnRefused:
+		return strconv.Atoi(string(result()))
+	}
+	return 0, resultError()
+}
+
+func hostSecret(handle int32) ([]byte, error) {
+	if readSecret(handle) != 0 {
+		return nil, resultError()
+	}
+	return result(), nil
+}
+
+func hostArena(handle int32) ([]byte, error) {
+	address := arenaMap(handle)
+	if address == 0 {
+		return nil, resultError()
+	}
+	size := binary.LittleEndian.Uint64(result())
+	return unsafe.Slice((*byte)(unsafe.Add(nil, uint32(address))), size), nil
+}
+
+func hostMeta(name string) (string, bool) {
+	if metaOf(atText(name), int32(len(name))) == 0 {
+		return "", false
+	}
+	return string(result()), true
 }

@@ -1,0 +1,136 @@
+package guest
+
+import (
+	"encoding/binary"
+	"strconv"
+)
+
+// A KV is a bucket: keys with values, kept by the pool.
+type KV struct{ Resource }
+
+// Bucket names a bucket of the app.
+func Bucket(name string) *KV { return &KV{Resource{name: "bucket:" + name}} }
+
+// Get returns a key's value and its revision, 0 if there is no such key.
+func (b *KV) Get(key string) (value []byte, revision int64, err error) {
+	handle, err := b.open()
+	if err != nil {
+		return nil, 0, err
+	}
+	return hostGet(handle, key)
+}
+
+// Put sets a key's value, whatever it was.
+func (b *KV) Put(key string, value []byte) error { return b.Txn(Put(key, value)) }
+
+// Delete removes a key if it is there.
+func (b *KV) Delete(key string) error { return b.Txn(Delete(key)) }
+
+// Txn does all the operations or none of them. When one does not hold, the error is a
+// *ConditionError.
+func (b *KV) Txn(ops ...Op) error {
+	handle, err := b.open()
+	if err != nil {
+		return err
+	}
+	failed, err := hostTxn(handle, encode(ops))
+	if err != nil || failed < 0 {
+		return err
+	}
+	return conditionError(ops, failed)
+}
+
+// An Op is one operation of a transaction.
+type Op struct {
+	code   opcode
+	key    string
+	number int64
+	value  []byte
+}
+
+type opcode byte
+
+const (
+	opPut opcode = iota + 1
+	opDelete
+	opAdd
+	opMissing
+	opAt
+	opPutNew
+)
+
+// Put sets a key's value.
+func Put(key string, value []byte) Op { return Op{code: opPut, key: key, value: value} }
+
+// Delete removes a key.
+func Delete(key string) Op { return Op{code: opDelete, key: key} }
+
+// Add adds to a decimal number; a key that is missing counts as 0. It does not hold
+// if the sum is less than least.
+func Add(key string, delta, least int64) Op {
+	return Op{code: opAdd, key: key, number: delta, value: strconv.AppendInt(nil, least, 10)}
+}
+
+// Missing holds if there is no such key.
+func Missing(key string) Op { return Op{code: opMissing, key: key} }
+
+// At holds if the key has this revision.
+func At(key string, revision int64) Op { return Op{code: opAt, key: key, number: revision} }
+
+// PutNew sets the value of a key that is missing; it holds also if the key is there,
+// and then leaves it as it is.
+func PutNew(key string, value []byte) Op { return Op{code: opPutNew, key: key, value: value} }
+
+// A ConditionError is a transaction that did nothing, since one of its operations
+// does not hold.
+type ConditionError struct {
+	// Index is the operation's place in the transaction, from 0.
+	Index int
+	text  string
+}
+
+func (e *ConditionError) Error() string { return e.text }
+
+func conditionError(ops []Op, index int) error {
+	text := "operation " + strconv.Itoa(index) + " does not hold"
+	if index < len(ops) {
+		text += ": " + ops[index].String()
+	}
+	return &ConditionError{Index: index, text: text}
+}
+
+// String says what the operation does, for errors and tests.
+func (o Op) String() string {
+	key := strconv.Quote(o.key)
+	switch o.code {
+	case opPut:
+		return "put " + key
+	case opDelete:
+		return "delete " + key
+	case opAdd:
+		return "add " + strconv.FormatInt(o.number, 10) + " to " + key + ", at least " + string(o.value)
+	case opMissing:
+		return key + " is missing"
+	case opAt:
+		return key + " has revision " + strconv.FormatInt(o.number, 10)
+	case opPutNew:
+		return "put " + key + " if missing"
+	}
+	return "no operation"
+}
+
+// encode writes operations as docs/design/0007 has them.
+func encode(ops []Op) []byte {
+	size := 0
+	for _, o := range ops {
+		size += 1 + 4 + len(o.key) + 8 + 4 + len(o.value)
+	}
+	b := make([]byte, 0, size)
+	for _, o := range ops {
+		b = append(b, byte(o.code))
+		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(o.key))), o.key...)
+		b = binary.LittleEndian.AppendUint64(b, uint64(o.number))
+		b = append(binary.LittleEndian.AppendUint32(b, uint32(len(o.value))), o.value...)
+	}
+	return b
+}

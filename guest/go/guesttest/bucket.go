@@ -1,0 +1,152 @@
+package guesttest
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// A Bucket is keys and values in memory.
+type Bucket struct {
+	entries  map[string]entry
+	revision int64
+}
+
+type entry struct {
+	value    []byte
+	revision int64
+}
+
+// Set puts a value.
+func (b *Bucket) Set(key, value string) { b.put(key, []byte(value)) }
+
+// Value returns a key's value, "" if it is missing.
+func (b *Bucket) Value(key string) string { return string(b.entries[key].value) }
+
+// Keys returns the keys in order.
+func (b *Bucket) Keys() []string { return slices.Sorted(maps.Keys(b.entries)) }
+
+func (b *Bucket) put(key string, value []byte) {
+	b.revision++
+	b.entries[key] = entry{slices.Clone(value), b.revision}
+}
+
+// The operations of a transaction, as docs/design/0007 numbers them.
+const (
+	opPut byte = iota + 1
+	opDelete
+	opAdd
+	opMissing
+	opAt
+	opPutNew
+)
+
+type op struct {
+	code   byte
+	key    string
+	number int64
+	value  []byte
+}
+
+var errTxn = errors.New("transaction: cut short or of an unknown operation")
+
+// decode reads the operations that package guest wrote.
+func decode(b []byte) ([]op, error) {
+	var ops []op
+	for len(b) > 0 {
+		o, rest, err := decodeOne(b)
+		if err != nil {
+			return nil, err
+		}
+		ops, b = append(ops, o), rest
+	}
+	return ops, nil
+}
+
+func decodeOne(b []byte) (op, []byte, error) {
+	code, b := b[0], b[1:]
+	key, b, ok := text(b)
+	if !ok || len(b) < 8 || code < opPut || code > opPutNew {
+		return op{}, nil, errTxn
+	}
+	number := int64(binary.LittleEndian.Uint64(b))
+	value, b, ok := text(b[8:])
+	if !ok {
+		return op{}, nil, errTxn
+	}
+	return op{code, string(key), number, value}, b, nil
+}
+
+func text(b []byte) (text, rest []byte, ok bool) {
+	if len(b) < 4 {
+		return nil, nil, false
+	}
+	size, rest := uint64(binary.LittleEndian.Uint32(b)), b[4:]
+	if size > uint64(len(rest)) {
+		return nil, nil, false
+	}
+	return rest[:size], rest[size:], true
+}
+
+// txn does all operations, or returns the number of the first that does not hold and
+// does none.
+func (b *Bucket) txn(encoded []byte) (int, error) {
+	ops, err := decode(encoded)
+	if err != nil {
+		return 0, err
+	}
+	draft := &Bucket{maps.Clone(b.entries), b.revision}
+	for i, o := range ops {
+		held, err := draft.do(o)
+		if err != nil {
+			return 0, err
+		}
+		if !held {
+			return i, nil
+		}
+	}
+	*b = *draft
+	return -1, nil
+}
+
+// do does one operation and says whether it holds.
+func (b *Bucket) do(o op) (bool, error) {
+	now, there := b.entries[o.key]
+	switch o.code {
+	case opPut:
+		b.put(o.key, o.value)
+	case opDelete:
+		delete(b.entries, o.key)
+	case opAdd:
+		return b.add(o)
+	case opMissing:
+		return !there, nil
+	case opAt:
+		return now.revision == o.number, nil
+	case opPutNew:
+		if !there {
+			b.put(o.key, o.value)
+		}
+	}
+	return true, nil
+}
+
+func (b *Bucket) add(o op) (bool, error) {
+	var now int64
+	var err error
+	if e, there := b.entries[o.key]; there {
+		now, err = strconv.ParseInt(string(e.value), 10, 64)
+	}
+	least, err2 := strconv.ParseInt(string(o.value), 10, 64)
+	if err = errors.Join(err, err2); err != nil {
+		return false, err
+	}
+	sum := now + o.number
+	if sum < least {
+		return false, nil
+	}
+	b.put(o.key, strconv.AppendInt(nil, sum, 10))
+	return true, nil
+}

@@ -1,0 +1,146 @@
+// Package guesttest stands behind package guest in a function's own tests, which run
+// natively and without Outboard: buckets, functions, secrets and arenas in memory.
+//
+//	host := guesttest.Start(t)
+//	host.Bucket("seats").Set("math", "2")
+//	response, err := guest.Call(request)
+//
+// A function may import what the test made, and nothing else, as the app's manifest
+// has it.
+package guesttest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	guest "github.com/outboard-run/outboard/guest/go"
+)
+
+// A Host answers what functions ask of Outboard. It is for one goroutine, as a
+// function is.
+type Host struct {
+	// Functions are others that may be called.
+	Functions map[string]guest.Handler
+	// Secrets and Arenas may be imported.
+	Secrets, Arenas map[string][]byte
+	// Values is what is known about a call: "method", headers, parameters of its path.
+	Values map[string]string
+
+	buckets map[string]*Bucket
+	handles []string // the name behind handle i+1, "" once it was dropped
+}
+
+// Start has the functions of this test use a new Host, until the test ends.
+func Start(t testing.TB) *Host {
+	h := &Host{
+		Functions: map[string]guest.Handler{}, Secrets: map[string][]byte{}, Arenas: map[string][]byte{},
+		Values: map[string]string{}, buckets: map[string]*Bucket{},
+	}
+	before := guest.Behind(h)
+	t.Cleanup(func() { guest.Behind(before) })
+	return h
+}
+
+// Bucket returns the bucket of that name. From now on it may be imported.
+func (h *Host) Bucket(name string) *Bucket {
+	if h.buckets[name] == nil {
+		h.buckets[name] = &Bucket{entries: map[string]entry{}}
+	}
+	return h.buckets[name]
+}
+
+// Held returns the names that are imported and not closed.
+func (h *Host) Held() []string {
+	return slices.DeleteFunc(slices.Clone(h.handles), func(name string) bool { return name == "" })
+}
+
+// Import is for package guest, as are the methods below.
+func (h *Host) Import(name string) (int32, error) {
+	if !h.has(name) {
+		return 0, errors.New("import " + name + ": the test's host has none")
+	}
+	h.handles = append(h.handles, name)
+	return int32(len(h.handles)), nil
+}
+
+func (h *Host) has(name string) bool {
+	kind, rest, _ := strings.Cut(name, ":")
+	switch kind {
+	case "function":
+		return h.Functions[rest] != nil
+	case "bucket":
+		return h.buckets[rest] != nil
+	case "secret":
+		return h.Secrets[rest] != nil
+	case "arena":
+		return h.Arenas[rest] != nil
+	}
+	return false
+}
+
+// behind returns the name, without its kind, of what a handle stands for.
+func (h *Host) behind(handle int32, kind string) (string, error) {
+	if handle < 1 || int(handle) > len(h.handles) {
+		return "", errors.New("no such handle")
+	}
+	name, ok := strings.CutPrefix(h.handles[handle-1], kind+":")
+	if !ok {
+		return "", errors.New("the handle is none of a " + kind)
+	}
+	return name, nil
+}
+
+// Drop forgets a handle.
+func (h *Host) Drop(handle int32) {
+	if handle >= 1 && int(handle) <= len(h.handles) {
+		h.handles[handle-1] = ""
+	}
+}
+
+// Call calls a function.
+func (h *Host) Call(handle int32, request []byte) ([]byte, error) {
+	name, err := h.behind(handle, "function")
+	if err != nil {
+		return nil, err
+	}
+	return h.Functions[name](slices.Clone(request))
+}
+
+// Get reads a key.
+func (h *Host) Get(handle int32, key string) ([]byte, int64, error) {
+	name, err := h.behind(handle, "bucket")
+	if err != nil {
+		return nil, 0, err
+	}
+	e := h.buckets[name].entries[key]
+	return slices.Clone(e.value), e.revision, nil
+}
+
+// Txn does a transaction.
+func (h *Host) Txn(handle int32, ops []byte) (int, error) {
+	name, err := h.behind(handle, "bucket")
+	if err != nil {
+		return 0, err
+	}
+	return h.buckets[name].txn(ops)
+}
+
+// Secret reads a secret.
+func (h *Host) Secret(handle int32) ([]byte, error) {
+	name, err := h.behind(handle, "secret")
+	return h.Secrets[name], err
+}
+
+// Arena returns an arena.
+func (h *Host) Arena(handle int32) ([]byte, error) {
+	name, err := h.behind(handle, "arena")
+	return h.Arenas[name], err
+}
+
+// Meta returns a value.
+func (h *Host) Meta(name string) (string, bool) {
+	value, ok := h.Values[name]
+	return value, ok
+}

@@ -1,0 +1,56 @@
+//go:build !wasip1
+
+package guest
+
+import "errors"
+
+// A Host is what stands behind this package where there is none of Outboard: in a
+// function's own tests. Package guesttest has one. Only native builds know of it.
+type Host interface { //nolint:interfacebloat // it is the host's whole side
+	Import(name string) (handle int32, err error)
+	Drop(handle int32)
+	Call(handle int32, request []byte) ([]byte, error)
+	Get(handle int32, key string) (value []byte, revision int64, err error)
+	// Txn gets the encoded operations and returns the number of one that does not
+	// hold, or -1.
+	Txn(handle int32, ops []byte) (failed int, err error)
+	Secret(handle int32) ([]byte, error)
+	Arena(handle int32) ([]byte, error)
+	Meta(name string) (string, bool)
+}
+
+var host Host = nobody{}
+
+// Behind sets the host and returns the one that was there. nil means none.
+func Behind(h Host) Host {
+	before := host
+	host = h
+	if h == nil {
+		host = nobody{}
+	}
+	return before
+}
+
+// nobody is the host while there is none.
+type nobody struct{}
+
+var errNoHost = errors.New("no host: this is a native build; in tests use guesttest.Start")
+
+func (nobody) Import(string) (int32, error)             { return 0, errNoHost }
+func (nobody) Drop(int32)                               {}
+func (nobody) Call(int32, []byte) ([]byte, error)       { return nil, errNoHost }
+func (nobody) Get(int32, string) ([]byte, int64, error) { return nil, 0, errNoHost }
+func (nobody) Txn(int32, []byte) (int, error)           { return 0, errNoHost }
+func (nobody) Secret(int32) ([]byte, error)             { return nil, errNoHost }
+func (nobody) Arena(int32) ([]byte, error)              { return nil, errNoHost }
+func (nobody) Meta(string) (string, bool)               { return "", false }
+
+func hostAlloc(n int) []byte                                  { return make([]byte, n) }
+func hostImport(name string) (int32, error)                   { return host.Import(name) }
+func hostDrop(handle int32)                                   { host.Drop(handle) }
+func hostCall(handle int32, request []byte) ([]byte, error)   { return host.Call(handle, request) }
+func hostGet(handle int32, key string) ([]byte, int64, error) { return host.Get(handle, key) }
+func hostTxn(handle int32, ops []byte) (int, error)           { return host.Txn(handle, ops) }
+func hostSecret(handle int32) ([]byte, error)                 { return host.Secret(handle) }
+func hostArena(handle int32) ([]byte, error)                  { return host.Arena(handle) }
+func hostMeta(name string) (string, bool)                     { return host.Meta(name) }
