@@ -271,4 +271,3 @@ func (l *Log) subject(key string) (string, error) {
 	}
 	return l.prefix + tokens, nil
 }
-

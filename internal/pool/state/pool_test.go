@@ -19,7 +19,7 @@ import (
 // testNode is a node as far as the state needs one: an identity, a directory
 // and a TLS listener.
 type testNode struct {
-	t    *testing.T
+	t    testing.TB
 	name outboard.NodeID
 	id   *authority.Identity
 	dir  string
@@ -29,7 +29,7 @@ type testNode struct {
 	stop func()
 }
 
-func newTestNode(t *testing.T, ca *authority.Authority, name outboard.NodeID) *testNode {
+func newTestNode(t testing.TB, ca *authority.Authority, name outboard.NodeID) *testNode {
 	t.Helper()
 	id, err := ca.NewIdentity(name, time.Now())
 	if err != nil {
@@ -101,7 +101,7 @@ func (n *testNode) accept(ctx context.Context, l net.Listener, serving *sync.Wai
 	}
 }
 
-func testCA(t *testing.T) *authority.Authority {
+func testCA(t testing.TB) *authority.Authority {
 	t.Helper()
 	ca, err := authority.Found(time.Now())
 	if err != nil {

@@ -233,8 +233,10 @@ func (s *State) write(ctx context.Context, key string, value []byte, c change) (
 }
 
 // decodeEntry reads an entry from a direct get's answer or from a change.
-func decodeEntry(msg *nats.Msg) (Entry, error) {
-	key, ok := strings.CutPrefix(msg.Header.Get("Nats-Subject"), keyPrefix)
+func decodeEntry(msg *nats.Msg) (Entry, error) { return decodeEntryOf(msg, keyPrefix) }
+
+func decodeEntryOf(msg *nats.Msg, prefix string) (Entry, error) {
+	key, ok := strings.CutPrefix(msg.Header.Get("Nats-Subject"), prefix)
 	if !ok {
 		return Entry{}, fmt.Errorf("subject %q is no key", msg.Header.Get("Nats-Subject"))
 	}

@@ -148,7 +148,7 @@ func (s *State) snapshot(ctx context.Context) (entries []Entry, last uint64, err
 	for more := true; more; {
 		var page []Entry
 		err := retry(ctx, func(ctx context.Context) (err error) {
-			page, more, err = s.page(ctx, last+1)
+			page, more, err = s.pageOf(ctx, directGet, keyPrefix+">", decodeEntry, last+1)
 			return err
 		})
 		if err != nil {
@@ -163,9 +163,12 @@ func (s *State) snapshot(ctx context.Context) (entries []Entry, last uint64, err
 	return entries, last, nil
 }
 
-// page reads a batch of entries from revision first on.
-func (s *State) page(ctx context.Context, first uint64) (entries []Entry, more bool, err error) {
-	request, err := json.Marshal(map[string]any{"seq": first, "batch": pageSize, "next_by_subj": keyPrefix + ">"})
+// pageOf reads a batch of entries of a stream from revision first on, from any
+// copy of it.
+func (s *State) pageOf(
+	ctx context.Context, get, filter string, decode func(*nats.Msg) (Entry, error), first uint64,
+) (entries []Entry, more bool, err error) {
+	request, err := json.Marshal(map[string]any{"seq": first, "batch": pageSize, "next_by_subj": filter})
 	if err != nil {
 		return nil, false, err
 	}
@@ -175,7 +178,7 @@ func (s *State) page(ctx context.Context, first uint64) (entries []Entry, more b
 		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, sub.Unsubscribe()) }()
-	if err := s.nc.PublishRequest(directGet, inbox, request); err != nil {
+	if err := s.nc.PublishRequest(get, inbox, request); err != nil {
 		return nil, false, err
 	}
 	for {
@@ -193,7 +196,7 @@ func (s *State) page(ctx context.Context, first uint64) (entries []Entry, more b
 		default:
 			return nil, false, fmt.Errorf("status %s: %w", status, nats.ErrNoResponders)
 		}
-		entry, err := decodeEntry(msg)
+		entry, err := decode(msg)
 		if err != nil {
 			return nil, false, err
 		}

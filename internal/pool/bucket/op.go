@@ -1,0 +1,155 @@
+package bucket
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// OpKind says what an operation of a transaction does or asks for. Its numbers
+// are those of the guests' interface.
+type OpKind uint8
+
+const (
+	// Put sets a key.
+	Put OpKind = 1
+	// Delete removes a key, if it is there.
+	Delete OpKind = 2
+	// Add adds Delta to a decimal number, where none is 0. The condition is
+	// that the key has a number and that the sum is at least Least.
+	Add OpKind = 3
+	// Missing is the condition that a key has no value.
+	Missing OpKind = 4
+	// Revision is the condition that a key has that revision, 0 for no value.
+	Revision OpKind = 5
+	// PutIfMissing is the condition that a key has no value, and sets it.
+	PutIfMissing OpKind = 6
+)
+
+// Op is one operation of a transaction.
+type Op struct {
+	Kind     OpKind
+	Key      string
+	Revision uint64
+	Delta    int64
+	Least    int64
+	Value    []byte
+}
+
+// Limits of a transaction.
+const (
+	MaxOps   = 256
+	MaxKey   = 256
+	MaxValue = 1 << 18
+)
+
+var errShort = errors.New("it ends in the middle of an operation")
+
+// DecodeTxn reads a transaction as a guest writes it: operations of
+//
+//	kind u8, key u32+bytes, revision or delta i64, value u32+bytes
+//
+// with little-endian numbers. The value of Add is its least sum, as a decimal
+// number; an empty one is no bound. The operations' values are parts of data.
+func DecodeTxn(data []byte) ([]Op, error) {
+	var ops []Op
+	for rest := data; len(rest) > 0; {
+		op, after, err := decodeOp(rest)
+		if err == nil {
+			err = op.check()
+		}
+		if err == nil && len(ops) == MaxOps {
+			err = fmt.Errorf("there are more than %d operations", MaxOps)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("transaction: operation %d: %w", len(ops), err)
+		}
+		ops, rest = append(ops, op), after
+	}
+	return ops, nil
+}
+
+func decodeOp(data []byte) (Op, []byte, error) {
+	op := Op{Kind: OpKind(data[0])}
+	key, rest, err := decodeBytes(data[1:])
+	if err != nil {
+		return Op{}, nil, err
+	}
+	if len(rest) < 8 {
+		return Op{}, nil, errShort
+	}
+	number := binary.LittleEndian.Uint64(rest)
+	value, rest, err := decodeBytes(rest[8:])
+	if err != nil {
+		return Op{}, nil, err
+	}
+	op.Key = string(key)
+	switch op.Kind {
+	case Put, PutIfMissing:
+		op.Value = value
+	case Add:
+		op.Delta = int64(number)
+		op.Least, err = decodeLeast(value)
+	case Revision:
+		op.Revision = number
+	}
+	return op, rest, err
+}
+
+func decodeBytes(data []byte) (value, rest []byte, err error) {
+	if len(data) < 4 {
+		return nil, nil, errShort
+	}
+	n := binary.LittleEndian.Uint32(data)
+	data = data[4:]
+	if uint64(n) > uint64(len(data)) {
+		return nil, nil, errShort
+	}
+	return data[:n:n], data[n:], nil
+}
+
+func decodeLeast(value []byte) (int64, error) {
+	if len(value) == 0 {
+		return noLeast, nil
+	}
+	least, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("least sum %.20q is no number", value)
+	}
+	return least, nil
+}
+
+const noLeast = -1 << 63
+
+// check refuses what no bucket can do.
+func (o Op) check() error {
+	if err := checkKey(o.Key); err != nil {
+		return err
+	}
+	switch {
+	case o.Kind < Put || o.Kind > PutIfMissing:
+		return fmt.Errorf("kind %d is unknown", o.Kind)
+	case len(o.Value) > MaxValue:
+		return fmt.Errorf("a value of %d bytes is too large, at most %d", len(o.Value), MaxValue)
+	}
+	return nil
+}
+
+// checkKey allows the keys of NATS: letters, digits and -/_=. with no dot at
+// either end and no two in a row.
+func checkKey(key string) error {
+	if key == "" || len(key) > MaxKey {
+		return fmt.Errorf("a key of %d bytes, want 1 to %d", len(key), MaxKey)
+	}
+	if key[0] == '.' || key[len(key)-1] == '.' || strings.Contains(key, "..") {
+		return fmt.Errorf("key %q: dots must be between words", key)
+	}
+	for i := range len(key) {
+		if c := key[i]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-/_=.", c) >= 0) {
+			return fmt.Errorf("key %q: it may have letters, digits and -/_=. only", key)
+		}
+	}
+	return nil
+}
