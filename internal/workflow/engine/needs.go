@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+// Errors of what the engine needs.
+var (
+	// ErrClaimed says that a node that lives runs the execution.
+	ErrClaimed = errors.New("the execution is run by another node")
+	// ErrNotFound says that there is no such execution, or workflow, or value.
+	ErrNotFound = errors.New("no such thing")
+)
+
+// Log keeps records by key. state.Log is one.
+type Log interface {
+	// Append adds records, all or none, to a key whose last record has the
+	// sequence after, 0 when there must be none, and returns that of the last
+	// one. It returns state.ErrConflict when the last record is another. After any
+	// other error the records may be there or not.
+	Append(ctx context.Context, key string, after uint64, data ...[]byte) (uint64, error)
+	// Read returns a key's records in their order, none when there are none.
+	Read(ctx context.Context, key string) ([]state.Record, error)
+	// Keys are the keys that begin with the prefix.
+	Keys(ctx context.Context, prefix string) ([]string, error)
+	// Purge forgets a key.
+	Purge(ctx context.Context, key string) error
+}
+
+// Workflows has the apps' workflows.
+type Workflows interface {
+	// Workflow returns a workflow of a version of an app, 0 for the one that is
+	// deployed now, and the version. An execution asks for the version that it
+	// was started with for as long as it runs.
+	Workflow(ctx context.Context, app string, version int, name string) (*dsl.Workflow, int, error)
+}
+
+// Place is a value in this node's arena of an execution.
+type Place struct {
+	Offset, Size int64
+}
+
+// FunctionCall is one call of a function.
+type FunctionCall struct {
+	// Execution and Path are the call's idempotency token: a call that is made
+	// again after a crash has the same. The function may ask for them as meta
+	// "execution" and "step".
+	Execution ID
+	Path      string
+
+	App             string
+	Version         int
+	Function, Entry string
+	// Body is the request, or At is where it lies in the execution's arena.
+	Body []byte
+	At   *Place
+	// Type is the body's media type.
+	Type string
+	Meta map[string]string
+	// Node is where it should run, "" for wherever.
+	Node string
+}
+
+// Outcome is how a call ended.
+type Outcome struct {
+	// Body is the response, or At is where it lies in the execution's arena.
+	Body []byte
+	At   *Place
+	// Type is the response's media type, "" when it is not known.
+	Type string
+	Run  Run
+}
+
+// Run says how a call went.
+type Run struct {
+	Node string `json:"node,omitempty"`
+	// Start is how the instance came to be: "cold", "cloned" or "reset".
+	Start string `json:"start,omitempty"`
+	// Began is when the engine asked for the call, Queued how long it waited for
+	// a slot, and Took how long it ran.
+	Began  time.Time     `json:"began,omitzero"`
+	Queued time.Duration `json:"queued,omitempty"`
+	Took   time.Duration `json:"took,omitempty"`
+	// Pointer and Copied are bytes of request and response that were handed on by
+	// their place and by copying.
+	Pointer int64    `json:"pointer,omitempty"`
+	Copied  int64    `json:"copied,omitempty"`
+	Fuel    int64    `json:"fuel,omitempty"`
+	Imports []Import `json:"imports,omitempty"`
+}
+
+// Import is a resource that a call used.
+type Import struct {
+	Name  string        `json:"name"`
+	Calls int           `json:"calls"`
+	Took  time.Duration `json:"took"`
+	Bytes int64         `json:"bytes,omitempty"`
+}
+
+// Functions runs functions.
+type Functions interface {
+	// Call ends when ctx does. An error of the class *dsl.Error is the function's,
+	// which a workflow may catch by its fields; others are taken for errors of
+	// communication.
+	Call(ctx context.Context, call FunctionCall) (Outcome, error)
+	// Pure reports whether the function has no effects but its result: it may
+	// import nothing through which anybody could notice that it ran.
+	Pure(app string, version int, function string) bool
+}
+
+// Values keeps what is too large for the log.
+type Values interface {
+	// Put brings bytes into the execution's arena on this node.
+	Put(ctx context.Context, id ID, data []byte) (Place, error)
+	// Save keeps the value at a place so that the death of this node does not lose
+	// it, and returns its digest.
+	Save(ctx context.Context, id ID, at Place) (digest string, err error)
+	// Load brings a saved value into the execution's arena on this node.
+	Load(ctx context.Context, id ID, v core.Value) (Place, error)
+	// Release gives the execution's arena back: it runs here no longer.
+	Release(id ID)
+	// Forget removes what was saved: the execution is purged.
+	Forget(ctx context.Context, id ID) error
+}
+
+// Events carries events between workflows and everybody else.
+type Events interface {
+	// Publish is at least once: a consumer knows an event again by source and id.
+	Publish(ctx context.Context, app string, event core.CloudEvent) error
+	// Subscribe calls f, one at a time, for the app's events from the time since
+	// on, as far back as they are kept, until cancel is called.
+	Subscribe(ctx context.Context, app string, since time.Time, f func(core.CloudEvent)) (cancel func(), err error)
+}
+
+// Claims says which node runs an execution, in the pool's table.
+type Claims interface {
+	// Claim makes this node the owner of an execution that has none or whose
+	// owner has left. It returns ErrClaimed when the owner lives.
+	Claim(ctx context.Context, id ID) error
+	// Release gives up this node's claim, if there is one.
+	Release(ctx context.Context, id ID) error
+	// Orphans calls f for each execution whose owner has left, this node before
+	// its last start included, until ctx ends.
+	Orphans(ctx context.Context, f func(ID)) error
+}
+
+// Result is how an execution ended.
+type Result struct {
+	ID     ID          `json:"id"`
+	Status core.Status `json:"status"`
+	// Output is a JSON value. When it is nothing but a reference to a large value
+	// that is Value.
+	Output json.RawMessage `json:"output,omitempty"`
+	Value  *core.Value     `json:"value,omitempty"`
+	Error  *dsl.Error      `json:"error,omitempty"`
+}
