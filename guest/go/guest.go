@@ -17,8 +17,6 @@
 package guest
 
 import (
-	crypto "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 )
@@ -42,8 +40,4 @@ func Call(request []byte) ([]byte, error) {
 
 // Rand returns a source of numbers whose seed comes from the host, fresh for each
 // call of Rand.
-func Rand() *rand.Rand {
-	var seed [16]byte
-	_, _ = crypto.Read(seed[:]) // it never fails
-	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
-}
+func Rand() *rand.Rand { return rand.New(rand.NewPCG(hostRandom(), hostRandom())) }

@@ -2,7 +2,10 @@
 
 package guest
 
-import "errors"
+import (
+	"errors"
+	"math/rand/v2"
+)
 
 // A Host is what stands behind this package where there is none of Outboard: in a
 // function's own tests. Package guesttest has one. Only native builds know of it.
@@ -54,3 +57,5 @@ func hostTxn(handle int32, ops []byte) (int, error)           { return host.Txn(
 func hostSecret(handle int32) ([]byte, error)                 { return host.Secret(handle) }
 func hostArena(handle int32) ([]byte, error)                  { return host.Arena(handle) }
 func hostMeta(name string) (string, bool)                     { return host.Meta(name) }
+
+func hostRandom() uint64 { return rand.Uint64() }

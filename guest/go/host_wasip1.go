@@ -49,6 +49,11 @@ func arenaMap(handle int32) int32
 //go:wasmimport outboard meta
 func metaOf(name unsafe.Pointer, size int32) int32
 
+// WASI's own function instead of crypto/rand, which would add half a megabyte.
+//
+//go:wasmimport wasi_snapshot_preview1 random_get
+func randomGet(to unsafe.Pointer, size int32) int32
+
 // The answers of handle.
 const (
 	answered int32 = iota
@@ -178,4 +183,10 @@ func hostMeta(name string) (string, bool) {
 		return "", false
 	}
 	return string(result()), true
+}
+
+func hostRandom() uint64 {
+	var number uint64
+	randomGet(unsafe.Pointer(&number), int32(unsafe.Sizeof(number)))
+	return number
 }

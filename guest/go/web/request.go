@@ -1,0 +1,108 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+
+	guest "github.com/outboard-run/outboard/guest/go"
+)
+
+var errMessage = errors.New("read request: not a message of HTTP/1.1")
+
+// readRequest reads a message that the host made: all of it is there, and the host has
+// undone its transfer encoding. So this is a fraction of http.ReadRequest, which costs
+// three times as much.
+func readRequest(message []byte) (*http.Request, error) {
+	text, content, ok := cutHead(message)
+	if !ok {
+		return nil, errMessage
+	}
+	line, fields, _ := cutLine(text)
+	method, rest, _ := strings.Cut(line, " ")
+	target, version, ok := strings.Cut(rest, " ")
+	if !ok || method == "" || !strings.HasPrefix(version, "HTTP/1.") {
+		return nil, errMessage
+	}
+	address, err := url.ParseRequestURI(target)
+	if err != nil {
+		return nil, errors.Join(errMessage, err)
+	}
+	header, err := readHeader(fields)
+	if err != nil {
+		return nil, err
+	}
+	r := &http.Request{
+		Method: method, URL: address, RequestURI: target, Header: header, Host: header.Get("Host"),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, ContentLength: int64(len(content)),
+	}
+	delete(header, "Host")
+	if len(content) > 0 {
+		r.Body = &body{*bytes.NewReader(content)}
+	}
+	return r.WithContext(context.Background()), nil
+}
+
+// body is a request's content as a stream.
+type body struct{ bytes.Reader }
+
+func (*body) Close() error { return nil }
+
+// cutHead returns what is before the first empty line, as text, and what is after it.
+func cutHead(message []byte) (head string, content []byte, ok bool) {
+	if before, after, ok := bytes.Cut(message, []byte("\r\n\r\n")); ok {
+		return string(before), after, true
+	}
+	before, after, ok := bytes.Cut(message, []byte("\n\n"))
+	return string(before), after, ok
+}
+
+func cutLine(text string) (line, rest string, more bool) {
+	line, rest, more = strings.Cut(text, "\n")
+	return strings.TrimSuffix(line, "\r"), rest, more
+}
+
+func readHeader(text string) (http.Header, error) {
+	count := strings.Count(text, "\n") + 1
+	header, values := make(http.Header, count), make([]string, 0, count)
+	for text != "" {
+		var line string
+		line, text, _ = cutLine(text)
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || name == "" {
+			return nil, errMessage
+		}
+		name, value = textproto.CanonicalMIMEHeaderKey(name), strings.Trim(value, " \t")
+		if before := header[name]; before != nil {
+			header[name] = append(before, value)
+			continue
+		}
+		values = append(values, value)
+		header[name] = values[len(values)-1 : len(values) : len(values)]
+	}
+	return header, nil
+}
+
+// setPath gives the request the parameters of the route that led here.
+func setPath(r *http.Request) {
+	route, ok := guest.Meta("route")
+	if !ok {
+		return
+	}
+	r.Pattern = route
+	for {
+		_, rest, found := strings.Cut(route, "{")
+		name, after, closed := strings.Cut(rest, "}")
+		if !found || !closed {
+			return
+		}
+		name, route = strings.TrimSuffix(name, "..."), after
+		if value, ok := guest.Meta(name); ok {
+			r.SetPathValue(name, value)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+// Package web lets an ordinary http.Handler be a function of an app:
+//
+//	func init() { web.Handle(http.HandlerFunc(hello)) }
+//
+//	func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello", r.PathValue("name")) }
+//
+//	func main() {}
+//
+// The manifest says `http: true` for such a function. It is apart from package guest
+// since net/http makes a module of 1.8 MB one of more than 5 MB.
+//
+// There is no server in it. The host passes one request as one message and takes one
+// response, so a handler's response is sent when it returns: Flush, Hijack, trailers
+// and 1xx responses are not there.
+package web
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	guest "github.com/outboard-run/outboard/guest/go"
+)
+
+// Handle registers the handler of this function; nil means http.DefaultServeMux. When
+// it is called with something other than a message of HTTP (by another function, or by
+// `outboard invoke`) the handler gets that as the body of POST /, and the caller gets
+// the response's body, or an error if its status says so.
+func Handle(h http.Handler) {
+	if h == nil {
+		h = http.DefaultServeMux
+	}
+	guest.Handle(func(message []byte) ([]byte, error) { return answer(h, message) })
+}
+
+func answer(h http.Handler, message []byte) ([]byte, error) {
+	if is, _ := guest.Meta("http"); is != "1" {
+		return answerPlain(h, message)
+	}
+	r, err := readRequest(message)
+	if err != nil {
+		return nil, err
+	}
+	setPath(r)
+	w := response{head: r.Method == http.MethodHead}
+	h.ServeHTTP(&w, r)
+	return w.message(), nil
+}
+
+func answerPlain(h http.Handler, message []byte) ([]byte, error) {
+	r, err := readRequest(append([]byte("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n"), message...))
+	if err != nil {
+		return nil, err
+	}
+	var w response
+	h.ServeHTTP(&w, r)
+	if w.status >= http.StatusBadRequest {
+		return nil, errors.New(strconv.Itoa(w.status) + " " + http.StatusText(w.status) + ": " + string(w.body))
+	}
+	return w.body, nil
+}

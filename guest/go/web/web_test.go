@@ -1,0 +1,236 @@
+package web_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	guest "github.com/outboard-run/outboard/guest/go"
+	"github.com/outboard-run/outboard/guest/go/guesttest"
+	"github.com/outboard-run/outboard/guest/go/web"
+)
+
+func Example() {
+	web.Handle(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "hello %s", body)
+	}))
+	response, err := guest.Call([]byte("harbour")) // as `outboard invoke` does
+	fmt.Printf("%s, %v\n", response, err)
+	// Output: hello harbour, <nil>
+}
+
+// exchange sends a message to the handler.
+func exchange(t *testing.T, h http.HandlerFunc, message string) *http.Response {
+	t.Helper()
+	web.Handle(h)
+	b, err := guest.Call([]byte(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	method, _, _ := strings.Cut(message, " ")
+	p, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(b)), &http.Request{Method: method})
+	if err != nil {
+		t.Fatalf("%v: %q", err, b)
+	}
+	return p
+}
+
+// seen is what handlers look at.
+type seen struct {
+	Method, Path, Query, Host, Proto, URI, Body string
+	Length                                      int64
+	Header                                      http.Header
+}
+
+func look(r *http.Request) seen {
+	body, _ := io.ReadAll(r.Body)
+	return seen{r.Method, r.URL.Path, r.URL.RawQuery, r.Host, r.Proto, r.RequestURI, string(body), r.ContentLength, r.Header}
+}
+
+// TestRequests compares with what net/http reads.
+func TestRequests(t *testing.T) {
+	for name, message := range map[string]string{
+		"get":     "GET /cart/7?a=1&b=%20 HTTP/1.1\r\nHost: shop.example\r\nAccept: */*\r\n\r\n",
+		"post":    "POST /cart HTTP/1.1\r\nHost: shop.example\r\ncontent-type:  text/plain \r\nContent-Length: 5\r\n\r\nhello",
+		"repeats": "GET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\nX-B: 2\r\nx-a: 3\r\nX-A: 4\r\n\r\n",
+		"lines":   "GET / HTTP/1.1\nHost: a\nX-A: 1\n\n",
+		"bare":    "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+		"breaks":  "PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\na\r\n\r\nb\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			guesttest.Start(t).Values["http"] = "1"
+			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(message)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got seen
+			exchange(t, func(_ http.ResponseWriter, r *http.Request) { got = look(r) }, message)
+			want := look(r)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPathValues(t *testing.T) {
+	host := guesttest.Start(t)
+	host.Values = map[string]string{"http": "1", "route": "/cart/{id}/{rest...}", "id": "7", "rest": "a/b"}
+	exchange(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") != "7" || r.PathValue("rest") != "a/b" || r.Pattern != "/cart/{id}/{rest...}" {
+			t.Errorf("got %q, %q, %q", r.PathValue("id"), r.PathValue("rest"), r.Pattern)
+		}
+	}, "GET /cart/7/a/b HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+// TestResponses compares with what net/http's server answers.
+func TestResponses(t *testing.T) {
+	tests := map[string]http.HandlerFunc{
+		"nothing": func(http.ResponseWriter, *http.Request) {},
+		"text":    func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") },
+		"sniffed": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+		"typed": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, "{}")
+		},
+		"header too late": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-A", "1")
+			fmt.Fprint(w, "a")
+			w.Header().Set("X-A", "2")
+		},
+		"error":    func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
+		"redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/b", http.StatusFound) },
+		"no body":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
+		"cookies":  func(w http.ResponseWriter, _ *http.Request) { http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"}) },
+		"encoded": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "br")
+			fmt.Fprint(w, "x")
+		},
+		"split": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-A", "1\r\nX-B: 2") },
+		"content": func(w http.ResponseWriter, r *http.Request) {
+			http.ServeContent(w, r, "a.txt", time.Time{}, strings.NewReader("hello"))
+		},
+		"by string": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") },
+	}
+	for name, h := range tests {
+		for _, method := range []string{"GET", "HEAD"} {
+			t.Run(name+" "+method, func(t *testing.T) {
+				guesttest.Start(t).Values["http"] = "1"
+				server := httptest.NewServer(h)
+				defer server.Close()
+				request, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/a", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wanted, err := http.DefaultTransport.RoundTrip(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := exchange(t, h, method+" /a HTTP/1.1\r\nHost: a\r\n\r\n")
+				if diff := cmp.Diff(outcome(t, wanted), outcome(t, got)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+type result struct {
+	Status, Body string
+	Header       http.Header
+}
+
+func outcome(t *testing.T, p *http.Response) result {
+	t.Helper()
+	defer p.Body.Close()
+	body, err := io.ReadAll(p.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	p.Header.Del("Date") // the host's
+	return result{p.Status, string(body), p.Header}
+}
+
+func TestStatusTwice(t *testing.T) {
+	guesttest.Start(t).Values["http"] = "1"
+	p := exchange(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusTeapot)
+		w.WriteHeader(http.StatusOK)
+	}, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if p.StatusCode != http.StatusTeapot {
+		t.Errorf("got %s", p.Status)
+	}
+}
+
+func TestForbiddenBody(t *testing.T) {
+	guesttest.Start(t).Values["http"] = "1"
+	exchange(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+		if _, err := w.Write([]byte("a")); !errors.Is(err, http.ErrBodyNotAllowed) {
+			t.Errorf("got %v", err)
+		}
+	}, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+func TestPlainError(t *testing.T) {
+	guesttest.Start(t)
+	web.Handle(http.NotFoundHandler())
+	if _, err := guest.Call([]byte("a")); err == nil || err.Error() != "404 Not Found: 404 page not found\n" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+	f.Add([]byte("POST /a?b=c HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"))
+	f.Add([]byte("GET /\r\n\r\n"))
+	f.Add([]byte("GET / HTTP/1.1\nno colon\n\n"))
+	f.Fuzz(func(t *testing.T, message []byte) {
+		guesttest.Start(t).Values["http"] = "1"
+		var got *http.Request
+		web.Handle(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+		_, err := guest.Call(message)
+		if (err == nil) != (got != nil) {
+			t.Errorf("%v, and the handler ran: %v", err, got != nil)
+		}
+		if got != nil && (got.URL == nil || got.Header == nil || got.Body == nil) {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+// BenchmarkRequest is what a request costs beside its handler.
+func BenchmarkRequest(b *testing.B) {
+	guesttest.Start(b).Values["http"] = "1"
+	message := []byte("GET /cart/7?a=1 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: curl/8\r\nAccept: */*\r\nX-Request-Id: 7\r\n\r\n")
+	web.Handle(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := guest.Call(message); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkStandard is the same with http.ReadRequest.
+func BenchmarkStandard(b *testing.B) {
+	message := []byte("GET /cart/7?a=1 HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: curl/8\r\nAccept: */*\r\nX-Request-Id: 7\r\n\r\n")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(message))); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
