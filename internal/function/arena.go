@@ -27,6 +27,7 @@ type Arena struct {
 	mu      sync.Mutex
 	holders int
 	room    room
+	used    int // beyond this nobody was given room yet
 }
 
 // errArenaClosed is a use of an arena that nobody holds any more.
@@ -80,12 +81,16 @@ func (a *Arena) At(p Place) ([]byte, error) {
 	return a.view[p.Offset : p.Offset+p.Size : p.Offset+p.Size], nil
 }
 
-// Alloc takes room for size bytes, at a multiple of 16. Its bytes are whatever lay there.
-// It returns false when there is no such room.
+// Alloc takes room for size bytes, at a multiple of 16. They are zero unless somebody
+// writes where he was given no room. It returns false when there is no such room.
 func (a *Arena) Alloc(size int) (Place, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at, ok := a.room.take(size)
+	if ok {
+		clear(a.view[at:max(at, min(at+size, a.used))])
+		a.used = max(a.used, at+size)
+	}
 	return Place{at, size}, ok
 }
 

@@ -94,13 +94,14 @@ func plain(b *testing.B, r *Runtime, module []byte, q Request) func() {
 	limits := Limits{}
 	limits.setDefaults()
 	return func() {
-		s := &slot{limits: &limits, request: q.Body}
+		s := &slot{limits: &limits, underWay: underWay{request: q.Body}}
 		s.meter.start(b.Context(), &limits)
 		ctx := context.WithValue(context.Background(), slotKey{}, s)
 		m, err := r.engine.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize"))
 		if err != nil {
 			b.Fatal(err)
 		}
+		s.instance = m
 		if _, err := m.ExportedFunction(DefaultEntry).Call(ctx); err != nil {
 			b.Fatal(err)
 		}
@@ -201,6 +202,6 @@ func BenchmarkCall(b *testing.B) {
 		call()
 	}
 	c := f.Counts()
-	b.ReportMetric(float64(c.Copied)/float64(c.Reset+c.Cloned), "copied-B/op")
+	b.ReportMetric(float64(c.CopiedBack)/float64(c.Reset+c.Cloned), "copied-B/op")
 	b.ReportMetric(float64(c.Dropped)/float64(c.Reset+c.Cloned), "dropped-B/op")
 }

@@ -51,6 +51,7 @@ type version struct {
 	most     int // bytes that a memory may have
 	reserve  int // bytes of a range
 	image    *image.Image
+	window   image.Window
 	globals  []uint64 // after initialisation
 }
 
@@ -138,6 +139,9 @@ func (v *version) initialise(ctx context.Context) error {
 			return fmt.Errorf("initialise: %s: %w%s", name, err, quote(out.Text))
 		}
 	}
+	if v.window, err = s.window(ctx, &limits, v.settings.windowSize()); err != nil {
+		return fmt.Errorf("initialise: %s: %w", windowName, err)
+	}
 	return v.capture(s)
 }
 
@@ -174,7 +178,7 @@ func (s *slot) load(data []rewrite.Segment) error {
 }
 
 func (v *version) capture(s *slot) (err error) {
-	if v.image, err = image.New(s.memory.space.Bytes()[:s.memory.size]); err != nil {
+	if v.image, err = image.New(s.memory.space.Bytes()[:s.memory.size], v.window); err != nil {
 		return err
 	}
 	for _, g := range s.globals {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/internal/function/image"
 )
 
 // ErrTrap is a call that did what WebAssembly forbids: unreachable code, an access
@@ -35,20 +35,6 @@ type Function struct {
 	idle   []*slot
 	closed bool
 	counts Counts
-}
-
-// Counts are what a function did since it was deployed.
-type Counts struct {
-	// Cloned and Reset are starts of calls.
-	Cloned, Reset int64
-	// Rebuilt are slots that could not be reset.
-	Rebuilt int64
-	// Refused are calls beyond the queue.
-	Refused int64
-	// Copied and Dropped are bytes of memory that resets wrote back and gave back.
-	Copied, Dropped int64
-	// Fuel is what all calls were charged.
-	Fuel int64
 }
 
 func newFunction(v *version) *Function {
@@ -81,6 +67,9 @@ func (f *Function) Call(ctx context.Context, q Request) (Response, error) {
 	if q.Entry == "" {
 		q.Entry = DefaultEntry
 	}
+	if q.Depth > maxDepth {
+		return Response{}, &outboard.Error{Op: op, Kind: outboard.Exhausted, Err: errDepth}
+	}
 	if err := f.enter(); err != nil {
 		return Response{}, &outboard.Error{Op: op, Kind: outboard.SessionLost, Err: err}
 	}
@@ -98,13 +87,13 @@ func (f *Function) Call(ctx context.Context, q Request) (Response, error) {
 }
 
 func (f *Function) serve(ctx context.Context, op string, q Request) (Response, error) {
-	s, start, err := f.take()
+	s, start, err := f.take(q)
 	if err != nil {
 		return Response{}, &outboard.Error{Op: op, Kind: outboard.Exhausted, Err: err}
 	}
 	p, err := s.serve(ctx, q)
 	p.Cost.Start = start
-	f.give(s, p.Cost.Fuel)
+	f.give(s, p, err)
 	if err != nil {
 		return p, &outboard.Error{Op: op, Kind: kindOf(err), Err: explain(ctx, err)}
 	}
@@ -114,23 +103,48 @@ func (f *Function) serve(ctx context.Context, op string, q Request) (Response, e
 // serve runs one request and leaves the slot as it then is.
 func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 	entry, err := s.entry(q.Entry)
+	if err == nil {
+		err = s.accept(ctx, q)
+	}
 	if err != nil {
 		return Response{}, err
 	}
-	s.request = q.Body
 	begin := time.Now()
 	status, err := s.run(ctx, entry, s.limits)
-	p := Response{Body: s.response, Stdout: s.stdout.take(), Stderr: s.stderr.take()}
-	p.Cost = Cost{Ran: time.Since(begin), Memory: outboard.Bytes(s.memory.size), Fuel: s.meter.used()}
-	switch {
-	case err != nil:
-		p.Body = nil
-		s.entries = make(map[string]api.Function) // a stack that grew to its limit is not kept
-	case status != 0 && len(entry.Definition().ResultTypes()) == 1:
-		err = &FailedError{status, string(p.Body)}
-		p.Body = nil
+	if err == nil && status != 0 && len(entry.Definition().ResultTypes()) == 1 {
+		err = &FailedError{status, s.text()}
+	}
+	p := s.answer()
+	p.Imports = s.dropAll()
+	p.Cost = Cost{
+		Ran: time.Since(begin), Memory: outboard.Bytes(s.memory.size), Fuel: s.meter.used(),
+		Pointer: s.pointer, Copied: s.copied,
+	}
+	if err != nil {
+		p.Body, p.Place = nil, nil
+		s.forget()
+		if _, ok := errors.AsType[*FailedError](err); !ok {
+			s.entries = make(map[string]api.Function) // a stack that grew to its limit is not kept
+		}
 	}
 	return p, err
+}
+
+// accept notes what a call brings.
+func (s *slot) accept(ctx context.Context, q Request) error {
+	if q.Place != nil {
+		if q.Arena == nil {
+			return outboard.Errorf(outboard.Invalid, "", "the request has a place and no arena")
+		}
+		b, err := q.Arena.At(*q.Place)
+		if err != nil {
+			return outboard.Errorf(outboard.Invalid, "", "the request: %w", err)
+		}
+		q.Body = b
+	}
+	s.caller, s.request, s.requestAt, s.arena, s.readOnly = ctx, q.Body, q.Place, q.Arena, q.ReadOnly
+	s.depth, s.about, s.resources = q.Depth, q.Meta, q.Resources
+	return s.attach(q.Arena, q.ReadOnly)
 }
 
 func kindOf(err error) outboard.Kind {
@@ -174,12 +188,12 @@ func (f *Function) refuse() {
 	f.counts.Refused++
 }
 
-// take returns an idle slot or makes one.
-func (f *Function) take() (*slot, Start, error) {
+// take returns an idle slot, one that shows what the call needs if there is one, or makes
+// one.
+func (f *Function) take(q Request) (*slot, Start, error) {
 	f.mu.Lock()
-	if n := len(f.idle); n > 0 {
-		s := f.idle[n-1]
-		f.idle = f.idle[:n-1]
+	if len(f.idle) > 0 {
+		s := f.pick(q)
 		f.counts.Reset++
 		f.mu.Unlock()
 		return s, Reset, nil
@@ -188,6 +202,25 @@ func (f *Function) take() (*slot, Start, error) {
 	f.mu.Unlock()
 	s, err := f.version.clone()
 	return s, Clone, err
+}
+
+// pick takes the best of the idle slots: the last used one that shows the arena, else the
+// last used one that shows none, else the one that was idle longest.
+func (f *Function) pick(q Request) *slot {
+	best := 0
+	for i := len(f.idle) - 1; i >= 0; i-- {
+		v := &f.idle[i].view
+		if v.arena == q.Arena && (q.Arena == nil || v.readOnly == q.ReadOnly) {
+			best = i
+			break
+		}
+		if v.arena == nil && f.idle[best].view.arena != nil {
+			best = i
+		}
+	}
+	s := f.idle[best]
+	f.idle = slices.Delete(f.idle, best, best+1)
+	return s
 }
 
 // clone makes an instance over the image.
@@ -204,25 +237,21 @@ func (v *version) clone() (*slot, error) {
 
 // give resets a slot and keeps it. One that can't be reset is closed: the next call
 // makes another.
-func (f *Function) give(s *slot, fuel int64) {
+func (f *Function) give(s *slot, p Response, failure error) {
 	done, err := s.reset(f.version.runtime.resets, f.version.globals)
 	if err != nil {
 		s.close()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.count(done, fuel)
+	f.counts.add(p.Cost, done, s.view.maps)
+	f.counts.end(failure)
+	s.view.maps = 0
 	if err != nil {
 		f.counts.Rebuilt++
 		return
 	}
 	f.idle = append(f.idle, s)
-}
-
-func (f *Function) count(done image.Stats, fuel int64) {
-	f.counts.Copied += int64(done.Copied)
-	f.counts.Dropped += int64(done.Dropped)
-	f.counts.Fuel += fuel
 }
 
 // Trim closes idle slots until at most keep are left, and returns how many it closed.

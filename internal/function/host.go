@@ -31,6 +31,7 @@ func (e *exit) Error() string { return fmt.Sprintf("exit status %d", e.code) }
 
 const (
 	i32 = api.ValueTypeI32
+	i64 = api.ValueTypeI64
 )
 
 // provide makes the modules that functions import.
@@ -39,6 +40,7 @@ func provide(ctx context.Context, r wazero.Runtime) error {
 	export(requests, "request_size", requestSize, nil, i32)
 	export(requests, "request_read", requestRead, []api.ValueType{i32, i32, i32}, i32)
 	export(requests, "response_write", responseWrite, []api.ValueType{i32, i32}, i32)
+	provideImports(requests)
 	_, err := requests.Instantiate(ctx)
 	return errors.Join(err, provideWASI(ctx, r))
 }
@@ -51,17 +53,23 @@ func requestSize(ctx context.Context, _ api.Module, stack []uint64) {
 	stack[0] = uint64(len(slotOf(ctx).request))
 }
 
-func requestRead(ctx context.Context, m api.Module, stack []uint64) {
-	to, size, offset := uint32(stack[0]), uint32(stack[1]), uint32(stack[2])
+func requestRead(ctx context.Context, _ api.Module, stack []uint64) {
 	s := slotOf(ctx)
-	request := s.request
-	rest := request[min(uint64(offset), uint64(len(request))):]
+	stack[0] = s.give(s.request, stack)
+}
+
+// give copies a part of b to where a function wants it: address, size, offset. It returns
+// how much it was.
+func (s *slot) give(b []byte, stack []uint64) uint64 {
+	to, size, offset := uint32(stack[0]), uint32(stack[1]), uint32(stack[2])
+	rest := b[min(uint64(offset), uint64(len(b))):]
 	rest = rest[:min(uint64(size), uint64(len(rest)))]
-	if !m.Memory().Write(to, rest) {
-		rest = nil // the guest named memory that it does not have
+	if m := s.instance.Memory(); m == nil || !m.Write(to, rest) {
+		return 0 // the guest named memory that it does not have
 	}
+	s.copied += int64(len(rest))
 	s.meter.move(len(rest))
-	stack[0] = uint64(len(rest))
+	return uint64(len(rest))
 }
 
 func responseWrite(ctx context.Context, m api.Module, stack []uint64) {

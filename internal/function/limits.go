@@ -106,3 +106,11 @@ func (l *Limits) concurrencyError() error {
 		"call again later, or raise the function's concurrency or queue",
 	}
 }
+
+// maxDepth is how many calls of functions by functions may lead to a call.
+const maxDepth = 16
+
+// errDepth ends functions that call each other in a circle.
+var errDepth error = &LimitError{
+	"depth", fmt.Sprintf("%d calls within calls", maxDepth), "have functions not call each other in a circle",
+}

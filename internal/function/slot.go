@@ -33,11 +33,33 @@ type slot struct {
 	reseed   api.Function
 
 	stdout, stderr output
+	view           view
+	broken         error // why the slot can't be reset
 
-	// Of the call under way.
-	request  []byte
-	response []byte
-	tooLarge bool // the response
+	underWay
+}
+
+// An underWay is what a slot knows about its call.
+type underWay struct {
+	caller    context.Context //nolint:containedctx // the call's, for what host functions wait for
+	waiting   context.Context //nolint:containedctx // as above, with the deadline; made when it is needed
+	cancel    context.CancelFunc
+	request   []byte
+	requestAt *Place
+	arena     *Arena
+	readOnly  bool
+	depth     int
+	about     func(name string) (string, bool)
+	resources Resources
+	imports   imports
+
+	result     []byte // of the last host call
+	response   []byte
+	responseAt *Place
+	tooLarge   bool    // the response
+	allocated  []Place // of the arena, in this call
+
+	pointer, copied int64 // bytes
 }
 
 // newSlot instantiates a version without starting it. Without an image it becomes a
@@ -53,6 +75,7 @@ func newSlot(v *version, img *image.Image) (*slot, error) {
 	s.memory = memory{space: space, limit: v.most, yield: s.meter.visit}
 	if img != nil {
 		s.memory.least = img.Size()
+		s.view.window = v.window
 		err = space.Load(img)
 	}
 	if err == nil {
@@ -157,21 +180,13 @@ func (s *slot) cause(err error) error {
 	return err
 }
 
-// respond appends to the response.
-func (s *slot) respond(b []byte) bool {
-	if len(b) > int(s.limits.Response)-len(s.response) {
-		s.tooLarge = true
-		return false
-	}
-	s.meter.move(len(b))
-	s.response = append(s.response, b...)
-	return true
-}
-
 // reset makes the slot what it was before its first call.
 func (s *slot) reset(r *image.Resetter, values []uint64) (image.Stats, error) {
-	s.request, s.response = nil, nil
-	if s.instance.IsClosed() {
+	s.underWay = underWay{imports: s.imports}
+	switch {
+	case s.broken != nil:
+		return image.Stats{}, s.broken
+	case s.instance.IsClosed():
 		return image.Stats{}, errors.New("the instance is closed")
 	}
 	done, err := r.Reset(s.memory.space, s.memory.size)

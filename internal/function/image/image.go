@@ -24,18 +24,30 @@ type Image struct {
 	view   []byte   // the file, for copying back
 	filled []uint64 // one bit for each page that is not all zero
 	pages  int      // that are not all zero
+	window Window
 	once   sync.Once
 }
 
-// New copies memory, whose length must be a multiple of PageSize.
-func New(memory []byte) (*Image, error) {
-	if len(memory)%PageSize != 0 {
+// A Window is a part of memory, in whole pages, that is none of the image's: it is zero
+// or holds other files. One without a length is none.
+type Window struct{ From, To int }
+
+func (w Window) valid(size int) bool {
+	return 0 <= w.From && w.From <= w.To && w.To <= size && w.From%PageSize == 0 && w.To%PageSize == 0
+}
+
+// New copies memory, whose length must be a multiple of PageSize, but for the window.
+func New(memory []byte, w Window) (*Image, error) {
+	switch {
+	case len(memory)%PageSize != 0:
 		return nil, fmt.Errorf("image: %d bytes are not whole pages", len(memory))
+	case !w.valid(len(memory)):
+		return nil, fmt.Errorf("image: no window of %d bytes can go from %d to %d", len(memory), w.From, w.To)
 	}
 	if os.Getpagesize() != PageSize {
 		return nil, fmt.Errorf("image: memory pages of %d bytes: only %d can be handled", os.Getpagesize(), PageSize)
 	}
-	i := &Image{size: len(memory), filled: make([]uint64, (len(memory)/PageSize+63)/64)}
+	i := &Image{size: len(memory), window: w, filled: make([]uint64, (len(memory)/PageSize+63)/64)}
 	if i.size == 0 {
 		return i, nil
 	}
@@ -62,8 +74,10 @@ func (i *Image) fill(memory []byte) error {
 	if err := i.file.Truncate(int64(i.size)); err != nil {
 		return err
 	}
-	if err := i.write(memory); err != nil {
-		return err
+	for _, part := range [][2]int{{0, i.window.From}, {i.window.To, i.size}} {
+		if err := i.write(memory, part[0], part[1]); err != nil {
+			return err
+		}
 	}
 	// Sealed: a page that is missing or changed would kill the process or all clones.
 	if _, err := unix.FcntlInt(i.file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
@@ -78,9 +92,9 @@ func (i *Image) fill(memory []byte) error {
 }
 
 // write writes the pages that are not all zero.
-func (i *Image) write(memory []byte) error {
+func (i *Image) write(memory []byte, from, to int) error {
 	var zero [PageSize]byte
-	for at := 0; at < len(memory); at += PageSize {
+	for at := from; at < to; at += PageSize {
 		page := memory[at : at+PageSize]
 		if bytes.Equal(page, zero[:]) {
 			continue
@@ -127,12 +141,18 @@ func (i *Image) restore(memory []byte, at int) {
 	}
 }
 
-// mapOver lays the image over the beginning of base, private and writable.
+// mapOver lays the image over the beginning of base, private and writable, but for its
+// window.
 func (i *Image) mapOver(base unsafe.Pointer) error {
-	if i.size == 0 {
-		return nil
+	for _, part := range [][2]int{{0, i.window.From}, {i.window.To, i.size}} {
+		if part[0] == part[1] {
+			continue
+		}
+		_, err := unix.MmapPtr(int(i.file.Fd()), int64(part[0]), unsafe.Add(base, part[0]), uintptr(part[1]-part[0]),
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE)
+		if err != nil {
+			return err
+		}
 	}
-	_, err := unix.MmapPtr(int(i.file.Fd()), 0, base, uintptr(i.size), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_FIXED|unix.MAP_NORESERVE)
-	return err
+	return nil
 }

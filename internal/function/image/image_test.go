@@ -21,7 +21,7 @@ func sparse(pages int) []byte {
 
 func newImage(t testing.TB, memory []byte) *Image {
 	t.Helper()
-	i, err := New(memory)
+	i, err := New(memory, Window{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestSealed(t *testing.T) {
 }
 
 func TestNothing(t *testing.T) {
-	if _, err := New(make([]byte, 100)); err == nil {
+	if _, err := New(make([]byte, 100), Window{}); err == nil {
 		t.Error("an image of a part of a page")
 	}
 	var p Pool

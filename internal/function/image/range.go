@@ -10,9 +10,10 @@ import (
 
 // A Range is address space that one instance's memory lives in. It never moves.
 type Range struct {
-	base  []byte // all of it
-	image *Image // at its beginning, or nil
-	pool  *Pool
+	base   []byte   // all of it
+	image  *Image   // at its beginning, or nil
+	mapped []extent // in the image's window, in order
+	pool   *Pool
 }
 
 // Bytes is the whole range. What is above the image reads as zero.
@@ -34,9 +35,14 @@ func (r *Range) Load(i *Image) error {
 
 // empty takes everything out of the range.
 func (r *Range) empty() error {
-	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(&r.base[0]), uintptr(len(r.base)), unix.PROT_READ|unix.PROT_WRITE,
+	r.image, r.mapped = nil, nil
+	return r.clear(0, len(r.base))
+}
+
+// clear makes a part of the range zero, and of nobody else.
+func (r *Range) clear(from, to int) error {
+	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(&r.base[from]), uintptr(to-from), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
-	r.image = nil
 	return err
 }
 

@@ -116,26 +116,35 @@ type Stats struct {
 }
 
 // Reset makes the first size bytes of a range what they were after Load: the
-// image, and zero above it. Nothing above size may have been written.
+// image, and zero above it, and in the window the files that are mapped there. What a
+// shared mapping was written stays. Nothing above size may have been written.
 func (r *Resetter) Reset(g *Range, size int) (Stats, error) {
-	memory := g.base[:size]
-	if r.pagemap == nil {
-		return Stats{Dropped: size}, drop(memory)
-	}
 	var done Stats
-	s := r.scan(r.pagemap, memory)
+	err := g.own(size, func(from, to int) error {
+		if r.pagemap == nil {
+			done.Dropped += to - from
+			return drop(g.base[from:to])
+		}
+		return r.part(g, from, to, &done)
+	})
+	return done, err
+}
+
+// part resets what was written between from and to.
+func (r *Resetter) part(g *Range, from, to int, done *Stats) error {
+	s := r.scan(r.pagemap, g.base[from:to])
 	defer r.scans.Put(s)
-	for s.at < size {
+	for s.at < to-from {
 		if err := s.next(); err != nil {
-			return done, fmt.Errorf("scan pages: %w", err)
+			return fmt.Errorf("scan pages: %w", err)
 		}
 		for _, f := range s.found {
-			if err := r.region(g, f, &done); err != nil {
-				return done, err
+			if err := r.region(g, f, done); err != nil {
+				return err
 			}
 		}
 	}
-	return done, nil
+	return nil
 }
 
 func (r *Resetter) scan(f *os.File, memory []byte) *scan {
@@ -144,10 +153,29 @@ func (r *Resetter) scan(f *os.File, memory []byte) *scan {
 	return s
 }
 
-// region resets memory that was written.
+// region resets memory that was written. It may reach over the borders of the window,
+// where nothing is copied: a page that was copied would hide the file's.
 func (r *Resetter) region(g *Range, f region, done *Stats) error {
 	base := uintptr(unsafe.Pointer(&g.base[0]))
 	from, to := int(uintptr(f.start)-base), int(uintptr(f.end)-base)
+	w := g.image.window
+	if err := r.written(g, from, min(to, w.From), done); err != nil {
+		return err
+	}
+	if from, to := max(from, w.From), min(to, w.To); from < to {
+		done.Dropped += to - from
+		if err := drop(g.base[from:to]); err != nil {
+			return err
+		}
+	}
+	return r.written(g, max(from, w.To), to, done)
+}
+
+// written resets memory outside of the window.
+func (r *Resetter) written(g *Range, from, to int, done *Stats) error {
+	if from >= to {
+		return nil
+	}
 	back := min(max(g.image.size-from, 0), to-from, max(r.keep-done.Copied, 0))
 	if back > 0 {
 		g.image.restore(g.base[from:from+back], from)

@@ -1,0 +1,63 @@
+package function
+
+import (
+	"errors"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/function/image"
+)
+
+// Counts are what a function did since it was deployed.
+type Counts struct {
+	// Cloned and Reset are starts of calls.
+	Cloned, Reset int64
+	// Rebuilt are slots that could not be reset.
+	Rebuilt int64
+	// Refused are calls beyond the queue.
+	Refused int64
+	// Failed are calls that ended with an error: Limited by a limit, Trapped, and Gone
+	// whose caller gave up, among them.
+	Failed, Limited, Trapped, Gone int64
+	// CopiedBack and Dropped are bytes of memory that resets wrote back and gave back.
+	CopiedBack, Dropped int64
+	// Pointer and Copied are bytes of requests, responses and imports: those that went by
+	// place in an arena, and those that were copied.
+	Pointer, Copied int64
+	// Maps are mappings that windows needed.
+	Maps int64
+	// Fuel is what all calls were charged.
+	Fuel int64
+	// Ran is how many nanoseconds they ran.
+	Ran int64
+}
+
+// add counts a call.
+func (c *Counts) add(cost Cost, reset image.Stats, maps int) {
+	c.CopiedBack += int64(reset.Copied)
+	c.Dropped += int64(reset.Dropped)
+	c.Pointer += cost.Pointer
+	c.Copied += cost.Copied
+	c.Maps += int64(maps)
+	c.Fuel += cost.Fuel
+	c.Ran += int64(cost.Ran)
+}
+
+// end counts how a call ended.
+func (c *Counts) end(err error) {
+	if err == nil {
+		return
+	}
+	c.Failed++
+	_, limit := errors.AsType[*LimitError](err)
+	_, failed := errors.AsType[*FailedError](err)
+	_, left := errors.AsType[*exit](err)
+	_, unfit := errors.AsType[*outboard.Error](err)
+	switch {
+	case limit:
+		c.Limited++
+	case errors.Is(err, errCanceled):
+		c.Gone++
+	case !failed && !left && !unfit:
+		c.Trapped++
+	}
+}
