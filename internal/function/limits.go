@@ -80,6 +80,10 @@ type LimitError struct {
 	Advice string
 }
 
+// LimitName is the limit's name: it tells a deadline from other limits where this
+// type is not known.
+func (e *LimitError) LimitName() string { return e.Limit }
+
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("%s limit of %s reached: %s", e.Limit, e.Allowed, e.Advice)
 }
