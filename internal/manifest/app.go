@@ -1,0 +1,260 @@
+package manifest
+
+import (
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard"
+)
+
+const (
+	// wasmPage is the unit of a WebAssembly memory, and mostMemory the largest.
+	wasmPage   = 64 << 10
+	mostMemory = 1<<32 - wasmPage
+	longest    = 24 * time.Hour
+)
+
+func (r *reader) app(v at, a *App) {
+	a.Tenant = DefaultTenant
+	got := r.mapping(v, "a manifest", members{
+		"app":       r.label(&a.Name),
+		"tenant":    r.label(&a.Tenant),
+		"functions": func(v at) { r.functions(v, a) },
+		"buckets":   func(v at) { r.buckets(v, a) },
+		"arenas":    func(v at) { r.arenas(v, a) },
+		"secrets":   func(v at) { r.secrets(v, a) },
+		"workflows": func(v at) { r.workflows(v, a) },
+		"routes":    func(v at) { r.routes(v, a) },
+		"subjects":  func(v at) { r.subjects(v, a) },
+		"schedules": func(v at) { r.schedules(v, a) },
+	})
+	if v.Kind != yaml.MappingNode {
+		return
+	}
+	if _, ok := got["app"]; !ok {
+		r.wrong(v.Node, "the app has no name: begin with one, as in: app: shop")
+	}
+	if empty(got["functions"]) && empty(got["workflows"]) {
+		r.wrong(v.Node, "the app does nothing: give it functions, as in: functions: {cart: {module: cart.wasm}}")
+	}
+}
+
+// empty says whether a member is not there, or has nothing.
+func empty(v at) bool {
+	return v.Node == nil || v.Tag == "!!null" || len(v.Content) == 0 && v.Kind == yaml.MappingNode
+}
+
+func (r *reader) functions(v at, a *App) {
+	a.Functions = map[string]Function{}
+	r.entries(v, "functions", "cart: {module: cart.wasm}", func(name string, v at) {
+		a.Functions[name] = r.function(a, name, v)
+	})
+}
+
+func (r *reader) function(a *App, name string, v at) Function {
+	f := Function{Entry: DefaultEntry}
+	got := r.mapping(v, "a function", members{
+		"module":  func(v at) { r.module(v, &f.Module) },
+		"entry":   r.text(&f.Entry, "the name of the module's export that runs"),
+		"http":    r.boolean(&f.HTTP),
+		"limits":  func(v at) { r.limits(v, &f.Limits) },
+		"env":     func(v at) { r.env(v, &f) },
+		"imports": func(v at) { f.Imports = r.imports(a, name, v) },
+	})
+	if _, ok := got["module"]; !ok && v.Kind == yaml.MappingNode {
+		r.wrong(v.Node, "the function has no module: name one, as in: module: cart.wasm")
+	}
+	return f
+}
+
+// reference is what is behind oci: HOST/REPO:TAG@DIGEST, or NAME:TAG for what is in the
+// node's store. Package artifact reads the same.
+var reference = regexp.MustCompile(`^([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
+
+func (r *reader) module(v at, to *string) {
+	var name string
+	r.text(&name, "a module: a file beside the manifest, or oci:HOST/REPO:TAG")(v)
+	ref, remote := strings.CutPrefix(name, Registry)
+	switch {
+	case name == "":
+		return
+	case remote && !reference.MatchString(ref):
+		r.wrong(v.Node, "%q is no reference: write oci:HOST/REPO:TAG, with @sha256:... behind it for one that never changes", name)
+	case remote && !strings.ContainsAny(ref[strings.LastIndexByte(ref, '/')+1:], ":@"):
+		r.wrong(v.Node, "%q says not which version: write %s:TAG", name, name)
+	case !remote && strings.Contains(name, "://"):
+		r.wrong(v.Node, "%q is no file: write oci:HOST/REPO:TAG for a module in a registry", name)
+	case !remote:
+		r.relative(v, name, "wasm")
+	}
+	*to = name
+}
+
+// relative checks the name of a file beside the manifest.
+func (r *reader) relative(v at, name, ending string) {
+	if filepath.IsAbs(name) {
+		r.wrong(v.Node, "%q: name a file beside the manifest, as in %s", name, "build/"+filepath.Base(strings.TrimSuffix(name, "."+ending))+"."+ending)
+	}
+}
+
+func (r *reader) limits(v at, l *Limits) {
+	anySize := func(to *outboard.Bytes) func(at) { return r.size(to, 1, mostMemory) }
+	got := r.mapping(v, "limits", members{
+		"memory":      r.size(&l.Memory, wasmPage, mostMemory),
+		"deadline":    r.duration(&l.Deadline, time.Millisecond, longest),
+		"fuel":        number(r, &l.Fuel, 1, math.MaxInt64),
+		"concurrency": number(r, &l.Concurrency, 1, 1<<14),
+		"queue":       number(r, &l.Queue, 0, 1<<20),
+		"response":    anySize(&l.Response),
+		"output":      anySize(&l.Output),
+		"window":      r.size(&l.Window, wasmPage, mostMemory),
+	})
+	if _, ok := got["queue"]; ok && l.Queue == 0 {
+		l.Queue = -1
+	}
+}
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+func (r *reader) env(v at, f *Function) {
+	if v.Tag == "!!null" {
+		return
+	}
+	f.Env = map[string]string{}
+	r.pairs(v, "env is a mapping of variables, as in: KEY: value", func(key *yaml.Node, value at) {
+		switch {
+		case !envName.MatchString(key.Value):
+			r.wrong(key, "the variable %q: letters, digits and _ only, not beginning with a digit", key.Value)
+		case strings.ContainsRune(value.Value, 0):
+			r.wrong(value.Node, "a variable has no zero byte")
+		case r.usable(value) && value.Kind != yaml.ScalarNode:
+			r.wrong(value.Node, "a variable's value has to be a text")
+		case value.Tag != "!!null":
+			f.Env[key.Value] = value.Value
+		default:
+			f.Env[key.Value] = ""
+		}
+	})
+}
+
+func importKinds() []Kind { return []Kind{ImportFunction, ImportArena, ImportBucket, ImportSecret} }
+
+func (r *reader) imports(a *App, function string, v at) []Import {
+	lines := map[string]int{}
+	var all []Import
+	r.list(v, "imports", "- bucket: seats", func(v at) {
+		i, named := r.oneImport(v)
+		if i.Name == "" {
+			return
+		}
+		if first := lines[i.String()]; first != 0 {
+			r.wrong(v.Node, "%s is imported at line %d already: leave one out", i, first)
+			return
+		}
+		lines[i.String()] = v.Line
+		all = append(all, i)
+		r.later = append(r.later, func() { r.importReference(a, function, i, named) })
+	})
+	return all
+}
+
+// oneImport reads an import, and where its name stands.
+func (r *reader) oneImport(v at) (i Import, named at) {
+	before, m := len(r.problems), members{"share": r.boolean(&i.Share)}
+	for _, kind := range importKinds() {
+		m[string(kind)] = func(v at) {
+			if i.Kind != "" {
+				r.wrong(v.Node, "an import is one thing, and this is %s already: begin another one with \"- %s:\"", i, kind)
+				return
+			}
+			i.Kind, named = kind, v
+			r.text(&i.Name, "the name of the "+string(kind))(v)
+		}
+	}
+	got := r.mapping(v, "an import", m)
+	if share, ok := got["share"]; ok && i.Kind != "" && i.Kind != ImportArena {
+		r.wrong(share.Node, "only an arena is shared or not: leave share out")
+	}
+	if i.Kind == "" && len(r.problems) == before {
+		r.wrong(v.Node, "this import names nothing: write one of bucket, function, arena, secret, as in: - bucket: seats")
+	}
+	return i, named
+}
+
+func (r *reader) buckets(v at, a *App) {
+	lines := map[string]int{}
+	r.list(v, "buckets", "[seats]", func(v at) {
+		if !r.scalar(v, "the name of a bucket") {
+			return
+		}
+		r.name(v.Node)
+		if first := lines[v.Value]; first != 0 {
+			r.wrong(v.Node, "the bucket %q is at line %d already: leave one out", v.Value, first)
+			return
+		}
+		lines[v.Value] = v.Line
+		a.Buckets = append(a.Buckets, v.Value)
+	})
+}
+
+func (r *reader) arenas(v at, a *App) {
+	a.Arenas = map[string]outboard.Bytes{}
+	r.entries(v, "arenas", "photos: 64MiB", func(name string, v at) {
+		var size outboard.Bytes
+		r.size(&size, 1, mostMemory)(v)
+		a.Arenas[name] = size
+	})
+}
+
+func (r *reader) secrets(v at, a *App) {
+	a.Secrets = map[string]Secret{}
+	r.entries(v, "secrets", "token: {env: TOKEN}", func(name string, v at) {
+		var s Secret
+		before := len(r.problems)
+		r.mapping(v, "a secret", members{
+			"env":  r.text(&s.Env, "the name of an environment variable"),
+			"file": r.text(&s.File, "the name of a file"),
+		})
+		if len(r.problems) == before && (s.Env == "") == (s.File == "") {
+			r.wrong(v.Node, "a secret comes from one place: write {env: VARIABLE} or {file: path}")
+		}
+		a.Secrets[name] = s
+	})
+}
+
+func (r *reader) workflows(v at, a *App) {
+	a.Workflows = map[string]string{}
+	r.entries(v, "workflows", "thumbnail: thumbnail.yaml", func(name string, v at) {
+		var file string
+		r.text(&file, "the name of a file beside the manifest")(v)
+		r.relative(v, file, "yaml")
+		a.Workflows[name] = file
+	})
+}
+
+// targets are the names that a trigger may lead to.
+func (a *App) targets(kind string) []string {
+	if kind == "workflow" {
+		return sorted(a.Workflows)
+	}
+	return sorted(a.Functions)
+}
+
+func (a *App) names(kind Kind) []string {
+	switch kind {
+	case ImportArena:
+		return sorted(a.Arenas)
+	case ImportBucket:
+		return slices.Sorted(slices.Values(a.Buckets))
+	case ImportSecret:
+		return sorted(a.Secrets)
+	case ImportFunction:
+	}
+	return sorted(a.Functions)
+}

@@ -1,0 +1,162 @@
+// Package manifest reads and checks an app's manifest, app.yaml.
+//
+// [Parse] finds all that is wrong at once: each [Problem] has the file, line and column
+// and says what would be right. What the manifest says is an [App], plain data that
+// survives JSON, as which the pool keeps it. What only others can check (a module that
+// can't be run, another app's function) they report with [Manifest.Problem], which knows
+// the place.
+//
+// The package knows nobody who runs what it reads.
+package manifest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// DefaultTenant is the tenant of an app that names none.
+const DefaultTenant = "default"
+
+// DefaultEntry is the export of a function that names none.
+const DefaultEntry = "handle"
+
+// An App is what a manifest says. Names are checked, references lead somewhere,
+// defaults are filled in.
+type App struct {
+	Name      string              `json:"app"`
+	Tenant    string              `json:"tenant"`
+	Functions map[string]Function `json:"functions,omitempty"`
+	// Buckets are the names of the app's buckets.
+	Buckets []string `json:"buckets,omitempty"`
+	// Arenas are the sizes of the app's named arenas.
+	Arenas  map[string]outboard.Bytes `json:"arenas,omitempty"`
+	Secrets map[string]Secret         `json:"secrets,omitempty"`
+	// Workflows are the files that they are written in.
+	Workflows map[string]string `json:"workflows,omitempty"`
+	Routes    []Route           `json:"routes,omitempty"`
+	Subjects  []Subject         `json:"subjects,omitempty"`
+	Schedules []Schedule        `json:"schedules,omitempty"`
+}
+
+// A Function is a function of an app.
+type Function struct {
+	// Module is a file beside the manifest, or Registry and a reference.
+	Module string `json:"module"`
+	// Entry is the export that runs.
+	Entry string `json:"entry"`
+	// HTTP says that a request's and an answer's body is an HTTP message.
+	HTTP    bool              `json:"http,omitempty"`
+	Limits  Limits            `json:"limits,omitzero"`
+	Env     map[string]string `json:"env,omitempty"`
+	Imports []Import          `json:"imports,omitempty"`
+}
+
+// Limits bound a function. A field that is 0 means the default of who runs it.
+type Limits struct {
+	Memory      outboard.Bytes `json:"memory,omitempty"`
+	Deadline    time.Duration  `json:"deadline,omitempty"`
+	Fuel        int64          `json:"fuel,omitempty"`
+	Concurrency int            `json:"concurrency,omitempty"`
+	// Queue is how many calls wait for their turn; -1 for none.
+	Queue    int            `json:"queue,omitempty"`
+	Response outboard.Bytes `json:"response,omitempty"`
+	// Output is how much of standard output and of standard error is kept of a call.
+	Output outboard.Bytes `json:"output,omitempty"`
+	// Window is how much room a function has for an execution's arena.
+	Window outboard.Bytes `json:"window,omitempty"`
+}
+
+// A Kind is what an import is.
+type Kind string
+
+// The kinds.
+const (
+	ImportFunction Kind = "function"
+	ImportArena    Kind = "arena"
+	ImportBucket   Kind = "bucket"
+	ImportSecret   Kind = "secret"
+)
+
+// An Import is something that a function may import.
+type Import struct {
+	Kind Kind `json:"kind"`
+	// Name is the app's own, or "APP/FUNCTION".
+	Name string `json:"name"`
+	// Share says that what the function writes to an arena is seen by others.
+	Share bool `json:"share,omitempty"`
+}
+
+// String is the import as guests and people name it, "bucket:seats".
+func (i Import) String() string { return string(i.Kind) + ":" + i.Name }
+
+// Function is the app and the function that an import of a function in app means.
+func (i Import) Function(app string) (otherApp, function string) {
+	if other, name, ok := strings.Cut(i.Name, "/"); ok {
+		return other, name
+	}
+	return app, i.Name
+}
+
+// A Secret says where its value is read from when the app is deployed. One is set.
+type Secret struct {
+	Env  string `json:"env,omitempty"`
+	File string `json:"file,omitempty"`
+}
+
+// A Route leads requests to a function, a workflow, or a function that takes the events
+// of WebSockets: one is set.
+type Route struct {
+	// Path is a pattern of net/http, "/cart/{id}", below the app's name.
+	Path string `json:"path"`
+	// Methods are those that it takes, none: all.
+	Methods   []string `json:"methods,omitempty"`
+	Function  string   `json:"function,omitempty"`
+	Workflow  string   `json:"workflow,omitempty"`
+	WebSocket string   `json:"websocket,omitempty"`
+	// Wait answers with a workflow's output.
+	Wait bool `json:"wait,omitempty"`
+	// Origins are the hosts, patterns of path.Match, whose pages may open the
+	// WebSocket beside the own one.
+	Origins []string `json:"origins,omitempty"`
+	// Request is how large a request's body may be, 0 for the gateway's default.
+	Request outboard.Bytes `json:"request,omitempty"`
+}
+
+// A Subject has messages start a function or a workflow.
+type Subject struct {
+	Subject string `json:"subject"`
+	// Queue is the group of which one gets each message, "" for the app's own.
+	Queue    string `json:"queue,omitempty"`
+	Function string `json:"function,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+}
+
+// A Schedule has a clock start a function or a workflow.
+type Schedule struct {
+	// Cron has five fields, or is like "@hourly".
+	Cron string `json:"cron"`
+	// Zone is where its times are meant, "" for UTC.
+	Zone     string `json:"zone,omitempty"`
+	Function string `json:"function,omitempty"`
+	Workflow string `json:"workflow,omitempty"`
+	Body     string `json:"body,omitempty"`
+}
+
+// Registry is what a module begins with that lies in a registry, or under a name in
+// the node's store.
+const Registry = "oci:"
+
+// Files are the names of the modules and workflow files that the app needs, as they
+// stand in the manifest, each once, in the order of their names.
+func (a *App) Files() []string {
+	files := map[string]bool{}
+	for _, f := range a.Functions {
+		files[f.Module] = true
+	}
+	for _, file := range a.Workflows {
+		files[file] = true
+	}
+	return sorted(files)
+}

@@ -1,0 +1,170 @@
+package manifest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/manifest"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what is into testdata")
+
+func shop(t testing.TB) []byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/shop.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestParse(t *testing.T) {
+	m, err := manifest.Parse("app.yaml", shop(t), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := manifest.App{
+		Name: "shop", Tenant: "default",
+		Functions: map[string]manifest.Function{
+			"cart": {
+				Module: "cart.wasm", Entry: "handle", HTTP: true,
+				Limits: manifest.Limits{
+					Memory: 64 << 20, Deadline: 2 * time.Second, Fuel: 1e9, Concurrency: 8, Queue: -1, Response: 1 << 20, Window: 64 << 20,
+				},
+				Env: map[string]string{"KEY": "value", "ON": "true", "EMPTY": ""},
+				Imports: []manifest.Import{
+					{Kind: "bucket", Name: "seats"},
+					{Kind: "function", Name: "price"},
+					{Kind: "function", Name: "bank/pay"},
+					{Kind: "arena", Name: "photos", Share: true},
+					{Kind: "secret", Name: "token"},
+				},
+			},
+			"price": {
+				Module: "oci:registry.example.org:5000/shop/price:v1@sha256:" + strings.Repeat("0123456789abcdef", 4), Entry: "handle",
+			},
+			"chat": {Module: "oci:chat:v1", Entry: "handle"},
+		},
+		Buckets:   []string{"seats"},
+		Arenas:    map[string]outboard.Bytes{"photos": 64 << 20},
+		Secrets:   map[string]manifest.Secret{"token": {Env: "TOKEN"}, "key": {File: "key.pem"}},
+		Workflows: map[string]string{"thumbnail": "thumbnail.yaml"},
+		Routes: []manifest.Route{
+			{Path: "/cart/{id}", Methods: []string{"GET", "POST"}, Function: "cart"},
+			{Path: "/cart/{id}", Methods: []string{"DELETE"}, Function: "price"},
+			{Path: "/cart/new", Methods: []string{"GET", "POST"}, Function: "price"},
+			{Path: "/files/{path...}", Function: "cart", Request: 8 << 20},
+			{Path: "/resize", Methods: []string{"POST"}, Workflow: "thumbnail", Wait: true},
+			{Path: "/ws/{room}", WebSocket: "chat", Origins: []string{"*.example.org"}},
+		},
+		Subjects: []manifest.Subject{
+			{Subject: "orders.new", Queue: "shop", Function: "cart"}, {Subject: "orders.*.>", Workflow: "thumbnail"},
+		},
+		Schedules: []manifest.Schedule{
+			{Cron: "*/5 * * * *", Function: "cart", Body: "{}"}, {Cron: "@hourly", Zone: "Europe/Berlin", Workflow: "thumbnail"},
+		},
+	}
+	if diff := cmp.Diff(want, m.App); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	text, err := json.Marshal(m.App)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back manifest.App
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(m.App, back); diff != "" {
+		t.Errorf("JSON loses something (-before +after):\n%s", diff)
+	}
+	files := []string{"cart.wasm", "oci:chat:v1", m.App.Functions["price"].Module, "thumbnail.yaml"}
+	if diff := cmp.Diff(files, m.App.Files()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// Every manifest of testdata/errors.txtar has the problems that stand behind it, all of
+// them at once.
+func TestProblems(t *testing.T) {
+	const file = "testdata/errors.txtar"
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(archive.Files); i += 2 {
+		in, want := archive.Files[i], &archive.Files[i+1]
+		t.Run(in.Name, func(t *testing.T) {
+			got := "right\n"
+			if _, err := manifest.Parse("app.yaml", in.Data, manifest.Options{}); err != nil {
+				got = err.Error() + "\n"
+			}
+			if *rewrite {
+				want.Data = []byte(got)
+			}
+			if diff := cmp.Diff(string(want.Data), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What others know is told with its place.
+func TestOutside(t *testing.T) {
+	_, err := manifest.Parse("shop/app.yaml", shop(t), manifest.Options{
+		File: func(name string) error {
+			if name == "cart.wasm" || name == "thumbnail.yaml" {
+				return errors.New(name + ": no such file")
+			}
+			return nil
+		},
+		Secret: func(name string, s manifest.Secret) error {
+			if s.Env != "" {
+				return errors.New("the variable " + s.Env + " is not set")
+			}
+			return nil
+		},
+	})
+	want := strings.Join([]string{
+		"shop/app.yaml:5:13: cart.wasm: no such file",
+		"shop/app.yaml:22:18: the variable TOKEN is not set",
+		"shop/app.yaml:24:14: thumbnail.yaml: no such file",
+	}, "\n")
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestProblemPlaces(t *testing.T) {
+	m, err := manifest.Parse("app.yaml", shop(t), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"functions/cart/module":      "app.yaml:5:13: x",
+		"functions/price/entry":      "app.yaml:18:5: x", // it is not there
+		"functions/cart/imports/2":   "app.yaml:13:9: x",
+		"routes/2/path":              "app.yaml:28:12: x",
+		"schedules/1":                "app.yaml:37:5: x",
+		"nothing/of/it":              "app.yaml:1:1: x",
+		"functions/cart/limits/fuel": "app.yaml:8:49: x",
+	} {
+		if got := m.Problem(path, "x").String(); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+}

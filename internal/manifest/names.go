@@ -1,0 +1,120 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// longestName is how many letters a name may have: it becomes a part of subjects, of
+// files' names and of metrics.
+const longestName = 63
+
+// nameError says why s is no name; "" if it is one.
+func nameError(s string) string {
+	switch {
+	case s == "":
+		return "is empty"
+	case len(s) > longestName:
+		return fmt.Sprintf("has %d letters, at most %d are allowed", len(s), longestName)
+	case !isLetter(s[0]):
+		return "must begin with a letter"
+	}
+	for _, c := range []byte(s) {
+		if !isLetter(c) && !isDigit(c) && c != '-' && c != '_' {
+			return "may have letters, digits, - and _ only"
+		}
+	}
+	return ""
+}
+
+// labelError is nameError for what is a folder and a part of addresses, too: an app
+// and a tenant.
+func labelError(s string) string {
+	if why := nameError(s); why != "" {
+		return why
+	}
+	if s != strings.ToLower(s) || strings.Contains(s, "_") {
+		return "may have lower-case letters, digits and - only"
+	}
+	if strings.HasSuffix(s, "-") {
+		return "must not end with -"
+	}
+	return ""
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
+
+// fix is a name like s, for who is told that s is none.
+func fix(s string, label bool) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		switch {
+		case isLetter(c), isDigit(c) && b.Len() > 0, c == '_' && b.Len() > 0 && !label:
+			b.WriteByte(c)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "-"):
+			b.WriteByte('-')
+		}
+	}
+	out := b.String()
+	if label {
+		out = strings.ToLower(out)
+	}
+	return strings.Trim(out[:min(len(out), longestName)], "-")
+}
+
+// hint names what got may have meant, and all that there is.
+func hint(got string, words []string) string {
+	const most = 24
+	words = slices.Sorted(slices.Values(words))
+	if len(words) == 0 {
+		return "there are none"
+	}
+	all := strings.Join(words[:min(len(words), most)], ", ")
+	if len(words) > most {
+		all += ", ..."
+	}
+	if word := nearest(got, words); word != "" {
+		return fmt.Sprintf("did you mean %q? There are: %s", word, all)
+	}
+	return "there are: " + all
+}
+
+// nearest is the word that got is a slip of, "" for none.
+func nearest(got string, words []string) string {
+	best, least := "", len(got)/3+2
+	for _, w := range words {
+		if d := distance(strings.ToLower(got), strings.ToLower(w)); d < least {
+			best, least = w, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be changed, added or dropped.
+func distance(a, b string) int {
+	if len(a) > longestName || len(b) > longestName {
+		return longestName
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := corner
+			if a[i] != b[j] {
+				change++
+			}
+			corner = row[j+1]
+			row[j+1] = min(change, row[j]+1, corner+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,115 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// MaxSize is how large a manifest may be, in bytes.
+const MaxSize = 128 << 10
+
+// Options say how to check what a manifest names.
+type Options struct {
+	// File says what is wrong with a module or a workflow's file, by the name that
+	// stands in the manifest, nil if nothing is. Without it they are not looked at.
+	File func(name string) error
+	// Secret does so for a secret's value.
+	Secret func(name string, s Secret) error
+}
+
+// A Manifest is an app with the places of what its text says.
+type Manifest struct {
+	App  App
+	file string
+	// places has the line and column of each value by its path.
+	places map[string]place
+}
+
+// Parse reads a manifest's text. Its error is Problems; name is the file's name in them.
+func Parse(name string, text []byte, opts Options) (*Manifest, error) {
+	r := &reader{file: name, places: map[string]place{}, edges: map[string][]edge{}}
+	m := &Manifest{file: name, places: r.places}
+	if n := r.document(text); n != nil {
+		r.app(at{n, ""}, &m.App)
+		for _, check := range r.later {
+			check()
+		}
+		r.cycles(&m.App)
+		r.outside(m, opts)
+	}
+	if len(r.problems) > 0 {
+		return nil, r.problems.ordered()
+	}
+	return m, nil
+}
+
+// document is the one YAML document of a text, nil if there is none.
+func (r *reader) document(text []byte) *yaml.Node {
+	if len(text) > MaxSize {
+		r.problems = append(r.problems, Problem{r.file, 1, 1, fmt.Sprintf("%d bytes; a manifest has %d at most", len(text), MaxSize)})
+		return nil
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var document, second yaml.Node
+	err := decoder.Decode(&document)
+	switch {
+	case errors.Is(err, io.EOF):
+		r.problems = append(r.problems, Problem{r.file, 1, 1, "the manifest is empty: it begins with the app's name, as in: app: shop"})
+		return nil
+	case err != nil:
+		r.syntax(text, err)
+		return nil
+	}
+	if err := decoder.Decode(&second); err == nil {
+		r.wrong(&second, "a second document: a file has one app")
+	} else if !errors.Is(err, io.EOF) {
+		r.syntax(text, err)
+	}
+	return document.Content[0]
+}
+
+// outside asks about what lies in other files.
+func (r *reader) outside(m *Manifest, opts Options) {
+	if opts.File != nil {
+		for name, f := range m.App.Functions {
+			r.ask(m, "functions/"+name+"/module", f.Module, opts.File)
+		}
+		for name, file := range m.App.Workflows {
+			r.ask(m, "workflows/"+name, file, opts.File)
+		}
+	}
+	if opts.Secret != nil {
+		for name, s := range m.App.Secrets {
+			r.ask(m, "secrets/"+name, name, func(name string) error { return opts.Secret(name, s) })
+		}
+	}
+}
+
+func (r *reader) ask(m *Manifest, path, name string, about func(string) error) {
+	if name == "" {
+		return // it was told that this is missing
+	}
+	if err := about(name); err != nil {
+		r.problems = append(r.problems, m.Problem(path, "%v", err))
+	}
+}
+
+// Problem is a problem with what stands at a path: names of members and numbers of
+// items, "functions/cart/module", "routes/0". What is not there has the place of what
+// it would be in.
+func (m *Manifest) Problem(path, format string, args ...any) Problem {
+	p := Problem{File: m.file, Line: 1, Column: 1, Text: fmt.Sprintf(format, args...)}
+	for path != "" {
+		if where, ok := m.places[path]; ok {
+			p.Line, p.Column = where.line, where.column
+			break
+		}
+		path = path[:max(strings.LastIndexByte(path, '/'), 0)]
+	}
+	return p
+}

@@ -1,0 +1,273 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A reader walks a manifest and notes all that is wrong.
+type reader struct {
+	file     string
+	problems Problems
+	places   map[string]place
+	later    []func() // checks for when all has been read
+	edges    map[string][]edge
+}
+
+type place struct{ line, column int }
+
+// at is a value of the manifest. Its path is how others name its place.
+type at struct {
+	*yaml.Node
+	path string
+}
+
+func (v at) member(key string, n *yaml.Node) at {
+	return at{n, strings.TrimPrefix(v.path+"/"+key, "/")}
+}
+
+// wrong notes a problem.
+func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
+	r.problems = append(r.problems, Problem{r.file, max(n.Line, 1), max(n.Column, 1), fmt.Sprintf(format, args...)})
+}
+
+// parserErrors begin the complaints whose lines yaml.v3 counts from 0.
+var parserErrors = regexp.MustCompile(`^did not find expected (<|node content|'-'|key|','|scalar)`)
+
+// bracedPath is a path with a parameter within braces, where it needs quotes.
+var bracedPath = regexp.MustCompile(`\{[^"'#]*\bpath: *([^"' ][^,]*\{[^},]*\})`)
+
+// syntax notes YAML's complaint.
+func (r *reader) syntax(text []byte, err error) {
+	for i, line := range strings.Split(string(text), "\n") {
+		if m := bracedPath.FindStringSubmatchIndex(line); m != nil {
+			r.problems = append(r.problems, Problem{
+				r.file, i + 1, len([]rune(line[:m[2]])) + 1, fmt.Sprintf("put quotes around a path with braces: path: %q", line[m[2]:m[3]]),
+			})
+		}
+	}
+	if len(r.problems) > 0 {
+		return
+	}
+	line, what := 1, strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(what); m != nil {
+		line, _ = strconv.Atoi(m[1]) // digits
+		if what = m[2]; parserErrors.MatchString(what) {
+			line++
+		}
+	}
+	r.problems = append(r.problems, Problem{r.file, max(line, 1), 1, "this is no YAML: " + what})
+}
+
+// usable says whether a value can be looked at; aliases can't.
+func (r *reader) usable(v at) bool {
+	if v.Kind == yaml.AliasNode {
+		r.wrong(v.Node, "aliases are not understood: write it out")
+		return false
+	}
+	return true
+}
+
+// pairs gives each pair of a mapping to f.
+func (r *reader) pairs(v at, want string, f func(key *yaml.Node, value at)) {
+	switch {
+	case !r.usable(v):
+		return
+	case v.Kind != yaml.MappingNode:
+		r.wrong(v.Node, "%s", want)
+		return
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(v.Content); i += 2 {
+		key, value := v.Content[i], v.member(v.Content[i].Value, v.Content[i+1])
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			r.wrong(key, "a key must be a word")
+		case key.Value == "<<" && key.Style == 0:
+			r.wrong(key, "merging is not understood: write it out")
+		case seen[key.Value] != 0:
+			r.wrong(key, "%s is here twice, at line %d already: keep one", key.Value, seen[key.Value])
+		default:
+			seen[key.Value] = key.Line
+			r.places[value.path] = place{value.Line, value.Column}
+			f(key, value)
+		}
+	}
+}
+
+// members are what a mapping may have.
+type members map[string]func(at)
+
+// mapping gives each member to its function, and returns those that were there.
+func (r *reader) mapping(v at, what string, m members) map[string]at {
+	got := map[string]at{}
+	known := slices.Collect(maps.Keys(m))
+	want := what + " is a mapping with: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
+	r.pairs(v, want, func(key *yaml.Node, value at) {
+		f := m[key.Value]
+		if f == nil {
+			// What was meant counts as there, so that nobody is told that it is missing.
+			got[nearest(key.Value, known)] = value
+			r.wrong(key, "%s has no key %q: %s", what, key.Value, hint(key.Value, known))
+			return
+		}
+		got[key.Value] = value
+		if r.usable(value) {
+			f(value)
+		}
+	})
+	return got
+}
+
+// entries gives each entry of a mapping of names to f.
+func (r *reader) entries(v at, what, example string, f func(name string, value at)) {
+	if v.Tag == "!!null" {
+		return
+	}
+	r.pairs(v, fmt.Sprintf("%s is a mapping of names, as in: %s", what, example), func(key *yaml.Node, value at) {
+		r.name(key)
+		if r.usable(value) {
+			f(key.Value, value)
+		}
+	})
+}
+
+// list gives each item to f.
+func (r *reader) list(v at, what, example string, f func(at)) {
+	switch {
+	case !r.usable(v), v.Tag == "!!null":
+	case v.Kind != yaml.SequenceNode:
+		r.wrong(v.Node, "%s is a list, as in: %s", what, example)
+	default:
+		for i, n := range v.Content {
+			item := v.member(strconv.Itoa(i), n)
+			r.places[item.path] = place{n.Line, n.Column}
+			if r.usable(item) {
+				f(item)
+			}
+		}
+	}
+}
+
+// name checks that a node is a name.
+func (r *reader) name(n *yaml.Node) {
+	if why := nameError(n.Value); why != "" {
+		r.wrong(n, "the name %q %s%s", n.Value, why, instead(fix(n.Value, false)))
+	}
+}
+
+// label reads the name of an app or a tenant.
+func (r *reader) label(to *string) func(at) {
+	return func(v at) {
+		if why := labelError(v.Value); !r.scalar(v, "a name") {
+			return
+		} else if why != "" {
+			r.wrong(v.Node, "the name %q %s%s", v.Value, why, instead(fix(v.Value, true)))
+		}
+		*to = v.Value
+	}
+}
+
+func instead(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf(": write %q", name)
+}
+
+func (r *reader) scalar(v at, want string) bool {
+	if v.Kind != yaml.ScalarNode || v.Tag == "!!null" {
+		r.wrong(v.Node, "this has to be %s", want)
+		return false
+	}
+	return true
+}
+
+// text reads a text that is not empty.
+func (r *reader) text(to *string, want string) func(at) {
+	return func(v at) {
+		switch {
+		case !r.scalar(v, want):
+		case v.Value == "":
+			r.wrong(v.Node, "this is empty: it has to be %s", want)
+		default:
+			*to = v.Value
+		}
+	}
+}
+
+func (r *reader) boolean(to *bool) func(at) {
+	return func(v at) {
+		if v.Tag != "!!bool" {
+			r.wrong(v.Node, "%q is neither true nor false", v.Value)
+			return
+		}
+		*to = strings.EqualFold(v.Value, "true")
+	}
+}
+
+// size reads a size within bounds.
+func (r *reader) size(to *outboard.Bytes, least, most outboard.Bytes) func(at) {
+	return func(v at) {
+		if !r.scalar(v, "a size, such as 64MiB") {
+			return
+		}
+		n, err := outboard.ParseBytes(v.Value)
+		switch {
+		case err != nil:
+			r.wrong(v.Node, "%v", err)
+		case n < least || n > most:
+			r.wrong(v.Node, "%s is %d bytes: want %v to %v, with a unit, as in 64MiB", v.Value, uint64(n), least, most)
+		default:
+			*to = n
+		}
+	}
+}
+
+// duration reads a time within bounds.
+func (r *reader) duration(to *time.Duration, least, most time.Duration) func(at) {
+	return func(v at) {
+		d, err := time.ParseDuration(v.Value)
+		switch {
+		case !r.scalar(v, "a time, such as 500ms or 2s"):
+		case err != nil && isNumber(v.Value):
+			r.wrong(v.Node, "%s has no unit: write %sms, %ss or %sm", v.Value, v.Value, v.Value, v.Value)
+		case err != nil:
+			r.wrong(v.Node, "%q is no time: write it as in 500ms, 2s or 1m30s", v.Value)
+		case d < least || d > most:
+			r.wrong(v.Node, "%s: want %v to %v", v.Value, least, most)
+		default:
+			*to = d
+		}
+	}
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.ParseFloat(s, 64)
+	return err == nil
+}
+
+// number reads a whole number within bounds.
+func number[T int | int64](r *reader, to *T, least, most T) func(at) {
+	return func(v at) {
+		n, err := strconv.ParseInt(strings.ReplaceAll(v.Value, "_", ""), 10, 64)
+		switch {
+		case !r.scalar(v, "a whole number"):
+		case err != nil:
+			r.wrong(v.Node, "%q is no whole number", v.Value)
+		case n < int64(least) || n > int64(most):
+			r.wrong(v.Node, "%s: want %d to %d", v.Value, least, most)
+		default:
+			*to = T(n)
+		}
+	}
+}

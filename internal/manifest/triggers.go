@@ -1,0 +1,299 @@
+package manifest
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+	"gopkg.in/yaml.v3"
+)
+
+// mostRoutes is how many routes an app may have.
+const mostRoutes = 500
+
+func (r *reader) routes(v at, a *App) {
+	if len(v.Content) > mostRoutes {
+		r.wrong(v.Node, "%d routes; an app has %d at most", len(v.Content), mostRoutes)
+		return
+	}
+	o := overlaps{mux: http.NewServeMux()}
+	r.list(v, "routes", "- {path: /cart/{id}, methods: [GET], function: cart}", func(v at) {
+		route, whole := r.route(a, v)
+		a.Routes = append(a.Routes, route)
+		if whole {
+			o.add(r, v, route)
+		}
+	})
+}
+
+// route reads a route, and says whether it is whole.
+func (r *reader) route(a *App, v at) (Route, bool) {
+	var route Route
+	before := len(r.problems)
+	got := r.mapping(v, "a route", members{
+		"path":      func(v at) { r.routePath(v, &route.Path) },
+		"methods":   func(v at) { r.methods(v, &route.Methods) },
+		"function":  r.target(a, "function", &route.Function),
+		"workflow":  r.target(a, "workflow", &route.Workflow),
+		"websocket": r.target(a, "websocket", &route.WebSocket),
+		"wait":      r.boolean(&route.Wait),
+		"origins":   func(v at) { r.origins(v, &route.Origins) },
+		"request":   r.size(&route.Request, 1, mostMemory),
+	})
+	if v.Kind != yaml.MappingNode {
+		return route, false
+	}
+	if _, ok := got["path"]; !ok {
+		r.wrong(v.Node, "the route has no path: write one, as in: path: /cart/{id}")
+	}
+	r.oneTarget(v, got, "function", "workflow", "websocket")
+	r.belongs(got, "wait", "workflow", "only a workflow is waited for")
+	r.belongs(got, "origins", "websocket", "only a WebSocket has origins")
+	if methods, ok := got["methods"]; ok && route.WebSocket != "" {
+		r.wrong(methods.Node, "a WebSocket has no methods: leave them out")
+	}
+	return route, len(r.problems) == before
+}
+
+// oneTarget wants exactly one of some members.
+func (r *reader) oneTarget(v at, got map[string]at, targets ...string) {
+	var there []string
+	for _, t := range targets {
+		if _, ok := got[t]; ok {
+			there = append(there, t)
+		}
+	}
+	switch {
+	case v.Kind != yaml.MappingNode || len(there) == 1:
+	case len(there) == 0:
+		r.wrong(v.Node, "this leads nowhere: add one of %s, as in: %s: NAME", strings.Join(targets, ", "), targets[0])
+	default:
+		r.wrong(v.Node, "this leads to a %s: keep one", strings.Join(there, " and to a "))
+	}
+}
+
+// belongs wants a member only where another one is.
+func (r *reader) belongs(got map[string]at, member, other, why string) {
+	v, ok := got[member]
+	if _, there := got[other]; ok && !there {
+		r.wrong(v.Node, "%s: leave %s out", why, member)
+	}
+}
+
+func (r *reader) routePath(v at, to *string) {
+	r.text(to, "a path, such as /cart/{id}")(v)
+	if *to == "" {
+		return
+	}
+	if why := pathError(*to); why != "" {
+		r.wrong(v.Node, "path %q: %s", *to, why)
+		return
+	}
+	if err := register(http.NewServeMux(), *to); err != nil {
+		r.wrong(v.Node, "path %q: %v", *to, err)
+	}
+}
+
+// pathError says why a text is no path of a route; net/http finds the rest.
+func pathError(path string) string {
+	if !strings.HasPrefix(path, "/") {
+		return "write /" + path
+	}
+	segments := strings.Split(path[1:], "/")
+	for i, s := range segments {
+		last := i == len(segments)-1
+		switch {
+		case s == "" && !last:
+			return "it has two slashes beside each other: leave one out"
+		case s == "." || s == "..":
+			return "it has a segment " + s + ": write where it leads"
+		case strings.ContainsAny(s, " ?#%\\"):
+			return "a segment has no blank, ?, #, % or \\: a query is no part of a path"
+		case strings.ContainsAny(s, "{}") && (s[0] != '{' || s[len(s)-1] != '}'):
+			return "a parameter is a whole segment, as in /cart/{id}"
+		case strings.HasSuffix(s, "...}") && !last:
+			return s + " takes all that follows: it must be the last segment"
+		}
+	}
+	return ""
+}
+
+// register is Handle without its panic.
+func register(m *http.ServeMux, pattern string) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			text, ok := p.(string)
+			if e, isError := p.(error); isError {
+				text, ok = e.Error(), true
+			}
+			if !ok {
+				text = "it is no pattern"
+			}
+			err = errors.New(withoutPrefix(text))
+		}
+	}()
+	m.Handle(pattern, http.NotFoundHandler())
+	return nil
+}
+
+// withoutPrefix leaves out what net/http says of itself.
+func withoutPrefix(text string) string {
+	if _, rest, ok := strings.Cut(text, "at offset "); ok {
+		_, text, _ = strings.Cut(rest, ": ")
+	}
+	return strings.Join(strings.Fields(text), " ")
+}
+
+func allMethods() []string {
+	return []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+	}
+}
+
+func (r *reader) methods(v at, to *[]string) {
+	r.list(v, "methods", "[GET, POST]", func(v at) {
+		switch {
+		case !slices.Contains(allMethods(), v.Value):
+			r.wrong(v.Node, "%q is no method: %s", v.Value, hint(v.Value, allMethods()))
+		case slices.Contains(*to, v.Value):
+			r.wrong(v.Node, "%s is here twice: leave one out", v.Value)
+		default:
+			*to = append(*to, v.Value)
+		}
+	})
+	if v.Kind == yaml.SequenceNode && len(v.Content) == 0 {
+		r.wrong(v.Node, "no method: leave methods out to take all of them")
+	}
+}
+
+func (r *reader) origins(v at, to *[]string) {
+	r.list(v, "origins", "[shop.example.org]", func(v at) {
+		var host string
+		r.text(&host, "a host, such as shop.example.org")(v)
+		if strings.Contains(host, "/") {
+			r.wrong(v.Node, "%q: write the host alone, as in shop.example.org", host)
+		}
+		*to = append(*to, host)
+	})
+}
+
+// patterns are what net/http knows a route by.
+func (route *Route) patterns() []string {
+	methods := route.Methods
+	switch {
+	case route.WebSocket != "":
+		methods = []string{http.MethodGet}
+	case len(methods) == 0:
+		return []string{route.Path}
+	}
+	var all []string
+	for _, m := range methods {
+		all = append(all, m+" "+route.Path)
+	}
+	return all
+}
+
+func (r *reader) subjects(v at, a *App) {
+	lines := map[Subject]int{}
+	r.list(v, "subjects", "- {subject: orders.new, function: cart}", func(v at) {
+		var s Subject
+		got := r.mapping(v, "a subject's trigger", members{
+			"subject":  func(v at) { r.subject(v, &s.Subject) },
+			"queue":    func(v at) { r.queue(v, &s.Queue) },
+			"function": r.target(a, "function", &s.Function),
+			"workflow": r.target(a, "workflow", &s.Workflow),
+		})
+		r.oneTarget(v, got, "function", "workflow")
+		if _, ok := got["subject"]; !ok && v.Kind == yaml.MappingNode {
+			r.wrong(v.Node, "the trigger has no subject: write one, as in: subject: orders.new")
+		}
+		if first := lines[s]; first != 0 && s.Subject != "" {
+			r.wrong(v.Node, "the same trigger is at line %d already: leave one out", first)
+		}
+		lines[s] = v.Line
+		a.Subjects = append(a.Subjects, s)
+	})
+}
+
+func (r *reader) subject(v at, to *string) {
+	r.text(to, "a subject, such as orders.new")(v)
+	tokens := strings.Split(*to, ".")
+	for i, t := range tokens {
+		switch {
+		case *to == "":
+		case t == "":
+			r.wrong(v.Node, "subject %q: a part between dots is empty", *to)
+		case strings.ContainsFunc(t, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+			r.wrong(v.Node, "subject %q: it has a blank", *to)
+		case strings.ContainsAny(t, "*>") && len(t) > 1:
+			r.wrong(v.Node, "subject %q: * and > stand alone between dots, as in orders.* or orders.>", *to)
+		case t == ">" && i < len(tokens)-1:
+			r.wrong(v.Node, "subject %q: > takes all that follows: it must be the last part", *to)
+		case i == 0 && (t[0] == '$' || t[0] == '_'):
+			r.wrong(v.Node, "subject %q: those that begin with %c belong to the system", *to, t[0])
+		default:
+			continue
+		}
+		return
+	}
+}
+
+func (r *reader) queue(v at, to *string) {
+	r.text(to, "the name of a group")(v)
+	if strings.ContainsFunc(*to, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '*' || c == '>' }) {
+		r.wrong(v.Node, "queue %q: it has no blank, * or >", *to)
+	}
+}
+
+func (r *reader) schedules(v at, a *App) {
+	r.list(v, "schedules", `- {cron: "*/5 * * * *", function: cart}`, func(v at) {
+		var s Schedule
+		got := r.mapping(v, "a schedule", members{
+			"cron":     func(v at) { r.cron(v, &s.Cron) },
+			"zone":     func(v at) { r.zone(v, &s.Zone) },
+			"function": r.target(a, "function", &s.Function),
+			"workflow": r.target(a, "workflow", &s.Workflow),
+			"body": func(v at) {
+				if r.scalar(v, "a text: what the function gets") {
+					s.Body = v.Value
+				}
+			},
+		})
+		r.oneTarget(v, got, "function", "workflow")
+		if _, ok := got["cron"]; !ok && v.Kind == yaml.MappingNode {
+			r.wrong(v.Node, `the schedule says not when: write it, as in: cron: "*/5 * * * *"`)
+		}
+		a.Schedules = append(a.Schedules, s)
+	})
+}
+
+// someTime is when a schedule is asked whether it ever comes.
+func someTime() time.Time { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) }
+
+func (r *reader) cron(v at, to *string) {
+	r.text(to, `a time in five fields, such as "*/5 * * * *"`)(v)
+	if *to == "" {
+		return
+	}
+	if strings.Contains(*to, "TZ=") {
+		r.wrong(v.Node, "cron %q: write the time zone beside it, as in: zone: Europe/Berlin", *to)
+		return
+	}
+	schedule, err := cron.ParseStandard(*to)
+	switch {
+	case err != nil:
+		r.wrong(v.Node, `cron %q: %v; the fields are minute, hour, day of month, month, day of week, as in "*/5 * * * *", or one of @hourly, @daily, @weekly, @monthly, @every 10m`, *to, err)
+	case schedule.Next(someTime()).IsZero():
+		r.wrong(v.Node, "cron %q: there is no such day", *to)
+	}
+}
+
+func (r *reader) zone(v at, to *string) {
+	r.text(to, "a time zone, such as Europe/Berlin")(v)
+	if _, err := time.LoadLocation(*to); err != nil || *to == "Local" {
+		r.wrong(v.Node, "%q is no time zone: write one such as Europe/Berlin or UTC", *to)
+	}
+}
