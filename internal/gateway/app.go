@@ -1,0 +1,158 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// An App is what the gateway knows of an app. It is not changed once it was given
+// to SetApps.
+type App struct {
+	Name     string
+	Routes   []Route
+	Subjects []SubjectTrigger
+	Crons    []CronTrigger
+	// Calls is how many of its calls that came by HTTP or a subject may be under way;
+	// 0: only Options.Calls bounds them.
+	Calls int
+}
+
+// A Target is what a trigger starts: a function or a workflow.
+type Target struct {
+	Function, Workflow string
+	// Wait says that a workflow's output is the answer.
+	Wait bool
+}
+
+func (t Target) validate() error {
+	switch {
+	case t.Function == "" && t.Workflow == "":
+		return errors.New("it has neither a function nor a workflow: name one")
+	case t.Function != "" && t.Workflow != "":
+		return fmt.Errorf("it has the function %q and the workflow %q: leave one out", t.Function, t.Workflow)
+	case t.Wait && t.Workflow == "":
+		return errors.New("only a workflow is waited for: leave wait out")
+	}
+	return nil
+}
+
+// A Route is a path of an app.
+type Route struct {
+	// Methods are the methods; none: all. GET includes HEAD.
+	Methods []string
+	// Path is a pattern of net/http without method and host, "/rooms/{room}".
+	Path string
+	Target
+	// HTTP says that the function takes and gives HTTP messages.
+	HTTP bool
+	// WebSocket says that the function takes the events of WebSockets. Its methods
+	// are none.
+	WebSocket bool
+	// Origins are the hosts whose pages may open the WebSocket, beside the one that
+	// serves it; patterns of path.Match.
+	Origins []string
+	// MaxBody is the largest body, 0 for Options.MaxBody.
+	MaxBody outboard.Bytes
+}
+
+func (r *Route) validate() error {
+	if err := r.Target.validate(); err != nil {
+		return err
+	}
+	switch {
+	case !strings.HasPrefix(r.Path, "/"):
+		return fmt.Errorf("path %q: it must begin with a slash", r.Path)
+	case r.HTTP && r.Function == "":
+		return errors.New("a workflow takes no HTTP messages: leave http out")
+	case r.WebSocket && (r.Function == "" || r.HTTP || len(r.Methods) > 0):
+		return errors.New("a WebSocket leads to a function, with no methods and no http")
+	}
+	for _, m := range r.Methods {
+		if !isToken([]byte(m)) || m == http.MethodConnect || m != strings.ToUpper(m) {
+			return fmt.Errorf("method %q: want one like GET", m)
+		}
+	}
+	return nil
+}
+
+// A SubjectTrigger calls for each message on a subject.
+type SubjectTrigger struct {
+	// Subject may have wildcards.
+	Subject string
+	// Queue is a group of whom one gets each message. "" is the app's own group, so
+	// that of all nodes one gets it.
+	Queue string
+	Target
+}
+
+// A CronTrigger calls at times.
+type CronTrigger struct {
+	// Schedule has five fields or is like "@hourly", see ParseSchedule.
+	Schedule string
+	// Zone is where the schedule's times are meant; nil: UTC.
+	Zone *time.Location
+	Target
+	// Body is the input.
+	Body []byte
+}
+
+func (a *App) validate() error {
+	if !validName(a.Name) {
+		return outboard.Errorf(outboard.Invalid, "check app", "name %q: want letters, digits, -, _ and dots", a.Name)
+	}
+	for i := range a.Routes {
+		if err := a.Routes[i].validate(); err != nil {
+			return a.wrong("route "+a.Routes[i].Path, err)
+		}
+	}
+	for i := range a.Subjects {
+		if err := a.Subjects[i].validate(); err != nil {
+			return a.wrong("subject "+a.Subjects[i].Subject, err)
+		}
+	}
+	for i := range a.Crons {
+		if err := a.Crons[i].validate(); err != nil {
+			return a.wrong("cron "+a.Crons[i].Schedule, err)
+		}
+	}
+	return nil
+}
+
+func (c *CronTrigger) validate() error {
+	if _, err := ParseSchedule(c.Schedule); err != nil {
+		return err
+	}
+	return c.Target.validate()
+}
+
+func (a *App) wrong(what string, err error) error {
+	return outboard.Errorf(outboard.Invalid, "check app "+a.Name, "%s: %w", what, err)
+}
+
+// validName says whether a name can be a path's segment as it stands.
+func validName(name string) bool {
+	return name != "" && len(name) <= 128 && name != "." && name != ".." &&
+		!slices.ContainsFunc([]byte(name), func(c byte) bool {
+			return !isAlphanumeric(c) && c != '-' && c != '_' && c != '.'
+		})
+}
+
+func isAlphanumeric(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
+
+// isToken says whether b is a token of RFC 9110, section 5.6.2.
+func isToken(b []byte) bool {
+	for _, c := range b {
+		if !isAlphanumeric(c) && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return len(b) > 0
+}

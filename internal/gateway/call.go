@@ -1,0 +1,92 @@
+package gateway
+
+import "context"
+
+// A Trigger is what started a call.
+type Trigger string
+
+// The triggers.
+const (
+	HTTP      Trigger = "http"
+	WebSocket Trigger = "websocket"
+	Subject   Trigger = "subject"
+	Cron      Trigger = "cron"
+	// Invoke is a call by hand.
+	Invoke Trigger = "invoke"
+)
+
+// An Invoker runs functions and workflows.
+type Invoker interface {
+	// Invoke answers a call. The context has the call's trace and ends when nobody
+	// waits for the answer any more.
+	//
+	// An error's outboard.Kind decides what a caller is told, see Status. An error in
+	// whose chain is a method LimitName() string says which limit it was about:
+	// "deadline" and "memory" are told apart from others. There may be an answer
+	// beside an error, for what the function wrote.
+	Invoke(ctx context.Context, c Call) (Answer, error)
+}
+
+// A Call is what an Invoker is asked for.
+type Call struct {
+	App string
+	// Function or Workflow is what to run; the other is "".
+	Function, Workflow string
+	// Wait says that the answer is the workflow's output, not its execution's name.
+	Wait bool
+	// Body is the input. It may be changed or used again after Invoke returned.
+	Body []byte
+	// HTTP says that Body is an HTTP/1.1 request message and that a response message
+	// is wanted.
+	HTTP bool
+	// Meta returns what is known beside the body. It may be nil, and must not be used
+	// after Invoke returned. Names: "method", "path", "query", "route", "remote",
+	// "trace", "subject", "tick", "ws.event", "ws.id", "ws.kind", "ws.code", the
+	// route's path parameters, then headers in any case.
+	Meta    func(name string) (string, bool)
+	Trigger Trigger
+	// Route names the trigger in logs and metrics: a route's pattern, a subject, a
+	// schedule.
+	Route string
+}
+
+// meta is Meta for callers who don't know whether there is one.
+func (c *Call) meta(name string) string {
+	if c.Meta == nil {
+		return ""
+	}
+	value, _ := c.Meta(name)
+	return value
+}
+
+// target is what the call runs.
+func (c *Call) target() string {
+	if c.Workflow != "" {
+		return c.Workflow
+	}
+	return c.Function
+}
+
+// An Answer is what a call brought.
+type Answer struct {
+	// Body is the answer. It belongs to the invoker and is valid until Release.
+	Body []byte
+	// Message says that Body is an HTTP/1.1 response message.
+	Message bool
+	// Type is the media type of Body where Message is false; "": found by looking.
+	Type string
+	// ID names the call, or a workflow's execution, in logs. "" is well.
+	ID string
+	// Fuel is what the call was charged.
+	Fuel int64
+	// Stdout and Stderr are what the function wrote. They are valid until Release.
+	Stdout, Stderr []byte
+	// Release gives Body back. It may be nil; it is called once.
+	Release func()
+}
+
+func (a *Answer) release() {
+	if a.Release != nil {
+		a.Release()
+	}
+}

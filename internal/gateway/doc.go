@@ -1,0 +1,43 @@
+// Package gateway is what starts the functions and workflows of apps: HTTP routes,
+// WebSockets, subjects and clocks.
+//
+// # The model
+//
+// A Gateway has the apps' routes and triggers in a table that SetApps replaces as a
+// whole. Whatever happens becomes a Call, and an Invoker answers it: the gateway
+// knows no plane. Calls of the same app are recorded in one ring, which Logs reads
+// and Follow waits on.
+//
+// # HTTP
+//
+// The first segment of a path names the app; the rest is matched against its routes
+// with the patterns and the precedence of net/http. A route leads to
+//   - a plain function: it gets the body and its answer is the body,
+//   - an HTTP function: it gets one HTTP/1.1 request message, with the path that is
+//     left without the app and with X-Forwarded-Prefix, and answers with one response
+//     message, which is checked before anything of it is sent,
+//   - a workflow: it gets the body as input. The answer is its output, or, where
+//     nobody waits for it, its execution's name with the status 202,
+//   - a function that takes the events of a WebSocket.
+//
+// Whatever goes wrong is answered with a problem document (RFC 9457). A call's trace
+// is W3C's: it goes on with the request's traceparent or begins one.
+//
+// # WebSockets
+//
+// Each event of a connection is a call with the names "ws.event" ("open", "message",
+// "close") and "ws.id" in its Meta; the events of one connection come one after
+// another. The answer is empty or JSON:
+//
+//	{"send": [{"to": "room:NAME" or "id:ID" or "self", "text": "..."}],
+//	 "join": ["NAME"], "leave": ["NAME"], "close": false}
+//
+// It first leaves and joins, then sends, then closes. Rooms belong to an app and
+// reach over the nodes by the Bus.
+//
+// # Lifecycle and concurrency
+//
+// All methods may be used by many goroutines. ServeHTTP and Invoke work from New on;
+// ServeConn, subjects and clocks while Run runs. When Run's context ends, it takes
+// nothing more, and what was accepted finishes within Options.Grace.
+package gateway

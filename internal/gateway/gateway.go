@@ -1,0 +1,233 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Options say how a Gateway works. All but Invoker may be left out.
+type Options struct {
+	Invoker Invoker
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer
+	// Tracer makes a span for each call.
+	Tracer trace.TracerProvider
+	// Bus carries triggers' subjects and what rooms hear of other nodes. Without it an
+	// app with subjects is refused, and rooms end with the node.
+	Bus Bus
+	// Once decides which node fires a schedule; nil: this one is alone.
+	Once Once
+	// Node is a name that no other node of the pool has, without dots; it is a part of
+	// connections' ids. Default: a random one.
+	Node string
+	// Rooms begins the subjects on which rooms are heard. Default: "rooms".
+	Rooms string
+	// Elsewhere serves requests for apps that this gateway does not have.
+	// Default: a problem document with the status 404.
+	Elsewhere http.Handler
+	// MaxBody is the largest body of a request or message. Default: 16 MiB.
+	MaxBody outboard.Bytes
+	// Calls is how many calls may be under way; more are refused with 429.
+	// Default: 1,024.
+	Calls int
+	// Sockets is how many WebSockets may be open. Default: 10,000.
+	Sockets int
+	// Keep is how many calls of each app are kept for Logs. Default: 1,000.
+	Keep int
+	// Grace is how long what was accepted may take when the gateway stops.
+	// Default: 30 s.
+	Grace time.Duration
+	// Patience is how long a client may take for a request's head, and how long it may
+	// not move while it sends a body or reads an answer. Default: 30 s.
+	Patience time.Duration
+}
+
+func (o *Options) setDefaults() {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Node == "" {
+		o.Node = randomName()
+	}
+	if o.Rooms == "" {
+		o.Rooms = "rooms"
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 16 << 20
+	}
+	if o.Elsewhere == nil {
+		o.Elsewhere = http.HandlerFunc(unknownApp)
+	}
+	o.setNumbers()
+}
+
+func (o *Options) setNumbers() {
+	or := func(n *int, standard int) {
+		if *n == 0 {
+			*n = standard
+		}
+	}
+	or(&o.Calls, 1024)
+	or(&o.Sockets, 10_000)
+	or(&o.Keep, 1000)
+	if o.Grace == 0 {
+		o.Grace = 30 * time.Second
+	}
+	if o.Patience == 0 {
+		o.Patience = 30 * time.Second
+	}
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.Invoker == nil:
+		return errors.New("there is no Invoker")
+	case o.Calls < 0 || o.Sockets < 0 || o.Keep < 0 || o.Grace < 0 || o.Patience < 0:
+		return errors.New("a number of the options is negative")
+	case !validName(o.Node):
+		return fmt.Errorf("node %q: want letters, digits, - and _", o.Node)
+	}
+	return nil
+}
+
+// A Gateway turns requests, messages and times into calls.
+type Gateway struct {
+	opts    Options
+	log     *slog.Logger
+	tracer  trace.Tracer // nil: none
+	metrics *metrics
+	table   atomic.Pointer[Table]
+	server  *server
+	flying  permits
+	sockets *sockets
+
+	mu      sync.Mutex // guards what follows and changes of table
+	apps    map[string]*appState
+	changed chan struct{} // has room for one: the triggers must be looked at
+}
+
+// New makes a Gateway without apps. It starts nothing.
+func New(opts Options) (*Gateway, error) {
+	opts.setDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, &outboard.Error{Op: "make the gateway", Kind: outboard.Invalid, Err: err}
+	}
+	m, err := newMetrics(opts.Metrics)
+	if err != nil {
+		return nil, &outboard.Error{Op: "make the gateway", Kind: outboard.Invalid, Err: err}
+	}
+	g := &Gateway{
+		opts: opts, log: opts.Logger, metrics: m, apps: map[string]*appState{}, changed: make(chan struct{}, 1),
+	}
+	if opts.Tracer != nil {
+		g.tracer = opts.Tracer.Tracer("github.com/outboard-run/outboard/internal/gateway")
+	}
+	g.flying.limit.Store(int64(opts.Calls))
+	g.sockets = newSockets(g)
+	g.server = newServer(g)
+	g.table.Store(&Table{})
+	return g, nil
+}
+
+// Name implements lifecycle.Service.
+func (g *Gateway) Name() string { return "gateway" }
+
+// SetApps replaces all apps by these, at once for requests and soon for subjects and
+// schedules. If one of them is not well nothing changes. What is under way finishes
+// as it began; WebSockets of apps that are gone are closed.
+func (g *Gateway) SetApps(apps []App) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.check(apps); err != nil {
+		return err
+	}
+	table, err := newTable(apps, g.handlerOf)
+	if err != nil {
+		return err
+	}
+	for i := range apps {
+		g.stateOf(apps[i].Name).flying.limit.Store(int64(apps[i].Calls))
+	}
+	g.table.Store(table)
+	g.forget(table)
+	select {
+	case g.changed <- struct{}{}:
+	default: // it will be looked at already
+	}
+	return nil
+}
+
+func (g *Gateway) check(apps []App) error {
+	for i := range apps {
+		if err := apps[i].validate(); err != nil {
+			return err
+		}
+		if len(apps[i].Subjects) > 0 && g.opts.Bus == nil {
+			return apps[i].wrong("subject "+apps[i].Subjects[0].Subject, errors.New("this gateway has no bus"))
+		}
+	}
+	return nil
+}
+
+// stateOf returns what is kept of an app from one version to the next.
+func (g *Gateway) stateOf(name string) *appState {
+	if s := g.apps[name]; s != nil {
+		return s
+	}
+	s := &appState{name: name, ring: newRing(g.opts.Keep)}
+	g.apps[name] = s
+	return s
+}
+
+func (g *Gateway) forget(table *Table) {
+	for name := range g.apps {
+		if table.apps[name] == nil {
+			delete(g.apps, name)
+			g.metrics.forget(name)
+			g.sockets.closeApp(name)
+		}
+	}
+}
+
+// appState is what an app has beside its routes.
+type appState struct {
+	name   string
+	ring   *ring
+	flying permits
+}
+
+// Invoke makes a call that came by no trigger of the gateway's, and records it.
+func (g *Gateway) Invoke(ctx context.Context, c Call) (Answer, error) {
+	begin := time.Now()
+	ctx, span := g.trace(ctx, &c)
+	answer, err := g.opts.Invoker.Invoke(ctx, c)
+	g.record(outcome{call: &c, answer: &answer, err: err, begin: begin, span: span, trace: traceOf(ctx)})
+	return answer, err
+}
+
+// permits bound what is under way. A limit of 0 is none.
+type permits struct {
+	limit atomic.Int64
+	taken atomic.Int64
+}
+
+func (p *permits) take() bool {
+	if limit := p.limit.Load(); p.taken.Add(1) > limit && limit > 0 {
+		p.taken.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (p *permits) give() { p.taken.Add(-1) }

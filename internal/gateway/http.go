@@ -1,0 +1,310 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/outboard-run/outboard"
+)
+
+// ServeHTTP answers a request for an app.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if app := g.table.Load().apps[appOf(r.URL.Path)]; app != nil {
+		app.routes.ServeHTTP(w, r)
+		return
+	}
+	g.opts.Elsewhere.ServeHTTP(w, r)
+}
+
+// A handler serves one route. It is made anew with each table.
+type handler struct {
+	*Route
+	gateway *Gateway
+	state   *appState
+	name    string // its pattern, without the app
+	params  []string
+	maxBody outboard.Bytes
+	metric  *routeMetric
+}
+
+func (g *Gateway) handlerOf(a *App, r *Route, name string) http.Handler {
+	h := &handler{
+		Route: r, gateway: g, state: g.stateOf(a.Name), name: name, params: paramsOf(r.Path),
+		maxBody: r.MaxBody, metric: g.metrics.route(a.Name, name),
+	}
+	if h.maxBody == 0 {
+		h.maxBody = g.opts.MaxBody
+	}
+	if r.WebSocket {
+		return http.HandlerFunc(h.serveSocket)
+	}
+	return h
+}
+
+// paramsOf are the names in a pattern's braces.
+func paramsOf(pattern string) []string {
+	var names []string
+	for segment := range strings.SplitSeq(pattern, "/") {
+		name, ok := strings.CutPrefix(segment, "{")
+		if name, closed := strings.CutSuffix(name, "}"); ok && closed && name != "$" {
+			names = append(names, strings.TrimSuffix(name, "..."))
+		}
+	}
+	return names
+}
+
+// enter takes the permits of a call; leave gives them back.
+func (g *Gateway) enter(s *appState) error {
+	if !g.flying.take() {
+		return outboard.Errorf(outboard.Busy, "call "+s.name, "%d calls are under way on this node: call again later", g.opts.Calls)
+	}
+	if !s.flying.take() {
+		g.flying.give()
+		return outboard.Errorf(outboard.Busy, "call "+s.name, "%d calls of this app are under way on this node: call again later", s.flying.limit.Load())
+	}
+	return nil
+}
+
+func (g *Gateway) leave(s *appState) {
+	s.flying.give()
+	g.flying.give()
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begin := time.Now()
+	status := h.serve(w, r, begin)
+	h.metric.count(status, time.Since(begin).Seconds())
+}
+
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, begin time.Time) int {
+	g := h.gateway
+	if err := g.enter(h.state); err != nil {
+		return refuse(w, NewProblem(err))
+	}
+	defer g.leave(h.state)
+	x := g.server.exchanges.get()
+	defer g.server.exchanges.put(x)
+	x.w, x.r, x.h = w, r, h
+	return x.run(begin)
+}
+
+func refuse(w http.ResponseWriter, p Problem) int {
+	p.write(w)
+	return p.Status
+}
+
+// An exchange is one request and its answer. It is used again.
+type exchange struct {
+	w        http.ResponseWriter
+	r        *http.Request
+	h        *handler
+	span     trace.SpanContext
+	input    []byte
+	response response
+	metaFunc func(string) (string, bool) // its method meta
+}
+
+func (x *exchange) run(begin time.Time) int {
+	g := x.h.gateway
+	call := Call{
+		App: x.h.state.name, Function: x.h.Function, Workflow: x.h.Workflow, Wait: x.h.Wait, HTTP: x.h.HTTP,
+		Meta: x.metaFunc, Trigger: HTTP, Route: x.h.name,
+	}
+	ctx, span := g.trace(x.r.Context(), &call)
+	x.span = trace.SpanContextFromContext(ctx)
+	if err := x.readInput(&call); err != nil {
+		endSpan(span, err, statusOfBody(err))
+		return x.refuseBody(err)
+	}
+	answer, err := g.opts.Invoker.Invoke(ctx, call)
+	defer answer.release()
+	status, err := x.answer(&answer, err)
+	g.record(outcome{
+		call: &call, answer: &answer, err: err, status: status, begin: begin, span: span, trace: x.span, ring: x.h.state.ring,
+	})
+	return status
+}
+
+// readInput makes the call's body.
+func (x *exchange) readInput(call *Call) (err error) {
+	slow := x.r.ContentLength != 0
+	if slow {
+		x.patience(x.h.gateway.opts.Patience)
+	}
+	if x.h.HTTP {
+		x.input, err = appendMessage(x.input[:0], x.r, x.h.state.name, x.span, x.h.maxBody)
+	} else {
+		x.input, err = appendBody(x.input[:0], x.r, x.h.maxBody)
+	}
+	if slow && err == nil {
+		x.patience(0)
+	}
+	call.Body = x.input
+	return err
+}
+
+// patience bounds how long the body may take to come, in all; 0 is for ever. A
+// recorder in a test has no deadlines.
+func (x *exchange) patience(d time.Duration) {
+	var until time.Time
+	if d > 0 {
+		until = time.Now().Add(d + time.Duration(x.h.maxBody>>16)*time.Second) // 64 KiB a second
+	}
+	_ = http.NewResponseController(x.w).SetReadDeadline(until)
+}
+
+func statusOfBody(err error) int {
+	if wrong, ok := errors.AsType[*bodyError](err); ok {
+		return wrong.status
+	}
+	return http.StatusBadRequest
+}
+
+// refuseBody answers a request whose body can't be taken. What is left of the body
+// is not read.
+func (x *exchange) refuseBody(err error) int {
+	x.w.Header().Set("Connection", "close")
+	p := problem(statusOfBody(err), err.Error())
+	p.Trace = x.span.TraceID().String()
+	return refuse(x.w, p)
+}
+
+// answer sends what a call brought. It returns the status, and what went wrong.
+func (x *exchange) answer(a *Answer, err error) (int, error) {
+	switch {
+	case err != nil:
+		return x.fail(err), err
+	case a.Message:
+		return x.answerMessage(a.Body)
+	case x.h.HTTP:
+		err := outboard.Errorf(outboard.Protocol, x.op(), "the function did not answer with a message")
+		return x.fail(err), err
+	case len(a.Body) == 0:
+		err := outboard.Errorf(outboard.Protocol, x.op(), "the function returned nothing")
+		return x.fail(err), err
+	}
+	return x.answerBody(a)
+}
+
+func (x *exchange) op() string { return "call " + x.h.state.name + " " + x.h.name }
+
+func (x *exchange) fail(err error) int {
+	if status := Status(err); status == statusGone && x.r.Context().Err() != nil {
+		return status // nobody reads an answer
+	}
+	p := NewProblem(err)
+	if p.Status == statusGone {
+		p = problem(http.StatusServiceUnavailable, p.Detail) // the call was given up, not the client
+	}
+	p.Trace = x.span.TraceID().String()
+	return refuse(x.w, p)
+}
+
+func (x *exchange) answerMessage(message []byte) (int, error) {
+	if err := x.response.parse(message, x.r.Method); err != nil {
+		err = outboard.Errorf(outboard.Protocol, x.op(), "%w", err)
+		return x.fail(err), err
+	}
+	// A client that is gone is no fault of the function's.
+	_ = x.response.write(x.w, x.r.Method)
+	return x.response.status, nil
+}
+
+func (x *exchange) answerBody(a *Answer) (int, error) {
+	status := http.StatusOK
+	if x.h.Workflow != "" && !x.h.Wait {
+		status = http.StatusAccepted
+	}
+	h := x.w.Header()
+	h["Content-Type"] = []string{typeOf(a)}
+	h["Content-Length"] = []string{strconv.Itoa(len(a.Body))}
+	x.w.WriteHeader(status)
+	if x.r.Method != http.MethodHead {
+		_, _ = x.w.Write(a.Body)
+	}
+	return status, nil
+}
+
+// sniffed is how much of a body is looked at to tell whether it is JSON.
+const sniffed = 64 << 10
+
+// typeOf is an answer's media type.
+func typeOf(a *Answer) string {
+	switch text := bytes.TrimLeft(a.Body[:min(len(a.Body), 64)], " \t\r\n"); {
+	case a.Type != "" && validValue([]byte(a.Type)):
+		return a.Type
+	case len(text) > 0 && (text[0] == '{' || text[0] == '[') && len(a.Body) <= sniffed && json.Valid(a.Body):
+		return "application/json"
+	}
+	return http.DetectContentType(a.Body)
+}
+
+// meta implements Call.Meta.
+func (x *exchange) meta(name string) (string, bool) {
+	if value, ok := requestMeta(x.r, x.h.name, name); ok {
+		return value, true
+	}
+	if name == "trace" {
+		return x.span.TraceID().String(), true
+	}
+	return paramOrHeader(x.r, x.h.params, name)
+}
+
+func requestMeta(r *http.Request, route, name string) (string, bool) {
+	switch name {
+	case "method":
+		return r.Method, true
+	case "path":
+		return strings.TrimPrefix(r.URL.Path, "/"+appOf(r.URL.Path)), true
+	case "query":
+		return r.URL.RawQuery, true
+	case "route":
+		return route, true
+	case "remote":
+		return r.RemoteAddr, true
+	case "host", "Host":
+		return r.Host, true
+	}
+	return "", false
+}
+
+func paramOrHeader(r *http.Request, params []string, name string) (string, bool) {
+	for _, p := range params {
+		if p == name {
+			return r.PathValue(name), true
+		}
+	}
+	values := r.Header.Values(name)
+	return strings.Join(values, ", "), len(values) > 0
+}
+
+// exchangePool has exchanges to use again.
+type exchangePool struct{ pool sync.Pool }
+
+// keptBuffer is how large a buffer may be and still be used again.
+const keptBuffer = 1 << 20
+
+func (p *exchangePool) get() *exchange {
+	if x, ok := p.pool.Get().(*exchange); ok {
+		return x
+	}
+	x := &exchange{input: make([]byte, 0, 4<<10)}
+	x.metaFunc = x.meta
+	return x
+}
+
+func (p *exchangePool) put(x *exchange) {
+	if cap(x.input) > keptBuffer {
+		return
+	}
+	x.w, x.r, x.h, x.response.body = nil, nil, nil, nil
+	p.pool.Put(x)
+}

@@ -1,0 +1,343 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A Record is one call in an app's logs.
+type Record struct {
+	App     string
+	Call    string // the answer's ID
+	Target  string // the function or workflow
+	Trigger Trigger
+	Route   string
+	// Execution and Step are for whom it was, where that was a workflow.
+	Execution, Step string
+	Begin           time.Time
+	Took            time.Duration
+	// Status is what an HTTP client was told, 0 where there is none.
+	Status int
+	// Err is how it failed, nil if it did not.
+	Err  error
+	Fuel int64
+	// Stdout and Stderr are the first MaxOutput of what the function wrote; what is
+	// beyond was Cut bytes.
+	Stdout, Stderr []byte
+	Cut            int
+	Trace          trace.TraceID
+	// Lost is not 0 for a record that stands for this many which a follower was too
+	// slow for. It has nothing else.
+	Lost int
+}
+
+// MaxOutput is how much of each stream of a call's output is kept.
+const MaxOutput = 8 << 10
+
+// A Filter says which records are wanted.
+type Filter struct {
+	App    string
+	Target string // "" for all
+	// Last is how many of the newest records come first, 0 for all that are kept, -1
+	// for none.
+	Last int
+}
+
+// Logs returns the records of an app that are kept, oldest first.
+func (g *Gateway) Logs(f Filter) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		r := g.ringOf(f.App)
+		if r == nil {
+			return
+		}
+		for _, record := range r.newest(f) {
+			if !yield(*record) {
+				return
+			}
+		}
+	}
+}
+
+// Follow returns what Logs does, and goes on with records as they come until ctx
+// ends or the app is gone. Who is too slow is told how many records were lost.
+func (g *Gateway) Follow(ctx context.Context, f Filter) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		if r := g.ringOf(f.App); r != nil {
+			r.follow(ctx, f, yield)
+		}
+	}
+}
+
+func (g *Gateway) ringOf(app string) *ring {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.apps[app]; s != nil {
+		return s.ring
+	}
+	return nil
+}
+
+// Log adds a record of a call that the gateway did not make: a workflow's step, a
+// call of a function by another.
+func (g *Gateway) Log(r Record) {
+	to := g.ringOf(r.App)
+	if to == nil {
+		return
+	}
+	r.keepOutput()
+	to.add(&r)
+}
+
+// keepOutput copies what is kept of the output: the rest belongs to somebody else.
+func (r *Record) keepOutput() {
+	for _, b := range []*[]byte{&r.Stdout, &r.Stderr} {
+		if over := len(*b) - MaxOutput; over > 0 {
+			r.Cut += over
+			*b = (*b)[:MaxOutput]
+		}
+		*b = append([]byte(nil), *b...)
+	}
+}
+
+// An outcome is what is known of a call at its end.
+type outcome struct {
+	call   *Call
+	answer *Answer
+	err    error
+	status int // 0 where there is no client
+	begin  time.Time
+	span   trace.Span
+	trace  trace.SpanContext
+	ring   *ring // nil: found by the app's name
+}
+
+// record writes a call's end into the app's logs, its metrics and its span.
+func (g *Gateway) record(o outcome) {
+	took := time.Since(o.begin)
+	if o.span != nil {
+		o.trace = o.span.SpanContext()
+	}
+	endSpan(o.span, o.err, o.status)
+	if o.status == 0 {
+		g.metrics.calls.WithLabelValues(o.call.App, string(o.call.Trigger), o.call.Route, resultOf(o.err)).Inc()
+	}
+	if o.ring == nil {
+		if o.ring = g.ringOf(o.call.App); o.ring == nil {
+			return
+		}
+	}
+	r := &Record{
+		App: o.call.App, Call: o.answer.ID, Target: o.call.target(), Trigger: o.call.Trigger, Route: o.call.Route,
+		Begin: o.begin, Took: took, Status: o.status, Err: o.err, Fuel: o.answer.Fuel,
+		Stdout: o.answer.Stdout, Stderr: o.answer.Stderr, Trace: o.trace.TraceID(),
+	}
+	r.keepOutput()
+	o.ring.add(r)
+}
+
+func resultOf(err error) string {
+	if err == nil {
+		return "done"
+	}
+	return outboard.KindOf(err).String()
+}
+
+// A ring keeps the newest records of an app.
+type ring struct {
+	mu      sync.Mutex
+	records []*Record // record n is at n % cap
+	next    uint64    // the number of the next record
+	limit   uint64
+	wake    chan struct{} // closed at the next record; nil while nobody waits
+}
+
+func newRing(limit int) *ring { return &ring{limit: uint64(limit)} }
+
+func (r *ring) add(record *Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if uint64(len(r.records)) < r.limit {
+		r.records = append(r.records, record)
+	} else {
+		r.records[r.next%r.limit] = record
+	}
+	r.next++
+	if r.wake != nil {
+		close(r.wake)
+		r.wake = nil
+	}
+}
+
+// from returns record n or, if it is gone, the oldest with how many are lost, or nil
+// and what to wait for.
+func (r *ring) from(n uint64) (record *Record, lost uint64, wake <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if oldest := r.next - uint64(len(r.records)); n < oldest {
+		return r.records[oldest%r.limit], oldest - n, nil
+	}
+	if n < r.next {
+		return r.records[n%r.limit], 0, nil
+	}
+	if r.wake == nil {
+		r.wake = make(chan struct{})
+	}
+	return nil, 0, r.wake
+}
+
+func (f *Filter) wants(r *Record) bool { return f.Target == "" || f.Target == r.Target }
+
+func (r *ring) newest(f Filter) []*Record {
+	found, _ := r.take(f)
+	return found
+}
+
+// take returns the newest records and the number of the one after them.
+func (r *ring) take(f Filter) ([]*Record, uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []*Record
+	for n := r.next - uint64(len(r.records)); n < r.next && f.Last >= 0; n++ {
+		if record := r.records[n%r.limit]; f.wants(record) {
+			found = append(found, record)
+		}
+	}
+	if f.Last > 0 {
+		found = found[max(0, len(found)-f.Last):]
+	}
+	return found, r.next
+}
+
+func (r *ring) follow(ctx context.Context, f Filter, yield func(Record) bool) {
+	first, next := r.take(f)
+	for _, record := range first {
+		if !yield(*record) {
+			return
+		}
+	}
+	for ctx.Err() == nil {
+		record, lost, wake := r.from(next)
+		if record == nil {
+			select {
+			case <-wake:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if lost > 0 && !yield(Record{Lost: int(lost)}) {
+			return
+		}
+		if next += lost + 1; f.wants(record) && !yield(*record) {
+			return
+		}
+	}
+}
+
+// A Line is a line of an app's logs: something that a function wrote, or how a call
+// ended.
+type Line struct {
+	Time      time.Time `json:"time"`
+	App       string    `json:"app"`
+	Function  string    `json:"function,omitempty"`
+	Call      string    `json:"call,omitempty"`
+	Execution string    `json:"execution,omitempty"`
+	Step      string    `json:"step,omitempty"`
+	Trace     string    `json:"trace,omitempty"`
+	// Stream is "stdout", "stderr", or "call" for a line about the whole call.
+	Stream  string        `json:"stream"`
+	Text    string        `json:"text"`
+	Trigger Trigger       `json:"trigger,omitempty"`
+	Route   string        `json:"route,omitempty"`
+	Kind    string        `json:"kind,omitempty"`
+	Status  int           `json:"status,omitempty"`
+	Took    time.Duration `json:"took,omitempty"`
+	Fuel    int64         `json:"fuel,omitempty"`
+}
+
+// Lines are a record as lines: its output, then one about the call.
+func (r *Record) Lines() []Line {
+	if r.Lost > 0 {
+		return []Line{{Stream: "call", Text: fmt.Sprintf("%d calls were lost: they came faster than they were read", r.Lost)}}
+	}
+	base := Line{Time: r.Begin, App: r.App, Function: r.Target, Call: r.Call, Execution: r.Execution, Step: r.Step, Trace: r.traceText()}
+	lines := appendOutput(nil, base, "stdout", r.Stdout)
+	lines = appendOutput(lines, base, "stderr", r.Stderr)
+	whole := base
+	whole.Time = r.Begin.Add(r.Took)
+	whole.Stream, whole.Text, whole.Trigger, whole.Route = "call", r.text(), r.Trigger, r.Route
+	whole.Status, whole.Took, whole.Fuel = r.Status, r.Took, r.Fuel
+	if r.Err != nil {
+		whole.Kind = outboard.KindOf(r.Err).String()
+	}
+	return append(lines, whole)
+}
+
+func (r *Record) traceText() string {
+	if !r.Trace.IsValid() {
+		return ""
+	}
+	return r.Trace.String()
+}
+
+func (r *Record) text() string {
+	text := "done"
+	if r.Err != nil {
+		text = "failed: " + r.Err.Error()
+	}
+	if r.Cut > 0 {
+		text += fmt.Sprintf(" (%d bytes of output left out)", r.Cut)
+	}
+	return text
+}
+
+func appendOutput(lines []Line, base Line, stream string, output []byte) []Line {
+	if len(output) == 0 {
+		return lines
+	}
+	for text := range strings.Lines(string(output)) {
+		base.Stream, base.Text = stream, strings.TrimRight(text, "\r\n")
+		lines = append(lines, base)
+	}
+	return lines
+}
+
+// String is the line as a person reads it.
+func (l Line) String() string {
+	text := l.Time.Format("2006-01-02 15:04:05.000") + " " + l.App + "/" + l.Function + " " + l.Stream + ": " + printable(l.Text)
+	if l.Stream != "call" {
+		return text
+	}
+	text += fmt.Sprintf(", %s %s, %v", l.Trigger, l.Route, l.Took.Round(time.Microsecond))
+	if l.Status != 0 {
+		text += fmt.Sprintf(", status %d", l.Status)
+	}
+	return text
+}
+
+// printable replaces what would move a terminal's cursor or change its colours.
+func printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c != '\t' && c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 {
+			return '\uFFFD'
+		}
+		return c
+	}, text)
+}
+
+// JSON is the line as programs read it, without a newline.
+func (l Line) JSON() []byte {
+	text, err := json.Marshal(l)
+	if err != nil {
+		return []byte("{}") // it has nothing that could not be written
+	}
+	return text
+}

@@ -1,0 +1,102 @@
+package gateway
+
+import (
+	"errors"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the gateway's numbers. A nil Registerer leaves them unregistered.
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	calls    *prometheus.CounterVec
+	sockets  *prometheus.GaugeVec
+	dropped  *prometheus.CounterVec
+}
+
+func newMetrics(to prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "outboard", Subsystem: "gateway", Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		requests: counter("requests_total", "HTTP requests to apps, by the status of their answers.", "app", "route", "code"),
+		calls:    counter("calls_total", "Calls that did not come as HTTP requests, by what started them and how they ended.", "app", "trigger", "route", "result"),
+		dropped:  counter("websockets_dropped_total", "WebSockets that were closed because they did not read what was sent.", "app"),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "outboard", Subsystem: "gateway", Name: "request_seconds",
+			Help:    "Time from a request's head to the end of its answer.",
+			Buckets: prometheus.ExponentialBuckets(50e-6, 4, 10),
+		}, []string{"app", "route"}),
+		sockets: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "outboard", Subsystem: "gateway", Name: "websockets", Help: "WebSockets that are open.",
+		}, []string{"app"}),
+	}
+	return m, m.register(to)
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.seconds, m.calls, m.sockets, m.dropped}
+}
+
+func (m *metrics) unregister(from prometheus.Registerer) {
+	if from == nil {
+		return
+	}
+	for _, c := range m.all() {
+		from.Unregister(c)
+	}
+}
+
+func (m *metrics) register(to prometheus.Registerer) error {
+	if to == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range m.all() {
+		errs = append(errs, to.Register(c))
+	}
+	return errors.Join(errs...)
+}
+
+// forget drops an app's numbers.
+func (m *metrics) forget(app string) {
+	labels := prometheus.Labels{"app": app}
+	m.requests.DeletePartialMatch(labels)
+	m.seconds.DeletePartialMatch(labels)
+	m.calls.DeletePartialMatch(labels)
+	m.sockets.DeletePartialMatch(labels)
+	m.dropped.DeletePartialMatch(labels)
+}
+
+// A routeMetric is the numbers of one route. It keeps the counters: finding one by
+// its labels costs more than counting.
+type routeMetric struct {
+	all     *metrics
+	app     string
+	route   string
+	seconds prometheus.Observer
+	codes   [6]atomic.Pointer[codeCounter] // the newest of each hundred
+}
+
+type codeCounter struct {
+	code int
+	prometheus.Counter
+}
+
+func (m *metrics) route(app, route string) *routeMetric {
+	return &routeMetric{all: m, app: app, route: route, seconds: m.seconds.WithLabelValues(app, route)}
+}
+
+func (m *routeMetric) count(code int, seconds float64) {
+	place := &m.codes[min(code/100, len(m.codes)-1)]
+	c := place.Load()
+	if c == nil || c.code != code {
+		c = &codeCounter{code, m.all.requests.WithLabelValues(m.app, m.route, strconv.Itoa(code))}
+		place.Store(c)
+	}
+	c.Inc()
+	m.seconds.Observe(seconds)
+}

@@ -1,0 +1,76 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A Problem is a document of RFC 9457. Its type is "about:blank": the status says it.
+type Problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	// Detail is the error's text.
+	Detail string `json:"detail,omitempty"`
+	// Kind is the outboard.Kind where the problem came from a call.
+	Kind string `json:"kind,omitempty"`
+	// Limit is the limit that was reached.
+	Limit string `json:"limit,omitempty"`
+	// Trace finds the call in logs and traces.
+	Trace string `json:"trace,omitempty"`
+}
+
+// NewProblem tells of a call's error.
+func NewProblem(err error) Problem {
+	p := problem(Status(err), detailOf(err))
+	p.Kind, p.Limit = outboard.KindOf(err).String(), limitOf(err)
+	return p
+}
+
+func problem(status int, detail string) Problem {
+	title := http.StatusText(status)
+	if title == "" {
+		title = "Client Closed Request"
+	}
+	return Problem{Title: title, Status: status, Detail: detail}
+}
+
+// maxDetail bounds what a caller is told; logs have all of it.
+const maxDetail = 512
+
+// detailOf is an error's first line: below it stand a guest's stack and the like.
+func detailOf(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) > maxDetail {
+		text = strings.ToValidUTF8(text[:maxDetail], "") + "..."
+	}
+	return text
+}
+
+// body is the document.
+func (p Problem) body() []byte {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return []byte("{}") // it has nothing that could not be written
+	}
+	return append(text, '\n')
+}
+
+// retryAfter is when a refused caller may come again: queues here are short.
+const retryAfter = "1"
+
+// write answers a request with the problem.
+func (p Problem) write(w http.ResponseWriter) {
+	h, body := w.Header(), p.body()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", retryAfter)
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // a client that is gone needs no answer
+}

@@ -1,0 +1,203 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/outboard-run/outboard"
+)
+
+// hopByHop says whether a header is about one connection and not about the message
+// (RFC 9110, section 7.6.1), or is written by the gateway itself.
+func hopByHop(canonical string) bool {
+	switch canonical {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Content-Length", "Expect":
+		return true
+	}
+	return false
+}
+
+// listed says whether the Connection header names another one.
+func listed(connection []string, canonical string) bool {
+	for _, line := range connection {
+		for name := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(name), canonical) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// appendHead writes the head of the message that a function gets for a request, but
+// for its Content-Length and the empty line. The app's name is taken off the target.
+func appendHead(b []byte, r *http.Request, app string, span trace.SpanContext) []byte {
+	b = append(b, r.Method...)
+	b = append(b, ' ')
+	b = appendTarget(b, r, app)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = appendValue(b, r.Host)
+	b = append(b, "\r\nX-Forwarded-Prefix: /"...)
+	b = append(b, app...)
+	b = append(b, "\r\n"...)
+	if span.IsValid() {
+		b = append(b, "Traceparent: "...)
+		b = appendTraceparent(b, span)
+		b = append(b, "\r\n"...)
+	}
+	return appendHeader(b, r.Header, span.IsValid())
+}
+
+func appendHeader(b []byte, header http.Header, traced bool) []byte {
+	connection := header["Connection"]
+	for name, values := range header {
+		if hopByHop(name) || name == "Host" || name == "X-Forwarded-Prefix" || traced && name == "Traceparent" || !isTokenText(name) {
+			continue
+		}
+		if connection != nil && listed(connection, name) {
+			continue
+		}
+		for _, value := range values {
+			b = append(b, name...)
+			b = append(b, ": "...)
+			b = appendValue(b, value)
+			b = append(b, "\r\n"...)
+		}
+	}
+	return b
+}
+
+func isTokenText(s string) bool {
+	for i := range len(s) {
+		if !tokenTable[s[i]] {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// appendTarget writes the request's target as it came, without the app's name.
+func appendTarget(b []byte, r *http.Request, app string) []byte {
+	target := r.RequestURI
+	if rest, ok := strings.CutPrefix(target, "/"+app); ok && (rest == "" || rest[0] == '/' || rest[0] == '?') {
+		target = rest
+	} else {
+		target = strings.TrimPrefix(r.URL.RequestURI(), "/"+app)
+	}
+	if !strings.HasPrefix(target, "/") {
+		b = append(b, '/')
+	}
+	return appendEscaped(b, target)
+}
+
+// appendEscaped escapes what would end the target. net/http lets none of it in.
+func appendEscaped(b []byte, target string) []byte {
+	const digits = "0123456789ABCDEF"
+	for i := range len(target) {
+		if c := target[i]; c > ' ' && c != 0x7f {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return b
+}
+
+// appendValue writes a header's value. What would end it becomes a space; net/http
+// lets none of that in.
+func appendValue(b []byte, value string) []byte {
+	start := len(b)
+	b = append(b, value...)
+	for i := start; i < len(b); i++ {
+		if c := b[i]; c == '\r' || c == '\n' || c == 0 {
+			b[i] = ' '
+		}
+	}
+	return b
+}
+
+// lengthRoom is what Content-Length is written into once it is known; blanks before
+// a value mean nothing.
+const lengthRoom = "Content-Length:                     \r\n\r\n"
+
+// setLength writes n so that it ends before the line's end, which is at end.
+func setLength(b []byte, end, n int) {
+	var digits [20]byte
+	text := strconv.AppendInt(digits[:0], int64(n), 10)
+	copy(b[end-len(text):end], text)
+}
+
+// bodyError is a body that can't be taken.
+type bodyError struct {
+	status int
+	detail string
+}
+
+func (e *bodyError) Error() string { return e.detail }
+
+func tooLarge(limit outboard.Bytes) error {
+	return &bodyError{http.StatusRequestEntityTooLarge, "the body is larger than the route takes, " + limit.String()}
+}
+
+// appendMessage writes the whole message.
+func appendMessage(b []byte, r *http.Request, app string, span trace.SpanContext, limit outboard.Bytes) ([]byte, error) {
+	b = appendHead(b, r, app, span)
+	b = append(b, lengthRoom...)
+	head := len(b)
+	b, err := appendBody(b, r, limit)
+	setLength(b, head-len("\r\n\r\n"), len(b)-head)
+	return b, err
+}
+
+// appendBody reads a request's body.
+func appendBody(b []byte, r *http.Request, limit outboard.Bytes) ([]byte, error) {
+	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
+		return b, nil
+	}
+	if r.ContentLength > 0 && outboard.Bytes(r.ContentLength) > limit {
+		return b, tooLarge(limit)
+	}
+	return readBody(b, r.Body, r.ContentLength, limit)
+}
+
+// growth is how much of a body that was announced is believed before it comes.
+const growth = 64 << 10
+
+func readBody(b []byte, from io.Reader, announced int64, limit outboard.Bytes) ([]byte, error) {
+	start := len(b)
+	for {
+		if len(b) == cap(b) {
+			b = grow(b, announced-int64(len(b)-start))
+		}
+		n, err := from.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case outboard.Bytes(len(b)-start) > limit:
+			return b, tooLarge(limit)
+		case errors.Is(err, io.EOF):
+			return b, nil
+		case err != nil:
+			return b, wrongBody(err)
+		}
+	}
+}
+
+func grow(b []byte, more int64) []byte {
+	bigger := make([]byte, len(b), len(b)+max(len(b), int(min(max(more+1, 512), growth))))
+	copy(bigger, b)
+	return bigger
+}
+
+func wrongBody(err error) error {
+	var slow interface{ Timeout() bool }
+	if errors.As(err, &slow) && slow.Timeout() {
+		return &bodyError{http.StatusRequestTimeout, "the body came too slowly"}
+	}
+	return &bodyError{http.StatusBadRequest, "the body did not come whole: " + err.Error()}
+}

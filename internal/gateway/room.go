@@ -1,0 +1,228 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A hub is the open WebSockets of one app on this node, and their rooms.
+//
+// Nothing is called under its lock that may wait: the subscriptions that it ends are
+// ended after the lock.
+type hub struct {
+	app     string
+	sockets *sockets
+
+	mu    sync.Mutex
+	byID  map[string]*socket
+	rooms map[string]*room
+	stop  func() // ends the subscription for this node's sockets; nil: there is none
+}
+
+// A room is its members on this node.
+type room struct {
+	members map[*socket]struct{}
+	stop    func() // nil: other nodes are not heard
+}
+
+// publishLimit is how long a message to other nodes may take.
+const publishLimit = 5 * time.Second
+
+func newHub(app string, s *sockets) *hub {
+	return &hub{app: app, sockets: s, byID: map[string]*socket{}, rooms: map[string]*room{}}
+}
+
+// add enters a socket.
+func (h *hub) add(s *socket) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.byID[s.id] = s
+	if h.stop == nil {
+		h.stop = h.subscribe(h.idSubject(h.sockets.node()), h.hearID)
+	}
+}
+
+// remove takes a socket out of the hub and its rooms.
+func (h *hub) remove(s *socket) {
+	for _, stop := range h.takeOut(s) {
+		stop()
+	}
+}
+
+func (h *hub) takeOut(s *socket) (stops []func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.byID, s.id)
+	for name := range s.rooms {
+		stops = appendStop(stops, h.leaveLocked(s, name))
+	}
+	if len(h.byID) == 0 {
+		stops = appendStop(stops, h.stop)
+		h.stop = nil
+	}
+	return stops
+}
+
+func appendStop(stops []func(), stop func()) []func() {
+	if stop == nil {
+		return stops
+	}
+	return append(stops, stop)
+}
+
+// join makes a socket a member of a room. It says false when the socket is gone or is
+// in too many.
+func (h *hub) join(s *socket, name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byID[s.id] == nil || len(s.rooms) >= maxRooms {
+		return false
+	}
+	r := h.rooms[name]
+	if r == nil {
+		r = &room{members: map[*socket]struct{}{}}
+		r.stop = h.subscribe(h.roomSubject(name), func(m Message) { h.hearRoom(r, m) })
+		h.rooms[name] = r
+	}
+	r.members[s] = struct{}{}
+	s.rooms[name] = struct{}{}
+	return true
+}
+
+func (h *hub) leave(s *socket, name string) {
+	h.mu.Lock()
+	stop := h.leaveLocked(s, name)
+	h.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// leaveLocked returns what ends the room's subscription if nobody is left.
+func (h *hub) leaveLocked(s *socket, name string) (stop func()) {
+	r := h.rooms[name]
+	if r == nil {
+		return nil
+	}
+	delete(r.members, s)
+	delete(s.rooms, name)
+	if len(r.members) > 0 {
+		return nil
+	}
+	delete(h.rooms, name)
+	return r.stop
+}
+
+// subscribe hears of other nodes. Without them the room still works here.
+func (h *hub) subscribe(subject string, f func(Message)) (stop func()) {
+	bus := h.sockets.gateway.opts.Bus
+	if bus == nil {
+		return nil
+	}
+	stop, err := bus.Subscribe(subject, "", f)
+	if err != nil {
+		h.sockets.gateway.log.Warn("rooms do not hear of other nodes", "app", h.app, "error", err)
+		return nil
+	}
+	return stop
+}
+
+// Subjects are PREFIX.APP.room.NAME and PREFIX.APP.id.NODE, with names in base64.
+func (h *hub) subject(kind, name string) string {
+	code := base64.RawURLEncoding
+	return h.sockets.gateway.opts.Rooms + "." + code.EncodeToString([]byte(h.app)) + "." + kind + "." + code.EncodeToString([]byte(name))
+}
+
+func (h *hub) roomSubject(name string) string { return h.subject("room", name) }
+func (h *hub) idSubject(node string) string   { return h.subject("id", node) }
+
+// An envelope is a message between nodes: who sends it or whom it is for, a newline,
+// a letter for its kind, and its bytes.
+func envelope(name string, m outgoing) []byte {
+	b := make([]byte, 0, len(name)+2+len(m.data))
+	b = append(b, name...)
+	b = append(b, '\n', m.letter())
+	return append(b, m.data...)
+}
+
+func openEnvelope(b []byte) (name string, m outgoing, ok bool) {
+	head, rest, ok := bytes.Cut(b, []byte("\n"))
+	if !ok || len(rest) == 0 || rest[0] != 't' && rest[0] != 'b' {
+		return "", outgoing{}, false
+	}
+	return string(head), outgoing{data: bytes.Clone(rest[1:]), binary: rest[0] == 'b'}, true
+}
+
+// toRoom sends to all members of a room, here at once and elsewhere by the bus.
+func (h *hub) toRoom(ctx context.Context, name string, m outgoing) error {
+	h.mu.Lock()
+	if r := h.rooms[name]; r != nil {
+		r.tell(m)
+	}
+	h.mu.Unlock()
+	return h.publish(ctx, h.roomSubject(name), envelope(h.sockets.node(), m))
+}
+
+// toID sends to one socket.
+func (h *hub) toID(ctx context.Context, id string, m outgoing) error {
+	node, _, _ := strings.Cut(id, ".")
+	if node == h.sockets.node() {
+		h.tellID(id, m)
+		return nil
+	}
+	return h.publish(ctx, h.idSubject(node), envelope(id, m))
+}
+
+func (h *hub) publish(ctx context.Context, subject string, data []byte) error {
+	bus := h.sockets.gateway.opts.Bus
+	if bus == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishLimit)
+	defer cancel()
+	return bus.Publish(ctx, subject, data)
+}
+
+func (r *room) tell(m outgoing) {
+	for s := range r.members {
+		s.send(m)
+	}
+}
+
+func (h *hub) tellID(id string, m outgoing) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.byID[id]; s != nil {
+		s.send(m)
+	}
+}
+
+// hearRoom takes a message of another node; this one's were told already.
+func (h *hub) hearRoom(r *room, message Message) {
+	from, m, ok := openEnvelope(message.Data)
+	if !ok || from == h.sockets.node() {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.tell(m)
+}
+
+func (h *hub) hearID(message Message) {
+	if id, m, ok := openEnvelope(message.Data); ok {
+		h.tellID(id, m)
+	}
+}
+
+// closeAll ends the app's sockets.
+func (h *hub) closeAll(why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.byID {
+		s.end(why)
+	}
+}

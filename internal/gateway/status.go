@@ -1,0 +1,73 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/outboard-run/outboard"
+)
+
+// statusGone is how logs and metrics name a client that left before its answer.
+const statusGone = 499
+
+// limited is an error about a limit.
+type limited interface {
+	error
+	LimitName() string
+}
+
+// limitOf names the limit that an error is about, "" for none.
+func limitOf(err error) string {
+	if l, ok := errors.AsType[limited](err); ok {
+		return l.LimitName()
+	}
+	return ""
+}
+
+// Status is the HTTP status that tells a caller of an error.
+func Status(err error) int {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout
+	case errors.Is(err, context.Canceled):
+		return statusGone
+	}
+	kind := outboard.KindOf(err)
+	if kind == outboard.Exhausted {
+		return statusOfLimit(limitOf(err))
+	}
+	return statusOf(kind)
+}
+
+func statusOf(kind outboard.Kind) int {
+	switch kind {
+	case outboard.Invalid:
+		return http.StatusBadRequest
+	case outboard.NotFound:
+		return http.StatusNotFound
+	case outboard.Denied:
+		return http.StatusForbidden
+	case outboard.Conflict:
+		return http.StatusConflict
+	case outboard.Busy:
+		return http.StatusTooManyRequests
+	case outboard.Protocol:
+		return http.StatusBadGateway
+	case outboard.NoDevice, outboard.LeaseLost, outboard.Unreachable, outboard.SessionLost, outboard.NoPool, outboard.Exhausted:
+		return http.StatusServiceUnavailable
+	case outboard.Other:
+	}
+	return http.StatusInternalServerError
+}
+
+// statusOfLimit tells time and room from what another moment may bring.
+func statusOfLimit(name string) int {
+	switch name {
+	case "deadline":
+		return http.StatusGatewayTimeout
+	case "memory", "response", "arena":
+		return http.StatusInsufficientStorage
+	}
+	return http.StatusServiceUnavailable
+}

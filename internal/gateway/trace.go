@@ -1,0 +1,139 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"math/rand/v2"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// traceparentSize is the length of the header of W3C's Trace Context, level 1,
+// section 3.2: version, trace, parent and flags in hexadecimal, with dashes.
+const traceparentSize = 2 + 1 + 32 + 1 + 16 + 1 + 2
+
+// parseTraceparent reads the header; what is not valid is as good as absent. Later
+// versions begin like this one and may go on after another dash.
+func parseTraceparent(s string) (trace.SpanContext, bool) {
+	if len(s) < traceparentSize || s[2] != '-' || s[35] != '-' || s[52] != '-' {
+		return trace.SpanContext{}, false
+	}
+	if s[:2] == "ff" || s[:2] == "00" && len(s) != traceparentSize || len(s) > traceparentSize && s[traceparentSize] != '-' {
+		return trace.SpanContext{}, false
+	}
+	var version, flags [1]byte
+	var c trace.SpanContextConfig
+	ok := unhex(version[:], s[:2]) && unhex(c.TraceID[:], s[3:35]) && unhex(c.SpanID[:], s[36:52]) && unhex(flags[:], s[53:55])
+	c.TraceFlags, c.Remote = trace.TraceFlags(flags[0])&trace.FlagsSampled, true
+	return trace.NewSpanContext(c), ok && c.TraceID.IsValid() && c.SpanID.IsValid()
+}
+
+// unhex reads lower-case digits: others are not allowed in the header.
+func unhex(to []byte, s string) bool {
+	for i := range to {
+		high, low := digit(s[2*i]), digit(s[2*i+1])
+		if high|low > 15 {
+			return false
+		}
+		to[i] = high<<4 | low
+	}
+	return true
+}
+
+func digit(c byte) byte {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0'
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 0xff
+}
+
+// appendTraceparent writes the header's value.
+func appendTraceparent(b []byte, c trace.SpanContext) []byte {
+	id, span := c.TraceID(), c.SpanID()
+	b = append(b, "00-"...)
+	b = hex.AppendEncode(b, id[:])
+	b = append(b, '-')
+	b = hex.AppendEncode(b, span[:])
+	b = append(b, '-')
+	return hex.AppendEncode(b, []byte{byte(c.TraceFlags())})
+}
+
+// newSpanContext begins a trace that nobody records.
+func newSpanContext() trace.SpanContext {
+	var c trace.SpanContextConfig
+	fill(c.TraceID[:])
+	fill(c.SpanID[:])
+	return trace.NewSpanContext(c)
+}
+
+// fill writes random bytes of which the first is not 0: an id must not be all zero.
+func fill(b []byte) {
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	b[0] |= 1
+}
+
+func randomName() string {
+	var b [9]byte
+	fill(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// trace gives a call's context its trace: it goes on with the one of the context, or
+// else of the header, or begins one. The span is nil where none is recorded.
+func (g *Gateway) trace(ctx context.Context, c *Call) (context.Context, trace.Span) {
+	known := trace.SpanContextFromContext(ctx)
+	if !known.IsValid() {
+		parsed, ok := parseTraceparent(c.meta("traceparent"))
+		if known = parsed; ok {
+			if state, err := trace.ParseTraceState(c.meta("tracestate")); err == nil {
+				known = known.WithTraceState(state)
+			}
+		} else {
+			known = newSpanContext()
+		}
+		if g.tracer == nil || ok {
+			ctx = trace.ContextWithRemoteSpanContext(ctx, known)
+		}
+	}
+	if g.tracer == nil {
+		return ctx, nil
+	}
+	return g.tracer.Start(ctx, c.App+" "+c.Route, trace.WithSpanKind(kindOf(c.Trigger)), trace.WithAttributes(
+		attribute.String("outboard.app", c.App), attribute.String("outboard.target", c.target()),
+		attribute.String("outboard.trigger", string(c.Trigger)),
+	))
+}
+
+func kindOf(t Trigger) trace.SpanKind {
+	switch t {
+	case HTTP, WebSocket, Invoke:
+		return trace.SpanKindServer
+	case Subject:
+		return trace.SpanKindConsumer
+	case Cron:
+	}
+	return trace.SpanKindInternal
+}
+
+// endSpan ends a call's span with its outcome.
+func endSpan(span trace.Span, err error, status int) {
+	if span == nil {
+		return
+	}
+	if status != 0 {
+		span.SetAttributes(attribute.Int("http.response.status_code", status))
+	}
+	if err != nil {
+		span.SetStatus(codes.Error, detailOf(err))
+	}
+	span.End()
+}
+
+func traceOf(ctx context.Context) trace.SpanContext { return trace.SpanContextFromContext(ctx) }

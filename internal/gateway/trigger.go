@@ -1,0 +1,308 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// invoke makes a call for a trigger without an HTTP client, and records it. use takes
+// the answer; its error is the call's.
+func (g *Gateway) invoke(ctx context.Context, call *Call, s *appState, use func(*Answer) error) (Answer, error) {
+	begin := time.Now()
+	ctx, span := g.trace(ctx, call)
+	answer, err := g.opts.Invoker.Invoke(ctx, *call)
+	if err == nil {
+		err = use(&answer)
+	}
+	g.record(outcome{call: call, answer: &answer, err: err, begin: begin, span: span, trace: traceOf(ctx), ring: s.ring})
+	return answer, err
+}
+
+// Run serves connections and fires triggers until ctx ends. Then what was accepted
+// finishes.
+func (g *Gateway) Run(ctx context.Context, ready func()) error {
+	var all sync.WaitGroup
+	stop := make(chan error, 1)
+	all.Go(func() { stop <- g.server.run(ctx, g.opts.Grace) })
+	all.Go(func() {
+		<-ctx.Done()
+		g.sockets.close()
+	})
+	all.Go(func() { g.runTriggers(ctx) })
+	ready()
+	all.Wait()
+	g.metrics.unregister(g.opts.Metrics)
+	return <-stop
+}
+
+// runTriggers keeps the triggers that the table has.
+func (g *Gateway) runTriggers(ctx context.Context) {
+	t := &triggers{gateway: g, running: map[string]*running{}}
+	defer t.stopAll()
+	for {
+		t.adjust(ctx, g.table.Load())
+		select {
+		case <-g.changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// triggers are the subjects and schedules that are on.
+type triggers struct {
+	gateway *Gateway
+	running map[string]*running // by app
+}
+
+// running is the triggers of one version of an app.
+type running struct {
+	app   *App
+	stop  context.CancelFunc
+	ended sync.WaitGroup
+	subs  []func()
+}
+
+// adjust stops triggers of versions that are gone and starts those of new ones. A
+// message that comes between the two is lost, as one is when nobody is subscribed;
+// the new ones start first where the app goes on.
+func (t *triggers) adjust(ctx context.Context, table *Table) {
+	var old []*running
+	for name, r := range t.running {
+		if a := table.apps[name]; a == nil || !sameTriggers(r.app, &a.app) {
+			old = append(old, r)
+			delete(t.running, name)
+		}
+	}
+	for _, r := range old {
+		r.end()
+	}
+	for name, a := range table.apps {
+		if t.running[name] == nil {
+			t.running[name] = t.start(ctx, &a.app)
+		}
+	}
+}
+
+func (t *triggers) stopAll() {
+	for _, r := range t.running {
+		r.end()
+	}
+}
+
+// end stops the triggers and waits for the calls that they made.
+func (r *running) end() {
+	for _, stop := range r.subs {
+		stop()
+	}
+	r.stop()
+	r.ended.Wait()
+}
+
+func sameTriggers(a, b *App) bool {
+	if len(a.Subjects) != len(b.Subjects) || len(a.Crons) != len(b.Crons) {
+		return false
+	}
+	for i := range a.Subjects {
+		if a.Subjects[i] != b.Subjects[i] {
+			return false
+		}
+	}
+	for i := range a.Crons {
+		if !a.Crons[i].same(&b.Crons[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *triggers) start(ctx context.Context, a *App) *running {
+	ctx, stop := context.WithCancel(ctx)
+	r := &running{app: a, stop: stop}
+	s := t.gateway.stateFor(a.Name)
+	for i := range a.Subjects {
+		f := &subjectTrigger{SubjectTrigger: &a.Subjects[i], gateway: t.gateway, state: s, ended: &r.ended, room: make(chan struct{}, subjectCalls)}
+		if stop := f.start(ctx); stop != nil {
+			r.subs = append(r.subs, stop)
+		}
+	}
+	for i := range a.Crons {
+		c := &cronTrigger{CronTrigger: &a.Crons[i], gateway: t.gateway, state: s}
+		r.ended.Go(func() { c.run(ctx, &r.ended) })
+	}
+	return r
+}
+
+// stateFor is stateOf for those who don't have the lock.
+func (g *Gateway) stateFor(name string) *appState {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stateOf(name)
+}
+
+// subjectCalls is how many messages of one trigger are worked on at a time. More wait
+// where they come from.
+const subjectCalls = 64
+
+// subjectTrigger calls for the messages of one subject.
+type subjectTrigger struct {
+	*SubjectTrigger
+	gateway *Gateway
+	state   *appState
+	ended   *sync.WaitGroup
+	room    chan struct{}
+}
+
+func (f *subjectTrigger) start(ctx context.Context) (stop func()) {
+	queue := f.Queue
+	if queue == "" {
+		queue = "app-" + f.state.name
+	}
+	stop, err := f.gateway.opts.Bus.Subscribe(f.Subject, queue, func(m Message) { f.take(ctx, m) })
+	if err != nil {
+		f.gateway.log.Warn("a subject is not heard", "app", f.state.name, "subject", f.Subject, "error", err)
+		return nil
+	}
+	return stop
+}
+
+// take starts the call for a message, as soon as there is room.
+func (f *subjectTrigger) take(ctx context.Context, m Message) {
+	f.room <- struct{}{}
+	f.ended.Go(func() {
+		defer func() { <-f.room }()
+		f.call(context.WithoutCancel(ctx), m)
+	})
+}
+
+func (f *subjectTrigger) call(ctx context.Context, m Message) {
+	call := Call{
+		App: f.state.name, Function: f.Function, Workflow: f.Workflow, Wait: f.Wait, Body: m.Data, Trigger: Subject, Route: f.Subject,
+		Meta: func(name string) (string, bool) { return m.Subject, name == "subject" },
+	}
+	err := f.gateway.enter(f.state)
+	if err == nil {
+		defer f.gateway.leave(f.state)
+		var answer Answer
+		answer, err = f.gateway.invoke(ctx, &call, f.state, func(a *Answer) error { return m.respond(a.Body) })
+		defer answer.release()
+	}
+	if err != nil {
+		// Who asked is told as well as one who came by HTTP.
+		_ = m.respond(NewProblem(err).body())
+	}
+}
+
+func (m *Message) respond(data []byte) error {
+	if m.Respond == nil {
+		return nil
+	}
+	if err := m.Respond(data); err != nil {
+		return &outboard.Error{Op: "answer on " + m.Subject, Kind: outboard.Unreachable, Err: err}
+	}
+	return nil
+}
+
+// cronTrigger calls at the times of one schedule.
+type cronTrigger struct {
+	*CronTrigger
+	gateway *Gateway
+	state   *appState
+}
+
+func (c *CronTrigger) zone() *time.Location {
+	if c.Zone == nil {
+		return time.UTC
+	}
+	return c.Zone
+}
+
+func (c *CronTrigger) same(b *CronTrigger) bool {
+	return c.Schedule == b.Schedule && c.zone().String() == b.zone().String() && c.Target == b.Target && string(c.Body) == string(b.Body)
+}
+
+// The clock is looked at this often, as it may be set; a time that was more than
+// tooLate ago was missed.
+const (
+	clockCheck = time.Minute
+	tooLate    = 30 * time.Second
+)
+
+func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
+	schedule, err := ParseSchedule(c.Schedule)
+	if err != nil {
+		return // SetApps refused it
+	}
+	next := schedule.Next(time.Now().In(c.zone()))
+	for !next.IsZero() && sleepUntil(ctx, next) {
+		if now := time.Now(); now.Sub(next) < tooLate {
+			tick := next
+			calls.Go(func() { c.fire(context.WithoutCancel(ctx), tick) })
+			next = schedule.Next(next)
+		} else {
+			next = schedule.Next(now.In(c.zone()))
+		}
+	}
+}
+
+// sleepUntil waits for a time of the wall clock. It says false when ctx ended.
+func sleepUntil(ctx context.Context, t time.Time) bool {
+	for {
+		left := time.Until(t)
+		if left <= 0 {
+			return ctx.Err() == nil
+		}
+		timer := time.NewTimer(min(left, clockCheck))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+	}
+}
+
+// fire makes the call of one time, if no other node does.
+func (c *cronTrigger) fire(ctx context.Context, tick time.Time) {
+	mine, err := c.first(ctx, tick)
+	if err != nil {
+		c.gateway.log.Warn("a schedule was left out: nobody knows which node it is for", "app", c.state.name, "schedule", c.Schedule, "error", err)
+		return
+	}
+	if !mine {
+		return
+	}
+	when := tick.UTC().Format(time.RFC3339)
+	call := Call{
+		App: c.state.name, Function: c.Function, Workflow: c.Workflow, Wait: c.Wait, Body: c.Body, Trigger: Cron, Route: c.Schedule,
+		Meta: func(name string) (string, bool) { return when, name == "tick" },
+	}
+	answer, err := c.gateway.invoke(ctx, &call, c.state, func(*Answer) error { return nil })
+	defer answer.release()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		c.gateway.log.Warn("a schedule's call failed", "app", c.state.name, "schedule", c.Schedule, "error", err)
+	}
+}
+
+func (c *cronTrigger) first(ctx context.Context, tick time.Time) (bool, error) {
+	if c.gateway.opts.Once == nil {
+		return true, nil
+	}
+	return c.gateway.opts.Once.First(ctx, c.key(tick))
+}
+
+// key names one time of one schedule, alike on all nodes.
+func (c *cronTrigger) key(tick time.Time) string {
+	return "cron/" + c.state.name + "/" + c.target() + "/" + c.Schedule + "/" + tick.UTC().Format(time.RFC3339)
+}
+
+func (t Target) target() string {
+	if t.Workflow != "" {
+		return "workflow:" + t.Workflow
+	}
+	return "function:" + t.Function
+}
