@@ -37,29 +37,3 @@ type dialled func() (net.Conn, error)
 
 // InProcessConn implements nats.InProcessConnProvider.
 func (d dialled) InProcessConn() (net.Conn, error) { return d() }
-
-// Lend lets a helper process that is attached use the table over conn. It closes
-// conn and returns when either side ends.
-func (s *State) Lend(ctx context.Context, conn net.Conn) error {
-	defer conn.Close()
-	if s.server == nil {
-		return errors.New("lend the pool's state: it is in an existing NATS cluster")
-	}
-	inner, err := s.server.InProcessConn()
-	if err != nil {
-		return err
-	}
-	defer inner.Close()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-ctx.Done():
-		case <-s.done:
-		case <-ended:
-		}
-		_ = inner.Close()
-	}()
-	join(conn, inner)
-	return nil
-}

@@ -1,36 +1,112 @@
 package state_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
+
+// attached opens a node's state as a helper process of it does, over a socket.
+func attached(ctx context.Context, t testing.TB, n *testNode) *state.State {
+	t.Helper()
+	l, err := net.Listen("unix", t.TempDir()+"/state.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lend, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- n.ServeLend(lend, l) }()
+	s, err := state.Attach(ctx, state.AttachOptions{Dial: func() (net.Conn, error) {
+		return net.Dial("unix", l.Addr().String())
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := s.Close()
+		cancel()
+		if err := errors.Join(err, <-served); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func reportP50(b *testing.B, times []time.Duration) {
+	b.Helper()
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2].Microseconds()), "p50-us")
+	b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-us")
+}
+
+func BenchmarkAppend(b *testing.B) {
+	for _, how := range []string{"embedded", "attached"} {
+		for _, n := range []int{1, 3} {
+			b.Run(fmt.Sprintf("%s/%d", how, n), func(b *testing.B) { benchmarkAppend(b, how, n) })
+		}
+	}
+}
+
+func benchmarkAppend(b *testing.B, how string, n int) {
+	ctx := b.Context()
+	node := alone(ctx, b)
+	s := node.State
+	if how == "attached" {
+		s = attached(ctx, b, node)
+	}
+	l := openLog(ctx, b, s)
+	data := make([][]byte, n)
+	for i := range data {
+		data[i] = make([]byte, 200)
+	}
+	var seq uint64
+	var times []time.Duration
+	i := 0
+	for b.Loop() {
+		if i%20 == 0 {
+			seq = 0 // An execution has some twenty records.
+		}
+		start := time.Now()
+		var err error
+		if seq, err = l.Append(ctx, "t/app/"+strconv.Itoa(i/20), seq, data...); err != nil {
+			b.Fatal(err)
+		}
+		times = append(times, time.Since(start))
+		i++
+	}
+	reportP50(b, times)
+}
 
 func BenchmarkCommit(b *testing.B) {
 	for _, n := range []int{1, 10, 65, 500} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			ctx := b.Context()
-			node := newTestNode(b, testCA(b), "a")
-			node.open(ctx)
-			kv, err := node.OpenKV(ctx, "outboard-t-a-n")
+			kv, err := alone(ctx, b).OpenKV(ctx, "outboard-t-a-n")
 			if err != nil {
 				b.Fatal(err)
 			}
-			var last uint64
+			c := state.Commit{Writer: "w"}
 			i := 0
 			for b.Loop() {
-				var changes []state.KVChange
+				c.Changes = c.Changes[:0]
 				for range n {
 					i++
-					changes = append(changes, state.KVChange{Key: fmt.Sprintf("request/%d", i), Value: []byte("done")})
+					c.Changes = append(c.Changes, state.KVChange{Key: "request/" + strconv.Itoa(i), Value: []byte("done")})
 				}
-				if last, err = kv.Commit(ctx, "w", uint64(i), last, changes); err != nil {
+				c.Number++
+				if err := kv.Commit(ctx, c); err != nil {
 					b.Fatal(err)
 				}
+				c.After = c.Last()
 			}
-			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*n), "us/change")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n)/1000, "us/change")
 		})
 	}
 }

@@ -39,7 +39,8 @@ type Log struct {
 // A Record is one record of a key's history.
 type Record struct {
 	Key string
-	// Seq grows along the log.
+	// Seq grows along the history. Records that were appended together may
+	// share one.
 	Seq  uint64
 	Data []byte
 	Time time.Time
@@ -67,7 +68,7 @@ func (l *Log) config(o LogOptions) jetstream.StreamConfig {
 		MaxMsgSize:         MaxValue,
 		Discard:            jetstream.DiscardNew,
 		Storage:            jetstream.FileStorage,
-		Duplicates:         30 * time.Second,
+		Duplicates:         dedupeWindow,
 		AllowDirect:        true,
 		AllowAtomicPublish: true,
 	}
@@ -125,9 +126,8 @@ func (l *Log) Append(ctx context.Context, key string, after uint64, data ...[]by
 	}
 	var seq uint64
 	err = retry(ctx, func(ctx context.Context) error {
-		var err error
-		seq, err = l.s.publish(ctx, id, msgs)
-		if errors.Is(err, ErrConflict) {
+		a, err := l.s.askAll(ctx, id, msgs)
+		if seq = a.Seq; errors.Is(err, ErrConflict) {
 			seq, err = l.stored(ctx, subject, after, id, len(msgs))
 		}
 		return err
@@ -138,13 +138,21 @@ func (l *Log) Append(ctx context.Context, key string, after uint64, data ...[]by
 	return seq, nil
 }
 
+// messages packs the records into as few messages as there can be: a batch of
+// several costs twenty times as much as one.
 func (l *Log) messages(subject, id string, after uint64, data [][]byte) ([]*nats.Msg, error) {
-	msgs := make([]*nats.Msg, len(data))
-	for i, d := range data {
-		if len(d) > MaxValue/2 {
-			return nil, outboard.Errorf(outboard.Exhausted, "append to "+subject, "a record of %d bytes is too large", len(d))
+	var msgs []*nats.Msg
+	for len(data) > 0 {
+		n, size := 0, 0
+		for n < len(data) && n < packRecords && (n == 0 || size+len(data[n]) <= packBytes) {
+			size += len(data[n])
+			n++
 		}
-		msgs[i] = &nats.Msg{Subject: subject, Data: d, Header: nats.Header{}}
+		if size > packBytes {
+			return nil, outboard.Errorf(outboard.Exhausted, "append to "+subject, "a record of %d bytes is too large", size)
+		}
+		msgs = append(msgs, pack(subject, data[:n], size))
+		data = data[n:]
 	}
 	msgs[0].Header[jetstream.MsgIDHeader] = []string{id}
 	msgs[0].Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
@@ -152,26 +160,28 @@ func (l *Log) messages(subject, id string, after uint64, data [][]byte) ([]*nats
 }
 
 // stored finds out whether a conflict is with our own earlier attempt, whose
-// answer was lost: then the first record after the expected one is ours, and
+// answer was lost: then the first message after the expected one is ours, and
 // the others follow it.
 func (l *Log) stored(ctx context.Context, subject string, after uint64, id string, n int) (uint64, error) {
-	stream, err := l.s.js.Stream(ctx, l.stream)
+	m, err := l.s.leaderGet(ctx, l.stream, leaderQuery{Seq: after + 1, NextBySubject: subject})
+	if errors.Is(err, ErrNotFound) {
+		return 0, ErrConflict
+	}
 	if err != nil {
 		return 0, err
 	}
-	msg, err := stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return 0, ErrConflict
-	case err != nil:
-		return 0, err
-	case msg.Header.Get(jetstream.MsgIDHeader) != id:
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		return 0, fmt.Errorf("the header of a record: %w", err)
+	}
+	if header.Get(jetstream.MsgIDHeader) != id {
 		return 0, ErrConflict
 	}
-	return msg.Sequence + uint64(n) - 1, nil
+	return m.Seq + uint64(n) - 1, nil
 }
 
-// Read returns key's whole history in order, nothing when there is none.
+// Read returns key's whole history in order, nothing when there is none: all
+// that was acknowledged before the call.
 func (l *Log) Read(ctx context.Context, key string) ([]Record, error) {
 	subject, err := l.subject(key)
 	if err != nil {
@@ -189,27 +199,27 @@ func (l *Log) Read(ctx context.Context, key string) ([]Record, error) {
 }
 
 func (l *Log) read(ctx context.Context, key, subject string) ([]Record, error) {
-	stream, err := l.s.js.Stream(ctx, l.stream)
-	if err != nil {
-		return nil, err
-	}
-	last, err := stream.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	last, err := l.s.leaderGet(ctx, l.stream, leaderQuery{LastBySubject: subject})
+	if errors.Is(err, ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	var records []Record
-	for next := uint64(1); next <= last.Sequence; {
-		m, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
-		if err != nil {
-			return nil, err
+	var seq uint64
+	err = l.s.pages(ctx, directGetPrefix+l.stream, subject, 0, func(m *nats.Msg) (uint64, error) {
+		parts, err := unpack(key, m)
+		if err == nil {
+			seq, records = parts[0].Seq, append(records, parts...)
 		}
-		records = append(records, Record{Key: key, Seq: m.Sequence, Data: m.Data, Time: m.Time})
-		next = m.Sequence + 1
+		return seq, err
+	})
+	if err == nil && seq < last.Seq {
+		// The copy that answered is behind, or the history was purged meanwhile.
+		err = errInProcess
 	}
-	return records, nil
+	return records, err
 }
 
 // Keys returns the keys that have records and begin with prefix, which is "" or
@@ -251,13 +261,7 @@ func (l *Log) Purge(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	err = retry(ctx, func(ctx context.Context) error {
-		stream, err := l.s.js.Stream(ctx, l.stream)
-		if err != nil {
-			return err
-		}
-		return stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
-	})
+	err = l.s.purge(ctx, l.stream, subject, 0)
 	if err != nil {
 		return fmt.Errorf("purge %s: %w", key, err)
 	}

@@ -20,14 +20,14 @@ func texts(records []state.Record) []string {
 	return out
 }
 
-func alone(ctx context.Context, t *testing.T) *testNode {
+func alone(ctx context.Context, t testing.TB) *testNode {
 	t.Helper()
 	n := newTestNode(t, testCA(t), "a")
 	n.open(ctx)
 	return n
 }
 
-func openLog(ctx context.Context, t *testing.T, s *state.State) *state.Log {
+func openLog(ctx context.Context, t testing.TB, s *state.State) *state.Log {
 	t.Helper()
 	l, err := s.OpenLog(ctx, "test", state.LogOptions{})
 	if err != nil {

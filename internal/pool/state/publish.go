@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,51 +22,60 @@ const (
 	codeBatchIncomplete    = 10176
 	codeBatchDuplicate     = 10201
 	codeBatchesInFlight    = 10210
+
+	// dedupeWindow is how long the server knows a message's id. Attempts follow
+	// each other faster.
+	dedupeWindow = 30 * time.Second
 )
 
 // errInProcess says that an earlier attempt may still be under way.
 var errInProcess = errors.New("an earlier attempt is still in process")
 
-// publish stores messages, all or none, and returns the last one's sequence.
-// It tries once.
-func (s *State) publish(ctx context.Context, id string, msgs []*nats.Msg) (uint64, error) {
+// ack is the server's answer to a message that it has stored.
+type ack struct {
+	Seq       uint64              `json:"seq"`
+	Duplicate bool                `json:"duplicate"`
+	Error     *jetstream.APIError `json:"error"`
+}
+
+// ask stores one message, in one attempt.
+func (s *State) ask(ctx context.Context, m *nats.Msg) (ack, error) {
+	answer, err := s.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return ack{}, err
+	}
+	var a ack
+	if err := json.Unmarshal(answer.Data, &a); err != nil {
+		return ack{}, fmt.Errorf("the server's answer: %w", err)
+	}
+	if a.Error == nil {
+		return a, nil
+	}
+	switch a.Error.ErrorCode {
+	case jetstream.JSErrCodeStreamWrongLastSequence, codeBatchDuplicate:
+		return ack{}, ErrConflict
+	case jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeDuplicateInProcess,
+		codeBatchIncomplete, codeBatchesInFlight:
+		return ack{}, fmt.Errorf("%w: %w", errInProcess, a.Error)
+	}
+	return ack{}, a.Error
+}
+
+// askAll stores messages, all or none, in one attempt. The answer is about the
+// last one.
+func (s *State) askAll(ctx context.Context, id string, msgs []*nats.Msg) (ack, error) {
 	last := len(msgs) - 1
 	if last > 0 {
 		for i, m := range msgs {
-			m.Header.Set(batchIDHeader, id)
-			m.Header.Set(batchSeqHeader, strconv.Itoa(i+1))
+			m.Header[batchIDHeader] = []string{id}
+			m.Header[batchSeqHeader] = []string{strconv.Itoa(i + 1)}
 		}
-		msgs[last].Header.Set(batchCommitHeader, "1")
+		msgs[last].Header[batchCommitHeader] = []string{"1"}
 	}
 	for _, m := range msgs[:last] {
 		if err := s.nc.PublishMsg(m); err != nil {
-			return 0, err
+			return ack{}, err
 		}
 	}
-	answer, err := s.nc.RequestMsgWithContext(ctx, msgs[last])
-	if err != nil {
-		return 0, err
-	}
-	return decodeAck(answer.Data)
-}
-
-func decodeAck(data []byte) (uint64, error) {
-	var ack struct {
-		Error *jetstream.APIError `json:"error"`
-		Seq   uint64              `json:"seq"`
-	}
-	if err := json.Unmarshal(data, &ack); err != nil {
-		return 0, fmt.Errorf("the server's answer: %w", err)
-	}
-	if ack.Error == nil {
-		return ack.Seq, nil
-	}
-	switch ack.Error.ErrorCode {
-	case jetstream.JSErrCodeStreamWrongLastSequence, codeBatchDuplicate:
-		return 0, ErrConflict
-	case jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeDuplicateInProcess,
-		codeBatchIncomplete, codeBatchesInFlight:
-		return 0, fmt.Errorf("%w: %w", errInProcess, ack.Error)
-	}
-	return 0, ack.Error
+	return s.ask(ctx, msgs[last])
 }

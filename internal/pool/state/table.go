@@ -18,10 +18,12 @@ import (
 
 // The table is a NATS key-value bucket, so that its tools can read it.
 const (
+	directGetPrefix = "$JS.API.DIRECT.GET."
+
 	streamName    = "KV_outboard"
 	keyPrefix     = "$KV.outboard."
 	changesPrefix = "outboard.changes."
-	directGet     = "$JS.API.DIRECT.GET." + streamName
+	directGet     = directGetPrefix + streamName
 
 	opHeader  = "KV-Operation"
 	opDelete  = "DEL"

@@ -2,21 +2,16 @@ package state
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-const (
-	pageSize = 500
-	// idleLimit is how long the table may be silent before a watcher looks
-	// whether it missed the last change. Heartbeats make silence rare.
-	idleLimit = 5 * time.Second
-)
+// idleLimit is how long the table may be silent before a watcher looks
+// whether it missed the last change. Heartbeats make silence rare.
+const idleLimit = 5 * time.Second
 
 // A Change is what a watcher is told: some keys' new entries.
 type Change struct {
@@ -145,61 +140,13 @@ func (w *watcher) resync(ctx context.Context) error {
 // snapshot reads all entries, in the order of their revisions, from any copy of
 // the table, and the last revision among them.
 func (s *State) snapshot(ctx context.Context) (entries []Entry, last uint64, err error) {
-	for more := true; more; {
-		var page []Entry
-		err := retry(ctx, func(ctx context.Context) (err error) {
-			page, more, err = s.pageOf(ctx, directGet, keyPrefix+">", decodeEntry, last+1)
-			return err
-		})
-		if err != nil {
-			return nil, 0, fmt.Errorf("read the pool's state: %w", err)
-		}
-		entries = append(entries, page...)
-		if len(page) > 0 {
-			last = page[len(page)-1].Revision
-		}
-		more = more && len(page) > 0
+	err = s.pages(ctx, directGet, keyPrefix+">", 0, func(m *nats.Msg) (uint64, error) {
+		e, err := decodeEntry(m)
+		entries, last = append(entries, e), e.Revision
+		return e.Revision, err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the pool's state: %w", err)
 	}
 	return entries, last, nil
-}
-
-// pageOf reads a batch of entries of a stream from revision first on, from any
-// copy of it.
-func (s *State) pageOf(
-	ctx context.Context, get, filter string, decode func(*nats.Msg) (Entry, error), first uint64,
-) (entries []Entry, more bool, err error) {
-	request, err := json.Marshal(map[string]any{"seq": first, "batch": pageSize, "next_by_subj": filter})
-	if err != nil {
-		return nil, false, err
-	}
-	inbox := s.nc.NewInbox()
-	sub, err := s.nc.SubscribeSync(inbox)
-	if err != nil {
-		return nil, false, err
-	}
-	defer func() { err = errors.Join(err, sub.Unsubscribe()) }()
-	if err := s.nc.PublishRequest(get, inbox, request); err != nil {
-		return nil, false, err
-	}
-	for {
-		msg, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return nil, false, err
-		}
-		switch status := msg.Header.Get("Status"); status {
-		case "":
-		case "204": // the end of the batch
-			pending, err := strconv.ParseUint(msg.Header.Get("Nats-Num-Pending"), 10, 64)
-			return entries, pending > 0, err
-		case "404":
-			return nil, false, nil
-		default:
-			return nil, false, fmt.Errorf("status %s: %w", status, nats.ErrNoResponders)
-		}
-		entry, err := decode(msg)
-		if err != nil {
-			return nil, false, err
-		}
-		entries = append(entries, entry)
-	}
 }

@@ -1,0 +1,75 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// Lend lets a helper process that is attached use the table over conn. It closes
+// conn and returns when either side ends.
+func (s *State) Lend(ctx context.Context, conn net.Conn) error {
+	defer conn.Close()
+	if s.server == nil {
+		return errors.New("lend the pool's state: it is in an existing NATS cluster")
+	}
+	inner, err := s.server.InProcessConn()
+	if err != nil {
+		return err
+	}
+	defer inner.Close()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-s.done:
+		case <-ended:
+		}
+		_ = inner.Close()
+	}()
+	join(conn, inner)
+	return nil
+}
+
+// ServeLend lends the state to every helper process that connects to l. It closes
+// l and all connections when ctx or the state ends, and returns then. Who can
+// connect can do everything with the pool's state: the socket's folder must be private.
+func (s *State) ServeLend(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	serving.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-s.done:
+			cancel()
+		}
+	})
+	for {
+		conn, err := l.Accept()
+		switch {
+		case ctx.Err() != nil && err == nil:
+			return conn.Close()
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("lend the pool's state: %w", err)
+		case err != nil:
+			// The process may be out of descriptors.
+			s.log.Warn("lend the pool's state: trying again", "error", err)
+			_ = sleep(ctx, retryPause)
+			continue
+		}
+		serving.Go(func() {
+			if err := s.Lend(ctx, conn); err != nil && ctx.Err() == nil {
+				s.log.Debug("the pool's state is not lent", "error", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// sizesHeader says where a message of several records is cut.
+	sizesHeader = "Outboard-Sizes"
+
+	packRecords = 1000
+	packBytes   = MaxValue - 64<<10 // The header has room beside it.
+)
+
+// pack makes one message of records.
+func pack(subject string, data [][]byte, size int) *nats.Msg {
+	m := &nats.Msg{Subject: subject, Data: data[0], Header: make(nats.Header, 6)}
+	if len(data) == 1 {
+		return m
+	}
+	m.Data = make([]byte, 0, size)
+	sizes := make([]byte, 0, 6*len(data))
+	for i, d := range data {
+		if i > 0 {
+			sizes = append(sizes, ',')
+		}
+		sizes = strconv.AppendInt(sizes, int64(len(d)), 10)
+		m.Data = append(m.Data, d...)
+	}
+	m.Header[sizesHeader] = []string{string(sizes)}
+	return m
+}
+
+// unpack reads the records of a direct get's answer: at least one.
+func unpack(key string, m *nats.Msg) ([]Record, error) {
+	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("sequence of a record: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return nil, fmt.Errorf("time of a record: %w", err)
+	}
+	parts, err := cut(m.Data, m.Header.Get(sizesHeader))
+	records := make([]Record, len(parts))
+	for i, data := range parts {
+		records[i] = Record{Key: key, Seq: seq, Data: data, Time: at}
+	}
+	return records, err
+}
+
+var errSizes = errors.New("the sizes of records are not those of the message")
+
+// cut takes data apart into parts of these sizes. Without sizes it is one.
+func cut(data []byte, sizes string) ([][]byte, error) {
+	if sizes == "" {
+		return [][]byte{data}, nil
+	}
+	parts := make([][]byte, 0, 1+strings.Count(sizes, ","))
+	for text := range strings.SplitSeq(sizes, ",") {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || n > uint64(len(data)) {
+			return nil, errSizes
+		}
+		parts = append(parts, data[:n:n])
+		data = data[n:]
+	}
+	if len(data) > 0 {
+		return nil, errSizes
+	}
+	return parts, nil
+}

@@ -1,0 +1,76 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	pageSize  = 1000
+	pageBytes = 8 << 20
+)
+
+// pages tells take the messages of a stream that follow a sequence, in order, from
+// any copy of it. take returns the sequence of the message.
+func (s *State) pages(
+	ctx context.Context, get, filter string, after uint64, take func(*nats.Msg) (uint64, error),
+) error {
+	for more := true; more; {
+		var page []*nats.Msg
+		err := retry(ctx, func(ctx context.Context) (err error) {
+			page, more, err = s.page(ctx, get, filter, after+1)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, m := range page {
+			if after, err = take(m); err != nil {
+				return err
+			}
+		}
+		more = more && len(page) > 0
+	}
+	return nil
+}
+
+// page reads a batch of messages from sequence first on.
+func (s *State) page(ctx context.Context, get, filter string, first uint64) (page []*nats.Msg, more bool, err error) {
+	request, err := json.Marshal(map[string]any{
+		"seq": first, "batch": pageSize, "max_bytes": pageBytes, "next_by_subj": filter,
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	inbox := s.nc.NewInbox()
+	sub, err := s.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { err = errors.Join(err, sub.Unsubscribe()) }()
+	if err := s.nc.PublishRequest(get, inbox, request); err != nil {
+		return nil, false, err
+	}
+	for {
+		msg, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		switch status := msg.Header.Get("Status"); status {
+		case "":
+			page = append(page, msg)
+		case "204": // the end of the batch
+			pending, err := strconv.ParseUint(msg.Header.Get("Nats-Num-Pending"), 10, 64)
+			return page, pending > 0, err
+		case "404":
+			return nil, false, nil
+		default:
+			return nil, false, fmt.Errorf("status %s: %w", status, nats.ErrNoResponders)
+		}
+	}
+}
