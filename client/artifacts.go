@@ -37,7 +37,8 @@ func (c *Client) PutArtifact(ctx context.Context, digest, name string, content i
 	if err != nil {
 		return a, err
 	}
-	return a, decode(response, path, &a)
+	err = decode(response, path, &a)
+	return a, err
 }
 
 // HasArtifact reports whether the node has a file.

@@ -129,7 +129,8 @@ func (c *Client) RunWorkflow(ctx context.Context, r RunRequest) (Execution, erro
 	if err != nil {
 		return e, err
 	}
-	return e, decode(response, path, &e)
+	err = decode(response, path, &e)
+	return e, err
 }
 
 // ExecutionsRequest says which executions are wanted; the zero value all that are kept.
@@ -172,7 +173,8 @@ func (c *Client) CancelExecution(ctx context.Context, id string) (Execution, err
 		return Execution{}, err
 	}
 	var e Execution
-	return e, c.do(ctx, http.MethodPost, path+"/cancel", nil, &e)
+	err = c.do(ctx, http.MethodPost, path+"/cancel", nil, &e)
+	return e, err
 }
 
 func executionPath(id string) (string, error) {

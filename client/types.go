@@ -21,6 +21,8 @@ type Status struct {
 	Devices int `json:"devices"`
 	// GRPC is where the node serves plain gRPC to this machine, "" for nowhere.
 	GRPC string `json:"grpc,omitempty"`
+	// HTTP is where the node takes requests to apps, "" for nowhere.
+	HTTP string `json:"http,omitempty"`
 }
 
 // A Device is a device of the pool with what is leased of it.

@@ -104,16 +104,16 @@ func (r *reader) relative(v at, name, ending string) {
 }
 
 func (r *reader) limits(v at, l *Limits) {
-	anySize := func(to *outboard.Bytes) func(at) { return r.size(to, 1, mostMemory) }
+	anySize := func(to *outboard.Bytes) func(at) { return r.size(to, 1) }
 	got := r.mapping(v, "limits", members{
-		"memory":      r.size(&l.Memory, wasmPage, mostMemory),
+		"memory":      r.size(&l.Memory, wasmPage),
 		"deadline":    r.duration(&l.Deadline, time.Millisecond, longest),
 		"fuel":        number(r, &l.Fuel, 1, math.MaxInt64),
 		"concurrency": number(r, &l.Concurrency, 1, 1<<14),
 		"queue":       number(r, &l.Queue, 0, 1<<20),
 		"response":    anySize(&l.Response),
 		"output":      anySize(&l.Output),
-		"window":      r.size(&l.Window, wasmPage, mostMemory),
+		"window":      r.size(&l.Window, wasmPage),
 	})
 	if _, ok := got["queue"]; ok && l.Queue == 0 {
 		l.Queue = -1
@@ -207,7 +207,7 @@ func (r *reader) arenas(v at, a *App) {
 	a.Arenas = map[string]outboard.Bytes{}
 	r.entries(v, "arenas", "photos: 64MiB", func(name string, v at) {
 		var size outboard.Bytes
-		r.size(&size, 1, mostMemory)(v)
+		r.size(&size, 1)(v)
 		a.Arenas[name] = size
 	})
 }

@@ -216,7 +216,7 @@ func (r *reader) boolean(to *bool) func(at) {
 }
 
 // size reads a size within bounds.
-func (r *reader) size(to *outboard.Bytes, least, most outboard.Bytes) func(at) {
+func (r *reader) size(to *outboard.Bytes, least outboard.Bytes) func(at) {
 	return func(v at) {
 		if !r.scalar(v, "a size, such as 64MiB") {
 			return
@@ -225,8 +225,8 @@ func (r *reader) size(to *outboard.Bytes, least, most outboard.Bytes) func(at) {
 		switch {
 		case err != nil:
 			r.wrong(v.Node, "%v", err)
-		case n < least || n > most:
-			r.wrong(v.Node, "%s is %d bytes: want %v to %v, with a unit, as in 64MiB", v.Value, uint64(n), least, most)
+		case n < least || n > mostMemory:
+			r.wrong(v.Node, "%s is %d bytes: want %v to %v, with a unit, as in 64MiB", v.Value, uint64(n), least, outboard.Bytes(mostMemory))
 		default:
 			*to = n
 		}

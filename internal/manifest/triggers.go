@@ -41,7 +41,7 @@ func (r *reader) route(a *App, v at) (Route, bool) {
 		"websocket": r.target(a, "websocket", &route.WebSocket),
 		"wait":      r.boolean(&route.Wait),
 		"origins":   func(v at) { r.origins(v, &route.Origins) },
-		"request":   r.size(&route.Request, 1, mostMemory),
+		"request":   r.size(&route.Request, 1),
 	})
 	if v.Kind != yaml.MappingNode {
 		return route, false
