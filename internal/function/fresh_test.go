@@ -2,18 +2,26 @@ package function
 
 import (
 	"bytes"
-	"testing"
+	"reflect"
 )
+
+// A tester is what testing and rapid have in common.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
 
 // checkFresh compares what idle slots hold with the image: memory with what lies
 // above it, and globals.
-func checkFresh(t testing.TB, f *Function) {
+func checkFresh(t tester, f *Function) {
 	t.Helper()
 	for _, s := range f.idle {
 		want, all := f.version.image.Bytes(), s.memory.space.Bytes()
-		if !bytes.Equal(all[:len(want)], want) {
+		w := s.view.window
+		if !bytes.Equal(all[:w.From], want[:w.From]) || !bytes.Equal(all[w.To:len(want)], want[w.To:]) {
 			t.Errorf("memory differs from the image")
 		}
+		checkWindow(t, s)
 		if above := all[len(want):]; !isZero(above) {
 			t.Errorf("memory above the image is not zero")
 		}
@@ -25,9 +33,26 @@ func checkFresh(t testing.TB, f *Function) {
 				t.Errorf("global %s is %d, was %d", f.version.code.Globals[i].Name, g.Get(), f.version.globals[i])
 			}
 		}
-		if s.request != nil || s.response != nil || s.stdout.kept != nil || s.stderr.kept != nil {
-			t.Errorf("the slot keeps something of a call")
+		kept := s.underWay
+		kept.imports.handles = nil // of no length, but kept
+		if !reflect.ValueOf(kept).IsZero() || len(s.imports.handles) != 0 || s.stdout.kept != nil || s.stderr.kept != nil {
+			t.Errorf("the slot keeps something of a call: %+v", kept)
 		}
+	}
+}
+
+// checkWindow compares a window with the arena that it shows, and expects zero beyond.
+func checkWindow(t tester, s *slot) {
+	t.Helper()
+	window := s.memory.space.Bytes()[s.view.window.From:s.view.window.To]
+	if a := s.view.arena; a != nil && a.holders > 0 {
+		if !bytes.Equal(window[:a.Size()], a.Bytes()) {
+			t.Errorf("the window differs from the arena that it shows")
+		}
+		window = window[a.Size():]
+	}
+	if !isZero(window) || s.view.named != 0 {
+		t.Errorf("the window shows something beyond the arena: %d named ones", s.view.named)
 	}
 }
 

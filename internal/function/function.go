@@ -74,6 +74,12 @@ func (f *Function) Call(ctx context.Context, q Request) (Response, error) {
 		return Response{}, &outboard.Error{Op: op, Kind: outboard.SessionLost, Err: err}
 	}
 	defer f.calls.Done()
+	if q.Arena != nil {
+		if err := q.Arena.Hold(); err != nil {
+			return Response{}, &outboard.Error{Op: op, Kind: outboard.Invalid, Err: err}
+		}
+		defer func() { _ = q.Arena.Close() }()
+	}
 	ok, err := f.permits.take(ctx)
 	if err != nil {
 		return Response{}, &outboard.Error{Op: op, Kind: outboard.Other, Err: fmt.Errorf("%w while it waited for its turn: %w", errCanceled, err)}

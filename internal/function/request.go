@@ -18,7 +18,8 @@ type Request struct {
 	// Place says that the request is this part of Arena. Body is empty then.
 	Place *Place
 	// Arena is the memory that the steps of an execution share. The function sees it in
-	// its window, if it has one. The caller holds it during the call.
+	// its window, if it has one. The call holds it; a response that lies in it lives as
+	// long as its other holders have it.
 	Arena *Arena
 	// ReadOnly keeps what the function writes to the arena to itself, for this call.
 	ReadOnly bool

@@ -116,7 +116,7 @@ func testNothingStays(t *testing.T, method image.Method, keep int) {
 		if err == nil {
 			fresh(rt, p.Body)
 		}
-		checkFresh(t, f)
+		checkFresh(rt, f)
 		if p, err = f.Call(t.Context(), Request{}); err != nil {
 			rt.Fatalf("next call: %v", err)
 		}
