@@ -1,0 +1,132 @@
+package transit
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+var (
+	errUnknown = status.Error(codes.Unavailable, "no stream of that name is served here")
+	errBusy    = status.Error(codes.Unavailable, "the stream is moving already")
+	errStale   = status.Error(codes.FailedPrecondition, "the stream has moved since")
+)
+
+// accept tells the caller that l is the stream's next leg.
+func (c *callee) accept(l *inbound, at place) error {
+	l.switched = make(chan struct{})
+	if err := c.expect(l, at); err != nil {
+		return err
+	}
+	c.watch(l)
+	if err := c.welcome(l); err != nil {
+		// Its caller has not heard of it, and goes on by the old one.
+		c.forget(l)
+		return err
+	}
+	return nil
+}
+
+// expect notes that a leg comes.
+func (c *callee) expect(l *inbound, at place) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.over:
+		return errUnknown
+	case c.next != nil:
+		return errBusy
+	case !at.after(c.place):
+		return errStale
+	}
+	c.next = l
+	return nil
+}
+
+func (c *callee) forget(l *inbound) {
+	c.mu.Lock()
+	c.next = nil
+	c.mu.Unlock()
+	l.unhook()
+	close(l.switched)
+}
+
+// welcome tells the caller that the leg is accepted. Before the handler's header the
+// leg is sent on at once: nothing is being sent that it could overtake.
+func (c *callee) welcome(l *inbound) error {
+	c.heading.Lock()
+	defer c.heading.Unlock()
+	if c.headed.Load() {
+		return l.SendHeader(metadata.MD{MoveKey: {accepted}})
+	}
+	if err := l.SendHeader(metadata.MD{MoveKey: {headless}}); err != nil {
+		return err
+	}
+	l.late = true
+	c.out.Store(l)
+	return nil
+}
+
+// pass ends the old leg once the new one is sent on, and the old one has been read.
+func (c *callee) pass(l *inbound, at place) {
+	// A message that is being sent arrives, since the caller reads the old leg to its end.
+	c.sending.Lock()
+	c.out.Store(l)
+	c.sending.Unlock()
+	close(l.switched)
+	c.mu.Lock()
+	old := c.current
+	c.mu.Unlock()
+	for c.fetch(old) {
+	}
+	c.mu.Lock()
+	if !c.over {
+		c.current, c.next, c.place = l, nil, at
+	}
+	c.mu.Unlock()
+	old.leave()
+}
+
+// fetch takes in one message of a leg that is left, unless it has been read to its end.
+func (c *callee) fetch(old *inbound) bool {
+	c.reading <- struct{}{}
+	defer func() { <-c.reading }()
+	if c.in != old || c.err != nil {
+		return false
+	}
+	m, err := old.Recv()
+	if err != nil {
+		c.follow(err)
+		return false
+	}
+	c.kept = append(c.kept, copyOf(m))
+	return true
+}
+
+// leave ends a leg whose stream goes on elsewhere.
+func (l *inbound) leave() {
+	l.once.Do(func() {
+		l.unhook()
+		l.SetTrailer(metadata.MD{MoveKey: {goesOn}})
+		close(l.done)
+	})
+}
+
+// finish ends the stream with the handler's word.
+func (c *callee) finish(err error) {
+	c.mu.Lock()
+	c.over = true
+	next, trailer := c.next, c.trailer
+	c.mu.Unlock()
+	if next != nil {
+		<-next.switched // the old leg is left by who reads it
+	}
+	last := c.out.Load()
+	last.once.Do(func() {
+		last.unhook()
+		last.SetTrailer(trailer)
+		last.err = err
+		close(last.done)
+	})
+	c.cancel()
+}

@@ -1,0 +1,248 @@
+package transit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// Callees are the streams that a server serves and that can move. The zero value is
+// ready.
+type Callees struct {
+	mu  sync.Mutex
+	all map[string]*callee // by their names
+}
+
+// Serve serves a leg of a stream that has a name. The first leg begins handle, in a
+// goroutine that may outlast it; it returns when the leg is over.
+func (r *Callees) Serve(in call.ServerStream, handle func(call.ServerStream) error) error {
+	at := placeOf(in.Head().Metadata)
+	l := &inbound{ServerStream: in, done: make(chan struct{})}
+	if IsMove(in.Head()) {
+		return r.resume(l, at)
+	}
+	c := newCallee(l, at)
+	if !r.add(c) {
+		return handle(in) // the name is taken: it can't move
+	}
+	go func() {
+		err := handle(c)
+		r.remove(c)
+		c.finish(err)
+	}()
+	<-l.done
+	return l.err
+}
+
+func (r *Callees) add(c *callee) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[string]*callee{}
+	}
+	if c.name == "" || r.all[c.name] != nil {
+		c.unwatch()
+		return false
+	}
+	r.all[c.name] = c
+	return true
+}
+
+func (r *Callees) remove(c *callee) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, c.name)
+}
+
+// resume goes on with a stream by another leg.
+func (r *Callees) resume(l *inbound, at place) error {
+	r.mu.Lock()
+	c := r.all[at.name]
+	r.mu.Unlock()
+	if c == nil || !c.sameAs(l.Head()) {
+		return errUnknown
+	}
+	if err := c.accept(l, at); err != nil {
+		return err
+	}
+	c.pass(l, at)
+	<-l.done
+	return l.err
+}
+
+// A callee is the callee's side of a stream that can move: the handler's
+// call.ServerStream.
+type callee struct {
+	head   *call.Head
+	ctx    context.Context //nolint:containedctx // the stream's
+	cancel context.CancelFunc
+	name   string
+
+	mu      sync.Mutex
+	place   place    // of current
+	current *inbound // the leg whose end has not been reached
+	next    *inbound // not nil: accepted, and current is not over yet
+	over    bool
+	trailer metadata.MD
+
+	heading sync.Mutex // of the header, and before sending
+	headed  atomic.Bool
+	sending sync.Mutex
+	out     atomic.Pointer[inbound] // changed under sending, or before the header under heading
+
+	reading chan struct{} // has one while somebody reads; what follows is theirs
+	in      *inbound
+	kept    []*call.Message
+	err     error
+}
+
+// An inbound is a leg as the callee sees it.
+type inbound struct {
+	call.ServerStream
+	unhook   func() bool
+	late     bool          // the header is to be its first message; under heading
+	switched chan struct{} // closed when it is sent on
+	once     sync.Once
+	done     chan struct{} // closed when it is over
+	err      error         // then: its status
+}
+
+func newCallee(l *inbound, at place) *callee {
+	h := l.Head().Clone()
+	h.Metadata = Strip(h.Metadata)
+	c := &callee{head: h, name: at.name, place: at, current: l, in: l, reading: make(chan struct{}, 1)}
+	c.out.Store(l)
+	// It outlasts the leg that it begins with, and has that one's values and time.
+	ctx := context.WithoutCancel(l.Context())
+	if d, ok := l.Context().Deadline(); ok {
+		c.ctx, c.cancel = context.WithDeadline(ctx, d)
+	} else {
+		c.ctx, c.cancel = context.WithCancel(ctx)
+	}
+	c.watch(l)
+	return c
+}
+
+// watch ends the stream when a leg ends that it needs.
+func (c *callee) watch(l *inbound) {
+	l.unhook = context.AfterFunc(l.Context(), func() {
+		select {
+		case <-l.done:
+		default:
+			c.cancel()
+		}
+	})
+}
+
+func (c *callee) unwatch() {
+	c.current.unhook()
+	c.cancel()
+}
+
+// sameAs says that a leg is of who has begun the stream.
+func (c *callee) sameAs(h *call.Head) bool {
+	return h.Method == c.head.Method && h.Tenant == c.head.Tenant && h.Peer == c.head.Peer
+}
+
+// Context implements call.ServerStream.
+func (c *callee) Context() context.Context { return c.ctx }
+
+// Head implements call.ServerStream.
+func (c *callee) Head() *call.Head { return c.head }
+
+// SetTrailer implements call.ServerStream.
+func (c *callee) SetTrailer(md metadata.MD) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trailer = md
+}
+
+// SendHeader implements call.ServerStream.
+func (c *callee) SendHeader(md metadata.MD) error {
+	c.heading.Lock()
+	defer c.heading.Unlock()
+	return c.sendHead(md)
+}
+
+// sendHead sends the header; the caller holds heading.
+func (c *callee) sendHead(md metadata.MD) error {
+	c.headed.Store(true)
+	l := c.out.Load()
+	if !l.late {
+		return l.SendHeader(md)
+	}
+	l.late = false
+	return l.Send(AppendHeader(md))
+}
+
+// Send implements call.ServerStream.
+func (c *callee) Send(m *call.Message) error {
+	if !c.headed.Load() {
+		if err := c.greet(); err != nil {
+			m.Free()
+			return err
+		}
+	}
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.out.Load().Send(m)
+}
+
+// greet sends an empty header before the first message.
+func (c *callee) greet() error {
+	c.heading.Lock()
+	defer c.heading.Unlock()
+	if c.headed.Load() {
+		return nil
+	}
+	return c.sendHead(nil)
+}
+
+// Recv implements call.ServerStream.
+func (c *callee) Recv() (*call.Message, error) {
+	c.reading <- struct{}{}
+	defer func() { <-c.reading }()
+	if len(c.kept) > 0 {
+		m := c.kept[0]
+		c.kept = slices.Delete(c.kept, 0, 1)
+		return m, nil
+	}
+	for c.err == nil {
+		m, err := c.in.Recv()
+		if err == nil {
+			return m, nil
+		}
+		c.follow(err)
+	}
+	return nil, c.err
+}
+
+// follow goes on to the next leg where the one that has been read to its end has one.
+func (c *callee) follow(err error) {
+	c.mu.Lock()
+	next := c.next
+	c.mu.Unlock()
+	if next != nil && next != c.in && errors.Is(err, io.EOF) {
+		c.in = next
+		return
+	}
+	c.err = err
+}
+
+// Lend has memory that the leg sends without a copy, if it has any.
+func (c *callee) Lend(size int) (*call.Message, error) {
+	lender, ok := c.out.Load().ServerStream.(interface {
+		Lend(int) (*call.Message, error)
+	})
+	if !ok {
+		return &call.Message{Data: make([]byte, size)}, nil
+	}
+	return lender.Lend(size)
+}

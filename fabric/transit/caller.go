@@ -1,0 +1,273 @@
+package transit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// A Caller is the caller's side of a stream that can move: a [call.ClientStream].
+type Caller struct {
+	ctx  context.Context //nolint:containedctx // the stream's
+	head *call.Head      // as it came
+	way  Way
+	// middle says that somebody further up gave the stream its name, and may move it
+	// too; passing that this leg is one of those moves.
+	middle, passing bool
+	name            string
+	stay            func() bool // undoes the watch of ctx
+
+	mu      sync.Mutex
+	fleet   *Fleet
+	place   place // of the leg that is sent on
+	closed  bool  // CloseSend was called
+	over    bool
+	decided chan struct{} // not nil: a move is under way; closed when it is decided
+	abandon context.CancelFunc
+	next    *leg // what follows the leg that is read
+
+	sending sync.Mutex
+	out     *leg // under sending
+
+	reading chan struct{} // has one while somebody reads; what follows is theirs
+	in      *leg
+	kept    []*call.Message
+	err     error
+	header  metadata.MD
+	headed  chan struct{} // closed when the header is known
+	told    sync.Once     // of headed
+	first   *leg
+}
+
+var _ call.ClientStream = (*Caller)(nil)
+
+// A leg is a part of the stream's way in time.
+type leg struct {
+	call.ClientStream
+	cancel context.CancelFunc
+	shut   bool // under sending
+	late   bool // its first message is the header; the reader's
+}
+
+// Open opens a stream that can move. The words in h are taken as those of whoever
+// forwards it, where there are any. ctx is the stream's: when it ends the stream does.
+func Open(ctx context.Context, h *call.Head, way Way) (*Caller, error) {
+	c := &Caller{
+		ctx: ctx, head: h, way: way, middle: true, passing: IsMove(h), place: placeOf(h.Metadata),
+		reading: make(chan struct{}, 1), headed: make(chan struct{}),
+	}
+	if c.place.name == "" {
+		c.middle, c.place = false, place{name: newName(time.Now())}
+	}
+	c.name, c.place = c.place.name, c.place.at(0)
+	l, fleet, err := c.open(ctx, c.place, c.passing)
+	if err != nil {
+		return nil, err
+	}
+	c.out, c.in, c.first, c.fleet = l, l, l, fleet
+	c.stay = context.AfterFunc(ctx, c.end)
+	fleet.join(c)
+	return c, nil
+}
+
+// open opens a leg.
+func (c *Caller) open(ctx context.Context, at place, moves bool) (*leg, *Fleet, error) {
+	h := c.head.Clone()
+	h.Metadata = h.Metadata.Copy()
+	if h.Metadata == nil {
+		h.Metadata = metadata.MD{}
+	}
+	h.Metadata[StreamKey] = []string{at.String()}
+	if moves {
+		h.Metadata[MoveKey] = []string{goesOn}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s, fleet, err := c.way(ctx, h)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	return &leg{ClientStream: s, cancel: cancel}, fleet, nil
+}
+
+// Name is the stream's name.
+func (c *Caller) Name() string { return c.name }
+
+// Send implements call.ClientStream.
+func (c *Caller) Send(m *call.Message) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.out.Send(m)
+}
+
+// CloseSend implements call.ClientStream.
+func (c *Caller) CloseSend() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.out.close()
+}
+
+func (l *leg) close() error {
+	if l.shut {
+		return nil
+	}
+	l.shut = true
+	return l.CloseSend()
+}
+
+// Recv implements call.ClientStream.
+func (c *Caller) Recv() (*call.Message, error) {
+	c.reading <- struct{}{}
+	defer func() { <-c.reading }()
+	if m := c.take(); m != nil {
+		return m, nil
+	}
+	return c.read()
+}
+
+func (c *Caller) take() *call.Message {
+	if len(c.kept) == 0 {
+		return nil
+	}
+	m := c.kept[0]
+	c.kept = slices.Delete(c.kept, 0, 1)
+	return m
+}
+
+// read reads the next message from the leg whose turn it is. The caller may read.
+func (c *Caller) read() (*call.Message, error) {
+	for c.err == nil {
+		m, err := c.in.Recv()
+		switch {
+		case err != nil:
+			c.follow(err)
+		case c.in.late:
+			c.learn(m)
+		default:
+			return m, nil
+		}
+	}
+	return nil, c.err
+}
+
+// learn takes the header out of the message that stands for it.
+func (c *Caller) learn(m *call.Message) bool {
+	c.in.late = false
+	md, err := ParseHeader(m)
+	if err != nil {
+		c.finish(status.Error(codes.Internal, err.Error()))
+		return false
+	}
+	c.tell(md)
+	return true
+}
+
+// follow goes on to the next leg where the one that ended has one.
+func (c *Caller) follow(err error) {
+	if !errors.Is(err, io.EOF) || !Left(c.in.Trailer()) {
+		c.finish(err)
+		return
+	}
+	c.mu.Lock()
+	decided := c.decided
+	c.mu.Unlock()
+	if decided != nil {
+		<-decided
+	}
+	c.mu.Lock()
+	next := c.next
+	c.next = nil
+	c.mu.Unlock()
+	switch {
+	case next != nil:
+		c.in.cancel()
+		c.in = next
+	case c.middle:
+		c.finish(err) // who is further up has moved it
+	default:
+		c.finish(status.Error(codes.Unavailable, "the stream went on where nobody follows"))
+	}
+}
+
+func (c *Caller) finish(err error) {
+	c.err = err
+	c.tell(nil)
+	c.end()
+}
+
+func (c *Caller) tell(md metadata.MD) {
+	c.told.Do(func() {
+		c.header = md
+		close(c.headed)
+	})
+}
+
+// Header implements call.ClientStream.
+func (c *Caller) Header() (metadata.MD, error) {
+	md, err := c.first.Header()
+	if md != nil || err != nil {
+		return md, err
+	}
+	// It has ended without one, or moved: then it comes by a later leg.
+	for {
+		select {
+		case <-c.headed:
+			return c.header, nil
+		case c.reading <- struct{}{}:
+		}
+		m, err := c.read()
+		if err == nil {
+			c.kept = append(c.kept, m)
+			c.tell(metadata.MD{}) // a message has no header after it
+		}
+		<-c.reading
+	}
+}
+
+// Trailer implements call.ClientStream.
+func (c *Caller) Trailer() metadata.MD {
+	c.reading <- struct{}{}
+	defer func() { <-c.reading }()
+	return c.in.Trailer()
+}
+
+// Lend has memory that the leg sends without a copy, if it has any.
+func (c *Caller) Lend(size int) (*call.Message, error) {
+	c.sending.Lock()
+	lender, ok := c.out.ClientStream.(interface {
+		Lend(int) (*call.Message, error)
+	})
+	c.sending.Unlock()
+	if !ok {
+		return &call.Message{Data: make([]byte, size)}, nil
+	}
+	return lender.Lend(size)
+}
+
+// end makes a move that is under way pointless.
+func (c *Caller) end() {
+	c.mu.Lock()
+	c.over = true
+	fleet, abandon := c.fleet, c.abandon
+	c.fleet = nil
+	c.mu.Unlock()
+	if c.stay != nil {
+		c.stay()
+	}
+	fleet.part(c)
+	if abandon != nil {
+		abandon()
+	}
+}

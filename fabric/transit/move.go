@@ -1,0 +1,212 @@
+package transit
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// The pauses between attempts to move.
+const (
+	firstPause = 5 * time.Millisecond
+	longPause  = time.Second
+)
+
+// move moves a stream away from a fleet. It returns when that is done, or can't be, or
+// ctx has ended.
+func (c *Caller) move(ctx context.Context, from *Fleet) {
+	wait := firstPause
+	for c.sails(from) {
+		next, fleet, err := c.attempt()
+		switch {
+		case err == nil:
+			c.switchTo(next, fleet)
+			return
+		case final(err) || ctx.Err() != nil:
+			return
+		}
+		if !sleep(ctx, c.ctx, wait) {
+			return
+		}
+		wait = min(2*wait, longPause)
+	}
+}
+
+// sails says that the stream goes on and is still of that fleet.
+func (c *Caller) sails(f *Fleet) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.over && c.fleet == f
+}
+
+// final says that another attempt would end in the same way.
+func final(err error) bool {
+	switch status.Code(err) { //nolint:exhaustive // the others may pass
+	case codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented, codes.InvalidArgument:
+		return true
+	}
+	return false
+}
+
+func sleep(a, b context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-a.Done():
+	case <-b.Done():
+	}
+	return false
+}
+
+// attempt opens another leg, and waits until the callee has accepted it. From then on
+// the callee counts on it, so this does not give up before the stream ends.
+func (c *Caller) attempt() (*leg, *Fleet, error) {
+	if c.passing {
+		// Only a leg that was accepted can be followed by another.
+		if _, err := c.first.Header(); err != nil {
+			return nil, nil, status.Error(codes.FailedPrecondition, "the leg was refused")
+		}
+	}
+	ctx, at, ok := c.begin()
+	if !ok {
+		return nil, nil, status.Error(codes.FailedPrecondition, "the stream is over")
+	}
+	next, fleet, err := c.open(ctx, at, true)
+	if err == nil {
+		if err = next.welcome(!c.passing); err != nil {
+			next.cancel()
+		}
+	}
+	if err != nil {
+		c.decide(nil, place{}, nil)
+		return nil, nil, err
+	}
+	c.decide(next, at, fleet)
+	return next, fleet, nil
+}
+
+// begin notes that a move is under way.
+func (c *Caller) begin() (context.Context, place, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return nil, place{}, false
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.abandon, c.decided = cancel, make(chan struct{})
+	last := len(c.place.path) - 1
+	at := place{c.place.name, slices.Clone(c.place.path)}
+	at.path[last]++
+	return ctx, at, true
+}
+
+// decide says what the move has come to.
+func (c *Caller) decide(next *leg, at place, fleet *Fleet) {
+	c.mu.Lock()
+	old, abandon := c.fleet, c.abandon
+	close(c.decided)
+	c.decided, c.abandon = nil, nil
+	if next != nil {
+		c.next, c.place = next, at
+		// The leg lives as long as the stream, not as the attempt.
+		cancel := next.cancel
+		next.cancel = func() { cancel(); abandon() }
+		if !c.over {
+			c.fleet = fleet
+		}
+	}
+	c.mu.Unlock()
+	if next == nil {
+		abandon()
+		return
+	}
+	old.part(c)
+}
+
+// welcome waits for the callee's answer. decodes: a late header is ours to read.
+func (l *leg) welcome(decodes bool) error {
+	header, err := l.Header()
+	switch {
+	case err != nil:
+		return err
+	case slices.Contains(header[MoveKey], accepted):
+		return nil
+	case Headless(header):
+		l.late = decodes
+		return nil
+	}
+	m, err := l.Recv()
+	if err == nil {
+		m.Free()
+		err = status.Error(codes.FailedPrecondition, "the callee does not know how to move")
+	}
+	return err
+}
+
+// switchTo sends by the next leg from now on, and brings in what the old one holds.
+func (c *Caller) switchTo(next *leg, fleet *Fleet) {
+	c.sending.Lock()
+	old := c.out
+	_ = old.close() // what goes wrong is the reader's to learn
+	c.out = next
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		_ = next.close()
+	}
+	c.sending.Unlock()
+	for c.fetch(old) {
+	}
+	c.mu.Lock()
+	over := c.over
+	c.mu.Unlock()
+	if !over {
+		fleet.join(c)
+		c.mu.Lock()
+		over = c.over
+		c.mu.Unlock()
+		if over {
+			fleet.part(c)
+		}
+	}
+}
+
+// fetch takes in one message of a leg that is left, unless it has been read to its
+// end.
+func (c *Caller) fetch(old *leg) bool {
+	c.reading <- struct{}{}
+	defer func() { <-c.reading }()
+	if c.in != old || c.err != nil {
+		return false
+	}
+	m, err := old.Recv()
+	if err != nil {
+		c.follow(err)
+		return false
+	}
+	if old.late {
+		return c.learn(m)
+	}
+	c.kept = append(c.kept, copyOf(m))
+	return true
+}
+
+// copyOf is m in memory of our own, which nobody's end takes away. It frees m.
+func copyOf(m *call.Message) *call.Message {
+	defer m.Free()
+	data, err := m.Bytes()
+	if err != nil {
+		data = nil
+	}
+	own := &call.Message{Data: make([]byte, len(data)), Compressed: m.Compressed}
+	copy(own.Data, data)
+	return own
+}

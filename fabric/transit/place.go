@@ -1,0 +1,120 @@
+package transit
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// The words of a move. Programs can't say them: package fabric drops them from the
+// metadata that it is given.
+const (
+	// StreamKey has, in a head, the stream's name and the leg's place.
+	StreamKey = "outboard-stream"
+	// MoveKey says in a head that the leg continues a stream, in a header that the
+	// callee has accepted it, and in a trailer that the stream goes on elsewhere.
+	MoveKey = "outboard-move"
+)
+
+// The values of MoveKey.
+const (
+	goesOn   = "on"   // in a head, and in a trailer
+	accepted = "yes"  // in a header: the handler's own came by an earlier leg
+	headless = "late" // in a header: the handler's own is the first message, if there is any
+)
+
+// IsMove says that a head continues a stream.
+func IsMove(h *call.Head) bool { return len(h.Metadata[MoveKey]) > 0 }
+
+// Left says that a call that ended with this trailer goes on by another leg.
+func Left(trailer metadata.MD) bool { return slices.Contains(trailer[MoveKey], goesOn) }
+
+// Headless says of the header of a leg that its first message is the header.
+func Headless(header metadata.MD) bool { return slices.Contains(header[MoveKey], headless) }
+
+// Name is the stream's name, "" for a call that can't move.
+func Name(h *call.Head) string { return placeOf(h.Metadata).name }
+
+// Began is when the stream of that name began, as its caller says.
+func Began(name string) (time.Time, bool) {
+	_, text, _ := strings.Cut(name, "-")
+	ns, err := strconv.ParseInt(text, 16, 64)
+	return time.Unix(0, ns), err == nil
+}
+
+// Strip takes the words out of metadata that somebody else reads. It changes nothing
+// that others have.
+func Strip(md metadata.MD) metadata.MD {
+	if md[StreamKey] == nil && md[MoveKey] == nil {
+		return md
+	}
+	md = md.Copy()
+	delete(md, StreamKey)
+	delete(md, MoveKey)
+	return md
+}
+
+// A place is where a leg belongs: to which stream, and after which other legs.
+type place struct {
+	name string
+	path []uint32
+}
+
+// What a head may say.
+const (
+	longName = 64
+	longPath = 8
+)
+
+func newName(now time.Time) string {
+	random := make([]byte, 16)
+	_, _ = rand.Read(random) // it never fails
+	return hex.EncodeToString(random) + "-" + strconv.FormatInt(now.UnixNano(), 16)
+}
+
+// placeOf reads a place. What is none is the zero value.
+func placeOf(md metadata.MD) place {
+	values := md[StreamKey]
+	if len(values) != 1 {
+		return place{}
+	}
+	name, path, ok := strings.Cut(values[0], " ")
+	if !ok || name == "" || len(name) > longName {
+		return place{}
+	}
+	p := place{name: strings.Clone(name)}
+	for _, text := range strings.SplitN(path, ".", longPath+1) {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || len(p.path) == longPath {
+			return place{}
+		}
+		p.path = append(p.path, uint32(n))
+	}
+	return p
+}
+
+func (p place) String() string {
+	b := append([]byte(p.name), ' ')
+	for i, n := range p.path {
+		if i > 0 {
+			b = append(b, '.')
+		}
+		b = strconv.AppendUint(b, uint64(n), 10)
+	}
+	return string(b)
+}
+
+// after says that a leg of p comes after one of q.
+func (p place) after(q place) bool { return slices.Compare(p.path, q.path) > 0 }
+
+// at is the place below p of whoever forwards it, after its own n moves.
+func (p place) at(n uint32) place {
+	return place{p.name, append(slices.Clip(slices.Clone(p.path)), n)}
+}
