@@ -62,7 +62,7 @@ func (i *imports) record(name string) int {
 	switch {
 	case n >= 0:
 		return n
-	case len(i.records) == maxImports:
+	case len(i.records) >= maxImports && name != otherImports:
 		return i.record(otherImports)
 	}
 	i.records = append(i.records, Import{Name: name})

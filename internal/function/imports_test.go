@@ -108,8 +108,8 @@ func TestImports(t *testing.T) {
 			if diff := cmp.Diff(want, p.Imports, cmpopts.IgnoreFields(Import{}, "Time", "Calls", "Copied")); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if p.Imports[0].Calls < 2 || p.Imports[0].Time <= 0 || bag.held != 0 {
-				t.Errorf("%+v, %d not released", p.Imports, bag.held)
+			if p.Imports[0].Calls < 2 || p.Imports[0].Time <= 0 || bag.left() != 0 {
+				t.Errorf("%+v, %d not released", p.Imports, bag.left())
 			}
 			checkFresh(t, f)
 		})
@@ -180,8 +180,8 @@ func TestNestedCalls(t *testing.T) {
 	}
 	bag := manifest(f, nil)
 	_, err := f.Call(t.Context(), Request{Body: inner.body(), Resources: bag})
-	if err != nil || bag.held != 0 || f.Counts().Cloned != maxDepth+1 {
-		t.Errorf("%v, %d held, %+v", err, bag.held, f.Counts())
+	if err != nil || bag.left() != 0 || f.Counts().Cloned != maxDepth+1 {
+		t.Errorf("%v, %d held, %+v", err, bag.left(), f.Counts())
 	}
 	if _, err := f.Call(t.Context(), Request{Depth: maxDepth + 1}); endingOf(err) != limited("depth") {
 		t.Errorf("got %v", err)
@@ -197,13 +197,13 @@ func TestWaitingHostCall(t *testing.T) {
 	s.do("import", at, size)
 	s.do("call", 1, 0, 0)
 	bag := manifest(f, nil)
-	if _, err := f.Call(t.Context(), Request{Body: s.body(), Resources: bag}); endingOf(err) != limited("deadline") || bag.held != 0 {
-		t.Errorf("got %v, %d held", err, bag.held)
+	if _, err := f.Call(t.Context(), Request{Body: s.body(), Resources: bag}); endingOf(err) != limited("deadline") || bag.left() != 0 {
+		t.Errorf("got %v, %d held", err, bag.left())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.Call(ctx, Request{Body: s.body(), Resources: bag}); endingOf(err).Kind != "other" || bag.held != 0 {
-		t.Errorf("got %v, %d held", err, bag.held)
+	if _, err := f.Call(ctx, Request{Body: s.body(), Resources: bag}); endingOf(err).Kind != "other" || bag.left() != 0 {
+		t.Errorf("got %v, %d held", err, bag.left())
 	}
 	checkFresh(t, f)
 }
@@ -291,8 +291,8 @@ func TestHostileImports(t *testing.T) {
 			if err == nil && (!strings.Contains(string(p.Body[:1024]), test.hint) || results(p.Body[1024:])[n] < int64(len(test.hint))) {
 				t.Errorf("the result is %.100q, want %q", p.Body, test.hint)
 			}
-			if bag.held != 0 {
-				t.Errorf("%d imports were not released", bag.held)
+			if bag.left() != 0 {
+				t.Errorf("%d imports were not released", bag.left())
 			}
 			checkFresh(t, f)
 		})
@@ -309,8 +309,8 @@ func TestManyImports(t *testing.T) {
 		s.do("import", at, size)
 	}
 	got, _ := perform(t, f, &s, Request{Resources: bag})
-	if got[maxHandles] != maxHandles || got[maxHandles+1] != 0 || bag.held != 0 {
-		t.Errorf("got %v, %d held", got, bag.held)
+	if got[maxHandles] != maxHandles || got[maxHandles+1] != 0 || bag.left() != 0 {
+		t.Errorf("got %v, %d held", got, bag.left())
 	}
 	s = script{}
 	for n := range maxImports + 50 {
@@ -354,8 +354,8 @@ func FuzzHost(f *testing.F) {
 				t.Error(err)
 			}
 		}
-		if bag.held != 0 {
-			t.Errorf("%d imports were not released", bag.held)
+		if bag.left() != 0 {
+			t.Errorf("%d imports were not released", bag.left())
 		}
 		checkFresh(t, puppets)
 		if c := puppets.Counts(); c.Rebuilt != 0 {

@@ -21,13 +21,24 @@ func (b *bag) Import(_ context.Context, name string) (Resource, error) {
 	if !ok {
 		return nil, fmt.Errorf("add %q under imports in app.yaml", name)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.held++
 	if a, ok := r.(*SharedArena); ok {
 		return a, a.Arena.Hold()
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held++
 	return r.(interface{ of(b *bag) Resource }).of(b), nil
+}
+
+// left is how many imports were not released.
+func (b *bag) left() int {
+	n := b.held
+	for _, r := range b.things {
+		if a, ok := r.(*SharedArena); ok && a.Arena != nil {
+			n += a.Arena.holders - 1
+		}
+	}
+	return n
 }
 
 // held counts one hold of a bag.
