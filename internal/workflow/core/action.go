@@ -1,6 +1,10 @@
 package core
 
-import "time"
+import (
+	"time"
+
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
 
 // Action is something to do: a [Call], [Timer], [Emit], [Listen], [Stop] or [Finish].
 type Action interface{ action() }
@@ -8,12 +12,12 @@ type Action interface{ action() }
 // Call calls a function. Its end is a [Step].
 type Call struct {
 	Path string
-	// Reference points to the task in the workflow's document.
-	Reference string
-	Function  string
-	Entry     string
+	// Task is what is called for.
+	Task     *dsl.Task
+	Function string
+	Entry    string
 	// Body is a JSON value. Values that are kept elsewhere are in it as
-	// references, see [Reference].
+	// references, see [ReferenceOf].
 	Body any
 	Meta map[string]string
 }
@@ -25,6 +29,7 @@ type TimerKind string
 const (
 	WaitTimer     TimerKind = "wait"
 	RetryTimer    TimerKind = "retry"
+	AttemptTimer  TimerKind = "attempt"
 	TimeoutTimer  TimerKind = "timeout"
 	DeadlineTimer TimerKind = "deadline"
 )

@@ -1,7 +1,21 @@
 package core
 
 import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/itchyny/gojq"
+
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+const (
+	// maxTasks bounds how many tasks end between one event and the next, so that
+	// a workflow that runs in a circle without ever calling anything has an end.
+	maxTasks = 20_000
+	// maxHistory bounds how many tasks are remembered for people.
+	maxHistory = 10_000
 )
 
 // Execution is one run of a workflow. It is not safe for use by several
@@ -9,14 +23,258 @@ import (
 type Execution struct {
 	id       string
 	workflow *dsl.Workflow
+
+	now     time.Time
+	started time.Time
+	end     time.Time // when it is given up, zero for never
+	status  Status
+	result  Finished
+
+	raw     any // the workflow's input as it came
+	context any
+
+	live    map[string]*node // running tasks by their paths
+	root    *node
+	history []*Task
+
+	// The rest is empty between events.
+	todo    []func()
+	tasks   int
+	actions []Action
 }
 
 // New makes an execution to which nothing has happened yet.
 func New(id string, w *dsl.Workflow) *Execution {
-	return &Execution{id: id, workflow: w}
+	return &Execution{id: id, workflow: w, status: Pending, live: map[string]*node{}}
 }
 
-// Filter says which events a task listens for.
-type Filter struct {
-	With map[string]any
+// Apply lets an event happen and returns what to do. The caller must not change
+// the event afterwards. An error is a log that cannot be: nothing has changed.
+func (x *Execution) Apply(e Event) ([]Action, error) {
+	if (e.Started != nil) != (x.status == Pending) {
+		return nil, errors.New("an execution must be started first, and once")
+	}
+	if e.At.After(x.now) {
+		x.now = e.At
+	}
+	x.tasks = 0
+	x.dispatch(e)
+	x.drain()
+	actions := x.actions
+	x.actions = nil
+	return actions, nil
+}
+
+func (x *Execution) dispatch(e Event) {
+	switch {
+	case e.Started != nil:
+		x.start(e.Started)
+	case x.status.Over():
+	case e.Step != nil:
+		x.stepped(e.Step)
+	case e.Fired != nil:
+		x.fired(e.Fired)
+	case e.Emitted != nil:
+		x.emitted(e.Emitted)
+	case e.Received != nil:
+		x.received(e.Received)
+	case e.Cancelled != nil:
+		x.finish(Finished{Status: Abandoned, Error: cancellation(e.Cancelled.Reason)})
+	}
+}
+
+// drain does what follows, which may lead to more.
+func (x *Execution) drain() {
+	for len(x.todo) > 0 {
+		next := x.todo[0]
+		x.todo = x.todo[1:]
+		next()
+	}
+	x.todo = nil
+}
+
+// later does f after what is at hand, unless the task ends before.
+func (x *Execution) later(n *node, f func()) {
+	x.todo = append(x.todo, func() {
+		if !n.over && !x.status.Over() {
+			f()
+		}
+	})
+}
+
+func (x *Execution) start(s *Started) {
+	x.status, x.started = Running, x.now
+	var err error
+	switch {
+	case s.Value != nil:
+		x.raw = Reference{Step: InputStep, Size: s.Value.Size, Type: s.Value.Type}.data()
+	case len(s.Input) > 0:
+		x.raw, err = Decode(s.Input)
+	}
+	if err != nil {
+		x.finish(faulted(newError(dsl.ErrorValidation, 400, "the input is no JSON", err)))
+		return
+	}
+	x.setEnd(s.Deadline)
+	x.root = &node{x: x, began: x.now, attempt: 1}
+	input, err := x.workflow.Input.Eval(x.scope(x.root, x.raw))
+	if err != nil {
+		x.finish(faulted(expressionError(err)))
+		return
+	}
+	x.root.input = input
+	x.root.run = &sequence{node: x.root, tasks: x.workflow.Do}
+	x.root.run.begin(input)
+}
+
+// setEnd sets the timer of the deadline or of the workflow's timeout.
+func (x *Execution) setEnd(deadline time.Time) {
+	x.end = deadline
+	if t := x.workflow.Timeout; t > 0 {
+		if limit := x.started.Add(t); x.end.IsZero() || limit.Before(x.end) {
+			x.end = limit
+		}
+	}
+	if !x.end.IsZero() {
+		x.act(Timer{Kind: DeadlineTimer, At: x.end})
+	}
+}
+
+// finish ends the execution and stops what is on its way.
+func (x *Execution) finish(f Finished) {
+	if x.status.Over() {
+		return
+	}
+	x.status, x.result = f.Status, f
+	if len(x.live) > 0 || !x.end.IsZero() {
+		x.act(Stop{})
+	}
+	for _, n := range x.live {
+		n.note(Abandoned, nil)
+		n.over = true
+	}
+	clear(x.live)
+	x.act(Finish{Finished: f})
+}
+
+// complete ends the execution with the output of its last task.
+func (x *Execution) complete(output any) {
+	output, err := x.workflow.Output.Eval(x.scope(x.root, output))
+	if err != nil {
+		x.finish(faulted(expressionError(err)))
+		return
+	}
+	text, err := gojq.Marshal(output)
+	if err != nil {
+		x.finish(faulted(expressionError(err)))
+		return
+	}
+	x.finish(Finished{Status: Completed, Output: text})
+}
+
+func faulted(err *dsl.Error) Finished { return Finished{Status: Faulted, Error: err} }
+
+func (x *Execution) act(a Action) { x.actions = append(x.actions, a) }
+
+// Pending returns all that was asked for and is neither done nor stopped.
+func (x *Execution) Pending() []Action {
+	if x.status.Over() {
+		return []Action{Finish{Finished: x.result}}
+	}
+	var actions []Action
+	if !x.end.IsZero() {
+		actions = append(actions, Timer{Kind: DeadlineTimer, At: x.end})
+	}
+	if x.root != nil {
+		actions = x.root.pending(actions)
+	}
+	return actions
+}
+
+// Wants reports whether an event would change anything.
+func (x *Execution) Wants(e Event) bool {
+	switch {
+	case e.Started != nil:
+		return x.status == Pending
+	case x.status.Over():
+		return false
+	case e.Step != nil:
+		return x.waitsFor(e.Step.Path, "call")
+	case e.Emitted != nil:
+		return x.waitsFor(e.Emitted.Path, "emit")
+	case e.Received != nil:
+		n := x.live[e.Received.Path]
+		return n != nil && n.hears(e.Received.Event)
+	case e.Fired != nil:
+		return x.wantsTimer(e.Fired)
+	}
+	return true
+}
+
+func (x *Execution) waitsFor(path, kind string) bool {
+	n := x.live[path]
+	return n != nil && n.leaf && n.kind() == kind
+}
+
+// Status says which phase the execution is in.
+func (x *Execution) Status() Status {
+	if x.status != Running {
+		return x.status
+	}
+	for _, n := range x.live {
+		if n.leaf && (n.kind() == "call" || n.kind() == "emit") {
+			return Running
+		}
+	}
+	return Waiting
+}
+
+// Result is how the execution ended, once it is over.
+func (x *Execution) Result() Finished { return x.result }
+
+// Task is one run of a task, for people.
+type Task struct {
+	Path     string
+	Task     *dsl.Task
+	Kind     string
+	Attempt  int
+	Round    int
+	Status   Status
+	Began    time.Time
+	Ended    time.Time
+	Error    *dsl.Error
+	Function string
+}
+
+// History returns the runs of tasks in the order in which they began, the first
+// ten thousand of them.
+func (x *Execution) History() []Task {
+	out := make([]Task, len(x.history))
+	for i, t := range x.history {
+		out[i] = *t
+	}
+	return out
+}
+
+// Started is when the execution began, and Deadline when it is given up.
+func (x *Execution) Started() (at, deadline time.Time) { return x.started, x.end }
+
+func cancellation(reason string) *dsl.Error {
+	return &dsl.Error{Type: dsl.ErrorRuntime, Status: 499, Title: "cancelled", Detail: reason}
+}
+
+func newError(kind string, status int, title string, err error) *dsl.Error {
+	e := &dsl.Error{Type: kind, Status: status, Title: title}
+	if err != nil {
+		e.Detail = err.Error()
+	}
+	return e
+}
+
+func expressionError(err error) *dsl.Error {
+	return newError(dsl.ErrorExpression, 400, "an expression failed", err)
+}
+
+func timeoutError(what string, after time.Duration) *dsl.Error {
+	return newError(dsl.ErrorTimeout, 408, "timeout", fmt.Errorf("%s took longer than %s", what, after))
 }

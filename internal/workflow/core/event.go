@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
@@ -55,15 +56,6 @@ type Step struct {
 	Run json.RawMessage `json:"run,omitempty"`
 }
 
-// Value is a result that is kept outside of the log.
-type Value struct {
-	Size int64 `json:"size"`
-	// Digest finds it, "sha256:HEX".
-	Digest string `json:"digest"`
-	// Type is its media type.
-	Type string `json:"type,omitempty"`
-}
-
 // Fired says that a timer's time has come.
 type Fired struct {
 	Path  string    `json:"path"`
@@ -83,7 +75,7 @@ type Received struct {
 
 // Cancelled ends an execution from outside.
 type Cancelled struct {
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason"`
 }
 
 // Finished is the last record. It repeats what the events before it led to, so
@@ -113,3 +105,17 @@ func (s Status) Over() bool { return s == Completed || s == Faulted || s == Aban
 // CloudEvent is an event's attributes and its data, by their names in CloudEvents'
 // JSON format: "id", "source", "type", "data", ...
 type CloudEvent map[string]any
+
+// UnmarshalJSON reads an event as expressions want it.
+func (e *CloudEvent) UnmarshalJSON(text []byte) error {
+	v, err := Decode(text)
+	if err != nil {
+		return err
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return errors.New("an event must be a JSON object")
+	}
+	*e = m
+	return nil
+}

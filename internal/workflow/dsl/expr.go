@@ -1,15 +1,217 @@
 package dsl
 
-import "github.com/itchyny/gojq"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/itchyny/gojq"
+)
+
+// Limits of one evaluation.
+const (
+	// maxSteps bounds what an evaluation executes, in jq's own instructions.
+	maxSteps = 1_000_000
+	// maxWeight bounds a value: its texts' bytes and 16 for each of its parts.
+	maxWeight = 4 << 20
+	// maxIndex bounds the index of an array's element that is set.
+	maxIndex = 1 << 16
+	// maxDepth bounds how deep values, and expressions, are nested.
+	maxDepth = 512
+)
+
+// The variables that every expression may use.
+var arguments = []string{"$context", "$input", "$output", "$task", "$workflow", "$runtime", nowVariable}
+
+// nowVariable holds what "now" is in an expression.
+const nowVariable = "$__now"
+
+// Scope is what an expression is evaluated on.
+type Scope struct {
+	// Data is ".".
+	Data any
+	// Context, Input, Output, Task, Workflow and Runtime are the variables of
+	// these names.
+	Context, Input, Output, Task, Workflow, Runtime any
+	// Locals are variables of loops and of caught errors.
+	Locals *Locals
+	// Now is the time.
+	Now time.Time
+}
+
+// Locals are variables with the place where they were set. Nil has none.
+type Locals struct {
+	Name  string
+	Value any
+	Next  *Locals
+}
+
+// With adds a variable.
+func (l *Locals) With(name string, value any) *Locals {
+	return &Locals{Name: name, Value: value, Next: l}
+}
+
+func (l *Locals) value(name string) any {
+	for ; l != nil; l = l.Next {
+		if l.Name == name {
+			return l.Value
+		}
+	}
+	return nil
+}
 
 // Expr is an expression that compiled.
 type Expr struct {
 	// Text is what the file has.
-	Text string
-	code *gojq.Code
+	Text   string
+	code   *gojq.Code
+	locals []string
 }
 
-// Template is a JSON value in which texts may be expressions.
-type Template struct {
-	value any
+// compile compiles an expression that may use the arguments and the locals.
+func compile(text string, locals []string) (*Expr, error) {
+	if len(text) > maxExpression {
+		return nil, fmt.Errorf("an expression of %d bytes: %d is the most", len(text), maxExpression)
+	}
+	if nested(text) > maxDepth {
+		return nil, errors.New("an expression with so many brackets in each other: simplify it")
+	}
+	query, err := gojq.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("the expression is no jq: %w", err)
+	}
+	query, err = guard(query)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Clone(arguments)
+	for _, name := range locals {
+		names = append(names, "$"+name)
+	}
+	code, err := gojq.Compile(query, append(guards(), gojq.WithVariables(names))...)
+	if err != nil {
+		return nil, fmt.Errorf("the expression does not compile: %w%s", err, hint(err))
+	}
+	return &Expr{Text: text, code: code, locals: locals}, nil
 }
+
+const maxExpression = 64 << 10
+
+// nested is how deep brackets are nested at most, texts included.
+func nested(text string) int {
+	deep, most := 0, 0
+	for i := range len(text) {
+		switch text[i] {
+		case '(', '[', '{':
+			deep++
+			most = max(most, deep)
+		case ')', ']', '}':
+			deep--
+		}
+	}
+	return most
+}
+
+// hint says what would be right where a name is not defined.
+func hint(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "$secrets"), strings.Contains(text, "$authorization"):
+		return "; functions have secrets, workflows do not"
+	case strings.Contains(text, "variable not defined"):
+		return "; there are $context, $input, $output, $task, $workflow, $runtime, and what loops and catch define"
+	case strings.Contains(text, "input(s)/0"):
+		return "; $input is the task's input"
+	}
+	return ""
+}
+
+// Eval evaluates the expression, which must have exactly one result.
+func (e *Expr) Eval(s Scope) (any, error) {
+	values := make([]any, 0, len(arguments)+len(e.locals))
+	values = append(values, s.Context, s.Input, s.Output, s.Task, s.Workflow, s.Runtime, seconds(s.Now))
+	for _, name := range e.locals {
+		values = append(values, s.Locals.value(name))
+	}
+	iter := e.code.RunWithContext(&steps{left: maxSteps}, s.Data, values...)
+	result, err := one(iter)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := weigh(result, maxWeight); err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+func one(iter gojq.Iter) (any, error) {
+	result, ok := iter.Next()
+	if !ok {
+		return nil, errors.New("the expression has no result")
+	}
+	if err, ok := result.(error); ok {
+		return nil, err
+	}
+	second, ok := iter.Next()
+	if !ok {
+		return result, nil
+	}
+	if err, ok := second.(error); ok {
+		return nil, err
+	}
+	return nil, errors.New("the expression has several results: put them into an array, [ ... ]")
+}
+
+// True evaluates a condition, which must be a boolean or null. A nil expression
+// is true.
+func (e *Expr) True(s Scope) (bool, error) {
+	if e == nil {
+		return true, nil
+	}
+	result, err := e.Eval(s)
+	if err != nil {
+		return false, err
+	}
+	switch v := result.(type) {
+	case nil:
+		return false, nil
+	case bool:
+		return v, nil
+	}
+	return false, fmt.Errorf("the condition %q is %s and not true or false", e.Text, gojq.TypeOf(result))
+}
+
+// steps is a context that ends after a number of looks at it. The interpreter
+// looks before each of its instructions, so the limit does not depend on how
+// fast a machine is.
+type steps struct {
+	left int
+}
+
+var errSteps = errors.New("the expression takes too many steps: leave such work to a function")
+
+func (s *steps) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (s *steps) Value(any) any               { return nil }
+
+func (s *steps) Done() <-chan struct{} {
+	if s.left--; s.left >= 0 {
+		return nil
+	}
+	ready := make(chan struct{})
+	close(ready)
+	return ready
+}
+
+func (s *steps) Err() error {
+	if s.left < 0 {
+		return errSteps
+	}
+	return nil
+}
+
+var _ context.Context = (*steps)(nil)

@@ -1,20 +1,26 @@
 package dsl
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"gopkg.in/yaml.v3"
 )
 
 // Problem is one thing that is wrong with a workflow.
 type Problem struct {
-	File string
-	Line int
+	File         string
+	Line, Column int
 	// Text says what is wrong and what would be right.
 	Text string
 }
 
 func (p Problem) Error() string {
-	return p.File + ":" + strconv.Itoa(p.Line) + ": " + p.Text
+	return p.File + ":" + strconv.Itoa(p.Line) + ":" + strconv.Itoa(p.Column) + ": " + p.Text
 }
 
 // Problems are all that is wrong with a workflow, in the order of its lines.
@@ -28,7 +34,281 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Parse reads a workflow. The file's name is for errors, which are Problems.
+const (
+	// maxSource bounds a file.
+	maxSource = 1 << 20
+	// maxNodes bounds what is in a file.
+	maxNodes = 50_000
+	// maxNesting bounds how deep tasks are in each other.
+	maxNesting = 32
+)
+
+// Parse reads a workflow in YAML, or JSON, which is YAML. The file's name is for
+// errors, which are Problems.
 func Parse(file string, source []byte) (*Workflow, error) {
-	return nil, Problems{{File: file, Line: 1, Text: "not yet"}}
+	if len(source) > maxSource {
+		return nil, Problems{{File: file, Line: 1, Column: 1, Text: "the file is larger than 1 MiB"}}
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(source, &root); err != nil {
+		return nil, syntax(file, err)
+	}
+	if len(root.Content) == 0 {
+		return nil, Problems{{File: file, Line: 1, Column: 1, Text: "the file is empty: it must have document and do"}}
+	}
+	return ParseNode(file, root.Content[0])
+}
+
+// syntax makes a problem of what the YAML reader says, "yaml: line 3: ...".
+func syntax(file string, err error) Problems {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	p := Problem{File: file, Line: 1, Column: 1, Text: "this is no YAML: " + text}
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		number, reason, _ := strings.Cut(rest, ": ")
+		if line, err := strconv.Atoi(number); err == nil {
+			p.Line, p.Text = line, "this is no YAML: "+reason
+		}
+	}
+	return Problems{p}
+}
+
+// ParseNode reads a workflow that is part of a larger file.
+func ParseNode(file string, node *yaml.Node) (*Workflow, error) {
+	r := &reader{file: file}
+	if r.plain(node, &nodes{}) {
+		if w := r.workflow(node); len(r.problems) == 0 {
+			return w, nil
+		}
+	}
+	slices.SortStableFunc(r.problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return nil, r.problems
+}
+
+// reader reads one file and collects what is wrong.
+type reader struct {
+	file     string
+	problems Problems
+
+	errors   map[string]*Template
+	retries  map[string]*Retry
+	timeouts map[string]*yaml.Node
+
+	nesting int
+	locals  []string
+	pointer string
+}
+
+func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
+	r.problems = append(r.problems, Problem{
+		File: r.file, Line: max(n.Line, 1), Column: max(n.Column, 1), Text: fmt.Sprintf(format, args...),
+	})
+}
+
+type nodes struct{ seen, depth int }
+
+// plain checks that a document is a tree of values that JSON has as well.
+func (r *reader) plain(n *yaml.Node, c *nodes) bool {
+	c.seen++
+	c.depth++
+	defer func() { c.depth-- }()
+	switch {
+	case c.seen > maxNodes:
+		r.wrong(n, "the file has more than %d values", maxNodes)
+		return false
+	case c.depth > maxDepth:
+		r.wrong(n, "values are nested deeper than %d", maxDepth)
+		return false
+	case n.Kind == yaml.AliasNode:
+		r.wrong(n, "aliases (*%s) are not read: write it out, or use `use:`", n.Value)
+		return false
+	case n.Kind == yaml.MappingNode && !r.keys(n):
+		return false
+	}
+	for _, child := range n.Content {
+		if !r.plain(child, c) {
+			return false
+		}
+	}
+	return true
+}
+
+// keys checks a mapping's keys.
+func (r *reader) keys(n *yaml.Node) bool {
+	seen := make(map[string]bool, len(n.Content)/2)
+	for i := 0; i < len(n.Content); i += 2 {
+		key := n.Content[i]
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			r.wrong(key, "a key must be a text")
+			return false
+		case seen[key.Value]:
+			r.wrong(key, "%q is there twice", key.Value)
+			return false
+		}
+		seen[key.Value] = true
+	}
+	return true
+}
+
+// fields are a mapping's values by their keys.
+type fields struct {
+	node *yaml.Node
+	keys map[string]*yaml.Node
+}
+
+func (f fields) has(key string) bool { return f.keys[key] != nil }
+
+// mapping returns the fields of n, all of which must be known. What refused has
+// is part of the DSL; its reason says what to do instead.
+func (r *reader) mapping(n *yaml.Node, what string, known []string, refused map[string]string) (fields, bool) {
+	f := fields{node: n, keys: map[string]*yaml.Node{}}
+	if n.Kind != yaml.MappingNode {
+		r.wrong(n, "%s must be a mapping with %s", what, list(known))
+		return f, false
+	}
+	good := true
+	for i := 0; i < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch reason, bad := refused[key.Value]; {
+		case bad:
+			r.wrong(key, "%s: %s is not supported: %s", what, key.Value, reason)
+			good = false
+		case !slices.Contains(known, key.Value):
+			r.wrong(key, "%s has no %q%s", what, key.Value, meant(key.Value, known))
+			good = false
+		default:
+			f.keys[key.Value] = value
+		}
+	}
+	return f, good
+}
+
+// meant says which known word is near to one that is not known.
+func meant(word string, known []string) string {
+	for _, k := range known {
+		if distance(word, k) <= 2 && len(k) > 2 || strings.EqualFold(word, k) {
+			return fmt.Sprintf(": did you mean %q?", k)
+		}
+	}
+	return ": it has " + list(known)
+}
+
+// distance is how many letters have to change to make b of a.
+func distance(a, b string) int {
+	if len(a) > 32 || len(b) > 32 {
+		return 32
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before
+			if a[i] != b[j] {
+				change++
+			}
+			before, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func list(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}
+
+// text returns a scalar that is a text.
+func (r *reader) text(n *yaml.Node, what string) (string, bool) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
+		r.wrong(n, "%s must be a text%s", what, quoteHint(n))
+		return "", false
+	}
+	return n.Value, true
+}
+
+func quoteHint(n *yaml.Node) string {
+	if n.Kind == yaml.ScalarNode && n.Value != "" {
+		return fmt.Sprintf(": write %q", n.Value)
+	}
+	return ""
+}
+
+func (r *reader) boolean(n *yaml.Node, what string) bool {
+	var v bool
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil {
+		r.wrong(n, "%s must be true or false", what)
+	}
+	return v
+}
+
+func (r *reader) integer(n *yaml.Node, what string, least, most int) int {
+	v, err := strconv.Atoi(n.Value)
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < least || v > most {
+		r.wrong(n, "%s must be a whole number from %d to %d", what, least, most)
+		return least
+	}
+	return v
+}
+
+var errNoJSON = errors.New("this is no value that JSON has")
+
+// value is a node as JSON has it.
+func value(n *yaml.Node) (any, error) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		out := make(map[string]any, len(n.Content)/2)
+		for i := 0; i < len(n.Content); i += 2 {
+			v, err := value(n.Content[i+1])
+			if err != nil {
+				return nil, err
+			}
+			out[n.Content[i].Value] = v
+		}
+		return out, nil
+	case yaml.SequenceNode:
+		out := make([]any, len(n.Content))
+		for i, e := range n.Content {
+			var err error
+			if out[i], err = value(e); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	return scalar(n)
+}
+
+func scalar(n *yaml.Node) (any, error) {
+	switch n.ShortTag() {
+	case "!!null":
+		return nil, nil //nolint:nilnil // This is the value null.
+	case "!!str", "!!timestamp", "!!merge":
+		return n.Value, nil
+	}
+	var v any
+	if err := n.Decode(&v); err != nil {
+		return nil, errNoJSON
+	}
+	switch v := v.(type) {
+	case bool, int:
+		return v, nil
+	case int64:
+		return float64(v), nil
+	case uint64:
+		return float64(v), nil
+	case float64:
+		if v-v != 0 {
+			return nil, errNoJSON
+		}
+		return v, nil
+	}
+	return nil, errNoJSON
 }

@@ -219,15 +219,3 @@ const (
 	ErrorCommunication = errorTypes + "communication"
 	ErrorRuntime       = errorTypes + "runtime"
 )
-
-// Functions are the functions that the workflow calls, with the line of the
-// first call of each, in the order of the file.
-func (w *Workflow) Functions() []Use {
-	return nil
-}
-
-// Use is a name and where it is used.
-type Use struct {
-	Name string
-	Line int
-}

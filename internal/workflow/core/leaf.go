@@ -1,0 +1,222 @@
+package core
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/itchyny/gojq"
+
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+func (n *node) call() {
+	c := n.task.Call
+	body, err := c.Body.Eval(n.x.scope(n, n.input))
+	if err != nil {
+		n.fail(expressionError(err))
+		return
+	}
+	meta, err := n.meta(c.Meta)
+	if err != nil {
+		n.fail(expressionError(err))
+		return
+	}
+	n.ask(Call{Path: n.path, Task: n.task, Function: c.Function, Entry: c.Entry, Body: body, Meta: meta})
+}
+
+// meta evaluates names and texts.
+func (n *node) meta(t *dsl.Template) (map[string]string, error) {
+	if t == nil {
+		return nil, nil //nolint:nilnil // There are none.
+	}
+	v, err := t.Eval(n.x.scope(n, n.input))
+	if err != nil {
+		return nil, err
+	}
+	values, _ := v.(map[string]any) //nolint:errcheck // The parser has seen to it.
+	meta := make(map[string]string, len(values))
+	for name, v := range values {
+		switch v := v.(type) {
+		case string:
+			meta[name] = v
+		case nil:
+		case []any, map[string]any:
+			return nil, fmt.Errorf("meta %s is %s and no text", name, gojq.TypeOf(v))
+		default:
+			text, err := gojq.Marshal(v)
+			if err != nil {
+				return nil, err
+			}
+			meta[name] = string(text)
+		}
+	}
+	return meta, nil
+}
+
+// stepped ends a call.
+func (x *Execution) stepped(s *Step) {
+	n := x.live[s.Path]
+	if n == nil || !n.leaf || n.kind() != "call" {
+		return
+	}
+	switch {
+	case s.Error != nil:
+		e := *s.Error
+		n.fail(&e)
+	case s.Value != nil:
+		n.done(Reference{Step: s.Path, Size: s.Value.Size, Type: s.Value.Type}.data(), n.task.Then)
+	default:
+		x.stepData(n, s.Data)
+	}
+}
+
+func (x *Execution) stepData(n *node, text json.RawMessage) {
+	if len(text) == 0 {
+		n.done(nil, n.task.Then)
+		return
+	}
+	data, err := Decode(text)
+	if err != nil {
+		n.fail(newError(dsl.ErrorCommunication, 502, "the function's result is no JSON", err))
+		return
+	}
+	n.done(data, n.task.Then)
+}
+
+func (n *node) set() {
+	output, err := n.task.Set.Eval(n.x.scope(n, n.input))
+	if err != nil {
+		n.fail(expressionError(err))
+		return
+	}
+	n.done(output, n.task.Then)
+}
+
+// choose goes where the first case that holds leads, or the default, or on.
+func (n *node) choose() {
+	then, found := n.task.Then, false
+	for _, c := range n.task.Switch {
+		if c.When == nil {
+			if !found {
+				then = c.Then
+			}
+			continue
+		}
+		yes, err := c.When.True(n.x.scope(n, n.input))
+		if err != nil {
+			n.fail(expressionError(err))
+			return
+		}
+		if yes {
+			then, found = c.Then, true
+			break
+		}
+	}
+	n.done(n.input, then)
+}
+
+func (n *node) raise() {
+	v, err := n.task.Raise.Error.Eval(n.x.scope(n, n.input))
+	if err != nil {
+		n.fail(expressionError(err))
+		return
+	}
+	fields, _ := v.(map[string]any) //nolint:errcheck // The parser has seen to it.
+	n.fail(&dsl.Error{
+		Type: textOf(fields["type"]), Status: int(whole(fields["status"])), Title: textOf(fields["title"]),
+		Detail: textOf(fields["detail"]), Instance: textOf(fields["instance"]),
+	})
+}
+
+func textOf(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	}
+	text, err := gojq.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+func (n *node) wait() {
+	if n.task.Wait.For == 0 {
+		n.done(n.input, n.task.Then)
+		return
+	}
+	n.ask(Timer{Path: n.path, Kind: WaitTimer, At: n.began.Add(n.task.Wait.For)})
+}
+
+// fired lets a timer's task know, if it still waits for it.
+func (x *Execution) fired(f *Fired) {
+	if !x.wantsTimer(f) {
+		return
+	}
+	if f.Timer == DeadlineTimer {
+		x.finish(faulted(timeoutError("the execution", x.end.Sub(x.started))))
+		return
+	}
+	n := x.live[f.Path]
+	switch f.Timer {
+	case WaitTimer:
+		n.done(n.input, n.task.Then)
+	case TimeoutTimer:
+		x.act(Stop{Path: n.path})
+		n.fail(timeoutError("the task", n.task.Timeout))
+	case RetryTimer:
+		n.run.(*try).again() //nolint:errcheck,forcetypeassert // wantsTimer has seen to it.
+	case AttemptTimer:
+		n.run.(*try).attemptOver() //nolint:errcheck,forcetypeassert // wantsTimer has seen to it.
+	case DeadlineTimer:
+	}
+}
+
+func (x *Execution) wantsTimer(f *Fired) bool {
+	if f.Timer == DeadlineTimer {
+		return !x.end.IsZero()
+	}
+	n := x.live[f.Path]
+	if n == nil {
+		return false
+	}
+	switch f.Timer {
+	case WaitTimer:
+		return n.leaf && n.kind() == "wait"
+	case TimeoutTimer:
+		return n.task.Timeout > 0
+	}
+	t, ok := n.run.(*try)
+	return ok && t.wantsTimer(f.Timer)
+}
+
+// emit publishes an event. Its id is the same whenever it is published again.
+func (n *node) emit() {
+	x := n.x
+	v, err := n.task.Emit.With.Eval(x.scope(n, n.input))
+	if err != nil {
+		n.fail(expressionError(err))
+		return
+	}
+	with, _ := v.(map[string]any) //nolint:errcheck // The parser has seen to it.
+	event := CloudEvent{"specversion": "1.0", "id": x.id + "/" + n.path, "time": x.now.UTC().Format(time.RFC3339Nano)}
+	for name, value := range with {
+		event[name] = value
+	}
+	if _, ok := event["data"]; ok && event["datacontenttype"] == nil {
+		event["datacontenttype"] = "application/json"
+	}
+	n.ask(Emit{Path: n.path, Event: event})
+}
+
+func (x *Execution) emitted(e *Emitted) {
+	n := x.live[e.Path]
+	if n == nil || !n.leaf || n.kind() != "emit" {
+		return
+	}
+	event := n.action.(Emit).Event //nolint:errcheck,forcetypeassert // An emit task asks for nothing else.
+	n.done(map[string]any(event), n.task.Then)
+}

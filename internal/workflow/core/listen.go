@@ -1,0 +1,161 @@
+package core
+
+import (
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+// Filter says which events a task listens for.
+type Filter struct {
+	// With are the attributes that an event must have. A text is equal or, taken
+	// for a regular expression, matches all of the attribute.
+	With map[string]any
+}
+
+// Match reports whether the event has the filter's attributes.
+func (f Filter) Match(e CloudEvent) bool {
+	for name, want := range f.With {
+		if !equal(e[name], want) {
+			return false
+		}
+	}
+	return true
+}
+
+func equal(got, want any) bool {
+	pattern, ok := want.(string)
+	if !ok {
+		return reflect.DeepEqual(plain(got), plain(want))
+	}
+	text, ok := got.(string)
+	if !ok {
+		return false
+	}
+	if text == pattern {
+		return true
+	}
+	matches, err := regexp.MatchString("^(?:"+pattern+")$", text)
+	return err == nil && matches
+}
+
+// plain makes numbers comparable, wherever they come from.
+func plain(v any) any {
+	switch v := v.(type) {
+	case int:
+		return float64(v)
+	case json.Number:
+		f, err := strconv.ParseFloat(string(v), 64)
+		if err != nil {
+			return string(v)
+		}
+		return f
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = plain(e)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[k] = plain(e)
+		}
+		return out
+	}
+	return v
+}
+
+// hearing is what a task that listens has heard.
+type hearing struct {
+	filters []Filter
+	events  []any    // what the task's output will be
+	met     []bool   // by filter
+	ids     []string // of events that were counted
+}
+
+func (n *node) listen() {
+	l := n.task.Listen
+	h := &hearing{met: make([]bool, len(l.Filters))}
+	for _, f := range l.Filters {
+		v, err := f.With.Eval(n.x.scope(n, n.input))
+		if err != nil {
+			n.fail(expressionError(err))
+			return
+		}
+		with, _ := v.(map[string]any) //nolint:errcheck // The parser has seen to it.
+		h.filters = append(h.filters, Filter{With: with})
+	}
+	n.heard = h
+	n.ask(Listen{Path: n.path, Filters: h.filters, Since: n.began})
+}
+
+// hears reports whether the event counts for a task that listens. An expression
+// that fails lets its event pass by.
+func (n *node) hears(e CloudEvent) bool {
+	return n.heard != nil && n.filterFor(e) >= 0
+}
+
+// filterFor is the filter that the event meets: the first one, which for all of
+// several must not have been met yet; -1 for none.
+func (n *node) filterFor(e CloudEvent) int {
+	if slices.Contains(n.heard.ids, identity(e)) {
+		return -1
+	}
+	l := n.task.Listen
+	for i, f := range n.heard.filters {
+		if l.All && n.heard.met[i] || !f.Match(e) {
+			continue
+		}
+		if yes, err := l.Filters[i].Data.True(n.x.scope(n, e["data"])); err == nil && yes {
+			return i
+		}
+	}
+	if len(l.Filters) == 0 {
+		return 0
+	}
+	return -1
+}
+
+// identity tells events apart: an event may be delivered more than once.
+func identity(e CloudEvent) string { return textOf(e["source"]) + "\n" + textOf(e["id"]) }
+
+func (x *Execution) received(r *Received) {
+	n := x.live[r.Path]
+	if n == nil || !n.hears(r.Event) {
+		return
+	}
+	l, h := n.task.Listen, n.heard
+	if i := n.filterFor(r.Event); i < len(h.met) {
+		h.met[i] = true
+	}
+	h.ids = append(h.ids, identity(r.Event))
+	if l.Envelope {
+		h.events = append(h.events, map[string]any(r.Event))
+	} else {
+		h.events = append(h.events, r.Event["data"])
+	}
+	enough, err := n.heardEnough(l)
+	switch {
+	case err != nil:
+		x.act(Stop{Path: n.path})
+		n.fail(expressionError(err))
+	case enough:
+		x.act(Stop{Path: n.path})
+		n.done(h.events, n.task.Then)
+	}
+}
+
+func (n *node) heardEnough(l *dsl.Listen) (bool, error) {
+	switch {
+	case l.All:
+		return !slices.Contains(n.heard.met, false), nil
+	case l.Until == nil:
+		return true, nil
+	}
+	return l.Until.True(n.x.scope(n, slices.Clone(n.heard.events)))
+}

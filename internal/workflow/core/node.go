@@ -1,0 +1,292 @@
+package core
+
+import (
+	"time"
+
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+// node is a task that runs, or the workflow itself.
+type node struct {
+	x        *Execution
+	parent   *node
+	path     string
+	task     *dsl.Task // nil for the workflow
+	locals   *dsl.Locals
+	raw      any // the input as it came
+	input    any // and as input.from has it
+	output   any // as it is before output.as
+	began    time.Time
+	attempt  int // of the nearest try around it
+	round    int // of the nearest loop around it
+	children []*node
+	over     bool
+	entry    *Task
+
+	// leaf says that it waits for an event of its own.
+	leaf   bool
+	action Action // what it asked for, if it is a leaf
+	heard  *hearing
+	run    runner // what it does with its children, if it has any
+}
+
+// runner is a task that is made of tasks.
+type runner interface {
+	begin(input any)
+	// ended says that a child has ended well and where it leads.
+	ended(child *node, output any, then string)
+	// failed says that a child has failed.
+	failed(child *node, err *dsl.Error)
+}
+
+func (n *node) kind() string {
+	t := n.task
+	switch {
+	case t == nil:
+		return "workflow"
+	case t.Call != nil:
+		return "call"
+	case t.Do != nil:
+		return "do"
+	case t.Emit != nil:
+		return "emit"
+	case t.For != nil:
+		return "for"
+	case t.Fork != nil:
+		return "fork"
+	case t.Listen != nil:
+		return "listen"
+	case t.Raise != nil:
+		return "raise"
+	case t.Set != nil:
+		return "set"
+	case t.Switch != nil:
+		return "switch"
+	case t.Try != nil:
+		return "try"
+	}
+	return "wait"
+}
+
+// child begins a task below the node.
+func (n *node) child(t *dsl.Task, path string, input any, locals *dsl.Locals) *node {
+	c := &node{
+		x: n.x, parent: n, path: path, task: t, locals: locals, raw: input,
+		began: n.x.now, attempt: n.attempt, round: n.round,
+	}
+	n.children = append(n.children, c)
+	n.x.live[path] = c
+	return c
+}
+
+// start looks at the task's input and condition and lets it run.
+func (n *node) start() {
+	x := n.x
+	if x.tasks++; x.tasks > maxTasks {
+		x.finish(faulted(newError(dsl.ErrorRuntime, 508, "the workflow runs in a circle",
+			errCircle)))
+		return
+	}
+	n.remember()
+	var err error
+	if n.input, err = n.task.Input.Eval(x.scope(n, n.raw)); err != nil {
+		n.fail(expressionError(err))
+		return
+	}
+	yes, err := n.task.If.True(x.scope(n, n.input))
+	switch {
+	case err != nil:
+		n.fail(expressionError(err))
+	case !yes:
+		n.skip()
+	default:
+		n.perform()
+	}
+}
+
+// skip leaves the task out: what came in goes on to the next one.
+func (n *node) skip() {
+	if n.entry != nil {
+		n.entry.Kind = "skipped"
+	}
+	n.note(Completed, nil)
+	n.leave()
+	n.parent.run.ended(n, n.raw, dsl.Continue)
+}
+
+// perform does what the task is there for.
+func (n *node) perform() {
+	if d := n.task.Timeout; d > 0 {
+		n.x.act(Timer{Path: n.path, Kind: TimeoutTimer, At: n.began.Add(d)})
+	}
+	t := n.task
+	switch {
+	case t.Call != nil:
+		n.call()
+	case t.Emit != nil:
+		n.emit()
+	case t.Listen != nil:
+		n.listen()
+	case t.Raise != nil:
+		n.raise()
+	case t.Set != nil:
+		n.set()
+	case t.Switch != nil:
+		n.choose()
+	case t.Wait != nil:
+		n.wait()
+	default:
+		n.run = n.runner()
+		n.run.begin(n.input)
+	}
+}
+
+func (n *node) runner() runner {
+	t := n.task
+	switch {
+	case t.For != nil:
+		return &loop{node: n}
+	case t.Fork != nil:
+		return &fork{node: n}
+	case t.Try != nil:
+		return &try{node: n}
+	}
+	return &sequence{node: n, tasks: t.Do, prefix: n.path, locals: n.locals}
+}
+
+// done ends the task well.
+func (n *node) done(output any, then string) {
+	x := n.x
+	n.output = output
+	output, err := n.task.Output.Eval(x.scope(n, output))
+	if err != nil {
+		n.fail(expressionError(err))
+		return
+	}
+	if n.task.Export != nil {
+		s := x.scope(n, output)
+		s.Output = output
+		exported, err := n.task.Export.Eval(s)
+		if err != nil {
+			n.fail(expressionError(err))
+			return
+		}
+		x.context = exported
+	}
+	n.note(Completed, nil)
+	n.leave()
+	if then == dsl.End {
+		x.complete(output)
+		return
+	}
+	n.parent.run.ended(n, output, then)
+}
+
+// fail ends the task with an error, which those around it may catch.
+func (n *node) fail(err *dsl.Error) {
+	if err.Instance == "" && n.task != nil {
+		err.Instance = n.task.Reference
+	}
+	if n.parent == nil {
+		n.x.finish(faulted(err))
+		return
+	}
+	n.note(Faulted, err)
+	n.stopChildren()
+	n.leave()
+	n.parent.run.failed(n, err)
+}
+
+// leave takes the task out of those that run, and stops its own timer.
+func (n *node) leave() {
+	if n.over {
+		return
+	}
+	n.over = true
+	delete(n.x.live, n.path)
+	if n.parent != nil {
+		n.parent.forget(n)
+	}
+	if n.task.Timeout > 0 && n.began.Add(n.task.Timeout).After(n.x.now) {
+		n.x.act(Stop{Path: n.path})
+	}
+}
+
+func (n *node) forget(child *node) {
+	for i, c := range n.children {
+		if c == child {
+			n.children = append(n.children[:i], n.children[i+1:]...)
+			return
+		}
+	}
+}
+
+// stop ends the task and all below it from outside.
+func (n *node) stop() {
+	if n.over {
+		return
+	}
+	n.x.act(Stop{Path: n.path})
+	n.parent.forget(n)
+	n.silence()
+}
+
+func (n *node) silence() {
+	n.note(Abandoned, nil)
+	n.over = true
+	delete(n.x.live, n.path)
+	for _, c := range n.children {
+		c.silence()
+	}
+	n.children = nil
+}
+
+func (n *node) stopChildren() {
+	for len(n.children) > 0 {
+		n.children[0].stop()
+	}
+}
+
+// ask makes the task a leaf that waits for what it asks for.
+func (n *node) ask(a Action) {
+	n.leaf, n.action = true, a
+	n.x.act(a)
+}
+
+// pending adds what the task and those below it wait for.
+func (n *node) pending(actions []Action) []Action {
+	if n.task != nil && n.task.Timeout > 0 {
+		actions = append(actions, Timer{Path: n.path, Kind: TimeoutTimer, At: n.began.Add(n.task.Timeout)})
+	}
+	if n.leaf {
+		actions = append(actions, n.action)
+	}
+	if t, ok := n.run.(*try); ok {
+		actions = t.pending(actions)
+	}
+	for _, c := range n.children {
+		actions = c.pending(actions)
+	}
+	return actions
+}
+
+// remember begins the task's entry in the history.
+func (n *node) remember() {
+	if len(n.x.history) >= maxHistory {
+		return
+	}
+	n.entry = &Task{
+		Path: n.path, Task: n.task, Kind: n.kind(), Attempt: n.attempt, Round: n.round, Status: Running, Began: n.began,
+	}
+	if n.task.Call != nil {
+		n.entry.Function = n.task.Call.Function
+	}
+	n.x.history = append(n.x.history, n.entry)
+}
+
+// note ends the task's entry in the history.
+func (n *node) note(s Status, err *dsl.Error) {
+	if n.entry != nil && !n.entry.Status.Over() {
+		n.entry.Status, n.entry.Ended, n.entry.Error = s, n.x.now, err
+	}
+}

@@ -1,0 +1,51 @@
+package core
+
+import (
+	"errors"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+var errCircle = errors.New("20000 tasks ended and none of them called, waited or listened")
+
+// RuntimeName is $runtime.name in expressions.
+const RuntimeName = "outboard"
+
+// scope is what an expression of a task is evaluated on.
+func (x *Execution) scope(n *node, data any) dsl.Scope {
+	s := dsl.Scope{
+		Data: data, Context: x.context, Now: x.now, Locals: n.locals,
+		Runtime:  map[string]any{"name": RuntimeName},
+		Workflow: map[string]any{"id": x.id, "definition": definition(x.workflow), "input": x.raw, "startedAt": moment(x.started)},
+	}
+	if n.task == nil {
+		return s
+	}
+	s.Input = n.input
+	s.Task = map[string]any{
+		"name": n.task.Name, "reference": n.task.Reference, "definition": n.task.Definition,
+		"input": n.raw, "output": n.output, "startedAt": moment(n.began),
+	}
+	return s
+}
+
+func definition(w *dsl.Workflow) any {
+	if w.Definition == nil {
+		return nil
+	}
+	return w.Definition
+}
+
+// moment is a time as the DSL describes it.
+func moment(t time.Time) any {
+	return map[string]any{
+		"iso8601": t.UTC().Format(time.RFC3339Nano),
+		"epoch":   map[string]any{"seconds": int(t.Unix()), "milliseconds": int(t.UnixMilli())},
+	}
+}
+
+// errorData is an error as expressions see it.
+func errorData(e *dsl.Error) any {
+	return map[string]any{"type": e.Type, "status": e.Status, "title": e.Title, "detail": e.Detail, "instance": e.Instance}
+}

@@ -1,0 +1,223 @@
+package core
+
+import (
+	"hash/fnv"
+	"math"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+// try runs its tasks, again if they fail, and then those that catch.
+type try struct {
+	node    *node
+	attempt int // 1 for the first
+	began   time.Time
+	tasks   *sequence
+	// resting is when the next attempt begins, zero while one runs.
+	resting  time.Time
+	catching bool
+}
+
+func (t *try) begin(any) {
+	t.attempt = 1
+	t.run()
+}
+
+// run begins an attempt.
+func (t *try) run() {
+	n := t.node
+	t.began, t.resting = n.x.now, time.Time{}
+	if limit := t.attemptTimeout(); limit > 0 {
+		n.x.act(Timer{Path: n.path, Kind: AttemptTimer, At: t.began.Add(limit)})
+	}
+	n.attempt = t.attempt
+	t.tasks = &sequence{
+		node: n, tasks: n.task.Try.Do, prefix: attempt(n.path, t.attempt), locals: n.locals, finished: t.finished,
+	}
+	t.tasks.begin(n.input)
+}
+
+func (t *try) attemptTimeout() time.Duration {
+	if r := t.node.task.Try.Retry; r != nil && !t.catching && t.resting.IsZero() {
+		return r.AttemptTimeout
+	}
+	return 0
+}
+
+// quiet stops the timer of an attempt that is over.
+func (t *try) quiet() {
+	if limit := t.attemptTimeout(); limit > 0 && t.began.Add(limit).After(t.node.x.now) {
+		t.node.x.act(Stop{Path: t.node.path})
+		if d := t.node.task.Timeout; d > 0 {
+			t.node.x.act(Timer{Path: t.node.path, Kind: TimeoutTimer, At: t.node.began.Add(d)})
+		}
+	}
+}
+
+func (t *try) finished(output any) {
+	t.quiet()
+	t.node.done(output, t.node.task.Then)
+}
+
+func (t *try) ended(child *node, output any, then string) { t.tasks.ended(child, output, then) }
+
+func (t *try) failed(_ *node, err *dsl.Error) {
+	if t.catching {
+		t.node.fail(err)
+		return
+	}
+	t.quiet()
+	t.caught(err)
+}
+
+// attemptOver ends an attempt that takes too long.
+func (t *try) attemptOver() {
+	t.node.stopChildren()
+	err := timeoutError("the attempt", t.attemptTimeout())
+	err.Instance = t.node.task.Reference
+	t.caught(err)
+}
+
+// caught decides what to do about an error.
+func (t *try) caught(err *dsl.Error) {
+	n, spec := t.node, t.node.task.Try
+	locals := n.locals.With(spec.As, errorData(err))
+	yes, evalErr := t.catches(err, locals)
+	if evalErr != nil {
+		n.fail(expressionError(evalErr))
+		return
+	}
+	if !yes {
+		n.fail(err)
+		return
+	}
+	again, evalErr := t.retries(err, locals)
+	switch {
+	case evalErr != nil:
+		n.fail(expressionError(evalErr))
+	case again:
+		t.rest()
+	case spec.Catch != nil:
+		t.catch(locals)
+	case spec.Retry != nil:
+		n.fail(err)
+	default:
+		n.done(n.input, n.task.Then)
+	}
+}
+
+func (t *try) catch(locals *dsl.Locals) {
+	n := t.node
+	t.catching = true
+	t.tasks = &sequence{
+		node: n, tasks: n.task.Try.Catch, prefix: catching(n.path), locals: locals,
+		finished: func(output any) { n.done(output, n.task.Then) },
+	}
+	t.tasks.begin(n.input)
+}
+
+func (t *try) catches(err *dsl.Error, locals *dsl.Locals) (bool, error) {
+	spec := t.node.task.Try
+	fields, _ := errorData(err).(map[string]any) //nolint:errcheck // It is one.
+	for key, want := range spec.Errors {
+		if fields[key] != want {
+			return false, nil
+		}
+	}
+	return t.when(spec.When, spec.ExceptWhen, locals)
+}
+
+func (t *try) when(when, except *dsl.Expr, locals *dsl.Locals) (bool, error) {
+	s := t.node.x.scope(t.node, t.node.input)
+	s.Locals = locals
+	if yes, err := when.True(s); err != nil || !yes {
+		return false, err
+	}
+	if except == nil {
+		return true, nil
+	}
+	not, err := except.True(s)
+	return !not, err
+}
+
+// retries reports whether the policy allows another attempt.
+func (t *try) retries(err *dsl.Error, locals *dsl.Locals) (bool, error) {
+	r := t.node.task.Try.Retry
+	switch {
+	case r == nil:
+		return false, nil
+	case r.Attempts > 0 && t.attempt > r.Attempts:
+		return false, nil
+	case r.Limit > 0 && t.node.x.now.Add(t.delay()).After(t.node.began.Add(r.Limit)):
+		return false, nil
+	}
+	return t.when(r.When, r.ExceptWhen, locals.With("error", errorData(err)))
+}
+
+// delay is how long to rest before the next attempt.
+func (t *try) delay() time.Duration {
+	r := t.node.task.Try.Retry
+	factor := 1.0
+	switch r.Backoff {
+	case dsl.Linear:
+		factor = float64(t.attempt)
+	case dsl.Exponential:
+		factor = math.Pow(2, float64(t.attempt-1))
+	case dsl.Constant:
+	}
+	const longest = float64(10 * 365 * 24 * time.Hour)
+	return time.Duration(min(float64(r.Delay)*factor, longest)) + t.jitter(r)
+}
+
+// jitter is drawn from the attempt's name, so that it is the same in a replay.
+func (t *try) jitter(r *dsl.Retry) time.Duration {
+	span := r.JitterTo - r.JitterFrom
+	if span <= 0 {
+		return r.JitterFrom
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(t.node.x.id + "\n" + attempt(t.node.path, t.attempt)))
+	// The low bits of this hash depend on few of the last letters.
+	part := float64(h.Sum64()>>11) / (1 << 53)
+	return r.JitterFrom + time.Duration(part*float64(span))
+}
+
+// rest waits for the next attempt.
+func (t *try) rest() {
+	n := t.node
+	d := t.delay()
+	if d <= 0 {
+		t.attempt++
+		n.x.later(n, t.run)
+		return
+	}
+	t.resting = n.x.now.Add(d)
+	n.x.act(Timer{Path: n.path, Kind: RetryTimer, At: t.resting})
+}
+
+func (t *try) again() {
+	t.attempt++
+	t.run()
+}
+
+func (t *try) wantsTimer(k TimerKind) bool {
+	switch k {
+	case RetryTimer:
+		return !t.resting.IsZero()
+	case AttemptTimer:
+		return t.attemptTimeout() > 0
+	}
+	return false
+}
+
+func (t *try) pending(actions []Action) []Action {
+	n := t.node
+	if !t.resting.IsZero() {
+		return append(actions, Timer{Path: n.path, Kind: RetryTimer, At: t.resting})
+	}
+	if limit := t.attemptTimeout(); limit > 0 {
+		actions = append(actions, Timer{Path: n.path, Kind: AttemptTimer, At: t.began.Add(limit)})
+	}
+	return actions
+}

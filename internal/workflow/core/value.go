@@ -1,0 +1,88 @@
+package core
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/big"
+)
+
+// Value is a result that is kept outside of the log.
+type Value struct {
+	Size int64 `json:"size"`
+	// Digest finds it, "sha256:HEX".
+	Digest string `json:"digest"`
+	// Type is its media type.
+	Type string `json:"type,omitempty"`
+}
+
+// InputStep is the name under which a large input of the workflow is referred to.
+const InputStep = ":input"
+
+const referenceKey = "$value"
+
+// Reference stands for a value in the workflow's data:
+//
+//	{"$value": {"step": "decode", "size": 1048576, "type": "image/x-raw"}}
+//
+// It names the step that made it and neither where it lies nor its digest. Those
+// are known later, or differ between nodes, while data must be the same always.
+type Reference struct {
+	Step string
+	Size int64
+	Type string
+}
+
+func (r Reference) data() any {
+	inner := map[string]any{"step": r.Step, "size": json.Number(big.NewInt(r.Size).String())}
+	if r.Type != "" {
+		inner["type"] = r.Type
+	}
+	return map[string]any{referenceKey: inner}
+}
+
+// ReferenceOf returns the reference that the data is. Whether there is such a
+// value is another question: data may come from anywhere.
+func ReferenceOf(data any) (Reference, bool) {
+	outer, ok := data.(map[string]any)
+	if !ok || len(outer) != 1 {
+		return Reference{}, false
+	}
+	inner, ok := outer[referenceKey].(map[string]any)
+	if !ok {
+		return Reference{}, false
+	}
+	step, ok := inner["step"].(string)
+	kind, _ := inner["type"].(string) //nolint:errcheck // Without one it is empty.
+	return Reference{Step: step, Type: kind, Size: whole(inner["size"])}, ok
+}
+
+func whole(v any) int64 {
+	switch v := v.(type) {
+	case json.Number:
+		n, err := v.Int64()
+		if err == nil {
+			return n
+		}
+	case int:
+		return int64(v)
+	case float64:
+		return int64(v)
+	}
+	return 0
+}
+
+// Decode reads one JSON value as expressions want it.
+func Decode(text []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more behind the JSON value")
+	}
+	return v, nil
+}

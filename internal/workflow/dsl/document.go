@@ -1,0 +1,222 @@
+package dsl
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+var (
+	hostname = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	semantic = regexp.MustCompile(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
+)
+
+// What the DSL has and is not run here, with what to do instead.
+var (
+	refusedWorkflow = map[string]string{
+		"schedule": "start the workflow with a route, a subject or a clock of the app's manifest",
+	}
+	refusedUse = map[string]string{
+		"authentications": "functions have the credentials, as secrets of the app's manifest",
+		"extensions":      "write the tasks where they are needed",
+		"functions":       "functions are those of the app's manifest",
+		"secrets":         "functions have secrets, in the app's manifest",
+		"catalogs":        "functions are those of the app's manifest",
+	}
+	refusedSchema = map[string]string{
+		"schema": "check the data with an expression and raise, or in a function",
+	}
+)
+
+// workflow reads the document.
+func (r *reader) workflow(n *yaml.Node) *Workflow {
+	f, _ := r.mapping(n, "a workflow", []string{"document", "input", "use", "do", "timeout", "output", "evaluate"}, refusedWorkflow)
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	w := &Workflow{}
+	r.document(f, w)
+	if u := f.keys["use"]; u != nil {
+		r.use(u)
+	}
+	if e := f.keys["evaluate"]; e != nil {
+		r.evaluate(e)
+	}
+	w.Input = r.from(f.keys["input"], "input")
+	w.Output = r.as(f.keys["output"], "output")
+	w.Timeout = r.timeout(f.keys["timeout"])
+	if do := f.keys["do"]; do != nil {
+		r.pointer = "/do"
+		w.Do = r.tasks(do, "do")
+	} else {
+		r.wrong(n, "the workflow has no do: it must list the tasks")
+	}
+	w.Definition = r.definition(n)
+	return w
+}
+
+func (r *reader) definition(n *yaml.Node) map[string]any {
+	v, err := value(n)
+	if err != nil {
+		r.wrong(n, "%v", err)
+	}
+	m, _ := v.(map[string]any) //nolint:errcheck // It is a mapping, or there is a problem.
+	return m
+}
+
+func (r *reader) document(f fields, w *Workflow) {
+	n := f.keys["document"]
+	if n == nil {
+		r.wrong(f.node, "the workflow has no document: it must have document with dsl, namespace, name and version")
+		return
+	}
+	d, _ := r.mapping(n, "document", []string{"dsl", "namespace", "name", "version", "title", "summary", "tags", "metadata"}, nil)
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	if dsl := r.needed(d, "dsl", semantic, "the DSL's version, \"1.0.0\""); dsl != "" && !strings.HasPrefix(dsl, "1.0.") {
+		r.wrong(d.keys["dsl"], "dsl %s is not supported: 1.0.x is", dsl)
+	}
+	w.Namespace = r.needed(d, "namespace", hostname, "lower-case letters, digits and \"-\"")
+	w.Name = r.needed(d, "name", hostname, "lower-case letters, digits and \"-\"")
+	w.Version = r.needed(d, "version", semantic, "a version such as \"0.1.0\"")
+}
+
+func (r *reader) needed(f fields, key string, pattern *regexp.Regexp, want string) string {
+	n := f.keys[key]
+	if n == nil {
+		r.wrong(f.node, "document has no %s: it must have %s", key, want)
+		return ""
+	}
+	text, ok := r.text(n, "document."+key)
+	if ok && !pattern.MatchString(text) {
+		r.wrong(n, "document.%s %q must be %s", key, text, want)
+	}
+	return text
+}
+
+func (r *reader) evaluate(n *yaml.Node) {
+	f, ok := r.mapping(n, "evaluate", []string{"language", "mode"}, nil)
+	if !ok {
+		return
+	}
+	for key, only := range map[string]string{"language": "jq", "mode": "strict"} {
+		if v := f.keys[key]; v != nil && v.Value != only {
+			r.wrong(v, "evaluate.%s %s is not supported: %s is", key, v.Value, only)
+		}
+	}
+}
+
+// use reads the parts that tasks name.
+func (r *reader) use(n *yaml.Node) {
+	f, ok := r.mapping(n, "use", []string{"errors", "retries", "timeouts"}, refusedUse)
+	if !ok {
+		return
+	}
+	r.errors, r.retries, r.timeouts = map[string]*Template{}, map[string]*Retry{}, map[string]*yaml.Node{}
+	r.each(f.keys["errors"], "use.errors", func(name string, n *yaml.Node) { r.errors[name] = r.errorOf(n) })
+	r.each(f.keys["retries"], "use.retries", func(name string, n *yaml.Node) { r.retries[name] = r.retry(n, nil) })
+	r.each(f.keys["timeouts"], "use.timeouts", func(name string, n *yaml.Node) {
+		if r.timeout(n); n.Kind == yaml.MappingNode {
+			r.timeouts[name] = n
+		}
+	})
+}
+
+func (r *reader) each(n *yaml.Node, what string, f func(string, *yaml.Node)) {
+	if n == nil {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		r.wrong(n, "%s must be a mapping of names", what)
+		return
+	}
+	for i := 0; i < len(n.Content); i += 2 {
+		f(n.Content[i].Value, n.Content[i+1])
+	}
+}
+
+// from reads input, as reads output and export.
+func (r *reader) from(n *yaml.Node, what string) *Template { return r.transform(n, what, "from") }
+func (r *reader) as(n *yaml.Node, what string) *Template   { return r.transform(n, what, "as") }
+
+func (r *reader) transform(n *yaml.Node, what, key string) *Template {
+	if n == nil {
+		return nil
+	}
+	f, ok := r.mapping(n, what, []string{key}, refusedSchema)
+	if !ok || !f.has(key) {
+		return nil
+	}
+	return r.expressions(f.keys[key], what+"."+key)
+}
+
+// timeout reads {after: DURATION} or a name in use.timeouts.
+func (r *reader) timeout(n *yaml.Node) time.Duration {
+	switch {
+	case n == nil:
+		return 0
+	case n.Kind == yaml.ScalarNode:
+		named := r.timeouts[n.Value]
+		if named == nil {
+			r.wrong(n, "timeout %q is not in use.timeouts: write {after: {seconds: 10}}, or define it there", n.Value)
+			return 0
+		}
+		return r.timeout(named)
+	}
+	f, ok := r.mapping(n, "timeout", []string{"after"}, nil)
+	if !ok {
+		return 0
+	}
+	if !f.has("after") {
+		r.wrong(n, "timeout has no after: write {after: {seconds: 10}}")
+		return 0
+	}
+	d := r.duration(f.keys["after"], "timeout.after")
+	if d == 0 {
+		r.wrong(n, "a timeout of nothing lets nothing run")
+	}
+	return d
+}
+
+// Functions are the functions that the workflow calls, with the line of the
+// first call of each, in the order of the file.
+func (w *Workflow) Functions() []Use {
+	var uses []Use
+	w.Do.walk(func(t *Task) {
+		if t.Call != nil && !slices.ContainsFunc(uses, func(u Use) bool { return u.Name == t.Call.Function }) {
+			uses = append(uses, Use{Name: t.Call.Function, Line: t.Line})
+		}
+	})
+	return uses
+}
+
+// Use is a name and where it is used.
+type Use struct {
+	Name string
+	Line int
+}
+
+// walk calls f with each task, those around it first.
+func (t *Tasks) walk(f func(*Task)) {
+	if t == nil {
+		return
+	}
+	for _, task := range t.List {
+		f(task)
+		switch {
+		case task.Do != nil:
+			task.Do.walk(f)
+		case task.For != nil:
+			task.For.Do.walk(f)
+		case task.Fork != nil:
+			task.Fork.Branches.walk(f)
+		case task.Try != nil:
+			task.Try.Do.walk(f)
+			task.Try.Catch.walk(f)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package dsl
+
+import (
+	"regexp"
+	"strconv"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// maxDuration bounds what a workflow waits for.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
+// The parts of a duration of ISO 8601 that always are equally long.
+var isoDuration = regexp.MustCompile(`^P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$`)
+
+var isoUnits = []time.Duration{7 * 24 * time.Hour, 24 * time.Hour, time.Hour, time.Minute, time.Second}
+
+var durationUnits = map[string]time.Duration{
+	"days": 24 * time.Hour, "hours": time.Hour, "minutes": time.Minute, "seconds": time.Second, "milliseconds": time.Millisecond,
+}
+
+// duration reads {seconds: 3, ...} or a text of ISO 8601, "PT3S".
+func (r *reader) duration(n *yaml.Node, what string) time.Duration {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
+		d, ok := parseISO(n.Value)
+		if !ok {
+			r.wrong(n, "%s %q must be a duration of ISO 8601 in weeks, days, hours, minutes and seconds, such as \"PT1M30S\", or {minutes: 1, seconds: 30}", what, n.Value)
+		}
+		return d
+	}
+	f, ok := r.mapping(n, what, []string{"days", "hours", "minutes", "seconds", "milliseconds"}, nil)
+	if !ok {
+		return 0
+	}
+	var sum float64
+	for unit, value := range f.keys {
+		sum += float64(r.integer(value, what+"."+unit, 0, 1e12)) * float64(durationUnits[unit])
+	}
+	if len(f.keys) == 0 {
+		r.wrong(n, "%s is empty: write {seconds: 10}", what)
+	}
+	if sum > float64(maxDuration) {
+		r.wrong(n, "%s is more than ten years", what)
+		return 0
+	}
+	return time.Duration(sum)
+}
+
+func parseISO(text string) (time.Duration, bool) {
+	m := isoDuration.FindStringSubmatch(text)
+	if m == nil || text[len(text)-1] == 'P' || text[len(text)-1] == 'T' {
+		return 0, false
+	}
+	var sum float64
+	for i, unit := range isoUnits {
+		if m[i+1] == "" {
+			continue
+		}
+		v, err := strconv.ParseFloat(m[i+1], 64)
+		if err != nil {
+			return 0, false
+		}
+		sum += v * float64(unit)
+	}
+	return time.Duration(sum), sum <= float64(maxDuration)
+}

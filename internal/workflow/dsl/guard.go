@@ -1,0 +1,318 @@
+package dsl
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/itchyny/gojq"
+)
+
+// An expression is the tenant's, and its interpreter bounds neither the texts
+// and arrays that it builds nor the time that one of its own functions takes. So
+// each place where a value can grow is followed by a function that weighs it,
+// and what depends on more than the data is replaced.
+
+// The functions that the guard adds.
+const (
+	sizedFunction = "__sized"
+	addFunction   = "__add"
+	mulFunction   = "__mul"
+	indexFunction = "__index"
+	pathFunction  = "__path"
+)
+
+// prelude stands before each expression.
+const prelude = `
+def now: ` + nowVariable + `;
+def localtime: gmtime;
+def strflocaltime(f): strftime(f);
+def env: error("an expression has no environment");
+def halt: error("halt: use raise");
+def halt_error: error("halt: use raise");
+def halt_error(f): error("halt: use raise");
+def add(f): reduce f as $__x (null; . + $__x);
+def add: add(.[]);
+def join($__s): if length == 0 then "" else
+	reduce .[1:][] as $__x (.[0] | if . == null then "" elif type == "string" then . else tojson end;
+	. + $__s + ($__x | if . == null then "" elif type == "string" then . else tojson end)) end;
+.`
+
+// growing are functions whose result may weigh much more than what they get.
+var growing = map[string]bool{
+	"tojson": true, "tostring": true, "explode": true, "implode": true, "transpose": true, "flatten": true,
+	"gsub": true, "sub": true, "splits": true, "split": true, "to_entries": true, "fromjson": true, "strftime": true,
+	"ascii_downcase": true, "ascii_upcase": true, "combinations": true, "setpath": true, "group_by": true, "unique_by": true,
+	"walk": true, "paths": true, "getpath": false, "match": true, "scan": true, "capture": true, "tojsonstream": true,
+}
+
+func guards() []gojq.CompilerOption {
+	return []gojq.CompilerOption{
+		gojq.WithFunction(sizedFunction, 0, 0, func(v any, _ []any) any { return sized(v) }),
+		gojq.WithFunction(indexFunction, 1, 1, func(_ any, args []any) any { return checkIndex(args[0]) }),
+		gojq.WithFunction(pathFunction, 1, 1, func(_ any, args []any) any { return checkPath(args[0]) }),
+		gojq.WithFunction(addFunction, 2, 2, func(_ any, args []any) any { return checkBoth(args) }),
+		gojq.WithFunction(mulFunction, 2, 2, func(_ any, args []any) any { return checkProduct(args) }),
+	}
+}
+
+// guard returns the expression with its guards. It refuses what would reach
+// beyond them.
+func guard(q *gojq.Query) (*gojq.Query, error) {
+	head, err := gojq.Parse(prelude)
+	if err != nil {
+		return nil, fmt.Errorf("the guards of expressions: %w", err)
+	}
+	g := &guarding{}
+	for _, def := range head.FuncDefs {
+		g.query(def.Body)
+	}
+	if q.Meta != nil || len(q.Imports) > 0 {
+		return nil, errors.New("an expression can import no modules")
+	}
+	g.checking = true
+	g.query(q)
+	if g.err != nil {
+		return nil, g.err
+	}
+	q.FuncDefs = append(head.FuncDefs, q.FuncDefs...)
+	return q, nil
+}
+
+type guarding struct {
+	checking bool
+	err      error
+}
+
+func (g *guarding) refuse(format string, args ...any) {
+	if g.err == nil {
+		g.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (g *guarding) query(q *gojq.Query) {
+	if q == nil {
+		return
+	}
+	for _, def := range q.FuncDefs {
+		if g.checking && strings.HasPrefix(def.Name, "_") {
+			g.refuse("function %s: names that begin with \"_\" are reserved", def.Name)
+		}
+		g.query(def.Body)
+	}
+	for _, p := range q.Patterns {
+		g.pattern(p)
+	}
+	g.query(q.Left)
+	g.query(q.Right)
+	g.term(q.Term)
+	g.operator(q)
+}
+
+// operator puts the guards around an operator that makes values grow.
+func (g *guarding) operator(q *gojq.Query) {
+	switch q.Op {
+	case gojq.OpAdd:
+		q.Left, q.Right = binary(addFunction, q, gojq.OpAdd)
+		q.Op = gojq.OpPipe
+	case gojq.OpMul:
+		q.Left, q.Right = binary(mulFunction, q, gojq.OpMul)
+		q.Op = gojq.OpPipe
+	case gojq.OpUpdateAdd:
+		g.update(q, gojq.OpAdd)
+	case gojq.OpUpdateMul:
+		g.update(q, gojq.OpMul)
+	case gojq.OpAssign, gojq.OpModify, gojq.OpUpdateSub, gojq.OpUpdateDiv, gojq.OpUpdateMod, gojq.OpUpdateAlt:
+		inner := &gojq.Query{Left: q.Left, Right: q.Right, Op: q.Op}
+		q.Left, q.Right, q.Op = paren(inner), call(sizedFunction), gojq.OpPipe
+	}
+}
+
+// binary makes "L op R" into "CHECK(L; R) | .[0] op .[1]", where CHECK returns both.
+func binary(check string, q *gojq.Query, op gojq.Operator) (left, right *gojq.Query) {
+	at := func(i string) *gojq.Query {
+		return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeIndex,
+			Index: &gojq.Index{Start: &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeNumber, Number: i}}}}}
+	}
+	return call(check, q.Left, q.Right), &gojq.Query{Left: at("0"), Right: at("1"), Op: op}
+}
+
+// update makes "L op= R" into "R as $__u | L |= (. op $__u)", which is what it means.
+func (g *guarding) update(q *gojq.Query, op gojq.Operator) {
+	const name = "$__u"
+	sum := &gojq.Query{Left: identity(), Right: call(name), Op: op}
+	g.operator(sum)
+	modify := &gojq.Query{Left: q.Left, Right: paren(sum), Op: gojq.OpModify}
+	g.operator(modify)
+	q.Left, q.Patterns, q.Right, q.Op = paren(q.Right), []*gojq.Pattern{{Name: name}}, modify, gojq.OpPipe
+}
+
+func identity() *gojq.Query {
+	return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeIdentity}}
+}
+
+func paren(q *gojq.Query) *gojq.Query {
+	return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeQuery, Query: q}}
+}
+
+func call(name string, args ...*gojq.Query) *gojq.Query {
+	return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeFunc, Func: &gojq.Func{Name: name, Args: args}}}
+}
+
+func (g *guarding) term(t *gojq.Term) {
+	if t == nil {
+		return
+	}
+	g.index(t.Index)
+	for _, s := range t.SuffixList {
+		g.index(s.Index)
+	}
+	g.function(t.Func)
+	g.text(t.Str)
+	g.query(t.Query)
+	g.control(t)
+	if t.Unary != nil {
+		g.term(t.Unary.Term)
+	}
+	if t.Array != nil {
+		g.query(t.Array.Query)
+	}
+	if t.Object != nil {
+		for _, kv := range t.Object.KeyVals {
+			g.text(kv.KeyString)
+			g.query(kv.KeyQuery)
+			g.query(kv.Val)
+		}
+	}
+	if grows(t) {
+		weighed(t)
+	}
+}
+
+func (g *guarding) control(t *gojq.Term) {
+	if t.If != nil {
+		g.query(t.If.Cond)
+		g.query(t.If.Then)
+		for _, e := range t.If.Elif {
+			g.query(e.Cond)
+			g.query(e.Then)
+		}
+		g.query(t.If.Else)
+	}
+	if t.Try != nil {
+		g.query(t.Try.Body)
+		g.query(t.Try.Catch)
+	}
+	if r := t.Reduce; r != nil {
+		g.query(r.Query)
+		g.pattern(r.Pattern)
+		g.query(r.Start)
+		g.query(r.Update)
+	}
+	if f := t.Foreach; f != nil {
+		g.query(f.Query)
+		g.pattern(f.Pattern)
+		g.query(f.Start)
+		g.query(f.Update)
+		g.query(f.Extract)
+	}
+	if t.Label != nil {
+		g.query(t.Label.Body)
+	}
+}
+
+func (g *guarding) pattern(p *gojq.Pattern) {
+	if p == nil {
+		return
+	}
+	for _, e := range p.Array {
+		g.pattern(e)
+	}
+	for _, o := range p.Object {
+		g.text(o.KeyString)
+		g.query(o.KeyQuery)
+		g.pattern(o.Val)
+	}
+}
+
+func (g *guarding) text(s *gojq.String) {
+	if s == nil {
+		return
+	}
+	for _, q := range s.Queries {
+		g.query(q)
+	}
+}
+
+// index guards the numbers in brackets: an array is as long as its last index.
+func (g *guarding) index(i *gojq.Index) {
+	if i == nil {
+		return
+	}
+	g.text(i.Str)
+	for _, q := range []**gojq.Query{&i.Start, &i.End} {
+		if *q != nil && !plainNumber(*q) {
+			g.query(*q)
+			*q = call(indexFunction, *q)
+		}
+	}
+}
+
+// plainNumber reports whether the query is a number that needs no guard.
+func plainNumber(q *gojq.Query) bool {
+	return q.Term != nil && q.Term.Type == gojq.TermTypeNumber && len(q.Term.Number) < 5 && len(q.Term.SuffixList) == 0
+}
+
+func (g *guarding) function(f *gojq.Func) {
+	if f == nil {
+		return
+	}
+	for _, a := range f.Args {
+		g.query(a)
+	}
+	if g.checking && strings.HasPrefix(f.Name, "_") {
+		g.refuse("function %s: names that begin with \"_\" are reserved", f.Name)
+	}
+	switch {
+	case !g.checking:
+	case f.Name == "$ENV":
+		g.refuse("$ENV: an expression has no environment")
+	case f.Name == "input_filename" || f.Name == "$__prog_args" || f.Name == "modulemeta" || f.Name == "get_search_list":
+		g.refuse("function %s: an expression reads no files", f.Name)
+	case (f.Name == "setpath" || f.Name == "getpath") && len(f.Args) > 0:
+		f.Args[0] = call(pathFunction, f.Args[0])
+	}
+}
+
+// grows reports whether the term makes a value that may be larger than those
+// that it is made of.
+func grows(t *gojq.Term) bool {
+	switch t.Type {
+	case gojq.TermTypeArray:
+		return t.Array.Query != nil
+	case gojq.TermTypeObject:
+		return len(t.Object.KeyVals) > 0
+	case gojq.TermTypeFormat:
+		return true
+	case gojq.TermTypeString:
+		return len(t.Str.Queries) > 0
+	case gojq.TermTypeFunc:
+		return growing[t.Func.Name]
+	}
+	return false
+}
+
+// weighed makes the term T into "(T | __sized)" and leaves its suffixes behind it.
+// What a growing function gets is weighed as well: it may share its parts.
+func weighed(t *gojq.Term) {
+	inner := *t
+	inner.SuffixList = nil
+	var q *gojq.Query
+	if t.Type == gojq.TermTypeFunc || t.Type == gojq.TermTypeFormat {
+		q = &gojq.Query{Left: call(sizedFunction), Op: gojq.OpPipe,
+			Right: &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(sizedFunction)}}
+	} else {
+		q = &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(sizedFunction)}
+	}
+	*t = gojq.Term{Type: gojq.TermTypeQuery, Query: q, SuffixList: t.SuffixList}
+}

@@ -1,0 +1,68 @@
+package dsl
+
+import "strings"
+
+// Template is a JSON value in which texts may be expressions.
+type Template struct {
+	// value is a JSON value with *Expr where there is one.
+	value any
+	fixed bool
+}
+
+// Fixed returns the value when there is no expression in it. It must not be
+// changed.
+func (t *Template) Fixed() (any, bool) { return t.value, t.fixed }
+
+// Eval evaluates the expressions. Nil evaluates to what is given, ".".
+func (t *Template) Eval(s Scope) (any, error) {
+	switch {
+	case t == nil:
+		return s.Data, nil
+	case t.fixed:
+		return t.value, nil
+	}
+	v, err := fill(t.value, s)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := weigh(v, maxWeight); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func fill(v any, s Scope) (any, error) {
+	switch v := v.(type) {
+	case *Expr:
+		return v.Eval(s)
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			var err error
+			if out[i], err = fill(e, s); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			filled, err := fill(e, s)
+			if err != nil {
+				return nil, err
+			}
+			out[k] = filled
+		}
+		return out, nil
+	}
+	return v, nil
+}
+
+// embraced returns what is between "${" and "}", when that is all of the text.
+func embraced(text string) (string, bool) {
+	inner, ok := strings.CutPrefix(strings.TrimSpace(text), "${")
+	if !ok {
+		return "", false
+	}
+	return strings.CutSuffix(inner, "}")
+}

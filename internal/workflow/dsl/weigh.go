@@ -1,0 +1,117 @@
+package dsl
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"math/big"
+)
+
+var errWeight = errors.New("the expression makes a value of more than 4 MiB: leave such work to a function")
+
+// weigh returns what is left of a limit after a value, or errWeight. Parts that
+// a value shares weigh each time, as they would be written.
+func weigh(v any, limit int) (int, error) {
+	return weighDeep(v, limit, maxDepth)
+}
+
+func weighDeep(v any, left, depth int) (int, error) {
+	if left -= 16; left < 0 || depth < 0 {
+		return left, errWeight
+	}
+	var err error
+	switch v := v.(type) {
+	case string:
+		left -= len(v)
+	case json.Number:
+		left -= len(v)
+	case *big.Int:
+		left -= v.BitLen() / 3
+	case []any:
+		for _, e := range v {
+			if left, err = weighDeep(e, left, depth-1); err != nil {
+				return left, err
+			}
+		}
+	case map[string]any:
+		for k, e := range v {
+			if left, err = weighDeep(e, left-len(k), depth-1); err != nil {
+				return left, err
+			}
+		}
+	}
+	if left < 0 {
+		return left, errWeight
+	}
+	return left, nil
+}
+
+func sized(v any) any {
+	if _, err := weigh(v, maxWeight); err != nil {
+		return err
+	}
+	return v
+}
+
+// checkBoth lets two values be added.
+func checkBoth(args []any) any {
+	left, err := weigh(args[0], maxWeight)
+	if err == nil {
+		_, err = weigh(args[1], left)
+	}
+	if err != nil {
+		return err
+	}
+	return []any{args[0], args[1]}
+}
+
+// checkProduct lets two values be multiplied. A text is repeated by a number, and
+// a number has as many digits as its factors.
+func checkProduct(args []any) any {
+	for i, v := range args {
+		text, ok := v.(string)
+		if !ok {
+			continue
+		}
+		if times, ok := number(args[1-i]); ok && times*float64(max(len(text), 1)) > maxWeight {
+			return errWeight
+		}
+	}
+	return checkBoth(args)
+}
+
+func checkIndex(v any) any {
+	if n, ok := number(v); ok && math.Abs(n) > maxIndex {
+		return errors.New("an expression sees 65536 elements of an array at most")
+	}
+	return v
+}
+
+func checkPath(v any) any {
+	path, ok := v.([]any)
+	if !ok {
+		return v
+	}
+	for _, e := range path {
+		if err, ok := checkIndex(e).(error); ok {
+			return err
+		}
+	}
+	return v
+}
+
+func number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int:
+		return float64(v), true
+	case float64:
+		return v, true
+	case *big.Int:
+		f, _ := new(big.Float).SetInt(v).Float64()
+		return f, true
+	case json.Number:
+		f, err := v.Float64()
+		return f, err == nil || math.IsInf(f, 0)
+	}
+	return 0, false
+}
