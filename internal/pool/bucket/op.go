@@ -1,9 +1,12 @@
 package bucket
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -40,12 +43,19 @@ type Op struct {
 
 // Limits of a transaction.
 const (
-	MaxOps   = 256
-	MaxKey   = 256
-	MaxValue = 1 << 18
+	MaxOps = 256
+	MaxKey = 256
+	// MaxTxn bounds the keys and values of one transaction together, in bytes.
+	MaxTxn = 256 << 10
+
+	// NoLeast is the Least of an Add without a bound.
+	NoLeast = math.MinInt64
 )
 
-var errShort = errors.New("it ends in the middle of an operation")
+var (
+	errShort = errors.New("it ends in the middle of an operation")
+	errOps   = fmt.Errorf("there are more than %d operations", MaxOps)
+)
 
 // DecodeTxn reads a transaction as a guest writes it: operations of
 //
@@ -57,16 +67,16 @@ func DecodeTxn(data []byte) ([]Op, error) {
 	var ops []Op
 	for rest := data; len(rest) > 0; {
 		op, after, err := decodeOp(rest)
-		if err == nil {
-			err = op.check()
-		}
 		if err == nil && len(ops) == MaxOps {
-			err = fmt.Errorf("there are more than %d operations", MaxOps)
+			err = errOps
 		}
 		if err != nil {
 			return nil, fmt.Errorf("transaction: operation %d: %w", len(ops), err)
 		}
 		ops, rest = append(ops, op), after
+	}
+	if err := checkTxn(ops); err != nil {
+		return nil, fmt.Errorf("transaction: %w", err)
 	}
 	return ops, nil
 }
@@ -112,7 +122,7 @@ func decodeBytes(data []byte) (value, rest []byte, err error) {
 
 func decodeLeast(value []byte) (int64, error) {
 	if len(value) == 0 {
-		return noLeast, nil
+		return NoLeast, nil
 	}
 	least, err := strconv.ParseInt(string(value), 10, 64)
 	if err != nil {
@@ -121,20 +131,34 @@ func decodeLeast(value []byte) (int64, error) {
 	return least, nil
 }
 
-const noLeast = -1 << 63
-
-// check refuses what no bucket can do.
-func (o Op) check() error {
-	if err := checkKey(o.Key); err != nil {
-		return err
+// checkTxn refuses what no bucket can do.
+func checkTxn(ops []Op) error {
+	if len(ops) > MaxOps {
+		return errOps
 	}
-	switch {
-	case o.Kind < Put || o.Kind > PutIfMissing:
-		return fmt.Errorf("kind %d is unknown", o.Kind)
-	case len(o.Value) > MaxValue:
-		return fmt.Errorf("a value of %d bytes is too large, at most %d", len(o.Value), MaxValue)
+	size := 0
+	for i, op := range ops {
+		if op.Kind < Put || op.Kind > PutIfMissing {
+			return fmt.Errorf("operation %d: kind %d is unknown", i, op.Kind)
+		}
+		if err := checkKey(op.Key); err != nil {
+			return fmt.Errorf("operation %d: %w", i, err)
+		}
+		size += len(op.Key) + len(op.Value)
+	}
+	if size > MaxTxn {
+		return fmt.Errorf("its keys and values have %d bytes, at most %d", size, MaxTxn)
 	}
 	return nil
+}
+
+// cloneOps copies what the owner may still look at when the caller has given up.
+func cloneOps(ops []Op) []Op {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		ops[i].Value = bytes.Clone(ops[i].Value)
+	}
+	return ops
 }
 
 // checkKey allows the keys of NATS: letters, digits and -/_=. with no dot at

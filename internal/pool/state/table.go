@@ -246,8 +246,14 @@ func decodeEntryOf(msg *nats.Msg, prefix string) (Entry, error) {
 	if err != nil {
 		return Entry{}, fmt.Errorf("revision of %s: %w", key, err)
 	}
-	op := msg.Header.Get(opHeader)
-	// A marker of the server stands for a value that has expired.
-	deleted := op == opDelete || op == "PURGE" || msg.Header.Get("Nats-Marker-Reason") != ""
-	return Entry{Key: key, Value: msg.Data, Revision: rev, Deleted: deleted, ttl: msg.Header.Get(ttlHeader)}, nil
+	return Entry{
+		Key: key, Value: msg.Data, Revision: rev, Deleted: deletion(msg.Header.Get), ttl: msg.Header.Get(ttlHeader),
+	}, nil
+}
+
+// deletion says by its header whether a message stands for no value. A marker
+// of the server stands for one that has expired.
+func deletion(header func(string) string) bool {
+	op := header(opHeader)
+	return op == opDelete || op == "PURGE" || header("Nats-Marker-Reason") != ""
 }

@@ -1,0 +1,77 @@
+package bucket_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/pool/bucket"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+func openState(ctx context.Context, t testing.TB) *state.State {
+	t.Helper()
+	s, err := state.Open(ctx, state.Options{Dir: t.TempDir(), Name: "a", TLS: &tls.Config{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func openBucket(ctx context.Context, t testing.TB, s *state.State) *bucket.Bucket {
+	t.Helper()
+	b, err := bucket.Open(ctx, bucket.Options{State: s, Tenant: "default", App: "enrollment", Name: "seats"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+// enrol takes a seat for a request, once.
+func enrol(request, course string) []bucket.Op {
+	return []bucket.Op{
+		{Kind: bucket.PutIfMissing, Key: request, Value: []byte("enrolled")},
+		{Kind: bucket.Add, Key: course, Delta: -1, Least: 0},
+	}
+}
+
+// BenchmarkTxn is 64 callers that take seats of a hundred courses.
+func BenchmarkTxn(b *testing.B) {
+	for _, courses := range []int{1, 100} {
+		b.Run(fmt.Sprintf("courses=%d", courses), func(b *testing.B) { benchmarkTxn(b, courses) })
+	}
+}
+
+func benchmarkTxn(b *testing.B, courses int) {
+	ctx := b.Context()
+	bk := openBucket(ctx, b, openState(ctx, b))
+	for i := range courses {
+		if _, err := bk.Txn(ctx, []bucket.Op{{Kind: bucket.Put, Key: "seats/" + strconv.Itoa(i), Value: []byte("100000000")}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	var next atomic.Int64
+	var callers sync.WaitGroup
+	for range 64 {
+		callers.Go(func() {
+			for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+				id := strconv.FormatInt(n, 10)
+				failed, err := bk.Txn(ctx, enrol("request/"+id, "seats/"+strconv.Itoa(int(n)%courses)))
+				if failed != -1 || err != nil {
+					b.Error(failed, err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "txn/s")
+}

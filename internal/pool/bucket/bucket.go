@@ -1,0 +1,206 @@
+// Package bucket is a key-value bucket of an app, whose transactions are decided
+// in memory by one owner and committed many at a time.
+//
+// Every open bucket is an owner: it has all keys in memory, decides the
+// transactions that wait against them, one after the other, and commits what they
+// change at once to the bucket's stream in the pool's state, which takes a
+// commit only when nobody else has committed since. Otherwise the owner reads
+// what has changed, and decides again. So several owners are slower than one, and
+// as correct. The stream is a NATS key-value bucket that NATS's own tools can
+// read; a key that is changed by several transactions of a commit is written once.
+//
+// What a transaction or a read says was true between its call and its return:
+// when a commit has nothing to write, its owner asks the stream's leader whether
+// it knows all.
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// Options says which bucket to open.
+type Options struct {
+	State *state.State
+	// Tenant, App and Name are words of letters, digits, "-" and "_" that do not
+	// begin or end with "-".
+	Tenant, App, Name string
+	// MaxBytes bounds what the bucket's keys and values take in memory, 256 MiB
+	// by default.
+	MaxBytes int64
+	Logger   *slog.Logger
+}
+
+func (o *Options) setDefaults() {
+	if o.MaxBytes == 0 {
+		o.MaxBytes = 256 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (o *Options) validate() error {
+	if o.State == nil {
+		return outboard.Errorf(outboard.Invalid, "open bucket", "no state")
+	}
+	for _, word := range []string{o.Tenant, o.App, o.Name} {
+		if !isWord(word) {
+			return outboard.Errorf(outboard.Invalid, "open bucket",
+				"%q: a name has letters, digits, \"-\" and \"_\", with no \"-\" at its ends", word)
+		}
+	}
+	return nil
+}
+
+func isWord(word string) bool {
+	return word != "" && word[0] != '-' && word[len(word)-1] != '-' &&
+		strings.IndexFunc(word, func(c rune) bool {
+			return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
+		}) < 0
+}
+
+// kvName is what NATS calls the bucket. The words' own dashes are doubled, so that
+// no two buckets have one name.
+func (o *Options) kvName() string {
+	words := []string{"outboard"}
+	for _, word := range []string{o.Tenant, o.App, o.Name} {
+		words = append(words, strings.ReplaceAll(word, "-", "--"))
+	}
+	return strings.Join(words, "-")
+}
+
+// store is the stream as the owner needs it: a state.KV.
+type store interface {
+	Commit(ctx context.Context, c state.Commit) error
+	Since(ctx context.Context, revision uint64, f func(state.Entry)) (uint64, error)
+	Current(ctx context.Context, revision uint64) (bool, error)
+	Watch(ctx context.Context, revision uint64, f func(state.Entry)) error
+	Tidy(ctx context.Context, before time.Time) error
+}
+
+// Bucket is an open bucket. All methods may be called by several goroutines.
+type Bucket struct {
+	opts   Options
+	store  store
+	writer string
+	number uint64
+	queue  chan *job
+
+	mu   sync.RWMutex // for those who are not the owner
+	view view
+	// looked is when the view was last known to be current.
+	looked time.Time
+
+	done      chan struct{}
+	closeOnce sync.Once
+	running   sync.WaitGroup
+}
+
+// Entry is a key's value at a revision, which is 0 when there is none.
+type Entry struct {
+	// Value must not be changed.
+	Value    []byte
+	Revision uint64
+}
+
+// ErrClosed says that the bucket was closed: what was under way may have happened.
+var ErrClosed = errors.New("the bucket is closed")
+
+// tidyAfter is how long the record of a writer that has gone is kept.
+const tidyAfter = 24 * time.Hour
+
+// Open opens a bucket, and makes it when it is not there. It reads all keys.
+func Open(ctx context.Context, opts Options) (*Bucket, error) {
+	opts.setDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	kv, err := opts.State.OpenKV(ctx, opts.kvName())
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, kv, opts)
+}
+
+func open(ctx context.Context, s store, opts Options) (*Bucket, error) {
+	b := &Bucket{
+		opts: opts, store: s, writer: nuid.Next(),
+		queue: make(chan *job, queueLength), done: make(chan struct{}),
+	}
+	if err := b.sync(ctx); err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", opts.Name, err)
+	}
+	if err := s.Tidy(ctx, time.Now().Add(-tidyAfter)); err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", opts.Name, err)
+	}
+	life, cancel := context.WithCancel(context.Background())
+	b.running.Go(func() {
+		<-b.done
+		cancel()
+	})
+	b.running.Go(func() { b.run(life) })
+	return b, nil
+}
+
+// Get reads a key. Its revision is 0 when there is none.
+func (b *Bucket) Get(ctx context.Context, key string) (Entry, error) {
+	if err := checkKey(key); err != nil {
+		return Entry{}, outboard.Errorf(outboard.Invalid, "get", "%w", err)
+	}
+	if _, err := b.submit(ctx, nil); err != nil {
+		return Entry{}, fmt.Errorf("get %s: %w", key, err)
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.view.keys[key], nil
+}
+
+// Keys returns the keys that begin with prefix, sorted.
+func (b *Bucket) Keys(ctx context.Context, prefix string) ([]string, error) {
+	if _, err := b.submit(ctx, nil); err != nil {
+		return nil, fmt.Errorf("keys of bucket %s: %w", b.opts.Name, err)
+	}
+	b.mu.RLock()
+	var keys []string
+	for key := range b.view.keys {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	b.mu.RUnlock()
+	slices.Sort(keys)
+	return keys, nil
+}
+
+// Txn does all operations or none, in their order. failed is the number of the
+// condition that did not hold, and -1 when all is done. After an error it is
+// not known whether the transaction was done.
+func (b *Bucket) Txn(ctx context.Context, ops []Op) (failed int, err error) {
+	if err := checkTxn(ops); err != nil {
+		return 0, outboard.Errorf(outboard.Invalid, "transaction", "%w", err)
+	}
+	failed, err = b.submit(ctx, cloneOps(ops))
+	if err != nil {
+		return 0, fmt.Errorf("transaction on bucket %s: %w", b.opts.Name, err)
+	}
+	return failed, nil
+}
+
+// Close ends the bucket. It waits for what is under way.
+func (b *Bucket) Close() error {
+	b.closeOnce.Do(func() { close(b.done) })
+	b.running.Wait()
+	return nil
+}

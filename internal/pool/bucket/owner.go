@@ -1,0 +1,231 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+const (
+	queueLength = 1024
+	// maxJobs bounds what is committed at once: the more, the longer they wait.
+	maxJobs = 1024
+	// forgetAfter is how long an owner that does not look may trust the
+	// tombstones of others, which are gone after an hour.
+	forgetAfter = 30 * time.Minute
+)
+
+// job is one call that waits for the owner: without operations it is a read.
+type job struct {
+	ops    []Op
+	failed int
+	err    error
+	done   chan struct{}
+	// gone says that the caller does not wait any more.
+	gone atomic.Bool
+}
+
+// submit hands the owner a transaction, and waits until it is done and
+// acknowledged. Without operations it waits until the view is current.
+func (b *Bucket) submit(ctx context.Context, ops []Op) (failed int, err error) {
+	j := &job{ops: ops, done: make(chan struct{})}
+	select {
+	case b.queue <- j:
+	case <-b.done:
+		return 0, ErrClosed
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	select {
+	case <-j.done:
+		return j.failed, j.err
+	case <-b.done:
+		return 0, ErrClosed
+	case <-ctx.Done():
+		j.gone.Store(true)
+		return 0, ctx.Err()
+	}
+}
+
+// run is the owner: it treats jobs, all that wait at once, until ctx ends.
+func (b *Bucket) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case j := <-b.queue:
+			b.treat(ctx, b.gather(j))
+		}
+	}
+}
+
+// gather takes all jobs that wait. Those that were answered just now may come
+// back at once: it gives them the chance.
+func (b *Bucket) gather(first *job) []*job {
+	jobs := []*job{first}
+	for yielded := false; len(jobs) < maxJobs; {
+		select {
+		case j := <-b.queue:
+			jobs = append(jobs, j)
+			continue
+		default:
+		}
+		if yielded {
+			break
+		}
+		yielded = true
+		runtime.Gosched()
+	}
+	return jobs
+}
+
+// treat decides the jobs and commits, as often as it takes.
+func (b *Bucket) treat(ctx context.Context, jobs []*job) {
+	for len(jobs) > 0 {
+		p, n := b.decide(jobs)
+		err := b.settle(ctx, p)
+		if errors.Is(err, state.ErrConflict) {
+			continue // Decide again: the view has changed.
+		}
+		for _, j := range jobs[:n] {
+			if err != nil {
+				j.err = err
+			}
+			close(j.done)
+		}
+		jobs = jobs[n:]
+	}
+}
+
+// decide plans as many of the jobs as one commit has room for.
+func (b *Bucket) decide(jobs []*job) (p *plan, n int) {
+	p = newPlan(&b.view)
+	for n < len(jobs) {
+		j := jobs[n]
+		if n > 0 && p.size+sizeOfTxn(j.ops) > state.MaxCommit {
+			break
+		}
+		n++
+		j.failed, j.err = -1, nil
+		switch {
+		case j.gone.Load():
+		case b.view.bytes+int64(p.size+sizeOfTxn(j.ops)) > b.opts.MaxBytes && grows(j.ops):
+			j.err = outboard.Errorf(outboard.Exhausted, "put", "the bucket has %d bytes already", b.view.bytes)
+		default:
+			j.failed = p.txn(j.ops)
+		}
+	}
+	return p, n
+}
+
+// settle makes the plan true, or returns ErrConflict with a view that has changed.
+// Without changes it makes sure that the plan was decided on the last view.
+func (b *Bucket) settle(ctx context.Context, p *plan) error {
+	switch {
+	case b.forgotten():
+		return b.catchUp(ctx)
+	case len(p.changes) == 0:
+		return b.confirm(ctx)
+	}
+	b.number++
+	c := state.Commit{Writer: b.writer, Number: b.number, After: b.view.last, Changes: p.changes}
+	err := b.store.Commit(ctx, c)
+	switch {
+	case err == nil:
+		b.apply(c)
+		return nil
+	case errors.Is(err, state.ErrBehind):
+		return b.sync(ctx)
+	case errors.Is(err, state.ErrConflict):
+		return b.catchUp(ctx)
+	}
+	return err
+}
+
+// catchUp reads on, and says that what was planned must be decided again.
+func (b *Bucket) catchUp(ctx context.Context) error {
+	if err := b.sync(ctx); err != nil {
+		return err
+	}
+	return state.ErrConflict
+}
+
+func (b *Bucket) confirm(ctx context.Context) error {
+	now := wallClock()
+	current, err := b.store.Current(ctx, b.view.last)
+	if err != nil {
+		return err
+	}
+	if !current {
+		return b.catchUp(ctx)
+	}
+	b.looked = now
+	return nil
+}
+
+// apply takes over what the owner has committed.
+func (b *Bucket) apply(c state.Commit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, change := range c.Changes {
+		b.view.set(change.Key, change.Value, c.Revision(i), change.Deleted)
+	}
+	b.view.last = c.Last()
+	b.looked = wallClock()
+}
+
+// sync reads what others have committed, or the whole bucket when it has not
+// looked for too long.
+func (b *Bucket) sync(ctx context.Context) error {
+	now, from := wallClock(), b.view.last
+	if b.forgotten() {
+		from = 0
+	}
+	var entries []state.Entry
+	last, err := b.store.Since(ctx, from, func(e state.Entry) { entries = append(entries, e) })
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if from == 0 {
+		b.view = view{keys: make(map[string]Entry, len(entries))}
+	}
+	for _, e := range entries {
+		b.view.set(e.Key, e.Value, e.Revision, e.Deleted)
+	}
+	b.view.last, b.looked = last, now
+	return nil
+}
+
+// forgotten says that tombstones may be gone which the owner has not seen.
+func (b *Bucket) forgotten() bool { return wallClock().Sub(b.looked) > forgetAfter }
+
+// wallClock goes on while the machine sleeps.
+func wallClock() time.Time { return time.Now().Round(0) }
+
+func sizeOfTxn(ops []Op) int {
+	size := 0
+	for i := range ops {
+		size += len(ops[i].Key) + len(ops[i].Value) + numberSize
+	}
+	return size
+}
+
+// numberSize is what the sum of an Add takes at most.
+const numberSize = 20
+
+// grows says whether a transaction may need more room than it gives back.
+func grows(ops []Op) bool {
+	for i := range ops {
+		if k := ops[i].Kind; k == Put || k == Add || k == PutIfMissing {
+			return true
+		}
+	}
+	return false
+}

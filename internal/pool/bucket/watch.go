@@ -1,0 +1,57 @@
+package bucket
+
+import (
+	"context"
+	"strings"
+
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// Change is a key's new value.
+type Change struct {
+	Key string
+	Entry
+	// Deleted says that the key has no value any more. Its revision is that of
+	// the deletion.
+	Deleted bool
+}
+
+// Watch tells f what the keys that begin with prefix have, and then each of their
+// changes, in order and from one goroutine, until ctx or the bucket ends. Of
+// changes that follow each other closely it may tell the last alone.
+func (b *Bucket) Watch(ctx context.Context, prefix string, f func(Change)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if _, err := b.submit(ctx, nil); err != nil {
+		return err
+	}
+	now, last := b.snapshot(prefix)
+	for _, c := range now {
+		f(c)
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-b.done:
+			cancel()
+		case <-stop:
+		}
+	}()
+	return b.store.Watch(ctx, last, func(e state.Entry) {
+		if strings.HasPrefix(e.Key, prefix) {
+			f(Change{Key: e.Key, Entry: Entry{Value: e.Value, Revision: e.Revision}, Deleted: e.Deleted})
+		}
+	})
+}
+
+func (b *Bucket) snapshot(prefix string) (now []Change, last uint64) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for key, e := range b.view.keys {
+		if strings.HasPrefix(key, prefix) {
+			now = append(now, Change{Key: key, Entry: e})
+		}
+	}
+	return now, b.view.last
+}
