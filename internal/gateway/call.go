@@ -42,7 +42,8 @@ type Call struct {
 	// Meta returns what is known beside the body. It may be nil, and must not be used
 	// after Invoke returned. Names: "method", "path", "query", "route", "remote",
 	// "trace", "subject", "tick", "ws.event", "ws.id", "ws.kind", "ws.code", the
-	// route's path parameters, then headers in any case.
+	// route's path parameters, then headers in any case. Names with a dot, and those
+	// that an invoker adds ("execution", "step", ...), are never headers.
 	Meta    func(name string) (string, bool)
 	Trigger Trigger
 	// Route names the trigger in logs and metrics: a route's pattern, a subject, a

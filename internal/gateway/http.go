@@ -282,8 +282,21 @@ func paramOrHeader(r *http.Request, params []string, name string) (string, bool)
 			return r.PathValue(name), true
 		}
 	}
+	if reserved(name) {
+		return "", false
+	}
 	values := r.Header.Values(name)
 	return strings.Join(values, ", "), len(values) > 0
+}
+
+// reserved says whether a name is the gateway's or the invoker's, so that no client can
+// set it with a header.
+func reserved(name string) bool {
+	switch strings.ToLower(name) {
+	case "method", "path", "query", "route", "remote", "host", "trace", "subject", "tick", "app", "call", "trigger", "execution", "step":
+		return true
+	}
+	return strings.Contains(name, ".")
 }
 
 // exchangePool has exchanges to use again.
@@ -305,6 +318,7 @@ func (p *exchangePool) put(x *exchange) {
 	if cap(x.input) > keptBuffer {
 		return
 	}
+	clear(x.response.fields) // they point into an answer that was given back
 	x.w, x.r, x.h, x.response.body = nil, nil, nil, nil
 	p.pool.Put(x)
 }

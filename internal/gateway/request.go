@@ -40,7 +40,7 @@ func listed(connection []string, canonical string) bool {
 func appendHead(b []byte, r *http.Request, app string, span trace.SpanContext) []byte {
 	b = append(b, r.Method...)
 	b = append(b, ' ')
-	b = appendTarget(b, r, app)
+	b = appendTarget(b, r)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = appendValue(b, r.Host)
 	b = append(b, "\r\nX-Forwarded-Prefix: /"...)
@@ -82,13 +82,18 @@ func isTokenText(s string) bool {
 	return s != ""
 }
 
-// appendTarget writes the request's target as it came, without the app's name.
-func appendTarget(b []byte, r *http.Request, app string) []byte {
+// appendTarget writes the request's target as it came, without its first segment, the
+// app's name.
+func appendTarget(b []byte, r *http.Request) []byte {
 	target := r.RequestURI
-	if rest, ok := strings.CutPrefix(target, "/"+app); ok && (rest == "" || rest[0] == '/' || rest[0] == '?') {
-		target = rest
+	if !strings.HasPrefix(target, "/") {
+		target = r.URL.RequestURI() // it came with its host
+	}
+	target = strings.TrimPrefix(target, "/")
+	if end := strings.IndexAny(target, "/?"); end >= 0 {
+		target = target[end:]
 	} else {
-		target = strings.TrimPrefix(r.URL.RequestURI(), "/"+app)
+		target = ""
 	}
 	if !strings.HasPrefix(target, "/") {
 		b = append(b, '/')

@@ -24,6 +24,7 @@ type response struct {
 	// body is the message's body; where chunked is set it has its chunks' sizes, too.
 	body    []byte
 	chunked bool
+	old     bool // it says HTTP/1.0
 }
 
 type field struct{ name, value []byte }
@@ -55,6 +56,7 @@ func (p *response) parse(message []byte, method string) error {
 	if p.status, err = parseStatus(line); err != nil {
 		return err
 	}
+	p.old = line[len("HTTP/1.")] == '0'
 	if p.body, err = p.parseFields(message, rest); err != nil {
 		return err
 	}
@@ -192,6 +194,8 @@ func (p *response) checkBody(method string) error {
 	switch {
 	case p.chunked && p.length >= 0:
 		return errors.New("the response has both Content-Length and Transfer-Encoding: leave one out")
+	case p.chunked && p.old:
+		return errors.New("the response is of HTTP/1.0, which has no Transfer-Encoding")
 	case bodiless(method, p.status):
 		p.body, p.chunked = nil, false
 		return nil
@@ -257,6 +261,9 @@ func checkTrailer(b []byte) error {
 				return fmt.Errorf("the response goes on after its end for %d bytes", len(rest))
 			}
 			return nil
+		}
+		if bytes.IndexByte(line, ':') <= 0 {
+			return fmt.Errorf("the trailer %q: want a name, a colon and a value", clip(line))
 		}
 		b = rest
 	}

@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Response is a parsed response message for tests.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// recorder takes what a response writes.
+type recorder struct{ Response }
+
+func (r *recorder) Header() http.Header         { return r.Response.Header }
+func (r *recorder) WriteHeader(status int)      { r.Status = status }
+func (r *recorder) Write(b []byte) (int, error) { r.Body = append(r.Body, b...); return len(b), nil }
+
+// ParseResponse parses a message and writes it.
+func ParseResponse(message []byte, method string) (Response, error) {
+	var p response
+	if err := p.parse(message, method); err != nil {
+		return Response{}, err
+	}
+	r := recorder{Response{Header: http.Header{}}}
+	err := p.write(&r, method)
+	return r.Response, err
+}
+
+// AppendMessage builds a function's request message.
+func AppendMessage(r *http.Request, app string, limit outboard.Bytes) ([]byte, error) {
+	return appendMessage(nil, r, app, newSpanContext(), limit)
+}
+
+// ParseTraceparent says whether a header is valid, and what would be written of it.
+func ParseTraceparent(s string) (string, bool) {
+	c, ok := parseTraceparent(s)
+	return string(appendTraceparent(nil, c)), ok
+}
+
+// AppOfLine is what Peek finds in a line.
+func AppOfLine(line []byte) (string, error) { return appOfLine(line) }
+
+// AppOf is what routing finds in a path.
+func AppOf(path string) string { return appOf(path) }
