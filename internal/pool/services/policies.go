@@ -2,14 +2,11 @@ package services
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/versions"
 )
 
 const (
@@ -32,40 +29,20 @@ type Version struct {
 	Of int `json:"of,omitempty"`
 }
 
+// Numbers implements versions.Version.
+func (v *Version) Numbers() (own, of int) { return v.Number, v.Of }
+
+// Stamp implements versions.Version.
+func (v *Version) Stamp(number int, at time.Time, by outboard.NodeID) {
+	v.Number, v.Applied, v.By = number, at, by
+}
+
+// Size implements versions.Version.
+func (v *Version) Size() int { return len(v.Text) }
+
 // Policies are the versions that are kept, oldest first. The last is in force;
 // there may be none.
-type Policies struct {
-	Versions []Version `json:"versions"`
-
-	revision uint64
-}
-
-// Current is the version in force, nil for none.
-func (p Policies) Current() *Version {
-	if len(p.Versions) == 0 {
-		return nil
-	}
-	return &p.Versions[len(p.Versions)-1]
-}
-
-// previous is what a roll-back brings back: the version before the one whose text
-// is in force, so that a second roll-back goes further back.
-func (p Policies) previous() (Version, bool) {
-	now := p.Current()
-	if now == nil {
-		return Version{}, false
-	}
-	number := now.Number
-	if now.Of != 0 {
-		number = now.Of
-	}
-	for _, v := range slices.Backward(p.Versions) {
-		if v.Number < number && v.Of == 0 {
-			return v, true
-		}
-	}
-	return Version{}, false
-}
+type Policies = versions.History[Version, *Version]
 
 // Policies is what this node knows of the policies.
 func (r *Registry) Policies() Policies {
@@ -75,23 +52,20 @@ func (r *Registry) Policies() Policies {
 }
 
 func (r *Registry) takePolicies(e state.Entry) (bool, error) {
-	if e.Revision <= r.policies.revision {
+	if e.Revision <= r.policies.Revision {
 		return false, nil
 	}
-	p, err := decodePolicies(e)
+	p, err := versions.Decode[Version](e)
 	if err == nil {
 		r.policies = p
 	}
 	return err == nil, err
 }
 
-func decodePolicies(e state.Entry) (Policies, error) {
-	p := Policies{revision: e.Revision}
-	if e.Deleted {
-		return p, nil
+func (r *Registry) history() versions.Keeper[Version, *Version] {
+	return versions.Keeper[Version, *Version]{
+		State: r.opts.State, Key: policiesKey, Self: r.opts.Self, Versions: keptVersions, Bytes: keptBytes,
 	}
-	err := json.Unmarshal(e.Value, &p)
-	return p, err
 }
 
 // Apply puts a text in force in the whole pool. The caller has checked it.
@@ -100,72 +74,17 @@ func (r *Registry) Apply(ctx context.Context, name, text string) (Version, error
 	if len(text) > MaxPolicies {
 		return Version{}, outboard.Errorf(outboard.Invalid, op, "%s has %d bytes, at most %d are allowed", name, len(text), MaxPolicies)
 	}
-	return r.push(ctx, op, func(Policies) (Version, error) { return Version{Name: name, Text: text}, nil })
+	return r.history().Push(ctx, op, func(Policies) (Version, error) { return Version{Name: name, Text: text}, nil })
 }
 
 // Rollback puts the version before the one in force back in force.
 func (r *Registry) Rollback(ctx context.Context) (Version, error) {
 	const op = "roll back policies"
-	return r.push(ctx, op, func(p Policies) (Version, error) {
-		v, ok := p.previous()
+	return r.history().Push(ctx, op, func(p Policies) (Version, error) {
+		v, ok := p.Previous()
 		if !ok {
 			return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
 		}
 		return Version{Name: v.Name, Text: v.Text, Of: v.Number}, nil
 	})
-}
-
-// push appends a version; when somebody else was quicker it looks again.
-func (r *Registry) push(ctx context.Context, op string, make func(Policies) (Version, error)) (Version, error) {
-	for {
-		p, err := r.readPolicies(ctx)
-		if err != nil {
-			return Version{}, fmt.Errorf("%s: %w", op, err)
-		}
-		v, err := make(p)
-		if err != nil {
-			return v, err
-		}
-		v.Number, v.Applied, v.By = 1, time.Now().UTC(), r.opts.Self
-		if now := p.Current(); now != nil {
-			v.Number = now.Number + 1
-		}
-		p.Versions = kept(append(slices.Clone(p.Versions), v))
-		err = r.writePolicies(ctx, p)
-		if !errors.Is(err, state.ErrConflict) {
-			return v, err
-		}
-	}
-}
-
-// kept are the newest versions, the last one always.
-func kept(versions []Version) []Version {
-	room := keptBytes
-	for i, v := range slices.Backward(versions) {
-		room -= len(v.Text)
-		if room < 0 || len(versions)-i > keptVersions {
-			return versions[i+1:]
-		}
-	}
-	return versions
-}
-
-func (r *Registry) readPolicies(ctx context.Context) (Policies, error) {
-	e, err := r.opts.State.Get(ctx, policiesKey)
-	if errors.Is(err, state.ErrNotFound) {
-		return Policies{revision: e.Revision}, nil
-	}
-	if err != nil {
-		return Policies{}, err
-	}
-	return decodePolicies(e)
-}
-
-func (r *Registry) writePolicies(ctx context.Context, p Policies) error {
-	text, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	_, err = r.opts.State.Update(ctx, policiesKey, text, p.revision, 0)
-	return err
 }

@@ -1,0 +1,171 @@
+// Package versions keeps the versions of something in one value of the pool's table:
+// the last one is in force, and a roll-back brings the one before back. Who writes at
+// the same time as another comes after it.
+package versions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// A Version is a kind of versions: V with these methods.
+type Version[V any] interface {
+	*V
+	// Numbers are its own, and that of the version that it brought back, 0 for none.
+	Numbers() (own, of int)
+	// Stamp makes it the version with a number.
+	Stamp(number int, at time.Time, by outboard.NodeID)
+	// Size is about how many bytes of the value it takes.
+	Size() int
+}
+
+// A History is the versions that are kept, oldest first. The last is in force; there
+// may be none.
+type History[V any, P Version[V]] struct {
+	Versions []V `json:"versions"`
+	// Last is the number of the last version where that was removed.
+	Last int `json:"last,omitempty"`
+	// Revision is that of the value.
+	Revision uint64 `json:"-"`
+}
+
+// Current is the version in force, nil for none.
+func (h History[V, P]) Current() *V {
+	if len(h.Versions) == 0 {
+		return nil
+	}
+	return &h.Versions[len(h.Versions)-1]
+}
+
+// Previous is what a roll-back brings back: the version before the one whose content
+// is in force, so that a second roll-back goes further back.
+func (h History[V, P]) Previous() (V, bool) {
+	var none V
+	now := h.Current()
+	if now == nil {
+		return none, false
+	}
+	number, of := P(now).Numbers()
+	if of != 0 {
+		number = of
+	}
+	for i := range slices.Backward(h.Versions) {
+		if own, of := P(&h.Versions[i]).Numbers(); own < number && of == 0 {
+			return h.Versions[i], true
+		}
+	}
+	return none, false
+}
+
+// next is the number of the version that comes.
+func (h History[V, P]) next() int {
+	if now := h.Current(); now != nil {
+		number, _ := P(now).Numbers()
+		return number + 1
+	}
+	return h.Last + 1
+}
+
+// Decode reads the history that an entry of the table is.
+func Decode[V any, P Version[V]](e state.Entry) (History[V, P], error) {
+	var h History[V, P]
+	if e.Deleted {
+		return History[V, P]{Revision: e.Revision}, nil
+	}
+	err := json.Unmarshal(e.Value, &h)
+	h.Revision = e.Revision
+	return h, err
+}
+
+// A Keeper writes one history.
+type Keeper[V any, P Version[V]] struct {
+	State *state.State
+	Key   string
+	Self  outboard.NodeID
+	// Versions is how many are kept, if Bytes have room for them; the last one always.
+	Versions, Bytes int
+}
+
+// Push appends the version that next makes of the history; when somebody else was
+// quicker it is asked again. op begins its errors.
+func (k Keeper[V, P]) Push(ctx context.Context, op string, next func(History[V, P]) (V, error)) (V, error) {
+	var none V
+	for {
+		h, err := k.read(ctx)
+		if err != nil {
+			return none, fmt.Errorf("%s: %w", op, err)
+		}
+		v, err := next(h)
+		if err != nil {
+			return none, err
+		}
+		P(&v).Stamp(h.next(), time.Now().UTC(), k.Self)
+		h.Versions = k.kept(append(slices.Clone(h.Versions), v))
+		if err = k.write(ctx, h); err == nil {
+			return v, nil
+		}
+		if !errors.Is(err, state.ErrConflict) {
+			return none, fmt.Errorf("%s: %w", op, err)
+		}
+	}
+}
+
+// Remove takes the versions away, and keeps the last one's number: what refers to it
+// never means another one. next may refuse it.
+func (k Keeper[V, P]) Remove(ctx context.Context, op string, next func(History[V, P]) error) error {
+	for {
+		h, err := k.read(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		if err := next(h); err != nil {
+			return err
+		}
+		err = k.write(ctx, History[V, P]{Versions: []V{}, Last: h.next() - 1, Revision: h.Revision})
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, state.ErrConflict) {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+	}
+}
+
+// kept are the newest versions, the last one always.
+func (k Keeper[V, P]) kept(all []V) []V {
+	room := k.Bytes
+	for i := range slices.Backward(all) {
+		room -= P(&all[i]).Size()
+		if i < len(all)-1 && (room < 0 || len(all)-i > k.Versions) {
+			return all[i+1:]
+		}
+	}
+	return all
+}
+
+func (k Keeper[V, P]) read(ctx context.Context) (History[V, P], error) {
+	e, err := k.State.Get(ctx, k.Key)
+	if errors.Is(err, state.ErrNotFound) {
+		return History[V, P]{Revision: e.Revision}, nil
+	}
+	if err != nil {
+		return History[V, P]{}, err
+	}
+	return Decode[V, P](e)
+}
+
+func (k Keeper[V, P]) write(ctx context.Context, h History[V, P]) error {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	_, err = k.State.Update(ctx, k.Key, text, h.Revision, 0)
+	return err
+}
