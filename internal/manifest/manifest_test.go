@@ -163,7 +163,7 @@ func TestProblemPlaces(t *testing.T) {
 		"nothing/of/it":              "app.yaml:1:1: x",
 		"functions/cart/limits/fuel": "app.yaml:8:49: x",
 	} {
-		if got := m.Problem(path, "x").String(); got != want {
+		if got := m.Problem("x", strings.Split(path, "/")...).String(); got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}

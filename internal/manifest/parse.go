@@ -77,39 +77,38 @@ func (r *reader) document(text []byte) *yaml.Node {
 func (r *reader) outside(m *Manifest, opts Options) {
 	if opts.File != nil {
 		for name, f := range m.App.Functions {
-			r.ask(m, "functions/"+name+"/module", f.Module, opts.File)
+			r.ask(m, f.Module, opts.File, "functions", name, "module")
 		}
 		for name, file := range m.App.Workflows {
-			r.ask(m, "workflows/"+name, file, opts.File)
+			r.ask(m, file, opts.File, "workflows", name)
 		}
 	}
 	if opts.Secret != nil {
 		for name, s := range m.App.Secrets {
-			r.ask(m, "secrets/"+name, name, func(name string) error { return opts.Secret(name, s) })
+			r.ask(m, name, func(name string) error { return opts.Secret(name, s) }, "secrets", name)
 		}
 	}
 }
 
-func (r *reader) ask(m *Manifest, path, name string, about func(string) error) {
+func (r *reader) ask(m *Manifest, name string, about func(string) error, path ...string) {
 	if name == "" {
 		return // it was told that this is missing
 	}
 	if err := about(name); err != nil {
-		r.problems = append(r.problems, m.Problem(path, "%v", err))
+		r.problems = append(r.problems, m.Problem(err.Error(), path...))
 	}
 }
 
 // Problem is a problem with what stands at a path: names of members and numbers of
-// items, "functions/cart/module", "routes/0". What is not there has the place of what
-// it would be in.
-func (m *Manifest) Problem(path, format string, args ...any) Problem {
-	p := Problem{File: m.file, Line: 1, Column: 1, Text: fmt.Sprintf(format, args...)}
-	for path != "" {
-		if where, ok := m.places[path]; ok {
+// items, "functions", "cart", "module". What is not there has the place of what it
+// would be in.
+func (m *Manifest) Problem(text string, path ...string) Problem {
+	p := Problem{File: m.file, Line: 1, Column: 1, Text: text}
+	for ; len(path) > 0; path = path[:len(path)-1] {
+		if where, ok := m.places[strings.Join(path, "/")]; ok {
 			p.Line, p.Column = where.line, where.column
 			break
 		}
-		path = path[:max(strings.LastIndexByte(path, '/'), 0)]
 	}
 	return p
 }

@@ -1,0 +1,257 @@
+// Package apps keeps the pool's apps: their versions, in the pool's table, and who runs
+// which execution of a workflow.
+//
+// One key has one app, `apps/NAME`, with its last versions; it is written by
+// compare-and-set, so that all nodes agree on the order of deployments. A version has
+// what the manifest says, the digests of its files and its secrets: all that a node
+// needs, but for the files themselves, which are artifacts.
+//
+// See Owners for executions.
+package apps
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/versions"
+)
+
+const (
+	prefix = "apps/"
+	// MaxVersion is how large a version may be, in JSON: its manifest and secrets.
+	MaxVersion = 144 << 10
+	// keptVersions is how many versions of an app are kept, if keptBytes have room for them:
+	// all are one value of the table, which has half a megabyte at most.
+	keptVersions = 8
+	keptBytes    = 3 * MaxVersion
+)
+
+// A Version is an app as it was deployed once.
+type Version struct {
+	Number int          `json:"number"`
+	App    manifest.App `json:"app"`
+	// File is the manifest's name.
+	File string `json:"file"`
+	// Files are the digests of the modules and workflows, by their names in App.
+	Files map[string]string `json:"files"`
+	// Secrets are the values of the app's secrets. They are shown to nobody.
+	Secrets map[string][]byte `json:"secrets,omitempty"`
+	Applied time.Time         `json:"applied"`
+	By      outboard.NodeID   `json:"by"`
+	// Of is the version whose content this one brought back, 0 for none.
+	Of int `json:"of,omitempty"`
+}
+
+// Numbers implements versions.Version.
+func (v *Version) Numbers() (own, of int) { return v.Number, v.Of }
+
+// Stamp implements versions.Version.
+func (v *Version) Stamp(number int, at time.Time, by outboard.NodeID) {
+	v.Number, v.Applied, v.By = number, at, by
+}
+
+// Size implements versions.Version.
+func (v *Version) Size() int {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return MaxVersion + 1 // can't be: writing it says why
+	}
+	return len(text)
+}
+
+// An App is the versions of an app that are kept, oldest first. The last is in force.
+type App = versions.History[Version, *Version]
+
+// Options of a Registry.
+type Options struct {
+	State *state.State
+	// Self is this node.
+	Self outboard.NodeID
+	// Logger hears of records that can't be read. The default discards.
+	Logger *slog.Logger
+}
+
+// A Registry is a node's view of the apps, and its way to change them. All methods may
+// be called by several goroutines.
+type Registry struct {
+	opts Options
+	stop context.CancelFunc
+
+	mu   sync.Mutex
+	next chan struct{} // closed at the next change
+	apps map[string]App
+}
+
+// Open follows the table. It returns when the first view is complete.
+func Open(ctx context.Context, opts Options) (*Registry, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	run, stop := context.WithCancel(context.Background())
+	r := &Registry{opts: opts, stop: stop, next: make(chan struct{}), apps: map[string]App{}}
+	watch, cancel := context.WithCancel(run)
+	defer context.AfterFunc(ctx, cancel)()
+	if err := opts.State.Watch(watch, r.take); err != nil {
+		stop()
+		return nil, fmt.Errorf("open apps: %w", err)
+	}
+	return r, nil
+}
+
+// Close stops following.
+func (r *Registry) Close() error {
+	r.stop()
+	return nil
+}
+
+// Changed is closed at the next change of what the Registry tells.
+func (r *Registry) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.next
+}
+
+func (r *Registry) take(c state.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	news := false
+	for _, e := range c.Entries {
+		if name, ok := strings.CutPrefix(e.Key, prefix); ok {
+			news = r.takeApp(name, e) || news
+		}
+	}
+	if news {
+		close(r.next)
+		r.next = make(chan struct{})
+	}
+}
+
+func (r *Registry) takeApp(name string, e state.Entry) bool {
+	if e.Revision <= r.apps[name].Revision {
+		return false
+	}
+	a, err := versions.Decode[Version](e)
+	if err == nil && a.Current() != nil && a.Current().App.Name != name {
+		err = fmt.Errorf("the record has the app %q", a.Current().App.Name)
+	}
+	if err != nil {
+		r.opts.Logger.Warn("ignored a record of the pool", "key", e.Key, "error", err)
+		return false
+	}
+	r.apps[name] = a
+	return true
+}
+
+// List is all apps that are deployed, by name.
+func (r *Registry) List() []App {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []App
+	for _, a := range r.apps {
+		if a.Current() != nil {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b App) int { return cmp.Compare(a.Current().App.Name, b.Current().App.Name) })
+	return all
+}
+
+// Get is the app with a name, if it is deployed.
+func (r *Registry) Get(name string) (App, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, ok := r.apps[name]
+	return a, ok && a.Current() != nil
+}
+
+// Names are the names of the apps that are deployed.
+func (r *Registry) Names() []string {
+	var names []string
+	for _, a := range r.List() {
+		names = append(names, a.Current().App.Name)
+	}
+	return names
+}
+
+// Files are the digests of all files that a version that is kept needs.
+func (r *Registry) Files() map[string]bool {
+	files := map[string]bool{}
+	for _, a := range r.List() {
+		for _, v := range a.Versions {
+			for d := range maps.Values(v.Files) {
+				files[d] = true
+			}
+		}
+	}
+	return files
+}
+
+func (r *Registry) history(name string) versions.Keeper[Version, *Version] {
+	return versions.Keeper[Version, *Version]{
+		State: r.opts.State, Key: prefix + name, Self: r.opts.Self, Versions: keptVersions, Bytes: keptBytes,
+	}
+}
+
+// Apply puts a version in force in the whole pool; Number, Applied and By are filled in.
+// The caller has checked it.
+func (r *Registry) Apply(ctx context.Context, v Version) (Version, error) {
+	op := "deploy " + v.App.Name
+	if size := v.Size(); size > MaxVersion {
+		return Version{}, outboard.Errorf(outboard.Invalid, op,
+			"its manifest and secrets have %d bytes, at most %d are allowed: split the app, or read what is large from a bucket", size, MaxVersion)
+	}
+	return r.history(v.App.Name).Push(ctx, op, func(a App) (Version, error) {
+		if now := a.Current(); now != nil && now.App.Tenant != v.App.Tenant {
+			return v, outboard.Errorf(outboard.Conflict, op,
+				"the app belongs to tenant %s: remove it first with `outboard remove %s`, or give this one another name", now.App.Tenant, v.App.Name)
+		}
+		v.Of = 0
+		return v, nil
+	})
+}
+
+// Rollback puts the version before the one in force back in force.
+func (r *Registry) Rollback(ctx context.Context, name string) (Version, error) {
+	op := "roll back " + name
+	return r.history(name).Push(ctx, op, func(a App) (Version, error) {
+		if a.Current() == nil {
+			return Version{}, r.unknown(op, name)
+		}
+		v, ok := a.Previous()
+		if !ok {
+			return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
+		}
+		v.Of = v.Number
+		return v, nil
+	})
+}
+
+// Remove ends an app. One that is deployed under its name later has greater numbers.
+func (r *Registry) Remove(ctx context.Context, name string) error {
+	op := "remove " + name
+	return r.history(name).Remove(ctx, op, func(a App) error {
+		if a.Current() == nil {
+			return r.unknown(op, name)
+		}
+		return nil
+	})
+}
+
+func (r *Registry) unknown(op, name string) error {
+	names := r.Names()
+	if len(names) == 0 {
+		return outboard.Errorf(outboard.NotFound, op, "there is no app %q, and no other: deploy one with `outboard deploy app.yaml`", name)
+	}
+	return outboard.Errorf(outboard.NotFound, op, "there is no app %q: there are %s", name, strings.Join(names, ", "))
+}

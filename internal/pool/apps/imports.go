@@ -1,0 +1,87 @@
+package apps
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outboard-run/outboard/internal/manifest"
+)
+
+// Foreign checks what functions of an app import from other apps: they are there, in
+// the same tenant, and no call could come back to where it began.
+func (r *Registry) Foreign(m *manifest.Manifest) []manifest.Problem {
+	var problems []manifest.Problem
+	for name, f := range m.App.Functions {
+		for n, i := range f.Imports {
+			app, function := i.Function(m.App.Name)
+			if i.Kind != manifest.ImportFunction || app == m.App.Name {
+				continue
+			}
+			if why := r.foreign(&m.App, name, app, function); why != "" {
+				problems = append(problems, m.Problem(why, "functions", name, "imports", fmt.Sprint(n), "function"))
+			}
+		}
+	}
+	slices.SortFunc(problems, func(a, b manifest.Problem) int { return strings.Compare(a.String(), b.String()) })
+	return problems
+}
+
+// foreign says what is wrong with an import of another app's function.
+func (r *Registry) foreign(own *manifest.App, from, app, function string) string {
+	other, ok := r.Get(app)
+	switch {
+	case !ok:
+		return fmt.Sprintf("there is no app %q: deploy it first; there are: %s", app, strings.Join(r.Names(), ", "))
+	case other.Current().App.Tenant != own.Tenant:
+		return fmt.Sprintf("the app %s is of tenant %s, and this one of tenant %s: tenants never call each other", app, other.Current().App.Tenant, own.Tenant)
+	}
+	if _, ok := other.Current().App.Functions[function]; !ok {
+		return fmt.Sprintf("the app %s has no function %q: it has %s", app, function, strings.Join(namesOf(other.Current().App.Functions), ", "))
+	}
+	start := own.Name + "/" + from
+	if way := r.wayBack(own, start, app+"/"+function, nil); way != nil {
+		return fmt.Sprintf("%s: a call would wait for itself; take out one of these imports", strings.Join(append([]string{start}, way...), " -> "))
+	}
+	return ""
+}
+
+func namesOf(functions map[string]manifest.Function) []string {
+	var all []string
+	for name := range functions {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// wayBack is how calls lead from at to start, as own will be; nil if they don't.
+func (r *Registry) wayBack(own *manifest.App, start, at string, been []string) []string {
+	if at == start {
+		return []string{at}
+	}
+	if slices.Contains(been, at) {
+		return nil
+	}
+	app, name, _ := strings.Cut(at, "/")
+	for _, i := range r.functionOf(own, app, name).Imports {
+		if i.Kind != manifest.ImportFunction {
+			continue
+		}
+		a, f := i.Function(app)
+		if way := r.wayBack(own, start, a+"/"+f, append(been, at)); way != nil {
+			return append([]string{at}, way...)
+		}
+	}
+	return nil
+}
+
+func (r *Registry) functionOf(own *manifest.App, app, name string) manifest.Function {
+	if app == own.Name {
+		return own.Functions[name]
+	}
+	if other, ok := r.Get(app); ok {
+		return other.Current().App.Functions[name]
+	}
+	return manifest.Function{}
+}
