@@ -42,6 +42,25 @@ func (c *Counts) add(cost Cost, reset image.Stats, maps int) {
 	c.Ran += int64(cost.Ran)
 }
 
+// merge adds another function's.
+func (c *Counts) merge(o Counts) {
+	c.Cloned += o.Cloned
+	c.Reset += o.Reset
+	c.Rebuilt += o.Rebuilt
+	c.Refused += o.Refused
+	c.Failed += o.Failed
+	c.Limited += o.Limited
+	c.Trapped += o.Trapped
+	c.Gone += o.Gone
+	c.CopiedBack += o.CopiedBack
+	c.Dropped += o.Dropped
+	c.Pointer += o.Pointer
+	c.Copied += o.Copied
+	c.Maps += o.Maps
+	c.Fuel += o.Fuel
+	c.Ran += o.Ran
+}
+
 // end counts how a call ended.
 func (c *Counts) end(err error) {
 	if err == nil {

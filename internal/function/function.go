@@ -214,8 +214,8 @@ func (f *Function) take(q Request) (*slot, Start, error) {
 // last used one that shows none, else the one that was idle longest.
 func (f *Function) pick(q Request) *slot {
 	best := 0
-	for i := len(f.idle) - 1; i >= 0; i-- {
-		v := &f.idle[i].view
+	for i, s := range slices.Backward(f.idle) {
+		v := &s.view
 		if v.arena == q.Arena && (q.Arena == nil || v.readOnly == q.ReadOnly) {
 			best = i
 			break
@@ -260,6 +260,18 @@ func (f *Function) give(s *slot, p Response, failure error) {
 	f.idle = append(f.idle, s)
 }
 
+// Idle says how many slots wait for calls, and how much memory they keep to themselves:
+// pages that were written since they were made. What they share with others, the image
+// and arenas, is not in it, nor the engine's own.
+func (f *Function) Idle() (slots int, memory outboard.Bytes) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.idle {
+		memory += outboard.Bytes(f.version.runtime.resets.Private(s.memory.space, s.memory.size))
+	}
+	return len(f.idle), memory
+}
+
 // Trim closes idle slots until at most keep are left, and returns how many it closed.
 func (f *Function) Trim(keep int) int {
 	f.mu.Lock()
@@ -282,8 +294,8 @@ func (f *Function) Close() error {
 	if again {
 		return nil
 	}
-	f.version.runtime.remove(f)
 	f.Trim(0)
+	f.version.runtime.remove(f)
 	f.version.close()
 	return nil
 }

@@ -45,6 +45,12 @@ type Runtime struct {
 	mu      sync.Mutex
 	open    map[*Function]bool
 	closing bool
+	once    sync.Once
+	ended   error // what Close returned
+
+	metrics   prometheus.Registerer // nil without
+	collector *collector
+	past      tallies
 }
 
 // Open makes a Runtime.
@@ -60,7 +66,11 @@ func Open(ctx context.Context, o Options) (*Runtime, error) {
 		o.Log.WarnContext(ctx, "functions are reset by dropping all their pages, which is slower and scales worse", "cause", fallback)
 	}
 	r := &Runtime{resets: resets, log: o.Log, open: make(map[*Function]bool)}
-	if err := r.start(ctx, o.CacheDir); err != nil {
+	err = r.start(ctx, o.CacheDir)
+	if err == nil && o.Metrics != nil {
+		err = r.register(o.Metrics)
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -79,6 +89,16 @@ func (r *Runtime) start(ctx context.Context, cacheDir string) error {
 	return provide(ctx, r.engine)
 }
 
+// register shows the runtime's metrics.
+func (r *Runtime) register(metrics prometheus.Registerer) error {
+	c := newCollector(r)
+	if err := metrics.Register(c); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	r.metrics, r.collector = metrics, c
+	return nil
+}
+
 // Reset says how functions are reset: image.Scan or image.Drop.
 func (r *Runtime) Reset() image.Method { return r.resets.Method() }
 
@@ -93,14 +113,24 @@ func (r *Runtime) add(f *Function) bool {
 	return true
 }
 
+// remove notes that a function was closed.
 func (r *Runtime) remove(f *Function) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.open, f)
+	r.past.close(f)
 }
 
 // Close closes all functions and waits for their calls.
 func (r *Runtime) Close() error {
+	r.once.Do(func() { r.ended = r.close() })
+	return r.ended
+}
+
+func (r *Runtime) close() error {
+	if r.collector != nil {
+		r.metrics.Unregister(r.collector)
+	}
 	r.mu.Lock()
 	r.closing = true
 	open := r.open
