@@ -21,6 +21,77 @@ OUTBOARD_IMPORT(request_read) int32_t outboard_request_read(void *to, int32_t si
  * call fails. */
 OUTBOARD_IMPORT(response_write) int32_t outboard_response_write(const void *from, int32_t size);
 
+/* Arenas. The steps of an execution, and whoever imports one by name, share memory. A
+ * function sees it in its window: OUTBOARD_WINDOW makes room for one. A value is where in
+ * the arena it lies and how long it is, so it is handed on without a copy. Everything
+ * works without an arena, or a window, too: then values are copied. */
+
+/* Where in the arena the request lies, or -1: then it has to be read. */
+OUTBOARD_IMPORT(request_offset) int64_t outboard_request_offset(void);
+
+/* Makes this part of the arena the response, instead of what was written. Returns 0, or 1
+ * if there is no such part. */
+OUTBOARD_IMPORT(response_place) int32_t outboard_response_place(int32_t offset, int32_t size);
+
+/* Takes room of the arena: zero bytes, at a multiple of 16. Returns where, or -1 if there
+ * is none. A call that fails gives its room back. */
+OUTBOARD_IMPORT(arena_alloc) int32_t outboard_arena_alloc(int32_t size);
+
+/* Imports. A handle is good for one call of the function; whatever is not dropped is
+ * dropped at its end. */
+
+/* Imports "function:F", "function:APP/F", "arena:N", "bucket:N" or "secret:N". Returns a
+ * handle, or 0: then the error's text is the result. */
+OUTBOARD_IMPORT(import) int32_t outboard_import(const char *name, int32_t size);
+
+/* Gives a handle up. An arena is no longer mapped then. */
+OUTBOARD_IMPORT(drop) void outboard_drop(int32_t handle);
+
+/* The size of the result: what the last of these calls brought, or its error's text. */
+OUTBOARD_IMPORT(result_size) int32_t outboard_result_size(void);
+
+/* Copies at most size bytes of the result, from offset on, and returns how many. */
+OUTBOARD_IMPORT(result_read) int32_t outboard_result_read(void *to, int32_t size, int32_t offset);
+
+/* Calls a function with these bytes; those that lie in the window are not copied. Returns
+ * 0, and its response is the result, or 1, and its error is. */
+OUTBOARD_IMPORT(call) int32_t outboard_call(int32_t handle, const void *from, int32_t size);
+
+/* Makes the bytes of a secret the result. Returns 0, or 1 for an error. */
+OUTBOARD_IMPORT(secret) int32_t outboard_secret(int32_t handle);
+
+/* Looks a key up. Returns its revision, and its value is the result; 0 when there is no
+ * such key; -1 for an error. */
+OUTBOARD_IMPORT(bucket_get) int64_t outboard_bucket_get(int32_t handle, const void *key, int32_t size);
+
+/* Does all of a transaction, or nothing. Returns 0; 1 when a condition was not met, and its
+ * number, counted from 0, is the result as decimal digits; 2 for an error. A transaction is
+ * a list of
+ *
+ *   op u8, key u32 and its bytes, revision or delta i64, value u32 and its bytes
+ *
+ * little-endian, where op is 1 put, 2 delete, 3 add (to a decimal number; the value is the
+ * least that it may become), 4 the key must be missing, 5 it must have this revision, 6 put
+ * if it is missing. */
+OUTBOARD_IMPORT(bucket_txn) int32_t outboard_bucket_txn(int32_t handle, const void *from, int32_t size);
+
+/* Maps an imported arena into the window, behind the execution's. Returns where it begins,
+ * and its size, an u64, is the result; NULL for an error. */
+OUTBOARD_IMPORT(arena_map) void *outboard_arena_map(int32_t handle);
+
+/* Asks for something about the request: a header, a path parameter, "method",
+ * "execution". Returns 1, and it is the result, or 0 if there is no such thing. */
+OUTBOARD_IMPORT(meta) int32_t outboard_meta(const char *name, int32_t size);
+
+/* Makes room for a window of size bytes, a multiple of 4096: OUTBOARD_WINDOW(shared, 1 << 20)
+ * and the arena lies at the address shared during a call. The manifest must ask for a window
+ * of that size or less. */
+#define OUTBOARD_WINDOW(name, bytes) \
+	static uint8_t name[bytes] __attribute__((aligned(4096))); \
+	__attribute__((export_name("outboard_arena"))) void *outboard_arena(int32_t size) { \
+		return size <= (int32_t)(bytes) ? name : 0; \
+	}
+
 /* An entry: OUTBOARD_ENTRY(handle) { ...; return 0; }. "handle" is the usual one. When
  * it returns something else, the response is the text of an error. */
 #define OUTBOARD_ENTRY(name) __attribute__((export_name(#name))) int32_t name(void)

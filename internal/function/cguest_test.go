@@ -53,3 +53,31 @@ func TestCGuest(t *testing.T) {
 	}
 	checkFresh(t, f)
 }
+
+// TestCWindow hands a value on by place through a function in C, and lends it an arena.
+func TestCWindow(t *testing.T) {
+	f, err := open(t, Options{}).Deploy(t.Context(), cGuest(t, "testdata/c/step.c"), Settings{Name: "app/step", Window: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, board := newArena(t, 64<<10), newArena(t, 8192)
+	place, err := a.Put([]byte("HAL"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"IBM", "JCN", "KDO"} {
+		p, err := f.Call(t.Context(), Request{Arena: a, Place: &place})
+		if err != nil || p.Place == nil || *p.Place != place {
+			t.Fatalf("got %+v, %v", p, err)
+		}
+		if got, _ := a.At(*p.Place); string(got) != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	board.Bytes()[8191], board.Bytes()[0] = 40, 2
+	p, err := f.Call(t.Context(), Request{Entry: "lend", Arena: a, Resources: manifest(f, board)})
+	if err != nil || string(p.Body) != "*hush" {
+		t.Errorf("got %q, %v", p.Body, err)
+	}
+	checkFresh(t, f)
+}
