@@ -173,6 +173,72 @@ func post(b *testing.B, client *http.Client, url string) {
 	}
 }
 
+// BenchmarkChain hands 1 MiB through four steps: by place in an arena, with two copies for
+// each step, and over HTTP. Each step is a call in a fresh instance.
+func BenchmarkChain(b *testing.B) {
+	const steps, size = 4, 1 << 20
+	r := open(b, Options{})
+	pass := goGuest(b, "pass")
+	a := newArena(b, size)
+	place := Place{0, size}
+	var placed, copied []*Function
+	var servers []string
+	for range steps {
+		placed = append(placed, deploy(b, r, pass, Limits{}))
+		f := deploy(b, r, pass, Limits{})
+		copied = append(copied, f)
+		servers = append(servers, serve(b, f))
+	}
+	value := make([]byte, size)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
+	defer client.CloseIdleConnections()
+	compare(b, []string{"place", "copies", "http"},
+		func() {
+			for _, f := range placed {
+				p, err := f.Call(b.Context(), Request{Arena: a, Place: &place})
+				if err != nil || p.Place == nil || *p.Place != place {
+					b.Fatal(p, err)
+				}
+			}
+		},
+		func() {
+			for _, f := range copied {
+				if p, err := f.Call(b.Context(), Request{Body: value}); err != nil || len(p.Body) != size {
+					b.Fatal(err)
+				}
+			}
+		},
+		func() {
+			for _, url := range servers {
+				p, err := client.Post(url, "application/octet-stream", bytes.NewReader(value))
+				if err != nil {
+					b.Fatal(err)
+				}
+				got, err := io.ReadAll(p.Body)
+				_ = p.Body.Close()
+				if err != nil || len(got) != size {
+					b.Fatal(len(got), err)
+				}
+			}
+		},
+	)
+}
+
+// serve answers HTTP requests with a function.
+func serve(b *testing.B, f *Function) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		p, err := f.Call(r.Context(), Request{Body: body})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write(p.Body)
+	}))
+	b.Cleanup(s.Close)
+	return s.URL
+}
+
 // BenchmarkTightLoop is the checks at their worst: a loop of a few instructions.
 func BenchmarkTightLoop(b *testing.B) {
 	r := open(b, Options{})
