@@ -23,6 +23,7 @@ func TestGrow(t *testing.T) {
 	a.open(ctx)
 	lap("found")
 	first := put(ctx, t, a, "1")
+	extra := newExtras(ctx, t, a.State)
 	b.open(ctx, a.addr)
 	lap("second joins")
 	wantValue(ctx, t, b, "1")
@@ -30,6 +31,8 @@ func TestGrow(t *testing.T) {
 	lap("third joins")
 	waitRole(ctx, t, "voter", a, b, c)
 	lap("three copies")
+	extra.check(ctx, t, a.State)
+	extra.write(ctx, t, a.State)
 	d.open(ctx, b.addr)
 	lap("fourth joins")
 	if last := put(ctx, t, d, "2"); last <= first {
@@ -40,6 +43,9 @@ func TestGrow(t *testing.T) {
 	lap("founder stops")
 	put(ctx, t, b, "3")
 	lap("put without the founder")
+	extra.check(ctx, t, b.State)
+	extra.write(ctx, t, b.State)
+	lap("logs and buckets without the founder")
 	wantValue(ctx, t, c, "3")
 	put(ctx, t, d, "4")
 	lap("put by the guest")
@@ -56,6 +62,7 @@ func TestGrow(t *testing.T) {
 	}
 	lap("all start")
 	wantValue(ctx, t, a, "4")
+	extra.check(ctx, t, a.State)
 }
 
 func put(ctx context.Context, t *testing.T, n *testNode, value string) uint64 {

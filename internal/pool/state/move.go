@@ -17,8 +17,10 @@ import (
 
 const (
 	exportFile = "export.json"
-	// moveTimeout bounds one attempt to bring the table into the cluster.
+	// moveTimeout bounds one attempt to bring the table into the cluster. The
+	// logs and buckets have more, by their bytes.
 	moveTimeout = 30 * time.Second
+	slowestCopy = 10 << 20 // bytes a second
 )
 
 // export is the whole table, on its way from the founder's own server into the
@@ -27,6 +29,8 @@ type export struct {
 	// Last is the last revision that was given out: the cluster's begin after it.
 	Last    uint64        `json:"last"`
 	Entries []exportEntry `json:"entries"`
+	// Streams are the logs and the buckets. Their messages are in files.
+	Streams []streamExport `json:"streams,omitempty"`
 }
 
 type exportEntry struct {
@@ -36,7 +40,7 @@ type exportEntry struct {
 	TTL string `json:"ttl,omitempty"`
 }
 
-// moveTable moves the table into the voters' cluster. Nobody can use it
+// moveTable moves the table, the logs and the buckets into the voters' cluster. Nobody can use it
 // meanwhile: clients wait in their retries. Whatever moment the process dies at,
 // its next start goes on: before the role has changed the founder's own server
 // has the table, afterwards the exported file does.
@@ -61,8 +65,6 @@ func (s *State) moveTable(ctx context.Context, voters []member) error {
 
 // finishMove brings the exported table into the cluster, and lets clients in.
 func (s *State) finishMove(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
-	defer cancel()
 	if err := s.server.importTable(ctx); err != nil {
 		return fmt.Errorf("move the pool's state: %w", err)
 	}
@@ -93,15 +95,18 @@ func (e *embedded) exportTable(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer private.nc.Close()
-	return private.export(ctx)
+	return private.export(ctx, e.opts.Dir)
 }
 
-func (s *State) export(ctx context.Context) ([]byte, error) {
+func (s *State) export(ctx context.Context, dir string) ([]byte, error) {
 	stream, err := s.js.Stream(ctx, streamName)
 	if err != nil {
 		return nil, err
 	}
 	out := export{Last: stream.CachedInfo().State.LastSeq}
+	if out.Streams, err = s.exportStreams(ctx, dir); err != nil {
+		return nil, err
+	}
 	entries, _, err := s.snapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -125,23 +130,61 @@ func (e *embedded) importTable(ctx context.Context) error {
 			return err
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(e.opts.Dir, exportFile))
+	table, err := readExport(e.opts.Dir)
 	if err != nil {
-		return fmt.Errorf("read the exported table: %w", err)
+		return err
 	}
-	var table export
-	if err := json.Unmarshal(text, &table); err != nil {
-		return fmt.Errorf("read the exported table: %w", err)
-	}
+	ctx, cancel := context.WithTimeout(ctx, table.timeout())
+	defer cancel()
 	private, err := privateState(e.current(), e)
 	if err != nil {
 		return err
 	}
 	defer private.nc.Close()
-	if err := private.fill(ctx, table); err != nil {
+	if err := private.bring(ctx, e.opts.Dir, table); err != nil {
 		return err
 	}
-	return e.role.change(func(d *roleData) { d.Ready, d.Import = true, false })
+	if err := e.role.change(func(d *roleData) { d.Ready, d.Import = true, false }); err != nil {
+		return err
+	}
+	// The founder's own streams are still there, set aside.
+	return os.RemoveAll(filepath.Join(e.opts.Dir, exportDir))
+}
+
+func readExport(dir string) (table export, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, exportFile))
+	if err == nil {
+		err = json.Unmarshal(text, &table)
+	}
+	if err != nil {
+		return export{}, fmt.Errorf("read the exported table: %w", err)
+	}
+	return table, nil
+}
+
+// timeout is how long one attempt to import it may take.
+func (t export) timeout() time.Duration {
+	d := moveTimeout
+	for _, one := range t.Streams {
+		d += 2 * one.slowest() // once to the leader, once to the others
+	}
+	return d
+}
+
+// bring makes the streams in the cluster, and the table last: its last key lets
+// the others in.
+func (s *State) bring(ctx context.Context, dir string, table export) error {
+	voters, err := votersOf(table.Entries)
+	if err != nil {
+		return err
+	}
+	if err := s.importStreams(ctx, dir, table.Streams); err != nil {
+		return err
+	}
+	if err := s.waitCopies(ctx, voters, table.Streams); err != nil {
+		return err
+	}
+	return s.fill(ctx, table)
 }
 
 // setAside keeps the founder's own table beside the cluster's, once.

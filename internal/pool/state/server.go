@@ -34,6 +34,7 @@ type embedded struct {
 
 	mu      sync.Mutex
 	srv     *natsserver.Server // nil on a guest
+	report  *reporter          // a voter's
 	guests  map[net.Conn]string
 	serving sync.WaitGroup
 	moving  bool
@@ -95,8 +96,15 @@ func (e *embedded) start() error {
 	if err != nil {
 		return err
 	}
+	var report *reporter
+	if d.Mode == voter {
+		if report, err = startReporter(srv); err != nil {
+			srv.Shutdown()
+			return err
+		}
+	}
 	e.mu.Lock()
-	e.srv = srv
+	e.srv, e.report = srv, report
 	e.mu.Unlock()
 	return nil
 }
@@ -221,13 +229,14 @@ func greet(ctx context.Context, conn net.Conn) error {
 // stop ends the server and all guests' connections.
 func (e *embedded) stop() {
 	e.mu.Lock()
-	srv := e.srv
-	e.srv = nil
+	srv, report := e.srv, e.report
+	e.srv, e.report = nil, nil
 	for conn := range e.guests {
 		_ = conn.Close()
 	}
 	e.mu.Unlock()
 	e.serving.Wait()
+	report.close()
 	if srv != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()

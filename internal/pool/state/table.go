@@ -110,8 +110,12 @@ func (s *State) waitTable(ctx context.Context) error {
 // fails for good or ctx ends. Servers that elect a leader answer nothing or
 // "unavailable" for some seconds.
 func retry(ctx context.Context, f func(context.Context) error) error {
+	return retryEach(ctx, attemptTimeout, f)
+}
+
+func retryEach(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	for {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		attempt, cancel := context.WithTimeout(ctx, limit)
 		err := f(attempt)
 		cancel()
 		if err == nil || !temporary(err) {

@@ -1,0 +1,129 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// copiesSubject is where a voter says what its own copies hold.
+	copiesSubject = "outboard.copies."
+	copiesPause   = 50 * time.Millisecond
+	// absentAfter is how long a voter may be silent before the move goes on
+	// without it. It gets its copies when it is back.
+	absentAfter = 10 * time.Second
+)
+
+// A reporter tells other voters how far a voter's own copies are. The leader of a
+// stream knows only what was sent.
+type reporter struct{ nc *nats.Conn }
+
+func startReporter(srv *natsserver.Server) (*reporter, error) {
+	nc, err := nats.Connect(nats.DefaultURL, nats.InProcessServer(srv), nats.NoReconnect())
+	if err != nil {
+		return nil, fmt.Errorf("report copies: %w", err)
+	}
+	_, err = nc.Subscribe(copiesSubject+srv.Name(), func(m *nats.Msg) {
+		// An error is a server that stops.
+		if text, err := localCopies(srv); err == nil {
+			_ = m.Respond(text)
+		}
+	})
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("report copies: %w", err)
+	}
+	return &reporter{nc: nc}, nil
+}
+
+func (r *reporter) close() {
+	if r != nil {
+		r.nc.Close()
+	}
+}
+
+// localCopies are the streams of the server itself, with their last sequences.
+func localCopies(srv *natsserver.Server) ([]byte, error) {
+	info, err := srv.Jsz(&natsserver.JSzOptions{Accounts: true, Streams: true})
+	if err != nil {
+		return nil, err
+	}
+	last := make(map[string]uint64)
+	for _, account := range info.AccountDetails {
+		for _, stream := range account.Streams {
+			last[stream.Name] = stream.State.LastSeq
+		}
+	}
+	return json.Marshal(last)
+}
+
+// waitCopies waits until the voters hold the imported streams: all that answer,
+// and two of them at least, so that any one may die then.
+func (s *State) waitCopies(ctx context.Context, voters []member, all []streamExport) error {
+	if len(all) == 0 {
+		return nil
+	}
+	start := time.Now()
+	for {
+		have, silent := s.countCopies(ctx, voters, all)
+		switch {
+		case have == len(voters), have >= 2 && have+silent == len(voters) && time.Since(start) > absentAfter:
+			return nil
+		case ctx.Err() != nil:
+			return unreachable("copy the streams to the voters", ctx.Err())
+		}
+		if err := sleep(ctx, copiesPause); err != nil {
+			return unreachable("copy the streams to the voters", err)
+		}
+	}
+}
+
+// countCopies asks each voter. Those that do not answer are silent.
+func (s *State) countCopies(ctx context.Context, voters []member, all []streamExport) (have, silent int) {
+	for _, v := range voters {
+		last, err := s.copiesOf(ctx, v.Name)
+		switch {
+		case err != nil:
+			silent++
+		case holds(last, all):
+			have++
+		}
+	}
+	return have, silent
+}
+
+func (s *State) copiesOf(ctx context.Context, name string) (last map[string]uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	m, err := s.nc.RequestWithContext(ctx, copiesSubject+name, nil)
+	if err != nil {
+		return nil, err
+	}
+	return last, json.Unmarshal(m.Data, &last)
+}
+
+func holds(last map[string]uint64, all []streamExport) bool {
+	for _, one := range all {
+		if seq, ok := last[one.Name]; !ok || seq != one.Last {
+			return false
+		}
+	}
+	return true
+}
+
+// votersOf are the voters that an exported table names.
+func votersOf(entries []exportEntry) ([]member, error) {
+	for _, e := range entries {
+		if e.Key == votersKey {
+			var voters []member
+			return voters, json.Unmarshal(e.Value, &voters)
+		}
+	}
+	return nil, errors.New("the exported table names no voters")
+}

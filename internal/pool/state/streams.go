@@ -1,0 +1,244 @@
+package state
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// exportDir holds a snapshot file of each stream beside the table.
+	exportDir = "export"
+	chunkSize = 256 << 10
+	// chunkTimeout is how long one part of a snapshot may take. The first one
+	// of a restore waits for an election.
+	chunkTimeout = 10 * time.Second
+)
+
+// streamExport is a log or a bucket on its way into the cluster. Its content is
+// in a file of its own: all messages with their numbers and times.
+type streamExport struct {
+	Name string `json:"name"`
+	// Config and State are as the server says them.
+	Config map[string]any  `json:"config"`
+	State  json.RawMessage `json:"state"`
+	// Last is the stream's last sequence.
+	Last uint64 `json:"last"`
+	Size int64  `json:"size"`
+}
+
+func (e streamExport) file(dir string) string {
+	return filepath.Join(dir, exportDir, e.Name+".snapshot")
+}
+
+// slowest is how long its content may take at most.
+func (e streamExport) slowest() time.Duration {
+	return time.Duration(e.Size/slowestCopy) * time.Second
+}
+
+// isExtra reports whether a stream is one of those beside the table.
+func isExtra(name string) bool {
+	return strings.HasPrefix(name, logStreamPrefix) || strings.HasPrefix(name, streamName+"-")
+}
+
+// exportStreams writes a snapshot of each stream beside the table.
+func (s *State) exportStreams(ctx context.Context, dir string) ([]streamExport, error) {
+	if err := os.MkdirAll(filepath.Join(dir, exportDir), 0o700); err != nil {
+		return nil, fmt.Errorf("export the streams: %w", err)
+	}
+	var all []streamExport
+	names := s.js.StreamNames(ctx)
+	for name := range names.Name() {
+		if !isExtra(name) {
+			continue
+		}
+		one, err := s.exportStream(ctx, dir, name)
+		if err != nil {
+			return nil, fmt.Errorf("export %s: %w", name, err)
+		}
+		all = append(all, one)
+	}
+	return all, names.Err()
+}
+
+func (s *State) exportStream(ctx context.Context, dir, name string) (streamExport, error) {
+	inbox := s.nc.NewInbox()
+	sub, err := s.nc.SubscribeSync(inbox)
+	if err != nil {
+		return streamExport{}, err
+	}
+	// The error is that the connection has ended.
+	defer func() { _ = sub.Unsubscribe() }()
+	var answer struct {
+		Error  *jetstream.APIError `json:"error"`
+		Config map[string]any      `json:"config"`
+		State  json.RawMessage     `json:"state"`
+	}
+	err = s.api(ctx, "STREAM.SNAPSHOT."+name, map[string]any{
+		"deliver_subject": inbox, "no_consumers": true, "chunk_size": chunkSize,
+	}, &answer)
+	if err == nil && answer.Error != nil {
+		err = answer.Error
+	}
+	if err != nil {
+		return streamExport{}, err
+	}
+	var state struct {
+		Last uint64 `json:"last_seq"`
+	}
+	if err := json.Unmarshal(answer.State, &state); err != nil {
+		return streamExport{}, err
+	}
+	out := streamExport{Name: name, Config: answer.Config, State: answer.State, Last: state.Last}
+	err = replaceFile(out.file(dir), func(w io.Writer) (err error) {
+		out.Size, err = receiveSnapshot(ctx, sub, w)
+		return err
+	})
+	return out, err
+}
+
+// receiveSnapshot writes the parts of a snapshot, until an empty one says that it
+// was the last.
+func receiveSnapshot(ctx context.Context, sub *nats.Subscription, w io.Writer) (size int64, err error) {
+	for {
+		chunk, err := nextChunk(ctx, sub)
+		if err != nil {
+			return size, err
+		}
+		if len(chunk.Data) == 0 {
+			if status := chunk.Header.Get("Status"); status != "" && status != "204" {
+				return size, fmt.Errorf("snapshot: status %s %s", status, chunk.Header.Get("Description"))
+			}
+			return size, nil
+		}
+		n, err := w.Write(chunk.Data)
+		size += int64(n)
+		if err != nil {
+			return size, err
+		}
+		if chunk.Reply != "" {
+			if err := chunk.Respond(nil); err != nil {
+				return size, err
+			}
+		}
+	}
+}
+
+func nextChunk(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
+	defer cancel()
+	return sub.NextMsgWithContext(ctx)
+}
+
+// importStreams makes the exported streams in the cluster. One that is there
+// already stays: nobody writes to it before the move is over.
+func (s *State) importStreams(ctx context.Context, dir string, all []streamExport) error {
+	for _, one := range all {
+		err := retryEach(ctx, moveTimeout+one.slowest(), func(ctx context.Context) error {
+			done, err := s.imported(ctx, one)
+			if err == nil && !done {
+				err = s.importStream(ctx, dir, one)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("import %s: %w", one.Name, err)
+		}
+	}
+	return nil
+}
+
+// imported reports whether an earlier attempt was successful. What one has left
+// half done it removes.
+func (s *State) imported(ctx context.Context, one streamExport) (bool, error) {
+	stream, err := s.js.Stream(ctx, one.Name)
+	if err == nil && stream.CachedInfo().State.LastSeq == one.Last {
+		return true, nil
+	}
+	// A restore that has failed leaves a stream that does not answer.
+	err = s.js.DeleteStream(ctx, one.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = nil
+	}
+	return false, noPeers(err)
+}
+
+func (s *State) importStream(ctx context.Context, dir string, one streamExport) error {
+	file, err := os.Open(one.file(dir))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	one.Config["num_replicas"] = Copies
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Deliver string              `json:"deliver_subject"`
+	}
+	err = s.api(ctx, "STREAM.RESTORE."+one.Name, map[string]any{"config": one.Config, "state": one.State}, &answer)
+	if err == nil && answer.Error != nil {
+		err = noPeers(answer.Error)
+	}
+	if err != nil {
+		return err
+	}
+	return s.sendSnapshot(ctx, answer.Deliver, bufio.NewReaderSize(file, chunkSize))
+}
+
+// sendSnapshot sends a snapshot's parts, and an empty one at its end.
+func (s *State) sendSnapshot(ctx context.Context, to string, r io.Reader) error {
+	buf := make([]byte, chunkSize)
+	for {
+		n, err := io.ReadFull(r, buf)
+		end := errors.Is(err, io.EOF)
+		if err != nil && !end && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		var answer struct {
+			Error *jetstream.APIError `json:"error"`
+		}
+		if err := s.sendChunk(ctx, to, buf[:n], &answer); err != nil {
+			return err
+		}
+		if answer.Error != nil {
+			return noPeers(answer.Error)
+		}
+		if end {
+			return nil
+		}
+	}
+}
+
+func (s *State) sendChunk(ctx context.Context, to string, chunk []byte, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
+	defer cancel()
+	m, err := s.nc.RequestWithContext(ctx, to, chunk)
+	if err != nil || len(m.Data) == 0 {
+		return err
+	}
+	return json.Unmarshal(m.Data, answer)
+}
+
+// api asks the JetStream API, once.
+func (s *State) api(ctx context.Context, subject string, request, answer any) error {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
+	defer cancel()
+	m, err := s.nc.RequestWithContext(ctx, "$JS.API."+subject, text)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(m.Data, answer)
+}
