@@ -11,6 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/artifact"
 )
 
 const (
@@ -73,10 +74,6 @@ func (r *reader) function(a *App, name string, v at) Function {
 	return f
 }
 
-// reference is what is behind oci: HOST/REPO:TAG@DIGEST, or NAME:TAG for what is in the
-// node's store. Package artifact reads the same.
-var reference = regexp.MustCompile(`^([a-zA-Z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
-
 func (r *reader) module(v at, to *string) {
 	var name string
 	r.text(&name, "a module: a file beside the manifest, or oci:HOST/REPO:TAG")(v)
@@ -84,13 +81,13 @@ func (r *reader) module(v at, to *string) {
 	switch {
 	case name == "":
 		return
-	case remote && !reference.MatchString(ref):
-		r.wrong(v.Node, "%q is no reference: write oci:HOST/REPO:TAG, with @sha256:... behind it for one that never changes", name)
-	case remote && !strings.ContainsAny(ref[strings.LastIndexByte(ref, '/')+1:], ":@"):
-		r.wrong(v.Node, "%q says not which version: write %s:TAG", name, name)
-	case !remote && strings.Contains(name, "://"):
+	case remote:
+		if _, err := artifact.ParseReference(ref); err != nil {
+			r.wrong(v.Node, "%v; a module is written as in oci:HOST/REPO:TAG", err)
+		}
+	case strings.Contains(name, "://"):
 		r.wrong(v.Node, "%q is no file: write oci:HOST/REPO:TAG for a module in a registry", name)
-	case !remote:
+	default:
 		r.relative(v, name, "wasm")
 	}
 	*to = name

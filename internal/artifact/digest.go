@@ -1,0 +1,37 @@
+package artifact
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/outboard-run/outboard"
+)
+
+const algorithm = "sha256:"
+
+// Digest is the digest of a content, "sha256:" and 64 digits.
+func Digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return algorithm + hex.EncodeToString(sum[:])
+}
+
+// CheckDigest says why a text is no digest, nil if it is one.
+func CheckDigest(digest string) error {
+	_, err := hexOf(digest)
+	return err
+}
+
+// hexOf is a digest's name in the folder of blobs.
+func hexOf(digest string) (string, error) {
+	name, ok := strings.CutPrefix(digest, algorithm)
+	if raw, err := hex.DecodeString(name); !ok || err != nil || len(raw) != sha256.Size || name != strings.ToLower(name) {
+		return "", outboard.Errorf(outboard.Invalid, "", "%q is no digest: want sha256: and 64 digits", digest)
+	}
+	return name, nil
+}
+
+// differs is the error of a content that is not what its digest says.
+func differs(digest, found string) error {
+	return outboard.Errorf(outboard.Invalid, "", "the content has the digest %s, not %s", found, digest)
+}

@@ -1,0 +1,186 @@
+package artifact
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A Named is a module that has a name in a store.
+type Named struct {
+	Name string
+	// Manifest is the digest of what packs it, Module its own.
+	Manifest, Module string
+	Size             int64 // of the module
+	Created          time.Time
+}
+
+// Name gives a module of the store a name: it is packed, and stays. The name is taken
+// from what had it.
+func (s *Store) Name(ctx context.Context, name, module string, info Info) (Named, error) {
+	op := "name artifact " + name
+	if _, err := ParseReference(name); err != nil {
+		return Named{}, &outboard.Error{Op: "name artifact", Kind: outboard.Invalid, Err: err}
+	}
+	content, err := s.Read(ctx, module)
+	if err != nil {
+		return Named{}, &outboard.Error{Op: op, Kind: outboard.KindOf(err), Err: err}
+	}
+	p, err := pack(content, info)
+	if err != nil {
+		return Named{}, &outboard.Error{Op: op, Kind: outboard.KindOf(err), Err: err}
+	}
+	return s.keep(ctx, op, name, p)
+}
+
+// keep puts a module, packed, into the store, and names it.
+func (s *Store) keep(ctx context.Context, op, name string, p *packed) (Named, error) {
+	for _, content := range [][]byte{p.module, p.config, p.manifest} {
+		if _, err := s.Put(ctx, content); err != nil {
+			return Named{}, fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	d := p.descriptor()
+	d.Annotations = map[string]string{ocispec.AnnotationRefName: name}
+	err := s.change(func(index *ocispec.Index) {
+		index.Manifests = append(without(index.Manifests, name), d)
+	})
+	if err != nil {
+		return Named{}, fmt.Errorf("%s: %w", op, err)
+	}
+	return Named{name, string(d.Digest), Digest(p.module), int64(len(p.module)), p.info.Created}, nil
+}
+
+// Unname takes a name away. What it led to goes with the next Collect, when nothing
+// else needs it.
+func (s *Store) Unname(_ context.Context, name string) error {
+	found := false
+	err := s.change(func(index *ocispec.Index) {
+		rest := without(index.Manifests, name)
+		found = len(rest) < len(index.Manifests)
+		index.Manifests = rest
+	})
+	if err != nil {
+		return fmt.Errorf("remove artifact %s: %w", name, err)
+	}
+	if !found {
+		return outboard.Errorf(outboard.NotFound, "remove artifact", "there is none called %s", name)
+	}
+	return nil
+}
+
+func without(all []ocispec.Descriptor, name string) []ocispec.Descriptor {
+	return slices.DeleteFunc(slices.Clone(all), func(d ocispec.Descriptor) bool { return d.Annotations[ocispec.AnnotationRefName] == name })
+}
+
+// Names are the modules that have names, by name. What can't be read is left out.
+func (s *Store) Names(ctx context.Context) ([]Named, error) {
+	index, err := s.index()
+	if err != nil {
+		return nil, fmt.Errorf("names of artifacts: %w", err)
+	}
+	var all []Named
+	for _, d := range index.Manifests {
+		if n, err := s.named(ctx, d); err == nil {
+			all = append(all, n)
+		}
+	}
+	slices.SortFunc(all, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// Resolve is the module that a name means.
+func (s *Store) Resolve(ctx context.Context, name string) (Named, error) {
+	index, err := s.index()
+	if err != nil {
+		return Named{}, fmt.Errorf("resolve artifact %s: %w", name, err)
+	}
+	for _, d := range index.Manifests {
+		if d.Annotations[ocispec.AnnotationRefName] == name {
+			return s.named(ctx, d)
+		}
+	}
+	return Named{}, outboard.Errorf(outboard.NotFound, "", "there is no artifact called %s in the node's store: `outboard push FILE %s` puts one there", name, name)
+}
+
+func (s *Store) named(ctx context.Context, d ocispec.Descriptor) (Named, error) {
+	text, err := s.Read(ctx, string(d.Digest))
+	if err != nil {
+		return Named{}, err
+	}
+	m, err := readManifest(d.MediaType, text)
+	if err != nil {
+		return Named{}, err
+	}
+	config, err := s.Read(ctx, string(m.Config.Digest))
+	if err != nil {
+		return Named{}, err
+	}
+	info, err := readConfig(config, m.Layers[0])
+	if err != nil {
+		return Named{}, err
+	}
+	return Named{d.Annotations[ocispec.AnnotationRefName], string(d.Digest), string(m.Layers[0].Digest), m.Layers[0].Size, info.Created}, nil
+}
+
+func (s *Store) index() (ocispec.Index, error) {
+	var index ocispec.Index
+	text, err := os.ReadFile(s.at(indexFile))
+	if err == nil {
+		err = json.Unmarshal(text, &index)
+	}
+	return index, err
+}
+
+// change changes the index under the lock.
+func (s *Store) change(f func(*ocispec.Index)) error {
+	unlock, err := s.lock(unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	index, err := s.index()
+	if err != nil {
+		return err
+	}
+	f(&index)
+	text, err := json.Marshal(index)
+	if err != nil {
+		return err
+	}
+	return s.writeFile(indexFile, text)
+}
+
+// reachable are the digests of all that names lead to.
+func (s *Store) reachable(ctx context.Context) (map[string]bool, error) {
+	index, err := s.index()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]bool{}
+	for _, d := range index.Manifests {
+		all[string(d.Digest)] = true
+		text, err := s.Read(ctx, string(d.Digest))
+		if err != nil {
+			continue // what it leads to is lost with it
+		}
+		var m ocispec.Manifest
+		if json.Unmarshal(text, &m) != nil {
+			continue
+		}
+		all[string(m.Config.Digest)] = true
+		for _, l := range m.Layers {
+			all[string(l.Digest)] = true
+		}
+	}
+	return all, nil
+}
