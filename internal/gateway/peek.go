@@ -10,6 +10,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/outboard-run/outboard"
 )
 
 // The reasons why Peek finds no app.
@@ -148,6 +150,8 @@ func refusal(err error) []byte {
 		return message(problem(http.StatusRequestTimeout, err.Error()))
 	case errors.Is(err, ErrHeadTooLarge):
 		return message(problem(http.StatusRequestURITooLong, err.Error()))
+	case outboard.KindOf(err) == outboard.NotFound:
+		return message(NewProblem(err))
 	}
 	return message(problem(http.StatusBadRequest, detailOf(err)))
 }

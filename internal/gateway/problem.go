@@ -51,6 +51,9 @@ func detailOf(err error) string {
 	return text
 }
 
+// Write answers a request with the problem.
+func (p Problem) Write(w http.ResponseWriter) { p.write(w) }
+
 // body is the document.
 func (p Problem) body() []byte {
 	text, err := json.Marshal(p)
