@@ -1,0 +1,305 @@
+package artifact_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	orasoci "oras.land/oras-go/v2/content/oci"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/artifact"
+)
+
+// module is a WebAssembly module with a custom section of a name.
+func module(name string) []byte {
+	return append([]byte("\x00asm\x01\x00\x00\x00\x00"+string(rune(len(name)+1))+string(rune(len(name)))), name...)
+}
+
+func open(t *testing.T, dir string, source artifact.Source) *artifact.Store {
+	t.Helper()
+	s, err := artifact.Open(artifact.Options{Dir: dir, Source: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func put(t *testing.T, s *artifact.Store, content []byte) string {
+	t.Helper()
+	digest, err := s.Put(t.Context(), content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+func blobOf(dir, digest string) string {
+	return filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
+}
+
+func TestStore(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, nil)
+	digest := put(t, s, []byte("hello"))
+	if want := "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"; digest != want {
+		t.Errorf("got %s, want %s", digest, want)
+	}
+	again := open(t, dir, nil) // as another process
+	if got, err := again.Read(t.Context(), digest); err != nil || string(got) != "hello" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if n, err := again.Size(digest); err != nil || n != 5 {
+		t.Errorf("size %d, %v", n, err)
+	}
+	if has, err := again.Has(digest); err != nil || !has {
+		t.Errorf("has %v, %v", has, err)
+	}
+	other := artifact.Digest([]byte("other"))
+	if has, err := s.Has(other); err != nil || has {
+		t.Errorf("has what it was not given: %v, %v", has, err)
+	}
+	if _, err := s.Read(t.Context(), other); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("read what is not there: %v", err)
+	}
+	for _, wrong := range []string{"", "sha256:", "sha256:../../x", "md5:00", strings.ToUpper(digest), digest + "0"} {
+		if _, err := s.Read(t.Context(), wrong); outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("%q is taken for a digest: %v", wrong, err)
+		}
+		if _, err := s.Save(t.Context(), wrong, strings.NewReader("x")); outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("%q is taken for a digest: %v", wrong, err)
+		}
+	}
+}
+
+// Content that is not what its digest says is never kept and never given.
+func TestDigestsAreVerified(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, nil)
+	want := artifact.Digest([]byte("right"))
+	if err := s.Write(t.Context(), want, []byte("wrong")); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("kept: %v", err)
+	}
+	if _, err := s.Save(t.Context(), want, io.MultiReader(strings.NewReader("ri"), &broken{})); !errors.Is(err, errBroken) {
+		t.Errorf("kept what was cut off: %v", err)
+	}
+	if _, err := s.Read(t.Context(), want); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("it is there: %v", err)
+	}
+	left, err := os.ReadDir(filepath.Join(dir, "ingest"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left over: %v, %v", left, err)
+	}
+	digest := put(t, s, []byte("right"))
+	if err := os.WriteFile(blobOf(dir, digest), []byte("rot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Read(t.Context(), digest); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("gave %q, %v", got, err)
+	}
+	if err := s.Write(t.Context(), digest, []byte("right")); err != nil {
+		t.Error(err)
+	}
+	if got, err := s.Read(t.Context(), digest); err != nil || string(got) != "right" {
+		t.Errorf("is not healed: %q, %v", got, err)
+	}
+}
+
+var errBroken = errors.New("cut off")
+
+type broken struct{}
+
+func (*broken) Read([]byte) (int, error) { return 0, errBroken }
+
+// nodes is another node.
+type nodes struct {
+	content map[string][]byte
+	asked   []string
+}
+
+func (n *nodes) Fetch(_ context.Context, digest string) (io.ReadCloser, error) {
+	n.asked = append(n.asked, digest)
+	content, ok := n.content[digest]
+	if !ok {
+		return nil, outboard.Errorf(outboard.NotFound, "", "no node has it")
+	}
+	return io.NopCloser(bytes.NewReader(content)), nil
+}
+
+func TestFetch(t *testing.T) {
+	right, wrong, gone := artifact.Digest([]byte("right")), artifact.Digest([]byte("wrong")), artifact.Digest([]byte("gone"))
+	n := &nodes{content: map[string][]byte{right: []byte("right"), wrong: []byte("other")}}
+	s := open(t, t.TempDir(), n)
+	for range 2 {
+		if got, err := s.Fetch(t.Context(), right); err != nil || string(got) != "right" {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	if _, err := s.Fetch(t.Context(), wrong); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("took another content: %v", err)
+	}
+	if _, err := s.Fetch(t.Context(), gone); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("fetched what nobody has: %v", err)
+	}
+	if diff := cmp.Diff([]string{right, wrong, gone}, n.asked); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+}
+
+// Other tools can read what has a name.
+func TestNames(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, nil)
+	digest := put(t, s, module("cart"))
+	created := time.Date(2026, time.March, 1, 2, 3, 4, 0, time.UTC)
+	named, err := s.Name(t.Context(), "shop/cart:v1", digest, artifact.Info{Created: created, Author: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := artifact.Named{Name: "shop/cart:v1", Manifest: named.Manifest, Module: digest, Size: int64(len(module("cart"))), Created: created}
+	got, err := s.Resolve(t.Context(), "shop/cart:v1")
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	other, err := orasoci.New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := other.Resolve(t.Context(), "shop/cart:v1")
+	if err != nil || string(d.Digest) != named.Manifest {
+		t.Errorf("oras finds %v, %v", d, err)
+	}
+	after, err := other.Predecessors(t.Context(), d)
+	if err != nil || len(after) > 0 {
+		t.Errorf("oras: %v, %v", after, err)
+	}
+
+	second := put(t, s, module("second"))
+	if _, err := s.Name(t.Context(), "shop/cart:v1", second, artifact.Info{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Name(t.Context(), "price:v1", second, artifact.Info{}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.Names(t.Context())
+	if err != nil || len(all) != 2 || all[0].Name != "price:v1" || all[1].Module != second {
+		t.Errorf("names: %+v, %v", all, err)
+	}
+	if err := s.Unname(t.Context(), "price:v1"); err != nil {
+		t.Error(err)
+	}
+	for what, err := range map[string]error{
+		"twice":   s.Unname(t.Context(), "price:v1"),
+		"nothing": func() error { _, err := s.Resolve(t.Context(), "price:v1"); return err }(),
+		"missing": func() error {
+			_, err := s.Name(t.Context(), "x:y", artifact.Digest(nil), artifact.Info{})
+			return err
+		}(),
+	} {
+		if outboard.KindOf(err) != outboard.NotFound {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	text := put(t, s, []byte("document: {}"))
+	if _, err := s.Name(t.Context(), "x:y", text, artifact.Info{}); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("named what is no module: %v", err)
+	}
+	if _, err := s.Name(t.Context(), "X Y", second, artifact.Info{}); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("took a name that is none: %v", err)
+	}
+}
+
+func TestCollect(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, nil)
+	needed, unneeded, asked, fresh := put(t, s, []byte("needed")), put(t, s, []byte("unneeded")), put(t, s, []byte("asked")), put(t, s, []byte("fresh"))
+	named := put(t, s, module("named"))
+	if _, err := s.Name(t.Context(), "cart:v1", named, artifact.Info{}); err != nil {
+		t.Fatal(err)
+	}
+	cut := filepath.Join(dir, "ingest", "new-1")
+	if err := os.WriteFile(cut, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "blobs", "sha256", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	for _, f := range append(files, cut) {
+		if f == blobOf(dir, fresh) {
+			continue
+		}
+		if err := os.Chtimes(f, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Has(asked); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Collect(t.Context(), map[string]bool{needed: true}, time.Hour)
+	if diff := cmp.Diff(artifact.Collected{Files: 2, Bytes: int64(len("unneeded") + len("half"))}, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for digest, want := range map[string]bool{needed: true, asked: true, fresh: true, named: true, unneeded: false} {
+		if has, err := s.Has(digest); err != nil || has != want {
+			t.Errorf("%s: is there %v, want %v: %v", digest, has, want, err)
+		}
+	}
+	if _, err := s.Resolve(t.Context(), "cart:v1"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Several processes use one folder: nothing is lost, and nothing half is seen.
+func TestManyAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	digest := artifact.Digest(module("cart"))
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			s, err := artifact.Open(artifact.Options{Dir: dir})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for n := range 10 {
+				name := "cart" + string(rune('a'+i)) + ":v" + string(rune('0'+n))
+				if err := s.Write(t.Context(), digest, module("cart")); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Name(t.Context(), name, digest, artifact.Info{}); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Read(t.Context(), digest); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Collect(t.Context(), nil, time.Hour); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if names, err := open(t, dir, nil).Names(t.Context()); err != nil || len(names) != 80 {
+		t.Errorf("%d names, %v", len(names), err)
+	}
+}
+
+// A client that never stops sending ends with its request.
+func TestSaveEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := open(t, t.TempDir(), nil).Save(ctx, artifact.Digest(nil), rand.Reader); !errors.Is(err, context.Canceled) {
+		t.Errorf("it does not end: %v", err)
+	}
+}
