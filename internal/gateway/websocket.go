@@ -39,6 +39,11 @@ var (
 	errSilent     = errors.New("it did not answer a ping")
 )
 
+// An eventError is a call that failed so that its socket can't go on.
+type eventError struct{ error }
+
+func (e *eventError) Unwrap() error { return e.error }
+
 // sockets are all WebSockets of the gateway.
 type sockets struct {
 	gateway *Gateway
@@ -105,8 +110,9 @@ type socket struct {
 
 	inbox   chan incoming
 	outbox  chan outgoing
-	waiting atomic.Int64 // bytes in outbox
-	stalled atomic.Bool  // the reader waits for room in inbox, and sees no pong
+	written chan struct{} // closed when nothing more is written
+	waiting atomic.Int64  // bytes in outbox
+	stalled atomic.Bool   // the reader waits for room in inbox, and sees no pong
 }
 
 type incoming struct {
@@ -213,6 +219,7 @@ func (h *handler) runSocket(hub *hub, conn *websocket.Conn, r *http.Request) {
 	s := &socket{
 		id: h.gateway.opts.Node + "." + randomName(), handler: h, hub: hub, request: r, conn: conn, end: end,
 		rooms: map[string]struct{}{}, inbox: make(chan incoming, inboxSize), outbox: make(chan outgoing, outboxSize),
+		written: make(chan struct{}),
 	}
 	s.run(ctx)
 }
@@ -220,8 +227,13 @@ func (h *handler) runSocket(hub *hub, conn *websocket.Conn, r *http.Request) {
 func (s *socket) run(ctx context.Context) {
 	s.hub.add(s)
 	var helpers sync.WaitGroup
+	// A read or ping that is given up closes the connection without a word, so they end
+	// with the connection and not with ctx.
 	helpers.Go(func() { s.read(ctx) })
-	helpers.Go(func() { s.write(ctx) })
+	helpers.Go(func() {
+		defer close(s.written)
+		s.write(ctx)
+	})
 	helpers.Go(func() { s.ping(ctx) })
 	s.events(ctx)
 	why := context.Cause(ctx)
@@ -237,14 +249,14 @@ func (s *socket) run(ctx context.Context) {
 // events calls the function for each event until the socket ends.
 func (s *socket) events(ctx context.Context) {
 	if err := s.event(ctx, "open", incoming{}, 0); err != nil {
-		s.end(err)
+		s.end(&eventError{err})
 		return
 	}
 	for {
 		select {
 		case m := <-s.inbox:
 			if err := s.event(ctx, "message", m, 0); outboard.KindOf(err) == outboard.Busy {
-				s.end(err)
+				s.end(&eventError{err})
 			}
 		case <-ctx.Done():
 			return
@@ -255,7 +267,7 @@ func (s *socket) events(ctx context.Context) {
 // read takes messages until the connection ends.
 func (s *socket) read(ctx context.Context) {
 	for {
-		kind, data, err := s.conn.Read(ctx)
+		kind, data, err := s.conn.Read(context.WithoutCancel(ctx))
 		if err != nil {
 			s.end(err)
 			return
@@ -276,37 +288,39 @@ func (s *socket) write(ctx context.Context) {
 	for {
 		select {
 		case m := <-s.outbox:
-			if err := s.writeOne(m); err != nil {
+			if err := s.writeOne(context.WithoutCancel(ctx), m); err != nil {
 				s.end(err)
 				return
 			}
 		case <-ctx.Done():
-			s.drain(context.Cause(ctx))
+			s.drain(context.WithoutCancel(ctx), context.Cause(ctx))
 			return
 		}
 	}
 }
 
-func (s *socket) writeOne(m outgoing) error {
+func (s *socket) writeOne(ctx context.Context, m outgoing) error {
 	kind := websocket.MessageText
 	if m.binary {
 		kind = websocket.MessageBinary
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	defer s.waiting.Add(-int64(len(m.data)))
 	return s.conn.Write(ctx, kind, m.data)
 }
 
-// drain sends what was promised before a function or the node ended the socket.
-func (s *socket) drain(why error) {
-	if !errors.Is(why, errAsked) && !errors.Is(why, errStopping) && !errors.Is(why, errAppGone) {
+// drain sends what is in the outbox before a function or the node ends the socket.
+func (s *socket) drain(ctx context.Context, why error) {
+	if code, _ := codeOf(why); code == websocket.StatusAbnormalClosure {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
 	for {
 		select {
 		case m := <-s.outbox:
-			if s.writeOne(m) != nil {
+			if s.writeOne(ctx, m) != nil {
 				return
 			}
 		default:
@@ -328,7 +342,7 @@ func (s *socket) ping(ctx context.Context) {
 		if s.stalled.Load() {
 			continue
 		}
-		limit, cancel := context.WithTimeout(ctx, pingInterval)
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingInterval)
 		err := s.conn.Ping(limit)
 		cancel()
 		if err != nil && ctx.Err() == nil && !s.stalled.Load() {
@@ -365,6 +379,7 @@ func (s *socket) close(why error) websocket.StatusCode {
 		_ = s.conn.CloseNow()
 		return code
 	}
+	<-s.written
 	_ = s.conn.Close(code, reason) // it is closed even if nobody answers
 	return code
 }
@@ -372,6 +387,8 @@ func (s *socket) close(why error) websocket.StatusCode {
 // codeOf is what the other side is told (RFC 6455, section 7.4.1).
 func codeOf(why error) (websocket.StatusCode, string) {
 	switch {
+	case websocket.CloseStatus(why) != -1:
+		return websocket.StatusAbnormalClosure, "" // it said goodbye, and hears nothing
 	case errors.Is(why, errAsked):
 		return websocket.StatusNormalClosure, ""
 	case errors.Is(why, errStopping), errors.Is(why, errAppGone):
@@ -379,7 +396,7 @@ func codeOf(why error) (websocket.StatusCode, string) {
 	case errors.Is(why, websocket.ErrMessageTooBig):
 		return websocket.StatusMessageTooBig, "the message is larger than the route takes"
 	}
-	if _, ok := errors.AsType[*outboard.Error](why); !ok {
+	if _, ok := errors.AsType[*eventError](why); !ok {
 		return websocket.StatusAbnormalClosure, "" // the connection is no good any more
 	}
 	switch status := Status(why); {

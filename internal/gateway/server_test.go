@@ -1,0 +1,356 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/gateway"
+)
+
+func TestPeek(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent string
+		app  string
+		err  error
+	}{
+		"app":            {"GET /shop/items?x HTTP/1.1\r\nHost: x\r\n\r\n", "shop", nil},
+		"no slash":       {"GET /shop HTTP/1.1\r\n", "shop", nil},
+		"query":          {"GET /shop?a=/b HTTP/1.1\r\n", "shop", nil},
+		"root":           {"GET / HTTP/1.1\r\n", "", nil},
+		"escaped":        {"GET /sh%6Fp/x HTTP/1.1\r\n", "shop", nil},
+		"absolute":       {"GET http://host/shop/x HTTP/1.1\r\n", "shop", nil},
+		"all":            {"OPTIONS * HTTP/1.1\r\n", "", nil},
+		"1.0":            {"GET /shop/ HTTP/1.0\r\n", "shop", nil},
+		"line feed":      {"GET /shop/ HTTP/1.1\n", "shop", nil},
+		"http 2":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "", gateway.ErrHTTP2},
+		"tls":            {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", "", gateway.ErrNoHTTP},
+		"other protocol": {"SSH-2.0-x\r\n", "", gateway.ErrNoHTTP},
+		"bad target":     {"GET shop HTTP/1.1\r\n", "", gateway.ErrNoHTTP},
+		"bad escape":     {"GET /sh%zz HTTP/1.1\r\n", "", gateway.ErrNoHTTP},
+		"two blanks":     {"GET /a b HTTP/1.1\r\n", "", gateway.ErrNoHTTP},
+		"connect":        {"CONNECT host:1 HTTP/1.1\r\n", "", nil},
+		"nothing":        {"", "", gateway.ErrNoRequest},
+		"half":           {"GET /sh", "", gateway.ErrNoHTTP},
+		"endless":        {"GET /" + strings.Repeat("x", 20<<10), "", gateway.ErrHeadTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := net.Pipe()
+			peeked := make(chan struct{})
+			go func() {
+				_, _ = io.WriteString(client, c.sent)
+				if strings.Contains(c.sent, "\n") {
+					<-peeked
+				}
+				client.Close()
+			}()
+			app, read, err := gateway.Peek(server, gateway.Limits{})
+			close(peeked)
+			if app != c.app || !errors.Is(err, c.err) {
+				t.Errorf("got %q, %v, want %q, %v", app, err, c.app, c.err)
+			}
+			if err != nil {
+				server.Close()
+				return
+			}
+			rest, _ := io.ReadAll(server)
+			if string(read)+string(rest) != c.sent {
+				t.Errorf("read %q and %q of %q", read, rest, c.sent)
+			}
+			server.Close()
+		})
+	}
+}
+
+func TestRefuse(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"http 2":  {gateway.ErrHTTP2, "\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0d"},
+		"nothing": {gateway.ErrNoRequest, ""},
+		"slow":    {gateway.ErrSlow, "HTTP/1.1 408 Request Timeout"},
+		"long":    {gateway.ErrHeadTooLarge, "HTTP/1.1 414 Request URI Too Long"},
+		"other":   {gateway.ErrNoHTTP, "HTTP/1.1 400 Bad Request"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := net.Pipe()
+			go gateway.Refuse(server, c.err)
+			got, err := io.ReadAll(client)
+			if !strings.HasPrefix(string(got), c.want) || c.want == "" && len(got) > 0 || err != nil {
+				t.Fatalf("got %q (%v), want %q", got, err, c.want)
+			}
+			if strings.HasPrefix(c.want, "HTTP/") {
+				r, err := http.ReadResponse(bufio.NewReader(strings.NewReader(string(got))), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantProblem(t, r, body(t, r))
+			}
+		})
+	}
+}
+
+func TestPeekIsPatientForATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for {
+				if _, err := client.Write([]byte("G")); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		}()
+		begin := time.Now()
+		_, _, err := gateway.Peek(server, gateway.Limits{Time: 5 * time.Second})
+		if took := time.Since(begin); !errors.Is(err, gateway.ErrSlow) || took != 5*time.Second {
+			t.Errorf("got %v after %v", err, took)
+		}
+		server.Close()
+		<-ended
+	})
+}
+
+// FuzzPeek: where net/http finds a path, Peek finds its app.
+func FuzzPeek(f *testing.F) {
+	for _, s := range []string{"GET /shop/a HTTP/1.1", "GET http://h/shop HTTP/1.1", "OPTIONS * HTTP/1.1", "PRI * HTTP/2.0", "GET /%2e/a HTTP/1.1", "GET //a HTTP/1.0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		if strings.ContainsAny(line, "\n") {
+			return
+		}
+		app, err := gateway.AppOfLine([]byte(line))
+		r, other := http.ReadRequest(bufio.NewReader(strings.NewReader(line + "\r\nHost: x\r\n\r\n")))
+		if err != nil || other != nil {
+			return
+		}
+		if want := gateway.AppOf(r.URL.Path); r.URL.Path != "*" && app != want {
+			t.Errorf("got %q, net/http's path is %q", app, r.URL.Path)
+		}
+	})
+}
+
+func TestServeConn(t *testing.T) {
+	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+		return gateway.Answer{Body: append([]byte("HTTP/1.1 200 OK\r\n\r\n"), c.Body[len(c.Body)-5:]...), Message: true}, nil
+	})
+	g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Target: to("f"), HTTP: true}))
+	start(t, g)
+	url := "http://" + serve(t, g) + "/shop/x"
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for range 3 { // on one connection
+		r, err := client.Post(url, "text/plain", io.MultiReader(strings.NewReader("hello")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := body(t, r); got != "hello" || r.StatusCode != 200 {
+			t.Errorf("got %d %q", r.StatusCode, got)
+		}
+	}
+}
+
+// TestHugeHead: a head beyond the limit is refused, and the gateway goes on.
+func TestHugeHead(t *testing.T) {
+	g := newGateway(t, gateway.Options{Invoker: invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("x"), nil })},
+		shop(gateway.Route{Path: "/", Target: to("f")}))
+	start(t, g)
+	conn, err := net.Dial("tcp", serve(t, g))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		_, _ = io.WriteString(conn, "GET /shop/ HTTP/1.1\r\nHost: x\r\nA: "+strings.Repeat("x", 128<<10))
+	}()
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || r.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Fatalf("got %v (%v)", r, err)
+	}
+	r.Body.Close()
+}
+
+// TestGraceful: what was accepted finishes when the gateway stops, and the connection
+// ends after it.
+func TestGraceful(t *testing.T) {
+	begun, finish := make(chan struct{}), make(chan struct{})
+	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) {
+		close(begun)
+		<-finish
+		return text("done"), nil
+	})
+	g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Target: to("f")}))
+	stop := start(t, g)
+	addr := serve(t, g)
+	answered := make(chan string)
+	go func() {
+		r, err := http.Get("http://" + addr + "/shop/")
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		b, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		answered <- string(b)
+	}()
+	<-begun
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	select {
+	case <-stopped:
+		t.Fatal("it stopped with a request under way")
+	default:
+	}
+	close(finish)
+	if got := <-answered; got != "done" {
+		t.Errorf("got %q", got)
+	}
+	<-stopped
+	client, server := net.Pipe()
+	g.ServeConn(server, []byte("GET /shop/ HTTP/1.1\r\n"))
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("a late connection: %v", err)
+	}
+}
+
+// TestOverload sends 10,000 requests to a gateway that takes 8 at a time: each
+// accepted one finishes, the others are refused with 429 and Retry-After.
+func TestOverload(t *testing.T) {
+	const requests, clients, room = 10_000, 64, 8
+	var running, most, done atomic.Int64
+	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+		for n := running.Add(1); ; {
+			seen := most.Load()
+			if n <= seen || most.CompareAndSwap(seen, n) {
+				break
+			}
+		}
+		time.Sleep(100 * time.Microsecond) // so that calls meet
+		running.Add(-1)
+		done.Add(1)
+		return text("done " + string(c.Body)), nil
+	})
+	g := newGateway(t, gateway.Options{Invoker: f, Calls: room}, shop(gateway.Route{Path: "/", Target: to("f")}))
+	start(t, g)
+	addr := serve(t, g)
+	var accepted, refused, next atomic.Int64
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			if err := many(addr, func() (int64, bool) { n := next.Add(1); return n, n <= requests }, &accepted, &refused); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if accepted.Load()+refused.Load() != requests || accepted.Load() != done.Load() || accepted.Load() == 0 || refused.Load() == 0 {
+		t.Errorf("%d accepted, %d refused, %d done of %d", accepted.Load(), refused.Load(), done.Load(), requests)
+	}
+	if most.Load() > room {
+		t.Errorf("%d calls at a time", most.Load())
+	}
+	t.Logf("%d accepted, %d refused, at most %d at a time", accepted.Load(), refused.Load(), most.Load())
+}
+
+// many makes requests on one connection. A client of net/http would cost more than
+// what is tested.
+func many(addr string, next func() (int64, bool), accepted, refused *atomic.Int64) error {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	from := bufio.NewReader(conn)
+	for n, ok := next(); ok; n, ok = next() {
+		text := fmt.Sprint(n)
+		if _, err := fmt.Fprintf(conn, "POST /shop/ HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(text), text); err != nil {
+			return err
+		}
+		if err := one(from, text, accepted, refused); err != nil {
+			return fmt.Errorf("request %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func one(from *bufio.Reader, text string, accepted, refused *atomic.Int64) error {
+	r, err := http.ReadResponse(from, nil)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	switch {
+	case err != nil:
+		return err
+	case r.StatusCode == http.StatusOK && string(b) == "done "+text:
+		accepted.Add(1)
+	case r.StatusCode == http.StatusTooManyRequests && r.Header.Get("Retry-After") != "":
+		refused.Add(1)
+	default:
+		return fmt.Errorf("%d %q", r.StatusCode, b)
+	}
+	return nil
+}
+
+// TestAppLimit: an app's own limit leaves room for others.
+func TestAppLimit(t *testing.T) {
+	begun, finish := make(chan struct{}), make(chan struct{})
+	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+		if c.App == "busy" {
+			close(begun)
+			<-finish
+		}
+		return text("x"), nil
+	})
+	routes := []gateway.Route{{Path: "/", Target: to("f")}}
+	g := newGateway(t, gateway.Options{Invoker: f}, gateway.App{Name: "busy", Routes: routes, Calls: 1}, gateway.App{Name: "free", Routes: routes})
+	ended := make(chan int)
+	go func() { ended <- ask(g, get("/busy/")).StatusCode }()
+	<-begun
+	if got := ask(g, get("/busy/")).StatusCode; got != 429 {
+		t.Errorf("the second call of the busy app: %d", got)
+	}
+	if got := ask(g, get("/free/")).StatusCode; got != 200 {
+		t.Errorf("the call of another app: %d", got)
+	}
+	close(finish)
+	if got := <-ended; got != 200 {
+		t.Errorf("the first call: %d", got)
+	}
+}
+
+// TestSlowReader: a client that does not read its answer is let go.
+func TestSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		released := make(chan struct{})
+		f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) {
+			return gateway.Answer{Body: make([]byte, 1<<20), Release: func() { close(released) }}, nil
+		})
+		g := newGateway(t, gateway.Options{Invoker: f, Patience: 10 * time.Second}, shop(gateway.Route{Path: "/", Target: to("f")}))
+		stop := start(t, g)
+		client, server := net.Pipe()
+		g.ServeConn(server, []byte("GET /shop/ HTTP/1.1\r\nHost: x\r\n\r\n"))
+		begin := time.Now()
+		<-released
+		if took := time.Since(begin); took > 30*time.Second {
+			t.Errorf("it was let go after %v", took)
+		}
+		client.Close()
+		stop()
+	})
+}

@@ -1,0 +1,260 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/gateway"
+)
+
+// notes are what calls brought, in order.
+type notes struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (n *notes) add(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, fmt.Sprintf(format, args...))
+}
+
+func (n *notes) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := n.list
+	n.list = nil
+	return list
+}
+
+func subjectApp(subjects ...gateway.SubjectTrigger) gateway.App {
+	return gateway.App{Name: "shop", Subjects: subjects}
+}
+
+// request asks on the bus and returns the answer.
+func (b *memoryBus) request(subject, data string) string {
+	answer := make(chan string, 1)
+	b.send(gateway.Message{Subject: subject, Data: []byte(data), Respond: func(b []byte) error { answer <- string(b); return nil }})
+	return <-answer
+}
+
+func TestSubjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus, seen := &memoryBus{}, &notes{}
+		var stops []func()
+		for _, node := range []string{"a", "b"} {
+			f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+				subject, _ := c.Meta("subject")
+				seen.add("%s %s %s %s", c.Function+c.Workflow, c.Trigger, subject, c.Body)
+				return text("answer to " + string(c.Body)), nil
+			})
+			g := newGateway(t, gateway.Options{Invoker: f, Bus: bus, Node: node}, subjectApp(
+				gateway.SubjectTrigger{Subject: "orders.*", Target: to("count")},
+				gateway.SubjectTrigger{Subject: "orders.new", Queue: "other", Target: gateway.Target{Workflow: "ship"}},
+			))
+			stops = append(stops, start(t, g))
+		}
+		synctest.Wait()
+		if heard := bus.send(gateway.Message{Subject: "orders.old", Data: []byte("1")}); heard != 1 {
+			t.Errorf("%d nodes took a message", heard)
+		}
+		synctest.Wait()
+		if diff := cmp.Diff(seen.take(), []string{"count subject orders.old 1"}); diff != "" {
+			t.Error(diff)
+		}
+		if got := bus.request("orders.old", "2"); got != "answer to 2" {
+			t.Errorf("got %q", got)
+		}
+		seen.take()
+		if heard := bus.send(gateway.Message{Subject: "orders.new", Data: []byte("3")}); heard != 2 {
+			t.Errorf("%d groups took a message", heard)
+		}
+		for _, stop := range stops {
+			stop()
+		}
+		if len(seen.take()) != 2 {
+			t.Error("what was taken did not finish")
+		}
+		if bus.open() != 0 {
+			t.Error("subscriptions are left")
+		}
+	})
+}
+
+// TestSubjectFails: who asked is told with a problem document.
+func TestSubjectFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := &memoryBus{}
+		f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) {
+			return gateway.Answer{}, outboard.Errorf(outboard.Busy, "call f", "full")
+		})
+		g := newGateway(t, gateway.Options{Invoker: f, Bus: bus}, subjectApp(gateway.SubjectTrigger{Subject: "x", Target: to("f")}))
+		stop := start(t, g)
+		synctest.Wait()
+		want := `{"title":"Too Many Requests","status":429,"detail":"call f: full","kind":"busy"}` + "\n"
+		if got := bus.request("x", ""); got != want {
+			t.Errorf("got %q", got)
+		}
+		stop()
+	})
+}
+
+// TestSubjectsChange: a new version's subjects replace the old ones.
+func TestSubjectsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := &memoryBus{}
+		f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) { return text(c.Function), nil })
+		g := newGateway(t, gateway.Options{Invoker: f, Bus: bus}, subjectApp(gateway.SubjectTrigger{Subject: "x", Target: to("old")}))
+		stop := start(t, g)
+		synctest.Wait()
+		if err := g.SetApps([]gateway.App{subjectApp(gateway.SubjectTrigger{Subject: "x", Target: to("new")})}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := bus.request("x", ""); got != "new" || bus.open() != 1 {
+			t.Errorf("%q answers, of %d subscriptions", got, bus.open())
+		}
+		if err := g.SetApps(nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if bus.open() != 0 {
+			t.Errorf("%d subscriptions of an app that is gone", bus.open())
+		}
+		stop()
+	})
+}
+
+func cronApp(schedules ...string) gateway.App {
+	a := gateway.App{Name: "shop"}
+	for _, s := range schedules {
+		a.Crons = append(a.Crons, gateway.CronTrigger{Schedule: s, Target: to("f"), Body: []byte(s)})
+	}
+	return a
+}
+
+// TestCron: of two nodes one fires each time, and none is made up.
+func TestCron(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now() // midnight, 1 January 2000, in UTC
+		once, seen := &memoryOnce{}, &notes{}
+		var stops []func()
+		for _, node := range []string{"a", "b"} {
+			f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+				tick, _ := c.Meta("tick")
+				seen.add("%s %s at %v", tick, c.Body, time.Since(begin))
+				return text("x"), nil
+			})
+			g := newGateway(t, gateway.Options{Invoker: f, Once: once, Node: node}, cronApp("*/20 * * * *", "30 0 * * *", "@every 25m"))
+			stops = append(stops, start(t, g))
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		want := []string{
+			"2000-01-01T00:20:00Z */20 * * * * at 20m0s", "2000-01-01T00:20:00Z @every 25m at 20m0s", "2000-01-01T00:45:00Z @every 25m at 45m0s",
+			"2000-01-01T00:30:00Z 30 0 * * * at 30m0s", "2000-01-01T00:40:00Z */20 * * * * at 40m0s",
+			"2000-01-01T01:00:00Z */20 * * * * at 1h0m0s",
+		}
+		if diff := cmp.Diff(sorted(seen.take()), sorted(want)); diff != "" {
+			t.Error(diff)
+		}
+		once.mu.Lock()
+		once.fail = true
+		once.mu.Unlock()
+		time.Sleep(time.Hour)
+		if got := seen.take(); len(got) > 0 {
+			t.Errorf("nobody knew whose turn it was, and somebody fired %q", got)
+		}
+		for _, stop := range stops {
+			stop()
+		}
+	})
+}
+
+func sorted(list []string) []string {
+	out := append([]string(nil), list...)
+	for i := range out {
+		for k := i; k > 0 && strings.Compare(out[k], out[k-1]) < 0; k-- {
+			out[k], out[k-1] = out[k-1], out[k]
+		}
+	}
+	return out
+}
+
+func TestCronZone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zone := time.FixedZone("east", 2*3600)
+		seen := &notes{}
+		f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+			seen.add("%s", c.Route)
+			return gateway.Answer{}, errors.New("it is in the logs")
+		})
+		app := gateway.App{Name: "shop", Crons: []gateway.CronTrigger{{Schedule: "30 2 * * *", Zone: zone, Target: to("f")}}}
+		g := newGateway(t, gateway.Options{Invoker: f}, app)
+		stop := start(t, g)
+		time.Sleep(29 * time.Minute)
+		if len(seen.take()) != 0 {
+			t.Error("too early")
+		}
+		time.Sleep(2 * time.Minute)
+		if len(seen.take()) != 1 {
+			t.Error("it did not fire")
+		}
+		stop()
+		for r := range g.Logs(gateway.Filter{App: "shop"}) {
+			if r.Trigger != gateway.Cron || r.Err == nil || r.Target != "f" {
+				t.Errorf("got %+v", r)
+			}
+		}
+	})
+}
+
+func TestSchedules(t *testing.T) {
+	begin := time.Date(2026, 11, 20, 16, 14, 30, 0, time.UTC) // a Friday
+	for text, want := range map[string]string{
+		"* * * * *": "2026-11-20 16:15", "0 * * * *": "2026-11-20 17:00", "@daily": "2026-11-21 00:00", "0 9 * * mon-fri": "2026-11-23 09:00",
+		"0 0 29 2 *": "2028-02-29 00:00", "*/15 8-18 * * *": "2026-11-20 16:15", "0 0 1 1 *": "2027-01-01 00:00", "@every 1h": "2026-11-20 17:00",
+		"@every 90m": "2026-11-20 16:30", "0 0 13 * fri": "2026-11-27 00:00",
+	} {
+		s, err := gateway.ParseSchedule(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := s.Next(begin).Format("2006-01-02 15:04"); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+	for _, text := range []string{"", "* * * *", "60 * * * *", "* * 0 * *", "* * 31 2 *", "@never", "TZ=UTC * * * * *", "CRON_TZ=", "@every x", "a * * * *"} {
+		if s, err := gateway.ParseSchedule(text); err == nil {
+			t.Errorf("%q is a schedule: %v", text, s)
+		}
+	}
+}
+
+// FuzzSchedule: a schedule's times rise, and it does not hang.
+func FuzzSchedule(f *testing.F) {
+	for _, s := range []string{"* * * * *", "*/15 8-18 1,15 jan-mar mon", "@every 1h30m", "@weekly", "0 0 29 2 *"} {
+		f.Add(s, int64(1e9))
+	}
+	f.Fuzz(func(t *testing.T, text string, at int64) {
+		s, err := gateway.ParseSchedule(text)
+		if err != nil {
+			return
+		}
+		begin := time.Unix(at%(1<<33), 0).UTC()
+		next := s.Next(begin)
+		if !next.IsZero() && !next.After(begin) {
+			t.Errorf("%q: after %v comes %v", text, begin, next)
+		}
+	})
+}

@@ -1,0 +1,454 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/gateway"
+)
+
+type order struct {
+	To   string `json:"to"`
+	Text string `json:"text,omitempty"`
+	Data []byte `json:"data,omitempty"`
+}
+
+type orders struct {
+	Send  []order  `json:"send,omitempty"`
+	Join  []string `json:"join,omitempty"`
+	Leave []string `json:"leave,omitempty"`
+	Close bool     `json:"close,omitempty"`
+}
+
+func (o orders) answer() gateway.Answer {
+	b, _ := json.Marshal(o)
+	return gateway.Answer{Body: b}
+}
+
+// chat is an app with rooms: the path names a room, "/leave" and "/quit" are commands.
+func chat(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+	event, _ := c.Meta("ws.event")
+	id, _ := c.Meta("ws.id")
+	room, _ := c.Meta("room")
+	code, _ := c.Meta("ws.code")
+	all := "room:" + room
+	switch {
+	case event == "open":
+		return orders{Join: []string{room}, Send: []order{{To: "self", Text: id}}}.answer(), nil
+	case event == "close":
+		return orders{Send: []order{{To: all, Text: "left " + code}}}.answer(), nil
+	case string(c.Body) == "/leave":
+		return orders{Leave: []string{room}, Send: []order{{To: "self", Text: "you left"}}}.answer(), nil
+	case string(c.Body) == "/quit":
+		return orders{Close: true, Send: []order{{To: "self", Text: "goodbye"}}}.answer(), nil
+	case strings.HasPrefix(string(c.Body), "/tell "):
+		to, text, _ := strings.Cut(string(c.Body[6:]), " ")
+		return orders{Send: []order{{To: "id:" + to, Text: text}}}.answer(), nil
+	}
+	return orders{Send: []order{{To: all, Text: string(c.Body)}}}.answer(), nil
+}
+
+func chatApp() gateway.App {
+	return gateway.App{Name: "chat", Routes: []gateway.Route{{Path: "/rooms/{room}", WebSocket: true, Target: to("chat")}}}
+}
+
+// dial opens a WebSocket by the gateway's port.
+func dial(t *testing.T, addr, path string) *websocket.Conn {
+	t.Helper()
+	c, r, err := websocket.Dial(t.Context(), "ws://"+addr+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Body != nil {
+		r.Body.Close()
+	}
+	t.Cleanup(func() { _ = c.CloseNow() })
+	return c
+}
+
+func hear(t *testing.T, c *websocket.Conn) string {
+	t.Helper()
+	_, b, err := c.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func say(t *testing.T, c *websocket.Conn, text string) {
+	t.Helper()
+	if err := c.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChat has three people in a room over two nodes.
+func TestChat(t *testing.T) {
+	bus := &memoryBus{}
+	var addrs []string
+	for _, node := range []string{"harbour", "lighthouse"} {
+		g := newGateway(t, gateway.Options{Invoker: invoke(chat), Bus: bus, Node: node}, chatApp())
+		start(t, g)
+		addrs = append(addrs, serve(t, g))
+	}
+	ann, ben, cid := dial(t, addrs[0], "/chat/rooms/blue"), dial(t, addrs[0], "/chat/rooms/blue"), dial(t, addrs[1], "/chat/rooms/blue")
+	dan := dial(t, addrs[1], "/chat/rooms/red")
+	ids := map[string]string{}
+	for name, c := range map[string]*websocket.Conn{"ann": ann, "ben": ben, "cid": cid, "dan": dan} {
+		ids[name] = hear(t, c)
+	}
+	for n := range 20 { // in order, everybody once
+		say(t, ann, fmt.Sprint("hello ", n))
+	}
+	for name, c := range map[string]*websocket.Conn{"ann": ann, "ben": ben, "cid": cid} {
+		for n := range 20 {
+			if got, want := hear(t, c), fmt.Sprint("hello ", n); got != want {
+				t.Fatalf("%s heard %q, want %q", name, got, want)
+			}
+		}
+	}
+	say(t, ben, "/tell "+ids["dan"]+" psst") // to another node and another room
+	if got := hear(t, dan); got != "psst" {
+		t.Errorf("dan heard %q", got)
+	}
+	say(t, dan, "/tell "+ids["dan"]+" note")
+	if got := hear(t, dan); got != "note" {
+		t.Errorf("dan heard %q", got)
+	}
+	say(t, ben, "/leave")
+	if got := hear(t, ben); got != "you left" {
+		t.Errorf("ben heard %q", got)
+	}
+	say(t, ann, "without ben")
+	if got := hear(t, cid); got != "without ben" {
+		t.Errorf("cid heard %q", got)
+	}
+	say(t, ben, "/quit")
+	if got := hear(t, ben); got != "goodbye" {
+		t.Errorf("ben heard %q", got)
+	}
+	if _, _, err := ben.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+		t.Errorf("ben's connection: %v", err)
+	}
+	if got := hear(t, cid); got != "left 1000" {
+		t.Errorf("cid heard %q of ben", got)
+	}
+	_ = ann.Close(4001, "tired")
+	if got := hear(t, cid); got != "left 4001" {
+		t.Errorf("cid heard %q of ann", got)
+	}
+}
+
+func TestSubscriptionsEnd(t *testing.T) {
+	bus := &memoryBus{}
+	g := newGateway(t, gateway.Options{Invoker: invoke(chat), Bus: bus}, chatApp())
+	stop := start(t, g)
+	addr := serve(t, g)
+	a, b := dial(t, addr, "/chat/rooms/blue"), dial(t, addr, "/chat/rooms/red")
+	hear(t, a)
+	hear(t, b)
+	if got := bus.open(); got != 3 { // two rooms, and this node's connections
+		t.Errorf("%d subscriptions", got)
+	}
+	go func() { _, _, _ = a.Read(context.Background()) }() // it answers the closing
+	go func() { _, _, _ = b.Read(context.Background()) }()
+	stop()
+	if got := bus.open(); got != 0 {
+		t.Errorf("%d subscriptions are left", got)
+	}
+}
+
+// TestWithoutBus: rooms work on one node when there is no bus, or none answers.
+func TestWithoutBus(t *testing.T) {
+	for name, bus := range map[string]gateway.Bus{"none": nil, "broken": &memoryBus{fail: true}} {
+		t.Run(name, func(t *testing.T) {
+			g := newGateway(t, gateway.Options{Invoker: invoke(chat), Bus: bus}, chatApp())
+			start(t, g)
+			addr := serve(t, g)
+			a, b := dial(t, addr, "/chat/rooms/blue"), dial(t, addr, "/chat/rooms/blue")
+			hear(t, a)
+			hear(t, b)
+			say(t, a, "hello")
+			if got := hear(t, b); got != "hello" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+func TestHandshakes(t *testing.T) {
+	g := newGateway(t, gateway.Options{Invoker: invoke(chat), Sockets: 1}, chatApp())
+	start(t, g)
+	addr := serve(t, g)
+	for name, c := range map[string]struct {
+		header http.Header
+		status int
+	}{
+		"no upgrade": {http.Header{}, 426},
+		"version":    {http.Header{"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"8"}}, 400},
+		"no key":     {http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}}, 400},
+		"origin": {http.Header{
+			"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+			"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Origin": {"https://evil.example"},
+		}, 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := http.NewRequest(http.MethodGet, "http://"+addr+"/chat/rooms/blue", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = c.header
+			answer, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if wantProblem(t, answer, body(t, answer)); answer.StatusCode != c.status {
+				t.Errorf("got %d, want %d", answer.StatusCode, c.status)
+			}
+		})
+	}
+	hear(t, dial(t, addr, "/chat/rooms/blue"))
+	_, r, err := websocket.Dial(t.Context(), "ws://"+addr+"/chat/rooms/blue", nil)
+	if err == nil || r.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	app := chatApp()
+	app.Routes[0].Origins = []string{"*.example.org"}
+	g := newGateway(t, gateway.Options{Invoker: invoke(chat)}, app)
+	start(t, g)
+	c, _, err := websocket.Dial(t.Context(), "ws://"+serve(t, g)+"/chat/rooms/blue", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://www.example.org"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hear(t, c)
+	_ = c.CloseNow()
+}
+
+// TestOpenFails: a function that refuses a connection ends it with a code that says
+// why.
+func TestOpenFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want websocket.StatusCode
+	}{
+		"denied":  {outboard.Errorf(outboard.Denied, "open", "no"), websocket.StatusPolicyViolation},
+		"trap":    {errors.New("trap"), websocket.StatusInternalError},
+		"closing": {outboard.Errorf(outboard.SessionLost, "open", "no"), websocket.StatusTryAgainLater},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return gateway.Answer{}, c.err })
+			g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
+			start(t, g)
+			if _, _, err := dial(t, serve(t, g), "/chat/rooms/blue").Read(t.Context()); websocket.CloseStatus(err) != c.want {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+// TestWrongOrders: what a function answers badly is in the logs, and does nothing.
+func TestWrongOrders(t *testing.T) {
+	for name, c := range map[string]struct{ answer, want string }{
+		"no json": {`hello`, `answer to an event: want JSON like {"send": [{"to": "self", "text": "hello"}]}: invalid character 'h' looking for beginning of value`},
+		"to":      {`{"send": [{"to": "self", "text": "x"}, {"to": "all", "text": "x"}]}`, `answer to an event: send to "all": want room:NAME, id:ID or self`},
+		"no room": {`{"send": [{"to": "room:", "text": "x"}]}`, `answer to an event: send to "room:": want room:NAME, id:ID or self`},
+		"name":    {`{"join": [""]}`, `answer to an event: room "": want a name of 1 to 256 bytes`},
+		"many":    {`{"join": ["` + strings.Join(strings.Split(fmt.Sprint(make([]int, 300)), " "), `x","`) + `"]}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := invoke(func(_ context.Context, call gateway.Call) (gateway.Answer, error) {
+				if string(call.Body) == "bad" {
+					return text(c.answer), nil
+				}
+				if len(call.Body) > 0 {
+					return orders{Send: []order{{To: "self", Data: call.Body}}}.answer(), nil
+				}
+				return gateway.Answer{}, nil
+			})
+			g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
+			start(t, g)
+			conn := dial(t, serve(t, g), "/chat/rooms/blue")
+			say(t, conn, "bad")
+			say(t, conn, "good")
+			if got := hear(t, conn); got != "good" {
+				t.Errorf("got %q", got)
+			}
+			var got []string
+			for r := range g.Logs(gateway.Filter{App: "chat"}) {
+				if r.Err != nil {
+					got = append(got, r.Err.Error())
+				}
+			}
+			if c.want != "" {
+				if diff := cmp.Diff(got, []string{c.want}); diff != "" {
+					t.Error(diff)
+				}
+			}
+		})
+	}
+}
+
+func TestRoomsPerConnection(t *testing.T) {
+	joined := 0
+	var mu sync.Mutex
+	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if event, _ := c.Meta("ws.event"); event == "message" {
+			joined++
+			return orders{Join: []string{fmt.Sprint(joined)}, Send: []order{{To: "room:" + fmt.Sprint(joined), Text: fmt.Sprint(joined)}}}.answer(), nil
+		}
+		return gateway.Answer{}, nil
+	})
+	g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
+	start(t, g)
+	conn := dial(t, serve(t, g), "/chat/rooms/blue")
+	for n := 1; n <= 256; n++ {
+		say(t, conn, "next")
+		if got := hear(t, conn); got != fmt.Sprint(n) {
+			t.Fatalf("got %q, want %d", got, n)
+		}
+	}
+	say(t, conn, "next")
+	say(t, conn, "next") // when this is called, the one before is over
+	for r := range follow(t, g, "chat") {
+		if r.Err != nil {
+			if got := r.Err.Error(); got != `answer to an event: join "257": a connection is in at most 256 rooms` {
+				t.Error(got)
+			}
+			return
+		}
+	}
+}
+
+func follow(t *testing.T, g *gateway.Gateway, app string) func(func(gateway.Record) bool) {
+	return g.Follow(t.Context(), gateway.Filter{App: app})
+}
+
+// TestTooLarge: a message beyond the route's limit ends the connection.
+func TestTooLarge(t *testing.T) {
+	g := newGateway(t, gateway.Options{Invoker: invoke(chat), MaxBody: 100}, chatApp())
+	start(t, g)
+	c := dial(t, serve(t, g), "/chat/rooms/blue")
+	hear(t, c)
+	say(t, c, strings.Repeat("x", 101))
+	if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestBusyWaits: an event that finds no room is tried again, and none is lost.
+func TestBusyWaits(t *testing.T) {
+	var mu sync.Mutex
+	tries := 0
+	f := invoke(func(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
+		mu.Lock()
+		tries++
+		n := tries
+		mu.Unlock()
+		if n%3 != 0 {
+			return gateway.Answer{}, outboard.Errorf(outboard.Busy, "call chat", "full")
+		}
+		return chat(ctx, c)
+	})
+	g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
+	start(t, g)
+	c := dial(t, serve(t, g), "/chat/rooms/blue")
+	hear(t, c)
+	say(t, c, "one")
+	say(t, c, "two")
+	if a, b := hear(t, c), hear(t, c); a != "one" || b != "two" {
+		t.Errorf("got %q and %q", a, b)
+	}
+}
+
+// TestSlowSocket: who does not read what a room sends is dropped, and the room goes
+// on for the others.
+func TestSlowSocket(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	g := newGateway(t, gateway.Options{Invoker: invoke(chat), Metrics: registry}, chatApp())
+	stop := start(t, g)
+	addr := serve(t, g)
+	slow, quick := dial(t, addr, "/chat/rooms/blue"), dial(t, addr, "/chat/rooms/blue")
+	hear(t, slow)
+	hear(t, quick)
+	quick.SetReadLimit(-1)
+	dropped := func() bool {
+		n, err := testutil.GatherAndCount(registry, "outboard_gateway_websockets_dropped_total")
+		return n > 0 && err == nil
+	}
+	for n := 0; !dropped(); n++ {
+		text := fmt.Sprint(n, strings.Repeat("x", 256<<10))
+		say(t, quick, text)
+		if got := hear(t, quick); got != text {
+			t.Fatalf("message %d: got %d bytes that begin with %.10q", n, len(got), got)
+		}
+	}
+	if got := hear(t, quick); got != "left 1006" {
+		t.Errorf("got %q", got)
+	}
+	go func() { _, _, _ = quick.Read(context.Background()) }()
+	stop()
+}
+
+// TestPing: a client that is silent stays, one that answers no ping is let go.
+func TestPing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		closed := make(chan string, 1)
+		f := invoke(func(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
+			if event, _ := c.Meta("ws.event"); event == "close" {
+				code, _ := c.Meta("ws.code")
+				closed <- code
+			}
+			return gateway.Answer{}, nil
+		})
+		g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
+		stop := start(t, g)
+		begin := time.Now()
+		alive, dead := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, alive) }()
+		g.ServeConn(dead, []byte("GET /chat/rooms/x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"))
+		if code := <-closed; code != "1006" {
+			t.Errorf("code %s", code)
+		}
+		if took := time.Since(begin); took < 30*time.Second || took > 90*time.Second {
+			t.Errorf("it was let go after %v", took)
+		}
+		alive.Close()
+		stop()
+	})
+}
+
+// TestAppGone: connections of an app that is gone are closed, and their function
+// hears of it no more than once.
+func TestAppGone(t *testing.T) {
+	g := newGateway(t, gateway.Options{Invoker: invoke(chat)}, chatApp())
+	start(t, g)
+	c := dial(t, serve(t, g), "/chat/rooms/blue")
+	hear(t, c)
+	if err := g.SetApps(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusGoingAway {
+		t.Errorf("got %v", err)
+	}
+}
