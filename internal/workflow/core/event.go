@@ -12,6 +12,8 @@ import (
 // the fields after At is set.
 type Event struct {
 	At time.Time `json:"at"`
+	// By is who recorded it. The core does not look at it.
+	By string `json:"by,omitempty"`
 
 	Started   *Started   `json:"started,omitempty"`
 	Taken     *Taken     `json:"taken,omitempty"`
@@ -83,7 +85,9 @@ type Cancelled struct {
 type Finished struct {
 	Status Status          `json:"status"`
 	Output json.RawMessage `json:"output,omitempty"`
-	Error  *dsl.Error      `json:"error,omitempty"`
+	// Value is the output where it is too large for the log.
+	Value *Value     `json:"value,omitempty"`
+	Error *dsl.Error `json:"error,omitempty"`
 }
 
 // Status is the phase that an execution is in, by the DSL's names.

@@ -2,22 +2,37 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/outboard-run/outboard/internal/workflow/core"
-	"github.com/outboard-run/outboard/internal/workflow/dsl"
+	"github.com/outboard-run/outboard"
 )
 
 // ID names an execution of the tenant: "APP/NAME". Its log has the key
 // "TENANT/APP/NAME".
 type ID string
+
+// App is the app of the execution.
+func (id ID) App() string {
+	app, _, _ := strings.Cut(string(id), "/")
+	return app
+}
+
+// Name is the execution's name within its app.
+func (id ID) Name() string {
+	_, name, _ := strings.Cut(string(id), "/")
+	return name
+}
 
 // Options says how to run workflows.
 type Options struct {
@@ -31,119 +46,164 @@ type Options struct {
 	Values    Values
 	Events    Events
 
-	// Running bounds the executions that run at once, Queue those that wait for
-	// it. The defaults are 1,000 and 10,000.
+	// Running bounds the executions that run at once, and Queue those that wait
+	// beside them: for a place, for a time or for an event. The defaults are 1,000
+	// and 10,000.
 	Running, Queue int
 	// Retention is how long a finished execution can be looked at. The default
 	// is a day.
 	Retention time.Duration
 
 	Registerer prometheus.Registerer
-	Tracer     trace.Tracer
-	Logger     *slog.Logger
+	// Tracer makes the spans of executions and steps. The default makes none.
+	Tracer trace.Tracer
+	Logger *slog.Logger
+}
+
+func (o *Options) setDefaults() {
+	if o.Running == 0 {
+		o.Running = 1000
+	}
+	if o.Queue == 0 {
+		o.Queue = 10_000
+	}
+	if o.Retention == 0 {
+		o.Retention = 24 * time.Hour
+	}
+	if o.Tracer == nil {
+		o.Tracer = noop.NewTracerProvider().Tracer("")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.Tenant == "" || strings.Contains(o.Tenant, "/"):
+		return outboard.Errorf(outboard.Invalid, "open workflows", "tenant %q: it must be a word", o.Tenant)
+	case o.Node == "":
+		return outboard.Errorf(outboard.Invalid, "open workflows", "no name of the node")
+	case o.Log == nil || o.Claims == nil || o.Workflows == nil || o.Functions == nil || o.Values == nil || o.Events == nil:
+		return outboard.Errorf(outboard.Invalid, "open workflows", "a log, claims, workflows, functions, values and events are needed")
+	case o.Running < 0 || o.Queue < 0 || o.Retention < 0:
+		return outboard.Errorf(outboard.Invalid, "open workflows", "limits must not be negative")
+	}
+	return nil
 }
 
 // Engine runs the executions of one tenant on one node.
-type Engine struct{}
+// All methods may be called by several goroutines.
+type Engine struct {
+	opts    Options
+	log     *slog.Logger
+	metrics *metrics
+	// by tells this engine's records from those of all others, earlier engines on
+	// this node included.
+	by string
 
-// Open starts the engine. It takes over what is left of executions that nobody
-// runs.
-func Open(_ context.Context, _ Options) (*Engine, error) { return &Engine{}, nil }
+	ctx   context.Context //nolint:containedctx // It is the engine's life, which Close ends.
+	stop  context.CancelFunc
+	slots chan struct{} // as many as may run
+	work  sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	runs   map[ID]*run
+}
+
+// Open starts the engine. It takes over executions that nobody runs any more.
+func Open(_ context.Context, opts Options) (*Engine, error) {
+	opts.setDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		opts: opts, log: opts.Logger, by: opts.Node + "/" + nonce(4),
+		slots: make(chan struct{}, opts.Running), runs: map[ID]*run{},
+	}
+	var err error
+	e.metrics, err = newMetrics(opts.Registerer, e.held, func() int { return len(e.slots) })
+	if err != nil {
+		return nil, fmt.Errorf("open workflows: %w", err)
+	}
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	e.work.Go(e.adoptOrphans)
+	e.work.Go(e.sweep)
+	return e, nil
+}
+
+// nonce is random, in 2n digits.
+func nonce(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // It never fails.
+	return hex.EncodeToString(b)
+}
+
+func (e *Engine) held() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.runs)
+}
 
 // Close stops all executions where they are. Others may take them over.
-func (e *Engine) Close() error { return nil }
-
-// StartRequest asks for an execution.
-type StartRequest struct {
-	App, Workflow string
-	// Name makes the request idempotent: there is at most one execution of the
-	// app with the name. Empty is a new one.
-	Name string
-	// Input is a JSON value or, should Type say so or it be no JSON, bytes.
-	Input []byte
-	Type  string
-	// Deadline is when the execution is given up, zero for never.
-	Deadline time.Time
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.stop()
+	e.work.Wait()
+	e.metrics.unregister()
+	return nil
 }
 
-// Start begins an execution and returns when it is recorded. It returns
-// outboard.Busy when the queue is full.
-func (e *Engine) Start(_ context.Context, _ StartRequest) (ID, error) {
-	return "", errors.ErrUnsupported
+var errClosed = errors.New("the engine is closed")
+
+// spawn runs f in a goroutine that Close waits for. It reports false when the
+// engine is closed.
+func (e *Engine) spawn(f func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.work.Go(f)
+	}
+	return !e.closed
 }
 
-// Wait waits for an execution's end.
-func (e *Engine) Wait(_ context.Context, _ ID) (Result, error) {
-	return Result{}, errors.ErrUnsupported
+// admit takes an execution in. It reports false when it is here already.
+func (e *Engine) admit(r *run, limit int) (bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		return false, errClosed
+	case e.runs[r.id] != nil:
+		return false, nil
+	case limit > 0 && len(e.runs) >= limit:
+		return false, errFull
+	}
+	e.runs[r.id] = r
+	return true, nil
 }
 
-// Cancel ends an execution.
-func (e *Engine) Cancel(_ context.Context, _ ID, _ string) error { return errors.ErrUnsupported }
+var errFull = errors.New("too many executions")
 
-// Get describes an execution with all of its steps.
-func (e *Engine) Get(_ context.Context, _ ID) (Execution, error) {
-	return Execution{}, errors.ErrUnsupported
+// drop forgets an execution that runs here no longer.
+func (e *Engine) drop(r *run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.runs[r.id] == r {
+		delete(e.runs, r.id)
+	}
 }
 
-// Filter says which executions to list.
-type Filter struct {
-	// App and Workflow are "" for all.
-	App, Workflow string
-	// Limit bounds how many are listed, the latest first. The default is 100.
-	Limit int
+func (e *Engine) running(id ID) *run {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.runs[id]
 }
 
-// List describes executions without their steps.
-func (e *Engine) List(_ context.Context, _ Filter) ([]Execution, error) {
-	return nil, errors.ErrUnsupported
-}
+func (e *Engine) key(id ID) string { return e.opts.Tenant + "/" + string(id) }
 
-// Execution describes an execution.
-type Execution struct {
-	ID       ID
-	Workflow string
-	Version  int
-	Status   core.Status
-	// Started, Ended and Deadline are zero where there is none.
-	Started, Ended, Deadline time.Time
-	// Input and Output are JSON values; where they are large values instead, these are.
-	Input, Output           json.RawMessage
-	InputValue, OutputValue *core.Value
-	Error                   *dsl.Error
-	// Tenures are the nodes that had it.
-	Tenures []Tenure
-	// Steps are told of by Get.
-	Steps []Step
-}
-
-// App is the app of the execution.
-func (id ID) App() string {
-	app, _, _ := strings.Cut(string(id), "/")
-	return app
-}
-
-// Tenure is a time in which one node had an execution.
-type Tenure struct {
-	Node   string
-	Since  time.Time
-	Reason string
-}
-
-// Step describes one run of a task.
-type Step struct {
-	// Path names this run, Task points to the task in the workflow, Name is its name.
-	Path, Task, Name string
-	// Kind is "call", "set", "wait", ...
-	Kind     string
-	Function string
-	// Attempt is 1 for the first try; Round counts in loops, from 0.
-	Attempt, Round int
-	Status         core.Status
-	// Ready is when all that it waited for was there, Ended when its end was recorded.
-	Ready, Ended time.Time
-	Error        *dsl.Error
-	// Value is the result where it is large.
-	Value *core.Value
-	// Run is how a call went.
-	Run Run
-}
+// now is a time as records have it.
+func now() time.Time { return time.Now().UTC().Round(0) }

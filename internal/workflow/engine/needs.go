@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -70,7 +69,9 @@ type FunctionCall struct {
 
 // Outcome is how a call ended.
 type Outcome struct {
-	// Body is the response, or At is where it lies in the execution's arena.
+	// Body is the response, or At is where it lies in the execution's arena. What
+	// expressions should see, which is JSON of at most MaxInline bytes, has to be in
+	// Body; nothing is null.
 	Body []byte
 	At   *Place
 	// Type is the response's media type, "" when it is not known.
@@ -124,7 +125,8 @@ type Values interface {
 	Save(ctx context.Context, id ID, at Place) (digest string, err error)
 	// Load brings a saved value into the execution's arena on this node.
 	Load(ctx context.Context, id ID, v core.Value) (Place, error)
-	// Release gives the execution's arena back: it runs here no longer.
+	// Release gives the execution's arena back: it runs here no longer. What was
+	// saved stays.
 	Release(id ID)
 	// Forget removes what was saved: the execution is purged.
 	Forget(ctx context.Context, id ID) error
@@ -142,22 +144,12 @@ type Events interface {
 // Claims says which node runs an execution, in the pool's table.
 type Claims interface {
 	// Claim makes this node the owner of an execution that has none or whose
-	// owner has left. It returns ErrClaimed when the owner lives.
+	// owner has left, and does nothing if it is the owner. It returns ErrClaimed
+	// when another owner lives.
 	Claim(ctx context.Context, id ID) error
 	// Release gives up this node's claim, if there is one.
 	Release(ctx context.Context, id ID) error
 	// Orphans calls f for each execution whose owner has left, this node before
 	// its last start included, until ctx ends.
 	Orphans(ctx context.Context, f func(ID)) error
-}
-
-// Result is how an execution ended.
-type Result struct {
-	ID     ID          `json:"id"`
-	Status core.Status `json:"status"`
-	// Output is a JSON value. When it is nothing but a reference to a large value
-	// that is Value.
-	Output json.RawMessage `json:"output,omitempty"`
-	Value  *core.Value     `json:"value,omitempty"`
-	Error  *dsl.Error      `json:"error,omitempty"`
 }

@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+// adoptOrphans takes over executions whose nodes have left.
+func (e *Engine) adoptOrphans() {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := e.opts.Claims.Orphans(e.ctx, func(id ID) {
+			e.spawn(func() { e.adopt(id) })
+		})
+		if e.ctx.Err() != nil {
+			return
+		}
+		e.log.Warn("watch the claims on executions", "error", err)
+		if !sleep(e.ctx, pause) {
+			return
+		}
+	}
+}
+
+// adopt takes an execution over, unless somebody else does.
+func (e *Engine) adopt(id ID) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := e.tryAdopt(id)
+		switch {
+		case err == nil, e.ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrClaimed):
+			return
+		case !errors.Is(err, state.ErrConflict):
+			e.log.Warn("take an execution over", "execution", id, "error", err)
+		}
+		if !sleep(e.ctx, pause) {
+			return
+		}
+	}
+}
+
+func (e *Engine) tryAdopt(id ID) error {
+	if e.running(id) != nil {
+		return nil
+	}
+	if err := e.opts.Claims.Claim(e.ctx, id); err != nil {
+		return err
+	}
+	records, err := e.opts.Log.Read(e.ctx, e.key(id))
+	if err != nil {
+		return err
+	}
+	if len(records) == 0 || finished(records) {
+		return e.opts.Claims.Release(e.ctx, id)
+	}
+	events, err := decode(records)
+	if err != nil {
+		return err
+	}
+	seq := records[len(records)-1].Seq
+	r, err := e.runOf(e.ctx, id, events)
+	if errors.Is(err, ErrNotFound) || outboard.KindOf(err) == outboard.NotFound {
+		return e.bury(id, seq, err)
+	}
+	if err != nil {
+		return err
+	}
+	return e.takeOver(r, events, seq)
+}
+
+// bury ends an execution whose workflow is gone.
+func (e *Engine) bury(id ID, seq uint64, cause error) error {
+	r := e.newRun(id, nil)
+	defer r.stop()
+	r.seq = seq
+	r.conclude(core.Finished{Status: core.Faulted, Error: &dsl.Error{
+		Type: dsl.ErrorConfiguration, Status: 410, Title: "the workflow is gone", Detail: cut(cause.Error()),
+	}})
+	if err := r.record(e.ctx, r.entries); err != nil {
+		return err
+	}
+	return e.opts.Claims.Release(e.ctx, id)
+}
+
+// runOf makes a run for an execution that is in the log.
+func (e *Engine) runOf(ctx context.Context, id ID, events []core.Event) (*run, error) {
+	s := events[0].Started
+	if s == nil {
+		return nil, fmt.Errorf("the log of %s does not begin with its start", id)
+	}
+	w, _, err := e.opts.Workflows.Workflow(ctx, id.App(), s.Version, s.Workflow)
+	if err != nil {
+		return nil, err
+	}
+	r := e.newRun(id, w)
+	r.version = s.Version
+	return r, nil
+}
+
+// takeOver writes into the log who has the execution now, which shuts out
+// whoever had it before, and goes on with it.
+func (e *Engine) takeOver(r *run, events []core.Event, seq uint64) error {
+	here, err := e.admit(r, 0)
+	if err != nil || !here {
+		return err
+	}
+	taken := core.Event{At: now(), By: e.by, Taken: &core.Taken{Node: e.opts.Node, Reason: reason(e, events)}}
+	text, err := json.Marshal(taken)
+	if err == nil {
+		r.seq = seq
+		seq, err = r.append(e.ctx, [][]byte{text})
+	}
+	if err == nil {
+		err = r.resume(append(events, taken), seq)
+	}
+	if err != nil {
+		r.abandon()
+		return err
+	}
+	e.metrics.taken.Inc()
+	e.log.Info("took an execution over", "execution", r.id, "records", len(events))
+	e.spawn(r.live)
+	return nil
+}
+
+// reason says to people why this node has the execution now.
+func reason(e *Engine, events []core.Event) string {
+	last := ""
+	for _, event := range events {
+		switch {
+		case event.Started != nil:
+			last = event.Started.Node
+		case event.Taken != nil:
+			last = event.Taken.Node
+		}
+	}
+	if last == e.opts.Node {
+		return "the node was started again"
+	}
+	return "node " + last + " has left"
+}
+
+// sweep purges executions that ended longer ago than the retention.
+func (e *Engine) sweep() {
+	for {
+		if !sleep(e.ctx, min(max(e.opts.Retention/8, time.Minute), time.Hour)) {
+			return
+		}
+		if err := e.purgeOld(e.ctx, now()); err != nil && e.ctx.Err() == nil {
+			e.log.Warn("purge old executions", "error", err)
+		}
+	}
+}
+
+func (e *Engine) purgeOld(ctx context.Context, at time.Time) error {
+	ids, err := e.ids(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if made, ok := nameAt(id.Name()); ok && at.Sub(made) < e.opts.Retention {
+			continue
+		}
+		if err := e.purge(ctx, id, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purge forgets an execution if it is old enough. Its values go first: without
+// them the log still says that they are to go.
+func (e *Engine) purge(ctx context.Context, id ID, at time.Time) error {
+	records, err := e.opts.Log.Read(ctx, e.key(id))
+	if err != nil || !finished(records) {
+		return err
+	}
+	events, err := decode(records)
+	if err != nil {
+		return err
+	}
+	if at.Sub(events[len(events)-1].At) < e.opts.Retention {
+		return nil
+	}
+	if err := e.opts.Values.Forget(ctx, id); err != nil {
+		return err
+	}
+	return e.opts.Log.Purge(ctx, e.key(id))
+}

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+// maxReroutes bounds how often a call is made again because the node that it went
+// to could not be reached.
+const maxReroutes = 10
+
+// call makes a call. At is when what it follows from happened.
+func (r *run) call(c core.Call, at time.Time) {
+	r.begin(c.Path, func(ctx context.Context) func() {
+		began := time.Now()
+		r.e.metrics.handover.Observe(began.Sub(at).Seconds())
+		ctx, span := r.e.opts.Tracer.Start(ctx, "step "+c.Path, trace.WithAttributes(
+			attribute.String("outboard.execution", string(r.id)),
+			attribute.String("outboard.step", c.Path),
+			attribute.String("outboard.function", c.Function),
+		))
+		defer span.End()
+		out, err := r.attempt(ctx, c)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if out.Run.Began.IsZero() {
+			out.Run.Began = began.UTC().Round(0)
+		}
+		if out.Run.Took == 0 {
+			out.Run.Took = time.Since(began)
+		}
+		step, place, err := r.outcome(ctx, c.Path, out, err)
+		if err != nil {
+			step.Error = asError(err)
+		}
+		if step.Error != nil {
+			span.SetStatus(codes.Error, step.Error.Error())
+		}
+		span.SetAttributes(attribute.String("outboard.node", out.Run.Node))
+		r.e.metrics.stepped(step, out.Run, time.Since(began))
+		return func() { r.called(step, place) }
+	})
+}
+
+// called applies a call's end.
+func (r *run) called(step *core.Step, place *Place) {
+	added := r.happen(core.Event{Step: step})
+	if added == nil || step.Value == nil {
+		return
+	}
+	r.values.put(step.Path, *step.Value, place)
+	r.save(added, step.Path, *place, func(digest string) { step.Value.Digest = digest })
+}
+
+// attempt makes the call until it is known how it ended: where a node can't be
+// reached it is made elsewhere, where there is no room later.
+func (r *run) attempt(ctx context.Context, c core.Call) (Outcome, error) {
+	call := FunctionCall{
+		Execution: r.id, Path: c.Path, App: r.id.App(), Version: r.version,
+		Function: c.Function, Entry: c.Entry, Meta: c.Meta,
+	}
+	if err := r.request(ctx, c.Body, &call); err != nil {
+		return Outcome{}, err
+	}
+	reroutes := 0
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		out, err := r.e.opts.Functions.Call(ctx, call)
+		switch outboard.KindOf(err) {
+		case outboard.Busy:
+		case outboard.Unreachable:
+			if reroutes++; reroutes > maxReroutes {
+				return out, err
+			}
+		default:
+			return out, err
+		}
+		r.e.log.Info("a step is called again", "execution", r.id, "step", c.Path, "error", err)
+		if !sleep(ctx, pause) {
+			return out, ctx.Err()
+		}
+	}
+}
+
+// outcome makes a record of how a call ended. A result that is large or no JSON
+// has a place.
+func (r *run) outcome(ctx context.Context, path string, out Outcome, failed error) (*core.Step, *Place, error) {
+	step := &core.Step{Path: path}
+	text, err := json.Marshal(out.Run)
+	if err != nil {
+		return step, nil, err
+	}
+	step.Run = text
+	switch {
+	case failed != nil:
+		return step, nil, failed
+	case out.At != nil:
+		step.Value = &core.Value{Size: out.At.Size, Type: out.Type}
+		return step, out.At, nil
+	case len(out.Body) == 0:
+		return step, nil, nil
+	case len(out.Body) <= MaxInline && json.Valid(out.Body):
+		step.Data = out.Body
+		return step, nil, nil
+	}
+	place, err := r.e.opts.Values.Put(ctx, r.id, out.Body)
+	if err != nil {
+		return step, nil, err
+	}
+	step.Value = &core.Value{Size: place.Size, Type: out.Type}
+	return step, &place, nil
+}
+
+// asError makes an error of a call one that workflows know.
+func asError(err error) *dsl.Error {
+	if e, ok := errors.AsType[*dsl.Error](err); ok {
+		known := *e
+		known.Detail = cut(known.Detail)
+		return &known
+	}
+	e := &dsl.Error{Type: dsl.ErrorCommunication, Status: 502, Title: "the call failed", Detail: cut(err.Error())}
+	switch outboard.KindOf(err) {
+	case outboard.Invalid:
+		e.Type, e.Status = dsl.ErrorValidation, 400
+	case outboard.NotFound:
+		e.Type, e.Status = dsl.ErrorConfiguration, 404
+	case outboard.Denied:
+		e.Status = 403
+	case outboard.Conflict:
+		e.Status = 409
+	case outboard.Unreachable, outboard.SessionLost:
+		e.Status = 503
+	case outboard.Exhausted:
+		e.Type, e.Status, e.Title = dsl.ErrorRuntime, 507, "a limit was reached"
+	default:
+		if errors.Is(err, context.DeadlineExceeded) {
+			e.Type, e.Status, e.Title = dsl.ErrorTimeout, 408, "timeout"
+		}
+	}
+	return e
+}

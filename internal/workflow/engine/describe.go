@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+// Execution describes an execution.
+type Execution struct {
+	ID       ID
+	Workflow string
+	Version  int
+	Status   core.Status
+	// Started, Ended and Deadline are zero where there is none.
+	Started, Ended, Deadline time.Time
+	// Input and Output are JSON values; where they are large values instead, these are.
+	Input, Output           json.RawMessage
+	InputValue, OutputValue *core.Value
+	Error                   *dsl.Error
+	// Tenures are the nodes that had it.
+	Tenures []Tenure
+	// Steps are told of by Get.
+	Steps []Step
+}
+
+// Tenure is a time in which one node had an execution.
+type Tenure struct {
+	Node   string
+	Since  time.Time
+	Reason string
+}
+
+// Step describes one run of a task.
+type Step struct {
+	// Path names this run, Task points to the task in the workflow, Name is its name.
+	Path, Task, Name string
+	// Kind is "call", "set", "wait", ..., or "skipped".
+	Kind     string
+	Function string
+	// Attempt is 1 for the first try; Round counts in loops, from 0.
+	Attempt, Round int
+	Status         core.Status
+	// Ready is when all that it waited for was there, Ended when it had ended.
+	Ready, Ended time.Time
+	Error        *dsl.Error
+	// Value is the result where it is large.
+	Value *core.Value
+	// Run is how a call went.
+	Run Run
+}
+
+// Get describes an execution with all of its steps, wherever it runs.
+func (e *Engine) Get(ctx context.Context, id ID) (Execution, error) {
+	events, err := e.events(ctx, id)
+	if err != nil {
+		return Execution{}, fmt.Errorf("execution %s: %w", id, err)
+	}
+	out := e.summary(id, events)
+	r, err := e.runOf(ctx, id, events)
+	if err != nil {
+		// Without its workflow there are the records.
+		out.Steps = recorded(events)
+		return out, nil //nolint:nilerr // The app may have been removed since.
+	}
+	for _, event := range events {
+		if _, err := r.x.Apply(event); err != nil {
+			return out, fmt.Errorf("execution %s: %w", id, err)
+		}
+	}
+	r.stop()
+	out.Status = r.x.Status()
+	_, out.Deadline = r.x.Started()
+	out.Steps = steps(r.x.History(), recorded(events))
+	return out, nil
+}
+
+// events reads an execution's log.
+func (e *Engine) events(ctx context.Context, id ID) ([]core.Event, error) {
+	records, err := e.opts.Log.Read(ctx, e.key(id))
+	if err != nil {
+		return nil, err
+	}
+	events, err := decode(records)
+	if err != nil {
+		return nil, err
+	}
+	if len(events) == 0 || events[0].Started == nil {
+		return nil, &outboard.Error{Op: "read the log", Kind: outboard.NotFound, Err: fmt.Errorf("%w: no execution of this name", ErrNotFound)}
+	}
+	return events, nil
+}
+
+// summary says what the records say without the workflow.
+func (e *Engine) summary(id ID, events []core.Event) Execution {
+	s := events[0].Started
+	out := Execution{
+		ID: id, Workflow: s.Workflow, Version: s.Version, Status: core.Running, Started: events[0].At,
+		Deadline: s.Deadline, Input: s.Input, InputValue: s.Value,
+		Tenures: []Tenure{{Node: s.Node, Since: events[0].At, Reason: "started"}},
+	}
+	for _, event := range events {
+		switch {
+		case event.Taken != nil:
+			out.Tenures = append(out.Tenures, Tenure{event.Taken.Node, event.At, event.Taken.Reason})
+		case event.Finished != nil:
+			f := event.Finished
+			out.Status, out.Ended, out.Output, out.OutputValue, out.Error = f.Status, event.At, f.Output, f.Value, f.Error
+		}
+	}
+	return out
+}
+
+// recorded are the steps whose ends are recorded.
+func recorded(events []core.Event) []Step {
+	var out []Step
+	for _, event := range events {
+		s := event.Step
+		if s == nil {
+			continue
+		}
+		step := Step{Path: s.Path, Name: nameOf(s.Path), Kind: "call", Ended: event.At, Error: s.Error, Value: s.Value, Status: core.Completed}
+		if s.Error != nil {
+			step.Status = core.Faulted
+		}
+		// What can't be read is not told.
+		_ = json.Unmarshal(s.Run, &step.Run)
+		step.Ready = step.Run.Began
+		out = append(out, step)
+	}
+	return out
+}
+
+// nameOf is the task's name in a path.
+func nameOf(path string) string {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	if end := strings.IndexAny(name, "@[#!"); end >= 0 {
+		name = name[:end]
+	}
+	return name
+}
+
+// steps joins what the core remembers of tasks with what was recorded of calls.
+func steps(history []core.Task, calls []Step) []Step {
+	by := make(map[string]Step, len(calls))
+	for _, c := range calls {
+		by[c.Path] = c
+	}
+	out := make([]Step, len(history))
+	for i, t := range history {
+		out[i] = Step{
+			Path: t.Path, Task: t.Task.Reference, Name: t.Task.Name, Kind: t.Kind, Function: t.Function,
+			Attempt: t.Attempt, Round: t.Round, Status: t.Status, Ready: t.Began, Ended: t.Ended, Error: t.Error,
+			Value: by[t.Path].Value, Run: by[t.Path].Run,
+		}
+	}
+	return out
+}
+
+// Filter says which executions to list.
+type Filter struct {
+	// App and Workflow are "" for all.
+	App, Workflow string
+	// Limit bounds how many are listed, the latest first. The default is 100.
+	Limit int
+}
+
+// List describes executions without their steps, the latest first.
+func (e *Engine) List(ctx context.Context, f Filter) ([]Execution, error) {
+	if f.Limit <= 0 {
+		f.Limit = 100
+	}
+	ids, err := e.ids(ctx, f.App)
+	if err != nil {
+		return nil, fmt.Errorf("list executions: %w", err)
+	}
+	var out []Execution
+	for _, id := range ids {
+		events, err := e.events(ctx, id)
+		if outboard.KindOf(err) == outboard.NotFound {
+			continue // It has been purged since.
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list executions: %w", err)
+		}
+		if x := e.summary(id, events); f.Workflow == "" || x.Workflow == f.Workflow {
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, func(a, b Execution) int {
+		return cmp.Or(b.Started.Compare(a.Started), strings.Compare(string(a.ID), string(b.ID)))
+	})
+	return out[:min(len(out), f.Limit)], nil
+}
+
+// ids are the tenant's executions, of one app or of all.
+func (e *Engine) ids(ctx context.Context, app string) ([]ID, error) {
+	prefix := e.opts.Tenant + "/"
+	if app != "" {
+		prefix += app + "/"
+	}
+	keys, err := e.opts.Log.Keys(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]ID, 0, len(keys))
+	for _, key := range keys {
+		if id, ok := strings.CutPrefix(key, e.opts.Tenant+"/"); ok {
+			ids = append(ids, ID(id))
+		}
+	}
+	slices.Sort(ids)
+	return ids, nil
+}

@@ -1,0 +1,257 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+const (
+	// maxBatch and maxBatchBytes bound one append.
+	maxBatch      = 64
+	maxBatchBytes = 256 << 10
+
+	firstPause, longestPause = 20 * time.Millisecond, 2 * time.Second
+)
+
+// errLost says that another node has the execution.
+var errLost = errors.New("another node has the execution")
+
+// flush records what is ready and releases what follows from it. It reports false
+// when the execution runs here no longer.
+func (r *run) flush() bool {
+	for {
+		r.startEarly()
+		batch := r.ready()
+		if len(batch) == 0 {
+			return true
+		}
+		err := r.record(r.ctx, batch)
+		switch {
+		case errors.Is(err, state.ErrConflict):
+			err = r.reload()
+		case err != nil && permanent(err) && r.ctx.Err() == nil:
+			err = r.giveUp(err)
+		}
+		switch {
+		case errors.Is(err, errLost):
+			r.e.metrics.lost.Inc()
+			r.e.log.Info("an execution went to another node", "execution", r.id)
+			return false
+		case err != nil:
+			if r.ctx.Err() == nil {
+				r.e.log.Error("record an execution", "execution", r.id, "error", err)
+			}
+			return false
+		}
+		r.release()
+		if r.result != nil {
+			return false
+		}
+	}
+}
+
+// giveUp ends an execution of which something can't be recorded.
+func (r *run) giveUp(cause error) error {
+	r.e.log.Error("record an execution", "execution", r.id, "error", cause)
+	if len(r.entries) == 1 && r.entries[0].event.Finished != nil && r.entries[0].event.Finished.Status == core.Faulted {
+		return cause
+	}
+	if err := r.reload(); err != nil || r.result != nil {
+		return err
+	}
+	r.due = nil
+	r.conclude(core.Finished{Status: core.Faulted, Error: &dsl.Error{
+		Type: dsl.ErrorRuntime, Status: 507, Title: "the execution can't be recorded", Detail: cut(cause.Error()),
+	}})
+	return nil
+}
+
+// ready are the entries, the oldest first, that may be recorded now.
+func (r *run) ready() []*entry {
+	size := 0
+	for i, entry := range r.entries {
+		if s := entry.event.Step; s != nil {
+			size += len(s.Data)
+		}
+		if entry.saving || i >= maxBatch || i > 0 && size > maxBatchBytes {
+			return r.entries[:i]
+		}
+	}
+	return r.entries
+}
+
+// record appends entries to the log. It tries until it is known whether they are
+// there, or ctx ends.
+func (r *run) record(ctx context.Context, batch []*entry) error {
+	data := make([][]byte, len(batch))
+	for i, entry := range batch {
+		var err error
+		if data[i], err = json.Marshal(entry.event); err != nil {
+			return fmt.Errorf("write the record: %w", err)
+		}
+	}
+	began := time.Now()
+	seq, err := r.append(ctx, data)
+	r.e.metrics.appends.Observe(time.Since(began).Seconds())
+	if err != nil {
+		return err
+	}
+	r.seq = seq
+	r.settle(len(batch))
+	return nil
+}
+
+// settle lets what follows from the first n entries happen.
+func (r *run) settle(n int) {
+	for _, entry := range r.entries[:n] {
+		r.due = append(r.due, due{entry.actions, entry.at})
+	}
+	r.entries = r.entries[n:]
+}
+
+func (r *run) append(ctx context.Context, data [][]byte) (uint64, error) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		seq, err := r.e.opts.Log.Append(ctx, r.key, r.seq, data...)
+		switch {
+		case err == nil:
+			return seq, nil
+		case errors.Is(err, state.ErrConflict), permanent(err):
+			return 0, err
+		}
+		if !sleep(ctx, pause) {
+			return 0, errors.Join(ctx.Err(), err)
+		}
+		// It may be there all the same.
+		if seq, ok := r.settled(ctx, data); ok {
+			return seq, nil
+		}
+	}
+}
+
+// permanent reports whether trying again is of no use.
+func permanent(err error) bool {
+	kind := outboard.KindOf(err)
+	return kind == outboard.Invalid || kind == outboard.Exhausted || kind == outboard.Denied
+}
+
+// settled looks for records of ours whose acknowledgement was lost. Records say
+// who wrote them and when, so equal ones are the same.
+func (r *run) settled(ctx context.Context, data [][]byte) (uint64, bool) {
+	records, err := r.e.opts.Log.Read(ctx, r.key)
+	if err != nil {
+		return 0, false
+	}
+	for len(records) > 0 && records[0].Seq <= r.seq {
+		records = records[1:]
+	}
+	if len(records) != len(data) {
+		return 0, false
+	}
+	for i, record := range records {
+		if !bytes.Equal(record.Data, data[i]) {
+			return 0, false
+		}
+	}
+	return records[len(records)-1].Seq, true
+}
+
+// sleep reports whether ctx is still good afterwards.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// reload looks who has written to the log. Somebody may cancel an execution that
+// is here; somebody who has taken it over has it.
+func (r *run) reload() error {
+	records, err := r.e.opts.Log.Read(r.ctx, r.key)
+	if err != nil {
+		return err
+	}
+	events, err := decode(records)
+	if err != nil {
+		return err
+	}
+	if len(events) == 0 || owner(events) != r.e.by {
+		return errLost
+	}
+	return r.restart(events, records[len(records)-1].Seq)
+}
+
+// restart throws away what was not recorded, and goes on from the log. What comes
+// of activities that were under way is no longer heard.
+func (r *run) restart(events []core.Event, seq uint64) error {
+	r.halt("")
+	return r.resume(events, seq)
+}
+
+// resume makes the state of the records, and asks again for what is under way.
+func (r *run) resume(events []core.Event, seq uint64) error {
+	r.x = core.New(string(r.id), r.workflow)
+	r.values.reset()
+	for _, event := range events {
+		if _, err := r.x.Apply(event); err != nil {
+			return fmt.Errorf("read the log of %s: %w", r.id, err)
+		}
+		r.values.learn(event)
+	}
+	r.seq, r.entries, r.due, r.saving = seq, nil, nil, 0
+	last := events[len(events)-1]
+	if last.Finished != nil {
+		r.result = last.Finished
+		return nil
+	}
+	pending := r.x.Pending()
+	if r.x.Status().Over() {
+		r.conclude(r.x.Result())
+		return nil
+	}
+	r.due = []due{{actions: pending, at: time.Now()}}
+	return nil
+}
+
+// owner is who has recorded an execution's start, or has taken it over last.
+func owner(events []core.Event) string {
+	by := ""
+	for _, e := range events {
+		if e.Started != nil || e.Taken != nil {
+			by = e.By
+		}
+	}
+	return by
+}
+
+func decode(records []state.Record) ([]core.Event, error) {
+	events := make([]core.Event, len(records))
+	for i, record := range records {
+		if err := json.Unmarshal(record.Data, &events[i]); err != nil {
+			return nil, fmt.Errorf("read record %d of %s: %w", record.Seq, record.Key, err)
+		}
+	}
+	return events, nil
+}
+
+// finished reports whether the last record says so.
+func finished(records []state.Record) bool {
+	if len(records) == 0 {
+		return false
+	}
+	var last core.Event
+	err := json.Unmarshal(records[len(records)-1].Data, &last)
+	return err == nil && last.Finished != nil
+}

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"context"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+)
+
+// MaxInline is how large a result or an input may be that is kept in the log and
+// looked at by expressions.
+const MaxInline = 64 << 10
+
+// StartRequest asks for an execution.
+type StartRequest struct {
+	App, Workflow string
+	// Name makes the request idempotent: there is at most one execution of the
+	// app with the name, for as long as it is kept. Empty is a new one.
+	Name string
+	// Input is a JSON value, or bytes if it is none or Type says so. Bytes, and
+	// what is larger than MaxInline, the workflow gets as a reference.
+	Input []byte
+	Type  string
+	// Deadline is when the execution is given up, zero for never.
+	Deadline time.Time
+}
+
+var executionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+
+// Start begins an execution and returns when it is recorded: from then on it will
+// end, whatever happens to this node. It returns an error of the kind Busy when
+// too many are there.
+func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
+	op := "start " + req.App + "/" + req.Workflow
+	if req.Name == "" {
+		req.Name = newName(time.Now())
+	} else if !executionName.MatchString(req.Name) {
+		return "", outboard.Errorf(outboard.Invalid, op, "name %q: it is made of letters, digits, \"-\", \"_\" and \".\", 128 at most", req.Name)
+	}
+	if req.App == "" || strings.Contains(req.App, "/") {
+		return "", outboard.Errorf(outboard.Invalid, op, "%q is no name of an app", req.App)
+	}
+	w, version, err := e.opts.Workflows.Workflow(ctx, req.App, 0, req.Workflow)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", op, err)
+	}
+	id := ID(req.App + "/" + req.Name)
+	r := e.newRun(id, w)
+	r.span, r.version = trace.SpanContextFromContext(ctx), version
+	here, err := e.admit(r, e.opts.Running+e.opts.Queue)
+	switch {
+	case errors.Is(err, errFull):
+		e.metrics.refused.Inc()
+		return "", outboard.Errorf(outboard.Busy, op,
+			"%d executions run or wait, and no more are taken: try again when some have ended, or cancel some", e.opts.Running+e.opts.Queue)
+	case err != nil:
+		return "", outboard.Errorf(outboard.Unreachable, op, "%w", err)
+	case !here:
+		return id, e.awaitStarted(ctx, id)
+	}
+	started := &core.Started{Node: e.opts.Node, Version: version, Workflow: req.Workflow, Deadline: req.Deadline}
+	if err := e.begin(ctx, r, started, req); err != nil {
+		r.abandon()
+		if errors.Is(err, errThere) {
+			return id, nil
+		}
+		return "", fmt.Errorf("%s: %w", op, err)
+	}
+	e.metrics.started.Inc()
+	return id, nil
+}
+
+// awaitStarted waits until another request has recorded the same execution.
+func (e *Engine) awaitStarted(ctx context.Context, id ID) error {
+	r := e.running(id)
+	if r == nil {
+		return nil
+	}
+	select {
+	case <-r.recorded:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// errThere says that an execution has been started before.
+var errThere = errors.New("there is such an execution")
+
+// begin claims an execution, records that it is started and lets it run.
+func (e *Engine) begin(ctx context.Context, r *run, s *core.Started, req StartRequest) error {
+	if err := e.opts.Claims.Claim(ctx, r.id); err != nil {
+		if errors.Is(err, ErrClaimed) {
+			return errThere
+		}
+		return err
+	}
+	err := e.recordStart(ctx, r, s, req)
+	if err != nil && !errors.Is(err, errThere) {
+		// Whether it is recorded is not known. If it is, the claim has to stay so
+		// that somebody goes on with it, and who asked asks again.
+		if records, readErr := e.opts.Log.Read(ctx, r.key); readErr != nil || len(records) > 0 {
+			r.abandon()
+			e.spawn(func() { e.adopt(r.id) })
+			return err
+		}
+	}
+	if err != nil {
+		r.abandon()
+		return errors.Join(err, e.releaseClaim(ctx, r.id, err))
+	}
+	if !e.spawn(r.live) {
+		return errClosed
+	}
+	return nil
+}
+
+// releaseClaim gives a claim back unless there is an execution for it: then it
+// belongs to whoever runs that, perhaps this node.
+func (e *Engine) releaseClaim(ctx context.Context, id ID, cause error) error {
+	if errors.Is(cause, errThere) {
+		records, err := e.opts.Log.Read(ctx, e.key(id))
+		if err != nil || len(records) > 0 && !finished(records) {
+			e.spawn(func() { e.adopt(id) })
+			return nil
+		}
+	}
+	return e.opts.Claims.Release(ctx, id)
+}
+
+func (e *Engine) recordStart(ctx context.Context, r *run, s *core.Started, req StartRequest) error {
+	if err := r.takeInput(ctx, s, req); err != nil {
+		return err
+	}
+	r.happen(core.Event{Started: s})
+	first := r.entries[:1]
+	err := r.record(ctx, first)
+	if errors.Is(err, state.ErrConflict) {
+		return errThere
+	}
+	return err
+}
+
+// takeInput puts the input into the record or, where it is too large for that,
+// into the arena, and saves it.
+func (r *run) takeInput(ctx context.Context, s *core.Started, req StartRequest) error {
+	binary := req.Type != "" && !isJSON(req.Type)
+	if !binary && len(req.Input) <= MaxInline && (len(req.Input) == 0 || json.Valid(req.Input)) {
+		s.Input = req.Input
+		return nil
+	}
+	if !binary && isJSON(req.Type) && !json.Valid(req.Input) {
+		return outboard.Errorf(outboard.Invalid, "read the input", "it is no JSON though it says so")
+	}
+	place, err := r.e.opts.Values.Put(ctx, r.id, req.Input)
+	if err != nil {
+		return fmt.Errorf("keep the input: %w", err)
+	}
+	digest, err := r.e.opts.Values.Save(ctx, r.id, place)
+	if err != nil {
+		return fmt.Errorf("save the input: %w", err)
+	}
+	s.Value = &core.Value{Size: place.Size, Digest: digest, Type: req.Type}
+	r.values.put(core.InputStep, *s.Value, &place)
+	return nil
+}
+
+func isJSON(mediaType string) bool {
+	kind, _, _ := strings.Cut(mediaType, ";")
+	kind = strings.TrimSpace(kind)
+	return kind == "application/json" || strings.HasSuffix(kind, "+json")
+}
+
+// Names are in the order of their times.
+var nameDigits = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
+
+const nameTime = 10 // digits of a name that are its time
+
+func newName(t time.Time) string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(t.UnixMilli())<<14) //nolint:gosec // Times are after 1970.
+	return nameDigits.EncodeToString(b[:])[:nameTime] + nonce(4)
+}
+
+// nameAt is when a name was made, if newName has made it.
+func nameAt(name string) (time.Time, bool) {
+	if len(name) != nameTime+8 {
+		return time.Time{}, false
+	}
+	b, err := nameDigits.DecodeString(name[:nameTime] + "000")
+	if err != nil || len(b) < 8 {
+		return time.Time{}, false
+	}
+	ms := binary.BigEndian.Uint64(b[:8]) >> 14
+	return time.UnixMilli(int64(ms)), true //nolint:gosec // 50 bits fit.
+}

@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/itchyny/gojq"
+
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+// values are an execution's large values by the steps that made them.
+// All methods may be called by several goroutines.
+type values struct {
+	mu sync.Mutex
+	by map[string]*value
+}
+
+// value is one of them.
+type value struct {
+	mu    sync.Mutex // held while it is loaded
+	value core.Value
+	place *Place // where it is on this node, nil if it is not here
+}
+
+func newValues() *values { return &values{by: map[string]*value{}} }
+
+func (v *values) put(step string, is core.Value, at *Place) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.by[step] = &value{value: is, place: at}
+}
+
+// saved notes a value's digest.
+func (v *values) saved(step, digest string) {
+	if held := v.get(step); held != nil {
+		held.mu.Lock()
+		held.value.Digest = digest
+		held.mu.Unlock()
+	}
+}
+
+func (v *values) get(step string) *value {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.by[step]
+}
+
+// reset forgets values that were not saved. Those that were may lie here still.
+func (v *values) reset() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for step, held := range v.by {
+		if held.value.Digest == "" {
+			delete(v.by, step)
+		}
+	}
+}
+
+// learn takes a value from a record.
+func (v *values) learn(e core.Event) {
+	step, is := "", (*core.Value)(nil)
+	switch {
+	case e.Started != nil:
+		step, is = core.InputStep, e.Started.Value
+	case e.Step != nil:
+		step, is = e.Step.Path, e.Step.Value
+	}
+	if is == nil {
+		return
+	}
+	if held := v.get(step); held == nil || held.value.Digest != is.Digest {
+		v.put(step, *is, nil)
+	}
+}
+
+// place finds where a value lies on this node, and brings it here if it does not.
+func (r *run) place(ctx context.Context, ref core.Reference) (Place, *value, error) {
+	held := r.values.get(ref.Step)
+	if held == nil {
+		return Place{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, ErrNotFound)
+	}
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	if held.place == nil {
+		at, err := r.e.opts.Values.Load(ctx, r.id, held.value)
+		if err != nil {
+			return Place{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, err)
+		}
+		held.place = &at
+	}
+	return *held.place, held, nil
+}
+
+// request makes a call's body. A reference is handed on by its place, a text as
+// it is, nothing as nothing, and all else as JSON.
+func (r *run) request(ctx context.Context, body any, to *FunctionCall) error {
+	if ref, ok := core.ReferenceOf(body); ok {
+		at, held, err := r.place(ctx, ref)
+		if err != nil {
+			return err
+		}
+		to.At, to.Type = &at, held.value.Type
+		if to.Type == "" {
+			to.Type = "application/octet-stream"
+		}
+		return nil
+	}
+	switch body := body.(type) {
+	case nil:
+		return nil
+	case string:
+		to.Body, to.Type = []byte(body), "text/plain; charset=utf-8"
+		return nil
+	}
+	located, err := r.locate(ctx, body)
+	if err != nil {
+		return err
+	}
+	to.Type = "application/json"
+	to.Body, err = gojq.Marshal(located)
+	return err
+}
+
+// locate adds to each reference within the data where its value lies, so that a
+// function can find it in its arena.
+func (r *run) locate(ctx context.Context, data any) (any, error) {
+	switch data := data.(type) {
+	case []any:
+		out := make([]any, len(data))
+		for i, e := range data {
+			var err error
+			if out[i], err = r.locate(ctx, e); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case map[string]any:
+		if ref, ok := core.ReferenceOf(data); ok {
+			return r.located(ctx, ref)
+		}
+		out := make(map[string]any, len(data))
+		for k, e := range data {
+			var err error
+			if out[k], err = r.locate(ctx, e); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	return data, nil
+}
+
+func (r *run) located(ctx context.Context, ref core.Reference) (any, error) {
+	at, held, err := r.place(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	number := func(n int64) json.Number { return json.Number(big.NewInt(n).String()) }
+	inner := map[string]any{"step": ref.Step, "offset": number(at.Offset), "size": number(at.Size)}
+	if held.value.Type != "" {
+		inner["type"] = held.value.Type
+	}
+	return map[string]any{"$value": inner}, nil
+}
+
+// save saves the value of an entry, which is recorded only then.
+func (r *run) save(added *entry, step string, at Place, keep func(digest string)) {
+	added.saving = true
+	r.saving++
+	r.begin(step, func(ctx context.Context) func() {
+		digest, err := r.persist(ctx, at)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return func() {
+			if err != nil {
+				r.unsaved(step, err)
+				return
+			}
+			added.saving = false
+			r.saving--
+			keep(digest)
+			r.values.saved(step, digest)
+		}
+	})
+}
+
+// persist saves a value, again and again while there is hope.
+func (r *run) persist(ctx context.Context, at Place) (string, error) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		digest, err := r.e.opts.Values.Save(ctx, r.id, at)
+		if err == nil || permanent(err) || errors.Is(err, ErrNotFound) {
+			return digest, err
+		}
+		r.e.log.Warn("save a value", "execution", r.id, "bytes", at.Size, "error", err)
+		if !sleep(ctx, pause) {
+			return "", ctx.Err()
+		}
+	}
+}
+
+// unsaved gives up a value that can't be saved. What followed from it is thrown
+// away, and the step has failed.
+func (r *run) unsaved(step string, cause error) {
+	records, err := r.e.opts.Log.Read(r.ctx, r.key)
+	if err == nil {
+		var events []core.Event
+		if events, err = decode(records); err == nil && len(events) > 0 {
+			err = r.restart(events, records[len(records)-1].Seq)
+		}
+	}
+	if err != nil {
+		r.e.log.Error("start an execution again from its log", "execution", r.id, "error", err)
+		r.stop()
+		return
+	}
+	// Its call is under way again by now, as far as the log is concerned.
+	for i := range r.due {
+		r.due[i].actions = slices.DeleteFunc(r.due[i].actions, func(a core.Action) bool {
+			c, ok := a.(core.Call)
+			return ok && c.Path == step
+		})
+	}
+	r.fail(step, &dsl.Error{Type: dsl.ErrorRuntime, Status: 507, Title: "a value could not be saved", Detail: cut(cause.Error())})
+}
+
+// saveOutput keeps an output that is too large for the log.
+func (r *run) saveOutput(last *entry) {
+	const step = ":output"
+	f := last.event.Finished
+	output := f.Output
+	last.saving = true
+	r.saving++
+	r.begin(step, func(ctx context.Context) func() {
+		at, err := r.e.opts.Values.Put(ctx, r.id, output)
+		var digest string
+		if err == nil {
+			digest, err = r.persist(ctx, at)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		return func() {
+			last.saving = false
+			r.saving--
+			f.Output = nil
+			if err != nil {
+				f.Status, f.Error = core.Faulted, &dsl.Error{
+					Type: dsl.ErrorRuntime, Status: 507, Title: "the output could not be saved", Detail: cut(err.Error()),
+				}
+			} else {
+				f.Value = &core.Value{Size: at.Size, Digest: digest, Type: "application/json"}
+			}
+			last.actions = []core.Action{core.Finish{Finished: *f}}
+			last.at = time.Now()
+		}
+	})
+}
+
+// cut keeps an error's text within bounds.
+func cut(text string) string {
+	const most = 4 << 10
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}
