@@ -59,8 +59,9 @@ func (g *Gateway) Logs(f Filter) iter.Seq[Record] {
 		if r == nil {
 			return
 		}
-		for _, record := range r.newest(f) {
-			if !yield(*record) {
+		found, _ := r.take(f)
+		for _, record := range found {
+			if !yield(record) {
 				return
 			}
 		}
@@ -135,13 +136,13 @@ func (g *Gateway) record(o outcome) {
 			return
 		}
 	}
-	r := &Record{
+	r := Record{
 		App: o.call.App, Call: o.answer.ID, Target: o.call.target(), Trigger: o.call.Trigger, Route: o.call.Route,
 		Begin: o.begin, Took: took, Status: o.status, Err: o.err, Fuel: o.answer.Fuel,
 		Stdout: o.answer.Stdout, Stderr: o.answer.Stderr, Trace: o.trace.TraceID(),
 	}
 	r.keepOutput()
-	o.ring.add(r)
+	o.ring.add(&r)
 }
 
 func resultOf(err error) string {
@@ -154,8 +155,8 @@ func resultOf(err error) string {
 // A ring keeps the newest records of an app.
 type ring struct {
 	mu      sync.Mutex
-	records []*Record // record n is at n % cap
-	next    uint64    // the number of the next record
+	records []Record // record n is at n % limit
+	next    uint64   // the number of the next record
 	limit   uint64
 	wake    chan struct{} // closed at the next record; nil while nobody waits
 }
@@ -166,9 +167,9 @@ func (r *ring) add(record *Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if uint64(len(r.records)) < r.limit {
-		r.records = append(r.records, record)
+		r.records = append(r.records, *record)
 	} else {
-		r.records[r.next%r.limit] = record
+		r.records[r.next%r.limit] = *record
 	}
 	r.next++
 	if r.wake != nil {
@@ -177,9 +178,9 @@ func (r *ring) add(record *Record) {
 	}
 }
 
-// from returns record n or, if it is gone, the oldest with how many are lost, or nil
-// and what to wait for.
-func (r *ring) from(n uint64) (record *Record, lost uint64, wake <-chan struct{}) {
+// from returns record n or, if it is gone, the oldest with how many are lost. Where
+// there is none yet it returns what to wait for.
+func (r *ring) from(n uint64) (record Record, lost uint64, wake <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if oldest := r.next - uint64(len(r.records)); n < oldest {
@@ -191,24 +192,19 @@ func (r *ring) from(n uint64) (record *Record, lost uint64, wake <-chan struct{}
 	if r.wake == nil {
 		r.wake = make(chan struct{})
 	}
-	return nil, 0, r.wake
+	return Record{}, 0, r.wake
 }
 
 func (f *Filter) wants(r *Record) bool { return f.Target == "" || f.Target == r.Target }
 
-func (r *ring) newest(f Filter) []*Record {
-	found, _ := r.take(f)
-	return found
-}
-
 // take returns the newest records and the number of the one after them.
-func (r *ring) take(f Filter) ([]*Record, uint64) {
+func (r *ring) take(f Filter) ([]Record, uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var found []*Record
+	var found []Record
 	for n := r.next - uint64(len(r.records)); n < r.next && f.Last >= 0; n++ {
-		if record := r.records[n%r.limit]; f.wants(record) {
-			found = append(found, record)
+		if record := &r.records[n%r.limit]; f.wants(record) {
+			found = append(found, *record)
 		}
 	}
 	if f.Last > 0 {
@@ -220,13 +216,13 @@ func (r *ring) take(f Filter) ([]*Record, uint64) {
 func (r *ring) follow(ctx context.Context, f Filter, yield func(Record) bool) {
 	first, next := r.take(f)
 	for _, record := range first {
-		if !yield(*record) {
+		if !yield(record) {
 			return
 		}
 	}
 	for ctx.Err() == nil {
 		record, lost, wake := r.from(next)
-		if record == nil {
+		if wake != nil {
 			select {
 			case <-wake:
 			case <-ctx.Done():
@@ -236,7 +232,7 @@ func (r *ring) follow(ctx context.Context, f Filter, yield func(Record) bool) {
 		if lost > 0 && !yield(Record{Lost: int(lost)}) {
 			return
 		}
-		if next += lost + 1; f.wants(record) && !yield(*record) {
+		if next += lost + 1; f.wants(&record) && !yield(record) {
 			return
 		}
 	}

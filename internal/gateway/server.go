@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -21,6 +20,7 @@ type server struct {
 	closed    chan struct{}
 	once      sync.Once
 	exchanges exchangePool
+	watch     watch
 }
 
 // The bounds of a connection between requests.
@@ -41,11 +41,12 @@ func newServer(g *Gateway) *server {
 // ServeConn serves a connection from which first was read already, and returns
 // before that ends. A connection that comes when the gateway does not run is closed.
 func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
-	c := &handedConn{Conn: conn, first: first, patience: g.server.patience}
+	c := &handedConn{Conn: conn, first: first, patience: g.server.patience, watch: &g.server.watch}
+	g.server.watch.add(c)
 	select {
 	case g.server.incoming <- c:
 	case <-g.server.closed:
-		_ = conn.Close() // nobody is left who could answer
+		_ = c.Close() // nobody is left who could answer
 	}
 }
 
@@ -72,6 +73,11 @@ func (s *server) Addr() net.Addr { return &net.UnixAddr{Name: "handed over", Net
 func (s *server) run(ctx context.Context, grace time.Duration) error {
 	done := make(chan error, 1)
 	go func() { done <- s.http.Serve(s) }()
+	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx))
+	var watcher sync.WaitGroup
+	watcher.Go(func() { s.watch.run(watched) })
+	defer watcher.Wait()
+	defer unwatch()
 	select {
 	case err := <-done:
 		return &outboard.Error{Op: "serve connections", Err: err}
@@ -90,70 +96,4 @@ func (s *server) stop(ctx context.Context, grace time.Duration) error {
 		return outboard.Errorf(outboard.Other, "stop serving", "requests took longer than %v: %w", grace, err)
 	}
 	return nil
-}
-
-// A handedConn gives what was read of a connection before, and bounds how long a
-// write may take.
-type handedConn struct {
-	net.Conn
-	first    []byte
-	patience time.Duration
-
-	mu    sync.Mutex
-	armed time.Time // when the deadline for writes was set
-}
-
-// Read implements net.Conn.
-func (c *handedConn) Read(b []byte) (int, error) {
-	if len(c.first) == 0 {
-		return c.Conn.Read(b)
-	}
-	n := copy(b, c.first)
-	if c.first = c.first[n:]; len(c.first) == 0 {
-		c.first = nil
-	}
-	return n, nil
-}
-
-// Write implements net.Conn.
-func (c *handedConn) Write(b []byte) (int, error) {
-	if err := c.arm(); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(b)
-}
-
-// arm sets the deadline of writes anew when half of it is over: setting it each time
-// costs more than the rest of a small answer.
-func (c *handedConn) arm() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	if now.Sub(c.armed) < c.patience {
-		return nil
-	}
-	c.armed = now
-	return c.Conn.SetWriteDeadline(now.Add(2 * c.patience))
-}
-
-// SetDeadline and SetWriteDeadline implement net.Conn. Whoever sets a deadline for
-// writes has it until the next write.
-func (c *handedConn) SetDeadline(t time.Time) error {
-	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
-}
-
-// SetWriteDeadline implements net.Conn.
-func (c *handedConn) SetWriteDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.armed = time.Time{}
-	return c.Conn.SetWriteDeadline(t)
-}
-
-// CloseWrite lets net/http end a connection whose client still sends.
-func (c *handedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return io.ErrClosedPipe
 }

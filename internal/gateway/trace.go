@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
 
@@ -73,14 +74,14 @@ func newSpanContext() trace.SpanContext {
 
 // fill writes random bytes of which the first is not 0: an id must not be all zero.
 func fill(b []byte) {
-	for i := range b {
-		b[i] = byte(rand.Uint32())
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], rand.Uint64())
 	}
 	b[0] |= 1
 }
 
 func randomName() string {
-	var b [9]byte
+	var b [16]byte
 	fill(b[:])
 	return hex.EncodeToString(b[:])
 }
