@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,7 +29,7 @@ import (
 // serve runs a registry and returns its host. change may wrap it.
 func serve(t *testing.T, change func(http.Handler) http.Handler) string {
 	t.Helper()
-	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0))) //nolint:depguard // the registry wants one
+	handler := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)))
 	if change != nil {
 		handler = change(handler)
 	}

@@ -40,7 +40,7 @@ func (r *Registry) foreign(own *manifest.App, from, app, function string) string
 		return fmt.Sprintf("the app %s has no function %q: it has %s", app, function, strings.Join(namesOf(other.Current().App.Functions), ", "))
 	}
 	start := own.Name + "/" + from
-	if way := r.wayBack(own, start, app+"/"+function, nil); way != nil {
+	if way := r.wayBack(own, start, app+"/"+function, map[string]bool{}); way != nil {
 		return fmt.Sprintf("%s: a call would wait for itself; take out one of these imports", strings.Join(append([]string{start}, way...), " -> "))
 	}
 	return ""
@@ -56,20 +56,21 @@ func namesOf(functions map[string]manifest.Function) []string {
 }
 
 // wayBack is how calls lead from at to start, as own will be; nil if they don't.
-func (r *Registry) wayBack(own *manifest.App, start, at string, been []string) []string {
+func (r *Registry) wayBack(own *manifest.App, start, at string, been map[string]bool) []string {
 	if at == start {
 		return []string{at}
 	}
-	if slices.Contains(been, at) {
+	if been[at] {
 		return nil
 	}
+	been[at] = true
 	app, name, _ := strings.Cut(at, "/")
 	for _, i := range r.functionOf(own, app, name).Imports {
 		if i.Kind != manifest.ImportFunction {
 			continue
 		}
 		a, f := i.Function(app)
-		if way := r.wayBack(own, start, a+"/"+f, append(been, at)); way != nil {
+		if way := r.wayBack(own, start, a+"/"+f, been); way != nil {
 			return append([]string{at}, way...)
 		}
 	}

@@ -1,0 +1,255 @@
+package apps_test
+
+import (
+	"context"
+	"crypto/tls"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/pool/apps"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+func lone(t *testing.T) *state.State {
+	t.Helper()
+	s, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Name: "harbour", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func open(t *testing.T, s *state.State, self outboard.NodeID) *apps.Registry {
+	t.Helper()
+	r, err := apps.Open(t.Context(), apps.Options{State: s, Self: self})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+func eventually(t *testing.T, r *apps.Registry, what string, f func() bool) {
+	t.Helper()
+	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		changed := r.Changed()
+		if f() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.Done():
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// version is one of an app with a module.
+func version(app, tenant, module string) apps.Version {
+	return apps.Version{
+		App: manifest.App{
+			Name: app, Tenant: tenant, Functions: map[string]manifest.Function{"cart": {Module: "cart.wasm", Entry: "handle"}},
+			Secrets: map[string]manifest.Secret{"token": {Env: "TOKEN"}},
+		},
+		File: "app.yaml", Files: map[string]string{"cart.wasm": module}, Secrets: map[string][]byte{"token": []byte("of " + module)},
+	}
+}
+
+func apply(t *testing.T, r *apps.Registry, v apps.Version) apps.Version {
+	t.Helper()
+	v, err := r.Apply(t.Context(), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func moduleOf(r *apps.Registry, app string) string {
+	a, ok := r.Get(app)
+	if !ok {
+		return ""
+	}
+	return a.Current().Files["cart.wasm"]
+}
+
+func TestVersions(t *testing.T) {
+	s := lone(t)
+	a, b := open(t, s, "harbour"), open(t, s, "dinghy")
+	for i, module := range []string{"one", "two", "three"} {
+		v := apply(t, a, version("shop", "default", module))
+		if v.Number != i+1 || v.By != "harbour" || v.Applied.IsZero() {
+			t.Errorf("got %+v", v)
+		}
+	}
+	eventually(t, b, "the third is in force", func() bool { return moduleOf(b, "shop") == "three" })
+	for i, want := range []string{"two", "one"} {
+		v, err := b.Rollback(t.Context(), "shop")
+		if err != nil || v.Number != i+4 || v.Of != 2-i || string(v.Secrets["token"]) != "of "+want {
+			t.Fatalf("got %+v, %v, want %q", v, err, want)
+		}
+		eventually(t, a, want+" is in force again", func() bool { return moduleOf(a, "shop") == want })
+	}
+	if _, err := b.Rollback(t.Context(), "shop"); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("roll back beyond the first: %v", err)
+	}
+	got, _ := a.Get("shop")
+	want := version("shop", "default", "one")
+	want.Number, want.Of, want.By, want.Applied = 5, 1, "dinghy", got.Current().Applied
+	if diff := cmp.Diff(want, *got.Current()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]bool{"one": true, "two": true, "three": true}, a.Files()); diff != "" {
+		t.Errorf("files of the versions that are kept (-want +got):\n%s", diff)
+	}
+}
+
+// Numbers are never given twice: executions refer to them.
+func TestRemove(t *testing.T) {
+	s := lone(t)
+	r := open(t, s, "harbour")
+	apply(t, r, version("shop", "default", "one"))
+	apply(t, r, version("shop", "default", "two"))
+	eventually(t, r, "it is there", func() bool { return moduleOf(r, "shop") == "two" })
+	if err := r.Remove(t.Context(), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, r, "it is gone", func() bool { return len(r.List()) == 0 })
+	for what, err := range map[string]error{
+		"removed":     r.Remove(t.Context(), "shop"),
+		"never there": r.Remove(t.Context(), "bank"),
+		"rolled back": func() error { _, err := r.Rollback(t.Context(), "shop"); return err }(),
+	} {
+		if outboard.KindOf(err) != outboard.NotFound || !strings.Contains(err.Error(), "outboard deploy") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if v := apply(t, r, version("shop", "bank", "three")); v.Number != 3 {
+		t.Errorf("version %d is given again", v.Number)
+	}
+	eventually(t, r, "it is there again", func() bool { return moduleOf(r, "shop") == "three" })
+	if _, err := r.Rollback(t.Context(), "shop"); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("roll back to what was removed: %v", err)
+	}
+}
+
+func TestTenants(t *testing.T) {
+	r := open(t, lone(t), "harbour")
+	apply(t, r, version("shop", "default", "one"))
+	if _, err := r.Apply(t.Context(), version("shop", "other", "one")); outboard.KindOf(err) != outboard.Conflict {
+		t.Errorf("another tenant took the app: %v", err)
+	}
+}
+
+// Many versions, and large ones, leave room for the last in one value of the table.
+func TestKept(t *testing.T) {
+	r := open(t, lone(t), "harbour")
+	large := version("shop", "default", "one")
+	large.Secrets["token"] = make([]byte, apps.MaxVersion*3/4-2048) // which JSON makes a third longer
+	for range 4 {
+		apply(t, r, large)
+	}
+	eventually(t, r, "the last is there", func() bool { a, _ := r.Get("shop"); return a.Current() != nil && a.Current().Number == 4 })
+	if a, _ := r.Get("shop"); len(a.Versions) < 2 || len(a.Versions) > 3 {
+		t.Errorf("%d large versions are kept", len(a.Versions))
+	}
+	for range 12 {
+		apply(t, r, version("shop", "default", "two"))
+	}
+	eventually(t, r, "the last is there", func() bool { a, _ := r.Get("shop"); return a.Current().Number == 16 })
+	if a, _ := r.Get("shop"); len(a.Versions) != 8 || a.Versions[0].Number != 9 {
+		t.Errorf("%d versions from %d on are kept", len(a.Versions), a.Versions[0].Number)
+	}
+	large.Secrets["token"] = make([]byte, apps.MaxVersion)
+	if _, err := r.Apply(t.Context(), large); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("too large a version: %v", err)
+	}
+}
+
+// Whoever deploys at the same time comes one after the other.
+func TestAtOnce(t *testing.T) {
+	s := lone(t)
+	a, b := open(t, s, "harbour"), open(t, s, "dinghy")
+	var all sync.WaitGroup
+	for _, r := range []*apps.Registry{a, b} {
+		for range 10 {
+			all.Go(func() {
+				if _, err := r.Apply(t.Context(), version("shop", "default", "one")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	eventually(t, a, "twenty versions", func() bool { v, _ := a.Get("shop"); return v.Current() != nil && v.Current().Number == 20 })
+}
+
+// A record that can't be read leaves what was known.
+func TestBrokenRecord(t *testing.T) {
+	s := lone(t)
+	r := open(t, s, "harbour")
+	apply(t, r, version("shop", "default", "one"))
+	eventually(t, r, "it is there", func() bool { return moduleOf(r, "shop") == "one" })
+	for _, text := range []string{"{", `{"versions":[{"number":2,"app":{"app":"bank"}}]}`} {
+		if _, err := s.Put(t.Context(), "apps/shop", []byte(text), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(t, r, version("bank", "default", "two"))
+	eventually(t, r, "the other is there", func() bool { return moduleOf(r, "bank") == "two" })
+	if got := moduleOf(r, "shop"); got != "one" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestForeign(t *testing.T) {
+	r := open(t, lone(t), "harbour")
+	add := func(app, tenant string, imports ...string) {
+		t.Helper()
+		v := version(app, tenant, "one")
+		f := v.App.Functions["cart"]
+		for _, name := range imports {
+			f.Imports = append(f.Imports, manifest.Import{Kind: manifest.ImportFunction, Name: name})
+		}
+		v.App.Functions["cart"] = f
+		apply(t, r, v)
+	}
+	add("bank", "default")
+	add("post", "default", "mail/cart", "shop/cart")
+	add("mail", "default", "post/cart")
+	add("spy", "other")
+	eventually(t, r, "all are there", func() bool { return len(r.List()) == 4 })
+	m, err := manifest.Parse("app.yaml", []byte(`app: shop
+functions:
+  price: {module: p.wasm}
+  cart:
+    module: c.wasm
+    imports:
+      - function: price
+      - function: bank/cart
+      - function: bank/pay
+      - function: spy/cart
+      - function: none/cart
+      - function: mail/cart
+`), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		`app.yaml:10:19: the app spy is of tenant other, and this one of tenant default: tenants never call each other`,
+		`app.yaml:11:19: there is no app "none": deploy it first; there are: bank, mail, post, spy`,
+		`app.yaml:12:19: shop/cart -> mail/cart -> post/cart -> shop/cart: a call would wait for itself; take out one of these imports`,
+		`app.yaml:9:19: the app bank has no function "pay": it has cart`,
+	}, "\n")
+	if diff := cmp.Diff(want, manifest.Problems(r.Foreign(m)).Error()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
