@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/transit"
 )
 
 // clientStream is the caller's side of a streaming call.
@@ -48,7 +49,7 @@ func (c *ClientConn) openStream(ctx context.Context, s *clientStream, method str
 			return err
 		}
 		s.ctx, s.cancel = context.WithCancel(ctx) //nolint:fatcontext // each is ctx's, not the last one's
-		err := s.open()
+		err := s.open(c.links)
 		if err == nil {
 			return nil
 		}
@@ -59,9 +60,44 @@ func (c *ClientConn) openStream(ctx context.Context, s *clientStream, method str
 	}
 }
 
-func (s *clientStream) open() (err error) {
-	s.stream, err = s.begun.link.Transport.Open(s.ctx, &s.begun.head)
-	return toStatus(err)
+func (s *clientStream) open(links connector) (err error) {
+	if !s.begun.link.Moves {
+		s.stream, err = s.begun.link.Transport.Open(s.ctx, &s.begun.head)
+		return toStatus(err)
+	}
+	moving, err := transit.Open(s.ctx, &s.begun.head, s.begun.link.way(links))
+	if err != nil {
+		return toStatus(err)
+	}
+	s.stream = moving
+	if s.begun.form.lender != nil {
+		s.begun.form.lender = moving
+	}
+	return nil
+}
+
+// way opens a stream's first leg on l, and the others on the links that come after it.
+func (l *Link) way(links connector) transit.Way {
+	return func(ctx context.Context, h *call.Head) (call.ClientStream, *transit.Fleet, error) {
+		link := l
+		if transit.IsMove(h) {
+			var err error
+			if link, err = links.link(ctx, true); err != nil {
+				return nil, nil, err
+			}
+		}
+		s, err := link.Transport.Open(ctx, h)
+		if lender, ok := link.Transport.(lender); ok && err == nil {
+			return lending{s, lender}, &link.fleet, nil
+		}
+		return s, &link.fleet, err
+	}
+}
+
+// lending is a stream with its transport's memory.
+type lending struct {
+	call.ClientStream
+	lender
 }
 
 func (s *clientStream) Context() context.Context { return s.ctx }

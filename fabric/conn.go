@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/transit"
 )
 
 // A Link is one connection to a peer.
@@ -22,6 +23,11 @@ type Link struct {
 	Peer *peer.Peer
 	// Done is closed when the connection has ended or takes no more calls; nil: never.
 	Done <-chan struct{}
+	// Moves says that streams are to go on by the next link when this one takes no more
+	// calls. Whoever serves them must know package transit.
+	Moves bool
+
+	fleet transit.Fleet
 }
 
 func (l *Link) authInfo() credentials.AuthInfo {
@@ -67,7 +73,7 @@ type connector interface {
 // NewClientConn makes calls over t, which Close closes.
 func NewClientConn(t call.Transport, opts ...Option) *ClientConn {
 	o := newOptions(opts)
-	return newClientConn("localhost", &fixed{Link{Transport: t, Peer: o.peer}}, o)
+	return newClientConn("localhost", &fixed{&Link{Transport: t, Peer: o.peer}}, o)
 }
 
 func newClientConn(target string, links connector, o options) *ClientConn {

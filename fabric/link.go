@@ -21,9 +21,9 @@ const (
 )
 
 // fixed is the one link of a transport that was given.
-type fixed struct{ only Link }
+type fixed struct{ only *Link }
 
-func (f *fixed) link(context.Context, bool) (*Link, error) { return &f.only, nil }
+func (f *fixed) link(context.Context, bool) (*Link, error) { return f.only, nil }
 func (f *fixed) Close() error                              { return f.only.Transport.Close() }
 
 // redial makes the link when a call needs one, and a new one after its end.
@@ -142,11 +142,25 @@ func (r *redial) part(l *Link) {
 		r.current = nil
 	}
 	r.mu.Unlock()
-	if f, ok := l.Transport.(finisher); ok {
-		// Its error is that the attempts are over, which ends every call.
-		_ = f.Finish(r.ctx)
-	}
+	r.empty(l)
 	_ = l.Transport.Close()
+}
+
+// empty waits until a link has no calls, and moves the streams that can.
+func (r *redial) empty(l *Link) {
+	f, ok := l.Transport.(finisher)
+	if !ok {
+		return
+	}
+	ctx, stop := context.WithCancel(r.ctx)
+	var moving sync.WaitGroup
+	defer moving.Wait()
+	defer stop()
+	if l.Moves {
+		moving.Go(func() { l.fleet.Move(ctx) })
+	}
+	// Its error is that the attempts are over, which ends every call.
+	_ = f.Finish(r.ctx)
 }
 
 // A finisher is a transport that knows when its calls are over.

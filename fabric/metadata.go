@@ -9,16 +9,20 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/transit"
 )
 
-// reserved says that key belongs to gRPC: what a program sets there is dropped.
+// reserved says that key belongs to gRPC or to the fabric: what a program sets there
+// is dropped.
 func reserved(key string) bool {
 	if key != "" && key[0] == ':' {
 		return true
 	}
 	switch key {
 	case "content-type", "user-agent", "grpc-message-type", "grpc-encoding",
-		"grpc-message", "grpc-status", "grpc-timeout", "te":
+		"grpc-message", "grpc-status", "grpc-timeout", "te",
+		transit.StreamKey, transit.MoveKey:
 		return true
 	}
 	return false

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/transit"
 )
 
 var errStopping = status.Error(codes.Unavailable, "fabric: the server is stopping")
@@ -34,7 +35,8 @@ type Server struct {
 	stop     context.CancelFunc
 	stopping atomic.Bool
 	calls    atomic.Int64
-	idle     chan struct{} // has one when the last call has ended while stopping
+	streams  transit.Callees // those that may come by another way
+	idle     chan struct{}   // has one when the last call has ended while stopping
 }
 
 var (

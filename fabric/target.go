@@ -58,7 +58,7 @@ func dialer(target string, o *options) (dialFunc, time.Duration, error) {
 	case scheme == "unix":
 		return dialShared(rest, o), localWait, nil
 	case scheme == "node":
-		return dialShared(nodeSocket(rest), o), localWait, nil
+		return dialNode(nodeSocket(rest), o), localWait, nil
 	case scheme == "grpc":
 		return dialPlain(rest, o), firstWait, nil
 	case scheme == "tcp":
@@ -84,6 +84,18 @@ func dialShared(path string, o *options) dialFunc {
 			return nil, err
 		}
 		return &Link{Transport: c, Peer: private("unix:"+path, c.Peer().String()), Done: c.Draining()}, nil
+	}
+}
+
+// dialNode is for the node's process, which another may follow.
+func dialNode(path string, o *options) dialFunc {
+	dial := dialShared(path, o)
+	return func(ctx context.Context) (*Link, error) {
+		l, err := dial(ctx)
+		if err == nil {
+			l.Moves = true
+		}
+		return l, err
 	}
 }
 

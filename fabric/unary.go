@@ -8,6 +8,7 @@ import (
 
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/fabric/shared"
+	"github.com/outboard-run/outboard/fabric/transit"
 )
 
 // Serve implements call.Handler.
@@ -15,6 +16,16 @@ func (s *Server) Serve(in call.ServerStream) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
+	defer s.leave()
+	if transit.Name(in.Head()) != "" {
+		return s.streams.Serve(in, s.serveMoving)
+	}
+	return s.serveStream(in)
+}
+
+// serveMoving serves a stream that may outlast the way that it began by.
+func (s *Server) serveMoving(in call.ServerStream) error {
+	s.calls.Add(1)
 	defer s.leave()
 	return s.serveStream(in)
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/transit"
 )
 
 // transport is a grpc.ClientConn.
@@ -66,7 +67,7 @@ func (t *transport) Close() error {
 
 // outgoing is what grpc-go needs to know of h.
 func outgoing(ctx context.Context, h *call.Head) (context.Context, context.CancelFunc, []grpc.CallOption) {
-	md := h.Metadata
+	md := transit.Strip(h.Metadata)
 	if _, ok := md["user-agent"]; ok {
 		md = md.Copy() // grpc-go says its own
 		delete(md, "user-agent")
@@ -118,6 +119,9 @@ func plainHeader(md metadata.MD) metadata.MD {
 
 // Open implements call.Transport.
 func (t *transport) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
+	if transit.IsMove(h) {
+		return nil, status.Error(codes.FailedPrecondition, "plain: a stream on HTTP/2 can't move")
+	}
 	ctx, cancel, options := outgoing(ctx, h)
 	s := &clientStream{encoding: h.Encoding, most: t.o.MaxMessage, cancel: cancel, begun: make(chan struct{})}
 	begin := func() {

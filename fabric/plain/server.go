@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/transit"
 )
 
 // A Server serves plain gRPC peers.
@@ -250,6 +251,7 @@ func split(md metadata.MD) (rest metadata.MD, subtype string) {
 		case key == "grpc-trace-bin", key == "grpc-tags-bin", key == "grpc-previous-rpc-attempts":
 			rest[key] = values
 		case strings.HasPrefix(key, ":"), strings.HasPrefix(key, "grpc-"), key == "te":
+		case key == transit.StreamKey, key == transit.MoveKey: // HTTP/2 can't move
 		default:
 			rest[key] = values
 		}

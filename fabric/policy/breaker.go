@@ -130,7 +130,7 @@ func (b *breaker) leave(r *breakerRules, round uint64, o Outcome) {
 	}
 	bad := slices.Contains(r.codes, o.Code())
 	switch {
-	case o.refused:
+	case o.refused, o.Moved:
 		b.forget()
 	case b.phase == halfOpen:
 		b.probed(r, bad, o.Now)
@@ -139,7 +139,8 @@ func (b *breaker) leave(r *breakerRules, round uint64, o Outcome) {
 	}
 }
 
-// Forget is for a call that another policy refused: it was no probe.
+// Forget is for a call that another policy refused, or that goes on elsewhere: it was
+// no probe.
 func (b *breaker) forget() {
 	if b.phase == halfOpen {
 		b.begun--

@@ -20,6 +20,8 @@ type Exchange struct {
 	Head *call.Head
 	// Now is when the call came.
 	Now time.Time
+	// Moved says that this is a stream that was judged when it began and goes on here.
+	Moved bool
 	// Rand is the source of chance: 64 random bits. When it is nil, policies for a
 	// fraction of the calls apply to none, and nothing jitters.
 	Rand func() uint64
@@ -67,6 +69,9 @@ type Outcome struct {
 	// Now is when it ended.
 	Now time.Time
 
+	// Moved says that the call has not ended, but goes on elsewhere.
+	Moved bool
+
 	refused bool // by a policy: it was never sent
 }
 
@@ -80,7 +85,7 @@ func (x *Exchange) Reset() {
 	clear(x.held)
 	clear(x.answers)
 	x.Head, x.Now, x.Rand, x.Payload, x.Request = nil, time.Time{}, nil, nil, nil
-	x.chain, x.own, x.changed = nil, false, false
+	x.chain, x.own, x.changed, x.Moved = nil, false, false, false
 	x.held, x.answers = x.held[:0], x.answers[:0]
 	x.payload, x.request, x.vars = asked[[]byte]{}, asked[protoreflect.Message]{}, variables{}
 }

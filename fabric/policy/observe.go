@@ -41,6 +41,9 @@ func (s *logStep) begin(x *Exchange) error {
 }
 
 func (s *logStep) end(x *Exchange, _ held, o Outcome) {
+	if o.Moved {
+		return // it is written where the call ends
+	}
 	slow := s.slow > 0 && o.Now.Sub(x.Now) >= s.slow
 	bad := slices.Contains(s.codes, o.Code())
 	if any := s.slow == 0 && len(s.codes) == 0; !any && !slow && !bad {

@@ -122,6 +122,9 @@ func (c *Chain) Request() bool { return c.request }
 // package status, after which nothing is held.
 func (c *Chain) Begin(x *Exchange) error {
 	x.chain = c
+	if x.Moved {
+		return c.resume(x)
+	}
 	for _, p := range c.policies {
 		if err := p.begin(x); err != nil {
 			return c.refuse(x, err)

@@ -34,6 +34,10 @@ type exchange struct {
 	cancel  context.CancelFunc
 	span    trace.Span // nil: none
 
+	name string // of a stream that can move
+	left bool   // it goes on by another way
+	here bool   // it has come, and its callee has accepted it
+
 	tried    []string  // IDs of endpoints
 	endpoint *endpoint // the last one
 	attempts int
@@ -163,9 +167,13 @@ func (c *exchange) finish(err error) {
 	if c.cancel != nil {
 		c.cancel()
 	}
-	c.chain.End(&c.Exchange, policy.Outcome{Err: err, Now: now})
-	c.count(err, now)
-	c.log(err, now.Sub(c.began))
+	if c.left || c.Moved && !c.here {
+		c.part(now)
+	} else {
+		c.chain.End(&c.Exchange, policy.Outcome{Err: err, Now: now})
+		c.count(err, now)
+		c.log(err, now.Sub(c.began))
+	}
 	c.endSpan(err)
 	c.request.Free()
 	c.recycle()

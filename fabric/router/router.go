@@ -40,6 +40,9 @@ type Options struct {
 	// Methods bounds how many methods are counted by their names, and Peers how many
 	// callers; those above are counted together as "other". Defaults 1024 and 256.
 	Methods, Peers int
+	// Elsewhere says which endpoint has a stream of that name that this router does not
+	// know, "" for none: another router may have carried it so far. Default: none.
+	Elsewhere func(ctx context.Context, stream string) string
 	// Random is the source of chance, for use by many goroutines. Default: the
 	// runtime's generator.
 	Random func() uint64
@@ -64,6 +67,9 @@ func (o *Options) setDefaults() {
 	if o.Peers <= 0 {
 		o.Peers = 256
 	}
+	if o.Elsewhere == nil {
+		o.Elsewhere = func(context.Context, string) string { return "" }
+	}
 	if o.Random == nil {
 		o.Random = rand.Uint64
 	}
@@ -80,6 +86,7 @@ type Router struct {
 	exchanges sync.Pool
 	mirrors   chan struct{} // a place for each mirrored call in flight
 	mirrored  atomic.Int64  // their bytes
+	streams   streams
 
 	mu     sync.Mutex // for changes of services, and closed
 	closed bool

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/fabric/transit"
 )
 
 // Serve implements call.Handler.
@@ -54,7 +55,8 @@ func (c *exchange) single(s call.ServerStream) error {
 // stream forwards a call of many messages.
 func (c *exchange) stream(s call.ServerStream) error {
 	f := &flow{server: s, router: c.router, method: c.method}
-	if c.chain.Request() {
+	c.recognize(s.Head())
+	if c.chain.Request() && !c.Moved {
 		if err := c.first(f); err != nil {
 			return err
 		}
@@ -72,7 +74,7 @@ func (c *exchange) stream(s call.ServerStream) error {
 	// The plan is the exchange's, which the flow may outlast.
 	f.ctx, f.cancel, f.links = ctx, cancel, append([]*policy.Link(nil), c.Plan.Links...)
 	f.begun, c.request = c.request, nil
-	if c.Plan.Retry == nil || c.Plan.Retry.Attempts < 2 {
+	if c.Moved || c.Plan.Retry == nil || c.Plan.Retry.Attempts < 2 {
 		f.committed.Store(true)
 	}
 	defer f.end()
@@ -96,7 +98,7 @@ func (c *exchange) first(f *flow) error {
 func (c *exchange) follow(f *flow) error {
 	for attempt, transparent := 1, 0; ; {
 		end, opened, err := c.attempt(f)
-		if err == nil || f.ctx.Err() != nil {
+		if err == nil || c.Moved || f.ctx.Err() != nil {
 			return c.close(f, end, err)
 		}
 		switch {
@@ -112,6 +114,10 @@ func (c *exchange) follow(f *flow) error {
 
 // close gives the caller what comes with the end.
 func (c *exchange) close(f *flow, end call.End, err error) error {
+	if c.left = leaves(end, err); c.left {
+		f.server.SetTrailer(end.Trailer)
+		return nil
+	}
 	_, trailer, changed := c.respond(nil, known(end.Trailer))
 	f.server.SetTrailer(trailer)
 	if changed != nil {
@@ -123,20 +129,21 @@ func (c *exchange) close(f *flow, end call.End, err error) error {
 // attempt sends the stream to one endpoint and brings what it answers. opened says
 // that the endpoint may have seen the call.
 func (c *exchange) attempt(f *flow) (end call.End, opened bool, err error) {
-	p, err := c.router.pick(c.Head.Service(), c.Head, c.tried, time.Now())
+	p, err := c.pick(f.ctx)
 	if err != nil {
 		c.endpoint = nil
 		return end, false, err
 	}
 	c.endpoint, c.tried = p.endpoint, append(c.tried, p.id)
 	c.attempts++
-	defer func() { p.done(end, err, time.Now()) }()
+	defer func() { c.done(p, end, err) }()
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
 	up, err := p.transport.Open(ctx, c.Head)
 	if err != nil {
 		return end, false, opening(err)
 	}
+	defer c.router.streams.add(c.name, p.id)()
 	if !f.attach(up) {
 		return end, true, status.Error(codes.Unavailable, errClosed.Error())
 	}
@@ -148,7 +155,8 @@ func (c *exchange) attempt(f *flow) (end call.End, opened bool, err error) {
 func (c *exchange) download(f *flow, up call.ClientStream) (end call.End, err error) {
 	if end.Header, err = up.Header(); err == nil && end.Header != nil {
 		f.committed.Store(true)
-		header, _, err := c.respond(end.Header, nil)
+		c.here = true
+		header, err := c.greeting(end.Header)
 		if err != nil {
 			return end, err
 		}
@@ -157,6 +165,9 @@ func (c *exchange) download(f *flow, up call.ClientStream) (end call.End, err er
 		}
 	}
 	push, finish := f.way(policy.ToClient, f.bring)
+	if c.Moved && transit.Headless(end.Header) {
+		push = c.late(push)
+	}
 	err = f.receive(up, push)
 	if failed := finish(); failed != nil {
 		return end, failed

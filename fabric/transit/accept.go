@@ -89,7 +89,11 @@ func (c *callee) pass(l *inbound, at place) {
 
 // fetch takes in one message of a leg that is left, unless it has been read to its end.
 func (c *callee) fetch(old *inbound) bool {
-	c.reading <- struct{}{}
+	select {
+	case <-old.empty: // by somebody who goes on reading
+		return false
+	case c.reading <- struct{}{}:
+	}
 	defer func() { <-c.reading }()
 	if c.in != old || c.err != nil {
 		return false

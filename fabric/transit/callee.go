@@ -24,7 +24,7 @@ type Callees struct {
 // goroutine that may outlast it; it returns when the leg is over.
 func (r *Callees) Serve(in call.ServerStream, handle func(call.ServerStream) error) error {
 	at := placeOf(in.Head().Metadata)
-	l := &inbound{ServerStream: in, done: make(chan struct{})}
+	l := &inbound{ServerStream: in, empty: make(chan struct{}), done: make(chan struct{})}
 	if IsMove(in.Head()) {
 		return r.resume(l, at)
 	}
@@ -109,6 +109,7 @@ type inbound struct {
 	unhook   func() bool
 	late     bool          // the header is to be its first message; under heading
 	switched chan struct{} // closed when it is sent on
+	empty    chan struct{} // closed when it has been read to its end
 	once     sync.Once
 	done     chan struct{} // closed when it is over
 	err      error         // then: its status
@@ -229,6 +230,7 @@ func (c *callee) follow(err error) {
 	c.mu.Lock()
 	next := c.next
 	c.mu.Unlock()
+	close(c.in.empty)
 	if next != nil && next != c.in && errors.Is(err, io.EOF) {
 		c.in = next
 		return

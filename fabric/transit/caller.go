@@ -54,8 +54,9 @@ var _ call.ClientStream = (*Caller)(nil)
 type leg struct {
 	call.ClientStream
 	cancel context.CancelFunc
-	shut   bool // under sending
-	late   bool // its first message is the header; the reader's
+	shut   bool          // under sending
+	late   bool          // its first message is the header; the reader's
+	empty  chan struct{} // closed when it has been read to its end
 }
 
 // Open opens a stream that can move. The words in h are taken as those of whoever
@@ -96,7 +97,7 @@ func (c *Caller) open(ctx context.Context, at place, moves bool) (*leg, *Fleet, 
 		cancel()
 		return nil, nil, err
 	}
-	return &leg{ClientStream: s, cancel: cancel}, fleet, nil
+	return &leg{ClientStream: s, cancel: cancel, empty: make(chan struct{})}, fleet, nil
 }
 
 // Name is the stream's name.
@@ -193,6 +194,7 @@ func (c *Caller) follow(err error) {
 	switch {
 	case next != nil:
 		c.in.cancel()
+		close(c.in.empty)
 		c.in = next
 	case c.middle:
 		c.finish(err) // who is further up has moved it
@@ -203,6 +205,7 @@ func (c *Caller) follow(err error) {
 
 func (c *Caller) finish(err error) {
 	c.err = err
+	close(c.in.empty)
 	c.tell(nil)
 	c.end()
 }
@@ -220,19 +223,35 @@ func (c *Caller) Header() (metadata.MD, error) {
 	if md != nil || err != nil {
 		return md, err
 	}
-	// It has ended without one, or moved: then it comes by a later leg.
-	for {
+	// It has none, or moved before it had one: then it comes by a later leg.
+	for !c.knows() {
 		select {
 		case <-c.headed:
-			return c.header, nil
 		case c.reading <- struct{}{}:
+			c.peek()
+			<-c.reading
 		}
-		m, err := c.read()
-		if err == nil {
-			c.kept = append(c.kept, m)
-			c.tell(metadata.MD{}) // a message has no header after it
-		}
-		<-c.reading
+	}
+	return c.header, nil
+}
+
+func (c *Caller) knows() bool {
+	select {
+	case <-c.headed:
+		return true
+	default:
+		return false
+	}
+}
+
+// peek reads on until the header is known: it comes before the first message.
+func (c *Caller) peek() {
+	if c.knows() {
+		return
+	}
+	if m, err := c.read(); err == nil {
+		c.kept = append(c.kept, m)
+		c.tell(metadata.MD{})
 	}
 }
 

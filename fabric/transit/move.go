@@ -182,7 +182,11 @@ func (c *Caller) switchTo(next *leg, fleet *Fleet) {
 // fetch takes in one message of a leg that is left, unless it has been read to its
 // end.
 func (c *Caller) fetch(old *leg) bool {
-	c.reading <- struct{}{}
+	select {
+	case <-old.empty: // by somebody who goes on reading
+		return false
+	case c.reading <- struct{}{}:
+	}
 	defer func() { <-c.reading }()
 	if c.in != old || c.err != nil {
 		return false

@@ -48,6 +48,9 @@ type Options struct {
 	// Link the way to another of them; nil: there is none.
 	Process int
 	Link    func(ctx context.Context, process int) (net.Conn, error)
+	// Elsewhere says which endpoint has a stream that another process of this node
+	// carries, "" for none. It may be nil.
+	Elsewhere func(ctx context.Context, stream string) string
 	// Socket is where local programs connect; empty: where Accept says.
 	Socket string
 	// Plain is where programs that speak plain gRPC connect; nil: nowhere, or where
@@ -123,6 +126,7 @@ func Open(_ context.Context, opts Options) (*Plane, error) {
 	}
 	p.router = router.New(router.Options{
 		Policies: &p.table, Logger: opts.Logger, Registerer: opts.Metrics, Tracer: opts.Tracer, Slow: opts.Slow,
+		Elsewhere: opts.Elsewhere,
 	})
 	p.plain = plain.NewServer(counted{p, p.router, p.router}, plain.Options{
 		Logger: p.log, Descriptors: descriptors{p.registry}, Health: health{p},

@@ -142,6 +142,8 @@ func (c *child) take(m *message) {
 			f, err := h.link(m.Process)
 			c.control.answer(m, &message{files: f}, err)
 		})
+	case msgWhere:
+		h.running.Go(func() { c.control.answer(m, &message{ID: h.where(c, m.ID)}, nil) })
 	default:
 		m.close()
 		c.control.answer(m, nil, outboard.Errorf(outboard.Protocol, m.Type, "the node does not know how"))
@@ -176,6 +178,25 @@ func (h *Host) link(process int) ([]*os.File, error) {
 	}
 	return []*os.File{near}, nil
 }
+
+// where asks the other processes which endpoint has a stream.
+func (h *Host) where(asks *child, stream string) string {
+	ctx, cancel := context.WithTimeout(h.life, whereLimit)
+	defer cancel()
+	for _, c := range h.earlier() {
+		if c == asks {
+			continue
+		}
+		// Its error is that the process has ended, and with it the stream.
+		if a, err := c.control.ask(ctx, &message{Type: msgWhere, ID: stream}); err == nil && a.ID != "" {
+			return a.ID
+		}
+	}
+	return ""
+}
+
+// whereLimit is how long another process may take to say what it has.
+const whereLimit = time.Second
 
 // ---- endpoints
 

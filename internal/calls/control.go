@@ -29,6 +29,7 @@ const (
 	msgPeer  = "peer"  // a node's connection, of which Data was read; no answer
 	msgNear  = "near"  // another process's link; no answer
 	msgHTTP  = "http"  // a connection for the tables; no answer
+	msgWhere = "where" // which endpoint has the stream ID: its ID, or "". A process asks it too, of others
 )
 
 // The requests of a process.

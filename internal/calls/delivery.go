@@ -101,17 +101,14 @@ func (d *delivery) Serve(from call.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	sent := make(chan struct{})
-	go func() {
-		defer close(sent)
+	// Not waited for here: it may wait for the caller when the callee has ended the
+	// call, and what it waits for ends with our return.
+	(*Plane)(d).running.Go(func() {
 		if err := requests(from, to); err != nil {
 			cancel() // the caller is gone
 		}
-	}()
-	err = responses(from, to)
-	cancel()
-	<-sent
-	return err
+	})
+	return responses(from, to)
 }
 
 // requests forwards the caller's messages. An error says that the caller has ended

@@ -16,6 +16,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/framed"
 	"github.com/outboard-run/outboard/fabric/plain"
 	"github.com/outboard-run/outboard/fabric/remote"
+	"github.com/outboard-run/outboard/fabric/transit"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
@@ -34,8 +35,15 @@ type peer struct {
 	ways  map[string]*distant // to its endpoints, by their IDs; under Plane.mu
 
 	mu     sync.Mutex
-	conn   *remote.Conn
+	now    *route // nil: none
 	closed bool
+}
+
+// A route is one connection to a peer, with the streams on it.
+type route struct {
+	conn  *remote.Conn
+	fleet transit.Fleet
+	left  chan struct{} // closed when new calls take another
 }
 
 // distant is the way to an endpoint of another node, or of another process.
@@ -94,26 +102,40 @@ func (unreached) Unsent() bool { return true }
 // an endpoint of this node may change meanwhile: then it is looked up again.
 const attempts = 12
 
+// A sender makes a call over t. The fleet is that of the streams there, nil where they
+// never have to move.
+type sender func(t call.Transport, fleet *transit.Fleet, h *call.Head) error
+
 // try makes a call by f until it is under way.
-func (d *distant) try(ctx context.Context, f func(call.Transport, *call.Head) error, h *call.Head) error {
+func (d *distant) try(ctx context.Context, f sender, h *call.Head) error {
 	var err error
 	for n := range attempts {
 		if n > 1 && !pause(ctx, time.Duration(n)*5*time.Millisecond) {
 			break
 		}
-		t, peer := d.find()
-		if t != nil {
-			err = f(t, h)
-		} else if conn, failed := peer.connect(ctx); failed == nil {
-			err = f(conn, d.address(h))
-		} else if err = failed; !d.near {
-			return err // the router knows other endpoints
-		}
-		if !unsent(err) {
+		var final bool
+		if final, err = d.once(ctx, f, h); final || !unsent(err) {
 			return err
 		}
 	}
 	return err
+}
+
+// once tries once. final: another attempt would be as useless.
+func (d *distant) once(ctx context.Context, f sender, h *call.Head) (final bool, err error) {
+	t, peer := d.find()
+	switch {
+	case t != nil:
+		return false, f(t, nil, h)
+	case d.near && transit.IsMove(h):
+		// It would be back in the process that it is to leave.
+		return false, unreached{"the endpoint's program has not changed over yet"}
+	}
+	r, err := peer.connect(ctx)
+	if err != nil {
+		return !d.near, err // the router knows other endpoints
+	}
+	return false, f(r.conn, &r.fleet, d.address(h))
 }
 
 // pause is false when ctx ends first.
@@ -134,14 +156,24 @@ func unsent(err error) bool {
 	return errors.As(err, &u) && u.Unsent()
 }
 
-// Open implements call.Transport.
+// Open implements call.Transport. A stream goes on by another connection when the peer
+// wants it.
 func (d *distant) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
-	var s call.ClientStream
-	err := d.try(ctx, func(t call.Transport, h *call.Head) (err error) {
+	if !h.Streaming {
+		s, _, err := d.leg(ctx, h)
+		return s, err
+	}
+	return transit.Open(ctx, h, d.leg)
+}
+
+// leg implements transit.Way.
+func (d *distant) leg(ctx context.Context, h *call.Head) (s call.ClientStream, fleet *transit.Fleet, err error) {
+	err = d.try(ctx, func(t call.Transport, of *transit.Fleet, h *call.Head) (err error) {
+		fleet = of
 		s, err = t.Open(ctx, h)
 		return err
 	}, h)
-	return s, err
+	return s, fleet, err
 }
 
 // Unary implements call.Unary.
@@ -149,7 +181,7 @@ func (d *distant) Unary(ctx context.Context, h *call.Head, request *call.Message
 	defer request.Free()
 	var response *call.Message
 	var end call.End
-	err := d.try(ctx, func(t call.Transport, h *call.Head) (err error) {
+	err := d.try(ctx, func(t call.Transport, _ *transit.Fleet, h *call.Head) (err error) {
 		again := *request
 		again.Release = nil
 		if u, ok := t.(call.Unary); ok {
@@ -176,11 +208,11 @@ func (d *distant) address(h *call.Head) *call.Head {
 }
 
 // connect returns the connection, a new one when the last has ended.
-func (n *peer) connect(ctx context.Context) (*remote.Conn, error) {
+func (n *peer) connect(ctx context.Context) (*route, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.conn != nil && usable(n.conn) {
-		return n.conn, nil
+	if n.now != nil && usable(n.now.conn) {
+		return n.now, nil
 	}
 	if n.closed {
 		return nil, unreached{n.name + " has no endpoints any more"}
@@ -192,8 +224,28 @@ func (n *peer) connect(ctx context.Context) (*remote.Conn, error) {
 		return nil, unreached{n.name + ": " + err.Error()}
 	}
 	n.leave()
-	n.conn = conn
-	return conn, nil
+	r := &route{conn: conn, left: make(chan struct{})}
+	n.now = r
+	n.plane.running.Go(func() { r.last(n.plane.life) })
+	return r, nil
+}
+
+// last is the life of a route: once new calls take another one, streams change over to
+// that, and when the other calls are over the connection is closed.
+func (r *route) last(life context.Context) {
+	select {
+	case <-r.conn.Draining():
+	case <-r.left:
+	case <-life.Done():
+	}
+	ctx, stop := context.WithCancel(life)
+	var moving sync.WaitGroup
+	defer moving.Wait()
+	defer stop()
+	moving.Go(func() { r.fleet.Move(ctx) })
+	// Its error is that the Plane ends, and with it every call.
+	_ = r.conn.Finish(life)
+	_ = r.conn.Close()
 }
 
 func usable(c *remote.Conn) bool {
@@ -209,26 +261,20 @@ func usable(c *remote.Conn) bool {
 
 // leave closes the connection once its calls are over. The mutex is held.
 func (n *peer) leave() {
-	conn := n.conn
-	n.conn = nil
-	if conn == nil {
-		return
+	if n.now != nil {
+		close(n.now.left)
+		n.now = nil
 	}
-	n.plane.running.Go(func() {
-		// Its error is that the Plane ends, and with it every call.
-		_ = conn.Finish(n.plane.life)
-		_ = conn.Close()
-	})
 }
 
 func (n *peer) close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true
-	if n.conn == nil {
+	if n.now == nil {
 		return nil
 	}
-	return n.conn.Close()
+	return n.now.conn.Close()
 }
 
 // A way leads to a gRPC server for which this node speaks.

@@ -158,6 +158,8 @@ func (p *process) take(m *message) {
 		p.control.answer(m, &message{Flying: &flying}, nil)
 	case msgMoved:
 		p.plane.Moved(m.ID)
+	case msgWhere:
+		p.control.answer(m, &message{ID: p.plane.router.Endpoint(m.ID)}, nil)
 	case msgPeer:
 		if !p.plane.expect() {
 			m.close()
@@ -238,7 +240,7 @@ func (p *process) open(ctx context.Context) (err error) {
 func (p *process) planeOptions() Options {
 	o := Options{
 		Registry: p.registry, Members: p.members, Self: p.config.Self,
-		Offers: &offers{p.control}, Process: p.config.Process, Link: p.link,
+		Offers: &offers{p.control}, Process: p.config.Process, Link: p.link, Elsewhere: p.elsewhere,
 		TLS:    func(to outboard.Node) *tls.Config { return p.identity.ClientTLS(to.ID, to.Fingerprint, Protocol) },
 		Framed: p.framed(nil), Logger: p.log, Metrics: p.metrics, Slow: p.config.Slow,
 	}
@@ -274,6 +276,15 @@ func (p *process) link(ctx context.Context, process int) (net.Conn, error) {
 		return nil, err
 	}
 	return connOf(a.file())
+}
+
+// elsewhere asks the node which endpoint has a stream.
+func (p *process) elsewhere(ctx context.Context, stream string) string {
+	a, err := p.control.ask(ctx, &message{Type: msgWhere, ID: stream})
+	if err != nil {
+		return ""
+	}
+	return a.ID
 }
 
 func (p *process) serve(m *message) error {

@@ -1,0 +1,66 @@
+package policy
+
+import (
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A lasting step is one that a stream needs for as long as it takes: where the stream
+// goes on with another process, the step of the same policy there takes it on.
+type lasting interface {
+	step
+	resume(x *Exchange)
+}
+
+// resume takes on a stream that was judged when it began. What judges only its
+// beginning (access, rates, faults, retries) has nothing to say any more. Where a
+// policy that lasts depends on the first message, which is not at hand, the stream
+// can't go on here.
+func (c *Chain) resume(x *Exchange) error {
+	for _, p := range c.policies {
+		s, ok := p.step.(lasting)
+		if !ok {
+			continue
+		}
+		if p.request {
+			return c.refuse(x, status.Errorf(codes.FailedPrecondition, "policy %s depends on the first message: the stream stays where it is", p.name))
+		}
+		if p.when != nil {
+			if yes, err := p.when.bool(x); err != nil || !yes {
+				continue
+			}
+		}
+		s.resume(x)
+	}
+	return nil
+}
+
+// resume counts the stream, though that be one too many: it is under way.
+func (s *concurrencyStep) resume(x *Exchange) {
+	if s.per.by == perAll {
+		s.state.all.Add(1)
+		x.held = append(x.held, held{by: s, what: (*entry[atomic.Int64])(nil)})
+		return
+	}
+	key, err := s.per.key(x)
+	if err != nil {
+		return // as where it began
+	}
+	e := s.state.keys.pin(key, x.Now)
+	e.value.Add(1)
+	x.held = append(x.held, held{by: s, what: e})
+}
+
+func (s *linkStep) resume(x *Exchange) { x.Plan.Links = append(x.Plan.Links, &s.link) }
+
+func (s *logStep) resume(x *Exchange) { x.held = append(x.held, held{by: s}) }
+
+// resume rewrites what the callee says from now on.
+func (s *rewriteStep) resume(x *Exchange) {
+	if s.responds() {
+		x.Plan.Rewrites = true
+		x.answers = append(x.answers, s)
+	}
+}
