@@ -79,21 +79,29 @@ func serve(t testing.TB, g *gateway.Gateway) (addr string) {
 	return l.Addr().String()
 }
 
-// ask makes one request to a gateway without a connection.
-func ask(g http.Handler, r *http.Request) *http.Response {
-	w := httptest.NewRecorder()
-	g.ServeHTTP(w, r)
-	return w.Result()
+// An answer is what came back of a request.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+	text       string
 }
 
-func body(t testing.TB, r *http.Response) string {
+// ask makes one request to a gateway without a connection.
+func ask(g http.Handler, r *http.Request) answer {
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, r)
+	return answer{w.Code, w.Header(), w.Body.String()}
+}
+
+// read takes a whole response.
+func read(t testing.TB, r *http.Response) answer {
 	t.Helper()
 	defer r.Body.Close()
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(b)
+	return answer{r.StatusCode, r.Header, string(b)}
 }
 
 func get(path string) *http.Request { return httptest.NewRequest(http.MethodGet, path, nil) }

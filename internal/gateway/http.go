@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -277,10 +278,8 @@ func requestMeta(r *http.Request, route, name string) (string, bool) {
 }
 
 func paramOrHeader(r *http.Request, params []string, name string) (string, bool) {
-	for _, p := range params {
-		if p == name {
-			return r.PathValue(name), true
-		}
+	if slices.Contains(params, name) {
+		return r.PathValue(name), true
 	}
 	if reserved(name) {
 		return "", false

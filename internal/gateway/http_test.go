@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,9 +61,9 @@ func TestRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ask(g, httptest.NewRequest(c.method, c.path, strings.NewReader(c.body)))
-			got := body(t, r)
+			got := r.text
 			if r.StatusCode >= 400 {
-				got = wantProblem(t, r, got).Detail
+				got = wantProblem(t, r).Detail
 			}
 			if r.StatusCode != c.status || got != c.want {
 				t.Errorf("got %d %q, want %d %q", r.StatusCode, got, c.status, c.want)
@@ -74,14 +75,14 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-func wantProblem(t *testing.T, r *http.Response, body string) gateway.Problem {
+func wantProblem(t *testing.T, r answer) gateway.Problem {
 	t.Helper()
 	if got := r.Header.Get("Content-Type"); got != "application/problem+json" {
 		t.Errorf("Content-Type: got %q", got)
 	}
 	var p gateway.Problem
-	if err := json.Unmarshal([]byte(body), &p); err != nil || p.Status != r.StatusCode || p.Title == "" {
-		t.Errorf("problem document: %v %q", err, body)
+	if err := json.Unmarshal([]byte(r.text), &p); err != nil || p.Status != r.StatusCode || p.Title == "" {
+		t.Errorf("problem document: %v %q", err, r.text)
 	}
 	return p
 }
@@ -136,7 +137,7 @@ func TestProblems(t *testing.T) {
 			f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return c.answer, c.err })
 			g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Methods: []string{"POST"}, Target: to("f")}))
 			r := ask(g, post("/shop/", "x"))
-			got := wantProblem(t, r, body(t, r))
+			got := wantProblem(t, r)
 			if len(got.Trace) != 32 {
 				t.Errorf("trace %q", got.Trace)
 			}
@@ -176,9 +177,9 @@ func TestBodies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := ask(g, httptest.NewRequest(http.MethodPost, c.path, c.body))
-			got := body(t, r)
+			got := r.text
 			if r.StatusCode >= 400 {
-				got = wantProblem(t, r, got).Detail
+				got = wantProblem(t, r).Detail
 			}
 			if r.StatusCode != c.status || got != c.want {
 				t.Errorf("got %d %q, want %d %q", r.StatusCode, got, c.status, c.want)
@@ -303,7 +304,7 @@ func TestSetApps(t *testing.T) {
 			if outboard.KindOf(err) != outboard.Invalid || err.Error() != c.want {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
-			if got := body(t, ask(g, get("/shop/"))); got != "first" {
+			if got := ask(g, get("/shop/")).text; got != "first" {
 				t.Errorf("after a refusal %q serves", got)
 			}
 		})
@@ -311,7 +312,7 @@ func TestSetApps(t *testing.T) {
 	if err := g.SetApps([]gateway.App{shop(gateway.Route{Path: "/", Target: to("second")})}); err != nil {
 		t.Fatal(err)
 	}
-	if got := body(t, ask(g, get("/shop/"))); got != "second" {
+	if got := ask(g, get("/shop/")).text; got != "second" {
 		t.Errorf("got %q, want the new version", got)
 	}
 }
@@ -320,10 +321,10 @@ func TestElsewhere(t *testing.T) {
 	elsewhere := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "elsewhere "+r.URL.Path) })
 	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) { return text("here"), nil })
 	g := newGateway(t, gateway.Options{Invoker: f, Elsewhere: elsewhere}, shop(gateway.Route{Path: "/", Target: to("f")}))
-	if got := body(t, ask(g, get("/other/x"))); got != "elsewhere /other/x" {
+	if got := ask(g, get("/other/x")).text; got != "elsewhere /other/x" {
 		t.Errorf("got %q", got)
 	}
-	if got := body(t, ask(g, get("/shop/nothing/"))); got != "here" {
+	if got := ask(g, get("/shop/nothing/")).text; got != "here" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -340,7 +341,7 @@ func TestReleased(t *testing.T) {
 				return gateway.Answer{Body: mine, Message: answer.Message, Stdout: mine, Release: func() { released++; clear(mine) }}, nil
 			})
 			g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Target: to("f")}))
-			got := body(t, ask(g, get("/shop/")))
+			got := ask(g, get("/shop/")).text
 			if released != 1 {
 				t.Errorf("released %d times", released)
 			}
@@ -348,7 +349,7 @@ func TestReleased(t *testing.T) {
 				t.Errorf("got %q", got)
 			}
 			for r := range g.Logs(gateway.Filter{App: "shop"}) {
-				if string(r.Stdout) != string(answer.Body) {
+				if !bytes.Equal(r.Stdout, answer.Body) {
 					t.Errorf("the log has %q, which was given back", r.Stdout)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -33,14 +34,12 @@ func TestRequestMessage(t *testing.T) {
 	g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Target: to("f"), HTTP: true}))
 	r := post("/shop/a%2Fb/c?x=1&y=%20", "hello")
 	r.ContentLength = -1
-	for name, values := range map[string][]string{
+	maps.Copy(r.Header, http.Header{
 		"Cookie": {"a=1", "b=2"}, "X-Forwarded-Prefix": {"/admin"}, "Connection": {"close, x-mine"}, "X-Mine": {"1"}, "Te": {"trailers"},
 		"Transfer-Encoding": {"chunked"}, "Content-Length": {"99"}, "Upgrade": {"h2c"}, "Keep-Alive": {"5"}, "Proxy-Authorization": {"secret"},
 		"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "Tracestate": {"a=b"}, "Expect": {"100-continue"},
 		"X-Evil": {"a\r\nX-Injected: 1"}, "X-Bad Name": {"1"},
-	} {
-		r.Header[name] = values
-	}
+	})
 	if answer := ask(g, r); answer.StatusCode != http.StatusBadGateway { // it says no Message
 		t.Errorf("status %d", answer.StatusCode)
 	}

@@ -34,7 +34,10 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 			Namespace: "outboard", Subsystem: "gateway", Name: "websockets", Help: "WebSockets that are open.",
 		}, []string{"app"}),
 	}
-	return m, m.register(to)
+	if err := m.register(to); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func (m *metrics) all() []prometheus.Collector {

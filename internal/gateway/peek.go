@@ -45,8 +45,6 @@ func (l *Limits) setDefaults() {
 	}
 }
 
-const prefaceHTTP2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
 // Peek reads the first line of a connection's first request, and perhaps more, and
 // finds the app that it is for: the first segment of its path, which may be "". It
 // returns what it read: that belongs to the connection. After an error Refuse answers
@@ -103,7 +101,7 @@ func whyNoLine(err error, read int) error {
 // appOfLine finds the app in a request line.
 func appOfLine(line []byte) (string, error) {
 	line = bytes.TrimSuffix(line, []byte("\r"))
-	if string(line) == "PRI * HTTP/2.0" {
+	if string(line) == "PRI * HTTP/2.0" { // RFC 9113, section 3.4
 		return "", ErrHTTP2
 	}
 	method, rest, _ := bytes.Cut(line, []byte(" "))

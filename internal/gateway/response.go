@@ -200,8 +200,7 @@ func (p *response) checkBody(method string) error {
 		p.body, p.chunked = nil, false
 		return nil
 	case p.chunked:
-		_, err := eachChunk(p.body, nil)
-		return err
+		return eachChunk(p.body, func([]byte) error { return nil })
 	case p.length >= 0 && p.length != int64(len(p.body)):
 		return fmt.Errorf("the response says that its body has %d bytes, and it has %d", p.length, len(p.body))
 	}
@@ -212,26 +211,23 @@ func (p *response) checkBody(method string) error {
 // maxChunkLine bounds the line before a chunk: its size and extensions.
 const maxChunkLine = 256
 
-// eachChunk calls f with the content of each chunk, and returns how many bytes they
-// have in all.
-func eachChunk(b []byte, f func([]byte) error) (total int64, err error) {
+// eachChunk calls f with the content of each chunk.
+func eachChunk(b []byte, f func([]byte) error) error {
 	for {
 		size, rest, err := cutSize(b)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		if size == 0 {
-			return total, checkTrailer(rest)
+			return checkTrailer(rest)
 		}
 		if size > int64(len(rest))-2 || rest[size] != '\r' || rest[size+1] != '\n' {
-			return 0, errors.New("a chunk of the response is cut off")
+			return errors.New("a chunk of the response is cut off")
 		}
-		if f != nil {
-			if err := f(rest[:size]); err != nil {
-				return 0, err
-			}
+		if err := f(rest[:size]); err != nil {
+			return err
 		}
-		total, b = total+size, rest[size+2:]
+		b = rest[size+2:]
 	}
 }
 
@@ -340,8 +336,10 @@ func (p *response) write(w http.ResponseWriter, method string) error {
 		return nil
 	}
 	if p.chunked {
-		_, err := eachChunk(p.body, func(chunk []byte) error { _, err := w.Write(chunk); return err })
-		return err
+		return eachChunk(p.body, func(chunk []byte) error {
+			_, err := w.Write(chunk)
+			return err
+		})
 	}
 	_, err := w.Write(p.body)
 	return err

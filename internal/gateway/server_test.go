@@ -95,7 +95,7 @@ func TestRefuse(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				wantProblem(t, r, body(t, r))
+				wantProblem(t, read(t, r))
 			}
 		})
 	}
@@ -158,8 +158,8 @@ func TestServeConn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := body(t, r); got != "hello" || r.StatusCode != 200 {
-			t.Errorf("got %d %q", r.StatusCode, got)
+		if got := read(t, r); got.text != "hello" || got.StatusCode != 200 {
+			t.Errorf("got %v", got)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -222,7 +223,7 @@ func (c *CronTrigger) zone() *time.Location {
 }
 
 func (c *CronTrigger) same(b *CronTrigger) bool {
-	return c.Schedule == b.Schedule && c.zone().String() == b.zone().String() && c.Target == b.Target && string(c.Body) == string(b.Body)
+	return c.Schedule == b.Schedule && c.zone().String() == b.zone().String() && c.Target == b.Target && bytes.Equal(c.Body, b.Body)
 }
 
 // The clock is looked at this often, as it may be set; a time that was more than

@@ -214,17 +214,22 @@ func TestHandshakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Header = c.header
-			answer, err := http.DefaultTransport.RoundTrip(r)
+			response, err := http.DefaultTransport.RoundTrip(r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if wantProblem(t, answer, body(t, answer)); answer.StatusCode != c.status {
+			answer := read(t, response)
+			response.Body.Close()
+			if wantProblem(t, answer); answer.StatusCode != c.status {
 				t.Errorf("got %d, want %d", answer.StatusCode, c.status)
 			}
 		})
 	}
 	hear(t, dial(t, addr, "/chat/rooms/blue"))
 	_, r, err := websocket.Dial(t.Context(), "ws://"+addr+"/chat/rooms/blue", nil)
+	if r != nil && r.Body != nil {
+		r.Body.Close()
+	}
 	if err == nil || r.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("one too many: %v", err)
 	}
@@ -235,9 +240,12 @@ func TestOrigins(t *testing.T) {
 	app.Routes[0].Origins = []string{"*.example.org"}
 	g := newGateway(t, gateway.Options{Invoker: invoke(chat)}, app)
 	start(t, g)
-	c, _, err := websocket.Dial(t.Context(), "ws://"+serve(t, g)+"/chat/rooms/blue", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://www.example.org"}}})
+	c, r, err := websocket.Dial(t.Context(), "ws://"+serve(t, g)+"/chat/rooms/blue", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://www.example.org"}}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if r.Body != nil {
+		r.Body.Close()
 	}
 	hear(t, c)
 	_ = c.CloseNow()
