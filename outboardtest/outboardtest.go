@@ -44,8 +44,8 @@ func Main(m *testing.M) {
 	}
 	switch rest := os.Args[2:]; os.Args[1] {
 	case helperArg:
-		if len(rest) == 1 && rest[0] == "calls" {
-			os.Exit(cli.Process().Main([]string{"internal", "calls"})) //nolint:forbidigo // this is a main
+		if len(rest) == 1 && (rest[0] == "calls" || rest[0] == "tenant") {
+			os.Exit(cli.Process().Main([]string{"internal", rest[0]})) //nolint:forbidigo // this is a main
 		}
 		os.Exit(fake.Helper(rest)) //nolint:forbidigo // this is a main
 	case commandArg:

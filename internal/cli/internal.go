@@ -11,6 +11,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/worker"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/tenant"
 )
 
 // newInternalCommand is the processes that a node starts for itself.
@@ -33,6 +34,10 @@ func newInternalCommand(env *Env) *cobra.Command {
 			RunE: func(cmd *cobra.Command, _ []string) error { return runCallsProcess(cmd.Context(), env) },
 		},
 		&cobra.Command{
+			Use: "tenant", Short: "Run a tenant's apps, as the node says on descriptor 3", Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return runTenantProcess(cmd.Context(), env) },
+		},
+		&cobra.Command{
 			Use: "worker", Short: "Serve one session on descriptors 3 and 4", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return runWorker(cmd.Context()) },
 		},
@@ -50,8 +55,20 @@ func runCallsProcess(ctx context.Context, env *Env) error {
 	})
 }
 
-// callsDescriptor is what the process that carries calls inherits.
-const callsDescriptor = 3
+// runTenantProcess is as runCallsProcess.
+func runTenantProcess(ctx context.Context, env *Env) error {
+	level := new(slog.LevelVar)
+	return tenant.Run(context.WithoutCancel(ctx), os.NewFile(tenantDescriptor, "node"), tenant.ProcessOptions{
+		Version: thisBuild().Version, Level: level,
+		Logger: slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level})),
+	})
+}
+
+// What the processes that carry calls and run apps inherit.
+const (
+	callsDescriptor  = 3
+	tenantDescriptor = 3
+)
 
 func runProbe(ctx context.Context, env *Env, api outboard.API) error {
 	if api != outboard.OpenCL {

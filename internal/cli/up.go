@@ -21,7 +21,7 @@ type upOptions struct {
 	routes            string
 	devices           deviceFilter
 	nats, creds       string
-	grpc              string
+	grpc, http        string
 	slowCall          time.Duration
 	logLevel          slog.Level
 }
@@ -37,6 +37,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.nats, "nats", "", "keep the pool's state on the NATS cluster at `URL`")
 	flags.StringVar(&o.creds, "creds", "", "credentials `FILE` for --nats")
 	flags.StringVar(&o.grpc, "grpc", "", "`ADDR` where local programs speak plain gRPC, or none (default 127.0.0.1:7435, or another port)")
+	flags.StringVar(&o.http, "http", "", "`ADDR` where requests to apps are taken, or none (default 127.0.0.1:8080, or another port)")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls of services that take longer (default none)")
 	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least `LEVEL` to log: debug, info, warn or error")
 }
@@ -77,7 +78,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Offer: opts.devices.fits,
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
-		GRPC: opts.grpc, SlowCall: opts.slowCall,
+		GRPC: opts.grpc, HTTP: opts.http, SlowCall: opts.slowCall,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
 	})

@@ -65,6 +65,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	mux.HandleFunc("POST /v1/stop", answer(n.postStop))
 	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { n.postLease(life, w, r) })
 	n.handleCalls(mux)
+	n.handleApps(mux)
 	mux.HandleFunc("GET /healthz", answer(func(*http.Request) (string, error) { return "ok", nil }))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -75,20 +75,12 @@ func (c closed) Close() error {
 }
 
 func (n *Node) callsConfig(log *slog.Logger) calls.Config {
-	level := slog.LevelDebug
-	for level < slog.LevelError && !log.Enabled(context.Background(), level) {
-		level += slog.LevelInfo - slog.LevelDebug
-	}
 	c := calls.Config{
 		Self: n.self.ID, Boot: n.self.Boot, Identity: n.folder.at(poolDir), NATS: n.opts.NATS,
-		Heartbeat: n.opts.Heartbeat, DeadAfter: n.opts.DeadAfter, Slow: n.opts.SlowCall, Level: level,
+		Heartbeat: n.opts.Heartbeat, DeadAfter: n.opts.DeadAfter, Slow: n.opts.SlowCall, Level: n.logLevel(log),
 	}
-	if c.Creds = n.opts.Creds; c.Creds != "" {
-		// The process has this one's working folder, but not for ever.
-		if absolute, err := filepath.Abs(c.Creds); err == nil {
-			c.Creds = absolute
-		}
-	}
+	// The process has this one's working folder, but not for ever.
+	c.Creds = absolute(n.opts.Creds)
 	return c
 }
 
@@ -121,15 +113,20 @@ const socketLimit = 3 * time.Second
 
 const defaultGRPC = "127.0.0.1:7435"
 
-// listenPlain opens the port for plain gRPC, nil for none. Nobody has asked for the
-// default one: where another node has it, any will do.
+// listenPlain opens the port for plain gRPC, nil for none.
 func (n *Node) listenPlain(ctx context.Context) (*net.TCPListener, error) {
+	return listenLocal(ctx, n.opts.GRPC, defaultGRPC, "--grpc")
+}
+
+// listenLocal opens a port for this machine's programs, nil for none. Nobody has
+// asked for the default one: where another node has it, any will do.
+func listenLocal(ctx context.Context, addr, standard, flag string) (*net.TCPListener, error) {
 	var config net.ListenConfig
-	switch n.opts.GRPC {
+	switch addr {
 	case "none":
 		return nil, nil //nolint:nilnil // no port and no error
 	case "":
-		if l, err := config.Listen(ctx, "tcp", defaultGRPC); err == nil {
+		if l, err := config.Listen(ctx, "tcp", standard); err == nil {
 			return tcp(l)
 		}
 		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -138,9 +135,9 @@ func (n *Node) listenPlain(ctx context.Context) (*net.TCPListener, error) {
 		}
 		return tcp(l)
 	}
-	l, err := config.Listen(ctx, "tcp", n.opts.GRPC)
+	l, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, outboard.Errorf(outboard.Conflict, "", "%w: name another address with --grpc, or none", err)
+		return nil, outboard.Errorf(outboard.Conflict, "", "%w: name another address with %s, or none", err, flag)
 	}
 	return tcp(l)
 }

@@ -24,12 +24,15 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool"
+	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
 // Options of a node. Data is all that it needs.
@@ -64,6 +67,9 @@ type Options struct {
 	// SlowCall is how long a call may take before it is logged; 0: for ever.
 	GRPC     string
 	SlowCall time.Duration
+	// HTTP is where requests to apps are taken, "HOST:PORT" or "none"; empty means
+	// 127.0.0.1:8080, or another port where that one is taken.
+	HTTP string
 	// CallsInside has this process carry the calls of programs, instead of a
 	// process of their own.
 	CallsInside bool
@@ -123,16 +129,20 @@ type Node struct {
 	stopOnce sync.Once
 
 	// Set while the services start, in their order, and only read afterwards.
-	folder   *folder
-	listener net.Listener
-	identity *authority.Identity
-	self     outboard.Node
-	offers   []offered
-	state    *state.State
-	host     *lend.Host
-	pool     *pool.Pool
-	services *services.Registry
-	calls    *calls.Host
+	folder    *folder
+	listener  net.Listener
+	identity  *authority.Identity
+	self      outboard.Node
+	offers    []offered
+	state     *state.State
+	host      *lend.Host
+	pool      *pool.Pool
+	services  *services.Registry
+	calls     *calls.Host
+	apps      *apps.Registry
+	artifacts *artifact.Store
+	tenants   *host.Host
+	web       *net.TCPListener // nil for none
 }
 
 var _ lifecycle.Service = (*Node)(nil)
@@ -182,9 +192,16 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Hold("pool", n.openPool),
 		lifecycle.Hold("services", n.openServices),
 		lifecycle.Hold("calls", n.openCalls),
+		lifecycle.Func("state for helpers", n.lendState),
+		lifecycle.Hold("apps", n.openApps),
+		lifecycle.Hold("artifacts", n.openArtifacts),
+		lifecycle.Hold("tenants", n.openTenants),
 		lifecycle.Func("leases' guard", n.guard),
 		lifecycle.Func("sessions", n.serveSessions),
 		lifecycle.Func("fabric", n.serveFabric),
+		lifecycle.Func("tenants' keeper", n.keepTenants),
+		lifecycle.Func("artifacts' collector", n.collect),
+		lifecycle.Func("gateway", n.serveGateway),
 		lifecycle.Func("local API", n.serveAPI),
 	)
 }
@@ -194,6 +211,7 @@ func (n *Node) Status() client.Status {
 	return client.Status{
 		Node: n.self.ID, Version: n.opts.Version, Addr: n.self.Addr, Data: n.opts.Data,
 		PID: os.Getpid(), Started: n.started, Devices: len(n.offers), GRPC: n.calls.PlainAddr(),
+		HTTP: n.webAddr(),
 	}
 }
 

@@ -26,9 +26,11 @@ type Config struct {
 	NATS        string `json:"nats,omitempty"`
 	Creds       string `json:"creds,omitempty"`
 	// CallsSocket is where the node takes its programs' calls.
-	CallsSocket string        `json:"calls_socket"`
-	Heartbeat   time.Duration `json:"heartbeat,omitempty"`
-	Level       slog.Level    `json:"level"`
+	CallsSocket string `json:"calls_socket"`
+	// HTTP is where the node takes requests to apps, "" for nowhere.
+	HTTP      string        `json:"http,omitempty"`
+	Heartbeat time.Duration `json:"heartbeat,omitempty"`
+	Level     slog.Level    `json:"level"`
 }
 
 // Ready is the process's answer to its Config.

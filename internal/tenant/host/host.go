@@ -47,6 +47,7 @@ type Host struct {
 
 	mu      sync.Mutex
 	tenants map[string]*keeper
+	members []outboard.Node // that processes are told
 }
 
 // Open starts nothing yet.

@@ -82,6 +82,7 @@ func (k *keeper) once(ctx context.Context) error {
 		return errors.Join(err, <-ended)
 	}
 	k.set(true, nil)
+	k.host.running.Go(func() { k.host.tell(ctx, k.config.Tenant) })
 	select {
 	case err := <-ended:
 		return err

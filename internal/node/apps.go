@@ -1,0 +1,110 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/manifest"
+)
+
+// handleApps serves what the local API has about apps. What concerns one app goes to
+// its tenant's process.
+func (n *Node) handleApps(mux *http.ServeMux) {
+	mux.HandleFunc("POST /v1/apps", n.postApp)
+	mux.HandleFunc("GET /v1/apps", gather[client.App](n))
+	mux.HandleFunc("GET /v1/functions", gather[client.Function](n))
+	mux.HandleFunc("GET /v1/workflows", gather[client.Workflow](n))
+	mux.HandleFunc("GET /v1/executions", gather[client.Execution](n))
+	mux.HandleFunc("/v1/apps/{app}/", n.forward)
+	mux.HandleFunc("DELETE /v1/apps/{app}", n.forward)
+	mux.HandleFunc("POST /v1/subjects/{subject}", answer(n.postMessage))
+	n.handleArtifacts(mux)
+}
+
+// forward hands a request on to the process of an app's tenant.
+func (n *Node) forward(w http.ResponseWriter, r *http.Request) {
+	app := r.PathValue("app")
+	tenant := n.tenantOf(app)
+	if tenant == "" {
+		writeError(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q: see `outboard apps`", app))
+		return
+	}
+	n.tenants.Proxy(tenant, writeError).ServeHTTP(w, r)
+}
+
+// postApp hands a deployment to the process of the tenant that the manifest names.
+func (n *Node) postApp(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var d client.Deployment
+	if err == nil {
+		err = json.Unmarshal(body, &d)
+	}
+	if err != nil {
+		writeError(w, outboard.Errorf(outboard.Invalid, "request", "%w", err))
+		return
+	}
+	m, err := manifest.Parse(d.File, []byte(d.Text), manifest.Options{})
+	if err != nil {
+		writeError(w, outboard.Errorf(outboard.Invalid, "deploy", "%w", problemsOf(err)))
+		return
+	}
+	if tenant := n.tenantOf(m.App.Name); tenant != "" && tenant != m.App.Tenant {
+		writeError(w, outboard.Errorf(outboard.Conflict, "deploy", "app %s belongs to the tenant %s: remove it first, or name this one otherwise", m.App.Name, tenant))
+		return
+	}
+	r.Body = io.NopCloser(readerOf(body))
+	n.tenants.Proxy(m.App.Tenant, writeError).ServeHTTP(w, r)
+}
+
+// problemsOf makes a manifest's problems an error that clients can read.
+func problemsOf(err error) error {
+	problems, ok := errors.AsType[manifest.Problems](err)
+	if !ok {
+		return err
+	}
+	e := &client.ProblemsError{}
+	for _, p := range problems {
+		e.Problems = append(e.Problems, client.Problem(p))
+	}
+	return e
+}
+
+// gather makes a handler that asks the processes of all tenants for their part of a
+// list, or that of the app's tenant where the request names one.
+func gather[T any](n *Node) http.HandlerFunc {
+	return answer(func(r *http.Request) ([]T, error) {
+		tenants := n.tenants.Tenants()
+		if app := r.URL.Query().Get("app"); app != "" {
+			tenant := n.tenantOf(app)
+			if tenant == "" {
+				return nil, outboard.Errorf(outboard.NotFound, "", "there is no app %q: see `outboard apps`", app)
+			}
+			tenants = []string{tenant}
+		}
+		all := []T{}
+		for _, tenant := range tenants {
+			var part []T
+			if err := n.tenants.Get(r.Context(), tenant, r.URL.RequestURI(), &part); err != nil {
+				return nil, err
+			}
+			all = append(all, part...)
+		}
+		return all, nil
+	})
+}
+
+// postMessage publishes on a subject.
+func (n *Node) postMessage(r *http.Request) (nothing, error) {
+	message, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	if err != nil {
+		return nothing{}, outboard.Errorf(outboard.Invalid, "publish", "%w", err)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
+	defer cancel()
+	return nothing{}, n.state.Publish(ctx, r.PathValue("subject"), message)
+}

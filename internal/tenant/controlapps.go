@@ -1,0 +1,238 @@
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/function"
+	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/pool/apps"
+)
+
+// readyLimit is how long a deployment waits until this node serves it.
+const readyLimit = 2 * time.Minute
+
+// postApp checks an app as a whole and, unless only that is wanted, puts it in force in
+// the pool.
+func (t *Tenant) postApp(r *http.Request) (client.Deployed, error) {
+	var d client.Deployment
+	if err := readJSON(r, &d); err != nil {
+		return client.Deployed{}, err
+	}
+	v, err := t.check(r.Context(), &d)
+	if err != nil {
+		return client.Deployed{}, err
+	}
+	if d.Check {
+		return client.Deployed{App: v.App.Name, Tenant: v.App.Tenant, Routes: t.addresses(&v.App)}, nil
+	}
+	applied, err := t.apps.registry.Apply(r.Context(), v)
+	if err != nil {
+		return client.Deployed{}, err
+	}
+	return t.deployed(r.Context(), applied)
+}
+
+// deployed waits until this node serves a version.
+func (t *Tenant) deployed(ctx context.Context, v apps.Version) (client.Deployed, error) {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	out := client.Deployed{
+		App: v.App.Name, Tenant: v.App.Tenant, Version: v.Number, Applied: v.Applied, Of: v.Of, Routes: t.addresses(&v.App),
+	}
+	return out, t.awaitVersion(ctx, v.App.Name, v.Number)
+}
+
+// check refuses an app of which anything is wrong, with all that is.
+func (t *Tenant) check(ctx context.Context, d *client.Deployment) (apps.Version, error) {
+	m, err := manifest.Parse(d.File, []byte(d.Text), manifest.Options{
+		File: func(name string) error {
+			if d.Files[name] == "" {
+				return fmt.Errorf("there is no %s beside the manifest", name)
+			}
+			return nil
+		},
+		Secret: func(name string, _ manifest.Secret) error {
+			if _, ok := d.Secrets[name]; !ok {
+				return errors.New("it has no value: set its variable, or write its file, where you deploy")
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		return apps.Version{}, refused(err)
+	}
+	problems := t.apps.registry.Foreign(m)
+	trial := newHome(t, m.App.Name)
+	defer trial.close()
+	v, more, err := t.build(ctx, recipe{spec: &m.App, file: d.File, files: d.Files, text: m}, trial)
+	if err != nil {
+		return apps.Version{}, err
+	}
+	if problems = append(problems, more...); len(problems) > 0 {
+		return apps.Version{}, refused(manifest.Problems(problems))
+	}
+	if err := v.release(); err != nil {
+		return apps.Version{}, err
+	}
+	return apps.Version{App: m.App, File: d.File, Files: d.Files, Secrets: d.Secrets}, nil
+}
+
+// refused makes problems an error that a client can read.
+func refused(err error) error {
+	problems, ok := err.(manifest.Problems) //nolint:errorlint // it is what Parse returns
+	if !ok {
+		return outboard.Errorf(outboard.Invalid, "deploy", "%w", err)
+	}
+	e := &client.ProblemsError{}
+	for _, p := range problems {
+		e.Problems = append(e.Problems, client.Problem(p))
+	}
+	return &outboard.Error{Op: "deploy", Kind: outboard.Invalid, Err: e}
+}
+
+// addresses are where an app's routes are served here.
+func (t *Tenant) addresses(spec *manifest.App) []string {
+	if t.config.HTTP == "" {
+		return nil
+	}
+	var all []string
+	for _, r := range spec.Routes {
+		url := "http://" + t.config.HTTP + "/" + spec.Name + r.Path
+		switch {
+		case r.WebSocket != "":
+			all = append(all, "WEBSOCKET ws"+strings.TrimPrefix(url, "http"))
+		case len(r.Methods) == 0:
+			all = append(all, "ANY "+url)
+		default:
+			all = append(all, strings.Join(r.Methods, ",")+" "+url)
+		}
+	}
+	return all
+}
+
+func (t *Tenant) postRollback(r *http.Request) (client.Deployed, error) {
+	if err := t.own(r.PathValue("app")); err != nil {
+		return client.Deployed{}, err
+	}
+	v, err := t.apps.registry.Rollback(r.Context(), r.PathValue("app"))
+	if err != nil {
+		return client.Deployed{}, err
+	}
+	return t.deployed(r.Context(), v)
+}
+
+func (t *Tenant) deleteApp(r *http.Request) (nothing, error) {
+	if err := t.own(r.PathValue("app")); err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, t.apps.registry.Remove(r.Context(), r.PathValue("app"))
+}
+
+// own refuses an app that is not there, or another tenant's.
+func (t *Tenant) own(name string) error {
+	app, ok := t.apps.registry.Get(name)
+	if v := app.Current(); !ok || v == nil || v.App.Tenant != t.config.Tenant {
+		return outboard.Errorf(outboard.NotFound, "", "there is no app %q: see `outboard apps`", name)
+	}
+	return nil
+}
+
+func (t *Tenant) getApps(*http.Request) ([]client.App, error) {
+	all := []client.App{}
+	for _, app := range t.apps.registry.List() {
+		if v := app.Current(); v != nil && v.App.Tenant == t.config.Tenant {
+			all = append(all, t.describe(app, v))
+		}
+	}
+	return all, nil
+}
+
+func (t *Tenant) describe(app apps.App, v *apps.Version) client.App {
+	a := client.App{
+		Name: v.App.Name, Tenant: v.App.Tenant, Version: v.Number, Applied: v.Applied, By: v.By, Of: v.Of,
+		Functions: slices.Sorted(maps.Keys(v.App.Functions)), Workflows: slices.Sorted(maps.Keys(v.App.Workflows)), Routes: []string{},
+	}
+	for _, r := range v.App.Routes {
+		a.Routes = append(a.Routes, strings.TrimSpace(strings.Join(r.Methods, ",")+" "+r.Path))
+	}
+	for i := range app.Versions {
+		a.Versions = append(a.Versions, app.Versions[i].Number)
+	}
+	a.State, a.Reason = t.stateOf(v)
+	return a
+}
+
+func (t *Tenant) stateOf(v *apps.Version) (state, reason string) {
+	t.apps.mu.Lock()
+	defer t.apps.mu.Unlock()
+	switch p := t.apps.places[v.App.Name]; {
+	case p == nil || p.wanted != v.Number:
+		return "starting", ""
+	case p.failure != nil:
+		return "failed", p.failure.Error()
+	}
+	return "ready", ""
+}
+
+// chosen are the versions of the app that a request names, or of all.
+func (t *Tenant) chosen(r *http.Request) []*version {
+	current, name := *t.apps.current.Load(), r.URL.Query().Get("app")
+	var all []*version
+	for _, app := range slices.Sorted(maps.Keys(current)) {
+		if name == "" || name == app {
+			all = append(all, current[app])
+		}
+	}
+	return all
+}
+
+func (t *Tenant) getFunctions(r *http.Request) ([]client.Function, error) {
+	all := []client.Function{}
+	for _, v := range t.chosen(r) {
+		for _, name := range slices.Sorted(maps.Keys(v.functions)) {
+			all = append(all, t.describeFunction(v.functions[name]))
+		}
+	}
+	return all, nil
+}
+
+func (t *Tenant) describeFunction(d *deployed) client.Function {
+	counts, limits := d.Counts(), d.Limits()
+	f := client.Function{
+		App: d.version.spec.Name, Name: d.name, Tenant: t.config.Tenant, Module: d.module, Size: outboard.Bytes(d.size),
+		Entry: d.spec.Entry, HTTP: d.spec.HTTP, Imports: []string{}, Limits: limitsOf(limits, d.spec.Limits.Window),
+		Calls: d.meter.calls.Load(), Errors: d.meter.failed.Load(), Running: int(d.meter.running.Load()),
+		Cold: 1, Cloned: uint64(counts.Cloned), Reset: uint64(counts.Reset), Fuel: uint64(counts.Fuel),
+	}
+	p50, p99 := d.meter.quantiles()
+	f.P50, f.P99 = client.Duration(p50), client.Duration(p99)
+	for _, i := range d.spec.Imports {
+		text := i.String()
+		if i.Share {
+			text += " shared"
+		}
+		f.Imports = append(f.Imports, text)
+	}
+	return f
+}
+
+func limitsOf(l function.Limits, window outboard.Bytes) client.FunctionLimits {
+	return client.FunctionLimits{
+		Memory: l.Memory, Deadline: client.Duration(l.Deadline), Fuel: l.Fuel, Concurrency: l.Concurrency, Queue: l.Queue,
+		Response: l.Response, Window: window,
+	}
+}
+
+// newID names something that happened here.
+func newID() string { return nuid.Next() }

@@ -1,0 +1,85 @@
+package tenant
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/outboard-run/outboard/internal/lifecycle"
+)
+
+// ProcessOptions are what a process knows without its node.
+type ProcessOptions struct {
+	Version string
+	Logger  *slog.Logger
+	// Level, where it is not nil, is set to what the node logs.
+	Level *slog.LevelVar
+}
+
+// Run is a tenant's process: it becomes what the node says on the socket, and ends
+// with it.
+func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	node, err := net.FileConn(socket)
+	if err = errors.Join(err, socket.Close()); err != nil {
+		return fmt.Errorf("the node's socket: %w", err)
+	}
+	defer node.Close()
+	in := bufio.NewReader(node)
+	config, err := readConfig(in)
+	if err != nil {
+		return err
+	}
+	if opts.Level != nil {
+		opts.Level.Set(config.Level)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := newTenant(config, opts)
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		_, _ = io.Copy(io.Discard, in) // until the node is gone or lets go
+		cancel()
+	}()
+	err = lifecycle.Run(ctx, func() { _ = answer(node, Ready{PID: os.Getpid()}) }, t.services()...)
+	if err != nil {
+		err = errors.Join(err, answer(node, Ready{Error: err.Error()}))
+	}
+	err = errors.Join(err, node.Close())
+	<-said
+	return err
+}
+
+func readConfig(in *bufio.Reader) (Config, error) {
+	var c Config
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return c, fmt.Errorf("what the node says: %w", err)
+	}
+	if err := json.Unmarshal(line, &c); err != nil {
+		return c, fmt.Errorf("what the node says: %w", err)
+	}
+	if c.Protocol != Protocol {
+		return c, fmt.Errorf("the node speaks version %d, this program %d: start the node again with this program", c.Protocol, Protocol)
+	}
+	return c, nil
+}
+
+// answer tells the node; one that is gone ends this process by itself.
+func answer(node net.Conn, r Ready) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, _ = node.Write(append(text, '\n'))
+	return nil
+}

@@ -1,0 +1,304 @@
+package tenant
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/pool/apps"
+)
+
+// A shelf has the versions of the tenant's apps that are ready here.
+type shelf struct {
+	registry *apps.Registry
+	current  atomic.Pointer[map[string]*version] // what new calls take
+
+	mu      sync.Mutex
+	places  map[string]*place
+	changed chan struct{} // closed when a place changes
+}
+
+// A place is an app's.
+type place struct {
+	home     *home
+	versions map[int]*version // ready, by number; the shelf holds each
+	wanted   int              // the version in force
+	failure  error            // why that is not ready
+}
+
+func (t *Tenant) openApps(ctx context.Context) (lifecycle.Resource, error) {
+	registry, err := apps.Open(ctx, apps.Options{State: t.state, Self: t.config.Node, Logger: t.log})
+	if err != nil {
+		return nil, err
+	}
+	t.apps = &shelf{registry: registry, places: map[string]*place{}, changed: make(chan struct{})}
+	t.apps.current.Store(&map[string]*version{})
+	return closer(func() error {
+		t.apps.clear()
+		return registry.Close()
+	}), nil
+}
+
+// clear takes everything off the shelf.
+func (s *shelf) clear() {
+	s.mu.Lock()
+	all := s.places
+	s.places = map[string]*place{}
+	s.current.Store(&map[string]*version{})
+	s.mu.Unlock()
+	for _, p := range all {
+		p.clear()
+	}
+}
+
+func (p *place) clear() {
+	for _, v := range p.versions {
+		_ = v.release() // its functions' ends have no news
+	}
+	p.home.close()
+}
+
+// current is the version of an app that takes new calls, nil for none.
+func (t *Tenant) current(app string) *version { return (*t.apps.current.Load())[app] }
+
+// follow makes the shelf what the pool says, whenever that changes.
+func (t *Tenant) follow(ctx context.Context, ready func()) error {
+	for {
+		changed := t.apps.registry.Changed()
+		t.adjust(ctx)
+		if ready != nil {
+			ready()
+			ready = nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-t.retry():
+		}
+	}
+}
+
+// retryAfter is how long after a failure a version is built again.
+const retryAfter = 2 * time.Second
+
+// retry fires when something has to be tried again.
+func (t *Tenant) retry() <-chan time.Time {
+	t.apps.mu.Lock()
+	defer t.apps.mu.Unlock()
+	for _, p := range t.apps.places {
+		if p.failure != nil {
+			return time.After(retryAfter)
+		}
+	}
+	return nil
+}
+
+// adjust builds what is new and takes away what is gone.
+func (t *Tenant) adjust(ctx context.Context) {
+	there := map[string]bool{}
+	for _, app := range t.apps.registry.List() {
+		v := app.Current()
+		if v == nil || v.App.Tenant != t.config.Tenant {
+			continue
+		}
+		there[v.App.Name] = true
+		p := t.placeOf(v.App.Name)
+		if p.versions[v.Number] != nil && p.wanted == v.Number {
+			continue
+		}
+		p.home.keep(v.Secrets)
+		t.place(ctx, p, v)
+	}
+	t.publish(there)
+}
+
+func (t *Tenant) placeOf(app string) *place {
+	t.apps.mu.Lock()
+	defer t.apps.mu.Unlock()
+	p := t.apps.places[app]
+	if p == nil {
+		p = &place{home: newHome(t, app), versions: map[int]*version{}}
+		t.apps.places[app] = p
+	}
+	return p
+}
+
+// place builds a version and puts it on the shelf.
+func (t *Tenant) place(ctx context.Context, p *place, v *apps.Version) {
+	built, problems, err := t.build(ctx, recipeOf(v), p.home)
+	if err == nil && len(problems) > 0 {
+		err = manifest.Problems(problems)
+	}
+	if err != nil && ctx.Err() == nil {
+		t.log.Error("an app's version can't be served here, and is tried again", "app", v.App.Name, "version", v.Number, "error", err)
+	}
+	t.apps.mu.Lock()
+	defer t.apps.mu.Unlock()
+	p.wanted, p.failure = v.Number, err
+	if err == nil {
+		p.versions[v.Number] = built
+		t.log.Info("an app is served", "app", v.App.Name, "version", v.Number)
+	}
+}
+
+func recipeOf(v *apps.Version) recipe {
+	return recipe{number: v.Number, spec: &v.App, file: v.File, files: v.Files}
+}
+
+// keptVersions is how many versions of an app stay ready, for executions that began
+// with them. What is older is built again when it is asked for.
+const keptVersions = 2
+
+// publish lets new calls take what is on the shelf, and takes away what is gone.
+func (t *Tenant) publish(there map[string]bool) {
+	s := t.apps
+	s.mu.Lock()
+	current := map[string]*version{}
+	var gone []*version
+	var ended []*place
+	for name, p := range s.places {
+		if !there[name] {
+			delete(s.places, name)
+			ended = append(ended, p)
+			continue
+		}
+		if v := p.inForce(); v != nil {
+			current[name] = v
+		}
+		gone = append(gone, p.outdated()...)
+	}
+	s.current.Store(&current)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	if err := t.gateway.SetApps(t.routes(current)); err != nil {
+		t.log.Error("the apps' routes can't be served", "error", err)
+	}
+	t.running.Go(func() {
+		for _, v := range gone {
+			_ = v.release() // its functions' ends have no news
+		}
+		for _, p := range ended {
+			p.clear()
+		}
+	})
+}
+
+// inForce is the version that takes new calls: the wanted one or, while that is not
+// ready, the newest.
+func (p *place) inForce() *version {
+	if v := p.versions[p.wanted]; v != nil || len(p.versions) == 0 {
+		return v
+	}
+	return p.versions[slices.Max(slices.Collect(maps.Keys(p.versions)))]
+}
+
+// outdated takes the versions away that are too many.
+func (p *place) outdated() []*version {
+	numbers := slices.Sorted(maps.Keys(p.versions))
+	var gone []*version
+	for _, n := range numbers[:max(0, len(numbers)-keptVersions)] {
+		gone = append(gone, p.versions[n])
+		delete(p.versions, n)
+	}
+	return gone
+}
+
+// versionOf returns a version of an app, held for the caller, who ends it: number 0
+// is the one in force.
+func (t *Tenant) versionOf(ctx context.Context, app string, number int) (*version, error) {
+	if v := t.current(app); v != nil && (number == 0 || v.number == number) && v.hold() {
+		return v, nil
+	}
+	t.apps.mu.Lock()
+	p := t.apps.places[app]
+	var v *version
+	if p != nil && number != 0 {
+		v = p.versions[number]
+	}
+	t.apps.mu.Unlock()
+	if v != nil && v.hold() {
+		return v, nil
+	}
+	return t.rebuild(ctx, app, number)
+}
+
+// ended gives a version back.
+func (t *Tenant) ended(v *version) { _ = v.release() } // its functions' ends have no news
+
+// rebuild makes an old version ready again, for an execution that began with it.
+func (t *Tenant) rebuild(ctx context.Context, app string, number int) (*version, error) {
+	history, ok := t.apps.registry.Get(app)
+	if !ok {
+		return nil, outboard.Errorf(outboard.NotFound, "", "there is no app %s: deploy it", app)
+	}
+	for i := range history.Versions {
+		if v := &history.Versions[i]; v.Number == number || number == 0 && v == history.Current() {
+			built, problems, err := t.build(ctx, recipeOf(v), t.placeOf(app).home)
+			if err == nil && len(problems) > 0 {
+				err = manifest.Problems(problems)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return t.shelve(app, built), nil
+		}
+	}
+	return nil, outboard.Errorf(outboard.NotFound, "", "version %d of app %s is not kept any more", number, app)
+}
+
+// shelve puts an old version on the shelf, and holds it for the caller.
+func (t *Tenant) shelve(app string, v *version) *version {
+	t.apps.mu.Lock()
+	defer t.apps.mu.Unlock()
+	p := t.apps.places[app]
+	if p == nil {
+		return v
+	}
+	if have := p.versions[v.number]; have != nil && have.hold() {
+		t.running.Go(func() { _ = v.release() }) // somebody else was quicker
+		return have
+	}
+	p.versions[v.number] = v
+	v.hold()
+	return v
+}
+
+// list names what a map has.
+func list[V any](m map[string]V) string {
+	if len(m) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
+}
+
+// awaitVersion waits until this node serves a version of an app, or can't.
+func (t *Tenant) awaitVersion(ctx context.Context, app string, number int) error {
+	for {
+		t.apps.mu.Lock()
+		p, changed := t.apps.places[app], t.apps.changed
+		var err error
+		done := p != nil && p.wanted >= number
+		if done {
+			err = p.failure
+		}
+		t.apps.mu.Unlock()
+		if done {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until app %s is served here: %w", app, ctx.Err())
+		case <-changed:
+		}
+	}
+}

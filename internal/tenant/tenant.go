@@ -1,0 +1,152 @@
+package tenant
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/function"
+	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/unixsock"
+	"github.com/outboard-run/outboard/internal/workflow/engine"
+)
+
+// A Tenant is what a tenant's process is made of. Its parts are set while its services
+// start, in their order, and only read afterwards.
+type Tenant struct {
+	config  Config
+	opts    ProcessOptions
+	log     *slog.Logger
+	metrics *prometheus.Registry
+	life    context.Context //nolint:containedctx // of what outlives a request
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	state   *state.State
+	peers   *peers
+	files   *files
+	values  *values
+	runtime *function.Runtime
+	gateway *gateway.Gateway
+	engine  *engine.Engine
+	apps    *shelf
+	members members
+}
+
+func newTenant(c Config, opts ProcessOptions) *Tenant {
+	return &Tenant{
+		config: c, opts: opts, metrics: prometheus.NewRegistry(),
+		log: opts.Logger.With("plane", "tenant", "tenant", c.Tenant, "node", c.Node),
+	}
+}
+
+// services are the process's parts, in the order in which they need each other.
+func (t *Tenant) services() []lifecycle.Service {
+	return []lifecycle.Service{
+		lifecycle.Hold("life", t.openLife),
+		lifecycle.Hold("state", t.openState),
+		lifecycle.Hold("files", t.openFiles),
+		lifecycle.Hold("functions", t.openRuntime),
+		lifecycle.Hold("values", t.openValues),
+		lifecycle.Hold("gateway", t.openGateway),
+		lifecycle.Hold("apps", t.openApps),
+		lifecycle.Hold("workflows", t.openEngine),
+		lifecycle.Func("requests", func(ctx context.Context, ready func()) error { return t.gateway.Run(ctx, ready) }),
+		lifecycle.Func("peers", t.servePeers),
+		lifecycle.Func("apps' follower", t.follow),
+		lifecycle.Func("connections", t.serveConns),
+		lifecycle.Func("local API", t.serveControl),
+	}
+}
+
+// closer is a function as a resource.
+type closer func() error
+
+// Close implements lifecycle.Resource.
+func (c closer) Close() error { return c() }
+
+func (t *Tenant) openLife(ctx context.Context) (lifecycle.Resource, error) {
+	t.life, t.end = context.WithCancel(context.WithoutCancel(ctx))
+	return closer(func() error { t.end(); t.running.Wait(); return nil }), nil
+}
+
+func (t *Tenant) openState(ctx context.Context) (lifecycle.Resource, error) {
+	var err error
+	if t.config.NATS != "" {
+		t.state, err = state.Connect(ctx, state.ConnectOptions{URL: t.config.NATS, Creds: t.config.Creds, Logger: t.log})
+		return t.state, err
+	}
+	t.state, err = state.Attach(ctx, state.AttachOptions{Logger: t.log, Dial: func() (net.Conn, error) {
+		return unixsock.Dial(context.WithoutCancel(ctx), t.config.StateSocket)
+	}})
+	return t.state, err
+}
+
+func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
+	for _, dir := range []string{valuesDir, ownersDir} {
+		if err := os.MkdirAll(filepath.Join(t.config.Dir, dir), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if t.peers, err = dialPeers(&t.config, t.log); err != nil {
+		return nil, err
+	}
+	t.files = &files{dir: t.config.Dir, peers: t.peers, others: func() []outboard.NodeID { return t.members.others(t.config.Node) }}
+	t.files.artifacts, err = artifact.Open(artifact.Options{Dir: t.config.Artifacts, Source: t.files, Logger: t.log})
+	if err != nil {
+		return nil, errors.Join(err, t.peers.conn.Close())
+	}
+	return closer(t.peers.conn.Close), nil
+}
+
+func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
+	cache := filepath.Join(t.config.Dir, "compiled")
+	if err := os.MkdirAll(cache, 0o700); err != nil {
+		return nil, err
+	}
+	var err error
+	t.runtime, err = function.Open(ctx, function.Options{CacheDir: cache, Metrics: t.metrics, Log: t.log})
+	return t.runtime, err
+}
+
+func (t *Tenant) openValues(context.Context) (lifecycle.Resource, error) {
+	t.values = newValues(t.files)
+	return closer(func() error { t.values.close(); return nil }), nil
+}
+
+func (t *Tenant) openGateway(context.Context) (lifecycle.Resource, error) {
+	var err error
+	t.gateway, err = gateway.New(gateway.Options{
+		Invoker: t, Logger: t.log, Metrics: t.metrics, Bus: bus{t.state}, Once: ticks{t}, Node: string(t.config.Node),
+		Rooms: "rooms." + t.config.Tenant, Elsewhere: t.elsewhere(),
+	})
+	return closer(func() error { return nil }), err
+}
+
+func (t *Tenant) openEngine(ctx context.Context) (lifecycle.Resource, error) {
+	log, err := t.state.OpenLog(ctx, "executions", state.LogOptions{})
+	if err != nil {
+		return nil, err
+	}
+	heard, err := t.state.OpenLog(ctx, "events", state.LogOptions{MaxAge: keepEvents})
+	if err != nil {
+		return nil, err
+	}
+	t.engine, err = engine.Open(ctx, engine.Options{
+		Tenant: t.config.Tenant, Node: string(t.config.Node),
+		Log: log, Claims: t.claims(log), Workflows: workflows{t}, Functions: steps{t}, Values: t.values, Events: events{t, heard},
+		Registerer: t.metrics, Logger: t.log,
+	})
+	return t.engine, err
+}

@@ -1,0 +1,122 @@
+package tenant
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/function"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/engine"
+)
+
+// arenaSize is the address space of an execution's arena. Only what is written to takes
+// memory.
+const arenaSize outboard.Bytes = 256 << 20
+
+// values are what steps hand on: it implements engine.Values.
+type values struct {
+	files *files
+
+	mu     sync.Mutex
+	arenas map[engine.ID]*function.Arena
+}
+
+func newValues(f *files) *values {
+	return &values{files: f, arenas: map[engine.ID]*function.Arena{}}
+}
+
+// arena returns an execution's arena on this node, held for the caller.
+func (v *values) arena(id engine.ID) (*function.Arena, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	a := v.arenas[id]
+	if a == nil {
+		var err error
+		if a, err = function.NewArena(arenaSize); err != nil {
+			return nil, fmt.Errorf("arena of %s: %w", id, err)
+		}
+		v.arenas[id] = a
+	}
+	return a, a.Hold()
+}
+
+// Put implements engine.Values.
+func (v *values) Put(_ context.Context, id engine.ID, data []byte) (engine.Place, error) {
+	a, err := v.arena(id)
+	if err != nil {
+		return engine.Place{}, err
+	}
+	defer a.Close()
+	p, err := a.Put(data)
+	return engine.Place{Offset: int64(p.Offset), Size: int64(p.Size)}, err
+}
+
+// at is the bytes at a place of an execution's arena, copied.
+func (v *values) at(id engine.ID, p engine.Place) ([]byte, error) {
+	a, err := v.arena(id)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	b, err := a.At(function.Place{Offset: int(p.Offset), Size: int(p.Size)})
+	return bytes.Clone(b), err
+}
+
+// Save implements engine.Values.
+func (v *values) Save(ctx context.Context, id engine.ID, at engine.Place) (string, error) {
+	a, err := v.arena(id)
+	if err != nil {
+		return "", err
+	}
+	defer a.Close()
+	b, err := a.At(function.Place{Offset: int(at.Offset), Size: int(at.Size)})
+	if err != nil {
+		return "", err
+	}
+	return v.files.save(ctx, string(id), b)
+}
+
+// Load implements engine.Values.
+func (v *values) Load(ctx context.Context, id engine.ID, value core.Value) (engine.Place, error) {
+	b, err := v.files.read(ctx, value.Digest)
+	if err != nil {
+		return engine.Place{}, err
+	}
+	return v.Put(ctx, id, b)
+}
+
+// bytes is a value that was saved.
+func (v *values) bytes(ctx context.Context, _ engine.ID, value core.Value) ([]byte, error) {
+	return v.files.read(ctx, value.Digest)
+}
+
+// Release implements engine.Values.
+func (v *values) Release(id engine.ID) {
+	v.mu.Lock()
+	a := v.arenas[id]
+	delete(v.arenas, id)
+	v.mu.Unlock()
+	if a != nil {
+		_ = a.Close() // ours; steps under way hold it
+	}
+}
+
+// Forget implements engine.Values.
+func (v *values) Forget(ctx context.Context, id engine.ID) error {
+	v.Release(id)
+	return v.files.forget(ctx, string(id))
+}
+
+// close gives all arenas back.
+func (v *values) close() {
+	v.mu.Lock()
+	all := v.arenas
+	v.arenas = map[engine.ID]*function.Arena{}
+	v.mu.Unlock()
+	for _, a := range all {
+		_ = a.Close() // ours
+	}
+}

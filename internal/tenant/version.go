@@ -1,0 +1,209 @@
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/outboard-run/outboard/internal/function"
+	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+// A version is what one manifest deployed, ready to run. It does not change, but for
+// ending.
+type version struct {
+	number    int
+	spec      *manifest.App
+	home      *home
+	functions map[string]*deployed
+	workflows map[string]*dsl.Workflow
+	digests   map[string]string // of its files
+
+	mu      sync.Mutex
+	holders int // its place in the tables, and executions
+}
+
+// A deployed is a function of a version.
+type deployed struct {
+	*function.Function
+	version *version
+	name    string
+	module  string // its digest
+	size    int    // of the module, in bytes
+	spec    manifest.Function
+	imports map[string]manifest.Import // by name, "bucket:seats"
+	meter   meter
+}
+
+// hold keeps a version from ending. It fails when it has ended.
+func (v *version) hold() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.holders == 0 {
+		return false
+	}
+	v.holders++
+	return true
+}
+
+// release ends the version with its last holder, after the calls under way.
+func (v *version) release() error {
+	v.mu.Lock()
+	v.holders--
+	last := v.holders == 0
+	v.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return v.close()
+}
+
+func (v *version) close() error {
+	var first error
+	for _, f := range v.functions {
+		if err := f.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// A recipe is what a version is made of.
+type recipe struct {
+	number int
+	spec   *manifest.App
+	file   string            // the manifest's name, for problems
+	files  map[string]string // digests by the names in the manifest
+	// text is the manifest's, to find the places of problems; it may be nil.
+	text *manifest.Manifest
+}
+
+// build makes a version ready. Problems are the app's, an error is ours.
+func (t *Tenant) build(ctx context.Context, r recipe, h *home) (*version, []manifest.Problem, error) {
+	v := &version{
+		number: r.number, spec: r.spec, home: h, digests: r.files, holders: 1,
+		functions: map[string]*deployed{}, workflows: map[string]*dsl.Workflow{},
+	}
+	b := &builder{tenant: t, recipe: r, version: v}
+	err := b.build(ctx)
+	if err != nil || len(b.problems) > 0 {
+		_ = v.close() // none of it was called
+		return nil, b.problems, err
+	}
+	return v, nil, nil
+}
+
+// A builder makes one version and collects what is wrong with it.
+type builder struct {
+	tenant   *Tenant
+	recipe   recipe
+	version  *version
+	problems []manifest.Problem
+}
+
+func (b *builder) build(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(b.recipe.spec.Functions)) {
+		if err := b.function(ctx, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.recipe.spec.Workflows)) {
+		if err := b.workflow(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) function(ctx context.Context, name string) error {
+	spec := b.recipe.spec.Functions[name]
+	digest := b.recipe.files[spec.Module]
+	module, err := b.tenant.files.read(ctx, digest)
+	if err != nil {
+		return fmt.Errorf("module %s of function %s: %w", spec.Module, name, err)
+	}
+	f, err := b.tenant.runtime.Deploy(ctx, module, b.settings(name, spec))
+	if err != nil {
+		b.wrong(err, "functions/"+name+"/module")
+		return ctx.Err()
+	}
+	d := &deployed{
+		Function: f, version: b.version, name: name, module: digest, size: len(module), spec: spec,
+		imports: make(map[string]manifest.Import, len(spec.Imports)),
+	}
+	for _, i := range spec.Imports {
+		d.imports[i.String()] = i
+	}
+	b.version.functions[name] = d
+	return nil
+}
+
+func (b *builder) settings(name string, spec manifest.Function) function.Settings {
+	l := spec.Limits
+	s := function.Settings{
+		Name: b.recipe.spec.Name + "/" + name,
+		Limits: function.Limits{
+			Memory: l.Memory, Deadline: l.Deadline, Fuel: l.Fuel, Concurrency: l.Concurrency, Queue: l.Queue,
+			Response: l.Response, Output: l.Output,
+		},
+		Window: l.Window,
+		Args:   []string{name},
+	}
+	for _, key := range slices.Sorted(maps.Keys(spec.Env)) {
+		s.Env = append(s.Env, function.Variable{Name: key, Value: spec.Env[key]})
+	}
+	return s
+}
+
+func (b *builder) workflow(ctx context.Context, name string) error {
+	file := b.recipe.spec.Workflows[name]
+	text, err := b.tenant.files.read(ctx, b.recipe.files[file])
+	if err != nil {
+		return fmt.Errorf("workflow %s: %w", file, err)
+	}
+	w, err := dsl.Parse(file, text)
+	if err != nil {
+		b.problems = append(b.problems, workflowProblems(file, err)...)
+		return nil
+	}
+	for _, called := range w.Functions() {
+		if _, ok := b.recipe.spec.Functions[called.Name]; !ok {
+			b.problems = append(b.problems, manifest.Problem{
+				File: file, Line: called.Line, Column: 1,
+				Text: fmt.Sprintf("there is no function %q in the app: it has %s", called.Name, list(b.recipe.spec.Functions)),
+			})
+		}
+	}
+	b.version.workflows[name] = w
+	return nil
+}
+
+// wrong notes a problem at a place of the manifest.
+func (b *builder) wrong(err error, path string) {
+	if b.recipe.text != nil {
+		b.problems = append(b.problems, b.recipe.text.Problem(err.Error(), strings.Split(path, "/")...))
+		return
+	}
+	b.problems = append(b.problems, manifest.Problem{File: b.recipe.file, Text: path + ": " + err.Error()})
+}
+
+// workflowProblems are what is wrong with a workflow.
+func workflowProblems(file string, err error) []manifest.Problem {
+	known, ok := errors.AsType[dsl.Problems](err)
+	if !ok {
+		return []manifest.Problem{{File: file, Text: err.Error()}}
+	}
+	var all []manifest.Problem
+	for _, p := range known {
+		all = append(all, manifest.Problem{File: p.File, Line: p.Line, Column: 1, Text: p.Text})
+	}
+	return all
+}
+
+// digestOf is the digest of a workflow's text.
+func (v *version) digestOf(workflow string) string { return v.digests[v.spec.Workflows[workflow]] }
