@@ -56,7 +56,7 @@ func (s *State) openExternal(ctx context.Context) error {
 }
 
 func (s *State) waitStream(ctx context.Context) error {
-	return retry(ctx, func(ctx context.Context) error {
+	return s.retry(ctx, func(ctx context.Context) error {
 		_, err := s.js.Stream(ctx, streamName)
 		return err
 	})

@@ -1,7 +1,10 @@
 package state_test
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -110,4 +113,35 @@ func pause(ctx context.Context, t *testing.T) {
 		t.Fatal(ctx.Err())
 	case <-time.After(20 * time.Millisecond):
 	}
+}
+
+// A founder that is stopped in the midst of the move goes on at its next start,
+// with all logs and buckets.
+func TestMoveInterrupted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ca := testCA(t)
+	a, b, c := newTestNode(t, ca, "a"), newTestNode(t, ca, "b"), newTestNode(t, ca, "c")
+	a.open(ctx)
+	put(ctx, t, a, "1")
+	extra := newExtras(ctx, t, a.State)
+	b.open(ctx, a.addr)
+	c.open(ctx, a.addr)
+	for !a.imports() {
+		pause(ctx, t)
+	}
+	a.stop()
+	a.open(ctx)
+	waitRole(ctx, t, "voter", a, b, c)
+	wantValue(ctx, t, b, "1")
+	extra.check(ctx, t, b.State)
+	extra.write(ctx, t, c.State)
+	a.stop()
+	extra.check(ctx, t, c.State)
+}
+
+// imports says by the node's role that it has to bring the state into the cluster.
+func (n *testNode) imports() bool {
+	text, err := os.ReadFile(filepath.Join(n.dir, "role.json"))
+	return err == nil && bytes.Contains(text, []byte(`"import": true`))
 }

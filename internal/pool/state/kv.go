@@ -22,12 +22,13 @@ const (
 // writers commit many changes at once. Package bucket is made of it.
 // All methods may be called by several goroutines.
 //
-// A commit is a chain of messages, each of which is stored only right after the
-// one before it: first a record of all changes, on a subject of the writer's
-// own, then a message for each key. The record is the commit. Should the chain
-// break after it, whoever reads the stream next writes the rest. So all changes
-// happen or none, as in a JetStream batch, which takes several files and three
-// syncs to disk for each batch of a stream with one copy.
+// A commit is first a record of all its changes, on a subject of the writer's own,
+// which is stored only when nobody has written since the writer looked; then a
+// message for each key, each of which is stored only right after the one before
+// it. The record is the commit: should the chain break after it, whoever reads
+// the stream next writes the rest. So all changes happen or none, as in a
+// JetStream batch, which takes several files and three syncs to disk for each
+// batch of a stream with one copy.
 type KV struct {
 	s      *State
 	stream string
@@ -72,7 +73,7 @@ func (k *KV) config() jetstream.StreamConfig {
 
 // Current reports whether the bucket has no change after that revision.
 func (k *KV) Current(ctx context.Context, revision uint64) (bool, error) {
-	err := retry(ctx, func(ctx context.Context) error {
+	err := k.s.retry(ctx, func(ctx context.Context) error {
 		_, err := k.s.leaderGet(ctx, k.stream, leaderQuery{Seq: revision + 1, NextBySubject: ">"})
 		return err
 	})

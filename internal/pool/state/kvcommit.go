@@ -12,6 +12,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
+// maxHeader is what the headers of a message have room for.
+const maxHeader = 4 << 10
+
 // ErrBehind says that a commit is made, but that its revisions are not the
 // expected ones, or not known: who keeps a view must read on with Since.
 var ErrBehind = errors.New("the commit is made, and the bucket has changed")
@@ -40,18 +43,17 @@ func (c Commit) id() string { return c.Writer + "." + strconv.FormatUint(c.Numbe
 // Commit makes all changes or none. It returns ErrConflict when somebody else has
 // committed since c.After, and then it has changed nothing.
 func (k *KV) Commit(ctx context.Context, c Commit) error {
-	msgs, err := k.messages(c)
+	record, err := k.record(c)
 	if err != nil {
 		return err
 	}
-	attempt := func(ctx context.Context) error { return k.send(ctx, msgs) }
-	err = retry(ctx, func(ctx context.Context) error {
-		err := attempt(ctx)
-		attempt = func(ctx context.Context) error { return k.resend(ctx, c, msgs) }
-		if errors.Is(err, ErrConflict) {
-			// Whether the record itself was refused is not known.
-			err = attempt(ctx)
+	again := false
+	err = k.s.retry(ctx, func(ctx context.Context) error {
+		err := k.commit(ctx, c, record)
+		if again && errors.Is(err, ErrConflict) {
+			err = k.recorded(ctx, c)
 		}
+		again = true
 		return err
 	})
 	if err != nil {
@@ -60,69 +62,57 @@ func (k *KV) Commit(ctx context.Context, c Commit) error {
 	return nil
 }
 
-// messages are the record and the keys, as a chain.
-func (k *KV) messages(c Commit) ([]*nats.Msg, error) {
-	rec := record{id: c.id(), changes: c.Changes}
-	first := &nats.Msg{Subject: k.marks + c.Writer, Data: rec.encode(), Header: make(nats.Header, 2)}
-	if len(first.Data) > MaxValue {
-		return nil, outboard.Errorf(outboard.Exhausted, "commit to "+k.stream, "%d bytes are too many", len(first.Data))
+// commit stores the record, and the keys once that is the stream's last message.
+// Before, they might come right after somebody else's.
+func (k *KV) commit(ctx context.Context, c Commit, record *nats.Msg) error {
+	a, err := k.s.ask(ctx, record)
+	switch {
+	case err != nil:
+		return err
+	case a.Duplicate:
+		return ErrBehind
+	case len(c.Changes) == 0:
+		return nil
 	}
-	first.Header[jetstream.MsgIDHeader] = []string{rec.id}
-	msgs := append(make([]*nats.Msg, 0, len(c.Changes)+1), first)
-	for _, change := range c.Changes {
-		msgs = append(msgs, k.message(change))
+	err = k.write(ctx, c.Changes, a.Seq)
+	if errors.Is(err, ErrConflict) {
+		return ErrBehind
 	}
-	chain(msgs, c.After)
-	return msgs, nil
+	return err
 }
 
-func (k *KV) message(c KVChange) *nats.Msg {
+func (k *KV) record(c Commit) (*nats.Msg, error) {
+	rec := record{id: c.id(), changes: c.Changes}
+	m := &nats.Msg{Subject: k.marks + c.Writer, Data: rec.encode(), Header: make(nats.Header, 2)}
+	if len(m.Data) > MaxValue-maxHeader {
+		return nil, outboard.Errorf(outboard.Exhausted, "commit to "+k.stream, "%d bytes are too many", len(m.Data))
+	}
+	m.Header[jetstream.MsgIDHeader] = []string{rec.id}
+	m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(c.After, 10)}
+	return m, nil
+}
+
+// write stores messages for keys as a chain: each only right after the one before
+// it, the first one after a revision. Its error may be about any of them.
+func (k *KV) write(ctx context.Context, changes []KVChange, after uint64) error {
+	last := len(changes) - 1
+	for i, c := range changes[:last] {
+		if err := k.s.nc.PublishMsg(k.message(c, after+uint64(i))); err != nil {
+			return err
+		}
+	}
+	_, err := k.s.ask(ctx, k.message(changes[last], after+uint64(last)))
+	return err
+}
+
+func (k *KV) message(c KVChange, after uint64) *nats.Msg {
 	m := &nats.Msg{Subject: k.keys + c.Key, Data: c.Value, Header: make(nats.Header, 3)}
+	m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(after, 10)}
 	if c.Deleted {
 		m.Header[opHeader] = []string{opDelete}
 		m.Header[ttlHeader] = []string{seconds(tombstoneTTL)}
 	}
 	return m
-}
-
-// chain makes each message one that is stored right after the one before it only.
-func chain(msgs []*nats.Msg, after uint64) {
-	for i, m := range msgs {
-		m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(after+uint64(i), 10)}
-	}
-}
-
-// send stores a chain. Its error may be about any part of it.
-func (k *KV) send(ctx context.Context, msgs []*nats.Msg) error {
-	last := len(msgs) - 1
-	for _, m := range msgs[:last] {
-		if err := k.s.nc.PublishMsg(m); err != nil {
-			return err
-		}
-	}
-	_, err := k.s.ask(ctx, msgs[last])
-	return err
-}
-
-// resend finds out what became of earlier attempts, and goes on from there.
-func (k *KV) resend(ctx context.Context, c Commit, msgs []*nats.Msg) error {
-	a, err := k.s.ask(ctx, msgs[0])
-	switch {
-	case errors.Is(err, ErrConflict):
-		return k.recorded(ctx, c)
-	case err != nil:
-		return err
-	case a.Duplicate:
-		return ErrBehind
-	}
-	if len(msgs) == 1 {
-		return nil
-	}
-	err = k.send(ctx, msgs[1:])
-	if errors.Is(err, ErrConflict) {
-		return ErrBehind
-	}
-	return err
 }
 
 // recorded finds out whether a conflict is with the commit's own record, which

@@ -77,14 +77,9 @@ func (r *kvReader) complete(ctx context.Context) error {
 	if time.Since(r.since) < patience {
 		return sleep(ctx, patiencePause)
 	}
-	msgs := make([]*nats.Msg, 0, len(r.missing))
-	for _, c := range r.missing {
-		msgs = append(msgs, r.k.message(c))
-	}
-	chain(msgs, r.at)
 	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	err := r.k.send(attempt, msgs)
+	err := r.k.write(attempt, r.missing, r.at)
 	if err == nil || errors.Is(err, ErrConflict) || temporary(err) && ctx.Err() == nil {
 		return nil // The next step sees how far it came.
 	}
@@ -174,20 +169,11 @@ func (s *State) purge(ctx context.Context, stream, subject string, below uint64)
 	if below > 0 {
 		opts = append(opts, jetstream.WithPurgeSequence(below))
 	}
-	return retry(ctx, func(ctx context.Context) error {
+	return s.retry(ctx, func(ctx context.Context) error {
 		found, err := s.js.Stream(ctx, stream)
 		if err != nil {
 			return err
 		}
 		return found.Purge(ctx, opts...)
 	})
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -12,7 +12,7 @@ import (
 // ends. Of changes that follow each other closely it may tell the last alone.
 func (k *KV) Watch(ctx context.Context, revision uint64, f func(Entry)) error {
 	var consumer jetstream.Consumer
-	err := retry(ctx, func(ctx context.Context) (err error) {
+	err := k.s.retry(ctx, func(ctx context.Context) (err error) {
 		consumer, err = k.s.js.OrderedConsumer(ctx, k.stream, jetstream.OrderedConsumerConfig{
 			FilterSubjects: []string{k.keys + ">"},
 			DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,

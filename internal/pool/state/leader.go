@@ -54,7 +54,7 @@ func (s *State) leaderGet(ctx context.Context, stream string, q leaderQuery) (le
 
 // lastSeq is the last sequence that the stream's leader has given out.
 func (s *State) lastSeq(ctx context.Context, stream string) (last uint64, err error) {
-	err = retry(ctx, func(ctx context.Context) error {
+	err = s.retry(ctx, func(ctx context.Context) error {
 		info, err := s.js.Stream(ctx, stream)
 		if err == nil {
 			last = info.CachedInfo().State.LastSeq

@@ -81,7 +81,7 @@ func (l *Log) config(o LogOptions) jetstream.StreamConfig {
 // ensureStream makes a stream unless it is there, with as many copies as the
 // table has.
 func (s *State) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
-	return retry(ctx, func(ctx context.Context) error {
+	return s.retry(ctx, func(ctx context.Context) error {
 		table, err := s.js.Stream(ctx, streamName)
 		if err != nil {
 			return err
@@ -125,7 +125,7 @@ func (l *Log) Append(ctx context.Context, key string, after uint64, data ...[]by
 		return 0, err
 	}
 	var seq uint64
-	err = retry(ctx, func(ctx context.Context) error {
+	err = l.s.retry(ctx, func(ctx context.Context) error {
 		a, err := l.s.askAll(ctx, id, msgs)
 		if seq = a.Seq; errors.Is(err, ErrConflict) {
 			seq, err = l.stored(ctx, subject, after, id, len(msgs))
@@ -188,7 +188,7 @@ func (l *Log) Read(ctx context.Context, key string) ([]Record, error) {
 		return nil, err
 	}
 	var records []Record
-	err = retry(ctx, func(ctx context.Context) error {
+	err = l.s.retry(ctx, func(ctx context.Context) error {
 		records, err = l.read(ctx, key, subject)
 		return err
 	})
@@ -234,7 +234,7 @@ func (l *Log) Keys(ctx context.Context, prefix string) ([]string, error) {
 		filter = subject + ".>"
 	}
 	var keys []string
-	err := retry(ctx, func(ctx context.Context) error {
+	err := l.s.retry(ctx, func(ctx context.Context) error {
 		stream, err := l.s.js.Stream(ctx, l.stream)
 		if err != nil {
 			return err

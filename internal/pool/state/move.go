@@ -203,7 +203,7 @@ func (e *embedded) setAside() error {
 // fill makes the table in the cluster. Done twice it does no harm: nobody else
 // writes before the last key says that all is there.
 func (s *State) fill(ctx context.Context, table export) error {
-	err := retry(ctx, func(ctx context.Context) error {
+	err := s.retry(ctx, func(ctx context.Context) error {
 		cfg := tableConfig(Copies)
 		cfg.FirstSeq = table.Last + 1
 		_, err := s.js.CreateStream(ctx, cfg)

@@ -22,7 +22,7 @@ func (s *State) pages(
 ) error {
 	for more := true; more; {
 		var page []*nats.Msg
-		err := retry(ctx, func(ctx context.Context) (err error) {
+		err := s.retry(ctx, func(ctx context.Context) (err error) {
 			page, more, err = s.page(ctx, get, filter, after+1)
 			return err
 		})

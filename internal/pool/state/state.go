@@ -99,6 +99,8 @@ type State struct {
 
 	server *embedded // nil on an existing cluster
 
+	attempts attempts
+
 	done      chan struct{}
 	running   sync.WaitGroup
 	closeOnce sync.Once
@@ -178,6 +180,7 @@ func (s *State) connectTo(url string, extra ...nats.Option) error {
 		nats.ReconnectJitter(20*time.Millisecond, 20*time.Millisecond),
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(5 * time.Second),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { s.attempts.lose() }),
 	}, extra...)
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {

@@ -144,7 +144,7 @@ func nextChunk(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 // already stays: nobody writes to it before the move is over.
 func (s *State) importStreams(ctx context.Context, dir string, all []streamExport) error {
 	for _, one := range all {
-		err := retryEach(ctx, moveTimeout+one.slowest(), func(ctx context.Context) error {
+		err := s.retryEach(ctx, moveTimeout+one.slowest(), func(ctx context.Context) error {
 			done, err := s.imported(ctx, one)
 			if err == nil && !done {
 				err = s.importStream(ctx, dir, one)
@@ -159,14 +159,20 @@ func (s *State) importStreams(ctx context.Context, dir string, all []streamExpor
 }
 
 // imported reports whether an earlier attempt was successful. What one has left
-// half done it removes.
+// half done it removes: such a stream does not answer.
 func (s *State) imported(ctx context.Context, one streamExport) (bool, error) {
-	stream, err := s.js.Stream(ctx, one.Name)
-	if err == nil && stream.CachedInfo().State.LastSeq == one.Last {
+	look, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	stream, err := s.js.Stream(look, one.Name)
+	switch {
+	case err == nil && stream.CachedInfo().State.LastSeq == one.Last:
 		return true, nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return false, nil
 	}
-	// A restore that has failed leaves a stream that does not answer.
-	err = s.js.DeleteStream(ctx, one.Name)
+	remove, cancel := context.WithTimeout(ctx, chunkTimeout)
+	defer cancel()
+	err = s.js.DeleteStream(remove, one.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = nil
 	}

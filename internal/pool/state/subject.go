@@ -23,7 +23,7 @@ func (s *State) Publish(ctx context.Context, subject string, data []byte) error 
 	if err := checkSubject(subject, false); err != nil {
 		return err
 	}
-	err := retry(ctx, func(context.Context) error { return s.nc.Publish(subject, data) })
+	err := s.retry(ctx, func(context.Context) error { return s.nc.Publish(subject, data) })
 	if err != nil {
 		return fmt.Errorf("publish on %s: %w", subject, err)
 	}

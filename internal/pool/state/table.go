@@ -33,9 +33,6 @@ const (
 	MaxValue = 1 << 20
 	// tombstoneTTL is how long a deleted key is remembered.
 	tombstoneTTL = time.Hour
-
-	attemptTimeout = 2 * time.Second
-	retryPause     = 100 * time.Millisecond
 )
 
 // Entry is a key's value at a revision.
@@ -88,7 +85,7 @@ func tableConfig(copies int) jetstream.StreamConfig {
 
 // createTable makes the table unless it is there.
 func (s *State) createTable(ctx context.Context, copies int) error {
-	return retry(ctx, func(ctx context.Context) error {
+	return s.retry(ctx, func(ctx context.Context) error {
 		_, err := s.js.CreateStream(ctx, tableConfig(copies))
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil
@@ -106,41 +103,6 @@ func (s *State) waitTable(ctx context.Context) error {
 	return err
 }
 
-// retry runs f, with a time limit of its own each time, until it succeeds,
-// fails for good or ctx ends. Servers that elect a leader answer nothing or
-// "unavailable" for some seconds.
-func retry(ctx context.Context, f func(context.Context) error) error {
-	return retryEach(ctx, attemptTimeout, f)
-}
-
-func retryEach(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
-	for {
-		attempt, cancel := context.WithTimeout(ctx, limit)
-		err := f(attempt)
-		cancel()
-		if err == nil || !temporary(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return unreachable("the pool's state", fmt.Errorf("%w (last: %w)", ctx.Err(), err))
-		case <-time.After(retryPause):
-		}
-	}
-}
-
-func temporary(err error) bool {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
-		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoStreamResponse),
-		errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrReconnectBufExceeded),
-		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, errInProcess):
-		return true
-	}
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && (api.Code == 503 || api.Code == 408)
-}
-
 // Get reads a key from the table. It returns ErrNotFound when there is no value.
 func (s *State) Get(ctx context.Context, key string) (Entry, error) {
 	request, err := json.Marshal(map[string]string{"last_by_subj": keyPrefix + key})
@@ -148,7 +110,7 @@ func (s *State) Get(ctx context.Context, key string) (Entry, error) {
 		return Entry{}, fmt.Errorf("get %s: %w", key, err)
 	}
 	var entry Entry
-	err = retry(ctx, func(ctx context.Context) error {
+	err = s.retry(ctx, func(ctx context.Context) error {
 		msg, err := s.nc.RequestWithContext(ctx, directGet, request)
 		if err != nil {
 			return err
@@ -221,7 +183,7 @@ func (s *State) write(ctx context.Context, key string, value []byte, c change) (
 		msg.Header.Set(opHeader, opDelete)
 	}
 	var revision uint64
-	err := retry(ctx, func(ctx context.Context) error {
+	err := s.retry(ctx, func(ctx context.Context) error {
 		ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
 		if err != nil {
 			return err

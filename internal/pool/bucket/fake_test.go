@@ -1,0 +1,111 @@
+package bucket
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// A fault is what goes wrong with one commit.
+type fault int
+
+const (
+	none     fault = iota
+	behind         // made, but its answer was lost
+	foreign        // somebody else writes first
+	broken         // an error, and nothing is made
+	unsure         // an error, and it is made
+	nofaults       // how many there are
+)
+
+var errInjected = errors.New("injected")
+
+// fakeStore is a bucket's stream in memory, with faults. Several buckets may be
+// opened on it.
+type fakeStore struct {
+	mu   sync.Mutex
+	keys map[string]state.Entry
+	last uint64
+	// fault says what goes wrong next.
+	fault func() fault
+	// commits is how many were made.
+	commits int
+}
+
+func newFakeStore() *fakeStore {
+	return &fakeStore{keys: map[string]state.Entry{}, fault: func() fault { return none }}
+}
+
+func (s *fakeStore) Commit(_ context.Context, c state.Commit) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.fault()
+	switch f {
+	case foreign:
+		s.last++
+		s.keys["foreign"] = state.Entry{Key: "foreign", Value: []byte("1"), Revision: s.last}
+	case broken:
+		return errInjected
+	}
+	if c.After != s.last {
+		return state.ErrConflict
+	}
+	s.commits++
+	for i, change := range c.Changes {
+		s.keys[change.Key] = state.Entry{
+			Key: change.Key, Value: change.Value, Revision: c.Revision(i), Deleted: change.Deleted,
+		}
+	}
+	s.last = c.Last()
+	switch f {
+	case behind:
+		return state.ErrBehind
+	case unsure:
+		return errInjected
+	}
+	return nil
+}
+
+func (s *fakeStore) Since(_ context.Context, revision uint64, f func(state.Entry)) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.SortedFunc(maps.Values(s.keys), func(a, b state.Entry) int { return cmp.Compare(a.Revision, b.Revision) })
+	for _, e := range all {
+		if e.Revision > revision {
+			f(e)
+		}
+	}
+	return s.last, nil
+}
+
+func (s *fakeStore) Current(_ context.Context, revision uint64) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return revision == s.last, nil
+}
+
+func (s *fakeStore) Watch(ctx context.Context, _ uint64, _ func(state.Entry)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (s *fakeStore) Tidy(context.Context, time.Time) error { return nil }
+
+// content is what the stream says that the keys have.
+func (s *fakeStore) content() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]string{}
+	for key, e := range s.keys {
+		if !e.Deleted && key != "foreign" {
+			out[key] = string(e.Value)
+		}
+	}
+	return out
+}

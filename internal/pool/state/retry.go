@@ -1,0 +1,100 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	attemptTimeout = 2 * time.Second
+	retryPause     = 100 * time.Millisecond
+)
+
+// attempts are those that wait for an answer. When the connection is lost, so
+// are their answers.
+type attempts struct {
+	mu  sync.Mutex
+	all map[*attempt]context.CancelFunc
+}
+
+type attempt struct{ _ byte }
+
+func (a *attempts) add(cancel context.CancelFunc) *attempt {
+	one := new(attempt)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all == nil {
+		a.all = make(map[*attempt]context.CancelFunc)
+	}
+	a.all[one] = cancel
+	return one
+}
+
+func (a *attempts) remove(one *attempt) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.all, one)
+}
+
+// lose ends all attempts.
+func (a *attempts) lose() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, cancel := range a.all {
+		cancel()
+	}
+}
+
+// retry runs f, with a time limit of its own each time, until it succeeds,
+// fails for good or ctx ends. Servers that elect a leader answer nothing or
+// "unavailable" for some seconds.
+func (s *State) retry(ctx context.Context, f func(context.Context) error) error {
+	return s.retryEach(ctx, attemptTimeout, f)
+}
+
+func (s *State) retryEach(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	for {
+		err := s.try(ctx, limit, f)
+		if err == nil || !temporary(err) && (!errors.Is(err, context.Canceled) || ctx.Err() != nil) {
+			return err
+		}
+		if sleep(ctx, retryPause) != nil {
+			return unreachable("the pool's state", fmt.Errorf("%w (last: %w)", ctx.Err(), err))
+		}
+	}
+}
+
+func (s *State) try(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	one := s.attempts.add(cancel)
+	defer s.attempts.remove(one)
+	return f(ctx)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func temporary(err error) bool {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
+		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoStreamResponse),
+		errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrReconnectBufExceeded),
+		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, errInProcess):
+		return true
+	}
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.Code == 503 || api.Code == 408)
+}
