@@ -18,7 +18,8 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 	/etc/OpenCL/vendors/pocl.icd:pocl-opencl-icd oclgrind clinfo clpeak ffmpeg hashcat \
 	/usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2 \
 	/usr/lib/python3/dist-packages/pyopencl:python3-pyopencl c++:g++ /usr/include/CL/opencl.hpp:opencl-clhpp-headers \
-	/usr/include/clFFT.h:libclfft-dev clang wasm-ld:lld
+	/usr/include/clFFT.h:libclfft-dev clang wasm-ld:lld \
+	node:nodejs npm guest/as/node_modules/.bin/asc:npm/guest/as
 
 .PHONY: build demo test check lint generate conformance bench bench-accel bench-fabric soak clean
 

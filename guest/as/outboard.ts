@@ -1,0 +1,294 @@
+// What a function written in AssemblyScript imports.
+//
+//   import { request, respond, Bytes } from "./outboard";
+//   export { outboard_arena } from "./outboard";
+//
+//   export function handle(): i32 {
+//     return respond(Bytes.ofText("hello " + request().text()));
+//   }
+//
+//   asc app.ts -o app.wasm -O3 --runtime stub --use abort=outboard/abort --use seed=outboard/seed
+//
+// Every request begins with the memory as it was at the start. So variables may be
+// written to freely, and nothing needs to be freed: "stub", the runtime that never
+// frees, is the right one.
+
+@external("outboard", "request_size") declare function requestSize(): i32;
+@external("outboard", "request_read") declare function requestRead(to: usize, size: i32, offset: i32): i32;
+@external("outboard", "request_offset") declare function requestOffset(): i64;
+@external("outboard", "response_write") declare function responseWrite(from: usize, size: i32): i32;
+@external("outboard", "response_place") declare function responsePlace(offset: i32, size: i32): i32;
+@external("outboard", "arena_alloc") declare function arenaAlloc(size: i32): i32;
+@external("outboard", "import") declare function importResource(name: usize, size: i32): i32;
+@external("outboard", "drop") declare function dropResource(handle: i32): void;
+@external("outboard", "result_size") declare function resultSize(): i32;
+@external("outboard", "result_read") declare function resultRead(to: usize, size: i32, offset: i32): i32;
+@external("outboard", "call") declare function callFunction(handle: i32, from: usize, size: i32): i32;
+@external("outboard", "secret") declare function readSecret(handle: i32): i32;
+@external("outboard", "bucket_get") declare function bucketGet(handle: i32, key: usize, size: i32): i64;
+@external("outboard", "bucket_txn") declare function bucketTxn(handle: i32, from: usize, size: i32): i32;
+@external("outboard", "arena_map") declare function arenaMap(handle: i32): i32;
+@external("outboard", "meta") declare function metaOf(name: usize, size: i32): i32;
+@external("wasi_snapshot_preview1", "fd_write") declare function fdWrite(fd: i32, parts: usize, count: i32, written: usize): i32;
+@external("wasi_snapshot_preview1", "random_get") declare function randomGet(to: usize, size: i32): i32;
+
+/** Bytes somewhere in memory, in the arena of an execution among other places. */
+export class Bytes {
+  constructor(public pointer: usize, public size: i32) {}
+
+  /** Room for that many bytes, all zero. */
+  static make(size: i32): Bytes {
+    return new Bytes(changetype<usize>(new ArrayBuffer(size)), size);
+  }
+
+  /** A text in UTF-8. */
+  static ofText(text: string): Bytes {
+    const buffer = String.UTF8.encode(text);
+    return new Bytes(changetype<usize>(buffer), buffer.byteLength);
+  }
+
+  /** What a typed array holds. */
+  static of(array: Uint8Array): Bytes {
+    return new Bytes(array.dataStart, array.byteLength);
+  }
+
+  /** The bytes as text. */
+  text(): string {
+    return String.UTF8.decodeUnsafe(this.pointer, this.size);
+  }
+
+  /** The bytes as an array, a copy. */
+  array(): Uint8Array {
+    const array = new Uint8Array(this.size);
+    memory.copy(array.dataStart, this.pointer, this.size);
+    return array;
+  }
+
+  /** A part, from one place up to another. */
+  part(from: i32, to: i32): Bytes {
+    if (from < 0 || to < from || to > this.size) throw new RangeError("no such part");
+    return new Bytes(this.pointer + from, to - from);
+  }
+
+  @operator("[]") get(at: i32): u8 {
+    if (<u32>at >= <u32>this.size) throw new RangeError("no such byte");
+    return load<u8>(this.pointer + at);
+  }
+
+  @operator("[]=") set(at: i32, value: u8): void {
+    if (<u32>at >= <u32>this.size) throw new RangeError("no such byte");
+    store<u8>(this.pointer + at, value);
+  }
+}
+
+// Where the host maps the arena of an execution.
+let windowStart: usize = 0;
+let windowSize: usize = 0;
+
+/** Called by the host once, before the first request. The module's entry exports it. */
+export function outboard_arena(size: i32): i32 {
+  const page: usize = 4096;
+  windowStart = (heap.alloc(<usize>size + page) + page - 1) & ~(page - 1);
+  windowSize = size;
+  return <i32>windowStart;
+}
+
+/** Room in the arena of this execution, aligned to 16. A response that lies there is
+ *  handed on without a copy. Where there is no arena, it is ordinary memory. */
+export function alloc(size: i32): Bytes {
+  const at = windowSize > 0 ? arenaAlloc(size) : -1;
+  return at < 0 ? Bytes.make(size) : new Bytes(windowStart + at, size);
+}
+
+/** The request: in the arena, without a copy, or in ordinary memory. */
+export function request(): Bytes {
+  const size = requestSize();
+  const at: i64 = windowSize > 0 ? requestOffset() : -1;
+  if (at >= 0) return new Bytes(windowStart + <usize>at, size);
+  const bytes = Bytes.make(size);
+  requestRead(bytes.pointer, size, 0);
+  return bytes;
+}
+
+/** Answers. The result is what handle returns. */
+export function respond(bytes: Bytes): i32 {
+  const at = bytes.pointer - windowStart;
+  if (bytes.size > 0 && bytes.pointer >= windowStart && at < windowSize) {
+    if (responsePlace(<i32>at, bytes.size) == 0) return 0;
+  }
+  responseWrite(bytes.pointer, bytes.size);
+  return 0;
+}
+
+/** Answers with an error. The result is what handle returns. */
+export function fail(why: string): i32 {
+  const bytes = Bytes.ofText(why);
+  responseWrite(bytes.pointer, bytes.size);
+  return 1;
+}
+
+/** What the last call of the host brought: a value, or the text of an error. */
+export function result(): Bytes {
+  const bytes = Bytes.make(resultSize());
+  resultRead(bytes.pointer, bytes.size, 0);
+  return bytes;
+}
+
+/** What is known about this call: "method", a header, a parameter of the path; null if
+ *  there is no such thing. */
+export function meta(name: string): string | null {
+  const key = Bytes.ofText(name);
+  return metaOf(key.pointer, key.size) == 0 ? null : result().text();
+}
+
+/** Something of the app's that is imported by name: "function:price", "bucket:seats",
+ *  "arena:photos", "secret:token". */
+export class Resource {
+  handle: i32;
+
+  /** ok says whether the import was allowed; if not, result() is the reason. */
+  constructor(name: string) {
+    const key = Bytes.ofText(name);
+    this.handle = importResource(key.pointer, key.size);
+  }
+
+  get ok(): bool {
+    return this.handle != 0;
+  }
+
+  close(): void {
+    dropResource(this.handle);
+    this.handle = 0;
+  }
+}
+
+/** Has another function answer; null if it failed: then result() is the reason. */
+export function call(name: string, bytes: Bytes): Bytes | null {
+  const callee = new Resource("function:" + name);
+  if (!callee.ok || callFunction(callee.handle, bytes.pointer, bytes.size) != 0) return null;
+  return result();
+}
+
+/** A secret of the app; null if it is not to be had: then result() is the reason. */
+export function secret(name: string): Bytes | null {
+  const resource = new Resource("secret:" + name);
+  if (!resource.ok || readSecret(resource.handle) != 0) return null;
+  return result();
+}
+
+/** An arena with a name; null if it is not to be had: then result() is the reason. */
+export function arena(name: string): Bytes | null {
+  const resource = new Resource("arena:" + name);
+  const at = resource.ok ? arenaMap(resource.handle) : 0;
+  return at == 0 ? null : new Bytes(<usize>at, <i32>load<u64>(result().pointer));
+}
+
+/** Keys with values, kept by the pool. */
+export class Bucket extends Resource {
+  /** The revision of what get found last, 0 if there was nothing. */
+  revision: i64 = 0;
+
+  constructor(name: string) {
+    super("bucket:" + name);
+  }
+
+  /** A key's value; null if there is none, or if revision is negative: then result() is
+   *  the reason. */
+  get(key: string): Bytes | null {
+    const bytes = Bytes.ofText(key);
+    this.revision = bucketGet(this.handle, bytes.pointer, bytes.size);
+    return this.revision > 0 ? result() : null;
+  }
+
+  /** Does all operations or none. 0: done. 1: one does not hold, result() is its
+   *  number. 2: an error, result() says which. */
+  commit(txn: Txn): i32 {
+    const bytes = txn.bytes();
+    return bucketTxn(this.handle, bytes.pointer, bytes.size);
+  }
+}
+
+/** The operations of a transaction. */
+export class Txn {
+  private pieces: Uint8Array[] = [];
+
+  put(key: string, value: Bytes): Txn {
+    return this.append(1, key, 0, value);
+  }
+
+  delete(key: string): Txn {
+    return this.append(2, key, 0, new Bytes(0, 0));
+  }
+
+  /** Adds to a decimal number; it does not hold if the sum is less than least. */
+  add(key: string, delta: i64, least: i64): Txn {
+    return this.append(3, key, delta, Bytes.ofText(least.toString()));
+  }
+
+  /** Holds if there is no such key. */
+  missing(key: string): Txn {
+    return this.append(4, key, 0, new Bytes(0, 0));
+  }
+
+  /** Holds if the key has this revision. */
+  at(key: string, revision: i64): Txn {
+    return this.append(5, key, revision, new Bytes(0, 0));
+  }
+
+  /** Sets the value of a key that is missing, and leaves one that is there. */
+  putNew(key: string, value: Bytes): Txn {
+    return this.append(6, key, 0, value);
+  }
+
+  private append(code: u8, key: string, number: i64, value: Bytes): Txn {
+    const name = Bytes.ofText(key);
+    const piece = new Uint8Array(17 + name.size + value.size);
+    let at = piece.dataStart;
+    store<u8>(at, code);
+    store<u32>(at + 1, name.size);
+    memory.copy(at + 5, name.pointer, name.size);
+    at += 5 + name.size;
+    store<i64>(at, number);
+    store<u32>(at + 8, value.size);
+    memory.copy(at + 12, value.pointer, value.size);
+    this.pieces.push(piece);
+    return this;
+  }
+
+  /** The operations as docs/design/0007 of Outboard has them. */
+  bytes(): Bytes {
+    let size = 0;
+    for (let i = 0; i < this.pieces.length; i++) size += this.pieces[i].byteLength;
+    const all = Bytes.make(size);
+    let at = all.pointer;
+    for (let i = 0; i < this.pieces.length; i++) {
+      memory.copy(at, this.pieces[i].dataStart, this.pieces[i].byteLength);
+      at += this.pieces[i].byteLength;
+    }
+    return all;
+  }
+}
+
+/** Writes a line to standard error, which the log of the call keeps. */
+export function log(text: string): void {
+  const bytes = Bytes.ofText(text + "\n");
+  const part = memory.data(12);
+  store<u32>(part, <u32>bytes.pointer);
+  store<u32>(part + 4, bytes.size);
+  fdWrite(2, part, 1, part + 8);
+}
+
+/** Takes the place of the host's "abort": says what happened, and traps. */
+export function abort(message: string | null, file: string | null, line: u32, column: u32): void {
+  const why = message === null ? "abort" : message;
+  const where = file === null ? "" : file + ":" + line.toString() + ":" + column.toString() + ": ";
+  log(where + why);
+  unreachable();
+}
+
+/** Takes the place of the host's "seed", for Math.random. */
+export function seed(): f64 {
+  const to = memory.data(8);
+  randomGet(to, 8);
+  return load<f64>(to);
+}
