@@ -55,6 +55,7 @@ const (
 type module struct {
 	sections  [sections][]byte
 	names     []byte // the name section
+	producers []byte // what made the file
 	types     int
 	params    []uint32 // of each type
 	kinds     []uint32 // the types of the functions that are defined
@@ -153,8 +154,12 @@ func (m *module) split(r *reader) error {
 
 func (m *module) custom(body []byte) {
 	r := &reader{b: body}
-	if r.name() == "name" && r.err == nil {
+	switch name := r.name(); {
+	case r.err != nil:
+	case name == "name":
 		m.names = body[r.off:]
+	case name == "producers":
+		m.producers = body[r.off:]
 	}
 }
 

@@ -36,6 +36,9 @@ const DefaultMaxSize = 64 << 20
 type Options struct {
 	// Unmetered leaves the code as it is: neither deadline nor fuel can stop it.
 	Unmetered bool
+	// KeepJumps leaves jumps through a table as Go makes them. It is there to measure
+	// and to compare.
+	KeepJumps bool
 	// MaxSize bounds the file in bytes. 0 means DefaultMaxSize.
 	MaxSize int
 }
@@ -84,6 +87,9 @@ func Module(file []byte, o Options) (*Result, error) {
 	m, err := parse(file)
 	if err != nil {
 		return nil, err
+	}
+	if !o.KeepJumps {
+		m.straighten()
 	}
 	e := &emitter{m: m, metered: !o.Unmetered, w: walker{m: m, free: make([]int32, m.functions)}}
 	code, err := e.code()

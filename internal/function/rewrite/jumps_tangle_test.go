@@ -1,0 +1,132 @@
+package rewrite
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	. "github.com/outboard-run/outboard/internal/function/assemble"
+)
+
+// The variables of the functions that are drawn: the number of a segment, what was
+// computed so far, how many segments ran.
+const (
+	varPC, varSum, varSteps = 0, 1, 2
+	mostSteps               = 300
+)
+
+// drawTangle draws a function like those that Go makes: f(pc, sum) i32.
+func drawTangle(t *rapid.T) []byte {
+	n := rapid.IntRange(2, 12).Draw(t, "segments")
+	var table []uint32
+	for segment := range n {
+		for range rapid.IntRange(1, 2).Draw(t, "numbers") {
+			table = append(table, uint32(segment))
+		}
+	}
+	code := []byte{opBlock, voidType, opLoop, voidType}
+	for range n {
+		code = append(code, opBlock, voidType)
+	}
+	code = appendU32(append(code, opGet, varPC, opBrTable), uint32(len(table)-1))
+	for _, segment := range table {
+		code = appendU32(code, segment)
+	}
+	code = append(code, opEnd)
+	for segment := range n {
+		code = append(code, drawSegment(t, segment, n, len(table))...)
+		code = append(code, opEnd)
+	}
+	code = slices.Concat(code, add(1000), []byte{opEnd, opGet, varSum})
+	return BodyWith([]byte{I32}, code...)
+}
+
+// add is sum = sum*31 + n.
+func add(n int32) []byte {
+	return slices.Concat([]byte{opGet, varSum, opI32Const, 31, 0x6c}, I32Const(n), []byte{0x6a, opSet, varSum})
+}
+
+func drawSegment(t *rapid.T, segment, segments, numbers int) []byte {
+	loop := uint32(segments - 1 - segment) // its label, and that of what is around it is one more
+	code := add(int32(segment))
+	// if steps++ > most { br out }
+	code = slices.Concat(code, []byte{opGet, varSteps, opI32Const, 1, 0x6a, opTee, varSteps}, I32Const(mostSteps), []byte{0x4a, opIf, voidType})
+	code = append(appendU32(append(code, opBr), loop+2), opEnd)
+	for range rapid.IntRange(0, 3).Draw(t, "statements") {
+		code = append(code, drawStatement(t, loop, numbers)...)
+	}
+	return code
+}
+
+func drawStatement(t *rapid.T, loop uint32, numbers int) []byte {
+	jump := func(inside uint32) []byte {
+		number := int32(rapid.IntRange(-1, numbers+1).Draw(t, "number"))
+		return appendU32(append(I32Const(number), opSet, varPC, opBr), loop+inside)
+	}
+	// if sum & mask, a part that is executed at times
+	condition := []byte{opGet, varSum, opI32Const, byte(rapid.SampledFrom([]int{1, 2, 3, 4}).Draw(t, "mask")), 0x71}
+	statements := []func() []byte{
+		func() []byte { return slices.Concat(condition, []byte{opIf, voidType}, jump(1), []byte{opEnd}) },
+		func() []byte {
+			return slices.Concat(condition, []byte{opIf, voidType}, add(5), []byte{0x05}, jump(1), []byte{opEnd})
+		},
+		func() []byte { return jump(0) },
+		func() []byte {
+			return []byte{opGet, varSum, opSet, varPC, opI32Const, 7, opGet, varPC, 0x6a, opSet, varSum}
+		},
+		func() []byte { return appendU32(slices.Concat(condition, []byte{opBrIf}), loop+1) },
+		func() []byte {
+			return slices.Concat([]byte{opBlock, voidType}, condition, []byte{opBrIf, 0}, jump(1), []byte{opEnd})
+		},
+		func() []byte { return []byte{opGet, varSum, opReturn} },
+		func() []byte {
+			return []byte{opLoop, voidType, opGet, varSum, opI32Const, 3, 0x76, opTee, varSum, opBrIf, 0, opEnd}
+		},
+		func() []byte { return slices.Concat([]byte{opI32Const, 0, 0x42, 3, opI64Store, 3, 0}, add(9)) }, // a return address, perhaps
+	}
+	return statements[rapid.IntRange(0, len(statements)-1).Draw(t, "statement")]()
+}
+
+// goMade is the section by which a module says that Go made it.
+var goMade = Raw(0, slices.Concat(Name("producers"), []byte{1}, Name("language"), []byte{1}, Name("Go"), Name("go1.26")))
+
+// TestTangles compares functions with and without direct jumps: entered anywhere, and
+// at their beginning if Go seems to have made them.
+func TestTangles(t *testing.T) {
+	e, straight := newEngines(t), 0
+	rapid.Check(t, func(rt *rapid.T) {
+		tangle := drawTangle(rt)
+		start := Body(opI32Const, 0, opGet, 0, 0x10, 0) // f(0, x)
+		sections := [][]byte{
+			Types(Type([]byte{I32, I32}, []byte{I32}), Type([]byte{I32}, []byte{I32})), Functions(0, 1), Memory(1, 1),
+			Exports(Export("g", 0, 1)), Code(tangle, start),
+		}
+		e.same(t, File(append(sections, goMade)...))
+		sections[3] = Exports(Export("f", 0, 0), Export("g", 0, 1))
+		file := File(sections...)
+		e.same(t, file)
+		if changed(t, file) {
+			straight++
+		}
+		if t.Failed() {
+			rt.Fatal("see above")
+		}
+	})
+	if straight < 20 {
+		t.Errorf("the jumps of %d functions became direct", straight)
+	}
+}
+
+func changed(t *testing.T, file []byte) bool {
+	t.Helper()
+	direct, err := Module(file, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := Module(file, Options{KeepJumps: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(direct.Code) != string(kept.Code)
+}
