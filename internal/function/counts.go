@@ -11,6 +11,8 @@ import (
 type Counts struct {
 	// Cloned and Reset are starts of calls.
 	Cloned, Reset int64
+	// Quiet are resets that did not have to look for written pages.
+	Quiet int64
 	// Rebuilt are slots that could not be reset.
 	Rebuilt int64
 	// Refused are calls beyond the queue.
@@ -35,6 +37,9 @@ type Counts struct {
 func (c *Counts) add(cost Cost, reset image.Stats, maps int) {
 	c.CopiedBack += int64(reset.Copied)
 	c.Dropped += int64(reset.Dropped)
+	if reset.Quiet {
+		c.Quiet++
+	}
 	c.Pointer += cost.Pointer
 	c.Copied += cost.Copied
 	c.Maps += int64(maps)
@@ -46,6 +51,7 @@ func (c *Counts) add(cost Cost, reset image.Stats, maps int) {
 func (c *Counts) merge(o Counts) {
 	c.Cloned += o.Cloned
 	c.Reset += o.Reset
+	c.Quiet += o.Quiet
 	c.Rebuilt += o.Rebuilt
 	c.Refused += o.Refused
 	c.Failed += o.Failed

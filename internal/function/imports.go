@@ -79,6 +79,7 @@ func (i *imports) spent(record int, since time.Time) *Import {
 
 // context is that of what the call waits for: it ends with the call's deadline.
 func (s *slot) context() context.Context {
+	s.watch.Leave()
 	if s.cancel == nil {
 		s.waiting, s.cancel = context.WithDeadlineCause(s.caller, s.meter.deadline, s.limits.deadlineError())
 	}

@@ -97,6 +97,7 @@ func newCollector(r *Runtime) *collector {
 	c.count(ends, "function", func(t *tally) int64 { return t.Failed - t.Limited - t.Trapped - t.Gone })
 	c.count(describe("refused_total", "Calls beyond the queue."), "", func(t *tally) int64 { return t.Refused })
 	c.count(describe("rebuilt_total", "Instances that could not be reset."), "", func(t *tally) int64 { return t.Rebuilt })
+	c.count(describe("quiet_resets_total", "Resets that did not have to look for written pages."), "", func(t *tally) int64 { return t.Quiet })
 	c.count(describe("fuel_total", "Instructions that calls were charged."), "", func(t *tally) int64 { return t.Fuel })
 	c.count(describe("window_maps_total", "Mappings that the windows of instances needed."), "", func(t *tally) int64 { return t.Maps })
 	c.add(describe("run_seconds_total", "How long calls ran."), prometheus.CounterValue, func(t *tally) int64 { return t.Ran }, 1e-9)

@@ -34,6 +34,8 @@ type slot struct {
 
 	stdout, stderr output
 	view           view
+	watch          image.Watch
+	quiet          bool  // the call took no page fault
 	broken         error // why the slot can't be reset
 
 	underWay
@@ -72,7 +74,7 @@ func newSlot(v *version, img *image.Image) (*slot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.memory = memory{space: space, limit: v.most, yield: s.meter.visit}
+	s.memory = memory{space: space, limit: v.most, yield: s.visit}
 	if img != nil {
 		s.memory.least = img.Size()
 		s.view.window = v.window
@@ -107,13 +109,25 @@ func (s *slot) config(v *version) wazero.ModuleConfig {
 	c := wazero.NewModuleConfig().WithName("").WithStartFunctions().
 		WithStdout(&s.stdout).WithStderr(&s.stderr).
 		WithRandSource(rand.Reader).WithSysWalltime().WithSysNanotime().
-		WithNanosleep(func(ns int64) { s.meter.sleep(time.Duration(ns)) }).
+		WithNanosleep(s.sleep).
 		WithOsyield(func() {}).
 		WithArgs(v.settings.Args...)
 	for _, e := range v.settings.Env {
 		c = c.WithEnv(e.Name, e.Value)
 	}
 	return c
+}
+
+// visit is called by code that ran for a while. Whether it took page faults is of no
+// importance any more.
+func (s *slot) visit() bool {
+	s.watch.Leave()
+	return s.meter.visit()
+}
+
+func (s *slot) sleep(ns int64) {
+	s.watch.Leave()
+	s.meter.sleep(time.Duration(ns))
 }
 
 func (s *slot) close() {
@@ -144,6 +158,7 @@ func (s *slot) entry(name string) (api.Function, error) {
 func (s *slot) run(ctx context.Context, f api.Function, l *Limits, args ...uint64) (result uint32, err error) {
 	s.meter.start(ctx, l)
 	s.memory.refused, s.tooLarge = false, false
+	s.watch.Begin()
 	if s.reseed != nil {
 		err = s.seed()
 	}
@@ -152,6 +167,7 @@ func (s *slot) run(ctx context.Context, f api.Function, l *Limits, args ...uint6
 	if err == nil {
 		err = f.CallWithStack(s.ctx, stack[:])
 	}
+	s.quiet = s.watch.End()
 	return uint32(stack[0]), s.cause(err)
 }
 
@@ -189,7 +205,7 @@ func (s *slot) reset(r *image.Resetter, values []uint64) (image.Stats, error) {
 	case s.instance.IsClosed():
 		return image.Stats{}, errors.New("the instance is closed")
 	}
-	done, err := r.Reset(s.memory.space, s.memory.size)
+	done, err := r.Reset(s.memory.space, s.memory.size, s.quiet)
 	if err != nil {
 		return done, err
 	}

@@ -33,7 +33,7 @@ func BenchmarkReset(b *testing.B) {
 					for page := range 4 {
 						g.Bytes()[page*250*PageSize] = 2
 					}
-					if _, err := r.Reset(g, pages*PageSize); err != nil {
+					if _, err := r.Reset(g, pages*PageSize, false); err != nil {
 						b.Fatal(err)
 					}
 				}

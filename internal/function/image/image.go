@@ -129,15 +129,12 @@ func (i *Image) Close() error {
 	return nil
 }
 
-// restore writes the image's bytes over memory, which begins at offset at of it.
-func (i *Image) restore(memory []byte, at int) {
-	for from := 0; from < len(memory); from += PageSize {
-		page := memory[from : from+PageSize]
-		if n := (at + from) / PageSize; i.filled[n/64]>>(n%64)&1 != 0 {
-			copy(page, i.view[at+from:])
-		} else {
-			clear(page)
-		}
+// restore writes the image's bytes over a page, which begins at offset at of it.
+func (i *Image) restore(page []byte, at int) {
+	if n := at / PageSize; i.filled[n/64]>>(n%64)&1 != 0 {
+		copy(page, i.view[at:])
+	} else {
+		clear(page)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestReset(t *testing.T) {
 						g.Bytes()[n] ^= 0x5a
 					}
 				}
-				if _, err := r.Reset(g, len(want)); err != nil {
+				if _, err := r.Reset(g, len(want), false); err != nil {
 					t.Fatal(err)
 				}
 				if !bytes.Equal(g.Bytes(), want) {
@@ -101,7 +101,7 @@ func TestStats(t *testing.T) {
 	for _, page := range []int{0, 4, 7, 15} {
 		g.Bytes()[page*PageSize] = 0xff
 	}
-	got, err := r.Reset(g, 20*PageSize)
+	got, err := r.Reset(g, 20*PageSize, false)
 	if want := (Stats{Copied: 2 * PageSize, Dropped: 2 * PageSize}); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
@@ -158,7 +158,7 @@ func TestNothing(t *testing.T) {
 		t.Error("an image that is larger than its range")
 	}
 	for name, r := range resetters(t) {
-		if _, err := r.Reset(g, 0); err != nil {
+		if _, err := r.Reset(g, 0, false); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

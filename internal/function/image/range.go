@@ -13,6 +13,8 @@ type Range struct {
 	base   []byte   // all of it
 	image  *Image   // at its beginning, or nil
 	mapped []extent // in the image's window, in order
+	own    []int32  // pages of the image that are private to the range
+	resets int      // since Load
 	pool   *Pool
 }
 
@@ -29,13 +31,13 @@ func (r *Range) Load(i *Image) error {
 			return fmt.Errorf("map image: %w", err)
 		}
 	}
-	r.image = i
+	r.image, r.own, r.resets = i, nil, 0
 	return nil
 }
 
 // empty takes everything out of the range.
 func (r *Range) empty() error {
-	r.image, r.mapped = nil, nil
+	r.image, r.mapped, r.own = nil, nil, nil
 	return r.clear(0, len(r.base))
 }
 

@@ -59,8 +59,8 @@ func (r *Range) Unmap(at int) error {
 	return nil
 }
 
-// own calls each for the parts of the first size bytes whose writes go nowhere else.
-func (r *Range) own(size int, each func(from, to int) error) error {
+// unshared calls each for the parts of the first size bytes whose writes go nowhere else.
+func (r *Range) unshared(size int, each func(from, to int) error) error {
 	at := 0
 	for _, e := range r.mapped {
 		if !e.shared {
