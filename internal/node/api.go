@@ -67,7 +67,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	n.handleCalls(mux)
 	n.handleApps(mux)
 	mux.HandleFunc("GET /healthz", answer(func(*http.Request) (string, error) { return "ok", nil }))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls}, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls, n.tenants}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)

@@ -17,6 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/traces"
 	"github.com/outboard-run/outboard/internal/unixsock"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
@@ -32,6 +33,7 @@ type Tenant struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
+	spans   *traces.Provider // nil: nobody wants any
 	state   *state.State
 	peers   *peers
 	files   *files
@@ -54,6 +56,7 @@ func newTenant(c Config, opts ProcessOptions) *Tenant {
 func (t *Tenant) services() []lifecycle.Service {
 	return []lifecycle.Service{
 		lifecycle.Hold("life", t.openLife),
+		lifecycle.Hold("traces", t.openTraces),
 		lifecycle.Hold("state", t.openState),
 		lifecycle.Hold("files", t.openFiles),
 		lifecycle.Hold("functions", t.openRuntime),
@@ -78,6 +81,12 @@ func (c closer) Close() error { return c() }
 func (t *Tenant) openLife(ctx context.Context) (lifecycle.Resource, error) {
 	t.life, t.end = context.WithCancel(context.WithoutCancel(ctx))
 	return closer(func() error { t.end(); t.running.Wait(); return nil }), nil
+}
+
+func (t *Tenant) openTraces(ctx context.Context) (lifecycle.Resource, error) {
+	var err error
+	t.spans, err = traces.Open(ctx, string(t.config.Node), t.log)
+	return t.spans, err
 }
 
 func (t *Tenant) openState(ctx context.Context) (lifecycle.Resource, error) {
@@ -126,11 +135,15 @@ func (t *Tenant) openValues(context.Context) (lifecycle.Resource, error) {
 }
 
 func (t *Tenant) openGateway(context.Context) (lifecycle.Resource, error) {
-	var err error
-	t.gateway, err = gateway.New(gateway.Options{
+	o := gateway.Options{
 		Invoker: t, Logger: t.log, Metrics: t.metrics, Bus: bus{t.state}, Once: ticks{t}, Node: string(t.config.Node),
 		Rooms: "rooms." + t.config.Tenant, Elsewhere: t.elsewhere(),
-	})
+	}
+	if t.spans != nil {
+		o.Tracer = t.spans
+	}
+	var err error
+	t.gateway, err = gateway.New(o)
 	return closer(func() error { return nil }), err
 }
 
@@ -143,10 +156,14 @@ func (t *Tenant) openEngine(ctx context.Context) (lifecycle.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.engine, err = engine.Open(ctx, engine.Options{
+	o := engine.Options{
 		Tenant: t.config.Tenant, Node: string(t.config.Node),
 		Log: log, Claims: t.claims(log), Workflows: workflows{t}, Functions: steps{t}, Values: t.values, Events: events{t, heard},
 		Registerer: t.metrics, Logger: t.log,
-	})
+	}
+	if t.spans != nil {
+		o.Tracer = t.spans.Tracer("github.com/outboard-run/outboard/internal/workflow")
+	}
+	t.engine, err = engine.Open(ctx, o)
 	return t.engine, err
 }

@@ -135,6 +135,12 @@ func (k *keeper) set(ready bool, err error) {
 	k.changed = make(chan struct{})
 }
 
+func (k *keeper) isReady() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ready
+}
+
 // await waits until the process is ready, or could not be started.
 func (k *keeper) await(ctx context.Context) error {
 	for {
