@@ -25,7 +25,8 @@ type Config struct {
 	StateSocket string `json:"state_socket"`
 	NATS        string `json:"nats,omitempty"`
 	Creds       string `json:"creds,omitempty"`
-	// CallsSocket is where the node takes its programs' calls.
+	// CallsSocket is where the node takes its programs' calls, "" for a process that has
+	// no node.
 	CallsSocket string `json:"calls_socket"`
 	// HTTP is where the node takes requests to apps, "" for nowhere.
 	HTTP      string        `json:"http,omitempty"`

@@ -43,7 +43,11 @@ type peers struct {
 	conn   *fabric.ClientConn
 }
 
+// dialPeers makes calls by way of the node. A process without a node has no peers.
 func dialPeers(c *Config, log *slog.Logger) (*peers, error) {
+	if c.CallsSocket == "" {
+		return &peers{tenant: c.Tenant}, nil
+	}
 	conn, err := fabric.Dial("node:"+c.CallsSocket, fabric.WithMaxReceive(largestMessage), fabric.WithMaxSend(largestMessage), fabric.WithLogger(log))
 	if err != nil {
 		return nil, err
@@ -51,8 +55,18 @@ func dialPeers(c *Config, log *slog.Logger) (*peers, error) {
 	return &peers{tenant: c.Tenant, conn: conn}, nil
 }
 
+func (p *peers) close() error {
+	if p.conn == nil {
+		return nil
+	}
+	return p.conn.Close()
+}
+
 // invoke calls a method of a node's process.
 func (p *peers) invoke(ctx context.Context, node outboard.NodeID, method string, head any, body []byte, answer any) ([]byte, error) {
+	if p.conn == nil {
+		return nil, outboard.Errorf(outboard.Unreachable, fmt.Sprintf("node %s", node), "this process has no node that could reach it")
+	}
 	text, err := json.Marshal(head)
 	if err != nil {
 		return nil, err
@@ -128,6 +142,11 @@ func (p *peers) keep(ctx context.Context, node outboard.NodeID, owner string, co
 
 // servePeers offers this process to the tenant's others.
 func (t *Tenant) servePeers(ctx context.Context, ready func()) error {
+	if t.config.CallsSocket == "" {
+		ready()
+		<-ctx.Done()
+		return nil
+	}
 	listener, err := fabric.Listen("node:"+t.config.CallsSocket, fabric.WithLogger(t.log))
 	if err != nil {
 		return err

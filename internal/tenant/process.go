@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-
-	"github.com/outboard-run/outboard/internal/lifecycle"
 )
 
 // ProcessOptions are what a process knows without its node.
@@ -43,14 +41,14 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := newTenant(config, opts)
+	t := New(config, opts)
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
 		_, _ = io.Copy(io.Discard, in) // until the node is gone or lets go
 		cancel()
 	}()
-	err = lifecycle.Run(ctx, func() { _ = answer(node, Ready{PID: os.Getpid()}) }, t.services()...)
+	err = t.Run(ctx, func() { _ = answer(node, Ready{PID: os.Getpid()}) })
 	if err != nil {
 		err = errors.Join(err, answer(node, Ready{Error: err.Error()}))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -45,12 +46,33 @@ type Tenant struct {
 	members members
 }
 
-func newTenant(c Config, opts ProcessOptions) *Tenant {
+var _ lifecycle.Service = (*Tenant)(nil)
+
+// New makes a tenant's process of this one, and starts nothing.
+func New(c Config, opts ProcessOptions) *Tenant {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
 	return &Tenant{
 		config: c, opts: opts, metrics: prometheus.NewRegistry(),
 		log: opts.Logger.With("plane", "tenant", "tenant", c.Tenant, "node", c.Node),
 	}
 }
+
+// Name implements lifecycle.Service.
+func (t *Tenant) Name() string { return "tenant " + t.config.Tenant }
+
+// Run runs the tenant's apps until ctx ends.
+func (t *Tenant) Run(ctx context.Context, ready func()) error {
+	return lifecycle.Run(ctx, ready, t.services()...)
+}
+
+// Requests serves requests to the apps, while Run runs and is ready.
+func (t *Tenant) Requests() http.Handler { return t.gateway }
+
+// Control serves the part of a node's local API that is about the tenant's apps, while
+// Run runs and is ready.
+func (t *Tenant) Control() http.Handler { return t.control() }
 
 // services are the process's parts, in the order in which they need each other.
 func (t *Tenant) services() []lifecycle.Service {
@@ -114,9 +136,9 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 	t.files = &files{dir: t.config.Dir, peers: t.peers, others: func() []outboard.NodeID { return t.members.others(t.config.Node) }}
 	t.files.artifacts, err = artifact.Open(artifact.Options{Dir: t.config.Artifacts, Source: t.files, Logger: t.log})
 	if err != nil {
-		return nil, errors.Join(err, t.peers.conn.Close())
+		return nil, errors.Join(err, t.peers.close())
 	}
-	return closer(t.peers.conn.Close), nil
+	return closer(t.peers.close), nil
 }
 
 func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
