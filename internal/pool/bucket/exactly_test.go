@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,7 +58,7 @@ func (c *cutter) cut() {
 func TestExactlyOnceThroughCuts(t *testing.T) {
 	ctx := testContext(t)
 	node := openState(ctx, t)
-	const seats, requests = 200, 256
+	const seats, cuts = 200, 12
 	mustTxn(ctx, t, openBucket(ctx, t, node), -1, put("seats", fmt.Sprint(seats)))
 	var owners []*bucket.Bucket
 	var ways []*cutter
@@ -70,18 +71,29 @@ func TestExactlyOnceThroughCuts(t *testing.T) {
 		t.Cleanup(func() { s.Close() })
 		owners, ways = append(owners, openBucket(ctx, t, s)), append(ways, way)
 	}
-	stop := make(chan struct{})
-	var cutting, callers sync.WaitGroup
-	cutting.Go(func() { cutOften(ways, stop) })
+	var stop atomic.Bool
+	var calls atomic.Int64
+	var callers sync.WaitGroup
 	for caller := range 16 {
-		callers.Go(func() { enrolAll(ctx, t, owners, caller, requests) })
+		callers.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				id := fmt.Sprint("r/", (i/2*16+caller)%(2*seats))
+				if !enrolAndCount(ctx, t, owners[i%2], id) {
+					return
+				}
+				calls.Add(1)
+			}
+		})
 	}
+	for i := range cuts {
+		sleepWhileCalling(ctx, t, &calls)
+		ways[i%2].cut()
+	}
+	stop.Store(true)
 	callers.Wait()
-	close(stop)
-	cutting.Wait()
 	for _, b := range owners {
 		wantValue(ctx, t, b, "seats", "0")
-		wantValue(ctx, t, b, "calls", fmt.Sprint(2*requests))
+		wantValue(ctx, t, b, "calls", fmt.Sprint(calls.Load()))
 		enrolled, err := b.Keys(ctx, "r/")
 		if err != nil || len(enrolled) != seats {
 			t.Errorf("%d are enrolled in %d seats, error %v", len(enrolled), seats, err)
@@ -89,29 +101,24 @@ func TestExactlyOnceThroughCuts(t *testing.T) {
 	}
 }
 
-// enrolAll asks for every sixteenth request, twice, and counts its calls.
-func enrolAll(ctx context.Context, t *testing.T, owners []*bucket.Bucket, caller, n int) {
-	for i := caller; i < n; i += 16 {
-		for _, b := range owners {
-			_, err := b.Txn(ctx, enrol(fmt.Sprint("r/", i), "seats"))
-			if err == nil {
-				_, err = b.Txn(ctx, []bucket.Op{{Kind: bucket.Add, Key: "calls", Delta: 1}})
-			}
-			if err != nil {
-				t.Error(err)
-				return
-			}
-		}
+func enrolAndCount(ctx context.Context, t *testing.T, b *bucket.Bucket, request string) bool {
+	_, err := b.Txn(ctx, enrol(request, "seats"))
+	if err == nil {
+		_, err = b.Txn(ctx, []bucket.Op{{Kind: bucket.Add, Key: "calls", Delta: 1}})
 	}
+	if err != nil {
+		t.Error(err)
+	}
+	return err == nil
 }
 
-func cutOften(ways []*cutter, stop <-chan struct{}) {
-	for i := 0; ; i++ {
+// sleepWhileCalling waits until some more calls are done.
+func sleepWhileCalling(ctx context.Context, t *testing.T, calls *atomic.Int64) {
+	for until := calls.Load() + 60; calls.Load() < until; {
 		select {
-		case <-stop:
-			return
-		case <-time.After(150 * time.Millisecond):
-			ways[i%len(ways)].cut()
+		case <-ctx.Done():
+			t.Fatal(ctx.Err())
+		case <-time.After(time.Millisecond):
 		}
 	}
 }
