@@ -1,5 +1,3 @@
-//go:build outboardwindow
-
 package guest
 
 import (

@@ -1,3 +1,5 @@
+//go:build !wasip1
+
 // Package guesttest stands behind package guest in a function's own tests, which run
 // natively and without Outboard: buckets, functions, secrets and arenas in memory.
 //
