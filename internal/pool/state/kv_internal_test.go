@@ -1,0 +1,234 @@
+package state
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func testKV(ctx context.Context, t *testing.T) *KV {
+	t.Helper()
+	s, err := Open(ctx, Options{Dir: t.TempDir(), Name: "a", TLS: &tls.Config{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	k, err := s.OpenKV(ctx, "outboard-t-a-n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func kvContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// storeRecord is the first half of a commit.
+func storeRecord(ctx context.Context, t *testing.T, k *KV, c Commit) {
+	t.Helper()
+	m, err := k.record(c)
+	must(t, err)
+	_, err = k.s.ask(ctx, m)
+	must(t, err)
+}
+
+func wantContent(ctx context.Context, t *testing.T, k *KV, from uint64, want map[string]string) (last uint64) {
+	t.Helper()
+	got := map[string]string{}
+	last, err := k.Since(ctx, from, func(e Entry) {
+		got[e.Key] = string(e.Value) + "@" + strconv.FormatUint(e.Revision, 10)
+		if e.Deleted {
+			delete(got, e.Key)
+		}
+	})
+	must(t, err)
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Errorf("content since %d: got against want:\n%s", from, diff)
+	}
+	return last
+}
+
+func changes(keysAndValues ...string) []KVChange {
+	var out []KVChange
+	for i := 0; i < len(keysAndValues); i += 2 {
+		out = append(out, KVChange{
+			Key: keysAndValues[i], Value: []byte(keysAndValues[i+1]), Deleted: keysAndValues[i+1] == "",
+		})
+	}
+	return out
+}
+
+// A writer that dies in the midst of a commit has made all of it, with the
+// revisions that it had said.
+func TestCommitOfDeadWriter(t *testing.T) {
+	for name, written := range map[string]int{"record only": 0, "one key": 1, "all but one": 2} {
+		t.Run(name, func(t *testing.T) {
+			ctx := kvContext(t)
+			k := testKV(ctx, t)
+			must(t, k.Commit(ctx, Commit{Writer: "w", Number: 1, Changes: changes("a", "0", "c", "0")}))
+			c := Commit{Writer: "w", Number: 2, After: 3, Changes: changes("a", "1", "b", "2", "c", "")}
+			storeRecord(ctx, t, k, c)
+			if written > 0 {
+				must(t, k.write(ctx, c.Changes[:written], c.After+1))
+			}
+			last := wantContent(ctx, t, k, 3, map[string]string{"a": "1@5", "b": "2@6"})
+			if last != c.Last() {
+				t.Errorf("the bucket is at %d, want %d", last, c.Last())
+			}
+			must(t, k.Commit(ctx, Commit{Writer: "x", Number: 1, After: last, Changes: changes("d", "3")}))
+			wantContent(ctx, t, k, 0, map[string]string{"a": "1@5", "b": "2@6", "d": "3@9"})
+		})
+	}
+}
+
+// Somebody who writes past the commits, as NATS's own tools do, does not keep the
+// rest of one from being made.
+func TestCommitInterrupted(t *testing.T) {
+	ctx := kvContext(t)
+	k := testKV(ctx, t)
+	c := Commit{Writer: "w", Number: 1, Changes: changes("a", "1", "b", "2", "c", "3")}
+	storeRecord(ctx, t, k, c)
+	must(t, k.write(ctx, c.Changes[:1], 1))
+	foreign := &nats.Msg{Subject: k.keys + "b", Data: []byte("foreign")}
+	_, err := k.s.ask(ctx, foreign)
+	must(t, err)
+	// b has been written after the commit: c alone is missing.
+	wantContent(ctx, t, k, 0, map[string]string{"a": "1@2", "b": "foreign@3", "c": "3@4"})
+}
+
+// Two writers that know the same revision: one commits.
+func TestCommitConflict(t *testing.T) {
+	ctx := kvContext(t)
+	k := testKV(ctx, t)
+	first := Commit{Writer: "v", Number: 7, Changes: changes("a", "1")}
+	must(t, k.Commit(ctx, first))
+	second := Commit{Writer: "w", Number: 7, Changes: changes("a", "2")}
+	if err := k.Commit(ctx, second); !errors.Is(err, ErrConflict) {
+		t.Errorf("the second commit: %v, want ErrConflict", err)
+	}
+	// Later, each writer can tell what became of its own.
+	must(t, k.Commit(ctx, Commit{Writer: "x", Number: 1, After: first.Last(), Changes: changes("a", "3")}))
+	if err := k.recorded(ctx, first); !errors.Is(err, ErrBehind) {
+		t.Errorf("the first commit is made, and the writer is told %v, want ErrBehind", err)
+	}
+	if err := k.recorded(ctx, second); !errors.Is(err, ErrConflict) {
+		t.Errorf("the second commit is not made, and the writer is told %v, want ErrConflict", err)
+	}
+}
+
+// A bucket whose last messages have expired goes on with the next number.
+func TestCommitAfterExpiry(t *testing.T) {
+	ctx := kvContext(t)
+	k := testKV(ctx, t)
+	must(t, k.Commit(ctx, Commit{Writer: "w", Number: 1, Changes: changes("a", "1", "b", "2")}))
+	must(t, k.s.purge(ctx, k.stream, k.keys+"b", 0))
+	last := wantContent(ctx, t, k, 0, map[string]string{"a": "1@2", "b": "2@4"})
+	must(t, k.Commit(ctx, Commit{Writer: "w", Number: 2, After: last, Changes: changes("c", "3")}))
+	must(t, k.s.purge(ctx, k.stream, k.keys+"c", 0))
+	must(t, k.s.purge(ctx, k.stream, k.marks+"w", 0))
+	if last = wantContent(ctx, t, k, 0, map[string]string{"a": "1@2", "b": "2@4"}); last != 6 {
+		t.Errorf("the bucket is at %d, want 6", last)
+	}
+	must(t, k.Commit(ctx, Commit{Writer: "w", Number: 3, After: last, Changes: changes("d", "4")}))
+}
+
+// Tidy removes old writers' records, and never the bucket's last one.
+func TestTidy(t *testing.T) {
+	ctx := kvContext(t)
+	k := testKV(ctx, t)
+	after := uint64(0)
+	for i, writer := range []string{"u", "v", "w"} {
+		c := Commit{Writer: writer, Number: 1, After: after, Changes: changes("a", strconv.Itoa(i))}
+		must(t, k.Commit(ctx, c))
+		after = c.Last()
+	}
+	must(t, k.Tidy(ctx, time.Now().Add(-time.Hour)))
+	wantMarks(ctx, t, k, 3)
+	must(t, k.Tidy(ctx, time.Now().Add(time.Hour)))
+	wantMarks(ctx, t, k, 1)
+	wantContent(ctx, t, k, 0, map[string]string{"a": "2@6"})
+}
+
+func wantMarks(ctx context.Context, t *testing.T, k *KV, want int) {
+	t.Helper()
+	stream, err := k.s.js.Stream(ctx, k.stream)
+	must(t, err)
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(k.marks+">"))
+	must(t, err)
+	if got := len(info.State.Subjects); got != want {
+		t.Errorf("%d writers' records, want %d", got, want)
+	}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	f.Add(record{id: "w.1", changes: changes("a", "1", "b", "")}.encode())
+	f.Add(record{}.encode())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := decodeRecord(data)
+		if err != nil {
+			return
+		}
+		again, err := decodeRecord(r.encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(again, r, cmp.AllowUnexported(record{})); diff != "" {
+			t.Errorf("again against once:\n%s", diff)
+		}
+	})
+}
+
+func FuzzCut(f *testing.F) {
+	f.Add([]byte("abcdef"), "1,2,3")
+	f.Add([]byte(""), "0")
+	f.Add([]byte("a"), "")
+	f.Add([]byte("a"), "2,18446744073709551615")
+	f.Fuzz(func(t *testing.T, data []byte, sizes string) {
+		parts, err := cut(data, sizes)
+		if err != nil {
+			return
+		}
+		total := 0
+		for _, p := range parts {
+			total += len(p)
+		}
+		if len(parts) == 0 || total != len(data) {
+			t.Errorf("%d bytes in %d parts, want %d", total, len(parts), len(data))
+		}
+	})
+}
+
+func FuzzKey(f *testing.F) {
+	f.Add("tenant/app/id")
+	f.Add("a b/*/>/%2E/größe")
+	f.Fuzz(func(t *testing.T, key string) {
+		tokens, ok := tokensOf(key)
+		if !ok {
+			return
+		}
+		if got := keyOf(tokens); got != key {
+			t.Errorf("key %q came back as %q by %q", key, got, tokens)
+		}
+		if err := checkSubject("x."+tokens, false); err != nil {
+			t.Errorf("key %q: %v", key, err)
+		}
+	})
+}
