@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tetratelabs/wazero"
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard/internal/function/assemble"
@@ -99,26 +98,9 @@ func BenchmarkChecks(b *testing.B) {
 // plain instantiates the module as it is, initialises it and calls it once, without
 // anything of this package.
 func plain(b *testing.B, r *Runtime, module []byte, q Request) func() {
-	compiled, err := r.engine.CompileModule(context.Background(), module)
-	if err != nil {
-		b.Fatal(err)
-	}
-	limits := Limits{}
-	limits.setDefaults()
-	return func() {
-		s := &slot{limits: &limits, underWay: underWay{request: q.Body}}
-		s.meter.start(b.Context(), &limits)
-		ctx := context.WithValue(context.Background(), slotKey{}, s)
-		m, err := r.engine.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize"))
-		if err != nil {
-			b.Fatal(err)
-		}
-		s.instance = m
-		if _, err := m.ExportedFunction(DefaultEntry).Call(ctx); err != nil {
-			b.Fatal(err)
-		}
-		_ = m.Close(ctx)
-	}
+	q.Entry = DefaultEntry
+	instance := plainInstance(b, r, module, q)
+	return func() { _ = instance().Close(context.Background()) }
 }
 
 // BenchmarkStart is the price of a fresh instance and a small call, in all ways.

@@ -28,6 +28,7 @@ func (e *FailedError) Error() string { return e.Text }
 // A Function is a deployed module.
 type Function struct {
 	version *version
+	op      string // of errors of calls
 	permits *permits
 	calls   sync.WaitGroup
 
@@ -38,7 +39,7 @@ type Function struct {
 }
 
 func newFunction(v *version) *Function {
-	return &Function{version: v, permits: newPermits(v.settings.Limits.Concurrency, v.settings.Limits.Queue)}
+	return &Function{version: v, op: "call " + v.settings.Name, permits: newPermits(v.settings.Limits.Concurrency, v.settings.Limits.Queue)}
 }
 
 // Name is the name in the settings.
@@ -63,45 +64,44 @@ func (f *Function) Counts() Counts {
 // *LimitError), NotFound and Invalid (the entry), and Other (the cause is ErrTrap, a
 // *FailedError, or an exit).
 func (f *Function) Call(ctx context.Context, q Request) (Response, error) {
-	op := "call " + f.Name()
 	if q.Entry == "" {
 		q.Entry = DefaultEntry
 	}
 	if q.Depth > maxDepth {
-		return Response{}, &outboard.Error{Op: op, Kind: outboard.Exhausted, Err: errDepth}
+		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Exhausted, Err: errDepth}
 	}
 	if err := f.enter(); err != nil {
-		return Response{}, &outboard.Error{Op: op, Kind: outboard.SessionLost, Err: err}
+		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.SessionLost, Err: err}
 	}
 	defer f.calls.Done()
 	if q.Arena != nil {
 		if err := q.Arena.Hold(); err != nil {
-			return Response{}, &outboard.Error{Op: op, Kind: outboard.Invalid, Err: err}
+			return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Invalid, Err: err}
 		}
 		defer func() { _ = q.Arena.Close() }()
 	}
 	ok, err := f.permits.take(ctx)
 	if err != nil {
-		return Response{}, &outboard.Error{Op: op, Kind: outboard.Other, Err: fmt.Errorf("%w while it waited for its turn: %w", errCanceled, err)}
+		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Other, Err: fmt.Errorf("%w while it waited for its turn: %w", errCanceled, err)}
 	}
 	if !ok {
 		f.refuse()
-		return Response{}, &outboard.Error{Op: op, Kind: outboard.Busy, Err: f.version.settings.Limits.concurrencyError()}
+		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Busy, Err: f.version.settings.Limits.concurrencyError()}
 	}
 	defer f.permits.give()
-	return f.serve(ctx, op, q)
+	return f.serve(ctx, q)
 }
 
-func (f *Function) serve(ctx context.Context, op string, q Request) (Response, error) {
+func (f *Function) serve(ctx context.Context, q Request) (Response, error) {
 	s, start, err := f.take(q)
 	if err != nil {
-		return Response{}, &outboard.Error{Op: op, Kind: outboard.Exhausted, Err: err}
+		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Exhausted, Err: err}
 	}
 	p, err := s.serve(ctx, q)
 	p.Cost.Start = start
 	f.give(s, p, err)
 	if err != nil {
-		return p, &outboard.Error{Op: op, Kind: kindOf(err), Err: explain(ctx, err)}
+		return p, &outboard.Error{Op: f.op, Kind: kindOf(err), Err: explain(ctx, err)}
 	}
 	return p, nil
 }
@@ -115,7 +115,6 @@ func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	begin := time.Now()
 	status, err := s.run(ctx, entry, s.limits)
 	if err == nil && status != 0 && len(entry.Definition().ResultTypes()) == 1 {
 		err = &FailedError{status, s.text()}
@@ -123,7 +122,7 @@ func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 	p := s.answer()
 	p.Imports = s.dropAll()
 	p.Cost = Cost{
-		Ran: time.Since(begin), Memory: outboard.Bytes(s.memory.size), Fuel: s.meter.used(),
+		Ran: time.Since(s.meter.begin), Memory: outboard.Bytes(s.memory.size), Fuel: s.meter.used(),
 		Pointer: s.pointer, Copied: s.copied,
 	}
 	if err != nil {

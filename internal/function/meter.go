@@ -20,6 +20,7 @@ type meter struct {
 	left     int64             // fuel not handed out yet
 	given    int64             // fuel handed out
 	done     <-chan struct{}   // the caller's
+	begin    time.Time
 	deadline time.Time
 	stopped  error // why the code was told to stop
 	limits   *Limits
@@ -34,7 +35,8 @@ func (m *meter) start(ctx context.Context, l *Limits) {
 		m.left = noFuelLimit
 	}
 	m.done = ctx.Done()
-	m.deadline = time.Now().Add(l.Deadline)
+	m.begin = time.Now()
+	m.deadline = m.begin.Add(l.Deadline)
 	m.refill()
 }
 

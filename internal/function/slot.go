@@ -32,6 +32,8 @@ type slot struct {
 	entries  map[string]api.Function
 	reseed   api.Function
 
+	stack [2]uint64 // of arguments and results
+
 	stdout, stderr output
 	view           view
 	watch          image.Watch
@@ -162,13 +164,13 @@ func (s *slot) run(ctx context.Context, f api.Function, l *Limits, args ...uint6
 	if s.reseed != nil {
 		err = s.seed()
 	}
-	stack := [2]uint64{}
-	copy(stack[:], args)
+	s.stack = [2]uint64{}
+	copy(s.stack[:], args)
 	if err == nil {
-		err = f.CallWithStack(s.ctx, stack[:])
+		err = f.CallWithStack(s.ctx, s.stack[:])
 	}
 	s.quiet = s.watch.End()
-	return uint32(stack[0]), s.cause(err)
+	return uint32(s.stack[0]), s.cause(err)
 }
 
 func (s *slot) seed() error {
@@ -180,7 +182,6 @@ func (s *slot) seed() error {
 // cause says what really ended a call. A guest that gets no memory ends in its own
 // way, so a failed call in which growth was refused is put down to that.
 func (s *slot) cause(err error) error {
-	var closed *sys.ExitError
 	switch {
 	case s.tooLarge:
 		return s.limits.responseError()
@@ -190,7 +191,8 @@ func (s *slot) cause(err error) error {
 		return s.meter.stopped
 	case s.memory.refused:
 		return fmt.Errorf("%w (it ended with: %w)", s.limits.memoryError(), err)
-	case errors.As(err, &closed):
+	}
+	if closed, ok := errors.AsType[*sys.ExitError](err); ok {
 		return &exit{closed.ExitCode()}
 	}
 	return err

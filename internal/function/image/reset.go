@@ -133,10 +133,8 @@ const sweepEvery = 64
 func (r *Resetter) Reset(g *Range, size int, quiet bool) (Stats, error) {
 	var done Stats
 	if r.pagemap == nil {
-		return done, g.unshared(size, func(from, to int) error {
-			done.Dropped += to - from
-			return drop(g.base[from:to])
-		})
+		err := g.unshared(size, func(from, to int) error { return dropped(g.base, from, to, &done) })
+		return done, err
 	}
 	done.Quiet = quiet && r.counts
 	if !done.Quiet {
@@ -147,7 +145,8 @@ func (r *Resetter) Reset(g *Range, size int, quiet bool) (Stats, error) {
 		}
 	}
 	if g.resets++; g.resets%sweepEvery == 0 {
-		return done, g.sweep(&done)
+		err := g.sweep(&done)
+		return done, err
 	}
 	for _, page := range g.own {
 		g.restore(page)

@@ -114,11 +114,17 @@ func TestSweep(t *testing.T) {
 	for page := range 50 {
 		g.Bytes()[page*PageSize] = 0xff
 	}
+	dropped := 0
 	for range 2 * sweepEvery {
-		if _, err := r.Reset(g, 64*PageSize, false); err != nil {
+		done, err := r.Reset(g, 64*PageSize, false)
+		if err != nil {
 			t.Fatal(err)
 		}
+		dropped += done.Dropped
 		g.Bytes()[7*PageSize] = 0xff
+	}
+	if dropped != 49*PageSize {
+		t.Errorf("%d bytes were dropped, 49 pages were not written again", dropped)
 	}
 	if n := r.Private(g, 64*PageSize); n != PageSize {
 		t.Errorf("%d bytes are private, one page was written to", n)
