@@ -123,9 +123,8 @@ type Calls struct {
 	Sent     float64  `json:"sent"`
 	Received float64  `json:"received"`
 	InFlight int64    `json:"in_flight"`
-	// Total is how many calls have ended in the processes that carry the node's calls
-	// now (an upgrade begins anew), Acted which policies did
-	// something, and how often.
+	// Total is how many calls have ended since the node began, Acted which policies did
+	// something, and how often. Upgrades count on.
 	Total uint64            `json:"total"`
 	Acted map[string]uint64 `json:"acted,omitempty"`
 }

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"sync/atomic"
 	"time"
 )
 
@@ -21,8 +20,8 @@ type concurrencyStep struct {
 // ConcurrencyState is what outlives a set. A key whose calls are all over may be
 // forgotten; one with calls under way is pinned.
 type concurrencyState struct {
-	all  atomic.Int64
-	keys *keyed[atomic.Int64]
+	all  underWay
+	keys *keyed[underWay]
 	by   perKind
 	text string
 }
@@ -35,7 +34,7 @@ func (r *concurrencyRules) bind(p *policy, old step, _ time.Time) step {
 		return s
 	}
 	s.state = &concurrencyState{by: r.per.by, text: r.per.text()}
-	s.state.keys = newKeyed(r.per.most, func(time.Time) *atomic.Int64 { return &atomic.Int64{} })
+	s.state.keys = newKeyed(r.per.most, func(time.Time) *underWay { return &underWay{} })
 	return s
 }
 
@@ -55,9 +54,8 @@ func (s *concurrencyStep) begin(x *Exchange) error {
 	return nil
 }
 
-func (s *concurrencyStep) enter(x *Exchange, count *atomic.Int64, e *entry[atomic.Int64]) error {
-	if count.Add(1) > s.limit {
-		count.Add(-1)
+func (s *concurrencyStep) enter(x *Exchange, count *underWay, e *entry[underWay]) error {
+	if !count.enter(s.limit) {
 		return s.err
 	}
 	x.held = append(x.held, held{by: s, what: e})
@@ -65,18 +63,18 @@ func (s *concurrencyStep) enter(x *Exchange, count *atomic.Int64, e *entry[atomi
 }
 
 func (s *concurrencyStep) end(_ *Exchange, h held, _ Outcome) {
-	e, ok := h.what.(*entry[atomic.Int64])
+	e, ok := h.what.(*entry[underWay])
 	if !ok || e == nil {
-		s.state.all.Add(-1)
+		s.state.all.here.Add(-1)
 		return
 	}
-	e.value.Add(-1)
+	e.value.here.Add(-1)
 	s.state.keys.unpin(e)
 }
 
 // InFlight is the number of calls under way.
 func (s *concurrencyState) inFlight() int64 {
-	n := s.all.Load()
-	s.keys.each(func(v *atomic.Int64) { n += v.Load() })
+	n := s.all.here.Load()
+	s.keys.each(func(v *underWay) { n += v.here.Load() })
 	return n
 }

@@ -130,3 +130,14 @@ func (k *keyed[T]) each(f func(*T)) {
 		s.mu.Unlock()
 	}
 }
+
+func (k *keyed[T]) eachKey(f func(key string, v *T)) {
+	for i := range k.shards {
+		s := &k.shards[i]
+		s.mu.Lock()
+		for key, e := range s.entries {
+			f(key, e.value)
+		}
+		s.mu.Unlock()
+	}
+}

@@ -282,14 +282,20 @@ func TestBreaker(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := parsed(t, text)
-			var got []codes.Code
-			for _, v := range test.visits {
-				_, err := v.run(s)
-				got = append(got, code(err))
-			}
-			if diff := cmp.Diff(got, test.want); diff != "" {
-				t.Errorf("(-got +want):\n%s", diff)
+			for _, handsOver := range []bool{false, true} {
+				table := &Table{}
+				table.Apply(parsed(t, text), start())
+				var got []codes.Code
+				for _, v := range test.visits {
+					if handsOver {
+						table = handedOver(t, table, start().Add(v.at))
+					}
+					_, err := v.run(table.Set())
+					got = append(got, code(err))
+				}
+				if diff := cmp.Diff(got, test.want); diff != "" {
+					t.Errorf("handed over %v: (-got +want):\n%s", handsOver, diff)
+				}
 			}
 		})
 	}

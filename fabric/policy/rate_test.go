@@ -43,6 +43,10 @@ func TestBucket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table := &Table{}
 		plain := map[string]*plainBucket{}
+		per, tenants := "per: tenant", []string{"a", "b"}
+		if rapid.Bool().Draw(t, "shared") {
+			per, tenants = "per: all", []string{"a"}
+		}
 		now, perHour, burst := time.Duration(0), int64(0), int64(0)
 		swap := func() {
 			for _, b := range plain {
@@ -51,10 +55,13 @@ func TestBucket(t *testing.T) {
 			// At these rates whole units are made in 1/64 second.
 			perHour = rapid.SampledFrom([]int64{3600, 7200, 18000, 36000, 360_000, 3_600_000}).Draw(t, "rate")
 			burst = rapid.Int64Range(1, 20).Draw(t, "burst")
-			text := fmt.Sprintf("policies: [{name: r, rate: {rate: %d/h, burst: %d, per: tenant}}]", perHour, burst)
+			text := fmt.Sprintf("policies: [{name: r, rate: {rate: %d/h, burst: %d, %s}}]", perHour, burst, per)
 			s, err := Parse("r", []byte(text), nil)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if rapid.IntRange(0, 2).Draw(t, "hand over") == 0 {
+				table = handedOver(t, table, start().Add(now))
 			}
 			table.Apply(s, start().Add(now))
 		}
@@ -65,7 +72,7 @@ func TestBucket(t *testing.T) {
 			}
 			pause := rapid.SampledFrom([]int{0, 1, 2, 64, 100, 6400}).Draw(t, "pause")
 			now += time.Duration(pause) * (time.Second / 64)
-			tenant := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "tenant")
+			tenant := rapid.SampledFrom(tenants).Draw(t, "tenant")
 			if plain[tenant] == nil {
 				plain[tenant] = &plainBucket{}
 			}

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"sync/atomic"
-
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -40,8 +38,8 @@ func (c *Chain) resume(x *Exchange) error {
 // resume counts the stream, though that be one too many: it is under way.
 func (s *concurrencyStep) resume(x *Exchange) {
 	if s.per.by == perAll {
-		s.state.all.Add(1)
-		x.held = append(x.held, held{by: s, what: (*entry[atomic.Int64])(nil)})
+		s.state.all.here.Add(1)
+		x.held = append(x.held, held{by: s, what: (*entry[underWay])(nil)})
 		return
 	}
 	key, err := s.per.key(x)
@@ -49,7 +47,7 @@ func (s *concurrencyStep) resume(x *Exchange) {
 		return // as where it began
 	}
 	e := s.state.keys.pin(key, x.Now)
-	e.value.Add(1)
+	e.value.here.Add(1)
 	x.held = append(x.held, held{by: s, what: e})
 }
 

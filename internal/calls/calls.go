@@ -132,8 +132,10 @@ func Open(_ context.Context, opts Options) (*Plane, error) {
 		Logger: p.log, Descriptors: descriptors{p.registry}, Health: health{p},
 	})
 	p.life, p.stop = context.WithCancel(context.Background())
+	// The pool's policies are in force before the first call.
+	applied := p.applyPolicies(understood{})
 	p.follow()
-	p.running.Go(func() { p.keepUp(p.life) })
+	p.running.Go(func() { p.keepUp(p.life, applied) })
 	if opts.Socket != "" {
 		programs, err := shared.Listen(opts.Socket, p.forPrograms())
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/fabric/policy"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
@@ -33,7 +34,9 @@ type child struct {
 	started time.Time
 	waited  time.Duration // before it was started; under Host.changing
 
-	retiring bool // under Host.mu
+	retiring bool          // under Host.mu
+	noted    bool          // under Host.books: what it has counted is in the ledger
+	held     []policy.Held // under Host.mu: its calls that policies count
 }
 
 // start has the process follow the pool.
@@ -142,6 +145,10 @@ func (c *child) take(m *message) {
 			f, err := h.link(m.Process)
 			c.control.answer(m, &message{files: f}, err)
 		})
+	case msgLeft:
+		h.running.Go(func() { c.control.answer(m, nil, h.note(c, m.file())) })
+	case msgHeld:
+		h.heldBy(c, m.file())
 	case msgWhere:
 		h.running.Go(func() { c.control.answer(m, &message{ID: h.where(c, m.ID)}, nil) })
 	default:

@@ -23,7 +23,9 @@ import (
 const (
 	msgStart = "start" // begin to follow the pool: Ready
 	msgServe = "serve" // take connections on the files: nothing
-	msgPause = "pause" // take none: nothing
+	msgPause = "pause" // take none: a file with what the policies hold
+	msgTake  = "take"  // make the policies hold what is in the file: nothing
+	msgHeld  = "held"  // calls that other processes have under way, in a file; no answer
 	msgDrain = "drain" // send the callers elsewhere, and end after the last call: Flying
 	msgMoved = "moved" // another process has the program of the endpoint ID; no answer
 	msgPeer  = "peer"  // a node's connection, of which Data was read; no answer
@@ -39,6 +41,7 @@ const (
 	msgSettled  = "settled"  // the program of the endpoint ID is reached here; no answer
 	msgWithdraw = "withdraw" // the endpoint ID is gone: nothing
 	msgLink     = "link"     // to the process of that number: a file
+	msgLeft     = "left"     // the last call is over, and a file has what was counted: nothing
 	msgAnswer   = "answer"   // of either side
 )
 
@@ -307,10 +310,12 @@ func socketPair(kind int) (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pair"), os.NewFile(uintptr(fds[1]), "pair"), nil
 }
 
+var errNoFile = outboard.Errorf(outboard.Protocol, "control socket", "no file came along")
+
 // connOf makes a connection of a file, which it closes.
 func connOf(f *os.File) (net.Conn, error) {
 	if f == nil {
-		return nil, outboard.Errorf(outboard.Protocol, "control socket", "no file came along")
+		return nil, errNoFile
 	}
 	defer f.Close()
 	return net.FileConn(f)

@@ -18,10 +18,9 @@ import (
 const look = 500 * time.Millisecond
 
 // keepUp brings the router up to date with the pool's table.
-func (p *Plane) keepUp(ctx context.Context) {
+func (p *Plane) keepUp(ctx context.Context, now understood) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	var now understood
 	for {
 		offers, members := p.registry.Changed(), p.opts.Members.Changed()
 		now = p.applyPolicies(now)

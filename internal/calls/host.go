@@ -45,6 +45,9 @@ type Host struct {
 	changing chan struct{}
 	binary   string // of the current process; under changing
 
+	books sync.RWMutex // held while counts are added up; before mu
+	past  ledger       // under books: of processes that have ended
+
 	mu       sync.Mutex
 	current  *child
 	children map[int]*child
@@ -52,6 +55,8 @@ type Host struct {
 	serial   int                 // of the last endpoint
 	offered  map[string]*offered // by the endpoint's ID
 	closing  bool
+	// heldToldOf says that the current process counts calls of others.
+	heldToldOf bool
 
 	life    context.Context //nolint:containedctx // of the goroutines
 	stop    context.CancelFunc
@@ -170,6 +175,7 @@ func (h *Host) ended(c *child) {
 		return
 	}
 	h.withdrawAll(c.number)
+	h.passHeld()
 	switch {
 	case died:
 		h.log.Error("the process that carries calls has died: calls in flight have failed, and a new one is started", "process", c.number, "pid", c.pid, "error", c.err)
@@ -256,6 +262,7 @@ func (h *Host) Upgrade(ctx context.Context, binary string) (client.Upgrade, erro
 	if flying, err := old.drain(ctx); err == nil {
 		u.Calls, u.Streams = flying.Calls, flying.Streams
 	}
+	h.passHeld()
 	h.log.Info("another process carries calls", "from", u.From.Version, "to", u.To.Version, "process", u.To.Number,
 		"pid", u.To.PID, "calls", u.Calls, "streams", u.Streams)
 	return u, nil
@@ -268,8 +275,12 @@ func (h *Host) stays(op string, err error) error {
 // pass has one process take no more connections, and then another take them. Who
 // connects in between waits in the sockets' queues.
 func (h *Host) pass(ctx context.Context, old, next *child) error {
-	if _, err := old.control.ask(ctx, &message{Type: msgPause}); err != nil && old.lives() {
+	paused, err := old.control.ask(ctx, &message{Type: msgPause})
+	if err != nil && old.lives() {
 		return errors.Join(err, old.serve(ctx, h.files))
+	}
+	if err == nil {
+		next.inherit(ctx, paused)
 	}
 	if err := next.serve(ctx, h.files); err != nil {
 		err = next.reason(err)

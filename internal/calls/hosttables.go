@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -25,17 +26,24 @@ import (
 
 // Table is the live table of this node's calls, those in earlier processes included.
 func (h *Host) Table(ctx context.Context) ([]client.Calls, error) {
+	h.books.RLock()
+	defer h.books.RUnlock()
 	rows := []client.Calls{}
 	if err := h.get(ctx, "/calls", &rows); err != nil {
 		return nil, err
 	}
-	for _, c := range h.earlier() {
+	for _, c := range h.counting() {
 		var more []client.Calls
 		if err := c.ask(ctx, http.MethodGet, "/calls", nil, readJSON(&more)); err == nil {
-			rows = merge(rows, more) // else it has ended just now
+			rows = merge(rows, more) // else it has died just now
 		}
 	}
-	return rows, nil
+	return merge(rows, h.past.Calls), nil
+}
+
+// counting are the processes that are being replaced and not in the ledger yet.
+func (h *Host) counting() []*child {
+	return slices.DeleteFunc(h.earlier(), func(c *child) bool { return c.noted })
 }
 
 // earlier are the processes that are being replaced.
@@ -60,6 +68,7 @@ func merge(rows, more []client.Calls) []client.Calls {
 			continue
 		}
 		r := &rows[at]
+		r.Acted = maps.Clone(r.Acted)
 		if m.Rate > r.Rate {
 			r.P50, r.P99 = m.P50, m.P99 // those of most calls
 		}
@@ -80,9 +89,19 @@ func merge(rows, more []client.Calls) []client.Calls {
 
 // Policies are those in force on this node.
 func (h *Host) Policies(ctx context.Context) ([]client.Policy, error) {
+	h.books.RLock()
+	defer h.books.RUnlock()
 	list := []client.Policy{}
-	err := h.get(ctx, "/policies", &list)
-	return list, err
+	if err := h.get(ctx, "/policies", &list); err != nil {
+		return nil, err
+	}
+	for _, c := range h.counting() {
+		var more []client.Policy
+		if err := c.ask(ctx, http.MethodGet, "/policies", nil, readJSON(&more)); err == nil {
+			list = mergePolicies(list, more, false)
+		}
+	}
+	return mergePolicies(list, h.past.Policies, false), nil
 }
 
 // Parse checks a text of policies.
@@ -109,20 +128,32 @@ const gatherLimit = 5 * time.Second
 func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 	ctx, cancel := context.WithTimeout(h.life, gatherLimit)
 	defer cancel()
-	var all []*dto.MetricFamily
-	err := h.at().ask(ctx, http.MethodGet, "/metrics", nil, func(r io.Reader) error {
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(r)
-		for _, f := range families {
-			all = append(all, f)
-		}
-		return err
-	})
+	h.books.RLock()
+	defer h.books.RUnlock()
+	all, err := h.at().gather(ctx)
 	if err != nil {
 		h.log.Warn("the process that carries calls does not tell its metrics", "error", err)
 		return nil, nil
 	}
-	return all, nil
+	for _, c := range h.counting() {
+		if more, err := c.gather(ctx); err == nil {
+			all = mergeFamilies(all, more, true)
+		}
+	}
+	return inOrder(mergeFamilies(all, h.past.families, false)), nil
+}
+
+func (c *child) gather(ctx context.Context) (all map[string]*dto.MetricFamily, err error) {
+	err = c.ask(ctx, http.MethodGet, "/metrics", nil, func(r io.Reader) (err error) {
+		all, err = parseMetrics(r)
+		return err
+	})
+	return all, err
+}
+
+func parseMetrics(r io.Reader) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(r)
 }
 
 func (h *Host) get(ctx context.Context, path string, into any) error {
