@@ -1,10 +1,7 @@
 package state_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"testing"
@@ -12,32 +9,6 @@ import (
 
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
-
-// attached opens a node's state as a helper process of it does, over a socket.
-func attached(ctx context.Context, t testing.TB, n *testNode) *state.State {
-	t.Helper()
-	l, err := net.Listen("unix", t.TempDir()+"/state.sock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lend, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- n.ServeLend(lend, l) }()
-	s, err := state.Attach(ctx, state.AttachOptions{Dial: func() (net.Conn, error) {
-		return net.Dial("unix", l.Addr().String())
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		err := s.Close()
-		cancel()
-		if err := errors.Join(err, <-served); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
 
 func reportP50(b *testing.B, times []time.Duration) {
 	b.Helper()

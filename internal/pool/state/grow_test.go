@@ -14,6 +14,7 @@ import (
 // A pool grows to three copies, loses the founder, goes on, and forgets nothing
 // when all of it starts again.
 func TestGrow(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ca := testCA(t)
@@ -118,6 +119,7 @@ func pause(ctx context.Context, t *testing.T) {
 // A founder that is stopped in the midst of the move goes on at its next start,
 // with all logs and buckets.
 func TestMoveInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ca := testCA(t)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"sync"
 	"time"
 
@@ -92,9 +94,17 @@ func temporary(err error) bool {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
 		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoStreamResponse),
 		errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrReconnectBufExceeded),
-		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, errInProcess):
+		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrStaleConnection),
+		errors.Is(err, errInProcess), broken(err):
 		return true
 	}
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (api.Code == 503 || api.Code == 408)
+}
+
+// broken says that a connection ended while it was written to. The client
+// connects again.
+func broken(err error) bool {
+	_, isNet := errors.AsType[net.Error](err)
+	return isNet || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed)
 }
