@@ -16,7 +16,7 @@ func house() []Layer {
 		{Name: "vocabulary", Trees: []string{"."}},
 		{Name: "mechanisms", Trees: []string{
 			"internal/lifecycle", "internal/wire", "internal/shm", "internal/invariant", "internal/deptest",
-			"internal/unixsock", "internal/need", "internal/traces",
+			"internal/unixsock", "internal/need", "internal/traces", "guest",
 		}},
 		{Name: "shared services", Trees: []string{"fabric", "internal/pool", "internal/artifact", "internal/manifest", "client"}},
 		{Name: "planes", Apart: true, Trees: []string{
@@ -26,7 +26,7 @@ func house() []Layer {
 		{Name: "tenants", Trees: []string{"internal/tenant"}},
 		{Name: "node", Trees: []string{"internal/node"}},
 		{Name: "doors", Trees: []string{"internal/cli", "outboardtest"}},
-		{Name: "programs", Trees: []string{"cmd", "bench", "examples", "guest"}},
+		{Name: "programs", Trees: []string{"cmd", "bench", "examples"}},
 	}
 }
 

@@ -1,0 +1,11 @@
+// Package guest holds the sources that functions are written with, as files: what
+// `outboard new` puts beside a new function, so that it builds without a network.
+package guest
+
+import "embed"
+
+// Sources are go (the packages guest, web and guesttest), c (outboard.h) and as
+// (outboard.ts).
+//
+//go:embed go/*.go go/web/*.go go/guesttest/*.go c/outboard.h as/outboard.ts
+var Sources embed.FS

@@ -1,0 +1,144 @@
+// Package templates writes new functions: what `outboard new` does.
+//
+// A new folder has all that its function needs beside the language's own tools: the
+// sources of guest/go, the C header, the AssemblyScript library. So it builds without
+// a network (but for AssemblyScript's compiler, which npm fetches), with exactly what
+// the outboard that wrote it runs, and goes on building when that is updated.
+package templates
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/guest"
+)
+
+//go:embed all:files
+var files embed.FS
+
+// ending is that of the files here, so that Go doesn't take those in Go for its own.
+const ending = ".tmpl"
+
+// A source is a file or a folder of guest.Sources and where it goes.
+type source struct{ from, to string }
+
+// Go's own packages keep their import paths: the function's go.mod replaces the module
+// by the folder beside it. So what is written here is what the documentation and the
+// examples show, and to use a published version later is to delete the replacement. A
+// function in Go has no tests of ours: they need more than is copied.
+func sources(language string) []source {
+	return map[string][]source{
+		"go": {
+			{"go", "outboard/guest/go"}, {"go/web", "outboard/guest/go/web"}, {"go/guesttest", "outboard/guest/go/guesttest"},
+		},
+		"c":  {{"c", ""}},
+		"as": {{"as", "assembly"}},
+	}[language]
+}
+
+// Languages are those that there are templates for.
+func Languages() []string { return []string{"as", "c", "go"} }
+
+var validName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// Write writes a new function of that name in a language ("go", "c" or "as") into a
+// folder, which it makes, and returns the files, from the folder. A file that is there
+// is not overwritten.
+func Write(dir, language, name string) ([]string, error) {
+	op := "new " + name
+	if !slices.Contains(Languages(), language) {
+		return nil, outboard.Errorf(outboard.Invalid, op, "%q is no language for functions: want go, c or as", language)
+	}
+	if !validName.MatchString(name) {
+		return nil, outboard.Errorf(outboard.Invalid, op, "%q is no name: want lower-case letters, digits and dashes, a letter first, at most 63", name)
+	}
+	all, err := render(language, name)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Other, op, "%w", err)
+	}
+	written, err := writeAll(dir, all)
+	if err != nil {
+		return written, outboard.Errorf(outboard.Conflict, op, "%w", err)
+	}
+	return written, nil
+}
+
+// render returns the text of each file.
+func render(language, name string) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	root := path.Join("files", language)
+	err := fs.WalkDir(files, root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := files.ReadFile(file)
+		to := strings.TrimSuffix(strings.TrimPrefix(file, root+"/"), ending)
+		all[to] = bytes.ReplaceAll(text, []byte("NAME"), []byte(name))
+		return err
+	})
+	for _, s := range sources(language) {
+		if err == nil {
+			err = s.copy(all)
+		}
+	}
+	return all, err
+}
+
+func (s source) copy(all map[string][]byte) error {
+	entries, err := guest.Sources.ReadDir(s.from)
+	for _, entry := range entries {
+		if entry.IsDir() || strings.HasSuffix(entry.Name(), "_test.go") {
+			continue
+		}
+		text, err := guest.Sources.ReadFile(path.Join(s.from, entry.Name()))
+		if err != nil {
+			return err
+		}
+		all[path.Join(s.to, entry.Name())] = text
+	}
+	return err
+}
+
+func writeAll(dir string, all map[string][]byte) (written []string, err error) {
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if _, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(name))); err == nil {
+			return nil, fmt.Errorf("%s is there", filepath.Join(dir, name))
+		}
+	}
+	for _, name := range names {
+		if err := write(filepath.Join(dir, filepath.FromSlash(name)), all[name]); err != nil {
+			return written, err
+		}
+		written = append(written, filepath.FromSlash(name))
+	}
+	return written, nil
+}
+
+func write(file string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(text); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}
