@@ -1,0 +1,162 @@
+package placement
+
+import "math"
+
+// A curve is a quantity that never falls: 0 before its first point, straight between
+// two points, and as the last one says after it. Two points at the same time are a
+// jump. Times are seconds.
+type curve []point
+
+type point struct{ t, v float64 }
+
+// jump is a curve that is v from t on.
+func jump(t, v float64) curve { return curve{{t, 0}, {t, v}} }
+
+// ramp is a curve that grows evenly from one time to another.
+func ramp(from, to, v float64) curve { return curve{{from, 0}, {to, v}} }
+
+// before is the curve's value just before t, after the one at and after it.
+func (c curve) before(t float64) float64 {
+	v := 0.0
+	for i, p := range c {
+		if p.t < t {
+			v = p.v
+			continue
+		}
+		if i > 0 && p.t > c[i-1].t && c[i-1].t < t {
+			return between(c[i-1], p, t)
+		}
+		return v
+	}
+	return v
+}
+
+func (c curve) after(t float64) float64 {
+	v := 0.0
+	for i, p := range c {
+		if p.t <= t {
+			v = p.v
+			continue
+		}
+		if i > 0 && c[i-1].t <= t {
+			return between(c[i-1], p, t)
+		}
+		return v
+	}
+	return v
+}
+
+func between(a, b point, t float64) float64 {
+	return a.v + (b.v-a.v)*(t-a.t)/(b.t-a.t)
+}
+
+// sum adds curves, each times a factor.
+func sum(curves []curve, factors []float64) curve {
+	var out curve
+	for _, t := range times(curves) {
+		var low, high float64
+		for i, c := range curves {
+			low += factors[i] * c.before(t)
+			high += factors[i] * c.after(t)
+		}
+		if out = append(out, point{t, low}); high > low {
+			out = append(out, point{t, high})
+		}
+	}
+	return out
+}
+
+// times are the times of the curves' points, in order, each once.
+func times(curves []curve) []float64 {
+	var all []float64
+	at := make([]int, len(curves))
+	for {
+		next := math.Inf(1)
+		for i, c := range curves {
+			if at[i] < len(c) {
+				next = min(next, c[at[i]].t)
+			}
+		}
+		if math.IsInf(next, 1) {
+			return all
+		}
+		all = append(all, next)
+		for i, c := range curves {
+			for at[i] < len(c) && c[at[i]].t <= next {
+				at[i]++
+			}
+		}
+	}
+}
+
+// served is how far somebody comes who begins at start, has a second's worth done each
+// second, and can't be ahead of c. It is that of a queue that never rests while there
+// is something to do.
+func (c curve) served(start float64) curve {
+	out := curve{{start, 0}}
+	for i := range c {
+		if p := c[i]; p.t > start {
+			out = out.serve(c, p)
+		}
+	}
+	return out.finish(c)
+}
+
+// serve goes on to the time of c's point p, of which what lies at p.t exactly is not
+// yet there.
+func (out curve) serve(c curve, p point) curve {
+	last := out[len(out)-1]
+	if p.t == last.t {
+		return out
+	}
+	from, to := c.after(last.t), c.before(p.t)
+	slope := (to - from) / (p.t - last.t)
+	ahead := last.v + (p.t - last.t) // if it never waits
+	switch {
+	case from-last.v <= 0 && slope <= 1: // it waits all the time
+		return append(out, point{p.t, to})
+	case ahead <= to || slope >= 1:
+		return append(out, point{p.t, min(ahead, to)})
+	}
+	meet := last.t + (from-last.v)/(1-slope)
+	return append(out, point{meet, last.v + meet - last.t}, point{p.t, to})
+}
+
+// finish has done what is left.
+func (out curve) finish(c curve) curve {
+	last := out[len(out)-1]
+	if total := c.total(); total > last.v {
+		return append(out, point{last.t + total - last.v, total})
+	}
+	return out
+}
+
+// total is the curve's last value.
+func (c curve) total() float64 {
+	if len(c) == 0 {
+		return 0
+	}
+	return c[len(c)-1].v
+}
+
+// end is when the curve has its last value.
+func (c curve) end() float64 {
+	if len(c) == 0 {
+		return 0
+	}
+	i := len(c) - 1
+	for i > 0 && c[i-1].v == c[i].v {
+		i--
+	}
+	return c[i].t
+}
+
+// scaled divides all values, so that the last one is 1.
+func (c curve) scaled() curve {
+	total := c.total()
+	out := make(curve, len(c))
+	for i, p := range c {
+		out[i] = point{p.t, p.v / total}
+	}
+	return out
+}
