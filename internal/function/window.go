@@ -26,6 +26,11 @@ func (s *Settings) windowSize() int {
 	return int(size) / image.PageSize * image.PageSize
 }
 
+// Window is how much of an arena a call of the function sees, 0 for nothing.
+func (f *Function) Window() outboard.Bytes {
+	return outboard.Bytes(f.version.window.To - f.version.window.From)
+}
+
 // window asks a template for its window. The image keeps where it lies.
 func (s *slot) window(ctx context.Context, l *Limits, size int) (image.Window, error) {
 	f := s.instance.ExportedFunction(windowName)
