@@ -302,3 +302,17 @@ func (t *Tenant) awaitVersion(ctx context.Context, app string, number int) error
 		}
 	}
 }
+
+// arenaSize is how large the arenas of an app's executions are: all of its versions
+// that are ready here can map them.
+func (t *Tenant) arenaSize(app string) outboard.Bytes {
+	t.apps.mu.Lock()
+	defer t.apps.mu.Unlock()
+	size := defaultArena
+	if p := t.apps.places[app]; p != nil {
+		for _, v := range p.versions {
+			size = min(size, v.arenaSize())
+		}
+	}
+	return size
+}

@@ -56,7 +56,7 @@ func (s steps) callForPeer(ctx context.Context, c engine.FunctionCall) (engine.O
 	if f == nil {
 		return engine.Outcome{}, outboard.Errorf(outboard.NotFound, "", "app %s has no function %s", c.App, c.Function)
 	}
-	arena, err := function.NewArena(arenaSize)
+	arena, err := function.NewArena(v.arenaSize())
 	if err != nil {
 		return engine.Outcome{}, err
 	}

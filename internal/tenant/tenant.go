@@ -152,7 +152,7 @@ func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
 }
 
 func (t *Tenant) openValues(context.Context) (lifecycle.Resource, error) {
-	t.values = newValues(t.files)
+	t.values = newValues(t.files, t.arenaSize)
 	return closer(func() error { t.values.close(); return nil }), nil
 }
 

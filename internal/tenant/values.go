@@ -12,20 +12,18 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
 
-// arenaSize is the address space of an execution's arena. Only what is written to takes
-// memory.
-const arenaSize outboard.Bytes = 256 << 20
-
 // values are what steps hand on: it implements engine.Values.
 type values struct {
 	files *files
+	// size is how large the arenas of an app's executions are.
+	size func(app string) outboard.Bytes
 
 	mu     sync.Mutex
 	arenas map[engine.ID]*function.Arena
 }
 
-func newValues(f *files) *values {
-	return &values{files: f, arenas: map[engine.ID]*function.Arena{}}
+func newValues(f *files, size func(string) outboard.Bytes) *values {
+	return &values{files: f, size: size, arenas: map[engine.ID]*function.Arena{}}
 }
 
 // arena returns an execution's arena on this node, held for the caller.
@@ -35,7 +33,7 @@ func (v *values) arena(id engine.ID) (*function.Arena, error) {
 	a := v.arenas[id]
 	if a == nil {
 		var err error
-		if a, err = function.NewArena(arenaSize); err != nil {
+		if a, err = function.NewArena(v.size(id.App())); err != nil {
 			return nil, fmt.Errorf("arena of %s: %w", id, err)
 		}
 		v.arenas[id] = a

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/manifest"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
@@ -207,3 +208,34 @@ func workflowProblems(file string, err error) []manifest.Problem {
 
 // digestOf is the digest of a workflow's text.
 func (v *version) digestOf(workflow string) string { return v.digests[v.spec.Workflows[workflow]] }
+
+const (
+	// defaultArena is how large an execution's arena is where no window is smaller. Only
+	// what is written to takes memory.
+	defaultArena outboard.Bytes = 64 << 20
+	leastArena   outboard.Bytes = 64 << 10
+)
+
+// arenaSize is how large an arena of an execution may be, so that all functions can map
+// it beside the named arenas that they import.
+func (v *version) arenaSize() outboard.Bytes {
+	size := defaultArena
+	for _, f := range v.functions {
+		if window := f.Window(); window > 0 {
+			size = min(size, max(window-f.named(), leastArena))
+		}
+	}
+	return size
+}
+
+// named is how much of its window a function needs for the arenas that it imports by
+// name.
+func (d *deployed) named() outboard.Bytes {
+	var size outboard.Bytes
+	for _, i := range d.spec.Imports {
+		if i.Kind == manifest.ImportArena {
+			size += d.version.spec.Arenas[i.Name]
+		}
+	}
+	return size
+}

@@ -1,0 +1,189 @@
+package tenant
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+)
+
+const shop = `app: shop
+functions:
+  cart:
+    module: guest.wasm
+    env: {COLOUR: green}
+    imports:
+      - bucket: seats
+      - function: price
+      - function: other/far
+      - arena: photos
+        share: true
+      - secret: token
+  price: {module: guest.wasm, imports: [{arena: photos}]}
+  size: {module: guest.wasm, env: {MODE: size}}
+buckets: [seats]
+arenas: {photos: 1MiB}
+secrets: {token: {env: TOKEN}}
+workflows: {order: order.yaml}
+routes:
+  - {path: /cart, methods: [POST], function: cart}
+  - {path: /order, methods: [POST], workflow: order, wait: true}
+`
+
+const order = `document: {dsl: '1.0.0', namespace: shop, name: order, version: '1.0.0'}
+do:
+  - make: {call: cart, with: {body: "big 1000000"}}
+  - measure: {call: size}
+`
+
+const other = "app: other\nfunctions: {far: {module: guest.wasm}}\n"
+
+func openShop(t *testing.T) *bench {
+	b := openTenant(t)
+	b.mustDeploy(other, nil)
+	b.mustDeploy(shop, map[string]string{"order.yaml": order})
+	return b
+}
+
+// What a manifest deploys is called by hand, by a route and by a workflow.
+func TestDeploy(t *testing.T) {
+	b := openShop(t)
+	b.mustCall("shop/cart", "echo hello", "hello")
+	b.mustCall("shop/cart", "env COLOUR", "green")
+	if w := b.request("POST", "/shop/cart", "echo by route"); w.Code != http.StatusOK || w.Body.String() != "by route" {
+		t.Errorf("route: status %d, %q", w.Code, w.Body)
+	}
+	if w := b.request("POST", "/shop/order", "{}"); w.Code != http.StatusOK || w.Body.String() != "1000000" {
+		t.Errorf("workflow's route: status %d, %q", w.Code, w.Body)
+	}
+	if w := b.request("POST", "/nothing/here", ""); w.Code != http.StatusNotFound {
+		t.Errorf("unknown app: status %d, %q", w.Code, w.Body)
+	}
+}
+
+// A step's large result is handed on by its place, and the execution tells.
+func TestStepsTellPointers(t *testing.T) {
+	b := openShop(t)
+	var e client.Execution
+	if err := b.ask("POST", "/v1/apps/shop/workflows/order/executions?wait=true", struct{}{}, &e); err != nil {
+		t.Fatal(err)
+	}
+	if e.State != client.StateCompleted || string(e.Output) != "1000000" || len(e.Steps) != 2 {
+		t.Fatalf("got %+v", e)
+	}
+	for _, s := range e.Steps {
+		if s.Pointer < 1_000_000 || s.Copied > 1000 || s.Node != "harbour" {
+			t.Errorf("step %s: %d bytes by pointer, %d copied, on %q", s.Name, s.Pointer, s.Copied, s.Node)
+		}
+	}
+	var all []client.Execution
+	if err := b.ask("GET", "/v1/executions?app=shop", nil, &all); err != nil || len(all) != 1 || all[0].ID != e.ID {
+		t.Errorf("executions: %v, %v", all, err)
+	}
+	var again client.Execution
+	if err := b.ask("GET", "/v1/apps/"+strings.Replace(e.ID, "/", "/executions/", 1), nil, &again); err != nil || len(again.Steps) != 2 {
+		t.Errorf("execution: %+v, %v", again, err)
+	}
+}
+
+// A function gets what its manifest lists, and of what it does not list an error that
+// names the line.
+func TestImports(t *testing.T) {
+	b := openShop(t)
+	b.mustCall("shop/cart", "add seats course 3", "3")
+	b.mustCall("shop/cart", "add seats course -2", "1")
+	if _, err := b.call("shop/cart", "add seats course -2"); err == nil {
+		t.Error("a number fell below its least")
+	}
+	b.mustCall("shop/cart", "call price echo one", "one")
+	b.mustCall("shop/cart", "call other/far echo two", "two")
+	b.mustCall("shop/cart", "secret token", "hush")
+	b.mustCall("shop/cart", "see photos boat", "")
+	b.mustCall("shop/cart", "see photos", "boat")
+	b.mustCall("shop/price", "see photos", "boat")
+	b.mustCall("shop/price", "see photos none", "") // it does not share
+	b.mustCall("shop/price", "see photos", "boat")
+	for request, line := range map[string]string{
+		"add seats course 1": `"- bucket: seats" to functions.price.imports`,
+		"call cart echo x":   `"- function: cart" to functions.price.imports`,
+		"secret token":       `"- secret: token" to functions.price.imports`,
+	} {
+		if _, err := b.call("shop/price", request); err == nil || !strings.Contains(err.Error(), line) {
+			t.Errorf("%s: got %v, want one that names %s", request, err, line)
+		}
+	}
+}
+
+// An app of which anything is wrong is refused with all that is, and nothing of it is
+// deployed.
+func TestRefused(t *testing.T) {
+	b := openTenant(t)
+	text := "app: bad\nfunctions:\n  a: {module: a.wasm}\n  b: {module: guest.wasm}\nworkflows: {w: w.yaml}\n"
+	flow := "document: {dsl: '1.0.0', namespace: bad, name: w, version: '1.0.0'}\ndo:\n  - one: {call: c}\n"
+	_, err := b.deploy(text, map[string]string{"a.wasm": "\x00asm no module", "w.yaml": flow})
+	got := client.ProblemsOf(err)
+	if outboard.KindOf(err) != outboard.Invalid || len(got) != 2 {
+		t.Fatalf("got %v: %v", outboard.KindOf(err), err)
+	}
+	if got[0].File != "app.yaml" || got[0].Line != 3 {
+		t.Errorf("a module that can't be run: got %v", got[0])
+	}
+	if got[1].File != "w.yaml" || got[1].Line != 3 || !strings.Contains(got[1].Text, `function "c"`) {
+		t.Errorf("a function that is not there: got %v", got[1])
+	}
+	var apps []client.App
+	if err := b.ask("GET", "/v1/apps", nil, &apps); err != nil || len(apps) != 0 {
+		t.Errorf("got apps %v, %v", apps, err)
+	}
+}
+
+// A new version takes new calls at once, a roll-back brings the one before back, and a
+// removed app is gone.
+func TestVersions(t *testing.T) {
+	b := openTenant(t)
+	manifest := func(colour string) string {
+		return "app: one\nfunctions: {f: {module: guest.wasm, env: {COLOUR: " + colour + "}}}\n"
+	}
+	for i, colour := range []string{"red", "blue"} {
+		if made := b.mustDeploy(manifest(colour), nil); made.Version != i+1 {
+			t.Errorf("got version %d", made.Version)
+		}
+		b.mustCall("one/f", "env COLOUR", colour)
+	}
+	var made client.Deployed
+	if err := b.ask("POST", "/v1/apps/one/rollback", nil, &made); err != nil || made.Version != 3 || made.Of != 1 {
+		t.Fatalf("got %+v, %v", made, err)
+	}
+	b.mustCall("one/f", "env COLOUR", "red")
+	if err := b.ask("DELETE", "/v1/apps/one", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(func() bool { _, err := b.call("one/f", "echo x"); return outboard.KindOf(err) == outboard.NotFound })
+}
+
+// An execution ends with the version with which it began.
+func TestExecutionsKeepTheirVersion(t *testing.T) {
+	b := openTenant(t)
+	flow := "document: {dsl: '1.0.0', namespace: one, name: w, version: '1.0.0'}\ndo:\n  - first: {call: f, with: {body: sleep 300ms}}\n  - second: {call: f, with: {body: json env}}\n  - third: {call: f, with: {body: env COLOUR}}\n"
+	manifest := func(colour string) string {
+		return "app: one\nfunctions: {f: {module: guest.wasm, env: {COLOUR: '\"" + colour + "\"'}}}\nworkflows: {w: w.yaml}\n"
+	}
+	b.mustDeploy(manifest("red"), map[string]string{"w.yaml": flow})
+	var e client.Execution
+	if err := b.ask("POST", "/v1/apps/one/workflows/w/executions?id=mine", struct{}{}, &e); err != nil {
+		t.Fatal(err)
+	}
+	for _, colour := range []string{"green", "blue", "black"} {
+		b.mustDeploy(manifest(colour), map[string]string{"w.yaml": flow})
+	}
+	if err := b.ask("POST", "/v1/apps/one/workflows/w/executions?id=mine&wait=true", struct{}{}, &e); err != nil {
+		t.Fatal(err)
+	}
+	var output string
+	if err := json.Unmarshal(e.Output, &output); err != nil || output != "red" || e.Version != 1 {
+		t.Errorf("got output %s of version %d, state %s", e.Output, e.Version, e.State)
+	}
+}
