@@ -96,15 +96,15 @@ func (c curve) served(start float64) curve {
 	out := curve{{start, 0}}
 	for i := range c {
 		if p := c[i]; p.t > start {
-			out = out.serve(c, p)
+			out = serve(out, c, p)
 		}
 	}
-	return out.finish(c)
+	return finish(out, c)
 }
 
 // serve goes on to the time of c's point p, of which what lies at p.t exactly is not
 // yet there.
-func (out curve) serve(c curve, p point) curve {
+func serve(out, c curve, p point) curve {
 	last := out[len(out)-1]
 	if p.t == last.t {
 		return out
@@ -123,7 +123,7 @@ func (out curve) serve(c curve, p point) curve {
 }
 
 // finish has done what is left.
-func (out curve) finish(c curve) curve {
+func finish(out, c curve) curve {
 	last := out[len(out)-1]
 	if total := c.total(); total > last.v {
 		return append(out, point{last.t + total - last.v, total})

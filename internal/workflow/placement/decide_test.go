@@ -53,39 +53,48 @@ func TestDecide(t *testing.T) {
 	}{
 		"a chain stays together": {
 			Problem{Steps: []Step{{Work: ms(10)}, {Work: ms(10), Inputs: []Input{{From: 0, Bytes: mib}}}, {Work: ms(10), Inputs: []Input{{From: 1, Bytes: mib}}}}, Nodes: nodes("a", "b"), Link: link},
-			[]int{0, 0, 0}, ms(30), 0,
+			[]int{0, 0, 0},
+			ms(30), 0,
 		},
 		"short steps stay together": {
 			Problem{Steps: fan(4, ms(2), mib), Nodes: nodes("a", "b"), Link: link},
-			[]int{0, 0, 0, 0, 0, 0}, ms(24), 0,
+			[]int{0, 0, 0, 0, 0, 0},
+			ms(24), 0,
 		},
 		"long steps are spread": { // two there and two here; 1 MiB takes 11 ms
 			Problem{Steps: fan(4, ms(100), mib), Nodes: nodes("a", "b"), Link: link},
-			[]int{0, 0, 0, 1, 1, 1}, ms(131), 4 * mib,
+			[]int{0, 0, 0, 1, 1, 1},
+			ms(131), 4 * mib,
 		},
 		"large values stay together": { // each way takes 1 s for 100 MiB
 			Problem{Steps: fan(4, ms(100), 100*mib), Nodes: nodes("a", "b"), Link: link},
-			[]int{0, 0, 0, 0, 0, 0}, ms(220), 0,
+			[]int{0, 0, 0, 0, 0, 0},
+			ms(220), 0,
 		},
 		"next to nothing is not worth it": { // 219 ms on two nodes
 			Problem{Steps: fan(4, ms(100), 98*mib/10), Nodes: nodes("a", "b"), Link: link},
-			[]int{0, 0, 0, 0, 0, 0}, ms(220), 0,
+			[]int{0, 0, 0, 0, 0, 0},
+			ms(220), 0,
 		},
 		"a slow node is left": {
 			Problem{Steps: fan(1, ms(100), mib), Nodes: slow, Link: link, Input: mib},
-			[]int{1, 1, 1}, ms(131), mib,
+			[]int{1, 1, 1},
+			ms(131), mib,
 		},
 		"a cold node is left": {
 			Problem{Steps: []Step{{Work: ms(10), Artifact: "wasm"}}, Nodes: cold, Link: link, Input: mib},
-			[]int{1}, ms(21), mib,
+			[]int{1},
+			ms(21), mib,
 		},
 		"a large input holds": {
 			Problem{Steps: []Step{{Work: ms(10), Artifact: "wasm"}}, Nodes: cold, Link: link, Input: 100 * mib},
-			[]int{0}, ms(510), 0,
+			[]int{0},
+			ms(510), 0,
 		},
 		"memory counts": {
 			Problem{Steps: []Step{{Work: ms(10), Memory: 200 * mib}}, Nodes: small, Link: link, Input: mib},
-			[]int{1}, ms(21), mib,
+			[]int{1},
+			ms(21), mib,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,7 +64,8 @@ func TestLaunch(t *testing.T) {
 		// launched when it never waits, at 8 s, the last one would end at 14 s.
 		"passing on": {
 			[]Step{
-				{Work: 10 * s, Emits: WhileWorking}, {Inputs: []Input{{From: 0, Takes: 2 * s}}, Emits: WhileConsuming},
+				{Work: 10 * s, Emits: WhileWorking},
+				{Inputs: []Input{{From: 0, Takes: 2 * s}}, Emits: WhileConsuming},
 				{Inputs: []Input{{From: 1, Takes: 6 * s}}},
 			},
 			map[Policy][]string{Lazy: {"0s-10s", "10s-12s", "12s-18s"}, Eager: {"0s-10s", "0s-10s", "0s-10s"}, Nimble: {"0s-10s", "4s-10s", "4s-10s"}},

@@ -50,12 +50,12 @@ func (e *evaluator) explain(node []int, chosen Estimate) []Why {
 }
 
 func (t *Timing) waitsFor() string {
-	switch t.Start {
-	case 0:
+	switch {
+	case t.Start == 0:
 		return "nothing"
-	case t.Inputs:
+	case t.Start == t.Inputs:
 		return "inputs"
-	case t.Fetched:
+	case t.Start == t.Fetched:
 		return "artifact"
 	}
 	return "slot"
