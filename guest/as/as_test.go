@@ -1,6 +1,7 @@
 package as_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -195,7 +196,7 @@ func testWords(t *testing.T, f *function.Function) {
 		t.Errorf("got %v, %q", err, p.Stderr.Text)
 	}
 	a, _ := call("random")
-	if b, err := call("random"); err != nil || string(a.Body) == string(b.Body) {
+	if b, err := call("random"); err != nil || bytes.Equal(a.Body, b.Body) {
 		t.Errorf("got %s and %s, %v", a.Body, b.Body, err)
 	}
 }

@@ -136,14 +136,15 @@ func (b *Bucket) do(o op) (bool, error) {
 }
 
 func (b *Bucket) add(o op) (bool, error) {
-	var now int64
-	var err error
-	if e, there := b.entries[o.key]; there {
-		now, err = strconv.ParseInt(string(e.value), 10, 64)
-	}
-	least, err2 := strconv.ParseInt(string(o.value), 10, 64)
-	if err = errors.Join(err, err2); err != nil {
+	least, err := strconv.ParseInt(string(o.value), 10, 64)
+	if err != nil {
 		return false, err
+	}
+	var now int64
+	if e, there := b.entries[o.key]; there {
+		if now, err = strconv.ParseInt(string(e.value), 10, 64); err != nil {
+			return false, err
+		}
 	}
 	sum := now + o.number
 	if sum < least {

@@ -22,7 +22,7 @@ func readRequest(message []byte) (*http.Request, error) {
 	if !ok {
 		return nil, errMessage
 	}
-	line, fields, _ := cutLine(text)
+	line, fields := cutLine(text)
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, ok := strings.Cut(rest, " ")
 	if !ok || method == "" || !strings.HasPrefix(version, "HTTP/1.") {
@@ -61,9 +61,9 @@ func cutHead(message []byte) (head string, content []byte, ok bool) {
 	return string(before), after, ok
 }
 
-func cutLine(text string) (line, rest string, more bool) {
-	line, rest, more = strings.Cut(text, "\n")
-	return strings.TrimSuffix(line, "\r"), rest, more
+func cutLine(text string) (line, rest string) {
+	line, rest, _ = strings.Cut(text, "\n")
+	return strings.TrimSuffix(line, "\r"), rest
 }
 
 func readHeader(text string) (http.Header, error) {
@@ -71,7 +71,7 @@ func readHeader(text string) (http.Header, error) {
 	header, values := make(http.Header, count), make([]string, 0, count)
 	for text != "" {
 		var line string
-		line, text, _ = cutLine(text)
+		line, text = cutLine(text)
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || name == "" {
 			return nil, errMessage

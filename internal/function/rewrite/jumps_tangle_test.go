@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -128,5 +129,5 @@ func changed(t *testing.T, file []byte) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(direct.Code) != string(kept.Code)
+	return !bytes.Equal(direct.Code, kept.Code)
 }
