@@ -1,6 +1,9 @@
 package gateway
 
-import "context"
+import (
+	"context"
+	"strconv"
+)
 
 // A Trigger is what started a call.
 type Trigger string
@@ -76,7 +79,8 @@ type Answer struct {
 	Message bool
 	// Type is the media type of Body where Message is false; "": found by looking.
 	Type string
-	// ID names the call, or a workflow's execution, in logs. "" is well.
+	// ID names the call in logs; "" is well. Of a workflow it names the execution, and is
+	// the answer where nobody waits for the output.
 	ID string
 	// Fuel is what the call was charged.
 	Fuel int64
@@ -84,6 +88,14 @@ type Answer struct {
 	Stdout, Stderr []byte
 	// Release gives Body back. It may be nil; it is called once.
 	Release func()
+}
+
+// started fills the answer of a workflow that nobody waits for.
+func (a *Answer) started(c *Call) {
+	if c.Workflow != "" && !c.Wait && len(a.Body) == 0 && a.ID != "" {
+		a.Body = append(append([]byte(`{"execution":`), strconv.AppendQuote(nil, a.ID)...), '}')
+		a.Type = "application/json"
+	}
 }
 
 func (a *Answer) release() {

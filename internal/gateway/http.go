@@ -127,6 +127,7 @@ func (x *exchange) run(begin time.Time) int {
 	}
 	answer, err := g.opts.Invoker.Invoke(ctx, call)
 	defer answer.release()
+	answer.started(&call)
 	status, err := x.answer(&answer, err)
 	g.record(outcome{
 		call: &call, answer: &answer, err: err, status: status, begin: begin, span: span, trace: x.span, ring: x.h.state.ring,

@@ -329,6 +329,26 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
+// TestStarted: of a workflow that nobody waits for the answer is its execution's name.
+func TestStarted(t *testing.T) {
+	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return gateway.Answer{ID: "shop-1"}, nil })
+	g := newGateway(t, gateway.Options{Invoker: f}, shop(
+		gateway.Route{Path: "/start", Target: gateway.Target{Workflow: "order"}}, gateway.Route{Path: "/wait", Target: gateway.Target{Workflow: "order", Wait: true}},
+	))
+	r := ask(g, post("/shop/start", "{}"))
+	if r.StatusCode != http.StatusAccepted || r.text != `{"execution":"shop-1"}` || r.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("got %v", r)
+	}
+	if r := ask(g, post("/shop/wait", "{}")); r.StatusCode != http.StatusBadGateway {
+		t.Errorf("without an output: got %v", r)
+	}
+	for r := range g.Logs(gateway.Filter{App: "shop"}) {
+		if r.Execution != "shop-1" || r.Call != "" {
+			t.Errorf("got %+v", r)
+		}
+	}
+}
+
 // TestReleased: an answer is given back once, after it was sent.
 func TestReleased(t *testing.T) {
 	for name, answer := range map[string]gateway.Answer{

@@ -141,6 +141,9 @@ func (g *Gateway) record(o outcome) {
 		Begin: o.begin, Took: took, Status: o.status, Err: o.err, Fuel: o.answer.Fuel,
 		Stdout: o.answer.Stdout, Stderr: o.answer.Stderr, Trace: o.trace.TraceID(),
 	}
+	if o.call.Workflow != "" {
+		r.Call, r.Execution = "", o.answer.ID
+	}
 	r.keepOutput()
 	o.ring.add(&r)
 }

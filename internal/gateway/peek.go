@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -124,14 +125,32 @@ func appOfTarget(target string) (string, error) {
 	return appOf(u.Path), nil
 }
 
-// Refuse answers a client whose first request Peek could not read, as far as there
-// is an answer, and closes the connection.
+// Refuse answers a client whose first request finds no way, as far as there is an
+// answer, and closes the connection. An outboard.Error, like one for an app that is
+// not known, is answered as Status says.
 func Refuse(conn net.Conn, err error) {
 	if answer := refusal(err); answer != nil {
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = conn.Write(answer) // a client that does not read needs no answer
+		_ = conn.SetDeadline(time.Now().Add(lingerLimit))
+		if _, err := conn.Write(answer); err == nil {
+			linger(conn)
+		}
 	}
 	_ = conn.Close()
+}
+
+// Of a client that is refused we read this much and for this long: closing a
+// connection with something unread would take the answer back.
+const (
+	lingerLimit = time.Second
+	lingerBytes = 256 << 10
+)
+
+func linger(conn net.Conn) {
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, conn, lingerBytes)
 }
 
 // goAway are two frames of HTTP/2 (RFC 9113): empty SETTINGS, and GOAWAY with the
@@ -149,6 +168,9 @@ func refusal(err error) []byte {
 	case errors.Is(err, ErrHeadTooLarge):
 		return message(problem(http.StatusRequestURITooLong, err.Error()))
 	case outboard.KindOf(err) == outboard.NotFound:
+		return message(NewProblem(err))
+	}
+	if _, ok := errors.AsType[*outboard.Error](err); ok {
 		return message(NewProblem(err))
 	}
 	return message(problem(http.StatusBadRequest, detailOf(err)))

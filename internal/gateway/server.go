@@ -39,7 +39,8 @@ func newServer(g *Gateway) *server {
 }
 
 // ServeConn serves a connection from which first was read already, and returns
-// before that ends. A connection that comes when the gateway does not run is closed.
+// before that ends. A connection that comes before Run waits for it, one that comes
+// after Run is closed.
 func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	c := &handedConn{Conn: conn, first: first, patience: g.server.patience, watch: &g.server.watch}
 	g.server.watch.add(c)

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/gateway"
 )
 
@@ -82,6 +83,8 @@ func TestRefuse(t *testing.T) {
 		"slow":    {gateway.ErrSlow, "HTTP/1.1 408 Request Timeout"},
 		"long":    {gateway.ErrHeadTooLarge, "HTTP/1.1 414 Request URI Too Long"},
 		"other":   {gateway.ErrNoHTTP, "HTTP/1.1 400 Bad Request"},
+		"app":     {outboard.Errorf(outboard.NotFound, "", "there is no app"), "HTTP/1.1 404 Not Found"},
+		"down":    {outboard.Errorf(outboard.Unreachable, "", "it starts"), "HTTP/1.1 503 Service Unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := net.Pipe()
@@ -99,6 +102,43 @@ func TestRefuse(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRefusalArrives: the answer reaches a client that has sent more than was read.
+func TestRefusalArrives(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _, err = gateway.Peek(conn, gateway.Limits{})
+		gateway.Refuse(conn, errors.Join(err, outboard.Errorf(outboard.NotFound, "", "there is no app")))
+	}()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 100_000)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantProblem(t, read(t, r))
+	if r.Body.Close(); r.StatusCode != http.StatusNotFound {
+		t.Errorf("got %d", r.StatusCode)
+	}
+	conn.Close()
+	<-done
 }
 
 func TestPeekIsPatientForATime(t *testing.T) {

@@ -17,6 +17,7 @@ func (g *Gateway) invoke(ctx context.Context, call *Call, s *appState, use func(
 	ctx, span := g.trace(ctx, call)
 	answer, err := g.opts.Invoker.Invoke(ctx, *call)
 	if err == nil {
+		answer.started(call)
 		err = use(&answer)
 	}
 	g.record(outcome{call: call, answer: &answer, err: err, begin: begin, span: span, trace: traceOf(ctx), ring: s.ring})
