@@ -73,7 +73,7 @@ func (t *Tenant) execution(ctx context.Context, id engine.ID, why bool) (client.
 		out.Steps = append(out.Steps, describeStep(&e.Steps[i]))
 	}
 	if why {
-		out.Why = t.why(&e)
+		out.Why = t.planner.why(ctx, &e)
 	}
 	return out, nil
 }

@@ -18,6 +18,9 @@ type steps struct{ *Tenant }
 
 // Call implements engine.Functions.
 func (s steps) Call(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
+	if c.Node == "" {
+		c.Node = string(s.planner.place(&c))
+	}
 	if c.Node != "" && c.Node != string(s.config.Node) {
 		return s.elsewhere(ctx, c)
 	}
@@ -42,7 +45,12 @@ func (s steps) elsewhere(ctx context.Context, c engine.FunctionCall) (engine.Out
 		}
 		c.Body = body
 	}
-	return s.peers.step(ctx, c)
+	node, began := outboard.NodeID(c.Node), time.Now()
+	out, err := s.peers.step(ctx, c)
+	if err == nil {
+		s.planner.links.note(node, outboard.Bytes(len(c.Body)+len(out.Body)), time.Since(began)-out.Run.Took-out.Run.Queued)
+	}
+	return out, err
 }
 
 // callForPeer runs a step of another node's execution, in an arena of its own.

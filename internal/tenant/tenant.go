@@ -43,6 +43,7 @@ type Tenant struct {
 	gateway *gateway.Gateway
 	engine  *engine.Engine
 	apps    *shelf
+	planner planner
 	members members
 }
 
@@ -53,10 +54,12 @@ func New(c Config, opts ProcessOptions) *Tenant {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Tenant{
+	t := &Tenant{
 		config: c, opts: opts, metrics: prometheus.NewRegistry(),
 		log: opts.Logger.With("plane", "tenant", "tenant", c.Tenant, "node", c.Node),
 	}
+	t.planner.tenant = t
+	return t
 }
 
 // Name implements lifecycle.Service.

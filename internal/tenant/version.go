@@ -206,6 +206,16 @@ func workflowProblems(file string, err error) []manifest.Problem {
 	return all
 }
 
+// nameOf is what the manifest calls a workflow.
+func (v *version) nameOf(w *dsl.Workflow) string {
+	for name, have := range v.workflows {
+		if have == w {
+			return name
+		}
+	}
+	return ""
+}
+
 // digestOf is the digest of a workflow's text.
 func (v *version) digestOf(workflow string) string { return v.digests[v.spec.Workflows[workflow]] }
 

@@ -68,7 +68,7 @@ func (r *run) called(step *core.Step, place *Place) {
 func (r *run) attempt(ctx context.Context, c core.Call) (Outcome, error) {
 	call := FunctionCall{
 		Execution: r.id, Path: c.Path, App: r.id.App(), Version: r.version,
-		Function: c.Function, Entry: c.Entry, Meta: c.Meta,
+		Function: c.Function, Entry: c.Entry, Meta: c.Meta, Workflow: r.workflow,
 	}
 	if err := r.request(ctx, c.Body, &call); err != nil {
 		return Outcome{}, err

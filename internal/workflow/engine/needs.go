@@ -65,6 +65,8 @@ type FunctionCall struct {
 	Meta map[string]string
 	// Node is where it should run, "" for wherever.
 	Node string
+	// Workflow is what the call is a step of.
+	Workflow *dsl.Workflow `json:"-"`
 }
 
 // Outcome is how a call ended.
