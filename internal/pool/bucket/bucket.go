@@ -66,9 +66,7 @@ func (o *Options) validate() error {
 
 func isWord(word string) bool {
 	return word != "" && word[0] != '-' && word[len(word)-1] != '-' &&
-		strings.IndexFunc(word, func(c rune) bool {
-			return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
-		}) < 0
+		!slices.ContainsFunc([]byte(word), func(c byte) bool { return !letter(c) && c != '-' && c != '_' })
 }
 
 // kvName is what NATS calls the bucket. The words' own dashes are doubled, so that

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/outboard-run/outboard/internal/pool/state"
@@ -139,8 +140,7 @@ func (p *plan) set(key string, value []byte, deleted bool) {
 }
 
 func (p *plan) rollback(had int) {
-	for i := len(p.undone) - 1; i >= 0; i-- {
-		u := p.undone[i]
+	for _, u := range slices.Backward(p.undone) {
 		p.size += len(u.old.Value) - len(p.changes[u.at].Value)
 		p.changes[u.at] = u.old
 	}

@@ -46,12 +46,12 @@ func (s *fakeStore) Commit(_ context.Context, c state.Commit) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.fault()
-	switch f {
-	case foreign:
+	if f == broken {
+		return errInjected
+	}
+	if f == foreign {
 		s.last++
 		s.keys["foreign"] = state.Entry{Key: "foreign", Value: []byte("1"), Revision: s.last}
-	case broken:
-		return errInjected
 	}
 	if c.After != s.last {
 		return state.ErrConflict
@@ -63,10 +63,10 @@ func (s *fakeStore) Commit(_ context.Context, c state.Commit) error {
 		}
 	}
 	s.last = c.Last()
-	switch f {
-	case behind:
+	if f == behind {
 		return state.ErrBehind
-	case unsure:
+	}
+	if f == unsure {
 		return errInjected
 	}
 	return nil

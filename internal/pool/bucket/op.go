@@ -104,6 +104,7 @@ func decodeOp(data []byte) (Op, []byte, error) {
 		op.Least, err = decodeLeast(value)
 	case Revision:
 		op.Revision = number
+	case Delete, Missing:
 	}
 	return op, rest, err
 }
@@ -171,9 +172,13 @@ func checkKey(key string) error {
 		return fmt.Errorf("key %q: dots must be between words", key)
 	}
 	for i := range len(key) {
-		if c := key[i]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-/_=.", c) >= 0) {
+		if c := key[i]; !letter(c) && strings.IndexByte("-/_=.", c) < 0 {
 			return fmt.Errorf("key %q: it may have letters, digits and -/_=. only", key)
 		}
 	}
 	return nil
+}
+
+func letter(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

@@ -36,7 +36,8 @@ func TestDecodeTxn(t *testing.T) {
 		"several": {
 			data: append(append(encode(2, "a/b", 0, ""), encode(4, "c.d", 0, "")...), encode(5, "e", -1, "")...),
 			want: []bucket.Op{
-				{Kind: bucket.Delete, Key: "a/b"}, {Kind: bucket.Missing, Key: "c.d"},
+				{Kind: bucket.Delete, Key: "a/b"},
+				{Kind: bucket.Missing, Key: "c.d"},
 				{Kind: bucket.Revision, Key: "e", Revision: 1<<64 - 1},
 			},
 		},

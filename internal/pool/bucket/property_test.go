@@ -141,6 +141,7 @@ func (m *machine) drawOp(t *rapid.T) Op {
 		if len(m.known) > 0 && rapid.Bool().Draw(t, "known") {
 			op.Revision = rapid.SampledFrom(sortedKeys(m.known)).Draw(t, "revision")
 		}
+	case Delete, Missing:
 	}
 	return op
 }

@@ -105,7 +105,8 @@ func (s *State) copiesOf(ctx context.Context, name string) (last map[string]uint
 	if err != nil {
 		return nil, err
 	}
-	return last, json.Unmarshal(m.Data, &last)
+	err = json.Unmarshal(m.Data, &last)
+	return last, err
 }
 
 func holds(last map[string]uint64, all []streamExport) bool {
@@ -122,7 +123,8 @@ func votersOf(entries []exportEntry) ([]member, error) {
 	for _, e := range entries {
 		if e.Key == votersKey {
 			var voters []member
-			return voters, json.Unmarshal(e.Value, &voters)
+			err := json.Unmarshal(e.Value, &voters)
+			return voters, err
 		}
 	}
 	return nil, errors.New("the exported table names no voters")

@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,7 @@ func (x *extras) check(ctx context.Context, t *testing.T, s *state.State) {
 }
 
 var entryFields = cmp.Comparer(func(a, b state.Entry) bool {
-	return a.Key == b.Key && string(a.Value) == string(b.Value) && a.Revision == b.Revision
+	return a.Key == b.Key && bytes.Equal(a.Value, b.Value) && a.Revision == b.Revision
 })
 
 func contentOf(ctx context.Context, t *testing.T, kv *state.KV) (uint64, map[string]state.Entry) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -23,6 +24,18 @@ type leaderMsg struct {
 	Header  []byte    `json:"hdrs"`
 	Data    []byte    `json:"data"`
 	Time    time.Time `json:"time"`
+}
+
+// ours returns its sequence when it has that id, and ErrConflict otherwise.
+func (m leaderMsg) ours(id string) (uint64, error) {
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		return 0, fmt.Errorf("the header of message %d: %w", m.Seq, err)
+	}
+	if header.Get(jetstream.MsgIDHeader) != id {
+		return 0, ErrConflict
+	}
+	return m.Seq, nil
 }
 
 // leaderGet reads one message from the stream's leader, which knows all that

@@ -170,14 +170,8 @@ func (l *Log) stored(ctx context.Context, subject string, after uint64, id strin
 	if err != nil {
 		return 0, err
 	}
-	header, err := nats.DecodeHeadersMsg(m.Header)
-	if err != nil {
-		return 0, fmt.Errorf("the header of a record: %w", err)
-	}
-	if header.Get(jetstream.MsgIDHeader) != id {
-		return 0, ErrConflict
-	}
-	return m.Seq + uint64(n) - 1, nil
+	seq, err := m.ours(id)
+	return seq + uint64(n) - 1, err
 }
 
 // Read returns key's whole history in order, nothing when there is none: all

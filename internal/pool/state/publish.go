@@ -17,7 +17,10 @@ const (
 	batchSeqHeader    = "Nats-Batch-Sequence"
 	batchCommitHeader = "Nats-Batch-Commit"
 
-	// Codes of the server's errors for which nats.go has no names.
+	// Codes of the server's errors. nats.go has no names for most.
+	codeWrongSequence          = int(jetstream.JSErrCodeStreamWrongLastSequence)
+	codeWrongSequenceInProcess = int(jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+
 	codeDuplicateInProcess = 10158
 	codeBatchIncomplete    = 10176
 	codeBatchDuplicate     = 10201
@@ -51,11 +54,10 @@ func (s *State) ask(ctx context.Context, m *nats.Msg) (ack, error) {
 	if a.Error == nil {
 		return a, nil
 	}
-	switch a.Error.ErrorCode {
-	case jetstream.JSErrCodeStreamWrongLastSequence, codeBatchDuplicate:
+	switch int(a.Error.ErrorCode) {
+	case codeWrongSequence, codeBatchDuplicate:
 		return ack{}, ErrConflict
-	case jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeDuplicateInProcess,
-		codeBatchIncomplete, codeBatchesInFlight:
+	case codeWrongSequenceInProcess, codeDuplicateInProcess, codeBatchIncomplete, codeBatchesInFlight:
 		return ack{}, fmt.Errorf("%w: %w", errInProcess, a.Error)
 	}
 	return ack{}, a.Error

@@ -183,21 +183,32 @@ func (s *State) write(ctx context.Context, key string, value []byte, c change) (
 		msg.Header.Set(opHeader, opDelete)
 	}
 	var revision uint64
+	again := false
 	err := s.retry(ctx, func(ctx context.Context) error {
-		ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
-		if err != nil {
-			return err
+		a, err := s.ask(ctx, msg)
+		if revision = a.Seq; again && errors.Is(err, ErrConflict) {
+			revision, err = s.written(ctx, msg)
 		}
-		revision = ack.Sequence
-		return nil
+		again = true
+		return err
 	})
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
-		err = ErrConflict
-	}
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", key, err)
 	}
 	return revision, nil
+}
+
+// written finds out whether a conflict is with our own earlier attempt, whose
+// answer was lost. A server with one copy looks at the revision first.
+func (s *State) written(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	m, err := s.leaderGet(ctx, streamName, leaderQuery{LastBySubject: msg.Subject})
+	if errors.Is(err, ErrNotFound) {
+		return 0, ErrConflict
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.ours(msg.Header.Get(jetstream.MsgIDHeader))
 }
 
 // decodeEntry reads an entry from a direct get's answer or from a change.
