@@ -43,7 +43,7 @@ func (b *bench) balance(ctx context.Context) error {
 			return err
 		}
 		all := map[string]*balanced{}
-		for range b.rounds(5, 1) {
+		for range b.rounds(3, 1) {
 			for _, name := range []string{robin, requests, weighted} {
 				if all[name] == nil {
 					all[name] = new(balanced)
@@ -85,12 +85,12 @@ func (b *bench) balanceTurn(ctx context.Context, w *way, name string, into *bala
 	if err := w.others[len(speeds())].do("balance", name, &done); err != nil {
 		return err
 	}
-	settle := load{Call: "work", Rate: offered, Seconds: b.turn(8*time.Second, 3*time.Second).Seconds()}
+	settle := load{Call: "work", Rate: offered, Seconds: b.turn(4*time.Second, 3*time.Second).Seconds()}
 	if err := w.client.do("load", settle, new(result)); err != nil {
 		return err
 	}
 	look := settle
-	look.Seconds = b.turn(30*time.Second, 8*time.Second).Seconds()
+	look.Seconds = b.turn(12*time.Second, 8*time.Second).Seconds()
 	watched, stop := make(chan watching, 1), make(chan struct{})
 	go func() { watched <- watch(ctx, w.others[:len(speeds())], stop) }()
 	var r result

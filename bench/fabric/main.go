@@ -16,6 +16,9 @@ import (
 )
 
 func main() {
+	if status, is := carry(); is {
+		os.Exit(status)
+	}
 	if text := os.Getenv(roleVariable); text != "" {
 		os.Exit(play(text))
 	}
@@ -60,6 +63,7 @@ func (b *bench) sections() []section {
 		{"chain", b.chain},
 		{"shop", b.shop},
 		{"swaps", b.swaps},
+		{"upgrades", b.upgrades},
 		{"balance", b.balance},
 		{"transfer", b.transfer},
 	}
@@ -77,9 +81,11 @@ func (b *bench) run(ctx context.Context) (err error) {
 	b.report.Notes = notes()
 	err = errors.Join(b.measure(ctx), b.printProfiles(ctx))
 	b.report.Markdown(os.Stdout)
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+// write writes what there is so far: a run that is cut short has a report too.
+func (b *bench) write() error {
 	if b.only != "" {
 		return nil // a part is no report
 	}
@@ -98,9 +104,12 @@ func (b *bench) measure(ctx context.Context) error {
 		}
 		b.section = s.name
 		fmt.Fprintf(os.Stderr, "bench: %s ...\n", s.name)
+		began := time.Now()
 		if err := s.run(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
 		}
+		fmt.Fprintf(os.Stderr, "bench: %s took %v\n", s.name, time.Since(began).Round(time.Second))
+		errs = append(errs, b.write())
 	}
 	return errors.Join(append(errs, ctx.Err())...)
 }

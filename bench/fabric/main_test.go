@@ -20,6 +20,9 @@ import (
 
 // TestMain lets the test binary play the roles, as the command does.
 func TestMain(m *testing.M) {
+	if status, is := carry(); is {
+		os.Exit(status)
+	}
 	if text := os.Getenv(roleVariable); text != "" {
 		os.Exit(play(text))
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/outboard-run/outboard/fabric/balance"
 	"github.com/outboard-run/outboard/fabric/policy"
@@ -95,9 +94,11 @@ func (m *manager) close() error {
 
 // A swapping puts sets of policies in force in turn.
 type swapping struct {
-	Sets    []string
-	Swaps   int
-	Seconds float64
+	Sets  []string
+	Swaps int
+	// Upgrades is how often a station's process is replaced meanwhile.
+	Upgrades int
+	Seconds  float64
 }
 
 // swap returns how many swaps there were.
@@ -109,14 +110,8 @@ func (m *manager) swap(ctx context.Context, s swapping) (int, error) {
 			return 0, err
 		}
 	}
-	began := time.Now()
-	pause := time.Duration(s.Seconds / float64(max(s.Swaps, 1)) * float64(time.Second))
-	for i := range s.Swaps {
-		time.Sleep(time.Until(began.Add(time.Duration(i) * pause)))
-		if ctx.Err() != nil {
-			return i, ctx.Err()
-		}
+	return spread(ctx, s.Swaps, s.Seconds, func(i int) error {
 		m.router.SetPolicies(sets[i%len(sets)])
-	}
-	return s.Swaps, nil
+		return nil
+	})
 }

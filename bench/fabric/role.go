@@ -57,6 +57,7 @@ func (a *actor) prepare(ctx context.Context) error {
 	}
 	prepare, ok := map[string]func(context.Context) error{
 		roleClient: a.client, roleServer: a.server, roleProxy: a.proxy, roleEnvoy: a.envoy, roleManaged: a.managed, roleChain: a.judge,
+		roleStation: a.station,
 	}[a.spec.Role]
 	if !ok {
 		return fmt.Errorf("no role %q", a.spec.Role)

@@ -29,6 +29,7 @@ const (
 	roleEnvoy   = "envoy"   // Envoy as that
 	roleManaged = "managed" // the fabric's process between the applications
 	roleChain   = "chain"
+	roleStation = "station" // a node's calls
 )
 
 // A spec is what a process shall be.

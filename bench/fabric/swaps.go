@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/outboard-run/outboard/bench/paired"
 )
 
 // markingPolicies are three that judge, and two that mark a call: one that was
@@ -92,10 +90,7 @@ func underSwaps(w *way, s swapping) (result, error) {
 
 func (b *bench) swapRows(swaps int, still, swapped runs) {
 	title := fmt.Sprintf("%d policy swaps under full load: ", swaps)
-	b.none(title+"calls lost", "calls", swapped.of(managed, func(r result) float64 { return float64(r.Lost) }))
-	b.none(title+"calls wrong", "calls", swapped.of(managed, func(r result) float64 { return float64(r.Wrong) }))
-	b.row(paired.NewRow(title+"p99", "us", "without swaps", swapped.of(managed, p99), still.of(managed, p99), paired.Goal{MaxRatio: 2}))
-	b.row(paired.NewRow(title+"calls", "calls", "without swaps", swapped.of(managed, calls), still.of(managed, calls), paired.Goal{}))
+	b.changeRows(title, "without swaps", still, swapped)
 }
 
-func calls(r result) float64 { return float64(r.Calls) }
+func callsOf(r result) float64 { return float64(r.Calls) }

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
+)
+
+// upgrades replaces the process that carries the calls, and the policies, while calls
+// flow.
+func (b *bench) upgrades(ctx context.Context) error {
+	return b.with(func(f *plant) error {
+		w, err := f.stationWay(ctx)
+		if err != nil {
+			return err
+		}
+		rounds := b.rounds(10, 2)
+		s := swapping{Sets: []string{markingPolicies("even"), markingPolicies("odd")}, Swaps: 100, Upgrades: 50 / rounds}
+		if b.quick {
+			s.Swaps, s.Upgrades = 10, 3
+		}
+		s.Seconds = b.turn(4*time.Second, time.Second).Seconds()
+		still, changed := runs{}, runs{}
+		var total change
+		for round := range rounds + 1 {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			a, err := w.run(load{Call: "marked", Size: 64, InFlight: busy, Seconds: s.Seconds})
+			if err != nil {
+				return err
+			}
+			c, done, err := underUpgrades(w, s)
+			if err != nil {
+				return err
+			}
+			if round > 0 {
+				still[managed], changed[managed] = append(still[managed], a), append(changed[managed], c)
+				total.Swaps, total.Upgrades = total.Swaps+done.Swaps, total.Upgrades+done.Upgrades
+			}
+		}
+		b.changeRows(fmt.Sprintf("%d upgrades and %d policy swaps under full load: ", total.Upgrades, total.Swaps), "without", still, changed)
+		return nil
+	})
+}
+
+// stationWay is a program that calls another through a node.
+func (f *plant) stationWay(ctx context.Context) (*way, error) {
+	dir := filepath.Join(f.bench.dir, "station")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	w, node := &way{name: managed}, "node:"+filepath.Join(dir, "calls.sock")
+	if err := w.add(ctx, f, spec{Role: roleStation, Name: "station", Listen: node, Policies: markingPolicies("first")}); err != nil {
+		return nil, err
+	}
+	if err := w.add(ctx, f, spec{Role: roleServer, Name: "station-server", Stack: stackFabric, App: "echo", Listen: node}); err != nil {
+		return nil, err
+	}
+	if err := w.addClient(ctx, f, spec{Role: roleClient, Name: "station-client", Stack: stackFabric, Targets: map[string][]string{"": {node}}}); err != nil {
+		return nil, err
+	}
+	return w, w.known(ctx)
+}
+
+// knownWithin is how long the pool may take to learn of a service.
+const knownWithin = 10 * time.Second
+
+// known waits until calls arrive.
+func (w *way) known(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, knownWithin)
+	defer cancel()
+	for ctx.Err() == nil {
+		if err = w.client.do("load", load{Call: "marked", Size: 64, InFlight: 1, Seconds: 0.01}, new(result)); err == nil {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
+}
+
+// underUpgrades makes calls until the changes are done.
+func underUpgrades(w *way, s swapping) (result, change, error) {
+	var made change
+	done := make(chan error, 1)
+	go func() {
+		err := w.others[0].do("swap", s, &made)
+		if err == nil && made != (change{s.Swaps, s.Upgrades}) {
+			err = fmt.Errorf("%+v of %d and %d", made, s.Swaps, s.Upgrades)
+		}
+		done <- err
+	}()
+	var r result
+	err := w.client.do("load", load{Call: "marked", Size: 64, InFlight: busy, Seconds: s.Seconds}, &r)
+	if changeErr := <-done; err == nil {
+		err = changeErr
+	}
+	return r, made, err
+}
+
+// changeRows are those of calls while something is replaced.
+func (b *bench) changeRows(title, reference string, still, changed runs) {
+	b.none(title+"calls lost", "calls", changed.of(managed, func(r result) float64 { return float64(r.Lost) }))
+	b.none(title+"calls wrong", "calls", changed.of(managed, func(r result) float64 { return float64(r.Wrong) }))
+	b.row(paired.NewRow(title+"p99", "us", reference, changed.of(managed, p99), still.of(managed, p99), paired.Goal{MaxRatio: 2}))
+	b.row(paired.NewRow(title+"calls", "calls", reference, changed.of(managed, callsOf), still.of(managed, callsOf), paired.Goal{}))
+}
