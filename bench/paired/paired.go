@@ -39,8 +39,8 @@ type Row struct {
 
 // A Goal says what is wanted of a row.
 type Goal struct {
-	// Max and Min bound the value, MaxRatio the ratio; 0 is no bound.
-	Max, Min, MaxRatio float64
+	// Max and Min bound the value, MaxRatio and MinRatio the ratio; 0 is no bound.
+	Max, Min, MaxRatio, MinRatio float64
 }
 
 // String is the goal in the table's words.
@@ -49,7 +49,7 @@ func (g Goal) String() string {
 	for _, p := range []struct {
 		form  string
 		bound float64
-	}{{"≤ %g", g.Max}, {"≥ %g", g.Min}, {"ratio ≤ %g", g.MaxRatio}} {
+	}{{"≤ %g", g.Max}, {"≥ %g", g.Min}, {"ratio ≤ %g", g.MaxRatio}, {"ratio ≥ %g", g.MinRatio}} {
 		if p.bound != 0 {
 			parts = append(parts, fmt.Sprintf(p.form, p.bound))
 		}
@@ -58,7 +58,8 @@ func (g Goal) String() string {
 }
 
 func (g Goal) holds(r Row) bool {
-	return (g.Max == 0 || r.Value <= g.Max) && (g.Min == 0 || r.Value >= g.Min) && (g.MaxRatio == 0 || r.Ratio <= g.MaxRatio) && !math.IsNaN(r.Value)
+	return (g.Max == 0 || r.Value <= g.Max) && (g.Min == 0 || r.Value >= g.Min) &&
+		(g.MaxRatio == 0 || r.Ratio <= g.MaxRatio) && (g.MinRatio == 0 || r.Ratio >= g.MinRatio) && !math.IsNaN(r.Value)
 }
 
 // NewRow makes a row of the values of two ways, taken in turn.
@@ -178,6 +179,8 @@ func Number(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case a >= 10:
 		return fmt.Sprintf("%.1f", v)
+	case a < 0.05:
+		return fmt.Sprintf("%.2g", v)
 	}
 	return fmt.Sprintf("%.2f", v)
 }

@@ -27,6 +27,7 @@ func TestGoal(t *testing.T) {
 		"above":      {Goal{Max: 5}, Row{Value: 5.1}, false},
 		"too little": {Goal{Min: 5}, Row{Value: 4}, false},
 		"ratio":      {Goal{MaxRatio: 1.3}, Row{Value: 1, Ratio: 1.4}, false},
+		"low ratio":  {Goal{MinRatio: 0.9}, Row{Value: 1, Ratio: 0.8}, false},
 		"no goal":    {Goal{}, Row{Value: 1e9}, true},
 	}
 	for name, tt := range tests {

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/client"
+)
+
+const stepsApp = `app: steps
+functions:
+  pass: {module: pass.wasm}
+workflows:
+  four: four.yaml
+`
+
+const fourSteps = `document: {dsl: 1.0.0, namespace: bench, name: four, version: 1.0.0}
+do:
+  - first: {call: pass}
+  - second: {call: pass}
+  - third: {call: pass}
+  - fourth: {call: pass}
+`
+
+// handover is the time from the end of one step of a durable workflow to the start of
+// the next: the first one's result is recorded in between.
+func (b *bench) handover(ctx context.Context) error {
+	a, err := b.app(ctx, stepsApp, map[string]string{"pass.wasm": passGuest})
+	if err != nil {
+		return err
+	}
+	a.files["four.yaml"] = []byte(fourSteps)
+	return b.withStage(ctx, a, func(s *stage) error {
+		n := b.rounds(100, 30)
+		var medians, tails, wholes []float64
+		for round := range b.rounds(7, 3) + 1 {
+			hops, took, err := s.hops(ctx, n)
+			if err != nil {
+				return err
+			}
+			if round > 0 {
+				medians, tails, wholes = append(medians, paired.Median(hops)), append(tails, quantile(hops, 0.99)), append(wholes, paired.Median(took))
+			}
+		}
+		b.row(paired.NewRow("hand-over between steps of a durable workflow, p50", "ms", "", medians, nil, paired.Goal{Max: 1}))
+		b.row(paired.NewRow("hand-over between steps of a durable workflow, p99", "ms", "", tails, nil, paired.Goal{}))
+		b.row(paired.NewRow("a durable workflow of four steps that do nothing, p50", "ms", "", wholes, nil, paired.Goal{}))
+		return nil
+	})
+}
+
+// hops runs n executions, and returns the milliseconds of all hand-overs and of all
+// executions.
+func (s *stage) hops(ctx context.Context, n int) (hops, took []float64, err error) {
+	for i := range n {
+		e, err := s.run(ctx, "steps", "four", map[string]int{"n": i})
+		if err != nil {
+			return nil, nil, err
+		}
+		of, err := hopsOf(e.Steps)
+		if err != nil {
+			return nil, nil, fmt.Errorf("execution %s: %w", e.ID, err)
+		}
+		hops = append(hops, of...)
+		took = append(took, milli(e.Ended.Sub(e.Started)))
+	}
+	return hops, took, nil
+}
+
+// hopsOf are the times between the calls of steps.
+func hopsOf(steps []client.Step) ([]float64, error) {
+	var calls []client.Step
+	for i := range steps {
+		if steps[i].Kind == "call" {
+			calls = append(calls, steps[i])
+		}
+	}
+	slices.SortFunc(calls, func(a, b client.Step) int { return a.Started.Compare(b.Started) })
+	if len(calls) != 4 {
+		return nil, fmt.Errorf("it has %d calls, want 4: %+v", len(calls), steps)
+	}
+	var hops []float64
+	for i := range len(calls) - 1 {
+		ended := calls[i].Started.Add(time.Duration(calls[i].Took))
+		hops = append(hops, milli(calls[i+1].Started.Sub(ended)))
+	}
+	return hops, nil
+}
+
+func milli(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// quantile is the value that a part of values are not greater than.
+func quantile(values []float64, part float64) float64 {
+	s := slices.Sorted(slices.Values(values))
+	return s[min(len(s)-1, int(part*float64(len(s))))]
+}

@@ -1,0 +1,37 @@
+// Package hello is an HTTP handler as applications have them: it reads JSON, decides
+// something and writes JSON. The same code runs in a function and natively.
+package hello
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// An Order is what comes in.
+type Order struct {
+	Course  string `json:"course"`
+	Student string `json:"student"`
+	Seats   int    `json:"seats"`
+}
+
+// A Receipt is what goes out.
+type Receipt struct {
+	ID       string `json:"id"`
+	Course   string `json:"course"`
+	Accepted bool   `json:"accepted"`
+	Left     int    `json:"left"`
+}
+
+const most = 40
+
+// Handler answers POST with an Order at a path that ends with "/orders/{id}".
+func Handler(w http.ResponseWriter, r *http.Request) {
+	var o Order
+	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	receipt := Receipt{ID: r.PathValue("id"), Course: o.Course, Accepted: o.Seats <= most, Left: most - o.Seats}
+	_ = json.NewEncoder(w).Encode(receipt) // the client hung up
+}

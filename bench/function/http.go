@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/function/hello"
+	"github.com/outboard-run/outboard/bench/paired"
+)
+
+const helloApp = `app: hello
+functions:
+  orders: {module: hello.wasm, http: true}
+  echo: {module: pass.wasm}
+routes:
+  - {path: "/orders/{id}", methods: [POST], function: orders}
+  - {path: /echo, methods: [POST], function: echo}
+`
+
+const connections = 8
+
+// http is requests a second to functions with fresh state for each, through the
+// gateway, beside the same handlers in net/http's server.
+func (b *bench) http(ctx context.Context) error {
+	a, err := b.app(ctx, helloApp, map[string]string{"hello.wasm": helloGuest, "pass.wasm": passGuest})
+	if err != nil {
+		return err
+	}
+	return b.withStage(ctx, a, func(s *stage) error {
+		native, err := openDoor(ctx, nativeHandlers())
+		if err != nil {
+			return err
+		}
+		return errors.Join(b.measureHTTP(ctx, s, native), native.close())
+	})
+}
+
+// app is a manifest with its guests.
+func (b *bench) app(ctx context.Context, text string, modules map[string]string) (app, error) {
+	a := app{text: text, files: map[string][]byte{}}
+	for name, pkg := range modules {
+		code, err := b.guests.bytes(ctx, pkg)
+		if err != nil {
+			return a, err
+		}
+		a.files[name] = code
+	}
+	return a, nil
+}
+
+// nativeHandlers do what the app does.
+func nativeHandlers() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /hello/orders/{id}", hello.Handler)
+	mux.HandleFunc("POST /hello/echo", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			_, _ = w.Write(body) // the client hung up
+		}
+	})
+	return mux
+}
+
+func (b *bench) measureHTTP(ctx context.Context, s *stage, native *door) error {
+	order := []byte(`{"course":"algebra","student":"s1","seats":2}`)
+	receipt := []byte(`{"id":"17","course":"algebra","accepted":true,"left":38}` + "\n")
+	for _, h := range []struct {
+		name, path string
+		body, want []byte
+		open       func(context.Context, load) (caller, error)
+		goal       paired.Goal
+	}{
+		{"http.Handler with JSON, 8 connections of net/http's client", "/hello/orders/17", order, receipt, newFull, paired.Goal{MinRatio: 0.9}},
+		{"http.Handler with JSON, 8 connections of a client that costs next to nothing", "/hello/orders/17", order, receipt, newLean, paired.Goal{}},
+		{"echo, 8 connections of net/http's client", "/hello/echo", order, order, newFull, paired.Goal{MinRatio: 0.9}},
+		{"echo, 8 connections of a client that costs next to nothing", "/hello/echo", order, order, newLean, paired.Goal{}},
+	} {
+		l := load{path: h.path, body: h.body, want: h.want, connections: connections, turn: b.turn(1200*time.Millisecond, 300*time.Millisecond)}
+		to := func(addr string) way {
+			l.addr = addr
+			return l.through(h.open)
+		}
+		all, err := turns(ctx, b.rounds(9, 3), to(s.addr()), to(native.addr))
+		if err != nil {
+			return err
+		}
+		b.row(paired.NewRow(h.name, "requests/s", "native net/http handler", all[0], all[1], h.goal))
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/internal/workflow/placement"
+)
+
+// launchTimes is what becomes of the same graphs when their steps are launched lazily,
+// eagerly, and as late as moves no step's end. It runs on a virtual clock.
+func (b *bench) launchTimes(context.Context) error {
+	rows, err := placement.Compare(placement.Graphs())
+	if err != nil {
+		return err
+	}
+	by := map[string]map[placement.Policy]placement.Row{}
+	for _, r := range rows {
+		if by[r.Graph] == nil {
+			by[r.Graph] = map[placement.Policy]placement.Row{}
+		}
+		by[r.Graph][r.Policy] = r
+	}
+	for _, g := range placement.Graphs() {
+		b.launchRows(g.Name, by[g.Name])
+	}
+	return nil
+}
+
+// launchRows are those of one graph. The third policy has to be as fast as eager
+// launches, and to hold no more memory than they do.
+func (b *bench) launchRows(graph string, rows map[placement.Policy]placement.Row) {
+	nimble := rows[placement.Nimble]
+	for _, other := range []placement.Policy{placement.Lazy, placement.Eager} {
+		o, name := rows[other], other.String()
+		b.row(paired.NewRow("launch times, "+graph+": completion with nimble", "s", name,
+			[]float64{nimble.Completion.Seconds()}, []float64{o.Completion.Seconds()}, paired.Goal{MaxRatio: 1}))
+		goal := paired.Goal{}
+		if other == placement.Eager {
+			goal.MaxRatio = 1
+		}
+		b.row(paired.NewRow("launch times, "+graph+": memory with nimble", "GB s", name,
+			[]float64{nimble.GBSeconds}, []float64{o.GBSeconds}, goal))
+	}
+}

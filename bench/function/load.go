@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A load is equal requests over some connections.
+type load struct {
+	addr, path  string
+	body, want  []byte
+	connections int
+	turn        time.Duration
+}
+
+// A caller makes one request.
+type caller interface {
+	call(ctx context.Context) error
+	close() error
+}
+
+// through is a way that measures requests a second over kept connections.
+func (l load) through(open func(context.Context, load) (caller, error)) way {
+	return func(ctx context.Context) (float64, error) {
+		var callers []caller
+		defer func() {
+			for _, c := range callers {
+				_ = c.close() // it served its turn
+			}
+		}()
+		for range l.connections {
+			c, err := open(ctx, l)
+			if err != nil {
+				return 0, err
+			}
+			callers = append(callers, c)
+			if err := c.call(ctx); err != nil { // until a connection is where it belongs
+				return 0, err
+			}
+		}
+		return l.run(ctx, callers)
+	}
+}
+
+func (l load) run(ctx context.Context, callers []caller) (float64, error) {
+	var all sync.WaitGroup
+	counts, errs := make([]int, len(callers)), make([]error, len(callers))
+	begin := time.Now()
+	for i, c := range callers {
+		all.Go(func() {
+			for time.Since(begin) < l.turn && errs[i] == nil {
+				errs[i] = c.call(ctx)
+				counts[i]++
+			}
+		})
+	}
+	all.Wait()
+	took, total := time.Since(begin), 0
+	for _, n := range counts {
+		total += n
+	}
+	return float64(total) / took.Seconds(), errors.Join(errs...)
+}
+
+// A lean caller is a client that costs next to nothing: it writes the same bytes each
+// time and looks for the end of the answer. What is measured with it is the server.
+type lean struct {
+	conn    net.Conn
+	from    *bufio.Reader
+	request []byte
+	want    []byte
+	got     []byte
+}
+
+func newLean(ctx context.Context, l load) (caller, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", l.addr)
+	if err != nil {
+		return nil, err
+	}
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", l.path, l.addr, len(l.body))
+	return &lean{conn: conn, from: bufio.NewReader(conn), request: append([]byte(head), l.body...), want: l.want}, nil
+}
+
+func (c *lean) close() error { return c.conn.Close() }
+
+func (c *lean) call(context.Context) error {
+	if _, err := c.conn.Write(c.request); err != nil {
+		return err
+	}
+	size, err := readHead(c.from)
+	if err != nil {
+		return err
+	}
+	if cap(c.got) < size {
+		c.got = make([]byte, size)
+	}
+	if _, err := io.ReadFull(c.from, c.got[:size]); err != nil {
+		return err
+	}
+	return expect(c.got[:size], c.want)
+}
+
+func expect(got, want []byte) error {
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("the answer is %.200q, want %.200q", got, want)
+	}
+	return nil
+}
+
+// readHead reads an answer's head, and returns how long its body is.
+func readHead(from *bufio.Reader) (size int, err error) {
+	size = -1
+	for first := true; ; first = false {
+		line, err := from.ReadSlice('\n')
+		if err != nil {
+			return 0, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if first && !bytes.HasPrefix(line, []byte("HTTP/1.1 200")) {
+			return 0, fmt.Errorf("the answer begins with %q", line)
+		}
+		if len(line) == 0 {
+			break
+		}
+		const name = "Content-Length:"
+		if len(line) > len(name) && bytes.EqualFold(line[:len(name)], []byte(name)) {
+			if size, err = strconv.Atoi(string(bytes.TrimSpace(line[len(name):]))); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if size < 0 {
+		return 0, errors.New("the answer does not say how long it is")
+	}
+	return size, nil
+}
+
+// A full caller is net/http's client, as programs have it.
+type full struct {
+	client http.Client
+	load   load
+}
+
+func newFull(_ context.Context, l load) (caller, error) {
+	return &full{http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}, l}, nil
+}
+
+func (c *full) close() error {
+	c.client.CloseIdleConnections()
+	return nil
+}
+
+func (c *full) call(ctx context.Context) error {
+	got, err := post(ctx, &c.client, "http://"+c.load.addr+c.load.path, "application/json", c.load.body)
+	if err != nil {
+		return err
+	}
+	return expect(got, c.load.want)
+}

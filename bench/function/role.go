@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// roleVariable holds what a process shall do that this program started.
+const roleVariable = "OUTBOARD_BENCH_ROLE"
+
+// A launch has another process do something, and returns what it printed.
+type launch func(ctx context.Context, role string) ([]byte, error)
+
+// launchProcess starts this program anew.
+func launchProcess(ctx context.Context, role string) ([]byte, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	cmd.Stderr = os.Stderr
+	return cmd.Output()
+}
+
+// play is the main function of a process with a role.
+func play(role string) int {
+	size, err := perform(context.Background(), role)
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(size)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench role:", err)
+		return 1
+	}
+	return 0
+}
+
+func perform(ctx context.Context, role string) (float64, error) {
+	var c crowd
+	if err := json.Unmarshal([]byte(role), &c); err != nil {
+		return 0, err
+	}
+	return c.gather(ctx)
+}

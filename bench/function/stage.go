@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/tenant"
+	"github.com/outboard-run/outboard/internal/unixsock"
+)
+
+// A stage is a node as far as apps need one, in this process: the pool's state, a
+// tenant's process with all its parts, and a port that hands connections over to it.
+type stage struct {
+	config    tenant.Config
+	tenant    *tenant.Tenant
+	artifacts *artifact.Store
+	state     *state.State
+	web       *net.TCPListener
+	control   http.Client
+
+	cancel context.CancelFunc
+	done   chan error
+}
+
+const stageNode = outboard.NodeID("bench")
+
+// openStage makes a stage in a new folder.
+func (b *bench) openStage(ctx context.Context) (*stage, error) {
+	dir, err := os.MkdirTemp(b.dir, "stage")
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{done: make(chan error, 1), config: tenant.Config{
+		Protocol: tenant.Protocol, Tenant: manifest.DefaultTenant, Node: stageNode, Boot: "1",
+		Dir: filepath.Join(dir, "tenant"), Artifacts: filepath.Join(dir, "artifacts"), StateSocket: filepath.Join(dir, "state.sock"),
+	}}
+	if err := s.prepare(dir, b.guests.cache()); err != nil {
+		return nil, err
+	}
+	return s, s.start(ctx)
+}
+
+// prepare makes the folders. Compiled code is shared by all stages.
+func (s *stage) prepare(dir, cache string) (err error) {
+	for _, d := range []string{s.config.Dir, filepath.Join(dir, "state"), cache} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
+	}
+	if err := os.Symlink(cache, filepath.Join(s.config.Dir, "compiled")); err != nil {
+		return err
+	}
+	if s.artifacts, err = artifact.Open(artifact.Options{Dir: s.config.Artifacts}); err != nil {
+		return err
+	}
+	s.control.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return unixsock.Dial(ctx, s.config.ControlSocket())
+	}}
+	s.tenant = tenant.New(s.config, tenant.ProcessOptions{})
+	return nil
+}
+
+func (s *stage) start(ctx context.Context) error {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.cancel = cancel
+	ready := make(chan struct{})
+	go func() {
+		s.done <- lifecycle.Run(life, func() { close(ready) },
+			lifecycle.Hold("state", s.openState), lifecycle.Func("lend", s.lend), s.tenant, lifecycle.Func("port", s.serve))
+	}()
+	select {
+	case <-ready:
+		err := s.ask(ctx, http.MethodPut, "/v1/members", []outboard.Node{{ID: stageNode, Boot: s.config.Boot}}, nil)
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+		return err
+	case err := <-s.done:
+		cancel()
+		return errors.Join(errors.New("the stage did not come up"), err)
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), s.close())
+	}
+}
+
+func (s *stage) close() error {
+	s.control.CloseIdleConnections()
+	s.cancel()
+	return <-s.done
+}
+
+func (s *stage) openState(ctx context.Context) (lifecycle.Resource, error) {
+	var err error
+	s.state, err = state.Open(ctx, state.Options{
+		Dir: filepath.Join(filepath.Dir(s.config.Dir), "state"), Name: string(stageNode), TLS: &tls.Config{MinVersion: tls.VersionTLS13},
+	})
+	return s.state, err
+}
+
+func (s *stage) lend(ctx context.Context, ready func()) error {
+	l, err := unixsock.Listen(s.config.StateSocket)
+	if err != nil {
+		return err
+	}
+	ready()
+	return s.state.ServeLend(ctx, l)
+}
+
+// serve takes connections as the node does.
+func (s *stage) serve(ctx context.Context, ready func()) (err error) {
+	if s.web, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.web.Close() })
+	defer stop()
+	ready()
+	var handing sync.WaitGroup
+	defer handing.Wait()
+	for {
+		conn, err := s.web.AcceptTCP()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		handing.Go(func() {
+			if err := s.hand(ctx, conn); err != nil && ctx.Err() == nil {
+				fmt.Fprintln(os.Stderr, "bench: hand a connection over:", err)
+			}
+		})
+	}
+}
+
+// hand gives a connection to the tenant.
+func (s *stage) hand(ctx context.Context, conn *net.TCPConn) error {
+	defer conn.Close()
+	_, first, err := gateway.Peek(conn, gateway.Limits{})
+	if errors.Is(err, gateway.ErrNoRequest) {
+		return nil // it was opened and not needed
+	}
+	if err != nil {
+		return err
+	}
+	file, err := conn.File()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	to, err := unixsock.Dial(ctx, s.config.ConnsSocket())
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if err := unixsock.Send(to, binary.LittleEndian.AppendUint32(nil, uint32(len(first))), file); err != nil {
+		return err
+	}
+	_, err = to.Write(first)
+	return err
+}
+
+// addr is where requests to apps are taken.
+func (s *stage) addr() string { return s.web.Addr().String() }
+
+// ask uses the tenant's local API.
+func (s *stage) ask(ctx context.Context, method, path string, body, answer any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://tenant"+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := s.control.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		text, _ := io.ReadAll(response.Body)
+		return fmt.Errorf("%s %s: %s: %.2000s", method, path, response.Status, text)
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(response.Body).Decode(answer)
+}
+
+// An app is a manifest with the files that it names.
+type app struct {
+	text  string
+	files map[string][]byte
+}
+
+// deploy puts an app in force, and waits until it is served.
+func (s *stage) deploy(ctx context.Context, a app) error {
+	d := client.Deployment{File: "app.yaml", Text: a.text, Files: map[string]string{}}
+	for name, content := range a.files {
+		digest, err := s.artifacts.Put(ctx, content)
+		if err != nil {
+			return err
+		}
+		d.Files[name] = digest
+	}
+	return s.ask(ctx, http.MethodPost, "/v1/apps", d, nil)
+}
+
+// run starts an execution and waits until it has ended well.
+func (s *stage) run(ctx context.Context, app, workflow string, input any) (client.Execution, error) {
+	var e client.Execution
+	path := fmt.Sprintf("/v1/apps/%s/workflows/%s/executions?wait=true", app, workflow)
+	if err := s.ask(ctx, http.MethodPost, path, input, &e); err != nil {
+		return e, err
+	}
+	if e.State != client.StateCompleted {
+		return e, fmt.Errorf("execution %s is %s: %+v", e.ID, e.State, e.Fault)
+	}
+	return e, nil
+}
+
+// withStage runs measure on a stage with an app.
+func (b *bench) withStage(ctx context.Context, a app, measure func(*stage) error) error {
+	s, err := b.openStage(ctx)
+	if err != nil {
+		return err
+	}
+	// A first deployment compiles.
+	patient, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	if err = s.deploy(patient, a); err == nil {
+		err = measure(s)
+	}
+	return errors.Join(err, s.close())
+}

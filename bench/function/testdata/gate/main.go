@@ -1,0 +1,26 @@
+// Command gate is a function that waits in the host until it may go on, so that many
+// calls of it are there at a time.
+package main
+
+import (
+	"strconv"
+
+	guest "github.com/outboard-run/outboard/guest/go"
+)
+
+var seen = map[string]int{}
+
+func init() {
+	for i := range 1000 {
+		seen["key"+strconv.Itoa(i)] = i
+	}
+	guest.Handle(wait)
+}
+
+func main() {}
+
+func wait(key []byte) ([]byte, error) {
+	seen[string(key)]++
+	_, _ = guest.Meta("gate")
+	return key, nil
+}
