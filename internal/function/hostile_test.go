@@ -208,7 +208,7 @@ func withImport(module, name string) []byte {
 }
 
 func TestEntries(t *testing.T) {
-	f := deploy(t, open(t, Options{}), goGuest(t, "app"), Limits{})
+	f := deployPuppet(t, open(t, Options{}), Limits{})
 	for entry, want := range map[string]outboard.Kind{"nothing": outboard.NotFound, "memory": outboard.NotFound, "outboard:meter": outboard.NotFound} {
 		if _, err := f.Call(t.Context(), Request{Entry: entry}); outboard.KindOf(err) != want {
 			t.Errorf("%s: got %v", entry, err)
