@@ -134,19 +134,22 @@ func (c *handedConn) CloseWrite() error {
 	return io.ErrClosedPipe
 }
 
-// A watch finds deadlines that passed.
+// A watch knows all connections, and finds deadlines that passed.
 type watch struct {
+	limit int
 	mu    sync.Mutex
 	conns map[*handedConn]struct{}
 }
 
-func (w *watch) add(c *handedConn) {
+// add says false when there are too many connections.
+func (w *watch) add(c *handedConn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.conns == nil {
-		w.conns = map[*handedConn]struct{}{}
+	if len(w.conns) >= w.limit {
+		return false
 	}
 	w.conns[c] = struct{}{}
+	return true
 }
 
 func (w *watch) remove(c *handedConn) {

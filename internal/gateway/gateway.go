@@ -41,6 +41,8 @@ type Options struct {
 	// Calls is how many calls may be under way; more are refused with 429.
 	// Default: 1,024.
 	Calls int
+	// Conns is how many connections may be open. Default: 20,000.
+	Conns int
 	// Sockets is how many WebSockets may be open. Default: 10,000.
 	Sockets int
 	// Keep is how many calls of each app are kept for Logs. Default: 1,000.
@@ -79,6 +81,7 @@ func (o *Options) setNumbers() {
 		}
 	}
 	or(&o.Calls, 1024)
+	or(&o.Conns, 20_000)
 	or(&o.Sockets, 10_000)
 	or(&o.Keep, 1000)
 	if o.Grace == 0 {
@@ -93,7 +96,7 @@ func (o *Options) validate() error {
 	switch {
 	case o.Invoker == nil:
 		return errors.New("there is no Invoker")
-	case o.Calls < 0 || o.Sockets < 0 || o.Keep < 0 || o.Grace < 0 || o.Patience < 0:
+	case o.Calls < 0 || o.Conns < 0 || o.Sockets < 0 || o.Keep < 0 || o.Grace < 0 || o.Patience < 0:
 		return errors.New("a number of the options is negative")
 	case !validName(o.Node):
 		return fmt.Errorf("node %q: want letters, digits, - and _", o.Node)

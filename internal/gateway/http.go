@@ -198,16 +198,19 @@ func (x *exchange) answer(a *Answer, err error) (int, error) {
 
 func (x *exchange) op() string { return "call " + x.h.state.name + " " + x.h.name }
 
+// fail answers with a problem, and returns the status for logs and metrics.
 func (x *exchange) fail(err error) int {
-	if status := Status(err); status == statusGone && x.r.Context().Err() != nil {
-		return status // nobody reads an answer
-	}
 	p := NewProblem(err)
-	if p.Status == statusGone {
-		p = problem(http.StatusServiceUnavailable, p.Detail) // the call was given up, not the client
+	status := p.Status
+	if status == statusGone {
+		p = problem(http.StatusServiceUnavailable, p.Detail) // whoever still listens
+		if x.r.Context().Err() == nil {
+			status = p.Status // the call was given up, and not by the client
+		}
 	}
 	p.Trace = x.span.TraceID().String()
-	return refuse(x.w, p)
+	p.write(x.w)
+	return status
 }
 
 func (x *exchange) answerMessage(message []byte) (int, error) {

@@ -66,12 +66,17 @@ func (p Problem) body() []byte {
 // retryAfter is when a refused caller may come again: queues here are short.
 const retryAfter = "1"
 
+// passes says whether another moment may bring another answer.
+func (p *Problem) passes() bool {
+	return p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
+}
+
 // write answers a request with the problem.
 func (p Problem) write(w http.ResponseWriter) {
 	h, body := w.Header(), p.body()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+	if p.passes() {
 		h.Set("Retry-After", retryAfter)
 	}
 	w.WriteHeader(p.Status)

@@ -21,6 +21,7 @@ type hub struct {
 	byID  map[string]*socket
 	rooms map[string]*room
 	stop  func() // ends the subscription for this node's sockets; nil: there is none
+	gone  error  // why no more sockets are taken; nil: they are
 }
 
 // A room is its members on this node.
@@ -36,10 +37,14 @@ func newHub(app string, s *sockets) *hub {
 	return &hub{app: app, sockets: s, byID: map[string]*socket{}, rooms: map[string]*room{}}
 }
 
-// add enters a socket.
+// add enters a socket, or ends it when the hub was closed meanwhile.
 func (h *hub) add(s *socket) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.gone != nil {
+		s.end(h.gone)
+		return
+	}
 	h.byID[s.id] = s
 	if h.stop == nil {
 		h.stop = h.subscribe(h.idSubject(h.sockets.node()), h.hearID)
@@ -218,10 +223,11 @@ func (h *hub) hearID(message Message) {
 	}
 }
 
-// closeAll ends the app's sockets.
+// closeAll ends the app's sockets, and those that come after.
 func (h *hub) closeAll(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.gone = why
 	for _, s := range h.byID {
 		s.end(why)
 	}

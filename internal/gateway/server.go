@@ -31,6 +31,7 @@ const (
 
 func newServer(g *Gateway) *server {
 	s := &server{incoming: make(chan net.Conn), closed: make(chan struct{}), patience: g.opts.Patience}
+	s.watch.limit, s.watch.conns = g.opts.Conns, map[*handedConn]struct{}{}
 	s.http = http.Server{
 		Handler: g, ReadHeaderTimeout: g.opts.Patience, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn), DisableGeneralOptionsHandler: true,
@@ -43,7 +44,10 @@ func newServer(g *Gateway) *server {
 // after Run is closed.
 func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	c := &handedConn{Conn: conn, first: first, patience: g.server.patience, watch: &g.server.watch}
-	g.server.watch.add(c)
+	if !g.server.watch.add(c) {
+		Refuse(conn, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", g.opts.Conns))
+		return
+	}
 	select {
 	case g.server.incoming <- c:
 	case <-g.server.closed:

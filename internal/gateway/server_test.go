@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -328,23 +329,94 @@ func many(addr string, next func() (int64, bool), accepted, refused *atomic.Int6
 }
 
 func one(from *bufio.Reader, text string, accepted, refused *atomic.Int64) error {
-	r, err := http.ReadResponse(from, nil)
-	if err != nil {
-		return err
+	head, size := "", 0
+	for {
+		line, err := from.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		if line == "\r\n" {
+			break
+		}
+		if n, ok := strings.CutPrefix(line, "Content-Length: "); ok {
+			size, _ = strconv.Atoi(strings.TrimSpace(n))
+		}
+		head += line
 	}
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
+	body := make([]byte, size)
+	_, err := io.ReadFull(from, body)
 	switch {
 	case err != nil:
 		return err
-	case r.StatusCode == http.StatusOK && string(b) == "done "+text:
+	case strings.HasPrefix(head, "HTTP/1.1 200 ") && string(body) == "done "+text:
 		accepted.Add(1)
-	case r.StatusCode == http.StatusTooManyRequests && r.Header.Get("Retry-After") != "":
+	case strings.HasPrefix(head, "HTTP/1.1 429 ") && strings.Contains(head, "\r\nRetry-After: 1\r\n"):
 		refused.Add(1)
 	default:
-		return fmt.Errorf("%d %q", r.StatusCode, b)
+		return fmt.Errorf("%s%q", head, body)
 	}
 	return nil
+}
+
+// TestConnLimit: a connection too many is told so, and one that ends makes room.
+func TestConnLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("x"), nil })
+		g := newGateway(t, gateway.Options{Invoker: f, Conns: 1}, shop(gateway.Route{Path: "/", Target: to("f")}))
+		stop := start(t, g)
+		open := func(want int) net.Conn {
+			client, server := net.Pipe()
+			go g.ServeConn(server, []byte("GET /shop/ HTTP/1.1\r\nHost: x\r\n\r\n"))
+			r, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Body.Close(); r.StatusCode != want {
+				t.Errorf("got %d, want %d", r.StatusCode, want)
+			}
+			return client
+		}
+		first, second := open(200), open(429)
+		first.Close()
+		synctest.Wait()
+		third := open(200)
+		second.Close()
+		third.Close()
+		stop()
+	})
+}
+
+// TestHalfClosed: a client that ends its sending gets an answer.
+func TestHalfClosed(t *testing.T) {
+	f := invoke(func(ctx context.Context, _ gateway.Call) (gateway.Answer, error) {
+		<-ctx.Done() // net/http takes it for gone
+		return gateway.Answer{}, context.Cause(ctx)
+	})
+	g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Target: to("f")}))
+	start(t, g)
+	conn, err := net.Dial("tcp", serve(t, g))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /shop/ HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantProblem(t, read(t, r))
+	r.Body.Close()
+	for r := range g.Follow(t.Context(), gateway.Filter{App: "shop"}) {
+		if r.Status != 499 {
+			t.Errorf("the log has the status %d", r.Status)
+		}
+		break
+	}
 }
 
 // TestAppLimit: an app's own limit leaves room for others.

@@ -59,6 +59,7 @@ func (g *Gateway) runTriggers(ctx context.Context) {
 type triggers struct {
 	gateway *Gateway
 	running map[string]*running // by app
+	ending  sync.WaitGroup      // those that were replaced and whose calls go on
 }
 
 // running is the triggers of one version of an app.
@@ -69,39 +70,41 @@ type running struct {
 	subs  []func()
 }
 
-// adjust stops triggers of versions that are gone and starts those of new ones. A
-// message that comes between the two is lost, as one is when nobody is subscribed;
-// the new ones start first where the app goes on.
+// adjust stops triggers of versions that are gone and starts those of new ones. For a
+// moment both versions hear their subjects, as one group: so no message is lost and
+// none comes twice.
 func (t *triggers) adjust(ctx context.Context, table *Table) {
 	var old []*running
 	for name, r := range t.running {
 		if a := table.apps[name]; a == nil || !sameTriggers(r.app, &a.app) {
+			r.stop()
 			old = append(old, r)
 			delete(t.running, name)
 		}
-	}
-	for _, r := range old {
-		r.end()
 	}
 	for name, a := range table.apps {
 		if t.running[name] == nil {
 			t.running[name] = t.start(ctx, &a.app)
 		}
 	}
+	for _, r := range old {
+		t.ending.Go(r.end)
+	}
 }
 
 func (t *triggers) stopAll() {
 	for _, r := range t.running {
-		r.end()
+		t.ending.Go(r.end)
 	}
+	t.ending.Wait()
 }
 
 // end stops the triggers and waits for the calls that they made.
 func (r *running) end() {
+	r.stop()
 	for _, stop := range r.subs {
 		stop()
 	}
-	r.stop()
 	r.ended.Wait()
 }
 
