@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"strings"
+	"sync"
 
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
@@ -29,20 +30,26 @@ func (b *Bucket) Watch(ctx context.Context, prefix string, f func(Change)) error
 	for _, c := range now {
 		f(c)
 	}
+	var ending sync.WaitGroup
+	defer ending.Wait()
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() {
+	ending.Go(func() {
 		select {
 		case <-b.done:
 			cancel()
 		case <-stop:
 		}
-	}()
-	return b.store.Watch(ctx, last, func(e state.Entry) {
+	})
+	err := b.store.Watch(ctx, last, func(e state.Entry) {
 		if strings.HasPrefix(e.Key, prefix) {
 			f(Change{Key: e.Key, Entry: Entry{Value: e.Value, Revision: e.Revision}, Deleted: e.Deleted})
 		}
 	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 func (b *Bucket) snapshot(prefix string) (now []Change, last uint64) {

@@ -1,0 +1,227 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// Names never make two buckets one.
+func TestKVName(t *testing.T) {
+	seen := map[string]Options{}
+	words := []string{"a", "b", "a-b", "b-a", "a--b", "a_b"}
+	for _, tenant := range words {
+		for _, app := range words {
+			for _, name := range words {
+				o := Options{Tenant: tenant, App: app, Name: name}
+				if other, ok := seen[o.kvName()]; ok {
+					t.Errorf("%+v and %+v are both %s", o, other, o.kvName())
+				}
+				seen[o.kvName()] = o
+			}
+		}
+	}
+	for _, word := range []string{"", "-a", "a-", "a.b", "a>", "a b", "ä", "a/b"} {
+		o := Options{State: &state.State{}, Tenant: "t", App: word, Name: "n"}
+		if err := o.validate(); err == nil {
+			t.Errorf("the name %q was let through", word)
+		}
+	}
+}
+
+// slowStore holds commits back, so that many transactions wait.
+type slowStore struct {
+	*fakeStore
+	hold chan struct{}
+}
+
+func (s slowStore) Commit(ctx context.Context, c state.Commit) error {
+	select {
+	case <-s.hold:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.fakeStore.Commit(ctx, c)
+}
+
+func openSlow(t *testing.T) (*Bucket, slowStore) {
+	t.Helper()
+	s := slowStore{fakeStore: newFakeStore(), hold: make(chan struct{}, 1000)}
+	opts := Options{}
+	opts.setDefaults()
+	b, err := open(t.Context(), s, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b, s
+}
+
+// What waits while a commit is under way is committed at once.
+func TestGroupCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := openSlow(t)
+		var callers sync.WaitGroup
+		call := func(key string) {
+			callers.Go(func() {
+				if failed, err := b.Txn(t.Context(), []Op{{Kind: PutIfMissing, Key: key}, {Kind: Add, Key: "n", Delta: 1}}); failed != -1 || err != nil {
+					t.Errorf("%s: %d, %v", key, failed, err)
+				}
+			})
+		}
+		call("first")
+		synctest.Wait() // It is being committed.
+		for i := range 100 {
+			call(fmt.Sprint(i))
+		}
+		synctest.Wait()
+		s.hold <- struct{}{}
+		s.hold <- struct{}{}
+		callers.Wait()
+		if s.commits != 2 {
+			t.Errorf("%d commits, want 2", s.commits)
+		}
+		if got := s.content()["n"]; got != "101" {
+			t.Errorf("n is %s, want 101", got)
+		}
+	})
+}
+
+// Large transactions are spread over commits that are not too large.
+func TestLargeTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := openSlow(t)
+		var callers sync.WaitGroup
+		value := []byte(strings.Repeat("x", MaxTxn-10))
+		for i := range 6 {
+			callers.Go(func() {
+				if _, err := b.Txn(t.Context(), []Op{{Kind: Put, Key: fmt.Sprint(i), Value: value}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range 100 {
+			s.hold <- struct{}{}
+		}
+		callers.Wait()
+		if s.commits < 3 || len(s.content()) != 6 {
+			t.Errorf("%d commits for %d keys, want 3 at least for 6", s.commits, len(s.content()))
+		}
+		if _, err := b.Txn(t.Context(), []Op{{Kind: Put, Key: "long-key", Value: append(value, value...)}}); err == nil {
+			t.Error("a transaction that is too large was done")
+		}
+	})
+}
+
+// A caller that has given up before the owner decides has changed nothing.
+func TestCallerGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, s := openSlow(t)
+		var first sync.WaitGroup
+		first.Go(func() {
+			if _, err := b.Txn(t.Context(), []Op{{Kind: Put, Key: "a"}}); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.Txn(ctx, []Op{{Kind: Put, Key: "b"}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want the deadline", err)
+		}
+		s.hold <- struct{}{}
+		s.hold <- struct{}{}
+		first.Wait()
+		if _, err := b.Get(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(s.content(), map[string]string{"a": ""}); diff != "" {
+			t.Errorf("content: got against want:\n%s", diff)
+		}
+	})
+}
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := openSlow(t)
+		var callers sync.WaitGroup
+		for i := range 3 {
+			callers.Go(func() {
+				_, err := b.Txn(t.Context(), []Op{{Kind: Put, Key: fmt.Sprint(i)}})
+				if !errors.Is(err, ErrClosed) && !errors.Is(err, context.Canceled) {
+					t.Errorf("error %v, want ErrClosed", err)
+				}
+			})
+		}
+		synctest.Wait()
+		b.Close()
+		b.Close()
+		callers.Wait()
+		if _, err := b.Get(t.Context(), "a"); !errors.Is(err, ErrClosed) {
+			t.Errorf("get on a closed bucket: %v, want ErrClosed", err)
+		}
+	})
+}
+
+func TestFull(t *testing.T) {
+	s := newFakeStore()
+	opts := Options{MaxBytes: 1900}
+	opts.setDefaults()
+	b, err := open(t.Context(), s, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	value := []byte(strings.Repeat("x", 900))
+	ctx := t.Context()
+	put := func(key string) error {
+		_, err := b.Txn(ctx, []Op{{Kind: Put, Key: key, Value: value}})
+		return err
+	}
+	if err := put("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := put("b"); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("error %v, want Exhausted", err)
+	}
+	if _, err := b.Txn(ctx, []Op{{Kind: Delete, Key: "a"}}); err != nil {
+		t.Errorf("delete in a full bucket: %v", err)
+	}
+	if err := put("b"); err != nil {
+		t.Errorf("put after a deletion: %v", err)
+	}
+}
+
+// An owner that has not looked for long reads everything: a tombstone may be gone.
+func TestForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore()
+		b := openFake(t, s)
+		defer b.Close()
+		if _, err := b.Txn(t.Context(), []Op{{Kind: Put, Key: "a"}, {Kind: Put, Key: "b"}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * forgetAfter)
+		s.mu.Lock()
+		delete(s.keys, "a") // Deleted by another owner, and forgotten.
+		s.last++
+		s.mu.Unlock()
+		keys, err := b.Keys(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(keys, []string{"b"}); diff != "" {
+			t.Errorf("keys: got against want:\n%s", diff)
+		}
+	})
+}
