@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/bench/rig"
 )
 
@@ -28,9 +30,9 @@ func TestConformanceCallSoak(t *testing.T) {
 	nodes := []*rig.Node{r.Node("harbour"), r.Node("dinghy")}
 	serving(t, nodes[0], 1, nodes...)
 	callSoak(t, nodes, long/5) // buffers fill
-	before := map[*rig.Node]footprint{}
+	before, carried := map[*rig.Node]footprint{}, map[*rig.Node]footprint{}
 	for _, n := range nodes {
-		before[n] = measure(t, n)
+		before[n], carried[n] = measure(t, n), measureCalls(t, n)
 	}
 	calls := callSoak(t, nodes, long)
 	fmt.Printf("soak: %d calls and messages in %v\n", calls, long)
@@ -41,7 +43,48 @@ func TestConformanceCallSoak(t *testing.T) {
 		if after.memory > before[n].memory+before[n].memory/10 {
 			t.Errorf("%s: memory grew from %v to %v", n.Name, before[n].memory, after.memory)
 		}
+		settledCalls(t, n, carried[n])
 	}
+}
+
+// measureCalls is the footprint of the process that carries a node's calls, as the
+// node tells it.
+func measureCalls(t testing.TB, n *rig.Node) footprint {
+	t.Helper()
+	f := footprint{}
+	for line := range strings.Lines(ask(t, n, "/metrics")) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		value, _ := strconv.ParseFloat(text, 64)
+		switch name {
+		case `process_open_fds{process="calls"}`:
+			f.descriptors = int(value)
+		case `go_goroutines{process="calls"}`:
+			f.goroutines = int(value)
+		case `process_resident_memory_bytes{process="calls"}`:
+			f.memory = outboard.Bytes(value)
+		case `go_memstats_heap_alloc_bytes{process="calls"}`:
+			f.heap = outboard.Bytes(value)
+		}
+	}
+	if f.goroutines == 0 || f.memory == 0 {
+		t.Fatal("the node's metrics lack those of the process that carries its calls")
+	}
+	return f
+}
+
+// settledCalls waits until that process has about the footprint that it had. Nobody can
+// make it collect its garbage: it does within two minutes by itself.
+func settledCalls(t testing.TB, n *rig.Node, before footprint) {
+	t.Helper()
+	var now footprint
+	defer func() {
+		fmt.Printf("%s's calls began with %v\n%s's calls ended with %v\n", n.Name, before, n.Name, now)
+	}()
+	eventually(t, 150*time.Second, n.Name+": the process that carries calls is as before", func() bool {
+		now = measureCalls(t, n)
+		return now.descriptors <= before.descriptors+moreDescriptors && now.goroutines <= before.goroutines+moreGoroutines &&
+			now.memory <= before.memory+before.memory/10+moreMemory
+	})
 }
 
 // callSoak makes calls from all nodes, and returns how many went well.

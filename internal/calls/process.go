@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 
@@ -103,6 +104,7 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p := &process{opts: opts, log: opts.Logger, control: c, life: ctx, retired: make(chan struct{}), metrics: prometheus.NewRegistry()}
+	p.labelled().MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	c.handle = p.take
 	var reading sync.WaitGroup
 	reading.Go(c.run)
@@ -264,13 +266,17 @@ func (p *process) planeOptions() Options {
 	return o
 }
 
-// framed are for connections to other nodes. The node has connections as well,
-// so the numbers of these say whose they are.
+// framed are for connections to other nodes.
 func (p *process) framed(config *tls.Config) framed.Options {
 	return framed.Options{
 		TLS: config, DeadAfter: p.config.DeadAfter, Logger: p.log,
-		Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"process": "calls"}, p.metrics),
+		Metrics: p.labelled(),
 	}
+}
+
+// labelled is for metrics that the node has of itself as well.
+func (p *process) labelled() prometheus.Registerer {
+	return prometheus.WrapRegistererWith(prometheus.Labels{"process": "calls"}, p.metrics)
 }
 
 func (p *process) openState(ctx context.Context) (*state.State, error) {
