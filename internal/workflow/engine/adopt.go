@@ -47,87 +47,106 @@ func (e *Engine) adopt(id ID) {
 	}
 }
 
+// tryAdopt takes an execution over if it has been claimed or can be, and is
+// recorded and not finished; else it sees to it that this node does not claim it.
 func (e *Engine) tryAdopt(id ID) error {
-	if e.running(id) != nil {
-		return nil
+	r := e.newRun(id, nil)
+	here, err := e.admit(r, 0)
+	if err != nil || !here {
+		r.stop()
+		return nil //nolint:nilerr // The engine is closed.
 	}
-	if err := e.opts.Claims.Claim(e.ctx, id); err != nil {
+	err = e.inherit(r)
+	if err != nil || !r.inherited {
+		r.abandon()
+	}
+	return err
+}
+
+func (e *Engine) inherit(r *run) error {
+	if err := e.opts.Claims.Claim(e.ctx, r.id); err != nil {
 		return err
 	}
-	records, err := e.opts.Log.Read(e.ctx, e.key(id))
+	records, err := e.opts.Log.Read(e.ctx, r.key)
 	if err != nil {
 		return err
 	}
 	if len(records) == 0 || finished(records) {
-		return e.opts.Claims.Release(e.ctx, id)
+		return e.opts.Claims.Release(e.ctx, r.id)
 	}
 	events, err := decode(records)
 	if err != nil {
 		return err
 	}
-	seq := records[len(records)-1].Seq
-	r, err := e.runOf(e.ctx, id, events)
+	r.seq = records[len(records)-1].Seq
+	err = e.prepare(e.ctx, r, events)
 	if errors.Is(err, ErrNotFound) || outboard.KindOf(err) == outboard.NotFound {
-		return e.bury(id, seq, err)
+		return e.bury(r, err)
 	}
 	if err != nil {
 		return err
 	}
-	return e.takeOver(r, events, seq)
+	return e.takeOver(r, events)
 }
 
 // bury ends an execution whose workflow is gone.
-func (e *Engine) bury(id ID, seq uint64, cause error) error {
-	r := e.newRun(id, nil)
-	defer r.stop()
-	r.seq = seq
+func (e *Engine) bury(r *run, cause error) error {
 	r.conclude(core.Finished{Status: core.Faulted, Error: &dsl.Error{
 		Type: dsl.ErrorConfiguration, Status: 410, Title: "the workflow is gone", Detail: cut(cause.Error()),
 	}})
 	if err := r.record(e.ctx, r.entries); err != nil {
 		return err
 	}
-	return e.opts.Claims.Release(e.ctx, id)
+	return e.opts.Claims.Release(e.ctx, r.id)
 }
 
-// runOf makes a run for an execution that is in the log.
-func (e *Engine) runOf(ctx context.Context, id ID, events []core.Event) (*run, error) {
+// prepare finds the workflow of an execution that is in the log.
+func (e *Engine) prepare(ctx context.Context, r *run, events []core.Event) error {
 	s := events[0].Started
 	if s == nil {
-		return nil, fmt.Errorf("the log of %s does not begin with its start", id)
+		return fmt.Errorf("the log of %s does not begin with its start", r.id)
 	}
-	w, _, err := e.opts.Workflows.Workflow(ctx, id.App(), s.Version, s.Workflow)
+	w, _, err := e.opts.Workflows.Workflow(ctx, r.id.App(), s.Version, s.Workflow)
 	if err != nil {
+		return err
+	}
+	r.workflow, r.version, r.x = w, s.Version, core.New(string(r.id), w)
+	return nil
+}
+
+// replayed makes an execution of its events, to look at.
+func (e *Engine) replayed(ctx context.Context, id ID, events []core.Event) (*run, error) {
+	r := e.newRun(id, nil)
+	r.stop()
+	if err := e.prepare(ctx, r, events); err != nil {
 		return nil, err
 	}
-	r := e.newRun(id, w)
-	r.version = s.Version
+	for _, event := range events {
+		if _, err := r.x.Apply(event); err != nil {
+			return nil, fmt.Errorf("read the log of %s: %w", id, err)
+		}
+	}
 	return r, nil
 }
 
 // takeOver writes into the log who has the execution now, which shuts out
 // whoever had it before, and goes on with it.
-func (e *Engine) takeOver(r *run, events []core.Event, seq uint64) error {
-	here, err := e.admit(r, 0)
-	if err != nil || !here {
-		return err
-	}
+func (e *Engine) takeOver(r *run, events []core.Event) error {
 	taken := core.Event{At: now(), By: e.by, Taken: &core.Taken{Node: e.opts.Node, Reason: reason(e, events)}}
 	text, err := json.Marshal(taken)
-	if err == nil {
-		r.seq = seq
-		seq, err = r.append(e.ctx, [][]byte{text})
-	}
-	if err == nil {
-		err = r.resume(append(events, taken), seq)
-	}
 	if err != nil {
-		r.abandon()
+		return err
+	}
+	seq, err := r.append(e.ctx, [][]byte{text})
+	if err != nil {
+		return err
+	}
+	if err := r.resume(append(events, taken), seq); err != nil {
 		return err
 	}
 	e.metrics.taken.Inc()
 	e.log.Info("took an execution over", "execution", r.id, "records", len(events))
-	e.spawn(r.live)
+	r.inherited = e.spawn(r.live)
 	return nil
 }
 

@@ -113,7 +113,7 @@ func (r *run) outcome(ctx context.Context, path string, out Outcome, failed erro
 		step.Data = out.Body
 		return step, nil, nil
 	}
-	place, err := r.e.opts.Values.Put(ctx, r.id, out.Body)
+	place, err := r.put(ctx, out.Body)
 	if err != nil {
 		return step, nil, err
 	}

@@ -65,18 +65,12 @@ func (e *Engine) Get(ctx context.Context, id ID) (Execution, error) {
 		return Execution{}, fmt.Errorf("execution %s: %w", id, err)
 	}
 	out := e.summary(id, events)
-	r, err := e.runOf(ctx, id, events)
+	r, err := e.replayed(ctx, id, events)
 	if err != nil {
 		// Without its workflow there are the records.
 		out.Steps = recorded(events)
 		return out, nil //nolint:nilerr // The app may have been removed since.
 	}
-	for _, event := range events {
-		if _, err := r.x.Apply(event); err != nil {
-			return out, fmt.Errorf("execution %s: %w", id, err)
-		}
-	}
-	r.stop()
 	out.Status = r.x.Status()
 	_, out.Deadline = r.x.Started()
 	out.Steps = steps(r.x.History(), recorded(events))

@@ -43,6 +43,7 @@ func (r *run) flush() bool {
 		}
 		switch {
 		case errors.Is(err, errLost):
+			r.lost = true
 			r.e.metrics.lost.Inc()
 			r.e.log.Info("an execution went to another node", "execution", r.id)
 			return false
@@ -137,10 +138,24 @@ func (r *run) append(ctx context.Context, data [][]byte) (uint64, error) {
 	}
 }
 
+// persist calls f until it succeeds, there is no hope or ctx ends.
+func persist[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		v, err := f()
+		if err == nil || permanent(err) {
+			return v, err
+		}
+		if !sleep(ctx, pause) {
+			return v, errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
 // permanent reports whether trying again is of no use.
 func permanent(err error) bool {
 	kind := outboard.KindOf(err)
-	return kind == outboard.Invalid || kind == outboard.Exhausted || kind == outboard.Denied
+	return kind == outboard.Invalid || kind == outboard.Exhausted || kind == outboard.Denied || kind == outboard.NotFound ||
+		errors.Is(err, ErrNotFound)
 }
 
 // settled looks for records of ours whose acknowledgement was lost. Records say
@@ -179,7 +194,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // reload looks who has written to the log. Somebody may cancel an execution that
 // is here; somebody who has taken it over has it.
 func (r *run) reload() error {
-	records, err := r.e.opts.Log.Read(r.ctx, r.key)
+	records, err := persist(r.ctx, func() ([]state.Record, error) { return r.e.opts.Log.Read(r.ctx, r.key) })
 	if err != nil {
 		return err
 	}

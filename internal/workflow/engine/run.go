@@ -37,11 +37,13 @@ type run struct {
 	active  map[string][]*activity
 	values  *values
 	slot    bool // whether it is among those that run
+	lost    bool // whether another node has it
+	// inherited says that it was taken over and lives.
+	inherited bool
 
-	// recorded is closed when the execution is in the log, done when it runs here
-	// no longer.
-	recorded, done chan struct{}
-	once           sync.Once
+	// done is closed when it runs here no longer.
+	done chan struct{}
+	once sync.Once
 	// hurried is closed when the execution must not wait for a place.
 	hurried chan struct{}
 	hurry   sync.Once
@@ -72,7 +74,7 @@ func (e *Engine) newRun(id ID, w *dsl.Workflow) *run {
 	r := &run{
 		e: e, id: id, key: e.key(id), workflow: w, x: core.New(string(id), w),
 		active: map[string][]*activity{}, values: newValues(),
-		recorded: make(chan struct{}), done: make(chan struct{}), hurried: make(chan struct{}), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), hurried: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	r.ctx, r.stop = context.WithCancel(e.ctx)
 	return r
@@ -101,7 +103,6 @@ func (r *run) take() []func() {
 // node has it.
 func (r *run) live() {
 	defer r.finish()
-	close(r.recorded)
 	r.trace()
 	if !r.enter() {
 		return
@@ -190,11 +191,15 @@ func (r *run) finish() {
 	}
 	r.tracing.End()
 	r.abandon()
-	if r.result == nil {
-		return
-	}
-	if err := r.e.opts.Claims.Release(r.e.ctx, r.id); err != nil && r.e.ctx.Err() == nil {
-		r.e.log.Warn("release the claim on an execution", "execution", r.id, "error", err)
+	switch {
+	case r.result != nil:
+		_, err := persist(r.e.ctx, func() (struct{}, error) { return struct{}{}, r.e.opts.Claims.Release(r.e.ctx, r.id) })
+		if err != nil && r.e.ctx.Err() == nil {
+			r.e.log.Warn("release the claim on an execution", "execution", r.id, "error", err)
+		}
+	case !r.lost:
+		// It is still this node's, unless the engine closes.
+		r.e.spawn(func() { r.e.adopt(r.id) })
 	}
 }
 

@@ -56,43 +56,61 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 		return "", fmt.Errorf("%s: %w", op, err)
 	}
 	id := ID(req.App + "/" + req.Name)
-	r := e.newRun(id, w)
-	r.span, r.version = trace.SpanContextFromContext(ctx), version
-	here, err := e.admit(r, e.opts.Running+e.opts.Queue)
-	switch {
-	case errors.Is(err, errFull):
-		e.metrics.refused.Inc()
-		return "", outboard.Errorf(outboard.Busy, op,
-			"%d executions run or wait, and no more are taken: try again when some have ended, or cancel some", e.opts.Running+e.opts.Queue)
-	case err != nil:
-		return "", outboard.Errorf(outboard.Unreachable, op, "%w", err)
-	case !here:
-		return id, e.awaitStarted(ctx, id)
-	}
-	started := &core.Started{Node: e.opts.Node, Version: version, Workflow: req.Workflow, Deadline: req.Deadline}
-	if err := e.begin(ctx, r, started, req); err != nil {
-		r.abandon()
-		if errors.Is(err, errThere) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		s := &core.Started{Node: e.opts.Node, Version: version, Workflow: req.Workflow, Deadline: req.Deadline}
+		err := e.tryStart(ctx, e.newRun(id, w), s, req)
+		switch {
+		case err == nil:
+			e.metrics.started.Inc()
 			return id, nil
+		case errors.Is(err, errThere):
+			return id, nil
+		case errors.Is(err, errFull):
+			e.metrics.refused.Inc()
+			return "", outboard.Errorf(outboard.Busy, op,
+				"%d executions run or wait, and no more are taken: try again when some have ended, or cancel some", e.opts.Running+e.opts.Queue)
+		case !errors.Is(err, errBegun):
+			return "", fmt.Errorf("%s: %w", op, err)
 		}
-		return "", fmt.Errorf("%s: %w", op, err)
+		if !sleep(ctx, pause) {
+			return "", outboard.Errorf(outboard.Unreachable, op, "somebody else is starting it: %w", ctx.Err())
+		}
 	}
-	e.metrics.started.Inc()
-	return id, nil
 }
 
-// awaitStarted waits until another request has recorded the same execution.
-func (e *Engine) awaitStarted(ctx context.Context, id ID) error {
-	r := e.running(id)
-	if r == nil {
-		return nil
+// tryStart starts an execution unless it is here, or elsewhere, already.
+func (e *Engine) tryStart(ctx context.Context, r *run, s *core.Started, req StartRequest) error {
+	r.span, r.version = trace.SpanContextFromContext(ctx), s.Version
+	here, err := e.admit(r, e.opts.Running+e.opts.Queue)
+	switch {
+	case errors.Is(err, errClosed):
+		return &outboard.Error{Op: "admit", Kind: outboard.Unreachable, Err: err}
+	case err != nil:
+		return err
+	case !here:
+		r.stop()
+		return e.begun(ctx, r.id)
 	}
-	select {
-	case <-r.recorded:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := e.begin(ctx, r, s, req); err != nil {
+		r.abandon()
+		return err
 	}
+	return nil
+}
+
+// errBegun says that somebody begins the same execution just now.
+var errBegun = errors.New("somebody starts this execution")
+
+// begun finds out whether an execution that somebody has begun is recorded.
+func (e *Engine) begun(ctx context.Context, id ID) error {
+	records, err := e.opts.Log.Read(ctx, e.key(id))
+	switch {
+	case err != nil:
+		return err
+	case len(records) > 0:
+		return errThere
+	}
+	return errBegun
 }
 
 // errThere says that an execution has been started before.
@@ -100,43 +118,24 @@ var errThere = errors.New("there is such an execution")
 
 // begin claims an execution, records that it is started and lets it run.
 func (e *Engine) begin(ctx context.Context, r *run, s *core.Started, req StartRequest) error {
-	if err := e.opts.Claims.Claim(ctx, r.id); err != nil {
-		if errors.Is(err, ErrClaimed) {
-			return errThere
-		}
-		return err
+	err := e.opts.Claims.Claim(ctx, r.id)
+	if errors.Is(err, ErrClaimed) {
+		return e.begun(ctx, r.id)
 	}
-	err := e.recordStart(ctx, r, s, req)
-	if err != nil && !errors.Is(err, errThere) {
-		// Whether it is recorded is not known. If it is, the claim has to stay so
-		// that somebody goes on with it, and who asked asks again.
-		if records, readErr := e.opts.Log.Read(ctx, r.key); readErr != nil || len(records) > 0 {
-			r.abandon()
-			e.spawn(func() { e.adopt(r.id) })
-			return err
-		}
+	if err == nil {
+		err = e.recordStart(ctx, r, s, req)
 	}
 	if err != nil {
+		// There may be a claim without a record, or a record of which we don't know:
+		// whatever it is, it is put in order.
 		r.abandon()
-		return errors.Join(err, e.releaseClaim(ctx, r.id, err))
+		e.spawn(func() { e.adopt(r.id) })
+		return err
 	}
 	if !e.spawn(r.live) {
 		return errClosed
 	}
 	return nil
-}
-
-// releaseClaim gives a claim back unless there is an execution for it: then it
-// belongs to whoever runs that, perhaps this node.
-func (e *Engine) releaseClaim(ctx context.Context, id ID, cause error) error {
-	if errors.Is(cause, errThere) {
-		records, err := e.opts.Log.Read(ctx, e.key(id))
-		if err != nil || len(records) > 0 && !finished(records) {
-			e.spawn(func() { e.adopt(id) })
-			return nil
-		}
-	}
-	return e.opts.Claims.Release(ctx, id)
 }
 
 func (e *Engine) recordStart(ctx context.Context, r *run, s *core.Started, req StartRequest) error {

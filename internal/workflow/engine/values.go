@@ -90,7 +90,7 @@ func (r *run) place(ctx context.Context, ref core.Reference) (Place, *value, err
 	held.mu.Lock()
 	defer held.mu.Unlock()
 	if held.place == nil {
-		at, err := r.e.opts.Values.Load(ctx, r.id, held.value)
+		at, err := persist(ctx, func() (Place, error) { return r.e.opts.Values.Load(ctx, r.id, held.value) })
 		if err != nil {
 			return Place{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, err)
 		}
@@ -171,12 +171,17 @@ func (r *run) located(ctx context.Context, ref core.Reference) (any, error) {
 	return map[string]any{"$value": inner}, nil
 }
 
+// put brings bytes into the arena.
+func (r *run) put(ctx context.Context, data []byte) (Place, error) {
+	return persist(ctx, func() (Place, error) { return r.e.opts.Values.Put(ctx, r.id, data) })
+}
+
 // save saves the value of an entry, which is recorded only then.
 func (r *run) save(added *entry, step string, at Place, keep func(digest string)) {
 	added.saving = true
 	r.saving++
 	r.begin(step, func(ctx context.Context) func() {
-		digest, err := r.persist(ctx, at)
+		digest, err := persist(ctx, func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -193,32 +198,11 @@ func (r *run) save(added *entry, step string, at Place, keep func(digest string)
 	})
 }
 
-// persist saves a value, again and again while there is hope.
-func (r *run) persist(ctx context.Context, at Place) (string, error) {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		digest, err := r.e.opts.Values.Save(ctx, r.id, at)
-		if err == nil || permanent(err) || errors.Is(err, ErrNotFound) {
-			return digest, err
-		}
-		r.e.log.Warn("save a value", "execution", r.id, "bytes", at.Size, "error", err)
-		if !sleep(ctx, pause) {
-			return "", ctx.Err()
-		}
-	}
-}
-
 // unsaved gives up a value that can't be saved. What followed from it is thrown
 // away, and the step has failed.
 func (r *run) unsaved(step string, cause error) {
-	records, err := r.e.opts.Log.Read(r.ctx, r.key)
-	if err == nil {
-		var events []core.Event
-		if events, err = decode(records); err == nil && len(events) > 0 {
-			err = r.restart(events, records[len(records)-1].Seq)
-		}
-	}
-	if err != nil {
-		r.e.log.Error("start an execution again from its log", "execution", r.id, "error", err)
+	if err := r.reload(); err != nil || r.result != nil {
+		r.lost = errors.Is(err, errLost)
 		r.stop()
 		return
 	}
@@ -240,10 +224,10 @@ func (r *run) saveOutput(last *entry) {
 	last.saving = true
 	r.saving++
 	r.begin(step, func(ctx context.Context) func() {
-		at, err := r.e.opts.Values.Put(ctx, r.id, output)
+		at, err := r.put(ctx, output)
 		var digest string
 		if err == nil {
-			digest, err = r.persist(ctx, at)
+			digest, err = persist(ctx, func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
 		}
 		if ctx.Err() != nil {
 			return nil

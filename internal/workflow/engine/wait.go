@@ -129,19 +129,13 @@ func (e *Engine) tryCancel(ctx context.Context, id ID, reason string) (bool, err
 // cancelElsewhere writes the end into the log. The node that has the execution
 // finds it there at its next record, and stops.
 func (e *Engine) cancelElsewhere(ctx context.Context, id ID, events []core.Event, event core.Event) (bool, error) {
-	r, err := e.runOf(ctx, id, events)
+	r, err := e.replayed(ctx, id, events)
 	if err != nil {
 		return false, err
 	}
-	defer r.stop()
 	records, err := e.opts.Log.Read(ctx, r.key)
 	if err != nil || len(records) != len(events) {
 		return false, err
-	}
-	for _, past := range events {
-		if _, err := r.x.Apply(past); err != nil {
-			return false, err
-		}
 	}
 	r.seq = records[len(records)-1].Seq
 	r.happen(event)

@@ -86,6 +86,20 @@ func (p *Pool) Claims() int {
 	return len(p.owners)
 }
 
+// Owner is the node that has claimed an execution, "" for none.
+func (p *Pool) Owner(id engine.ID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch n := p.owners[id]; {
+	case n == nil:
+		return ""
+	case n.Dead():
+		return n.name + " (dead)"
+	default:
+		return n.name
+	}
+}
+
 // Saved is how many values of an execution are saved.
 func (p *Pool) Saved(id engine.ID) int {
 	p.mu.Lock()
