@@ -1,0 +1,13 @@
+// Command decode is the step of the thumbnails example that makes pixels of a JPEG.
+package main
+
+import (
+	"github.com/outboard-run/outboard/examples/thumbnails/photo"
+	guest "github.com/outboard-run/outboard/guest/go"
+)
+
+func init() { guest.Handle(decode) }
+
+func main() {}
+
+func decode(file []byte) ([]byte, error) { return photo.Decode(guest.Alloc, file) }
