@@ -295,8 +295,9 @@ func (w *wireCall) records(caller, callee []byte) error {
 
 // wireClient is a client that makes one call after another.
 type wireClient struct {
-	rw   io.ReadWriter
-	next uint32
+	rw    io.ReadWriter
+	next  uint32
+	early []byte // what first has read
 }
 
 func newWireClient(rw io.ReadWriter) (*wireClient, error) {
@@ -336,9 +337,21 @@ func (c *wireClient) cancel(stream uint32) error {
 	return err
 }
 
+// first reads the first bytes that the callee says on the stream.
+func (c *wireClient) first(stream uint32) error {
+	for {
+		f, err := readFrame(c.rw)
+		if err != nil || f.typ == 2 && f.stream == stream {
+			c.early = f.payload
+			return err
+		}
+	}
+}
+
 // answer reads until the stream is over, granting credit and answering pings.
 func (c *wireClient) answer(stream uint32) (w wireCall, err error) {
-	var callee []byte
+	callee := c.early
+	c.early = nil
 	for {
 		f, err := readFrame(c.rw)
 		if err != nil {
