@@ -38,6 +38,8 @@ type Env struct {
 	// Vendors puts the driver library below a folder and returns what a program
 	// needs as OCL_ICD_VENDORS. Process sets the embedded library.
 	Vendors func(dir string) (string, error)
+	// Templates writes new functions, nil where there are none.
+	Templates Templates
 
 	config settings
 }
@@ -131,6 +133,23 @@ Start a node on every machine with ` + "`outboard up`" + `, then run any OpenCL 
 		newPolicyCommand(env),
 		newCallsCommand(env),
 		newUpgradeCommand(env),
+		newDeployCommand(env),
+		newRollbackCommand(env),
+		newAppsCommand(env),
+		newFunctionsCommand(env),
+		newWorkflowsCommand(env),
+		newRemoveCommand(env),
+		newInvokeCommand(env),
+		newRunWorkflowCommand(env),
+		newExecutionsCommand(env),
+		newExecutionCommand(env),
+		newCancelCommand(env),
+		newLogsCommand(env),
+		newPublishCommand(env),
+		newArtifactsCommand(env),
+		newPushCommand(env),
+		newPullCommand(env),
+		newNewCommand(env),
 		newConfigCommand(env),
 		newVersionCommand(env),
 		newInternalCommand(env),

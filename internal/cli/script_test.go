@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -25,6 +26,8 @@ func TestMain(m *testing.M) {
 		"helper":   func() { os.Exit(helperMain()) },
 		"program":  func() { os.Exit(fake.Program(os.Args[1:])) },
 		"holds":    func() { os.Exit(holds()) },
+		"fakenode": func() { os.Exit(fakeNodeMain()) },
+		"registry": func() { os.Exit(registryMain()) },
 	})
 }
 
@@ -36,6 +39,10 @@ func outboardMain() int {
 	}
 	env.Helper = []string{helper}
 	env.Vendors = func(dir string) (string, error) { return dir, os.MkdirAll(dir, 0o700) }
+	env.Templates = func(dir, language, name string) ([]string, error) {
+		file := filepath.Join(dir, name+"."+language)
+		return []string{file}, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(file, []byte(name), 0o600))
+	}
 	return env.Main(os.Args[1:])
 }
 

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+)
+
+// What the verbs of apps have in common: names, bodies, completion.
+
+// oneArg wants one argument; hint says which.
+func oneArg(hint string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage("%s; see `%s --help`", hint, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// atMostOne wants one argument or none.
+func atMostOne(hint string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usage("%s; see `%s --help`", hint, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// first is the argument, "" where there is none.
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+// partOf splits APP/NAME; what is how the name is called.
+func partOf(arg, what string) (app, name string, err error) {
+	app, name, ok := strings.Cut(arg, "/")
+	if !ok || app == "" || name == "" || strings.Contains(name, "/") {
+		return "", "", usage("%q: want APP/%s", arg, what)
+	}
+	return app, name, nil
+}
+
+// dataUsage explains -d.
+const dataUsage = "`DATA`: a text, @FILE for what is in a file, @- for standard input"
+
+// readData gives what -d means, and its size; nil for none.
+func readData(env *Env, data string) ([]byte, error) {
+	name, file := strings.CutPrefix(data, "@")
+	if !file {
+		return []byte(data), nil
+	}
+	content, err := readFile(env, name)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.NotFound, "-d", "%w", err)
+	}
+	return content, nil
+}
+
+func readerOf(content []byte) io.Reader {
+	if content == nil {
+		return nil
+	}
+	return bytes.NewReader(content)
+}
+
+// fileExists says whether a name is a file's, so that a forgotten @ is told.
+func fileExists(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// firstArg completes the first argument with words that the node knows.
+func (env *Env) firstArg(words func(ctx context.Context, c *client.Client) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
+		defer cancel()
+		all, err := words(ctx, env.client())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp // a shell is no place for errors
+		}
+		return matching(all, typed), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func appWords(ctx context.Context, c *client.Client) ([]string, error) {
+	apps, err := c.Apps(ctx)
+	var words []string
+	for _, a := range apps {
+		words = append(words, a.Name)
+	}
+	return words, err
+}
+
+func functionWords(ctx context.Context, c *client.Client) ([]string, error) {
+	apps, err := c.Apps(ctx)
+	var words []string
+	for _, a := range apps {
+		for _, f := range a.Functions {
+			words = append(words, a.Name+"/"+f)
+		}
+	}
+	return words, err
+}
+
+func workflowWords(ctx context.Context, c *client.Client) ([]string, error) {
+	apps, err := c.Apps(ctx)
+	var words []string
+	for _, a := range apps {
+		for _, w := range a.Workflows {
+			words = append(words, a.Name+"/"+w)
+		}
+	}
+	return words, err
+}
+
+// both gives the words of two.
+func both(a, b func(context.Context, *client.Client) ([]string, error)) func(context.Context, *client.Client) ([]string, error) {
+	return func(ctx context.Context, c *client.Client) ([]string, error) {
+		words, err := a(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		more, err := b(ctx, c)
+		return append(words, more...), err
+	}
+}
+
+// mostCompleted is how many executions a shell is offered.
+const mostCompleted = 50
+
+func executionWords(ctx context.Context, c *client.Client) ([]string, error) {
+	executions, err := c.Executions(ctx, client.ExecutionsRequest{Limit: mostCompleted})
+	var words []string
+	for _, e := range executions {
+		words = append(words, e.ID+"\t"+e.Workflow+", "+e.State)
+	}
+	return words, err
+}
+
+func artifactWords(ctx context.Context, c *client.Client) ([]string, error) {
+	artifacts, err := c.Artifacts(ctx, "")
+	var words []string
+	for _, a := range artifacts {
+		words = append(words, a.Name)
+	}
+	return words, err
+}
+
+// completeFiles completes the first argument with files of some endings.
+func completeFiles(endings ...string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return endings, cobra.ShellCompDirectiveFilterFileExt
+	}
+}

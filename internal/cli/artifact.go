@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/artifact"
+)
+
+// openRemote reaches registries with the user's credentials.
+func openRemote(env *Env) (*artifact.Remote, error) {
+	var opts artifact.RemoteOptions
+	if dir := env.getenv("DOCKER_CONFIG"); dir != "" {
+		opts.DockerConfig = filepath.Join(dir, "config.json")
+	}
+	return artifact.NewRemote(opts)
+}
+
+// storedArtifact is the module that a reference means in the node's store.
+func storedArtifact(ctx context.Context, c *client.Client, ref artifact.Reference) (client.Artifact, error) {
+	found, err := c.Artifacts(ctx, ref.Name())
+	switch {
+	case err != nil:
+		return client.Artifact{}, err
+	case len(found) == 0:
+		return client.Artifact{}, outboard.Errorf(outboard.NotFound, "",
+			"there is no %s in the node's store: `outboard push FILE %s` puts one there; for one in a registry write HOST/REPO:TAG", ref.Name(), ref.Name())
+	case ref.Digest != "" && found[0].Manifest != ref.Digest:
+		return client.Artifact{}, outboard.Errorf(outboard.Conflict, "", "%s is %s in the node's store, not %s", ref.Name(), found[0].Manifest, ref.Digest)
+	}
+	return found[0], nil
+}
+
+func parseReference(text string) (artifact.Reference, error) {
+	ref, err := artifact.ParseReference(text)
+	if err != nil {
+		return ref, usage("%w", err)
+	}
+	return ref, nil
+}
+
+// ---- artifacts
+
+type artifactsOptions struct{ output format }
+
+func newArtifactsCommand(env *Env) *cobra.Command {
+	var opts artifactsOptions
+	cmd := &cobra.Command{
+		Use:     "artifacts",
+		Short:   "List the modules in this node's store",
+		Example: "  outboard artifacts\n  outboard artifacts remove cart:v1",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runArtifacts(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
+	cmd.AddCommand(&cobra.Command{
+		Use:     "remove NAME",
+		Short:   "Take a module out of this node's store; apps that were deployed with it keep it",
+		Example: "  outboard artifacts remove cart:v1",
+		Args:    oneArg("name one module; `outboard artifacts` lists them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return env.client().DeleteArtifact(cmd.Context(), args[0])
+		},
+		ValidArgsFunction: env.firstArg(artifactWords),
+	})
+	return cmd
+}
+
+func runArtifacts(ctx context.Context, env *Env, opts artifactsOptions) error {
+	all, err := env.client().Artifacts(ctx, "")
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, a := range all {
+		rows = append(rows, []string{a.Name, a.Size.String(), a.Digest, a.Manifest})
+	}
+	return opts.output.print(env, all, []string{"NAME", "SIZE", "MODULE", "MANIFEST"}, rows)
+}
+
+// ---- push
+
+type pushOptions struct {
+	output format
+	author string
+}
+
+func newPushCommand(env *Env) *cobra.Command {
+	var opts pushOptions
+	cmd := &cobra.Command{
+		Use:   "push FILE REFERENCE",
+		Short: "Bring a WebAssembly module to a registry, or into this node's store",
+		Long: `Bring a WebAssembly module to an OCI registry, HOST/REPO:TAG, in the layout of CNCF
+("Wasm OCI artifact", version 0), or into this node's store, NAME:TAG. Manifests name it
+oci:REFERENCE.
+
+Credentials are those of ` + "`docker login`" + `. A registry on this machine is spoken to without TLS.`,
+		Example: `  outboard push cart.wasm registry.example.org/shop/cart:v1
+  outboard push cart.wasm cart:v1`,
+		Args: twoArgs("name a file and a reference: outboard push FILE HOST/REPO:TAG"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runPush(cmd.Context(), env, opts, args[0], args[1])
+		},
+		ValidArgsFunction: completeFiles("wasm"),
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().StringVar(&opts.author, "author", "", "who made it, for a registry")
+	complete(cmd, "output", completeFormat)
+	complete(cmd, "author", cobra.NoFileCompletions)
+	return cmd
+}
+
+func twoArgs(hint string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 2 {
+			return usage("%s", hint)
+		}
+		return nil
+	}
+}
+
+// pushed is what was pushed, in JSON.
+type pushed struct {
+	Reference string `json:"reference"`
+	Manifest  string `json:"manifest"`
+	Module    string `json:"module"`
+}
+
+func runPush(ctx context.Context, env *Env, opts pushOptions, file, reference string) error {
+	ref, err := parseReference(reference)
+	if err != nil {
+		return err
+	}
+	module, err := os.ReadFile(file)
+	if err != nil {
+		return outboard.Errorf(outboard.NotFound, "push", "%w", err)
+	}
+	out := pushed{Reference: ref.Name(), Module: artifact.Digest(module)}
+	if ref.Local() {
+		out.Manifest, err = pushHere(ctx, env.client(), ref, out.Module, module)
+	} else {
+		out.Manifest, err = pushThere(ctx, env, ref, module, opts.author)
+	}
+	if err != nil {
+		return err
+	}
+	if opts.output == "json" {
+		return opts.output.print(env, out, nil, nil)
+	}
+	_, err = fmt.Fprintf(env.Stdout, "%s@%s\n", out.Reference, out.Manifest)
+	return err
+}
+
+func pushHere(ctx context.Context, c *client.Client, ref artifact.Reference, digest string, module []byte) (string, error) {
+	a, err := c.PutArtifact(ctx, digest, ref.Name(), bytes.NewReader(module))
+	return a.Manifest, err
+}
+
+func pushThere(ctx context.Context, env *Env, ref artifact.Reference, module []byte, author string) (string, error) {
+	remote, err := openRemote(env)
+	if err != nil {
+		return "", err
+	}
+	return remote.Push(ctx, ref, module, artifact.Info{Created: time.Now(), Author: author})
+}
+
+// ---- pull
+
+type pullOptions struct{ output format }
+
+func newPullCommand(env *Env) *cobra.Command {
+	var opts pullOptions
+	cmd := &cobra.Command{
+		Use:   "pull REFERENCE [FILE]",
+		Short: "Fetch a WebAssembly module from a registry, or from this node's store",
+		Long: `Fetch a WebAssembly module from an OCI registry, HOST/REPO:TAG, or from this node's store,
+NAME:TAG, and write it to FILE (default REPO's last part with .wasm; - is standard output). A
+digest behind the reference, @sha256:..., says what it must be.`,
+		Example: `  outboard pull registry.example.org/shop/cart:v1
+  outboard pull cart:v1 - | wasm-objdump -x -`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usage("name a reference: outboard pull HOST/REPO:TAG [FILE]")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runPull(cmd.Context(), env, opts, args[0], first(args[1:]))
+		},
+		ValidArgsFunction: env.firstArg(artifactWords),
+	}
+	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+// pulled is what was pulled, in JSON.
+type pulled struct {
+	Reference string `json:"reference"`
+	Manifest  string `json:"manifest"`
+	Module    string `json:"module"`
+	File      string `json:"file"`
+}
+
+func runPull(ctx context.Context, env *Env, opts pullOptions, reference, file string) error {
+	ref, err := parseReference(reference)
+	if err != nil {
+		return err
+	}
+	if file == "" {
+		file = path.Base(ref.Repository) + ".wasm"
+	}
+	var module []byte
+	out := pulled{Reference: ref.Name(), File: file}
+	if ref.Local() {
+		out.Manifest, module, err = pullHere(ctx, env.client(), ref)
+	} else {
+		out.Manifest, module, err = pullThere(ctx, env, ref)
+	}
+	if err != nil {
+		return err
+	}
+	out.Module = artifact.Digest(module)
+	if file == "-" {
+		_, err := env.Stdout.Write(module)
+		return err
+	}
+	if err := os.WriteFile(file, module, 0o644); err != nil { //nolint:gosec // a module is no secret
+		return err
+	}
+	if opts.output == "json" {
+		return opts.output.print(env, out, nil, nil)
+	}
+	_, err = fmt.Fprintf(env.Stdout, "%s  %s@%s\n", file, out.Reference, out.Manifest)
+	return err
+}
+
+func pullHere(ctx context.Context, c *client.Client, ref artifact.Reference) (manifest string, module []byte, err error) {
+	a, err := storedArtifact(ctx, c, ref)
+	if err != nil {
+		return "", nil, err
+	}
+	r, err := c.Artifact(ctx, a.Digest)
+	if err != nil {
+		return "", nil, err
+	}
+	module, err = io.ReadAll(r)
+	if err = errors.Join(err, r.Close()); err == nil && artifact.Digest(module) != a.Digest {
+		err = outboard.Errorf(outboard.Protocol, "pull "+ref.String(), "the node sent another content than it promised")
+	}
+	return a.Manifest, module, err
+}
+
+func pullThere(ctx context.Context, env *Env, ref artifact.Reference) (manifest string, module []byte, err error) {
+	remote, err := openRemote(env)
+	if err != nil {
+		return "", nil, err
+	}
+	p, err := remote.Pull(ctx, ref)
+	if err != nil {
+		return "", nil, err
+	}
+	return p.Manifest, p.Module, nil
+}

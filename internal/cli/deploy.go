@@ -1,0 +1,337 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/manifest"
+)
+
+// manifestName is the manifest that is deployed when none is named.
+const manifestName = "app.yaml"
+
+type deployOptions struct {
+	output format
+	update bool
+	check  bool
+}
+
+func newDeployCommand(env *Env) *cobra.Command {
+	var opts deployOptions
+	cmd := &cobra.Command{
+		Use:   "deploy [MANIFEST]",
+		Short: "Put an app in force: functions, workflows and routes, as one manifest says",
+		Long: `Put an app in force in the whole pool: functions, workflows and routes, as one manifest
+says (default ` + manifestName + `).
+
+All of it is checked first; every mistake is told with its file and line, and then nothing
+changes. Requests under way end with the version that they began with, and so do
+executions of workflows. ` + "`outboard rollback`" + ` brings the version before back.
+
+Modules and workflows are files beside the manifest. A module may also be oci:HOST/REPO:TAG:
+it is pulled from there, and the lock beside the manifest (app.lock) keeps what it was, so
+that another content under the same name is told before it is run. Credentials are those of
+` + "`docker login`" + `. Secrets are read from this machine's environment and files, as they are
+now, byte for byte.`,
+		Example: `  outboard deploy
+  outboard deploy shop/app.yaml
+  outboard deploy --check app.yaml
+  outboard deploy --update app.yaml     # take what the registry has now`,
+		Args:              atMostOne("name one manifest"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return runDeploy(cmd.Context(), env, opts, first(args)) },
+		ValidArgsFunction: completeFiles("yaml", "yml"),
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().BoolVar(&opts.update, "update", false, "take what the references of modules mean now, though the lock says otherwise")
+	cmd.Flags().BoolVar(&opts.check, "check", false, "only say whether the app is right")
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) error {
+	p, err := packApp(ctx, env, name, opts.update)
+	var made client.Deployed
+	if err == nil {
+		p.deployment.Check = opts.check
+		made, err = p.deploy(ctx, env.client())
+	}
+	if problems := p.located(client.ProblemsOf(err)); len(problems) > 0 {
+		return tellProblems(env, opts.output, problems)
+	}
+	if err != nil {
+		return err
+	}
+	for _, note := range p.located(made.Notes) {
+		fmt.Fprintln(env.Stderr, note)
+	}
+	if opts.check {
+		fmt.Fprintf(env.Stderr, "%s: right\n", p.deployment.File)
+		return nil
+	}
+	if err := p.writeLock(); err != nil {
+		return err
+	}
+	return printDeployed(env, opts.output, made)
+}
+
+// tellProblems tells all that is wrong with an app.
+func tellProblems(env *Env, output format, problems []client.Problem) error {
+	if output == "json" {
+		encoder := json.NewEncoder(env.Stdout)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(map[string]any{"problems": problems}); err != nil {
+			return err
+		}
+	} else {
+		for _, p := range problems {
+			fmt.Fprintln(env.Stderr, p)
+		}
+	}
+	count := "1 problem"
+	if len(problems) > 1 {
+		count = fmt.Sprintf("%d problems", len(problems))
+	}
+	return outboard.Errorf(outboard.Invalid, "", "%s; nothing was deployed", count)
+}
+
+func printDeployed(env *Env, output format, made client.Deployed) error {
+	if output == "json" {
+		return output.print(env, made, nil, nil)
+	}
+	text := fmt.Sprintf("app %s, version %d, is in force", made.App, made.Version)
+	if made.Of != 0 {
+		text += fmt.Sprintf(", as in version %d", made.Of)
+	}
+	if made.Tenant != manifest.DefaultTenant {
+		text += " for tenant " + made.Tenant
+	}
+	fmt.Fprintln(env.Stdout, text)
+	for _, route := range made.Routes {
+		fmt.Fprintln(env.Stdout, "  "+route)
+	}
+	return nil
+}
+
+// A packedApp is a manifest with all that it names.
+type packedApp struct {
+	env        *Env
+	dir        string
+	deployment client.Deployment
+	content    map[string][]byte // of the files, by digest; what the node has is not here
+	update     bool
+
+	remote   *artifact.Remote // nil before a module of a registry is named
+	lock     manifest.Lock
+	lockName string
+	lockText []byte // as the file has it
+}
+
+// packApp reads a manifest and what it names. Its error carries problems where the app
+// has some.
+func packApp(ctx context.Context, env *Env, name string, update bool) (*packedApp, error) {
+	p := &packedApp{env: env, content: map[string][]byte{}, update: update}
+	p.deployment = client.Deployment{File: findManifest(name), Files: map[string]string{}, Secrets: map[string][]byte{}}
+	p.dir = filepath.Dir(p.deployment.File)
+	text, err := os.ReadFile(p.deployment.File)
+	if err != nil {
+		return p, outboard.Errorf(outboard.NotFound, "deploy", "%w", err)
+	}
+	p.deployment.Text = string(text)
+	if err := p.readLock(); err != nil {
+		return p, err
+	}
+	m, err := manifest.Parse(p.deployment.File, text, manifest.Options{
+		File:   func(name string) error { return p.file(ctx, name) },
+		Secret: p.secret,
+	})
+	if err != nil {
+		return p, problemsError(err)
+	}
+	p.lock.Keep(m.App.Files())
+	return p, ctx.Err()
+}
+
+// findManifest is the manifest that an argument means: a file, or a folder's.
+func findManifest(name string) string {
+	if name == "" {
+		return manifestName
+	}
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return filepath.Join(name, manifestName)
+	}
+	return name
+}
+
+// problemsError makes a manifest's problems those of the client.
+func problemsError(err error) error {
+	problems, ok := errors.AsType[manifest.Problems](err)
+	if !ok {
+		return err
+	}
+	e := &client.ProblemsError{}
+	for _, p := range problems {
+		e.Problems = append(e.Problems, client.Problem(p))
+	}
+	return &outboard.Error{Kind: outboard.Invalid, Err: e}
+}
+
+// located gives problems with the manifest's files the paths by which the user knows
+// them.
+func (p *packedApp) located(problems []client.Problem) []client.Problem {
+	for i, problem := range problems {
+		if _, ok := p.deployment.Files[problem.File]; ok && !filepath.IsAbs(problem.File) && !strings.HasPrefix(problem.File, manifest.Registry) {
+			problems[i].File = filepath.Join(p.dir, problem.File)
+		}
+	}
+	return problems
+}
+
+// file finds a module or a workflow that the manifest names.
+func (p *packedApp) file(ctx context.Context, name string) error {
+	if p.deployment.Files[name] != "" {
+		return nil
+	}
+	if ref, ok := strings.CutPrefix(name, manifest.Registry); ok {
+		return p.module(ctx, name, ref)
+	}
+	content, err := os.ReadFile(filepath.Join(p.dir, filepath.FromSlash(name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no file %s: build it first, or correct the name", filepath.Join(p.dir, name))
+	}
+	if err != nil {
+		return err
+	}
+	p.add(name, content)
+	return nil
+}
+
+func (p *packedApp) add(name string, content []byte) {
+	digest := artifact.Digest(content)
+	p.deployment.Files[name] = digest
+	p.content[digest] = content
+}
+
+// module brings a module that is named by a reference, and pins it.
+func (p *packedApp) module(ctx context.Context, name, text string) error {
+	ref, err := artifact.ParseReference(text)
+	if err != nil {
+		return err
+	}
+	if ref.Local() {
+		return p.stored(ctx, name, ref)
+	}
+	remote, err := p.registries()
+	if err != nil {
+		return err
+	}
+	// The lock is asked first: what it refuses is not fetched.
+	now, err := remote.Resolve(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if err := p.lock.Pin(name, now, p.update); err != nil {
+		return err
+	}
+	ref.Digest = now
+	pulled, err := remote.Pull(ctx, ref)
+	if err != nil {
+		return err
+	}
+	p.add(name, pulled.Module)
+	return nil
+}
+
+// stored finds a module in the node's store.
+func (p *packedApp) stored(ctx context.Context, name string, ref artifact.Reference) error {
+	a, err := storedArtifact(ctx, p.env.client(), ref)
+	if err != nil {
+		return err
+	}
+	if err := p.lock.Pin(name, a.Manifest, p.update); err != nil {
+		return err
+	}
+	p.deployment.Files[name] = a.Digest
+	return nil
+}
+
+func (p *packedApp) registries() (*artifact.Remote, error) {
+	if p.remote == nil {
+		remote, err := openRemote(p.env)
+		if err != nil {
+			return nil, err
+		}
+		p.remote = remote
+	}
+	return p.remote, nil
+}
+
+// secret reads a secret's value.
+func (p *packedApp) secret(name string, s manifest.Secret) error {
+	if s.Env != "" {
+		value := p.env.getenv(s.Env)
+		if value == "" {
+			return fmt.Errorf("the environment variable %s is not set: set it for `outboard deploy`, which keeps its value as the secret", s.Env)
+		}
+		p.deployment.Secrets[name] = []byte(value)
+		return nil
+	}
+	file := s.File
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(p.dir, file)
+	}
+	value, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no file %s: write the secret's value into it", file)
+	}
+	p.deployment.Secrets[name] = value
+	return err
+}
+
+// deploy gives the files to the node and puts the app in force.
+func (p *packedApp) deploy(ctx context.Context, c *client.Client) (client.Deployed, error) {
+	for digest, content := range p.content {
+		has, err := c.HasArtifact(ctx, digest)
+		if err == nil && !has {
+			_, err = c.PutArtifact(ctx, digest, "", bytes.NewReader(content))
+		}
+		if err != nil {
+			return client.Deployed{}, err
+		}
+	}
+	return c.Deploy(ctx, p.deployment)
+}
+
+func (p *packedApp) readLock() error {
+	p.lockName = manifest.LockName(p.deployment.File)
+	text, err := os.ReadFile(p.lockName)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	p.lockText = text
+	p.lock, err = manifest.ParseLock(p.lockName, text)
+	return problemsError(err)
+}
+
+// writeLock writes the lock where it says something else than before.
+func (p *packedApp) writeLock() error {
+	text, err := p.lock.Text()
+	switch {
+	case err != nil, bytes.Equal(text, p.lockText):
+		return err
+	case len(text) == 0:
+		return os.Remove(p.lockName)
+	}
+	return os.WriteFile(p.lockName, text, 0o644) //nolint:gosec // others may read what is in version control
+}

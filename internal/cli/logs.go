@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard/client"
+)
+
+type logsOptions struct {
+	output format
+	follow bool
+	lines  int
+}
+
+func newLogsCommand(env *Env) *cobra.Command {
+	var opts logsOptions
+	cmd := &cobra.Command{
+		Use:   "logs APP[/FUNCTION]",
+		Short: "Show what an app's functions wrote, and how each call ended",
+		Long: `Show what an app's functions wrote to standard output and error on this node, and how each
+call of them ended. The columns are time, function, call, stream and text. With -o json
+each line is an object.`,
+		Example: `  outboard logs shop
+  outboard logs shop/cart -f
+  outboard logs shop -n 0 -o json`,
+		Args:              oneArg("name one app or function, as APP or APP/FUNCTION"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return runLogs(cmd.Context(), env, opts, args[0]) },
+		ValidArgsFunction: env.firstArg(both(appWords, functionWords)),
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "go on with lines as they come, until interrupted")
+	cmd.Flags().IntVarP(&opts.lines, "lines", "n", 100, "begin with the newest so many lines, 0 for all that are kept")
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error {
+	if opts.lines < 0 {
+		return usage("--lines %d: want 0 or more", opts.lines)
+	}
+	request := client.LogsRequest{App: name, Lines: opts.lines, Follow: opts.follow}
+	if strings.Contains(name, "/") {
+		var err error
+		if request.App, request.Function, err = partOf(name, "FUNCTION"); err != nil {
+			return err
+		}
+	}
+	encoder := json.NewEncoder(env.Stdout)
+	err := env.client().Logs(ctx, request, func(l client.LogLine) error {
+		if opts.output == "json" {
+			return encoder.Encode(l)
+		}
+		_, err := fmt.Fprintln(env.Stdout, logText(l))
+		return err
+	})
+	if opts.follow && errors.Is(err, context.Canceled) {
+		err = nil // that is how one stops to follow
+	}
+	return err
+}
+
+func logText(l client.LogLine) string {
+	columns := []string{l.Time.Local().Format("15:04:05.000"), orDash(l.Function), orDash(l.Call), orDash(l.Stream)}
+	if l.Execution != "" {
+		columns = append(columns, strings.TrimSuffix(l.Execution+" "+l.Step, " "))
+	}
+	if text := strings.TrimRight(l.Text, "\n"); text != "" {
+		columns = append(columns, strings.ReplaceAll(text, "\n", "\n    "))
+	}
+	if l.Stream == "call" {
+		columns = append(columns, callText(l))
+	}
+	return strings.TrimRight(strings.Join(columns, "  "), " ")
+}
+
+// callText is how a call ended.
+func callText(l client.LogLine) string {
+	var parts []string
+	if l.Trigger != "" {
+		parts = append(parts, "by "+l.Trigger)
+	}
+	if l.Status != 0 {
+		parts = append(parts, fmt.Sprintf("status %d", l.Status))
+	}
+	if l.Took != 0 {
+		parts = append(parts, "in "+time.Duration(l.Took).Round(time.Microsecond).String())
+	}
+	if l.Fuel != 0 {
+		parts = append(parts, fmt.Sprintf("fuel %d", l.Fuel))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "(" + strings.Join(parts, ", ") + ")"
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A Templates writes a new function in a language into a folder, and returns the files
+// that it has written.
+type Templates func(dir, language, name string) ([]string, error)
+
+// languages that functions may be written in, each with its name.
+func languages() map[string]string {
+	return map[string]string{"go": "Go", "c": "C", "as": "AssemblyScript"}
+}
+
+type newOptions struct{ dir string }
+
+func newNewCommand(env *Env) *cobra.Command {
+	var opts newOptions
+	cmd := &cobra.Command{
+		Use:   "new go|c|as NAME",
+		Short: "Write a new function that builds and deploys",
+		Long: `Write a new function, in Go, C or AssemblyScript, with a manifest and the command that
+builds it, into a folder called NAME.`,
+		Example: `  outboard new go hello
+  outboard new c hello --dir functions/hello`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usage("name a language and the function: outboard new go|c|as NAME")
+			}
+			return nil
+		},
+		RunE:              func(_ *cobra.Command, args []string) error { return runNew(env, opts, args[0], args[1]) },
+		ValidArgsFunction: completeLanguage,
+	}
+	cmd.Flags().StringVar(&opts.dir, "dir", "", "the folder (default NAME)")
+	_ = cmd.MarkFlagDirname("dir") // it is there
+	return cmd
+}
+
+func completeLanguage(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var words []string
+	for key, name := range languages() {
+		words = append(words, key+"\t"+name)
+	}
+	slices.Sort(words)
+	return matching(words, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+func runNew(env *Env, opts newOptions, language, name string) error {
+	if languages()[language] == "" {
+		return usage("%q is no language for functions: want go, c or as", language)
+	}
+	if strings.ContainsAny(name, `/\`) {
+		return usage("%q is no name of a function: for another folder use --dir", name)
+	}
+	if env.Templates == nil {
+		return outboard.Errorf(outboard.NotFound, "new", "this program was built without templates")
+	}
+	dir := opts.dir
+	if dir == "" {
+		dir = name
+	}
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return outboard.Errorf(outboard.Conflict, "new", "the folder %s is not empty: name another one with --dir", dir)
+	}
+	files, err := env.Templates(dir, language, name)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if !filepath.IsAbs(f) && !strings.HasPrefix(f, dir) {
+			f = filepath.Join(dir, f)
+		}
+		fmt.Fprintln(env.Stdout, f)
+	}
+	return nil
+}
