@@ -271,50 +271,48 @@ func TestGraceful(t *testing.T) {
 // TestOverload sends 10,000 requests to a gateway that takes 8 at a time: each
 // accepted one finishes, the others are refused with 429 and Retry-After.
 func TestOverload(t *testing.T) {
-	const requests, clients, room = 10_000, 64, 8
-	var running, most, done atomic.Int64
-	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
-		for n := running.Add(1); ; {
-			seen := most.Load()
-			if n <= seen || most.CompareAndSwap(seen, n) {
-				break
+	synctest.Test(t, func(t *testing.T) {
+		const requests, clients, room = 10_000, 64, 8
+		var running, most, done, accepted, refused, next atomic.Int64
+		f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+			for n := running.Add(1); ; {
+				seen := most.Load()
+				if n <= seen || most.CompareAndSwap(seen, n) {
+					break
+				}
 			}
-		}
-		time.Sleep(100 * time.Microsecond) // so that calls meet
-		running.Add(-1)
-		done.Add(1)
-		return text("done " + string(c.Body)), nil
-	})
-	g := newGateway(t, gateway.Options{Invoker: f, Calls: room}, shop(gateway.Route{Path: "/", Target: to("f")}))
-	start(t, g)
-	addr := serve(t, g)
-	var accepted, refused, next atomic.Int64
-	var all sync.WaitGroup
-	for range clients {
-		all.Go(func() {
-			if err := many(addr, func() (int64, bool) { n := next.Add(1); return n, n <= requests }, &accepted, &refused); err != nil {
-				t.Error(err)
-			}
+			time.Sleep(time.Millisecond) // so that calls meet
+			running.Add(-1)
+			done.Add(1)
+			return text("done " + string(c.Body)), nil
 		})
-	}
-	all.Wait()
-	if accepted.Load()+refused.Load() != requests || accepted.Load() != done.Load() || accepted.Load() == 0 || refused.Load() == 0 {
-		t.Errorf("%d accepted, %d refused, %d done of %d", accepted.Load(), refused.Load(), done.Load(), requests)
-	}
-	if most.Load() > room {
-		t.Errorf("%d calls at a time", most.Load())
-	}
-	t.Logf("%d accepted, %d refused, at most %d at a time", accepted.Load(), refused.Load(), most.Load())
+		g := newGateway(t, gateway.Options{Invoker: f, Calls: room}, shop(gateway.Route{Path: "/", Target: to("f")}))
+		stop := start(t, g)
+		var all sync.WaitGroup
+		for range clients {
+			all.Go(func() {
+				client, server := net.Pipe()
+				defer client.Close()
+				g.ServeConn(server, nil)
+				if err := many(client, func() (int64, bool) { n := next.Add(1); return n, n <= requests }, &accepted, &refused); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		stop()
+		if accepted.Load()+refused.Load() != requests || accepted.Load() != done.Load() || accepted.Load() == 0 || refused.Load() == 0 {
+			t.Errorf("%d accepted, %d refused, %d done of %d", accepted.Load(), refused.Load(), done.Load(), requests)
+		}
+		if most.Load() != room {
+			t.Errorf("%d calls at a time", most.Load())
+		}
+	})
 }
 
 // many makes requests on one connection. A client of net/http would cost more than
 // what is tested.
-func many(addr string, next func() (int64, bool), accepted, refused *atomic.Int64) error {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+func many(conn net.Conn, next func() (int64, bool), accepted, refused *atomic.Int64) error {
 	from := bufio.NewReader(conn)
 	for n, ok := next(); ok; n, ok = next() {
 		text := fmt.Sprint(n)
@@ -324,6 +322,7 @@ func many(addr string, next func() (int64, bool), accepted, refused *atomic.Int6
 		if err := one(from, text, accepted, refused); err != nil {
 			return fmt.Errorf("request %d: %w", n, err)
 		}
+		time.Sleep(time.Duration(n%7) * 100 * time.Microsecond)
 	}
 	return nil
 }

@@ -288,7 +288,10 @@ func (s *socket) write(ctx context.Context) {
 	for {
 		select {
 		case m := <-s.outbox:
-			if err := s.writeOne(context.WithoutCancel(ctx), m); err != nil {
+			if err := s.writeOne(context.WithoutCancel(ctx), m); errors.Is(err, context.DeadlineExceeded) {
+				s.drop()
+				return
+			} else if err != nil {
 				s.end(err)
 				return
 			}
@@ -363,6 +366,11 @@ func (s *socket) send(m outgoing) {
 		}
 	}
 	s.waiting.Add(-int64(len(m.data)))
+	s.drop()
+}
+
+// drop ends a socket that does not read.
+func (s *socket) drop() {
 	s.handler.gateway.metrics.dropped.WithLabelValues(s.hub.app).Inc()
 	s.end(errSlowReader)
 }

@@ -389,33 +389,57 @@ func TestBusyWaits(t *testing.T) {
 	}
 }
 
-// TestSlowSocket: who does not read what a room sends is dropped, and the room goes
-// on for the others.
+// dialPipe opens a WebSocket without a network, so that nothing is buffered on the way.
+func dialPipe(t *testing.T, g *gateway.Gateway, path string) *websocket.Conn {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		go g.ServeConn(server, nil)
+		return client, nil
+	}}
+	c, r, err := websocket.Dial(t.Context(), "ws://chat"+path, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Body != nil {
+		r.Body.Close()
+	}
+	return c
+}
+
+// TestSlowSocket: who does not read what a room sends is dropped, because too much
+// waits for it or because it takes too long, and the room goes on for the others.
 func TestSlowSocket(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	g := newGateway(t, gateway.Options{Invoker: invoke(chat), Metrics: registry}, chatApp())
-	stop := start(t, g)
-	addr := serve(t, g)
-	slow, quick := dial(t, addr, "/chat/rooms/blue"), dial(t, addr, "/chat/rooms/blue")
-	hear(t, slow)
-	hear(t, quick)
-	quick.SetReadLimit(-1)
-	dropped := func() bool {
-		n, err := testutil.GatherAndCount(registry, "outboard_gateway_websockets_dropped_total")
-		return n > 0 && err == nil
+	for name, pause := range map[string]time.Duration{"too much": 0, "too long": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				registry := prometheus.NewRegistry()
+				g := newGateway(t, gateway.Options{Invoker: invoke(chat), Metrics: registry}, chatApp())
+				stop := start(t, g)
+				slow, quick := dialPipe(t, g, "/chat/rooms/blue"), dialPipe(t, g, "/chat/rooms/blue")
+				hear(t, slow)
+				hear(t, quick)
+				sent, got := 0, ""
+				for got != "left 1006" {
+					sent++
+					say(t, quick, "hello")
+					got = hear(t, quick)
+					time.Sleep(pause)
+				}
+				if pause == 0 && sent < 256 || pause > 0 && sent > 20 {
+					t.Errorf("it was dropped after %d messages", sent)
+				}
+				want := "# HELP outboard_gateway_websockets_dropped_total WebSockets that were closed because they did not read what was sent.\n" +
+					"# TYPE outboard_gateway_websockets_dropped_total counter\noutboard_gateway_websockets_dropped_total{app=\"chat\"} 1\n"
+				if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "outboard_gateway_websockets_dropped_total"); err != nil {
+					t.Error(err)
+				}
+				_ = slow.CloseNow()
+				_ = quick.CloseNow()
+				stop()
+			})
+		})
 	}
-	for n := 0; !dropped(); n++ {
-		text := fmt.Sprint(n, strings.Repeat("x", 256<<10))
-		say(t, quick, text)
-		if got := hear(t, quick); got != text {
-			t.Fatalf("message %d: got %d bytes that begin with %.10q", n, len(got), got)
-		}
-	}
-	if got := hear(t, quick); got != "left 1006" {
-		t.Errorf("got %q", got)
-	}
-	go func() { _, _, _ = quick.Read(context.Background()) }()
-	stop()
 }
 
 // TestPing: a client that is silent stays, one that answers no ping is let go.
