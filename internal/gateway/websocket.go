@@ -371,6 +371,9 @@ func (s *socket) send(m outgoing) {
 
 // drop ends a socket that does not read.
 func (s *socket) drop() {
+	if s.dropped.Swap(true) {
+		return
+	}
 	s.handler.gateway.metrics.dropped.WithLabelValues(s.hub.app).Inc()
 	s.end(errSlowReader)
 }
