@@ -78,12 +78,12 @@ func (b *bench) measureHTTP(ctx context.Context, s *stage, native *door) error {
 		{"echo, 8 connections of net/http's client", "/hello/echo", order, order, newFull, paired.Goal{MinRatio: 0.9}},
 		{"echo, 8 connections of a client that costs next to nothing", "/hello/echo", order, order, newLean, paired.Goal{}},
 	} {
-		l := load{path: h.path, body: h.body, want: h.want, connections: connections, turn: b.turn(1200*time.Millisecond, 300*time.Millisecond)}
+		l := load{path: h.path, body: h.body, want: h.want, connections: connections, turn: b.turn(time.Second, 200*time.Millisecond)}
 		to := func(addr string) way {
 			l.addr = addr
 			return l.through(h.open)
 		}
-		all, err := turns(ctx, b.rounds(9, 3), to(s.addr()), to(native.addr))
+		all, err := turns(ctx, b.rounds(9, 2), to(s.addr()), to(native.addr))
 		if err != nil {
 			return err
 		}

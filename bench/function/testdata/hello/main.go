@@ -8,6 +8,9 @@ import (
 	"github.com/outboard-run/outboard/guest/go/web"
 )
 
-func init() { web.Handle(http.HandlerFunc(hello.Handler)) }
+func init() {
+	hello.Warm()
+	web.Handle(http.HandlerFunc(hello.Handler))
+}
 
 func main() {}
