@@ -112,7 +112,8 @@ type socket struct {
 	outbox  chan outgoing
 	written chan struct{} // closed when nothing more is written
 	waiting atomic.Int64  // bytes in outbox
-	stalled atomic.Bool   // the reader waits for room in inbox, and sees no pong
+	dropped atomic.Bool
+	stalled atomic.Bool // the reader waits for room in inbox, and sees no pong
 }
 
 type incoming struct {
