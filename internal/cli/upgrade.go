@@ -25,9 +25,10 @@ func newUpgradeCommand(env *Env) *cobra.Command {
 		Long: `Have a new binary take over this node's calls, without losing one.
 
 A process of the new binary takes the connections of programs and of other nodes from now on.
-Calls in flight and long-lived streams go on in the old process, which ends after its last one.
-The command waits until the new process has taken over, and not for streams. When the new
-binary does not start, the old process stays in charge.
+Calls in flight end in the old process, long-lived streams go on in the new one. What policies
+have counted goes along. The old process ends when both are done, after a moment; only for
+streams of plain gRPC, which can't move, it stays as long as they do. The command waits until the
+new process has taken over. When the new binary does not start, the old process stays in charge.
 
 The node itself goes on as it is: the accelerators and its part of the pool's state stay with
 the binary that it was started with.`,
