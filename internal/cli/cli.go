@@ -38,8 +38,6 @@ type Env struct {
 	// Vendors puts the driver library below a folder and returns what a program
 	// needs as OCL_ICD_VENDORS. Process sets the embedded library.
 	Vendors func(dir string) (string, error)
-	// Templates writes new functions, nil where there are none.
-	Templates Templates
 
 	config settings
 }

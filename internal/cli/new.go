@@ -10,11 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/guest/templates"
 )
-
-// A Templates writes a new function in a language into a folder, and returns the files
-// that it has written.
-type Templates func(dir, language, name string) ([]string, error)
 
 // languages that functions may be written in, each with its name.
 func languages() map[string]string {
@@ -65,9 +62,6 @@ func runNew(env *Env, opts newOptions, language, name string) error {
 	if strings.ContainsAny(name, `/\`) {
 		return usage("%q is no name of a function: for another folder use --dir", name)
 	}
-	if env.Templates == nil {
-		return outboard.Errorf(outboard.NotFound, "new", "this program was built without templates")
-	}
 	dir := opts.dir
 	if dir == "" {
 		dir = name
@@ -75,15 +69,13 @@ func runNew(env *Env, opts newOptions, language, name string) error {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return outboard.Errorf(outboard.Conflict, "new", "the folder %s is not empty: name another one with --dir", dir)
 	}
-	files, err := env.Templates(dir, language, name)
+	files, err := templates.Write(dir, language, name)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
-		if !filepath.IsAbs(f) && !strings.HasPrefix(f, dir) {
-			f = filepath.Join(dir, f)
-		}
-		fmt.Fprintln(env.Stdout, f)
+		fmt.Fprintln(env.Stdout, filepath.Join(dir, filepath.FromSlash(f)))
 	}
+	fmt.Fprintf(env.Stderr, "build and deploy it: cd %s && make && outboard deploy\n", dir)
 	return nil
 }

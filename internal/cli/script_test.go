@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -39,10 +38,6 @@ func outboardMain() int {
 	}
 	env.Helper = []string{helper}
 	env.Vendors = func(dir string) (string, error) { return dir, os.MkdirAll(dir, 0o700) }
-	env.Templates = func(dir, language, name string) ([]string, error) {
-		file := filepath.Join(dir, name+"."+language)
-		return []string{file}, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(file, []byte(name), 0o600))
-	}
 	return env.Main(os.Args[1:])
 }
 
