@@ -90,7 +90,7 @@ func (b *bench) balanceTurn(ctx context.Context, w *way, name string, into *bala
 		return err
 	}
 	look := settle
-	look.Seconds = b.turn(12*time.Second, 8*time.Second).Seconds()
+	look.Seconds = b.turn(10*time.Second, 8*time.Second).Seconds()
 	watched, stop := make(chan watching, 1), make(chan struct{})
 	go func() { watched <- watch(ctx, w.others[:len(speeds())], stop) }()
 	var r result

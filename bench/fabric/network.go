@@ -48,7 +48,7 @@ func (b *bench) network(ctx context.Context, inFlight int) error {
 			return err
 		}
 		l := load{Call: "echo", Size: 64, InFlight: inFlight, Seconds: b.turn(time.Second, 300*time.Millisecond).Seconds()}
-		all, err := turns(ctx, b.rounds(9, 3), l, ways...)
+		all, err := turns(ctx, b.rounds(7, 3), l, ways...)
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func (b *bench) swaps(ctx context.Context) error {
 		}
 		rounds := b.rounds(10, 4)
 		s := swapping{Sets: []string{markingPolicies("even"), markingPolicies("odd")}, Swaps: 10_000 / rounds}
-		s.Seconds = b.turn(3*time.Second, 500*time.Millisecond).Seconds()
+		s.Seconds = b.turn(2*time.Second, 500*time.Millisecond).Seconds()
 		still, swapped := runs{}, runs{}
 		for round := range rounds + 1 {
 			if ctx.Err() != nil {

@@ -66,7 +66,7 @@ func (b *bench) unary(ctx context.Context, size int) error {
 			return err
 		}
 		l := load{Call: "echo", Size: size, InFlight: 1, Seconds: b.turn(time.Second, 300*time.Millisecond).Seconds()}
-		all, err := turns(ctx, b.rounds(9, 3), l, ways...)
+		all, err := turns(ctx, b.rounds(7, 3), l, ways...)
 		if err == nil {
 			b.compare(all, unaryRows(size)...)
 			b.compareEnvoy(all, size)
