@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +166,23 @@ func TestProblemPlaces(t *testing.T) {
 	} {
 		if got := m.Problem("x", strings.Split(path, "/")...).String(); got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+}
+
+// The examples' manifests are right, but for files that are not built.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*/app.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := manifest.Parse(file, text, manifest.Options{}); err != nil {
+			t.Error(err)
 		}
 	}
 }
