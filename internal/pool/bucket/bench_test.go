@@ -75,3 +75,40 @@ func benchmarkTxn(b *testing.B, courses int) {
 	callers.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "txn/s")
 }
+
+// BenchmarkTwoOwners is two processes with 32 callers each, and the smaller share
+// of the two.
+func BenchmarkTwoOwners(b *testing.B) {
+	ctx := b.Context()
+	node := openState(ctx, b)
+	var owners []*bucket.Bucket
+	for range 2 {
+		s, err := state.Attach(ctx, state.AttachOptions{Dial: lent(b, node)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { s.Close() })
+		owners = append(owners, openBucket(ctx, b, s))
+	}
+	if _, err := owners[0].Txn(ctx, []bucket.Op{{Kind: bucket.Put, Key: "seats", Value: []byte("100000000")}}); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	var next atomic.Int64
+	var done [2]atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 64 {
+		callers.Go(func() {
+			for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+				if _, err := owners[i%2].Txn(ctx, enrol("request/"+strconv.FormatInt(n, 10), "seats")); err != nil {
+					b.Error(err)
+					return
+				}
+				done[i%2].Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "txn/s")
+	b.ReportMetric(100*float64(min(done[0].Load(), done[1].Load()))/float64(b.N), "smaller-%")
+}

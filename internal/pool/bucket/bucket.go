@@ -94,6 +94,7 @@ type Bucket struct {
 	store  store
 	writer string
 	number uint64
+	turns  turns
 	queue  chan *job
 
 	mu   sync.RWMutex // for those who are not the owner

@@ -134,10 +134,12 @@ func (b *Bucket) settle(ctx context.Context, p *plan) error {
 	}
 	b.number++
 	c := state.Commit{Writer: b.writer, Number: b.number, After: b.view.last, Changes: p.changes}
+	b.turns.wait(ctx)
 	err := b.store.Commit(ctx, c)
 	switch {
 	case err == nil:
 		b.apply(c)
+		b.turns.won()
 		return nil
 	case errors.Is(err, state.ErrBehind):
 		return b.sync(ctx)
@@ -149,6 +151,7 @@ func (b *Bucket) settle(ctx context.Context, p *plan) error {
 
 // catchUp reads on, and says that what was planned must be decided again.
 func (b *Bucket) catchUp(ctx context.Context) error {
+	b.turns.lost()
 	if err := b.sync(ctx); err != nil {
 		return err
 	}

@@ -17,7 +17,11 @@ const (
 	// patience is how long a reader gives a writer whose commit it sees half
 	// written, before it writes the rest.
 	patience      = 100 * time.Millisecond
-	patiencePause = 2 * time.Millisecond
+	patiencePause = time.Millisecond
+
+	// fewMessages are asked for one by one.
+	fewMessages = 500
+	bulkTimeout = 2 * time.Minute
 )
 
 // Since tells f every key that was changed after a revision, in order, and
@@ -44,14 +48,19 @@ type kvReader struct {
 	since   time.Time // when they were first missed
 }
 
-// step reads as far as a copy knows, and reports whether that was the end: of
-// the stream and of the last commit.
+// step reads up to what the leader knows, and reports whether that was the end
+// of a commit.
 func (r *kvReader) step(ctx context.Context) (done bool, err error) {
 	last, err := r.k.s.lastSeq(ctx, r.k.stream)
-	if err != nil {
+	switch {
+	case err != nil:
 		return false, err
+	case last > r.at+fewMessages:
+		err = r.readMany(ctx)
+	default:
+		err = r.readFew(ctx, last)
 	}
-	if err := r.read(ctx); err != nil {
+	if err != nil {
 		return false, err
 	}
 	if r.at < last {
@@ -86,30 +95,103 @@ func (r *kvReader) complete(ctx context.Context) error {
 	return err
 }
 
-func (r *kvReader) read(ctx context.Context) error {
-	return r.k.s.pages(ctx, r.k.get, ">", r.at, func(m *nats.Msg) (uint64, error) {
-		err := r.take(m)
-		return r.at, err
+// readFew asks the leader for each message up to the last, at once. A direct
+// get of many would cost a look at every key of the bucket.
+func (r *kvReader) readFew(ctx context.Context, last uint64) error {
+	if last <= r.at {
+		return nil
+	}
+	var found []leaderMsg
+	err := r.k.s.retry(ctx, func(ctx context.Context) (err error) {
+		found, err = r.k.s.leaderGetRange(ctx, r.k.stream, r.at+1, last)
+		return err
 	})
-}
-
-// take treats the stream's next message.
-func (r *kvReader) take(m *nats.Msg) error {
-	if strings.HasPrefix(m.Header.Get("Nats-Subject"), r.k.marks) {
-		found, err := r.k.markOf(m)
+	for _, m := range found {
 		if err != nil {
 			return err
 		}
-		r.at, r.missing, r.since = found.seq, found.record.changes, time.Time{}
+		var s stored
+		if s, err = m.stored(); err == nil {
+			err = r.take(s)
+		}
+	}
+	if err == nil {
+		r.at = last
+	}
+	return err
+}
+
+// readMany reads to the end by a consumer, which looks at every key once.
+func (r *kvReader) readMany(ctx context.Context) error {
+	return r.k.s.retryEach(ctx, bulkTimeout, func(ctx context.Context) error {
+		consumer, err := r.k.s.js.OrderedConsumer(ctx, r.k.stream, jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:   r.at + 1,
+		})
+		if err != nil {
+			return err
+		}
+		if info := consumer.CachedInfo(); info != nil && info.NumPending == 0 {
+			return nil
+		}
+		msgs, err := consumer.Messages()
+		if err != nil {
+			return err
+		}
+		defer msgs.Stop()
+		return r.takeAll(ctx, msgs)
+	})
+}
+
+func (r *kvReader) takeAll(ctx context.Context, msgs jetstream.MessagesContext) error {
+	for {
+		m, err := msgs.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fmt.Errorf("message of %s: %w", r.k.stream, err)
+		}
+		err = r.take(stored{
+			subject: m.Subject(), seq: meta.Sequence.Stream, time: meta.Timestamp,
+			data: m.Data(), deleted: deletion(m.Headers().Get),
+		})
+		if err != nil || meta.NumPending == 0 {
+			return err
+		}
+	}
+}
+
+// stored is a message as it lies in the stream.
+type stored struct {
+	subject string
+	seq     uint64
+	time    time.Time
+	data    []byte
+	deleted bool
+}
+
+// take treats the stream's next message.
+func (r *kvReader) take(m stored) error {
+	if m.seq <= r.at {
 		return nil
 	}
-	e, err := decodeEntryOf(m, r.k.keys)
-	if err != nil {
-		return err
+	if strings.HasPrefix(m.subject, r.k.marks) {
+		rec, err := decodeRecord(m.data)
+		if err != nil {
+			return fmt.Errorf("revision %d: %w", m.seq, err)
+		}
+		r.at, r.missing, r.since = m.seq, rec.changes, time.Time{}
+		return nil
 	}
-	r.at = e.Revision
-	r.missing = without(r.missing, e.Key)
-	r.tell(e)
+	key, ok := strings.CutPrefix(m.subject, r.k.keys)
+	if !ok {
+		return fmt.Errorf("subject %q is no key", m.subject)
+	}
+	r.at = m.seq
+	r.missing = without(r.missing, key)
+	r.tell(Entry{Key: key, Value: m.data, Revision: m.seq, Deleted: m.deleted})
 	return nil
 }
 
@@ -121,46 +203,40 @@ func without(changes []KVChange, key string) []KVChange {
 	return slices.DeleteFunc(changes, func(c KVChange) bool { return c.Key == key })
 }
 
-// A mark is a record as it lies in the stream.
-type mark struct {
-	writer string
-	seq    uint64
-	time   time.Time
-	record record
-}
-
-func (k *KV) markOf(m *nats.Msg) (mark, error) {
-	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-	if err != nil {
-		return mark{}, fmt.Errorf("revision of a record: %w", err)
-	}
-	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	if err != nil {
-		return mark{}, fmt.Errorf("time of a record: %w", err)
-	}
-	rec, err := decodeRecord(m.Data)
-	return mark{writer: strings.TrimPrefix(m.Header.Get("Nats-Subject"), k.marks), seq: seq, time: at, record: rec}, err
-}
-
 // Tidy removes the records of writers that have not committed since a moment.
 // The bucket's last record stays.
 func (k *KV) Tidy(ctx context.Context, before time.Time) error {
-	var all []mark
+	var all []stored
 	err := k.s.pages(ctx, k.get, k.marks+">", 0, func(m *nats.Msg) (uint64, error) {
-		found, err := k.markOf(m)
+		found, err := storedOf(m)
 		all = append(all, found)
 		return found.seq, err
 	})
 	if err != nil {
 		return fmt.Errorf("tidy %s: %w", k.stream, err)
 	}
-	old := slices.DeleteFunc(all[:max(0, len(all)-1)], func(m mark) bool { return !m.time.Before(before) })
+	old := slices.DeleteFunc(all[:max(0, len(all)-1)], func(m stored) bool { return !m.time.Before(before) })
 	for _, m := range old {
-		if err := k.s.purge(ctx, k.stream, k.marks+m.writer, m.seq+1); err != nil {
+		if err := k.s.purge(ctx, k.stream, m.subject, m.seq+1); err != nil {
 			return fmt.Errorf("tidy %s: %w", k.stream, err)
 		}
 	}
 	return nil
+}
+
+// storedOf reads a direct get's answer.
+func storedOf(m *nats.Msg) (stored, error) {
+	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return stored{}, fmt.Errorf("sequence of a message: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return stored{}, fmt.Errorf("time of a message: %w", err)
+	}
+	return stored{
+		subject: m.Header.Get("Nats-Subject"), seq: seq, time: at, data: m.Data, deleted: deletion(m.Header.Get),
+	}, nil
 }
 
 // purge removes a subject's messages below a sequence, all with 0.

@@ -1,9 +1,13 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,15 +32,30 @@ type leaderMsg struct {
 
 // ours returns its sequence when it has that id, and ErrConflict otherwise.
 func (m leaderMsg) ours(id string) (uint64, error) {
+	header, err := m.header()
+	if err == nil && header.Get(jetstream.MsgIDHeader) != id {
+		err = ErrConflict
+	}
+	return m.Seq, err
+}
+
+func (m leaderMsg) header() (nats.Header, error) {
+	if len(m.Header) == 0 {
+		return nil, nil
+	}
 	header, err := nats.DecodeHeadersMsg(m.Header)
 	if err != nil {
-		return 0, fmt.Errorf("the header of message %d: %w", m.Seq, err)
+		return nil, fmt.Errorf("the header of message %d: %w", m.Seq, err)
 	}
-	if header.Get(jetstream.MsgIDHeader) != id {
-		return 0, ErrConflict
-	}
-	return m.Seq, nil
+	return header, nil
 }
+
+func (m leaderMsg) stored() (stored, error) {
+	header, err := m.header()
+	return stored{subject: m.Subject, seq: m.Seq, time: m.Time, data: m.Data, deleted: deletion(header.Get)}, err
+}
+
+const leaderGetPrefix = "$JS.API.STREAM.MSG.GET."
 
 // leaderGet reads one message from the stream's leader, which knows all that
 // was acknowledged, once. It returns ErrNotFound when there is none.
@@ -45,9 +64,50 @@ func (s *State) leaderGet(ctx context.Context, stream string, q leaderQuery) (le
 	if err != nil {
 		return leaderMsg{}, err
 	}
-	answer, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, request)
+	answer, err := s.nc.RequestWithContext(ctx, leaderGetPrefix+stream, request)
 	if err != nil {
 		return leaderMsg{}, err
+	}
+	return decodeLeaderMsg(answer)
+}
+
+// leaderGetRange reads the messages with sequences from first to last that there
+// are, in order, once.
+func (s *State) leaderGetRange(ctx context.Context, stream string, first, last uint64) ([]leaderMsg, error) {
+	inbox := s.nc.NewInbox()
+	answers, err := s.nc.SubscribeSync(inbox + ".*")
+	if err != nil {
+		return nil, err
+	}
+	// The error is that the connection has ended.
+	defer func() { _ = answers.Unsubscribe() }()
+	for seq := first; seq <= last; seq++ {
+		text := strconv.FormatUint(seq, 10)
+		if err := s.nc.PublishRequest(leaderGetPrefix+stream, inbox+"."+text, []byte(`{"seq":`+text+`}`)); err != nil {
+			return nil, err
+		}
+	}
+	var found []leaderMsg
+	for range last - first + 1 {
+		answer, err := answers.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, err
+		}
+		m, err := decodeLeaderMsg(answer)
+		switch {
+		case err == nil:
+			found = append(found, m)
+		case !errors.Is(err, ErrNotFound):
+			return nil, err
+		}
+	}
+	slices.SortFunc(found, func(a, b leaderMsg) int { return cmp.Compare(a.Seq, b.Seq) })
+	return found, nil
+}
+
+func decodeLeaderMsg(answer *nats.Msg) (leaderMsg, error) {
+	if status := answer.Header.Get("Status"); status != "" {
+		return leaderMsg{}, fmt.Errorf("status %s: %w", status, nats.ErrNoResponders)
 	}
 	var out struct {
 		Error   *jetstream.APIError `json:"error"`

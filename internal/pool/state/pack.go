@@ -2,10 +2,8 @@ package state
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -39,18 +37,14 @@ func pack(subject string, data [][]byte, size int) *nats.Msg {
 
 // unpack reads the records of a direct get's answer: at least one.
 func unpack(key string, m *nats.Msg) ([]Record, error) {
-	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	s, err := storedOf(m)
 	if err != nil {
-		return nil, fmt.Errorf("sequence of a record: %w", err)
-	}
-	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	if err != nil {
-		return nil, fmt.Errorf("time of a record: %w", err)
+		return nil, err
 	}
 	parts, err := cut(m.Data, m.Header.Get(sizesHeader))
 	records := make([]Record, len(parts))
 	for i, data := range parts {
-		records[i] = Record{Key: key, Seq: seq, Data: data, Time: at}
+		records[i] = Record{Key: key, Seq: s.seq, Data: data, Time: s.time}
 	}
 	return records, err
 }
