@@ -108,17 +108,25 @@ type socket struct {
 	end     context.CancelCauseFunc
 	rooms   map[string]struct{} // guarded by the hub's lock
 
-	inbox   chan incoming
-	outbox  chan outgoing
-	written chan struct{} // closed when nothing more is written
-	waiting atomic.Int64  // bytes in outbox
-	dropped atomic.Bool
-	stalled atomic.Bool // the reader waits for room in inbox, and sees no pong
+	inbox     chan incoming
+	outbox    chan outgoing
+	written   chan struct{} // closed when nothing more is written
+	waiting   atomic.Int64  // bytes in outbox
+	deaf      atomic.Bool   // nothing more can be sent to it
+	readError error         // why reading ended; set before inbox is closed
+	stalled   atomic.Bool   // the reader waits for room in inbox, and sees no pong
 }
 
 type incoming struct {
 	data   []byte
 	binary bool
+}
+
+func (m incoming) kind() string {
+	if m.binary {
+		return "binary"
+	}
+	return "text"
 }
 
 type outgoing struct {
@@ -236,41 +244,49 @@ func (s *socket) run(ctx context.Context) {
 		s.write(ctx)
 	})
 	helpers.Go(func() { s.ping(ctx) })
-	s.events(ctx)
-	why := context.Cause(ctx)
-	code := s.close(why)
+	opened := s.events(ctx)
+	code := s.close(context.Cause(ctx))
 	helpers.Wait()
 	s.hub.remove(s)
+	if !opened {
+		return
+	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
 	// Whatever comes of it: the socket is closed.
 	_ = s.event(last, "close", incoming{}, code)
 }
 
-// events calls the function for each event until the socket ends.
-func (s *socket) events(ctx context.Context) {
+// events calls the function for each event until the socket ends, and says whether it
+// was opened. What the other side sent before it closed comes before that.
+func (s *socket) events(ctx context.Context) (opened bool) {
 	if err := s.event(ctx, "open", incoming{}, 0); err != nil {
 		s.end(&eventError{err})
-		return
+		return false
 	}
 	for {
 		select {
-		case m := <-s.inbox:
+		case m, ok := <-s.inbox:
+			if !ok {
+				s.end(s.readError)
+				return true
+			}
 			if err := s.event(ctx, "message", m, 0); outboard.KindOf(err) == outboard.Busy {
 				s.end(&eventError{err})
 			}
 		case <-ctx.Done():
-			return
+			return true
 		}
 	}
 }
 
 // read takes messages until the connection ends.
 func (s *socket) read(ctx context.Context) {
+	defer close(s.inbox)
 	for {
 		kind, data, err := s.conn.Read(context.WithoutCancel(ctx))
 		if err != nil {
-			s.end(err)
+			s.readError = err
 			return
 		}
 		m := incoming{data, kind == websocket.MessageBinary}
@@ -293,7 +309,7 @@ func (s *socket) write(ctx context.Context) {
 				s.drop()
 				return
 			} else if err != nil {
-				s.end(err)
+				s.deaf.Store(true) // the reader sees the end
 				return
 			}
 		case <-ctx.Done():
@@ -343,22 +359,33 @@ func (s *socket) ping(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if s.stalled.Load() {
-			continue
-		}
-		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingInterval)
-		err := s.conn.Ping(limit)
-		cancel()
-		if err != nil && ctx.Err() == nil && !s.stalled.Load() {
-			s.end(errSilent)
+		if !s.stalled.Load() && !s.answersPing(ctx) {
 			return
 		}
 	}
 }
 
+// answersPing sends one, and ends the socket if nothing comes back. It says whether
+// there is any use in another one.
+func (s *socket) answersPing(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingInterval)
+	defer cancel()
+	err := s.conn.Ping(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		if s.stalled.Load() {
+			return true // the answer may wait behind messages
+		}
+		s.end(errSilent)
+	}
+	return err == nil
+}
+
 // send puts a message into the outbox. A socket whose outbox is full is ended: what
 // it missed can't be made up. It is called under the hub's lock and does not wait.
 func (s *socket) send(m outgoing) {
+	if s.deaf.Load() {
+		return
+	}
 	if s.waiting.Add(int64(len(m.data))) <= outboxBytes {
 		select {
 		case s.outbox <- m:
@@ -372,7 +399,7 @@ func (s *socket) send(m outgoing) {
 
 // drop ends a socket that does not read.
 func (s *socket) drop() {
-	if s.dropped.Swap(true) {
+	if s.deaf.Swap(true) {
 		return
 	}
 	s.handler.gateway.metrics.dropped.WithLabelValues(s.hub.app).Inc()
@@ -455,15 +482,15 @@ func (s *socket) try(ctx context.Context, name string, m incoming, code websocke
 
 // meta implements Call.Meta.
 func (s *socket) meta(key, event string, m incoming, code websocket.StatusCode) (string, bool) {
-	switch key {
-	case "ws.event":
+	switch {
+	case key == "ws.event":
 		return event, true
-	case "ws.id":
+	case key == "ws.id":
 		return s.id, true
-	case "ws.kind":
-		return map[bool]string{false: "text", true: "binary"}[m.binary], event == "message"
-	case "ws.code":
-		return strconv.Itoa(int(code)), event == "close"
+	case key == "ws.kind" && event == "message":
+		return m.kind(), true
+	case key == "ws.code" && event == "close":
+		return strconv.Itoa(int(code)), true
 	}
 	if value, ok := requestMeta(s.request, s.handler.name, key); ok {
 		return value, true

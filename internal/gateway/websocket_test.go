@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,11 +264,18 @@ func TestOpenFails(t *testing.T) {
 		"closing": {outboard.Errorf(outboard.SessionLost, "open", "no"), websocket.StatusTryAgainLater},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return gateway.Answer{}, c.err })
+			var calls atomic.Int64
+			f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) {
+				calls.Add(1)
+				return gateway.Answer{}, c.err
+			})
 			g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
 			start(t, g)
 			if _, _, err := dial(t, serve(t, g), "/chat/rooms/blue").Read(t.Context()); websocket.CloseStatus(err) != c.want {
 				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if n := calls.Load(); n != 1 {
+				t.Errorf("it was called %d times", n)
 			}
 		})
 	}
@@ -440,6 +448,38 @@ func TestSlowSocket(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLastWords: what a client sends before it closes is heard, in order, though the
+// function is slow.
+func TestLastWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &notes{}
+		f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+			time.Sleep(time.Second)
+			event, _ := c.Meta("ws.event")
+			kind, _ := c.Meta("ws.kind")
+			code, _ := c.Meta("ws.code")
+			seen.add("%s %s%s %s", event, kind, code, c.Body)
+			return gateway.Answer{}, nil
+		})
+		g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
+		stop := start(t, g)
+		c := dialPipe(t, g, "/chat/rooms/x")
+		for n := range 3 {
+			say(t, c, fmt.Sprint(n))
+		}
+		if err := c.Write(t.Context(), websocket.MessageBinary, []byte("last")); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close(4000, "")
+		time.Sleep(time.Minute)
+		want := []string{"open  ", "message text 0", "message text 1", "message text 2", "message binary last", "close 4000 "}
+		if diff := cmp.Diff(seen.take(), want); diff != "" {
+			t.Error(diff)
+		}
+		stop()
+	})
 }
 
 // TestPing: a client that is silent stays, one that answers no ping is let go.
