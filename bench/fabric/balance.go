@@ -43,7 +43,7 @@ func (b *bench) balance(ctx context.Context) error {
 			return err
 		}
 		all := map[string]*balanced{}
-		for range b.rounds(3, 1) {
+		for range b.rounds(2, 1) {
 			for _, name := range []string{robin, requests, weighted} {
 				if all[name] == nil {
 					all[name] = new(balanced)
@@ -79,7 +79,8 @@ func (f *plant) backends(ctx context.Context) (*way, error) {
 	return w, err
 }
 
-// balanceTurn balances in one way until it has settled, and then looks.
+// balanceTurn balances in one way until it has settled, and then looks: long enough for
+// the queues of back ends that are busy nine tenths of the time to grow as they do.
 func (b *bench) balanceTurn(ctx context.Context, w *way, name string, into *balanced) error {
 	var done bool
 	if err := w.others[len(speeds())].do("balance", name, &done); err != nil {
@@ -90,7 +91,7 @@ func (b *bench) balanceTurn(ctx context.Context, w *way, name string, into *bala
 		return err
 	}
 	look := settle
-	look.Seconds = b.turn(10*time.Second, 8*time.Second).Seconds()
+	look.Seconds = b.turn(20*time.Second, 8*time.Second).Seconds()
 	watched, stop := make(chan watching, 1), make(chan struct{})
 	go func() { watched <- watch(ctx, w.others[:len(speeds())], stop) }()
 	var r result

@@ -93,7 +93,7 @@ func (b *bench) transfer(ctx context.Context) error {
 		if b.quick {
 			l.Bytes = 256 << 20
 		}
-		all, err := besides(ctx, b.rounds(5, 2), l, ways)
+		all, err := besides(ctx, b.rounds(3, 2), l, ways)
 		if err == nil {
 			b.besideRows(all, ways)
 		}
