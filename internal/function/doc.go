@@ -22,9 +22,28 @@
 //	request_read(to, size, offset i32) -> i32      copies a part of it, returns how much
 //	response_write(from, size i32) -> i32          appends to the response; 0, or 1 if it would be too large
 //
+// What else it may import, resources, arenas and metadata of the request, is said in
+// guest/c/outboard.h.
+//
 // If it exports outboard_reseed, a function of one i64, that is called before each
 // call with a random number: the state of its own generators is in the image and the
 // same for every call otherwise.
+//
+// # Arenas
+//
+// An Arena is memory that several functions see at the same time, so that a value is
+// handed on by its place. A module that exports outboard_arena has a window: a part of
+// its memory, allocated by itself before the image is taken, over which the arena of a
+// call is mapped. The mapping stays with the slot, and calls with the same arena prefer
+// the slot. Whoever may only read has a private mapping, and what it writes is dropped
+// with the reset. Arenas that a call imports by name lie behind the call's own, and are
+// unmapped at its end. A call without an arena finds zeroes in the window.
+//
+// # Imports
+//
+// Resources are found by name, by whoever made the request; what a call got it gives
+// back at its end at the latest. A handle is a number in a table of the call. Whatever a
+// resource waits for ends with the call's deadline.
 //
 // # Limits
 //
