@@ -14,7 +14,7 @@ import (
 // Limits of one evaluation.
 const (
 	// maxSteps bounds what an evaluation executes, in jq's own instructions.
-	maxSteps = 1_000_000
+	maxSteps = 500_000
 	// maxWeight bounds a value: its texts' bytes and 16 for each of its parts.
 	maxWeight = 4 << 20
 	// maxIndex bounds the index of an array's element that is set.

@@ -3,6 +3,7 @@ package dsl
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/itchyny/gojq"
@@ -260,7 +261,11 @@ func (g *guarding) index(i *gojq.Index) {
 
 // plainNumber reports whether the query is a number that needs no guard.
 func plainNumber(q *gojq.Query) bool {
-	return q.Term != nil && q.Term.Type == gojq.TermTypeNumber && len(q.Term.Number) < 5 && len(q.Term.SuffixList) == 0
+	if q.Term == nil || q.Term.Type != gojq.TermTypeNumber || len(q.Term.SuffixList) > 0 {
+		return false
+	}
+	n, err := strconv.Atoi(q.Term.Number)
+	return err == nil && n < maxIndex
 }
 
 func (g *guarding) function(f *gojq.Func) {

@@ -9,6 +9,10 @@ import (
 
 var errWeight = errors.New("the expression makes a value of more than 4 MiB: leave such work to a function")
 
+var errNumber = errors.New("the expression makes a number of more than 4096 bits")
+
+const maxBits = 4096
+
 // weigh returns what is left of a limit after a value, or errWeight. Parts that
 // a value shares weigh each time, as they would be written.
 func weigh(v any, limit int) (int, error) {
@@ -26,7 +30,10 @@ func weighDeep(v any, left, depth int) (int, error) {
 	case json.Number:
 		left -= len(v)
 	case *big.Int:
-		left -= v.BitLen() / 3
+		// Large numbers take much time before they take much room.
+		if left -= v.BitLen() / 3; v.BitLen() > maxBits {
+			return left, errNumber
+		}
 	case []any:
 		for _, e := range v {
 			if left, err = weighDeep(e, left, depth-1); err != nil {

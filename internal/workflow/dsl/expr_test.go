@@ -1,0 +1,228 @@
+package dsl
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/itchyny/gojq"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func eval(t testing.TB, text string, input any) string {
+	t.Helper()
+	e, err := compile(text, []string{"item"})
+	if err != nil {
+		return "compile: " + err.Error()
+	}
+	v, err := e.Eval(Scope{
+		Data: input, Context: map[string]any{"c": 1}, Input: "in", Output: "out", Now: noon,
+		Locals: (*Locals)(nil).With("item", 7),
+	})
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	out, err := gojq.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestGuarded has expressions that the guards must not change.
+func TestGuarded(t *testing.T) {
+	input := data(t, `{"a": [1, 2, {"b": "x"}], "s": "text", "n": 12345678901234567890}`)
+	for text, want := range map[string]string{
+		`.a[0] + 1`:                                       `2`,
+		`.a[2].b + .s`:                                    `"xtext"`,
+		`[.a[:2][] + (1, 10)]`:                            `[2,3,11,12]`,
+		`[(1, 2) * (3, 4)]`:                               `[3,6,4,8]`,
+		`"ab" * 3`:                                        `"ababab"`,
+		`{a: {b: 1}} * {a: {c: 2}}`:                       `{"a":{"b":1,"c":2}}`,
+		`.a[0] += 5 | .a`:                                 `[6,2,{"b":"x"}]`,
+		`.a[:2] |= map(. * 2) | .a`:                       `[2,4,{"b":"x"}]`,
+		`.n *= 1 | .n`:                                    `12345678901234567890`,
+		`.x.y = 3 | .x`:                                   `{"y":3}`,
+		`.a |= length`:                                    `{"a":3,"n":12345678901234567890,"s":"text"}`,
+		`[.[]?] | add(.[0][0], .[0][1])`:                  `3`,
+		`[1, 2, 3] | add`:                                 `6`,
+		`[] | add`:                                        `null`,
+		`["a", 1, null, "b"] | join("-")`:                 `"a-1--b"`,
+		`[] | join("-")`:                                  `""`,
+		`"\(.s) and \(.a[0] + 1)"`:                        `"text and 2"`,
+		`@base64 "x\(.s)"`:                                `"xdGV4dA=="`,
+		`.s | @json`:                                      `"\"text\""`,
+		`[.a[] | tojson]`:                                 `["1","2","{\"b\":\"x\"}"]`,
+		`. as {a: [$x, $y]} | $x + $y`:                    `3`,
+		`reduce .a[:2][] as $v (0; . + $v)`:               `3`,
+		`[foreach (1, 2, 3) as $v (0; . + $v)]`:           `[1,3,6]`,
+		`def f(g): g + g; f(.s)`:                          `"texttext"`,
+		`[paths(type == "number")] | length`:              `3`,
+		`to_entries | map(.key) | sort`:                   `["a","n","s"]`,
+		`path(.a[1])`:                                     `["a",1]`,
+		`[limit(3; range(10; 20))]`:                       `[10,11,12]`,
+		`try error("x") catch . + "y"`:                    `"xy"`,
+		`.s | test("^t")`:                                 `true`,
+		`.s | gsub("t"; "d")`:                             `"dexd"`,
+		`[.s | splits("x")]`:                              `["te","t"]`,
+		`$context.c + $item`:                              `8`,
+		`$input + $output`:                                `"inout"`,
+		`now | todate`:                                    `"2026-11-20T12:00:00Z"`,
+		`now | localtime | mktime | . == (now)`:           `true`,
+		`env | length`:                                    `error: an expression has no environment`,
+		`.a | map(select(type == "number")) | any(. > 1)`: `true`,
+		`[..] | length`:                                   `8`,
+		`setpath(["a", 0]; 9) | .a[0]`:                    `9`,
+		`getpath(["a", 2, "b"])`:                          `"x"`,
+		`if .a then "y" else "n" end`:                     `"y"`,
+		`[.a | .[-1:][]]`:                                 `[{"b":"x"}]`,
+		`{(.s): .a[0], "k": 2, $item}`:                    `{"item":7,"k":2,"text":1}`,
+		`label $out | 1, break $out`:                      `1`,
+		`-(.a[0]) + 3`:                                    `2`,
+		`1, 2`:                                            `error: the expression has several results: put them into an array, [ ... ]`,
+		`empty`:                                           `error: the expression has no result`,
+		`halt`:                                            `error: error: halt: use raise`,
+		`.s | ltrimstr("x") | ascii_upcase | ascii_downcase`: `"text"`,
+	} {
+		got := eval(t, text, input)
+		got = strings.Replace(got, "error: error: an", "error: an", 1)
+		if got != want {
+			t.Errorf("%s is %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestBounded has expressions that would take all time or memory.
+func TestBounded(t *testing.T) {
+	const steps, weight = "takes too many steps", "more than 4 MiB"
+	for text, want := range map[string]string{
+		`last(repeat(1))`:                              steps,
+		`last(range(1e12))`:                            steps,
+		`def f: f; f`:                                  steps,
+		`[range(1e9)]`:                                 steps,
+		`reduce range(60) as $i ("x"; . + .)`:          weight,
+		`reduce range(60) as $i ("x"; . * 2)`:          weight,
+		`reduce range(60) as $i ([1]; . + .)`:          weight,
+		`reduce range(60) as $i ("x"; . += .)`:         weight,
+		`"x" * 1e9`:                                    weight,
+		`1e9 * "x"`:                                    weight,
+		`"" * 1e9`:                                     weight,
+		`reduce range(60) as $i (1; [., .]) | tojson`:  weight,
+		`reduce range(60) as $i (1; {a: ., b: .})`:     weight,
+		`reduce range(60) as $i ({}; .a = . | .b = .)`: weight,
+		`reduce range(60) as $i ({}; .a |= . | setpath(["a"]; .) | setpath(["b"]; .))`: weight,
+		`reduce range(90) as $i ("xxxxx"; @base64)`:                                    weight,
+		`reduce range(90) as $i ("\""; tojson)`:                                        weight,
+		`reduce range(60) as $i ("x"; "\(.)\(.)")`:                                     weight,
+		`reduce range(60) as $i ("x"; [., .] | add)`:                                   weight,
+		`reduce range(60) as $i ("x"; . as $x | [., .] | join($x))`:                    weight,
+		`[range(60)] | reduce .[] as $i ("x"; gsub("x"; "xx"))`:                        steps,
+		`.[1e8] = 1`:                                        "65536 elements",
+		`setpath([1e8]; 1)`:                                 "65536 elements",
+		`.[70000:] = [1]`:                                   "65536 elements",
+		`[.[99999]] | .[0][1e9] = 1`:                        "65536 elements",
+		`pick(.[1e8])`:                                      "65536 elements",
+		`reduce range(1e5) as $i (.; [.])`:                  weight,
+		`reduce range(3000) as $i (10; . * .)`:              "4096 bits",
+		strings.Repeat("[", 600) + strings.Repeat("]", 600): "brackets",
+		`[limit(1000; repeat([range(1000)]))]`:              steps,
+	} {
+		if got := eval(t, text, nil); !strings.Contains(got, want) {
+			t.Errorf("%.60s: got %.200s, want %s", text, got, want)
+		}
+	}
+}
+
+// An evaluation takes the same steps each time: a replay must come to the same end.
+func TestStepsAreSame(t *testing.T) {
+	e, err := compile(`[range(100)] | map(. + 1) | add`, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := func() int {
+		s := &steps{left: maxSteps}
+		iter := e.code.RunWithContext(s, nil, nil, nil, nil, nil, nil, nil, 0.0)
+		if _, err := one(iter); err != nil {
+			t.Fatal(err)
+		}
+		return s.left
+	}
+	if first := used(); first != used() || first == maxSteps {
+		t.Errorf("%d steps are left, and then %d", first, used())
+	}
+}
+
+func TestTemplate(t *testing.T) {
+	w, err := Parse("t.yaml", []byte(document+`do: [{a: {set: {x: "${ .n }", y: [1, "${ $input }", {z: "${ [.n] }"}], w: text}}}, {b: {set: {x: 1}}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := w.Do.List[0].Set.Eval(Scope{Data: map[string]any{"n": 3}, Input: "in"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"x": 3, "y": []any{1, "in", map[string]any{"z": []any{3}}}, "w": "text"}
+	if diff := cmp.Diff(v, any(want)); diff != "" {
+		t.Errorf("(-got +want):\n%s", diff)
+	}
+	if _, fixed := w.Do.List[0].Set.Fixed(); fixed {
+		t.Error("a value with expressions is fixed")
+	}
+	if v, fixed := w.Do.List[1].Set.Fixed(); !fixed || fmt.Sprint(v) != "map[x:1]" {
+		t.Error("a value without expressions is not fixed")
+	}
+	var none *Template
+	if v, err := none.Eval(Scope{Data: 1}); err != nil || v != 1 {
+		t.Error(v, err)
+	}
+}
+
+// FuzzEval compares expressions with and without their guards, and looks for
+// some that the guards do not stand.
+func FuzzEval(f *testing.F) {
+	for _, text := range []string{
+		`.a[0] + 1`, `"ab" * 3`, `.a |= map(. * 2)`, `[.[]?]`, `reduce .a[] as $v (0; . + $v)`, `. as {a: [$x]} | $x`,
+		`"\(.a)"`, `@base64`, `[paths]`, `.a += [3] | .b *= 2`, `def f(g): g + g; f(.a)`, `.a[1:][0]`, `label $l | 1, break $l`,
+		`try error catch .`, `.. |= .`, `[limit(3; repeat(.))]`, `to_entries`, `if . then 1 elif 2 then 3 end`, `-.b`, `?//1`,
+	} {
+		f.Add(text, `{"a": [1, 2], "b": 3}`)
+	}
+	f.Fuzz(func(t *testing.T, text, input string) {
+		var v any
+		if len(text) > 300 || json.Unmarshal([]byte(input), &v) != nil {
+			return
+		}
+		e, err := compile(text, nil)
+		if err != nil {
+			return
+		}
+		got, gotErr := e.Eval(Scope{Data: v, Now: noon})
+		if gotErr != nil {
+			return
+		}
+		for _, word := range []string{"now", "env", "local", "halt", "input", "debug", "stderr", "join", "add", "__"} {
+			if strings.Contains(text, word) {
+				return
+			}
+		}
+		query, err := gojq.Parse(text)
+		if err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		code, err := gojq.Compile(query, gojq.WithVariables(arguments))
+		if err != nil {
+			return
+		}
+		want, err := one(code.RunWithContext(&steps{left: 10 * maxSteps}, v, nil, nil, nil, nil, nil, nil, seconds(noon)))
+		if err != nil {
+			t.Fatalf("%q is %v with guards and fails without: %v", text, got, err)
+		}
+		if gojq.Compare(got, want) != 0 {
+			t.Fatalf("%q is %v with guards and %v without", text, got, want)
+		}
+	})
+}
