@@ -3,7 +3,6 @@ package plain
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/oneshot"
 	"github.com/outboard-run/outboard/fabric/transit"
 )
 
@@ -157,7 +157,7 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 
 func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, ss grpc.ServerStream) error {
 	stream := &serverStream{ServerStream: ss, head: h, most: s.o.MaxMessage}
-	request, err := stream.only()
+	request, err := oneshot.Only(stream.Recv, errNoRequest, errManyRequests)
 	if err != nil {
 		return err
 	}
@@ -175,26 +175,11 @@ func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, ss grpc.Se
 	return stream.Send(response)
 }
 
-// only is the one message of a unary call. The texts are grpc-go's.
-func (s *serverStream) only() (*call.Message, error) {
-	m, err := s.Recv()
-	if errors.Is(err, io.EOF) {
-		return nil, status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
-	}
-	if err != nil {
-		return nil, err
-	}
-	more, err := s.Recv()
-	if errors.Is(err, io.EOF) {
-		return m, nil
-	}
-	m.Free()
-	if err != nil {
-		return nil, err
-	}
-	more.Free()
-	return nil, status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
-}
+// The texts are grpc-go's.
+var (
+	errNoRequest    = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
+	errManyRequests = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
+)
 
 func (s *Server) head(ss grpc.ServerStream) (*call.Head, error) {
 	ctx := ss.Context()

@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/outboard-run/outboard/fabric/balance"
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/oneshot"
 )
 
 // picked is an endpoint with a call counted on it.
@@ -102,42 +102,8 @@ func streamed(ctx context.Context, t call.Transport, h *call.Head, request *call
 		request.Free()
 		return nil, call.End{}, true, opening(err)
 	}
-	if err := s.Send(request); err == nil {
-		err = s.CloseSend()
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, call.End{}, false, err
-		}
-	} else if !errors.Is(err, io.EOF) {
-		return nil, call.End{}, false, err
-	}
-	response, err := single(s)
-	end := call.End{Trailer: s.Trailer()}
-	// An end without a header has no other.
-	if header, err := s.Header(); err == nil {
-		end.Header = header
-	}
+	response, end, err := oneshot.Exchange(s, request)
 	return response, end, err != nil && isUnsent(err), err
-}
-
-// single receives the only message and the end.
-func single(s call.ClientStream) (*call.Message, error) {
-	m, err := s.Recv()
-	if errors.Is(err, io.EOF) {
-		return nil, status.Error(codes.Internal, "router: the callee ended without an answer")
-	}
-	if err != nil {
-		return nil, err
-	}
-	more, err := s.Recv()
-	if errors.Is(err, io.EOF) {
-		return m, nil
-	}
-	m.Free()
-	if err != nil {
-		return nil, err
-	}
-	more.Free()
-	return nil, status.Error(codes.Internal, "router: the callee answered more than once")
 }
 
 // opening makes a status of why a call could not be opened.

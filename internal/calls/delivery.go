@@ -2,13 +2,13 @@ package calls
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/oneshot"
 )
 
 // delivery hands the calls that other nodes forward to the endpoints that they
@@ -69,24 +69,7 @@ func unary(ctx context.Context, t call.Transport, h *call.Head, request *call.Me
 		request.Free()
 		return nil, call.End{}, err
 	}
-	// What Send and CloseSend say of a call that has ended, Recv says better.
-	if s.Send(request) == nil {
-		_ = s.CloseSend()
-	}
-	response, err := s.Recv()
-	if err == nil {
-		_, err = s.Recv()
-	}
-	header, _ := s.Header()
-	end := call.End{Header: header, Trailer: s.Trailer()}
-	if errors.Is(err, io.EOF) {
-		return response, end, nil
-	}
-	response.Free()
-	if err == nil {
-		err = status.Error(codes.Internal, "more than one response")
-	}
-	return nil, end, err
+	return oneshot.Exchange(s, request)
 }
 
 // Serve implements call.Handler.
