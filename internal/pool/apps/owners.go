@@ -67,14 +67,12 @@ func NewOwners(opts OwnersOptions) *Owners {
 // left, or it is this node's. The caller records that it does at the revision that it
 // knows, and may come too late. Otherwise the error is ErrOwned.
 func (o *Owners) Claim(ctx context.Context, key string) error {
-	if o.isMine(key) {
-		return nil
-	}
 	node, over, err := o.opts.Owner(ctx, key)
 	switch {
 	case err != nil:
 		return fmt.Errorf("claim execution %s: %w", key, err)
 	case node != "" && node != o.opts.Self && !over && !o.left(node):
+		o.Release(key) // it was lost, if it was this node's
 		return fmt.Errorf("claim execution %s: %s: %w", key, node, ErrOwned)
 	}
 	o.mu.Lock()
@@ -231,9 +229,6 @@ func (o *Owners) offer(ctx context.Context, keys []string, nodes []outboard.Node
 
 // offerOne says whether the execution may have to be offered later.
 func (o *Owners) offerOne(ctx context.Context, key string, nodes []outboard.NodeID, round int, f func(string)) (bool, error) {
-	if o.isMine(key) {
-		return false, nil
-	}
 	node, over, err := o.opts.Owner(ctx, key)
 	if err != nil {
 		return false, fmt.Errorf("look whose execution %s is: %w", key, err)
@@ -243,6 +238,8 @@ func (o *Owners) offerOne(ctx context.Context, key string, nodes []outboard.Node
 		o.mu.Lock()
 		o.over[key] = true
 		o.mu.Unlock()
+		return false, nil
+	case node == o.opts.Self && o.isMine(key):
 		return false, nil
 	case node == "" || node != o.opts.Self && slices.Contains(nodes, node):
 		return false, nil

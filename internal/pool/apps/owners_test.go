@@ -254,3 +254,33 @@ func TestOrphansReadLittle(t *testing.T) {
 		}
 	})
 }
+
+// What a node had, lost to another one, and did not release is nobody's when that one
+// leaves.
+func TestLostAndOrphaned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		p := newPool("a", "b")
+		o := p.node("a")
+		for _, key := range []string{"shop/x/1", "shop/x/2"} {
+			if err := o.Claim(ctx, key); err != nil {
+				t.Fatal(err)
+			}
+			p.record(key, "a")
+		}
+		w := follow(ctx, &running, o, nil)
+		synctest.Wait()
+		p.record("shop/x/1", "b") // which did not see a for a while
+		if err := o.Claim(ctx, "shop/x/1"); !errors.Is(err, apps.ErrOwned) {
+			t.Errorf("took it from a node that lives: %v", err)
+		}
+		p.set("a")
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"shop/x/1"}, w.all()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		cancel()
+		running.Wait()
+	})
+}
