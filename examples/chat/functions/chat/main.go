@@ -122,8 +122,7 @@ func note(room, line string) error {
 			same = guest.Missing(room)
 		}
 		err = history.Txn(same, guest.Put(room, text))
-		var condition *guest.ConditionError
-		if !errors.As(err, &condition) {
+		if _, changed := errors.AsType[*guest.ConditionError](err); !changed {
 			return err
 		}
 	}

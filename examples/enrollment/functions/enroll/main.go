@@ -41,7 +41,7 @@ func open(course string, count []byte) ([]byte, error) {
 		return problem(400, "how many seats? A number is wanted")
 	}
 	err := seats.Txn(guest.Missing("free/"+course), guest.Put("free/"+course, count))
-	if isCondition(err) {
+	if _, there := errors.AsType[*guest.ConditionError](err); there {
 		return problem(409, "the course is open already")
 	}
 	return respond(201, `{"course":"`+course+`"}`), err
@@ -70,11 +70,11 @@ func enroll(course string) ([]byte, error) {
 		guest.Put("student/"+course+"/"+student, []byte(id)),
 		guest.Put("request/"+id, []byte(answer)),
 	)
-	var condition *guest.ConditionError
+	condition, unmet := errors.AsType[*guest.ConditionError](err)
 	switch {
 	case err == nil:
 		return respond(201, answer), nil
-	case !errors.As(err, &condition):
+	case !unmet:
 		return nil, err
 	case condition.Index == 0:
 		first, _, err := seats.Get("request/" + id)
@@ -83,9 +83,4 @@ func enroll(course string) ([]byte, error) {
 		return problem(409, "the student is enrolled already")
 	}
 	return problem(409, "no seat is free")
-}
-
-func isCondition(err error) bool {
-	var condition *guest.ConditionError
-	return errors.As(err, &condition)
 }
