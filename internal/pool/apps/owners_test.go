@@ -263,7 +263,7 @@ func TestLostAndOrphaned(t *testing.T) {
 		var running sync.WaitGroup
 		p := newPool("a", "b")
 		o := p.node("a")
-		for _, key := range []string{"shop/x/1", "shop/x/2"} {
+		for _, key := range []string{"shop/x/1", "shop/x/2", "shop/x/3"} {
 			if err := o.Claim(ctx, key); err != nil {
 				t.Fatal(err)
 			}
@@ -272,12 +272,13 @@ func TestLostAndOrphaned(t *testing.T) {
 		w := follow(ctx, &running, o, nil)
 		synctest.Wait()
 		p.record("shop/x/1", "b") // which did not see a for a while
-		if err := o.Claim(ctx, "shop/x/1"); !errors.Is(err, apps.ErrOwned) {
+		p.record("shop/x/3", "b")
+		if err := o.Claim(ctx, "shop/x/3"); !errors.Is(err, apps.ErrOwned) {
 			t.Errorf("took it from a node that lives: %v", err)
 		}
 		p.set("a")
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"shop/x/1"}, w.all()); diff != "" {
+		if diff := cmp.Diff([]string{"shop/x/1", "shop/x/3"}, w.all()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		cancel()
