@@ -83,7 +83,7 @@ func compile(text string, locals []string) (*Expr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the expression is no jq: %w", err)
 	}
-	query, err = guard(query)
+	query, err = guard(text, query)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package dsl
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,15 +58,16 @@ func guards() []gojq.CompilerOption {
 	}
 }
 
-// guard returns the expression with its guards. It refuses what would reach
-// beyond them.
-func guard(q *gojq.Query) (*gojq.Query, error) {
+// guard returns the expression with its guards, and with those definitions of the
+// prelude of which its text has the names. It refuses what would reach beyond them.
+func guard(text string, q *gojq.Query) (*gojq.Query, error) {
 	head, err := gojq.Parse(prelude)
 	if err != nil {
 		return nil, fmt.Errorf("the guards of expressions: %w", err)
 	}
 	g := &guarding{}
-	for _, def := range head.FuncDefs {
+	defs := slices.DeleteFunc(head.FuncDefs, func(def *gojq.FuncDef) bool { return !strings.Contains(text, def.Name) })
+	for _, def := range defs {
 		g.query(def.Body)
 	}
 	if q.Meta != nil || len(q.Imports) > 0 {
@@ -76,7 +78,7 @@ func guard(q *gojq.Query) (*gojq.Query, error) {
 	if g.err != nil {
 		return nil, g.err
 	}
-	q.FuncDefs = append(head.FuncDefs, q.FuncDefs...)
+	q.FuncDefs = append(defs, q.FuncDefs...)
 	return q, nil
 }
 

@@ -223,3 +223,32 @@ func data(t testing.TB, text string) any {
 	}
 	return v
 }
+
+func BenchmarkParse(b *testing.B) {
+	text, err := os.ReadFile("testdata/everything.yaml")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := Parse("everything.yaml", text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkEval(b *testing.B) {
+	for _, text := range []string{`.a`, `{a, b: (.b + 1)}`, `.list | map(. * 2) | add`} {
+		b.Run(text, func(b *testing.B) {
+			e, err := compile(text, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			input := data(b, `{"a": 1, "b": 2, "list": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}`)
+			for b.Loop() {
+				if _, err := e.Eval(Scope{Data: input, Now: noon}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
