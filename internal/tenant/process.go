@@ -41,6 +41,9 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := confined(&config, opts.Logger); err != nil {
+		return errors.Join(err, answer(node, Ready{Error: err.Error()}))
+	}
 	t := New(config, opts)
 	said := make(chan struct{})
 	go func() {
@@ -54,6 +57,20 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	}
 	err = errors.Join(err, node.Close())
 	<-said
+	return err
+}
+
+// confined gives up what the process does not need. What this machine can't take away
+// is logged.
+func confined(c *Config, log *slog.Logger) error {
+	if err := c.makeDirs(); err != nil {
+		return err
+	}
+	err := c.confine()
+	if gap, ok := errors.AsType[*gapError](err); ok {
+		log.Warn("a tenant's process can reach the files of the node's user", "tenant", c.Tenant, "error", gap)
+		return nil
+	}
 	return err
 }
 

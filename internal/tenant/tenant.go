@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -127,10 +125,8 @@ func (t *Tenant) openState(ctx context.Context) (lifecycle.Resource, error) {
 }
 
 func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
-	for _, dir := range []string{valuesDir, ownersDir} {
-		if err := os.MkdirAll(filepath.Join(t.config.Dir, dir), 0o700); err != nil {
-			return nil, err
-		}
+	if err := t.config.makeDirs(); err != nil {
+		return nil, err
 	}
 	var err error
 	if t.peers, err = dialPeers(&t.config, t.log); err != nil {
@@ -145,12 +141,8 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 }
 
 func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
-	cache := filepath.Join(t.config.Dir, "compiled")
-	if err := os.MkdirAll(cache, 0o700); err != nil {
-		return nil, err
-	}
 	var err error
-	t.runtime, err = function.Open(ctx, function.Options{CacheDir: cache, Metrics: t.metrics, Log: t.log})
+	t.runtime, err = function.Open(ctx, function.Options{CacheDir: t.config.compiledDir(), Metrics: t.metrics, Log: t.log})
 	return t.runtime, err
 }
 

@@ -46,7 +46,7 @@ func TestReach(t *testing.T) {
 }
 
 func reach(t *testing.T, dir string) {
-	missing, err := confine(control.Config{CacheDir: dir + "/cache", TmpDir: dir + "/tmp"})
+	missing, err := restrict(control.Config{CacheDir: dir + "/cache", TmpDir: dir + "/tmp"})
 	if err != nil {
 		t.Fatal(err)
 	}

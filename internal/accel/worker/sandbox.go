@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/confine"
 )
 
 // Environment of the second start.
@@ -56,7 +56,7 @@ func confineAndRestart(cfg control.Config, inherit ...*os.File) error {
 	if err != nil {
 		return fmt.Errorf("worker's configuration: %w", err)
 	}
-	missing, err := confine(cfg)
+	missing, err := restrict(cfg)
 	if err != nil {
 		return err
 	}
@@ -87,8 +87,8 @@ func environment(cfg control.Config, config string, missing []string) []string {
 	return env
 }
 
-// confine returns what this kernel can't do for us.
-func confine(cfg control.Config) (missing []string, err error) {
+// restrict returns what this kernel can't do for us.
+func restrict(cfg control.Config) (missing []string, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("no new privileges: %w", err)
 	}
@@ -105,7 +105,7 @@ func confine(cfg control.Config) (missing []string, err error) {
 		return nil, fmt.Errorf("limit of files: %w", err)
 	}
 	switch err := restrictFiles(cfg); {
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
+	case errors.Is(err, confine.ErrMissing):
 		missing = append(missing, "this kernel has no Landlock: kernels of borrowers can read what the node's user can read")
 	case err != nil:
 		return nil, err
@@ -141,17 +141,6 @@ func dropCapabilities() error {
 	return nil
 }
 
-// Rights of Landlock, by the version of its ABI that brought them.
-const (
-	landlockReads   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	landlockFirst   = 1<<13 - 1 // version 1
-	landlockIoctl   = 1 << 15   // LANDLOCK_ACCESS_FS_IOCTL_DEV, version 5
-	landlockNet     = 3         // bind and connect of TCP, version 4
-	landlockScopes  = 3         // abstract unix sockets and signals, version 6
-	landlockOfFiles = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
-		unix.LANDLOCK_ACCESS_FS_TRUNCATE | landlockIoctl
-)
-
 // readable is where drivers, their compilers and their libraries are. The home
 // folders and the node's state, where its keys are, are not among them.
 var readable = []string{"/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/etc", "/proc", "/sys", "/nix", "/run/opengl-driver"}
@@ -159,79 +148,10 @@ var readable = []string{"/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/o
 // restrictFiles leaves the worker's own folders and /dev to write to, and what
 // drivers need to read; no TCP, no signals to others.
 func restrictFiles(cfg control.Config) error {
-	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
-		return errno
-	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockFirst}
-	if abi >= 2 {
-		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
-	}
-	if abi >= 3 {
-		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
-	}
-	if abi >= 4 {
-		attr.Handled_access_net = landlockNet
-	}
-	if abi >= 5 {
-		attr.Handled_access_fs |= landlockIoctl
-	}
-	if abi >= 6 {
-		attr.Scoped = landlockScopes
-	}
-	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if errno != 0 {
-		return fmt.Errorf("landlock: %w", errno)
-	}
-	defer unix.Close(int(set))
-	if err := allow(int(set), attr.Handled_access_fs, cfg); err != nil {
-		return err
-	}
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0); errno != 0 {
-		return fmt.Errorf("landlock: %w", errno)
-	}
-	return nil
-}
-
-func allow(set int, all uint64, cfg control.Config) error {
-	for _, path := range []string{cfg.CacheDir, cfg.TmpDir, "/dev"} {
-		if err := allowPath(set, path, all, false); err != nil {
-			return err
-		}
-	}
 	// Not os.Executable: the file may have been replaced since the node started.
 	paths := append(append([]string{"/proc/self/exe"}, readable...), cfg.ReadPaths...)
 	for _, name := range []string{"LD_LIBRARY_PATH", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"} {
 		paths = append(paths, filepath.SplitList(os.Getenv(name))...)
 	}
-	for _, path := range paths {
-		if err := allowPath(set, path, all&landlockReads, true); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func allowPath(set int, path string, rights uint64, mayMiss bool) error {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		if mayMiss || path == "" {
-			return nil
-		}
-		return fmt.Errorf("landlock: %s: %w", path, err)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("landlock: %s: %w", path, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		rights &= landlockOfFiles
-	}
-	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
-	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(set), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
-	if errno != 0 {
-		return fmt.Errorf("landlock: %s: %w", path, errno)
-	}
-	return nil
+	return confine.Thread(confine.Rules{Write: []string{cfg.CacheDir, cfg.TmpDir, "/dev"}, Read: paths})
 }
