@@ -51,11 +51,11 @@ func (b *bench) checks(ctx context.Context) error {
 				return err
 			})
 		}
-		all, err := turns(ctx, b.rounds(15, 3), call(on), call(off))
+		all, err := b.turns(ctx, b.rounds(15, 3), call(on), call(off))
 		if err != nil {
 			return err
 		}
-		b.row(paired.NewRow("a handler that works on JSON, with deadline and fuel", "us", "without", all[0], all[1], paired.Goal{MaxRatio: 1.1}))
+		b.row(paired.NewRow("a handler that works on JSON, with deadline and fuel", "us", "without", all[0].values, all[1].values, paired.Goal{MaxRatio: 1.1}))
 		return nil
 	})
 }

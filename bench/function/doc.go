@@ -8,7 +8,7 @@
 // connection share it in all ways.
 //
 // -only NAME measures some sections, -profile DIR shows where each section spends its
-// time. The report is written after each section, so that a run that is cut short
+// time while it measures. The report is written after each section, so that a run that is cut short
 // leaves what it measured.
 //
 // BENCH_QUICK=1 keeps it under a minute, at the price of wide intervals.

@@ -13,50 +13,61 @@ import (
 const stepsApp = `app: steps
 functions:
   pass: {module: pass.wasm}
+  noted: {module: pass.wasm, imports: [{bucket: notes}]}
+buckets: [notes]
 workflows:
-  four: four.yaml
+  pure: pure.yaml
+  noted: noted.yaml
 `
 
-const fourSteps = `document: {dsl: 1.0.0, namespace: bench, name: four, version: 1.0.0}
-do:
-  - first: {call: pass}
-  - second: {call: pass}
-  - third: {call: pass}
-  - fourth: {call: pass}
-`
+// fourSteps is a workflow of one function.
+func fourSteps(name, function string) []byte {
+	text := "document: {dsl: 1.0.0, namespace: bench, name: " + name + ", version: 1.0.0}\ndo:\n"
+	for _, step := range []string{"first", "second", "third", "fourth"} {
+		text += "  - " + step + ": {call: " + function + "}\n"
+	}
+	return []byte(text)
+}
 
 // handover is the time from the end of one step of a durable workflow to the start of
-// the next: the first one's result is recorded in between.
+// the next. What has effects outside starts when the step before is recorded, what has
+// none may start beside that.
 func (b *bench) handover(ctx context.Context) error {
 	a, err := b.app(ctx, stepsApp, map[string]string{"pass.wasm": passGuest})
 	if err != nil {
 		return err
 	}
-	a.files["four.yaml"] = []byte(fourSteps)
+	a.files["pure.yaml"], a.files["noted.yaml"] = fourSteps("pure", "pass"), fourSteps("noted", "noted")
 	return b.withStage(ctx, a, func(s *stage) error {
-		n := b.rounds(100, 30)
-		var medians, tails, wholes []float64
-		for round := range b.rounds(7, 3) + 1 {
-			hops, took, err := s.hops(ctx, n)
-			if err != nil {
-				return err
-			}
-			if round > 0 {
-				medians, tails, wholes = append(medians, paired.Median(hops)), append(tails, quantile(hops, 0.99)), append(wholes, paired.Median(took))
-			}
+		if err := b.handoverRows(ctx, s, "noted", "steps with effects"); err != nil {
+			return err
 		}
-		b.row(paired.NewRow("hand-over between steps of a durable workflow, p50", "ms", "", medians, nil, paired.Goal{Max: 1}))
-		b.row(paired.NewRow("hand-over between steps of a durable workflow, p99", "ms", "", tails, nil, paired.Goal{}))
-		b.row(paired.NewRow("a durable workflow of four steps that do nothing, p50", "ms", "", wholes, nil, paired.Goal{}))
-		return nil
+		return b.handoverRows(ctx, s, "pure", "steps without effects")
 	})
+}
+
+func (b *bench) handoverRows(ctx context.Context, s *stage, workflow, of string) error {
+	var medians, tails, wholes []float64
+	for round := range b.rounds(7, 3) + 1 {
+		hops, took, err := s.hops(ctx, workflow, b.rounds(100, 30))
+		if err != nil {
+			return err
+		}
+		if round > 0 {
+			medians, tails, wholes = append(medians, paired.Median(hops)), append(tails, quantile(hops, 0.99)), append(wholes, paired.Median(took))
+		}
+	}
+	b.row(paired.NewRow("hand-over between "+of+" of a durable workflow, p50", "ms", "", medians, nil, paired.Goal{Max: 1}))
+	b.row(paired.NewRow("hand-over between "+of+" of a durable workflow, p99", "ms", "", tails, nil, paired.Goal{}))
+	b.row(paired.NewRow("a durable workflow of four "+of+" that do nothing, p50", "ms", "", wholes, nil, paired.Goal{}))
+	return nil
 }
 
 // hops runs n executions, and returns the milliseconds of all hand-overs and of all
 // executions.
-func (s *stage) hops(ctx context.Context, n int) (hops, took []float64, err error) {
+func (s *stage) hops(ctx context.Context, workflow string, n int) (hops, took []float64, err error) {
 	for i := range n {
-		e, err := s.run(ctx, "steps", "four", map[string]int{"n": i})
+		e, err := s.run(ctx, "steps", workflow, map[string]int{"n": i})
 		if err != nil {
 			return nil, nil, err
 		}

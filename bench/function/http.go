@@ -83,11 +83,12 @@ func (b *bench) measureHTTP(ctx context.Context, s *stage, native *door) error {
 			l.addr = addr
 			return l.through(h.open)
 		}
-		all, err := turns(ctx, b.rounds(9, 2), to(s.addr()), to(native.addr))
+		all, err := b.turns(ctx, b.rounds(9, 2), to(s.addr()), to(native.addr))
 		if err != nil {
 			return err
 		}
-		b.row(paired.NewRow(h.name, "requests/s", "native net/http handler", all[0], all[1], h.goal))
+		b.row(paired.NewRow(h.name, "requests/s", "native net/http handler", all[0].values, all[1].values, h.goal))
+		b.row(paired.NewRow(h.name+": processor time of both ends", "us a request", "native net/http handler", all[0].each(), all[1].each(), paired.Goal{}))
 	}
 	return nil
 }

@@ -31,11 +31,11 @@ func (b *bench) instances(ctx context.Context) error {
 	if b.quick {
 		slots.Instances, plain.Instances = 100, 20
 	}
-	all, err := turns(ctx, b.rounds(5, 1), b.perGiB(slots), b.perGiB(plain))
+	all, err := b.turns(ctx, b.rounds(5, 1), b.perGiB(slots), b.perGiB(plain))
 	if err != nil {
 		return err
 	}
-	b.row(paired.NewRow("live instances of the least Go module that served a call", "per GiB", "plain instances", all[0], all[1], paired.Goal{MinRatio: 5}))
+	b.row(paired.NewRow("live instances of the least Go module that served a call", "per GiB", "plain instances", all[0].values, all[1].values, paired.Goal{MinRatio: 5}))
 	return nil
 }
 

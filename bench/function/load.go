@@ -97,9 +97,12 @@ func (c *lean) call(context.Context) error {
 	if _, err := c.conn.Write(c.request); err != nil {
 		return err
 	}
-	size, err := readHead(c.from)
+	status, size, err := readHead(c.from)
 	if err != nil {
 		return err
+	}
+	if status != http.StatusOK {
+		return fmt.Errorf("the answer has the status %d", status)
 	}
 	if cap(c.got) < size {
 		c.got = make([]byte, size)
@@ -118,18 +121,30 @@ func expect(got, want []byte) error {
 }
 
 // readHead reads an answer's head, and returns how long its body is.
-func readHead(from *bufio.Reader) (size int, err error) {
-	size = -1
-	for first := true; ; first = false {
+func readHead(from *bufio.Reader) (status, size int, err error) {
+	line, err := from.ReadSlice('\n')
+	if err != nil {
+		return 0, 0, err
+	}
+	const version = "HTTP/1.1 "
+	if len(line) < len(version)+3 || !bytes.HasPrefix(line, []byte(version)) {
+		return 0, 0, fmt.Errorf("the answer begins with %q", line)
+	}
+	if status, err = strconv.Atoi(string(line[len(version) : len(version)+3])); err != nil {
+		return 0, 0, err
+	}
+	size, err = readLength(from)
+	return status, size, err
+}
+
+// readLength reads the headers, of which one has to say how long the body is.
+func readLength(from *bufio.Reader) (size int, err error) {
+	for size = -1; ; {
 		line, err := from.ReadSlice('\n')
 		if err != nil {
 			return 0, err
 		}
-		line = bytes.TrimRight(line, "\r\n")
-		if first && !bytes.HasPrefix(line, []byte("HTTP/1.1 200")) {
-			return 0, fmt.Errorf("the answer begins with %q", line)
-		}
-		if len(line) == 0 {
+		if line = bytes.TrimRight(line, "\r\n"); len(line) == 0 {
 			break
 		}
 		const name = "Content-Length:"

@@ -20,23 +20,24 @@ func (b *bench) makeProfiles() (err error) {
 	return os.MkdirAll(b.profiles, 0o755)
 }
 
-// profile runs do, and writes a CPU profile of it where one is wanted.
-func (b *bench) profile(section string, do func() error) error {
+// profile writes a CPU profile until stop, where one is wanted.
+func (b *bench) profile() (stop func() error, err error) {
 	if b.profiles == "" {
-		return do()
+		return func() error { return nil }, nil
 	}
-	path := filepath.Join(b.profiles, section+".pprof")
+	path := filepath.Join(b.profiles, fmt.Sprintf("%s-%d.pprof", b.section, len(b.profiled)))
 	f, err := os.Create(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := pprof.StartCPUProfile(f); err != nil {
-		return errors.Join(err, f.Close())
+		return nil, errors.Join(err, f.Close())
 	}
 	b.profiled = append(b.profiled, path)
-	err = do()
-	pprof.StopCPUProfile()
-	return errors.Join(err, f.Close())
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
 }
 
 // printProfiles prints where this run spent its time.

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard/bench/paired"
 )
@@ -13,26 +16,60 @@ import (
 // A way does something for one turn, and returns what was measured.
 type way func(ctx context.Context) (float64, error)
 
+// A series is what a way measured in its turns.
+type series struct {
+	values []float64
+	cores  []float64 // that this process used meanwhile, on average
+}
+
 // turns gives each way a turn, rounds times, after a first turn each that does not
 // count. It returns what each way measured.
-func turns(ctx context.Context, rounds int, ways ...way) ([][]float64, error) {
-	all := make([][]float64, len(ways))
+func (b *bench) turns(ctx context.Context, rounds int, ways ...way) (all []series, err error) {
+	stop, err := b.profile()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	all = make([]series, len(ways))
 	for round := range rounds + 1 {
 		for i, w := range ways {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			runtime.GC() // nobody collects what others left
-			v, err := w(ctx)
-			if err != nil {
+			if err := all[i].turn(ctx, w, round > 0); err != nil {
 				return nil, err
-			}
-			if round > 0 {
-				all[i] = append(all[i], v)
 			}
 		}
 	}
 	return all, nil
+}
+
+func (s *series) turn(ctx context.Context, w way, counts bool) error {
+	runtime.GC() // nobody collects what others left
+	begin, used := time.Now(), processorTime()
+	v, err := w(ctx)
+	if err == nil && counts {
+		s.values = append(s.values, v)
+		s.cores = append(s.cores, float64(processorTime()-used)/float64(time.Since(begin)))
+	}
+	return err
+}
+
+// each is the processor time in microseconds for each of what values counts by the
+// second. It says more than they do where others use the machine.
+func (s *series) each() []float64 {
+	times := make([]float64, len(s.values))
+	for i, v := range s.values {
+		times[i] = s.cores[i] / v * 1e6
+	}
+	return times
+}
+
+// processorTime is what this process used so far.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // it cannot fail
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // perCall is a way that repeats do for a turn and measures microseconds for each.

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/pool/bucket"
+)
+
+const (
+	wantedRate = 12_000 // requests a second, which the reference system reported
+	desks      = 128    // clients in this process
+	windows    = 64     // clients over connections
+)
+
+// enrollment is the example of that name under load: seats that must not be oversold,
+// and requests that must count once though they come again.
+func (b *bench) enrollment(ctx context.Context) error {
+	a, err := b.example(ctx, "enrollment")
+	if err != nil {
+		return err
+	}
+	return b.withStage(ctx, a, func(s *stage) error {
+		o := &office{stage: s, term: theTerm()}
+		if err := o.open(ctx); err != nil {
+			return err
+		}
+		defer o.close()
+		turn := b.turn(3*time.Second, 400*time.Millisecond)
+		all, err := b.turns(ctx, b.rounds(5, 2), o.rush(o.inProcess, desks, turn), o.rush(o.overHTTP, windows, turn))
+		if err != nil {
+			return err
+		}
+		reported := make([]float64, len(all[0].values))
+		for i := range reported {
+			reported[i] = wantedRate
+		}
+		b.row(paired.NewRow("enrolment, clients in the process", "requests/s", "reported by the reference system on 6 machines",
+			all[0].values, reported, paired.Goal{Min: wantedRate}))
+		b.row(paired.NewRow(fmt.Sprintf("enrolment, %d connections", windows), "requests/s", "", all[1].values, nil, paired.Goal{}))
+		b.row(paired.NewRow("enrolment: processor time of everything", "us a request", "", all[0].each(), nil, paired.Goal{}))
+		return b.auditRows(ctx, o)
+	})
+}
+
+func (b *bench) auditRows(ctx context.Context, o *office) error {
+	in, err := o.register(ctx)
+	if err != nil {
+		return err
+	}
+	found := o.term.audit(o.seated, in)
+	for _, w := range o.wrong[:min(len(o.wrong), 10)] {
+		fmt.Fprintln(os.Stderr, "  ", w)
+	}
+	title := fmt.Sprintf("enrolment, %d requests of %d students for %d courses: ", o.count, o.last.Load(), o.term.courses)
+	b.none(title+"seats oversold or lost", "seats", float64(found.oversold))
+	b.none(title+"requests counted twice", "requests", float64(found.twice))
+	b.none(title+"seats told and not in the bucket, or there and not told", "seats", float64(found.missing+found.unknown))
+	b.none(title+"wrong answers", "answers", float64(len(o.wrong)))
+	return nil
+}
+
+// none adds a row of which nothing is wanted.
+func (b *bench) none(name, unit string, value float64) {
+	r := paired.NewRow(name, unit, "", []float64{value}, nil, paired.Goal{})
+	r.Wanted, r.Holds = "0", value == 0
+	b.row(r)
+}
+
+// An office is the app under load, and what its clients were told.
+type office struct {
+	stage *stage
+	term  term
+	last  atomic.Int64 // the last student's number
+
+	seated []int
+	wrong  []string
+	count  int
+	conns  []*connDesk
+}
+
+// open opens the courses.
+func (o *office) open(ctx context.Context) error {
+	for i := range o.term.courses {
+		var m memory
+		m.reset()
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/enrollment/courses/"+o.term.course(i), bytes.NewBufferString(strconv.Itoa(o.term.seats(i))))
+		if err != nil {
+			return err
+		}
+		r.Host, r.RequestURI, r.RemoteAddr = "localhost", r.URL.Path, "127.0.0.1:1"
+		o.stage.tenant.Requests().ServeHTTP(&m, r)
+		if m.status != http.StatusCreated {
+			return fmt.Errorf("open course %d: status %d: %s", i, m.status, m.body)
+		}
+	}
+	return nil
+}
+
+func (o *office) close() {
+	for _, c := range o.conns {
+		_ = c.conn.Close() // it served
+	}
+}
+
+func (o *office) inProcess(ctx context.Context, _ int) (desk, error) {
+	return &handlerDesk{ctx: ctx, handler: o.stage.tenant.Requests(), term: o.term}, nil
+}
+
+// overHTTP is a desk over a connection that stays open.
+func (o *office) overHTTP(ctx context.Context, i int) (desk, error) {
+	for len(o.conns) <= i {
+		c, err := newConnDesk(ctx, o.stage.addr(), o.term)
+		if err != nil {
+			return nil, err
+		}
+		o.conns = append(o.conns, c)
+	}
+	return o.conns[i], nil
+}
+
+// rush is a way that has n clients ask for seats as fast as they can, and measures
+// requests a second.
+func (o *office) rush(open func(context.Context, int) (desk, error), n int, turn time.Duration) way {
+	return func(ctx context.Context) (float64, error) {
+		clients, errs := make([]*applicant, n), make([]error, n)
+		for i := range clients {
+			d, err := open(ctx, i)
+			if err != nil {
+				return 0, err
+			}
+			clients[i] = &applicant{term: o.term, desk: d, next: func() int { return int(o.last.Add(1)) }}
+		}
+		var all sync.WaitGroup
+		begin := time.Now()
+		for i, c := range clients {
+			all.Go(func() {
+				for time.Since(begin) < turn && errs[i] == nil {
+					errs[i] = c.step()
+				}
+			})
+		}
+		all.Wait()
+		took := time.Since(begin)
+		return float64(o.take(clients)) / took.Seconds(), errors.Join(errs...)
+	}
+}
+
+// take notes what clients were told, and returns how many requests they made.
+func (o *office) take(clients []*applicant) int {
+	count := 0
+	for _, c := range clients {
+		o.seated, o.wrong = append(o.seated, c.seated...), append(o.wrong, c.wrong...)
+		count += c.count
+	}
+	o.count += count
+	return count
+}
+
+// register reads the bucket, by another owner than the app's.
+func (o *office) register(ctx context.Context) (register, error) {
+	in := register{free: map[string]int{}, students: map[string]map[string]bool{}, requests: map[string]bool{}}
+	bk, err := bucket.Open(ctx, bucket.Options{State: o.stage.state, Tenant: manifest.DefaultTenant, App: "enrollment", Name: "seats"})
+	if err != nil {
+		return in, err
+	}
+	defer bk.Close()
+	keys, err := bk.Keys(ctx, "")
+	if err != nil {
+		return in, err
+	}
+	for _, key := range keys {
+		switch kind, rest, _ := strings.Cut(key, "/"); kind {
+		case "request":
+			in.requests[rest] = true
+		case "student":
+			course, name, _ := strings.Cut(rest, "/")
+			if in.students[course] == nil {
+				in.students[course] = map[string]bool{}
+			}
+			in.students[course][name] = true
+		case "free":
+			e, err := bk.Get(ctx, key)
+			if err != nil {
+				return in, err
+			}
+			if in.free[rest], err = strconv.Atoi(string(e.Value)); err != nil {
+				return in, err
+			}
+		}
+	}
+	return in, nil
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+)
+
+// A term is what students want: request k is that of the student sK for the course
+// k modulo courses. Some courses have few seats, so that many requests are refused.
+type term struct {
+	courses, scarce int // the first ones are scarce
+	few, many       int // seats
+}
+
+func theTerm() term { return term{courses: 100, scarce: 10, few: 50, many: 10_000_000} }
+
+func (t term) course(k int) string { return "c" + strconv.Itoa(k%t.courses) }
+
+func (t term) seats(course int) int {
+	if course < t.scarce {
+		return t.few
+	}
+	return t.many
+}
+
+func path(t term, k int) string {
+	return "/enrollment/courses/" + t.course(k) + "/students/" + student(k)
+}
+
+func student(k int) string { return "s" + strconv.Itoa(k) }
+
+func requestID(k int) string { return "r" + strconv.Itoa(k) }
+
+// answer is what who got a seat is told, each time.
+func (t term) answer(k int) string {
+	return `{"course":"` + t.course(k) + `","student":"` + student(k) + `"}`
+}
+
+// A desk takes requests for seats.
+type desk interface {
+	enroll(k int) (status int, body []byte, err error)
+}
+
+// An applicant makes requests for new students, and some of them again.
+type applicant struct {
+	term   term
+	desk   desk
+	next   func() int
+	seated []int // who was told that he has a seat now
+	wrong  []string
+	count  int
+}
+
+// How often requests come again: after their answer, as when that was lost, and while
+// another client may still wait for the first one's answer.
+const (
+	repeats = 10
+	after   = 3
+	beside  = 7
+	distant = 37
+)
+
+// step makes a request, perhaps twice.
+func (c *applicant) step() error {
+	k := c.next()
+	first, err := c.send(k)
+	if err != nil {
+		return err
+	}
+	switch {
+	case k%repeats == after:
+		second, err := c.send(k)
+		if err != nil {
+			return err
+		}
+		if want := again(first); second != want {
+			c.wrong = append(c.wrong, fmt.Sprintf("request %d got status %d and then %d, want %d", k, first, second, want))
+		}
+	case k%repeats == beside && k > distant:
+		_, err = c.send(k - distant)
+	}
+	return err
+}
+
+// again is the answer to a request that was answered before.
+func again(status int) int {
+	if status == http.StatusCreated {
+		return http.StatusOK
+	}
+	return status
+}
+
+func (c *applicant) send(k int) (int, error) {
+	status, body, err := c.desk.enroll(k)
+	if err != nil {
+		return 0, err
+	}
+	c.count++
+	switch status {
+	case http.StatusCreated:
+		c.seated = append(c.seated, k)
+		fallthrough
+	case http.StatusOK:
+		if want := c.term.answer(k); string(body) != want {
+			c.wrong = append(c.wrong, fmt.Sprintf("request %d is answered with %.200q, want %q", k, body, want))
+		}
+	case http.StatusConflict:
+		if k%c.term.courses >= c.term.scarce {
+			c.wrong = append(c.wrong, fmt.Sprintf("request %d is refused though there are seats: %.200q", k, body))
+		}
+	default:
+		return status, fmt.Errorf("request %d got status %d: %.200q", k, status, body)
+	}
+	return status, nil
+}
+
+// A register is what the bucket holds in the end.
+type register struct {
+	free     map[string]int             // seats left, by course
+	students map[string]map[string]bool // enrolled, by course
+	requests map[string]bool            // that got a seat
+}
+
+// An audit is how often a promise was broken.
+type audit struct {
+	oversold int // seats beyond those that a course has, or lost
+	twice    int // requests that were told to have got a seat twice
+	missing  int // requests that were told so and are not in the bucket
+	unknown  int // enrolled by no request that was told so
+}
+
+func (a audit) clean() bool { return a == audit{} }
+
+// audit compares what clients were told with what the bucket holds.
+func (t term) audit(seated []int, in register) audit {
+	var a audit
+	told := map[int]int{}
+	for _, k := range seated {
+		told[k]++
+	}
+	for k, times := range told {
+		if times > 1 {
+			a.twice++
+		}
+		if !in.requests[requestID(k)] || !in.students[t.course(k)][student(k)] {
+			a.missing++
+		}
+	}
+	for i := range t.courses {
+		course := t.course(i)
+		taken := len(in.students[course])
+		a.oversold += abs(in.free[course] + taken - t.seats(i))
+		a.oversold += max(0, -in.free[course])
+	}
+	enrolled := 0
+	for course := range maps.Values(in.students) {
+		enrolled += len(course)
+	}
+	a.unknown = max(0, enrolled-len(told), len(in.requests)-len(told))
+	return a
+}
+
+func abs(n int) int { return max(n, -n) }
