@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -20,13 +21,16 @@ type extras struct {
 	number  uint64
 	last    uint64
 	values  map[string]state.Entry
+	times   map[string]time.Time // of the keys' first records
 }
 
 // newExtras makes a log with a key that was purged, and a bucket with a deleted key.
 func newExtras(ctx context.Context, t *testing.T, s *state.State) *extras {
 	t.Helper()
 	x := &extras{seq: map[string]uint64{}, history: map[string][]string{}, values: map[string]state.Entry{}}
+	x.times = map[string]time.Time{}
 	l := openLog(ctx, t, s)
+	mustAppend(ctx, t, openShort(ctx, t, s), "expires", 0, "soon")
 	mustAppend(ctx, t, l, "purged/1", 0, "gone")
 	for range 3 {
 		x.write(ctx, t, s)
@@ -34,7 +38,37 @@ func newExtras(ctx context.Context, t *testing.T, s *state.State) *extras {
 	if err := l.Purge(ctx, "purged/1"); err != nil {
 		t.Fatal(err)
 	}
+	for key := range x.history {
+		x.times[key] = firstTime(ctx, t, l, key)
+	}
 	return x
+}
+
+// openShort opens a log whose records expire before a pool has grown.
+func openShort(ctx context.Context, t *testing.T, s *state.State) *state.Log {
+	t.Helper()
+	l, err := s.OpenLog(ctx, "short", state.LogOptions{MaxAge: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func firstTime(ctx context.Context, t *testing.T, l *state.Log, key string) time.Time {
+	t.Helper()
+	records, err := l.Read(ctx, key)
+	if err != nil || len(records) == 0 {
+		t.Fatal(len(records), err)
+	}
+	return records[0].Time
+}
+
+// expired appends to a history that has expired.
+func (x *extras) expired(ctx context.Context, t *testing.T, s *state.State) {
+	t.Helper()
+	l := openShort(ctx, t, s)
+	wantLog(ctx, t, l, "expires")
+	mustAppend(ctx, t, l, "expires", 0, "again")
 }
 
 func openKV(ctx context.Context, t testing.TB, s *state.State) *state.KV {
@@ -82,6 +116,9 @@ func (x *extras) check(ctx context.Context, t *testing.T, s *state.State) {
 	for key, want := range x.history {
 		if seq := wantLog(ctx, t, l, key, want...); seq != x.seq[key] {
 			t.Errorf("%s ends at %d, want %d", key, seq, x.seq[key])
+		}
+		if got, want := firstTime(ctx, t, l, key), x.times[key]; !got.Equal(want) {
+			t.Errorf("%s begins at %v, want %v", key, got, want)
 		}
 	}
 	wantLog(ctx, t, l, "purged/1")

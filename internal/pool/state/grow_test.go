@@ -36,6 +36,7 @@ func TestGrow(t *testing.T) {
 	waitRole(ctx, t, "voter", a, b, c)
 	lap("three copies")
 	extra.check(ctx, t, a.State)
+	extra.expired(ctx, t, b.State)
 	extra.write(ctx, t, a.State)
 	d.open(ctx, b.addr)
 	lap("fourth joins")

@@ -22,6 +22,7 @@ const (
 	// fewMessages are asked for one by one.
 	fewMessages = 500
 	bulkTimeout = 2 * time.Minute
+	bulkPull    = 5000
 )
 
 // Since tells f every key that was changed after a revision, in order, and
@@ -134,7 +135,7 @@ func (r *kvReader) readMany(ctx context.Context) error {
 		if info := consumer.CachedInfo(); info != nil && info.NumPending == 0 {
 			return nil
 		}
-		msgs, err := consumer.Messages()
+		msgs, err := consumer.Messages(jetstream.PullMaxMessages(bulkPull))
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,9 @@ const (
 	// moveTimeout bounds one attempt to bring the table into the cluster. The
 	// logs and buckets have more, by their bytes.
 	moveTimeout = 30 * time.Second
-	slowestCopy = 10 << 20 // bytes a second
+	// slowestMessages and slowestBytes are those that are copied in a second.
+	slowestMessages = 4000
+	slowestBytes    = 4 << 20
 )
 
 // export is the whole table, on its way from the founder's own server into the

@@ -32,9 +32,10 @@ type streamExport struct {
 	// Config and State are as the server says them.
 	Config map[string]any  `json:"config"`
 	State  json.RawMessage `json:"state"`
-	// Last is the stream's last sequence.
-	Last uint64 `json:"last"`
-	Size int64  `json:"size"`
+	// These are of the state: the last sequence, and how much there is.
+	Last     uint64 `json:"last"`
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
 }
 
 func (e streamExport) file(dir string) string {
@@ -43,7 +44,7 @@ func (e streamExport) file(dir string) string {
 
 // slowest is how long its content may take at most.
 func (e streamExport) slowest() time.Duration {
-	return time.Duration(e.Size/slowestCopy) * time.Second
+	return time.Duration(e.Messages/slowestMessages+e.Bytes/slowestBytes) * time.Second
 }
 
 // isExtra reports whether a stream is one of those beside the table.
@@ -94,41 +95,41 @@ func (s *State) exportStream(ctx context.Context, dir, name string) (streamExpor
 		return streamExport{}, err
 	}
 	var state struct {
-		Last uint64 `json:"last_seq"`
+		Last     uint64 `json:"last_seq"`
+		Messages uint64 `json:"messages"`
+		Bytes    uint64 `json:"bytes"`
 	}
 	if err := json.Unmarshal(answer.State, &state); err != nil {
 		return streamExport{}, err
 	}
-	out := streamExport{Name: name, Config: answer.Config, State: answer.State, Last: state.Last}
-	err = replaceFile(out.file(dir), func(w io.Writer) (err error) {
-		out.Size, err = receiveSnapshot(ctx, sub, w)
-		return err
-	})
+	out := streamExport{
+		Name: name, Config: answer.Config, State: answer.State,
+		Last: state.Last, Messages: state.Messages, Bytes: state.Bytes,
+	}
+	err = replaceFile(out.file(dir), func(w io.Writer) error { return receiveSnapshot(ctx, sub, w) })
 	return out, err
 }
 
 // receiveSnapshot writes the parts of a snapshot, until an empty one says that it
 // was the last.
-func receiveSnapshot(ctx context.Context, sub *nats.Subscription, w io.Writer) (size int64, err error) {
+func receiveSnapshot(ctx context.Context, sub *nats.Subscription, w io.Writer) error {
 	for {
 		chunk, err := nextChunk(ctx, sub)
 		if err != nil {
-			return size, err
+			return err
 		}
 		if len(chunk.Data) == 0 {
 			if status := chunk.Header.Get("Status"); status != "" && status != "204" {
-				return size, fmt.Errorf("snapshot: status %s %s", status, chunk.Header.Get("Description"))
+				return fmt.Errorf("snapshot: status %s %s", status, chunk.Header.Get("Description"))
 			}
-			return size, nil
+			return nil
 		}
-		n, err := w.Write(chunk.Data)
-		size += int64(n)
-		if err != nil {
-			return size, err
+		if _, err := w.Write(chunk.Data); err != nil {
+			return err
 		}
 		if chunk.Reply != "" {
 			if err := chunk.Respond(nil); err != nil {
-				return size, err
+				return err
 			}
 		}
 	}

@@ -1,0 +1,51 @@
+package state_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// Logs and buckets are the same in an existing NATS cluster, where processes
+// connect by themselves.
+func TestExistingCluster(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	srv, err := natsserver.NewServer(&natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	})
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not listen")
+	}
+	open := func() *state.State {
+		s, err := state.Connect(ctx, state.ConnectOptions{URL: srv.ClientURL()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	node, helper := open(), open()
+	x := newExtras(ctx, t, node)
+	x.check(ctx, t, helper)
+	x.write(ctx, t, helper)
+	x.check(ctx, t, node)
+	l, err := node.OpenLog(ctx, "test", state.LogOptions{MaxAge: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(ctx, t, l, "t/app/new", 0, "kept for an hour")
+	x.check(ctx, t, helper)
+}
