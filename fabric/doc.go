@@ -39,6 +39,13 @@
 //   - grpc.SetSendCompressor, which knows only grpc-go's own streams, returns an
 //     error. Responses take the compression of the request.
 //
+// # Streams outlive the node's process
+//
+// A stream that a program has through its node (target "node:") goes on when another
+// process takes the node's calls over: both sides change to a new connection while
+// messages flow, see package transit. Neither program notices. [Link.Moves] asks for
+// the same with a dialer of one's own.
+//
 // # Concurrency
 //
 // ClientConn, Server and Network may be used by any number of goroutines. Of a stream

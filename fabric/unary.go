@@ -13,6 +13,9 @@ import (
 
 // Serve implements call.Handler.
 func (s *Server) Serve(in call.ServerStream) error {
+	if transit.IsMove(in.Head()) {
+		return s.streams.Serve(in, s.serveMoving) // it is no new call, and welcome while the server stops
+	}
 	if err := s.enter(); err != nil {
 		return err
 	}

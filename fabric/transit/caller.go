@@ -24,9 +24,9 @@ type Caller struct {
 	// too; passing that this leg is one of those moves.
 	middle, passing bool
 	name            string
-	stay            func() bool // undoes the watch of ctx
 
 	mu      sync.Mutex
+	stay    func() bool // undoes the watch of ctx
 	fleet   *Fleet
 	place   place // of the leg that is sent on
 	closed  bool  // CloseSend was called
@@ -74,10 +74,24 @@ func Open(ctx context.Context, h *call.Head, way Way) (*Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.out, c.in, c.first, c.fleet = l, l, l, fleet
+	c.out, c.in, c.first = l, l, l
+	c.mu.Lock()
+	c.fleet = fleet
 	c.stay = context.AfterFunc(ctx, c.end)
-	fleet.join(c)
+	c.mu.Unlock()
+	c.join(fleet)
 	return c, nil
+}
+
+// join makes the stream one of a fleet, unless it has ended meanwhile.
+func (c *Caller) join(f *Fleet) {
+	f.join(c)
+	c.mu.Lock()
+	over := c.over
+	c.mu.Unlock()
+	if over {
+		f.part(c)
+	}
 }
 
 // open opens a leg.
@@ -279,12 +293,10 @@ func (c *Caller) Lend(size int) (*call.Message, error) {
 func (c *Caller) end() {
 	c.mu.Lock()
 	c.over = true
-	fleet, abandon := c.fleet, c.abandon
+	fleet, abandon, stay := c.fleet, c.abandon, c.stay
 	c.fleet = nil
 	c.mu.Unlock()
-	if c.stay != nil {
-		c.stay()
-	}
+	stay()
 	fleet.part(c)
 	if abandon != nil {
 		abandon()

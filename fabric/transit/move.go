@@ -165,18 +165,7 @@ func (c *Caller) switchTo(next *leg, fleet *Fleet) {
 	c.sending.Unlock()
 	for c.fetch(old) {
 	}
-	c.mu.Lock()
-	over := c.over
-	c.mu.Unlock()
-	if !over {
-		fleet.join(c)
-		c.mu.Lock()
-		over = c.over
-		c.mu.Unlock()
-		if over {
-			fleet.part(c)
-		}
-	}
+	c.join(fleet)
 }
 
 // fetch takes in one message of a leg that is left, unless it has been read to its

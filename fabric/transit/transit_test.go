@@ -251,7 +251,7 @@ func TestMessagesAcrossMoves(t *testing.T) {
 	stop := make(chan struct{})
 	var working sync.WaitGroup
 	var chats []*chat
-	for i := range 6 {
+	for i := range 4 {
 		h, want := &call.Head{Method: "/a/B", Streaming: true}, "late"
 		if i%2 == 0 {
 			h.Metadata, want = metadata.MD{"early": {"1"}}, "early"
@@ -296,4 +296,4 @@ func TestMessagesAcrossMoves(t *testing.T) {
 	}
 }
 
-const moves = 20
+const moves = 10
