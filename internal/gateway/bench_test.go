@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard/internal/gateway"
 )
@@ -98,9 +99,20 @@ func BenchmarkRequests(b *testing.B) {
 				addr = serve(b, g)
 			}
 			b.SetParallelism(4)
+			before := processTime(b)
 			b.RunParallel(func(p *testing.PB) { requests(b, addr, p) })
+			// Of client and server together. It varies less than the time.
+			b.ReportMetric(float64((processTime(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
 		})
 	}
+}
+
+func processTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // requests asks on one connection until the benchmark is over.

@@ -54,15 +54,6 @@ type Call struct {
 	Route string
 }
 
-// meta is Meta for callers who don't know whether there is one.
-func (c *Call) meta(name string) string {
-	if c.Meta == nil {
-		return ""
-	}
-	value, _ := c.Meta(name)
-	return value
-}
-
 // target is what the call runs.
 func (c *Call) target() string {
 	if c.Workflow != "" {

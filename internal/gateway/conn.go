@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,9 +36,13 @@ type deadline struct {
 // past is any time that is over.
 func past() time.Time { return time.Unix(1, 0) }
 
+// longAgo is before all deadlines that are meant as such: one before it is there to
+// end a read or write at once.
+const longAgo = 1 << 20
+
 // set notes a deadline. to sets the connection's.
 func (d *deadline) set(t time.Time, to func(time.Time) error) error {
-	over := !t.IsZero() && !t.After(time.Now())
+	over := !t.IsZero() && t.Unix() < longAgo
 	if d.at = t; over == d.passed {
 		return nil
 	}
@@ -83,7 +88,7 @@ func (c *handedConn) Write(b []byte) (n int, err error) {
 }
 
 func (c *handedConn) writePiece(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(c.patience)); err != nil {
+	if err := c.SetWriteDeadline(c.watch.clock().Add(c.patience)); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Write(b)
@@ -137,6 +142,7 @@ func (c *handedConn) CloseWrite() error {
 // A watch knows all connections, and finds deadlines that passed.
 type watch struct {
 	limit int
+	now   atomic.Pointer[time.Time] // as of the last look; nil before the first
 	mu    sync.Mutex
 	conns map[*handedConn]struct{}
 }
@@ -158,10 +164,19 @@ func (w *watch) remove(c *handedConn) {
 	delete(w.conns, c)
 }
 
+// clock is the time, or up to a second before it.
+func (w *watch) clock() time.Time {
+	if now := w.now.Load(); now != nil {
+		return *now
+	}
+	return time.Now()
+}
+
 // run looks once a second until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
+	defer w.now.Store(nil) // nobody looks any more
 	for {
 		select {
 		case now := <-ticks.C:
@@ -173,6 +188,7 @@ func (w *watch) run(ctx context.Context) {
 }
 
 func (w *watch) check(now time.Time) {
+	w.now.Store(&now)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.conns {

@@ -213,9 +213,9 @@ type appState struct {
 // Invoke makes a call that came by no trigger of the gateway's, and records it.
 func (g *Gateway) Invoke(ctx context.Context, c Call) (Answer, error) {
 	begin := time.Now()
-	ctx, span := g.trace(ctx, &c)
+	ctx, span := g.trace(ctx, &c, nil)
 	answer, err := g.opts.Invoker.Invoke(ctx, c)
-	g.record(outcome{call: &c, answer: &answer, err: err, begin: begin, span: span, trace: traceOf(ctx)})
+	g.record(outcome{call: &c, answer: &answer, err: err, begin: begin, took: time.Since(begin), span: span, trace: traceOf(ctx)})
 	return answer, err
 }
 

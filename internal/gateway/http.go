@@ -81,20 +81,16 @@ func (g *Gateway) leave(s *appState) {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
-	status := h.serve(w, r, begin)
-	h.metric.count(status, time.Since(begin).Seconds())
-}
-
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, begin time.Time) int {
 	g := h.gateway
 	if err := g.enter(h.state); err != nil {
-		return refuse(w, NewProblem(err))
+		h.metric.count(refuse(w, NewProblem(err)), time.Since(begin))
+		return
 	}
 	defer g.leave(h.state)
 	x := g.server.exchanges.get()
 	defer g.server.exchanges.put(x)
 	x.w, x.r, x.h = w, r, h
-	return x.run(begin)
+	x.run(begin)
 }
 
 func refuse(w http.ResponseWriter, p Problem) int {
@@ -113,26 +109,28 @@ type exchange struct {
 	metaFunc func(string) (string, bool) // its method meta
 }
 
-func (x *exchange) run(begin time.Time) int {
+func (x *exchange) run(begin time.Time) {
 	g := x.h.gateway
 	call := Call{
 		App: x.h.state.name, Function: x.h.Function, Workflow: x.h.Workflow, Wait: x.h.Wait, HTTP: x.h.HTTP,
 		Meta: x.metaFunc, Trigger: HTTP, Route: x.h.name,
 	}
-	ctx, span := g.trace(x.r.Context(), &call)
-	x.span = trace.SpanContextFromContext(ctx)
+	ctx, span := g.trace(x.r.Context(), &call, x.r.Header)
+	x.span = traceOf(ctx)
 	if err := x.readInput(&call); err != nil {
 		endSpan(span, err, statusOfBody(err))
-		return x.refuseBody(err)
+		x.h.metric.count(x.refuseBody(err), time.Since(begin))
+		return
 	}
 	answer, err := g.opts.Invoker.Invoke(ctx, call)
 	defer answer.release()
 	answer.started(&call)
 	status, err := x.answer(&answer, err)
+	took := time.Since(begin)
+	x.h.metric.count(status, took)
 	g.record(outcome{
-		call: &call, answer: &answer, err: err, status: status, begin: begin, span: span, trace: x.span, ring: x.h.state.ring,
+		call: &call, answer: &answer, err: err, status: status, begin: begin, took: took, span: span, trace: x.span, ring: x.h.state.ring,
 	})
-	return status
 }
 
 // readInput makes the call's body.
@@ -158,7 +156,7 @@ func (x *exchange) readInput(call *Call) (err error) {
 func (x *exchange) patience(d time.Duration) {
 	var until time.Time
 	if d > 0 {
-		until = time.Now().Add(d + time.Duration(x.h.maxBody>>16)*time.Second) // 64 KiB a second
+		until = x.h.gateway.server.watch.clock().Add(d + time.Duration(x.h.maxBody>>16)*time.Second) // 64 KiB a second
 	}
 	_ = http.NewResponseController(x.w).SetReadDeadline(until)
 }

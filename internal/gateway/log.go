@@ -116,6 +116,7 @@ type outcome struct {
 	err    error
 	status int // 0 where there is no client
 	begin  time.Time
+	took   time.Duration
 	span   trace.Span
 	trace  trace.SpanContext
 	ring   *ring // nil: found by the app's name
@@ -123,7 +124,6 @@ type outcome struct {
 
 // record writes a call's end into the app's logs, its metrics and its span.
 func (g *Gateway) record(o outcome) {
-	took := time.Since(o.begin)
 	if o.span != nil {
 		o.trace = o.span.SpanContext()
 	}
@@ -138,7 +138,7 @@ func (g *Gateway) record(o outcome) {
 	}
 	r := Record{
 		App: o.call.App, Call: o.answer.ID, Target: o.call.target(), Trigger: o.call.Trigger, Route: o.call.Route,
-		Begin: o.begin, Took: took, Status: o.status, Err: o.err, Fuel: o.answer.Fuel,
+		Begin: o.begin, Took: o.took, Status: o.status, Err: o.err, Fuel: o.answer.Fuel,
 		Stdout: o.answer.Stdout, Stderr: o.answer.Stderr, Trace: o.trace.TraceID(),
 	}
 	if o.call.Workflow != "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -93,7 +94,7 @@ func (m *metrics) route(app, route string) *routeMetric {
 	return &routeMetric{all: m, app: app, route: route, seconds: m.seconds.WithLabelValues(app, route)}
 }
 
-func (m *routeMetric) count(code int, seconds float64) {
+func (m *routeMetric) count(code int, took time.Duration) {
 	place := &m.codes[min(code/100, len(m.codes)-1)]
 	c := place.Load()
 	if c == nil || c.code != code {
@@ -101,5 +102,5 @@ func (m *routeMetric) count(code int, seconds float64) {
 		place.Store(c)
 	}
 	c.Inc()
-	m.seconds.Observe(seconds)
+	m.seconds.Observe(took.Seconds())
 }

@@ -324,11 +324,14 @@ func (p *response) dropListed(h http.Header) {
 	}
 }
 
+// countedByItself is up to how many bytes net/http counts a body.
+const countedByItself = 1 << 10
+
 // write answers a request with the message.
 func (p *response) write(w http.ResponseWriter, method string) error {
 	h := w.Header()
 	p.copyHeader(h)
-	if p.length >= 0 && p.status != http.StatusNoContent {
+	if (p.length > countedByItself || bodiless(method, p.status)) && p.length >= 0 && p.status != http.StatusNoContent {
 		h["Content-Length"] = []string{strconv.FormatInt(p.length, 10)}
 	}
 	w.WriteHeader(p.status)

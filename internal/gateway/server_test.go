@@ -105,41 +105,31 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestRefusalArrives: the answer reaches a client that has sent more than was read.
+// halfPipe is a pipe that can end one direction, as a TCP connection can.
+type halfPipe struct{ net.Conn }
+
+func (halfPipe) CloseWrite() error { return nil }
+
+// TestRefusalArrives: a client that is refused may still send for a while: a
+// connection that was closed at once would take the answer back.
 func TestRefusalArrives(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		conn, err := l.Accept()
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		go gateway.Refuse(halfPipe{server}, outboard.Errorf(outboard.NotFound, "", "there is no app"))
+		r, err := http.ReadResponse(bufio.NewReader(client), nil)
 		if err != nil {
-			return
+			t.Fatal(err)
 		}
-		_, _, err = gateway.Peek(conn, gateway.Limits{})
-		gateway.Refuse(conn, errors.Join(err, outboard.Errorf(outboard.NotFound, "", "there is no app")))
-	}()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 100_000)); err != nil {
-		t.Fatal(err)
-	}
-	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantProblem(t, read(t, r))
-	if r.Body.Close(); r.StatusCode != http.StatusNotFound {
-		t.Errorf("got %d", r.StatusCode)
-	}
-	conn.Close()
-	<-done
+		wantProblem(t, read(t, r))
+		r.Body.Close()
+		if _, err := client.Write(make([]byte, 100_000)); err != nil {
+			t.Errorf("the rest of the request: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := client.Write(make([]byte, 1)); err == nil {
+			t.Error("the connection stays open")
+		}
+	})
 }
 
 func TestPeekIsPatientForATime(t *testing.T) {
@@ -225,47 +215,69 @@ func TestHugeHead(t *testing.T) {
 	r.Body.Close()
 }
 
-// TestGraceful: what was accepted finishes when the gateway stops, and the connection
+// TestGraceful: what was accepted finishes when the gateway stops, and its connection
 // ends after it.
 func TestGraceful(t *testing.T) {
-	begun, finish := make(chan struct{}), make(chan struct{})
-	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) {
-		close(begun)
-		<-finish
-		return text("done"), nil
-	})
-	g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Target: to("f")}))
-	stop := start(t, g)
-	addr := serve(t, g)
-	answered := make(chan string)
-	go func() {
-		r, err := http.Get("http://" + addr + "/shop/")
-		if err != nil {
-			answered <- err.Error()
-			return
+	synctest.Test(t, func(t *testing.T) {
+		finish := make(chan struct{})
+		f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) {
+			<-finish
+			return text("done"), nil
+		})
+		g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Target: to("f")}))
+		stop := start(t, g)
+		client, server := net.Pipe()
+		g.ServeConn(server, []byte("GET /shop/ HTTP/1.1\r\nHost: x\r\n\r\n"))
+		synctest.Wait()
+		stopped := make(chan struct{})
+		go func() { stop(); close(stopped) }()
+		time.Sleep(10 * time.Second)
+		select {
+		case <-stopped:
+			t.Error("it stopped with a request under way")
+		default:
 		}
-		b, _ := io.ReadAll(r.Body)
-		r.Body.Close()
-		answered <- string(b)
-	}()
-	<-begun
-	stopped := make(chan struct{})
-	go func() { stop(); close(stopped) }()
-	select {
-	case <-stopped:
-		t.Fatal("it stopped with a request under way")
-	default:
-	}
-	close(finish)
-	if got := <-answered; got != "done" {
-		t.Errorf("got %q", got)
-	}
-	<-stopped
-	client, server := net.Pipe()
-	g.ServeConn(server, []byte("GET /shop/ HTTP/1.1\r\n"))
-	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("a late connection: %v", err)
-	}
+		close(finish)
+		from := bufio.NewReader(client)
+		r, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, r); got.text != "done" {
+			t.Errorf("got %v", got)
+		}
+		if r.Body.Close(); !r.Close {
+			t.Error("the connection would go on")
+		}
+		<-stopped
+		late, server := net.Pipe()
+		g.ServeConn(server, []byte("GET /shop/ HTTP/1.1\r\n"))
+		if _, err := late.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("a late connection: %v", err)
+		}
+	})
+}
+
+// TestGrace: what takes longer than the grace is given up.
+func TestGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := invoke(func(ctx context.Context, _ gateway.Call) (gateway.Answer, error) {
+			<-ctx.Done()
+			return gateway.Answer{}, context.Cause(ctx)
+		})
+		g := newGateway(t, gateway.Options{Invoker: f, Grace: time.Minute}, shop(gateway.Route{Path: "/", Target: to("f")}))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Run(ctx, func() {}) }()
+		_, server := net.Pipe()
+		g.ServeConn(server, []byte("GET /shop/ HTTP/1.1\r\nHost: x\r\n\r\n"))
+		synctest.Wait()
+		begin := time.Now()
+		cancel()
+		if err := <-ended; err == nil || time.Since(begin) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+	})
 }
 
 // TestOverload sends 10,000 requests to a gateway that takes 8 at a time: each

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
+	"net/http"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -86,17 +88,25 @@ func randomName() string {
 	return hex.EncodeToString(b[:])
 }
 
+// ofHeader is the trace that a request came with.
+func ofHeader(header http.Header) (trace.SpanContext, bool) {
+	parents := header["Traceparent"]
+	if len(parents) != 1 {
+		return trace.SpanContext{}, false
+	}
+	known, ok := parseTraceparent(parents[0])
+	if state, err := trace.ParseTraceState(strings.Join(header["Tracestate"], ",")); ok && err == nil {
+		known = known.WithTraceState(state)
+	}
+	return known, ok
+}
+
 // trace gives a call's context its trace: it goes on with the one of the context, or
 // else of the header, or begins one. The span is nil where none is recorded.
-func (g *Gateway) trace(ctx context.Context, c *Call) (context.Context, trace.Span) {
-	known := trace.SpanContextFromContext(ctx)
-	if !known.IsValid() {
-		parsed, ok := parseTraceparent(c.meta("traceparent"))
-		if known = parsed; ok {
-			if state, err := trace.ParseTraceState(c.meta("tracestate")); err == nil {
-				known = known.WithTraceState(state)
-			}
-		} else {
+func (g *Gateway) trace(ctx context.Context, c *Call, header http.Header) (context.Context, trace.Span) {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		known, ok := ofHeader(header)
+		if !ok {
 			known = newSpanContext()
 		}
 		if g.tracer == nil || ok {

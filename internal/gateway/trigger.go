@@ -14,13 +14,13 @@ import (
 // the answer; its error is the call's.
 func (g *Gateway) invoke(ctx context.Context, call *Call, s *appState, use func(*Answer) error) (Answer, error) {
 	begin := time.Now()
-	ctx, span := g.trace(ctx, call)
+	ctx, span := g.trace(ctx, call, nil)
 	answer, err := g.opts.Invoker.Invoke(ctx, *call)
 	if err == nil {
 		answer.started(call)
 		err = use(&answer)
 	}
-	g.record(outcome{call: call, answer: &answer, err: err, begin: begin, span: span, trace: traceOf(ctx), ring: s.ring})
+	g.record(outcome{call: call, answer: &answer, err: err, begin: begin, took: time.Since(begin), span: span, trace: traceOf(ctx), ring: s.ring})
 	return answer, err
 }
 

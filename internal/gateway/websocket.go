@@ -146,7 +146,7 @@ func (m outgoing) letter() byte {
 func (h *handler) serveSocket(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	status := h.openSocket(w, r)
-	h.metric.count(status, time.Since(begin).Seconds())
+	h.metric.count(status, time.Since(begin))
 }
 
 func (h *handler) openSocket(w http.ResponseWriter, r *http.Request) int {

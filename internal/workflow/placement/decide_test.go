@@ -119,6 +119,31 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestGroupsMove: in a graph that is too large to try all, what exchanges large values
+// is moved as one. Each step of a chain alone is better off where the others are.
+func TestGroupsMove(t *testing.T) {
+	const length = 15
+	var steps []Step
+	for chain := range 2 {
+		for i := range length {
+			s := Step{Name: fmt.Sprint(chain, "-", i), Work: ms(10)}
+			if i > 0 {
+				s.Inputs = []Input{{From: chain*length + i - 1, Bytes: 100 * mib}}
+			}
+			steps = append(steps, s)
+		}
+	}
+	two := nodes("a", "b")
+	two[0].Slots, two[1].Slots = 1, 1
+	d, err := Decide(Problem{Steps: steps, Nodes: two, Link: link})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Exact || d.Crossing != 0 || d.Completion > ms(152) {
+		t.Errorf("got %v", d)
+	}
+}
+
 func TestMemoryTooSmall(t *testing.T) {
 	small := nodes("a", "b")
 	small[0].Memory, small[1].Memory = mib, mib
