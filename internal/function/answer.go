@@ -19,25 +19,23 @@ func (s *slot) respond(b []byte) bool {
 // respondPlace makes a part of the arena the response. What was written before is
 // forgotten.
 func (s *slot) respondPlace(p Place) bool {
-	if !s.shows() {
-		return false
-	}
-	if _, err := s.arena.At(p); err != nil {
+	if !s.shows(p) {
 		return false
 	}
 	s.response, s.responseAt = nil, &p
 	return true
 }
 
-// shows says whether the call sees its arena.
-func (s *slot) shows() bool { return s.arena != nil && s.view.arena == s.arena }
-
 // alloc takes room of the arena. A call that fails gives it back: nobody knows of it.
 func (s *slot) alloc(size int) (int, bool) {
-	if !s.shows() || s.readOnly || len(s.allocated) == maxAllocated {
+	if !s.shows(Place{}) || s.readOnly || len(s.allocated) == maxAllocated {
 		return 0, false
 	}
 	p, ok := s.arena.Alloc(size)
+	if ok && !s.shows(p) {
+		s.arena.Free(p)
+		ok = false
+	}
 	if !ok {
 		return 0, false
 	}

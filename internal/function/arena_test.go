@@ -189,11 +189,36 @@ func TestNoArena(t *testing.T) {
 		fresh(t, p.Body)
 	}
 	for name, q := range map[string]Request{
-		"large arena": {Arena: newArena(t, puppetSize+1)}, "no arena": {Place: &Place{}}, "outside": {Arena: a, Place: &Place{4096, 1}},
+		"no arena": {Place: &Place{}}, "outside": {Arena: a, Place: &Place{4096, 1}},
 	} {
 		if _, err := f.Call(t.Context(), q); err == nil || endingOf(err).Kind != "invalid" {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestLargeArena gives a function an arena of which it sees the first half.
+func TestLargeArena(t *testing.T) {
+	f := deployPuppet(t, open(t, Options{}), Limits{})
+	var s script
+	s.do("request_offset")
+	s.do("arena_alloc", puppetSize)
+	s.do("arena_alloc", 16)
+	s.do("response_place", puppetSize-16, 17)
+	s.do("response_place", puppetSize-16, 16)
+	s.do("store", puppetWindow+65536, 5)
+	for name, at := range map[string]Place{"seen": {4096, 0}, "beyond": {puppetSize, 0}, "half seen": {puppetSize - 100, 0}} {
+		a := newArena(t, 2*puppetSize)
+		at.Size = copy(a.Bytes()[at.Offset:], s.body())
+		want := []int64{-1, 0, -1, 1, 0, 0}
+		if name == "seen" {
+			want[0] = int64(at.Offset)
+		}
+		p, err := f.Call(t.Context(), Request{Arena: a, Place: &at})
+		if diff := cmp.Diff(want, results(p.Body)); err != nil || diff != "" || a.Bytes()[64<<10] != 5 {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+		checkFresh(t, f)
 	}
 }
 

@@ -56,9 +56,12 @@ func TestCGuest(t *testing.T) {
 
 // TestCWindow hands a value on by place through a function in C, and lends it an arena.
 func TestCWindow(t *testing.T) {
-	f, err := open(t, Options{}).Deploy(t.Context(), cGuest(t, "testdata/c/step.c"), Settings{Name: "app/step", Window: 1 << 20})
+	f, err := open(t, Options{}).Deploy(t.Context(), cGuest(t, "testdata/c/step.c"), Settings{Name: "app/step"})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if w := f.Window(); w != 1<<20 {
+		t.Errorf("a window of %v, the module has room for 1 MiB", w)
 	}
 	a, board := newArena(t, 64<<10), newArena(t, 8192)
 	place, err := a.Put([]byte("HAL"))

@@ -32,7 +32,7 @@ type Settings struct {
 	Env []Variable
 	// Window is how much of an arena a call sees, if the module exports outboard_arena.
 	// It is a part of the function's memory. 0 means 64 MiB, but a quarter of the
-	// memory limit at most.
+	// memory limit at most, and less if the module has no room for that.
 	Window outboard.Bytes
 	// Unmetered leaves the module without checks: no deadline and no fuel, and a
 	// long call holds up the whole process. It is there to measure what they cost.
@@ -139,7 +139,7 @@ func (v *version) initialise(ctx context.Context) error {
 			return fmt.Errorf("initialise: %s: %w%s", name, err, quote(out.Text))
 		}
 	}
-	if v.window, err = s.window(ctx, &limits, v.settings.windowSize()); err != nil {
+	if v.window, err = s.openWindow(ctx, &limits, &v.settings); err != nil {
 		return fmt.Errorf("initialise: %s: %w", windowName, err)
 	}
 	return v.capture(s)

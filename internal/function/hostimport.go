@@ -50,7 +50,7 @@ func provideImports(b wazero.HostModuleBuilder) {
 
 func requestOffset(s *slot, stack []uint64) {
 	stack[0] = noOffset
-	if s.requestAt != nil && s.shows() {
+	if s.requestAt != nil && s.shows(*s.requestAt) {
 		stack[0] = uint64(s.requestAt.Offset)
 		s.pointer += int64(s.requestAt.Size)
 	}

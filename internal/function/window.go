@@ -14,8 +14,14 @@ import (
 // and returns where that many begin that nobody else uses, at a multiple of 4096.
 const windowName = "outboard_arena"
 
-// defaultWindow is how much of an arena a call sees.
-const defaultWindow = 64 << 20
+// The window of a function whose settings ask for none: as much as it has room for.
+const (
+	defaultWindow = 64 << 20
+	leastWindow   = 64 << 10
+)
+
+// errNoRoom is a module's answer that it has no room for a window.
+var errNoRoom = errors.New("it found no room for a window")
 
 // windowSize is the size that the settings ask for, in whole pages.
 func (s *Settings) windowSize() int {
@@ -26,13 +32,24 @@ func (s *Settings) windowSize() int {
 	return int(size) / image.PageSize * image.PageSize
 }
 
-// Window is how much of an arena a call of the function sees, 0 for nothing.
+// Window is how much of an arena a call of the function sees, 0 for nothing. Values that lie
+// beyond are copied.
 func (f *Function) Window() outboard.Bytes {
 	return outboard.Bytes(f.version.window.To - f.version.window.From)
 }
 
-// window asks a template for its window. The image keeps where it lies.
-func (s *slot) window(ctx context.Context, l *Limits, size int) (image.Window, error) {
+// openWindow asks a template for its window. The image keeps where it lies. A module that
+// has no room for so much is asked for less, unless the settings say how much it has to be.
+func (s *slot) openWindow(ctx context.Context, l *Limits, settings *Settings) (image.Window, error) {
+	for size := settings.windowSize(); ; size /= 2 {
+		w, err := s.askWindow(ctx, l, size)
+		if !errors.Is(err, errNoRoom) || settings.Window != 0 || size/2 < leastWindow {
+			return w, err
+		}
+	}
+}
+
+func (s *slot) askWindow(ctx context.Context, l *Limits, size int) (image.Window, error) {
 	f := s.instance.ExportedFunction(windowName)
 	if f == nil {
 		return image.Window{}, nil
@@ -56,7 +73,7 @@ func (s *slot) window(ctx context.Context, l *Limits, size int) (image.Window, e
 func (s *slot) checkWindow(w image.Window) error {
 	switch {
 	case w.From == 0:
-		return fmt.Errorf("it found no room for a window of %v: raise the function's memory limit of %v", outboard.Bytes(w.To), s.limits.Memory)
+		return fmt.Errorf("%w of %v: ask for a smaller one, or raise the function's memory limit of %v", errNoRoom, outboard.Bytes(w.To), s.limits.Memory)
 	case w.From%image.PageSize != 0:
 		return fmt.Errorf("it returned %#x: want a multiple of %d", w.From, image.PageSize)
 	case w.To > s.memory.size:
@@ -86,14 +103,20 @@ type view struct {
 
 func (v *view) size() int { return v.window.To - v.window.From }
 
-// attach has the window show an arena, or nothing.
+// shown is how much of the arena that is mapped the window shows.
+func (v *view) shown() int {
+	if v.arena == nil {
+		return 0
+	}
+	return min(v.arena.Size(), v.size())
+}
+
+// attach has the window show an arena, or nothing. Of one that is larger it shows the
+// beginning: what lies beyond is copied, as for a function without a window.
 func (s *slot) attach(a *Arena, readOnly bool) error {
 	v := &s.view
 	if v.size() == 0 || a == v.arena && (a == nil || readOnly == v.readOnly) {
 		return nil
-	}
-	if a != nil && a.Size() > v.size() {
-		return outboard.Errorf(outboard.Invalid, "", "an arena of %v does not fit into the function's window of %v: ask for a larger window", outboard.Bytes(a.Size()), outboard.Bytes(v.size()))
 	}
 	if v.arena != nil {
 		if err := s.detach(); err != nil {
@@ -104,7 +127,7 @@ func (s *slot) attach(a *Arena, readOnly bool) error {
 		return nil
 	}
 	v.maps++
-	if err := s.memory.space.Map(0, a.Size(), a.file, !readOnly); err != nil {
+	if err := s.memory.space.Map(0, min(a.Size(), v.size()), a.file, !readOnly); err != nil {
 		return outboard.Errorf(outboard.Exhausted, "", "%w", err)
 	}
 	v.arena, v.readOnly = a, readOnly
@@ -121,11 +144,12 @@ func (s *slot) detach() error {
 // place finds the part of the call's arena that memory of the function is.
 func (s *slot) place(from, size uint32) (Place, bool) {
 	p := Place{int(from) - s.view.window.From, int(size)}
-	if s.arena == nil || s.view.arena != s.arena || p.Offset < 0 {
-		return p, false
-	}
-	_, err := s.arena.At(p)
-	return p, err == nil
+	return p, p.Offset >= 0 && s.shows(p)
+}
+
+// shows says whether the function sees a part of its call's arena.
+func (s *slot) shows(p Place) bool {
+	return s.arena != nil && s.view.arena == s.arena && p.Offset+p.Size <= s.view.shown()
 }
 
 // mapNamed maps an arena that the call imported, and returns its address.
@@ -137,7 +161,7 @@ func (s *slot) mapNamed(a *SharedArena) (uint32, error) {
 	if v.named == 0 {
 		v.room = newRoom(v.size())
 		if v.arena != nil {
-			v.room.take(v.arena.Size())
+			v.room.take(v.shown())
 		}
 	}
 	at, ok := v.room.take(a.Arena.Size())

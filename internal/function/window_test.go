@@ -40,7 +40,7 @@ type world struct {
 
 func newWorld(t testing.TB, rt *rapid.T, r *Runtime) *world {
 	w := &world{f: deployPuppet(t, r, Limits{Fuel: 1 << 22}), arena: make(map[string]*Arena), want: make(map[*Arena][]byte)}
-	for name, size := range map[string]int{"none": 0, "small": 8 << 10, "other": 16 << 10, "large": puppetSize, "odd": 36 << 10} {
+	for name, size := range map[string]int{"none": 0, "small": 8 << 10, "other": 16 << 10, "large": puppetSize, "odd": 36 << 10, "larger": puppetSize + 8<<10} {
 		if size == 0 {
 			continue
 		}
@@ -84,7 +84,7 @@ func (w *world) call(rt *rapid.T) {
 	)
 	if a != nil {
 		copy(window, w.want[a])
-		behind = a.Size()
+		behind = min(a.Size(), puppetSize)
 	}
 	ask := func(name string, expect int64, args ...uint32) {
 		for len(want) < len(s.steps) {
@@ -148,7 +148,7 @@ func TestRefusedWindows(t *testing.T) {
 		size   int
 		want   string
 	}{
-		"null":        {puppet(0), puppetSize, "found no room"},
+		"null":        {puppet(0), puppetSize, "found no room for a window of 128KiB"},
 		"not aligned": {puppet(puppetWindow + 16), puppetSize, "want a multiple of 4096"},
 		"beyond":      {puppet(192 << 10), puppetSize, "beyond the end of the memory"},
 		"negative":    {puppet(-4096), puppetSize, "beyond the end of the memory"},
