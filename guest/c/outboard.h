@@ -83,9 +83,8 @@ OUTBOARD_IMPORT(arena_map) void *outboard_arena_map(int32_t handle);
  * "execution". Returns 1, and it is the result, or 0 if there is no such thing. */
 OUTBOARD_IMPORT(meta) int32_t outboard_meta(const char *name, int32_t size);
 
-/* Makes room for a window of size bytes, a multiple of 4096: OUTBOARD_WINDOW(shared, 1 << 20)
- * and the arena lies at the address shared during a call. The manifest must ask for a window
- * of that size or less. */
+/* Makes room for a window of so many bytes, a multiple of 4096: OUTBOARD_WINDOW(shared, 1 << 20)
+ * and the arena, or its beginning, lies at the address shared during a call. */
 #define OUTBOARD_WINDOW(name, bytes) \
 	static uint8_t name[bytes] __attribute__((aligned(4096))); \
 	__attribute__((export_name("outboard_arena"))) void *outboard_arena(int32_t size) { \

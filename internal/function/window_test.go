@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -138,6 +139,41 @@ func (w *world) call(rt *rapid.T) {
 		}
 	}
 	checkFresh(rt, w.f)
+}
+
+// TestManyAtOnce calls one function with several arenas at the same time: each call finds
+// what calls with its arena left, and nothing else.
+func TestManyAtOnce(t *testing.T) {
+	f := deployPuppet(t, open(t, Options{}), Limits{Concurrency: 4, Queue: 100})
+	board := newArena(t, 4096)
+	var all sync.WaitGroup
+	for n := range 6 {
+		a := newArena(t, 8192)
+		all.Go(func() {
+			for round := range 40 {
+				var s script
+				at, size := s.text("arena:board")
+				s.do("import", at, size)
+				s.do("arena_map", 1)
+				before := s.do("load", puppetWindow+4096)
+				s.do("store", puppetWindow+4096, uint32(100*n+round+1))
+				p, err := f.Call(t.Context(), Request{Body: s.body(), Arena: a, Resources: manifest(f, board)})
+				want := int64(100*n + round)
+				if round == 0 {
+					want = 0
+				}
+				if got := results(p.Body); err != nil || got[before] != want {
+					t.Errorf("arena %d, round %d: got %v, %v", n, round, got, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	checkFresh(t, f)
+	if c := f.Counts(); c.Rebuilt != 0 || board.holders != 1 {
+		t.Errorf("got %+v, %d holders", c, board.holders)
+	}
 }
 
 // TestRefusedWindows deploys modules whose window is none.
