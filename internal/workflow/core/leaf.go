@@ -3,6 +3,7 @@ package core
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/itchyny/gojq"
@@ -34,7 +35,7 @@ func (n *node) meta(t *dsl.Template) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, _ := v.(map[string]any) //nolint:errcheck // The parser has seen to it.
+	values, _ := v.(map[string]any)
 	meta := make(map[string]string, len(values))
 	for name, v := range values {
 		switch v := v.(type) {
@@ -95,12 +96,10 @@ func (n *node) set() {
 
 // choose goes where the first case that holds leads, or the default, or on.
 func (n *node) choose() {
-	then, found := n.task.Then, false
+	then := n.task.Then
 	for _, c := range n.task.Switch {
 		if c.When == nil {
-			if !found {
-				then = c.Then
-			}
+			then = c.Then
 			continue
 		}
 		yes, err := c.When.True(n.x.scope(n, n.input))
@@ -109,7 +108,7 @@ func (n *node) choose() {
 			return
 		}
 		if yes {
-			then, found = c.Then, true
+			then = c.Then
 			break
 		}
 	}
@@ -122,7 +121,7 @@ func (n *node) raise() {
 		n.fail(expressionError(err))
 		return
 	}
-	fields, _ := v.(map[string]any) //nolint:errcheck // The parser has seen to it.
+	fields, _ := v.(map[string]any)
 	n.fail(&dsl.Error{
 		Type: textOf(fields["type"]), Status: int(whole(fields["status"])), Title: textOf(fields["title"]),
 		Detail: textOf(fields["detail"]), Instance: textOf(fields["instance"]),
@@ -188,9 +187,10 @@ func (x *Execution) wantsTimer(f *Fired) bool {
 		return n.leaf && n.kind() == "wait"
 	case TimeoutTimer:
 		return n.task.Timeout > 0
+	default:
+		t, ok := n.run.(*try)
+		return ok && t.wantsTimer(f.Timer)
 	}
-	t, ok := n.run.(*try)
-	return ok && t.wantsTimer(f.Timer)
 }
 
 // emit publishes an event. Its id is the same whenever it is published again.
@@ -201,11 +201,9 @@ func (n *node) emit() {
 		n.fail(expressionError(err))
 		return
 	}
-	with, _ := v.(map[string]any) //nolint:errcheck // The parser has seen to it.
+	with, _ := v.(map[string]any)
 	event := CloudEvent{"specversion": "1.0", "id": x.id + "/" + n.path, "time": x.now.UTC().Format(time.RFC3339Nano)}
-	for name, value := range with {
-		event[name] = value
-	}
+	maps.Copy(event, with)
 	if _, ok := event["data"]; ok && event["datacontenttype"] == nil {
 		event["datacontenttype"] = "application/json"
 	}

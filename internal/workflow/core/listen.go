@@ -87,7 +87,7 @@ func (n *node) listen() {
 			n.fail(expressionError(err))
 			return
 		}
-		with, _ := v.(map[string]any) //nolint:errcheck // The parser has seen to it.
+		with, _ := v.(map[string]any)
 		h.filters = append(h.filters, Filter{With: with})
 	}
 	n.heard = h

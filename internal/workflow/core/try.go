@@ -119,7 +119,7 @@ func (t *try) catch(locals *dsl.Locals) {
 
 func (t *try) catches(err *dsl.Error, locals *dsl.Locals) (bool, error) {
 	spec := t.node.task.Try
-	fields, _ := errorData(err).(map[string]any) //nolint:errcheck // It is one.
+	fields, _ := errorData(err).(map[string]any)
 	for key, want := range spec.Errors {
 		if fields[key] != want {
 			return false, nil
@@ -207,8 +207,9 @@ func (t *try) wantsTimer(k TimerKind) bool {
 		return !t.resting.IsZero()
 	case AttemptTimer:
 		return t.attemptTimeout() > 0
+	default:
+		return false
 	}
-	return false
 }
 
 func (t *try) pending(actions []Action) []Action {

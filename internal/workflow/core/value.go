@@ -54,7 +54,7 @@ func ReferenceOf(data any) (Reference, bool) {
 		return Reference{}, false
 	}
 	step, ok := inner["step"].(string)
-	kind, _ := inner["type"].(string) //nolint:errcheck // Without one it is empty.
+	kind, _ := inner["type"].(string)
 	return Reference{Step: step, Type: kind, Size: whole(inner["size"])}, ok
 }
 

@@ -63,7 +63,7 @@ func (r *reader) definition(n *yaml.Node) map[string]any {
 	if err != nil {
 		r.wrong(n, "%v", err)
 	}
-	m, _ := v.(map[string]any) //nolint:errcheck // It is a mapping, or there is a problem.
+	m, _ := v.(map[string]any)
 	return m
 }
 

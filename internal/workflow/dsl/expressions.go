@@ -64,8 +64,9 @@ func (r *reader) fillable(n *yaml.Node, t *Template) any {
 			out[i] = r.fillable(e, t)
 		}
 		return out
+	default:
+		return r.fillableScalar(n, t)
 	}
-	return r.fillableScalar(n, t)
 }
 
 func (r *reader) fillableScalar(n *yaml.Node, t *Template) any {

@@ -128,14 +128,15 @@ func (g *guarding) operator(q *gojq.Query) {
 	case gojq.OpAssign, gojq.OpModify, gojq.OpUpdateSub, gojq.OpUpdateDiv, gojq.OpUpdateMod, gojq.OpUpdateAlt:
 		inner := &gojq.Query{Left: q.Left, Right: q.Right, Op: q.Op}
 		q.Left, q.Right, q.Op = paren(inner), call(sizedFunction), gojq.OpPipe
+	default:
 	}
 }
 
 // binary makes "L op R" into "CHECK(L; R) | .[0] op .[1]", where CHECK returns both.
 func binary(check string, q *gojq.Query, op gojq.Operator) (left, right *gojq.Query) {
 	at := func(i string) *gojq.Query {
-		return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeIndex,
-			Index: &gojq.Index{Start: &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeNumber, Number: i}}}}}
+		number := &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeNumber, Number: i}}
+		return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeIndex, Index: &gojq.Index{Start: number}}}
 	}
 	return call(check, q.Left, q.Right), &gojq.Query{Left: at("0"), Right: at("1"), Op: op}
 }
@@ -305,8 +306,9 @@ func grows(t *gojq.Term) bool {
 		return len(t.Str.Queries) > 0
 	case gojq.TermTypeFunc:
 		return growing[t.Func.Name]
+	default:
+		return false
 	}
-	return false
 }
 
 // weighed makes the term T into "(T | __sized)" and leaves its suffixes behind it.
@@ -316,8 +318,8 @@ func weighed(t *gojq.Term) {
 	inner.SuffixList = nil
 	var q *gojq.Query
 	if t.Type == gojq.TermTypeFunc || t.Type == gojq.TermTypeFormat {
-		q = &gojq.Query{Left: call(sizedFunction), Op: gojq.OpPipe,
-			Right: &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(sizedFunction)}}
+		after := &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(sizedFunction)}
+		q = &gojq.Query{Left: call(sizedFunction), Op: gojq.OpPipe, Right: after}
 	} else {
 		q = &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(sizedFunction)}
 	}

@@ -282,8 +282,9 @@ func value(n *yaml.Node) (any, error) {
 			}
 		}
 		return out, nil
+	default:
+		return scalar(n)
 	}
-	return scalar(n)
 }
 
 func scalar(n *yaml.Node) (any, error) {

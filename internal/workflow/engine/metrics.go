@@ -48,7 +48,10 @@ func newMetrics(to prometheus.Registerer, held, running func() int) (*metrics, e
 		gauge("held", "Executions that are here: running, waiting and queued.", held),
 		gauge("running", "Executions that run.", running),
 	}
-	return m, m.register()
+	if err := m.register(); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func options(name, help string) prometheus.Opts {
