@@ -25,7 +25,7 @@ func goGuest(tb testing.TB, name string) []byte {
 		return b
 	}
 	file := filepath.Join(tb.TempDir(), name+".wasm")
-	build := exec.CommandContext(tb.Context(), "go", "build", "-tags=outboardwindow", "-buildmode=c-shared", "-ldflags=-s -w", "-o", file, "./testdata/"+name)
+	build := exec.CommandContext(tb.Context(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", file, "./testdata/"+name)
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		tb.Fatalf("%v: %s", err, out)
