@@ -250,21 +250,27 @@ func TestMeta(t *testing.T) {
 func TestRequestsCounted(t *testing.T) {
 	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) { return text("x"), nil })
 	registry := prometheus.NewRegistry()
-	g := newGateway(t, gateway.Options{Invoker: f, Metrics: registry, MaxBody: 1}, shop(gateway.Route{Path: "/", Target: to("f")}))
+	g := newGateway(t, gateway.Options{Invoker: f, Metrics: registry, MaxBody: 1}, shop(
+		gateway.Route{Path: "/{$}", Target: to("f")}, gateway.Route{Path: "/only/get", Methods: []string{"GET"}, Target: to("f")},
+	))
 	ask(g, get("/shop/"))
 	ask(g, get("/shop/"))
 	ask(g, post("/shop/", "xxx"))
+	ask(g, get("/shop/x"))
+	ask(g, httptest.NewRequest(http.MethodDelete, "/shop/only/get", nil))
 	const name = "outboard_gateway_requests_total"
 	want := `# HELP outboard_gateway_requests_total HTTP requests to apps, by the status of their answers.
 # TYPE outboard_gateway_requests_total counter
-outboard_gateway_requests_total{app="shop",code="200",route="/"} 2
-outboard_gateway_requests_total{app="shop",code="413",route="/"} 1
+outboard_gateway_requests_total{app="shop",code="200",route="/{$}"} 2
+outboard_gateway_requests_total{app="shop",code="404",route=""} 1
+outboard_gateway_requests_total{app="shop",code="405",route=""} 1
+outboard_gateway_requests_total{app="shop",code="413",route="/{$}"} 1
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {
 		t.Error(err)
 	}
-	if n, err := testutil.GatherAndCount(registry, "outboard_gateway_request_seconds"); n != 1 || err != nil {
-		t.Errorf("histograms: got %d (%v), want 1", n, err)
+	if n, err := testutil.GatherAndCount(registry, "outboard_gateway_request_seconds"); n != 3 || err != nil {
+		t.Errorf("histograms: got %d (%v), want 3", n, err)
 	}
 	if err := g.SetApps(nil); err != nil {
 		t.Fatal(err)

@@ -162,6 +162,7 @@ type ring struct {
 	next    uint64   // the number of the next record
 	limit   uint64
 	wake    chan struct{} // closed at the next record; nil while nobody waits
+	closed  bool          // there is no next record
 }
 
 func newRing(limit int) *ring { return &ring{limit: uint64(limit)} }
@@ -175,27 +176,40 @@ func (r *ring) add(record *Record) {
 		r.records[r.next%r.limit] = *record
 	}
 	r.next++
+	r.tell()
+}
+
+// tell wakes those who wait.
+func (r *ring) tell() {
 	if r.wake != nil {
 		close(r.wake)
 		r.wake = nil
 	}
 }
 
+// close ends those who follow, after what there is.
+func (r *ring) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	r.tell()
+}
+
 // from returns record n or, if it is gone, the oldest with how many are lost. Where
-// there is none yet it returns what to wait for.
-func (r *ring) from(n uint64) (record Record, lost uint64, wake <-chan struct{}) {
+// there is none yet it returns what to wait for, or that there will be none.
+func (r *ring) from(n uint64) (record Record, lost uint64, wake <-chan struct{}, end bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if oldest := r.next - uint64(len(r.records)); n < oldest {
-		return r.records[oldest%r.limit], oldest - n, nil
+		return r.records[oldest%r.limit], oldest - n, nil, false
 	}
 	if n < r.next {
-		return r.records[n%r.limit], 0, nil
+		return r.records[n%r.limit], 0, nil, false
 	}
 	if r.wake == nil {
 		r.wake = make(chan struct{})
 	}
-	return Record{}, 0, r.wake
+	return Record{}, 0, r.wake, r.closed
 }
 
 func (f *Filter) wants(r *Record) bool { return f.Target == "" || f.Target == r.Target }
@@ -224,7 +238,10 @@ func (r *ring) follow(ctx context.Context, f Filter, yield func(Record) bool) {
 		}
 	}
 	for ctx.Err() == nil {
-		record, lost, wake := r.from(next)
+		record, lost, wake, end := r.from(next)
+		if end {
+			return
+		}
 		if wake != nil {
 			select {
 			case <-wake:

@@ -79,6 +79,10 @@ func TestFollow(t *testing.T) {
 		}
 		cancel()
 		<-ended
+		time.AfterFunc(time.Second, func() { _ = g.SetApps(nil) })
+		for range g.Follow(t.Context(), gateway.Filter{App: "shop", Last: -1}) { // it ends with the app
+			t.Error("a record of nothing")
+		}
 	})
 }
 

@@ -19,6 +19,8 @@ type tableApp struct {
 	// routes has the app's routes, and for what none of them takes a handler that
 	// answers with a problem.
 	routes *http.ServeMux
+	// missed is told of the status of each request that no route took; nil: nobody is.
+	missed func(status int)
 }
 
 // NewTable checks the routes of apps: what SetApps would refuse is an error.
@@ -62,7 +64,7 @@ func newTableApp(a App, handler func(*App, *Route, string) http.Handler) (*table
 			t.routes.Handle(pattern, h)
 		}
 	}
-	t.routes.Handle("/", unrouted(a.Name, bare))
+	t.routes.Handle("/", t.unrouted(bare))
 	return t, nil
 }
 
@@ -101,18 +103,21 @@ func withoutPlaces(text string) string {
 
 // unrouted answers requests that no route takes. The bare routes, which lack this
 // handler, know which methods would have been taken.
-func unrouted(app string, bare *http.ServeMux) http.HandlerFunc {
+func (t *tableApp) unrouted(bare *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h, _ := bare.Handler(r)
 		probe := probe{header: http.Header{}}
 		h.ServeHTTP(&probe, r)
+		p := problem(http.StatusNotFound, fmt.Sprintf("path %q: the app %s has no such route", r.URL.Path, t.app.Name))
 		if probe.status == http.StatusMethodNotAllowed {
 			allow := probe.header.Get("Allow")
 			w.Header().Set("Allow", allow)
-			problem(probe.status, fmt.Sprintf("method %s: this route of the app %s takes %s", r.Method, app, allow)).write(w)
-			return
+			p = problem(probe.status, fmt.Sprintf("method %s: this route of the app %s takes %s", r.Method, t.app.Name, allow))
 		}
-		problem(http.StatusNotFound, fmt.Sprintf("path %q: the app %s has no such route", r.URL.Path, app)).write(w)
+		if t.missed != nil {
+			t.missed(p.Status)
+		}
+		p.write(w)
 	}
 }
 
