@@ -62,8 +62,10 @@ type straightener struct {
 	leaves []*region
 	loops  map[int]*region // by their first segments
 	out    []byte
-	may    []bool // which segments are entered, or jumped to by way of a table
-	height int    // open labels
+	may    []bool      // which segments are entered, or jumped to by way of a table
+	copies map[int]int // jumps, by their places, that are copies of the code up to a segment
+	copy   *copied     // that is being written
+	height int         // open labels
 }
 
 // tree joins the segments to loops, from the last to the first: a segment that is jumped
@@ -296,7 +298,7 @@ func (s *straightener) segment(n int) {
 		s.height += e.depth
 		switch e.kind {
 		case editJump:
-			s.jump(n, s.t.segment(e.value), e.value)
+			s.jump(n, e)
 		case editBranch:
 			s.out = append(s.out, e.op)
 			s.out = appendU32(s.out, uint32(s.height)+uint32(e.value))
@@ -309,11 +311,31 @@ func (s *straightener) segment(n int) {
 	s.out = append(s.out, s.body[from:span.to]...)
 }
 
-// jump writes a jump from one segment to another.
-func (s *straightener) jump(from, to int, number int32) {
+// jump writes a jump out of a segment.
+func (s *straightener) jump(from int, e edit) {
+	to := s.t.segment(e.value)
+	last, copied := s.copies[e.at]
+	switch label, local := s.inCopy(to); {
+	case local:
+		s.branch(label)
+	case s.copy != nil:
+		s.goTo(s.copy.from, to, e.value)
+	case copied:
+		s.copyOf(from, to, last)
+	default:
+		s.goTo(from, to, e.value)
+	}
+}
+
+func (s *straightener) branch(label int) {
+	s.out = append(s.out, opBr)
+	s.label(label)
+}
+
+// goTo writes a jump to a segment that number stands for.
+func (s *straightener) goTo(from, to int, number int32) {
 	if to <= from {
-		s.out = append(s.out, opBr)
-		s.label(s.loops[to].head)
+		s.branch(s.loops[to].head)
 		return
 	}
 	part := s.ahead(from, to)
@@ -321,8 +343,7 @@ func (s *straightener) jump(from, to int, number int32) {
 		s.out = appendI32(append(s.out, opI32Const), number)
 		s.local(opSet, s.t.pc)
 	}
-	s.out = append(s.out, opBr)
-	s.label(part.label)
+	s.branch(part.label)
 }
 
 // ahead returns the region whose label a jump from one segment to a later one goes to.
@@ -337,10 +358,18 @@ func (s *straightener) ahead(from, to int) *region {
 // enterable adds to the segments that are entered those that are jumped to by way of
 // a table.
 func (s *straightener) enterable() {
-	s.may = s.t.enterable()
+	s.may, s.copies = s.t.enterable(), map[int]int{}
+	room := len(s.body)/2 + maxCopy
 	for from, span := range s.t.spans {
 		for _, e := range span.edits {
-			if to := s.t.segment(e.value); e.kind == editJump && to > from && s.ahead(from, to).first < to {
+			to := s.t.segment(e.value)
+			if e.kind != editJump || to <= from || s.ahead(from, to).first == to {
+				continue
+			}
+			if last, size, ok := s.chain(from, to); ok && size <= room {
+				s.copies[e.at] = last
+				room -= size
+			} else {
 				s.may[to] = true
 			}
 		}
