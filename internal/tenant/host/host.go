@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/tenant"
@@ -82,12 +83,17 @@ func (h *Host) Tenants() []string {
 	return names
 }
 
-// Keep makes the tenants that are named have a process, and no others.
+// idle is how long a tenant without apps keeps a process that somebody has asked for:
+// its first app is being checked there.
+const idle = 5 * time.Minute
+
+// Keep makes the tenants that are named have a process, and no others but those that
+// were asked for of late.
 func (h *Host) Keep(names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, k := range h.tenants {
-		if !slices.Contains(names, name) {
+		if !slices.Contains(names, name) && time.Since(k.asked) > idle {
 			k.cancel()
 			delete(h.tenants, name)
 		}
@@ -102,6 +108,9 @@ func (h *Host) Keep(names []string) {
 func (h *Host) Config(ctx context.Context, name string) (tenant.Config, error) {
 	h.mu.Lock()
 	k := h.keepLocked(name)
+	if k != nil {
+		k.asked = time.Now()
+	}
 	h.mu.Unlock()
 	if k == nil {
 		return tenant.Config{}, outboard.Errorf(outboard.SessionLost, "tenant "+name, "this node is stopping")

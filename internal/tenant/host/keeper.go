@@ -22,6 +22,7 @@ type keeper struct {
 	host   *Host
 	config tenant.Config
 	cancel context.CancelFunc
+	asked  time.Time // when somebody wanted it last, under Host.mu
 
 	mu      sync.Mutex
 	ready   bool
