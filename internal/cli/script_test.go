@@ -43,8 +43,8 @@ func outboardMain() int {
 
 // helperMain is a helper process with fake devices.
 func helperMain() int {
-	if len(os.Args) == 2 && os.Args[1] == "calls" {
-		return cli.Process().Main([]string{"internal", "calls"})
+	if len(os.Args) == 2 && (os.Args[1] == "calls" || os.Args[1] == "tenant") {
+		return cli.Process().Main([]string{"internal", os.Args[1]})
 	}
 	return fake.Helper(os.Args[1:])
 }

@@ -186,3 +186,19 @@ func TestExamples(t *testing.T) {
 		}
 	}
 }
+
+// So is the manifest that the documents show.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/functions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "```yaml\napp:")
+	block, _, _ = strings.Cut(block, "```")
+	if !found {
+		t.Fatal("the documents show no manifest: does this test still read them?")
+	}
+	if _, err := manifest.Parse("app.yaml", []byte("app:"+block), manifest.Options{}); err != nil {
+		t.Error(err)
+	}
+}

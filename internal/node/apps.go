@@ -21,7 +21,7 @@ func (n *Node) handleApps(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/workflows", gather[client.Workflow](n))
 	mux.HandleFunc("GET /v1/executions", gather[client.Execution](n))
 	mux.HandleFunc("/v1/apps/{app}/", n.forward)
-	mux.HandleFunc("DELETE /v1/apps/{app}", n.forward)
+	mux.HandleFunc("DELETE /v1/apps/{app}", answer(n.deleteApp))
 	mux.HandleFunc("POST /v1/subjects/{subject}", answer(n.postMessage))
 	n.handleArtifacts(mux)
 }
@@ -35,6 +35,12 @@ func (n *Node) forward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n.tenants.Proxy(tenant, writeError).ServeHTTP(w, r)
+}
+
+// deleteApp ends an app. The node does so itself: with a tenant's last app its process
+// ends, before it could answer.
+func (n *Node) deleteApp(r *http.Request) (nothing, error) {
+	return nothing{}, n.apps.Remove(r.Context(), r.PathValue("app"))
 }
 
 // postApp hands a deployment to the process of the tenant that the manifest names.
