@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -19,15 +20,22 @@ type handlerDesk struct {
 }
 
 func (d *handlerDesk) enroll(k int) (int, []byte, error) {
-	r, err := http.NewRequestWithContext(d.ctx, http.MethodPut, path(d.term, k), http.NoBody)
+	r, err := newRequest(d.ctx, http.MethodPut, path(d.term, k), nil)
 	if err != nil {
 		return 0, nil, err
 	}
-	r.Host, r.RequestURI, r.RemoteAddr = "localhost", r.URL.Path, "127.0.0.1:1"
 	r.Header["Request-Id"] = []string{requestID(k)}
-	d.answer.reset()
-	d.handler.ServeHTTP(&d.answer, r)
+	d.handler.ServeHTTP(d.answer.ready(), r)
 	return d.answer.status, d.answer.body, nil
+}
+
+// newRequest is a request as a server has it.
+func newRequest(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+	if err == nil {
+		r.Host, r.RequestURI, r.RemoteAddr = "localhost", path, "127.0.0.1:1"
+	}
+	return r, err
 }
 
 // A memory keeps an answer.
@@ -37,12 +45,14 @@ type memory struct {
 	body   []byte
 }
 
-func (m *memory) reset() {
+// ready forgets the answer before.
+func (m *memory) ready() *memory {
 	if m.header == nil {
 		m.header = http.Header{}
 	}
 	clear(m.header)
 	m.status, m.body = http.StatusOK, m.body[:0]
+	return m
 }
 
 // Header implements http.ResponseWriter.

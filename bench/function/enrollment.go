@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ func (b *bench) enrollment(ctx context.Context) error {
 		return err
 	}
 	return b.withStage(ctx, a, func(s *stage) error {
-		o := &office{stage: s, term: theTerm()}
+		o := &office{stage: s, at: s.addr(), term: theTerm()}
 		if err := o.open(ctx); err != nil {
 			return err
 		}
@@ -81,6 +80,7 @@ func (b *bench) none(name, unit string, value float64) {
 // An office is the app under load, and what its clients were told.
 type office struct {
 	stage *stage
+	at    string // where connections go
 	term  term
 	last  atomic.Int64 // the last student's number
 
@@ -94,13 +94,11 @@ type office struct {
 func (o *office) open(ctx context.Context) error {
 	for i := range o.term.courses {
 		var m memory
-		m.reset()
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/enrollment/courses/"+o.term.course(i), bytes.NewBufferString(strconv.Itoa(o.term.seats(i))))
+		r, err := newRequest(ctx, http.MethodPost, "/enrollment/courses/"+o.term.course(i), []byte(strconv.Itoa(o.term.seats(i))))
 		if err != nil {
 			return err
 		}
-		r.Host, r.RequestURI, r.RemoteAddr = "localhost", r.URL.Path, "127.0.0.1:1"
-		o.stage.tenant.Requests().ServeHTTP(&m, r)
+		o.stage.tenant.Requests().ServeHTTP(m.ready(), r)
 		if m.status != http.StatusCreated {
 			return fmt.Errorf("open course %d: status %d: %s", i, m.status, m.body)
 		}
@@ -121,7 +119,7 @@ func (o *office) inProcess(ctx context.Context, _ int) (desk, error) {
 // overHTTP is a desk over a connection that stays open.
 func (o *office) overHTTP(ctx context.Context, i int) (desk, error) {
 	for len(o.conns) <= i {
-		c, err := newConnDesk(ctx, o.stage.addr(), o.term)
+		c, err := newConnDesk(ctx, o.at, o.term)
 		if err != nil {
 			return nil, err
 		}

@@ -27,24 +27,22 @@ type guests struct {
 	built map[string][]byte
 }
 
-// file builds a guest and says where its module lies.
+// file is a guest's module in a file.
 func (g *guests) file(ctx context.Context, pkg string) (string, error) {
-	file := filepath.Join(g.dir, filepath.Base(pkg)+".wasm")
-	if _, err := g.module(ctx, pkg, file); err != nil {
+	b, err := g.bytes(ctx, pkg)
+	if err != nil {
 		return "", err
 	}
-	return file, nil
+	file := filepath.Join(g.dir, filepath.Base(pkg)+".wasm")
+	return file, os.WriteFile(file, b, 0o600)
 }
 
 // bytes is a guest's module.
 func (g *guests) bytes(ctx context.Context, pkg string) ([]byte, error) {
-	return g.module(ctx, pkg, filepath.Join(g.dir, filepath.Base(pkg)+".wasm"))
-}
-
-func (g *guests) module(ctx context.Context, pkg, file string) ([]byte, error) {
 	if b := g.built[pkg]; b != nil {
 		return b, nil
 	}
+	file := filepath.Join(g.dir, "built.wasm")
 	build := exec.CommandContext(ctx, "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", file, pkg)
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -131,8 +131,6 @@ type audit struct {
 	unknown  int // enrolled by no request that was told so
 }
 
-func (a audit) clean() bool { return a == audit{} }
-
 // audit compares what clients were told with what the bucket holds.
 func (t term) audit(seated []int, in register) audit {
 	var a audit
