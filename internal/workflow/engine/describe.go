@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -157,60 +155,4 @@ func steps(history []core.Task, calls []Step) []Step {
 		}
 	}
 	return out
-}
-
-// Filter says which executions to list.
-type Filter struct {
-	// App and Workflow are "" for all.
-	App, Workflow string
-	// Limit bounds how many are listed, the latest first. The default is 100.
-	Limit int
-}
-
-// List describes executions without their steps, the latest first.
-func (e *Engine) List(ctx context.Context, f Filter) ([]Execution, error) {
-	if f.Limit <= 0 {
-		f.Limit = 100
-	}
-	ids, err := e.ids(ctx, f.App)
-	if err != nil {
-		return nil, fmt.Errorf("list executions: %w", err)
-	}
-	var out []Execution
-	for _, id := range ids {
-		events, err := e.events(ctx, id)
-		if outboard.KindOf(err) == outboard.NotFound {
-			continue // It has been purged since.
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list executions: %w", err)
-		}
-		if x := e.summary(id, events); f.Workflow == "" || x.Workflow == f.Workflow {
-			out = append(out, x)
-		}
-	}
-	slices.SortFunc(out, func(a, b Execution) int {
-		return cmp.Or(b.Started.Compare(a.Started), strings.Compare(string(a.ID), string(b.ID)))
-	})
-	return out[:min(len(out), f.Limit)], nil
-}
-
-// ids are the tenant's executions, of one app or of all.
-func (e *Engine) ids(ctx context.Context, app string) ([]ID, error) {
-	prefix := e.opts.Tenant + "/"
-	if app != "" {
-		prefix += app + "/"
-	}
-	keys, err := e.opts.Log.Keys(ctx, prefix)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]ID, 0, len(keys))
-	for _, key := range keys {
-		if id, ok := strings.CutPrefix(key, e.opts.Tenant+"/"); ok {
-			ids = append(ids, ID(id))
-		}
-	}
-	slices.Sort(ids)
-	return ids, nil
 }

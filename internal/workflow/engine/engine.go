@@ -107,6 +107,8 @@ type Engine struct {
 	slots chan struct{} // as many as may run
 	work  sync.WaitGroup
 
+	ended *endings
+
 	mu     sync.Mutex
 	closed bool
 	runs   map[ID]*run
@@ -120,7 +122,7 @@ func Open(_ context.Context, opts Options) (*Engine, error) {
 	}
 	e := &Engine{
 		opts: opts, log: opts.Logger, by: opts.Node + "/" + nonce(4),
-		slots: make(chan struct{}, opts.Running), runs: map[ID]*run{},
+		slots: make(chan struct{}, opts.Running), runs: map[ID]*run{}, ended: newEndings(opts.Retention),
 	}
 	var err error
 	e.metrics, err = newMetrics(opts.Registerer, e.held, func() int { return len(e.slots) })

@@ -533,7 +533,29 @@ func TestGetAndList(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		w.start(text, `2`)
 		list, err := w.engine.List(t.Context(), engine.Filter{App: "app", Limit: 1})
-		if err != nil || len(list) != 1 || string(list[0].Input) != `2` {
+		if err != nil || len(list) != 1 || list[0].ID == id {
+			t.Errorf("got %+v, %v", list, err)
+		}
+		w.pool.Deploy("app", "other", parse(t, `do: [{a: {call: f}}]`))
+		for i := range 40 {
+			time.Sleep(time.Millisecond)
+			req := engine.StartRequest{App: "app", Workflow: "other", Name: fmt.Sprint("x", i)}
+			if i%2 == 0 {
+				req.Name = ""
+			}
+			if _, err := w.engine.Start(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		for range 2 {
+			list, err = w.engine.List(t.Context(), engine.Filter{Limit: 25})
+			if err != nil || len(list) != 25 || list[0].Status != core.Completed || !list[24].Started.Equal(list[0].Started.Add(-24*time.Millisecond)) {
+				t.Errorf("got %+v, %v", list, err)
+			}
+		}
+		list, err = w.engine.List(t.Context(), engine.Filter{Workflow: "flow"})
+		if err != nil || len(list) != 2 {
 			t.Errorf("got %+v, %v", list, err)
 		}
 		w.close()

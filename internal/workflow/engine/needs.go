@@ -114,7 +114,8 @@ type Functions interface {
 	// communication.
 	Call(ctx context.Context, call FunctionCall) (Outcome, error)
 	// Pure reports whether the function has no effects but its result: it may
-	// import nothing through which anybody could notice that it ran.
+	// import nothing through which anybody could notice that it ran, and it does not
+	// change values that it is handed.
 	Pure(app string, version int, function string) bool
 }
 
