@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -28,8 +30,8 @@ type Options struct {
 	Bus Bus
 	// Once decides which node fires a schedule; nil: this one is alone.
 	Once Once
-	// Node is a name that no other node of the pool has, without dots; it is a part of
-	// connections' ids. Default: a random one.
+	// Node is a name that no other node of the pool has; it is a part of connections'
+	// ids. Default: a random one.
 	Node string
 	// Rooms begins the subjects on which rooms are heard. Default: "rooms".
 	Rooms string
@@ -98,8 +100,8 @@ func (o *Options) validate() error {
 		return errors.New("there is no Invoker")
 	case o.Calls < 0 || o.Conns < 0 || o.Sockets < 0 || o.Keep < 0 || o.Grace < 0 || o.Patience < 0:
 		return errors.New("a number of the options is negative")
-	case !validName(o.Node):
-		return fmt.Errorf("node %q: want letters, digits, - and _", o.Node)
+	case strings.ContainsFunc(o.Node, unicode.IsControl):
+		return fmt.Errorf("node %q: it has control characters", o.Node)
 	}
 	return nil
 }

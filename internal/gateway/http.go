@@ -94,7 +94,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func refuse(w http.ResponseWriter, p Problem) int {
-	p.write(w)
+	p.Write(w)
 	return p.Status
 }
 
@@ -207,7 +207,7 @@ func (x *exchange) fail(err error) int {
 		}
 	}
 	p.Trace = x.span.TraceID().String()
-	p.write(x.w)
+	p.Write(x.w)
 	return status
 }
 

@@ -51,9 +51,6 @@ func detailOf(err error) string {
 	return text
 }
 
-// Write answers a request with the problem.
-func (p Problem) Write(w http.ResponseWriter) { p.write(w) }
-
 // body is the document.
 func (p Problem) body() []byte {
 	text, err := json.Marshal(p)
@@ -71,8 +68,8 @@ func (p *Problem) passes() bool {
 	return p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
 }
 
-// write answers a request with the problem.
-func (p Problem) write(w http.ResponseWriter) {
+// Write answers a request with the problem.
+func (p Problem) Write(w http.ResponseWriter) {
 	h, body := w.Header(), p.body()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

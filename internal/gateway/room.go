@@ -174,7 +174,7 @@ func (h *hub) toRoom(ctx context.Context, name string, m outgoing) error {
 
 // toID sends to one socket.
 func (h *hub) toID(ctx context.Context, id string, m outgoing) error {
-	node, _, _ := strings.Cut(id, ".")
+	node := id[:max(0, strings.LastIndexByte(id, '.'))]
 	if node == h.sockets.node() {
 		h.tellID(id, m)
 		return nil

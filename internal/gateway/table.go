@@ -117,7 +117,7 @@ func (t *tableApp) unrouted(bare *http.ServeMux) http.HandlerFunc {
 		if t.missed != nil {
 			t.missed(p.Status)
 		}
-		p.write(w)
+		p.Write(w)
 	}
 }
 
@@ -138,5 +138,5 @@ func appOf(path string) string {
 }
 
 func unknownApp(w http.ResponseWriter, r *http.Request) {
-	problem(http.StatusNotFound, fmt.Sprintf("path %q: there is no app %q here", r.URL.Path, appOf(r.URL.Path))).write(w)
+	problem(http.StatusNotFound, fmt.Sprintf("path %q: there is no app %q here", r.URL.Path, appOf(r.URL.Path))).Write(w)
 }

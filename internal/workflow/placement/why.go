@@ -50,12 +50,13 @@ func (e *evaluator) explain(node []int, chosen Estimate) []Why {
 }
 
 func (t *Timing) waitsFor() string {
-	switch {
-	case t.Start == 0:
+	if t.Start == 0 {
 		return "nothing"
-	case t.Start == t.Inputs:
+	}
+	if t.Start == t.Inputs {
 		return "inputs"
-	case t.Start == t.Fetched:
+	}
+	if t.Start == t.Fetched {
 		return "artifact"
 	}
 	return "slot"
