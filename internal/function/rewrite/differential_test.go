@@ -11,6 +11,7 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+	"pgregory.net/rapid"
 )
 
 const (
@@ -218,6 +219,9 @@ func TestSameBehaviour(t *testing.T) {
 func FuzzModule(f *testing.F) {
 	for _, file := range programs() {
 		f.Add(file)
+	}
+	for i := range 8 {
+		f.Add(tangleFile(rapid.Custom(drawTangle).Example(i)))
 	}
 	e := newEngines(f)
 	f.Fuzz(func(t *testing.T, file []byte) { e.same(t, file) })
