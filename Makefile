@@ -21,7 +21,7 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 	/usr/include/clFFT.h:libclfft-dev clang wasm-ld:lld \
 	node:nodejs npm guest/as/node_modules/.bin/asc:npm/guest/as
 
-.PHONY: build demo test check lint generate conformance bench bench-accel bench-fabric soak clean
+.PHONY: build demo test check lint generate conformance bench bench-accel bench-fabric bench-function soak clean
 
 build: bin/outboard
 
@@ -51,7 +51,7 @@ soak: build
 	@scripts/need $(TEST_NEEDS)
 	OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run TestConformanceSoak -v ./bench/e2e
 
-bench: bench-accel bench-fabric
+bench: bench-accel bench-fabric bench-function
 
 bench-accel: build
 	@scripts/need $(TEST_NEEDS)
@@ -60,6 +60,10 @@ bench-accel: build
 # Needs no device: calls over the fabric against grpc-go.
 bench-fabric:
 	$(GO) run ./bench/fabric -out docs/bench
+
+# Needs no device: functions and workflows against native code and the plain engine.
+bench-function:
+	$(GO) run ./bench/function -out docs/bench
 
 generate:
 	@scripts/need $(BUILD_NEEDS) protoc:protobuf-compiler

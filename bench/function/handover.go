@@ -22,11 +22,11 @@ workflows:
 
 // fourSteps is a workflow of one function.
 func fourSteps(name, function string) []byte {
-	text := "document: {dsl: 1.0.0, namespace: bench, name: " + name + ", version: 1.0.0}\ndo:\n"
+	text := fmt.Appendf(nil, "document: {dsl: 1.0.0, namespace: bench, name: %s, version: 1.0.0}\ndo:\n", name)
 	for _, step := range []string{"first", "second", "third", "fourth"} {
-		text += "  - " + step + ": {call: " + function + "}\n"
+		text = fmt.Appendf(text, "  - %s: {call: %s}\n", step, function)
 	}
-	return []byte(text)
+	return text
 }
 
 // handover is the time from the end of one step of a durable workflow to the start of

@@ -56,7 +56,10 @@ func (b *bench) openStage(ctx context.Context) (*stage, error) {
 	if err := s.prepare(dir, b.guests.cache()); err != nil {
 		return nil, err
 	}
-	return s, s.start(ctx)
+	if err := s.start(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // prepare makes the folders. Compiled code is shared by all stages.
