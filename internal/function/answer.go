@@ -39,6 +39,7 @@ func (s *slot) alloc(size int) (int, bool) {
 	if !ok {
 		return 0, false
 	}
+	s.meter.move(size) // it was made zero
 	p.Size = aligned(p.Size)
 	if n := len(s.allocated); n > 0 && s.allocated[n-1].Offset+s.allocated[n-1].Size == p.Offset {
 		s.allocated[n-1].Size += p.Size

@@ -266,7 +266,7 @@ func (f *Function) Idle() (slots int, memory outboard.Bytes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range f.idle {
-		memory += outboard.Bytes(f.version.runtime.resets.Private(s.memory.space, s.memory.size))
+		memory += outboard.Bytes(s.memory.space.Private())
 	}
 	return len(f.idle), memory
 }

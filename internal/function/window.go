@@ -20,6 +20,9 @@ const (
 	leastWindow   = 64 << 10
 )
 
+// mapCost is what a mapping costs a call, in bytes that the host moves.
+const mapCost = 256 << 10
+
 // errNoRoom is a module's answer that it has no room for a window.
 var errNoRoom = errors.New("it found no room for a window")
 
@@ -169,6 +172,7 @@ func (s *slot) mapNamed(a *SharedArena) (uint32, error) {
 		return 0, fmt.Errorf("no room for %v in what is left of the function's window of %v: ask for a larger window", outboard.Bytes(a.Arena.Size()), outboard.Bytes(v.size()))
 	}
 	v.maps++
+	s.meter.move(mapCost)
 	if err := s.memory.space.Map(at, a.Arena.Size(), a.Arena.file, !a.ReadOnly); err != nil {
 		v.room.give(Place{at, a.Arena.Size()})
 		return 0, err

@@ -48,6 +48,10 @@ func (r *Range) clear(from, to int) error {
 	return err
 }
 
+// Private is how many bytes the last reset left in pages of the range's own. Without a
+// scan it is 0: nothing is left.
+func (r *Range) Private() int { return len(r.own) * PageSize }
+
 // Release gives the range back to its pool.
 func (r *Range) Release() { r.pool.put(r) }
 

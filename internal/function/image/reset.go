@@ -173,29 +173,6 @@ func (r *Resetter) part(g *Range, from, to int, done *Stats) error {
 	return nil
 }
 
-// Private is how many of the first size bytes are in pages of the range's own, those that
-// were written. Without a scan it is 0: Reset leaves none.
-func (r *Resetter) Private(g *Range, size int) int {
-	if r.pagemap == nil {
-		return 0
-	}
-	n := 0
-	_ = g.unshared(size, func(from, to int) error {
-		s := r.scan(r.pagemap, g.base[from:to])
-		defer r.scans.Put(s)
-		for s.at < to-from {
-			if err := s.next(); err != nil {
-				return err
-			}
-			for _, f := range s.found {
-				n += int(f.end - f.start)
-			}
-		}
-		return nil
-	})
-	return n
-}
-
 func (r *Resetter) scan(f *os.File, memory []byte) *scan {
 	s := r.scans.Get().(*scan)
 	s.fd, s.memory, s.at, s.found = f.Fd(), memory, 0, nil

@@ -126,7 +126,7 @@ func TestSweep(t *testing.T) {
 	if dropped != 49*PageSize {
 		t.Errorf("%d bytes were dropped, 49 pages were not written again", dropped)
 	}
-	if n := r.Private(g, 64*PageSize); n != PageSize {
+	if n := g.Private(); n != PageSize {
 		t.Errorf("%d bytes are private, one page was written to", n)
 	}
 }
