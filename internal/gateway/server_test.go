@@ -457,6 +457,37 @@ func TestAppLimit(t *testing.T) {
 	}
 }
 
+// TestSlowSender: a client that does not go on with its request is let go.
+func TestSlowSender(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent   string
+		status string
+	}{
+		"head": {"GET /shop/ HTTP/1.1\r\nHo", "HTTP/1.1 400 Bad Request"},
+		"body": {"POST /shop/ HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1", "HTTP/1.1 408 Request Timeout"},
+		"next": {"GET /shop/ HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK"}, // and no other one
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("x"), nil })
+				g := newGateway(t, gateway.Options{Invoker: f, Patience: 10 * time.Second, MaxBody: 1 << 10}, shop(gateway.Route{Path: "/", Target: to("f")}))
+				stop := start(t, g)
+				client, server := net.Pipe()
+				g.ServeConn(server, []byte(c.sent))
+				begin := time.Now()
+				got, err := io.ReadAll(client)
+				if err != nil || !strings.HasPrefix(string(got), c.status) {
+					t.Errorf("got %q (%v), want %q", got, err, c.status)
+				}
+				if took := time.Since(begin); took > 3*time.Minute || name != "next" && took > 15*time.Second {
+					t.Errorf("it was let go after %v", took)
+				}
+				stop()
+			})
+		})
+	}
+}
+
 // TestSlowReader: a client that does not read its answer is let go.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
