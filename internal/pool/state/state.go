@@ -1,10 +1,15 @@
-// Package state keeps what a pool knows: one JetStream key-value table, in NATS
-// servers that the nodes embed or in an existing NATS cluster.
+// Package state keeps what a pool knows, in JetStream streams of NATS servers that
+// the nodes embed or of an existing NATS cluster: one key-value table of the pool
+// itself, logs, and the apps' buckets.
 //
-// All keys live in one table, "outboard", whose keys begin with the name of
-// their part: "nodes/", "leases/", "queue/", "tokens/", "config/". One table is one
-// stream, so all changes have one order (a grant is never seen before the node
-// that holds it) and one Raft group has to elect a leader when a server dies.
+// All keys of the pool live in one table, "outboard", whose keys begin with the
+// name of their part: "nodes/", "leases/", "queue/", "tokens/", "config/". One table
+// is one stream, so all changes have one order (a grant is never seen before the
+// node that holds it) and one Raft group has to elect a leader when a server dies.
+//
+// What every watcher need not know is beside it: a Log is a history of records
+// for each key, a KV the stream of one app's bucket. Both have as many copies as
+// the table, and move with it. Messages that nobody keeps go over subjects.
 //
 // Record docs/design/0003-pool-state.md says how an embedded table grows from
 // one copy to three.
