@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/outboard-run/outboard"
@@ -47,3 +48,15 @@ func AppOfLine(line []byte) (string, error) { return appOfLine(line) }
 
 // AppOf is what routing finds in a path.
 func AppOf(path string) string { return appOf(path) }
+
+// LateSocket adds a socket to an app's hub after the app is gone, and says why it
+// ended.
+func LateSocket(g *Gateway, app string) error {
+	h := g.sockets.hub(app)
+	defer g.sockets.running.Done()
+	g.sockets.closeApp(app)
+	ctx, end := context.WithCancelCause(context.Background())
+	defer end(nil)
+	h.add(&socket{id: "x.y", hub: h, end: end})
+	return context.Cause(ctx)
+}

@@ -270,10 +270,11 @@ func TestOpenFails(t *testing.T) {
 				return gateway.Answer{}, c.err
 			})
 			g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
-			start(t, g)
+			stop := start(t, g)
 			if _, _, err := dial(t, serve(t, g), "/chat/rooms/blue").Read(t.Context()); websocket.CloseStatus(err) != c.want {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
+			stop() // after what the end would have called
 			if n := calls.Load(); n != 1 {
 				t.Errorf("it was called %d times", n)
 			}
@@ -480,6 +481,46 @@ func TestLastWords(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// TestBehind: a client whose messages wait for a slow function is not taken for dead,
+// though its answers to pings wait behind them.
+func TestBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const messages = 30
+		f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+			if event, _ := c.Meta("ws.event"); event == "message" {
+				time.Sleep(20 * time.Second)
+			}
+			return orders{Send: []order{{To: "self", Text: string(c.Body)}}}.answer(), nil
+		})
+		g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
+		stop := start(t, g)
+		c := dialPipe(t, g, "/chat/rooms/x")
+		go func() {
+			for n := range messages {
+				if err := c.Write(context.Background(), websocket.MessageText, []byte(fmt.Sprint(n))); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		hear(t, c) // of its opening
+		for n := range messages {
+			if got := hear(t, c); got != fmt.Sprint(n) {
+				t.Errorf("got %q, want %d", got, n)
+			}
+		}
+		_ = c.CloseNow()
+		stop()
+	})
+}
+
+// TestLate: a socket that comes to a hub which was closed meanwhile ends.
+func TestLate(t *testing.T) {
+	g := newGateway(t, gateway.Options{Invoker: invoke(chat)}, chatApp())
+	if why := gateway.LateSocket(g, "chat"); why == nil || why.Error() != "the app is gone" {
+		t.Errorf("got %v", why)
+	}
 }
 
 // TestPing: a client that is silent stays, one that answers no ping is let go.
