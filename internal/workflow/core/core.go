@@ -14,6 +14,9 @@ const (
 	// maxTasks bounds how many tasks end between one event and the next, so that
 	// a workflow that runs in a circle without ever calling anything has an end.
 	maxTasks = 20_000
+	// maxEvents bounds an execution's log, which has to be read by whoever takes
+	// it over.
+	maxEvents = 100_000
 	// maxHistory bounds how many tasks are remembered for people.
 	maxHistory = 10_000
 )
@@ -37,6 +40,8 @@ type Execution struct {
 	root    *node
 	history []*Task
 
+	events, maxEvents int
+
 	// The rest is empty between events.
 	todo    []func()
 	tasks   int
@@ -45,7 +50,7 @@ type Execution struct {
 
 // New makes an execution to which nothing has happened yet.
 func New(id string, w *dsl.Workflow) *Execution {
-	return &Execution{id: id, workflow: w, status: Pending, live: map[string]*node{}}
+	return &Execution{id: id, workflow: w, status: Pending, live: map[string]*node{}, maxEvents: maxEvents}
 }
 
 // Apply lets an event happen and returns what to do. The caller must not change
@@ -58,8 +63,12 @@ func (x *Execution) Apply(e Event) ([]Action, error) {
 		x.now = e.At
 	}
 	x.tasks = 0
+	x.events++
 	x.dispatch(e)
 	x.drain()
+	if x.events >= x.maxEvents && !x.status.Over() {
+		x.finish(faulted(newError(dsl.ErrorRuntime, 508, "the execution is too long", errLong)))
+	}
 	actions := x.actions
 	x.actions = nil
 	return actions, nil

@@ -9,6 +9,8 @@ import (
 
 var errCircle = errors.New("20000 tasks ended and none of them called, waited or listened")
 
+var errLong = errors.New("it has 100000 records: let it start another one, or leave such loops to a function")
+
 // RuntimeName is $runtime.name in expressions.
 const RuntimeName = "outboard"
 

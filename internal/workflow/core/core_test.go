@@ -1,0 +1,81 @@
+package core
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+)
+
+func parse(t testing.TB, text string) *dsl.Workflow {
+	t.Helper()
+	const document = "document: {dsl: 1.0.0, namespace: test, name: under-test, version: 1.0.0}\n"
+	w, err := dsl.Parse("test.yaml", []byte(document+text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// An execution that goes on for ever ends when its log is long enough.
+func TestTooLong(t *testing.T) {
+	x := New("app/1", parse(t, "do: [{a: {call: f}}, {b: {set: {x: 1}, then: a}}]"))
+	x.maxEvents = 10
+	actions, err := x.Apply(Event{Started: &Started{}})
+	for n := 0; err == nil && !x.Status().Over(); n++ {
+		if n > 10 {
+			t.Fatal("it does not end")
+		}
+		call, ok := actions[len(actions)-1].(Call)
+		if !ok {
+			t.Fatalf("got %v", actions)
+		}
+		actions, err = x.Apply(Event{Step: &Step{Path: call.Path, Data: json.RawMessage("1")}})
+	}
+	if err != nil || x.Result().Error == nil || x.Result().Error.Status != 508 {
+		t.Errorf("got %+v, %v", x.Result(), err)
+	}
+}
+
+func TestReferences(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"$value": {"step": "a", "size": 3}}`:              `{a 3 }`,
+		`{"$value": {"step": "a", "size": 3, "type": "x"}}`: `{a 3 x}`,
+		`{"$value": {"step": "a"}, "b": 1}`:                 ``,
+		`{"$value": {"size": 3}}`:                           ``,
+		`{"$value": 3}`:                                     ``,
+		`{"step": "a"}`:                                     ``,
+		`[1]`:                                               ``,
+	} {
+		data, err := Decode([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if ref, ok := ReferenceOf(data); ok {
+			got = fmt.Sprint(ref)
+		}
+		if got != want {
+			t.Errorf("%s is %q, want %q", text, got, want)
+		}
+	}
+	if _, err := Decode([]byte(`1 2`)); err == nil || !strings.Contains(err.Error(), "more behind") {
+		t.Errorf("two values: %v", err)
+	}
+}
+
+func TestBelow(t *testing.T) {
+	for _, c := range []struct {
+		path, of string
+		want     bool
+	}{
+		{"a", "", true}, {"a", "a", true}, {"a/b", "a", true}, {"a[1]/b", "a", true}, {"a#2/b", "a", true}, {"a!/b", "a", true},
+		{"a@2", "a", false}, {"ab", "a", false}, {"a", "a/b", false}, {"b/a", "a", false},
+	} {
+		if got := Below(c.path, c.of); got != c.want {
+			t.Errorf("Below(%q, %q) is %v", c.path, c.of, got)
+		}
+	}
+}
