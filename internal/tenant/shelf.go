@@ -31,6 +31,7 @@ type place struct {
 	home     *home
 	versions map[int]*version // ready, by number; the shelf holds each
 	wanted   int              // the version in force
+	served   int              // the version whose routes are served
 	failure  error            // why that is not ready
 }
 
@@ -177,12 +178,17 @@ func (t *Tenant) publish(there map[string]bool) {
 		gone = append(gone, p.outdated()...)
 	}
 	s.current.Store(&current)
-	close(s.changed)
-	s.changed = make(chan struct{})
 	s.mu.Unlock()
 	if err := t.gateway.SetApps(t.routes(current)); err != nil {
 		t.log.Error("the apps' routes can't be served", "error", err)
 	}
+	s.mu.Lock()
+	for name, v := range current {
+		s.places[name].served = v.number
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
 	t.running.Go(func() {
 		for _, v := range gone {
 			_ = v.release() // its functions' ends have no news
@@ -287,7 +293,7 @@ func (t *Tenant) awaitVersion(ctx context.Context, app string, number int) error
 		t.apps.mu.Lock()
 		p, changed := t.apps.places[app], t.apps.changed
 		var err error
-		done := p != nil && p.wanted >= number
+		done := p != nil && (p.served >= number || p.wanted >= number && p.failure != nil)
 		if done {
 			err = p.failure
 		}
