@@ -26,4 +26,23 @@
 // second time that the tasks around it came by, "!" the tasks that catch.
 //
 //	each[4]/careful#2/resize
+//
+// # Where the DSL leaves room
+//
+//   - A task that is skipped hands on what it got, and leads to the next one.
+//   - exit ends the list that the task is in: in a loop the round, in a fork the
+//     branch.
+//   - Of branches that compete one that fails is out of the race; the fork fails
+//     when all have failed, with the last error.
+//   - A loop hands what a round made to the next one, and its output is that of the
+//     last one.
+//   - An error that is caught and for which there is nothing to do is forgotten: the
+//     try hands on its input. After the last of several attempts it is raised,
+//     unless there are tasks that catch.
+//   - limit.attempt.count is how often it is tried again. Jitter is drawn from the
+//     attempt's name.
+//   - An emit's output is its event. A listen's is always an array.
+//   - A filter's text is equal to the attribute or, as a regular expression, matches
+//     all of it.
+//   - $runtime has no version: a node of another one has to come to the same state.
 package core

@@ -216,27 +216,33 @@ func (r *run) restart(events []core.Event, seq uint64) error {
 }
 
 // resume makes the state of the records, and asks again for what is under way.
+// Only what mattered was recorded. If that would not matter now, the workflow is
+// another one, or is understood in another way, and going on could repeat steps.
 func (r *run) resume(events []core.Event, seq uint64) error {
 	r.x = core.New(string(r.id), r.workflow)
 	r.values.reset()
+	fits := true
 	for _, event := range events {
+		fits = fits && (event.Taken != nil || event.Finished != nil || r.x.Wants(event))
 		if _, err := r.x.Apply(event); err != nil {
 			return fmt.Errorf("read the log of %s: %w", r.id, err)
 		}
 		r.values.learn(event)
 	}
 	r.seq, r.entries, r.due, r.saving = seq, nil, nil, 0
-	last := events[len(events)-1]
-	if last.Finished != nil {
+	switch last := events[len(events)-1]; {
+	case last.Finished != nil:
 		r.result = last.Finished
-		return nil
-	}
-	pending := r.x.Pending()
-	if r.x.Status().Over() {
+	case !fits:
+		r.conclude(core.Finished{Status: core.Faulted, Error: &dsl.Error{
+			Type: dsl.ErrorConfiguration, Status: 409, Title: "the log is not that of this workflow",
+			Detail: "what is recorded would not happen: was the workflow changed under the same version?",
+		}})
+	case r.x.Status().Over():
 		r.conclude(r.x.Result())
-		return nil
+	default:
+		r.due = []due{{actions: r.x.Pending(), at: time.Now()}}
 	}
-	r.due = []due{{actions: pending, at: time.Now()}}
 	return nil
 }
 

@@ -172,6 +172,28 @@ func TestWorkflowIsGone(t *testing.T) {
 	})
 }
 
+// An execution whose workflow was changed under its feet ends without doing
+// anything again.
+func TestWorkflowWasChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, echo)
+		id := w.start(`do: [{a: {call: f}}, {b: {wait: PT1H}}]`, `7`)
+		time.Sleep(time.Minute)
+		w.node.Kill()
+		w.close()
+		w.pool.Deploy("app", "flow", parse(t, `do: [{other: {call: f}}, {b: {wait: PT1H}}]`))
+		w.engine = w.on(w.pool.Node("quay"), func(_ *enginetest.Node, c engine.FunctionCall) (engine.Outcome, error) {
+			t.Errorf("%s is called", c.Path)
+			return engine.Outcome{}, nil
+		})
+		got, err := w.engine.Wait(t.Context(), id)
+		if err != nil || got.Status != core.Faulted || got.Error.Status != 409 {
+			t.Error(got, err)
+		}
+		w.close()
+	})
+}
+
 // Values are brought to the node that takes over.
 func TestTakeOverValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
