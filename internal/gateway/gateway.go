@@ -30,6 +30,8 @@ type Options struct {
 	Bus Bus
 	// Once decides which node fires a schedule; nil: this one is alone.
 	Once Once
+	// Now is the wall clock by which schedules fire. Default: time.Now.
+	Now func() time.Time
 	// Node is a name that no other node of the pool has; it is a part of connections'
 	// ids. Default: a random one.
 	Node string
@@ -60,6 +62,9 @@ type Options struct {
 func (o *Options) setDefaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.Node == "" {
 		o.Node = randomName()

@@ -242,22 +242,23 @@ func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
 	if err != nil {
 		return // SetApps refused it
 	}
-	next := schedule.Next(time.Now().In(c.zone()))
-	for !next.IsZero() && sleepUntil(ctx, next) {
-		if now := time.Now(); now.Sub(next) < tooLate {
+	now := c.gateway.opts.Now
+	next := schedule.Next(now().In(c.zone()))
+	for !next.IsZero() && c.sleepUntil(ctx, next) {
+		if now().Sub(next) < tooLate {
 			tick := next
 			calls.Go(func() { c.fire(context.WithoutCancel(ctx), tick) })
 			next = schedule.Next(next)
 		} else {
-			next = schedule.Next(now.In(c.zone()))
+			next = schedule.Next(now().In(c.zone()))
 		}
 	}
 }
 
 // sleepUntil waits for a time of the wall clock. It says false when ctx ended.
-func sleepUntil(ctx context.Context, t time.Time) bool {
+func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) bool {
 	for {
-		left := time.Until(t)
+		left := t.Sub(c.gateway.opts.Now())
 		if left <= 0 {
 			return ctx.Err() == nil
 		}

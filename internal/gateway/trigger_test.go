@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,6 +189,29 @@ func sorted(list []string) []string {
 		}
 	}
 	return out
+}
+
+// TestCronMissed: what fell due while the clock jumped is not made up.
+func TestCronMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var jumped atomic.Int64
+		seen := &notes{}
+		f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+			tick, _ := c.Meta("tick")
+			seen.add("%s", tick)
+			return text("x"), nil
+		})
+		now := func() time.Time { return time.Now().Add(time.Duration(jumped.Load())) }
+		g := newGateway(t, gateway.Options{Invoker: f, Now: now}, cronApp("0 * * * *"))
+		stop := start(t, g)
+		time.Sleep(50 * time.Minute)
+		jumped.Store(int64(3 * time.Hour)) // it is 3:50
+		time.Sleep(80 * time.Minute)
+		if diff := cmp.Diff(seen.take(), []string{"2000-01-01T04:00:00Z", "2000-01-01T05:00:00Z"}); diff != "" {
+			t.Error(diff)
+		}
+		stop()
+	})
 }
 
 func TestCronZone(t *testing.T) {
