@@ -54,7 +54,7 @@ func (c *cutter) cut() {
 // there once each, in order.
 func TestAppendThroughCuts(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	way := &cutter{dial: lent(t, alone(ctx, t))}
 	s, err := state.Attach(ctx, state.AttachOptions{Dial: way.open})

@@ -15,7 +15,7 @@ import (
 // when all of it starts again.
 func TestGrow(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	ca := testCA(t)
 	a, b, c, d := newTestNode(t, ca, "a"), newTestNode(t, ca, "b"), newTestNode(t, ca, "c"), newTestNode(t, ca, "d")
@@ -121,7 +121,7 @@ func pause(ctx context.Context, t *testing.T) {
 // with all logs and buckets.
 func TestMoveInterrupted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	ca := testCA(t)
 	a, b, c := newTestNode(t, ca, "a"), newTestNode(t, ca, "b"), newTestNode(t, ca, "c")
