@@ -60,3 +60,23 @@ func LateSocket(g *Gateway, app string) error {
 	h.add(&socket{id: "x.y", hub: h, end: end})
 	return context.Cause(ctx)
 }
+
+// Envelope packs a message between nodes.
+func Envelope(name string, data []byte, binary bool) []byte {
+	return envelope(name, outgoing{data, binary})
+}
+
+// OpenEnvelope unpacks it.
+func OpenEnvelope(b []byte) (name string, data []byte, binary, ok bool) {
+	name, m, ok := openEnvelope(b)
+	return name, m.data, m.binary, ok
+}
+
+// Orders are the rooms and receivers that an answer to an event names.
+func Orders(answer []byte) (rooms, receivers []string, err error) {
+	o, err := parseOrders(answer)
+	for _, s := range o.Send {
+		receivers = append(receivers, s.To)
+	}
+	return append(o.Join, o.Leave...), receivers, err
+}

@@ -37,11 +37,8 @@ func (s *socket) obey(ctx context.Context, answer []byte) error {
 	if len(answer) == 0 {
 		return nil
 	}
-	var o orders
-	if err := json.Unmarshal(answer, &o); err != nil {
-		return wrongOrders("want JSON like {\"send\": [{\"to\": \"self\", \"text\": \"hello\"}]}: %w", err)
-	}
-	if err := o.validate(); err != nil {
+	o, err := parseOrders(answer)
+	if err != nil {
 		return err
 	}
 	for _, name := range o.Leave {
@@ -52,11 +49,18 @@ func (s *socket) obey(ctx context.Context, answer []byte) error {
 			return wrongOrders("join %q: a connection is in at most %d rooms", name, maxRooms)
 		}
 	}
-	err := s.sendAll(ctx, o.Send)
+	err = s.sendAll(ctx, o.Send)
 	if o.Close {
 		s.end(errAsked)
 	}
 	return err
+}
+
+func parseOrders(answer []byte) (o orders, err error) {
+	if err := json.Unmarshal(answer, &o); err != nil {
+		return o, wrongOrders("want JSON like {\"send\": [{\"to\": \"self\", \"text\": \"hello\"}]}: %w", err)
+	}
+	return o, o.validate()
 }
 
 func wrongOrders(format string, args ...any) error {
