@@ -64,7 +64,8 @@ func (f *plant) stationWay(ctx context.Context) (*way, error) {
 	if err := w.addClient(ctx, f, spec{Role: roleClient, Name: "station-client", Stack: stackFabric, Targets: map[string][]string{"": {node}}}); err != nil {
 		return nil, err
 	}
-	return w, w.known(ctx)
+	err := w.known(ctx)
+	return w, err
 }
 
 // knownWithin is how long the pool may take to learn of a service.

@@ -119,7 +119,8 @@ policies:
 		x := v.exchange()
 		x.Moved = true
 		c := table.Set().For(x.Head)
-		return x, c, c.Begin(x)
+		err := c.Begin(x)
+		return x, c, err
 	}
 	x, c, err := move()
 	if err != nil {

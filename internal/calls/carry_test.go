@@ -6,6 +6,8 @@ import (
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/internal/calls/callstest"
 )
 
 // counted is how many calls of the test's service the node says have been made.
@@ -37,7 +39,7 @@ func (s *station) counted() (table, metrics uint64) {
 func TestUpgradesCarryPoliciesAndCounts(t *testing.T) {
 	p := newPool(t)
 	harbour := p.station("harbour")
-	harbour.serve(echoes{})
+	harbour.serve(callstest.Echo{})
 	c := harbour.dial()
 	ready(t, map[string]testgrpc.TestServiceClient{"client": c})
 	const text = "policies:\n- name: few\n  services: [grpc.testing.TestService]\n  methods: [UnaryCall]\n  rate: {rate: 1/h, burst: 4}\n"
@@ -76,7 +78,7 @@ func TestUpgradesCarryPoliciesAndCounts(t *testing.T) {
 func TestCountsNeverFall(t *testing.T) {
 	p := newPool(t)
 	harbour := p.station("harbour")
-	harbour.serve(echoes{})
+	harbour.serve(callstest.Echo{})
 	clients := map[string]testgrpc.TestServiceClient{"same node": harbour.dial(), "gRPC": harbour.dialPlain()}
 	ready(t, clients)
 	f := newTraffic(t, clients)

@@ -137,17 +137,17 @@ func TestDoorWaits(t *testing.T) {
 	defer nc.Close()
 	shut := make(chan error, 1)
 	go func() { shut <- d.shut() }()
-	waiting := make(chan error, 1)
-	go func() {
-		_, err := d.Accept()
-		waiting <- err
-	}()
 	for refused := false; !refused; {
 		late, err := net.Dial("tcp", l.Addr().String())
 		if refused = err != nil; !refused {
 			_ = late.Close()
 		}
 	}
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := d.Accept()
+		waiting <- err
+	}()
 	for range 1000 {
 		runtime.Gosched() // it would have time to return
 	}

@@ -3,7 +3,6 @@ package calls_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"syscall"
@@ -13,42 +12,14 @@ import (
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/internal/calls/callstest"
 )
 
-// pingPong exchanges numbers on a stream until stop is closed or the stream fails. It
-// returns an error for what no failure of a process explains.
-func pingPong(ctx context.Context, c testgrpc.TestServiceClient, stop <-chan struct{}) error {
-	fine := func(err error) bool {
-		code := status.Code(err)
-		return code == codes.Unavailable || code == codes.Canceled
-	}
-	s, err := c.FullDuplexCall(ctx)
-	if err != nil {
-		if fine(err) {
-			return nil
-		}
-		return err
-	}
-	for n := uint64(1); ; n++ {
-		select {
-		case <-stop:
-			return s.CloseSend()
-		default:
-		}
-		if err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: number(n, 0)}); err != nil {
-			if _, err = s.Recv(); fine(err) {
-				return nil
-			}
-			return fmt.Errorf("send %d: %w", n, err)
-		}
-		r, err := s.Recv()
-		if fine(err) && err != nil {
-			return nil
-		}
-		if err != nil || numberOf(r.GetPayload()) != n {
-			return fmt.Errorf("sent %d, got %d: %w", n, numberOf(r.GetPayload()), err)
-		}
-	}
+// expected says that a killed process explains an error.
+func expected(err error) bool {
+	code := status.Code(err)
+	return err == nil || code == codes.Unavailable || code == codes.Canceled
 }
 
 // Whichever process is killed at whatever step of an upgrade, while streams move: they
@@ -56,7 +27,7 @@ func pingPong(ctx context.Context, c testgrpc.TestServiceClient, stop <-chan str
 func TestKilledWhileStreamsMove(t *testing.T) {
 	p := newPool(t)
 	harbour, dinghy := p.station("harbour"), p.station("dinghy")
-	harbour.serve(echoes{})
+	harbour.serve(callstest.Echo{})
 	clients := map[string]testgrpc.TestServiceClient{"same node": harbour.dial(), "another node": dinghy.dial()}
 	for round := range 6 {
 		ready(t, clients)
@@ -67,7 +38,7 @@ func TestKilledWhileStreamsMove(t *testing.T) {
 		for name, c := range clients {
 			for range 3 {
 				streams.Go(func() {
-					if err := pingPong(ctx, c, stop); err != nil {
+					if err := callstest.Chat(ctx, c, 0, func() bool { return open(stop) }, func() {}); !expected(err) {
 						t.Errorf("round %d, %s: %v", round, name, err)
 					}
 				})

@@ -103,25 +103,25 @@ func labelsOf(m *dto.Metric) string {
 func addMetric(to, m *dto.Metric) {
 	switch {
 	case to.GetCounter() != nil:
-		to.Counter.Value = proto.Float64(to.GetCounter().GetValue() + m.GetCounter().GetValue())
+		to.Counter.Value = new(to.GetCounter().GetValue() + m.GetCounter().GetValue())
 	case to.GetGauge() != nil:
-		to.Gauge.Value = proto.Float64(to.GetGauge().GetValue() + m.GetGauge().GetValue())
+		to.Gauge.Value = new(to.GetGauge().GetValue() + m.GetGauge().GetValue())
 	case to.GetUntyped() != nil:
-		to.Untyped.Value = proto.Float64(to.GetUntyped().GetValue() + m.GetUntyped().GetValue())
+		to.Untyped.Value = new(to.GetUntyped().GetValue() + m.GetUntyped().GetValue())
 	case to.GetHistogram() != nil:
 		addHistogram(to.GetHistogram(), m.GetHistogram())
 	}
 }
 
 func addHistogram(to, m *dto.Histogram) {
-	to.SampleCount = proto.Uint64(to.GetSampleCount() + m.GetSampleCount())
-	to.SampleSum = proto.Float64(to.GetSampleSum() + m.GetSampleSum())
+	to.SampleCount = new(to.GetSampleCount() + m.GetSampleCount())
+	to.SampleSum = new(to.GetSampleSum() + m.GetSampleSum())
 	counts := map[float64]uint64{}
 	for _, b := range m.GetBucket() {
 		counts[b.GetUpperBound()] = b.GetCumulativeCount()
 	}
 	for _, b := range to.GetBucket() {
-		b.CumulativeCount = proto.Uint64(b.GetCumulativeCount() + counts[b.GetUpperBound()])
+		b.CumulativeCount = new(b.GetCumulativeCount() + counts[b.GetUpperBound()])
 	}
 }
 

@@ -13,11 +13,13 @@ import (
 	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/outboard-run/outboard/internal/calls/callstest"
 )
 
 // tide is a service of streams that are as long as the test.
 type tide struct {
-	echoes
+	callstest.Echo
 	stop chan struct{}
 }
 
@@ -32,7 +34,7 @@ func (s *tide) StreamingOutputCall(_ *testgrpc.StreamingOutputCallRequest, to te
 			return nil
 		default:
 		}
-		if err := to.Send(&testgrpc.StreamingOutputCallResponse{Payload: number(n, int(n%4)*5000)}); err != nil {
+		if err := to.Send(&testgrpc.StreamingOutputCallResponse{Payload: callstest.Payload(n, int(n%4)*5000)}); err != nil {
 			return err
 		}
 	}
@@ -48,7 +50,7 @@ func (s *tide) StreamingInputCall(from testgrpc.TestService_StreamingInputCallSe
 		if err != nil {
 			return err
 		}
-		if got := numberOf(r.GetPayload()); got != n {
+		if got := callstest.Number(r.GetPayload()); got != n {
 			return fmt.Errorf("callee: got %d, want %d", got, n)
 		}
 	}
@@ -78,7 +80,7 @@ func (v *voyages) out() error {
 			return nil
 		default:
 		}
-		if err := s.Send(&testgrpc.StreamingInputCallRequest{Payload: number(n, int(n%3)*3000)}); err != nil {
+		if err := s.Send(&testgrpc.StreamingInputCallRequest{Payload: callstest.Payload(n, int(n%3)*3000)}); err != nil {
 			_, err = s.CloseAndRecv()
 			return fmt.Errorf("send %d: %w", n, err)
 		}
@@ -101,8 +103,8 @@ func (v *voyages) in(from <-chan struct{}) error {
 			}
 			return nil
 		}
-		if err != nil || numberOf(r.GetPayload()) != n {
-			return fmt.Errorf("received %d, want %d: %w", numberOf(r.GetPayload()), n, err)
+		if err != nil || callstest.Number(r.GetPayload()) != n {
+			return fmt.Errorf("received %d, want %d: %w", callstest.Number(r.GetPayload()), n, err)
 		}
 		v.moved.Add(1)
 	}
@@ -117,13 +119,13 @@ func (v *voyages) silent() error {
 	}
 	<-v.stop
 	for n := range uint64(3) {
-		if err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: number(n, 0)}); err != nil {
+		if err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: callstest.Payload(n, 0)}); err != nil {
 			_, err = s.Recv()
 			return fmt.Errorf("send: %w", err)
 		}
 		r, err := s.Recv()
-		if err != nil || numberOf(r.GetPayload()) != n {
-			return fmt.Errorf("sent %d, got %d: %w", n, numberOf(r.GetPayload()), err)
+		if err != nil || callstest.Number(r.GetPayload()) != n {
+			return fmt.Errorf("sent %d, got %d: %w", n, callstest.Number(r.GetPayload()), err)
 		}
 	}
 	if err := s.CloseSend(); err != nil {

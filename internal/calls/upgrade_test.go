@@ -2,10 +2,8 @@ package calls_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -26,6 +24,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/calls/callstest"
 	pools "github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/unixsock"
@@ -142,34 +141,6 @@ func (s *station) doors(l net.Listener) {
 	}
 }
 
-// echoes is a service that sends back what it gets.
-type echoes struct {
-	testgrpc.UnimplementedTestServiceServer
-}
-
-func (echoes) EmptyCall(context.Context, *testgrpc.Empty) (*testgrpc.Empty, error) {
-	return &testgrpc.Empty{}, nil
-}
-
-func (echoes) UnaryCall(_ context.Context, r *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
-	return &testgrpc.SimpleResponse{Payload: r.GetPayload()}, nil
-}
-
-func (echoes) FullDuplexCall(s testgrpc.TestService_FullDuplexCallServer) error {
-	for {
-		r, err := s.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.Send(&testgrpc.StreamingOutputCallResponse{Payload: r.GetPayload()}); err != nil {
-			return err
-		}
-	}
-}
-
 func (s *station) serve(impl testgrpc.TestServiceServer) {
 	t := s.t
 	t.Helper()
@@ -208,18 +179,6 @@ func (s *station) dialPlain() testgrpc.TestServiceClient {
 	return testgrpc.NewTestServiceClient(c)
 }
 
-func number(n uint64, size int) *testgrpc.Payload {
-	return &testgrpc.Payload{Body: binary.LittleEndian.AppendUint64(make([]byte, size, size+8), n)}
-}
-
-func numberOf(p *testgrpc.Payload) uint64 {
-	b := p.GetBody()
-	if len(b) < 8 {
-		return 0
-	}
-	return binary.LittleEndian.Uint64(b[len(b)-8:])
-}
-
 // A load is what one program does without a pause: calls, and a stream that stays.
 type load struct {
 	name   string
@@ -228,85 +187,38 @@ type load struct {
 	sent   atomic.Uint64 // on the stream that stays
 }
 
-// run makes calls until stop is closed.
+// run makes calls, and short streams among them, until stop is closed.
 func (l *load) run(stop <-chan struct{}) error {
 	ctx := context.Background()
-	for n := uint64(1); ; n++ {
-		select {
-		case <-stop:
-			return nil
-		default:
-		}
-		r, err := l.client.UnaryCall(ctx, &testgrpc.SimpleRequest{Payload: number(n, int(n%5)*700)})
-		if err != nil {
+	for n := uint64(1); open(stop); n++ {
+		if err := callstest.Call(ctx, l.client, n, int(n%5)*700); err != nil {
 			return fmt.Errorf("%s: call %d: %w", l.name, n, err)
 		}
-		if got := numberOf(r.GetPayload()); got != n {
-			return fmt.Errorf("%s: call %d was answered with %d", l.name, n, got)
-		}
 		if n%16 == 0 {
-			if err := l.short(ctx, n); err != nil {
-				return err
+			if err := callstest.Burst(ctx, l.client, n, 3, 0); err != nil {
+				return fmt.Errorf("%s: stream %d: %w", l.name, n, err)
 			}
 		}
 		l.calls.Add(1)
-	}
-}
-
-// short is a stream of three messages that are all sent before any is read.
-func (l *load) short(ctx context.Context, n uint64) error {
-	s, err := l.client.FullDuplexCall(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: stream %d: %w", l.name, n, err)
-	}
-	for i := range uint64(3) {
-		if err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: number(n+i, 0)}); err != nil {
-			_, err = s.Recv()
-			return fmt.Errorf("%s: stream %d: send: %w", l.name, n, err)
-		}
-	}
-	if err := s.CloseSend(); err != nil {
-		return err
-	}
-	for i := range uint64(3) {
-		r, err := s.Recv()
-		if err != nil || numberOf(r.GetPayload()) != n+i {
-			return fmt.Errorf("%s: stream %d: got %d, %w", l.name, n, numberOf(r.GetPayload()), err)
-		}
-	}
-	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: stream %d: end: %w", l.name, n, err)
 	}
 	return nil
 }
 
 // stay is one stream until stop is closed.
 func (l *load) stay(stop <-chan struct{}) error {
-	s, err := l.client.FullDuplexCall(context.Background())
+	err := callstest.Chat(context.Background(), l.client, 100, func() bool { return open(stop) }, func() { l.sent.Add(1) })
 	if err != nil {
 		return fmt.Errorf("%s: long stream: %w", l.name, err)
 	}
-	for n := uint64(1); ; n++ {
-		select {
-		case <-stop:
-			if err := s.CloseSend(); err != nil {
-				return err
-			}
-			if _, err := s.Recv(); !errors.Is(err, io.EOF) {
-				return fmt.Errorf("%s: end of the long stream: %w", l.name, err)
-			}
-			return nil
-		default:
-		}
-		if err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: number(n, 100)}); err != nil {
-			_, err = s.Recv()
-			return fmt.Errorf("%s: long stream: send %d: %w", l.name, n, err)
-		}
-		r, err := s.Recv()
-		if err != nil || numberOf(r.GetPayload()) != n {
-			return fmt.Errorf("%s: long stream: sent %d, got %d: %w", l.name, n, numberOf(r.GetPayload()), err)
-		}
-		l.sent.Add(1)
+	return nil
+}
+
+func open(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return false
+	default:
+		return true
 	}
 }
 
@@ -393,8 +305,8 @@ func ready(t *testing.T, clients map[string]testgrpc.TestServiceClient) {
 func TestUpgrades(t *testing.T) {
 	p := newPool(t)
 	harbour, dinghy := p.station("harbour"), p.station("dinghy")
-	harbour.serve(echoes{})
-	harbour.serve(echoes{})
+	harbour.serve(callstest.Echo{})
+	harbour.serve(callstest.Echo{})
 	clients := map[string]testgrpc.TestServiceClient{
 		"same node":          harbour.dial(),
 		"same node, gRPC":    harbour.dialPlain(),
@@ -431,7 +343,7 @@ func TestUpgrades(t *testing.T) {
 func TestUpgradeToBrokenBinary(t *testing.T) {
 	p := newPool(t)
 	harbour := p.station("harbour")
-	harbour.serve(echoes{})
+	harbour.serve(callstest.Echo{})
 	c := harbour.dial()
 	ready(t, map[string]testgrpc.TestServiceClient{"client": c})
 	before := harbour.Processes()
@@ -461,7 +373,7 @@ func TestUpgradeToBrokenBinary(t *testing.T) {
 func TestProcessDies(t *testing.T) {
 	p := newPool(t)
 	harbour := p.station("harbour")
-	harbour.serve(echoes{})
+	harbour.serve(callstest.Echo{})
 	c := harbour.dial()
 	ready(t, map[string]testgrpc.TestServiceClient{"client": c})
 	for range 2 {
@@ -469,7 +381,7 @@ func TestProcessDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: number(1, 0)}); err != nil {
+		if err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: callstest.Payload(1, 0)}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Recv(); err != nil {

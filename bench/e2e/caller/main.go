@@ -5,12 +5,10 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -21,11 +19,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/calls/callstest"
 )
 
 func main() {
@@ -48,35 +46,13 @@ func run(ctx context.Context, args []string) error {
 	return errors.New("serve or load?")
 }
 
-// echo answers with what it was sent.
-type echo struct{ testgrpc.TestServiceServer }
-
-func (echo) UnaryCall(_ context.Context, r *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
-	return &testgrpc.SimpleResponse{Payload: r.GetPayload()}, nil
-}
-
-func (echo) FullDuplexCall(s testgrpc.TestService_FullDuplexCallServer) error {
-	for {
-		r, err := s.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.Send(&testgrpc.StreamingOutputCallResponse{Payload: r.GetPayload()}); err != nil {
-			return err
-		}
-	}
-}
-
 func serve(ctx context.Context) error {
 	l, err := fabric.Listen("node:")
 	if err != nil {
 		return err
 	}
 	s := fabric.NewServer()
-	testgrpc.RegisterTestServiceServer(s, echo{interop.NewTestServer()})
+	testgrpc.RegisterTestServiceServer(s, callstest.Echo{})
 	return s.Run(ctx, l)
 }
 
@@ -150,31 +126,21 @@ func (o *options) work(ctx context.Context, c testgrpc.TestServiceClient) *outco
 	return result
 }
 
+// repeat makes calls, or streams, until the time is over.
 func (o *options) repeat(ctx context.Context, result *outcome, once func(n uint64) error) {
 	for n := uint64(0); ctx.Err() == nil; n++ {
 		err := once(n)
-		if err == nil {
-			continue
-		}
-		result.fail(err)
-		if status.Code(err) == codes.Unavailable {
-			time.Sleep(5 * time.Millisecond) // nobody serves now
+		switch {
+		case err == nil:
+		case errors.Is(err, callstest.ErrWrong):
+			o.wrong.Add(1)
+		default:
+			result.fail(err)
+			if status.Code(err) == codes.Unavailable {
+				time.Sleep(5 * time.Millisecond) // nobody serves now
+			}
 		}
 	}
-}
-
-func (o *options) payload(n uint64) *testgrpc.Payload {
-	body := make([]byte, max(8, o.size))
-	binary.LittleEndian.PutUint64(body, n)
-	return &testgrpc.Payload{Body: body}
-}
-
-func (o *options) check(p *testgrpc.Payload, n uint64) {
-	if len(p.GetBody()) != max(8, o.size) || binary.LittleEndian.Uint64(p.GetBody()) != n {
-		o.wrong.Add(1)
-		return
-	}
-	o.good.Add(1)
 }
 
 // callLimit is how long one call may take.
@@ -184,37 +150,18 @@ const callLimit = 10 * time.Second
 func (o *options) call(ctx context.Context, c testgrpc.TestServiceClient, n uint64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 	defer cancel()
-	r, err := c.UnaryCall(ctx, &testgrpc.SimpleRequest{Payload: o.payload(n)})
+	err := callstest.Call(ctx, c, n, o.size)
 	if err == nil {
-		o.check(r.GetPayload(), n)
+		o.good.Add(1)
 	}
 	return err
 }
 
-// stream sends messages, one at a time, until the time is over.
+// stream sends messages, one at a time, until the time is over. It ends in good order
+// when the load does.
 func (o *options) stream(ctx context.Context, c testgrpc.TestServiceClient) error {
-	// The stream ends in good order when the load does.
-	s, err := c.FullDuplexCall(context.WithoutCancel(ctx))
-	if err != nil {
-		return err
-	}
-	for n := uint64(0); ctx.Err() == nil; n++ {
-		if err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: o.payload(n)}); err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		r, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		o.check(r.GetPayload(), n)
+	return callstest.Chat(context.WithoutCancel(ctx), c, o.size, func() bool { return ctx.Err() == nil }, func() {
+		o.good.Add(1)
 		o.msg.Add(1)
-	}
-	if err := s.CloseSend(); err != nil {
-		return err
-	}
-	_, err = s.Recv()
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return fmt.Errorf("a stream's end: %w", err)
+	})
 }
