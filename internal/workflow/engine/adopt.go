@@ -32,7 +32,13 @@ func (e *Engine) adoptOrphans() {
 // adopt takes an execution over, unless somebody else does.
 func (e *Engine) adopt(id ID) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		select {
+		case e.adopting <- struct{}{}:
+		case <-e.ctx.Done():
+			return
+		}
 		err := e.tryAdopt(id)
+		<-e.adopting
 		switch {
 		case err == nil, e.ctx.Err() != nil:
 			return
@@ -74,25 +80,24 @@ func (e *Engine) inherit(r *run) error {
 	if len(records) == 0 || finished(records) {
 		return e.opts.Claims.Release(e.ctx, r.id)
 	}
-	events, err := decode(records)
-	if err != nil {
-		return err
-	}
 	r.seq = records[len(records)-1].Seq
-	err = e.prepare(e.ctx, r, events)
-	if errors.Is(err, ErrNotFound) || outboard.KindOf(err) == outboard.NotFound {
-		return e.bury(r, err)
+	events, err := decode(records)
+	if err == nil {
+		err = e.prepare(e.ctx, r, events)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotFound), outboard.KindOf(err) == outboard.NotFound, errors.Is(err, errCorrupt):
+		return e.bury(r, err)
+	case err != nil:
 		return err
 	}
 	return e.takeOver(r, events)
 }
 
-// bury ends an execution whose workflow is gone.
+// bury ends an execution whose workflow is gone or whose log can't be read.
 func (e *Engine) bury(r *run, cause error) error {
 	r.conclude(core.Finished{Status: core.Faulted, Error: &dsl.Error{
-		Type: dsl.ErrorConfiguration, Status: 410, Title: "the workflow is gone", Detail: cut(cause.Error()),
+		Type: dsl.ErrorConfiguration, Status: 410, Title: "the execution can't go on", Detail: cut(cause.Error()),
 	}})
 	if err := r.record(e.ctx, r.entries); err != nil {
 		return err
@@ -104,7 +109,7 @@ func (e *Engine) bury(r *run, cause error) error {
 func (e *Engine) prepare(ctx context.Context, r *run, events []core.Event) error {
 	s := events[0].Started
 	if s == nil {
-		return fmt.Errorf("the log of %s does not begin with its start", r.id)
+		return fmt.Errorf("the log of %s does not begin with its start: %w", r.id, errCorrupt)
 	}
 	w, _, err := e.opts.Workflows.Workflow(ctx, r.id.App(), s.Version, s.Workflow)
 	if err != nil {
@@ -141,9 +146,7 @@ func (e *Engine) takeOver(r *run, events []core.Event) error {
 	if err != nil {
 		return err
 	}
-	if err := r.resume(append(events, taken), seq); err != nil {
-		return err
-	}
+	r.resume(append(events, taken), seq)
 	e.metrics.taken.Inc()
 	e.log.Info("took an execution over", "execution", r.id, "records", len(events))
 	r.inherited = e.spawn(r.live)

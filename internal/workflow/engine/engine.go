@@ -105,7 +105,10 @@ type Engine struct {
 	ctx   context.Context //nolint:containedctx // It is the engine's life, which Close ends.
 	stop  context.CancelFunc
 	slots chan struct{} // as many as may run
-	work  sync.WaitGroup
+	// adopting bounds how many executions are taken over at once: a node that dies
+	// may leave thousands.
+	adopting chan struct{}
+	work     sync.WaitGroup
 
 	ended *endings
 
@@ -122,7 +125,7 @@ func Open(_ context.Context, opts Options) (*Engine, error) {
 	}
 	e := &Engine{
 		opts: opts, log: opts.Logger, by: opts.Node + "/" + nonce(4),
-		slots: make(chan struct{}, opts.Running), runs: map[ID]*run{}, ended: newEndings(opts.Retention),
+		slots: make(chan struct{}, opts.Running), adopting: make(chan struct{}, maxAdopting), runs: map[ID]*run{}, ended: newEndings(opts.Retention),
 	}
 	var err error
 	e.metrics, err = newMetrics(opts.Registerer, e.held, func() int { return len(e.slots) })
@@ -134,6 +137,8 @@ func Open(_ context.Context, opts Options) (*Engine, error) {
 	e.work.Go(e.sweep)
 	return e, nil
 }
+
+const maxAdopting = 32
 
 // nonce is random, in 2n digits.
 func nonce(n int) string {

@@ -22,6 +22,9 @@ const (
 	firstPause, longestPause = 20 * time.Millisecond, 2 * time.Second
 )
 
+// errCorrupt says that a log is none.
+var errCorrupt = errors.New("the log can't be understood")
+
 // errLost says that another node has the execution.
 var errLost = errors.New("another node has the execution")
 
@@ -205,28 +208,28 @@ func (r *run) reload() error {
 	if len(events) == 0 || owner(events) != r.e.by {
 		return errLost
 	}
-	return r.restart(events, records[len(records)-1].Seq)
+	r.restart(events, records[len(records)-1].Seq)
+	return nil
 }
 
 // restart throws away what was not recorded, and goes on from the log. What comes
 // of activities that were under way is no longer heard.
-func (r *run) restart(events []core.Event, seq uint64) error {
+func (r *run) restart(events []core.Event, seq uint64) {
 	r.halt("")
-	return r.resume(events, seq)
+	r.resume(events, seq)
 }
 
 // resume makes the state of the records, and asks again for what is under way.
 // Only what mattered was recorded. If that would not matter now, the workflow is
 // another one, or is understood in another way, and going on could repeat steps.
-func (r *run) resume(events []core.Event, seq uint64) error {
+func (r *run) resume(events []core.Event, seq uint64) {
 	r.x = core.New(string(r.id), r.workflow)
 	r.values.reset()
 	fits := true
 	for _, event := range events {
-		fits = fits && (event.Taken != nil || event.Finished != nil || r.x.Wants(event))
-		if _, err := r.x.Apply(event); err != nil {
-			return fmt.Errorf("read the log of %s: %w", r.id, err)
-		}
+		wanted := event.Taken != nil || event.Finished != nil || r.x.Wants(event)
+		_, err := r.x.Apply(event)
+		fits = fits && wanted && err == nil
 		r.values.learn(event)
 	}
 	r.seq, r.entries, r.due, r.saving = seq, nil, nil, 0
@@ -243,7 +246,6 @@ func (r *run) resume(events []core.Event, seq uint64) error {
 	default:
 		r.due = []due{{actions: r.x.Pending(), at: time.Now()}}
 	}
-	return nil
 }
 
 // owner is who has recorded an execution's start, or has taken it over last.
@@ -261,7 +263,7 @@ func decode(records []state.Record) ([]core.Event, error) {
 	events := make([]core.Event, len(records))
 	for i, record := range records {
 		if err := json.Unmarshal(record.Data, &events[i]); err != nil {
-			return nil, fmt.Errorf("read record %d of %s: %w", record.Seq, record.Key, err)
+			return nil, fmt.Errorf("read record %d of %s: %w: %w", record.Seq, record.Key, errCorrupt, err)
 		}
 	}
 	return events, nil

@@ -194,6 +194,35 @@ func TestWorkflowWasChanged(t *testing.T) {
 	})
 }
 
+// A log that can't be understood gets an end, once.
+func TestCorruptLog(t *testing.T) {
+	for name, garbage := range map[string]string{"no JSON": `x`, "two starts": `{"started":{"version":1,"workflow":"flow"}}`} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := open(t, echo)
+				id := w.start(`do: [{a: {wait: PT1H}}]`, `7`)
+				w.node.Kill()
+				w.close()
+				quay := w.pool.Node("quay")
+				key := "test/" + string(id)
+				if _, err := quay.Append(t.Context(), key, w.pool.Records(key)[0].Seq, []byte(garbage)); err != nil {
+					t.Fatal(err)
+				}
+				w.engine = w.on(quay, echo)
+				time.Sleep(time.Hour)
+				records := w.pool.Records(key)
+				if last := string(records[len(records)-1].Data); !strings.Contains(last, `"finished":{"status":"faulted"`) || len(records) > 4 {
+					t.Errorf("%d records, the last one is %s", len(records), last)
+				}
+				if n := w.pool.Claims(); n != 0 {
+					t.Errorf("%d claims are left", n)
+				}
+				w.close()
+			})
+		})
+	}
+}
+
 // Values are brought to the node that takes over.
 func TestTakeOverValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
