@@ -284,8 +284,7 @@ func (p *packedApp) secret(name string, s manifest.Secret) error {
 		if value == "" {
 			return fmt.Errorf("the environment variable %s is not set: set it for `outboard deploy`, which keeps its value as the secret", s.Env)
 		}
-		p.deployment.Secrets[name] = []byte(value)
-		return nil
+		return p.keepSecret(name, []byte(value))
 	}
 	file := s.File
 	if !filepath.IsAbs(file) {
@@ -295,8 +294,21 @@ func (p *packedApp) secret(name string, s manifest.Secret) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no file %s: write the secret's value into it", file)
 	}
+	if err != nil {
+		return err
+	}
+	return p.keepSecret(name, value)
+}
+
+// mostSecret is how large a secret may be: it is kept in the pool's state.
+const mostSecret = 64 << 10
+
+func (p *packedApp) keepSecret(name string, value []byte) error {
+	if len(value) > mostSecret {
+		return fmt.Errorf("the secret has %v: it may have %v", outboard.Bytes(len(value)), outboard.Bytes(mostSecret))
+	}
 	p.deployment.Secrets[name] = value
-	return err
+	return nil
 }
 
 // deploy gives the files to the node and puts the app in force.
