@@ -229,10 +229,34 @@ func (r *reader) workflows(v at, a *App) {
 	a.Workflows = map[string]string{}
 	r.entries(v, "workflows", "thumbnail: thumbnail.yaml", func(name string, v at) {
 		var file string
-		r.text(&file, "the name of a file beside the manifest")(v)
-		r.relative(v, file, "yaml")
+		named := func(v at) {
+			r.text(&file, "the name of a file beside the manifest")(v)
+			r.relative(v, file, "yaml")
+		}
+		if v.Kind != yaml.MappingNode {
+			named(v)
+		} else if got := r.mapping(v, "a workflow", members{"file": named, "launch": func(v at) { r.launch(v, name, a) }}); got["file"].Node == nil {
+			r.wrong(v.Node, "the workflow has no file: name one, as in: file: thumbnail.yaml")
+		}
 		a.Workflows[name] = file
 	})
+}
+
+// launches are the ways to choose when steps are launched.
+var launches = []string{"lazy", "eager", "nimble"}
+
+func (r *reader) launch(v at, name string, a *App) {
+	if !r.scalar(v, "lazy, eager or nimble") {
+		return
+	}
+	if !slices.Contains(launches, v.Value) {
+		r.wrong(v.Node, "%q is no way to launch steps: write lazy, eager or nimble", v.Value)
+		return
+	}
+	if a.Launch == nil {
+		a.Launch = map[string]string{}
+	}
+	a.Launch[name] = v.Value
 }
 
 // targets are the names that a trigger may lead to.

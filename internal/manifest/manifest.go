@@ -35,6 +35,9 @@ type App struct {
 	Secrets map[string]Secret         `json:"secrets,omitempty"`
 	// Workflows are the files that they are written in.
 	Workflows map[string]string `json:"workflows,omitempty"`
+	// Launch says when the steps of a workflow get their instances: "lazy", when they run,
+	// "eager", with the execution, or "nimble", just in time. What is not there is nimble.
+	Launch    map[string]string `json:"launch,omitempty"`
 	Routes    []Route           `json:"routes,omitempty"`
 	Subjects  []Subject         `json:"subjects,omitempty"`
 	Schedules []Schedule        `json:"schedules,omitempty"`

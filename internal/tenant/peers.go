@@ -27,6 +27,7 @@ const (
 	callMethod = "Call"
 	readMethod = "Read"
 	keepMethod = "Keep"
+	warmMethod = "Warm"
 
 	headKey = "outboard-head-bin"
 	// largestMessage is how large a request, a result or a file may be.
@@ -140,6 +141,12 @@ func (p *peers) keep(ctx context.Context, node outboard.NodeID, owner string, co
 	return err
 }
 
+// warm has a node make an instance for a call to come.
+func (p *peers) warm(ctx context.Context, node outboard.NodeID, f target) error {
+	_, err := p.invoke(ctx, node, warmMethod, f, nil, nil)
+	return err
+}
+
 // servePeers offers this process to the tenant's others.
 func (t *Tenant) servePeers(ctx context.Context, ready func()) error {
 	if t.config.CallsSocket == "" {
@@ -171,7 +178,7 @@ func (t *Tenant) peerService() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: serviceName(t.config.Tenant, t.config.Node),
 		HandlerType: (*any)(nil),
-		Methods:     []grpc.MethodDesc{method(callMethod, t.stepForPeer), method(readMethod, t.readForPeer), method(keepMethod, t.keepForPeer)},
+		Methods:     []grpc.MethodDesc{method(callMethod, t.stepForPeer), method(readMethod, t.readForPeer), method(keepMethod, t.keepForPeer), method(warmMethod, t.warmForPeer)},
 	}
 }
 
@@ -250,4 +257,12 @@ func (t *Tenant) keepForPeer(ctx context.Context, head, body []byte) ([]byte, an
 	}
 	_, err := t.files.saveHere(ctx, owner, body)
 	return nil, nil, err
+}
+
+func (t *Tenant) warmForPeer(ctx context.Context, head, _ []byte) ([]byte, any, error) {
+	var f target
+	if err := json.Unmarshal(head, &f); err != nil {
+		return nil, nil, outboard.Errorf(outboard.Invalid, "warm", "%w", err)
+	}
+	return nil, nil, t.warm(ctx, f)
 }

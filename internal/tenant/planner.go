@@ -20,8 +20,9 @@ import (
 // A planner decides where the steps of workflows run, from what earlier executions
 // took. While it does not know, steps run where their execution is.
 type planner struct {
-	tenant *Tenant
-	links  links
+	tenant   *Tenant
+	links    links
+	launches launches
 
 	mu    sync.Mutex
 	plans map[planKey]*plan

@@ -21,14 +21,17 @@ func (s steps) Call(ctx context.Context, c engine.FunctionCall) (engine.Outcome,
 	if c.Node == "" {
 		c.Node = string(s.planner.place(&c))
 	}
-	if c.Node != "" && c.Node != string(s.config.Node) {
-		return s.elsewhere(ctx, c)
-	}
 	v, err := s.versionOf(ctx, c.App, c.Version)
 	if err != nil {
 		return engine.Outcome{}, err
 	}
 	defer s.ended(v)
+	if c.Workflow != nil {
+		s.planner.launch(&c, v)
+	}
+	if c.Node != "" && c.Node != string(s.config.Node) {
+		return s.elsewhere(ctx, c)
+	}
 	f := v.functions[c.Function]
 	if f == nil {
 		return engine.Outcome{}, outboard.Errorf(outboard.NotFound, "", "app %s has no function %s", c.App, c.Function)

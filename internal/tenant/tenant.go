@@ -90,6 +90,7 @@ func (t *Tenant) services() []lifecycle.Service {
 		lifecycle.Func("requests", func(ctx context.Context, ready func()) error { return t.gateway.Run(ctx, ready) }),
 		lifecycle.Func("peers", t.servePeers),
 		lifecycle.Func("apps' follower", t.follow),
+		lifecycle.Func("idle instances", t.trim),
 		lifecycle.Func("connections", t.serveConns),
 		lifecycle.Func("local API", t.serveControl),
 	}
@@ -147,7 +148,7 @@ func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
 }
 
 func (t *Tenant) openValues(context.Context) (lifecycle.Resource, error) {
-	t.values = newValues(t.files, t.arenaSize)
+	t.values = newValues(t.files, t.arenaSize, t.planner.launches.over)
 	return closer(func() error { t.values.close(); return nil }), nil
 }
 

@@ -17,13 +17,15 @@ type values struct {
 	files *files
 	// size is how large the arenas of an app's executions are.
 	size func(app string) outboard.Bytes
+	// over hears that an execution runs here no longer.
+	over func(engine.ID)
 
 	mu     sync.Mutex
 	arenas map[engine.ID]*function.Arena
 }
 
-func newValues(f *files, size func(string) outboard.Bytes) *values {
-	return &values{files: f, size: size, arenas: map[engine.ID]*function.Arena{}}
+func newValues(f *files, size func(string) outboard.Bytes, over func(engine.ID)) *values {
+	return &values{files: f, size: size, over: over, arenas: map[engine.ID]*function.Arena{}}
 }
 
 // arena returns an execution's arena on this node, held for the caller.
@@ -97,6 +99,7 @@ func (v *values) Release(id engine.ID) {
 	a := v.arenas[id]
 	delete(v.arenas, id)
 	v.mu.Unlock()
+	v.over(id)
 	if a != nil {
 		_ = a.Close() // ours; steps under way hold it
 	}

@@ -1,0 +1,29 @@
+package function
+
+// Warm makes an instance for the next call, unless one is there already: so that call is
+// a reset and no clone. A function that has as many instances as may run gets no more.
+func (f *Function) Warm() error {
+	if err := f.enter(); err != nil {
+		return err
+	}
+	defer f.calls.Done()
+	if !f.Cold() {
+		return nil
+	}
+	s, err := f.version.clone()
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Cloned++
+	f.idle = append(f.idle, s)
+	return nil
+}
+
+// Cold says whether the next call would have to make its instance.
+func (f *Function) Cold() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.idle) == 0
+}
