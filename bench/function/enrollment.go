@@ -36,7 +36,7 @@ func (b *bench) enrollment(ctx context.Context) error {
 			return err
 		}
 		defer o.close()
-		turn := b.turn(3*time.Second, 400*time.Millisecond)
+		turn := b.turn(2*time.Second, 400*time.Millisecond)
 		all, err := b.turns(ctx, b.rounds(5, 2), o.rush(o.inProcess, desks, turn), o.rush(o.overHTTP, windows, turn))
 		if err != nil {
 			return err

@@ -118,6 +118,9 @@ func TestRows(t *testing.T) {
 	if diff := cmp.Diff([]float64{200}, s.each()); diff != "" {
 		t.Error(diff)
 	}
+	if diff := cmp.Diff([]float64{20_000}, s.whole()); diff != "" {
+		t.Error(diff)
+	}
 	if got := quantile([]float64{4, 1, 3, 2}, 0.99); got != 4 {
 		t.Errorf("got %v", got)
 	}

@@ -34,7 +34,10 @@ func (b *bench) thumbnails(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.row(because(paired.NewRow(fmt.Sprintf("thumbnails of %d photographs by a workflow", n), "s", "native program", all[0].values, all[1].values, paired.Goal{MaxRatio: 2}), slowWebAssembly))
+		const reference = "native program"
+		name := fmt.Sprintf("thumbnails of %d photographs by a workflow", n)
+		b.row(because(paired.NewRow(name, "s", reference, all[0].values, all[1].values, paired.Goal{MaxRatio: 2}), slowWebAssembly))
+		b.row(paired.NewRow(name+": processor time", "s", reference, all[0].whole(), all[1].whole(), paired.Goal{}))
 		return nil
 	})
 }

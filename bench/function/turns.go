@@ -19,7 +19,7 @@ type way func(ctx context.Context) (float64, error)
 // A series is what a way measured in its turns.
 type series struct {
 	values []float64
-	cores  []float64 // that this process used meanwhile, on average
+	cores  []float64 // that this process and its children used meanwhile, on average
 }
 
 // turns gives each way a turn, rounds times, after a first turn each that does not
@@ -65,11 +65,23 @@ func (s *series) each() []float64 {
 	return times
 }
 
-// processorTime is what this process used so far.
-func processorTime() time.Duration {
-	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // it cannot fail
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+// whole is the processor time in seconds of each turn, where values are seconds.
+func (s *series) whole() []float64 {
+	times := make([]float64, len(s.values))
+	for i, v := range s.values {
+		times[i] = s.cores[i] * v
+	}
+	return times
+}
+
+// processorTime is what this process used so far, and its children that ended.
+func processorTime() (all time.Duration) {
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		_ = unix.Getrusage(who, &u) // it cannot fail
+		all += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	return all
 }
 
 // perCall is a way that repeats do for a turn and measures microseconds for each.
