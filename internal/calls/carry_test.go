@@ -104,3 +104,47 @@ func TestCountsNeverFall(t *testing.T) {
 	await(t, "one process", func() bool { return len(harbour.Processes()) == 1 })
 	look()
 }
+
+// A stream of plain gRPC, which can't move, keeps its place under a limit while it is in
+// the old process.
+func TestLimitsCountCallsOfTheOldProcess(t *testing.T) {
+	p := newPool(t)
+	harbour := p.station("harbour")
+	harbour.serve(callstest.Echo{})
+	c, plain := harbour.dial(), harbour.dialPlain()
+	ready(t, map[string]testgrpc.TestServiceClient{"client": c, "gRPC": plain})
+	const text = "policies:\n- name: one\n  services: [grpc.testing.TestService]\n  concurrency: {limit: 1}\n"
+	if _, err := harbour.registry.Apply(t.Context(), "test.yaml", text); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the policies are in force", func() bool {
+		list, err := harbour.Policies(t.Context())
+		return err == nil && len(list) == 1
+	})
+	s, err := plain.FullDuplexCall(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	chat := func() {
+		if err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: callstest.Payload(1, 0)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chat()
+	call := func() codes.Code { return status.Code(callstest.Call(t.Context(), c, 1, 0)) }
+	if code := call(); code != codes.ResourceExhausted {
+		t.Fatalf("beside a stream: %v", code)
+	}
+	if _, err := harbour.Upgrade(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the next process knows of the stream", func() bool { return call() == codes.ResourceExhausted })
+	chat()
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "its place is free", func() bool { return call() == codes.OK })
+}
