@@ -71,8 +71,16 @@ func TestBelow(t *testing.T) {
 		path, of string
 		want     bool
 	}{
-		{"a", "", true}, {"a", "a", true}, {"a/b", "a", true}, {"a[1]/b", "a", true}, {"a#2/b", "a", true}, {"a!/b", "a", true},
-		{"a@2", "a", false}, {"ab", "a", false}, {"a", "a/b", false}, {"b/a", "a", false},
+		{"a", "", true},
+		{"a", "a", true},
+		{"a/b", "a", true},
+		{"a[1]/b", "a", true},
+		{"a#2/b", "a", true},
+		{"a!/b", "a", true},
+		{"a@2", "a", false},
+		{"ab", "a", false},
+		{"a", "a/b", false},
+		{"b/a", "a", false},
 	} {
 		if got := Below(c.path, c.of); got != c.want {
 			t.Errorf("Below(%q, %q) is %v", c.path, c.of, got)

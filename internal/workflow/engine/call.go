@@ -85,7 +85,7 @@ func (r *run) attempt(ctx context.Context, c core.Call) (Outcome, error) {
 		default:
 			return out, err
 		}
-		r.e.log.Info("a step is called again", "execution", r.id, "step", c.Path, "error", err)
+		r.e.log.Debug("a step is called again", "execution", r.id, "step", c.Path, "error", err)
 		if !sleep(ctx, pause) {
 			return out, ctx.Err()
 		}

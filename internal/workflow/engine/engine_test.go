@@ -433,6 +433,47 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// An execution that waits for a place can be cancelled, and comes to its deadline.
+// Nothing of it is begun then.
+func TestQueuedExecutionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		w := open(t, func(n *enginetest.Node, c engine.FunctionCall) (engine.Outcome, error) {
+			calls++
+			time.Sleep(time.Hour)
+			return echo(n, c)
+		}, func(o *engine.Options) { o.Running = 1 })
+		first := w.start(`do: [{a: {call: f}}]`, `1`)
+		synctest.Wait()
+		second := w.start(`do: [{a: {call: f}}]`, `1`)
+		began := time.Now()
+		if err := w.engine.Cancel(t.Context(), second, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("the cancellation took %s", took)
+		}
+		if got, err := w.engine.Wait(t.Context(), second); err != nil || got.Status != core.Abandoned {
+			t.Error(got, err)
+		}
+		third, err := w.engine.Start(t.Context(), engine.StartRequest{App: "app", Workflow: "flow", Deadline: time.Now().Add(time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := w.engine.Wait(t.Context(), third)
+		if took := time.Since(began); err != nil || got.Status != core.Faulted || got.Error.Status != 408 || took > 2*time.Minute {
+			t.Errorf("got %+v, %v after %s", got, err, took)
+		}
+		if calls != 1 {
+			t.Errorf("%d calls, want that of the first execution", calls)
+		}
+		if got, err := w.engine.Wait(t.Context(), first); err != nil || got.Status != core.Completed {
+			t.Error(got, err)
+		}
+		w.close()
+	})
+}
+
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := open(t, echo)

@@ -107,6 +107,7 @@ func (r *run) live() {
 	if !r.enter() {
 		return
 	}
+	r.settleQueued()
 	r.release()
 	for r.flush() && r.rest() {
 		select {
@@ -133,16 +134,39 @@ func (r *run) trace() {
 	))
 }
 
-// enter waits for a place among the executions that run.
+// settleQueued ends an execution that was cancelled, or came to its deadline, while
+// it waited for a place. Then nothing of it begins.
+func (r *run) settleQueued() {
+	if _, end := r.x.Started(); !end.IsZero() && !time.Now().Before(end) {
+		r.happen(core.Event{Fired: &core.Fired{Timer: core.DeadlineTimer}})
+	}
+	for _, f := range r.take() {
+		f()
+	}
+	if r.x.Status().Over() {
+		r.due = nil
+	}
+}
+
+// enter waits for a place among the executions that run, no longer than to its
+// deadline.
 func (r *run) enter() bool {
 	if r.slot {
 		return true
+	}
+	var expired <-chan time.Time
+	if _, end := r.x.Started(); !end.IsZero() {
+		timer := time.NewTimer(time.Until(end))
+		defer timer.Stop()
+		expired = timer.C
 	}
 	select {
 	case r.e.slots <- struct{}{}:
 		r.slot = true
 		return true
 	case <-r.hurried:
+		return true
+	case <-expired:
 		return true
 	case <-r.ctx.Done():
 		return false
