@@ -110,12 +110,8 @@ type instruction struct {
 
 // find returns the body's tangle.
 func (f *finder) find(body []byte) (*tangle, bool) {
-	f.reader = reader{b: body}
-	f.checks, f.open, f.callees = f.checks[:0], f.open[:0], f.callees[:0]
+	f.begin(body)
 	f.t, f.past, f.held = tangle{}, [2]instruction{}, heldNothing
-	f.locals()
-	f.now = 0
-	f.mark()
 	var before variables
 	for f.more() && !f.head() {
 		i := f.next()
@@ -136,6 +132,15 @@ func (f *finder) find(body []byte) (*tangle, bool) {
 		}
 	}
 	return &f.t, f.err == nil
+}
+
+// begin begins to read a body, after its local variables.
+func (f *finder) begin(body []byte) {
+	f.reader = reader{b: body}
+	f.checks, f.open, f.callees = f.checks[:0], f.open[:0], f.callees[:0]
+	f.locals()
+	f.now = 0
+	f.mark()
 }
 
 // next reads one instruction.

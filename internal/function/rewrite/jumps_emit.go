@@ -1,6 +1,6 @@
 package rewrite
 
-// straighten returns the module's code with direct jumps.
+// straighten makes the code shorter and its jumps direct.
 func (m *module) straighten() {
 	r := &reader{b: m.sections[secCode]}
 	if !r.more() {
@@ -14,6 +14,7 @@ func (m *module) straighten() {
 		if r.err != nil {
 			return
 		}
+		body = f.polish(body)
 		if t, ok := f.find(body); ok {
 			body = f.straight(t, m.params[m.kinds[i]])
 		}
