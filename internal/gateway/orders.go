@@ -60,7 +60,8 @@ func parseOrders(answer []byte) (o orders, err error) {
 	if err := json.Unmarshal(answer, &o); err != nil {
 		return o, wrongOrders("want JSON like {\"send\": [{\"to\": \"self\", \"text\": \"hello\"}]}: %w", err)
 	}
-	return o, o.validate()
+	err = o.validate()
+	return o, err
 }
 
 func wrongOrders(format string, args ...any) error {
