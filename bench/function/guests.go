@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync"
 
 	"github.com/outboard-run/outboard/internal/function"
 )
@@ -21,10 +23,29 @@ const (
 	passGuest  = module + "internal/function/testdata/pass"
 )
 
+// allGuests are the guests of all sections.
+func allGuests() []string {
+	pkgs := []string{smallGuest, gateGuest, helloGuest, workGuest, passGuest, module + "examples/enrollment/functions/enroll"}
+	for _, step := range []string{"decode", "resize", "blur", "encode"} {
+		pkgs = append(pkgs, module+"examples/thumbnails/functions/"+step)
+	}
+	return pkgs
+}
+
 // guests builds each guest once.
 type guests struct {
-	dir   string
+	dir string
+
+	mu    sync.Mutex
 	built map[string][]byte
+}
+
+// build builds guests, some at a time: a linker uses one core.
+func (g *guests) build(ctx context.Context, pkgs []string) error {
+	return each(len(pkgs), runtime.NumCPU(), func(i int) error {
+		_, err := g.bytes(ctx, pkgs[i])
+		return err
+	})
 }
 
 // file is a guest's module in a file.
@@ -39,24 +60,39 @@ func (g *guests) file(ctx context.Context, pkg string) (string, error) {
 
 // bytes is a guest's module.
 func (g *guests) bytes(ctx context.Context, pkg string) ([]byte, error) {
-	if b := g.built[pkg]; b != nil {
+	if b := g.get(pkg); b != nil {
 		return b, nil
 	}
-	file := filepath.Join(g.dir, "built.wasm")
+	dir, err := os.MkdirTemp(g.dir, "build")
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "built.wasm")
 	build := exec.CommandContext(ctx, "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", file, pkg)
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build %s: %w: %s", pkg, err, out)
 	}
 	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		g.keep(pkg, b)
 	}
+	return b, err
+}
+
+func (g *guests) get(pkg string) []byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.built[pkg]
+}
+
+func (g *guests) keep(pkg string, b []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.built == nil {
 		g.built = map[string][]byte{}
 	}
 	g.built[pkg] = b
-	return b, nil
 }
 
 // cache keeps compiled code, so that no section compiles what another one did.

@@ -76,6 +76,11 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	b.report = paired.Report{Plane: "function", Machine: paired.Machine(), Commit: commit(ctx), Date: time.Now().UTC(), Quick: b.quick}
 	b.report.Notes = notes()
+	if b.only == "" {
+		if err := b.guests.build(ctx, allGuests()); err != nil {
+			return err
+		}
+	}
 	err = errors.Join(b.measure(ctx, b.sections()), b.printProfiles(ctx))
 	b.report.Markdown(os.Stdout)
 	return err

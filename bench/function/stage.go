@@ -216,7 +216,7 @@ type app struct {
 	files map[string][]byte
 }
 
-// deploy puts an app in force, and waits until its routes are served.
+// deploy puts an app in force. It is served when that is answered.
 func (s *stage) deploy(ctx context.Context, a app) error {
 	d := client.Deployment{File: "app.yaml", Text: a.text, Files: map[string]string{}}
 	for name, content := range a.files {
@@ -226,32 +226,7 @@ func (s *stage) deploy(ctx context.Context, a app) error {
 		}
 		d.Files[name] = digest
 	}
-	var made client.Deployed
-	if err := s.ask(ctx, http.MethodPost, "/v1/apps", d, &made); err != nil {
-		return err
-	}
-	return s.awaitRoutes(ctx, made.App)
-}
-
-// awaitRoutes waits until the gateway knows an app, which may be a moment after its
-// deployment is answered.
-func (s *stage) awaitRoutes(ctx context.Context, app string) error {
-	for {
-		var m memory
-		r, err := newRequest(ctx, http.MethodTrace, "/"+app+"/", nil)
-		if err != nil {
-			return err
-		}
-		s.tenant.Requests().ServeHTTP(m.ready(), r)
-		if !bytes.Contains(m.body, []byte("there is no app")) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the routes of app %s: %w", app, ctx.Err())
-		case <-time.After(time.Millisecond):
-		}
-	}
+	return s.ask(ctx, http.MethodPost, "/v1/apps", d, nil)
 }
 
 // run starts an execution and waits until it has ended well.

@@ -42,8 +42,8 @@ func (b *bench) thumbnails(ctx context.Context) error {
 	})
 }
 
-const slowWebAssembly = "Both use both cores all the time, and the hand-over between steps is below one part in a hundred: what is left is how much slower " +
-	"the same code runs as WebAssembly."
+const slowWebAssembly = "Both keep all cores busy, and the row of processor time says the same. The hand-overs of an execution are about a hundredth of it: what is left is how " +
+	"much slower the same code runs as WebAssembly."
 
 // An album is photographs in a folder, and a program that makes thumbnails of them.
 type album struct {
