@@ -36,7 +36,7 @@ func CLBlast(name string, args ...string) Program {
 		Args: append([]string{"/usr/bin/clblast_test_" + name}, args...),
 		// The programs' exit status counts failed tests: not an error of the run.
 		Essence: func(r Result) (string, error) { return essence(colours.ReplaceAllString(r.Stdout, ""), counts) },
-		Limit:   15 * time.Minute,
+		Limit:   time.Hour, // some compile for many minutes
 	}
 }
 

@@ -234,12 +234,18 @@ func (r *reader) subject(v at, to *string) {
 			r.wrong(v.Node, "subject %q: > takes all that follows: it must be the last part", *to)
 		case i == 0 && (t[0] == '$' || t[0] == '_'):
 			r.wrong(v.Node, "subject %q: those that begin with %c belong to the system", *to, t[0])
+		case i == 0 && (Reserved(t) || t == "*" || t == ">"):
+			r.wrong(v.Node, "subject %q: what begins with outboard, rooms or events belongs to the system: begin with a word of your own", *to)
 		default:
 			continue
 		}
 		return
 	}
 }
+
+// Reserved says whether subjects whose first part is word carry what apps must neither
+// hear nor say: the pool's changes, and other apps' rooms and events.
+func Reserved(word string) bool { return word == "outboard" || word == "rooms" || word == "events" }
 
 func (r *reader) queue(v at, to *string) {
 	r.text(to, "the name of a group")(v)

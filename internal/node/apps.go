@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
@@ -110,7 +111,11 @@ func (n *Node) postMessage(r *http.Request) (nothing, error) {
 	if err != nil {
 		return nothing{}, outboard.Errorf(outboard.Invalid, "publish", "%w", err)
 	}
+	subject := r.PathValue("subject")
+	if first, _, _ := strings.Cut(subject, "."); manifest.Reserved(first) {
+		return nothing{}, outboard.Errorf(outboard.Denied, "publish", "subject %q: what begins with %s belongs to the system: begin with a word of your own", subject, first)
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 	defer cancel()
-	return nothing{}, n.state.Publish(ctx, r.PathValue("subject"), message)
+	return nothing{}, n.state.Publish(ctx, subject, message)
 }

@@ -109,12 +109,23 @@ func (s steps) callIn(ctx context.Context, f *deployed, c engine.FunctionCall, a
 	out := engine.Outcome{Body: p.Body, Run: s.ran(p, began)}
 	if p.Place != nil {
 		out.At = &engine.Place{Offset: int64(p.Place.Offset), Size: int64(p.Place.Size)}
+		err = errors.Join(err, inline(&out, arena))
 	}
 	s.gateway.Log(gateway.Record{
 		App: c.App, Target: c.Function, Trigger: workflowTrigger, Execution: string(c.Execution), Step: c.Path,
 		Begin: began, Took: time.Since(began), Err: err, Fuel: p.Cost.Fuel, Stdout: p.Stdout.Text, Stderr: p.Stderr.Text,
 	})
 	return out, asFault(err)
+}
+
+// inline takes a small result out of the arena: expressions may want to see it.
+func inline(out *engine.Outcome, arena *function.Arena) error {
+	if out.At.Size > engine.MaxInline {
+		return nil
+	}
+	b, err := arena.At(function.Place{Offset: int(out.At.Offset), Size: int(out.At.Size)})
+	out.Body, out.At = bytes.Clone(b), nil
+	return err
 }
 
 // workflowTrigger is how logs name a call by a workflow.
@@ -183,5 +194,6 @@ func (s steps) Pure(app string, version int, name string) bool {
 	}
 	defer s.ended(v)
 	f := v.functions[name]
-	return f != nil && len(f.spec.Imports) == 0
+	// One with a window may write into the value that it was handed, while that is saved.
+	return f != nil && len(f.spec.Imports) == 0 && f.Window() == 0
 }
