@@ -57,7 +57,6 @@ func (t *Tenant) control() http.Handler {
 	mux.HandleFunc("GET /v1/workflows", reply(t.getWorkflows))
 	mux.HandleFunc("GET /v1/executions", reply(t.getExecutions))
 	mux.HandleFunc("POST /v1/apps/{app}/rollback", reply(t.postRollback))
-	mux.HandleFunc("DELETE /v1/apps/{app}", reply(t.deleteApp))
 	mux.HandleFunc("POST /v1/apps/{app}/functions/{function}", t.postCall)
 	mux.HandleFunc("POST /v1/apps/{app}/workflows/{workflow}/executions", reply(t.postExecution))
 	mux.HandleFunc("GET /v1/apps/{app}/executions/{id}", reply(t.getExecution))

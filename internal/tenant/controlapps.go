@@ -132,13 +132,6 @@ func (t *Tenant) postRollback(r *http.Request) (client.Deployed, error) {
 	return t.deployed(r.Context(), v)
 }
 
-func (t *Tenant) deleteApp(r *http.Request) (nothing, error) {
-	if err := t.own(r.PathValue("app")); err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, t.apps.registry.Remove(r.Context(), r.PathValue("app"))
-}
-
 // own refuses an app that is not there, or another tenant's.
 func (t *Tenant) own(name string) error {
 	app, ok := t.apps.registry.Get(name)
