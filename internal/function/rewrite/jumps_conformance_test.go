@@ -5,6 +5,8 @@ package rewrite
 import (
 	"strings"
 	"testing"
+
+	"github.com/tetratelabs/wazero"
 )
 
 // TestConformanceGo runs tests of Go's own packages with direct jumps. They take long to compile.
@@ -18,7 +20,7 @@ func TestConformanceGo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out := command(t, r, "test", "-test.short", "-test.v", "-test.run", only)
+			out := command(t, wazero.NewRuntimeConfigCompiler(), r, "test", "-test.short", "-test.v", "-test.run", only)
 			if !strings.HasSuffix(out, "PASS\n") || strings.Count(out, "--- PASS") < 5 {
 				t.Errorf("got %s", out)
 			}
