@@ -28,7 +28,7 @@ func kindsOfPolicy() []kindOfPolicy {
 		{"log", `log: {codes: [INTERNAL]}`, ""},
 		{"condition", `when: 'metadata["tier"] == "gold"', fault: {code: UNAVAILABLE}`, ""},
 		{"rewrite", `rewrite: {metadata: {set: {x-seen: "'yes'"}}}`, "It makes the call new metadata: a map and its values."},
-		{"timeout", `timeout: 10s`, "It makes a context with a timer of the runtime's."},
+		{"timeout", `timeout: 10s`, "It makes the call a context and a head of its own."},
 	}
 }
 

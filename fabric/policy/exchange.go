@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"maps"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -136,7 +138,10 @@ func (x *Exchange) change() *call.Head {
 	if !x.own {
 		x.own = true
 		x.Head = x.Head.Clone()
-		x.Head.Metadata = x.Head.Metadata.Copy()
+		x.Head.Metadata = maps.Clone(x.Head.Metadata) // values are replaced, not changed
+		if x.Head.Metadata == nil {
+			x.Head.Metadata = metadata.MD{}
+		}
 	}
 	return x.Head
 }

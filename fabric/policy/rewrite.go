@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -117,7 +118,7 @@ func (c *changes) apply(md metadata.MD, values []string) {
 		md[v.key] = []string{values[i]}
 	}
 	for i, v := range c.append {
-		md[v.key] = append(md[v.key], values[len(c.set)+i])
+		md[v.key] = append(slices.Clip(md[v.key]), values[len(c.set)+i])
 	}
 }
 
@@ -286,7 +287,7 @@ func (s *rewriteStep) answer(x *Exchange, c *changes, md metadata.MD) (metadata.
 	if err != nil {
 		return md, s.policy.fail(x, err)
 	}
-	md = md.Copy()
+	md = maps.Clone(md) // values are replaced, not changed
 	c.apply(md, values)
 	return md, nil
 }

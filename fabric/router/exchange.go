@@ -112,7 +112,7 @@ func (c *exchange) limit(ctx context.Context) context.Context {
 		c.own().Deadline = deadline
 	}
 	if d, ok := ctx.Deadline(); !ok || deadline.Before(d) {
-		ctx, c.cancel = context.WithDeadline(ctx, deadline)
+		ctx, c.cancel = until(ctx, deadline)
 	}
 	return ctx
 }

@@ -1,0 +1,57 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A late context does what one of the standard library does.
+func TestLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type make func(context.Context) (context.Context, context.CancelFunc)
+		makers := map[string]make{
+			"late": func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return until(ctx, time.Now().Add(time.Second))
+			},
+			"standard": func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, time.Second)
+			},
+		}
+		for name, makes := range makers {
+			for _, waits := range []bool{false, true} {
+				checkLate(t, name, waits, makes)
+			}
+		}
+	})
+}
+
+func checkLate(t *testing.T, name string, waits bool, makes func(context.Context) (context.Context, context.CancelFunc)) {
+	t.Helper()
+	parent, stop := context.WithCancel(context.Background())
+	one, cancelOne := makes(parent)
+	two, cancelTwo := makes(parent)
+	three, cancelThree := makes(context.Background())
+	defer cancelTwo()
+	defer cancelThree()
+	if waits {
+		_, _, _ = one.Done(), two.Done(), three.Done()
+	}
+	if err := errors.Join(one.Err(), two.Err(), three.Err()); err != nil {
+		t.Errorf("%s, waits %v: ended at once: %v", name, waits, err)
+	}
+	cancelOne()
+	stop()
+	<-one.Done()
+	<-two.Done()
+	if one.Err() != context.Canceled || two.Err() != context.Canceled { //nolint:errorlint // nothing wraps it
+		t.Errorf("%s, waits %v: cancelled: %v, %v", name, waits, one.Err(), two.Err())
+	}
+	time.Sleep(time.Second + time.Millisecond)
+	if three.Err() != context.DeadlineExceeded { //nolint:errorlint // nothing wraps it
+		t.Errorf("%s, waits %v: too late: %v", name, waits, three.Err())
+	}
+	<-three.Done()
+}
