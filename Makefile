@@ -44,7 +44,8 @@ test: build
 
 conformance: build
 	@scripts/need $(TEST_NEEDS)
-	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 80m -tags conformance -run Conformance -v ./bench/... ./internal/function/rewrite
+	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 170m -tags conformance -run Conformance -v ./bench/e2e
+	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 20m -tags conformance ./internal/calls ./internal/function/rewrite
 
 # Mixed programs for ten minutes; OUTBOARD_SOAK=1h for longer.
 soak: build
