@@ -40,7 +40,7 @@ demo: build
 
 test: build
 	@scripts/need $(TEST_NEEDS)
-	OUTBOARD_TEST_REQUIRE=all $(GO) test -race -timeout 14m ./...
+	OUTBOARD_TEST_REQUIRE=all $(GO) test -race -timeout 18m ./...
 
 conformance: build
 	@scripts/need $(TEST_NEEDS)
@@ -73,7 +73,7 @@ generate:
 check: generate lint
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
-	$(GO) test -race -timeout 14m ./...
+	$(GO) test -race -timeout 18m ./...
 	git diff --exit-code
 
 lint:

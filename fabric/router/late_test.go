@@ -46,11 +46,11 @@ func checkLate(t *testing.T, name string, waits bool, makes func(context.Context
 	stop()
 	<-one.Done()
 	<-two.Done()
-	if one.Err() != context.Canceled || two.Err() != context.Canceled { //nolint:errorlint // nothing wraps it
+	if one.Err() != context.Canceled || two.Err() != context.Canceled {
 		t.Errorf("%s, waits %v: cancelled: %v, %v", name, waits, one.Err(), two.Err())
 	}
 	time.Sleep(time.Second + time.Millisecond)
-	if three.Err() != context.DeadlineExceeded { //nolint:errorlint // nothing wraps it
+	if three.Err() != context.DeadlineExceeded {
 		t.Errorf("%s, waits %v: too late: %v", name, waits, three.Err())
 	}
 	<-three.Done()

@@ -86,13 +86,14 @@ func (f *files) save(ctx context.Context, owner string, content []byte) (string,
 	}
 	var errs []error
 	for _, node := range f.others() {
-		if err := f.peers.keep(ctx, node, owner, content); err == nil {
+		err := f.peers.keep(ctx, node, owner, content)
+		if err == nil {
 			return digest, nil
-		} else if ctx.Err() != nil {
-			return "", ctx.Err()
-		} else {
-			errs = append(errs, err)
 		}
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return "", fmt.Errorf("save %s on a second node: %w", digest, errors.Join(errs...))

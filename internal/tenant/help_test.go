@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -64,7 +63,7 @@ func compiledDir(t testing.TB) string {
 func TestMain(m *testing.M) {
 	status := m.Run()
 	if dir, err := compiled(); err == nil {
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 	}
 	os.Exit(status)
 }
@@ -83,7 +82,7 @@ func openTenant(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := openState(t, filepath.Join(dir, "state"))
 	b := &bench{t: t}
 	b.store, err = artifact.Open(artifact.Options{Dir: filepath.Join(dir, "artifacts")})
@@ -153,7 +152,7 @@ func lend(t testing.TB, s *state.State, path string) string {
 			if err != nil {
 				return
 			}
-			lending.Go(func() { s.Lend(ctx, conn) })
+			lending.Go(func() { _ = s.Lend(ctx, conn) })
 		}
 	})
 	t.Cleanup(func() { l.Close(); cancel(); lending.Wait() })
@@ -176,7 +175,8 @@ func (b *bench) deploy(text string, files map[string]string) (client.Deployed, e
 		put(name, []byte(content))
 	}
 	var made client.Deployed
-	return made, b.ask("POST", "/v1/apps", d, &made)
+	err := b.ask("POST", "/v1/apps", d, &made)
+	return made, err
 }
 
 func (b *bench) mustDeploy(text string, files map[string]string) client.Deployed {

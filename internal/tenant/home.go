@@ -85,7 +85,10 @@ func (h *home) arena(name string, size outboard.Bytes) (*function.Arena, error) 
 		}
 		h.arenas[name] = a
 	}
-	return a, a.Hold()
+	if err := a.Hold(); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // keep replaces the app's secrets.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -211,9 +212,9 @@ func (p *planner) planOf(ctx context.Context, e *engine.Execution) (*plan, error
 
 // reasonOf is one step's reason in words.
 func reasonOf(w placement.Why) string {
-	text := fmt.Sprintf("it would run from %v to %v and waits for %s", w.Start, w.End, w.WaitsFor)
+	parts := []string{fmt.Sprintf("it would run from %v to %v and waits for %s", w.Start, w.End, w.WaitsFor)}
 	for _, o := range w.Others {
-		text += fmt.Sprintf("; %s: %s", o.Node, o.Reason)
+		parts = append(parts, fmt.Sprintf("%s: %s", o.Node, o.Reason))
 	}
-	return text
+	return strings.Join(parts, "; ")
 }

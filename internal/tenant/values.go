@@ -40,7 +40,10 @@ func (v *values) arena(id engine.ID) (*function.Arena, error) {
 		}
 		v.arenas[id] = a
 	}
-	return a, a.Hold()
+	if err := a.Hold(); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // Put implements engine.Values.

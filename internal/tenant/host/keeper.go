@@ -73,7 +73,7 @@ func (k *keeper) once(ctx context.Context) error {
 	}
 	defer near.Close()
 	proc, err := k.host.opts.Launch(far)
-	if err = errors.Join(err, far.Close()); err != nil {
+	if err := errors.Join(err, far.Close()); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)

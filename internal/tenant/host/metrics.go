@@ -12,7 +12,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/outboard-run/outboard"
 )
@@ -54,7 +53,7 @@ func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 // label says whose a family's metrics are.
 func label(f *dto.MetricFamily, tenant string) {
 	for _, m := range f.GetMetric() {
-		m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(tenantLabel), Value: proto.String(tenant)})
+		m.Label = append(m.Label, &dto.LabelPair{Name: new(tenantLabel), Value: new(tenant)})
 		slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 	}
 }
