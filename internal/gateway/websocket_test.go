@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -401,10 +402,45 @@ func TestBusyWaits(t *testing.T) {
 // dialPipe opens a WebSocket without a network, so that nothing is buffered on the way.
 func dialPipe(t *testing.T, g *gateway.Gateway, path string) *websocket.Conn {
 	t.Helper()
+	return dialOver(t, g, path, func(c net.Conn) net.Conn { return c })
+}
+
+// queued is a connection whose writes wait in a queue, as a network's do: its user is
+// never held up.
+type queued struct {
+	net.Conn
+	queue chan []byte
+	once  sync.Once
+}
+
+func newQueued(c net.Conn) net.Conn {
+	q := &queued{Conn: c, queue: make(chan []byte, 1000)}
+	go func() {
+		for b := range q.queue {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	}()
+	return q
+}
+
+func (q *queued) Write(b []byte) (int, error) {
+	q.queue <- bytes.Clone(b)
+	return len(b), nil
+}
+
+func (q *queued) Close() error {
+	q.once.Do(func() { close(q.queue) })
+	return q.Conn.Close()
+}
+
+func dialOver(t *testing.T, g *gateway.Gateway, path string, wrap func(net.Conn) net.Conn) *websocket.Conn {
+	t.Helper()
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
 		go g.ServeConn(server, nil)
-		return client, nil
+		return wrap(client), nil
 	}}
 	c, r, err := websocket.Dial(t.Context(), "ws://chat"+path, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
@@ -496,7 +532,7 @@ func TestBehind(t *testing.T) {
 		})
 		g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
 		stop := start(t, g)
-		c := dialPipe(t, g, "/chat/rooms/x")
+		c := dialOver(t, g, "/chat/rooms/x", newQueued)
 		go func() {
 			for n := range messages {
 				if err := c.Write(context.Background(), websocket.MessageText, []byte(fmt.Sprint(n))); err != nil {
