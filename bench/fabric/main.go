@@ -139,6 +139,9 @@ func (b *bench) turn(full, quick time.Duration) time.Duration {
 }
 
 func (b *bench) row(r paired.Row) {
+	if r.Reason == "" {
+		r = because(r, reasonFor(r.Name))
+	}
 	b.report.Rows = append(b.report.Rows, r)
 	fmt.Fprintf(os.Stderr, "  %-70s %s %s, %s %s, ratio %s (%s)\n", r.Name, paired.Number(r.Value), r.Unit,
 		r.ReferenceName, paired.Number(r.Reference), paired.Number(r.Ratio), r.Wanted)
