@@ -61,10 +61,10 @@ func confineAndRestart(cfg control.Config, inherit ...*os.File) error {
 		return err
 	}
 	env := environment(cfg, string(text), missing)
-	if err := unix.Exec("/proc/self/exe", os.Args, env); err != nil {
-		return fmt.Errorf("restart worker: %w", err)
-	}
-	return nil
+	err = unix.Exec("/proc/self/exe", os.Args, env)
+	// A file that is collected before is closed, and its number taken by the next that is opened.
+	runtime.KeepAlive(inherit)
+	return fmt.Errorf("restart worker: %w", err)
 }
 
 // environment is that of the node but for what drivers should find elsewhere.
