@@ -230,7 +230,11 @@ func (s *State) KeepsCopy() bool {
 
 // LiveCopies is how many copies of the table are up to date at the moment.
 func (s *State) LiveCopies(ctx context.Context) (int, error) {
-	stream, err := s.js.Stream(ctx, streamName)
+	var stream jetstream.Stream
+	err := s.retry(ctx, func(ctx context.Context) (err error) {
+		stream, err = s.js.Stream(ctx, streamName)
+		return err
+	})
 	if err != nil {
 		return 0, unreachable("look at the table", err)
 	}
