@@ -34,10 +34,9 @@ type callee struct {
 	heads   []*call.Head // of calls that say nothing else
 
 	// The rest is under the mutex.
-	calls  map[callID]*served
-	idle   []chan bool // goroutines that would be the reader
-	shift  shift
-	finals []FinalState // ends that could not be said any more
+	calls map[callID]*served
+	idle  []chan bool // goroutines that would be the reader
+	shift shift
 }
 
 func (c *callee) open(conn *Conn, out int) {
@@ -262,7 +261,7 @@ func (c *callee) admit(d *desc, h *call.Head, deadline time.Time, m *call.Messag
 func (c *callee) register(id callID, h *call.Head, deadline time.Time) (*served, error) {
 	s := &served{c: c, head: h}
 	s.init(&c.end, id, c.limit)
-	s.priority, s.movable = h.Priority, true
+	s.priority = h.Priority
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls[id] != nil {
@@ -330,9 +329,7 @@ func (c *callee) answer(id callID, h *call.Head, response *call.Message, e call.
 		return
 	}
 	c.conn.spawn(func() {
-		if isMoved(c.reply(c.base, id, h.Priority, response, e, err)) {
-			c.sayOrKeep(*c.final(id, h.Priority, response, e, err))
-		}
+		_ = c.reply(c.base, id, h.Priority, response, e, err) // fails with the connection
 		response.Free()
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -30,10 +29,8 @@ type caller struct {
 	places  []place
 	free    []uint32
 	methods map[string]*method
-	opened  map[*pending]bool // calls that a successor would go on with
-	unsaid  []callID          // cancelled, which the callee has not been told
-	begun   int               // calls whose callers have not had their end
-	quiet   chan struct{}     // not nil: no more calls begin; closed when begun is 0
+	begun   int           // calls whose callers have not had their end
+	quiet   chan struct{} // not nil: no more calls begin; closed when begun is 0
 }
 
 // A place in the table of calls in flight.
@@ -66,7 +63,7 @@ func (c *caller) open(conn *Conn, out int) {
 	c.end.open(conn, out)
 	c.dispatch, c.buried = c.take, func() {}
 	c.limit, c.most = conn.options.MaxMessage, conn.options.MaxCalls
-	c.methods, c.opened = map[string]*method{}, map[*pending]bool{}
+	c.methods = map[string]*method{}
 	c.pool.New = func() any { return &pending{} }
 }
 
@@ -272,9 +269,6 @@ func (c *caller) abandon(p *pending, why error) {
 		c.finish(p)
 		p.drop()
 	}
-	if live && isMoved(c.dead) {
-		c.unsaid = append(c.unsaid, p.id)
-	}
 	live = live && c.dead == nil
 	c.mu.Unlock()
 	if live {
@@ -282,37 +276,11 @@ func (c *caller) abandon(p *pending, why error) {
 	}
 }
 
-// forget takes a call that the callee has not heard of out of the table.
-func (c *caller) forget(p *pending) {
-	c.mu.Lock()
-	c.finish(p)
-	delete(c.opened, p)
-	c.mu.Unlock()
-}
-
-// carryOver leaves a call of one message each way to a successor, with what of its
-// response has been taken already.
-func (c *caller) carryOver(p *pending, m *call.Message) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m != nil {
-		p.chunks = slices.Insert(p.chunks, 0, chunk{m: m, paid: true})
-	}
-	c.opened[p] = true
-	return &MovedError{Call: p.id.number()}
-}
-
 // cancel tells the callee, now or, where there is no room, soon.
 func (c *caller) cancel(id callID, p call.Priority) {
 	d := desc{kind: kindCancel, call: id}
 	if err := c.send(nil, p, &d, nil, nil); errors.Is(err, errCrowded) { //nolint:staticcheck // nil says that we don't wait
-		c.conn.spawn(func() {
-			if isMoved(c.send(context.Background(), p, &d, nil, nil)) {
-				c.mu.Lock()
-				c.unsaid = append(c.unsaid, id)
-				c.mu.Unlock()
-			}
-		})
+		c.conn.spawn(func() { _ = c.send(context.Background(), p, &d, nil, nil) }) // fails with the connection
 	}
 }
 
@@ -345,20 +313,14 @@ func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message)
 	defer c.part()
 	err := c.start(ctx, kindCall, p, h, request)
 	request.Free()
-	switch {
-	case isMoved(err):
-		c.forget(p)
-		return nil, call.End{}, err
-	case err == nil:
+	if err == nil {
 		err = c.await(ctx, &p.recv)
 	}
-	if err != nil && !isMoved(err) {
+	if err != nil {
 		c.abandon(p, inStatus(err))
 	}
 	m, end, err := c.conclude(ctx, p)
-	if !isMoved(err) {
-		c.recycle(p)
-	}
+	c.recycle(p)
 	return m, end, err
 }
 
@@ -375,9 +337,6 @@ func (c *caller) conclude(ctx context.Context, p *pending) (*call.Message, call.
 	m, err := p.next(ctx)
 	if err == nil {
 		err = p.last(ctx)
-	}
-	if isMoved(err) {
-		return nil, call.End{}, c.carryOver(p, m)
 	}
 	if !errors.Is(err, io.EOF) {
 		c.abandon(p, inStatus(err))

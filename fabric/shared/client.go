@@ -28,16 +28,10 @@ func (c *caller) openStream(ctx context.Context, h *call.Head) (*clientStream, e
 		return nil, inStatus(err)
 	}
 	if err := c.start(ctx, kindOpen, p, h, nil); err != nil {
-		if c.part(); isMoved(err) {
-			c.forget(p)
-			return nil, err
-		}
+		c.part()
 		c.abandon(p, inStatus(err))
 		return nil, inStatus(err)
 	}
-	c.mu.Lock()
-	p.movable, c.opened[p] = true, true
-	c.mu.Unlock()
 	s := &clientStream{c: c, p: p, stop: func() bool { return true }, done: func() {}}
 	s.watch(ctx)
 	return s, nil
@@ -54,17 +48,9 @@ func (s *clientStream) watch(ctx context.Context) {
 	}
 }
 
-// ID is what a successor knows the call by: see [Conn.Opened].
-func (s *clientStream) ID() uint64 { return s.p.id.number() }
-
 // leave counts the call as over for its caller.
 func (s *clientStream) leave() {
-	s.left.Do(func() {
-		s.c.part()
-		s.c.mu.Lock()
-		delete(s.c.opened, s.p)
-		s.c.mu.Unlock()
-	})
+	s.left.Do(s.c.part)
 }
 
 func (s *clientStream) finished() {
@@ -94,7 +80,7 @@ func (s *clientStream) Send(m *call.Message) error {
 
 // outcome turns why a call ended into io.EOF: Recv tells the rest.
 func (s *clientStream) outcome(err error) error {
-	if err == nil || errors.Is(err, io.EOF) || isMoved(err) {
+	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
 	s.c.mu.Lock()
@@ -113,7 +99,7 @@ func (s *clientStream) CloseSend() error {
 	}
 	defer s.c.region.release()
 	s.c.mu.Lock()
-	over := s.p.over || s.c.dead != nil && !isMoved(s.c.dead)
+	over := s.p.over || s.c.dead != nil
 	s.c.mu.Unlock()
 	if over {
 		return nil
@@ -153,8 +139,8 @@ func (s *clientStream) Recv() (*call.Message, error) {
 	}
 	defer s.c.region.release()
 	m, err := s.p.next(s.ctx)
-	if err == nil || isMoved(err) {
-		return m, err
+	if err == nil {
+		return m, nil
 	}
 	s.finished()
 	if !errors.Is(err, io.EOF) {

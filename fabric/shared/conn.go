@@ -21,16 +21,15 @@ const (
 
 // A Conn is one end of a connection. It carries calls both ways.
 type Conn struct {
-	options  Options
-	socket   *net.UnixConn
-	region   *region
-	side     side
-	serves   bool // the peer has a handler
-	peer     Peer
-	caller   caller
-	imported map[uint64]*clientStream // that nobody has asked for; under mu
-	callee   callee
-	wait     sync.WaitGroup
+	options Options
+	socket  *net.UnixConn
+	region  *region
+	side    side
+	serves  bool // the peer has a handler
+	peer    Peer
+	caller  caller
+	callee  callee
+	wait    sync.WaitGroup
 
 	draining    chan struct{} // closed when the peer wants no more calls, and at the end
 	drainedOnce sync.Once
@@ -108,7 +107,7 @@ func (c *Conn) watch() {
 			return
 		}
 	}
-	if c.Err() == nil && err != nil && !c.caller.frozen.Load() {
+	if c.Err() == nil && err != nil {
 		c.caller.depart(unavailable("the peer is gone"))
 		<-c.caller.grave
 		c.fail(unavailable("the peer is gone"))

@@ -33,13 +33,6 @@
 // what was written, and send it: the peer reads it where it is. A message that was
 // received has to be freed: its memory is the sender's.
 //
-// # Moving
-//
-// [Conn.Export] stops one end in the middle of its calls and says in a [State] what
-// its successor needs to go on with [Import], in this process or in another. The peer
-// notices a pause. Handlers return [ErrMoved] when they are told so, and say with
-// [Keeper] what those that go on with their calls need to know.
-//
 // # Bounds
 //
 // Rings, heaps, calls in flight, heads, messages and the bytes of a stream that

@@ -30,20 +30,17 @@ type end struct {
 	job     *served
 	scratch desc // the descriptor at hand; likewise
 
-	// frozen says that the end is moving to a successor.
-	frozen atomic.Bool
 	// hungry is how many wait for room.
 	hungry atomic.Int32
 
-	mu       sync.Mutex
-	dead     error
-	isBuried bool
-	left     error // the peer is gone: why all will end once what it left is read
-	reading  bool  // somebody is the reader
-	leader   *waiter
-	asleep   atomic.Bool // the leader is, or is about to be
-	parked   queue
-	rooms    [rooms]room
+	mu      sync.Mutex
+	dead    error
+	left    error // the peer is gone: why all will end once what it left is read
+	reading bool  // somebody is the reader
+	leader  *waiter
+	asleep  atomic.Bool // the leader is, or is about to be
+	parked  queue
+	rooms   [rooms]room
 }
 
 func (e *end) open(c *Conn, out int) {
@@ -59,9 +56,6 @@ func (e *end) open(c *Conn, out int) {
 func (e *end) drain() {
 	d := &e.scratch
 	for range e.in.n {
-		if e.frozen.Load() {
-			return
-		}
 		slot, err := e.in.next(d)
 		if err == nil && slot == nil {
 			break
@@ -95,10 +89,10 @@ func (e *end) bury(err error) {
 }
 
 func (e *end) buryLocked(err error) {
-	if e.dead != nil && !isMoved(e.dead) || e.isBuried {
+	if e.dead != nil {
 		return
 	}
-	e.dead, e.isBuried = err, true
+	e.dead = err
 	for w := e.parked.first; w != nil; w = w.next {
 		w.signal()
 	}

@@ -16,9 +16,6 @@ type Options struct {
 	// Handler serves the peer's calls. A Handler that is a call.UnaryHandler too gets
 	// calls of one message that way. Nil: the peer may not call.
 	Handler call.Handler
-	// Resume serves calls that a predecessor's handler left open: see [Import]. What it
-	// returns is the call's status. Nil: such calls end with Unavailable.
-	Resume func(s Resumed) error
 	// Inline says that the Handler never blocks: it is run by the goroutine that reads
 	// the ring, for calls of one message each way. Without it each call has a goroutine.
 	Inline bool

@@ -16,8 +16,6 @@ func TestMain(m *testing.M) {
 	case "":
 	case "floor":
 		os.Exit(bounce())
-	case "managed":
-		os.Exit(managed(os.Getenv("SHARED_TEST_PATH"), os.Getenv("SHARED_TEST_SUCCEED")))
 	case "caller":
 		os.Exit(callUntilKilled(os.Getenv("SHARED_TEST_PATH")))
 	default:

@@ -28,24 +28,17 @@ type served struct {
 	greeted bool
 	header  metadata.MD
 	trailer metadata.MD
-	token   []byte        // for a successor
 	held    *call.Message // goes with the end, when it is the only one
 	sent    bool
-	final   *FinalState // for a successor to say
-	started bool        // the handler has seen the call; only its goroutine uses it
 }
 
 // run serves the call to its end.
 func (s *served) run() {
-	if s.c.unary != nil && !s.head.Streaming && !s.started {
+	if s.c.unary != nil && !s.head.Streaming {
 		s.runUnary()
 		return
 	}
-	err := s.serve()
-	if s.leaves(err) {
-		s.cancel()
-		return
-	}
+	err := s.c.handler.Serve(s)
 	s.words.Lock()
 	held, e := s.held, call.End{Header: s.header, Trailer: s.trailer}
 	s.held = nil
@@ -56,21 +49,8 @@ func (s *served) run() {
 	s.finish(held, e, err)
 }
 
-// serve calls the handler, or, when a predecessor's has begun, what goes on with it.
-func (s *served) serve() error {
-	if !s.started {
-		s.started = true
-		return s.c.handler.Serve(s)
-	}
-	if resume := s.c.conn.options.Resume; resume != nil {
-		return resume(s)
-	}
-	return status.Error(codes.Unavailable, "the call's handler was replaced")
-}
-
 func (s *served) runUnary() {
 	m, err := s.next(s.ctx)
-	s.started = err == nil
 	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = status.Error(codes.Internal, "the caller sent no message")
@@ -78,20 +58,16 @@ func (s *served) runUnary() {
 		s.finish(nil, call.End{}, err)
 		return
 	}
-	response, e, err := s.c.unary.ServeUnary(context.WithValue(s.ctx, keeperKey{}, Keeper(s)), s.head, m)
+	response, e, err := s.c.unary.ServeUnary(s.ctx, s.head, m)
 	if err == nil && response == nil {
 		response = &call.Message{}
 	}
 	s.finish(response, e, err)
 }
 
-// finish ends the call for the caller, unless it has gone already, and forgets it,
-// unless a successor has to say the end.
+// finish ends the call for the caller, unless it has gone already, and forgets it.
 func (s *served) finish(response *call.Message, e call.End, err error) {
 	defer s.cancel()
-	if s.leaves(err) {
-		return
-	}
 	if ctxErr := s.ctx.Err(); ctxErr != nil && err == nil {
 		err = ctxErr
 	}
@@ -99,25 +75,17 @@ func (s *served) finish(response *call.Message, e call.End, err error) {
 		response, err = s.large(response)
 	}
 	defer response.Free()
-	if s.leaves(err) { // within a large response; the rest is known
-		s.final = s.c.final(s.id, s.priority, nil, e, nil)
-		return
-	}
 	s.c.mu.Lock()
 	cancelled := s.cancelled
 	s.c.mu.Unlock()
-	if !cancelled && s.leaves(s.say(response, e, err)) {
-		s.final = s.c.final(s.id, s.priority, response, e, err)
-		return
+	if !cancelled {
+		_ = s.say(response, e, err) // fails with the connection
 	}
 	s.c.mu.Lock()
 	delete(s.c.calls, s.id)
 	s.drop()
 	s.c.mu.Unlock()
 }
-
-// leaves says whether err leaves the call to a successor.
-func (s *served) leaves(err error) bool { return isMoved(err) && s.c.frozen.Load() }
 
 // large sends a response that does not fit into a piece of the heap ahead of the end.
 func (s *served) large(response *call.Message) (*call.Message, error) {

@@ -1,7 +1,6 @@
 package shared
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -39,10 +38,8 @@ type stream struct {
 	credit     int  // what we may still send
 	closed     bool // nothing more comes
 	over       bool // nothing more goes either
-	movable    bool // a successor gets what has not been read
 
 	sending sync.Mutex
-	unsent  []ChunkState // what a predecessor, or we for a successor, could not send
 }
 
 // A chunk is a message, or a part of one.
@@ -50,7 +47,6 @@ type chunk struct {
 	m     *call.Message
 	more  bool
 	total uint64
-	paid  bool // credit was given for it already
 }
 
 func cost(length int) int { return length + overhead }
@@ -114,9 +110,6 @@ func (s *stream) assemble(ctx context.Context, c chunk) (*call.Message, error) {
 		}
 		var err error
 		if c, err = s.pop(ctx); err != nil {
-			if isMoved(err) {
-				s.unread(chunk{m: &call.Message{Data: whole, Compressed: compressed}, more: true, total: total, paid: true})
-			}
 			return nil, err
 		}
 	}
@@ -125,11 +118,7 @@ func (s *stream) assemble(ctx context.Context, c chunk) (*call.Message, error) {
 // pop waits for a chunk, and gives credit for it.
 func (s *stream) pop(ctx context.Context) (chunk, error) {
 	s.e.mu.Lock()
-	for len(s.chunks) == 0 || s.movable && s.e.frozen.Load() {
-		if s.movable && s.e.frozen.Load() {
-			s.e.mu.Unlock()
-			return chunk{}, ErrMoved
-		}
+	for len(s.chunks) == 0 {
 		if s.closed {
 			s.e.mu.Unlock()
 			return chunk{}, io.EOF
@@ -142,10 +131,7 @@ func (s *stream) pop(ctx context.Context) (chunk, error) {
 	}
 	c := s.chunks[0]
 	s.chunks = slices.Delete(s.chunks, 0, 1)
-	n := 0
-	if !c.paid {
-		n = s.settle(cost(len(c.m.Data)))
-	}
+	n := s.settle(cost(len(c.m.Data)))
 	s.e.mu.Unlock()
 	if n == 0 {
 		return c, nil
@@ -178,82 +164,38 @@ func (s *stream) write(ctx context.Context, m *call.Message) error {
 	if err != nil {
 		return err
 	}
-	rest := ChunkState{Data: data, Compressed: m.Compressed}
-	if len(data) > s.e.heap.maxBlock() {
-		rest.Total = uint64(len(data))
-	}
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	if err = s.catchUp(ctx); err == nil {
-		err = s.cut(ctx, &rest)
-	}
-	if isMoved(err) {
-		rest.Data = bytes.Clone(rest.Data)
-		s.unsent = append(s.unsent, rest)
-	}
-	return err
-}
-
-// flush sends what a predecessor could not send.
-func (s *stream) flush(ctx context.Context) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	return s.catchUp(ctx)
-}
-
-func (s *stream) catchUp(ctx context.Context) error {
-	for len(s.unsent) > 0 {
-		if err := s.cut(ctx, &s.unsent[0]); err != nil {
-			return err
-		}
-		s.unsent = s.unsent[1:]
-	}
-	return nil
-}
-
-// cut sends a message, or the rest of one. Rest is what has not been sent yet.
-func (s *stream) cut(ctx context.Context, rest *ChunkState) error {
-	if rest.End {
-		return s.e.send(ctx, s.priority, &desc{kind: kindEnd, call: s.id}, nil, nil)
-	}
-	d := desc{kind: kindData, call: s.id, extra: rest.Total}
-	if rest.Compressed {
+	d := desc{kind: kindData, call: s.id}
+	if m.Compressed {
 		d.flags = flagCompressed
 	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.cut(ctx, d, data)
+}
+
+// cut sends data in as many parts as it takes.
+func (s *stream) cut(ctx context.Context, d desc, data []byte) error {
 	size := s.e.heap.maxBlock()
-	if len(rest.Data) > size {
+	if len(data) > size {
+		d.extra = uint64(len(data))
 		size = min(chunkSize, size)
 	}
-	for ; len(rest.Data) > size; d.extra = 0 {
+	for ; len(data) > size; d.extra = 0 {
 		more := d
 		more.flags |= flagMore
-		if err := s.part(ctx, more, rest.Data[:size]); err != nil {
+		if err := s.part(ctx, more, data[:size]); err != nil {
 			return err
 		}
-		rest.Data, rest.Total = rest.Data[size:], 0
+		data = data[size:]
 	}
-	return s.part(ctx, d, rest.Data)
+	return s.part(ctx, d, data)
 }
 
 // end says that no message follows.
 func (s *stream) end(ctx context.Context) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	err := s.catchUp(ctx)
-	if err == nil {
-		err = s.e.send(ctx, s.priority, &desc{kind: kindEnd, call: s.id}, nil, nil)
-	}
-	if isMoved(err) {
-		s.unsent = append(s.unsent, ChunkState{End: true})
-	}
-	return err
-}
-
-// unread puts back what was taken for a message that is not complete.
-func (s *stream) unread(c chunk) {
-	s.e.mu.Lock()
-	s.chunks = slices.Insert(s.chunks, 0, c)
-	s.e.mu.Unlock()
+	return s.e.send(ctx, s.priority, &desc{kind: kindEnd, call: s.id}, nil, nil)
 }
 
 // part sends one chunk.
@@ -261,13 +203,7 @@ func (s *stream) part(ctx context.Context, d desc, data []byte) error {
 	if err := s.spend(ctx, cost(len(data))); err != nil {
 		return err
 	}
-	err := s.e.send(ctx, s.priority, &d, nil, data)
-	if isMoved(err) {
-		s.e.mu.Lock()
-		s.credit += cost(len(data))
-		s.e.mu.Unlock()
-	}
-	return err
+	return s.e.send(ctx, s.priority, &d, nil, data)
 }
 
 // spend waits for credit. A little more than there is may be taken, so that one
