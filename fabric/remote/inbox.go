@@ -34,6 +34,7 @@ type inbox struct {
 // entry is a message that nobody has received yet.
 type entry struct {
 	data       []byte
+	lies       *room
 	compressed bool
 	owed       int
 }
@@ -84,7 +85,8 @@ func (x *inbox) count(n int) (took int) {
 
 // record takes a complete record, of which n bytes came last.
 func (x *inbox) record(n int) (took int) {
-	typ, data := x.typ(), x.take()
+	typ := x.typ()
+	data, lies := x.take()
 	if typ == recordHeader || typ == recordStatus {
 		if err := x.words(typ, data); err != nil {
 			x.broken(err)
@@ -94,11 +96,11 @@ func (x *inbox) record(n int) (took int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.next < len(x.queue) {
-		x.queue = append(x.queue, entry{data, typ == recordCompressed, x.owed + n})
+		x.queue = append(x.queue, entry{data, lies, typ == recordCompressed, x.owed + n})
 		x.owed = 0
 		return 0
 	}
-	x.queue = append(x.queue[:0], entry{data, typ == recordCompressed, 0})
+	x.queue = append(x.queue[:0], entry{data, lies, typ == recordCompressed, 0})
 	x.next = 0
 	x.begun = true
 	x.changed.Broadcast()
@@ -182,7 +184,7 @@ func (x *inbox) Recv() (*call.Message, error) {
 	if took > 0 && !ended {
 		x.stream.Took(took)
 	}
-	return &call.Message{Data: e.data, Compressed: e.compressed}, nil
+	return messageIn(e.lies, e.data, e.compressed), nil
 }
 
 // finished is what Ended makes of the end of a callee's bytes.

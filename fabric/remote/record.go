@@ -28,8 +28,6 @@ const (
 const (
 	recordSize = 5 // type and length
 	maxLength  = math.MaxInt32
-	// firstRoom is how much is set aside for a message before any of it has come.
-	firstRoom = 256 << 10
 )
 
 func appendRecord(b []byte, t recordType, length int) []byte {
@@ -39,12 +37,14 @@ func appendRecord(b []byte, t recordType, length int) []byte {
 // parser cuts a stream into records as its bytes come.
 type parser struct {
 	callee     bool // reads a caller's records
+	keeps      bool // messages are freed, and their rooms used again
 	maxMessage int
 
 	head   [recordSize]byte
 	got    int // bytes of head
 	length int
 	data   []byte // of the record; its length grows with what has come
+	lies   *room  // where data lies; nil: in memory of its own
 	last   bool   // a status has come
 }
 
@@ -57,16 +57,22 @@ func (p *parser) room() []byte {
 		return p.head[p.got:]
 	}
 	if len(p.data) == cap(p.data) {
-		p.grow()
+		p.grow(nextRoom(len(p.data), p.length))
 	}
-	return p.data[len(p.data):min(cap(p.data), p.length)]
+	return p.data[len(p.data):cap(p.data)]
 }
 
-// grow makes room for more of a long message, whose length is only a claim.
-func (p *parser) grow() {
-	bigger := make([]byte, len(p.data), min(p.length, 2*cap(p.data)))
-	copy(bigger, p.data)
-	p.data = bigger
+// grow makes room for n bytes of the record, and keeps those that have come.
+func (p *parser) grow(n int) {
+	before, data := p.lies, p.data
+	if !p.keeps || n < leastKept {
+		p.lies, p.data = nil, make([]byte, len(data), n)
+	} else {
+		p.lies = kept.get(n)
+		p.data = p.lies.data[:len(data):n]
+	}
+	copy(p.data, data)
+	kept.put(before)
 }
 
 // filled counts n bytes of room, and says whether a record is complete.
@@ -101,18 +107,19 @@ func (p *parser) begin() error {
 		return fmt.Errorf("%w: %d bytes, at most %d", errTooLong, length, most)
 	}
 	p.length = int(length)
-	p.data = make([]byte, 0, min(p.length, firstRoom))
+	p.data, p.lies = nil, nil
+	p.grow(min(p.length, firstRoom))
 	p.last = p.typ() == recordStatus
 	return nil
 }
 
 func (p *parser) typ() recordType { return recordType(p.head[0]) }
 
-// take returns the complete record and makes ready for the next.
-func (p *parser) take() []byte {
-	data := p.data
-	p.data, p.got = nil, 0
-	return data
+// take returns the complete record, and where it lies, and makes ready for the next.
+func (p *parser) take() ([]byte, *room) {
+	data, lies := p.data, p.lies
+	p.data, p.lies, p.got = nil, nil, 0
+	return data, lies
 }
 
 // between says whether no record has begun.

@@ -24,6 +24,7 @@ type unary struct {
 	headed bool // a header has come
 	have   bool
 	data   []byte
+	lies   *room
 	packed bool // data is compressed
 	end    call.End
 	err    error // io.EOF: OK
@@ -39,7 +40,7 @@ func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (
 	}
 	defer c.ended()
 	u := &unary{done: make(chan error, 1)}
-	u.maxMessage = c.o.MaxMessage
+	u.maxMessage, u.keeps = c.o.MaxMessage, true
 	if err := c.begin(ctx, u, h, request); err != nil {
 		return nil, call.End{}, err
 	}
@@ -52,7 +53,7 @@ func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (
 	if !u.have {
 		return nil, u.end, status.Error(codes.Internal, "peer ended a unary call with OK and without a message")
 	}
-	return &call.Message{Data: u.data, Compressed: u.packed}, u.end, nil
+	return messageIn(u.lies, u.data, u.packed), u.end, nil
 }
 
 // atOnce is the size up to which a request leaves with the head.
@@ -144,7 +145,7 @@ func (u *unary) Room(int) []byte {
 func (u *unary) Filled(n int) (took int) {
 	complete, err := u.filled(n)
 	if err == nil && complete {
-		err = u.record(u.typ(), u.take())
+		err = u.record(u.typ())
 	}
 	if err != nil {
 		u.stream.Refuse(refusal(err))
@@ -153,7 +154,8 @@ func (u *unary) Filled(n int) (took int) {
 	return n
 }
 
-func (u *unary) record(typ recordType, data []byte) (err error) {
+func (u *unary) record(typ recordType) (err error) {
+	data, lies := u.take()
 	switch typ {
 	case recordHeader:
 		if u.have || u.headed {
@@ -173,7 +175,7 @@ func (u *unary) record(typ recordType, data []byte) (err error) {
 		if u.have {
 			return errSecond
 		}
-		u.have, u.data, u.packed = true, data, typ == recordCompressed
+		u.have, u.data, u.lies, u.packed = true, data, lies, typ == recordCompressed
 	}
 	return err
 }
