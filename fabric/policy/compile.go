@@ -15,6 +15,8 @@ import (
 	"github.com/google/cel-go/ext"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard/internal/spell"
 )
 
 // CostLimit bounds what an evaluation may cost, in CEL's units: about a visited node,
@@ -282,7 +284,7 @@ func offset(text string, e *common.Error) int {
 func (p *parser) explain(e *common.Error, input int, tree *cel.Ast) string {
 	message := strings.ReplaceAll(e.Message, " (in container '')", "")
 	if m := regexp.MustCompile(`^undeclared reference to '\.?([^']*)'$`).FindStringSubmatch(message); m != nil {
-		return fmt.Sprintf("nothing is called %q here: %s", m[1], hint(m[1], variableNames(p.envs.response)))
+		return fmt.Sprintf("nothing is called %q here: %s", m[1], spell.Hint(m[1], variableNames(p.envs.response)))
 	}
 	if m := regexp.MustCompile(`^undefined field '([^']*)'$`).FindStringSubmatch(message); m != nil {
 		return p.noField(m[1], input, tree, e.ExprID)
@@ -325,7 +327,7 @@ func (p *parser) noField(name string, input int, tree *cel.Ast, id int64) string
 	if d == nil {
 		return fmt.Sprintf("no field %q", name)
 	}
-	text := fmt.Sprintf("%s has no field %q: %s", d.FullName(), name, hint(name, fieldNames(d)))
+	text := fmt.Sprintf("%s has no field %q: %s", d.FullName(), name, spell.Hint(name, fieldNames(d)))
 	if len(p.selected) > 1 {
 		text += fmt.Sprintf(". It is the request of %s: services and methods say to which calls a policy applies", p.inputs.method(input))
 	}

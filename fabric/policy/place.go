@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -124,52 +123,4 @@ func escaped(text string) int {
 	}
 	length := map[byte]int{'x': 4, 'u': 6, 'U': 10}[text[1]]
 	return min(max(length, 2), len(text))
-}
-
-// Meant is the word that somebody who wrote got may have meant: "" for none.
-func meant(got string, words []string) string {
-	best, least := "", len(got)/3+2
-	for _, word := range slices.Sorted(slices.Values(words)) {
-		if d := distance(strings.ToLower(got), strings.ToLower(word)); d < least {
-			best, least = word, d
-		}
-	}
-	return best
-}
-
-// Hint proposes the word that was meant, and names all of them.
-func hint(got string, words []string) string {
-	words = slices.Sorted(slices.Values(words))
-	all := strings.Join(words, ", ")
-	if len(words) > 24 {
-		all = strings.Join(words[:24], ", ") + ", ..."
-	}
-	if word := meant(got, words); word != "" {
-		return fmt.Sprintf("did you mean %q? There are: %s", word, all)
-	}
-	return "there are: " + all
-}
-
-// Distance is how many letters have to be changed, added or dropped.
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard/internal/spell"
 )
 
 // RewriteRules change calls. Removing comes first, then setting, then appending.
@@ -435,7 +437,7 @@ func (p *parser) eachField(n *yaml.Node, path []protoreflect.Name, f func(protor
 		for i, name := range path {
 			field := d.Fields().ByName(name)
 			if field == nil {
-				return p.src.errorf(n, "%s has no field %q: %s", d.FullName(), name, hint(string(name), fieldNames(d)))
+				return p.src.errorf(n, "%s has no field %q: %s", d.FullName(), name, spell.Hint(string(name), fieldNames(d)))
 			}
 			if i == last {
 				if err := f(field); err != nil {

@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard/internal/spell"
 )
 
 // Members are what a mapping may have.
@@ -49,7 +51,7 @@ func (p *parser) mapping(n *yaml.Node, what string, m members) error {
 		f := m[key.Value]
 		switch {
 		case f == nil:
-			return p.src.errorf(key, "%s has no %q: %s", what, key.Value, hint(key.Value, slices.Collect(maps.Keys(m))))
+			return p.src.errorf(key, "%s has no %q: %s", what, key.Value, spell.Hint(key.Value, slices.Collect(maps.Keys(m))))
 		case seen[key.Value] != 0:
 			return p.src.errorf(key, "%s is here twice: at line %d already", key.Value, seen[key.Value])
 		case value.Kind == yaml.AliasNode:
@@ -154,7 +156,7 @@ func (p *parser) code(c *codes.Code) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		v, ok := codeNames()[n.Value]
 		if !ok || n.Kind != yaml.ScalarNode {
-			return p.src.errorf(n, "%q is no status code: %s", n.Value, hint(n.Value, slices.Collect(maps.Keys(codeNames()))))
+			return p.src.errorf(n, "%q is no status code: %s", n.Value, spell.Hint(n.Value, slices.Collect(maps.Keys(codeNames()))))
 		}
 		*c = v
 		return nil

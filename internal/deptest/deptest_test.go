@@ -16,7 +16,7 @@ func house() []Layer {
 		{Name: "vocabulary", Trees: []string{"."}},
 		{Name: "mechanisms", Trees: []string{
 			"internal/lifecycle", "internal/wire", "internal/shm", "internal/invariant", "internal/deptest",
-			"internal/unixsock", "internal/need", "internal/traces", "internal/confine", "guest",
+			"internal/unixsock", "internal/need", "internal/spell", "internal/traces", "internal/confine", "guest",
 		}},
 		{Name: "shared services", Trees: []string{"fabric", "internal/pool", "internal/artifact", "internal/manifest", "client"}},
 		{Name: "planes", Apart: true, Trees: []string{

@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/spell"
 )
 
 // A reader walks a manifest and notes all that is wrong.
@@ -116,8 +117,8 @@ func (r *reader) mapping(v at, what string, m members) map[string]at {
 		f := m[key.Value]
 		if f == nil {
 			// What was meant counts as there, so that nobody is told that it is missing.
-			got[nearest(key.Value, known)] = value
-			r.wrong(key, "%s has no key %q: %s", what, key.Value, hint(key.Value, known))
+			got[spell.Meant(key.Value, known)] = value
+			r.wrong(key, "%s has no key %q: %s", what, key.Value, spell.Hint(key.Value, known))
 			return
 		}
 		got[key.Value] = value

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/outboard-run/outboard/internal/spell"
 )
 
 // What refers to something is looked at when all of the manifest has been read.
@@ -25,7 +27,7 @@ func (r *reader) target(a *App, kind string, name *string) func(at) {
 		wanted := *name
 		r.later = append(r.later, func() {
 			if names := a.targets(what); wanted != "" && !slices.Contains(names, wanted) {
-				r.wrong(v.Node, "there is no %s %q: %s", what, wanted, hint(wanted, names))
+				r.wrong(v.Node, "there is no %s %q: %s", what, wanted, spell.Hint(wanted, names))
 			}
 		})
 	}
@@ -37,7 +39,7 @@ func (r *reader) importReference(a *App, function string, i Import, v at) {
 	case i.Kind == ImportFunction && strings.Contains(i.Name, "/"):
 		r.foreign(a, i, v)
 	case !slices.Contains(names, i.Name):
-		r.wrong(v.Node, "there is no %s %q: %s%s", i.Kind, i.Name, hint(i.Name, names), declare(i))
+		r.wrong(v.Node, "there is no %s %q: %s%s", i.Kind, i.Name, spell.Hint(i.Name, names), declare(i))
 	case i.Kind == ImportFunction:
 		r.edges[function] = append(r.edges[function], edge{i.Name, v})
 	}

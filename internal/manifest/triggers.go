@@ -9,6 +9,8 @@ import (
 
 	"github.com/robfig/cron/v3"
 	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard/internal/spell"
 )
 
 // mostRoutes is how many routes an app may have.
@@ -157,7 +159,7 @@ func (r *reader) methods(v at, to *[]string) {
 	r.list(v, "methods", "[GET, POST]", func(v at) {
 		switch {
 		case !slices.Contains(allMethods(), v.Value):
-			r.wrong(v.Node, "%q is no method: %s", v.Value, hint(v.Value, allMethods()))
+			r.wrong(v.Node, "%q is no method: %s", v.Value, spell.Hint(v.Value, allMethods()))
 		case slices.Contains(*to, v.Value):
 			r.wrong(v.Node, "%s is here twice: leave one out", v.Value)
 		default:

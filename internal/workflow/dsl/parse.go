@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard/internal/spell"
 )
 
 // Problem is one thing that is wrong with a workflow.
@@ -176,46 +178,13 @@ func (r *reader) mapping(n *yaml.Node, what string, known []string, refused map[
 			r.wrong(key, "%s: %s is not supported: %s", what, key.Value, reason)
 			good = false
 		case !slices.Contains(known, key.Value):
-			r.wrong(key, "%s has no %q%s", what, key.Value, meant(key.Value, known))
+			r.wrong(key, "%s has no %q: %s", what, key.Value, spell.Hint(key.Value, known))
 			good = false
 		default:
 			f.keys[key.Value] = value
 		}
 	}
 	return f, good
-}
-
-// meant says which known word is near to one that is not known.
-func meant(word string, known []string) string {
-	for _, k := range known {
-		if distance(word, k) <= 2 && len(k) > 2 || strings.EqualFold(word, k) {
-			return fmt.Sprintf(": did you mean %q?", k)
-		}
-	}
-	return ": it has " + list(known)
-}
-
-// distance is how many letters have to change to make b of a.
-func distance(a, b string) int {
-	if len(a) > 32 || len(b) > 32 {
-		return 32
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := before
-			if a[i] != b[j] {
-				change++
-			}
-			before, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func list(words []string) string {
