@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/workflow/core"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
@@ -125,18 +126,17 @@ func describeStep(s *engine.Step) client.Step {
 // getExecutions lists executions, newest first.
 func (t *Tenant) getExecutions(r *http.Request) ([]client.Execution, error) {
 	query := r.URL.Query()
-	all, err := t.engine.List(r.Context(), engine.Filter{App: query.Get("app"), Workflow: query.Get("workflow"), Limit: numberOf(r, "limit")})
+	all, err := t.engine.List(r.Context(), engine.Filter{
+		App: query.Get("app"), Workflow: query.Get("workflow"), Name: query.Get("id"),
+		Status: core.Status(query.Get("state")), Limit: numberOf(r, "limit"),
+	})
 	if err != nil {
 		return nil, err
 	}
-	out := []client.Execution{}
+	out := make([]client.Execution, 0, len(all))
 	for i := range all {
-		e := t.describeExecution(&all[i])
-		if state, id := query.Get("state"), query.Get("id"); (state == "" || state == e.State) && (id == "" || e.ID == e.App+"/"+id) {
-			out = append(out, e)
-		}
+		out = append(out, t.describeExecution(&all[i]))
 	}
-	slices.SortStableFunc(out, func(a, b client.Execution) int { return b.Started.Compare(a.Started) })
 	return out, nil
 }
 

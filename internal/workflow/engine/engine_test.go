@@ -595,9 +595,18 @@ func TestGetAndList(t *testing.T) {
 				t.Errorf("got %+v, %v", list, err)
 			}
 		}
-		list, err = w.engine.List(t.Context(), engine.Filter{Workflow: "flow"})
-		if err != nil || len(list) != 2 {
-			t.Errorf("got %+v, %v", list, err)
+		all := len(list) + 17
+		for f, want := range map[engine.Filter]int{
+			{}:                                       all,
+			{Workflow: "flow"}:                       2,
+			{Status: core.Completed, Limit: all + 1}: all,
+			{Status: core.Faulted, Limit: 1}:         0,
+			{Name: "x3", Limit: 1}:                   1,
+			{App: "app", Name: "x3", Workflow: "flow"}: 0,
+		} {
+			if list, err = w.engine.List(t.Context(), f); err != nil || len(list) != want {
+				t.Errorf("%+v: %d executions, %v, want %d", f, len(list), err, want)
+			}
 		}
 		w.close()
 	})

@@ -10,14 +10,21 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/workflow/core"
 )
 
 // Filter says which executions to list.
 type Filter struct {
-	// App and Workflow are "" for all.
-	App, Workflow string
-	// Limit bounds how many are listed, the latest first. The default is 100.
+	// App, Workflow and Name, the part of the ID behind the app, are "" for all.
+	App, Workflow, Name string
+	// Status is "" for all.
+	Status core.Status
+	// Limit bounds how many are listed, the latest first, 0 for all.
 	Limit int
+}
+
+func (f *Filter) takes(x *Execution) bool {
+	return (f.Workflow == "" || f.Workflow == x.Workflow) && (f.Status == "" || f.Status == x.Status)
 }
 
 // readers is how many logs are read at once.
@@ -27,16 +34,22 @@ const readers = 16
 // Names that Start has made are in the order of their times, so of those only as
 // many are read as are listed; those that callers chose have to be read all.
 func (e *Engine) List(ctx context.Context, f Filter) ([]Execution, error) {
-	if f.Limit <= 0 {
-		f.Limit = 100
-	}
 	ids, err := e.ids(ctx, f.App)
 	if err != nil {
 		return nil, fmt.Errorf("list executions: %w", err)
 	}
+	if f.Name != "" {
+		ids = slices.DeleteFunc(ids, func(id ID) bool { return id.Name() != f.Name })
+	}
 	chosen, made := byTime(ids)
 	out, err := e.summaries(ctx, chosen, f)
-	for len(made) > 0 && len(out) < len(chosen)+f.Limit && err == nil {
+	most := len(ids)
+	if f.Limit > 0 {
+		most = len(out) + f.Limit
+	} else {
+		f.Limit = len(ids)
+	}
+	for len(made) > 0 && len(out) < most && err == nil {
 		n := min(readers, len(made))
 		var more []Execution
 		more, err = e.summaries(ctx, made[:n], f)
@@ -84,7 +97,7 @@ func (e *Engine) summaries(ctx context.Context, ids []ID, f Filter) ([]Execution
 		case outboard.KindOf(err) == outboard.NotFound: // It has been purged since.
 		case err != nil:
 			return nil, err
-		case f.Workflow == "" || f.Workflow == x.Workflow:
+		case f.takes(x):
 			out = append(out, *x)
 		}
 	}
