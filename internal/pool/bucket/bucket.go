@@ -82,6 +82,7 @@ func (o *Options) kvName() string {
 // store is the stream as the owner needs it: a state.KV.
 type store interface {
 	Commit(ctx context.Context, c state.Commit) error
+	Spread(ctx context.Context, c state.Commit) error
 	Since(ctx context.Context, revision uint64, f func(state.Entry)) (uint64, error)
 	Current(ctx context.Context, revision uint64) (bool, error)
 	Watch(ctx context.Context, revision uint64, f func(state.Entry)) error
@@ -96,6 +97,8 @@ type Bucket struct {
 	number uint64
 	turns  turns
 	queue  chan *job
+	// unspread is the last commit, while its keys may have no messages of their own.
+	unspread *state.Commit
 
 	mu   sync.RWMutex // for those who are not the owner
 	view view

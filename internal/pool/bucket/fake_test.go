@@ -21,6 +21,7 @@ const (
 	foreign        // somebody else writes first
 	broken         // an error, and nothing is made
 	unsure         // an error, and it is made
+	unspread       // made, and its keys are not written
 	nofaults       // how many there are
 )
 
@@ -32,6 +33,9 @@ type fakeStore struct {
 	mu   sync.Mutex
 	keys map[string]state.Entry
 	last uint64
+	// record is the last commit, as long as its keys are not written.
+	record *state.Commit
+	lost   bool // the record's writer fails to write them
 	// fault says what goes wrong next.
 	fault func() fault
 	// commits is how many were made.
@@ -57,12 +61,8 @@ func (s *fakeStore) Commit(_ context.Context, c state.Commit) error {
 		return state.ErrConflict
 	}
 	s.commits++
-	for i, change := range c.Changes {
-		s.keys[change.Key] = state.Entry{
-			Key: change.Key, Value: change.Value, Revision: c.Revision(i), Deleted: change.Deleted,
-		}
-	}
-	s.last = c.Last()
+	s.last++
+	s.record, s.lost = &c, f == unspread
 	if f == behind {
 		return state.ErrBehind
 	}
@@ -72,9 +72,43 @@ func (s *fakeStore) Commit(_ context.Context, c state.Commit) error {
 	return nil
 }
 
+func (s *fakeStore) Spread(_ context.Context, c state.Commit) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.record == nil || s.last != c.After+1:
+		return state.ErrConflict // Somebody else was here.
+	case s.lost:
+		s.lost = false
+		return errInjected
+	}
+	s.complete()
+	return nil
+}
+
+// complete writes the keys of the last commit.
+func (s *fakeStore) complete() {
+	if s.record == nil {
+		return
+	}
+	for _, change := range s.record.Changes {
+		s.last++
+		s.keys[change.Key] = state.Entry{Key: change.Key, Value: change.Value, Revision: s.last, Deleted: change.Deleted}
+	}
+	s.record = nil
+}
+
+// spread says whether all keys are written.
+func (s *fakeStore) spread() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.record == nil
+}
+
 func (s *fakeStore) Since(_ context.Context, revision uint64, f func(state.Entry)) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.complete()
 	all := slices.SortedFunc(maps.Values(s.keys), func(a, b state.Entry) int { return cmp.Compare(a.Revision, b.Revision) })
 	for _, e := range all {
 		if e.Revision > revision {
@@ -105,6 +139,15 @@ func (s *fakeStore) content() map[string]string {
 	for key, e := range s.keys {
 		if !e.Deleted && key != "foreign" {
 			out[key] = string(e.Value)
+		}
+	}
+	if s.record == nil {
+		return out
+	}
+	for _, c := range s.record.Changes {
+		out[c.Key] = string(c.Value)
+		if c.Deleted {
+			delete(out, c.Key)
 		}
 	}
 	return out

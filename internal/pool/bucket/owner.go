@@ -84,7 +84,8 @@ func (b *Bucket) gather(first *job) []*job {
 	return jobs
 }
 
-// treat decides the jobs and commits, as often as it takes.
+// treat decides the jobs and commits, as often as it takes. A commit is done when it
+// is recorded: while it is spread, those who waited for it are at work again.
 func (b *Bucket) treat(ctx context.Context, jobs []*job) {
 	for len(jobs) > 0 {
 		p, n := b.decide(jobs)
@@ -99,7 +100,24 @@ func (b *Bucket) treat(ctx context.Context, jobs []*job) {
 			close(j.done)
 		}
 		jobs = jobs[n:]
+		b.spread(ctx)
 	}
+}
+
+// spread writes the keys of the last commit for those who read them one by one, even
+// when the bucket is being closed.
+func (b *Bucket) spread(ctx context.Context) {
+	if b.unspread == nil {
+		return
+	}
+	err := b.store.Spread(context.WithoutCancel(ctx), *b.unspread)
+	if err == nil {
+		b.unspread = nil
+		return
+	}
+	b.opts.Logger.Debug("the bucket's last commit is read again", "bucket", b.opts.Name, "error", err)
+	// Its error is that of whatever the owner does next.
+	_ = b.sync(ctx)
 }
 
 // decide plans as many of the jobs as one commit has room for.
@@ -127,7 +145,7 @@ func (b *Bucket) decide(jobs []*job) (p *plan, n int) {
 // Without changes it makes sure that the plan was decided on the last view.
 func (b *Bucket) settle(ctx context.Context, p *plan) error {
 	switch {
-	case b.forgotten():
+	case b.forgotten() || b.unspread != nil:
 		return b.catchUp(ctx)
 	case len(p.changes) == 0:
 		return b.confirm(ctx)
@@ -139,6 +157,7 @@ func (b *Bucket) settle(ctx context.Context, p *plan) error {
 	switch {
 	case err == nil:
 		b.apply(c)
+		b.unspread = &c
 		b.turns.won()
 		return nil
 	case errors.Is(err, state.ErrBehind):
@@ -186,6 +205,9 @@ func (b *Bucket) apply(c state.Commit) {
 // looked for too long.
 func (b *Bucket) sync(ctx context.Context) error {
 	now, from := wallClock(), b.view.last
+	if b.unspread != nil {
+		from = b.unspread.After
+	}
 	if b.forgotten() {
 		from = 0
 	}
@@ -202,7 +224,7 @@ func (b *Bucket) sync(ctx context.Context) error {
 	for _, e := range entries {
 		b.view.set(e.Key, e.Value, e.Revision, e.Deleted)
 	}
-	b.view.last, b.looked = last, now
+	b.view.last, b.looked, b.unspread = last, now, nil
 	return nil
 }
 

@@ -97,6 +97,67 @@ func TestGroupCommit(t *testing.T) {
 	})
 }
 
+// A commit is done when it is recorded. Its keys are written after that, and written
+// again when that fails, though nobody asks for them.
+func TestSpread(t *testing.T) {
+	for name, f := range map[string]fault{"well": none, "after a failure": unspread} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := laterStore{fakeStore: newFakeStore(), hold: make(chan struct{})}
+				s.fault = func() fault { return f }
+				b := openFake(t, s)
+				put := []Op{{Kind: Put, Key: "a"}}
+				if _, err := b.Txn(t.Context(), put); err != nil {
+					t.Fatal(err)
+				}
+				if s.spread() {
+					t.Fatal("the transaction waited for its keys")
+				}
+				close(s.hold)
+				synctest.Wait()
+				if !s.spread() {
+					t.Error("the keys are not written")
+				}
+				b.Close()
+			})
+		})
+	}
+}
+
+// A bucket that is closed writes what it has promised.
+func TestSpreadAtClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := laterStore{fakeStore: newFakeStore(), hold: make(chan struct{})}
+		b := openFake(t, s)
+		if _, err := b.Txn(t.Context(), []Op{{Kind: Put, Key: "a"}}); err != nil {
+			t.Fatal(err)
+		}
+		var closing sync.WaitGroup
+		closing.Go(func() { b.Close() })
+		synctest.Wait()
+		close(s.hold)
+		closing.Wait()
+		if !s.spread() {
+			t.Error("the keys are not written")
+		}
+	})
+}
+
+// laterStore holds back what nobody waits for.
+type laterStore struct {
+	*fakeStore
+	hold chan struct{}
+}
+
+func (s laterStore) Spread(ctx context.Context, c state.Commit) error {
+	select {
+	case <-s.hold:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.fakeStore.Spread(ctx, c)
+}
+
 // Large transactions are spread over commits that are not too large.
 func TestLargeTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

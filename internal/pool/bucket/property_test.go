@@ -110,7 +110,7 @@ func newMachine(t *rapid.T) *machine {
 	return m
 }
 
-func openFake(t interface{ Fatal(...any) }, s *fakeStore) *Bucket {
+func openFake(t interface{ Fatal(...any) }, s store) *Bucket {
 	opts := Options{}
 	opts.setDefaults()
 	b, err := open(context.Background(), s, opts)

@@ -75,6 +75,9 @@ func BenchmarkCommit(b *testing.B) {
 				if err := kv.Commit(ctx, c); err != nil {
 					b.Fatal(err)
 				}
+				if err := kv.Spread(ctx, c); err != nil {
+					b.Fatal(err)
+				}
 				c.After = c.Last()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n)/1000, "us/change")

@@ -95,8 +95,11 @@ func (x *extras) write(ctx context.Context, t *testing.T, s *state.State) {
 		{Key: fmt.Sprint("only/", x.number), Value: []byte("x")},
 		{Key: fmt.Sprint("only/", x.number-1), Deleted: true},
 	}}
-	err := openKV(ctx, t, s).Commit(ctx, c)
-	if err != nil {
+	kv := openKV(ctx, t, s)
+	if err := kv.Commit(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Spread(ctx, c); err != nil {
 		t.Fatal(err)
 	}
 	for i, change := range c.Changes {

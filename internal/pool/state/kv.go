@@ -25,10 +25,10 @@ const (
 // A commit is first a record of all its changes, on a subject of the writer's own,
 // which is stored only when nobody has written since the writer looked; then a
 // message for each key, each of which is stored only right after the one before
-// it. The record is the commit: should the chain break after it, whoever reads
-// the stream next writes the rest. So all changes happen or none, as in a
-// JetStream batch, which takes several files and three syncs to disk for each
-// batch of a stream with one copy.
+// it. The record is the commit, and the chain follows it when nobody waits for it:
+// should it break, whoever reads the stream next writes the rest. So all changes
+// happen or none, as in a JetStream batch, which takes several files and three
+// syncs to disk for each batch of a stream with one copy.
 type KV struct {
 	s      *State
 	stream string

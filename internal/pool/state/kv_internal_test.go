@@ -41,13 +41,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// storeRecord is the first half of a commit.
-func storeRecord(ctx context.Context, t *testing.T, k *KV, c Commit) {
+func commitAndSpread(ctx context.Context, t *testing.T, k *KV, c Commit) {
 	t.Helper()
-	m, err := k.record(c)
-	must(t, err)
-	_, err = k.s.ask(ctx, m)
-	must(t, err)
+	must(t, k.Commit(ctx, c))
+	must(t, k.Spread(ctx, c))
 }
 
 func wantContent(ctx context.Context, t *testing.T, k *KV, from uint64, want map[string]string) (last uint64) {
@@ -83,9 +80,9 @@ func TestCommitOfDeadWriter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := kvContext(t)
 			k := testKV(ctx, t)
-			must(t, k.Commit(ctx, Commit{Writer: "w", Number: 1, Changes: changes("a", "0", "c", "0")}))
+			commitAndSpread(ctx, t, k, Commit{Writer: "w", Number: 1, Changes: changes("a", "0", "c", "0")})
 			c := Commit{Writer: "w", Number: 2, After: 3, Changes: changes("a", "1", "b", "2", "c", "")}
-			storeRecord(ctx, t, k, c)
+			must(t, k.Commit(ctx, c))
 			if written > 0 {
 				must(t, k.write(ctx, c.Changes[:written], c.After+1))
 			}
@@ -93,7 +90,7 @@ func TestCommitOfDeadWriter(t *testing.T) {
 			if last != c.Last() {
 				t.Errorf("the bucket is at %d, want %d", last, c.Last())
 			}
-			must(t, k.Commit(ctx, Commit{Writer: "x", Number: 1, After: last, Changes: changes("d", "3")}))
+			commitAndSpread(ctx, t, k, Commit{Writer: "x", Number: 1, After: last, Changes: changes("d", "3")})
 			wantContent(ctx, t, k, 0, map[string]string{"a": "1@5", "b": "2@6", "d": "3@9"})
 		})
 	}
@@ -105,7 +102,7 @@ func TestCommitInterrupted(t *testing.T) {
 	ctx := kvContext(t)
 	k := testKV(ctx, t)
 	c := Commit{Writer: "w", Number: 1, Changes: changes("a", "1", "b", "2", "c", "3")}
-	storeRecord(ctx, t, k, c)
+	must(t, k.Commit(ctx, c))
 	must(t, k.write(ctx, c.Changes[:1], 1))
 	foreign := &nats.Msg{Subject: k.keys + "b", Data: []byte("foreign")}
 	_, err := k.s.ask(ctx, foreign)
@@ -114,18 +111,33 @@ func TestCommitInterrupted(t *testing.T) {
 	wantContent(ctx, t, k, 0, map[string]string{"a": "1@2", "b": "foreign@3", "c": "3@4"})
 }
 
+// A writer that spreads its commit when somebody else has done so, and has gone on,
+// changes nothing, and finds all when it reads on.
+func TestSpreadTooLate(t *testing.T) {
+	ctx := kvContext(t)
+	k := testKV(ctx, t)
+	c := Commit{Writer: "w", Number: 1, Changes: changes("a", "1", "b", "2")}
+	must(t, k.Commit(ctx, c))
+	last := wantContent(ctx, t, k, 0, map[string]string{"a": "1@2", "b": "2@3"})
+	commitAndSpread(ctx, t, k, Commit{Writer: "x", Number: 1, After: last, Changes: changes("a", "3")})
+	if err := k.Spread(ctx, c); !errors.Is(err, ErrConflict) {
+		t.Errorf("error %v, want ErrConflict", err)
+	}
+	wantContent(ctx, t, k, c.After, map[string]string{"a": "3@5", "b": "2@3"})
+}
+
 // Two writers that know the same revision: one commits.
 func TestCommitConflict(t *testing.T) {
 	ctx := kvContext(t)
 	k := testKV(ctx, t)
 	first := Commit{Writer: "v", Number: 7, Changes: changes("a", "1")}
-	must(t, k.Commit(ctx, first))
+	commitAndSpread(ctx, t, k, first)
 	second := Commit{Writer: "w", Number: 7, Changes: changes("a", "2")}
 	if err := k.Commit(ctx, second); !errors.Is(err, ErrConflict) {
 		t.Errorf("the second commit: %v, want ErrConflict", err)
 	}
 	// Later, each writer can tell what became of its own.
-	must(t, k.Commit(ctx, Commit{Writer: "x", Number: 1, After: first.Last(), Changes: changes("a", "3")}))
+	commitAndSpread(ctx, t, k, Commit{Writer: "x", Number: 1, After: first.Last(), Changes: changes("a", "3")})
 	if err := k.recorded(ctx, first); !errors.Is(err, ErrBehind) {
 		t.Errorf("the first commit is made, and the writer is told %v, want ErrBehind", err)
 	}
@@ -138,16 +150,16 @@ func TestCommitConflict(t *testing.T) {
 func TestCommitAfterExpiry(t *testing.T) {
 	ctx := kvContext(t)
 	k := testKV(ctx, t)
-	must(t, k.Commit(ctx, Commit{Writer: "w", Number: 1, Changes: changes("a", "1", "b", "2")}))
+	commitAndSpread(ctx, t, k, Commit{Writer: "w", Number: 1, Changes: changes("a", "1", "b", "2")})
 	must(t, k.s.purge(ctx, k.stream, k.keys+"b", 0))
 	last := wantContent(ctx, t, k, 0, map[string]string{"a": "1@2", "b": "2@4"})
-	must(t, k.Commit(ctx, Commit{Writer: "w", Number: 2, After: last, Changes: changes("c", "3")}))
+	commitAndSpread(ctx, t, k, Commit{Writer: "w", Number: 2, After: last, Changes: changes("c", "3")})
 	must(t, k.s.purge(ctx, k.stream, k.keys+"c", 0))
 	must(t, k.s.purge(ctx, k.stream, k.marks+"w", 0))
 	if last = wantContent(ctx, t, k, 0, map[string]string{"a": "1@2", "b": "2@4"}); last != 6 {
 		t.Errorf("the bucket is at %d, want 6", last)
 	}
-	must(t, k.Commit(ctx, Commit{Writer: "w", Number: 3, After: last, Changes: changes("d", "4")}))
+	commitAndSpread(ctx, t, k, Commit{Writer: "w", Number: 3, After: last, Changes: changes("d", "4")})
 }
 
 // Tidy removes old writers' records, and never the bucket's last one.
@@ -157,7 +169,7 @@ func TestTidy(t *testing.T) {
 	after := uint64(0)
 	for i, writer := range []string{"u", "v", "w"} {
 		c := Commit{Writer: writer, Number: 1, After: after, Changes: changes("a", strconv.Itoa(i))}
-		must(t, k.Commit(ctx, c))
+		commitAndSpread(ctx, t, k, c)
 		after = c.Last()
 	}
 	must(t, k.Tidy(ctx, time.Now().Add(-time.Hour)))

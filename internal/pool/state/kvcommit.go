@@ -41,7 +41,8 @@ func (c Commit) Last() uint64 { return c.After + 1 + uint64(len(c.Changes)) }
 func (c Commit) id() string { return c.Writer + "." + strconv.FormatUint(c.Number, 10) }
 
 // Commit makes all changes or none. It returns ErrConflict when somebody else has
-// committed since c.After, and then it has changed nothing.
+// committed since c.After, and then it has changed nothing. Its record is stored
+// then; the messages for the keys are not, before Spread.
 func (k *KV) Commit(ctx context.Context, c Commit) error {
 	record, err := k.record(c)
 	if err != nil {
@@ -49,7 +50,7 @@ func (k *KV) Commit(ctx context.Context, c Commit) error {
 	}
 	again := false
 	err = k.s.retry(ctx, func(ctx context.Context) error {
-		err := k.commit(ctx, c, record)
+		err := k.commit(ctx, record)
 		if again && errors.Is(err, ErrConflict) {
 			err = k.recorded(ctx, c)
 		}
@@ -62,23 +63,26 @@ func (k *KV) Commit(ctx context.Context, c Commit) error {
 	return nil
 }
 
-// commit stores the record, and the keys once that is the stream's last message.
-// Before, they might come right after somebody else's.
-func (k *KV) commit(ctx context.Context, c Commit, record *nats.Msg) error {
+func (k *KV) commit(ctx context.Context, record *nats.Msg) error {
 	a, err := k.s.ask(ctx, record)
-	switch {
-	case err != nil:
-		return err
-	case a.Duplicate:
-		return ErrBehind
-	case len(c.Changes) == 0:
-		return nil
-	}
-	err = k.write(ctx, c.Changes, a.Seq)
-	if errors.Is(err, ErrConflict) {
-		return ErrBehind
+	if err == nil && a.Duplicate {
+		err = ErrBehind
 	}
 	return err
+}
+
+// Spread writes the messages for the keys of a commit that was made, which has
+// changes. The writer must not commit again before: its next record takes the
+// place of this one, out of which readers write what is missing. When Spread fails,
+// the writer must read on with Since from c.After, which sees to all.
+func (k *KV) Spread(ctx context.Context, c Commit) error {
+	err := k.s.try(ctx, attemptTimeout, func(ctx context.Context) error {
+		return k.write(ctx, c.Changes, c.After+1)
+	})
+	if err != nil {
+		return fmt.Errorf("spread a commit to %s: %w", k.stream, err)
+	}
+	return nil
 }
 
 func (k *KV) record(c Commit) (*nats.Msg, error) {
@@ -96,23 +100,35 @@ func (k *KV) record(c Commit) (*nats.Msg, error) {
 // it, the first one after a revision. Its error may be about any of them.
 func (k *KV) write(ctx context.Context, changes []KVChange, after uint64) error {
 	last := len(changes) - 1
+	m := keyMessage{k: k, after: make([]string, 1)}
 	for i, c := range changes[:last] {
-		if err := k.s.nc.PublishMsg(k.message(c, after+uint64(i))); err != nil {
+		if err := k.s.nc.PublishMsg(m.of(c, after+uint64(i))); err != nil {
 			return err
 		}
 	}
-	_, err := k.s.ask(ctx, k.message(changes[last], after+uint64(last)))
+	_, err := k.s.ask(ctx, m.of(changes[last], after+uint64(last)))
 	return err
 }
 
-func (k *KV) message(c KVChange, after uint64) *nats.Msg {
-	m := &nats.Msg{Subject: k.keys + c.Key, Data: c.Value, Header: make(nats.Header, 3)}
-	m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(after, 10)}
-	if c.Deleted {
-		m.Header[opHeader] = []string{opDelete}
-		m.Header[ttlHeader] = []string{seconds(tombstoneTTL)}
+// keyMessage makes the messages for keys, one after the other: a message is
+// encoded when it is published, so all can be one.
+type keyMessage struct {
+	k     *KV
+	msg   nats.Msg
+	after []string
+}
+
+func (m *keyMessage) of(c KVChange, after uint64) *nats.Msg {
+	m.msg.Subject, m.msg.Data = m.k.keys+c.Key, c.Value
+	m.after[0] = strconv.FormatUint(after, 10)
+	if m.msg.Header == nil || len(m.msg.Header) > 1 {
+		m.msg.Header = nats.Header{jetstream.ExpectedLastSeqHeader: m.after}
 	}
-	return m
+	if c.Deleted {
+		m.msg.Header[opHeader] = []string{opDelete}
+		m.msg.Header[ttlHeader] = []string{seconds(tombstoneTTL)}
+	}
+	return &m.msg
 }
 
 // recorded finds out whether a conflict is with the commit's own record, which
