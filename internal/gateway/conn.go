@@ -25,6 +25,10 @@ type handedConn struct {
 
 	mu          sync.Mutex
 	read, write deadline
+	plain       *plainConn // nil while net/http has the connection
+	phase       phase
+	stopping    bool // no new request is taken
+	call        attention
 }
 
 // A deadline is one that the connection itself does not know until it passed.
@@ -141,10 +145,12 @@ func (c *handedConn) CloseWrite() error {
 
 // A watch knows all connections, and finds deadlines that passed.
 type watch struct {
-	limit int
-	now   atomic.Pointer[time.Time] // as of the last look; nil before the first
-	mu    sync.Mutex
-	conns map[*handedConn]struct{}
+	limit     int
+	now       atomic.Pointer[moment] // as of the last look; nil before the first
+	attending atomic.Bool            // somebody looks after calls
+	calls     chan struct{}          // has room for one: a call began and nobody looks
+	mu        sync.Mutex
+	conns     map[*handedConn]struct{}
 }
 
 // add says false when there are too many connections.
@@ -165,22 +171,37 @@ func (w *watch) remove(c *handedConn) {
 }
 
 // clock is the time, or up to a second before it.
-func (w *watch) clock() time.Time {
+func (w *watch) clock() time.Time { return w.moment().at }
+
+func (w *watch) moment() *moment {
 	if now := w.now.Load(); now != nil {
-		return *now
+		return now
 	}
-	return time.Now()
+	return momentOf(time.Now())
 }
 
-// run looks once a second until ctx ends.
+// attentive is how long a call takes before somebody listens whether its client leaves.
+const attentive = 50 * time.Millisecond
+
+// run looks for deadlines once a second until ctx ends, and after calls while there are
+// any.
 func (w *watch) run(ctx context.Context) {
-	ticks := time.NewTicker(time.Second)
+	ticks, often := time.NewTicker(time.Second), time.NewTimer(attentive)
 	defer ticks.Stop()
+	defer often.Stop()
 	defer w.now.Store(nil) // nobody looks any more
 	for {
 		select {
 		case now := <-ticks.C:
 			w.check(now)
+		case <-w.calls:
+			often.Reset(attentive)
+		case <-often.C:
+			w.attending.Store(false)
+			if w.attend() {
+				w.attending.Store(true)
+				often.Reset(attentive)
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -188,10 +209,41 @@ func (w *watch) run(ctx context.Context) {
 }
 
 func (w *watch) check(now time.Time) {
-	w.now.Store(&now)
+	w.now.Store(momentOf(now))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.conns {
 		c.check(now)
 	}
+}
+
+// began has somebody look after calls.
+func (w *watch) began() {
+	if w.attending.Load() || w.attending.Swap(true) {
+		return
+	}
+	select {
+	case w.calls <- struct{}{}:
+	default: // it is known
+	}
+}
+
+// giveUp ends all plain connections at once.
+func (w *watch) giveUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.conns {
+		c.giveUp()
+	}
+}
+
+// attend looks at the calls of all connections. It returns false when there was none
+// since the last time.
+func (w *watch) attend() (some bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.conns {
+		some = c.attend() || some
+	}
+	return some
 }

@@ -135,7 +135,8 @@ func (x *exchange) run(begin time.Time) {
 
 // readInput makes the call's body.
 func (x *exchange) readInput(call *Call) (err error) {
-	slow := x.r.ContentLength != 0
+	_, whole := x.r.Body.(*plainBody)
+	slow := x.r.ContentLength != 0 && !whole
 	if slow {
 		x.patience(x.h.gateway.opts.Patience)
 	}
@@ -225,6 +226,10 @@ func (x *exchange) answerBody(a *Answer) (int, error) {
 	status := http.StatusOK
 	if x.h.Workflow != "" && !x.h.Wait {
 		status = http.StatusAccepted
+	}
+	if w, ok := x.w.(*reply); ok {
+		w.whole(status, typeOf(a), a.Body)
+		return status, nil
 	}
 	h := x.w.Header()
 	h["Content-Type"] = []string{typeOf(a)}

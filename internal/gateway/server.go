@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -15,9 +16,13 @@ import (
 // server serves connections that were accepted elsewhere.
 type server struct {
 	http      http.Server
+	gateway   *Gateway
 	patience  time.Duration
-	incoming  chan net.Conn
+	incoming  chan net.Conn // for net/http
+	started   chan struct{}
 	closed    chan struct{}
+	plain     sync.WaitGroup // connections that net/http does not have
+	stopping  atomic.Bool
 	once      sync.Once
 	exchanges exchangePool
 	watch     watch
@@ -30,8 +35,8 @@ const (
 )
 
 func newServer(g *Gateway) *server {
-	s := &server{incoming: make(chan net.Conn), closed: make(chan struct{}), patience: g.opts.Patience}
-	s.watch.limit, s.watch.conns = g.opts.Conns, map[*handedConn]struct{}{}
+	s := &server{gateway: g, incoming: make(chan net.Conn), started: make(chan struct{}), closed: make(chan struct{}), patience: g.opts.Patience}
+	s.watch.limit, s.watch.conns, s.watch.calls = g.opts.Conns, map[*handedConn]struct{}{}, make(chan struct{}, 1)
 	s.http = http.Server{
 		Handler: g, ReadHeaderTimeout: g.opts.Patience, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn), DisableGeneralOptionsHandler: true,
@@ -49,7 +54,8 @@ func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 		return
 	}
 	select {
-	case g.server.incoming <- c:
+	case <-g.server.started:
+		g.server.servePlain(c)
 	case <-g.server.closed:
 		_ = c.Close() // nobody is left who could answer
 	}
@@ -83,9 +89,10 @@ func (s *server) run(ctx context.Context, grace time.Duration) error {
 	watcher.Go(func() { s.watch.run(watched) })
 	defer watcher.Wait()
 	defer unwatch()
+	close(s.started)
 	select {
 	case err := <-done:
-		return &outboard.Error{Op: "serve connections", Err: err}
+		return errors.Join(&outboard.Error{Op: "serve connections", Err: err}, s.stop(context.WithoutCancel(ctx), grace))
 	case <-ctx.Done():
 	}
 	err := s.stop(context.WithoutCancel(ctx), grace)
@@ -96,9 +103,19 @@ func (s *server) run(ctx context.Context, grace time.Duration) error {
 func (s *server) stop(ctx context.Context, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if err := s.http.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
-		_ = s.http.Close() // what is left had its time
-		return outboard.Errorf(outboard.Other, "stop serving", "requests took longer than %v: %w", grace, err)
+	_ = s.Close()
+	ended := s.stopPlain()
+	err := s.http.Shutdown(ctx)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
-	return nil
+	if err == nil || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	_ = s.http.Close() // what is left had its time
+	s.watch.giveUp()
+	<-ended
+	return outboard.Errorf(outboard.Other, "stop serving", "requests took longer than %v: %w", grace, err)
 }
