@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,9 +56,15 @@ func (s *State) openExternal(ctx context.Context) error {
 	return s.waitTable(ctx)
 }
 
+// waitStream waits until somebody says whether the table is there.
 func (s *State) waitStream(ctx context.Context) error {
-	return s.retry(ctx, func(ctx context.Context) error {
+	var missing error
+	err := s.retry(ctx, func(ctx context.Context) error {
 		_, err := s.js.Stream(ctx, streamName)
+		if missing = nil; errors.Is(err, jetstream.ErrStreamNotFound) {
+			missing, err = err, nil
+		}
 		return err
 	})
+	return cmp.Or(err, missing)
 }

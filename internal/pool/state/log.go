@@ -90,8 +90,8 @@ func (s *State) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) er
 		stream, err := s.js.Stream(ctx, cfg.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			_, err = s.js.CreateStream(ctx, cfg)
-			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-				return nil
+			if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				err = errInProcess // until the cluster's leader knows it, too
 			}
 			return err
 		}

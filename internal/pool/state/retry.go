@@ -89,13 +89,15 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// temporary says that another attempt may succeed. A stream that is not found is asked
+// for only after it was made, by a server that has not heard of it yet.
 func temporary(err error) bool {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
 		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoStreamResponse),
 		errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrReconnectBufExceeded),
 		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrStaleConnection),
-		errors.Is(err, errInProcess), broken(err):
+		errors.Is(err, errInProcess), errors.Is(err, jetstream.ErrStreamNotFound), broken(err):
 		return true
 	}
 	api, ok := errors.AsType[*jetstream.APIError](err)
