@@ -3,11 +3,14 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,42 +99,45 @@ func TestAppOnAllNodes(t *testing.T) {
 	outliveKills(t, nodes, 30, 2)
 }
 
-// outliveKills starts executions on all nodes and kills these, one after another, as
-// they run. All executions end well, and nothing that was recorded is done again.
+// outliveKills runs executions on all nodes and kills these at random meanwhile. All
+// executions end well, and nothing that was recorded is done again.
+//
+// Kills are spread over the executions: the next one comes when a share of them has
+// ended since the one before, while a few dozen others are under way.
 func outliveKills(t testing.TB, nodes []*rig.Node, executions, kills int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
-	names := make(chan string)
-	go func() {
-		defer close(names)
-		for i := range executions {
-			names <- fmt.Sprintf("e%d", i)
-		}
-	}()
-	started := make(chan int, len(nodes))
-	for i := range nodes {
-		go func() { started <- startAll(ctx, nodes, i, names) }()
+	began := time.Now()
+	w := &wave{nodes: nodes, names: make(chan string, executions)}
+	for i := range executions {
+		w.names <- fmt.Sprintf("e%d", i)
 	}
+	close(w.names)
+	var running sync.WaitGroup
+	for i := range 16 * len(nodes) {
+		running.Go(func() { w.runAll(ctx, i) })
+	}
+	random := rand.New(rand.NewPCG(uint64(executions), uint64(kills)))
 	for i := range kills {
-		n := nodes[(i+1)%len(nodes)]
-		pause(ctx, 2*time.Second)
+		due := executions * (i + 1) / (kills + 2)
+		eventually(t, 5*time.Minute, fmt.Sprintf("%d executions end", due), func() bool { return w.count() >= due })
+		n := nodes[random.IntN(len(nodes))]
+		t.Logf("%6.1fs %4d ended; kill %d: %s", time.Since(began).Seconds(), w.count(), i+1, n.Name)
 		if err := n.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		pause(ctx, time.Second)
+		pause(ctx, time.Duration(random.IntN(2000))*time.Millisecond)
 		if err := n.Up(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	total := 0
-	for range nodes {
-		total += <-started
+	running.Wait()
+	t.Logf("%6.1fs %4d ended", time.Since(began).Seconds(), w.count())
+	if w.count() != executions {
+		t.Fatalf("only %d of %d executions ended", w.count(), executions)
 	}
-	if total != executions {
-		t.Fatalf("only %d of %d executions could be started", total, executions)
-	}
-	allEnded(ctx, t, nodes[0], executions)
+	endedWell(ctx, t, nodes[0], executions)
 }
 
 // pause waits while things happen elsewhere.
@@ -144,52 +150,67 @@ func pause(ctx context.Context, long time.Duration) {
 	}
 }
 
-// startAll starts executions at a node, or at the next one while that is away. The
-// names make it safe to ask again.
-func startAll(ctx context.Context, nodes []*rig.Node, first int, names <-chan string) int {
-	done := 0
-	for name := range names {
+// A wave is executions on all nodes at once.
+type wave struct {
+	nodes []*rig.Node
+	names chan string
+	ended atomic.Int64
+}
+
+func (w *wave) count() int { return int(w.ended.Load()) }
+
+// runAll runs executions, one after the other, at a node, or at the next one while
+// that is away. The names make it safe to ask again.
+func (w *wave) runAll(ctx context.Context, first int) {
+	for name := range w.names {
 		for at := first; ctx.Err() == nil; at++ {
-			c := &client.Client{Data: nodes[at%len(nodes)].Data()}
-			limit, cancel := context.WithTimeout(ctx, 5*time.Second)
-			_, err := c.RunWorkflow(limit, client.RunRequest{App: "durable", Workflow: "steps", ID: name})
+			c := &client.Client{Data: w.nodes[at%len(w.nodes)].Data()}
+			limit, cancel := context.WithTimeout(ctx, 15*time.Second)
+			e, err := c.RunWorkflow(limit, client.RunRequest{App: "durable", Workflow: "steps", ID: name, Wait: true})
 			cancel()
-			if err == nil {
-				done++
+			if err == nil && !e.Ended.IsZero() {
+				w.ended.Add(1)
 				break
 			}
 			pause(ctx, 50*time.Millisecond)
 		}
 	}
-	return done
 }
 
-// allEnded waits until all executions have ended, and looks at what they did.
-func allEnded(ctx context.Context, t testing.TB, n *rig.Node, executions int) {
+// endedWell looks at what executions have done.
+func endedWell(ctx context.Context, t testing.TB, n *rig.Node, executions int) {
 	t.Helper()
-	c := &client.Client{Data: n.Data()}
 	var list []client.Execution
-	eventually(t, 5*time.Minute, "all executions end", func() bool {
+	eventually(t, time.Minute, "the executions are listed", func() bool {
 		var err error
-		list, err = c.Executions(ctx, client.ExecutionsRequest{App: "durable"})
-		ended := 0
-		for _, e := range list {
-			if named(e.ID) && !e.Ended.IsZero() {
-				ended++
-			}
-		}
-		return err == nil && ended == executions
+		list, err = (&client.Client{Data: n.Data()}).Executions(ctx, client.ExecutionsRequest{App: "durable"})
+		return err == nil
 	})
+	moves, named := 0, 0
 	for _, e := range list {
-		if named(e.ID) && e.State != client.StateCompleted {
-			t.Errorf("%s: %s: %+v", e.ID, e.State, e.Fault)
+		if moves += len(e.Nodes) - 1; strings.HasPrefix(e.ID, "durable/e") {
+			named++
+		}
+		if e.State != client.StateCompleted {
+			t.Errorf("%s: %s: %+v: on %+v until %s", e.ID, e.State, e.Fault, e.Nodes, e.Ended)
 		}
 	}
-	out, err := n.Output(ctx, "invoke", "durable/count")
-	if want := strconv.Itoa(len(list)); err != nil || out != want {
-		t.Errorf("%s executions counted their end, want %s: %v", out, want, err)
+	t.Logf("%d executions, which were taken over %d times", len(list), moves)
+	if named != executions {
+		t.Errorf("%d executions are listed, want %d", named, executions)
+	}
+	if counted, want := outputOf(ctx, t, n, "invoke", "durable/count"), strconv.Itoa(len(list)); counted != want {
+		t.Errorf("%s executions counted their end, want %s", counted, want)
 	}
 }
 
-// named are the executions that this test has started by their names.
-func named(id string) bool { return strings.HasPrefix(id, "durable/e") }
+// outputOf is what a command says, once the node is there.
+func outputOf(ctx context.Context, t testing.TB, n *rig.Node, args ...string) (out string) {
+	t.Helper()
+	eventually(t, time.Minute, strings.Join(args, " "), func() bool {
+		var err error
+		out, err = n.Output(ctx, args...)
+		return err == nil
+	})
+	return out
+}

@@ -82,10 +82,15 @@ func start(t testing.TB, opts rig.Options) *rig.Rig {
 	return r
 }
 
-// logFile collects what nodes say and shows it when the test fails.
+// logFile collects what nodes say and shows it when the test fails. In the folder
+// $OUTBOARD_TEST_LOG it stays.
 func logFile(t testing.TB) *os.File {
 	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "nodes")
+	dir := os.Getenv("OUTBOARD_TEST_LOG")
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	f, err := os.CreateTemp(dir, "nodes")
 	if err != nil {
 		t.Fatal(err)
 	}
