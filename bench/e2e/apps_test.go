@@ -102,28 +102,26 @@ func TestAppOnAllNodes(t *testing.T) {
 // outliveKills runs executions on all nodes and kills these at random meanwhile. All
 // executions end well, and nothing that was recorded is done again.
 //
-// Kills are spread over the executions: the next one comes when a share of them has
-// ended since the one before, while a few dozen others are under way.
+// A share of the executions begins before each kill, which comes when half of that
+// share has ended: the others are under way.
 func outliveKills(t testing.TB, nodes []*rig.Node, executions, kills int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
-	began := time.Now()
 	w := &wave{nodes: nodes, names: make(chan string, executions)}
-	for i := range executions {
-		w.names <- fmt.Sprintf("e%d", i)
-	}
-	close(w.names)
 	var running sync.WaitGroup
 	for i := range 16 * len(nodes) {
 		running.Go(func() { w.runAll(ctx, i) })
 	}
 	random := rand.New(rand.NewPCG(uint64(executions), uint64(kills)))
+	began := time.Now()
+	told := func(what string) { t.Logf("%6.1fs %4d ended: %s", time.Since(began).Seconds(), w.count(), what) }
 	for i := range kills {
-		due := executions * (i + 1) / (kills + 2)
-		eventually(t, 5*time.Minute, fmt.Sprintf("%d executions end", due), func() bool { return w.count() >= due })
+		from, to := executions*i/(kills+1), executions*(i+1)/(kills+1)
+		w.begin(from, to)
+		eventually(t, 2*time.Minute, "half of what began ends", func() bool { return w.count() >= (from+to)/2 })
 		n := nodes[random.IntN(len(nodes))]
-		t.Logf("%6.1fs %4d ended; kill %d: %s", time.Since(began).Seconds(), w.count(), i+1, n.Name)
+		told(fmt.Sprintf("kill %d: %s", i+1, n.Name))
 		if err := n.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -132,9 +130,10 @@ func outliveKills(t testing.TB, nodes []*rig.Node, executions, kills int) {
 			t.Fatal(err)
 		}
 	}
+	w.begin(executions*kills/(kills+1), executions)
+	close(w.names)
 	running.Wait()
-	t.Logf("%6.1fs %4d ended", time.Since(began).Seconds(), w.count())
-	if w.count() != executions {
+	if told("that is all"); w.count() != executions {
 		t.Fatalf("only %d of %d executions ended", w.count(), executions)
 	}
 	endedWell(ctx, t, nodes[0], executions)
@@ -158,6 +157,13 @@ type wave struct {
 }
 
 func (w *wave) count() int { return int(w.ended.Load()) }
+
+// begin lets executions begin.
+func (w *wave) begin(from, to int) {
+	for i := from; i < to; i++ {
+		w.names <- fmt.Sprintf("e%d", i)
+	}
+}
 
 // runAll runs executions, one after the other, at a node, or at the next one while
 // that is away. The names make it safe to ask again.
