@@ -1,6 +1,7 @@
 package guest_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -98,8 +99,26 @@ func TestFunction(t *testing.T) {
 	f := deploy(t, "./testdata/all")
 	for name, test := range map[string]func(*testing.T, *function.Function){
 		"resources": testResources, "arena": testArena, "full arena": testArenaFull, "garbage": testGarbage,
+		"sizes": testSizes,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, f) })
+	}
+}
+
+// testSizes sends requests that have room in what is kept for them, and others.
+func testSizes(t *testing.T, f *function.Function) {
+	for _, size := range []int{5, 6, 4094, 4095, 4096, 4097, 4098, 8192, 100_000} {
+		body := make([]byte, size)
+		for i := range body {
+			body[i] = byte(i * 7 / 3)
+		}
+		copy(body, "heap ")
+		for range 2 {
+			p, err := f.Call(t.Context(), function.Request{Body: body})
+			if err != nil || !bytes.Equal(p.Body, body) {
+				t.Errorf("of %d bytes came %d back: %v", size, len(p.Body), err)
+			}
+		}
 	}
 }
 

@@ -74,12 +74,19 @@ func readRequest() []byte {
 	if b, ok := requestInPlace(); ok {
 		return b
 	}
-	request := make([]byte, requestSize())
-	if len(request) > 0 {
-		requestRead(unsafe.Pointer(unsafe.SliceData(request)), int32(len(request)), 0)
+	n := int(requestRead(at(small[:]), int32(len(small)), 0))
+	if n < len(small) {
+		return small[:n:n]
 	}
+	request := make([]byte, requestSize())
+	copy(request, small[:])
+	requestRead(at(request[n:]), int32(len(request)-n), int32(n))
 	return request
 }
+
+// small has room for most requests. To allocate it for each would write to pages here
+// and there, which the host has to write back.
+var small [4 << 10]byte
 
 func respond(b []byte) {
 	if !respondInPlace(b) {

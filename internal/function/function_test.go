@@ -33,3 +33,27 @@ func TestGoGuest(t *testing.T) {
 		})
 	}
 }
+
+// TestFewPages: a small request to Go's guest writes to few pages, so there is little to
+// write back.
+func TestFewPages(t *testing.T) {
+	r := open(t, Options{})
+	if r.Reset() != image.Scan {
+		t.Skip("without a scan all pages are dropped")
+	}
+	f := deploy(t, r, goGuest(t, "pass"), Limits{})
+	repeat := func(n int) {
+		for range n {
+			if p, err := f.Call(t.Context(), Request{Body: []byte("hello")}); err != nil || string(p.Body) != "hello" {
+				t.Fatalf("got %q, %v", p.Body, err)
+			}
+		}
+	}
+	const calls = 128
+	repeat(calls) // until the pages are known that calls write to
+	before := f.Counts().CopiedBack
+	repeat(calls)
+	if pages := float64(f.Counts().CopiedBack-before) / image.PageSize / calls; pages > 5 {
+		t.Errorf("%.1f pages are written back after each call", pages)
+	}
+}
