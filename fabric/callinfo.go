@@ -37,6 +37,7 @@ type callInfo struct {
 	priority   call.Priority
 	maxReceive int
 	maxSend    int
+	loan       *Loan
 }
 
 func (i *callInfo) applyAll(opts []grpc.CallOption) error {
@@ -66,6 +67,8 @@ func (i *callInfo) apply(o grpc.CallOption) error {
 		i.compressor = o.CompressorType
 	case PriorityCallOption:
 		i.priority = o.Priority
+	case BorrowCallOption:
+		i.loan = o.Loan
 	default:
 		return i.applyCodec(o)
 	}

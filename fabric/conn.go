@@ -112,6 +112,7 @@ type beginning struct {
 	link *Link
 	head call.Head
 	form form
+	loan *Loan // nil: the response is copied
 }
 
 // begin reads the options, waits for the link and makes the head.
@@ -135,6 +136,7 @@ func (c *ClientConn) begin(ctx context.Context, b *beginning, method string, str
 		return err
 	}
 	b.form.lender, _ = b.link.Transport.(lender)
+	b.loan = i.loan
 	return c.makeHead(ctx, b, &i, method, streaming)
 }
 
@@ -170,6 +172,9 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 	b := new(beginning)
 	r := result{}
 	err := c.begin(ctx, b, method, false, opts)
+	if b.loan != nil {
+		b.loan.Release()
+	}
 	if err == nil {
 		err = b.unary(ctx, args, reply, &r)
 		r.peer = b.link.Peer
@@ -221,7 +226,12 @@ func (b *beginning) short(ctx context.Context, u call.Unary, request *call.Messa
 	if response == nil {
 		return errNoResponse
 	}
-	return b.form.unpack(response, reply)
+	if b.loan == nil {
+		return b.form.unpack(response, reply)
+	}
+	held, err := b.form.borrow(response, reply)
+	b.loan.hold(held)
+	return err
 }
 
 // long makes the call as a stream.

@@ -27,6 +27,7 @@ type options struct {
 	codec          encoding.CodecV2
 	maxReceive     int
 	maxSend        int
+	borrow         bool
 	callOptions    []grpc.CallOption
 	credentials    []credentials.PerRPCCredentials
 	unaryClient    []grpc.UnaryClientInterceptor

@@ -35,6 +35,7 @@ func pairings() map[string]pairing {
 		"through a handler":  {dialThrough},
 		"through streams":    {dialThroughStreams},
 		"shared memory":      {dialSharedMemory},
+		"borrowed requests":  {dialBorrowed},
 		"TCP with TLS":       {dialTLS},
 		"gRPC with TLS":      {dialPlainTLS},
 		"grpc-go":            {dialGRPC},

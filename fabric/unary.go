@@ -57,12 +57,16 @@ type unaryCall struct {
 	serverCall
 	form     form
 	request  *call.Message
+	borrowed *call.Message // what the handler's request refers to
 	response *call.Message
 }
 
 func (s *Server) serveUnary(ctx context.Context, m *method, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	c := &unaryCall{serverCall: serverCall{parent: ctx, server: s, head: h}, request: request}
-	defer c.end()
+	defer func() {
+		c.end()
+		c.borrowed.Free()
+	}()
 	var err error
 	if c.form, err = s.form(h); err == nil {
 		// The answer to a value is a value.
@@ -95,7 +99,12 @@ func (c *unaryCall) decode(v any) error {
 		return errNoRequest
 	}
 	c.request = nil
-	err := c.form.unpack(m, v)
+	var err error
+	if c.server.options.borrow && c.borrowed == nil {
+		c.borrowed, err = c.form.borrow(m, v)
+	} else {
+		err = c.form.unpack(m, v)
+	}
 	c.serverCall.response = err
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/outboard-run/outboard/bench/fabric/hotel"
+	"github.com/outboard-run/outboard/fabric"
 )
 
 // A load is the calls that a client shall make.
@@ -61,17 +62,25 @@ func (a *actor) callers(ctx context.Context, l load, n int) ([]func() error, io.
 	}
 	calls := make([]func() error, n)
 	for i := range calls {
-		if calls[i], err = caller(ctx, c, l, i); err != nil {
+		if calls[i], err = caller(ctx, c, l, i, borrows(a.spec.Stack)...); err != nil {
 			return nil, nil, errors.Join(err, c.Close())
 		}
 	}
 	return calls, c, nil
 }
 
-func caller(ctx context.Context, c grpc.ClientConnInterface, l load, i int) (func() error, error) {
+// borrows is how a caller on a stack reads its responses.
+func borrows(stack string) []grpc.CallOption {
+	if stack == stackBorrowed {
+		return []grpc.CallOption{fabric.WithBorrowedResponse(new(fabric.Loan))}
+	}
+	return nil
+}
+
+func caller(ctx context.Context, c grpc.ClientConnInterface, l load, i int, opts ...grpc.CallOption) (func() error, error) {
 	switch l.Call {
 	case "echo":
-		return echoCaller(ctx, c, l.Size), nil
+		return echoCaller(ctx, c, l.Size, opts...), nil
 	case "marked":
 		return markedCaller(ctx, c, l.Size), nil
 	case "work":
@@ -84,10 +93,10 @@ func caller(ctx context.Context, c grpc.ClientConnInterface, l load, i int) (fun
 
 func payload(size int) *testgrpc.Payload { return &testgrpc.Payload{Body: make([]byte, size)} }
 
-func echoCaller(ctx context.Context, c grpc.ClientConnInterface, size int) func() error {
+func echoCaller(ctx context.Context, c grpc.ClientConnInterface, size int, opts ...grpc.CallOption) func() error {
 	stub, in := testgrpc.NewTestServiceClient(c), &testgrpc.SimpleRequest{Payload: payload(size)}
 	return func() error {
-		out, err := stub.UnaryCall(ctx, in)
+		out, err := stub.UnaryCall(ctx, in, opts...)
 		if err == nil && len(out.GetPayload().GetBody()) != size {
 			err = errWrong
 		}

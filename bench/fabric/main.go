@@ -57,7 +57,7 @@ func (b *bench) sections() []section {
 	return []section{
 		{"unary-64", func(ctx context.Context) error { return b.unary(ctx, 64) }},
 		{"unary-4k", func(ctx context.Context) error { return b.unary(ctx, 4<<10) }},
-		{"unary-256k", func(ctx context.Context) error { return b.unary(ctx, 256<<10) }},
+		{"unary-256k", func(ctx context.Context) error { return b.unary(ctx, large) }},
 		{"tls-1", func(ctx context.Context) error { return b.network(ctx, 1) }},
 		{"tls-64", func(ctx context.Context) error { return b.network(ctx, 64) }},
 		{"chain", b.chain},

@@ -71,7 +71,7 @@ func newPlant(t *testing.T) (*plant, context.Context) {
 // TestWays makes some calls in all ways of all rows.
 func TestWays(t *testing.T) {
 	f, ctx := newPlant(t)
-	local, err := f.localWays(ctx)
+	local, err := f.localWays(ctx, large)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,10 @@ import (
 
 // The stacks that carry calls.
 const (
-	stackFabric = "fabric"
-	stackGRPC   = "grpc"
-	stackRaw    = "raw"
+	stackFabric   = "fabric"
+	stackBorrowed = "fabric, borrowed" // handlers and callers read large fields in shared memory
+	stackGRPC     = "grpc"
+	stackRaw      = "raw"
 )
 
 // The roles of processes.

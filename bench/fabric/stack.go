@@ -30,7 +30,7 @@ func dial(stack, target string, id *identity) (conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if stack == stackFabric {
+	if stack == stackFabric || stack == stackBorrowed {
 		return fabric.Dial(target, fabric.WithTLS(config), fabric.WithMaxReceive(maxMessage))
 	}
 	c := insecure.NewCredentials()
@@ -45,7 +45,7 @@ func dial(stack, target string, id *identity) (conn, error) {
 
 // serve serves on a stack until stop. It returns the target to dial.
 func serve(ctx context.Context, s *spec, register func(grpc.ServiceRegistrar)) (target string, stop func() error, err error) {
-	if s.Stack == stackFabric {
+	if s.Stack == stackFabric || s.Stack == stackBorrowed {
 		return serveFabric(ctx, s, register)
 	}
 	var o []grpc.ServerOption
@@ -83,7 +83,11 @@ func serveFabric(ctx context.Context, s *spec, register func(grpc.ServiceRegistr
 	if err != nil {
 		return "", nil, err
 	}
-	server := fabric.NewServer(fabric.WithMaxReceive(maxMessage))
+	options := []fabric.Option{fabric.WithMaxReceive(maxMessage)}
+	if s.Stack == stackBorrowed {
+		options = append(options, fabric.WithBorrowedRequests())
+	}
+	server := fabric.NewServer(options...)
 	register(server)
 	ctx, cancel := context.WithCancel(ctx)
 	served := make(chan error, 1)

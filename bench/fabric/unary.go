@@ -11,6 +11,8 @@ import (
 const (
 	direct    = "shared memory"
 	managed   = "shared memory, managed"
+	borrowed  = "shared memory, borrowed"
+	lent      = "shared memory, managed, borrowed"
 	plain     = "grpc-go"
 	proxied   = "grpc-go through a proxy"
 	enveloped = "grpc-go through Envoy"
@@ -36,7 +38,9 @@ func (f *plant) echoWay(ctx context.Context, name, file, stack, between string) 
 	return w, err
 }
 
-func (f *plant) localWays(ctx context.Context) ([]*way, error) {
+// localWays are the ways of one machine; those with borrowed bytes differ from the others
+// where there are bytes enough.
+func (f *plant) localWays(ctx context.Context, size int) ([]*way, error) {
 	list := []struct{ name, file, stack, between string }{
 		{direct, "direct", stackFabric, ""},
 		{plain, "grpc", stackGRPC, ""},
@@ -46,6 +50,12 @@ func (f *plant) localWays(ctx context.Context) ([]*way, error) {
 	}
 	if _, ok := envoyBinary(); ok {
 		list = append(list, struct{ name, file, stack, between string }{enveloped, "envoy", stackGRPC, roleEnvoy})
+	}
+	if size == large {
+		list = append(list, []struct{ name, file, stack, between string }{
+			{borrowed, "lent", stackBorrowed, ""},
+			{lent, "lentm", stackBorrowed, roleManaged},
+		}...)
 	}
 	var ways []*way
 	for _, s := range list {
@@ -58,10 +68,13 @@ func (f *plant) localWays(ctx context.Context) ([]*way, error) {
 	return ways, nil
 }
 
+// large is the size whose rows are there with borrowed bytes, too.
+const large = 256 << 10
+
 // unary is calls of one message each way on one machine, one in flight.
 func (b *bench) unary(ctx context.Context, size int) error {
 	return b.with(func(f *plant) error {
-		ways, err := f.localWays(ctx)
+		ways, err := f.localWays(ctx, size)
 		if err != nil {
 			return err
 		}
@@ -76,7 +89,7 @@ func (b *bench) unary(ctx context.Context, size int) error {
 }
 
 func unaryTitle(size int) string {
-	return map[int]string{64: "unary 64 B", 4 << 10: "unary 4 KiB", 256 << 10: "unary 256 KiB"}[size]
+	return map[int]string{64: "unary 64 B", 4 << 10: "unary 4 KiB", large: "unary 256 KiB"}[size]
 }
 
 func (b *bench) compareEnvoy(all runs, size int) {
@@ -91,10 +104,10 @@ func unaryRows(size int) []comparison {
 	switch size {
 	case 64:
 		wanted = map[string]paired.Goal{"direct": {MaxRatio: 0.2}, "proxied": {MaxRatio: 0.2}, "plain": {MaxRatio: 1}}
-	case 256 << 10:
+	case large:
 		wanted = map[string]paired.Goal{"proxied": {MaxRatio: 0.05}}
 	}
-	return []comparison{
+	return append(borrowedRows(title, size), []comparison{
 		{title + ", shared memory, no policy", "us", direct, plain, p50, wanted["direct"]},
 		{title + ", shared memory, no policy", "us", direct, floor, p50, paired.Goal{}},
 		{title + ", three policies in the managed process", "us", managed, proxied, p50, wanted["proxied"]},
@@ -103,5 +116,17 @@ func unaryRows(size int) []comparison {
 		{title + ", three policies: CPU per call", "us", managed, proxied, cpuEach, paired.Goal{}},
 		{title + ", shared memory, no policy: context switches per call", "", direct, plain, sleeps, paired.Goal{}},
 		{title + ", three policies: context switches per call", "", managed, proxied, sleeps, paired.Goal{}},
+	}...)
+}
+
+func borrowedRows(title string, size int) []comparison {
+	if size != large {
+		return nil
+	}
+	return []comparison{
+		{title + ", borrowed bytes, no policy", "us", borrowed, floor, p50, paired.Goal{}},
+		{title + ", borrowed bytes, three policies in the managed process", "us", lent, proxied, p50, paired.Goal{MaxRatio: 0.05}},
+		{title + ", borrowed bytes, three policies: CPU per call", "us", lent, proxied, cpuEach, paired.Goal{}},
+		{title + ", borrowed bytes, three policies: context switches per call", "", lent, proxied, sleeps, paired.Goal{}},
 	}
 }

@@ -1,0 +1,133 @@
+package fabric
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+const (
+	// borrowable is how long a bytes field is that is not copied.
+	borrowable = 8 << 10
+	// mostRest bounds what of a message is copied to find out.
+	mostRest = 64 << 10
+	// mostNested is how deep fields are looked for.
+	mostNested = 16
+	// wideVarint is the size of a length that is written before it is known.
+	wideVarint = 5
+)
+
+// A splitter takes the large bytes fields out of an encoded message, which may lie
+// where its sender can still write: all other fields are copied before they are parsed.
+type splitter struct {
+	least int // bytes of a field that is taken out
+	// rest is the message with those fields empty.
+	rest   []byte
+	pieces []piece
+	path   []protoreflect.FieldDescriptor
+}
+
+// A piece is the content of the field that path leads to.
+type piece struct {
+	path []protoreflect.FieldDescriptor
+	data []byte
+}
+
+// split takes out fields of at least so many bytes. It is false where nothing was taken out: the message has no such field, or is
+// not worth it, or not well formed, or has a field twice.
+func split(data []byte, d protoreflect.MessageDescriptor, least int) (*splitter, bool) {
+	s := &splitter{least: least, rest: make([]byte, 0, 128)}
+	return s, s.message(data, d) && len(s.pieces) > 0
+}
+
+// message takes one message apart. A field of which a part was taken out must not
+// come again, nor another of its oneof: which of them counts is the parser's knowledge.
+func (s *splitter) message(data []byte, d protoreflect.MessageDescriptor) bool {
+	var taken []protoreflect.FieldDescriptor
+	for len(data) > 0 {
+		number, kind, tag := protowire.ConsumeTag(data)
+		if tag < 0 {
+			return false
+		}
+		value := protowire.ConsumeFieldValue(number, kind, data[tag:])
+		if value < 0 || slices.ContainsFunc(taken, func(t protoreflect.FieldDescriptor) bool { return excludes(t, number) }) {
+			return false
+		}
+		before := len(s.pieces)
+		fd := d.Fields().ByNumber(number)
+		if !s.field(number, kind, data[tag:tag+value], fd) || len(s.rest) > mostRest {
+			return false
+		}
+		if len(s.pieces) > before {
+			taken = append(taken, fd)
+		}
+		data = data[tag+value:]
+	}
+	return true
+}
+
+// excludes says that a field of that number would change what t is.
+func excludes(t protoreflect.FieldDescriptor, number protowire.Number) bool {
+	if t.Number() == number {
+		return true
+	}
+	one := t.ContainingOneof()
+	return one != nil && one.Fields().ByNumber(number) != nil
+}
+
+// field takes out the field's value, or parts of it, or copies it.
+func (s *splitter) field(number protowire.Number, kind protowire.Type, value []byte, fd protoreflect.FieldDescriptor) bool {
+	s.rest = protowire.AppendTag(s.rest, number, kind)
+	if len(value) < s.least || fd == nil || kind != protowire.BytesType || fd.Cardinality() == protoreflect.Repeated {
+		return s.copy(value)
+	}
+	content, n := protowire.ConsumeBytes(value)
+	if n != len(value) {
+		return false // somebody writes to it
+	}
+	switch {
+	case fd.Kind() == protoreflect.BytesKind:
+		s.path = append(s.path, fd)
+		s.pieces = append(s.pieces, piece{slices.Clone(s.path), slices.Clip(content)})
+		s.path = s.path[:len(s.path)-1]
+		s.rest = append(s.rest, 0)
+		return true
+	case fd.Kind() == protoreflect.MessageKind && len(s.path) < mostNested:
+		return s.nested(content, fd)
+	}
+	return s.copy(value)
+}
+
+func (s *splitter) copy(value []byte) bool {
+	if len(s.rest)+len(value) > mostRest {
+		return false
+	}
+	s.rest = append(s.rest, value...)
+	return true
+}
+
+func (s *splitter) nested(content []byte, fd protoreflect.FieldDescriptor) bool {
+	at := len(s.rest)
+	s.rest = append(s.rest, make([]byte, wideVarint)...)
+	s.path = append(s.path, fd)
+	ok := s.message(content, fd.Message())
+	s.path = s.path[:len(s.path)-1]
+	length := len(s.rest) - at - wideVarint
+	for i := range wideVarint {
+		s.rest[at+i] = byte(length>>(7*i))&0x7f | 0x80
+	}
+	s.rest[at+wideVarint-1] &= 0x7f
+	return ok
+}
+
+// join puts the pieces into the message that was parsed from rest.
+func (s *splitter) join(m protoreflect.Message) {
+	for _, p := range s.pieces {
+		at, last := m, len(p.path)-1
+		for _, fd := range p.path[:last] {
+			at = at.Mutable(fd).Message()
+		}
+		at.Set(p.path[last], protoreflect.ValueOfBytes(p.data))
+	}
+}
