@@ -104,6 +104,9 @@ func (m *members) Changed() <-chan struct{} {
 	return m.changed
 }
 
+// heard says that they are known.
+func (m *members) heard() bool { return len(m.Nodes()) > 0 }
+
 // others are the nodes but this one.
 func (m *members) others(self outboard.NodeID) []outboard.NodeID {
 	var all []outboard.NodeID

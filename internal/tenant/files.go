@@ -10,7 +10,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,9 +27,17 @@ import (
 type files struct {
 	dir       string
 	artifacts *artifact.Store
-	peers     *peers
-	// others are the nodes that have a process of this tenant, this one left out.
+	peers     neighbours
+	// others are the nodes that have a process of this tenant, this one left out; heard
+	// says that they are known.
 	others func() []outboard.NodeID
+	heard  func() bool
+}
+
+// neighbours are the tenant's processes on other nodes, as far as they have files.
+type neighbours interface {
+	read(ctx context.Context, node outboard.NodeID, digest string) ([]byte, error)
+	keep(ctx context.Context, node outboard.NodeID, owner string, content []byte) error
 }
 
 const (
@@ -65,17 +75,56 @@ func (f *files) read(ctx context.Context, digest string) ([]byte, error) {
 	return f.artifacts.Fetch(ctx, digest)
 }
 
-// Fetch implements artifact.Source: it asks the other nodes.
+const (
+	// fetchPatience is how long other nodes may take to come into reach of a process that
+	// has just been started, or that was just told of a new app.
+	fetchPatience = 5 * time.Second
+	fetchPause    = 100 * time.Millisecond
+)
+
+// Fetch implements artifact.Source: it asks the other nodes, and those that can't be
+// reached again for a while.
 func (f *files) Fetch(ctx context.Context, digest string) (io.ReadCloser, error) {
-	var errs []error
+	patience, cancel := context.WithTimeout(ctx, fetchPatience)
+	defer cancel()
+	for {
+		content, errs := f.ask(ctx, digest)
+		if content != nil {
+			return io.NopCloser(bytes.NewReader(content)), nil
+		}
+		again := !f.heard() || slices.ContainsFunc(errs, func(err error) bool { return outboard.KindOf(err) == outboard.Unreachable })
+		if again && pause(patience, fetchPause) == nil {
+			continue
+		}
+		if len(errs) == 0 {
+			errs = append(errs, errors.New("there is no other node"))
+		}
+		return nil, outboard.Errorf(outboard.NotFound, "read "+digest, "no node has it: %w", errors.Join(errs...))
+	}
+}
+
+// ask asks each of the other nodes. One that answers with something else is passed by.
+func (f *files) ask(ctx context.Context, digest string) (content []byte, errs []error) {
 	for _, node := range f.others() {
 		content, err := f.peers.read(ctx, node, digest)
+		if found := artifact.Digest(content); err == nil && found != digest {
+			err = outboard.Errorf(outboard.Protocol, fmt.Sprintf("node %s", node), "it has %s in its place", found)
+		}
 		if err == nil {
-			return io.NopCloser(bytes.NewReader(content)), nil
+			return content, nil
 		}
 		errs = append(errs, err)
 	}
-	return nil, outboard.Errorf(outboard.NotFound, "read "+digest, "no node has it: %w", errors.Join(errs...))
+	return nil, errs
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // save keeps content for an owner on this node, and on another one where there is one.

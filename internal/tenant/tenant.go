@@ -133,7 +133,8 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 	if t.peers, err = dialPeers(&t.config, t.log); err != nil {
 		return nil, err
 	}
-	t.files = &files{dir: t.config.Dir, peers: t.peers, others: func() []outboard.NodeID { return t.members.others(t.config.Node) }}
+	t.files = &files{dir: t.config.Dir, peers: t.peers, heard: t.members.heard}
+	t.files.others = func() []outboard.NodeID { return t.members.others(t.config.Node) }
 	t.files.artifacts, err = artifact.Open(artifact.Options{Dir: t.config.Artifacts, Source: t.files, Logger: t.log})
 	if err != nil {
 		return nil, errors.Join(err, t.peers.close())
