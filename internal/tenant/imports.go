@@ -3,6 +3,7 @@ package tenant
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/outboard-run/outboard"
@@ -44,13 +45,15 @@ func (d *deployed) Import(ctx context.Context, name string) (function.Resource, 
 	return d.callee(app, other)
 }
 
+var importable = []manifest.Kind{manifest.ImportArena, manifest.ImportBucket, manifest.ImportFunction, manifest.ImportSecret}
+
 // notAllowed names the line of the manifest that would allow an import.
 func (d *deployed) notAllowed(name string) error {
 	kind, what, ok := strings.Cut(name, ":")
-	if !ok || what == "" {
-		return outboard.Errorf(outboard.Invalid, "import "+name, "want KIND:NAME, as in bucket:seats")
+	if !ok || what == "" || !slices.Contains(importable, manifest.Kind(kind)) {
+		return outboard.Errorf(outboard.Invalid, "", "want KIND:NAME, as in bucket:seats, where KIND is one of arena, bucket, function and secret")
 	}
-	return outboard.Errorf(outboard.Denied, "import "+name,
+	return outboard.Errorf(outboard.Denied, "",
 		"function %s may not: add \"- %s: %s\" to functions.%s.imports in the manifest of app %s",
 		d.name, kind, what, d.name, d.version.spec.Name)
 }
