@@ -155,8 +155,8 @@ func testCalls(t *testing.T, f *function.Function) {
 			t.Errorf("%s: got %q, want %q", tt.request, got, tt.want)
 		}
 	}
-	if got := host.Bucket("seats").Value("first"); got != "ann" {
-		t.Errorf("the first one was %q", got)
+	if got := host.Bucket("seats").Value("last"); got != "bob" {
+		t.Errorf("the last one was %q", got)
 	}
 }
 

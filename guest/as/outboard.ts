@@ -235,7 +235,7 @@ export class Txn {
     return this.append(5, key, revision, new Bytes(0, 0));
   }
 
-  /** Sets the value of a key that is missing, and leaves one that is there. */
+  /** Holds if there is no such key, and sets its value. */
   putNew(key: string, value: Bytes): Txn {
     return this.append(6, key, 0, value);
   }

@@ -77,8 +77,7 @@ func Missing(key string) Op { return Op{code: opMissing, key: key} }
 // At holds if the key has this revision.
 func At(key string, revision int64) Op { return Op{code: opAt, key: key, number: revision} }
 
-// PutNew sets the value of a key that is missing; it holds also if the key is there,
-// and then leaves it as it is.
+// PutNew holds if there is no such key, and sets its value.
 func PutNew(key string, value []byte) Op { return Op{code: opPutNew, key: key, value: value} }
 
 // A ConditionError is a transaction that did nothing, since one of its operations
@@ -114,7 +113,7 @@ func (o Op) String() string {
 	case opAt:
 		return key + " has revision " + strconv.FormatInt(o.number, 10)
 	case opPutNew:
-		return "put " + key + " if missing"
+		return "put " + key + ", which is missing"
 	}
 	return "no operation"
 }

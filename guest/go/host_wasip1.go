@@ -8,50 +8,64 @@ import (
 	"unsafe"
 )
 
-// The host's functions, as docs/design/0007 has them.
+// The host's functions, as docs/design/0007 has them. They keep no pointer.
 
 //go:wasmimport outboard request_size
+//go:noescape
 func requestSize() int32
 
 //go:wasmimport outboard request_read
+//go:noescape
 func requestRead(to unsafe.Pointer, size, offset int32) int32
 
 //go:wasmimport outboard response_write
+//go:noescape
 func responseWrite(from unsafe.Pointer, size int32) int32
 
 //go:wasmimport outboard import
+//go:noescape
 func importResource(name unsafe.Pointer, size int32) int32
 
 //go:wasmimport outboard drop
+//go:noescape
 func dropResource(handle int32)
 
 //go:wasmimport outboard result_size
+//go:noescape
 func resultSize() int32
 
 //go:wasmimport outboard result_read
+//go:noescape
 func resultRead(to unsafe.Pointer, size, offset int32) int32
 
 //go:wasmimport outboard call
+//go:noescape
 func callFunction(handle int32, from unsafe.Pointer, size int32) int32
 
 //go:wasmimport outboard secret
+//go:noescape
 func readSecret(handle int32) int32
 
 //go:wasmimport outboard bucket_get
+//go:noescape
 func bucketGet(handle int32, key unsafe.Pointer, size int32) int64
 
 //go:wasmimport outboard bucket_txn
+//go:noescape
 func bucketTxn(handle int32, from unsafe.Pointer, size int32) int32
 
 //go:wasmimport outboard arena_map
+//go:noescape
 func arenaMap(handle int32) int32
 
 //go:wasmimport outboard meta
+//go:noescape
 func metaOf(name unsafe.Pointer, size int32) int32
 
 // WASI's own function instead of crypto/rand, which would add half a megabyte.
 //
 //go:wasmimport wasi_snapshot_preview1 random_get
+//go:noescape
 func randomGet(to unsafe.Pointer, size int32) int32
 
 // The answers of handle.
@@ -110,16 +124,26 @@ func at(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
 func atText(s string) unsafe.Pointer { return unsafe.Pointer(unsafe.StringData(s)) }
 
-// result returns what the last call of the host brought.
+// result returns what the last call of the host brought. Most results are small, and
+// read in one call.
 func result() []byte {
-	b := make([]byte, resultSize())
-	if len(b) > 0 {
-		resultRead(at(b), int32(len(b)), 0)
+	var small [256]byte
+	n := resultRead(unsafe.Pointer(&small), int32(len(small)), 0)
+	if int(n) < len(small) {
+		return append(make([]byte, 0, n), small[:n]...)
 	}
+	b := make([]byte, resultSize())
+	resultRead(at(b), int32(len(b)), 0)
 	return b
 }
 
-func resultError() error { return errors.New(string(result())) }
+// resultText is result for those who want a string.
+func resultText() string {
+	b := result()
+	return unsafe.String(unsafe.SliceData(b), len(b)) // nobody else has it
+}
+
+func resultError() error { return errors.New(resultText()) }
 
 func hostImport(name string) (int32, error) {
 	handle := importResource(atText(name), int32(len(name)))
@@ -164,7 +188,7 @@ func hostTxn(handle int32, ops []byte) (int, error) {
 	case txnDone:
 		return -1, nil
 	case txnRefused:
-		return strconv.Atoi(string(result()))
+		return strconv.Atoi(resultText())
 	}
 	return 0, resultError()
 }
@@ -189,7 +213,7 @@ func hostMeta(name string) (string, bool) {
 	if metaOf(atText(name), int32(len(name))) == 0 {
 		return "", false
 	}
-	return string(result()), true
+	return resultText(), true
 }
 
 func hostRandom() uint64 {

@@ -128,9 +128,10 @@ func (b *Bucket) do(o op) (bool, error) {
 	case opAt:
 		return now.revision == o.number, nil
 	case opPutNew:
-		if !there {
-			b.put(o.key, o.value)
+		if there {
+			return false, nil
 		}
+		b.put(o.key, o.value)
 	}
 	return true, nil
 }

@@ -27,7 +27,8 @@ func TestTransactions(t *testing.T) {
 		"revision":            {[]guest.Op{guest.At("a", 1), guest.Put("a", []byte("y"))}, -1, map[string]string{"a": "y"}},
 		"other revision":      {[]guest.Op{guest.At("a", 2), guest.Put("a", []byte("y"))}, 0, map[string]string{"a": "5"}},
 		"no such key's":       {[]guest.Op{guest.At("b", 0)}, -1, map[string]string{"a": "5"}},
-		"put new":             {[]guest.Op{guest.PutNew("a", []byte("y")), guest.PutNew("b", []byte("y"))}, -1, map[string]string{"a": "5", "b": "y"}},
+		"put new":             {[]guest.Op{guest.PutNew("b", []byte("y"))}, -1, map[string]string{"a": "5", "b": "y"}},
+		"put new, and is not": {[]guest.Op{guest.PutNew("b", []byte("y")), guest.PutNew("a", []byte("y"))}, 1, map[string]string{"a": "5"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

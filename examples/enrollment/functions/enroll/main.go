@@ -40,7 +40,7 @@ func open(course string, count []byte) ([]byte, error) {
 	if !digits(count) {
 		return problem(400, "how many seats? A number is wanted")
 	}
-	err := seats.Txn(guest.Missing("free/"+course), guest.Put("free/"+course, count))
+	err := seats.Txn(guest.PutNew("free/"+course, count))
 	if _, there := errors.AsType[*guest.ConditionError](err); there {
 		return problem(409, "the course is open already")
 	}
@@ -64,11 +64,9 @@ func enroll(course string) ([]byte, error) {
 	}
 	answer := `{"course":"` + course + `","student":"` + student + `"}`
 	err := seats.Txn(
-		guest.Missing("request/"+id),
-		guest.Missing("student/"+course+"/"+student),
+		guest.PutNew("request/"+id, []byte(answer)),
+		guest.PutNew("student/"+course+"/"+student, []byte(id)),
 		guest.Add("free/"+course, -1, 0),
-		guest.Put("student/"+course+"/"+student, []byte(id)),
-		guest.Put("request/"+id, []byte(answer)),
 	)
 	condition, unmet := errors.AsType[*guest.ConditionError](err)
 	switch {
