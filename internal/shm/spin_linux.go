@@ -8,16 +8,26 @@ import (
 
 // A processor that was idle takes 20 to 40 us to wake on a virtual machine, longer
 // than many a reply takes to come. So a wait begins by looking, giving way to
-// whoever else wants the processor, while the waits of late were that short.
+// whoever else wants the processor, while the waits of late were that short. It lasts
+// twice as long as waits usually do, within bounds: large messages take longer than
+// small ones, and the time until a sleeper is back is lost to both sides.
 const (
-	spinFor   = 60 * time.Microsecond
-	shortWait = 2 * spinFor
+	spinLeast = 60 * time.Microsecond
+	spinMost  = 150 * time.Microsecond
+	shortWait = 200 * time.Microsecond
 	trust     = 4 // how many short waits one long one outweighs
+	memory    = 4 // how many waits it takes to get used to others
 )
 
 // Patience knows whether the waits of late were short. One goroutine uses it at a
 // time. The zero value is ready.
-type Patience struct{ short int }
+type Patience struct {
+	short int
+	usual time.Duration // a wait, up to shortWait
+}
+
+// look is how long a look lasts.
+func (p *Patience) look() time.Duration { return min(max(spinLeast, 2*p.usual), spinMost) }
 
 // spin looks until ready holds or it has looked for long enough, and reports
 // whether ready holds.
@@ -25,7 +35,7 @@ func (p *Patience) spin(ready func() bool) bool {
 	if p.short <= 0 {
 		return false
 	}
-	for begin := time.Now(); time.Since(begin) < spinFor; {
+	for begin, limit := time.Now(), p.look(); time.Since(begin) < limit; {
 		for range 8 {
 			if ready() {
 				return true
@@ -38,6 +48,7 @@ func (p *Patience) spin(ready func() bool) bool {
 
 // note takes account of a wait.
 func (p *Patience) note(waited time.Duration) {
+	p.usual += (min(waited, shortWait) - p.usual) / memory
 	if waited < shortWait {
 		p.short = min(p.short+1, 2*trust)
 		return

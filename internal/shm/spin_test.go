@@ -34,6 +34,25 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+// A look lasts twice as long as the waits of late, within bounds.
+func TestLookFollowsWaits(t *testing.T) {
+	for name, c := range map[string]struct{ wait, want time.Duration }{
+		"short":  {spinLeast / 10, spinLeast},
+		"longer": {spinLeast, 2 * spinLeast},
+		"long":   {10 * shortWait, spinMost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p Patience
+			for range 20 * memory {
+				p.note(c.wait)
+			}
+			if got := p.look(); got < c.want*9/10 || got > c.want {
+				t.Errorf("%v: want %v", got, c.want)
+			}
+		})
+	}
+}
+
 // A look that finds nothing ends.
 func TestSpinEnds(t *testing.T) {
 	p := Patience{short: 1}
