@@ -76,6 +76,7 @@ func (s *served) finish(response *call.Message, e call.End, err error) {
 	}
 	defer response.Free()
 	s.c.mu.Lock()
+	s.c.notice()
 	cancelled := s.cancelled
 	s.c.mu.Unlock()
 	if !cancelled {

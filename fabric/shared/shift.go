@@ -20,7 +20,7 @@ const (
 )
 
 // A shift is what decides who reads. All fields are under the callee's mutex, but
-// spread, which is the reader's.
+// spread, which is the reader's while it is in no handler.
 type shift struct {
 	lent    bool   // the reader is in a handler, and still the reader
 	turn    uint64 // counts such calls
@@ -55,10 +55,16 @@ func (c *callee) kept() bool {
 	still := c.shift.lent
 	c.shift.lent = false
 	c.mu.Unlock()
-	if still && c.in.waiting() {
+	return still
+}
+
+// notice looks whether calls came while a handler ran. It is asked before the call is
+// answered: who is answered calls again at once. The mutex is held.
+func (c *callee) notice() {
+	// While the reader is in a handler nobody moves its position.
+	if c.shift.lent && c.in.waiting() {
 		c.shift.spread = spread
 	}
-	return still
 }
 
 // watchShift passes the role on when one call has it at two looks.
