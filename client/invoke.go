@@ -81,7 +81,7 @@ type LogLine struct {
 	Execution string `json:"execution,omitempty"`
 	Step      string `json:"step,omitempty"`
 	// Stream is "stdout", "stderr", or "call" for a line about the call as a whole, which
-	// has the fields below.
+	// has the fields below, WarningStream for one about a node that does not answer.
 	Stream string `json:"stream"`
 	Text   string `json:"text"`
 	// Trigger is what started the call: "http", "subject", "cron", "workflow",
@@ -91,6 +91,9 @@ type LogLine struct {
 	Took    Duration `json:"took,omitempty"`
 	Fuel    int64    `json:"fuel,omitempty"`
 }
+
+// WarningStream is the stream of lines that say whose lines are missing.
+const WarningStream = "warning"
 
 // A LogsRequest says which lines of an app's logs are wanted.
 type LogsRequest struct {
@@ -102,7 +105,8 @@ type LogsRequest struct {
 	Follow bool
 }
 
-// Logs tells the lines of an app's logs of this node's, oldest first.
+// Logs tells the lines of an app's logs, of all nodes, oldest first; those that Follow adds come
+// as they happen. A line of WarningStream names a node that does not answer.
 func (c *Client) Logs(ctx context.Context, r LogsRequest, tell func(LogLine) error) error {
 	query := url.Values{"function": {r.Function}, "lines": {strconv.Itoa(r.Lines)}, "follow": {strconv.FormatBool(r.Follow)}}
 	response, err := c.open(ctx, http.MethodGet, "/v1/apps/"+url.PathEscape(r.App)+"/logs?"+query.Encode(), nil)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -96,7 +97,50 @@ func TestAppOnAllNodes(t *testing.T) {
 			t.Errorf("%s: %v: %s", n.Name, err, out)
 		}
 	}
+	logsOfAll(t, nodes)
 	outliveKills(t, nodes, 30, 2)
+}
+
+// logsOfAll wants each node to tell what happened on all of them.
+func logsOfAll(t testing.TB, nodes []*rig.Node) {
+	t.Helper()
+	for _, n := range nodes {
+		if _, err := n.Output(t.Context(), "invoke", "durable/count"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range nodes {
+		text, err := n.Output(t.Context(), "logs", "durable/count")
+		for _, other := range nodes {
+			if err != nil || !strings.Contains(text, "  "+other.Name+"  count  ") {
+				t.Errorf("%s tells nothing of %s: %v: %s", n.Name, other.Name, err, text)
+			}
+		}
+	}
+	follow := nodes[0].Command(t.Context(), "logs", "durable/count", "-f", "-n", "0")
+	lines, err := follow.StdoutPipe()
+	if err == nil {
+		err = follow.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan string, 1)
+	go func() {
+		for scanner := bufio.NewScanner(lines); scanner.Scan(); {
+			if strings.Contains(scanner.Text(), nodes[1].Name) {
+				heard <- scanner.Text()
+				return
+			}
+		}
+		heard <- "nothing"
+	}()
+	eventually(t, time.Minute, "who follows hears another node", func() bool {
+		_, err := nodes[1].Output(t.Context(), "invoke", "durable/count")
+		return err == nil && len(heard) > 0
+	})
+	_ = follow.Process.Kill()
+	_ = follow.Wait() // killed
 }
 
 // outliveKills runs executions on all nodes and kills these at random meanwhile. All

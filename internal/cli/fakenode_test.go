@@ -393,9 +393,10 @@ func (n *fakeNode) logs(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	at := time.Date(2026, time.March, 1, 2, 3, 4, 5e6, time.UTC)
 	lines := append([]client.LogLine{
-		{Time: at, Function: "cart", Call: "c1", Stream: "stdout", Text: "hello\nworld\n"},
-		{Time: at, Function: "cart", Call: "c1", Stream: "call", Trigger: "http", Status: 200, Took: client.Duration(5 * time.Microsecond), Fuel: 1024},
+		{Time: at, Node: "harbour", Function: "cart", Call: "c1", Stream: "stdout", Text: "hello\nworld\n"},
+		{Time: at, Node: "dinghy", Function: "cart", Call: "c1", Stream: "call", Trigger: "http", Status: 200, Took: client.Duration(5 * time.Microsecond), Fuel: 1024},
 		{Time: at, Function: "resize", Call: "c2", Execution: "shop/e1", Step: "/do/1/resize", Stream: "stderr", Text: "warning"},
+		{Time: at, Node: "buoy", Stream: client.WarningStream, Text: "the lines of node buoy are missing"},
 	}, n.published...)
 	n.mu.Unlock()
 	out := json.NewEncoder(w)

@@ -24,9 +24,9 @@ func newLogsCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs APP[/FUNCTION]",
 		Short: "Show what an app's functions wrote, and how each call ended",
-		Long: `Show what an app's functions wrote to standard output and error on this node, and how each
-call of them ended. The columns are time, function, call, stream and text. With -o json
-each line is an object.`,
+		Long: `Show what an app's functions wrote to standard output and error on all nodes, and how each
+call of them ended. The columns are time, node, function, call, stream and text. With -o json
+each line is an object. A node that does not answer is named in a warning.`,
 		Example: `  outboard logs shop
   outboard logs shop/cart -f
   outboard logs shop -n 0 -o json`,
@@ -54,6 +54,10 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 	}
 	encoder := json.NewEncoder(env.Stdout)
 	err := env.client().Logs(ctx, request, func(l client.LogLine) error {
+		if l.Stream == client.WarningStream {
+			_, err := fmt.Fprintf(env.Stderr, "outboard: warning: %s\n", l.Text)
+			return err
+		}
 		if opts.output == "json" {
 			return encoder.Encode(l)
 		}
@@ -67,7 +71,7 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 }
 
 func logText(l client.LogLine) string {
-	columns := []string{l.Time.Local().Format("15:04:05.000"), orDash(l.Function), orDash(l.Call), orDash(l.Stream)}
+	columns := []string{l.Time.Local().Format("15:04:05.000"), orDash(string(l.Node)), orDash(l.Function), orDash(l.Call), orDash(l.Stream)}
 	if l.Execution != "" {
 		columns = append(columns, strings.TrimSuffix(l.Execution+" "+l.Step, " "))
 	}

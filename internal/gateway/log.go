@@ -50,6 +50,8 @@ type Filter struct {
 	// Last is how many of the newest records come first, 0 for all that are kept, -1
 	// for none.
 	Last int
+	// Told is called by who follows when all that is kept has been told, if it is not nil.
+	Told func()
 }
 
 // Logs returns the records of an app that are kept, oldest first.
@@ -236,6 +238,9 @@ func (r *ring) follow(ctx context.Context, f Filter, yield func(Record) bool) {
 		if !yield(record) {
 			return
 		}
+	}
+	if f.Told != nil {
+		f.Told()
 	}
 	for ctx.Err() == nil {
 		record, lost, wake, end := r.from(next)

@@ -109,32 +109,10 @@ func (t *Tenant) costOf(id string, p function.Response, status int) client.CallC
 	return c
 }
 
-// getLogs tells an app's logs, a line of JSON each.
-func (t *Tenant) getLogs(w http.ResponseWriter, r *http.Request) {
-	app := r.PathValue("app")
-	if t.current(app) == nil {
-		refuse(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", app))
-		return
-	}
-	filter := gateway.Filter{App: app, Target: r.URL.Query().Get("function"), Last: numberOf(r, "lines")}
-	records := t.gateway.Logs(filter)
-	if boolOf(r, "follow") {
-		records = t.gateway.Follow(r.Context(), filter)
-	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	out, flush := json.NewEncoder(w), http.NewResponseController(w)
-	_ = flush.Flush() // whoever follows wants to know that there is an app
-	for record := range records {
-		for _, line := range record.Lines() {
-			if out.Encode(t.lineOf(line)) != nil {
-				return
-			}
-		}
-		_ = flush.Flush() // the client hung up
-	}
-}
-
 func (t *Tenant) lineOf(l gateway.Line) client.LogLine {
+	if l.Time.IsZero() {
+		l.Time = time.Now() // it is about lines that were lost
+	}
 	return client.LogLine{
 		Time: l.Time, Node: t.config.Node, App: l.App, Function: l.Function, Call: l.Call, Execution: l.Execution, Step: l.Step,
 		Stream: l.Stream, Text: l.Text, Trigger: string(l.Trigger), Status: l.Status, Took: client.Duration(l.Took), Fuel: l.Fuel,

@@ -28,6 +28,7 @@ const (
 	readMethod = "Read"
 	keepMethod = "Keep"
 	warmMethod = "Warm"
+	logsMethod = "Logs"
 
 	headKey = "outboard-head-bin"
 	// largestMessage is how large a request, a result or a file may be.
@@ -179,6 +180,7 @@ func (t *Tenant) peerService() *grpc.ServiceDesc {
 		ServiceName: serviceName(t.config.Tenant, t.config.Node),
 		HandlerType: (*any)(nil),
 		Methods:     []grpc.MethodDesc{method(callMethod, t.stepForPeer), method(readMethod, t.readForPeer), method(keepMethod, t.keepForPeer), method(warmMethod, t.warmForPeer)},
+		Streams:     []grpc.StreamDesc{{StreamName: logsMethod, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return t.logsForPeer(s) }}},
 	}
 }
 
@@ -188,16 +190,11 @@ func answerPeer(ctx context.Context, decode func(any) error, f func(context.Cont
 	if err := decode(&in); err != nil {
 		return nil, err
 	}
-	// Programs of a node's user come by its socket; whoever can reach the port for
-	// plain gRPC has another name.
-	if c, ok := fabric.CallerFromContext(ctx); !ok || !strings.HasPrefix(c.Tenant, "uid:") {
-		return nil, status.Error(codes.PermissionDenied, "only a tenant's processes may ask this")
+	head, err := headOf(ctx)
+	if err != nil {
+		return nil, err
 	}
-	head := metadata.ValueFromIncomingContext(ctx, headKey)
-	if len(head) != 1 {
-		return nil, status.Error(codes.InvalidArgument, "a request of a tenant's process has one head")
-	}
-	body, answer, err := f(ctx, []byte(head[0]), in.GetValue())
+	body, answer, err := f(ctx, head, in.GetValue())
 	if err != nil {
 		return nil, status.Error(codeOf(err), err.Error())
 	}
@@ -209,6 +206,20 @@ func answerPeer(ctx context.Context, decode func(any) error, f func(context.Cont
 		err = grpc.SetTrailer(ctx, metadata.Pairs(headKey, string(text)))
 	}
 	return wrapperspb.Bytes(body), err
+}
+
+// headOf is a request's head, if a tenant's process has sent it.
+func headOf(ctx context.Context) ([]byte, error) {
+	// Programs of a node's user come by its socket; whoever can reach the port for
+	// plain gRPC has another name.
+	if c, ok := fabric.CallerFromContext(ctx); !ok || !strings.HasPrefix(c.Tenant, "uid:") {
+		return nil, status.Error(codes.PermissionDenied, "only a tenant's processes may ask this")
+	}
+	head := metadata.ValueFromIncomingContext(ctx, headKey)
+	if len(head) != 1 {
+		return nil, status.Error(codes.InvalidArgument, "a request of a tenant's process has one head")
+	}
+	return []byte(head[0]), nil
 }
 
 func codeOf(err error) codes.Code {
