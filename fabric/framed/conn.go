@@ -102,7 +102,7 @@ func newConn(nc net.Conn, o Options, first uint32) *Conn {
 	c.queue.init(first)
 	c.wire.init()
 	c.shift.wake = make(chan struct{}, 1)
-	c.pipe.beforeRead = c.queue.nudge
+	c.pipe.beforeRead = c.flushMeanwhile
 	c.stats.opened(c)
 	c.loops.Go(c.readLoop)
 	c.loops.Go(c.flushLoop)

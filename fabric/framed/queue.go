@@ -1,6 +1,7 @@
 package framed
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -126,6 +127,32 @@ func (q *queue) waiting() bool {
 	return len(q.frames) > 0 && !q.active && !q.ended
 }
 
+// flushMeanwhile writes what waits before the reader, who may be within a long frame, asks
+// for more of it. The reader must not wait for room to write: where it might have to, or
+// somebody else writes, the flush loop does it.
+func (c *Conn) flushMeanwhile() {
+	if !c.queue.waiting() {
+		return
+	}
+	if !c.isAgreed.Load() || !c.queue.claim(small) {
+		c.queue.nudge()
+		return
+	}
+	if c.pipe.writable() && c.wire.tryLock() {
+		b := c.queue.take()
+		err := c.writeQueued(b)
+		more := c.queue.give(b, true)
+		c.wire.unlock()
+		if err != nil {
+			c.fail(gone(err))
+		}
+		if !more || err != nil {
+			return
+		}
+	}
+	c.queue.release()
+}
+
 // nudge has the flush loop write what waits.
 func (q *queue) nudge() {
 	if q.waiting() {
@@ -140,11 +167,11 @@ func (q *queue) wake() {
 	}
 }
 
-// claim asks for the right to flush what is queued.
-func (q *queue) claim() bool {
+// claim asks for the right to flush what is queued, if that is at most most bytes.
+func (q *queue) claim(most int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.active || len(q.frames) == 0 {
+	if q.active || len(q.frames) == 0 || len(q.frames) > most {
 		return false
 	}
 	q.active = true
@@ -190,7 +217,7 @@ func (c *Conn) flushLoop() {
 
 // flush writes what is queued unless somebody is at it.
 func (c *Conn) flush() {
-	if c.queue.claim() {
+	if c.queue.claim(math.MaxInt) {
 		c.drain()
 	}
 }
@@ -221,10 +248,14 @@ func (c *Conn) drain() {
 	c.queue.release()
 }
 
+// several is from how many streams on it pays to wait for each other's frames. With
+// fewer, who is let go first is more likely somebody who works for long.
+const several = 4
+
 // gather lets others add their frames before one system call takes all, when
 // there are others.
 func (c *Conn) gather() {
-	if len(c.slots) > 1 || c.peers.Load() > 1 {
+	if len(c.slots) >= several || c.peers.Load() >= several {
 		runtime.Gosched()
 	}
 }

@@ -70,6 +70,17 @@ func (t *turns) lock(class int) {
 	t.granted[class]--
 }
 
+// tryLock is lock for who is most urgent and can't wait.
+func (t *turns) tryLock() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held {
+		return false
+	}
+	t.held = true
+	return true
+}
+
 func (t *turns) unlock() {
 	t.mu.Lock()
 	t.held = false

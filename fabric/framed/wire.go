@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // pipe sits between the frames, or TLS, and the operating system. It makes few
@@ -12,6 +13,7 @@ import (
 type pipe struct {
 	net.Conn
 	vectors bool // the connection can write several slices in one call
+	raw     syscall.RawConn
 	heard   atomic.Bool
 	metrics *metrics
 
@@ -34,15 +36,17 @@ const (
 
 func newPipe(nc net.Conn, m *metrics) *pipe {
 	vectors := false
+	var raw syscall.RawConn
 	switch nc := nc.(type) {
 	case *net.TCPConn:
 		vectors = true
+		raw, _ = nc.SyscallConn()
 		_ = nc.SetNoDelay(true)
 		keepUnsentLow(nc)
 	case *net.UnixConn:
 		vectors = true
 	}
-	return &pipe{Conn: nc, vectors: vectors, metrics: m, inRoom: make([]byte, readAhead)}
+	return &pipe{Conn: nc, vectors: vectors, raw: raw, metrics: m, inRoom: make([]byte, readAhead)}
 }
 
 // Read gives what was read ahead, or reads as much as there is.
@@ -68,6 +72,9 @@ func (p *pipe) Read(b []byte) (n int, err error) {
 	}
 	return n, err
 }
+
+// writable says that a small write would not wait. It does not know of all connections.
+func (p *pipe) writable() bool { return p.raw != nil && writable(p.raw) }
 
 // Write sends b, or keeps a copy while the pipe is held.
 func (p *pipe) Write(b []byte) (int, error) {

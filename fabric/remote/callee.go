@@ -75,7 +75,9 @@ func (c *Conn) accept(s *framed.Stream, header []byte) (framed.Receiver, error) 
 	x.head = h
 	// Who forwards a unary call may want to send its request once more, and keeps it for
 	// that unless it has to be given back.
-	x.keeps = h.Streaming
+	if h.Streaming {
+		x.rooms = &c.rooms
+	}
 	x.ctx.deadline = h.Deadline
 	s.SetPriority(framed.Priority(h.Priority))
 	if h.Streaming {

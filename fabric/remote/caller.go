@@ -87,7 +87,7 @@ func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error
 	}
 	s := &caller{ctx: ctx, deadline: h.Deadline, conn: c}
 	s.init(false, c.o.MaxMessage)
-	s.keeps = true
+	s.rooms = &c.rooms
 	o.Receiver, o.Stream = s, &s.stream
 	if !c.enter() {
 		return nil, errDraining

@@ -184,7 +184,7 @@ func (x *inbox) Recv() (*call.Message, error) {
 	if took > 0 && !ended {
 		x.stream.Took(took)
 	}
-	return messageIn(e.lies, e.data, e.compressed), nil
+	return x.rooms.messageIn(e.lies, e.data, e.compressed), nil
 }
 
 // finished is what Ended makes of the end of a callee's bytes.

@@ -36,8 +36,8 @@ func appendRecord(b []byte, t recordType, length int) []byte {
 
 // parser cuts a stream into records as its bytes come.
 type parser struct {
-	callee     bool // reads a caller's records
-	keeps      bool // messages are freed, and their rooms used again
+	callee     bool   // reads a caller's records
+	rooms      *rooms // for messages that are freed; nil: all lie in memory of their own
 	maxMessage int
 
 	head   [recordSize]byte
@@ -65,14 +65,16 @@ func (p *parser) room() []byte {
 // grow makes room for n bytes of the record, and keeps those that have come.
 func (p *parser) grow(n int) {
 	before, data := p.lies, p.data
-	if !p.keeps || n < leastKept {
+	if p.rooms == nil || n < leastKept {
 		p.lies, p.data = nil, make([]byte, len(data), n)
 	} else {
-		p.lies = kept.get(n)
+		p.lies = p.rooms.get(n)
 		p.data = p.lies.data[:len(data):n]
 	}
 	copy(p.data, data)
-	kept.put(before)
+	if before != nil {
+		p.rooms.put(before)
+	}
 }
 
 // filled counts n bytes of room, and says whether a record is complete.

@@ -57,6 +57,7 @@ type Conn struct {
 	framed *framed.Conn
 	unary  call.UnaryHandler // of Options.Handler; nil: it has none
 
+	rooms    rooms
 	methods  methods
 	handlers sync.WaitGroup
 	running  atomic.Int32  // calls of the peer
@@ -89,6 +90,7 @@ func New(c *framed.Conn, o Options) *Conn {
 	conn.handlers.Go(func() {
 		<-c.Done()
 		conn.drainingOnce.Do(func() { close(conn.draining) })
+		conn.rooms.close()
 	})
 	return conn
 }

@@ -2,7 +2,9 @@ package remote
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard/fabric/call"
 )
@@ -26,26 +28,23 @@ func nextRoom(have, length int) int {
 	return min(have*believed, length/believed+1)
 }
 
-// Rooms are kept for the next messages, as memory from the heap would have to be
-// zeroed first, by who reads the connection: everything else would wait for that.
+// A room is memory for a long message. A connection keeps rooms for its next messages:
+// memory from the heap has to be zeroed, and may cost its user some of the garbage
+// collector's work. That would be the connection's reader, for whom all other calls wait.
+type room struct {
+	data  []byte
+	class int
+}
+
 const (
 	leastKept = 64 << 10 // smaller ones come from the heap
-	mostKept  = 1 << 30
+	// mostKept bounds the rooms that a connection keeps, in bytes, and keptFor how long
+	// it does so without using any.
+	mostKept = 64 << 20
+	keptFor  = time.Second
 	// Of the sizes between a power of two and the next, rooms have four.
 	steps = 4
 )
-
-// rooms has a pool for each size. The garbage collector empties them.
-type rooms [steps * 15]sync.Pool
-
-// kept is what all connections of the process share.
-var kept rooms
-
-// A room is memory for a message.
-type room struct {
-	data  []byte
-	class int // below 0: it is not kept
-}
 
 // sizeClass is the least class that has room for n bytes, and its size.
 func sizeClass(n int) (class, size int) {
@@ -59,31 +58,85 @@ func sizeClass(n int) (class, size int) {
 	return power*steps + above, base + above*step
 }
 
+// rooms are those that nobody uses now.
+type rooms struct {
+	mu    sync.Mutex
+	free  []*room
+	size  int
+	used  bool // since the last look
+	timer *time.Timer
+}
+
 // get returns a room of at least n bytes, whose content is anything.
 func (r *rooms) get(n int) *room {
-	if n < leastKept || n > mostKept {
-		return &room{make([]byte, n), -1}
-	}
 	class, size := sizeClass(n)
-	if old, ok := r[class].Get().(*room); ok {
-		return old
+	if x := r.take(class); x != nil {
+		return x
 	}
 	return &room{make([]byte, size), class}
 }
 
-// put takes a room back.
+// take returns a room of the class, nil where there is none.
+func (r *rooms) take(class int) *room {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.used = true
+	for i, x := range slices.Backward(r.free) {
+		if x.class == class {
+			r.free = slices.Delete(r.free, i, i+1)
+			r.size -= len(x.data)
+			return x
+		}
+	}
+	return nil
+}
+
+// put takes a room back; it may be nil. Those that have been there for longest make
+// place for it.
 func (r *rooms) put(x *room) {
-	if x != nil && x.class >= 0 {
-		r[x.class].Put(x)
+	if x == nil || len(x.data) > mostKept {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free, r.size = append(r.free, x), r.size+len(x.data)
+	for r.size > mostKept {
+		r.size -= len(r.free[0].data)
+		r.free = slices.Delete(r.free, 0, 1)
+	}
+	if r.timer == nil {
+		r.timer = time.AfterFunc(keptFor, r.look)
 	}
 }
 
-// messageIn is a message that lies in x, if that is not nil: with the last use of it
-// the room is free again.
-func messageIn(x *room, data []byte, compressed bool) *call.Message {
+// look lets the rooms go when none was needed of late.
+func (r *rooms) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.used {
+		r.used = false
+		r.timer.Reset(keptFor)
+		return
+	}
+	r.free, r.size, r.timer = nil, 0, nil
+}
+
+// close lets the rooms go at the connection's end.
+func (r *rooms) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.free, r.size, r.timer = nil, 0, nil
+}
+
+// messageIn is a message that lies in x, if that is not nil: when it is freed, the room
+// is there for others.
+func (r *rooms) messageIn(x *room, data []byte, compressed bool) *call.Message {
 	m := &call.Message{Data: data, Compressed: compressed}
-	if x != nil && x.class >= 0 {
-		m.Release = func() { kept.put(x) }
+	if x != nil {
+		m.Release = func() { r.put(x) }
 	}
 	return m
 }

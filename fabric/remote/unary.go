@@ -40,7 +40,7 @@ func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (
 	}
 	defer c.ended()
 	u := &unary{done: make(chan error, 1)}
-	u.maxMessage, u.keeps = c.o.MaxMessage, true
+	u.maxMessage, u.rooms = c.o.MaxMessage, &c.rooms
 	if err := c.begin(ctx, u, h, request); err != nil {
 		return nil, call.End{}, err
 	}
@@ -53,7 +53,7 @@ func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (
 	if !u.have {
 		return nil, u.end, status.Error(codes.Internal, "peer ended a unary call with OK and without a message")
 	}
-	return messageIn(u.lies, u.data, u.packed), u.end, nil
+	return u.rooms.messageIn(u.lies, u.data, u.packed), u.end, nil
 }
 
 // atOnce is the size up to which a request leaves with the head.
