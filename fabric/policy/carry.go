@@ -86,10 +86,11 @@ func (t *Table) Take(all Carried, now time.Time) {
 // about says what keys are made of.
 func (p *per) about() string { return string(rune('0'+p.by)) + p.text() }
 
+// carry leaves full buckets out: one that nobody used is full.
 func (s *rateStep) carry(now time.Time) CarriedPolicy {
 	c := CarriedPolicy{Per: s.per.about(), Tokens: map[string]int64{}}
 	made := s.line.at(s.state.origin.since(now))
-	if b := s.state.all.Load(); b != nil {
+	if b := s.state.all.Load(); b != nil && b.left(made, s.burst) < int64(s.burst) {
 		c.All = []int64{b.left(made, s.burst)}
 	}
 	s.state.keys.eachKey(func(key string, b *bucket) {
