@@ -36,6 +36,8 @@ type fakeStore struct {
 	// record is the last commit, as long as its keys are not written.
 	record *state.Commit
 	lost   bool // the record's writer fails to write them
+	// unreadable says that the next one who reads fails.
+	unreadable bool
 	// fault says what goes wrong next.
 	fault func() fault
 	// commits is how many were made.
@@ -105,23 +107,32 @@ func (s *fakeStore) spread() bool {
 	return s.record == nil
 }
 
-func (s *fakeStore) Since(_ context.Context, revision uint64, f func(state.Entry)) (uint64, error) {
+func (s *fakeStore) Since(ctx context.Context, revision uint64, f func(state.Entry)) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.complete()
+	if s.unreadable {
+		s.unreadable = false
+		return revision, errInjected
+	}
+	if ctx.Err() != nil {
+		return revision, ctx.Err()
+	}
+	if s.record != nil && revision <= s.record.After { // Who begins behind the record does not see it.
+		s.complete()
+	}
 	all := slices.SortedFunc(maps.Values(s.keys), func(a, b state.Entry) int { return cmp.Compare(a.Revision, b.Revision) })
 	for _, e := range all {
 		if e.Revision > revision {
 			f(e)
 		}
 	}
-	return s.last, nil
+	return max(s.last, revision), nil
 }
 
 func (s *fakeStore) Current(_ context.Context, revision uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return revision == s.last, nil
+	return s.last <= revision, nil
 }
 
 func (s *fakeStore) Watch(ctx context.Context, _ uint64, _ func(state.Entry)) error {

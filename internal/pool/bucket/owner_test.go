@@ -100,27 +100,61 @@ func TestGroupCommit(t *testing.T) {
 // A commit is done when it is recorded. Its keys are written after that, and written
 // again when that fails, though nobody asks for them.
 func TestSpread(t *testing.T) {
-	for name, f := range map[string]fault{"well": none, "after a failure": unspread} {
+	for name, f := range map[string]fault{"well": none, "after a failure": unspread, "after somebody else": foreign} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := laterStore{fakeStore: newFakeStore(), hold: make(chan struct{})}
-				s.fault = func() fault { return f }
+				s.fault = func() fault {
+					s.fault = func() fault { return none }
+					return f
+				}
 				b := openFake(t, s)
-				put := []Op{{Kind: Put, Key: "a"}}
+				put := []Op{{Kind: Put, Key: "a", Value: []byte("1")}}
 				if _, err := b.Txn(t.Context(), put); err != nil {
 					t.Fatal(err)
 				}
 				if s.spread() {
 					t.Fatal("the transaction waited for its keys")
 				}
+				if f == foreign { // Somebody else reads it meanwhile.
+					other := openFake(t, s.fakeStore)
+					defer other.Close()
+					if e, err := other.Get(t.Context(), "a"); err != nil || string(e.Value) != "1" {
+						t.Errorf("the other owner finds %q, %v", e.Value, err)
+					}
+				}
 				close(s.hold)
 				synctest.Wait()
 				if !s.spread() {
 					t.Error("the keys are not written")
 				}
+				if _, err := b.Txn(t.Context(), put); err != nil {
+					t.Error(err)
+				}
 				b.Close()
 			})
 		})
+	}
+}
+
+// An owner that could neither write the keys nor read on does so before its next
+// answer.
+func TestSpreadLater(t *testing.T) {
+	s := newFakeStore()
+	b := openFake(t, s)
+	defer b.Close()
+	s.fault = func() fault {
+		s.fault, s.unreadable = func() fault { return none }, true
+		return unspread
+	}
+	if _, err := b.Txn(t.Context(), []Op{{Kind: Put, Key: "a", Value: []byte("1")}}); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := b.Get(t.Context(), "a"); err != nil || string(e.Value) != "1" {
+		t.Errorf("got %q, %v", e.Value, err)
+	}
+	if !s.spread() {
+		t.Error("the keys are not written")
 	}
 }
 
