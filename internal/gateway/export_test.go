@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/outboard-run/outboard"
 )
@@ -79,4 +80,33 @@ func Orders(answer []byte) (rooms, receivers []string, err error) {
 		receivers = append(receivers, s.To)
 	}
 	return append(o.Join, o.Leave...), receivers, err
+}
+
+// PlainConns is how many connections net/http does not have.
+func PlainConns(g *Gateway) (n int) {
+	w := &g.server.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.conns {
+		c.mu.Lock()
+		if c.plain != nil {
+			n++
+		}
+		c.mu.Unlock()
+	}
+	return n
+}
+
+// ParsePlain reads a request as the gateway does without net/http. It returns false if
+// the request is left to net/http.
+func ParsePlain(text string) (r *http.Request, size int, ok bool) {
+	var h plainHead
+	head, _, whole := strings.Cut(text, "\r\n\r\n")
+	if !whole || !h.parse(head+"\r\n") {
+		return nil, 0, false
+	}
+	length := max(h.length, 0)
+	return &http.Request{
+		Method: h.method, URL: &h.url, Header: h.header, Host: h.host, RequestURI: h.target, ContentLength: int64(length),
+	}, len(head) + 4 + length, true
 }

@@ -37,6 +37,13 @@ func newGateway(t testing.TB, opts gateway.Options, apps ...gateway.App) *gatewa
 // start runs a gateway until the test ends or stop is called.
 func start(t testing.TB, g *gateway.Gateway) (stop func()) {
 	t.Helper()
+	stop = run(t, g)
+	t.Cleanup(stop)
+	return stop
+}
+
+// run runs a gateway until stop is called.
+func run(t testing.TB, g *gateway.Gateway) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -46,9 +53,7 @@ func start(t testing.TB, g *gateway.Gateway) (stop func()) {
 		}
 	}()
 	<-ready
-	stop = sync.OnceFunc(func() { cancel(); <-ended })
-	t.Cleanup(stop)
-	return stop
+	return sync.OnceFunc(func() { cancel(); <-ended })
 }
 
 // serve hands all connections of a listener to the gateway, by way of Peek.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -22,6 +23,8 @@ type plainConn struct {
 	ctx    context.Context //nolint:containedctx // of the connection's calls
 	giveUp context.CancelFunc
 
+	served  bool // a request
+	lines   int  // bytes of lines before the next request that are left out
 	buffer  []byte
 	used    int // bytes of the buffer before those that were not served
 	head    plainHead
@@ -46,6 +49,7 @@ const (
 	wholeRequest next = iota
 	oddRequest        // or a part of one
 	noRequest
+	somethingMore
 )
 
 // servePlain serves a connection, and returns before that ends.
@@ -67,25 +71,28 @@ func (s *server) servePlain(c *handedConn) {
 func (p *plainConn) serve() {
 	defer p.server.plain.Done()
 	defer p.giveUp()
-	what := p.next()
-	for what == wholeRequest {
-		if !p.answer() {
-			what = noRequest
-			break
+	for {
+		switch p.next() {
+		case wholeRequest:
+			if p.answer() {
+				continue
+			}
+			p.partWays()
+		case oddRequest:
+			p.handOn()
+			return
+		case noRequest, somethingMore:
 		}
-		what = p.next()
-	}
-	if what == oddRequest {
-		p.handOn()
+		_ = p.conn.Close()
 		return
 	}
-	_ = p.conn.Close()
 }
 
 // next reads until there is a request.
 func (p *plainConn) next() next {
 	need := 0 // 0: its head is not whole yet
 	for {
+		p.skip()
 		if need == 0 && len(p.pending()) > 0 {
 			n, odd := p.parse()
 			if odd {
@@ -97,9 +104,22 @@ func (p *plainConn) next() next {
 			p.take(need)
 			return wholeRequest
 		}
-		if what := p.read(need); what != wholeRequest {
+		if what := p.read(need); what != somethingMore {
 			return what
 		}
+	}
+}
+
+// skip leaves out empty lines that old clients send after the body of a POST, as many
+// as net/http does.
+func (p *plainConn) skip() {
+	for p.lines > 0 && p.used < len(p.buffer) {
+		if c := p.buffer[p.used]; c != '\r' && c != '\n' {
+			p.lines = 0
+			return
+		}
+		p.used++
+		p.lines--
 	}
 }
 
@@ -135,6 +155,10 @@ func (p *plainConn) take(size int) {
 		r.Body, r.ContentLength = &p.body, int64(h.length)
 	}
 	p.used += size
+	p.served, p.lines = true, 0
+	if h.method == http.MethodPost {
+		p.lines = leastLine
+	}
 }
 
 // read waits for more.
@@ -147,11 +171,11 @@ func (p *plainConn) read(need int) next {
 	p.buffer = p.buffer[:len(p.buffer)+n]
 	switch {
 	case n > 0, err == nil:
-		return wholeRequest // perhaps
-	case len(p.pending()) > 0:
-		return oddRequest
+		return somethingMore
+	case len(p.pending()) == 0, p.served && len(p.pending()) < leastLine && errors.Is(err, io.EOF):
+		return noRequest
 	}
-	return noRequest
+	return oddRequest
 }
 
 // room makes room for what is read next.
@@ -166,6 +190,9 @@ func (p *plainConn) room(need int) {
 	}
 	p.buffer, p.used = p.buffer[:copy(p.buffer[:cap(p.buffer)], pending)], 0
 }
+
+// leastLine is what net/http wants of a later request before it answers at all.
+const leastLine = 4
 
 const (
 	minPlain = 4 << 10 // a buffer
@@ -192,6 +219,16 @@ func (p *plainConn) recovered(r any) {
 	p.conn.end()
 	if err, ok := r.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 		p.server.gateway.log.Error("a request panicked", "error", fmt.Sprint(r), "stack", string(debug.Stack()))
+	}
+}
+
+// parting is how long a client that was told that the connection ends may go on to send:
+// to close it with something unread would take the answer back.
+const parting = 500 * time.Millisecond
+
+func (p *plainConn) partWays() {
+	if p.reply.last && p.reply.err == nil && p.conn.Conn.SetReadDeadline(time.Now().Add(parting)) == nil {
+		linger(p.conn.Conn)
 	}
 }
 

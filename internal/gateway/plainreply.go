@@ -158,8 +158,8 @@ func (w *reply) appendStatus(b []byte) []byte {
 	return append(append(b, http.StatusText(w.status)...), "\r\n"...)
 }
 
-// appendHead writes the head with the handler's headers, but for those that are about
-// the connection. Like net/http it says of what type a body is of which nothing is said,
+// appendHead writes the head with the handler's headers, but for those that say where
+// the answer ends. Like net/http it says of what type a body is of which nothing is said,
 // by its start.
 func (w *reply) appendHead(b []byte, length int64, start []byte) []byte {
 	if w.header["Date"] != nil {
@@ -171,7 +171,7 @@ func (w *reply) appendHead(b []byte, length int64, start []byte) []byte {
 			w.last = w.last || listed(values, "Close")
 			continue
 		}
-		if hopByHop(name) || !isTokenText(name) {
+		if name == "Content-Length" || name == "Transfer-Encoding" || !isTokenText(name) {
 			continue
 		}
 		for _, value := range values {

@@ -103,7 +103,6 @@ func (s *server) run(ctx context.Context, grace time.Duration) error {
 func (s *server) stop(ctx context.Context, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	_ = s.Close()
 	ended := s.stopPlain()
 	err := s.http.Shutdown(ctx)
 	select {
