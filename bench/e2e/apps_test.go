@@ -25,8 +25,9 @@ functions:
   see: {module: durable.wasm, env: {DOES: see}, imports: [{bucket: notes}], limits: {concurrency: 64, queue: 4096}}
   end: {module: durable.wasm, env: {DOES: end}, imports: [{bucket: notes}], limits: {concurrency: 64, queue: 4096}}
   count: {module: durable.wasm, env: {DOES: count}, imports: [{bucket: notes}]}
+  rest: {module: durable.wasm, env: {DOES: rest}, limits: {deadline: 10m}}
 buckets: [notes]
-workflows: {steps: steps.yaml}
+workflows: {steps: steps.yaml, long: long.yaml}
 routes: [{path: /steps, methods: [POST], workflow: steps, wait: true}]
 `
 
@@ -41,6 +42,10 @@ do:
   - wait: {wait: {milliseconds: 20}}
   - again: {call: see, with: {body: '${ .[0] }'}}
   - finish: {call: end}
+`
+
+const longWorkflow = `document: {dsl: '1.0.0', namespace: e2e, name: long, version: '1.0.0'}
+do: [{rest: {call: rest}}]
 `
 
 // goGuest builds one of this package's functions.
@@ -60,7 +65,7 @@ func appPool(t testing.TB) (*rig.Rig, []*rig.Node) {
 	r := own(t, rig.Options{Nodes: specs})
 	dir := t.TempDir()
 	goGuest(t, "durable", filepath.Join(dir, "durable.wasm"))
-	for name, text := range map[string]string{"app.yaml": durableManifest, "steps.yaml": durableWorkflow} {
+	for name, text := range map[string]string{"app.yaml": durableManifest, "steps.yaml": durableWorkflow, "long.yaml": longWorkflow} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -98,6 +103,7 @@ func TestAppOnAllNodes(t *testing.T) {
 		}
 	}
 	logsOfAll(t, nodes)
+	cancelElsewhere(t, nodes)
 	outliveKills(t, nodes, 30, 2)
 }
 
@@ -141,6 +147,34 @@ func logsOfAll(t testing.TB, nodes []*rig.Node) {
 	})
 	_ = follow.Process.Kill()
 	_ = follow.Wait() // killed
+}
+
+// cancelElsewhere wants an execution that is cancelled at one node to stop its step on
+// another one at once.
+func cancelElsewhere(t testing.TB, nodes []*rig.Node) {
+	t.Helper()
+	if _, err := nodes[0].Output(t.Context(), "run-workflow", "durable/long", "--id", "long"); err != nil {
+		t.Fatal(err)
+	}
+	resting := func() (n int) {
+		for _, node := range nodes {
+			functions, err := (&client.Client{Data: node.Data()}).Functions(t.Context(), "durable")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range functions {
+				if f.Name == "rest" {
+					n += f.Running
+				}
+			}
+		}
+		return n
+	}
+	eventually(t, time.Minute, "the step runs", func() bool { return resting() == 1 })
+	if out, err := nodes[1].Output(t.Context(), "cancel", "durable/long"); err != nil {
+		t.Fatalf("cancel: %v: %s", err, out)
+	}
+	eventually(t, 10*time.Second, "the step is stopped", func() bool { return resting() == 0 })
 }
 
 // outliveKills runs executions on all nodes and kills these at random meanwhile. All
@@ -233,7 +267,7 @@ func endedWell(ctx context.Context, t testing.TB, n *rig.Node, executions int) {
 	var list []client.Execution
 	eventually(t, time.Minute, "the executions are listed", func() bool {
 		var err error
-		list, err = (&client.Client{Data: n.Data()}).Executions(ctx, client.ExecutionsRequest{App: "durable"})
+		list, err = (&client.Client{Data: n.Data()}).Executions(ctx, client.ExecutionsRequest{App: "durable", Workflow: "steps"})
 		return err == nil
 	})
 	moves, named := 0, 0

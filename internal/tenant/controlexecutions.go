@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
@@ -57,7 +58,24 @@ func (t *Tenant) postCancel(r *http.Request) (client.Execution, error) {
 	if err := t.engine.Cancel(r.Context(), idOf(r), "it was cancelled by `outboard cancel`"); err != nil {
 		return client.Execution{}, known(err)
 	}
-	return t.execution(r.Context(), idOf(r), false)
+	e, err := t.execution(r.Context(), idOf(r), false)
+	if err == nil && e.Node != t.config.Node {
+		t.tellCancelled(r.Context(), e)
+	}
+	return e, err
+}
+
+// lookLimit is how long the node that has an execution may take to hear of its end.
+const lookLimit = 2 * time.Second
+
+// tellCancelled has the node that runs an execution stop what is under way. One that does
+// not hear it finds the end in the log when it records the step.
+func (t *Tenant) tellCancelled(ctx context.Context, e client.Execution) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	if err := t.peers.look(ctx, e.Node, engine.ID(e.ID)); err != nil {
+		t.log.Info("the node that runs an execution was not told that it was cancelled", "execution", e.ID, "peer", e.Node, "error", err)
+	}
 }
 
 // execution tells all about one.

@@ -28,6 +28,7 @@ const (
 	readMethod = "Read"
 	keepMethod = "Keep"
 	warmMethod = "Warm"
+	lookMethod = "Look"
 	logsMethod = "Logs"
 
 	headKey = "outboard-head-bin"
@@ -148,6 +149,12 @@ func (p *peers) warm(ctx context.Context, node outboard.NodeID, f target) error 
 	return err
 }
 
+// look has a node look whether an execution that it runs has ended in the log.
+func (p *peers) look(ctx context.Context, node outboard.NodeID, id engine.ID) error {
+	_, err := p.invoke(ctx, node, lookMethod, id, nil, nil)
+	return err
+}
+
 // servePeers offers this process to the tenant's others.
 func (t *Tenant) servePeers(ctx context.Context, ready func()) error {
 	if t.config.CallsSocket == "" {
@@ -179,8 +186,11 @@ func (t *Tenant) peerService() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: serviceName(t.config.Tenant, t.config.Node),
 		HandlerType: (*any)(nil),
-		Methods:     []grpc.MethodDesc{method(callMethod, t.stepForPeer), method(readMethod, t.readForPeer), method(keepMethod, t.keepForPeer), method(warmMethod, t.warmForPeer)},
-		Streams:     []grpc.StreamDesc{{StreamName: logsMethod, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return t.logsForPeer(s) }}},
+		Methods: []grpc.MethodDesc{
+			method(callMethod, t.stepForPeer), method(readMethod, t.readForPeer), method(keepMethod, t.keepForPeer),
+			method(warmMethod, t.warmForPeer), method(lookMethod, t.lookForPeer),
+		},
+		Streams: []grpc.StreamDesc{{StreamName: logsMethod, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return t.logsForPeer(s) }}},
 	}
 }
 
@@ -276,4 +286,12 @@ func (t *Tenant) warmForPeer(ctx context.Context, head, _ []byte) ([]byte, any, 
 		return nil, nil, outboard.Errorf(outboard.Invalid, "warm", "%w", err)
 	}
 	return nil, nil, t.warm(ctx, f)
+}
+
+func (t *Tenant) lookForPeer(ctx context.Context, head, _ []byte) ([]byte, any, error) {
+	var id engine.ID
+	if err := json.Unmarshal(head, &id); err != nil {
+		return nil, nil, outboard.Errorf(outboard.Invalid, "look", "%w", err)
+	}
+	return nil, nil, t.engine.Look(ctx, id)
 }

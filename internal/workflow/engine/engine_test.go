@@ -415,9 +415,23 @@ func TestCancel(t *testing.T) {
 				if elsewhere {
 					by = other
 				}
+				look := func() {
+					if err := w.engine.Look(t.Context(), id); err != nil {
+						t.Error(err)
+					}
+				}
+				look() // which changes nothing while there is no end
+				synctest.Wait()
+				select {
+				case <-stopped:
+					t.Error("the step was stopped without a reason")
+				default:
+				}
 				if err := by.Cancel(t.Context(), id, "enough"); err != nil {
 					t.Fatal(err)
 				}
+				look()
+				<-stopped // at once: the engine goes on
 				got, err := other.Wait(t.Context(), id)
 				if err != nil || got.Status != core.Abandoned || got.Error.Detail != "enough" {
 					t.Errorf("got %+v, %v", got, err)
@@ -426,7 +440,6 @@ func TestCancel(t *testing.T) {
 					t.Error(err)
 				}
 				w.close()
-				<-stopped
 				_ = other.Close()
 			})
 		})

@@ -88,7 +88,8 @@ func reference(output json.RawMessage) (core.Reference, bool) {
 }
 
 // Cancel ends an execution, and returns when that is recorded. Steps under way
-// are stopped; on another node that may be when they end.
+// are stopped. Another node that has the execution hears of it by Look, or else when it
+// records the next step.
 func (e *Engine) Cancel(ctx context.Context, id ID, reason string) error {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		done, err := e.tryCancel(ctx, id, reason)
@@ -126,8 +127,28 @@ func (e *Engine) tryCancel(ctx context.Context, id ID, reason string) (bool, err
 	return e.cancelElsewhere(ctx, id, events, event)
 }
 
+// Look has an execution that runs here find its end in the log, which another node has
+// written, and stop.
+func (e *Engine) Look(ctx context.Context, id ID) error {
+	r := e.running(id)
+	if r == nil {
+		return nil
+	}
+	records, err := e.opts.Log.Read(ctx, r.key)
+	if err != nil || !finished(records) {
+		return err
+	}
+	events, err := decode(records)
+	if err != nil {
+		return err
+	}
+	r.send(func() { r.restart(events, records[len(records)-1].Seq) })
+	r.hurry.Do(func() { close(r.hurried) })
+	return nil
+}
+
 // cancelElsewhere writes the end into the log. The node that has the execution
-// finds it there at its next record, and stops.
+// finds it there when it looks, and stops.
 func (e *Engine) cancelElsewhere(ctx context.Context, id ID, events []core.Event, event core.Event) (bool, error) {
 	r, err := e.replayed(ctx, id, events)
 	if err != nil {

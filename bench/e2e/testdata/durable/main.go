@@ -1,6 +1,6 @@
 // Command durable is the functions of workflows whose nodes die: draw makes a value
 // that no other run makes, see notes the value that it is given, end counts
-// ends, and count says how many there were.
+// ends, count says how many there were, and rest sleeps.
 package main
 
 import (
@@ -20,9 +20,13 @@ func main() {}
 var notes = guest.Bucket("notes")
 
 func handle(request []byte) ([]byte, error) {
-	if os.Getenv("DOES") == "count" {
+	switch os.Getenv("DOES") {
+	case "count":
 		count, _, err := notes.Get("ends")
 		return count, err
+	case "rest":
+		time.Sleep(5 * time.Minute)
+		return nil, nil
 	}
 	execution, ok := guest.Meta("execution")
 	if !ok {
