@@ -9,6 +9,10 @@
 // as correct. The stream is a NATS key-value bucket that NATS's own tools can
 // read; a key that is changed by several transactions of a commit is written once.
 //
+// A transaction is done when its commit is recorded. Every owner knows it from then
+// on; the keys' own messages, which NATS's tools read and Watch tells, follow at once.
+// Should the owner's process die between the two, they follow when the next one reads.
+//
 // What a transaction or a read says was true between its call and its return:
 // when a commit has nothing to write, its owner asks the stream's leader whether
 // it knows all.
