@@ -7,16 +7,24 @@ func (m *module) straighten() {
 		return
 	}
 	f := finder{walker: walker{m: m, free: make([]int32, m.functions)}}
-	n := r.count(2)
+	n, goMade := r.count(2), m.madeByGo()
 	out := appendU32(make([]byte, 0, len(r.b)+len(r.b)/8), uint32(n))
 	for i := range min(n, len(m.kinds)) {
 		body := r.bytes(r.count(1))
 		if r.err != nil {
 			return
 		}
+		params := m.params[m.kinds[i]]
 		body = f.polish(body)
+		if goMade {
+			body = f.frames(body, params)
+		}
 		if t, ok := f.find(body); ok {
-			body = f.straight(t, m.params[m.kinds[i]])
+			body = f.straight(t, params)
+		}
+		body = f.conditions(body)
+		if goMade {
+			body = f.pointers(body, params)
 		}
 		out = append(appendU32(out, uint32(len(body))), body...)
 	}

@@ -6,6 +6,7 @@ package rewrite
 
 const (
 	opI32Eqz, opI64Eqz        = 0x45, 0x50
+	opI64And, opI64Load32U    = 0x83, 0x35
 	opI32Ne, opI64Ne          = 0x47, 0x52
 	opI32Wrap                 = 0xa7
 	opI64ExtendU, opI64Sext32 = 0xad, 0xc4
@@ -81,6 +82,9 @@ func (p *polisher) join(a, b written) bool {
 		return false
 	case a.op == opI64ExtendU && b.op == opI32Wrap:
 		p.out, p.last = p.out[:a.at], p.last[:len(p.last)-2]
+	case a.op == opI64Const && b.op == opI64And && p.constant(a) == 1<<32-1:
+		p.replaceBy(written{opI32Wrap, a.at}, written{opI64ExtendU, a.at + 1}, opI32Wrap, opI64ExtendU)
+		p.narrow()
 	case a.op == opI64Const && b.op == opI64Sext32:
 		c := p.constant(a)
 		p.out, p.last = appendI64(append(p.out[:a.at], opI64Const), int64(int32(c))), p.last[:len(p.last)-1]
@@ -102,6 +106,17 @@ func (p *polisher) replace(op byte) {
 
 func (p *polisher) replaceBy(a, b written, code ...byte) {
 	p.out, p.last = append(p.out[:a.at], code...), append(p.last[:len(p.last)-2], a, b)
+}
+
+// narrow joins a load with what makes 32 bits without a sign of it.
+func (p *polisher) narrow() {
+	n := len(p.last)
+	if n < 3 || p.last[n-3].op != opI64Load32U && p.last[n-3].op != opI64Load32U-1 {
+		return
+	}
+	load := &p.last[n-3]
+	p.out, p.last = p.out[:p.last[n-2].at], p.last[:n-2]
+	load.op, p.out[load.at] = opI64Load32U, opI64Load32U
 }
 
 func (p *polisher) constant(w written) int64 {
