@@ -74,7 +74,7 @@ func (a *actor) judge(context.Context) error {
 func (j *judging) run(ctx context.Context) (float64, error) {
 	r := router.New(router.Options{})
 	defer r.Close()
-	endpoint := router.Endpoint{Endpoint: balance.Endpoint{ID: "nowhere"}, Transport: &nowhere{call.Message{Data: []byte{}}}}
+	endpoint := router.Endpoint{Endpoint: balance.Endpoint{ID: "nowhere"}, Transport: &nowhere{call.Message{Data: []byte{}}}, Forgets: true}
 	if err := r.SetService("grpc.testing.TestService", router.Service{Endpoints: []router.Endpoint{endpoint}}); err != nil {
 		return 0, err
 	}

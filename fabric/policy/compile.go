@@ -12,6 +12,7 @@ import (
 	"github.com/google/cel-go/common"
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/ext"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"gopkg.in/yaml.v3"
@@ -154,7 +155,10 @@ func (p *parser) compile(n *yaml.Node, want wanted) (*expression, error) {
 	}
 	e := &expression{text: n.Value, request: reads}
 	if !reads || len(p.selected) == 0 {
-		e.plain, err = p.program(n, 0, want)
+		if e.plain, err = p.program(n, 0, want); err != nil {
+			return nil, err
+		}
+		e.literal, err = p.literal(n)
 		return e, err
 	}
 	p.request = true
@@ -185,6 +189,22 @@ func (p *parser) reads(n *yaml.Node) (bool, error) {
 		p.request = true
 	}
 	return reads, nil
+}
+
+// Literal is the value of an expression that is nothing else, nil for others.
+func (p *parser) literal(n *yaml.Node) (ref.Val, error) {
+	env, err := p.envs.of(0)
+	if err != nil {
+		return nil, err
+	}
+	tree, issues := env.Parse(n.Value)
+	if issues.Err() != nil {
+		return nil, p.issue(n, 0, nil, issues)
+	}
+	if e := tree.NativeRep().Expr(); e.Kind() == ast.LiteralKind {
+		return e.AsLiteral(), nil
+	}
+	return nil, nil
 }
 
 func (p *parser) program(n *yaml.Node, input int, want wanted) (cel.Program, error) {

@@ -1,11 +1,9 @@
 package policy
 
 import (
-	"maps"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -41,7 +39,7 @@ type Exchange struct {
 	Plan Plan
 
 	chain   *Chain
-	own     bool // Head is this exchange's own clone
+	own     *own // whose head Head is, once it was changed; else memory for that, or nil
 	changed bool // the request is not what came
 	answers []*rewriteStep
 	payload asked[[]byte]
@@ -87,7 +85,10 @@ func (x *Exchange) Reset() {
 	clear(x.held)
 	clear(x.answers)
 	x.Head, x.Now, x.Rand, x.Payload, x.Request = nil, time.Time{}, nil, nil, nil
-	x.chain, x.own, x.changed, x.Moved = nil, false, false, false
+	if x.own != nil {
+		x.own.reset()
+	}
+	x.chain, x.changed, x.Moved = nil, false, false
 	x.held, x.answers = x.held[:0], x.answers[:0]
 	x.payload, x.request, x.vars = asked[[]byte]{}, asked[protoreflect.Message]{}, variables{}
 }
@@ -131,19 +132,6 @@ func (x *Exchange) decode() (protoreflect.Message, error) {
 		return nil, status.Errorf(codes.InvalidArgument, "decode %s: %v", x.chain.input.FullName(), err)
 	}
 	return m, nil
-}
-
-// Change makes Head this exchange's own, to be changed with its metadata.
-func (x *Exchange) change() *call.Head {
-	if !x.own {
-		x.own = true
-		x.Head = x.Head.Clone()
-		x.Head.Metadata = maps.Clone(x.Head.Metadata) // values are replaced, not changed
-		if x.Head.Metadata == nil {
-			x.Head.Metadata = metadata.MD{}
-		}
-	}
-	return x.Head
 }
 
 // Chance says whether something that happens to a fraction of the calls happens to

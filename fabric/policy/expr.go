@@ -18,6 +18,7 @@ type expression struct {
 	request bool // it reads the request
 	plain   cel.Program
 	typed   map[int]cel.Program // by the number of the request's type; for those that read it
+	literal ref.Val             // of an expression that is nothing but a value; nil for others
 }
 
 func (e *expression) program(x *Exchange) cel.Program {
@@ -31,6 +32,9 @@ func (e *expression) program(x *Exchange) cel.Program {
 
 // Eval is the expression's value for a call.
 func (e *expression) eval(x *Exchange) (ref.Val, error) {
+	if e.literal != nil {
+		return e.literal, nil
+	}
 	p := e.program(x)
 	if p == nil {
 		return nil, status.Errorf(codes.Internal, "the request's type is not known: no descriptor of %s", x.Head.Method)

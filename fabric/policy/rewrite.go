@@ -69,7 +69,8 @@ func (s *rewriteStep) begin(x *Exchange) error {
 	}
 	// All values are found before the first change: expressions see the call as it
 	// came to this policy.
-	values, err := s.metadata.values(x)
+	var room [4]string
+	values, err := s.metadata.values(x, room[:0])
 	if err != nil {
 		return &broken{err}
 	}
@@ -82,7 +83,7 @@ func (s *rewriteStep) begin(x *Exchange) error {
 		return &broken{err}
 	}
 	if s.metadata.some() {
-		s.metadata.apply(x.change().Metadata, values)
+		s.metadata.apply(x.change().Metadata, values, x.own.value)
 	}
 	if s.responds() {
 		x.Plan.Rewrites = true
@@ -95,16 +96,12 @@ func (s *rewriteStep) begin(x *Exchange) error {
 var errPrintable = status.Error(codes.InvalidArgument, "metadata has printable ASCII only, unless its key ends in -bin")
 
 // Values are those to set, then those to append.
-func (c *changes) values(x *Exchange) ([]string, error) {
-	var values []string
-	for _, list := range [][]valueOf{c.set, c.append} {
-		for _, v := range list {
-			s, err := v.expr.string(x)
-			if err == nil && !printable(s) && !strings.HasSuffix(v.key, "-bin") {
-				err = errPrintable
-			}
+func (c *changes) values(x *Exchange, values []string) ([]string, error) {
+	for _, list := range [...][]valueOf{c.set, c.append} {
+		for i := range list {
+			s, err := list[i].value(x)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", v.key, err)
+				return nil, fmt.Errorf("%s: %w", list[i].key, err)
 			}
 			values = append(values, s)
 		}
@@ -112,12 +109,21 @@ func (c *changes) values(x *Exchange) ([]string, error) {
 	return values, nil
 }
 
-func (c *changes) apply(md metadata.MD, values []string) {
+func (v *valueOf) value(x *Exchange) (string, error) {
+	s, err := v.expr.string(x)
+	if err == nil && !printable(s) && !strings.HasSuffix(v.key, "-bin") {
+		err = errPrintable
+	}
+	return s, err
+}
+
+// apply changes md. One makes a key's values of its only one.
+func (c *changes) apply(md metadata.MD, values []string, one func(string) []string) {
 	for _, key := range c.remove {
 		delete(md, key)
 	}
 	for i, v := range c.set {
-		md[v.key] = []string{values[i]}
+		md[v.key] = one(values[i])
 	}
 	for i, v := range c.append {
 		md[v.key] = append(slices.Clip(md[v.key]), values[len(c.set)+i])
@@ -284,13 +290,13 @@ func (s *rewriteStep) answer(x *Exchange, c *changes, md metadata.MD) (metadata.
 		return md, nil
 	}
 	x.vars.response = md
-	values, err := c.values(x)
+	values, err := c.values(x, nil)
 	x.vars.response = nil
 	if err != nil {
 		return md, s.policy.fail(x, err)
 	}
 	md = maps.Clone(md) // values are replaced, not changed
-	c.apply(md, values)
+	c.apply(md, values, func(s string) []string { return []string{s} })
 	return md, nil
 }
 

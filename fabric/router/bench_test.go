@@ -35,19 +35,20 @@ func BenchmarkUnary(b *testing.B) {
 		"three policies":   {policies: three},
 		"least requests":   {balance: balance.Config{Method: balance.LeastRequests, Ejection: balance.Ejection{Consecutive: 5}}},
 		"timeout":          {policies: "- {name: limit, timeout: 1s}"},
+		"rewrite":          {policies: `- {name: mark, rewrite: {metadata: {set: {x-seen: "'yes'"}}}}`},
 		"retry":            {policies: "- {name: again, retry: {attempts: 3}}"},
 		"traced, no spans": {options: Options{Tracer: noop.NewTracerProvider()}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			r := New(test.options)
 			defer r.Close()
-			if err := r.SetService("shop.Search", Service{Endpoints: endpointsOf(q, q, q), Balance: test.balance}); err != nil {
+			if err := r.SetService("shop.Search", Service{Endpoints: forgetting(endpointsOf(q, q, q)), Balance: test.balance}); err != nil {
 				b.Fatal(err)
 			}
 			if test.policies != "" {
 				r.SetPolicies(policiesOf(b, test.policies))
 			}
-			h := &call.Head{Method: find, Tenant: "gold", Peer: "uid:1000", Metadata: metadata.MD{}}
+			h := &call.Head{Method: find, Tenant: "gold", Peer: "uid:1000", Metadata: metadata.Pairs("tier", "silver")}
 			m := &call.Message{Data: make([]byte, 64)}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -57,6 +58,14 @@ func BenchmarkUnary(b *testing.B) {
 			}
 		})
 	}
+}
+
+// forgetting says so of transports.
+func forgetting(endpoints []Endpoint) []Endpoint {
+	for i := range endpoints {
+		endpoints[i].Forgets = true
+	}
+	return endpoints
 }
 
 func BenchmarkStreamMessage(b *testing.B) {

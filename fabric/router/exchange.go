@@ -24,15 +24,17 @@ import (
 // Exchanges are used again.
 type exchange struct {
 	policy.Exchange
-	router  *Router
-	chain   *policy.Chain
-	method  *method
-	caller  *call.Head    // as it came
-	request *call.Message // the first one; nil once it was handed over
-	began   time.Time
-	ended   time.Time // of the last attempt
-	cancel  context.CancelFunc
-	span    trace.Span // nil: none
+	router   *Router
+	chain    *policy.Chain
+	method   *method
+	caller   *call.Head    // as it came
+	request  *call.Message // the first one; nil once it was handed over
+	began    time.Time
+	ended    time.Time  // of the last attempt
+	deadline *late      // the context with the plan's timeout, or one for the next; nil: none
+	limited  bool       // deadline is this call's
+	lasting  bool       // somebody may use the head and the context after the call
+	span     trace.Span // nil: none
 
 	name string // of a stream that can move
 	left bool   // it goes on by another way
@@ -109,21 +111,27 @@ func (c *exchange) limit(ctx context.Context) context.Context {
 	}
 	deadline := c.began.Add(c.Plan.Timeout)
 	if d := c.Head.Deadline; d.IsZero() || deadline.Before(d) {
-		c.own().Deadline = deadline
+		c.Own().Deadline = deadline
 	}
 	if d, ok := ctx.Deadline(); !ok || deadline.Before(d) {
-		ctx, c.cancel = until(ctx, deadline)
+		return c.until(ctx, deadline)
 	}
 	return ctx
 }
 
-// own is Head as a clone that may be changed.
-func (c *exchange) own() *call.Head {
-	if c.Head == c.caller {
-		c.Head = c.Head.Clone()
+func (c *exchange) until(ctx context.Context, deadline time.Time) context.Context {
+	if c.deadline == nil {
+		c.deadline = until(ctx, deadline)
+	} else {
+		c.deadline.begin(ctx, deadline)
 	}
-	return c.Head
+	c.limited = true
+	return c.deadline
 }
+
+// last says that somebody may use the head and the context after the call: their memory
+// is not used again.
+func (c *exchange) last() { c.lasting = true }
 
 // payloadNow gives the policies the encoded request. What they saw is what is sent:
 // the original may lie in memory that its sender can still write, so it is copied.
@@ -164,8 +172,8 @@ func (c *exchange) finish(err error) {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	if c.cancel != nil {
-		c.cancel()
+	if c.limited {
+		c.deadline.end()
 	}
 	if c.left || c.Moved && !c.here {
 		c.part(now)
@@ -243,10 +251,16 @@ func (c *exchange) detail() []slog.Attr {
 }
 
 func (c *exchange) recycle() {
-	r := c.router
+	r, reuse := c.router, c.deadline
+	if c.limited && (c.lasting || !c.deadline.reset()) {
+		reuse = nil
+	}
+	if c.lasting {
+		c.Keep()
+	}
 	c.Reset()
 	clear(c.tried)
-	*c = exchange{Exchange: c.Exchange, router: r, tried: c.tried[:0], payload: c.payload, message: c.message}
+	*c = exchange{Exchange: c.Exchange, router: r, deadline: reuse, tried: c.tried[:0], payload: c.payload, message: c.message}
 	r.exchanges.Put(c)
 }
 

@@ -29,6 +29,7 @@ type race struct {
 
 // hedged sends the call again and again while no answer comes.
 func (c *exchange) hedged(ctx context.Context) answer {
+	c.last()
 	c.router.options.Yield(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -18,10 +18,28 @@ type late struct {
 	over   bool
 }
 
-// until returns a context that ends at a deadline. The caller cancels it.
-func until(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
-	l := &late{Context: ctx, deadline: deadline}
-	return l, l.end
+// until is a context that ends at a deadline. The caller ends it.
+func until(ctx context.Context, deadline time.Time) *late {
+	return &late{Context: ctx, deadline: deadline}
+}
+
+// begin makes l, which was reset, end at a deadline.
+func (l *late) begin(ctx context.Context, deadline time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Context, l.deadline, l.over = ctx, deadline, false
+}
+
+// reset makes ready for another call; false where somebody has waited, and may hold the
+// context still.
+func (l *late) reset() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waited != nil {
+		return false
+	}
+	l.Context = context.Background()
+	return true
 }
 
 // Deadline implements context.Context.

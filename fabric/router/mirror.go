@@ -15,6 +15,7 @@ const (
 
 // mirror sends copies of the request to the plan's services. Nobody waits for them.
 func (c *exchange) mirror() {
+	c.last()
 	for _, m := range c.Plan.Mirror {
 		if c.router.mirror(m.Service, c.Head, c.request) {
 			c.router.stats.mirrors.Add(1)

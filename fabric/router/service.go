@@ -26,6 +26,10 @@ type Service struct {
 type Endpoint struct {
 	balance.Endpoint
 	Transport call.Transport
+	// Forgets says that Transport's Unary, when it returns, has done with the call's head
+	// and its metadata, and with a context that nobody waits for: the router may use their
+	// memory again.
+	Forgets bool
 	// Reports, where it is not nil, is asked for load reports beside the calls.
 	Reports Reports
 	// Released, where it is not nil, is called once, when the endpoint has been
@@ -114,6 +118,7 @@ type endpoint struct {
 	id        string
 	transport call.Transport
 	unary     call.Unary // nil where the transport has no shorter way
+	forgets   bool
 	reports   Reports
 	released  func()
 	stop      context.CancelFunc // of reports; under Router.mu
@@ -130,7 +135,7 @@ const removed = 1 << 40
 
 func newEndpoint(e Endpoint) *endpoint {
 	unary, _ := e.Transport.(call.Unary)
-	return &endpoint{id: e.ID, transport: e.Transport, unary: unary, reports: e.Reports, released: e.Released}
+	return &endpoint{id: e.ID, transport: e.Transport, unary: unary, forgets: e.Forgets, reports: e.Reports, released: e.Released}
 }
 
 // acquire counts a call, unless the endpoint has been removed meanwhile.

@@ -54,6 +54,7 @@ func (c *exchange) single(s call.ServerStream) error {
 
 // stream forwards a call of many messages.
 func (c *exchange) stream(s call.ServerStream) error {
+	c.last()
 	f := &flow{server: s, router: c.router, method: c.method}
 	c.recognize(s.Head())
 	if c.chain.Request() && !c.Moved {

@@ -53,7 +53,7 @@ func (c *exchange) trace(ctx context.Context) context.Context {
 	if t != nil && c.span.IsRecording() {
 		c.span.SetAttributes(attributes(t.Attributes)...)
 	}
-	h := c.own()
+	h := c.Own()
 	// Whoever else has the map may be reading it.
 	h.Metadata = maps.Clone(h.Metadata)
 	if h.Metadata == nil {

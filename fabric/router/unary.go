@@ -112,7 +112,11 @@ func (c *exchange) send(ctx context.Context, request *call.Message) answer {
 		now = time.Now()
 	}
 	c.attempts++
-	return c.router.attempt(ctx, c.Head, request, c.tried, now)
+	a := c.router.attempt(ctx, c.Head, request, c.tried, now)
+	if a.endpoint != nil && !a.endpoint.forgets {
+		c.last()
+	}
+	return a
 }
 
 // retried sends a call until an answer is good enough for the policy.

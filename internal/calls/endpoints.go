@@ -101,6 +101,7 @@ func (p *Plane) follow() {
 			lists[name] = append(lists[name], router.Endpoint{
 				Endpoint:  balance.Endpoint{ID: e.ID, Node: string(e.Node), Weight: e.Weight},
 				Transport: t,
+				Forgets:   true, // both shared memory and streams write the head when a call begins
 			})
 		}
 	}
