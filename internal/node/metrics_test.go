@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/need"
 	"github.com/outboard-run/outboard/internal/unixsock"
 	"github.com/outboard-run/outboard/outboardtest"
 )
@@ -69,4 +70,18 @@ func TestMetricsOfPeers(t *testing.T) {
 	eventually(t, "the stranger is counted", func() bool {
 		return strings.Contains(metrics(t, harbour), `outboard_node_peers_refused_total{kind="protocol"} 1`)
 	})
+	documented(t, metrics(t, harbour))
+}
+
+// documented wants the manual to explain all metrics.
+func documented(t *testing.T, text string) {
+	t.Helper()
+	var names []string
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			names = append(names, name)
+		}
+	}
+	need.Documented(t, "../../docs/operations.md", names)
 }
