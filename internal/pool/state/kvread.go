@@ -23,6 +23,11 @@ const (
 	fewMessages = 500
 	bulkTimeout = 2 * time.Minute
 	bulkPull    = 5000
+	// heartbeat is how often the server of a consumer says that it lives. When it has
+	// missed two it is looked for elsewhere: by default that takes half a minute, during
+	// which an app that opens a bucket stands still.
+	heartbeat = time.Second
+	pullFor   = 10 * heartbeat
 )
 
 // Since tells f every key that was changed after a revision, in order, and
@@ -135,7 +140,7 @@ func (r *kvReader) readMany(ctx context.Context) error {
 		if info := consumer.CachedInfo(); info != nil && info.NumPending == 0 {
 			return nil
 		}
-		msgs, err := consumer.Messages(jetstream.PullMaxMessages(bulkPull))
+		msgs, err := consumer.Messages(jetstream.PullMaxMessages(bulkPull), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(heartbeat))
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (k *KV) Watch(ctx context.Context, revision uint64, f func(Entry)) error {
 		if e, ok := k.watched(m); ok {
 			f(e)
 		}
-	})
+	}, jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(heartbeat))
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", k.stream, err)
 	}
