@@ -17,12 +17,12 @@ import (
 // set too: the flag "dead-after" is OUTBOARD_DEAD_AFTER and `dead-after:`.
 var settingNames = []string{
 	"data", "name", "listen", "advertise", "routes", "devices", "join", "token",
-	"nats", "creds", "log-level", "timeout", "dead-after",
+	"grpc", "http", "nats", "creds", "log-level", "timeout", "dead-after",
 }
 
 // A remembered setting is kept by the node in its data folder, so that a restart
 // needs no flags.
-var rememberedNames = []string{"name", "listen", "advertise", "routes", "devices", "nats", "creds"}
+var rememberedNames = []string{"name", "listen", "advertise", "routes", "devices", "grpc", "http", "nats", "creds"}
 
 const (
 	envPrefix      = "OUTBOARD_"
