@@ -31,6 +31,7 @@ func outboardArena(size int32) int32 {
 	begin := -int(uintptr(at(memory))) & (pageSize - 1)
 	window = memory[begin : begin+int(size) : begin+int(size)]
 	collectAsBefore(int(size))
+	fillCaches()
 	return int32(uintptr(at(window)))
 }
 
@@ -79,3 +80,22 @@ func hostAlloc(n int) []byte {
 	}
 	return make([]byte, n)
 }
+
+// kept is what fillCaches allocates; no compiler may leave it out.
+var kept struct {
+	bytes    []byte
+	pointers []*byte
+}
+
+// fillCaches allocates something of each size, with and without pointers, up to large.
+// The collection has emptied the allocator's caches, and each call would begin with
+// filling those again that it needs.
+func fillCaches() {
+	for size := 8; size <= large; size += max(8, size/16) {
+		kept.bytes = make([]byte, size)
+		kept.pointers = make([]*byte, size/8)
+	}
+	kept.bytes, kept.pointers = nil, nil
+}
+
+const large = 4 << 10

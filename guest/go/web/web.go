@@ -12,6 +12,11 @@
 // There is no server in it. The host passes one request as one message and takes one
 // response, so a handler's response is sent when it returns: Flush, Hijack, trailers
 // and 1xx responses are not there.
+//
+// A handler that uses encoding/json, html/template and the like should use them once in
+// init, with the types and templates of its requests: see package guest. To answer a
+// made-up request there, into a ResponseWriter that keeps nothing, is the simplest way,
+// if that changes nothing outside.
 package web
 
 import (
