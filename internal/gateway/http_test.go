@@ -116,7 +116,7 @@ func TestProblems(t *testing.T) {
 			want: gateway.Problem{Detail: "call f: memory limit reached", Kind: "exhausted", Limit: "memory"},
 		},
 		"fuel": {
-			err: &outboard.Error{Op: "call f", Kind: outboard.Exhausted, Err: limit("fuel")}, status: 503, retry: true,
+			err: &outboard.Error{Op: "call f", Kind: outboard.Exhausted, Err: limit("fuel")}, status: 504,
 			want: gateway.Problem{Detail: "call f: fuel limit reached", Kind: "exhausted", Limit: "fuel"},
 		},
 		"trap": {

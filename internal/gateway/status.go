@@ -64,7 +64,7 @@ func statusOf(kind outboard.Kind) int {
 // statusOfLimit tells time and room from what another moment may bring.
 func statusOfLimit(name string) int {
 	switch name {
-	case "deadline":
+	case "deadline", "fuel":
 		return http.StatusGatewayTimeout
 	case "memory", "response", "arena":
 		return http.StatusInsufficientStorage
