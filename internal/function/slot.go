@@ -190,7 +190,7 @@ func (s *slot) cause(err error) error {
 	case s.meter.stopped != nil:
 		return s.meter.stopped
 	case s.memory.refused:
-		return fmt.Errorf("%w (it ended with: %w)", s.limits.memoryError(), err)
+		return fmt.Errorf("%w; the call ended with: %w", s.limits.memoryError(), err)
 	}
 	if closed, ok := errors.AsType[*sys.ExitError](err); ok {
 		return &exit{closed.ExitCode()}
