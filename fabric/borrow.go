@@ -51,8 +51,9 @@ type BorrowCallOption struct {
 
 // WithBorrowedResponse lets the response of a unary call point into shared memory,
 // under the rules of [WithBorrowedRequests]. Its bytes are valid until l is released
-// or given to another call, which is when that call begins. Memory that nobody
-// releases is lost for the connection, and comes back with the connection's end.
+// or given to another call, which is when that call begins. What nobody releases
+// is room that the peer can't use for other calls of the connection, and keeps the shared
+// memory mapped in this process after the connection's end.
 func WithBorrowedResponse(l *Loan) grpc.CallOption { return BorrowCallOption{Loan: l} }
 
 // borrow is unpack for bytes that may stay where they are. It returns m when v

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -157,6 +158,7 @@ func TestBorrowedRequestEndsWithItsHandler(t *testing.T) {
 // TestBorrowedBytesOutliveTheConnection: a handler that is still at work when its
 // caller has gone reads what it was sent.
 func TestBorrowedBytesOutliveTheConnection(t *testing.T) {
+	before := regions(t)
 	seen, gone, result := make(chan struct{}), make(chan struct{}), make(chan bool, 1)
 	register := func(r grpc.ServiceRegistrar) {
 		testgrpc.RegisterTestServiceServer(r, handler{do: func(ctx context.Context, in *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
@@ -183,9 +185,36 @@ func TestBorrowedBytesOutliveTheConnection(t *testing.T) {
 	if err := <-failed; err == nil {
 		t.Error("a call on a closed connection went well")
 	}
+	mapped(t, before+1) // the handler's
 	close(gone)
 	if !<-result {
 		t.Error("the bytes were changed")
+	}
+	mapped(t, before)
+}
+
+// regions is how many are mapped.
+func regions(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Error(err)
+	}
+	return bytes.Count(maps, []byte("memfd:outboard-calls"))
+}
+
+// mapped waits until so many are.
+func mapped(t *testing.T, want int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		n := regions(t)
+		if n == want {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("%d regions are mapped: want %d", n, want)
+			return
+		}
 	}
 }
 
@@ -211,6 +240,7 @@ func TestLoan(t *testing.T) {
 	if n := allocated(t, c, WithBorrowedResponse(&loans[0])); n > bodySize/4 {
 		t.Errorf("%d bytes for a call after all loans were released", n)
 	}
+	loans[0].Release()
 }
 
 // TestLoanOfCallsThatFail holds nothing.
