@@ -1,0 +1,90 @@
+package framed
+
+import (
+	"net"
+	"testing"
+	"time"
+)
+
+// halfOpen is a connection to a peer that reads nothing.
+func halfOpen(t *testing.T) (*Conn, net.Conn) {
+	t.Helper()
+	a, b := tcp(t)
+	t.Cleanup(func() { b.Close() })
+	c := Client(a, Options{DeadAfter: time.Hour})
+	t.Cleanup(func() { c.fail(ErrClosed); c.loops.Wait() })
+	if err := c.Handshake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Preface and first ping.
+	if _, err := b.Read(make([]byte, 2*headerSize+8)); err != nil {
+		t.Fatal(err)
+	}
+	for c.queue.waiting() {
+		c.flush()
+	}
+	return c, b
+}
+
+func (c *Conn) pushPong(t *testing.T) {
+	t.Helper()
+	if err := c.queue.push(func(b []byte) []byte { return appendPing(b, framePong, 7) }, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *Conn) queued() int {
+	c.queue.mu.Lock()
+	defer c.queue.mu.Unlock()
+	return len(c.queue.frames)
+}
+
+// fill writes until the operating system takes no more.
+func fill(t *testing.T, c *Conn) {
+	t.Helper()
+	for b := make([]byte, 1<<20); ; {
+		_ = c.pipe.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, err := c.pipe.Conn.Write(b); err != nil {
+			break
+		}
+	}
+	_ = c.pipe.SetWriteDeadline(time.Time{})
+}
+
+// The reader that asks for more of a long frame writes what is queued itself, unless it
+// would have to wait for that.
+func TestFlushMeanwhile(t *testing.T) {
+	if c, _ := halfOpen(t); !c.pipe.writable() {
+		t.Skip("this system does not say whether a write would wait")
+	}
+	for name, test := range map[string]struct {
+		before func(t *testing.T, c *Conn)
+		wrote  bool
+	}{
+		"nothing in the way":     {func(*testing.T, *Conn) {}, true},
+		"somebody else writes":   {func(_ *testing.T, c *Conn) { c.wire.lock(urgent) }, false},
+		"the peer does not read": {fill, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := halfOpen(t)
+			test.before(t, c)
+			c.pushPong(t)
+			done := make(chan bool)
+			go func() {
+				c.flushMeanwhile()
+				done <- c.queued() == 0
+			}()
+			select {
+			case wrote := <-done:
+				if test.wrote && !wrote {
+					t.Error("it is left to others")
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("the reader waits")
+			}
+			if name == "somebody else writes" {
+				c.wire.unlock()
+			}
+		})
+	}
+}
