@@ -155,6 +155,9 @@ func testCalls(t *testing.T, f *function.Function) {
 			t.Errorf("%s: got %q, want %q", tt.request, got, tt.want)
 		}
 	}
+	if got := host.Bucket("seats").Value("recent"); got != "bob" {
+		t.Errorf("the one of the last hour was %q", got)
+	}
 	if got := host.Bucket("seats").Value("last"); got != "bob" {
 		t.Errorf("the last one was %q", got)
 	}

@@ -240,6 +240,14 @@ export class Txn {
     return this.append(6, key, 0, value);
   }
 
+  /**
+   * Sets a key's value for so many milliseconds, 1000 at least. Then the key is gone. add
+   * leaves it the time that it has, any put does not.
+   */
+  putFor(key: string, value: Bytes, milliseconds: i64): Txn {
+    return this.append(7, key, milliseconds, value);
+  }
+
   private append(code: u8, key: string, number: i64, value: Bytes): Txn {
     const name = Bytes.ofText(key);
     const piece = new Uint8Array(17 + name.size + value.size);

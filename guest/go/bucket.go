@@ -3,6 +3,7 @@ package guest
 import (
 	"encoding/binary"
 	"strconv"
+	"time"
 )
 
 // A KV is a bucket: keys with values, kept by the pool.
@@ -57,6 +58,7 @@ const (
 	opMissing
 	opAt
 	opPutNew
+	opPutFor
 )
 
 // Put sets a key's value.
@@ -79,6 +81,12 @@ func At(key string, revision int64) Op { return Op{code: opAt, key: key, number:
 
 // PutNew holds if there is no such key, and sets its value.
 func PutNew(key string, value []byte) Op { return Op{code: opPutNew, key: key, value: value} }
+
+// PutFor sets a key's value for some time, which is one second at least. Then the key
+// is gone. Add leaves it the time that it has, any put does not.
+func PutFor(key string, value []byte, ttl time.Duration) Op {
+	return Op{code: opPutFor, key: key, number: ttl.Milliseconds(), value: value}
+}
 
 // A ConditionError is a transaction that did nothing, since one of its operations
 // does not hold.
@@ -114,6 +122,8 @@ func (o Op) String() string {
 		return key + " has revision " + strconv.FormatInt(o.number, 10)
 	case opPutNew:
 		return "put " + key + ", which is missing"
+	case opPutFor:
+		return "put " + key + " for " + strconv.FormatInt(o.number, 10) + " ms"
 	}
 	return "no operation"
 }

@@ -16,7 +16,7 @@ function orFail(bytes: Bytes | null): i32 {
 function book(who: string): i32 {
   const seats = new Bucket("seats");
   if (!seats.ok) return fail(result().text());
-  const done = seats.commit(new Txn().putNew(who, Bytes.ofText("math")).add("free", -1, 0).put("last", Bytes.ofText(who)).missing("closed"));
+  const done = seats.commit(new Txn().putNew(who, Bytes.ofText("math")).add("free", -1, 0).put("last", Bytes.ofText(who)).putFor("recent", Bytes.ofText(who), 3600000).missing("closed"));
   if (done != 0) return fail(done.toString() + " " + result().text());
   if (seats.get("nobody") !== null || seats.revision != 0) return fail("found");
   const free = seats.get("free");

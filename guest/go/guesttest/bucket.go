@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // A Bucket is keys and values in memory.
@@ -19,20 +20,37 @@ type Bucket struct {
 type entry struct {
 	value    []byte
 	revision int64
+	expires  time.Time // zero for never
 }
 
 // Set puts a value.
 func (b *Bucket) Set(key, value string) { b.put(key, []byte(value)) }
 
 // Value returns a key's value, "" if it is missing.
-func (b *Bucket) Value(key string) string { return string(b.entries[key].value) }
+func (b *Bucket) Value(key string) string { return string(b.get(key).value) }
 
 // Keys returns the keys in order.
-func (b *Bucket) Keys() []string { return slices.Sorted(maps.Keys(b.entries)) }
+func (b *Bucket) Keys() []string {
+	keys := slices.Sorted(maps.Keys(b.entries))
+	return slices.DeleteFunc(keys, func(key string) bool { return b.get(key).revision == 0 })
+}
+
+// get is what a key has now. Its revision is 0 when that is nothing.
+func (b *Bucket) get(key string) entry {
+	e := b.entries[key]
+	if !e.expires.IsZero() && !e.expires.After(time.Now()) {
+		return entry{}
+	}
+	return e
+}
 
 func (b *Bucket) put(key string, value []byte) {
+	b.putUntil(key, value, time.Time{})
+}
+
+func (b *Bucket) putUntil(key string, value []byte, expires time.Time) {
 	b.revision++
-	b.entries[key] = entry{slices.Clone(value), b.revision}
+	b.entries[key] = entry{slices.Clone(value), b.revision, expires}
 }
 
 // The operations of a transaction, as docs/design/0007 numbers them.
@@ -43,6 +61,7 @@ const (
 	opMissing
 	opAt
 	opPutNew
+	opPutFor
 )
 
 type op struct {
@@ -52,7 +71,10 @@ type op struct {
 	value  []byte
 }
 
-var errTxn = errors.New("transaction: cut short or of an unknown operation")
+var (
+	errTxn = errors.New("transaction: cut short or of an unknown operation")
+	errTTL = errors.New("transaction: a key is put for less than a second")
+)
 
 // decode reads the operations that package guest wrote.
 func decode(b []byte) ([]op, error) {
@@ -70,7 +92,7 @@ func decode(b []byte) ([]op, error) {
 func decodeOne(b []byte) (op, []byte, error) {
 	code, b := b[0], b[1:]
 	key, b, ok := text(b)
-	if !ok || len(b) < 8 || code < opPut || code > opPutNew {
+	if !ok || len(b) < 8 || code < opPut || code > opPutFor {
 		return op{}, nil, errTxn
 	}
 	number := int64(binary.LittleEndian.Uint64(b))
@@ -115,7 +137,8 @@ func (b *Bucket) txn(encoded []byte) (int, error) {
 
 // do does one operation and says whether it holds.
 func (b *Bucket) do(o op) (bool, error) {
-	now, there := b.entries[o.key]
+	now := b.get(o.key)
+	there := now.revision != 0
 	switch o.code {
 	case opPut:
 		b.put(o.key, o.value)
@@ -132,6 +155,12 @@ func (b *Bucket) do(o op) (bool, error) {
 			return false, nil
 		}
 		b.put(o.key, o.value)
+	case opPutFor:
+		ttl := time.Duration(o.number) * time.Millisecond
+		if ttl < time.Second {
+			return false, errTTL
+		}
+		b.putUntil(o.key, o.value, time.Now().Add(ttl))
 	}
 	return true, nil
 }
@@ -142,7 +171,8 @@ func (b *Bucket) add(o op) (bool, error) {
 		return false, err
 	}
 	var now int64
-	if e, there := b.entries[o.key]; there {
+	e := b.get(o.key)
+	if e.revision != 0 {
 		if now, err = strconv.ParseInt(string(e.value), 10, 64); err != nil {
 			return false, err
 		}
@@ -151,6 +181,6 @@ func (b *Bucket) add(o op) (bool, error) {
 	if sum < least {
 		return false, nil
 	}
-	b.put(o.key, strconv.AppendInt(nil, sum, 10))
+	b.putUntil(o.key, strconv.AppendInt(nil, sum, 10), e.expires)
 	return true, nil
 }

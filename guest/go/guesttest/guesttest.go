@@ -116,7 +116,7 @@ func (h *Host) Get(handle int32, key string) ([]byte, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	e := h.buckets[name].entries[key]
+	e := h.buckets[name].get(key)
 	return slices.Clone(e.value), e.revision, nil
 }
 

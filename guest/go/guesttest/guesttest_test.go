@@ -3,6 +3,8 @@ package guesttest_test
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -28,6 +30,7 @@ func TestTransactions(t *testing.T) {
 		"other revision":      {[]guest.Op{guest.At("a", 2), guest.Put("a", []byte("y"))}, 0, map[string]string{"a": "5"}},
 		"no such key's":       {[]guest.Op{guest.At("b", 0)}, -1, map[string]string{"a": "5"}},
 		"put new":             {[]guest.Op{guest.PutNew("b", []byte("y"))}, -1, map[string]string{"a": "5", "b": "y"}},
+		"put for":             {[]guest.Op{guest.PutFor("b", []byte("y"), time.Second), guest.Missing("b")}, 1, map[string]string{"a": "5"}},
 		"put new, and is not": {[]guest.Op{guest.PutNew("b", []byte("y")), guest.PutNew("a", []byte("y"))}, 1, map[string]string{"a": "5"}},
 	}
 	for name, tt := range tests {
@@ -166,6 +169,34 @@ func FuzzTxn(f *testing.F) {
 		}
 		if failed >= 0 && err == nil && uint64(failed)*17 > uint64(len(ops)) {
 			t.Errorf("operation %d of %d bytes failed", failed, len(ops))
+		}
+	})
+}
+
+// A key that is put for some time is gone then.
+func TestPutFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seats := guesttest.Start(t).Bucket("seats")
+		b := guest.Bucket("seats")
+		must := func(ops ...guest.Op) {
+			t.Helper()
+			if err := b.Txn(ops...); err != nil {
+				t.Error(err)
+			}
+		}
+		must(guest.PutFor("a", []byte("5"), 2*time.Second))
+		time.Sleep(time.Second)
+		must(guest.Add("a", 1, 0))
+		if value := seats.Value("a"); value != "6" {
+			t.Errorf("got %q, want 6", value)
+		}
+		time.Sleep(time.Second)
+		if value, revision, err := b.Get("a"); value != nil || revision != 0 || err != nil || len(seats.Keys()) != 0 {
+			t.Errorf("got %q at %d, %v, keys %q", value, revision, err, seats.Keys())
+		}
+		must(guest.PutNew("a", []byte("1")))
+		if err := b.Txn(guest.PutFor("a", nil, time.Millisecond)); err == nil {
+			t.Error("a key was put for a millisecond")
 		}
 	})
 }

@@ -119,6 +119,13 @@ type Entry struct {
 	// Value must not be changed.
 	Value    []byte
 	Revision uint64
+	// ExpiresMilli is when the key is gone, in milliseconds since 1970, or 0.
+	ExpiresMilli int64
+}
+
+// expired says that the key is gone by now.
+func (e Entry) expired(now time.Time) bool {
+	return e.ExpiresMilli != 0 && e.ExpiresMilli <= now.UnixMilli()
 }
 
 // ErrClosed says that the bucket was closed: what was under way may have happened.
@@ -170,7 +177,7 @@ func (b *Bucket) Get(ctx context.Context, key string) (Entry, error) {
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.view.keys[key], nil
+	return b.view.look(key, wallClock()), nil
 }
 
 // Keys returns the keys that begin with prefix, sorted.
@@ -180,8 +187,9 @@ func (b *Bucket) Keys(ctx context.Context, prefix string) ([]string, error) {
 	}
 	b.mu.RLock()
 	var keys []string
-	for key := range b.view.keys {
-		if strings.HasPrefix(key, prefix) {
+	now := wallClock()
+	for key, e := range b.view.keys {
+		if strings.HasPrefix(key, prefix) && !e.expired(now) {
 			keys = append(keys, key)
 		}
 	}

@@ -104,6 +104,36 @@ func TestReadableByNATS(t *testing.T) {
 	}
 }
 
+// NATS removes a key whose time is over, and whoever opens the bucket does not find it.
+func TestExpireInNATS(t *testing.T) {
+	ctx := testContext(t)
+	s := openState(ctx, t)
+	b := openBucket(ctx, t, s)
+	mustTxn(ctx, t, b, -1, put("a", "1"), put("b", "1"))
+	mustTxn(ctx, t, b, -1, bucket.Op{Kind: bucket.PutFor, Key: "a", Value: []byte("2"), TTL: bucket.MinTTL})
+	e := wantValue(ctx, t, b, "a", "2")
+	other := openBucket(ctx, t, s)
+	if diff := cmp.Diff(wantValue(ctx, t, other, "a", "2"), e); diff != "" {
+		t.Errorf("the other owner against the first:\n%s", diff)
+	}
+	kv := natsKV(ctx, t, s)
+	for {
+		_, err := kv.Get(ctx, "a")
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond) // the server has its own clock
+	}
+	for _, b := range []*bucket.Bucket{b, other, openBucket(ctx, t, s)} {
+		wantValue(ctx, t, b, "a", "")
+		wantValue(ctx, t, b, "b", "1")
+		mustTxn(ctx, t, b, 1, bucket.Op{Kind: bucket.Missing, Key: "a"}, bucket.Op{Kind: bucket.Missing, Key: "b"})
+	}
+}
+
 // lent is the socket on which a node lends its state.
 func lent(t testing.TB, s *state.State) (dial func() (net.Conn, error)) {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
@@ -14,20 +15,39 @@ type view struct {
 	last uint64
 	// bytes is what the keys and values take, with a guess of the map's share.
 	bytes int64
+	// expiring has the keys that will be gone, and some that were written again.
+	expiring expiring
 }
 
 const entryOverhead = 100
 
 // set takes one change over.
-func (v *view) set(key string, value []byte, revision uint64, deleted bool) {
+func (v *view) set(key string, e Entry, deleted bool) {
+	v.remove(key)
+	if deleted {
+		return
+	}
+	v.keys[key] = e
+	v.bytes += sizeOf(key, e.Value)
+	if e.ExpiresMilli != 0 {
+		v.expires(key, e)
+	}
+}
+
+func (v *view) remove(key string) {
 	if old, ok := v.keys[key]; ok {
 		v.bytes -= sizeOf(key, old.Value)
 		delete(v.keys, key)
 	}
-	if !deleted {
-		v.keys[key] = Entry{Value: value, Revision: revision}
-		v.bytes += sizeOf(key, value)
+}
+
+// look is what a key has at a moment.
+func (v *view) look(key string, now time.Time) Entry {
+	e := v.keys[key]
+	if e.expired(now) {
+		return Entry{}
 	}
+	return e
 }
 
 func sizeOf(key string, value []byte) int64 {
@@ -37,6 +57,7 @@ func sizeOf(key string, value []byte) int64 {
 // A plan is what transactions make of a view, before it is committed.
 type plan struct {
 	view    *view
+	now     time.Time
 	changes []state.KVChange
 	index   map[string]int // of the key's change
 	size    int            // of keys and values
@@ -49,20 +70,22 @@ type undo struct {
 	old state.KVChange
 }
 
-func newPlan(v *view) *plan { return &plan{view: v, index: make(map[string]int)} }
+func newPlan(v *view, now time.Time) *plan {
+	return &plan{view: v, now: now, index: make(map[string]int)}
+}
 
 // changed is the revision of a key that the plan changes: nobody knows it yet.
 const changed = math.MaxUint64
 
-func (p *plan) look(key string) (value []byte, revision uint64) {
-	if i, ok := p.index[key]; ok {
-		if p.changes[i].Deleted {
-			return nil, 0
-		}
-		return p.changes[i].Value, changed
+func (p *plan) look(key string) Entry {
+	i, ok := p.index[key]
+	if !ok {
+		return p.view.look(key, p.now)
 	}
-	e := p.view.keys[key]
-	return e.Value, e.Revision
+	if c := p.changes[i]; !c.Deleted {
+		return Entry{c.Value, changed, c.ExpiresMilli}
+	}
+	return Entry{}
 }
 
 // txn decides one transaction. It returns the number of the condition that does
@@ -80,29 +103,31 @@ func (p *plan) txn(ops []Op) (failed int) {
 }
 
 func (p *plan) op(op *Op) (holds bool) {
-	value, revision := p.look(op.Key)
+	now := p.look(op.Key)
 	switch op.Kind {
 	case Put:
-		p.set(op.Key, op.Value, false)
+		p.set(state.KVChange{Key: op.Key, Value: op.Value})
+	case PutFor:
+		p.set(state.KVChange{Key: op.Key, Value: op.Value, ExpiresMilli: p.now.Add(op.TTL).UnixMilli()})
 	case Delete:
-		if revision != 0 {
-			p.set(op.Key, nil, true)
+		if now.Revision != 0 {
+			p.set(state.KVChange{Key: op.Key, Deleted: true})
 		}
 	case Add:
-		sum, ok := add(value, revision != 0, op)
+		sum, ok := add(now.Value, now.Revision != 0, op)
 		if !ok {
 			return false
 		}
-		p.set(op.Key, strconv.AppendInt(nil, sum, 10), false)
+		p.set(state.KVChange{Key: op.Key, Value: strconv.AppendInt(nil, sum, 10), ExpiresMilli: now.ExpiresMilli})
 	case Missing:
-		return revision == 0
+		return now.Revision == 0
 	case Revision:
-		return revision == op.Revision
+		return now.Revision == op.Revision
 	case PutIfMissing:
-		if revision != 0 {
+		if now.Revision != 0 {
 			return false
 		}
-		p.set(op.Key, op.Value, false)
+		p.set(state.KVChange{Key: op.Key, Value: op.Value})
 	}
 	return true
 }
@@ -125,17 +150,16 @@ func add(value []byte, exists bool, op *Op) (sum int64, ok bool) {
 	return sum, sum >= op.Least
 }
 
-func (p *plan) set(key string, value []byte, deleted bool) {
-	change := state.KVChange{Key: key, Value: value, Deleted: deleted}
-	i, ok := p.index[key]
+func (p *plan) set(change state.KVChange) {
+	i, ok := p.index[change.Key]
 	if !ok {
-		p.index[key] = len(p.changes)
+		p.index[change.Key] = len(p.changes)
 		p.changes = append(p.changes, change)
-		p.size += len(key) + len(value)
+		p.size += len(change.Key) + len(change.Value)
 		return
 	}
 	p.undone = append(p.undone, undo{at: i, old: p.changes[i]})
-	p.size += len(value) - len(p.changes[i].Value)
+	p.size += len(change.Value) - len(p.changes[i].Value)
 	p.changes[i] = change
 }
 

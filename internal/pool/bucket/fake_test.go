@@ -95,7 +95,9 @@ func (s *fakeStore) complete() {
 	}
 	for _, change := range s.record.Changes {
 		s.last++
-		s.keys[change.Key] = state.Entry{Key: change.Key, Value: change.Value, Revision: s.last, Deleted: change.Deleted}
+		s.keys[change.Key] = state.Entry{
+			Key: change.Key, Value: change.Value, Revision: s.last, Deleted: change.Deleted, ExpiresMilli: change.ExpiresMilli,
+		}
 	}
 	s.record = nil
 }

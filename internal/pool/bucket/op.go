@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // OpKind says what an operation of a transaction does or asks for. Its numbers
@@ -21,7 +22,8 @@ const (
 	// Delete removes a key, if it is there.
 	Delete OpKind = 2
 	// Add adds Delta to a decimal number, where none is 0. The condition is
-	// that the key has a number and that the sum is at least Least.
+	// that the key has a number and that the sum is at least Least. The key keeps
+	// the time that it has.
 	Add OpKind = 3
 	// Missing is the condition that a key has no value.
 	Missing OpKind = 4
@@ -29,6 +31,8 @@ const (
 	Revision OpKind = 5
 	// PutIfMissing is the condition that a key has no value, and sets it.
 	PutIfMissing OpKind = 6
+	// PutFor sets a key for the time TTL. Then it is gone.
+	PutFor OpKind = 7
 )
 
 // Op is one operation of a transaction.
@@ -38,7 +42,9 @@ type Op struct {
 	Revision uint64
 	Delta    int64
 	Least    int64
-	Value    []byte
+	// TTL is MinTTL to MaxTTL, in whole milliseconds.
+	TTL   time.Duration
+	Value []byte
 }
 
 // Limits of a transaction.
@@ -50,6 +56,10 @@ const (
 
 	// NoLeast is the Least of an Add without a bound.
 	NoLeast = math.MinInt64
+
+	// MinTTL is the shortest time that NATS knows.
+	MinTTL = time.Second
+	MaxTTL = 10 * 365 * 24 * time.Hour
 )
 
 var (
@@ -59,7 +69,7 @@ var (
 
 // DecodeTxn reads a transaction as a guest writes it: operations of
 //
-//	kind u8, key u32+bytes, revision or delta i64, value u32+bytes
+//	kind u8, key u32+bytes, revision, delta or milliseconds i64, value u32+bytes
 //
 // with little-endian numbers. The value of Add is its least sum, as a decimal
 // number; an empty one is no bound. The operations' values are parts of data.
@@ -99,6 +109,9 @@ func decodeOp(data []byte) (Op, []byte, error) {
 	switch op.Kind {
 	case Put, PutIfMissing:
 		op.Value = value
+	case PutFor:
+		op.Value = value
+		op.TTL = time.Duration(min(number, uint64(MaxTTL/time.Millisecond)+1)) * time.Millisecond
 	case Add:
 		op.Delta = int64(number)
 		op.Least, err = decodeLeast(value)
@@ -139,11 +152,14 @@ func checkTxn(ops []Op) error {
 	}
 	size := 0
 	for i, op := range ops {
-		if op.Kind < Put || op.Kind > PutIfMissing {
+		if op.Kind < Put || op.Kind > PutFor {
 			return fmt.Errorf("operation %d: kind %d is unknown", i, op.Kind)
 		}
 		if err := checkKey(op.Key); err != nil {
 			return fmt.Errorf("operation %d: %w", i, err)
+		}
+		if op.Kind == PutFor && (op.TTL < MinTTL || op.TTL > MaxTTL) {
+			return fmt.Errorf("operation %d: key %q for %v, want %v to %v", i, op.Key, op.TTL, MinTTL, MaxTTL)
 		}
 		size += len(op.Key) + len(op.Value)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -41,9 +42,16 @@ func TestDecodeTxn(t *testing.T) {
 				{Kind: bucket.Revision, Key: "e", Revision: 1<<64 - 1},
 			},
 		},
-		"put if missing":     {data: encode(6, "a", 0, ""), want: []bucket.Op{{Kind: bucket.PutIfMissing, Key: "a", Value: []byte{}}}},
-		"kind 0":             {data: encode(0, "a", 0, ""), err: "kind 0 is unknown"},
-		"kind 7":             {data: encode(7, "a", 0, ""), err: "kind 7 is unknown"},
+		"put if missing": {data: encode(6, "a", 0, ""), want: []bucket.Op{{Kind: bucket.PutIfMissing, Key: "a", Value: []byte{}}}},
+		"kind 0":         {data: encode(0, "a", 0, ""), err: "kind 0 is unknown"},
+		"put for": {
+			data: encode(7, "a", 1500, "v"),
+			want: []bucket.Op{{Kind: bucket.PutFor, Key: "a", TTL: 1500 * time.Millisecond, Value: []byte("v")}},
+		},
+		"put for too short":  {data: encode(7, "a", 999, ""), err: `key "a" for 999ms, want 1s to 87600h0m0s`},
+		"put for too long":   {data: encode(7, "a", 1<<50, ""), err: `want 1s to 87600h0m0s`},
+		"put for the past":   {data: encode(7, "a", -1, ""), err: `want 1s to 87600h0m0s`},
+		"kind 8":             {data: encode(8, "a", 0, ""), err: "kind 8 is unknown"},
 		"no key":             {data: encode(1, "", 0, ""), err: "a key of 0 bytes"},
 		"long key":           {data: encode(1, long[:257], 0, ""), err: "a key of 257 bytes"},
 		"wildcard":           {data: encode(1, "a.>", 0, ""), err: "letters, digits and"},
@@ -75,6 +83,7 @@ func FuzzDecodeTxn(f *testing.F) {
 	f.Add(encode(1, "a", 0, "v"))
 	f.Add(append(encode(3, "a", -1, "0"), encode(6, "b", 0, "x")...))
 	f.Add(encode(5, "a", 7, ""))
+	f.Add(encode(7, "a", 5000, "v"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ops, err := bucket.DecodeTxn(data)
 		if err != nil {
@@ -84,7 +93,7 @@ func FuzzDecodeTxn(f *testing.F) {
 			return
 		}
 		for _, op := range ops {
-			if op.Kind < bucket.Put || op.Kind > bucket.PutIfMissing || op.Key == "" || strings.ContainsAny(op.Key, "*> \r\n\x00") {
+			if op.Kind < bucket.Put || op.Kind > bucket.PutFor || op.Key == "" || strings.ContainsAny(op.Key, "*> \r\n\x00") {
 				t.Errorf("operation %+v was let through", op)
 			}
 		}

@@ -88,6 +88,7 @@ func (b *Bucket) gather(first *job) []*job {
 // is recorded: while it is spread, those who waited for it are at work again.
 func (b *Bucket) treat(ctx context.Context, jobs []*job) {
 	for len(jobs) > 0 {
+		b.forget(wallClock())
 		p, n := b.decide(jobs)
 		err := b.settle(ctx, p)
 		if errors.Is(err, state.ErrConflict) {
@@ -122,7 +123,7 @@ func (b *Bucket) spread(ctx context.Context) {
 
 // decide plans as many of the jobs as one commit has room for.
 func (b *Bucket) decide(jobs []*job) (p *plan, n int) {
-	p = newPlan(&b.view)
+	p = newPlan(&b.view, wallClock())
 	for n < len(jobs) {
 		j := jobs[n]
 		if n > 0 && p.size+sizeOfTxn(j.ops) > state.MaxCommit {
@@ -195,10 +196,20 @@ func (b *Bucket) apply(c state.Commit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, change := range c.Changes {
-		b.view.set(change.Key, change.Value, c.Revision(i), change.Deleted)
+		b.view.set(change.Key, Entry{change.Value, c.Revision(i), change.ExpiresMilli}, change.Deleted)
 	}
 	b.view.last = c.Last()
 	b.looked = wallClock()
+}
+
+// forget drops keys whose time is over.
+func (b *Bucket) forget(now time.Time) {
+	if !b.view.due(now) {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.view.forget(now)
 }
 
 // sync reads what others have committed, or the whole bucket when it has not
@@ -222,7 +233,7 @@ func (b *Bucket) sync(ctx context.Context) error {
 		b.view = view{keys: make(map[string]Entry, len(entries))}
 	}
 	for _, e := range entries {
-		b.view.set(e.Key, e.Value, e.Revision, e.Deleted)
+		b.view.set(e.Key, Entry{e.Value, e.Revision, e.ExpiresMilli}, e.Deleted)
 	}
 	b.view.last, b.looked, b.unspread = last, now, nil
 	return nil
@@ -248,7 +259,7 @@ const numberSize = 20
 // grows says whether a transaction may need more room than it gives back.
 func grows(ops []Op) bool {
 	for i := range ops {
-		if k := ops[i].Kind; k == Put || k == Add || k == PutIfMissing {
+		if k := ops[i].Kind; k == Put || k == Add || k == PutIfMissing || k == PutFor {
 			return true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -48,7 +49,7 @@ func (m *model) op(op Op, known map[uint64]knownRevision) bool {
 	value, exists := m.keys[op.Key]
 	m.clock++
 	switch op.Kind {
-	case Put:
+	case Put, PutFor: // nobody waits for an hour
 		m.keys[op.Key], m.version[op.Key] = string(op.Value), m.clock
 	case Delete:
 		delete(m.keys, op.Key)
@@ -128,11 +129,12 @@ func (m *machine) close() {
 
 func (m *machine) drawOp(t *rapid.T) Op {
 	op := Op{
-		Kind: OpKind(rapid.IntRange(1, 6).Draw(t, "kind")),
+		Kind: OpKind(rapid.IntRange(1, 7).Draw(t, "kind")),
 		Key:  rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key"),
 	}
 	switch op.Kind {
-	case Put, PutIfMissing:
+	case Put, PutIfMissing, PutFor:
+		op.TTL = time.Hour
 		op.Value = []byte(rapid.SampledFrom([]string{"1", "-7", "text", "", "9223372036854775807"}).Draw(t, "value"))
 	case Add:
 		op.Delta = rapid.SampledFrom([]int64{1, -1, 5, -1 << 63, 1<<63 - 1}).Draw(t, "delta")
@@ -274,7 +276,7 @@ func TestPlan(t *testing.T) {
 		m := &machine{known: map[uint64]knownRevision{}, model: &model{keys: map[string]string{}, version: map[string]int{}}}
 		v := &view{keys: map[string]Entry{}}
 		for round := range 3 {
-			p := newPlan(v)
+			p := newPlan(v, time.Now())
 			for range rapid.IntRange(0, 8).Draw(t, "transactions") {
 				ops := make([]Op, rapid.IntRange(1, 4).Draw(t, "n"))
 				for i := range ops {
@@ -294,7 +296,7 @@ func (m *machine) applied(t *rapid.T, v *view, p *plan, first uint64) {
 	size := 0
 	for i, c := range p.changes {
 		size += len(c.Key) + len(c.Value)
-		v.set(c.Key, c.Value, first+uint64(i)+1, c.Deleted)
+		v.set(c.Key, Entry{c.Value, first + uint64(i) + 1, c.ExpiresMilli}, c.Deleted)
 	}
 	if size != p.size {
 		t.Fatalf("the plan has %d bytes, and says %d", size, p.size)

@@ -19,7 +19,8 @@ type Change struct {
 
 // Watch tells f what the keys that begin with prefix have, and then each of their
 // changes, in order and from one goroutine, until ctx or the bucket ends. Of
-// changes that follow each other closely it may tell the last alone.
+// changes that follow each other closely it may tell the last alone. It does not tell
+// that a key's time is over, which its entry says beforehand.
 func (b *Bucket) Watch(ctx context.Context, prefix string, f func(Change)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -43,7 +44,7 @@ func (b *Bucket) Watch(ctx context.Context, prefix string, f func(Change)) error
 	})
 	err := b.store.Watch(ctx, last, func(e state.Entry) {
 		if strings.HasPrefix(e.Key, prefix) {
-			f(Change{Key: e.Key, Entry: Entry{Value: e.Value, Revision: e.Revision}, Deleted: e.Deleted})
+			f(Change{Key: e.Key, Entry: Entry{e.Value, e.Revision, e.ExpiresMilli}, Deleted: e.Deleted})
 		}
 	})
 	if ctx.Err() != nil {
@@ -55,8 +56,9 @@ func (b *Bucket) Watch(ctx context.Context, prefix string, f func(Change)) error
 func (b *Bucket) snapshot(prefix string) (now []Change, last uint64) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
+	at := wallClock()
 	for key, e := range b.view.keys {
-		if strings.HasPrefix(key, prefix) {
+		if strings.HasPrefix(key, prefix) && !e.expired(at) {
 			now = append(now, Change{Key: key, Entry: e})
 		}
 	}

@@ -96,6 +96,53 @@ func TestCommitOfDeadWriter(t *testing.T) {
 	}
 }
 
+// The rest of a commit is written when its keys' time is over, so that what they had
+// before does not come back.
+func TestCommitExpired(t *testing.T) {
+	ctx := kvContext(t)
+	k := testKV(ctx, t)
+	commitAndSpread(ctx, t, k, Commit{Writer: "w", Number: 1, Changes: changes("a", "0", "b", "0")})
+	c := Commit{Writer: "w", Number: 2, After: 3, Changes: changes("a", "1", "b", "1")}
+	c.Changes[0].ExpiresMilli = time.Now().UnixMilli()
+	c.Changes[1].ExpiresMilli = time.Now().Add(time.Hour).UnixMilli()
+	must(t, k.Commit(ctx, c))
+	wantContent(ctx, t, k, 0, map[string]string{"b": "1@6"})
+	var last Entry
+	_, err := k.Since(ctx, 5, func(e Entry) { last = e })
+	must(t, err)
+	if last.ExpiresMilli != c.Changes[1].ExpiresMilli {
+		t.Errorf("b is gone at %d, want %d", last.ExpiresMilli, c.Changes[1].ExpiresMilli)
+	}
+}
+
+// Whoever reads a key learns when it is gone, whichever way it reads.
+func TestExpiryIsRead(t *testing.T) {
+	ctx := kvContext(t)
+	k := testKV(ctx, t)
+	at := time.Now().Add(time.Hour).UnixMilli()
+	c := Commit{Writer: "w", Number: 1}
+	for i := range fewMessages + 1 {
+		c.Changes = append(c.Changes, KVChange{Key: strconv.Itoa(i), ExpiresMilli: at})
+	}
+	commitAndSpread(ctx, t, k, c)
+	seen := func(e Entry) {
+		t.Helper()
+		if e.ExpiresMilli != at {
+			t.Fatalf("key %s is gone at %d, want %d", e.Key, e.ExpiresMilli, at)
+		}
+	}
+	for _, from := range []uint64{0, c.Last() - 1} { // many, and one
+		if last, err := k.Since(ctx, from, seen); err != nil || last != c.Last() {
+			t.Fatalf("read to %d, %v", last, err)
+		}
+	}
+	watching, stop := context.WithCancel(ctx)
+	must(t, k.Watch(watching, c.Last()-1, func(e Entry) {
+		seen(e)
+		stop()
+	}))
+}
+
 // Somebody who writes past the commits, as NATS's own tools do, does not keep the
 // rest of one from being made.
 func TestCommitInterrupted(t *testing.T) {
@@ -193,6 +240,7 @@ func wantMarks(ctx context.Context, t *testing.T, k *KV, want int) {
 func FuzzDecodeRecord(f *testing.F) {
 	f.Add(record{id: "w.1", changes: changes("a", "1", "b", "")}.encode())
 	f.Add(record{}.encode())
+	f.Add(record{id: "w.2", changes: []KVChange{{Key: "a", Value: []byte("1"), ExpiresMilli: 1 << 41}}}.encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := decodeRecord(data)
 		if err != nil {

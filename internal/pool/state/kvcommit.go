@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,8 +13,14 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// maxHeader is what the headers of a message have room for.
-const maxHeader = 4 << 10
+const (
+	// maxHeader is what the headers of a message have room for.
+	maxHeader = 4 << 10
+
+	// expiresHeader says when a key is gone, in milliseconds since 1970. The server
+	// removes its message some time after that.
+	expiresHeader = "Outboard-Expires"
+)
 
 // ErrBehind says that a commit is made, but that its revisions are not the
 // expected ones, or not known: who keeps a view must read on with Since.
@@ -124,11 +131,24 @@ func (m *keyMessage) of(c KVChange, after uint64) *nats.Msg {
 	if m.msg.Header == nil || len(m.msg.Header) > 1 {
 		m.msg.Header = nats.Header{jetstream.ExpectedLastSeqHeader: m.after}
 	}
-	if c.Deleted {
+	switch now := time.Now(); {
+	case c.Deleted || c.expired(now): // The server may have removed it, and what was there before must not come back.
 		m.msg.Header[opHeader] = []string{opDelete}
 		m.msg.Header[ttlHeader] = []string{seconds(tombstoneTTL)}
+	case c.ExpiresMilli != 0:
+		m.msg.Header[expiresHeader] = []string{strconv.FormatInt(c.ExpiresMilli, 10)}
+		m.msg.Header[ttlHeader] = []string{seconds(time.UnixMilli(c.ExpiresMilli).Sub(now))}
 	}
 	return &m.msg
+}
+
+// expiry reads when a key is gone.
+func expiry(header func(string) string) int64 {
+	at, err := strconv.ParseInt(header(expiresHeader), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return at
 }
 
 // recorded finds out whether a conflict is with the commit's own record, which

@@ -161,7 +161,7 @@ func (r *kvReader) takeAll(ctx context.Context, msgs jetstream.MessagesContext) 
 		}
 		err = r.take(stored{
 			subject: m.Subject(), seq: meta.Sequence.Stream, time: meta.Timestamp,
-			data: m.Data(), deleted: deletion(m.Headers().Get),
+			data: m.Data(), deleted: deletion(m.Headers().Get), expires: expiry(m.Headers().Get),
 		})
 		if err != nil || meta.NumPending == 0 {
 			return err
@@ -176,6 +176,7 @@ type stored struct {
 	time    time.Time
 	data    []byte
 	deleted bool
+	expires int64 // as in Entry
 }
 
 // take treats the stream's next message.
@@ -197,7 +198,7 @@ func (r *kvReader) take(m stored) error {
 	}
 	r.at = m.seq
 	r.missing = without(r.missing, key)
-	r.tell(Entry{Key: key, Value: m.data, Revision: m.seq, Deleted: m.deleted})
+	r.tell(Entry{Key: key, Value: m.data, Revision: m.seq, Deleted: m.deleted, ExpiresMilli: m.expires})
 	return nil
 }
 
@@ -241,7 +242,8 @@ func storedOf(m *nats.Msg) (stored, error) {
 		return stored{}, fmt.Errorf("time of a message: %w", err)
 	}
 	return stored{
-		subject: m.Header.Get("Nats-Subject"), seq: seq, time: at, data: m.Data, deleted: deletion(m.Header.Get),
+		subject: m.Header.Get("Nats-Subject"), seq: seq, time: at, data: m.Data,
+		deleted: deletion(m.Header.Get), expires: expiry(m.Header.Get),
 	}, nil
 }
 

@@ -3,6 +3,8 @@ package state
 import (
 	"encoding/binary"
 	"errors"
+	"math"
+	"time"
 )
 
 // A KVChange is one key's new value.
@@ -10,6 +12,13 @@ type KVChange struct {
 	Key     string
 	Value   []byte
 	Deleted bool
+	// ExpiresMilli is when the key is gone, in milliseconds since 1970; 0 is never.
+	ExpiresMilli int64
+}
+
+// expired says that the key is gone by now.
+func (c KVChange) expired(now time.Time) bool {
+	return c.ExpiresMilli != 0 && c.ExpiresMilli <= now.UnixMilli()
 }
 
 // A record is what a writer commits: a name of the commit, and its changes.
@@ -23,26 +32,34 @@ var errRecord = errors.New("a commit's record is damaged")
 const (
 	changePut    = 0
 	changeDelete = 1
+	changePutFor = 2
 )
 
 // encode writes the record: id, number of changes, then for each one how it
-// is changed (u8), key and value. Lengths are unsigned varints.
+// is changed (u8), when it expires if it does, key and value. Numbers are unsigned
+// varints.
 func (r record) encode() []byte {
 	size := len(r.id) + 2*binary.MaxVarintLen64
 	for _, c := range r.changes {
-		size += 1 + 2*binary.MaxVarintLen32 + len(c.Key) + len(c.Value)
+		size += 1 + binary.MaxVarintLen64 + 2*binary.MaxVarintLen32 + len(c.Key) + len(c.Value)
 	}
 	b := appendText(make([]byte, 0, size), r.id)
 	b = binary.AppendUvarint(b, uint64(len(r.changes)))
 	for _, c := range r.changes {
-		how := byte(changePut)
-		if c.Deleted {
-			how = changeDelete
-		}
-		b = appendText(append(b, how), c.Key)
+		b = appendText(c.appendHow(b), c.Key)
 		b = appendText(b, c.Value)
 	}
 	return b
+}
+
+func (c KVChange) appendHow(b []byte) []byte {
+	switch {
+	case c.Deleted:
+		return append(b, changeDelete)
+	case c.ExpiresMilli > 0:
+		return binary.AppendUvarint(append(b, changePutFor), uint64(c.ExpiresMilli))
+	}
+	return append(b, changePut)
 }
 
 func appendText[T string | []byte](b []byte, text T) []byte {
@@ -73,17 +90,34 @@ func decodeRecord(data []byte) (record, error) {
 }
 
 func cutChange(data []byte) (c KVChange, rest []byte, ok bool) {
-	if len(data) == 0 || data[0] > changeDelete {
+	rest, ok = c.cutHow(data)
+	if !ok {
 		return c, nil, false
 	}
-	c.Deleted = data[0] == changeDelete
-	key, rest, ok := cutText(data[1:])
+	key, rest, ok := cutText(rest)
 	if !ok {
 		return c, nil, false
 	}
 	c.Key = string(key)
 	c.Value, rest, ok = cutText(rest)
 	return c, rest, ok
+}
+
+func (c *KVChange) cutHow(data []byte) (rest []byte, ok bool) {
+	if len(data) == 0 || data[0] > changePutFor {
+		return nil, false
+	}
+	how, data := data[0], data[1:]
+	c.Deleted = how == changeDelete
+	if how != changePutFor {
+		return data, true
+	}
+	at, size := binary.Uvarint(data)
+	if size <= 0 || at == 0 || at > math.MaxInt64 {
+		return nil, false
+	}
+	c.ExpiresMilli = int64(at)
+	return data[size:], true
 }
 
 func cutText(data []byte) (text, rest []byte, ok bool) {

@@ -48,7 +48,8 @@ func (k *KV) watched(m jetstream.Msg) (Entry, bool) {
 		return Entry{}, false
 	}
 	key, ok := strings.CutPrefix(m.Subject(), k.keys)
+	header := m.Headers().Get
 	return Entry{
-		Key: key, Value: m.Data(), Revision: meta.Sequence.Stream, Deleted: deletion(m.Headers().Get),
+		Key: key, Value: m.Data(), Revision: meta.Sequence.Stream, Deleted: deletion(header), ExpiresMilli: expiry(header),
 	}, ok
 }

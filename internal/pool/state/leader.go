@@ -52,7 +52,7 @@ func (m leaderMsg) header() (nats.Header, error) {
 
 func (m leaderMsg) stored() (stored, error) {
 	header, err := m.header()
-	return stored{subject: m.Subject, seq: m.Seq, time: m.Time, data: m.Data, deleted: deletion(header.Get)}, err
+	return stored{subject: m.Subject, seq: m.Seq, time: m.Time, data: m.Data, deleted: deletion(header.Get), expires: expiry(header.Get)}, err
 }
 
 const leaderGetPrefix = "$JS.API.STREAM.MSG.GET."

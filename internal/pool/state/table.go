@@ -44,6 +44,8 @@ type Entry struct {
 	Revision uint64
 	// Deleted says that the key has no value any more.
 	Deleted bool
+	// ExpiresMilli is when a bucket's key is gone, in milliseconds since 1970, or 0.
+	ExpiresMilli int64
 
 	ttl string // as in the server's header
 }
