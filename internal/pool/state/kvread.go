@@ -23,9 +23,8 @@ const (
 	fewMessages = 500
 	bulkTimeout = 2 * time.Minute
 	bulkPull    = 5000
-	// heartbeat is how often the server of a consumer says that it lives. When it has
-	// missed two it is looked for elsewhere: by default that takes half a minute, during
-	// which an app that opens a bucket stands still.
+	// heartbeat is how often the server of a watcher's consumer says that it lives. When
+	// two are missing it is looked for elsewhere: by default that takes half a minute.
 	heartbeat = time.Second
 	pullFor   = 10 * heartbeat
 )
@@ -130,17 +129,14 @@ func (r *kvReader) readFew(ctx context.Context, last uint64) error {
 // readMany reads to the end by a consumer, which looks at every key once.
 func (r *kvReader) readMany(ctx context.Context) error {
 	return r.k.s.retryEach(ctx, bulkTimeout, func(ctx context.Context) error {
-		consumer, err := r.k.s.js.OrderedConsumer(ctx, r.k.stream, jetstream.OrderedConsumerConfig{
-			DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-			OptStartSeq:   r.at + 1,
-		})
+		consumer, err := r.consumer(ctx)
 		if err != nil {
 			return err
 		}
 		if info := consumer.CachedInfo(); info != nil && info.NumPending == 0 {
 			return nil
 		}
-		msgs, err := consumer.Messages(jetstream.PullMaxMessages(bulkPull), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(heartbeat))
+		msgs, err := consumer.Messages(jetstream.PullMaxMessages(bulkPull))
 		if err != nil {
 			return err
 		}
@@ -149,9 +145,23 @@ func (r *kvReader) readMany(ctx context.Context) error {
 	})
 }
 
+// consumer asks for a consumer once. A server that dies does not answer.
+func (r *kvReader) consumer(ctx context.Context) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return r.k.s.js.OrderedConsumer(ctx, r.k.stream, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   r.at + 1,
+		// The next attempt makes another one.
+		MaxResetAttempts: 1,
+	})
+}
+
+// takeAll takes messages to the stream's end. When none comes for a while it gives up:
+// another consumer goes on after the last one.
 func (r *kvReader) takeAll(ctx context.Context, msgs jetstream.MessagesContext) error {
-	for {
-		m, err := msgs.Next(jetstream.NextContext(ctx))
+	for ctx.Err() == nil {
+		m, err := msgs.Next(jetstream.NextMaxWait(attemptTimeout))
 		if err != nil {
 			return err
 		}
@@ -167,6 +177,7 @@ func (r *kvReader) takeAll(ctx context.Context, msgs jetstream.MessagesContext) 
 			return err
 		}
 	}
+	return ctx.Err()
 }
 
 // stored is a message as it lies in the stream.
