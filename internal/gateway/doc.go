@@ -20,6 +20,11 @@
 //     nobody waits for it, its execution's name with the status 202,
 //   - a function that takes the events of a WebSocket.
 //
+// Connections are served by the gateway itself as long as their requests are plain: of
+// a strict part of HTTP/1.1 that can be read in one way only. The first odd request of
+// a connection and all that follow are left to net/http. Handlers don't see which of
+// the two it was.
+//
 // Whatever goes wrong is answered with a problem document (RFC 9457). A call's trace
 // is W3C's: it goes on with the request's traceparent or begins one.
 //
