@@ -19,13 +19,17 @@
 // # Bounds
 //
 // Heads, headers and trailers have at most 64 KiB, messages Options.MaxMessage, and a
-// stream holds at most its window and one message that nobody has received. The
+// stream holds at most its window and one message that nobody has received. The length
+// of a message is only a claim: memory for all of it is there once a tenth has come. A
+// connection keeps up to 64 MiB for its next long messages, for a second. The
 // streams of a connection are bounded by framed.Options.MaxStreams, the handlers that
 // still run by twice that.
 //
 // # Memory
 //
-// A received message lies in memory of its own. Send has copied or written a message
+// A received message lies in memory of its own, or, if it is long, in memory that the
+// connection uses again once the message is freed. Requests of unary calls never do: who
+// forwards them may want to send them again. Send has copied or written a message
 // when it returns, and frees it.
 //
 // # Errors
