@@ -100,7 +100,7 @@ func (s *stream) assemble(ctx context.Context, c chunk) (*call.Message, error) {
 	// What is not there yet may never come: memory follows what comes.
 	whole := make([]byte, 0, min(total, 4*chunkSize))
 	for {
-		whole = append(whole, c.m.Data...)
+		whole = append(believe(whole, len(c.m.Data), total), c.m.Data...)
 		c.m.Free()
 		if uint64(len(whole)) > total || !c.more && uint64(len(whole)) != total {
 			return nil, s.e.judge(outboard.Errorf(outboard.Protocol, "stream", "chunks of %d bytes for a message of %d", len(whole), total))
@@ -113,6 +113,22 @@ func (s *stream) assemble(ctx context.Context, c chunk) (*call.Message, error) {
 			return nil, err
 		}
 	}
+}
+
+// believed is which part of a long message must have come before there is memory for all
+// of it: a tenth.
+const believed = 10
+
+// believe makes room for n bytes more of a message, and for all of it once enough has come.
+func believe(whole []byte, n int, total uint64) []byte {
+	if len(whole)+n <= cap(whole) {
+		return whole
+	}
+	room := total
+	if uint64(len(whole)) < total/believed {
+		room = min(4*uint64(len(whole)+n), total)
+	}
+	return append(make([]byte, 0, room), whole...)
 }
 
 // pop waits for a chunk, and gives credit for it.
