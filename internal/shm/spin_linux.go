@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,8 +27,18 @@ type Patience struct {
 	usual time.Duration // a wait, up to shortWait
 }
 
-// look is how long a look lasts.
-func (p *Patience) look() time.Duration { return min(max(spinLeast, 2*p.usual), spinMost) }
+// look is how long a look lasts. Who looks keeps its processor of Go's scheduler: a
+// long look is for those who leave one to the process's other goroutines.
+func (p *Patience) look() (limit time.Duration, done func()) {
+	limit = min(max(spinLeast, 2*p.usual), spinMost)
+	if limit == spinLeast {
+		return limit, func() {}
+	}
+	if keepers.Add(1) >= int32(runtime.GOMAXPROCS(0)) {
+		limit = spinLeast
+	}
+	return limit, func() { keepers.Add(-1) }
+}
 
 // spin looks until ready holds or it has looked for long enough, and reports
 // whether ready holds.
@@ -35,7 +46,9 @@ func (p *Patience) spin(ready func() bool) bool {
 	if p.short <= 0 {
 		return false
 	}
-	for begin, limit := time.Now(), p.look(); time.Since(begin) < limit; {
+	limit, done := p.look()
+	defer done()
+	for begin := time.Now(); time.Since(begin) < limit; {
 		for range 8 {
 			if ready() {
 				return true

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"runtime"
 	"testing"
 	"time"
 )
@@ -42,14 +43,30 @@ func TestLookFollowsWaits(t *testing.T) {
 		"long":   {10 * shortWait, spinMost},
 	} {
 		t.Run(name, func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 			var p Patience
 			for range 20 * memory {
 				p.note(c.wait)
 			}
-			if got := p.look(); got < c.want*9/10 || got > c.want {
+			got, done := p.look()
+			done()
+			if got < c.want*9/10 || got > c.want {
 				t.Errorf("%v: want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// Long looks leave a processor to others.
+func TestLongLooksLeaveOne(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	p := Patience{usual: shortWait}
+	for i, want := range []time.Duration{spinMost, spinLeast} {
+		limit, done := p.look()
+		defer done()
+		if limit != want {
+			t.Errorf("look %d beside others: %v, want %v", i, limit, want)
+		}
 	}
 }
 
