@@ -39,6 +39,12 @@
 //   - grpc.SetSendCompressor, which knows only grpc-go's own streams, returns an
 //     error. Responses take the compression of the request.
 //
+// # Large messages
+//
+// Messages over shared memory are marshalled where their receiver reads them. It
+// gets copies of its own nevertheless, since it may keep them. Those who don't keep them
+// read large bytes fields in place: [WithBorrowedRequests], [WithBorrowedResponse].
+//
 // # Streams outlive the node's process
 //
 // A stream that a program has through its node (target "node:") goes on when another
