@@ -126,7 +126,7 @@ func believe(whole []byte, n int, total uint64) []byte {
 	}
 	room := total
 	if uint64(len(whole)) < total/believed {
-		room = min(4*uint64(len(whole)+n), total)
+		room = uint64(len(whole)+n) + min(3*uint64(len(whole)), total/believed)
 	}
 	return append(make([]byte, 0, room), whole...)
 }
