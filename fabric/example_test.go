@@ -1,12 +1,15 @@
 package fabric_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/outboard-run/outboard/fabric"
 )
@@ -49,4 +52,53 @@ func Example() {
 	// SERVING <nil>
 	// <nil>
 	// <nil>
+}
+
+// A handler, and a caller, that read large bytes where they are, and don't keep them.
+func ExampleWithBorrowedRequests() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	listener, err := fabric.Listen("unix:" + dir + "/socket")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	server := fabric.NewServer(fabric.WithBorrowedRequests())
+	testgrpc.RegisterTestServiceServer(server, mirror{})
+	stopped := make(chan error)
+	go func() { stopped <- server.Run(ctx, listener) }()
+
+	conn, err := fabric.Dial("unix:" + dir + "/socket")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var loan fabric.Loan
+	image := &testgrpc.Payload{Body: bytes.Repeat([]byte("pixel"), 50_000)}
+	out, err := testgrpc.NewTestServiceClient(conn).UnaryCall(ctx, &testgrpc.SimpleRequest{Payload: image}, fabric.WithBorrowedResponse(&loan))
+	fmt.Println(bytes.Count(out.GetPayload().GetBody(), []byte("pixel")), err)
+	loan.Release() // out's bytes are gone
+
+	fmt.Println(conn.Close())
+	stop()
+	fmt.Println(<-stopped)
+	// Output:
+	// 50000 <nil>
+	// <nil>
+	// <nil>
+}
+
+type mirror struct {
+	testgrpc.UnimplementedTestServiceServer
+}
+
+// UnaryCall answers with the request's bytes, which are valid until that is sent.
+func (mirror) UnaryCall(_ context.Context, in *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+	return &testgrpc.SimpleResponse{Payload: in.GetPayload()}, nil
 }

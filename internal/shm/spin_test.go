@@ -63,7 +63,7 @@ func TestLongLooksLeaveOne(t *testing.T) {
 	p := Patience{usual: shortWait}
 	for i, want := range []time.Duration{spinMost, spinLeast} {
 		limit, done := p.look()
-		defer done()
+		t.Cleanup(done)
 		if limit != want {
 			t.Errorf("look %d beside others: %v, want %v", i, limit, want)
 		}
