@@ -83,7 +83,7 @@ func TestBorrowedBytesAreNotCopied(t *testing.T) {
 	var loan Loan
 	defer loan.Release()
 	in := body(2)
-	for range 300 {
+	for range 80 {
 		echoed(t, c, in, WithBorrowedResponse(&loan))
 	}
 	if n := allocated(t, c, WithBorrowedResponse(&loan)); n > bodySize/4 {
@@ -141,7 +141,7 @@ func TestBorrowedRequestEndsWithItsHandler(t *testing.T) {
 	}))
 	for flag, want := range map[*atomic.Bool]codes.Code{&fails: codes.Aborted, &panics: codes.DataLoss} {
 		flag.Store(true)
-		for range 300 {
+		for range 80 {
 			if _, err := c.UnaryCall(t.Context(), body(3)); status.Code(err) != want {
 				t.Fatalf("%v: want %v", err, want)
 			}
@@ -222,7 +222,7 @@ func mapped(t *testing.T, want int) {
 // but no call.
 func TestLoan(t *testing.T) {
 	c := borrowing(t, sendBack)
-	loans := make([]Loan, 200) // more than the heap has room for
+	loans := make([]Loan, 80) // more than the heap has room for
 	answers := make([]*testgrpc.SimpleResponse, len(loans))
 	for i := range loans {
 		var err error
