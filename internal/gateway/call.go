@@ -21,7 +21,8 @@ const (
 // An Invoker runs functions and workflows.
 type Invoker interface {
 	// Invoke answers a call. The context has the call's trace and ends when nobody
-	// waits for the answer any more.
+	// waits for the answer any more. After Invoke it may go on with the connection's next
+	// call: what was derived from it has to be given back.
 	//
 	// An error's outboard.Kind decides what a caller is told, see Status. An error in
 	// whose chain is a method LimitName() string says which limit it was about:

@@ -62,6 +62,7 @@ func (s *server) servePlain(c *handedConn) {
 	c.first, c.plain = nil, p
 	c.mu.Unlock()
 	if !s.enterPlain() {
+		p.giveUp()
 		_ = c.Close()
 		return
 	}
