@@ -38,6 +38,7 @@ type Conn struct {
 	queue queue
 	shift shift
 
+	pongs   int // the reader's
 	rtt     atomic.Int64
 	minTrip atomic.Int64
 	ready   chan struct{} // closed when the handshake is over

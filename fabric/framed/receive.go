@@ -458,8 +458,10 @@ func (c *Conn) keepAlive() {
 	}
 }
 
-func (c *Conn) ping() {
-	_ = c.queue.push(func(b []byte) []byte { return appendPing(b, framePing, uint64(time.Since(c.start))) }, true)
+func (c *Conn) ping() { _ = c.queue.push(c.appendPing, true) }
+
+func (c *Conn) appendPing(b []byte) []byte {
+	return appendPing(b, framePing, uint64(time.Since(c.start)))
 }
 
 // ponged learns from the answer to a ping. What a peer invents is ignored.
@@ -476,4 +478,12 @@ func (c *Conn) ponged(stamp uint64) {
 		sample = old + (sample-old)/8
 	}
 	c.rtt.Store(sample)
+	if c.pongs++; c.pongs < firstPings {
+		_ = c.queue.push(c.appendPing, false)
+	}
 }
+
+// firstPings follow each other at the beginning, while little else is under way: later
+// answers come behind other streams' frames, and what looks like a long round trip gives
+// streams windows that make it one.
+const firstPings = 8
