@@ -1,6 +1,9 @@
 package rewrite
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 const (
 	// maxLocals is what browsers allow; a function's locals cost memory in the
@@ -39,9 +42,9 @@ type block struct {
 	loop  int // its check, or -1
 }
 
-// opaqueCost is charged for a call of what is not known: it may be a function without
-// checks.
-const opaqueCost = maxFree
+// A toll is what a function that is entered without a check takes, outside of its
+// loops: at most, and at least. It is charged to who calls it.
+type toll struct{ all, certain int64 }
 
 // Locals are where a body declares its local variables.
 type locals struct {
@@ -54,14 +57,14 @@ type locals struct {
 type walker struct {
 	reader
 	m        *module
-	free     []int32 // of each function that needs no checks, its cost
+	free     []toll // of each function that is entered without a check
 	checks   []check
 	open     []block
 	callees  []uint32
 	now      int  // the check that the code here belongs to
 	straight bool // no branch since the last check
 	first    bool // the way from the entry leads straight to the first loop
-	opaque   bool // the function may do more than can be seen
+	begin    int  // of the instruction that is read
 	local    locals
 	init     bool // memory.init was seen
 }
@@ -71,7 +74,7 @@ type walker struct {
 func (w *walker) walk(body []byte) error {
 	w.reader = reader{b: body}
 	w.checks, w.open, w.callees, w.now = w.checks[:0], w.open[:0], w.callees[:0], 0
-	w.opaque, w.first = false, false
+	w.first = false
 	if len(body) > maxBody {
 		return fmt.Errorf("code of %d bytes: the limit is %d", len(body), maxBody)
 	}
@@ -104,14 +107,9 @@ func (w *walker) settle() {
 	}
 }
 
-// loops is how many checks stand at loops.
-func (w *walker) loops() (n int) {
-	for _, c := range w.checks[1:] {
-		if c.needed {
-			n++
-		}
-	}
-	return n
+// needed says whether any check is needed.
+func (w *walker) needed() bool {
+	return slices.ContainsFunc(w.checks, func(c check) bool { return c.needed })
 }
 
 // mark begins the code that belongs to a check here.
@@ -157,6 +155,7 @@ func (w *walker) locals() {
 
 // instruction reads one instruction and says whether it ended the body.
 func (w *walker) instruction() (done bool) {
+	w.begin = w.off
 	op := w.byte()
 	switch kind := operandOf(op); kind {
 	case blockStart, catches:
@@ -226,7 +225,6 @@ func (w *walker) prefixed(prefix byte, page operand) {
 // bulk notes an instruction that takes as long as its operand says.
 func (w *walker) bulk(at int) {
 	w.checks = append(w.checks, check{at: at, bulk: true, needed: true, outer: w.now})
-	w.opaque = true
 }
 
 func (w *walker) operand(kind operand, op uint32) {
@@ -309,12 +307,18 @@ func (w *walker) call(f uint32) {
 		w.charge(hostCost)
 		return
 	}
-	w.charge(int64(w.free[f]))
+	c := &w.checks[w.now]
+	c.all += w.free[f].all
+	if w.straight {
+		c.certain += w.free[f].certain
+	}
 }
 
+// unknownCall puts a check in front of a call of what is not known: it may be the
+// function that calls, or one that is entered without a check. A check costs little
+// there, since no register outlives the call.
 func (w *walker) unknownCall() {
-	w.opaque = true
-	w.checks[w.now].all += opaqueCost
+	w.checks = append(w.checks, check{at: w.begin, all: maxFree, needed: true, outer: w.now})
 }
 
 func (w *walker) block(kind operand) {

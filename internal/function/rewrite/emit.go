@@ -81,7 +81,10 @@ func (e *emitter) yield(out []byte) []byte {
 
 // body appends one function with its length in front.
 func (e *emitter) body(out []byte, f int, body []byte) []byte {
-	if !e.metered || e.w.free[f] > 0 {
+	if e.w.free[f].all > 0 {
+		e.w.checks[0].needed = false
+	}
+	if !e.metered || !e.w.needed() {
 		out = appendU32(out, uint32(len(body)))
 		return append(out, body...)
 	}
@@ -117,7 +120,7 @@ func (e *emitter) body(out []byte, f int, body []byte) []byte {
 //	if local >= 1024 {
 //		local = meter - local / 64
 //		meter = local
-//		if local < 0 { yield() }
+//		if local >= 0 {} else { yield() }
 //	}
 func (e *emitter) bulk(out []byte, local uint32) []byte {
 	meter := uint32(e.m.globals)
@@ -135,21 +138,23 @@ func (e *emitter) bulk(out []byte, local uint32) []byte {
 //
 //	local = meter - cost
 //	meter = local
-//	if local < 0 { yield() }
+//	if local >= 0 {} else { yield() }
 func (e *emitter) check(out []byte, cost int32, local uint32) []byte {
 	out = appendU32(append(out, 0x23), uint32(e.m.globals)) // global.get
 	out = appendI32(append(out, 0x41), cost)                // i32.const
 	return e.settle(out, local)
 }
 
-// settle appends the end of a check, after the meter and what to take off it.
+// settle appends the end of a check, after the meter and what to take off it. The way
+// that does not call comes first: where both meet, the engine keeps variables where
+// they are on the way that it sees first, and a call leaves none in a register.
 func (e *emitter) settle(out []byte, local uint32) []byte {
 	meter, yield := uint32(e.m.globals), uint32(e.m.functions)
 	out = appendU32(append(out, 0x6b, 0x22), local) // i32.sub, local.tee
 	out = appendU32(append(out, 0x24), meter)       // global.set
 	out = appendU32(append(out, 0x20), local)       // local.get
-	out = append(out, 0x41, 0x00, 0x48, 0x04, 0x40) // i32.const 0, i32.lt_s, if
-	out = appendU32(append(out, 0x10), yield)       // call
+	out = append(out, opI32Const, 0, opI32GeS, opIf, voidType, opElse)
+	out = appendU32(append(out, 0x10), yield) // call
 	return append(out, 0x0b)
 }
 

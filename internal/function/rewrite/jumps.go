@@ -39,6 +39,7 @@ const (
 	opBr, opBrIf, opBrTable      = 0x0c, 0x0d, 0x0e
 	opGet, opSet, opTee          = 0x20, 0x21, 0x22
 	opI32Const, opI32Sub         = 0x41, 0x6b
+	opI32GeS                     = 0x4e
 	voidType                     = 0x40
 )
 

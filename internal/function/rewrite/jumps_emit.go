@@ -6,7 +6,7 @@ func (m *module) straighten() {
 	if !r.more() {
 		return
 	}
-	f := finder{walker: walker{m: m, free: make([]int32, m.functions)}}
+	f := finder{walker: walker{m: m, free: make([]toll, m.functions)}}
 	n, goMade := r.count(2), m.madeByGo()
 	out := appendU32(make([]byte, 0, len(r.b)+len(r.b)/8), uint32(n))
 	for i := range min(n, len(m.kinds)) {

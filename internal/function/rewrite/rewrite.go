@@ -91,7 +91,7 @@ func Module(file []byte, o Options) (*Result, error) {
 	if !o.KeepJumps {
 		m.straighten()
 	}
-	e := &emitter{m: m, metered: !o.Unmetered, w: walker{m: m, free: make([]int32, m.functions)}}
+	e := &emitter{m: m, metered: !o.Unmetered, w: walker{m: m, free: make([]toll, m.functions)}}
 	code, err := e.code()
 	if err != nil {
 		return nil, fmt.Errorf("code: %w", err)

@@ -1,55 +1,63 @@
 package rewrite
 
-// maxFree is how many instructions a function without checks may take, with all that
-// it calls.
-const maxFree = 128
+// maxFree is how many instructions a function that is entered without a check may take
+// outside of its loops, with all that it calls.
+const maxFree = 2048
 
-// surveyRounds is how deep functions without checks may call each other.
-const surveyRounds = 4
+// surveyRounds is how deep such functions may call each other.
+const surveyRounds = 8
 
-// A candidate is a function that could do without checks.
+// A candidate is a function whose entry could do without a check.
 type candidate struct {
 	function int
-	cost     int64
-	callees  []uint32
+	toll
+	callees []uint32
 }
 
-// survey reads all functions once, and finds those that need no checks: they have no
-// loop, call only others of their kind, and are soon done. Who calls them is charged
-// for them.
+// survey reads all functions once, and finds those whose entries need no checks: they
+// are soon done but for their loops, which have checks of their own, and what they call
+// is of their kind or has a check. So no function comes back to itself without a
+// check. Who calls them is charged for them.
 func (e *emitter) survey() error {
 	var candidates []candidate
+	open := map[uint32]bool{} // those that are not decided
 	err := e.bodies(func(i int, _ []byte) {
-		if e.w.loops() == 0 && !e.w.opaque && e.w.checks[0].all <= maxFree {
-			candidates = append(candidates, candidate{i, e.w.checks[0].all, append([]uint32(nil), e.w.callees...)})
+		if entry := e.w.checks[0]; entry.needed && entry.all <= maxFree {
+			candidates = append(candidates, candidate{i, toll{entry.all, entry.certain}, append([]uint32(nil), e.w.callees...)})
+			open[uint32(i)] = true
 		}
 	})
 	for range surveyRounds {
-		candidates = e.decide(candidates)
+		candidates = e.decide(candidates, open)
 	}
 	return err
 }
 
 // decide decides on the candidates whose callees are decided, and returns the rest.
-func (e *emitter) decide(candidates []candidate) []candidate {
+func (e *emitter) decide(candidates []candidate, open map[uint32]bool) []candidate {
 	var rest []candidate
 	for _, c := range candidates {
-		if cost, ok := e.total(c); ok {
-			e.w.free[c.function] = int32(cost)
-		} else {
+		all, known := e.total(c, open)
+		switch {
+		case !known:
 			rest = append(rest, c)
+			continue
+		case all <= maxFree:
+			e.w.free[c.function] = toll{all, max(c.certain, (all+coarseness-1)/coarseness)}
 		}
+		delete(open, uint32(c.function))
 	}
 	return rest
 }
 
-func (e *emitter) total(c candidate) (int64, bool) {
-	cost := c.cost
+// total is what a candidate takes at most, and whether it is known yet.
+func (e *emitter) total(c candidate, open map[uint32]bool) (all int64, known bool) {
+	all = c.all
 	for _, f := range c.callees {
-		if int(f) >= e.m.imported && e.w.free[f] == 0 {
+		if open[f] {
 			return 0, false
 		}
-		cost += int64(e.w.free[f])
+		all += e.w.free[f].all
 	}
-	return max(cost, 1), cost <= maxFree
+	return max(all, 1), true
 }
