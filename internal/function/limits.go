@@ -18,8 +18,9 @@ type Limits struct {
 	// Deadline is how long a call may take, from the moment that it has a slot.
 	// Default: 30 s.
 	Deadline time.Duration
-	// Fuel is how many instructions a call may execute; a loop's or function's
-	// instructions count when it is entered, taken or not. It is deterministic.
+	// Fuel is how much a call may execute. A unit is about an instruction: a loop's or
+	// function's count when it is entered, those up to the first branch or a part of all,
+	// so that no more than 32 instructions are executed for each. It is deterministic.
 	// Default: no limit.
 	Fuel int64
 	// Concurrency is how many calls run at a time. Default: 8.
