@@ -30,7 +30,7 @@ func TestMemoryOfCallsIsUsedAgain(t *testing.T) {
 			return answer, call.End{}, nil
 		})
 		r := New(Options{})
-		defer r.Close()
+		t.Cleanup(func() { r.Close() })
 		if err := r.SetService("shop.Search", Service{Endpoints: forgetting(endpointsOf(q))}); err != nil {
 			t.Fatal(err)
 		}
