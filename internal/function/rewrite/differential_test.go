@@ -223,6 +223,9 @@ func FuzzModule(f *testing.F) {
 	for i := range 8 {
 		f.Add(tangleFile(rapid.Custom(drawTangle).Example(i)))
 	}
+	for i := range 8 {
+		f.Add(frameFile(rapid.Custom(drawFrame).Example(i)))
+	}
 	e := newEngines(f)
 	f.Fuzz(func(t *testing.T, file []byte) { e.same(t, file) })
 }
