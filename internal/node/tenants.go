@@ -80,8 +80,8 @@ func (n *Node) keepTenants(ctx context.Context, ready func()) error {
 				names = append(names, v.App.Tenant)
 			}
 		}
+		n.tenants.Tell(ctx, n.pool.Nodes()) // first: those that Keep starts know them from the beginning
 		n.tenants.Keep(names)
-		n.tenants.Tell(ctx, n.pool.Nodes())
 		select {
 		case <-ctx.Done():
 			return nil

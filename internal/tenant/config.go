@@ -32,6 +32,8 @@ type Config struct {
 	HTTP      string        `json:"http,omitempty"`
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
 	Level     slog.Level    `json:"level"`
+	// Members are the nodes of the pool now. What changes the process is told.
+	Members []outboard.Node `json:"members,omitempty"`
 }
 
 // Ready is the process's answer to its Config.

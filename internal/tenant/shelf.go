@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,9 +22,23 @@ type shelf struct {
 	registry *apps.Registry
 	current  atomic.Pointer[map[string]*version] // what new calls take
 
-	mu      sync.Mutex
-	places  map[string]*place
-	changed chan struct{} // closed when a place changes
+	mu       sync.Mutex
+	places   map[string]*place
+	building map[versionKey]*building
+	changed  chan struct{} // closed when a place changes
+}
+
+// A versionKey names a version of an app.
+type versionKey struct {
+	app    string
+	number int
+}
+
+// building is a version that is being built: whoever needs it waits. After a restart
+// hundreds of executions may need one at once, and a build takes seconds of all processors.
+type building struct {
+	done chan struct{}
+	err  error
 }
 
 // A place is an app's.
@@ -40,7 +55,7 @@ func (t *Tenant) openApps(ctx context.Context) (lifecycle.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.apps = &shelf{registry: registry, places: map[string]*place{}, changed: make(chan struct{})}
+	t.apps = &shelf{registry: registry, places: map[string]*place{}, building: map[versionKey]*building{}, changed: make(chan struct{})}
 	t.apps.current.Store(&map[string]*version{})
 	return closer(func() error {
 		t.apps.clear()
@@ -135,10 +150,7 @@ func (t *Tenant) placeOf(app string) *place {
 
 // place builds a version and puts it on the shelf.
 func (t *Tenant) place(ctx context.Context, p *place, v *apps.Version) {
-	built, problems, err := t.build(ctx, recipeOf(v), p.home)
-	if err == nil && len(problems) > 0 {
-		err = manifest.Problems(problems)
-	}
+	err := t.ready(ctx, p, v)
 	if err != nil && ctx.Err() == nil {
 		t.log.Error("an app's version can't be served here, and is tried again", "app", v.App.Name, "version", v.Number, "error", err)
 	}
@@ -146,7 +158,6 @@ func (t *Tenant) place(ctx context.Context, p *place, v *apps.Version) {
 	defer t.apps.mu.Unlock()
 	p.wanted, p.failure = v.Number, err
 	if err == nil {
-		p.versions[v.Number] = built
 		t.log.Info("an app is served", "app", v.App.Name, "version", v.Number)
 	}
 }
@@ -241,6 +252,56 @@ func (t *Tenant) versionOf(ctx context.Context, app string, number int) (*versio
 // ended gives a version back.
 func (t *Tenant) ended(v *version) { _ = v.release() } // its functions' ends have no news
 
+// ready has a version built and on its app's place. Of those who want it at the same time
+// one builds it.
+func (t *Tenant) ready(ctx context.Context, p *place, v *apps.Version) error {
+	key := versionKey{v.App.Name, v.Number}
+	for {
+		t.apps.mu.Lock()
+		if p.versions[v.Number] != nil {
+			t.apps.mu.Unlock()
+			return nil
+		}
+		b := t.apps.building[key]
+		if b == nil {
+			b = &building{done: make(chan struct{})}
+			t.apps.building[key] = b
+			t.apps.mu.Unlock()
+			return t.buildFor(ctx, p, v, b)
+		}
+		t.apps.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-b.done:
+		}
+		if b.err != nil && !errors.Is(b.err, context.Canceled) && !errors.Is(b.err, context.DeadlineExceeded) {
+			return b.err
+		}
+	}
+}
+
+// buildFor builds a version for all who wait.
+func (t *Tenant) buildFor(ctx context.Context, p *place, v *apps.Version, b *building) error {
+	built, problems, err := t.build(ctx, recipeOf(v), p.home)
+	if err == nil && len(problems) > 0 {
+		err = manifest.Problems(problems)
+	}
+	t.apps.mu.Lock()
+	defer t.apps.mu.Unlock()
+	if err == nil && t.apps.places[v.App.Name] != p {
+		t.running.Go(func() { _ = built.release() })
+		err = outboard.Errorf(outboard.NotFound, "", "app %s was removed", v.App.Name)
+	}
+	if err == nil {
+		p.versions[v.Number] = built
+	}
+	b.err = err
+	delete(t.apps.building, versionKey{v.App.Name, v.Number})
+	close(b.done)
+	return err
+}
+
 // rebuild makes an old version ready again, for an execution that began with it.
 func (t *Tenant) rebuild(ctx context.Context, app string, number int) (*version, error) {
 	history, ok := t.apps.registry.Get(app)
@@ -249,34 +310,27 @@ func (t *Tenant) rebuild(ctx context.Context, app string, number int) (*version,
 	}
 	for i := range history.Versions {
 		if v := &history.Versions[i]; v.Number == number || number == 0 && v == history.Current() {
-			built, problems, err := t.build(ctx, recipeOf(v), t.placeOf(app).home)
-			if err == nil && len(problems) > 0 {
-				err = manifest.Problems(problems)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return t.shelve(app, built), nil
+			return t.rebuilt(ctx, v)
 		}
 	}
 	return nil, outboard.Errorf(outboard.NotFound, "", "version %d of app %s is not kept any more", number, app)
 }
 
-// shelve puts an old version on the shelf, and holds it for the caller.
-func (t *Tenant) shelve(app string, v *version) *version {
-	t.apps.mu.Lock()
-	defer t.apps.mu.Unlock()
-	p := t.apps.places[app]
-	if p == nil {
-		return v
+// rebuilt returns a version, held for the caller, whenever it has been taken off the
+// shelf meanwhile.
+func (t *Tenant) rebuilt(ctx context.Context, v *apps.Version) (*version, error) {
+	for {
+		p := t.placeOf(v.App.Name)
+		if err := t.ready(ctx, p, v); err != nil {
+			return nil, err
+		}
+		t.apps.mu.Lock()
+		have := p.versions[v.Number]
+		t.apps.mu.Unlock()
+		if have != nil && have.hold() {
+			return have, nil
+		}
 	}
-	if have := p.versions[v.number]; have != nil && have.hold() {
-		t.running.Go(func() { _ = v.release() }) // somebody else was quicker
-		return have
-	}
-	p.versions[v.number] = v
-	v.hold()
-	return v
 }
 
 // list names what a map has.

@@ -57,6 +57,7 @@ func New(c Config, opts ProcessOptions) *Tenant {
 		log: opts.Logger.With("plane", "tenant", "tenant", c.Tenant, "node", c.Node),
 	}
 	t.planner.tenant = t
+	t.members.set(c.Members)
 	return t
 }
 

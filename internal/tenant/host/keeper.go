@@ -110,7 +110,9 @@ func (k *keeper) start(near net.Conn) error {
 	if err := near.SetDeadline(time.Now().Add(startLimit)); err != nil {
 		return err
 	}
-	if err := json.NewEncoder(near).Encode(k.config); err != nil {
+	config := k.config
+	config.Members = k.host.known()
+	if err := json.NewEncoder(near).Encode(config); err != nil {
 		return fmt.Errorf("tell the process what it is: %w", err)
 	}
 	line, err := bufio.NewReader(near).ReadBytes('\n')

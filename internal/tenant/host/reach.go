@@ -101,15 +101,20 @@ func (h *Host) Tell(ctx context.Context, members []outboard.Node) {
 	}
 }
 
+// known are the nodes that were told of last.
+func (h *Host) known() []outboard.Node {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.members
+}
+
 // tellLimit is how long a process may take to hear something.
 const tellLimit = 10 * time.Second
 
 func (h *Host) tell(ctx context.Context, name string) {
 	ctx, cancel := context.WithTimeout(ctx, tellLimit)
 	defer cancel()
-	h.mu.Lock()
-	text, err := json.Marshal(h.members)
-	h.mu.Unlock()
+	text, err := json.Marshal(h.known())
 	if err != nil {
 		return
 	}

@@ -1,0 +1,38 @@
+package tenant
+
+import (
+	"sync"
+	"testing"
+)
+
+// A version that many executions need at the same time is built once.
+func TestVersionIsBuiltOnce(t *testing.T) {
+	b := openTenant(t)
+	b.mustDeploy(other, nil)
+	b.mustDeploy(other+"# again\n", nil)
+	s := b.tenant.apps
+	s.mu.Lock()
+	first := s.places["other"].versions[1]
+	delete(s.places["other"].versions, 1)
+	s.mu.Unlock()
+	b.tenant.ended(first)
+	found := make([]*version, 16)
+	var all sync.WaitGroup
+	for i := range found {
+		all.Go(func() {
+			v, err := b.tenant.versionOf(t.Context(), "other", 1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			found[i] = v
+		})
+	}
+	all.Wait()
+	for _, v := range found {
+		if v != found[0] {
+			t.Fatal("there are several")
+		}
+		b.tenant.ended(v)
+	}
+}
