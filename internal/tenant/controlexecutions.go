@@ -46,6 +46,14 @@ func known(err error) error {
 	return err
 }
 
+// knownOf says which execution there is not.
+func knownOf(id engine.ID, err error) error {
+	if errors.Is(err, engine.ErrNotFound) {
+		return outboard.Errorf(outboard.NotFound, "", "there is no execution %s: `outboard executions` lists them", id)
+	}
+	return err
+}
+
 func idOf(r *http.Request) engine.ID {
 	return engine.ID(r.PathValue("app") + "/" + r.PathValue("id"))
 }
@@ -56,7 +64,7 @@ func (t *Tenant) getExecution(r *http.Request) (client.Execution, error) {
 
 func (t *Tenant) postCancel(r *http.Request) (client.Execution, error) {
 	if err := t.engine.Cancel(r.Context(), idOf(r), "it was cancelled by `outboard cancel`"); err != nil {
-		return client.Execution{}, known(err)
+		return client.Execution{}, knownOf(idOf(r), err)
 	}
 	e, err := t.execution(r.Context(), idOf(r), false)
 	if err == nil && e.Node != t.config.Node {
@@ -82,7 +90,7 @@ func (t *Tenant) tellCancelled(ctx context.Context, e client.Execution) {
 func (t *Tenant) execution(ctx context.Context, id engine.ID, why bool) (client.Execution, error) {
 	e, err := t.engine.Get(ctx, id)
 	if err != nil {
-		return client.Execution{}, known(err)
+		return client.Execution{}, knownOf(id, err)
 	}
 	out := t.describeExecution(&e)
 	if out.Input = e.Input; e.InputValue != nil {

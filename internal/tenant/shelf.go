@@ -321,7 +321,10 @@ func (t *Tenant) rebuild(ctx context.Context, app string, number int) (*version,
 func (t *Tenant) rebuilt(ctx context.Context, v *apps.Version) (*version, error) {
 	for {
 		p := t.placeOf(v.App.Name)
-		if err := t.ready(ctx, p, v); err != nil {
+		if err := t.ready(ctx, p, v); outboard.KindOf(err) == outboard.NotFound {
+			// A file that no node in reach has is no reason to give an execution up.
+			return nil, outboard.Errorf(outboard.Unreachable, "", "version %d of app %s: %w", v.Number, v.App.Name, err)
+		} else if err != nil {
 			return nil, err
 		}
 		t.apps.mu.Lock()

@@ -3,7 +3,23 @@ package tenant
 import (
 	"sync"
 	"testing"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/artifact"
 )
+
+// A version whose files no node in reach has may be had later: who needs it must not take
+// that for an answer.
+func TestVersionOutOfReach(t *testing.T) {
+	b := openTenant(t)
+	b.mustDeploy(other, nil)
+	app, _ := b.tenant.apps.registry.Get("other")
+	v := app.Versions[0]
+	v.Number, v.Files = 7, map[string]string{"guest.wasm": artifact.Digest([]byte("gone"))}
+	if _, err := b.tenant.rebuilt(t.Context(), &v); outboard.KindOf(err) != outboard.Unreachable {
+		t.Errorf("got %v", err)
+	}
+}
 
 // A version that many executions need at the same time is built once.
 func TestVersionIsBuiltOnce(t *testing.T) {
