@@ -1,7 +1,6 @@
 package tenant
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,7 +44,10 @@ func (t *Tenant) logsHere(ctx context.Context, q logQuery, tell logTeller) error
 		for _, line := range record.Lines() {
 			lines = append(lines, t.lineOf(line))
 		}
-		if err = cmp.Or(err, tell(lines)); err != nil {
+		if err == nil {
+			err = tell(lines)
+		}
+		if err != nil {
 			return err
 		}
 	}
