@@ -33,7 +33,9 @@ type keeper struct {
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 10 * time.Second
-	startLimit = 30 * time.Second
+	// startLimit is long: on a busy machine a process builds its apps for a minute, and
+	// one that is killed meanwhile begins again.
+	startLimit = 3 * time.Minute
 	endLimit   = 10 * time.Second
 )
 
