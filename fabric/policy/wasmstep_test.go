@@ -48,26 +48,26 @@ func TestWasm(t *testing.T) {
 		visit       visit
 		want        want
 	}{
-		"sets": {"module: guest.wasm", "", visit{metadata: user}, want{Metadata: metadata.Pairs("x-user", "ann", "x-checked", "yes"), Info: Info{Calls: 1, Acted: 1}}},
+		"sets": {"module: guest.wasm, timeout: 1m", "", visit{metadata: user}, want{Metadata: metadata.Pairs("x-user", "ann", "x-checked", "yes"), Info: Info{Calls: 1, Acted: 1}}},
 		"denies": {
-			"module: guest.wasm", "",
+			"module: guest.wasm, timeout: 1m", "",
 			visit{},
 			want{codes.Unauthenticated, "policy w: who are you?", nil, Info{Calls: 1, Acted: 1, Refused: 1}, 0},
 		},
-		"config": {"module: head.wasm, config: blue", "", visit{}, want{Metadata: metadata.Pairs("x-conf", "blue"), Info: Info{Calls: 1, Acted: 1}}},
+		"config": {"module: head.wasm, timeout: 1m, config: blue", "", visit{}, want{Metadata: metadata.Pairs("x-conf", "blue"), Info: Info{Calls: 1, Acted: 1}}},
 		"payload": {
-			"module: payload.wasm, payload: true", "",
+			"module: payload.wasm, timeout: 1m, payload: true", "",
 			visit{payload: long},
 			want{codes.InvalidArgument, "policy w: too long", nil, Info{Calls: 1, Acted: 1, Refused: 1}, 1},
 		},
-		"short payload":     {"module: payload.wasm, payload: true", "", visit{payload: short}, want{Info: Info{Calls: 1}, Asked: 1}},
-		"payload not given": {"module: payload.wasm", "", visit{payload: long}, want{Info: Info{Calls: 1}}},
+		"short payload":     {"module: payload.wasm, timeout: 1m, payload: true", "", visit{payload: short}, want{Info: Info{Calls: 1}, Asked: 1}},
+		"payload not given": {"module: payload.wasm, timeout: 1m", "", visit{payload: long}, want{Info: Info{Calls: 1}}},
 		"endless":           {"module: loop.wasm, timeout: 10s", "", visit{}, want{codes.Internal, "policy w: the module took too many steps", nil, Info{Calls: 1, Acted: 1, Failed: 1}, 0}},
 		"slow":              {"module: fill.wasm, timeout: 5ms, steps: 1000000000", "", visit{}, want{codes.Internal, "policy w: the module took too long", nil, Info{Calls: 1, Acted: 1, Failed: 1}, 0}},
-		"trap":              {"module: trap.wasm", "", visit{}, want{codes.Internal, "policy w: the module trapped: wasm error: unreachable", nil, Info{Calls: 1, Acted: 1, Failed: 1}, 0}},
-		"trap, let pass":    {"module: trap.wasm", "failure: allow, ", visit{}, want{Info: Info{Calls: 1, Failed: 1}}},
-		"response":          {"module: response.wasm", "", visit{}, want{Info: Info{Calls: 1}}},
-		"trap in response":  {"module: response.wasm", "", visit{err: status.Error(codes.Internal, "")}, want{Info: Info{Calls: 1, Failed: 1}}},
+		"trap":              {"module: trap.wasm, timeout: 1m", "", visit{}, want{codes.Internal, "policy w: the module trapped: wasm error: unreachable", nil, Info{Calls: 1, Acted: 1, Failed: 1}, 0}},
+		"trap, let pass":    {"module: trap.wasm, timeout: 1m", "failure: allow, ", visit{}, want{Info: Info{Calls: 1, Failed: 1}}},
+		"response":          {"module: response.wasm, timeout: 1m", "", visit{}, want{Info: Info{Calls: 1}}},
+		"trap in response":  {"module: response.wasm, timeout: 1m", "", visit{err: status.Error(codes.Internal, "")}, want{Info: Info{Calls: 1, Failed: 1}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

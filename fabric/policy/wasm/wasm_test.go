@@ -43,6 +43,9 @@ func (f *fake) Payload() ([]byte, error) {
 
 func compiled(t testing.TB, name string, o Options) *Module {
 	t.Helper()
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute // the machine may be busy
+	}
 	m, err := Compile(assemblies()[name].bytes(), o)
 	if err != nil {
 		t.Fatal(err)
