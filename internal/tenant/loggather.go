@@ -124,13 +124,17 @@ func (g *logGatherer) ask(ctx context.Context, node outboard.NodeID, q logQuery)
 func (g *logGatherer) gather(ctx context.Context) error {
 	timer := time.NewTimer(logPatience)
 	defer timer.Stop()
-	var kept, warnings []client.LogLine
+	var kept, newer, warnings []client.LogLine
 	for late := false; g.silent() && !late; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case part := <-g.heard:
-			kept = append(kept, part.lines...)
+			if g.nodes[part.node].silent {
+				kept = append(kept, part.lines...)
+			} else {
+				newer = append(newer, part.lines...)
+			}
 			warnings = append(warnings, g.note(part)...)
 		case <-timer.C:
 			late = true
@@ -145,7 +149,7 @@ func (g *logGatherer) gather(ctx context.Context) error {
 	if g.query.Lines > 0 {
 		kept = kept[max(0, len(kept)-g.query.Lines):]
 	}
-	return g.tell(append(kept, warnings...))
+	return g.tell(slices.Concat(kept, newer, warnings))
 }
 
 // silent reports whether some node has not told all that it kept.
