@@ -1,36 +1,69 @@
 package rewrite
 
+import (
+	"bytes"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
 // straighten makes the code shorter and its jumps direct.
 func (m *module) straighten() {
-	r := &reader{b: m.sections[secCode]}
-	if !r.more() {
+	bodies, ok := m.bodies()
+	if !ok {
 		return
 	}
-	f := finder{walker: walker{m: m, free: make([]toll, m.functions)}}
-	n, goMade := r.count(2), m.madeByGo()
-	out := appendU32(make([]byte, 0, len(r.b)+len(r.b)/8), uint32(n))
-	for i := range min(n, len(m.kinds)) {
-		body := r.bytes(r.count(1))
-		if r.err != nil {
-			return
-		}
-		params := m.params[m.kinds[i]]
-		body = f.polish(body)
-		if goMade {
-			body = f.frames(body, params)
-		}
-		if t, ok := f.find(body); ok {
-			body = f.straight(t, params)
-		}
-		body = f.conditions(body)
-		if goMade {
-			body = f.pointers(body, params)
-		}
+	goMade := m.madeByGo()
+	var next atomic.Int64
+	var working sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(bodies)) {
+		working.Go(func() {
+			f := finder{walker: walker{m: m, free: make([]toll, m.functions)}}
+			for i := int(next.Add(1)) - 1; i < len(bodies); i = int(next.Add(1)) - 1 {
+				bodies[i] = bytes.Clone(f.straighten(bodies[i], m.params[m.kinds[i]], goMade))
+			}
+		})
+	}
+	working.Wait()
+	out := appendU32(make([]byte, 0, len(m.sections[secCode])*9/8), uint32(len(bodies)))
+	for _, body := range bodies {
 		out = append(appendU32(out, uint32(len(body))), body...)
 	}
-	if r.err == nil && r.left() == 0 && n == len(m.kinds) {
-		m.sections[secCode] = out
+	m.sections[secCode] = out
+}
+
+// bodies are those of the module's own functions. It returns false where there are none,
+// or not as many as it says: that is told later.
+func (m *module) bodies() ([][]byte, bool) {
+	r := &reader{b: m.sections[secCode]}
+	if !r.more() {
+		return nil, false
 	}
+	n := r.count(2)
+	if n != len(m.kinds) {
+		return nil, false
+	}
+	bodies := make([][]byte, n)
+	for i := range bodies {
+		bodies[i] = r.bytes(r.count(1))
+	}
+	return bodies, r.err == nil && r.left() == 0
+}
+
+// straighten does it for one function. The result is valid until the next.
+func (f *finder) straighten(body []byte, params uint32, goMade bool) []byte {
+	body = f.polish(body)
+	if goMade {
+		body = f.frames(body, params)
+	}
+	if t, ok := f.find(body); ok {
+		body = f.straight(t, params)
+	}
+	body = f.conditions(body)
+	if goMade {
+		body = f.pointers(body, params)
+	}
+	return body
 }
 
 // straight returns the body with direct jumps, or as it was if that would be too large.
