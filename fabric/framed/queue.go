@@ -139,18 +139,27 @@ func (c *Conn) flushMeanwhile() {
 		return
 	}
 	if c.pipe.writable() && c.wire.tryLock() {
-		b := c.queue.take()
-		err := c.writeQueued(b)
-		more := c.queue.give(b, true)
-		c.wire.unlock()
-		if err != nil {
-			c.fail(gone(err))
-		}
-		if !more || err != nil {
+		if !c.writeWaiting() {
 			return
 		}
 	}
 	c.queue.release()
+}
+
+// writeWaiting writes what is queued, and gives the wire back. It reports whether more came
+// meanwhile, for whoever claimed the queue to see to.
+func (c *Conn) writeWaiting() (more bool) {
+	b := c.queue.take()
+	var err error
+	if len(b) > 0 {
+		err = c.writeQueued(b)
+	}
+	more = c.queue.give(b, true)
+	c.wire.unlock()
+	if err != nil {
+		c.fail(gone(err))
+	}
+	return more && err == nil
 }
 
 // nudge has the flush loop write what waits.
@@ -231,17 +240,7 @@ func (c *Conn) drain() {
 	c.gather()
 	for range flushRounds {
 		c.wire.lock(urgent)
-		b := c.queue.take()
-		var err error
-		if len(b) > 0 {
-			err = c.writeQueued(b)
-		}
-		more := c.queue.give(b, true)
-		c.wire.unlock()
-		if err != nil {
-			c.fail(gone(err))
-		}
-		if !more || err != nil {
+		if !c.writeWaiting() {
 			return
 		}
 	}
