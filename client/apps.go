@@ -105,12 +105,13 @@ type App struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// A Function is a function of an app, with what it has done on this node since its
+// A Function is a function of an app, with what it has done in the whole pool since its
 // app's version was deployed.
 type Function struct {
-	App    string `json:"app"`
-	Name   string `json:"name"`
-	Tenant string `json:"tenant"`
+	App     string `json:"app"`
+	Version int    `json:"version"`
+	Name    string `json:"name"`
+	Tenant  string `json:"tenant"`
 	// Module is the digest of its module.
 	Module string         `json:"module"`
 	Size   outboard.Bytes `json:"size"`
@@ -119,6 +120,15 @@ type Function struct {
 	Limits FunctionLimits `json:"limits"`
 	// Imports are what it may import, "bucket:seats", "arena:photos shared".
 	Imports []string `json:"imports"`
+	FunctionCounts
+	// Nodes are those whose counts these are, each with its own.
+	Nodes []NodeCounts `json:"nodes"`
+	// Missing are nodes of the pool that did not tell theirs.
+	Missing []outboard.NodeID `json:"missing,omitempty"`
+}
+
+// FunctionCounts are what a function has done. Times are of the last calls.
+type FunctionCounts struct {
 	// Calls have ended, Errors of them badly; Running are under way, Waiting wait
 	// for their turn.
 	Calls   uint64 `json:"calls"`
@@ -134,6 +144,12 @@ type Function struct {
 	P50    Duration `json:"p50"`
 	P99    Duration `json:"p99"`
 	Fuel   uint64   `json:"fuel"`
+}
+
+// NodeCounts are what a function has done on one node.
+type NodeCounts struct {
+	Node outboard.NodeID `json:"node"`
+	FunctionCounts
 }
 
 // FunctionLimits bound a function.
@@ -189,7 +205,8 @@ func (c *Client) Apps(ctx context.Context) ([]App, error) {
 	return get[[]App](ctx, c, "/v1/apps")
 }
 
-// Functions lists the functions of an app, of all apps where app is "".
+// Functions lists the functions of an app, of all apps where app is "", with what they
+// did on all nodes.
 func (c *Client) Functions(ctx context.Context, app string) ([]Function, error) {
 	return get[[]Function](ctx, c, "/v1/functions?"+url.Values{"app": {app}}.Encode())
 }

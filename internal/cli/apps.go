@@ -67,11 +67,12 @@ func newFunctionsCommand(env *Env) *cobra.Command {
 	var opts functionsOptions
 	cmd := &cobra.Command{
 		Use:   "functions [APP]",
-		Short: "List the functions of the apps, and how their calls went on this node",
-		Long: `List the functions of the apps, and how their calls went on this node since the app's
-version was deployed: how many ended, and badly; how they came by their instance (a new
-one, a clone of the function's image, or one that was reset); how long half of them and 99
-in 100 took at most.`,
+		Short: "List the functions of the apps, and how their calls went",
+		Long: `List the functions of the apps, and how their calls went on all nodes since the app's
+version was deployed, or the node was started: how many ended, and badly; how many run and
+wait; how they came by their instance (a new one, a clone of the function's image, or one
+that was reset); how long half of them and 99 in 100 took at most. With -o json each node's
+own counts are there, too.`,
 		Example: `  outboard functions
   outboard functions shop
   outboard functions -o json`,
@@ -90,6 +91,11 @@ func runFunctions(ctx context.Context, env *Env, opts functionsOptions, app stri
 	functions, err := env.client().Functions(ctx, app)
 	if err != nil {
 		return err
+	}
+	if len(functions) > 0 {
+		for _, node := range functions[0].Missing {
+			fmt.Fprintf(env.Stderr, "the calls of node %s are missing: it did not tell them\n", node)
+		}
 	}
 	var rows [][]string
 	for _, f := range functions {

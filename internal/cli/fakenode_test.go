@@ -217,8 +217,9 @@ func (n *fakeNode) functions(r *http.Request) (any, error) {
 	err := n.each(r, func(app *manifest.App) {
 		for _, name := range slices.Sorted(maps.Keys(app.Functions)) {
 			all = append(all, client.Function{
-				App: app.Name, Name: name, Calls: 7, Errors: 1, Cold: 1, Cloned: 2, Reset: 4, P50: client.Duration(5 * time.Microsecond),
-				Limits: client.FunctionLimits{Memory: 64 << 20, Deadline: client.Duration(time.Second)}, Imports: []string{"bucket:seats"},
+				App: app.Name, Name: name,
+				FunctionCounts: client.FunctionCounts{Calls: 7, Errors: 1, Cold: 1, Cloned: 2, Reset: 4, P50: client.Duration(5 * time.Microsecond)},
+				Limits:         client.FunctionLimits{Memory: 64 << 20, Deadline: client.Duration(time.Second)}, Imports: []string{"bucket:seats"},
 			})
 		}
 	})

@@ -36,3 +36,12 @@ func (p *permits) take(ctx context.Context) (bool, error) {
 }
 
 func (p *permits) give() { <-p.free }
+
+// Live is how many calls run and how many wait for their turn, and how many instances
+// wait for a call. It looks at none of them, as Idle does.
+func (f *Function) Live() (running, waiting, idle int) {
+	running, waiting = len(f.permits.free), int(f.permits.waiting.Load())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return running, waiting, len(f.idle)
+}

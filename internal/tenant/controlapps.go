@@ -178,9 +178,9 @@ func (t *Tenant) stateOf(v *apps.Version) (state, reason string) {
 	return "ready", ""
 }
 
-// chosen are the versions of the app that a request names, or of all.
-func (t *Tenant) chosen(r *http.Request) []*version {
-	current, name := *t.apps.current.Load(), r.URL.Query().Get("app")
+// chosen are the versions in force of the app of that name, or of all for "".
+func (t *Tenant) chosen(name string) []*version {
+	current := *t.apps.current.Load()
 	var all []*version
 	for _, app := range slices.Sorted(maps.Keys(current)) {
 		if name == "" || name == app {
@@ -188,36 +188,6 @@ func (t *Tenant) chosen(r *http.Request) []*version {
 		}
 	}
 	return all
-}
-
-func (t *Tenant) getFunctions(r *http.Request) ([]client.Function, error) {
-	all := []client.Function{}
-	for _, v := range t.chosen(r) {
-		for _, name := range slices.Sorted(maps.Keys(v.functions)) {
-			all = append(all, t.describeFunction(v.functions[name]))
-		}
-	}
-	return all, nil
-}
-
-func (t *Tenant) describeFunction(d *deployed) client.Function {
-	counts, limits := d.Counts(), d.Limits()
-	f := client.Function{
-		App: d.version.spec.Name, Name: d.name, Tenant: t.config.Tenant, Module: d.module, Size: outboard.Bytes(d.size),
-		Entry: d.spec.Entry, HTTP: d.spec.HTTP, Imports: []string{}, Limits: limitsOf(limits, d.spec.Limits.Window),
-		Calls: d.meter.calls.Load(), Errors: d.meter.failed.Load(), Running: int(d.meter.running.Load()),
-		Cold: 1, Cloned: uint64(counts.Cloned), Reset: uint64(counts.Reset), Fuel: uint64(counts.Fuel),
-	}
-	p50, p99 := d.meter.quantiles()
-	f.P50, f.P99 = client.Duration(p50), client.Duration(p99)
-	for _, i := range d.spec.Imports {
-		text := i.String()
-		if i.Share {
-			text += " shared"
-		}
-		f.Imports = append(f.Imports, text)
-	}
-	return f
 }
 
 func limitsOf(l function.Limits, window outboard.Bytes) client.FunctionLimits {

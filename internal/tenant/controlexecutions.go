@@ -169,7 +169,7 @@ func (t *Tenant) getExecutions(r *http.Request) ([]client.Execution, error) {
 // getWorkflows lists the workflows with the counts of their executions.
 func (t *Tenant) getWorkflows(r *http.Request) ([]client.Workflow, error) {
 	all := map[string]*client.Workflow{}
-	for _, v := range t.chosen(r) {
+	for _, v := range t.chosen(r.URL.Query().Get("app")) {
 		for name, w := range v.workflows {
 			all[v.spec.Name+"/"+name] = &client.Workflow{
 				App: v.spec.Name, Name: name, Tenant: t.config.Tenant, File: v.digestOf(name), Steps: len(w.Functions()),

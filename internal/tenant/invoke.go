@@ -31,7 +31,6 @@ func (t *Tenant) Invoke(ctx context.Context, c gateway.Call) (gateway.Answer, er
 
 // run calls the function and counts it.
 func (d *deployed) run(ctx context.Context, q function.Request) (function.Response, error) {
-	d.meter.begin()
 	p, err := d.Call(ctx, q)
 	d.meter.end(p.Cost.Ran, err)
 	return p, err

@@ -24,12 +24,13 @@ import (
 // service of its own, so that a call names the node. What is not bytes travels as
 // JSON in the metadata.
 const (
-	callMethod = "Call"
-	readMethod = "Read"
-	keepMethod = "Keep"
-	warmMethod = "Warm"
-	lookMethod = "Look"
-	logsMethod = "Logs"
+	callMethod   = "Call"
+	readMethod   = "Read"
+	keepMethod   = "Keep"
+	warmMethod   = "Warm"
+	lookMethod   = "Look"
+	logsMethod   = "Logs"
+	countsMethod = "Counts"
 
 	headKey = "outboard-head-bin"
 	// largestMessage is how large a request, a result or a file may be.
@@ -155,6 +156,16 @@ func (p *peers) look(ctx context.Context, node outboard.NodeID, id engine.ID) er
 	return err
 }
 
+// counts asks a node what the functions of an app did there.
+func (p *peers) counts(ctx context.Context, node outboard.NodeID, app string) ([]functionCounts, error) {
+	var all []functionCounts
+	text, err := p.invoke(ctx, node, countsMethod, app, nil, nil)
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	return all, err
+}
+
 // servePeers offers this process to the tenant's others.
 func (t *Tenant) servePeers(ctx context.Context, ready func()) error {
 	if t.config.CallsSocket == "" {
@@ -189,6 +200,7 @@ func (t *Tenant) peerService() *grpc.ServiceDesc {
 		Methods: []grpc.MethodDesc{
 			method(callMethod, t.stepForPeer), method(readMethod, t.readForPeer), method(keepMethod, t.keepForPeer),
 			method(warmMethod, t.warmForPeer), method(lookMethod, t.lookForPeer),
+			method(countsMethod, t.countsForPeer),
 		},
 		Streams: []grpc.StreamDesc{{StreamName: logsMethod, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return t.logsForPeer(s) }}},
 	}
