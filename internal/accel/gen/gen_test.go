@@ -150,7 +150,37 @@ func TestGeneratedIsCurrent(t *testing.T) {
 	for name, want := range api.C(headers.Table) {
 		compare(t, "../../../cmd/libopencl/"+name, want)
 	}
+	client, err := api.Client("compute", clientCalls(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "../compute/zz_messages.go", client)
 	compare(t, "../../../docs/opencl.md", api.Docs("How each OpenCL function is forwarded"))
+}
+
+// clientCalls are those that the client in Go asks for.
+func clientCalls(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../compute/doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, ok := strings.Cut(string(text), " -calls ")
+	line, _, _ := strings.Cut(after, "\n")
+	if !ok || line == "" {
+		t.Fatal("the package generates nothing")
+	}
+	return strings.Split(line, ",")
+}
+
+func TestClientNamesWhatIsMissing(t *testing.T) {
+	api, err := Parse(small + "call t_int tX 1.0 early\n\tt_mem m\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = api.Client("toy", []string{"tX", "tY"}); err == nil || !strings.Contains(err.Error(), "tY: nothing of that name") {
+		t.Errorf("got error %v, want one that names tY", err)
+	}
 }
 
 func compare(t *testing.T, path string, want []byte) {

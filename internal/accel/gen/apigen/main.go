@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/outboard-run/outboard/internal/accel/gen"
 )
@@ -18,6 +19,8 @@ func main() {
 	flag.StringVar(&o.cDir, "c", "", "where the driver library's side goes")
 	flag.StringVar(&o.docs, "docs", "", "the reference table")
 	flag.StringVar(&o.title, "title", "", "the reference table's title")
+	flag.StringVar(&o.client, "client", "", "a package that gets the messages of a client in Go, and nothing else is made")
+	flag.StringVar(&o.calls, "calls", "", "the calls, messages and notices that the client uses, with commas between")
 	flag.StringVar(&o.headers, "headers", "/usr/include", "where the API's C headers are")
 	flag.Parse()
 	if err := run(o); err != nil {
@@ -26,7 +29,7 @@ func main() {
 	}
 }
 
-type options struct{ description, goDir, cDir, docs, title, headers string }
+type options struct{ description, goDir, cDir, docs, title, headers, client, calls string }
 
 func run(o options) error {
 	text, err := os.ReadFile(o.description)
@@ -41,6 +44,9 @@ func run(o options) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.description, err)
 	}
+	if o.client != "" {
+		return client(o, api)
+	}
 	files, err := api.Go(headers.Constants)
 	if err != nil {
 		return err
@@ -52,6 +58,19 @@ func run(o options) error {
 		return err
 	}
 	return os.WriteFile(o.docs, api.Docs(o.title), 0o644)
+}
+
+// client makes the messages of a client in Go.
+func client(o options, api *gen.API) error {
+	dir, err := filepath.Abs(o.client)
+	if err != nil {
+		return err
+	}
+	text, err := api.Client(filepath.Base(dir), strings.Split(o.calls, ","))
+	if err != nil {
+		return err
+	}
+	return write(dir, map[string][]byte{"zz_messages.go": text})
 }
 
 func write(dir string, files map[string][]byte) error {

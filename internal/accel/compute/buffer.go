@@ -1,0 +1,124 @@
+package compute
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/outboard-run/outboard"
+)
+
+func (r *run) buffer(i int, c *Command) error {
+	h := r.holder
+	switch most := h.device.facts; {
+	case h.buffers[c.number] != nil:
+		return fmt.Errorf("there is a buffer %d already: free it, or choose another number", c.number)
+	case len(h.buffers) == maxBuffers:
+		return fmt.Errorf("there are %d buffers: free one", maxBuffers)
+	case c.size == 0:
+		return errors.New("a buffer has 1 byte at least")
+	case most.Memory > 0 && c.size > uint64(most.Memory):
+		return fmt.Errorf("%v are more than the device's memory for this lease, %v", outboard.Bytes(c.size), most.Memory)
+	case most.Buffer > 0 && c.size > uint64(most.Buffer):
+		return fmt.Errorf("%v are more than the largest buffer of the device, %v", outboard.Bytes(c.size), most.Buffer)
+	}
+	b := &buffer{id: h.device.id(), size: c.size}
+	if err := h.send(r, i, opClCreateBuffer, &argsClCreateBuffer{Context: h.device.context, Flags: memReadWrite, Size: c.size, Result: b.id}); err != nil {
+		return err
+	}
+	h.buffers[c.number] = b
+	r.made = append(r.made, c.number)
+	return nil
+}
+
+// find returns a buffer of which a part is meant.
+func (h *Holder) find(number uint32, offset, size uint64) (*buffer, error) {
+	b := h.buffers[number]
+	switch {
+	case b == nil:
+		return nil, fmt.Errorf("there is no buffer %d", number)
+	case size > b.size || offset > b.size-size:
+		return nil, fmt.Errorf("%d bytes at %d lie outside of buffer %d, which has %d", size, offset, number, b.size)
+	}
+	return b, nil
+}
+
+const (
+	memReadWrite = 1 << 0 // CL_MEM_READ_WRITE
+	// piece is the most that one message writes: so much has to find room before a call
+	// that gives up can end in good order.
+	piece = 1 << 20
+)
+
+func (r *run) write(i int, c *Command) error {
+	h := r.holder
+	b, err := h.find(c.number, c.offset, c.size)
+	if err != nil || c.size == 0 {
+		return err
+	}
+	if c.size == b.size && !b.clean {
+		b.clean = true
+		r.cleaned = append(r.cleaned, b)
+	} else if err := r.clean(i, b); err != nil {
+		return err
+	}
+	for offset, rest := c.offset, c.bytes; len(rest) > 0; {
+		part := rest[:min(len(rest), piece)]
+		args := argsClEnqueueWriteBuffer{CommandQueue: h.queue, Buffer: b.id, Offset: offset, Size: uint64(len(part))}
+		if err := h.send(r, i, opClEnqueueWriteBuffer, &args, part); err != nil {
+			return err
+		}
+		r.moved += int64(len(part))
+		offset, rest = offset+uint64(len(part)), rest[len(part):]
+	}
+	return nil
+}
+
+// clean makes the contents of a buffer zero that nobody has written to.
+func (r *run) clean(i int, b *buffer) error {
+	if b.clean {
+		return nil
+	}
+	pattern := make([]byte, 16)
+	if b.size%16 != 0 {
+		pattern = pattern[:1]
+	}
+	b.clean = true
+	r.cleaned = append(r.cleaned, b)
+	return r.holder.send(r, i, opClEnqueueFillBuffer, &argsClEnqueueFillBuffer{CommandQueue: r.holder.queue, Buffer: b.id, Pattern: pattern, Size: b.size})
+}
+
+func (r *run) readBack(i int, c *Command) error {
+	h := r.holder
+	b, err := h.find(c.number, c.offset, c.size)
+	if err == nil {
+		err = r.clean(i, b)
+	}
+	if err != nil || c.size == 0 {
+		return err
+	}
+	to := c.bytes
+	if c.op == opRead {
+		at := len(r.read)
+		r.read = r.read[:at+int(c.size)]
+		to = r.read[at:]
+	}
+	w, err := h.ask(r, opClEnqueueReadBuffer, &argsClEnqueueReadBuffer{
+		CommandQueue: h.queue, Buffer: b.id, BlockingRead: 1, Offset: c.offset, Size: c.size,
+	}, owner{r, i}, to)
+	if err != nil {
+		return err
+	}
+	r.moved += int64(c.size)
+	r.waits = append(r.waits, w)
+	return nil
+}
+
+func (r *run) free(c *Command) error {
+	b := r.holder.buffers[c.number]
+	if b == nil {
+		return fmt.Errorf("there is no buffer %d", c.number)
+	}
+	r.holder.release(kindMem, b.id)
+	delete(r.holder.buffers, c.number)
+	return nil
+}

@@ -1,0 +1,348 @@
+package compute
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/session"
+	"github.com/outboard-run/outboard/internal/shm"
+)
+
+// Protocol is the version of opencl.api that this client speaks.
+const Protocol = 1
+
+// The ids of what every session has, and the first that a client may give.
+const (
+	deviceID = 2
+	firstID  = 0x100
+)
+
+// Options of a Device.
+type Options struct {
+	// Ring is the client's end. Who opened it unmaps it, after Close.
+	Ring *shm.Ring
+	// Shared says that there may be several holders. One alone is served a little
+	// faster.
+	Shared bool
+	// Why makes more of the error with which the session ended, for one that knows
+	// more than the ring. It may be nil.
+	Why func(error) error
+}
+
+// Facts are what the worker says about the device.
+type Facts struct {
+	// Memory is what the session may allocate.
+	Memory outboard.Bytes
+	// WorkGroup is the largest work group, LocalMemory what one may share, Buffer the
+	// largest buffer.
+	WorkGroup   int
+	LocalMemory outboard.Bytes
+	Buffer      outboard.Bytes
+}
+
+// A Device is a session on a leased device.
+type Device struct {
+	opts    Options
+	flags   uint16
+	out     *session.Writer
+	in      *session.Reader
+	facts   Facts
+	context uint64
+	ready   chan struct{} // closed when the snapshot is there
+	done    chan struct{} // closed when the session has ended
+
+	sending sync.Mutex
+	serial  uint64 // of the last message
+
+	mu      sync.Mutex
+	ids     uint64
+	calls   uint32
+	waits   map[uint32]*wait
+	owners  map[uint64]owner // of messages that may fail, by serial
+	stuck   bool
+	stalled bool
+	started bool
+	err     error
+}
+
+// An owner is the command that a message belongs to.
+type owner struct {
+	run   *run
+	index int
+}
+
+// Open begins a session: it waits until the worker has said what the device is.
+func Open(ctx context.Context, opts Options) (*Device, error) {
+	d := &Device{
+		opts: opts, out: session.NewWriter(opts.Ring, opts.Ring.Area()), ids: firstID - 1,
+		ready: make(chan struct{}), done: make(chan struct{}), waits: map[uint32]*wait{}, owners: map[uint64]owner{},
+	}
+	if !opts.Shared {
+		d.flags = session.Alone
+	}
+	var err error
+	if d.in, err = session.NewReader(opts.Ring, opts.Ring.Area()); err != nil {
+		return nil, err
+	}
+	go d.read()
+	if err := d.begin(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Device) begin(ctx context.Context) error {
+	d.context = d.id()
+	err := d.send(opHello, &argsHello{Protocol: Protocol, Pid: uint32(os.Getpid())}, owner{})
+	if err == nil {
+		err = d.send(opClCreateContext, &argsClCreateContext{Devices: []uint64{deviceID}, Result: d.context}, owner{})
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-d.ready:
+		return nil
+	case <-d.done:
+		return d.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Facts are what the worker said.
+func (d *Device) Facts() Facts { return d.facts }
+
+// Done is closed when the session has ended.
+func (d *Device) Done() <-chan struct{} { return d.done }
+
+// Err is why the session ended; nil while it lives.
+func (d *Device) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// Stuck reports whether somebody gave up while the device worked for him: it may work on
+// that for ever. Nobody new should use the session.
+func (d *Device) Stuck() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stuck || d.err != nil
+}
+
+// Close ends the session. Whoever waits for the device gets an error.
+func (d *Device) Close() error {
+	_ = d.opts.Ring.Close(shm.Done)
+	<-d.done
+	return d.in.Close()
+}
+
+// id mints a number for an object.
+func (d *Device) id() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ids++
+	return d.ids
+}
+
+// encoder is what all generated arguments are.
+type encoder interface{ encode(buf []byte) []byte }
+
+// send sends a call for whose answer nobody waits. If it fails its owner is told.
+func (d *Device) send(op uint16, args encoder, o owner, bulk ...[]byte) error {
+	return d.post(session.Header{Op: op, Flags: d.flags}, args, o, bulk...)
+}
+
+// ask sends a call and returns how to wait for the answer. Its bulk goes into to.
+func (d *Device) ask(op uint16, args encoder, o owner, to []byte) (*wait, error) {
+	w := &wait{op: op, to: to, done: make(chan struct{}), owner: o}
+	d.mu.Lock()
+	d.calls++
+	if d.calls == 0 {
+		d.calls++
+	}
+	w.call = d.calls
+	if d.err != nil {
+		d.mu.Unlock()
+		return nil, d.err
+	}
+	d.waits[w.call] = w
+	d.mu.Unlock()
+	err := d.post(session.Header{Op: op, Flags: d.flags | session.WantReply, Call: w.call}, args, owner{})
+	if err != nil {
+		d.forget(w)
+		return nil, err
+	}
+	return w, nil
+}
+
+func (d *Device) post(h session.Header, args encoder, o owner, bulk ...[]byte) error {
+	body := args.encode(nil)
+	d.sending.Lock()
+	defer d.sending.Unlock()
+	d.serial++
+	if o.run != nil {
+		d.mu.Lock()
+		d.owners[d.serial] = o
+		d.mu.Unlock()
+		o.run.serials = append(o.run.serials, d.serial)
+	}
+	if err := d.out.Send(h, body, bulk...); err != nil {
+		return d.why(err)
+	}
+	return nil
+}
+
+// forget ends a wait for which nobody is there any more.
+func (d *Device) forget(w *wait) {
+	d.mu.Lock()
+	delete(d.waits, w.call)
+	d.mu.Unlock()
+	w.abandon()
+}
+
+// disown says that the failures of some messages concern nobody any more.
+func (d *Device) disown(serials []uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range serials {
+		delete(d.owners, s)
+	}
+}
+
+// abandoned notes that somebody gave up.
+func (d *Device) abandoned() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stuck = true
+}
+
+// why is what is said of an error of the ring.
+func (d *Device) why(err error) error {
+	d.mu.Lock()
+	stalled := d.stalled
+	d.mu.Unlock()
+	if stalled {
+		return errStalled
+	}
+	if errors.Is(err, io.EOF) {
+		err = outboard.Errorf(outboard.SessionLost, "session", "it was closed")
+	}
+	if d.opts.Why != nil {
+		return d.opts.Why(err)
+	}
+	return err
+}
+
+// read is the life of the reading end.
+func (d *Device) read() {
+	err := d.receive()
+	for err == nil {
+		err = d.receive()
+	}
+	_ = d.opts.Ring.Fail(err)
+	err = d.why(err)
+	d.mu.Lock()
+	d.err = err
+	waits := d.waits
+	d.waits = map[uint32]*wait{}
+	d.mu.Unlock()
+	for _, w := range waits {
+		w.end(0, nil, err)
+	}
+	close(d.done)
+}
+
+// receive takes one message.
+func (d *Device) receive() error {
+	h, body, err := d.in.Next()
+	if err != nil {
+		return err
+	}
+	if h.Flags&session.IsReply != 0 {
+		return d.reply(h, body)
+	}
+	switch h.Op {
+	case opSnapshot:
+		return d.snapshot(body)
+	case opFailed:
+		return d.failed(body)
+	}
+	return nil // it is about nothing that we asked for
+}
+
+func (d *Device) reply(h session.Header, body []byte) error {
+	d.mu.Lock()
+	w := d.waits[h.Call]
+	if w != nil && h.Flags&session.More == 0 {
+		delete(d.waits, h.Call)
+	}
+	d.mu.Unlock()
+	if w == nil {
+		return nil // who asked has given up
+	}
+	if h.Op != w.op {
+		return outboard.Errorf(outboard.Protocol, "session", "the reply to call %d has op %#x, want %#x", h.Call, h.Op, w.op)
+	}
+	if err := w.fill(d.in); err != nil {
+		w.end(0, nil, err)
+		return err
+	}
+	if h.Flags&session.More == 0 {
+		w.end(h.Status, append([]byte(nil), body...), nil)
+	}
+	return nil
+}
+
+func (d *Device) snapshot(body []byte) error {
+	var s argsSnapshot
+	if err := s.decode(body); err != nil {
+		return outboard.Errorf(outboard.Protocol, "session", "snapshot: %w", err)
+	}
+	if d.started {
+		return outboard.Errorf(outboard.Protocol, "session", "a second snapshot")
+	}
+	d.started = true
+	d.facts.Memory = outboard.Bytes(s.MemoryLimit)
+	err := eachFact(s.Facts, func(f fact) {
+		switch {
+		case f.op != opClGetDeviceInfo:
+		case f.param == deviceMaxWorkGroup:
+			d.facts.WorkGroup = int(min(f.word(), 1<<31))
+		case f.param == deviceLocalMemory:
+			d.facts.LocalMemory = outboard.Bytes(f.word())
+		case f.param == deviceMaxBuffer:
+			d.facts.Buffer = outboard.Bytes(f.word())
+		}
+	})
+	close(d.ready)
+	return err
+}
+
+func (d *Device) failed(body []byte) error {
+	var f argsFailed
+	if err := f.decode(body); err != nil {
+		return outboard.Errorf(outboard.Protocol, "session", "failure: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.owners[f.Serial]; o.run != nil {
+		o.run.fail(o.index, StatusError(f.Status))
+	}
+	return nil
+}
+
+var errStalled = outboard.Errorf(outboard.SessionLost, "session", "a call ended while the device's node took nothing more")
+
+// stall ends the session because it does not move on.
+func (d *Device) stall() {
+	d.mu.Lock()
+	d.stalled = true
+	d.mu.Unlock()
+	_ = d.opts.Ring.Fail(errStalled)
+}

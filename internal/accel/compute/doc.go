@@ -1,0 +1,42 @@
+// Package compute runs kernels on a leased device for a program without a driver
+// library.
+//
+// A [Device] is the client's end of an OpenCL session (docs/design/0004), in Go alone: it
+// sends through a ring what the driver library would. A [Holder] is who uses it: it has
+// buffers and programs of its own, under numbers that it chooses, and a queue. Several
+// holders may use one Device at the same time, each from one goroutine.
+//
+// # Commands
+//
+// [Holder.Do] does a list of commands, in their order, and returns when the device has
+// done them. Numbers are little-endian; "bytes" is an u32 and as many bytes; a place is
+// the address and the size, both u32, of memory of the program's that Do is shown.
+//
+//	1 buffer   number u32, size u64                        its contents are zero
+//	2 write    number u32, offset u64, bytes
+//	3 program  number u32, source bytes, options bytes     built at once
+//	4 launch   program u32, kernel bytes, dimensions u8, global u64 for each, local u64 for
+//	           each (all 0: the driver chooses), arguments u8, each of them
+//	           1 scalar bytes | 2 buffer number u32 | 3 local memory size u64
+//	5 read     number u32, offset u64, size u32            into the result
+//	6 free     number u32                                  a buffer
+//	7 write    number u32, offset u64, place               from the program's memory
+//	8 read     number u32, offset u64, place               into the program's memory
+//
+// A list that makes no sense is refused before any of it is done. Of one that fails on
+// its way nobody knows how much was done; the error is that of the first command that
+// failed.
+//
+// # What is trusted
+//
+// Neither the list, which may lie in memory that others change meanwhile, nor the worker
+// at the other end of the ring: what it sends is checked, and goes nowhere but where
+// somebody waits for it.
+//
+// # Locks
+//
+// Device.sending orders messages, Device.mu guards the tables of what is under way; a
+// wait's own lock comes after both.
+package compute
+
+//go:generate go run ../gen/apigen -api ../opencl/opencl.api -client . -calls clCreateContext,clCreateCommandQueue,clCreateBuffer,clEnqueueFillBuffer,clEnqueueWriteBuffer,clEnqueueReadBuffer,clCreateProgramWithSource,clBuildProgram,clCreateKernel,clSetKernelArg,clEnqueueNDRangeKernel,clFinish,clGetDeviceInfo,clGetProgramInfo,clGetProgramBuildInfo,clGetKernelInfo,hello,release,snapshot,failed,output

@@ -1,0 +1,76 @@
+package compute
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// What one holder may have at a time.
+const (
+	maxBuffers  = 4096
+	maxPrograms = 256
+)
+
+// ErrGivenUp is a holder whose commands did not end in time: nobody knows what the device
+// does for it.
+var ErrGivenUp = errors.New("commands before these were given up: import the device anew")
+
+// A Holder is somebody who uses a Device. One goroutine uses it.
+type Holder struct {
+	device   *Device
+	queue    uint64
+	buffers  map[uint32]*buffer
+	programs map[uint32]*program
+	lost     bool
+	posting  atomic.Bool // a message is on its way into the ring
+}
+
+type buffer struct {
+	id, size uint64
+	clean    bool // it has no contents of somebody before
+}
+
+type program struct {
+	id      uint64
+	kernels map[string]*kernel
+}
+
+type kernel struct {
+	id   uint64 // 0: not made yet
+	args int
+}
+
+// Holder begins to use the device.
+func (d *Device) Holder() (*Holder, error) {
+	h := &Holder{device: d, queue: d.id(), buffers: map[uint32]*buffer{}, programs: map[uint32]*program{}}
+	return h, d.send(opClCreateCommandQueue, &argsClCreateCommandQueue{Context: d.context, Device: deviceID, Result: h.queue}, owner{})
+}
+
+// Close gives up what the holder has.
+func (h *Holder) Close() {
+	if h.lost {
+		return // what it has may be in use; it goes with the session
+	}
+	limit := time.AfterFunc(closeLimit, h.device.stall)
+	defer limit.Stop()
+	for _, b := range h.buffers {
+		h.release(kindMem, b.id)
+	}
+	for _, p := range h.programs {
+		for _, k := range p.kernels {
+			h.release(kindKernel, k.id)
+		}
+		h.release(kindProgram, p.id)
+	}
+	h.release(kindQueue, h.queue)
+}
+
+// closeLimit is how long the few messages of Close may take to find room.
+const closeLimit = time.Second
+
+func (h *Holder) release(kind uint32, id uint64) {
+	if id != 0 {
+		_ = h.device.send(opRelease, &argsRelease{Kind: kind, Object: id}, owner{}) // a session that has ended released all
+	}
+}

@@ -1,0 +1,144 @@
+package compute
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/outboard-run/outboard"
+)
+
+// program builds a program. Of one that can't be built nothing is left.
+func (r *run) program(i int, c *Command) error {
+	h := r.holder
+	switch {
+	case h.programs[c.number] != nil:
+		return fmt.Errorf("there is a program %d already: choose another number", c.number)
+	case len(h.programs) == maxPrograms:
+		return fmt.Errorf("there are %d programs, and no more are allowed", maxPrograms)
+	}
+	id := h.device.id()
+	args := argsClCreateProgramWithSource{Context: h.device.context, Source: []byte(c.source), Result: id}
+	if err := h.send(r, i, opClCreateProgramWithSource, &args); err != nil {
+		return err
+	}
+	w, err := h.ask(r, opClBuildProgram, &argsClBuildProgram{Program: id, Options: text{c.options, c.options != ""}}, owner{r, i}, nil)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-w.done:
+	case <-r.ctx.Done():
+		r.giveUp([]*wait{w})
+		return context.Cause(r.ctx)
+	}
+	body, err := w.result()
+	kernels, log, wrong := builtOf(body)
+	switch {
+	case wrong != nil:
+		err = wrong
+	case err != nil && log != "":
+		err = fmt.Errorf("%w: the build's log:\n%s", err, log)
+	}
+	if err != nil {
+		h.release(kindProgram, id)
+		return err
+	}
+	h.programs[c.number] = &program{id: id, kernels: kernels}
+	return nil
+}
+
+// mostLog is how much of a build's log an error has.
+const mostLog = 16 << 10
+
+// builtOf reads what the worker tells of a build.
+func builtOf(body []byte) (kernels map[string]*kernel, log string, err error) {
+	var reply replyClBuildProgram
+	if len(body) == 0 {
+		return nil, "", nil
+	}
+	if err := reply.decode(body); err != nil {
+		return nil, "", outboard.Errorf(outboard.Protocol, "session", "a build's reply: %w", err)
+	}
+	byIndex := map[uint64]*kernel{}
+	kernels = map[string]*kernel{}
+	var names []string
+	err = eachFact(reply.Facts, func(f fact) {
+		switch {
+		case f.op == opClGetProgramBuildInfo && f.param == programBuildLog:
+			log = strings.TrimSpace(strings.ToValidUTF8(f.text(), "?"))
+			log = log[:min(len(log), mostLog)]
+		case f.op == opClGetProgramInfo && f.param == programKernelNames && f.text() != "":
+			names = strings.Split(f.text(), ";")
+		case f.op == opClGetKernelInfo && f.param == kernelNumArgs:
+			byIndex[f.object] = &kernel{args: int(f.word() & 0xffffffff)}
+		}
+	})
+	for i, name := range names {
+		if kernels[name] = byIndex[uint64(i)]; kernels[name] == nil {
+			kernels[name] = &kernel{args: -1}
+		}
+	}
+	return kernels, log, err
+}
+
+func (r *run) launch(i int, c *Command) error {
+	h := r.holder
+	p := h.programs[c.number]
+	if p == nil {
+		return fmt.Errorf("there is no program %d", c.number)
+	}
+	k := p.kernels[c.kernel]
+	switch {
+	case k == nil:
+		return fmt.Errorf("program %d has no such kernel: it has %s", c.number, strings.Join(slices.Sorted(maps.Keys(p.kernels)), ", "))
+	case k.args >= 0 && len(c.args) != k.args:
+		return fmt.Errorf("%d arguments for a kernel that has %d", len(c.args), k.args)
+	}
+	if k.id == 0 {
+		k.id = h.device.id()
+		r.kernels = append(r.kernels, k)
+		if err := h.send(r, i, opClCreateKernel, &argsClCreateKernel{Program: p.id, KernelName: text{c.kernel, true}, Result: k.id}); err != nil {
+			return err
+		}
+	}
+	for n := range c.args {
+		if err := r.setArg(i, k, n, &c.args[n]); err != nil {
+			return fmt.Errorf("argument %d: %w", n, err)
+		}
+	}
+	args := argsClEnqueueNDRangeKernel{CommandQueue: h.queue, Kernel: k.id, WorkDim: uint32(len(c.global)), GlobalWorkSize: c.global}
+	if slices.ContainsFunc(c.local, func(n uint64) bool { return n != 0 }) {
+		args.LocalWorkSize = c.local
+	}
+	return h.send(r, i, opClEnqueueNDRangeKernel, &args)
+}
+
+// The forms of an argument on the wire.
+const (
+	formBytes = iota
+	formLocal
+	formMem
+)
+
+func (r *run) setArg(i int, k *kernel, n int, a *arg) error {
+	h, args := r.holder, argsClSetKernelArg{Kernel: k.id, ArgIndex: uint32(n)}
+	switch a.kind {
+	case argScalar:
+		args.Form, args.ArgSize, args.Value = formBytes, uint64(len(a.bytes)), a.bytes
+	case argLocal:
+		args.Form, args.ArgSize = formLocal, a.size
+	case argBuffer:
+		b, err := h.find(a.number, 0, 0)
+		if err == nil {
+			err = r.clean(i, b)
+		}
+		if err != nil {
+			return err
+		}
+		args.Form, args.ArgSize, args.Object = formMem, 8, b.id
+	}
+	return h.send(r, i, opClSetKernelArg, &args)
+}
