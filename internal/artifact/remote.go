@@ -2,11 +2,13 @@ package artifact
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
@@ -80,11 +82,11 @@ func (r *Remote) Resolve(ctx context.Context, ref Reference) (string, error) {
 	op := "resolve " + ref.String()
 	repo, err := r.repository(ref)
 	if err != nil {
-		return "", failure(op, err)
+		return "", failure(op, ref, err)
 	}
 	d, err := repo.Resolve(ctx, ref.what())
 	if err != nil {
-		return "", failure(op, err)
+		return "", failure(op, ref, err)
 	}
 	return string(d.Digest), nil
 }
@@ -94,24 +96,17 @@ func (r *Remote) Pull(ctx context.Context, ref Reference) (*Pulled, error) {
 	op := "pull " + ref.String()
 	repo, err := r.repository(ref)
 	if err != nil {
-		return nil, failure(op, err)
+		return nil, failure(op, ref, err)
 	}
 	p, d, err := pull(ctx, repo, ref)
 	if err != nil {
-		return nil, failure(op, err)
+		return nil, failure(op, ref, err)
 	}
 	return &Pulled{Manifest: string(d.Digest), Module: p.module, Info: p.info, packed: p}, nil
 }
 
 func pull(ctx context.Context, repo *remote.Repository, ref Reference) (*packed, ocispec.Descriptor, error) {
-	d, err := repo.Resolve(ctx, ref.what())
-	if err != nil {
-		return nil, d, err
-	}
-	if d.Size > maxManifest {
-		return nil, d, refused("its manifest has %d bytes", d.Size)
-	}
-	text, err := content.FetchAll(ctx, repo, d) // which checks the digest and the size
+	d, text, err := look(ctx, repo, ref)
 	if err != nil {
 		return nil, d, err
 	}
@@ -121,7 +116,7 @@ func pull(ctx context.Context, repo *remote.Repository, ref Reference) (*packed,
 	}
 	config, err := content.FetchAll(ctx, repo, m.Config)
 	if err != nil {
-		return nil, d, err
+		return nil, d, partial("config", err)
 	}
 	// The config says whether the module can be run, before it is fetched.
 	if _, err := readConfig(config, m.Layers[0]); err != nil {
@@ -129,32 +124,86 @@ func pull(ctx context.Context, repo *remote.Repository, ref Reference) (*packed,
 	}
 	module, err := content.FetchAll(ctx, repo, m.Layers[0])
 	if err != nil {
-		return nil, d, err
+		return nil, d, partial("module", err)
 	}
 	p, err := unpack(d.MediaType, text, config, module)
 	return p, d, err
 }
 
+// look fetches the manifest that a reference leads to.
+func look(ctx context.Context, repo *remote.Repository, ref Reference) (ocispec.Descriptor, []byte, error) {
+	d, err := repo.Resolve(ctx, ref.what())
+	if err != nil {
+		return d, nil, err
+	}
+	if d.Size > maxManifest {
+		return d, nil, refused("its manifest has %d bytes", d.Size)
+	}
+	text, err := content.FetchAll(ctx, repo, d) // which checks the digest and the size
+	if err != nil {
+		err = partial("manifest", err)
+	}
+	return d, text, err
+}
+
+// partial says of which part of an artifact an error is.
+func partial(part string, err error) error { return fmt.Errorf("its %s: %w", part, err) }
+
 // Push packs a module and brings it to a registry, and returns the digest of what
-// packs it. A reference with a digest is refused when that is another one.
+// packs it. A reference with a digest is refused when that is another one. Where the
+// reference leads to the same module of the same author already, that stays as it is:
+// with another time it would have another digest, and no lock would know it.
 func (r *Remote) Push(ctx context.Context, ref Reference, module []byte, info Info) (string, error) {
 	op := "push " + ref.String()
 	repo, err := r.repository(ref)
 	if err != nil {
-		return "", failure(op, err)
+		return "", failure(op, ref, err)
 	}
 	p, err := pack(module, info)
 	if err != nil {
-		return "", failure(op, err)
+		return "", failure(op, ref, err)
+	}
+	if have, ok := thereIs(ctx, repo, ref); ok && have.info.Author == info.Author && string(have.layer) == Digest(module) {
+		return string(have.manifest.Digest), failure(op, ref, retag(ctx, repo, ref, have.manifest))
 	}
 	d := p.descriptor()
 	if ref.Digest != "" && ref.Digest != string(d.Digest) {
-		return "", failure(op, differs(ref.Digest, string(d.Digest)))
+		return "", failure(op, ref, differs(ref.Digest, string(d.Digest)))
 	}
 	if err := push(ctx, repo, ref, p); err != nil {
-		return "", failure(op, err)
+		return "", failure(op, ref, err)
 	}
 	return string(d.Digest), nil
+}
+
+// there is what a reference leads to.
+type there struct {
+	manifest ocispec.Descriptor
+	layer    digest.Digest
+	info     Info
+}
+
+// thereIs finds what a reference leads to. It is not ok where that is nothing that could
+// stay: why, pushing will say.
+func thereIs(ctx context.Context, repo *remote.Repository, ref Reference) (there, bool) {
+	d, text, err := look(ctx, repo, ref)
+	if err != nil {
+		return there{}, false
+	}
+	m, err := readManifest(d.MediaType, text)
+	if err != nil {
+		return there{}, false
+	}
+	config, err := content.FetchAll(ctx, repo, m.Config)
+	if err != nil {
+		return there{}, false
+	}
+	info, err := readConfig(config, m.Layers[0])
+	if err != nil {
+		return there{}, false
+	}
+	has, err := repo.Blobs().Exists(ctx, m.Layers[0])
+	return there{d, m.Layers[0].Digest, info}, err == nil && has
 }
 
 func push(ctx context.Context, repo *remote.Repository, ref Reference, p *packed) error {
@@ -172,7 +221,15 @@ func push(ctx context.Context, repo *remote.Repository, ref Reference, p *packed
 			return err
 		}
 	}
-	return repo.PushReference(ctx, p.descriptor(), bytes.NewReader(p.manifest), ref.what())
+	return repo.PushReference(ctx, p.descriptor(), bytes.NewReader(p.manifest), cmp.Or(ref.Tag, ref.Digest))
+}
+
+// retag gives what is there already the tag of a reference that has a digest, too.
+func retag(ctx context.Context, repo *remote.Repository, ref Reference, d ocispec.Descriptor) error {
+	if ref.Tag == "" || ref.Digest == "" {
+		return nil
+	}
+	return repo.Tag(ctx, d, ref.Tag)
 }
 
 // Keep puts a module that was pulled into the store, under a name.
@@ -181,17 +238,26 @@ func (s *Store) Keep(ctx context.Context, name string, p *Pulled) (Named, error)
 }
 
 // failure gives an error of a registry its kind, and says what to do.
-func failure(op string, err error) error {
+func failure(op string, ref Reference, err error) error {
+	if err == nil {
+		return nil
+	}
 	kind := outboard.KindOf(err)
 	answer, answered := errors.AsType[*errcode.ErrorResponse](err)
+	status := 0
+	if answered {
+		status = answer.StatusCode
+	}
 	switch {
 	case kind != outboard.Other, errors.Is(err, context.Canceled):
-	case errors.Is(err, errdef.ErrNotFound) || answered && answer.StatusCode == http.StatusNotFound:
-		kind = outboard.NotFound
-	case errors.Is(err, auth.ErrBasicCredentialNotFound) || answered && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
-		kind, err = outboard.Denied, fmt.Errorf("%w: log in with `docker login HOST`, or with another client that writes its file", err)
+	case errors.Is(err, errdef.ErrNotFound) || status == http.StatusNotFound:
+		kind, err = outboard.NotFound, fmt.Errorf("the registry %s does not have it: %w", ref.Registry, err)
+	case errors.Is(err, auth.ErrBasicCredentialNotFound):
+		kind, err = outboard.Denied, fmt.Errorf("the registry wants a user's name and password: log in with `docker login %s`, or with another client that writes its file", ref.Registry)
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		kind, err = outboard.Denied, fmt.Errorf("%w: log in with `docker login %s`, or with another client that writes its file", err, ref.Registry)
 	case errors.Is(err, content.ErrMismatchedDigest), errors.Is(err, content.ErrTrailingData), errors.Is(err, content.ErrInvalidDescriptorSize):
-		kind = outboard.Protocol
+		kind, err = outboard.Protocol, fmt.Errorf("the registry sent something else than it was asked for: %w", err)
 	case !answered:
 		kind = outboard.Unreachable
 	}

@@ -69,9 +69,17 @@ func TestPushAndPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := r.Push(t.Context(), ref, module("cart"), info)
+	later := artifact.Info{Created: info.Created.Add(time.Hour), Author: "shop"}
+	again, err := r.Push(t.Context(), ref, module("cart"), later)
 	if err != nil || again != pushed {
 		t.Errorf("the same module is pushed as %s, then as %s: %v", pushed, again, err)
+	}
+	both := refOf(t, host+"/shop/cart:v0@"+pushed)
+	if _, err := r.Push(t.Context(), both, module("cart"), info); err != nil {
+		t.Error(err)
+	}
+	if resolved, err := r.Resolve(t.Context(), refOf(t, host+"/shop/cart:v0")); err != nil || resolved != pushed {
+		t.Errorf("pushed with its tag and digest, resolved %s, %v", resolved, err)
 	}
 	if resolved, err := r.Resolve(t.Context(), ref); err != nil || resolved != pushed {
 		t.Errorf("resolved %s, %v", resolved, err)
@@ -102,6 +110,19 @@ func TestPushAndPull(t *testing.T) {
 	} {
 		if _, err := r.Pull(t.Context(), refOf(t, name)); outboard.KindOf(err) != kind {
 			t.Errorf("%s: %v, want %v", name, err, kind)
+		}
+	}
+	// Another author's, or another content, takes the tag.
+	for _, other := range []struct {
+		module []byte
+		info   artifact.Info
+	}{{module("cart"), artifact.Info{Author: "fleet"}}, {module("other"), later}} {
+		taken, err := r.Push(t.Context(), ref, other.module, other.info)
+		if err != nil || taken == pushed {
+			t.Errorf("it is still %s, %v", taken, err)
+		}
+		if p, err := r.Pull(t.Context(), ref); err != nil || !bytes.Equal(p.Module, other.module) || p.Info.Author != other.info.Author {
+			t.Errorf("pulled %+v, %v", p, err)
 		}
 	}
 }
@@ -306,7 +327,7 @@ func TestCredentials(t *testing.T) {
 	}
 	for what, config := range map[string]string{"none": "", "wrong ones": file("shop:guess")} {
 		_, err := newRemote(t, config).Pull(t.Context(), ref)
-		if outboard.KindOf(err) != outboard.Denied || !strings.Contains(err.Error(), "docker login") {
+		if outboard.KindOf(err) != outboard.Denied || !strings.Contains(err.Error(), "`docker login "+host+"`") {
 			t.Errorf("with %s: %v", what, err)
 		}
 	}

@@ -106,7 +106,8 @@ func newPushCommand(env *Env) *cobra.Command {
 ("Wasm OCI artifact", version 0), or into this node's store, NAME:TAG. Manifests name it
 oci:REFERENCE.
 
-Credentials are those of ` + "`docker login`" + `. A registry on this machine is spoken to without TLS.`,
+Credentials are those of ` + "`docker login`" + `. A registry on this machine is spoken to without TLS. What
+is there already, the same module of the same author, stays as it is, with its digest.`,
 		Example: `  outboard push cart.wasm registry.example.org/shop/cart:v1
   outboard push cart.wasm cart:v1`,
 		Args: twoArgs("name a file and a reference: outboard push FILE HOST/REPO:TAG"),
