@@ -164,8 +164,7 @@ func (f *registries) deploy(t *testing.T) {
 	fetched(t, f.nodes[1], f.first)
 
 	was := string(lock[bytes.LastIndex(lock, []byte("sha256:")) : len(lock)-1])
-	now := f.run(t, 1, 0, "", "push", "second.wasm", ref)
-	now = now[strings.Index(now, "sha256:"):]
+	_, now, _ := strings.Cut(f.run(t, 1, 0, "", "push", "second.wasm", ref), "@")
 	f.run(t, 1, exitInvalid, ref+" is "+now+" now, and was "+was+" when the app was last deployed", "deploy")
 	if again, err := os.ReadFile(f.at("app.lock")); err != nil || !bytes.Equal(again, lock) {
 		t.Errorf("the lock is %s now, %v", again, err)
@@ -184,7 +183,7 @@ func (f *registries) deploy(t *testing.T) {
 func (f *registries) broken(t *testing.T) {
 	ref := f.host + "/fleet/words:v1"
 	hex := strings.TrimPrefix(artifact.Digest(f.second), "sha256:")
-	blob := filepath.Join(f.store, "docker/registry/v2/blobs/sha256", hex[:2], hex, "data")
+	blob := filepath.Join(f.store, "docker", "registry", "v2", "blobs", "sha256", hex[:2], hex, "data")
 	other := bytes.Clone(f.second)
 	other[100] ^= 1
 	write(t, blob, other)
