@@ -77,7 +77,7 @@ func (r *Runtime) Deploy(ctx context.Context, module []byte, s Settings) (*Funct
 
 func (v *version) prepare(ctx context.Context, module []byte) error {
 	var err error
-	if v.code, err = rewrite.Module(module, rewrite.Options{Unmetered: v.settings.Unmetered}); err != nil {
+	if v.code, err = v.runtime.kept.module(module, v.settings.Unmetered); err != nil {
 		return err
 	}
 	if err := v.size(); err != nil {

@@ -26,8 +26,8 @@ type Options struct {
 	// KeepDirty bounds the bytes that a reset copies back, which stay with an idle
 	// slot. 0 means image.DefaultKeepDirty.
 	KeepDirty int
-	// CacheDir keeps compiled code over restarts. It must be private to this
-	// program: what lies there is run. "" keeps none.
+	// CacheDir keeps rewritten modules and compiled code over restarts. It must be
+	// private to this program: what lies there is run. "" keeps none.
 	CacheDir string
 	// Metrics gets the runtime's. nil keeps them to itself.
 	Metrics prometheus.Registerer
@@ -39,6 +39,7 @@ type Options struct {
 type Runtime struct {
 	engine  wazero.Runtime
 	cache   wazero.CompilationCache // nil without a directory
+	kept    *kept
 	resets  *image.Resetter
 	pool    image.Pool
 	log     *slog.Logger
@@ -76,7 +77,10 @@ func Open(ctx context.Context, o Options) (*Runtime, error) {
 	return r, nil
 }
 
-func (r *Runtime) start(ctx context.Context, cacheDir string) error {
+func (r *Runtime) start(ctx context.Context, cacheDir string) (err error) {
+	if r.kept, err = openKept(cacheDir, r.log); err != nil {
+		return err
+	}
 	config := wazero.NewRuntimeConfig().WithCoreFeatures(features)
 	if cacheDir != "" {
 		cache, err := wazero.NewCompilationCacheWithDir(cacheDir)

@@ -1,0 +1,129 @@
+package function
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/outboard-run/outboard/internal/function/rewrite"
+)
+
+// kept has rewritten modules in files: rewriting a large module takes all processors for
+// a third of a second, and one that was checked is deployed next, on each start again.
+// Without a folder nothing is kept.
+type kept struct {
+	dir string
+	log *slog.Logger
+}
+
+// keptPrefix begins the names of the folders of rewritten modules.
+const keptPrefix = "rewritten-"
+
+// openKept takes the folder of this build of the program, because another one may rewrite
+// differently, and removes the others'.
+func openKept(parent string, log *slog.Logger) (*kept, error) {
+	if parent == "" {
+		return &kept{log: log}, nil
+	}
+	build, err := ownBuild()
+	if err != nil {
+		return nil, fmt.Errorf("rewritten modules: %w", err)
+	}
+	k := &kept{dir: filepath.Join(parent, keptPrefix+build), log: log}
+	entries, err := os.ReadDir(parent)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("rewritten modules: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), keptPrefix) && e.Name() != keptPrefix+build {
+			_ = os.RemoveAll(filepath.Join(parent, e.Name())) // it is tried again at the next start
+		}
+	}
+	return k, nil
+}
+
+// ownBuild tells this program's file from every other one. Only its status is looked at:
+// a confined process may not read it.
+func ownBuild() (string, error) {
+	s, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return "", err
+	}
+	own, ok := s.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "", errors.New("the program's file has no number")
+	}
+	return fmt.Sprintf("%x-%x-%x", own.Ino, own.Size, own.Ctim.Nano()), nil
+}
+
+// module rewrites a module, unless that was done before.
+func (k *kept) module(file []byte, unmetered bool) (*rewrite.Result, error) {
+	o := rewrite.Options{Unmetered: unmetered}
+	if k.dir == "" {
+		return rewrite.Module(file, o)
+	}
+	name := filepath.Join(k.dir, fmt.Sprintf("%x-%t", sha256.Sum256(file), unmetered))
+	if r, err := readKept(name); err == nil {
+		return r, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		k.log.Warn("a rewritten module can't be read, and is rewritten again", "error", err)
+	}
+	r, err := rewrite.Module(file, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeKept(name, r); err != nil {
+		k.log.Warn("a rewritten module can't be kept", "error", err)
+	}
+	return r, nil
+}
+
+// readKept reads what writeKept wrote: a checksum before the rest.
+func readKept(name string) (*rewrite.Result, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	sum, b := b[:min(len(b), sha256.Size)], b[min(len(b), sha256.Size):]
+	if want := sha256.Sum256(b); !bytes.Equal(sum, want[:]) {
+		return nil, fmt.Errorf("%s: its checksum is wrong", name)
+	}
+	r := &rewrite.Result{}
+	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(r); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+// writeKept writes a file that others see whole or not at all.
+func writeKept(name string, r *rewrite.Result) error {
+	b := bytes.NewBuffer(make([]byte, sha256.Size, len(r.Code)+len(r.Code)/2))
+	if err := gob.NewEncoder(b).Encode(r); err != nil {
+		return err
+	}
+	sum := sha256.Sum256(b.Bytes()[sha256.Size:])
+	copy(b.Bytes(), sum[:])
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b.Bytes())
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

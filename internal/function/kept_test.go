@@ -1,0 +1,98 @@
+package function
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/outboard-run/outboard/internal/function/rewrite"
+)
+
+func TestKept(t *testing.T) {
+	parent := t.TempDir()
+	other := filepath.Join(parent, keptPrefix+"other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	k, err := openKept(parent, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(other); !os.IsNotExist(err) {
+		t.Errorf("another build's modules are still there: %v", err)
+	}
+	module := puppet(puppetWindow)
+	metered := checkKept(t, k, module, false)
+	if unmetered := checkKept(t, k, module, true); unmetered.Checks != 0 || metered.Checks == 0 {
+		t.Errorf("%d checks with a meter, %d without", metered.Checks, unmetered.Checks)
+	}
+	files, err := filepath.Glob(filepath.Join(k.dir, "*"))
+	if err != nil || len(files) != 2 {
+		t.Fatalf("kept %v, %v", files, err)
+	}
+	for _, file := range files {
+		if err := os.Truncate(file, 40); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkKept(t, k, module, false)
+	if n := strings.Count(log.String(), "its checksum is wrong"); n != 1 {
+		t.Errorf("logged:\n%s", log.String())
+	}
+	if _, err := k.module([]byte("mud"), false); err == nil {
+		t.Error("mud was rewritten")
+	}
+}
+
+// checkKept expects a module to be what the rewriter makes of it, the first time and when
+// it comes from a file, and the file not to be written again.
+func checkKept(t *testing.T, k *kept, module []byte, unmetered bool) *rewrite.Result {
+	t.Helper()
+	want, err := rewrite.Module(module, rewrite.Options{Unmetered: unmetered})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written []os.FileInfo
+	for range 2 {
+		got, err := k.module(module, unmetered)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(got, want, cmpopts.EquateEmpty()); diff != "" {
+			t.Error(diff)
+		}
+		files, err := os.ReadDir(k.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written = append(written, infoOf(t, files, unmetered))
+	}
+	if !os.SameFile(written[0], written[1]) {
+		t.Error("the module was rewritten again")
+	}
+	return want
+}
+
+// infoOf is of the file that has a module.
+func infoOf(t *testing.T, files []os.DirEntry, unmetered bool) os.FileInfo {
+	t.Helper()
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), fmt.Sprintf("-%t", unmetered)) {
+			info, err := f.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info
+		}
+	}
+	t.Fatalf("no file among %v", files)
+	return nil
+}
