@@ -15,10 +15,10 @@ import (
 // orders: the same fuel is counted each time.
 func TestFuelIsTheSame(t *testing.T) {
 	r := open(t, Options{})
-	handler := goGuest(t, "handler")
+	app := goGuest(t, "app")
 	var functions []*Function
 	for _, l := range []Limits{{}, {Fuel: 1 << 23, Deadline: time.Minute, Memory: 64 << 20}} {
-		functions = append(functions, deploy(t, r, handler, l))
+		functions = append(functions, deploy(t, r, app, l))
 	}
 	counted := map[string]int64{}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -11,7 +11,7 @@ import (
 // TestMutatedGuest rewrites a real module with some bytes changed, cut out or doubled:
 // it is refused or rewritten, and grows by less than what checks can take.
 func TestMutatedGuest(t *testing.T) {
-	whole := goGuest(t, "app")
+	whole := goGuest(t, "pass")
 	random := rand.New(rand.NewPCG(1, 2))
 	refused := 0
 	for range 20 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	guest "github.com/outboard-run/outboard/guest/go"
+	"github.com/outboard-run/outboard/internal/function/testdata/work"
 )
 
 var (
@@ -59,6 +60,7 @@ var verbs = map[string]func([]byte) ([]byte, error){
 		}
 	},
 	"dirty": dirty,
+	"work":  func(b []byte) ([]byte, error) { return work.Handle(b, seen) },
 	"rand": func([]byte) ([]byte, error) {
 		return []byte(strconv.FormatUint(rand.Uint64(), 10) + " " + strconv.FormatUint(guest.Rand().Uint64(), 10)), nil
 	},
