@@ -3,10 +3,8 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"os"
@@ -19,6 +17,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -30,75 +29,38 @@ func (n *Node) serveAPI(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer os.Remove(path)
-	// Requests end with the service: a lease's request is as long as the lease.
-	server := &http.Server{
-		Handler:           n.handler(ctx),
-		ReadHeaderTimeout: 10 * time.Second,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(guarded{listener, n.host.Owns, n.log}) }()
 	ready()
-	select {
-	case err := <-done:
+	// Requests end with the service: a lease's request is as long as the lease.
+	if err := api.Serve(ctx, guarded{listener, n.host.Owns, n.log}, n.handler(ctx), 10*time.Second); err != nil {
 		return fmt.Errorf("serve %s: %w", filepath.Base(path), err)
-	case <-ctx.Done():
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	err = server.Shutdown(end)
-	if serve := <-done; !errors.Is(serve, http.ErrServerClosed) {
-		err = errors.Join(err, serve)
-	}
-	return err
+	return nil
 }
 
 func (n *Node) handler(life context.Context) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", answer(func(*http.Request) (client.Status, error) { return n.Status(), nil }))
-	mux.HandleFunc("GET /v1/nodes", answer(n.getNodes))
-	mux.HandleFunc("GET /v1/devices", answer(n.getDevices))
-	mux.HandleFunc("GET /v1/leases", answer(n.getLeases))
-	mux.HandleFunc("GET /v1/sessions", answer(n.getSessions))
-	mux.HandleFunc("DELETE /v1/sessions/{id}", answer(n.deleteSession))
-	mux.HandleFunc("POST /v1/tokens", answer(n.postToken))
-	mux.HandleFunc("POST /v1/stop", answer(n.postStop))
+	mux.HandleFunc("GET /v1/status", api.Answer(func(*http.Request) (client.Status, error) { return n.Status(), nil }))
+	mux.HandleFunc("GET /v1/nodes", api.Answer(n.getNodes))
+	mux.HandleFunc("GET /v1/devices", api.Answer(n.getDevices))
+	mux.HandleFunc("GET /v1/leases", api.Answer(n.getLeases))
+	mux.HandleFunc("GET /v1/sessions", api.Answer(n.getSessions))
+	mux.HandleFunc("DELETE /v1/sessions/{id}", api.Answer(n.deleteSession))
+	mux.HandleFunc("POST /v1/tokens", api.Answer(n.postToken))
+	mux.HandleFunc("POST /v1/stop", api.Answer(n.postStop))
 	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { n.postLease(life, w, r) })
 	n.handleCalls(mux)
 	n.handleApps(mux)
-	mux.HandleFunc("GET /healthz", answer(func(*http.Request) (string, error) { return "ok", nil }))
+	mux.HandleFunc("GET /healthz", api.Answer(func(*http.Request) (string, error) { return "ok", nil }))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls, n.tenants}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, outboard.Errorf(outboard.NotFound, "", "%s %s: this node has no such door", r.Method, r.URL.Path))
+		api.Refuse(w, outboard.Errorf(outboard.NotFound, "", "%s %s: this node has no such door", r.Method, r.URL.Path))
 	})
 	return mux
 }
-
-// answer makes a handler of a function that gives what to send.
-func answer[T any](f func(*http.Request) (T, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		out, err := f(r)
-		if err != nil {
-			writeError(w, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out) // the client hung up
-	}
-}
-
-func writeError(w http.ResponseWriter, err error) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(client.HTTPStatus(outboard.KindOf(err)))
-	_ = json.NewEncoder(w).Encode(client.FailureOf(err)) // the client hung up
-}
-
-// nothing is the answer of what has none.
-type nothing struct{}
 
 const maxBody = 1 << 20
 
@@ -151,15 +113,15 @@ func statsOf(s *lend.Session) *client.SessionStats {
 	return &client.SessionStats{Memory: stats.Memory, Calls: stats.Calls, BytesIn: stats.BytesIn, BytesOut: stats.BytesOut}
 }
 
-func (n *Node) deleteSession(r *http.Request) (nothing, error) {
+func (n *Node) deleteSession(r *http.Request) (api.Nothing, error) {
 	id := outboard.SessionID(r.PathValue("id"))
 	// The host logs the session's end, with this reason.
-	return nothing{}, n.host.Kill(id, outboard.Errorf(outboard.SessionLost, "session", "it was killed on the device's node by `outboard sessions kill`"))
+	return api.Nothing{}, n.host.Kill(id, outboard.Errorf(outboard.SessionLost, "session", "it was killed on the device's node by `outboard sessions kill`"))
 }
 
-func (n *Node) postStop(*http.Request) (nothing, error) {
+func (n *Node) postStop(*http.Request) (api.Nothing, error) {
 	n.stopOnce.Do(func() { close(n.stop) })
-	return nothing{}, nil
+	return api.Nothing{}, nil
 }
 
 func (n *Node) postToken(r *http.Request) (client.Token, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/manifest"
 )
 
@@ -22,8 +23,8 @@ func (n *Node) handleApps(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/workflows", gather[client.Workflow](n))
 	mux.HandleFunc("GET /v1/executions", gather[client.Execution](n))
 	mux.HandleFunc("/v1/apps/{app}/", n.forward)
-	mux.HandleFunc("DELETE /v1/apps/{app}", answer(n.deleteApp))
-	mux.HandleFunc("POST /v1/subjects/{subject}", answer(n.postMessage))
+	mux.HandleFunc("DELETE /v1/apps/{app}", api.Answer(n.deleteApp))
+	mux.HandleFunc("POST /v1/subjects/{subject}", api.Answer(n.postMessage))
 	n.handleArtifacts(mux)
 }
 
@@ -32,16 +33,16 @@ func (n *Node) forward(w http.ResponseWriter, r *http.Request) {
 	app := r.PathValue("app")
 	tenant := n.tenantOf(app)
 	if tenant == "" {
-		writeError(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q: see `outboard apps`", app))
+		api.Refuse(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q: see `outboard apps`", app))
 		return
 	}
-	n.tenants.Proxy(tenant, writeError).ServeHTTP(w, r)
+	n.tenants.Proxy(tenant, api.Refuse).ServeHTTP(w, r)
 }
 
 // deleteApp ends an app. The node does so itself: with a tenant's last app its process
 // ends, before it could answer.
-func (n *Node) deleteApp(r *http.Request) (nothing, error) {
-	return nothing{}, n.apps.Remove(r.Context(), r.PathValue("app"))
+func (n *Node) deleteApp(r *http.Request) (api.Nothing, error) {
+	return api.Nothing{}, n.apps.Remove(r.Context(), r.PathValue("app"))
 }
 
 // postApp hands a deployment to the process of the tenant that the manifest names.
@@ -52,20 +53,20 @@ func (n *Node) postApp(w http.ResponseWriter, r *http.Request) {
 		err = json.Unmarshal(body, &d)
 	}
 	if err != nil {
-		writeError(w, outboard.Errorf(outboard.Invalid, "request", "%w", err))
+		api.Refuse(w, outboard.Errorf(outboard.Invalid, "request", "%w", err))
 		return
 	}
 	m, err := manifest.Parse(d.File, []byte(d.Text), manifest.Options{})
 	if err != nil {
-		writeError(w, outboard.Errorf(outboard.Invalid, "deploy", "%w", problemsOf(err)))
+		api.Refuse(w, outboard.Errorf(outboard.Invalid, "deploy", "%w", problemsOf(err)))
 		return
 	}
 	if tenant := n.tenantOf(m.App.Name); tenant != "" && tenant != m.App.Tenant {
-		writeError(w, outboard.Errorf(outboard.Conflict, "deploy", "app %s belongs to the tenant %s: remove it first, or name this one otherwise", m.App.Name, tenant))
+		api.Refuse(w, outboard.Errorf(outboard.Conflict, "deploy", "app %s belongs to the tenant %s: remove it first, or name this one otherwise", m.App.Name, tenant))
 		return
 	}
 	r.Body = io.NopCloser(readerOf(body))
-	n.tenants.Proxy(m.App.Tenant, writeError).ServeHTTP(w, r)
+	n.tenants.Proxy(m.App.Tenant, api.Refuse).ServeHTTP(w, r)
 }
 
 // problemsOf makes a manifest's problems an error that clients can read.
@@ -84,7 +85,7 @@ func problemsOf(err error) error {
 // gather makes a handler that asks the processes of all tenants for their part of a
 // list, or that of the app's tenant where the request names one.
 func gather[T any](n *Node) http.HandlerFunc {
-	return answer(func(r *http.Request) ([]T, error) {
+	return api.Answer(func(r *http.Request) ([]T, error) {
 		tenants := n.tenants.Tenants()
 		if app := r.URL.Query().Get("app"); app != "" {
 			tenant := n.tenantOf(app)
@@ -106,16 +107,16 @@ func gather[T any](n *Node) http.HandlerFunc {
 }
 
 // postMessage publishes on a subject.
-func (n *Node) postMessage(r *http.Request) (nothing, error) {
+func (n *Node) postMessage(r *http.Request) (api.Nothing, error) {
 	message, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if err != nil {
-		return nothing{}, outboard.Errorf(outboard.Invalid, "publish", "%w", err)
+		return api.Nothing{}, outboard.Errorf(outboard.Invalid, "publish", "%w", err)
 	}
 	subject := r.PathValue("subject")
 	if first, _, _ := strings.Cut(subject, "."); manifest.Reserved(first) {
-		return nothing{}, outboard.Errorf(outboard.Denied, "publish", "subject %q: what begins with %s belongs to the system: begin with a word of your own", subject, first)
+		return api.Nothing{}, outboard.Errorf(outboard.Denied, "publish", "subject %q: what begins with %s belongs to the system: begin with a word of your own", subject, first)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 	defer cancel()
-	return nothing{}, n.state.Publish(ctx, subject, message)
+	return api.Nothing{}, n.state.Publish(ctx, subject, message)
 }

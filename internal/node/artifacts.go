@@ -9,6 +9,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 )
@@ -56,10 +57,10 @@ func (n *Node) collect(ctx context.Context, ready func()) error {
 }
 
 func (n *Node) handleArtifacts(mux *http.ServeMux) {
-	mux.HandleFunc("PUT /v1/artifacts/{digest}", answer(n.putArtifact))
+	mux.HandleFunc("PUT /v1/artifacts/{digest}", api.Answer(n.putArtifact))
 	mux.HandleFunc("GET /v1/artifacts/{digest}", n.getArtifact) // HEAD as well
-	mux.HandleFunc("GET /v1/artifacts", answer(n.getArtifacts))
-	mux.HandleFunc("DELETE /v1/artifacts", answer(n.deleteArtifact))
+	mux.HandleFunc("GET /v1/artifacts", api.Answer(n.getArtifacts))
+	mux.HandleFunc("DELETE /v1/artifacts", api.Answer(n.deleteArtifact))
 }
 
 func (n *Node) putArtifact(r *http.Request) (client.Artifact, error) {
@@ -75,7 +76,7 @@ func (n *Node) putArtifact(r *http.Request) (client.Artifact, error) {
 func (n *Node) getArtifact(w http.ResponseWriter, r *http.Request) {
 	content, err := n.artifacts.Read(r.Context(), r.PathValue("digest"))
 	if err != nil {
-		writeError(w, err)
+		api.Refuse(w, err)
 		return
 	}
 	_, _ = n.artifacts.Has(r.PathValue("digest")) // it is new again: who asks is about to name it
@@ -94,8 +95,8 @@ func (n *Node) getArtifacts(r *http.Request) ([]client.Artifact, error) {
 	return all, err
 }
 
-func (n *Node) deleteArtifact(r *http.Request) (nothing, error) {
-	return nothing{}, n.artifacts.Unname(r.Context(), r.URL.Query().Get("name"))
+func (n *Node) deleteArtifact(r *http.Request) (api.Nothing, error) {
+	return api.Nothing{}, n.artifacts.Unname(r.Context(), r.URL.Query().Get("name"))
 }
 
 func describeArtifact(a artifact.Named) client.Artifact {

@@ -18,6 +18,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/fabric/framed"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool/authority"
@@ -167,14 +168,14 @@ func (n *Node) greet(ctx context.Context, conn *framed.Conn) (authority.Peer, er
 // ---- the local API
 
 func (n *Node) handleCalls(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/services", answer(n.getServices))
-	mux.HandleFunc("GET /v1/endpoints", answer(n.getEndpoints))
+	mux.HandleFunc("GET /v1/services", api.Answer(n.getServices))
+	mux.HandleFunc("GET /v1/endpoints", api.Answer(n.getEndpoints))
 	mux.HandleFunc("POST /v1/endpoints", n.postEndpoint)
-	mux.HandleFunc("DELETE /v1/endpoints", answer(n.deleteEndpoint))
-	mux.HandleFunc("GET /v1/policies", answer(n.getPolicies))
+	mux.HandleFunc("DELETE /v1/endpoints", api.Answer(n.deleteEndpoint))
+	mux.HandleFunc("GET /v1/policies", api.Answer(n.getPolicies))
 	mux.HandleFunc("POST /v1/policies", n.postPolicies)
-	mux.HandleFunc("POST /v1/policies/rollback", answer(n.postRollback))
-	mux.HandleFunc("GET /v1/calls", answer(n.getCalls))
+	mux.HandleFunc("POST /v1/policies/rollback", api.Answer(n.postRollback))
+	mux.HandleFunc("GET /v1/calls", api.Answer(n.getCalls))
 	mux.HandleFunc("POST /v1/upgrade", n.postUpgrade)
 }
 
@@ -213,7 +214,7 @@ func (n *Node) getEndpoints(r *http.Request) ([]client.Endpoint, error) {
 }
 
 func (n *Node) postEndpoint(w http.ResponseWriter, r *http.Request) {
-	answer(func(r *http.Request) (client.Endpoint, error) {
+	api.Answer(func(r *http.Request) (client.Endpoint, error) {
 		var e client.Endpoint
 		if err := readBody(w, r, &e); err != nil {
 			return e, err
@@ -223,8 +224,8 @@ func (n *Node) postEndpoint(w http.ResponseWriter, r *http.Request) {
 	})(w, r)
 }
 
-func (n *Node) deleteEndpoint(r *http.Request) (nothing, error) {
-	return nothing{}, n.services.Withdraw(r.Context(), r.URL.Query().Get("id"))
+func (n *Node) deleteEndpoint(r *http.Request) (api.Nothing, error) {
+	return api.Nothing{}, n.services.Withdraw(r.Context(), r.URL.Query().Get("id"))
 }
 
 func (n *Node) getPolicies(r *http.Request) (client.Policies, error) {
@@ -240,7 +241,7 @@ func (n *Node) getPolicies(r *http.Request) (client.Policies, error) {
 }
 
 func (n *Node) postPolicies(w http.ResponseWriter, r *http.Request) {
-	answer(func(r *http.Request) (client.PolicyVersion, error) {
+	api.Answer(func(r *http.Request) (client.PolicyVersion, error) {
 		var f client.PolicyFile
 		if err := readBody(w, r, &f); err != nil {
 			return client.PolicyVersion{}, err
@@ -264,7 +265,7 @@ func (n *Node) postRollback(r *http.Request) (client.PolicyVersion, error) {
 func (n *Node) getCalls(r *http.Request) ([]client.Calls, error) { return n.calls.Table(r.Context()) }
 
 func (n *Node) postUpgrade(w http.ResponseWriter, r *http.Request) {
-	answer(func(r *http.Request) (client.Upgrade, error) {
+	api.Answer(func(r *http.Request) (client.Upgrade, error) {
 		var request client.UpgradeRequest
 		if err := readBody(w, r, &request); err != nil {
 			return client.Upgrade{}, err

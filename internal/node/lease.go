@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
@@ -41,7 +42,7 @@ const releaseLimit = 5 * time.Second
 func (n *Node) postLease(life context.Context, w http.ResponseWriter, r *http.Request) {
 	var request client.LeaseRequest
 	if err := readBody(w, r, &request); err != nil {
-		writeError(w, err)
+		api.Refuse(w, err)
 		return
 	}
 	h := &holding{node: n, out: newEvents(w)}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -15,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -26,24 +25,10 @@ func (t *Tenant) serveControl(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer os.Remove(t.config.ControlSocket())
-	server := &http.Server{
-		Handler: t.control(), ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
 	ready()
-	select {
-	case err := <-done:
+	if err := api.Serve(ctx, listener, t.control(), 5*time.Second); err != nil {
 		return fmt.Errorf("serve the local API: %w", err)
-	case <-ctx.Done():
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if server.Shutdown(end) != nil {
-		_ = server.Close() // somebody follows logs
-	}
-	<-done
 	return nil
 }
 
@@ -51,43 +36,21 @@ func (t *Tenant) serveControl(ctx context.Context, ready func()) error {
 // what the node tells.
 func (t *Tenant) control() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/apps", reply(t.postApp))
-	mux.HandleFunc("GET /v1/apps", reply(t.getApps))
-	mux.HandleFunc("GET /v1/functions", reply(t.getFunctions))
-	mux.HandleFunc("GET /v1/workflows", reply(t.getWorkflows))
-	mux.HandleFunc("GET /v1/executions", reply(t.getExecutions))
-	mux.HandleFunc("POST /v1/apps/{app}/rollback", reply(t.postRollback))
+	mux.HandleFunc("POST /v1/apps", api.Answer(t.postApp))
+	mux.HandleFunc("GET /v1/apps", api.Answer(t.getApps))
+	mux.HandleFunc("GET /v1/functions", api.Answer(t.getFunctions))
+	mux.HandleFunc("GET /v1/workflows", api.Answer(t.getWorkflows))
+	mux.HandleFunc("GET /v1/executions", api.Answer(t.getExecutions))
+	mux.HandleFunc("POST /v1/apps/{app}/rollback", api.Answer(t.postRollback))
 	mux.HandleFunc("POST /v1/apps/{app}/functions/{function}", t.postCall)
-	mux.HandleFunc("POST /v1/apps/{app}/workflows/{workflow}/executions", reply(t.postExecution))
-	mux.HandleFunc("GET /v1/apps/{app}/executions/{id}", reply(t.getExecution))
-	mux.HandleFunc("POST /v1/apps/{app}/executions/{id}/cancel", reply(t.postCancel))
+	mux.HandleFunc("POST /v1/apps/{app}/workflows/{workflow}/executions", api.Answer(t.postExecution))
+	mux.HandleFunc("GET /v1/apps/{app}/executions/{id}", api.Answer(t.getExecution))
+	mux.HandleFunc("POST /v1/apps/{app}/executions/{id}/cancel", api.Answer(t.postCancel))
 	mux.HandleFunc("GET /v1/apps/{app}/logs", t.getLogs)
-	mux.HandleFunc("PUT /v1/members", reply(t.putMembers))
+	mux.HandleFunc("PUT /v1/members", api.Answer(t.putMembers))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.metrics, promhttp.HandlerOpts{}))
 	return mux
 }
-
-// reply makes a handler of a function that gives what to send.
-func reply[T any](f func(*http.Request) (T, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		out, err := f(r)
-		if err != nil {
-			refuse(w, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out) // the client hung up
-	}
-}
-
-func refuse(w http.ResponseWriter, err error) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(client.HTTPStatus(outboard.KindOf(err)))
-	_ = json.NewEncoder(w).Encode(client.FailureOf(err)) // the client hung up
-}
-
-// nothing is the answer of what has none.
-type nothing struct{}
 
 // largestRequest bounds what comes with a request by hand.
 const largestRequest = 64 << 20
@@ -112,13 +75,13 @@ func readJSON(r *http.Request, into any) error {
 }
 
 // putMembers is the node telling which nodes there are.
-func (t *Tenant) putMembers(r *http.Request) (nothing, error) {
+func (t *Tenant) putMembers(r *http.Request) (api.Nothing, error) {
 	var nodes []outboard.Node
 	if err := readJSON(r, &nodes); err != nil {
-		return nothing{}, err
+		return api.Nothing{}, err
 	}
 	t.members.set(nodes)
-	return nothing{}, nil
+	return api.Nothing{}, nil
 }
 
 func boolOf(r *http.Request, name string) bool {

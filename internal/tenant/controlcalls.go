@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/gateway"
 )
@@ -19,18 +20,18 @@ import (
 func (t *Tenant) postCall(w http.ResponseWriter, r *http.Request) {
 	body, err := bodyOf(r)
 	if err != nil {
-		refuse(w, err)
+		api.Refuse(w, err)
 		return
 	}
 	app, name := r.PathValue("app"), r.PathValue("function")
 	v := t.current(app)
 	if v == nil {
-		refuse(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", app))
+		api.Refuse(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", app))
 		return
 	}
 	f := v.functions[name]
 	if f == nil {
-		refuse(w, outboard.Errorf(outboard.NotFound, "", "app %s has no function %q: it has %s", app, name, list(v.functions)))
+		api.Refuse(w, outboard.Errorf(outboard.NotFound, "", "app %s has no function %q: it has %s", app, name, list(v.functions)))
 		return
 	}
 	t.callByHand(w, r, f, body)
@@ -53,19 +54,19 @@ func (t *Tenant) callByHand(w http.ResponseWriter, r *http.Request, f *deployed,
 		Err: err, Fuel: p.Cost.Fuel, Stdout: p.Stdout.Text, Stderr: p.Stderr.Text,
 	})
 	if err != nil {
-		refuse(w, err)
+		api.Refuse(w, err)
 		return
 	}
 	answer, status := p.Body, 0
 	if f.spec.HTTP {
 		if status, answer, err = ofMessage(answer); err != nil {
-			refuse(w, err)
+			api.Refuse(w, err)
 			return
 		}
 	}
 	cost, err := json.Marshal(t.costOf(id, p, status))
 	if err != nil {
-		refuse(w, err)
+		api.Refuse(w, err)
 		return
 	}
 	w.Header().Set(client.CallHeader, string(cost))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/gateway"
 )
 
@@ -119,7 +120,7 @@ func (t *Tenant) logsForPeer(s grpc.ServerStream) error {
 func (t *Tenant) getLogs(w http.ResponseWriter, r *http.Request) {
 	q := logQuery{App: r.PathValue("app"), Function: r.URL.Query().Get("function"), Lines: numberOf(r, "lines"), Follow: boolOf(r, "follow")}
 	if t.current(q.App) == nil {
-		refuse(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", q.App))
+		api.Refuse(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", q.App))
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
