@@ -60,11 +60,11 @@ export function handle(): i32 {
   if (verb == "secret") return orFail(secret(rest.text()));
   if (verb == "book") return book(rest.text());
   if (verb == "arena") return shared(rest);
-  if (verb == "drop") {
+  if (verb == "import") {
     const resource = new Resource(rest.text());
     if (!resource.ok) return fail(result().text());
     resource.close();
-    return text("dropped");
+    return text("imported");
   }
   if (verb == "meta") {
     const value = meta(rest.text());

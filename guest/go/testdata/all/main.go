@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"time"
 	"unsafe"
 
 	guest "github.com/outboard-run/outboard/guest/go"
@@ -17,7 +18,10 @@ func init() { guest.Handle(handle) }
 
 func main() {}
 
-var kept [][]byte
+var (
+	calls int
+	kept  [][]byte
+)
 
 func handle(request []byte) ([]byte, error) {
 	verb, rest, _ := bytes.Cut(request, []byte(" "))
@@ -40,12 +44,21 @@ func handle(request []byte) ([]byte, error) {
 		return fmt.Append(nil, len(kept[2])), nil
 	case "garbage":
 		return garbage()
+	case "count":
+		calls++
+		return strconv.AppendInt(nil, int64(calls), 10), nil
+	case "fail":
+		return nil, errors.New(string(rest))
 	case "import":
-		_, err := guest.Import(string(rest))
-		return nil, err
+		resource, err := guest.Import(string(rest))
+		if err != nil {
+			return nil, err
+		}
+		resource.Close()
+		return []byte("imported"), nil
 	case "call":
 		return guest.Function("price").Call(rest)
-	case "bucket":
+	case "book":
 		return book(string(rest))
 	case "secret":
 		return guest.Secret(string(rest))
@@ -53,8 +66,11 @@ func handle(request []byte) ([]byte, error) {
 		return arena(rest)
 	case "meta":
 		value, ok := guest.Meta(string(rest))
-		return fmt.Append(nil, value, " ", ok), nil
-	case "rand":
+		if !ok {
+			return nil, errors.New("none")
+		}
+		return []byte(value), nil
+	case "random":
 		return fmt.Append(nil, guest.Rand().Uint64()), nil
 	}
 	return nil, errors.New("no verb " + string(verb))
@@ -83,13 +99,20 @@ func garbage() ([]byte, error) {
 func book(who string) ([]byte, error) {
 	seats := guest.Bucket("seats")
 	defer seats.Close()
-	err := seats.Txn(guest.Missing(who), guest.Add("free", -1, 0), guest.Put(who, []byte("math")))
+	name := []byte(who)
+	err := seats.Txn(guest.PutNew(who, []byte("math")), guest.Add("free", -1, 0), guest.Put("last", name),
+		guest.PutFor("recent", name, time.Hour), guest.Missing("closed"))
 	if err != nil {
 		return nil, err
 	}
+	if _, none, err := seats.Get("nobody"); none != 0 || err != nil {
+		return nil, fmt.Errorf("found: %d, %w", none, err)
+	}
 	free, revision, err := seats.Get("free")
-	_, none, _ := seats.Get("nobody")
-	return fmt.Append(nil, string(free), " ", revision, " ", none), err
+	if err == nil {
+		err = seats.Txn(guest.At("free", revision), guest.Delete("never"))
+	}
+	return fmt.Append(nil, string(free), " 0"), err // 0 operations did not hold
 }
 
 func arena(b []byte) ([]byte, error) {

@@ -1,0 +1,153 @@
+// Package guestsuite is what the libraries for functions have to do in every language: a
+// language's test builds a function, whose verbs use all that the library has, and runs it.
+package guestsuite
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/guest/go/guesttest"
+	"github.com/outboard-run/outboard/internal/function"
+)
+
+// A Language is a function written in one, and what it says in words of its own.
+type Language struct {
+	Module []byte
+	// Taken and Full are of the errors of bookings: of who has a seat already, and where
+	// none is free.
+	Taken, Full string
+}
+
+// Run runs what all languages have to do, and returns the function for more.
+func Run(t *testing.T, l Language) *function.Function {
+	t.Helper()
+	f := deploy(t, l.Module)
+	t.Run("resources", func(t *testing.T) { l.resources(t, f) })
+	t.Run("arena", func(t *testing.T) { arena(t, f) })
+	t.Run("random", func(t *testing.T) { random(t, f) })
+	return f
+}
+
+func deploy(t *testing.T, module []byte) *function.Function {
+	t.Helper()
+	r, err := function.Open(t.Context(), function.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	f, err := r.Deploy(t.Context(), module, function.Settings{Name: "shop/all"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// stock is what the function may import.
+func stock(t *testing.T) resources {
+	t.Helper()
+	host := guesttest.Start(t)
+	host.Bucket("seats").Set("free", "2")
+	host.Secrets["token"] = []byte("hush")
+	host.Functions["price"] = func(b []byte) ([]byte, error) {
+		if len(b) == 0 {
+			return nil, errors.New("price of what?")
+		}
+		return append(b, '!'), nil
+	}
+	return resources{host, newArena(t, 1<<16)}
+}
+
+func newArena(t *testing.T, size outboard.Bytes) *function.Arena {
+	t.Helper()
+	a, err := function.NewArena(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() }) // nothing is lost with it
+	return a
+}
+
+func (l *Language) resources(t *testing.T, f *function.Function) {
+	with := stock(t)
+	for _, tt := range []struct{ request, want, failure string }{
+		{"count", "1", ""},
+		{"count", "1", ""},
+		{"part äö", "äö", ""},
+		{"copy äö", "äö", ""}, // without an arena it is ordinary memory
+		{"fail no tide", "", "no tide"},
+		{"call tea", "tea!", ""},
+		{"call", "", "price of what?"},
+		{"secret token", "hush", ""},
+		{"secret other", "", "the test's host has none"},
+		{"import secret:token", "imported", ""},
+		{"import moon:a", "", "the test's host has none"},
+		{"book ann", "1 0", ""},
+		{"book ann", "", l.Taken},
+		{"book bob", "0 0", ""},
+		{"book cid", "", l.Full},
+		{"arena hello", "65536 \x00\x00\x00\x00", ""},
+		{"arena other", "65536 hell", ""},
+		{"meta method", "value of method", ""},
+		{"meta other", "", "none"},
+		{"turn", "", "no verb turn"},
+	} {
+		p, err := f.Call(t.Context(), function.Request{
+			Body: []byte(tt.request), Resources: with,
+			Meta: func(name string) (string, bool) { return "value of " + name, name == "method" },
+		})
+		switch {
+		case tt.failure != "" && (err == nil || !strings.Contains(err.Error(), tt.failure)):
+			t.Errorf("%s: got %v, want %s", tt.request, err, tt.failure)
+		case tt.failure == "" && (err != nil || string(p.Body) != tt.want):
+			t.Errorf("%s: got %q, %v, want %q", tt.request, p.Body, err, tt.want)
+		}
+	}
+	for _, key := range []string{"recent", "last"} {
+		if got := with.Bucket("seats").Value(key); got != "bob" {
+			t.Errorf("%s: got %q", key, got)
+		}
+	}
+}
+
+// arena hands values on by their place.
+func arena(t *testing.T, f *function.Function) {
+	a := newArena(t, 1<<20)
+	call := func(q function.Request, want string) function.Place {
+		t.Helper()
+		q.Arena = a
+		p, err := f.Call(t.Context(), q)
+		if err != nil || p.Place == nil {
+			t.Fatalf("got %+v, %v", p, err)
+		}
+		if got, err := a.At(*p.Place); err != nil || string(got) != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+		return *p.Place
+	}
+	first := call(function.Request{Body: []byte("copy part hello")}, "part hello")
+	second := call(function.Request{Place: &first}, "hello")
+	if second.Offset != first.Offset+len("part ") {
+		t.Errorf("a part of what lies at %+v was copied to %+v", first, second)
+	}
+}
+
+// random gets another number in each call, though each begins with the same memory.
+func random(t *testing.T, f *function.Function) {
+	seen := map[string]bool{}
+	for range 2 {
+		p, err := f.Call(t.Context(), function.Request{Body: []byte("random")})
+		if err != nil || len(p.Body) == 0 {
+			t.Fatalf("got %q, %v", p.Body, err)
+		}
+		seen[string(p.Body)] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("got %v twice", seen)
+	}
+}
