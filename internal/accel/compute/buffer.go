@@ -118,7 +118,6 @@ func (r *run) free(c *Command) error {
 	if b == nil {
 		return fmt.Errorf("there is no buffer %d", c.number)
 	}
-	r.holder.release(kindMem, b.id)
 	delete(r.holder.buffers, c.number)
-	return nil
+	return r.release(kindMem, b.id)
 }

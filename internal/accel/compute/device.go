@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -200,9 +201,7 @@ func (d *Device) post(h session.Header, args encoder, o owner, bulk ...[]byte) e
 
 // forget ends a wait for which nobody is there any more.
 func (d *Device) forget(w *wait) {
-	d.mu.Lock()
-	delete(d.waits, w.call)
-	d.mu.Unlock()
+	d.forgetCall(w.call)
 	w.abandon()
 }
 
@@ -279,24 +278,29 @@ func (d *Device) receive() error {
 func (d *Device) reply(h session.Header, body []byte) error {
 	d.mu.Lock()
 	w := d.waits[h.Call]
-	if w != nil && h.Flags&session.More == 0 {
-		delete(d.waits, h.Call)
-	}
 	d.mu.Unlock()
 	if w == nil {
 		return nil // who asked has given up
 	}
+	var err error
 	if h.Op != w.op {
-		return outboard.Errorf(outboard.Protocol, "session", "the reply to call %d has op %#x, want %#x", h.Call, h.Op, w.op)
+		err = outboard.Errorf(outboard.Protocol, "session", "the reply to call %d has op %#x, want %#x", h.Call, h.Op, w.op)
 	}
-	if err := w.fill(d.in); err != nil {
-		w.end(0, nil, err)
-		return err
+	body = bytes.Clone(body)
+	if err == nil {
+		err = w.fill(d.in)
 	}
-	if h.Flags&session.More == 0 {
-		w.end(h.Status, append([]byte(nil), body...), nil)
+	if err != nil || h.Flags&session.More == 0 {
+		d.forgetCall(h.Call)
+		w.end(h.Status, body, err)
 	}
-	return nil
+	return err
+}
+
+func (d *Device) forgetCall(call uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.waits, call)
 }
 
 func (d *Device) snapshot(body []byte) error {

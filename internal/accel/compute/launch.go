@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,8 +44,7 @@ func (r *run) program(i int, c *Command) error {
 		err = fmt.Errorf("%w: the build's log:\n%s", err, log)
 	}
 	if err != nil {
-		h.release(kindProgram, id)
-		return err
+		return errors.Join(err, r.release(kindProgram, id))
 	}
 	h.programs[c.number] = &program{id: id, kernels: kernels}
 	return nil

@@ -141,14 +141,20 @@ func (r *run) undo() {
 	}
 	for _, number := range r.made {
 		if b := h.buffers[number]; b != nil {
-			h.release(kindMem, b.id)
+			_ = r.release(kindMem, b.id) // the session has ended, or is about to
 			delete(h.buffers, number)
 		}
 	}
 	for _, k := range r.kernels {
-		h.release(kindKernel, k.id)
+		_ = r.release(kindKernel, k.id) // as above
 		k.id = 0
 	}
+}
+
+func (r *run) release(kind uint32, id uint64) error {
+	return r.holder.post(r, func() error {
+		return r.holder.device.send(opRelease, &argsRelease{Kind: kind, Object: id}, owner{})
+	})
 }
 
 // note remembers the first command that failed.
