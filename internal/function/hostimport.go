@@ -41,6 +41,8 @@ func provideImports(b wazero.HostModuleBuilder) {
 		{"bucket_get", bucketGet, 3, []api.ValueType{i64}},
 		{"bucket_txn", bucketTxn, 3, []api.ValueType{i32}},
 		{"arena_map", arenaMap, 1, []api.ValueType{i32}},
+		{"device_info", deviceInfo, 1, []api.ValueType{i32}},
+		{"device_do", deviceDo, 3, []api.ValueType{i32}},
 		{"meta", meta, 2, []api.ValueType{i32}},
 	} {
 		params := []api.ValueType{i32, i32, i32}[:f.params]
@@ -137,6 +139,25 @@ func arenaMap(s *slot, stack []uint64) {
 	address, err := s.arenaMap(int32(stack[0]))
 	stack[0] = uint64(address)
 	s.failed(err)
+}
+
+func deviceInfo(s *slot, stack []uint64) {
+	err := s.deviceInfo(int32(stack[0]))
+	stack[0] = done
+	if s.failed(err) {
+		stack[0] = refused
+	}
+}
+
+func deviceDo(s *slot, stack []uint64) {
+	list, err := s.argument("a list of commands", stack[1:], maxList)
+	if err == nil {
+		err = s.deviceDo(int32(stack[0]), list)
+	}
+	stack[0] = done
+	if s.failed(err) {
+		stack[0] = refused
+	}
 }
 
 func meta(s *slot, stack []uint64) {

@@ -2,6 +2,7 @@ package function
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 func manifest(f *Function, shared *Arena) *bag {
 	return &bag{things: map[string]Resource{
 		"function:self": callee{f: f}, "function:never": waiter{}, "secret:key": secret{text: "hush"}, "bucket:seats": bucket{},
+		"device:gpu":  device{},
 		"arena:board": &SharedArena{Arena: shared},
 	}}
 }
@@ -68,6 +70,26 @@ func TestImports(t *testing.T) {
 		"transaction: error": {"bucket:seats", func(s *script) []int {
 			return []int{s.do("bucket_txn", 1, 0, 0), s.readResult()}
 		}, []int64{2, word("not ")}, 0},
+		"device: what it is": {"device:gpu", func(s *script) []int {
+			return []int{s.do("device_info", 1), s.readResult()}
+		}, []int64{0, word("{\"na")}, 0},
+		"device: a result": {"device:gpu", func(s *script) []int {
+			at, size := s.text("up four")
+			return []int{s.do("device_do", 1, at, size), s.readResult()}
+		}, []int64{0, word("FOUR")}, 0},
+		"device: memory": {"device:gpu", func(s *script) []int {
+			at, _ := s.text("four")
+			list, size := s.text(turnAround(at, 4))
+			return []int{s.do("device_do", 1, list, size), s.do("result_size"), s.do("load", at)}
+		}, []int64{0, 0, word("ruof")}, 0},
+		"device: the arena": {"device:gpu", func(s *script) []int {
+			s.do("store", puppetWindow+8, uint32(word("four")))
+			list, size := s.text(turnAround(puppetWindow+8, 4))
+			return []int{s.do("device_do", 1, list, size), s.do("load", puppetWindow+8)}
+		}, []int64{0, word("ruof")}, 0},
+		"device: an error": {"device:gpu", func(s *script) []int {
+			return []int{s.do("device_do", 1, 0, 0), s.readResult()}
+		}, []int64{1, word("not ")}, 0},
 		"function": {"function:self", func(s *script) []int {
 			at, size := s.text(string((&script{}).body()))
 			return []int{s.do("call", 1, at, size), s.do("result_size")}
@@ -114,6 +136,34 @@ func TestImports(t *testing.T) {
 			checkFresh(t, f)
 		})
 	}
+}
+
+// turnAround is a list that turns some memory around.
+func turnAround(at, size uint32) string {
+	return "turn" + string(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, at), size))
+}
+
+// TestDeviceCosts has what goes to a device and comes back be counted, and charged for.
+func TestDeviceCosts(t *testing.T) {
+	const size = 32 << 10
+	fuel := map[uint32]int64{}
+	f := deployPuppet(t, open(t, Options{}), Limits{})
+	for _, size := range []uint32{0, size} {
+		var s script
+		at, n := s.text("device:gpu")
+		s.do("import", at, n)
+		list, n := s.text(turnAround(puppetScratch+8192, size))
+		s.do("device_do", 1, list, n)
+		_, p := perform(t, f, &s, Request{Resources: manifest(f, nil)})
+		if p.Imports[0].Copied != int64(2*size) || p.Imports[0].Calls != 2 {
+			t.Errorf("got %+v", p.Imports[0])
+		}
+		fuel[size] = p.Cost.Fuel
+	}
+	if more := fuel[size] - fuel[0]; more < 2*size/bytesPerFuel {
+		t.Errorf("%d bytes cost %d more", 2*size, more)
+	}
+	checkFresh(t, f)
 }
 
 // TestRefusedImports asks for what is not there, or not allowed.
@@ -192,20 +242,23 @@ func TestNestedCalls(t *testing.T) {
 // the caller.
 func TestWaitingHostCall(t *testing.T) {
 	f := deployPuppet(t, open(t, Options{}), Limits{Deadline: 50 * time.Millisecond})
-	var s script
-	at, size := s.text("function:never")
-	s.do("import", at, size)
-	s.do("call", 1, 0, 0)
-	bag := manifest(f, nil)
-	if _, err := f.Call(t.Context(), Request{Body: s.body(), Resources: bag}); endingOf(err) != limited("deadline") || bag.left() != 0 {
-		t.Errorf("got %v, %d held", err, bag.left())
+	for name, op := range map[string]string{"function:never": "call", "device:gpu": "device_do"} {
+		var s script
+		at, size := s.text(name)
+		s.do("import", at, size)
+		at, size = s.text("wait")
+		s.do(op, 1, at, size)
+		bag := manifest(f, nil)
+		if _, err := f.Call(t.Context(), Request{Body: s.body(), Resources: bag}); endingOf(err) != limited("deadline") || bag.left() != 0 {
+			t.Errorf("%s: got %v, %d held", name, err, bag.left())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.Call(ctx, Request{Body: s.body(), Resources: bag}); endingOf(err).Kind != "other" || bag.left() != 0 {
+			t.Errorf("%s: got %v, %d held", name, err, bag.left())
+		}
+		checkFresh(t, f)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := f.Call(ctx, Request{Body: s.body(), Resources: bag}); endingOf(err).Kind != "other" || bag.left() != 0 {
-		t.Errorf("got %v, %d held", err, bag.left())
-	}
-	checkFresh(t, f)
 }
 
 func TestMeta(t *testing.T) {
@@ -244,7 +297,7 @@ func TestHostileImports(t *testing.T) {
 		"forged handles": {act: func(s *script) {
 			load(s, "bucket:seats")
 			for _, number := range []uint32{0, 2, 1 << 31, far} {
-				for _, op := range []string{"drop", "secret", "arena_map", "call", "bucket_get", "bucket_txn"} {
+				for _, op := range []string{"drop", "secret", "arena_map", "call", "bucket_get", "bucket_txn", "device_info", "device_do"} {
 					s.do(op, number, 0, 4)
 				}
 			}
@@ -259,9 +312,13 @@ func TestHostileImports(t *testing.T) {
 		"memory outside": {act: func(s *script) {
 			load(s, "bucket:seats")
 			load(s, "function:self")
+			load(s, "device:gpu")
 			for _, op := range []string{"bucket_get", "bucket_txn"} {
 				s.do(op, 1, far, 100)
 			}
+			at, size := s.text(turnAround(far, 100))
+			s.do("device_do", 3, far, 100)
+			s.do("device_do", 3, at, size)
 			s.do("meta", far, 100)
 			s.do("result_read", far, 100, 0)
 			s.do("call", 2, far, 100)
@@ -334,12 +391,14 @@ func FuzzHost(f *testing.F) {
 	}
 	f.Add(all.body(), false)
 	var s script
-	for _, name := range []string{"function:self", "secret:key", "bucket:seats", "arena:board"} {
+	for _, name := range []string{"function:self", "secret:key", "bucket:seats", "arena:board", "device:gpu"} {
 		at, size := s.text(name)
 		s.do("import", at, size)
 	}
 	s.do("arena_map", 4)
 	s.do("call", 1, puppetWindow, 16)
+	at, size := s.text(turnAround(puppetWindow, 4096))
+	s.do("device_do", 5, at, size)
 	f.Add(s.body(), true)
 	f.Fuzz(func(t *testing.T, body []byte, readOnly bool) {
 		a, board := newArena(t, 8192), newArena(t, 8192)

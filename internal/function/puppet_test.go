@@ -51,6 +51,8 @@ func puppetOps() []puppetOp {
 		{"bucket_get", 3, assemble.I64, nil},
 		{"bucket_txn", 3, assemble.I32, nil},
 		{"arena_map", 1, assemble.I32, nil},
+		{"device_info", 1, assemble.I32, nil},
+		{"device_do", 3, assemble.I32, nil},
 		{"meta", 2, assemble.I32, nil},
 		{"load", 0, assemble.I32, slices.Concat(loadAt(a), []byte{0x28, 0, 0})},
 		{"store", 0, 0, slices.Concat(loadAt(a), loadAt(b), []byte{0x36, 0, 0})},

@@ -6,11 +6,12 @@ import "context"
 // text the function sees: it should name the line of the manifest that is missing.
 type Resources interface {
 	// Import finds what a name means: "function:F", "function:APP/F", "arena:N",
-	// "bucket:N", "secret:N". What it returns is released once.
+	// "bucket:N", "secret:N", "device:N". What it returns is released once.
 	Import(ctx context.Context, name string) (Resource, error)
 }
 
-// A Resource is what an import brought: a Callee, a Bucket, a Secret or a *SharedArena.
+// A Resource is what an import brought: a Callee, a Bucket, a Secret, a Device or a
+// *SharedArena.
 // One call uses it, in one goroutine.
 type Resource interface {
 	// Release gives it up. Nothing is called afterwards.
@@ -40,6 +41,18 @@ type Bucket interface {
 type Secret interface {
 	Resource
 	Bytes() []byte
+}
+
+// A Device is a leased device that runs kernels.
+type Device interface {
+	Resource
+	// Info describes it, as JSON.
+	Info() []byte
+	// Do does a list of commands and waits for them. It returns what they read, and how
+	// many bytes went to the device and came back. Both the list and the function's
+	// memory, of which memory gives a part, are only used during the call; the list is
+	// not trusted, and others may change it meanwhile.
+	Do(ctx context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) (read []byte, moved int64, err error)
 }
 
 // A SharedArena is an arena that is imported by name. It holds the arena.

@@ -1,9 +1,12 @@
 package function
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -108,4 +111,30 @@ func (k bucket) Txn(_ context.Context, encoded []byte) (int, error) {
 		return number, err
 	}
 	return 0, errors.New("not a transaction")
+}
+
+// device reads and writes what a list says: "up TEXT" gives the text in capitals, "turn"
+// and a place turns the bytes there around, "wait" takes for ever.
+type device struct{ held }
+
+func (d device) of(b *bag) Resource { return device{held{b}} }
+
+func (d device) Info() []byte { return []byte(`{"name": "toy"}`) }
+
+func (d device) Do(ctx context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, int64, error) {
+	switch {
+	case bytes.HasPrefix(list, []byte("up ")):
+		return bytes.ToUpper(list[3:]), int64(2 * len(list[3:])), nil
+	case bytes.HasPrefix(list, []byte("turn")) && len(list) == 12:
+		b, ok := memory(binary.LittleEndian.Uint32(list[4:]), binary.LittleEndian.Uint32(list[8:]))
+		if !ok {
+			return nil, 0, errors.New("no such memory")
+		}
+		slices.Reverse(b)
+		return nil, int64(2 * len(b)), nil
+	case string(list) == "wait":
+		<-ctx.Done()
+		return nil, 0, context.Cause(ctx)
+	}
+	return nil, 0, errors.New("not a list of commands")
 }

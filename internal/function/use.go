@@ -10,10 +10,12 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// What functions may hand to a bucket.
+// What functions may hand to a bucket or a device.
 const (
 	maxKey = 64 << 10
 	maxTxn = 16 << 20
+	// maxList is how long a list of a device's commands may be. Data need not be in it.
+	maxList = 16 << 20
 )
 
 // call calls another function. Its response is the result.
@@ -114,6 +116,33 @@ func (s *slot) arenaMap(number int32) (address uint32, err error) {
 	s.imports.spent(h.record, begin)
 	s.result = binary.LittleEndian.AppendUint64(nil, uint64(a.Arena.Size()))
 	return h.address, nil
+}
+
+// deviceInfo makes what is known of a device the result.
+func (s *slot) deviceInfo(number int32) error {
+	device, h, err := as[Device](s, number, "device")
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	s.result = device.Info()
+	s.passed(s.imports.spent(h.record, begin), len(s.result), false)
+	return nil
+}
+
+// deviceDo has a device do a list of commands. What they read is the result. Bytes that
+// the list only names are read and written where they are: in the instance's memory, the
+// arena among it.
+func (s *slot) deviceDo(number int32, list []byte) error {
+	device, h, err := as[Device](s, number, "device")
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	result, moved, err := device.Do(s.context(), list, s.instance.Memory().Read)
+	s.result = result
+	s.passed(s.imports.spent(h.record, begin), int(moved), false)
+	return err
 }
 
 // meta makes what is known about the request the result.
