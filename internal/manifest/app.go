@@ -30,6 +30,7 @@ func (r *reader) app(v at, a *App) {
 		"buckets":   func(v at) { r.buckets(v, a) },
 		"arenas":    func(v at) { r.arenas(v, a) },
 		"secrets":   func(v at) { r.secrets(v, a) },
+		"devices":   func(v at) { r.devices(v, a) },
 		"workflows": func(v at) { r.workflows(v, a) },
 		"routes":    func(v at) { r.routes(v, a) },
 		"subjects":  func(v at) { r.subjects(v, a) },
@@ -140,7 +141,9 @@ func (r *reader) env(v at, f *Function) {
 	})
 }
 
-func importKinds() []Kind { return []Kind{ImportFunction, ImportArena, ImportBucket, ImportSecret} }
+func importKinds() []Kind {
+	return []Kind{ImportFunction, ImportArena, ImportBucket, ImportSecret, ImportDevice}
+}
 
 func (r *reader) imports(a *App, function string, v at) []Import {
 	lines := map[string]int{}
@@ -163,6 +166,10 @@ func (r *reader) imports(a *App, function string, v at) []Import {
 
 // oneImport reads an import, and where its name stands.
 func (r *reader) oneImport(v at) (i Import, named at) {
+	if model := keyOf(v, "model"); model != nil {
+		r.wrong(model, "pools have no models yet: leave this import out")
+		return Import{}, named
+	}
 	before, m := len(r.problems), members{"share": r.boolean(&i.Share)}
 	for _, kind := range importKinds() {
 		m[string(kind)] = func(v at) {
@@ -175,13 +182,25 @@ func (r *reader) oneImport(v at) (i Import, named at) {
 		}
 	}
 	got := r.mapping(v, "an import", m)
-	if share, ok := got["share"]; ok && i.Kind != "" && i.Kind != ImportArena {
-		r.wrong(share.Node, "only an arena is shared or not: leave share out")
+	if share, ok := got["share"]; ok && i.Kind != "" && i.Kind != ImportArena && i.Kind != ImportDevice {
+		r.wrong(share.Node, "only an arena or a device is shared or not: leave share out")
 	}
 	if i.Kind == "" && len(r.problems) == before {
-		r.wrong(v.Node, "this import names nothing: write one of bucket, function, arena, secret, as in: - bucket: seats")
+		r.wrong(v.Node, "this import names nothing: write one of bucket, function, arena, secret, device, as in: - bucket: seats")
 	}
 	return i, named
+}
+
+// keyOf is the key of a mapping that is named, or nil.
+func keyOf(v at, name string) *yaml.Node {
+	if v.Kind == yaml.MappingNode {
+		for i := 0; i < len(v.Content); i += 2 {
+			if v.Content[i].Value == name {
+				return v.Content[i]
+			}
+		}
+	}
+	return nil
 }
 
 func (r *reader) buckets(v at, a *App) {
@@ -275,6 +294,8 @@ func (a *App) names(kind Kind) []string {
 		return slices.Sorted(slices.Values(a.Buckets))
 	case ImportSecret:
 		return sorted(a.Secrets)
+	case ImportDevice:
+		return sorted(a.Devices)
 	case ImportFunction:
 	}
 	return sorted(a.Functions)

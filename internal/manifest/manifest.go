@@ -33,6 +33,8 @@ type App struct {
 	// Arenas are the sizes of the app's named arenas.
 	Arenas  map[string]outboard.Bytes `json:"arenas,omitempty"`
 	Secrets map[string]Secret         `json:"secrets,omitempty"`
+	// Devices are what the app leases of the pool's devices.
+	Devices map[string]Device `json:"devices,omitempty"`
 	// Workflows are the files that they are written in.
 	Workflows map[string]string `json:"workflows,omitempty"`
 	// Launch says when the steps of a workflow get their instances: "lazy", when they run,
@@ -80,6 +82,7 @@ const (
 	ImportArena    Kind = "arena"
 	ImportBucket   Kind = "bucket"
 	ImportSecret   Kind = "secret"
+	ImportDevice   Kind = "device"
 )
 
 // An Import is something that a function may import.
@@ -87,7 +90,8 @@ type Import struct {
 	Kind Kind `json:"kind"`
 	// Name is the app's own, or "APP/FUNCTION".
 	Name string `json:"name"`
-	// Share says that what the function writes to an arena is seen by others.
+	// Share says that what the function writes to an arena is seen by others, and that
+	// calls on one node use one lease of a device at a time.
 	Share bool `json:"share,omitempty"`
 }
 
@@ -106,6 +110,22 @@ func (i Import) Function(app string) (otherApp, function string) {
 type Secret struct {
 	Env  string `json:"env,omitempty"`
 	File string `json:"file,omitempty"`
+}
+
+// A Device says which devices fit, and how one is leased. The words are those of
+// `outboard run`.
+type Device struct {
+	// Selector is an outboard.Selector's text; "" fits all.
+	Selector string `json:"selector,omitempty"`
+	// Memory is what the lease may allocate; 0 is the whole device.
+	Memory outboard.Bytes `json:"memory,omitempty"`
+	// Weight is the share of device time against other leases; 0 means 1.
+	Weight int `json:"weight,omitempty"`
+	// Timeout is how long an import waits for a device, 0 for nearly as long as the call
+	// may take.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// NoWait fails at once when all devices that fit are leased.
+	NoWait bool `json:"no_wait,omitempty"`
 }
 
 // A Route leads requests to a function, a workflow, or a function that takes the events

@@ -48,6 +48,7 @@ func TestParse(t *testing.T) {
 					{Kind: "function", Name: "bank/pay"},
 					{Kind: "arena", Name: "photos", Share: true},
 					{Kind: "secret", Name: "token"},
+					{Kind: "device", Name: "gpu", Share: true},
 				},
 			},
 			"price": {
@@ -58,6 +59,10 @@ func TestParse(t *testing.T) {
 		Buckets:   []string{"seats"},
 		Arenas:    map[string]outboard.Bytes{"photos": 64 << 20},
 		Secrets:   map[string]manifest.Secret{"token": {Env: "TOKEN"}, "key": {File: "key.pem"}},
+		Devices: map[string]manifest.Device{
+			"gpu": {Selector: "type=gpu,vendor~nvidia,memory>=4GiB", Memory: 8 << 30, Weight: 3, Timeout: 2 * time.Second},
+			"any": {NoWait: true},
+		},
 		Workflows: map[string]string{"thumbnail": "thumbnail.yaml"},
 		Routes: []manifest.Route{
 			{Path: "/cart/{id}", Methods: []string{"GET", "POST"}, Function: "cart"},
@@ -142,8 +147,8 @@ func TestOutside(t *testing.T) {
 	})
 	want := strings.Join([]string{
 		"shop/app.yaml:5:13: cart.wasm: no such file",
-		"shop/app.yaml:22:18: the variable TOKEN is not set",
-		"shop/app.yaml:24:14: thumbnail.yaml: no such file",
+		"shop/app.yaml:24:18: the variable TOKEN is not set",
+		"shop/app.yaml:29:14: thumbnail.yaml: no such file",
 	}, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
@@ -157,10 +162,10 @@ func TestProblemPlaces(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"functions/cart/module":      "app.yaml:5:13: x",
-		"functions/price/entry":      "app.yaml:18:5: x", // it is not there
+		"functions/price/entry":      "app.yaml:20:5: x", // it is not there
 		"functions/cart/imports/2":   "app.yaml:13:9: x",
-		"routes/2/path":              "app.yaml:28:12: x",
-		"schedules/1":                "app.yaml:37:5: x",
+		"routes/2/path":              "app.yaml:33:12: x",
+		"schedules/1":                "app.yaml:42:5: x",
 		"nothing/of/it":              "app.yaml:1:1: x",
 		"functions/cart/limits/fuel": "app.yaml:8:49: x",
 	} {

@@ -54,6 +54,8 @@ func declare(i Import) string {
 		return fmt.Sprintf("; for a new one add: arenas: {%s: 64MiB}", i.Name)
 	case ImportSecret:
 		return fmt.Sprintf("; for a new one add: secrets: {%s: {env: VARIABLE}}", i.Name)
+	case ImportDevice:
+		return fmt.Sprintf("; for a new one add: devices: {%s: {type: gpu, memory: 512MiB}}", i.Name)
 	case ImportFunction:
 	}
 	return ""
