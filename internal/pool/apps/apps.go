@@ -18,7 +18,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -86,77 +85,46 @@ type Options struct {
 // be called by several goroutines.
 type Registry struct {
 	opts Options
-	stop context.CancelFunc
-
-	mu   sync.Mutex
-	next chan struct{} // closed at the next change
-	apps map[string]App
+	view *state.Follower
+	apps map[string]App // under view's lock
 }
 
 // Open follows the table. It returns when the first view is complete.
 func Open(ctx context.Context, opts Options) (*Registry, error) {
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	run, stop := context.WithCancel(context.Background())
-	r := &Registry{opts: opts, stop: stop, next: make(chan struct{}), apps: map[string]App{}}
-	watch, cancel := context.WithCancel(run)
-	defer context.AfterFunc(ctx, cancel)()
-	if err := opts.State.Watch(watch, r.take); err != nil {
-		stop()
+	r := &Registry{opts: opts, apps: map[string]App{}}
+	var err error
+	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.take); err != nil {
 		return nil, fmt.Errorf("open apps: %w", err)
 	}
 	return r, nil
 }
 
 // Close stops following.
-func (r *Registry) Close() error {
-	r.stop()
-	return nil
-}
+func (r *Registry) Close() error { return r.view.Close() }
 
 // Changed is closed at the next change of what the Registry tells.
-func (r *Registry) Changed() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.next
-}
+func (r *Registry) Changed() <-chan struct{} { return r.view.Changed() }
 
-func (r *Registry) take(c state.Change) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	news := false
-	for _, e := range c.Entries {
-		if name, ok := strings.CutPrefix(e.Key, prefix); ok {
-			news = r.takeApp(name, e) || news
-		}
-	}
-	if news {
-		close(r.next)
-		r.next = make(chan struct{})
-	}
-}
-
-func (r *Registry) takeApp(name string, e state.Entry) bool {
-	if e.Revision <= r.apps[name].Revision {
-		return false
+func (r *Registry) take(e state.Entry) (bool, error) {
+	name, ok := strings.CutPrefix(e.Key, prefix)
+	if !ok || e.Revision <= r.apps[name].Revision {
+		return false, nil
 	}
 	a, err := versions.Decode[Version](e)
-	if err == nil && a.Current() != nil && a.Current().App.Name != name {
-		err = fmt.Errorf("the record has the app %q", a.Current().App.Name)
-	}
 	if err != nil {
-		r.opts.Logger.Warn("ignored a record of the pool", "key", e.Key, "error", err)
-		return false
+		return false, err
+	}
+	if now := a.Current(); now != nil && now.App.Name != name {
+		return false, fmt.Errorf("the record has the app %q", now.App.Name)
 	}
 	r.apps[name] = a
-	return true
+	return true, nil
 }
 
 // List is all apps that are deployed, by name.
 func (r *Registry) List() []App {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.view.Lock()
+	defer r.view.Unlock()
 	var all []App
 	for _, a := range r.apps {
 		if a.Current() != nil {
@@ -169,8 +137,8 @@ func (r *Registry) List() []App {
 
 // Get is the app with a name, if it is deployed.
 func (r *Registry) Get(name string) (App, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.view.Lock()
+	defer r.view.Unlock()
 	a, ok := r.apps[name]
 	return a, ok && a.Current() != nil
 }

@@ -1,12 +1,8 @@
 package apps_test
 
 import (
-	"context"
-	"crypto/tls"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -14,17 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/manifest"
 	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
-
-func lone(t *testing.T) *state.State {
-	t.Helper()
-	s, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Name: "harbour", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
 
 func open(t *testing.T, s *state.State, self outboard.NodeID) *apps.Registry {
 	t.Helper()
@@ -38,19 +25,7 @@ func open(t *testing.T, s *state.State, self outboard.NodeID) *apps.Registry {
 
 func eventually(t *testing.T, r *apps.Registry, what string, f func() bool) {
 	t.Helper()
-	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for {
-		changed := r.Changed()
-		if f() {
-			return
-		}
-		select {
-		case <-changed:
-		case <-limit.Done():
-			t.Fatalf("never: %s", what)
-		}
-	}
+	statetest.Eventually(t, r.Changed, what, f)
 }
 
 // version is one of an app with a module.
@@ -82,7 +57,7 @@ func moduleOf(r *apps.Registry, app string) string {
 }
 
 func TestVersions(t *testing.T) {
-	s := lone(t)
+	s := statetest.Open(t)
 	a, b := open(t, s, "harbour"), open(t, s, "dinghy")
 	for i, module := range []string{"one", "two", "three"} {
 		v := apply(t, a, version("shop", "default", module))
@@ -114,7 +89,7 @@ func TestVersions(t *testing.T) {
 
 // Numbers are never given twice: executions refer to them.
 func TestRemove(t *testing.T) {
-	s := lone(t)
+	s := statetest.Open(t)
 	r := open(t, s, "harbour")
 	apply(t, r, version("shop", "default", "one"))
 	apply(t, r, version("shop", "default", "two"))
@@ -142,16 +117,16 @@ func TestRemove(t *testing.T) {
 }
 
 func TestTenants(t *testing.T) {
-	r := open(t, lone(t), "harbour")
+	r := open(t, statetest.Open(t), "harbour")
 	apply(t, r, version("shop", "default", "one"))
 	if _, err := r.Apply(t.Context(), version("shop", "other", "one")); outboard.KindOf(err) != outboard.Conflict {
 		t.Errorf("another tenant took the app: %v", err)
 	}
 }
 
-// Many versions, and large ones, leave room for the last in one value of the table.
+// The largest versions leave room for the last in one value of the table.
 func TestKept(t *testing.T) {
-	r := open(t, lone(t), "harbour")
+	r := open(t, statetest.Open(t), "harbour")
 	large := version("shop", "default", "one")
 	large.Secrets["token"] = make([]byte, apps.MaxVersion*3/4-2048) // which JSON makes a third longer
 	for range 4 {
@@ -161,40 +136,15 @@ func TestKept(t *testing.T) {
 	if a, _ := r.Get("shop"); len(a.Versions) < 2 || len(a.Versions) > 3 {
 		t.Errorf("%d large versions are kept", len(a.Versions))
 	}
-	for range 12 {
-		apply(t, r, version("shop", "default", "two"))
-	}
-	eventually(t, r, "the last is there", func() bool { a, _ := r.Get("shop"); return a.Current().Number == 16 })
-	if a, _ := r.Get("shop"); len(a.Versions) != 8 || a.Versions[0].Number != 9 {
-		t.Errorf("%d versions from %d on are kept", len(a.Versions), a.Versions[0].Number)
-	}
 	large.Secrets["token"] = make([]byte, apps.MaxVersion)
 	if _, err := r.Apply(t.Context(), large); outboard.KindOf(err) != outboard.Invalid {
 		t.Errorf("too large a version: %v", err)
 	}
 }
 
-// Whoever deploys at the same time comes one after the other.
-func TestAtOnce(t *testing.T) {
-	s := lone(t)
-	a, b := open(t, s, "harbour"), open(t, s, "dinghy")
-	var all sync.WaitGroup
-	for _, r := range []*apps.Registry{a, b} {
-		for range 10 {
-			all.Go(func() {
-				if _, err := r.Apply(t.Context(), version("shop", "default", "one")); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-	all.Wait()
-	eventually(t, a, "twenty versions", func() bool { v, _ := a.Get("shop"); return v.Current() != nil && v.Current().Number == 20 })
-}
-
 // A record that can't be read leaves what was known.
 func TestBrokenRecord(t *testing.T) {
-	s := lone(t)
+	s := statetest.Open(t)
 	r := open(t, s, "harbour")
 	apply(t, r, version("shop", "default", "one"))
 	eventually(t, r, "it is there", func() bool { return moduleOf(r, "shop") == "one" })
@@ -211,7 +161,7 @@ func TestBrokenRecord(t *testing.T) {
 }
 
 func TestForeign(t *testing.T) {
-	r := open(t, lone(t), "harbour")
+	r := open(t, statetest.Open(t), "harbour")
 	add := func(app, tenant string, imports ...string) {
 		t.Helper()
 		v := version(app, tenant, "one")

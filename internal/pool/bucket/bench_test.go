@@ -2,7 +2,6 @@ package bucket_test
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"strconv"
 	"sync"
@@ -11,17 +10,8 @@ import (
 
 	"github.com/outboard-run/outboard/internal/pool/bucket"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
-
-func openState(ctx context.Context, t testing.TB) *state.State {
-	t.Helper()
-	s, err := state.Open(ctx, state.Options{Dir: t.TempDir(), Name: "a", TLS: &tls.Config{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
-}
 
 func openBucket(ctx context.Context, t testing.TB, s *state.State) *bucket.Bucket {
 	t.Helper()
@@ -50,7 +40,7 @@ func BenchmarkTxn(b *testing.B) {
 
 func benchmarkTxn(b *testing.B, courses int) {
 	ctx := b.Context()
-	bk := openBucket(ctx, b, openState(ctx, b))
+	bk := openBucket(ctx, b, statetest.Open(b))
 	for i := range courses {
 		if _, err := bk.Txn(ctx, []bucket.Op{{Kind: bucket.Put, Key: "seats/" + strconv.Itoa(i), Value: []byte("100000000")}}); err != nil {
 			b.Fatal(err)
@@ -80,14 +70,10 @@ func benchmarkTxn(b *testing.B, courses int) {
 // of the two.
 func BenchmarkTwoOwners(b *testing.B) {
 	ctx := b.Context()
-	node := openState(ctx, b)
+	node := statetest.Open(b)
 	var owners []*bucket.Bucket
 	for range 2 {
-		s, err := state.Attach(ctx, state.AttachOptions{Dial: lent(b, node)})
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { s.Close() })
+		s := statetest.Attach(ctx, b, statetest.Lend(b, node))
 		owners = append(owners, openBucket(ctx, b, s))
 	}
 	if _, err := owners[0].Txn(ctx, []bucket.Op{{Kind: bucket.Put, Key: "seats", Value: []byte("100000000")}}); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboard-run/outboard/internal/pool/bucket"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
 func testContext(t *testing.T) context.Context {
@@ -51,7 +52,7 @@ func put(key, value string) bucket.Op {
 
 func TestTxn(t *testing.T) {
 	ctx := testContext(t)
-	b := openBucket(ctx, t, openState(ctx, t))
+	b := openBucket(ctx, t, statetest.Open(t))
 	mustTxn(ctx, t, b, -1, put("seats", "2"), put("text", "abc"))
 	mustTxn(ctx, t, b, -1, enrol("r1", "seats")...)
 	mustTxn(ctx, t, b, 0, enrol("r1", "seats")...)
@@ -81,7 +82,7 @@ func TestTxn(t *testing.T) {
 // NATS's own client reads the bucket, with the revisions that the owner says.
 func TestReadableByNATS(t *testing.T) {
 	ctx := testContext(t)
-	s := openState(ctx, t)
+	s := statetest.Open(t)
 	b := openBucket(ctx, t, s)
 	mustTxn(ctx, t, b, -1, put("a/b", "1"), put("c", "2"), put("d", "3"))
 	mustTxn(ctx, t, b, -1, bucket.Op{Kind: bucket.Delete, Key: "c"}, put("d", "4"))
@@ -107,7 +108,7 @@ func TestReadableByNATS(t *testing.T) {
 // NATS removes a key whose time is over, and whoever opens the bucket does not find it.
 func TestExpireInNATS(t *testing.T) {
 	ctx := testContext(t)
-	s := openState(ctx, t)
+	s := statetest.Open(t)
 	b := openBucket(ctx, t, s)
 	mustTxn(ctx, t, b, -1, put("a", "1"), put("b", "1"))
 	mustTxn(ctx, t, b, -1, bucket.Op{Kind: bucket.PutFor, Key: "a", Value: []byte("2"), TTL: bucket.MinTTL})
@@ -135,31 +136,13 @@ func TestExpireInNATS(t *testing.T) {
 }
 
 // lent is the socket on which a node lends its state.
-func lent(t testing.TB, s *state.State) (dial func() (net.Conn, error)) {
-	t.Helper()
-	l, err := net.Listen("unix", t.TempDir()+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- s.ServeLend(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	return func() (net.Conn, error) { return net.Dial("unix", l.Addr().String()) }
-}
-
 type provider func() (net.Conn, error)
 
 func (p provider) InProcessConn() (net.Conn, error) { return p() }
 
 func natsKV(ctx context.Context, t *testing.T, s *state.State) jetstream.KeyValue {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(provider(lent(t, s))))
+	nc, err := nats.Connect("", nats.InProcessServer(provider(statetest.Lend(t, s))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,72 +3,28 @@ package bucket_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/outboard-run/outboard/internal/pool/bucket"
-	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
-
-// cutter is a way to a node's state whose connections can be cut at once, with
-// what is under way on them.
-type cutter struct {
-	dial func() (net.Conn, error)
-
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func (c *cutter) open() (net.Conn, error) {
-	outer, err := c.dial()
-	if err != nil {
-		return nil, err
-	}
-	near, far := net.Pipe()
-	c.mu.Lock()
-	c.conns = append(c.conns, outer, far)
-	c.mu.Unlock()
-	go func() {
-		_, _ = io.Copy(outer, far)
-		outer.Close()
-	}()
-	go func() {
-		_, _ = io.Copy(far, outer)
-		far.Close()
-	}()
-	return near, nil
-}
-
-func (c *cutter) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.conns {
-		conn.Close()
-	}
-	c.conns = nil
-}
 
 // Two processes write to one bucket while their connections to the node are cut
 // again and again, with commits under way: each request takes one seat, and
 // each call is counted once.
 func TestExactlyOnceThroughCuts(t *testing.T) {
 	ctx := testContext(t)
-	node := openState(ctx, t)
+	node := statetest.Open(t)
 	const seats, cuts = 200, 12
 	mustTxn(ctx, t, openBucket(ctx, t, node), -1, put("seats", fmt.Sprint(seats)))
 	var owners []*bucket.Bucket
-	var ways []*cutter
+	var ways []*statetest.Cutter
 	for range 2 {
-		way := &cutter{dial: lent(t, node)}
-		s, err := state.Attach(ctx, state.AttachOptions{Dial: way.open})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
+		way := statetest.NewCutter(statetest.Lend(t, node))
+		s := statetest.Attach(ctx, t, way.Dial)
 		owners, ways = append(owners, openBucket(ctx, t, s)), append(ways, way)
 	}
 	var stop atomic.Bool
@@ -87,7 +43,7 @@ func TestExactlyOnceThroughCuts(t *testing.T) {
 	}
 	for i := range cuts {
 		sleepWhileCalling(ctx, t, &calls)
-		ways[i%2].cut()
+		ways[i%2].Cut()
 	}
 	stop.Store(true)
 	callers.Wait()

@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard/internal/pool/bucket"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
 // Whatever one owner changes, another one's watcher hears; and another one's
 // reads know it at once.
 func TestWatch(t *testing.T) {
 	ctx := testContext(t)
-	s := openState(ctx, t)
+	s := statetest.Open(t)
 	writer, reader := openBucket(ctx, t, s), openBucket(ctx, t, s)
 	mustTxn(ctx, t, writer, -1, put("a/1", "old"), put("b", "old"))
 	watch, cancel := context.WithCancel(ctx)

@@ -27,9 +27,9 @@ func (r *Registry) Describe(ctx context.Context, service string, files *descript
 	if err != nil {
 		return fmt.Errorf("describe %s: %w", service, err)
 	}
-	r.mu.Lock()
+	r.view.Lock()
 	known := bytes.Equal(r.descriptors[service], text)
-	r.mu.Unlock()
+	r.view.Unlock()
 	if known {
 		return nil
 	}
@@ -41,23 +41,23 @@ func (r *Registry) Describe(ctx context.Context, service string, files *descript
 
 // Described are the names of the services with descriptors.
 func (r *Registry) Described() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.view.Lock()
+	defer r.view.Unlock()
 	return slices.Sorted(maps.Keys(r.descriptors))
 }
 
 // Descriptions counts the changes of descriptors.
 func (r *Registry) Descriptions() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.view.Lock()
+	defer r.view.Unlock()
 	return r.described
 }
 
 // Service is a service's descriptor, nil where it is not known.
 func (r *Registry) Service(name string) protoreflect.ServiceDescriptor {
-	r.mu.Lock()
+	r.view.Lock()
 	text := r.descriptors[name]
-	r.mu.Unlock()
+	r.view.Unlock()
 	var files descriptorpb.FileDescriptorSet
 	if text == nil || proto.Unmarshal(text, &files) != nil {
 		return nil

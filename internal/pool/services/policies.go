@@ -46,8 +46,8 @@ type Policies = versions.History[Version, *Version]
 
 // Policies is what this node knows of the policies.
 func (r *Registry) Policies() Policies {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.view.Lock()
+	defer r.view.Unlock()
 	return r.policies
 }
 

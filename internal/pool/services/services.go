@@ -71,13 +71,11 @@ type Options struct {
 // A Registry is a node's view of the services, and its way to change it.
 type Registry struct {
 	opts Options
-	stop context.CancelFunc
 
-	write sync.Mutex // orders the writes of this node's endpoints; before mu
+	write sync.Mutex // orders the writes of this node's endpoints; before view's lock
 	mine  map[string]Endpoint
 
-	mu          sync.Mutex
-	next        chan struct{} // closed at the next change
+	view        *state.Follower // its lock is that of what follows
 	endpoints   map[outboard.NodeID]announcement
 	descriptors map[string][]byte
 	described   uint64 // how often descriptors have changed
@@ -95,15 +93,12 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	run, stop := context.WithCancel(context.Background())
 	r := &Registry{
-		opts: opts, stop: stop, mine: make(map[string]Endpoint), next: make(chan struct{}),
+		opts: opts, mine: make(map[string]Endpoint),
 		endpoints: make(map[outboard.NodeID]announcement), descriptors: make(map[string][]byte),
 	}
-	watch, cancel := context.WithCancel(run)
-	defer context.AfterFunc(ctx, cancel)()
-	if err := opts.State.Watch(watch, r.take); err != nil {
-		stop()
+	var err error
+	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.take); err != nil {
 		return nil, fmt.Errorf("open services: %w", err)
 	}
 	return r, nil
@@ -111,9 +106,8 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 
 // Close withdraws this node's endpoints and stops following.
 func (r *Registry) Close() error {
-	defer r.stop()
 	if r.opts.Reader {
-		return nil
+		return r.view.Close()
 	}
 	r.write.Lock()
 	clear(r.mine)
@@ -124,35 +118,14 @@ func (r *Registry) Close() error {
 	if err := r.announce(ctx); err != nil {
 		r.opts.Logger.Debug("withdraw the node's endpoints", "error", err)
 	}
-	return nil
+	return r.view.Close()
 }
 
 // Changed is closed at the next change of what the Registry tells, membership
 // excepted.
-func (r *Registry) Changed() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.next
-}
+func (r *Registry) Changed() <-chan struct{} { return r.view.Changed() }
 
-func (r *Registry) take(c state.Change) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	news := false
-	for _, e := range c.Entries {
-		took, err := r.takeEntry(e)
-		if err != nil {
-			r.opts.Logger.Warn("ignored a record of the pool", "key", e.Key, "error", err)
-		}
-		news = news || took
-	}
-	if news {
-		close(r.next)
-		r.next = make(chan struct{})
-	}
-}
-
-func (r *Registry) takeEntry(e state.Entry) (bool, error) {
+func (r *Registry) take(e state.Entry) (bool, error) {
 	if node, ok := strings.CutPrefix(e.Key, endpointsPrefix); ok {
 		return r.takeEndpoints(outboard.NodeID(node), e)
 	}
@@ -187,8 +160,8 @@ func (r *Registry) takeEndpoints(node outboard.NodeID, e state.Entry) (bool, err
 
 // Endpoints are those of the nodes that are there, by id.
 func (r *Registry) Endpoints() []Endpoint {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.view.Lock()
+	defer r.view.Unlock()
 	var all []Endpoint
 	for id, a := range r.endpoints {
 		if n, ok := r.opts.Members.Node(id); ok && n.Boot == a.Boot {

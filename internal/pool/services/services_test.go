@@ -1,12 +1,9 @@
 package services_test
 
 import (
-	"context"
-	"crypto/tls"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/interop/grpc_testing"
@@ -17,6 +14,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
 // members is who is in the pool, by hand.
@@ -40,16 +38,6 @@ func (m *members) set(id outboard.NodeID, boot string) {
 	m.boots[id] = boot
 }
 
-func lone(t *testing.T) *state.State {
-	t.Helper()
-	s, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Name: "harbour", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
 func open(t *testing.T, s *state.State, m *members, self outboard.NodeID) *services.Registry {
 	t.Helper()
 	m.set(self, "1")
@@ -61,22 +49,9 @@ func open(t *testing.T, s *state.State, m *members, self outboard.NodeID) *servi
 	return r
 }
 
-// eventually waits for changes until f holds.
 func eventually(t *testing.T, r *services.Registry, what string, f func() bool) {
 	t.Helper()
-	limit, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for {
-		changed := r.Changed()
-		if f() {
-			return
-		}
-		select {
-		case <-changed:
-		case <-limit.Done():
-			t.Fatalf("never: %s", what)
-		}
-	}
+	statetest.Eventually(t, r.Changed, what, f)
 }
 
 func ids(r *services.Registry) []string {
@@ -88,7 +63,7 @@ func ids(r *services.Registry) []string {
 }
 
 func TestEndpoints(t *testing.T) {
-	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
+	s, m := statetest.Open(t), &members{boots: map[outboard.NodeID]string{}}
 	a, b := open(t, s, m, "harbour"), open(t, s, m, "dinghy")
 	offer := func(r *services.Registry, id string) {
 		t.Helper()
@@ -115,7 +90,7 @@ func TestEndpoints(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
+	s, m := statetest.Open(t), &members{boots: map[outboard.NodeID]string{}}
 	a, b := open(t, s, m, "harbour"), open(t, s, m, "dinghy")
 	text := func() string {
 		if v := b.Policies().Current(); v != nil {
@@ -148,7 +123,7 @@ func TestPolicies(t *testing.T) {
 
 // Large texts leave room for fewer versions, and for the last one always.
 func TestLargePolicies(t *testing.T) {
-	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
+	s, m := statetest.Open(t), &members{boots: map[outboard.NodeID]string{}}
 	r := open(t, s, m, "harbour")
 	for range 5 {
 		if _, err := r.Apply(t.Context(), "file", strings.Repeat("x", services.MaxPolicies)); err != nil {
@@ -161,26 +136,8 @@ func TestLargePolicies(t *testing.T) {
 	}
 }
 
-// Whoever applies at the same time comes one after the other.
-func TestPoliciesAtOnce(t *testing.T) {
-	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
-	a, b := open(t, s, m, "harbour"), open(t, s, m, "dinghy")
-	var all sync.WaitGroup
-	for _, r := range []*services.Registry{a, b} {
-		for range 10 {
-			all.Go(func() {
-				if _, err := r.Apply(t.Context(), "file", "text"); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-	all.Wait()
-	eventually(t, a, "twenty versions", func() bool { v := a.Policies().Current(); return v != nil && v.Number == 20 })
-}
-
 func TestDescribe(t *testing.T) {
-	s, m := lone(t), &members{boots: map[outboard.NodeID]string{}}
+	s, m := statetest.Open(t), &members{boots: map[outboard.NodeID]string{}}
 	r := open(t, s, m, "harbour")
 	const service = "grpc.testing.TestService"
 	files := closure(grpc_testing.File_grpc_testing_test_proto)

@@ -3,8 +3,6 @@ package state_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -13,42 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
-
-// cutter dials connections that can be cut at once, with what is under way.
-type cutter struct {
-	dial func() (net.Conn, error)
-
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func (c *cutter) open() (net.Conn, error) {
-	outer, err := c.dial()
-	if err != nil {
-		return nil, err
-	}
-	near, far := net.Pipe()
-	c.mu.Lock()
-	c.conns = append(c.conns, outer, far)
-	c.mu.Unlock()
-	copyTo := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from)
-		to.Close()
-	}
-	go copyTo(outer, far)
-	go copyTo(far, outer)
-	return near, nil
-}
-
-func (c *cutter) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.conns {
-		conn.Close()
-	}
-	c.conns = nil
-}
 
 // Records that are appended while the connection is cut again and again are
 // there once each, in order.
@@ -56,12 +20,8 @@ func TestAppendThroughCuts(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	way := &cutter{dial: lent(t, alone(ctx, t))}
-	s, err := state.Attach(ctx, state.AttachOptions{Dial: way.open})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
+	way := statetest.NewCutter(statetest.Lend(t, alone(ctx, t).State))
+	s := statetest.Attach(ctx, t, way.Dial)
 	l := openLog(ctx, t, s)
 	const cuts, writers = 6, 8
 	stop := make(chan struct{})
@@ -74,7 +34,7 @@ func TestAppendThroughCuts(t *testing.T) {
 		for range 5 * writers {
 			<-progress
 		}
-		way.cut()
+		way.Cut()
 	}
 	close(stop)
 	running.Wait()

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 	"github.com/outboard-run/outboard/internal/workflow/engine/enginetest"
@@ -19,14 +19,7 @@ import (
 // openLog opens a log in an embedded server of its own.
 func openLog(t testing.TB) *state.Log {
 	t.Helper()
-	s, err := state.Open(t.Context(), state.Options{
-		Dir: t.TempDir(), Name: "harbour", Pool: "test", Addr: "127.0.0.1:1", TLS: &tls.Config{MinVersion: tls.VersionTLS13},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	l, err := s.OpenLog(t.Context(), "executions", state.LogOptions{})
+	l, err := statetest.Open(t).OpenLog(t.Context(), "executions", state.LogOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,119 @@
+// Package statetest has pools' states for tests of what is kept in them.
+package statetest
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/unixsock"
+)
+
+// Open opens the state of a pool of one node, which ends with the test.
+func Open(t testing.TB) *state.State {
+	t.Helper()
+	s, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Name: "harbour", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Lend lends a state over a socket, as a node does to its helper processes.
+func Lend(t testing.TB, s *state.State) (dial func() (net.Conn, error)) {
+	t.Helper()
+	path := t.TempDir() + "/s"
+	l, err := unixsock.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.ServeLend(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return func() (net.Conn, error) { return unixsock.Dial(ctx, path) }
+}
+
+// Attach opens a lent state, which ends with the test.
+func Attach(ctx context.Context, t testing.TB, dial func() (net.Conn, error)) *state.State {
+	t.Helper()
+	s, err := state.Attach(ctx, state.AttachOptions{Dial: dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// A Cutter dials connections that can be cut at once, with what is under way on them.
+type Cutter struct {
+	dial func() (net.Conn, error)
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// NewCutter cuts what dial has made.
+func NewCutter(dial func() (net.Conn, error)) *Cutter { return &Cutter{dial: dial} }
+
+// Dial makes a connection.
+func (c *Cutter) Dial() (net.Conn, error) {
+	outer, err := c.dial()
+	if err != nil {
+		return nil, err
+	}
+	near, far := net.Pipe()
+	c.mu.Lock()
+	c.conns = append(c.conns, outer, far)
+	c.mu.Unlock()
+	copyTo := func(to, from net.Conn) {
+		_, _ = io.Copy(to, from) // until it is cut
+		_ = to.Close()
+	}
+	go copyTo(outer, far)
+	go copyTo(far, outer)
+	return near, nil
+}
+
+// Cut cuts all connections.
+func (c *Cutter) Cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.conns = nil
+}
+
+// Eventually waits until f holds, and asks it after each change.
+func Eventually(t testing.TB, changed func() <-chan struct{}, what string, f func() bool) {
+	t.Helper()
+	limit := time.NewTimer(20 * time.Second)
+	defer limit.Stop()
+	for {
+		next := changed()
+		if f() {
+			return
+		}
+		select {
+		case <-next:
+		case <-limit.C:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
