@@ -283,10 +283,10 @@ func TestUnsaved(t *testing.T) {
 			return nil
 		}
 		got := w.run(`do: [{careful: {try: [{make: {call: pure}}, {use: {call: pure}}], catch: {do: [{e: {set: {e: "${ $error.status }"}}}]}}}]`, ``)
+		w.close() // and with it what was begun early
 		if string(got.Output) != `{"e":507}` || calls["careful/make"] != 1 {
 			t.Errorf("got %s (%v), calls %v", got.Output, got.Error, calls)
 		}
-		w.close()
 	})
 }
 
