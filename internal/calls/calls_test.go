@@ -24,6 +24,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
 // pool is nodes that share a table, and nothing of a node but its calls.
@@ -43,12 +44,7 @@ func newPool(t *testing.T) *pool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Name: "state", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return &pool{t: t, ca: ca, state: s, nodes: map[outboard.NodeID]outboard.Node{}, changed: make(chan struct{})}
+	return &pool{t: t, ca: ca, state: statetest.Open(t), nodes: map[outboard.NodeID]outboard.Node{}, changed: make(chan struct{})}
 }
 
 // Node implements services.Members.
