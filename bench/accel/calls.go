@@ -27,7 +27,7 @@ func (s samples) add(way, name string, v float64) {
 func (b *bench) measure(ctx context.Context, way suite.Way, into samples, label string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := way(ctx, filepath.Join(b.dir, "calls"), args...)
+	cmd := way(ctx, filepath.Join(b.Dir, "calls"), args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -91,7 +91,7 @@ func (b *bench) calls(ctx context.Context) error {
 	}
 	values := samples{}
 	// One round that does not count warms the caches of kernels.
-	for round := range b.rounds(5, 2) + 1 {
+	for round := range b.Rounds(5, 2) + 1 {
 		into := values
 		if round == 0 {
 			into = samples{}
@@ -103,7 +103,7 @@ func (b *bench) calls(ctx context.Context) error {
 		}
 	}
 	for _, g := range callGoals {
-		b.row(paired.NewRow(g.title+", "+g.way, g.unit, local, values[g.way][g.name], values[local][g.name], g.goal), g.reason)
+		b.Row(paired.NewRow(g.title+", "+g.way, g.unit, local, values[g.way][g.name], values[local][g.name], g.goal).Because(g.reason))
 	}
 	if b.peer.there() {
 		b.peerRows(values)
@@ -123,7 +123,7 @@ func (b *bench) callArgs(way string) []string {
 func (b *bench) peerRows(values samples) {
 	for _, g := range callGoals {
 		if g.way == network {
-			b.row(paired.NewRow(g.title+", "+network+" against the peer", g.unit, remote, values[network][g.name], values[remote][g.name], paired.Goal{}), "")
+			b.Row(paired.NewRow(g.title+", "+network+" against the peer", g.unit, remote, values[network][g.name], values[remote][g.name], paired.Goal{}))
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (b *bench) peerRows(values samples) {
 func (b *bench) delayed(ctx context.Context) error {
 	values := samples{}
 	far := b.way(network, "--link", "rtt=10ms")
-	for range b.rounds(5, 3) {
+	for range b.Rounds(5, 3) {
 		if err := b.measure(ctx, far, values, "far", "-only", "hundred_launches", "-hundreds", "5", "-warm", "20"); err != nil {
 			return err
 		}
@@ -144,12 +144,12 @@ func (b *bench) delayed(ctx context.Context) error {
 		}
 	}
 	hundred := scale(values["far"]["hundred_launches"], 1e-3)
-	b.row(paired.NewRow("100 launches and a finish at a round trip of 10 ms", "ms", "", hundred, nil, paired.Goal{Max: 25}), "")
+	b.Row(paired.NewRow("100 launches and a finish at a round trip of 10 ms", "ms", "", hundred, nil, paired.Goal{Max: 25}))
 	var trips []float64
 	for i, far := range values["far start"]["startup"] {
 		trips = append(trips, (far-values["near start"]["startup"][i])/200_000-values["far start"]["own_waits"][i])
 	}
-	b.row(paired.NewRow("start-up to the first result: round trips beyond the program's own", "round trips", "", trips, nil, paired.Goal{Max: 3}), "")
+	b.Row(paired.NewRow("start-up to the first result: round trips beyond the program's own", "round trips", "", trips, nil, paired.Goal{Max: 3}))
 	return nil
 }
 

@@ -12,11 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"strings"
-	"syscall"
-	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
 	"github.com/outboard-run/outboard/bench/rig"
@@ -24,83 +20,47 @@ import (
 )
 
 func main() {
-	b := &bench{quick: os.Getenv("BENCH_QUICK") != ""}
+	b := &bench{}
+	b.Flags()
 	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program to measure")
-	flag.StringVar(&b.out, "out", "docs/bench", "where the report goes")
-	flag.StringVar(&b.only, "only", "", "measure only the sections whose name has this in it")
 	flag.StringVar(&b.peer.server, "pocld", "", "PoCL-Remote's server, to be measured beside ours")
 	flag.StringVar(&b.peer.library, "libpocl", "", "PoCL-Remote's client library")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := b.run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		stop()
-		os.Exit(1)
-	}
+	os.Exit(paired.Main(b.run))
 }
 
 type bench struct {
-	binary, out, only string
-	quick             bool
-	peer              peer
-
-	dir    string
+	paired.Run
+	binary string
+	peer   peer
 	rig    *rig.Rig
-	report paired.Report
 }
 
 // sections are measured in this order.
-func (b *bench) sections() []section {
-	return []section{
-		{"calls", b.calls},
-		{"delay", b.delayed},
-		{"ffmpeg", b.ffmpeg},
-		{"programs", b.programs},
-		{"cut", b.cuts},
+func (b *bench) sections() []paired.Section {
+	return []paired.Section{
+		{Name: "calls", Run: b.calls},
+		{Name: "delay", Run: b.delayed},
+		{Name: "ffmpeg", Run: b.ffmpeg},
+		{Name: "programs", Run: b.programs},
+		{Name: "cut", Run: b.cuts},
 	}
-}
-
-type section struct {
-	name string
-	run  func(context.Context) error
 }
 
 func (b *bench) run(ctx context.Context) (err error) {
 	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return err
 	}
-	if b.dir, err = os.MkdirTemp("", "outboard-bench-"); err != nil {
+	end, err := b.Begin(ctx, "accel")
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	defer func() { err = errors.Join(err, end()) }()
 	if err := b.start(ctx); err != nil {
 		return err
 	}
-	defer func() {
-		if closeErr := b.rig.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	b.report = paired.Report{Plane: "accel", Machine: paired.Machine(), Commit: commit(ctx), Date: time.Now().UTC(), Quick: b.quick}
-	b.report.Notes = append(b.report.Notes, "The nodes ran "+b.rig.Where()+". All processes share the machine's cores: client, relays, worker and the device itself.")
-	for _, s := range b.sections() {
-		if !strings.Contains(s.name, b.only) {
-			continue
-		}
-		fmt.Fprintf(os.Stderr, "bench: %s ...\n", s.name)
-		if err := s.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-	}
-	b.report.Markdown(os.Stdout)
-	if b.only != "" {
-		return nil // a part is no report
-	}
-	if err := os.MkdirAll(b.out, 0o755); err != nil {
-		return err
-	}
-	return b.report.Write(b.out)
+	defer func() { err = errors.Join(err, b.rig.Close()) }()
+	b.Report.Notes = append(b.Report.Notes, "The nodes ran "+b.rig.Where()+". All processes share the machine's cores: client, relays, worker and the device itself.")
+	return b.Measure(ctx, b.sections())
 }
 
 func (b *bench) start(ctx context.Context) error {
@@ -108,16 +68,16 @@ func (b *bench) start(ctx context.Context) error {
 		"calls": "internal/accel/opencl/cltest/c/{bench,clt,child,names,opencl,work}.c",
 		"hold":  "bench/e2e/testdata/hold.c",
 	} {
-		if err := compile(ctx, filepath.Join(b.dir, name), sources); err != nil {
+		if err := compile(ctx, filepath.Join(b.Dir, name), sources); err != nil {
 			return err
 		}
 	}
-	if err := b.peer.start(b.dir); err != nil {
+	if err := b.peer.start(b.Dir); err != nil {
 		return err
 	}
 	var err error
 	b.rig, err = rig.Start(ctx, rig.Options{
-		Binary: b.binary, Dir: filepath.Join(b.dir, "nodes"),
+		Binary: b.binary, Dir: filepath.Join(b.Dir, "nodes"),
 		Nodes: []rig.Spec{{Name: "harbour"}, {Name: "dinghy", Devices: "none"}},
 	})
 	return err
@@ -130,14 +90,6 @@ func compile(ctx context.Context, to, sources string) error {
 		return fmt.Errorf("compile %s: %w: %s", sources, err, out)
 	}
 	return nil
-}
-
-func commit(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(out))
 }
 
 // The ways to a device.
@@ -161,19 +113,4 @@ func (b *bench) way(name string, flags ...string) suite.Way {
 		run := append(append([]string{"run"}, flags...), "--", name)
 		return b.rig.Node(node).Command(ctx, append(run, args...)...)
 	}
-}
-
-func (b *bench) rounds(full, quick int) int {
-	if b.quick {
-		return quick
-	}
-	return full
-}
-
-func (b *bench) row(r paired.Row, reason string) {
-	if !r.Holds {
-		r.Reason = reason
-	}
-	b.report.Rows = append(b.report.Rows, r)
-	fmt.Fprintf(os.Stderr, "  %-60s %s %s (%s), ratio %s\n", r.Name, paired.Number(r.Value), r.Unit, r.Wanted, paired.Number(r.Ratio))
 }

@@ -18,7 +18,7 @@ import (
 func (b *bench) ffmpeg(ctx context.Context) error {
 	for _, filter := range []string{"avgblur_opencl", "unsharp_opencl"} {
 		goals := map[string]paired.Goal{shared: {MaxRatio: 1.15}, network: {MaxRatio: 1.35}}
-		if err := b.compare(ctx, suite.FFmpeg(filter, 100), b.rounds(5, 1), goals, !b.quick); err != nil {
+		if err := b.compare(ctx, suite.FFmpeg(filter, 100), b.Rounds(5, 1), goals, !b.Quick); err != nil {
 			return err
 		}
 	}
@@ -30,11 +30,11 @@ func (b *bench) programs(ctx context.Context) error {
 	quick := []suite.Program{suite.CLBlast("xaxpy"), suite.CLBlast("xdot")}
 	long := []suite.Program{suite.CLBlast("xgemm"), suite.CLPeak(), suite.Hashcat()}
 	for _, p := range quick {
-		if err := b.compare(ctx, p, b.rounds(3, 1), goals, !b.quick); err != nil {
+		if err := b.compare(ctx, p, b.Rounds(3, 1), goals, !b.Quick); err != nil {
 			return err
 		}
 	}
-	for i := 0; i < len(long) && !b.quick; i++ {
+	for i := 0; i < len(long) && !b.Quick; i++ {
 		if err := b.compare(ctx, long[i], 1, map[string]paired.Goal{shared: {MaxRatio: 1.3}}, true); err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (b *bench) compare(ctx context.Context, p suite.Program, rounds int, goals 
 	}
 	for _, way := range []string{shared, network} {
 		if goal, ok := goals[way]; ok {
-			b.row(paired.NewRow(p.Name+", wall time, "+way+" (same result)", "s", local, walls[way], walls[local], goal), reasons[p.Name])
+			b.Row(paired.NewRow(p.Name+", wall time, "+way+" (same result)", "s", local, walls[way], walls[local], goal).Because(reasons[p.Name]))
 		}
 	}
 	return nil
@@ -82,7 +82,7 @@ func (b *bench) compare(ctx context.Context, p suite.Program, rounds int, goals 
 func (b *bench) homes() (map[string]string, error) {
 	homes := map[string]string{}
 	for _, way := range []string{local, shared, network} {
-		home, err := os.MkdirTemp(b.dir, "home-")
+		home, err := os.MkdirTemp(b.Dir, "home-")
 		if err != nil {
 			return nil, err
 		}
@@ -95,22 +95,22 @@ func (b *bench) homes() (map[string]string, error) {
 // and counts those whose call came back with an error within 5 s.
 func (b *bench) cuts(ctx context.Context) error {
 	if b.rig.Node("dinghy").Cut(ctx, false) != nil {
-		b.report.Notes = append(b.report.Notes, "The cut link was not measured: it needs network namespaces.")
+		b.Report.Notes = append(b.Report.Notes, "The cut link was not measured: it needs network namespaces.")
 		return nil //nolint:nilerr // noted above
 	}
 	const batch = 10
 	var seconds []float64
-	for range b.rounds(10, 1) {
+	for range b.Rounds(10, 1) {
 		got, err := b.cutOnce(ctx, batch)
 		if err != nil {
 			return err
 		}
 		seconds = append(seconds, got...)
 	}
-	row := paired.NewRow(fmt.Sprintf("link cut with a blocking call in flight: %d of %d calls ended with an error", len(seconds), b.rounds(10, 1)*batch),
+	row := paired.NewRow(fmt.Sprintf("link cut with a blocking call in flight: %d of %d calls ended with an error", len(seconds), b.Rounds(10, 1)*batch),
 		"s", "", seconds, nil, paired.Goal{Max: 5})
-	row.Holds = len(seconds) == b.rounds(10, 1)*batch && row.Spread[1] <= 5
-	b.row(row, "")
+	row.Holds = len(seconds) == b.Rounds(10, 1)*batch && row.Spread[1] <= 5
+	b.Row(row)
 	return nil
 }
 
@@ -122,7 +122,7 @@ func (b *bench) cutOnce(ctx context.Context, count int) ([]float64, error) {
 	var mu sync.Mutex
 	var seconds []float64
 	for i := range count {
-		cmd := b.way(network, "--memory", "16MiB", "--timeout", "50s")(ctx, filepath.Join(b.dir, "hold"), []string{"finish", "read"}[i%2])
+		cmd := b.way(network, "--memory", "16MiB", "--timeout", "50s")(ctx, filepath.Join(b.Dir, "hold"), []string{"finish", "read"}[i%2])
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		ready.Add(1)
 		done.Go(func() {

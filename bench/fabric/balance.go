@@ -43,7 +43,7 @@ func (b *bench) balance(ctx context.Context) error {
 			return err
 		}
 		all := map[string]*balanced{}
-		for range b.rounds(2, 1) {
+		for range b.Rounds(2, 1) {
 			for _, name := range []string{robin, requests, weighted} {
 				if all[name] == nil {
 					all[name] = new(balanced)
@@ -86,12 +86,12 @@ func (b *bench) balanceTurn(ctx context.Context, w *way, name string, into *bala
 	if err := w.others[len(speeds())].do("balance", name, &done); err != nil {
 		return err
 	}
-	settle := load{Call: "work", Rate: offered, Seconds: b.turn(4*time.Second, 3*time.Second).Seconds()}
+	settle := load{Call: "work", Rate: offered, Seconds: b.Turn(4*time.Second, 3*time.Second).Seconds()}
 	if err := w.client.do("load", settle, new(result)); err != nil {
 		return err
 	}
 	look := settle
-	look.Seconds = b.turn(20*time.Second, 8*time.Second).Seconds()
+	look.Seconds = b.Turn(20*time.Second, 8*time.Second).Seconds()
 	watched, stop := make(chan watching, 1), make(chan struct{})
 	go func() { watched <- watch(ctx, w.others[:len(speeds())], stop) }()
 	var r result
@@ -155,6 +155,14 @@ func unevenness(values []float64) float64 {
 	}
 	s := slices.Sorted(slices.Values(values))
 	return s[int(0.99*float64(len(s)-1)+0.5)] / (sum(s) / float64(len(s)))
+}
+
+func sum(values []float64) float64 {
+	total := 0.0
+	for _, v := range values {
+		total += v
+	}
+	return total
 }
 
 func (b *bench) balanceRows(all map[string]*balanced) {

@@ -107,8 +107,8 @@ func (b *bench) chain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m := &chainMeter{process: p, calls: b.rounds(100_000, 50_000)}
-		for range b.rounds(9, 5) {
+		m := &chainMeter{process: p, calls: b.Rounds(100_000, 50_000)}
+		for range b.Rounds(9, 5) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"gopkg.in/yaml.v3"
+
+	"github.com/outboard-run/outboard/bench/paired"
 )
 
 // TestMain lets the test binary play the roles, as the command does.
@@ -40,7 +42,7 @@ func newBench(t *testing.T) *bench {
 			t.Error(err)
 		}
 	})
-	return &bench{quick: true, dir: dir, launch: launchHere}
+	return &bench{Run: paired.Run{Quick: true, Dir: dir}, launch: launchHere}
 }
 
 // launchHere plays roles in this process: to start many takes long under -race.

@@ -47,8 +47,8 @@ func (b *bench) network(ctx context.Context, inFlight int) error {
 		if err != nil {
 			return err
 		}
-		l := load{Call: "echo", Size: 64, InFlight: inFlight, Seconds: b.turn(time.Second, 300*time.Millisecond).Seconds()}
-		all, err := turns(ctx, b.rounds(7, 3), l, ways...)
+		l := load{Call: "echo", Size: 64, InFlight: inFlight, Seconds: b.Turn(time.Second, 300*time.Millisecond).Seconds()}
+		all, err := turns(ctx, b.Rounds(7, 3), l, ways...)
 		if err != nil {
 			return err
 		}

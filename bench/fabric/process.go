@@ -45,10 +45,7 @@ const stopWait = 10 * time.Second
 
 // start makes a process of s and waits until it is ready.
 func (b *bench) start(ctx context.Context, s spec) (*process, error) {
-	if b.profiles != "" {
-		s.Profile = filepath.Join(b.profiles, b.section+"-"+s.Name+".pprof")
-		b.profiled = append(b.profiled, s.Profile)
-	}
+	s.Profile = b.Profile(s.Name)
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -156,4 +153,4 @@ func (b *bench) with(measure func(*plant) error) error {
 }
 
 // socket is the target of a unix socket.
-func (b *bench) socket(name string) string { return "unix:" + filepath.Join(b.dir, name) }
+func (b *bench) socket(name string) string { return "unix:" + filepath.Join(b.Dir, name) }

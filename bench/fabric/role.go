@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
 )
 
 // An actor is a process in its role.
@@ -43,7 +45,7 @@ func perform(ctx context.Context, text string, in io.Reader, out io.Writer) (err
 	if err := tell.Encode(answered(a.addr, nil)); err != nil {
 		return err
 	}
-	stop, err := profile(a.spec.Profile)
+	stop, err := paired.WriteProfile(a.spec.Profile)
 	if err != nil {
 		return err
 	}

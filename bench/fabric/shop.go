@@ -124,8 +124,8 @@ func (b *bench) shop(ctx context.Context) error {
 }
 
 func (b *bench) shopRows(ctx context.Context, inFlight int, ways []*way) error {
-	l := load{Call: "shop", InFlight: inFlight, Seconds: b.turn(time.Second, 400*time.Millisecond).Seconds()}
-	all, err := turns(ctx, b.rounds(7, 3), l, ways...)
+	l := load{Call: "shop", InFlight: inFlight, Seconds: b.Turn(time.Second, 400*time.Millisecond).Seconds()}
+	all, err := turns(ctx, b.Rounds(7, 3), l, ways...)
 	if err != nil {
 		return err
 	}

@@ -28,9 +28,9 @@ func (b *bench) swaps(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rounds := b.rounds(10, 4)
+		rounds := b.Rounds(10, 4)
 		s := swapping{Sets: []string{markingPolicies("even"), markingPolicies("odd")}, Swaps: 10_000 / rounds}
-		s.Seconds = b.turn(2*time.Second, 500*time.Millisecond).Seconds()
+		s.Seconds = b.Turn(2*time.Second, 500*time.Millisecond).Seconds()
 		still, swapped := runs{}, runs{}
 		for round := range rounds + 1 {
 			if ctx.Err() != nil {

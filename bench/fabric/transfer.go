@@ -90,10 +90,10 @@ func (b *bench) transfer(ctx context.Context) error {
 		}
 		ways = append(ways, local)
 		l := beside{Size: 64, Rate: 500, Bytes: 1 << 30, Chunk: 16 << 20, Seconds: 2}
-		if b.quick {
+		if b.Quick {
 			l.Bytes = 256 << 20
 		}
-		all, err := besides(ctx, b.rounds(3, 2), l, ways)
+		all, err := besides(ctx, b.Rounds(3, 2), l, ways)
 		if err == nil {
 			b.besideRows(all, ways)
 		}

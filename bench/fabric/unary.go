@@ -78,8 +78,8 @@ func (b *bench) unary(ctx context.Context, size int) error {
 		if err != nil {
 			return err
 		}
-		l := load{Call: "echo", Size: size, InFlight: 1, Seconds: b.turn(time.Second, 300*time.Millisecond).Seconds()}
-		all, err := turns(ctx, b.rounds(7, 3), l, ways...)
+		l := load{Call: "echo", Size: size, InFlight: 1, Seconds: b.Turn(time.Second, 300*time.Millisecond).Seconds()}
+		all, err := turns(ctx, b.Rounds(7, 3), l, ways...)
 		if err == nil {
 			b.compare(all, unaryRows(size)...)
 			b.compareEnvoy(all, size)

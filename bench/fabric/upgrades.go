@@ -18,12 +18,12 @@ func (b *bench) upgrades(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rounds := b.rounds(10, 2)
+		rounds := b.Rounds(10, 2)
 		s := swapping{Sets: []string{markingPolicies("even"), markingPolicies("odd")}, Swaps: 100, Upgrades: 50 / rounds}
-		if b.quick {
+		if b.Quick {
 			s.Swaps, s.Upgrades = 10, 3
 		}
-		s.Seconds = b.turn(4*time.Second, time.Second).Seconds()
+		s.Seconds = b.Turn(4*time.Second, time.Second).Seconds()
 		still, changed := runs{}, runs{}
 		var total change
 		for round := range rounds + 1 {
@@ -50,7 +50,7 @@ func (b *bench) upgrades(ctx context.Context) error {
 
 // stationWay is a program that calls another through a node.
 func (f *plant) stationWay(ctx context.Context) (*way, error) {
-	dir := filepath.Join(f.bench.dir, "station")
+	dir := filepath.Join(f.bench.Dir, "station")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ func underUpgrades(w *way, s swapping) (result, change, error) {
 
 // changeRows are those of calls while something is replaced.
 func (b *bench) changeRows(title, reference string, still, changed runs) {
-	b.none(title+"calls lost", "calls", changed.of(managed, func(r result) float64 { return float64(r.Lost) }))
-	b.none(title+"calls wrong", "calls", changed.of(managed, func(r result) float64 { return float64(r.Wrong) }))
+	b.None(title+"calls lost", "calls", changed.of(managed, func(r result) float64 { return float64(r.Lost) })...)
+	b.None(title+"calls wrong", "calls", changed.of(managed, func(r result) float64 { return float64(r.Wrong) })...)
 	b.row(paired.NewRow(title+"p99", "us", reference, changed.of(managed, p99), still.of(managed, p99), paired.Goal{MaxRatio: 2}))
 	b.row(paired.NewRow(title+"calls", "calls", reference, changed.of(managed, callsOf), still.of(managed, callsOf), paired.Goal{}))
 }

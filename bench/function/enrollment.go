@@ -63,18 +63,11 @@ func (b *bench) auditRows(ctx context.Context, o *office) error {
 		fmt.Fprintln(os.Stderr, "  ", w)
 	}
 	title := fmt.Sprintf("enrolment, %d requests of %d students for %d courses: ", o.count, o.last.Load(), o.term.courses)
-	b.none(title+"seats oversold or lost", "seats", float64(found.oversold))
-	b.none(title+"requests counted twice", "requests", float64(found.twice))
-	b.none(title+"seats told and not in the bucket, or there and not told", "seats", float64(found.missing+found.unknown))
-	b.none(title+"wrong answers", "answers", float64(len(o.wrong)))
+	b.None(title+"seats oversold or lost", "seats", float64(found.oversold))
+	b.None(title+"requests counted twice", "requests", float64(found.twice))
+	b.None(title+"seats told and not in the bucket, or there and not told", "seats", float64(found.missing+found.unknown))
+	b.None(title+"wrong answers", "answers", float64(len(o.wrong)))
 	return nil
-}
-
-// none adds a row of which nothing is wanted.
-func (b *bench) none(name, unit string, value float64) {
-	r := paired.NewRow(name, unit, "", []float64{value}, nil, paired.Goal{})
-	r.Wanted, r.Holds = "0", value == 0
-	b.row(r)
 }
 
 // An office is the app under load, and what its clients were told.

@@ -28,7 +28,7 @@ func (b *bench) instances(ctx context.Context) error {
 	}
 	slots := crowd{Module: module, Cache: b.guests.cache(), Instances: 400}
 	plain := crowd{Module: module, Cache: b.guests.cache(), Instances: 50, Plain: true}
-	if b.quick {
+	if b.Quick {
 		slots.Instances, plain.Instances = 100, 12
 	}
 	all, err := b.turns(ctx, b.rounds(5, 1), b.perGiB(slots), b.perGiB(plain))

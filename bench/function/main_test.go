@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,7 +64,7 @@ func newBench(t *testing.T) *bench {
 			t.Error(err)
 		}
 	})
-	b := &bench{quick: true, dir: dir, out: filepath.Join(dir, "out"), launch: launchHere}
+	b := &bench{Run: paired.Run{Quick: true}, dir: dir, launch: launchHere}
 	b.guests.dir = dir
 	for _, pkg := range allGuests() {
 		b.guests.keep(pkg, echo())
@@ -126,49 +125,16 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestMeasure has each section's rows in the report as soon as it ends, and goes on
-// after one that fails.
-func TestMeasure(t *testing.T) {
-	b := newBench(t)
-	b.report.Plane = "function"
-	rows := func() int {
-		text, err := os.ReadFile(filepath.Join(b.out, "function.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var r paired.Report
-		if err := json.Unmarshal(text, &r); err != nil {
-			t.Fatal(err)
-		}
-		return len(r.Rows)
-	}
-	one := func(context.Context) error { b.none("one", "", 0); return nil }
-	broken := errors.New("broken")
-	err := b.measure(t.Context(), []section{
-		{"a", one},
-		{"b", func(context.Context) error {
-			if got := rows(); got != 1 {
-				t.Errorf("the report has %d rows after the first section", got)
-			}
-			return broken
-		}},
-		{"c", one},
-	})
-	if !errors.Is(err, broken) || rows() != 2 {
-		t.Errorf("got %v and %d rows", err, rows())
-	}
-}
-
 func TestSections(t *testing.T) {
 	b := newBench(t)
 	for name, run := range map[string]func(context.Context) error{
 		"chain": b.chain, "instances": b.instances, "launch": b.launchTimes,
 	} {
-		b.report.Rows = nil
+		b.Report.Rows = nil
 		if err := run(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		for _, r := range b.report.Rows {
+		for _, r := range b.Report.Rows {
 			if !(r.Value > 0) {
 				t.Errorf("%s: %+v", name, r)
 			}
@@ -197,8 +163,8 @@ func TestStarts(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || len(b.report.Rows) != 4 {
-		t.Errorf("%d rows, %v", len(b.report.Rows), err)
+	if err != nil || len(b.Report.Rows) != 4 {
+		t.Errorf("%d rows, %v", len(b.Report.Rows), err)
 	}
 }
 
@@ -417,15 +383,5 @@ func TestAudit(t *testing.T) {
 		if diff := cmp.Diff(tt.want, tm.audit(told, r), cmp.AllowUnexported(audit{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-	}
-}
-
-func TestMarkdown(t *testing.T) {
-	b := newBench(t)
-	b.row(because(paired.NewRow("a", "s", "b", []float64{3}, []float64{1}, paired.Goal{MaxRatio: 2}), "since"))
-	var out bytes.Buffer
-	b.report.Markdown(&out)
-	if !strings.Contains(out.String(), "**a**: since") {
-		t.Errorf("no reason in\n%s", out.String())
 	}
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"runtime"
 	"time"
 
@@ -25,7 +23,7 @@ type series struct {
 // turns gives each way a turn, rounds times, after a first turn each that does not
 // count. It returns what each way measured.
 func (b *bench) turns(ctx context.Context, rounds int, ways ...way) (all []series, err error) {
-	stop, err := b.profile()
+	stop, err := paired.WriteProfile(b.Profile("turns"))
 	if err != nil {
 		return nil, err
 	}
@@ -102,27 +100,11 @@ func perCall(turn time.Duration, do func() error) way {
 
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// rounds is how often each way has its turn.
-func (b *bench) rounds(full, quick int) int {
-	if b.quick {
-		return quick
-	}
-	return full
-}
+func (b *bench) rounds(full, quick int) int { return b.Rounds(full, quick) }
 
-// turn is how long one way has its turn.
-func (b *bench) turn(full, quick time.Duration) time.Duration {
-	if b.quick {
-		return quick
-	}
-	return full
-}
+func (b *bench) turn(full, quick time.Duration) time.Duration { return b.Turn(full, quick) }
 
-func (b *bench) row(r paired.Row) {
-	b.report.Rows = append(b.report.Rows, r)
-	fmt.Fprintf(os.Stderr, "  %-70s %s %s, %s %s, ratio %s (%s)\n", r.Name, paired.Number(r.Value), r.Unit,
-		r.ReferenceName, paired.Number(r.Reference), paired.Number(r.Ratio), r.Wanted)
-}
+func (b *bench) row(r paired.Row) { b.Row(r) }
 
 // faster is a row of how many times as long the reference takes, which has to be least.
 func faster(name, referenceName string, values, references []float64, least float64) paired.Row {
@@ -133,10 +115,4 @@ func faster(name, referenceName string, values, references []float64, least floa
 	return paired.NewRow(name+": times as fast as "+referenceName, "x", "", times, nil, paired.Goal{Min: least})
 }
 
-// because gives a row that falls short its reason.
-func because(r paired.Row, reason string) paired.Row {
-	if !r.Holds {
-		r.Reason = reason
-	}
-	return r
-}
+func because(r paired.Row, reason string) paired.Row { return r.Because(reason) }
