@@ -1,0 +1,161 @@
+package paired
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A Run is what the commands that measure have in common: sections that are measured one
+// after the other, and their report.
+type Run struct {
+	// Out is the folder of the report. Only chooses the sections whose names have it in
+	// them; such a part is no report.
+	Out, Only string
+	// Quick wants few and short turns.
+	Quick bool
+	// Profiles is a folder for CPU profiles, "" for none.
+	Profiles string
+	// Dir is everything that the run makes. Its path is short, for sockets.
+	Dir    string
+	Report Report
+
+	section  string
+	profiled []string
+}
+
+// A Section is a part of a run.
+type Section struct {
+	Name string
+	Run  func(context.Context) error
+}
+
+// Flags declares what all commands can be told.
+func (r *Run) Flags() {
+	r.Quick = os.Getenv("BENCH_QUICK") != ""
+	flag.StringVar(&r.Out, "out", "docs/bench", "where the report goes")
+	flag.StringVar(&r.Only, "only", "", "measure only the sections whose name has this in it")
+}
+
+// ProfileFlag declares that a command can write profiles.
+func (r *Run) ProfileFlag() {
+	flag.StringVar(&r.Profiles, "profile", "", "a folder for CPU profiles of what is measured, whose heads are printed")
+}
+
+// Main reads the command line, does all until it is interrupted, and returns the exit
+// status.
+func Main(do func(context.Context) error) (status int) {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := do(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// Begin makes the folders, and the head of the report. end removes what is not to stay.
+func (r *Run) Begin(ctx context.Context, plane string, notes ...string) (end func() error, err error) {
+	r.Report = Report{Plane: plane, Machine: Machine(), Commit: commit(ctx), Date: time.Now().UTC(), Quick: r.Quick, Notes: notes}
+	if r.Profiles != "" {
+		if r.Profiles, err = filepath.Abs(r.Profiles); err != nil {
+			return nil, err
+		}
+		if err := os.MkdirAll(r.Profiles, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	r.Dir, err = os.MkdirTemp("", "ob")
+	return func() error { return os.RemoveAll(r.Dir) }, err
+}
+
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Measure runs the sections, and fails when one of them did, after the others. The report
+// is written after each: a run that is cut short has one too.
+func (r *Run) Measure(ctx context.Context, sections []Section) error {
+	var errs []error
+	for _, s := range sections {
+		if !strings.Contains(s.Name, r.Only) || ctx.Err() != nil {
+			continue
+		}
+		r.section = s.Name
+		fmt.Fprintf(os.Stderr, "bench: %s ...\n", s.Name)
+		began := time.Now()
+		if err := s.Run(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
+		}
+		fmt.Fprintf(os.Stderr, "bench: %s took %v\n", s.Name, time.Since(began).Round(time.Second/10))
+		errs = append(errs, r.write())
+	}
+	errs = append(errs, ctx.Err(), r.printProfiles(ctx))
+	r.Report.Markdown(os.Stdout)
+	return errors.Join(errs...)
+}
+
+func (r *Run) write() error {
+	if r.Only != "" {
+		return nil
+	}
+	if err := os.MkdirAll(r.Out, 0o755); err != nil {
+		return err
+	}
+	return r.Report.Write(r.Out)
+}
+
+// Rounds is how often each way has its turn, besides the first that does not count.
+func (r *Run) Rounds(full, quick int) int {
+	if r.Quick {
+		return quick
+	}
+	return full
+}
+
+// Turn is how long one way has its turn.
+func (r *Run) Turn(full, quick time.Duration) time.Duration {
+	if r.Quick {
+		return quick
+	}
+	return full
+}
+
+// Row adds a row to the report.
+func (r *Run) Row(row Row) {
+	r.Report.Rows = append(r.Report.Rows, row)
+	fmt.Fprintf(os.Stderr, "  %-70s %s %s, %s %s, ratio %s (%s)\n", row.Name, Number(row.Value), row.Unit,
+		row.ReferenceName, Number(row.Reference), Number(row.Ratio), row.Wanted)
+}
+
+// None adds a row that wants no single one of what was counted.
+func (r *Run) None(name, unit string, values ...float64) {
+	row := NewRow(name, unit, "", values, nil, Goal{})
+	row.Value = 0
+	for _, v := range values {
+		row.Value += v
+	}
+	row.Wanted, row.Holds = "0", row.Value == 0
+	r.Row(row)
+}
+
+// Because gives a row that falls short its reason.
+func (r Row) Because(reason string) Row {
+	if !r.Holds {
+		r.Reason = reason
+	}
+	return r
+}
