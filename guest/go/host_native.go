@@ -19,6 +19,10 @@ type Host interface { //nolint:interfacebloat // it is the host's whole side
 	Txn(handle int32, ops []byte) (failed int, err error)
 	Secret(handle int32) ([]byte, error)
 	Arena(handle int32) ([]byte, error)
+	// DeviceInfo describes a device.
+	DeviceInfo(handle int32) ([]byte, error)
+	// DeviceDo gets encoded commands, and how to find the memory that they name.
+	DeviceDo(handle int32, list []byte, memory func(at, size uint32) ([]byte, bool)) (read []byte, err error)
 	Meta(name string) (string, bool)
 }
 
@@ -46,7 +50,11 @@ func (nobody) Get(int32, string) ([]byte, int64, error) { return nil, 0, errNoHo
 func (nobody) Txn(int32, []byte) (int, error)           { return 0, errNoHost }
 func (nobody) Secret(int32) ([]byte, error)             { return nil, errNoHost }
 func (nobody) Arena(int32) ([]byte, error)              { return nil, errNoHost }
-func (nobody) Meta(string) (string, bool)               { return "", false }
+func (nobody) DeviceInfo(int32) ([]byte, error)         { return nil, errNoHost }
+func (nobody) DeviceDo(int32, []byte, func(uint32, uint32) ([]byte, bool)) ([]byte, error) {
+	return nil, errNoHost
+}
+func (nobody) Meta(string) (string, bool) { return "", false }
 
 func hostAlloc(n int) []byte                                  { return make([]byte, n) }
 func hostImport(name string) (int32, error)                   { return host.Import(name) }
@@ -56,6 +64,20 @@ func hostGet(handle int32, key string) ([]byte, int64, error) { return host.Get(
 func hostTxn(handle int32, ops []byte) (int, error)           { return host.Txn(handle, ops) }
 func hostSecret(handle int32) ([]byte, error)                 { return host.Secret(handle) }
 func hostArena(handle int32) ([]byte, error)                  { return host.Arena(handle) }
+func hostDevice(handle int32) ([]byte, error)                 { return host.DeviceInfo(handle) }
 func hostMeta(name string) (string, bool)                     { return host.Meta(name) }
 
 func hostRandom() uint64 { return rand.Uint64() }
+
+// hostDo gives the host the memory by its place in the list, where functions have its
+// address.
+func hostDo(handle int32, list []byte, memory [][]byte) ([]byte, error) {
+	return host.DeviceDo(handle, list, func(at, size uint32) ([]byte, bool) {
+		if uint64(at) >= uint64(len(memory)) || uint64(size) != uint64(len(memory[at])) {
+			return nil, false
+		}
+		return memory[at], true
+	})
+}
+
+func addressOf(memory [][]byte) uint32 { return uint32(len(memory) - 1) }

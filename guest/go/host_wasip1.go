@@ -58,6 +58,14 @@ func bucketTxn(handle int32, from unsafe.Pointer, size int32) int32
 //go:noescape
 func arenaMap(handle int32) int32
 
+//go:wasmimport outboard device_info
+//go:noescape
+func deviceInfo(handle int32) int32
+
+//go:wasmimport outboard device_do
+//go:noescape
+func deviceDo(handle int32, from unsafe.Pointer, size int32) int32
+
 //go:wasmimport outboard meta
 //go:noescape
 func metaOf(name unsafe.Pointer, size int32) int32
@@ -207,6 +215,32 @@ func hostArena(handle int32) ([]byte, error) {
 	}
 	size := binary.LittleEndian.Uint64(result())
 	return unsafe.Slice((*byte)(unsafe.Add(nil, uint32(address))), size), nil
+}
+
+func hostDevice(handle int32) ([]byte, error) {
+	if deviceInfo(handle) != 0 {
+		return nil, resultError()
+	}
+	return result(), nil
+}
+
+// hostDo does a list of commands. The memory that they name stays where it is meanwhile.
+func hostDo(handle int32, list []byte, memory [][]byte) ([]byte, error) {
+	status := deviceDo(handle, at(list), int32(len(list)))
+	runtime.KeepAlive(list)
+	runtime.KeepAlive(memory)
+	if status != 0 {
+		return nil, resultError()
+	}
+	if resultSize() == 0 {
+		return nil, nil
+	}
+	return result(), nil
+}
+
+// addressOf is how a list of commands names the last of the memory.
+func addressOf(memory [][]byte) uint32 {
+	return uint32(uintptr(unsafe.Pointer(unsafe.SliceData(memory[len(memory)-1]))))
 }
 
 func hostMeta(name string) (string, bool) {

@@ -1,7 +1,7 @@
 package guest
 
 // A Resource is something of the app's that a function uses by name: another
-// function, a bucket, an arena, a secret. The app's manifest says who may import
+// function, a bucket, an arena, a secret, a device. The app's manifest says who may import
 // what. It is imported when it is used for the first time, and gone with the call or
 // with Close.
 type Resource struct {
@@ -11,7 +11,7 @@ type Resource struct {
 
 // Import imports a resource now. Its name has its kind before it: "function:price",
 // "function:shop/price" for one of another app, "bucket:seats", "arena:photos",
-// "secret:token". The error says what the manifest lacks.
+// "secret:token", "device:gpu". The error says what the manifest lacks.
 func Import(name string) (*Resource, error) {
 	r := &Resource{name: name}
 	_, err := r.open()

@@ -1,7 +1,7 @@
 //go:build !wasip1
 
 // Package guesttest stands behind package guest in a function's own tests, which run
-// natively and without Outboard: buckets, functions, secrets and arenas in memory.
+// natively and without Outboard: buckets, functions, secrets, arenas and devices in memory.
 //
 //	host := guesttest.Start(t)
 //	host.Bucket("seats").Set("math", "2")
@@ -31,6 +31,7 @@ type Host struct {
 	Values map[string]string
 
 	buckets map[string]*Bucket
+	devices map[string]*Device
 	handles []string // the name behind handle i+1, "" once it was dropped
 }
 
@@ -38,7 +39,7 @@ type Host struct {
 func Start(t testing.TB) *Host {
 	h := &Host{
 		Functions: map[string]guest.Handler{}, Secrets: map[string][]byte{}, Arenas: map[string][]byte{},
-		Values: map[string]string{}, buckets: map[string]*Bucket{},
+		Values: map[string]string{}, buckets: map[string]*Bucket{}, devices: map[string]*Device{},
 	}
 	before := guest.Behind(h)
 	t.Cleanup(func() { guest.Behind(before) })
@@ -78,6 +79,8 @@ func (h *Host) has(name string) bool {
 		return h.Secrets[rest] != nil
 	case "arena":
 		return h.Arenas[rest] != nil
+	case "device":
+		return h.devices[rest] != nil
 	}
 	return false
 }
@@ -96,6 +99,9 @@ func (h *Host) behind(handle int32, kind string) (string, error) {
 
 // Drop forgets a handle.
 func (h *Host) Drop(handle int32) {
+	if name, err := h.behind(handle, "device"); err == nil && name != "" {
+		h.devices[name].drop(handle)
+	}
 	if handle >= 1 && int(handle) <= len(h.handles) {
 		h.handles[handle-1] = ""
 	}
@@ -139,6 +145,24 @@ func (h *Host) Secret(handle int32) ([]byte, error) {
 func (h *Host) Arena(handle int32) ([]byte, error) {
 	name, err := h.behind(handle, "arena")
 	return h.Arenas[name], err
+}
+
+// DeviceInfo describes a device.
+func (h *Host) DeviceInfo(handle int32) ([]byte, error) {
+	name, err := h.behind(handle, "device")
+	if err != nil {
+		return nil, err
+	}
+	return []byte(h.devices[name].Info), nil
+}
+
+// DeviceDo does a list of commands.
+func (h *Host) DeviceDo(handle int32, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, error) {
+	name, err := h.behind(handle, "device")
+	if err != nil {
+		return nil, err
+	}
+	return h.devices[name].do(handle, list, memory)
 }
 
 // Meta returns a value.

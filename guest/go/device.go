@@ -1,0 +1,327 @@
+package guest
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"strconv"
+)
+
+// A Device is an accelerator of the pool that runs kernels in OpenCL C. What one does
+// with it is noted, and sent together when something is read, or by Wait: so a chain of
+// kernels costs one way to the device and back. What goes wrong shows there, too.
+//
+//	gpu, err := guest.ImportDevice("gpu")
+//	...
+//	program := gpu.Program(`kernel void add(global float *a, float n) { a[get_global_id(0)] += n; }`)
+//	numbers := gpu.BufferOf(data)
+//	program.Launch("add", guest.Items(len(data)/4), numbers, float32(2))
+//	sums, err := numbers.Read(0, len(data))
+//
+// Buffers and programs are gone with the call, or with Close. It is for one goroutine at
+// a time.
+type Device struct {
+	Resource
+	list     []byte   // commands that were not sent
+	memory   [][]byte // that they name
+	commands int
+	last     uint32 // number of a buffer or program
+	err      error  // in what was noted
+}
+
+// ImportDevice imports a device of the app: a lease of one of the pool's devices that
+// fit. It waits for its turn. The error says what the manifest lacks, or who has the
+// devices.
+func ImportDevice(name string) (*Device, error) {
+	d := &Device{Resource: Resource{name: "device:" + name}}
+	_, err := d.open()
+	return d, err
+}
+
+// Info describes the device, as JSON: see DeviceInfo.
+func (d *Device) Info() ([]byte, error) {
+	handle, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	return hostDevice(handle)
+}
+
+// DeviceInfo is what Info says. Sizes are in bytes.
+type DeviceInfo struct {
+	// Device is its id in the pool, NODE/API/INDEX.
+	Device string `json:"device"`
+	Node   string `json:"node"`
+	// Type is gpu, cpu, accelerator or custom.
+	Type    string `json:"type"`
+	Name    string `json:"name"`
+	Vendor  string `json:"vendor"`
+	Version string `json:"version"`
+	Units   int    `json:"units"`
+	// Memory is what the lease may allocate, Buffer the largest buffer, LocalMemory what
+	// a work group may share, and WorkGroup how many items it may have.
+	Memory      uint64 `json:"memory"`
+	Buffer      uint64 `json:"buffer"`
+	LocalMemory uint64 `json:"local_memory"`
+	WorkGroup   int    `json:"work_group"`
+}
+
+// The commands, as docs/design/0007 numbers them.
+const (
+	commandBuffer byte = iota + 1
+	commandWrite
+	commandProgram
+	commandLaunch
+	commandRead
+	commandFree
+	commandWriteFrom
+	commandReadTo
+)
+
+// The kinds of a kernel's arguments.
+const (
+	argumentScalar byte = iota + 1
+	argumentBuffer
+	argumentLocal
+)
+
+const (
+	// inlined is the most of data that is copied into the commands, to be sent later.
+	inlined = 32 << 10
+	// mostNoted is how much is noted before it is sent.
+	mostNoted    = 1 << 20
+	mostCommands = 1 << 12
+)
+
+// Buffer makes a buffer on the device, all zero.
+func (d *Device) Buffer(size int) *Buffer {
+	b := &Buffer{device: d, number: d.number(), size: size}
+	d.begin(commandBuffer, b.number)
+	d.u64(uint64(size))
+	return b
+}
+
+// BufferOf makes a buffer with these bytes.
+func (d *Device) BufferOf(data []byte) *Buffer {
+	b := d.Buffer(len(data))
+	b.Write(0, data)
+	return b
+}
+
+// Program builds a program in OpenCL C. The options are those of OpenCL's compiler.
+func (d *Device) Program(source string, options ...string) *Program {
+	p := &Program{device: d, number: d.number()}
+	d.begin(commandProgram, p.number)
+	d.text(source)
+	text := ""
+	for _, option := range options {
+		text += option + " "
+	}
+	d.text(text)
+	return p
+}
+
+// Wait sends what was noted and waits until the device has done it. What led to an
+// error is forgotten: what it made is not there.
+func (d *Device) Wait() error {
+	_, err := d.send()
+	return err
+}
+
+// Close gives the device back, with all that was made on it and all that was not sent.
+func (d *Device) Close() {
+	d.forget()
+	d.Resource.Close()
+}
+
+func (d *Device) forget() { d.list, d.memory, d.commands, d.err = d.list[:0], nil, 0, nil }
+
+func (d *Device) send() ([]byte, error) {
+	defer d.forget()
+	if d.err != nil || d.commands == 0 {
+		return nil, d.err
+	}
+	handle, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	return hostDo(handle, d.list, d.memory)
+}
+
+func (d *Device) number() uint32 {
+	d.last++
+	return d.last
+}
+
+// begin notes a command. If much was noted already, that is sent first.
+func (d *Device) begin(command byte, number uint32) {
+	if d.err == nil && (len(d.list) > mostNoted || d.commands >= mostCommands) {
+		if err := d.Wait(); err != nil {
+			d.err = err
+		}
+	}
+	d.commands++
+	d.list = append(d.list, command)
+	d.u32(number)
+}
+
+func (d *Device) u32(n uint32) { d.list = binary.LittleEndian.AppendUint32(d.list, n) }
+func (d *Device) u64(n uint64) { d.list = binary.LittleEndian.AppendUint64(d.list, n) }
+
+func (d *Device) text(s string) {
+	d.u32(uint32(len(s)))
+	d.list = append(d.list, s...)
+}
+
+// place notes where bytes are, which stay there until they are sent.
+func (d *Device) place(b []byte) {
+	d.memory = append(d.memory, b)
+	d.u32(addressOf(d.memory))
+	d.u32(uint32(len(b)))
+}
+
+func (d *Device) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+// A Buffer is memory of a device.
+type Buffer struct {
+	device *Device
+	number uint32
+	size   int
+}
+
+// Size is how many bytes it has.
+func (b *Buffer) Size() int { return b.size }
+
+// Write replaces a part of the buffer. The data may be changed afterwards.
+func (b *Buffer) Write(offset int, data []byte) {
+	d := b.device
+	if len(data) <= inlined {
+		d.begin(commandWrite, b.number)
+		d.u64(uint64(offset))
+		d.text(string(data))
+		return
+	}
+	d.begin(commandWriteFrom, b.number)
+	d.u64(uint64(offset))
+	d.place(data)
+	if err := d.Wait(); err != nil {
+		d.fail(err)
+	}
+}
+
+// Read waits for all that was noted and returns a part of the buffer.
+func (b *Buffer) Read(offset, size int) ([]byte, error) {
+	data := make([]byte, max(size, 0))
+	return data, b.ReadInto(offset, data)
+}
+
+// ReadInto waits for all that was noted and copies a part of the buffer, one of Alloc
+// for example.
+func (b *Buffer) ReadInto(offset int, to []byte) error {
+	d := b.device
+	d.begin(commandReadTo, b.number)
+	d.u64(uint64(offset))
+	d.place(to)
+	return d.Wait()
+}
+
+// Free gives the buffer's memory back.
+func (b *Buffer) Free() { b.device.begin(commandFree, b.number) }
+
+// A Program is kernels that were built.
+type Program struct {
+	device *Device
+	number uint32
+}
+
+// A Grid says how many items of work there are, in one to three dimensions.
+type Grid struct{ global, local []int }
+
+// Items is a grid of so many items in each dimension, in groups that the driver chooses.
+func Items(global ...int) Grid { return Grid{global: global} }
+
+// Groups is the same grid in groups of so many items in each dimension.
+func (g Grid) Groups(local ...int) Grid { return Grid{g.global, local} }
+
+// Local is a kernel's argument: so many bytes of memory that a work group shares.
+type Local int
+
+// Launch runs a kernel for each item. Arguments are a *Buffer, a Local, an int8 to int64,
+// uint8 to uint64, float32 or float64, or a []byte, which has to look as the kernel's
+// parameter does on the device. An int has no size that a kernel knows.
+func (p *Program) Launch(kernel string, grid Grid, args ...any) {
+	d := p.device
+	if n := len(grid.global); n < 1 || n > 3 || len(grid.local) != 0 && len(grid.local) != n || len(args) > 255 {
+		d.fail(errors.New("launch " + kernel + ": want one to three dimensions, groups in as many, and at most 255 arguments"))
+		return
+	}
+	d.begin(commandLaunch, p.number)
+	d.text(kernel)
+	d.list = append(d.list, byte(len(grid.global)))
+	for _, n := range grid.global {
+		d.u64(uint64(n))
+	}
+	for i := range grid.global {
+		if len(grid.local) == 0 {
+			d.u64(0)
+		} else {
+			d.u64(uint64(grid.local[i]))
+		}
+	}
+	d.list = append(d.list, byte(len(args)))
+	for i, a := range args {
+		if !d.argument(a) {
+			d.fail(errors.New("launch " + kernel + ": argument " + strconv.Itoa(i) + " is of a type that no kernel knows: see Launch"))
+		}
+	}
+}
+
+func (d *Device) argument(a any) bool {
+	switch a := a.(type) {
+	case *Buffer:
+		d.list = append(d.list, argumentBuffer)
+		d.u32(a.number)
+		return true
+	case Local:
+		d.list = append(d.list, argumentLocal)
+		d.u64(uint64(a))
+		return true
+	}
+	b, ok := scalar(a)
+	d.list = append(d.list, argumentScalar)
+	d.text(string(b))
+	return ok
+}
+
+func scalar(a any) ([]byte, bool) {
+	little := binary.LittleEndian
+	switch a := a.(type) {
+	case []byte:
+		return a, true
+	case int8:
+		return []byte{byte(a)}, true
+	case uint8:
+		return []byte{a}, true
+	case int16:
+		return little.AppendUint16(nil, uint16(a)), true
+	case uint16:
+		return little.AppendUint16(nil, a), true
+	case int32:
+		return little.AppendUint32(nil, uint32(a)), true
+	case uint32:
+		return little.AppendUint32(nil, a), true
+	case int64:
+		return little.AppendUint64(nil, uint64(a)), true
+	case uint64:
+		return little.AppendUint64(nil, a), true
+	case float32:
+		return little.AppendUint32(nil, math.Float32bits(a)), true
+	case float64:
+		return little.AppendUint64(nil, math.Float64bits(a)), true
+	}
+	return nil, false
+}
