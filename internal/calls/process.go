@@ -181,7 +181,3 @@ func (p *process) take(m *message) {
 }
 
 func (p *process) goes(f func()) { p.running.Go(f) }
-
-// ---- the tables
-
-// ---- offers
