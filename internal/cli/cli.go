@@ -107,16 +107,26 @@ Start a node on every machine with ` + "`outboard up`" + `, then run any OpenCL 
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	root.SuggestionsMinimumDistance = 2
+	env.rootFlags(root)
+	root.AddCommand(commands(env)...)
+	return root
+}
+
+// rootFlags are those of all commands.
+func (env *Env) rootFlags(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})
 	root.PersistentFlags().StringVar(&env.config.data, "data", client.DefaultData(), "folder of the node: its state and its socket")
 	root.PersistentFlags().StringVar(&env.config.file, "config", "", "configuration file (default "+defaultConfigFile(env)+" if it is there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return env.config.resolve(env, cmd.Flags()) }
-	root.SuggestionsMinimumDistance = 2
 	_ = root.MarkPersistentFlagDirname("data")            // it is there
 	_ = root.MarkPersistentFlagFilename("config", "yaml") // it is there
-	root.AddCommand(
+}
+
+func commands(env *Env) []*cobra.Command {
+	return []*cobra.Command{
 		newUpCommand(env),
 		newDownCommand(env),
 		newTokenCommand(env),
@@ -152,8 +162,7 @@ Start a node on every machine with ` + "`outboard up`" + `, then run any OpenCL 
 		newVersionCommand(env),
 		newInternalCommand(env),
 		newExitStatusTopic(),
-	)
-	return root
+	}
 }
 
 func rootArgs(cmd *cobra.Command, args []string) error {
