@@ -199,6 +199,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Func("leases' guard", n.guard),
 		lifecycle.Func("sessions", n.serveSessions),
 		lifecycle.Func("fabric", n.serveFabric),
+		lifecycle.Func("functions' devices", n.serveDevices),
 		lifecycle.Func("tenants' keeper", n.keepTenants),
 		lifecycle.Func("artifacts' collector", n.collect),
 		lifecycle.Func("gateway", n.serveGateway),

@@ -28,6 +28,10 @@ type Config struct {
 	// CallsSocket is where the node takes its programs' calls, "" for a process that has
 	// no node.
 	CallsSocket string `json:"calls_socket"`
+	// DevicesSocket is where the node leases devices for functions, "" for a process that
+	// has no node, and DevicesKey what the process shows there: others can reach it, too.
+	DevicesSocket string `json:"devices_socket,omitempty"`
+	DevicesKey    string `json:"devices_key,omitempty"`
 	// HTTP is where the node takes requests to apps, "" for nowhere.
 	HTTP      string        `json:"http,omitempty"`
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`

@@ -20,6 +20,7 @@ type home struct {
 	buckets map[string]*opening
 	arenas  map[string]*function.Arena
 	secrets map[string][]byte
+	devices devices
 }
 
 // An opening is a bucket that is open or about to be.

@@ -39,19 +39,24 @@ func (d *deployed) Import(ctx context.Context, name string) (function.Resource, 
 			return nil, outboard.Errorf(outboard.NotFound, "", "secret %s has no value: deploy the app again where it has one", i.Name)
 		}
 		return secretResource{text}, nil
+	case manifest.ImportDevice:
+		return h.device(ctx, d, i)
 	case manifest.ImportFunction:
 	}
 	app, other := i.Function(d.version.spec.Name)
 	return d.callee(app, other)
 }
 
-var importable = []manifest.Kind{manifest.ImportArena, manifest.ImportBucket, manifest.ImportFunction, manifest.ImportSecret}
+var importable = []manifest.Kind{manifest.ImportArena, manifest.ImportBucket, manifest.ImportFunction, manifest.ImportSecret, manifest.ImportDevice}
 
 // notAllowed names the line of the manifest that would allow an import.
 func (d *deployed) notAllowed(name string) error {
 	kind, what, ok := strings.Cut(name, ":")
+	if kind == "model" {
+		return noModels(name)
+	}
 	if !ok || what == "" || !slices.Contains(importable, manifest.Kind(kind)) {
-		return outboard.Errorf(outboard.Invalid, "", "want KIND:NAME, as in bucket:seats, where KIND is one of arena, bucket, function and secret")
+		return outboard.Errorf(outboard.Invalid, "", "want KIND:NAME, as in bucket:seats, where KIND is one of arena, bucket, device, function and secret")
 	}
 	return outboard.Errorf(outboard.Denied, "",
 		"function %s may not: add \"- %s: %s\" to functions.%s.imports in the manifest of app %s",

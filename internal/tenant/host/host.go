@@ -125,7 +125,7 @@ func (h *Host) keepLocked(name string) *keeper {
 		return k
 	}
 	k := &keeper{host: h, config: h.opts.Config, changed: make(chan struct{})}
-	k.config.Protocol, k.config.Tenant, k.config.Dir = tenant.Protocol, name, filepath.Join(h.opts.Dir, name)
+	k.config.Protocol, k.config.Tenant, k.config.Dir, k.config.DevicesKey = tenant.Protocol, name, filepath.Join(h.opts.Dir, name), newKey()
 	ctx, cancel := context.WithCancel(h.life)
 	k.cancel = cancel
 	h.tenants[name] = k

@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/client"
+)
+
+const kernelsManifest = `app: kernels
+functions:
+  alone: {module: kernels.wasm, env: {DEVICE: part}, imports: [{device: part}]}
+  together: {module: kernels.wasm, env: {DEVICE: part}, imports: [{device: part, share: true}]}
+  whole: {module: kernels.wasm, env: {DEVICE: whole}, imports: [{device: whole}], limits: {deadline: 3s}}
+  hurried: {module: kernels.wasm, env: {DEVICE: hurried}, imports: [{device: hurried}]}
+  none: {module: kernels.wasm, env: {DEVICE: none}, imports: [{device: none}]}
+  stranger: {module: kernels.wasm, env: {DEVICE: part}}
+  dreamer: {module: kernels.wasm, env: {DEVICE: part}, imports: [{device: part}], limits: {window: 16MiB}}
+devices:
+  part: {type: cpu, memory: 64MiB}
+  whole: {type: cpu, select: "units>0"}
+  hurried: {no-wait: true}
+  none: {type: custom}
+workflows: {steps: steps.yaml}
+`
+
+const kernelsWorkflow = `document: {dsl: '1.0.0', namespace: e2e, name: steps, version: '1.0.0'}
+do: [{compute: {call: dreamer, with: {body: 'arena 100000'}}}]
+`
+
+// kernelPool is harbour, which has the device, and dinghy, where functions run.
+func kernelPool(t *testing.T) *rig.Rig {
+	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour"}, {Name: "dinghy", Devices: "none"}, {Name: "buoy", Devices: "none"}}})
+	dir := t.TempDir()
+	goGuest(t, "kernels", filepath.Join(dir, "kernels.wasm"))
+	for name, text := range map[string]string{"app.yaml": kernelsManifest, "steps.yaml": kernelsWorkflow} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := r.Node("dinghy").Output(t.Context(), "deploy", filepath.Join(dir, "app.yaml")); err != nil {
+		t.Fatalf("deploy: %v: %s", err, out)
+	}
+	served(t, r.Node("dinghy"))
+	served(t, r.Node("harbour"))
+	return r
+}
+
+// Functions of one node use a device of another one, and of their own.
+func TestFunctionDevices(t *testing.T) {
+	r := kernelPool(t)
+	for _, name := range []string{"dinghy", "harbour"} {
+		t.Run(name, func(t *testing.T) { useDevice(t, r.Node(name)) })
+	}
+	n := r.Node("dinghy")
+	t.Run("together", func(t *testing.T) { shareDevice(t, n) })
+	t.Run("deadline", func(t *testing.T) { outlastDevice(t, n) })
+	t.Run("workflow", func(t *testing.T) { stepOnDevice(t, n) })
+	t.Run("node dies", func(t *testing.T) { deviceDies(t, r) })
+}
+
+// call calls a function.
+func call(t *testing.T, n *rig.Node, function, request string) (client.CallCost, string, error) {
+	t.Helper()
+	answer, cost, err := (&client.Client{Data: n.Data()}).Invoke(t.Context(), client.Invocation{App: "kernels", Function: function, Body: strings.NewReader(request)})
+	if err != nil {
+		return cost, "", err
+	}
+	defer answer.Close()
+	body, err := io.ReadAll(answer)
+	return cost, string(body), err
+}
+
+func useDevice(t *testing.T, n *rig.Node) {
+	for _, test := range []struct{ function, request, want, failure string }{
+		{"alone", "triple 1000", "1000 right", ""},
+		{"alone", "triple 1000000", "1000000 right", ""},
+		{"alone", "twice 1000", "1000 right", ""},
+		{"together", "triple 1000", "1000 right", ""},
+		{"whole", "triple 1000", "1000 right", ""},
+		{"hurried", "twice 1000", "1000 right", ""},
+		{"stranger", "triple 1", "", `add "- device: part" to functions.stranger.imports in the manifest of app kernels`},
+		{"none", "triple 1", "", `no device meets "type=custom"`},
+	} {
+		cost, body, err := call(t, n, test.function, test.request)
+		switch {
+		case test.failure != "" && (err == nil || !strings.Contains(err.Error(), test.failure)):
+			t.Errorf("%s %s: got %v, want %s", test.function, test.request, err, test.failure)
+		case test.failure == "" && (err != nil || body != test.want):
+			t.Errorf("%s %s: got %q, %v", test.function, test.request, body, err)
+		case test.failure == "" && (len(cost.Imports) != 1 || cost.Imports[0].Bytes == 0 || cost.Imports[0].Calls < 2):
+			t.Errorf("%s %s: cost %+v", test.function, test.request, cost)
+		}
+	}
+	var info struct {
+		Node   outboard.NodeID
+		Memory outboard.Bytes
+	}
+	_, text, err := call(t, n, "alone", "info")
+	if json.Unmarshal([]byte(text), &info) != nil || info.Node != "harbour" || info.Memory != 64<<20 {
+		t.Errorf("got %s, %v", text, err)
+	}
+	noLeases(t, n)
+}
+
+// noLeases waits until all leases are given back, and all sessions over.
+func noLeases(t *testing.T, n *rig.Node) {
+	t.Helper()
+	c := &client.Client{Data: n.Data()}
+	eventually(t, 10*time.Second, "the leases are given back", func() bool {
+		leases, err := c.Leases(t.Context())
+		sessions, failed := c.Sessions(t.Context())
+		return err == nil && failed == nil && len(leases) == 0 && len(sessions) == 0
+	})
+}
+
+// shareDevice has calls use one lease, and others one each.
+func shareDevice(t *testing.T, n *rig.Node) {
+	for function, want := range map[string]int{"together": 1, "alone": 3} {
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() {
+				if _, body, err := call(t, n, function, "turn 200"); err != nil || body != "turned" {
+					t.Errorf("%s: got %q, %v", function, body, err)
+				}
+			})
+		}
+		most, seen := 0, outboard.Lease{}
+		ended := make(chan struct{})
+		go func() { calls.Wait(); close(ended) }()
+		for done := false; !done; {
+			select {
+			case <-ended:
+				done = true
+			case <-time.After(20 * time.Millisecond):
+			}
+			leases, err := (&client.Client{Data: n.Data()}).Leases(t.Context())
+			if err == nil && len(leases) > most {
+				most, seen = len(leases), leases[0]
+			}
+		}
+		if most != want || seen.Program != "kernels/"+function || seen.Holder != outboard.NodeID(n.Name) {
+			t.Errorf("%s: %d leases at a time, want %d; the first is %+v", function, most, want, seen)
+		}
+	}
+	noLeases(t, n)
+}
+
+// outlastDevice has a device work for longer than a call may take, and another call wait
+// for it. All of it ends in time.
+func outlastDevice(t *testing.T, n *rig.Node) {
+	begin := time.Now()
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		if _, _, err := call(t, n, "whole", "turn 4000000"); err == nil || !strings.Contains(err.Error(), "deadline limit of 3s reached") {
+			t.Errorf("got %v, want the deadline", err)
+		}
+	})
+	c := &client.Client{Data: n.Data()}
+	eventually(t, 10*time.Second, "the device is leased", func() bool {
+		leases, err := c.Leases(t.Context())
+		return err == nil && len(leases) == 1
+	})
+	if _, _, err := call(t, n, "hurried", "triple 1"); err == nil || !strings.Contains(err.Error(), "all devices that fit are leased: harbour/opencl/0 by node dinghy (kernels/whole)") {
+		t.Errorf("got %v, want who has the device", err)
+	}
+	calls.Wait()
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if _, body, err := call(t, n, "whole", "triple 10"); err != nil || body != "10 right" {
+		t.Errorf("afterwards: got %q, %v", body, err)
+	}
+	noLeases(t, n)
+}
+
+// stepOnDevice is a step of a workflow whose data lies in the arena.
+func stepOnDevice(t *testing.T, n *rig.Node) {
+	c := &client.Client{Data: n.Data()}
+	e, err := c.RunWorkflow(t.Context(), client.RunRequest{App: "kernels", Workflow: "steps", Wait: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := n.Output(t.Context(), "execution", e.ID)
+	if err != nil || !strings.Contains(text, "device:part") {
+		t.Errorf("the execution shows no import: %v\n%s", err, text)
+	}
+	if len(e.Steps) != 1 || len(e.Steps[0].Imports) != 1 || e.Steps[0].Imports[0].Bytes < 800_000 {
+		t.Errorf("got %+v", e.Steps)
+	}
+	noLeases(t, n)
+}
+
+// deviceDies wants a call whose device dies to end with an error, and nothing else to end.
+func deviceDies(t *testing.T, r *rig.Rig) {
+	n, done := r.Node("dinghy"), make(chan error, 1)
+	go func() {
+		_, _, err := call(t, n, "alone", "turn 4000000")
+		done <- err
+	}()
+	c := &client.Client{Data: n.Data()}
+	eventually(t, 10*time.Second, "the device is leased", func() bool {
+		leases, err := c.Leases(t.Context())
+		return err == nil && len(leases) == 1
+	})
+	pause(t.Context(), 500*time.Millisecond)
+	if err := r.Node("harbour").Kill(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "harbour/opencl/0") {
+			t.Errorf("got %v, want an error that names the device", err)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("the call goes on")
+	}
+	if _, _, err := call(t, n, "stranger", "info"); err == nil || !strings.Contains(err.Error(), "add \"- device: part\"") {
+		t.Errorf("the app is not served any more: %v", err)
+	}
+}
