@@ -28,6 +28,8 @@
 @external("outboard", "bucket_get") declare function bucketGet(handle: i32, key: usize, size: i32): i64;
 @external("outboard", "bucket_txn") declare function bucketTxn(handle: i32, from: usize, size: i32): i32;
 @external("outboard", "arena_map") declare function arenaMap(handle: i32): i32;
+@external("outboard", "device_info") declare function deviceInfo(handle: i32): i32;
+@external("outboard", "device_do") declare function deviceDo(handle: i32, from: usize, size: i32): i32;
 @external("outboard", "meta") declare function metaOf(name: usize, size: i32): i32;
 @external("wasi_snapshot_preview1", "fd_write") declare function fdWrite(fd: i32, parts: usize, count: i32, written: usize): i32;
 @external("wasi_snapshot_preview1", "random_get") declare function randomGet(to: usize, size: i32): i32;
@@ -142,7 +144,7 @@ export function meta(name: string): string | null {
 }
 
 /** Something of the app's that is imported by name: "function:price", "bucket:seats",
- *  "arena:photos", "secret:token". */
+ *  "arena:photos", "secret:token", "device:gpu". */
 export class Resource {
   handle: i32;
 
@@ -274,6 +276,162 @@ export class Txn {
       at += this.pieces[i].byteLength;
     }
     return all;
+  }
+}
+
+/** An accelerator of the pool, which runs kernels in OpenCL C. */
+export class Device extends Resource {
+  constructor(name: string) {
+    super("device:" + name);
+  }
+
+  /** What the device is, as JSON; null if that is not to be had: then result() is the
+   *  reason. */
+  info(): Bytes | null {
+    return deviceInfo(this.handle) == 0 ? result() : null;
+  }
+
+  /** Does all commands and waits for them; false if one failed: then result() is the
+   *  reason. */
+  run(commands: Commands): bool {
+    const bytes = commands.bytes();
+    return deviceDo(this.handle, bytes.pointer, bytes.size) == 0;
+  }
+}
+
+/** Arguments of a kernel, in their order. */
+export class Args {
+  pieces: Pieces = new Pieces();
+  count: u8 = 0;
+
+  buffer(number: u32): Args {
+    this.pieces.u8(2).u32(number);
+    return this.next();
+  }
+
+  /** So many bytes of memory that a work group shares. */
+  local(size: u64): Args {
+    this.pieces.u8(3).u64(size);
+    return this.next();
+  }
+
+  /** Bytes that look as the kernel's parameter does on the device. */
+  bytes(value: Bytes): Args {
+    this.pieces.u8(1).bytes(value);
+    return this.next();
+  }
+
+  /** A number of the type that the kernel's parameter has: number<u32>(7). */
+  number<T>(value: T): Args {
+    const size = sizeof<T>();
+    const bytes = Bytes.make(<i32>size);
+    store<T>(bytes.pointer, value);
+    return this.bytes(bytes);
+  }
+
+  private next(): Args {
+    this.count++;
+    return this;
+  }
+}
+
+/** What a device is to do, in this order. Buffers and programs are told by numbers that
+ *  the function chooses, and are there until the device is closed. Bytes that are written
+ *  or read stay where they are until the commands were run. */
+export class Commands {
+  private pieces: Pieces = new Pieces();
+
+  /** Makes a buffer, all zero. */
+  buffer(number: u32, size: u64): Commands {
+    this.pieces.u8(1).u32(number).u64(size);
+    return this;
+  }
+
+  /** Replaces a part of a buffer. */
+  write(number: u32, offset: u64, from: Bytes): Commands {
+    this.pieces.u8(7).u32(number).u64(offset).u32(<u32>from.pointer).u32(from.size);
+    return this;
+  }
+
+  /** Builds a program. */
+  program(number: u32, source: string, options: string = ""): Commands {
+    this.pieces.u8(3).u32(number).bytes(Bytes.ofText(source)).bytes(Bytes.ofText(options));
+    return this;
+  }
+
+  /** Runs a kernel for each item of a grid of one to three dimensions. Without sizes of
+   *  groups the driver chooses them. */
+  launch(program: u32, kernel: string, global: u64[], args: Args, local: u64[] = []): Commands {
+    this.pieces.u8(4).u32(program).bytes(Bytes.ofText(kernel)).u8(<u8>global.length);
+    for (let i = 0; i < global.length; i++) this.pieces.u64(global[i]);
+    for (let i = 0; i < global.length; i++) this.pieces.u64(i < local.length ? local[i] : 0);
+    this.pieces.u8(args.count).add(args.pieces);
+    return this;
+  }
+
+  /** Copies a part of a buffer to where the bytes are. */
+  read(number: u32, offset: u64, to: Bytes): Commands {
+    this.pieces.u8(8).u32(number).u64(offset).u32(<u32>to.pointer).u32(to.size);
+    return this;
+  }
+
+  /** Gives a buffer's memory back. */
+  free(number: u32): Commands {
+    this.pieces.u8(6).u32(number);
+    return this;
+  }
+
+  /** The commands as docs/design/0007 of Outboard has them. */
+  bytes(): Bytes {
+    return this.pieces.all();
+  }
+}
+
+/** Bytes that are written one after the other. */
+class Pieces {
+  private room: Uint8Array = new Uint8Array(256);
+  private used: i32 = 0;
+
+  u8(n: u8): Pieces {
+    store<u8>(this.more(1), n);
+    return this;
+  }
+
+  u32(n: u32): Pieces {
+    store<u32>(this.more(4), n);
+    return this;
+  }
+
+  u64(n: u64): Pieces {
+    store<u64>(this.more(8), n);
+    return this;
+  }
+
+  /** A count, and the bytes. */
+  bytes(b: Bytes): Pieces {
+    this.u32(b.size);
+    memory.copy(this.more(b.size), b.pointer, b.size);
+    return this;
+  }
+
+  add(other: Pieces): Pieces {
+    memory.copy(this.more(other.used), other.room.dataStart, other.used);
+    return this;
+  }
+
+  all(): Bytes {
+    return new Bytes(this.room.dataStart, this.used);
+  }
+
+  private more(size: i32): usize {
+    const at = this.used;
+    this.used += size;
+    if (this.used > this.room.byteLength) {
+      const room = new Uint8Array(2 * this.used);
+      memory.copy(room.dataStart, this.room.dataStart, at);
+      this.room = room;
+    }
+    return this.room.dataStart + at;
   }
 }
 

@@ -40,8 +40,8 @@ OUTBOARD_IMPORT(arena_alloc) int32_t outboard_arena_alloc(int32_t size);
 /* Imports. A handle is good for one call of the function; whatever is not dropped is
  * dropped at its end. */
 
-/* Imports "function:F", "function:APP/F", "arena:N", "bucket:N" or "secret:N". Returns a
- * handle, or 0: then the error's text is the result. */
+/* Imports "function:F", "function:APP/F", "arena:N", "bucket:N", "secret:N" or "device:N".
+ * Returns a handle, or 0: then the error's text is the result. */
 OUTBOARD_IMPORT(import) int32_t outboard_import(const char *name, int32_t size);
 
 /* Gives a handle up. An arena is no longer mapped then. */
@@ -78,6 +78,53 @@ OUTBOARD_IMPORT(bucket_txn) int32_t outboard_bucket_txn(int32_t handle, const vo
 /* Maps an imported arena into the window, behind the execution's. Returns where it begins,
  * and its size, an u64, is the result; NULL for an error. */
 OUTBOARD_IMPORT(arena_map) void *outboard_arena_map(int32_t handle);
+
+/* Makes what a device is the result, as JSON. Returns 0, or 1 for an error. */
+OUTBOARD_IMPORT(device_info) int32_t outboard_device_info(int32_t handle);
+
+/* Has a device do a list of commands, in their order, and waits for them. Returns 0, and
+ * what was read with command 5 is the result, or 1, and the error is. Buffers and programs
+ * are told by numbers that the function chooses, and are there until the handle is dropped.
+ * A list is made of
+ *
+ *   op u8, number u32, and then for
+ *   1 buffer   size u64                           its contents are zero
+ *   2 write    offset u64, data u32 and its bytes
+ *   3 program  source u32 and its bytes, options u32 and their bytes; built at once
+ *   4 launch   kernel u32 and its name, dimensions u8, as many global sizes u64, as many
+ *              local sizes u64 (all 0: the driver chooses), arguments u8, and for each
+ *                1 a scalar, u32 and its bytes, 2 a buffer, its number u32,
+ *                3 local memory, its size u64
+ *   5 read     offset u64, size u32
+ *   6 free     a buffer
+ *   7 write    offset u64, address u32, size u32  from this memory
+ *   8 read     offset u64, address u32, size u32  to this memory
+ *
+ * little-endian, where number is that of a buffer or, for 3 and 4, of a program. */
+OUTBOARD_IMPORT(device_do) int32_t outboard_device_do(int32_t handle, const void *from, int32_t size);
+
+/* For writing lists: each writes a number and returns where the next one goes. */
+static inline uint8_t *outboard_put8(uint8_t *to, uint8_t n) {
+	*to = n;
+	return to + 1;
+}
+
+static inline uint8_t *outboard_put32(uint8_t *to, uint32_t n) {
+	__builtin_memcpy(to, &n, sizeof n);
+	return to + sizeof n;
+}
+
+static inline uint8_t *outboard_put64(uint8_t *to, uint64_t n) {
+	__builtin_memcpy(to, &n, sizeof n);
+	return to + sizeof n;
+}
+
+/* A count, and as many bytes. */
+static inline uint8_t *outboard_put(uint8_t *to, const void *from, uint32_t size) {
+	to = outboard_put32(to, size);
+	for (uint32_t i = 0; i < size; i++) to[i] = ((const uint8_t *)from)[i];
+	return to + size;
+}
 
 /* Asks for something about the request: a header, a path parameter, "method",
  * "execution". Returns 1, and it is the result, or 0 if there is no such thing. */

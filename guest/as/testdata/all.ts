@@ -1,6 +1,6 @@
 // A function for tests that uses all that outboard.ts has: the first word of a request
 // says what.
-import { alloc, arena, Bucket, Bytes, call, fail, log, meta, request, respond, Resource, result, secret, Txn } from "../outboard";
+import { alloc, arena, Args, Bucket, Bytes, call, Commands, Device, fail, log, meta, request, respond, Resource, result, secret, Txn } from "../outboard";
 export { outboard_arena } from "../outboard";
 
 let calls = 0;
@@ -33,6 +33,22 @@ function shared(bytes: Bytes): i32 {
   return text(photos.size.toString() + " " + before);
 }
 
+// kernel has a device turn a text into capitals, and count its letters.
+function kernel(bytes: Bytes): i32 {
+  const gpu = new Device("gpu");
+  if (!gpu.ok) return fail(result().text());
+  const size = bytes.size;
+  const capitals = Bytes.make(size), count = Bytes.make(4);
+  const commands = new Commands()
+    .buffer(1, size).write(1, 0, bytes).buffer(2, 4).program(1, "kernel void upper()", "-w")
+    .launch(1, "upper", [size], new Args().buffer(1).buffer(2).number<u32>(100).local(16), [1])
+    .read(1, 0, capitals).read(2, 0, count).free(2);
+  if (!gpu.run(commands)) return fail(result().text());
+  const info = gpu.info();
+  gpu.close();
+  return info === null ? fail("no info") : text(capitals.text() + " " + load<u32>(count.pointer).toString() + " " + info.text());
+}
+
 export function handle(): i32 {
   calls++;
   const all = request();
@@ -59,6 +75,7 @@ export function handle(): i32 {
   if (verb == "call") return orFail(call("price", rest));
   if (verb == "secret") return orFail(secret(rest.text()));
   if (verb == "book") return book(rest.text());
+  if (verb == "kernel") return kernel(rest);
   if (verb == "arena") return shared(rest);
   if (verb == "import") {
     const resource = new Resource(rest.text());

@@ -3,6 +3,8 @@
 package guestsuite
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -53,6 +55,8 @@ func stock(t *testing.T) resources {
 	t.Helper()
 	host := guesttest.Start(t)
 	host.Bucket("seats").Set("free", "2")
+	gpu := host.Device("gpu")
+	gpu.Info, gpu.Kernels["upper"] = `{"name": "toy"}`, upper
 	host.Secrets["token"] = []byte("hush")
 	host.Functions["price"] = func(b []byte) ([]byte, error) {
 		if len(b) == 0 {
@@ -61,6 +65,15 @@ func stock(t *testing.T) resources {
 		return append(b, '!'), nil
 	}
 	return resources{host, newArena(t, 1<<16)}
+}
+
+// upper is a kernel: it turns its first buffer into capitals, and adds how many items there
+// are to the number that it gets.
+func upper(l guesttest.Launch) {
+	copy(l.Args[0], bytes.ToUpper(l.Args[0]))
+	if len(l.Args) == 4 && len(l.Args[3]) == 16 && l.Local[0] == 1 {
+		binary.LittleEndian.PutUint32(l.Args[1], binary.LittleEndian.Uint32(l.Args[2])+uint32(l.Global[0]))
+	}
 }
 
 func newArena(t *testing.T, size outboard.Bytes) *function.Arena {
@@ -93,6 +106,10 @@ func (l *Language) resources(t *testing.T, f *function.Function) {
 		{"book cid", "", l.Full},
 		{"arena hello", "65536 \x00\x00\x00\x00", ""},
 		{"arena other", "65536 hell", ""},
+		{"kernel harbour", "HARBOUR 107 {\"name\": \"toy\"}", ""},
+		{"kernel", "", "has no size that a buffer may have"},
+		{"import device:gpu", "imported", ""},
+		{"import device:other", "", "the test's host has none"},
 		{"meta method", "value of method", ""},
 		{"meta other", "", "none"},
 		{"turn", "", "no verb turn"},

@@ -32,6 +32,8 @@ func (r resources) Import(_ context.Context, name string) (function.Resource, er
 		return callee{base}, nil
 	case strings.HasPrefix(name, "bucket:"):
 		return bucket{base}, nil
+	case strings.HasPrefix(name, "device:"):
+		return device{base}, nil
 	default:
 		return secret{base}, nil
 	}
@@ -60,4 +62,16 @@ type secret struct{ resource }
 func (s secret) Bytes() []byte {
 	b, _ := s.Secret(s.handle)
 	return b
+}
+
+type device struct{ resource }
+
+func (d device) Info() []byte {
+	b, _ := d.DeviceInfo(d.handle)
+	return b
+}
+
+func (d device) Do(_ context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, int64, error) {
+	b, err := d.DeviceDo(d.handle, list, memory)
+	return b, int64(len(list)), err
 }

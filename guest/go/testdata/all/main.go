@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -62,6 +63,8 @@ func handle(request []byte) ([]byte, error) {
 		return book(string(rest))
 	case "secret":
 		return guest.Secret(string(rest))
+	case "kernel":
+		return kernel(rest)
 	case "arena":
 		return arena(rest)
 	case "meta":
@@ -113,6 +116,31 @@ func book(who string) ([]byte, error) {
 		err = seats.Txn(guest.At("free", revision), guest.Delete("never"))
 	}
 	return fmt.Append(nil, string(free), " 0"), err // 0 operations did not hold
+}
+
+// kernel has a device turn a text into capitals, and count its letters.
+func kernel(b []byte) ([]byte, error) {
+	gpu, err := guest.ImportDevice("gpu")
+	if err != nil {
+		return nil, err
+	}
+	defer gpu.Close()
+	capitals, count := gpu.BufferOf(b), gpu.Buffer(4)
+	gpu.Program("kernel void upper()", "-w").Launch("upper", guest.Items(len(b)).Groups(1), capitals, count, uint32(100), guest.Local(16))
+	text, err := capitals.Read(0, len(b))
+	if err != nil {
+		return nil, err
+	}
+	number, err := count.Read(0, 4)
+	if err != nil {
+		return nil, err
+	}
+	count.Free()
+	if err := gpu.Wait(); err != nil {
+		return nil, err
+	}
+	info, err := gpu.Info()
+	return fmt.Append(nil, string(text), " ", binary.LittleEndian.Uint32(number), " ", string(info)), err
 }
 
 func arena(b []byte) ([]byte, error) {
