@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -140,7 +141,7 @@ func TestForeignClientMovesStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Until the callee sends by the new leg, it does by the old one.
-			wantResponses, gotResponses := append(before, "b", "c"), left.Responses
+			wantResponses, gotResponses := slices.Concat(before, []string{"b", "c"}), left.Responses
 			left.Responses = nil
 			want := wireCall{Status: &wireStatus{Trailer: map[string][]string{"outboard-move": {"on"}}}}
 			accepted, late := "late", map[string][]string{"first": {"word"}}

@@ -56,9 +56,9 @@ func TestParse(t *testing.T) {
 			},
 			"chat": {Module: "oci:chat:v1", Entry: "handle"},
 		},
-		Buckets:   []string{"seats"},
-		Arenas:    map[string]outboard.Bytes{"photos": 64 << 20},
-		Secrets:   map[string]manifest.Secret{"token": {Env: "TOKEN"}, "key": {File: "key.pem"}},
+		Buckets: []string{"seats"},
+		Arenas:  map[string]outboard.Bytes{"photos": 64 << 20},
+		Secrets: map[string]manifest.Secret{"token": {Env: "TOKEN"}, "key": {File: "key.pem"}},
 		Devices: map[string]manifest.Device{
 			"gpu": {Selector: "type=gpu,vendor~nvidia,memory>=4GiB", Memory: 8 << 30, Weight: 3, Timeout: 2 * time.Second},
 			"any": {NoWait: true},
