@@ -2,11 +2,14 @@ package function
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard/internal/need"
 )
@@ -83,4 +86,52 @@ func TestCWindow(t *testing.T) {
 		t.Errorf("got %q, %v", p.Body, err)
 	}
 	checkFresh(t, f)
+}
+
+// TestCDevice has a function in C write a list of commands.
+func TestCDevice(t *testing.T) {
+	f := deploy(t, open(t, Options{}), cGuest(t, "testdata/c/kernel.c"), Limits{})
+	gpu := &lister{}
+	p, err := f.Call(t.Context(), Request{Body: []byte("tide"), Resources: &bag{things: map[string]Resource{"device:gpu": gpu}}})
+	if err != nil || string(p.Body) != "read" {
+		t.Errorf("got %q, %v", p.Body, err)
+	}
+	const source = "kernel void upper(global char *a, uint n) {}"
+	little := binary.LittleEndian
+	want := little.AppendUint64([]byte{1, 1, 0, 0, 0}, 4)
+	want = little.AppendUint64(append(want, 7, 1, 0, 0, 0), 0)
+	want = append(want, gpu.list[len(want):len(want)+4]...) // where the request lies
+	want = append(want, 4, 0, 0, 0, 3, 2, 0, 0, 0, byte(len(source)), 0, 0, 0)
+	want = append(want, source+"\x00\x00\x00\x00\x04\x02\x00\x00\x00\x05\x00\x00\x00upper\x01"...)
+	want = little.AppendUint64(little.AppendUint64(want, 4), 0)
+	want = append(want, 2, 2, 1, 0, 0, 0, 1, 4, 0, 0, 0, 7, 0, 0, 0)
+	want = append(little.AppendUint64(append(want, 5, 1, 0, 0, 0), 0), 4, 0, 0, 0)
+	if diff := cmp.Diff(want, gpu.list); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if gpu.named != "tide" {
+		t.Errorf("the list names %q", gpu.named)
+	}
+}
+
+// A lister is a device that keeps a list, and the memory that its second command names.
+type lister struct {
+	held
+	list  []byte
+	named string
+}
+
+func (l *lister) of(b *bag) Resource {
+	l.held = held{b}
+	return l
+}
+
+func (l *lister) Info() []byte { return nil }
+
+func (l *lister) Do(_ context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, int64, error) {
+	l.list = bytes.Clone(list)
+	at, size := binary.LittleEndian.Uint32(list[26:]), binary.LittleEndian.Uint32(list[30:])
+	b, _ := memory(at, size)
+	l.named = string(b)
+	return []byte("read"), 0, nil
 }
