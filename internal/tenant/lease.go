@@ -107,8 +107,9 @@ type lease struct {
 	conn    *net.UnixConn
 	ring    *shm.Ring
 	closing atomic.Bool
-	done    chan struct{}
-	err     error // why the lease ended; set before done is closed
+	ended   chan struct{} // closed when the node has said that the lease ended
+	err     error         // why; set before ended is closed
+	done    chan struct{} // closed when the node has hung up
 }
 
 // lease has the node lease a device, and waits for it. It calls waiting with what it waits
@@ -155,17 +156,19 @@ func begin(conn *net.UnixConn, r DeviceRequest, waiting func(string)) (*lease, e
 		case event.Ended != nil:
 			closeFile(file)
 			return nil, event.Ended.err()
-		case event.Granted == nil || file == nil:
+		case event.Granted == nil:
 			closeFile(file)
 			waiting(event.Waiting)
 			continue
+		case file == nil:
+			return nil, outboard.Errorf(outboard.Protocol, "lease a device", "the node sent no ring")
 		}
 		ring, err := shm.Open(file, shm.Client)
 		if err != nil {
 			closeFile(file)
 			return nil, err
 		}
-		l := &lease{about: *event.Granted, conn: conn, ring: ring, done: make(chan struct{})}
+		l := &lease{about: *event.Granted, conn: conn, ring: ring, ended: make(chan struct{}), done: make(chan struct{})}
 		go l.follow()
 		return l, nil
 	}
@@ -200,6 +203,8 @@ func (l *lease) follow() {
 		l.err = event.Ended.err()
 	}
 	_ = l.ring.Fail(l.err) // the node has closed it as well, unless it died
+	close(l.ended)
+	_, _ = io.Copy(io.Discard, l.conn)
 }
 
 // whyLimit is how long the node may take to say why a session ended.
@@ -213,7 +218,7 @@ func (l *lease) why(err error) error {
 	timer := time.NewTimer(whyLimit)
 	defer timer.Stop()
 	select {
-	case <-l.done:
+	case <-l.ended:
 	case <-timer.C:
 		return err
 	}
