@@ -62,7 +62,7 @@ func (c *child) reason(err error) error {
 	}
 	select {
 	case <-c.done:
-	case <-time.After(lastWords):
+	case <-time.After(afterEnd):
 		return err
 	}
 	ended := c.err

@@ -220,7 +220,7 @@ func TestRelay(t *testing.T) {
 				}
 				return a
 			}}))
-			if ok := relay(log, []byte(test.line)); ok != test.ok {
+			if _, ok := relay(log, []byte(test.line)); ok != test.ok {
 				t.Errorf("got %v", ok)
 			}
 			if diff := cmp.Diff(test.want, out.text.String()); diff != "" {

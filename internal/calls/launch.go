@@ -78,7 +78,7 @@ func (l *inside) Kill() { l.cancel() }
 
 // Outside runs command, whose first word binary replaces, with the socket as
 // descriptor 3. What the program writes to its standard error as JSON goes to log,
-// and the end of the rest into the error of Wait.
+// and the end of it into the error of Wait.
 func Outside(command []string, log *slog.Logger) Launcher {
 	return func(binary string, socket *os.File) (Launched, error) {
 		args := append([]string(nil), command...)
@@ -114,23 +114,23 @@ type outside struct {
 	log     *slog.Logger
 	stderr  *os.File
 	reading sync.WaitGroup
-	words   string // the last line that is no record
+	words   lastWords
 }
 
 // Kill implements Launched.
 func (l *outside) Kill() { _ = l.cmd.Process.Kill() }
 
-// lastWords is how long a process that has ended may still be read.
-const lastWords = time.Second
+// afterEnd is how long a process that has ended may still be read.
+const afterEnd = time.Second
 
 // Wait implements Launched.
 func (l *outside) Wait() error {
 	err := l.cmd.Wait()
-	_ = l.stderr.SetReadDeadline(time.Now().Add(lastWords))
+	_ = l.stderr.SetReadDeadline(time.Now().Add(afterEnd))
 	l.reading.Wait()
 	_ = l.stderr.Close()
-	if err != nil && l.words != "" {
-		return fmt.Errorf("%w: %s", err, l.words)
+	if words := l.words.String(); err != nil && words != "" {
+		return fmt.Errorf("%w: %s", err, words)
 	}
 	return err
 }
@@ -143,38 +143,74 @@ func (l *outside) listen() {
 	in := bufio.NewReaderSize(l.stderr, longLine)
 	for {
 		line, err := in.ReadSlice('\n')
-		if line = bytes.TrimSpace(line); len(line) > 0 && !relay(l.log, line) {
-			l.words = strings.ToValidUTF8(string(line), "?")
-			l.log.Warn("the process that carries calls wrote", "line", l.words)
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			l.hear(line)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
-				l.log.Warn("the log of the process that carries calls ended", "error", err)
+				l.log.Warn("the log of a helper process ended", "error", err)
 			}
 			return
 		}
 	}
 }
 
-// relay logs a record that slog's JSONHandler wrote. It is false for other lines.
-func relay(log *slog.Logger, line []byte) bool {
+// hear takes a line of what the process writes.
+func (l *outside) hear(line []byte) {
+	if r, ok := relay(l.log, line); ok {
+		if r.level >= slog.LevelWarn {
+			l.words.add(r.String())
+		}
+		return
+	}
+	text := strings.ToValidUTF8(string(line), "?")
+	l.words.addOther(text)
+	l.log.Warn("a helper process wrote", "line", text)
+}
+
+// relay logs a record that slog's JSONHandler wrote. It is not ok for other lines.
+func relay(log *slog.Logger, line []byte) (r record, ok bool) {
+	if r, ok = readRecord(line); ok {
+		log.LogAttrs(context.Background(), r.level, r.text, r.attrs...) //nolint:sloglint // the other process has chosen the words
+	}
+	return r, ok
+}
+
+// A record is one of slog's.
+type record struct {
+	level slog.Level
+	text  string
+	attrs []slog.Attr
+}
+
+// readRecord reads what slog's JSONHandler wrote. It is not ok for other lines.
+func readRecord(line []byte) (r record, ok bool) {
 	var all map[string]any
 	if line[0] != '{' || json.Unmarshal(line, &all) != nil {
-		return false
+		return r, false
 	}
 	text, ok := all[slog.MessageKey].(string)
-	level := slog.LevelInfo
-	if name, is := all[slog.LevelKey].(string); !ok || !is || level.UnmarshalText([]byte(name)) != nil {
-		return false
+	name, is := all[slog.LevelKey].(string)
+	if !ok || !is || r.level.UnmarshalText([]byte(name)) != nil {
+		return r, false
 	}
 	delete(all, slog.MessageKey)
 	delete(all, slog.LevelKey)
 	delete(all, slog.TimeKey)
-	attrs := make([]slog.Attr, 0, len(all))
+	r.text = text
 	for key, value := range all {
-		attrs = append(attrs, slog.Any(key, value))
+		r.attrs = append(r.attrs, slog.Any(key, value))
 	}
-	sortAttrs(attrs)
-	log.LogAttrs(context.Background(), level, text, attrs...) //nolint:sloglint // the other process has chosen the words
-	return true
+	sortAttrs(r.attrs)
+	return r, true
+}
+
+// String is what matters of a record in an error: its text, and its error.
+func (r *record) String() string {
+	for _, a := range r.attrs {
+		if a.Key == "error" {
+			return r.text + ": " + a.Value.String()
+		}
+	}
+	return r.text
 }

@@ -62,7 +62,13 @@ func (n *Node) handOver(ctx context.Context, conn *net.TCPConn) {
 		gateway.Refuse(conn, err)
 		return
 	}
-	if err := n.tenants.Hand(ctx, tenant, conn, first); err != nil && ctx.Err() == nil {
+	switch err := n.tenants.Hand(ctx, tenant, conn, first); {
+	case err == nil:
+	case ctx.Err() != nil:
+		_ = conn.Close() // the node ends, and nobody waits for it
+	default:
 		n.log.Warn("a connection was not handed over", "app", app, "tenant", tenant, "error", err)
+		// Why is the operator's to know.
+		gateway.Refuse(conn, outboard.Errorf(outboard.Unreachable, "", "app %q can't be served here at the moment", app))
 	}
 }

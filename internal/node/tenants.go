@@ -33,13 +33,14 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 		StateSocket: absolute(n.folder.at(StateSocket)), NATS: n.opts.NATS, Creds: absolute(n.opts.Creds),
 		CallsSocket: absolute(n.folder.at(client.CallsSocketName)), DevicesSocket: absolute(n.folder.at(DevicesSocket)), HTTP: n.webAddr(), Heartbeat: n.opts.Heartbeat, Level: n.logLevel(log),
 	}
-	n.tenants, err = host.Open(ctx, host.Options{Config: config, Dir: absolute(n.folder.at(tenantsDir)), Launch: n.launchTenant(log), Logger: log})
+	n.tenants, err = host.Open(ctx, host.Options{Config: config, Dir: absolute(n.folder.at(tenantsDir)), Launch: n.launchTenant(), Logger: log})
 	return n.tenants, err
 }
 
-// launchTenant says how a tenant's process is started.
-func (n *Node) launchTenant(log *slog.Logger) host.Launcher {
-	launch := calls.Outside(append(slices.Clone(n.opts.Helper), "tenant"), log)
+// launchTenant says how a tenant's process is started. What that logs has its plane and
+// its node already.
+func (n *Node) launchTenant() host.Launcher {
+	launch := calls.Outside(append(slices.Clone(n.opts.Helper), "tenant"), n.opts.Log)
 	return func(socket *os.File) (host.Launched, error) { return launch("", socket) }
 }
 

@@ -18,11 +18,12 @@ import (
 type claims struct {
 	owners *apps.Owners
 	prefix string // of the tenant's keys
+	up     <-chan struct{}
 }
 
 func (t *Tenant) claims(log *state.Log) claims {
 	prefix := t.config.Tenant + "/"
-	return claims{prefix: prefix, owners: apps.NewOwners(apps.OwnersOptions{
+	return claims{prefix: prefix, up: t.up, owners: apps.NewOwners(apps.OwnersOptions{
 		Members: &t.members, Self: t.config.Node, Prefix: prefix, Keys: log.Keys,
 		Owner: func(ctx context.Context, key string) (outboard.NodeID, bool, error) { return ownerIn(ctx, log, key) },
 	})}
@@ -63,8 +64,15 @@ func (c claims) Release(_ context.Context, id engine.ID) error {
 	return nil
 }
 
-// Orphans implements engine.Claims.
+// Orphans implements engine.Claims. It waits until the process is ready: after the death of
+// a node thousands of executions may have to be read, and who wants to call a function does
+// not wait for them.
 func (c claims) Orphans(ctx context.Context, f func(engine.ID)) error {
+	select {
+	case <-c.up:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	return c.owners.Orphans(ctx, func(key string) { f(engine.ID(strings.TrimPrefix(key, c.prefix))) })
 }
 

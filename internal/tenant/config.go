@@ -9,7 +9,7 @@ import (
 )
 
 // Protocol is the version of what a node and a tenant's process say to each other.
-const Protocol = 1
+const Protocol = 2
 
 // Config is what a node tells a tenant's process, as the first line on its socket.
 type Config struct {
@@ -40,10 +40,12 @@ type Config struct {
 	Members []outboard.Node `json:"members,omitempty"`
 }
 
-// Ready is the process's answer to its Config.
+// Ready is the process's answer to its Config: what it is doing, as often as that changes,
+// and at last that it is ready or why it can't be.
 type Ready struct {
-	PID   int    `json:"pid"`
+	PID   int    `json:"pid,omitempty"`
 	Error string `json:"error,omitempty"`
+	Doing string `json:"doing,omitempty"`
 }
 
 // The doors of a tenant's process, in its folder.

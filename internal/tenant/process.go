@@ -16,6 +16,8 @@ import (
 type ProcessOptions struct {
 	Version string
 	Logger  *slog.Logger
+	// Progress, where it is not nil, hears what the process does until it is ready.
+	Progress func(doing string)
 	// Level, where it is not nil, is set to what the node logs.
 	Level *slog.LevelVar
 }
@@ -44,6 +46,7 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if err := confined(&config, opts.Logger); err != nil {
 		return errors.Join(err, answer(node, Ready{Error: err.Error()}))
 	}
+	opts.Progress = func(doing string) { _ = answer(node, Ready{Doing: doing}) }
 	t := New(config, opts)
 	said := make(chan struct{})
 	go func() {
@@ -68,7 +71,7 @@ func confined(c *Config, log *slog.Logger) error {
 	}
 	err := c.confine()
 	if gap, ok := errors.AsType[*gapError](err); ok {
-		log.Warn("a tenant's process can reach the files of the node's user", "tenant", c.Tenant, "error", gap)
+		log.Warn("a tenant's process can reach the files of the node's user", "plane", "tenant", "node", c.Node, "tenant", c.Tenant, "error", gap)
 		return nil
 	}
 	return err

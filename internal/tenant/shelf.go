@@ -132,6 +132,7 @@ func (t *Tenant) adjust(ctx context.Context) {
 			continue
 		}
 		p.home.keep(v.Secrets)
+		t.doing(fmt.Sprintf("it builds version %d of app %s", v.Number, v.App.Name))
 		t.place(ctx, p, v)
 	}
 	t.publish(there)

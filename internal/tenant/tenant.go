@@ -31,6 +31,7 @@ type Tenant struct {
 	life    context.Context //nolint:containedctx // of what outlives a request
 	end     context.CancelFunc
 	running sync.WaitGroup
+	up      chan struct{} // closed when the process is ready
 
 	spans   *traces.Provider // nil: nobody wants any
 	state   *state.State
@@ -53,7 +54,7 @@ func New(c Config, opts ProcessOptions) *Tenant {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	t := &Tenant{
-		config: c, opts: opts, metrics: prometheus.NewRegistry(),
+		config: c, opts: opts, metrics: prometheus.NewRegistry(), up: make(chan struct{}),
 		log: opts.Logger.With("plane", "tenant", "tenant", c.Tenant, "node", c.Node),
 	}
 	t.planner.tenant = t
@@ -66,7 +67,25 @@ func (t *Tenant) Name() string { return "tenant " + t.config.Tenant }
 
 // Run runs the tenant's apps until ctx ends.
 func (t *Tenant) Run(ctx context.Context, ready func()) error {
-	return lifecycle.Run(ctx, ready, t.services()...)
+	services := t.services()
+	for i, s := range services {
+		services[i] = lifecycle.Func(s.Name(), func(ctx context.Context, ready func()) error {
+			t.doing("it starts its part \"" + s.Name() + "\"")
+			return s.Run(ctx, ready)
+		})
+	}
+	return lifecycle.Run(ctx, func() { close(t.up); ready() }, services...)
+}
+
+// doing tells what keeps the process from being ready.
+func (t *Tenant) doing(what string) {
+	select {
+	case <-t.up:
+	default:
+		if t.opts.Progress != nil {
+			t.opts.Progress(what)
+		}
+	}
 }
 
 // Requests serves requests to the apps, while Run runs and is ready.

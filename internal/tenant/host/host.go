@@ -2,6 +2,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -35,6 +36,25 @@ type Options struct {
 	Dir    string
 	Launch Launcher
 	Logger *slog.Logger
+	// StartLimit is how long a process may take until it is ready. The default is three
+	// minutes: on a busy machine a process builds its apps for a minute, and one that is
+	// killed meanwhile begins again.
+	StartLimit time.Duration
+	// Patience is how long whoever wants a process waits for it before it is told why it
+	// is not ready. The default is a minute.
+	Patience time.Duration
+	// SayAfter is how often the log says what keeps a process from being ready. The
+	// default is ten seconds.
+	SayAfter time.Duration
+}
+
+func (o *Options) setDefaults() {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.StartLimit = cmp.Or(o.StartLimit, 3*time.Minute)
+	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.SayAfter = cmp.Or(o.SayAfter, 10*time.Second)
 }
 
 // A Host keeps a process for each tenant that it was asked for. It may be used by
@@ -53,9 +73,7 @@ type Host struct {
 
 // Open starts nothing yet.
 func Open(ctx context.Context, opts Options) (*Host, error) {
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.setDefaults()
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("tenants' folder: %w", err)
 	}

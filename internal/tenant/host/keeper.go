@@ -1,7 +1,8 @@
 package host
 
 import (
-	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,15 +28,13 @@ type keeper struct {
 	mu      sync.Mutex
 	ready   bool
 	err     error         // why it is not
+	doing   string        // what it does before it is
 	changed chan struct{} // closed when ready or err changes
 }
 
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 10 * time.Second
-	// startLimit is long: on a busy machine a process builds its apps for a minute, and
-	// one that is killed meanwhile begins again.
-	startLimit = 3 * time.Minute
 	endLimit   = 10 * time.Second
 )
 
@@ -80,9 +79,12 @@ func (k *keeper) once(ctx context.Context) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- proc.Wait() }()
-	if err := k.start(near); err != nil {
+	unblock := context.AfterFunc(ctx, func() { _ = near.Close() })
+	err = k.start(ctx, near)
+	unblock()
+	if err != nil {
 		proc.Kill()
-		return errors.Join(err, <-ended)
+		return whyNot(err, <-ended)
 	}
 	k.set(true, nil)
 	k.host.running.Go(func() { k.host.tell(ctx, k.config.Tenant) })
@@ -107,35 +109,90 @@ func end(near net.Conn, proc Launched, ended <-chan error) error {
 	}
 }
 
-// start tells the process what it is, and waits until it is ready.
-func (k *keeper) start(near net.Conn) error {
-	if err := near.SetDeadline(time.Now().Add(startLimit)); err != nil {
+// errGone is a process that ended before it was ready; its end says why.
+var errGone = errors.New("it ended before it was ready")
+
+// whyNot joins what kept a process from being ready with how it ended then, in one line.
+func whyNot(err, end error) error {
+	switch {
+	case end == nil:
 		return err
+	case errors.Is(err, errGone):
+		return fmt.Errorf("%w: %w", errGone, end)
 	}
+	return fmt.Errorf("%w (%w)", err, end)
+}
+
+// start tells the process what it is, and waits until it is ready.
+func (k *keeper) start(ctx context.Context, near net.Conn) error {
 	config := k.config
 	config.Members = k.host.known()
+	if err := near.SetWriteDeadline(time.Now().Add(k.host.opts.SayAfter)); err != nil {
+		return err
+	}
 	if err := json.NewEncoder(near).Encode(config); err != nil {
-		return fmt.Errorf("tell the process what it is: %w", err)
+		return fmt.Errorf("%w: tell it what it is: %w", errGone, err)
 	}
-	line, err := bufio.NewReader(near).ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("wait until the process is ready: %w", err)
+	begin, in := time.Now(), &lineReader{conn: near}
+	for {
+		line, err := in.read(k.host.opts.SayAfter)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			k.host.log.Warn("a tenant's process is not ready yet", "tenant", k.config.Tenant, "after", time.Since(begin).Round(time.Second), "doing", k.doesNow())
+			if time.Since(begin) >= k.host.opts.StartLimit {
+				return fmt.Errorf("it was not ready after %v, and was ended: %s", k.host.opts.StartLimit, k.doesNow())
+			}
+			continue
+		case err != nil:
+			return errGone
+		}
+		var r tenant.Ready
+		if err := json.Unmarshal(line, &r); err != nil {
+			return fmt.Errorf("read the process's answer: %w", err)
+		}
+		switch {
+		case r.Error != "":
+			return errors.New(r.Error)
+		case r.Doing != "":
+			k.does(r.Doing)
+		default:
+			k.host.log.Info("a tenant's process is up", "tenant", k.config.Tenant, "pid", r.PID)
+			return near.SetDeadline(time.Time{})
+		}
 	}
-	var r tenant.Ready
-	if err := json.Unmarshal(line, &r); err != nil {
-		return fmt.Errorf("read the process's answer: %w", err)
+}
+
+// A lineReader reads lines, each within a time: what is there of one that is not whole then
+// stays for the next read.
+type lineReader struct {
+	conn net.Conn
+	rest []byte
+}
+
+func (r *lineReader) read(within time.Duration) ([]byte, error) {
+	if err := r.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+		return nil, err
 	}
-	if r.Error != "" {
-		return errors.New(r.Error)
+	buffer := make([]byte, 4096)
+	for {
+		if line, rest, ok := bytes.Cut(r.rest, []byte("\n")); ok {
+			r.rest = rest
+			return line, nil
+		}
+		n, err := r.conn.Read(buffer)
+		r.rest = append(r.rest, buffer[:n]...)
+		if err != nil && n == 0 {
+			return nil, err
+		}
 	}
-	k.host.log.Info("a tenant's process is up", "tenant", k.config.Tenant, "pid", r.PID)
-	return near.SetDeadline(time.Time{})
 }
 
 func (k *keeper) set(ready bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.ready, k.err = ready, err
+	k.ready, k.err, k.doing = ready, err, ""
 	close(k.changed)
 	k.changed = make(chan struct{})
 }
@@ -146,8 +203,24 @@ func (k *keeper) isReady() bool {
 	return k.ready
 }
 
-// await waits until the process is ready, or could not be started.
+// does notes what the process does before it is ready.
+func (k *keeper) does(what string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.doing = what
+}
+
+// doesNow is what it does.
+func (k *keeper) doesNow() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return cmp.Or(k.doing, "it has not said yet what it does")
+}
+
+// await waits until the process is ready, or could not be started, or takes too long.
 func (k *keeper) await(ctx context.Context) error {
+	late := time.NewTimer(k.host.opts.Patience)
+	defer late.Stop()
 	for {
 		k.mu.Lock()
 		ready, err, changed := k.ready, k.err, k.changed
@@ -161,6 +234,8 @@ func (k *keeper) await(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-late.C:
+			return outboard.Errorf(outboard.Unreachable, "the process of tenant "+k.config.Tenant, "it is not ready after %v: %s; try again later", k.host.opts.Patience, k.doesNow())
 		case <-changed:
 		}
 	}

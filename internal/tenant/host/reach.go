@@ -17,10 +17,9 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// Hand gives a tenant's process a connection, of which first was read already. The
-// connection is closed here in any case.
+// Hand gives a tenant's process a connection, of which first was read already. After an
+// error the connection is still the caller's, to answer and to close.
 func (h *Host) Hand(ctx context.Context, name string, conn *net.TCPConn, first []byte) error {
-	defer conn.Close()
 	c, err := h.Config(ctx, name)
 	if err != nil {
 		return err
@@ -36,10 +35,13 @@ func (h *Host) Hand(ctx context.Context, name string, conn *net.TCPConn, first [
 	}
 	defer file.Close()
 	if err := unixsock.Send(door, binary.LittleEndian.AppendUint32(nil, uint32(len(first))), file); err != nil {
-		return fmt.Errorf("hand a connection over: %w", err)
+		return outboard.Errorf(outboard.Unreachable, "hand a connection over", "%w", err)
 	}
 	_, err = door.Write(first)
-	return err
+	if err != nil {
+		return outboard.Errorf(outboard.Unreachable, "hand a connection over", "%w", err)
+	}
+	return conn.Close()
 }
 
 // client speaks with a tenant's process. It waits until that is ready.
@@ -64,10 +66,18 @@ func (h *Host) Proxy(name string, failed func(http.ResponseWriter, error)) http.
 		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "tenant" },
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			if !errors.Is(err, context.Canceled) {
-				failed(w, outboard.Errorf(outboard.Unreachable, "the process of tenant "+name, "%w", err))
+				failed(w, unreachable(name, err))
 			}
 		},
 	}
+}
+
+// unreachable is an error on the way to a process. What Config says of it is said once.
+func unreachable(name string, err error) error {
+	if known, ok := errors.AsType[*outboard.Error](err); ok {
+		return known
+	}
+	return outboard.Errorf(outboard.Unreachable, "the process of tenant "+name, "%w", err)
 }
 
 // Get asks a tenant's process for JSON.
@@ -78,7 +88,7 @@ func (h *Host) Get(ctx context.Context, name, path string, into any) error {
 	}
 	response, err := h.client(name).Do(request)
 	if err != nil {
-		return outboard.Errorf(outboard.Unreachable, "the process of tenant "+name, "%w", err)
+		return unreachable(name, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

@@ -1,0 +1,157 @@
+package host_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/tenant"
+	"github.com/outboard-run/outboard/internal/tenant/host"
+)
+
+// A process is one of a tenant's that says what a test wants.
+type process struct {
+	socket net.Conn
+	killed chan struct{}
+	once   sync.Once
+	end    error         // of a process that ends by itself
+	ended  chan struct{} // closed when it does
+}
+
+func (p *process) Kill() { p.once.Do(func() { close(p.killed) }) }
+
+func (p *process) Wait() error {
+	select {
+	case <-p.killed:
+		_ = p.socket.Close()
+		return errors.New("signal: killed: its log ends with: still reading")
+	case <-p.ended:
+		_ = p.socket.Close()
+		return p.end
+	}
+}
+
+// launch starts processes that say lines, and then end if end is an error.
+func launch(end error, lines ...tenant.Ready) host.Launcher {
+	return func(socket *os.File) (host.Launched, error) {
+		conn, err := net.FileConn(socket)
+		if err != nil {
+			return nil, err
+		}
+		p := &process{socket: conn, killed: make(chan struct{}), ended: make(chan struct{}), end: end}
+		go func() {
+			in := bufio.NewReader(conn)
+			_, _ = in.ReadBytes('\n') // the config
+			for _, line := range lines {
+				_ = json.NewEncoder(conn).Encode(line) // the node may be gone
+			}
+			if end != nil {
+				close(p.ended)
+				return
+			}
+			_, _ = in.ReadByte() // until the node lets go
+			p.end = nil
+			p.Kill()
+		}()
+		return p, nil
+	}
+}
+
+// Whoever wants a process that does not become ready is told why, and so is the log.
+func TestNotReady(t *testing.T) {
+	const building = "it builds version 3 of app shop"
+	tests := map[string]struct {
+		launch     host.Launcher
+		startLimit time.Duration
+		want       []string // of the error
+		logged     string
+	}{
+		"it takes long": {
+			launch(nil, tenant.Ready{Doing: "it starts"}, tenant.Ready{Doing: building}), time.Hour,
+			[]string{"the process of tenant shop: it is not ready after ", building, "try again later"}, "a tenant's process is not ready yet",
+		},
+		"it says nothing": {
+			launch(nil), time.Hour, []string{"it has not said yet what it does"}, "a tenant's process is not ready yet",
+		},
+		"it takes too long": {
+			launch(nil, tenant.Ready{Doing: building}), time.Millisecond,
+			[]string{"it was not ready after 1ms, and was ended: " + building, "(signal: killed: its log ends with: still reading)"}, building,
+		},
+		"it crashes": {
+			launch(errors.New("exit status 2: panic: boom"), tenant.Ready{Doing: building}), time.Hour,
+			[]string{"it ended before it was ready: exit status 2: panic: boom"}, "panic: boom",
+		},
+		"it says why": {
+			launch(errors.New("exit status 1"), tenant.Ready{Error: "state: no room"}), time.Hour,
+			[]string{"state: no room (exit status 1)"}, "state: no room",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var log safeBuffer
+			h, err := host.Open(t.Context(), host.Options{
+				Dir: t.TempDir(), Launch: test.launch, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				StartLimit: test.startLimit, Patience: 300 * time.Millisecond, SayAfter: 20 * time.Millisecond,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = h.Config(t.Context(), "shop")
+			if outboard.KindOf(err) != outboard.Unreachable {
+				t.Errorf("kind %v", outboard.KindOf(err))
+			}
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q", err, want)
+				}
+			}
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+			if !strings.Contains(log.String(), test.logged) {
+				t.Errorf("the log lacks %q:\n%s", test.logged, log.String())
+			}
+		})
+	}
+}
+
+// A process that is ready, however slowly it says so, is there.
+func TestReady(t *testing.T) {
+	h, err := host.Open(t.Context(), host.Options{Dir: t.TempDir(), Launch: launch(nil, tenant.Ready{Doing: "it starts"}, tenant.Ready{PID: 7})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := h.Config(t.Context(), "shop")
+	if err != nil || c.Tenant != "shop" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type safeBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
