@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,6 +67,7 @@ func TestFunctionDevices(t *testing.T) {
 	t.Run("together", func(t *testing.T) { shareDevice(t, n) })
 	t.Run("deadline", func(t *testing.T) { outlastDevice(t, n) })
 	t.Run("workflow", func(t *testing.T) { stepOnDevice(t, n) })
+	t.Run("process dies", func(t *testing.T) { processDies(t, n) })
 	t.Run("node dies", func(t *testing.T) { deviceDies(t, r) })
 }
 
@@ -150,8 +154,8 @@ func shareDevice(t *testing.T, n *rig.Node) {
 		if most != want || seen.Program != "kernels/"+function || seen.Holder != outboard.NodeID(n.Name) {
 			t.Errorf("%s: %d leases at a time, want %d; the first is %+v", function, most, want, seen)
 		}
+		noLeases(t, n)
 	}
-	noLeases(t, n)
 }
 
 // outlastDevice has a device work for longer than a call may take, and another call wait
@@ -197,6 +201,56 @@ func stepOnDevice(t *testing.T, n *rig.Node) {
 		t.Errorf("got %+v", e.Steps)
 	}
 	noLeases(t, n)
+}
+
+// processDies wants the leases of a tenant's process to end with it.
+func processDies(t *testing.T, n *rig.Node) {
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := call(t, n, "alone", "turn 4000000")
+		done <- err
+	}()
+	c := &client.Client{Data: n.Data()}
+	eventually(t, 10*time.Second, "the device is leased", func() bool {
+		leases, err := c.Leases(t.Context())
+		return err == nil && len(leases) == 1
+	})
+	if err := syscall.Kill(tenantOf(t, n), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		t.Error("the call outlives its process")
+	}
+	noLeases(t, n)
+	eventually(t, time.Minute, "the app is served again", func() bool {
+		_, body, err := call(t, n, "alone", "triple 10")
+		return err == nil && body == "10 right"
+	})
+	noLeases(t, n)
+}
+
+// tenantOf is the process id of the only tenant's process of a node.
+func tenantOf(t *testing.T, n *rig.Node) int {
+	t.Helper()
+	status, err := (&client.Client{Data: n.Data()}).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	children, err := exec.CommandContext(t.Context(), "ps", "--ppid", strconv.Itoa(status.PID), "-o", "pid=,args=").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(children)) {
+		if fields := strings.Fields(line); strings.HasSuffix(strings.TrimSpace(line), "internal tenant") {
+			pid, err := strconv.Atoi(fields[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	t.Fatalf("%s has no tenant's process:\n%s", n.Name, children)
+	return 0
 }
 
 // deviceDies wants a call whose device dies to end with an error, and nothing else to end.
