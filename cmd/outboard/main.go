@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // schedules name time zones, and not every machine has them
 
 	"github.com/outboard-run/outboard/internal/cli"
 )

@@ -282,3 +282,28 @@ func FuzzSchedule(f *testing.F) {
 		}
 	})
 }
+
+// What a clock leaps over does not come, and what it passes twice comes twice: as
+// docs/functions.md says.
+func TestScheduleSummerTime(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := gateway.ParseSchedule("30 2 * * *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for eve, want := range map[time.Time][]string{
+		time.Date(2026, time.March, 28, 12, 0, 0, 0, berlin):   {"30 02:30 CEST", "31 02:30 CEST"},
+		time.Date(2026, time.October, 24, 12, 0, 0, 0, berlin): {"25 02:30 CEST", "25 02:30 CET", "26 02:30 CET"},
+	} {
+		at := eve
+		for _, want := range want {
+			at = s.Next(at)
+			if got := at.Format("02 15:04 MST"); got != want {
+				t.Errorf("after %v: got %s, want %s", eve, got, want)
+			}
+		}
+	}
+}
