@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // A Device is an accelerator of the pool that runs kernels in OpenCL C. What one does
@@ -113,11 +114,7 @@ func (d *Device) Program(source string, options ...string) *Program {
 	p := &Program{device: d, number: d.number()}
 	d.begin(commandProgram, p.number)
 	d.text(source)
-	text := ""
-	for _, option := range options {
-		text += option + " "
-	}
-	d.text(text)
+	d.text(strings.Join(options, " "))
 	return p
 }
 

@@ -165,7 +165,7 @@ func (d *dock) end(why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for conn := range d.held {
-		_ = Say(conn.(*net.UnixConn), EndOf(why), nil) //nolint:errcheck,forcetypeassert // no others are held
+		_ = Say(conn.(*net.UnixConn), EndOf(why), nil) //nolint:forcetypeassert // no others are held
 	}
 }
 
@@ -205,7 +205,7 @@ func (d *deployed) board(ctx context.Context, name string, share bool) (function
 	if err != nil {
 		return nil, err
 	}
-	return r.(function.Device), nil //nolint:errcheck,forcetypeassert // that is what is tested
+	return r.(function.Device), nil //nolint:forcetypeassert // that is what is tested
 }
 
 func mustBoard(t *testing.T, d *deployed, name string, share bool) function.Device {

@@ -34,7 +34,7 @@ func ExampleHost_Device() {
 		}
 	}
 	sums, err := add([]byte{1, 2, 3})
-	fmt.Println(sums, err)
+	fmt.Printf("%d %v\n", sums, err)
 	// Output: [4 5 6] <nil>
 }
 
@@ -67,9 +67,19 @@ func TestArguments(t *testing.T) {
 	want := []guesttest.Launch{{
 		Global: []int{4, 5, 6}, Local: []int{2, 5, 1},
 		Args: [][]byte{
-			[]byte("buffer"), {0, 0, 0}, {255}, {200}, {254, 255}, {3, 0}, {252, 255, 255, 255}, {5, 0, 0, 0},
-			{250, 255, 255, 255, 255, 255, 255, 255}, {7, 0, 0, 0, 0, 0, 0, 0},
-			little.AppendUint32(nil, math.Float32bits(1.5)), little.AppendUint64(nil, math.Float64bits(math.Pi)), []byte("any"),
+			[]byte("buffer"),
+			{0, 0, 0},
+			{255},
+			{200},
+			{254, 255},
+			{3, 0},
+			{252, 255, 255, 255},
+			{5, 0, 0, 0},
+			{250, 255, 255, 255, 255, 255, 255, 255},
+			{7, 0, 0, 0, 0, 0, 0, 0},
+			little.AppendUint32(nil, math.Float32bits(1.5)),
+			little.AppendUint64(nil, math.Float64bits(math.Pi)),
+			[]byte("any"),
 		},
 	}}
 	if diff := cmp.Diff(want, *launches); diff != "" {

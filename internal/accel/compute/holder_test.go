@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"sync"
@@ -52,7 +53,7 @@ func TestMemory(t *testing.T) {
 		}
 		l := new(list).buffer(1, size+1).writeFrom(1, 1, 0, size).readTo(1, 1, size, size).read(1, 0, 2)
 		r := do(t, h, l, memoryOf(memory))
-		if string(memory[:size]) != string(memory[size:]) {
+		if !bytes.Equal(memory[:size], memory[size:]) {
 			t.Error("what was read is not what was written")
 		}
 		if string(r.Read) != "\x00\x00" {

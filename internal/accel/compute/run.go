@@ -10,6 +10,14 @@ import (
 // A Memory is the program's: it gives the part at an address, or false if there is none.
 type Memory func(at, size uint32) ([]byte, bool)
 
+// part is no memory where there is none.
+func (m Memory) part(at, size uint32) ([]byte, bool) {
+	if m == nil {
+		return nil, false
+	}
+	return m(at, size)
+}
+
 // A Result is what a list of commands brought.
 type Result struct {
 	// Read is what it read, one after the other.
@@ -62,19 +70,17 @@ func (r *run) allow(commands []Command) error {
 	total := uint64(0)
 	for i := range commands {
 		c := &commands[i]
-		switch c.op {
-		case opRead:
+		if c.op == opRead {
 			total += c.size
-		case opWriteFrom, opReadTo:
-			if r.memory == nil {
-				return r.at(i, c, errNoMemory)
-			}
-			b, ok := r.memory(c.at, uint32(c.size))
-			if !ok {
-				return r.at(i, c, errNoMemory)
-			}
-			c.bytes = b
 		}
+		if c.op != opWriteFrom && c.op != opReadTo {
+			continue
+		}
+		b, ok := r.memory.part(c.at, uint32(c.size))
+		if !ok {
+			return r.at(i, c, errNoMemory)
+		}
+		c.bytes = b
 	}
 	if total > MaxResult {
 		return fmt.Errorf("list of commands: it reads %d bytes into the result, at most %d are allowed: read into memory", total, MaxResult)
