@@ -44,6 +44,7 @@ type turns struct {
 	contended bool
 	asked     bool
 	holds     bool
+	draining  bool
 	since     time.Time
 	quantum   time.Duration
 	seen      uint64 // submits when the ticker last looked
@@ -116,9 +117,11 @@ func (t *turns) pace() {
 // drain waits for the device with the lock open: grants and the end of the
 // contention must get through.
 func (t *turns) drain() {
+	t.draining = true
 	t.mu.Unlock()
 	t.worker.Drain()
 	t.mu.Lock()
+	t.draining = false
 	t.count, t.started = 0, time.Now()
 }
 
@@ -170,12 +173,13 @@ func (t *turns) end(submits uint64) {
 	}
 }
 
-// look runs while the session is active, and finds out when it no longer is.
+// look runs while the session is active, and finds out when it no longer is: while it
+// waits for a turn or for the device it has work.
 func (t *turns) look() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	submits := t.submits.Load()
-	if submits != t.seen || t.asked {
+	if submits != t.seen || t.asked || t.draining {
 		t.seen = submits
 		time.AfterFunc(idleAfter, t.look)
 		return

@@ -99,6 +99,8 @@ type user struct {
 	turns  *turns
 	kernel time.Duration
 	gap    time.Duration // of the program between two kernels, after waiting for the first
+	late   time.Duration // after which it begins
+	ahead  time.Duration // how much the device may have to do for it before it waits, 0 for any
 	last   time.Time
 	used   time.Duration
 }
@@ -107,7 +109,11 @@ func (u *user) Busy() bool { return time.Now().Before(u.last) }
 func (u *user) Drain()     { time.Sleep(time.Until(u.last)) }
 
 func (u *user) run(end time.Time) {
+	time.Sleep(u.late)
 	for time.Now().Before(end) {
+		if u.ahead > 0 {
+			time.Sleep(time.Until(u.last.Add(-u.ahead)))
+		}
 		u.turns.Submit()
 		u.device.mu.Lock()
 		if now := time.Now(); u.device.until.Before(now) {
@@ -196,6 +202,13 @@ func TestSharing(t *testing.T) {
 				u.kernel = 100 * time.Microsecond
 				u.gap = []time.Duration{10 * time.Microsecond, 0}[i]
 			}, []float64{0.48, 0.52},
+		},
+		// The second comes when the device has much to do for the first: who waits for that is
+		// not idle, or the others would submit as much at once. Its share is a bit smaller.
+		"programs that run far ahead of the device": {
+			[]int{3, 1}, func(i int, u *user) {
+				u.kernel, u.ahead, u.late = 500*time.Microsecond, 100*time.Millisecond, time.Duration(i)*10*time.Millisecond
+			}, []float64{0.78, 0.22},
 		},
 	}
 	for name, test := range tests {
