@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -45,7 +46,8 @@ func (s *State) Request(ctx context.Context, subject string, data []byte) ([]byt
 
 // Subscribe calls f with each message on the subject, from one goroutine. Of
 // those who name the same queue each message reaches one; an empty queue is none.
-// unsubscribe waits until f is not running, so f must not call it.
+// unsubscribe waits until f has had what has come already, for drainLimit at most, and is
+// not running; so f must not call it.
 func (s *State) Subscribe(subject, queue string, f func(Message)) (unsubscribe func(), err error) {
 	if err := checkSubject(subject, true); err != nil {
 		return nil, err
@@ -59,11 +61,26 @@ func (s *State) Subscribe(subject, queue string, f func(Message)) (unsubscribe f
 	}
 	ended := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(ended) })
-	return func() {
-		// Its error is that the subscription has ended already.
-		_ = sub.Unsubscribe()
-		<-ended
-	}, nil
+	return func() { drain(sub, ended) }, nil
+}
+
+// drainLimit is how long messages that have come already may take until f has had them all.
+const drainLimit = 10 * time.Second
+
+// drain ends a subscription. Nobody else will have what has come here already, so that is
+// not thrown away. The errors are that the subscription, or its connection, has ended.
+func drain(sub *nats.Subscription, ended <-chan struct{}) {
+	if sub.Drain() == nil {
+		timer := time.NewTimer(drainLimit)
+		defer timer.Stop()
+		select {
+		case <-ended:
+			return
+		case <-timer.C:
+		}
+	}
+	_ = sub.Unsubscribe()
+	<-ended
 }
 
 func messageOf(m *nats.Msg) Message {

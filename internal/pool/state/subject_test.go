@@ -143,3 +143,37 @@ func TestUnsubscribeWaits(t *testing.T) {
 	<-stopped
 	left.Wait()
 }
+
+// Who unsubscribes still gets what has come already: nobody else will.
+func TestUnsubscribeDrains(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	s := alone(ctx, t).State
+	const messages = 100
+	first, proceed := make(chan struct{}), make(chan struct{})
+	heard := 0
+	stop, err := s.Subscribe("orders.new", "readers", func(state.Message) {
+		if heard++; heard == 1 {
+			close(first)
+			<-proceed
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range messages {
+		if err := s.Publish(ctx, "orders.new", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-first
+	// An answer shows that the server has sent on what it got before.
+	if _, err := s.Request(ctx, "nobody.there", nil); err == nil {
+		t.Fatal("nobody has answered")
+	}
+	close(proceed)
+	stop()
+	if heard != messages {
+		t.Errorf("heard %d of %d messages", heard, messages)
+	}
+}

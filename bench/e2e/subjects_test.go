@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/client"
+)
+
+const subjectsManifest = `app: words
+functions:
+  count: {module: words.wasm, limits: {queue: 100000}}
+  other: {module: words.wasm, limits: {queue: 100000}}
+  tired: {module: words.wasm, limits: {fuel: 1}}
+subjects:
+  - {subject: words.count, queue: readers, function: count}
+  - {subject: words.tired, function: tired}
+`
+
+// A client of a NATS cluster that is not ours asks functions on three nodes: each message is
+// answered once, when the app changes and when a node ends in between, too. When a node dies
+// only what it worked on may stay without an answer.
+func TestSubjectsOfForeignNATS(t *testing.T) {
+	theirs := natsAccounts(t)
+	servers := natsCluster(t, theirs)
+	args := []string{"--nats", servers[0].ClientURL() + "," + servers[1].ClientURL(), "--creds", theirs.creds}
+	var specs []rig.Spec
+	for _, name := range []string{"harbour", "dinghy", "buoy"} {
+		specs = append(specs, rig.Spec{Name: name, Devices: "none", Args: args, Alone: len(specs) > 0})
+	}
+	r := own(t, rig.Options{Loopback: true, Nodes: specs})
+	nodes := []*rig.Node{r.Node("harbour"), r.Node("dinghy"), r.Node("buoy")}
+	dir := t.TempDir()
+	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "words.wasm"), module)
+	write(t, filepath.Join(dir, "app.yaml"), []byte(subjectsManifest))
+	deploy := func() {
+		t.Helper()
+		if out, err := nodes[0].Output(t.Context(), "deploy", dir); err != nil {
+			t.Fatalf("deploy: %v: %s", err, out)
+		}
+	}
+	deploy()
+	for _, n := range nodes {
+		served(t, n)
+	}
+	asker := newAsker(t, servers[2].ClientURL(), theirs.creds)
+	t.Run("failure", asker.failure)
+
+	asker.ask(2000)
+	asker.answered(t, 0)
+	called := 0
+	eventually(t, 10*time.Second, "all calls are counted", func() bool {
+		called = calledOn(t, nodes[2])
+		return called >= 2000
+	})
+	if called != 2000 {
+		t.Errorf("%d calls for 2000 messages", called)
+	}
+	// With a foreign member of the group each message has one answer, too.
+	stop := asker.join(t)
+	asker.ask(1000)
+	asker.answered(t, 0)
+	if n := stop(); n == 0 || n == 1000 {
+		t.Errorf("the foreign member of the queue got %d of 1000 messages", n)
+	}
+
+	sending := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			select {
+			case <-sending:
+				return
+			default:
+				asker.ask(500)
+			}
+		}
+	})
+	write(t, filepath.Join(dir, "app.yaml"), []byte(strings.Replace(subjectsManifest, "app: words", "app: words # again", 1)))
+	deploy()
+	write(t, filepath.Join(dir, "app.yaml"), []byte(strings.Replace(subjectsManifest, "readers, function: count", "readers, function: other", 1)))
+	deploy()
+	if err := nodes[1].Stop(); err != nil {
+		t.Error(err)
+	}
+	close(sending)
+	all.Wait()
+	asker.answered(t, 0)
+
+	before := asker.sent
+	asker.ask(500)
+	if err := nodes[2].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	asker.ask(500)
+	asker.answered(t, asker.sent-before)
+	asker.ask(500)
+	asker.answered(t, 0) // of those that came after
+}
+
+func calledOn(t *testing.T, n *rig.Node) int {
+	t.Helper()
+	all, err := (&client.Client{Data: n.Data()}).Functions(t.Context(), "words")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.Name == "count" && len(f.Missing) == 0 {
+			return int(f.Calls)
+		}
+	}
+	return -1
+}
+
+// An asker is a NATS client that asks, and counts the answers to each question.
+type asker struct {
+	t    *testing.T
+	conn *nats.Conn
+	sent int
+
+	mu      sync.Mutex
+	answers map[int]int
+	wrong   []string
+}
+
+func newAsker(t *testing.T, url, creds string) *asker {
+	t.Helper()
+	conn, err := nats.Connect(url, nats.UserCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	a := &asker{t: t, conn: conn, answers: map[int]int{}}
+	if _, err := conn.Subscribe("answers.*", a.hear); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *asker) hear(m *nats.Msg) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	number, err := strconv.Atoi(strings.TrimPrefix(m.Subject, "answers."))
+	if want := fmt.Sprintf("message%d 1\ncall 1\n", number); err != nil || string(m.Data) != want {
+		a.wrong = append(a.wrong, string(m.Data))
+	}
+	a.answers[number]++
+}
+
+// ask asks n questions more.
+func (a *asker) ask(n int) {
+	for range n {
+		a.sent++
+		err := a.conn.PublishRequest("words.count", fmt.Sprintf("answers.%d", a.sent), fmt.Appendf(nil, "message%d", a.sent))
+		if err != nil {
+			a.t.Error(err)
+		}
+	}
+	if err := a.conn.Flush(); err != nil {
+		a.t.Error(err)
+	}
+}
+
+// answered wants one answer to each question so far; lost may have none.
+func (a *asker) answered(t *testing.T, lost int) {
+	t.Helper()
+	open := func() (open, twice int) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for i := 1; i <= a.sent; i++ {
+			switch n := a.answers[i]; {
+			case n == 0:
+				open++
+			case n > 1:
+				twice++
+			}
+		}
+		return open, twice
+	}
+	limit, last := time.Now().Add(15*time.Second), -1
+	for n, _ := open(); n > 0 && time.Now().Before(limit) && (n > lost || n != last); n, _ = open() {
+		last = n
+		pause(t.Context(), time.Second)
+	}
+	n, twice := open()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n > lost || twice > 0 || len(a.wrong) > 0 {
+		t.Errorf("of %d questions %d have no answer, %d have two; wrong answers: %q", a.sent, n, twice, a.wrong)
+	}
+	t.Logf("%d questions, %d without an answer", a.sent, n)
+	for i := 1; i <= a.sent; i++ {
+		a.answers[i] = 1 // those that are lost are counted once
+	}
+}
+
+// join is another member of the group, which answers as the function does. stop says how many
+// messages it got.
+func (a *asker) join(t *testing.T) (stop func() int) {
+	t.Helper()
+	got := 0
+	sub, err := a.conn.QueueSubscribe("words.count", "readers", func(m *nats.Msg) {
+		got++
+		_ = m.Respond(fmt.Appendf(nil, "%s 1\ncall 1\n", m.Data))
+	})
+	if err == nil {
+		err = a.conn.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pause(t.Context(), 200*time.Millisecond) // the other servers hear of it
+	return func() int {
+		if err := sub.Unsubscribe(); err != nil {
+			t.Error(err)
+		}
+		return got
+	}
+}
+
+// failure wants a function's failure as an answer: a problem document.
+func (a *asker) failure(t *testing.T) {
+	answer, err := a.conn.Request("words.tired", []byte("a"), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"status":504`, `"limit":"fuel"`, "fuel"} {
+		if !strings.Contains(string(answer.Data), want) {
+			t.Errorf("got %s, want %s", answer.Data, want)
+		}
+	}
+}
