@@ -11,11 +11,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboard-run/outboard"
 )
 
 const (
 	attemptTimeout = 2 * time.Second
 	retryPause     = 100 * time.Millisecond
+	// appearTime is how long a server may take to hear of a stream that another one has
+	// made. One that is not found for longer does not exist.
+	appearTime = 5 * time.Second
 )
 
 // attempts are those that wait for an answer. When the connection is lost, so
@@ -61,10 +66,23 @@ func (s *State) retry(ctx context.Context, f func(context.Context) error) error 
 }
 
 func (s *State) retryEach(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	var missing time.Time // since when there is no such stream
 	for {
 		err := s.try(ctx, limit, f)
-		if err == nil || !temporary(err) && (!errors.Is(err, context.Canceled) || ctx.Err() != nil) {
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			if missing.IsZero() {
+				missing = time.Now()
+			}
+			if time.Since(missing) >= appearTime {
+				return &outboard.Error{Kind: outboard.NotFound, Err: err}
+			}
+		case !temporary(err) && (!errors.Is(err, context.Canceled) || ctx.Err() != nil):
 			return err
+		default:
+			missing = time.Time{}
 		}
 		if sleep(ctx, retryPause) != nil {
 			return unreachable("the pool's state", fmt.Errorf("%w (last: %w)", ctx.Err(), err))
@@ -89,15 +107,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// temporary says that another attempt may succeed. A stream that is not found is asked
-// for only after it was made, by a server that has not heard of it yet.
+// temporary says that another attempt may succeed.
 func temporary(err error) bool {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
 		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoStreamResponse),
 		errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrReconnectBufExceeded),
 		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrStaleConnection),
-		errors.Is(err, errInProcess), errors.Is(err, jetstream.ErrStreamNotFound), broken(err):
+		errors.Is(err, errInProcess), broken(err):
 		return true
 	}
 	api, ok := errors.AsType[*jetstream.APIError](err)
