@@ -31,21 +31,24 @@ func count(t *testing.T, way suite.Way, args ...string) *counter {
 	return c
 }
 
-// counted tells all to count for the same time, and returns how many launches each did.
-func counted(t *testing.T, all ...*counter) []float64 {
+// used tells all to count for the same time, and returns how many seconds of the device
+// each took. Launches are no measure: on a busy machine those of one program may each
+// take longer than those of another.
+func used(t *testing.T, all ...*counter) []float64 {
 	t.Helper()
 	for _, c := range all {
 		if _, err := io.WriteString(c.input, "go\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	launches := make([]float64, len(all))
+	seconds := make([]float64, len(all))
 	for i, c := range all {
 		text := make(chan string, 1)
 		go func() { text <- c.line() }()
 		select {
 		case l := <-text:
-			if _, err := fmt.Sscanf(l, "launches %g", &launches[i]); err != nil || launches[i] == 0 {
+			launches := 0
+			if _, err := fmt.Sscanf(l, "launches %d used %g", &launches, &seconds[i]); err != nil || seconds[i] == 0 {
 				t.Fatalf("the program said %q\n%s", l, c.stderr)
 			}
 		case <-time.After(30 * time.Second):
@@ -60,7 +63,7 @@ func counted(t *testing.T, all ...*counter) []float64 {
 			t.Errorf("%v\n%s", err, c.stderr)
 		}
 	}
-	return launches
+	return seconds
 }
 
 // turns is how much work each launch of testdata/launches.c is: about a
@@ -83,9 +86,9 @@ func TestFairSharing(t *testing.T) {
 				r := shared(t)
 				a := count(t, through(r, node, "--memory", "64MiB", "--weight", test.weights[0]), "3", turns)
 				b := count(t, through(r, other, "--memory", "64MiB", "--weight", test.weights[1]), "3", turns)
-				got := counted(t, a, b)
+				got := used(t, a, b)
 				if ratio := got[0] / got[1]; ratio < test.least || ratio > test.most {
-					t.Errorf("launches %v: ratio %.2f, want %.1f to %.1f", got, ratio, test.least, test.most)
+					t.Errorf("seconds %v: ratio %.2f, want %.1f to %.1f", got, ratio, test.least, test.most)
 				}
 			})
 		}

@@ -1,6 +1,7 @@
-/* launches: streams kernels that take about a millisecond, a few at a time. Prints "holding" when the first ones have run, waits
- * for a line of input, then prints "launches N" after SECONDS, and goes on until its input ends, so that another one that
- * counts is never alone.
+/* launches: streams kernels that take about a millisecond. Prints "holding" when the first ones have run, waits for a line of
+ * input, then prints after SECONDS "launches N used T", the seconds of the device that they took, and goes on until its input
+ * ends, so that another one that counts is never alone. The device has always more to do for it: on a machine that is busy
+ * with other things the program may come late, and who has no work has no share.
  */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -39,11 +40,54 @@ static int input(int wait)
 static cl_command_queue queue;
 static cl_kernel kernel;
 
+enum { BATCH = 8, AHEAD = 16, MOST = 1 << 16 };
+
+/* Launches in their order: those before done have ended. */
+static cl_event launched[MOST];
+static size_t done, next;
+
+static void batch(size_t items)
+{
+	for (int i = 0; i < BATCH; i++)
+		must(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, NULL, 0, NULL, &launched[next++ % MOST]), "launch");
+	must(clFlush(queue), "flush");
+}
+
+/* step launches a batch and waits for the oldest one. */
+static void step(size_t items)
+{
+	batch(items);
+	done += BATCH;
+	must(clWaitForEvents(1, &launched[(done - 1) % MOST]), "wait");
+}
+
+static void forget(size_t from, size_t to)
+{
+	for (; from < to; from++)
+		must(clReleaseEvent(launched[from % MOST]), "release");
+}
+
 static void some(size_t items)
 {
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < BATCH; i++)
 		must(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, NULL, 0, NULL, NULL), "launch");
 	must(clFinish(queue), "finish");
+}
+
+/* idle steps until there is input. */
+static void idle(size_t items)
+{
+	while (input(0) < 0) {
+		step(items);
+		forget(done - BATCH, done);
+	}
+}
+
+static double time_of(cl_event e, cl_profiling_info what)
+{
+	cl_ulong ns;
+	must(clGetEventProfilingInfo(e, what, sizeof ns, &ns, NULL), "profile");
+	return ns / 1e9;
 }
 
 /* tune finds how many turns take a millisecond of a device that nobody else uses. */
@@ -72,7 +116,7 @@ int main(int argc, char **argv)
 	must(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL), "device");
 	cl_context context = clCreateContext(NULL, 1, &device, NULL, NULL, &code);
 	must(code, "context");
-	queue = clCreateCommandQueue(context, device, 0, &code);
+	queue = clCreateCommandQueue(context, device, CL_QUEUE_PROFILING_ENABLE, &code);
 	must(code, "queue");
 	cl_program program = clCreateProgramWithSource(context, 1, &source, NULL, &code);
 	must(code, "program");
@@ -86,16 +130,22 @@ int main(int argc, char **argv)
 		must(clSetKernelArg(kernel, 1, sizeof turns, &turns), "argument");
 	else
 		tune(items);
-	some(items);
+	for (int i = 0; i < AHEAD; i++)
+		batch(items);
+	step(items);
+	forget(0, done);
 	puts("holding");
-	while (input(0) < 0)
-		some(items);
-	double end = now() + seconds;
-	long count = 0;
-	for (; now() < end; count += 8)
-		some(items);
-	printf("launches %ld\n", count);
-	while (input(0) < 0)
-		some(items);
+	idle(items);
+	size_t from = done;
+	double end = now() + seconds, used = 0;
+	while (now() < end && next - from < MOST - BATCH)
+		step(items);
+	for (size_t i = from; i < done; i++)
+		used += time_of(launched[i % MOST], CL_PROFILING_COMMAND_END) - time_of(launched[i % MOST], CL_PROFILING_COMMAND_START);
+	printf("launches %zu used %.6f\n", done - from, used);
+	forget(from, done);
+	idle(items);
+	must(clFinish(queue), "finish");
+	forget(done, next);
 	return 0;
 }
