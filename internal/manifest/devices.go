@@ -31,6 +31,7 @@ func (r *reader) device(v at) Device {
 		"weight":  number(r, &d.Weight, 1, mostWeight),
 		"timeout": r.duration(&d.Timeout, time.Millisecond, longest),
 		"no-wait": r.boolean(&d.NoWait),
+		"keep":    r.duration(&d.Keep, time.Millisecond, longest),
 	})
 	if timeout, ok := got["timeout"]; ok && d.NoWait {
 		r.wrong(timeout.Node, "with no-wait nothing is waited for: leave one of them out")

@@ -126,6 +126,8 @@ type Device struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// NoWait fails at once when all devices that fit are leased.
 	NoWait bool `json:"no_wait,omitempty"`
+	// Keep is how long a lease that is shared outlives its last holder, for the next one.
+	Keep time.Duration `json:"keep,omitempty"`
 }
 
 // A Route leads requests to a function, a workflow, or a function that takes the events

@@ -60,7 +60,7 @@ func TestParse(t *testing.T) {
 		Arenas:  map[string]outboard.Bytes{"photos": 64 << 20},
 		Secrets: map[string]manifest.Secret{"token": {Env: "TOKEN"}, "key": {File: "key.pem"}},
 		Devices: map[string]manifest.Device{
-			"gpu": {Selector: "type=gpu,vendor~nvidia,memory>=4GiB", Memory: 8 << 30, Weight: 3, Timeout: 2 * time.Second},
+			"gpu": {Selector: "type=gpu,vendor~nvidia,memory>=4GiB", Memory: 8 << 30, Weight: 3, Timeout: 2 * time.Second, Keep: time.Minute},
 			"any": {NoWait: true},
 		},
 		Workflows: map[string]string{"thumbnail": "thumbnail.yaml"},

@@ -88,6 +88,7 @@ type deviceUse struct {
 	// Under home.devices.mu.
 	users   int
 	waiting string
+	kept    chan struct{} // while the lease is kept for the next one; closed when that comes
 }
 
 // device imports a device for a function.
@@ -116,6 +117,10 @@ func (h *home) join(d *deployed, i manifest.Import) *deviceUse {
 	defer h.devices.mu.Unlock()
 	if u := h.devices.shared[key]; i.Share && u != nil && u.usable() {
 		u.users++
+		if u.kept != nil {
+			close(u.kept)
+			u.kept = nil
+		}
 		return u
 	}
 	ctx, cancel := context.WithCancel(h.tenant.life)
@@ -207,7 +212,7 @@ func (u *deviceUse) noTurn(waited time.Duration) error {
 		waited.Round(time.Millisecond), why, u.key.name)
 }
 
-// leave ends one use. The last one gives the lease back.
+// leave ends one use. The last one gives the lease back, or has it kept for a while.
 func (u *deviceUse) leave() {
 	d := &u.home.devices
 	d.mu.Lock()
@@ -215,6 +220,60 @@ func (u *deviceUse) leave() {
 	if u.users--; u.users > 0 {
 		return
 	}
+	if u.shared && u.key.spec.Keep > 0 && u.good() && u.home.tenant.life.Err() == nil {
+		kept := make(chan struct{})
+		u.kept = kept
+		u.home.tenant.running.Go(func() { u.keep(kept) })
+		return
+	}
+	u.end()
+}
+
+// good says whether there is a lease that others can use.
+func (u *deviceUse) good() bool {
+	select {
+	case <-u.ready:
+		return u.usable()
+	default:
+		return false
+	}
+}
+
+// keep waits for somebody new, for as long as the manifest says.
+func (u *deviceUse) keep(kept chan struct{}) {
+	timer := time.NewTimer(u.key.spec.Keep)
+	defer timer.Stop()
+	select {
+	case <-kept:
+		return
+	case <-timer.C:
+	case <-u.lease.ended:
+	case <-u.home.tenant.life.Done():
+	}
+	d := &u.home.devices
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if u.kept == kept {
+		u.end()
+	}
+}
+
+// drop ends the leases that are kept.
+func (d *devices) drop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, u := range d.shared {
+		if u.kept != nil {
+			close(u.kept)
+			u.end()
+		}
+	}
+}
+
+// end gives the lease back. The caller has the lock.
+func (u *deviceUse) end() {
+	d := &u.home.devices
+	u.kept = nil
 	u.cancel()
 	if d.shared[u.key] == u {
 		delete(d.shared, u.key)

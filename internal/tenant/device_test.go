@@ -187,6 +187,7 @@ func crew(t testing.TB, d *dock) *deployed {
 	})
 	spec := &manifest.App{Name: "shop", Devices: map[string]manifest.Device{
 		"gpu": {Selector: "type=gpu"}, "hurried": {NoWait: true}, "patient": {Timeout: 20 * time.Millisecond},
+		"kept": {Keep: time.Hour}, "briefly": {Keep: time.Millisecond},
 	}}
 	f := &deployed{name: "cart", version: &version{number: 3, spec: spec, home: newHome(tenant, "shop")}, imports: map[string]manifest.Import{}}
 	for name := range spec.Devices {
@@ -395,4 +396,50 @@ func TestStuckDevice(t *testing.T) {
 		}
 		r.Release()
 	}
+}
+
+// A lease that is kept serves the next holder, unless it ends meanwhile.
+func TestDeviceIsKept(t *testing.T) {
+	d := newDock(t)
+	f := crew(t, d)
+	use := func(name string, share bool) {
+		t.Helper()
+		r := mustBoard(t, f, name, share)
+		if _, _, err := r.Do(t.Context(), makeBuffer, nil); err != nil {
+			t.Error(err)
+		}
+		r.Release()
+		f.version.home.devices.settle(t.Context())
+	}
+	asked := func() int {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.asked)
+	}
+	use("kept", true)
+	use("kept", true)
+	if now, _ := d.leases(); now != 1 || asked() != 1 {
+		t.Errorf("%d leases, %d were asked for", now, asked())
+	}
+	use("kept", false) // it is nobody else's
+	if now, most := d.leases(); now != 1 || most != 2 {
+		t.Errorf("%d leases, at most %d", now, most)
+	}
+	devices := &f.version.home.devices
+	devices.mu.Lock()
+	lease := devices.shared[deviceKey{"kept", f.version.spec.Devices["kept"]}].lease
+	devices.mu.Unlock()
+	d.end(errors.New("the device has gone"))
+	<-lease.done
+	use("kept", true)
+	if asked() != 3 {
+		t.Errorf("%d were asked for", asked())
+	}
+	f.version.home.close()
+	f.version.home.devices.settle(t.Context())
+	if now, _ := d.leases(); now != 0 {
+		t.Errorf("%d leases of an app that was removed", now)
+	}
+	use("briefly", true)
+	(&bench{t: t}).eventually(func() bool { now, _ := d.leases(); return now == 0 })
 }

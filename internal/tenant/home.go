@@ -113,6 +113,7 @@ func (h *home) close() {
 	buckets, arenas := h.buckets, h.arenas
 	h.buckets, h.arenas = nil, nil
 	h.mu.Unlock()
+	h.devices.drop()
 	for _, o := range buckets {
 		if <-o.done; o.bucket != nil {
 			_ = o.bucket.Close() // what it promised is stored

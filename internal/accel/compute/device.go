@@ -53,6 +53,7 @@ type Device struct {
 	in      *session.Reader
 	facts   Facts
 	context uint64
+	library library
 	ready   chan struct{} // closed when the snapshot is there
 	done    chan struct{} // closed when the session has ended
 

@@ -13,7 +13,7 @@ const (
 	deviceLocalMemory  = 0x1023
 	programKernelNames = 0x1168
 	programBuildLog    = 0x1183
-	kernelName         = 0x1190
+	programVariables   = 0x1185
 	kernelNumArgs      = 0x1191
 )
 

@@ -32,7 +32,7 @@ type buffer struct {
 }
 
 type program struct {
-	id      uint64
+	built   *built
 	kernels map[string]*kernel
 }
 
@@ -61,7 +61,9 @@ func (h *Holder) Close() {
 		for _, k := range p.kernels {
 			h.release(kindKernel, k.id)
 		}
-		h.release(kindProgram, p.id)
+		for _, id := range h.device.library.give(p.built) {
+			h.release(kindProgram, id)
+		}
 	}
 	h.release(kindQueue, h.queue)
 }

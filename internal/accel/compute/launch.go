@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// program builds a program. Of one that can't be built nothing is left.
+// program builds a program.
 func (r *run) program(i int, c *Command) error {
 	h := r.holder
 	switch {
@@ -20,12 +20,27 @@ func (r *run) program(i int, c *Command) error {
 	case len(h.programs) == maxPrograms:
 		return fmt.Errorf("there are %d programs, and no more are allowed", maxPrograms)
 	}
-	id := h.device.id()
-	args := argsClCreateProgramWithSource{Context: h.device.context, Source: []byte(c.source), Result: id}
+	b, err := r.builtOf(i, c)
+	if err != nil {
+		return err
+	}
+	p := &program{built: b, kernels: make(map[string]*kernel, len(b.kernels))}
+	for name, args := range b.kernels {
+		p.kernels[name] = &kernel{args: args}
+	}
+	h.programs[c.number] = p
+	return nil
+}
+
+// build builds a program on the device. Of one that can't be built nothing is left.
+func (r *run) build(i int, c *Command, b *built) error {
+	h := r.holder
+	b.id = h.device.id()
+	args := argsClCreateProgramWithSource{Context: h.device.context, Source: []byte(c.source), Result: b.id}
 	if err := h.send(r, i, opClCreateProgramWithSource, &args); err != nil {
 		return err
 	}
-	w, err := h.ask(r, opClBuildProgram, &argsClBuildProgram{Program: id, Options: text{c.options, c.options != ""}}, owner{r, i}, nil)
+	w, err := h.ask(r, opClBuildProgram, &argsClBuildProgram{Program: b.id, Options: text{c.options, c.options != ""}}, owner{r, i}, nil)
 	if err != nil {
 		return err
 	}
@@ -36,7 +51,7 @@ func (r *run) program(i int, c *Command) error {
 		return context.Cause(r.ctx)
 	}
 	body, err := w.result()
-	kernels, log, wrong := builtOf(body)
+	log, wrong := b.learn(body)
 	switch {
 	case wrong != nil:
 		err = wrong
@@ -44,44 +59,47 @@ func (r *run) program(i int, c *Command) error {
 		err = fmt.Errorf("%w: the build's log:\n%s", err, log)
 	}
 	if err != nil {
-		return errors.Join(err, r.release(kindProgram, id))
+		return errors.Join(err, r.release(kindProgram, b.id))
 	}
-	h.programs[c.number] = &program{id: id, kernels: kernels}
 	return nil
 }
 
 // mostLog is how much of a build's log an error has.
 const mostLog = 16 << 10
 
-// builtOf reads what the worker tells of a build.
-func builtOf(body []byte) (kernels map[string]*kernel, log string, err error) {
+// learn reads what the worker tells of a build.
+func (b *built) learn(body []byte) (log string, err error) {
 	var reply replyClBuildProgram
 	if len(body) == 0 {
-		return nil, "", nil
+		return "", nil
 	}
 	if err := reply.decode(body); err != nil {
-		return nil, "", outboard.Errorf(outboard.Protocol, "session", "a build's reply: %w", err)
+		return "", outboard.Errorf(outboard.Protocol, "session", "a build's reply: %w", err)
 	}
-	byIndex := map[uint64]*kernel{}
-	kernels = map[string]*kernel{}
 	var names []string
+	args := map[uint64]int{}
 	err = eachFact(reply.Facts, func(f fact) {
 		switch {
 		case f.op == opClGetProgramBuildInfo && f.param == programBuildLog:
 			log = strings.TrimSpace(strings.ToValidUTF8(f.text(), "?"))
 			log = log[:min(len(log), mostLog)]
+		case f.op == opClGetProgramBuildInfo && f.param == programVariables:
+			b.own = f.word() > 0 // what one holder leaves there another one would find
 		case f.op == opClGetProgramInfo && f.param == programKernelNames && f.text() != "":
 			names = strings.Split(f.text(), ";")
 		case f.op == opClGetKernelInfo && f.param == kernelNumArgs:
-			byIndex[f.object] = &kernel{args: int(f.word() & 0xffffffff)}
+			args[f.object] = int(f.word() & 0xffffffff)
 		}
 	})
+	b.kernels = make(map[string]int, len(names))
 	for i, name := range names {
-		if kernels[name] = byIndex[uint64(i)]; kernels[name] == nil {
-			kernels[name] = &kernel{args: -1}
+		n, known := args[uint64(i)]
+		if !known {
+			n = -1
 		}
+		b.kernels[name] = n
 	}
-	return kernels, log, err
+	return log, err
 }
 
 func (r *run) launch(i int, c *Command) error {
@@ -100,7 +118,7 @@ func (r *run) launch(i int, c *Command) error {
 	if k.id == 0 {
 		k.id = h.device.id()
 		r.kernels = append(r.kernels, k)
-		if err := h.send(r, i, opClCreateKernel, &argsClCreateKernel{Program: p.id, KernelName: text{c.kernel, true}, Result: k.id}); err != nil {
+		if err := h.send(r, i, opClCreateKernel, &argsClCreateKernel{Program: p.built.id, KernelName: text{c.kernel, true}, Result: k.id}); err != nil {
 			return err
 		}
 	}
