@@ -55,7 +55,11 @@ func (n *Node) handOver(ctx context.Context, conn *net.TCPConn) {
 		return
 	}
 	tenant := n.tenantOf(app)
-	if err == nil && tenant == "" {
+	switch {
+	case err != nil || tenant != "":
+	case app == "":
+		err = outboard.Errorf(outboard.NotFound, "", "the path names no app: it begins with one, as in /APP/...")
+	default:
 		err = outboard.Errorf(outboard.NotFound, "", "there is no app %q here", app)
 	}
 	if err != nil {

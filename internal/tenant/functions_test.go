@@ -95,3 +95,13 @@ func TestCountsAreMissing(t *testing.T) {
 		}
 	})
 }
+
+// A call that was refused says nothing of how long calls take.
+func TestRefusedHasNoTime(t *testing.T) {
+	var m meter
+	m.end(7, nil)
+	m.end(0, outboard.Errorf(outboard.Busy, "", "too many"))
+	if diff := cmp.Diff(m.last(), []time.Duration{7}); diff != "" || m.calls.Load() != 2 || m.failed.Load() != 1 {
+		t.Errorf("%d calls, %d badly: %s", m.calls.Load(), m.failed.Load(), diff)
+	}
+}

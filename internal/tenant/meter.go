@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/outboard-run/outboard"
 )
 
 // A meter counts the calls of one function. Times are of the last of them.
@@ -20,6 +22,9 @@ func (m *meter) end(took time.Duration, err error) {
 	m.calls.Add(1)
 	if err != nil {
 		m.failed.Add(1)
+	}
+	if outboard.KindOf(err) == outboard.Busy {
+		return // it did not run, and says nothing of how long that takes
 	}
 	if !m.mu.TryLock() {
 		return // this one is not among the times
