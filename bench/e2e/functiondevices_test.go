@@ -22,6 +22,7 @@ const kernelsManifest = `app: kernels
 functions:
   alone: {module: kernels.wasm, env: {DEVICE: part}, imports: [{device: part}]}
   together: {module: kernels.wasm, env: {DEVICE: part}, imports: [{device: part, share: true}]}
+  kept: {module: kernels.wasm, env: {DEVICE: kept}, imports: [{device: kept, share: true}]}
   whole: {module: kernels.wasm, env: {DEVICE: whole}, imports: [{device: whole}], limits: {deadline: 3s}}
   hurried: {module: kernels.wasm, env: {DEVICE: hurried}, imports: [{device: hurried}]}
   none: {module: kernels.wasm, env: {DEVICE: none}, imports: [{device: none}]}
@@ -29,6 +30,7 @@ functions:
   dreamer: {module: kernels.wasm, env: {DEVICE: part}, imports: [{device: part}], limits: {window: 16MiB}}
 devices:
   part: {type: cpu, memory: 64MiB}
+  kept: {type: cpu, memory: 64MiB, keep: 2s}
   whole: {type: cpu, select: "units>0"}
   hurried: {no-wait: true}
   none: {type: custom}
@@ -89,6 +91,8 @@ func useDevice(t *testing.T, n *rig.Node) {
 		{"alone", "triple 1000000", "1000000 right", ""},
 		{"alone", "twice 1000", "1000 right", ""},
 		{"together", "triple 1000", "1000 right", ""},
+		{"kept", "triple 1000", "1000 right", ""},
+		{"kept", "triple 10", "10 right", ""},
 		{"whole", "triple 1000", "1000 right", ""},
 		{"hurried", "twice 1000", "1000 right", ""},
 		{"stranger", "triple 1", "", `add "- device: part" to functions.stranger.imports in the manifest of app kernels`},

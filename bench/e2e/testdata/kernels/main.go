@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	guest "github.com/outboard-run/outboard/guest/go"
 )
@@ -40,6 +41,19 @@ func handle(request []byte) ([]byte, error) {
 		return triple(gpu, n)
 	case "turn":
 		return turn(gpu, n)
+	case "rounds":
+		b := gpu.Buffer(4096)
+		prog := gpu.Program(source)
+		for range n {
+			prog.Launch("triple", guest.Items(1024), b, uint32(5))
+			if _, err := b.Read(0, 4096); err != nil {
+				return nil, err
+			}
+		}
+		return []byte("ok"), nil
+	case "hold":
+		time.Sleep(time.Duration(n) * time.Millisecond)
+		return nil, nil
 	case "arena":
 		return arena(gpu, n)
 	case "twice": // gives the first lease back before the second
