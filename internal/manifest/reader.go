@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"regexp"
@@ -44,6 +45,9 @@ func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
 // parserErrors begin the complaints whose lines yaml.v3 counts from 0.
 var parserErrors = regexp.MustCompile(`^did not find expected (<|node content|'-'|key|','|scalar)`)
 
+// indentedByTab is a line that YAML can't read.
+var indentedByTab = regexp.MustCompile(`(?m)^ *\t[\t ]*[^\t #\n]`)
+
 // bracedPath is a path with a parameter within braces, where it needs quotes.
 var bracedPath = regexp.MustCompile(`\{[^"'#]*\bpath: *([^"' ][^,]*\{[^},]*\})`)
 
@@ -57,6 +61,10 @@ func (r *reader) syntax(text []byte, err error) {
 		}
 	}
 	if len(r.problems) > 0 {
+		return
+	}
+	if m := indentedByTab.FindIndex(text); m != nil && strings.Contains(err.Error(), "cannot start any token") {
+		r.problems = append(r.problems, Problem{r.file, 1 + bytes.Count(text[:m[1]], []byte("\n")), 1, "there is a tab before the first word: YAML wants blanks there"})
 		return
 	}
 	line, what := 1, strings.TrimPrefix(err.Error(), "yaml: ")

@@ -105,3 +105,17 @@ func TestRefusedHasNoTime(t *testing.T) {
 		t.Errorf("%d calls, %d badly: %s", m.calls.Load(), m.failed.Load(), diff)
 	}
 }
+
+// Whoever asks for the log of what is not there is told so, and does not wait for it.
+func TestLogsOfNothing(t *testing.T) {
+	b := openTenant(t)
+	b.mustDeploy("app: shop\nfunctions: {cart: {module: guest.wasm}}\n", nil)
+	for path, want := range map[string]string{
+		"/v1/apps/shop/logs?function=carts&follow=true": `app shop has no function "carts": it has cart`,
+		"/v1/apps/shops/logs":                           `there is no app "shops" here: see ` + "`outboard apps`",
+	} {
+		if err := b.ask("GET", path, nil, nil); outboard.KindOf(err) != outboard.NotFound || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", path, err, want)
+		}
+	}
+}

@@ -116,11 +116,23 @@ func (t *Tenant) logsForPeer(s grpc.ServerStream) error {
 	})
 }
 
+// hasLogs refuses what nobody could write.
+func (t *Tenant) hasLogs(q logQuery) error {
+	v := t.current(q.App)
+	if v == nil {
+		return outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", q.App)
+	}
+	if v.functions[q.Function] == nil && v.workflows[q.Function] == nil && q.Function != "" {
+		return outboard.Errorf(outboard.NotFound, "", "app %s has no function %q: it has %s", q.App, q.Function, list(v.functions))
+	}
+	return nil
+}
+
 // getLogs tells an app's logs on all nodes, a line of JSON each.
 func (t *Tenant) getLogs(w http.ResponseWriter, r *http.Request) {
 	q := logQuery{App: r.PathValue("app"), Function: r.URL.Query().Get("function"), Lines: numberOf(r, "lines"), Follow: boolOf(r, "follow")}
-	if t.current(q.App) == nil {
-		api.Refuse(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", q.App))
+	if err := t.hasLogs(q); err != nil {
+		api.Refuse(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
