@@ -35,10 +35,12 @@ type CallCost struct {
 // An ImportUse is a resource that a call imported, and what that cost.
 type ImportUse struct {
 	// Name is its kind and name, "bucket:seats".
-	Name   string         `json:"name"`
-	Shared bool           `json:"shared,omitempty"`
-	Calls  int            `json:"calls"`
-	Took   Duration       `json:"took"`
+	Name   string   `json:"name"`
+	Shared bool     `json:"shared,omitempty"`
+	Calls  int      `json:"calls"`
+	Took   Duration `json:"took"`
+	// Waited is how much of it the import itself took: a device may have to be waited for.
+	Waited Duration       `json:"waited,omitempty"`
 	Bytes  outboard.Bytes `json:"bytes,omitempty"`
 }
 

@@ -198,7 +198,7 @@ func stepOnDevice(t *testing.T, n *rig.Node) {
 		t.Fatal(err)
 	}
 	text, err := n.Output(t.Context(), "execution", e.ID)
-	if err != nil || !strings.Contains(text, "device:part") {
+	if err != nil || !strings.Contains(text, "device:part") || !strings.Contains(text, " (waited ") {
 		t.Errorf("the execution shows no import: %v\n%s", err, text)
 	}
 	if len(e.Steps) != 1 || len(e.Steps[0].Imports) != 1 || e.Steps[0].Imports[0].Bytes < 800_000 {

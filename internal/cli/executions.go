@@ -238,6 +238,9 @@ func importsText(imports []client.ImportUse) string {
 		if i.Bytes > 0 {
 			text += " " + i.Bytes.String()
 		}
+		if time.Duration(i.Waited) >= time.Millisecond {
+			text += " (waited " + short(i.Waited) + ")"
+		}
 		all = append(all, text)
 	}
 	return strings.Join(all, ", ")

@@ -93,7 +93,11 @@ func (s *slot) importName(name string) (number int32, err error) {
 	}
 	begin := time.Now()
 	record := s.imports.record(name)
-	defer func() { s.imports.spent(record, begin).refused(err) }()
+	defer func() {
+		i := s.imports.spent(record, begin)
+		i.Waited += time.Since(begin)
+		i.refused(err)
+	}()
 	if s.resources == nil {
 		return 0, fmt.Errorf("import %s: there is nothing to import", name)
 	}

@@ -127,10 +127,10 @@ func TestImports(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			want := []Import{{Name: test.name, Pointer: test.pointer}}
-			if diff := cmp.Diff(want, p.Imports, cmpopts.IgnoreFields(Import{}, "Time", "Calls", "Copied")); diff != "" {
+			if diff := cmp.Diff(want, p.Imports, cmpopts.IgnoreFields(Import{}, "Time", "Waited", "Calls", "Copied")); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if p.Imports[0].Calls < 2 || p.Imports[0].Time <= 0 || bag.left() != 0 {
+			if p.Imports[0].Calls < 2 || p.Imports[0].Waited <= 0 || p.Imports[0].Time < p.Imports[0].Waited || bag.left() != 0 {
 				t.Errorf("%+v, %d not released", p.Imports, bag.left())
 			}
 			checkFresh(t, f)

@@ -52,8 +52,9 @@ type Import struct {
 	Name string
 	// Calls are how many host calls it took, the import among them.
 	Calls int
-	// Time is how long they took.
-	Time time.Duration
+	// Time is how long they took, Waited how much of it the imports themselves: a device
+	// may have to be waited for.
+	Time, Waited time.Duration
 	// Pointer and Copied are the bytes that went by place in an arena, and those that
 	// were copied.
 	Pointer, Copied int64

@@ -104,7 +104,7 @@ func (t *Tenant) costOf(id string, p function.Response, status int) client.CallC
 	}
 	for _, i := range p.Imports {
 		c.Imports = append(c.Imports, client.ImportUse{
-			Name: i.Name, Calls: i.Calls, Took: client.Duration(i.Time), Bytes: outboard.Bytes(i.Pointer + i.Copied),
+			Name: i.Name, Calls: i.Calls, Took: client.Duration(i.Time), Waited: client.Duration(i.Waited), Bytes: outboard.Bytes(i.Pointer + i.Copied),
 		})
 	}
 	return c

@@ -144,7 +144,9 @@ func describeStep(s *engine.Step) client.Step {
 		Fuel: s.Run.Fuel, Fault: fault(s.Error),
 	}
 	for _, i := range s.Run.Imports {
-		out.Imports = append(out.Imports, client.ImportUse{Name: i.Name, Calls: i.Calls, Took: client.Duration(i.Took), Bytes: outboard.Bytes(i.Bytes)})
+		out.Imports = append(out.Imports, client.ImportUse{
+			Name: i.Name, Calls: i.Calls, Took: client.Duration(i.Took), Waited: client.Duration(i.Waited), Bytes: outboard.Bytes(i.Bytes),
+		})
 	}
 	return out
 }

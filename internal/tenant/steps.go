@@ -141,7 +141,7 @@ func (s steps) ran(p function.Response, began time.Time) engine.Run {
 		r.Queued = waited
 	}
 	for _, i := range p.Imports {
-		r.Imports = append(r.Imports, engine.Import{Name: i.Name, Calls: i.Calls, Took: i.Time, Bytes: i.Pointer + i.Copied})
+		r.Imports = append(r.Imports, engine.Import{Name: i.Name, Calls: i.Calls, Took: i.Time, Waited: i.Waited, Bytes: i.Pointer + i.Copied})
 	}
 	return r
 }

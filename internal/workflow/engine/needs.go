@@ -104,7 +104,9 @@ type Import struct {
 	Name  string        `json:"name"`
 	Calls int           `json:"calls"`
 	Took  time.Duration `json:"took"`
-	Bytes int64         `json:"bytes,omitempty"`
+	// Waited is how much of it the import itself took.
+	Waited time.Duration `json:"waited,omitempty"`
+	Bytes  int64         `json:"bytes,omitempty"`
 }
 
 // Functions runs functions.
