@@ -245,6 +245,7 @@ func TestKillSession(t *testing.T) {
 
 // A node's end in good order ends its sessions at once, with a reason.
 func TestDevicesNodeStops(t *testing.T) {
+	t.Parallel()
 	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
 	r := run(t, p.Node("dinghy"), nil, "hello", "wait")
 	r.line(t)
@@ -257,6 +258,7 @@ func TestDevicesNodeStops(t *testing.T) {
 // The holder's node holds the lease: without it the session ends when the lease
 // does.
 func TestHoldersNodeStops(t *testing.T) {
+	t.Parallel()
 	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
 	r := run(t, p.Node("dinghy"), nil, "hello", "wait")
 	r.line(t)
@@ -294,6 +296,7 @@ func gone(pid int) bool {
 }
 
 func TestDevicesNodeIsKilled(t *testing.T) {
+	t.Parallel()
 	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "dinghy", NoDevices: true}}})
 	token, err := p.Node("dinghy").Client().Token(t.Context(), time.Minute)
 	if err != nil {

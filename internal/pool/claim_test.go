@@ -11,6 +11,7 @@ import (
 )
 
 func TestClaim(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	a, b := newTestNode(t, "a", 1), newTestNode(t, "b", 1)
 	a.up(ctx, nil)

@@ -88,6 +88,7 @@ func TestFounderIsKilled(t *testing.T) {
 	if os.Getenv(childEnv) != "" {
 		t.Skip("this is the child")
 	}
+	t.Parallel()
 	ctx := testContext(t)
 	founder, addr, tokens := startChild(ctx, t, t.TempDir())
 	b, c := newTestNode(t, "b", 1), newTestNode(t, "c", 1)
@@ -137,6 +138,7 @@ func TestFounderIsKilled(t *testing.T) {
 
 // The same pool lives in an existing NATS cluster, of which any server may die.
 func TestExternalCluster(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	servers := natsCluster(t)
 	var urls []string

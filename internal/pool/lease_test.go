@@ -171,6 +171,7 @@ func (n *testNode) tickets(ctx context.Context, want int) {
 // Whatever several nodes ask for at once, no device is ever granted twice, and
 // everything is free in the end.
 func TestNeverOverGranted(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	a, b := newTestNode(t, "a", 2), newTestNode(t, "b", 1)
 	a.up(ctx, nil)

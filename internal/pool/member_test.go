@@ -56,6 +56,7 @@ func copies(n *testNode) []outboard.NodeID {
 // The founder keeps the only copy, until three nodes keep one each; a node beyond
 // them keeps none.
 func TestNodesSayWhoKeepsCopies(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	a, b, c, d := newTestNode(t, "a", 0), newTestNode(t, "b", 0), newTestNode(t, "c", 0), newTestNode(t, "d", 0)
 	for _, n := range []*testNode{a, b, c, d} {

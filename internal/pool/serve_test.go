@@ -12,6 +12,7 @@ import (
 // A node without a copy that is asked for the state sends the peer on, and finds
 // nothing wrong with it.
 func TestAskingTheWrongNodeIsNoRefusal(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
 	a.up(ctx, nil)
