@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outboard-run/outboard/internal/function/assemble"
 	"github.com/outboard-run/outboard/internal/function/image"
 )
 
@@ -236,12 +235,7 @@ func serve(b *testing.B, f *Function) string {
 // BenchmarkTightLoop is the checks at their worst: a loop of a few instructions.
 func BenchmarkTightLoop(b *testing.B) {
 	r := open(b, Options{})
-	loop := assemble.File(
-		assemble.Types(assemble.Type(nil, []byte{assemble.I32})), assemble.Functions(0), assemble.Memory(1, 1),
-		assemble.Exports(assemble.Export("handle", 0, 0)),
-		assemble.Code(assemble.BodyWith([]byte{assemble.I32},
-			0x41, 0x80, 0x80, 0x80, 1, 0x21, 0, 0x03, 0x40, 0x20, 0, 0x41, 1, 0x6b, 0x22, 0, 0x0d, 0, 0x0b, 0x41, 0)),
-	)
+	loop := countdown(1 << 21)
 	var ways []func()
 	for _, unmetered := range []bool{true, false} {
 		f, err := r.Deploy(b.Context(), loop, Settings{Unmetered: unmetered})

@@ -2,6 +2,7 @@ package function
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/outboard-run/outboard/internal/function/assemble"
+	"github.com/outboard-run/outboard/internal/function/image"
 )
 
 // TestFuelIsTheSame calls functions with the same input again and again, in other
@@ -41,15 +43,19 @@ func TestFuelIsTheSame(t *testing.T) {
 	}
 }
 
+// countdown is a function that counts down to 0.
+func countdown(from int32) []byte {
+	code := slices.Concat(assemble.I32Const(from), []byte{0x21, 0, 0x03, 0x40, 0x20, 0, 0x41, 1, 0x6b, 0x22, 0, 0x0d, 0, 0x0b, 0x41, 0})
+	return assemble.File(
+		assemble.Types(assemble.Type(nil, []byte{assemble.I32})), assemble.Functions(0), assemble.Memory(1, 1),
+		assemble.Exports(assemble.Export("handle", 0, 0)), assemble.Code(assemble.BodyWith([]byte{assemble.I32}, code...)),
+	)
+}
+
 // TestFuelToTheLast gives a function exactly the fuel that it needs, and one less.
 func TestFuelToTheLast(t *testing.T) {
 	r := open(t, Options{})
-	loop := assemble.File(
-		assemble.Types(assemble.Type(nil, []byte{assemble.I32})), assemble.Functions(0), assemble.Memory(1, 1),
-		assemble.Exports(assemble.Export("handle", 0, 0)),
-		assemble.Code(assemble.BodyWith([]byte{assemble.I32},
-			0x41, 0x80, 0x80, 0x80, 1, 0x21, 0, 0x03, 0x40, 0x20, 0, 0x41, 1, 0x6b, 0x22, 0, 0x0d, 0, 0x0b, 0x41, 0)),
-	)
+	loop := countdown(1 << 24)
 	call := func(l Limits) (int64, error) {
 		p, err := deploy(t, r, loop, l).Call(t.Context(), Request{})
 		if err != nil {
@@ -68,5 +74,35 @@ func TestFuelToTheLast(t *testing.T) {
 	}
 	if _, err := call(Limits{Fuel: need - 1}); err == nil || !strings.Contains(err.Error(), "fuel limit") {
 		t.Errorf("with one less: got %v", err)
+	}
+}
+
+// TestQuietVisits: a call that visits its meter now and then is still watched for page
+// faults, and reset without a scan. One that runs for long is not.
+func TestQuietVisits(t *testing.T) {
+	r := open(t, Options{})
+	if r.Reset() != image.Scan {
+		t.Skip("without a scan all pages are dropped")
+	}
+	const calls = 10
+	for name, c := range map[string]struct {
+		from  int32
+		quiet bool
+	}{"some": {1 << 22, true}, "many": {1 << 26, false}} {
+		f := deploy(t, r, countdown(c.from), Limits{Deadline: time.Minute})
+		var fuel int64
+		for range calls {
+			p, err := f.Call(t.Context(), Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fuel = p.Cost.Fuel
+		}
+		if visits := fuel / slice; visits < 2 || (visits > watchedVisits) == c.quiet {
+			t.Fatalf("%s: %d visits", name, visits)
+		}
+		if got := f.Counts().Quiet; (got > calls/2) != c.quiet {
+			t.Errorf("%s: %d of %d resets found the call quiet", name, got, calls)
+		}
 	}
 }

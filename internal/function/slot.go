@@ -37,6 +37,7 @@ type slot struct {
 	stdout, stderr output
 	view           view
 	watch          image.Watch
+	visits         int   // of the call so far
 	quiet          bool  // the call took no page fault
 	broken         error // why the slot can't be reset
 
@@ -120,10 +121,15 @@ func (s *slot) config(v *version) wazero.ModuleConfig {
 	return c
 }
 
-// visit is called by code that ran for a while. Whether it took page faults is of no
-// importance any more.
+// watchedVisits is how often a call visits before it lets go of its thread. By then a scan
+// costs little beside it, and others may want the thread.
+const watchedVisits = 32
+
+// visit is called by code that ran for a while.
 func (s *slot) visit() bool {
-	s.watch.Leave()
+	if s.visits++; s.visits > watchedVisits {
+		s.watch.Leave()
+	}
 	return s.meter.visit()
 }
 
@@ -159,7 +165,7 @@ func (s *slot) entry(name string) (api.Function, error) {
 // trap of the engine's, or errCanceled.
 func (s *slot) run(ctx context.Context, f api.Function, l *Limits, args ...uint64) (result uint32, err error) {
 	s.meter.start(ctx, l)
-	s.memory.refused, s.tooLarge = false, false
+	s.memory.refused, s.tooLarge, s.visits = false, false, 0
 	s.watch.Begin()
 	if s.reseed != nil {
 		err = s.seed()

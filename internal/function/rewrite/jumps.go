@@ -93,6 +93,7 @@ type finder struct {
 	depth int // blocks open within the segment
 	past  [2]instruction
 	held  heldKind
+	begun bool // the segment has code that is not a part of a call
 }
 
 type heldKind uint8
@@ -208,7 +209,7 @@ func (f *finder) ordered() bool { return slices.IsSorted(f.t.table) && f.t.table
 func (f *finder) segments() bool {
 	for n := range f.t.spans {
 		s := &f.t.spans[n]
-		s.from, f.depth = f.off, 0
+		s.from, f.depth, f.begun = f.off, 0, false
 		for {
 			if !f.more() {
 				return false
@@ -241,6 +242,7 @@ func (f *finder) note(s *span, n int, i instruction) bool {
 	if f.held != heldNothing {
 		return f.follow(s, n, i)
 	}
+	f.begun = f.begun || !leadsToCall(i.op)
 	switch i.op {
 	case opBlock, opLoop, opIf:
 		f.depth++
@@ -260,8 +262,8 @@ func (f *finder) note(s *span, n int, i instruction) bool {
 		f.access(n, i)
 		return f.operandAt(i) != f.t.pc
 	case opI64Store:
-		f.returnAddress(i)
-	case 0x1f, 0xd5, 0xd6: // they branch, too, but nothing that is made like this uses them
+		f.returnAddress(n, i)
+	case opTryTable, opBrOnNull, opBrOnNonNull: // they branch, too, but nothing that is made like this uses them
 		return false
 	}
 	return true

@@ -63,7 +63,7 @@ func (f *finder) straighten(body []byte, params uint32, goMade bool) []byte {
 	if goMade {
 		body = f.pointers(body, params)
 	}
-	return body
+	return f.unroll(body)
 }
 
 // straight returns the body with direct jumps, or as it was if that would be too large.

@@ -7,16 +7,22 @@ import (
 
 // Code that may be entered in its middle is slow: for the engine, each variable then
 // has one value more in each segment. Of the segments of a function in Go only those
-// are entered that are returned to, since after a call no variable but the stack's
-// pointer holds anything. So in a module that says that Go made it all others are left
-// out of the tables. Who enters them nevertheless traps.
+// are entered that a call returns to, and the one that calls runtime.deferreturn, when
+// a panic is recovered from; nothing else is in it. A call within an if never comes
+// back: it grows the stack, and the function is entered anew, or it panics. So in a
+// module that says that Go made it all others are left out of the tables, and loops
+// that nobody enters in the middle have none. Who enters them nevertheless traps.
+//
+// This is how Go's cmd/internal/obj/wasm makes resume points: one behind each CALL, none
+// behind CALLNORESUME, the only one that is allowed in a block.
 
 const (
 	opUnreachable, opReturn = 0x00, 0x0f
 	opI64Const, opI64Store  = 0x42, 0x37
 	maxKnown                = 64 // local variables that are followed
 	maxRounds               = 64
-	numberBits              = 16 // of a return address: the number of the segment
+	numberBits              = 16     // of a return address: the number of the segment
+	firstFunction           = 0x1000 // in a return address: the number of Go's first function
 )
 
 // made says whether the module says that it was written in Go.
@@ -39,6 +45,7 @@ type flow struct {
 	reads   variables // before it sets them
 	sets    variables
 	through bool // its end is reached
+	call    bool // it begins with a call
 	live    variables
 }
 
@@ -54,13 +61,29 @@ func (f *finder) access(n int, i instruction) {
 	}
 }
 
-// returnAddress notes the number of a segment that a call returns to.
-func (f *finder) returnAddress(i instruction) {
-	if c := f.past[1]; c.op == opI64Const && c.end == i.at {
-		r := reader{b: f.b, off: c.at + 1}
-		number := r.signed(64) & (1<<numberBits - 1)
+// returnAddress notes the number of a segment that a call of segment n returns to: the
+// call is preceded by a store of the number, and of the function's, at the stack pointer.
+func (f *finder) returnAddress(n int, i instruction) {
+	c, sp := f.past[1], f.past[0]
+	if f.depth > 0 || c.op != opI64Const || c.end != i.at || sp.op != opGet || sp.end != c.at || f.operandAt(sp) != stackLocal || f.numberAt(i) != 0 {
+		return
+	}
+	address := f.numberAt(c)
+	if number := address & (1<<numberBits - 1); address>>numberBits >= firstFunction && number < int64(len(f.t.table)) {
+		f.t.flows[n].call = !f.begun
 		f.t.returns = append(f.t.returns, f.t.segment(int32(number)))
 	}
+}
+
+// leadsToCall says whether an instruction may be a part of what is before a call
+// without arguments: the stack pointer is read and moved, the frame tried, and the
+// return address pushed.
+func leadsToCall(op byte) bool {
+	switch op {
+	case opNop, opGet, opSet, opTee, opGlobalGet, opGlobalSet, opI32Const, opI64Const, opI32Add, opI32Sub, opI64Store, opI32Load8U, opDrop:
+		return true
+	}
+	return false
 }
 
 // enterable says which segments are entered.
@@ -72,8 +95,8 @@ func (t *tangle) enterable() []bool {
 		}
 		return may
 	}
-	for i := range may {
-		may[i] = t.flows[i].live&^t.before == 0
+	for i, w := range t.flows {
+		may[i] = i == 0 || w.call && w.live&^t.before == 0
 	}
 	for _, i := range t.returns {
 		may[i] = true

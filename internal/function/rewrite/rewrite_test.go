@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	. "github.com/outboard-run/outboard/internal/function/assemble"
 )
@@ -173,4 +174,52 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: kept %v", name, got)
 		}
 	}
+}
+
+// TestCycles has functions call each other at random: none comes back to itself without
+// a check, and what all of them call keeps its check so that others need none.
+func TestCycles(t *testing.T) {
+	free := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		calls := make([][]uint32, rapid.IntRange(2, 12).Draw(rt, "functions"))
+		var bodies [][]byte
+		for i := range calls {
+			calls[i] = rapid.SliceOfN(rapid.Uint32Range(0, uint32(len(calls)-1)), 0, 3).Draw(rt, "calls")
+			var body []byte
+			for _, f := range append(calls[i], 0) { // all call the first one
+				body = appendU32(append(body, 0x10), f)
+			}
+			calls[i] = append(calls[i], 0)
+			bodies = append(bodies, Body(body...))
+		}
+		m, err := parse(File(Types(Type(nil, nil)), Functions(make([]byte, len(calls))...), Memory(1, 1), Exports(Export("f", 0, 0)), Code(bodies...)))
+		if err != nil {
+			rt.Fatal(err)
+		}
+		e := &emitter{m: m, metered: true, w: walker{m: m, free: make([]toll, m.functions)}}
+		if err := e.survey(); err != nil {
+			rt.Fatal(err)
+		}
+		for f := range calls {
+			if e.w.free[f].all > 0 {
+				free++
+			}
+			if back(calls, e.w.free, uint32(f), uint32(f), len(calls)) {
+				rt.Fatalf("function %d calls itself without a check: %v", f, calls)
+			}
+		}
+	})
+	if free < 200 {
+		t.Errorf("%d functions are without a check", free)
+	}
+}
+
+// back says whether a function that has no check leads to another one by way of such.
+func back(calls [][]uint32, free []toll, from, to uint32, depth int) bool {
+	if free[from].all == 0 || depth == 0 {
+		return false
+	}
+	return slices.ContainsFunc(calls[from], func(f uint32) bool {
+		return free[f].all > 0 && (f == to || back(calls, free, f, to, depth-1))
+	})
 }

@@ -1,11 +1,10 @@
 package rewrite
 
+import "slices"
+
 // maxFree is how many instructions a function that is entered without a check may take
 // outside of its loops, with all that it calls.
 const maxFree = 2048
-
-// surveyRounds is how deep such functions may call each other.
-const surveyRounds = 8
 
 // A candidate is a function whose entry could do without a check.
 type candidate struct {
@@ -23,14 +22,39 @@ func (e *emitter) survey() error {
 	open := map[uint32]bool{} // those that are not decided
 	err := e.bodies(func(i int, _ []byte) {
 		if entry := e.w.checks[0]; entry.needed && entry.all <= maxFree {
-			candidates = append(candidates, candidate{i, toll{entry.all, entry.certain}, append([]uint32(nil), e.w.callees...)})
+			candidates = append(candidates, candidate{i, toll{entry.all, entry.certain}, slices.Clone(e.w.callees)})
 			open[uint32(i)] = true
 		}
 	})
-	for range surveyRounds {
-		candidates = e.decide(candidates, open)
+	for len(candidates) > 0 {
+		rest := e.decide(candidates, open)
+		if len(rest) == len(candidates) {
+			cut(rest, open)
+		}
+		candidates = rest
 	}
 	return err
+}
+
+// cut decides that functions keep their checks so that others can do without: where all
+// that is left call each other, those that most of them call. In Go's code these are the
+// ones that grow the stack or panic, which everything calls and nothing often.
+func cut(rest []candidate, open map[uint32]bool) {
+	callers, most := map[uint32]int{}, 0
+	for _, c := range rest {
+		slices.Sort(c.callees)
+		for _, f := range slices.Compact(slices.Clone(c.callees)) {
+			if open[f] {
+				callers[f]++
+				most = max(most, callers[f])
+			}
+		}
+	}
+	for f, n := range callers {
+		if 2*n >= most {
+			delete(open, f)
+		}
+	}
 }
 
 // decide decides on the candidates whose callees are decided, and returns the rest.
@@ -39,6 +63,8 @@ func (e *emitter) decide(candidates []candidate, open map[uint32]bool) []candida
 	for _, c := range candidates {
 		all, known := e.total(c, open)
 		switch {
+		case !open[uint32(c.function)]:
+			continue
 		case !known:
 			rest = append(rest, c)
 			continue
