@@ -68,11 +68,9 @@ OUTBOARD_IMPORT(bucket_get) int64_t outboard_bucket_get(int32_t handle, const vo
  * number, counted from 0, is the result as decimal digits; 2 for an error. A transaction is
  * a list of
  *
- *   op u8, key u32 and its bytes, revision or delta i64, value u32 and its bytes
+ *   op u8, key u32 and its bytes, revision, delta or milliseconds i64, value u32 and its bytes
  *
- * little-endian, where op is 1 put, 2 delete, 3 add (to a decimal number; the value is the
- * least that it may become), 4 the key must be missing, 5 it must have this revision, 6 put
- * if it is missing. */
+ * little-endian, which outboard_op writes. */
 OUTBOARD_IMPORT(bucket_txn) int32_t outboard_bucket_txn(int32_t handle, const void *from, int32_t size);
 
 /* Maps an imported arena into the window, behind the execution's. Returns where it begins,
@@ -124,6 +122,23 @@ static inline uint8_t *outboard_put(uint8_t *to, const void *from, uint32_t size
 	to = outboard_put32(to, size);
 	for (uint32_t i = 0; i < size; i++) to[i] = ((const uint8_t *)from)[i];
 	return to + size;
+}
+
+/* The operations of a transaction. */
+enum {
+	OUTBOARD_PUT = 1,
+	OUTBOARD_DELETE = 2,
+	OUTBOARD_ADD = 3,     /* the number to a decimal number; the value is the least that it may become */
+	OUTBOARD_MISSING = 4, /* holds if there is no such key */
+	OUTBOARD_AT = 5,      /* holds if the key has this revision */
+	OUTBOARD_PUT_NEW = 6, /* holds if there is no such key, and sets its value */
+	OUTBOARD_PUT_FOR = 7  /* for so many milliseconds, 1000 at least; then the key is gone */
+};
+
+/* Writes one of them; it takes 17 bytes, and the key's, and the value's. */
+static inline uint8_t *outboard_op(uint8_t *to, uint8_t op, const void *key, uint32_t key_size, int64_t number, const void *value, uint32_t value_size) {
+	to = outboard_put(outboard_put8(to, op), key, key_size);
+	return outboard_put(outboard_put64(to, (uint64_t)number), value, value_size);
 }
 
 /* Asks for something about the request: a header, a path parameter, "method",

@@ -135,3 +135,25 @@ func (l *lister) Do(_ context.Context, list []byte, memory func(at, size uint32)
 	l.named = string(b)
 	return []byte("read"), 0, nil
 }
+
+// TestCTransaction has a function in C write a transaction.
+func TestCTransaction(t *testing.T) {
+	f := deploy(t, open(t, Options{}), cGuest(t, "testdata/c/ops.c"), Limits{})
+	p, err := f.Call(t.Context(), Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	little := binary.LittleEndian
+	var want []byte
+	for _, op := range []struct {
+		code       byte
+		key, value string
+		number     int64
+	}{{1, "a", "one", 0}, {2, "b", "", 0}, {3, "left", "0", -1}, {4, "c", "", 0}, {5, "d", "", 7}, {6, "e", "x", 0}, {7, "f", "y", 1500}} {
+		want = append(little.AppendUint32(append(want, op.code), uint32(len(op.key))), op.key...)
+		want = append(little.AppendUint32(little.AppendUint64(want, uint64(op.number)), uint32(len(op.value))), op.value...)
+	}
+	if diff := cmp.Diff(want, p.Body); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
