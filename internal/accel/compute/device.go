@@ -67,6 +67,7 @@ type Device struct {
 	owners  map[uint64]owner // of messages that may fail, by serial
 	stuck   bool
 	stalled bool
+	closed  bool
 	started bool
 	err     error
 }
@@ -139,7 +140,13 @@ func (d *Device) Stuck() bool {
 
 // Close ends the session. Whoever waits for the device gets an error.
 func (d *Device) Close() error {
-	_ = d.opts.Ring.Close(shm.Done)
+	d.mu.Lock()
+	again := d.closed
+	d.closed = true
+	d.mu.Unlock()
+	if !again {
+		_ = d.opts.Ring.Close(shm.Done)
+	}
 	<-d.done
 	return d.in.Close()
 }
@@ -344,10 +351,13 @@ func (d *Device) failed(body []byte) error {
 
 var errStalled = outboard.Errorf(outboard.SessionLost, "session", "a call ended while the device's node took nothing more")
 
-// stall ends the session because it does not move on.
+// stall ends the session because it does not move on. After Close there is no ring any
+// more.
 func (d *Device) stall() {
 	d.mu.Lock()
-	d.stalled = true
-	d.mu.Unlock()
-	_ = d.opts.Ring.Fail(errStalled)
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.stalled = true
+		_ = d.opts.Ring.Fail(errStalled)
+	}
 }

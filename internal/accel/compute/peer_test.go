@@ -162,6 +162,28 @@ func TestStall(t *testing.T) {
 	}
 }
 
+// A call that gives up late does not touch the ring of a session that was closed.
+func TestStallAfterClose(t *testing.T) {
+	near, far := pair(t, 1<<16)
+	defer far.Unmap()
+	out := session.NewWriter(far, far.Area())
+	if err := out.Send(session.Header{Op: opSnapshot}, snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Open(t.Context(), Options{Ring: near})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
+	near.Unmap()
+	d.stall()
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // What no worker may say ends the session.
 func TestBrokenPeer(t *testing.T) {
 	tests := map[string]func(p *peer, asked session.Header) error{
