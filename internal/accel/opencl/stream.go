@@ -1,0 +1,134 @@
+package opencl
+
+import (
+	"errors"
+
+	"github.com/outboard-run/outboard/internal/accel/driver"
+	"github.com/outboard-run/outboard/internal/accel/session"
+)
+
+// A stream is a read that goes straight from the driver into the ring.
+type stream struct {
+	w        *Worker
+	transfer transfer
+	lone     bool   // the client has nothing else to do
+	ticket   ticket // zero: nobody waits, the data goes out as a notice
+	serial   uint64
+	waits    waitList
+	event    uintptr // where the last piece's goes, or 0
+	queue    *queue
+	id       uint64 // of the event
+}
+
+// pieceSize is the most that goes out at a time: small enough to stay in a core's
+// cache and to keep the client busy with the next piece, large enough that a
+// driver call a piece does not matter.
+const pieceSize = 512 << 10
+
+// errOvertaken holds a first piece back: something has to be sent before it.
+var errOvertaken = errors.New("something else goes first")
+
+type errStatus int32
+
+func (e errStatus) Error() string { return statusError("transfer", int32(e)).Error() }
+
+// run sends the data piece by piece. What the client could conclude from them is
+// sent before. The status is that of the piece that failed: nothing has been sent
+// since the one before it.
+func (s *stream) run() (int32, error) {
+	t := &s.transfer
+	if s.w.maps(s.queue, t) {
+		return s.runMapped()
+	}
+	if status := s.wait(); status != clSuccess {
+		return status, nil
+	}
+	most := max(t.unit, min(pieceSize, s.w.opts.Ring.Area()/4)/t.unit*t.unit)
+	for at := uint64(0); at < t.total; {
+		n := int(min(t.total-at, uint64(most)))
+		err := s.piece(at, n)
+		if failed, ok := errors.AsType[errStatus](err); ok {
+			return int32(failed), nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		at += uint64(n)
+	}
+	return clSuccess, nil
+}
+
+// wait waits for what the read has to wait for while others may still send:
+// other threads' answers, and what a kernel prints, who may wait for that.
+func (s *stream) wait() int32 {
+	if s.lone && !s.w.output.wanted.Load() || !s.queue.inOrder && s.waits.count == 0 {
+		return clSuccess
+	}
+	frame := s.w.frames.get()
+	defer s.w.frames.put(frame)
+	out, err := frame.Bytes(8)
+	if err != nil {
+		return clOutOfHostMemory
+	}
+	status := int32(s.w.drv.Call(fnClEnqueueMarkerWithWaitList, s.queue.handle, s.waits.count, s.waits.list, driver.Address(out)))
+	if status != clSuccess {
+		return status
+	}
+	marker := uintptr(word(out))
+	s.w.drv.Call(fnClFlush, s.queue.handle)
+	status = s.w.waitFor(marker)
+	s.w.drv.Call(fnClReleaseEvent, marker)
+	s.waits = waitList{}
+	return status
+}
+
+func (s *stream) piece(at uint64, n int) error {
+	last := at+uint64(n) == s.transfer.total
+	h, body := s.head(clSuccess)
+	if !last {
+		h.Flags |= session.More
+	}
+	var saved []byte
+	fill := func(p []byte) error {
+		if saved != nil {
+			copy(p, saved)
+			return nil
+		}
+		event := s.event
+		if !last {
+			event = 0
+		}
+		status := s.transfer.move(driver.Address(p), at, n, clTrue, s.waits.count, s.waits.list, event)
+		if status != clSuccess {
+			return errStatus(status)
+		}
+		s.waits = waitList{}
+		if at == 0 && (s.w.pending.count.Load() > 0 || s.w.outputWaits()) {
+			saved = append([]byte{}, p...)
+			return errOvertaken
+		}
+		return nil
+	}
+	err := s.w.out.Piece(h, body, n, fill)
+	if !errors.Is(err, errOvertaken) {
+		return err
+	}
+	if err := s.w.synchronised(); err != nil {
+		return err
+	}
+	return s.w.out.Piece(h, body, n, fill)
+}
+
+// head begins a message of the read.
+func (s *stream) head(status int32) (session.Header, []byte) {
+	if s.ticket.call != 0 {
+		return s.ticket.header(status), nil
+	}
+	return session.Header{Op: opData}, (&argsData{Serial: s.serial, Status: status}).encode(nil)
+}
+
+// fail ends the read.
+func (s *stream) fail(status int32) error {
+	h, body := s.head(status)
+	return s.w.out.Send(h, body)
+}
