@@ -72,10 +72,14 @@ func (n *Node) lendDevice(ctx context.Context, conn *net.UnixConn) error {
 		return outboard.Errorf(outboard.Protocol, "lease a device", "%w", err)
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	spec, err := n.deviceSpec(ctx, request)
+	owner, spec, err := n.deviceSpec(ctx, request)
 	if err != nil {
 		return err
 	}
+	if !n.lent.take(owner) {
+		return outboard.Errorf(outboard.Busy, "lease a device", "tenant %s holds %d leases on this node, and no more are allowed: share devices, or lower the concurrency of who uses them", owner, mostLent)
+	}
+	defer n.lent.give(owner)
 	wanted, hungUp := context.WithCancel(ctx)
 	defer hungUp()
 	var hearing sync.WaitGroup
@@ -92,27 +96,59 @@ func (n *Node) lendDevice(ctx context.Context, conn *net.UnixConn) error {
 	return l.keep(wanted)
 }
 
+// mostLent is how many leases the functions of one tenant may hold, or wait for, at a
+// time on one node: each may be a process on the device's.
+const mostLent = 64
+
+// lent counts the leases of tenants.
+type lent struct {
+	mu   sync.Mutex
+	held map[string]int
+}
+
+func (l *lent) take(tenant string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == nil {
+		l.held = map[string]int{}
+	}
+	if l.held[tenant] == mostLent {
+		return false
+	}
+	l.held[tenant]++
+	return true
+}
+
+func (l *lent) give(tenant string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[tenant]--; l.held[tenant] == 0 {
+		delete(l.held, tenant)
+	}
+}
+
 // specLimit is how long this node may take to hear of a version that a process runs.
 const specLimit = 2 * time.Second
 
-// deviceSpec is what the manifest lets a function have. The process is not asked: a
-// guest that broke out of it gets no more than the manifest says.
-func (n *Node) deviceSpec(ctx context.Context, r tenant.DeviceRequest) (manifest.Device, error) {
+// deviceSpec is what the manifest lets a function have, and the tenant that asks. The
+// process is not believed: a guest that broke out of it gets no more than the manifest says.
+func (n *Node) deviceSpec(ctx context.Context, r tenant.DeviceRequest) (owner string, spec manifest.Device, err error) {
 	op := "lease of " + r.App + "/" + r.Function
-	name, ok := n.tenants.Whose(r.Key)
+	owner, ok := n.tenants.Whose(r.Key)
 	if !ok {
-		return manifest.Device{}, outboard.Errorf(outboard.Denied, op, "it comes from no process of this node")
+		return "", spec, outboard.Errorf(outboard.Denied, op, "it comes from no process of this node")
 	}
 	v, err := n.versionOf(ctx, r)
 	if err != nil {
-		return manifest.Device{}, err
+		return "", spec, err
 	}
 	allowed := manifest.Import{Kind: manifest.ImportDevice, Name: r.Device}
 	may := slices.ContainsFunc(v.App.Functions[r.Function].Imports, func(i manifest.Import) bool { return i.String() == allowed.String() })
-	if spec, ok := v.App.Devices[r.Device]; ok && may && v.App.Tenant == name {
-		return spec, nil
+	spec, ok = v.App.Devices[r.Device]
+	if !ok || !may || v.App.Tenant != owner {
+		return "", spec, outboard.Errorf(outboard.Denied, op, "tenant %s may not have %s", owner, allowed)
 	}
-	return manifest.Device{}, outboard.Errorf(outboard.Denied, op, "tenant %s may not have %s", name, allowed)
+	return owner, spec, nil
 }
 
 // versionOf waits until this node knows a version.

@@ -143,6 +143,8 @@ type Node struct {
 	artifacts *artifact.Store
 	tenants   *host.Host
 	web       *net.TCPListener // nil for none
+
+	lent lent
 }
 
 var _ lifecycle.Service = (*Node)(nil)

@@ -1,0 +1,148 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/pool/apps"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
+	"github.com/outboard-run/outboard/internal/tenant"
+	"github.com/outboard-run/outboard/internal/tenant/host"
+)
+
+// A puppet is a tenant's process that does nothing but say what it was told.
+type puppet struct {
+	conn net.Conn
+	told chan tenant.Config
+}
+
+func (p *puppet) launch(socket *os.File) (host.Launched, error) {
+	conn, err := net.FileConn(socket)
+	if err != nil {
+		return nil, err
+	}
+	return &puppet{conn, p.told}, nil
+}
+
+// Wait implements host.Launched.
+func (p *puppet) Wait() error {
+	in := bufio.NewReader(p.conn)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return p.conn.Close()
+		}
+		var c tenant.Config
+		if err := json.Unmarshal(line, &c); err != nil {
+			return err
+		}
+		if _, err := p.conn.Write([]byte("{\"pid\":1}\n")); err != nil {
+			return err
+		}
+		p.told <- c
+	}
+}
+
+// Kill implements host.Launched.
+func (p *puppet) Kill() { _ = p.conn.Close() }
+
+// keysOf starts a process for each tenant, and returns their keys.
+func keysOf(t *testing.T, n *Node, tenants ...string) map[string]string {
+	t.Helper()
+	p := &puppet{told: make(chan tenant.Config, len(tenants))}
+	var err error
+	if n.tenants, err = host.Open(t.Context(), host.Options{Dir: t.TempDir(), Launch: p.launch, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.tenants.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	n.tenants.Keep(tenants)
+	keys := map[string]string{}
+	for range tenants {
+		c := <-p.told
+		keys[c.Tenant] = c.DevicesKey
+	}
+	return keys
+}
+
+// A process gets what the manifest lets its functions have, and nothing else, whatever it
+// says.
+func TestDeviceSpec(t *testing.T) {
+	n := &Node{}
+	var err error
+	if n.apps, err = apps.Open(t.Context(), apps.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.apps.Close() })
+	keys := keysOf(t, n, "tea", "coffee")
+	app := manifest.App{
+		Name: "shop", Tenant: "tea",
+		Functions: map[string]manifest.Function{
+			"cart":  {Module: "cart.wasm", Imports: []manifest.Import{{Kind: manifest.ImportDevice, Name: "gpu", Share: true}}},
+			"price": {Module: "price.wasm", Imports: []manifest.Import{{Kind: manifest.ImportBucket, Name: "gpu"}}},
+		},
+		Devices: map[string]manifest.Device{"gpu": {Selector: "type=gpu", Memory: 1 << 20}, "cpu": {}},
+	}
+	if _, err := n.apps.Apply(t.Context(), apps.Version{App: app}); err != nil {
+		t.Fatal(err)
+	}
+	right := tenant.DeviceRequest{Key: keys["tea"], App: "shop", Version: 1, Function: "cart", Device: "gpu"}
+	owner, spec, err := n.deviceSpec(t.Context(), right)
+	if diff := cmp.Diff(app.Devices["gpu"], spec); err != nil || owner != "tea" || diff != "" {
+		t.Errorf("got %s, %v (-want +got):\n%s", owner, err, diff)
+	}
+	soon, cancel := context.WithCancel(t.Context())
+	cancel() // nobody waits for versions that do not come
+	for name, change := range map[string]func(r *tenant.DeviceRequest){
+		"no key":           func(r *tenant.DeviceRequest) { r.Key = "" },
+		"a wrong key":      func(r *tenant.DeviceRequest) { r.Key = strings.ToLower(r.Key) },
+		"another tenant":   func(r *tenant.DeviceRequest) { r.Key = keys["coffee"] },
+		"another version":  func(r *tenant.DeviceRequest) { r.Version = 2 },
+		"another app":      func(r *tenant.DeviceRequest) { r.App = "bank" },
+		"another function": func(r *tenant.DeviceRequest) { r.Function = "price" },
+		"no function":      func(r *tenant.DeviceRequest) { r.Function = "" },
+		"no import":        func(r *tenant.DeviceRequest) { r.Device = "cpu" },
+		"no device":        func(r *tenant.DeviceRequest) { r.Device = "tpu" },
+	} {
+		r := right
+		change(&r)
+		_, _, err := n.deviceSpec(soon, r)
+		if kind := outboard.KindOf(err); kind != outboard.Denied && kind != outboard.NotFound {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestLent(t *testing.T) {
+	var l lent
+	for range mostLent {
+		if !l.take("tea") {
+			t.Fatal("it is refused too early")
+		}
+	}
+	if l.take("tea") || !l.take("coffee") {
+		t.Error("the bound is not the tenant's own")
+	}
+	if l.give("tea"); !l.take("tea") {
+		t.Error("what was given back is not there")
+	}
+	for range mostLent {
+		l.give("tea")
+	}
+	if l.give("coffee"); len(l.held) != 0 {
+		t.Errorf("%v are left", l.held)
+	}
+}
