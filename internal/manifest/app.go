@@ -203,10 +203,18 @@ func keyOf(v at, name string) *yaml.Node {
 	return nil
 }
 
+// buckets are a list of names, or names with what is to be known of each.
 func (r *reader) buckets(v at, a *App) {
+	if v.Kind == yaml.MappingNode {
+		r.entries(v, "buckets", "sessions: {ttl: 1h}", func(name string, v at) {
+			a.Buckets = append(a.Buckets, name)
+			r.bucket(v, name, a)
+		})
+		return
+	}
 	lines := map[string]int{}
 	r.list(v, "buckets", "[seats]", func(v at) {
-		if !r.scalar(v, "the name of a bucket") {
+		if !r.scalar(v, "the name of a bucket; for more of it write: buckets: {sessions: {ttl: 1h}}") {
 			return
 		}
 		r.name(v.Node)
@@ -217,6 +225,27 @@ func (r *reader) buckets(v at, a *App) {
 		lines[v.Value] = v.Line
 		a.Buckets = append(a.Buckets, v.Value)
 	})
+}
+
+// The times for which a bucket keeps something: see bucket.MinTTL.
+const (
+	leastTTL = time.Second
+	mostTTL  = 10 * 365 * 24 * time.Hour
+)
+
+func (r *reader) bucket(v at, name string, a *App) {
+	if v.Tag == "!!null" {
+		return
+	}
+	var ttl time.Duration
+	r.mapping(v, "a bucket", members{"ttl": r.duration(&ttl, leastTTL, mostTTL)})
+	if ttl == 0 {
+		return
+	}
+	if a.BucketTTL == nil {
+		a.BucketTTL = map[string]time.Duration{}
+	}
+	a.BucketTTL[name] = ttl.Truncate(time.Millisecond)
 }
 
 func (r *reader) arenas(v at, a *App) {

@@ -30,6 +30,9 @@ type App struct {
 	Functions map[string]Function `json:"functions,omitempty"`
 	// Buckets are the names of the app's buckets.
 	Buckets []string `json:"buckets,omitempty"`
+	// BucketTTL is how long buckets keep what is put for no other time. What is not there
+	// they keep for ever.
+	BucketTTL map[string]time.Duration `json:"bucket_ttl,omitempty"`
 	// Arenas are the sizes of the app's named arenas.
 	Arenas  map[string]outboard.Bytes `json:"arenas,omitempty"`
 	Secrets map[string]Secret         `json:"secrets,omitempty"`

@@ -207,3 +207,17 @@ func TestDocumented(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Buckets are a list, or a mapping that says more of them.
+func TestBuckets(t *testing.T) {
+	m, err := manifest.Parse("app.yaml", []byte("app: a\nfunctions: {f: {module: f.wasm, imports: [{bucket: seats}]}}\nbuckets: {seats: , sessions: {ttl: 1h}}\n"), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"seats", "sessions"}, m.App.Buckets); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]time.Duration{"sessions": time.Hour}, m.App.BucketTTL); diff != "" {
+		t.Error(diff)
+	}
+}

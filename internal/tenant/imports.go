@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function"
@@ -32,7 +33,7 @@ func (d *deployed) Import(ctx context.Context, name string) (function.Resource, 
 		if err != nil {
 			return nil, err
 		}
-		return bucketResource{b}, nil
+		return bucketResource{b, d.version.spec.BucketTTL[i.Name]}, nil
 	case manifest.ImportSecret:
 		text, ok := h.secret(i.Name)
 		if !ok {
@@ -91,7 +92,10 @@ func (c calleeResource) Call(ctx context.Context, q function.Request) (function.
 }
 
 // A bucketResource is a bucket, as an import.
-type bucketResource struct{ *bucket.Bucket }
+type bucketResource struct {
+	*bucket.Bucket
+	ttl time.Duration // of what is put for no other time, 0 for ever
+}
 
 // Release implements function.Resource. The bucket stays open.
 func (bucketResource) Release() {}
@@ -107,6 +111,13 @@ func (b bucketResource) Txn(ctx context.Context, encoded []byte) (int, error) {
 	ops, err := bucket.DecodeTxn(encoded)
 	if err != nil {
 		return 0, fmt.Errorf("transaction: %w", err)
+	}
+	for i := range ops {
+		switch ops[i].Kind {
+		case bucket.Put, bucket.PutIfMissing, bucket.Add:
+			ops[i].TTL = b.ttl
+		case bucket.Delete, bucket.Missing, bucket.Revision, bucket.PutFor:
+		}
 	}
 	return b.Bucket.Txn(ctx, ops)
 }

@@ -105,10 +105,8 @@ func (p *plan) txn(ops []Op) (failed int) {
 func (p *plan) op(op *Op) (holds bool) {
 	now := p.look(op.Key)
 	switch op.Kind {
-	case Put:
-		p.set(state.KVChange{Key: op.Key, Value: op.Value})
-	case PutFor:
-		p.set(state.KVChange{Key: op.Key, Value: op.Value, ExpiresMilli: p.now.Add(op.TTL).UnixMilli()})
+	case Put, PutFor:
+		p.set(state.KVChange{Key: op.Key, Value: op.Value, ExpiresMilli: p.expires(op)})
 	case Delete:
 		if now.Revision != 0 {
 			p.set(state.KVChange{Key: op.Key, Deleted: true})
@@ -118,7 +116,11 @@ func (p *plan) op(op *Op) (holds bool) {
 		if !ok {
 			return false
 		}
-		p.set(state.KVChange{Key: op.Key, Value: strconv.AppendInt(nil, sum, 10), ExpiresMilli: now.ExpiresMilli})
+		expires := now.ExpiresMilli
+		if now.Revision == 0 {
+			expires = p.expires(op)
+		}
+		p.set(state.KVChange{Key: op.Key, Value: strconv.AppendInt(nil, sum, 10), ExpiresMilli: expires})
 	case Missing:
 		return now.Revision == 0
 	case Revision:
@@ -127,9 +129,17 @@ func (p *plan) op(op *Op) (holds bool) {
 		if now.Revision != 0 {
 			return false
 		}
-		p.set(state.KVChange{Key: op.Key, Value: op.Value})
+		p.set(state.KVChange{Key: op.Key, Value: op.Value, ExpiresMilli: p.expires(op)})
 	}
 	return true
+}
+
+// expires is when what an operation sets is gone, 0 for never.
+func (p *plan) expires(op *Op) int64 {
+	if op.TTL == 0 {
+		return 0
+	}
+	return p.now.Add(op.TTL).UnixMilli()
 }
 
 // add computes a sum. It is not ok when the value is no number, when the sum

@@ -36,7 +36,7 @@ func TestExpire(t *testing.T) {
 	}{
 		"left alone":  {nil, "7", ""},
 		"put again":   {again(PutFor), "7", "7"},
-		"put to stay": {again(Put), "7", "7"},
+		"put to stay": {[]Op{{Kind: Put, Key: "a", Value: []byte("7")}}, "7", "7"},
 		"added to":    {again(Add), "8", ""},
 		"deleted":     {again(Delete), "", ""},
 	} {
@@ -83,5 +83,30 @@ func TestExpireOften(t *testing.T) {
 	v.forget(now.Add(time.Hour))
 	if len(v.keys) != 0 || v.bytes != 0 || len(v.expiring) != 0 {
 		t.Errorf("left are %v, %d bytes, %d expirations", v.keys, v.bytes, len(v.expiring))
+	}
+}
+
+// What a bucket's manifest says of time goes for puts, new sums and new keys, too.
+func TestExpireByDefault(t *testing.T) {
+	for name, op := range map[string]Op{
+		"put":     {Kind: Put, Value: []byte("7")},
+		"put new": {Kind: PutIfMissing, Value: []byte("7")},
+		"added":   {Kind: Add, Delta: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFakeStore()
+				b := openFake(t, s)
+				defer b.Close()
+				op.Key, op.TTL = "a", testTTL
+				if failed, err := b.Txn(t.Context(), []Op{op}); failed != -1 || err != nil {
+					t.Fatalf("condition %d, %v", failed, err)
+				}
+				time.Sleep(3 * time.Second)
+				wantA(t, s, b, "7")
+				time.Sleep(3 * time.Second)
+				wantA(t, s, b, "")
+			})
+		})
 	}
 }

@@ -42,7 +42,8 @@ type Op struct {
 	Revision uint64
 	Delta    int64
 	Least    int64
-	// TTL is MinTTL to MaxTTL, in whole milliseconds.
+	// TTL is how long PutFor sets a key, MinTTL to MaxTTL in whole milliseconds. Put,
+	// PutIfMissing and an Add of what is not there may have one, too.
 	TTL   time.Duration
 	Value []byte
 }
@@ -158,7 +159,7 @@ func checkTxn(ops []Op) error {
 		if err := checkKey(op.Key); err != nil {
 			return fmt.Errorf("operation %d: %w", i, err)
 		}
-		if op.Kind == PutFor && (op.TTL < MinTTL || op.TTL > MaxTTL) {
+		if (op.Kind == PutFor || op.TTL != 0) && (op.TTL < MinTTL || op.TTL > MaxTTL) {
 			return fmt.Errorf("operation %d: key %q for %v, want %v to %v", i, op.Key, op.TTL, MinTTL, MaxTTL)
 		}
 		size += len(op.Key) + len(op.Value)

@@ -1,0 +1,17 @@
+package tenant
+
+import "testing"
+
+// What a manifest says of a bucket's time goes for whatever functions put there.
+func TestBucketTTL(t *testing.T) {
+	b := openTenant(t)
+	b.mustDeploy("app: shop\nfunctions: {cart: {module: guest.wasm, imports: [{bucket: short}, {bucket: long}]}}\nbuckets: {short: {ttl: 1s}, long: }\n", nil)
+	for _, bucket := range []string{"short", "long"} {
+		b.mustCall("shop/cart", "add "+bucket+" n 2", "2")
+	}
+	b.eventually(func() bool { // the sum begins anew
+		got, err := b.call("shop/cart", "add short n 0")
+		return err == nil && got == "0"
+	})
+	b.mustCall("shop/cart", "add long n 1", "3")
+}
