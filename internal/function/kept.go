@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/outboard-run/outboard/internal/function/rewrite"
 )
@@ -70,7 +71,10 @@ func (k *kept) module(file []byte, unmetered bool) (*rewrite.Result, error) {
 	if k.dir == "" {
 		return rewrite.Module(file, o)
 	}
-	name := filepath.Join(k.dir, fmt.Sprintf("%x-%t", sha256.Sum256(file), unmetered))
+	name := filepath.Join(k.dir, fmt.Sprintf("%x", sha256.Sum256(file)))
+	if unmetered {
+		name += "-unmetered"
+	}
 	if r, err := readKept(name); err == nil {
 		return r, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -126,4 +130,35 @@ func writeKept(name string, r *rewrite.Result) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// unusedFor is how long a file of the cache may not have been read. File systems note
+// that once a day at best; where they don't a file is made anew when it is that old.
+const unusedFor = 30 * 24 * time.Hour
+
+// sweep removes what was not used for long from a cache.
+func sweep(dir string, now time.Time) error {
+	return filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && now.Sub(lastUse(info)) > unusedFor {
+			err = os.Remove(name)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another runtime has removed it
+		}
+		return err
+	})
+}
+
+func lastUse(f fs.FileInfo) time.Time {
+	used := f.ModTime()
+	if own, ok := f.Sys().(*syscall.Stat_t); ok {
+		if read := time.Unix(own.Atim.Unix()); read.After(used) {
+			used = read
+		}
+	}
+	return used
 }

@@ -2,12 +2,13 @@ package function
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -85,7 +86,7 @@ func checkKept(t *testing.T, k *kept, module []byte, unmetered bool) *rewrite.Re
 func infoOf(t *testing.T, files []os.DirEntry, unmetered bool) os.FileInfo {
 	t.Helper()
 	for _, f := range files {
-		if strings.HasSuffix(f.Name(), fmt.Sprintf("-%t", unmetered)) {
+		if strings.HasSuffix(f.Name(), "-unmetered") == unmetered {
 			info, err := f.Info()
 			if err != nil {
 				t.Fatal(err)
@@ -95,4 +96,33 @@ func infoOf(t *testing.T, files []os.DirEntry, unmetered bool) os.FileInfo {
 	}
 	t.Fatalf("no file among %v", files)
 	return nil
+}
+
+func TestSweep(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	const day = 24 * time.Hour
+	want := []string{"changed lately", "read lately"}
+	for name, ages := range map[string][2]time.Duration{
+		"changed lately": {40 * day, 20 * day}, "read lately": {20 * day, 40 * day}, "unused": {40 * day, 50 * day},
+	} {
+		file := filepath.Join(dir, "compiled", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600),
+			os.Chtimes(file, now.Add(-ages[0]), now.Add(-ages[1]))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sweep(dir, now); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(filepath.Join(dir, "compiled"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range files {
+		got = append(got, f.Name())
+	}
+	if diff := cmp.Diff(got, want); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tetratelabs/wazero"
@@ -26,8 +27,9 @@ type Options struct {
 	// KeepDirty bounds the bytes that a reset copies back, which stay with an idle
 	// slot. 0 means image.DefaultKeepDirty.
 	KeepDirty int
-	// CacheDir keeps rewritten modules and compiled code over restarts. It must be
-	// private to this program: what lies there is run. "" keeps none.
+	// CacheDir keeps rewritten modules and compiled code over restarts, until they were
+	// not used for a month. It must be private to this program: what lies there is run.
+	// "" keeps none.
 	CacheDir string
 	// Metrics gets the runtime's. nil keeps them to itself.
 	Metrics prometheus.Registerer
@@ -88,6 +90,9 @@ func (r *Runtime) start(ctx context.Context, cacheDir string) (err error) {
 			return fmt.Errorf("cache of compiled code: %w", err)
 		}
 		r.cache, config = cache, config.WithCompilationCache(cache)
+		if err := sweep(cacheDir, time.Now()); err != nil {
+			r.log.WarnContext(ctx, "old compiled modules are not all removed", "error", err)
+		}
 	}
 	r.engine = wazero.NewRuntimeWithConfig(ctx, config)
 	return provide(ctx, r.engine)
