@@ -261,7 +261,7 @@ func TestAlbum(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.byProgram(t.Context()); err != nil {
+	if _, err := a.byProgram(1)(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var small [][]byte

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -30,7 +31,7 @@ func (b *bench) thumbnails(ctx context.Context) error {
 		return err
 	}
 	return b.withStage(ctx, a, func(s *stage) error {
-		all, err := b.turns(ctx, b.rounds(3, 1), album.byWorkflow(s), album.byProgram)
+		all, err := b.turns(ctx, b.rounds(3, 1), album.byWorkflow(s), album.byProgram(runtime.NumCPU()), album.byProgram(1))
 		if err != nil {
 			return err
 		}
@@ -38,6 +39,7 @@ func (b *bench) thumbnails(ctx context.Context) error {
 		name := fmt.Sprintf("thumbnails of %d photographs by a workflow", n)
 		b.row(because(paired.NewRow(name, "s", reference, all[0].values, all[1].values, paired.Goal{MaxRatio: 2}), slowWebAssembly))
 		b.row(paired.NewRow(name+": processor time", "s", reference, all[0].whole(), all[1].whole(), paired.Goal{}))
+		b.row(paired.NewRow(name, "s", reference+", a photograph at a time", all[0].values, all[2].values, paired.Goal{}))
 		return nil
 	})
 }
@@ -95,13 +97,16 @@ func each(n, workers int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// byProgram has the native program work, and measures seconds.
-func (a *album) byProgram(ctx context.Context) (float64, error) {
-	begin := time.Now()
-	if out, err := exec.CommandContext(ctx, a.program, a.from, a.to).CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("native program: %w: %s", err, out)
+// byProgram has the native program work on some photographs at a time, and measures
+// seconds.
+func (a *album) byProgram(workers int) way {
+	return func(ctx context.Context) (float64, error) {
+		begin := time.Now()
+		if out, err := exec.CommandContext(ctx, a.program, "-workers", strconv.Itoa(workers), a.from, a.to).CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("native program: %w: %s", err, out)
+		}
+		return time.Since(begin).Seconds(), nil
 	}
-	return time.Since(begin).Seconds(), nil
 }
 
 // senders is how many photographs are under way at a time: one more than cores keeps
