@@ -26,7 +26,7 @@ func (t *Tenant) postCall(w http.ResponseWriter, r *http.Request) {
 	app, name := r.PathValue("app"), r.PathValue("function")
 	v := t.current(app)
 	if v == nil {
-		api.Refuse(w, outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", app))
+		api.Refuse(w, t.missing(app))
 		return
 	}
 	f := v.functions[name]

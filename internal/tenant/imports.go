@@ -69,7 +69,7 @@ func (d *deployed) callee(app, name string) (function.Resource, error) {
 	v := d.version
 	if app != v.spec.Name {
 		if v = d.version.home.tenant.current(app); v == nil {
-			return nil, outboard.Errorf(outboard.NotFound, "", "there is no app %s: deploy it", app)
+			return nil, d.version.home.tenant.missing(app)
 		}
 	}
 	f := v.functions[name]

@@ -14,7 +14,7 @@ import (
 func (t *Tenant) Invoke(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
 	v := t.current(c.App)
 	if v == nil {
-		return gateway.Answer{}, outboard.Errorf(outboard.NotFound, "", "there is no app %q", c.App)
+		return gateway.Answer{}, t.missing(c.App)
 	}
 	if c.Workflow != "" {
 		return t.startByTrigger(ctx, c)

@@ -120,7 +120,7 @@ func (t *Tenant) logsForPeer(s grpc.ServerStream) error {
 func (t *Tenant) hasLogs(q logQuery) error {
 	v := t.current(q.App)
 	if v == nil {
-		return outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", q.App)
+		return t.missing(q.App)
 	}
 	if v.functions[q.Function] == nil && v.workflows[q.Function] == nil && q.Function != "" {
 		return outboard.Errorf(outboard.NotFound, "", "app %s has no function %q: it has %s", q.App, q.Function, list(v.functions))

@@ -49,6 +49,14 @@ func routesOf(spec *manifest.App) gateway.App {
 	return a
 }
 
+// unserved is missing without what is the operator's to know.
+func (t *Tenant) unserved(app string) error {
+	if outboard.KindOf(t.missing(app)) == outboard.NotFound {
+		return outboard.Errorf(outboard.NotFound, "", "there is no app %q here", app)
+	}
+	return outboard.Errorf(outboard.Unreachable, "", "app %q is not ready on this node: try again", app)
+}
+
 // elsewhere serves requests for other tenants' apps that come on a connection which
 // this process has: they go by way of the node, which knows whose they are.
 func (t *Tenant) elsewhere() http.Handler {
@@ -70,7 +78,7 @@ func (t *Tenant) elsewhere() http.Handler {
 		name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		app, ok := t.apps.registry.Get(name)
 		if current := app.Current(); !ok || current == nil || current.App.Tenant == t.config.Tenant {
-			gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "there is no app %q here", name)).Write(w)
+			gateway.NewProblem(t.unserved(name)).Write(w)
 			return
 		}
 		proxy.ServeHTTP(w, r)

@@ -85,6 +85,19 @@ func (p *place) clear() {
 // current is the version of an app that takes new calls, nil for none.
 func (t *Tenant) current(app string) *version { return (*t.apps.current.Load())[app] }
 
+// missing says why an app takes no calls here.
+func (t *Tenant) missing(app string) error {
+	history, ok := t.apps.registry.Get(app)
+	v := history.Current()
+	if !ok || v == nil || v.App.Tenant != t.config.Tenant {
+		return outboard.Errorf(outboard.NotFound, "", "there is no app %q here: see `outboard apps`", app)
+	}
+	if state, reason := t.stateOf(v); reason != "" {
+		return outboard.Errorf(outboard.Unreachable, "", "app %s %s to become ready on this node: %s", app, state, reason)
+	}
+	return outboard.Errorf(outboard.Unreachable, "", "app %s is being made ready on this node: try again in a moment", app)
+}
+
 // follow makes the shelf what the pool says, whenever that changes.
 func (t *Tenant) follow(ctx context.Context, ready func()) error {
 	for {

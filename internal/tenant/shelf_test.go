@@ -1,6 +1,8 @@
 package tenant
 
 import (
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -50,5 +52,28 @@ func TestVersionIsBuiltOnce(t *testing.T) {
 			t.Fatal("there are several")
 		}
 		b.tenant.ended(v)
+	}
+}
+
+// An app that is deployed and can't be served here yet is not one that there is not.
+func TestNotReadyHere(t *testing.T) {
+	b := openTenant(t)
+	b.mustDeploy(other, nil)
+	app, _ := b.tenant.apps.registry.Get("other")
+	v := app.Versions[0]
+	v.App.Name, v.Files = "late", map[string]string{"guest.wasm": artifact.Digest([]byte("gone"))}
+	if _, err := b.tenant.apps.registry.Apply(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(func() bool { _, err := b.call("late/far", ""); return outboard.KindOf(err) == outboard.Unreachable })
+	if w := b.request("GET", "/late/x", ""); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "not ready on this node") {
+		t.Errorf("status %d, %q, %q", w.Code, w.Header(), w.Body)
+	}
+	b.eventually(func() bool {
+		_, err := b.call("late/far", "")
+		return outboard.KindOf(err) == outboard.Unreachable && strings.HasPrefix(err.Error(), "app late failed to become ready on this node: ")
+	})
+	if w := b.request("GET", "/never/x", ""); w.Code != http.StatusNotFound {
+		t.Errorf("status %d", w.Code)
 	}
 }
