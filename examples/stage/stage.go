@@ -28,9 +28,24 @@ type App struct {
 // Deploy deploys the example in the test's own folder, until the test ends.
 func Deploy(t *testing.T) *App {
 	t.Helper()
+	return deploy(t, "none")
+}
+
+// DeployWithDevices is Deploy on a node that offers this machine's devices, of which there
+// has to be one.
+func DeployWithDevices(t *testing.T) *App {
+	t.Helper()
+	_, err := os.Stat("/etc/OpenCL/vendors/pocl.icd")
+	need.That(t, "opencl", err == nil, "install pocl-opencl-icd")
+	const all = ""
+	return deploy(t, all)
+}
+
+func deploy(t *testing.T, devices string) *App {
+	t.Helper()
 	_, err := os.Stat(program)
 	need.That(t, "outboard", err == nil, "run `make build`")
-	node := start(t)
+	node := start(t, devices)
 	out, err := node.Output(t.Context(), "deploy", build(t))
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +67,7 @@ func copied(t *testing.T) string {
 	return file
 }
 
-func start(t *testing.T) *rig.Node {
+func start(t *testing.T, devices string) *rig.Node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "stage") // sockets lie in it, and their paths are short
 	if err != nil {
@@ -64,7 +79,7 @@ func start(t *testing.T) *rig.Node {
 	}
 	r, err := rig.Start(t.Context(), rig.Options{
 		Binary: copied(t), Dir: dir, Loopback: true, Log: log,
-		Nodes: []rig.Spec{{Name: "stage", Devices: "none", Args: []string{"--http", "127.0.0.1:0", "--grpc", "none"}}},
+		Nodes: []rig.Spec{{Name: "stage", Devices: devices, Args: []string{"--http", "127.0.0.1:0", "--grpc", "none"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
