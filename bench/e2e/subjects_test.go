@@ -21,9 +21,12 @@ functions:
   count: {module: words.wasm, limits: {queue: 100000}}
   other: {module: words.wasm, limits: {queue: 100000}}
   tired: {module: words.wasm, limits: {fuel: 1}}
+  tick: {module: words.wasm}
 subjects:
   - {subject: words.count, queue: readers, function: count}
   - {subject: words.tired, function: tired}
+schedules:
+  - {cron: "@every 1s", function: tick}
 `
 
 // A client of a NATS cluster that is not ours asks functions on three nodes: each message is
@@ -63,12 +66,13 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	asker.answered(t, 0)
 	called := 0
 	eventually(t, 10*time.Second, "all calls are counted", func() bool {
-		called = calledOn(t, nodes[2])
+		called = callsOf(t, nodes[2], "count")
 		return called >= 2000
 	})
 	if called != 2000 {
 		t.Errorf("%d calls for 2000 messages", called)
 	}
+	ticksOnce(t, nodes[1])
 	// With a foreign member of the group each message has one answer, too.
 	stop := asker.join(t)
 	asker.ask(1000)
@@ -109,16 +113,31 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	asker.answered(t, asker.sent-before)
 	asker.ask(500)
 	asker.answered(t, 0) // of those that came after
+	last := -1
+	eventually(t, time.Minute, "the others have left", func() bool { last = callsOf(t, nodes[0], "tick"); return last >= 0 })
+	eventually(t, 30*time.Second, "the schedule goes on", func() bool { return callsOf(t, nodes[0], "tick") > last })
 }
 
-func calledOn(t *testing.T, n *rig.Node) int {
+// ticksOnce wants a schedule of each second to make a call on one of the nodes, not on all.
+func ticksOnce(t *testing.T, n *rig.Node) {
+	t.Helper()
+	begin, first := time.Now(), callsOf(t, n, "tick")
+	eventually(t, 30*time.Second, "the schedule has made some calls", func() bool { return callsOf(t, n, "tick") >= first+4 })
+	calls := callsOf(t, n, "tick") - first
+	if most := int(time.Since(begin)/time.Second) + 2; calls > most {
+		t.Errorf("the schedule made %d calls, want %d at most", calls, most)
+	}
+}
+
+// callsOf is how often a function was called on all nodes, -1 while a node does not tell.
+func callsOf(t *testing.T, n *rig.Node, function string) int {
 	t.Helper()
 	all, err := (&client.Client{Data: n.Data()}).Functions(t.Context(), "words")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range all {
-		if f.Name == "count" && len(f.Missing) == 0 {
+		if f.Name == function && len(f.Missing) == 0 {
 			return int(f.Calls)
 		}
 	}

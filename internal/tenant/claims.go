@@ -24,7 +24,7 @@ type claims struct {
 func (t *Tenant) claims(log *state.Log) claims {
 	prefix := t.config.Tenant + "/"
 	return claims{prefix: prefix, up: t.up, owners: apps.NewOwners(apps.OwnersOptions{
-		Members: &t.members, Self: t.config.Node, Prefix: prefix, Keys: log.Keys,
+		Members: &t.members, Self: t.config.Node, Logger: t.log, Prefix: prefix, Keys: log.Keys,
 		Owner: func(ctx context.Context, key string) (outboard.NodeID, bool, error) { return ownerIn(ctx, log, key) },
 	})}
 }

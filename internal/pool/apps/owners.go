@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +34,8 @@ type OwnersOptions struct {
 	// Owner is the node that the records of an execution name last, in its start or in a
 	// takeover; "" where there are no records. over says that the execution has ended.
 	Owner func(ctx context.Context, key string) (node outboard.NodeID, over bool, err error)
+	// Logger hears when there are many to look at. The default discards it.
+	Logger *slog.Logger
 }
 
 // Owners knows which node runs which execution, and which executions nobody runs.
@@ -60,6 +63,9 @@ type Owners struct {
 
 // NewOwners knows nothing yet.
 func NewOwners(opts OwnersOptions) *Owners {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
 	return &Owners{opts: opts, mine: map[string]bool{}, over: map[string]bool{}}
 }
 
@@ -117,6 +123,8 @@ const (
 	turn = 2 * time.Second
 	// readers is how many executions are looked at at the same time.
 	readers = 8
+	// many executions take a while to look at, which is worth a line of the log.
+	many = 200
 )
 
 // Orphans calls f with each execution that nobody runs, until ctx ends: those of this
@@ -138,7 +146,7 @@ func (o *Owners) Orphans(ctx context.Context, f func(key string)) error {
 			}
 			known = nodes
 			var err error
-			if pending, err = o.offer(ctx, pending, nodes, round, f); err != nil {
+			if pending, err = o.offerAll(ctx, pending, nodes, round, f); err != nil {
 				return err
 			}
 			round++
@@ -189,6 +197,18 @@ func (o *Owners) candidates(ctx context.Context) ([]string, error) {
 	}
 	o.over = over
 	return all, nil
+}
+
+// offerAll is offer, told to the log.
+func (o *Owners) offerAll(ctx context.Context, keys []string, nodes []outboard.NodeID, round int, f func(string)) ([]string, error) {
+	if len(keys) < many {
+		return o.offer(ctx, keys, nodes, round, f)
+	}
+	begin := time.Now()
+	o.opts.Logger.Info("reading the logs of executions, to see whether nobody runs them", "executions", len(keys))
+	later, err := o.offer(ctx, keys, nodes, round, f)
+	o.opts.Logger.Info("the logs of executions are read", "executions", len(keys), "took", time.Since(begin).Round(time.Millisecond))
+	return later, err
 }
 
 // offer gives f those executions that nobody runs and whose turn at this node it is, and
