@@ -262,3 +262,69 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// A write that failed leaves nothing of whoever had the memory before.
+func TestFailedWriteIsNoContent(t *testing.T) {
+	d, p := against(t, Options{})
+	h := holder(t, d)
+	done := make(chan error, 1)
+	start := func(l *list) {
+		go func() {
+			_, err := h.Do(t.Context(), *l, nil)
+			done <- err
+		}()
+	}
+	finish := func(size int) error {
+		asked := p.untilAsked(t)
+		if err := p.out.Send(session.Header{Op: asked.Op, Flags: session.IsReply, Call: asked.Call}, nil, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		return <-done
+	}
+	start(new(list).buffer(1, 4))
+	if err := finish(0); err != nil {
+		t.Fatal(err)
+	}
+	start(new(list).write(1, 0, "full"))
+	var e wire.Encoder
+	e.U64(p.until(t, opClEnqueueWriteBuffer).Serial)
+	e.U64(uint64(opClEnqueueWriteBuffer))
+	e.I64(-6)
+	for range 3 {
+		e.U64(0)
+	}
+	if err := p.out.Send(session.Header{Op: opFailed}, e.Body()); err != nil {
+		t.Fatal(err)
+	}
+	if err := finish(0); !errors.Is(err, StatusError(-6)) {
+		t.Fatalf("got %v, want what failed", err)
+	}
+	start(new(list).read(1, 0, 4))
+	p.until(t, opClEnqueueFillBuffer)
+	if err := finish(4); err != nil {
+		t.Error(err)
+	}
+}
+
+// A piece that comes while somebody gives up goes nowhere.
+func TestAbandonedWait(t *testing.T) {
+	near, far := pair(t, 1<<16)
+	defer near.Unmap()
+	defer far.Unmap()
+	in, err := session.NewReader(near, near.Area())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.NewWriter(far, far.Area()).Send(session.Header{Op: opClEnqueueReadBuffer}, nil, []byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := in.Next(); err != nil {
+		t.Fatal(err)
+	}
+	memory := make([]byte, 4)
+	w := &wait{to: memory}
+	w.abandon()
+	if err := errors.Join(w.fill(in), in.Close()); err != nil || string(memory) != "\x00\x00\x00\x00" {
+		t.Errorf("%q, %v", memory, err)
+	}
+}
