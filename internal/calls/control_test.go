@@ -202,6 +202,7 @@ func TestRelay(t *testing.T) {
 		ok         bool
 	}{
 		"record":       {`{"time":"2026-11-20T14:00:00Z","level":"WARN","msg":"slow","b":2,"a":"x"}`, "level=WARN msg=slow a=x b=2\n", true},
+		"large number": {`{"level":"INFO","msg":"x","n":9196000000}`, "level=INFO msg=x n=9196000000\n", true},
 		"too quiet":    {`{"level":"DEBUG","msg":"x"}`, "", true},
 		"no level":     {`{"msg":"x"}`, "", false},
 		"other level":  {`{"level":"LOUD","msg":"x"}`, "", false},

@@ -186,7 +186,9 @@ type record struct {
 // readRecord reads what slog's JSONHandler wrote. It is not ok for other lines.
 func readRecord(line []byte) (r record, ok bool) {
 	var all map[string]any
-	if line[0] != '{' || json.Unmarshal(line, &all) != nil {
+	in := json.NewDecoder(bytes.NewReader(line))
+	in.UseNumber() // so that they look as they did
+	if line[0] != '{' || in.Decode(&all) != nil || in.More() {
 		return r, false
 	}
 	text, ok := all[slog.MessageKey].(string)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"os"
 
@@ -51,7 +52,7 @@ func runCallsProcess(ctx context.Context, env *Env) error {
 	level := new(slog.LevelVar)
 	return calls.Run(context.WithoutCancel(ctx), os.NewFile(callsDescriptor, "control"), calls.ProcessOptions{
 		Version: thisBuild().Version, Level: level,
-		Logger: slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level})),
+		Logger: helperLog(env.Stderr, level),
 	})
 }
 
@@ -60,8 +61,19 @@ func runTenantProcess(ctx context.Context, env *Env) error {
 	level := new(slog.LevelVar)
 	return tenant.Run(context.WithoutCancel(ctx), os.NewFile(tenantDescriptor, "node"), tenant.ProcessOptions{
 		Version: thisBuild().Version, Level: level,
-		Logger: slog.New(slog.NewJSONHandler(env.Stderr, &slog.HandlerOptions{Level: level})),
+		Logger: helperLog(env.Stderr, level),
 	})
+}
+
+// helperLog is a log that the node reads and writes into its own. Times look there as if
+// the node had written them.
+func helperLog(w io.Writer, level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}}))
 }
 
 // What the processes that carry calls and run apps inherit.

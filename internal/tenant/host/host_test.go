@@ -77,22 +77,26 @@ func TestNotReady(t *testing.T) {
 	}{
 		"it takes long": {
 			launch(nil, tenant.Ready{Doing: "it starts"}, tenant.Ready{Doing: building}), time.Hour,
-			[]string{"the process of tenant shop: it is not ready after ", building, "try again later"}, "a tenant's process is not ready yet",
+			[]string{"the process of tenant shop: it is not ready after ", building, "try again later"},
+			"a tenant's process is not ready yet",
 		},
 		"it says nothing": {
 			launch(nil), time.Hour, []string{"it has not said yet what it does"}, "a tenant's process is not ready yet",
 		},
 		"it takes too long": {
 			launch(nil, tenant.Ready{Doing: building}), time.Millisecond,
-			[]string{"it was not ready after 1ms, and was ended: " + building, "(signal: killed: its log ends with: still reading)"}, building,
+			[]string{"it was not ready after 1ms, and was ended: " + building, "(signal: killed: its log ends with: still reading)"},
+			building,
 		},
 		"it crashes": {
 			launch(errors.New("exit status 2: panic: boom"), tenant.Ready{Doing: building}), time.Hour,
-			[]string{"it ended before it was ready: exit status 2: panic: boom"}, "panic: boom",
+			[]string{"it ended before it was ready: exit status 2: panic: boom"},
+			"panic: boom",
 		},
 		"it says why": {
 			launch(errors.New("exit status 1"), tenant.Ready{Error: "state: no room"}), time.Hour,
-			[]string{"state: no room (exit status 1)"}, "state: no room",
+			[]string{"state: no room (exit status 1)"},
+			"state: no room",
 		},
 	}
 	for name, test := range tests {
