@@ -119,3 +119,11 @@ func TestLogsOfNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestNoSuchWorkflow(t *testing.T) {
+	b := openShop(t)
+	err := b.ask("POST", "/v1/apps/shop/workflows/orders/executions", nil, nil)
+	if want := `start shop/orders: app shop has no workflow "orders": it has order`; outboard.KindOf(err) != outboard.NotFound || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

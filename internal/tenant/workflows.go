@@ -20,7 +20,15 @@ func (w workflows) Workflow(ctx context.Context, app string, number int, name st
 	defer w.ended(v)
 	found := v.workflows[name]
 	if found == nil {
-		return nil, 0, fmt.Errorf("app %s has no workflow %q, it has %s: %w", app, name, list(v.workflows), engine.ErrNotFound)
+		return nil, 0, absentError(fmt.Sprintf("app %s has no workflow %q: it has %s", app, name, list(v.workflows)))
 	}
 	return found, v.number, nil
 }
+
+// An absentError is engine.ErrNotFound, in words that name what there is.
+type absentError string
+
+func (e absentError) Error() string { return string(e) }
+
+// Is makes it engine.ErrNotFound.
+func (absentError) Is(err error) bool { return err == engine.ErrNotFound } //nolint:errorlint // that is what Is is asked
