@@ -31,4 +31,4 @@ type absentError string
 func (e absentError) Error() string { return string(e) }
 
 // Is makes it engine.ErrNotFound.
-func (absentError) Is(err error) bool { return err == engine.ErrNotFound } //nolint:errorlint // that is what Is is asked
+func (absentError) Is(err error) bool { return err == engine.ErrNotFound }
