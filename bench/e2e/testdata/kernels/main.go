@@ -10,7 +10,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	guest "github.com/outboard-run/outboard/guest/go"
 )
@@ -41,19 +40,12 @@ func handle(request []byte) ([]byte, error) {
 		return triple(gpu, n)
 	case "turn":
 		return turn(gpu, n)
-	case "rounds":
-		b := gpu.Buffer(4096)
-		prog := gpu.Program(source)
-		for range n {
-			prog.Launch("triple", guest.Items(1024), b, uint32(5))
-			if _, err := b.Read(0, 4096); err != nil {
-				return nil, err
-			}
-		}
-		return []byte("ok"), nil
-	case "hold":
-		time.Sleep(time.Duration(n) * time.Millisecond)
-		return nil, nil
+	case "room":
+		gpu.Buffer(n)
+		return []byte("there is"), gpu.Wait()
+	case "wrong":
+		gpu.Program("kernel void wrong() { this is no C }")
+		return nil, gpu.Wait()
 	case "arena":
 		return arena(gpu, n)
 	case "twice": // gives the first lease back before the second
