@@ -291,4 +291,12 @@ func deviceDies(t *testing.T, r *rig.Rig) {
 	if _, _, err := call(t, n, "stranger", "info"); err == nil || !strings.Contains(err.Error(), "add \"- device: part\"") {
 		t.Errorf("the app is not served any more: %v", err)
 	}
+	// The device is there for functions again when its node is.
+	if err := r.Node("harbour").Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the device is back", func() bool {
+		_, body, err := call(t, n, "alone", "triple 10")
+		return err == nil && body == "10 right"
+	})
 }
