@@ -188,8 +188,8 @@ func printSteps(env *Env, e client.Execution) error {
 	fmt.Fprintln(table, "STEP\tWHAT\tTRY\tSTATE\tNODE\tBEGAN\tWAITED\tTOOK\tSTART\tPOINTER\tCOPIED\tIMPORTS")
 	for _, s := range e.Steps {
 		row := []string{
-			stepName(s), what(s), strconv.Itoa(max(s.Attempt, 1)), s.State, orDash(string(s.Node)), since(e, s.Started), waited(s),
-			short(s.Took), orDash(s.Start), bytesText(s.Pointer), bytesText(s.Copied), orDash(importsText(s.Imports)),
+			stepName(s), what(s), strconv.Itoa(max(s.Attempt, 1)), s.State, orDash(string(s.Node)), since(e, beganAt(s)), waited(s),
+			tookOf(s), orDash(s.Start), bytesText(s.Pointer), bytesText(s.Copied), orDash(importsText(s.Imports)),
 		}
 		fmt.Fprintln(table, strings.Join(row, "\t"))
 		if s.Fault != nil {
@@ -215,6 +215,23 @@ func what(s client.Step) string {
 		return s.Kind + " " + s.Function
 	}
 	return orDash(s.Kind)
+}
+
+// beganAt is when a step began, or could have: of one that has not ended that is all that is
+// recorded.
+func beganAt(s client.Step) time.Time {
+	if s.Started.IsZero() {
+		return s.Ready
+	}
+	return s.Started
+}
+
+// tookOf is how long a step took, or for how long it runs.
+func tookOf(s client.Step) string {
+	if s.State == client.StateRunning && s.Took == 0 && !s.Ready.IsZero() {
+		return ">" + max(time.Since(s.Ready), 0).Round(time.Millisecond).String()
+	}
+	return short(s.Took)
 }
 
 func waited(s client.Step) string {
