@@ -59,6 +59,7 @@ type Device struct {
 
 	sending sync.Mutex
 	serial  uint64 // of the last message
+	body    []byte // of the message that is sent
 
 	mu      sync.Mutex
 	ids     uint64
@@ -191,9 +192,9 @@ func (d *Device) ask(op uint16, args encoder, o owner, to []byte) (*wait, error)
 }
 
 func (d *Device) post(h session.Header, args encoder, o owner, bulk ...[]byte) error {
-	body := args.encode(nil)
 	d.sending.Lock()
 	defer d.sending.Unlock()
+	d.body = args.encode(d.body)
 	d.serial++
 	if o.run != nil {
 		d.mu.Lock()
@@ -201,11 +202,18 @@ func (d *Device) post(h session.Header, args encoder, o owner, bulk ...[]byte) e
 		d.mu.Unlock()
 		o.run.serials = append(o.run.serials, d.serial)
 	}
-	if err := d.out.Send(h, body, bulk...); err != nil {
+	err := d.out.Send(h, d.body, bulk...)
+	if cap(d.body) > largestKept {
+		d.body = nil
+	}
+	if err != nil {
 		return d.why(err)
 	}
 	return nil
 }
+
+// largestKept is the most memory that is kept for bodies: only sources need more.
+const largestKept = 64 << 10
 
 // forget ends a wait for which nobody is there any more.
 func (d *Device) forget(w *wait) {
