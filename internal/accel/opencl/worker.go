@@ -111,7 +111,16 @@ type Worker struct {
 	complaints chan complaint
 	broken     atomic.Pointer[error]
 	calls      atomic.Uint64
+	rest       atomic.Int32 // what the dispatcher does: one of the rests
 }
+
+// The dispatcher works, or waits for the client's next message while the device may have
+// something to do, or nothing before the client has set an event.
+const (
+	restNot int32 = iota
+	restDevice
+	restClient
+)
 
 // New finds the device and makes a worker for it. It sends nothing yet.
 func New(opts Options) (*Worker, error) {
@@ -215,13 +224,14 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // step executes one message.
 func (w *Worker) step() error {
-	if w.in.Idle() {
-		w.flush()
-		if w.opts.Gate != nil {
-			w.opts.Gate.Rest()
-		}
+	idle := w.in.Idle()
+	if idle {
+		w.pause()
 	}
 	h, body, err := w.in.Next()
+	if idle {
+		w.rest.Store(restNot)
+	}
 	if err != nil {
 		return err
 	}
@@ -232,6 +242,32 @@ func (w *Worker) step() error {
 		w.record(&m)
 	}
 	return w.dispatch(&m)
+}
+
+// pause comes before the dispatcher waits for the client.
+func (w *Worker) pause() {
+	w.flush()
+	if w.opts.Gate != nil {
+		w.opts.Gate.Rest()
+	}
+	if len(w.unresolved) == 0 {
+		w.rest.Store(restDevice)
+	} else {
+		w.rest.Store(restClient)
+	}
+}
+
+// Working reports whether the dispatcher or the device is at work for the client, as far
+// as that is known without asking the driver. Any goroutine may ask.
+func (w *Worker) Working() bool {
+	switch w.rest.Load() {
+	case restNot:
+		return true
+	case restDevice:
+		return w.pending.count.Load() > 0
+	default: // what is pending may be so for ever
+		return false
+	}
 }
 
 // Stats are what the session has done so far; any goroutine may ask.

@@ -13,19 +13,21 @@ const (
 	// command: a program that launches and waits in a loop would lose it after
 	// each launch otherwise.
 	linger = 300 * time.Microsecond
-	// idleAfter is how long a session has no work before it says so.
+	// idleAfter is how long a session has no work before it says so, at least.
 	idleAfter = 50 * time.Millisecond
 	// mostBatch bounds the commands that are given to a contended device before
 	// they are waited for.
 	mostBatch = 64
 )
 
-// A device's user, as turns sees it. Both are called by the dispatcher only.
+// A device's user, as turns sees it.
 type drainer interface {
-	// Drain waits for what was submitted.
+	// Drain waits for what was submitted. Only the dispatcher calls it.
 	Drain()
-	// Busy reports whether something was submitted since.
+	// Busy reports whether something was submitted since. Only the dispatcher calls it.
 	Busy() bool
+	// Working reports whether the dispatcher or the device has something to do.
+	Working() bool
 }
 
 // turns keeps to the node's order of sessions on a device. While the session is
@@ -44,7 +46,6 @@ type turns struct {
 	contended bool
 	asked     bool
 	holds     bool
-	draining  bool
 	since     time.Time
 	quantum   time.Duration
 	seen      uint64 // submits when the ticker last looked
@@ -117,11 +118,9 @@ func (t *turns) pace() {
 // drain waits for the device with the lock open: grants and the end of the
 // contention must get through.
 func (t *turns) drain() {
-	t.draining = true
 	t.mu.Unlock()
 	t.worker.Drain()
 	t.mu.Lock()
-	t.draining = false
 	t.count, t.started = 0, time.Now()
 }
 
@@ -174,12 +173,13 @@ func (t *turns) end(submits uint64) {
 }
 
 // look runs while the session is active, and finds out when it no longer is: while it
-// waits for a turn or for the device it has work.
+// waits for a turn or for the device it is, or others would submit as much as they like
+// beside it.
 func (t *turns) look() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	submits := t.submits.Load()
-	if submits != t.seen || t.asked || t.draining {
+	if submits != t.seen || t.asked || t.worker.Working() {
 		t.seen = submits
 		time.AfterFunc(idleAfter, t.look)
 		return

@@ -51,6 +51,7 @@ type node struct {
 	arbiter *arbiter.Arbiter
 	conns   map[outboard.SessionID]*control.Conn
 	turns   int
+	idle    int // how often somebody was
 }
 
 func (n *node) hear(id outboard.SessionID) {
@@ -65,6 +66,7 @@ func (n *node) hear(id outboard.SessionID) {
 		case control.TypeActive:
 			n.act(n.arbiter.Active(id, now))
 		case control.TypeIdle:
+			n.idle++
 			n.act(n.arbiter.Idle(id, now))
 		case control.TypeRequest:
 			n.act(n.arbiter.Request(id, m.Used, now))
@@ -107,6 +109,11 @@ type user struct {
 
 func (u *user) Busy() bool { return time.Now().Before(u.last) }
 func (u *user) Drain()     { time.Sleep(time.Until(u.last)) }
+func (u *user) Working() bool {
+	u.device.mu.Lock()
+	defer u.device.mu.Unlock()
+	return u.Busy()
+}
 
 func (u *user) run(end time.Time) {
 	time.Sleep(u.late)
@@ -135,9 +142,9 @@ func (u *user) run(end time.Time) {
 }
 
 // play runs sessions with the given weights for two seconds of virtual time.
-func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*user, turns int) {
+func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*user, n *node) {
 	synctest.Test(t, func(*testing.T) {
-		n := &node{epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{}), conns: map[outboard.SessionID]*control.Conn{}}
+		n = &node{epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{}), conns: map[outboard.SessionID]*control.Conn{}}
 		dev := &device{}
 		var near []*duplex
 		var wg sync.WaitGroup
@@ -180,9 +187,8 @@ func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*use
 			d.Close()
 		}
 		synctest.Wait()
-		turns = n.turns
 	})
-	return users, turns
+	return users, n
 }
 
 func TestSharing(t *testing.T) {
@@ -213,7 +219,7 @@ func TestSharing(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			users, turns := play(t, test.weights, test.shape)
+			users, n := play(t, test.weights, test.shape)
 			total := time.Duration(0)
 			for _, u := range users {
 				total += u.used
@@ -223,7 +229,7 @@ func TestSharing(t *testing.T) {
 			}
 			for i, u := range users {
 				if got := float64(u.used) / float64(total); math.Abs(got-test.want[i]) > 0.04 {
-					t.Errorf("session %d got %.3f of the device in %d turns, want %.2f", i, got, turns, test.want[i])
+					t.Errorf("session %d got %.3f of the device in %d turns, want %.2f", i, got, n.turns, test.want[i])
 				}
 			}
 		})
@@ -232,8 +238,16 @@ func TestSharing(t *testing.T) {
 
 // TestUncontended: a session alone never asks.
 func TestUncontended(t *testing.T) {
-	users, turns := play(t, []int{1}, func(_ int, u *user) { u.kernel = time.Microsecond })
-	if turns != 0 || users[0].used < time.Second/2 {
-		t.Errorf("%d turns, %v of work", turns, users[0].used)
+	users, n := play(t, []int{1}, func(_ int, u *user) { u.kernel = time.Microsecond })
+	if n.turns != 0 || users[0].used < time.Second/2 {
+		t.Errorf("%d turns, %v of work", n.turns, users[0].used)
+	}
+}
+
+// TestIdle: who submits nothing is not idle before the device has done it all.
+func TestIdle(t *testing.T) {
+	_, n := play(t, []int{1}, func(_ int, u *user) { u.kernel, u.ahead = 300*time.Millisecond, time.Second })
+	if n.idle != 1 {
+		t.Errorf("idle %d times", n.idle)
 	}
 }
