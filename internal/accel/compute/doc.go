@@ -24,8 +24,21 @@
 //	8 read     number u32, offset u64, place               into the program's memory
 //
 // A list that makes no sense is refused before any of it is done. Of one that fails on
-// its way nobody knows how much was done; the error is that of the first command that
-// failed.
+// its way nobody knows how much was done, but buffers that it made are gone; the error is
+// that of the first command that failed.
+//
+// # Programs
+//
+// What was built of a source stays a while, for whoever builds the same: compiling takes
+// longer than most kernels run. A program that has variables is its holder's alone, since
+// they would take something from one holder to another.
+//
+// # Giving up
+//
+// Do ends with its context, whatever the device does, and its memory is then left alone.
+// The holder is good for nothing more, and nobody new should use the Device (Stuck). A
+// message that is half on its way can't be taken back: if the worker does not make room
+// for the rest of it, the session ends.
 //
 // # What is trusted
 //
