@@ -14,4 +14,11 @@
 // What a manifest deploys is a version: functions that are ready to be called, workflows that
 // are checked, routes. The process follows the pool's apps. A new version takes all
 // new calls at once; the one before stays for the executions that began with it.
+//
+// # Devices
+//
+// A device that a function imports the node leases: the process asks on the node's socket
+// for devices, gets the ring of a session, and runs the function's commands through it.
+// The connection is the lease, so nothing of it outlives the process. What is shared is
+// the app's on this node, counted, and given back with its last holder.
 package tenant
