@@ -134,10 +134,14 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestConditions looks at what becomes of an if.
+// TestConditions looks at what becomes of an if, and of a branch.
 func TestConditions(t *testing.T) {
 	for name, test := range map[string]struct{ code, want []byte }{
-		"branch alone":     {[]byte{opBlock, voidType, opGet, 0, opIf, voidType, opBr, 1, opEnd, opEnd}, []byte{opBlock, voidType, opGet, 0, opBrIf, 0, opEnd}},
+		"branch":           {[]byte{opBlock, voidType, opGet, 0, opBrIf, 0, opEnd}, []byte{opBlock, voidType, opGet, 0, opBrIf, 0, opEnd}},
+		"compared":         {[]byte{opBlock, voidType, opGet, 0, opI32Eqz, opBrIf, 0, opEnd}, []byte{opBlock, voidType, opGet, 0, opI32Eqz, opIf, voidType, opBr, 1, opElse, opEnd, opEnd}},
+		"compared floats":  {[]byte{opLoop, voidType, 0x66, opBrIf, 0, opEnd}, []byte{opLoop, voidType, 0x66, opIf, voidType, opBr, 1, opElse, opEnd, opEnd}},
+		"with a value":     {[]byte{opBlock, I32, opGet, 0, opGet, 0, opI32Eqz, opBrIf, 0, opEnd, opDrop}, []byte{opBlock, I32, opGet, 0, opGet, 0, opI32Eqz, opBrIf, 0, opEnd, opDrop}},
+		"return":           {[]byte{opGet, 0, opI32Eqz, opBrIf, 0}, []byte{opGet, 0, opI32Eqz, opBrIf, 0}},
 		"branch to itself": {[]byte{opGet, 0, opIf, voidType, opBr, 0, opEnd}, []byte{opGet, 0, opIf, voidType, opBr, 0, opElse, opEnd}},
 		"without else":     {[]byte{opGet, 0, opIf, voidType, opNop, opEnd}, []byte{opGet, 0, opIf, voidType, opNop, opElse, opEnd}},
 		"with else":        {[]byte{opGet, 0, opIf, voidType, opElse, opNop, opEnd}, []byte{opGet, 0, opIf, voidType, opElse, opNop, opEnd}},

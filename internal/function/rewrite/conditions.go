@@ -1,37 +1,42 @@
 package rewrite
 
-// conditions writes conditions as the engine likes them: an if around nothing but a
-// branch is a conditional branch, and an if without an else gets an empty one. At the
-// end of an if that has none, the engine forgets which addresses it has looked at.
+// conditions writes conditions as the engine likes them. A branch on a comparison is an
+// if around a branch: to branch conditionally to where others branch, too, the engine
+// puts what the comparison says into a register, and looks at that. And an if without
+// an else gets an empty one: at the end of one that has none, the engine forgets which
+// addresses it has looked at.
 func (f *finder) conditions(body []byte) []byte {
 	f.begin(body)
 	out := append(make([]byte, 0, len(body)+len(body)/32), body[:f.off]...)
-	var plain []bool // for each open block, whether it is an if without an else
+	var open []condition
+	compared := false
 	for f.more() {
 		i := f.next()
 		switch i.op {
 		case opIf:
-			if to, ok := f.branchAlone(i); ok {
-				f.next()
-				f.next()
-				out = appendU32(append(out, opBrIf), to-1)
-				continue
-			}
-			plain = append(plain, body[i.at+1] == voidType)
+			open = append(open, condition{empty: body[i.at+1] == voidType, plain: body[i.at+1] == voidType})
 		case opBlock, opLoop, opTryTable:
-			plain = append(plain, false)
+			open = append(open, condition{empty: body[i.at+1] == voidType})
 		case opElse:
-			if n := len(plain); n > 0 {
-				plain[n-1] = false
+			if n := len(open); n > 0 {
+				open[n-1].plain = false
 			}
 		case opEnd:
-			if n := len(plain); n > 0 {
-				if plain[n-1] {
+			if n := len(open); n > 0 {
+				if open[n-1].plain {
 					out = append(out, opElse)
 				}
-				plain = plain[:n-1]
+				open = open[:n-1]
+			}
+		case opBrIf:
+			if label := int64(f.operandAt(i)); compared && label < int64(len(open)) && open[int64(len(open))-1-label].empty {
+				out = appendU32(append(out, opIf, voidType, opBr), uint32(label)+1)
+				out = append(out, opElse, opEnd)
+				compared = false
+				continue
 			}
 		}
+		compared = i.op >= firstComparison && i.op <= lastComparison
 		out = append(out, body[i.at:i.end]...)
 	}
 	if f.err != nil {
@@ -40,13 +45,11 @@ func (f *finder) conditions(body []byte) []byte {
 	return out
 }
 
-// branchAlone says whether there is nothing but a branch out of it in an if, and where
-// the branch goes.
-func (f *finder) branchAlone(i instruction) (to uint32, ok bool) {
-	r := reader{b: f.b, off: i.at + 1}
-	if r.byte() != voidType || r.byte() != opBr {
-		return 0, false
-	}
-	to = r.u32()
-	return to, r.byte() == opEnd && r.err == nil && to > 0
+// The comparisons: i32.eqz to f64.ge.
+const firstComparison, lastComparison = 0x45, 0x66
+
+// A condition is what is known of an open block.
+type condition struct {
+	empty bool // it takes and leaves nothing on the stack
+	plain bool // it is an if without an else
 }
