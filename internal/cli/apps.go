@@ -140,7 +140,9 @@ further back; eight versions are kept, fewer when they are large.`,
 }
 
 func runRollback(ctx context.Context, env *Env, opts rollbackOptions, app string) error {
+	stop := env.slowly("having the node compile the version before")
 	made, err := env.client().RollbackApp(ctx, app)
+	stop()
 	if err != nil {
 		return err
 	}

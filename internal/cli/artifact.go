@@ -149,11 +149,13 @@ func runPush(ctx context.Context, env *Env, opts pushOptions, file, reference st
 		return outboard.Errorf(outboard.NotFound, "push", "%w", err)
 	}
 	out := pushed{Reference: ref.Name(), Module: artifact.Digest(module)}
+	stop := env.slowly("pushing %v to %s", outboard.Bytes(len(module)), ref.Name())
 	if ref.Local() {
 		out.Manifest, err = pushHere(ctx, env.client(), ref, out.Module, module)
 	} else {
 		out.Manifest, err = pushThere(ctx, env, ref, module, opts.author)
 	}
+	stop()
 	if err != nil {
 		return err
 	}
@@ -225,11 +227,13 @@ func runPull(ctx context.Context, env *Env, opts pullOptions, reference, file st
 	}
 	var module []byte
 	out := pulled{Reference: ref.Name(), File: file}
+	stop := env.slowly("pulling %s", ref)
 	if ref.Local() {
 		out.Manifest, module, err = pullHere(ctx, env.client(), ref)
 	} else {
 		out.Manifest, module, err = pullThere(ctx, env, ref)
 	}
+	stop()
 	if err != nil {
 		return err
 	}

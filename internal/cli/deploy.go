@@ -61,12 +61,14 @@ now, byte for byte.`,
 }
 
 func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) error {
+	stop := env.slowly("fetching the app's modules, and having the node check and compile them")
 	p, err := packApp(ctx, env, name, opts.update)
 	var made client.Deployed
 	if err == nil {
 		p.deployment.Check = opts.check
 		made, err = p.deploy(ctx, env.client())
 	}
+	stop()
 	if problems := p.located(client.ProblemsOf(err)); len(problems) > 0 {
 		return tellProblems(env, opts.output, problems)
 	}
