@@ -108,7 +108,8 @@ func useDevice(t *testing.T, n *rig.Node) {
 			t.Errorf("%s %s: got %v, want %s", test.function, test.request, err, test.failure)
 		case test.failure == "" && (err != nil || body != test.want):
 			t.Errorf("%s %s: got %q, %v", test.function, test.request, body, err)
-		case test.failure == "" && (len(cost.Imports) != 1 || cost.Imports[0].Bytes == 0 && test.want != "there is" || cost.Imports[0].Calls < 2):
+		case test.failure == "" && (len(cost.Imports) != 1 || cost.Imports[0].Bytes == 0 && test.want != "there is" || cost.Imports[0].Calls < 2 ||
+			cost.Imports[0].Waited > cost.Imports[0].Took || cost.Imports[0].Shared != (test.function == "together" || test.function == "kept")):
 			t.Errorf("%s %s: cost %+v", test.function, test.request, cost)
 		}
 	}

@@ -64,7 +64,7 @@ func (t *Tenant) callByHand(w http.ResponseWriter, r *http.Request, f *deployed,
 			return
 		}
 	}
-	cost, err := json.Marshal(t.costOf(id, p, status))
+	cost, err := json.Marshal(t.costOf(id, f, p, status))
 	if err != nil {
 		api.Refuse(w, err)
 		return
@@ -97,14 +97,14 @@ func ofMessage(answer []byte) (status int, body []byte, err error) {
 
 func httpMeta(name string) (string, bool) { return "1", name == "http" }
 
-func (t *Tenant) costOf(id string, p function.Response, status int) client.CallCost {
+func (t *Tenant) costOf(id string, f *deployed, p function.Response, status int) client.CallCost {
 	c := client.CallCost{
 		Call: id, Node: t.config.Node, Start: startName(p.Cost.Start), Took: client.Duration(p.Cost.Ran),
 		Fuel: p.Cost.Fuel, Memory: p.Cost.Memory, Status: status,
 	}
 	for _, i := range p.Imports {
 		c.Imports = append(c.Imports, client.ImportUse{
-			Name: i.Name, Calls: i.Calls, Took: client.Duration(i.Time), Waited: client.Duration(i.Waited), Bytes: outboard.Bytes(i.Pointer + i.Copied),
+			Name: i.Name, Shared: f.imports[i.Name].Share, Calls: i.Calls, Took: client.Duration(i.Time), Waited: client.Duration(i.Waited), Bytes: outboard.Bytes(i.Pointer + i.Copied),
 		})
 	}
 	return c
