@@ -165,7 +165,8 @@ type subjectTrigger struct {
 func (f *subjectTrigger) start(ctx context.Context) (stop func()) {
 	queue := f.Queue
 	if queue == "" {
-		queue = "app-" + f.state.name
+		// The nodes share the messages of a trigger, not an app's triggers theirs.
+		queue = "app-" + f.state.name + "/" + f.target()
 	}
 	stop, err := f.gateway.opts.Bus.Subscribe(f.Subject, queue, func(m Message) { f.take(ctx, m) })
 	if err != nil {

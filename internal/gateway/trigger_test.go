@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -87,6 +88,32 @@ func TestSubjects(t *testing.T) {
 		}
 		if bus.open() != 0 {
 			t.Error("subscriptions are left")
+		}
+	})
+}
+
+// Two triggers of an app for one message both get it, each on one node.
+func TestSubjectsOfTwoTriggers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus, seen := &memoryBus{}, &notes{}
+		for _, node := range []string{"a", "b"} {
+			f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+				seen.add("%s", c.Function+c.Workflow)
+				return text("done"), nil
+			})
+			stop := start(t, newGateway(t, gateway.Options{Invoker: f, Bus: bus, Node: node}, subjectApp(
+				gateway.SubjectTrigger{Subject: "orders.new", Target: to("count")},
+				gateway.SubjectTrigger{Subject: "orders.*", Target: gateway.Target{Workflow: "ship"}},
+			)))
+			defer stop()
+		}
+		synctest.Wait()
+		bus.send(gateway.Message{Subject: "orders.new"})
+		synctest.Wait()
+		got := seen.take()
+		slices.Sort(got)
+		if diff := cmp.Diff(got, []string{"count", "ship"}); diff != "" {
+			t.Error(diff)
 		}
 	})
 }
