@@ -302,9 +302,10 @@ func (c *cronTrigger) first(ctx context.Context, tick time.Time) (bool, error) {
 	return c.gateway.opts.Once.First(ctx, c.key(tick))
 }
 
-// key names one time of one schedule, alike on all nodes.
+// key names one time of one schedule, alike on all nodes: two that differ in nothing but what
+// they say are two.
 func (c *cronTrigger) key(tick time.Time) string {
-	return "cron/" + c.state.name + "/" + c.target() + "/" + c.Schedule + "/" + tick.UTC().Format(time.RFC3339)
+	return "cron/" + c.state.name + "/" + c.target() + "/" + c.Schedule + "/" + c.zone().String() + "/" + tick.UTC().Format(time.RFC3339) + "/" + string(c.Body)
 }
 
 func (t Target) target() string {

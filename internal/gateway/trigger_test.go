@@ -218,6 +218,29 @@ func sorted(list []string) []string {
 	return out
 }
 
+// Two schedules of the same time for the same function are two.
+func TestCronTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		once, seen := &memoryOnce{}, &notes{}
+		for _, node := range []string{"a", "b"} {
+			f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+				seen.add("%s", c.Body)
+				return text("x"), nil
+			})
+			app := gateway.App{Name: "shop", Crons: []gateway.CronTrigger{
+				{Schedule: "@hourly", Target: to("count"), Body: []byte("seats")}, {Schedule: "@hourly", Target: to("count"), Body: []byte("rooms")},
+			}}
+			stop := start(t, newGateway(t, gateway.Options{Invoker: f, Once: once, Node: node}, app))
+			defer stop()
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if diff := cmp.Diff(sorted(seen.take()), []string{"rooms", "seats"}); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 // TestCronMissed: what fell due while the clock jumped is not made up.
 func TestCronMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
