@@ -52,4 +52,4 @@
 // wait's own lock comes after both.
 package compute
 
-//go:generate go run ../gen/apigen -api ../opencl/opencl.api -client . -calls clCreateContext,clCreateCommandQueue,clCreateBuffer,clEnqueueFillBuffer,clEnqueueWriteBuffer,clEnqueueReadBuffer,clCreateProgramWithSource,clBuildProgram,clCreateKernel,clSetKernelArg,clEnqueueNDRangeKernel,clFinish,clGetDeviceInfo,clGetProgramInfo,clGetProgramBuildInfo,clGetKernelInfo,hello,release,snapshot,failed,output
+//go:generate go run ../gen/apigen -api ../opencl/opencl.api -client . -calls clCreateContext,clCreateCommandQueue,clCreateBuffer,clEnqueueFillBuffer,clEnqueueWriteBuffer,clEnqueueReadBuffer,clCreateProgramWithSource,clBuildProgram,clCreateKernel,clSetKernelArg,clEnqueueNDRangeKernel,clFinish,clGetDeviceInfo,clGetProgramInfo,clGetProgramBuildInfo,clGetKernelInfo,clGetKernelArgInfo,hello,release,snapshot,failed,output

@@ -15,6 +15,7 @@ const (
 	programBuildLog    = 0x1183
 	programVariables   = 0x1185
 	kernelNumArgs      = 0x1191
+	kernelArgSpace     = 0x1196
 )
 
 // A fact is what the worker tells unasked, as record 0004 has it.

@@ -25,6 +25,16 @@ func (l *factList) number(op uint16, param uint32, object, value uint64) *factLi
 	return l.add(op, param, object, 0, string(binary.LittleEndian.AppendUint64(nil, value)))
 }
 
+// space is where an argument of a kernel lies.
+func (l *factList) space(kernel uint64, index uint16, space uint32) *factList {
+	l.e.U64(uint64(opClGetKernelArgInfo) | uint64(index)<<16 | uint64(kernelArgSpace)<<32)
+	l.e.U64(kernel)
+	l.e.U64(0)
+	l.e.U64(4 << 32)
+	l.e.Raw(binary.LittleEndian.AppendUint32(nil, space))
+	return l
+}
+
 // reply is a build's.
 func (l *factList) reply() []byte {
 	var e wire.Encoder
@@ -35,7 +45,7 @@ func (l *factList) reply() []byte {
 func built3() *factList {
 	return new(factList).
 		add(opClGetProgramInfo, programKernelNames, 0x100, 0, "add;sub;mul\x00").
-		number(opClGetKernelInfo, kernelNumArgs, 0, 2).number(opClGetKernelInfo, kernelNumArgs, 2, 3).
+		number(opClGetKernelInfo, kernelNumArgs, 0, 2).space(0, 1, spaceLocal).number(opClGetKernelInfo, kernelNumArgs, 2, 3).
 		add(opClGetProgramBuildInfo, programBuildLog, 0x100, 0, " careful\xff\n\x00rest").
 		add(opClGetProgramBuildInfo, programVariables, 0x100, -30, "what failed has no value")
 }
@@ -46,7 +56,9 @@ func TestLearn(t *testing.T) {
 	if err != nil || log != "careful?" || b.own {
 		t.Errorf("got %q, %v, %t", log, err, b.own)
 	}
-	if diff := cmp.Diff(map[string]int{"add": 2, "sub": -1, "mul": 3}, b.kernels); diff != "" {
+	none := map[uint16]uint32{}
+	want := map[string]parameters{"add": {2, map[uint16]uint32{1: spaceLocal}}, "sub": {-1, none}, "mul": {3, none}}
+	if diff := cmp.Diff(want, b.kernels, cmp.AllowUnexported(parameters{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// Who has variables shares nothing.

@@ -38,7 +38,7 @@ type program struct {
 
 type kernel struct {
 	id   uint64 // 0: not made yet
-	args int
+	want parameters
 }
 
 // Holder begins to use the device.

@@ -25,8 +25,8 @@ func (r *run) program(i int, c *Command) error {
 		return err
 	}
 	p := &program{built: b, kernels: make(map[string]*kernel, len(b.kernels))}
-	for name, args := range b.kernels {
-		p.kernels[name] = &kernel{args: args}
+	for name, want := range b.kernels {
+		p.kernels[name] = &kernel{want: want}
 	}
 	h.programs[c.number] = p
 	return nil
@@ -77,7 +77,13 @@ func (b *built) learn(body []byte) (log string, err error) {
 		return "", outboard.Errorf(outboard.Protocol, "session", "a build's reply: %w", err)
 	}
 	var names []string
-	args := map[uint64]int{}
+	known := map[uint64]parameters{}
+	of := func(index uint64) parameters {
+		if k, ok := known[index]; ok {
+			return k
+		}
+		return parameters{-1, map[uint16]uint32{}}
+	}
 	err = eachFact(reply.Facts, func(f fact) {
 		switch {
 		case f.op == opClGetProgramBuildInfo && f.param == programBuildLog:
@@ -88,16 +94,18 @@ func (b *built) learn(body []byte) (log string, err error) {
 		case f.op == opClGetProgramInfo && f.param == programKernelNames && f.text() != "":
 			names = strings.Split(f.text(), ";")
 		case f.op == opClGetKernelInfo && f.param == kernelNumArgs:
-			args[f.object] = int(f.word() & 0xffffffff)
+			k := of(f.object)
+			k.count = int(f.word() & 0xffffffff)
+			known[f.object] = k
+		case f.op == opClGetKernelArgInfo && f.param == kernelArgSpace:
+			k := of(f.object)
+			k.spaces[f.index] = uint32(f.word())
+			known[f.object] = k
 		}
 	})
-	b.kernels = make(map[string]int, len(names))
+	b.kernels = make(map[string]parameters, len(names))
 	for i, name := range names {
-		n, known := args[uint64(i)]
-		if !known {
-			n = -1
-		}
-		b.kernels[name] = n
+		b.kernels[name] = of(uint64(i))
 	}
 	return log, err
 }
@@ -112,8 +120,8 @@ func (r *run) launch(i int, c *Command) error {
 	switch {
 	case k == nil:
 		return fmt.Errorf("program %d has no such kernel: it has %s", c.number, strings.Join(slices.Sorted(maps.Keys(p.kernels)), ", "))
-	case k.args >= 0 && len(c.args) != k.args:
-		return fmt.Errorf("%d arguments for a kernel that has %d", len(c.args), k.args)
+	case k.want.count >= 0 && len(c.args) != k.want.count:
+		return fmt.Errorf("%d arguments for a kernel that has %d", len(c.args), k.want.count)
 	}
 	if k.id == 0 {
 		k.id = h.device.id()
@@ -141,7 +149,33 @@ const (
 	formMem
 )
 
+// Where a parameter lies, from CL/cl.h.
+const (
+	spaceGlobal   = 0x119B
+	spaceLocal    = 0x119C
+	spaceConstant = 0x119D
+	spacePrivate  = 0x119E
+)
+
+// suits says whether an argument is what a parameter wants. There are drivers that take
+// whatever comes for a buffer's handle.
+func (p *parameters) suits(n int, a *arg) error {
+	space := p.spaces[uint16(n)]
+	switch {
+	case (space == spaceGlobal || space == spaceConstant) && a.kind != argBuffer:
+		return errors.New("the kernel wants a buffer")
+	case space == spaceLocal && a.kind != argLocal:
+		return errors.New("the kernel wants local memory")
+	case space == spacePrivate && a.kind != argScalar:
+		return errors.New("the kernel wants a value")
+	}
+	return nil
+}
+
 func (r *run) setArg(i int, k *kernel, n int, a *arg) error {
+	if err := k.want.suits(n, a); err != nil {
+		return err
+	}
 	h, args := r.holder, argsClSetKernelArg{Kernel: k.id, ArgIndex: uint32(n)}
 	switch a.kind {
 	case argScalar:

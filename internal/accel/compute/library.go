@@ -32,11 +32,17 @@ func keyOf(source, options string) sourceKey {
 type built struct {
 	key     sourceKey
 	id      uint64
-	kernels map[string]int // how many arguments each has, -1 if nobody knows
-	ready   chan struct{}  // closed when it was built, or could not be
+	kernels map[string]parameters
+	ready   chan struct{} // closed when it was built, or could not be
 	// own says that it has variables, or could not be built: nobody else gets it.
 	own   bool
 	users int // under library.mu
+}
+
+// parameters are what a kernel wants.
+type parameters struct {
+	count  int               // -1 if nobody knows
+	spaces map[uint16]uint32 // where they lie, by their index, as far as that is known
 }
 
 // take finds a program, or begins one that the caller has to build.

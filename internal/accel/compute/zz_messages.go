@@ -28,6 +28,7 @@ const (
 	opClGetProgramInfo          uint16 = 0x44
 	opClGetProgramBuildInfo     uint16 = 0x45
 	opClGetKernelInfo           uint16 = 0x4c
+	opClGetKernelArgInfo        uint16 = 0x4d
 	opHello                     uint16 = 0x8000
 	opRelease                   uint16 = 0x8001
 	opSnapshot                  uint16 = 0x8100
@@ -376,6 +377,32 @@ type replyClGetKernelInfo struct {
 }
 
 func (a *replyClGetKernelInfo) decode(body []byte) error {
+	d := wire.NewDecoder(body)
+	a.ParamValueSize = d.Bytes()
+	return d.Done()
+}
+
+// argsClGetKernelArgInfo is the fields of clGetKernelArgInfo as they travel.
+type argsClGetKernelArgInfo struct {
+	Kernel    uint64 // handle cl_kernel
+	ArgIndx   uint32 // value u32
+	ParamName uint32 // value u32
+}
+
+func (a *argsClGetKernelArgInfo) encode(buf []byte) []byte {
+	e := wire.NewEncoder(buf)
+	e.U64(uint64(a.Kernel))
+	e.U64(uint64(a.ArgIndx))
+	e.U64(uint64(a.ParamName))
+	return e.Body()
+}
+
+// replyClGetKernelArgInfo is the answer to clGetKernelArgInfo.
+type replyClGetKernelArgInfo struct {
+	ParamValueSize []byte // query
+}
+
+func (a *replyClGetKernelArgInfo) decode(body []byte) error {
 	d := wire.NewDecoder(body)
 	a.ParamValueSize = d.Bytes()
 	return d.Done()
