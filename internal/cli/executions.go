@@ -63,7 +63,9 @@ func runExecutions(ctx context.Context, env *Env, opts executionsOptions, name s
 			return err
 		}
 	}
+	stop := env.slowly("reading the logs of the executions")
 	executions, err := env.client().Executions(ctx, request)
+	stop()
 	if err != nil {
 		return err
 	}

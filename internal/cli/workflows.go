@@ -32,7 +32,9 @@ func newWorkflowsCommand(env *Env) *cobra.Command {
 }
 
 func runWorkflows(ctx context.Context, env *Env, opts workflowsOptions, app string) error {
+	stop := env.slowly("reading the logs of the executions")
 	workflows, err := env.client().Workflows(ctx, app)
+	stop()
 	if err != nil {
 		return err
 	}
