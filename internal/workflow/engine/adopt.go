@@ -29,6 +29,19 @@ func (e *Engine) adoptOrphans() {
 	}
 }
 
+// tellPause is how long the log waits for more executions that are taken over.
+const tellPause = 2 * time.Second
+
+// tellTaken logs how many executions were taken over: a node that dies may leave thousands,
+// which are worth a few lines.
+func (e *Engine) tellTaken() {
+	for sleep(e.ctx, tellPause) {
+		if n := e.taken.Swap(0); n > 0 {
+			e.log.Info("took executions over", "executions", n)
+		}
+	}
+}
+
 // adopt takes an execution over, unless somebody else does.
 func (e *Engine) adopt(id ID) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -148,7 +161,8 @@ func (e *Engine) takeOver(r *run, events []core.Event) error {
 	}
 	r.resume(append(events, taken), seq)
 	e.metrics.taken.Inc()
-	e.log.Info("took an execution over", "execution", r.id, "records", len(events))
+	e.taken.Add(1)
+	e.log.Debug("took an execution over", "execution", r.id, "records", len(events))
 	r.inherited = e.spawn(r.live)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -108,6 +109,7 @@ type Engine struct {
 	// adopting bounds how many executions are taken over at once: a node that dies
 	// may leave thousands.
 	adopting chan struct{}
+	taken    atomic.Int64 // executions, since the log told of them
 	work     sync.WaitGroup
 
 	ended *endings
@@ -135,6 +137,7 @@ func Open(_ context.Context, opts Options) (*Engine, error) {
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.work.Go(e.adoptOrphans)
 	e.work.Go(e.sweep)
+	e.work.Go(e.tellTaken)
 	return e, nil
 }
 

@@ -1,8 +1,10 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -355,4 +357,24 @@ func TestOptions(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// Executions that are taken over at once are one line of the log.
+func TestTakenIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, echo)
+		for range 5 {
+			w.start(`do: [{a: {wait: PT1H}}]`, `7`)
+		}
+		time.Sleep(time.Second)
+		w.node.Kill()
+		w.close()
+		var log bytes.Buffer
+		w.engine = w.on(w.pool.Node("quay"), echo, func(o *engine.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		time.Sleep(time.Minute)
+		w.close()
+		if got := log.String(); strings.Count(got, "took executions over") != 1 || !strings.Contains(got, "executions=5") {
+			t.Errorf("the log says:\n%s", got)
+		}
+	})
 }
