@@ -96,16 +96,16 @@ func TestSubjects(t *testing.T) {
 func TestSubjectsOfTwoTriggers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus, seen := &memoryBus{}, &notes{}
+		var stops []func()
 		for _, node := range []string{"a", "b"} {
 			f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
 				seen.add("%s", c.Function+c.Workflow)
 				return text("done"), nil
 			})
-			stop := start(t, newGateway(t, gateway.Options{Invoker: f, Bus: bus, Node: node}, subjectApp(
+			stops = append(stops, start(t, newGateway(t, gateway.Options{Invoker: f, Bus: bus, Node: node}, subjectApp(
 				gateway.SubjectTrigger{Subject: "orders.new", Target: to("count")},
 				gateway.SubjectTrigger{Subject: "orders.*", Target: gateway.Target{Workflow: "ship"}},
-			)))
-			defer stop()
+			))))
 		}
 		synctest.Wait()
 		bus.send(gateway.Message{Subject: "orders.new"})
@@ -114,6 +114,9 @@ func TestSubjectsOfTwoTriggers(t *testing.T) {
 		slices.Sort(got)
 		if diff := cmp.Diff(got, []string{"count", "ship"}); diff != "" {
 			t.Error(diff)
+		}
+		for _, stop := range stops {
+			stop()
 		}
 	})
 }
@@ -222,6 +225,7 @@ func sorted(list []string) []string {
 func TestCronTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		once, seen := &memoryOnce{}, &notes{}
+		var stops []func()
 		for _, node := range []string{"a", "b"} {
 			f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
 				seen.add("%s", c.Body)
@@ -230,13 +234,15 @@ func TestCronTwice(t *testing.T) {
 			app := gateway.App{Name: "shop", Crons: []gateway.CronTrigger{
 				{Schedule: "@hourly", Target: to("count"), Body: []byte("seats")}, {Schedule: "@hourly", Target: to("count"), Body: []byte("rooms")},
 			}}
-			stop := start(t, newGateway(t, gateway.Options{Invoker: f, Once: once, Node: node}, app))
-			defer stop()
+			stops = append(stops, start(t, newGateway(t, gateway.Options{Invoker: f, Once: once, Node: node}, app)))
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if diff := cmp.Diff(sorted(seen.take()), []string{"rooms", "seats"}); diff != "" {
 			t.Error(diff)
+		}
+		for _, stop := range stops {
+			stop()
 		}
 	})
 }
