@@ -3,7 +3,6 @@ package tenant
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -91,17 +90,15 @@ type deviceUse struct {
 	kept    chan struct{} // while the lease is kept for the next one; closed when that comes
 }
 
-// device imports a device for a function.
+// device imports a device for a function. A lease that was there may be lost just now: then
+// another one is tried.
 func (h *home) device(ctx context.Context, d *deployed, i manifest.Import) (function.Resource, error) {
-	u := h.join(d, i)
-	if err := u.await(ctx); err != nil {
+	u, fresh := h.join(d, i)
+	r, err := u.begin(ctx)
+	if err != nil && !fresh && u.died() && ctx.Err() == nil {
 		u.leave()
-		return nil, err
-	}
-	r := &deviceResource{use: u}
-	var err error
-	if r.holder, err = u.lease.device.Holder(); err == nil {
-		r.info, err = describeDevice(i.Name, u.lease)
+		u, _ = h.join(d, i)
+		r, err = u.begin(ctx)
 	}
 	if err != nil {
 		u.leave()
@@ -110,8 +107,31 @@ func (h *home) device(ctx context.Context, d *deployed, i manifest.Import) (func
 	return r, nil
 }
 
+// died says whether there was a lease that is of no use any more.
+func (u *deviceUse) died() bool {
+	select {
+	case <-u.ready:
+		return u.err == nil && !u.usable()
+	default:
+		return false
+	}
+}
+
+// begin waits for the lease and begins to use it.
+func (u *deviceUse) begin(ctx context.Context) (*deviceResource, error) {
+	if err := u.await(ctx); err != nil {
+		return nil, err
+	}
+	holder, err := u.lease.device.Holder()
+	if err != nil {
+		return nil, err
+	}
+	info, err := describeDevice(u.key.name, u.lease)
+	return &deviceResource{use: u, holder: holder, info: info}, err
+}
+
 // join uses the lease that is shared, if there is one in good order, or a new one.
-func (h *home) join(d *deployed, i manifest.Import) *deviceUse {
+func (h *home) join(d *deployed, i manifest.Import) (u *deviceUse, fresh bool) {
 	key := deviceKey{i.Name, d.version.spec.Devices[i.Name]}
 	h.devices.mu.Lock()
 	defer h.devices.mu.Unlock()
@@ -121,10 +141,10 @@ func (h *home) join(d *deployed, i manifest.Import) *deviceUse {
 			close(u.kept)
 			u.kept = nil
 		}
-		return u
+		return u, false
 	}
 	ctx, cancel := context.WithCancel(h.tenant.life)
-	u := &deviceUse{home: h, key: key, shared: i.Share, cancel: cancel, ready: make(chan struct{}), gone: make(chan struct{}), users: 1}
+	u = &deviceUse{home: h, key: key, shared: i.Share, cancel: cancel, ready: make(chan struct{}), gone: make(chan struct{}), users: 1}
 	if i.Share {
 		if h.devices.shared == nil {
 			h.devices.shared = map[deviceKey]*deviceUse{}
@@ -133,7 +153,7 @@ func (h *home) join(d *deployed, i manifest.Import) *deviceUse {
 	}
 	request := DeviceRequest{App: d.version.spec.Name, Version: d.version.number, Function: d.name, Device: i.Name}
 	h.tenant.running.Go(func() { u.open(ctx, request) })
-	return u
+	return u, true
 }
 
 // usable says whether somebody new may use the lease.
@@ -185,7 +205,7 @@ func (u *deviceUse) await(ctx context.Context) error {
 	wait := ctx
 	if limit != 0 {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeoutCause(ctx, limit, errNoTurn)
+		wait, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
 	select {
@@ -193,13 +213,12 @@ func (u *deviceUse) await(ctx context.Context) error {
 		return u.err
 	case <-wait.Done():
 	}
-	if err := context.Cause(wait); !errors.Is(err, errNoTurn) {
+	waited := time.Since(begin)
+	if err := context.Cause(ctx); err != nil && (limit == 0 || waited < limit) {
 		return err
 	}
-	return u.noTurn(time.Since(begin))
+	return u.noTurn(waited)
 }
-
-var errNoTurn = errors.New("no device was free in time")
 
 func (u *deviceUse) noTurn(waited time.Duration) error {
 	u.home.devices.mu.Lock()

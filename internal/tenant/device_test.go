@@ -60,6 +60,11 @@ func newDock(t testing.TB) *dock {
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
+		d.set(func() {
+			for conn := range d.held {
+				_ = conn.Close() // of a test that failed
+			}
+		})
 		d.serves.Wait()
 		_ = os.RemoveAll(dir)
 	})
@@ -186,7 +191,7 @@ func crew(t testing.TB, d *dock) *deployed {
 		}
 	})
 	spec := &manifest.App{Name: "shop", Devices: map[string]manifest.Device{
-		"gpu": {Selector: "type=gpu"}, "hurried": {NoWait: true}, "patient": {Timeout: 20 * time.Millisecond},
+		"gpu": {Selector: "type=gpu"}, "hurried": {NoWait: true}, "patient": {Timeout: 300 * time.Millisecond},
 		"kept": {Keep: time.Hour}, "briefly": {Keep: time.Millisecond},
 	}}
 	f := &deployed{name: "cart", version: &version{number: 3, spec: spec, home: newHome(tenant, "shop")}, imports: map[string]manifest.Import{}}
@@ -302,7 +307,7 @@ func TestDeviceWait(t *testing.T) {
 	f := crew(t, d)
 	d.set(func() { d.wait = "place 2 in the queue" })
 	wait := func(name string, share bool) error {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("the call is over"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 600*time.Millisecond, errors.New("the call is over"))
 		defer cancel()
 		_, err := f.board(ctx, name, share)
 		return err
@@ -328,9 +333,9 @@ func TestDeviceWait(t *testing.T) {
 func TestDeviceWaitIsShared(t *testing.T) {
 	d := newDock(t)
 	f := crew(t, d)
-	first := f.version.home.join(f, manifest.Import{Kind: manifest.ImportDevice, Name: "gpu", Share: true})
-	second := f.version.home.join(f, manifest.Import{Kind: manifest.ImportDevice, Name: "gpu", Share: true})
-	if first != second {
+	first, fresh := f.version.home.join(f, manifest.Import{Kind: manifest.ImportDevice, Name: "gpu", Share: true})
+	second, another := f.version.home.join(f, manifest.Import{Kind: manifest.ImportDevice, Name: "gpu", Share: true})
+	if first != second || !fresh || another {
 		t.Fatal("they wait for two leases")
 	}
 	first.leave()

@@ -136,7 +136,11 @@ func (d *Device) Err() error {
 func (d *Device) Stuck() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.stuck || d.err != nil
+	if d.stuck || d.closed || d.err != nil {
+		return true
+	}
+	_, ended := d.opts.Ring.Closed() // which the reader may not know yet
+	return ended
 }
 
 // Close ends the session. Whoever waits for the device gets an error.

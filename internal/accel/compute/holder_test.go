@@ -169,6 +169,9 @@ func TestEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
+		if !d.Stuck() {
+			t.Error("the session counts as good")
+		}
 		if _, err := h.Do(t.Context(), *new(list).buffer(1, 64), nil); !errors.Is(err, lost) {
 			t.Errorf("got %v, want %v", err, lost)
 		}
