@@ -89,10 +89,14 @@ func commit(ctx context.Context) string {
 // Measure runs the sections, and fails when one of them did, after the others. The report
 // is written after each: a run that is cut short has one too.
 func (r *Run) Measure(ctx context.Context, sections []Section) error {
+	chosen, err := r.choose(sections)
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, s := range sections {
-		if !strings.Contains(s.Name, r.Only) || ctx.Err() != nil {
-			continue
+	for _, s := range chosen {
+		if ctx.Err() != nil {
+			break
 		}
 		r.section = s.Name
 		fmt.Fprintf(os.Stderr, "bench: %s ...\n", s.Name)
@@ -106,6 +110,21 @@ func (r *Run) Measure(ctx context.Context, sections []Section) error {
 	errs = append(errs, ctx.Err(), r.printProfiles(ctx))
 	r.Report.Markdown(os.Stdout)
 	return errors.Join(errs...)
+}
+
+// choose returns the sections that Only names, which are some.
+func (r *Run) choose(sections []Section) (chosen []Section, err error) {
+	var names []string
+	for _, s := range sections {
+		names = append(names, s.Name)
+		if strings.Contains(s.Name, r.Only) {
+			chosen = append(chosen, s)
+		}
+	}
+	if chosen == nil {
+		return nil, fmt.Errorf("no section has %q in its name: there are %s", r.Only, strings.Join(names, ", "))
+	}
+	return chosen, nil
 }
 
 func (r *Run) write() error {

@@ -74,6 +74,10 @@ func TestOnly(t *testing.T) {
 	if files, err := os.ReadDir(r.Out); err != nil || len(files) != 0 {
 		t.Errorf("wrote %v, %v", files, err)
 	}
+	r.Only = "x"
+	if err := r.Measure(t.Context(), []Section{section("abc"), section("d")}); err == nil || !strings.Contains(err.Error(), "abc, d") {
+		t.Errorf("got %v for a section that there is not", err)
+	}
 }
 
 func TestNone(t *testing.T) {
