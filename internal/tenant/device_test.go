@@ -33,6 +33,7 @@ type dock struct {
 	refuse error  // what is said instead of a lease
 	wait   string // what is said for ever
 	mute   bool   // workers answer nothing
+	single bool   // there is one device
 	asked  []DeviceRequest
 	held   map[net.Conn]bool
 	most   int
@@ -93,6 +94,9 @@ func (d *dock) serve(conn *net.UnixConn) {
 	d.mu.Lock()
 	d.asked = append(d.asked, r)
 	refuse, wait := d.refuse, d.wait
+	if d.single && len(d.held) > 0 {
+		refuse = outboard.Errorf(outboard.Busy, "", "the device is leased")
+	}
 	if refuse == nil && wait == "" {
 		d.held[conn] = true
 		d.most = max(d.most, len(d.held))
@@ -447,4 +451,19 @@ func TestDeviceIsKept(t *testing.T) {
 	}
 	use("briefly", true)
 	(&bench{t: t}).eventually(func() bool { now, _ := d.leases(); return now == 0 })
+}
+
+// Who does not want to wait does not find what the app itself is giving back.
+func TestHurriedDevice(t *testing.T) {
+	d := newDock(t)
+	f := crew(t, d)
+	d.set(func() { d.single = true })
+	for range 20 {
+		mustBoard(t, f, "hurried", false).Release()
+	}
+	r := mustBoard(t, f, "gpu", false)
+	if _, err := f.board(t.Context(), "hurried", false); outboard.KindOf(err) != outboard.Busy {
+		t.Errorf("got %v, want who has the device", err)
+	}
+	r.Release()
 }
