@@ -461,6 +461,7 @@ func TestHurriedDevice(t *testing.T) {
 	for range 20 {
 		mustBoard(t, f, "hurried", false).Release()
 	}
+	f.version.home.devices.settle(t.Context())
 	r := mustBoard(t, f, "gpu", false)
 	if _, err := f.board(t.Context(), "hurried", false); outboard.KindOf(err) != outboard.Busy {
 		t.Errorf("got %v, want who has the device", err)
