@@ -13,7 +13,8 @@
 // Each session has a virtual time: the device time that it used, divided by its
 // weight. The waiting session with the least virtual time gets the next turn.
 // One that becomes active again starts at the least virtual time of those that
-// are, so that idleness earns nothing.
+// are, so that idleness earns nothing; one that is active but asks for nothing earns
+// little.
 //
 // A session is not quite trusted: what it reports is charged within what the
 // caller's clock allows, and one that keeps its turn past Patience loses it, so
@@ -130,6 +131,9 @@ func (a *Arbiter) Request(id outboard.SessionID, used, now time.Duration) []Acti
 		return nil
 	}
 	wake := a.Active(id, now)
+	if !s.waiting && !s.holds {
+		a.catchUp(s)
+	}
 	a.charge(s, used, now)
 	s.waiting = true
 	return append(wake, a.settle(now)...)
@@ -231,6 +235,24 @@ func (a *Arbiter) anyWaiting() bool {
 		}
 	}
 	return false
+}
+
+// mostCredit is the virtual time that a session keeps that asks for nothing for a while.
+// Between two commands a program's own work should cost it no turns.
+const mostCredit = 50 * time.Millisecond
+
+// catchUp takes away what a session has saved beyond that, while others took turns.
+func (a *Arbiter) catchUp(s *session) {
+	var least time.Duration
+	others := false
+	for _, o := range a.sessions {
+		if o != s && (o.waiting || o.holds) && (!others || o.virtual < least) {
+			least, others = o.virtual, true
+		}
+	}
+	if others {
+		s.virtual = max(s.virtual, least-mostCredit)
+	}
 }
 
 func (a *Arbiter) leastVirtual() (least time.Duration, ok bool) {

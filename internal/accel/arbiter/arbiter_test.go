@@ -147,19 +147,26 @@ func TestShares(t *testing.T) {
 
 // TestNoCredit: who was idle for long does not get the device to itself then.
 func TestNoCredit(t *testing.T) {
-	d := newDevice(func(outboard.SessionID) time.Duration { return ms })
-	d.join("late", 1)
-	d.arbiter.Idle("late", d.now)
-	d.next = nil
-	d.join("x", 1)
-	d.join("y", 1)
-	d.run(10 * time.Second)
-	before := d.used["x"] + d.used["y"]
-	d.next = append(d.next, d.arbiter.Request("late", 0, d.now)...)
-	d.run(13 * time.Second)
-	late, others := d.used["late"], d.used["x"]+d.used["y"]-before
-	if late > 1100*ms || others < 1900*ms {
-		t.Errorf("of 3 s the idle one got %v and the two others %v, want 1 s and 2 s", late, others)
+	for name, rest := range map[string]func(*Arbiter){
+		"idle":   func(a *Arbiter) { a.Idle("late", 0) },
+		"silent": func(a *Arbiter) { a.End("late", 0, 0) }, // active, and asks for nothing
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(func(outboard.SessionID) time.Duration { return ms })
+			d.join("late", 1)
+			rest(d.arbiter)
+			d.next = nil
+			d.join("x", 1)
+			d.join("y", 1)
+			d.run(10 * time.Second)
+			before := d.used["x"] + d.used["y"]
+			d.next = append(d.next, d.arbiter.Request("late", 0, d.now)...)
+			d.run(13 * time.Second)
+			late, others := d.used["late"], d.used["x"]+d.used["y"]-before
+			if late > 1100*ms || others < 1900*ms {
+				t.Errorf("of 3 s it got %v and the two others %v, want 1 s and 2 s", late, others)
+			}
+		})
 	}
 }
 

@@ -49,6 +49,7 @@ func (w *Worker) doClCreateUserEvent(m *message, a *argsClCreateUserEvent) error
 	status := w.create(c, fnClCreateUserEvent, kindEvent, a.Result, c.handle(kindContext, a.Context), c.errcode())
 	if status == clSuccess {
 		w.unresolved[a.Result] = true
+		w.gated.Store(true)
 	}
 	return w.finish(c, status)
 }
@@ -61,7 +62,7 @@ func (w *Worker) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus)
 	}
 	status := w.setUserEvent(c, handle, a.ExecutionStatus)
 	if status == clSuccess {
-		delete(w.unresolved, a.Event)
+		w.resolved(a.Event)
 		if a.ExecutionStatus < 0 {
 			e, _ := w.objects.Any(a.Event)
 			e.Failed = clExecStatusError
@@ -126,6 +127,12 @@ func (w *Worker) doWatch(m *message, a *argsWatch) error {
 	return nil
 }
 
+// resolved notes that a user event is set.
+func (w *Worker) resolved(id uint64) {
+	delete(w.unresolved, id)
+	w.gated.Store(len(w.unresolved) > 0)
+}
+
 // releaseEvent gives up the client's hold of an event. A command that is still
 // pending keeps the handle until it is complete.
 func (w *Worker) releaseEvent(id uint64, handle uintptr) {
@@ -136,7 +143,7 @@ func (w *Worker) releaseEvent(id uint64, handle uintptr) {
 		// Nobody can set it any more: what waits for it would wait for ever,
 		// and we with it.
 		w.drv.Call(fnClSetUserEventStatus, handle, failedUserEvent)
-		delete(w.unresolved, id)
+		w.resolved(id)
 		p.failing = true
 		p.poke()
 	}

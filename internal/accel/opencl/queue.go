@@ -181,7 +181,7 @@ func (w *Worker) drain() {
 	for id, q := range w.queues {
 		w.settleQueue(id)
 		if q.busy {
-			w.drv.Call(fnClFinish, q.handle)
+			w.untilDone(fnClFinish, q.handle)
 			w.idle(q)
 		}
 	}
@@ -216,7 +216,7 @@ func (w *Worker) doClFinish(m *message, a *argsClFinish) error {
 	}
 	w.flush()
 	if alone(m) {
-		status := int32(w.drv.Call(fnClFinish, handle))
+		status := w.untilDone(fnClFinish, handle)
 		w.idle(c.queue)
 		if err := w.synchronised(); err != nil {
 			return err
@@ -256,7 +256,7 @@ func (w *Worker) doClWaitForEvents(m *message, a *argsClWaitForEvents) error {
 	}
 	w.flush()
 	if alone(m) {
-		status := int32(w.drv.Call(fnClWaitForEvents, uintptr(len(a.EventList)), list))
+		status := w.untilDone(fnClWaitForEvents, uintptr(len(a.EventList)), list)
 		if err := w.synchronised(); err != nil {
 			return err
 		}

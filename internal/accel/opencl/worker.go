@@ -111,16 +111,9 @@ type Worker struct {
 	complaints chan complaint
 	broken     atomic.Pointer[error]
 	calls      atomic.Uint64
-	rest       atomic.Int32 // what the dispatcher does: one of the rests
+	awaits     atomic.Bool // the dispatcher waits for the device
+	gated      atomic.Bool // there are user events that the client has not set yet
 }
-
-// The dispatcher works, or waits for the client's next message while the device may have
-// something to do, or nothing before the client has set an event.
-const (
-	restNot int32 = iota
-	restDevice
-	restClient
-)
 
 // New finds the device and makes a worker for it. It sends nothing yet.
 func New(opts Options) (*Worker, error) {
@@ -224,14 +217,13 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // step executes one message.
 func (w *Worker) step() error {
-	idle := w.in.Idle()
-	if idle {
-		w.pause()
+	if w.in.Idle() {
+		w.flush()
+		if w.opts.Gate != nil {
+			w.opts.Gate.Rest()
+		}
 	}
 	h, body, err := w.in.Next()
-	if idle {
-		w.rest.Store(restNot)
-	}
 	if err != nil {
 		return err
 	}
@@ -244,30 +236,18 @@ func (w *Worker) step() error {
 	return w.dispatch(&m)
 }
 
-// pause comes before the dispatcher waits for the client.
-func (w *Worker) pause() {
-	w.flush()
-	if w.opts.Gate != nil {
-		w.opts.Gate.Rest()
-	}
-	if len(w.unresolved) == 0 {
-		w.rest.Store(restDevice)
-	} else {
-		w.rest.Store(restClient)
-	}
+// Working reports whether the device works for the client, as far as that is known
+// without asking the driver: what depends on the client may be pending for ever. Any
+// goroutine may ask.
+func (w *Worker) Working() bool {
+	return w.awaits.Load() || w.pending.count.Load() > 0 && !w.gated.Load()
 }
 
-// Working reports whether the dispatcher or the device is at work for the client, as far
-// as that is known without asking the driver. Any goroutine may ask.
-func (w *Worker) Working() bool {
-	switch w.rest.Load() {
-	case restNot:
-		return true
-	case restDevice:
-		return w.pending.count.Load() > 0
-	default: // what is pending may be so for ever
-		return false
-	}
+// untilDone calls the driver for something that returns when the device has done its work.
+func (w *Worker) untilDone(fn int, args ...uintptr) int32 {
+	w.awaits.Store(true)
+	defer w.awaits.Store(false)
+	return int32(w.drv.Call(fn, args...))
 }
 
 // Stats are what the session has done so far; any goroutine may ask.

@@ -26,7 +26,7 @@ type drainer interface {
 	Drain()
 	// Busy reports whether something was submitted since. Only the dispatcher calls it.
 	Busy() bool
-	// Working reports whether the dispatcher or the device has something to do.
+	// Working reports whether the device has something to do. Any goroutine may ask.
 	Working() bool
 }
 
