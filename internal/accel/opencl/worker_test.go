@@ -291,3 +291,35 @@ func TestProtocolBreaks(t *testing.T) {
 type argsWatchTwice struct{}
 
 func (*argsWatchTwice) encode([]byte) []byte { return make([]byte, 24) }
+
+// A session is at work while the device is, and not while all depends on the client.
+func TestWorking(t *testing.T) {
+	c := dial(t, Options{})
+	context, queue := c.stage(0)
+	mem := c.buffer(context, 64)
+	_, kernel := c.kernel(context, "spin", "kernel void spin(global uint *a) { uint x = a[0]; for (uint i = 0; i < 600000000u; i++) x = x * 1664525u + 1013904223u; a[0] = x; }")
+	c.setMem(kernel, 0, mem)
+	working := func(when string, want bool) {
+		t.Helper()
+		if got := c.worker.Working(); got != want {
+			t.Errorf("%s: %v", when, got)
+		}
+	}
+	working("before all", false)
+	event := c.id()
+	c.launch(queue, kernel, 1, event)
+	c.must(opClFlush, &argsClFlush{CommandQueue: queue})
+	working("while a kernel runs", true)
+	c.must(opClWaitForEvents, &argsClWaitForEvents{EventList: []uint64{event}})
+	working("when it has", false)
+	gate, gated := c.id(), c.id()
+	c.must(opClCreateUserEvent, &argsClCreateUserEvent{Context: context, Result: gate})
+	c.launch(queue, kernel, 1, gated, gate)
+	c.must(opClFlush, &argsClFlush{CommandQueue: queue})
+	working("while a kernel waits for the client", false)
+	c.must(opClSetUserEventStatus, &argsClSetUserEventStatus{Event: gate})
+	working("when it does not any more", true)
+	c.must(opClWaitForEvents, &argsClWaitForEvents{EventList: []uint64{gated}})
+	working("at the end", false)
+	c.noFailures()
+}
