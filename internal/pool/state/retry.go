@@ -20,7 +20,7 @@ const (
 	retryPause     = 100 * time.Millisecond
 	// appearTime is how long a server may take to hear of a stream that another one has
 	// made. One that is not found for longer does not exist.
-	appearTime = 5 * time.Second
+	appearTime = 10 * time.Second
 )
 
 // attempts are those that wait for an answer. When the connection is lost, so
