@@ -120,16 +120,18 @@ func (f *finder) pointers(body []byte, params uint32) []byte {
 	return a.emit(f, body, start)
 }
 
-// addresser reads a body. Its first line is at start.
+// addresser reads a body. Its first line is at start. Its lines are valid until the next
+// one.
 func (f *finder) addresser(body []byte, params uint32) (a *addresser, start int) {
 	f.begin(body)
 	first := params + f.local.count
-	a = &addresser{known: map[uint32]*cached{}, spare: first, first: first}
+	a = &addresser{lines: f.lines[:0], known: map[uint32]*cached{}, spare: first, first: first}
 	start = f.off
 	for f.more() {
 		i := f.next()
 		a.lines = append(a.lines, line{instruction: i, number: f.numberAt(i)})
 	}
+	f.lines = a.lines
 	if f.err != nil || f.local.count >= maxLocals/2 {
 		return nil, 0
 	}

@@ -93,7 +93,8 @@ type finder struct {
 	depth int // blocks open within the segment
 	past  [2]instruction
 	held  heldKind
-	begun bool // the segment has code that is not a part of a call
+	begun bool   // the segment has code that is not a part of a call
+	lines []line // room for an addresser's
 }
 
 type heldKind uint8
