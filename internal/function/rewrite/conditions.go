@@ -13,10 +13,10 @@ func (f *finder) conditions(body []byte) []byte {
 	c := conditioner{out: append(make([]byte, 0, len(body)+len(body)/32), body[:f.off]...)}
 	for f.more() {
 		i := f.next()
+		if f.err != nil {
+			return body
+		}
 		c.write(i.op, body[i.at:i.end])
-	}
-	if f.err != nil {
-		return body
 	}
 	return c.out
 }

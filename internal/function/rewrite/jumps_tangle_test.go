@@ -137,3 +137,32 @@ func code(t *testing.T, file []byte, o Options) []byte {
 	}
 	return r.Code
 }
+
+// TestCutShort cuts bodies anywhere: each step takes them as they are, and leaves it to
+// the walk to refuse them.
+func TestCutShort(t *testing.T) {
+	bodies := map[string]func(*rapid.T) []byte{
+		"tangle": drawTangle, "frame": drawFrame,
+		"rounds": func(t *rapid.T) []byte {
+			return BodyWith([]byte{I32}, append([]byte{opLoop, voidType}, drawRounds(t)...)...)
+		},
+	}
+	for name, draw := range bodies {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				r := reader{b: draw(rt)}
+				r.u32() // its length
+				body := r.b[r.off:]
+				body = body[:rapid.IntRange(0, len(body)).Draw(rt, "cut")]
+				for _, made := range []bool{true, false} {
+					m := &module{params: []uint32{1}, kinds: []uint32{0, 0}, functions: 2}
+					f := finder{walker: walker{m: m, free: make([]toll, m.functions)}}
+					f.straighten(body, 1, made)
+					f.conditions(body)
+					f.unroll(body)
+					f.polish(body)
+				}
+			})
+		})
+	}
+}
