@@ -225,6 +225,7 @@ func FuzzModule(f *testing.F) {
 	}
 	for i := range 8 {
 		f.Add(frameFile(rapid.Custom(drawFrame).Example(i)))
+		f.Add(roundsFile(rapid.Custom(drawRounds).Example(i)))
 	}
 	e := newEngines(f)
 	f.Fuzz(func(t *testing.T, file []byte) { e.same(t, file) })
