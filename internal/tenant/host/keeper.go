@@ -145,6 +145,8 @@ func (k *keeper) start(ctx context.Context, near net.Conn) error {
 				return fmt.Errorf("it was not ready after %v, and was ended: %s", k.host.opts.StartLimit, k.doesNow())
 			}
 			continue
+		case errors.Is(err, errTooLong):
+			return err
 		case err != nil:
 			return errGone
 		}
@@ -164,6 +166,11 @@ func (k *keeper) start(ctx context.Context, near net.Conn) error {
 	}
 }
 
+// largestLine bounds what a process says before it is ready.
+const largestLine = 64 << 10
+
+var errTooLong = fmt.Errorf("it says more than %d bytes in one line", largestLine)
+
 // A lineReader reads lines, each within a time: what is there of one that is not whole then
 // stays for the next read.
 type lineReader struct {
@@ -180,6 +187,9 @@ func (r *lineReader) read(within time.Duration) ([]byte, error) {
 		if line, rest, ok := bytes.Cut(r.rest, []byte("\n")); ok {
 			r.rest = rest
 			return line, nil
+		}
+		if len(r.rest) > largestLine {
+			return nil, errTooLong
 		}
 		n, err := r.conn.Read(buffer)
 		r.rest = append(r.rest, buffer[:n]...)
