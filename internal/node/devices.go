@@ -20,7 +20,6 @@ import (
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/tenant"
-	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // DevicesSocket is the name of the socket in the data folder on which this node leases
@@ -29,35 +28,11 @@ const DevicesSocket = "devices.sock"
 
 // serveDevices leases devices for functions.
 func (n *Node) serveDevices(ctx context.Context, ready func()) error {
-	path := n.folder.at(DevicesSocket)
-	listener, err := unixsock.Listen(path)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(path)
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	defer stop()
-	door := guarded{listener, n.host.Owns, n.log}
-	ready()
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	for {
-		conn, err := door.AcceptUnix()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			n.log.Warn("accept a function's lease", "error", err)
-			pause(ctx)
-			continue
-		}
-		serving.Go(func() {
-			defer conn.Close()
-			err := n.lendDevice(ctx, conn)
-			_ = conn.SetWriteDeadline(time.Now().Add(requestLimit))
-			_ = tenant.Say(conn, tenant.EndOf(err), nil) // the process may be gone
-		})
-	}
+	return n.serveSocket(ctx, DevicesSocket, ready, func(ctx context.Context, conn *net.UnixConn) {
+		err := n.lendDevice(ctx, conn)
+		_ = conn.SetWriteDeadline(time.Now().Add(requestLimit))
+		_ = tenant.Say(conn, tenant.EndOf(err), nil) // the process may be gone
+	})
 }
 
 // lendDevice is the life of one lease for functions.

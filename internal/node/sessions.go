@@ -37,7 +37,13 @@ func (n *Node) startSession(ctx context.Context, claim []byte, holder outboard.N
 
 // serveSessions serves sessions of programs on this machine.
 func (n *Node) serveSessions(ctx context.Context, ready func()) error {
-	path := n.folder.at(SessionSocket)
+	return n.serveSocket(ctx, SessionSocket, ready, n.serveSession)
+}
+
+// serveSocket serves each connection on a socket in the data folder, but for those of
+// workers, until ctx is done. It closes the connections.
+func (n *Node) serveSocket(ctx context.Context, name string, ready func(), serve func(context.Context, *net.UnixConn)) error {
+	path := n.folder.at(name)
 	listener, err := unixsock.Listen(path)
 	if err != nil {
 		return err
@@ -55,11 +61,14 @@ func (n *Node) serveSessions(ctx context.Context, ready func()) error {
 			return nil
 		}
 		if err != nil {
-			n.log.Warn("accept a session", "error", err)
+			n.log.Warn("accept a connection", "socket", name, "error", err)
 			pause(ctx)
 			continue
 		}
-		serving.Go(func() { n.serveSession(ctx, conn) })
+		serving.Go(func() {
+			defer conn.Close()
+			serve(ctx, conn)
+		})
 	}
 }
 
@@ -77,7 +86,6 @@ const requestLimit = 10 * time.Second
 // serveSession is the life of one session of a program on this machine. Its
 // data never comes by here: program and worker share the ring.
 func (n *Node) serveSession(ctx context.Context, conn *net.UnixConn) {
-	defer conn.Close()
 	session, err := n.openSession(ctx, conn)
 	if err != nil {
 		n.log.Warn("session refused", "via", "shm", "error", err)
