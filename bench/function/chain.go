@@ -189,8 +189,8 @@ func post(ctx context.Context, c *http.Client, url, kind string, body []byte) ([
 }
 
 func (b *bench) measureChain(ctx context.Context, c *chainOf) error {
-	turn := b.turn(400*time.Millisecond, 60*time.Millisecond)
-	all, err := b.turns(ctx, b.rounds(9, 3),
+	turn := b.Turn(400*time.Millisecond, 60*time.Millisecond)
+	all, err := b.turns(ctx, b.Rounds(9, 3),
 		perCall(turn, func() error { return c.byPlace(ctx) }),
 		perCall(turn, func() error { return c.byCopies(ctx) }),
 		perCall(turn, func() error { return c.overHTTP(ctx) }),
@@ -199,10 +199,10 @@ func (b *bench) measureChain(ctx context.Context, c *chainOf) error {
 		return err
 	}
 	const name = "1 MiB through four steps"
-	b.row(paired.NewRow(name+", by place", "us", "over HTTP", all[0].values, all[2].values, paired.Goal{}))
-	b.row(faster(name, "over HTTP", all[0].values, all[2].values, 500))
-	b.row(paired.NewRow(name+", by place: each hop", "us", "two copies", perHop(all[0].values), perHop(all[1].values), paired.Goal{}))
-	b.row(faster(name+", each hop", "two copies", all[0].values, all[1].values, 20))
+	b.Row(paired.NewRow(name+", by place", "us", "over HTTP", all[0].values, all[2].values, paired.Goal{}))
+	b.Row(faster(name, "over HTTP", all[0].values, all[2].values, 500))
+	b.Row(paired.NewRow(name+", by place: each hop", "us", "two copies", perHop(all[0].values), perHop(all[1].values), paired.Goal{}))
+	b.Row(faster(name+", each hop", "two copies", all[0].values, all[1].values, 20))
 	return nil
 }
 

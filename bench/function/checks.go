@@ -53,12 +53,12 @@ func (b *bench) checks(ctx context.Context) error {
 		if err := sameAnswers(ctx, request, append(on, off...)...); err != nil {
 			return err
 		}
-		turn := b.turn(400*time.Millisecond, 60*time.Millisecond)
-		all, err := b.turns(ctx, b.rounds(15, 3), inTurn(turn, request, on), inTurn(turn, request, off))
+		turn := b.Turn(400*time.Millisecond, 60*time.Millisecond)
+		all, err := b.turns(ctx, b.Rounds(15, 3), inTurn(turn, request, on), inTurn(turn, request, off))
 		if err != nil {
 			return err
 		}
-		b.row(because(paired.NewRow("a handler that works on JSON, with deadline and fuel", "us", "without", all[0].values, all[1].values, paired.Goal{MaxRatio: 1.1}), checksStay))
+		b.Row(paired.NewRow("a handler that works on JSON, with deadline and fuel", "us", "without", all[0].values, all[1].values, paired.Goal{MaxRatio: 1.1}).Because(checksStay))
 		return nil
 	})
 }

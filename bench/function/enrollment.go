@@ -36,8 +36,8 @@ func (b *bench) enrollment(ctx context.Context) error {
 			return err
 		}
 		defer o.close()
-		turn := b.turn(2*time.Second, 400*time.Millisecond)
-		all, err := b.turns(ctx, b.rounds(5, 2), o.rush(o.inProcess, desks, turn), o.rush(o.overHTTP, windows, turn))
+		turn := b.Turn(2*time.Second, 400*time.Millisecond)
+		all, err := b.turns(ctx, b.Rounds(5, 2), o.rush(o.inProcess, desks, turn), o.rush(o.overHTTP, windows, turn))
 		if err != nil {
 			return err
 		}
@@ -45,10 +45,10 @@ func (b *bench) enrollment(ctx context.Context) error {
 		for i := range reported {
 			reported[i] = wantedRate
 		}
-		b.row(paired.NewRow("enrolment, clients in the process", "requests/s", "reported by the reference system on 6 machines",
+		b.Row(paired.NewRow("enrolment, clients in the process", "requests/s", "reported by the reference system on 6 machines",
 			all[0].values, reported, paired.Goal{Min: wantedRate}))
-		b.row(paired.NewRow(fmt.Sprintf("enrolment, %d connections", windows), "requests/s", "", all[1].values, nil, paired.Goal{}))
-		b.row(paired.NewRow("enrolment: processor time of everything", "us a request", "", all[0].each(), nil, paired.Goal{}))
+		b.Row(paired.NewRow(fmt.Sprintf("enrolment, %d connections", windows), "requests/s", "", all[1].values, nil, paired.Goal{}))
+		b.Row(paired.NewRow("enrolment: processor time of everything", "us a request", "", all[0].each(), nil, paired.Goal{}))
 		return b.auditRows(ctx, o)
 	})
 }

@@ -48,8 +48,8 @@ func (b *bench) handover(ctx context.Context) error {
 
 func (b *bench) handoverRows(ctx context.Context, s *stage, workflow, of string) error {
 	var medians, tails, wholes []float64
-	for round := range b.rounds(7, 3) + 1 {
-		hops, took, err := s.hops(ctx, workflow, b.rounds(100, 30))
+	for round := range b.Rounds(7, 3) + 1 {
+		hops, took, err := s.hops(ctx, workflow, b.Rounds(100, 30))
 		if err != nil {
 			return err
 		}
@@ -57,9 +57,9 @@ func (b *bench) handoverRows(ctx context.Context, s *stage, workflow, of string)
 			medians, tails, wholes = append(medians, paired.Median(hops)), append(tails, quantile(hops, 0.99)), append(wholes, paired.Median(took))
 		}
 	}
-	b.row(paired.NewRow("hand-over between "+of+" of a durable workflow, p50", "ms", "", medians, nil, paired.Goal{Max: 1}))
-	b.row(paired.NewRow("hand-over between "+of+" of a durable workflow, p99", "ms", "", tails, nil, paired.Goal{}))
-	b.row(paired.NewRow("a durable workflow of four "+of+" that do nothing, p50", "ms", "", wholes, nil, paired.Goal{}))
+	b.Row(paired.NewRow("hand-over between "+of+" of a durable workflow, p50", "ms", "", medians, nil, paired.Goal{Max: 1}))
+	b.Row(paired.NewRow("hand-over between "+of+" of a durable workflow, p99", "ms", "", tails, nil, paired.Goal{}))
+	b.Row(paired.NewRow("a durable workflow of four "+of+" that do nothing, p50", "ms", "", wholes, nil, paired.Goal{}))
 	return nil
 }
 

@@ -88,17 +88,17 @@ func (b *bench) measureHTTP(ctx context.Context, s *stage, native *door) error {
 		{"echo, 8 connections of net/http's client", "/hello/echo", order, order, newFull, paired.Goal{MinRatio: 0.9}, slowEcho},
 		{"echo, 8 connections of a client that costs next to nothing", "/hello/echo", order, order, newLean, paired.Goal{}, ""},
 	} {
-		l := load{path: h.path, body: h.body, want: h.want, connections: connections, turn: b.turn(time.Second, 200*time.Millisecond)}
+		l := load{path: h.path, body: h.body, want: h.want, connections: connections, turn: b.Turn(time.Second, 200*time.Millisecond)}
 		to := func(addr string) way {
 			l.addr = addr
 			return l.through(h.open)
 		}
-		all, err := b.turns(ctx, b.rounds(9, 2), to(s.addr()), to(native.addr))
+		all, err := b.turns(ctx, b.Rounds(9, 2), to(s.addr()), to(native.addr))
 		if err != nil {
 			return err
 		}
-		b.row(because(paired.NewRow(h.name, "requests/s", "native net/http handler", all[0].values, all[1].values, h.goal), h.reason))
-		b.row(paired.NewRow(h.name+": processor time of both ends", "us a request", "native net/http handler", all[0].each(), all[1].each(), paired.Goal{}))
+		b.Row(paired.NewRow(h.name, "requests/s", "native net/http handler", all[0].values, all[1].values, h.goal).Because(h.reason))
+		b.Row(paired.NewRow(h.name+": processor time of both ends", "us a request", "native net/http handler", all[0].each(), all[1].each(), paired.Goal{}))
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (b *bench) withoutConnections(ctx context.Context, s *stage) error {
 	body := []byte(`{"course":"algebra","student":"s1","seats":2}`)
 	within := func(h http.Handler) way {
 		var m memory
-		return perCall(b.turn(300*time.Millisecond, 50*time.Millisecond), func() error {
+		return perCall(b.Turn(300*time.Millisecond, 50*time.Millisecond), func() error {
 			r, err := newRequest(ctx, http.MethodPost, "/hello/echo", body)
 			if err != nil {
 				return err
@@ -118,10 +118,10 @@ func (b *bench) withoutConnections(ctx context.Context, s *stage) error {
 			return expect(m.body, body)
 		})
 	}
-	all, err := b.turns(ctx, b.rounds(9, 3), within(s.tenant.Requests()), within(nativeHandlers()))
+	all, err := b.turns(ctx, b.Rounds(9, 3), within(s.tenant.Requests()), within(nativeHandlers()))
 	if err != nil {
 		return err
 	}
-	b.row(paired.NewRow("echo without connections", "us", "native handler", all[0].values, all[1].values, paired.Goal{}))
+	b.Row(paired.NewRow("echo without connections", "us", "native handler", all[0].values, all[1].values, paired.Goal{}))
 	return nil
 }

@@ -31,11 +31,11 @@ func (b *bench) instances(ctx context.Context) error {
 	if b.Quick {
 		slots.Instances, plain.Instances = 100, 12
 	}
-	all, err := b.turns(ctx, b.rounds(5, 1), b.perGiB(slots), b.perGiB(plain))
+	all, err := b.turns(ctx, b.Rounds(5, 1), b.perGiB(slots), b.perGiB(plain))
 	if err != nil {
 		return err
 	}
-	b.row(paired.NewRow("live instances of the least Go module that served a call", "per GiB", "plain instances", all[0].values, all[1].values, paired.Goal{MinRatio: 5}))
+	b.Row(paired.NewRow("live instances of the least Go module that served a call", "per GiB", "plain instances", all[0].values, all[1].values, paired.Goal{MinRatio: 5}))
 	return nil
 }
 

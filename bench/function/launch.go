@@ -33,13 +33,13 @@ func (b *bench) launchRows(graph string, rows map[placement.Policy]placement.Row
 	nimble := rows[placement.Nimble]
 	for _, other := range []placement.Policy{placement.Lazy, placement.Eager} {
 		o, name := rows[other], other.String()
-		b.row(paired.NewRow("launch times, "+graph+": completion with nimble", "s", name,
+		b.Row(paired.NewRow("launch times, "+graph+": completion with nimble", "s", name,
 			[]float64{nimble.Completion.Seconds()}, []float64{o.Completion.Seconds()}, paired.Goal{MaxRatio: 1}))
 		goal := paired.Goal{}
 		if other == placement.Eager {
 			goal.MaxRatio = 1
 		}
-		b.row(paired.NewRow("launch times, "+graph+": memory with nimble", "GB s", name,
+		b.Row(paired.NewRow("launch times, "+graph+": memory with nimble", "GB s", name,
 			[]float64{nimble.GBSeconds}, []float64{o.GBSeconds}, goal))
 	}
 }

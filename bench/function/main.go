@@ -21,7 +21,6 @@ func main() {
 type bench struct {
 	paired.Run
 	launch launch
-	dir    string // Dir
 	guests guests
 }
 
@@ -46,7 +45,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	b.dir, b.guests.dir = b.Dir, b.Dir
+	b.guests.dir = b.Dir
 	if b.Only == "" {
 		if err := b.guests.build(ctx, allGuests()); err != nil {
 			return err

@@ -64,7 +64,7 @@ func newBench(t *testing.T) *bench {
 			t.Error(err)
 		}
 	})
-	b := &bench{Run: paired.Run{Quick: true}, dir: dir, launch: launchHere}
+	b := &bench{Run: paired.Run{Quick: true, Dir: dir}, launch: launchHere}
 	b.guests.dir = dir
 	for _, pkg := range allGuests() {
 		b.guests.keep(pkg, echo())

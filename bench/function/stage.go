@@ -45,7 +45,7 @@ const stageNode = outboard.NodeID("bench")
 
 // openStage makes a stage in a new folder.
 func (b *bench) openStage(ctx context.Context) (*stage, error) {
-	dir, err := os.MkdirTemp(b.dir, "stage")
+	dir, err := os.MkdirTemp(b.Dir, "stage")
 	if err != nil {
 		return nil, err
 	}

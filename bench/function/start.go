@@ -90,8 +90,8 @@ func (s *starts) plainly(ctx context.Context) error {
 }
 
 func (b *bench) measureStarts(ctx context.Context, s *starts, name string, goals bool) error {
-	turn := b.turn(300*time.Millisecond, 50*time.Millisecond)
-	all, err := b.turns(ctx, b.rounds(11, 3),
+	turn := b.Turn(300*time.Millisecond, 50*time.Millisecond)
+	all, err := b.turns(ctx, b.Rounds(11, 3),
 		perCall(turn, func() error { return s.call(ctx, s.reset) }),
 		perCall(turn, func() error { return s.onAnotherSlot(ctx) }),
 		perCall(turn, func() error { return s.plainly(ctx) }),
@@ -105,9 +105,9 @@ func (b *bench) measureStarts(ctx context.Context, s *starts, name string, goals
 	if goals {
 		most, resets, clones = 10, 500, 20
 	}
-	b.row(paired.NewRow("fresh start of "+name+": reset and call", "us", reference, all[0].values, all[2].values, paired.Goal{Max: most}))
-	b.row(faster("fresh start of "+name, reference, all[0].values, all[2].values, resets))
-	b.row(paired.NewRow("first start on another slot, "+name+": clone and call", "us", reference, all[1].values, all[2].values, paired.Goal{}))
-	b.row(faster("first start on another slot, "+name, reference, all[1].values, all[2].values, clones))
+	b.Row(paired.NewRow("fresh start of "+name+": reset and call", "us", reference, all[0].values, all[2].values, paired.Goal{Max: most}))
+	b.Row(faster("fresh start of "+name, reference, all[0].values, all[2].values, resets))
+	b.Row(paired.NewRow("first start on another slot, "+name+": clone and call", "us", reference, all[1].values, all[2].values, paired.Goal{}))
+	b.Row(faster("first start on another slot, "+name, reference, all[1].values, all[2].values, clones))
 	return nil
 }

@@ -25,21 +25,21 @@ func (b *bench) thumbnails(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := b.rounds(200, 12)
+	n := b.Rounds(200, 12)
 	album, err := b.newAlbum(ctx, n, 1024, 768)
 	if err != nil {
 		return err
 	}
 	return b.withStage(ctx, a, func(s *stage) error {
-		all, err := b.turns(ctx, b.rounds(3, 1), album.byWorkflow(s), album.byProgram(runtime.NumCPU()), album.byProgram(1))
+		all, err := b.turns(ctx, b.Rounds(3, 1), album.byWorkflow(s), album.byProgram(runtime.NumCPU()), album.byProgram(1))
 		if err != nil {
 			return err
 		}
 		const reference = "native program"
 		name := fmt.Sprintf("thumbnails of %d photographs by a workflow", n)
-		b.row(because(paired.NewRow(name, "s", reference, all[0].values, all[1].values, paired.Goal{MaxRatio: 2}), slowWebAssembly))
-		b.row(paired.NewRow(name+": processor time", "s", reference, all[0].whole(), all[1].whole(), paired.Goal{}))
-		b.row(paired.NewRow(name, "s", reference+", a photograph at a time", all[0].values, all[2].values, paired.Goal{MaxRatio: 2}))
+		b.Row(paired.NewRow(name, "s", reference, all[0].values, all[1].values, paired.Goal{MaxRatio: 2}).Because(slowWebAssembly))
+		b.Row(paired.NewRow(name+": processor time", "s", reference, all[0].whole(), all[1].whole(), paired.Goal{}))
+		b.Row(paired.NewRow(name, "s", reference+", a photograph at a time", all[0].values, all[2].values, paired.Goal{MaxRatio: 2}))
 		return nil
 	})
 }
@@ -56,7 +56,7 @@ type album struct {
 }
 
 func (b *bench) newAlbum(ctx context.Context, n, width, height int) (*album, error) {
-	a := &album{from: filepath.Join(b.dir, "photos"), to: filepath.Join(b.dir, "small"), program: filepath.Join(b.dir, "native")}
+	a := &album{from: filepath.Join(b.Dir, "photos"), to: filepath.Join(b.Dir, "small"), program: filepath.Join(b.Dir, "native")}
 	build := exec.CommandContext(ctx, "go", "build", "-o", a.program, module+"examples/thumbnails/native")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the native program: %w: %s", err, out)

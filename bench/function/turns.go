@@ -100,12 +100,6 @@ func perCall(turn time.Duration, do func() error) way {
 
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-func (b *bench) rounds(full, quick int) int { return b.Rounds(full, quick) }
-
-func (b *bench) turn(full, quick time.Duration) time.Duration { return b.Turn(full, quick) }
-
-func (b *bench) row(r paired.Row) { b.Row(r) }
-
 // faster is a row of how many times as long the reference takes, which has to be least.
 func faster(name, referenceName string, values, references []float64, least float64) paired.Row {
 	times := make([]float64, len(values))
@@ -114,5 +108,3 @@ func faster(name, referenceName string, values, references []float64, least floa
 	}
 	return paired.NewRow(name+": times as fast as "+referenceName, "x", "", times, nil, paired.Goal{Min: least})
 }
-
-func because(r paired.Row, reason string) paired.Row { return r.Because(reason) }
