@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard/internal/function/assemble"
 	"github.com/outboard-run/outboard/internal/function/image"
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 // TestFuelIsTheSame calls functions with the same input again and again, in other
@@ -81,9 +82,7 @@ func TestFuelToTheLast(t *testing.T) {
 // faults, and reset without a scan. One that runs for long is not.
 func TestQuietVisits(t *testing.T) {
 	r := open(t, Options{})
-	if r.Reset() != image.Scan {
-		t.Skip("without a scan all pages are dropped")
-	}
+	need.That(t, "pagemap_scan", r.Reset() == image.Scan, "a kernel from Linux 6.7 on has it")
 	const calls = 10
 	for name, c := range map[string]struct {
 		from  int32
