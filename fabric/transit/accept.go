@@ -1,6 +1,8 @@
 package transit
 
 import (
+	"context"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -77,8 +79,12 @@ func (c *callee) pass(l *inbound, at place) {
 	c.mu.Lock()
 	old := c.current
 	c.mu.Unlock()
+	// A leg that fails now ends the stream, whether its caller has heard that it was
+	// accepted or waits by the old one.
+	stop := context.AfterFunc(l.Context(), old.leave)
 	for c.fetch(old) {
 	}
+	stop()
 	c.mu.Lock()
 	if !c.over {
 		c.current, c.next, c.place = l, nil, at

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -133,13 +132,13 @@ func (c *child) take(m *message) {
 		h.running.Go(func() { h.lendState(m) })
 	case msgOffer:
 		h.running.Go(func() {
-			e, err := h.offer(c.number, m.Endpoint, m.Previous)
+			e, err := h.roster.offer(h.life, c.number, m.Endpoint, m.Previous)
 			c.control.answer(m, &message{Endpoint: e}, err)
 		})
 	case msgSettled:
 		h.settled(c.number, m.ID)
 	case msgWithdraw:
-		h.running.Go(func() { c.control.answer(m, nil, h.withdraw(c.number, m.ID)) })
+		h.running.Go(func() { c.control.answer(m, nil, h.roster.withdraw(h.life, c.number, m.ID)) })
 	case msgLink:
 		h.running.Go(func() {
 			f, err := h.link(m.Process)
@@ -205,56 +204,17 @@ func (h *Host) where(asks *child, stream string) string {
 // whereLimit is how long another process may take to say what it has.
 const whereLimit = time.Second
 
-// ---- endpoints
-
-// An offered is an endpoint that a process has offered.
-type offered struct {
-	endpoint services.Endpoint
-	process  int // that reaches its program
-}
-
-// offer tells the pool of a program. One that has changed over from another process
-// remains the endpoint that it was.
-func (h *Host) offer(process int, e *services.Endpoint, previous string) (*services.Endpoint, error) {
-	if e == nil {
-		return nil, outboard.Errorf(outboard.Protocol, "offer", "no endpoint")
-	}
-	told := h.enter(process, *e, previous)
-	return &told, h.tellPool(told)
-}
-
-func (h *Host) enter(process int, e services.Endpoint, previous string) services.Endpoint {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	had := h.offered[e.ID]
-	if before := h.offered[previous]; e.ID == "" && before != nil && before.process != process && before.endpoint.PID == e.PID {
-		e.ID, e.Started, had = previous, before.endpoint.Started, before
-	}
-	if had == nil {
-		h.serial++
-		e.ID = fmt.Sprintf("%s/%d", h.opts.Config.Self, h.serial)
-		had = &offered{process: process}
-		h.offered[e.ID] = had
-	}
-	// Until the program is settled it is reached where it was.
-	e.Node, e.Process = h.opts.Config.Self, had.process
-	had.endpoint = e
-	return e
-}
-
-// settled says that a program is reached through a process now.
+// settled tells the pool, and the process that a program has left.
 func (h *Host) settled(process int, id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	o := h.offered[id]
-	if o == nil || o.process == process {
+	before := h.roster.settled(process, id)
+	if before == 0 {
 		return
 	}
-	old := h.children[o.process]
-	o.process, o.endpoint.Process = process, process
-	e := o.endpoint
+	h.mu.Lock()
+	old := h.children[before]
+	h.mu.Unlock()
 	h.running.Go(func() {
-		if err := h.tellPool(e); err != nil && h.life.Err() == nil {
+		if err := h.roster.tell(h.life, id); err != nil && h.life.Err() == nil {
 			h.log.Warn("an endpoint has changed over, and the pool does not know", "endpoint", id, "error", err)
 		}
 		if old != nil {
@@ -262,43 +222,6 @@ func (h *Host) settled(process int, id string) {
 			_ = old.control.tell(&message{Type: msgMoved, ID: id})
 		}
 	})
-}
-
-func (h *Host) tellPool(e services.Endpoint) error {
-	ctx, cancel := context.WithTimeout(h.life, offerLimit)
-	defer cancel()
-	return h.opts.Registry.Offer(ctx, e)
-}
-
-// withdraw ends an endpoint that the process has, and no other's.
-func (h *Host) withdraw(process int, id string) error {
-	h.mu.Lock()
-	if o := h.offered[id]; o == nil || o.process != process {
-		h.mu.Unlock()
-		return nil
-	}
-	delete(h.offered, id)
-	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(h.life, offerLimit)
-	defer cancel()
-	return h.opts.Registry.Withdraw(ctx, id)
-}
-
-// withdrawAll ends the endpoints of a process that has ended.
-func (h *Host) withdrawAll(process int) {
-	h.mu.Lock()
-	var ids []string
-	for id, o := range h.offered {
-		if o.process == process {
-			ids = append(ids, id)
-		}
-	}
-	h.mu.Unlock()
-	for _, id := range ids {
-		if err := h.withdraw(process, id); err != nil {
-			h.log.Warn("an endpoint that is gone is still offered", "endpoint", id, "error", err)
-		}
-	}
 }
 
 // Speak makes this node speak for a gRPC server. Every process reaches it.
@@ -310,10 +233,7 @@ func (h *Host) Speak(ctx context.Context, e services.Endpoint) (services.Endpoin
 	if len(e.Services) == 0 {
 		return e, outboard.Errorf(outboard.Invalid, op, "it serves nothing: name its services")
 	}
-	h.mu.Lock()
-	h.serial++
-	e.ID = fmt.Sprintf("%s/%s.%d", h.opts.Config.Self, e.Address, h.serial)
-	h.mu.Unlock()
+	e.ID = h.roster.id(e.Address + ".")
 	e.Node, e.Started, e.Process = h.opts.Config.Self, time.Now().UTC(), 0
 	return e, h.opts.Registry.Offer(ctx, e)
 }

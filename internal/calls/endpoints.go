@@ -105,6 +105,11 @@ func (p *Plane) follow() {
 			})
 		}
 	}
+	for _, name := range p.registry.Described() {
+		if lists[name] == nil {
+			lists[name] = []router.Endpoint{} // whoever served it may come back
+		}
+	}
 	for name, list := range lists {
 		if err := p.router.SetService(name, router.Service{Endpoints: list, Balance: p.rules.of(name, p.opts.Self)}); err != nil {
 			p.log.Error("service is not routed", "service", name, "error", err)

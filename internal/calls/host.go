@@ -41,6 +41,8 @@ type Host struct {
 	log   *slog.Logger
 	files []*os.File // of the listening sockets
 
+	roster *roster
+
 	// changing is held while one process follows another; before mu.
 	changing chan struct{}
 	binary   string // of the current process; under changing
@@ -51,9 +53,7 @@ type Host struct {
 	mu       sync.Mutex
 	current  *child
 	children map[int]*child
-	number   int                 // of the last process
-	serial   int                 // of the last endpoint
-	offered  map[string]*offered // by the endpoint's ID
+	number   int // of the last process
 	closing  bool
 	// heldToldOf says that the current process counts calls of others.
 	heldToldOf bool
@@ -70,7 +70,7 @@ func OpenHost(ctx context.Context, opts HostOptions) (*Host, error) {
 	}
 	h := &Host{
 		opts: opts, log: opts.Logger, changing: make(chan struct{}, 1),
-		children: map[int]*child{}, offered: map[string]*offered{},
+		children: map[int]*child{}, roster: newRoster(opts.Config.Self, opts.Registry),
 	}
 	h.opts.Config.Handover = Handover
 	h.life, h.stop = context.WithCancel(context.Background())
@@ -174,7 +174,9 @@ func (h *Host) ended(c *child) {
 	if closing {
 		return
 	}
-	h.withdrawAll(c.number)
+	if err := h.roster.withdrawAll(h.life, c.number); err != nil && h.life.Err() == nil {
+		h.log.Warn("endpoints that are gone are still offered", "process", c.number, "error", err)
+	}
 	h.passHeld()
 	switch {
 	case died:
