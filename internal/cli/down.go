@@ -16,7 +16,7 @@ func newDownCommand(env *Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "down",
 		Short:   "Stop the node that runs here",
-		Long:    "Stop the node that runs here. Its sessions end, its leases are given back, and its place in the pool is kept: `outboard up` goes on with it.",
+		Long:    "Stop the node that runs here. Requests that it has accepted end first, for 30 s at most; its sessions end, its leases are given back, and its place in the pool is kept: `outboard up` goes on with it.",
 		Example: "  outboard down\n  outboard down --data /var/lib/outboard",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runDown(cmd.Context(), env) },
@@ -41,7 +41,7 @@ func runDown(ctx context.Context, env *Env) error {
 // awaitExit waits until the process has gone. It is nobody's child here, so
 // there is nothing to wait on but its absence.
 func awaitExit(ctx context.Context, pid int) error {
-	const limit = 30 * time.Second
+	const limit = time.Minute // calls that the node has accepted end first
 	deadline, poll := time.After(limit), time.NewTicker(20*time.Millisecond)
 	defer poll.Stop()
 	for {

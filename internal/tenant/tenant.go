@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -20,6 +21,9 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
+
+// Grace is how long what requests and messages have begun may take when the process is to end.
+const Grace = 30 * time.Second
 
 // A Tenant is what a tenant's process is made of. Its parts are set while its services
 // start, in their order, and only read afterwards.
@@ -176,7 +180,7 @@ func (t *Tenant) openValues(context.Context) (lifecycle.Resource, error) {
 func (t *Tenant) openGateway(context.Context) (lifecycle.Resource, error) {
 	o := gateway.Options{
 		Invoker: t, Logger: t.log, Metrics: t.metrics, Bus: bus{t.state}, Once: ticks{t}, Node: string(t.config.Node),
-		Rooms: "rooms." + t.config.Tenant, Elsewhere: t.elsewhere(),
+		Rooms: "rooms." + t.config.Tenant, Elsewhere: t.elsewhere(), Grace: Grace,
 	}
 	if t.spans != nil {
 		o.Tracer = t.spans

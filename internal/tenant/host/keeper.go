@@ -35,7 +35,8 @@ type keeper struct {
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 10 * time.Second
-	endLimit   = 10 * time.Second
+	// endLimit is how long a process may take to end: the calls that it has accepted end first.
+	endLimit = tenant.Grace + 10*time.Second
 )
 
 // run keeps the process until ctx ends.
