@@ -1,10 +1,5 @@
 package guest
 
-import (
-	"runtime"
-	"runtime/debug"
-)
-
 //go:wasmimport outboard request_offset
 func requestOffset() int64
 
@@ -19,28 +14,15 @@ func arenaAlloc(size int32) int32
 // this variable holds it.
 var window []byte
 
-const (
-	pageSize = 4096
-	// room is how much may be allocated beside the window before the collector runs.
-	room = 16 << 20
-)
+const pageSize = 4096
 
 //go:wasmexport outboard_arena
 func outboardArena(size int32) int32 {
 	memory := make([]byte, int(size)+pageSize)
 	begin := -int(uintptr(at(memory))) & (pageSize - 1)
 	window = memory[begin : begin+int(size) : begin+int(size)]
-	collectAsBefore(int(size))
-	fillCaches()
+	readyForImage(int(size))
 	return int32(uintptr(at(window)))
-}
-
-// collectAsBefore ends the collection that so large an allocation began: each call
-// would start amid it. And it has the window not count as live memory, or garbage
-// could grow as large as the window is.
-func collectAsBefore(size int) {
-	runtime.GC()
-	debug.SetGCPercent(max(1, min(100, 100*room/max(size, 1))))
 }
 
 // requestInPlace returns the request where it lies in the window.
@@ -80,22 +62,3 @@ func hostAlloc(n int) []byte {
 	}
 	return make([]byte, n)
 }
-
-// kept is what fillCaches allocates; no compiler may leave it out.
-var kept struct {
-	bytes    []byte
-	pointers []*byte
-}
-
-// fillCaches allocates something of each size, with and without pointers, up to large.
-// The collection has emptied the allocator's caches, and each call would begin with
-// filling those again that it needs.
-func fillCaches() {
-	for size := 8; size <= large; size += max(8, size/16) {
-		kept.bytes = make([]byte, size)
-		kept.pointers = make([]*byte, size/8)
-	}
-	kept.bytes, kept.pointers = nil, nil
-}
-
-const large = 4 << 10

@@ -14,9 +14,8 @@
 // and 1xx responses are not there.
 //
 // A handler that uses encoding/json, html/template and the like should use them once in
-// init, with the types and templates of its requests: see package guest. To answer a
-// made-up request there, into a ResponseWriter that keeps nothing, is the simplest way,
-// if that changes nothing outside.
+// init, with the types and templates of its requests: see package guest. Warm does so with
+// a made-up request.
 package web
 
 import (
@@ -35,8 +34,13 @@ func Handle(h http.Handler) {
 	if h == nil {
 		h = http.DefaultServeMux
 	}
+	registered = h
+	rehearse(http.HandlerFunc(ordinary), "POST /{id}", "/17", "{}") // for what this package and net/http do once
 	guest.Handle(func(message []byte) ([]byte, error) { return answer(h, message) })
 }
+
+// registered is what Handle was given.
+var registered http.Handler
 
 func answer(h http.Handler, message []byte) ([]byte, error) {
 	if is, _ := guest.Meta("http"); is != "1" {

@@ -9,8 +9,8 @@ import (
 )
 
 func init() {
-	hello.Warm()
 	web.Handle(http.HandlerFunc(hello.Handler))
+	web.Warm("POST /hello/orders/{id}", "/hello/orders/17", `{"course":"algebra","student":"s1","seats":2}`)
 }
 
 func main() {}

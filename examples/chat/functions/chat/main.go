@@ -12,7 +12,10 @@ import (
 	guest "github.com/outboard-run/outboard/guest/go"
 )
 
-func init() { guest.Handle(handle) }
+func init() {
+	_, _ = handle(nil) // encoding/json learns the types
+	guest.Handle(handle)
+}
 
 func main() {}
 

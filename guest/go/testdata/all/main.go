@@ -45,6 +45,8 @@ func handle(request []byte) ([]byte, error) {
 		return fmt.Append(nil, len(kept[2])), nil
 	case "garbage":
 		return garbage()
+	case "depth": // does the stack move when it is used?
+		return stack()
 	case "count":
 		calls++
 		return strconv.AppendInt(nil, int64(calls), 10), nil
@@ -78,6 +80,33 @@ func handle(request []byte) ([]byte, error) {
 	}
 	return nil, errors.New("no verb " + string(verb))
 }
+
+// stack says where a variable is before and after a deep call: Go copies a stack that
+// has to grow elsewhere.
+func stack() ([]byte, error) {
+	var here byte
+	before := place(&here)
+	used := deep(10)
+	if after := place(&here); after != before {
+		return nil, fmt.Errorf("the stack has moved from %#x to %#x", before, after)
+	}
+	return fmt.Append(nil, used), nil
+}
+
+// deep uses 3 KiB of the stack for each level.
+//
+//go:noinline
+func deep(levels int) int {
+	var frame [3 << 10]byte
+	if levels == 0 {
+		return 0
+	}
+	frame[levels] = 1
+	return deep(levels-1) + int(frame[levels])
+}
+
+//go:noinline
+func place(b *byte) uintptr { return uintptr(unsafe.Pointer(b)) }
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 

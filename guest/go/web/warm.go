@@ -1,0 +1,51 @@
+package web
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Warm has the handler that Handle registered answer a made-up request, and forgets the
+// answer. It belongs into an init function, after Handle:
+//
+//	web.Warm("POST /orders/{id}", "/orders/17", `{"course": "algebra"}`)
+//
+// What packages do once, when they are first used, is then in the memory that each request
+// begins with: a handler that reads and writes a few fields of JSON becomes twice as fast.
+//
+// The route is one of the manifest's, with or without the app's name: it names the
+// parameters of the path. The handler runs as it does for a request, so it should leave
+// nothing in variables that a request must not see, and it can't import resources yet.
+// What it answers does not matter. A route or a target that makes no sense is a panic, and
+// so a deployment that fails with the reason.
+func Warm(route, target, body string) { rehearse(registered, route, target, body) }
+
+func rehearse(h http.Handler, route, target, body string) {
+	method, _, ok := strings.Cut(route, " ")
+	if !ok {
+		method = http.MethodGet
+	}
+	r, err := readRequest([]byte(method + " " + target + " HTTP/1.1\r\n" + usual + strconv.Itoa(len(body)) + "\r\n\r\n" + body))
+	if err != nil {
+		panic(errors.Join(errors.New("web.Warm: "+method+" "+target), err))
+	}
+	mux := http.NewServeMux()
+	mux.Handle(route, h)
+	w := response{head: r.Method == http.MethodHead}
+	mux.ServeHTTP(&w, r)
+	_ = w.message()
+}
+
+// usual are the fields that most requests have.
+const usual = "Host: localhost\r\nUser-Agent: outboard\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n" +
+	"Content-Type: application/json\r\nContent-Length: "
+
+// ordinary does what most handlers do with a request and a response.
+func ordinary(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.Header().Set("Content-Type", "text/plain")
+	_, _ = io.WriteString(w, r.PathValue("id"))
+}
