@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -26,6 +27,8 @@ type Deployment struct {
 	Secrets map[string][]byte `json:"secrets,omitempty"`
 	// Check says not to apply it.
 	Check bool `json:"check,omitempty"`
+	// NoWait says not to wait until the node serves it: see AppNodes.
+	NoWait bool `json:"no_wait,omitempty"`
 }
 
 // A Deployed is what a deployment or a roll-back brought.
@@ -40,6 +43,9 @@ type Deployed struct {
 	Routes []string `json:"routes,omitempty"`
 	// Notes are what a user should know, though it is no mistake.
 	Notes []Problem `json:"notes,omitempty"`
+	// Nodes is how far the pool's nodes are with it, where somebody has asked: see
+	// AppNodes.
+	Nodes []AppNode `json:"nodes,omitempty"`
 }
 
 // A Problem is a mistake in a file of an app. What is not about one place has no Line.
@@ -99,9 +105,36 @@ type App struct {
 	Routes []string `json:"routes"`
 	// Versions are the numbers of the versions that are kept, oldest first.
 	Versions []int `json:"versions"`
-	// State is "ready" where this node serves it, else "starting" or "failed"; Reason
+	// State is AppReady where this node serves it, else AppStarting or AppFailed; Reason
 	// says why it failed.
 	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	// Nodes is how far each of the pool's nodes is with it, where that was asked for: see
+	// AppsOnNodes.
+	Nodes []AppNode `json:"nodes,omitempty"`
+}
+
+// How far a node is with a version of an app.
+const (
+	// AppReady: it serves the version.
+	AppReady = "ready"
+	// AppStarting: it makes it ready.
+	AppStarting = "starting"
+	// AppFailed: it could not, and tries again.
+	AppFailed = "failed"
+	// AppSilent: the node did not answer.
+	AppSilent = "silent"
+	// AppUnknown: the node's program is too old to tell.
+	AppUnknown = "unknown"
+)
+
+// An AppNode is how far a node of the pool is with a version of an app.
+type AppNode struct {
+	Node  outboard.NodeID `json:"node"`
+	State string          `json:"state"`
+	// Serves is the version that takes requests there, 0 for none.
+	Serves int `json:"serves,omitempty"`
+	// Reason says why it failed, or why nothing is known.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -188,10 +221,18 @@ func (c *Client) Deploy(ctx context.Context, d Deployment) (Deployed, error) {
 	return made, err
 }
 
-// RollbackApp puts the version of an app back in force that was so before.
-func (c *Client) RollbackApp(ctx context.Context, app string) (Deployed, error) {
+// A RollbackRequest asks for the version of an app that was in force before.
+type RollbackRequest struct {
+	App string
+	// NoWait says not to wait until the node serves it: see AppNodes.
+	NoWait bool
+}
+
+// RollbackApp puts the version of an app back in force that was so before the present one.
+func (c *Client) RollbackApp(ctx context.Context, r RollbackRequest) (Deployed, error) {
 	var made Deployed
-	err := c.do(ctx, http.MethodPost, "/v1/apps/"+url.PathEscape(app)+"/rollback", nil, &made)
+	query := url.Values{"wait": {strconv.FormatBool(!r.NoWait)}}
+	err := c.do(ctx, http.MethodPost, "/v1/apps/"+url.PathEscape(r.App)+"/rollback?"+query.Encode(), nil, &made)
 	return made, err
 }
 
@@ -203,6 +244,19 @@ func (c *Client) RemoveApp(ctx context.Context, app string) error {
 // Apps lists the apps of the pool.
 func (c *Client) Apps(ctx context.Context) ([]App, error) {
 	return get[[]App](ctx, c, "/v1/apps")
+}
+
+// AppsOnNodes is Apps, with how far each node of the pool is with them. Nodes are waited for
+// for a short while.
+func (c *Client) AppsOnNodes(ctx context.Context) ([]App, error) {
+	return get[[]App](ctx, c, "/v1/apps?nodes=true")
+}
+
+// AppNodes tells how far each node of the pool is with a version of an app. A later version
+// counts as well. Nodes are waited for for a short while.
+func (c *Client) AppNodes(ctx context.Context, app string, version int) ([]AppNode, error) {
+	query := url.Values{"version": {strconv.Itoa(version)}}
+	return get[[]AppNode](ctx, c, "/v1/apps/"+url.PathEscape(app)+"/nodes?"+query.Encode())
 }
 
 // Functions lists the functions of an app, of all apps where app is "", with what they

@@ -18,11 +18,22 @@ type appsOptions struct{ output format }
 func newAppsCommand(env *Env) *cobra.Command {
 	var opts appsOptions
 	cmd := &cobra.Command{
-		Use:     "apps",
-		Short:   "List the apps that are deployed",
-		Example: "  outboard apps\n  outboard apps -o json",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runApps(cmd.Context(), env, opts) },
+		Use:   "apps",
+		Short: "List the apps that are deployed",
+		Long: `List the apps that are deployed. STATE is how far this node is with the version in force,
+NODES on how many of the pool's nodes it is ready. With -o json each node is there with its
+state, and the reason where it is not ready:
+
+  ready     it serves the version
+  starting  it compiles it
+  failed    it could not, and tries again
+  silent    it did not answer
+  unknown   its program is too old to tell`,
+		Example: `  outboard apps
+  outboard apps -o json
+  outboard apps -o json | jq '.[] | {name, nodes}'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runApps(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
@@ -30,19 +41,41 @@ func newAppsCommand(env *Env) *cobra.Command {
 }
 
 func runApps(ctx context.Context, env *Env, opts appsOptions) error {
-	apps, err := env.client().Apps(ctx)
+	apps, err := env.client().AppsOnNodes(ctx)
 	if err != nil {
 		return err
 	}
+	tellSilent(env, apps)
 	var rows [][]string
 	for _, a := range apps {
 		rows = append(rows, []string{
-			a.Name, a.Tenant, versionText(a), stateText(a.State, a.Reason), strconv.Itoa(len(a.Functions)), strconv.Itoa(len(a.Workflows)),
+			a.Name, a.Tenant, versionText(a), stateText(a.State, a.Reason), nodesText(a.Nodes), strconv.Itoa(len(a.Functions)), strconv.Itoa(len(a.Workflows)),
 			strconv.Itoa(len(a.Routes)), a.Applied.Local().Format(time.DateTime), string(a.By),
 		})
 	}
-	titles := []string{"APP", "TENANT", "VERSION", "STATE", "FUNCTIONS", "WORKFLOWS", "ROUTES", "DEPLOYED", "BY"}
+	titles := []string{"APP", "TENANT", "VERSION", "STATE", "NODES", "FUNCTIONS", "WORKFLOWS", "ROUTES", "DEPLOYED", "BY"}
 	return opts.output.print(env, apps, titles, rows)
+}
+
+// nodesText is on how many nodes an app is ready, "2/3"; an old node does not know.
+func nodesText(nodes []client.AppNode) string {
+	if len(nodes) == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", countReady(nodes), len(nodes))
+}
+
+// tellSilent names each node once that did not say how far it is.
+func tellSilent(env *Env, apps []client.App) {
+	told := map[outboard.NodeID]bool{}
+	for _, a := range apps {
+		for _, n := range a.Nodes {
+			if (n.State == client.AppSilent || n.State == client.AppUnknown) && !told[n.Node] {
+				told[n.Node] = true
+				fmt.Fprintf(env.Stderr, "node %s did not tell how far it is: %s\n", n.Node, strings.Join(strings.Fields(n.Reason), " "))
+			}
+		}
+	}
 }
 
 func versionText(a client.App) string {
@@ -120,7 +153,10 @@ func limitText(l client.FunctionLimits) string {
 
 // ---- rollback, remove
 
-type rollbackOptions struct{ output format }
+type rollbackOptions struct {
+	output format
+	ready  readyOptions
+}
 
 func newRollbackCommand(env *Env) *cobra.Command {
 	var opts rollbackOptions
@@ -128,25 +164,28 @@ func newRollbackCommand(env *Env) *cobra.Command {
 		Use:   "rollback APP",
 		Short: "Put the version of an app back in force that was so before",
 		Long: `Put the version of an app back in force that was so before. A second roll-back goes
-further back; eight versions are kept, fewer when they are large.`,
-		Example:           "  outboard rollback shop",
+further back; eight versions are kept, fewer when they are large. It waits for the pool's
+nodes as ` + "`outboard deploy`" + ` does.`,
+		Example:           "  outboard rollback shop\n  outboard rollback shop --no-wait",
 		Args:              oneArg("name one app; `outboard apps` lists them"),
 		RunE:              func(cmd *cobra.Command, args []string) error { return runRollback(cmd.Context(), env, opts, args[0]) },
 		ValidArgsFunction: env.firstArg(appWords),
 	}
 	opts.output.addFlag(cmd.Flags())
+	opts.ready.addFlags(cmd)
 	complete(cmd, "output", completeFormat)
 	return cmd
 }
 
 func runRollback(ctx context.Context, env *Env, opts rollbackOptions, app string) error {
-	stop := env.slowly("having the node compile the version before")
-	made, err := env.client().RollbackApp(ctx, app)
-	stop()
+	if err := opts.ready.validate(); err != nil {
+		return err
+	}
+	made, err := env.client().RollbackApp(ctx, client.RollbackRequest{App: app, NoWait: true}) // awaitNodes does
 	if err != nil {
 		return err
 	}
-	return printDeployed(env, opts.output, made)
+	return finishDeployed(ctx, env, opts.output, opts.ready, made)
 }
 
 func newRemoveCommand(env *Env) *cobra.Command {

@@ -26,6 +26,7 @@ type deployOptions struct {
 	output format
 	update bool
 	check  bool
+	ready  readyOptions
 }
 
 func newDeployCommand(env *Env) *cobra.Command {
@@ -40,6 +41,11 @@ All of it is checked first; every mistake is told with its file and line, and th
 changes. Requests under way end with the version that they began with, and so do
 executions of workflows. ` + "`outboard rollback`" + ` brings the version before back.
 
+When the app is applied the command waits until every node of the pool serves it, at most for
+--wait; one that dies meanwhile is not waited for. A node that can't serve it, or is not ready in
+time, is named with the reason, and the exit status is not 0: the app is applied then all the
+same, and the nodes go on trying.
+
 Modules and workflows are files beside the manifest. A module may also be oci:HOST/REPO:TAG:
 it is pulled from there, and the lock beside the manifest (app.lock) keeps what it was, so
 that another content under the same name is told before it is run. Credentials are those of
@@ -48,12 +54,15 @@ now, byte for byte.`,
 		Example: `  outboard deploy
   outboard deploy shop/app.yaml
   outboard deploy --check app.yaml
-  outboard deploy --update app.yaml     # take what the registry has now`,
+  outboard deploy --update app.yaml     # take what the registry has now
+  outboard deploy --wait 10m            # nodes that compile a large app may take longer
+  outboard deploy --no-wait             # as soon as it is applied`,
 		Args:              atMostOne("name one manifest"),
 		RunE:              func(cmd *cobra.Command, args []string) error { return runDeploy(cmd.Context(), env, opts, first(args)) },
 		ValidArgsFunction: completeFiles("yaml", "yml"),
 	}
 	opts.output.addFlag(cmd.Flags())
+	opts.ready.addFlags(cmd)
 	cmd.Flags().BoolVar(&opts.update, "update", false, "take what the references of modules mean now, though the lock says otherwise")
 	cmd.Flags().BoolVar(&opts.check, "check", false, "only say whether the app is right")
 	complete(cmd, "output", completeFormat)
@@ -61,11 +70,14 @@ now, byte for byte.`,
 }
 
 func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) error {
+	if err := opts.ready.validate(); err != nil {
+		return err
+	}
 	stop := env.slowly("fetching the app's modules, and having the node check and compile them")
 	p, err := packApp(ctx, env, name, opts.update)
 	var made client.Deployed
 	if err == nil {
-		p.deployment.Check = opts.check
+		p.deployment.Check, p.deployment.NoWait = opts.check, true // awaitNodes does
 		made, err = p.deploy(ctx, env.client())
 	}
 	stop()
@@ -85,7 +97,16 @@ func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) e
 	if err := p.writeLock(); err != nil {
 		return err
 	}
-	return printDeployed(env, opts.output, made)
+	return finishDeployed(ctx, env, opts.output, opts.ready, made)
+}
+
+// finishDeployed waits for the nodes of a version that is applied, and tells of it.
+func finishDeployed(ctx context.Context, env *Env, output format, ready readyOptions, made client.Deployed) error {
+	err := env.awaitNodes(ctx, &made, ready)
+	if err != nil && output != "json" {
+		return err
+	}
+	return errors.Join(printDeployed(env, output, made), err)
 }
 
 // tellProblems tells all that is wrong with an app.

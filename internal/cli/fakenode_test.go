@@ -102,6 +102,7 @@ func (n *fakeNode) handler() http.Handler {
 	handle("GET /v1/apps", n.list)
 	handle("GET /v1/functions", n.functions)
 	handle("GET /v1/workflows", n.workflows)
+	handle("GET /v1/apps/{app}/nodes", n.appNodes)
 	handle("POST /v1/apps/{app}/rollback", n.rollback)
 	handle("DELETE /v1/apps/{app}", n.remove)
 	mux.HandleFunc("POST /v1/apps/{app}/functions/{function}", n.invoke)
@@ -181,7 +182,27 @@ func (n *fakeNode) refuse(r *http.Request, m *manifest.Manifest, d client.Deploy
 	return problems
 }
 
-func (n *fakeNode) list(*http.Request) (any, error) {
+// nodesOf are the pool's, by the app's name: "slow" does not become ready on dinghy, "torn" can't
+// on buoy, and dinghy says nothing of "mixed".
+func nodesOf(app string) []client.AppNode {
+	other := client.AppNode{Node: "dinghy", State: client.AppReady, Serves: 1}
+	switch app {
+	case "slow":
+		other = client.AppNode{Node: "dinghy", State: client.AppStarting}
+	case "torn":
+		other = client.AppNode{Node: "buoy", State: client.AppFailed, Reason: "no node has sha256:12"}
+	case "mixed":
+		other = client.AppNode{Node: "dinghy", State: client.AppUnknown, Reason: "its program is too old to tell"}
+	}
+	return []client.AppNode{other, {Node: "harbour", State: client.AppReady, Serves: 1}}
+}
+
+func (n *fakeNode) appNodes(r *http.Request) (any, error) {
+	_, err := n.app(r)
+	return nodesOf(r.PathValue("app")), err
+}
+
+func (n *fakeNode) list(r *http.Request) (any, error) {
 	all := []client.App{}
 	for name, a := range n.apps {
 		app := a.current()
@@ -191,6 +212,9 @@ func (n *fakeNode) list(*http.Request) (any, error) {
 		}
 		for _, route := range app.Routes {
 			c.Routes = append(c.Routes, route.Path)
+		}
+		if r.URL.Query().Get("nodes") == "true" {
+			c.Nodes = nodesOf(name)
 		}
 		all = append(all, c)
 	}

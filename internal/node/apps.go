@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
@@ -23,6 +25,7 @@ func (n *Node) handleApps(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/workflows", gather[client.Workflow](n))
 	mux.HandleFunc("GET /v1/executions", gather[client.Execution](n))
 	mux.HandleFunc("/v1/apps/{app}/", n.forward)
+	mux.HandleFunc("GET /v1/apps/{app}/nodes", n.getAppNodes)
 	mux.HandleFunc("DELETE /v1/apps/{app}", api.Answer(n.deleteApp))
 	mux.HandleFunc("POST /v1/subjects/{subject}", api.Answer(n.postMessage))
 	n.handleArtifacts(mux)
@@ -37,6 +40,23 @@ func (n *Node) forward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n.tenants.Proxy(tenant, api.Refuse).ServeHTTP(w, r)
+}
+
+// heardLimit is how long this node may take to hear of what it is asked for.
+const heardLimit = 5 * time.Second
+
+// getAppNodes forwards who asks for a version that a tenant's process has applied, of which
+// this node may hear a moment later.
+func (n *Node) getAppNodes(w http.ResponseWriter, r *http.Request) {
+	if version, err := strconv.Atoi(r.URL.Query().Get("version")); err == nil && version > 0 {
+		ctx, cancel := context.WithTimeout(r.Context(), heardLimit)
+		defer cancel()
+		if err := n.apps.Await(ctx, r.PathValue("app"), version); err != nil {
+			api.Refuse(w, err)
+			return
+		}
+	}
+	n.forward(w, r)
 }
 
 // deleteApp ends an app. The node does so itself: with a tenant's last app its process

@@ -41,6 +41,7 @@ func (t *Tenant) control() http.Handler {
 	mux.HandleFunc("GET /v1/functions", api.Answer(t.getFunctions))
 	mux.HandleFunc("GET /v1/workflows", api.Answer(t.getWorkflows))
 	mux.HandleFunc("GET /v1/executions", api.Answer(t.getExecutions))
+	mux.HandleFunc("GET /v1/apps/{app}/nodes", api.Answer(t.getAppNodes))
 	mux.HandleFunc("POST /v1/apps/{app}/rollback", api.Answer(t.postRollback))
 	mux.HandleFunc("POST /v1/apps/{app}/functions/{function}", t.postCall)
 	mux.HandleFunc("POST /v1/apps/{app}/workflows/{workflow}/executions", api.Answer(t.postExecution))

@@ -40,16 +40,19 @@ func (t *Tenant) postApp(r *http.Request) (client.Deployed, error) {
 	if err != nil {
 		return client.Deployed{}, err
 	}
-	return t.deployed(r.Context(), applied)
+	return t.deployed(r.Context(), applied, d.NoWait)
 }
 
-// deployed waits until this node serves a version.
-func (t *Tenant) deployed(ctx context.Context, v apps.Version) (client.Deployed, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
-	defer cancel()
+// deployed waits until this node serves a version, unless nobody wants that.
+func (t *Tenant) deployed(ctx context.Context, v apps.Version, noWait bool) (client.Deployed, error) {
 	out := client.Deployed{
 		App: v.App.Name, Tenant: v.App.Tenant, Version: v.Number, Applied: v.Applied, Of: v.Of, Routes: t.addresses(&v.App),
 	}
+	if noWait {
+		return out, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
 	return out, t.awaitVersion(ctx, v.App.Name, v.Number)
 }
 
@@ -129,7 +132,7 @@ func (t *Tenant) postRollback(r *http.Request) (client.Deployed, error) {
 	if err != nil {
 		return client.Deployed{}, err
 	}
-	return t.deployed(r.Context(), v)
+	return t.deployed(r.Context(), v, r.URL.Query().Get("wait") == "false")
 }
 
 // own refuses an app that is not there, or another tenant's.
@@ -141,12 +144,20 @@ func (t *Tenant) own(name string) error {
 	return nil
 }
 
-func (t *Tenant) getApps(*http.Request) ([]client.App, error) {
+func (t *Tenant) getApps(r *http.Request) ([]client.App, error) {
+	var told *pooled
+	if boolOf(r, "nodes") {
+		told = t.askStages(r.Context())
+	}
 	all := []client.App{}
 	for _, app := range t.apps.registry.List() {
-		if v := app.Current(); v != nil && v.App.Tenant == t.config.Tenant {
-			all = append(all, t.describe(app, v))
+		v := app.Current()
+		if v == nil || v.App.Tenant != t.config.Tenant {
+			continue
 		}
+		a := t.describe(app, v)
+		a.Nodes = told.with(v.App.Name, v.Number)
+		all = append(all, a)
 	}
 	return all, nil
 }
@@ -167,15 +178,8 @@ func (t *Tenant) describe(app apps.App, v *apps.Version) client.App {
 }
 
 func (t *Tenant) stateOf(v *apps.Version) (state, reason string) {
-	t.apps.mu.Lock()
-	defer t.apps.mu.Unlock()
-	switch p := t.apps.places[v.App.Name]; {
-	case p == nil || p.wanted != v.Number:
-		return "starting", ""
-	case p.failure != nil:
-		return "failed", p.failure.Error()
-	}
-	return "ready", ""
+	n := t.stages()[v.App.Name].with(v.Number)
+	return n.State, n.Reason
 }
 
 // chosen are the versions in force of the app of that name, or of all for "".

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -50,24 +49,8 @@ func (t *Tenant) getFunctions(r *http.Request) ([]client.Function, error) {
 func gatherCounts(
 	ctx context.Context, nodes []outboard.NodeID, ask func(context.Context, outboard.NodeID) ([]functionCounts, error),
 ) (told map[outboard.NodeID][]functionCounts, missing []outboard.NodeID) {
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	told = map[outboard.NodeID][]functionCounts{}
-	for _, node := range nodes {
-		asking.Go(func() {
-			counts, err := ask(ctx, node)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				missing = append(missing, node)
-				return
-			}
-			told[node] = counts
-		})
-	}
-	asking.Wait()
-	slices.Sort(missing)
-	return told, missing
+	told, failed := askAll(ctx, nodes, ask)
+	return told, slices.Sorted(maps.Keys(failed))
 }
 
 // addCounts adds what nodes told of a function. Who still runs another version of its

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -31,6 +32,7 @@ const (
 	lookMethod   = "Look"
 	logsMethod   = "Logs"
 	countsMethod = "Counts"
+	stagesMethod = "Stages"
 
 	headKey = "outboard-head-bin"
 	// largestMessage is how large a request, a result or a file may be.
@@ -166,6 +168,49 @@ func (p *peers) counts(ctx context.Context, node outboard.NodeID, app string) ([
 	return all, err
 }
 
+// errOld is a process that does not know a method.
+var errOld = errors.New("its program is too old to tell")
+
+// stages asks a node how far it is with the tenant's apps.
+func (p *peers) stages(ctx context.Context, node outboard.NodeID) (map[string]stage, error) {
+	var all map[string]stage
+	text, err := p.invoke(ctx, node, stagesMethod, nil, nil, nil)
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+		return all, err
+	}
+	if status.Code(err) == codes.Unimplemented {
+		// Either there is no process, or one that knows only what it always could.
+		if _, known := p.counts(ctx, node, ""); known == nil {
+			err = errOld
+		}
+	}
+	return nil, err
+}
+
+// askAll asks nodes at once. Failed has the errors of those that did not answer.
+func askAll[T any](
+	ctx context.Context, nodes []outboard.NodeID, ask func(context.Context, outboard.NodeID) (T, error),
+) (told map[outboard.NodeID]T, failed map[outboard.NodeID]error) {
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	told, failed = map[outboard.NodeID]T{}, map[outboard.NodeID]error{}
+	for _, node := range nodes {
+		asking.Go(func() {
+			answer, err := ask(ctx, node)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed[node] = err
+				return
+			}
+			told[node] = answer
+		})
+	}
+	asking.Wait()
+	return told, failed
+}
+
 // servePeers offers this process to the tenant's others.
 func (t *Tenant) servePeers(ctx context.Context, ready func()) error {
 	if t.config.CallsSocket == "" {
@@ -200,7 +245,7 @@ func (t *Tenant) peerService() *grpc.ServiceDesc {
 		Methods: []grpc.MethodDesc{
 			method(callMethod, t.stepForPeer), method(readMethod, t.readForPeer), method(keepMethod, t.keepForPeer),
 			method(warmMethod, t.warmForPeer), method(lookMethod, t.lookForPeer),
-			method(countsMethod, t.countsForPeer),
+			method(countsMethod, t.countsForPeer), method(stagesMethod, t.stagesForPeer),
 		},
 		Streams: []grpc.StreamDesc{{StreamName: logsMethod, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return t.logsForPeer(s) }}},
 	}

@@ -189,6 +189,23 @@ func (r *Registry) Apply(ctx context.Context, v Version) (Version, error) {
 	})
 }
 
+// Await waits until this view of the pool has a version of an app, or a later one. What
+// another view applied may not be here yet.
+func (r *Registry) Await(ctx context.Context, name string, number int) error {
+	for {
+		changed := r.Changed()
+		app, _ := r.Get(name)
+		if v := app.Current(); v != nil && v.Number >= number {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return outboard.Errorf(outboard.NotFound, "", "there is no version %d of an app %q: see `outboard apps`", number, name)
+		case <-changed:
+		}
+	}
+}
+
 // Rollback puts the version before the one in force back in force.
 func (r *Registry) Rollback(ctx context.Context, name string) (Version, error) {
 	op := "roll back " + name

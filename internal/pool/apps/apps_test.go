@@ -1,6 +1,7 @@
 package apps_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -201,5 +202,23 @@ functions:
 	}, "\n")
 	if diff := cmp.Diff(want, manifest.Problems(r.Foreign(m)).Error()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What another view applies is awaited, and what nobody applies is not for ever.
+func TestAwait(t *testing.T) {
+	s := statetest.Open(t)
+	a, b := open(t, s, "harbour"), open(t, s, "dinghy")
+	heard := make(chan error, 1)
+	go func() { heard <- b.Await(t.Context(), "shop", 2) }()
+	apply(t, a, version("shop", "default", "one"))
+	apply(t, a, version("shop", "default", "two"))
+	if err := <-heard; err != nil || moduleOf(b, "shop") != "two" {
+		t.Errorf("got %q, %v", moduleOf(b, "shop"), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Await(ctx, "shop", 3); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("got %v", err)
 	}
 }

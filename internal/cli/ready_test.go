@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+)
+
+// Who sits at a terminal is told how far the nodes are, once it takes long and as often as it
+// changes.
+func TestNodeWaitTells(t *testing.T) {
+	nodes := func(states ...string) (all []client.AppNode) {
+		for i, state := range states {
+			all = append(all, client.AppNode{Node: outboard.NodeID([]string{"buoy", "dinghy", "harbour"}[i]), State: state})
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		terminal bool
+		want     string
+	}{
+		"terminal":    {true, "ready on 1 of 3 nodes, dinghy compiles; harbour does not answer ...\nready on 2 of 3 nodes, dinghy compiles ...\n"},
+		"no terminal": {false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out bytes.Buffer
+				w := nodeWait{env: &Env{Stderr: &out, Terminal: test.terminal}, began: time.Now()}
+				w.tell(nodes(client.AppStarting, client.AppStarting, client.AppStarting)) // nobody is impatient yet
+				time.Sleep(slow)
+				for range 2 {
+					w.tell(nodes(client.AppReady, client.AppStarting, client.AppSilent))
+				}
+				w.tell(nodes(client.AppReady, client.AppStarting, client.AppReady))
+				if got := out.String(); got != test.want {
+					t.Errorf("got %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// Of a pool only nodes that may become ready are waited for.
+func TestWaitedFor(t *testing.T) {
+	for state, want := range map[string]bool{
+		client.AppReady: false, client.AppStarting: true, client.AppFailed: false, client.AppSilent: true, client.AppUnknown: false,
+	} {
+		if got := waitedFor(client.AppNode{State: state}); got != want {
+			t.Errorf("%s: %v", state, got)
+		}
+	}
+}
