@@ -88,9 +88,11 @@ func enter(room, name string) ([]byte, error) {
 	return json.Marshal(a)
 }
 
+// say has all in the room hear a line. Who says one that can't be kept is told: nobody hears
+// it.
 func say(room, line string) ([]byte, error) {
 	if err := note(room, line); err != nil {
-		return nil, err
+		return json.Marshal(answer{Send: []message{{"self", "!! nobody heard that: " + err.Error()}}})
 	}
 	return json.Marshal(answer{Send: []message{{"room:" + room, line}}})
 }

@@ -50,3 +50,12 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("%d lines, %d bytes", n, len(kept))
 	}
 }
+
+// Nobody hears what can't be kept, and who said it is told.
+func TestNotHeard(t *testing.T) {
+	host := guesttest.Start(t)
+	host.Bucket("history").Set("lobby", "no list")
+	if got := event(t, host, "message", "name=ann", "ahoy"); !strings.HasPrefix(got, `{"send":[{"to":"self","text":"!! nobody heard that: `) {
+		t.Errorf("got %s", got)
+	}
+}
