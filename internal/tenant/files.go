@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -103,19 +104,52 @@ func (f *files) Fetch(ctx context.Context, digest string) (io.ReadCloser, error)
 	}
 }
 
-// ask asks each of the other nodes. One that answers with something else is passed by.
+// hedgeAfter is how long a node may take to answer before the next one is asked as well.
+const hedgeAfter = 500 * time.Millisecond
+
+// ask asks the other nodes, the next one when one has not got it or takes long: a node that
+// is busy or about to leave does not keep this one from serving. One that answers with
+// something else is passed by.
 func (f *files) ask(ctx context.Context, digest string) (content []byte, errs []error) {
-	for _, node := range f.others() {
-		content, err := f.peers.read(ctx, node, digest)
-		if found := artifact.Digest(content); err == nil && found != digest {
-			err = outboard.Errorf(outboard.Protocol, fmt.Sprintf("node %s", node), "it has %s in its place", found)
+	ctx, cancel := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	nodes := f.others()
+	answers := make(chan askedFile, len(nodes))
+	for asked, answered := 0, 0; answered < len(nodes); {
+		var late <-chan time.Time
+		if asked < len(nodes) {
+			node := nodes[asked]
+			asked++
+			asking.Go(func() { answers <- f.askOne(ctx, node, digest) })
+			late = time.After(hedgeAfter)
 		}
-		if err == nil {
-			return content, nil
+		select {
+		case a := <-answers:
+			if a.err == nil {
+				return a.content, nil
+			}
+			errs = append(errs, a.err)
+			answered++
+		case <-late:
 		}
-		errs = append(errs, err)
 	}
 	return nil, errs
+}
+
+// An askedFile is a node's answer.
+type askedFile struct {
+	content []byte
+	err     error
+}
+
+func (f *files) askOne(ctx context.Context, node outboard.NodeID, digest string) askedFile {
+	content, err := f.peers.read(ctx, node, digest)
+	if found := artifact.Digest(content); err == nil && found != digest {
+		err = outboard.Errorf(outboard.Protocol, fmt.Sprintf("node %s", node), "it has %s in its place", found)
+	}
+	return askedFile{content, err}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

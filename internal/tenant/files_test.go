@@ -14,7 +14,11 @@ import (
 // fakeNeighbours answer with what they have, or with what is in its place.
 type fakeNeighbours map[outboard.NodeID]func() ([]byte, error)
 
-func (f fakeNeighbours) read(_ context.Context, node outboard.NodeID, _ string) ([]byte, error) {
+func (f fakeNeighbours) read(ctx context.Context, node outboard.NodeID, _ string) ([]byte, error) {
+	if f[node] == nil { // it is silent
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return f[node]()
 }
 
@@ -51,6 +55,7 @@ func TestFetchFromNodes(t *testing.T) {
 		"nobody has it":            {nodes: func() fakeNeighbours { return fakeNeighbours{"a": fails(outboard.NotFound)} }, fails: true},
 		"one is not in reach yet":  {nodes: func() fakeNeighbours { return fakeNeighbours{"a": later(time.Second)} }, took: 2 * time.Second},
 		"one is never in reach":    {nodes: func() fakeNeighbours { return fakeNeighbours{"a": later(time.Hour)} }, took: 2 * fetchPatience, fails: true},
+		"one is silent":            {nodes: func() fakeNeighbours { return fakeNeighbours{"a": nil, "b": has("right")} }, took: hedgeAfter},
 		"there is nobody":          {nodes: func() fakeNeighbours { return nil }, fails: true},
 		"the others are not known": {nodes: func() fakeNeighbours { return fakeNeighbours{"a": has("right")} }, heard: time.Second, took: 2 * time.Second},
 		"they never become known":  {nodes: func() fakeNeighbours { return nil }, heard: time.Hour, took: 2 * fetchPatience, fails: true},
