@@ -172,6 +172,12 @@ func cancelElsewhere(t testing.TB, nodes []*rig.Node) {
 		return n
 	}
 	eventually(t, time.Minute, "the step runs", func() bool { return resting() == 1 })
+	for _, n := range nodes {
+		e, err := (&client.Client{Data: n.Data()}).Execution(t.Context(), "durable/long", false)
+		if err != nil || len(e.Steps) != 1 || e.Steps[0].State != client.StateRunning || e.Steps[0].Node == "" {
+			t.Errorf("%s does not tell where the step runs: %+v, %v", n.Name, e.Steps, err)
+		}
+	}
 	if out, err := nodes[1].Output(t.Context(), "cancel", "durable/long"); err != nil {
 		t.Fatalf("cancel: %v: %s", err, out)
 	}

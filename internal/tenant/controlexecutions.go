@@ -99,6 +99,7 @@ func (t *Tenant) execution(ctx context.Context, id engine.ID, why bool) (client.
 	for i := range e.Steps {
 		out.Steps = append(out.Steps, describeStep(&e.Steps[i]))
 	}
+	t.locate(ctx, &e, &out)
 	if why {
 		out.Why = t.planner.why(ctx, &e)
 	}

@@ -33,6 +33,7 @@ const (
 	logsMethod   = "Logs"
 	countsMethod = "Counts"
 	stagesMethod = "Stages"
+	placesMethod = "Places"
 
 	headKey = "outboard-head-bin"
 	// largestMessage is how large a request, a result or a file may be.
@@ -246,6 +247,7 @@ func (t *Tenant) peerService() *grpc.ServiceDesc {
 			method(callMethod, t.stepForPeer), method(readMethod, t.readForPeer), method(keepMethod, t.keepForPeer),
 			method(warmMethod, t.warmForPeer), method(lookMethod, t.lookForPeer),
 			method(countsMethod, t.countsForPeer), method(stagesMethod, t.stagesForPeer),
+			method(placesMethod, t.placesForPeer),
 		},
 		Streams: []grpc.StreamDesc{{StreamName: logsMethod, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return t.logsForPeer(s) }}},
 	}

@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -21,6 +22,7 @@ func (s steps) Call(ctx context.Context, c engine.FunctionCall) (engine.Outcome,
 	if c.Node == "" {
 		c.Node = string(s.planner.place(&c))
 	}
+	defer s.underWay.begin(c.Execution, c.Path, cmp.Or(outboard.NodeID(c.Node), s.config.Node))()
 	v, err := s.versionOf(ctx, c.App, c.Version)
 	if err != nil {
 		return engine.Outcome{}, err

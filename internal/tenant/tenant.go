@@ -48,6 +48,8 @@ type Tenant struct {
 	apps    *shelf
 	planner planner
 	members members
+
+	underWay underWay
 }
 
 var _ lifecycle.Service = (*Tenant)(nil)
