@@ -36,18 +36,21 @@ func TestFunction(t *testing.T) {
 		Full:   `operation 1 does not hold: add -1 to "free", at least 0`,
 	})
 	for name, test := range map[string]func(*testing.T, *function.Function){
-		"alignment": testAlignment, "full arena": testArenaFull, "garbage": testGarbage, "sizes": testSizes, "stack": testStack,
+		"alignment": testAlignment, "full arena": testArenaFull, "garbage": testGarbage, "sizes": testSizes, "image": testImage,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, f) })
 	}
 }
 
-// testStack calls deep: the stack is large enough in the image, and need not grow.
-func testStack(t *testing.T, f *function.Function) {
-	for range 2 {
-		p, err := f.Call(t.Context(), function.Request{Body: []byte("depth")})
-		if err != nil || string(p.Body) != "10" {
-			t.Errorf("got %q, %v", p.Body, err)
+// testImage looks at what each call begins with: a stack that is large enough to call deep,
+// and what Warm did, twice, the second time after the last collection.
+func testImage(t *testing.T, f *function.Function) {
+	for request, want := range map[string]string{"depth": "10", "warm": "2 0"} {
+		for range 2 {
+			p, err := f.Call(t.Context(), function.Request{Body: []byte(request)})
+			if err != nil || string(p.Body) != want {
+				t.Errorf("%s: got %q, %v", request, p.Body, err)
+			}
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	guest "github.com/outboard-run/outboard/guest/go"
 )
 
 // Warm has the handler that Handle registered answer a made-up request, and forgets the
@@ -21,7 +23,9 @@ import (
 // nothing in variables that a request must not see, and it can't import resources yet.
 // What it answers does not matter. A route or a target that makes no sense is a panic, and
 // so a deployment that fails with the reason.
-func Warm(route, target, body string) { rehearse(registered, route, target, body) }
+func Warm(route, target, body string) {
+	guest.Warm(func() { rehearse(registered, route, target, body) })
+}
 
 func rehearse(h http.Handler, route, target, body string) {
 	method, _, ok := strings.Cut(route, " ")
@@ -30,7 +34,7 @@ func rehearse(h http.Handler, route, target, body string) {
 	}
 	r, err := readRequest([]byte(method + " " + target + " HTTP/1.1\r\n" + usual + strconv.Itoa(len(body)) + "\r\n\r\n" + body))
 	if err != nil {
-		panic(errors.Join(errors.New("web.Warm: "+method+" "+target), err))
+		panic(errors.Join(errors.New("web.Warm: "+method+" "+target), err)) //nolint:forbidigo // in init nobody could take an error
 	}
 	mux := http.NewServeMux()
 	mux.Handle(route, h)

@@ -13,8 +13,8 @@ import (
 )
 
 func init() {
-	_, _ = handle(nil) // encoding/json learns the types
 	guest.Handle(handle)
+	guest.Warm(func() { _, _ = handle(nil) }) // encoding/json learns the types
 }
 
 func main() {}

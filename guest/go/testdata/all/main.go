@@ -15,7 +15,22 @@ import (
 	guest "github.com/outboard-run/outboard/guest/go"
 )
 
-func init() { guest.Handle(handle) }
+func init() {
+	guest.Handle(handle)
+	guest.Warm(func() { warmed.runs, warmed.after = warmed.runs+1, collections() })
+}
+
+// warmed is what Warm did, and how many collections were before it.
+var warmed struct {
+	runs  int
+	after uint32
+}
+
+func collections() uint32 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.NumGC
+}
 
 func main() {}
 
@@ -47,6 +62,8 @@ func handle(request []byte) ([]byte, error) {
 		return garbage()
 	case "depth": // does the stack move when it is used?
 		return stack()
+	case "warm":
+		return fmt.Append(nil, warmed.runs, collections()-warmed.after), nil
 	case "count":
 		calls++
 		return strconv.AppendInt(nil, int64(calls), 10), nil
