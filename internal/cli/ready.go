@@ -39,8 +39,13 @@ func (o *readyOptions) validate() error {
 	return nil
 }
 
-// askEvery is how often nodes are asked how far they are.
-const askEvery = 250 * time.Millisecond
+const (
+	// askEvery is how often nodes are asked how far they are.
+	askEvery = 250 * time.Millisecond
+	// askLimit is how long the last answer may take when the time is over: what is said of the
+	// nodes then is not older than that.
+	askLimit = 5 * time.Second
+)
 
 // awaitNodes waits until each node of the pool serves a version that is applied, or can't. What
 // it heard last is in made.
@@ -48,13 +53,14 @@ func (env *Env) awaitNodes(ctx context.Context, made *client.Deployed, opts read
 	if opts.noWait {
 		return nil
 	}
-	limit, cancel := context.WithTimeout(ctx, opts.wait)
+	asking, cancel := context.WithTimeout(ctx, opts.wait+askLimit)
 	defer cancel()
 	w := nodeWait{env: env, began: time.Now()}
+	over := time.After(opts.wait)
 	for {
-		nodes, err := env.client().AppNodes(limit, made.App, made.Version)
+		nodes, err := env.client().AppNodes(asking, made.App, made.Version)
 		switch {
-		case limit.Err() != nil:
+		case asking.Err() != nil:
 			return w.gaveUp(ctx, made, opts.wait)
 		case outboard.KindOf(err) == outboard.Protocol:
 			fmt.Fprintln(env.Stderr, "the node's program is older than this one: it does not tell how far the pool's other nodes are")
@@ -68,7 +74,9 @@ func (env *Env) awaitNodes(ctx context.Context, made *client.Deployed, opts read
 		}
 		w.tell(nodes)
 		select {
-		case <-limit.Done():
+		case <-ctx.Done():
+			return w.gaveUp(ctx, made, opts.wait)
+		case <-over:
 			return w.gaveUp(ctx, made, opts.wait)
 		case <-time.After(askEvery):
 		}
