@@ -56,18 +56,32 @@ func reason(inward, outward error) error {
 
 func toRing(s *Stream, r Ring) error { return clean(s.Pour(r)) }
 
+// toStream sends until the ring ends. A peer that has ended reads no more: what the ring still
+// says then is for nobody, and is no failure. It is taken all the same, or else who writes it
+// would never get to what the peer has said before its end.
 func toStream(s *Stream, r Ring) error {
-	for {
+	for deaf := false; ; {
 		b, err := r.Next(1)
 		if err != nil {
 			return clean(err)
 		}
-		n, err := s.Write(b[:min(len(b), relayPiece)])
+		n := len(b)
+		if !deaf {
+			n, err = s.Write(b[:min(len(b), relayPiece)])
+			deaf = err != nil && s.ended()
+		}
 		r.Release(n)
-		if err != nil {
+		if err != nil && !deaf {
 			return err
 		}
 	}
+}
+
+// ended says whether the peer has ended its bytes in good order.
+func (s *Stream) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inEnd
 }
 
 func clean(err error) error {

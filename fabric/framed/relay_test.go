@@ -40,6 +40,7 @@ type relayed struct {
 	conn            *Conn
 	near, far       error
 	relays          sync.WaitGroup
+	nearDone        chan struct{} // closed when near is set
 }
 
 func newRelayed(t testing.TB) *relayed {
@@ -49,7 +50,11 @@ func newRelayed(t testing.TB) *relayed {
 	far, worker := ringPair(t)
 	r.program, r.worker = program, worker
 	r.stream = open(t, client, "session")
-	r.relays.Go(func() { r.near = Relay(r.stream, near) })
+	r.nearDone = make(chan struct{})
+	r.relays.Go(func() {
+		defer close(r.nearDone)
+		r.near = Relay(r.stream, near)
+	})
 	r.relays.Go(func() {
 		s, err := server.Accept(t.Context())
 		if err != nil {
@@ -89,6 +94,46 @@ func getAll(r *shm.Ring) (all []byte, err error) {
 		}
 		all = append(all, b...)
 		r.Release(len(b))
+	}
+}
+
+// A program that ends while its worker still answers has lost nothing: the worker hears all of
+// it, and neither relay calls it a failure.
+func TestRelayOfAnswersThatNobodyReads(t *testing.T) {
+	for name, last := range map[string]func(r *relayed){
+		"and nothing else":        func(*relayed) {},
+		"and the connection ends": func(r *relayed) { _ = r.conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRelayed(t)
+			want := randomBytes(100 << 10)
+			putAll(t, r.program, want[:50<<10])
+			begun, answers := make(chan struct{}), make(chan error, 1)
+			go func() {
+				for n := 0; ; n++ { // until the ring ends
+					if n == 4 {
+						close(begun) // the ring has been full
+					}
+					b, err := r.worker.Reserve(32 << 10)
+					if err != nil {
+						answers <- err
+						return
+					}
+					r.worker.Commit(len(b))
+				}
+			}()
+			<-begun
+			r.program.Close(shm.Done)
+			<-r.nearDone
+			last(r)
+			if got, err := getAll(r.worker); !errors.Is(err, io.EOF) || !bytes.Equal(got, want[:50<<10]) {
+				t.Errorf("the worker heard %d bytes, %v", len(got), err)
+			}
+			r.relays.Wait()
+			if err := <-answers; !errors.Is(err, io.EOF) || r.near != nil || r.far != nil {
+				t.Errorf("the worker's answers ended with %v, the relays with %v and %v", err, r.near, r.far)
+			}
+		})
 	}
 }
 
