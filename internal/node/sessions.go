@@ -162,9 +162,12 @@ func (n *Node) guard(ctx context.Context, ready func()) error {
 	ready()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var g leaseGuard
 	for {
 		changed := n.pool.Changed()
-		n.endLeaseless()
+		for _, s := range g.overdue(n.host.Sessions(), n.pool.Leases(), time.Now()) {
+			s.End(outboard.Errorf(outboard.LeaseLost, "session", "the lease of %s by %s was given back or expired", s.Device.ID, s.Lease.Holder))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -174,18 +177,39 @@ func (n *Node) guard(ctx context.Context, ready func()) error {
 	}
 }
 
-func (n *Node) endLeaseless() {
-	sessions := n.host.Sessions()
-	if len(sessions) == 0 {
-		return
+// A leaseGuard remembers of sessions what tells a lease that was given back from one that was
+// lost.
+type leaseGuard struct {
+	expire map[outboard.LeaseID]time.Time   // when a lease would have expired
+	given  map[outboard.SessionID]time.Time // since when a session's lease is given back
+}
+
+// leaselessLimit is how long a session may outlive a lease that was given back. Its holder has
+// ended the session before that, but the two come by different ways.
+const leaselessLimit = 2 * time.Second
+
+// overdue are the sessions that have to end.
+func (g *leaseGuard) overdue(sessions []*lend.Session, leases []outboard.Lease, now time.Time) (ends []*lend.Session) {
+	standing := make(map[outboard.LeaseID]time.Time, len(leases))
+	for _, l := range leases {
+		standing[l.Lease] = l.Expires
 	}
-	standing := map[outboard.LeaseID]bool{}
-	for _, l := range n.pool.Leases() {
-		standing[l.Lease] = true
-	}
+	expire, given := map[outboard.LeaseID]time.Time{}, map[outboard.SessionID]time.Time{}
 	for _, s := range sessions {
-		if !standing[s.Lease.Lease] {
-			s.End(outboard.Errorf(outboard.LeaseLost, "session", "the lease of %s by %s was given back or expired", s.Device.ID, s.Lease.Holder))
+		id := s.Lease.Lease
+		if end, ok := standing[id]; ok {
+			expire[id] = end
+			continue
+		}
+		expire[id] = g.expire[id]
+		since, ok := g.given[s.ID]
+		if !ok && now.Before(expire[id]) {
+			since, ok = now, true
+		}
+		if given[s.ID] = since; !ok || now.Sub(since) >= leaselessLimit {
+			ends = append(ends, s)
 		}
 	}
+	g.expire, g.given = expire, given
+	return ends
 }

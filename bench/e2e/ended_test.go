@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/bench/suite"
+)
+
+// The sessions of programs that just end, with commands under way or not, are not called lost.
+func TestEndIsNoLoss(t *testing.T) {
+	log := logFile(t)
+	r := own(t, rig.Options{Nodes: pair(), Log: log})
+	busy := compiled(t, "launches")
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for j := range 10 {
+				p := suite.Program{Args: []string{"clinfo", "-l"}}
+				if j%2 == 0 {
+					p.Args = []string{busy, "1"} // has no input, and ends in the middle
+				}
+				if res := p.Run(t.Context(), through(r, []string{"dinghy", "dinghy", "dinghy", "harbour"}[i], "--memory", "64MiB"), ""); res.Err != nil {
+					t.Errorf("%v: %v\n%s", p.Args, res.Err, res.Stderr)
+				}
+			}
+		})
+	}
+	all.Wait()
+	eventually(t, 10*time.Second, "the sessions are over", func() bool { return len(list(t, r.Node("harbour"), "sessions")) == 0 })
+	text, err := os.ReadFile(log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "session lost") {
+			t.Error(line)
+		}
+	}
+}
