@@ -16,8 +16,13 @@ var shortfalls = []shortfall{
 		"to sleep for each: looking, waking and sleeping is nearly half of the processor time, and the cores are full."},
 	{[]string{"TLS, 64 B, 1 in flight"}, "At the goal within the spread: each call hands over between goroutines twice on each side."},
 	{[]string{"beside a transfer", "p99, fabric"}, "Two cores are full while the transfer runs: a small call that waits for long waits until its " +
-		"processes get one, or for the collector, whose pauses begin no sooner than a copy of 16 MiB is over and were up to 12 ms. Within the fabric it waits for one frame."},
+		"processes get one, or for the collector; within the fabric it waits for one frame. " + slowCopies},
+	{[]string{"beside a transfer", "p99, shared memory"}, "Within the fabric a small call waits for one piece of a message. " + slowCopies},
 }
+
+const slowCopies = "Go's collector wants each goroutine to stop for a moment, and signals the one that copies 16 MiB for protobuf every 10 us, since it can't stop within a copy. " +
+	"Where the copy goes to new memory each page of it is a page fault, each fault ends with the next signal, and so the copy gets on by a page for each: 60 to 190 ms for what " +
+	"takes 4 otherwise, in which the process does nothing else (seen in a profile; grpc-go's processes do the same)."
 
 // reasonFor is why a row falls short, "" where nobody knows.
 func reasonFor(name string) string {
