@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,6 +22,10 @@ type App struct {
 	// Calls is how many of its calls that came by HTTP or a subject may be under way;
 	// 0: only Options.Calls bounds them.
 	Calls int
+	// Await waits until calls of the app can be made, or says why they never can; nil: they can
+	// now. As long as an app has one, requests for it are for Options.Elsewhere; messages and times are taken,
+	// and wait.
+	Await func(context.Context) error
 }
 
 // A Target is what a trigger starts: a function or a workflow.

@@ -169,7 +169,7 @@ func (g *Gateway) SetApps(apps []App) error {
 	for i := range apps {
 		g.stateOf(apps[i].Name).flying.limit.Store(int64(apps[i].Calls))
 		missed := g.metrics.route(apps[i].Name, "")
-		table.apps[apps[i].Name].missed = func(status int) { missed.count(status, 0) }
+		table.find(apps[i].Name).missed = func(status int) { missed.count(status, 0) }
 	}
 	g.table.Store(table)
 	g.forget(table)
@@ -204,7 +204,7 @@ func (g *Gateway) stateOf(name string) *appState {
 
 func (g *Gateway) forget(table *Table) {
 	for name, s := range g.apps {
-		if table.apps[name] == nil {
+		if table.find(name) == nil {
 			delete(g.apps, name)
 			s.ring.close()
 			g.metrics.forget(name)

@@ -113,6 +113,17 @@ func appOfLine(line []byte) (string, error) {
 	return appOfTarget(string(target))
 }
 
+// AppRead is the app that a connection's first request is for, of which Peek has read so much, or
+// "".
+func AppRead(read []byte) string {
+	line, _, _ := bytes.Cut(read, []byte("\n"))
+	app, err := appOfLine(line)
+	if err != nil {
+		return ""
+	}
+	return app
+}
+
 // appOfTarget reads a target as net/http does, so that both find the same app.
 func appOfTarget(target string) (string, error) {
 	if target == "*" {

@@ -11,6 +11,27 @@ import (
 // A Table is the routes of all apps. It does not change.
 type Table struct {
 	apps map[string]*tableApp
+	// coming are those that take no requests yet.
+	coming map[string]*tableApp
+}
+
+// all are the apps, those among them that are coming.
+func (t *Table) all(yield func(string, *tableApp) bool) {
+	for _, apps := range []map[string]*tableApp{t.apps, t.coming} {
+		for name, a := range apps {
+			if !yield(name, a) {
+				return
+			}
+		}
+	}
+}
+
+// find returns an app, one that is coming, too, or nil.
+func (t *Table) find(name string) *tableApp {
+	if a := t.apps[name]; a != nil {
+		return a
+	}
+	return t.coming[name]
 }
 
 // tableApp is one app of a table.
@@ -35,14 +56,18 @@ func NewTable(apps []App) (*Table, error) {
 
 // newTable makes a table whose routes lead to what handler returns for them.
 func newTable(apps []App, handler func(a *App, r *Route, pattern string) http.Handler) (*Table, error) {
-	t := &Table{apps: make(map[string]*tableApp, len(apps))}
+	t := &Table{apps: make(map[string]*tableApp, len(apps)), coming: map[string]*tableApp{}}
 	for _, a := range apps {
-		if t.apps[a.Name] != nil {
+		if t.find(a.Name) != nil {
 			return nil, outboard.Errorf(outboard.Invalid, "check app "+a.Name, "there are two apps of this name")
 		}
 		built, err := newTableApp(a, handler)
 		if err != nil {
 			return nil, err
+		}
+		if a.Await != nil {
+			t.coming[a.Name] = built
+			continue
 		}
 		t.apps[a.Name] = built
 	}

@@ -76,13 +76,13 @@ type running struct {
 func (t *triggers) adjust(ctx context.Context, table *Table) {
 	var old []*running
 	for name, r := range t.running {
-		if a := table.apps[name]; a == nil || !sameTriggers(r.app, &a.app) {
+		if a := table.find(name); a == nil || !sameTriggers(r.app, &a.app) {
 			r.stop()
 			old = append(old, r)
 			delete(t.running, name)
 		}
 	}
-	for name, a := range table.apps {
+	for name, a := range table.all {
 		if t.running[name] == nil {
 			t.running[name] = t.start(ctx, &a.app)
 		}
@@ -126,20 +126,30 @@ func sameTriggers(a, b *App) bool {
 }
 
 func (t *triggers) start(ctx context.Context, a *App) *running {
+	life := ctx
 	ctx, stop := context.WithCancel(ctx)
 	r := &running{app: a, stop: stop}
 	s := t.gateway.stateFor(a.Name)
 	for i := range a.Subjects {
-		f := &subjectTrigger{SubjectTrigger: &a.Subjects[i], gateway: t.gateway, state: s, ended: &r.ended, room: make(chan struct{}, subjectCalls)}
+		f := &subjectTrigger{SubjectTrigger: &a.Subjects[i], await: awaiting(life, a), gateway: t.gateway, state: s, ended: &r.ended, room: make(chan struct{}, subjectCalls)}
 		if stop := f.start(ctx); stop != nil {
 			r.subs = append(r.subs, stop)
 		}
 	}
 	for i := range a.Crons {
-		c := &cronTrigger{CronTrigger: &a.Crons[i], gateway: t.gateway, state: s}
+		c := &cronTrigger{CronTrigger: &a.Crons[i], await: awaiting(life, a), gateway: t.gateway, state: s}
 		r.ended.Go(func() { c.run(ctx, &r.ended) })
 	}
 	return r
+}
+
+// awaiting waits until an app's calls can be made, as long as the triggers' life is: what came
+// is not given up when the app's triggers change meanwhile.
+func awaiting(life context.Context, a *App) func() error {
+	if a.Await == nil {
+		return func() error { return nil }
+	}
+	return func() error { return a.Await(life) }
 }
 
 // stateFor is stateOf for those who don't have the lock.
@@ -158,6 +168,7 @@ type subjectTrigger struct {
 	*SubjectTrigger
 	gateway *Gateway
 	state   *appState
+	await   func() error
 	ended   *sync.WaitGroup
 	room    chan struct{}
 }
@@ -190,7 +201,10 @@ func (f *subjectTrigger) call(ctx context.Context, m Message) {
 		App: f.state.name, Function: f.Function, Workflow: f.Workflow, Wait: f.Wait, Body: m.Data, Trigger: Subject, Route: f.Subject,
 		Meta: func(name string) (string, bool) { return m.Subject, name == "subject" },
 	}
-	err := f.gateway.enter(f.state)
+	err := f.await()
+	if err == nil {
+		err = f.gateway.enter(f.state)
+	}
 	if err == nil {
 		defer f.gateway.leave(f.state)
 		var answer Answer
@@ -218,6 +232,7 @@ type cronTrigger struct {
 	*CronTrigger
 	gateway *Gateway
 	state   *appState
+	await   func() error
 }
 
 func (c *CronTrigger) zone() *time.Location {
@@ -275,6 +290,11 @@ func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) bool {
 
 // fire makes the call of one time, if no other node does.
 func (c *cronTrigger) fire(ctx context.Context, tick time.Time) {
+	if err := c.await(); err != nil {
+		c.gateway.log.Warn("a schedule was left out: its app did not become ready", "app", c.state.name, "schedule", c.Schedule, "error", err)
+		return
+	}
+	// Only now: a node that is ready before this one makes the call.
 	mine, err := c.first(ctx, tick)
 	if err != nil {
 		c.gateway.log.Warn("a schedule was left out: nobody knows which node it is for", "app", c.state.name, "schedule", c.Schedule, "error", err)

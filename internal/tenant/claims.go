@@ -19,11 +19,12 @@ type claims struct {
 	owners *apps.Owners
 	prefix string // of the tenant's keys
 	up     <-chan struct{}
+	tenant *Tenant
 }
 
 func (t *Tenant) claims(log *state.Log) claims {
 	prefix := t.config.Tenant + "/"
-	return claims{prefix: prefix, up: t.up, owners: apps.NewOwners(apps.OwnersOptions{
+	return claims{prefix: prefix, up: t.up, tenant: t, owners: apps.NewOwners(apps.OwnersOptions{
 		Members: &t.members, Self: t.config.Node, Logger: t.log, Prefix: prefix, Keys: log.Keys,
 		Owner: func(ctx context.Context, key string) (outboard.NodeID, bool, error) { return ownerIn(ctx, log, key) },
 	})}
@@ -66,14 +67,32 @@ func (c claims) Release(_ context.Context, id engine.ID) error {
 
 // Orphans implements engine.Claims. It waits until the process is ready: after the death of
 // a node thousands of executions may have to be read, and who wants to call a function does
-// not wait for them.
+// not wait for them. One whose app is not ready yet is told of when that is: those that wait
+// to be taken over are not held up by it.
 func (c claims) Orphans(ctx context.Context, f func(engine.ID)) error {
 	select {
 	case <-c.up:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return c.owners.Orphans(ctx, func(key string) { f(engine.ID(strings.TrimPrefix(key, c.prefix))) })
+	ctx, cancel := context.WithCancel(ctx)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	return c.owners.Orphans(ctx, func(key string) {
+		id := engine.ID(strings.TrimPrefix(key, c.prefix))
+		if c.tenant.current(id.App()) != nil {
+			f(id)
+			return
+		}
+		// Another node, which serves the app already, may take it first.
+		waiting.Go(func() {
+			_ = c.tenant.awaitServed(ctx, id.App()) // the engine says what is wrong with it
+			if ctx.Err() == nil {
+				f(id)
+			}
+		})
+	})
 }
 
 // members are the nodes of the pool, as this process's node has told. The zero value

@@ -9,7 +9,9 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
+	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -37,21 +39,30 @@ func (t *Tenant) serveConns(ctx context.Context, ready func()) error {
 			return fmt.Errorf("take connections: %w", err)
 		}
 		taking.Go(func() {
-			if err := t.takeConn(door); err != nil {
+			if err := t.takeConn(ctx, door); err != nil {
 				t.log.Warn("a connection was not taken over", "error", err)
 			}
 		})
 	}
 }
 
+// connPatience is how long the first request of a connection waits for its app. Who has to wait
+// for longer is told to come again: another node may serve it.
+const connPatience = 10 * time.Second
+
 // takeConn takes one connection over and serves it.
-func (t *Tenant) takeConn(door *net.UnixConn) error {
+func (t *Tenant) takeConn(ctx context.Context, door *net.UnixConn) error {
 	conn, first, err := received(door)
 	if err = errors.Join(err, door.Close()); err != nil {
 		if conn != nil {
 			_ = conn.Close()
 		}
 		return err
+	}
+	if app := gateway.AppRead(first); t.current(app) == nil {
+		ctx, cancel := context.WithTimeout(ctx, connPatience)
+		defer cancel()
+		_ = t.awaitServed(ctx, app) // the gateway says so
 	}
 	t.gateway.ServeConn(conn, first)
 	return nil

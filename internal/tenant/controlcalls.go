@@ -24,9 +24,9 @@ func (t *Tenant) postCall(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	app, name := r.PathValue("app"), r.PathValue("function")
-	v := t.current(app)
-	if v == nil {
-		api.Refuse(w, t.missing(app))
+	v, err := t.awaitCurrent(r.Context(), app)
+	if err != nil {
+		api.Refuse(w, err)
 		return
 	}
 	f := v.functions[name]

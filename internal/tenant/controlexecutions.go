@@ -23,6 +23,9 @@ func (t *Tenant) postExecution(r *http.Request) (client.Execution, error) {
 	if err != nil {
 		return client.Execution{}, err
 	}
+	if _, err := t.awaitCurrent(r.Context(), r.PathValue("app")); err != nil {
+		return client.Execution{}, err
+	}
 	id, err := t.engine.Start(r.Context(), engine.StartRequest{
 		App: r.PathValue("app"), Workflow: r.PathValue("workflow"), Name: r.URL.Query().Get("id"), Input: input,
 		Type: r.Header.Get("Content-Type"),

@@ -73,6 +73,7 @@ type bench struct {
 	t      testing.TB
 	tenant *Tenant
 	store  *artifact.Store
+	stop   func()
 }
 
 // openTenant starts one that ends with the test.
@@ -101,27 +102,40 @@ func openTenant(t testing.TB) *bench {
 	}
 	b.tenant = New(c, ProcessOptions{})
 	b.tenant.members.set([]outboard.Node{{ID: "harbour", Boot: "1"}})
-	run(t, b.tenant)
+	b.stop = run(t, b.tenant)
 	return b
 }
 
-func run(t testing.TB, tenant *Tenant) {
+// run runs a tenant until stop is called, or the test ends.
+func run(t testing.TB, tenant *Tenant) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	up, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- tenant.Run(ctx, func() { close(up) }) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
 	select {
 	case <-up:
 	case err := <-done:
 		done <- nil
 		t.Fatal(err)
 	}
+	return stop
+}
+
+// restart starts the tenant again, as after the end of its process.
+func (b *bench) restart(t testing.TB) {
+	t.Helper()
+	b.stop()
+	members := b.tenant.members.Nodes()
+	b.tenant = New(b.tenant.config, ProcessOptions{})
+	b.tenant.members.set(members)
+	b.stop = run(t, b.tenant)
 }
 
 func openState(t testing.TB, dir string) *state.State {

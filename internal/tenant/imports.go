@@ -45,7 +45,7 @@ func (d *deployed) Import(ctx context.Context, name string) (function.Resource, 
 	case manifest.ImportFunction:
 	}
 	app, other := i.Function(d.version.spec.Name)
-	return d.callee(app, other)
+	return d.callee(ctx, app, other)
 }
 
 var importable = []manifest.Kind{manifest.ImportArena, manifest.ImportBucket, manifest.ImportFunction, manifest.ImportSecret, manifest.ImportDevice}
@@ -65,11 +65,12 @@ func (d *deployed) notAllowed(name string) error {
 }
 
 // callee returns another function of the tenant.
-func (d *deployed) callee(app, name string) (function.Resource, error) {
+func (d *deployed) callee(ctx context.Context, app, name string) (function.Resource, error) {
 	v := d.version
 	if app != v.spec.Name {
-		if v = d.version.home.tenant.current(app); v == nil {
-			return nil, d.version.home.tenant.missing(app)
+		var err error
+		if v, err = d.version.home.tenant.awaitCurrent(ctx, app); err != nil {
+			return nil, err
 		}
 	}
 	f := v.functions[name]

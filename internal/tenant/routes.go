@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"net/http/httputil"
@@ -11,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/pool/apps"
 )
 
 // routes are the apps as the gateway knows them.
@@ -18,6 +20,22 @@ func (t *Tenant) routes(current map[string]*version) []gateway.App {
 	var all []gateway.App
 	for _, name := range slices.Sorted(maps.Keys(current)) {
 		all = append(all, routesOf(current[name].spec))
+	}
+	return all
+}
+
+// waiting are apps that are not ready: the gateway takes their messages and times, and lets
+// them wait.
+func (t *Tenant) waiting(early []*apps.Version) []gateway.App {
+	var all []gateway.App
+	for _, v := range early {
+		name := v.App.Name
+		a := routesOf(&v.App)
+		// A version that can't be built is tried again, and they wait for that, too.
+		a.Await = func(ctx context.Context) error {
+			return t.awaitPlace(ctx, name, func(p *place) bool { return p.served > 0 })
+		}
+		all = append(all, a)
 	}
 	return all
 }

@@ -45,9 +45,17 @@ type building struct {
 type place struct {
 	home     *home
 	versions map[int]*version // ready, by number; the shelf holds each
-	wanted   int              // the version in force
+	wanted   int              // the version that was built last, well or not: the one in force
 	served   int              // the version whose routes are served
 	failure  error            // why that is not ready
+	tried    time.Time        // when that was found
+	job      *job             // makes the version in force ready; nil: nobody does
+}
+
+// A job makes a version ready.
+type job struct {
+	number int
+	cancel context.CancelFunc
 }
 
 func (t *Tenant) openApps(ctx context.Context) (lifecycle.Resource, error) {
@@ -98,59 +106,6 @@ func (t *Tenant) missing(app string) error {
 	return outboard.Errorf(outboard.Unreachable, "", "app %s is being made ready on this node: try again in a moment", app)
 }
 
-// follow makes the shelf what the pool says, whenever that changes.
-func (t *Tenant) follow(ctx context.Context, ready func()) error {
-	for {
-		changed := t.apps.registry.Changed()
-		t.adjust(ctx)
-		if ready != nil {
-			ready()
-			ready = nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		case <-t.retry():
-		}
-	}
-}
-
-// retryAfter is how long after a failure a version is built again.
-const retryAfter = 2 * time.Second
-
-// retry fires when something has to be tried again.
-func (t *Tenant) retry() <-chan time.Time {
-	t.apps.mu.Lock()
-	defer t.apps.mu.Unlock()
-	for _, p := range t.apps.places {
-		if p.failure != nil {
-			return time.After(retryAfter)
-		}
-	}
-	return nil
-}
-
-// adjust builds what is new and takes away what is gone.
-func (t *Tenant) adjust(ctx context.Context) {
-	there := map[string]bool{}
-	for _, app := range t.apps.registry.List() {
-		v := app.Current()
-		if v == nil || v.App.Tenant != t.config.Tenant {
-			continue
-		}
-		there[v.App.Name] = true
-		p := t.placeOf(v.App.Name)
-		if p.versions[v.Number] != nil && p.wanted == v.Number {
-			continue
-		}
-		p.home.keep(v.Secrets)
-		t.doing(fmt.Sprintf("it builds version %d of app %s", v.Number, v.App.Name))
-		t.place(ctx, p, v)
-	}
-	t.publish(there)
-}
-
 func (t *Tenant) placeOf(app string) *place {
 	t.apps.mu.Lock()
 	defer t.apps.mu.Unlock()
@@ -162,20 +117,6 @@ func (t *Tenant) placeOf(app string) *place {
 	return p
 }
 
-// place builds a version and puts it on the shelf.
-func (t *Tenant) place(ctx context.Context, p *place, v *apps.Version) {
-	err := t.ready(ctx, p, v)
-	if err != nil && ctx.Err() == nil {
-		t.log.Error("an app's version can't be served here, and is tried again", "app", v.App.Name, "version", v.Number, "error", err)
-	}
-	t.apps.mu.Lock()
-	defer t.apps.mu.Unlock()
-	p.wanted, p.failure = v.Number, err
-	if err == nil {
-		t.log.Info("an app is served", "app", v.App.Name, "version", v.Number)
-	}
-}
-
 func recipeOf(v *apps.Version) recipe {
 	return recipe{number: v.Number, spec: &v.App, file: v.File, files: v.Files}
 }
@@ -184,8 +125,9 @@ func recipeOf(v *apps.Version) recipe {
 // with them. What is older is built again when it is asked for.
 const keptVersions = 2
 
-// publish lets new calls take what is on the shelf, and takes away what is gone.
-func (t *Tenant) publish(there map[string]bool) {
+// publish lets new calls take what is on the shelf, and takes away what is gone. Early are
+// apps that are not there yet whose messages and times wait for them here.
+func (t *Tenant) publish(there map[string]bool, early []*apps.Version) {
 	s := t.apps
 	s.mu.Lock()
 	current := map[string]*version{}
@@ -195,6 +137,9 @@ func (t *Tenant) publish(there map[string]bool) {
 		if !there[name] {
 			delete(s.places, name)
 			ended = append(ended, p)
+			if p.job != nil {
+				p.job.cancel()
+			}
 			continue
 		}
 		if v := p.inForce(); v != nil {
@@ -204,7 +149,7 @@ func (t *Tenant) publish(there map[string]bool) {
 	}
 	s.current.Store(&current)
 	s.mu.Unlock()
-	if err := t.gateway.SetApps(t.routes(current)); err != nil {
+	if err := t.gateway.SetApps(append(t.routes(current), t.waiting(early)...)); err != nil {
 		t.log.Error("the apps' routes can't be served", "error", err)
 	}
 	s.mu.Lock()
@@ -376,6 +321,57 @@ func (t *Tenant) awaitVersion(ctx context.Context, app string, number int) error
 		case <-ctx.Done():
 			return fmt.Errorf("wait until app %s is served here: %w", app, ctx.Err())
 		case <-changed:
+		}
+	}
+}
+
+// awaitServed waits until this node serves an app, whichever version, or can't. The error says
+// why it does not.
+func (t *Tenant) awaitServed(ctx context.Context, app string) error {
+	return t.awaitPlace(ctx, app, func(p *place) bool { return p.served > 0 || p.failure != nil })
+}
+
+// handPatience is how long who calls by hand, or another function, waits for an app.
+const handPatience = time.Minute
+
+// awaitCurrent is current, of an app that is made ready when it is.
+func (t *Tenant) awaitCurrent(ctx context.Context, app string) (*version, error) {
+	if v := t.current(app); v != nil {
+		return v, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, handPatience)
+	defer cancel()
+	if err := t.awaitServed(ctx, app); err != nil {
+		return nil, err
+	}
+	if v := t.current(app); v != nil {
+		return v, nil
+	}
+	return nil, t.missing(app) // it is gone already
+}
+
+// awaitPlace waits until what an app has here is as wanted.
+func (t *Tenant) awaitPlace(ctx context.Context, app string, done func(*place) bool) error {
+	for {
+		heard := t.apps.registry.Changed()
+		if outboard.KindOf(t.missing(app)) == outboard.NotFound {
+			return t.missing(app)
+		}
+		t.apps.mu.Lock()
+		p, changed := t.apps.places[app], t.apps.changed
+		there, served := p != nil && done(p), p != nil && p.served > 0
+		t.apps.mu.Unlock()
+		if there && served {
+			return nil
+		}
+		if there {
+			return t.missing(app)
+		}
+		select {
+		case <-ctx.Done():
+			return t.missing(app)
+		case <-changed:
+		case <-heard:
 		}
 	}
 }
