@@ -35,7 +35,7 @@ subjects: [{subject: slow.in, function: f}]
 
 const slowFlow = `document: {dsl: '1.0.0', namespace: slow, name: flow, version: '1.0.0'}
 do:
-  - rest: {wait: {milliseconds: 300}}
+  - rest: {wait: {seconds: 1}}
   - call: {call: f, with: {body: "json done"}}
 `
 
@@ -45,7 +45,7 @@ workflows: {flow: small.yaml}
 routes: [{path: /, methods: [POST], function: f}]
 `
 
-// hold keeps whoever reads a file of the store waiting, until release is called.
+// hold keeps whoever reads a file of the store waiting, until release is called, which has to be.
 func (b *bench) hold(t *testing.T, content string) (release func()) {
 	t.Helper()
 	digest := artifact.Digest([]byte(content))
@@ -75,7 +75,6 @@ func (b *bench) hold(t *testing.T, content string) (release func()) {
 			t.Error(err)
 		}
 	}
-	t.Cleanup(release)
 	return release
 }
 
@@ -151,6 +150,7 @@ func TestEachAppByItself(t *testing.T) {
 	b.stop()
 	release := b.hold(t, slowFlow)
 	b.restart(t)
+	t.Cleanup(release) // before the tenant is stopped
 
 	b.eventually(func() bool { return b.tenant.current("small") != nil })
 	b.mustCall("small/f", "echo hello", "hello")
