@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/bench/rig"
@@ -196,4 +197,100 @@ func tenantProcess(t testing.TB, n *rig.Node) int {
 	}
 	t.Fatalf("node %s has no tenant's process", n.Name)
 	return 0
+}
+
+const eachManifest = `app: %[1]s
+functions: {f: {module: words.wasm}}
+workflows: {flow: flow.yaml}
+routes: [{path: /, methods: [POST], function: f}]
+subjects: [{subject: %[1]s.in, function: f}]
+`
+
+const eachFlow = `document: {dsl: '1.0.0', namespace: %[1]s, name: flow, version: '1.0.0'}
+do: [{f: {call: f, with: {body: a}}}]
+`
+
+// A node that starts serves each app as soon as that is ready; requests for the others it sends
+// away for a while, and their messages are the other nodes'.
+func TestEachAppStartsByItself(t *testing.T) {
+	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
+	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
+	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, app := range []string{"slow", "small"} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "words.wasm"), module)
+		write(t, filepath.Join(dir, "app.yaml"), fmt.Appendf(nil, eachManifest, app))
+		write(t, filepath.Join(dir, "flow.yaml"), fmt.Appendf(nil, eachFlow, app))
+		if out, err := harbour.Output(t.Context(), "deploy", dir); err != nil {
+			t.Fatalf("deploy: %v: %s", err, out)
+		}
+	}
+	if err := dinghy.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Whoever reads it waits: the node works on its app for as long as the test wants.
+	content := fmt.Appendf(nil, eachFlow, "slow")
+	blob := blobOf(dinghy, content)
+	if err := errors.Join(os.Rename(blob, blob+".away"), syscall.Mkfifo(blob, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := dinghy.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the other app is served", func() bool {
+		return requestCode(t, dinghy, "small") == http.StatusOK
+	})
+	eventually(t, 10*time.Second, "the first node tells how far the second is", func() bool {
+		out, err := harbour.Output(t.Context(), "apps")
+		return err == nil && countsOf(out)["slow"] == "1/2" && countsOf(out)["small"] == "2/2"
+	})
+	for range 20 {
+		if out, err := harbour.Output(t.Context(), "publish", "slow.in", "-d", "a"); err != nil {
+			t.Fatalf("publish: %v: %s", err, out)
+		}
+	}
+	eventually(t, 10*time.Second, "the first node takes all messages", func() bool {
+		functions, err := (&client.Client{Data: harbour.Data()}).Functions(t.Context(), "slow")
+		return err == nil && len(functions) == 1 && functions[0].Calls == 20
+	})
+	if got := requestCode(t, dinghy, "slow"); got != http.StatusServiceUnavailable {
+		t.Errorf("status %d", got)
+	}
+	pipe, err := os.OpenFile(blob, os.O_RDWR, 0)
+	if err == nil {
+		_, err = pipe.Write(content)
+		err = errors.Join(err, os.Rename(blob+".away", blob), pipe.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "both apps are served", func() bool {
+		return requestCode(t, dinghy, "slow") == http.StatusOK
+	})
+}
+
+// requestCode asks an app at a node.
+func requestCode(t testing.TB, n *rig.Node, app string) int {
+	t.Helper()
+	status, err := (&client.Client{Data: n.Data()}).Status(t.Context())
+	if err != nil {
+		return 0 // it starts
+	}
+	out, _ := n.Exec(t.Context(), "curl", "-s", "-o", os.DevNull, "-w", "%{http_code}", "-d", "a", "http://"+status.HTTP+"/"+app+"/").Output()
+	code, _ := strconv.Atoi(string(out))
+	return code
+}
+
+// countsOf has the column NODES of `outboard apps`.
+func countsOf(table string) map[string]string {
+	counts := map[string]string{}
+	for line := range strings.Lines(table) {
+		if words := strings.Fields(line); len(words) > 4 {
+			counts[words[0]] = words[4]
+		}
+	}
+	return counts
 }
