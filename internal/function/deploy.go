@@ -121,50 +121,6 @@ func (v *version) imports() error {
 	return fmt.Errorf("imports %s: nothing here provides it; there are %s and %s", strings.Join(slices.Compact(missing), ", "), hostModule, wasiModule)
 }
 
-// initialise runs the module's start and takes the image.
-func (v *version) initialise(ctx context.Context) error {
-	s, err := newSlot(v, nil)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if err := s.load(v.code.Data); err != nil {
-		return err
-	}
-	limits := v.settings.Limits
-	limits.Deadline, limits.Fuel = initDeadline, 0
-	for _, name := range []string{rewrite.StartName, "_initialize"} {
-		if err := s.begin(ctx, name, &limits); err != nil {
-			out := s.stderr.take()
-			return fmt.Errorf("initialise: %s: %w%s", name, err, quote(out.Text))
-		}
-	}
-	if v.window, err = s.openWindow(ctx, &limits, &v.settings); err != nil {
-		return fmt.Errorf("initialise: %s: %w", windowName, err)
-	}
-	return v.capture(s)
-}
-
-func quote(text []byte) string {
-	if len(text) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; its last words: %.500q", text)
-}
-
-// begin runs one of the functions that a module begins with, if it has it.
-func (s *slot) begin(ctx context.Context, name string, l *Limits) error {
-	f := s.instance.ExportedFunction(name)
-	if f == nil {
-		return nil
-	}
-	if d := f.Definition(); len(d.ParamTypes()) != 0 || len(d.ResultTypes()) != 0 {
-		return fmt.Errorf("it must take and return nothing")
-	}
-	_, err := s.run(ctx, f, l)
-	return err
-}
-
 // load writes the data segments.
 func (s *slot) load(data []rewrite.Segment) error {
 	memory := s.memory.space.Bytes()[:s.memory.size]
