@@ -182,7 +182,7 @@ func (t *Tenant) getWorkflows(r *http.Request) ([]client.Workflow, error) {
 			}
 		}
 	}
-	executions, err := t.engine.List(r.Context(), engine.Filter{App: r.URL.Query().Get("app")})
+	executions, err := t.engine.List(r.Context(), engine.Filter{App: r.URL.Query().Get("app"), Brief: true})
 	if err != nil {
 		return nil, err
 	}

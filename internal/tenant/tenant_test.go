@@ -41,7 +41,7 @@ do:
 
 const other = "app: other\nfunctions: {far: {module: guest.wasm}}\n"
 
-func openShop(t *testing.T) *bench {
+func openShop(t testing.TB) *bench {
 	b := openTenant(t)
 	b.mustDeploy(other, nil)
 	b.mustDeploy(shop, map[string]string{"order.yaml": order})

@@ -225,7 +225,7 @@ func without(changes []KVChange, key string) []KVChange {
 // The bucket's last record stays.
 func (k *KV) Tidy(ctx context.Context, before time.Time) error {
 	var all []stored
-	err := k.s.pages(ctx, k.get, k.marks+">", 0, func(m *nats.Msg) (uint64, error) {
+	err := k.s.pages(ctx, k.get, k.marks+">", func(m *nats.Msg) (uint64, error) {
 		found, err := storedOf(m)
 		all = append(all, found)
 		return found.seq, err

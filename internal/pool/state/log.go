@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -202,7 +204,7 @@ func (l *Log) read(ctx context.Context, key, subject string) ([]Record, error) {
 	}
 	var records []Record
 	var seq uint64
-	err = l.s.pages(ctx, directGetPrefix+l.stream, subject, 0, func(m *nats.Msg) (uint64, error) {
+	err = l.s.pages(ctx, directGetPrefix+l.stream, subject, func(m *nats.Msg) (uint64, error) {
 		parts, err := unpack(key, m)
 		if err == nil {
 			seq, records = parts[0].Seq, append(records, parts...)
@@ -219,16 +221,20 @@ func (l *Log) read(ctx context.Context, key, subject string) ([]Record, error) {
 // Keys returns the keys that have records and begin with prefix, which is "" or
 // ends with a slash, in no order.
 func (l *Log) Keys(ctx context.Context, prefix string) ([]string, error) {
-	filter := l.prefix + ">"
-	if prefix != "" {
-		subject, err := l.subject(strings.TrimSuffix(prefix, "/"))
-		if err != nil {
-			return nil, err
-		}
-		filter = subject + ".>"
+	heads, err := l.Heads(ctx, prefix)
+	return slices.Collect(maps.Keys(heads)), err
+}
+
+// Heads returns the keys that have records and begin with prefix, which is "" or ends with a
+// slash, each with the number of its appends: while that is the same, so are the records,
+// unless the key was purged and begun anew.
+func (l *Log) Heads(ctx context.Context, prefix string) (map[string]uint64, error) {
+	filter, err := l.filter(prefix)
+	if err != nil {
+		return nil, err
 	}
-	var keys []string
-	err := l.s.retry(ctx, func(ctx context.Context) error {
+	var heads map[string]uint64
+	err = l.s.retry(ctx, func(ctx context.Context) error {
 		stream, err := l.s.js.Stream(ctx, l.stream)
 		if err != nil {
 			return err
@@ -237,16 +243,47 @@ func (l *Log) Keys(ctx context.Context, prefix string) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		keys = keys[:0]
-		for subject := range info.State.Subjects {
-			keys = append(keys, keyOf(strings.TrimPrefix(subject, l.prefix)))
+		heads = make(map[string]uint64, len(info.State.Subjects))
+		for subject, count := range info.State.Subjects {
+			heads[keyOf(strings.TrimPrefix(subject, l.prefix))] = count
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("keys of log %s: %w", l.name, err)
 	}
-	return keys, nil
+	return heads, nil
+}
+
+// Scan tells f of all records whose keys begin with prefix, which is "" or ends with a slash,
+// in the order in which they were appended: all records of an append at once. That is much
+// faster than to read many keys one by one. But what was acknowledged shortly before may be
+// missing: Heads says how many appends there are.
+func (l *Log) Scan(ctx context.Context, prefix string, f func([]Record) error) error {
+	filter, err := l.filter(prefix)
+	if err != nil {
+		return err
+	}
+	err = l.s.pages(ctx, directGetPrefix+l.stream, filter, func(m *nats.Msg) (uint64, error) {
+		parts, err := unpack(keyOf(strings.TrimPrefix(m.Header.Get("Nats-Subject"), l.prefix)), m)
+		if err != nil {
+			return 0, err
+		}
+		return parts[0].Seq, f(parts)
+	})
+	if err != nil {
+		return fmt.Errorf("scan log %s: %w", l.name, err)
+	}
+	return nil
+}
+
+// filter is the subject of all keys that begin with prefix.
+func (l *Log) filter(prefix string) (string, error) {
+	if prefix == "" {
+		return l.prefix + ">", nil
+	}
+	subject, err := l.subject(strings.TrimSuffix(prefix, "/"))
+	return subject + ".>", err
 }
 
 // Purge removes key's whole history.

@@ -3,7 +3,9 @@ package state_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -90,6 +92,65 @@ func TestLog(t *testing.T) {
 	mustAppend(ctx, t, l, "t/app/2", 0, "again")
 }
 
+// wantScan wants a log to have one append of each key.
+func wantScan(ctx context.Context, t *testing.T, l *state.Log, prefix string, want []string) {
+	t.Helper()
+	heads, err := l.Heads(ctx, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scanned []string
+	err = l.Scan(ctx, prefix, func(records []state.Record) error {
+		if len(records) != 1 || string(records[0].Data) != records[0].Key || heads[records[0].Key] != 1 {
+			t.Errorf("scanned %+v of a head of %v", records, heads)
+		}
+		scanned = append(scanned, records[0].Key)
+		return nil
+	})
+	slices.Sort(scanned)
+	if diff := cmp.Diff(scanned, want); err != nil || diff != "" || len(heads) != len(want) {
+		t.Errorf("scan %q: %v, got against want:\n%s", prefix, err, diff)
+	}
+}
+
+// A scan tells of all appends in their order, over many pages, each with all of its records.
+func TestLogScan(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	l := openLog(ctx, t, alone(ctx, t).State)
+	const keys, appends = 30, 50 // 1,500 in all
+	seqs := make([]uint64, keys)
+	for i := range appends {
+		for k := range keys {
+			var err error
+			seqs[k], err = l.Append(ctx, fmt.Sprintf("t/a/%d", k), seqs[k], fmt.Appendf(nil, "%d", 2*i), fmt.Appendf(nil, "%d", 2*i+1))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mustAppend(ctx, t, l, "t/b/0", 0, "other")
+	got, last := map[string]int{}, uint64(0)
+	err := l.Scan(ctx, "t/a/", func(records []state.Record) error {
+		for _, r := range records {
+			if string(r.Data) != strconv.Itoa(got[r.Key]) || r.Seq < last {
+				t.Fatalf("%s has %s at %d after %d, want its record %d", r.Key, r.Data, r.Seq, last, got[r.Key])
+			}
+			got[r.Key]++
+			last = r.Seq
+		}
+		return nil
+	})
+	heads, failed := l.Heads(ctx, "t/a/")
+	if err != nil || failed != nil || len(got) != keys || got["t/a/7"] != 2*appends || heads["t/a/7"] != appends {
+		t.Errorf("%v, %v: scanned %v, heads %v", err, failed, got, heads)
+	}
+	stop := errors.New("stop")
+	if err := l.Scan(ctx, "", func([]state.Record) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestLogKeys(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -114,6 +175,7 @@ func TestLogKeys(t *testing.T) {
 		if diff := cmp.Diff(got, want); diff != "" {
 			t.Errorf("keys %q: got against want:\n%s", prefix, diff)
 		}
+		wantScan(ctx, t, l, prefix, want)
 	}
 	for _, key := range []string{"", "/", "a/", "/a", "a//b"} {
 		if _, err := l.Append(ctx, key, 0, []byte("x")); err == nil {

@@ -15,11 +15,10 @@ const (
 	pageBytes = 8 << 20
 )
 
-// pages tells take the messages of a stream that follow a sequence, in order, from
-// any copy of it. take returns the sequence of the message.
-func (s *State) pages(
-	ctx context.Context, get, filter string, after uint64, take func(*nats.Msg) (uint64, error),
-) error {
+// pages tells take the messages of a stream, in order, from any copy of it. take returns
+// the sequence of the message.
+func (s *State) pages(ctx context.Context, get, filter string, take func(*nats.Msg) (uint64, error)) error {
+	after := uint64(0)
 	for more := true; more; {
 		var page []*nats.Msg
 		err := s.retry(ctx, func(ctx context.Context) (err error) {
@@ -48,7 +47,9 @@ func (s *State) page(ctx context.Context, get, filter string, first uint64) (pag
 		return nil, false, err
 	}
 	inbox := s.nc.NewInbox()
-	sub, err := s.nc.SubscribeSync(inbox)
+	// A channel of the connection's own would have room for 65,536.
+	answers := make(chan *nats.Msg, pageSize+1)
+	sub, err := s.nc.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, false, err
 	}
@@ -57,9 +58,11 @@ func (s *State) page(ctx context.Context, get, filter string, first uint64) (pag
 		return nil, false, err
 	}
 	for {
-		msg, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return nil, false, err
+		var msg *nats.Msg
+		select {
+		case msg = <-answers:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
 		}
 		switch status := msg.Header.Get("Status"); status {
 		case "":

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -197,11 +199,11 @@ func (e *Engine) sweep() {
 }
 
 func (e *Engine) purgeOld(ctx context.Context, at time.Time) error {
-	ids, err := e.ids(ctx, "")
+	heads, err := e.heads(ctx, "")
 	if err != nil {
 		return err
 	}
-	for _, id := range ids {
+	for _, id := range slices.Sorted(maps.Keys(heads)) {
 		if made, ok := nameAt(id.Name()); ok && at.Sub(made) < e.opts.Retention {
 			continue
 		}

@@ -112,7 +112,7 @@ type Engine struct {
 	taken    atomic.Int64 // executions, since the log told of them
 	work     sync.WaitGroup
 
-	ended *endings
+	memory *memory
 
 	mu     sync.Mutex
 	closed bool
@@ -127,7 +127,7 @@ func Open(_ context.Context, opts Options) (*Engine, error) {
 	}
 	e := &Engine{
 		opts: opts, log: opts.Logger, by: opts.Node + "/" + nonce(4),
-		slots: make(chan struct{}, opts.Running), adopting: make(chan struct{}, maxAdopting), runs: map[ID]*run{}, ended: newEndings(opts.Retention),
+		slots: make(chan struct{}, opts.Running), adopting: make(chan struct{}, maxAdopting), runs: map[ID]*run{}, memory: newMemory(opts.Retention),
 	}
 	var err error
 	e.metrics, err = newMetrics(opts.Registerer, e.held, func() int { return len(e.slots) })

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 )
 
@@ -21,6 +22,9 @@ type Filter struct {
 	Status core.Status
 	// Limit bounds how many are listed, the latest first, 0 for all.
 	Limit int
+	// Brief leaves outputs out. What has been looked at before, and has not changed, is
+	// then not read again, however large its output is.
+	Brief bool
 }
 
 func (f *Filter) takes(x *Execution) bool {
@@ -32,157 +36,208 @@ const readers = 16
 
 // List describes executions without their inputs and steps, the latest first.
 // Names that Start has made are in the order of their times, so of those only as
-// many are read as are listed; those that callers chose have to be read all.
+// many are read as are listed; those that callers chose have to be read all. What is
+// remembered of executions that have not changed since is not read again.
 func (e *Engine) List(ctx context.Context, f Filter) ([]Execution, error) {
-	ids, err := e.ids(ctx, f.App)
+	heads, err := e.heads(ctx, f.App)
 	if err != nil {
 		return nil, fmt.Errorf("list executions: %w", err)
 	}
 	if f.Name != "" {
-		ids = slices.DeleteFunc(ids, func(id ID) bool { return id.Name() != f.Name })
+		maps.DeleteFunc(heads, func(id ID, _ uint64) bool { return id.Name() != f.Name })
 	}
-	chosen, made := byTime(ids)
-	out, err := e.summaries(ctx, chosen, f)
-	most := len(ids)
-	if f.Limit > 0 {
-		most = len(out) + f.Limit
-	} else {
-		f.Limit = len(ids)
-	}
-	for len(made) > 0 && len(out) < most && err == nil {
-		n := min(readers, len(made))
-		var more []Execution
-		more, err = e.summaries(ctx, made[:n], f)
-		out, made = append(out, more...), made[n:]
-	}
-	if err != nil {
+	l := listing{e: e, f: f, heads: heads}
+	if err := l.fill(ctx); err != nil {
 		return nil, fmt.Errorf("list executions: %w", err)
 	}
-	slices.SortFunc(out, func(a, b Execution) int {
+	slices.SortFunc(l.out, func(a, b Execution) int {
 		return cmp.Or(b.Started.Compare(a.Started), strings.Compare(string(a.ID), string(b.ID)))
 	})
-	return out[:min(len(out), f.Limit)], nil
+	if f.Limit > 0 {
+		l.out = l.out[:min(len(l.out), f.Limit)]
+	}
+	return l.out, nil
+}
+
+// fill reads as many executions as are listed.
+func (l *listing) fill(ctx context.Context) error {
+	if l.f.Limit == 0 {
+		return l.add(ctx, slices.Collect(maps.Keys(l.heads)))
+	}
+	chosen, made := byTime(l.heads)
+	err := l.add(ctx, chosen)
+	for most := len(l.out) + l.f.Limit; len(made) > 0 && len(l.out) < most && err == nil; {
+		n := min(readers, len(made))
+		err = l.add(ctx, made[:n])
+		made = made[n:]
+	}
+	return err
 }
 
 // byTime parts names that callers chose from those that Start made, the latest first.
-func byTime(ids []ID) (chosen, made []ID) {
-	for _, id := range ids {
+func byTime(heads map[ID]uint64) (chosen, made []ID) {
+	for id := range heads {
 		if _, ok := nameAt(id.Name()); ok {
 			made = append(made, id)
 		} else {
 			chosen = append(chosen, id)
 		}
 	}
+	slices.Sort(chosen)
 	slices.SortFunc(made, func(a, b ID) int { return strings.Compare(b.Name(), a.Name()) })
 	return chosen, made
 }
 
-// summaries reads executions, some at once, and leaves out what is not asked for.
-func (e *Engine) summaries(ctx context.Context, ids []ID, f Filter) ([]Execution, error) {
-	all := make([]*Execution, len(ids))
+// A listing is a list that grows.
+type listing struct {
+	e     *Engine
+	f     Filter
+	heads map[ID]uint64 // of all that there are
+	out   []Execution
+}
+
+// add describes executions, and leaves out what is not asked for.
+func (l *listing) add(ctx context.Context, ids []ID) error {
+	all := make(map[ID]*Execution, len(ids))
+	missing := l.remembered(ids, all)
+	if l.scanPays(len(missing)) {
+		if err := l.scan(ctx, missing); err != nil {
+			return err
+		}
+		missing = l.remembered(missing, all)
+	}
+	if err := l.read(ctx, missing, all); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if x := all[id]; x != nil && l.f.takes(x) {
+			l.out = append(l.out, *x)
+		}
+	}
+	return nil
+}
+
+// remembered adds those that are, and returns the others.
+func (l *listing) remembered(ids []ID, all map[ID]*Execution) (missing []ID) {
+	for _, id := range ids {
+		if x := l.e.memory.get(id, l.heads[id], l.f.Brief); x != nil {
+			all[id] = x
+		} else {
+			missing = append(missing, id)
+		}
+	}
+	return missing
+}
+
+// To read one execution takes two requests, to scan the log one for a thousand appends.
+const (
+	scanFrom  = 256 // executions that are missing
+	scanWorth = 50  // appends that may be scanned for each of them
+)
+
+// scanPays says whether it is faster to scan the log than to read so many executions.
+func (l *listing) scanPays(missing int) bool {
+	if missing < scanFrom {
+		return false
+	}
+	appends := uint64(0)
+	for _, n := range l.heads {
+		appends += n
+	}
+	return appends/scanWorth <= uint64(missing) //nolint:gosec // It is not negative.
+}
+
+// scan remembers executions from one pass over the log. One of which the pass has not seen
+// all stays as it was.
+func (l *listing) scan(ctx context.Context, ids []ID) error {
+	type part struct {
+		events  []core.Event
+		appends uint64
+		broken  bool
+	}
+	parts := make(map[ID]*part, len(ids))
+	for _, id := range ids {
+		parts[id] = &part{}
+	}
+	err := l.e.opts.Log.Scan(ctx, l.e.prefix(l.f.App), func(records []state.Record) error {
+		p := parts[ID(strings.TrimPrefix(records[0].Key, l.e.opts.Tenant+"/"))]
+		if p == nil {
+			return nil
+		}
+		events, err := decode(records)
+		p.broken = p.broken || err != nil
+		p.events = append(p.events, slices.DeleteFunc(events, func(event core.Event) bool {
+			return event.Started == nil && event.Taken == nil && event.Finished == nil
+		})...)
+		p.appends++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for id, p := range parts {
+		if p.appends >= l.heads[id] && !p.broken && len(p.events) > 0 && p.events[0].Started != nil {
+			l.heads[id] = p.appends
+			l.e.remember(id, p.appends, p.events)
+		}
+	}
+	return nil
+}
+
+// read reads executions one by one, some at once.
+func (l *listing) read(ctx context.Context, ids []ID, all map[ID]*Execution) error {
+	found := make([]*Execution, len(ids))
 	errs := make([]error, len(ids))
 	free := make(chan struct{}, readers)
 	var reading sync.WaitGroup
 	for i, id := range ids {
 		free <- struct{}{}
 		reading.Go(func() {
-			all[i], errs[i] = e.summarized(ctx, id)
-			<-free
+			defer func() { <-free }()
+			events, err := l.e.events(ctx, id)
+			if errs[i] = err; err == nil {
+				found[i] = l.e.remember(id, l.heads[id], events)
+			}
 		})
 	}
 	reading.Wait()
-	var out []Execution
-	for i, x := range all {
-		switch err := errs[i]; {
-		case outboard.KindOf(err) == outboard.NotFound: // It has been purged since.
-		case err != nil:
-			return nil, err
-		case f.takes(x):
-			out = append(out, *x)
+	for i, err := range errs {
+		if err != nil && outboard.KindOf(err) != outboard.NotFound { // else it has been purged since
+			return err
 		}
+		all[ids[i]] = found[i]
 	}
-	return out, nil
+	return nil
 }
 
-// summarized describes an execution, from memory if it has ended.
-func (e *Engine) summarized(ctx context.Context, id ID) (*Execution, error) {
-	if x := e.ended.get(id); x != nil {
-		return x, nil
-	}
-	events, err := e.events(ctx, id)
-	if err != nil {
-		return nil, err
-	}
+// remember describes an execution and remembers that.
+func (e *Engine) remember(id ID, head uint64, events []core.Event) *Execution {
 	x := e.summary(id, events)
 	x.Input, x.InputValue = nil, nil
-	if x.Status.Over() {
-		e.ended.put(&x)
-	}
-	return &x, nil
+	e.memory.put(&x, head)
+	return &x
 }
 
-// ids are the tenant's executions, of one app or of all.
-func (e *Engine) ids(ctx context.Context, app string) ([]ID, error) {
-	prefix := e.opts.Tenant + "/"
-	if app != "" {
-		prefix += app + "/"
+// prefix is of the keys of one app's executions, or of all.
+func (e *Engine) prefix(app string) string {
+	if app == "" {
+		return e.opts.Tenant + "/"
 	}
-	keys, err := e.opts.Log.Keys(ctx, prefix)
+	return e.opts.Tenant + "/" + app + "/"
+}
+
+// heads are the tenant's executions, of one app or of all, and how often something was
+// appended to each.
+func (e *Engine) heads(ctx context.Context, app string) (map[ID]uint64, error) {
+	keys, err := e.opts.Log.Heads(ctx, e.prefix(app))
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]ID, 0, len(keys))
-	for _, key := range keys {
+	heads := make(map[ID]uint64, len(keys))
+	for key, head := range keys {
 		if id, ok := strings.CutPrefix(key, e.opts.Tenant+"/"); ok {
-			ids = append(ids, ID(id))
+			heads[ID(id)] = head
 		}
 	}
-	slices.Sort(ids)
-	return ids, nil
-}
-
-const (
-	// maxEnded bounds how many executions that have ended are remembered, and
-	// maxEndedOutput how large an output one of them may have.
-	maxEnded       = 10_000
-	maxEndedOutput = 1 << 10
-)
-
-// endings remembers executions that have ended, which never change, for the
-// retention's time.
-// All methods may be called by several goroutines.
-type endings struct {
-	keep time.Duration
-
-	mu    sync.Mutex
-	by    map[ID]*Execution
-	order []ID
-}
-
-func newEndings(keep time.Duration) *endings { return &endings{keep: keep, by: map[ID]*Execution{}} }
-
-func (m *endings) get(id ID) *Execution {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	x := m.by[id]
-	if x == nil || time.Since(x.Ended) > m.keep {
-		return nil
-	}
-	return x
-}
-
-func (m *endings) put(x *Execution) {
-	if len(x.Output) > maxEndedOutput {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.by[x.ID] == nil {
-		m.order = append(m.order, x.ID)
-	}
-	m.by[x.ID] = x
-	for len(m.order) > maxEnded {
-		delete(m.by, m.order[0])
-		m.order = m.order[1:]
-	}
+	return heads, nil
 }

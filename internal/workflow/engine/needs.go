@@ -27,8 +27,12 @@ type Log interface {
 	Append(ctx context.Context, key string, after uint64, data ...[]byte) (uint64, error)
 	// Read returns a key's records in their order, none when there are none.
 	Read(ctx context.Context, key string) ([]state.Record, error)
-	// Keys are the keys that begin with the prefix.
-	Keys(ctx context.Context, prefix string) ([]string, error)
+	// Heads are the keys that begin with the prefix, each with the number of its
+	// appends.
+	Heads(ctx context.Context, prefix string) (map[string]uint64, error)
+	// Scan tells f of all records whose keys begin with the prefix, those of an append
+	// at once. The latest may be missing.
+	Scan(ctx context.Context, prefix string, f func([]state.Record) error) error
 	// Purge forgets a key.
 	Purge(ctx context.Context, key string) error
 }

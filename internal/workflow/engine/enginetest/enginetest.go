@@ -3,6 +3,7 @@
 package enginetest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -212,18 +213,38 @@ func (n *Node) Read(ctx context.Context, key string) ([]state.Record, error) {
 	return records, err
 }
 
-// Keys is engine.Log's.
-func (n *Node) Keys(ctx context.Context, prefix string) ([]string, error) {
-	var keys []string
-	err := n.step(ctx, "keys", func() error {
-		for key := range n.pool.logs {
+// Heads is engine.Log's.
+func (n *Node) Heads(ctx context.Context, prefix string) (map[string]uint64, error) {
+	heads := map[string]uint64{}
+	err := n.step(ctx, "heads", func() error {
+		for key, records := range n.pool.logs {
 			if strings.HasPrefix(key, prefix) {
-				keys = append(keys, key)
+				heads[key] = uint64(len(records))
 			}
 		}
 		return nil
 	})
-	return keys, err
+	return heads, err
+}
+
+// Scan is engine.Log's.
+func (n *Node) Scan(ctx context.Context, prefix string, f func([]state.Record) error) error {
+	var all []state.Record
+	err := n.step(ctx, "scan", func() error {
+		for key, records := range n.pool.logs {
+			if strings.HasPrefix(key, prefix) {
+				all = append(all, records...)
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b state.Record) int { return cmp.Compare(a.Seq, b.Seq) })
+	for i := range all {
+		if err == nil {
+			err = f(all[i : i+1])
+		}
+	}
+	return err
 }
 
 // Purge is engine.Log's.
