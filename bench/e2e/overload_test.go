@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,11 +27,17 @@ functions:
   count: {module: gate.wasm, env: {DOES: count}, imports: [{bucket: notes}]}
   nap: {module: gate.wasm, env: {DOES: nap}, limits: {concurrency: 1, queue: 1, deadline: 1m}}
 buckets: [notes]
+workflows: {wait: wait.yaml, work: work.yaml}
 routes:
+  - {path: /workflows/wait, methods: [POST], workflow: wait}
+  - {path: /workflows/work, methods: [POST], workflow: work}
   - {path: /work, methods: [POST], function: work}
   - {path: /open, methods: [POST], function: open}
   - {path: /nap, methods: [POST], function: nap}
 `
+
+// gateWorkflows have one step each.
+var gateWorkflows = map[string]string{"wait": "{wait: {hours: 1}}", "work": "{call: work, with: {body: some}}"}
 
 // gateTakes is how many calls of work there may be at a time.
 const gateTakes = 2 + 4
@@ -50,8 +55,10 @@ func openGated(t *testing.T) *gated {
 	r := own(t, rig.Options{Loopback: true, Nodes: []rig.Spec{{Name: "harbour", Devices: "none", Args: []string{"--http", "127.0.0.1:0"}}}})
 	dir := t.TempDir()
 	goGuest(t, "gate", filepath.Join(dir, "gate.wasm"))
-	if err := os.WriteFile(filepath.Join(dir, "app.yaml"), []byte(gateManifest), 0o600); err != nil {
-		t.Fatal(err)
+	write(t, filepath.Join(dir, "app.yaml"), []byte(gateManifest))
+	for name, step := range gateWorkflows {
+		text := "document: {dsl: '1.0.0', namespace: e2e, name: " + name + ", version: '1.0.0'}\ndo: [{step: " + step + "}]\n"
+		write(t, filepath.Join(dir, name+".yaml"), []byte(text))
 	}
 	n := r.Node("harbour")
 	if out, err := n.Output(t.Context(), "deploy", dir); err != nil {
@@ -95,6 +102,8 @@ func (g *gated) post(route, body string, length bool) (status int, err error) {
 		return 0, err
 	case p.StatusCode == http.StatusTooManyRequests:
 		return p.StatusCode, isRefusal(p, answer)
+	case p.StatusCode == http.StatusAccepted:
+		return p.StatusCode, nil
 	case p.StatusCode != http.StatusOK || string(answer) != body:
 		return 0, fmt.Errorf("status %d: %q", p.StatusCode, answer)
 	}
@@ -104,13 +113,13 @@ func (g *gated) post(route, body string, length bool) (status int, err error) {
 // isRefusal wants an answer that says what is wrong and when to come again.
 func isRefusal(p *http.Response, answer []byte) error {
 	var problem struct {
-		Title, Detail, Limit string
-		Status               int
+		Title, Detail, Kind string
+		Status              int
 	}
 	after, err := strconv.Atoi(p.Header.Get("Retry-After"))
 	err = errors.Join(err, json.Unmarshal(answer, &problem))
 	if err != nil || after < 1 || p.Header.Get("Content-Type") != "application/problem+json" ||
-		problem.Title != "Too Many Requests" || problem.Status != p.StatusCode || problem.Limit != "concurrency" || problem.Detail == "" {
+		problem.Title != "Too Many Requests" || problem.Status != p.StatusCode || problem.Kind != "busy" || problem.Detail == "" {
 		return fmt.Errorf("%w: %v: %s", err, p.Header, answer)
 	}
 	return nil
@@ -174,6 +183,72 @@ func TestOverload(t *testing.T) {
 			t.Errorf("afterwards: status %d, %v", status, err)
 		}
 	}
+}
+
+// Of more executions than a node keeps all are answered: those that there is room for with 202,
+// and they go on; the others with 429, until some have ended.
+func TestTooManyExecutions(t *testing.T) {
+	g := openGated(t)
+	const working = 3
+	start := func(workflow string, want int) {
+		t.Helper()
+		if status, err := g.post("workflows/"+workflow, "{}", true); err != nil || status != want {
+			t.Errorf("%s: status %d, %v, want %d", workflow, status, err, want)
+		}
+	}
+	for range working {
+		start("work", http.StatusAccepted)
+	}
+	var waiting, refused atomic.Int64
+	var filling sync.WaitGroup
+	for i := range 48 {
+		filling.Go(func() {
+			for refused.Load() < 100 && !t.Failed() {
+				switch status, err := g.post("workflows/wait", "{}", i%2 == 0); {
+				case err != nil:
+					t.Error(err)
+				case status == http.StatusAccepted:
+					waiting.Add(1)
+				default:
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	filling.Wait()
+	start("work", http.StatusTooManyRequests)
+	t.Logf("%d executions were accepted", waiting.Load()+working)
+	g.executions(t, "wait", func(w client.Workflow) bool { return w.Running == int(waiting.Load()) })
+	g.executions(t, "work", func(w client.Workflow) bool { return w.Running == working })
+	if _, err := g.post("open", "yes", true); err != nil {
+		t.Fatal(err)
+	}
+	g.executions(t, "work", func(w client.Workflow) bool { return w.Completed == working && w.Running == 0 })
+	if ends := g.ends(); ends != working {
+		t.Errorf("%d steps came to their end, want %d", ends, working)
+	}
+	for range working {
+		eventually(t, 10*time.Second, "there is room again", func() bool {
+			status, err := g.post("workflows/wait", "{}", true)
+			return err == nil && status == http.StatusAccepted
+		})
+	}
+	start("wait", http.StatusTooManyRequests)
+}
+
+// executions waits until a workflow has executions as they should be.
+func (g *gated) executions(t *testing.T, workflow string, ok func(client.Workflow) bool) {
+	t.Helper()
+	c := &client.Client{Data: g.node.Data()}
+	eventually(t, 30*time.Second, "the executions of "+workflow+" are right", func() bool {
+		all, err := c.Workflows(t.Context(), "gate")
+		for _, w := range all {
+			if err == nil && w.Name == workflow {
+				return ok(w)
+			}
+		}
+		return false
+	})
 }
 
 // A node that is told to stop takes no more calls, and ends those that it has.
