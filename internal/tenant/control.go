@@ -38,8 +38,8 @@ func (t *Tenant) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/apps", api.Answer(t.postApp))
 	mux.HandleFunc("GET /v1/apps", api.Answer(t.getApps))
-	mux.HandleFunc("GET /v1/functions", api.Answer(t.getFunctions))
-	mux.HandleFunc("GET /v1/workflows", api.Answer(t.getWorkflows))
+	mux.HandleFunc("GET /v1/functions", api.Answer(served(t, t.getFunctions)))
+	mux.HandleFunc("GET /v1/workflows", api.Answer(served(t, t.getWorkflows)))
 	mux.HandleFunc("GET /v1/executions", api.Answer(t.getExecutions))
 	mux.HandleFunc("GET /v1/apps/{app}/nodes", api.Answer(t.getAppNodes))
 	mux.HandleFunc("POST /v1/apps/{app}/rollback", api.Answer(t.postRollback))
@@ -51,6 +51,19 @@ func (t *Tenant) control() http.Handler {
 	mux.HandleFunc("PUT /v1/members", api.Answer(t.putMembers))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.metrics, promhttp.HandlerOpts{}))
 	return mux
+}
+
+// served lets a list of what an app has, where it names one, wait until the app is ready.
+func served[T any](t *Tenant, list func(*http.Request) (T, error)) func(*http.Request) (T, error) {
+	return func(r *http.Request) (T, error) {
+		if app := r.URL.Query().Get("app"); app != "" {
+			if _, err := t.awaitCurrent(r.Context(), app); err != nil {
+				var none T
+				return none, err
+			}
+		}
+		return list(r)
+	}
 }
 
 // largestRequest bounds what comes with a request by hand.

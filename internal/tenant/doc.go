@@ -13,7 +13,8 @@
 //
 // What a manifest deploys is a version: functions that are ready to be called, workflows that
 // are checked, routes. The process follows the pool's apps. A new version takes all
-// new calls at once; the one before stays for the executions that began with it.
+// new calls at once; the one before stays for the executions that began with it. Each app
+// is made ready by itself; what comes for one before waits, or is told to come again.
 //
 // # Devices
 //

@@ -171,7 +171,12 @@ func TestEachAppByItself(t *testing.T) {
 	waiting := map[string]<-chan string{
 		"200 by a connection": later(func() (string, error) { return b.handConn(t.Context(), "/slow/", "echo by a connection") }),
 		"by hand":             later(func() (string, error) { return b.call("slow/f", "echo by hand") }),
-		"of another app":      later(func() (string, error) { return b.call("small/f", "call slow/f echo of another app") }),
+		"1 function": later(func() (string, error) {
+			var all []client.Function
+			err := b.ask("GET", "/v1/functions?app=slow", nil, &all)
+			return fmt.Sprintf("%d function", len(all)), err
+		}),
+		"of another app": later(func() (string, error) { return b.call("small/f", "call slow/f echo of another app") }),
 		"by message": later(func() (string, error) {
 			answer, err := b.tenant.state.Request(t.Context(), "slow.in", []byte("echo by message"))
 			return string(answer), err

@@ -117,10 +117,10 @@ func (t *Tenant) logsForPeer(s grpc.ServerStream) error {
 }
 
 // hasLogs refuses what nobody could write.
-func (t *Tenant) hasLogs(q logQuery) error {
-	v := t.current(q.App)
-	if v == nil {
-		return t.missing(q.App)
+func (t *Tenant) hasLogs(ctx context.Context, q logQuery) error {
+	v, err := t.awaitCurrent(ctx, q.App)
+	if err != nil {
+		return err
 	}
 	if v.functions[q.Function] == nil && v.workflows[q.Function] == nil && q.Function != "" {
 		return outboard.Errorf(outboard.NotFound, "", "app %s has no function %q: it has %s", q.App, q.Function, list(v.functions))
@@ -131,7 +131,7 @@ func (t *Tenant) hasLogs(q logQuery) error {
 // getLogs tells an app's logs on all nodes, a line of JSON each.
 func (t *Tenant) getLogs(w http.ResponseWriter, r *http.Request) {
 	q := logQuery{App: r.PathValue("app"), Function: r.URL.Query().Get("function"), Lines: numberOf(r, "lines"), Follow: boolOf(r, "follow")}
-	if err := t.hasLogs(q); err != nil {
+	if err := t.hasLogs(r.Context(), q); err != nil {
 		api.Refuse(w, err)
 		return
 	}

@@ -36,9 +36,9 @@ type Options struct {
 	Dir    string
 	Launch Launcher
 	Logger *slog.Logger
-	// StartLimit is how long a process may take until it is ready. The default is three
-	// minutes: on a busy machine a process builds its apps for a minute, and one that is
-	// killed meanwhile begins again.
+	// StartLimit is how long a process may take until it is ready, which it is before its apps
+	// are. The default is three minutes: the pool's state may be silent for a while, and
+	// one that is killed meanwhile begins again.
 	StartLimit time.Duration
 	// Patience is how long whoever wants a process waits for it before it is told why it
 	// is not ready. The default is a minute.

@@ -30,14 +30,13 @@ type process struct {
 func (p *process) Kill() { p.once.Do(func() { close(p.killed) }) }
 
 func (p *process) Wait() error {
-	select {
-	case <-p.killed:
-		_ = p.socket.Close()
-		return errors.New("signal: killed: its log ends with: still reading")
-	case <-p.ended:
-		_ = p.socket.Close()
+	defer p.socket.Close()
+	if p.end != nil { // whether somebody kills it or not
+		<-p.ended
 		return p.end
 	}
+	<-p.killed
+	return errors.New("signal: killed: its log ends with: still reading")
 }
 
 // launch starts processes that say lines, and then end if end is an error.
@@ -59,7 +58,6 @@ func launch(end error, lines ...tenant.Ready) host.Launcher {
 				return
 			}
 			_, _ = in.ReadByte() // until the node lets go
-			p.end = nil
 			p.Kill()
 		}()
 		return p, nil
