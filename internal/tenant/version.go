@@ -12,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/spell"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
@@ -167,21 +168,21 @@ func (b *builder) workflow(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("workflow %s: %w", file, err)
 	}
-	w, err := dsl.Parse(file, text)
+	w, err := dsl.ParseBy(dsl.Rules{Function: b.noFunction}, file, text)
 	if err != nil {
 		b.problems = append(b.problems, workflowProblems(file, err)...)
 		return nil
 	}
-	for _, called := range w.Functions() {
-		if _, ok := b.recipe.spec.Functions[called.Name]; !ok {
-			b.problems = append(b.problems, manifest.Problem{
-				File: file, Line: called.Line, Column: 1,
-				Text: fmt.Sprintf("there is no function %q in the app: it has %s", called.Name, list(b.recipe.spec.Functions)),
-			})
-		}
-	}
 	b.version.workflows[name] = w
 	return nil
+}
+
+// noFunction says that a workflow calls a function that is not there.
+func (b *builder) noFunction(name string) string {
+	if _, ok := b.recipe.spec.Functions[name]; ok {
+		return ""
+	}
+	return fmt.Sprintf("there is no function %q in the app: %s", name, spell.Hint(name, slices.Collect(maps.Keys(b.recipe.spec.Functions))))
 }
 
 // wrong notes a problem at a place of the manifest.
@@ -201,7 +202,7 @@ func workflowProblems(file string, err error) []manifest.Problem {
 	}
 	var all []manifest.Problem
 	for _, p := range known {
-		all = append(all, manifest.Problem{File: p.File, Line: p.Line, Column: 1, Text: p.Text})
+		all = append(all, manifest.Problem{File: p.File, Line: p.Line, Column: max(p.Column, 1), Text: p.Text})
 	}
 	return all
 }

@@ -45,9 +45,19 @@ const (
 	maxNesting = 32
 )
 
+// Rules say what a workflow may use. The zero value allows all.
+type Rules struct {
+	// Function, where it is not nil, says what is wrong with calling a function, "" for
+	// nothing.
+	Function func(name string) string
+}
+
 // Parse reads a workflow in YAML, or JSON, which is YAML. The file's name is for
 // errors, which are Problems.
-func Parse(file string, source []byte) (*Workflow, error) {
+func Parse(file string, source []byte) (*Workflow, error) { return ParseBy(Rules{}, file, source) }
+
+// ParseBy is Parse with rules. What breaks them is among the Problems.
+func ParseBy(rules Rules, file string, source []byte) (*Workflow, error) {
 	if len(source) > maxSource {
 		return nil, Problems{{File: file, Line: 1, Column: 1, Text: "the file is larger than 1 MiB"}}
 	}
@@ -58,7 +68,7 @@ func Parse(file string, source []byte) (*Workflow, error) {
 	if len(root.Content) == 0 {
 		return nil, Problems{{File: file, Line: 1, Column: 1, Text: "the file is empty: it must have document and do"}}
 	}
-	return ParseNode(file, root.Content[0])
+	return parseNode(rules, file, root.Content[0])
 }
 
 // syntax makes a problem of what the YAML reader says, "yaml: line 3: ...".
@@ -76,7 +86,11 @@ func syntax(file string, err error) Problems {
 
 // ParseNode reads a workflow that is part of a larger file.
 func ParseNode(file string, node *yaml.Node) (*Workflow, error) {
-	r := &reader{file: file}
+	return parseNode(Rules{}, file, node)
+}
+
+func parseNode(rules Rules, file string, node *yaml.Node) (*Workflow, error) {
+	r := &reader{file: file, rules: rules, called: map[string]bool{}}
 	if r.plain(node, &nodes{}) {
 		if w := r.workflow(node); len(r.problems) == 0 {
 			return w, nil
@@ -91,6 +105,8 @@ func ParseNode(file string, node *yaml.Node) (*Workflow, error) {
 // reader reads one file and collects what is wrong.
 type reader struct {
 	file     string
+	rules    Rules
+	called   map[string]bool // functions that were looked at
 	problems Problems
 
 	errors   map[string]*Template

@@ -3,6 +3,7 @@ package dsl
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,33 @@ func TestRefused(t *testing.T) {
 				t.Errorf("(-got +want):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What breaks the rules is told together with all else that is wrong, once for each function.
+func TestRules(t *testing.T) {
+	rules := Rules{Function: func(name string) string {
+		if name == "f" {
+			return ""
+		}
+		return "no " + name
+	}}
+	const good = document + "do:\n  - a: {call: f}\n"
+	if w, err := ParseBy(rules, "flow.yaml", []byte(good)); err != nil || len(w.Do.List) != 1 {
+		t.Errorf("got %v, %v", w, err)
+	}
+	const bad = good + "  - b: {call: g, wiht: {}}\n  - c: {for: {in: .x}, do: [{d: {call: h, then: z}}]}\n  - e: {call: g}\n  - i: {wait: soon}\n"
+	_, err := ParseBy(rules, "flow.yaml", []byte(bad))
+	problems, ok := errors.AsType[Problems](err)
+	if !ok {
+		t.Fatalf("got %v", err)
+	}
+	var got []string
+	for _, p := range problems {
+		got = append(got, fmt.Sprintf("%d: %.9s", p.Line, p.Text))
+	}
+	if diff := cmp.Diff(got, []string{"4: no g", "4: task b ha", "5: no h", "5: then: z l", `7: wait "soo`}); diff != "" {
+		t.Errorf("(-got +want):\n%s", diff)
 	}
 }
 

@@ -205,7 +205,12 @@ func (r *reader) call(n, with *yaml.Node) *Call {
 	}
 	if !functionName.MatchString(name) {
 		r.wrong(n, "call: %s must be the name of a function of the app", name)
+	} else if !r.called[name] && r.rules.Function != nil {
+		if problem := r.rules.Function(name); problem != "" {
+			r.wrong(n, "%s", problem)
+		}
 	}
+	r.called[name] = true
 	c.Function = name
 	if with == nil {
 		return c
