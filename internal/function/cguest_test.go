@@ -128,12 +128,12 @@ func (l *lister) of(b *bag) Resource {
 
 func (l *lister) Info() []byte { return nil }
 
-func (l *lister) Do(_ context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, int64, error) {
+func (l *lister) Do(_ context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) (DeviceResult, error) {
 	l.list = bytes.Clone(list)
 	at, size := binary.LittleEndian.Uint32(list[26:]), binary.LittleEndian.Uint32(list[30:])
 	b, _ := memory(at, size)
 	l.named = string(b)
-	return []byte("read"), 0, nil
+	return DeviceResult{Read: []byte("read")}, nil
 }
 
 // TestCTransaction has a function in C write a transaction.

@@ -75,13 +75,3 @@ func firstLines(text []byte) string {
 	}
 	return b.String()
 }
-
-// unstacked is an error without the stack that the engine adds to a trap's.
-type unstacked struct{ error }
-
-func (e unstacked) Error() string {
-	text, _, _ := strings.Cut(e.error.Error(), "\nwasm stack trace:")
-	return text
-}
-
-func (e unstacked) Unwrap() error { return e.error }

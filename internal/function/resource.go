@@ -48,11 +48,19 @@ type Device interface {
 	Resource
 	// Info describes it, as JSON.
 	Info() []byte
-	// Do does a list of commands and waits for them. It returns what they read, and how
-	// many bytes went to the device and came back. Both the list and the function's
+	// Do does a list of commands and waits for them. Both the list and the function's
 	// memory, of which memory gives a part, are only used during the call; the list is
-	// not trusted, and others may change it meanwhile.
-	Do(ctx context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) (read []byte, moved int64, err error)
+	// not trusted, and others may change it meanwhile. There may be something printed
+	// beside an error.
+	Do(ctx context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) (DeviceResult, error)
+}
+
+// A DeviceResult is what a device did.
+type DeviceResult struct {
+	// Read is what its commands read, Printed what its kernels printed.
+	Read, Printed []byte
+	// Moved is how many bytes went to the device and came back.
+	Moved int64
 }
 
 // A SharedArena is an arena that is imported by name. It holds the arena.

@@ -121,20 +121,22 @@ func (d device) of(b *bag) Resource { return device{held{b}} }
 
 func (d device) Info() []byte { return []byte(`{"name": "toy"}`) }
 
-func (d device) Do(ctx context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, int64, error) {
+func (d device) Do(ctx context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) (DeviceResult, error) {
 	switch {
 	case bytes.HasPrefix(list, []byte("up ")):
-		return bytes.ToUpper(list[3:]), int64(2 * len(list[3:])), nil
+		return DeviceResult{Read: bytes.ToUpper(list[3:]), Moved: int64(2 * len(list[3:]))}, nil
+	case bytes.HasPrefix(list, []byte("print ")):
+		return DeviceResult{Printed: bytes.Clone(list[6:])}, errors.New("it has only printed")
 	case bytes.HasPrefix(list, []byte("turn")) && len(list) == 12:
 		b, ok := memory(binary.LittleEndian.Uint32(list[4:]), binary.LittleEndian.Uint32(list[8:]))
 		if !ok {
-			return nil, 0, errors.New("no such memory")
+			return DeviceResult{}, errors.New("no such memory")
 		}
 		slices.Reverse(b)
-		return nil, int64(2 * len(b)), nil
+		return DeviceResult{Moved: int64(2 * len(b))}, nil
 	case string(list) == "wait":
 		<-ctx.Done()
-		return nil, 0, context.Cause(ctx)
+		return DeviceResult{}, context.Cause(ctx)
 	}
-	return nil, 0, errors.New("not a list of commands")
+	return DeviceResult{}, errors.New("not a list of commands")
 }

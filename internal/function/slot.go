@@ -201,7 +201,7 @@ func (s *slot) cause(err error) error {
 	if closed, ok := errors.AsType[*sys.ExitError](err); ok {
 		return &exit{closed.ExitCode()}
 	}
-	return err
+	return readable(err)
 }
 
 // reset makes the slot what it was before its first call.

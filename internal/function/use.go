@@ -139,9 +139,10 @@ func (s *slot) deviceDo(number int32, list []byte) error {
 		return err
 	}
 	begin := time.Now()
-	result, moved, err := device.Do(s.context(), list, s.instance.Memory().Read)
-	s.result = result
-	s.passed(s.imports.spent(h.record, begin), int(moved), false)
+	result, err := device.Do(s.context(), list, s.instance.Memory().Read)
+	s.result = result.Read
+	_, _ = s.stdout.Write(result.Printed)
+	s.passed(s.imports.spent(h.record, begin), int(result.Moved), false)
 	return err
 }
 

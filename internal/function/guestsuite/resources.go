@@ -71,7 +71,7 @@ func (d device) Info() []byte {
 	return b
 }
 
-func (d device) Do(_ context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, int64, error) {
+func (d device) Do(_ context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) (function.DeviceResult, error) {
 	b, err := d.DeviceDo(d.handle, list, memory)
-	return b, int64(len(list)), err
+	return function.DeviceResult{Read: b, Moved: int64(len(list))}, err
 }

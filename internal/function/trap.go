@@ -1,0 +1,36 @@
+package function
+
+import "strings"
+
+// stackTitle is what the engine writes between a trap's reason and the functions that were
+// under way.
+const stackTitle = "\nwasm stack trace:"
+
+// readable is a trap without its stack where no function of that has a name, as in a module
+// that was stripped.
+func readable(err error) error {
+	_, stack, ok := strings.Cut(err.Error(), stackTitle)
+	if !ok || named(stack) {
+		return err
+	}
+	return unstacked{err}
+}
+
+func named(stack string) bool {
+	for line := range strings.Lines(stack) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, ".$") {
+			return true
+		}
+	}
+	return false
+}
+
+// unstacked is an error without the stack that the engine adds to a trap's.
+type unstacked struct{ error }
+
+func (e unstacked) Error() string {
+	text, _, _ := strings.Cut(e.error.Error(), stackTitle)
+	return text
+}
+
+func (e unstacked) Unwrap() error { return e.error }
