@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -67,6 +68,7 @@ func TestFunctionDevices(t *testing.T) {
 		t.Run(name, func(t *testing.T) { useDevice(t, r.Node(name)) })
 	}
 	n := r.Node("dinghy")
+	t.Run("print", func(t *testing.T) { printOnDevice(t, n) })
 	t.Run("together", func(t *testing.T) { shareDevice(t, n) })
 	t.Run("deadline", func(t *testing.T) { outlastDevice(t, n) })
 	t.Run("workflow", func(t *testing.T) { stepOnDevice(t, n) })
@@ -120,6 +122,25 @@ func useDevice(t *testing.T, n *rig.Node) {
 	_, text, err := call(t, n, "alone", "info")
 	if json.Unmarshal([]byte(text), &info) != nil || info.Node != "harbour" || info.Memory != 64<<20 {
 		t.Errorf("got %s, %v", text, err)
+	}
+	noLeases(t, n)
+}
+
+// printOnDevice wants what kernels print in the log of the function that launched them.
+func printOnDevice(t *testing.T, n *rig.Node) {
+	for _, function := range []string{"alone", "together"} {
+		if _, body, err := call(t, n, function, "print 3"); err != nil || body != "printed" {
+			t.Errorf("%s: got %q, %v", function, body, err)
+		}
+		text, err := n.Output(t.Context(), "logs", "kernels/"+function)
+		for i := range 3 {
+			if line := fmt.Sprintf("item %d says hello\n", i); err != nil || strings.Count(text, line) != 1 {
+				t.Errorf("the log of %s has %q %d times: %v\n%s", function, line, strings.Count(text, line), err, text)
+			}
+		}
+	}
+	if _, body, err := call(t, n, "alone", "print 10000"); err != nil || body != "printed" {
+		t.Errorf("got %q, %v", body, err)
 	}
 	noLeases(t, n)
 }

@@ -87,6 +87,10 @@ func TestImports(t *testing.T) {
 			list, size := s.text(turnAround(puppetWindow+8, 4))
 			return []int{s.do("device_do", 1, list, size), s.do("load", puppetWindow+8)}
 		}, []int64{0, word("ruof")}, 0},
+		"device: prints": {"device:gpu", func(s *script) []int {
+			at, size := s.text("print four")
+			return []int{s.do("device_do", 1, at, size), s.readResult()}
+		}, []int64{1, word("it h")}, 0},
 		"device: an error": {"device:gpu", func(s *script) []int {
 			return []int{s.do("device_do", 1, 0, 0), s.readResult()}
 		}, []int64{1, word("not ")}, 0},
@@ -132,6 +136,9 @@ func TestImports(t *testing.T) {
 			}
 			if p.Imports[0].Calls < 2 || p.Imports[0].Waited <= 0 || p.Imports[0].Time < p.Imports[0].Waited || bag.left() != 0 {
 				t.Errorf("%+v, %d not released", p.Imports, bag.left())
+			}
+			if text := string(p.Stdout.Text); (text == "four") != (name == "device: prints") {
+				t.Errorf("standard output: %q", text)
 			}
 			checkFresh(t, f)
 		})

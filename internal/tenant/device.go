@@ -33,9 +33,9 @@ func (r *deviceResource) Release() {
 func (r *deviceResource) Info() []byte { return r.info }
 
 // Do implements function.Device.
-func (r *deviceResource) Do(ctx context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, int64, error) {
+func (r *deviceResource) Do(ctx context.Context, list []byte, memory func(at, size uint32) ([]byte, bool)) (function.DeviceResult, error) {
 	done, err := r.holder.Do(ctx, list, memory)
-	return done.Read, done.Moved, err
+	return function.DeviceResult{Read: done.Read, Printed: done.Printed, Moved: done.Moved}, err
 }
 
 // describeDevice is what a function is told of a device.

@@ -240,7 +240,7 @@ func TestDeviceIsShared(t *testing.T) {
 				all = append(all, mustBoard(t, f, "gpu", share))
 			}
 			for _, r := range all {
-				if _, _, err := r.Do(t.Context(), makeBuffer, nil); err != nil {
+				if _, err := r.Do(t.Context(), makeBuffer, nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -356,7 +356,7 @@ func TestDeviceDies(t *testing.T) {
 		d.set(func() { d.mute = true })
 		r, done := mustBoard(t, f, "gpu", share), make(chan error, 1)
 		go func() {
-			_, _, err := r.Do(t.Context(), makeBuffer, nil)
+			_, err := r.Do(t.Context(), makeBuffer, nil)
 			done <- err
 		}()
 		d.end(outboard.Errorf(outboard.Unreachable, "", "quay/opencl/0: the node is silent"))
@@ -365,7 +365,7 @@ func TestDeviceDies(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			go func() {
-				_, _, err := r.Do(t.Context(), makeBuffer, nil)
+				_, err := r.Do(t.Context(), makeBuffer, nil)
 				done <- err
 			}()
 		}
@@ -373,7 +373,7 @@ func TestDeviceDies(t *testing.T) {
 		// Nobody new gets what is lost.
 		d.set(func() { d.mute = false })
 		next := mustBoard(t, f, "gpu", share)
-		if _, _, err := next.Do(t.Context(), makeBuffer, nil); err != nil {
+		if _, err := next.Do(t.Context(), makeBuffer, nil); err != nil {
 			t.Error(err)
 		}
 		next.Release()
@@ -390,7 +390,7 @@ func TestStuckDevice(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the deadline")
 	cancel(gone)
-	if _, _, err := r.Do(ctx, makeBuffer, nil); !errors.Is(err, gone) {
+	if _, err := r.Do(ctx, makeBuffer, nil); !errors.Is(err, gone) {
 		t.Errorf("got %v, want %v", err, gone)
 	}
 	r.Release()
@@ -400,7 +400,7 @@ func TestStuckDevice(t *testing.T) {
 		t.Errorf("%d leases, want the stuck one and another", now)
 	}
 	for _, r := range []function.Device{other, next} {
-		if _, _, err := r.Do(t.Context(), makeBuffer, nil); err != nil {
+		if _, err := r.Do(t.Context(), makeBuffer, nil); err != nil {
 			t.Error(err)
 		}
 		r.Release()
@@ -414,7 +414,7 @@ func TestDeviceIsKept(t *testing.T) {
 	use := func(name string, share bool) {
 		t.Helper()
 		r := mustBoard(t, f, name, share)
-		if _, _, err := r.Do(t.Context(), makeBuffer, nil); err != nil {
+		if _, err := r.Do(t.Context(), makeBuffer, nil); err != nil {
 			t.Error(err)
 		}
 		r.Release()

@@ -66,6 +66,7 @@ type Device struct {
 	calls   uint32
 	waits   map[uint32]*wait
 	owners  map[uint64]owner // of messages that may fail, by serial
+	runs    map[*run]bool    // under way
 	stuck   bool
 	stalled bool
 	closed  bool
@@ -83,7 +84,7 @@ type owner struct {
 func Open(ctx context.Context, opts Options) (*Device, error) {
 	d := &Device{
 		opts: opts, out: session.NewWriter(opts.Ring, opts.Ring.Area()), ids: firstID - 1,
-		ready: make(chan struct{}), done: make(chan struct{}), waits: map[uint32]*wait{}, owners: map[uint64]owner{},
+		ready: make(chan struct{}), done: make(chan struct{}), waits: map[uint32]*wait{}, owners: map[uint64]owner{}, runs: map[*run]bool{},
 	}
 	if !opts.Shared {
 		d.flags = session.Alone
@@ -291,6 +292,8 @@ func (d *Device) receive() error {
 		return d.snapshot(body)
 	case opFailed:
 		return d.failed(body)
+	case opOutput:
+		return d.printed(body)
 	}
 	return nil // it is about nothing that we asked for
 }
@@ -372,4 +375,33 @@ func (d *Device) stall() {
 		d.stalled = true
 		_ = d.opts.Ring.Fail(errStalled)
 	}
+}
+
+// listen has a run hear what kernels print.
+func (d *Device) listen(r *run) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.runs[r] = true
+}
+
+// unlisten ends that, and returns what it has heard.
+func (d *Device) unlisten(r *run) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.runs, r)
+	return r.printed
+}
+
+// printed tells all that are under way what kernels printed: nobody knows whose did.
+func (d *Device) printed(body []byte) error {
+	var o argsOutput
+	if err := o.decode(body); err != nil {
+		return outboard.Errorf(outboard.Protocol, "session", "output: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for r := range d.runs {
+		r.printed = append(r.printed, o.Text[:min(len(o.Text), MaxPrinted-len(r.printed))]...)
+	}
+	return nil
 }

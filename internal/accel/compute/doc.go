@@ -33,6 +33,12 @@
 // longer than most kernels run. A program that has variables is its holder's alone, since
 // they would take something from one holder to another.
 //
+// # Printing
+//
+// What a kernel prints comes before the answer to the list in which it ran, and is in that
+// list's Result. The device does not say whose kernel printed: lists that several holders have
+// done at the same time have all of it.
+//
 // # Giving up
 //
 // Do ends with its context, whatever the device does, and its memory is then left alone.

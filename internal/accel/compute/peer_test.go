@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/outboard-run/outboard"
@@ -220,12 +221,61 @@ func TestBrokenPeer(t *testing.T) {
 	}
 }
 
+// output is a notice of what kernels printed.
+func output(text string) []byte {
+	var e wire.Encoder
+	e.Bytes([]byte(text))
+	return e.Body()
+}
+
+// What kernels print is heard by the lists under way, up to a bound, and by no later one.
+func TestPrinted(t *testing.T) {
+	d, p := against(t, Options{Shared: true})
+	h := holder(t, d)
+	for want, printed := range map[string][]string{
+		"":                              nil,
+		"one\ntwo\n":                    {"one\n", "two\n"},
+		strings.Repeat("x", MaxPrinted): {strings.Repeat("x", MaxPrinted-1), "xx", "x"},
+	} {
+		done := make(chan Result, 1)
+		go func() {
+			r, err := h.Do(t.Context(), *new(list).buffer(1, 64).read(1, 0, 64).free(1), nil)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- r
+		}()
+		asked := p.untilAsked(t)
+		for _, text := range printed {
+			if err := p.out.Send(session.Header{Op: opOutput}, output(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for asked.Op != opClFinish {
+			if err := p.out.Send(session.Header{Op: asked.Op, Flags: session.IsReply, Call: asked.Call}, nil, make([]byte, 64)); err != nil {
+				t.Fatal(err)
+			}
+			asked = p.untilAsked(t)
+		}
+		if err := p.out.Send(session.Header{Op: asked.Op, Flags: session.IsReply, Call: asked.Call}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-done; string(r.Printed) != want {
+			t.Errorf("got %d bytes: %.20q, want %.20q", len(r.Printed), r.Printed, want)
+		}
+		if err := p.out.Send(session.Header{Op: opOutput}, output("late")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // FuzzPeer has a worker say anything.
 func FuzzPeer(f *testing.F) {
 	f.Add(opFailed, uint16(0), int32(0), make([]byte, 48), []byte{})
 	f.Add(opClEnqueueReadBuffer, session.IsReply, int32(0), []byte{}, make([]byte, 64))
 	f.Add(opClEnqueueReadBuffer, session.IsReply|session.More, int32(-5), []byte{}, make([]byte, 100))
 	f.Add(opClBuildProgram, session.IsReply, int32(-11), make([]byte, 64), []byte{})
+	f.Add(opOutput, uint16(0), int32(0), output("hello"), []byte{})
 	f.Add(opSnapshot, uint16(0), int32(0), snapshot(), []byte{})
 	f.Fuzz(func(t *testing.T, op, flags uint16, status int32, body, bulk []byte) {
 		d, p := against(t, Options{})

@@ -24,7 +24,14 @@ type Result struct {
 	Read []byte
 	// Moved counts the bytes that went to the device and came back.
 	Moved int64
+	// Printed is the beginning of what kernels printed meanwhile: those of the list, and
+	// where several holders use the device at once theirs, too. There may be some beside
+	// an error.
+	Printed []byte
 }
+
+// MaxPrinted bounds Result.Printed.
+const MaxPrinted = 64 << 10
 
 // Do does a list of commands, and waits for them. Only during the call does it look at
 // the list and at memory.
@@ -43,7 +50,10 @@ func (h *Holder) Do(ctx context.Context, list []byte, memory Memory) (Result, er
 		return Result{}, err
 	}
 	defer r.watch()()
-	return r.do(commands)
+	h.device.listen(r)
+	result, err := r.do(commands)
+	result.Printed = h.device.unlisten(r)
+	return result, err
 }
 
 // A run is a list of commands under way.
@@ -60,9 +70,10 @@ type run struct {
 	made    []uint32  // buffers
 	kernels []*kernel // that it made
 
-	// Under Device.mu: the first command that failed.
+	// Under Device.mu: the first command that failed, and what was printed.
 	failedAt int
 	failure  error
+	printed  []byte
 }
 
 // allow looks at what can be known before anything is done.

@@ -22,6 +22,8 @@ kernel void turn(global volatile uint *a, uint rounds) {
 }
 `
 
+const prints = `kernel void say() { printf("item %d says hello\n", (int)get_global_id(0)); }`
+
 func init() { guest.Handle(handle) }
 
 func main() {}
@@ -46,6 +48,9 @@ func handle(request []byte) ([]byte, error) {
 	case "wrong":
 		gpu.Program("kernel void wrong() { this is no C }")
 		return nil, gpu.Wait()
+	case "print":
+		gpu.Program(prints).Launch("say", guest.Items(n))
+		return []byte("printed"), gpu.Wait()
 	case "arena":
 		return arena(gpu, n)
 	case "twice": // gives the first lease back before the second
