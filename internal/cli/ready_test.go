@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,21 @@ func TestNodeWaitTells(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Who interrupts the wait is told that the app is applied.
+func TestNodeWaitInterrupted(t *testing.T) {
+	var out bytes.Buffer
+	w := nodeWait{env: &Env{Stderr: &out}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	made := &client.Deployed{App: "shop", Version: 3, Nodes: []client.AppNode{{Node: "buoy", State: client.AppStarting}, {Node: "harbour", State: client.AppReady}}}
+	if err := w.gaveUp(ctx, made, time.Minute); exitStatus(ctx, err) != statusInterrupted {
+		t.Errorf("got %v", err)
+	}
+	if got, want := out.String(), "app shop, version 3, is applied; ready on 1 of 2 nodes, buoy compiles\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -211,11 +212,17 @@ func (f *follower) early(ctx context.Context, coming []*apps.Version) (alone []*
 
 // look asks the other nodes which apps they serve.
 func (f *follower) look(ctx context.Context, coming []*apps.Version) map[string]bool {
-	others := f.tenant.askStages(ctx)
+	return f.tenant.askStages(ctx).serve(coming)
+}
+
+// serve says of each app whether a node serves it. One that is too old to tell is up, and was
+// not before it served all.
+func (p *pooled) serve(coming []*apps.Version) map[string]bool {
+	old := slices.ContainsFunc(slices.Collect(maps.Values(p.failed)), func(err error) bool { return errors.Is(err, errOld) })
 	found := map[string]bool{}
 	for _, v := range coming {
-		found[v.App.Name] = false
-		for _, stages := range others.told {
+		found[v.App.Name] = old
+		for _, stages := range p.told {
 			if stages[v.App.Name].Serves > 0 {
 				found[v.App.Name] = true
 			}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/pool/apps"
 )
 
 // How far a node is with version 3 of an app.
@@ -58,6 +60,26 @@ func TestPooled(t *testing.T) {
 	}
 }
 
+// What a node serves, or may serve since it is too old to tell, no other node has to take.
+func TestServe(t *testing.T) {
+	shop := &apps.Version{App: manifest.App{Name: "shop"}}
+	for name, test := range map[string]struct {
+		pooled pooled
+		want   bool
+	}{
+		"nobody answers":      {pooled{failed: map[outboard.NodeID]error{"dinghy": errors.New("gone")}}, false},
+		"one makes it ready":  {pooled{told: map[outboard.NodeID]map[string]stage{"dinghy": {"bank": {Serves: 1}}}}, false},
+		"one serves it":       {pooled{told: map[outboard.NodeID]map[string]stage{"dinghy": {"shop": {Serves: 1}}, "buoy": {}}}, true},
+		"one can't tell, old": {pooled{failed: map[outboard.NodeID]error{"dinghy": errOld}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := test.pooled.serve([]*apps.Version{shop}); got["shop"] != test.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
 // A process tells others, and whoever asks it, how far it is; a node that is not there is named.
 func TestTellsStages(t *testing.T) {
 	b := openTenant(t)
@@ -82,11 +104,11 @@ func TestTellsStages(t *testing.T) {
 	if diff := cmp.Diff(nodes, want); diff != "" {
 		t.Error(diff)
 	}
-	var apps []client.App
-	if err := b.ask("GET", "/v1/apps?nodes=true", nil, &apps); err != nil || len(apps) != 1 {
-		t.Fatal(apps, err)
+	var all []client.App
+	if err := b.ask("GET", "/v1/apps?nodes=true", nil, &all); err != nil || len(all) != 1 {
+		t.Fatal(all, err)
 	}
-	if diff := cmp.Diff(apps[0].Nodes, want); diff != "" {
+	if diff := cmp.Diff(all[0].Nodes, want); diff != "" {
 		t.Error(diff)
 	}
 	var plain []client.App
