@@ -16,7 +16,8 @@ import (
 //	web.Warm("POST /orders/{id}", "/orders/17", `{"course": "algebra"}`)
 //
 // What packages do once, when they are first used, is then in the memory that each request
-// begins with: a handler that reads and writes a few fields of JSON becomes twice as fast.
+// begins with: a handler that reads and writes a few fields of JSON takes a quarter less time,
+// even one whose types encoding/json has learned before.
 //
 // The route is one of the manifest's, with or without the app's name: it names the
 // parameters of the path. The handler runs as it does for a request, so it should leave
