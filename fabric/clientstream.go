@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/transit"
+	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
 // clientStream is the caller's side of a streaming call.

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/transit"
+	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
 // A Link is one connection to a peer.

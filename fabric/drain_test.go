@@ -13,7 +13,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/shared"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
 // A server that wants its callers on other connections all the time loses no call

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/plain"
-	"github.com/outboard-run/outboard/fabric/remote"
-	"github.com/outboard-run/outboard/fabric/shared"
+	"github.com/outboard-run/outboard/internal/fabric/plain"
+	"github.com/outboard-run/outboard/internal/fabric/remote"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
 // A Listener brings calls to a handler.

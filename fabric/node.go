@@ -19,7 +19,7 @@ import (
 
 	nodes "github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/shared"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
 // How a server offers its services to its node: a call of this method on its

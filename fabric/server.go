@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/transit"
+	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
 var errStopping = status.Error(codes.Unavailable, "fabric: the server is stopping")

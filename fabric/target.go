@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
-	"github.com/outboard-run/outboard/fabric/plain"
-	"github.com/outboard-run/outboard/fabric/remote"
-	"github.com/outboard-run/outboard/fabric/shared"
+	"github.com/outboard-run/outboard/internal/fabric/plain"
+	"github.com/outboard-run/outboard/internal/fabric/remote"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
 // localWait is how long after a failure a target on this machine is tried again.

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/shared"
-	"github.com/outboard-run/outboard/fabric/transit"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
+	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
 // Serve implements call.Handler.

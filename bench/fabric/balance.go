@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
-	"github.com/outboard-run/outboard/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
 )
 
 // offered is how many calls come in a second: 45 % of what the back ends of speed 1,

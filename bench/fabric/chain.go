@@ -10,10 +10,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/bench/paired"
-	"github.com/outboard-run/outboard/fabric/balance"
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/fabric/policy"
-	"github.com/outboard-run/outboard/fabric/router"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/router"
 )
 
 // A kindOfPolicy is one policy of the chain.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/outboard-run/outboard/fabric/balance"
 	"github.com/outboard-run/outboard/fabric/policy"
-	"github.com/outboard-run/outboard/fabric/router"
-	"github.com/outboard-run/outboard/fabric/shared"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/router"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
 // threePolicies are those of the proxy: an access list, a token bucket, and for the

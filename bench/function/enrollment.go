@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
-	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/pool/bucket"
 )
 

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 )
 
 // root is the module's folder.

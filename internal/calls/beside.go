@@ -6,8 +6,8 @@ import (
 	"net"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/framed"
-	"github.com/outboard-run/outboard/fabric/remote"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/fabric/remote"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 

@@ -1,7 +1,7 @@
 // Package calls is a node's part in the fabric: the managed process through which
 // local programs call services, wherever in the pool those run.
 //
-// Programs connect to the node's calls socket over shared memory (fabric/shared);
+// Programs connect to the node's calls socket over shared memory (internal/fabric/shared);
 // those that serve offer their services there. Programs without the fabric's
 // library speak plain gRPC to a port. All their calls go through one router, which
 // applies the pool's policies and picks an endpoint of those in the pool's table:
@@ -25,12 +25,12 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/framed"
-	"github.com/outboard-run/outboard/fabric/plain"
 	"github.com/outboard-run/outboard/fabric/policy"
-	"github.com/outboard-run/outboard/fabric/remote"
-	"github.com/outboard-run/outboard/fabric/router"
-	"github.com/outboard-run/outboard/fabric/shared"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/fabric/plain"
+	"github.com/outboard-run/outboard/internal/fabric/remote"
+	"github.com/outboard-run/outboard/internal/fabric/router"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/oneshot"
+	"github.com/outboard-run/outboard/internal/fabric/oneshot"
 )
 
 // delivery hands the calls that other nodes forward to the endpoints that they

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboard-run/outboard/fabric/shared"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
 // doors are where programs connect.

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/outboard-run/outboard/fabric/balance"
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/fabric/policy"
-	"github.com/outboard-run/outboard/fabric/router"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/router"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 

@@ -13,10 +13,10 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/framed"
-	"github.com/outboard-run/outboard/fabric/plain"
-	"github.com/outboard-run/outboard/fabric/remote"
-	"github.com/outboard-run/outboard/fabric/transit"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/fabric/plain"
+	"github.com/outboard-run/outboard/internal/fabric/remote"
+	"github.com/outboard-run/outboard/internal/fabric/transit"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/fabric/framed"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 

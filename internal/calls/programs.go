@@ -15,7 +15,7 @@ import (
 
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/shared"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 

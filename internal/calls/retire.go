@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/outboard-run/outboard/fabric/remote"
+	"github.com/outboard-run/outboard/internal/fabric/remote"
 )
 
 // Flying is what a process has in flight.

@@ -12,7 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
 )
 
 // A rule says how the calls of some services are balanced.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/outboard-run/outboard/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
 )
 
 const rulesFile = `# a file

@@ -15,8 +15,8 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/artifact"
-	"github.com/outboard-run/outboard/internal/manifest"
 )
 
 // manifestName is the manifest that is deployed when none is named.

@@ -18,7 +18,7 @@ func house() []Layer {
 			"internal/lifecycle", "internal/wire", "internal/shm", "internal/invariant", "internal/deptest",
 			"internal/unixsock", "internal/need", "internal/spell", "internal/traces", "internal/confine", "guest",
 		}},
-		{Name: "shared services", Trees: []string{"fabric", "internal/pool", "internal/artifact", "internal/manifest", "internal/api", "client"}},
+		{Name: "shared services", Trees: []string{"fabric", "internal/fabric", "internal/pool", "internal/artifact", "internal/app/manifest", "internal/api", "client"}},
 		{Name: "planes", Apart: true, Trees: []string{
 			"internal/accel", "internal/calls", "internal/cost", "internal/function", "internal/workflow", "internal/model",
 			"internal/gateway",

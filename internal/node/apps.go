@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/api"
-	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 )
 
 // handleApps serves what the local API has about apps. What concerns one app goes to

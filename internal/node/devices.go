@@ -16,7 +16,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend"
-	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/tenant"

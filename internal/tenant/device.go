@@ -10,8 +10,8 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/compute"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/function"
-	"github.com/outboard-run/outboard/internal/manifest"
 )
 
 // A deviceResource is a device, as an import.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/session"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/function"
-	"github.com/outboard-run/outboard/internal/manifest"
 	"github.com/outboard-run/outboard/internal/shm"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )

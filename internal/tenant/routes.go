@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/gateway"
-	"github.com/outboard-run/outboard/internal/manifest"
 	"github.com/outboard-run/outboard/internal/pool/apps"
 )
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/lifecycle"
-	"github.com/outboard-run/outboard/internal/manifest"
 	"github.com/outboard-run/outboard/internal/pool/apps"
 )
 

@@ -10,8 +10,8 @@ import (
 	"sync"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/function"
-	"github.com/outboard-run/outboard/internal/manifest"
 	"github.com/outboard-run/outboard/internal/spell"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )

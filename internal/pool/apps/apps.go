@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/pool/versions"
 )

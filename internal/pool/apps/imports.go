@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/outboard-run/outboard/internal/manifest"
+	"github.com/outboard-run/outboard/internal/app/manifest"
 )
 
 // Foreign checks what functions of an app import from other apps: they are there, in

@@ -1,0 +1,273 @@
+package plain
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/reflection"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/oneshot"
+	"github.com/outboard-run/outboard/internal/fabric/transit"
+)
+
+// A Server serves plain gRPC peers.
+type Server struct {
+	o       Options
+	handler call.Handler
+	grpc    *grpc.Server
+	offers  *offers
+	offered sync.Once
+	serving sync.WaitGroup
+}
+
+// NewServer makes a server that hands all calls to h.
+func NewServer(h call.Handler, o Options) *Server {
+	o.setDefaults()
+	s := &Server{o: o, handler: h, offers: newOffers()}
+	options := append([]grpc.ServerOption{
+		grpc.Creds(newCredentials(o.TLS)),
+		grpc.ForceServerCodecV2(rawCodec{}),
+		grpc.MaxRecvMsgSize(o.MaxMessage),
+		grpc.UnknownServiceHandler(s.handle),
+	}, o.Server...)
+	s.grpc = grpc.NewServer(options...)
+	if o.Descriptors != nil {
+		s.reflect()
+	}
+	if o.Health != nil {
+		grpc_health_v1.RegisterHealthServer(s.grpc, o.Health)
+	}
+	return s
+}
+
+func (s *Server) reflect() {
+	options := reflection.ServerOptions{
+		Services: services{s}, DescriptorResolver: resolver{s.o.Descriptors}, ExtensionResolver: s.o.Extensions,
+	}
+	reflectionv1.RegisterServerReflectionServer(s.grpc, reflection.NewServerV1(options))
+	reflectionv1alpha.RegisterServerReflectionServer(s.grpc, reflection.NewServer(options))
+}
+
+// resolver finds the descriptors of our own services too.
+type resolver struct{ Descriptors }
+
+// FindFileByPath implements protodesc.Resolver.
+func (r resolver) FindFileByPath(path string) (protoreflect.FileDescriptor, error) {
+	if file, err := r.Descriptors.FindFileByPath(path); err == nil {
+		return file, nil
+	}
+	return protoregistry.GlobalFiles.FindFileByPath(path)
+}
+
+// FindDescriptorByName implements protodesc.Resolver.
+func (r resolver) FindDescriptorByName(name protoreflect.FullName) (protoreflect.Descriptor, error) {
+	if d, err := r.Descriptors.FindDescriptorByName(name); err == nil {
+		return d, nil
+	}
+	return protoregistry.GlobalFiles.FindDescriptorByName(name)
+}
+
+// services lists what reflection shows: the handler's and our own.
+type services struct{ s *Server }
+
+// GetServiceInfo implements reflection.ServiceInfoProvider.
+func (l services) GetServiceInfo() map[string]grpc.ServiceInfo {
+	all := l.s.grpc.GetServiceInfo()
+	for _, name := range l.s.o.Descriptors.Services() {
+		all[name] = grpc.ServiceInfo{}
+	}
+	return all
+}
+
+// Serve serves the connections of l until Stop or GracefulStop, and closes it.
+func (s *Server) Serve(l net.Listener) error {
+	err := s.grpc.Serve(l)
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
+}
+
+// ServeConn serves one connection that somebody else has accepted, for a port
+// that several protocols share; it takes it over and returns at once. A *tls.Conn
+// may have agreed already; its ALPN protocol is then "h2".
+func (s *Server) ServeConn(nc net.Conn) error {
+	s.offered.Do(func() {
+		s.serving.Go(func() {
+			if err := s.Serve(s.offers); err != nil {
+				s.o.Logger.Warn("serve gRPC", "error", err)
+			}
+		})
+	})
+	return s.offers.offer(nc)
+}
+
+// ServeHTTP serves one request of an HTTP/2 server that has the port: those whose
+// content type begins with "application/grpc".
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.grpc.ServeHTTP(w, r) }
+
+// GracefulStop takes no more calls and waits for those that run.
+func (s *Server) GracefulStop() {
+	_ = s.offers.Close()
+	s.grpc.GracefulStop()
+	s.serving.Wait()
+}
+
+// Stop ends all connections and calls and waits for their handlers.
+func (s *Server) Stop() {
+	_ = s.offers.Close()
+	s.grpc.Stop()
+	s.serving.Wait()
+}
+
+func identifyAddress(ctx context.Context) (tenant, name string, err error) {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		name = p.Addr.String()
+	}
+	return "", name, nil
+}
+
+// handle is every call.
+func (s *Server) handle(_ any, ss grpc.ServerStream) error {
+	h, err := s.head(ss)
+	if err != nil {
+		return err
+	}
+	if unary, ok := s.handler.(call.UnaryHandler); ok && !h.Streaming {
+		return s.handleUnary(unary, h, ss)
+	}
+	return s.handler.Serve(&serverStream{ServerStream: ss, head: h, most: s.o.MaxMessage})
+}
+
+func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, ss grpc.ServerStream) error {
+	stream := &serverStream{ServerStream: ss, head: h, most: s.o.MaxMessage}
+	request, err := oneshot.Only(stream.Recv, errNoRequest, errManyRequests)
+	if err != nil {
+		return err
+	}
+	response, end, err := handler.ServeUnary(ss.Context(), h, request)
+	ss.SetTrailer(end.Trailer)
+	if len(end.Header) > 0 {
+		if headerErr := ss.SetHeader(end.Header); headerErr != nil && err == nil {
+			err = headerErr
+		}
+	}
+	if err != nil || response == nil {
+		response.Free()
+		return err
+	}
+	return stream.Send(response)
+}
+
+// The texts are grpc-go's.
+var (
+	errNoRequest    = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
+	errManyRequests = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
+)
+
+func (s *Server) head(ss grpc.ServerStream) (*call.Head, error) {
+	ctx := ss.Context()
+	method, _ := grpc.MethodFromServerStream(ss)
+	if !strings.HasPrefix(method, "/") {
+		method = "/" + method
+	}
+	tenant, name, err := s.o.Identify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h := &call.Head{Method: method, Tenant: tenant, Peer: name, Streaming: s.streaming(method)}
+	h.Deadline, _ = ctx.Deadline()
+	md, _ := metadata.FromIncomingContext(ctx)
+	h.Metadata, h.Subtype = split(md)
+	if ts, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string }); ok {
+		h.Encoding = ts.RecvCompress()
+	}
+	if h.Encoding == encoding.Identity {
+		h.Encoding = ""
+	}
+	return h, nil
+}
+
+// streaming says whether a call of the method may have several messages one way:
+// plain gRPC does not tell, so only a descriptor can deny it.
+func (s *Server) streaming(method string) bool {
+	if s.o.Descriptors == nil {
+		return true
+	}
+	h := call.Head{Method: method}
+	d, err := s.o.Descriptors.FindDescriptorByName(protoreflect.FullName(h.Service()))
+	if err != nil {
+		return true
+	}
+	service, ok := d.(protoreflect.ServiceDescriptor)
+	if !ok {
+		return true
+	}
+	m := service.Methods().ByName(protoreflect.Name(h.Name()))
+	return m == nil || m.IsStreamingClient() || m.IsStreamingServer()
+}
+
+const contentType = "application/grpc"
+
+// split takes apart the caller's metadata and what HTTP/2 and gRPC themselves say
+// there.
+func split(md metadata.MD) (rest metadata.MD, subtype string) {
+	rest = make(metadata.MD, len(md))
+	for key, values := range md {
+		switch {
+		case key == "content-type":
+			subtype = strings.TrimLeft(strings.TrimPrefix(strings.ToLower(values[0]), contentType), "+;")
+		case key == "grpc-trace-bin", key == "grpc-tags-bin", key == "grpc-previous-rpc-attempts":
+			rest[key] = values
+		case strings.HasPrefix(key, ":"), strings.HasPrefix(key, "grpc-"), key == "te":
+		case key == transit.StreamKey, key == transit.MoveKey: // HTTP/2 can't move
+		default:
+			rest[key] = values
+		}
+	}
+	return rest, subtype
+}
+
+// serverStream is the callee's side of a call by grpc-go.
+type serverStream struct {
+	grpc.ServerStream
+	head *call.Head
+	most int
+}
+
+// Head implements call.ServerStream.
+func (s *serverStream) Head() *call.Head { return s.head }
+
+// Recv implements call.ServerStream.
+func (s *serverStream) Recv() (*call.Message, error) {
+	m := new(call.Message)
+	if err := s.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Send implements call.ServerStream.
+func (s *serverStream) Send(m *call.Message) error {
+	m, err := unpack(m, s.head.Encoding, s.most)
+	if err != nil {
+		return err
+	}
+	return s.SendMsg(m)
+}

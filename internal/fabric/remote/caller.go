@@ -1,0 +1,230 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+)
+
+func isTooLong(err error) bool { return errors.Is(err, errTooLong) }
+
+// What calls end with that the peer never heard of.
+var (
+	errDraining error = unsent{"peer takes no more calls on this connection"}
+	errClosed   error = unsent{"connection is closed"}
+)
+
+// unsent is a call that the peer never heard of, so that it can be made again on
+// another connection.
+type unsent struct{ why string }
+
+func (u unsent) Error() string { return u.why }
+
+// GRPCStatus is how the package status sees it.
+func (u unsent) GRPCStatus() *status.Status { return status.New(codes.Unavailable, u.Error()) }
+
+// Unsent says that the callee never saw the call.
+func (unsent) Unsent() bool { return true }
+
+// opening is how each call begins. b is for the head.
+func (c *Conn) opening(ctx context.Context, h *call.Head, b []byte) (framed.Opening, error) {
+	if err := ctx.Err(); err != nil {
+		return framed.Opening{}, status.FromContextError(err).Err()
+	}
+	if c.drained.Load() {
+		return framed.Opening{}, errDraining
+	}
+	head, err := appendHead(b, h, time.Now(), c.o.Trusted)
+	if err == nil && len(head) > maxHead {
+		err = errTooLong
+	}
+	if err != nil {
+		return framed.Opening{}, status.Errorf(codes.Internal, "head of the call: %v", err)
+	}
+	return framed.Opening{Method: callMethod, Header: head, Priority: framed.Priority(h.Priority), Unless: &c.drained}, nil
+}
+
+// notBegun is the status of a call that the peer never heard of.
+func (c *Conn) notBegun(err error) error {
+	if errors.Is(err, framed.ErrClosed) {
+		if c.drained.Load() && c.Err() == nil {
+			return errDraining
+		}
+		return errClosed
+	}
+	return statusOf(err)
+}
+
+// headRoom are slices for heads on their way out.
+var headRoom = sync.Pool{New: func() any { return new([512]byte) }}
+
+// caller is the caller's side of a call.
+type caller struct {
+	inbox
+	ctx      context.Context //nolint:containedctx // it is the call's
+	deadline time.Time
+	stop     func() bool
+	conn     *Conn
+	left     sync.Once
+}
+
+// Open implements call.Transport.
+func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
+	room := headRoom.Get().(*[512]byte)
+	defer headRoom.Put(room)
+	o, err := c.opening(ctx, h, room[:0])
+	if err != nil {
+		return nil, err
+	}
+	s := &caller{ctx: ctx, deadline: h.Deadline, conn: c}
+	s.init(false, c.o.MaxMessage)
+	s.rooms = &c.rooms
+	o.Receiver, o.Stream = s, &s.stream
+	if !c.enter() {
+		return nil, errDraining
+	}
+	if opened, err := c.framed.Start(ctx, o, framed.Piece{}); opened == nil {
+		c.ended()
+		return nil, c.notBegun(err)
+	}
+	s.watch(h.Deadline)
+	return s, nil
+}
+
+// watch ends the call with its context or at its deadline.
+func (s *caller) watch(deadline time.Time) {
+	stop := func() bool { return true }
+	if s.ctx.Done() != nil {
+		stop = context.AfterFunc(s.ctx, func() { s.giveUp(status.FromContextError(s.ctx.Err()).Err()) })
+	}
+	if own, ok := s.ctx.Deadline(); !deadline.IsZero() && (!ok || deadline.Before(own)) {
+		timer := time.AfterFunc(time.Until(deadline), func() {
+			s.giveUp(status.FromContextError(context.DeadlineExceeded).Err())
+		})
+		inner := stop
+		stop = func() bool { timer.Stop(); return inner() }
+	}
+	s.mu.Lock()
+	s.stop = stop
+	over := s.err != nil
+	s.mu.Unlock()
+	if over {
+		stop()
+	}
+}
+
+func (s *caller) giveUp(err error) {
+	s.drop(err)
+	s.stream.Reset(nil)
+	s.left.Do(s.conn.ended)
+}
+
+// over is called once nothing more can come.
+func (s *caller) over() {
+	s.mu.Lock()
+	stop := s.stop
+	s.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	s.left.Do(s.conn.ended)
+}
+
+// Send implements call.ClientStream.
+func (s *caller) Send(m *call.Message) error {
+	defer m.Free()
+	if err := sendMessage(s.stream, nil, m, nil, false); err != nil {
+		return s.sendError(err)
+	}
+	return nil
+}
+
+// sendError is io.EOF when the call has ended: Recv tells how.
+func (s *caller) sendError(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return io.EOF
+}
+
+// CloseSend implements call.ClientStream.
+func (s *caller) CloseSend() error {
+	_ = s.stream.CloseWrite() // where the call is over, Recv tells
+	return nil
+}
+
+// Header implements call.ClientStream.
+func (s *caller) Header() (metadata.MD, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.begun {
+		s.changed.Wait()
+	}
+	if s.header == nil && s.err != nil && !errors.Is(s.err, io.EOF) && len(s.queue) == 0 && !s.last {
+		return nil, s.err
+	}
+	return s.header, nil
+}
+
+// Trailer implements call.ClientStream.
+func (s *caller) Trailer() metadata.MD {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trailer
+}
+
+// Ended implements framed.Receiver.
+func (s *caller) Ended() (work bool) {
+	s.finished()
+	s.over()
+	return false
+}
+
+// Work implements framed.Receiver. There is none.
+func (s *caller) Work() {}
+
+// Failed implements framed.Receiver.
+func (s *caller) Failed(err error) {
+	if expired(s.ctx, s.deadline) {
+		err = context.DeadlineExceeded
+	}
+	s.end(statusOf(err), nil)
+	s.over()
+}
+
+// expired says whether a call has no time left: then that is why it ended, whatever
+// was heard of first.
+func expired(ctx context.Context, deadline time.Time) bool {
+	now := time.Now()
+	own, ok := ctx.Deadline()
+	return ok && !now.Before(own) || !deadline.IsZero() && !now.Before(deadline)
+}
+
+// sendMessage sends one message between what belongs before and after it. An error
+// of package status says that nothing was sent.
+func sendMessage(s *framed.Stream, before []byte, m *call.Message, after []byte, end bool) error {
+	data, err := m.Bytes()
+	if err != nil {
+		return status.Errorf(codes.Internal, "encode message: %v", err)
+	}
+	if len(data) > maxLength {
+		return status.Errorf(codes.ResourceExhausted, "message of %d bytes: at most %d", len(data), maxLength)
+	}
+	return s.Send(framed.Piece{Prefix: appendRecord(before, messageType(m), len(data)), Data: data, Suffix: after, End: end})
+}
+
+func messageType(m *call.Message) recordType {
+	if m.Compressed {
+		return recordCompressed
+	}
+	return recordMessage
+}

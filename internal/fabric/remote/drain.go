@@ -1,0 +1,111 @@
+package remote
+
+import (
+	"context"
+	"io"
+
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+)
+
+// Draining is closed when the peer has asked for no more calls on this
+// connection, or the connection has ended. Calls that have begun go on.
+func (c *Conn) Draining() <-chan struct{} { return c.draining }
+
+// Drain asks the peer to open no more calls here, and waits until those that it
+// has opened are over. The connection stays; calls to the peer go on.
+func (c *Conn) Drain(ctx context.Context) error {
+	s, err := c.framed.Open(ctx, drainMethod, nil)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	stop := context.AfterFunc(ctx, func() { s.Reset(nil) })
+	defer stop()
+	_ = s.CloseWrite()
+	if _, err := io.Copy(io.Discard, s); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	for c.running.Load() > 0 {
+		select {
+		case <-c.quiet:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.Done():
+			return c.Err()
+		}
+	}
+	return nil
+}
+
+// finishing is added to Conn.made by Finish.
+const finishing = 1 << 30
+
+// Finish begins no more calls to the peer, and waits until those that have begun
+// are over or ctx ends. Calls that come too late fail with an error that says, by a
+// method Unsent, that the peer never saw them. The connection stays; the peer's calls
+// go on.
+func (c *Conn) Finish(ctx context.Context) error {
+	c.finishOnce.Do(func() {
+		if c.made.Add(finishing) == finishing {
+			c.idleOnce.Do(func() { close(c.idle) })
+		}
+	})
+	select {
+	case <-c.idle:
+		return nil
+	case <-c.Done():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// enter counts a call to the peer, unless no more may begin.
+func (c *Conn) enter() bool {
+	if c.made.Add(1) < finishing {
+		return true
+	}
+	c.ended()
+	return false
+}
+
+// ended counts a call to the peer as over.
+func (c *Conn) ended() {
+	if c.made.Add(-1) == finishing {
+		c.idleOnce.Do(func() { close(c.idle) })
+	}
+}
+
+// acceptDrain is the peer's wish. Its answer, the end of the stream, says that no OPEN
+// of ours comes after it.
+func (c *Conn) acceptDrain(s *framed.Stream, _ []byte) (framed.Receiver, error) {
+	return &drain{conn: c, stream: s}, nil
+}
+
+// drain is the stream of a peer that wants no more calls.
+type drain struct {
+	conn   *Conn
+	stream *framed.Stream
+}
+
+// Room implements framed.Receiver. Nothing is expected.
+func (*drain) Room(int) []byte { return nil }
+
+// Filled implements framed.Receiver.
+func (*drain) Filled(int) int { return 0 }
+
+// Ended implements framed.Receiver.
+func (d *drain) Ended() (work bool) {
+	d.conn.drained.Store(true)
+	d.conn.drainingOnce.Do(func() { close(d.conn.draining) })
+	return true
+}
+
+// Work implements framed.Receiver.
+func (d *drain) Work() { _ = d.stream.Close() }
+
+// Failed implements framed.Receiver.
+func (*drain) Failed(error) {}

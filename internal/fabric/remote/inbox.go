@@ -1,0 +1,221 @@
+package remote
+
+import (
+	"io"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+)
+
+// inbox takes the records of one direction of a call. The connection's reader
+// fills it.
+type inbox struct {
+	parser      // the reader's only
+	bad    bool // the peer sent what it must not; the reader's only
+	stream *framed.Stream
+
+	mu      sync.Mutex
+	changed sync.Cond // any field below
+	queue   []entry
+	next    int  // of queue
+	owed    int  // bytes of the message that comes, for which the peer got no credit yet
+	begun   bool // the callee has said something
+	header  metadata.MD
+	trailer metadata.MD
+	err     error // why no more messages come: io.EOF, or an error of package status
+}
+
+// entry is a message that nobody has received yet.
+type entry struct {
+	data       []byte
+	lies       *room
+	compressed bool
+	owed       int
+}
+
+func (x *inbox) init(callee bool, maxMessage int) {
+	x.callee, x.maxMessage = callee, maxMessage
+	x.changed.L = &x.mu
+}
+
+// Room implements framed.Receiver.
+func (x *inbox) Room(int) []byte {
+	if x.isOver() {
+		return nil
+	}
+	return x.room()
+}
+
+func (x *inbox) isOver() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.err != nil && !x.last
+}
+
+// Filled implements framed.Receiver.
+func (x *inbox) Filled(n int) (took int) {
+	complete, err := x.filled(n)
+	if err == nil && complete {
+		return x.record(n)
+	}
+	if err != nil {
+		x.broken(err)
+		return 0
+	}
+	return x.count(n)
+}
+
+// count gives credit again at once while the peer sends what the user waits for;
+// what lies behind an unread message waits for that.
+func (x *inbox) count(n int) (took int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.next < len(x.queue) {
+		x.owed += n
+		return 0
+	}
+	return n
+}
+
+// record takes a complete record, of which n bytes came last.
+func (x *inbox) record(n int) (took int) {
+	typ := x.typ()
+	data, lies := x.take()
+	if typ == recordHeader || typ == recordStatus {
+		if err := x.words(typ, data); err != nil {
+			x.broken(err)
+		}
+		return n
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.next < len(x.queue) {
+		x.queue = append(x.queue, entry{data, lies, typ == recordCompressed, x.owed + n})
+		x.owed = 0
+		return 0
+	}
+	x.queue = append(x.queue[:0], entry{data, lies, typ == recordCompressed, 0})
+	x.next = 0
+	x.begun = true
+	x.changed.Broadcast()
+	return n
+}
+
+// words takes a header or a status.
+func (x *inbox) words(typ recordType, data []byte) error {
+	if typ == recordStatus {
+		ended, trailer, err := parseStatus(data)
+		if err != nil {
+			return err
+		}
+		x.end(ended, trailer)
+		return nil
+	}
+	r := fields{b: data}
+	header := r.metadata()
+	if r.err != nil {
+		return r.err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.begun {
+		return errLateHeader
+	}
+	x.header, x.begun = header, true
+	x.changed.Broadcast()
+	return nil
+}
+
+// end is the last of what comes: io.EOF or an error of package status. The first
+// one stands.
+func (x *inbox) end(err error, trailer metadata.MD) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err == nil {
+		x.err, x.trailer, x.begun = err, trailer, true
+		x.changed.Broadcast()
+	}
+}
+
+// drop is end for who does not want what has come either.
+func (x *inbox) drop(err error) {
+	x.mu.Lock()
+	if x.err == nil || x.next < len(x.queue) {
+		x.err, x.begun = err, true
+	}
+	x.queue, x.next = nil, 0
+	x.changed.Broadcast()
+	x.mu.Unlock()
+}
+
+// broken ends a call whose peer sends what it must not.
+func (x *inbox) broken(err error) {
+	x.bad = true
+	x.stream.Refuse(refusal(err))
+	x.end(brokenStatus(err), nil)
+}
+
+// Recv is the Recv of both sides.
+func (x *inbox) Recv() (*call.Message, error) {
+	x.mu.Lock()
+	for x.next == len(x.queue) && x.err == nil {
+		x.changed.Wait()
+	}
+	if x.next == len(x.queue) {
+		defer x.mu.Unlock()
+		return nil, x.err
+	}
+	e := x.queue[x.next]
+	x.queue[x.next] = entry{}
+	x.next++
+	took := e.owed
+	if x.next == len(x.queue) {
+		took += x.owed
+		x.owed = 0
+	}
+	ended := x.err != nil
+	x.mu.Unlock()
+	if took > 0 && !ended {
+		x.stream.Took(took)
+	}
+	return x.rooms.messageIn(e.lies, e.data, e.compressed), nil
+}
+
+// finished is what Ended makes of the end of a callee's bytes.
+func (x *inbox) finished() {
+	err := errNoStatus
+	if x.callee {
+		err = io.EOF
+	}
+	if !x.between() {
+		err = status.Error(codes.Internal, "peer ended the call within a record")
+	}
+	x.end(err, nil)
+}
+
+var (
+	errNoStatus   = status.Error(codes.Internal, "peer ended the call without a status")
+	errLateHeader = outboard.Errorf(outboard.Protocol, "", "header after the first message")
+)
+
+// refusal is what the peer learns of what is wrong with its record.
+func refusal(err error) error {
+	kind := outboard.Protocol
+	if isTooLong(err) {
+		kind = outboard.Exhausted
+	}
+	return &outboard.Error{Kind: kind, Err: err}
+}
+
+func brokenStatus(err error) error {
+	if isTooLong(err) {
+		return status.Errorf(codes.ResourceExhausted, "received record: %v", err)
+	}
+	return status.Errorf(codes.Internal, "received record: %v", err)
+}

@@ -1,0 +1,199 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+)
+
+// Options of a connection. The zero value makes calls and serves none.
+type Options struct {
+	// Handler serves the peer's calls; nil refuses them. Where it is a
+	// call.UnaryHandler too, calls of one message each way take that way.
+	Handler call.Handler
+	// Tenant and Peer go into the heads of the peer's calls.
+	Tenant, Peer string
+	// Trusted says that the peer is a node of ours: the tenants and peers that
+	// the calls' heads name are sent to it and believed from it.
+	Trusted bool
+	// MaxMessage bounds one message that is received, in bytes. Default 64 MiB.
+	MaxMessage int
+	// Logger gets what goes wrong with connections. Default: none.
+	Logger *slog.Logger
+	// Framed is for Dial and Serve, which make the connection.
+	Framed framed.Options
+	// Accept, if set, is asked by Serve about each peer that has shown its
+	// certificate. It may change o for that peer; an error hangs up.
+	Accept func(c *framed.Conn, o *Options) error
+	// Serving, if set, is called by Serve with each connection before its first
+	// call is served.
+	Serving func(c *Conn)
+}
+
+func (o *Options) setDefaults() {
+	if o.MaxMessage <= 0 {
+		o.MaxMessage = 64 << 20
+	}
+	o.MaxMessage = min(o.MaxMessage, maxLength)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+// A Conn carries calls both ways over one connection.
+type Conn struct {
+	o      Options
+	framed *framed.Conn
+	unary  call.UnaryHandler // of Options.Handler; nil: it has none
+
+	rooms    rooms
+	methods  methods
+	handlers sync.WaitGroup
+	running  atomic.Int32  // calls of the peer
+	limit    int32         // of running
+	quiet    chan struct{} // gets a value when running falls to 0
+	made     atomic.Int32  // calls to the peer, and finishing
+	idle     chan struct{} // closed when no call to the peer is left and none may begin
+
+	draining     chan struct{} // closed when the peer wants no more calls, and at the end
+	drainingOnce sync.Once
+	finishOnce   sync.Once
+	idleOnce     sync.Once
+	drained      atomic.Bool // the peer wants no more calls
+}
+
+var (
+	_ call.Transport = (*Conn)(nil)
+	_ call.Unary     = (*Conn)(nil)
+)
+
+// New carries calls over c, which it owns from now on. Streams of other methods
+// than "call" and "drain" stay the caller's to accept.
+func New(c *framed.Conn, o Options) *Conn {
+	o.setDefaults()
+	conn := &Conn{o: o, framed: c, limit: 2 * int32(c.MaxStreams()), draining: make(chan struct{}), quiet: make(chan struct{}, 1)}
+	conn.idle = make(chan struct{})
+	conn.unary, _ = o.Handler.(call.UnaryHandler)
+	c.Handle(callMethod, conn.accept)
+	c.Handle(drainMethod, conn.acceptDrain)
+	conn.handlers.Go(func() {
+		<-c.Done()
+		conn.drainingOnce.Do(func() { close(conn.draining) })
+		conn.rooms.close()
+	})
+	return conn
+}
+
+// Dial connects to addr over TCP with TLS, see framed.Dial.
+func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, error) {
+	c, err := framed.Dial(ctx, addr, t, o.Framed)
+	if err != nil {
+		return nil, err
+	}
+	return New(c, o), nil
+}
+
+// Serve serves the calls of those who connect to l, until ctx ends: then it closes
+// l and the connections, and waits for the handlers.
+func Serve(ctx context.Context, l net.Listener, t *tls.Config, o Options) error {
+	o.setDefaults()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		conns.Go(func() {
+			if err := serveConn(ctx, nc, t, o); err != nil && ctx.Err() == nil {
+				o.Logger.Warn("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
+			}
+		})
+	}
+}
+
+func serveConn(ctx context.Context, nc net.Conn, t *tls.Config, o Options) error {
+	of := o.Framed
+	of.TLS = t
+	c := framed.Server(nc, of)
+	defer c.Close()
+	if err := c.Handshake(ctx); err != nil {
+		return err
+	}
+	if o.Accept != nil {
+		if err := o.Accept(c, &o); err != nil {
+			return err
+		}
+	}
+	conn := New(c, o)
+	defer conn.Close()
+	if o.Serving != nil {
+		o.Serving(conn)
+	}
+	select {
+	case <-ctx.Done():
+	case <-c.Done():
+	}
+	return nil
+}
+
+// Framed is the connection below.
+func (c *Conn) Framed() *framed.Conn { return c.framed }
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.framed.Done() }
+
+// Err says why the connection ended; nil while it lives.
+func (c *Conn) Err() error { return c.framed.Err() }
+
+// Close ends every call with codes.Unavailable, those of the peer too, and waits
+// for the handlers. A handler must not call it.
+func (c *Conn) Close() error {
+	err := c.framed.Close()
+	c.handlers.Wait()
+	return err
+}
+
+// statusOf is the status error for what ended a stream or a connection.
+func statusOf(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	if errors.Is(err, framed.ErrClosed) {
+		return status.Error(codes.Unavailable, "connection is closed")
+	}
+	return status.Error(codeOf(outboard.KindOf(err)), err.Error())
+}
+
+// codesOf are the codes of kinds that say more than that the peer cannot be had.
+var codesOf = map[outboard.Kind]codes.Code{
+	outboard.Invalid:   codes.InvalidArgument,
+	outboard.NotFound:  codes.Unimplemented,
+	outboard.Denied:    codes.PermissionDenied,
+	outboard.Protocol:  codes.Internal,
+	outboard.Exhausted: codes.ResourceExhausted,
+	outboard.Conflict:  codes.Aborted,
+}
+
+func codeOf(k outboard.Kind) codes.Code {
+	if code, ok := codesOf[k]; ok {
+		return code
+	}
+	return codes.Unavailable
+}

@@ -1,0 +1,115 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/oneshot"
+)
+
+// picked is an endpoint with a call counted on it.
+type picked struct {
+	*endpoint
+	pick balance.Pick
+}
+
+// pick finds an endpoint of a service for a call. One that was removed between the look and the
+// call is not used: the next look finds what came in its place.
+func (r *Router) pick(service string, h *call.Head, exclude []string, now time.Time) (picked, error) {
+	for {
+		s := (*r.services.Load())[service]
+		if s == nil {
+			return picked{}, status.Errorf(codes.Unimplemented, "router: no service %s", service)
+		}
+		p, err := s.picker.Pick(h, exclude, now)
+		if err != nil {
+			return picked{}, status.Errorf(codes.Unavailable, "router: service %s has no endpoints", s.name)
+		}
+		e := p.Endpoint().Value.(*endpoint) //nolint:errcheck // replace put it there
+		if e.acquire() {
+			return picked{e, p}, nil
+		}
+		p.Cancel()
+	}
+}
+
+// done ends the attempt.
+func (p picked) done(end call.End, err error, now time.Time) {
+	p.pick.Done(balance.Outcome{Err: err, Load: p.reportOf(end.Trailer, now)}, now)
+	if err == nil {
+		p.good.Add(1)
+	} else {
+		p.bad.Add(1)
+	}
+	p.release()
+}
+
+// An answer is how an attempt at a unary call ended.
+type answer struct {
+	response *call.Message
+	end      call.End
+	err      error
+	endpoint *endpoint
+	ended    time.Time
+	// unsent says that the callee never saw the call.
+	unsent bool
+}
+
+// attempt sends a unary call once. It takes the request over.
+func (r *Router) attempt(ctx context.Context, h *call.Head, request *call.Message, exclude []string, now time.Time) answer {
+	p, err := r.pick(h.Service(), h, exclude, now)
+	if err != nil {
+		request.Free()
+		return answer{err: err, ended: now}
+	}
+	return p.forward(ctx, h, request)
+}
+
+// forward makes a unary call to the endpoint.
+func (p picked) forward(ctx context.Context, h *call.Head, request *call.Message) answer {
+	a := answer{endpoint: p.endpoint}
+	if p.unary != nil {
+		a.response, a.end, a.err = p.unary.Unary(ctx, h, request)
+		a.unsent = a.err != nil && isUnsent(a.err)
+	} else {
+		a.response, a.end, a.unsent, a.err = streamed(ctx, p.transport, h, request)
+	}
+	a.err = statusOf(a.err)
+	a.ended = time.Now()
+	p.done(a.end, a.err, a.ended)
+	return a
+}
+
+// isUnsent asks an error whether the callee never saw the call: whoever knows has a
+// method Unsent.
+func isUnsent(err error) bool {
+	var u interface{ Unsent() bool }
+	return errors.As(err, &u) && u.Unsent()
+}
+
+// streamed makes a unary call over a transport that only knows streams.
+func streamed(ctx context.Context, t call.Transport, h *call.Head, request *call.Message) (*call.Message, call.End, bool, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := t.Open(ctx, h)
+	if err != nil {
+		request.Free()
+		return nil, call.End{}, true, opening(err)
+	}
+	response, end, err := oneshot.Exchange(s, request)
+	return response, end, err != nil && isUnsent(err), err
+}
+
+// opening makes a status of why a call could not be opened.
+func opening(err error) error {
+	if s := statusOf(err); status.Code(s) != codes.Unknown {
+		return s
+	}
+	return status.Errorf(codes.Unavailable, "router: open: %v", err)
+}

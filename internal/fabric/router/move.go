@@ -1,0 +1,149 @@
+package router
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/transit"
+)
+
+// A stream that comes from another router goes on with the endpoint that it has. It
+// was judged when it began: only policies that hold for as long as it takes, and those
+// that say who may, look at it again.
+
+// streams are the endpoints of the streams that can move, by the streams' names.
+type streams struct {
+	mu  sync.Mutex
+	all map[string]carried
+}
+
+// carried is a stream with the number of its legs here.
+type carried struct {
+	endpoint string
+	legs     int
+}
+
+// add notes a stream until what it returns is called.
+func (s *streams) add(name, endpoint string) func() {
+	if name == "" {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]carried{}
+	}
+	s.all[name] = carried{endpoint, s.all[name].legs + 1}
+	return func() { s.remove(name) }
+}
+
+func (s *streams) remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.all[name]
+	if c.legs--; c.legs > 0 {
+		s.all[name] = c
+		return
+	}
+	delete(s.all, name)
+}
+
+func (s *streams) of(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[name].endpoint
+}
+
+// Endpoint is the endpoint of a stream that the router carries, "" where it does not.
+func (r *Router) Endpoint(stream string) string { return r.streams.of(stream) }
+
+// recognize reads what the head says about moving.
+func (c *exchange) recognize(h *call.Head) {
+	c.name, c.Moved = transit.Name(h), transit.IsMove(h)
+	if began, ok := transit.Began(c.name); c.Moved && ok && began.Before(c.began) {
+		c.began = began
+	}
+}
+
+// pick finds the endpoint: the one that the stream has, or one of the balancer's choice.
+func (c *exchange) pick(ctx context.Context) (picked, error) {
+	if !c.Moved {
+		return c.router.pick(c.Head.Service(), c.Head, c.tried, time.Now())
+	}
+	id := c.router.Endpoint(c.name)
+	if id == "" {
+		id = c.router.options.Elsewhere(ctx, c.name)
+	}
+	e := c.router.endpoint(c.Head.Service(), id)
+	if e == nil || !e.acquire() {
+		return picked{}, status.Error(codes.Unavailable, "router: no endpoint is known for the stream")
+	}
+	return picked{endpoint: e}, nil
+}
+
+// endpoint is the endpoint of that ID, nil where there is none.
+func (r *Router) endpoint(service, id string) *endpoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := (*r.services.Load())[service]; s != nil {
+		return s.endpoints[id]
+	}
+	return nil
+}
+
+// greeting is the header for the caller. That of a stream that moves is about the move.
+func (c *exchange) greeting(md metadata.MD) (metadata.MD, error) {
+	if c.Moved {
+		return md, nil
+	}
+	md, _, err := c.respond(md, nil)
+	return md, err
+}
+
+// late applies the policies to a header that comes as the first message.
+func (c *exchange) late(push func(*call.Message) error) func(*call.Message) error {
+	first := true
+	return func(m *call.Message) error {
+		if !first || !c.Plan.Rewrites {
+			return push(m)
+		}
+		first = false
+		md, err := transit.ParseHeader(m)
+		if err != nil {
+			return status.Errorf(codes.Internal, "router: %v", err)
+		}
+		if md, _, err = c.respond(md, nil); err != nil {
+			return err
+		}
+		return push(transit.AppendHeader(md))
+	}
+}
+
+func leaves(end call.End, err error) bool { return err == nil && transit.Left(end.Trailer) }
+
+// done ends an attempt. A stream that leaves tells nothing of its endpoint, and one
+// that came was not the balancer's choice.
+func (c *exchange) done(p picked, end call.End, err error) {
+	switch {
+	case c.Moved:
+		p.release()
+	case leaves(end, err):
+		p.pick.Cancel()
+		p.release()
+	default:
+		p.done(end, err, time.Now())
+	}
+}
+
+// part ends what is known here of a stream that is not over.
+func (c *exchange) part(now time.Time) {
+	c.chain.End(&c.Exchange, policy.Outcome{Moved: true, Now: now})
+	c.method.inFlight.Add(-1)
+}

@@ -1,0 +1,197 @@
+package router
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
+)
+
+// Options of a Router. The zero value works.
+type Options struct {
+	// Policies judge the calls. Whoever holds the table may apply and roll back sets.
+	// Default: one of the router's own.
+	Policies *policy.Table
+	// Logger gets slow calls and what policies log. Default: none.
+	Logger *slog.Logger
+	// Registerer takes the metrics, outboard_fabric_*. Default: none.
+	Registerer prometheus.Registerer
+	// Tracer makes a span for each call, a child of the one that the caller's
+	// traceparent names. Without one the caller's passes through unchanged.
+	Tracer trace.TracerProvider
+	// Slow is how long a call may take before it is logged. Default: no limit.
+	Slow time.Duration
+	// Yield is called by a unary call before it waits for something else than its
+	// callee. Default: nothing.
+	Yield func(ctx context.Context)
+	// Mirrors bounds the mirrored calls in flight; those above are dropped. Default 256.
+	Mirrors int
+	// Methods bounds how many methods are counted by their names, and Peers how many
+	// callers; those above are counted together as "other". Defaults 1024 and 256.
+	Methods, Peers int
+	// Elsewhere says which endpoint has a stream of that name that this router does not
+	// know, "" for none: another router may have carried it so far. Default: none.
+	Elsewhere func(ctx context.Context, stream string) string
+	// Random is the source of chance, for use by many goroutines. Default: the
+	// runtime's generator.
+	Random func() uint64
+}
+
+func (o *Options) setDefaults() {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Policies == nil {
+		o.Policies = new(policy.Table)
+	}
+	if o.Yield == nil {
+		o.Yield = func(context.Context) {}
+	}
+	if o.Mirrors <= 0 {
+		o.Mirrors = 256
+	}
+	if o.Methods <= 0 {
+		o.Methods = 1024
+	}
+	if o.Peers <= 0 {
+		o.Peers = 256
+	}
+	if o.Elsewhere == nil {
+		o.Elsewhere = func(context.Context, string) string { return "" }
+	}
+	if o.Random == nil {
+		o.Random = rand.Uint64
+	}
+}
+
+// A Router forwards calls.
+type Router struct {
+	options   Options
+	policies  *policy.Table
+	empty     *policy.Chain // where there is no set
+	services  atomic.Pointer[map[string]*service]
+	stats     *stats
+	tracer    trace.Tracer // nil: no spans
+	exchanges sync.Pool
+	mirrors   chan struct{} // a place for each mirrored call in flight
+	mirrored  atomic.Int64  // their bytes
+	streams   streams
+
+	mu     sync.Mutex // for changes of services, and closed
+	closed bool
+	ctx    context.Context //nolint:containedctx // the life of the goroutines that outlast calls
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+var (
+	_ call.Handler      = (*Router)(nil)
+	_ call.UnaryHandler = (*Router)(nil)
+)
+
+// New returns a Router without services.
+func New(o Options) *Router {
+	o.setDefaults()
+	r := &Router{options: o, policies: o.Policies, empty: new(policy.Chain), mirrors: make(chan struct{}, o.Mirrors)}
+	r.stats = newStats(o.Methods, o.Peers)
+	r.exchanges.New = func() any { return newExchange(r) }
+	if o.Tracer != nil {
+		r.tracer = o.Tracer.Tracer("github.com/outboard-run/outboard/internal/fabric/router")
+	}
+	r.register()
+	r.services.Store(&map[string]*service{})
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	return r
+}
+
+// Close removes all services, ends mirrored calls and waits for what the router
+// started. Calls in flight are their callers' to end. It may be called twice.
+func (r *Router) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	services := *r.services.Load()
+	r.services.Store(&map[string]*service{})
+	for _, s := range services {
+		s.replace(r, nil)
+		s.retire()
+	}
+	r.mu.Unlock()
+	r.stop()
+	r.wg.Wait()
+	return nil
+}
+
+// goes starts what Close waits for; false after Close.
+func (r *Router) goes(f func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.wg.Go(f)
+	return true
+}
+
+// SetPolicies puts a set in force. Calls in flight end on the chain that they began with.
+func (r *Router) SetPolicies(set *policy.Set) { r.policies.Apply(set, time.Now()) }
+
+// SetService puts a service in the place of the one of that name, if there is one.
+// Endpoints with the same ID and the same Transport go on, with what the balancer
+// knows of them when Balance is the same too.
+func (r *Router) SetService(name string, set Service) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errClosed
+	}
+	before := (*r.services.Load())[name]
+	s, err := serviceOf(name, set, before)
+	if err != nil {
+		return err
+	}
+	s.replace(r, set.Endpoints)
+	if s != before {
+		services := maps.Clone(*r.services.Load())
+		services[name] = s
+		r.services.Store(&services)
+	}
+	// Whoever finds its endpoint retired finds the new ones at its next look.
+	s.retire()
+	return nil
+}
+
+// Services are the names of the services, in order.
+func (r *Router) Services() []string { return slices.Sorted(maps.Keys(*r.services.Load())) }
+
+// Endpoints tells what the balancer knows of a service's endpoints.
+func (r *Router) Endpoints(service string) []balance.Status {
+	s := (*r.services.Load())[service]
+	if s == nil {
+		return nil
+	}
+	return s.picker.Status(time.Now())
+}
+
+// RemoveService takes a service away. Its calls in flight end as they would.
+func (r *Router) RemoveService(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	services := maps.Clone(*r.services.Load())
+	if s := services[name]; s != nil {
+		delete(services, name)
+		r.services.Store(&services)
+		s.replace(r, nil)
+		s.retire()
+	}
+}

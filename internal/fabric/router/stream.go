@@ -1,0 +1,352 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/transit"
+)
+
+// Serve implements call.Handler.
+func (r *Router) Serve(s call.ServerStream) error {
+	h := s.Head()
+	c := r.begin(h)
+	var err error
+	if h.Streaming {
+		err = c.stream(s)
+	} else {
+		err = c.single(s)
+	}
+	c.finish(err)
+	return err
+}
+
+// single serves a call of one message each way that came as a stream.
+func (c *exchange) single(s call.ServerStream) error {
+	request, err := s.Recv()
+	if errors.Is(err, io.EOF) {
+		return status.Error(codes.Internal, "router: the caller ended without a request")
+	}
+	if err != nil {
+		return statusOf(err)
+	}
+	c.request = request
+	response, end, err := c.unary(s.Context())
+	if len(end.Header) > 0 {
+		// A caller that is gone needs no header.
+		_ = s.SendHeader(end.Header)
+	}
+	s.SetTrailer(end.Trailer)
+	if err != nil {
+		return err
+	}
+	return statusOf(s.Send(response))
+}
+
+// stream forwards a call of many messages.
+func (c *exchange) stream(s call.ServerStream) error {
+	c.last()
+	f := &flow{server: s, router: c.router, method: c.method}
+	c.recognize(s.Head())
+	if c.chain.Request() && !c.Moved {
+		if err := c.first(f); err != nil {
+			return err
+		}
+	}
+	ctx, err := c.judge(s.Context())
+	if err != nil {
+		return err
+	}
+	if err := wait(ctx, c.Plan.Delay); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.router.ctx, cancel)()
+	// The plan is the exchange's, which the flow may outlast.
+	f.ctx, f.cancel, f.links = ctx, cancel, append([]*policy.Link(nil), c.Plan.Links...)
+	f.begun, c.request = c.request, nil
+	if c.Moved || c.Plan.Retry == nil || c.Plan.Retry.Attempts < 2 {
+		f.committed.Store(true)
+	}
+	defer f.end()
+	return c.follow(f)
+}
+
+// first waits for the first message, which a policy wants to see.
+func (c *exchange) first(f *flow) error {
+	m, err := f.server.Recv()
+	switch {
+	case errors.Is(err, io.EOF):
+		f.closed = true
+	case err != nil:
+		return statusOf(err)
+	}
+	c.request = m
+	return nil
+}
+
+// follow makes attempts until one has begun to answer, and brings its answer.
+func (c *exchange) follow(f *flow) error {
+	for attempt, transparent := 1, 0; ; {
+		end, opened, err := c.attempt(f)
+		if err == nil || c.Moved || f.ctx.Err() != nil {
+			return c.close(f, end, err)
+		}
+		switch {
+		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && transparent < mostTransparent:
+			transparent++
+		case f.committed.Load() || !c.retries(f.ctx, attempt, err, end.Trailer):
+			return c.close(f, end, err)
+		default:
+			attempt++
+		}
+	}
+}
+
+// close gives the caller what comes with the end.
+func (c *exchange) close(f *flow, end call.End, err error) error {
+	if c.left = leaves(end, err); c.left {
+		f.server.SetTrailer(end.Trailer)
+		return nil
+	}
+	_, trailer, changed := c.respond(nil, known(end.Trailer))
+	f.server.SetTrailer(trailer)
+	if changed != nil {
+		return changed
+	}
+	return err
+}
+
+// attempt sends the stream to one endpoint and brings what it answers. opened says
+// that the endpoint may have seen the call.
+func (c *exchange) attempt(f *flow) (end call.End, opened bool, err error) {
+	p, err := c.pick(f.ctx)
+	if err != nil {
+		c.endpoint = nil
+		return end, false, err
+	}
+	c.endpoint, c.tried = p.endpoint, append(c.tried, p.id)
+	c.attempts++
+	defer func() { c.done(p, end, err) }()
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	up, err := p.transport.Open(ctx, c.Head)
+	if err != nil {
+		return end, false, opening(err)
+	}
+	defer c.router.streams.add(c.name, p.id)()
+	if !f.attach(up) {
+		return end, true, status.Error(codes.Unavailable, errClosed.Error())
+	}
+	end, err = c.download(f, up)
+	return end, true, err
+}
+
+// download brings the callee's messages to the caller.
+func (c *exchange) download(f *flow, up call.ClientStream) (end call.End, err error) {
+	if end.Header, err = up.Header(); err == nil && end.Header != nil {
+		f.committed.Store(true)
+		c.here = true
+		header, err := c.greeting(end.Header)
+		if err != nil {
+			return end, err
+		}
+		if err := f.server.SendHeader(header); err != nil {
+			return end, f.gone(err)
+		}
+	}
+	push, finish := f.way(policy.ToClient, f.bring)
+	if c.Moved && transit.Headless(end.Header) {
+		push = c.late(push)
+	}
+	err = f.receive(up, push)
+	if failed := finish(); failed != nil {
+		return end, failed
+	}
+	end.Trailer = up.Trailer()
+	return end, err
+}
+
+// receive gives what comes from the callee to push, and returns the call's status.
+func (f *flow) receive(up call.ClientStream, push func(*call.Message) error) error {
+	for {
+		m, err := up.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return statusOf(err)
+		}
+		f.committed.Store(true)
+		if err := push(m); err != nil {
+			return err
+		}
+	}
+}
+
+// flow is the part of a stream that both of its directions know.
+type flow struct {
+	router *Router
+	method *method
+	server call.ServerStream
+	ctx    context.Context //nolint:containedctx // the call's
+	cancel context.CancelFunc
+	links  []*policy.Link
+	begun  *call.Message // the first message, when it was received already
+
+	// committed says that there will be no other attempt: what was sent is not kept.
+	committed atomic.Bool
+
+	mu     sync.Mutex // for the way to the callee
+	up     call.ClientStream
+	kept   []*copier
+	size   int
+	closed bool // the caller has sent everything
+}
+
+// mostKept bounds the messages of one stream that are kept for another attempt.
+const mostKept = 256 << 10
+
+// attach makes up the way to the callee. What earlier attempts were sent goes first.
+// False: the router is closed.
+func (f *flow) attach(up call.ClientStream) bool {
+	f.mu.Lock()
+	first := f.up == nil
+	f.up = up
+	if first {
+		f.mu.Unlock()
+		return f.router.goes(f.upload)
+	}
+	// The callee may want to be read before it reads.
+	ok := f.router.goes(func() {
+		defer f.mu.Unlock()
+		f.replay(up)
+	})
+	if !ok {
+		f.mu.Unlock()
+	}
+	return ok
+}
+
+// replay sends what was kept. The caller holds mu.
+func (f *flow) replay(up call.ClientStream) {
+	for _, k := range f.kept {
+		if up.Send(k.one()) != nil {
+			return
+		}
+	}
+	if f.closed {
+		// A call that has ended says so to its receiver.
+		_ = up.CloseSend()
+	}
+}
+
+// upload brings the caller's messages to the callee until one of them ends.
+func (f *flow) upload() {
+	push, finish := f.way(policy.ToServer, f.send)
+	sent := f.pour(push)
+	if finish() != nil || !sent {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	// A call that has ended says so to its receiver.
+	_ = f.up.CloseSend()
+}
+
+// pour gives what comes from the caller to push; true when that was everything.
+func (f *flow) pour(push func(*call.Message) error) bool {
+	if m := f.begun; m != nil {
+		f.begun = nil
+		if push(m) != nil {
+			return false
+		}
+	}
+	for !f.closed {
+		m, err := f.server.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			// The caller is gone; after the call's end that does not matter.
+			f.cancel()
+			return false
+		}
+		if push(m) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// send hands a message to the callee. An error says that no more are wanted.
+func (f *flow) send(m *call.Message) error {
+	size := len(m.Data)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.size+size > mostKept {
+		f.committed.Store(true)
+	}
+	kept := !f.committed.Load()
+	if kept {
+		k := copierOf(m)
+		f.kept = append(f.kept, k)
+		f.size += size
+		m = k.one()
+	} else {
+		f.drop()
+	}
+	f.method.carry(size, 0, time.Now())
+	// What could not be sent and was kept goes to the next attempt.
+	if err := f.up.Send(m); err != nil && !kept {
+		return err
+	}
+	return nil
+}
+
+// drop frees what was kept. The caller holds mu.
+func (f *flow) drop() {
+	for _, k := range f.kept {
+		k.free()
+	}
+	f.kept = nil
+}
+
+// end frees what the flow holds. The upload, which may still wait for the caller,
+// keeps nothing after it.
+func (f *flow) end() {
+	f.committed.Store(true)
+	f.cancel()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.drop()
+}
+
+// bring hands a message to the caller.
+func (f *flow) bring(m *call.Message) error {
+	f.method.carry(0, len(m.Data), time.Now())
+	if err := f.server.Send(m); err != nil {
+		return f.gone(err)
+	}
+	return nil
+}
+
+// gone ends a call whose caller can't be reached.
+func (f *flow) gone(err error) error {
+	f.cancel()
+	if ended := f.server.Context().Err(); ended != nil {
+		return statusOf(ended)
+	}
+	return status.Errorf(codes.Canceled, "router: the caller is gone: %v", err)
+}
