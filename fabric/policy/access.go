@@ -4,8 +4,8 @@ import (
 	"math/bits"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc/codes"
-	"gopkg.in/yaml.v3"
 
 	"github.com/outboard-run/outboard/fabric/call"
 )

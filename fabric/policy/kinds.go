@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc/codes"
-	"gopkg.in/yaml.v3"
 )
 
 // Per are the members that say which calls share something: by what, unless they say

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"gopkg.in/yaml.v3"
 )
 
 // Parse makes a set of a file's text. name stands in errors: each is an [Error] with

@@ -3,7 +3,7 @@ package dsl
 import (
 	"strings"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 // expression reads a text that is an expression, with or without its braces.
