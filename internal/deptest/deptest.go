@@ -1,8 +1,9 @@
-// Package deptest reads the sources of the module and says which imports go
-// against the direction that docs/overview.md draws.
+// Package deptest reads the sources of the module and reports what breaks the rules of
+// the house: imports against the direction of the layers, types and packages that have
+// grown into several things, and places that the documentation names and that are gone.
 //
-// It reads files instead of asking `go list`, so that every build tag is covered
-// and no cached answer can pass for a fresh one.
+// It parses files instead of asking `go list`, so that every build tag is covered and no
+// cached answer can pass for a fresh one.
 package deptest
 
 import (
@@ -18,45 +19,24 @@ import (
 	"strings"
 )
 
-// A Layer is a row of the house: its packages may import those of lower rows.
-type Layer struct {
-	Name string
-	// Trees are folders from the module's root, "." for the root package alone.
-	// A tree holds everything below it.
-	Trees []string
-	// Apart says that the trees of this layer never import each other.
-	Apart bool
-}
-
 // A Package is one folder of Go files, without its tests.
 type Package struct {
-	// Dir is the folder from the module's root, "." for the root.
+	// Dir is the folder relative to the root of the module, "." for the root itself.
 	Dir string
-	// Imports are the module's own packages that it imports, as folders.
+	// Imports are the packages of the module that it imports, as folders, sorted.
 	Imports []string
-	// Documented says that a file has a package comment.
-	Documented bool
+	// Synopsis is the first sentence of the package comment, without "Package name".
+	Synopsis string
+	// Methods counts the methods of each type.
+	Methods map[string]int
 }
 
 // Load reads the packages below root, the folder of module.
 func Load(root, module string) ([]Package, error) {
 	found := map[string]*Package{}
-	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && skipDir(entry.Name()) && file != root:
-			return filepath.SkipDir
-		case entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
-			return nil
-		}
-		dir, err := filepath.Rel(root, filepath.Dir(file))
-		if err != nil {
-			return err
-		}
-		dir = filepath.ToSlash(dir)
+	err := walkSources(root, func(dir, file string) error {
 		if found[dir] == nil {
-			found[dir] = &Package{Dir: dir}
+			found[dir] = &Package{Dir: dir, Methods: map[string]int{}}
 		}
 		return found[dir].add(file, module)
 	})
@@ -70,16 +50,39 @@ func Load(root, module string) ([]Package, error) {
 	return packages, err
 }
 
+// walkSources calls visit for every Go file below root that is not a test, with its
+// folder relative to root.
+func walkSources(root string, visit func(dir, file string) error) error {
+	return filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && skipDir(entry.Name()) && file != root:
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
+			return nil
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(file))
+		if err != nil {
+			return err
+		}
+		return visit(filepath.ToSlash(dir), file)
+	})
+}
+
 func skipDir(name string) bool {
-	return name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
+	return name == "testdata" || name == "vendor" || name == "node_modules" ||
+		strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }
 
 func (p *Package) add(file, module string) error {
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly|parser.ParseComments)
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
-		return fmt.Errorf("read imports: %w", err)
+		return fmt.Errorf("read sources: %w", err)
 	}
-	p.Documented = p.Documented || documents(parsed)
+	if s := synopsis(parsed); s != "" {
+		p.Synopsis = s
+	}
 	for _, spec := range parsed.Imports {
 		name, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
@@ -91,60 +94,49 @@ func (p *Package) add(file, module string) error {
 			p.Imports = append(p.Imports, dir)
 		}
 	}
+	for _, decl := range parsed.Decls {
+		if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil {
+			p.Methods[receiver(f)]++
+		}
+	}
 	return nil
 }
 
-func documents(file *ast.File) bool {
+// synopsis returns the first sentence of a package comment that begins as Go's
+// convention wants it; a command's comment may begin as it likes.
+func synopsis(file *ast.File) string {
 	text := file.Doc.Text()
-	return strings.HasPrefix(text, "Package "+file.Name.Name+" ") || file.Name.Name == "main" && text != ""
+	rest, ok := strings.CutPrefix(text, "Package "+file.Name.Name+" ")
+	if !ok && file.Name.Name != "main" {
+		return ""
+	}
+	if !ok {
+		rest = text
+	}
+	rest = strings.Join(strings.Fields(rest), " ")
+	if end := strings.Index(rest, ". "); end >= 0 {
+		rest = rest[:end+1]
+	}
+	return strings.TrimSuffix(rest, ".")
 }
 
-// Check returns one line for every package that breaks a rule.
-func Check(packages []Package, layers []Layer) []string {
-	var wrong []string
-	for _, p := range packages {
-		if !p.Documented {
-			wrong = append(wrong, fmt.Sprintf("%s: no package comment that begins with its name", p.Dir))
-		}
-		from, tree := find(layers, p.Dir)
-		if from < 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: belongs to no layer; add it to one in internal/deptest", p.Dir))
-			continue
-		}
-		for _, dir := range p.Imports {
-			if reason := forbidden(layers, from, tree, dir); reason != "" {
-				wrong = append(wrong, fmt.Sprintf("%s imports %s: %s", p.Dir, dir, reason))
-			}
-		}
-	}
-	return wrong
-}
-
-// forbidden says why a package of layers[from] in tree may not import dir.
-func forbidden(layers []Layer, from int, tree, dir string) string {
-	to, other := find(layers, dir)
-	switch {
-	case to < 0:
-		return "it belongs to no layer"
-	case to > from:
-		return fmt.Sprintf("%s do not know %s", layers[from].Name, layers[to].Name)
-	case to == from && layers[from].Apart && other != tree:
-		return layers[from].Name + " never import each other; declare a small interface, internal/node joins them"
-	}
-	return ""
-}
-
-// find returns the layer of dir and the tree that holds it: the longest one.
-func find(layers []Layer, dir string) (int, string) {
-	layer, tree := -1, ""
-	for i, l := range layers {
-		for _, t := range l.Trees {
-			if holds(t, dir) && len(t) > len(tree) {
-				layer, tree = i, t
-			}
+// receiver returns the name of the type that f is a method of.
+func receiver(f *ast.FuncDecl) string {
+	t := f.Recv.List[0].Type
+	for {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
+			t = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return ""
 		}
 	}
-	return layer, tree
 }
 
 func holds(tree, dir string) bool {

@@ -10,26 +10,6 @@ import (
 
 const module = "github.com/outboard-run/outboard"
 
-// house is the direction of the imports, lowest first.
-func house() []Layer {
-	return []Layer{
-		{Name: "vocabulary", Trees: []string{"."}},
-		{Name: "mechanisms", Trees: []string{
-			"internal/lifecycle", "internal/wire", "internal/shm", "internal/invariant", "internal/deptest",
-			"internal/unixsock", "internal/need", "internal/spell", "internal/traces", "internal/confine", "guest",
-		}},
-		{Name: "shared services", Trees: []string{"fabric", "internal/fabric", "internal/pool", "internal/artifact", "internal/app/manifest", "internal/api", "client"}},
-		{Name: "planes", Apart: true, Trees: []string{
-			"internal/accel", "internal/calls", "internal/cost", "internal/function", "internal/workflow", "internal/model",
-			"internal/gateway",
-		}},
-		{Name: "tenants", Trees: []string{"internal/tenant"}},
-		{Name: "node", Trees: []string{"internal/node"}},
-		{Name: "doors", Trees: []string{"internal/cli", "outboardtest"}},
-		{Name: "programs", Trees: []string{"cmd", "bench", "examples"}},
-	}
-}
-
 func TestDirection(t *testing.T) {
 	packages, err := Load("../..", module)
 	if err != nil {
@@ -38,31 +18,53 @@ func TestDirection(t *testing.T) {
 	if len(packages) < 2 {
 		t.Fatalf("got %d packages: the sources are not where the test looks", len(packages))
 	}
-	for _, line := range Check(packages, house()) {
+	for _, line := range Check(packages, Layers()) {
 		t.Error(line)
+	}
+}
+
+func TestCheckSize(t *testing.T) {
+	packages := []Package{
+		{Dir: "a", Imports: []string{"b", "c", "d"}, Methods: map[string]int{"Large": 3, "Small": 1, "Known": 4}},
+		{Dir: "b", Imports: []string{"c", "d", "e"}},
+	}
+	limits := Limits{Methods: 2, Imports: 2, Exempt: map[string]string{"a.Known": "generated", "b": "joins all", "c": "once"}}
+	want := []string{
+		"a: imports 3 packages of the module, at most 2",
+		"a.Large: 3 methods, at most 2",
+		"c: is exempt without need",
+	}
+	if diff := cmp.Diff(want, CheckSize(packages, limits)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestCheck(t *testing.T) {
 	tests := map[string]struct {
-		pkg  Package
-		want []string
+		dir     string
+		imports []string
+		want    []string
 	}{
-		"downwards":       {Package{"internal/accel/worker", []string{".", "internal/shm", "internal/accel/control"}, true}, nil},
-		"root":            {Package{".", nil, true}, nil},
-		"upwards":         {Package{"internal/shm", []string{"fabric"}, true}, []string{"internal/shm imports fabric: mechanisms do not know shared services"}},
-		"across planes":   {Package{"internal/accel", []string{"internal/model/queue"}, true}, []string{"internal/accel imports internal/model/queue: planes never import each other; declare a small interface, internal/node joins them"}},
-		"no layer":        {Package{"internal/util", nil, true}, []string{"internal/util: belongs to no layer; add it to one in internal/deptest"}},
-		"of no layer":     {Package{"client", []string{"internal/util"}, true}, []string{"client imports internal/util: it belongs to no layer"}},
-		"prefix no tree":  {Package{"internal/accelerate", nil, true}, []string{"internal/accelerate: belongs to no layer; add it to one in internal/deptest"}},
-		"without comment": {Package{"fabric", nil, false}, []string{"fabric: no package comment that begins with its name"}},
+		"downwards":      {"internal/accel/worker", []string{".", "internal/shm", "internal/accel/control"}, nil},
+		"root":           {".", nil, nil},
+		"one group":      {"fabric", []string{"internal/fabric/shared"}, nil},
+		"upwards":        {"internal/shm", []string{"fabric"}, []string{"internal/shm imports fabric: mechanisms do not know shared services"}},
+		"across groups":  {"internal/accel", []string{"internal/model/queue"}, []string{"internal/accel imports internal/model/queue: groups of one layer never import each other; declare a small interface, and let a layer above join them"}},
+		"no layer":       {"internal/util", nil, []string{"internal/util: belongs to no layer; add it to one in internal/deptest/layers.go"}},
+		"of no layer":    {"client", []string{"internal/util"}, []string{"client imports internal/util: it belongs to no layer"}},
+		"prefix no tree": {"internal/accelerate", nil, []string{"internal/accelerate: belongs to no layer; add it to one in internal/deptest/layers.go"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Check([]Package{test.pkg}, house())); diff != "" {
+			p := Package{Dir: test.dir, Imports: test.imports, Synopsis: "does it"}
+			if diff := cmp.Diff(test.want, Check([]Package{p}, Layers())); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+	want := []string{"fabric: no package comment that begins with its name"}
+	if diff := cmp.Diff(want, Check([]Package{{Dir: "fabric"}}, Layers())); diff != "" {
+		t.Errorf("without a comment (-want +got):\n%s", diff)
 	}
 }
 
@@ -78,7 +80,7 @@ func TestLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("a.go", "// Package a is documented.\npackage a\n\nimport \"fmt\"\n")
+	write("a.go", "// Package a is documented. At length.\npackage a\n\nimport \"fmt\"\n\ntype T[X any] struct{}\n\nfunc (t *T[X]) M() { fmt.Print(t) }\n")
 	write("b/b.go", "package b\n\nimport \"example.org/a\"\n")
 	write("b/b_windows.go", "//go:build windows\n\npackage b\n\nimport \"example.org/a/c\"\n")
 	write("b/b_test.go", "package b\n\nimport \"example.org/a/d\"\n")
@@ -87,7 +89,10 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Package{{Dir: ".", Documented: true}, {Dir: "b", Imports: []string{".", "c"}}}
+	want := []Package{
+		{Dir: ".", Synopsis: "is documented", Methods: map[string]int{"T": 1}},
+		{Dir: "b", Imports: []string{".", "c"}, Methods: map[string]int{}},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

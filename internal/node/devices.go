@@ -16,9 +16,9 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/pool"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
@@ -127,13 +127,13 @@ func (n *Node) deviceSpec(ctx context.Context, r tenant.DeviceRequest) (owner st
 }
 
 // versionOf waits until this node knows a version.
-func (n *Node) versionOf(ctx context.Context, r tenant.DeviceRequest) (*apps.Version, error) {
+func (n *Node) versionOf(ctx context.Context, r tenant.DeviceRequest) (*catalog.Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, specLimit)
 	defer cancel()
 	for {
 		changed := n.apps.Changed()
 		if history, ok := n.apps.Get(r.App); ok {
-			if i := slices.IndexFunc(history.Versions, func(v apps.Version) bool { return v.Number == r.Version }); i >= 0 {
+			if i := slices.IndexFunc(history.Versions, func(v catalog.Version) bool { return v.Number == r.Version }); i >= 0 {
 				return &history.Versions[i], nil
 			}
 		}

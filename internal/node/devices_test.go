@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 	"github.com/outboard-run/outboard/internal/tenant"
 	"github.com/outboard-run/outboard/internal/tenant/host"
@@ -83,7 +83,7 @@ func keysOf(t *testing.T, n *Node, tenants ...string) map[string]string {
 func TestDeviceSpec(t *testing.T) {
 	n := &Node{}
 	var err error
-	if n.apps, err = apps.Open(t.Context(), apps.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
+	if n.apps, err = catalog.Open(t.Context(), catalog.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.apps.Close() })
@@ -96,7 +96,7 @@ func TestDeviceSpec(t *testing.T) {
 		},
 		Devices: map[string]manifest.Device{"gpu": {Selector: "type=gpu", Memory: 1 << 20}, "cpu": {}},
 	}
-	if _, err := n.apps.Apply(t.Context(), apps.Version{App: app}); err != nil {
+	if _, err := n.apps.Apply(t.Context(), catalog.Version{App: app}); err != nil {
 		t.Fatal(err)
 	}
 	right := tenant.DeviceRequest{Key: keys["tea"], App: "shop", Version: 1, Function: "cart", Device: "gpu"}

@@ -24,11 +24,11 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
@@ -139,7 +139,7 @@ type Node struct {
 	pool      *pool.Pool
 	services  *services.Registry
 	calls     *calls.Host
-	apps      *apps.Registry
+	apps      *catalog.Catalog
 	artifacts *artifact.Store
 	tenants   *host.Host
 	web       *net.TCPListener // nil for none

@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/lifecycle"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/tenant"
 	"github.com/outboard-run/outboard/internal/tenant/host"
 )
@@ -55,7 +55,7 @@ func (n *Node) logLevel(log *slog.Logger) slog.Level {
 
 // openApps follows the pool's apps.
 func (n *Node) openApps(ctx context.Context) (lifecycle.Resource, error) {
-	r, err := apps.Open(ctx, apps.Options{State: n.state, Self: n.self.ID, Logger: n.opts.Log.With("plane", "pool", "node", n.self.ID)})
+	r, err := catalog.Open(ctx, catalog.Options{State: n.state, Self: n.self.ID, Logger: n.opts.Log.With("plane", "pool", "node", n.self.ID)})
 	n.apps = r
 	return r, err
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/internal/pool/apps"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
@@ -16,7 +16,7 @@ import (
 
 // claims says which node runs an execution: it implements engine.Claims.
 type claims struct {
-	owners *apps.Owners
+	owners *catalog.Owners
 	prefix string // of the tenant's keys
 	up     <-chan struct{}
 	tenant *Tenant
@@ -24,7 +24,7 @@ type claims struct {
 
 func (t *Tenant) claims(log *state.Log) claims {
 	prefix := t.config.Tenant + "/"
-	return claims{prefix: prefix, up: t.up, tenant: t, owners: apps.NewOwners(apps.OwnersOptions{
+	return claims{prefix: prefix, up: t.up, tenant: t, owners: catalog.NewOwners(catalog.OwnersOptions{
 		Members: &t.members, Self: t.config.Node, Logger: t.log, Prefix: prefix, Keys: log.Keys,
 		Owner: func(ctx context.Context, key string) (outboard.NodeID, bool, error) { return ownerIn(ctx, log, key) },
 	})}
@@ -53,7 +53,7 @@ func ownerIn(ctx context.Context, log *state.Log, key string) (node outboard.Nod
 // Claim implements engine.Claims.
 func (c claims) Claim(ctx context.Context, id engine.ID) error {
 	err := c.owners.Claim(ctx, c.prefix+string(id))
-	if errors.Is(err, apps.ErrOwned) {
+	if errors.Is(err, catalog.ErrOwned) {
 		return engine.ErrClaimed
 	}
 	return err

@@ -14,9 +14,9 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/function"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 )
 
 // readyLimit is how long a deployment waits until this node serves it.
@@ -44,7 +44,7 @@ func (t *Tenant) postApp(r *http.Request) (client.Deployed, error) {
 }
 
 // deployed waits until this node serves a version, unless nobody wants that.
-func (t *Tenant) deployed(ctx context.Context, v apps.Version, noWait bool) (client.Deployed, error) {
+func (t *Tenant) deployed(ctx context.Context, v catalog.Version, noWait bool) (client.Deployed, error) {
 	out := client.Deployed{
 		App: v.App.Name, Tenant: v.App.Tenant, Version: v.Number, Applied: v.Applied, Of: v.Of, Routes: t.addresses(&v.App),
 	}
@@ -57,7 +57,7 @@ func (t *Tenant) deployed(ctx context.Context, v apps.Version, noWait bool) (cli
 }
 
 // check refuses an app of which anything is wrong, with all that is.
-func (t *Tenant) check(ctx context.Context, d *client.Deployment) (apps.Version, error) {
+func (t *Tenant) check(ctx context.Context, d *client.Deployment) (catalog.Version, error) {
 	m, err := manifest.Parse(d.File, []byte(d.Text), manifest.Options{
 		File: func(name string) error {
 			if d.Files[name] == "" {
@@ -73,22 +73,22 @@ func (t *Tenant) check(ctx context.Context, d *client.Deployment) (apps.Version,
 		},
 	})
 	if err != nil {
-		return apps.Version{}, refused(err)
+		return catalog.Version{}, refused(err)
 	}
 	problems := t.apps.registry.Foreign(m)
 	trial := newHome(t, m.App.Name)
 	defer trial.close()
 	v, more, err := t.build(ctx, recipe{spec: &m.App, file: d.File, files: d.Files, text: m}, trial)
 	if err != nil {
-		return apps.Version{}, err
+		return catalog.Version{}, err
 	}
 	if problems = append(problems, more...); len(problems) > 0 {
-		return apps.Version{}, refused(manifest.Problems(problems))
+		return catalog.Version{}, refused(manifest.Problems(problems))
 	}
 	if err := v.release(); err != nil {
-		return apps.Version{}, err
+		return catalog.Version{}, err
 	}
-	return apps.Version{App: m.App, File: d.File, Files: d.Files, Secrets: d.Secrets}, nil
+	return catalog.Version{App: m.App, File: d.File, Files: d.Files, Secrets: d.Secrets}, nil
 }
 
 // refused makes problems an error that a client can read.
@@ -162,7 +162,7 @@ func (t *Tenant) getApps(r *http.Request) ([]client.App, error) {
 	return all, nil
 }
 
-func (t *Tenant) describe(app apps.App, v *apps.Version) client.App {
+func (t *Tenant) describe(app catalog.App, v *catalog.Version) client.App {
 	a := client.App{
 		Name: v.App.Name, Tenant: v.App.Tenant, Version: v.Number, Applied: v.Applied, By: v.By, Of: v.Of,
 		Functions: slices.Sorted(maps.Keys(v.App.Functions)), Workflows: slices.Sorted(maps.Keys(v.App.Workflows)), Routes: []string{},
@@ -177,7 +177,7 @@ func (t *Tenant) describe(app apps.App, v *apps.Version) client.App {
 	return a
 }
 
-func (t *Tenant) stateOf(v *apps.Version) (state, reason string) {
+func (t *Tenant) stateOf(v *catalog.Version) (state, reason string) {
 	n := t.stages()[v.App.Name].with(v.Number)
 	return n.State, n.Reason
 }

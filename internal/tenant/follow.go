@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outboard-run/outboard/internal/pool/apps"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 )
 
 // A follower makes the shelf what the pool says. Each app is made ready by itself, and taken
@@ -61,7 +61,7 @@ func (t *Tenant) follow(ctx context.Context, ready func()) error {
 
 // adjust has what is new made ready, lets what is ready be called, and takes away what is gone.
 // It returns the apps of which nothing can be called yet.
-func (f *follower) adjust(ctx context.Context) (coming []*apps.Version) {
+func (f *follower) adjust(ctx context.Context) (coming []*catalog.Version) {
 	there := map[string]bool{}
 	for _, app := range f.tenant.apps.registry.List() {
 		v := app.Current()
@@ -97,7 +97,7 @@ func (f *follower) retry() <-chan time.Time {
 
 // want has a version made ready, unless it is, or somebody does so, or that failed just now. It
 // says whether there is nothing of the app to be called, nor a reason.
-func (f *follower) want(ctx context.Context, v *apps.Version) (coming bool) {
+func (f *follower) want(ctx context.Context, v *catalog.Version) (coming bool) {
 	p, s := f.tenant.placeOf(v.App.Name), f.tenant.apps
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (f *follower) want(ctx context.Context, v *apps.Version) (coming bool) {
 }
 
 // place makes a version ready and puts it on the shelf.
-func (f *follower) place(ctx context.Context, p *place, j *job, v *apps.Version) {
+func (f *follower) place(ctx context.Context, p *place, j *job, v *catalog.Version) {
 	t := f.tenant
 	err := f.build(ctx, p, v)
 	t.apps.mu.Lock()
@@ -152,7 +152,7 @@ func (f *follower) place(ctx context.Context, p *place, j *job, v *apps.Version)
 const sayAfter = 10 * time.Second
 
 // build makes a version ready when it is its turn.
-func (f *follower) build(ctx context.Context, p *place, v *apps.Version) error {
+func (f *follower) build(ctx context.Context, p *place, v *catalog.Version) error {
 	late := time.AfterFunc(sayAfter, func() {
 		f.tenant.log.Warn("an app is not ready yet", "app", v.App.Name, "version", v.Number, "after", sayAfter)
 	})
@@ -170,7 +170,7 @@ func (f *follower) build(ctx context.Context, p *place, v *apps.Version) error {
 
 // fetch brings the files of a version to this node, and says how many bytes they have. Nobody
 // waits for his turn behind one whose files do not come.
-func (f *follower) fetch(ctx context.Context, v *apps.Version) (size int64, err error) {
+func (f *follower) fetch(ctx context.Context, v *catalog.Version) (size int64, err error) {
 	counted := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(v.Files)) {
 		digest := v.Files[name]
@@ -194,7 +194,7 @@ func (f *follower) fetch(ctx context.Context, v *apps.Version) (size int64, err 
 
 // early are those of the apps that nobody can call here yet whose messages and times this node
 // takes all the same, to let them wait: no other node serves the app. It asks them where it does not know.
-func (f *follower) early(ctx context.Context, coming []*apps.Version) (alone []*apps.Version) {
+func (f *follower) early(ctx context.Context, coming []*catalog.Version) (alone []*catalog.Version) {
 	unknown := false
 	for _, v := range coming {
 		elsewhere, known := f.elsewhere[v.App.Name]
@@ -211,13 +211,13 @@ func (f *follower) early(ctx context.Context, coming []*apps.Version) (alone []*
 }
 
 // look asks the other nodes which apps they serve.
-func (f *follower) look(ctx context.Context, coming []*apps.Version) map[string]bool {
+func (f *follower) look(ctx context.Context, coming []*catalog.Version) map[string]bool {
 	return f.tenant.askStages(ctx).serve(coming)
 }
 
 // serve says of each app whether a node serves it. One that is too old to tell is up, and was
 // not before it served all.
-func (p *pooled) serve(coming []*apps.Version) map[string]bool {
+func (p *pooled) serve(coming []*catalog.Version) map[string]bool {
 	old := slices.ContainsFunc(slices.Collect(maps.Values(p.failed)), func(err error) bool { return errors.Is(err, errOld) })
 	found := map[string]bool{}
 	for _, v := range coming {

@@ -20,8 +20,8 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -272,15 +272,15 @@ func TestEarlyOnlyWhereNobodyElseServes(t *testing.T) {
 	v := app.Current()
 	f := &follower{tenant: b.tenant, looked: make(chan map[string]bool, 1)}
 	f.elsewhere = map[string]bool{"slow": true}
-	if got := f.early(t.Context(), []*apps.Version{v}); len(got) > 0 || f.looking {
+	if got := f.early(t.Context(), []*catalog.Version{v}); len(got) > 0 || f.looking {
 		t.Errorf("another node serves it: %v", got)
 	}
 	f.elsewhere = map[string]bool{"slow": false}
-	if got := f.early(t.Context(), []*apps.Version{v}); len(got) != 1 || f.looking {
+	if got := f.early(t.Context(), []*catalog.Version{v}); len(got) != 1 || f.looking {
 		t.Errorf("nobody serves it: %v", got)
 	}
 	f.elsewhere = nil
-	if got := f.early(t.Context(), []*apps.Version{v}); len(got) > 0 || !f.looking {
+	if got := f.early(t.Context(), []*catalog.Version{v}); len(got) > 0 || !f.looking {
 		t.Errorf("it is not known: %v", got)
 	}
 	f.work.Wait()

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/gateway"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 )
 
 // routes are the apps as the gateway knows them.
@@ -26,7 +26,7 @@ func (t *Tenant) routes(current map[string]*version) []gateway.App {
 
 // waiting are apps that are not ready: the gateway takes their messages and times, and lets
 // them wait.
-func (t *Tenant) waiting(early []*apps.Version) []gateway.App {
+func (t *Tenant) waiting(early []*catalog.Version) []gateway.App {
 	var all []gateway.App
 	for _, v := range early {
 		name := v.App.Name

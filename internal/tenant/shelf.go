@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/lifecycle"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 )
 
 // A shelf has the versions of the tenant's apps that are ready here.
 type shelf struct {
-	registry *apps.Registry
+	registry *catalog.Catalog
 	current  atomic.Pointer[map[string]*version] // what new calls take
 
 	mu       sync.Mutex
@@ -59,7 +59,7 @@ type job struct {
 }
 
 func (t *Tenant) openApps(ctx context.Context) (lifecycle.Resource, error) {
-	registry, err := apps.Open(ctx, apps.Options{State: t.state, Self: t.config.Node, Logger: t.log})
+	registry, err := catalog.Open(ctx, catalog.Options{State: t.state, Self: t.config.Node, Logger: t.log})
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (t *Tenant) placeOf(app string) *place {
 	return p
 }
 
-func recipeOf(v *apps.Version) recipe {
+func recipeOf(v *catalog.Version) recipe {
 	return recipe{number: v.Number, spec: &v.App, file: v.File, files: v.Files}
 }
 
@@ -127,7 +127,7 @@ const keptVersions = 2
 
 // publish lets new calls take what is on the shelf, and takes away what is gone. Early are
 // apps that are not there yet whose messages and times wait for them here.
-func (t *Tenant) publish(there map[string]bool, early []*apps.Version) {
+func (t *Tenant) publish(there map[string]bool, early []*catalog.Version) {
 	s := t.apps
 	s.mu.Lock()
 	current := map[string]*version{}
@@ -213,7 +213,7 @@ func (t *Tenant) ended(v *version) { _ = v.release() } // its functions' ends ha
 
 // ready has a version built and on its app's place. Of those who want it at the same time
 // one builds it.
-func (t *Tenant) ready(ctx context.Context, p *place, v *apps.Version) error {
+func (t *Tenant) ready(ctx context.Context, p *place, v *catalog.Version) error {
 	key := versionKey{v.App.Name, v.Number}
 	for {
 		t.apps.mu.Lock()
@@ -241,7 +241,7 @@ func (t *Tenant) ready(ctx context.Context, p *place, v *apps.Version) error {
 }
 
 // buildFor builds a version for all who wait.
-func (t *Tenant) buildFor(ctx context.Context, p *place, v *apps.Version, b *building) error {
+func (t *Tenant) buildFor(ctx context.Context, p *place, v *catalog.Version, b *building) error {
 	built, problems, err := t.build(ctx, recipeOf(v), p.home)
 	if err == nil && len(problems) > 0 {
 		err = manifest.Problems(problems)
@@ -277,7 +277,7 @@ func (t *Tenant) rebuild(ctx context.Context, app string, number int) (*version,
 
 // rebuilt returns a version, held for the caller, whenever it has been taken off the
 // shelf meanwhile.
-func (t *Tenant) rebuilt(ctx context.Context, v *apps.Version) (*version, error) {
+func (t *Tenant) rebuilt(ctx context.Context, v *catalog.Version) (*version, error) {
 	for {
 		p := t.placeOf(v.App.Name)
 		if err := t.ready(ctx, p, v); outboard.KindOf(err) == outboard.NotFound {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 )
 
 // How far a node is with version 3 of an app.
@@ -62,7 +62,7 @@ func TestPooled(t *testing.T) {
 
 // What a node serves, or may serve since it is too old to tell, no other node has to take.
 func TestServe(t *testing.T) {
-	shop := &apps.Version{App: manifest.App{Name: "shop"}}
+	shop := &catalog.Version{App: manifest.App{Name: "shop"}}
 	for name, test := range map[string]struct {
 		pooled pooled
 		want   bool
@@ -73,7 +73,7 @@ func TestServe(t *testing.T) {
 		"one can't tell, old": {pooled{failed: map[outboard.NodeID]error{"dinghy": errOld}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.pooled.serve([]*apps.Version{shop}); got["shop"] != test.want {
+			if got := test.pooled.serve([]*catalog.Version{shop}); got["shop"] != test.want {
 				t.Errorf("got %v", got)
 			}
 		})

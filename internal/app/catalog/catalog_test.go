@@ -1,4 +1,4 @@
-package apps_test
+package catalog_test
 
 import (
 	"context"
@@ -8,15 +8,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
-	"github.com/outboard-run/outboard/internal/pool/apps"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
-func open(t *testing.T, s *state.State, self outboard.NodeID) *apps.Registry {
+func open(t *testing.T, s *state.State, self outboard.NodeID) *catalog.Catalog {
 	t.Helper()
-	r, err := apps.Open(t.Context(), apps.Options{State: s, Self: self})
+	r, err := catalog.Open(t.Context(), catalog.Options{State: s, Self: self})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,14 +24,14 @@ func open(t *testing.T, s *state.State, self outboard.NodeID) *apps.Registry {
 	return r
 }
 
-func eventually(t *testing.T, r *apps.Registry, what string, f func() bool) {
+func eventually(t *testing.T, r *catalog.Catalog, what string, f func() bool) {
 	t.Helper()
 	statetest.Eventually(t, r.Changed, what, f)
 }
 
 // version is one of an app with a module.
-func version(app, tenant, module string) apps.Version {
-	return apps.Version{
+func version(app, tenant, module string) catalog.Version {
+	return catalog.Version{
 		App: manifest.App{
 			Name: app, Tenant: tenant, Functions: map[string]manifest.Function{"cart": {Module: "cart.wasm", Entry: "handle"}},
 			Secrets: map[string]manifest.Secret{"token": {Env: "TOKEN"}},
@@ -40,7 +40,7 @@ func version(app, tenant, module string) apps.Version {
 	}
 }
 
-func apply(t *testing.T, r *apps.Registry, v apps.Version) apps.Version {
+func apply(t *testing.T, r *catalog.Catalog, v catalog.Version) catalog.Version {
 	t.Helper()
 	v, err := r.Apply(t.Context(), v)
 	if err != nil {
@@ -49,7 +49,7 @@ func apply(t *testing.T, r *apps.Registry, v apps.Version) apps.Version {
 	return v
 }
 
-func moduleOf(r *apps.Registry, app string) string {
+func moduleOf(r *catalog.Catalog, app string) string {
 	a, ok := r.Get(app)
 	if !ok {
 		return ""
@@ -129,7 +129,7 @@ func TestTenants(t *testing.T) {
 func TestKept(t *testing.T) {
 	r := open(t, statetest.Open(t), "harbour")
 	large := version("shop", "default", "one")
-	large.Secrets["token"] = make([]byte, apps.MaxVersion*3/4-2048) // which JSON makes a third longer
+	large.Secrets["token"] = make([]byte, catalog.MaxVersion*3/4-2048) // which JSON makes a third longer
 	for range 4 {
 		apply(t, r, large)
 	}
@@ -137,7 +137,7 @@ func TestKept(t *testing.T) {
 	if a, _ := r.Get("shop"); len(a.Versions) < 2 || len(a.Versions) > 3 {
 		t.Errorf("%d large versions are kept", len(a.Versions))
 	}
-	large.Secrets["token"] = make([]byte, apps.MaxVersion)
+	large.Secrets["token"] = make([]byte, catalog.MaxVersion)
 	if _, err := r.Apply(t.Context(), large); outboard.KindOf(err) != outboard.Invalid {
 		t.Errorf("too large a version: %v", err)
 	}

@@ -1,4 +1,4 @@
-package apps
+package catalog
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 // Foreign checks what functions of an app import from other apps: they are there, in
 // the same tenant, and no call could come back to where it began.
-func (r *Registry) Foreign(m *manifest.Manifest) []manifest.Problem {
+func (r *Catalog) Foreign(m *manifest.Manifest) []manifest.Problem {
 	var problems []manifest.Problem
 	for name, f := range m.App.Functions {
 		for n, i := range f.Imports {
@@ -28,7 +28,7 @@ func (r *Registry) Foreign(m *manifest.Manifest) []manifest.Problem {
 }
 
 // foreign says what is wrong with an import of another app's function.
-func (r *Registry) foreign(own *manifest.App, from, app, function string) string {
+func (r *Catalog) foreign(own *manifest.App, from, app, function string) string {
 	other, ok := r.Get(app)
 	switch {
 	case !ok:
@@ -56,7 +56,7 @@ func namesOf(functions map[string]manifest.Function) []string {
 }
 
 // wayBack is how calls lead from at to start, as own will be; nil if they don't.
-func (r *Registry) wayBack(own *manifest.App, start, at string, been map[string]bool) []string {
+func (r *Catalog) wayBack(own *manifest.App, start, at string, been map[string]bool) []string {
 	if at == start {
 		return []string{at}
 	}
@@ -77,7 +77,7 @@ func (r *Registry) wayBack(own *manifest.App, start, at string, been map[string]
 	return nil
 }
 
-func (r *Registry) functionOf(own *manifest.App, app, name string) manifest.Function {
+func (r *Catalog) functionOf(own *manifest.App, app, name string) manifest.Function {
 	if app == own.Name {
 		return own.Functions[name]
 	}

@@ -1,4 +1,4 @@
-// Package apps keeps the pool's apps: their versions, in the pool's table, and who runs
+// Package catalog keeps the deployed versions of apps in the state of the pool, and which node runs
 // which execution of a workflow.
 //
 // One key has one app, `apps/NAME`, with its last versions; it is written by
@@ -7,7 +7,7 @@
 // needs, but for the files themselves, which are artifacts.
 //
 // See Owners for executions.
-package apps
+package catalog
 
 import (
 	"cmp"
@@ -72,7 +72,7 @@ func (v *Version) Size() int {
 // An App is the versions of an app that are kept, oldest first. The last is in force.
 type App = versions.History[Version, *Version]
 
-// Options of a Registry.
+// Options configure a Catalog.
 type Options struct {
 	State *state.State
 	// Self is this node.
@@ -81,17 +81,17 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Registry is a node's view of the apps, and its way to change them. All methods may
+// A Catalog is a node's view of the apps, and its way to change them. All methods may
 // be called by several goroutines.
-type Registry struct {
+type Catalog struct {
 	opts Options
 	view *state.Follower
 	apps map[string]App // under view's lock
 }
 
 // Open follows the table. It returns when the first view is complete.
-func Open(ctx context.Context, opts Options) (*Registry, error) {
-	r := &Registry{opts: opts, apps: map[string]App{}}
+func Open(ctx context.Context, opts Options) (*Catalog, error) {
+	r := &Catalog{opts: opts, apps: map[string]App{}}
 	var err error
 	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.take); err != nil {
 		return nil, fmt.Errorf("open apps: %w", err)
@@ -100,12 +100,12 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 }
 
 // Close stops following.
-func (r *Registry) Close() error { return r.view.Close() }
+func (r *Catalog) Close() error { return r.view.Close() }
 
-// Changed is closed at the next change of what the Registry tells.
-func (r *Registry) Changed() <-chan struct{} { return r.view.Changed() }
+// Changed is closed at the next change of what the Catalog returns.
+func (r *Catalog) Changed() <-chan struct{} { return r.view.Changed() }
 
-func (r *Registry) take(e state.Entry) (bool, error) {
+func (r *Catalog) take(e state.Entry) (bool, error) {
 	name, ok := strings.CutPrefix(e.Key, prefix)
 	if !ok || e.Revision <= r.apps[name].Revision {
 		return false, nil
@@ -122,7 +122,7 @@ func (r *Registry) take(e state.Entry) (bool, error) {
 }
 
 // List is all apps that are deployed, by name.
-func (r *Registry) List() []App {
+func (r *Catalog) List() []App {
 	r.view.Lock()
 	defer r.view.Unlock()
 	var all []App
@@ -136,7 +136,7 @@ func (r *Registry) List() []App {
 }
 
 // Get is the app with a name, if it is deployed.
-func (r *Registry) Get(name string) (App, bool) {
+func (r *Catalog) Get(name string) (App, bool) {
 	r.view.Lock()
 	defer r.view.Unlock()
 	a, ok := r.apps[name]
@@ -144,7 +144,7 @@ func (r *Registry) Get(name string) (App, bool) {
 }
 
 // Names are the names of the apps that are deployed.
-func (r *Registry) Names() []string {
+func (r *Catalog) Names() []string {
 	var names []string
 	for _, a := range r.List() {
 		names = append(names, a.Current().App.Name)
@@ -153,7 +153,7 @@ func (r *Registry) Names() []string {
 }
 
 // Files are the digests of all files that a version that is kept needs.
-func (r *Registry) Files() map[string]bool {
+func (r *Catalog) Files() map[string]bool {
 	files := map[string]bool{}
 	for _, a := range r.List() {
 		for _, v := range a.Versions {
@@ -165,7 +165,7 @@ func (r *Registry) Files() map[string]bool {
 	return files
 }
 
-func (r *Registry) history(name string) versions.Keeper[Version, *Version] {
+func (r *Catalog) history(name string) versions.Keeper[Version, *Version] {
 	return versions.Keeper[Version, *Version]{
 		State: r.opts.State, Key: prefix + name, Self: r.opts.Self, Versions: keptVersions, Bytes: keptBytes,
 	}
@@ -173,7 +173,7 @@ func (r *Registry) history(name string) versions.Keeper[Version, *Version] {
 
 // Apply puts a version in force in the whole pool; Number, Applied and By are filled in.
 // The caller has checked it.
-func (r *Registry) Apply(ctx context.Context, v Version) (Version, error) {
+func (r *Catalog) Apply(ctx context.Context, v Version) (Version, error) {
 	op := "deploy " + v.App.Name
 	if size := v.Size(); size > MaxVersion {
 		return Version{}, outboard.Errorf(outboard.Invalid, op,
@@ -191,7 +191,7 @@ func (r *Registry) Apply(ctx context.Context, v Version) (Version, error) {
 
 // Await waits until this view of the pool has a version of an app, or a later one. What
 // another view applied may not be here yet.
-func (r *Registry) Await(ctx context.Context, name string, number int) error {
+func (r *Catalog) Await(ctx context.Context, name string, number int) error {
 	for {
 		changed := r.Changed()
 		app, _ := r.Get(name)
@@ -207,7 +207,7 @@ func (r *Registry) Await(ctx context.Context, name string, number int) error {
 }
 
 // Rollback puts the version before the one in force back in force.
-func (r *Registry) Rollback(ctx context.Context, name string) (Version, error) {
+func (r *Catalog) Rollback(ctx context.Context, name string) (Version, error) {
 	op := "roll back " + name
 	return r.history(name).Push(ctx, op, func(a App) (Version, error) {
 		if a.Current() == nil {
@@ -223,7 +223,7 @@ func (r *Registry) Rollback(ctx context.Context, name string) (Version, error) {
 }
 
 // Remove ends an app. One that is deployed under its name later has greater numbers.
-func (r *Registry) Remove(ctx context.Context, name string) error {
+func (r *Catalog) Remove(ctx context.Context, name string) error {
 	op := "remove " + name
 	return r.history(name).Remove(ctx, op, func(a App) error {
 		if a.Current() == nil {
@@ -233,7 +233,7 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 	})
 }
 
-func (r *Registry) unknown(op, name string) error {
+func (r *Catalog) unknown(op, name string) error {
 	names := r.Names()
 	if len(names) == 0 {
 		return outboard.Errorf(outboard.NotFound, op, "there is no app %q, and no other: deploy one with `outboard deploy app.yaml`", name)

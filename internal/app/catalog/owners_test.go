@@ -1,4 +1,4 @@
-package apps_test
+package catalog_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/internal/pool/apps"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 )
 
 // A pool is the members and the executions' log of some nodes.
@@ -81,8 +81,8 @@ func (p *pool) record(key string, node outboard.NodeID) {
 	p.owners[key] = node
 }
 
-func (p *pool) node(self outboard.NodeID) *apps.Owners {
-	return apps.NewOwners(apps.OwnersOptions{Members: p, Self: self, Prefix: "shop/", Keys: p.keys, Owner: p.owner})
+func (p *pool) node(self outboard.NodeID) *catalog.Owners {
+	return catalog.NewOwners(catalog.OwnersOptions{Members: p, Self: self, Prefix: "shop/", Keys: p.keys, Owner: p.owner})
 }
 
 func TestClaim(t *testing.T) {
@@ -91,7 +91,7 @@ func TestClaim(t *testing.T) {
 	p.over["shop/x/over"] = true
 	o := p.node("a")
 	for key, want := range map[string]error{
-		"shop/x/new": nil, "shop/x/mine": nil, "shop/x/theirs": apps.ErrOwned, "shop/x/left": nil, "shop/x/over": nil,
+		"shop/x/new": nil, "shop/x/mine": nil, "shop/x/theirs": catalog.ErrOwned, "shop/x/left": nil, "shop/x/over": nil,
 	} {
 		for range 2 {
 			if err := o.Claim(t.Context(), key); !errors.Is(err, want) {
@@ -104,7 +104,7 @@ func TestClaim(t *testing.T) {
 		t.Error(err)
 	}
 	p.record("shop/x/left2", "c")
-	if err := o.Claim(t.Context(), "shop/x/left2"); !errors.Is(err, apps.ErrOwned) {
+	if err := o.Claim(t.Context(), "shop/x/left2"); !errors.Is(err, catalog.ErrOwned) {
 		t.Errorf("took from a node of which it does not know that it has left: %v", err)
 	}
 	p.fails = errors.New("no log")
@@ -120,7 +120,7 @@ type follower struct {
 	err   error
 }
 
-func follow(ctx context.Context, all *sync.WaitGroup, o *apps.Owners, take func(key string)) *follower {
+func follow(ctx context.Context, all *sync.WaitGroup, o *catalog.Owners, take func(key string)) *follower {
 	w := &follower{}
 	all.Go(func() {
 		w.err = o.Orphans(ctx, func(key string) {
@@ -155,7 +155,7 @@ func TestOrphans(t *testing.T) {
 		if err := a.Claim(ctx, "shop/x/00"); err != nil {
 			t.Fatal(err)
 		}
-		take := func(o *apps.Owners, self outboard.NodeID) func(string) {
+		take := func(o *catalog.Owners, self outboard.NodeID) func(string) {
 			return func(key string) {
 				if err := o.Claim(ctx, key); err != nil {
 					t.Error(err)
@@ -273,7 +273,7 @@ func TestLostAndOrphaned(t *testing.T) {
 		synctest.Wait()
 		p.record("shop/x/1", "b") // which did not see a for a while
 		p.record("shop/x/3", "b")
-		if err := o.Claim(ctx, "shop/x/3"); !errors.Is(err, apps.ErrOwned) {
+		if err := o.Claim(ctx, "shop/x/3"); !errors.Is(err, catalog.ErrOwned) {
 			t.Errorf("took it from a node that lives: %v", err)
 		}
 		p.set("a")

@@ -1,0 +1,89 @@
+package deptest
+
+import "fmt"
+
+// A Layer is a row of the house: its packages may import those of lower rows.
+type Layer struct {
+	Name string
+	// Groups are the parts of the layer. Packages of one group may import each other,
+	// packages of two groups of one layer never do.
+	Groups []Group
+}
+
+// A Group is a set of trees, folders relative to the root of the module; "." is the root
+// package alone, every other tree has everything below it.
+type Group []string
+
+// Layers is the direction of the imports, lowest first.
+func Layers() []Layer {
+	return []Layer{
+		{Name: "vocabulary", Groups: []Group{{"."}}},
+		{Name: "mechanisms", Groups: []Group{{
+			"internal/lifecycle", "internal/wire", "internal/shm", "internal/ipc", "internal/unixsock", "internal/wasmbin",
+			"internal/sandbox", "internal/confine", "internal/need", "internal/spell", "internal/traces", "internal/deptest",
+		}, {"guest"}}},
+		{Name: "the node's API", Groups: []Group{{"client", "internal/api"}}},
+		{Name: "shared services", Groups: []Group{{"fabric", "internal/fabric"}, {"internal/pool"}, {"internal/artifact"}}},
+		{Name: "planes", Groups: []Group{
+			{"internal/accel"}, {"internal/cost"}, {"internal/function"}, {"internal/workflow"}, {"internal/model"},
+			{"internal/gateway"}, {"internal/app"},
+		}},
+		{Name: "processes", Groups: []Group{{"internal/calls"}, {"internal/tenant"}}},
+		{Name: "node", Groups: []Group{{"internal/node"}}},
+		{Name: "commands", Groups: []Group{{"internal/cli", "outboardtest"}}},
+		{Name: "programs", Groups: []Group{{"cmd", "bench", "test", "examples", "packaging", "tools"}}},
+	}
+}
+
+// Check returns one line for every package that has no comment, belongs to no layer, or
+// imports against the direction of layers.
+func Check(packages []Package, layers []Layer) []string {
+	var wrong []string
+	for _, p := range packages {
+		if p.Synopsis == "" {
+			wrong = append(wrong, fmt.Sprintf("%s: no package comment that begins with its name", p.Dir))
+		}
+		from := locate(layers, p.Dir)
+		if from.layer < 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: belongs to no layer; add it to one in internal/deptest/layers.go", p.Dir))
+			continue
+		}
+		for _, dir := range p.Imports {
+			if reason := forbidden(layers, from, locate(layers, dir)); reason != "" {
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: %s", p.Dir, dir, reason))
+			}
+		}
+	}
+	return wrong
+}
+
+// forbidden returns why a package at from may not import one at to, or "".
+func forbidden(layers []Layer, from, to place) string {
+	switch {
+	case to.layer < 0:
+		return "it belongs to no layer"
+	case to.layer > from.layer:
+		return fmt.Sprintf("%s do not know %s", layers[from.layer].Name, layers[to.layer].Name)
+	case to.layer == from.layer && to.group != from.group:
+		return "groups of one layer never import each other; declare a small interface, and let a layer above join them"
+	}
+	return ""
+}
+
+// A place is the position of a package in the layers; its layer is -1 when it has none.
+type place struct{ layer, group int }
+
+// locate returns the place of dir: the one with the longest tree that holds it.
+func locate(layers []Layer, dir string) place {
+	found, longest := place{-1, -1}, ""
+	for i, l := range layers {
+		for j, g := range l.Groups {
+			for _, tree := range g {
+				if holds(tree, dir) && len(tree) > len(longest) {
+					found, longest = place{i, j}, tree
+				}
+			}
+		}
+	}
+	return found
+}
