@@ -10,7 +10,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// AccessRules decide by the first rule that a call matches. Each dimension of the
+// accessRules decide by the first rule that a call matches. Each dimension of the
 // rules is a table from a name to the rules that it matches, as bits; a call matches
 // the rules whose bits all dimensions have.
 type accessRules struct {
@@ -49,7 +49,7 @@ func newDimension(rules int) dimension {
 	return dimension{words: words, all: make([]uint64, words), exact: map[string][]uint64{}}
 }
 
-// Add notes what a rule says about the dimension.
+// add notes what a rule says about the dimension.
 func (d *dimension) add(rule int, patterns globs) {
 	if len(patterns) == 0 {
 		d.all[rule/64] |= 1 << (rule % 64)
@@ -72,7 +72,7 @@ func (d *dimension) add(rule int, patterns globs) {
 	}
 }
 
-// Of is the rules that name s or don't look at it.
+// of is the rules that name s or don't look at it.
 func (d *dimension) of(s string) []uint64 {
 	if set := d.exact[s]; set != nil {
 		return set
@@ -80,7 +80,7 @@ func (d *dimension) of(s string) []uint64 {
 	return d.all
 }
 
-// Word is 64 of the rules that match s.
+// word is 64 of the rules that match s.
 func (d *dimension) word(set []uint64, s string, w int) uint64 {
 	word := set[w]
 	for i := range d.globs {
@@ -102,7 +102,7 @@ func (s *accessStep) begin(x *Exchange) error {
 	return nil
 }
 
-// Decide looks at a dimension only where a rule does.
+// decide looks at a dimension only where a rule does.
 func (r *accessRules) decide(x *Exchange) (bool, error) {
 	var names [dimensions]string
 	var sets [dimensions][]uint64
@@ -125,7 +125,7 @@ func (r *accessRules) decide(x *Exchange) (bool, error) {
 	return r.allow, nil
 }
 
-// First is what the first of the matching rules says, if its condition holds.
+// first is what the first of the matching rules says, if its condition holds.
 func (r *accessRules) first(x *Exchange, w int, matching uint64) (yes, allow bool, err error) {
 	for ; matching != 0; matching &= matching - 1 {
 		rule := &r.list[w*64+bits.TrailingZeros64(matching)]

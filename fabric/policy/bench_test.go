@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// Judge is what a call costs: Begin and End, with an exchange that is used again.
+// judge is what a call costs: Begin and End, with an exchange that is used again.
 func judge(b *testing.B, s *Set, payload []byte) {
 	b.Helper()
 	v := &visit{chance: 1 << 63}

@@ -104,7 +104,7 @@ func (s *breakerStep) end(_ *Exchange, h held, o Outcome) {
 	}
 }
 
-// Enter says whether a call may pass, and in which round.
+// enter says whether a call may pass, and in which round.
 func (b *breaker) enter(r *breakerRules, now time.Time) (round uint64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +121,7 @@ func (b *breaker) enter(r *breakerRules, now time.Time) (round uint64, ok bool) 
 	return b.round, true
 }
 
-// Leave notes how a call ended.
+// leave notes how a call ended.
 func (b *breaker) leave(r *breakerRules, round uint64, o Outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +139,7 @@ func (b *breaker) leave(r *breakerRules, round uint64, o Outcome) {
 	}
 }
 
-// Forget is for a call that another policy refused, or that goes on elsewhere: it was
+// forget is for a call that another policy refused, or that goes on elsewhere: it was
 // no probe.
 func (b *breaker) forget() {
 	if b.phase == halfOpen {
@@ -174,7 +174,7 @@ func (b *breaker) count(r *breakerRules, bad bool, now time.Time) {
 	}
 }
 
-// Sum is over the slots that are not too old.
+// sum is over the slots that are not too old.
 func (b *breaker) sum(number int64) (total, bad int) {
 	for _, s := range b.slots {
 		if age := number - s.number; age >= 0 && age < breakerSlots {

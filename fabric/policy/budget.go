@@ -8,7 +8,7 @@ type budget struct{ spent atomic.Int64 } // below the reserve, in thousandths
 
 const whole = 1000
 
-// Earn puts a call's fraction in.
+// earn puts a call's fraction in.
 func (b *budget) earn(ratio int64) {
 	for {
 		spent := b.spent.Load()
@@ -18,7 +18,7 @@ func (b *budget) earn(ratio int64) {
 	}
 }
 
-// Take takes an attempt out, if there is one.
+// take takes an attempt out, if there is one.
 func (b *budget) take(reserve int64) bool {
 	for {
 		spent := b.spent.Load()
@@ -31,5 +31,5 @@ func (b *budget) take(reserve int64) bool {
 	}
 }
 
-// BudgetRules are how much may be sent beyond the calls.
+// budgetRules are how much may be sent beyond the calls.
 type budgetRules struct{ ratio, reserve int64 } // in thousandths

@@ -20,11 +20,11 @@ import (
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
-// CostLimit bounds what an evaluation may cost, in CEL's units: about a visited node,
+// costLimit bounds what an evaluation may cost, in CEL's units: about a visited node,
 // or ten characters looked at.
 const costLimit = 100_000
 
-// Inputs are the types of requests that descriptors know, counted from 1.
+// inputs are the types of requests that descriptors know, counted from 1.
 type inputs struct {
 	methods map[string]int
 	list    []protoreflect.MessageDescriptor
@@ -57,7 +57,7 @@ func (in *inputs) add(s protoreflect.ServiceDescriptor, numbers map[protoreflect
 	}
 }
 
-// Of is the number of the method's request type; 0: not known.
+// of is the number of the method's request type; 0: not known.
 func (in *inputs) of(method string) int { return in.methods[method] }
 
 func (in *inputs) descriptor(i int) protoreflect.MessageDescriptor {
@@ -67,7 +67,7 @@ func (in *inputs) descriptor(i int) protoreflect.MessageDescriptor {
 	return in.list[i-1]
 }
 
-// Method is one that has this request.
+// method is one that has this request.
 func (in *inputs) method(input int) string {
 	var names []string
 	for name, number := range in.methods {
@@ -78,7 +78,7 @@ func (in *inputs) method(input int) string {
 	return slices.Min(names)
 }
 
-// Selected are the numbers of the types that calls which s selects may have.
+// selected are the numbers of the types that calls which s selects may have.
 func (in *inputs) selected(s *selector) []int {
 	var numbers []int
 	for name, number := range in.methods {
@@ -91,7 +91,7 @@ func (in *inputs) selected(s *selector) []int {
 	return slices.Compact(numbers)
 }
 
-// Environments are CEL's, by the number of the request's type.
+// environments are CEL's, by the number of the request's type.
 type environments struct {
 	inputs   *inputs
 	response bool
@@ -137,13 +137,13 @@ func variableNames(response bool) []string {
 	return names
 }
 
-// Wanted is what an expression's value has to be; nil takes any.
+// wanted is what an expression's value has to be; nil takes any.
 type wanted struct {
 	kind *cel.Type
 	name string
 }
 
-// Compile makes an expression of a scalar. It is checked for every type of request
+// compile makes an expression of a scalar. It is checked for every type of request
 // that it may see.
 func (p *parser) compile(n *yaml.Node, want wanted) (*expression, error) {
 	if n.Kind != yaml.ScalarNode || n.Value == "" {
@@ -171,7 +171,7 @@ func (p *parser) compile(n *yaml.Node, want wanted) (*expression, error) {
 	return e, nil
 }
 
-// Reads says whether the expression reads the request.
+// reads says whether the expression reads the request.
 func (p *parser) reads(n *yaml.Node) (bool, error) {
 	env, err := p.envs.of(0)
 	if err != nil {
@@ -191,7 +191,7 @@ func (p *parser) reads(n *yaml.Node) (bool, error) {
 	return reads, nil
 }
 
-// Literal is the value of an expression that is nothing else, nil for others.
+// literal is the value of an expression that is nothing else, nil for others.
 func (p *parser) literal(n *yaml.Node) (ref.Val, error) {
 	env, err := p.envs.of(0)
 	if err != nil {
@@ -230,7 +230,7 @@ func (p *parser) program(n *yaml.Node, input int, want wanted) (cel.Program, err
 	return program, nil
 }
 
-// ProgramOptions count what evaluation costs, unless it cannot reach the limit.
+// programOptions count what evaluation costs, unless it cannot reach the limit.
 func programOptions(env *cel.Env, tree *cel.Ast) []cel.ProgramOption {
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
 	if cost, err := env.EstimateCost(tree, sizes{}); err != nil || cost.Max > costLimit {
@@ -239,7 +239,7 @@ func programOptions(env *cel.Env, tree *cel.Ast) []cel.ProgramOption {
 	return options
 }
 
-// Sizes are the greatest that what a call brings may have.
+// sizes are the greatest that what a call brings may have.
 type sizes struct{}
 
 // EstimateSize implements checker.CostEstimator.
@@ -271,7 +271,7 @@ func article(t *cel.Type) string {
 	return "a " + name
 }
 
-// About says for which request something is wrong.
+// about says for which request something is wrong.
 func (p *parser) about(input int) string {
 	if d := p.inputs.descriptor(input); d != nil {
 		return fmt.Sprintf(" (where request is a %s)", d.FullName())
@@ -279,7 +279,7 @@ func (p *parser) about(input int) string {
 	return ""
 }
 
-// Issue is the first of CEL's complaints, at its place in the file.
+// issue is the first of CEL's complaints, at its place in the file.
 func (p *parser) issue(n *yaml.Node, input int, tree *cel.Ast, issues *cel.Issues) error {
 	first := issues.Errors()[0]
 	at := offset(n.Value, first)
@@ -290,7 +290,7 @@ func (p *parser) issue(n *yaml.Node, input int, tree *cel.Ast, issues *cel.Issue
 	return &Error{p.src.file, line, column, p.explain(first, input, tree)}
 }
 
-// Offset is the number of characters before an error.
+// offset is the number of characters before an error.
 func offset(text string, e *common.Error) int {
 	passed := 0
 	lines := strings.SplitAfter(text, "\n")
@@ -300,7 +300,7 @@ func offset(text string, e *common.Error) int {
 	return passed + max(0, e.Location.Column())
 }
 
-// Explain adds to CEL's complaint what would be right.
+// explain adds to CEL's complaint what would be right.
 func (p *parser) explain(e *common.Error, input int, tree *cel.Ast) string {
 	message := strings.ReplaceAll(e.Message, " (in container '')", "")
 	if m := regexp.MustCompile(`^undeclared reference to '\.?([^']*)'$`).FindStringSubmatch(message); m != nil {
@@ -315,7 +315,7 @@ func (p *parser) explain(e *common.Error, input int, tree *cel.Ast) string {
 	return message + p.about(input)
 }
 
-// NoOverload says what an operator or a function takes.
+// noOverload says what an operator or a function takes.
 func (p *parser) noOverload(function, got string) string {
 	name := function
 	if symbol, ok := operators.FindReverse(function); ok && symbol != "" {
@@ -341,7 +341,7 @@ func signature(types []*cel.Type) string {
 	return "(" + strings.Join(names, ", ") + ")"
 }
 
-// NoField names the fields of the message that has none of this name.
+// noField names the fields of the message that has none of this name.
 func (p *parser) noField(name string, input int, tree *cel.Ast, id int64) string {
 	d := messageOf(p.inputs.descriptor(input), operand(tree, id))
 	if d == nil {
@@ -354,7 +354,7 @@ func (p *parser) noField(name string, input int, tree *cel.Ast, id int64) string
 	return text
 }
 
-// Operand is what the selection of that number selects from.
+// operand is what the selection of that number selects from.
 func operand(tree *cel.Ast, id int64) ast.Expr {
 	var found ast.Expr
 	ast.PostOrderVisit(tree.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -365,7 +365,7 @@ func operand(tree *cel.Ast, id int64) ast.Expr {
 	return found
 }
 
-// MessageOf is the type of a path that begins with request; nil where it is another
+// messageOf is the type of a path that begins with request; nil where it is another
 // expression, or no message.
 func messageOf(request protoreflect.MessageDescriptor, e ast.Expr) protoreflect.MessageDescriptor {
 	switch {
@@ -407,7 +407,7 @@ func newEnvironments(in *inputs, response bool) environments {
 func boolType() *cel.Type   { return cel.BoolType }
 func stringType() *cel.Type { return cel.StringType }
 
-// CelType is what an expression for a field has to be; nil where none can be.
+// celType is what an expression for a field has to be; nil where none can be.
 func celType(f protoreflect.FieldDescriptor) *cel.Type {
 	switch f.Kind() {
 	case protoreflect.BoolKind:

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// ConcurrencyRules limit the calls that are under way at a time.
+// concurrencyRules limit the calls that are under way at a time.
 type concurrencyRules struct {
 	per   per
 	limit int64
@@ -17,7 +17,7 @@ type concurrencyStep struct {
 	state  *concurrencyState
 }
 
-// ConcurrencyState is what outlives a set. A key whose calls are all over may be
+// concurrencyState is what outlives a set. A key whose calls are all over may be
 // forgotten; one with calls under way is pinned.
 type concurrencyState struct {
 	all  underWay
@@ -72,7 +72,7 @@ func (s *concurrencyStep) end(_ *Exchange, h held, _ Outcome) {
 	s.state.keys.unpin(e)
 }
 
-// InFlight is the number of calls under way.
+// inFlight is the number of calls under way.
 func (s *concurrencyState) inFlight() int64 {
 	n := s.all.here.Load()
 	s.keys.each(func(v *underWay) { n += v.here.Load() })

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// RequestOf declares request as a message of that type; nil: of any.
+// requestOf declares request as a message of that type; nil: of any.
 func requestOf(d protoreflect.MessageDescriptor) ([]cel.EnvOption, error) {
 	if d == nil {
 		return []cel.EnvOption{cel.Variable("request", cel.DynType)}, nil
@@ -39,7 +39,7 @@ func withImports(files map[string]protoreflect.FileDescriptor, f protoreflect.Fi
 	}
 }
 
-// Apart gives files names of their own when one has the name of another one that is
+// apart gives files names of their own when one has the name of another one that is
 // linked into this program: CEL would take that one.
 func apart(files map[string]protoreflect.FileDescriptor) (map[string]protoreflect.FileDescriptor, error) {
 	taken := false
@@ -65,7 +65,7 @@ func apart(files map[string]protoreflect.FileDescriptor) (map[string]protoreflec
 	return result, nil
 }
 
-// Shadowed says whether this program has another file of the same name.
+// shadowed says whether this program has another file of the same name.
 func shadowed(f protoreflect.FileDescriptor) bool {
 	linked, err := protoregistry.GlobalFiles.FindFileByPath(f.Path())
 	if err != nil || linked == f || wellKnown(f.Path()) {
@@ -74,7 +74,7 @@ func shadowed(f protoreflect.FileDescriptor) bool {
 	return !proto.Equal(protodesc.ToFileDescriptorProto(linked), protodesc.ToFileDescriptorProto(f))
 }
 
-// WellKnown files are the same everywhere, and CEL knows their types.
+// wellKnown files are the same everywhere, and CEL knows their types.
 func wellKnown(path string) bool { return strings.HasPrefix(path, "google/protobuf/") }
 
 func renamed(f *descriptorpb.FileDescriptorProto) *descriptorpb.FileDescriptorProto {

@@ -48,14 +48,14 @@ type Exchange struct {
 	held    []held
 }
 
-// Asked is the answer of something that is asked at most once.
+// asked is the answer of something that is asked at most once.
 type asked[T any] struct {
 	done  bool
 	value T
 	err   error
 }
 
-// Held is what a step of the chain took in Begin and gives back in End.
+// held is what a step of the chain took in Begin and gives back in End.
 type held struct {
 	by    ender
 	what  any
@@ -93,7 +93,7 @@ func (x *Exchange) Reset() {
 	x.payload, x.request, x.vars = asked[[]byte]{}, asked[protoreflect.Message]{}, variables{}
 }
 
-// Bytes is the encoded request.
+// bytes is the encoded request.
 func (x *Exchange) bytes() ([]byte, error) {
 	if a := &x.payload; !a.done {
 		a.done = true
@@ -106,7 +106,7 @@ func (x *Exchange) bytes() ([]byte, error) {
 	return x.payload.value, x.payload.err
 }
 
-// Message is the decoded request.
+// message is the decoded request.
 func (x *Exchange) message() (protoreflect.Message, error) {
 	if a := &x.request; !a.done {
 		a.done = true
@@ -134,7 +134,7 @@ func (x *Exchange) decode() (protoreflect.Message, error) {
 	return m, nil
 }
 
-// Chance says whether something that happens to a fraction of the calls happens to
+// chance says whether something that happens to a fraction of the calls happens to
 // this one.
 func (x *Exchange) chance(fraction float64) bool {
 	switch {
@@ -146,7 +146,7 @@ func (x *Exchange) chance(fraction float64) bool {
 	return x.uniform() < fraction
 }
 
-// Uniform is a number in [0, 1).
+// uniform is a number in [0, 1).
 func (x *Exchange) uniform() float64 {
 	if x.Rand == nil {
 		return 0

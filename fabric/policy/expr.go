@@ -30,7 +30,7 @@ func (e *expression) program(x *Exchange) cel.Program {
 	return e.plain
 }
 
-// Eval is the expression's value for a call.
+// eval is the expression's value for a call.
 func (e *expression) eval(x *Exchange) (ref.Val, error) {
 	if e.literal != nil {
 		return e.literal, nil
@@ -76,7 +76,7 @@ func (e *expression) string(x *Exchange) (string, error) {
 	return string(s), nil
 }
 
-// Variables are what expressions read: the call.
+// variables are what expressions read: the call.
 type variables struct {
 	x        *Exchange
 	err      error // why there is no request
@@ -84,7 +84,7 @@ type variables struct {
 	response metadata.MD
 }
 
-// Ages is how far away deadline is when there is none: a time that can be subtracted
+// ages is how far away deadline is when there is none: a time that can be subtracted
 // from.
 const ages = 100 * 365 * 24 * time.Hour
 

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Fields is metadata as a map of CEL: from a key to its first value. Nothing is
+// fields is metadata as a map of CEL: from a key to its first value. Nothing is
 // copied before an expression goes through all of it.
 type fields struct{ md metadata.MD }
 

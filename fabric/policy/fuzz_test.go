@@ -52,7 +52,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// CheckPlace looks at the places of all errors that are joined in one.
+// checkPlace looks at the places of all errors that are joined in one.
 func checkPlace(t *testing.T, err error, text []byte) {
 	t.Helper()
 	list := []error{err}

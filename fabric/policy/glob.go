@@ -9,7 +9,7 @@ func (s *selector) match(service, method, tenant string) bool {
 	return s.services.match(service) && s.methods.match(method) && s.tenants.match(tenant)
 }
 
-// Globs match what one of them matches. None match everything.
+// globs match what one of them matches. None match everything.
 type globs []glob
 
 func (g globs) match(s string) bool {
@@ -56,5 +56,5 @@ func (g *glob) match(s string) bool {
 	return true
 }
 
-// Exact is the only text that the glob matches.
+// exact is the only text that the glob matches.
 func (g *glob) exact() (string, bool) { return g.parts[0], len(g.parts) == 1 }

@@ -25,7 +25,7 @@ func (s *mirrorStep) begin(x *Exchange) error {
 	return nil
 }
 
-// FaultRules hurt a fraction of the calls: with a delay, or a status, or both.
+// faultRules hurt a fraction of the calls: with a delay, or a status, or both.
 type faultRules struct {
 	fraction float64
 	delay    time.Duration

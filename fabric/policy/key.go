@@ -2,7 +2,7 @@ package policy
 
 import "github.com/outboard-run/outboard/fabric/call"
 
-// Per says which calls share a bucket, a count or a breaker.
+// per says which calls share a bucket, a count or a breaker.
 type per struct {
 	by   perKind
 	expr *expression
@@ -26,7 +26,7 @@ func perNames() map[string]perKind {
 	return map[string]perKind{"all": perAll, "tenant": perTenant, "peer": perPeer, "service": perService, "method": perMethod}
 }
 
-// Key is the call's.
+// key is the call's.
 func (p *per) key(x *Exchange) (string, error) {
 	if p.by == perExpression {
 		return p.expr.string(x)

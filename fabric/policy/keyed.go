@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Keyed holds something for each key, and forgets what was not asked for longest
+// keyed holds something for each key, and forgets what was not asked for longest
 // when there are too many keys. What is pinned is not forgotten.
 type keyed[T any] struct {
 	most   atomic.Int64 // per shard
@@ -50,7 +50,7 @@ func (k *keyed[T]) shard(key string) *keyedShard[T] {
 	return &k.shards[maphash.String(k.seed, key)%keyedShards]
 }
 
-// Get is what belongs to the key.
+// get is what belongs to the key.
 func (k *keyed[T]) get(key string, now time.Time) *T {
 	s := k.shard(key)
 	s.mu.Lock()
@@ -58,7 +58,7 @@ func (k *keyed[T]) get(key string, now time.Time) *T {
 	return k.find(s, key, now).value
 }
 
-// Pin is what belongs to the key, kept until it is unpinned.
+// pin is what belongs to the key, kept until it is unpinned.
 func (k *keyed[T]) pin(key string, now time.Time) *entry[T] {
 	s := k.shard(key)
 	s.mu.Lock()
@@ -90,7 +90,7 @@ func (k *keyed[T]) find(s *keyedShard[T], key string, now time.Time) *entry[T] {
 	return e
 }
 
-// Trim forgets entries until there are few enough. The one asked for last stays.
+// trim forgets entries until there are few enough. The one asked for last stays.
 func (k *keyed[T]) trim(s *keyedShard[T]) {
 	for e := s.ring.prev; int64(len(s.entries)) > k.most.Load() && e != s.ring.next && e != &s.ring; {
 		older := e

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Per are the members that say which calls share something: by what, unless they say
+// per are the members that say which calls share something: by what, unless they say
 // something else.
 func (p *parser) per(m members, to *per, by perKind) members {
 	to.by, to.most = by, defaultKeys
@@ -102,7 +102,7 @@ func (p *parser) timeout(n *yaml.Node) (rules, error) {
 	return r, nil
 }
 
-// Budget is the member that bounds extra attempts.
+// budget is the member that bounds extra attempts.
 func (p *parser) budget(to *budgetRules) func(*yaml.Node) error {
 	*to = budgetRules{ratio: whole / 5, reserve: 10 * whole}
 	return func(n *yaml.Node) error {

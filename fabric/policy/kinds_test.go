@@ -170,7 +170,7 @@ policies:
 	}
 }
 
-// InFlight is the number of calls that concurrency policies count.
+// inFlight is the number of calls that concurrency policies count.
 func inFlight(s *Set) (n int64) {
 	for _, p := range s.policies {
 		if c, ok := p.step.(*concurrencyStep); ok {

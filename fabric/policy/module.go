@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MostModule is the greatest module, in bytes.
+// mostModule is the greatest module, in bytes.
 const mostModule = 32 << 20
 
 // Inline puts the modules that a file names into its text, so that the text is all
@@ -40,7 +40,7 @@ func Inline(name string, text []byte, module func(name string) ([]byte, error)) 
 // A namedModule is where a file names one.
 type namedModule struct{ key, value *yaml.Node }
 
-// NamedModules finds the members module of members wasm, in their order.
+// namedModules finds the members module of members wasm, in their order.
 func namedModules(n *yaml.Node) []namedModule {
 	var list []namedModule
 	for i, child := range n.Content {
@@ -59,7 +59,7 @@ func namedModules(n *yaml.Node) []namedModule {
 
 var errWritten = errors.New("write it as in: module: name.wasm, on one line, to have it put into the file")
 
-// Replace writes code in place of the name.
+// replace writes code in place of the name.
 func (m namedModule) replace(lines []string, code []byte) error {
 	if m.key.Line != m.value.Line || m.key.Line > len(lines) {
 		return errWritten
@@ -81,7 +81,7 @@ func (m namedModule) replace(lines []string, code []byte) error {
 	return nil
 }
 
-// Pack makes base64 of a module, compressed.
+// pack makes base64 of a module, compressed.
 func pack(code []byte) (string, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -92,7 +92,7 @@ func pack(code []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(b.Bytes()), nil
 }
 
-// Unpack undoes pack; it takes modules that are not compressed, too.
+// unpack undoes pack; it takes modules that are not compressed, too.
 func unpack(text string) ([]byte, error) {
 	code, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
 	if err != nil {

@@ -20,7 +20,7 @@ type moduleKey struct {
 	options wasm.Options
 }
 
-// Compile compiles a module, unless that was done. A nil Modules remembers nothing.
+// compile compiles a module, unless that was done. A nil Modules remembers nothing.
 func (m *Modules) compile(code []byte, o wasm.Options) (*wasm.Module, error) {
 	if m == nil {
 		return wasm.Compile(code, o)

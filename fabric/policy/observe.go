@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// LogRules write a line for calls that end as they say.
+// logRules write a line for calls that end as they say.
 type logRules struct {
 	slow   time.Duration
 	codes  []codes.Code
@@ -53,7 +53,7 @@ func (s *logStep) end(x *Exchange, _ held, o Outcome) {
 	s.policy.acted(x)
 }
 
-// Evaluate makes fields. One that cannot be made says why in its place.
+// evaluate makes fields. One that cannot be made says why in its place.
 func (p *policy) evaluate(x *Exchange, list []valueOf) []Field {
 	fields := make([]Field, 0, len(list))
 	for _, f := range list {
@@ -70,7 +70,7 @@ func (p *policy) evaluate(x *Exchange, list []valueOf) []Field {
 
 func (s *logStep) evaluate(x *Exchange, list []valueOf) []Field { return s.policy.evaluate(x, list) }
 
-// PlainValue is CEL's value as one that a log can write.
+// plainValue is CEL's value as one that a log can write.
 func plainValue(v ref.Val) any {
 	switch v := v.(type) {
 	case types.Bool:
@@ -159,7 +159,7 @@ func (s *traceStep) begin(x *Exchange) error {
 	return nil
 }
 
-// Fields is a member of names and expressions of any kind.
+// fields is a member of names and expressions of any kind.
 func (p *parser) fields(to *[]valueOf) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		return p.pairs(n, "names and expressions", func(key, value *yaml.Node) error {

@@ -10,7 +10,7 @@ import (
 // not from 1970, means that setting the machine's clock changes nothing.
 type origin struct{ at atomic.Pointer[time.Time] }
 
-// Since is the nanoseconds from the origin to now; 0 before it.
+// since is the nanoseconds from the origin to now; 0 before it.
 func (o *origin) since(now time.Time) int64 {
 	at := o.at.Load()
 	if at == nil {
@@ -19,7 +19,7 @@ func (o *origin) since(now time.Time) int64 {
 	return max(0, int64(now.Sub(*at)))
 }
 
-// Begin is apart, so that only the first time lies on the heap.
+// begin is apart, so that only the first time lies on the heap.
 func (o *origin) begin(now time.Time) *time.Time {
 	o.at.CompareAndSwap(nil, &now)
 	return o.at.Load()

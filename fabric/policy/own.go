@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// Own is a head that an exchange may change, with its metadata. Its memory is used for
+// own is a head that an exchange may change, with its metadata. Its memory is used for
 // one call after the other.
 type own struct {
 	head     call.Head
@@ -35,7 +35,7 @@ func (x *Exchange) Own() *call.Head {
 // memory is left to them.
 func (x *Exchange) Keep() { x.own = nil }
 
-// Change makes Head this exchange's own, to be changed with its metadata. Its values are
+// change makes Head this exchange's own, to be changed with its metadata. Its values are
 // replaced, not changed.
 func (x *Exchange) change() *call.Head {
 	h := x.Own()
@@ -60,7 +60,7 @@ func (o *own) value(s string) []string {
 	return o.values[n : n+1 : n+1]
 }
 
-// Reset makes o ready for the next call. A large map is left to the garbage collector,
+// reset makes o ready for the next call. A large map is left to the garbage collector,
 // as is memory for many values.
 func (o *own) reset() {
 	if len(o.metadata) > mostOwn {

@@ -97,7 +97,7 @@ func (p *parser) file(n *yaml.Node) error {
 	return errors.Join(errs...)
 }
 
-// Policy adds a policy to the set.
+// policy adds a policy to the set.
 func (p *parser) policy(n *yaml.Node, lines map[string]int) error {
 	pol := &policy{line: n.Line}
 	var name, when, failure, kind, value *yaml.Node
@@ -120,7 +120,7 @@ func (p *parser) policy(n *yaml.Node, lines map[string]int) error {
 	return p.body(pol, when, failure, value)
 }
 
-// One keeps the member that says what the policy does.
+// one keeps the member that says what the policy does.
 func (p *parser) one(kind string, v *yaml.Node, first, value **yaml.Node, pol *policy) error {
 	if *first != nil {
 		return p.src.errorf(v, "a policy does one thing, and this has %s already: make %s a policy of its own", pol.kind, kind)
@@ -164,7 +164,7 @@ func (p *parser) body(pol *policy, when, failure, value *yaml.Node) (err error) 
 	return nil
 }
 
-// Kinds are what policies may do.
+// kinds are what policies may do.
 func kinds() map[string]func(*parser, *yaml.Node) (rules, error) {
 	return map[string]func(*parser, *yaml.Node) (rules, error){
 		"access": (*parser).access, "rate": (*parser).rate, "concurrency": (*parser).concurrency,
@@ -174,7 +174,7 @@ func kinds() map[string]func(*parser, *yaml.Node) (rules, error) {
 	}
 }
 
-// Refusal is the error of calls that a policy refuses.
+// refusal is the error of calls that a policy refuses.
 func (p *parser) refusal(code codes.Code, format string, arguments ...any) error {
 	return status.Errorf(code, "policy %s: %s", p.name, fmt.Sprintf(format, arguments...))
 }

@@ -36,7 +36,7 @@ func (s *source) errorf(n *yaml.Node, format string, arguments ...any) error {
 	return &Error{s.file, n.Line, n.Column, fmt.Sprintf(format, arguments...)}
 }
 
-// Inside is the place of the character at offset of a scalar's value. It walks
+// inside is the place of the character at offset of a scalar's value. It walks
 // through the value and the file's text together: quotes, indentation and folded
 // lines are in the text only.
 func (s *source) inside(n *yaml.Node, offset int) (line, column int) {
@@ -58,7 +58,7 @@ type cursor struct {
 	line, column int
 }
 
-// Rest is what is left of the line.
+// rest is what is left of the line.
 func (c *cursor) rest() string {
 	if c.line >= len(c.lines) {
 		return ""
@@ -71,7 +71,7 @@ func (c *cursor) rest() string {
 	return text
 }
 
-// Open goes from a node's beginning to that of its value.
+// open goes from a node's beginning to that of its value.
 func (c *cursor) open(style yaml.Style) {
 	switch {
 	case style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
@@ -81,7 +81,7 @@ func (c *cursor) open(style yaml.Style) {
 	}
 }
 
-// Seek goes on to r, over white space that the value has not. A space of the value
+// seek goes on to r, over white space that the value has not. A space of the value
 // may be an end of line in the text: it is left to what follows.
 func (c *cursor) seek(r rune, style yaml.Style) {
 	if r == ' ' || r == '\n' || r == '\t' {
@@ -99,7 +99,7 @@ func (c *cursor) seek(r rune, style yaml.Style) {
 	}
 }
 
-// Pass goes over r as it is written.
+// pass goes over r as it is written.
 func (c *cursor) pass(r rune, style yaml.Style) {
 	rest := c.rest()
 	switch {
@@ -116,7 +116,7 @@ func (c *cursor) pass(r rune, style yaml.Style) {
 	}
 }
 
-// Escaped is the length of the escape sequence that text begins with.
+// escaped is the length of the escape sequence that text begins with.
 func escaped(text string) int {
 	if len(text) < 2 {
 		return len(text)

@@ -22,7 +22,7 @@ type policy struct {
 	counts     *counts
 }
 
-// Rules are what a policy's kind says. They don't change.
+// rules are what a policy's kind says. They don't change.
 type rules interface {
 	// bind makes the step that judges calls. It goes on with what old counted, where
 	// old is a step of the same kind; old may be nil.
@@ -42,7 +42,7 @@ type ender interface {
 
 type counts struct{ calls, acted, refused, failed atomic.Uint64 }
 
-// Broken is the error of a step that could not judge.
+// broken is the error of a step that could not judge.
 type broken struct{ err error }
 
 func (b *broken) Error() string { return b.err.Error() }
@@ -80,7 +80,7 @@ func (p *policy) begin(x *Exchange) error {
 	return err
 }
 
-// Fail decides about a call that could not be judged.
+// fail decides about a call that could not be judged.
 func (p *policy) fail(x *Exchange, err error) error {
 	p.counts.failed.Add(1)
 	if !p.deny {
@@ -93,7 +93,7 @@ func (p *policy) fail(x *Exchange, err error) error {
 	return status.Errorf(codes.Internal, "policy %s: %v", p.name, err)
 }
 
-// Acted notes that the policy did something to the call.
+// acted notes that the policy did something to the call.
 func (p *policy) acted(x *Exchange) {
 	p.counts.acted.Add(1)
 	x.Plan.Acted = append(x.Plan.Acted, p.name)

@@ -13,7 +13,7 @@ import (
 // to be touched when a policy is swapped. All numbers are modulo 2^64.
 type bucket struct{ used atomic.Uint64 }
 
-// UnitsPerToken is the fineness of the line.
+// unitsPerToken is the fineness of the line.
 const unitsPerToken = 1 << 12
 
 // A line is the tokens made until a time, in units.
@@ -30,7 +30,7 @@ func (l *line) at(now int64) uint64 {
 	return l.made + units
 }
 
-// Take takes a token from the bucket, which holds burst units at most.
+// take takes a token from the bucket, which holds burst units at most.
 func (b *bucket) take(made, burst uint64) bool {
 	for {
 		old := b.used.Load()
@@ -60,7 +60,7 @@ type rateStep struct {
 	state *rateState
 }
 
-// RateState is what outlives a set.
+// rateState is what outlives a set.
 type rateState struct {
 	origin origin
 	all    atomic.Pointer[bucket] // where calls share one
@@ -93,10 +93,10 @@ func (p *per) text() string {
 	return ""
 }
 
-// Serves says whether the keys of this state are those of p.
+// serves says whether the keys of this state are those of p.
 func (s *rateState) serves(p *per) bool { return s.by == p.by && s.text == p.text() }
 
-// Fresh is a full bucket.
+// fresh is a full bucket.
 func (s *rateState) fresh(now time.Time) *bucket {
 	b := &bucket{}
 	newest := s.newest.Load()

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// PlainBucket is a token bucket as one would write it down: tokens grow with time up
+// plainBucket is a token bucket as one would write it down: tokens grow with time up
 // to the burst, and a call takes one. It counts in fractions, and so without error.
 type plainBucket struct {
 	tokens *big.Rat

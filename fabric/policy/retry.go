@@ -51,7 +51,7 @@ func (s *retryStep) next(x *Exchange, attempts int, err error) (time.Duration, b
 	return s.wait(x, attempts), true
 }
 
-// Wait is how long to wait after so many attempts: it grows with each of them, and
+// wait is how long to wait after so many attempts: it grows with each of them, and
 // jitter is the part of it that is left to chance.
 func (s *retryStep) wait(x *Exchange, attempts int) time.Duration {
 	wait := float64(s.base)

@@ -20,14 +20,14 @@ import (
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
-// RewriteRules change calls. Removing comes first, then setting, then appending.
+// rewriteRules change calls. Removing comes first, then setting, then appending.
 type rewriteRules struct {
 	metadata, header, trailer changes
 	request                   []fieldChange
 	hold                      bool // the response's changes read the request
 }
 
-// Changes are what happens to metadata.
+// changes are what happens to metadata.
 type changes struct {
 	remove      []string
 	set, append []valueOf
@@ -95,7 +95,7 @@ func (s *rewriteStep) begin(x *Exchange) error {
 
 var errPrintable = status.Error(codes.InvalidArgument, "metadata has printable ASCII only, unless its key ends in -bin")
 
-// Values are those to set, then those to append.
+// values are those to set, then those to append.
 func (c *changes) values(x *Exchange, values []string) ([]string, error) {
 	for _, list := range [...][]valueOf{c.set, c.append} {
 		for i := range list {
@@ -145,7 +145,7 @@ func (s *rewriteStep) fields(x *Exchange) ([]ref.Val, error) {
 	return values, nil
 }
 
-// Set changes the request, on a copy of it: it may be somebody else's.
+// set changes the request, on a copy of it: it may be somebody else's.
 func (x *Exchange) set(changes []fieldChange, values []ref.Val) error {
 	if len(changes) == 0 {
 		return nil
@@ -185,7 +185,7 @@ func (c *fieldChange) apply(m protoreflect.Message, v ref.Val) error {
 	return nil
 }
 
-// Encode puts the changed request into the plan.
+// encode puts the changed request into the plan.
 func (x *Exchange) encode() error {
 	if !x.changed {
 		return nil
@@ -201,7 +201,7 @@ func (x *Exchange) encode() error {
 	return nil
 }
 
-// ToField makes a field's value of CEL's.
+// toField makes a field's value of CEL's.
 func toField(f protoreflect.FieldDescriptor, v ref.Val) (protoreflect.Value, error) {
 	none := protoreflect.Value{}
 	switch v := v.(type) {
@@ -312,7 +312,7 @@ func (p *parser) rewrite(n *yaml.Node) (rules, error) {
 	return r, p.need(n, there, "what to change", "rewrite: {metadata: {set: {x-tenant: tenant}}}")
 }
 
-// InResponse compiles expressions that read response too.
+// inResponse compiles expressions that read response too.
 func (p *parser) inResponse(r *rewriteRules, to *changes, n *yaml.Node) error {
 	p.envs, p.answers = p.answers, p.envs
 	defer func() { p.envs, p.answers = p.answers, p.envs }()
@@ -349,7 +349,7 @@ func (p *parser) values(to *[]valueOf, n *yaml.Node) error {
 	})
 }
 
-// Pairs is a mapping whose keys are the user's.
+// pairs is a mapping whose keys are the user's.
 func (p *parser) pairs(n *yaml.Node, what string, f func(key, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
 		return p.src.errorf(n, "this is a mapping of %s", what)
@@ -368,7 +368,7 @@ func (p *parser) pairs(n *yaml.Node, what string, f func(key, value *yaml.Node) 
 	return nil
 }
 
-// MetadataKey refuses what is no key, or is gRPC's own.
+// metadataKey refuses what is no key, or is gRPC's own.
 func (p *parser) metadataKey(n *yaml.Node) error {
 	if err := p.scalar(n, "a key of metadata"); err != nil {
 		return err
@@ -379,7 +379,7 @@ func (p *parser) metadataKey(n *yaml.Node) error {
 	return nil
 }
 
-// WrongKey says why a key of metadata can't be changed; "" where it can.
+// wrongKey says why a key of metadata can't be changed; "" where it can.
 func wrongKey(key string) string {
 	if key == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
 		return fmt.Sprintf("%q is no key of metadata: these have lower-case letters, digits, -, _ and .", key)
@@ -436,7 +436,7 @@ func (p *parser) setField(r *rewriteRules, key, value *yaml.Node) error {
 	return err
 }
 
-// EachField finds a path in all requests that the policy may see.
+// eachField finds a path in all requests that the policy may see.
 func (p *parser) eachField(n *yaml.Node, path []protoreflect.Name, f func(protoreflect.FieldDescriptor) error) error {
 	for _, input := range p.selected {
 		d, last := p.inputs.descriptor(input), len(path)-1

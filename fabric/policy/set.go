@@ -56,7 +56,7 @@ func (s *Set) find(h *call.Head) found {
 	return f
 }
 
-// Bind is the set with the state that another one left: its counts go on.
+// bind is the set with the state that another one left: its counts go on.
 func (s *Set) bind(old *Set, now time.Time) *Set {
 	b := &Set{name: s.name, source: s.source, inputs: s.inputs}
 	for _, p := range s.policies {
@@ -136,7 +136,7 @@ func (c *Chain) Begin(x *Exchange) error {
 	return nil
 }
 
-// Refuse gives back what was taken for a call that is not to be.
+// refuse gives back what was taken for a call that is not to be.
 func (c *Chain) refuse(x *Exchange, err error) error {
 	c.release(x, Outcome{Err: err, Now: x.Now, refused: true})
 	return err
@@ -154,7 +154,7 @@ func (c *Chain) release(x *Exchange, o Outcome) {
 	x.held = x.held[:0]
 }
 
-// Found is a chain to be made, or to be taken from those that are there.
+// found is a chain to be made, or to be taken from those that are there.
 type found struct {
 	key        []byte
 	policies   []*policy
@@ -175,7 +175,7 @@ func (f found) chain() *Chain {
 
 type chainKey struct{ method, tenant string }
 
-// ChainCache remembers chains. Readers look into a map that nobody changes; what
+// chainCache remembers chains. Readers look into a map that nobody changes; what
 // they miss lies in another one, which takes the first one's place when it has been
 // asked as often as it is long. Callers choose the keys, so it is bounded.
 type chainCache struct {
@@ -224,7 +224,7 @@ func (c *chainCache) put(key chainKey, f found) *Chain {
 	return chain
 }
 
-// Intern finds the chain of the same policies and the same request.
+// intern finds the chain of the same policies and the same request.
 func (c *chainCache) intern(f found) *Chain {
 	if chain := c.chains[string(f.key)]; chain != nil {
 		return chain

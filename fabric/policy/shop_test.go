@@ -19,7 +19,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// Shop is a file of two services, as a compiler for protocol buffers would give it.
+// shop is a file of two services, as a compiler for protocol buffers would give it.
 const shop = `
 name: "shop.proto" package: "shop" syntax: "proto3"
 dependency: "google/protobuf/timestamp.proto"
@@ -81,7 +81,7 @@ func shopFiles(t testing.TB) *protoregistry.Files {
 	return files
 }
 
-// Message is a message of the shop from its text.
+// message is a message of the shop from its text.
 func message(t testing.TB, name, text string) *dynamicpb.Message {
 	t.Helper()
 	d, err := shopFiles(t).FindDescriptorByName(protoreflect.FullName("shop." + name))
@@ -104,10 +104,10 @@ func encoded(t testing.TB, name, text string) []byte {
 	return data
 }
 
-// Start is when everything happens.
+// start is when everything happens.
 func start() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
-// Parsed is a set with the shop's types.
+// parsed is a set with the shop's types.
 func parsed(t testing.TB, text string) *Set {
 	t.Helper()
 	s, err := Parse("shop.yaml", []byte(text), shopFiles(t))
@@ -143,7 +143,7 @@ func (v *visit) exchange() *Exchange {
 	return x
 }
 
-// Begin begins the call; end ends it.
+// begin begins the call; end ends it.
 func (v *visit) begin(s *Set) (*Exchange, *Chain, error) {
 	x := v.exchange()
 	c := s.For(x.Head)
@@ -155,7 +155,7 @@ func (v *visit) end(x *Exchange, c *Chain) {
 	c.End(x, Outcome{Err: v.err, Now: x.Now.Add(v.took)})
 }
 
-// Run begins and ends the call.
+// run begins and ends the call.
 func (v *visit) run(s *Set) (*Exchange, error) {
 	x, c, err := v.begin(s)
 	if err == nil {

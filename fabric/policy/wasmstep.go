@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/policy/wasm"
 )
 
-// WasmRules show calls to a user's module.
+// wasmRules show calls to a user's module.
 type wasmRules struct {
 	module  *wasm.Module
 	config  string

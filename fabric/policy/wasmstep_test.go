@@ -17,7 +17,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/policy/wasm"
 )
 
-// WithModules is a set that finds the modules of package wasm's tests.
+// withModules is a set that finds the modules of package wasm's tests.
 func withModules(t testing.TB, text string) *Set {
 	t.Helper()
 	s, err := ParseOptions("shop.yaml", []byte(text), Options{Descriptors: shopFiles(t), Module: testModule})

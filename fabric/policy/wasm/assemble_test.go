@@ -77,7 +77,7 @@ func (a *assembly) instructions(name string) []byte {
 	return assemble(a.functions[name])
 }
 
-// Assemble makes instructions of words: an instruction's name, or a number for
+// assemble makes instructions of words: an instruction's name, or a number for
 // i32.const, or :N for an immediate byte.
 func assemble(text string) []byte {
 	names := map[string]byte{
@@ -109,7 +109,7 @@ func assemble(text string) []byte {
 	return out
 }
 
-// Assemblies are the modules of the tests, of this package and of policy.
+// assemblies are the modules of the tests, of this package and of policy.
 func assemblies() map[string]*assembly {
 	request := func(text string, words ...string) *assembly {
 		return &assembly{functions: map[string]string{"on_request": text}, words: words}

@@ -47,7 +47,7 @@ func FuzzCalls(f *testing.F) {
 	})
 }
 
-// Raw is a module whose on_request has these instructions.
+// raw is a module whose on_request has these instructions.
 func raw(body []byte, result bool) []byte {
 	if result {
 		body = append(body, 0x1a)

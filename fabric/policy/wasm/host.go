@@ -29,7 +29,7 @@ const (
 	mostWords = 4 << 10
 )
 
-// None is what functions return that have no answer.
+// none is what functions return that have no answer.
 const none = -1
 
 var (
@@ -38,7 +38,7 @@ var (
 	errNobody  = errors.New("no call is at hand")
 )
 
-// Host gives modules the functions of "outboard".
+// host gives modules the functions of "outboard".
 func host(ctx context.Context, r wazero.Runtime) error {
 	i32, i32s := api.ValueTypeI32, func(n int) []api.ValueType {
 		list := make([]api.ValueType, n)
@@ -67,7 +67,7 @@ type asking struct {
 	stack  []uint64
 }
 
-// Function finds the visit. What it panics with is a trap to the module.
+// function finds the visit. What it panics with is a trap to the module.
 func function(f func(asking)) api.GoModuleFunc {
 	return func(ctx context.Context, m api.Module, stack []uint64) {
 		v, ok := ctx.Value(visitKey{}).(*visit)
@@ -83,7 +83,7 @@ func function(f func(asking)) api.GoModuleFunc {
 
 func (a asking) number(i int) uint32 { return api.DecodeU32(a.stack[i]) }
 
-// Text is the bytes that arguments i and i+1 point at, copied.
+// text is the bytes that arguments i and i+1 point at, copied.
 func (a asking) text(i, most int) string {
 	length := a.number(i + 1)
 	if length > uint32(most) {
@@ -96,7 +96,7 @@ func (a asking) text(i, most int) string {
 	return string(bytes)
 }
 
-// Answer writes s where arguments i and i+1 say, if there is room, and returns its
+// answer writes s where arguments i and i+1 say, if there is room, and returns its
 // length.
 func (a asking) answer(i int, s string, there bool) {
 	if !there {
@@ -130,7 +130,7 @@ func setMetadata(a asking) {
 	a.result(0)
 }
 
-// GetPayload writes as much of the request from an offset as there is room for, and
+// getPayload writes as much of the request from an offset as there is room for, and
 // returns its whole length.
 func getPayload(a asking) {
 	payload, err := a.payload()
@@ -160,7 +160,7 @@ func deny(a asking) {
 	a.verdict = Verdict{true, code, strings.ToValidUTF8(a.text(1, mostWords), "?")}
 }
 
-// FirstLine is an error without the stack that wazero adds.
+// firstLine is an error without the stack that wazero adds.
 func firstLine(err error) error {
 	line, _, cut := strings.Cut(err.Error(), "\n")
 	if !cut {

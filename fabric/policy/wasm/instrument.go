@@ -25,7 +25,7 @@ type section struct {
 	body []byte
 }
 
-// Instrument makes a module count its steps and show its globals. A new global has
+// instrument makes a module count its steps and show its globals. A new global has
 // the steps that are left: every function takes its length from it when it is called,
 // and every loop its own each time around; below zero they trap. All mutable globals
 // are exported, the new one last, so that they can be put back after a call. Names
@@ -74,7 +74,7 @@ func unite(sections []section) []byte {
 	return code
 }
 
-// Globals are what is known of a module's.
+// globals are what is known of a module's.
 type globals struct {
 	imported, own int
 	mutable       []int
@@ -99,7 +99,7 @@ func findGlobals(sections []section) (*globals, error) {
 	return g, nil
 }
 
-// Imports refuses imported globals: nobody has some to give.
+// imports refuses imported globals: nobody has some to give.
 func (g *globals) imports(r *reader) {
 	for n := r.u32(); n > 0 && r.err == nil; n-- {
 		r.take(r.u32())
@@ -136,7 +136,7 @@ func (g *globals) names() []string {
 
 func globalName(i int) string { return fmt.Sprintf("outboard:%d", i) }
 
-// Add adds the new global and the exports.
+// add adds the new global and the exports.
 func (g *globals) add(sections []section) []section {
 	steps := []byte{0x7e, 1, 0x42} // a mutable i64, a constant
 	steps = append(appendSigned(steps, startSteps), opEnd)
@@ -152,7 +152,7 @@ func (g *globals) add(sections []section) []section {
 	return extend(sections, sectionExport, len(list), exports)
 }
 
-// Extend adds items to a section that is a list, or makes it.
+// extend adds items to a section that is a list, or makes it.
 func extend(sections []section, id byte, items int, more []byte) []section {
 	at := len(sections)
 	for i, s := range sections {
@@ -193,7 +193,7 @@ type block struct {
 	count int64
 }
 
-// CountFunction adds counting to a function's body.
+// countFunction adds counting to a function's body.
 func countFunction(body []byte, steps int) ([]byte, error) {
 	r := &reader{rest: body}
 	for n := r.u32(); n > 0 && r.err == nil; n-- {
@@ -242,7 +242,7 @@ func insert(body []byte, costs map[int]int64, steps int) []byte {
 	return out
 }
 
-// AppendCounting adds: steps -= cost; if steps < 0 { trap }.
+// appendCounting adds: steps -= cost; if steps < 0 { trap }.
 func appendCounting(out []byte, cost int64, steps int) []byte {
 	get := binary.AppendUvarint([]byte{0x23}, uint64(steps))
 	set := binary.AppendUvarint([]byte{0x24}, uint64(steps))
@@ -252,7 +252,7 @@ func appendCounting(out []byte, cost int64, steps int) []byte {
 	return append(out, 0x42, 0x00, 0x53, opIf, 0x40, 0x00, opEnd)
 }
 
-// AppendSigned adds a number as a signed LEB128.
+// appendSigned adds a number as a signed LEB128.
 func appendSigned(out []byte, v int64) []byte {
 	for {
 		b := byte(v & 0x7f)

@@ -46,7 +46,7 @@ func (r *reader) take(n uint32) []byte {
 	return b
 }
 
-// U32 reads an unsigned LEB128 of 32 bits.
+// u32 reads an unsigned LEB128 of 32 bits.
 func (r *reader) u32() uint32 {
 	var v uint64
 	for shift := 0; shift < 35; shift += 7 {
@@ -63,7 +63,7 @@ func (r *reader) u32() uint32 {
 	return 0
 }
 
-// Leb skips a LEB128 of up to 64 bits.
+// leb skips a LEB128 of up to 64 bits.
 func (r *reader) leb() {
 	for range 10 {
 		if r.byte() < 0x80 {
@@ -73,7 +73,7 @@ func (r *reader) leb() {
 	r.fail(errors.New("a number is too long"))
 }
 
-// Instruction reads an instruction with what belongs to it, and returns its first
+// instruction reads an instruction with what belongs to it, and returns its first
 // byte (WebAssembly 2.0, 5.4).
 func (r *reader) instruction() byte {
 	op := r.byte()
@@ -112,7 +112,7 @@ func (r *reader) numbers() {
 	}
 }
 
-// Prefixed reads the rest of an instruction that begins with 0xfc.
+// prefixed reads the rest of an instruction that begins with 0xfc.
 func (r *reader) prefixed() {
 	switch op := r.u32(); op {
 	case 0, 1, 2, 3, 4, 5, 6, 7:
@@ -130,7 +130,7 @@ func (r *reader) prefixed() {
 	}
 }
 
-// Refuse names an instruction that is not allowed: vectors, threads and the like, and
+// refuse names an instruction that is not allowed: vectors, threads and the like, and
 // those that change tables or drop segments, which could not be undone after a call.
 func (r *reader) refuse(op string) {
 	if r.err == nil {

@@ -119,7 +119,7 @@ func (m *Module) compile(code []byte) error {
 	return nil
 }
 
-// Check looks at what the module exports.
+// check looks at what the module exports.
 func (m *Module) check() error {
 	request := m.compiled.ExportedFunctions()["on_request"]
 	switch {
@@ -206,7 +206,7 @@ type instance struct {
 	memory            []byte
 }
 
-// Why says what stopped a call.
+// why says what stopped a call.
 func (i *instance) why(err error, ctx context.Context) error { //nolint:revive // the error is the subject
 	switch {
 	case int64(i.steps.Get()) < 0:
@@ -255,7 +255,7 @@ func (m *Module) start() (*instance, error) {
 	return i, nil
 }
 
-// Remember notes how the instance is.
+// remember notes how the instance is.
 func (i *instance) remember(globals []string) error {
 	for _, name := range globals {
 		g, ok := i.module.ExportedGlobal(name).(api.MutableGlobal)
@@ -275,7 +275,7 @@ func (i *instance) remember(globals []string) error {
 	return nil
 }
 
-// Reset makes the instance as it was after its start. Memory that has grown stays so:
+// reset makes the instance as it was after its start. Memory that has grown stays so:
 // then the instance is not used again.
 func (m *Module) reset(i *instance) {
 	memory := i.module.Memory()

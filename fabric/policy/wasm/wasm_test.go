@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Fake is a call of a test.
+// fake is a call of a test.
 type fake struct {
 	head, metadata map[string]string
 	payload        []byte

@@ -90,7 +90,7 @@ func verify(root, intermediate, cert *x509.Certificate, now time.Time, usage x50
 	return err
 }
 
-// Config is the common part of all TLS of the pool. Go's own verification is
+// config is the common part of all TLS of the pool. Go's own verification is
 // replaced by ours: nodes have names, not host names.
 func (id *Identity) config(check func(Peer) error) *tls.Config {
 	return &tls.Config{
