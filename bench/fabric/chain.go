@@ -11,8 +11,8 @@ import (
 
 	"github.com/outboard-run/outboard/bench/paired"
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/router"
 )
 

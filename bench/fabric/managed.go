@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/outboard-run/outboard/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/router"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 )

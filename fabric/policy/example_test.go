@@ -2,41 +2,33 @@ package policy_test
 
 import (
 	"fmt"
-	"time"
 
-	"github.com/outboard-run/outboard/fabric/call"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
 	"github.com/outboard-run/outboard/fabric/policy"
 )
 
-// A table of policies judges calls, and is changed between them.
-func Example() {
-	apply := func(table *policy.Table, text string) {
-		set, err := policy.Parse("shop.yaml", []byte(text), nil)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		table.Apply(set, time.Now())
-	}
-	judge := func(table *policy.Table, tenant string) {
-		x := &policy.Exchange{Head: &call.Head{Method: "/shop.Orders/Place", Tenant: tenant}, Now: time.Now()}
-		chain := table.For(x.Head)
-		if err := chain.Begin(x); err != nil {
-			fmt.Println(tenant, err)
-			return
-		}
-		defer chain.End(x, policy.Outcome{Now: time.Now()})
-		fmt.Println(tenant, "may, within", x.Plan.Timeout)
-	}
-
-	table := &policy.Table{}
-	apply(table, `policies: [{name: in-time, tenants: ["gold*"], timeout: 2s}]`)
-	judge(table, "golden")
-	apply(table, `policies: [{name: members, when: tenant != "golden", access: {default: deny, rules: []}}]`)
-	judge(table, "guest")
-	apply(table, `policies: [{name: oops, when: tenent == "golden", timeout: 1s}]`)
+// A repository's own tests can check its policies before anybody applies them.
+func ExampleCheck() {
+	text := `policies:
+- name: large-orders
+  services: [shop.Orders]
+  when: tenent == "guest"
+  rate: {rate: 10/s}
+`
+	err := policy.Check("shop.yaml", []byte(text), policy.Options{Descriptors: protoregistry.GlobalFiles})
+	fmt.Println(err)
 	// Output:
-	// golden may, within 2s
-	// guest rpc error: code = PermissionDenied desc = policy members: this caller may not call this
-	// shop.yaml:1:31: nothing is called "tenent" here: did you mean "tenant"? There are: attempt, deadline, metadata, method, now, peer, request, service, tenant
+	// shop.yaml:4:9: nothing is called "tenent" here: did you mean "tenant"? There are: attempt, deadline, metadata, method, now, peer, request, service, tenant
+}
+
+// A file that names WebAssembly modules carries their code when it is applied.
+func ExampleInline() {
+	text := "policies: [{name: house, wasm: {module: house.wasm}}]"
+	packed, err := policy.Inline("shop.yaml", []byte(text), func(string) ([]byte, error) {
+		return []byte("\x00asm\x01\x00\x00\x00"), nil
+	})
+	fmt.Println(string(packed[:37]), err)
+	// Output:
+	// policies: [{name: house, wasm: {code: <nil>
 }

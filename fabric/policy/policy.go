@@ -1,113 +1,49 @@
+// Package policy checks files of policies, and makes them self-contained, before a
+// program applies them with client.Client.ApplyPolicies.
+//
+// A file of policies is YAML with CEL expressions. It says which calls the fabric
+// admits, limits, retries, hedges, mirrors or changes, and how it balances them over
+// endpoints. docs/policies.md describes the
+// format. Nodes compile and enforce a file; this package only reports whether they
+// would accept it.
 package policy
 
 import (
-	"errors"
-	"sync/atomic"
-	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// A policy is one rule of a set.
-type policy struct {
-	name, kind string
-	line       int
-	applies    selector
-	when       *expression
-	deny       bool // refuse what cannot be judged
-	rules      rules
-	request    bool
-	step       step
-	counts     *counts
+// Error is a mistake in a file, with its line and column. Check joins several of them:
+// use errors.As for the first one.
+type Error = policy.Error
+
+// Descriptors provides the descriptors of services. A *protoregistry.Files is one.
+type Descriptors = policy.Descriptors
+
+// Options are the optional inputs of Check. The zero value is usable.
+type Options struct {
+	// Descriptors are those of the services that the file names. Expressions that read
+	// a request of a service without a descriptor are not type-checked.
+	Descriptors Descriptors
+	// Module returns the code of a WebAssembly module that the file names. With nil a
+	// file that names one is refused.
+	Module func(name string) ([]byte, error)
 }
 
-// rules are what a policy's kind says. They don't change.
-type rules interface {
-	// bind makes the step that judges calls. It goes on with what old counted, where
-	// old is a step of the same kind; old may be nil.
-	bind(p *policy, old step, now time.Time) step
-}
-
-// A step judges calls.
-type step interface {
-	// begin returns nil, a refusal as an error of package status, or a *broken.
-	begin(x *Exchange) error
-}
-
-// An ender is a step that takes something for the time of a call.
-type ender interface {
-	end(x *Exchange, h held, o Outcome)
-}
-
-type counts struct{ calls, acted, refused, failed atomic.Uint64 }
-
-// broken is the error of a step that could not judge.
-type broken struct{ err error }
-
-func (b *broken) Error() string { return b.err.Error() }
-func (b *broken) Unwrap() error { return b.err }
-
-func (p *policy) bind(old *policy, now time.Time) *policy {
-	b := *p
-	b.counts = &counts{}
-	var left step
-	if old != nil && old.kind == p.kind {
-		b.counts, left = old.counts, old.step
+// Check returns nil when a node would accept the file. Otherwise the mistakes in its
+// policies are joined, each an Error. name stands for the file in their texts.
+func Check(name string, text []byte, o Options) error {
+	text, _, err := balance.SplitRules(name, text)
+	if err != nil {
+		return err
 	}
-	b.step = p.rules.bind(&b, left, now)
-	return &b
-}
-
-func (p *policy) begin(x *Exchange) error {
-	if p.when != nil {
-		if yes, err := p.when.bool(x); err != nil {
-			return p.fail(x, err)
-		} else if !yes {
-			return nil
-		}
-	}
-	p.counts.calls.Add(1)
-	err := p.step.begin(x)
-	if err == nil {
-		return nil
-	}
-	if b := (*broken)(nil); errors.As(err, &b) {
-		return p.fail(x, b.err)
-	}
-	p.counts.refused.Add(1)
-	p.acted(x)
+	_, err = policy.ParseOptions(name, text, policy.Options{Descriptors: o.Descriptors, Module: o.Module})
 	return err
 }
 
-// fail decides about a call that could not be judged.
-func (p *policy) fail(x *Exchange, err error) error {
-	p.counts.failed.Add(1)
-	if !p.deny {
-		return nil
-	}
-	p.acted(x)
-	if s, ok := status.FromError(err); ok {
-		return status.Errorf(s.Code(), "policy %s: %s", p.name, s.Message())
-	}
-	return status.Errorf(codes.Internal, "policy %s: %v", p.name, err)
-}
-
-// acted notes that the policy did something to the call.
-func (p *policy) acted(x *Exchange) {
-	p.counts.acted.Add(1)
-	x.Plan.Acted = append(x.Plan.Acted, p.name)
-}
-
-func (p *policy) info() Info {
-	i := Info{
-		Name: p.name, Kind: p.kind, Line: p.line, Request: p.request,
-		Services: p.applies.services.texts(), Methods: p.applies.methods.texts(), Tenants: p.applies.tenants.texts(),
-		Calls: p.counts.calls.Load(), Acted: p.counts.acted.Load(),
-		Refused: p.counts.refused.Load(), Failed: p.counts.failed.Load(),
-	}
-	if p.when != nil {
-		i.When = p.when.text
-	}
-	return i
+// Inline returns the file with the code of each WebAssembly module that it names in
+// place of the name, since nodes do not see the files of the machine that applies it.
+// module returns the code. Line numbers are preserved.
+func Inline(name string, text []byte, module func(name string) ([]byte, error)) ([]byte, error) {
+	return policy.Inline(name, text, module)
 }

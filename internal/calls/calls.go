@@ -25,9 +25,10 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/fabric/plain"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/remote"
 	"github.com/outboard-run/outboard/internal/fabric/router"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
@@ -104,7 +105,7 @@ type Plane struct {
 	near      map[int]*peer   // other processes of this node
 	ways      map[string]*way // to gRPC servers that this node speaks for, by address
 	names     map[string]bool // the services that the router has
-	rules     rules           // of balancing
+	rules     balance.Rules   // of balancing
 
 	life    context.Context //nolint:containedctx // of the goroutines below
 	stop    context.CancelFunc

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/router"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
@@ -76,8 +76,8 @@ func (p *Plane) Parse(name string, text []byte) (*policy.Set, error) {
 }
 
 // read understands a file: policies, and rules of balancing.
-func (p *Plane) read(name string, text []byte) (*policy.Set, rules, error) {
-	text, found, err := split(name, text)
+func (p *Plane) read(name string, text []byte) (*policy.Set, balance.Rules, error) {
+	text, found, err := balance.SplitRules(name, text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,7 +111,7 @@ func (p *Plane) follow() {
 		}
 	}
 	for name, list := range lists {
-		if err := p.router.SetService(name, router.Service{Endpoints: list, Balance: p.rules.of(name, p.opts.Self)}); err != nil {
+		if err := p.router.SetService(name, router.Service{Endpoints: list, Balance: p.rules.For(name, string(p.opts.Self))}); err != nil {
 			p.log.Error("service is not routed", "service", name, "error", err)
 		}
 	}

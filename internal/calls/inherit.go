@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
 // inherit gives a process what the policies of the one before hold. An older program

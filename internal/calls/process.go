@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 
-	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
 // retire ends the process after its last call.

@@ -1,7 +1,7 @@
 // Package router serves calls by forwarding them: a [call.Handler] and
 // [call.UnaryHandler] in front of many [call.Transport]s.
 //
-// A call's service is looked up, its policies judge it (fabric/policy), an endpoint
+// A call's service is looked up, its policies judge it (internal/fabric/policy), an endpoint
 // is picked (fabric/balance), the call is forwarded, and what the policies planned
 // is executed: timeouts, delays, retries, hedges, mirrors, links. What happens is
 // counted, traced and, where it is slow, logged.

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
 // exchange is one call on its way through the router. One goroutine uses it at a

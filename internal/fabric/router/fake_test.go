@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
 // peer is a callee behind a transport in this process. Nothing is buffered: who

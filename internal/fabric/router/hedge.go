@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
 // race is a hedged call: attempts that run beside each other, of which the first

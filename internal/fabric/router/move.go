@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/policy"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 

@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/fabric/policy"
 	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
 // Options of a Router. The zero value works.

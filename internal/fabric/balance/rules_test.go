@@ -1,4 +1,4 @@
-package calls
+package balance
 
 import (
 	"strings"
@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/outboard-run/outboard/internal/fabric/balance"
 )
 
 const rulesFile = `# a file
@@ -24,7 +22,7 @@ policies:
 `
 
 func TestRules(t *testing.T) {
-	policies, r, err := split("f", []byte(rulesFile))
+	policies, r, err := SplitRules("f", []byte(rulesFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,17 +31,17 @@ func TestRules(t *testing.T) {
 		t.Errorf("policies: %q, want %q", got, want)
 	}
 	type facts struct {
-		Method balance.Method
+		Method Method
 		Window time.Duration
 		Node   string
-		Subset balance.Subset
+		Subset Subset
 	}
 	for service, want := range map[string]facts{
-		"shop.Cart": {balance.Weighted, 30 * time.Second, "", balance.Subset{Client: "harbour"}},
-		"a.B":       {balance.RoundRobin, 0, "harbour", balance.Subset{Size: 8, Client: "harbour"}},
-		"other":     {balance.LeastRequests, 0, "harbour", balance.Subset{Client: "harbour"}},
+		"shop.Cart": {Weighted, 30 * time.Second, "", Subset{Client: "harbour"}},
+		"a.B":       {RoundRobin, 0, "harbour", Subset{Size: 8, Client: "harbour"}},
+		"other":     {LeastRequests, 0, "harbour", Subset{Client: "harbour"}},
 	} {
-		c := r.of(service, "harbour")
+		c := r.For(service, "harbour")
 		if diff := cmp.Diff(want, facts{c.Method, c.SlowStart.Window, c.Locality.Node, c.Subset}); diff != "" {
 			t.Errorf("%s: %s", service, diff)
 		}
@@ -57,18 +55,18 @@ func TestRulesRefused(t *testing.T) {
 		"no pattern":     {"balance:\n- services: ['[']\n", "is no pattern"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := split("f", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := SplitRules("f", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
 	}
 }
 
-func FuzzSplit(f *testing.F) {
+func FuzzSplitRules(f *testing.F) {
 	f.Add([]byte(rulesFile))
 	f.Add([]byte("balance:\n  - x\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		policies, _, err := split("f", text)
+		policies, _, err := SplitRules("f", text)
 		if err == nil && strings.Count(string(policies), "\n") < strings.Count(string(text), "\n") {
 			t.Error("lines are gone: errors would name others")
 		}

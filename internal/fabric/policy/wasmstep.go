@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc/status"
 
-	"github.com/outboard-run/outboard/fabric/policy/wasm"
+	"github.com/outboard-run/outboard/internal/fabric/policy/wasm"
 )
 
 // wasmRules show calls to a user's module.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/outboard-run/outboard/fabric/policy/wasm"
+	"github.com/outboard-run/outboard/internal/fabric/policy/wasm"
 )
 
 // withModules is a set that finds the modules of package wasm's tests.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/outboard-run/outboard/fabric/policy/wasm"
+	"github.com/outboard-run/outboard/internal/fabric/policy/wasm"
 )
 
 // Modules remembers compiled modules for as long as a set uses them, so that a file

@@ -15,7 +15,7 @@ import (
 
 func documentation(t *testing.T, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/policies.md")
+	text, err := os.ReadFile("../../../docs/policies.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package calls
+package balance
 
 import (
 	"bytes"
@@ -10,44 +10,42 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/internal/fabric/balance"
 )
 
-// A rule says how the calls of some services are balanced.
-type rule struct {
+// A Rule says how the calls of some services are balanced.
+type Rule struct {
 	// Services are patterns, as in policies; none means all.
-	Services       []string `yaml:"services"`
-	balance.Config `yaml:",inline"`
+	Services []string `yaml:"services"`
+	Config   `yaml:",inline"`
 }
 
-// rules are those of a file, in order: the first that fits counts.
-type rules []rule
+// Rules are the rules of a file in their order: the first that matches a service applies.
+type Rules []Rule
 
-// defaultBalance is for services that no rule fits: near before far, the less busy
-// of two, weighted by reports, and a pause for who fails.
-func defaultBalance() balance.Config {
-	return balance.Config{
-		Method:   balance.LeastRequests,
-		Reports:  balance.Reports{Enabled: true},
-		Ejection: balance.Ejection{Consecutive: 5},
+// defaultConfig balances the services that no rule matches: the nearest locality first,
+// the endpoint with fewer outstanding requests of two, weighted by load reports, with
+// ejection after consecutive failures.
+func defaultConfig() Config {
+	return Config{
+		Method:   LeastRequests,
+		Reports:  Reports{Enabled: true},
+		Ejection: Ejection{Consecutive: 5},
 	}
 }
 
-// of is the balance of a service, seen from a node.
-func (r rules) of(service string, self outboard.NodeID) balance.Config {
-	c := defaultBalance()
+// For returns the configuration of a service's picker on the node self.
+func (r Rules) For(service, self string) Config {
+	c := defaultConfig()
 	for _, one := range r {
-		if one.fits(service) {
+		if one.matches(service) {
 			c = one.Config
 			break
 		}
 	}
-	c.Subset.Client = string(self)
-	// Near endpoints come first, unless the rule says where it is itself.
+	c.Subset.Client = self
+	// Endpoints of the own node come first, unless the rule names a locality.
 	if c.Locality.Zone == "" && c.Locality.Node == "" {
-		c.Locality.Node = string(self)
+		c.Locality.Node = self
 	}
 	if c.Locality.Node == "any" {
 		c.Locality.Node = ""
@@ -55,7 +53,8 @@ func (r rules) of(service string, self outboard.NodeID) balance.Config {
 	return c
 }
 
-func (r *rule) fits(service string) bool {
+// matches reports whether the rule applies to a service.
+func (r *Rule) matches(service string) bool {
 	for _, pattern := range r.Services {
 		if ok, err := path.Match(pattern, service); ok && err == nil {
 			return true
@@ -64,12 +63,12 @@ func (r *rule) fits(service string) bool {
 	return len(r.Services) == 0
 }
 
-// section is the key of the file's part about balancing.
+// section is the top-level key of a policy file that holds the rules.
 const section = "balance:"
 
-// split takes the part about balancing out of a file of policies. Lines keep their
-// numbers on both sides.
-func split(name string, text []byte) (policies []byte, found rules, err error) {
+// SplitRules separates a policy file into its policies and its rules. Both keep their line
+// numbers.
+func SplitRules(name string, text []byte) (policies []byte, found Rules, err error) {
 	var ours, theirs bytes.Buffer
 	inside := false
 	for line := range bytes.Lines(text) {
@@ -90,8 +89,7 @@ func split(name string, text []byte) (policies []byte, found rules, err error) {
 	return theirs.Bytes(), found, nil
 }
 
-// located says where a mistake is, as the errors of policies do: yaml's errors have
-// the line within.
+// located moves the line number of a YAML error to its front, as in the errors of policies.
 func located(name string, err error) error {
 	_, where, ok := strings.Cut(err.Error(), "line ")
 	line, what, is := strings.Cut(where, ": ")
@@ -102,9 +100,9 @@ func located(name string, err error) error {
 	return fmt.Errorf("%s:%s: balance: %s", name, line, what)
 }
 
-func parseRules(text []byte) (rules, error) {
+func parseRules(text []byte) (Rules, error) {
 	var file struct {
-		Balance rules `yaml:"balance"`
+		Balance Rules `yaml:"balance"`
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
@@ -119,14 +117,14 @@ func parseRules(text []byte) (rules, error) {
 	return file.Balance, nil
 }
 
-// check tries the configuration.
-func (r *rule) check() error {
+// check reports whether the rule's patterns and configuration are valid.
+func (r *Rule) check() error {
 	for _, pattern := range r.Services {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return fmt.Errorf("services: %q is no pattern", pattern)
 		}
 	}
-	p, err := balance.New(r.Config)
+	p, err := New(r.Config)
 	if err == nil {
 		p.Update(nil, time.Time{})
 	}

@@ -1,0 +1,113 @@
+package policy
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A policy is one rule of a set.
+type policy struct {
+	name, kind string
+	line       int
+	applies    selector
+	when       *expression
+	deny       bool // refuse what cannot be judged
+	rules      rules
+	request    bool
+	step       step
+	counts     *counts
+}
+
+// rules are what a policy's kind says. They don't change.
+type rules interface {
+	// bind makes the step that judges calls. It goes on with what old counted, where
+	// old is a step of the same kind; old may be nil.
+	bind(p *policy, old step, now time.Time) step
+}
+
+// A step judges calls.
+type step interface {
+	// begin returns nil, a refusal as an error of package status, or a *broken.
+	begin(x *Exchange) error
+}
+
+// An ender is a step that takes something for the time of a call.
+type ender interface {
+	end(x *Exchange, h held, o Outcome)
+}
+
+type counts struct{ calls, acted, refused, failed atomic.Uint64 }
+
+// broken is the error of a step that could not judge.
+type broken struct{ err error }
+
+func (b *broken) Error() string { return b.err.Error() }
+func (b *broken) Unwrap() error { return b.err }
+
+func (p *policy) bind(old *policy, now time.Time) *policy {
+	b := *p
+	b.counts = &counts{}
+	var left step
+	if old != nil && old.kind == p.kind {
+		b.counts, left = old.counts, old.step
+	}
+	b.step = p.rules.bind(&b, left, now)
+	return &b
+}
+
+func (p *policy) begin(x *Exchange) error {
+	if p.when != nil {
+		if yes, err := p.when.bool(x); err != nil {
+			return p.fail(x, err)
+		} else if !yes {
+			return nil
+		}
+	}
+	p.counts.calls.Add(1)
+	err := p.step.begin(x)
+	if err == nil {
+		return nil
+	}
+	if b := (*broken)(nil); errors.As(err, &b) {
+		return p.fail(x, b.err)
+	}
+	p.counts.refused.Add(1)
+	p.acted(x)
+	return err
+}
+
+// fail decides about a call that could not be judged.
+func (p *policy) fail(x *Exchange, err error) error {
+	p.counts.failed.Add(1)
+	if !p.deny {
+		return nil
+	}
+	p.acted(x)
+	if s, ok := status.FromError(err); ok {
+		return status.Errorf(s.Code(), "policy %s: %s", p.name, s.Message())
+	}
+	return status.Errorf(codes.Internal, "policy %s: %v", p.name, err)
+}
+
+// acted notes that the policy did something to the call.
+func (p *policy) acted(x *Exchange) {
+	p.counts.acted.Add(1)
+	x.Plan.Acted = append(x.Plan.Acted, p.name)
+}
+
+func (p *policy) info() Info {
+	i := Info{
+		Name: p.name, Kind: p.kind, Line: p.line, Request: p.request,
+		Services: p.applies.services.texts(), Methods: p.applies.methods.texts(), Tenants: p.applies.tenants.texts(),
+		Calls: p.counts.calls.Load(), Acted: p.counts.acted.Load(),
+		Refused: p.counts.refused.Load(), Failed: p.counts.failed.Load(),
+	}
+	if p.when != nil {
+		i.When = p.when.text
+	}
+	return i
+}
