@@ -17,6 +17,8 @@
 //	message NAME ANSWER        a message of our own, client to worker
 //	notice NAME                a message of our own, worker to client
 //	facts CALL CONSTANT...     what the worker asks unasked
+//	part [NAME]                the field of the worker that executes the `worker` calls
+//	                           below; without a name the worker itself
 //
 // ANSWER says who answers a call and when:
 //

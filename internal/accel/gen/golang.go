@@ -243,33 +243,42 @@ func (p *Param) describe() string {
 	return text
 }
 
+// goDispatch writes the switch over operations. A call that the description calls
+// `worker` is a method of the part that the description names; every other call is a
+// function that forwards it to the driver.
 func (a *API) goDispatch(s *source) {
 	s.p("import \"github.com/outboard-run/outboard/internal/accel/session\"\n")
-	s.p("// dispatch executes one message. Its error ends the session: the peer broke the protocol.")
+	s.p("// dispatch executes one message. An error ends the session: the client violated the protocol.")
 	s.p("func (w *Worker) dispatch(m *session.Message) error {\n\tswitch m.Op {")
 	for _, c := range a.wire() {
 		s.p("case op%s:", camel(c.Name))
 		if c.Worker {
-			s.p("var a %s\nif err := a.decode(m.Body); err != nil { return w.malformed(m, err) }\nreturn w.%s(m, &a)", structName(c, "args"), handName(c))
+			s.p("var a %s\nif err := a.decode(m.Body); err != nil { return malformed(m, err) }\nreturn %s(m, &a)", structName(c, "args"), method(c))
 		} else {
-			s.p("return w.%s(m)", handName(c))
+			s.p("return forward%s(w.caller, m)", camel(c.Name))
 		}
 	}
-	s.p("}\n\treturn w.unknown(m)\n}\n")
+	s.p("}\n\treturn unknownOp(m)\n}\n")
 	for _, c := range a.wire() {
 		if !c.Worker {
-			a.goAuto(s, c)
+			a.goForward(s, c)
 		}
 	}
 }
 
-// handName is the method that executes a call.
-func handName(c *Call) string { return "do" + camel(c.Name) }
+// method is the method that executes a call, as the dispatcher names it.
+func method(c *Call) string {
+	receiver := "w"
+	if c.Part != "" {
+		receiver += "." + c.Part
+	}
+	return receiver + ".do" + camel(c.Name)
+}
 
-// goAuto writes a method that passes a call on to the driver unchanged.
-func (a *API) goAuto(s *source, c *Call) {
-	s.p("func (w *Worker) %s(m *session.Message) error {\nvar a %s", handName(c), structName(c, "args"))
-	s.p("if err := a.decode(m.Body); err != nil { return w.malformed(m, err) }\nc := w.begin(m)")
+// goForward writes a function that passes a call on to the driver unchanged.
+func (a *API) goForward(s *source, c *Call) {
+	s.p("func forward%s(k *caller, m *session.Message) error {\nvar a %s", camel(c.Name), structName(c, "args"))
+	s.p("if err := a.decode(m.Body); err != nil { return malformed(m, err) }\nc := k.begin(m)")
 	var args []string
 	var query, list *Param
 	for _, p := range c.Params {
@@ -286,19 +295,19 @@ func (a *API) goAuto(s *source, c *Call) {
 	joined := strings.Join(args, ", ")
 	switch kind := a.kind(c.Result); {
 	case query != nil:
-		s.p("status, value := w.query(c, %s, %s)\nreturn w.reply(c, status, (&%s{%s: value}).encode(c.body))\n}\n", fn, joined, structName(c, "reply"), camel(query.Name))
+		s.p("status, value := k.query(c, %s, %s)\nreturn k.reply(c, status, (&%s{%s: value}).encode(c.body))\n}\n", fn, joined, structName(c, "reply"), camel(query.Name))
 	case list != nil:
-		s.p("status, value := w.list(c, %s, %s, %s)\nreturn w.reply(c, status, (&%s{%s: value}).encode(c.body))\n}\n", fn, list.Len, joined, structName(c, "reply"), camel(list.Name))
+		s.p("status, value := k.list(c, %s, %s, %s)\nreturn k.reply(c, status, (&%s{%s: value}).encode(c.body))\n}\n", fn, list.Len, joined, structName(c, "reply"), camel(list.Name))
 	case kind != nil:
-		s.p("status := w.create(c, %s, kind%s, a.Result, %s)\nreturn w.finish(c, status)\n}\n", fn, camel(kind.Name), joined)
+		s.p("status := k.create(c, %s, kind%s, a.Result, %s)\nreturn k.finish(c, status)\n}\n", fn, camel(kind.Name), joined)
 	case len(c.Out()) > 0:
-		s.p("status := w.invoke(c, %s, %s)\nvar r %s", fn, joined, structName(c, "reply"))
+		s.p("status := k.invoke(c, %s, %s)\nvar r %s", fn, joined, structName(c, "reply"))
 		for i, p := range c.Out() {
 			s.p("r.%s = %s(c.out(%d))", camel(p.Name), p.goType(), i)
 		}
-		s.p("return w.reply(c, status, r.encode(c.body))\n}\n")
+		s.p("return k.reply(c, status, r.encode(c.body))\n}\n")
 	default:
-		s.p("return w.finish(c, w.invoke(c, %s, %s))\n}\n", fn, joined)
+		s.p("return k.finish(c, k.invoke(c, %s, %s))\n}\n", fn, joined)
 	}
 }
 

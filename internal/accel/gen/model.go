@@ -36,6 +36,8 @@ type Call struct {
 	Line                int
 	// Op is the number on the wire.
 	Op int
+	// Part is the field of the worker whose value executes the call; empty for the worker itself.
+	Part string
 }
 
 // An Answer says who answers a call, and when.

@@ -34,6 +34,7 @@ func Parse(text string) (*API, error) {
 type parser struct {
 	api  *API
 	call *Call
+	part string
 	line int
 }
 
@@ -51,7 +52,7 @@ func (p *parser) statement(line string) error {
 	words := strings.Fields(line)
 	parse, ok := map[string]func([]string) error{
 		"api": p.header, "headers": p.headers, "table": p.table, "driver": p.driver, "kind": p.kind,
-		"type": p.scalar, "call": p.apiCall, "message": p.message, "notice": p.notice, "facts": p.facts,
+		"type": p.scalar, "call": p.apiCall, "message": p.message, "notice": p.notice, "facts": p.facts, "part": p.setPart,
 	}[words[0]]
 	if !ok {
 		return fmt.Errorf("unknown statement %q", words[0])
@@ -68,6 +69,14 @@ func (p *parser) header(w []string) error {
 }
 
 func (p *parser) headers(w []string) error { p.api.Headers = w; return nil }
+
+func (p *parser) setPart(w []string) error {
+	if len(w) > 1 {
+		return fmt.Errorf("want: part [NAME]")
+	}
+	p.part = strings.Join(w, "")
+	return nil
+}
 
 func (p *parser) table(w []string) error {
 	if len(w) != 2 {
@@ -110,7 +119,7 @@ func (p *parser) apiCall(w []string) error {
 	if len(w) < 4 {
 		return fmt.Errorf("want: call RESULT NAME SINCE ANSWER [auto] [check] [worker] [command CONSTANT]")
 	}
-	c := &Call{Result: w[0], Name: w[1], Since: w[2], Line: p.line}
+	c := &Call{Result: w[0], Name: w[1], Since: w[2], Line: p.line, Part: p.part}
 	if err := c.setAnswer(w[3]); err != nil {
 		return err
 	}
@@ -152,7 +161,7 @@ func (p *parser) message(w []string) error {
 	if len(w) != 2 {
 		return fmt.Errorf("want: message NAME ANSWER")
 	}
-	c := &Call{Name: w[0], Result: "void", Worker: true, Line: p.line}
+	c := &Call{Name: w[0], Result: "void", Worker: true, Line: p.line, Part: p.part}
 	p.api.Messages = append(p.api.Messages, c)
 	c.Op, p.call = FirstMessage+len(p.api.Messages)-1, c
 	return c.setAnswer(w[1])

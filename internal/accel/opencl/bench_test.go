@@ -25,7 +25,7 @@ func BenchmarkDriverCall(b *testing.B) {
 	}
 }
 
-func launcher(b *testing.B) (c *client, queue, kernel, mem uint64) {
+func launcher(b *testing.B) (c *testClient, queue, kernel, mem uint64) {
 	c = dial(b, Options{})
 	context, queue := c.stage(0)
 	_, kernel = c.kernel(context, "add", addOne)
@@ -51,8 +51,8 @@ func BenchmarkLaunches(b *testing.B) {
 // BenchmarkLaunchesBare is the same without a worker.
 func BenchmarkLaunchesBare(b *testing.B) {
 	c, queue, kernel, _ := launcher(b)
-	q, _ := c.worker.objects.Get(queue, kindQueue)
-	k, _ := c.worker.objects.Get(kernel, kindKernel)
+	q, _ := c.worker.objects.table.Get(queue, kindQueue)
+	k, _ := c.worker.objects.table.Get(kernel, kindKernel)
 	size, err := driver.Alloc(8)
 	if err != nil {
 		b.Fatal(err)

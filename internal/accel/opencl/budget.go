@@ -2,6 +2,7 @@ package opencl
 
 import (
 	"math"
+	"math/bits"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -20,9 +21,6 @@ const (
 // hostSlack is what a session may hold beyond its lease's memory, so that one with
 // hardly any can have objects.
 const hostSlack = 64 << 20
-
-// mostWaits bounds the goroutines that wait for the driver. Each keeps a thread.
-const mostWaits = 512
 
 // A budget bounds the host memory that a client can make the worker hold:
 // staging memory, objects, commands that are not known to be done.
@@ -56,63 +54,15 @@ func (b *budget) force(n int64) { b.used.Add(n) }
 
 func (b *budget) give(n int64) { b.used.Add(-n) }
 
-// room takes n bytes of the budget for the dispatcher's client, and waits for the
-// device when that can help. When it can't the call has to fail.
-func (w *Worker) room(n int64) bool {
-	for tries := 0; ; tries++ {
-		if w.host.take(n) {
-			return true
+// product multiplies sizes that a client sent; too large is the largest number.
+func product(factors ...uint64) uint64 {
+	p := uint64(1)
+	for _, f := range factors {
+		high, low := bits.Mul64(p, f)
+		if high != 0 {
+			return math.MaxUint64
 		}
-		w.staging.trim()
-		if w.host.take(n) {
-			return true
-		}
-		if tries > 0 || n > w.host.limit || !w.relieve() {
-			return false
-		}
+		p = low
 	}
-}
-
-// relieve waits for all commands, so that what they hold becomes free. It reports
-// false when that could last for ever: then the client has to go on first.
-func (w *Worker) relieve() bool {
-	if len(w.unresolved) > 0 {
-		return false
-	}
-	w.drain()
-	w.fault(w.synchronised())
-	return true
-}
-
-// slot takes one of the places for goroutines that wait. It reports false when all
-// are taken by such as may depend on what the client does next.
-func (w *Worker) slot() bool {
-	select {
-	case w.slots <- struct{}{}:
-		return true
-	default:
-	}
-	if len(w.unresolved) > 0 {
-		return false
-	}
-	w.flush()
-	w.slots <- struct{}{}
-	return true
-}
-
-// beside runs a function on a goroutine of its own when there is a slot.
-func (w *Worker) beside(run func()) bool {
-	if !w.slot() {
-		return false
-	}
-	w.spawn(run)
-	return true
-}
-
-// spawn runs a function in a slot that was taken.
-func (w *Worker) spawn(run func()) {
-	w.waits.Go(func() {
-		defer func() { <-w.slots }()
-		run()
-	})
+	return p
 }

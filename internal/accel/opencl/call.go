@@ -2,7 +2,6 @@ package opencl
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/outboard-run/outboard/internal/accel/driver"
 	"github.com/outboard-run/outboard/internal/accel/session"
@@ -12,7 +11,7 @@ import (
 // of the message into the driver's arguments; the first that can't be sets the
 // status that the call then has.
 type call struct {
-	w      *Worker
+	caller *caller
 	m      *session.Message
 	frame  *driver.Frame
 	status int32
@@ -28,13 +27,6 @@ type call struct {
 	outs             [4][]byte
 	outCount         int
 	body             []byte // for the reply
-}
-
-// begin starts the next call of the dispatcher.
-func (w *Worker) begin(m *session.Message) *call {
-	w.frame.Reset()
-	w.call = call{w: w, m: m, frame: w.frame}
-	return &w.call
 }
 
 func (c *call) fail(status int32) uintptr {
@@ -64,10 +56,10 @@ func (c *call) optional(kind session.Kind, id uint64) uintptr {
 
 // handle looks an object up.
 func (c *call) handle(kind session.Kind, id uint64) uintptr {
-	if len(c.w.making) > 0 {
-		c.w.await(id)
+	if len(c.caller.objects.creating) > 0 {
+		c.caller.objects.await(id)
 	}
-	e, ok := c.w.objects.Get(id, kind)
+	e, ok := c.caller.objects.table.Get(id, kind)
 	switch {
 	case !ok:
 		return c.fail(invalid[kind])
@@ -76,12 +68,12 @@ func (c *call) handle(kind session.Kind, id uint64) uintptr {
 	}
 	switch kind {
 	case kindQueue:
-		c.w.settleQueue(id)
-		c.queue = c.w.queues[id]
+		c.caller.queues.waitForTransfer(id)
+		c.queue = c.caller.queues.byID[id]
 	case kindEvent:
-		if c.w.failedMeanwhile(id) {
+		if c.caller.events.hasFailed(id) {
 			// Whoever hears of the refusal knows why: the failure is told first.
-			c.w.fault(c.w.synchronised())
+			c.caller.client.fail(c.caller.events.synchronize())
 			return c.fail(clExecStatusError)
 		}
 	}
@@ -184,7 +176,7 @@ func (c *call) text(t text) uintptr {
 // a user event can still fail it is never NULL: PoCL forgets a command that fails
 // and that nobody holds, and then looks at it once more.
 func (c *call) created(_ session.Kind, id uint64) uintptr {
-	if id == 0 && len(c.w.unresolved) > 0 {
+	if id == 0 && len(c.caller.events.unresolved) > 0 {
 		c.nameless = true
 		return c.newEvent()
 	}
@@ -225,106 +217,4 @@ func word(b []byte) uint64 {
 		return 0
 	}
 	return binary.LittleEndian.Uint64(b)
-}
-
-// invoke calls a function that returns its status, and takes charge of the
-// event that it makes.
-func (w *Worker) invoke(c *call, fn int, args ...uintptr) int32 {
-	switch {
-	case c.status != clSuccess:
-		return c.status
-	case !w.drv.Has(fn):
-		return clInvalidOperation
-	case !isCommand[fn]:
-		return int32(w.drv.Call(fn, args...))
-	}
-	if !w.submit(c) {
-		return c.status
-	}
-	status := int32(w.drv.Call(fn, args...))
-	if status == clSuccess {
-		w.submitted(c)
-	} else {
-		w.unsubmit()
-	}
-	return status
-}
-
-// create calls a function that returns a new object. The last argument is where
-// its status goes.
-func (w *Worker) create(c *call, fn int, kind session.Kind, id uint64, args ...uintptr) int32 {
-	c.object = id
-	handle, status := uintptr(0), c.status
-	switch {
-	case status != clSuccess:
-	case !w.drv.Has(fn):
-		status = clInvalidOperation
-	case !w.room(costOf(kind)):
-		status = clOutOfHostMemory
-	default:
-		handle = w.drv.Call(fn, args...)
-		status = int32(uint32(word(c.errOut)))
-		if handle == 0 && status == clSuccess {
-			status = clOutOfResources
-		}
-		w.host.give(costOf(kind)) // enter counts it
-	}
-	w.enter(c, kind, id, handle, status)
-	return status
-}
-
-// costOf is what the budget counts for an object.
-func costOf(kind session.Kind) int64 {
-	if kind == kindProgram {
-		return programCost
-	}
-	return objectCost
-}
-
-// enter puts a new object into the table; one that failed keeps its reason.
-func (w *Worker) enter(c *call, kind session.Kind, id uint64, handle uintptr, status int32) {
-	e := session.Entry{Kind: kind, Handle: handle}
-	if status != clSuccess {
-		e = session.Entry{Kind: kind, Failed: status}
-	}
-	if err := w.objects.Add(id, e); err != nil {
-		c.broken = err
-		return
-	}
-	if e.Handle != 0 {
-		w.host.force(costOf(kind))
-	}
-	if status == clSuccess && kind == kindQueue {
-		w.addQueue(c, id, handle)
-	}
-}
-
-// query asks for a value of unknown size.
-func (w *Worker) query(c *call, fn int, args ...uintptr) (int32, []byte) {
-	if c.status != clSuccess {
-		return c.status, nil
-	}
-	status, value := ask(w.drv, c.frame, fn, args...)
-	if fn == fnClGetDeviceInfo && status == clSuccess && len(args) > 1 {
-		value = w.adjust(uint32(args[1]), value)
-	}
-	return status, value
-}
-
-// list asks for an array whose elements have the given size.
-func (w *Worker) list(c *call, fn, element int, args ...uintptr) (int32, []byte) {
-	switch {
-	case c.status != clSuccess:
-		return c.status, nil
-	case !w.drv.Has(fn):
-		return clInvalidOperation, nil
-	}
-	count := c.memory(8)
-	status := int32(w.drv.Call(fn, append(slices.Clip(args), 0, 0, driver.Address(count))...))
-	n := binary.LittleEndian.Uint32(count)
-	if status != clSuccess || n == 0 {
-		return status, []byte{}
-	}
-	b := c.memory(int(n) * element)
-	return int32(w.drv.Call(fn, append(slices.Clip(args), uintptr(n), driver.Address(b), 0)...)), b
 }

@@ -54,8 +54,8 @@ func needDriver(t testing.TB) *driver.Table {
 	return table
 }
 
-// A client speaks to a worker as the driver library does.
-type client struct {
+// testClient speaks to a worker as the driver library does.
+type testClient struct {
 	t       testing.TB
 	ring    *shm.Ring
 	in      *session.Reader
@@ -80,7 +80,7 @@ type notice struct {
 type encoder interface{ encode([]byte) []byte }
 
 // dial starts a worker in this process.
-func dial(t testing.TB, opts Options) *client {
+func dial(t testing.TB, opts Options) *testClient {
 	t.Helper()
 	near, err := shm.Create(1 << 20)
 	if err != nil {
@@ -105,7 +105,7 @@ func dial(t testing.TB, opts Options) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &client{t: t, ring: near, flags: session.Alone, ids: 0xff, ended: make(chan error, 1), worker: w, parts: map[[2]uint64][]byte{}}
+	c := &testClient{t: t, ring: near, flags: session.Alone, ids: 0xff, ended: make(chan error, 1), worker: w, parts: map[[2]uint64][]byte{}}
 	if c.in, err = session.NewReader(near, near.Area()); err != nil {
 		t.Fatal(err)
 	}
@@ -131,13 +131,13 @@ func itoa(n int) string {
 	return itoa(n/10) + itoa(n%10)
 }
 
-func (c *client) id() uint64 {
+func (c *testClient) id() uint64 {
 	c.ids++
 	return c.ids
 }
 
 // send sends a call for whose answer nobody waits, and returns its serial.
-func (c *client) send(op uint16, args encoder, bulk ...[]byte) uint64 {
+func (c *testClient) send(op uint16, args encoder, bulk ...[]byte) uint64 {
 	c.t.Helper()
 	if err := c.out.Send(session.Header{Op: op, Flags: c.flags}, args.encode(nil), bulk...); err != nil {
 		c.t.Fatal(err)
@@ -147,12 +147,12 @@ func (c *client) send(op uint16, args encoder, bulk ...[]byte) uint64 {
 }
 
 // call waits for the answer.
-func (c *client) call(op uint16, args encoder, bulk ...[]byte) (int32, []byte, []byte) {
+func (c *testClient) call(op uint16, args encoder, bulk ...[]byte) (int32, []byte, []byte) {
 	c.t.Helper()
 	return c.reply(c.begin(op, args, bulk...))
 }
 
-func (c *client) begin(op uint16, args encoder, bulk ...[]byte) uint32 {
+func (c *testClient) begin(op uint16, args encoder, bulk ...[]byte) uint32 {
 	c.t.Helper()
 	c.calls++
 	if err := c.out.Send(session.Header{Op: op, Flags: c.flags | session.WantReply, Call: c.calls}, args.encode(nil), bulk...); err != nil {
@@ -163,7 +163,7 @@ func (c *client) begin(op uint16, args encoder, bulk ...[]byte) uint32 {
 }
 
 // reply reads until the answer to a call comes, and keeps the notices before it.
-func (c *client) reply(call uint32) (int32, []byte, []byte) {
+func (c *testClient) reply(call uint32) (int32, []byte, []byte) {
 	c.t.Helper()
 	for {
 		h, body, bulk := c.receive()
@@ -179,7 +179,7 @@ func (c *client) reply(call uint32) (int32, []byte, []byte) {
 }
 
 // receiveReply reads until any reply comes, and keeps the notices before it.
-func (c *client) receiveReply() (session.Header, []byte, []byte) {
+func (c *testClient) receiveReply() (session.Header, []byte, []byte) {
 	c.t.Helper()
 	for {
 		h, body, bulk := c.receive()
@@ -191,7 +191,7 @@ func (c *client) receiveReply() (session.Header, []byte, []byte) {
 }
 
 // receive puts together what comes in several messages; others may come between.
-func (c *client) receive() (session.Header, []byte, []byte) {
+func (c *testClient) receive() (session.Header, []byte, []byte) {
 	c.t.Helper()
 	h, body, bulk := c.receiveOne()
 	key := [2]uint64{uint64(h.Call), 0}
@@ -210,7 +210,7 @@ func (c *client) receive() (session.Header, []byte, []byte) {
 	return h, body, bulk
 }
 
-func (c *client) receiveOne() (session.Header, []byte, []byte) {
+func (c *testClient) receiveOne() (session.Header, []byte, []byte) {
 	c.t.Helper()
 	h, body, err := c.in.Next()
 	if err != nil {
@@ -228,7 +228,7 @@ func (c *client) receiveOne() (session.Header, []byte, []byte) {
 }
 
 // await reads until a notice of the given op is there.
-func (c *client) await(op uint16) notice {
+func (c *testClient) await(op uint16) notice {
 	c.t.Helper()
 	for {
 		for i, n := range c.notices {
@@ -243,7 +243,7 @@ func (c *client) await(op uint16) notice {
 }
 
 // must is call for what has to succeed.
-func (c *client) must(op uint16, args encoder) []byte {
+func (c *testClient) must(op uint16, args encoder) []byte {
 	c.t.Helper()
 	status, body, _ := c.call(op, args)
 	if status != clSuccess {
@@ -253,7 +253,7 @@ func (c *client) must(op uint16, args encoder) []byte {
 }
 
 // noFailures fails the test when an early call has failed.
-func (c *client) noFailures() {
+func (c *testClient) noFailures() {
 	c.t.Helper()
 	for _, n := range c.notices {
 		if n.op == opFailed {
@@ -267,21 +267,21 @@ func (c *client) noFailures() {
 }
 
 // stage is a context with a queue.
-func (c *client) stage(queueProperties uint64) (context, queue uint64) {
+func (c *testClient) stage(queueProperties uint64) (context, queue uint64) {
 	context, queue = c.id(), c.id()
 	c.send(opClCreateContext, &argsClCreateContext{Devices: []uint64{deviceID}, Result: context})
 	c.send(opClCreateCommandQueue, &argsClCreateCommandQueue{Context: context, Device: deviceID, Properties: queueProperties, Result: queue})
 	return context, queue
 }
 
-func (c *client) buffer(context, size uint64) uint64 {
+func (c *testClient) buffer(context, size uint64) uint64 {
 	id := c.id()
 	c.send(opClCreateBuffer, &argsClCreateBuffer{Context: context, Flags: 1, Size: size, Result: id})
 	return id
 }
 
 // kernel builds a program and makes its one kernel.
-func (c *client) kernel(context uint64, name, source string) (program, kernel uint64) {
+func (c *testClient) kernel(context uint64, name, source string) (program, kernel uint64) {
 	c.t.Helper()
 	program, kernel = c.id(), c.id()
 	c.send(opClCreateProgramWithSource, &argsClCreateProgramWithSource{Context: context, Source: []byte(source), Result: program})
@@ -290,22 +290,22 @@ func (c *client) kernel(context uint64, name, source string) (program, kernel ui
 	return program, kernel
 }
 
-func (c *client) setMem(kernel uint64, index uint32, mem uint64) {
+func (c *testClient) setMem(kernel uint64, index uint32, mem uint64) {
 	c.send(opClSetKernelArg, &argsClSetKernelArg{Kernel: kernel, ArgIndex: index, ArgSize: 8, Form: formMem, Object: mem})
 }
 
-func (c *client) launch(queue, kernel, items, event uint64, waits ...uint64) uint64 {
+func (c *testClient) launch(queue, kernel, items, event uint64, waits ...uint64) uint64 {
 	return c.send(opClEnqueueNDRangeKernel, &argsClEnqueueNDRangeKernel{
 		CommandQueue: queue, Kernel: kernel, WorkDim: 1, GlobalWorkSize: []uint64{items}, EventWaitList: waits, Event: event,
 	})
 }
 
-func (c *client) finish(queue uint64) {
+func (c *testClient) finish(queue uint64) {
 	c.t.Helper()
 	c.must(opClFinish, &argsClFinish{CommandQueue: queue})
 }
 
-func (c *client) read(queue, mem, size uint64) []byte {
+func (c *testClient) read(queue, mem, size uint64) []byte {
 	c.t.Helper()
 	status, _, data := c.call(opClEnqueueReadBuffer, &argsClEnqueueReadBuffer{CommandQueue: queue, Buffer: mem, BlockingRead: 1, Size: size})
 	if status != clSuccess || uint64(len(data)) != size {

@@ -23,17 +23,17 @@ func readClock(id int32) uint64 {
 }
 
 // init compares the clocks, where the driver can tell its own.
-func (k *clock) init(w *Worker) {
-	if !w.drv.Has(fnClGetDeviceAndHostTimer) {
+func (k *clock) init(drv *driver.Table, frame *driver.Frame, device uintptr) {
+	if !drv.Has(fnClGetDeviceAndHostTimer) {
 		return
 	}
-	w.frame.Reset()
-	b, err := w.frame.Bytes(16)
+	frame.Reset()
+	b, err := frame.Bytes(16)
 	if err != nil {
 		return
 	}
 	before := monotonic()
-	if int32(w.drv.Call(fnClGetDeviceAndHostTimer, w.device, driver.Address(b), driver.Address(b[8:]))) != clSuccess {
+	if int32(drv.Call(fnClGetDeviceAndHostTimer, device, driver.Address(b), driver.Address(b[8:]))) != clSuccess {
 		return
 	}
 	after := monotonic()
@@ -67,17 +67,4 @@ func (k *clock) host(times []uint64) []uint64 {
 		times[i] = uint64(int64(times[i]) + k.offset)
 	}
 	return times
-}
-
-func (w *Worker) doHello(m *message, a *argsHello) error {
-	c := w.begin(m)
-	if a.Protocol != Protocol {
-		return w.malformed(m, errProtocolVersion(a.Protocol))
-	}
-	return w.finish(c, clSuccess)
-}
-
-func (w *Worker) doClock(m *message, _ *argsClock) error {
-	c := w.begin(m)
-	return w.reply(c, clSuccess, (&replyClock{WorkerClock: monotonic()}).encode(c.body))
 }

@@ -34,7 +34,7 @@ func FuzzDispatch(f *testing.F) {
 		m := session.Message{Header: session.Header{Op: op, Flags: flags, Call: call, Serial: 9}, Body: slices.Clone(body)}
 		w.record(&m)
 		_ = w.dispatch(&m)
-		w.waits.Wait()
+		w.helpers.group.Wait()
 	})
 }
 
@@ -50,8 +50,8 @@ func fuzzWorker(t *testing.T) (*Worker, *shm.Ring) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = w.in.Close()
-		w.frame.Close()
+		_ = w.client.in.Close()
+		w.frames.current.Close()
 	})
 	for i, e := range []struct {
 		op   uint16
@@ -68,6 +68,6 @@ func fuzzWorker(t *testing.T) (*Worker, *shm.Ring) {
 			t.Fatal(err)
 		}
 	}
-	w.images[258] = 4
+	w.memObjects.elements[258] = 4
 	return w, ring
 }

@@ -22,16 +22,16 @@ const maxIncludes = 10000
 // travels: options and logs.
 const includePrefix = "/outboard-include"
 
-// include puts a build's header files into a folder of their own and points
+// install puts a build's header files into a folder of their own and points
 // the options there. The folder is named after what is in it and outlives the
 // session: drivers cache programs by their options.
-func (w *Worker) include(options text, packed []byte) (text, error) {
+func (in *includes) install(options text, packed []byte) (text, error) {
 	if len(packed) == 0 {
 		return options, nil
 	}
-	w.output.wanted.Store(true) // a header may print
+	in.output.wanted.Store(true) // a header may print
 	sum := sha256.Sum256(packed)
-	root := filepath.Join(w.opts.IncludeDir, hex.EncodeToString(sum[:8]))
+	root := filepath.Join(in.dir, hex.EncodeToString(sum[:8]))
 	if _, err := os.Stat(root); err != nil {
 		if err := layIncludes(root, packed); err != nil {
 			return options, fmt.Errorf("include files: %w", err)
@@ -104,9 +104,9 @@ func forgetOldest(dir string, keep int) error {
 	return nil
 }
 
-// hideIncludes puts the prefix back into a log.
-func (w *Worker) hideIncludes(log []byte) []byte {
-	folder := regexp.MustCompile(regexp.QuoteMeta(w.opts.IncludeDir) + "/[0-9a-f]{16}")
+// hide puts the prefix back into a log.
+func (in *includes) hide(log []byte) []byte {
+	folder := regexp.MustCompile(regexp.QuoteMeta(in.dir) + "/[0-9a-f]{16}")
 	return folder.ReplaceAllLiteral(log, []byte(includePrefix))
 }
 
@@ -120,4 +120,10 @@ func writeInclude(root, name string, content []byte) error {
 		return fmt.Errorf("include file: %w", err)
 	}
 	return nil
+}
+
+// includes keeps the header files of builds.
+type includes struct {
+	dir    string
+	output *output
 }

@@ -20,8 +20,8 @@ func packIncludes(files map[string]string) []byte {
 	return e.Body()
 }
 
-func includer(dir string) *Worker {
-	return &Worker{opts: Options{IncludeDir: dir}}
+func newIncludes(dir string) *includes {
+	return &includes{dir: dir, output: newOutput(nil, nil)}
 }
 
 // A second session of the same borrower finds the same folder, so that the
@@ -31,7 +31,7 @@ func TestIncludeFolderIsNamedByItsContents(t *testing.T) {
 	packed := packIncludes(map[string]string{"0/a/x.h": "#define X 1\n"})
 	var got []string
 	for range 2 {
-		options, err := includer(dir).include(text{value: "-I/outboard-include/0/a -DY", present: true}, packed)
+		options, err := newIncludes(dir).install(text{value: "-I/outboard-include/0/a -DY", present: true}, packed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestIncludeFolderIsNamedByItsContents(t *testing.T) {
 	if err != nil || string(content) != "#define X 1\n" {
 		t.Errorf("header reads %q, %v", content, err)
 	}
-	log := includer(dir).hideIncludes([]byte("error in " + got[0][2:]))
+	log := newIncludes(dir).hide([]byte("error in " + got[0][2:]))
 	if diff := cmp.Diff("error in /outboard-include/0/a -DY", string(log)); diff != "" {
 		t.Error(diff)
 	}
@@ -53,7 +53,7 @@ func TestIncludeFolderIsNamedByItsContents(t *testing.T) {
 func TestIncludeStaysInItsFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "include")
 	packed := packIncludes(map[string]string{"../../../evil.h": "x", "/abs/evil.h": "y"})
-	if _, err := includer(dir).include(text{}, packed); err != nil {
+	if _, err := newIncludes(dir).install(text{}, packed); err != nil {
 		t.Fatal(err)
 	}
 	outside, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*"))
@@ -71,7 +71,7 @@ func TestIncludeRefusesBrokenLists(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if _, err := includer(dir).include(text{}, packed); err == nil {
+			if _, err := newIncludes(dir).install(text{}, packed); err == nil {
 				t.Error("taken")
 			}
 			if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
@@ -85,7 +85,7 @@ func TestForgetOldest(t *testing.T) {
 	dir := t.TempDir()
 	for i := range keptIncludes + 5 {
 		packed := packIncludes(map[string]string{"0/x.h": string(rune('a' + i))})
-		if _, err := includer(dir).include(text{}, packed); err != nil {
+		if _, err := newIncludes(dir).install(text{}, packed); err != nil {
 			t.Fatal(err)
 		}
 	}

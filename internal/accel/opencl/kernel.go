@@ -19,15 +19,15 @@ const (
 
 var formKinds = map[uint32]session.Kind{formMem: kindMem, formSampler: kindSampler, formQueue: kindQueue}
 
-func (w *Worker) doClSetKernelArg(m *message, a *argsClSetKernelArg) error {
-	c := w.begin(m)
+func (ks *kernels) doClSetKernelArg(m *message, a *argsClSetKernelArg) error {
+	c := ks.caller.begin(m)
 	kernel := c.handle(kindKernel, a.Kernel)
 	value := uintptr(0)
 	switch {
 	case a.Form == formBytes:
 		// The driver reads as much as the size says.
 		if a.Value != nil && uint64(len(a.Value)) < a.ArgSize {
-			return w.malformed(m, fmt.Errorf("argument of %d bytes with %d", a.ArgSize, len(a.Value)))
+			return malformed(m, fmt.Errorf("argument of %d bytes with %d", a.ArgSize, len(a.Value)))
 		}
 		value = c.bytes(a.Value)
 	case a.Form == formLocal:
@@ -36,17 +36,17 @@ func (w *Worker) doClSetKernelArg(m *message, a *argsClSetKernelArg) error {
 		binary.LittleEndian.PutUint64(b, uint64(c.optional(formKinds[a.Form], a.Object)))
 		value = driver.Address(b)
 	default:
-		return w.malformed(m, fmt.Errorf("argument of form %d", a.Form))
+		return malformed(m, fmt.Errorf("argument of form %d", a.Form))
 	}
 	var l *locals
-	if c.status == clSuccess && kernel != 0 && (a.Form == formLocal || w.locals[a.Kernel] != nil) {
-		l = w.localsOf(a.Kernel, kernel)
+	if c.status == clSuccess && kernel != 0 && (a.Form == formLocal || ks.locals[a.Kernel] != nil) {
+		l = ks.localMemoryOf(a.Kernel, kernel)
 	}
-	status := w.invoke(c, fnClSetKernelArg, kernel, uintptr(a.ArgIndex), uintptr(a.ArgSize), value)
+	status := ks.caller.invoke(c, fnClSetKernelArg, kernel, uintptr(a.ArgIndex), uintptr(a.ArgSize), value)
 	if l != nil && status == clSuccess {
 		l.set(a)
 	}
-	return w.finish(c, status)
+	return ks.caller.finish(c, status)
 }
 
 // locals is the local memory that a kernel and its arguments need. Drivers should
@@ -56,15 +56,15 @@ type locals struct {
 	sizes    map[uint32]uint64
 }
 
-// localsOf asks for a kernel's own need before it has arguments of local memory.
-func (w *Worker) localsOf(id uint64, handle uintptr) *locals {
-	l := w.locals[id]
+// localMemoryOf asks for a kernel's own need before it has arguments of local memory.
+func (ks *kernels) localMemoryOf(id uint64, handle uintptr) *locals {
+	l := ks.locals[id]
 	if l == nil {
 		l = &locals{sizes: make(map[uint32]uint64)}
-		if status, value := ask(w.drv, w.frame, fnClGetKernelWorkGroupInfo, handle, w.device, clKernelLocalMemSize); status == clSuccess {
+		if status, value := ask(ks.drv, ks.frames.current, fnClGetKernelWorkGroupInfo, handle, ks.device.handle, clKernelLocalMemSize); status == clSuccess {
 			l.own = word(value)
 		}
-		w.locals[id] = l
+		ks.locals[id] = l
 	}
 	return l
 }
@@ -80,12 +80,12 @@ func (l *locals) set(a *argsClSetKernelArg) {
 	}
 }
 
-func (w *Worker) doClEnqueueNDRangeKernel(m *message, a *argsClEnqueueNDRangeKernel) error {
-	c := w.begin(m)
+func (ks *kernels) doClEnqueueNDRangeKernel(m *message, a *argsClEnqueueNDRangeKernel) error {
+	c := ks.caller.begin(m)
 	for _, sizes := range [][]uint64{a.GlobalWorkOffset, a.GlobalWorkSize, a.LocalWorkSize} {
 		// The driver reads as many as there are dimensions.
 		if sizes != nil && len(sizes) < int(min(a.WorkDim, maxWorkDim)) {
-			return w.malformed(m, fmt.Errorf("%d sizes for %d dimensions", len(sizes), a.WorkDim))
+			return malformed(m, fmt.Errorf("%d sizes for %d dimensions", len(sizes), a.WorkDim))
 		}
 	}
 	switch {
@@ -96,11 +96,11 @@ func (w *Worker) doClEnqueueNDRangeKernel(m *message, a *argsClEnqueueNDRangeKer
 	}
 	queue, kernel := c.handle(kindQueue, a.CommandQueue), c.handle(kindKernel, a.Kernel)
 	if c.status == clSuccess && kernel != 0 {
-		if l := w.localsOf(a.Kernel, kernel); w.localMemory > 0 && l.own+l.sum > w.localMemory {
+		if l := ks.localMemoryOf(a.Kernel, kernel); ks.device.localMemory > 0 && l.own+l.sum > ks.device.localMemory {
 			c.fail(clOutOfResources)
 		}
 	}
-	return w.finish(c, w.invoke(c, fnClEnqueueNDRangeKernel, queue, kernel,
+	return ks.caller.finish(c, ks.caller.invoke(c, fnClEnqueueNDRangeKernel, queue, kernel,
 		uintptr(a.WorkDim), c.words(a.GlobalWorkOffset), c.words(a.GlobalWorkSize), c.words(a.LocalWorkSize),
 		uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
@@ -110,3 +110,15 @@ const (
 	clInvalidWorkDimension  int32 = -53
 	clInvalidGlobalWorkSize int32 = -63
 )
+
+// kernels checks kernels' arguments before the driver sees them.
+type kernels struct {
+	drv    *driver.Table
+	caller *caller
+	frames *frames
+	device *device
+
+	locals map[uint64]*locals // of kernels that have arguments in local memory
+}
+
+func (ks *kernels) forget(id uint64) { delete(ks.locals, id) }

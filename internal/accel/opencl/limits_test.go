@@ -50,7 +50,7 @@ func TestHostileBacklog(t *testing.T) {
 				take()
 			}
 			<-sent
-			if used := c.worker.host.used.Load(); used > limit || read > 0 {
+			if used := c.worker.budget.used.Load(); used > limit || read > 0 {
 				t.Errorf("%d bytes of %d are held; %d reads are done", used, limit, read)
 			}
 			c.send(opClSetUserEventStatus, &argsClSetUserEventStatus{Event: gate})
@@ -58,8 +58,8 @@ func TestHostileBacklog(t *testing.T) {
 				take()
 			}
 			c.finish(queue)
-			c.worker.staging.trim() // what is kept for the next transfers
-			if used := c.worker.host.used.Load(); used > 64<<10 || read == 0 {
+			c.worker.hostMemory.staging.trim() // what is kept for the next transfers
+			if used := c.worker.budget.used.Load(); used > 64<<10 || read == 0 {
 				t.Errorf("%d bytes are held at the end; %d reads were done", used, read)
 			}
 		})
@@ -76,7 +76,7 @@ func TestBacklog(t *testing.T) {
 	}
 	c.finish(queue)
 	c.noFailures()
-	if used := c.worker.host.used.Load(); used > 64<<10 {
+	if used := c.worker.budget.used.Load(); used > 64<<10 {
 		t.Errorf("%d bytes are held at the end", used)
 	}
 }
@@ -98,7 +98,7 @@ func TestReleasedQueueCounts(t *testing.T) {
 		c.send(opRelease, &argsRelease{Kind: uint32(kindQueue), Object: queue})
 	}
 	c.must(opClock, &argsClock{})
-	if used := c.worker.host.used.Load(); used < 500<<10 || used > 1<<20 {
+	if used := c.worker.budget.used.Load(); used < 500<<10 || used > 1<<20 {
 		t.Errorf("%d bytes are counted for commands that can't run", used)
 	}
 	failed := 0
@@ -112,7 +112,7 @@ func TestReleasedQueueCounts(t *testing.T) {
 		t.Errorf("%d commands were refused, want most of 10000", failed)
 	}
 	c.send(opClSetUserEventStatus, &argsClSetUserEventStatus{Event: gate})
-	for c.worker.host.used.Load() > 100<<10 {
+	for c.worker.budget.used.Load() > 100<<10 {
 		c.must(opClock, &argsClock{})
 	}
 }
@@ -151,7 +151,7 @@ func TestManyWaits(t *testing.T) {
 // TestLateFailure: what depends on a command that failed after the driver had
 // taken it fails, although there are drivers that would never end it.
 func TestLateFailure(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		context, queue := c.stage(clQueueOutOfOrder)
 		mem, gate, first := c.buffer(context, 64), c.id(), c.id()
 		fill := func(event uint64, waits ...uint64) {
@@ -184,7 +184,7 @@ func TestLateFailure(t *testing.T) {
 // TestAbandonedUserEvent: a user event that nobody can set any more holds nothing
 // up for ever.
 func TestAbandonedUserEvent(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		context, queue := c.stage(0)
 		mem, gate, event := c.buffer(context, 64), c.id(), c.id()
 		c.send(opClCreateUserEvent, &argsClCreateUserEvent{Context: context, Result: gate})
@@ -207,7 +207,7 @@ func TestAbandonedUserEvent(t *testing.T) {
 // TestReadFailsInTheMiddle: a read whose first pieces have been sent already still
 // fails as a whole.
 func TestReadFailsInTheMiddle(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		context, queue := c.stage(clQueueProfiling) // such are read in pieces everywhere
 		const size = 3 << 20
 		mem := c.buffer(context, size)
@@ -258,16 +258,16 @@ func TestOthersGoOn(t *testing.T) {
 	const size = 4 << 20
 	tests := map[string]struct {
 		function int
-		begin    func(c *client, context, queue, mem uint64) (call uint32)
+		begin    func(c *testClient, context, queue, mem uint64) (call uint32)
 		bulk     int
 	}{
-		"a large read": {fnClWaitForEvents, func(c *client, _, queue, mem uint64) uint32 {
+		"a large read": {fnClWaitForEvents, func(c *testClient, _, queue, mem uint64) uint32 {
 			return c.begin(opClEnqueueReadBuffer, &argsClEnqueueReadBuffer{CommandQueue: queue, Buffer: mem, BlockingRead: 1, Size: size})
 		}, size},
-		"a link": {fnClLinkProgram, func(c *client, context, _, _ uint64) uint32 {
+		"a link": {fnClLinkProgram, func(c *testClient, context, _, _ uint64) uint32 {
 			return c.begin(opClLinkProgram, &argsClLinkProgram{Context: context, Result: c.id()})
 		}, 0},
-		"a finish after a flush that waits": {fnClFlush, func(c *client, context, queue, _ uint64) uint32 {
+		"a finish after a flush that waits": {fnClFlush, func(c *testClient, context, queue, _ uint64) uint32 {
 			c.send(opClCreateUserEvent, &argsClCreateUserEvent{Context: context, Result: c.id()})
 			for range 100 {
 				c.send(opClFlush, &argsClFlush{CommandQueue: queue})

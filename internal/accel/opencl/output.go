@@ -14,35 +14,36 @@ import (
 // output is what kernels print: the reading end of the pipe that is the
 // process's standard output.
 type output struct {
-	pipe int // -1: none
+	client *client
+	pipe   int // -1: none
 	// wanted says that some program may print; before that nobody looks.
 	wanted atomic.Bool
 	mu     sync.Mutex // held while output is read and sent, so that it stays in order
 	buf    []byte
 }
 
-func (o *output) init(f *os.File) {
-	o.pipe = -1
+func newOutput(f *os.File, cl *client) *output {
+	o := &output{pipe: -1, client: cl}
 	if f != nil {
 		o.pipe = int(f.Fd())
 		o.buf = make([]byte, 64<<10)
 		// A pipe of our own that was just made: it can be made non-blocking.
 		_ = unix.SetNonblock(o.pipe, true)
 	}
+	return o
 }
 
-// drainOutput sends everything that was printed so far.
-func (w *Worker) drainOutput() error {
-	if w.output.pipe < 0 || !w.output.wanted.Load() {
+// drain sends everything that was printed so far.
+func (o *output) drain() error {
+	if o.pipe < 0 || !o.wanted.Load() {
 		return nil
 	}
-	w.output.mu.Lock()
-	defer w.output.mu.Unlock()
-	return w.drainLocked()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.drainLocked()
 }
 
-func (w *Worker) drainLocked() error {
-	o := &w.output
+func (o *output) drainLocked() error {
 	for {
 		n, err := unix.Read(o.pipe, o.buf)
 		switch {
@@ -52,16 +53,15 @@ func (w *Worker) drainLocked() error {
 			return nil //nolint:nilerr // empty, or nobody can write any more
 		}
 		note := argsOutput{Text: o.buf[:n]}
-		if err := w.notify(opOutput, note.encode(nil)); err != nil {
+		if err := o.client.notify(opOutput, note.encode(nil)); err != nil {
 			return err
 		}
 	}
 }
 
-// outputWaits reports whether something was printed that is not sent yet. It
+// pending reports whether something was printed that is not sent yet. It
 // does not block and may be called while the writer is locked.
-func (w *Worker) outputWaits() bool {
-	o := &w.output
+func (o *output) pending() bool {
 	if o.pipe < 0 || !o.wanted.Load() {
 		return false
 	}
@@ -74,10 +74,9 @@ func (w *Worker) outputWaits() bool {
 	return err == nil && n > 0
 }
 
-// watchOutput keeps the pipe from filling up while a kernel that prints much
+// watch keeps the pipe from filling up while a kernel that prints much
 // runs, and shows what it prints meanwhile.
-func (w *Worker) watchOutput(ctx context.Context) {
-	o := &w.output
+func (o *output) watch(ctx context.Context) {
 	if o.pipe < 0 {
 		return
 	}
@@ -91,10 +90,10 @@ func (w *Worker) watchOutput(ctx context.Context) {
 			continue
 		}
 		o.mu.Lock()
-		err = w.drainLocked()
+		err = o.drainLocked()
 		o.mu.Unlock()
 		if err != nil || fds[0].Revents&unix.POLLIN == 0 {
-			w.fault(err)
+			o.client.fail(err)
 			return
 		}
 	}

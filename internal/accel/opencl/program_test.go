@@ -8,7 +8,7 @@ import (
 // A build must not ask for the binaries' sizes: PoCL compiles every kernel to
 // answer that, and a program of fifty took ten times as long to build.
 func TestBuildLeavesBinariesAlone(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		context, _ := c.stage(0)
 		program := c.id()
 		c.send(opClCreateProgramWithSource, &argsClCreateProgramWithSource{Context: context, Source: []byte(addOne), Result: program})

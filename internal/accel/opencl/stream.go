@@ -9,7 +9,7 @@ import (
 
 // A stream is a read that goes straight from the driver into the ring.
 type stream struct {
-	w        *Worker
+	reads    *reads
 	transfer transfer
 	lone     bool   // the client has nothing else to do
 	ticket   ticket // zero: nobody waits, the data goes out as a notice
@@ -37,13 +37,13 @@ func (e errStatus) Error() string { return statusError("transfer", int32(e)).Err
 // since the one before it.
 func (s *stream) run() (int32, error) {
 	t := &s.transfer
-	if s.w.maps(s.queue, t) {
+	if s.reads.mover.shouldMap(s.queue, t) {
 		return s.runMapped()
 	}
 	if status := s.wait(); status != clSuccess {
 		return status, nil
 	}
-	most := max(t.unit, min(pieceSize, s.w.opts.Ring.Area()/4)/t.unit*t.unit)
+	most := max(t.unit, min(pieceSize, s.reads.mover.area/4)/t.unit*t.unit)
 	for at := uint64(0); at < t.total; {
 		n := int(min(t.total-at, uint64(most)))
 		err := s.piece(at, n)
@@ -61,23 +61,23 @@ func (s *stream) run() (int32, error) {
 // wait waits for what the read has to wait for while others may still send:
 // other threads' answers, and what a kernel prints, who may wait for that.
 func (s *stream) wait() int32 {
-	if s.lone && !s.w.output.wanted.Load() || !s.queue.inOrder && s.waits.count == 0 {
+	if s.lone && !s.reads.output.wanted.Load() || !s.queue.inOrder && s.waits.count == 0 {
 		return clSuccess
 	}
-	frame := s.w.frames.get()
-	defer s.w.frames.put(frame)
+	frame := s.reads.frames.get()
+	defer s.reads.frames.put(frame)
 	out, err := frame.Bytes(8)
 	if err != nil {
 		return clOutOfHostMemory
 	}
-	status := int32(s.w.drv.Call(fnClEnqueueMarkerWithWaitList, s.queue.handle, s.waits.count, s.waits.list, driver.Address(out)))
+	status := int32(s.reads.drv.Call(fnClEnqueueMarkerWithWaitList, s.queue.handle, s.waits.count, s.waits.list, driver.Address(out)))
 	if status != clSuccess {
 		return status
 	}
 	marker := uintptr(word(out))
-	s.w.drv.Call(fnClFlush, s.queue.handle)
-	status = s.w.waitFor(marker)
-	s.w.drv.Call(fnClReleaseEvent, marker)
+	s.reads.drv.Call(fnClFlush, s.queue.handle)
+	status = s.reads.events.waitFor(marker)
+	s.reads.drv.Call(fnClReleaseEvent, marker)
 	s.waits = waitList{}
 	return status
 }
@@ -103,20 +103,20 @@ func (s *stream) piece(at uint64, n int) error {
 			return errStatus(status)
 		}
 		s.waits = waitList{}
-		if at == 0 && (s.w.pending.count.Load() > 0 || s.w.outputWaits()) {
+		if at == 0 && (s.reads.events.pending.count.Load() > 0 || s.reads.output.pending()) {
 			saved = append([]byte{}, p...)
 			return errOvertaken
 		}
 		return nil
 	}
-	err := s.w.out.Piece(h, body, n, fill)
+	err := s.reads.client.out.Piece(h, body, n, fill)
 	if !errors.Is(err, errOvertaken) {
 		return err
 	}
-	if err := s.w.synchronised(); err != nil {
+	if err := s.reads.events.synchronize(); err != nil {
 		return err
 	}
-	return s.w.out.Piece(h, body, n, fill)
+	return s.reads.client.out.Piece(h, body, n, fill)
 }
 
 // head begins a message of the read.
@@ -130,5 +130,5 @@ func (s *stream) head(status int32) (session.Header, []byte) {
 // fail ends the read.
 func (s *stream) fail(status int32) error {
 	h, body := s.head(status)
-	return s.w.out.Send(h, body)
+	return s.reads.client.out.Send(h, body)
 }

@@ -51,14 +51,14 @@ func (s *span) each(offset uint64, size int, box func(origin, region [3]uint64, 
 	return clSuccess
 }
 
-func (w *Worker) bufferTransfer(fn int, queue, mem uintptr, offset, size uint64) transfer {
+func (mv *mover) bufferTransfer(fn int, queue, mem uintptr, offset, size uint64) transfer {
 	return transfer{mem: mem, place: &place{queue, offset}, total: size, unit: 1, move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
-		return int32(w.drv.Call(fn, queue, mem, blocking, uintptr(offset+at), uintptr(n), ptr, nWaits, waits, event))
+		return int32(mv.drv.Call(fn, queue, mem, blocking, uintptr(offset+at), uintptr(n), ptr, nWaits, waits, event))
 	}}
 }
 
 // spanTransfer moves the boxes of s; pitches stand between region and pointer.
-func (w *Worker) spanTransfer(c *call, mem uintptr, s span, call func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32) transfer {
+func (mv *mover) spanTransfer(c *call, mem uintptr, s span, call func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32) transfer {
 	origin, region := c.memory(24), c.memory(24)
 	return transfer{mem: mem, total: s.bytes(), unit: int(min(max(s.row, 1), 1<<40)), move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
 		return s.each(at, n, func(o, r [3]uint64, skip uint64, last bool) int32 {
@@ -75,30 +75,30 @@ func (w *Worker) spanTransfer(c *call, mem uintptr, s span, call func(origin, re
 	}}
 }
 
-func (w *Worker) rectTransfer(c *call, fn int, queue, mem uintptr, origin, region []uint64, rowPitch, slicePitch uint64) (transfer, error) {
+func (mv *mover) rectTransfer(c *call, fn int, queue, mem uintptr, origin, region []uint64, rowPitch, slicePitch uint64) (transfer, error) {
 	if len(origin) != 3 || len(region) != 3 {
 		return transfer{}, errTriple
 	}
 	zero := c.memory(24)
 	s := span{row: region[0], origin: [3]uint64(origin), region: [3]uint64(region)}
-	return w.spanTransfer(c, mem, s, func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32 {
-		return int32(w.drv.Call(fn, queue, mem, blocking, origin, driver.Address(zero), region,
+	return mv.spanTransfer(c, mem, s, func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32 {
+		return int32(mv.drv.Call(fn, queue, mem, blocking, origin, driver.Address(zero), region,
 			uintptr(rowPitch), uintptr(slicePitch), 0, 0, ptr, nWaits, waits, event))
 	}), nil
 }
 
-func (w *Worker) imageTransfer(c *call, fn int, queue uintptr, image uint64, origin, region []uint64) (transfer, error) {
+func (mv *mover) imageTransfer(c *call, fn int, queue uintptr, image uint64, origin, region []uint64) (transfer, error) {
 	if len(origin) != 3 || len(region) != 3 {
 		return transfer{}, errTriple
 	}
 	handle := c.handle(kindMem, image)
-	element, ok := w.images[image]
+	element, ok := mv.memObjects.elements[image]
 	if !ok {
 		c.fail(invalid[kindMem])
 	}
 	s := span{row: product(region[0], element), origin: [3]uint64(origin), region: [3]uint64(region)}
-	return w.spanTransfer(c, handle, s, func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32 {
-		return int32(w.drv.Call(fn, queue, handle, blocking, origin, region, 0, 0, ptr, nWaits, waits, event))
+	return mv.spanTransfer(c, handle, s, func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32 {
+		return int32(mv.drv.Call(fn, queue, handle, blocking, origin, region, 0, 0, ptr, nWaits, waits, event))
 	}), nil
 }
 
@@ -119,16 +119,12 @@ func (c *call) waitList(ids []uint64) waitList {
 	return waitList{uintptr(len(ids)), c.handles(kindEvent, ids)}
 }
 
-// track watches over a command that was submitted with its event in eventOut.
-func (w *Worker) track(c *call, item *pending) {
-	item.event = uintptr(word(c.eventOut))
-	id := c.event
-	if id != 0 {
-		w.enter(c, kindEvent, id, item.event, clSuccess)
-	}
-	c.event = 0 // it is taken care of
-	w.submitted(c)
-	c.event = id
-	item.count()
-	w.pending.add(item)
+// mover makes the driver's calls that move bytes: copies of buffers, rectangles and
+// images, and maps.
+type mover struct {
+	drv        *driver.Table
+	frames     *frames
+	device     *device
+	memObjects *memObjects
+	area       int // of each direction of the ring
 }

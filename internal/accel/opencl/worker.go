@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
@@ -68,82 +67,129 @@ const Library = "libOpenCL.so.1"
 // Options.Driver has to have them.
 func Functions() []string { return functionNames }
 
-// A Worker executes one session.
+// Worker executes one session: it takes messages off the ring and has each executed by the
+// part that owns what the message is about.
 type Worker struct {
-	opts Options
-	drv  *driver.Table
-	in   *session.Reader
-	out  *session.Writer
+	opts  Options
+	drv   *driver.Table
+	calls atomic.Uint64
 
-	// The dispatcher's own.
-	objects    *session.Table
-	frame      *driver.Frame
-	call       call
-	queues     map[uint64]*queue
-	unflushed  []*queue
-	contexts   map[uint64]*contextState
-	locals     map[uint64]*locals // of kernels that have arguments in local memory
-	programs   map[uint64]*programState
-	images     map[uint64]uint64        // element size of images
-	sizes      map[uint64]uint64        // of memory objects whose end the driver does not tell
-	unresolved map[uint64]bool          // user events that the client has not set yet
-	searched   time.Time                // when pending commands were last searched for memory
-	making     map[uint64]chan struct{} // objects that are made beside the dispatcher
+	// State of the process.
+	client *client
+	frames *frames
+	device *device
+	memory *memory
+	budget *budget
+	output *output
 
-	platform, device uintptr
-	localMemory      uint64 // of a work group
-	mipmaps          bool   // images may have levels
-	unified          bool   // its memory is the host's
-	clock            clock
-	memory           memory
-	host             budget
-	staging          staging
-	late             late
-	pending          pendings
-	output           output
-	frames           framePool
+	// State of the session, from the bottom up: a part uses those above it. The
+	// exceptions are where one part has to wait for commands that another one tracks.
+	objects    *objects
+	events     *events
+	queues     *queues
+	helpers    *helpers
+	hostMemory *hostMemory
+	caller     *caller
 
-	// waits are the goroutines that wait for the driver. A driver may never
-	// return, so the session ends without them, and their process after it.
-	waits sync.WaitGroup
-	slots chan struct{} // full when too many of them wait for the driver
-	// complaints are what the driver says of contexts.
-	complaints chan complaint
-	broken     atomic.Pointer[error]
-	calls      atomic.Uint64
-	awaits     atomic.Bool // the dispatcher waits for the device
-	gated      atomic.Bool // there are user events that the client has not set yet
+	// The parts that execute calls.
+	contexts     *contexts
+	memObjects   *memObjects
+	programs     *programs
+	kernels      *kernels
+	reads        *reads
+	writes       *writes
+	synchronizer *synchronizer
+	releases     *releases
 }
 
-// New finds the device and makes a worker for it. It sends nothing yet.
+// New finds the device and returns a worker for it that has not sent anything yet.
 func New(opts Options) (*Worker, error) {
 	if opts.Callbacks == nil {
 		opts.Callbacks = &driver.Callbacks{}
 	}
-	w := &Worker{
-		opts: opts, drv: opts.Driver,
-		queues: make(map[uint64]*queue), contexts: make(map[uint64]*contextState),
-		programs: make(map[uint64]*programState), images: make(map[uint64]uint64), sizes: make(map[uint64]uint64), unresolved: make(map[uint64]bool), making: make(map[uint64]chan struct{}), locals: make(map[uint64]*locals),
-	}
-	var err error
-	if w.frame, err = driver.NewFrame(); err != nil {
+	w := &Worker{opts: opts, drv: opts.Driver, memory: &memory{}, budget: &budget{}}
+	w.device = &device{memory: w.memory}
+	frame, err := driver.NewFrame()
+	if err != nil {
 		return nil, err
 	}
-	if w.in, err = session.NewReader(opts.Ring, opts.Ring.Area()); err != nil {
+	w.frames = &frames{current: frame}
+	in, err := session.NewReader(opts.Ring, opts.Ring.Area())
+	if err != nil {
 		return nil, err
 	}
-	w.out = session.NewWriter(opts.Ring, opts.Ring.Area())
-	w.staging.host = &w.host
-	w.slots = make(chan struct{}, mostWaits)
-	w.complaints = make(chan complaint, mostComplaints)
-	if err := w.pending.init(); err != nil {
-		return nil, err
-	}
-	w.output.init(opts.Output)
+	w.client = &client{in: in, out: session.NewWriter(opts.Ring, opts.Ring.Area())}
 	if err := w.findDevice(); err != nil {
 		return nil, err
 	}
-	return w, nil
+	w.output = newOutput(opts.Output, w.client)
+	if err := w.newState(); err != nil {
+		return nil, err
+	}
+	w.newCalls()
+	return w, w.addFixedObjects()
+}
+
+// newState makes the parts that keep the session's state.
+func (w *Worker) newState() error {
+	opts, cl := &w.opts, w.client
+	staging := &staging{host: w.budget}
+	// The table has an entry for a failed object too.
+	w.objects = &objects{
+		budget: w.budget, table: session.NewTable(int(max(4096, 2*w.budget.limit/objectCost))),
+		creating: make(map[uint64]chan struct{}),
+	}
+	w.events = &events{
+		drv: w.drv, callbacks: opts.Callbacks, client: cl, frames: w.frames, device: w.device, objects: w.objects,
+		output: w.output, staging: staging, unresolved: make(map[uint64]bool),
+	}
+	w.queues = &queues{drv: w.drv, frames: w.frames, budget: w.budget, events: w.events, byID: make(map[uint64]*queue)}
+	w.helpers = &helpers{events: w.events, queues: w.queues, slots: make(chan struct{}, mostWaits)}
+	w.queues.helpers = w.helpers
+	w.hostMemory = &hostMemory{client: cl, budget: w.budget, staging: staging, memory: w.memory, events: w.events, queues: w.queues}
+	w.caller = &caller{
+		drv: w.drv, gate: opts.Gate, client: cl, frames: w.frames, budget: w.budget, device: w.device,
+		objects: w.objects, events: w.events, queues: w.queues, hostMemory: w.hostMemory,
+	}
+	return w.events.pending.init()
+}
+
+// newCalls makes the parts that execute calls.
+func (w *Worker) newCalls() {
+	opts, cl, k := &w.opts, w.client, w.caller
+	w.contexts = &contexts{
+		caller: k, client: cl, frames: w.frames, device: w.device, objects: w.objects, callbacks: opts.Callbacks,
+		byID: make(map[uint64]*contextState), errors: make(chan complaint, mostComplaints),
+	}
+	w.memObjects = &memObjects{
+		drv: w.drv, callbacks: opts.Callbacks, caller: k, client: cl, frames: w.frames, device: w.device, budget: w.budget,
+		memory: w.memory, staging: w.hostMemory.staging, hostMemory: w.hostMemory, objects: w.objects, contexts: w.contexts,
+		elements: make(map[uint64]uint64), sizes: make(map[uint64]uint64),
+	}
+	w.programs = &programs{
+		drv: w.drv, caller: k, client: cl, frames: w.frames, device: w.device, budget: w.budget, hostMemory: w.hostMemory,
+		objects: w.objects, events: w.events, output: w.output, contexts: w.contexts, helpers: w.helpers,
+		includes: &includes{dir: opts.IncludeDir, output: w.output}, byID: make(map[uint64]*programState),
+	}
+	w.kernels = &kernels{drv: w.drv, caller: k, frames: w.frames, device: w.device, locals: make(map[uint64]*locals)}
+	mover := &mover{drv: w.drv, frames: w.frames, device: w.device, memObjects: w.memObjects, area: opts.Ring.Area()}
+	w.reads = &reads{
+		drv: w.drv, caller: k, client: cl, frames: w.frames, budget: w.budget, staging: w.hostMemory.staging, hostMemory: w.hostMemory,
+		objects: w.objects, events: w.events, queues: w.queues, output: w.output, helpers: w.helpers, mover: mover,
+	}
+	w.writes = &writes{
+		caller: k, client: cl, staging: w.hostMemory.staging, hostMemory: w.hostMemory, events: w.events, queues: w.queues, mover: mover,
+	}
+	w.synchronizer = &synchronizer{
+		drv: w.drv, caller: k, client: cl, objects: w.objects, events: w.events, queues: w.queues, helpers: w.helpers,
+	}
+	w.releases = &releases{
+		drv: w.drv, budget: w.budget, objects: w.objects, events: w.events, queues: w.queues,
+		forget: map[session.Kind]func(id uint64){
+			kindQueue: w.queues.forget, kindContext: w.contexts.forget, kindKernel: w.kernels.forget,
+			kindProgram: w.programs.forget, kindMem: w.memObjects.forget,
+		},
+	}
 }
 
 // The ids that the description gives to the two objects that are always there.
@@ -164,26 +210,29 @@ func (w *Worker) findDevice() error {
 	if w.opts.DeviceName != "" && d.info.Name != w.opts.DeviceName {
 		return outboard.Errorf(outboard.NoDevice, fmt.Sprintf("device %d", w.opts.Device), "it is %q now, and was %q when the node looked", d.info.Name, w.opts.DeviceName)
 	}
-	w.platform, w.device = d.platform, d.device
-	w.unified = d.info.Type == outboard.CPU
-	w.drv = functionsOf(w.drv, w.platform, w.frame)
+	w.device.platform, w.device.handle = d.platform, d.device
+	w.device.unified = d.info.Type == outboard.CPU
+	w.drv = functionsOf(w.drv, w.device.platform, w.frames.current)
 	w.memory.init(w.opts.Memory, d.info.Memory)
 	if w.opts.Host == 0 {
 		w.opts.Host = hostLimit(w.memory.limit)
 	}
-	w.host.limit = int64(w.opts.Host)
-	// Even what could not be made needs a place in the table.
-	w.objects = session.NewTable(int(max(4096, 2*w.host.limit/objectCost)))
-	w.clock.init(w)
-	if status, value := ask(w.drv, w.frame, fnClGetDeviceInfo, w.device, clDeviceLocalMemSize); status == clSuccess {
-		w.localMemory = word(value)
+	w.budget.limit = int64(w.opts.Host)
+	w.device.clock.init(w.drv, w.frames.current, w.device.handle)
+	if status, value := ask(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceLocalMemSize); status == clSuccess {
+		w.device.localMemory = word(value)
 	}
-	status, value := ask(w.drv, w.frame, fnClGetDeviceInfo, w.device, clDeviceExtensions)
-	w.mipmaps = status == clSuccess && slices.Contains(strings.Fields(cString(value)), "cl_khr_mipmap_image")
-	if err := w.objects.Add(platformID, session.Entry{Kind: kindPlatform, Handle: d.platform}); err != nil {
+	status, value := ask(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceExtensions)
+	w.device.mipmaps = status == clSuccess && slices.Contains(strings.Fields(cString(value)), "cl_khr_mipmap_image")
+	return nil
+}
+
+// addFixedObjects adds the two objects that a session begins with.
+func (w *Worker) addFixedObjects() error {
+	if err := w.objects.table.Add(platformID, session.Entry{Kind: kindPlatform, Handle: w.device.platform}); err != nil {
 		return err
 	}
-	return w.objects.Add(deviceID, session.Entry{Kind: kindDevice, Handle: d.device})
+	return w.objects.table.Add(deviceID, session.Entry{Kind: kindDevice, Handle: w.device.handle})
 }
 
 // Run sends the snapshot and then executes what comes until the ring is closed,
@@ -195,15 +244,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	defer cancel()
-	helpers.Go(func() { w.completer(ctx) })
-	helpers.Go(func() { w.watchOutput(ctx) })
-	helpers.Go(func() { w.complain(ctx) })
+	helpers.Go(func() { w.events.runCompleter(ctx) })
+	helpers.Go(func() { w.output.watch(ctx) })
+	helpers.Go(func() { w.contexts.forwardErrors(ctx) })
 	if err := w.sendSnapshot(); err != nil {
 		return err
 	}
 	for {
 		err := w.step()
-		if p := w.broken.Load(); p != nil && err == nil {
+		if p := w.client.broken.Load(); p != nil && err == nil {
 			err = *p
 		}
 		switch {
@@ -217,18 +266,18 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // step executes one message.
 func (w *Worker) step() error {
-	if w.in.Idle() {
-		w.flush()
+	if w.client.in.Idle() {
+		w.queues.flushAll()
 		if w.opts.Gate != nil {
 			w.opts.Gate.Rest()
 		}
 	}
-	h, body, err := w.in.Next()
+	h, body, err := w.client.in.Next()
 	if err != nil {
 		return err
 	}
 	w.calls.Add(1)
-	w.learn()
+	w.objects.applyUpdates()
 	m := session.Message{Header: h, Body: body}
 	if w.opts.Log != nil {
 		w.record(&m)
@@ -240,105 +289,29 @@ func (w *Worker) step() error {
 // without asking the driver: what depends on the client may be pending for ever. Any
 // goroutine may ask.
 func (w *Worker) Working() bool {
-	return w.awaits.Load() || w.pending.count.Load() > 0 && !w.gated.Load()
-}
-
-// untilDone calls the driver for something that returns when the device has done its work.
-func (w *Worker) untilDone(fn int, args ...uintptr) int32 {
-	w.awaits.Store(true)
-	defer w.awaits.Store(false)
-	return int32(w.drv.Call(fn, args...))
+	return w.queues.awaits.Load() || w.events.pending.count.Load() > 0 && !w.events.gated.Load()
 }
 
 // Stats are what the session has done so far; any goroutine may ask.
 func (w *Worker) Stats() control.Stats {
-	in, out := w.in.Bytes(), w.out.Bytes()
+	in, out := w.client.in.Bytes(), w.client.out.Bytes()
 	return control.Stats{Memory: outboard.Bytes(w.memory.inUse()), Calls: w.calls.Load(), BytesIn: in, BytesOut: out}
 }
 
-func (w *Worker) malformed(m *session.Message, err error) error {
-	return outboard.Errorf(outboard.Protocol, fmt.Sprintf("message %d, op %#x", m.Serial, m.Op), "%w", err)
-}
-
-func (w *Worker) unknown(m *session.Message) error {
-	return outboard.Errorf(outboard.Protocol, fmt.Sprintf("message %d", m.Serial), "no op has the number %#x", m.Op)
-}
-
-// fault ends the session from a goroutine that is not the dispatcher.
-func (w *Worker) fault(err error) {
-	if err != nil {
-		w.broken.CompareAndSwap(nil, &err)
+// Drain waits until the device has done all that it was given, unless that
+// depends on the client. Only the dispatcher's Gate may call it.
+func (w *Worker) Drain() {
+	if len(w.events.unresolved) == 0 {
+		w.queues.drain()
 	}
 }
 
-// alone says that the dispatcher may block in the driver on behalf of m.
-func alone(m *session.Message) bool { return m.Flags&session.Alone != 0 }
-
-// A ticket is what remains of a call for which somebody waits, once the
-// dispatcher has gone on.
-type ticket struct {
-	op   uint16
-	call uint32
-}
-
-func (m *call) ticket() ticket { return ticket{op: m.m.Op, call: m.m.Call} }
-
-func (w *Worker) answer(t ticket, status int32, body []byte, bulk ...[]byte) error {
-	return w.out.Send(t.header(status), body, bulk...)
-}
-
-func (t ticket) header(status int32) session.Header {
-	return session.Header{Op: t.op, Flags: session.IsReply, Call: t.call, Status: status}
-}
-
-// reply answers a call, or reports its failure when nobody waits.
-func (w *Worker) reply(c *call, status int32, body []byte) error {
-	if c.broken != nil {
-		return w.malformed(c.m, c.broken)
-	}
-	if c.m.Flags&session.WantReply == 0 {
-		return w.finish(c, status)
-	}
-	return w.answer(c.ticket(), status, body)
-}
-
-// finish ends a call that returns nothing but its status.
-func (w *Worker) finish(c *call, status int32) error {
-	switch {
-	case c.broken != nil:
-		return w.malformed(c.m, c.broken)
-	case c.m.Flags&session.WantReply != 0:
-		return w.answer(c.ticket(), status, nil)
-	case status != clSuccess:
-		return w.fail(c, status)
-	}
-	return nil
-}
-
-// fail reports that an early call failed. An event that the call should have
-// made exists all the same and has failed: what waits for it fails as well.
-func (w *Worker) fail(c *call, status int32) error {
-	n := argsFailed{Serial: c.m.Serial, Op: uint32(c.m.Op), Status: status, Event: c.event, Object: c.object}
-	if c.queue != nil {
-		n.Queue = c.queue.id
-	}
-	if c.event != 0 {
-		if err := w.failedEvent(c); err != nil {
-			return err
+// Busy reports whether the device may be working for us.
+func (w *Worker) Busy() bool {
+	for _, q := range w.queues.byID {
+		if q.busy {
+			return true
 		}
 	}
-	return w.notify(opFailed, n.encode(nil))
-}
-
-func (w *Worker) notify(op uint16, body []byte, bulk ...[]byte) error {
-	return w.out.Send(session.Header{Op: op}, body, bulk...)
-}
-
-// synchronised sends what has to come before a reply that says that commands
-// are done: their output, their data, their events.
-func (w *Worker) synchronised() error {
-	if err := w.drainOutput(); err != nil {
-		return err
-	}
-	return w.settle()
+	return false
 }

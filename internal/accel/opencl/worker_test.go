@@ -9,7 +9,7 @@ import (
 )
 
 // flagsOf runs a test as a client with one thread and as one with several.
-func flagsOf(t *testing.T, run func(t *testing.T, c *client)) {
+func flagsOf(t *testing.T, run func(t *testing.T, c *testClient)) {
 	for name, flags := range map[string]uint16{"alone": session.Alone, "threads": 0} {
 		t.Run(name, func(t *testing.T) {
 			c := dial(t, Options{})
@@ -21,7 +21,7 @@ func flagsOf(t *testing.T, run func(t *testing.T, c *client)) {
 }
 
 func TestLaunch(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		context, queue := c.stage(0)
 		_, kernel := c.kernel(context, "add", addOne)
 		const n = 1000
@@ -41,7 +41,7 @@ func TestLaunch(t *testing.T) {
 // TestTransfers writes and reads all sizes, blocking and not, with and without
 // events.
 func TestTransfers(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		context, queue := c.stage(0)
 		for _, size := range []int{1, 4, 4096, directWrite + 1, directRead + 7, 5 << 20} {
 			data := make([]byte, size)
@@ -78,7 +78,7 @@ func TestTransfers(t *testing.T) {
 // TestDataComesFirst: the data of a non-blocking read is there before the reply
 // from which its completion follows.
 func TestDataComesFirst(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		context, queue := c.stage(0)
 		mem := c.buffer(context, 64)
 		c.send(opClEnqueueFillBuffer, &argsClEnqueueFillBuffer{CommandQueue: queue, Buffer: mem, Pattern: []byte{7}, Size: 64})
@@ -185,7 +185,7 @@ func TestMemoryLimit(t *testing.T) {
 
 // TestUserEvents: a dispatcher never waits for what only its client can do.
 func TestUserEvents(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		c.flags = 0
 		context, queue := c.stage(0)
 		mem := c.buffer(context, 1<<20)
@@ -209,7 +209,7 @@ func TestUserEvents(t *testing.T) {
 }
 
 func TestProfiling(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		before := monotonic()
 		context, queue := c.stage(clQueueProfiling)
 		_, kernel := c.kernel(context, "add", addOne)
@@ -234,7 +234,7 @@ func TestProfiling(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
-	flagsOf(t, func(t *testing.T, c *client) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
 		context, queue := c.stage(0)
 		mem := c.buffer(context, 64)
 		for range 3 {
@@ -266,14 +266,14 @@ func TestPlatformVersion(t *testing.T) {
 
 // TestProtocolBreaks: what no client may do ends the session.
 func TestProtocolBreaks(t *testing.T) {
-	tests := map[string]func(c *client){
-		"an id that was used": func(c *client) {
+	tests := map[string]func(c *testClient){
+		"an id that was used": func(c *testClient) {
 			c.send(opClCreateContext, &argsClCreateContext{Devices: []uint64{deviceID}, Result: deviceID})
 		},
-		"an unknown op":     func(c *client) { c.send(0x7fff, &argsClock{}) },
-		"a body too long":   func(c *client) { c.send(opRelease, &argsWatchTwice{}) },
-		"another protocol":  func(c *client) { c.send(opHello, &argsHello{Protocol: 99}) },
-		"less data than it": func(c *client) { c.send(opClCreateBuffer, &argsClCreateBuffer{Size: 64}, make([]byte, 8)) },
+		"an unknown op":     func(c *testClient) { c.send(0x7fff, &argsClock{}) },
+		"a body too long":   func(c *testClient) { c.send(opRelease, &argsWatchTwice{}) },
+		"another protocol":  func(c *testClient) { c.send(opHello, &argsHello{Protocol: 99}) },
+		"less data than it": func(c *testClient) { c.send(opClCreateBuffer, &argsClCreateBuffer{Size: 64}, make([]byte, 8)) },
 	}
 	for name, break_ := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -4,554 +4,554 @@ package opencl
 
 import "github.com/outboard-run/outboard/internal/accel/session"
 
-// dispatch executes one message. Its error ends the session: the peer broke the protocol.
+// dispatch executes one message. An error ends the session: the client violated the protocol.
 func (w *Worker) dispatch(m *session.Message) error {
 	switch m.Op {
 	case opClGetPlatformInfo:
-		return w.doClGetPlatformInfo(m)
+		return forwardClGetPlatformInfo(w.caller, m)
 	case opClGetDeviceInfo:
-		return w.doClGetDeviceInfo(m)
+		return forwardClGetDeviceInfo(w.caller, m)
 	case opClCreateSubDevices:
 		var a argsClCreateSubDevices
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreateSubDevices(m, &a)
+		return w.contexts.doClCreateSubDevices(m, &a)
 	case opClSetDefaultDeviceCommandQueue:
-		return w.doClSetDefaultDeviceCommandQueue(m)
+		return forwardClSetDefaultDeviceCommandQueue(w.caller, m)
 	case opClGetDeviceAndHostTimer:
-		return w.doClGetDeviceAndHostTimer(m)
+		return forwardClGetDeviceAndHostTimer(w.caller, m)
 	case opClGetHostTimer:
-		return w.doClGetHostTimer(m)
+		return forwardClGetHostTimer(w.caller, m)
 	case opClCreateContext:
 		var a argsClCreateContext
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreateContext(m, &a)
+		return w.contexts.doClCreateContext(m, &a)
 	case opClCreateCommandQueueWithProperties:
-		return w.doClCreateCommandQueueWithProperties(m)
+		return forwardClCreateCommandQueueWithProperties(w.caller, m)
 	case opClCreateCommandQueue:
-		return w.doClCreateCommandQueue(m)
+		return forwardClCreateCommandQueue(w.caller, m)
 	case opClFlush:
 		var a argsClFlush
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClFlush(m, &a)
+		return w.synchronizer.doClFlush(m, &a)
 	case opClFinish:
 		var a argsClFinish
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClFinish(m, &a)
+		return w.synchronizer.doClFinish(m, &a)
 	case opClCreateBuffer:
 		var a argsClCreateBuffer
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreateBuffer(m, &a)
+		return w.memObjects.doClCreateBuffer(m, &a)
 	case opClCreateBufferWithProperties:
 		var a argsClCreateBufferWithProperties
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreateBufferWithProperties(m, &a)
+		return w.memObjects.doClCreateBufferWithProperties(m, &a)
 	case opClCreateSubBuffer:
-		return w.doClCreateSubBuffer(m)
+		return forwardClCreateSubBuffer(w.caller, m)
 	case opClCreateImage:
 		var a argsClCreateImage
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreateImage(m, &a)
+		return w.memObjects.doClCreateImage(m, &a)
 	case opClCreatePipe:
 		var a argsClCreatePipe
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreatePipe(m, &a)
+		return w.memObjects.doClCreatePipe(m, &a)
 	case opClGetSupportedImageFormats:
-		return w.doClGetSupportedImageFormats(m)
+		return forwardClGetSupportedImageFormats(w.caller, m)
 	case opClCreateSamplerWithProperties:
-		return w.doClCreateSamplerWithProperties(m)
+		return forwardClCreateSamplerWithProperties(w.caller, m)
 	case opClCreateSampler:
-		return w.doClCreateSampler(m)
+		return forwardClCreateSampler(w.caller, m)
 	case opClCreateProgramWithSource:
 		var a argsClCreateProgramWithSource
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreateProgramWithSource(m, &a)
+		return w.programs.doClCreateProgramWithSource(m, &a)
 	case opClCreateProgramWithBinary:
 		var a argsClCreateProgramWithBinary
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreateProgramWithBinary(m, &a)
+		return w.programs.doClCreateProgramWithBinary(m, &a)
 	case opClCreateProgramWithBuiltInKernels:
 		var a argsClCreateProgramWithBuiltInKernels
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreateProgramWithBuiltInKernels(m, &a)
+		return w.programs.doClCreateProgramWithBuiltInKernels(m, &a)
 	case opClCreateProgramWithIL:
-		return w.doClCreateProgramWithIL(m)
+		return forwardClCreateProgramWithIL(w.caller, m)
 	case opClBuildProgram:
 		var a argsClBuildProgram
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClBuildProgram(m, &a)
+		return w.programs.doClBuildProgram(m, &a)
 	case opClCompileProgram:
 		var a argsClCompileProgram
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCompileProgram(m, &a)
+		return w.programs.doClCompileProgram(m, &a)
 	case opClLinkProgram:
 		var a argsClLinkProgram
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClLinkProgram(m, &a)
+		return w.programs.doClLinkProgram(m, &a)
 	case opClSetProgramSpecializationConstant:
-		return w.doClSetProgramSpecializationConstant(m)
+		return forwardClSetProgramSpecializationConstant(w.caller, m)
 	case opClGetProgramInfo:
 		var a argsClGetProgramInfo
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClGetProgramInfo(m, &a)
+		return w.programs.doClGetProgramInfo(m, &a)
 	case opClGetProgramBuildInfo:
-		return w.doClGetProgramBuildInfo(m)
+		return forwardClGetProgramBuildInfo(w.caller, m)
 	case opClCreateKernel:
-		return w.doClCreateKernel(m)
+		return forwardClCreateKernel(w.caller, m)
 	case opClCloneKernel:
-		return w.doClCloneKernel(m)
+		return forwardClCloneKernel(w.caller, m)
 	case opClSetKernelArg:
 		var a argsClSetKernelArg
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClSetKernelArg(m, &a)
+		return w.kernels.doClSetKernelArg(m, &a)
 	case opClGetKernelInfo:
-		return w.doClGetKernelInfo(m)
+		return forwardClGetKernelInfo(w.caller, m)
 	case opClGetKernelArgInfo:
-		return w.doClGetKernelArgInfo(m)
+		return forwardClGetKernelArgInfo(w.caller, m)
 	case opClGetKernelWorkGroupInfo:
-		return w.doClGetKernelWorkGroupInfo(m)
+		return forwardClGetKernelWorkGroupInfo(w.caller, m)
 	case opClGetKernelSubGroupInfo:
-		return w.doClGetKernelSubGroupInfo(m)
+		return forwardClGetKernelSubGroupInfo(w.caller, m)
 	case opClWaitForEvents:
 		var a argsClWaitForEvents
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClWaitForEvents(m, &a)
+		return w.synchronizer.doClWaitForEvents(m, &a)
 	case opClCreateUserEvent:
 		var a argsClCreateUserEvent
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClCreateUserEvent(m, &a)
+		return w.synchronizer.doClCreateUserEvent(m, &a)
 	case opClSetUserEventStatus:
 		var a argsClSetUserEventStatus
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClSetUserEventStatus(m, &a)
+		return w.synchronizer.doClSetUserEventStatus(m, &a)
 	case opClGetEventProfilingInfo:
-		return w.doClGetEventProfilingInfo(m)
+		return forwardClGetEventProfilingInfo(w.caller, m)
 	case opClEnqueueReadBuffer:
 		var a argsClEnqueueReadBuffer
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClEnqueueReadBuffer(m, &a)
+		return w.reads.doClEnqueueReadBuffer(m, &a)
 	case opClEnqueueReadBufferRect:
 		var a argsClEnqueueReadBufferRect
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClEnqueueReadBufferRect(m, &a)
+		return w.reads.doClEnqueueReadBufferRect(m, &a)
 	case opClEnqueueWriteBuffer:
 		var a argsClEnqueueWriteBuffer
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClEnqueueWriteBuffer(m, &a)
+		return w.writes.doClEnqueueWriteBuffer(m, &a)
 	case opClEnqueueWriteBufferRect:
 		var a argsClEnqueueWriteBufferRect
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClEnqueueWriteBufferRect(m, &a)
+		return w.writes.doClEnqueueWriteBufferRect(m, &a)
 	case opClEnqueueReadImage:
 		var a argsClEnqueueReadImage
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClEnqueueReadImage(m, &a)
+		return w.reads.doClEnqueueReadImage(m, &a)
 	case opClEnqueueWriteImage:
 		var a argsClEnqueueWriteImage
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClEnqueueWriteImage(m, &a)
+		return w.writes.doClEnqueueWriteImage(m, &a)
 	case opClEnqueueFillBuffer:
-		return w.doClEnqueueFillBuffer(m)
+		return forwardClEnqueueFillBuffer(w.caller, m)
 	case opClEnqueueFillImage:
-		return w.doClEnqueueFillImage(m)
+		return forwardClEnqueueFillImage(w.caller, m)
 	case opClEnqueueCopyBuffer:
-		return w.doClEnqueueCopyBuffer(m)
+		return forwardClEnqueueCopyBuffer(w.caller, m)
 	case opClEnqueueCopyBufferRect:
-		return w.doClEnqueueCopyBufferRect(m)
+		return forwardClEnqueueCopyBufferRect(w.caller, m)
 	case opClEnqueueCopyImage:
-		return w.doClEnqueueCopyImage(m)
+		return forwardClEnqueueCopyImage(w.caller, m)
 	case opClEnqueueCopyImageToBuffer:
-		return w.doClEnqueueCopyImageToBuffer(m)
+		return forwardClEnqueueCopyImageToBuffer(w.caller, m)
 	case opClEnqueueCopyBufferToImage:
-		return w.doClEnqueueCopyBufferToImage(m)
+		return forwardClEnqueueCopyBufferToImage(w.caller, m)
 	case opClEnqueueMigrateMemObjects:
-		return w.doClEnqueueMigrateMemObjects(m)
+		return forwardClEnqueueMigrateMemObjects(w.caller, m)
 	case opClEnqueueNDRangeKernel:
 		var a argsClEnqueueNDRangeKernel
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doClEnqueueNDRangeKernel(m, &a)
+		return w.kernels.doClEnqueueNDRangeKernel(m, &a)
 	case opClEnqueueMarkerWithWaitList:
-		return w.doClEnqueueMarkerWithWaitList(m)
+		return forwardClEnqueueMarkerWithWaitList(w.caller, m)
 	case opClEnqueueBarrierWithWaitList:
-		return w.doClEnqueueBarrierWithWaitList(m)
+		return forwardClEnqueueBarrierWithWaitList(w.caller, m)
 	case opHello:
 		var a argsHello
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
 		return w.doHello(m, &a)
 	case opRelease:
 		var a argsRelease
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doRelease(m, &a)
+		return w.releases.doRelease(m, &a)
 	case opWatch:
 		var a argsWatch
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
-		return w.doWatch(m, &a)
+		return w.synchronizer.doWatch(m, &a)
 	case opClock:
 		var a argsClock
 		if err := a.decode(m.Body); err != nil {
-			return w.malformed(m, err)
+			return malformed(m, err)
 		}
 		return w.doClock(m, &a)
 	}
-	return w.unknown(m)
+	return unknownOp(m)
 }
 
-func (w *Worker) doClGetPlatformInfo(m *session.Message) error {
+func forwardClGetPlatformInfo(k *caller, m *session.Message) error {
 	var a argsClGetPlatformInfo
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status, value := w.query(c, fnClGetPlatformInfo, c.handle(kindPlatform, a.Platform), uintptr(a.ParamName))
-	return w.reply(c, status, (&replyClGetPlatformInfo{ParamValueSize: value}).encode(c.body))
+	c := k.begin(m)
+	status, value := k.query(c, fnClGetPlatformInfo, c.handle(kindPlatform, a.Platform), uintptr(a.ParamName))
+	return k.reply(c, status, (&replyClGetPlatformInfo{ParamValueSize: value}).encode(c.body))
 }
 
-func (w *Worker) doClGetDeviceInfo(m *session.Message) error {
+func forwardClGetDeviceInfo(k *caller, m *session.Message) error {
 	var a argsClGetDeviceInfo
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status, value := w.query(c, fnClGetDeviceInfo, c.handle(kindDevice, a.Device), uintptr(a.ParamName))
-	return w.reply(c, status, (&replyClGetDeviceInfo{ParamValueSize: value}).encode(c.body))
+	c := k.begin(m)
+	status, value := k.query(c, fnClGetDeviceInfo, c.handle(kindDevice, a.Device), uintptr(a.ParamName))
+	return k.reply(c, status, (&replyClGetDeviceInfo{ParamValueSize: value}).encode(c.body))
 }
 
-func (w *Worker) doClSetDefaultDeviceCommandQueue(m *session.Message) error {
+func forwardClSetDefaultDeviceCommandQueue(k *caller, m *session.Message) error {
 	var a argsClSetDefaultDeviceCommandQueue
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClSetDefaultDeviceCommandQueue, c.handle(kindContext, a.Context), c.handle(kindDevice, a.Device), c.handle(kindQueue, a.CommandQueue)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClSetDefaultDeviceCommandQueue, c.handle(kindContext, a.Context), c.handle(kindDevice, a.Device), c.handle(kindQueue, a.CommandQueue)))
 }
 
-func (w *Worker) doClGetDeviceAndHostTimer(m *session.Message) error {
+func forwardClGetDeviceAndHostTimer(k *caller, m *session.Message) error {
 	var a argsClGetDeviceAndHostTimer
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.invoke(c, fnClGetDeviceAndHostTimer, c.handle(kindDevice, a.Device), c.outWord(), c.outWord())
+	c := k.begin(m)
+	status := k.invoke(c, fnClGetDeviceAndHostTimer, c.handle(kindDevice, a.Device), c.outWord(), c.outWord())
 	var r replyClGetDeviceAndHostTimer
 	r.DeviceTimestamp = uint64(c.out(0))
 	r.HostTimestamp = uint64(c.out(1))
-	return w.reply(c, status, r.encode(c.body))
+	return k.reply(c, status, r.encode(c.body))
 }
 
-func (w *Worker) doClGetHostTimer(m *session.Message) error {
+func forwardClGetHostTimer(k *caller, m *session.Message) error {
 	var a argsClGetHostTimer
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.invoke(c, fnClGetHostTimer, c.handle(kindDevice, a.Device), c.outWord())
+	c := k.begin(m)
+	status := k.invoke(c, fnClGetHostTimer, c.handle(kindDevice, a.Device), c.outWord())
 	var r replyClGetHostTimer
 	r.HostTimestamp = uint64(c.out(0))
-	return w.reply(c, status, r.encode(c.body))
+	return k.reply(c, status, r.encode(c.body))
 }
 
-func (w *Worker) doClCreateCommandQueueWithProperties(m *session.Message) error {
+func forwardClCreateCommandQueueWithProperties(k *caller, m *session.Message) error {
 	var a argsClCreateCommandQueueWithProperties
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.create(c, fnClCreateCommandQueueWithProperties, kindQueue, a.Result, c.handle(kindContext, a.Context), c.handle(kindDevice, a.Device), c.props(a.Properties), c.errcode())
-	return w.finish(c, status)
+	c := k.begin(m)
+	status := k.create(c, fnClCreateCommandQueueWithProperties, kindQueue, a.Result, c.handle(kindContext, a.Context), c.handle(kindDevice, a.Device), c.props(a.Properties), c.errcode())
+	return k.finish(c, status)
 }
 
-func (w *Worker) doClCreateCommandQueue(m *session.Message) error {
+func forwardClCreateCommandQueue(k *caller, m *session.Message) error {
 	var a argsClCreateCommandQueue
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.create(c, fnClCreateCommandQueue, kindQueue, a.Result, c.handle(kindContext, a.Context), c.handle(kindDevice, a.Device), uintptr(a.Properties), c.errcode())
-	return w.finish(c, status)
+	c := k.begin(m)
+	status := k.create(c, fnClCreateCommandQueue, kindQueue, a.Result, c.handle(kindContext, a.Context), c.handle(kindDevice, a.Device), uintptr(a.Properties), c.errcode())
+	return k.finish(c, status)
 }
 
-func (w *Worker) doClCreateSubBuffer(m *session.Message) error {
+func forwardClCreateSubBuffer(k *caller, m *session.Message) error {
 	var a argsClCreateSubBuffer
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.create(c, fnClCreateSubBuffer, kindMem, a.Result, c.handle(kindMem, a.Buffer), uintptr(a.Flags), uintptr(a.BufferCreateType), c.exactBytes(a.BufferCreateInfo, 16), c.errcode())
-	return w.finish(c, status)
+	c := k.begin(m)
+	status := k.create(c, fnClCreateSubBuffer, kindMem, a.Result, c.handle(kindMem, a.Buffer), uintptr(a.Flags), uintptr(a.BufferCreateType), c.exactBytes(a.BufferCreateInfo, 16), c.errcode())
+	return k.finish(c, status)
 }
 
-func (w *Worker) doClGetSupportedImageFormats(m *session.Message) error {
+func forwardClGetSupportedImageFormats(k *caller, m *session.Message) error {
 	var a argsClGetSupportedImageFormats
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status, value := w.list(c, fnClGetSupportedImageFormats, 8, c.handle(kindContext, a.Context), uintptr(a.Flags), uintptr(a.ImageType))
-	return w.reply(c, status, (&replyClGetSupportedImageFormats{NumEntries: value}).encode(c.body))
+	c := k.begin(m)
+	status, value := k.list(c, fnClGetSupportedImageFormats, 8, c.handle(kindContext, a.Context), uintptr(a.Flags), uintptr(a.ImageType))
+	return k.reply(c, status, (&replyClGetSupportedImageFormats{NumEntries: value}).encode(c.body))
 }
 
-func (w *Worker) doClCreateSamplerWithProperties(m *session.Message) error {
+func forwardClCreateSamplerWithProperties(k *caller, m *session.Message) error {
 	var a argsClCreateSamplerWithProperties
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.create(c, fnClCreateSamplerWithProperties, kindSampler, a.Result, c.handle(kindContext, a.Context), c.props(a.SamplerProperties), c.errcode())
-	return w.finish(c, status)
+	c := k.begin(m)
+	status := k.create(c, fnClCreateSamplerWithProperties, kindSampler, a.Result, c.handle(kindContext, a.Context), c.props(a.SamplerProperties), c.errcode())
+	return k.finish(c, status)
 }
 
-func (w *Worker) doClCreateSampler(m *session.Message) error {
+func forwardClCreateSampler(k *caller, m *session.Message) error {
 	var a argsClCreateSampler
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.create(c, fnClCreateSampler, kindSampler, a.Result, c.handle(kindContext, a.Context), uintptr(a.NormalizedCoords), uintptr(a.AddressingMode), uintptr(a.FilterMode), c.errcode())
-	return w.finish(c, status)
+	c := k.begin(m)
+	status := k.create(c, fnClCreateSampler, kindSampler, a.Result, c.handle(kindContext, a.Context), uintptr(a.NormalizedCoords), uintptr(a.AddressingMode), uintptr(a.FilterMode), c.errcode())
+	return k.finish(c, status)
 }
 
-func (w *Worker) doClCreateProgramWithIL(m *session.Message) error {
+func forwardClCreateProgramWithIL(k *caller, m *session.Message) error {
 	var a argsClCreateProgramWithIL
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.create(c, fnClCreateProgramWithIL, kindProgram, a.Result, c.handle(kindContext, a.Context), c.given(a.Il), uintptr(len(a.Il)), c.errcode())
-	return w.finish(c, status)
+	c := k.begin(m)
+	status := k.create(c, fnClCreateProgramWithIL, kindProgram, a.Result, c.handle(kindContext, a.Context), c.given(a.Il), uintptr(len(a.Il)), c.errcode())
+	return k.finish(c, status)
 }
 
-func (w *Worker) doClSetProgramSpecializationConstant(m *session.Message) error {
+func forwardClSetProgramSpecializationConstant(k *caller, m *session.Message) error {
 	var a argsClSetProgramSpecializationConstant
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClSetProgramSpecializationConstant, c.handle(kindProgram, a.Program), uintptr(a.SpecId), uintptr(len(a.SpecValue)), c.given(a.SpecValue)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClSetProgramSpecializationConstant, c.handle(kindProgram, a.Program), uintptr(a.SpecId), uintptr(len(a.SpecValue)), c.given(a.SpecValue)))
 }
 
-func (w *Worker) doClGetProgramBuildInfo(m *session.Message) error {
+func forwardClGetProgramBuildInfo(k *caller, m *session.Message) error {
 	var a argsClGetProgramBuildInfo
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status, value := w.query(c, fnClGetProgramBuildInfo, c.handle(kindProgram, a.Program), c.handle(kindDevice, a.Device), uintptr(a.ParamName))
-	return w.reply(c, status, (&replyClGetProgramBuildInfo{ParamValueSize: value}).encode(c.body))
+	c := k.begin(m)
+	status, value := k.query(c, fnClGetProgramBuildInfo, c.handle(kindProgram, a.Program), c.handle(kindDevice, a.Device), uintptr(a.ParamName))
+	return k.reply(c, status, (&replyClGetProgramBuildInfo{ParamValueSize: value}).encode(c.body))
 }
 
-func (w *Worker) doClCreateKernel(m *session.Message) error {
+func forwardClCreateKernel(k *caller, m *session.Message) error {
 	var a argsClCreateKernel
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.create(c, fnClCreateKernel, kindKernel, a.Result, c.handle(kindProgram, a.Program), c.text(a.KernelName.given(c)), c.errcode())
-	return w.finish(c, status)
+	c := k.begin(m)
+	status := k.create(c, fnClCreateKernel, kindKernel, a.Result, c.handle(kindProgram, a.Program), c.text(a.KernelName.given(c)), c.errcode())
+	return k.finish(c, status)
 }
 
-func (w *Worker) doClCloneKernel(m *session.Message) error {
+func forwardClCloneKernel(k *caller, m *session.Message) error {
 	var a argsClCloneKernel
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status := w.create(c, fnClCloneKernel, kindKernel, a.Result, c.handle(kindKernel, a.SourceKernel), c.errcode())
-	return w.finish(c, status)
+	c := k.begin(m)
+	status := k.create(c, fnClCloneKernel, kindKernel, a.Result, c.handle(kindKernel, a.SourceKernel), c.errcode())
+	return k.finish(c, status)
 }
 
-func (w *Worker) doClGetKernelInfo(m *session.Message) error {
+func forwardClGetKernelInfo(k *caller, m *session.Message) error {
 	var a argsClGetKernelInfo
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status, value := w.query(c, fnClGetKernelInfo, c.handle(kindKernel, a.Kernel), uintptr(a.ParamName))
-	return w.reply(c, status, (&replyClGetKernelInfo{ParamValueSize: value}).encode(c.body))
+	c := k.begin(m)
+	status, value := k.query(c, fnClGetKernelInfo, c.handle(kindKernel, a.Kernel), uintptr(a.ParamName))
+	return k.reply(c, status, (&replyClGetKernelInfo{ParamValueSize: value}).encode(c.body))
 }
 
-func (w *Worker) doClGetKernelArgInfo(m *session.Message) error {
+func forwardClGetKernelArgInfo(k *caller, m *session.Message) error {
 	var a argsClGetKernelArgInfo
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status, value := w.query(c, fnClGetKernelArgInfo, c.handle(kindKernel, a.Kernel), uintptr(a.ArgIndx), uintptr(a.ParamName))
-	return w.reply(c, status, (&replyClGetKernelArgInfo{ParamValueSize: value}).encode(c.body))
+	c := k.begin(m)
+	status, value := k.query(c, fnClGetKernelArgInfo, c.handle(kindKernel, a.Kernel), uintptr(a.ArgIndx), uintptr(a.ParamName))
+	return k.reply(c, status, (&replyClGetKernelArgInfo{ParamValueSize: value}).encode(c.body))
 }
 
-func (w *Worker) doClGetKernelWorkGroupInfo(m *session.Message) error {
+func forwardClGetKernelWorkGroupInfo(k *caller, m *session.Message) error {
 	var a argsClGetKernelWorkGroupInfo
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status, value := w.query(c, fnClGetKernelWorkGroupInfo, c.handle(kindKernel, a.Kernel), c.optional(kindDevice, a.Device), uintptr(a.ParamName))
-	return w.reply(c, status, (&replyClGetKernelWorkGroupInfo{ParamValueSize: value}).encode(c.body))
+	c := k.begin(m)
+	status, value := k.query(c, fnClGetKernelWorkGroupInfo, c.handle(kindKernel, a.Kernel), c.optional(kindDevice, a.Device), uintptr(a.ParamName))
+	return k.reply(c, status, (&replyClGetKernelWorkGroupInfo{ParamValueSize: value}).encode(c.body))
 }
 
-func (w *Worker) doClGetKernelSubGroupInfo(m *session.Message) error {
+func forwardClGetKernelSubGroupInfo(k *caller, m *session.Message) error {
 	var a argsClGetKernelSubGroupInfo
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status, value := w.query(c, fnClGetKernelSubGroupInfo, c.handle(kindKernel, a.Kernel), c.optional(kindDevice, a.Device), uintptr(a.ParamName), uintptr(len(a.InputValue)), c.bytes(a.InputValue))
-	return w.reply(c, status, (&replyClGetKernelSubGroupInfo{ParamValueSize: value}).encode(c.body))
+	c := k.begin(m)
+	status, value := k.query(c, fnClGetKernelSubGroupInfo, c.handle(kindKernel, a.Kernel), c.optional(kindDevice, a.Device), uintptr(a.ParamName), uintptr(len(a.InputValue)), c.bytes(a.InputValue))
+	return k.reply(c, status, (&replyClGetKernelSubGroupInfo{ParamValueSize: value}).encode(c.body))
 }
 
-func (w *Worker) doClGetEventProfilingInfo(m *session.Message) error {
+func forwardClGetEventProfilingInfo(k *caller, m *session.Message) error {
 	var a argsClGetEventProfilingInfo
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	status, value := w.query(c, fnClGetEventProfilingInfo, c.handle(kindEvent, a.Event), uintptr(a.ParamName))
-	return w.reply(c, status, (&replyClGetEventProfilingInfo{ParamValueSize: value}).encode(c.body))
+	c := k.begin(m)
+	status, value := k.query(c, fnClGetEventProfilingInfo, c.handle(kindEvent, a.Event), uintptr(a.ParamName))
+	return k.reply(c, status, (&replyClGetEventProfilingInfo{ParamValueSize: value}).encode(c.body))
 }
 
-func (w *Worker) doClEnqueueFillBuffer(m *session.Message) error {
+func forwardClEnqueueFillBuffer(k *caller, m *session.Message) error {
 	var a argsClEnqueueFillBuffer
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueFillBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Buffer), c.given(a.Pattern), uintptr(len(a.Pattern)), uintptr(a.Offset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueFillBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Buffer), c.given(a.Pattern), uintptr(len(a.Pattern)), uintptr(a.Offset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
-func (w *Worker) doClEnqueueFillImage(m *session.Message) error {
+func forwardClEnqueueFillImage(k *caller, m *session.Message) error {
 	var a argsClEnqueueFillImage
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueFillImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Image), c.exactBytes(a.FillColor, 16), c.exactWords(a.Origin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueFillImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Image), c.exactBytes(a.FillColor, 16), c.exactWords(a.Origin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
-func (w *Worker) doClEnqueueCopyBuffer(m *session.Message) error {
+func forwardClEnqueueCopyBuffer(k *caller, m *session.Message) error {
 	var a argsClEnqueueCopyBuffer
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueCopyBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), uintptr(a.SrcOffset), uintptr(a.DstOffset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), uintptr(a.SrcOffset), uintptr(a.DstOffset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
-func (w *Worker) doClEnqueueCopyBufferRect(m *session.Message) error {
+func forwardClEnqueueCopyBufferRect(k *caller, m *session.Message) error {
 	var a argsClEnqueueCopyBufferRect
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueCopyBufferRect, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.SrcRowPitch), uintptr(a.SrcSlicePitch), uintptr(a.DstRowPitch), uintptr(a.DstSlicePitch), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyBufferRect, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.SrcRowPitch), uintptr(a.SrcSlicePitch), uintptr(a.DstRowPitch), uintptr(a.DstSlicePitch), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
-func (w *Worker) doClEnqueueCopyImage(m *session.Message) error {
+func forwardClEnqueueCopyImage(k *caller, m *session.Message) error {
 	var a argsClEnqueueCopyImage
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueCopyImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstImage), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstImage), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
-func (w *Worker) doClEnqueueCopyImageToBuffer(m *session.Message) error {
+func forwardClEnqueueCopyImageToBuffer(k *caller, m *session.Message) error {
 	var a argsClEnqueueCopyImageToBuffer
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueCopyImageToBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.DstOffset), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyImageToBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.DstOffset), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
-func (w *Worker) doClEnqueueCopyBufferToImage(m *session.Message) error {
+func forwardClEnqueueCopyBufferToImage(k *caller, m *session.Message) error {
 	var a argsClEnqueueCopyBufferToImage
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueCopyBufferToImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstImage), uintptr(a.SrcOffset), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyBufferToImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstImage), uintptr(a.SrcOffset), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
-func (w *Worker) doClEnqueueMigrateMemObjects(m *session.Message) error {
+func forwardClEnqueueMigrateMemObjects(k *caller, m *session.Message) error {
 	var a argsClEnqueueMigrateMemObjects
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueMigrateMemObjects, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.MemObjects)), c.handles(kindMem, a.MemObjects), uintptr(a.Flags), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueMigrateMemObjects, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.MemObjects)), c.handles(kindMem, a.MemObjects), uintptr(a.Flags), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
-func (w *Worker) doClEnqueueMarkerWithWaitList(m *session.Message) error {
+func forwardClEnqueueMarkerWithWaitList(k *caller, m *session.Message) error {
 	var a argsClEnqueueMarkerWithWaitList
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueMarkerWithWaitList, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueMarkerWithWaitList, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }
 
-func (w *Worker) doClEnqueueBarrierWithWaitList(m *session.Message) error {
+func forwardClEnqueueBarrierWithWaitList(k *caller, m *session.Message) error {
 	var a argsClEnqueueBarrierWithWaitList
 	if err := a.decode(m.Body); err != nil {
-		return w.malformed(m, err)
+		return malformed(m, err)
 	}
-	c := w.begin(m)
-	return w.finish(c, w.invoke(c, fnClEnqueueBarrierWithWaitList, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	c := k.begin(m)
+	return k.finish(c, k.invoke(c, fnClEnqueueBarrierWithWaitList, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
 }

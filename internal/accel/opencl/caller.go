@@ -1,0 +1,242 @@
+package opencl
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/outboard-run/outboard/internal/accel/driver"
+	"github.com/outboard-run/outboard/internal/accel/session"
+)
+
+// caller calls the driver for the message at hand: it translates ids to handles,
+// reserves what the call needs, records what it creates and answers the client. Only the
+// dispatcher uses it.
+type caller struct {
+	drv    *driver.Table
+	gate   Gate
+	client *client
+	frames *frames
+	budget *budget
+
+	device     *device
+	objects    *objects
+	events     *events
+	queues     *queues
+	hostMemory *hostMemory
+
+	call call
+}
+
+// begin starts the next call of the dispatcher.
+func (k *caller) begin(m *session.Message) *call {
+	k.frames.current.Reset()
+	k.call = call{caller: k, m: m, frame: k.frames.current}
+	return &k.call
+}
+
+// beginOwnFrame begins a call whose arguments outlive the dispatcher's frame.
+func (k *caller) beginOwnFrame(m *message) *call {
+	return &call{caller: k, m: m, frame: k.frames.get()}
+}
+
+// invoke calls a function that returns its status, and takes charge of the
+// event that it makes.
+func (k *caller) invoke(c *call, fn int, args ...uintptr) int32 {
+	switch {
+	case c.status != clSuccess:
+		return c.status
+	case !k.drv.Has(fn):
+		return clInvalidOperation
+	case !isCommand[fn]:
+		return int32(k.drv.Call(fn, args...))
+	}
+	if !k.submit(c) {
+		return c.status
+	}
+	status := int32(k.drv.Call(fn, args...))
+	if status == clSuccess {
+		k.recordSubmit(c)
+	} else {
+		k.cancelSubmit()
+	}
+	return status
+}
+
+// create calls a function that returns a new object. The last argument is where
+// its status goes.
+func (k *caller) create(c *call, fn int, kind session.Kind, id uint64, args ...uintptr) int32 {
+	c.object = id
+	handle, status := uintptr(0), c.status
+	switch {
+	case status != clSuccess:
+	case !k.drv.Has(fn):
+		status = clInvalidOperation
+	case !k.hostMemory.reserve(costOf(kind)):
+		status = clOutOfHostMemory
+	default:
+		handle = k.drv.Call(fn, args...)
+		status = int32(uint32(word(c.errOut)))
+		if handle == 0 && status == clSuccess {
+			status = clOutOfResources
+		}
+		k.budget.give(costOf(kind)) // enter counts it
+	}
+	k.objects.add(c, kind, id, handle, status)
+	if status == clSuccess && kind == kindQueue && c.broken == nil {
+		k.queues.add(c, id, handle)
+	}
+	return status
+}
+
+// costOf is what the budget counts for an object.
+func costOf(kind session.Kind) int64 {
+	if kind == kindProgram {
+		return programCost
+	}
+	return objectCost
+}
+
+// query asks for a value of unknown size.
+func (k *caller) query(c *call, fn int, args ...uintptr) (int32, []byte) {
+	if c.status != clSuccess {
+		return c.status, nil
+	}
+	status, value := ask(k.drv, c.frame, fn, args...)
+	if fn == fnClGetDeviceInfo && status == clSuccess && len(args) > 1 {
+		value = k.device.adjustInfo(uint32(args[1]), value)
+	}
+	return status, value
+}
+
+// list asks for an array whose elements have the given size.
+func (k *caller) list(c *call, fn, element int, args ...uintptr) (int32, []byte) {
+	switch {
+	case c.status != clSuccess:
+		return c.status, nil
+	case !k.drv.Has(fn):
+		return clInvalidOperation, nil
+	}
+	count := c.memory(8)
+	status := int32(k.drv.Call(fn, append(slices.Clip(args), 0, 0, driver.Address(count))...))
+	n := binary.LittleEndian.Uint32(count)
+	if status != clSuccess || n == 0 {
+		return status, []byte{}
+	}
+	b := c.memory(int(n) * element)
+	return int32(k.drv.Call(fn, append(slices.Clip(args), uintptr(n), driver.Address(b), 0)...)), b
+}
+
+// submit comes before every command: it waits for the session's turn and takes
+// room for the command. When there is none the command has failed.
+func (k *caller) submit(c *call) bool {
+	if k.gate != nil {
+		k.gate.Submit()
+	}
+	if k.hostMemory.reserve(commandCost) {
+		return true
+	}
+	c.fail(clOutOfHostMemory)
+	return false
+}
+
+// cancelSubmit gives the room of a command back that the driver did not take.
+func (k *caller) cancelSubmit() { k.budget.give(commandCost) }
+
+// recordSubmit comes after every command that the driver took.
+func (k *caller) recordSubmit(c *call) {
+	q := c.queue
+	if q == nil {
+		k.cancelSubmit()
+	} else {
+		q.submitted++
+		q.busy = true
+		if !q.unflushed {
+			q.unflushed = true
+			k.queues.unflushed = append(k.queues.unflushed, q)
+		}
+	}
+	switch {
+	case c.event != 0:
+		k.addEvent(c, uintptr(word(c.eventOut)))
+	case c.nameless:
+		k.holdEvent(c, uintptr(word(c.eventOut)))
+	}
+}
+
+// addEvent takes charge of the event that a command of the client has made.
+func (k *caller) addEvent(c *call, handle uintptr) {
+	k.objects.add(c, kindEvent, c.event, handle, clSuccess)
+	item := &pending{queue: c.queue, event: handle, id: c.event}
+	item.count()
+	k.events.pending.add(item)
+}
+
+// holdEvent keeps the event of a command that the client wants none of.
+func (k *caller) holdEvent(c *call, handle uintptr) {
+	item := &pending{queue: c.queue, event: handle, owned: true}
+	item.count()
+	k.events.pending.add(item)
+}
+
+// track watches over a command that was submitted with its event in eventOut.
+func (k *caller) track(c *call, item *pending) {
+	item.event = uintptr(word(c.eventOut))
+	id := c.event
+	if id != 0 {
+		k.objects.add(c, kindEvent, id, item.event, clSuccess)
+	}
+	c.event = 0 // it is taken care of
+	k.recordSubmit(c)
+	c.event = id
+	item.count()
+	k.events.pending.add(item)
+}
+
+// addFailedEvent makes the event of a command that could not be submitted. It has
+// no handle: what waits for it fails here, since drivers are known to wait for
+// ever for an event that had failed before they were told to wait.
+func (k *caller) addFailedEvent(c *call) error {
+	if err := k.objects.table.Add(c.event, session.Entry{Kind: kindEvent, Failed: clExecStatusError}); err != nil {
+		return malformed(c.m, err)
+	}
+	return nil
+}
+
+// reply answers a call, or reports its failure when nobody waits.
+func (k *caller) reply(c *call, status int32, body []byte) error {
+	if c.broken != nil {
+		return malformed(c.m, c.broken)
+	}
+	if c.m.Flags&session.WantReply == 0 {
+		return k.finish(c, status)
+	}
+	return k.client.answer(c.ticket(), status, body)
+}
+
+// finish ends a call that returns nothing but its status.
+func (k *caller) finish(c *call, status int32) error {
+	switch {
+	case c.broken != nil:
+		return malformed(c.m, c.broken)
+	case c.m.Flags&session.WantReply != 0:
+		return k.client.answer(c.ticket(), status, nil)
+	case status != clSuccess:
+		return k.reportFailure(c, status)
+	}
+	return nil
+}
+
+// reportFailure reports that an early call failed. An event that the call should have
+// made exists all the same and has failed: what waits for it fails as well.
+func (k *caller) reportFailure(c *call, status int32) error {
+	n := argsFailed{Serial: c.m.Serial, Op: uint32(c.m.Op), Status: status, Event: c.event, Object: c.object}
+	if c.queue != nil {
+		n.Queue = c.queue.id
+	}
+	if c.event != 0 {
+		if err := k.addFailedEvent(c); err != nil {
+			return err
+		}
+	}
+	return k.client.notify(opFailed, n.encode(nil))
+}

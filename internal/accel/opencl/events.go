@@ -1,0 +1,333 @@
+package opencl
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"github.com/outboard-run/outboard/internal/accel/driver"
+	"github.com/outboard-run/outboard/internal/accel/session"
+)
+
+// events tracks commands until they are complete, and then reports them to the client
+// and frees what they hold.
+type events struct {
+	drv       *driver.Table
+	callbacks *driver.Callbacks
+	client    *client
+	frames    *frames
+	device    *device
+	objects   *objects
+	output    *output
+	staging   *staging
+
+	pending    pendings
+	unresolved map[uint64]bool // user events that the client has not set yet; the dispatcher's
+	gated      atomic.Bool     // whether there are any
+}
+
+// A pending command has something to be done once it is complete: its client to
+// be told, its data to be sent, its memory to be given back.
+type pending struct {
+	queue *queue
+	event uintptr
+	// owned says that the event is ours to release: the client has none, or no more.
+	owned   bool
+	id      uint64 // the client's event; 0: none, or released
+	watched bool
+
+	serial uint64 // of a non-blocking read
+	data   []byte // what it read
+	block  []byte // staging memory to give back
+
+	last   int64 // how many commands of an in-order queue are done with it
+	done   bool
+	status int32
+}
+
+// count notes that the command is the next of its queue.
+func (p *pending) count() {
+	if p.queue != nil && p.queue.inOrder {
+		p.last = p.queue.submitted
+	}
+}
+
+// pendings are the commands in the order in which they were submitted. Their
+// lock is held while notices about them are sent, so that whoever has called
+// settle knows that all that was complete before has been sent.
+type pendings struct {
+	count atomic.Int32
+	wake  chan struct{}
+
+	mu      sync.Mutex
+	list    []*pending
+	byID    map[uint64]*pending
+	scratch []byte // for the driver's answers
+	// failing says that a command has failed since all were looked at: those
+	// that fail with it need not wait for what is before them in their queue.
+	failing bool
+}
+
+func (p *pendings) init() (err error) {
+	p.wake = make(chan struct{}, 1)
+	p.byID = make(map[uint64]*pending)
+	p.scratch, err = driver.Alloc(64)
+	return err
+}
+
+func (p *pendings) add(item *pending) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = append(p.list, item)
+	p.count.Store(int32(len(p.list)))
+	if item.id != 0 {
+		p.byID[item.id] = item
+	}
+}
+
+// poke makes the completer look. It never blocks: the driver's threads call it.
+func (p *pendings) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// runCompleter settles whenever the driver says that something is complete.
+func (ev *events) runCompleter(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ev.pending.wake:
+			if err := ev.output.drain(); err != nil {
+				ev.client.fail(err)
+				return
+			}
+			ev.client.fail(ev.reportCompleted())
+		}
+	}
+}
+
+// synchronize sends what has to come before a reply that says that commands
+// are done: their output, their data, their events.
+func (ev *events) synchronize() error {
+	if err := ev.output.drain(); err != nil {
+		return err
+	}
+	return ev.reportCompleted()
+}
+
+// synchronizeAndAnswer answers a call whose reply says that commands are done.
+func (ev *events) synchronizeAndAnswer(t ticket, status int32, body []byte, bulk ...[]byte) error {
+	if err := ev.synchronize(); err != nil {
+		return err
+	}
+	return ev.client.answer(t, status, body, bulk...)
+}
+
+// reportCompleted sends and frees what belongs to commands that are complete.
+func (ev *events) reportCompleted() error {
+	p := &ev.pending
+	if p.count.Load() == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// A command that is seen complete may depend on one that was looked at
+	// before and was not: only when a whole pass finds nothing new is
+	// everything found that the found ones depend on.
+	for ev.findCompleted() {
+	}
+	p.failing = false
+	var err error
+	kept := p.list[:0]
+	for _, item := range p.list {
+		if !item.done {
+			kept = append(kept, item)
+			continue
+		}
+		if err == nil {
+			err = ev.reportCommand(item)
+		}
+		ev.drop(item)
+	}
+	clear(p.list[len(kept):])
+	p.list = kept
+	p.count.Store(int32(len(kept)))
+	return err
+}
+
+// findCompleted marks what is complete and reports whether it found any.
+func (ev *events) findCompleted() bool {
+	found := false
+	var stuck []*queue // in-order queues whose oldest command still runs
+	for _, item := range ev.pending.list {
+		if item.done || !ev.pending.failing && contains(stuck, item.queue) {
+			continue
+		}
+		switch status := ev.status(item.event); {
+		case status <= clComplete:
+			item.done, item.status, found = true, status, true
+			ev.pending.failing = ev.pending.failing || status < 0
+		case item.queue != nil && item.queue.inOrder:
+			stuck = append(stuck, item.queue)
+		}
+	}
+	return found
+}
+
+func contains(queues []*queue, q *queue) bool {
+	for _, have := range queues {
+		if have == q && q != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// status needs pending.mu. An event that can't be asked counts as failed.
+func (ev *events) status(event uintptr) int32 {
+	b := ev.pending.scratch
+	clear(b[:8])
+	if s := int32(ev.drv.Call(fnClGetEventInfo, event, clEventExecutionStatus, 4, driver.Address(b), 0)); s != clSuccess {
+		return s
+	}
+	return int32(uint32(word(b)))
+}
+
+// reportCommand sends what a complete command has to say: its data first.
+func (ev *events) reportCommand(item *pending) error {
+	if item.serial != 0 {
+		n := argsData{Serial: item.serial, Status: item.status}
+		data := item.data
+		if item.status < 0 {
+			data = nil
+		}
+		if err := ev.client.notify(opData, n.encode(nil), data); err != nil {
+			return err
+		}
+	}
+	profiling := item.queue != nil && item.queue.profiling
+	if item.id == 0 || !item.watched && !profiling && item.status == clComplete {
+		return nil
+	}
+	return ev.reportEvent(item.id, item.event, item.status, profiling)
+}
+
+func (ev *events) reportEvent(id uint64, event uintptr, status int32, profiling bool) error {
+	n := argsEvent{Event: id, Status: status}
+	if profiling && status == clComplete {
+		n.Times = ev.times(event)
+	}
+	return ev.client.notify(opEvent, n.encode(nil))
+}
+
+// times needs pending.mu.
+func (ev *events) times(event uintptr) []uint64 {
+	times := make([]uint64, 0, profilingTimes)
+	b := ev.pending.scratch
+	for i := range uintptr(profilingTimes) {
+		clear(b[:8])
+		status := int32(ev.drv.Call(fnClGetEventProfilingInfo, event, clProfilingCommandQueued+i, 8, driver.Address(b), 0))
+		switch {
+		case status == clSuccess:
+			times = append(times, word(b))
+		case clProfilingCommandQueued+i > clProfilingCommandEnd:
+			times = append(times, times[len(times)-1]) // before OpenCL 2.0: complete is end
+		default:
+			return nil
+		}
+	}
+	return ev.device.clock.host(times)
+}
+
+func (ev *events) drop(item *pending) {
+	if item.id != 0 {
+		delete(ev.pending.byID, item.id)
+	}
+	if item.id != 0 && item.status < 0 {
+		ev.objects.updates.add(objectUpdate{id: item.id, entry: session.Entry{Failed: clExecStatusError}, failed: true})
+	}
+	if item.queue != nil {
+		item.queue.reach(item.last)
+	}
+	if item.owned {
+		ev.drv.Call(fnClReleaseEvent, item.event)
+	}
+	if item.block != nil {
+		ev.staging.put(item.block)
+	}
+}
+
+// hasFailed reports whether an event's command is known to have failed
+// since the driver took it. What depends on it must not get to the driver: there
+// are some that never end a command whose wait list had failed before.
+func (ev *events) hasFailed(id uint64) bool {
+	p := &ev.pending
+	if p.count.Load() == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	item := p.byID[id]
+	return item != nil && ev.status(item.event) < 0
+}
+
+// notifyOnCompletion makes the completer look when the event is complete.
+func (ev *events) notifyOnCompletion(event uintptr) {
+	addr, token := ev.callbacks.Event(func(int32) { ev.pending.poke() })
+	if addr == 0 || int32(ev.drv.Call(fnClSetEventCallback, event, clComplete, addr, token)) != clSuccess {
+		ev.callbacks.Drop(token)
+		ev.pending.poke()
+	}
+}
+
+// markResolved notes that a user event is set.
+func (ev *events) markResolved(id uint64) {
+	delete(ev.unresolved, id)
+	ev.gated.Store(len(ev.unresolved) > 0)
+}
+
+// failedUserEvent is the status of a user event that was given up, as the driver
+// takes it.
+const failedUserEvent = ^uintptr(0)
+
+// release gives up the client's hold of an event. A command that is still
+// pending keeps the handle until it is complete.
+func (ev *events) release(id uint64, handle uintptr) {
+	p := &ev.pending
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ev.unresolved[id] {
+		// Nobody can set it any more: what waits for it would wait for ever,
+		// and we with it.
+		ev.drv.Call(fnClSetUserEventStatus, handle, failedUserEvent)
+		ev.markResolved(id)
+		p.failing = true
+		p.poke()
+	}
+	item := p.byID[id]
+	if item == nil {
+		ev.drv.Call(fnClReleaseEvent, handle)
+		return
+	}
+	delete(p.byID, id)
+	item.id, item.owned = 0, true
+}
+
+// waitFor waits for events that the caller has retained. It is for goroutines
+// other than the dispatcher's.
+func (ev *events) waitFor(events ...uintptr) int32 {
+	frame := ev.frames.get()
+	defer ev.frames.put(frame)
+	b, err := frame.Bytes(8 * len(events))
+	if err != nil {
+		return clOutOfHostMemory
+	}
+	for i, e := range events {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(e))
+	}
+	return int32(ev.drv.Call(fnClWaitForEvents, uintptr(len(events)), driver.Address(b)))
+}

@@ -1,0 +1,49 @@
+package opencl
+
+import "sync"
+
+// helpers are the goroutines that wait for the driver beside the dispatcher. A driver
+// may never return, so the session ends without them, and their process after it.
+type helpers struct {
+	events *events
+	queues *queues
+
+	group sync.WaitGroup
+	slots chan struct{}
+}
+
+// mostWaits bounds the goroutines that wait for the driver. Each keeps a thread.
+const mostWaits = 512
+
+// acquireSlot takes one of the places for goroutines that wait. It reports false when all
+// are taken by such as may depend on what the client does next.
+func (h *helpers) acquireSlot() bool {
+	select {
+	case h.slots <- struct{}{}:
+		return true
+	default:
+	}
+	if len(h.events.unresolved) > 0 {
+		return false
+	}
+	h.queues.flushAll()
+	h.slots <- struct{}{}
+	return true
+}
+
+// run runs a function on a goroutine of its own when there is a slot.
+func (h *helpers) run(run func()) bool {
+	if !h.acquireSlot() {
+		return false
+	}
+	h.spawn(run)
+	return true
+}
+
+// spawn runs a function in a slot that was taken.
+func (h *helpers) spawn(run func()) {
+	h.group.Go(func() {
+		defer func() { <-h.slots }()
+		run()
+	})
+}

@@ -1,0 +1,178 @@
+package opencl
+
+import (
+	"sync/atomic"
+
+	"github.com/outboard-run/outboard/internal/accel/driver"
+)
+
+// queues keeps the session's command queues and what was submitted to them. It belongs
+// to the dispatcher, but for awaits.
+type queues struct {
+	drv     *driver.Table
+	frames  *frames
+	budget  *budget
+	events  *events
+	helpers *helpers
+
+	byID      map[uint64]*queue
+	unflushed []*queue
+	awaits    atomic.Bool // the dispatcher waits for the device
+}
+
+// A queue is what the dispatcher knows of a command queue.
+type queue struct {
+	id        uint64
+	handle    uintptr
+	context   uintptr
+	budget    *budget
+	inOrder   bool
+	profiling bool
+	unflushed bool
+	busy      bool // something may still run
+	// hold is open while a transfer beside the dispatcher has the queue for
+	// itself: what comes after it must not get between its pieces.
+	hold chan struct{}
+	// submitted counts commands; of the first reached it is known that they are
+	// done. The budget holds room for those in between.
+	submitted int64
+	reached   atomic.Int64
+	// flushes counts those that were asked for since the one that runs began.
+	flushes atomic.Int32
+}
+
+// reach says that the first count commands of a queue are done. Any goroutine may
+// call it.
+func (q *queue) reach(count int64) {
+	for {
+		old := q.reached.Load()
+		if count <= old {
+			return
+		}
+		if q.reached.CompareAndSwap(old, count) {
+			q.budget.give((count - old) * commandCost)
+			return
+		}
+	}
+}
+
+// markIdle notes that all commands of a queue are done.
+func (q *queue) markIdle() {
+	q.busy = false
+	q.reach(q.submitted)
+}
+
+func (qs *queues) add(c *call, id uint64, handle uintptr) {
+	status, value := ask(qs.drv, qs.frames.current, fnClGetCommandQueueInfo, handle, clQueueProperties)
+	properties := uint64(0)
+	if status == clSuccess {
+		properties = word(value)
+	}
+	status, value = ask(qs.drv, qs.frames.current, fnClGetCommandQueueInfo, handle, clQueueContext)
+	if status != clSuccess {
+		c.fail(status)
+	}
+	qs.byID[id] = &queue{
+		id: id, handle: handle, context: uintptr(word(value)), budget: qs.budget,
+		inOrder: properties&clQueueOutOfOrder == 0, profiling: properties&clQueueProfiling != 0,
+	}
+}
+
+const clQueueContext = 0x1090
+
+// flushAll gives everything that is queued to the device.
+func (qs *queues) flushAll() {
+	for _, q := range qs.unflushed {
+		q.unflushed = false
+		if q.handle != 0 {
+			qs.flush(q)
+		}
+	}
+	qs.unflushed = qs.unflushed[:0]
+}
+
+// flush does not wait for a flush while the client can hold commands back:
+// there are drivers that execute on flush. Then one goroutine a queue flushes
+// until nobody has asked again.
+func (qs *queues) flush(q *queue) {
+	handle := q.handle
+	if len(qs.events.unresolved) == 0 {
+		qs.drv.Call(fnClFlush, handle)
+		return
+	}
+	if q.flushes.Add(1) > 1 {
+		return
+	}
+	qs.drv.Call(fnClRetainCommandQueue, handle)
+	run := func() {
+		for asked := q.flushes.Load(); ; asked = q.flushes.Load() {
+			qs.drv.Call(fnClFlush, handle)
+			if q.flushes.CompareAndSwap(asked, 0) {
+				break
+			}
+		}
+		qs.drv.Call(fnClReleaseCommandQueue, handle)
+	}
+	if !qs.helpers.run(run) {
+		// So many wait already that this one goes without: whoever waits for
+		// the queue flushes it again.
+		q.flushes.Store(0)
+		qs.drv.Call(fnClReleaseCommandQueue, handle)
+	}
+}
+
+// trackRemaining keeps count of the commands of a queue that the client gives up.
+func (qs *queues) trackRemaining(q *queue) {
+	if q.reached.Load() >= q.submitted {
+		return
+	}
+	qs.frames.current.Reset()
+	b, err := qs.frames.current.Bytes(8)
+	if err != nil || int32(qs.drv.Call(fnClEnqueueMarkerWithWaitList, q.handle, 0, 0, driver.Address(b))) != clSuccess {
+		return // what it holds stays held
+	}
+	qs.flush(q)
+	item := &pending{queue: q, event: uintptr(word(b)), owned: true, last: q.submitted}
+	qs.events.pending.add(item)
+	qs.events.notifyOnCompletion(item.event)
+}
+
+// waitForTransfer waits for a transfer that has the queue for itself.
+func (qs *queues) waitForTransfer(id uint64) {
+	if q := qs.byID[id]; q != nil && q.hold != nil {
+		<-q.hold
+		q.hold = nil
+	}
+}
+
+func (qs *queues) drain() {
+	qs.flushAll()
+	for id, q := range qs.byID {
+		qs.waitForTransfer(id)
+		if q.busy {
+			qs.callAndWait(fnClFinish, q.handle)
+			q.markIdle()
+		}
+	}
+}
+
+// callAndWait calls the driver for something that returns when the device has done its work.
+func (qs *queues) callAndWait(fn int, args ...uintptr) int32 {
+	qs.awaits.Store(true)
+	defer qs.awaits.Store(false)
+	return int32(qs.drv.Call(fn, args...))
+}
+
+// forget drops a queue that the client has released.
+func (qs *queues) forget(id uint64) {
+	q := qs.byID[id]
+	if q == nil {
+		return
+	}
+	if q.unflushed {
+		qs.flush(q)
+	}
+	qs.trackRemaining(q)
+	q.handle = 0 // a pending command may still point here
+	delete(qs.byID, id)
+}

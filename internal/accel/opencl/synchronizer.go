@@ -1,0 +1,172 @@
+package opencl
+
+import "github.com/outboard-run/outboard/internal/accel/driver"
+
+// synchronizer executes the calls that order commands or wait for them: flush, finish
+// and user events.
+type synchronizer struct {
+	drv     *driver.Table
+	caller  *caller
+	client  *client
+	objects *objects
+	events  *events
+	queues  *queues
+	helpers *helpers
+}
+
+func (s *synchronizer) doClFlush(m *message, a *argsClFlush) error {
+	c := s.caller.begin(m)
+	handle := c.handle(kindQueue, a.CommandQueue)
+	if c.status != clSuccess || handle == 0 {
+		return s.caller.finish(c, s.caller.invoke(c, fnClFlush, handle))
+	}
+	s.queues.flushAll() // commands of other queues may be what this one's wait for
+	s.queues.flush(c.queue)
+	return s.caller.finish(c, clSuccess)
+}
+
+func (s *synchronizer) doClFinish(m *message, a *argsClFinish) error {
+	c := s.caller.begin(m)
+	handle := c.handle(kindQueue, a.CommandQueue)
+	if c.status != clSuccess || handle == 0 {
+		return s.caller.finish(c, s.caller.invoke(c, fnClFinish, handle))
+	}
+	s.queues.flushAll()
+	if alone(m) {
+		status := s.queues.callAndWait(fnClFinish, handle)
+		c.queue.markIdle()
+		if err := s.events.synchronize(); err != nil {
+			return err
+		}
+		return s.caller.finish(c, status)
+	}
+	// The marker stands for what was queued before: what other threads queue
+	// later is not waited for.
+	out := c.memory(8)
+	status := c.status
+	if status == clSuccess {
+		status = int32(s.drv.Call(fnClEnqueueMarkerWithWaitList, handle, 0, 0, driver.Address(out)))
+	}
+	if status != clSuccess {
+		return s.caller.finish(c, status)
+	}
+	s.queues.flush(c.queue)
+	marker, t, q, last := uintptr(word(out)), c.ticket(), c.queue, c.queue.submitted
+	if s.helpers.run(func() {
+		s.events.waitFor(marker)
+		s.drv.Call(fnClReleaseEvent, marker)
+		q.reach(last)
+		// A command that failed is told by its event, not by clFinish.
+		s.client.fail(s.events.synchronizeAndAnswer(t, clSuccess, nil))
+	}) {
+		return nil
+	}
+	s.drv.Call(fnClReleaseEvent, marker)
+	return s.caller.finish(c, clOutOfHostMemory)
+}
+
+func (s *synchronizer) doClWaitForEvents(m *message, a *argsClWaitForEvents) error {
+	c := s.caller.begin(m)
+	list := c.handles(kindEvent, a.EventList)
+	if c.status != clSuccess || list == 0 {
+		return s.caller.finish(c, s.caller.invoke(c, fnClWaitForEvents, uintptr(len(a.EventList)), list))
+	}
+	s.queues.flushAll()
+	if alone(m) {
+		status := s.queues.callAndWait(fnClWaitForEvents, uintptr(len(a.EventList)), list)
+		if err := s.events.synchronize(); err != nil {
+			return err
+		}
+		return s.caller.finish(c, status)
+	}
+	events := make([]uintptr, len(a.EventList))
+	for i, id := range a.EventList {
+		e, _ := s.objects.table.Get(id, kindEvent)
+		events[i] = e.Handle
+		s.drv.Call(fnClRetainEvent, e.Handle)
+	}
+	release := func() {
+		for _, e := range events {
+			s.drv.Call(fnClReleaseEvent, e)
+		}
+	}
+	t := c.ticket()
+	if s.helpers.run(func() {
+		status := s.events.waitFor(events...)
+		release()
+		s.client.fail(s.events.synchronizeAndAnswer(t, status, nil))
+	}) {
+		return nil
+	}
+	release()
+	return s.caller.finish(c, clOutOfHostMemory)
+}
+
+func (s *synchronizer) doClCreateUserEvent(m *message, a *argsClCreateUserEvent) error {
+	c := s.caller.begin(m)
+	status := s.caller.create(c, fnClCreateUserEvent, kindEvent, a.Result, c.handle(kindContext, a.Context), c.errcode())
+	if status == clSuccess {
+		s.events.unresolved[a.Result] = true
+		s.events.gated.Store(true)
+	}
+	return s.caller.finish(c, status)
+}
+
+func (s *synchronizer) doClSetUserEventStatus(m *message, a *argsClSetUserEventStatus) error {
+	c := s.caller.begin(m)
+	handle := c.handle(kindEvent, a.Event)
+	if c.status == clSuccess && !s.events.unresolved[a.Event] {
+		c.fail(clInvalidOperation) // it is set already, or a command's
+	}
+	status := s.setUserEvent(c, handle, a.ExecutionStatus)
+	if status == clSuccess {
+		s.events.markResolved(a.Event)
+		if a.ExecutionStatus < 0 {
+			e, _ := s.objects.table.Any(a.Event)
+			e.Failed = clExecStatusError
+			s.objects.table.Replace(a.Event, e)
+			// PoCL calls nobody back for what fails with it.
+			s.events.pending.poke()
+		}
+	}
+	return s.caller.finish(c, status)
+}
+
+// setUserEvent sets one off. A failure runs through all that waits for it before
+// the driver returns, and PoCL looks at the events of that chain after it has let
+// go of them: nobody may give up the last hold of one meanwhile.
+func (s *synchronizer) setUserEvent(c *call, handle uintptr, status int32) int32 {
+	p := &s.events.pending
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failing = p.failing || status < 0
+	return s.caller.invoke(c, fnClSetUserEventStatus, handle, uintptr(status))
+}
+
+// doWatch has an event's completion told at once instead of with the next
+// synchronisation.
+func (s *synchronizer) doWatch(m *message, a *argsWatch) error {
+	c := s.caller.begin(m)
+	handle := c.handle(kindEvent, a.Event)
+	if c.status != clSuccess || handle == 0 {
+		return nil // a failed notice has told it already
+	}
+	p := &s.events.pending
+	p.mu.Lock()
+	item := p.byID[a.Event]
+	if item != nil {
+		item.watched = true
+	}
+	p.mu.Unlock()
+	if item == nil {
+		// Complete and settled, or a user event, of which the client knows.
+		if err := s.events.synchronize(); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return s.events.reportEvent(a.Event, handle, s.events.status(handle), false)
+	}
+	s.events.notifyOnCompletion(handle)
+	return nil
+}
