@@ -19,8 +19,13 @@ import (
 const maxPath = 107
 
 // Listen makes a stream socket at path that only its owner may connect to. A
-// socket that nobody listens on any more is replaced.
-func Listen(path string) (*net.UnixListener, error) {
+// socket that no process listens on any more is replaced.
+func Listen(path string) (*net.UnixListener, error) { return listen("unix", path) }
+
+// ListenPacket is Listen for a socket of packets (SOCK_SEQPACKET).
+func ListenPacket(path string) (*net.UnixListener, error) { return listen("unixpacket", path) }
+
+func listen(network, path string) (*net.UnixListener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
@@ -29,7 +34,7 @@ func Listen(path string) (*net.UnixListener, error) {
 		return nil, err
 	}
 	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: short, Net: network})
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, errors.Unwrap(err))
 	}
@@ -53,25 +58,40 @@ func removeStale(path string) error {
 	if info.Mode()&fs.ModeSocket == 0 {
 		return fmt.Errorf("listen on %s: a file that is no socket is in the way", path)
 	}
-	if conn, err := Dial(context.Background(), path); err == nil {
-		return errors.Join(fmt.Errorf("listen on %s: somebody listens there already", path), conn.Close())
+	conn, err := Dial(context.Background(), path)
+	switch {
+	case err == nil:
+		return errors.Join(errInUse(path), conn.Close())
+	case errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.EAGAIN):
+		return errInUse(path) // a socket of the other type, or one whose backlog is full
 	}
 	return os.Remove(path)
 }
 
+func errInUse(path string) error {
+	return fmt.Errorf("listen on %s: another process listens there", path)
+}
+
 // Dial connects to the stream socket at path.
-func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
+func Dial(ctx context.Context, path string) (*net.UnixConn, error) { return dial(ctx, "unix", path) }
+
+// DialPacket connects to the socket of packets at path.
+func DialPacket(ctx context.Context, path string) (*net.UnixConn, error) {
+	return dial(ctx, "unixpacket", path)
+}
+
+func dial(ctx context.Context, network, path string) (*net.UnixConn, error) {
 	short, done, err := shorten(path)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", short)
+	conn, err := d.DialContext(ctx, network, short)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
-	return conn.(*net.UnixConn), nil //nolint:errcheck,forcetypeassert // a dial of "unix" gives nothing else
+	return conn.(*net.UnixConn), nil //nolint:errcheck,forcetypeassert // a dial of these networks returns nothing else
 }
 
 // shorten returns a name of path that fits into a socket address, valid until

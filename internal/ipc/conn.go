@@ -1,0 +1,371 @@
+package ipc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Options of a Conn; the zero value works.
+type Options struct {
+	// MaxBody bounds a body in bytes; 0: 64 MiB.
+	MaxBody int
+	// WriteTimeout is how long a message may wait for a peer that does not read; 0: 10 s.
+	WriteTimeout time.Duration
+	// MaxPending bounds the requests that wait for a reply; 0: 4,096.
+	MaxPending int
+}
+
+func (o *Options) setDefaults() {
+	if o.MaxBody == 0 {
+		o.MaxBody = 64 << 20
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = 10 * time.Second
+	}
+	if o.MaxPending == 0 {
+		o.MaxPending = 4096
+	}
+}
+
+// ErrClosed says that the peer has closed the connection or has ended.
+var ErrClosed = outboard.Errorf(outboard.Unreachable, "local protocol", "the process at the other end has ended")
+
+// A Conn is one end of a connection. All methods but Receive and Serve may be called by any
+// number of goroutines.
+type Conn struct {
+	socket *net.UnixConn
+	opts   Options
+	buffer []byte // of Receive
+
+	write sync.Mutex // one packet at a time, with its deadline
+
+	mu      sync.Mutex
+	last    uint64 // request number
+	pending map[uint64]chan *Message
+	ended   bool
+	done    chan struct{}
+}
+
+// New makes a Conn of a socket of packets, which the Conn closes.
+func New(socket *net.UnixConn, opts Options) *Conn {
+	opts.setDefaults()
+	return &Conn{socket: socket, opts: opts, pending: map[uint64]chan *Message{}, done: make(chan struct{})}
+}
+
+// FromFile makes a Conn of an inherited or passed socket of packets. It closes file.
+func FromFile(file *os.File, opts Options) (*Conn, error) {
+	const op = "local protocol"
+	defer file.Close()
+	c, err := net.FileConn(file)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Protocol, op, "%w", err)
+	}
+	socket, ok := c.(*net.UnixConn)
+	if !ok || socket.LocalAddr().Network() != "unixpacket" {
+		return nil, errors.Join(outboard.Errorf(outboard.Protocol, op, "%s is no unix socket of packets", file.Name()), c.Close())
+	}
+	return New(socket, opts), nil
+}
+
+// Close closes the socket: Receive and Serve return, and requests that wait fail.
+func (c *Conn) Close() error {
+	err := c.socket.Close()
+	c.end()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Done is closed when the connection has ended: it was closed, or Receive has seen its end.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// CloseWrite tells the peer that no more messages come; its Receive returns io.EOF.
+func (c *Conn) CloseWrite() error { return c.socket.CloseWrite() }
+
+func (c *Conn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.ended = true
+		close(c.done)
+	}
+}
+
+// Serve calls handle with each message, in their order, until the connection ends, and closes
+// it then. Replies go to their Calls instead. handle must not block: no reply is delivered
+// meanwhile. It owns the message's files.
+func (c *Conn) Serve(handle func(*Message)) {
+	defer c.Close()
+	for {
+		m, err := c.Receive(context.Background())
+		if err != nil {
+			return
+		}
+		handle(m)
+	}
+}
+
+// Receive waits for the next message that is no reply, or until ctx is done. io.EOF says that
+// the peer has closed the connection; any error but that of ctx ends it. One goroutine at a
+// time may call Receive.
+func (c *Conn) Receive(ctx context.Context) (*Message, error) {
+	if ctx.Done() != nil {
+		_ = c.socket.SetReadDeadline(time.Time{})
+		stop := context.AfterFunc(ctx, func() { _ = c.socket.SetReadDeadline(time.Unix(1, 0)) })
+		defer stop()
+	}
+	for {
+		m, err := c.receive()
+		switch {
+		case err != nil && ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, context.Cause(ctx)
+		case err != nil:
+			c.end()
+			return nil, err
+		case m.Type == replyType:
+			c.deliver(m)
+		default:
+			return m, nil
+		}
+	}
+}
+
+func (c *Conn) receive() (*Message, error) {
+	if c.buffer == nil {
+		c.buffer = make([]byte, MaxPacket)
+	}
+	rights := make([]byte, unix.CmsgSpace(4*MaxFiles))
+	n, got, flags, _, err := c.socket.ReadMsgUnix(c.buffer, rights)
+	if err != nil {
+		return nil, err
+	}
+	files, err := parseFiles(rights[:got])
+	switch {
+	case err != nil:
+	case n == 0:
+		err = io.EOF
+	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		err = outboard.Errorf(outboard.Protocol, "local protocol", "a packet of more than %d bytes or %d files", MaxPacket, MaxFiles)
+	}
+	m := &Message{files: files}
+	if err == nil {
+		m, err = decode(c.buffer[:n], files, c.opts.MaxBody)
+	}
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// parseFiles returns the files of a control message; those of a malformed one are closed.
+func parseFiles(rights []byte) ([]*os.File, error) {
+	if len(rights) == 0 {
+		return nil, nil
+	}
+	all, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for i := range all {
+		fds, err := unix.ParseUnixRights(&all[i])
+		if err != nil {
+			continue // credentials and the like carry no files
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "passed"))
+		}
+	}
+	return files, nil
+}
+
+// Send sends a message that wants no reply. Its files stay the caller's.
+func (c *Conn) Send(kind string, body any, files ...*os.File) error {
+	return c.send(Header{Type: kind}, body, files)
+}
+
+func (c *Conn) send(h Header, body any, files []*os.File) error {
+	packet, spilled, err := encode(h, body, c.opts.MaxBody)
+	if err != nil {
+		return err
+	}
+	if spilled != nil {
+		defer spilled.Close()
+		files = append(files[:len(files):len(files)], spilled)
+	}
+	rights, err := encodeFiles(files)
+	if err != nil {
+		return err
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	_ = c.socket.SetWriteDeadline(time.Now().Add(c.opts.WriteTimeout))
+	if _, _, err = c.socket.WriteMsgUnix(packet, rights, nil); err != nil {
+		return outboard.Errorf(outboard.Unreachable, "local protocol", "send %s: %w", h.Type, err)
+	}
+	return nil
+}
+
+// encodeFiles does not use File.Fd, which would make the file block for all its users.
+func encodeFiles(files []*os.File) ([]byte, error) {
+	if len(files) > MaxFiles {
+		return nil, outboard.Errorf(outboard.Exhausted, "local protocol", "%d files, and %d are allowed", len(files), MaxFiles)
+	}
+	var fds []int
+	for _, f := range files {
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		if err := raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) }); err != nil {
+			return nil, err
+		}
+	}
+	if len(fds) == 0 {
+		return nil, nil
+	}
+	return unix.UnixRights(fds...), nil
+}
+
+// Call sends a request and waits for its reply, whose files are the caller's. It fails with the
+// error of the reply, with ErrClosed, or with the cause of ctx. Another goroutine has to be in
+// Serve or Receive.
+func (c *Conn) Call(ctx context.Context, kind string, body any, files ...*os.File) (*Message, error) {
+	h := Header{Type: kind}
+	if deadline, ok := ctx.Deadline(); ok {
+		h.TimeoutMS = max(time.Until(deadline).Milliseconds(), 1)
+	}
+	id, reply, err := c.register()
+	if err != nil {
+		return nil, err
+	}
+	h.ID = id
+	if err := c.send(h, body, files); err != nil {
+		c.forget(id)
+		return nil, err
+	}
+	select {
+	case m := <-reply:
+		return m.result()
+	case <-c.done:
+		c.forget(id)
+		select {
+		case m := <-reply: // it was the last message
+			return m.result()
+		default:
+			return nil, ErrClosed
+		}
+	case <-ctx.Done():
+		c.forget(id)
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (m *Message) result() (*Message, error) {
+	if err := m.failure(); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (c *Conn) register() (uint64, chan *Message, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.ended:
+		return 0, nil, ErrClosed
+	case len(c.pending) >= c.opts.MaxPending:
+		return 0, nil, outboard.Errorf(outboard.Exhausted, "local protocol", "%d requests wait for a reply already", len(c.pending))
+	}
+	c.last++
+	reply := make(chan *Message, 1)
+	c.pending[c.last] = reply
+	return c.last, reply, nil
+}
+
+func (c *Conn) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, id)
+}
+
+// deliver hands a reply to its Call; one that nobody waits for is dropped.
+func (c *Conn) deliver(m *Message) {
+	c.mu.Lock()
+	reply := c.pending[m.ID]
+	delete(c.pending, m.ID)
+	c.mu.Unlock()
+	if reply == nil {
+		m.Close()
+		return
+	}
+	reply <- m
+}
+
+// Reply answers a request, with an error if err is not nil. Its files stay the caller's. It does
+// nothing for a message that wants no reply. An error says that the peer is gone, or that the
+// body can't be sent: then the peer was told so.
+func (c *Conn) Reply(to *Message, body any, err error, files ...*os.File) error {
+	if to.ID == 0 {
+		return nil
+	}
+	h := Header{Type: replyType, ID: to.ID}
+	if err != nil {
+		h.Error, h.Kind = shortened(err.Error()), outboard.KindOf(err)
+		body, files = nil, nil
+	}
+	sent := c.send(h, body, files)
+	if sent != nil && outboard.KindOf(sent) != outboard.Unreachable {
+		h.Error, h.Kind = shortened(sent.Error()), outboard.KindOf(sent)
+		return errors.Join(sent, c.send(h, nil, nil))
+	}
+	return sent
+}
+
+// maxError bounds the text of an error: JSON makes at most six bytes of one.
+const maxError = 16 << 10
+
+func shortened(text string) string {
+	if text == "" {
+		text = "unknown error"
+	}
+	return text[:min(len(text), maxError)]
+}
+
+// Peer is the process that made the other end, as the kernel knows it.
+type Peer struct {
+	PID      int
+	UID, GID uint32
+}
+
+// Peer returns the credentials of the other end: of the process that connected or listened, and
+// for a socket pair of the one that made it.
+func (c *Conn) Peer() (Peer, error) {
+	raw, err := c.socket.SyscallConn()
+	if err != nil {
+		return Peer{}, err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return Peer{}, err
+	}
+	if failed != nil {
+		return Peer{}, outboard.Errorf(outboard.Denied, "local protocol", "peer credentials: %w", failed)
+	}
+	return Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid}, nil
+}

@@ -1,0 +1,152 @@
+package ipc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+const (
+	// MaxPacket bounds one packet. A larger body is passed as a file.
+	MaxPacket = 160 << 10
+	// MaxFiles is the most open files of one message.
+	MaxFiles = 4
+	// replyType is the type of a reply.
+	replyType = "answer"
+)
+
+// A Header is what the protocol itself reads of a message. Its members are append-only, and
+// receivers ignore members that they don't know.
+type Header struct {
+	Type string `json:"type"`
+	// ID numbers a request that wants a reply, and its reply; 0: no reply is wanted.
+	ID uint64 `json:"seq,omitempty"`
+	// Error and Kind are why a request failed; of replies.
+	Error string        `json:"error,omitempty"`
+	Kind  outboard.Kind `json:"kind,omitempty"`
+	// TimeoutMS is how long the sender waits for the reply; 0: it does not say.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// BodyFile says that the message's last file holds the body.
+	BodyFile bool `json:"body_file,omitempty"`
+}
+
+// A Message was received. Its files are the receiver's: Close closes those that were not taken.
+type Message struct {
+	Header
+	body  []byte
+	files []*os.File
+}
+
+// Decode reads the body into v. Members that v does not have are ignored.
+func (m *Message) Decode(v any) error {
+	if err := json.Unmarshal(m.body, v); err != nil {
+		return outboard.Errorf(outboard.Protocol, "local protocol", "message %.40q: %w", m.Type, err)
+	}
+	return nil
+}
+
+// Timeout is how long the sender waits for the reply, at most limit.
+func (m *Message) Timeout(limit time.Duration) time.Duration {
+	if m.TimeoutMS <= 0 || m.TimeoutMS > limit.Milliseconds() {
+		return limit
+	}
+	return time.Duration(m.TimeoutMS) * time.Millisecond
+}
+
+// File takes the first of the remaining files, nil when there is none.
+func (m *Message) File() *os.File {
+	if len(m.files) == 0 {
+		return nil
+	}
+	f := m.files[0]
+	m.files = m.files[1:]
+	return f
+}
+
+// Files takes all remaining files.
+func (m *Message) Files() []*os.File {
+	files := m.files
+	m.files = nil
+	return files
+}
+
+// Close closes the files that were not taken.
+func (m *Message) Close() {
+	for _, f := range m.Files() {
+		_ = f.Close()
+	}
+}
+
+// failure is the error that a reply carries.
+func (m *Message) failure() error {
+	if m.Error == "" {
+		return nil
+	}
+	return &outboard.Error{Kind: m.Kind, Err: errors.New(m.Error)}
+}
+
+// encode makes a packet of a header and a body, which is nil or marshals to a JSON object. A
+// body that does not fit is returned as a file, which the caller closes.
+func encode(h Header, body any, maxBody int) (packet []byte, file *os.File, err error) {
+	packet, err = json.Marshal(h)
+	if err != nil || body == nil {
+		return packet, nil, err
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !bytes.HasPrefix(text, []byte("{")) {
+		return nil, nil, outboard.Errorf(outboard.Invalid, "local protocol", "message %s: its body is no JSON object", h.Type)
+	}
+	if len(packet)+len(text) <= MaxPacket {
+		return join(packet, text), nil, nil
+	}
+	if len(text) > maxBody {
+		return nil, nil, outboard.Errorf(outboard.Exhausted, "local protocol", "message %s: %d bytes, and %d are allowed", h.Type, len(text), maxBody)
+	}
+	if file, err = NewFile(h.Type, text); err != nil {
+		return nil, nil, err
+	}
+	h.BodyFile = true
+	packet, err = json.Marshal(h)
+	return packet, file, err
+}
+
+// join appends the members of one JSON object to those of another that is not empty.
+func join(object, more []byte) []byte {
+	if bytes.Equal(more, []byte("{}")) {
+		return object
+	}
+	return slices.Concat(object[:len(object)-1], []byte(","), more[1:])
+}
+
+// decode reads a packet. The files belong to the message, also when there is an error.
+func decode(packet []byte, files []*os.File, maxBody int) (*Message, error) {
+	m := &Message{files: files}
+	if err := json.Unmarshal(packet, &m.Header); err != nil {
+		return m, outboard.Errorf(outboard.Protocol, "local protocol", "packet: %w", err)
+	}
+	if m.Type == "" {
+		return m, outboard.Errorf(outboard.Protocol, "local protocol", "a message without a type")
+	}
+	m.body = bytes.Clone(packet)
+	if !m.BodyFile {
+		return m, nil
+	}
+	if len(m.files) == 0 {
+		return m, outboard.Errorf(outboard.Protocol, "local protocol", "message %.40q: its body did not come along", m.Type)
+	}
+	last := len(m.files) - 1
+	file := m.files[last]
+	m.files = m.files[:last]
+	defer file.Close()
+	var err error
+	m.body, err = ReadFile(file, int64(maxBody))
+	return m, err
+}
