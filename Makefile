@@ -21,6 +21,11 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 	/usr/include/clFFT.h:libclfft-dev clang wasm-ld:lld \
 	node:nodejs npm guest/as/node_modules/.bin/asc:npm/guest/as
 
+# Without debugging information, which nothing of a test reads, the linker takes half the
+# time; stack traces keep their lines. Most tests of test/e2e wait for processes rather
+# than for a processor, so more of them run at a time than there are processors.
+TEST_FLAGS := -race -ldflags=-w -timeout 18m -parallel 4
+
 .PHONY: build demo test check lint generate conformance bench bench-accel bench-fabric bench-function soak clean
 
 build: bin/outboard
@@ -40,17 +45,18 @@ demo: build
 
 test: build
 	@scripts/need $(TEST_NEEDS)
-	OUTBOARD_TEST_REQUIRE=all $(GO) test -race -timeout 18m ./...
+	OUTBOARD_TEST_REQUIRE=all $(GO) test $(TEST_FLAGS) ./...
+	cd test && OUTBOARD_TEST_REQUIRE=all $(GO) test $(TEST_FLAGS) ./...
 
 conformance: build
 	@scripts/need $(TEST_NEEDS)
-	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 170m -tags conformance -run Conformance -v ./bench/e2e
+	cd test && OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 170m -tags conformance -run Conformance -v ./e2e
 	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 20m -tags conformance ./internal/calls ./internal/function/rewrite
 
 # Mixed programs for ten minutes; OUTBOARD_SOAK=1h for longer.
 soak: build
 	@scripts/need $(TEST_NEEDS)
-	OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run TestConformanceSoak -v ./bench/e2e
+	cd test && OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run TestConformanceSoak -v ./e2e
 
 bench: bench-accel bench-fabric bench-function
 
@@ -72,8 +78,10 @@ generate:
 
 check: generate lint
 	$(GO) mod tidy -diff
+	cd test && $(GO) mod tidy -diff
 	$(GO) vet ./...
-	$(GO) test -race -timeout 18m ./...
+	cd test && $(GO) vet ./...
+	$(GO) test $(TEST_FLAGS) ./...
 	git diff --exit-code
 
 lint:

@@ -66,7 +66,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 func (b *bench) start(ctx context.Context) error {
 	for name, sources := range map[string]string{
 		"calls": "internal/accel/opencl/cltest/c/{bench,clt,child,names,opencl,work}.c",
-		"hold":  "bench/e2e/testdata/hold.c",
+		"hold":  "test/e2e/testdata/hold.c",
 	} {
 		if err := compile(ctx, filepath.Join(b.Dir, name), sources); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 )
 
 // A network keeps the nodes apart.
@@ -29,40 +30,41 @@ func newNetwork(ctx context.Context, count int, loopback bool) (network, error) 
 	return newLoopback(ctx, count)
 }
 
-// ports gives each node a port of the loopback device, with a free one above
-// it for the pool's state.
+// ports are addresses of the loopback device, each with a free port above it for the
+// state of the pool.
 type ports []string
 
+// Ports of nodes are below those that Linux gives to outgoing connections (32768 and
+// more), so that no connection takes one before its node listens.
+const (
+	firstPort = 10000
+	lastPort  = 32000
+)
+
+// nextPort is where this process looks for the next free pair of ports. Each process
+// begins elsewhere, so that two of them seldom try the same port at the same time.
+var nextPort atomic.Int64
+
 func newLoopback(ctx context.Context, count int) (ports, error) {
+	nextPort.CompareAndSwap(0, int64(os.Getpid())*64)
 	var addrs ports
-	var held []net.Listener
-	defer func() {
-		for _, l := range held {
-			_ = l.Close()
+	for range lastPort - firstPort {
+		if len(addrs) == count {
+			return addrs, nil
 		}
-	}()
+		port := uint16(firstPort + nextPort.Add(2)%(lastPort-firstPort))
+		addr := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
+		if isFree(ctx, addr) && isFree(ctx, netip.AddrPortFrom(addr.Addr(), port+1)) {
+			addrs = append(addrs, addr.String())
+		}
+	}
+	return nil, errors.New("no two free ports in a row on the loopback device")
+}
+
+func isFree(ctx context.Context, addr netip.AddrPort) bool {
 	var listen net.ListenConfig
-	for tries := 0; len(addrs) < count && tries < 100*count; tries++ {
-		l, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, l)
-		addr, err := netip.ParseAddrPort(l.Addr().String())
-		if err != nil {
-			return nil, err
-		}
-		next, err := listen.Listen(ctx, "tcp", netip.AddrPortFrom(addr.Addr(), addr.Port()+1).String())
-		if err != nil {
-			continue
-		}
-		held = append(held, next)
-		addrs = append(addrs, addr.String())
-	}
-	if len(addrs) < count {
-		return nil, errors.New("no two free ports in a row on the loopback device")
-	}
-	return addrs, nil
+	l, err := listen.Listen(ctx, "tcp", addr.String())
+	return err == nil && l.Close() == nil
 }
 
 func (p ports) addr(i int) string  { return p[i] }

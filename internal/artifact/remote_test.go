@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,19 +16,19 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/artifact/artifacttest"
 )
 
 // serve runs a registry and returns its host. change may wrap it.
 func serve(t *testing.T, change func(http.Handler) http.Handler) string {
 	t.Helper()
-	handler := registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)))
+	var handler http.Handler = &artifacttest.Registry{}
 	if change != nil {
 		handler = change(handler)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -18,12 +17,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/registry"
-
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/artifact/artifacttest"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -69,7 +67,7 @@ func registryMain() int {
 	if err := os.WriteFile(os.Args[1], []byte(l.Addr().String()), 0o600); err != nil {
 		return 1
 	}
-	return serveUntilEnd(l, registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
+	return serveUntilEnd(l, &artifacttest.Registry{})
 }
 
 func serveUntilEnd(l net.Listener, handler http.Handler) int {

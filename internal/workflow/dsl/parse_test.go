@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/serverlessworkflow/sdk-go/v3/parser"
 )
 
 const document = "document: {dsl: 1.0.0, namespace: test, name: under-test, version: 1.0.0}\n"
@@ -122,8 +121,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestAccepted reads the workflows of testdata. The DSL's own reader has to
-// accept them as well: what is accepted here is part of the DSL.
+// TestAccepted parses the workflows of testdata. That the reference implementation of the
+// DSL accepts them as well is held by test/workflow.
 func TestAccepted(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -137,9 +136,6 @@ func TestAccepted(t *testing.T) {
 			}
 			if _, err := Parse(file, text); err != nil {
 				t.Error(err)
-			}
-			if _, err := parser.FromYAMLSource(text); err != nil {
-				t.Errorf("the DSL's own reader: %v", err)
 			}
 		})
 	}

@@ -33,7 +33,7 @@ type Suite struct {
 	programs []string
 
 	mu     sync.Mutex
-	native map[string]*result // by driver and program
+	native map[string]func() *result // by driver and program
 }
 
 // Build compiles the programs into a folder of the test. Without a compiler,
@@ -42,7 +42,7 @@ type Suite struct {
 func Build(t testing.TB) *Suite {
 	t.Helper()
 	requireTools(t)
-	suite := &Suite{dir: t.TempDir(), native: map[string]*result{}}
+	suite := &Suite{dir: t.TempDir(), native: map[string]func() *result{}}
 	entries, err := sources.ReadDir("c")
 	if err != nil {
 		t.Fatal(err)

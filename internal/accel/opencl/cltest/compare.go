@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,12 +54,15 @@ func (o *Options) setDefaults(s *Suite) {
 }
 
 // Compare runs the programs over the local driver and through the other way,
-// one subtest for each program and case.
+// one subtest for each program and case. Programs run beside each other.
 func (s *Suite) Compare(t *testing.T, options Options) {
 	t.Helper()
 	options.setDefaults(s)
 	for _, program := range options.Programs {
-		t.Run(program, func(t *testing.T) { s.compareProgram(t, program, options) })
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			s.compareProgram(t, program, options)
+		})
 	}
 }
 
@@ -83,15 +87,16 @@ func (s *Suite) compareProgram(t *testing.T, program string, options Options) {
 
 // runNative runs a program's cases, but for the odd ones, once for each suite.
 func (s *Suite) runNative(program string, names []string, options Options) *result {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	driver, key := options.Driver, options.Driver.name+"/"+program
-	if known := s.native[key]; known != nil {
-		return known
+	s.mu.Lock()
+	known := s.native[key]
+	if known == nil {
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return driver.odd[program+"/"+name] != "" })
+		known = sync.OnceValue(func() *result { return run(s.Path(program), names, driver.choose, options.Limit) })
+		s.native[key] = known
 	}
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return driver.odd[program+"/"+name] != "" })
-	s.native[key] = run(s.Path(program), names, driver.choose, options.Limit)
-	return s.native[key]
+	s.mu.Unlock()
+	return known()
 }
 
 func compareCase(t *testing.T, key string, got, want *caseResult, differs map[string]string) {

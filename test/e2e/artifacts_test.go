@@ -19,6 +19,7 @@ functions: {count: {module: words.wasm}}
 // A node that lacks a module fetches it from one that has it, whole: what is broken on its
 // own disk is taken away, what is broken on the other's is not taken.
 func TestArtifactsComeFromOtherNodes(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
 	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")

@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// caller is the program of bench/e2e/caller.
+// caller is the program of test/e2e/caller.
 var caller = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(scratch(), "caller")
 	out, err := exec.Command("go", "build", "-o", path, "./caller").CombinedOutput()
@@ -105,6 +105,7 @@ func grpcAddr(t testing.TB, n *rig.Node) string {
 // Programs of two nodes call a program of one, by shared memory and by plain gRPC.
 // It is killed under load: nothing is answered wrong, and another takes over.
 func TestCallsBetweenNodes(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
 	first := serving(t, harbour, 1, harbour, dinghy)
@@ -139,6 +140,7 @@ func TestCallsBetweenNodes(t *testing.T) {
 
 // The commands of an operator, on calls that flow.
 func TestPoliciesByCommand(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
 	serving(t, harbour, 1, harbour, dinghy)

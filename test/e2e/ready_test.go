@@ -109,6 +109,7 @@ func (p *readyPool) wantNodes(count string, states map[outboard.NodeID]string) {
 // When `outboard deploy` has ended all nodes serve the version; those that can't, or do not yet,
 // it names.
 func TestDeployWaitsForNodes(t *testing.T) {
+	t.Parallel()
 	p := openReadyPool(t)
 	harbour, dinghy, buoy := client.AppReady, client.AppReady, client.AppReady
 	states := func() map[outboard.NodeID]string {
@@ -213,6 +214,7 @@ do: [{f: {call: f, with: {body: a}}}]
 // A node that starts serves each app as soon as that is ready; requests for the others it sends
 // away for a while, and their messages are the other nodes'.
 func TestEachAppStartsByItself(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
 	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")

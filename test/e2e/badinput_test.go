@@ -87,6 +87,7 @@ const (
 )
 
 func TestBadTokens(t *testing.T) {
+	t.Parallel()
 	h := besiege(t)
 	harbour := h.Node("harbour")
 	token := func(t *testing.T, flags ...string) string {
@@ -188,6 +189,7 @@ func noise(n int) []byte {
 }
 
 func TestBadPeers(t *testing.T) {
+	t.Parallel()
 	h := besiege(t)
 	hello := clientHello(t)
 	for name, say := range map[string][]byte{
@@ -285,6 +287,7 @@ func vouched(t *testing.T, hold *client.Hold, protocol string) *tls.Config {
 
 // A program's own credentials open nothing but its own sessions.
 func TestBadFrames(t *testing.T) {
+	t.Parallel()
 	h := besiege(t)
 	hold := lease(t, h.Node("dinghy"))
 	const begin = "OBFABR\x00\x01"
@@ -315,6 +318,7 @@ func TestBadFrames(t *testing.T) {
 }
 
 func TestBadClaims(t *testing.T) {
+	t.Parallel()
 	h := besiege(t)
 	mine, others := lease(t, h.Node("dinghy")), lease(t, h.Node("harbour"))
 	good := mine.Leases()[0].Claim
@@ -373,6 +377,7 @@ func refusedFor(t *testing.T, err error) {
 }
 
 func TestBadRequests(t *testing.T) {
+	t.Parallel()
 	h := besiege(t)
 	data := h.Node("harbour").Data()
 	say := func(t *testing.T, path string, text []byte) string {

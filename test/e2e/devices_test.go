@@ -17,6 +17,7 @@ func fleet() []rig.Spec {
 // Two devices of two nodes in one program, from the side and from one of the
 // two nodes: then one device is reached over shared memory and one over the network.
 func TestTwoDevices(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: fleet()})
 	path := compiled(t, "two", "clt.c", "names.c", "opencl.c")
 	for _, node := range []string{"dinghy", "quay"} {

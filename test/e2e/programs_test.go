@@ -20,11 +20,13 @@ var clinfoDiffers = regexp.MustCompile(`^ +(` +
 	`) `)
 
 func TestCLInfo(t *testing.T) {
+	sharesDevice(t)
 	need.Program(t, "clinfo")
 	same(t, suite.CLInfo(clinfoDiffers))
 }
 
 func TestFFmpeg(t *testing.T) {
+	sharesDevice(t)
 	need.Program(t, "ffmpeg")
 	for _, name := range []string{"avgblur_opencl=sizeX=3", "unsharp_opencl"} {
 		t.Run(name, func(t *testing.T) { same(t, suite.FFmpeg(name, 20)) })
@@ -38,6 +40,7 @@ func TestFFmpeg(t *testing.T) {
 
 // The quick ones; `make conformance` runs all.
 func TestCLBlast(t *testing.T) {
+	sharesDevice(t)
 	need.Program(t, "clblast_test_xaxpy")
 	for _, name := range []string{"xaxpy", "xdot", "xscal", "xswap", "xnrm2", "xhad"} {
 		t.Run(name, func(t *testing.T) { same(t, suite.CLBlast(name)) })
@@ -46,6 +49,7 @@ func TestCLBlast(t *testing.T) {
 
 // Cold and warm caches of compiled kernels take different ways: source and binary.
 func TestHashcat(t *testing.T) {
+	sharesDevice(t)
 	need.Program(t, "hashcat")
 	p := suite.Hashcat()
 	way, home := through(shared(t), "dinghy"), t.TempDir()

@@ -138,6 +138,18 @@ func shared(t testing.TB) *rig.Rig {
 	return pool.rig
 }
 
+// sharedDevice is held by the test that uses the device of the shared pool.
+var sharedDevice sync.Mutex
+
+// sharesDevice lets the test run beside those with a pool of their own, and after others
+// that use the shared pool: most of them lease its device as a whole.
+func sharesDevice(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	sharedDevice.Lock()
+	t.Cleanup(sharedDevice.Unlock)
+}
+
 // through runs commands on a device that the node borrows.
 func through(r *rig.Rig, node string, flags ...string) suite.Way {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {

@@ -91,6 +91,7 @@ func served(t testing.TB, n *rig.Node) {
 
 // An app that is deployed on one node is served by all.
 func TestAppOnAllNodes(t *testing.T) {
+	t.Parallel()
 	_, nodes := appPool(t)
 	for _, n := range nodes {
 		status, err := (&client.Client{Data: n.Data()}).Status(t.Context())

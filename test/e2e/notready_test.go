@@ -17,6 +17,7 @@ import (
 // A tenant whose process can't be started says why: to who invokes and in the node's log; who
 // comes by HTTP may come again. When it can, it is.
 func TestTenantCannotStart(t *testing.T) {
+	t.Parallel()
 	log := logFile(t)
 	r := own(t, rig.Options{Loopback: true, Log: log, Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}}})
 	n := r.Node("harbour")

@@ -9,6 +9,7 @@ import (
 
 // Our own programs compare every corner of OpenCL with the local driver.
 func TestDifferential(t *testing.T) {
+	sharesDevice(t)
 	suite := cltest.Build(t)
 	r := shared(t)
 	for _, node := range []string{"harbour", "dinghy"} {

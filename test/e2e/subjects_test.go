@@ -33,6 +33,7 @@ schedules:
 // answered once, when the app changes and when a node ends in between, too. When a node dies
 // only what it worked on may stay without an answer.
 func TestSubjectsOfForeignNATS(t *testing.T) {
+	t.Parallel()
 	theirs := natsAccounts(t)
 	servers := natsCluster(t, theirs)
 	args := []string{"--nats", servers[0].ClientURL() + "," + servers[1].ClientURL(), "--creds", theirs.creds}

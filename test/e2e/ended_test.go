@@ -13,6 +13,7 @@ import (
 
 // The sessions of programs that just end, with commands under way or not, are not called lost.
 func TestEndIsNoLoss(t *testing.T) {
+	t.Parallel()
 	log := logFile(t)
 	r := own(t, rig.Options{Nodes: pair(), Log: log})
 	busy := compiled(t, "launches")

@@ -139,6 +139,7 @@ func (g *gated) ends() int {
 // Of more calls than a function takes all are answered: those that there is room for with
 // what the function makes, the others at once with 429. Afterwards it serves as before.
 func TestOverload(t *testing.T) {
+	t.Parallel()
 	g := openGated(t)
 	const clients = 48
 	var accepted, refused atomic.Int64
@@ -188,6 +189,7 @@ func TestOverload(t *testing.T) {
 // Of more executions than a node keeps all are answered: those that there is room for with 202,
 // and they go on; the others with 429, until some have ended.
 func TestTooManyExecutions(t *testing.T) {
+	t.Parallel()
 	g := openGated(t)
 	const working = 3
 	start := func(workflow string, want int) {
@@ -253,6 +255,7 @@ func (g *gated) executions(t *testing.T, workflow string, ok func(client.Workflo
 
 // A node that is told to stop takes no more calls, and ends those that it has.
 func TestStopWithCalls(t *testing.T) {
+	t.Parallel()
 	g := openGated(t)
 	for name, stop := range map[string]func() error{
 		"down":           func() error { return g.node.Command(t.Context(), "down").Run() },

@@ -76,6 +76,7 @@ const turns = "8000"
 // Two programs on one device share its time by their weights, whether they are
 // reached over shared memory or over the network.
 func TestFairSharing(t *testing.T) {
+	sharesDevice(t)
 	tests := map[string]struct {
 		weights     [2]string
 		least, most float64

@@ -10,6 +10,7 @@ import (
 
 // The same over a second implementation of OpenCL: a node that offers oclgrind.
 func TestDifferentialOclgrind(t *testing.T) {
+	t.Parallel()
 	driver := cltest.Oclgrind(t)
 	suite := cltest.Build(t)
 	r := own(t, rig.Options{Nodes: pair(), Env: []string{"OCL_ICD_VENDORS=" + oclgrindLibrary}})

@@ -63,6 +63,7 @@ func kernelPool(t *testing.T) *rig.Rig {
 
 // Functions of one node use a device of another one, and of their own.
 func TestFunctionDevices(t *testing.T) {
+	t.Parallel()
 	r := kernelPool(t)
 	for _, name := range []string{"dinghy", "harbour"} {
 		t.Run(name, func(t *testing.T) { useDevice(t, r.Node(name)) })

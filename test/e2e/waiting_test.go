@@ -27,6 +27,7 @@ func refused(t *testing.T, way suite.Way, status int) string {
 // The device is leased as a whole: who asks for it at once, or for a while, is
 // told who has it; who waits gets it in order, also when its holder was killed.
 func TestWaitingForADevice(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: pair()})
 	holder := hold(t, through(r, "harbour"), "read")
 	for name, flags := range map[string][]string{"at once": {"--no-wait"}, "after a while": {"--timeout", "1s"}} {
@@ -57,6 +58,7 @@ func TestWaitingForADevice(t *testing.T) {
 
 // A waiting program that is killed leaves the queue.
 func TestKilledInTheQueue(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: pair()})
 	holder := hold(t, through(r, "harbour"), "read")
 	first := holding(t, through(r, "dinghy", "--timeout", "0"), "read")

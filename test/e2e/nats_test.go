@@ -21,6 +21,7 @@ import (
 // A pool on a NATS cluster of three that is not ours, with accounts: programs run, and go on
 // running and leasing when one of its servers ends.
 func TestPoolOnForeignNATS(t *testing.T) {
+	t.Parallel()
 	theirs := natsAccounts(t)
 	servers := natsCluster(t, theirs)
 	var urls []string

@@ -128,7 +128,7 @@ func chatPool(t *testing.T) []*rig.Node {
 	nodes := []*rig.Node{r.Node("harbour"), r.Node("dinghy"), r.Node("buoy")}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "app.yaml"), []byte(chatManifest))
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", filepath.Join(dir, "chat.wasm"), "../../examples/chat/functions/chat")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", filepath.Join(dir, "chat.wasm"), "github.com/outboard-run/outboard/examples/chat/functions/chat")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -184,6 +184,7 @@ func (v *visitor) talk(about string, lines int) {
 // A node that is killed takes its sockets with it, and nobody else's: the others go on to hear
 // each other, and who comes back by another node hears them, too. Nothing comes twice.
 func TestChatOverKilledNode(t *testing.T) {
+	t.Parallel()
 	nodes := chatPool(t)
 	var room []*visitor
 	come := func(n *rig.Node, name string) *visitor {

@@ -139,6 +139,7 @@ func sessionLost(t testing.TB, h *held) {
 const exitSessionLost = 17
 
 func TestDeviceNodeDies(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"finish", "read", "stream"} {
 		t.Run(mode, func(t *testing.T) {
 			r := own(t, rig.Options{Nodes: pair()})
@@ -155,6 +156,7 @@ func TestDeviceNodeDies(t *testing.T) {
 }
 
 func TestLinkCut(t *testing.T) {
+	t.Parallel()
 	need.Root(t)
 	r := own(t, rig.Options{Nodes: pair()})
 	var all []*held
@@ -181,6 +183,7 @@ func TestLinkCut(t *testing.T) {
 }
 
 func TestWorkerCrashEndsOneSession(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: pair()})
 	bystander := hold(t, through(r, "dinghy", "--memory", "64MiB"), "read")
 	victim := hold(t, through(r, "dinghy", "--memory", "64MiB"), "crash")
@@ -197,6 +200,7 @@ func TestWorkerCrashEndsOneSession(t *testing.T) {
 }
 
 func TestKilledProgramLeavesNothing(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: pair()})
 	harbour := r.Node("harbour")
 	before := len(descendants(harbour.PID()))
@@ -223,6 +227,7 @@ func TestKilledProgramLeavesNothing(t *testing.T) {
 }
 
 func TestMemoryLimit(t *testing.T) {
+	sharesDevice(t)
 	const memObjectAllocationFailure = -4
 	for name, node := range map[string]string{"shared memory": "harbour", "network": "dinghy"} {
 		t.Run(name, func(t *testing.T) {
@@ -256,6 +261,7 @@ func copies(r *rig.Rig, nodes ...string) (count int) {
 
 // The third node makes the state survive the first.
 func TestFirstOfThreeNodesDies(t *testing.T) {
+	t.Parallel()
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "one", Devices: "none"}, {Name: "two"}, {Name: "three", Devices: "none"}}})
 	eventually(t, time.Minute, "the state has three copies", func() bool { return copies(r, "one", "two", "three") == 3 })
 	running := hold(t, through(r, "three", "--memory", "64MiB"), "read")
@@ -274,6 +280,7 @@ func TestFirstOfThreeNodesDies(t *testing.T) {
 
 // Commands that nobody watches fail with a user event, and the worker lives on.
 func TestUnseenFailures(t *testing.T) {
+	sharesDevice(t)
 	for name, way := range paths(shared(t)) {
 		p := suite.Program{Args: []string{compiled(t, "unseen")}, Limit: 30 * time.Second}
 		if res := p.Run(t.Context(), way, ""); res.Err != nil || res.Stdout != "ok\n" {

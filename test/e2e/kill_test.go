@@ -20,7 +20,10 @@ import (
 
 // Sessions that are killed at any moment, whichever process it is, leave nothing
 // behind. `make conformance` kills a thousand.
-func TestSessionsKilledAtRandom(t *testing.T) { killAtRandom(t, 60) }
+func TestSessionsKilledAtRandom(t *testing.T) {
+	t.Parallel()
+	killAtRandom(t, 60)
+}
 
 // killer starts sessions and kills them.
 type killer struct {
