@@ -71,7 +71,7 @@ func executions(t *testing.T, app *stage.App) (all []client.Execution) {
 func checkBytes(t *testing.T, app *stage.App, id string) {
 	t.Helper()
 	var e client.Execution
-	read(t, app, &e, "execution", id)
+	read(t, app, &e, "executions", "show", id)
 	if len(e.Steps) != 4 {
 		t.Errorf("%d steps", len(e.Steps))
 	}

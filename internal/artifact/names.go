@@ -109,7 +109,7 @@ func (s *Store) Resolve(ctx context.Context, name string) (Named, error) {
 			return s.named(ctx, d)
 		}
 	}
-	return Named{}, outboard.Errorf(outboard.NotFound, "", "there is no artifact called %s in the node's store: `outboard push FILE %s` puts one there", name, name)
+	return Named{}, outboard.Errorf(outboard.NotFound, "", "there is no module called %s in the node's store: `outboard modules push FILE %s` copies one there", name, name)
 }
 
 func (s *Store) named(ctx context.Context, d ocispec.Descriptor) (Named, error) {

@@ -13,9 +13,9 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// What the verbs of apps have in common: names, bodies, completion.
+// This file holds arguments that several commands have: names, bodies, and their completion.
 
-// oneArg wants one argument; hint says which.
+// oneArg requires one argument, which hint describes.
 func oneArg(hint string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -25,7 +25,7 @@ func oneArg(hint string) cobra.PositionalArgs {
 	}
 }
 
-// atMostOne wants one argument or none.
+// atMostOne accepts one argument or none.
 func atMostOne(hint string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -35,7 +35,7 @@ func atMostOne(hint string) cobra.PositionalArgs {
 	}
 }
 
-// first is the argument, "" where there is none.
+// first returns the first argument, "" where there is none.
 func first(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -43,11 +43,11 @@ func first(args []string) string {
 	return args[0]
 }
 
-// partOf splits APP/NAME; what is how the name is called.
-func partOf(arg, what string) (app, name string, err error) {
+// partOf splits APP/NAME. kind is the placeholder of NAME in an error, such as "FUNCTION".
+func partOf(arg, kind string) (app, name string, err error) {
 	app, name, ok := strings.Cut(arg, "/")
 	if !ok || app == "" || name == "" || strings.Contains(name, "/") {
-		return "", "", usage("%q: want APP/%s", arg, what)
+		return "", "", usage("%q: want APP/%s", arg, kind)
 	}
 	return app, name, nil
 }
@@ -55,7 +55,7 @@ func partOf(arg, what string) (app, name string, err error) {
 // dataUsage explains -d.
 const dataUsage = "`DATA`: a text, @FILE for what is in a file, @- for standard input"
 
-// readData gives what -d means, and its size; nil for none.
+// readData returns the content that -d means.
 func readData(env *Env, data string) ([]byte, error) {
 	name, file := strings.CutPrefix(data, "@")
 	if !file {
@@ -75,7 +75,8 @@ func readerOf(content []byte) io.Reader {
 	return bytes.NewReader(content)
 }
 
-// fileExists says whether a name is a file's, so that a forgotten @ is told.
+// fileExists reports whether a name is that of a regular file, so that an error can suggest the
+// missing @.
 func fileExists(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular()
@@ -91,7 +92,7 @@ func (env *Env) firstArg(words func(ctx context.Context, c *client.Client) ([]st
 		defer cancel()
 		all, err := words(ctx, env.client())
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp // a shell is no place for errors
+			return nil, cobra.ShellCompDirectiveNoFileComp // completion has nowhere to show errors
 		}
 		return matching(all, typed), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -128,7 +129,7 @@ func workflowWords(ctx context.Context, c *client.Client) ([]string, error) {
 	return words, err
 }
 
-// both gives the words of two.
+// both joins the words of two sources.
 func both(a, b func(context.Context, *client.Client) ([]string, error)) func(context.Context, *client.Client) ([]string, error) {
 	return func(ctx context.Context, c *client.Client) ([]string, error) {
 		words, err := a(ctx, c)
@@ -140,11 +141,11 @@ func both(a, b func(context.Context, *client.Client) ([]string, error)) func(con
 	}
 }
 
-// mostCompleted is how many executions a shell is offered.
-const mostCompleted = 50
+// completedExecutions is the number of executions that completion offers at most.
+const completedExecutions = 50
 
 func executionWords(ctx context.Context, c *client.Client) ([]string, error) {
-	executions, err := c.Executions(ctx, client.ExecutionsRequest{Limit: mostCompleted})
+	executions, err := c.Executions(ctx, client.ExecutionsRequest{Limit: completedExecutions})
 	var words []string
 	for _, e := range executions {
 		words = append(words, e.ID+"\t"+e.Workflow+", "+e.State)
@@ -152,7 +153,7 @@ func executionWords(ctx context.Context, c *client.Client) ([]string, error) {
 	return words, err
 }
 
-func artifactWords(ctx context.Context, c *client.Client) ([]string, error) {
+func moduleWords(ctx context.Context, c *client.Client) ([]string, error) {
 	artifacts, err := c.Artifacts(ctx, "")
 	var words []string
 	for _, a := range artifacts {

@@ -20,23 +20,25 @@ func newAppsCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apps",
 		Short: "List the apps that are deployed",
-		Long: `List the apps that are deployed. STATE is how far this node is with the version in force,
-NODES on how many of the pool's nodes it is ready. With -o json each node is there with its
+		Long: `List the apps that are deployed. STATE is the state of the deployed version on this node,
+NODES the number of the pool's nodes that serve it. With -o json each node is listed with its
 state, and the reason where it is not ready:
 
-  ready     it serves the version
-  starting  it compiles it
-  failed    it could not, and tries again
-  silent    it did not answer
-  unknown   its program is too old to tell`,
+  ready     the node serves the version
+  starting  the node compiles it
+  failed    the node could not start it, and tries again
+  silent    the node did not answer
+  unknown   the node's program is too old to report its state`,
 		Example: `  outboard apps
-  outboard apps -o json
-  outboard apps -o json | jq '.[] | {name, nodes}'`,
+  outboard apps -o json | jq '.[] | {name, nodes}'
+  outboard apps rollback shop
+  outboard apps remove shop`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runApps(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
+	cmd.AddCommand(newAppsRollbackCommand(env), newAppsRemoveCommand(env))
 	return cmd
 }
 
@@ -45,7 +47,7 @@ func runApps(ctx context.Context, env *Env, opts appsOptions) error {
 	if err != nil {
 		return err
 	}
-	tellSilent(env, apps)
+	warnSilentNodes(env, apps)
 	var rows [][]string
 	for _, a := range apps {
 		rows = append(rows, []string{
@@ -57,7 +59,8 @@ func runApps(ctx context.Context, env *Env, opts appsOptions) error {
 	return opts.output.print(env, apps, titles, rows)
 }
 
-// nodesText is on how many nodes an app is ready, "2/3"; an old node does not know.
+// nodesText is the number of nodes on which an app is ready, "2/3"; "-" from a node that is
+// too old to report it.
 func nodesText(nodes []client.AppNode) string {
 	if len(nodes) == 0 {
 		return "-"
@@ -65,14 +68,14 @@ func nodesText(nodes []client.AppNode) string {
 	return fmt.Sprintf("%d/%d", countReady(nodes), len(nodes))
 }
 
-// tellSilent names each node once that did not say how far it is.
-func tellSilent(env *Env, apps []client.App) {
-	told := map[outboard.NodeID]bool{}
+// warnSilentNodes names each node once that did not report its state.
+func warnSilentNodes(env *Env, apps []client.App) {
+	warned := map[outboard.NodeID]bool{}
 	for _, a := range apps {
 		for _, n := range a.Nodes {
-			if (n.State == client.AppSilent || n.State == client.AppUnknown) && !told[n.Node] {
-				told[n.Node] = true
-				fmt.Fprintf(env.Stderr, "node %s did not tell how far it is: %s\n", n.Node, strings.Join(strings.Fields(n.Reason), " "))
+			if (n.State == client.AppSilent || n.State == client.AppUnknown) && !warned[n.Node] {
+				warned[n.Node] = true
+				fmt.Fprintf(env.Stderr, "node %s did not report its state: %s\n", n.Node, strings.Join(strings.Fields(n.Reason), " "))
 			}
 		}
 	}
@@ -100,12 +103,12 @@ func newFunctionsCommand(env *Env) *cobra.Command {
 	var opts functionsOptions
 	cmd := &cobra.Command{
 		Use:   "functions [APP]",
-		Short: "List the functions of the apps, and how their calls went",
-		Long: `List the functions of the apps, and how their calls went on all nodes since the app's
-version was deployed, or the node was started: how many ended, and badly; how many run and
-wait; how they came by their instance (a new one, a clone of the function's image, or one
-that was reset); how long half of them and 99 in 100 took at most. With -o json each node's
-own counts are there, too.`,
+		Short: "List the functions of the apps, with counts and latencies of their calls",
+		Long: `List the functions of the apps, with their calls on all nodes since the app's version was
+deployed or the node was started: calls that ended, calls that failed, calls that run and
+wait, how each got its instance (a new one, a clone of the function's snapshot, or one that
+was reset), and the latency that half of them and 99 in 100 did not exceed. With -o json each
+node's own counts are listed too.`,
 		Example: `  outboard functions
   outboard functions shop
   outboard functions -o json`,
@@ -127,7 +130,7 @@ func runFunctions(ctx context.Context, env *Env, opts functionsOptions, app stri
 	}
 	if len(functions) > 0 {
 		for _, node := range functions[0].Missing {
-			fmt.Fprintf(env.Stderr, "the calls of node %s are missing: it did not tell them\n", node)
+			fmt.Fprintf(env.Stderr, "the calls of node %s are missing: it did not report them\n", node)
 		}
 	}
 	var rows [][]string
@@ -153,22 +156,24 @@ func limitText(l client.FunctionLimits) string {
 
 // ---- rollback, remove
 
-type rollbackOptions struct {
+type appsRollbackOptions struct {
 	output format
 	ready  readyOptions
 }
 
-func newRollbackCommand(env *Env) *cobra.Command {
-	var opts rollbackOptions
+func newAppsRollbackCommand(env *Env) *cobra.Command {
+	var opts appsRollbackOptions
 	cmd := &cobra.Command{
 		Use:   "rollback APP",
-		Short: "Put the version of an app back in force that was so before",
-		Long: `Put the version of an app back in force that was so before. A second roll-back goes
-further back; eight versions are kept, fewer when they are large. It waits for the pool's
-nodes as ` + "`outboard deploy`" + ` does.`,
-		Example:           "  outboard rollback shop\n  outboard rollback shop --no-wait",
-		Args:              oneArg("name one app; `outboard apps` lists them"),
-		RunE:              func(cmd *cobra.Command, args []string) error { return runRollback(cmd.Context(), env, opts, args[0]) },
+		Short: "Deploy the previous version of an app again",
+		Long: `Deploy the previous version of an app again. A second roll-back goes further back; eight
+versions are kept, fewer when they are large. It waits for the pool's nodes as
+` + "`outboard deploy`" + ` does.`,
+		Example: "  outboard apps rollback shop\n  outboard apps rollback shop --no-wait",
+		Args:    oneArg("name one app; `outboard apps` lists them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runAppsRollback(cmd.Context(), env, opts, args[0])
+		},
 		ValidArgsFunction: env.firstArg(appWords),
 	}
 	opts.output.addFlag(cmd.Flags())
@@ -177,7 +182,7 @@ nodes as ` + "`outboard deploy`" + ` does.`,
 	return cmd
 }
 
-func runRollback(ctx context.Context, env *Env, opts rollbackOptions, app string) error {
+func runAppsRollback(ctx context.Context, env *Env, opts appsRollbackOptions, app string) error {
 	if err := opts.ready.validate(); err != nil {
 		return err
 	}
@@ -188,26 +193,26 @@ func runRollback(ctx context.Context, env *Env, opts rollbackOptions, app string
 	return finishDeployed(ctx, env, opts.output, opts.ready, made)
 }
 
-func newRemoveCommand(env *Env) *cobra.Command {
+func newAppsRemoveCommand(env *Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove APP",
-		Short: "End an app in the whole pool",
-		Long: `End an app in the whole pool: its routes, subjects and schedules start nothing more. Its
-buckets stay, for when it is deployed again.`,
-		Example:           "  outboard remove shop",
+		Short: "Remove an app from the whole pool",
+		Long: `Remove an app from the whole pool: its routes, subjects and schedules start nothing more.
+Its buckets stay, for when it is deployed again.`,
+		Example:           "  outboard apps remove shop",
 		Args:              oneArg("name one app; `outboard apps` lists them"),
-		RunE:              func(cmd *cobra.Command, args []string) error { return runRemove(cmd.Context(), env, args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runAppsRemove(cmd.Context(), env, args[0]) },
 		ValidArgsFunction: env.firstArg(appWords),
 	}
 }
 
-func runRemove(ctx context.Context, env *Env, app string) error {
+func runAppsRemove(ctx context.Context, env *Env, app string) error {
 	if app == "" {
 		return outboard.Errorf(outboard.Invalid, "", "name an app")
 	}
 	if err := env.client().RemoveApp(ctx, app); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Stderr, "app %s is removed\n", app)
+	fmt.Fprintf(env.Stderr, "app %s was removed\n", app)
 	return nil
 }

@@ -26,10 +26,10 @@ func newCallsCommand(env *Env) *cobra.Command {
 	var opts callsOptions
 	cmd := &cobra.Command{
 		Use:   "calls",
-		Short: "Show the calls of this node's programs: rate, errors, times, bytes, policies",
-		Long: `Show the calls that this node's programs make, a row for each method: how many end in a
-second and how many of those with an error, how long half of them and 99 in 100 take at
-most, the bytes of their messages, and which policies did something how often.`,
+		Short: "List the methods that this node's programs call, with rates, errors and latencies",
+		Long: `List the methods that this node's programs call: calls and errors per second, the latency
+that half of them and 99 in 100 do not exceed, the bytes of their messages per second, and
+how often each policy acted on them.`,
 		Example: `  outboard calls
   outboard calls --service shop.Cart -f
   outboard calls -o json`,
@@ -37,9 +37,9 @@ most, the bytes of their messages, and which policies did something how often.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCalls(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
-	cmd.Flags().StringVar(&opts.service, "service", "", "only those of `SERVICE`")
-	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "go on showing them until interrupted")
-	cmd.Flags().DurationVar(&opts.every, "every", 2*time.Second, "how often, with -f")
+	cmd.Flags().StringVar(&opts.service, "service", "", "only methods of `SERVICE`")
+	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "refresh the list until interrupted")
+	cmd.Flags().DurationVar(&opts.every, "every", 2*time.Second, "`INTERVAL` of -f")
 	complete(cmd, "output", completeFormat)
 	complete(cmd, "service", env.completeService)
 	return cmd
@@ -61,7 +61,7 @@ func runCalls(ctx context.Context, env *Env, opts callsOptions) error {
 	}
 }
 
-// clearPage begins a terminal's page anew.
+// clearPage moves a terminal's cursor home and clears the screen.
 const clearPage = "\x1b[H\x1b[2J"
 
 func showCalls(ctx context.Context, env *Env, opts callsOptions) error {

@@ -1,9 +1,10 @@
-// Package cli is the command line of Outboard: one file per verb.
+// Package cli is the command line of Outboard: one file per noun or top-level verb.
 //
-// A verb is a constructor newVerbCommand(env), an options struct that owns its
-// flags, and a plain function runVerb(ctx, env, opts, args) that does the work
-// and that tests call. Data goes to standard output and words to standard error;
-// an error is one line that says what to do next.
+// A command is a constructor newNameCommand(env), an options struct that owns its
+// flags, and a plain function runName(ctx, env, opts, args) that does the work
+// and that tests call. Names follow one scheme, docs/design/0009-commands.md, and
+// addCommands has the whole tree. Data goes to standard output and messages to
+// standard error; an error is one line that says what to do next.
 package cli
 
 import (
@@ -23,13 +24,13 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/opencl/driver"
 )
 
-// Env is what a command sees of the process that it runs in.
+// Env is the part of the process that a command uses: streams, environment, configuration.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Environ is the environment, "KEY=value".
 	Environ []string
-	// Terminal says that Stderr is a terminal, where progress is welcome.
+	// Terminal reports that Stderr is a terminal, where progress is shown.
 	Terminal bool
 	// Helper is the command that runs a helper process of a node; its name
 	// ("probe", "worker") and arguments follow. Empty means this program's own
@@ -90,15 +91,18 @@ func (env *Env) client() *client.Client { return &client.Client{Data: env.config
 func newRootCommand(env *Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outboard",
-		Short: "One pool of the accelerators that many machines own",
-		Long: `Outboard lends the accelerators of many machines to programs that run on others.
+		Short: "One pool of the accelerators, functions and services of many machines",
+		Long: `Outboard joins machines into one pool. A program on one machine uses the accelerator of
+another, functions and workflows run wherever there is room, and programs call each other
+through their nodes.
 
-Start a node on every machine with ` + "`outboard up`" + `, then run any OpenCL program with
-` + "`outboard run -- PROGRAM`" + `: it finds the pool's device as if it were built in.`,
+A plural noun lists (` + "`outboard nodes`" + `), and what can be done with one of them is a verb behind
+it (` + "`outboard apps remove NAME`" + `). Every list takes -o json.`,
 		Example: `  outboard up                                     # on the machine with the device
   outboard token                                  # there: prints a joining token
   outboard up --join HOST:7433 --token TOKEN      # on another machine
-  outboard run -- clinfo                          # there: uses the first machine's device`,
+  outboard run -- clinfo                          # there: uses the first machine's device
+  outboard status                                 # the pool on one screen`,
 		Args:          rootArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
@@ -108,13 +112,13 @@ Start a node on every machine with ` + "`outboard up`" + `, then run any OpenCL 
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.SuggestionsMinimumDistance = 2
-	env.rootFlags(root)
-	root.AddCommand(commands(env)...)
+	env.addRootFlags(root)
+	addCommands(root, env)
 	return root
 }
 
-// rootFlags are those of all commands.
-func (env *Env) rootFlags(root *cobra.Command) {
+// addRootFlags adds the flags that all commands have.
+func (env *Env) addRootFlags(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})
@@ -123,46 +127,6 @@ func (env *Env) rootFlags(root *cobra.Command) {
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return env.config.resolve(env, cmd.Flags()) }
 	_ = root.MarkPersistentFlagDirname("data")            // it is there
 	_ = root.MarkPersistentFlagFilename("config", "yaml") // it is there
-}
-
-func commands(env *Env) []*cobra.Command {
-	return []*cobra.Command{
-		newUpCommand(env),
-		newDownCommand(env),
-		newTokenCommand(env),
-		newNodesCommand(env),
-		newDevicesCommand(env),
-		newLeasesCommand(env),
-		newSessionsCommand(env),
-		newRunCommand(env),
-		newServicesCommand(env),
-		newEndpointsCommand(env),
-		newPoliciesCommand(env),
-		newPolicyCommand(env),
-		newCallsCommand(env),
-		newUpgradeCommand(env),
-		newDeployCommand(env),
-		newRollbackCommand(env),
-		newAppsCommand(env),
-		newFunctionsCommand(env),
-		newWorkflowsCommand(env),
-		newRemoveCommand(env),
-		newInvokeCommand(env),
-		newRunWorkflowCommand(env),
-		newExecutionsCommand(env),
-		newExecutionCommand(env),
-		newCancelCommand(env),
-		newLogsCommand(env),
-		newPublishCommand(env),
-		newArtifactsCommand(env),
-		newPushCommand(env),
-		newPullCommand(env),
-		newNewCommand(env),
-		newConfigCommand(env),
-		newVersionCommand(env),
-		newInternalCommand(env),
-		newExitStatusTopic(),
-	}
 }
 
 func rootArgs(cmd *cobra.Command, args []string) error {

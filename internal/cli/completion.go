@@ -15,10 +15,10 @@ import (
 // completionLimit is how long a shell waits for the node when a key is pressed.
 const completionLimit = time.Second
 
-// complete gives the words that may follow a flag.
+// complete registers the completion of a flag's value.
 func complete(cmd *cobra.Command, flag string, words cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, words); err != nil {
-		cobra.CompErrorln(err.Error()) // a flag that is not there: a mistake of ours
+		cobra.CompErrorln(err.Error()) // a flag that the command does not have: a bug
 	}
 }
 
@@ -30,14 +30,13 @@ func completeFormat(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 	return []string{"json", "text"}, cobra.ShellCompDirectiveNoFileComp
 }
 
-// selectorStarts are the fields of a selector with the operator that is most
-// often meant.
+// selectorStarts are the fields of a selector, each with its most frequent operator.
 var selectorStarts = []string{
 	"api=", "driver~", "memory>=", "name~", "node=", "platform~", "type=", "units>=", "vendor~", "version~",
 }
 
-// completeSelector completes the last part of a selector from the pool's
-// devices: their ids, and the values of the fields that are compared whole.
+// completeSelector completes the last part of a selector from the pool's devices: their ids, and
+// the values of fields that are compared for equality.
 func (env *Env) completeSelector(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
 	var words []string
@@ -66,8 +65,8 @@ func selectorWords(devices []client.Device, withIDs bool) []string {
 	return slices.Compact(words)
 }
 
-// poolDevices are the devices that the node knows of, none when it does not run:
-// a shell is no place for errors.
+// poolDevices returns the devices of the pool, none when no node runs: completion has nowhere to
+// show errors.
 func (env *Env) poolDevices(ctx context.Context) []client.Device {
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
@@ -78,7 +77,7 @@ func (env *Env) poolDevices(ctx context.Context) []client.Device {
 	return devices
 }
 
-// completeSession completes the id of a session that lives on the node.
+// completeSession completes the id of a session on this node.
 func (env *Env) completeSession(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -98,7 +97,7 @@ func matching(words []string, typed string) []string {
 	return slices.DeleteFunc(words, func(w string) bool { return !strings.HasPrefix(w, typed) })
 }
 
-// completeService gives the names of the pool's services.
+// completeService completes the name of a service.
 func (env *Env) completeService(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
 	defer cancel()

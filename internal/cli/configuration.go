@@ -15,10 +15,11 @@ func newConfigCommand(env *Env) *cobra.Command {
 		Long: `Check and show the configuration.
 
 A setting comes from, in this order: its flag, its environment variable (OUTBOARD_ and
-its name in capitals, '_' for '-'), the configuration file, what the node remembers from
-its last start, its default. The file is YAML, one 'setting: value' a line.`,
-		Args: rootArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+its name in capitals, '_' for '-'), the configuration file, the node's last start (node.yaml
+in its data folder), its default. The file is YAML, one 'setting: value' a line.`,
+		Example: "  outboard config check --config outboard.yaml\n  outboard config show",
+		Args:    rootArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigCheckCommand(env), newConfigShowCommand(env))
 	return cmd
@@ -27,12 +28,12 @@ its last start, its default. The file is YAML, one 'setting: value' a line.`,
 func newConfigCheckCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "check",
-		Short:   "Say whether the configuration can be understood",
+		Short:   "Check the configuration",
 		Example: "  outboard config check --config outboard.yaml",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			// All that can be wrong was found while the flags were resolved.
-			fmt.Fprintf(env.Stderr, "%s: right\n", orDash(env.config.file))
+			// Every mistake was found while the flags were resolved.
+			fmt.Fprintf(env.Stderr, "%s: no mistakes\n", orDash(env.config.file))
 			return nil
 		},
 	}
@@ -42,7 +43,7 @@ func newConfigCheckCommand(env *Env) *cobra.Command {
 
 type configShowOptions struct{ output format }
 
-// configValue is one setting as it would be used.
+// configValue is one setting with the value that a command would use.
 type configValue struct {
 	Setting string `json:"setting"`
 	Value   string `json:"value"`
@@ -53,7 +54,7 @@ func newConfigShowCommand(env *Env) *cobra.Command {
 	var opts configShowOptions
 	cmd := &cobra.Command{
 		Use:     "show",
-		Short:   "Show every setting, its value and where that came from",
+		Short:   "Show every setting with its value and source",
 		Example: "  outboard config show\n  OUTBOARD_NAME=harbour outboard config show -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runConfigShow(env, opts, cmd.Flags()) },
@@ -78,7 +79,7 @@ func runConfigShow(env *Env, opts configShowOptions, flags *pflag.FlagSet) error
 	return opts.output.print(env, values, []string{"SETTING", "VALUE", "FROM"}, rows)
 }
 
-// addAllSettings gives a command every flag that is a setting.
+// addAllSettings adds every flag that is a setting to a command.
 func addAllSettings(flags *pflag.FlagSet) {
 	var up upOptions
 	var run runOptions

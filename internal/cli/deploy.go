@@ -33,28 +33,27 @@ func newDeployCommand(env *Env) *cobra.Command {
 	var opts deployOptions
 	cmd := &cobra.Command{
 		Use:   "deploy [MANIFEST]",
-		Short: "Put an app in force: functions, workflows and routes, as one manifest says",
-		Long: `Put an app in force in the whole pool: functions, workflows and routes, as one manifest
-says (default ` + manifestName + `).
+		Short: "Deploy the app of a manifest: functions, workflows, routes",
+		Long: `Deploy the app of a manifest (default ` + manifestName + `) in the whole pool: functions, workflows,
+routes and other triggers.
 
-All of it is checked first; every mistake is told with its file and line, and then nothing
-changes. Requests under way end with the version that they began with, and so do
-executions of workflows. ` + "`outboard rollback`" + ` brings the version before back.
+The whole app is checked first; mistakes are reported with file and line, and then nothing
+changes. Requests and executions end with the version with which they began.
+` + "`outboard apps rollback`" + ` deploys the previous version again.
 
 When the app is applied the command waits until every node of the pool serves it, at most for
---wait; one that dies meanwhile is not waited for. A node that can't serve it, or is not ready in
-time, is named with the reason, and the exit status is not 0: the app is applied then all the
-same, and the nodes go on trying.
+--wait; it does not wait for a node that fails meanwhile. A node that cannot serve the version,
+or is not ready in time, is named with the reason, and the exit status is not 0: the app is
+applied all the same, and the nodes try again.
 
-Modules and workflows are files beside the manifest. A module may also be oci:HOST/REPO:TAG:
-it is pulled from there, and the lock beside the manifest (app.lock) keeps what it was, so
-that another content under the same name is told before it is run. Credentials are those of
-` + "`docker login`" + `. Secrets are read from this machine's environment and files, as they are
-now, byte for byte.`,
+Modules and workflows are files relative to the manifest. A module may also be
+oci:HOST/REPO:TAG: it is pulled from there, and the lock beside the manifest (app.lock) records
+its digest, so that a changed module is reported before it runs. Credentials are those of
+` + "`docker login`" + `. Secrets are read from this machine's environment and files, byte for byte.`,
 		Example: `  outboard deploy
   outboard deploy shop/app.yaml
   outboard deploy --check app.yaml
-  outboard deploy --update app.yaml     # take what the registry has now
+  outboard deploy --update app.yaml     # use the modules that the registry has now
   outboard deploy --wait 10m            # nodes that compile a large app may take longer
   outboard deploy --no-wait             # as soon as it is applied`,
 		Args:              atMostOne("name one manifest"),
@@ -63,8 +62,8 @@ now, byte for byte.`,
 	}
 	opts.output.addFlag(cmd.Flags())
 	opts.ready.addFlags(cmd)
-	cmd.Flags().BoolVar(&opts.update, "update", false, "take what the references of modules mean now, though the lock says otherwise")
-	cmd.Flags().BoolVar(&opts.check, "check", false, "only say whether the app is right")
+	cmd.Flags().BoolVar(&opts.update, "update", false, "use the modules that references mean now, and record them in the lock")
+	cmd.Flags().BoolVar(&opts.check, "check", false, "only check the app")
 	complete(cmd, "output", completeFormat)
 	return cmd
 }
@@ -73,7 +72,7 @@ func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) e
 	if err := opts.ready.validate(); err != nil {
 		return err
 	}
-	stop := env.slowly("fetching the app's modules, and having the node check and compile them")
+	stop := env.reportIfSlow("fetching the app's modules, and having the node check and compile them")
 	p, err := packApp(ctx, env, name, opts.update)
 	var made client.Deployed
 	if err == nil {
@@ -82,7 +81,7 @@ func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) e
 	}
 	stop()
 	if problems := p.located(client.ProblemsOf(err)); len(problems) > 0 {
-		return tellProblems(env, opts.output, problems)
+		return printProblems(env, opts.output, problems)
 	}
 	if err != nil {
 		return err
@@ -91,7 +90,7 @@ func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) e
 		fmt.Fprintln(env.Stderr, note)
 	}
 	if opts.check {
-		fmt.Fprintf(env.Stderr, "%s: right\n", p.deployment.File)
+		fmt.Fprintf(env.Stderr, "%s: no mistakes\n", p.deployment.File)
 		return nil
 	}
 	if err := p.writeLock(); err != nil {
@@ -100,7 +99,7 @@ func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) e
 	return finishDeployed(ctx, env, opts.output, opts.ready, made)
 }
 
-// finishDeployed waits for the nodes of a version that is applied, and tells of it.
+// finishDeployed waits for the nodes of a version that is applied, and prints the result.
 func finishDeployed(ctx context.Context, env *Env, output format, ready readyOptions, made client.Deployed) error {
 	err := env.awaitNodes(ctx, &made, ready)
 	if err != nil && output != "json" {
@@ -109,8 +108,8 @@ func finishDeployed(ctx context.Context, env *Env, output format, ready readyOpt
 	return errors.Join(printDeployed(env, output, made), err)
 }
 
-// tellProblems tells all that is wrong with an app.
-func tellProblems(env *Env, output format, problems []client.Problem) error {
+// printProblems prints the mistakes of an app.
+func printProblems(env *Env, output format, problems []client.Problem) error {
 	if output == "json" {
 		encoder := json.NewEncoder(env.Stdout)
 		encoder.SetIndent("", "  ")
@@ -133,7 +132,7 @@ func printDeployed(env *Env, output format, made client.Deployed) error {
 	if output == "json" {
 		return output.print(env, made, nil, nil)
 	}
-	text := fmt.Sprintf("app %s, version %d, is in force", made.App, made.Version)
+	text := fmt.Sprintf("app %s, version %d, is deployed", made.App, made.Version)
 	if made.Of != 0 {
 		text += fmt.Sprintf(", as in version %d", made.Of)
 	}
@@ -147,7 +146,7 @@ func printDeployed(env *Env, output format, made client.Deployed) error {
 	return nil
 }
 
-// A packedApp is a manifest with all that it names.
+// A packedApp is a manifest with the files and secrets that it names.
 type packedApp struct {
 	env        *Env
 	dir        string
@@ -161,8 +160,8 @@ type packedApp struct {
 	lockText []byte // as the file has it
 }
 
-// packApp reads a manifest and what it names. Its error carries problems where the app
-// has some.
+// packApp reads a manifest and the files that it names. Its error carries the problems of the
+// app.
 func packApp(ctx context.Context, env *Env, name string, update bool) (*packedApp, error) {
 	p := &packedApp{env: env, content: map[string][]byte{}, update: update}
 	p.deployment = client.Deployment{File: findManifest(name), Files: map[string]string{}, Secrets: map[string][]byte{}}
@@ -186,7 +185,7 @@ func packApp(ctx context.Context, env *Env, name string, update bool) (*packedAp
 	return p, ctx.Err()
 }
 
-// findManifest is the manifest that an argument means: a file, or a folder's.
+// findManifest returns the manifest that an argument means: a file, or the one in a folder.
 func findManifest(name string) string {
 	if name == "" {
 		return manifestName
@@ -197,7 +196,7 @@ func findManifest(name string) string {
 	return name
 }
 
-// problemsError makes a manifest's problems those of the client.
+// problemsError converts a manifest's problems to those of the client.
 func problemsError(err error) error {
 	problems, ok := errors.AsType[manifest.Problems](err)
 	if !ok {
@@ -210,8 +209,8 @@ func problemsError(err error) error {
 	return &outboard.Error{Kind: outboard.Invalid, Err: e}
 }
 
-// located gives problems with the manifest's files the paths by which the user knows
-// them.
+// located replaces the names of the manifest's files in problems by paths from the working
+// folder.
 func (p *packedApp) located(problems []client.Problem) []client.Problem {
 	for i, problem := range problems {
 		if _, ok := p.deployment.Files[problem.File]; ok && !filepath.IsAbs(problem.File) && !strings.HasPrefix(problem.File, manifest.Registry) {
@@ -221,7 +220,7 @@ func (p *packedApp) located(problems []client.Problem) []client.Problem {
 	return problems
 }
 
-// file finds a module or a workflow that the manifest names.
+// file reads a module or a workflow that the manifest names.
 func (p *packedApp) file(ctx context.Context, name string) error {
 	if p.deployment.Files[name] != "" {
 		return nil
@@ -246,7 +245,7 @@ func (p *packedApp) add(name string, content []byte) {
 	p.content[digest] = content
 }
 
-// module brings a module that is named by a reference, and pins it.
+// module reads a module that is named by a reference, and pins its digest in the lock.
 func (p *packedApp) module(ctx context.Context, name, text string) error {
 	ref, err := artifact.ParseReference(text)
 	if err != nil {
@@ -278,7 +277,7 @@ func (p *packedApp) module(ctx context.Context, name, text string) error {
 
 // stored finds a module in the node's store.
 func (p *packedApp) stored(ctx context.Context, name string, ref artifact.Reference) error {
-	a, err := storedArtifact(ctx, p.env.client(), ref)
+	a, err := storedModule(ctx, p.env.client(), ref)
 	if err != nil {
 		return err
 	}
@@ -307,7 +306,7 @@ func (p *packedApp) secret(name string, s manifest.Secret) error {
 		if value == "" {
 			return fmt.Errorf("the environment variable %s is not set: set it for `outboard deploy`, which keeps its value as the secret", s.Env)
 		}
-		return p.keepSecret(name, []byte(value))
+		return p.addSecret(name, []byte(value))
 	}
 	file := s.File
 	if !filepath.IsAbs(file) {
@@ -320,21 +319,21 @@ func (p *packedApp) secret(name string, s manifest.Secret) error {
 	if err != nil {
 		return err
 	}
-	return p.keepSecret(name, value)
+	return p.addSecret(name, value)
 }
 
-// mostSecret is how large a secret may be: it is kept in the pool's state.
-const mostSecret = 64 << 10
+// maxSecret is the size of a secret at most: it is kept in the pool's state.
+const maxSecret = 64 << 10
 
-func (p *packedApp) keepSecret(name string, value []byte) error {
-	if len(value) > mostSecret {
-		return fmt.Errorf("the secret has %v: it may have %v", outboard.Bytes(len(value)), outboard.Bytes(mostSecret))
+func (p *packedApp) addSecret(name string, value []byte) error {
+	if len(value) > maxSecret {
+		return fmt.Errorf("the secret has %v: it may have %v", outboard.Bytes(len(value)), outboard.Bytes(maxSecret))
 	}
 	p.deployment.Secrets[name] = value
 	return nil
 }
 
-// deploy gives the files to the node and puts the app in force.
+// deploy uploads the files and deploys the app.
 func (p *packedApp) deploy(ctx context.Context, c *client.Client) (client.Deployed, error) {
 	for digest, content := range p.content {
 		has, err := c.HasArtifact(ctx, digest)
@@ -359,7 +358,7 @@ func (p *packedApp) readLock() error {
 	return problemsError(err)
 }
 
-// writeLock writes the lock where it says something else than before.
+// writeLock writes the lock where it has changed.
 func (p *packedApp) writeLock() error {
 	text, err := p.lock.Text()
 	switch {

@@ -18,14 +18,14 @@ type devicesOptions struct {
 
 func (o *devicesOptions) addFlags(flags *pflag.FlagSet) {
 	o.output.addFlag(flags)
-	flags.Var(&o.device, "device", "only those that `SELECTOR` fits, such as type=gpu,memory>=4GiB")
+	flags.Var(&o.device, "device", "only devices that match `SELECTOR`, such as type=gpu,memory>=4GiB")
 }
 
 func newDevicesCommand(env *Env) *cobra.Command {
 	var opts devicesOptions
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List the devices of the pool and what is leased of them",
+		Short: "List the devices of the pool, with their leases",
 		Example: `  outboard devices
   outboard devices --device 'type=gpu,memory>=4GiB'
   outboard devices -o json`,

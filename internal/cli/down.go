@@ -14,9 +14,11 @@ import (
 
 func newDownCommand(env *Env) *cobra.Command {
 	return &cobra.Command{
-		Use:     "down",
-		Short:   "Stop the node that runs here",
-		Long:    "Stop the node that runs here. Requests that it has accepted end first, for 30 s at most; its sessions end, its leases are given back, and its place in the pool is kept: `outboard up` goes on with it.",
+		Use:   "down",
+		Short: "Stop the node that runs here",
+		Long: `Stop the node that runs here. Requests that it has accepted end first, for 30 s at most. Its
+sessions end and its leases are released; it stays a member of the pool, and ` + "`outboard up`" + `
+starts it again.`,
 		Example: "  outboard down\n  outboard down --data /var/lib/outboard",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runDown(cmd.Context(), env) },
@@ -38,8 +40,8 @@ func runDown(ctx context.Context, env *Env) error {
 	return nil
 }
 
-// awaitExit waits until the process has gone. It is nobody's child here, so
-// there is nothing to wait on but its absence.
+// awaitExit waits until the process has ended. The process is not a child of this one, so its
+// absence is all that can be observed.
 func awaitExit(ctx context.Context, pid int) error {
 	const limit = time.Minute // calls that the node has accepted end first
 	deadline, poll := time.After(limit), time.NewTicker(20*time.Millisecond)
@@ -52,7 +54,7 @@ func awaitExit(ctx context.Context, pid int) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:
-			return outboard.Errorf(outboard.Unreachable, "stop the node", "process %d still runs after %v; look at its log, or end it with `kill -9 %d`", pid, limit, pid)
+			return outboard.Errorf(outboard.Unreachable, "stop the node", "process %d still runs after %v; see its log, or kill it with `kill -9 %d`", pid, limit, pid)
 		case <-poll.C:
 		}
 	}

@@ -15,12 +15,12 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
-// newInternalCommand is the processes that a node starts for itself.
+// newInternalCommand has the helper processes that a node starts.
 func newInternalCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "internal", Short: "Helper processes of a node", Hidden: true, Args: rootArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		// They read no configuration: their node tells them everything.
+		// Helper processes read no configuration: their node sends it.
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 	}
 	cmd.AddCommand(
@@ -46,8 +46,8 @@ func newInternalCommand(env *Env) *cobra.Command {
 	return cmd
 }
 
-// runCallsProcess logs in a form that the node can read. A signal that ends the node
-// may come here as well: the node says when this process ends, and in which order.
+// runCallsProcess ignores the signals that end the node, which reach its process group too: the
+// node decides when and in which order its helpers end.
 func runCallsProcess(ctx context.Context, env *Env) error {
 	level := new(slog.LevelVar)
 	return calls.Run(context.WithoutCancel(ctx), os.NewFile(callsDescriptor, "control"), calls.ProcessOptions{
@@ -56,7 +56,7 @@ func runCallsProcess(ctx context.Context, env *Env) error {
 	})
 }
 
-// runTenantProcess is as runCallsProcess.
+// runTenantProcess treats signals as runCallsProcess does.
 func runTenantProcess(ctx context.Context, env *Env) error {
 	level := new(slog.LevelVar)
 	return tenant.Run(context.WithoutCancel(ctx), os.NewFile(tenantDescriptor, "node"), tenant.ProcessOptions{
@@ -65,8 +65,8 @@ func runTenantProcess(ctx context.Context, env *Env) error {
 	})
 }
 
-// helperLog is a log that the node reads and writes into its own. Times look there as if
-// the node had written them.
+// helperLog is a log of JSON lines that the node copies into its own log. Durations are formatted
+// as in the node's own lines.
 func helperLog(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration {
@@ -76,7 +76,7 @@ func helperLog(w io.Writer, level slog.Leveler) *slog.Logger {
 	}}))
 }
 
-// What the processes that carry calls and run apps inherit.
+// Descriptors that the calls and tenant processes inherit.
 const (
 	callsDescriptor  = 3
 	tenantDescriptor = 3
@@ -93,7 +93,7 @@ func runProbe(ctx context.Context, env *Env, api outboard.API) error {
 	return json.NewEncoder(env.Stdout).Encode(devices)
 }
 
-// The descriptors that a worker inherits.
+// Descriptors that a worker inherits.
 const (
 	ringDescriptor    = 3
 	controlDescriptor = 4

@@ -23,9 +23,9 @@ func newInvokeCommand(env *Env) *cobra.Command {
 	var opts invokeOptions
 	cmd := &cobra.Command{
 		Use:   "invoke APP/FUNCTION",
-		Short: "Call a function once, and write its answer",
-		Long: `Call a function once, and write its answer to standard output. With -o json it comes with
-what the call took. A function that takes HTTP gets a POST to / with the data as its body.`,
+		Short: "Call a function once, and print its answer",
+		Long: `Call a function once, and write its answer to standard output. With -o json the cost of the
+call is added. A function that takes HTTP gets a POST to / with the data as its body.`,
 		Example: `  outboard invoke shop/price -d '{"item":7}'
   outboard invoke thumbnails/decode -d @photo.jpg > photo.raw
   outboard invoke shop/price -d @- -o json`,
@@ -40,9 +40,9 @@ what the call took. A function that takes HTTP gets a POST to / with the data as
 	return cmd
 }
 
-// An answer is what a call brought, in JSON.
+// An answer is the JSON form of a call's result.
 type answer struct {
-	// Body is the answer where it is text, Bytes where it is not.
+	// Body is the answer if it is valid UTF-8, otherwise Bytes is.
 	Body  string          `json:"body,omitempty"`
 	Bytes []byte          `json:"bytes,omitempty"`
 	Call  client.CallCost `json:"call"`
@@ -101,7 +101,7 @@ func newPublishCommand(env *Env) *cobra.Command {
 	var opts publishOptions
 	cmd := &cobra.Command{
 		Use:   "publish SUBJECT",
-		Short: "Send a message on a subject, to the functions that subscribe to it",
+		Short: "Send a message on a subject to the functions that subscribe to it",
 		Long: `Send a message on a subject, to the functions and workflows whose manifests subscribe to
 it (subjects:), wherever in the pool.`,
 		Example: `  outboard publish orders.new -d '{"item":7}'

@@ -14,7 +14,7 @@ func newLeasesCommand(env *Env) *cobra.Command {
 	var opts leasesOptions
 	cmd := &cobra.Command{
 		Use:     "leases",
-		Short:   "List the leases that stand",
+		Short:   "List the leases in force, with holders and expiry",
 		Example: "  outboard leases\n  outboard leases -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runLeases(cmd.Context(), env, opts) },

@@ -23,9 +23,9 @@ func newLogsCommand(env *Env) *cobra.Command {
 	var opts logsOptions
 	cmd := &cobra.Command{
 		Use:   "logs APP[/FUNCTION]",
-		Short: "Show what an app's functions wrote, and how each call ended",
-		Long: `Show what an app's functions wrote to standard output and error on all nodes, and how each
-call of them ended. The columns are time, node, function, call, stream and text. With -o json
+		Short: "Show the output of an app's functions, and how each call ended",
+		Long: `Show the standard output and error of an app's functions on all nodes, and how each of their
+calls ended. The columns are time, node, function, call, stream and text. With -o json
 each line is an object. A node that does not answer is named in a warning.`,
 		Example: `  outboard logs shop
   outboard logs shop/cart -f
@@ -35,8 +35,8 @@ each line is an object. A node that does not answer is named in a warning.`,
 		ValidArgsFunction: env.firstArg(both(appWords, functionWords)),
 	}
 	opts.output.addFlag(cmd.Flags())
-	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "go on with lines as they come, until interrupted")
-	cmd.Flags().IntVarP(&opts.lines, "lines", "n", 100, "begin with the newest so many lines, 0 for all that are kept")
+	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "print further lines as they come, until interrupted")
+	cmd.Flags().IntVarP(&opts.lines, "lines", "n", 100, "begin with the newest `N` lines, 0 for all that are kept")
 	complete(cmd, "output", completeFormat)
 	return cmd
 }
@@ -55,7 +55,7 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 	encoder := json.NewEncoder(env.Stdout)
 	err := env.client().Logs(ctx, request, func(l client.LogLine) error {
 		if l.Stream == client.WarningStream {
-			_, err := fmt.Fprintf(env.Stderr, "outboard: warning: %s\n", l.Text)
+			_, err := fmt.Fprintf(env.Stderr, "outboard: warning: %s\n", clean(l.Text))
 			return err
 		}
 		if opts.output == "json" {
@@ -65,7 +65,7 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 		return err
 	})
 	if opts.follow && errors.Is(err, context.Canceled) {
-		err = nil // that is how one stops to follow
+		err = nil // an interrupt is the regular end of --follow
 	}
 	return err
 }
@@ -84,7 +84,7 @@ func logText(l client.LogLine) string {
 	return strings.TrimRight(strings.Join(columns, "  "), " ")
 }
 
-// callText is how a call ended.
+// callText describes how a call ended.
 func callText(l client.LogLine) string {
 	var parts []string
 	if l.Trigger != "" {

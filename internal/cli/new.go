@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/guest/templates"
 )
 
-// languages that functions may be written in, each with its name.
+// languages has the names of the languages of functions, by their argument.
 func languages() map[string]string {
 	return map[string]string{"go": "Go", "c": "C", "as": "AssemblyScript"}
 }
@@ -24,9 +24,9 @@ func newNewCommand(env *Env) *cobra.Command {
 	var opts newOptions
 	cmd := &cobra.Command{
 		Use:   "new go|c|as NAME",
-		Short: "Write a new function that builds and deploys",
-		Long: `Write a new function, in Go, C or AssemblyScript, with a manifest and the command that
-builds it, into a folder called NAME.`,
+		Short: "Create a function from a template",
+		Long: `Create a function from a template, in Go, C or AssemblyScript, with a manifest and a Makefile,
+in the folder NAME.`,
 		Example: `  outboard new go hello
   outboard new c hello --dir functions/hello`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -57,10 +57,10 @@ func completeLanguage(_ *cobra.Command, args []string, typed string) ([]string, 
 
 func runNew(env *Env, opts newOptions, language, name string) error {
 	if languages()[language] == "" {
-		return usage("%q is no language for functions: want go, c or as", language)
+		return usage("%q is not a language for functions: want go, c or as", language)
 	}
 	if strings.ContainsAny(name, `/\`) {
-		return usage("%q is no name of a function: for another folder use --dir", name)
+		return usage("%q is not a name of a function: for another folder use --dir", name)
 	}
 	dir := opts.dir
 	if dir == "" {
@@ -76,6 +76,6 @@ func runNew(env *Env, opts newOptions, language, name string) error {
 	for _, f := range files {
 		fmt.Fprintln(env.Stdout, filepath.Join(dir, filepath.FromSlash(f)))
 	}
-	fmt.Fprintf(env.Stderr, "build and deploy it: cd %s && make && outboard deploy\n", dir)
+	fmt.Fprintf(env.Stderr, "build and deploy: cd %s && make && outboard deploy\n", dir)
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
 )
 
 type nodesOptions struct{ output format }
@@ -17,8 +19,8 @@ func newNodesCommand(env *Env) *cobra.Command {
 		Short: "List the nodes of the pool",
 		Long: `List the nodes of the pool.
 
-STATE says "copy" for a node that keeps a copy of the pool's state: the founder alone at
-first, three nodes once there are three, none where an external NATS cluster keeps it.`,
+STATE is "copy" for a node that keeps a copy of the pool's state: the founder alone at first,
+three nodes once there are three, none where an external NATS cluster keeps it.`,
 		Example: "  outboard nodes\n  outboard nodes -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runNodes(cmd.Context(), env, opts) },
@@ -35,13 +37,15 @@ func runNodes(ctx context.Context, env *Env, opts nodesOptions) error {
 	}
 	var rows [][]string
 	for _, n := range nodes {
-		state := "-"
-		if n.Copy {
-			state = "copy"
-		}
-		rows = append(rows, []string{
-			string(n.ID), n.Addr, strconv.Itoa(len(n.Devices)), state, n.Version, time.Since(n.Started).Round(time.Second).String(),
-		})
+		rows = append(rows, nodeRow(n, time.Now()))
 	}
 	return opts.output.print(env, nodes, []string{"NODE", "ADDRESS", "DEVICES", "STATE", "VERSION", "UP"}, rows)
+}
+
+func nodeRow(n outboard.Node, now time.Time) []string {
+	state := "-"
+	if n.Copy {
+		state = "copy"
+	}
+	return []string{string(n.ID), n.Addr, strconv.Itoa(len(n.Devices)), state, n.Version, age(now, n.Started)}
 }

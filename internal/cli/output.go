@@ -3,8 +3,11 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 )
@@ -35,13 +38,44 @@ func (f *format) print(env *Env, value any, titles []string, rows [][]string) er
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(value)
 	}
-	table := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, strings.Join(titles, "\t"))
+	return writeTable(env.Stdout, "", titles, rows)
+}
+
+// writeTable writes rows below their titles, each line after an indent. It is the only place
+// where the command line writes tables: names that other machines and programs chose are made
+// safe for a terminal here.
+func writeTable(w io.Writer, indent string, titles []string, rows [][]string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, indent+strings.Join(titles, "\t"))
 	for _, row := range rows {
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		fmt.Fprintln(table, indent+joinCells(row))
 	}
 	return table.Flush()
 }
+
+func joinCells(row []string) string {
+	cells := make([]string, len(row))
+	for i, cell := range row {
+		cells[i] = clean(cell)
+	}
+	return strings.Join(cells, "\t")
+}
+
+// clean replaces the characters of a text that a terminal would obey or that reorder the text
+// around them: controls, bidirectional formatting and invalid UTF-8 become U+FFFD.
+func clean(text string) string {
+	if !strings.ContainsFunc(text, unprintable) && utf8.ValidString(text) {
+		return text
+	}
+	return strings.Map(func(r rune) rune {
+		if unprintable(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, strings.ToValidUTF8(text, string(utf8.RuneError)))
+}
+
+func unprintable(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
 
 // orDash shows an empty cell.
 func orDash(s string) string {

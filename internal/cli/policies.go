@@ -26,13 +26,18 @@ func newPoliciesCommand(env *Env) *cobra.Command {
 		Short: "List the policies of calls that are in force",
 		Long: `List the policies of calls that are in force.
 
-The counts are this node's, since the policies were applied.`,
-		Example: "  outboard policies\n  outboard policies -o json",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runPolicies(cmd.Context(), env, opts) },
+The counts are this node's, since the policies were applied. A file of policies is applied as
+a whole, while calls flow; eight versions are kept.`,
+		Example: `  outboard policies
+  outboard policies -o json
+  outboard policies apply policies.yaml
+  outboard policies rollback`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPolicies(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
+	cmd.AddCommand(newPoliciesApplyCommand(env), newPoliciesRollbackCommand(env), newPoliciesShowCommand(env))
 	return cmd
 }
 
@@ -51,37 +56,26 @@ func runPolicies(ctx context.Context, env *Env, opts policiesOptions) error {
 	return opts.output.print(env, p, []string{"POLICY", "KIND", "APPLIES TO", "WHEN", "CALLS", "ACTED", "REFUSED", "FAILED"}, rows)
 }
 
-// ---- policy apply, rollback, show
+// ---- apply
 
-func newPolicyCommand(env *Env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "policy",
-		Short: "Change the policies of calls, while calls flow",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newPolicyApplyCommand(env), newPolicyRollbackCommand(env), newPolicyShowCommand(env))
-	return cmd
-}
-
-type policyApplyOptions struct {
+type policiesApplyOptions struct {
 	output format
 	check  bool
 }
 
-func newPolicyApplyCommand(env *Env) *cobra.Command {
-	var opts policyApplyOptions
+func newPoliciesApplyCommand(env *Env) *cobra.Command {
+	var opts policiesApplyOptions
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
-		Short: "Put a file's policies in force in the whole pool",
-		Long: `Put a file's policies in force in the whole pool, in place of those that are.
+		Short: "Apply a file of policies in the whole pool",
+		Long: `Apply a file of policies in the whole pool. It replaces the policies in force.
 
-The file is checked first, expressions against the services' types: a mistake is told
-with its line, and nothing changes. Calls in flight end under the policies that they
-began with. WebAssembly modules that the file names are looked for beside it. FILE may be
+The file is checked first, expressions against the services' types: a mistake is reported
+with its line, and nothing changes. Calls in flight end under the policies with which they
+began. WebAssembly modules that the file names are read relative to its folder. FILE may be
 - for standard input.`,
-		Example: `  outboard policy apply policies.yaml
-  outboard policy apply --check policies.yaml`,
+		Example: `  outboard policies apply policies.yaml
+  outboard policies apply --check policies.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage("name one file of policies, or - for standard input")
@@ -89,16 +83,17 @@ began with. WebAssembly modules that the file names are looked for beside it. FI
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runPolicyApply(cmd.Context(), env, opts, args[0])
+			return runPoliciesApply(cmd.Context(), env, opts, args[0])
 		},
+		ValidArgsFunction: completeFiles("yaml", "yml"),
 	}
 	opts.output.addFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&opts.check, "check", false, "only say whether the file is right")
+	cmd.Flags().BoolVar(&opts.check, "check", false, "only check the file")
 	complete(cmd, "output", completeFormat)
 	return cmd
 }
 
-func runPolicyApply(ctx context.Context, env *Env, opts policyApplyOptions, name string) error {
+func runPoliciesApply(ctx context.Context, env *Env, opts policiesApplyOptions, name string) error {
 	text, err := readFile(env, name)
 	if err != nil {
 		return err
@@ -142,14 +137,15 @@ func describeVersion(v client.PolicyVersion) string {
 	return v.Name
 }
 
-func newPolicyRollbackCommand(env *Env) *cobra.Command {
+// ---- rollback
+
+func newPoliciesRollbackCommand(env *Env) *cobra.Command {
 	output := format("")
 	cmd := &cobra.Command{
-		Use:   "rollback",
-		Short: "Put the policies back in force that were so before",
-		Long: `Put the policies back in force that were so before those that are. A second roll-back
-goes further back; eight versions are kept.`,
-		Example: "  outboard policy rollback",
+		Use:     "rollback",
+		Short:   "Apply the previous version of the policies again",
+		Long:    "Apply the previous version of the policies again. A second roll-back goes further back; eight\nversions are kept.",
+		Example: "  outboard policies rollback",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, err := env.client().RollbackPolicies(cmd.Context())
@@ -164,21 +160,23 @@ goes further back; eight versions are kept.`,
 	return cmd
 }
 
-type policyShowOptions struct {
+// ---- show
+
+type policiesShowOptions struct {
 	output  format
 	version int
 }
 
-func newPolicyShowCommand(env *Env) *cobra.Command {
-	var opts policyShowOptions
+func newPoliciesShowCommand(env *Env) *cobra.Command {
+	var opts policiesShowOptions
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show the text of the policies in force, or of an earlier version",
-		Example: `  outboard policy show
-  outboard policy show --version 3
-  outboard policy show -o json`,
+		Example: `  outboard policies show
+  outboard policies show --version 3
+  outboard policies show -o json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runPolicyShow(cmd.Context(), env, opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runPoliciesShow(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
 	cmd.Flags().IntVar(&opts.version, "version", 0, "the `NUMBER` of an earlier version (default the one in force)")
@@ -186,7 +184,7 @@ func newPolicyShowCommand(env *Env) *cobra.Command {
 	return cmd
 }
 
-func runPolicyShow(ctx context.Context, env *Env, opts policyShowOptions) error {
+func runPoliciesShow(ctx context.Context, env *Env, opts policiesShowOptions) error {
 	p, err := env.client().Policies(ctx)
 	if err != nil {
 		return err
@@ -195,7 +193,7 @@ func runPolicyShow(ctx context.Context, env *Env, opts policyShowOptions) error 
 		return opts.output.print(env, p.Versions, nil, nil)
 	}
 	if len(p.Versions) == 0 {
-		fmt.Fprintln(env.Stderr, "no policies are in force; `outboard policy apply FILE` puts some")
+		fmt.Fprintln(env.Stderr, "no policies are in force; `outboard policies apply FILE` applies some")
 		return nil
 	}
 	v := p.Versions[len(p.Versions)-1]

@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// program is what `outboard run` starts.
+// program is the program that `outboard run` starts.
 type program struct {
 	path    string
 	args    []string
 	environ []string
 }
 
-// findProgram looks a program up as a shell does, before anything is leased.
+// findProgram resolves a program's path as a shell does.
 func findProgram(env *Env, name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, checkExecutable(name)
@@ -60,9 +60,8 @@ func checkExecutable(path string) error {
 	return nil
 }
 
-// run starts the program, passes signals on, and returns its exit status as a
-// shell would. It goes on until the program ends, whatever becomes of ctx: a
-// signal that ended ctx reaches the program too.
+// run starts the program, forwards signals, and returns its exit status as a shell would. It waits
+// for the program even when ctx ends: the signal that ended ctx reaches the program too.
 func (p *program) run(ctx context.Context, env *Env) (int, error) {
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
@@ -89,8 +88,8 @@ func (p *program) run(ctx context.Context, env *Env) (int, error) {
 	return waitStatus(cmd, err)
 }
 
-// forward passes signals on until done. What a terminal's keys send goes to the
-// program by itself, which is in the same group.
+// forward forwards signals until done is closed. Signals of a terminal's keys reach the program
+// directly, since it is in the same process group.
 func forward(process *os.Process, signals <-chan os.Signal, done <-chan struct{}) {
 	terminal := hasTerminal()
 	for {
@@ -101,7 +100,7 @@ func forward(process *os.Process, signals <-chan os.Signal, done <-chan struct{}
 			if terminal && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
 				continue
 			}
-			// It may have ended just now.
+			// An error means that the process has just ended.
 			_ = process.Signal(s)
 		}
 	}

@@ -14,78 +14,78 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// readyLimit is how long nodes may take to make a version ready, where nobody says more.
-const readyLimit = 2 * time.Minute
+// defaultReadyWait is the default of --wait.
+const defaultReadyWait = 2 * time.Minute
 
-// readyOptions say how long a version's nodes are waited for.
+// readyOptions bound the wait until nodes serve a version.
 type readyOptions struct {
 	wait   time.Duration
 	noWait bool
 }
 
 func (o *readyOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&o.wait, "wait", readyLimit, "how long to wait until all nodes of the pool serve the version")
-	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "wait for no node")
+	cmd.Flags().DurationVar(&o.wait, "wait", defaultReadyWait, "how long to wait until all nodes of the pool serve the version")
+	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "do not wait for nodes")
 	complete(cmd, "wait", completeWords("30s", "2m", "10m"))
 }
 
 func (o *readyOptions) validate() error {
 	switch {
-	case o.noWait && o.wait != readyLimit:
+	case o.noWait && o.wait != defaultReadyWait:
 		return usage("--wait %v and --no-wait: leave one of them out", o.wait)
 	case o.wait <= 0:
-		return usage("--wait %v: want more than 0; --no-wait waits for no node", o.wait)
+		return usage("--wait %v: want more than 0; --no-wait does not wait", o.wait)
 	}
 	return nil
 }
 
 const (
-	// askEvery is how often nodes are asked how far they are.
-	askEvery = 250 * time.Millisecond
-	// askLimit is how long the last answer may take when the time is over: what is said of the
-	// nodes then is not older than that.
-	askLimit = 5 * time.Second
+	// readyPoll is the interval between requests for the nodes' states.
+	readyPoll = 250 * time.Millisecond
+	// readyGrace is the time for the last answer after --wait is over, so that the states that are
+	// reported then are no older than that.
+	readyGrace = 5 * time.Second
 )
 
-// awaitNodes waits until each node of the pool serves a version that is applied, or can't. What
-// it heard last is in made.
+// awaitNodes waits until each node of the pool serves a version that is applied, or has failed to.
+// It stores the latest states of the nodes in made.
 func (env *Env) awaitNodes(ctx context.Context, made *client.Deployed, opts readyOptions) error {
 	if opts.noWait {
 		return nil
 	}
-	asking, cancel := context.WithTimeout(ctx, opts.wait+askLimit)
+	pollCtx, cancel := context.WithTimeout(ctx, opts.wait+readyGrace)
 	defer cancel()
 	w := nodeWait{env: env, began: time.Now()}
 	over := time.After(opts.wait)
 	for {
-		nodes, err := env.client().AppNodes(asking, made.App, made.Version)
+		nodes, err := env.client().AppNodes(pollCtx, made.App, made.Version)
 		switch {
-		case asking.Err() != nil:
-			return w.gaveUp(ctx, made, opts.wait)
+		case pollCtx.Err() != nil:
+			return w.timeOut(ctx, made, opts.wait)
 		case outboard.KindOf(err) == outboard.Protocol:
-			fmt.Fprintln(env.Stderr, "the node's program is older than this one: it does not tell how far the pool's other nodes are")
+			fmt.Fprintln(env.Stderr, "the node's program is older than this one: it does not report the states of the pool's other nodes")
 			return nil
 		case err != nil:
-			return outboard.Errorf(outboard.KindOf(err), "", "%s is applied, but it is not known whether it is ready: %w", versionName(made), err)
+			return outboard.Errorf(outboard.KindOf(err), "", "%s is applied, but the states of the nodes are unknown: %w", versionName(made), err)
 		}
 		made.Nodes = nodes
-		if !slices.ContainsFunc(nodes, waitedFor) {
-			return w.settled(made)
+		if !slices.ContainsFunc(nodes, pending) {
+			return w.finish(made)
 		}
-		w.tell(nodes)
+		w.showProgress(nodes)
 		select {
 		case <-ctx.Done():
-			return w.gaveUp(ctx, made, opts.wait)
+			return w.timeOut(ctx, made, opts.wait)
 		case <-over:
-			return w.gaveUp(ctx, made, opts.wait)
-		case <-time.After(askEvery):
+			return w.timeOut(ctx, made, opts.wait)
+		case <-time.After(readyPoll):
 		}
 	}
 }
 
-// waitedFor says that a node may still become ready. One that does not answer is waited for
-// until the pool has found that it is gone.
-func waitedFor(n client.AppNode) bool {
+// pending reports that a node may still become ready. A node that does not answer is pending
+// until the pool declares it dead.
+func pending(n client.AppNode) bool {
 	return n.State == client.AppStarting || n.State == client.AppSilent
 }
 
@@ -93,23 +93,23 @@ func waitedFor(n client.AppNode) bool {
 type nodeWait struct {
 	env   *Env
 	began time.Time
-	told  string
+	shown string // the latest progress
 }
 
-// tell tells who sits at a terminal how far it is, once it takes long, whenever that changes.
-func (w *nodeWait) tell(nodes []client.AppNode) {
-	text := "ready on " + readyCount(nodes) + " nodes, " + stateList(nodes, waitedFor)
-	if w.env.Terminal && time.Since(w.began) >= slow && text != w.told {
+// showProgress prints the nodes' states on a terminal whenever they change, once the wait is long.
+func (w *nodeWait) showProgress(nodes []client.AppNode) {
+	text := "ready on " + readyCount(nodes) + " nodes, " + stateList(nodes, pending)
+	if w.env.Terminal && time.Since(w.began) >= silenceLimit && text != w.shown {
 		fmt.Fprintln(w.env.Stderr, text+" ...")
-		w.told = text
+		w.shown = text
 	}
 }
 
-// settled is how it ended when nobody is waited for any more.
-func (w *nodeWait) settled(made *client.Deployed) error {
+// finish returns the result of a wait after which no node is pending.
+func (w *nodeWait) finish(made *client.Deployed) error {
 	for _, n := range made.Nodes {
 		if n.State == client.AppUnknown {
-			fmt.Fprintf(w.env.Stderr, "node %s was not waited for: %s\n", n.Node, n.Reason)
+			fmt.Fprintf(w.env.Stderr, "did not wait for node %s: %s\n", n.Node, n.Reason)
 		}
 	}
 	failed := func(n client.AppNode) bool { return n.State == client.AppFailed }
@@ -120,17 +120,17 @@ func (w *nodeWait) settled(made *client.Deployed) error {
 		versionName(made), readyCount(made.Nodes), stateList(made.Nodes, failed))
 }
 
-// gaveUp is how it ended when it took too long, or when who waits was interrupted.
-func (w *nodeWait) gaveUp(ctx context.Context, made *client.Deployed, after time.Duration) error {
+// timeOut returns the result of a wait that took too long or was interrupted.
+func (w *nodeWait) timeOut(ctx context.Context, made *client.Deployed, after time.Duration) error {
 	late := stateList(made.Nodes, func(n client.AppNode) bool { return n.State != client.AppReady })
 	if late == "" {
-		late = "no node has told how far it is"
+		late = "no node has reported its state"
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		fmt.Fprintf(w.env.Stderr, "%s is applied; ready on %s nodes, %s\n", versionName(made), readyCount(made.Nodes), late)
 		return ctx.Err()
 	}
-	return outboard.Errorf(outboard.Unreachable, "", "%s is applied, but after %v it is ready on %s nodes only: %s; `outboard apps` shows when all are, and --wait waits for longer",
+	return outboard.Errorf(outboard.Unreachable, "", "%s is applied, but after %v it is ready on %s nodes only: %s; `outboard apps` shows when all are, and --wait waits longer",
 		versionName(made), after, readyCount(made.Nodes), late)
 }
 
@@ -152,11 +152,11 @@ func countReady(nodes []client.AppNode) (n int) {
 	return n
 }
 
-// stateList says of those nodes that are meant how far they are.
-func stateList(nodes []client.AppNode, meant func(client.AppNode) bool) string {
+// stateList describes the states of the selected nodes.
+func stateList(nodes []client.AppNode, selected func(client.AppNode) bool) string {
 	var all []string
 	for _, n := range nodes {
-		if meant(n) {
+		if selected(n) {
 			all = append(all, nodeText(n))
 		}
 	}
@@ -170,7 +170,7 @@ func nodeText(n client.AppNode) string {
 	case client.AppSilent:
 		return string(n.Node) + " does not answer"
 	case client.AppUnknown:
-		return string(n.Node) + " does not tell"
+		return string(n.Node) + " does not report its state"
 	}
 	return strings.TrimSpace(string(n.Node) + " " + stateText(n.State, n.Reason))
 }

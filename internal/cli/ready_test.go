@@ -11,9 +11,8 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// Who sits at a terminal is told how far the nodes are, once it takes long and as often as it
-// changes.
-func TestNodeWaitTells(t *testing.T) {
+// The nodes' states are shown on a terminal once the wait is long, and whenever they change.
+func TestNodeWaitShowsProgress(t *testing.T) {
 	nodes := func(states ...string) (all []client.AppNode) {
 		for i, state := range states {
 			all = append(all, client.AppNode{Node: outboard.NodeID([]string{"buoy", "dinghy", "harbour"}[i]), State: state})
@@ -31,12 +30,12 @@ func TestNodeWaitTells(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				w := nodeWait{env: &Env{Stderr: &out, Terminal: test.terminal}, began: time.Now()}
-				w.tell(nodes(client.AppStarting, client.AppStarting, client.AppStarting)) // nobody is impatient yet
-				time.Sleep(slow)
+				w.showProgress(nodes(client.AppStarting, client.AppStarting, client.AppStarting)) // nobody is impatient yet
+				time.Sleep(silenceLimit)
 				for range 2 {
-					w.tell(nodes(client.AppReady, client.AppStarting, client.AppSilent))
+					w.showProgress(nodes(client.AppReady, client.AppStarting, client.AppSilent))
 				}
-				w.tell(nodes(client.AppReady, client.AppStarting, client.AppReady))
+				w.showProgress(nodes(client.AppReady, client.AppStarting, client.AppReady))
 				if got := out.String(); got != test.want {
 					t.Errorf("got %q, want %q", got, test.want)
 				}
@@ -52,7 +51,7 @@ func TestNodeWaitInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	made := &client.Deployed{App: "shop", Version: 3, Nodes: []client.AppNode{{Node: "buoy", State: client.AppStarting}, {Node: "harbour", State: client.AppReady}}}
-	if err := w.gaveUp(ctx, made, time.Minute); exitStatus(ctx, err) != statusInterrupted {
+	if err := w.timeOut(ctx, made, time.Minute); exitStatus(ctx, err) != statusInterrupted {
 		t.Errorf("got %v", err)
 	}
 	if got, want := out.String(), "app shop, version 3, is applied; ready on 1 of 2 nodes, buoy compiles\n"; got != want {
@@ -65,7 +64,7 @@ func TestWaitedFor(t *testing.T) {
 	for state, want := range map[string]bool{
 		client.AppReady: false, client.AppStarting: true, client.AppFailed: false, client.AppSilent: true, client.AppUnknown: false,
 	} {
-		if got := waitedFor(client.AppNode{State: state}); got != want {
+		if got := pending(client.AppNode{State: state}); got != want {
 			t.Errorf("%s: %v", state, got)
 		}
 	}

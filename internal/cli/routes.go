@@ -17,7 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
-// routes are the ways from a program to the nodes of its devices.
+// routes are the connections from a program to the nodes of its devices.
 type routes struct {
 	opts runOptions
 	data string
@@ -28,7 +28,7 @@ type routes struct {
 	remotes map[string]*borrow.Remote // by the node's address
 }
 
-// newRoutes connects to the devices' nodes already, while the program starts.
+// newRoutes begins to connect to the devices' nodes, while the program starts.
 func newRoutes(ctx context.Context, data string, opts runOptions, hold *client.Hold) *routes {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &routes{opts: opts, data: data, hold: hold, stop: stop, remotes: map[string]*borrow.Remote{}}
@@ -38,7 +38,7 @@ func newRoutes(ctx context.Context, data string, opts runOptions, hold *client.H
 		}
 		remote := borrow.NewRemote(borrow.RemoteOptions{
 			Addr: l.Addr, TLS: func() (*tls.Config, error) { return sessionTLS(hold, i) },
-			DeadAfter: opts.deadAfter * 4 / 5, // what is noticed must also be said in time
+			DeadAfter: opts.deadAfter * 4 / 5, // leaves time to report the loss to the program
 			Emulate:   opts.link.link,
 		})
 		r.remotes[l.Addr] = remote
@@ -59,8 +59,8 @@ func (r *routes) leases() []borrow.Lease {
 	return all
 }
 
-// dial opens a session of lease i. It asks for the lease as it is now: its claim
-// changes with each renewal.
+// dial opens a session of lease i. It reads the lease anew, since its claim changes with each
+// renewal.
 func (r *routes) dial(ctx context.Context, i int) (borrow.Link, error) {
 	l := r.hold.Leases()[i]
 	if l.Addr == "" {
@@ -77,7 +77,7 @@ func (r *routes) close() {
 	}
 }
 
-// sessionTLS trusts the node of lease i alone.
+// sessionTLS returns a TLS configuration that accepts only the node of lease i.
 func sessionTLS(hold *client.Hold, i int) (*tls.Config, error) {
 	const op = "the session's certificate"
 	c, l := hold.Credentials(), hold.Leases()[i]
@@ -98,7 +98,7 @@ func sessionTLS(hold *client.Hold, i int) (*tls.Config, error) {
 	return config, nil
 }
 
-// lossWatch says on standard error, once, that a session was lost.
+// lossWatch reports the loss of a session on standard error, once.
 type lossWatch struct {
 	stopping chan struct{}
 	done     chan struct{}

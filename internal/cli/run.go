@@ -28,13 +28,13 @@ type runOptions struct {
 }
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
-	flags.Var(&o.device, "device", "which devices fit: `SELECTOR` such as type=gpu,memory>=4GiB,vendor~nvidia, or a device's id")
-	flags.IntVar(&o.count, "count", 1, "how many devices the program gets")
-	flags.Var(&o.memory, "memory", "device memory that the program may use, leaving the rest to others; 0 means the whole device")
+	flags.Var(&o.device, "device", "devices that match `SELECTOR`, such as type=gpu,memory>=4GiB,vendor~nvidia, or a device's id")
+	flags.IntVar(&o.count, "count", 1, "number of devices")
+	flags.Var(&o.memory, "memory", "device memory that the program may use, the rest is for others; 0 means the whole device")
 	flags.IntVar(&o.weight, "weight", 1, "share of device time against other programs")
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for a device; 0 means for ever")
-	flags.BoolVar(&o.noWait, "no-wait", false, "fail at once when all devices that fit are leased")
-	flags.DurationVar(&o.deadAfter, "dead-after", 5*time.Second, "how long a silent node or network counts as living")
+	flags.BoolVar(&o.noWait, "no-wait", false, "fail at once when all devices that match are leased")
+	flags.DurationVar(&o.deadAfter, "dead-after", 5*time.Second, "time without an answer after which a node or network counts as dead")
 	flags.Var(&o.link, "link", "emulate a network to other nodes, such as rtt=10ms,bw=1Gbps")
 	_ = flags.MarkHidden("link") // it is there
 }
@@ -65,10 +65,10 @@ func newRunCommand(env *Env) *cobra.Command {
 		Short: "Run a program with a borrowed device",
 		Long: `Run a program with a borrowed device.
 
-Leases a device of the pool, and starts the program so that it finds that device, and no
-other, through its OpenCL loader. Nothing of the program changes but three environment
-variables (OCL_ICD_VENDORS, OUTBOARD_SOCKET, OUTBOARD_DEAD_AFTER), and that OCL_ICD_FILENAMES
-goes. The lease ends with the program, and so do the sessions of processes that it leaves behind.
+Leases a device of the pool, and starts the program so that its OpenCL loader finds that
+device and no other. The program runs unchanged; three environment variables are set
+(OCL_ICD_VENDORS, OUTBOARD_SOCKET, OUTBOARD_DEAD_AFTER) and OCL_ICD_FILENAMES is removed. The
+lease ends with the program, and so do the sessions of processes that it leaves behind.
 
 The exit status is the program's own; see ` + "`outboard help exit-status`" + ` for the others.`,
 		Example: `  outboard run -- clinfo
@@ -84,7 +84,7 @@ The exit status is the program's own; see ` + "`outboard help exit-status`" + ` 
 		RunE: func(cmd *cobra.Command, args []string) error { return runRun(cmd.Context(), env, opts, args) },
 	}
 	opts.addFlags(cmd.Flags())
-	// What follows the program's name is the program's.
+	// Arguments after the program's name belong to the program.
 	cmd.Flags().SetInterspersed(false)
 	complete(cmd, "device", env.completeSelector)
 	return cmd
@@ -123,13 +123,13 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	p := program{path: path, args: args, environ: programEnviron(env.Environ, vendors, socket, opts.deadAfter)}
 	watch := watchLosses(env, server)
 	status, err := p.run(ctx, env)
-	_ = server.Close() // what it lost is told
+	_ = server.Close() // reports a loss
 	lost := watch.stop()
 	switch {
 	case err != nil:
 		return err
 	case status != 0 && lost:
-		// It was said when it happened.
+		// The loss was reported when it happened.
 		return &statusError{status: kindStatus(outboard.SessionLost)}
 	case status != 0:
 		return &statusError{status: status}
@@ -137,7 +137,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	return nil
 }
 
-// acquire asks the node for the leases, telling about the wait.
+// acquire requests the leases from the node, and shows the wait.
 func acquire(ctx context.Context, env *Env, opts runOptions, args []string) (*client.Hold, error) {
 	p := progress{env: env}
 	defer p.done()
@@ -147,11 +147,10 @@ func acquire(ctx context.Context, env *Env, opts runOptions, args []string) (*cl
 	}, p.show)
 }
 
-// progress tells about the wait for a device: on a terminal in a line that is
-// kept up to date, elsewhere once.
+// progress shows the wait for a device: on a terminal in a line that is updated, elsewhere once.
 type progress struct {
-	env  *Env
-	said bool
+	env   *Env
+	shown bool
 }
 
 func (p *progress) show(w client.Waiting) {
@@ -167,20 +166,20 @@ func (p *progress) show(w client.Waiting) {
 	switch {
 	case p.env.Terminal:
 		fmt.Fprintf(p.env.Stderr, "\r\x1b[K%s", text)
-	case !p.said:
+	case !p.shown:
 		fmt.Fprintf(p.env.Stderr, "outboard: %s\n", text)
 	}
-	p.said = true
+	p.shown = true
 }
 
 func (p *progress) done() {
-	if p.said && p.env.Terminal {
+	if p.shown && p.env.Terminal {
 		fmt.Fprint(p.env.Stderr, "\r\x1b[K")
 	}
 }
 
-// programEnviron is the program's environment: the caller's and three more. One goes:
-// Khronos's loader would load the drivers that OCL_ICD_FILENAMES names besides ours.
+// programEnviron returns the program's environment: the caller's with three more variables, and
+// without OCL_ICD_FILENAMES, whose drivers Khronos's loader would load besides ours.
 func programEnviron(environ []string, vendors, socket string, deadAfter time.Duration) []string {
 	ours := []string{
 		"OCL_ICD_VENDORS=" + vendors,

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -54,11 +55,11 @@ func newEndpointsCommand(env *Env) *cobra.Command {
 	var opts endpointsOptions
 	cmd := &cobra.Command{
 		Use:   "endpoints",
-		Short: "List the programs that serve",
-		Long: `List the programs that serve.
+		Short: "List the programs that serve calls",
+		Long: `List the programs that serve calls.
 
-A program with the fabric's library offers itself when it connects to its node. For other
-gRPC servers a node can speak: see ` + "`outboard endpoints add`.",
+A program that uses the fabric's library is listed when it connects to its node. A node can be
+the proxy of other gRPC servers: see ` + "`outboard endpoints add`.",
 		Example: `  outboard endpoints
   outboard endpoints --service shop.Cart -o json
   outboard endpoints add 127.0.0.1:50051 shop.Cart`,
@@ -66,7 +67,7 @@ gRPC servers a node can speak: see ` + "`outboard endpoints add`.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return runEndpoints(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
-	cmd.Flags().StringVar(&opts.service, "service", "", "only those of `SERVICE`")
+	cmd.Flags().StringVar(&opts.service, "service", "", "only endpoints of `SERVICE`")
 	complete(cmd, "output", completeFormat)
 	complete(cmd, "service", env.completeService)
 	cmd.AddCommand(newEndpointsAddCommand(env), newEndpointsRemoveCommand(env))
@@ -104,11 +105,11 @@ func newEndpointsAddCommand(env *Env) *cobra.Command {
 	var opts endpointsAddOptions
 	cmd := &cobra.Command{
 		Use:   "add HOST:PORT SERVICE...",
-		Short: "Offer a gRPC server that does not know the fabric",
-		Long: `Offer a gRPC server that does not know the fabric.
+		Short: "Add a gRPC server that does not use the fabric's library",
+		Long: `Add a gRPC server that does not use the fabric's library.
 
-This node speaks for it, without TLS, until ` + "`outboard endpoints remove`" + ` or the node's end. The
-server must be reachable from this node.`,
+This node forwards calls to it, without TLS, until ` + "`outboard endpoints remove`" + ` or the node's
+end. The server must be reachable from this node.`,
 		Example: "  outboard endpoints add 127.0.0.1:50051 shop.Cart shop.Catalogue",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -116,7 +117,8 @@ server must be reachable from this node.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runEndpointsAdd(cmd.Context(), env, opts, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runEndpointsAdd(cmd.Context(), env, opts, args) },
+		ValidArgsFunction: env.completeEndpointService,
 	}
 	opts.output.addFlag(cmd.Flags())
 	cmd.Flags().IntVar(&opts.weight, "weight", 0, "share of the calls beside other endpoints (default 1)")
@@ -135,7 +137,7 @@ func runEndpointsAdd(ctx context.Context, env *Env, opts endpointsAddOptions, ar
 func newEndpointsRemoveCommand(env *Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove ENDPOINT",
-		Short:   "Offer a gRPC server no more; its calls in flight end as they would",
+		Short:   "Remove a gRPC server that was added; its calls in flight go on",
 		Example: "  outboard endpoints remove harbour/127.0.0.1:50051.1",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -143,6 +145,35 @@ func newEndpointsRemoveCommand(env *Env) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return env.client().Withdraw(cmd.Context(), args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return runEndpointsRemove(cmd.Context(), env, args[0]) },
+		ValidArgsFunction: env.firstArg(addedEndpointWords),
 	}
+}
+
+func runEndpointsRemove(ctx context.Context, env *Env, id string) error {
+	if err := env.client().Withdraw(ctx, id); err != nil {
+		return err
+	}
+	fmt.Fprintf(env.Stderr, "endpoint %s was removed\n", id)
+	return nil
+}
+
+// addedEndpointWords are the endpoints that `outboard endpoints add` added.
+func addedEndpointWords(ctx context.Context, c *client.Client) ([]string, error) {
+	endpoints, err := c.Endpoints(ctx, "")
+	var words []string
+	for _, e := range endpoints {
+		if e.Address != "" {
+			words = append(words, e.ID+"\t"+strings.Join(e.Services, " "))
+		}
+	}
+	return words, err
+}
+
+// completeEndpointService completes the services of a server after its address.
+func (env *Env) completeEndpointService(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return env.completeService(cmd, args, typed)
 }

@@ -17,8 +17,9 @@ func newSessionsCommand(env *Env) *cobra.Command {
 	var opts sessionsOptions
 	cmd := &cobra.Command{
 		Use:   "sessions",
-		Short: "List the sessions that live on this node's devices",
+		Short: "List the sessions on this node's devices",
 		Example: `  outboard sessions
+  outboard sessions -o json
   outboard sessions kill 3f9c`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSessions(cmd.Context(), env, opts) },

@@ -13,15 +13,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// settingNames are the flags that the environment and the configuration file can
-// set too: the flag "dead-after" is OUTBOARD_DEAD_AFTER and `dead-after:`.
+// settingNames are the flags that the environment and the configuration file can also set: the
+// flag "dead-after" is OUTBOARD_DEAD_AFTER and `dead-after:`.
 var settingNames = []string{
 	"data", "name", "listen", "advertise", "routes", "devices", "join", "token",
 	"grpc", "http", "nats", "creds", "log-level", "timeout", "dead-after",
 }
 
-// A remembered setting is kept by the node in its data folder, so that a restart
-// needs no flags.
+// rememberedNames are the settings that a node keeps in its data folder, so that a restart needs
+// no flags.
 var rememberedNames = []string{"name", "listen", "advertise", "routes", "devices", "grpc", "http", "nats", "creds"}
 
 const (
@@ -29,11 +29,11 @@ const (
 	rememberedFile = "node.yaml"
 )
 
-// settings is where values come from besides flags.
+// settings holds the sources of values besides flags.
 type settings struct {
 	data string
 	file string
-	// sources says for each setting of the command where its value came from.
+	// sources has the source of the value of each setting of the command.
 	sources map[string]string
 }
 
@@ -57,8 +57,8 @@ func defaultConfigFile(env *Env) string {
 	return "/etc/outboard/outboard.yaml"
 }
 
-// resolve sets every flag that the command line did not: from the environment,
-// the configuration file, or what the node remembers, in this order.
+// resolve sets every flag that the command line does not set: from the environment, the
+// configuration file, or the settings of the node's last start, in this order.
 func (s *settings) resolve(env *Env, flags *pflag.FlagSet) error {
 	file, err := s.readFile(env)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *settings) resolve(env *Env, flags *pflag.FlagSet) error {
 	return nil
 }
 
-// readFile reads the configuration file. Only one that was named must be there.
+// readFile reads the configuration file. Only a file that was named must exist.
 func (s *settings) readFile(env *Env) (map[string]fileValue, error) {
 	named := s.file != ""
 	if !named {
@@ -173,7 +173,7 @@ func parseSettings(text []byte) (map[string]fileValue, error) {
 	return values, nil
 }
 
-// remember writes the settings that a restart of the node needs.
+// remember writes the settings that a restart of the node uses.
 func (s *settings) remember(flags *pflag.FlagSet) error {
 	values := map[string]string{}
 	for _, name := range rememberedNames {
@@ -185,7 +185,7 @@ func (s *settings) remember(flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
-	text = append([]byte("# Written by `outboard up`: what a restart without flags goes on with.\n"), text...)
+	text = append([]byte("# Written by `outboard up`: the settings of a restart without flags.\n"), text...)
 	file := filepath.Join(s.data, rememberedFile)
 	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
 		return err

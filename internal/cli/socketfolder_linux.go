@@ -11,18 +11,18 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// maxSocketFolder leaves room for a socket's name in a socket address: the
-// driver library has no way around its limit.
+// maxSocketFolder is the length of a socket folder's path at most: a socket's name must fit behind
+// it into a socket address.
 const maxSocketFolder = 90
 
-// socketFolder holds the socket of one `outboard run`. Its lock ends with the
-// process, so that the next run can remove what one that was killed left.
+// socketFolder holds the socket of one `outboard run`. Its lock ends with the process, so that
+// another run can remove the folder of one that was killed.
 type socketFolder struct {
 	path string
 	lock *os.File
 }
 
-// newSocketFolder makes a folder that is the owner's alone.
+// newSocketFolder creates a folder to which only the user has access.
 func newSocketFolder(env *Env) (*socketFolder, error) {
 	for _, base := range []string{env.getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp", "/var/tmp"} {
 		home := filepath.Join(base, "outboard-"+strconv.Itoa(os.Geteuid()))
@@ -37,7 +37,7 @@ func newSocketFolder(env *Env) (*socketFolder, error) {
 	return nil, outboard.Errorf(outboard.Other, "run", "no folder for a socket: make %s writable, or name a short one in TMPDIR", os.TempDir())
 }
 
-// ownFolder makes a folder, or checks that nobody else made it for us.
+// ownFolder creates a private folder, or checks that an existing one belongs to the user alone.
 func ownFolder(path string) error {
 	if err := os.Mkdir(path, 0o700); err == nil {
 		return nil
@@ -47,13 +47,13 @@ func ownFolder(path string) error {
 		return err
 	}
 	if info.Mode&unix.S_IFMT != unix.S_IFDIR || info.Mode&0o077 != 0 || int(info.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s is not this user's alone", path)
+		return fmt.Errorf("%s is accessible to other users", path)
 	}
 	return nil
 }
 
-// makeLocked makes a locked folder inside home. One that another run swept away
-// before it was locked is made again.
+// makeLocked creates a locked folder inside home. It tries again when another run removes the
+// folder before it is locked.
 func makeLocked(home string) (*socketFolder, error) {
 	const tries = 100
 	for range tries {
@@ -86,7 +86,7 @@ func lockFolder(path string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the folders inside home that nobody has locked.
+// sweep removes the folders inside home that are not locked.
 func sweep(home string) {
 	entries, err := os.ReadDir(home)
 	if err != nil {

@@ -16,15 +16,15 @@ type tokenOptions struct {
 
 func (o *tokenOptions) addFlags(flags *pflag.FlagSet) {
 	o.output.addFlag(flags)
-	flags.DurationVar(&o.ttl, "ttl", time.Hour, "how long the token may be used")
+	flags.DurationVar(&o.ttl, "ttl", time.Hour, "time until the token expires")
 }
 
 func newTokenCommand(env *Env) *cobra.Command {
 	var opts tokenOptions
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make a token with which one more machine may join the pool",
-		Long:  "Make a token with which one more machine may join the pool. It works once, and only for a while.",
+		Short: "Print a token with which one more machine may join the pool",
+		Long:  "Print a token with which one more machine may join the pool. It is valid once, and expires.",
 		Example: `  outboard token
   outboard token --ttl 10m -o json`,
 		Args: noArgs,

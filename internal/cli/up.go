@@ -28,18 +28,18 @@ type upOptions struct {
 
 func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.join, "join", "", "join the pool of the node at `HOST:PORT`")
-	flags.StringVar(&o.token, "token", "", "joining `TOKEN`: what 'outboard token' printed on a node of the pool")
+	flags.StringVar(&o.token, "token", "", "`TOKEN` that 'outboard token' printed on a node of the pool")
 	flags.StringVar(&o.name, "name", "", "name of this node in the pool (default the host's name)")
-	flags.StringVar(&o.listen, "listen", ":7433", "`ADDR` where other nodes reach this one")
-	flags.StringVar(&o.advertise, "advertise", "", "`HOST:PORT` that other nodes are told, if it is not what --listen says")
+	flags.StringVar(&o.listen, "listen", ":7433", "`ADDR` for connections of other nodes")
+	flags.StringVar(&o.advertise, "advertise", "", "`HOST:PORT` under which other nodes reach this one, if it differs from --listen")
 	flags.StringVar(&o.routes, "routes", "", "`ADDR` for the pool's state between nodes (default the port after --listen's)")
 	flags.Var(&o.devices, "devices", "which devices to offer: none, or `SELECTOR` (default all)")
 	flags.StringVar(&o.nats, "nats", "", "keep the pool's state on the NATS cluster at `URL`")
 	flags.StringVar(&o.creds, "creds", "", "credentials `FILE` for --nats")
-	flags.StringVar(&o.grpc, "grpc", "", "`ADDR` where local programs speak plain gRPC, or none (default 127.0.0.1:7435, or another port)")
-	flags.StringVar(&o.http, "http", "", "`ADDR` where requests to apps are taken, or none (default 127.0.0.1:8080, or another port)")
-	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls of services that take longer (default none)")
-	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least `LEVEL` to log: debug, info, warn or error")
+	flags.StringVar(&o.grpc, "grpc", "", "`ADDR` for plain gRPC of local programs, or none (default 127.0.0.1:7435, or another port)")
+	flags.StringVar(&o.http, "http", "", "`ADDR` for HTTP requests to apps, or none (default 127.0.0.1:8080, or another port)")
+	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
+	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest `LEVEL` to log: debug, info, warn or error")
 }
 
 func newUpCommand(env *Env) *cobra.Command {
@@ -49,8 +49,8 @@ func newUpCommand(env *Env) *cobra.Command {
 		Short: "Run a node: offer this machine's devices, and use those of the pool",
 		Long: `Run a node: offer this machine's devices, and use those of the pool.
 
-Without flags it founds a pool of its own, or goes on with the one that it belonged to.
-It runs until it is interrupted, or told to stop with ` + "`outboard down`" + `.`,
+Without flags the node founds a pool of its own, or joins the pool of its last start again. It
+runs until it is interrupted or stopped with ` + "`outboard down`" + `.`,
 		Example: `  outboard up
   outboard up --join harbour:7433 --token TOKEN
   outboard up --devices type=gpu --listen 10.0.0.4:7433
@@ -67,7 +67,7 @@ It runs until it is interrupted, or told to stop with ` + "`outboard down`" + `.
 
 func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
 	if (opts.join == "") != (opts.token == "") {
-		return usage("--join and --token go together; `outboard token` on a node of the pool makes a token")
+		return usage("--join and --token go together; `outboard token` on a node of the pool prints a token")
 	}
 	if opts.creds != "" && opts.nats == "" {
 		return usage("--creds needs --nats URL")
@@ -87,15 +87,15 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 	}
 	return n.Run(ctx, func() {
 		if err := env.config.remember(flags); err != nil {
-			fmt.Fprintf(env.Stderr, "outboard: the next start will need the same flags: %v\n", err)
+			fmt.Fprintf(env.Stderr, "outboard: cannot save the settings, so the next start needs the same flags: %v\n", err)
 		}
-		greet(env, n.Status())
+		printUp(env, n.Status())
 	})
 }
 
-// greet says once that the node is there, and what to do with it.
-func greet(env *Env, s client.Status) {
-	fmt.Fprintf(env.Stderr, "node %s is up at %s with %d device(s); try `outboard devices`, `outboard run -- PROGRAM`, `outboard token`\n",
+// printUp reports that the node is up, with commands to begin with.
+func printUp(env *Env, s client.Status) {
+	fmt.Fprintf(env.Stderr, "node %s is up at %s with %d device(s); try `outboard status`, `outboard run -- PROGRAM`, `outboard token`\n",
 		s.Node, s.Addr, s.Devices)
 }
 

@@ -21,17 +21,17 @@ func newUpgradeCommand(env *Env) *cobra.Command {
 	var opts upgradeOptions
 	cmd := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Have a new binary take over this node's calls, without losing one",
-		Long: `Have a new binary take over this node's calls, without losing one.
+		Short: "Hand this node's calls over to a new binary, without losing one",
+		Long: `Hand this node's calls over to a new binary, without losing one.
 
-A process of the new binary takes the connections of programs and of other nodes from now on.
-Calls in flight end in the old process, long-lived streams go on in the new one. What policies
-have counted goes along. The old process ends when both are done, after a moment; only for
-streams of plain gRPC, which can't move, it stays as long as they do. The command waits until the
-new process has taken over. When the new binary does not start, the old process stays in charge.
+A process of the new binary accepts the connections of programs and of other nodes from now on.
+Calls in flight end in the old process; long-lived streams and the counters of policies move to
+the new one. The old process ends when its calls have ended; only streams of plain gRPC, which
+cannot move, keep it longer. The command waits until the new process has taken over. When the
+new binary does not start, the old process stays in charge.
 
-The node itself goes on as it is: the accelerators and its part of the pool's state stay with
-the binary that it was started with.`,
+The rest of the node is not replaced: accelerators and the pool's state stay with the binary
+with which the node was started.`,
 		Example: `  outboard upgrade
   outboard upgrade --binary ./outboard-1.4
   outboard upgrade -o json`,

@@ -12,7 +12,7 @@ type versionOptions struct{ output format }
 // version is set by the linker: see the Makefile.
 var version string //nolint:gochecknoglobals // the linker can set nothing else
 
-// build is what is known about this binary.
+// build describes this binary.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -25,7 +25,7 @@ func newVersionCommand(env *Env) *cobra.Command {
 	var opts versionOptions
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Say which build this is",
+		Short:   "Show the version, commit and platform of this binary",
 		Example: "  outboard version\n  outboard version -o json",
 		Args:    noArgs,
 		RunE:    func(*cobra.Command, []string) error { return runVersion(env, opts) },

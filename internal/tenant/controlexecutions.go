@@ -66,7 +66,7 @@ func (t *Tenant) getExecution(r *http.Request) (client.Execution, error) {
 }
 
 func (t *Tenant) postCancel(r *http.Request) (client.Execution, error) {
-	if err := t.engine.Cancel(r.Context(), idOf(r), "it was cancelled by `outboard cancel`"); err != nil {
+	if err := t.engine.Cancel(r.Context(), idOf(r), "it was cancelled by `outboard executions cancel`"); err != nil {
 		return client.Execution{}, knownOf(idOf(r), err)
 	}
 	e, err := t.execution(r.Context(), idOf(r), false)

@@ -154,7 +154,7 @@ func logsOfAll(t testing.TB, nodes []*rig.Node) {
 // another one at once.
 func cancelElsewhere(t testing.TB, nodes []*rig.Node) {
 	t.Helper()
-	if _, err := nodes[0].Output(t.Context(), "run-workflow", "durable/long", "--id", "long"); err != nil {
+	if _, err := nodes[0].Output(t.Context(), "executions", "start", "durable/long", "--id", "long"); err != nil {
 		t.Fatal(err)
 	}
 	resting := func() (n int) { // as any node tells it
@@ -179,7 +179,7 @@ func cancelElsewhere(t testing.TB, nodes []*rig.Node) {
 			t.Errorf("%s does not tell where the step runs: %+v, %v", n.Name, e.Steps, err)
 		}
 	}
-	if out, err := nodes[1].Output(t.Context(), "cancel", "durable/long"); err != nil {
+	if out, err := nodes[1].Output(t.Context(), "executions", "cancel", "durable/long"); err != nil {
 		t.Fatalf("cancel: %v: %s", err, out)
 	}
 	eventually(t, 10*time.Second, "the step is stopped", func() bool { return resting() == 0 })

@@ -149,7 +149,7 @@ func TestPoliciesByCommand(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := harbour.Output(t.Context(), "policy", "apply", file)
+		_, err := harbour.Output(t.Context(), "policies", "apply", file)
 		return err
 	}
 	if err := apply("policies:\n- name: shut\n  services: [grpc.testing.TestService]\n  access: {default: deny, rules: [{allow: {tenants: [nobody]}}]}\n"); err != nil {
@@ -172,7 +172,7 @@ func TestPoliciesByCommand(t *testing.T) {
 	eventually(t, 5*time.Second, "calls pass again", func() bool {
 		return load(t, dinghy, "-for", "20ms", "-calls", "1", "-streams", "0").Good > 0
 	})
-	if _, err := dinghy.Output(t.Context(), "policy", "rollback"); err != nil {
+	if _, err := dinghy.Output(t.Context(), "policies", "rollback"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 5*time.Second, "calls are denied again", denied)

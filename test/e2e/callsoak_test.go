@@ -124,7 +124,7 @@ func stir(t *testing.T, nodes []*rig.Node, done <-chan struct{}) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Error(err)
 		}
-		if _, err := nodes[i%len(nodes)].Output(t.Context(), "policy", "apply", file); err != nil {
+		if _, err := nodes[i%len(nodes)].Output(t.Context(), "policies", "apply", file); err != nil {
 			t.Error(err)
 		}
 		if i%5 == 4 {

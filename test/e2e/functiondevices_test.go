@@ -227,7 +227,7 @@ func stepOnDevice(t *testing.T, n *rig.Node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := n.Output(t.Context(), "execution", e.ID)
+	text, err := n.Output(t.Context(), "executions", "show", e.ID)
 	if err != nil || !strings.Contains(text, "device:part") || !strings.Contains(text, " (waited ") {
 		t.Errorf("the execution shows no import: %v\n%s", err, text)
 	}

@@ -115,7 +115,7 @@ func TestDeployWaitsForNodes(t *testing.T) {
 	states := func() map[outboard.NodeID]string {
 		return map[outboard.NodeID]string{"harbour": harbour, "dinghy": dinghy, "buoy": buoy}
 	}
-	if out := p.mustDeploy(); out[:strings.IndexByte(out, '\n')] != "app words, version 1, is in force" {
+	if out := p.mustDeploy(); out[:strings.IndexByte(out, '\n')] != "app words, version 1, is deployed" {
 		t.Errorf("it says %q", out)
 	}
 	for _, n := range p.nodes { // at once
@@ -140,7 +140,7 @@ func TestDeployWaitsForNodes(t *testing.T) {
 	}
 	p.wantNodes("2/3", states())
 	signal(t, stopped, syscall.SIGCONT)
-	if out, words, status := p.ask("rollback", "words"); status != 0 || out[:strings.IndexByte(out, '\n')] != "app words, version 3, is in force, as in version 1" {
+	if out, words, status := p.ask("apps", "rollback", "words"); status != 0 || out[:strings.IndexByte(out, '\n')] != "app words, version 3, is deployed, as in version 1" {
 		t.Errorf("status %d, %q, %q", status, out, words)
 	}
 	dinghy = client.AppReady

@@ -123,29 +123,29 @@ const (
 
 func (f *registries) credentials(t *testing.T) {
 	f.login("")
-	f.run(t, 0, exitDenied, "`docker login "+f.host+"`", "push", "first.wasm", f.host+"/fleet/words:v1")
+	f.run(t, 0, exitDenied, "`docker login "+f.host+"`", "modules", "push", "first.wasm", f.host+"/fleet/words:v1")
 	f.login("sailor:guess")
-	f.run(t, 0, exitDenied, "`docker login "+f.host+"`", "push", "first.wasm", f.host+"/fleet/words:v1")
-	f.run(t, 0, exitDenied, "`docker login "+f.host+"`", "pull", f.host+"/fleet/words:v1")
+	f.run(t, 0, exitDenied, "`docker login "+f.host+"`", "modules", "push", "first.wasm", f.host+"/fleet/words:v1")
+	f.run(t, 0, exitDenied, "`docker login "+f.host+"`", "modules", "pull", f.host+"/fleet/words:v1")
 }
 
 func (f *registries) pushAndPull(t *testing.T) {
 	ref := f.host + "/fleet/words:v1"
-	f.run(t, 0, exitNotFound, "the registry "+f.host+" does not have it", "pull", ref)
-	pushed := f.run(t, 0, 0, ref+"@sha256:", "push", "first.wasm", ref)
-	if again := f.run(t, 1, 0, "", "push", "first.wasm", ref); again != pushed {
+	f.run(t, 0, exitNotFound, "the registry "+f.host+" does not have it", "modules", "pull", ref)
+	pushed := f.run(t, 0, 0, ref+"@sha256:", "modules", "push", "first.wasm", ref)
+	if again := f.run(t, 1, 0, "", "modules", "push", "first.wasm", ref); again != pushed {
 		t.Errorf("the same module is %s, and then %s", pushed, again)
 	}
 	for _, name := range []string{ref, pushed} {
-		f.run(t, 1, 0, pushed, "pull", name, "pulled.wasm")
+		f.run(t, 1, 0, pushed, "modules", "pull", name, "pulled.wasm")
 		if got, err := os.ReadFile(f.at("pulled.wasm")); err != nil || !bytes.Equal(got, f.first) {
 			t.Errorf("%s: pulled %d bytes, %v", name, len(got), err)
 		}
 	}
 	wrong := "@sha256:" + strings.Repeat("1", 64)
-	f.run(t, 0, exitNotFound, "does not have it", "pull", ref+wrong, "pulled.wasm")
-	f.run(t, 0, exitInvalid, "the content has the digest", "push", "second.wasm", ref+wrong)
-	f.run(t, 0, exitInvalid, "it is no WebAssembly module", "push", "htpasswd", ref)
+	f.run(t, 0, exitNotFound, "does not have it", "modules", "pull", ref+wrong, "pulled.wasm")
+	f.run(t, 0, exitInvalid, "the content has the digest", "modules", "push", "second.wasm", ref+wrong)
+	f.run(t, 0, exitInvalid, "it is no WebAssembly module", "modules", "push", "htpasswd", ref)
 }
 
 // deploy wants what is deployed by a reference to stay what it was when the tag leads
@@ -156,7 +156,7 @@ func (f *registries) deploy(t *testing.T) {
 		write(t, f.at(name+".yaml"), []byte("app: words\nfunctions: {count: {module: \"oci:"+ref+"\"}}\n"))
 	}
 	manifest("app", ref)
-	f.run(t, 0, 0, "app words, version 1, is in force", "deploy")
+	f.run(t, 0, 0, "app words, version 1, is deployed", "deploy")
 	lock, err := os.ReadFile(f.at("app.lock"))
 	if err != nil {
 		t.Fatal(err)
@@ -164,15 +164,15 @@ func (f *registries) deploy(t *testing.T) {
 	fetched(t, f.nodes[1], f.first)
 
 	was := string(lock[bytes.LastIndex(lock, []byte("sha256:")) : len(lock)-1])
-	_, now, _ := strings.Cut(f.run(t, 1, 0, "", "push", "second.wasm", ref), "@")
+	_, now, _ := strings.Cut(f.run(t, 1, 0, "", "modules", "push", "second.wasm", ref), "@")
 	f.run(t, 1, exitInvalid, ref+" is "+now+" now, and was "+was+" when the app was last deployed", "deploy")
 	if again, err := os.ReadFile(f.at("app.lock")); err != nil || !bytes.Equal(again, lock) {
 		t.Errorf("the lock is %s now, %v", again, err)
 	}
 	manifest("pinned", ref+"@"+was)
-	f.run(t, 1, 0, "version 2, is in force", "deploy", "pinned.yaml")
+	f.run(t, 1, 0, "version 2, is deployed", "deploy", "pinned.yaml")
 	fetched(t, f.nodes[0], f.first)
-	f.run(t, 1, 0, "version 3, is in force", "deploy", "--update")
+	f.run(t, 1, 0, "version 3, is deployed", "deploy", "--update")
 	for _, n := range f.nodes {
 		eventually(t, time.Minute, n.Name+" has the other module", func() bool { return exists(blobOf(n, f.second)) })
 		fetched(t, n, f.second)
@@ -187,13 +187,13 @@ func (f *registries) broken(t *testing.T) {
 	other := bytes.Clone(f.second)
 	other[100] ^= 1
 	write(t, blob, other)
-	f.run(t, 0, exitProtocol, "the registry sent something else than it was asked for", "pull", ref, "broken.wasm")
+	f.run(t, 0, exitProtocol, "the registry sent something else than it was asked for", "modules", "pull", ref, "broken.wasm")
 	write(t, f.at("fresh.yaml"), []byte("app: fresh\nfunctions: {count: {module: \"oci:"+ref+"\"}}\n"))
 	f.run(t, 0, exitInvalid, "fresh.yaml:2:29: pull ", "deploy", "fresh.yaml")
 	if err := os.Remove(blob); err != nil {
 		t.Fatal(err)
 	}
-	f.run(t, 0, exitNotFound, "its module: ", "pull", ref, "broken.wasm")
+	f.run(t, 0, exitNotFound, "its module: ", "modules", "pull", ref, "broken.wasm")
 	if exists(f.at("broken.wasm")) || exists(f.at("fresh.lock")) {
 		t.Error("what is broken has left something behind")
 	}

@@ -182,7 +182,7 @@ func (r *Catalog) Apply(ctx context.Context, v Version) (Version, error) {
 	return r.history(v.App.Name).Push(ctx, op, func(a App) (Version, error) {
 		if now := a.Current(); now != nil && now.App.Tenant != v.App.Tenant {
 			return v, outboard.Errorf(outboard.Conflict, op,
-				"the app belongs to tenant %s: remove it first with `outboard remove %s`, or give this one another name", now.App.Tenant, v.App.Name)
+				"the app belongs to tenant %s: remove it first with `outboard apps remove %s`, or give this one another name", now.App.Tenant, v.App.Name)
 		}
 		v.Of = 0
 		return v, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 )
 
-// openRemote reaches registries with the user's credentials.
+// openRemote returns a client of registries with the user's credentials.
 func openRemote(env *Env) (*artifact.Remote, error) {
 	var opts artifact.RemoteOptions
 	if dir := env.getenv("DOCKER_CONFIG"); dir != "" {
@@ -27,15 +27,15 @@ func openRemote(env *Env) (*artifact.Remote, error) {
 	return artifact.NewRemote(opts)
 }
 
-// storedArtifact is the module that a reference means in the node's store.
-func storedArtifact(ctx context.Context, c *client.Client, ref artifact.Reference) (client.Artifact, error) {
+// storedModule finds the module of a reference in the node's store.
+func storedModule(ctx context.Context, c *client.Client, ref artifact.Reference) (client.Artifact, error) {
 	found, err := c.Artifacts(ctx, ref.Name())
 	switch {
 	case err != nil:
 		return client.Artifact{}, err
 	case len(found) == 0:
 		return client.Artifact{}, outboard.Errorf(outboard.NotFound, "",
-			"there is no %s in the node's store: `outboard push FILE %s` puts one there; for one in a registry write HOST/REPO:TAG", ref.Name(), ref.Name())
+			"there is no %s in the node's store: `outboard modules push FILE %s` copies one there; for one in a registry write HOST/REPO:TAG", ref.Name(), ref.Name())
 	case ref.Digest != "" && found[0].Manifest != ref.Digest:
 		return client.Artifact{}, outboard.Errorf(outboard.Conflict, "", "%s is %s in the node's store, not %s", ref.Name(), found[0].Manifest, ref.Digest)
 	}
@@ -50,35 +50,39 @@ func parseReference(text string) (artifact.Reference, error) {
 	return ref, nil
 }
 
-// ---- artifacts
+// ---- list, remove
 
-type artifactsOptions struct{ output format }
+type modulesOptions struct{ output format }
 
-func newArtifactsCommand(env *Env) *cobra.Command {
-	var opts artifactsOptions
+func newModulesCommand(env *Env) *cobra.Command {
+	var opts modulesOptions
 	cmd := &cobra.Command{
-		Use:     "artifacts",
-		Short:   "List the modules in this node's store",
-		Example: "  outboard artifacts\n  outboard artifacts remove cart:v1",
+		Use:     "modules",
+		Short:   "List the WebAssembly modules in this node's store",
+		Example: "  outboard modules\n  outboard modules -o json\n  outboard modules push cart.wasm registry.example.org/shop/cart:v1",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runArtifacts(cmd.Context(), env, opts) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runModules(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
-	cmd.AddCommand(&cobra.Command{
-		Use:     "remove NAME",
-		Short:   "Take a module out of this node's store; apps that were deployed with it keep it",
-		Example: "  outboard artifacts remove cart:v1",
-		Args:    oneArg("name one module; `outboard artifacts` lists them"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.client().DeleteArtifact(cmd.Context(), args[0])
-		},
-		ValidArgsFunction: env.firstArg(artifactWords),
-	})
+	cmd.AddCommand(newModulesPushCommand(env), newModulesPullCommand(env), newModulesRemoveCommand(env))
 	return cmd
 }
 
-func runArtifacts(ctx context.Context, env *Env, opts artifactsOptions) error {
+func newModulesRemoveCommand(env *Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove NAME",
+		Short:   "Remove a module from this node's store; apps that were deployed with it keep it",
+		Example: "  outboard modules remove cart:v1",
+		Args:    oneArg("name one module; `outboard modules` lists them"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return env.client().DeleteArtifact(cmd.Context(), args[0])
+		},
+		ValidArgsFunction: env.firstArg(moduleWords),
+	}
+}
+
+func runModules(ctx context.Context, env *Env, opts modulesOptions) error {
 	all, err := env.client().Artifacts(ctx, "")
 	if err != nil {
 		return err
@@ -92,32 +96,32 @@ func runArtifacts(ctx context.Context, env *Env, opts artifactsOptions) error {
 
 // ---- push
 
-type pushOptions struct {
+type modulesPushOptions struct {
 	output format
 	author string
 }
 
-func newPushCommand(env *Env) *cobra.Command {
-	var opts pushOptions
+func newModulesPushCommand(env *Env) *cobra.Command {
+	var opts modulesPushOptions
 	cmd := &cobra.Command{
 		Use:   "push FILE REFERENCE",
-		Short: "Bring a WebAssembly module to a registry, or into this node's store",
-		Long: `Bring a WebAssembly module to an OCI registry, HOST/REPO:TAG, in the layout of CNCF
+		Short: "Copy a WebAssembly module to a registry, or into this node's store",
+		Long: `Copy a WebAssembly module to an OCI registry, HOST/REPO:TAG, in the layout of CNCF
 ("Wasm OCI artifact", version 0), or into this node's store, NAME:TAG. Manifests name it
 oci:REFERENCE.
 
-Credentials are those of ` + "`docker login`" + `. A registry on this machine is spoken to without TLS. What
-is there already, the same module of the same author, stays as it is, with its digest.`,
-		Example: `  outboard push cart.wasm registry.example.org/shop/cart:v1
-  outboard push cart.wasm cart:v1`,
-		Args: twoArgs("name a file and a reference: outboard push FILE HOST/REPO:TAG"),
+Credentials are those of ` + "`docker login`" + `. A registry on this machine is reached without TLS. A
+module that the registry has already, from the same author, keeps its digest.`,
+		Example: `  outboard modules push cart.wasm registry.example.org/shop/cart:v1
+  outboard modules push cart.wasm cart:v1`,
+		Args: twoArgs("name a file and a reference: outboard modules push FILE HOST/REPO:TAG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runPush(cmd.Context(), env, opts, args[0], args[1])
+			return runModulesPush(cmd.Context(), env, opts, args[0], args[1])
 		},
 		ValidArgsFunction: completeFiles("wasm"),
 	}
 	opts.output.addFlag(cmd.Flags())
-	cmd.Flags().StringVar(&opts.author, "author", "", "who made it, for a registry")
+	cmd.Flags().StringVar(&opts.author, "author", "", "the module's `AUTHOR`, for a registry")
 	complete(cmd, "output", completeFormat)
 	complete(cmd, "author", cobra.NoFileCompletions)
 	return cmd
@@ -132,14 +136,14 @@ func twoArgs(hint string) cobra.PositionalArgs {
 	}
 }
 
-// pushed is what was pushed, in JSON.
+// pushed is the JSON form of a module that was pushed.
 type pushed struct {
 	Reference string `json:"reference"`
 	Manifest  string `json:"manifest"`
 	Module    string `json:"module"`
 }
 
-func runPush(ctx context.Context, env *Env, opts pushOptions, file, reference string) error {
+func runModulesPush(ctx context.Context, env *Env, opts modulesPushOptions, file, reference string) error {
 	ref, err := parseReference(reference)
 	if err != nil {
 		return err
@@ -149,11 +153,11 @@ func runPush(ctx context.Context, env *Env, opts pushOptions, file, reference st
 		return outboard.Errorf(outboard.NotFound, "push", "%w", err)
 	}
 	out := pushed{Reference: ref.Name(), Module: artifact.Digest(module)}
-	stop := env.slowly("pushing %v to %s", outboard.Bytes(len(module)), ref.Name())
+	stop := env.reportIfSlow("pushing %v to %s", outboard.Bytes(len(module)), ref.Name())
 	if ref.Local() {
-		out.Manifest, err = pushHere(ctx, env.client(), ref, out.Module, module)
+		out.Manifest, err = pushToNode(ctx, env.client(), ref, out.Module, module)
 	} else {
-		out.Manifest, err = pushThere(ctx, env, ref, module, opts.author)
+		out.Manifest, err = pushToRegistry(ctx, env, ref, module, opts.author)
 	}
 	stop()
 	if err != nil {
@@ -166,12 +170,12 @@ func runPush(ctx context.Context, env *Env, opts pushOptions, file, reference st
 	return err
 }
 
-func pushHere(ctx context.Context, c *client.Client, ref artifact.Reference, digest string, module []byte) (string, error) {
+func pushToNode(ctx context.Context, c *client.Client, ref artifact.Reference, digest string, module []byte) (string, error) {
 	a, err := c.PutArtifact(ctx, digest, ref.Name(), bytes.NewReader(module))
 	return a.Manifest, err
 }
 
-func pushThere(ctx context.Context, env *Env, ref artifact.Reference, module []byte, author string) (string, error) {
+func pushToRegistry(ctx context.Context, env *Env, ref artifact.Reference, module []byte, author string) (string, error) {
 	remote, err := openRemote(env)
 	if err != nil {
 		return "", err
@@ -181,35 +185,35 @@ func pushThere(ctx context.Context, env *Env, ref artifact.Reference, module []b
 
 // ---- pull
 
-type pullOptions struct{ output format }
+type modulesPullOptions struct{ output format }
 
-func newPullCommand(env *Env) *cobra.Command {
-	var opts pullOptions
+func newModulesPullCommand(env *Env) *cobra.Command {
+	var opts modulesPullOptions
 	cmd := &cobra.Command{
 		Use:   "pull REFERENCE [FILE]",
-		Short: "Fetch a WebAssembly module from a registry, or from this node's store",
-		Long: `Fetch a WebAssembly module from an OCI registry, HOST/REPO:TAG, or from this node's store,
+		Short: "Copy a WebAssembly module from a registry, or from this node's store",
+		Long: `Copy a WebAssembly module from an OCI registry, HOST/REPO:TAG, or from this node's store,
 NAME:TAG, and write it to FILE (default REPO's last part with .wasm; - is standard output). A
-digest behind the reference, @sha256:..., says what it must be.`,
-		Example: `  outboard pull registry.example.org/shop/cart:v1
-  outboard pull cart:v1 - | wasm-objdump -x -`,
+digest behind the reference, @sha256:..., is checked.`,
+		Example: `  outboard modules pull registry.example.org/shop/cart:v1
+  outboard modules pull cart:v1 - | wasm-objdump -x -`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
-				return usage("name a reference: outboard pull HOST/REPO:TAG [FILE]")
+				return usage("name a reference: outboard modules pull HOST/REPO:TAG [FILE]")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runPull(cmd.Context(), env, opts, args[0], first(args[1:]))
+			return runModulesPull(cmd.Context(), env, opts, args[0], first(args[1:]))
 		},
-		ValidArgsFunction: env.firstArg(artifactWords),
+		ValidArgsFunction: env.firstArg(moduleWords),
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
 	return cmd
 }
 
-// pulled is what was pulled, in JSON.
+// pulled is the JSON form of a module that was pulled.
 type pulled struct {
 	Reference string `json:"reference"`
 	Manifest  string `json:"manifest"`
@@ -217,7 +221,7 @@ type pulled struct {
 	File      string `json:"file"`
 }
 
-func runPull(ctx context.Context, env *Env, opts pullOptions, reference, file string) error {
+func runModulesPull(ctx context.Context, env *Env, opts modulesPullOptions, reference, file string) error {
 	ref, err := parseReference(reference)
 	if err != nil {
 		return err
@@ -227,11 +231,11 @@ func runPull(ctx context.Context, env *Env, opts pullOptions, reference, file st
 	}
 	var module []byte
 	out := pulled{Reference: ref.Name(), File: file}
-	stop := env.slowly("pulling %s", ref)
+	stop := env.reportIfSlow("pulling %s", ref)
 	if ref.Local() {
-		out.Manifest, module, err = pullHere(ctx, env.client(), ref)
+		out.Manifest, module, err = pullFromNode(ctx, env.client(), ref)
 	} else {
-		out.Manifest, module, err = pullThere(ctx, env, ref)
+		out.Manifest, module, err = pullFromRegistry(ctx, env, ref)
 	}
 	stop()
 	if err != nil {
@@ -252,8 +256,8 @@ func runPull(ctx context.Context, env *Env, opts pullOptions, reference, file st
 	return err
 }
 
-func pullHere(ctx context.Context, c *client.Client, ref artifact.Reference) (manifest string, module []byte, err error) {
-	a, err := storedArtifact(ctx, c, ref)
+func pullFromNode(ctx context.Context, c *client.Client, ref artifact.Reference) (manifest string, module []byte, err error) {
+	a, err := storedModule(ctx, c, ref)
 	if err != nil {
 		return "", nil, err
 	}
@@ -263,12 +267,12 @@ func pullHere(ctx context.Context, c *client.Client, ref artifact.Reference) (ma
 	}
 	module, err = io.ReadAll(r)
 	if err = errors.Join(err, r.Close()); err == nil && artifact.Digest(module) != a.Digest {
-		err = outboard.Errorf(outboard.Protocol, "pull "+ref.String(), "the node sent another content than it promised")
+		err = outboard.Errorf(outboard.Protocol, "pull "+ref.String(), "the content that the node sent has another digest")
 	}
 	return a.Manifest, module, err
 }
 
-func pullThere(ctx context.Context, env *Env, ref artifact.Reference) (manifest string, module []byte, err error) {
+func pullFromRegistry(ctx context.Context, env *Env, ref artifact.Reference) (manifest string, module []byte, err error) {
 	remote, err := openRemote(env)
 	if err != nil {
 		return "", nil, err

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// Only who sits at a terminal, and waits, is told for what.
-func TestSlowly(t *testing.T) {
+// A command reports its activity only on a terminal, and only when it is slow.
+func TestReportIfSlow(t *testing.T) {
 	for name, test := range map[string]struct {
 		terminal bool
 		took     time.Duration
 		want     string
 	}{
-		"quick":       {true, slow - 1, ""},
-		"slow":        {true, slow + 1, "pulling 5 modules ...\n"},
-		"no terminal": {false, slow + 1, ""},
+		"quick":       {true, silenceLimit - 1, ""},
+		"slow":        {true, silenceLimit + 1, "pulling 5 modules ...\n"},
+		"no terminal": {false, silenceLimit + 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
-				stop := (&Env{Stderr: &out, Terminal: test.terminal}).slowly("pulling %d modules", 5)
+				stop := (&Env{Stderr: &out, Terminal: test.terminal}).reportIfSlow("pulling %d modules", 5)
 				time.Sleep(test.took)
 				stop()
 				time.Sleep(time.Minute)

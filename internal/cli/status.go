@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+)
+
+type statusOptions struct{ output format }
+
+func newStatusCommand(env *Env) *cobra.Command {
+	var opts statusOptions
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the pool on one screen: nodes, devices, leases, apps, calls, problems",
+		Long: `Show the pool on one screen, as this node sees it: nodes, devices and their leases, apps and
+the nodes that serve them, calls of this node's programs, and below PROBLEMS each thing that
+is wrong, with the command that repairs or explains it.
+
+The exit status is 0 where there are no problems, else 1: the command can be a health check.`,
+		Example: `  outboard status
+  outboard status -o json | jq .problems`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+// poolStatus is the pool as one node sees it.
+type poolStatus struct {
+	Node     client.Status    `json:"node"`
+	Nodes    []outboard.Node  `json:"nodes"`
+	Devices  []client.Device  `json:"devices"`
+	Leases   []outboard.Lease `json:"leases"`
+	Apps     []client.App     `json:"apps"`
+	Calls    []client.Calls   `json:"calls"`
+	Services []client.Service `json:"services"`
+	Problems []statusProblem  `json:"problems"`
+}
+
+// statusProblem is something that is wrong in the pool.
+type statusProblem struct {
+	// Subject is the node, app or service that the problem is about.
+	Subject string `json:"subject"`
+	Text    string `json:"text"`
+	// Remedy says what to do.
+	Remedy string `json:"remedy"`
+}
+
+func runStatus(ctx context.Context, env *Env, opts statusOptions) error {
+	s, err := readStatus(ctx, env.client())
+	if err != nil {
+		return err
+	}
+	if opts.output == "json" {
+		err = opts.output.print(env, s, nil, nil)
+	} else {
+		err = s.write(env.Stdout, time.Now())
+	}
+	if err == nil && len(s.Problems) > 0 {
+		return &statusError{status: statusOther}
+	}
+	return err
+}
+
+// readStatus asks the node for every part of the status at once. A node that does not answer at
+// all is an error; a part that fails becomes a problem of the status.
+func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
+	var s poolStatus
+	var err error
+	if s.Node, err = c.Status(ctx); err != nil {
+		return nil, err
+	}
+	var parts sync.WaitGroup
+	failed := make([]statusProblem, 0, statusParts)
+	var mu sync.Mutex
+	read := func(subject string, part func() error) {
+		parts.Go(func() {
+			if err := part(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, statusProblem{Subject: subject, Text: oneLine(err.Error()), Remedy: "see the log of this node, `outboard up`"})
+			}
+		})
+	}
+	read("nodes", func() (err error) { s.Nodes, err = c.Nodes(ctx); return err })
+	read("devices", func() (err error) { s.Devices, err = c.Devices(ctx, outboard.Selector{}); return err })
+	read("leases", func() (err error) { s.Leases, err = c.Leases(ctx); return err })
+	read("apps", func() (err error) { s.Apps, err = c.AppsOnNodes(ctx); return err })
+	read("calls", func() (err error) { s.Calls, err = c.Calls(ctx); return err })
+	read("services", func() (err error) { s.Services, err = c.Services(ctx); return err })
+	parts.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	s.Problems = append(failed, s.findProblems()...)
+	return &s, nil
+}
+
+// statusParts is the number of requests that a status is made of.
+const statusParts = 6

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+)
+
+func TestStatusProblems(t *testing.T) {
+	node := func(id outboard.NodeID, copies bool) outboard.Node { return outboard.Node{ID: id, Copy: copies} }
+	tests := map[string]struct {
+		status poolStatus
+		want   []string // subject: text
+	}{
+		"an empty pool":    {poolStatus{}, nil},
+		"one node":         {poolStatus{Nodes: []outboard.Node{node("a", true)}}, nil},
+		"three nodes":      {poolStatus{Nodes: []outboard.Node{node("a", true), node("b", true), node("c", true)}}, nil},
+		"an outer cluster": {poolStatus{Nodes: []outboard.Node{node("a", false), node("b", false), node("c", false)}}, nil},
+		"a copy is missing": {
+			poolStatus{Nodes: []outboard.Node{node("a", true), node("b", true), node("d", false)}},
+			[]string{"pool: 2 of 3 nodes keep the pool's state, and 3 are wanted: it may not survive the loss of one"},
+		},
+		"apps": {
+			poolStatus{Apps: []client.App{{Name: "shop", Version: 2, Nodes: []client.AppNode{
+				{Node: "a", State: client.AppReady}, {Node: "b", State: client.AppFailed, Reason: "no\nmodule"}, {Node: "c", State: client.AppSilent},
+			}}}},
+			[]string{"app shop: node b cannot start version 2: no module", "app shop: node c does not answer: no reason given"},
+		},
+		"calls": {
+			poolStatus{
+				Services: []client.Service{{Name: "shop.Cart", Endpoints: 1}},
+				Calls: []client.Calls{
+					{Service: "shop.Cart", Method: "Add", Rate: 100, Errors: 4.9},
+					{Service: "shop.Cart", Method: "Remove", Rate: 100, Errors: 5},
+					{Service: "shop.Gone", Method: "A", Rate: 1}, {Service: "shop.Gone", Method: "B", InFlight: 1},
+					{Service: "shop.Past", Method: "A"},
+				},
+			},
+			[]string{"service shop.Cart: 5.0 of 100.0 calls/s of Remove fail", "service shop.Gone: it is called, and no program of the pool serves it"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, p := range test.status.findProblems() {
+				got = append(got, p.Subject+": "+p.Text)
+				if p.Remedy == "" {
+					t.Errorf("%s has no remedy", p.Text)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A large pool still fits on one screen, and names from other machines reach no terminal raw.
+func TestStatusFitsOnAScreen(t *testing.T) {
+	now := time.Now()
+	s := poolStatus{Node: client.Status{Node: "a", Started: now}}
+	for range 1000 {
+		s.Nodes = append(s.Nodes, outboard.Node{ID: "n\x1b[2J", Started: now})
+		s.Devices = append(s.Devices, client.Device{Device: outboard.Device{Name: "gpu\r\u202e\xff"}})
+		s.Apps = append(s.Apps, client.App{Name: "shop"})
+		s.Calls = append(s.Calls, client.Calls{Service: "s", Method: "m"})
+	}
+	var out strings.Builder
+	if err := s.write(&out, now); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(out.String(), "\n"); lines > 45 {
+		t.Errorf("a status has %d lines, want at most 45", lines)
+	}
+	if !strings.Contains(out.String(), "  and 994 more: `outboard nodes`") {
+		t.Errorf("it does not say that there are more nodes:\n%s", out.String())
+	}
+	if strings.ContainsAny(out.String(), "\x1b\r\u202e") || !utf8.ValidString(out.String()) {
+		t.Errorf("control characters are in %q", out.String())
+	}
+}

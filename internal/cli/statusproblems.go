@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outboard-run/outboard/client"
+)
+
+// A statusCheck finds problems of one kind in a status.
+type statusCheck func(*poolStatus) []statusProblem
+
+// statusChecks are the checks of `outboard status`, the gravest first.
+func statusChecks() []statusCheck {
+	return []statusCheck{checkStateCopies, checkApps, checkCallErrors, checkUnservedCalls}
+}
+
+func (s *poolStatus) findProblems() []statusProblem {
+	var all []statusProblem
+	for _, check := range statusChecks() {
+		all = append(all, check(s)...)
+	}
+	return all
+}
+
+// wantedCopies is the number of nodes that keep the pool's state once there are so many.
+const wantedCopies = 3
+
+// checkStateCopies reports a pool whose state would not survive the loss of a node. A pool
+// whose state is in an external NATS cluster has no copies of its own.
+func checkStateCopies(s *poolStatus) []statusProblem {
+	copies := 0
+	for _, n := range s.Nodes {
+		if n.Copy {
+			copies++
+		}
+	}
+	if copies == 0 || copies >= wantedCopies || len(s.Nodes) < wantedCopies {
+		return nil
+	}
+	return []statusProblem{{
+		Subject: "pool",
+		Text:    fmt.Sprintf("%d of %d nodes keep the pool's state, and %d are wanted: it may not survive the loss of one", copies, len(s.Nodes), wantedCopies),
+		Remedy:  "start the missing node again with `outboard up`; `outboard nodes` lists the others",
+	}}
+}
+
+// checkApps reports apps that a node does not serve.
+func checkApps(s *poolStatus) []statusProblem {
+	var all []statusProblem
+	for _, a := range s.Apps {
+		for _, n := range a.Nodes {
+			if text, remedy := appProblem(a, n); text != "" {
+				all = append(all, statusProblem{Subject: "app " + a.Name, Text: text, Remedy: remedy})
+			}
+		}
+	}
+	return all
+}
+
+func appProblem(a client.App, n client.AppNode) (text, remedy string) {
+	switch n.State {
+	case client.AppFailed:
+		return fmt.Sprintf("node %s cannot start version %d: %s", n.Node, a.Version, oneLine(n.Reason)),
+			fmt.Sprintf("see `outboard logs %s`; `outboard apps rollback %s` deploys the previous version", a.Name, a.Name)
+	case client.AppSilent:
+		return fmt.Sprintf("node %s does not answer: %s", n.Node, cmp.Or(oneLine(n.Reason), "no reason given")),
+			"see the log of that node, and `outboard nodes`"
+	}
+	return "", ""
+}
+
+// failingShare is the share of failing calls from which on a method is a problem.
+const failingShare = 0.05
+
+// checkCallErrors reports methods of which a notable share of the calls fail.
+func checkCallErrors(s *poolStatus) []statusProblem {
+	var all []statusProblem
+	for _, c := range s.Calls {
+		if c.Errors > 0 && c.Errors >= failingShare*c.Rate {
+			all = append(all, statusProblem{
+				Subject: "service " + c.Service,
+				Text:    fmt.Sprintf("%s of %s calls/s of %s fail", perSecond(c.Errors), perSecond(c.Rate), c.Method),
+				Remedy:  fmt.Sprintf("see `outboard calls --service %s -f`, and `outboard policies` for those that refuse calls", c.Service),
+			})
+		}
+	}
+	return all
+}
+
+// checkUnservedCalls reports services that this node's programs call and no program serves.
+func checkUnservedCalls(s *poolStatus) []statusProblem {
+	var unserved []string
+	for _, c := range s.Calls {
+		served := slices.ContainsFunc(s.Services, func(v client.Service) bool { return v.Name == c.Service && v.Endpoints > 0 })
+		if !served && (c.Rate > 0 || c.InFlight > 0) {
+			unserved = append(unserved, c.Service)
+		}
+	}
+	slices.Sort(unserved)
+	var all []statusProblem
+	for _, service := range slices.Compact(unserved) {
+		all = append(all, statusProblem{
+			Subject: "service " + service, Text: "it is called, and no program of the pool serves it",
+			Remedy: "start a program that serves it, or offer a gRPC server with `outboard endpoints add HOST:PORT " + service + "`",
+		})
+	}
+	return all
+}
+
+// oneLine joins the words of a text that may have several lines.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

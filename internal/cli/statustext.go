@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+)
+
+// sectionRows bounds each table of `outboard status`, so that the whole fits on a screen.
+const sectionRows = 6
+
+// A statusSection is one table of a status.
+type statusSection struct {
+	// title says how many things there are; list is the command that lists all of them.
+	title, list string
+	titles      []string
+	rows        [][]string
+}
+
+// write writes the status as text: a line about this node, a table for each kind of thing that
+// there is, and the problems.
+func (s *poolStatus) write(w io.Writer, now time.Time) error {
+	fmt.Fprintf(w, "node %s, %s, version %s, up %s\n", clean(string(s.Node.Node)), s.Node.Addr, s.Node.Version, age(now, s.Node.Started))
+	for _, section := range []statusSection{s.nodeSection(now), s.deviceSection(now), s.appSection(), s.callSection()} {
+		if err := section.write(w); err != nil {
+			return err
+		}
+	}
+	return s.writeProblems(w)
+}
+
+func (t *statusSection) write(w io.Writer) error {
+	fmt.Fprintf(w, "\n%s\n", t.title)
+	if len(t.rows) == 0 {
+		return nil
+	}
+	shown := t.rows[:min(len(t.rows), sectionRows)]
+	err := writeTable(w, "  ", t.titles, shown)
+	if more := len(t.rows) - len(shown); more > 0 {
+		fmt.Fprintf(w, "  and %d more: `outboard %s`\n", more, t.list)
+	}
+	return err
+}
+
+func (s *poolStatus) writeProblems(w io.Writer) error {
+	if len(s.Problems) == 0 {
+		_, err := fmt.Fprint(w, "\nNo problems.\n")
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nProblems: %d\n", len(s.Problems))
+	for _, p := range s.Problems {
+		_, lineErr := fmt.Fprintf(w, "  %s: %s\n    %s\n", clean(p.Subject), clean(p.Text), clean(p.Remedy))
+		err = errors.Join(err, lineErr)
+	}
+	return err
+}
+
+func (s *poolStatus) nodeSection(now time.Time) statusSection {
+	t := statusSection{title: fmt.Sprintf("Nodes: %d", len(s.Nodes)), list: "nodes", titles: []string{"NODE", "ADDRESS", "DEVICES", "STATE", "VERSION", "UP"}}
+	for _, n := range s.Nodes {
+		t.rows = append(t.rows, nodeRow(n, now))
+	}
+	return t
+}
+
+func (s *poolStatus) deviceSection(now time.Time) statusSection {
+	t := statusSection{
+		title: fmt.Sprintf("Devices: %d, with %d leases", len(s.Devices), len(s.Leases)), list: "devices",
+		titles: []string{"DEVICE", "TYPE", "MEMORY", "FREE", "LEASED BY", "NAME"},
+	}
+	for _, d := range s.Devices {
+		t.rows = append(t.rows, []string{
+			string(d.ID), string(d.Type), d.Memory.String(), d.Free.String(), orDash(grantsText(outboard.Live(d.Leases, now))), d.Name,
+		})
+	}
+	return t
+}
+
+// grantsText names the holders of a device with their programs.
+func grantsText(grants []outboard.Grant) string {
+	var all []string
+	for _, g := range grants {
+		all = append(all, strings.TrimSpace(string(g.Holder)+" "+g.Program))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (s *poolStatus) appSection() statusSection {
+	t := statusSection{title: fmt.Sprintf("Apps: %d", len(s.Apps)), list: "apps", titles: []string{"APP", "TENANT", "VERSION", "STATE", "NODES"}}
+	for _, a := range s.Apps {
+		t.rows = append(t.rows, []string{a.Name, a.Tenant, versionText(a), stateText(a.State, a.Reason), nodesText(a.Nodes)})
+	}
+	return t
+}
+
+func (s *poolStatus) callSection() statusSection {
+	var rate, errors float64
+	for _, c := range s.Calls {
+		rate, errors = rate+c.Rate, errors+c.Errors
+	}
+	t := statusSection{
+		title: fmt.Sprintf("Calls of this node's programs: %s/s, %s errors/s; %d services in the pool", perSecond(rate), perSecond(errors), len(s.Services)),
+		list:  "calls", titles: []string{"SERVICE", "METHOD", "CALLS/s", "ERRORS/s", "P99", "IN FLIGHT"},
+	}
+	busiest := slices.SortedStableFunc(slices.Values(s.Calls), func(a, b client.Calls) int { return cmp.Compare(b.Rate, a.Rate) })
+	for _, c := range busiest {
+		t.rows = append(t.rows, []string{c.Service, c.Method, perSecond(c.Rate), perSecond(c.Errors), short(c.P99), strconv.FormatInt(c.InFlight, 10)})
+	}
+	return t
+}
+
+func age(now, since time.Time) string { return now.Sub(since).Round(time.Second).String() }
