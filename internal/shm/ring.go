@@ -53,6 +53,7 @@ type consumer struct {
 	tail   uint64
 	head   uint64
 	silent uint64 // bytes released since the space bell last rang
+	opened uint64 // tail when this end was opened
 
 	patience Patience // of Next
 	quarter  uint64
@@ -105,8 +106,12 @@ func Open(f *os.File, side Side) (*Ring, error) {
 func (r *Ring) adopt() {
 	r.out.head, r.out.tail = r.out.direction.head.Load(), r.out.direction.tail.Load()
 	r.in.tail = r.in.direction.tail.Load()
-	r.in.head = r.in.tail
+	r.in.head, r.in.opened = r.in.tail, r.in.tail
 }
+
+// Received is the number of bytes that the peer has published since this end was opened,
+// whether Next has returned them or not. Any goroutine may call it until Unmap.
+func (r *Ring) Received() uint64 { return r.in.direction.head.Load() - r.in.opened }
 
 // File is the ring's memory, to be passed to the process of the other end. It
 // stays the ring's own: do not close it.

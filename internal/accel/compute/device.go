@@ -377,22 +377,29 @@ func (d *Device) stall() {
 	}
 }
 
-// listen has a run hear what kernels print.
-func (d *Device) listen(r *run) {
+// startCapture begins to collect what kernels print for a run. Text that the worker sent
+// before, and that is still in the ring, is not part of it. On a Device that is closed
+// nothing is captured.
+func (d *Device) startCapture(r *run) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed {
+		return
+	}
+	r.start = d.opts.Ring.Received()
 	d.runs[r] = true
 }
 
-// unlisten ends that, and returns what it has heard.
-func (d *Device) unlisten(r *run) []byte {
+// stopCapture returns what was collected since startCapture.
+func (d *Device) stopCapture(r *run) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.runs, r)
 	return r.printed
 }
 
-// printed tells all that are under way what kernels printed: nobody knows whose did.
+// printed adds a text that kernels printed to every run that is capturing: the worker does
+// not say whose kernel printed it.
 func (d *Device) printed(body []byte) error {
 	var o argsOutput
 	if err := o.decode(body); err != nil {
@@ -401,6 +408,9 @@ func (d *Device) printed(body []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for r := range d.runs {
+		if d.in.Position() < r.start {
+			continue // sent before the run began
+		}
 		r.printed = append(r.printed, o.Text[:min(len(o.Text), MaxPrinted-len(r.printed))]...)
 	}
 	return nil

@@ -50,9 +50,9 @@ func (h *Holder) Do(ctx context.Context, list []byte, memory Memory) (Result, er
 		return Result{}, err
 	}
 	defer r.watch()()
-	h.device.listen(r)
+	h.device.startCapture(r)
 	result, err := r.do(commands)
-	result.Printed = h.device.unlisten(r)
+	result.Printed = h.device.stopCapture(r)
 	return result, err
 }
 
@@ -70,10 +70,12 @@ type run struct {
 	made    []uint32  // buffers
 	kernels []*kernel // that it made
 
-	// Under Device.mu: the first command that failed, and what was printed.
+	// Under Device.mu: the first command that failed, what was printed, and how much the
+	// worker had sent when the run began.
 	failedAt int
 	failure  error
 	printed  []byte
+	start    uint64
 }
 
 // allow looks at what can be known before anything is done.

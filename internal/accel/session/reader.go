@@ -41,6 +41,8 @@ type Reader struct {
 	held    int    // bytes of the ring that the message at hand still covers
 	bulk    uint64 // bulk bytes of the message at hand that are not yet taken
 	pad     int    // padding after them
+	start   uint64 // where the message at hand begins, in bytes since the Reader was made
+	end     uint64 // where it ends
 }
 
 // NewReader reads from src, the reading end of a ring whose area has area bytes.
@@ -65,6 +67,10 @@ func (r *Reader) Close() error {
 
 // Bytes counts what was received, without padding. Any goroutine may ask.
 func (r *Reader) Bytes() uint64 { return r.bytes.Load() }
+
+// Position is where the message at hand begins: the number of bytes, with padding, that
+// the peer has sent before it.
+func (r *Reader) Position() uint64 { return r.start }
 
 // Idle reports whether Next would have to wait for the peer.
 func (r *Reader) Idle() bool {
@@ -91,6 +97,7 @@ func (r *Reader) Next() (Header, []byte, error) {
 	r.bytes.Add(uint64(h.Size) + h.Bulk)
 	body, err := r.body(int(h.Size), h.Bulk > 0)
 	r.bulk, r.pad = h.Bulk, padding(h.Bulk)
+	r.start, r.end = r.end, r.end+uint64(h.Size)+h.Bulk+uint64(r.pad)
 	return h, body, err
 }
 
