@@ -57,7 +57,7 @@ const (
 	Grant
 )
 
-// An Action is something to tell a session.
+// Action is something to tell a session.
 type Action struct {
 	Session outboard.SessionID
 	Verb    Verb
@@ -66,17 +66,17 @@ type Action struct {
 }
 
 type session struct {
-	id      outboard.SessionID
-	weight  int
-	virtual time.Duration // device time used, over weight
-	active  bool
-	told    bool // that the device is contended
-	waiting bool
-	since   time.Duration // of the turn that it holds; the caller's clock
-	holds   bool
+	id        outboard.SessionID
+	weight    int
+	virtual   time.Duration // device time used, over weight
+	active    bool
+	notified  bool // that the device is contended
+	waiting   bool
+	grantedAt time.Duration // of the turn that it holds; the caller's clock
+	holds     bool
 }
 
-// An Arbiter serves one device. Times are readings of any monotonic clock.
+// Arbiter serves one device. Times are readings of any monotonic clock.
 type Arbiter struct {
 	opts     Options
 	sessions map[outboard.SessionID]*session
@@ -96,7 +96,7 @@ func (a *Arbiter) Join(id outboard.SessionID, weight int) {
 // Leave forgets a session that ended, in whatever state it was.
 func (a *Arbiter) Leave(id outboard.SessionID, now time.Duration) []Action {
 	delete(a.sessions, id)
-	return a.settle(now)
+	return a.schedule(now)
 }
 
 // Active says that the session has work.
@@ -109,7 +109,7 @@ func (a *Arbiter) Active(id outboard.SessionID, now time.Duration) []Action {
 		s.virtual = max(s.virtual, least)
 	}
 	s.active = true
-	return a.settle(now)
+	return a.schedule(now)
 }
 
 // Idle says that it has none for now.
@@ -120,7 +120,7 @@ func (a *Arbiter) Idle(id outboard.SessionID, now time.Duration) []Action {
 	}
 	a.charge(s, 0, now)
 	s.active, s.waiting = false, false
-	return a.settle(now)
+	return a.schedule(now)
 }
 
 // Request ends the session's turn, if it has one, and asks for another. Used is
@@ -132,11 +132,11 @@ func (a *Arbiter) Request(id outboard.SessionID, used, now time.Duration) []Acti
 	}
 	wake := a.Active(id, now)
 	if !s.waiting && !s.holds {
-		a.catchUp(s)
+		a.capCredit(s)
 	}
 	a.charge(s, used, now)
 	s.waiting = true
-	return append(wake, a.settle(now)...)
+	return append(wake, a.schedule(now)...)
 }
 
 // End ends the session's turn without asking for another.
@@ -147,24 +147,24 @@ func (a *Arbiter) End(id outboard.SessionID, used, now time.Duration) []Action {
 	}
 	a.charge(s, used, now)
 	s.waiting = false
-	return a.settle(now)
+	return a.schedule(now)
 }
 
 // Tick takes a turn back that lasts too long. Call it at the time that Deadline says.
 func (a *Arbiter) Tick(now time.Duration) []Action {
 	for _, s := range a.sessions {
-		if s.holds && now-s.since >= a.opts.Patience {
-			a.charge(s, now-s.since, now)
+		if s.holds && now-s.grantedAt >= a.opts.Patience {
+			a.charge(s, now-s.grantedAt, now)
 		}
 	}
-	return a.settle(now)
+	return a.schedule(now)
 }
 
 // Deadline is when Tick has something to do, if nothing happens before.
 func (a *Arbiter) Deadline() (time.Duration, bool) {
 	for _, s := range a.sessions {
 		if s.holds && a.anyWaiting() {
-			return s.since + a.opts.Patience, true
+			return s.grantedAt + a.opts.Patience, true
 		}
 	}
 	return 0, false
@@ -188,34 +188,36 @@ func (a *Arbiter) charge(s *session, used, now time.Duration) {
 		return
 	}
 	s.holds = false
-	lasted := max(now-s.since, 0)
+	lasted := max(now-s.grantedAt, 0)
 	s.virtual += min(max(used, lasted/2), lasted) / time.Duration(s.weight)
 }
 
-// settle brings everybody up to date: who is told what, and who is next.
-func (a *Arbiter) settle(now time.Duration) []Action {
+// schedule computes the actions that follow from a change: which sessions learn of contention
+// or of its end, and which one gets the turn.
+func (a *Arbiter) schedule(now time.Duration) []Action {
 	contended := a.Contended()
 	var actions []Action
 	for _, s := range a.ordered() {
 		switch {
-		case contended && s.active && !s.told:
-			s.told = true
+		case contended && s.active && !s.notified:
+			s.notified = true
 			actions = append(actions, Action{Session: s.id, Verb: Contend})
-		case s.told && (!contended || !s.active):
+		case s.notified && (!contended || !s.active):
 			a.charge(s, 0, now)
-			s.told, s.waiting = false, false
+			s.notified, s.waiting = false, false
 			actions = append(actions, Action{Session: s.id, Verb: Relax})
 		}
 	}
-	if next := a.next(); next != nil {
-		next.waiting, next.holds, next.since = false, true, now
+	if next := a.nextHolder(); next != nil {
+		next.waiting, next.holds, next.grantedAt = false, true, now
 		actions = append(actions, Action{Session: next.id, Verb: Grant, Quantum: a.opts.Quantum})
 	}
 	return actions
 }
 
-// next is who gets the turn now, nil if nobody does.
-func (a *Arbiter) next() *session {
+// nextHolder returns the waiting session with the least virtual time, nil if there is none or
+// another session holds the turn.
+func (a *Arbiter) nextHolder() *session {
 	var next *session
 	for _, s := range a.ordered() {
 		if s.holds {
@@ -237,12 +239,13 @@ func (a *Arbiter) anyWaiting() bool {
 	return false
 }
 
-// mostCredit is the virtual time that a session keeps that asks for nothing for a while.
+// maxCredit is the virtual time that a session keeps that asks for nothing for a while.
 // Between two commands a program's own work should cost it no turns.
-const mostCredit = 50 * time.Millisecond
+const maxCredit = 50 * time.Millisecond
 
-// catchUp takes away what a session has saved beyond that, while others took turns.
-func (a *Arbiter) catchUp(s *session) {
+// capCredit bounds the virtual time that a session has saved while it did not ask for turns to
+// maxCredit behind the least of the others.
+func (a *Arbiter) capCredit(s *session) {
 	var least time.Duration
 	others := false
 	for _, o := range a.sessions {
@@ -251,7 +254,7 @@ func (a *Arbiter) catchUp(s *session) {
 		}
 	}
 	if others {
-		s.virtual = max(s.virtual, least-mostCredit)
+		s.virtual = max(s.virtual, least-maxCredit)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// A Link is an open session.
+// Link is an open session.
 type Link interface {
 	// File is the ring's memory for the program. It stays the link's.
 	File() *os.File
@@ -36,7 +36,7 @@ type Link interface {
 	Close() error
 }
 
-// A Lease is one of the program's devices.
+// Lease is one of the program's devices.
 type Lease struct {
 	// Name is what the device is called when its session is lost; it may be empty.
 	Name string
@@ -66,7 +66,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// A Server serves the processes of one program.
+// Server serves the processes of one program.
 type Server struct {
 	opts     Options
 	listener *net.UnixListener
@@ -74,9 +74,9 @@ type Server struct {
 	running  sync.WaitGroup
 	close    sync.Once
 
-	losing sync.Once
-	lost   chan struct{}
-	loss   error // set before lost is closed
+	lossOnce sync.Once
+	lost     chan struct{}
+	loss     error // set before lost is closed
 }
 
 // Open begins to listen. The server lives until Close; ctx is only for opening.
@@ -153,7 +153,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	s.watch(ctx, conn, link, lease)
 }
 
-// open answers a hello, with a session if that can be.
+// open answers a hello. It returns the session's link unless the hello is refused.
 func (s *Server) open(ctx context.Context, first []byte, conn *net.UnixConn) (Link, Lease, error) {
 	h, err := parseHello(first)
 	if err == nil && int64(h.Lease) >= int64(len(s.opts.Leases)) {
@@ -166,7 +166,7 @@ func (s *Server) open(ctx context.Context, first []byte, conn *net.UnixConn) (Li
 	lease := s.opts.Leases[h.Lease]
 	link, err := lease.Dial(ctx)
 	if err != nil {
-		s.lose(lease, err)
+		s.recordLoss(lease, err)
 		answer.Err = err
 		return nil, lease, errors.Join(err, unixsock.Send(conn, answer.marshal(), nil))
 	}
@@ -177,7 +177,7 @@ func (s *Server) open(ctx context.Context, first []byte, conn *net.UnixConn) (Li
 	return link, lease, nil
 }
 
-// watch waits for the end of a session, from whichever side.
+// watch waits until the process, the server or the session ends.
 func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link, lease Lease) {
 	hungUp := make(chan struct{})
 	s.running.Go(func() {
@@ -195,7 +195,7 @@ func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link, lease
 		awaitReason(link)
 	}
 	if err := link.Err(); err != nil {
-		s.lose(lease, err)
+		s.recordLoss(lease, err)
 	}
 }
 
@@ -211,8 +211,9 @@ func awaitReason(link Link) {
 	}
 }
 
-func (s *Server) lose(lease Lease, err error) {
-	s.losing.Do(func() {
+// recordLoss keeps the reason of the first session that was lost, and closes lost.
+func (s *Server) recordLoss(lease Lease, err error) {
+	s.lossOnce.Do(func() {
 		// A cut connection knows an address, and no device.
 		if !strings.Contains(err.Error(), lease.Name) {
 			err = fmt.Errorf("%s: %w", lease.Name, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// A Session is a process's end of a session.
+// Session is a process's end of a session.
 type Session struct {
 	Ring *shm.Ring
 	// Leases is how many leases the program has, Memory what this session may

@@ -19,14 +19,14 @@ import (
 // MaxLine bounds a line of the exchange with a node's session socket.
 const MaxLine = 64 << 10
 
-// A LocalRequest is the first line on a node's session socket.
+// LocalRequest is the first line on a node's session socket.
 type LocalRequest struct {
 	// Sessions is the version of what a session's bytes mean.
 	Sessions int    `json:"sessions"`
 	Claim    []byte `json:"claim"`
 }
 
-// A LocalEvent is a line of the node's answer. The first one says whether there
+// LocalEvent is a line of the node's answer. The first one says whether there
 // is a session, and the ring's memory comes with its first byte; a second one
 // says how the session ended.
 type LocalEvent struct {
@@ -80,7 +80,7 @@ func Local(ctx context.Context, path string, claim []byte) (Link, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	go l.follow(lines)
+	go l.waitForEnd(lines)
 	return l, nil
 }
 
@@ -124,8 +124,8 @@ func readEvent(lines *bufio.Reader) (LocalEvent, error) {
 	return event, nil
 }
 
-// follow waits for the session's end.
-func (l *local) follow(lines *bufio.Reader) {
+// waitForEnd reads the event that says how the session ended.
+func (l *local) waitForEnd(lines *bufio.Reader) {
 	defer close(l.done)
 	event, err := readEvent(lines)
 	if err == nil {
@@ -145,20 +145,20 @@ func (l *local) follow(lines *bufio.Reader) {
 
 // failRing closes a ring that this process has not mapped.
 func failRing(file *os.File, err error) {
-	mapped(file, func(ring *shm.Ring) { _ = ring.Fail(err) })
+	withMappedRing(file, func(ring *shm.Ring) { _ = ring.Fail(err) })
 }
 
 // failed reports whether a ring was closed for a reason.
 func failed(file *os.File) (yes bool) {
-	mapped(file, func(ring *shm.Ring) {
+	withMappedRing(file, func(ring *shm.Ring) {
 		reason, closed := ring.Closed()
 		yes = closed && reason != shm.Done
 	})
 	return yes
 }
 
-// mapped calls f with a ring that is mapped meanwhile.
-func mapped(file *os.File, f func(*shm.Ring)) {
+// withMappedRing maps a ring, calls f with it and unmaps it.
+func withMappedRing(file *os.File, f func(*shm.Ring)) {
 	dup, err := dup(file)
 	if err != nil {
 		return

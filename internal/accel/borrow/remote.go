@@ -59,7 +59,7 @@ type RemoteOptions struct {
 	Area int
 }
 
-// A Remote is a connection to one device's node, shared by the sessions there.
+// Remote is a connection to one device's node, shared by the sessions there.
 // It is made when the first session needs it, and again after it was lost.
 type Remote struct {
 	opts RemoteOptions
@@ -121,8 +121,8 @@ func (r *Remote) connect(ctx context.Context) (*framed.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.limit(), outboard.Errorf(outboard.Unreachable,
-		"connect to "+r.opts.Addr, "no answer within %v: is the device's node up, and its port open?", r.limit()))
+	ctx, cancel := context.WithTimeoutCause(ctx, r.connectTimeout(), outboard.Errorf(outboard.Unreachable,
+		"connect to "+r.opts.Addr, "no answer within %v: is the device's node up, and its port open?", r.connectTimeout()))
 	defer cancel()
 	var dialer net.Dialer
 	nc, err := dialer.DialContext(ctx, "tcp", r.opts.Addr)
@@ -141,7 +141,7 @@ func (r *Remote) connect(ctx context.Context) (*framed.Conn, error) {
 	return conn, nil
 }
 
-func (r *Remote) limit() time.Duration {
+func (r *Remote) connectTimeout() time.Duration {
 	if r.opts.DeadAfter == 0 {
 		return 5 * time.Second
 	}

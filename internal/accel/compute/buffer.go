@@ -21,17 +21,17 @@ func (r *run) buffer(i int, c *Command) error {
 	case most.Buffer > 0 && c.size > uint64(most.Buffer):
 		return fmt.Errorf("%v are more than the largest buffer of the device, %v", outboard.Bytes(c.size), most.Buffer)
 	}
-	b := &buffer{id: h.device.id(), size: c.size}
+	b := &buffer{id: h.device.newID(), size: c.size}
 	if err := h.send(r, i, opClCreateBuffer, &argsClCreateBuffer{Context: h.device.context, Flags: memReadWrite, Size: c.size, Result: b.id}); err != nil {
 		return err
 	}
 	h.buffers[c.number] = b
-	r.made = append(r.made, c.number)
+	r.createdBuffers = append(r.createdBuffers, c.number)
 	return nil
 }
 
-// find returns a buffer of which a part is meant.
-func (h *Holder) find(number uint32, offset, size uint64) (*buffer, error) {
+// bufferRange returns the buffer with the given number if it contains size bytes at offset.
+func (h *Holder) bufferRange(number uint32, offset, size uint64) (*buffer, error) {
 	b := h.buffers[number]
 	switch {
 	case b == nil:
@@ -51,14 +51,14 @@ const (
 
 func (r *run) write(i int, c *Command) error {
 	h := r.holder
-	b, err := h.find(c.number, c.offset, c.size)
+	b, err := h.bufferRange(c.number, c.offset, c.size)
 	if err != nil || c.size == 0 {
 		return err
 	}
-	if c.size == b.size && !b.clean {
-		b.clean = true
-		r.cleaned = append(r.cleaned, b)
-	} else if err := r.clean(i, b); err != nil {
+	if c.size == b.size && !b.initialized {
+		b.initialized = true
+		r.overwritten = append(r.overwritten, b)
+	} else if err := r.zero(i, b); err != nil {
 		return err
 	}
 	for offset, rest := c.offset, c.bytes; len(rest) > 0; {
@@ -67,31 +67,32 @@ func (r *run) write(i int, c *Command) error {
 		if err := h.send(r, i, opClEnqueueWriteBuffer, &args, part); err != nil {
 			return err
 		}
-		r.moved += int64(len(part))
+		r.bytesMoved += int64(len(part))
 		offset, rest = offset+uint64(len(part)), rest[len(part):]
 	}
 	return nil
 }
 
-// clean makes the contents of a buffer zero that nobody has written to.
-func (r *run) clean(i int, b *buffer) error {
-	if b.clean {
+// zero fills a buffer that nothing has been written to with zeros, so that a holder can't read
+// what the memory contained before.
+func (r *run) zero(i int, b *buffer) error {
+	if b.initialized {
 		return nil
 	}
 	pattern := make([]byte, 16)
 	if b.size%16 != 0 {
 		pattern = pattern[:1]
 	}
-	b.clean = true
-	r.cleaned = append(r.cleaned, b)
+	b.initialized = true
+	r.overwritten = append(r.overwritten, b)
 	return r.holder.send(r, i, opClEnqueueFillBuffer, &argsClEnqueueFillBuffer{CommandQueue: r.holder.queue, Buffer: b.id, Pattern: pattern, Size: b.size})
 }
 
 func (r *run) readBack(i int, c *Command) error {
 	h := r.holder
-	b, err := h.find(c.number, c.offset, c.size)
+	b, err := h.bufferRange(c.number, c.offset, c.size)
 	if err == nil {
-		err = r.clean(i, b)
+		err = r.zero(i, b)
 	}
 	if err != nil || c.size == 0 {
 		return err
@@ -102,13 +103,13 @@ func (r *run) readBack(i int, c *Command) error {
 		r.read = r.read[:at+int(c.size)]
 		to = r.read[at:]
 	}
-	w, err := h.ask(r, opClEnqueueReadBuffer, &argsClEnqueueReadBuffer{
+	w, err := h.request(r, opClEnqueueReadBuffer, &argsClEnqueueReadBuffer{
 		CommandQueue: h.queue, Buffer: b.id, BlockingRead: 1, Offset: c.offset, Size: c.size,
 	}, owner{r, i}, to)
 	if err != nil {
 		return err
 	}
-	r.moved += int64(c.size)
+	r.bytesMoved += int64(c.size)
 	r.waits = append(r.waits, w)
 	return nil
 }

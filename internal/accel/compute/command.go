@@ -22,7 +22,7 @@ const (
 	maxOptions  = 64 << 10
 )
 
-// An op is what a command does.
+// op is what a command does.
 type op uint8
 
 const (
@@ -47,7 +47,7 @@ const (
 	argLocal
 )
 
-// A Command is one of a list. Its bytes are the list's.
+// Command is one of a list. Its bytes are the list's.
 type Command struct {
 	op     op
 	number uint32 // of a buffer or a program
@@ -68,7 +68,7 @@ type arg struct {
 	size   uint64
 }
 
-var errCut = errors.New("it is cut short")
+var errTruncated = errors.New("it is cut short")
 
 // Decode reads a list of commands. The list may change meanwhile: each number is read
 // once.
@@ -91,7 +91,7 @@ func Decode(list []byte) ([]Command, error) {
 	return commands, nil
 }
 
-// A decoder reads numbers. The first failure sticks.
+// decoder reads numbers. The first failure sticks.
 type decoder struct {
 	rest []byte
 	err  error
@@ -104,10 +104,10 @@ func (d *decoder) fail(format string, args ...any) {
 	d.rest = nil
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) next(n int) []byte {
 	if n > len(d.rest) {
 		if d.err == nil {
-			d.err = errCut
+			d.err = errTruncated
 		}
 		d.rest = nil
 		return make([]byte, min(n, 8))
@@ -117,9 +117,9 @@ func (d *decoder) take(n int) []byte {
 	return b
 }
 
-func (d *decoder) u8() uint8   { return d.take(1)[0] }
-func (d *decoder) u32() uint32 { return binary.LittleEndian.Uint32(d.take(4)) }
-func (d *decoder) u64() uint64 { return binary.LittleEndian.Uint64(d.take(8)) }
+func (d *decoder) u8() uint8   { return d.next(1)[0] }
+func (d *decoder) u32() uint32 { return binary.LittleEndian.Uint32(d.next(4)) }
+func (d *decoder) u64() uint64 { return binary.LittleEndian.Uint64(d.next(8)) }
 
 // bytes reads a count and as many bytes.
 func (d *decoder) bytes(what string, most int) []byte {
@@ -128,7 +128,7 @@ func (d *decoder) bytes(what string, most int) []byte {
 		d.fail("%s of %d bytes: at most %d are allowed", what, n, most)
 		return nil
 	}
-	b := d.take(int(n))
+	b := d.next(int(n))
 	if d.err != nil {
 		return nil
 	}

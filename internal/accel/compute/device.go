@@ -45,7 +45,7 @@ type Facts struct {
 	Buffer      outboard.Bytes
 }
 
-// A Device is a session on a leased device.
+// Device is a session on a leased device.
 type Device struct {
 	opts    Options
 	flags   uint16
@@ -74,7 +74,7 @@ type Device struct {
 	err     error
 }
 
-// An owner is the command that a message belongs to.
+// owner is the command that a message belongs to.
 type owner struct {
 	run   *run
 	index int
@@ -101,7 +101,7 @@ func Open(ctx context.Context, opts Options) (*Device, error) {
 }
 
 func (d *Device) begin(ctx context.Context) error {
-	d.context = d.id()
+	d.context = d.newID()
 	err := d.send(opHello, &argsHello{Protocol: Protocol, Pid: uint32(os.Getpid())}, owner{})
 	if err == nil {
 		err = d.send(opClCreateContext, &argsClCreateContext{Devices: []uint64{deviceID}, Result: d.context}, owner{})
@@ -157,8 +157,8 @@ func (d *Device) Close() error {
 	return d.in.Close()
 }
 
-// id mints a number for an object.
-func (d *Device) id() uint64 {
+// newID returns an unused number for an object.
+func (d *Device) newID() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ids++
@@ -173,8 +173,8 @@ func (d *Device) send(op uint16, args encoder, o owner, bulk ...[]byte) error {
 	return d.post(session.Header{Op: op, Flags: d.flags}, args, o, bulk...)
 }
 
-// ask sends a call and returns how to wait for the answer. Its bulk goes into to.
-func (d *Device) ask(op uint16, args encoder, o owner, to []byte) (*wait, error) {
+// request sends a call and returns the wait for its reply. The reply's bulk is copied to to.
+func (d *Device) request(op uint16, args encoder, o owner, to []byte) (*wait, error) {
 	w := &wait{op: op, to: to, done: make(chan struct{}), owner: o}
 	d.mu.Lock()
 	d.calls++
@@ -190,7 +190,7 @@ func (d *Device) ask(op uint16, args encoder, o owner, to []byte) (*wait, error)
 	d.mu.Unlock()
 	err := d.post(session.Header{Op: op, Flags: d.flags | session.WantReply, Call: w.call}, args, owner{})
 	if err != nil {
-		d.forget(w)
+		d.abandonWait(w)
 		return nil, err
 	}
 	return w, nil
@@ -212,7 +212,7 @@ func (d *Device) post(h session.Header, args encoder, o owner, bulk ...[]byte) e
 		d.body = nil
 	}
 	if err != nil {
-		return d.why(err)
+		return d.sessionError(err)
 	}
 	return nil
 }
@@ -220,14 +220,14 @@ func (d *Device) post(h session.Header, args encoder, o owner, bulk ...[]byte) e
 // largestKept is the most memory that is kept for bodies: only sources need more.
 const largestKept = 64 << 10
 
-// forget ends a wait for which nobody is there any more.
-func (d *Device) forget(w *wait) {
-	d.forgetCall(w.call)
+// abandonWait ends a wait whose caller has given up.
+func (d *Device) abandonWait(w *wait) {
+	d.removeWait(w.call)
 	w.abandon()
 }
 
-// disown says that the failures of some messages concern nobody any more.
-func (d *Device) disown(serials []uint64) {
+// clearOwners discards failures that the worker may still report for the given messages.
+func (d *Device) clearOwners(serials []uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range serials {
@@ -235,15 +235,15 @@ func (d *Device) disown(serials []uint64) {
 	}
 }
 
-// abandoned notes that somebody gave up.
-func (d *Device) abandoned() {
+// markStuck notes that a caller gave up while the device worked for it.
+func (d *Device) markStuck() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stuck = true
 }
 
-// why is what is said of an error of the ring.
-func (d *Device) why(err error) error {
+// sessionError is the error that callers get for an error of the ring.
+func (d *Device) sessionError(err error) error {
 	d.mu.Lock()
 	stalled := d.stalled
 	d.mu.Unlock()
@@ -266,7 +266,7 @@ func (d *Device) read() {
 		err = d.receive()
 	}
 	_ = d.opts.Ring.Fail(err)
-	err = d.why(err)
+	err = d.sessionError(err)
 	d.mu.Lock()
 	d.err = err
 	waits := d.waits
@@ -285,20 +285,20 @@ func (d *Device) receive() error {
 		return err
 	}
 	if h.Flags&session.IsReply != 0 {
-		return d.reply(h, body)
+		return d.deliverReply(h, body)
 	}
 	switch h.Op {
 	case opSnapshot:
-		return d.snapshot(body)
+		return d.readSnapshot(body)
 	case opFailed:
-		return d.failed(body)
+		return d.recordFailure(body)
 	case opOutput:
-		return d.printed(body)
+		return d.capture(body)
 	}
 	return nil // it is about nothing that we asked for
 }
 
-func (d *Device) reply(h session.Header, body []byte) error {
+func (d *Device) deliverReply(h session.Header, body []byte) error {
 	d.mu.Lock()
 	w := d.waits[h.Call]
 	d.mu.Unlock()
@@ -314,19 +314,19 @@ func (d *Device) reply(h session.Header, body []byte) error {
 		err = w.fill(d.in)
 	}
 	if err != nil || h.Flags&session.More == 0 {
-		d.forgetCall(h.Call)
+		d.removeWait(h.Call)
 		w.end(h.Status, body, err)
 	}
 	return err
 }
 
-func (d *Device) forgetCall(call uint32) {
+func (d *Device) removeWait(call uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.waits, call)
 }
 
-func (d *Device) snapshot(body []byte) error {
+func (d *Device) readSnapshot(body []byte) error {
 	var s argsSnapshot
 	if err := s.decode(body); err != nil {
 		return outboard.Errorf(outboard.Protocol, "session", "snapshot: %w", err)
@@ -351,7 +351,7 @@ func (d *Device) snapshot(body []byte) error {
 	return err
 }
 
-func (d *Device) failed(body []byte) error {
+func (d *Device) recordFailure(body []byte) error {
 	var f argsFailed
 	if err := f.decode(body); err != nil {
 		return outboard.Errorf(outboard.Protocol, "session", "failure: %w", err)
@@ -359,16 +359,16 @@ func (d *Device) failed(body []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if o := d.owners[f.Serial]; o.run != nil {
-		o.run.fail(o.index, StatusError(f.Status))
+		o.run.recordErrorLocked(o.index, StatusError(f.Status))
 	}
 	return nil
 }
 
 var errStalled = outboard.Errorf(outboard.SessionLost, "session", "a call ended while the device's node took nothing more")
 
-// stall ends the session because it does not move on. After Close there is no ring any
-// more.
-func (d *Device) stall() {
+// failStalled ends a session whose worker does not read. After Close it does nothing: the ring
+// may be unmapped.
+func (d *Device) failStalled() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.closed {
@@ -398,9 +398,9 @@ func (d *Device) stopCapture(r *run) []byte {
 	return r.printed
 }
 
-// printed adds a text that kernels printed to every run that is capturing: the worker does
-// not say whose kernel printed it.
-func (d *Device) printed(body []byte) error {
+// capture adds a text that kernels printed to every run that is capturing: the worker does not
+// report which kernel printed it.
+func (d *Device) capture(body []byte) error {
 	var o argsOutput
 	if err := o.decode(body); err != nil {
 		return outboard.Errorf(outboard.Protocol, "session", "output: %w", err)

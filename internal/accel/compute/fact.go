@@ -18,7 +18,7 @@ const (
 	kernelArgSpace     = 0x1196
 )
 
-// A fact is what the worker tells unasked, as record 0004 has it.
+// fact is what the worker tells unasked, as record 0004 has it.
 type fact struct {
 	op     uint16
 	param  uint32

@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// A factList is what a worker tells, being written.
+// factList is what a worker tells, being written.
 type factList struct{ e wire.Encoder }
 
 func (l *factList) add(op uint16, param uint32, object uint64, status int32, value string) *factList {
@@ -52,9 +52,9 @@ func built3() *factList {
 
 func TestLearn(t *testing.T) {
 	var b built
-	log, err := b.learn(built3().reply())
-	if err != nil || log != "careful?" || b.own {
-		t.Errorf("got %q, %v, %t", log, err, b.own)
+	log, err := b.readReply(built3().reply())
+	if err != nil || log != "careful?" || b.private {
+		t.Errorf("got %q, %v, %t", log, err, b.private)
 	}
 	none := map[uint16]uint32{}
 	want := map[string]parameters{"add": {2, map[uint16]uint32{1: spaceLocal}}, "sub": {-1, none}, "mul": {3, none}}
@@ -62,11 +62,11 @@ func TestLearn(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// Who has variables shares nothing.
-	if _, err := b.learn(built3().number(opClGetProgramBuildInfo, programVariables, 0x100, 4).reply()); err != nil || !b.own {
-		t.Errorf("got %v, %t", err, b.own)
+	if _, err := b.readReply(built3().number(opClGetProgramBuildInfo, programVariables, 0x100, 4).reply()); err != nil || !b.private {
+		t.Errorf("got %v, %t", err, b.private)
 	}
 	for _, body := range [][]byte{make([]byte, 7), (&factList{}).add(1, 2, 3, 0, "x").reply()[:40]} {
-		if _, err := b.learn(body); err == nil {
+		if _, err := b.readReply(body); err == nil {
 			t.Errorf("%x is taken for a reply", body)
 		}
 	}
@@ -80,7 +80,7 @@ func FuzzFacts(f *testing.F) {
 		var e wire.Encoder
 		e.Bytes(facts)
 		var b built
-		if log, err := b.learn(e.Body()); err == nil && len(log) > mostLog {
+		if log, err := b.readReply(e.Body()); err == nil && len(log) > mostLog {
 			t.Errorf("a log of %d bytes", len(log))
 		}
 	})

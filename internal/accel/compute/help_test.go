@@ -102,7 +102,7 @@ func holder(t testing.TB, d *Device) *Holder {
 	return h
 }
 
-// A list of commands, being written.
+// list of commands, being written.
 type list []byte
 
 func (l *list) u8(n uint8) *list    { *l = append(*l, n); return l }

@@ -16,19 +16,19 @@ const (
 // does for it.
 var ErrGivenUp = errors.New("commands before these were given up: import the device anew")
 
-// A Holder is somebody who uses a Device. One goroutine uses it.
+// Holder is somebody who uses a Device. One goroutine uses it.
 type Holder struct {
-	device   *Device
-	queue    uint64
-	buffers  map[uint32]*buffer
-	programs map[uint32]*program
-	lost     bool
-	posting  atomic.Bool // a message is on its way into the ring
+	device    *Device
+	queue     uint64
+	buffers   map[uint32]*buffer
+	programs  map[uint32]*program
+	abandoned bool
+	posting   atomic.Bool // a message is on its way into the ring
 }
 
 type buffer struct {
-	id, size uint64
-	clean    bool // it has no contents of somebody before
+	id, size    uint64
+	initialized bool // it has no contents of somebody before
 }
 
 type program struct {
@@ -37,22 +37,22 @@ type program struct {
 }
 
 type kernel struct {
-	id   uint64 // 0: not made yet
-	want parameters
+	id     uint64 // 0: not made yet
+	params parameters
 }
 
 // Holder begins to use the device.
 func (d *Device) Holder() (*Holder, error) {
-	h := &Holder{device: d, queue: d.id(), buffers: map[uint32]*buffer{}, programs: map[uint32]*program{}}
+	h := &Holder{device: d, queue: d.newID(), buffers: map[uint32]*buffer{}, programs: map[uint32]*program{}}
 	return h, d.send(opClCreateCommandQueue, &argsClCreateCommandQueue{Context: d.context, Device: deviceID, Result: h.queue}, owner{})
 }
 
 // Close gives up what the holder has.
 func (h *Holder) Close() {
-	if h.lost {
+	if h.abandoned {
 		return // what it has may be in use; it goes with the session
 	}
-	limit := time.AfterFunc(closeLimit, h.device.stall)
+	limit := time.AfterFunc(closeLimit, h.device.failStalled)
 	defer limit.Stop()
 	for _, b := range h.buffers {
 		h.release(kindMem, b.id)
@@ -61,7 +61,7 @@ func (h *Holder) Close() {
 		for _, k := range p.kernels {
 			h.release(kindKernel, k.id)
 		}
-		for _, id := range h.device.library.give(p.built) {
+		for _, id := range h.device.library.release(p.built) {
 			h.release(kindProgram, id)
 		}
 	}

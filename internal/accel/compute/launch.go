@@ -20,13 +20,13 @@ func (r *run) program(i int, c *Command) error {
 	case len(h.programs) == maxPrograms:
 		return fmt.Errorf("there are %d programs, and no more are allowed", maxPrograms)
 	}
-	b, err := r.builtOf(i, c)
+	b, err := r.acquireProgram(i, c)
 	if err != nil {
 		return err
 	}
 	p := &program{built: b, kernels: make(map[string]*kernel, len(b.kernels))}
 	for name, want := range b.kernels {
-		p.kernels[name] = &kernel{want: want}
+		p.kernels[name] = &kernel{params: want}
 	}
 	h.programs[c.number] = p
 	return nil
@@ -35,23 +35,23 @@ func (r *run) program(i int, c *Command) error {
 // build builds a program on the device. Of one that can't be built nothing is left.
 func (r *run) build(i int, c *Command, b *built) error {
 	h := r.holder
-	b.id = h.device.id()
+	b.id = h.device.newID()
 	args := argsClCreateProgramWithSource{Context: h.device.context, Source: []byte(c.source), Result: b.id}
 	if err := h.send(r, i, opClCreateProgramWithSource, &args); err != nil {
 		return err
 	}
-	w, err := h.ask(r, opClBuildProgram, &argsClBuildProgram{Program: b.id, Options: text{c.options, c.options != ""}}, owner{r, i}, nil)
+	w, err := h.request(r, opClBuildProgram, &argsClBuildProgram{Program: b.id, Options: text{c.options, c.options != ""}}, owner{r, i}, nil)
 	if err != nil {
 		return err
 	}
 	select {
 	case <-w.done:
 	case <-r.ctx.Done():
-		r.giveUp([]*wait{w})
+		r.abandon([]*wait{w})
 		return context.Cause(r.ctx)
 	}
 	body, err := w.result()
-	log, wrong := b.learn(body)
+	log, wrong := b.readReply(body)
 	switch {
 	case wrong != nil:
 		err = wrong
@@ -67,8 +67,9 @@ func (r *run) build(i int, c *Command, b *built) error {
 // mostLog is how much of a build's log an error has.
 const mostLog = 16 << 10
 
-// learn reads what the worker tells of a build.
-func (b *built) learn(body []byte) (log string, err error) {
+// readReply reads the facts that the worker reports about a build: the kernels, their
+// parameters and the build's log.
+func (b *built) readReply(body []byte) (log string, err error) {
 	var reply replyClBuildProgram
 	if len(body) == 0 {
 		return "", nil
@@ -90,7 +91,7 @@ func (b *built) learn(body []byte) (log string, err error) {
 			log = strings.TrimSpace(strings.ToValidUTF8(f.text(), "?"))
 			log = log[:min(len(log), mostLog)]
 		case f.op == opClGetProgramBuildInfo && f.param == programVariables:
-			b.own = f.word() > 0 // what one holder leaves there another one would find
+			b.private = f.word() > 0 // what one holder leaves there another one would find
 		case f.op == opClGetProgramInfo && f.param == programKernelNames && f.text() != "":
 			names = strings.Split(f.text(), ";")
 		case f.op == opClGetKernelInfo && f.param == kernelNumArgs:
@@ -120,12 +121,12 @@ func (r *run) launch(i int, c *Command) error {
 	switch {
 	case k == nil:
 		return fmt.Errorf("program %d has no such kernel: it has %s", c.number, strings.Join(slices.Sorted(maps.Keys(p.kernels)), ", "))
-	case k.want.count >= 0 && len(c.args) != k.want.count:
-		return fmt.Errorf("%d arguments for a kernel that has %d", len(c.args), k.want.count)
+	case k.params.count >= 0 && len(c.args) != k.params.count:
+		return fmt.Errorf("%d arguments for a kernel that has %d", len(c.args), k.params.count)
 	}
 	if k.id == 0 {
-		k.id = h.device.id()
-		r.kernels = append(r.kernels, k)
+		k.id = h.device.newID()
+		r.createdKernels = append(r.createdKernels, k)
 		if err := h.send(r, i, opClCreateKernel, &argsClCreateKernel{Program: p.built.id, KernelName: text{c.kernel, true}, Result: k.id}); err != nil {
 			return err
 		}
@@ -157,9 +158,9 @@ const (
 	spacePrivate  = 0x119E
 )
 
-// suits says whether an argument is what a parameter wants. There are drivers that take
-// whatever comes for a buffer's handle.
-func (p *parameters) suits(n int, a *arg) error {
+// check reports whether an argument has the form that its parameter requires. Some drivers
+// take any value for a buffer's handle.
+func (p *parameters) check(n int, a *arg) error {
 	space := p.spaces[uint16(n)]
 	switch {
 	case (space == spaceGlobal || space == spaceConstant) && a.kind != argBuffer:
@@ -173,7 +174,7 @@ func (p *parameters) suits(n int, a *arg) error {
 }
 
 func (r *run) setArg(i int, k *kernel, n int, a *arg) error {
-	if err := k.want.suits(n, a); err != nil {
+	if err := k.params.check(n, a); err != nil {
 		return err
 	}
 	h, args := r.holder, argsClSetKernelArg{Kernel: k.id, ArgIndex: uint32(n)}
@@ -183,9 +184,9 @@ func (r *run) setArg(i int, k *kernel, n int, a *arg) error {
 	case argLocal:
 		args.Form, args.ArgSize = formLocal, a.size
 	case argBuffer:
-		b, err := h.find(a.number, 0, 0)
+		b, err := h.bufferRange(a.number, 0, 0)
 		if err == nil {
-			err = r.clean(i, b)
+			err = r.zero(i, b)
 		}
 		if err != nil {
 			return err

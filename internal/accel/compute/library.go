@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// A library is the programs that were built in a session. Holders of one source share
+// library is the programs that were built in a session. Holders of one source share
 // what was built of it; that stays a while when nobody uses it.
 type library struct {
 	mu    sync.Mutex
@@ -28,15 +28,15 @@ func keyOf(source, options string) sourceKey {
 	return sourceKey(sum.Sum(nil))
 }
 
-// A built is a program on the device.
+// built is a program on the device.
 type built struct {
 	key     sourceKey
 	id      uint64
 	kernels map[string]parameters
 	ready   chan struct{} // closed when it was built, or could not be
 	// own says that it has variables, or could not be built: nobody else gets it.
-	own   bool
-	users int // under library.mu
+	private bool
+	users   int // under library.mu
 }
 
 // parameters are what a kernel wants.
@@ -45,8 +45,9 @@ type parameters struct {
 	spaces map[uint16]uint32 // where they lie, by their index, as far as that is known
 }
 
-// take finds a program, or begins one that the caller has to build.
-func (l *library) take(key sourceKey) (b *built, begun bool) {
+// acquire returns the program of a source. The caller must build it and publish the result if
+// begun is true; otherwise it waits for ready.
+func (l *library) acquire(key sourceKey) (b *built, begun bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := l.built[key]; b != nil {
@@ -62,25 +63,27 @@ func (l *library) take(key sourceKey) (b *built, begun bool) {
 	return b, true
 }
 
-// done tells those who wait for a program what became of it.
-func (l *library) done(b *built, own bool) {
+// publish marks a program as built, or as failed or private: then only the holder that built
+// it uses it.
+func (l *library) publish(b *built, own bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if b.own = own; own {
+	if b.private = own; own {
 		delete(l.built, b.key)
 	}
 	close(b.ready)
 }
 
-// give ends one use. It returns the programs that are to be released.
-func (l *library) give(b *built) (gone []uint64) {
+// release ends one use of a program. It returns the ids of programs to be released on the
+// device.
+func (l *library) release(b *built) (gone []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.users--
 	switch {
 	case b.users > 0:
 		return nil
-	case b.own:
+	case b.private:
 		return []uint64{b.id}
 	}
 	l.idle = append(l.idle, b)
@@ -92,25 +95,26 @@ func (l *library) give(b *built) (gone []uint64) {
 	return gone
 }
 
-// builtOf finds a program, waits for who builds it, or builds it.
-func (r *run) builtOf(i int, c *Command) (*built, error) {
+// acquireProgram returns the program of a command's source: it builds the program, or waits
+// for another holder that builds the same.
+func (r *run) acquireProgram(i int, c *Command) (*built, error) {
 	l := &r.holder.device.library
 	for {
-		b, begun := l.take(keyOf(c.source, c.options))
+		b, begun := l.acquire(keyOf(c.source, c.options))
 		if begun {
 			err := r.build(i, c, b)
-			l.done(b, err != nil || b.own)
+			l.publish(b, err != nil || b.private)
 			return b, err
 		}
 		select {
 		case <-b.ready:
 		case <-r.ctx.Done():
-			l.give(b)
+			l.release(b)
 			return nil, context.Cause(r.ctx)
 		}
-		if !b.own {
+		if !b.private {
 			return b, nil
 		}
-		l.give(b)
+		l.release(b)
 	}
 }

@@ -33,7 +33,7 @@ func TestProgramsAreShared(t *testing.T) {
 		}
 		one.Close()
 		other.Close()
-		one.lost, other.lost = true, true // for the test's own end
+		one.abandoned, other.abandoned = true, true // for the test's own end
 		if first.users != 0 || len(d.library.idle) != 2 {
 			t.Errorf("%d users, %d idle", first.users, len(d.library.idle))
 		}
@@ -61,21 +61,21 @@ func TestLibraryForgets(t *testing.T) {
 	var l library
 	var gone []uint64
 	for n := range maxIdle + 3 {
-		b, begun := l.take(keyOf(fmt.Sprint(n), ""))
+		b, begun := l.acquire(keyOf(fmt.Sprint(n), ""))
 		if !begun {
 			t.Fatalf("%d was there", n)
 		}
 		b.id = uint64(n)
-		l.done(b, n == maxIdle) // which is one holder's
-		gone = append(gone, l.give(b)...)
+		l.publish(b, n == maxIdle) // which is one holder's
+		gone = append(gone, l.release(b)...)
 	}
 	if got := fmt.Sprint(gone); got != fmt.Sprint([]uint64{maxIdle, 0, 1}) {
 		t.Errorf("%s are gone", got)
 	}
-	if b, begun := l.take(keyOf("2", "")); begun || b.id != 2 || len(l.idle) != maxIdle-1 || len(l.built) != maxIdle {
+	if b, begun := l.acquire(keyOf("2", "")); begun || b.id != 2 || len(l.idle) != maxIdle-1 || len(l.built) != maxIdle {
 		t.Errorf("got %+v, %t", b, begun)
 	}
-	if _, begun := l.take(keyOf("", "2")); !begun {
+	if _, begun := l.acquire(keyOf("", "2")); !begun {
 		t.Error("options are taken for a source")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// A peer stands for a worker.
+// peer stands for a worker.
 type peer struct {
 	ring *shm.Ring
 	in   *session.Reader
@@ -179,7 +179,7 @@ func TestStallAfterClose(t *testing.T) {
 		t.Error(err)
 	}
 	near.Unmap()
-	d.stall()
+	d.failStalled()
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Memory is the program's: it gives the part at an address, or false if there is none.
+// Memory is the program's: it gives the part at an address, or false if there is none.
 type Memory func(at, size uint32) ([]byte, bool)
 
 // part is no memory where there is none.
@@ -18,7 +18,7 @@ func (m Memory) part(at, size uint32) ([]byte, bool) {
 	return m(at, size)
 }
 
-// A Result is what a list of commands brought.
+// Result is what a list of commands brought.
 type Result struct {
 	// Read is what it read, one after the other.
 	Read []byte
@@ -42,33 +42,33 @@ func (h *Holder) Do(ctx context.Context, list []byte, memory Memory) (Result, er
 	if err != nil {
 		return Result{}, err
 	}
-	if h.lost {
+	if h.abandoned {
 		return Result{}, ErrGivenUp
 	}
 	r := &run{holder: h, ctx: ctx, memory: memory, failedAt: len(commands)}
-	if err := r.allow(commands); err != nil {
+	if err := r.validate(commands); err != nil {
 		return Result{}, err
 	}
-	defer r.watch()()
+	defer r.watchContext()()
 	h.device.startCapture(r)
 	result, err := r.do(commands)
 	result.Printed = h.device.stopCapture(r)
 	return result, err
 }
 
-// A run is a list of commands under way.
+// run is a list of commands under way.
 type run struct {
 	holder *Holder
 	ctx    context.Context //nolint:containedctx // of one Do
 	memory Memory
 
-	read    []byte // where reads into the result go
-	moved   int64
-	serials []uint64
-	waits   []*wait
-	cleaned []*buffer // whose contents the run is to replace
-	made    []uint32  // buffers
-	kernels []*kernel // that it made
+	read           []byte // where reads into the result go
+	bytesMoved     int64
+	serials        []uint64
+	waits          []*wait
+	overwritten    []*buffer // whose contents the run is to replace
+	createdBuffers []uint32  // buffers
+	createdKernels []*kernel // that it made
 
 	// Under Device.mu: the first command that failed, what was printed, and how much the
 	// worker had sent when the run began.
@@ -78,8 +78,9 @@ type run struct {
 	start    uint64
 }
 
-// allow looks at what can be known before anything is done.
-func (r *run) allow(commands []Command) error {
+// validate checks what can be checked before any command is executed, and resolves the
+// commands' places in the program's memory.
+func (r *run) validate(commands []Command) error {
 	total := uint64(0)
 	for i := range commands {
 		c := &commands[i]
@@ -91,7 +92,7 @@ func (r *run) allow(commands []Command) error {
 		}
 		b, ok := r.memory.part(c.at, uint32(c.size))
 		if !ok {
-			return r.at(i, c, errNoMemory)
+			return r.commandError(i, c, errOutsideMemory)
 		}
 		c.bytes = b
 	}
@@ -102,9 +103,9 @@ func (r *run) allow(commands []Command) error {
 	return nil
 }
 
-var errNoMemory = errors.New("the place lies outside of the memory")
+var errOutsideMemory = errors.New("the place lies outside of the memory")
 
-func (r *run) at(i int, c *Command, err error) error {
+func (r *run) commandError(i int, c *Command, err error) error {
 	what := c.op.String()
 	if c.op == opLaunch {
 		what = "launch of " + c.kernel
@@ -112,9 +113,9 @@ func (r *run) at(i int, c *Command, err error) error {
 	return fmt.Errorf("command %d, %s: %w", i, what, err)
 }
 
-// watch ends the session when the caller gives up while a message finds no room: half a
+// watchContext fails the session when the context ends while a message is half written: half a
 // message can't be taken back.
-func (r *run) watch() (stop func()) {
+func (r *run) watchContext() (stop func()) {
 	h, over := r.holder, make(chan struct{})
 	cancel := context.AfterFunc(r.ctx, func() {
 		if !h.posting.Load() {
@@ -125,7 +126,7 @@ func (r *run) watch() (stop func()) {
 		select {
 		case <-over:
 		case <-timer.C:
-			h.device.stall()
+			h.device.failStalled()
 		}
 	})
 	return func() {
@@ -138,33 +139,33 @@ func (r *run) watch() (stop func()) {
 func (r *run) do(commands []Command) (Result, error) {
 	for i := range commands {
 		if err := r.command(i, &commands[i]); err != nil {
-			r.note(i, err)
+			r.recordError(i, err)
 			break
 		}
 	}
 	err := r.finish(commands)
-	r.holder.device.disown(r.serials)
+	r.holder.device.clearOwners(r.serials)
 	if err != nil {
 		r.undo()
-		return Result{Moved: r.moved}, err
+		return Result{Moved: r.bytesMoved}, err
 	}
-	return Result{Read: r.read, Moved: r.moved}, nil
+	return Result{Read: r.read, Moved: r.bytesMoved}, nil
 }
 
-// undo takes back what may not be there although it was sent: what was made, and the
-// contents that replaced somebody's before.
+// undo removes objects that the run may not have created although it sent their creation, and
+// marks buffers whose contents it may not have replaced.
 func (r *run) undo() {
 	h := r.holder
-	for _, b := range r.cleaned {
-		b.clean = false
+	for _, b := range r.overwritten {
+		b.initialized = false
 	}
-	for _, number := range r.made {
+	for _, number := range r.createdBuffers {
 		if b := h.buffers[number]; b != nil {
 			_ = r.release(kindMem, b.id) // the session has ended, or is about to
 			delete(h.buffers, number)
 		}
 	}
-	for _, k := range r.kernels {
+	for _, k := range r.createdKernels {
 		_ = r.release(kindKernel, k.id) // as above
 		k.id = 0
 	}
@@ -176,31 +177,31 @@ func (r *run) release(kind uint32, id uint64) error {
 	})
 }
 
-// note remembers the first command that failed.
-func (r *run) note(index int, err error) {
+// recordError keeps the error of the first command that failed.
+func (r *run) recordError(index int, err error) {
 	d := r.holder.device
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r.fail(index, err)
+	r.recordErrorLocked(index, err)
 }
 
-// fail is note for who holds Device.mu.
-func (r *run) fail(index int, err error) {
+// recordErrorLocked is recordError for callers that hold Device.mu.
+func (r *run) recordErrorLocked(index int, err error) {
 	if index < r.failedAt {
 		r.failedAt, r.failure = index, err
 	}
 }
 
-// finish waits until the device has done what was sent.
+// finish waits until the device has executed everything that was sent.
 func (r *run) finish(commands []Command) error {
 	h, last := r.holder, len(commands)-1
 	if last < 0 {
 		return nil
 	}
 	if n := len(r.waits); r.ctx.Err() == nil && (n == 0 || r.waits[n-1].owner.index != last) {
-		w, err := h.ask(r, opClFinish, &argsClFinish{CommandQueue: h.queue}, owner{r, last}, nil)
+		w, err := h.request(r, opClFinish, &argsClFinish{CommandQueue: h.queue}, owner{r, last}, nil)
 		if err != nil {
-			r.note(last, err)
+			r.recordError(last, err)
 		} else {
 			r.waits = append(r.waits, w)
 		}
@@ -209,23 +210,23 @@ func (r *run) finish(commands []Command) error {
 		select {
 		case <-w.done:
 			if _, err := w.result(); err != nil {
-				r.note(w.owner.index, err)
+				r.recordError(w.owner.index, err)
 			}
 			continue
 		case <-r.ctx.Done():
 		}
-		r.giveUp(r.waits[i:])
+		r.abandon(r.waits[i:])
 		return context.Cause(r.ctx)
 	}
 	if r.ctx.Err() != nil {
-		r.giveUp(nil)
+		r.abandon(nil)
 		return context.Cause(r.ctx)
 	}
-	return r.verdict(commands)
+	return r.firstError(commands)
 }
 
-// verdict is what went wrong first.
-func (r *run) verdict(commands []Command) error {
+// firstError returns the error of the first command that failed.
+func (r *run) firstError(commands []Command) error {
 	d := r.holder.device
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -235,19 +236,19 @@ func (r *run) verdict(commands []Command) error {
 	case d.err != nil:
 		return d.err // whatever failed, failed because of that
 	}
-	return r.at(r.failedAt, &commands[r.failedAt], r.failure)
+	return r.commandError(r.failedAt, &commands[r.failedAt], r.failure)
 }
 
-// giveUp leaves the device to itself. Nothing more is written to the program's memory.
-func (r *run) giveUp(waits []*wait) {
+// abandon stops waiting for the device. Nothing more is written to the program's memory.
+func (r *run) abandon(waits []*wait) {
 	for _, w := range waits {
-		r.holder.device.forget(w)
+		r.holder.device.abandonWait(w)
 	}
-	r.holder.lost = true
-	r.holder.device.abandoned()
+	r.holder.abandoned = true
+	r.holder.device.markStuck()
 }
 
-// post does something that may wait for room in the ring.
+// post sends a message, which may wait for space in the ring.
 func (h *Holder) post(r *run, send func() error) error {
 	h.posting.Store(true)
 	defer h.posting.Store(false)
@@ -261,9 +262,9 @@ func (h *Holder) send(r *run, i int, op uint16, args encoder, bulk ...[]byte) er
 	return h.post(r, func() error { return h.device.send(op, args, owner{r, i}, bulk...) })
 }
 
-func (h *Holder) ask(r *run, op uint16, args encoder, o owner, to []byte) (w *wait, err error) {
+func (h *Holder) request(r *run, op uint16, args encoder, o owner, to []byte) (w *wait, err error) {
 	err = h.post(r, func() error {
-		w, err = h.device.ask(op, args, o, to)
+		w, err = h.device.request(op, args, o, to)
 		return err
 	})
 	return w, err

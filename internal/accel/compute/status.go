@@ -25,7 +25,7 @@ var advice = map[int32]string{
 	-54: "the global sizes have to be multiples of the local ones, which the device bounds",
 }
 
-// A StatusError is what the device's driver said.
+// StatusError is what the device's driver said.
 type StatusError int32
 
 func (e StatusError) Error() string {

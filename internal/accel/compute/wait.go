@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// A wait is somebody who waits for a reply.
+// wait is somebody who waits for a reply.
 type wait struct {
 	call  uint32
 	op    uint16

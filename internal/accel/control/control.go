@@ -50,7 +50,7 @@ const (
 	TypeFinal     Type = "final"
 )
 
-// A Config is all that a worker needs to know.
+// Config is all that a worker needs to know.
 type Config struct {
 	Session outboard.SessionID `json:"session"`
 	// Memory is what the session may allocate on the device. 0: no limit.
@@ -87,7 +87,7 @@ type Stats struct {
 	BytesOut uint64         `json:"bytes_out"`
 }
 
-// A Message is one line. Type says which of the other fields count.
+// Message is one line. Type says which of the other fields count.
 type Message struct {
 	Type    Type          `json:"type"`
 	Config  *Config       `json:"config,omitempty"`
@@ -113,7 +113,7 @@ func (m *Message) validate() error {
 	return nil
 }
 
-// A Conn is one end of the connection. Send may be called by several
+// Conn is one end of the connection. Send may be called by several
 // goroutines, Receive by one.
 type Conn struct {
 	socket io.ReadWriteCloser

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Ours marks what `outboard run` puts into the environment of a program.
-const ours = "outboard"
+// ownMark is contained in the paths that `outboard run` puts into the environment of a
+// program.
+const ownMark = "outboard"
 
 // vendorVariables say where an OpenCL loader looks for drivers.
 var vendorVariables = []string{"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH"}
@@ -21,7 +22,7 @@ func Clean() error {
 		return err
 	}
 	for _, name := range vendorVariables {
-		if value := os.Getenv(name); value != "" && (inside || leadsToUs(value)) {
+		if value := os.Getenv(name); value != "" && (inside || pointsToOurLibrary(value)) {
 			if err := os.Unsetenv(name); err != nil {
 				return err
 			}
@@ -30,16 +31,16 @@ func Clean() error {
 	return nil
 }
 
-// leadsToUs reports whether value, a path or a folder of .icd files, names our
+// pointsToOurLibrary reports whether value, a path or a folder of .icd files, names our
 // library.
-func leadsToUs(value string) bool {
+func pointsToOurLibrary(value string) bool {
 	for path := range strings.SplitSeq(value, ":") {
-		if strings.Contains(strings.ToLower(path), ours) {
+		if strings.Contains(strings.ToLower(path), ownMark) {
 			return true
 		}
 		files, _ := filepath.Glob(filepath.Join(path, "*.icd"))
 		for _, file := range append(files, path) {
-			if strings.HasSuffix(file, ".icd") && icdNamesUs(file) {
+			if strings.HasSuffix(file, ".icd") && icdNamesOurLibrary(file) {
 				return true
 			}
 		}
@@ -47,7 +48,7 @@ func leadsToUs(value string) bool {
 	return false
 }
 
-func icdNamesUs(file string) bool {
+func icdNamesOurLibrary(file string) bool {
 	text, err := os.ReadFile(file)
-	return err == nil && strings.Contains(strings.ToLower(string(text)), ours)
+	return err == nil && strings.Contains(strings.ToLower(string(text)), ownMark)
 }

@@ -13,7 +13,7 @@ import (
 // MaxArgs is the most arguments that a call may have.
 const MaxArgs = 16
 
-// A Library is a driver that is loaded.
+// Library is a driver that is loaded.
 type Library struct {
 	name   string
 	handle uintptr
@@ -56,7 +56,7 @@ func (l *Library) Call(addr uintptr, args ...uintptr) uintptr {
 	return r
 }
 
-// A Table is the functions of an API, by number. Its zero value has none.
+// Table is the functions of an API, by number. Its zero value has none.
 type Table struct {
 	library   *Library
 	names     []string

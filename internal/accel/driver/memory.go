@@ -49,7 +49,7 @@ func String(addr uintptr, limit int) string {
 	return string(Bytes(addr, n))
 }
 
-// A Frame is memory for the small things of a call: out-parameters, arrays,
+// Frame is memory for the small things of a call: out-parameters, arrays,
 // names. It lies outside Go's heap and is used again after Reset. It belongs to
 // one goroutine.
 type Frame struct {

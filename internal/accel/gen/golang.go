@@ -348,16 +348,16 @@ func (a *API) goArgument(c *Call, p *Param) string {
 		case fixed(p):
 			return "c.exactBytes(" + f + ", " + p.Len + ")"
 		case !p.Null:
-			return "c.given(" + f + ")"
+			return "c.required(" + f + ")"
 		}
 		return "c.bytes(" + f + ")"
 	case String:
 		if !p.Null {
-			f += ".given(c)"
+			f += ".required(c)"
 		}
 		return "c.text(" + f + ")"
 	case New:
-		return fmt.Sprintf("c.created(kind%s, %s)", camel(a.kind(p.Kind).Name), f)
+		return fmt.Sprintf("c.commandEvent(kind%s, %s)", camel(a.kind(p.Kind).Name), f)
 	case Errcode:
 		return "c.errcode()"
 	case OutValue:

@@ -15,9 +15,8 @@ func workerEnviron(environ []string) []string {
 	})
 }
 
-// summary makes one line of the end of a process's standard error: the line
-// that says why it ended.
-func summary(tail []byte) string {
+// exitLine returns the line of the end of a process's standard error that says why it ended.
+func exitLine(tail []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(tail), []byte("\n"))
 	best := lines[len(lines)-1]
 	for _, l := range lines {

@@ -70,7 +70,7 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// A Host runs the workers of one node.
+// Host runs the workers of one node.
 type Host struct {
 	opts    Options
 	spawner *spawner
@@ -83,7 +83,7 @@ type Host struct {
 	reserved int // sessions that live, start or end
 	sessions map[outboard.SessionID]*Session
 	// turns are the arbiters of the devices that have sessions.
-	turns map[outboard.DeviceID]*turns
+	turns map[outboard.DeviceID]*deviceTurns
 }
 
 // Open prepares the folders, removing what a node that was killed left in them.
@@ -92,7 +92,7 @@ func Open(_ context.Context, opts Options) (*Host, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	h := &Host{opts: opts, sessions: map[outboard.SessionID]*Session{}, turns: map[outboard.DeviceID]*turns{}}
+	h := &Host{opts: opts, sessions: map[outboard.SessionID]*Session{}, turns: map[outboard.DeviceID]*deviceTurns{}}
 	if err := os.RemoveAll(h.tmp()); err != nil {
 		return nil, err
 	}
@@ -168,8 +168,8 @@ func (h *Host) Close() error {
 // errHostClosed is what sessions end with when their node does.
 var errHostClosed = outboard.Errorf(outboard.SessionLost, "session", "the device's node stopped")
 
-// reserve makes room for a session of a device unless the host is full or closed.
-func (h *Host) reserve(device outboard.DeviceID) (*turns, error) {
+// reserveSession counts a session of a device unless the host is full or closed.
+func (h *Host) reserveSession(device outboard.DeviceID) (*deviceTurns, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -189,8 +189,9 @@ func (h *Host) reserve(device outboard.DeviceID) (*turns, error) {
 	return t, nil
 }
 
-// publish makes a session known that has started. One that came too late ends.
-func (h *Host) publish(s *Session) {
+// addSession publishes a session that has started. If the host was closed meanwhile the
+// session ends.
+func (h *Host) addSession(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.starting.Done()
@@ -200,14 +201,14 @@ func (h *Host) publish(s *Session) {
 	}
 }
 
-// cancel gives back the room of a session that could not start.
-func (h *Host) cancel(s *Session) {
-	h.free(s)
+// removeUnstarted removes a session that could not start.
+func (h *Host) removeUnstarted(s *Session) {
+	h.removeSession(s)
 	h.starting.Done()
 }
 
-// free gives back the room of a session that has ended.
-func (h *Host) free(s *Session) {
+// removeSession removes a session that has ended.
+func (h *Host) removeSession(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.sessions, s.ID)

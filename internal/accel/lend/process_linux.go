@@ -69,18 +69,18 @@ func (s *spawner) start(c command) (*process, error) {
 		_ = read.Close()
 		return nil, err
 	}
-	p := &process{cmd: cmd, stderr: read, said: make(chan struct{})}
+	p := &process{cmd: cmd, stderr: read, stderrDone: make(chan struct{})}
 	// Whoever must go when memory runs out, it is not the node.
 	_ = os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("500"), 0)
-	go p.listen()
+	go p.readStderr()
 	return p, nil
 }
 
 // process is a worker and the end of what it writes to standard error.
 type process struct {
-	cmd    *exec.Cmd
-	stderr *os.File
-	said   chan struct{}
+	cmd        *exec.Cmd
+	stderr     *os.File
+	stderrDone chan struct{}
 
 	mu     sync.Mutex
 	tail   []byte
@@ -90,9 +90,9 @@ type process struct {
 // tailSize bounds what is kept of a worker's standard error.
 const tailSize = 4 << 10
 
-// listen reads standard error, keeping its end.
-func (p *process) listen() {
-	defer close(p.said)
+// readStderr reads standard error and keeps its end.
+func (p *process) readStderr() {
+	defer close(p.stderrDone)
 	defer p.stderr.Close()
 	buf := make([]byte, 1024)
 	for {
@@ -124,7 +124,7 @@ func (p *process) kill() {
 // wait waits for the process to end, ends what it left in its group, and reaps
 // it. The error tells how it ended, nil if all was well.
 func (p *process) wait() error {
-	awaitZombie(p.cmd.Process.Pid)
+	waitExited(p.cmd.Process.Pid)
 	p.kill()
 	p.mu.Lock()
 	p.reaped = true
@@ -132,16 +132,16 @@ func (p *process) wait() error {
 	err := p.cmd.Wait()
 	// Something that left the group may still hold the other end of the pipe.
 	_ = p.stderr.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-	<-p.said
+	<-p.stderrDone
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return errors.New(exit.String())
 	}
 	return err
 }
 
-// awaitZombie waits until the process has ended, and leaves it to be reaped, so
-// that its number means nothing else yet.
-func awaitZombie(pid int) {
+// waitExited waits until the process has ended, and leaves it to be reaped, so that its number
+// is not used again yet.
+func waitExited(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
@@ -150,9 +150,9 @@ func awaitZombie(pid int) {
 	}
 }
 
-// lastWords is the line of its standard error that says why it ended.
-func (p *process) lastWords() string {
+// exitMessage is the line of its standard error that says why the process ended.
+func (p *process) exitMessage() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return summary(p.tail)
+	return exitLine(p.tail)
 }

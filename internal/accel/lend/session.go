@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// A Spec says what a session is for.
+// Spec says what a session is for.
 type Spec struct {
 	Lease  outboard.Lease
 	Device outboard.Device
@@ -28,14 +28,14 @@ type Spec struct {
 	Via string
 }
 
-// A Session is one worker and its ring.
+// Session is one worker and its ring.
 type Session struct {
 	Spec
 	ID      outboard.SessionID
 	Started time.Time
 
 	host    *Host
-	turns   *turns
+	turns   *deviceTurns
 	ring    *shm.Ring
 	process *process
 	control *control.Conn
@@ -51,7 +51,7 @@ type Session struct {
 
 // Start starts a worker. The caller must call Close in the end.
 func (h *Host) Start(spec Spec) (*Session, error) {
-	turns, err := h.reserve(spec.Device.ID)
+	turns, err := h.reserveSession(spec.Device.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -61,14 +61,14 @@ func (h *Host) Start(spec Spec) (*Session, error) {
 	}
 	if err := s.start(); err != nil {
 		_ = os.RemoveAll(s.tmp())
-		h.cancel(s)
+		h.removeUnstarted(s)
 		return nil, outboard.Errorf(outboard.SessionLost, "start a worker", "%w", err)
 	}
 	h.metrics.started.Inc()
 	h.opts.Log.Debug("session started", "session", s.ID, "lease", spec.Lease.Lease, "holder", spec.Lease.Holder,
 		"device", spec.Device.ID, "via", spec.Via, "worker", s.process.pid())
-	h.publish(s)
-	go s.follow()
+	h.addSession(s)
+	go s.supervise()
 	return s, nil
 }
 
@@ -110,15 +110,15 @@ func (s *Session) start() (err error) {
 		err = s.configure()
 	}
 	if err != nil {
-		s.abandon()
+		s.abortStart()
 		return err
 	}
 	s.turns.join(s.ID, s.Lease.Weight, s.control)
 	return nil
 }
 
-// abandon takes back what start did.
-func (s *Session) abandon() {
+// abortStart undoes start.
+func (s *Session) abortStart() {
 	if s.process != nil {
 		s.process.kill()
 		_ = s.process.wait()
@@ -148,7 +148,7 @@ func controlPair() (*control.Conn, *os.File, error) {
 		_ = theirs.Close()
 		return nil, nil, fmt.Errorf("control socket: %w", err)
 	}
-	return control.New(impatient{conn}), theirs, nil
+	return control.New(timeoutConn{conn}), theirs, nil
 }
 
 // Ring is the client's end of the session's ring. It is mapped until Close.
@@ -199,8 +199,8 @@ func (s *Session) Close() error {
 	return s.Err()
 }
 
-// follow owns the worker from its start to its end.
-func (s *Session) follow() {
+// supervise owns the worker from its start to its end.
+func (s *Session) supervise() {
 	defer close(s.done)
 	heard := make(chan struct{})
 	go func() {
@@ -213,19 +213,19 @@ func (s *Session) follow() {
 	case err := <-exited:
 		// Its last words may still be in the socket. Nothing of its group
 		// lives any more, so the end of file is there too.
-		awaitOr(heard, time.Second)
-		s.End(s.verdict(err))
+		waitTimeout(heard, time.Second)
+		s.End(s.exitError(err))
 	case <-s.ending:
-		s.expire(exited)
+		s.stopWorker(exited)
 	}
 	_ = s.control.Close()
 	<-heard
 	_ = os.RemoveAll(s.tmp())
-	s.host.free(s)
-	s.report()
+	s.host.removeSession(s)
+	s.recordEnd()
 }
 
-func awaitOr(done <-chan struct{}, limit time.Duration) {
+func waitTimeout(done <-chan struct{}, limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -234,8 +234,8 @@ func awaitOr(done <-chan struct{}, limit time.Duration) {
 	}
 }
 
-// expire gives the worker its grace and then ends it.
-func (s *Session) expire(exited <-chan error) {
+// stopWorker lets the worker end by itself during the grace period and then kills it.
+func (s *Session) stopWorker(exited <-chan error) {
 	grace := time.NewTimer(s.host.opts.Grace)
 	defer grace.Stop()
 	select {
@@ -247,8 +247,8 @@ func (s *Session) expire(exited <-chan error) {
 	<-exited
 }
 
-// verdict says what a worker's own end means for its session.
-func (s *Session) verdict(exit error) error {
+// exitError is the session's error for a worker that ended by itself.
+func (s *Session) exitError(exit error) error {
 	const op = "session"
 	s.mu.Lock()
 	final := s.final
@@ -267,14 +267,14 @@ func (s *Session) verdict(exit error) error {
 	if exit != nil {
 		how = exit.Error()
 	}
-	if words := s.process.lastWords(); words != "" {
+	if words := s.process.exitMessage(); words != "" {
 		how += ": " + words
 	}
 	return outboard.Errorf(outboard.SessionLost, op, "the worker on %s crashed (%s)", s.Device.ID, how)
 }
 
-// report logs and counts the end.
-func (s *Session) report() {
+// recordEnd logs and counts the session's end.
+func (s *Session) recordEnd() {
 	err := s.Err()
 	end := "clean"
 	if err != nil {
@@ -285,8 +285,8 @@ func (s *Session) report() {
 	s.host.metrics.seconds.Observe(time.Since(s.Started).Seconds())
 }
 
-// readControl reads what the worker says. It runs foreign code, so something
-// that cannot be understood ends its session.
+// readControl reads the worker's messages. The worker executes foreign code, so a message that
+// cannot be decoded ends its session.
 func (s *Session) readControl() {
 	for {
 		m, err := s.control.Receive()
@@ -297,11 +297,11 @@ func (s *Session) readControl() {
 			s.End(outboard.Errorf(outboard.Protocol, "session", "the worker on %s: %w", s.Device.ID, err))
 			return
 		}
-		s.hear(m)
+		s.handleMessage(m)
 	}
 }
 
-func (s *Session) hear(m control.Message) {
+func (s *Session) handleMessage(m control.Message) {
 	switch m.Type {
 	case control.TypeLog:
 		s.host.opts.Log.Info("worker says", "session", s.ID, "severity", m.Level, "text", m.Text)
@@ -314,6 +314,6 @@ func (s *Session) hear(m control.Message) {
 		s.stats = m.Stats
 		s.mu.Unlock()
 	default:
-		s.turns.hear(s.ID, m)
+		s.turns.handleMessage(s.ID, m)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/control"
 )
 
-// turns is the arbiter of one device with its clock and its sessions' sockets.
-type turns struct {
+// deviceTurns is the arbiter of one device with its clock and its sessions' sockets.
+type deviceTurns struct {
 	epoch time.Time
 	// members counts the sessions of the device; the host's lock guards it.
 	members int
@@ -22,12 +22,12 @@ type turns struct {
 	timer   *time.Timer
 }
 
-func newTurns() *turns {
-	return &turns{epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{}), workers: map[outboard.SessionID]*control.Conn{}}
+func newTurns() *deviceTurns {
+	return &deviceTurns{epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{}), workers: map[outboard.SessionID]*control.Conn{}}
 }
 
 // join adds a session that has no work yet.
-func (t *turns) join(id outboard.SessionID, weight int, worker *control.Conn) {
+func (t *deviceTurns) join(id outboard.SessionID, weight int, worker *control.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.workers[id] = worker
@@ -35,41 +35,41 @@ func (t *turns) join(id outboard.SessionID, weight int, worker *control.Conn) {
 }
 
 // leave forgets a session.
-func (t *turns) leave(id outboard.SessionID) {
+func (t *deviceTurns) leave(id outboard.SessionID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.workers, id)
-	t.act(t.arbiter.Leave(id, t.now()))
+	t.apply(t.arbiter.Leave(id, t.now()))
 }
 
-// hear passes on what a worker says about its work.
-func (t *turns) hear(id outboard.SessionID, m control.Message) {
+// handleMessage passes a worker's message about its work to the arbiter.
+func (t *deviceTurns) handleMessage(id outboard.SessionID, m control.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch m.Type {
 	case control.TypeActive:
-		t.act(t.arbiter.Active(id, t.now()))
+		t.apply(t.arbiter.Active(id, t.now()))
 	case control.TypeIdle:
-		t.act(t.arbiter.Idle(id, t.now()))
+		t.apply(t.arbiter.Idle(id, t.now()))
 	case control.TypeRequest:
-		t.act(t.arbiter.Request(id, m.Used, t.now()))
+		t.apply(t.arbiter.Request(id, m.Used, t.now()))
 	case control.TypeEnd:
-		t.act(t.arbiter.End(id, m.Used, t.now()))
+		t.apply(t.arbiter.End(id, m.Used, t.now()))
 	default: // a newer worker may say more
 	}
 }
 
-func (t *turns) tick() {
+func (t *deviceTurns) tick() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.act(t.arbiter.Tick(t.now()))
+	t.apply(t.arbiter.Tick(t.now()))
 }
 
-func (t *turns) now() time.Duration { return time.Since(t.epoch) }
+func (t *deviceTurns) now() time.Duration { return time.Since(t.epoch) }
 
-// act tells the workers what the arbiter decided, and sets the clock for when it
-// must decide again.
-func (t *turns) act(actions []arbiter.Action) {
+// apply sends the arbiter's decisions to the workers, and sets the timer for its next
+// decision.
+func (t *deviceTurns) apply(actions []arbiter.Action) {
 	for _, a := range actions {
 		if worker := t.workers[a.Session]; worker != nil {
 			// A worker that does not read ends by its own reader's error.
@@ -96,11 +96,11 @@ func message(a arbiter.Action) control.Message {
 	}
 }
 
-// impatient is a socket whose writes never wait long: the node speaks to a
-// worker only a little, so a full socket is a worker that does not listen.
-type impatient struct{ net.Conn }
+// timeoutConn is a socket whose writes never wait long: the node sends little to a worker, so
+// a full socket means a worker that does not read.
+type timeoutConn struct{ net.Conn }
 
-func (c impatient) Write(b []byte) (int, error) {
+func (c timeoutConn) Write(b []byte) (int, error) {
 	if err := c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		return 0, err
 	}

@@ -15,7 +15,7 @@ func BenchmarkDriverCall(b *testing.B) {
 	}
 	defer frame.Close()
 	out, _ := frame.Bytes(8)
-	found, err := list(drv)
+	found, err := listDevices(drv)
 	if err != nil {
 		b.Fatal(err)
 	}

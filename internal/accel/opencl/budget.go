@@ -22,7 +22,7 @@ const (
 // hardly any can have objects.
 const hostSlack = 64 << 20
 
-// A budget bounds the host memory that a client can make the worker hold:
+// budget bounds the host memory that a client can make the worker hold:
 // staging memory, objects, commands that are not known to be done.
 type budget struct {
 	limit int64
@@ -40,8 +40,8 @@ func hostLimit(memory uint64) outboard.Bytes {
 	return outboard.Bytes(min(memory, machine/4) + hostSlack)
 }
 
-// take reserves n bytes, if the limit allows.
-func (b *budget) take(n int64) bool {
+// reserve adds n bytes if the limit allows.
+func (b *budget) reserve(n int64) bool {
 	if b.used.Add(n) <= b.limit {
 		return true
 	}
@@ -49,10 +49,10 @@ func (b *budget) take(n int64) bool {
 	return false
 }
 
-// force counts n bytes that are there already.
-func (b *budget) force(n int64) { b.used.Add(n) }
+// add counts n bytes that exist already.
+func (b *budget) add(n int64) { b.used.Add(n) }
 
-func (b *budget) give(n int64) { b.used.Add(-n) }
+func (b *budget) release(n int64) { b.used.Add(-n) }
 
 // product multiplies sizes that a client sent; too large is the largest number.
 func product(factors ...uint64) uint64 {

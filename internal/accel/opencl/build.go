@@ -7,9 +7,9 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// A build is a call that the compiler may take long over. Its arguments lie in
-// memory of its own.
-type build struct {
+// buildCall is a call in which the compiler may run for long. Its arguments lie in memory of
+// its own.
+type buildCall struct {
 	ticket  ticket
 	frame   *driver.Frame
 	id      uint64
@@ -21,7 +21,7 @@ type build struct {
 }
 
 // startBuild runs a build, here when the client is alone, else beside the dispatcher.
-func (ps *programs) startBuild(m *message, b build) error {
+func (ps *programs) startBuild(m *message, b buildCall) error {
 	run := func() error {
 		defer ps.frames.put(b.frame)
 		status := b.call()
@@ -34,9 +34,9 @@ func (ps *programs) startBuild(m *message, b build) error {
 	})
 }
 
-// runCompiler runs a call in which the driver may compile the program: here when
-// the client is alone, else beside the dispatcher. It refuses when too much runs
-// there already.
+// runCompiler runs a call in which the driver may compile the program: on the dispatcher when
+// the client waits for nothing else, otherwise beside it. It calls refuse when too many calls
+// run there already.
 func (ps *programs) runCompiler(m *message, program uintptr, run, refuse func() error) error {
 	if alone(m) {
 		return run()
@@ -66,7 +66,7 @@ func (ps *programs) doClBuildProgram(m *message, a *argsClBuildProgram) error {
 		ps.frames.put(c.frame)
 		return ps.refuseBuild(c, encode)
 	}
-	return ps.startBuild(m, build{
+	return ps.startBuild(m, buildCall{
 		ticket: c.ticket(), frame: c.frame, id: a.Program, program: program, state: ps.state(a.Program), encode: encode,
 		call: func() int32 {
 			return int32(ps.drv.Call(fnClBuildProgram, program, uintptr(len(a.DeviceList)), devices, text, 0, 0))
@@ -74,7 +74,7 @@ func (ps *programs) doClBuildProgram(m *message, a *argsClBuildProgram) error {
 	})
 }
 
-// refuseBuild answers a build that can't even begin.
+// refuseBuild answers a build that could not begin.
 func (ps *programs) refuseBuild(c *call, encode func([]byte) []byte) error {
 	c.fail(invalid[kindProgram]) // unless it has a reason already
 	return ps.caller.reply(c, c.status, encode([]byte{}))
@@ -98,7 +98,7 @@ func (ps *programs) doClCompileProgram(m *message, a *argsClCompileProgram) erro
 		ps.frames.put(c.frame)
 		return ps.refuseBuild(c, encode)
 	}
-	return ps.startBuild(m, build{
+	return ps.startBuild(m, buildCall{
 		ticket: c.ticket(), frame: c.frame, id: a.Program, program: program, state: ps.state(a.Program), encode: encode,
 		call: func() int32 {
 			return int32(ps.drv.Call(fnClCompileProgram, program, uintptr(len(a.DeviceList)), devices, text,
@@ -141,7 +141,7 @@ func (ps *programs) doClLinkProgram(m *message, a *argsClLinkProgram) error {
 		ps.objects.add(c, kindProgram, a.Result, 0, c.status)
 		return ps.caller.reply(c, c.status, (&replyClLinkProgram{Facts: []byte{}}).encode(nil))
 	}
-	l := link{programs: ps, ticket: c.ticket(), frame: c.frame, id: a.Result, state: p, keep: ps.objects.promise(c, kindProgram, a.Result)}
+	l := linkCall{programs: ps, ticket: c.ticket(), frame: c.frame, id: a.Result, state: p, resolve: ps.objects.promise(c, kindProgram, a.Result)}
 	if c.broken != nil {
 		return malformed(m, c.broken)
 	}
@@ -161,8 +161,8 @@ func (ps *programs) doClLinkProgram(m *message, a *argsClLinkProgram) error {
 	return l.end(0, clOutOfHostMemory)
 }
 
-// retain keeps a context and programs alive while a call beside the dispatcher uses
-// them, until the function that it returns is called.
+// retain keeps a context and programs alive for a call beside the dispatcher, until release is
+// called.
 func (ps *programs) retain(context uintptr, programs []uint64) (release func()) {
 	ps.drv.Call(fnClRetainContext, context)
 	var handles []uintptr
@@ -179,33 +179,33 @@ func (ps *programs) retain(context uintptr, programs []uint64) (release func()) 
 	}
 }
 
-// A link is a call of clLinkProgram, wherever it runs.
-type link struct {
+// linkCall is a call of clLinkProgram, on the dispatcher or beside it.
+type linkCall struct {
 	programs *programs
 	ticket   ticket
 	frame    *driver.Frame
 	id       uint64
 	state    *programState
 	call     func() (handle uintptr, status int32)
-	keep     func(handle uintptr, status int32)
+	resolve  func(handle uintptr, status int32)
 }
 
-func (l *link) run() error { return l.end(l.call()) }
+func (l *linkCall) run() error { return l.end(l.call()) }
 
 // end enters the program and answers. One that failed to link still exists when
 // the driver says so: it has the log.
-func (l *link) end(handle uintptr, status int32) error {
+func (l *linkCall) end(handle uintptr, status int32) error {
 	defer l.programs.frames.put(l.frame)
 	facts := []byte{}
 	if handle != 0 {
 		facts = l.programs.facts(l.id, l.state, handle)
-		l.keep(handle, clSuccess)
+		l.resolve(handle, clSuccess)
 	} else {
 		if status == clSuccess {
 			status = clOutOfResources
 		}
-		l.programs.budget.give(programCost)
-		l.keep(0, status)
+		l.programs.budget.release(programCost)
+		l.resolve(0, status)
 	}
 	return l.programs.client.answer(l.ticket, status, (&replyClLinkProgram{Facts: facts}).encode(nil))
 }

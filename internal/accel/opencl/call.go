@@ -7,7 +7,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// A call is a message on its way into the driver. Its methods turn the fields
+// call is a message on its way into the driver. Its methods turn the fields
 // of the message into the driver's arguments; the first that can't be sets the
 // status that the call then has.
 type call struct {
@@ -20,8 +20,8 @@ type call struct {
 	queue *queue
 	event uint64 // to be made by a command
 	// nameless says that the command's event is ours alone.
-	nameless bool
-	object   uint64 // to be made by a creation
+	unnamed bool
+	object  uint64 // to be made by a creation
 
 	eventOut, errOut []byte
 	outs             [4][]byte
@@ -133,7 +133,7 @@ func (c *call) bytes(b []byte) uintptr {
 	return driver.Address(b)
 }
 
-// exactWords and exactBytes are what a driver reads a known number of.
+// exactWords is an array of which the driver reads exactly n elements.
 func (c *call) exactWords(words []uint64, n int) uintptr {
 	if len(words) != n {
 		return c.fail(clInvalidValue)
@@ -141,6 +141,7 @@ func (c *call) exactWords(words []uint64, n int) uintptr {
 	return c.array(words, 0)
 }
 
+// exactBytes is bytes of which the driver reads exactly n.
 func (c *call) exactBytes(b []byte, n int) uintptr {
 	if len(b) != n {
 		return c.fail(clInvalidValue)
@@ -148,15 +149,15 @@ func (c *call) exactBytes(b []byte, n int) uintptr {
 	return driver.Address(b)
 }
 
-// given are bytes that must not be absent: there are drivers that do not check.
-func (c *call) given(b []byte) uintptr {
+// required is bytes for an argument that must not be NULL: some drivers do not check.
+func (c *call) required(b []byte) uintptr {
 	if b == nil {
 		return c.fail(clInvalidValue)
 	}
 	return driver.Address(b)
 }
 
-func (t text) given(c *call) text {
+func (t text) required(c *call) text {
 	if !t.present {
 		c.fail(clInvalidValue)
 	}
@@ -172,19 +173,19 @@ func (c *call) text(t text) uintptr {
 	return driver.Address(b)
 }
 
-// created is where the driver puts the event of a command, NULL for none. While
-// a user event can still fail it is never NULL: PoCL forgets a command that fails
-// and that nobody holds, and then looks at it once more.
-func (c *call) created(_ session.Kind, id uint64) uintptr {
+// commandEvent is where the driver puts the event of a command, NULL for none. While a user
+// event can still fail it is never NULL: PoCL releases a failed command whose event has no
+// other reference, and then reads it once more.
+func (c *call) commandEvent(_ session.Kind, id uint64) uintptr {
 	if id == 0 && len(c.caller.events.unresolved) > 0 {
-		c.nameless = true
+		c.unnamed = true
 		return c.newEvent()
 	}
-	return c.wanted(id)
+	return c.clientEvent(id)
 }
 
-// wanted is where the driver puts the client's event, NULL for none.
-func (c *call) wanted(id uint64) uintptr {
+// clientEvent is where the driver puts an event that the client has an id for, NULL for id 0.
+func (c *call) clientEvent(id uint64) uintptr {
 	if id == 0 {
 		return 0
 	}

@@ -79,7 +79,7 @@ func (k *caller) create(c *call, fn int, kind session.Kind, id uint64, args ...u
 		if handle == 0 && status == clSuccess {
 			status = clOutOfResources
 		}
-		k.budget.give(costOf(kind)) // enter counts it
+		k.budget.release(costOf(kind)) // enter counts it
 	}
 	k.objects.add(c, kind, id, handle, status)
 	if status == clSuccess && kind == kindQueue && c.broken == nil {
@@ -101,7 +101,7 @@ func (k *caller) query(c *call, fn int, args ...uintptr) (int32, []byte) {
 	if c.status != clSuccess {
 		return c.status, nil
 	}
-	status, value := ask(k.drv, c.frame, fn, args...)
+	status, value := query(k.drv, c.frame, fn, args...)
 	if fn == fnClGetDeviceInfo && status == clSuccess && len(args) > 1 {
 		value = k.device.adjustInfo(uint32(args[1]), value)
 	}
@@ -126,8 +126,8 @@ func (k *caller) list(c *call, fn, element int, args ...uintptr) (int32, []byte)
 	return int32(k.drv.Call(fn, append(slices.Clip(args), uintptr(n), driver.Address(b), 0)...)), b
 }
 
-// submit comes before every command: it waits for the session's turn and takes
-// room for the command. When there is none the command has failed.
+// submit precedes every command: it waits for the session's turn and reserves memory for the
+// command. When there is none the command has failed.
 func (k *caller) submit(c *call) bool {
 	if k.gate != nil {
 		k.gate.Submit()
@@ -139,10 +139,10 @@ func (k *caller) submit(c *call) bool {
 	return false
 }
 
-// cancelSubmit gives the room of a command back that the driver did not take.
-func (k *caller) cancelSubmit() { k.budget.give(commandCost) }
+// cancelSubmit releases the reservation of a command that the driver refused.
+func (k *caller) cancelSubmit() { k.budget.release(commandCost) }
 
-// recordSubmit comes after every command that the driver took.
+// recordSubmit follows every command that the driver accepted.
 func (k *caller) recordSubmit(c *call) {
 	q := c.queue
 	if q == nil {
@@ -158,28 +158,28 @@ func (k *caller) recordSubmit(c *call) {
 	switch {
 	case c.event != 0:
 		k.addEvent(c, uintptr(word(c.eventOut)))
-	case c.nameless:
+	case c.unnamed:
 		k.holdEvent(c, uintptr(word(c.eventOut)))
 	}
 }
 
-// addEvent takes charge of the event that a command of the client has made.
+// addEvent tracks the event of a command of the client.
 func (k *caller) addEvent(c *call, handle uintptr) {
 	k.objects.add(c, kindEvent, c.event, handle, clSuccess)
-	item := &pending{queue: c.queue, event: handle, id: c.event}
-	item.count()
+	item := &pendingCommand{queue: c.queue, event: handle, id: c.event}
+	item.recordPosition()
 	k.events.pending.add(item)
 }
 
-// holdEvent keeps the event of a command that the client wants none of.
+// holdEvent tracks the event of a command for which the client has no event.
 func (k *caller) holdEvent(c *call, handle uintptr) {
-	item := &pending{queue: c.queue, event: handle, owned: true}
-	item.count()
+	item := &pendingCommand{queue: c.queue, event: handle, owned: true}
+	item.recordPosition()
 	k.events.pending.add(item)
 }
 
-// track watches over a command that was submitted with its event in eventOut.
-func (k *caller) track(c *call, item *pending) {
+// track tracks a command that was submitted with its event in eventOut.
+func (k *caller) track(c *call, item *pendingCommand) {
 	item.event = uintptr(word(c.eventOut))
 	id := c.event
 	if id != 0 {
@@ -188,13 +188,13 @@ func (k *caller) track(c *call, item *pending) {
 	c.event = 0 // it is taken care of
 	k.recordSubmit(c)
 	c.event = id
-	item.count()
+	item.recordPosition()
 	k.events.pending.add(item)
 }
 
-// addFailedEvent makes the event of a command that could not be submitted. It has
-// no handle: what waits for it fails here, since drivers are known to wait for
-// ever for an event that had failed before they were told to wait.
+// addFailedEvent adds the event of a command that could not be submitted. It has no handle:
+// commands that wait for it fail here, since some drivers wait for ever for an event that had
+// failed before.
 func (k *caller) addFailedEvent(c *call) error {
 	if err := k.objects.table.Add(c.event, session.Entry{Kind: kindEvent, Failed: clExecStatusError}); err != nil {
 		return malformed(c.m, err)
@@ -226,8 +226,8 @@ func (k *caller) finish(c *call, status int32) error {
 	return nil
 }
 
-// reportFailure reports that an early call failed. An event that the call should have
-// made exists all the same and has failed: what waits for it fails as well.
+// reportFailure reports that an early call failed. The event that the call would have created
+// exists all the same, as failed: commands that wait for it fail too.
 func (k *caller) reportFailure(c *call, status int32) error {
 	n := argsFailed{Serial: c.m.Serial, Op: uint32(c.m.Op), Status: status, Event: c.event, Object: c.object}
 	if c.queue != nil {

@@ -24,15 +24,14 @@ func (cl *client) notify(op uint16, body []byte, bulk ...[]byte) error {
 	return cl.out.Send(session.Header{Op: op}, body, bulk...)
 }
 
-// fail ends the session from a goroutine that is not the dispatcher.
+// fail ends the session. Any goroutine may call it.
 func (cl *client) fail(err error) {
 	if err != nil {
 		cl.broken.CompareAndSwap(nil, &err)
 	}
 }
 
-// A ticket is what remains of a call for which somebody waits, once the
-// dispatcher has gone on.
+// ticket identifies a call whose reply is sent after the dispatcher has gone on.
 type ticket struct {
 	op   uint16
 	call uint32
@@ -46,7 +45,7 @@ func (t ticket) header(status int32) session.Header {
 
 type message = session.Message
 
-// alone says that the dispatcher may block in the driver on behalf of m.
+// alone reports whether the dispatcher may block in the driver on behalf of m.
 func alone(m *session.Message) bool { return m.Flags&session.Alone != 0 }
 
 func malformed(m *session.Message, err error) error {

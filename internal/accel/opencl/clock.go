@@ -40,14 +40,14 @@ func (k *clock) init(drv *driver.Table, frame *driver.Frame, device uintptr) {
 	k.offset, k.known = int64(before+(after-before)/2)-int64(word(b)), true
 }
 
-// near is how far a device's time may be from a clock of ours to be its reading.
-const near = 10e9
+// maxClockDistance is how far a device's time may be from a clock of ours to be its reading,
+// in ns.
+const maxClockDistance = 10e9
 
-// guess finds out which of the machine's clocks a driver uses that can't tell:
-// the one that is the least past the end of a command that has just been seen
-// to be complete.
-func (k *clock) guess(end uint64) {
-	best := uint64(near)
+// guessSource finds the clock of this machine that a driver without clGetDeviceAndHostTimer
+// uses: the clock with the least distance past the end of a command that has just completed.
+func (k *clock) guessSource(end uint64) {
+	best := uint64(maxClockDistance)
 	for _, id := range []int32{unix.CLOCK_MONOTONIC, unix.CLOCK_MONOTONIC_RAW, unix.CLOCK_BOOTTIME, unix.CLOCK_REALTIME} {
 		if now := readClock(id); now-end < best {
 			best = now - end
@@ -56,12 +56,12 @@ func (k *clock) guess(end uint64) {
 	}
 }
 
-// host turns times of the device into times of this machine's clock. The last
-// one is that of a command's end, just now.
-func (k *clock) host(times []uint64) []uint64 {
+// toMonotonic converts times of the device to CLOCK_MONOTONIC. The last one is the end of a
+// command that has just completed.
+func (k *clock) toMonotonic(times []uint64) []uint64 {
 	if !k.known && len(times) > 0 {
 		k.known = true
-		k.guess(times[len(times)-1])
+		k.guessSource(times[len(times)-1])
 	}
 	for i := range times {
 		times[i] = uint64(int64(times[i]) + k.offset)

@@ -17,10 +17,10 @@ type contexts struct {
 	callbacks *driver.Callbacks
 
 	byID   map[uint64]*contextState
-	errors chan complaint
+	errors chan contextError
 }
 
-// A deviceRef is a device by id and handle.
+// deviceRef is a device by id and handle.
 type deviceRef struct {
 	id     uint64
 	handle uintptr
@@ -79,26 +79,26 @@ func (cs *contexts) doClCreateContext(m *message, a *argsClCreateContext) error 
 	return cs.caller.finish(c, status)
 }
 
-// A complaint is what a driver has to say about what happens in a context.
-type complaint struct {
+// contextError is an error that a driver reports for a context.
+type contextError struct {
 	context uint64
 	text    string
 	private []byte
 }
 
-// mostComplaints wait to be sent: they are for people.
-const mostComplaints = 64
+// maxContextErrors is how many reports may wait to be sent; more are discarded.
+const maxContextErrors = 64
 
-// report is called by the driver's threads, which must not wait for the
-// ring. A driver that says too much is not heard out.
+// report queues an error report. The driver's threads call it, which must not wait for the
+// ring.
 func (cs *contexts) report(id uint64, text string, private []byte) {
 	select {
-	case cs.errors <- complaint{id, text, private}:
+	case cs.errors <- contextError{id, text, private}:
 	default:
 	}
 }
 
-// forwardErrors sends what drivers complain about.
+// forwardErrors sends error reports to the client.
 func (cs *contexts) forwardErrors(ctx context.Context) {
 	for {
 		select {
@@ -128,7 +128,7 @@ func (cs *contexts) doClCreateSubDevices(m *message, a *argsClCreateSubDevices) 
 		handles[i] = uintptr(word(out[8*i:]))
 		cs.objects.add(c, kindDevice, a.FirstId+uint64(i), handles[i], clSuccess)
 	}
-	n := notebook{drv: cs.caller.drv, device: cs.device, frame: cs.frames.get()}
+	n := factWriter{drv: cs.caller.drv, device: cs.device, frame: cs.frames.get()}
 	defer cs.frames.put(n.frame)
 	for i, h := range handles {
 		cs.device.writeFacts(&n, a.FirstId+uint64(i), h)

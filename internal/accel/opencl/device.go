@@ -7,7 +7,7 @@ import (
 
 // device is the driver's device that the session uses.
 type device struct {
-	memory           *memory
+	memory           *deviceMemory
 	platform, handle uintptr
 	localMemory      uint64 // of a work group
 	mipmaps          bool   // images may have levels
@@ -15,9 +15,9 @@ type device struct {
 	clock            clock
 }
 
-func (d *device) writeFacts(n *notebook, id uint64, handle uintptr) {
+func (d *device) writeFacts(n *factWriter, id uint64, handle uintptr) {
 	for _, param := range facts[opClGetDeviceInfo] {
-		n.fact(topic{op: opClGetDeviceInfo, object: id}, fnClGetDeviceInfo, param, handle)
+		n.writeFact(factKey{op: opClGetDeviceInfo, object: id}, fnClGetDeviceInfo, param, handle)
 	}
 }
 
@@ -36,9 +36,9 @@ func (d *device) adjustInfo(param uint32, value []byte) []byte {
 			value = binary.LittleEndian.AppendUint64(nil, word(value)&^2)
 		}
 	case clDeviceExtensions:
-		value = append([]byte(keepExtensions(cString(value))), 0)
+		value = append([]byte(filterExtensions(cString(value))), 0)
 	case clDeviceExtensionsVersion:
-		value = keepVersionedExtensions(value)
+		value = filterVersionedExtensions(value)
 	}
 	return value
 }
@@ -64,7 +64,7 @@ var forwardable = map[string]bool{
 	"cl_ext_float_atomics": true,
 }
 
-func keepExtensions(all string) string {
+func filterExtensions(all string) string {
 	var kept []string
 	for name := range strings.FieldsSeq(all) {
 		if forwardable[name] {
@@ -74,9 +74,9 @@ func keepExtensions(all string) string {
 	return strings.Join(kept, " ")
 }
 
-// keepVersionedExtensions filters an array of cl_name_version: a version of 4
-// bytes and a name of 64.
-func keepVersionedExtensions(all []byte) []byte {
+// filterVersionedExtensions filters an array of cl_name_version: a version of 4 bytes and a
+// name of 64.
+func filterVersionedExtensions(all []byte) []byte {
 	const size = 68
 	kept := []byte{}
 	for ; len(all) >= size; all = all[size:] {

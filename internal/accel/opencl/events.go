@@ -22,14 +22,14 @@ type events struct {
 	output    *output
 	staging   *staging
 
-	pending    pendings
+	pending    pendingList
 	unresolved map[uint64]bool // user events that the client has not set yet; the dispatcher's
 	gated      atomic.Bool     // whether there are any
 }
 
-// A pending command has something to be done once it is complete: its client to
-// be told, its data to be sent, its memory to be given back.
-type pending struct {
+// pendingCommand is a command whose completion has effects: a notice to the client, data to
+// send, memory to free.
+type pendingCommand struct {
 	queue *queue
 	event uintptr
 	// owned says that the event is ours to release: the client has none, or no more.
@@ -46,37 +46,37 @@ type pending struct {
 	status int32
 }
 
-// count notes that the command is the next of its queue.
-func (p *pending) count() {
+// recordPosition notes how many commands of an in-order queue are done when this one is.
+func (p *pendingCommand) recordPosition() {
 	if p.queue != nil && p.queue.inOrder {
 		p.last = p.queue.submitted
 	}
 }
 
-// pendings are the commands in the order in which they were submitted. Their
-// lock is held while notices about them are sent, so that whoever has called
-// settle knows that all that was complete before has been sent.
-type pendings struct {
+// pendingList is the commands in the order of their submission. Its lock is held while notices
+// about them are sent: once reportCompleted returns, everything that was complete before has
+// been sent.
+type pendingList struct {
 	count atomic.Int32
 	wake  chan struct{}
 
 	mu      sync.Mutex
-	list    []*pending
-	byID    map[uint64]*pending
+	list    []*pendingCommand
+	byID    map[uint64]*pendingCommand
 	scratch []byte // for the driver's answers
 	// failing says that a command has failed since all were looked at: those
 	// that fail with it need not wait for what is before them in their queue.
 	failing bool
 }
 
-func (p *pendings) init() (err error) {
+func (p *pendingList) init() (err error) {
 	p.wake = make(chan struct{}, 1)
-	p.byID = make(map[uint64]*pending)
+	p.byID = make(map[uint64]*pendingCommand)
 	p.scratch, err = driver.Alloc(64)
 	return err
 }
 
-func (p *pendings) add(item *pending) {
+func (p *pendingList) add(item *pendingCommand) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.list = append(p.list, item)
@@ -86,15 +86,16 @@ func (p *pendings) add(item *pending) {
 	}
 }
 
-// poke makes the completer look. It never blocks: the driver's threads call it.
-func (p *pendings) poke() {
+// wakeCompleter makes the completer check for completed commands. It never blocks: the
+// driver's threads call it.
+func (p *pendingList) wakeCompleter() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// runCompleter settles whenever the driver says that something is complete.
+// runCompleter reports commands whenever the driver signals that one is complete.
 func (ev *events) runCompleter(ctx context.Context) {
 	for {
 		select {
@@ -110,8 +111,8 @@ func (ev *events) runCompleter(ctx context.Context) {
 	}
 }
 
-// synchronize sends what has to come before a reply that says that commands
-// are done: their output, their data, their events.
+// synchronize sends what must precede a reply that reports commands as done: their output,
+// their data, their events.
 func (ev *events) synchronize() error {
 	if err := ev.output.drain(); err != nil {
 		return err
@@ -127,7 +128,7 @@ func (ev *events) synchronizeAndAnswer(t ticket, status int32, body []byte, bulk
 	return ev.client.answer(t, status, body, bulk...)
 }
 
-// reportCompleted sends and frees what belongs to commands that are complete.
+// reportCompleted sends the notices of complete commands and frees what the commands hold.
 func (ev *events) reportCompleted() error {
 	p := &ev.pending
 	if p.count.Load() == 0 {
@@ -159,7 +160,7 @@ func (ev *events) reportCompleted() error {
 	return err
 }
 
-// findCompleted marks what is complete and reports whether it found any.
+// findCompleted marks commands that are complete and reports whether it found any.
 func (ev *events) findCompleted() bool {
 	found := false
 	var stuck []*queue // in-order queues whose oldest command still runs
@@ -187,7 +188,8 @@ func contains(queues []*queue, q *queue) bool {
 	return false
 }
 
-// status needs pending.mu. An event that can't be asked counts as failed.
+// status returns an event's execution status; an event that can't be queried counts as failed.
+// It requires pending.mu.
 func (ev *events) status(event uintptr) int32 {
 	b := ev.pending.scratch
 	clear(b[:8])
@@ -197,8 +199,8 @@ func (ev *events) status(event uintptr) int32 {
 	return int32(uint32(word(b)))
 }
 
-// reportCommand sends what a complete command has to say: its data first.
-func (ev *events) reportCommand(item *pending) error {
+// reportCommand sends the notices of a complete command: its data first.
+func (ev *events) reportCommand(item *pendingCommand) error {
 	if item.serial != 0 {
 		n := argsData{Serial: item.serial, Status: item.status}
 		data := item.data
@@ -224,7 +226,7 @@ func (ev *events) reportEvent(id uint64, event uintptr, status int32, profiling 
 	return ev.client.notify(opEvent, n.encode(nil))
 }
 
-// times needs pending.mu.
+// times returns an event's profiling times. It requires pending.mu.
 func (ev *events) times(event uintptr) []uint64 {
 	times := make([]uint64, 0, profilingTimes)
 	b := ev.pending.scratch
@@ -240,10 +242,10 @@ func (ev *events) times(event uintptr) []uint64 {
 			return nil
 		}
 	}
-	return ev.device.clock.host(times)
+	return ev.device.clock.toMonotonic(times)
 }
 
-func (ev *events) drop(item *pending) {
+func (ev *events) drop(item *pendingCommand) {
 	if item.id != 0 {
 		delete(ev.pending.byID, item.id)
 	}
@@ -251,7 +253,7 @@ func (ev *events) drop(item *pending) {
 		ev.objects.updates.add(objectUpdate{id: item.id, entry: session.Entry{Failed: clExecStatusError}, failed: true})
 	}
 	if item.queue != nil {
-		item.queue.reach(item.last)
+		item.queue.markReached(item.last)
 	}
 	if item.owned {
 		ev.drv.Call(fnClReleaseEvent, item.event)
@@ -261,9 +263,9 @@ func (ev *events) drop(item *pending) {
 	}
 }
 
-// hasFailed reports whether an event's command is known to have failed
-// since the driver took it. What depends on it must not get to the driver: there
-// are some that never end a command whose wait list had failed before.
+// hasFailed reports whether an event's command is known to have failed since the driver
+// accepted it. A command that depends on it must not reach the driver: some drivers never
+// complete a command whose wait list had failed before.
 func (ev *events) hasFailed(id uint64) bool {
 	p := &ev.pending
 	if p.count.Load() == 0 {
@@ -275,12 +277,12 @@ func (ev *events) hasFailed(id uint64) bool {
 	return item != nil && ev.status(item.event) < 0
 }
 
-// notifyOnCompletion makes the completer look when the event is complete.
+// notifyOnCompletion wakes the completer when the event is complete.
 func (ev *events) notifyOnCompletion(event uintptr) {
-	addr, token := ev.callbacks.Event(func(int32) { ev.pending.poke() })
+	addr, token := ev.callbacks.Event(func(int32) { ev.pending.wakeCompleter() })
 	if addr == 0 || int32(ev.drv.Call(fnClSetEventCallback, event, clComplete, addr, token)) != clSuccess {
 		ev.callbacks.Drop(token)
-		ev.pending.poke()
+		ev.pending.wakeCompleter()
 	}
 }
 
@@ -294,8 +296,8 @@ func (ev *events) markResolved(id uint64) {
 // takes it.
 const failedUserEvent = ^uintptr(0)
 
-// release gives up the client's hold of an event. A command that is still
-// pending keeps the handle until it is complete.
+// release drops the client's reference to an event. A command that is still pending keeps the
+// handle until it is complete.
 func (ev *events) release(id uint64, handle uintptr) {
 	p := &ev.pending
 	p.mu.Lock()
@@ -306,7 +308,7 @@ func (ev *events) release(id uint64, handle uintptr) {
 		ev.drv.Call(fnClSetUserEventStatus, handle, failedUserEvent)
 		ev.markResolved(id)
 		p.failing = true
-		p.poke()
+		p.wakeCompleter()
 	}
 	item := p.byID[id]
 	if item == nil {

@@ -14,8 +14,8 @@ import (
 // one call is then enough.
 const firstAnswer = 1 << 10
 
-// ask calls a query: fn(args..., size, value, size_ret). The value lies in frame.
-func ask(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr) (int32, []byte) {
+// query calls fn(args..., size, value, size_ret). The value lies in frame.
+func query(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr) (int32, []byte) {
 	if !drv.Has(fn) {
 		return clInvalidOperation, nil
 	}
@@ -41,12 +41,12 @@ func ask(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr) (int32
 	}
 }
 
-// maxAnswer bounds what a driver may claim to have to say.
+// maxAnswer bounds the size that a driver may report for an answer.
 const maxAnswer = 48 << 20
 
-// A notebook collects facts. It has its own memory for the driver, so that it
-// may be used beside the dispatcher.
-type notebook struct {
+// factWriter collects facts. It has its own memory for the driver, so that it may be used
+// beside the dispatcher.
+type factWriter struct {
 	drv      *driver.Table
 	device   *device
 	includes *includes // nil where no build is described
@@ -54,16 +54,16 @@ type notebook struct {
 	e        wire.Encoder
 }
 
-// A topic says what a fact is about, besides its query's call and parameter.
-type topic struct {
+// factKey identifies a fact, beside its query's parameter.
+type factKey struct {
 	op, index      uint16
 	object, device uint64
 }
 
-// fact asks one query and writes the answer down, as record 0004 says.
-func (n *notebook) fact(t topic, fn int, param uint32, args ...uintptr) []byte {
+// writeFact executes one query and appends the answer, as record 0004 specifies.
+func (n *factWriter) writeFact(t factKey, fn int, param uint32, args ...uintptr) []byte {
 	n.frame.Reset()
-	status, value := ask(n.drv, n.frame, fn, append(args, uintptr(param))...)
+	status, value := query(n.drv, n.frame, fn, append(args, uintptr(param))...)
 	switch {
 	case status != clSuccess:
 		value = nil
@@ -91,17 +91,17 @@ func cString(b []byte) string {
 func (ps *programs) facts(id uint64, p *programState, handle uintptr) []byte {
 	frame := ps.frames.get()
 	defer ps.frames.put(frame)
-	n := notebook{drv: ps.drv, device: ps.device, includes: ps.includes, frame: frame}
+	n := factWriter{drv: ps.drv, device: ps.device, includes: ps.includes, frame: frame}
 	var names string
 	for _, param := range facts[opClGetProgramInfo] {
-		value := n.fact(topic{op: opClGetProgramInfo, object: id}, fnClGetProgramInfo, param, handle)
+		value := n.writeFact(factKey{op: opClGetProgramInfo, object: id}, fnClGetProgramInfo, param, handle)
 		if param == clProgramKernelNames {
 			names = cString(value)
 		}
 	}
 	for _, d := range p.devices {
 		for _, param := range facts[opClGetProgramBuildInfo] {
-			n.fact(topic{op: opClGetProgramBuildInfo, object: id, device: d.id}, fnClGetProgramBuildInfo, param, handle, d.handle)
+			n.writeFact(factKey{op: opClGetProgramBuildInfo, object: id, device: d.id}, fnClGetProgramBuildInfo, param, handle, d.handle)
 		}
 	}
 	if names != "" {
@@ -112,7 +112,7 @@ func (ps *programs) facts(id uint64, p *programState, handle uintptr) []byte {
 	return n.e.Body()
 }
 
-func (ps *programs) kernelFacts(n *notebook, number uint64, p *programState, handle uintptr, name string) {
+func (ps *programs) kernelFacts(n *factWriter, number uint64, p *programState, handle uintptr, name string) {
 	n.frame.Reset()
 	b, err := n.frame.Bytes(len(name) + 1)
 	if err != nil {
@@ -126,19 +126,19 @@ func (ps *programs) kernelFacts(n *notebook, number uint64, p *programState, han
 	defer ps.drv.Call(fnClReleaseKernel, kernel)
 	count := uint32(0)
 	for _, param := range facts[opClGetKernelInfo] {
-		value := n.fact(topic{op: opClGetKernelInfo, object: number}, fnClGetKernelInfo, param, kernel)
+		value := n.writeFact(factKey{op: opClGetKernelInfo, object: number}, fnClGetKernelInfo, param, kernel)
 		if param == clKernelNumArgs && len(value) >= 4 {
 			count = binary.LittleEndian.Uint32(value)
 		}
 	}
 	for arg := range min(count, maxKernelArgs) {
 		for _, param := range facts[opClGetKernelArgInfo] {
-			n.fact(topic{op: opClGetKernelArgInfo, index: uint16(arg), object: number}, fnClGetKernelArgInfo, param, kernel, uintptr(arg))
+			n.writeFact(factKey{op: opClGetKernelArgInfo, index: uint16(arg), object: number}, fnClGetKernelArgInfo, param, kernel, uintptr(arg))
 		}
 	}
 	for _, d := range p.devices {
 		for _, param := range facts[opClGetKernelWorkGroupInfo] {
-			n.fact(topic{op: opClGetKernelWorkGroupInfo, object: number, device: d.id}, fnClGetKernelWorkGroupInfo, param, kernel, d.handle)
+			n.writeFact(factKey{op: opClGetKernelWorkGroupInfo, object: number, device: d.id}, fnClGetKernelWorkGroupInfo, param, kernel, d.handle)
 		}
 	}
 }

@@ -23,9 +23,9 @@ func (w *Worker) doClock(m *message, _ *argsClock) error {
 }
 
 func (w *Worker) sendSnapshot() error {
-	n := notebook{drv: w.drv, device: w.device, frame: w.frames.current}
+	n := factWriter{drv: w.drv, device: w.device, frame: w.frames.current}
 	for _, param := range facts[opClGetPlatformInfo] {
-		n.fact(topic{op: opClGetPlatformInfo, object: platformID}, fnClGetPlatformInfo, param, w.device.platform)
+		n.writeFact(factKey{op: opClGetPlatformInfo, object: platformID}, fnClGetPlatformInfo, param, w.device.platform)
 	}
 	w.device.writeFacts(&n, deviceID, w.device.handle)
 	s := argsSnapshot{MemoryLimit: w.memory.limit, Facts: n.e.Body()}

@@ -12,11 +12,11 @@ type helpers struct {
 	slots chan struct{}
 }
 
-// mostWaits bounds the goroutines that wait for the driver. Each keeps a thread.
-const mostWaits = 512
+// maxWaits bounds the goroutines that wait for the driver. Each keeps a thread.
+const maxWaits = 512
 
-// acquireSlot takes one of the places for goroutines that wait. It reports false when all
-// are taken by such as may depend on what the client does next.
+// acquireSlot reserves a slot for a goroutine that waits. It reports false when all slots are
+// taken by goroutines that may depend on the client's next message.
 func (h *helpers) acquireSlot() bool {
 	select {
 	case h.slots <- struct{}{}:

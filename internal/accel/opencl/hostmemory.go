@@ -16,22 +16,22 @@ type hostMemory struct {
 	client  *client
 	budget  *budget
 	staging *staging
-	memory  *memory
+	memory  *deviceMemory
 	events  *events
 	queues  *queues
 
 	searched time.Time // when completed commands were last searched for memory
 }
 
-// reserve takes n bytes of the budget for the dispatcher's client, and waits for the
-// device when that can help. When it can't the call has to fail.
+// reserve reserves n bytes for the client, and waits for the device when that can help. It
+// reports false when the call has to fail.
 func (h *hostMemory) reserve(n int64) bool {
 	for tries := 0; ; tries++ {
-		if h.budget.take(n) {
+		if h.budget.reserve(n) {
 			return true
 		}
 		h.staging.trim()
-		if h.budget.take(n) {
+		if h.budget.reserve(n) {
 			return true
 		}
 		if tries > 0 || n > h.budget.limit || !h.waitForCommands() {
@@ -40,8 +40,8 @@ func (h *hostMemory) reserve(n int64) bool {
 	}
 }
 
-// waitForCommands waits for all commands, so that what they hold becomes free. It reports
-// false when that could last for ever: then the client has to go on first.
+// waitForCommands waits for all commands, so that what they hold is freed. It reports false
+// without waiting when they depend on the client.
 func (h *hostMemory) waitForCommands() bool {
 	if len(h.events.unresolved) > 0 {
 		return false
@@ -54,8 +54,8 @@ func (h *hostMemory) waitForCommands() bool {
 // searchEvery is how long a search for memory that was in vain is not repeated.
 const searchEvery = 20 * time.Millisecond
 
-// stage gets staging memory. It frees what can be freed, and waits for the device
-// when that can help; nil says that there is none to be had.
+// stage returns staging memory. It frees what can be freed, and waits for the device when that
+// can help; nil means that there is none.
 func (h *hostMemory) stage(size int) []byte {
 	if b := h.staging.get(size); b != nil {
 		return b
@@ -74,8 +74,8 @@ func (h *hostMemory) stage(size int) []byte {
 	return h.staging.get(size)
 }
 
-// gatherBulk takes the message's bulk into staging memory, nil when there is none
-// to be had: then the call has failed.
+// gatherBulk copies the message's bulk to staging memory, nil when there is none: then the
+// call has failed.
 func (h *hostMemory) gatherBulk(c *call) ([]byte, error) {
 	if c.m.Bulk > h.memory.limit || c.m.Bulk > 1<<40 {
 		c.fail(clAllocationFailure)
@@ -130,15 +130,15 @@ func (s *staging) get(size int) []byte {
 		s.free[class] = blocks[:len(blocks)-1]
 		return b[:size]
 	}
-	if !s.host.take(int64(class)) {
+	if !s.host.reserve(int64(class)) {
 		s.drop()
-		if !s.host.take(int64(class)) {
+		if !s.host.reserve(int64(class)) {
 			return nil
 		}
 	}
 	b, err := driver.Alloc(class)
 	if err != nil {
-		s.host.give(int64(class))
+		s.host.release(int64(class))
 		return nil
 	}
 	return b[:size]
@@ -149,7 +149,7 @@ func (s *staging) put(b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if class > largestKept {
-		s.host.give(int64(class))
+		s.host.release(int64(class))
 		driver.Free(b)
 		return
 	}
@@ -159,7 +159,7 @@ func (s *staging) put(b []byte) {
 	s.free[class] = append(s.free[class], b)
 }
 
-// trim gives the kept blocks back to the system.
+// trim returns the kept blocks to the system.
 func (s *staging) trim() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *staging) drop() {
 	for class, blocks := range s.free {
 		for _, b := range blocks {
 			driver.Free(b)
-			s.host.give(int64(class))
+			s.host.release(int64(class))
 		}
 		delete(s.free, class)
 	}

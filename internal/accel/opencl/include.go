@@ -22,9 +22,9 @@ const maxIncludes = 10000
 // travels: options and logs.
 const includePrefix = "/outboard-include"
 
-// install puts a build's header files into a folder of their own and points
-// the options there. The folder is named after what is in it and outlives the
-// session: drivers cache programs by their options.
+// install writes a build's header files to a folder of their own and replaces the prefix in
+// the options by that folder. The folder is named after its contents and outlives the session:
+// drivers cache programs by their options.
 func (in *includes) install(options text, packed []byte) (text, error) {
 	if len(packed) == 0 {
 		return options, nil
@@ -33,7 +33,7 @@ func (in *includes) install(options text, packed []byte) (text, error) {
 	sum := sha256.Sum256(packed)
 	root := filepath.Join(in.dir, hex.EncodeToString(sum[:8]))
 	if _, err := os.Stat(root); err != nil {
-		if err := layIncludes(root, packed); err != nil {
+		if err := writeIncludes(root, packed); err != nil {
 			return options, fmt.Errorf("include files: %w", err)
 		}
 	}
@@ -41,13 +41,13 @@ func (in *includes) install(options text, packed []byte) (text, error) {
 	return options, nil
 }
 
-// layIncludes writes the files under another name first: another session of the
-// same borrower may want the same folder.
-func layIncludes(root string, packed []byte) error {
+// writeIncludes writes the files under a temporary name first: another session of the same
+// lease may write the same folder.
+func writeIncludes(root string, packed []byte) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
 		return err
 	}
-	if err := forgetOldest(filepath.Dir(root), keptIncludes); err != nil {
+	if err := removeOldest(filepath.Dir(root), maxIncludeDirs); err != nil {
 		return err
 	}
 	draft, err := os.MkdirTemp(filepath.Dir(root), "draft-")
@@ -79,11 +79,11 @@ func layIncludes(root string, packed []byte) error {
 	return nil
 }
 
-// keptIncludes is how many folders of header files a borrower may leave behind.
-const keptIncludes = 64
+// maxIncludeDirs is how many folders of header files are kept.
+const maxIncludeDirs = 64
 
-// forgetOldest removes the folders of dir that were made first, but for keep.
-func forgetOldest(dir string, keep int) error {
+// removeOldest removes the oldest folders of dir until fewer than keep are left.
+func removeOldest(dir string, keep int) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) < keep {
 		return err
@@ -104,7 +104,7 @@ func forgetOldest(dir string, keep int) error {
 	return nil
 }
 
-// hide puts the prefix back into a log.
+// hide replaces the folder of header files in a log by the prefix.
 func (in *includes) hide(log []byte) []byte {
 	folder := regexp.MustCompile(regexp.QuoteMeta(in.dir) + "/[0-9a-f]{16}")
 	return folder.ReplaceAllLiteral(log, []byte(includePrefix))

@@ -83,14 +83,14 @@ func TestIncludeRefusesBrokenLists(t *testing.T) {
 
 func TestForgetOldest(t *testing.T) {
 	dir := t.TempDir()
-	for i := range keptIncludes + 5 {
+	for i := range maxIncludeDirs + 5 {
 		packed := packIncludes(map[string]string{"0/x.h": string(rune('a' + i))})
 		if _, err := newIncludes(dir).install(text{}, packed); err != nil {
 			t.Fatal(err)
 		}
 	}
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != keptIncludes {
-		t.Errorf("%d folders are kept, want %d (%v)", len(left), keptIncludes, err)
+	if err != nil || len(left) != maxIncludeDirs {
+		t.Errorf("%d folders are kept, want %d (%v)", len(left), maxIncludeDirs, err)
 	}
 }

@@ -61,7 +61,7 @@ func (ks *kernels) localMemoryOf(id uint64, handle uintptr) *locals {
 	l := ks.locals[id]
 	if l == nil {
 		l = &locals{sizes: make(map[uint32]uint64)}
-		if status, value := ask(ks.drv, ks.frames.current, fnClGetKernelWorkGroupInfo, handle, ks.device.handle, clKernelLocalMemSize); status == clSuccess {
+		if status, value := query(ks.drv, ks.frames.current, fnClGetKernelWorkGroupInfo, handle, ks.device.handle, clKernelLocalMemSize); status == clSuccess {
 			l.own = word(value)
 		}
 		ks.locals[id] = l
@@ -102,7 +102,7 @@ func (ks *kernels) doClEnqueueNDRangeKernel(m *message, a *argsClEnqueueNDRangeK
 	}
 	return ks.caller.finish(c, ks.caller.invoke(c, fnClEnqueueNDRangeKernel, queue, kernel,
 		uintptr(a.WorkDim), c.words(a.GlobalWorkOffset), c.words(a.GlobalWorkSize), c.words(a.LocalWorkSize),
-		uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+		uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 const (

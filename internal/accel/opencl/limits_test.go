@@ -128,7 +128,7 @@ func TestManyWaits(t *testing.T) {
 	c.send(opClEnqueueFillBuffer, &argsClEnqueueFillBuffer{
 		CommandQueue: queue, Buffer: mem, Pattern: []byte{7}, Size: 64, EventWaitList: []uint64{gate}, Event: event,
 	})
-	for range mostWaits + 10 {
+	for range maxWaits + 10 {
 		c.begin(opClWaitForEvents, &argsClWaitForEvents{EventList: []uint64{event}})
 	}
 	for range 10 {
@@ -138,7 +138,7 @@ func TestManyWaits(t *testing.T) {
 	}
 	c.send(opClSetUserEventStatus, &argsClSetUserEventStatus{Event: gate})
 	refused := 0
-	for range mostWaits {
+	for range maxWaits {
 		if h, _, _ := c.receiveReply(); h.Status != clSuccess {
 			refused++
 		}
@@ -230,7 +230,7 @@ func TestReadFailsInTheMiddle(t *testing.T) {
 	})
 }
 
-// A slow driver has one function that blocks until it may go on.
+// slow driver has one function that blocks until it may go on.
 type slow struct {
 	fakeDriver
 	function int

@@ -9,14 +9,14 @@ import (
 // A large transfer then needs no thread of the driver: the goroutine at hand copies
 // between ring and buffer, which saves a change of threads for each piece.
 
-// shouldMap reports whether a transfer should map its buffer. The event of a mapped
-// transfer tells nothing of how long it took, and on a queue without order the end
-// of the mapping could come after what depends on it.
+// shouldMap reports whether a transfer should map its buffer. The event of a mapped transfer
+// has no meaningful times, and on an out-of-order queue the unmap could come after commands
+// that depend on it.
 func (mv *mover) shouldMap(q *queue, t *transfer) bool {
 	return mv.device.unified && t.place != nil && t.total >= directRead && q != nil && q.inOrder && !q.profiling
 }
 
-// mapBuffer maps the transfer's part of the buffer, after all that it has to wait for.
+// mapBuffer maps the transfer's part of the buffer once the wait list is complete.
 func (mv *mover) mapBuffer(t *transfer, flags uintptr, waits waitList) ([]byte, int32) {
 	frame := mv.frames.get()
 	defer mv.frames.put(frame)
@@ -71,8 +71,8 @@ func (s *stream) runMapped() (int32, error) {
 	return clSuccess, nil
 }
 
-// A place is what a transfer moves bytes to or from: a part of a buffer.
-type place struct {
+// bufferPart is the contiguous part of a buffer that a transfer copies.
+type bufferPart struct {
 	queue  uintptr
 	offset uint64
 }

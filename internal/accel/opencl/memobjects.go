@@ -19,7 +19,7 @@ type memObjects struct {
 	frames     *frames
 	device     *device
 	budget     *budget
-	memory     *memory
+	memory     *deviceMemory
 	staging    *staging
 	hostMemory *hostMemory
 	objects    *objects
@@ -33,11 +33,11 @@ type memObjects struct {
 // memory before the object is made; more goes to the device piece by piece.
 const stagedUpload = 4 << 20
 
-// create makes a memory object within the lease's limit. estimate is its size
-// as far as it can be known before; make calls the driver.
+// create creates a memory object within the lease's limit. estimate is its size as far as it
+// is known in advance; make calls the driver.
 func (ms *memObjects) create(c *call, id, estimate uint64, make func() int32) int32 {
 	c.object = id
-	if c.status == clSuccess && !ms.memory.take(estimate) {
+	if c.status == clSuccess && !ms.memory.reserve(estimate) {
 		c.fail(clAllocationFailure)
 	}
 	if c.status != clSuccess {
@@ -47,23 +47,23 @@ func (ms *memObjects) create(c *call, id, estimate uint64, make func() int32) in
 	status := make()
 	e, ok := ms.objects.table.Get(id, kindMem)
 	if status != clSuccess || !ok || e.Handle == 0 {
-		ms.memory.give(estimate)
+		ms.memory.release(estimate)
 		return status
 	}
 	ms.account(id, e.Handle, estimate)
 	return status
 }
 
-// account replaces the estimate by what the driver says, and gives it back when
-// the driver has freed the object: it may live longer than the client's handle.
-// With a driver that does not tell, it is given back with the handle.
+// account replaces the estimate by the size that the driver reports, and returns it to the
+// limit when the driver destroys the object, which may outlive the client's handle. With a
+// driver that does not report destruction, the size is returned with the handle.
 func (ms *memObjects) account(id uint64, handle uintptr, estimate uint64) {
 	size := estimate
-	if status, value := ask(ms.drv, ms.frames.current, fnClGetMemObjectInfo, handle, clMemSize); status == clSuccess && len(value) == 8 {
+	if status, value := query(ms.drv, ms.frames.current, fnClGetMemObjectInfo, handle, clMemSize); status == clSuccess && len(value) == 8 {
 		size = max(size, word(value))
-		ms.memory.force(size - estimate)
+		ms.memory.add(size - estimate)
 	}
-	addr, token := ms.callbacks.Build(func() { ms.memory.give(size) })
+	addr, token := ms.callbacks.Build(func() { ms.memory.release(size) })
 	if addr == 0 || !ms.drv.Has(fnClSetMemObjectDestructorCallback) ||
 		int32(ms.drv.Call(fnClSetMemObjectDestructorCallback, handle, addr, token)) != clSuccess {
 		ms.callbacks.Drop(token)
@@ -138,7 +138,7 @@ func (ms *memObjects) upload(context, id uint64) (int32, error) {
 		if status != clSuccess {
 			ms.drv.Call(fnClReleaseMemObject, e.Handle)
 			ms.forget(id)
-			ms.budget.give(objectCost)
+			ms.budget.release(objectCost)
 			ms.objects.table.Replace(id, session.Entry{Kind: kindMem, Failed: status})
 			return status, nil
 		}
@@ -195,7 +195,7 @@ func (ms *memObjects) doClCreateImage(m *message, a *argsClCreateImage) error {
 		ms.staging.put(host)
 	}
 	if e, ok := ms.objects.table.Get(a.Result, kindMem); ok && status == clSuccess {
-		if s, value := ask(ms.drv, ms.frames.current, fnClGetImageInfo, e.Handle, clImageElementSize); s == clSuccess {
+		if s, value := query(ms.drv, ms.frames.current, fnClGetImageInfo, e.Handle, clImageElementSize); s == clSuccess {
 			ms.elements[a.Result] = word(value)
 		}
 	}
@@ -212,6 +212,6 @@ func (ms *memObjects) createImage(c *call, a *argsClCreateImage, flags, desc, ho
 
 func (ms *memObjects) forget(id uint64) {
 	delete(ms.elements, id)
-	ms.memory.give(ms.sizes[id])
+	ms.memory.release(ms.sizes[id])
 	delete(ms.sizes, id)
 }

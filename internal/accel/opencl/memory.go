@@ -7,13 +7,13 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// memory counts what the session has allocated on the device.
-type memory struct {
+// deviceMemory counts what the session has allocated on the device.
+type deviceMemory struct {
 	limit uint64
 	used  atomic.Uint64
 }
 
-func (m *memory) init(lease, device outboard.Bytes) {
+func (m *deviceMemory) init(lease, device outboard.Bytes) {
 	m.limit = uint64(device)
 	if lease > 0 && (uint64(lease) < m.limit || m.limit == 0) {
 		m.limit = uint64(lease)
@@ -23,10 +23,10 @@ func (m *memory) init(lease, device outboard.Bytes) {
 	}
 }
 
-func (m *memory) inUse() uint64 { return m.used.Load() }
+func (m *deviceMemory) inUse() uint64 { return m.used.Load() }
 
-// take reserves size bytes, if the limit allows.
-func (m *memory) take(size uint64) bool {
+// reserve adds size bytes if the limit allows.
+func (m *deviceMemory) reserve(size uint64) bool {
 	for {
 		used := m.used.Load()
 		if size > m.limit-min(used, m.limit) {
@@ -38,7 +38,7 @@ func (m *memory) take(size uint64) bool {
 	}
 }
 
-// force counts size bytes that are allocated already.
-func (m *memory) force(size uint64) { m.used.Add(size) }
+// add counts size bytes that are allocated already.
+func (m *deviceMemory) add(size uint64) { m.used.Add(size) }
 
-func (m *memory) give(size uint64) { m.used.Add(-size) }
+func (m *deviceMemory) release(size uint64) { m.used.Add(-size) }

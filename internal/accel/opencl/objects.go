@@ -27,7 +27,7 @@ func (o *objects) add(c *call, kind session.Kind, id uint64, handle uintptr, sta
 		return
 	}
 	if e.Handle != 0 {
-		o.budget.force(costOf(kind))
+		o.budget.add(costOf(kind))
 	}
 }
 

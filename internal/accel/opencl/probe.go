@@ -9,8 +9,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// A found is a device of some platform.
-type found struct {
+// platformDevice is a device with the platform that it belongs to.
+type platformDevice struct {
 	platform, device uintptr
 	info             outboard.Device
 }
@@ -18,7 +18,7 @@ type found struct {
 // Probe lists every device of every platform but our own. The order is that of
 // Options.Device. ID and Node are left to the node.
 func Probe(drv *driver.Table) ([]outboard.Device, error) {
-	all, err := list(drv)
+	all, err := listDevices(drv)
 	devices := make([]outboard.Device, 0, len(all))
 	for _, f := range all {
 		devices = append(devices, f.info)
@@ -26,9 +26,9 @@ func Probe(drv *driver.Table) ([]outboard.Device, error) {
 	return devices, err
 }
 
-// list finds the devices. A platform without devices, or one that fails, is no
-// reason to hide the others.
-func list(drv *driver.Table) ([]found, error) {
+// listDevices lists the devices of all platforms. A platform without devices, or one that
+// fails, does not hide the others.
+func listDevices(drv *driver.Table) ([]platformDevice, error) {
 	frame, err := driver.NewFrame()
 	if err != nil {
 		return nil, err
@@ -41,15 +41,15 @@ func list(drv *driver.Table) ([]found, error) {
 	if status != clSuccess && status != clPlatformNotFound {
 		return nil, outboard.Errorf(outboard.NoDevice, "probe opencl", "clGetPlatformIDs: error %d", status)
 	}
-	var all []found
+	var all []platformDevice
 	for _, p := range platforms {
-		name := askText(drv, frame, fnClGetPlatformInfo, p, clPlatformName)
+		name := queryText(drv, frame, fnClGetPlatformInfo, p, clPlatformName)
 		if ownPlatform(drv, frame, p, name) {
 			continue
 		}
 		devices, _ := handleList(drv, frame, fnClGetDeviceIDs, p, clDeviceTypeAll)
 		for _, d := range devices {
-			all = append(all, found{p, d, describe(drv, frame, name, d)})
+			all = append(all, platformDevice{p, d, describe(drv, frame, name, d)})
 		}
 	}
 	return all, nil
@@ -62,13 +62,13 @@ const OwnSuffix = "OUTBOARD"
 
 func ownPlatform(drv *driver.Table, frame *driver.Frame, platform uintptr, name string) bool {
 	return strings.HasPrefix(name, "Outboard") ||
-		askText(drv, frame, fnClGetPlatformInfo, platform, clPlatformICDSuffix) == OwnSuffix
+		queryText(drv, frame, fnClGetPlatformInfo, platform, clPlatformICDSuffix) == OwnSuffix
 }
 
 func describe(drv *driver.Table, frame *driver.Frame, platform string, d uintptr) outboard.Device {
 	number := func(param uintptr) uint64 {
 		frame.Reset()
-		_, b := ask(drv, frame, fnClGetDeviceInfo, d, param)
+		_, b := query(drv, frame, fnClGetDeviceInfo, d, param)
 		switch len(b) {
 		case 4:
 			return uint64(binary.LittleEndian.Uint32(b))
@@ -77,7 +77,7 @@ func describe(drv *driver.Table, frame *driver.Frame, platform string, d uintptr
 		}
 		return 0
 	}
-	text := func(param uintptr) string { return askText(drv, frame, fnClGetDeviceInfo, d, param) }
+	text := func(param uintptr) string { return queryText(drv, frame, fnClGetDeviceInfo, d, param) }
 	return outboard.Device{
 		API: outboard.OpenCL, Type: deviceType(number(clDeviceType)), Platform: platform,
 		Name: text(clDeviceName), Vendor: text(clDeviceVendor), Driver: text(clDriverVersion), Version: text(clDeviceVersion),
@@ -97,9 +97,9 @@ func deviceType(bits uint64) outboard.DeviceType {
 	return outboard.Custom
 }
 
-func askText(drv *driver.Table, frame *driver.Frame, fn int, object uintptr, param uintptr) string {
+func queryText(drv *driver.Table, frame *driver.Frame, fn int, object uintptr, param uintptr) string {
 	frame.Reset()
-	_, b := ask(drv, frame, fn, object, param)
+	_, b := query(drv, frame, fn, object, param)
 	return strings.TrimSpace(cString(b))
 }
 

@@ -181,7 +181,7 @@ func (ps *programs) binaries(c *call, program uintptr) (int32, []byte) {
 
 func (ps *programs) forget(id uint64) {
 	if p := ps.byID[id]; p != nil {
-		ps.budget.give(p.size)
+		ps.budget.release(p.size)
 	}
 	delete(ps.byID, id)
 }

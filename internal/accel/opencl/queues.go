@@ -17,10 +17,10 @@ type queues struct {
 
 	byID      map[uint64]*queue
 	unflushed []*queue
-	awaits    atomic.Bool // the dispatcher waits for the device
+	waiting   atomic.Bool // the dispatcher waits for the device
 }
 
-// A queue is what the dispatcher knows of a command queue.
+// queue is what the dispatcher knows of a command queue.
 type queue struct {
 	id        uint64
 	handle    uintptr
@@ -32,7 +32,7 @@ type queue struct {
 	busy      bool // something may still run
 	// hold is open while a transfer beside the dispatcher has the queue for
 	// itself: what comes after it must not get between its pieces.
-	hold chan struct{}
+	transferDone chan struct{}
 	// submitted counts commands; of the first reached it is known that they are
 	// done. The budget holds room for those in between.
 	submitted int64
@@ -41,16 +41,16 @@ type queue struct {
 	flushes atomic.Int32
 }
 
-// reach says that the first count commands of a queue are done. Any goroutine may
+// markReached notes that the first count commands of the queue are done. Any goroutine may
 // call it.
-func (q *queue) reach(count int64) {
+func (q *queue) markReached(count int64) {
 	for {
 		old := q.reached.Load()
 		if count <= old {
 			return
 		}
 		if q.reached.CompareAndSwap(old, count) {
-			q.budget.give((count - old) * commandCost)
+			q.budget.release((count - old) * commandCost)
 			return
 		}
 	}
@@ -59,16 +59,16 @@ func (q *queue) reach(count int64) {
 // markIdle notes that all commands of a queue are done.
 func (q *queue) markIdle() {
 	q.busy = false
-	q.reach(q.submitted)
+	q.markReached(q.submitted)
 }
 
 func (qs *queues) add(c *call, id uint64, handle uintptr) {
-	status, value := ask(qs.drv, qs.frames.current, fnClGetCommandQueueInfo, handle, clQueueProperties)
+	status, value := query(qs.drv, qs.frames.current, fnClGetCommandQueueInfo, handle, clQueueProperties)
 	properties := uint64(0)
 	if status == clSuccess {
 		properties = word(value)
 	}
-	status, value = ask(qs.drv, qs.frames.current, fnClGetCommandQueueInfo, handle, clQueueContext)
+	status, value = query(qs.drv, qs.frames.current, fnClGetCommandQueueInfo, handle, clQueueContext)
 	if status != clSuccess {
 		c.fail(status)
 	}
@@ -80,7 +80,7 @@ func (qs *queues) add(c *call, id uint64, handle uintptr) {
 
 const clQueueContext = 0x1090
 
-// flushAll gives everything that is queued to the device.
+// flushAll submits everything that is queued to the device.
 func (qs *queues) flushAll() {
 	for _, q := range qs.unflushed {
 		q.unflushed = false
@@ -91,9 +91,9 @@ func (qs *queues) flushAll() {
 	qs.unflushed = qs.unflushed[:0]
 }
 
-// flush does not wait for a flush while the client can hold commands back:
-// there are drivers that execute on flush. Then one goroutine a queue flushes
-// until nobody has asked again.
+// flush submits a queue's commands to the device. It does not wait for the driver while the
+// client can hold commands back: some drivers execute on flush. Then one goroutine per queue
+// flushes until no flush was requested meanwhile.
 func (qs *queues) flush(q *queue) {
 	handle := q.handle
 	if len(qs.events.unresolved) == 0 {
@@ -121,7 +121,7 @@ func (qs *queues) flush(q *queue) {
 	}
 }
 
-// trackRemaining keeps count of the commands of a queue that the client gives up.
+// trackRemaining counts the commands of a queue that the client has released.
 func (qs *queues) trackRemaining(q *queue) {
 	if q.reached.Load() >= q.submitted {
 		return
@@ -132,16 +132,16 @@ func (qs *queues) trackRemaining(q *queue) {
 		return // what it holds stays held
 	}
 	qs.flush(q)
-	item := &pending{queue: q, event: uintptr(word(b)), owned: true, last: q.submitted}
+	item := &pendingCommand{queue: q, event: uintptr(word(b)), owned: true, last: q.submitted}
 	qs.events.pending.add(item)
 	qs.events.notifyOnCompletion(item.event)
 }
 
-// waitForTransfer waits for a transfer that has the queue for itself.
+// waitForTransfer waits for a transfer that has exclusive use of the queue.
 func (qs *queues) waitForTransfer(id uint64) {
-	if q := qs.byID[id]; q != nil && q.hold != nil {
-		<-q.hold
-		q.hold = nil
+	if q := qs.byID[id]; q != nil && q.transferDone != nil {
+		<-q.transferDone
+		q.transferDone = nil
 	}
 }
 
@@ -158,8 +158,8 @@ func (qs *queues) drain() {
 
 // callAndWait calls the driver for something that returns when the device has done its work.
 func (qs *queues) callAndWait(fn int, args ...uintptr) int32 {
-	qs.awaits.Store(true)
-	defer qs.awaits.Store(false)
+	qs.waiting.Store(true)
+	defer qs.waiting.Store(false)
 	return int32(qs.drv.Call(fn, args...))
 }
 

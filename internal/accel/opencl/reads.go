@@ -51,11 +51,11 @@ func (rd *reads) doClEnqueueReadImage(m *message, a *argsClEnqueueReadImage) err
 	return rd.read(c, t, a.BlockingRead != 0, a.EventWaitList, a.Event)
 }
 
-// read executes a read. A blocking one is answered with the data, another one
-// is followed by a data notice some time.
+// read executes a read. A blocking one is answered with the data, another one is followed by a
+// data notice.
 func (rd *reads) read(c *call, t transfer, blocking bool, waits []uint64, event uint64) error {
 	list := c.waitList(waits)
-	out := c.wanted(event)
+	out := c.clientEvent(event)
 	if t.total > session.MaxBulk {
 		c.fail(clInvalidValue)
 	}
@@ -80,8 +80,8 @@ func (rd *reads) read(c *call, t transfer, blocking bool, waits []uint64, event 
 	return rd.refuse(c, clOutOfHostMemory)
 }
 
-// refuse answers a read that did not begin: one that nobody waits for by a data
-// notice with its status.
+// refuse answers a read that did not begin: a non-blocking one by a data notice with its
+// status.
 func (rd *reads) refuse(c *call, status int32) error {
 	if c.m.Flags&session.WantReply != 0 || c.broken != nil {
 		return rd.caller.finish(c, status)
@@ -98,7 +98,7 @@ func (rd *reads) refuse(c *call, status int32) error {
 // client is alone; else a goroutine that has the queue for itself meanwhile.
 func (rd *reads) readDirect(c *call, t transfer, waits []uint64, list waitList, out uintptr) error {
 	rd.queues.flushAll()
-	s := stream{reads: rd, transfer: t, ticket: c.ticket(), lone: alone(c.m), serial: c.m.Serial, waits: list, event: out, queue: c.queue, id: c.event}
+	s := stream{reads: rd, transfer: t, ticket: c.ticket(), alone: alone(c.m), serial: c.m.Serial, waits: list, event: out, queue: c.queue, id: c.event}
 	if c.m.Flags&session.WantReply == 0 {
 		s.ticket = ticket{}
 	}
@@ -135,7 +135,7 @@ func (rd *reads) readConcurrently(c *call, s *stream, waits []uint64) error {
 	frame, made, release := rd.frames.current, c.eventOut, rd.retainTransfer(s, waits)
 	rd.frames.current = rd.frames.get()
 	done := make(chan struct{})
-	c.queue.hold = done
+	c.queue.transferDone = done
 	rd.helpers.run(func() {
 		status, err := s.run()
 		handle := uintptr(word(made))
@@ -145,8 +145,8 @@ func (rd *reads) readConcurrently(c *call, s *stream, waits []uint64) error {
 			status = clExecStatusError
 		}
 		if handle != 0 {
-			rd.budget.force(objectCost)
-			item := &pending{queue: s.queue, event: handle, id: s.id}
+			rd.budget.add(objectCost)
+			item := &pendingCommand{queue: s.queue, event: handle, id: s.id}
 			rd.events.pending.add(item)
 		}
 		keep(handle, status)
@@ -159,8 +159,7 @@ func (rd *reads) readConcurrently(c *call, s *stream, waits []uint64) error {
 	return nil
 }
 
-// retainTransfer keeps what a transfer uses alive until the function that it returns
-// is called.
+// retainTransfer keeps what a transfer uses alive until release is called.
 func (rd *reads) retainTransfer(s *stream, waits []uint64) (release func()) {
 	queue, mem := s.queue.handle, s.transfer.mem
 	rd.drv.Call(fnClRetainCommandQueue, queue)
@@ -180,14 +179,14 @@ func (rd *reads) retainTransfer(s *stream, waits []uint64) (release func()) {
 	}
 }
 
-// readStaged enqueues the read in its place and sends the data when it is there.
+// readStaged enqueues the read to staging memory and sends the data when it is complete.
 func (rd *reads) readStaged(c *call, t transfer, block []byte, blocking bool, list waitList, out uintptr) error {
 	if blocking && !rd.helpers.acquireSlot() {
 		rd.staging.put(block)
 		rd.caller.cancelSubmit()
 		return rd.refuse(c, clOutOfHostMemory)
 	}
-	item := &pending{queue: c.queue, id: c.event}
+	item := &pendingCommand{queue: c.queue, id: c.event}
 	if out == 0 {
 		out, item.owned = c.newEvent(), true
 	}

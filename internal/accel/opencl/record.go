@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// What a message means to the log.
+// role is the meaning of a message for the session's log.
 type role int
 
 const (

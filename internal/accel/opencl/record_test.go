@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// A fakeDriver is a device that does nothing, and remembers which calls made
+// fakeDriver is a device that does nothing, and remembers which calls made
 // and changed objects, or gave commands, in words.
 type fakeDriver struct {
 	mu     sync.Mutex

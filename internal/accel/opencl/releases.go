@@ -37,7 +37,7 @@ func (rs *releases) doRelease(m *message, a *argsRelease) error {
 	if !ok || e.Handle == 0 {
 		return nil
 	}
-	rs.budget.give(costOf(session.Kind(a.Kind)))
+	rs.budget.release(costOf(session.Kind(a.Kind)))
 	if session.Kind(a.Kind) == kindEvent {
 		rs.events.release(a.Object, e.Handle)
 		return nil

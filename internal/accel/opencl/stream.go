@@ -7,11 +7,11 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// A stream is a read that goes straight from the driver into the ring.
+// stream is a read that goes straight from the driver into the ring.
 type stream struct {
 	reads    *reads
 	transfer transfer
-	lone     bool   // the client has nothing else to do
+	alone    bool   // the client has nothing else to do
 	ticket   ticket // zero: nobody waits, the data goes out as a notice
 	serial   uint64
 	waits    waitList
@@ -25,8 +25,9 @@ type stream struct {
 // driver call a piece does not matter.
 const pieceSize = 512 << 10
 
-// errOvertaken holds a first piece back: something has to be sent before it.
-var errOvertaken = errors.New("something else goes first")
+// errOthersFirst stops a first piece: notices about earlier commands have to be sent before
+// it.
+var errOthersFirst = errors.New("something else goes first")
 
 type errStatus int32
 
@@ -61,7 +62,7 @@ func (s *stream) run() (int32, error) {
 // wait waits for what the read has to wait for while others may still send:
 // other threads' answers, and what a kernel prints, who may wait for that.
 func (s *stream) wait() int32 {
-	if s.lone && !s.reads.output.wanted.Load() || !s.queue.inOrder && s.waits.count == 0 {
+	if s.alone && !s.reads.output.wanted.Load() || !s.queue.inOrder && s.waits.count == 0 {
 		return clSuccess
 	}
 	frame := s.reads.frames.get()
@@ -105,12 +106,12 @@ func (s *stream) piece(at uint64, n int) error {
 		s.waits = waitList{}
 		if at == 0 && (s.reads.events.pending.count.Load() > 0 || s.reads.output.pending()) {
 			saved = append([]byte{}, p...)
-			return errOvertaken
+			return errOthersFirst
 		}
 		return nil
 	}
 	err := s.reads.client.out.Piece(h, body, n, fill)
-	if !errors.Is(err, errOvertaken) {
+	if !errors.Is(err, errOthersFirst) {
 		return err
 	}
 	if err := s.reads.events.synchronize(); err != nil {

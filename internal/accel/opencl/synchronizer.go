@@ -55,7 +55,7 @@ func (s *synchronizer) doClFinish(m *message, a *argsClFinish) error {
 	if s.helpers.run(func() {
 		s.events.waitFor(marker)
 		s.drv.Call(fnClReleaseEvent, marker)
-		q.reach(last)
+		q.markReached(last)
 		// A command that failed is told by its event, not by clFinish.
 		s.client.fail(s.events.synchronizeAndAnswer(t, clSuccess, nil))
 	}) {
@@ -126,15 +126,15 @@ func (s *synchronizer) doClSetUserEventStatus(m *message, a *argsClSetUserEventS
 			e.Failed = clExecStatusError
 			s.objects.table.Replace(a.Event, e)
 			// PoCL calls nobody back for what fails with it.
-			s.events.pending.poke()
+			s.events.pending.wakeCompleter()
 		}
 	}
 	return s.caller.finish(c, status)
 }
 
-// setUserEvent sets one off. A failure runs through all that waits for it before
-// the driver returns, and PoCL looks at the events of that chain after it has let
-// go of them: nobody may give up the last hold of one meanwhile.
+// setUserEvent sets a user event's status. A failure runs through all commands that wait for
+// the event before the driver returns, and PoCL reads the events of that chain after it has
+// released them: no last reference to one may be dropped meanwhile.
 func (s *synchronizer) setUserEvent(c *call, handle uintptr, status int32) int32 {
 	p := &s.events.pending
 	p.mu.Lock()
@@ -143,8 +143,8 @@ func (s *synchronizer) setUserEvent(c *call, handle uintptr, status int32) int32
 	return s.caller.invoke(c, fnClSetUserEventStatus, handle, uintptr(status))
 }
 
-// doWatch has an event's completion told at once instead of with the next
-// synchronisation.
+// doWatch makes an event's completion be reported at once instead of with the next
+// synchronization.
 func (s *synchronizer) doWatch(m *message, a *argsWatch) error {
 	c := s.caller.begin(m)
 	handle := c.handle(kindEvent, a.Event)

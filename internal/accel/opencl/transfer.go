@@ -6,11 +6,11 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// A transfer is a command that moves bytes between ring and device. Pieces of it
+// transfer is a command that moves bytes between ring and device. Pieces of it
 // can be moved one after the other.
 type transfer struct {
 	mem   uintptr
-	place *place // of a contiguous part of a buffer
+	place *bufferPart // of a contiguous part of a buffer
 	total uint64
 	unit  int // pieces are multiples of this
 	// move enqueues a piece: nWaits and waits hold the first part back, event is
@@ -18,7 +18,7 @@ type transfer struct {
 	move func(ptr uintptr, offset uint64, size int, blocking, nWaits, waits, event uintptr) int32
 }
 
-// A span is a box of rows in a buffer or image.
+// span is a box of rows in a buffer or image.
 type span struct {
 	row            uint64 // bytes
 	origin, region [3]uint64
@@ -52,7 +52,7 @@ func (s *span) each(offset uint64, size int, box func(origin, region [3]uint64, 
 }
 
 func (mv *mover) bufferTransfer(fn int, queue, mem uintptr, offset, size uint64) transfer {
-	return transfer{mem: mem, place: &place{queue, offset}, total: size, unit: 1, move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
+	return transfer{mem: mem, place: &bufferPart{queue, offset}, total: size, unit: 1, move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
 		return int32(mv.drv.Call(fn, queue, mem, blocking, uintptr(offset+at), uintptr(n), ptr, nWaits, waits, event))
 	}}
 }

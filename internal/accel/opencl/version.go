@@ -30,7 +30,7 @@ var newSince = map[int][]string{
 
 // functionsOf leaves of a driver's functions those that a platform has.
 func functionsOf(drv *driver.Table, platform uintptr, frame *driver.Frame) *driver.Table {
-	version := platformVersion(askText(drv, frame, fnClGetPlatformInfo, platform, clPlatformVersion))
+	version := platformVersion(queryText(drv, frame, fnClGetPlatformInfo, platform, clPlatformVersion))
 	var missing []string
 	for since, names := range newSince {
 		if since > version {

@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// A Gate is asked before a command is given to the device. Its methods are
+// Gate is asked before a command is given to the device. Its methods are
 // called by the dispatcher only.
 type Gate interface {
 	// Submit waits until the session may use the device.
@@ -27,7 +27,7 @@ type Gate interface {
 	Rest()
 }
 
-// A Ring is one end of a ring.
+// Ring is one end of a ring.
 type Ring interface {
 	session.Source
 	session.Sink
@@ -78,7 +78,7 @@ type Worker struct {
 	client *client
 	frames *frames
 	device *device
-	memory *memory
+	memory *deviceMemory
 	budget *budget
 	output *output
 
@@ -107,7 +107,7 @@ func New(opts Options) (*Worker, error) {
 	if opts.Callbacks == nil {
 		opts.Callbacks = &driver.Callbacks{}
 	}
-	w := &Worker{opts: opts, drv: opts.Driver, memory: &memory{}, budget: &budget{}}
+	w := &Worker{opts: opts, drv: opts.Driver, memory: &deviceMemory{}, budget: &budget{}}
 	w.device = &device{memory: w.memory}
 	frame, err := driver.NewFrame()
 	if err != nil {
@@ -144,7 +144,7 @@ func (w *Worker) newState() error {
 		output: w.output, staging: staging, unresolved: make(map[uint64]bool),
 	}
 	w.queues = &queues{drv: w.drv, frames: w.frames, budget: w.budget, events: w.events, byID: make(map[uint64]*queue)}
-	w.helpers = &helpers{events: w.events, queues: w.queues, slots: make(chan struct{}, mostWaits)}
+	w.helpers = &helpers{events: w.events, queues: w.queues, slots: make(chan struct{}, maxWaits)}
 	w.queues.helpers = w.helpers
 	w.hostMemory = &hostMemory{client: cl, budget: w.budget, staging: staging, memory: w.memory, events: w.events, queues: w.queues}
 	w.caller = &caller{
@@ -159,7 +159,7 @@ func (w *Worker) newCalls() {
 	opts, cl, k := &w.opts, w.client, w.caller
 	w.contexts = &contexts{
 		caller: k, client: cl, frames: w.frames, device: w.device, objects: w.objects, callbacks: opts.Callbacks,
-		byID: make(map[uint64]*contextState), errors: make(chan complaint, mostComplaints),
+		byID: make(map[uint64]*contextState), errors: make(chan contextError, maxContextErrors),
 	}
 	w.memObjects = &memObjects{
 		drv: w.drv, callbacks: opts.Callbacks, caller: k, client: cl, frames: w.frames, device: w.device, budget: w.budget,
@@ -199,7 +199,7 @@ const (
 )
 
 func (w *Worker) findDevice() error {
-	found, err := list(w.drv)
+	found, err := listDevices(w.drv)
 	if err != nil {
 		return err
 	}
@@ -219,10 +219,10 @@ func (w *Worker) findDevice() error {
 	}
 	w.budget.limit = int64(w.opts.Host)
 	w.device.clock.init(w.drv, w.frames.current, w.device.handle)
-	if status, value := ask(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceLocalMemSize); status == clSuccess {
+	if status, value := query(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceLocalMemSize); status == clSuccess {
 		w.device.localMemory = word(value)
 	}
-	status, value := ask(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceExtensions)
+	status, value := query(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceExtensions)
 	w.device.mipmaps = status == clSuccess && slices.Contains(strings.Fields(cString(value)), "cl_khr_mipmap_image")
 	return nil
 }
@@ -289,7 +289,7 @@ func (w *Worker) step() error {
 // without asking the driver: what depends on the client may be pending for ever. Any
 // goroutine may ask.
 func (w *Worker) Working() bool {
-	return w.queues.awaits.Load() || w.events.pending.count.Load() > 0 && !w.events.gated.Load()
+	return w.queues.waiting.Load() || w.events.pending.count.Load() > 0 && !w.events.gated.Load()
 }
 
 // Stats are what the session has done so far; any goroutine may ask.

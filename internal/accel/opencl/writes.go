@@ -52,7 +52,7 @@ func (wr *writes) doClEnqueueWriteImage(m *message, a *argsClEnqueueWriteImage) 
 // write executes a write whose data is the message's bulk.
 func (wr *writes) write(c *call, t transfer, waits []uint64, event uint64) error {
 	list := c.waitList(waits)
-	out := c.wanted(event)
+	out := c.clientEvent(event)
 	if c.status == clSuccess && c.m.Bulk != t.total {
 		return malformed(c.m, fmt.Errorf("%d bytes for a write of %d", c.m.Bulk, t.total))
 	}
@@ -78,9 +78,9 @@ func (wr *writes) write(c *call, t transfer, waits []uint64, event uint64) error
 	return wr.caller.finish(c, status)
 }
 
-// writeBulk chooses the way of the data. Straight from the ring into the driver is
-// the shortest, but waits for what the command has to wait for: a client with
-// several threads has its data copied aside instead when there is room.
+// writeBulk chooses how the data reaches the driver. Directly from the ring is the shortest,
+// but blocks until the command's wait list is complete: the data of a client with several
+// threads is copied to staging memory when there is some.
 func (wr *writes) writeBulk(c *call, t transfer, list waitList, out uintptr) (int32, error) {
 	idle := c.queue != nil && !c.queue.busy && list.count == 0
 	direct := len(wr.events.unresolved) == 0 && t.unit <= wr.mover.area/4
@@ -164,7 +164,7 @@ func (wr *writes) writeMapped(t *transfer, list waitList, out uintptr) (int32, e
 
 // writeStaged lets the driver take the data from where it was copied to.
 func (wr *writes) writeStaged(c *call, t transfer, block []byte, list waitList, out uintptr) int32 {
-	item := &pending{queue: c.queue, block: block, id: c.event}
+	item := &pendingCommand{queue: c.queue, block: block, id: c.event}
 	if out == 0 {
 		out, item.owned = c.newEvent(), true
 	}

@@ -373,7 +373,7 @@ func forwardClCreateProgramWithIL(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	status := k.create(c, fnClCreateProgramWithIL, kindProgram, a.Result, c.handle(kindContext, a.Context), c.given(a.Il), uintptr(len(a.Il)), c.errcode())
+	status := k.create(c, fnClCreateProgramWithIL, kindProgram, a.Result, c.handle(kindContext, a.Context), c.required(a.Il), uintptr(len(a.Il)), c.errcode())
 	return k.finish(c, status)
 }
 
@@ -383,7 +383,7 @@ func forwardClSetProgramSpecializationConstant(k *caller, m *session.Message) er
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClSetProgramSpecializationConstant, c.handle(kindProgram, a.Program), uintptr(a.SpecId), uintptr(len(a.SpecValue)), c.given(a.SpecValue)))
+	return k.finish(c, k.invoke(c, fnClSetProgramSpecializationConstant, c.handle(kindProgram, a.Program), uintptr(a.SpecId), uintptr(len(a.SpecValue)), c.required(a.SpecValue)))
 }
 
 func forwardClGetProgramBuildInfo(k *caller, m *session.Message) error {
@@ -402,7 +402,7 @@ func forwardClCreateKernel(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	status := k.create(c, fnClCreateKernel, kindKernel, a.Result, c.handle(kindProgram, a.Program), c.text(a.KernelName.given(c)), c.errcode())
+	status := k.create(c, fnClCreateKernel, kindKernel, a.Result, c.handle(kindProgram, a.Program), c.text(a.KernelName.required(c)), c.errcode())
 	return k.finish(c, status)
 }
 
@@ -472,7 +472,7 @@ func forwardClEnqueueFillBuffer(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueFillBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Buffer), c.given(a.Pattern), uintptr(len(a.Pattern)), uintptr(a.Offset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueFillBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Buffer), c.required(a.Pattern), uintptr(len(a.Pattern)), uintptr(a.Offset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 func forwardClEnqueueFillImage(k *caller, m *session.Message) error {
@@ -481,7 +481,7 @@ func forwardClEnqueueFillImage(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueFillImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Image), c.exactBytes(a.FillColor, 16), c.exactWords(a.Origin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueFillImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.Image), c.exactBytes(a.FillColor, 16), c.exactWords(a.Origin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 func forwardClEnqueueCopyBuffer(k *caller, m *session.Message) error {
@@ -490,7 +490,7 @@ func forwardClEnqueueCopyBuffer(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueCopyBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), uintptr(a.SrcOffset), uintptr(a.DstOffset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), uintptr(a.SrcOffset), uintptr(a.DstOffset), uintptr(a.Size), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 func forwardClEnqueueCopyBufferRect(k *caller, m *session.Message) error {
@@ -499,7 +499,7 @@ func forwardClEnqueueCopyBufferRect(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueCopyBufferRect, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.SrcRowPitch), uintptr(a.SrcSlicePitch), uintptr(a.DstRowPitch), uintptr(a.DstSlicePitch), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyBufferRect, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.SrcRowPitch), uintptr(a.SrcSlicePitch), uintptr(a.DstRowPitch), uintptr(a.DstSlicePitch), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 func forwardClEnqueueCopyImage(k *caller, m *session.Message) error {
@@ -508,7 +508,7 @@ func forwardClEnqueueCopyImage(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueCopyImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstImage), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstImage), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 func forwardClEnqueueCopyImageToBuffer(k *caller, m *session.Message) error {
@@ -517,7 +517,7 @@ func forwardClEnqueueCopyImageToBuffer(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueCopyImageToBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.DstOffset), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyImageToBuffer, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcImage), c.handle(kindMem, a.DstBuffer), c.exactWords(a.SrcOrigin, 3), c.exactWords(a.Region, 3), uintptr(a.DstOffset), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 func forwardClEnqueueCopyBufferToImage(k *caller, m *session.Message) error {
@@ -526,7 +526,7 @@ func forwardClEnqueueCopyBufferToImage(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueCopyBufferToImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstImage), uintptr(a.SrcOffset), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueCopyBufferToImage, c.handle(kindQueue, a.CommandQueue), c.handle(kindMem, a.SrcBuffer), c.handle(kindMem, a.DstImage), uintptr(a.SrcOffset), c.exactWords(a.DstOrigin, 3), c.exactWords(a.Region, 3), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 func forwardClEnqueueMigrateMemObjects(k *caller, m *session.Message) error {
@@ -535,7 +535,7 @@ func forwardClEnqueueMigrateMemObjects(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueMigrateMemObjects, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.MemObjects)), c.handles(kindMem, a.MemObjects), uintptr(a.Flags), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueMigrateMemObjects, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.MemObjects)), c.handles(kindMem, a.MemObjects), uintptr(a.Flags), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 func forwardClEnqueueMarkerWithWaitList(k *caller, m *session.Message) error {
@@ -544,7 +544,7 @@ func forwardClEnqueueMarkerWithWaitList(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueMarkerWithWaitList, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueMarkerWithWaitList, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }
 
 func forwardClEnqueueBarrierWithWaitList(k *caller, m *session.Message) error {
@@ -553,5 +553,5 @@ func forwardClEnqueueBarrierWithWaitList(k *caller, m *session.Message) error {
 		return malformed(m, err)
 	}
 	c := k.begin(m)
-	return k.finish(c, k.invoke(c, fnClEnqueueBarrierWithWaitList, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.created(kindEvent, a.Event)))
+	return k.finish(c, k.invoke(c, fnClEnqueueBarrierWithWaitList, c.handle(kindQueue, a.CommandQueue), uintptr(len(a.EventWaitList)), c.handles(kindEvent, a.EventWaitList), c.commandEvent(kindEvent, a.Event)))
 }

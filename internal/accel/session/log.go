@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// A Record is a message as a Log keeps it. Bulk is counted, not kept: what
+// Record is a message as a Log keeps it. Bulk is counted, not kept: what
 // objects contain is not the Log's business.
 type Record struct {
 	Header
 	Body []byte
 }
 
-// A Log is the journal of a session: how every living object was made and
+// Log is the journal of a session: how every living object was made and
 // changed, and which commands were given to a queue since it was last waited
 // for. Replayed in order on a fresh driver it rebuilds the session's objects.
 //
@@ -22,15 +22,15 @@ type Record struct {
 type Log struct {
 	limit, size int
 	truncated   bool
-	objects     map[uint64]*logged
+	objects     map[uint64]*loggedObject
 	commands    map[uint64][]Record
 }
 
-type logged struct {
-	made    *entry
-	set     map[uint64]*entry
-	names   int // by how many entries of others it is named
-	release *Record
+type loggedObject struct {
+	created    *entry
+	set        map[uint64]*entry
+	references int // by how many entries of others it is named
+	release    *Record
 }
 
 type entry struct {
@@ -40,7 +40,7 @@ type entry struct {
 
 // NewLog makes a log that keeps at most limit bytes.
 func NewLog(limit int) *Log {
-	return &Log{limit: limit, objects: make(map[uint64]*logged), commands: make(map[uint64][]Record)}
+	return &Log{limit: limit, objects: make(map[uint64]*loggedObject), commands: make(map[uint64][]Record)}
 }
 
 // Complete reports whether everything that belongs into the log is in it.
@@ -49,7 +49,7 @@ func (l *Log) Complete() bool { return !l.truncated }
 // Create records how object id was made, and from which others.
 func (l *Log) Create(id uint64, m *Message, names []uint64) {
 	if e := l.entry(m, names); e != nil && l.objects[id] == nil {
-		l.objects[id] = &logged{made: e}
+		l.objects[id] = &loggedObject{created: e}
 	}
 }
 
@@ -68,7 +68,7 @@ func (l *Log) Set(id, slot uint64, m *Message, names []uint64) {
 	}
 	old := o.set[slot]
 	o.set[slot] = e
-	l.forget(old)
+	l.dropEntry(old)
 }
 
 // Release records the end of the client's hold of an object.
@@ -84,7 +84,7 @@ func (l *Log) Release(id uint64, m *Message) {
 
 // Command records a command of a queue.
 func (l *Log) Command(queue uint64, m *Message) {
-	if !l.room(cost(m.Body)) {
+	if !l.reserve(cost(m.Body)) {
 		return
 	}
 	l.commands[queue] = append(l.commands[queue], Record{Header: m.Header, Body: bytes.Clone(m.Body)})
@@ -102,7 +102,7 @@ func (l *Log) Synced(queue uint64) {
 func (l *Log) Records() []Record {
 	var all []Record
 	for _, o := range l.objects {
-		all = append(all, o.made.record)
+		all = append(all, o.created.record)
 		for _, e := range o.set {
 			all = append(all, e.record)
 		}
@@ -122,7 +122,7 @@ const recordCost = 200
 
 func cost(body []byte) int { return len(body) + recordCost }
 
-func (l *Log) room(size int) bool {
+func (l *Log) reserve(size int) bool {
 	if l.size+size > l.limit {
 		l.truncated = true
 		return false
@@ -132,26 +132,26 @@ func (l *Log) room(size int) bool {
 }
 
 func (l *Log) entry(m *Message, names []uint64) *entry {
-	if !l.room(cost(m.Body)) {
+	if !l.reserve(cost(m.Body)) {
 		return nil
 	}
 	e := &entry{record: Record{Header: m.Header, Body: bytes.Clone(m.Body)}}
 	for _, id := range names {
 		if o := l.objects[id]; o != nil {
-			o.names++
+			o.references++
 			e.names = append(e.names, id)
 		}
 	}
 	return e
 }
 
-func (l *Log) forget(e *entry) {
+func (l *Log) dropEntry(e *entry) {
 	if e == nil {
 		return
 	}
 	l.size -= cost(e.record.Body)
 	for _, id := range e.names {
-		l.objects[id].names--
+		l.objects[id].references--
 		l.collect(id)
 	}
 }
@@ -159,13 +159,13 @@ func (l *Log) forget(e *entry) {
 // collect drops an object that nobody holds or names any more.
 func (l *Log) collect(id uint64) {
 	o := l.objects[id]
-	if o == nil || o.release == nil || o.names > 0 {
+	if o == nil || o.release == nil || o.references > 0 {
 		return
 	}
 	delete(l.objects, id)
 	l.size -= cost(o.release.Body)
-	l.forget(o.made)
+	l.dropEntry(o.created)
 	for _, e := range o.set {
-		l.forget(e)
+		l.dropEntry(e)
 	}
 }

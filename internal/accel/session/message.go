@@ -35,7 +35,7 @@ const (
 	knownFlags = WantReply | IsReply | Alone | More
 )
 
-// A Header is what stands before a message's body.
+// Header is what stands before a message's body.
 type Header struct {
 	// Size is that of header and body. A Writer sets it.
 	Size  uint32
@@ -105,7 +105,7 @@ func clampInt(n uint64, limit int) int {
 	return int(n)
 }
 
-// A Message is one message as it was received.
+// Message is one message as it was received.
 type Message struct {
 	Header
 	Body []byte

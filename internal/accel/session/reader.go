@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Source is the reading end of a ring.
+// Source is the reading end of a ring.
 type Source interface {
 	// Next waits until at least n bytes can be read and returns all that can,
 	// as one stretch of ring memory.
@@ -29,7 +29,7 @@ const (
 	pieceSize = 512 << 10
 )
 
-// A Reader takes messages off a ring. One goroutine uses it.
+// Reader takes messages off a ring. One goroutine uses it.
 type Reader struct {
 	src    Source
 	area   int

@@ -18,10 +18,10 @@ var (
 // MaxObjects bounds the living objects of a session.
 const MaxObjects = 4 << 20
 
-// A Kind says what an object is; its numbers come from the API's description.
+// Kind says what an object is; its numbers come from the API's description.
 type Kind uint8
 
-// An Entry is what an id stands for: a driver's handle, or why there is none.
+// Entry is what an id stands for: a driver's handle, or why there is none.
 type Entry struct {
 	Kind   Kind
 	Handle uintptr
@@ -29,7 +29,7 @@ type Entry struct {
 	Failed int32
 }
 
-// A Table maps the ids that a client mints to a driver's handles. It belongs to
+// Table maps the ids that a client mints to a driver's handles. It belongs to
 // one goroutine.
 //
 // Ids are never used twice. Clients count them up, but several threads may send

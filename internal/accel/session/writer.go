@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// A Sink is the writing end of a ring.
+// Sink is the writing end of a ring.
 type Sink interface {
 	// Reserve waits until at least n bytes can be written and returns all that
 	// can, as one stretch of ring memory.
@@ -15,7 +15,7 @@ type Sink interface {
 	Commit(n int)
 }
 
-// A Writer puts messages onto a ring. Its methods may be called by several
+// Writer puts messages onto a ring. Its methods may be called by several
 // goroutines; each message goes out whole.
 type Writer struct {
 	area  int

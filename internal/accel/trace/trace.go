@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// A Form says how a field lies in a message's body.
+// Form says how a field lies in a message's body.
 type Form uint8
 
 // The forms.
@@ -27,13 +27,13 @@ const (
 	Bytes
 )
 
-// A Field is one field of a message.
+// Field is one field of a message.
 type Field struct {
 	Name string
 	Form Form
 }
 
-// A Call describes one message.
+// Call describes one message.
 type Call struct {
 	Name string
 	// Answer is the description's word for who answers the call and when.
@@ -41,7 +41,7 @@ type Call struct {
 	Fields []Field
 }
 
-// An Event is one message, read back.
+// Event is one message, read back.
 type Event struct {
 	Call   string         `json:"call"`
 	Answer string         `json:"answer"`

@@ -15,8 +15,8 @@ const (
 	dataArg0   = 16 // its low half, on little-endian machines
 )
 
-// A refusal is a system call that workers may not make.
-type refusal struct {
+// refusedCall is a system call that workers may not make.
+type refusedCall struct {
 	number uint32
 	errno  unix.Errno
 }
@@ -30,7 +30,7 @@ type refusal struct {
 //   - A worker is killed as a group: what left the group would live on.
 //   - Landlock keeps a confined process from tracing those that are not; where the
 //     kernel has no Landlock, this does.
-var refusals = []refusal{
+var refusals = []refusedCall{
 	{unix.SYS_SETSID, unix.EPERM},
 	{unix.SYS_SETPGID, unix.EPERM},
 	{unix.SYS_IO_URING_SETUP, unix.ENOSYS},
@@ -60,16 +60,16 @@ func filter() []unix.SockFilter {
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nativeArch, Jt: 1},
 		foreign,
 		fetch(dataNumber),
-		unless(unix.BPF_JGE, foreignNumbers, 1),
+		skipUnless(unix.BPF_JGE, foreignNumbers, 1),
 		foreign,
 	}
 	for _, r := range refusals {
-		program = append(program, unless(unix.BPF_JEQ, r.number, 1), verdict(r.errno))
+		program = append(program, skipUnless(unix.BPF_JEQ, r.number, 1), verdict(r.errno))
 	}
 	return append(program,
-		unless(unix.BPF_JEQ, unix.SYS_SOCKET, 3),
+		skipUnless(unix.BPF_JEQ, unix.SYS_SOCKET, 3),
 		fetch(dataArg0),
-		unless(unix.BPF_JEQ, unix.AF_UNIX, 1),
+		skipUnless(unix.BPF_JEQ, unix.AF_UNIX, 1),
 		verdict(unix.EACCES),
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	)
@@ -79,8 +79,8 @@ func fetch(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// unless skips what follows when the comparison does not hold.
-func unless(compare uint16, value uint32, skip uint8) unix.SockFilter {
+// skipUnless skips the next skip instructions when the comparison does not hold.
+func skipUnless(compare uint16, value uint32, skip uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: value, Jf: skip}
 }
 

@@ -24,8 +24,8 @@ const (
 // maxFiles bounds a worker's open files.
 const maxFiles = 4096
 
-// inherited returns the configuration when the process is confined already.
-func inherited() (cfg control.Config, confined bool, err error) {
+// inheritedConfig returns the configuration if the process is confined already.
+func inheritedConfig() (cfg control.Config, confined bool, err error) {
 	text, ok := os.LookupEnv(configVariable)
 	if !ok {
 		return cfg, false, nil
@@ -37,8 +37,8 @@ func inherited() (cfg control.Config, confined bool, err error) {
 	return cfg, true, err
 }
 
-// gaps are what could not be confined, in words.
-func gaps() []string {
+// missingIsolation lists, in words, the mechanisms that this machine lacks.
+func missingIsolation() []string {
 	return strings.FieldsFunc(os.Getenv(gapsVariable), func(r rune) bool { return r == '\n' })
 }
 

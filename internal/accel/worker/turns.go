@@ -20,7 +20,7 @@ const (
 	mostBatch = 64
 )
 
-// A device's user, as turns sees it.
+// drainer is the part of a Worker that a turnGate needs.
 type drainer interface {
 	// Drain waits for what was submitted. Only the dispatcher calls it.
 	Drain()
@@ -30,9 +30,9 @@ type drainer interface {
 	Working() bool
 }
 
-// turns keeps to the node's order of sessions on a device. While the session is
-// the only active one, Submit is one atomic load and one add.
-type turns struct {
+// turnGate keeps the session to the order in which the node shares a device. While the session
+// is the only active one, Submit is one atomic load and one add.
+type turnGate struct {
 	conn   *control.Conn
 	worker drainer
 
@@ -44,7 +44,7 @@ type turns struct {
 	cond      sync.Cond
 	active    bool
 	contended bool
-	asked     bool
+	requested bool
 	holds     bool
 	since     time.Time
 	quantum   time.Duration
@@ -56,26 +56,26 @@ type turns struct {
 	started      time.Time // of the batch
 }
 
-func newTurns(conn *control.Conn) *turns {
-	t := &turns{conn: conn, batch: 1}
+func newTurnGate(conn *control.Conn) *turnGate {
+	t := &turnGate{conn: conn, batch: 1}
 	t.cond.L = &t.mu
 	return t
 }
 
 // Submit waits until the session may use the device.
-func (t *turns) Submit() {
+func (t *turnGate) Submit() {
 	t.submits.Add(1)
 	if !t.free.Load() {
 		t.submit()
 	}
 }
 
-func (t *turns) submit() {
+func (t *turnGate) submit() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.activate()
+	t.announceActive()
 	if t.contended && t.holds {
-		t.pace()
+		t.endBatch()
 	}
 	for t.contended && !t.holds {
 		t.request()
@@ -83,21 +83,21 @@ func (t *turns) submit() {
 	}
 }
 
-// activate tells the node, once, that the session has work.
-func (t *turns) activate() {
+// announceActive reports to the node, once, that the session has work.
+func (t *turnGate) announceActive() {
 	if t.active {
 		return
 	}
 	t.active, t.seen = true, t.submits.Load()
 	t.free.Store(!t.contended)
 	t.send(control.Message{Type: control.TypeActive})
-	time.AfterFunc(idleAfter, t.look)
+	time.AfterFunc(idleAfter, t.checkIdle)
 }
 
-// pace keeps what is queued on the device short: after a batch of commands it
-// waits for them, and when the quantum is spent it ends the turn. The size of a
-// batch follows the length of the session's commands.
-func (t *turns) pace() {
+// endBatch keeps the device's queue short: after a batch of commands it waits for them, and
+// when the quantum is spent it ends the turn. The size of a batch follows the length of the
+// session's commands.
+func (t *turnGate) endBatch() {
 	if t.count++; t.count < t.batch && time.Since(t.since) < t.quantum {
 		return
 	}
@@ -117,23 +117,23 @@ func (t *turns) pace() {
 
 // drain waits for the device with the lock open: grants and the end of the
 // contention must get through.
-func (t *turns) drain() {
+func (t *turnGate) drain() {
 	t.mu.Unlock()
 	t.worker.Drain()
 	t.mu.Lock()
 	t.count, t.started = 0, time.Now()
 }
 
-func (t *turns) request() {
-	if t.asked {
+func (t *turnGate) request() {
+	if t.requested {
 		return
 	}
-	t.asked = true
+	t.requested = true
 	t.send(control.Message{Type: control.TypeRequest, Used: t.used()})
 }
 
 // used is how long the turn lasted: nobody else used the device meanwhile.
-func (t *turns) used() time.Duration {
+func (t *turnGate) used() time.Duration {
 	if t.since.IsZero() {
 		return 0
 	}
@@ -143,7 +143,7 @@ func (t *turns) used() time.Duration {
 }
 
 // Rest is called when the client has nothing more for us.
-func (t *turns) Rest() {
+func (t *turnGate) Rest() {
 	if t.free.Load() {
 		return
 	}
@@ -163,7 +163,7 @@ func (t *turns) Rest() {
 }
 
 // end gives the turn back unless something was submitted meanwhile.
-func (t *turns) end(submits uint64) {
+func (t *turnGate) end(submits uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.holds && t.submits.Load() == submits {
@@ -172,16 +172,16 @@ func (t *turns) end(submits uint64) {
 	}
 }
 
-// look runs while the session is active, and finds out when it no longer is: while it
-// waits for a turn or for the device it is, or others would submit as much as they like
-// beside it.
-func (t *turns) look() {
+// checkIdle runs periodically while the session is active, and reports to the node when the
+// session no longer is. A session that waits for a turn or for the device is active: otherwise
+// others would submit without limit beside it.
+func (t *turnGate) checkIdle() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	submits := t.submits.Load()
-	if submits != t.seen || t.asked || t.worker.Working() {
+	if submits != t.seen || t.requested || t.worker.Working() {
 		t.seen = submits
-		time.AfterFunc(idleAfter, t.look)
+		time.AfterFunc(idleAfter, t.checkIdle)
 		return
 	}
 	t.active, t.holds = false, false
@@ -189,22 +189,22 @@ func (t *turns) look() {
 	t.send(control.Message{Type: control.TypeIdle})
 }
 
-// contend is the node's word on whether others use the device.
-func (t *turns) contend(on bool) {
+// setContended begins or ends the contention for the device, as the node reports it.
+func (t *turnGate) setContended(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.contended = on
 	t.free.Store(t.active && !on)
 	if !on {
-		t.holds, t.asked, t.since = false, false, time.Time{}
+		t.holds, t.requested, t.since = false, false, time.Time{}
 	}
 	t.cond.Broadcast()
 }
 
-func (t *turns) grant(quantum time.Duration) {
+func (t *turnGate) grant(quantum time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.asked = false
+	t.requested = false
 	if !t.contended {
 		return
 	}
@@ -214,4 +214,4 @@ func (t *turns) grant(quantum time.Duration) {
 }
 
 // send may fail when the node is gone; the connection's reader ends us then.
-func (t *turns) send(m control.Message) { _ = t.conn.Send(m) }
+func (t *turnGate) send(m control.Message) { _ = t.conn.Send(m) }

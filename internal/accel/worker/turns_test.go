@@ -98,7 +98,7 @@ type device struct {
 // user is a session of the device that always has work.
 type user struct {
 	device *device
-	turns  *turns
+	turns  *turnGate
 	kernel time.Duration
 	gap    time.Duration // of the program between two kernels, after waiting for the first
 	late   time.Duration // after which it begins
@@ -155,7 +155,7 @@ func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*use
 			n.conns[id] = control.New(a)
 			n.arbiter.Join(id, weight)
 			conn := control.New(b)
-			u := &user{device: dev, turns: newTurns(conn)}
+			u := &user{device: dev, turns: newTurnGate(conn)}
 			u.turns.worker = u
 			shape(i, u)
 			users = append(users, u)
@@ -168,7 +168,7 @@ func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*use
 					if m.Type == control.TypeGrant {
 						u.turns.grant(m.Quantum)
 					} else {
-						u.turns.contend(m.On)
+						u.turns.setContended(m.On)
 					}
 				}
 			}()

@@ -34,7 +34,7 @@ const statsEvery = time.Second
 // thread, and executes the program again, which makes the confinement that of
 // the process; the second time it does the work.
 func Main(ctx context.Context, ring, socket *os.File) error {
-	cfg, confined, err := inherited()
+	cfg, confined, err := inheritedConfig()
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func serve(ctx context.Context, cfg control.Config, ringFile, socket *os.File) e
 		conn.Final(err)
 		return err
 	}
-	for _, text := range gaps() {
+	for _, text := range missingIsolation() {
 		conn.Log("warn", text)
 	}
 	err = execute(ctx, cfg, ring, conn)
@@ -83,7 +83,7 @@ func execute(ctx context.Context, cfg control.Config, ring *shm.Ring, conn *cont
 	if err != nil {
 		return err
 	}
-	turns := newTurns(conn)
+	turns := newTurnGate(conn)
 	w, err := opencl.New(opencl.Options{
 		Driver: table, Callbacks: driver.NewCallbacks(), Ring: ring,
 		Device: cfg.Device, DeviceName: cfg.DeviceName, Memory: cfg.Memory, Host: cfg.Host, IncludeDir: filepath.Join(cfg.CacheDir, "include"),
@@ -93,8 +93,8 @@ func execute(ctx context.Context, cfg control.Config, ring *shm.Ring, conn *cont
 		return err
 	}
 	turns.worker = w
-	go listen(ctx, conn, ring, turns)
-	go report(ctx, conn, w)
+	go readControl(ctx, conn, ring, turns)
+	go reportStats(ctx, conn, w)
 	stop := context.AfterFunc(ctx, func() { _ = ring.Fail(ctx.Err()) })
 	defer stop()
 	if err := conn.Send(control.Message{Type: control.TypeReady}); err != nil {
@@ -128,8 +128,9 @@ func Probe(context.Context) ([]outboard.Device, error) {
 	return opencl.Probe(table)
 }
 
-// listen takes what the node says. The node's end ends the worker.
-func listen(ctx context.Context, conn *control.Conn, ring *shm.Ring, turns *turns) {
+// readControl executes the node's messages. The end of the connection ends the worker's
+// process.
+func readControl(ctx context.Context, conn *control.Conn, ring *shm.Ring, turns *turnGate) {
 	for {
 		m, err := conn.Receive()
 		if err != nil && ctx.Err() != nil {
@@ -145,7 +146,7 @@ func listen(ctx context.Context, conn *control.Conn, ring *shm.Ring, turns *turn
 		}
 		switch m.Type {
 		case control.TypeContended:
-			turns.contend(m.On)
+			turns.setContended(m.On)
 		case control.TypeGrant:
 			turns.grant(m.Quantum)
 		default: // a newer node may say more
@@ -153,7 +154,7 @@ func listen(ctx context.Context, conn *control.Conn, ring *shm.Ring, turns *turn
 	}
 }
 
-func report(ctx context.Context, conn *control.Conn, w *opencl.Worker) {
+func reportStats(ctx context.Context, conn *control.Conn, w *opencl.Worker) {
 	var last control.Stats
 	ticker := time.NewTicker(statsEvery)
 	defer ticker.Stop()

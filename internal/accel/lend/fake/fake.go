@@ -113,7 +113,7 @@ func work() error {
 		if err != nil {
 			return err
 		}
-		answer, err := obey(conn, first.Config, string(got))
+		answer, err := execute(conn, first.Config, string(got))
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func work() error {
 	}
 }
 
-func obey(conn *control.Conn, config *control.Config, order string) (string, error) {
+func execute(conn *control.Conn, config *control.Config, order string) (string, error) {
 	if path, ok := strings.CutPrefix(order, Dial); ok {
 		return dial(path), nil
 	}
