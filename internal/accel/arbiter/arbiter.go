@@ -44,7 +44,7 @@ func (o *Options) setDefaults() {
 	o.Patience = cmp.Or(o.Patience, time.Second)
 }
 
-// Verb is what a session is to be told.
+// Verb is the kind of an Action.
 type Verb int
 
 // The verbs.
@@ -57,7 +57,7 @@ const (
 	Grant
 )
 
-// Action is something to tell a session.
+// Action is a message for a session.
 type Action struct {
 	Session outboard.SessionID
 	Verb    Verb
@@ -82,7 +82,7 @@ type Arbiter struct {
 	sessions map[outboard.SessionID]*session
 }
 
-// New makes an arbiter of a device that nobody uses.
+// New makes an arbiter of a device without sessions.
 func New(opts Options) *Arbiter {
 	opts.setDefaults()
 	return &Arbiter{opts: opts, sessions: make(map[outboard.SessionID]*session)}
@@ -99,7 +99,7 @@ func (a *Arbiter) Leave(id outboard.SessionID, now time.Duration) []Action {
 	return a.schedule(now)
 }
 
-// Active says that the session has work.
+// Active notes that the session has work.
 func (a *Arbiter) Active(id outboard.SessionID, now time.Duration) []Action {
 	s := a.sessions[id]
 	if s == nil || s.active {
@@ -112,7 +112,7 @@ func (a *Arbiter) Active(id outboard.SessionID, now time.Duration) []Action {
 	return a.schedule(now)
 }
 
-// Idle says that it has none for now.
+// Idle notes that the session has no work.
 func (a *Arbiter) Idle(id outboard.SessionID, now time.Duration) []Action {
 	s := a.sessions[id]
 	if s == nil || !s.active {
@@ -150,7 +150,7 @@ func (a *Arbiter) End(id outboard.SessionID, used, now time.Duration) []Action {
 	return a.schedule(now)
 }
 
-// Tick takes a turn back that lasts too long. Call it at the time that Deadline says.
+// Tick revokes a turn that lasts too long. Call it at the time that Deadline returns.
 func (a *Arbiter) Tick(now time.Duration) []Action {
 	for _, s := range a.sessions {
 		if s.holds && now-s.grantedAt >= a.opts.Patience {
@@ -181,8 +181,8 @@ func (a *Arbiter) Contended() bool {
 	return count > 1
 }
 
-// charge ends the turn of s and adds to its virtual time: what it says it used,
-// but no less than half of what the turn lasted, and no more than all of it.
+// charge ends the turn of s and adds to its virtual time what it reports as used, but no less
+// than half of the turn's duration and no more than all of it.
 func (a *Arbiter) charge(s *session, used, now time.Duration) {
 	if !s.holds {
 		return

@@ -28,7 +28,7 @@ type Link interface {
 	// File is the ring's memory for the program. It stays the link's.
 	File() *os.File
 	// Done is closed when the session ended, from whichever side. The ring
-	// then says why.
+	// then has the reason.
 	Done() <-chan struct{}
 	// Err is why the session ended; nil while it lives and after a clean end.
 	Err() error
@@ -40,7 +40,7 @@ type Link interface {
 type Lease struct {
 	// Name is what the device is called when its session is lost; it may be empty.
 	Name string
-	// Memory is what a session may allocate, as the program is told.
+	// Memory is what a session may allocate.
 	Memory outboard.Bytes
 	// Dial opens a session.
 	Dial func(ctx context.Context) (Link, error)
@@ -51,8 +51,8 @@ type Options struct {
 	// Socket is the path to listen at. Its folder must be the owner's alone.
 	Socket string
 	Leases []Lease
-	// DeadAfter is what processes are told about how long a silent session
-	// counts as living.
+	// DeadAfter is reported to processes: how long a silent session counts as
+	// living.
 	DeadAfter time.Duration
 	Log       *slog.Logger
 }

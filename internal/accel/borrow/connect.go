@@ -69,8 +69,8 @@ func connect(conn *net.UnixConn, hello []byte) (*Session, error) {
 	return s, nil
 }
 
-// watch ends the session when the other end of the socket goes away: then nobody
-// is there to close the ring.
+// watch ends the session when the other end of the socket closes: no process is left to close
+// the ring.
 func (s *Session) watch() {
 	defer close(s.watched)
 	_, _ = s.conn.Read(make([]byte, 1))

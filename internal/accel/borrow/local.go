@@ -37,7 +37,7 @@ type LocalEvent struct {
 	Error string `json:"error,omitempty"`
 }
 
-// EventOf tells of a session's end, or of its refusal.
+// EventOf is the event for the end of a session, or for its refusal.
 func EventOf(err error) LocalEvent {
 	e := LocalEvent{Ended: true}
 	if err != nil {

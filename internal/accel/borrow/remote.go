@@ -32,7 +32,7 @@ func ClaimOf(header []byte) ([]byte, error) {
 	return header[1:], CheckVersion(int(header[0]))
 }
 
-// CheckVersion says what to do when the other side's sessions are of another
+// CheckVersion returns an error with a remedy when the other side's sessions are of another
 // version.
 func CheckVersion(version int) error {
 	if version == Sessions {

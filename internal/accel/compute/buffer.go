@@ -44,8 +44,8 @@ func (h *Holder) bufferRange(number uint32, offset, size uint64) (*buffer, error
 
 const (
 	memReadWrite = 1 << 0 // CL_MEM_READ_WRITE
-	// piece is the most that one message writes: so much has to find room before a call
-	// that gives up can end in good order.
+	// piece is the most that one message writes: a call that gives up has to wait until the
+	// message at hand is in the ring.
 	piece = 1 << 20
 )
 

@@ -24,7 +24,7 @@ const (
 
 // Options of a Device.
 type Options struct {
-	// Ring is the client's end. Who opened it unmaps it, after Close.
+	// Ring is the client's end. Its owner unmaps it, after Close.
 	Ring *shm.Ring
 	// Shared says that there may be several holders. One alone is served a little
 	// faster.
@@ -34,7 +34,7 @@ type Options struct {
 	Why func(error) error
 }
 
-// Facts are what the worker says about the device.
+// Facts are the properties of the device that the worker reports.
 type Facts struct {
 	// Memory is what the session may allocate.
 	Memory outboard.Bytes
@@ -80,7 +80,7 @@ type owner struct {
 	index int
 }
 
-// Open begins a session: it waits until the worker has said what the device is.
+// Open begins a session: it waits until the worker has described the device.
 func Open(ctx context.Context, opts Options) (*Device, error) {
 	d := &Device{
 		opts: opts, out: session.NewWriter(opts.Ring, opts.Ring.Area()), ids: firstID - 1,
@@ -132,8 +132,8 @@ func (d *Device) Err() error {
 	return d.err
 }
 
-// Stuck reports whether somebody gave up while the device worked for him: it may work on
-// that for ever. Nobody new should use the session.
+// Stuck reports whether a caller gave up while the device worked for it, possibly for ever.
+// Such a session should get no new holders.
 func (d *Device) Stuck() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +144,7 @@ func (d *Device) Stuck() bool {
 	return ended
 }
 
-// Close ends the session. Whoever waits for the device gets an error.
+// Close ends the session. Callers that wait for the device get an error.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	again := d.closed
@@ -168,7 +168,7 @@ func (d *Device) newID() uint64 {
 // encoder is what all generated arguments are.
 type encoder interface{ encode(buf []byte) []byte }
 
-// send sends a call for whose answer nobody waits. If it fails its owner is told.
+// send sends a call without waiting for its answer. A failure is reported to its owner.
 func (d *Device) send(op uint16, args encoder, o owner, bulk ...[]byte) error {
 	return d.post(session.Header{Op: op, Flags: d.flags}, args, o, bulk...)
 }
@@ -303,7 +303,7 @@ func (d *Device) deliverReply(h session.Header, body []byte) error {
 	w := d.waits[h.Call]
 	d.mu.Unlock()
 	if w == nil {
-		return nil // who asked has given up
+		return nil // its caller has given up
 	}
 	var err error
 	if h.Op != w.op {

@@ -2,7 +2,7 @@
 // library.
 //
 // A [Device] is the client's end of an OpenCL session (docs/design/0004), in Go alone: it
-// sends through a ring what the driver library would. A [Holder] is who uses it: it has
+// sends through a ring what the driver library would. A [Holder] is one user of it: it has
 // buffers and programs of its own, under numbers that it chooses, and a queue. Several
 // holders may use one Device at the same time, each from one goroutine.
 //
@@ -23,39 +23,40 @@
 //	7 write    number u32, offset u64, place               from the program's memory
 //	8 read     number u32, offset u64, place               into the program's memory
 //
-// A list that makes no sense is refused before any of it is done. Of one that fails on
-// its way nobody knows how much was done, but buffers that it made are gone; the error is
-// that of the first command that failed.
+// An invalid list is refused before any of it is executed. When a command fails, the error
+// is that of the first one that failed; how many of the later ones were executed is
+// undefined, but buffers that the list created no longer exist.
 //
 // # Programs
 //
-// What was built of a source stays a while, for whoever builds the same: compiling takes
-// longer than most kernels run. A program that has variables is its holder's alone, since
-// they would take something from one holder to another.
+// A program is kept for a while and shared by all holders that build the same source:
+// compiling takes longer than most kernels run. A program that has variables is not shared,
+// since they would carry data from one holder to another.
 //
 // # Printing
 //
-// What a kernel prints comes before the answer to the list in which it ran, and is in that
-// list's Result. The device does not say whose kernel printed: lists that several holders have
-// done at the same time have all of it.
+// What kernels print precedes the reply to the list in which they ran, and is in that
+// list's Result. Text that the worker sent before the list began is in no later Result. The
+// device does not report which kernel printed: lists of several holders that run at the
+// same time each have all of it.
 //
-// # Giving up
+// # Cancellation
 //
-// Do ends with its context, whatever the device does, and its memory is then left alone.
-// The holder is good for nothing more, and nobody new should use the Device (Stuck). A
-// message that is half on its way can't be taken back: if the worker does not make room
-// for the rest of it, the session ends.
+// Do returns when its context ends, whatever the device does, and does not access its
+// memory afterwards. The holder can't be used any more, and the Device should get no new
+// holders (Stuck). A message that is half written can't be taken back: if the worker does
+// not make room for the rest of it, the session ends.
 //
-// # What is trusted
+// # Trust
 //
 // Neither the list, which may lie in memory that others change meanwhile, nor the worker
-// at the other end of the ring: what it sends is checked, and goes nowhere but where
-// somebody waits for it.
+// at the other end of the ring is trusted: what it sends is checked, and is only copied to
+// memory of a caller that waits for it.
 //
 // # Locks
 //
-// Device.sending orders messages, Device.mu guards the tables of what is under way; a
-// wait's own lock comes after both.
+// Device.sending orders messages, Device.mu guards the tables of pending calls; a wait's
+// own lock comes after both.
 package compute
 
 //go:generate go run ../gen/apigen -api ../opencl/opencl.api -client . -calls clCreateContext,clCreateCommandQueue,clCreateBuffer,clEnqueueFillBuffer,clEnqueueWriteBuffer,clEnqueueReadBuffer,clCreateProgramWithSource,clBuildProgram,clCreateKernel,clSetKernelArg,clEnqueueNDRangeKernel,clFinish,clGetDeviceInfo,clGetProgramInfo,clGetProgramBuildInfo,clGetKernelInfo,clGetKernelArgInfo,hello,release,snapshot,failed,output

@@ -18,7 +18,7 @@ const (
 	kernelArgSpace     = 0x1196
 )
 
-// fact is what the worker tells unasked, as record 0004 has it.
+// fact is an answer that the worker sends without being asked, in the format of record 0004.
 type fact struct {
 	op     uint16
 	param  uint32

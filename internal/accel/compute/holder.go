@@ -12,11 +12,11 @@ const (
 	maxPrograms = 256
 )
 
-// ErrGivenUp is a holder whose commands did not end in time: nobody knows what the device
-// does for it.
-var ErrGivenUp = errors.New("commands before these were given up: import the device anew")
+// ErrGivenUp is the error of a holder whose earlier commands did not end in time: the state of
+// its objects is unknown.
+var ErrGivenUp = errors.New("earlier commands did not end in time: import the device again")
 
-// Holder is somebody who uses a Device. One goroutine uses it.
+// Holder is one user of a Device, with buffers and programs of its own. One goroutine uses it.
 type Holder struct {
 	device    *Device
 	queue     uint64
@@ -28,7 +28,7 @@ type Holder struct {
 
 type buffer struct {
 	id, size    uint64
-	initialized bool // it has no contents of somebody before
+	initialized bool // its contents were written or zeroed
 }
 
 type program struct {
@@ -47,7 +47,7 @@ func (d *Device) Holder() (*Holder, error) {
 	return h, d.send(opClCreateCommandQueue, &argsClCreateCommandQueue{Context: d.context, Device: deviceID, Result: h.queue}, owner{})
 }
 
-// Close gives up what the holder has.
+// Close releases the holder's objects.
 func (h *Holder) Close() {
 	if h.abandoned {
 		return // what it has may be in use; it goes with the session

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// library is the programs that were built in a session. Holders of one source share
-// what was built of it; that stays a while when nobody uses it.
+// library is the programs that were built in a session. Holders with the same source share one
+// program, which is kept for a while after its last use.
 type library struct {
 	mu    sync.Mutex
 	built map[sourceKey]*built
-	idle  []*built // nobody uses them; the first has been idle longest
+	idle  []*built // unused; the first has been idle longest
 }
 
-// maxIdle is how many programs are kept that nobody uses.
+// maxIdle is how many unused programs are kept.
 const maxIdle = 32
 
 type sourceKey [sha256.Size]byte
@@ -34,14 +34,14 @@ type built struct {
 	id      uint64
 	kernels map[string]parameters
 	ready   chan struct{} // closed when it was built, or could not be
-	// own says that it has variables, or could not be built: nobody else gets it.
+	// private: it has variables, or could not be built; it is not shared.
 	private bool
 	users   int // under library.mu
 }
 
 // parameters are what a kernel wants.
 type parameters struct {
-	count  int               // -1 if nobody knows
+	count  int               // -1: unknown
 	spaces map[uint16]uint32 // where they lie, by their index, as far as that is known
 }
 

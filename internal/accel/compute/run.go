@@ -288,6 +288,6 @@ func (r *run) command(i int, c *Command) error {
 	return nil
 }
 
-// stallLimit is how long a message may take to find room once nobody waits for it. Who
-// gives up in the middle of one ends the session: it can't go on with half a message.
+// stallLimit is how long a message may wait for space in the ring once its caller has given
+// up. The session then ends, since it can't continue after half a message.
 const stallLimit = 100 * time.Millisecond

@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// wait is somebody who waits for a reply.
+// wait is a caller that waits for a reply.
 type wait struct {
 	call  uint32
 	op    uint16
@@ -17,13 +17,13 @@ type wait struct {
 	done  chan struct{}
 
 	mu     sync.Mutex
-	to     []byte // what is still to come; nil when nobody wants it
+	to     []byte // where the rest of the bulk goes; nil after abandon
 	status int32
 	body   []byte
 	err    error
 }
 
-// fill takes the bulk of a message. What nobody wants is left to the reader.
+// fill copies the bulk of a message. The reader skips bytes that no caller wants.
 func (w *wait) fill(in *session.Reader) error {
 	for {
 		b, err := in.NextBulk()

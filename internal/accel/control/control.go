@@ -1,4 +1,4 @@
-// Package control is what a node and one of its workers say to each other: lines
+// Package control is the protocol between a node and one of its workers: lines
 // of JSON over a unix socket, one message a line.
 //
 //	node -> worker    config, first and once
@@ -64,7 +64,7 @@ type Config struct {
 	// refused when the device at the index has another name. Empty: not checked.
 	DeviceName string `json:"device_name,omitempty"`
 	// CacheDir holds what a driver keeps between sessions, compiled kernels.
-	// It must not be shared between owners who don't trust each other.
+	// It must not be shared between tenants or programs.
 	CacheDir string `json:"cache_dir"`
 	// TmpDir is the session's own folder; the node removes it afterwards.
 	TmpDir string `json:"tmp_dir"`

@@ -13,7 +13,7 @@ import (
 // A driver calls from threads of its own, possibly holding its locks: what is
 // registered must neither block nor call the driver.
 //
-// The zero value is for drivers that call nobody: its addresses are 0.
+// The zero value is for drivers without callbacks: its addresses are 0.
 type Callbacks struct {
 	event, build, context uintptr
 

@@ -3,7 +3,7 @@
 //
 // A [Host] owns the folders and the thread that workers are started from. A
 // [Session] is a worker and its ring. A session ends when its worker exits, when
-// somebody calls [Session.End], or when the node dies: then the kernel kills the
+// [Session.End] is called, or when the node dies: then the kernel kills the
 // worker. The program at the other end of the ring always learns why, by the
 // ring's reason.
 package lend
@@ -23,7 +23,7 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// Options say how workers run.
+// Options of a Host.
 type Options struct {
 	// Dir holds the sessions' temporary folders and the holders' caches.
 	Dir string

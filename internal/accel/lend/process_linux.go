@@ -70,7 +70,7 @@ func (s *spawner) start(c command) (*process, error) {
 		return nil, err
 	}
 	p := &process{cmd: cmd, stderr: read, stderrDone: make(chan struct{})}
-	// Whoever must go when memory runs out, it is not the node.
+	// When memory runs out, workers are killed before the node.
 	_ = os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("500"), 0)
 	go p.readStderr()
 	return p, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// Spec says what a session is for.
+// Spec describes a session to start.
 type Spec struct {
 	Lease  outboard.Lease
 	Device outboard.Device
@@ -157,7 +157,7 @@ func (s *Session) Ring() *shm.Ring { return s.ring }
 // Worker is the process id of the worker.
 func (s *Session) Worker() int { return s.process.pid() }
 
-// Stats is what the worker last said about itself, nil before it did.
+// Stats returns the worker's last report, nil before the first.
 func (s *Session) Stats() *control.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Session) End(err error) {
 	close(s.ending)
 }
 
-// Ending is closed when the session's end began: Err then says why.
+// Ending is closed when the session's end began; Err then returns the reason.
 func (s *Session) Ending() <-chan struct{} { return s.ending }
 
 // Done is closed when the worker and all that it started have gone.
@@ -190,8 +190,8 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Close ends the session, waits for its worker, and unmaps its ring: nobody may
-// be using that any more.
+// Close ends the session, waits for its worker and unmaps its ring, which must not be in use
+// any more.
 func (s *Session) Close() error {
 	s.End(nil)
 	<-s.done
@@ -202,9 +202,9 @@ func (s *Session) Close() error {
 // supervise owns the worker from its start to its end.
 func (s *Session) supervise() {
 	defer close(s.done)
-	heard := make(chan struct{})
+	controlDone := make(chan struct{})
 	go func() {
-		defer close(heard)
+		defer close(controlDone)
 		s.readControl()
 	}()
 	exited := make(chan error, 1)
@@ -213,13 +213,13 @@ func (s *Session) supervise() {
 	case err := <-exited:
 		// Its last words may still be in the socket. Nothing of its group
 		// lives any more, so the end of file is there too.
-		waitTimeout(heard, time.Second)
+		waitTimeout(controlDone, time.Second)
 		s.End(s.exitError(err))
 	case <-s.ending:
 		s.stopWorker(exited)
 	}
 	_ = s.control.Close()
-	<-heard
+	<-controlDone
 	_ = os.RemoveAll(s.tmp())
 	s.host.removeSession(s)
 	s.recordEnd()

@@ -19,7 +19,7 @@ type call struct {
 
 	queue *queue
 	event uint64 // to be made by a command
-	// nameless says that the command's event is ours alone.
+	// unnamed: the client has no id for the command's event.
 	unnamed bool
 	object  uint64 // to be made by a creation
 
@@ -72,7 +72,7 @@ func (c *call) handle(kind session.Kind, id uint64) uintptr {
 		c.queue = c.caller.queues.byID[id]
 	case kindEvent:
 		if c.caller.events.hasFailed(id) {
-			// Whoever hears of the refusal knows why: the failure is told first.
+			// The client learns of the failure before it learns of the refusal.
 			c.caller.client.fail(c.caller.events.synchronize())
 			return c.fail(clExecStatusError)
 		}

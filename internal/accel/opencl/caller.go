@@ -202,7 +202,7 @@ func (k *caller) addFailedEvent(c *call) error {
 	return nil
 }
 
-// reply answers a call, or reports its failure when nobody waits.
+// reply answers a call, or reports its failure when the client does not wait.
 func (k *caller) reply(c *call, status int32, body []byte) error {
 	if c.broken != nil {
 		return malformed(c.m, c.broken)

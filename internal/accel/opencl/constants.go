@@ -64,7 +64,7 @@ const (
 	profilingTimes           = 5
 )
 
-// isCommand says which functions put work into a queue.
+// isCommand holds, by function number, whether the function enqueues a command.
 var isCommand = func() []bool {
 	table := make([]bool, len(functionNames))
 	for i, name := range functionNames {

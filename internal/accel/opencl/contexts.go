@@ -104,8 +104,8 @@ func (cs *contexts) forwardErrors(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case said := <-cs.errors:
-			n := argsContextError{Context: said.context, Text: []byte(said.text), Private: said.private}
+		case e := <-cs.errors:
+			n := argsContextError{Context: e.context, Text: []byte(e.text), Private: e.private}
 			cs.client.fail(cs.client.notify(opContextError, n.encode(nil)))
 		}
 	}

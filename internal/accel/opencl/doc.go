@@ -5,10 +5,10 @@
 // # Order
 //
 // One goroutine, the dispatcher, takes messages off the ring and calls the driver
-// in their order. A call for which somebody waits is answered at once when the
-// client said that it is alone; otherwise its command is still enqueued in order,
-// but a goroutine of its own waits and answers. Two kinds of things overtake
-// nobody: kernels' output and the data of non-blocking reads go out before any
+// in their order. A call that the client waits for is answered at once when the
+// client has no other thread; otherwise its command is still enqueued in order,
+// but a goroutine of its own waits and answers. Two kinds of messages are never
+// overtaken: kernels' output and the data of non-blocking reads go out before any
 // reply or event notice from which the client could conclude that they are done.
 //
 // # Formats that opencl.api leaves open

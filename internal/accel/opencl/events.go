@@ -120,7 +120,7 @@ func (ev *events) synchronize() error {
 	return ev.reportCompleted()
 }
 
-// synchronizeAndAnswer answers a call whose reply says that commands are done.
+// synchronizeAndAnswer answers a call whose reply reports commands as done.
 func (ev *events) synchronizeAndAnswer(t ticket, status int32, body []byte, bulk ...[]byte) error {
 	if err := ev.synchronize(); err != nil {
 		return err
@@ -303,8 +303,7 @@ func (ev *events) release(id uint64, handle uintptr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ev.unresolved[id] {
-		// Nobody can set it any more: what waits for it would wait for ever,
-		// and we with it.
+		// It can't be set any more: commands that wait for it would never end.
 		ev.drv.Call(fnClSetUserEventStatus, handle, failedUserEvent)
 		ev.markResolved(id)
 		p.failing = true

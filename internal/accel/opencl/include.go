@@ -110,7 +110,8 @@ func (in *includes) hide(log []byte) []byte {
 	return folder.ReplaceAllLiteral(log, []byte(includePrefix))
 }
 
-// writeInclude writes one file under root, wherever its name says it was.
+// writeInclude writes one file under root; a name that leads out of root is taken as relative
+// to it.
 func writeInclude(root, name string, content []byte) error {
 	path := filepath.Join(root, filepath.Clean("/"+name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

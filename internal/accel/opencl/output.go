@@ -16,7 +16,7 @@ import (
 type output struct {
 	client *client
 	pipe   int // -1: none
-	// wanted says that some program may print; before that nobody looks.
+	// wanted is set once a program may print; until then the pipe is not read.
 	wanted atomic.Bool
 	mu     sync.Mutex // held while output is read and sent, so that it stays in order
 	buf    []byte
@@ -50,7 +50,7 @@ func (o *output) drainLocked() error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil || n <= 0:
-			return nil //nolint:nilerr // empty, or nobody can write any more
+			return nil //nolint:nilerr // empty, or without a writer
 		}
 		note := argsOutput{Text: o.buf[:n]}
 		if err := o.client.notify(opOutput, note.encode(nil)); err != nil {
@@ -66,7 +66,7 @@ func (o *output) pending() bool {
 		return false
 	}
 	if !o.mu.TryLock() {
-		return true // somebody is about to send some
+		return true // another goroutine is about to send some
 	}
 	defer o.mu.Unlock()
 	fds := []unix.PollFd{{Fd: int32(o.pipe), Events: unix.POLLIN}}

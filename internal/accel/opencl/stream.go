@@ -12,7 +12,7 @@ type stream struct {
 	reads    *reads
 	transfer transfer
 	alone    bool   // the client has nothing else to do
-	ticket   ticket // zero: nobody waits, the data goes out as a notice
+	ticket   ticket // zero: the read is not blocking, and the data is sent as a notice
 	serial   uint64
 	waits    waitList
 	event    uintptr // where the last piece's goes, or 0
@@ -59,8 +59,8 @@ func (s *stream) run() (int32, error) {
 	return clSuccess, nil
 }
 
-// wait waits for what the read has to wait for while others may still send:
-// other threads' answers, and what a kernel prints, who may wait for that.
+// wait waits for the read's wait list while other goroutines may still send: the answers to
+// other threads, and kernels' output, on which the wait list may depend.
 func (s *stream) wait() int32 {
 	if s.alone && !s.reads.output.wanted.Load() || !s.queue.inOrder && s.waits.count == 0 {
 		return clSuccess

@@ -56,7 +56,7 @@ func (s *synchronizer) doClFinish(m *message, a *argsClFinish) error {
 		s.events.waitFor(marker)
 		s.drv.Call(fnClReleaseEvent, marker)
 		q.markReached(last)
-		// A command that failed is told by its event, not by clFinish.
+		// The failure of a command is reported by its event, not by clFinish.
 		s.client.fail(s.events.synchronizeAndAnswer(t, clSuccess, nil))
 	}) {
 		return nil
@@ -125,7 +125,7 @@ func (s *synchronizer) doClSetUserEventStatus(m *message, a *argsClSetUserEventS
 			e, _ := s.objects.table.Any(a.Event)
 			e.Failed = clExecStatusError
 			s.objects.table.Replace(a.Event, e)
-			// PoCL calls nobody back for what fails with it.
+			// PoCL invokes no callback for commands that fail with it.
 			s.events.pending.wakeCompleter()
 		}
 	}
@@ -149,7 +149,7 @@ func (s *synchronizer) doWatch(m *message, a *argsWatch) error {
 	c := s.caller.begin(m)
 	handle := c.handle(kindEvent, a.Event)
 	if c.status != clSuccess || handle == 0 {
-		return nil // a failed notice has told it already
+		return nil // reported by a failed notice
 	}
 	p := &s.events.pending
 	p.mu.Lock()

@@ -23,7 +23,7 @@ import (
 type Gate interface {
 	// Submit waits until the session may use the device.
 	Submit()
-	// Rest says that the dispatcher has nothing more to do for now.
+	// Rest reports that the dispatcher waits for the client.
 	Rest()
 }
 
@@ -38,7 +38,7 @@ type Ring interface {
 type Options struct {
 	// Driver is the driver's functions, as Functions names them.
 	Driver *driver.Table
-	// Callbacks are the process's; nil for a driver that calls nobody back.
+	// Callbacks are the process's; nil for a driver without callbacks.
 	Callbacks *driver.Callbacks
 	Ring      Ring
 	// Device is its index in the order of Probe, DeviceName what it should be called.

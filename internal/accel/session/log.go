@@ -90,7 +90,7 @@ func (l *Log) Command(queue uint64, m *Message) {
 	l.commands[queue] = append(l.commands[queue], Record{Header: m.Header, Body: bytes.Clone(m.Body)})
 }
 
-// Synced says that all commands of a queue are complete.
+// Synced removes the commands of a queue: all of them are complete.
 func (l *Log) Synced(queue uint64) {
 	for _, r := range l.commands[queue] {
 		l.size -= cost(r.Body)
@@ -156,7 +156,7 @@ func (l *Log) dropEntry(e *entry) {
 	}
 }
 
-// collect drops an object that nobody holds or names any more.
+// collect removes an object that is neither held by the client nor named by another record.
 func (l *Log) collect(id uint64) {
 	o := l.objects[id]
 	if o == nil || o.release == nil || o.references > 0 {

@@ -22,14 +22,15 @@ const Notices = 0x8000
 
 // Flags of a message.
 const (
-	// WantReply says that the sender waits for a message with the same Call.
+	// WantReply marks a message whose sender waits for a message with the same Call.
 	WantReply uint16 = 1
 	// IsReply marks that message.
 	IsReply uint16 = 2
-	// Alone says that the receiver may block: nobody else can send meanwhile.
+	// Alone allows the receiver to block: the client has no other thread that could send
+	// meanwhile.
 	Alone uint16 = 4
-	// More says that the message's bulk goes on in another one of the same call
-	// or, in a notice, of the same serial. The status of the last one counts.
+	// More marks a message whose bulk continues in another one of the same call or, in a notice,
+	// of the same serial. The status of the last one counts.
 	More uint16 = 8
 
 	knownFlags = WantReply | IsReply | Alone | More

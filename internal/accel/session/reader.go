@@ -77,9 +77,8 @@ func (r *Reader) Idle() bool {
 	return len(r.src.TryNext()) < r.held+int(min(r.bulk, HeaderSize))+HeaderSize
 }
 
-// Next gives up the message at hand, with whatever bulk was not taken, and
-// waits for the next one. The body lies outside Go's heap and may be handed to
-// a driver as it is.
+// Next ends the message at hand, skipping bulk that was not read, and waits for the next one.
+// The body lies outside Go's heap and may be passed to a driver.
 func (r *Reader) Next() (Header, []byte, error) {
 	if err := r.finish(); err != nil {
 		return Header{}, nil, err

@@ -50,7 +50,7 @@ func filterCalls() error {
 	return nil
 }
 
-// noFilter says that the kernel can't filter.
+// noFilter reports whether err means that the kernel has no system call filters.
 func noFilter(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) }
 
 func filter() []unix.SockFilter {

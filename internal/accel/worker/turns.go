@@ -13,7 +13,7 @@ const (
 	// command: a program that launches and waits in a loop would lose it after
 	// each launch otherwise.
 	linger = 300 * time.Microsecond
-	// idleAfter is how long a session has no work before it says so, at least.
+	// idleAfter is the least time without work after which a session reports itself idle.
 	idleAfter = 50 * time.Millisecond
 	// mostBatch bounds the commands that are given to a contended device before
 	// they are waited for.
@@ -132,7 +132,7 @@ func (t *turnGate) request() {
 	t.send(control.Message{Type: control.TypeRequest, Used: t.used()})
 }
 
-// used is how long the turn lasted: nobody else used the device meanwhile.
+// used returns how long the turn lasted; no other session used the device meanwhile.
 func (t *turnGate) used() time.Duration {
 	if t.since.IsZero() {
 		return 0

@@ -51,7 +51,7 @@ func Main(ctx context.Context, ring, socket *os.File) error {
 var errNodeGone = &outboard.Error{Op: "session", Kind: outboard.SessionLost, Err: errors.New("the node of the device ended")}
 
 func serve(ctx context.Context, cfg control.Config, ringFile, socket *os.File) error {
-	// When the driver crashes, the place in our code that called it says nothing.
+	// When the driver crashes, a stack trace of our code does not explain it.
 	debug.SetTraceback("none")
 	conn, err := control.FromFile(socket)
 	if err != nil {
@@ -137,7 +137,7 @@ func readControl(ctx context.Context, conn *control.Conn, ring *shm.Ring, turns 
 			return
 		}
 		if err != nil {
-			// Nobody is there to read a reason; the driver may never return.
+			// No reader is left for a reason, and the driver may never return.
 			if !errors.Is(err, io.EOF) {
 				fmt.Fprintln(os.Stderr, "outboard worker:", err)
 			}
@@ -186,7 +186,7 @@ func captureOutput() (*os.File, error) {
 	return r, w.Close()
 }
 
-// ExitReason says in words why a worker ended that sent no final message.
+// ExitReason describes why a worker ended that sent no final message.
 func ExitReason(state *os.ProcessState) string {
 	status, ok := state.Sys().(interface {
 		Signaled() bool

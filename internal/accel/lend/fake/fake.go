@@ -151,7 +151,7 @@ func execute(conn *control.Conn, config *control.Config, order string) (string, 
 	return order, nil
 }
 
-// dial tells what a socket's owner says to a worker.
+// dial connects to a socket and returns the first line that its owner answers.
 func dial(path string) string {
 	conn, err := unixsock.Dial(context.Background(), path)
 	if err != nil {
