@@ -6,8 +6,9 @@ CC      ?= cc
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 LIBRARY  := internal/accel/opencl/driver/lib/libopencl.so.gz
-C_FILES  := $(wildcard cmd/libsession/*.c cmd/libopencl/*.c)
-C_HEADS  := $(wildcard cmd/libsession/*.h cmd/libopencl/*.h)
+C_DIRS   := $(addprefix cmd/,libsession/ring libsession/session libopencl/source libopencl/objects libopencl/calls)
+C_FILES  := $(wildcard $(addsuffix /*.c,$(C_DIRS)))
+C_HEADS  := $(wildcard $(addsuffix /*.h,$(C_DIRS)))
 CFLAGS   := -O2 -g1 -std=c11 -fPIC -fvisibility=hidden -Wall -Wextra -Werror
 LDFLAGS  := -shared -Wl,-soname,libopencl.so -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -static-libgcc -lpthread
 
@@ -36,7 +37,7 @@ bin/outboard: $(LIBRARY) FORCE
 $(LIBRARY): $(C_FILES) $(C_HEADS) Makefile
 	@scripts/need $(BUILD_NEEDS)
 	@mkdir -p bin
-	$(CC) $(CFLAGS) -Icmd/libsession -Icmd/libopencl $(C_FILES) -o bin/libopencl.so $(LDFLAGS)
+	$(CC) $(CFLAGS) $(addprefix -I,$(C_DIRS)) $(C_FILES) -o bin/libopencl.so $(LDFLAGS)
 	gzip -9 -n -c bin/libopencl.so >$@
 
 demo: build

@@ -27,7 +27,7 @@ func buildC(t testing.TB) string {
 	bin := filepath.Join(t.TempDir(), "echo")
 	dir := filepath.Join("..", "..", "cmd", "libsession")
 	cmd := exec.CommandContext(t.Context(), gcc, "-std=c11", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-pthread",
-		"-o", bin, filepath.Join(dir, "ring.c"), filepath.Join(dir, "testdata", "echo.c"))
+		"-o", bin, filepath.Join(dir, "ring", "ring.c"), filepath.Join(dir, "testdata", "echo.c"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}

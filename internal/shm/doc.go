@@ -4,7 +4,7 @@
 // A ring is a sealed memfd with one control page and two data areas, one for
 // each direction. Each area is mapped twice in a row, so that every stretch of
 // bytes up to the area's size is one slice, wherever it begins. The layout is
-// that of docs/design/0001; cmd/libsession/ring.c is the same in C.
+// that of docs/design/0001; cmd/libsession/ring/ring.c is the same in C.
 //
 // # Use
 //

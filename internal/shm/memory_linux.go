@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The layout of the control page. cmd/libsession/ring.c has the same numbers.
+// The layout of the control page. cmd/libsession/ring/ring.c has the same numbers.
 const (
 	magic   = 0x4f425247
 	version = 1

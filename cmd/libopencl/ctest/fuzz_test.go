@@ -27,9 +27,10 @@ func startDecoder(f *testing.F) *decoder {
 	program := filepath.Join(f.TempDir(), "decode")
 	args := []string{
 		"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-I..", "-I../../libsession", "-o", program, "testdata/decode.c", "../facts.c", "../zz_send.c",
+		"-o", program, "testdata/decode.c", "../objects/facts.c", "../objects/zz_send.c",
 	}
-	session, err := filepath.Glob("../../libsession/*.c")
+	args = append(args, includeFlags()...)
+	session, err := filepath.Glob("../../libsession/[rs]*/*.c")
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 // TestInclude builds the C program around include.c once for all that it is asked.
 func TestInclude(t *testing.T) {
-	program := buildC(t, "testdata/include.c", "../include.c", "../tree.c", "../scan.c", "../options.c")
+	program := buildC(t, "testdata/include.c", "../source/include.c", "../source/find.c", "../source/tree.c", "../source/scan.c", "../source/options.c")
 	for name, test := range map[string]func(*testing.T, string){
 		"find":     testIncludesFind,
 		"options":  testOptionWords,
@@ -39,8 +39,9 @@ func buildC(t *testing.T, files ...string) string {
 	program := filepath.Join(t.TempDir(), "program")
 	args := []string{
 		"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-I..", "-I../../libsession", "-o", program,
+		"-o", program,
 	}
+	args = append(args, includeFlags()...)
 	if out, err := exec.Command(gcc, append(args, files...)...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}

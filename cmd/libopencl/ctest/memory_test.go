@@ -17,13 +17,15 @@ func memoryProgram(t *testing.T) string {
 	program := filepath.Join(t.TempDir(), "memory")
 	args := []string{
 		"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-I../../libsession", "-o", program, "testdata/memory.c", "testdata/device.c",
+		"-o", program, "testdata/memory.c", "testdata/device.c", "../../libsession/session/layout.c",
 	}
 	for _, name := range []string{
-		"memory", "buffer", "format", "image", "transfer", "check", "coherence", "map", "migrate", "sampler", "pipe", "memory_info", "object", "info",
+		"objects/memory", "objects/coherence", "objects/object", "objects/info", "calls/buffer", "calls/format", "calls/image", "calls/transfer",
+		"calls/check", "calls/map", "calls/migrate", "calls/sampler", "calls/pipe", "calls/memory",
 	} {
 		args = append(args, "../"+name+".c")
 	}
+	args = append(args, includeFlags()...)
 	if out, err := exec.Command(gcc, append(args, "-lpthread")...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func TestSignature(t *testing.T) {
-	program := buildC(t, "testdata/signature.c", "../signature.c")
+	program := buildC(t, "testdata/signature.c", "../source/signature.c")
 	for name, test := range map[string]struct {
 		source string
 		count  int

@@ -88,7 +88,7 @@ func TestDeath(t *testing.T) {
 		want    string
 	}{
 		"clean":        {"7", "0", "the worker ended it"},
-		"lease lost":   {"7", "7", "its lease expired or was taken back"},
+		"lease lost":   {"7", "7", "its lease expired or was revoked"},
 		"unreachable":  {"7", "8", "the device's node does not answer"},
 		"session lost": {"7", "9", "the worker or the connection to it is gone"},
 		"other":        {"7", "4242", "something went wrong on the device's node"},
@@ -145,12 +145,12 @@ func TestFork(t *testing.T) { listen(t, 64<<10).must("fork") }
 
 func TestRefused(t *testing.T) {
 	s := listen(t, 64<<10)
-	s.refuse.Store("lease 3: taken back\x1b[2J")
-	if got, want := s.must("refused"), "lease 3: taken back [2J"; got != want {
+	s.refuse.Store("lease 3: revoked\x1b[2J")
+	if got, want := s.must("refused"), "lease 3: revoked [2J"; got != want {
 		t.Errorf("refused: %q, want %q", got, want)
 	}
 	s.path = "/nonexistent/socket"
-	if got := s.must("refused"); !strings.Contains(got, "nobody answers at /nonexistent/socket") {
+	if got := s.must("refused"); !strings.Contains(got, "nothing answers at /nonexistent/socket") {
 		t.Errorf("no socket: %q", got)
 	}
 }

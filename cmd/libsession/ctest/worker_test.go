@@ -359,8 +359,8 @@ func program(t testing.TB) string {
 		if sanitizers == "" {
 			sanitizers = "address,undefined"
 		}
-		sources, _ := filepath.Glob("../*.c")
-		args := []string{"-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-I..", "-o", build.program, "testdata/client.c"}
+		sources, _ := filepath.Glob("../[rs]*/*.c")
+		args := []string{"-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-I../ring", "-I../session", "-o", build.program, "testdata/client.c"}
 		if sanitizers == "none" {
 			args = append(args, "-O2")
 		} else {

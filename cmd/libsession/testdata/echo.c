@@ -17,7 +17,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "../ring.h"
+#include "../ring/ring.h"
 
 static uint64_t state;
 

@@ -60,11 +60,12 @@ func (a *API) failure(c *Call, status string) string {
 }
 
 func (a *API) cEntries(s *source, table []TableEntry) {
-	s.p("#include <string.h>\n#include \"zz_%s.h\"\n", a.Name)
+	s.p("/* zz_entry.c: the entry points that the loader calls, and the dispatch table. Layer: calls. */")
+	s.p("#include \"zz_calls.h\"\n")
 	for _, c := range a.Calls {
 		a.cEntry(s, c)
 	}
-	a.cRefusals(s, table)
+	a.cRefusals(s)
 	s.p("const struct %s api_dispatch = {", a.TableStruct)
 	for _, e := range table {
 		if a.call(e.Name) != nil {
@@ -73,19 +74,13 @@ func (a *API) cEntries(s *source, table []TableEntry) {
 			s.p("\t.%s = (cl_api_%s)(void (*)(void))refuse_%s,", e.Name, e.Name, e.refusal())
 		}
 	}
-	s.p("};\n\nstatic const struct { const char *name; void (*entry)(void); } entries[] = {")
-	for _, c := range a.Calls {
-		s.p("\t{\"%s\", (void (*)(void))entry_%s},", c.Name, c.Name)
-	}
-	s.p("};\n\nvoid *api_entry(const char *name)\n{\n\tfor (size_t i = 0; i < sizeof entries / sizeof *entries; i++)")
-	s.p("\t\tif (strcmp(entries[i].name, name) == 0)\n\t\t\treturn (void *)entries[i].entry;\n\treturn NULL;\n}")
+	s.p("};")
 }
 
-// cRefusals writes what stands in the table for functions of other extensions.
-func (a *API) cRefusals(s *source, table []TableEntry) {
+// cRefusals writes the table's entries for functions of other extensions.
+func (a *API) cRefusals(s *source) {
 	s.p("static int32_t refuse_status(void)\n{\n\treturn api_refusal;\n}\n")
 	s.p("static void *refuse_handle(void)\n{\n\treturn NULL;\n}\n")
-	_ = table
 }
 
 func (e TableEntry) refusal() string {
@@ -95,7 +90,7 @@ func (e TableEntry) refusal() string {
 	return "handle"
 }
 
-// cEntry writes the function that the loader calls: what every call needs, then its meaning.
+// cEntry writes the function that the loader calls: the checks that every call needs, then the call itself.
 func (a *API) cEntry(s *source, c *Call) {
 	s.p("static %s API_CALL entry_%s(%s)\n{", c.Result, c.Name, a.cParams(c))
 	if c.Answer == Refused {
@@ -105,7 +100,7 @@ func (a *API) cEntry(s *source, c *Call) {
 		s.p("\t%s\n}\n", a.failure(c, "api_refusal"))
 		return
 	}
-	s.p("\tint32_t status = api_enter();\n\tif (status != 0)\n\t\t%s", a.failure(c, "status"))
+	s.p("\tint32_t status = library_enter(&api_dispatch);\n\tif (status != 0)\n\t\t%s", a.failure(c, "status"))
 	for _, p := range c.Params {
 		if p.Treatment != Handle || p.Extra {
 			continue
@@ -127,8 +122,8 @@ func (a *API) cEntry(s *source, c *Call) {
 	}
 }
 
-// cAuto writes a command of a queue: its objects are made present where the
-// queue is, its wait list is resolved there, its event is minted.
+// cAuto writes a command of a queue: its objects are made present on the
+// queue's link, its wait list is resolved there, its event is created.
 func (a *API) cAuto(s *source, c *Call) {
 	if c.Check {
 		s.p("\tstatus = check_%s(%s);\n\tif (status != 0)\n\t\treturn status;", c.Name, c.arguments())
@@ -149,8 +144,7 @@ func (a *API) cAuto(s *source, c *Call) {
 			s.p("\tif (status == 0)\n\t\tstatus = command_%s(&command, %s);", p.Access, p.Name)
 		}
 	}
-	args := []string{"command.session", "&command.track"}
-	args[1] = "NULL"
+	args := []string{"command.session", "NULL"}
 	for _, p := range c.In(a) {
 		args = append(args, p.cAutoArgument()...)
 	}

@@ -8,7 +8,6 @@ struct link device_links[DEVICES];
 char device_log[1 << 16];
 int device_calls;
 int device_pitch_alignment;
-const struct _cl_icd_dispatch api_dispatch;
 static struct _cl_device_id devices[DEVICES];
 static uint64_t serial;
 
@@ -118,7 +117,7 @@ int32_t command_begin(struct command *c, cl_command_queue queue, cl_command_type
 		return CL_INVALID_EVENT_WAIT_LIST;
 	*c = (struct command){.session = queue->link->session, .link = queue->link, .queue = queue, .out = out};
 	if (out) {
-		c->minted = object_new(sizeof *c->minted, KIND_EVENT, 0);
+		c->minted = object_new(sizeof *c->minted, KIND_EVENT, 0, NULL);
 		c->minted->command = type;
 		c->event = c->minted->o.id;
 	}
@@ -137,23 +136,20 @@ int32_t event_status(cl_event e) { return atomic_load(&e->status); }
 int32_t event_wait(cl_event e) { return (void)e, device_calls++, 0; }
 void event_fail(cl_event e, int32_t status) { atomic_store(&e->status, status); }
 void context_notify(cl_context c, const char *text, const void *data, size_t n) { (void)c, (void)text, (void)data, (void)n; }
-const char *status_name(int32_t status) { return (void)status, ""; }
+const char *name_of_status(int32_t status) { return (void)status, ""; }
 int32_t queue_take_sticky(cl_command_queue q) { return atomic_exchange(&q->sticky, 0); }
 void queue_reached(cl_command_queue q, uint64_t to) { atomic_store(&q->finished, to); }
-void context_gone(cl_context c) {
+static void test_context_destroy(void *object) {
+	cl_context c = object;
 	coherence_forget(c);
 	free(c->formats.data);
 	free(c->devices);
 	pthread_mutex_destroy(&c->lock);
 }
-void queue_gone(cl_command_queue q) { object_drop(q->context); }
-void device_gone(cl_device_id d) { (void)d; }
-void event_gone(cl_event e) { (void)e; }
-void program_gone(cl_program p) { (void)p; }
-void kernel_gone(cl_kernel k) { (void)k; }
+static void test_queue_destroy(void *object) { object_drop(((cl_command_queue)object)->context); }
 
 cl_context test_context(int links) {
-	cl_context c = object_new(sizeof *c, KIND_CONTEXT, (1u << links) - 1);
+	cl_context c = object_new(sizeof *c, KIND_CONTEXT, (1u << links) - 1, test_context_destroy);
 	pthread_mutex_init(&c->lock, NULL);
 	c->device_count = (cl_uint)links;
 	c->devices = calloc((size_t)links, sizeof *c->devices);
@@ -167,7 +163,7 @@ cl_context test_context(int links) {
 }
 
 cl_command_queue test_queue(cl_context context, int link) {
-	cl_command_queue q = object_new(sizeof *q, KIND_QUEUE, 0);
+	cl_command_queue q = object_new(sizeof *q, KIND_QUEUE, 0, test_queue_destroy);
 	object_hold(q->context = context);
 	q->device = &devices[link];
 	q->link = &device_links[link];

@@ -3,8 +3,7 @@
 #ifndef OUTBOARD_TEST_DEVICE_H
 #define OUTBOARD_TEST_DEVICE_H
 
-#include "../../library.h"
-#include "../../memory.h"
+#include "calls.h"
 
 #include <stdio.h>
 

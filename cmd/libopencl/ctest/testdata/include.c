@@ -7,7 +7,7 @@
  *   include -relocate                    the text with its absolute names made relative
  */
 #define _GNU_SOURCE
-#include "../../include.h"
+#include "include.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -83,7 +83,7 @@ static void layouts(void) {
 		{{NULL, 0, 1, 0, 1, 0}, {NULL, 0, 1, 0, 1, 0}},
 	};
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-		struct layout got = layout_simple(table[i].from);
+		struct layout got = layout_coalesce(table[i].from);
 		CHECK(layout_size(&got) == layout_size(&table[i].from));
 		CHECK(memcmp(&got, &table[i].to, sizeof got) == 0);
 	}

@@ -1,6 +1,6 @@
 /* The program of the session's tests: client SOCKET MODE [ARGS]. Numbers of operations are those of worker_test.go. */
 #define _GNU_SOURCE
-#include "../../session.h"
+#include "session.h"
 
 #include <dirent.h>
 #include <errno.h>

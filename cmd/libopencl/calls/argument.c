@@ -1,0 +1,160 @@
+/* argument.c: clSetKernelArg. What the driver would reject is rejected here; an unchanged argument is not sent again.
+ * Layer: calls. */
+#include "calls.h"
+
+/* An argument on its way. */
+struct setting {
+	enum arg_form form;
+	size_t size;
+	const void *value; /* of FORM_BYTES */
+	uint64_t object;
+};
+
+static const void *handle_in(const void *value) {
+	const void *handle = NULL;
+	if (value)
+		memcpy(&handle, value, sizeof handle);
+	return handle;
+}
+
+static int32_t set_handle(struct setting *s, const void *value, enum arg_form form, uint32_t kind, int32_t invalid) {
+	const void *handle = handle_in(value);
+	if (s->size != sizeof handle)
+		return CL_INVALID_ARG_SIZE;
+	if (handle ? !api_valid(handle, kind) : form != FORM_MEM)
+		return invalid;
+	s->form = form;
+	s->object = api_id(handle);
+	return 0;
+}
+
+static int32_t set_mem(struct setting *s, const struct arg_shape *a, const void *value) {
+	if (!value && a->kind != ARG_POINTER)
+		return CL_INVALID_ARG_VALUE;
+	int32_t status = set_handle(s, value, FORM_MEM, KIND_MEM, CL_INVALID_MEM_OBJECT);
+	cl_mem m = (cl_mem)(uintptr_t)handle_in(value);
+	if (status == 0 && a->kind != ARG_POINTER && (!m || (a->kind == ARG_IMAGE ? !mem_is_image(m) : !mem_is_pipe(m))))
+		status = CL_INVALID_MEM_OBJECT;
+	return status;
+}
+
+static int32_t set_local(struct setting *s, const void *value) {
+	if (value)
+		return CL_INVALID_ARG_VALUE;
+	if (s->size == 0)
+		return CL_INVALID_ARG_SIZE;
+	s->form = FORM_LOCAL;
+	return 0;
+}
+
+static int32_t set_value(struct setting *s, const struct arg_shape *a, const void *value) {
+	if (!value)
+		return CL_INVALID_ARG_VALUE;
+	if (s->size == 0 || (a->size && s->size != a->size && s->size != a->tight))
+		return CL_INVALID_ARG_SIZE;
+	s->value = value;
+	return 0;
+}
+
+/* Nobody knows the argument's type: a value that is a living handle is meant as one. A NULL of any size goes to the driver as it is. */
+static int32_t set_unknown(struct setting *s, const void *value) {
+	static const enum arg_form forms[KINDS] = {[KIND_MEM] = FORM_MEM, [KIND_SAMPLER] = FORM_SAMPLER, [KIND_QUEUE] = FORM_QUEUE};
+	s->form = value ? FORM_BYTES : FORM_LOCAL;
+	s->value = value;
+	struct object *o = value && s->size == sizeof o ? handle_find(handle_in(value)) : NULL;
+	if (!o)
+		return value && s->size == 0 ? CL_INVALID_ARG_SIZE : 0;
+	s->form = forms[o->kind];
+	s->value = NULL;
+	s->object = o->id;
+	object_drop(o);
+	return 0;
+}
+
+static int32_t understand(struct setting *s, const struct arg_shape *a, const void *value) {
+	switch (a->kind) {
+	case ARG_LOCAL:
+		return set_local(s, value);
+	case ARG_POINTER:
+	case ARG_IMAGE:
+	case ARG_PIPE:
+		return set_mem(s, a, value);
+	case ARG_SAMPLER:
+		return value ? set_handle(s, value, FORM_SAMPLER, KIND_SAMPLER, CL_INVALID_SAMPLER) : CL_INVALID_ARG_VALUE;
+	case ARG_QUEUE:
+		return value ? set_handle(s, value, FORM_QUEUE, KIND_QUEUE, CL_INVALID_DEVICE_QUEUE) : CL_INVALID_ARG_VALUE;
+	case ARG_VALUE:
+		return set_value(s, a, value);
+	default:
+		return set_unknown(s, value);
+	}
+}
+
+static int is_same(const struct arg *a, const struct setting *s) {
+	return a->set && a->form == s->form && a->size == s->size && a->object == s->object && (!s->value || memcmp(a->value, s->value, s->size) == 0);
+}
+
+/* Room for the bytes, before anything is sent. */
+static int make_room(struct arg *a, const struct setting *s) {
+	int fits = a->value && a->value != a->small && a->form == FORM_BYTES && a->size >= s->size;
+	if (!s->value || fits)
+		return 0;
+	unsigned char *room = s->size <= sizeof a->small ? a->small : malloc(s->size);
+	if (!room)
+		return -1;
+	if (a->value != a->small)
+		free(a->value);
+	a->value = room;
+	return 0;
+}
+
+static void keep(cl_kernel k, struct arg *a, const struct setting *s) {
+	int was_local = a->set && a->form == FORM_LOCAL;
+	if (s->value)
+		memcpy(a->value, s->value, s->size);
+	a->form = s->form;
+	a->size = s->size;
+	a->object = s->object;
+	a->mem = s->form == FORM_MEM ? s->object : 0;
+	atomic_fetch_add(&k->locals, (uint32_t)((s->form == FORM_LOCAL) - was_local));
+	if (!a->set)
+		atomic_fetch_sub(&k->unset, 1);
+	a->set = 1;
+}
+
+static int32_t send(cl_kernel k, cl_uint index, const struct setting *s) {
+	int sent = 0;
+	int32_t status = 0;
+	for (uint32_t i = 0; i < k->on_count; i++) {
+		int32_t r = send_clSetKernelArg(k->on[i].link->session, NULL, k->o.id, index, s->size, s->form, s->object, s->value, s->value ? s->size : 0);
+		sent += r == 0;
+		status = r ? r : status;
+	}
+	return sent ? 0 : status; /* a dead link does not spoil the others */
+}
+
+/* Under the kernel's lock, so that the last value kept is the last one sent. */
+static int32_t set(cl_kernel k, cl_uint index, const struct setting *s) {
+	struct arg *a = &k->args[index];
+	if (is_same(a, s))
+		return 0;
+	if (make_room(a, s) != 0)
+		return CL_OUT_OF_HOST_MEMORY;
+	int32_t status = send(k, index, s);
+	if (status == 0)
+		keep(k, a, s);
+	return status;
+}
+
+cl_int ob_clSetKernelArg(cl_kernel k, cl_uint arg_index, size_t arg_size, const void *arg_value) {
+	if (arg_index >= k->shape->arg_count)
+		return CL_INVALID_ARG_INDEX;
+	struct setting s = {.form = FORM_BYTES, .size = arg_size};
+	int32_t status = understand(&s, &k->shape->args[arg_index], arg_value);
+	if (status != 0)
+		return status;
+	pthread_mutex_lock(&k->lock);
+	status = set(k, arg_index, &s);
+	pthread_mutex_unlock(&k->lock);
+	return status;
+}

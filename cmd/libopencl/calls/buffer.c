@@ -1,0 +1,89 @@
+/* buffer.c: creates buffers and sub-buffers. No call waits: what a driver could reject is rejected here first. Layer: calls. */
+#include "calls.h"
+
+static int32_t check_buffer_new(cl_context context, cl_mem_flags flags, size_t size, const void *host_ptr) {
+	if (size == 0)
+		return CL_INVALID_BUFFER_SIZE;
+	int32_t status = mem_check_flags(flags);
+	if (status == 0)
+		status = mem_check_host_ptr(flags, host_ptr);
+	if (status == 0 && size > context_most(context, CL_DEVICE_MAX_MEM_ALLOC_SIZE))
+		status = CL_INVALID_BUFFER_SIZE;
+	return status;
+}
+
+static void buffer_send(cl_mem m, const void *contents, struct creation *creation) {
+	struct link *link;
+	struct layout bulk = layout_flat(contents, m->size);
+	FOR_LINKS(link, m->o.links)
+		creation_note(creation, send_clCreateBuffer(link->session, NULL, api_id(m->context), mem_wire_flags(m->flags), m->size, m->o.id,
+			contents ? &bulk : NULL));
+}
+
+static cl_mem buffer_new(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
+	int32_t status = mem_check_properties(properties);
+	if (status == 0)
+		status = check_buffer_new(context, flags, size, host_ptr);
+	if (status != 0)
+		return mem_fail(status, errcode_ret);
+	cl_mem m = mem_new_root(context, CL_MEM_OBJECT_BUFFER, flags, size, size, mem_links(context, size), &status);
+	if (!m)
+		return mem_fail(status, errcode_ret);
+	struct creation creation = {0, CL_OUT_OF_HOST_MEMORY};
+	m->host_ptr = flags & CL_MEM_USE_HOST_PTR ? host_ptr : NULL;
+	if (mem_keep_properties(m, properties))
+		buffer_send(m, host_ptr, &creation);
+	return mem_created(m, &creation, errcode_ret);
+}
+
+cl_mem ob_clCreateBuffer(cl_context context, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
+	return buffer_new(context, NULL, flags, size, host_ptr, errcode_ret);
+}
+
+cl_mem ob_clCreateBufferWithProperties(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
+	return buffer_new(context, properties, flags, size, host_ptr, errcode_ret);
+}
+
+/* The links with a device that can address a part that starts there; one is enough. */
+static uint64_t aligned_links(cl_context context, size_t origin) {
+	uint64_t links = 0;
+	for (cl_uint i = 0; i < context->device_count; i++) {
+		uint64_t bits = device_number(context->devices[i], CL_DEVICE_MEM_BASE_ADDR_ALIGN);
+		if (bits < 8 || origin % (bits / 8) == 0)
+			links |= context->devices[i]->link->bit;
+	}
+	return links;
+}
+
+static int32_t check_part_new(cl_mem whole, cl_mem_flags flags, cl_buffer_create_type type, const cl_buffer_region *region, uint64_t *links) {
+	if (!mem_is_buffer(whole) || whole->parent)
+		return CL_INVALID_MEM_OBJECT;
+	if (!region || type != CL_BUFFER_CREATE_TYPE_REGION)
+		return CL_INVALID_VALUE;
+	if (region->size == 0)
+		return CL_INVALID_BUFFER_SIZE;
+	if (check_range(whole, region->origin, region->size) != 0)
+		return CL_INVALID_VALUE;
+	int32_t status = mem_check_part_flags(whole, flags);
+	*links = whole->o.links & aligned_links(whole->context, region->origin);
+	if (status == 0 && *links == 0)
+		status = CL_MISALIGNED_SUB_BUFFER_OFFSET;
+	return status;
+}
+
+cl_mem ob_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *errcode_ret) {
+	const cl_buffer_region *region = info;
+	uint64_t links = 0;
+	int32_t status = check_part_new(buffer, flags, type, region, &links);
+	if (status != 0)
+		return mem_fail(status, errcode_ret);
+	cl_mem m = mem_new_part(buffer, CL_MEM_OBJECT_BUFFER, flags, region->origin, region->size, links, &status);
+	if (!m)
+		return mem_fail(status, errcode_ret);
+	struct creation creation = {0, 0};
+	struct link *link;
+	FOR_LINKS(link, m->o.links)
+		creation_note(&creation, send_clCreateSubBuffer(link->session, NULL, api_id(buffer), flags & (MEM_ACCESS | CL_MEM_KERNEL_READ_AND_WRITE), type,
+			region, sizeof *region, m->o.id));
+	return mem_created(m, &creation, errcode_ret);
+}

@@ -1,0 +1,222 @@
+/* map.c: maps and unmaps of buffers and images. Layer: calls.
+ *
+ * A map shows a region of an object in the program's memory: its own with CL_MEM_USE_HOST_PTR, otherwise a shadow of the whole
+ * storage, reserved without commit, so that only mapped pages use memory and overlapping maps agree. A map reads its region from
+ * the device, also for writing, because unmap writes all of it back; CL_MAP_WRITE_INVALIDATE_REGION reads nothing. By the
+ * specification the program has finished its accesses when it enqueues the unmap, so the data is sent then. A region whose read
+ * has not arrived by then cannot have been written, and is not written back.
+ */
+#include "calls.h"
+
+#include <sys/mman.h>
+
+/* Where the object's first byte shows; NULL when there is no memory for it. */
+static unsigned char *base_of(cl_mem m) {
+	cl_mem root = m->root;
+	if (m->host_ptr)
+		return m->host_ptr;
+	pthread_mutex_lock(&root->lock);
+	if (!root->shadow) {
+		void *p = mmap(NULL, root->storage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		root->shadow = p == MAP_FAILED ? NULL : p;
+	}
+	unsigned char *shadow = root->shadow;
+	pthread_mutex_unlock(&root->lock);
+	return shadow ? shadow + m->offset : NULL;
+}
+
+static void mapping_add(struct mapping *p) {
+	cl_mem root = p->object->root;
+	pthread_mutex_lock(&root->lock);
+	struct mapping **at = &root->maps;
+	while (*at) /* oldest first: that is the one an unmap finds */
+		at = &(*at)->next;
+	p->next = NULL;
+	*at = p;
+	atomic_fetch_add(&root->map_count, 1);
+	pthread_mutex_unlock(&root->lock);
+}
+
+static struct mapping *mapping_take(cl_mem root, const void *pointer) {
+	pthread_mutex_lock(&root->lock);
+	struct mapping **at = &root->maps, *p;
+	while ((p = *at) && p->pointer != pointer)
+		at = &p->next;
+	if (p) {
+		*at = p->next;
+		atomic_fetch_sub(&root->map_count, 1);
+	}
+	pthread_mutex_unlock(&root->lock);
+	return p;
+}
+
+static struct mapping *mapping_new(cl_mem m, cl_map_flags flags) {
+	struct mapping *p = calloc(1, sizeof *p);
+	if (!p)
+		return NULL;
+	object_hold(p->object = m);
+	p->writes = (flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION)) != 0;
+	return p;
+}
+
+static void mapping_free(struct mapping *p) {
+	read_drop(p->fetch);
+	object_drop(p->object);
+	free(p);
+}
+
+static struct region mapping_region(const struct mapping *p) {
+	cl_mem m = p->object;
+	struct region g = {.mem = m, .offset = p->offset, .size = p->size, .origin = p->origin, .region = p->region};
+	if (mem_is_image(m))
+		g.host = layout_coalesce(image_layout(m, p->pointer, NULL, p->region, m->image.shadow_row, m->image.shadow_slice));
+	else
+		g.host = layout_flat(p->pointer, p->size);
+	return g;
+}
+
+/* A call to map, as far as buffers and images agree. */
+struct map_call {
+	cl_command_queue queue;
+	cl_command_type type;
+	cl_bool blocking;
+	cl_map_flags flags;
+	cl_uint count;
+	const cl_event *list;
+	cl_event *event;
+};
+
+static int32_t check_map_access(cl_mem m, cl_map_flags flags) {
+	int32_t status = 0;
+	if (flags & CL_MAP_READ)
+		status = check_host_access(m, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS);
+	if (status == 0 && (flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION)))
+		status = check_host_access(m, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS);
+	return status;
+}
+
+/* Drivers take flags that the specification calls wrong (both kinds, none, unknown ones); content is then what helps. */
+static int fetches(cl_map_flags flags) { return !(flags & CL_MAP_WRITE_INVALIDATE_REGION) || (flags & (CL_MAP_READ | CL_MAP_WRITE)); }
+
+static int32_t map_fetch(const struct map_call *call, struct mapping *p) {
+	struct command c;
+	struct region g = mapping_region(p);
+	int32_t status = command_begin(&c, call->queue, call->type, call->count, call->list, call->event);
+	if (status != 0)
+		return status;
+	status = command_reads(&c, p->object);
+	if (status == 0)
+		status = region_read(&c, &g, call->blocking, &p->fetch);
+	return region_end(&c, status, call->blocking, call->blocking);
+}
+
+/* Nothing to fetch, but a blocking map still says that what comes before it is done. */
+static int32_t map_nothing(const struct map_call *call, struct mapping *p) {
+	struct command c;
+	cl_event own = NULL, *event = call->event ? call->event : call->blocking ? &own : NULL;
+	int32_t status = command_begin(&c, call->queue, call->type, call->count, call->list, event);
+	if (status != 0)
+		return status;
+	status = command_reads(&c, p->object);
+	if (status == 0)
+		status = command_marks(&c);
+	status = command_end(&c, status);
+	if (status == 0 && call->blocking)
+		status = event_wait(*event);
+	if (own)
+		object_release(own);
+	return status == 0 && call->blocking ? queue_take_sticky(call->queue) : status;
+}
+
+static void *map_region(const struct map_call *call, struct mapping *p, cl_int *errcode_ret) {
+	int32_t status = fetches(call->flags) ? map_fetch(call, p) : map_nothing(call, p);
+	if (status != 0) {
+		mapping_free(p);
+		return mem_fail(status, errcode_ret);
+	}
+	void *pointer = p->pointer;
+	mapping_add(p);
+	if (errcode_ret)
+		*errcode_ret = CL_SUCCESS;
+	return pointer;
+}
+
+static int32_t check_map_buffer(const struct map_call *call, cl_mem m, size_t offset, size_t size) {
+	int32_t status = check_buffer(call->queue, m);
+	if (status == 0 && size == 0)
+		status = CL_INVALID_VALUE;
+	if (status == 0)
+		status = check_range(m, offset, size);
+	return status ? status : check_map_access(m, call->flags);
+}
+
+void *ob_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, cl_uint count, const cl_event *list, cl_event *event, cl_int *errcode_ret) {
+	struct map_call call = {queue, CL_COMMAND_MAP_BUFFER, blocking, flags, count, list, event};
+	int32_t status = check_map_buffer(&call, buffer, offset, size);
+	if (status != 0)
+		return mem_fail(status, errcode_ret);
+	unsigned char *base = base_of(buffer);
+	struct mapping *p = base ? mapping_new(buffer, flags) : NULL;
+	if (!p)
+		return mem_fail(base ? CL_OUT_OF_HOST_MEMORY : CL_MAP_FAILURE, errcode_ret);
+	p->pointer = base + offset;
+	p->offset = offset;
+	p->size = size;
+	return map_region(&call, p, errcode_ret);
+}
+
+static int32_t check_map_image(const struct map_call *call, cl_mem m, const size_t *origin, const size_t *region, const size_t *row_pitch, const size_t *slice_pitch) {
+	int32_t status = check_image(call->queue, m);
+	if (status == 0)
+		status = image_region(m, origin, region);
+	if (status == 0 && (!row_pitch || (image_sliced(m->type) && !slice_pitch)))
+		status = CL_INVALID_VALUE;
+	return status ? status : check_map_access(m, call->flags);
+}
+
+void *ob_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row_pitch, size_t *slice_pitch, cl_uint count, const cl_event *list, cl_event *event, cl_int *errcode_ret) {
+	struct map_call call = {queue, CL_COMMAND_MAP_IMAGE, blocking, flags, count, list, event};
+	int32_t status = check_map_image(&call, image, origin, region, row_pitch, slice_pitch);
+	if (status != 0)
+		return mem_fail(status, errcode_ret);
+	unsigned char *base = base_of(image);
+	struct mapping *p = base ? mapping_new(image, flags) : NULL;
+	if (!p)
+		return mem_fail(base ? CL_OUT_OF_HOST_MEMORY : CL_MAP_FAILURE, errcode_ret);
+	memcpy(p->origin, origin, sizeof p->origin);
+	memcpy(p->region, region, sizeof p->region);
+	p->pointer = image_layout(image, base, origin, region, image->image.shadow_row, image->image.shadow_slice).base;
+	void *pointer = map_region(&call, p, errcode_ret);
+	if (pointer) {
+		*row_pitch = image->image.shadow_row;
+		if (slice_pitch)
+			*slice_pitch = image_sliced(image->type) ? image->image.shadow_slice : 0;
+	}
+	return pointer;
+}
+
+static int pushes(const struct mapping *p) { return p->writes && (!p->fetch || atomic_load(&p->fetch->arrived)); }
+
+static int32_t unmap(struct command *c, const struct mapping *p) {
+	if (!pushes(p))
+		return command_marks(c);
+	struct region g = mapping_region(p);
+	int32_t status = command_writes(c, p->object);
+	return status ? status : region_write(c, &g, CL_FALSE);
+}
+
+cl_int ob_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem m, void *pointer, cl_uint count, const cl_event *list, cl_event *event) {
+	if (m->context != queue->context)
+		return CL_INVALID_CONTEXT;
+	struct command c;
+	int32_t status = command_begin(&c, queue, CL_COMMAND_UNMAP_MEM_OBJECT, count, list, event);
+	if (status != 0)
+		return status;
+	struct mapping *p = mapping_take(m->root, pointer);
+	status = command_end(&c, p ? unmap(&c, p) : CL_INVALID_VALUE);
+	if (p && status != 0)
+		mapping_add(p);
+	else if (p)
+		mapping_free(p);
+	return status;
+}

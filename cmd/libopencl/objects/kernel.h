@@ -1,0 +1,79 @@
+/* kernel.h: kernels, their arguments, and what is known of both before a launch. Layer: objects. */
+#ifndef OUTBOARD_KERNEL_H
+#define OUTBOARD_KERNEL_H
+
+#include "program.h"
+#include "signature.h"
+
+/* How an argument crosses: docs/design/0004. */
+enum arg_form { FORM_BYTES, FORM_LOCAL, FORM_MEM, FORM_SAMPLER, FORM_QUEUE };
+
+/* What a launch on a device must keep to. */
+struct limits {
+	struct limits *next;
+	cl_device_id device;
+	int built;         /* the program was built for the device */
+	int uneven;        /* the last work-group of a dimension may be smaller */
+	int empty;         /* a global size of 0 is no error */
+	cl_uint dimensions;
+	size_t group, items[3], fixed[3];
+	uint64_t most;     /* largest global size */
+};
+
+/* A kernel of an outcome. */
+struct shape {
+	struct shape *next;
+	struct outcome *outcome;  /* owns it */
+	char *name;
+	uint64_t number;          /* its object in the facts */
+	cl_uint arg_count;
+	struct arg_shape *args;
+	_Atomic(struct limits *) limits; /* of the devices asked for so far; grows under the outcome's lock */
+};
+
+/* The kernel on one link. */
+struct kernel_on {
+	struct link *link;
+	struct outcome *outcome;  /* held */
+	struct shape *shape;
+};
+
+struct arg {
+	int set;
+	enum arg_form form;
+	size_t size;              /* as the program gave it */
+	unsigned char *value;     /* of FORM_BYTES: small, or malloc'ed */
+	unsigned char small[16];
+	_Atomic uint64_t object;  /* id of what a handle named */
+	_Atomic uint64_t mem;     /* the same when it is a memory object, else 0: what launches read without a lock */
+};
+
+struct _cl_kernel {
+	struct object o;
+	cl_program program;       /* held */
+	struct kernel_on *on;     /* one for each link of o.links */
+	uint32_t on_count;
+	struct shape *shape;      /* of the link that knows most of the arguments */
+	pthread_mutex_t lock;     /* of setting arguments */
+	struct arg *args;
+	_Atomic uint32_t unset;   /* arguments that have no value yet */
+	_Atomic uint32_t locals;  /* arguments that are local memory and set */
+};
+
+/* ---- shape.c */
+/* The outcome's kernel of that name. NULL when there is none (*status CL_INVALID_KERNEL_NAME) or memory is out. */
+struct shape *outcome_shape(struct outcome *, cl_program, const char *name, int32_t *status);
+int shape_knows(const struct shape *); /* the kinds of all arguments */
+/* NULL when memory is out. */
+const struct limits *shape_limits(struct shape *, cl_program, cl_device_id);
+
+/* ---- handle.c */
+/* The living memory object, sampler or queue with that address, held; NULL when it is none. Reads nothing at the address. */
+struct object *handle_find(const void *address);
+
+/* ---- kernel.c */
+const struct kernel_on *kernel_on_link(cl_kernel, const struct link *);
+/* A kernel on those links. Takes over the holds of `on` when it succeeds; NULL when there is no memory. */
+cl_kernel kernel_new(cl_program, const struct kernel_on *on, uint32_t count, struct shape *);
+
+#endif

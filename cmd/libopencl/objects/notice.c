@@ -1,0 +1,147 @@
+/* notice.c: handlers of the worker's notices; they run as handlers of the session, and neither send nor wait. Layer: objects. */
+#include "library.h"
+
+#include "kernel.h"
+#include "memory.h"
+#include "program.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static void snapshot(struct link *link, const struct notice *n) {
+	struct notice_snapshot s;
+	if (link->facts)
+		return;
+	if (decode_snapshot(n, &s) == 0) {
+		link->memory_limit = s.memory_limit;
+		link->facts = facts_new(s.facts, s.facts_size);
+	}
+	link->malformed = link->facts == NULL;
+}
+
+static cl_context context_of(struct object *o) {
+	switch (o->kind) {
+	case KIND_CONTEXT:
+		return (cl_context)o;
+	case KIND_QUEUE:
+		return ((cl_command_queue)o)->context;
+	case KIND_EVENT:
+		return ((cl_event)o)->context;
+	case KIND_MEM:
+		return ((cl_mem)o)->context;
+	case KIND_SAMPLER:
+		return ((cl_sampler)o)->context;
+	case KIND_PROGRAM:
+		return ((cl_program)o)->context;
+	case KIND_KERNEL:
+		return ((cl_kernel)o)->program->context;
+	}
+	return NULL;
+}
+
+static void mark(struct object *o, int32_t status) {
+	int32_t none = 0;
+	switch (o->kind) {
+	case KIND_EVENT:
+		event_set_status((cl_event)o, status);
+		break;
+	case KIND_QUEUE:
+		atomic_compare_exchange_strong(&((cl_command_queue)o)->sticky, &none, status);
+		break;
+	default:
+		break;
+	}
+}
+
+/* blame marks the object and is 1 when its context has been told. */
+static int blame(uint64_t id, int32_t status, int creation, const char *text, int told) {
+	struct object *o = id ? object_find(id, 0) : NULL;
+	if (!o)
+		return told;
+	int32_t none = 0;
+	if (creation)
+		atomic_compare_exchange_strong(&o->failed, &none, status);
+	else
+		mark(o, status);
+	cl_context context = told ? NULL : context_of(o);
+	if (context)
+		context_notify(context, text, NULL, 0);
+	object_drop(o);
+	return told || context;
+}
+
+static void failed(const struct notice *n) {
+	struct notice_failed f;
+	char text[160];
+	if (decode_failed(n, &f) != 0 || f.status >= 0)
+		return;
+	snprintf(text, sizeof text, "%s failed: %s (%d)", name_of_op(f.op), name_of_status(f.status), f.status);
+	int told = blame(f.queue, f.status, 0, text, 0);
+	told = blame(f.event, f.status, 0, text, told);
+	blame(f.object, f.status, 1, text, told);
+}
+
+static void event(struct link *link, const struct notice *n) {
+	struct notice_event v;
+	if (decode_event(n, &v) != 0)
+		return;
+	cl_event e = object_find(v.event, KIND_EVENT);
+	if (!e)
+		return;
+	if (v.times && v.times_count == 5)
+		event_times(e, link, v.times);
+	event_set_status(e, v.status);
+	object_drop(e);
+}
+
+/* output writes what kernels print, as their driver would here. */
+static void output(const struct notice *n) {
+	struct notice_output o;
+	if (decode_output(n, &o) != 0)
+		return;
+	int saved = errno;
+	while (o.text_size > 0) {
+		ssize_t k = write(STDOUT_FILENO, o.text, o.text_size);
+		if (k < 0 && errno == EAGAIN)
+			poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, 100);
+		else if (k < 0 && errno != EINTR)
+			break;
+		else if (k > 0) {
+			o.text += k;
+			o.text_size -= (uint64_t)k;
+		}
+	}
+	errno = saved;
+}
+
+static void context_error(const struct notice *n) {
+	struct notice_context_error e;
+	if (decode_context_error(n, &e) != 0)
+		return;
+	cl_context c = object_find(e.context, KIND_CONTEXT);
+	char *text = c ? strndup((const char *)e.text, e.text ? e.text_size : 0) : NULL;
+	if (text)
+		context_notify(c, text, e.private, e.private_size);
+	free(text);
+	if (c)
+		object_drop(c);
+}
+
+void notice_receive(void *user, const struct notice *n) {
+	switch (n->op) {
+	case OP_snapshot:
+		return snapshot(user, n);
+	case OP_failed:
+		return failed(n);
+	case OP_event:
+		return event(user, n);
+	case OP_output:
+		return output(n);
+	case OP_context_error:
+		return context_error(n);
+	}
+}
+
+void notice_died(void *user) { events_died(user); }

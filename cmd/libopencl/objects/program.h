@@ -1,0 +1,78 @@
+/* program.h: programs, the outcomes of builds, and the shapes of their kernels. Layer: objects.
+ *
+ * Lock order: a program's lock, then an outcome's.
+ */
+#ifndef OUTBOARD_PROGRAM_H
+#define OUTBOARD_PROGRAM_H
+
+#include "api.h"
+#include "include.h"
+
+/* What a build was asked for; its outcomes on all links share it. */
+struct build_text {
+	_Atomic uint32_t refs;
+	char *options;             /* as the program gave them, "" for none */
+	struct includes headers;   /* what was made of them */
+};
+
+/* What the last build left on one link. Kernels hold it, so a rebuild does not take their facts away. */
+struct outcome {
+	_Atomic uint32_t refs;
+	struct link *link;
+	struct facts *facts;       /* NULL when the library itself refused */
+	struct build_text *text;
+	pthread_mutex_t lock;
+	struct shape *shapes;      /* of kernels that were created; each lives as long as the outcome */
+	void (*free_shapes)(struct shape *);
+};
+
+enum program_origin { FROM_SOURCE, FROM_BINARY, FROM_BUILTIN, FROM_IL, FROM_LINK };
+
+struct _cl_program {
+	struct object o;
+	cl_context context;        /* held */
+	cl_uint device_count;
+	cl_device_id *devices;
+	enum program_origin origin;
+	struct blob source;        /* with a closing NUL; of another origin NULL */
+	struct blob il;
+	_Atomic uint32_t kernels;  /* kernel objects of this program */
+	_Atomic uint32_t building; /* a build is under way */
+	pthread_mutex_t lock;
+	struct outcome *outcomes[LINKS];
+};
+
+/* ---- program.c */
+/* A program of the context's devices (devices NULL) or some of them, on their links. */
+cl_program program_new(cl_context, enum program_origin, cl_uint device_count, const cl_device_id *devices);
+void *program_fail(int32_t status, cl_int *errcode_ret);
+/* CL_INVALID_VALUE, CL_INVALID_DEVICE, or 0: the devices are the context's, and none is there twice. */
+int32_t devices_check(cl_context, cl_uint count, const cl_device_id *devices);
+uint64_t devices_links(cl_uint count, const cl_device_id *devices);
+/* The ids of those devices that are on the link. */
+uint64_t devices_on(const struct link *, cl_uint count, const cl_device_id *devices, uint64_t *ids);
+int program_has_device(cl_program, cl_device_id);
+
+/* ---- outcome.c */
+struct build_text *build_text_new(const char *options);
+struct build_text *build_text_hold(struct build_text *);
+void build_text_drop(struct build_text *);
+/* Takes the facts' bytes and frees them. NULL when memory is out or they are malformed. */
+struct outcome *outcome_new(struct link *, struct blob *facts, struct build_text *);
+void outcome_drop(struct outcome *);
+/* The program's outcome on a link, held; or NULL. */
+struct outcome *program_outcome(cl_program, uint32_t link);
+void program_set_outcome(cl_program, uint32_t link, struct outcome *); /* takes the hold */
+/* The names in CL_PROGRAM_KERNEL_NAMES, when the program was built for a device of this link. */
+const char *outcome_kernels(const struct outcome *, cl_program);
+cl_build_status outcome_status(const struct outcome *, cl_program, cl_device_id);
+
+/* ---- helper.c */
+/* As pthread_create, with all signals blocked: the program's handlers must never run on a thread that it doesn't know. */
+int thread_start_blocked(pthread_t *, void *(*run)(void *), void *argument);
+/* Runs a function on a thread of our own, with all signals blocked. 0, or an error when there is no thread to be had. */
+int helper_start(void (*run)(void *), void *argument);
+/* Waits (a second at most) for helpers; to be called when the sessions are closed and the library goes. */
+void helpers_join(void);
+
+#endif
