@@ -13,7 +13,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function/image"
-	"github.com/outboard-run/outboard/internal/function/rewrite"
+	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
 // initDeadline bounds what a module does once, at deploy.
@@ -46,7 +46,7 @@ type Variable struct{ Name, Value string }
 type version struct {
 	runtime  *Runtime
 	settings Settings
-	code     *rewrite.Result
+	code     *optimize.Result
 	compiled wazero.CompiledModule
 	most     int // bytes that a memory may have
 	reserve  int // bytes of a range
@@ -122,7 +122,7 @@ func (v *version) imports() error {
 }
 
 // load writes the data segments.
-func (s *slot) load(data []rewrite.Segment) error {
+func (s *slot) load(data []optimize.Segment) error {
 	memory := s.memory.space.Bytes()[:s.memory.size]
 	for i, d := range data {
 		if uint64(d.Offset)+uint64(len(d.Bytes)) > uint64(len(memory)) {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/outboard-run/outboard/internal/function/rewrite"
+	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
 // initialise runs the module's start and takes the image.
@@ -21,7 +21,7 @@ func (v *version) initialise(ctx context.Context) error {
 	}
 	limits := v.settings.Limits
 	limits.Deadline, limits.Fuel = initDeadline, 0
-	for _, name := range []string{rewrite.StartName, "_initialize"} {
+	for _, name := range []string{optimize.StartName, "_initialize"} {
 		if err := s.begin(ctx, name, &limits); err != nil {
 			return initError(name, err, s)
 		}

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/outboard-run/outboard/internal/function/rewrite"
+	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
 // kept has rewritten modules in files: rewriting a large module takes all processors for
@@ -66,10 +66,10 @@ func ownBuild() (string, error) {
 }
 
 // module rewrites a module, unless that was done before.
-func (k *kept) module(file []byte, unmetered bool) (*rewrite.Result, error) {
-	o := rewrite.Options{Unmetered: unmetered}
+func (k *kept) module(file []byte, unmetered bool) (*optimize.Result, error) {
+	o := optimize.Options{Unmetered: unmetered}
 	if k.dir == "" {
-		return rewrite.Module(file, o)
+		return optimize.Module(file, o)
 	}
 	name := filepath.Join(k.dir, fmt.Sprintf("%x", sha256.Sum256(file)))
 	if unmetered {
@@ -80,7 +80,7 @@ func (k *kept) module(file []byte, unmetered bool) (*rewrite.Result, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		k.log.Warn("a rewritten module can't be read, and is rewritten again", "error", err)
 	}
-	r, err := rewrite.Module(file, o)
+	r, err := optimize.Module(file, o)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (k *kept) module(file []byte, unmetered bool) (*rewrite.Result, error) {
 }
 
 // readKept reads what writeKept wrote: a checksum before the rest.
-func readKept(name string) (*rewrite.Result, error) {
+func readKept(name string) (*optimize.Result, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func readKept(name string) (*rewrite.Result, error) {
 	if want := sha256.Sum256(b); !bytes.Equal(sum, want[:]) {
 		return nil, fmt.Errorf("%s: its checksum is wrong", name)
 	}
-	r := &rewrite.Result{}
+	r := &optimize.Result{}
 	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(r); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -108,7 +108,7 @@ func readKept(name string) (*rewrite.Result, error) {
 }
 
 // writeKept writes a file that others see whole or not at all.
-func writeKept(name string, r *rewrite.Result) error {
+func writeKept(name string, r *optimize.Result) error {
 	b := bytes.NewBuffer(make([]byte, sha256.Size, len(r.Code)+len(r.Code)/2))
 	if err := gob.NewEncoder(b).Encode(r); err != nil {
 		return err

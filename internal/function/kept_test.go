@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/outboard-run/outboard/internal/function/rewrite"
+	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
 func TestKept(t *testing.T) {
@@ -55,9 +55,9 @@ func TestKept(t *testing.T) {
 
 // checkKept expects a module to be what the rewriter makes of it, the first time and when
 // it comes from a file, and the file not to be written again.
-func checkKept(t *testing.T, k *kept, module []byte, unmetered bool) *rewrite.Result {
+func checkKept(t *testing.T, k *kept, module []byte, unmetered bool) *optimize.Result {
 	t.Helper()
-	want, err := rewrite.Module(module, rewrite.Options{Unmetered: unmetered})
+	want, err := optimize.Module(module, optimize.Options{Unmetered: unmetered})
 	if err != nil {
 		t.Fatal(err)
 	}

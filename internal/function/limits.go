@@ -61,7 +61,7 @@ func (l *Limits) setDefaults() {
 // Limits are the function's, with the defaults filled in.
 func (f *Function) Limits() Limits { return f.version.settings.Limits }
 
-const maxMemory = 1<<32 - wasmPage // a size of 4 GiB is rewrite.Yield
+const maxMemory = 1<<32 - wasmPage // a size of 4 GiB is optimize.Yield
 
 func (l *Limits) validate() error {
 	switch {

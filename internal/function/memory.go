@@ -4,7 +4,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/outboard-run/outboard/internal/function/image"
-	"github.com/outboard-run/outboard/internal/function/rewrite"
+	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
 // A memory is the linear memory of one instance, in a range that never moves.
@@ -17,7 +17,7 @@ type memory struct {
 	limit   int         // bytes
 	size    int         // bytes now
 	least   int         // bytes of the image
-	yield   func() bool // answers rewrite.Yield; false if the module really wants that size
+	yield   func() bool // answers optimize.Yield; false if the module really wants that size
 	back    bool        // the next change is the way back to least
 	refused bool        // growth was refused in this call
 }
@@ -28,7 +28,7 @@ func (m *memory) Allocate(_, _ uint64) experimental.LinearMemory { return m }
 // Reallocate changes the size. It returns nil to refuse.
 func (m *memory) Reallocate(size uint64) []byte {
 	switch {
-	case size == rewrite.Yield:
+	case size == optimize.Yield:
 		m.refused = !m.yield() || m.refused
 		return nil
 	case m.back:

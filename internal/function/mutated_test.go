@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/outboard-run/outboard/internal/function/rewrite"
+	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
 // TestMutatedGuest rewrites a real module with some bytes changed, cut out or doubled:
@@ -29,7 +29,7 @@ func TestMutatedGuest(t *testing.T) {
 				file = slices.Insert(file, at, file[at:at+random.IntN(1000)]...)
 			}
 		}
-		r, err := rewrite.Module(file, rewrite.Options{})
+		r, err := optimize.Module(file, optimize.Options{})
 		switch {
 		case err != nil:
 			refused++

@@ -15,7 +15,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function/image"
-	"github.com/outboard-run/outboard/internal/function/rewrite"
+	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
 // reseedName is the export that gets a random number before each call.
@@ -99,7 +99,7 @@ func (s *slot) instantiate(v *version) error {
 	if s.instance, err = v.runtime.engine.InstantiateModule(ctx, v.compiled, s.config(v)); err != nil {
 		return fmt.Errorf("instantiate: %w", err)
 	}
-	s.meter.global, _ = s.instance.ExportedGlobal(rewrite.MeterName).(api.MutableGlobal)
+	s.meter.global, _ = s.instance.ExportedGlobal(optimize.MeterName).(api.MutableGlobal)
 	for _, g := range v.code.Globals {
 		global, _ := s.instance.ExportedGlobal(g.Name).(api.MutableGlobal)
 		s.globals = append(s.globals, global)

@@ -1,22 +1,26 @@
 // Package assemble writes small WebAssembly modules for tests, section by section.
 package assemble
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/outboard-run/outboard/internal/wasmbin"
+)
 
 // The value types.
 const (
-	I32    = 0x7f
-	I64    = 0x7e
-	F32    = 0x7d
-	F64    = 0x7c
-	V128   = 0x7b
-	Func   = 0x70
-	Extern = 0x6f
+	I32    = wasmbin.TypeI32
+	I64    = wasmbin.TypeI64
+	F32    = wasmbin.TypeF32
+	F64    = wasmbin.TypeF64
+	V128   = wasmbin.TypeV128
+	Func   = wasmbin.TypeFunc
+	Extern = wasmbin.TypeExtern
 )
 
 // File joins sections into a module.
 func File(sections ...[]byte) []byte {
-	return slices.Concat([]byte("\x00asm\x01\x00\x00\x00"), slices.Concat(sections...))
+	return slices.Concat([]byte(wasmbin.Preamble), slices.Concat(sections...))
 }
 
 // Section is a section of a vector of elements.
@@ -26,7 +30,7 @@ func Section(id byte, elements ...[]byte) []byte {
 
 // Raw is a section of any bytes.
 func Raw(id byte, body []byte) []byte {
-	return slices.Concat([]byte{id}, U32(uint32(len(body))), body)
+	return wasmbin.AppendSection(nil, id, body)
 }
 
 // Types is the section of function types.
@@ -122,24 +126,10 @@ func Passive(bytes ...byte) []byte {
 }
 
 // Name is a name with its length.
-func Name(s string) []byte { return append(U32(uint32(len(s))), s...) }
+func Name(s string) []byte { return wasmbin.AppendName(nil, s) }
 
-// I32Const is the instruction that puts a number on the stack.
-func I32Const(v int32) []byte {
-	b := []byte{0x41}
-	for v < -64 || v > 63 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v)&0x7f)
-}
+// I32Const is an i32.const instruction.
+func I32Const(v int32) []byte { return wasmbin.AppendSigned([]byte{wasmbin.OpI32Const}, int64(v)) }
 
 // U32 is an unsigned number.
-func U32(v uint32) []byte {
-	var b []byte
-	for v >= 0x80 {
-		b = append(b, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(b, byte(v))
-}
+func U32(v uint32) []byte { return wasmbin.AppendU32(nil, v) }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata anew")
@@ -32,7 +34,7 @@ func (a *assembly) bytes() []byte {
 	if a.functions["on_response"] == "" {
 		names = names[:1]
 	}
-	out := append([]byte(nil), header...)
+	out := []byte(wasmbin.Preamble)
 	// Types: of functions of 4 and 3 i32 with a result, of 3, none and 1 without.
 	out = append(out, part(1, 5, 0x60, 4, 0x7f, 0x7f, 0x7f, 0x7f, 1, 0x7f, 0x60, 3, 0x7f, 0x7f, 0x7f, 1, 0x7f, 0x60, 3, 0x7f, 0x7f, 0x7f, 0,
 		0x60, 0, 0, 0x60, 1, 0x7f, 0)...)
@@ -49,14 +51,14 @@ func (a *assembly) bytes() []byte {
 		functions = append(functions, byte(3+i))
 		exports = append(append(exports, lengthy([]byte(name))...), 0, byte(5+i))
 		body := append([]byte{1, 2, 0x7f}, a.instructions(name)...)
-		code = append(code, lengthy(append(body, opEnd))...)
+		code = append(code, lengthy(append(body, wasmbin.OpEnd))...)
 	}
 	out = append(out, part(3, functions...)...)
 	out = append(out, part(5, 1, 0, max(a.memory, 1))...)
 	if a.globals > 0 {
 		globals := []byte{byte(a.globals)}
 		for range a.globals {
-			globals = append(globals, 0x7f, 1, 0x41, 0, opEnd)
+			globals = append(globals, 0x7f, 1, 0x41, 0, wasmbin.OpEnd)
 		}
 		out = append(out, part(6, globals...)...)
 	}
@@ -64,8 +66,8 @@ func (a *assembly) bytes() []byte {
 	out = append(out, part(10, code...)...)
 	data := []byte{byte(len(a.words))}
 	for i, word := range a.words {
-		data = appendSigned(append(data, 0, 0x41), int64(1024+32*i))
-		data = append(append(data, opEnd), lengthy([]byte(word))...)
+		data = wasmbin.AppendSigned(append(data, 0, 0x41), int64(1024+32*i))
+		data = append(append(data, wasmbin.OpEnd), lengthy([]byte(word))...)
 	}
 	return append(out, part(11, data...)...)
 }
@@ -104,7 +106,7 @@ func assemble(text string) []byte {
 			out = append(out, byte(v))
 			continue
 		}
-		out = appendSigned(append(out, 0x41), v)
+		out = wasmbin.AppendSigned(append(out, 0x41), v)
 	}
 	return out
 }

@@ -3,6 +3,8 @@ package wasm
 import (
 	"testing"
 	"time"
+
+	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
 // FuzzModule gives modules of any bytes to the compiler, and calls to those that it
@@ -34,7 +36,7 @@ func FuzzCalls(f *testing.F) {
 		arguments := []int32{a, b, c, d}[:[]int{4, 4, 4, 3, 3}[function]]
 		var body []byte
 		for _, v := range arguments {
-			body = appendSigned(append(body, 0x41), int64(v))
+			body = wasmbin.AppendSigned(append(body, 0x41), int64(v))
 		}
 		m, err := Compile(raw(append(body, 0x10, function), function < 4), Options{})
 		if err != nil {

@@ -1,37 +1,20 @@
 package wasm
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
-// Sections of a module, by their numbers in the specification (WebAssembly 2.0, 5.5).
-const (
-	sectionImport = 2
-	sectionGlobal = 6
-	sectionExport = 7
-	sectionCode   = 10
-)
-
-var header = []byte("\x00asm\x01\x00\x00\x00")
-
-var errShort = errors.New("the module ends too early")
-
-// A section is one part of a module.
-type section struct {
-	id   byte
-	body []byte
-}
-
-// instrument makes a module count its steps and show its globals. A new global has
-// the steps that are left: every function takes its length from it when it is called,
-// and every loop its own each time around; below zero they trap. All mutable globals
-// are exported, the new one last, so that they can be put back after a call. Names
-// are returned.
+// instrument makes a module count its steps and export its state. A new mutable global holds the steps
+// that are left: every function subtracts its cost from it at its entry, and every loop its own at
+// each iteration; below zero they trap. All mutable globals are exported, the new one last, so that
+// they can be restored after a call. The names of the exports are returned.
 func instrument(code []byte) ([]byte, []string, error) {
-	sections, err := split(code)
+	sections, err := wasmbin.Split(code)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -41,87 +24,75 @@ func instrument(code []byte) ([]byte, []string, error) {
 	}
 	sections = globals.add(sections)
 	for i := range sections {
-		if sections[i].id != sectionCode {
+		if sections[i].ID != wasmbin.SectionCode {
 			continue
 		}
-		if sections[i].body, err = countCode(sections[i].body, globals.steps()); err != nil {
+		if sections[i].Body, err = instrumentCode(sections[i].Body, globals.steps()); err != nil {
 			return nil, nil, err
 		}
 	}
-	return unite(sections), globals.names(), nil
+	return join(sections), globals.names(), nil
 }
 
-func split(code []byte) ([]section, error) {
-	if !bytes.HasPrefix(code, header) {
-		return nil, errors.New("this is no WebAssembly module of version 1")
-	}
-	r := &reader{rest: code[len(header):]}
-	var sections []section
-	for len(r.rest) > 0 && r.err == nil {
-		id := r.byte()
-		sections = append(sections, section{id, r.take(r.u32())})
-	}
-	return sections, r.err
-}
-
-func unite(sections []section) []byte {
-	code := bytes.Clone(header)
+func join(sections []wasmbin.Section) []byte {
+	code := []byte(wasmbin.Preamble)
 	for _, s := range sections {
-		code = append(code, s.id)
-		code = binary.AppendUvarint(code, uint64(len(s.body)))
-		code = append(code, s.body...)
+		code = wasmbin.AppendSection(code, s.ID, s.Body)
 	}
 	return code
 }
 
-// globals are what is known of a module's.
+// globals are a module's globals. None is imported.
 type globals struct {
-	imported, own int
-	mutable       []int
+	defined int
+	mutable []int
 }
 
-func (g *globals) steps() int { return g.imported + g.own }
+// steps is the index of the new global.
+func (g *globals) steps() int { return g.defined }
 
-func findGlobals(sections []section) (*globals, error) {
+func findGlobals(sections []wasmbin.Section) (*globals, error) {
 	g := &globals{}
 	for _, s := range sections {
-		r := &reader{rest: s.body}
-		switch s.id {
-		case sectionImport:
-			g.imports(r)
-		case sectionGlobal:
-			g.owns(r)
+		r := &wasmbin.Reader{Data: s.Body}
+		switch s.ID {
+		case wasmbin.SectionImport:
+			checkImports(r)
+		case wasmbin.SectionGlobal:
+			g.read(r)
 		}
-		if r.err != nil {
-			return nil, r.err
+		if r.Err != nil {
+			return nil, fmt.Errorf("%s: %w", wasmbin.SectionName(int(s.ID)), r.Err)
 		}
 	}
 	return g, nil
 }
 
-// imports refuses imported globals: nobody has some to give.
-func (g *globals) imports(r *reader) {
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		r.take(r.u32())
-		r.take(r.u32())
-		if kind := r.byte(); kind != 0 && r.err == nil {
-			r.err = errors.New("the module imports something else than functions")
+// checkImports refuses imports other than functions: the host provides nothing else.
+func checkImports(r *wasmbin.Reader) {
+	for range r.Count(4) {
+		r.Name()
+		r.Name()
+		if kind := r.Byte(); kind != 0 && r.Err == nil {
+			r.Failf("the module imports something else than functions")
 		}
-		r.u32()
+		if r.U32(); r.Err != nil {
+			return
+		}
 	}
 }
 
-func (g *globals) owns(r *reader) {
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		r.byte()
-		if r.byte() == 1 {
-			g.mutable = append(g.mutable, g.own)
+func (g *globals) read(r *wasmbin.Reader) {
+	for range r.Count(3) {
+		r.ValueType()
+		if r.Byte() == 1 {
+			g.mutable = append(g.mutable, g.defined)
 		}
-		g.own++
-		for r.err == nil {
-			if op := r.instruction(); op == opEnd {
-				break
-			}
+		g.defined++
+		for r.Err == nil && r.Instruction().Op != wasmbin.OpEnd {
+		}
+		if r.Err != nil {
+			return
 		}
 	}
 }
@@ -137,129 +108,130 @@ func (g *globals) names() []string {
 func globalName(i int) string { return fmt.Sprintf("outboard:%d", i) }
 
 // add adds the new global and the exports.
-func (g *globals) add(sections []section) []section {
-	steps := []byte{0x7e, 1, 0x42} // a mutable i64, a constant
-	steps = append(appendSigned(steps, startSteps), opEnd)
-	sections = extend(sections, sectionGlobal, 1, steps)
+func (g *globals) add(sections []wasmbin.Section) []wasmbin.Section {
+	steps := wasmbin.AppendSigned([]byte{wasmbin.TypeI64, 1, wasmbin.OpI64Const}, startSteps)
+	sections = extend(sections, wasmbin.SectionGlobal, 1, append(steps, wasmbin.OpEnd))
 	var exports []byte
-	list := append(append([]int(nil), g.mutable...), g.steps())
+	list := append(slices.Clone(g.mutable), g.steps())
 	for _, i := range list {
-		name := globalName(i)
-		exports = binary.AppendUvarint(exports, uint64(len(name)))
-		exports = append(append(exports, name...), 3)
-		exports = binary.AppendUvarint(exports, uint64(i))
+		exports = append(wasmbin.AppendName(exports, globalName(i)), 3)
+		exports = wasmbin.AppendU32(exports, uint32(i))
 	}
-	return extend(sections, sectionExport, len(list), exports)
+	return extend(sections, wasmbin.SectionExport, len(list), exports)
 }
 
-// extend adds items to a section that is a list, or makes it.
-func extend(sections []section, id byte, items int, more []byte) []section {
-	at := len(sections)
+// extend adds elements to a section that is a vector, or makes the section.
+func extend(sections []wasmbin.Section, id byte, elements int, more []byte) []wasmbin.Section {
 	for i, s := range sections {
-		if s.id == id {
-			r := &reader{rest: s.body}
-			count := r.u32()
-			body := binary.AppendUvarint(nil, uint64(count)+uint64(items))
-			sections[i].body = append(append(body, r.rest...), more...)
+		if s.ID == id {
+			r := &wasmbin.Reader{Data: s.Body}
+			body := wasmbin.AppendU32(nil, r.U32()+uint32(elements))
+			sections[i].Body = append(append(body, s.Body[r.Off:]...), more...)
 			return sections
 		}
-		if s.id > id && at == len(sections) {
-			at = i
-		}
 	}
-	body := append(binary.AppendUvarint(nil, uint64(items)), more...)
-	list := append([]section(nil), sections[:at]...)
-	return append(append(list, section{id, body}), sections[at:]...)
+	position := func(id byte) int { return slices.Index(wasmbin.SectionOrder[:], id) }
+	at := slices.IndexFunc(sections, func(s wasmbin.Section) bool {
+		return s.ID != wasmbin.SectionCustom && position(s.ID) > position(id)
+	})
+	if at < 0 {
+		at = len(sections)
+	}
+	body := append(wasmbin.AppendU32(nil, uint32(elements)), more...)
+	return slices.Insert(sections, at, wasmbin.Section{ID: id, Body: body})
 }
 
-func countCode(body []byte, steps int) ([]byte, error) {
-	r := &reader{rest: body}
-	n := r.u32()
-	out := binary.AppendUvarint(nil, uint64(n))
-	for i := uint32(0); i < n && r.err == nil; i++ {
-		function, err := countFunction(r.take(r.u32()), steps)
+func instrumentCode(body []byte, steps int) ([]byte, error) {
+	r := &wasmbin.Reader{Data: body}
+	n := r.Count(2)
+	out := wasmbin.AppendU32(nil, uint32(n))
+	for i := range n {
+		function, err := instrumentBody(r.Bytes(r.Count(1)), steps)
 		if err != nil {
 			return nil, fmt.Errorf("function %d: %w", i, err)
 		}
-		out = binary.AppendUvarint(out, uint64(len(function)))
+		out = wasmbin.AppendU32(out, uint32(len(function)))
 		out = append(out, function...)
 	}
-	return append(out, r.rest...), r.err
+	if r.Err == nil && r.Left() > 0 {
+		r.Failf("%d bytes after the end", r.Left())
+	}
+	return out, r.Err
 }
 
-// A block is one that is open while a function is read.
-type block struct {
-	at    int // where its counting goes; -1: it does not count
+// openBlock is a block whose end is not reached.
+type openBlock struct {
+	at    int // where it counts, or -1
 	count int64
 }
 
-// countFunction adds counting to a function's body.
-func countFunction(body []byte, steps int) ([]byte, error) {
-	r := &reader{rest: body}
-	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		r.u32()
-		r.byte()
-	}
-	at := func() int { return len(body) - len(r.rest) }
-	open := []block{{at: at()}}
+// instrumentBody adds counting to a function's body.
+func instrumentBody(body []byte, steps int) ([]byte, error) {
+	r := &wasmbin.Reader{Data: body}
+	r.Locals()
+	open := []openBlock{{at: r.Off}}
 	costs := map[int]int64{}
-	for len(open) > 0 && r.err == nil {
-		op := r.instruction()
+	for len(open) > 0 && r.Err == nil {
+		i := r.Instruction()
+		if why := refused(i); why != "" && r.Err == nil {
+			return nil, errors.New(why)
+		}
 		open[len(open)-1].count++
-		switch op {
-		case opLoop:
-			open = append(open, block{at: at()})
-		case opBlock, opIf:
-			open = append(open, block{at: -1})
-		case opEnd:
+		switch i.Immediate {
+		case wasmbin.LoopImmediate:
+			open = append(open, openBlock{at: r.Off})
+		case wasmbin.BlockImmediate:
+			open = append(open, openBlock{at: -1})
+		case wasmbin.EndMark:
 			last := open[len(open)-1]
 			open = open[:len(open)-1]
 			if last.at >= 0 {
 				costs[last.at] = last.count
-			}
-			if len(open) > 0 && last.at < 0 {
+			} else {
 				open[len(open)-1].count += last.count
 			}
+		default:
 		}
 	}
-	if r.err == nil && len(r.rest) > 0 {
-		r.err = errors.New("there is something behind the function's end")
+	if r.Err == nil && r.Left() > 0 {
+		return nil, fmt.Errorf("%d bytes after the function's end", r.Left())
 	}
-	if r.err != nil {
-		return nil, r.err
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	return insert(body, costs, steps), nil
 }
 
+// refused returns why an instruction is not allowed, or "": vectors, threads, exceptions and tail
+// calls, and those that change tables or drop segments, which could not be undone after a call.
+func refused(i wasmbin.Instruction) string {
+	switch op := i.Opcode(); {
+	case op >= 0x06 && op <= 0x0a, op >= 0x12 && op <= 0x19, op == wasmbin.OpTryTable, op == wasmbin.OpTableSet,
+		op >= 0xd3 && op <= 0xd6, i.Op == wasmbin.OpPrefixVector, i.Op == wasmbin.OpPrefixAtomic,
+		op == wasmbin.OpDataDrop, op >= wasmbin.OpTableInit && op != wasmbin.OpTableSize && i.Op == wasmbin.OpPrefixMisc:
+		return fmt.Sprintf("instruction %s is not allowed", i.Name())
+	}
+	return ""
+}
+
+// insert writes a body with code that counts at some offsets.
 func insert(body []byte, costs map[int]int64, steps int) []byte {
 	out := make([]byte, 0, len(body)+32*len(costs))
-	for i := range body {
-		if cost := costs[i]; cost > 0 {
-			out = appendCounting(out, cost, steps)
-		}
-		out = append(out, body[i])
+	from := 0
+	for _, at := range slices.Sorted(maps.Keys(costs)) {
+		out = append(out, body[from:at]...)
+		out = appendCounting(out, costs[at], steps)
+		from = at
 	}
-	return out
+	return append(out, body[from:]...)
 }
 
 // appendCounting adds: steps -= cost; if steps < 0 { trap }.
 func appendCounting(out []byte, cost int64, steps int) []byte {
-	get := binary.AppendUvarint([]byte{0x23}, uint64(steps))
-	set := binary.AppendUvarint([]byte{0x24}, uint64(steps))
-	out = append(append(out, get...), 0x42)
-	out = append(appendSigned(out, cost), 0x7d)
+	get := wasmbin.AppendU32([]byte{wasmbin.OpGlobalGet}, uint32(steps))
+	set := wasmbin.AppendU32([]byte{wasmbin.OpGlobalSet}, uint32(steps))
+	out = append(append(out, get...), wasmbin.OpI64Const)
+	out = append(wasmbin.AppendSigned(out, cost), wasmbin.OpI64Sub)
 	out = append(append(out, set...), get...)
-	return append(out, 0x42, 0x00, 0x53, opIf, 0x40, 0x00, opEnd)
-}
-
-// appendSigned adds a number as a signed LEB128.
-func appendSigned(out []byte, v int64) []byte {
-	for {
-		b := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && b&0x40 == 0 || v == -1 && b&0x40 != 0 {
-			return append(out, b)
-		}
-		out = append(out, b|0x80)
-	}
+	return append(out, wasmbin.OpI64Const, 0, wasmbin.OpI64LtS, wasmbin.OpIf, wasmbin.TypeVoid, wasmbin.OpUnreachable, wasmbin.OpEnd)
 }

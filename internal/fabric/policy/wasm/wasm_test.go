@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+
+	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
 // fake is a call of a test.
@@ -169,16 +171,16 @@ func TestCompileErrors(t *testing.T) {
 	table := assemblies()["allow"]
 	table.functions["on_request"] = "prefixed :13 :0" // elem.drop
 	vector := assemblies()["allow"]
-	vector.functions["on_request"] = ":253 :12"
+	vector.functions["on_request"] = ":253 :98" // i8x16.popcnt
 	tests := map[string]struct {
 		code []byte
 		want string
 	}{
-		"no module":   {[]byte("hello"), "this is no WebAssembly module of version 1"},
-		"short":       {assemblies()["guest"].bytes()[:40], "the module ends too early"},
-		"empty":       {header, "the module exports no function on_request"},
-		"elem.drop":   {table.bytes(), "function 0: instruction 0xfc 13 is not allowed"},
-		"vectors":     {vector.bytes(), "function 0: instruction 0xfd is not allowed"},
+		"no module":   {[]byte("hello"), "not a WebAssembly module: it does not begin with \\0asm"},
+		"short":       {assemblies()["guest"].bytes()[:40], "section 2 at byte 39: ends too early"},
+		"empty":       {[]byte(wasmbin.Preamble), "the module exports no function on_request"},
+		"elem.drop":   {table.bytes(), "function 0: instruction 0xfc0d is not allowed"},
+		"vectors":     {vector.bytes(), "function 0: instruction 0xfd62 is not allowed"},
 		"much memory": {(&assembly{functions: map[string]string{"on_request": "1 drop"}, memory: 100}).bytes(), "section memory: min 100 pages (6 Mi) over limit of 16 pages (1 Mi)"},
 	}
 	for name, test := range tests {
