@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/datadir"
 )
 
 // CallsSocketName is the name of the socket in a node's data folder where programs
 // connect to make and to serve calls.
-const CallsSocketName = "calls.sock"
+const CallsSocketName = datadir.CallsSocket
 
 // A Service is what the pool's programs serve.
 type Service struct {

@@ -12,18 +12,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/datadir"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -36,21 +35,9 @@ type Client struct {
 	Data string
 }
 
-// DefaultData is the data folder of a node that was not told another one:
+// DefaultData is the data folder of a node that was started without --data:
 // /var/lib/outboard for root, otherwise below the user's state folder.
-func DefaultData() string {
-	if os.Geteuid() == 0 {
-		return "/var/lib/outboard"
-	}
-	if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
-		return filepath.Join(state, "outboard")
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return filepath.Join(os.TempDir(), fmt.Sprintf("outboard-%d", os.Geteuid()))
-	}
-	return filepath.Join(home, ".local", "state", "outboard")
-}
+func DefaultData() string { return datadir.Default() }
 
 // Folder is the data folder that the client uses.
 func (c *Client) Folder() string {

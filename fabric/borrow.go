@@ -43,8 +43,8 @@ func (l *Loan) hold(m *call.Message) {
 	old.Free()
 }
 
-// BorrowCallOption is what [WithBorrowedResponse] makes.
-type BorrowCallOption struct {
+// borrowCallOption is what [WithBorrowedResponse] makes.
+type borrowCallOption struct {
 	grpc.EmptyCallOption
 	Loan *Loan
 }
@@ -54,7 +54,7 @@ type BorrowCallOption struct {
 // or given to another call, which is when that call begins. What nobody releases
 // is room that the peer can't use for other calls of the connection, and keeps the shared
 // memory mapped in this process after the connection's end.
-func WithBorrowedResponse(l *Loan) grpc.CallOption { return BorrowCallOption{Loan: l} }
+func WithBorrowedResponse(l *Loan) grpc.CallOption { return borrowCallOption{Loan: l} }
 
 // borrow is unpack for bytes that may stay where they are. It returns m when v
 // refers to its memory: then the caller frees it.

@@ -18,14 +18,14 @@ import (
 // grpcPackage is where options that must not be ignored come from.
 const grpcPackage = "google.golang.org/grpc"
 
-// PriorityCallOption orders a call among those that wait for the same connection.
-type PriorityCallOption struct {
+// priorityCallOption orders a call among those that wait for the same connection.
+type priorityCallOption struct {
 	grpc.EmptyCallOption
 	Priority call.Priority
 }
 
 // WithPriority gives a call a priority.
-func WithPriority(p call.Priority) grpc.CallOption { return PriorityCallOption{Priority: p} }
+func WithPriority(p call.Priority) grpc.CallOption { return priorityCallOption{Priority: p} }
 
 // callInfo is what the options of one call say about its beginning.
 type callInfo struct {
@@ -65,9 +65,9 @@ func (i *callInfo) apply(o grpc.CallOption) error {
 		i.creds = o.Creds
 	case grpc.CompressorCallOption:
 		i.compressor = o.CompressorType
-	case PriorityCallOption:
+	case priorityCallOption:
 		i.priority = o.Priority
-	case BorrowCallOption:
+	case borrowCallOption:
 		i.loan = o.Loan
 	default:
 		return i.applyCodec(o)

@@ -70,12 +70,6 @@ type connector interface {
 	Close() error
 }
 
-// NewClientConn makes calls over t, which Close closes.
-func NewClientConn(t call.Transport, opts ...Option) *ClientConn {
-	o := newOptions(opts)
-	return newClientConn("localhost", &fixed{&Link{Transport: t, Peer: o.peer}}, o)
-}
-
 func newClientConn(target string, links connector, o options) *ClientConn {
 	c := &ClientConn{options: o, target: target, links: links}
 	c.unary = chainUnaryClient(o.unaryClient, c.invoke)

@@ -12,8 +12,7 @@
 //
 //	inproc:NAME  unix:PATH  tcp:HOST:PORT  grpc:HOST:PORT
 //
-// A server may serve several at once: it is a call.Handler, and so can stand
-// behind any transport, a router or a test.
+// A server may serve several at once.
 //
 // # What is as with grpc-go
 //
@@ -49,8 +48,7 @@
 //
 // A stream that a program has through its node (target "node:") goes on when another
 // process takes the node's calls over: both sides change to a new connection while
-// messages flow, see package transit. Neither program notices. [Link.Moves] asks for
-// the same with a dialer of one's own.
+// messages flow. Neither program notices.
 //
 // # Concurrency
 //

@@ -22,7 +22,7 @@ func TestDrainedConnections(t *testing.T) {
 	s := NewServer()
 	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := shared.Listen(path, shared.Options{Handler: s})
+	l, err := shared.Listen(path, shared.Options{Handler: serverHandler{s}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestUnsentIsSentAgain(t *testing.T) {
 	s := NewServer()
 	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := shared.Listen(path, shared.Options{Handler: s})
+	l, err := shared.Listen(path, shared.Options{Handler: serverHandler{s}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,9 +24,15 @@ import (
 // direct is a connection to a server in this process without names.
 func direct(t *testing.T, s *scripted, opts ...Option) (*ClientConn, *Server) {
 	t.Helper()
+	return directAs(t, nil, s, opts...)
+}
+
+// directAs is direct to a server with that identity.
+func directAs(t *testing.T, p *peer.Peer, s *scripted, opts ...Option) (*ClientConn, *Server) {
+	t.Helper()
 	server := NewServer(opts...)
 	s.register(server)
-	c := NewClientConn(InProcess(server), opts...)
+	c := dialServer(server, p, opts...)
 	t.Cleanup(func() { _ = c.Close(); server.Stop() })
 	return c, server
 }
@@ -254,9 +260,9 @@ func TestSecureCredentials(t *testing.T) {
 		})
 	}
 	var o outcome
-	c, _ := direct(t, &scripted{unary: func(ctx context.Context, _ *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+	c, _ := directAs(t, private("test", "test"), &scripted{unary: func(ctx context.Context, _ *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
 		return says("%s", heard(ctx))
-	}}, WithPerRPCCredentials(token{md: map[string]string{"Everywhere": "e"}}), WithPeer(private("test", "test")))
+	}}, WithPerRPCCredentials(token{md: map[string]string{"Everywhere": "e"}}))
 	o.unaryCall(t, t.Context(), c, new(testgrpc.SimpleRequest), give)
 	if got := fmt.Sprint(o.Notes); got != `[everywhere=["e"] token=["t"], 0 bytes]` {
 		t.Errorf("got %s", got)
@@ -272,7 +278,7 @@ func TestCaller(t *testing.T) {
 		c, ok := CallerFromContext(ctx)
 		return says("%v %s %s", ok, c.Tenant, c.Peer)
 	}}).register(s)
-	m, _, err := s.ServeUnary(t.Context(), &call.Head{Method: unaryMethod, Tenant: "blue", Peer: "pid:7"}, &call.Message{Data: []byte{}})
+	m, _, err := serverHandler{s}.ServeUnary(t.Context(), &call.Head{Method: unaryMethod, Tenant: "blue", Peer: "pid:7"}, &call.Message{Data: []byte{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +316,7 @@ func TestWaitForReady(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		l, err := network.Listen("later")
+		l, err := network.listen("later")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +331,7 @@ func TestRedial(t *testing.T) {
 	c := dialFabric(t, "inproc:test", sides{fabric: []Option{WithNetwork(network)}})
 	for range 2 {
 		ctx, stop := context.WithCancel(t.Context())
-		l, err := network.Listen("test")
+		l, err := network.listen("test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,13 +354,10 @@ func TestRedial(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
-		c, err := Dial("test", WithDialer(func(context.Context) (*Link, error) {
+		c := newClientConn("test", newRedial(func(context.Context) (*Link, error) {
 			attempts++
 			return nil, errors.New("no route")
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, firstWait), newOptions(nil))
 		defer c.Close()
 		for range 10 {
 			err := c.Invoke(t.Context(), unaryMethod, new(testgrpc.SimpleRequest), new(testgrpc.SimpleResponse))
@@ -365,7 +368,7 @@ func TestBackoff(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		err = c.Invoke(ctx, unaryMethod, new(testgrpc.SimpleRequest), new(testgrpc.SimpleResponse), grpc.WaitForReady(true))
+		err := c.Invoke(ctx, unaryMethod, new(testgrpc.SimpleRequest), new(testgrpc.SimpleResponse), grpc.WaitForReady(true))
 		wantCode(t, err, codes.DeadlineExceeded)
 		if attempts < 4 || attempts > 7 {
 			t.Errorf("got %d attempts in 10 seconds, want them further and further apart", attempts)
@@ -505,10 +508,10 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	network := new(Network)
-	if _, err := network.Listen("a"); err != nil {
+	if _, err := network.listen("a"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := network.Listen("a"); err == nil {
+	if _, err := network.listen("a"); err == nil {
 		t.Error("a name was given twice")
 	}
 }
@@ -587,7 +590,7 @@ func TestDeadlineOfHead(t *testing.T) {
 			return nil, ctx.Err()
 		}}).register(s)
 		head := &call.Head{Method: unaryMethod, Deadline: time.Now().Add(time.Second)}
-		_, _, err := s.ServeUnary(t.Context(), head, &call.Message{Data: []byte{}})
+		_, _, err := serverHandler{s}.ServeUnary(t.Context(), head, &call.Message{Data: []byte{}})
 		wantCode(t, err, codes.DeadlineExceeded)
 	})
 }

@@ -17,15 +17,16 @@ import (
 // errGone is the status of calls whose server has stopped.
 var errGone = status.Error(codes.Unavailable, "fabric: the server in this process has stopped")
 
-// A Network is the names of servers in this process. The zero value is ready.
+// A Network maps the names of "inproc:NAME" to servers in this process. The zero value is
+// ready.
 type Network struct {
 	mu    sync.Mutex
 	names map[string]*localListener
 }
 
-// Listen takes a name. Those who dial "inproc:NAME" with this network wait until
-// a server serves the listener.
-func (n *Network) Listen(name string) (Listener, error) {
+// listen reserves a name. Dialling "inproc:NAME" with this network waits until a server
+// serves the listener.
+func (n *Network) listen(name string) (Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.names[name] != nil {
@@ -45,8 +46,8 @@ type localListener struct {
 	network *Network
 	name    string
 	once    sync.Once
-	handler call.Handler
-	ready   chan struct{}   // closed when handler is known
+	server  *Server
+	ready   chan struct{}   // closed when server is known
 	life    context.Context //nolint:containedctx // of those who are connected
 	over    context.CancelCauseFunc
 }
@@ -54,9 +55,8 @@ type localListener struct {
 // Addr implements Listener.
 func (l *localListener) Addr() net.Addr { return address("inproc:" + l.name) }
 
-// Serve implements Listener.
-func (l *localListener) Serve(ctx context.Context, h call.Handler) error {
-	l.handler = h
+func (l *localListener) serve(ctx context.Context, s *Server) error {
+	l.server = s
 	close(l.ready)
 	<-ctx.Done()
 	return l.Close()
@@ -96,15 +96,12 @@ func (n *Network) dial(ctx context.Context, name string) (*Link, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	t := newInProcess(l.life, l.handler)
+	t := newInProcess(l.life, serverHandler{l.server})
 	return &Link{Transport: t, Peer: private("inproc:"+name, "inproc"), Done: t.life.Done()}, nil
 }
 
-// InProcess is a way to h for callers in the same process. Messages of protocol
-// buffers are copied, never shared and never marshalled.
-func InProcess(h call.Handler) call.Transport { return newInProcess(context.Background(), h) }
-
-// inProcess is a transport to a handler in this process.
+// inProcess is a transport to a handler in this process. Messages of protocol buffers are
+// copied, never shared and never marshalled.
 type inProcess struct {
 	handler call.Handler
 	server  *Server         // handler, where it is one of ours
@@ -121,7 +118,8 @@ var (
 func newInProcess(ctx context.Context, h call.Handler) *inProcess {
 	t := &inProcess{handler: h}
 	t.life, t.close = context.WithCancelCause(ctx)
-	if s, ok := h.(*Server); ok {
+	if own, ok := h.(serverHandler); ok {
+		s := own.Server
 		t.server = s
 		t.unhook = context.AfterFunc(s.life, func() { t.close(errGone) })
 	}

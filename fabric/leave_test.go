@@ -25,7 +25,7 @@ func TestLateDecode(t *testing.T) {
 			return new(testgrpc.SimpleResponse), nil
 		}}},
 	}, nil)
-	c := NewClientConn(InProcess(s))
+	c := dialServer(s, nil)
 	defer c.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -57,7 +57,7 @@ func (endless) Recv() (*call.Message, error)                                { re
 // TestLeftWithMessages cancels a stream that has messages waiting.
 func TestLeftWithMessages(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s, err := client(NewClientConn(endless{})).FullDuplexCall(ctx)
+	s, err := client(dialTransport(endless{}, nil)).FullDuplexCall(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestLeftWithMessages(t *testing.T) {
 
 // TestTooManyResponses takes the second response of a unary call for a mistake.
 func TestTooManyResponses(t *testing.T) {
-	c := NewClientConn(endless{})
+	c := dialTransport(endless{}, nil)
 	_, err := client(c).UnaryCall(t.Context(), new(testgrpc.SimpleRequest))
 	wantCode(t, err, codes.Internal)
 }

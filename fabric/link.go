@@ -20,12 +20,6 @@ const (
 	waitGrows = 1.6
 )
 
-// fixed is the one link of a transport that was given.
-type fixed struct{ only *Link }
-
-func (f *fixed) link(context.Context, bool) (*Link, error) { return f.only, nil }
-func (f *fixed) Close() error                              { return f.only.Transport.Close() }
-
 // redial makes the link when a call needs one, and a new one after its end.
 type redial struct {
 	dial      func(context.Context) (*Link, error)

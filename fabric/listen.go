@@ -11,26 +11,25 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/internal/fabric/plain"
 	"github.com/outboard-run/outboard/internal/fabric/remote"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
-// A Listener brings calls to a handler.
+// A Listener is where a [Server] receives calls. [Listen] makes it, [Server.Run] serves it.
 type Listener interface {
-	// Serve gives h the calls that come, until ctx ends. Then it closes the
-	// listener, ends the calls, waits for what it started, and returns nil. It is
-	// called once.
-	Serve(ctx context.Context, h call.Handler) error
-	// Addr is where it listens.
+	// Addr is the address that is listened on.
 	Addr() net.Addr
-	// Close is for listeners that serve nobody.
+	// Close releases a listener that was not given to Run.
 	Close() error
+
+	// serve passes calls to s until ctx ends. Then it closes the listener, ends the calls,
+	// waits for the goroutines that it started, and returns nil. It is called once.
+	serve(ctx context.Context, s *Server) error
 }
 
-// Listen takes the place that clients dial as target, see [Dial]. The port of a
-// target over TCP may be 0. Who dials waits until the listener is served.
+// Listen listens at target, which has the forms of [Dial]. The port of a target over TCP
+// may be 0. Clients that dial wait until the listener is served.
 func Listen(target string, opts ...Option) (Listener, error) {
 	o := newOptions(opts)
 	l, err := listen(target, &o)
@@ -47,7 +46,7 @@ func listen(target string, o *options) (Listener, error) {
 		if o.network == nil {
 			return nil, errNoNetwork
 		}
-		return o.network.Listen(rest)
+		return o.network.listen(rest)
 	case "unix":
 		return listenShared(rest, o)
 	case "node":
@@ -63,57 +62,47 @@ func listen(target string, o *options) (Listener, error) {
 	return listenTCP(target, o, serveRemote)
 }
 
-// ServeGRPC is a Listener for plain gRPC peers at l.
-func ServeGRPC(l net.Listener, opts ...Option) Listener {
-	o := newOptions(opts)
-	return &tcpListener{Listener: l, options: &o, serve: servePlain}
-}
-
 // tcpListener is a listener of package net with a protocol.
 type tcpListener struct {
 	net.Listener
 	options *options
-	serve   func(ctx context.Context, l net.Listener, h call.Handler, o *options) error
+	run     func(ctx context.Context, l net.Listener, s *Server, o *options) error
 }
 
-func listenTCP(addr string, o *options, serve func(context.Context, net.Listener, call.Handler, *options) error) (Listener, error) {
+func listenTCP(addr string, o *options, run func(context.Context, net.Listener, *Server, *options) error) (Listener, error) {
 	l, err := net.Listen("tcp", addr) //nolint:noctx // it does not wait
 	if err != nil {
 		return nil, err
 	}
-	return &tcpListener{Listener: l, options: o, serve: serve}, nil
+	return &tcpListener{Listener: l, options: o, run: run}, nil
 }
 
-// Serve implements Listener.
-func (l *tcpListener) Serve(ctx context.Context, h call.Handler) error {
-	return l.serve(ctx, l.Listener, h, l.options)
+func (l *tcpListener) serve(ctx context.Context, s *Server) error {
+	return l.run(ctx, l.Listener, s, l.options)
 }
 
-func serveRemote(ctx context.Context, l net.Listener, h call.Handler, o *options) error {
-	return remote.Serve(ctx, l, o.tls, remote.Options{Handler: h, Logger: o.logger, MaxMessage: o.largest()})
+func serveRemote(ctx context.Context, l net.Listener, s *Server, o *options) error {
+	return remote.Serve(ctx, l, o.tls, remote.Options{Handler: serverHandler{s}, Logger: o.logger, MaxMessage: o.largest()})
 }
 
-// servePlain serves plain gRPC peers. Where h is one of our servers there is
-// reflection.
-func servePlain(ctx context.Context, l net.Listener, h call.Handler, o *options) error {
-	about := plain.Options{Logger: o.logger, TLS: o.tls, MaxMessage: o.largest()}
-	if s, ok := h.(*Server); ok {
-		about.Descriptors = described{s, protoregistry.GlobalFiles}
-	}
-	s := plain.NewServer(h, about)
+// servePlain serves plain gRPC peers, with reflection.
+func servePlain(ctx context.Context, l net.Listener, s *Server, o *options) error {
+	front := plain.NewServer(serverHandler{s}, plain.Options{
+		Logger: o.logger, TLS: o.tls, MaxMessage: o.largest(), Descriptors: described{s, protoregistry.GlobalFiles},
+	})
 	var stopped sync.WaitGroup
 	stopped.Add(1)
-	unhook := context.AfterFunc(ctx, func() { defer stopped.Done(); s.Stop() })
-	err := s.Serve(l)
+	unhook := context.AfterFunc(ctx, func() { defer stopped.Done(); front.Stop() })
+	err := front.Serve(l)
 	if unhook() {
-		s.Stop()
+		front.Stop()
 		return err
 	}
 	stopped.Wait()
 	return nil
 }
 
-// described is a server's services with their descriptors.
+// described lists a server's services and finds their descriptors.
 type described struct {
 	server *Server
 	files  *protoregistry.Files
@@ -135,15 +124,15 @@ func (d described) FindDescriptorByName(name protoreflect.FullName) (protoreflec
 	return d.files.FindDescriptorByName(name)
 }
 
-// sharedListener listens for those who share memory with us.
+// sharedListener listens for programs of this machine, over shared memory.
 type sharedListener struct {
 	inner   *shared.Listener
 	path    string
-	handler *lateHandler
+	handler *serverHandler // its Server is set before the first connection is accepted
 }
 
 func listenShared(path string, o *options) (Listener, error) {
-	h := new(lateHandler)
+	h := new(serverHandler)
 	inner, err := shared.Listen(path, shared.Options{Handler: h, Logger: o.logger, MaxMessage: o.largest()})
 	if err != nil {
 		return nil, err
@@ -151,9 +140,8 @@ func listenShared(path string, o *options) (Listener, error) {
 	return &sharedListener{inner: inner, path: path, handler: h}, nil
 }
 
-// Serve implements Listener.
-func (l *sharedListener) Serve(ctx context.Context, h call.Handler) error {
-	l.handler.inner = h
+func (l *sharedListener) serve(ctx context.Context, s *Server) error {
+	l.handler.Server = s
 	return l.inner.Serve(ctx, func(*shared.Conn) error { return nil })
 }
 
@@ -162,20 +150,6 @@ func (l *sharedListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Ne
 
 // Close implements Listener.
 func (l *sharedListener) Close() error { return l.inner.Close() }
-
-// lateHandler is a handler that becomes known before the first connection is taken.
-type lateHandler struct{ inner call.Handler }
-
-// Serve implements call.Handler.
-func (l *lateHandler) Serve(s call.ServerStream) error { return l.inner.Serve(s) }
-
-// ServeUnary implements call.UnaryHandler.
-func (l *lateHandler) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	if u, ok := l.inner.(call.UnaryHandler); ok {
-		return u.ServeUnary(ctx, h, request)
-	}
-	return solo(ctx, h, request, l.inner.Serve)
-}
 
 var (
 	errNoTLS     = errors.New("a target over TCP needs WithTLS")

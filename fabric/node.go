@@ -2,7 +2,6 @@ package fabric
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,21 +16,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
-	nodes "github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/datadir"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
-)
-
-// How a server offers its services to its node: a call of this method on its
-// connection, with the services' names and the program's in the metadata, and a
-// google.protobuf.FileDescriptorSet that declares them. The offer ends with the
-// connection. The answer's header has the endpoint's ID; a program that is asked to
-// change over to another connection names it there, and remains that endpoint.
-const (
-	OfferMethod = "/outboard.fabric.v1.Node/Offer"
-	ServiceKey  = "outboard-service"
-	ProgramKey  = "outboard-program"
-	EndpointKey = "outboard-endpoint"
 )
 
 // nodeSocket is where the node of a target is reached: what the target names, or
@@ -42,9 +30,9 @@ func nodeSocket(path string) string {
 	}
 	data := os.Getenv("OUTBOARD_DATA")
 	if data == "" {
-		data = nodes.DefaultData()
+		data = datadir.Default()
 	}
-	return filepath.Join(data, nodes.CallsSocketName)
+	return filepath.Join(data, datadir.CallsSocket)
 }
 
 // nodeListener serves the calls that a node brings: it connects to the node and
@@ -64,13 +52,9 @@ func (l *nodeListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net:
 // Close implements Listener.
 func (l *nodeListener) Close() error { return nil }
 
-// Serve implements Listener. Where the node is started again, or another process
-// takes its fabric over, the services are offered there.
-func (l *nodeListener) Serve(ctx context.Context, h call.Handler) error {
-	s, ok := h.(*Server)
-	if !ok {
-		return errors.New("fabric: only a Server can be offered to a node")
-	}
+// serve implements Listener. After a restart of the node, or a hand-over to another process,
+// it offers the services there.
+func (l *nodeListener) serve(ctx context.Context, s *Server) error {
 	var kept sync.WaitGroup
 	defer kept.Wait()
 	id := ""
@@ -102,12 +86,12 @@ func (l *nodeListener) Serve(ctx context.Context, h call.Handler) error {
 // the endpoint is in id, before and after.
 func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*shared.Conn, error) {
 	conn, err := shared.Dial(ctx, l.path, shared.Options{
-		Handler: s, Trust: true, Logger: l.options.logger, MaxMessage: l.options.largest(),
+		Handler: serverHandler{s}, Trust: true, Logger: l.options.logger, MaxMessage: l.options.largest(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := offer(ctx, conn, s, id); err != nil {
+	if err := offerServices(ctx, conn, s, id); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -123,23 +107,23 @@ func serveOut(ctx context.Context, conn *shared.Conn) {
 	_ = conn.Close()
 }
 
-func offer(ctx context.Context, conn *shared.Conn, s *Server, id *string) error {
-	md := metadata.MD{ProgramKey: {filepath.Base(os.Args[0])}}
+func offerServices(ctx context.Context, conn *shared.Conn, s *Server, id *string) error {
+	md := metadata.MD{offer.ProgramKey: {filepath.Base(os.Args[0])}}
 	if *id != "" {
-		md.Set(EndpointKey, *id)
+		md.Set(offer.EndpointKey, *id)
 	}
 	set := &descriptorpb.FileDescriptorSet{}
 	for name := range s.GetServiceInfo() {
-		md.Append(ServiceKey, name)
+		md.Append(offer.ServiceKey, name)
 		declare(set, name)
 	}
 	text, err := proto.Marshal(set)
 	if err != nil {
 		return err
 	}
-	response, end, err := conn.Unary(ctx, &call.Head{Method: OfferMethod, Metadata: md}, &call.Message{Data: text})
+	response, end, err := conn.Unary(ctx, &call.Head{Method: offer.Method, Metadata: md}, &call.Message{Data: text})
 	response.Free()
-	if given := end.Header.Get(EndpointKey); err == nil && len(given) == 1 {
+	if given := end.Header.Get(offer.EndpointKey); err == nil && len(given) == 1 {
 		*id = given[0]
 	}
 	return err

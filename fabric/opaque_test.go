@@ -32,24 +32,24 @@ func dialOpaque(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grp
 	s := NewServer(o.fabric...)
 	register(s)
 	t.Cleanup(s.Stop)
-	c := NewClientConn(&opaque{newInProcess(s.life, opaqueHandler{s})}, o.fabric...)
+	c := dialTransport(&opaque{newInProcess(s.life, opaqueHandler{serverHandler{s}})}, nil, o.fabric...)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 // passing is a handler in front of a server, as a router is.
-type passing struct{ *Server }
+type passing struct{ serverHandler }
 
 // dialThrough has a handler between that passes values on.
 func dialThrough(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
 	t.Helper()
-	return dialHandler(t, register, o, func(s *Server) call.Handler { return passing{s} })
+	return dialHandler(t, register, o, func(s *Server) call.Handler { return passing{serverHandler{s}} })
 }
 
 // dialThroughStreams has one that knows only streams.
 func dialThroughStreams(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
 	t.Helper()
-	return dialHandler(t, register, o, func(s *Server) call.Handler { return struct{ call.Handler }{s} })
+	return dialHandler(t, register, o, func(s *Server) call.Handler { return struct{ call.Handler }{serverHandler{s}} })
 }
 
 func dialHandler(t testing.TB, register func(grpc.ServiceRegistrar), o sides, between func(*Server) call.Handler) grpc.ClientConnInterface {
@@ -57,7 +57,7 @@ func dialHandler(t testing.TB, register func(grpc.ServiceRegistrar), o sides, be
 	s := NewServer(o.fabric...)
 	register(s)
 	t.Cleanup(s.Stop)
-	c := NewClientConn(newInProcess(s.life, between(s)), append([]Option{WithPeer(private("test", "test"))}, o.fabric...)...)
+	c := dialTransport(newInProcess(s.life, between(s)), private("test", "test"), o.fabric...)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"context"
 	"crypto/tls"
 	"log/slog"
 	"math"
@@ -9,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/peer"
 )
 
 // maxReceive is grpc-go's limit for received messages, on both sides.
@@ -23,7 +21,6 @@ type options struct {
 	logger         *slog.Logger
 	network        *Network
 	tls            *tls.Config
-	peer           *peer.Peer
 	codec          encoding.CodecV2
 	maxReceive     int
 	maxSend        int
@@ -35,7 +32,6 @@ type options struct {
 	unaryServer    []grpc.UnaryServerInterceptor
 	streamServer   []grpc.StreamServerInterceptor
 	unknownService grpc.StreamHandler
-	dialer         func(context.Context) (*Link, error)
 }
 
 func newOptions(given []Option) options {
@@ -46,34 +42,25 @@ func newOptions(given []Option) options {
 	return o
 }
 
-// WithLogger says where mistakes are told that have no caller to be told to.
+// WithLogger sets the logger for failures that no call returns. Default: none.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// WithNetwork is where the names of "inproc:NAME" live.
+// WithNetwork sets the Network in which names of "inproc:NAME" are resolved.
 func WithNetwork(n *Network) Option { return func(o *options) { o.network = n } }
 
-// WithTLS is for targets that go over TCP: TLS 1.3 with this configuration.
+// WithTLS secures targets over TCP: TLS 1.3 with this configuration.
 func WithTLS(c *tls.Config) Option { return func(o *options) { o.tls = c } }
 
-// WithPeer says who is at the other end of a transport given to [NewClientConn].
-// Its AuthInfo decides whether credentials that need a secure transport may go.
-func WithPeer(p *peer.Peer) Option { return func(o *options) { o.peer = p } }
-
-// WithDialer makes connections in place of the target's own way.
-func WithDialer(dial func(context.Context) (*Link, error)) Option {
-	return func(o *options) { o.dialer = dial }
-}
-
-// WithCodec makes every call use this codec, whatever its content-subtype.
+// WithCodec makes every call use c, whatever its content-subtype.
 func WithCodec(c encoding.CodecV2) Option { return func(o *options) { o.codec = c } }
 
-// WithMaxReceive limits received messages to this many bytes; without it 4 MiB.
+// WithMaxReceive limits received messages to this many bytes. Default: 4 MiB.
 func WithMaxReceive(bytes int) Option { return func(o *options) { o.maxReceive = bytes } }
 
-// WithMaxSend limits sent messages to this many bytes.
+// WithMaxSend limits sent messages to this many bytes. Default: math.MaxInt32.
 func WithMaxSend(bytes int) Option { return func(o *options) { o.maxSend = bytes } }
 
-// WithCallOptions go before the options of every call.
+// WithCallOptions adds options that apply to every call, before its own.
 func WithCallOptions(more ...grpc.CallOption) Option {
 	return func(o *options) { o.callOptions = append(o.callOptions, more...) }
 }
@@ -84,13 +71,13 @@ func WithPerRPCCredentials(c credentials.PerRPCCredentials) Option {
 }
 
 // WithUnaryClientInterceptor adds interceptors, the first outermost. The
-// *grpc.ClientConn that they get is nil: there is none.
+// *grpc.ClientConn that they receive is nil.
 func WithUnaryClientInterceptor(more ...grpc.UnaryClientInterceptor) Option {
 	return func(o *options) { o.unaryClient = append(o.unaryClient, more...) }
 }
 
 // WithStreamClientInterceptor adds interceptors, the first outermost. The
-// *grpc.ClientConn that they get is nil: there is none.
+// *grpc.ClientConn that they receive is nil.
 func WithStreamClientInterceptor(more ...grpc.StreamClientInterceptor) Option {
 	return func(o *options) { o.streamClient = append(o.streamClient, more...) }
 }
@@ -105,7 +92,7 @@ func WithStreamServerInterceptor(more ...grpc.StreamServerInterceptor) Option {
 	return func(o *options) { o.streamServer = append(o.streamServer, more...) }
 }
 
-// WithUnknownService serves calls of methods that nobody registered.
+// WithUnknownService serves calls of methods that are not registered.
 func WithUnknownService(h grpc.StreamHandler) Option {
 	return func(o *options) { o.unknownService = h }
 }

@@ -47,7 +47,7 @@ func pairings() map[string]pairing {
 func dialLocal(t testing.TB, register func(grpc.ServiceRegistrar), o sides) grpc.ClientConnInterface {
 	t.Helper()
 	network := new(Network)
-	l, err := network.Listen("test")
+	l, err := network.listen("test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"net"
 	"slices"
 	"testing"
 
@@ -11,11 +10,11 @@ import (
 
 // TestReflection asks for the services as grpcurl does.
 func TestReflection(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := Listen("grpc:127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	serveFabric(t, ServeGRPC(l), registerInterop, sides{})
+	serveFabric(t, l, registerInterop, sides{})
 	s, err := reflection.NewServerReflectionClient(dialGo(t, l.Addr().String(), sides{})).ServerReflectionInfo(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 	var all sync.WaitGroup
 	for i, l := range listeners {
 		all.Go(func() {
-			if failures[i] = l.Serve(ctx, s); failures[i] != nil {
+			if failures[i] = l.serve(ctx, s); failures[i] != nil {
 				cancel()
 			}
 		})

@@ -41,8 +41,8 @@ type Server struct {
 
 var (
 	_ grpc.ServiceRegistrar = (*Server)(nil)
-	_ call.Handler          = (*Server)(nil)
-	_ call.UnaryHandler     = (*Server)(nil)
+	_ call.Handler          = serverHandler{}
+	_ call.UnaryHandler     = serverHandler{}
 )
 
 // A service is what was registered under one name.

@@ -51,8 +51,6 @@ type dialFunc = func(context.Context) (*Link, error)
 func dialer(target string, o *options) (dialFunc, time.Duration, error) {
 	scheme, rest, _ := strings.Cut(target, ":")
 	switch {
-	case o.dialer != nil:
-		return o.dialer, firstWait, nil
 	case scheme == "inproc":
 		return dialInProcess(rest, o)
 	case scheme == "unix":

@@ -11,8 +11,11 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
+// serverHandler is a Server as transports call it.
+type serverHandler struct{ *Server }
+
 // Serve implements call.Handler.
-func (s *Server) Serve(in call.ServerStream) error {
+func (s serverHandler) Serve(in call.ServerStream) error {
 	if transit.IsMove(in.Head()) {
 		return s.streams.Serve(in, s.serveMoving) // it is no new call, and welcome while the server stops
 	}
@@ -35,7 +38,7 @@ func (s *Server) serveMoving(in call.ServerStream) error {
 
 // ServeUnary implements call.UnaryHandler. It takes as long as the registered
 // handler does.
-func (s *Server) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+func (s serverHandler) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	if err := s.enter(); err != nil {
 		request.Free()
 		return nil, call.End{}, err

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/fabric/plain"
 	"github.com/outboard-run/outboard/internal/fabric/remote"
 	"github.com/outboard-run/outboard/internal/fabric/transit"
@@ -21,7 +21,7 @@ import (
 )
 
 // endpointKey names, between nodes, the endpoint that a call is for.
-const endpointKey = fabric.EndpointKey
+const endpointKey = offer.EndpointKey
 
 // dialLimit is how long a connection to another node may take to be made.
 const dialLimit = 5 * time.Second

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/fabric/connmetrics"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
@@ -95,7 +96,7 @@ func (p *process) planeOptions() Options {
 func (p *process) framed(config *tls.Config) framed.Options {
 	return framed.Options{
 		TLS: config, DeadAfter: p.config.DeadAfter, Logger: p.log,
-		Metrics: p.labelled(),
+		Observer: connmetrics.Observer(p.labelled()),
 	}
 }
 

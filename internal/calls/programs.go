@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
 
-	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
@@ -62,7 +62,7 @@ func (p *Plane) welcome(c *shared.Conn) {
 
 // Serve implements call.Handler.
 func (g *program) Serve(s call.ServerStream) error {
-	if s.Head().Method != fabric.OfferMethod {
+	if s.Head().Method != offer.Method {
 		return g.calls.Serve(s)
 	}
 	request, err := s.Recv()
@@ -81,7 +81,7 @@ func (g *program) Serve(s call.ServerStream) error {
 
 // ServeUnary implements call.UnaryHandler.
 func (g *program) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	if h.Method == fabric.OfferMethod {
+	if h.Method == offer.Method {
 		return g.offer(ctx, h, request)
 	}
 	return g.calls.ServeUnary(ctx, h, request)
@@ -97,21 +97,21 @@ func (g *program) offer(ctx context.Context, h *call.Head, request *call.Message
 	if err := proto.Unmarshal(text, &files); err != nil {
 		return nil, call.End{}, status.Errorf(codes.InvalidArgument, "offer: %v", err)
 	}
-	names := h.Metadata.Get(fabric.ServiceKey)
+	names := h.Metadata.Get(offer.ServiceKey)
 	if len(names) == 0 || slices.Contains(names, "") {
-		return nil, call.End{}, status.Errorf(codes.InvalidArgument, "offer: name the services in %s", fabric.ServiceKey)
+		return nil, call.End{}, status.Errorf(codes.InvalidArgument, "offer: name the services in %s", offer.ServiceKey)
 	}
 	ctx, cancel := context.WithTimeout(ctx, offerLimit)
 	defer cancel()
-	previous := strings.Join(h.Metadata.Get(fabric.EndpointKey), "")
+	previous := strings.Join(h.Metadata.Get(offer.EndpointKey), "")
 	id, err := g.plane.enter(ctx, g, previous, services.Endpoint{
-		Services: names, Program: strings.Join(h.Metadata.Get(fabric.ProgramKey), " "),
+		Services: names, Program: strings.Join(h.Metadata.Get(offer.ProgramKey), " "),
 		PID: g.conn.Peer().PID, Started: time.Now().UTC(), Process: g.plane.opts.Process,
 	}, &files)
 	if err != nil {
 		return nil, call.End{}, status.Errorf(codes.Unavailable, "offer: %v", err)
 	}
-	return &call.Message{Data: []byte{}}, call.End{Header: metadata.MD{fabric.EndpointKey: {id}}}, nil
+	return &call.Message{Data: []byte{}}, call.End{Header: metadata.MD{offer.EndpointKey: {id}}}, nil
 }
 
 // enter makes a program an endpoint of its services, or the one that it was on

@@ -19,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/fabric/connmetrics"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool/authority"
@@ -152,7 +153,7 @@ func tcp(l net.Listener) (*net.TCPListener, error) {
 }
 
 func (n *Node) framed(config *tls.Config) framed.Options {
-	return framed.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log, Metrics: n.registry}
+	return framed.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log, Observer: connmetrics.Observer(n.registry)}
 }
 
 // greet waits for a peer's handshake and says who it is.

@@ -53,8 +53,9 @@ type RemoteOptions struct {
 	TLS func() (*tls.Config, error)
 	// DeadAfter is how long the node may be silent; 0 means the fabric's default.
 	DeadAfter time.Duration
-	// Emulate, if it is not zero, makes the connection as slow as a link.
-	Emulate framed.Link
+	// Wrap, if set, replaces the connection before the handshake, for instance by a slower
+	// one.
+	Wrap func(net.Conn) net.Conn
 	// Area is the size of each direction of a ring; 0 means shm.DefaultArea.
 	Area int
 }
@@ -129,8 +130,8 @@ func (r *Remote) connect(ctx context.Context) (*framed.Conn, error) {
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Unreachable, "connect to the device's node", "%w", err)
 	}
-	if r.opts.Emulate != (framed.Link{}) {
-		nc = framed.Emulate(nc, r.opts.Emulate)
+	if r.opts.Wrap != nil {
+		nc = r.opts.Wrap(nc)
 	}
 	conn := framed.Client(nc, framed.Options{TLS: config, DeadAfter: r.opts.DeadAfter})
 	if err := conn.Handshake(ctx); err != nil {

@@ -16,7 +16,6 @@ import (
 // A Conn is one connection to a peer, shared by many streams.
 type Conn struct {
 	o     Options
-	stats *metrics // nil without a Registerer
 	pipe  *pipe
 	rw    net.Conn // the pipe, or TLS over it
 	first uint32   // the first id of this side: odd for the client
@@ -82,9 +81,8 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 
 func newConn(nc net.Conn, o Options, first uint32) *Conn {
 	o.setDefaults()
-	stats := metricsOf(o.Metrics)
 	c := &Conn{
-		o: o, stats: stats, pipe: newPipe(nc, stats), first: first, start: time.Now(),
+		o: o, pipe: newPipe(nc, o.Observer), first: first, start: time.Now(),
 		streams:   make(map[uint32]*Stream),
 		budget:    o.Budget,
 		slots:     make(chan struct{}, o.MaxStreams),
@@ -104,7 +102,7 @@ func newConn(nc net.Conn, o Options, first uint32) *Conn {
 	c.wire.init()
 	c.shift.wake = make(chan struct{}, 1)
 	c.pipe.beforeRead = c.flushMeanwhile
-	c.stats.opened(c)
+	o.Observer.ConnOpened(c)
 	c.loops.Go(c.readLoop)
 	c.loops.Go(c.flushLoop)
 	c.loops.Go(c.keepAlive)
@@ -217,7 +215,7 @@ func (c *Conn) fail(err error) {
 			c.o.Logger.Warn("peer broke the protocol", "peer", c.pipe.RemoteAddr(), "err", err)
 		}
 		c.err = err
-		c.stats.closed(c, err, c.agreedYet())
+		c.o.Observer.ConnClosed(c, endOf(err, c.agreedYet()))
 		close(c.done)
 		_ = c.pipe.Close()
 		c.queue.end()
@@ -300,7 +298,7 @@ func (c *Conn) add(s *Stream) bool {
 		return false
 	}
 	c.streams[s.id] = s
-	c.stats.stream(true)
+	c.o.Observer.StreamOpened(true)
 	return true
 }
 

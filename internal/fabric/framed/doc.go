@@ -37,11 +37,10 @@
 // decrypted straight into its slice; only data that nobody waits for are kept in
 // buffers of the connection.
 //
-// # Numbers
+// # Metrics
 //
-// Connections that are given one prometheus.Registerer in Options.Metrics count
-// together, as outboard_fabric_*: connections, streams, bytes each way, round trips,
-// and how connections ended.
+// Options.Observer is told of connections, streams, bytes each way and round trips, and
+// of how connections ended. Package connmetrics counts them for Prometheus.
 //
 // # Concurrency
 //

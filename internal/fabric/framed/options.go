@@ -4,17 +4,14 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options of a connection. The zero value works.
 type Options struct {
 	// Logger gets one record when a peer breaks the protocol. Default: none.
 	Logger *slog.Logger
-	// Metrics takes the numbers of all connections that are given the same one,
-	// outboard_fabric_*. They stay registered. Default: none.
-	Metrics prometheus.Registerer
+	// Observer is told of the connection's events. Default: none.
+	Observer Observer
 	// TLS, when set, secures the connection: Client and Server begin the
 	// handshake. A caller that did it already leaves it nil; then the
 	// connection's records are not merged into larger system calls.
@@ -35,6 +32,9 @@ type Options struct {
 func (o *Options) setDefaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Observer == nil {
+		o.Observer = noObserver{}
 	}
 	if o.DeadAfter <= 0 {
 		o.DeadAfter = 4 * time.Second

@@ -232,7 +232,7 @@ func (c *Conn) opened(id uint32, payload []byte) error {
 		}
 	}
 	c.mu.Unlock()
-	c.stats.stream(false)
+	c.o.Observer.StreamOpened(false)
 	switch {
 	case ended:
 		return c.Err()
@@ -470,7 +470,7 @@ func (c *Conn) ponged(stamp uint64) {
 	if sample <= 0 || sample > int64(c.o.DeadAfter) {
 		return
 	}
-	c.stats.trip(sample)
+	c.o.Observer.RoundTrip(time.Duration(sample))
 	if least := c.minTrip.Load(); least == 0 || sample < least {
 		c.minTrip.Store(sample)
 	}

@@ -15,7 +15,7 @@ type pipe struct {
 	vectors bool // the connection can write several slices in one call
 	raw     syscall.RawConn
 	heard   atomic.Bool
-	metrics *metrics
+	events  Observer
 
 	mu   sync.Mutex
 	held bool
@@ -34,7 +34,7 @@ const (
 	direct = 16 << 10
 )
 
-func newPipe(nc net.Conn, m *metrics) *pipe {
+func newPipe(nc net.Conn, events Observer) *pipe {
 	vectors := false
 	var raw syscall.RawConn
 	switch nc := nc.(type) {
@@ -46,7 +46,7 @@ func newPipe(nc net.Conn, m *metrics) *pipe {
 	case *net.UnixConn:
 		vectors = true
 	}
-	return &pipe{Conn: nc, vectors: vectors, raw: raw, metrics: m, inRoom: make([]byte, readAhead)}
+	return &pipe{Conn: nc, vectors: vectors, raw: raw, events: events, inRoom: make([]byte, readAhead)}
 }
 
 // Read gives what was read ahead, or reads as much as there is.
@@ -59,9 +59,9 @@ func (p *pipe) Read(b []byte) (n int, err error) {
 	p.beforeRead()
 	if len(b) >= len(p.inRoom)/2 {
 		n, err = p.Conn.Read(b)
-		p.metrics.read(n)
+		p.events.BytesReceived(n)
 	} else if n, err = p.Conn.Read(p.inRoom); n > 0 {
-		p.metrics.read(n)
+		p.events.BytesReceived(n)
 		p.in = p.inRoom[:n]
 		n = copy(b, p.in)
 		p.in = p.in[n:]
@@ -82,7 +82,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	defer p.mu.Unlock()
 	if !p.held && len(p.out) == 0 {
 		n, err := p.Conn.Write(b)
-		p.metrics.wrote(n)
+		p.events.BytesSent(n)
 		return n, err
 	}
 	if p.vectors && len(b) >= direct && len(b) > cap(p.out)/2 {
@@ -99,7 +99,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 func (p *pipe) writeBoth(b []byte) error {
 	both := net.Buffers{p.out, b}
 	n, err := both.WriteTo(p.Conn)
-	p.metrics.wrote(int(n))
+	p.events.BytesSent(int(n))
 	p.out = p.out[:0]
 	return err
 }
@@ -123,7 +123,7 @@ func (p *pipe) send() error {
 		return nil
 	}
 	n, err := p.Conn.Write(p.out)
-	p.metrics.wrote(n)
+	p.events.BytesSent(n)
 	p.out = p.out[:0]
 	return err
 }

@@ -1,13 +1,40 @@
-package framed
+package connmetrics_test
 
 import (
+	"crypto/tls"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/outboard-run/outboard/internal/fabric/connmetrics"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
+
+// tcp is a connected pair of sockets.
+func tcp(t *testing.T) (a, b net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if a, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return a, b
+}
+
+// counted are options whose events to counts.
+func counted(to prometheus.Registerer) framed.Options {
+	return framed.Options{Observer: connmetrics.Observer(to)}
+}
 
 // value is one number of a registry: name{label} or name.
 func value(t *testing.T, from prometheus.Gatherer, name, label string) float64 {
@@ -41,7 +68,12 @@ func TestMetrics(t *testing.T) {
 	text := strings.Repeat("x", 100_000)
 	for range 2 {
 		a, b := tcp(t)
-		client, server := closeAtEnd(t, Client(a, Options{Metrics: near}), Server(b, Options{Metrics: far}))
+		client, server := framed.Client(a, counted(near)), framed.Server(b, counted(far))
+		t.Cleanup(func() {
+			go client.Close()
+			server.Close()
+			client.Close()
+		})
 		s, err := client.Open(t.Context(), "m", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -94,13 +126,17 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+func TestNoRegistererObservesNothing(t *testing.T) {
+	if o := connmetrics.Observer(nil); o != nil {
+		t.Errorf("got %v, want nil", o)
+	}
+}
+
 func TestMetricsOfEnds(t *testing.T) {
 	near, far := prometheus.NewRegistry(), prometheus.NewRegistry()
 	const ended = "outboard_fabric_connections_ended_total"
-	client, server := func() (*Conn, *Conn) {
-		a, b := tcp(t)
-		return Client(a, Options{Metrics: near}), Server(b, Options{Metrics: far})
-	}()
+	a, b := tcp(t)
+	client, server := framed.Client(a, counted(near)), framed.Server(b, counted(far))
 	if err := client.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +151,10 @@ func TestMetricsOfEnds(t *testing.T) {
 		t.Errorf("connections: got %v, want 0", got)
 	}
 
-	a, b := tcp(t)
-	_, serverTLS := certificates(t)
-	refusing := Server(b, Options{Metrics: far, TLS: serverTLS})
+	a, b = tcp(t)
+	o := counted(far)
+	o.TLS = new(tls.Config)
+	refusing := framed.Server(b, o)
 	if _, err := a.Write([]byte("this is no TLS at all, and long enough")); err != nil {
 		t.Fatal(err)
 	}

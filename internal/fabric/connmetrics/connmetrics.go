@@ -1,25 +1,33 @@
-package framed
+// Package connmetrics counts framed connections for Prometheus, as outboard_fabric_*:
+// connections, streams, bytes each way, round trips, and how connections ended.
+package connmetrics
 
 import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
 // metrics are the numbers of all connections that share a Registerer. It is the
-// collector itself: gauges are counted when somebody asks.
+// collector itself: gauges are computed when they are scraped.
 type metrics struct {
 	mu   sync.Mutex
-	live map[*Conn]bool
+	live map[*framed.Conn]bool
 
-	sent, received atomic.Uint64
-	began, ended   *prometheus.CounterVec
-	trips          prometheus.Histogram
+	sent, received  atomic.Uint64
+	streams, closed *prometheus.CounterVec
+	roundTrips      prometheus.Histogram
 }
+
+var (
+	_ framed.Observer      = (*metrics)(nil)
+	_ prometheus.Collector = (*metrics)(nil)
+)
 
 var (
 	connectionsDesc = prometheus.NewDesc("outboard_fabric_connections", "Connections that are open.", nil, nil)
@@ -30,35 +38,36 @@ var (
 
 func newMetrics() *metrics {
 	return &metrics{
-		live: make(map[*Conn]bool),
-		began: prometheus.NewCounterVec(prometheus.CounterOpts{
+		live: make(map[*framed.Conn]bool),
+		streams: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outboard_fabric_streams_total", Help: "Streams that began, by which side opened them.",
 		}, []string{"side"}),
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outboard_fabric_connections_ended_total",
 			Help: "Connections that ended, by how: closed, refused in the handshake, or the kind of the error.",
 		}, []string{"end"}),
-		trips: prometheus.NewHistogram(prometheus.HistogramOpts{
+		roundTrips: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "outboard_fabric_round_trip_seconds", Help: "Round-trip times of pings.",
 			Buckets: prometheus.ExponentialBuckets(25e-6, 4, 10),
 		}),
 	}
 }
 
-// metricsOf returns the metrics that are registered with to, registering them
-// the first time; nil without a Registerer.
-func metricsOf(to prometheus.Registerer) *metrics {
+// Observer returns the Observer whose numbers are registered with to; connections of
+// one Registerer count together. The first call registers the collector, which stays
+// registered. A nil Registerer has none: the result is nil, which observes nothing.
+func Observer(to prometheus.Registerer) framed.Observer {
 	if to == nil {
 		return nil
 	}
 	m := newMetrics()
 	err := to.Register(m)
-	if before, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if known, ok := before.ExistingCollector.(*metrics); ok {
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if known, ok := already.ExistingCollector.(*metrics); ok {
 			return known
 		}
 	}
-	// A Registerer that refuses them leaves them uncollected.
+	// The numbers stay uncollected where the Registerer refuses them.
 	return m
 }
 
@@ -67,9 +76,9 @@ func (m *metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- connectionsDesc
 	to <- streamsDesc
 	to <- bytesDesc
-	m.began.Describe(to)
-	m.ended.Describe(to)
-	m.trips.Describe(to)
+	m.streams.Describe(to)
+	m.closed.Describe(to)
+	m.roundTrips.Describe(to)
 }
 
 // Collect implements prometheus.Collector.
@@ -79,76 +88,49 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(streamsDesc, prometheus.GaugeValue, float64(streams))
 	to <- prometheus.MustNewConstMetric(bytesDesc, prometheus.CounterValue, float64(m.sent.Load()), "sent")
 	to <- prometheus.MustNewConstMetric(bytesDesc, prometheus.CounterValue, float64(m.received.Load()), "received")
-	m.began.Collect(to)
-	m.ended.Collect(to)
-	m.trips.Collect(to)
+	m.streams.Collect(to)
+	m.closed.Collect(to)
+	m.roundTrips.Collect(to)
 }
 
 func (m *metrics) count() (connections, streams int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for c := range m.live {
-		c.mu.Lock()
-		streams += len(c.streams)
-		c.mu.Unlock()
+		streams += c.OpenStreams()
 	}
 	return len(m.live), streams
 }
 
-// Each method below does nothing without metrics.
-
-func (m *metrics) opened(c *Conn) {
-	if m == nil {
-		return
-	}
+// ConnOpened implements framed.Observer.
+func (m *metrics) ConnOpened(c *framed.Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.live[c] = true
 }
 
-// closed notes the end of a connection; agreed says that its handshake was over.
-func (m *metrics) closed(c *Conn, err error, agreed bool) {
-	if m == nil {
-		return
-	}
+// ConnClosed implements framed.Observer.
+func (m *metrics) ConnClosed(c *framed.Conn, end string) {
 	m.mu.Lock()
 	delete(m.live, c)
 	m.mu.Unlock()
-	end := outboard.KindOf(err).String()
-	switch {
-	case errors.Is(err, ErrClosed), errors.Is(err, errGoodbye):
-		end = "closed"
-	case !agreed:
-		end = "refused"
-	}
-	m.ended.WithLabelValues(end).Inc()
+	m.closed.WithLabelValues(end).Inc()
 }
 
-func (m *metrics) stream(own bool) {
-	if m == nil {
-		return
-	}
+// StreamOpened implements framed.Observer.
+func (m *metrics) StreamOpened(local bool) {
 	side := "peer"
-	if own {
+	if local {
 		side = "own"
 	}
-	m.began.WithLabelValues(side).Inc()
+	m.streams.WithLabelValues(side).Inc()
 }
 
-func (m *metrics) trip(nanoseconds int64) {
-	if m != nil {
-		m.trips.Observe(float64(nanoseconds) / 1e9)
-	}
-}
+// RoundTrip implements framed.Observer.
+func (m *metrics) RoundTrip(d time.Duration) { m.roundTrips.Observe(d.Seconds()) }
 
-func (m *metrics) wrote(n int) {
-	if m != nil && n > 0 {
-		m.sent.Add(uint64(n))
-	}
-}
+// BytesSent implements framed.Observer.
+func (m *metrics) BytesSent(n int) { m.sent.Add(uint64(n)) }
 
-func (m *metrics) read(n int) {
-	if m != nil && n > 0 {
-		m.received.Add(uint64(n))
-	}
-}
+// BytesReceived implements framed.Observer.
+func (m *metrics) BytesReceived(n int) { m.received.Add(uint64(n)) }

@@ -1,4 +1,6 @@
-package framed
+// Package netem makes a connection as slow and as far away as a network path, for tests and
+// benchmarks.
+package netem
 
 import (
 	"fmt"
@@ -26,8 +28,8 @@ type Link struct {
 	Jitter time.Duration
 }
 
-// ParseLink reads a link such as "rtt=10ms,bw=1Gbps,jitter=1ms". Every part may
-// be left out.
+// ParseLink reads a link such as "rtt=10ms,bw=1Gbps,jitter=1ms". Every part is
+// optional.
 func ParseLink(text string) (Link, error) {
 	var l Link
 	for part := range strings.SplitSeq(text, ",") {
@@ -96,7 +98,7 @@ func (l Link) String() string {
 // Emulate makes one end of a connection as slow and as far away as link says; the
 // other end stays as it is. Bytes of both directions are delivered half an RTT
 // after they have been serialised at the link's bandwidth, without waiting for
-// one another: many can be under way. It sleeps to deadlines with an accuracy of
+// one another: many can be in flight. It sleeps to deadlines with an accuracy of
 // about 0.1 ms on an idle machine.
 func Emulate(nc net.Conn, link Link) net.Conn {
 	e := &emulated{Conn: nc, done: make(chan struct{})}
@@ -109,63 +111,63 @@ func Emulate(nc net.Conn, link Link) net.Conn {
 
 type emulated struct {
 	net.Conn
-	out, in lane
+	out, in direction
 	pumps   sync.WaitGroup
 	close   sync.Once
 	done    chan struct{}
 
 	readTurn sync.Mutex
-	rest     []byte // of a parcel that Read did not take whole
+	rest     []byte // of a segment that Read has returned in part
 }
 
-// lane is one direction of the link.
-type lane struct {
+// direction is one direction of the link.
+type direction struct {
 	link Link
 	mu   sync.Mutex
-	// changed tells of parcels, of room and of the end.
-	changed sync.Cond
-	queue   []parcel
-	bytes   int
-	most    int
-	idle    time.Time // when the link will have sent all that it has
-	last    time.Time // the latest delivery
-	err     error     // what follows the parcels
+	// changed signals new segments, free capacity and the end.
+	changed  sync.Cond
+	queue    []segment
+	bytes    int
+	capacity int
+	idle     time.Time // when the queue will have been serialised
+	last     time.Time // the latest delivery
+	err      error     // returned once the queue is empty
 }
 
-type parcel struct {
+type segment struct {
 	due  time.Time
 	data []byte
 }
 
-// parcelSize bounds what is delivered at once, so that the first bytes of a large
-// write do not wait for its last.
-const parcelSize = 64 << 10
+// segmentSize bounds one delivery, so that the first bytes of a large write do not wait
+// for its last.
+const segmentSize = 64 << 10
 
-func (l *lane) init(link Link) {
+func (l *direction) init(link Link) {
 	l.link = link
 	l.changed.L = &l.mu
-	// What fits on the path, and the buffers of a sender and a receiver.
-	l.most = 4 << 20
+	// The path's bandwidth-delay product, and the buffers of a sender and a receiver.
+	l.capacity = 4 << 20
 	if link.BitsPerSecond > 0 {
-		l.most = max(1<<20, int(2*link.RTT.Seconds()*link.BitsPerSecond/8))
+		l.capacity = max(1<<20, int(2*link.RTT.Seconds()*link.BitsPerSecond/8))
 	} else {
-		l.most += int(link.RTT.Seconds() * 4e9)
+		l.capacity += int(link.RTT.Seconds() * 4e9)
 	}
 }
 
-// put takes a copy of p, waiting while the path is full.
-func (l *lane) put(p []byte) error {
+// put enqueues a copy of p and blocks while the path is full.
+func (l *direction) put(p []byte) error {
 	for len(p) > 0 {
-		n := min(len(p), parcelSize)
+		n := min(len(p), segmentSize)
 		l.mu.Lock()
-		for l.bytes > l.most && l.err == nil {
+		for l.bytes > l.capacity && l.err == nil {
 			l.changed.Wait()
 		}
 		if err := l.err; err != nil {
 			l.mu.Unlock()
 			return err
 		}
-		l.queue = append(l.queue, parcel{l.schedule(n), append([]byte(nil), p[:n]...)})
+		l.queue = append(l.queue, segment{l.schedule(n), append([]byte(nil), p[:n]...)})
 		l.bytes += n
 		l.changed.Broadcast()
 		l.mu.Unlock()
@@ -174,8 +176,8 @@ func (l *lane) put(p []byte) error {
 	return nil
 }
 
-// schedule says when n bytes that are sent now arrive.
-func (l *lane) schedule(n int) time.Time {
+// schedule returns when n bytes that are sent now arrive.
+func (l *direction) schedule(n int) time.Time {
 	now := time.Now()
 	if l.idle.Before(now) {
 		l.idle = now
@@ -194,8 +196,8 @@ func (l *lane) schedule(n int) time.Time {
 	return due
 }
 
-// get waits for the next parcel and for its time.
-func (l *lane) get(done <-chan struct{}) ([]byte, error) {
+// get waits for the next segment and for its delivery time.
+func (l *direction) get(done <-chan struct{}) ([]byte, error) {
 	l.mu.Lock()
 	for len(l.queue) == 0 && l.err == nil {
 		l.changed.Wait()
@@ -213,7 +215,7 @@ func (l *lane) get(done <-chan struct{}) ([]byte, error) {
 	return p.data, nil
 }
 
-func (l *lane) end(err error) {
+func (l *direction) end(err error) {
 	l.mu.Lock()
 	if l.err == nil {
 		l.err = err
@@ -277,7 +279,7 @@ func (e *emulated) pumpOut() {
 }
 
 func (e *emulated) pumpIn() {
-	b := make([]byte, parcelSize)
+	b := make([]byte, segmentSize)
 	for {
 		n, err := e.Conn.Read(b)
 		if n > 0 && e.in.put(b[:n]) != nil {
@@ -290,7 +292,7 @@ func (e *emulated) pumpIn() {
 	}
 }
 
-// Close gives up what is under way.
+// Close discards what has not been delivered.
 func (e *emulated) Close() error {
 	e.close.Do(func() { close(e.done) })
 	e.out.end(net.ErrClosed)

@@ -1,0 +1,52 @@
+package framed
+
+import (
+	"errors"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// An Observer counts events of connections; package connmetrics has one for Prometheus.
+// Connections call its methods concurrently and wait for them: they must return at once.
+type Observer interface {
+	ConnOpened(c *Conn)
+	// ConnClosed is called once for each ConnOpened. The end is "closed" after a
+	// shutdown in good order, "refused" after a failed handshake, otherwise the kind
+	// of the error.
+	ConnClosed(c *Conn, end string)
+	// StreamOpened tells a stream that this side opened (local) from one of the peer's.
+	StreamOpened(local bool)
+	RoundTrip(d time.Duration)
+	// BytesSent and BytesReceived count what is on the wire, encryption included.
+	BytesSent(n int)
+	BytesReceived(n int)
+}
+
+// noObserver is the Observer of connections without one.
+type noObserver struct{}
+
+func (noObserver) ConnOpened(*Conn)         {}
+func (noObserver) ConnClosed(*Conn, string) {}
+func (noObserver) StreamOpened(bool)        {}
+func (noObserver) RoundTrip(time.Duration)  {}
+func (noObserver) BytesSent(int)            {}
+func (noObserver) BytesReceived(int)        {}
+
+// endOf classifies why a connection ended; handshaken says that its handshake was over.
+func endOf(err error, handshaken bool) string {
+	switch {
+	case errors.Is(err, ErrClosed), errors.Is(err, errGoodbye):
+		return "closed"
+	case !handshaken:
+		return "refused"
+	}
+	return outboard.KindOf(err).String()
+}
+
+// OpenStreams counts the streams that are open, those of both sides.
+func (c *Conn) OpenStreams() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.streams)
+}

@@ -1,0 +1,16 @@
+// Package offer names the call by which a program offers its services to its node.
+//
+// A program calls [Method] on its connection to the node, with the services' names and
+// its own name in the metadata, and a google.protobuf.FileDescriptorSet that declares the
+// services as the request. The offer ends with the connection. The response's header
+// carries the endpoint's ID. A program that is asked to change to another connection
+// repeats that ID there and remains the same endpoint.
+package offer
+
+// The method and the metadata keys of an offer. They are part of the wire format.
+const (
+	Method      = "/outboard.fabric.v1.Node/Offer"
+	ServiceKey  = "outboard-service"
+	ProgramKey  = "outboard-program"
+	EndpointKey = "outboard-endpoint"
+)
