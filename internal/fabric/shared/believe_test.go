@@ -10,11 +10,11 @@ func TestLongMessagesGrowByTheirClaim(t *testing.T) {
 	whole := make([]byte, 0, 4*chunkSize)
 	for left := total; left > 0; left -= len(piece) {
 		before, had := cap(whole), len(whole)
-		whole = append(believe(whole, min(left, len(piece)), total), piece[:min(left, len(piece))]...)
+		whole = append(growFor(whole, min(left, len(piece)), total), piece[:min(left, len(piece))]...)
 		if cap(whole) != before {
 			copied += had
 		}
-		if had < total/believed && cap(whole) > 4*(had+chunkSize) {
+		if had < total/claimFactor && cap(whole) > 4*(had+chunkSize) {
 			t.Fatalf("%d bytes have come, and there is room for %d", had, cap(whole))
 		}
 	}

@@ -13,51 +13,51 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// maxIdle is how many goroutines of a connection wait for a call to serve.
+// maxIdle bounds the goroutines of a connection that wait for the next call.
 const maxIdle = 8
 
-// A callee is our half of the lane that the peer's calls take.
+// A callee is this side's half of the lane that carries the peer's calls.
 type callee struct {
-	end
-	handler call.Handler
-	unary   call.UnaryHandler // nil when the handler has only streams
-	inline  bool
-	limit   int
-	most    int
-	tenant  string
-	peer    string
+	laneEnd
+	handler    call.Handler
+	unary      call.UnaryHandler // nil: the handler only has streams
+	inline     bool
+	maxMessage int
+	maxCalls   int
+	tenant     string
+	peer       string
 	//nolint:containedctx // the context of calls that have nothing of their own; it ends with the connection
 	base   context.Context
 	cancel context.CancelCauseFunc
 
-	methods []string     // by number; only the reader uses these
-	heads   []*call.Head // of calls that say nothing else
+	methods    []string     // indexed by number; owned by the reader
+	plainHeads []*call.Head // of calls without metadata, indexed by method number
 
-	// The rest is under the mutex.
-	calls map[callID]*served
-	idle  []chan bool // goroutines that would be the reader
-	shift shift
+	// The mutex guards what follows.
+	calls      map[callID]*served
+	idle       []chan bool // goroutines that wait for the reader's role
+	readerRole readerRole
 }
 
 func (c *callee) open(conn *Conn, out int) {
-	c.end.open(conn, out)
+	c.laneEnd.open(conn, out)
 	o := &conn.options
-	c.dispatch, c.buried = c.take, c.ended
-	c.handler, c.inline, c.limit, c.most = o.Handler, o.Inline, o.MaxMessage, o.MaxCalls
+	c.handleDesc, c.onClose = c.handle, c.cancelCalls
+	c.handler, c.inline, c.maxMessage, c.maxCalls = o.Handler, o.Inline, o.MaxMessage, o.MaxCalls
 	c.unary, _ = o.Handler.(call.UnaryHandler)
 	c.tenant, c.peer = o.Tenant(conn.peer), conn.peer.String()
 	c.calls = map[callID]*served{}
-	base := context.WithValue(context.Background(), lenderKey{}, Lender(&c.end))
+	base := context.WithValue(context.Background(), lenderKey{}, Lender(&c.laneEnd))
 	c.base, c.cancel = context.WithCancelCause(base)
 }
 
-// ended is called with the mutex held.
-func (c *callee) ended() {
-	c.cancel(c.dead)
+// cancelCalls runs when the lane closes, with the mutex held.
+func (c *callee) cancelCalls() {
+	c.cancel(c.closeErr)
 	for _, s := range c.calls {
 		complete := s.closed && len(s.chunks) == 0
-		s.drop()
-		s.closed = complete // no handler may take what is lost for the caller's end
+		s.discard()
+		s.closed = complete // messages were lost: the handler must not see a clean end
 	}
 	for _, idle := range c.idle {
 		close(idle)
@@ -65,30 +65,30 @@ func (c *callee) ended() {
 	c.idle = nil
 }
 
-// serve is the life of a goroutine that serves calls. It begins as the reader; it
-// leaves that role to another when it has got a call that may block for long.
+// serve is the loop of a goroutine that serves calls. It starts in the reader's role, and passes
+// the role on when its call may block.
 func (c *callee) serve() {
 	for {
 		s := c.next()
 		if s == nil {
 			return
 		}
-		if c.keep(s) {
+		if c.lendRole(s) {
 			s.run()
-			if c.kept() {
+			if c.reclaimRole() {
 				continue
 			}
 		} else {
-			c.pass()
+			c.passRole()
 			s.run()
 		}
-		if !c.rest() {
+		if !c.awaitRole() {
 			return
 		}
 	}
 }
 
-// next reads the ring until there is a call to serve, or the connection has ended.
+// next reads the ring until there is a call to serve; nil: the connection has ended.
 func (c *callee) next() *served {
 	for {
 		old := c.bell.Now()
@@ -98,24 +98,24 @@ func (c *callee) next() *served {
 			return s
 		}
 		c.mu.Lock()
-		dead := c.dead
+		dead := c.closeErr
 		c.mu.Unlock()
 		if dead != nil {
 			return nil
 		}
-		c.bell.Sleep(&c.waits, old, c.conn.options.patience)
+		c.bell.Sleep(&c.waits, old, c.conn.options.maxSleep)
 	}
 }
 
-// pass makes another goroutine the reader.
-func (c *callee) pass() {
+// passRole makes another goroutine the reader.
+func (c *callee) passRole() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.passLocked()
+	c.passRoleLocked()
 }
 
-func (c *callee) passLocked() {
-	if c.dead != nil {
+func (c *callee) passRoleLocked() {
+	if c.closeErr != nil {
 		return
 	}
 	if n := len(c.idle); n > 0 {
@@ -126,12 +126,11 @@ func (c *callee) passLocked() {
 	c.conn.spawn(c.serve)
 }
 
-// rest waits until this goroutine is the reader again; it is false when it is not
-// needed any more.
-func (c *callee) rest() bool {
+// awaitRole waits until this goroutine is the reader again; false: it is no longer needed.
+func (c *callee) awaitRole() bool {
 	turn := make(chan bool, 1)
 	c.mu.Lock()
-	if c.dead != nil || len(c.idle) >= maxIdle {
+	if c.closeErr != nil || len(c.idle) >= maxIdle {
 		c.mu.Unlock()
 		return false
 	}
@@ -140,11 +139,11 @@ func (c *callee) rest() bool {
 	return <-turn
 }
 
-// take is the reader's work on the lane of the peer's calls.
-func (c *callee) take(d *desc, slot unsafe.Pointer) error {
+// handle processes one descriptor of the peer's calls. Only the reader calls it.
+func (c *callee) handle(d *desc, slot unsafe.Pointer) error {
 	switch d.kind {
 	case kindCall:
-		return c.takeCall(d, slot)
+		return c.handleCall(d, slot)
 	case kindOpen:
 		h, deadline, err := c.head(d, slot)
 		if err != nil {
@@ -152,42 +151,42 @@ func (c *callee) take(d *desc, slot unsafe.Pointer) error {
 		}
 		return c.admit(d, h, deadline, nil)
 	case kindData:
-		return c.takeData(d, slot)
+		return c.handleData(d, slot)
 	case kindEnd, kindCancel, kindCredit:
-		c.discard(d)
-		return c.takeWord(d)
+		c.peerHeap.returnHeap(d)
+		return c.handleControl(d)
 	default:
-		c.discard(d)
+		c.peerHeap.returnHeap(d)
 		return outboard.Errorf(outboard.Protocol, "descriptor", "kind %d from a caller", d.kind)
 	}
 }
 
-func (c *callee) takeCall(d *desc, slot unsafe.Pointer) error {
+func (c *callee) handleCall(d *desc, slot unsafe.Pointer) error {
 	h, deadline, err := c.head(d, slot)
 	if err != nil {
 		return err
 	}
-	m := c.receive(d, slot)
+	m := c.peerHeap.receive(d, slot)
 	if !c.inline || c.unary == nil || h.Streaming {
 		return c.admit(d, h, deadline, m)
 	}
 	ctx, finish := withDeadline(c.base, deadline)
 	response, end, err := c.unary.ServeUnary(ctx, h, m)
 	finish()
-	c.answer(d.call, h, response, end, err)
+	c.respond(d.call, h, response, end, err)
 	return nil
 }
 
-// head is who calls what, and until when. It takes what d says of it.
+// head decodes the call's head and deadline, and returns its heap memory.
 func (c *callee) head(d *desc, slot unsafe.Pointer) (*call.Head, time.Time, error) {
 	var deadline time.Time
 	if d.extra != 0 {
 		deadline = time.Now().Add(time.Duration(min(d.extra, 1<<62)))
 	}
-	if d.flags&(flagDefine|flagStreaming) == 0 && d.headLen == 0 && d.extra == 0 && d.method < uint32(len(c.heads)) && c.heads[d.method] != nil {
-		return c.heads[d.method], deadline, nil
+	if d.flags&(flagDefine|flagStreaming) == 0 && d.headLen == 0 && d.extra == 0 && d.method < uint32(len(c.plainHeads)) && c.plainHeads[d.method] != nil {
+		return c.plainHeads[d.method], deadline, nil
 	}
-	s := &scanner{rest: string(c.header(d, slot))}
+	s := &scanner{rest: string(c.peerHeap.copyHead(d, slot))}
 	method, err := c.method(d, s)
 	if err != nil {
 		return nil, deadline, err
@@ -205,7 +204,7 @@ func (c *callee) head(d *desc, slot unsafe.Pointer) (*call.Head, time.Time, erro
 	return h, deadline, nil
 }
 
-// method finds the name that a descriptor means, and notes its number.
+// method resolves the method of a descriptor, and records a new number.
 func (c *callee) method(d *desc, s *scanner) (string, error) {
 	if d.method == unnumbered || d.flags&flagDefine != 0 {
 		name := s.string()
@@ -218,7 +217,7 @@ func (c *callee) method(d *desc, s *scanner) (string, error) {
 		return name, c.define(d.method, name)
 	}
 	if d.method >= uint32(len(c.methods)) || c.methods[d.method] == "" {
-		return "", outboard.Errorf(outboard.Protocol, "head", "method number %d was never told", d.method)
+		return "", outboard.Errorf(outboard.Protocol, "head", "method number %d was never defined", d.method)
 	}
 	return c.methods[d.method], nil
 }
@@ -228,17 +227,17 @@ func (c *callee) define(number uint32, name string) error {
 		return outboard.Errorf(outboard.Protocol, "head", "method number %d: %d are allowed", number, maxMethods)
 	}
 	for uint32(len(c.methods)) <= number {
-		c.methods, c.heads = append(c.methods, ""), append(c.heads, nil)
+		c.methods, c.plainHeads = append(c.methods, ""), append(c.plainHeads, nil)
 	}
 	if old := c.methods[number]; old != "" && old != name {
-		return outboard.Errorf(outboard.Protocol, "head", "method number %d is told twice", number)
+		return outboard.Errorf(outboard.Protocol, "head", "method number %d is defined twice", number)
 	}
 	c.methods[number] = name
-	c.heads[number] = &call.Head{Method: name, Tenant: c.tenant, Peer: c.peer}
+	c.plainHeads[number] = &call.Head{Method: name, Tenant: c.tenant, Peer: c.peer}
 	return nil
 }
 
-// admit makes a call that has a goroutine the reader's next job, or refuses it.
+// admit makes a call that needs a goroutine the reader's next job, or refuses it.
 func (c *callee) admit(d *desc, h *call.Head, deadline time.Time, m *call.Message) error {
 	s, err := c.register(d.call, h, deadline)
 	switch {
@@ -247,7 +246,7 @@ func (c *callee) admit(d *desc, h *call.Head, deadline time.Time, m *call.Messag
 		return err
 	case s == nil:
 		m.Free()
-		c.answer(d.call, h, nil, call.End{}, status.Errorf(codes.ResourceExhausted, "%d calls in flight are allowed", c.most))
+		c.respond(d.call, h, nil, call.End{}, status.Errorf(codes.ResourceExhausted, "at most %d calls may be in flight on one connection", c.maxCalls))
 		return nil
 	}
 	if m != nil {
@@ -257,18 +256,18 @@ func (c *callee) admit(d *desc, h *call.Head, deadline time.Time, m *call.Messag
 	return nil
 }
 
-// register notes a call; nil when there are too many.
+// register adds a call to the table; nil: the table is full.
 func (c *callee) register(id callID, h *call.Head, deadline time.Time) (*served, error) {
 	s := &served{c: c, head: h}
-	s.init(&c.end, id, c.limit)
+	s.init(&c.laneEnd, id, c.maxMessage)
 	s.priority = h.Priority
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls[id] != nil {
-		return nil, outboard.Errorf(outboard.Protocol, "call", "place %d of generation %d is taken", id.slot, id.gen)
+		return nil, outboard.Errorf(outboard.Protocol, "call", "slot %d of generation %d is in use", id.slot, id.gen)
 	}
-	if len(c.calls) >= c.most {
-		return nil, nil //nolint:nilnil // refused, which is no breach
+	if len(c.calls) >= c.maxCalls {
+		return nil, nil //nolint:nilnil // refused, which is not a violation
 	}
 	if deadline.IsZero() {
 		s.ctx, s.cancel = context.WithCancel(c.base)
@@ -279,10 +278,10 @@ func (c *callee) register(id callID, h *call.Head, deadline time.Time) (*served,
 	return s, nil
 }
 
-func (c *callee) takeData(d *desc, slot unsafe.Pointer) error {
-	m := c.receive(d, slot)
-	if d.head.unit != nowhere {
-		c.theirs.give(d.head)
+func (c *callee) handleData(d *desc, slot unsafe.Pointer) error {
+	m := c.peerHeap.receive(d, slot)
+	if d.head.unit != inSlot {
+		c.peerHeap.giveBack(d.head)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,48 +293,48 @@ func (c *callee) takeData(d *desc, slot unsafe.Pointer) error {
 	return s.push(d, m)
 }
 
-func (c *callee) takeWord(d *desc) error {
+func (c *callee) handleControl(d *desc) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.calls[d.call]
 	switch {
 	case s == nil:
 	case d.kind == kindCredit:
-		return s.grant(d.extra)
+		return s.addCredit(d.extra)
 	case d.kind == kindCancel:
 		s.cancelled = true
 		s.over = true
-		s.e.satisfy(&s.send)
+		s.e.markReady(&s.send)
 		s.cancel()
 	case s.closed:
 		return outboard.Errorf(outboard.Protocol, "call", "a second end")
 	default:
 		s.closed = true
-		s.e.satisfy(&s.recv)
+		s.e.markReady(&s.recv)
 	}
 	return nil
 }
 
-// answer ends a call that has no goroutine: at once, or, where there is no room,
-// by one.
-func (c *callee) answer(id callID, h *call.Head, response *call.Message, e call.End, err error) {
+// respond ends a call that has no goroutine: at once or, where that would block, from a new
+// goroutine.
+func (c *callee) respond(id callID, h *call.Head, response *call.Message, e call.End, err error) {
 	if err == nil && response != nil && len(response.Data) > c.heap.maxBlock() {
-		c.conn.spawn(func() { c.answerLarge(id, h, response, e) })
+		c.conn.spawn(func() { c.respondLarge(id, h, response, e) })
 		return
 	}
-	sent := c.reply(nil, id, h.Priority, response, e, err) //nolint:staticcheck // nil says that we don't wait
-	if !errors.Is(sent, errCrowded) {
+	sent := c.reply(nil, id, h.Priority, response, e, err) //nolint:staticcheck // nil: do not block
+	if !errors.Is(sent, errWouldBlock) {
 		response.Free()
 		return
 	}
 	c.conn.spawn(func() {
-		_ = c.reply(c.base, id, h.Priority, response, e, err) // fails with the connection
+		_ = c.reply(c.base, id, h.Priority, response, e, err) // an error means that the connection has ended
 		response.Free()
 	})
 }
 
-// answerLarge is for a response that is larger than a piece of the heap.
-func (c *callee) answerLarge(id callID, h *call.Head, response *call.Message, e call.End) {
+// respondLarge sends a response that exceeds a heap block.
+func (c *callee) respondLarge(id callID, h *call.Head, response *call.Message, e call.End) {
 	s, err := c.register(id, h, time.Time{})
 	if err != nil || s == nil {
 		response.Free()
@@ -344,7 +343,7 @@ func (c *callee) answerLarge(id callID, h *call.Head, response *call.Message, e 
 	s.finish(response, e, nil)
 }
 
-// reply posts a call's end: with its only message, or with a status.
+// reply posts the end of a call: with its only message, or with a status.
 func (c *callee) reply(ctx context.Context, id callID, p call.Priority, response *call.Message, e call.End, err error) error {
 	d := desc{kind: kindReply, call: id}
 	var room [128]byte
@@ -361,18 +360,18 @@ func (c *callee) reply(ctx context.Context, id callID, p call.Priority, response
 		}
 	}
 	err = c.send(ctx, p, &d, appendOutcome(room[:0], e, nil), data)
-	return c.explain(ctx, id, p, err)
+	return c.reportTooLong(ctx, id, p, err)
 }
 
 func (c *callee) sendStatus(ctx context.Context, id callID, p call.Priority, e call.End, err error) error {
 	s := statusOf(err)
 	d := desc{kind: kindStatus, call: id, code: uint16(s.Code())}
 	err = c.send(ctx, p, &d, appendOutcome(nil, e, s), nil)
-	return c.explain(ctx, id, p, err)
+	return c.reportTooLong(ctx, id, p, err)
 }
 
-// explain ends a call whose own end can't be said, because it is too long.
-func (c *callee) explain(ctx context.Context, id callID, p call.Priority, err error) error {
+// reportTooLong replaces an end that exceeds the limit of a head by a short status.
+func (c *callee) reportTooLong(ctx context.Context, id callID, p call.Priority, err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || s.Code() != codes.ResourceExhausted {
 		return err
@@ -381,7 +380,7 @@ func (c *callee) explain(ctx context.Context, id callID, p call.Priority, err er
 	return c.send(ctx, p, &d, appendOutcome(nil, call.End{}, status.New(s.Code(), s.Message())), nil)
 }
 
-// statusOf is what a handler's error says.
+// statusOf converts a handler's error.
 func statusOf(err error) *status.Status {
 	if s, ok := status.FromError(err); ok {
 		return s

@@ -16,121 +16,121 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// maxMethods is how many methods of a lane have a number.
+// maxMethods bounds the numbered methods of a lane.
 const maxMethods = 4096
 
-// A caller is our half of the lane that our own calls take.
+// A caller is this side's half of the lane that carries its own calls.
 type caller struct {
-	end
-	limit, most int
-	pool        sync.Pool // of *pending, for calls of one message
+	laneEnd
+	maxMessage, maxCalls int
+	pool                 sync.Pool // of *pending, for unary calls
 
-	// The rest is under the mutex.
-	places  []place
+	// The mutex guards what follows.
+	slots   []slot
 	free    []uint32
 	methods map[string]*method
-	begun   int           // calls whose callers have not had their end
-	quiet   chan struct{} // not nil: no more calls begin; closed when begun is 0
+	active  int           // calls whose callers have not received the end
+	idle    chan struct{} // not nil: no call may begin; closed when active is 0
 }
 
-// A place in the table of calls in flight.
-type place struct {
-	gen uint32
-	p   *pending
+// A slot is an entry of the table of calls in flight.
+type slot struct {
+	gen  uint32
+	call *pending
 }
 
-// A method is known to the peer by its number once told.
+// A method is sent by its number once the number is announced.
 type method struct {
-	number uint32
-	told   bool
+	number    uint32
+	announced bool
 }
 
-// A pending is a call in flight, as its caller sees it.
+// A pending is the caller's state of a call in flight.
 type pending struct {
 	stream
-	first   waiter // for the callee's first words
-	greeted bool
-	header  []byte
+	headerWaiter   waiter // for the response header
+	headerReceived bool
+	header         []byte
 
-	// The call's end, once closed: what the peer said, or what ended it here.
-	outcome []byte
-	code    codes.Code
-	text    bool
-	local   error
+	// The outcome, once closed: from the peer, or a local error.
+	outcome   []byte
+	code      codes.Code
+	hasStatus bool
+	localErr  error
 }
 
 func (c *caller) open(conn *Conn, out int) {
-	c.end.open(conn, out)
-	c.dispatch, c.buried = c.take, func() {}
-	c.limit, c.most = conn.options.MaxMessage, conn.options.MaxCalls
+	c.laneEnd.open(conn, out)
+	c.handleDesc, c.onClose = c.handle, func() {}
+	c.maxMessage, c.maxCalls = conn.options.MaxMessage, conn.options.MaxCalls
 	c.methods = map[string]*method{}
 	c.pool.New = func() any { return &pending{} }
 }
 
-// begin finds a place for a call.
+// begin allocates a slot for a call.
 func (c *caller) begin(ctx context.Context, p *pending, h *call.Head) error {
 	if !c.conn.serves {
 		return status.Error(codes.Unimplemented, "the peer serves no calls")
 	}
 	p.priority = h.Priority
-	return c.get(ctx, callRoom, h.Priority, func() (bool, error) {
+	return c.acquire(ctx, callSlot, h.Priority, func() (bool, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		switch {
-		case c.quiet != nil:
+		case c.idle != nil:
 			return false, ErrFinished
-		case c.dead != nil:
-			return false, c.dead
+		case c.closeErr != nil:
+			return false, c.closeErr
 		}
-		if !c.settleIn(p) {
+		if !c.allocateSlot(p) {
 			return false, nil
 		}
-		c.begun++
+		c.active++
 		return true, nil
 	})
 }
 
-func (c *caller) settleIn(p *pending) bool {
+func (c *caller) allocateSlot(p *pending) bool {
 	switch {
 	case len(c.free) > 0:
 		p.id.slot = c.free[len(c.free)-1]
 		c.free = c.free[:len(c.free)-1]
-	case len(c.places) < c.most:
-		p.id.slot = uint32(len(c.places))
-		c.places = append(c.places, place{})
+	case len(c.slots) < c.maxCalls:
+		p.id.slot = uint32(len(c.slots))
+		c.slots = append(c.slots, slot{})
 	default:
 		return false
 	}
-	at := &c.places[p.id.slot]
+	at := &c.slots[p.id.slot]
 	at.gen++
-	at.p, p.id.gen = p, at.gen
+	at.call, p.id.gen = p, at.gen
 	if p.e == nil {
-		p.init(&c.end, p.id, c.limit)
+		p.init(&c.laneEnd, p.id, c.maxMessage)
 	}
 	return true
 }
 
-// lookup finds a call that is still in flight; the mutex is held.
+// lookup returns a call that is in flight, or nil; the mutex is held.
 func (c *caller) lookup(id callID) *pending {
-	if id.slot >= uint32(len(c.places)) || c.places[id.slot].gen != id.gen {
+	if id.slot >= uint32(len(c.slots)) || c.slots[id.slot].gen != id.gen {
 		return nil
 	}
-	return c.places[id.slot].p
+	return c.slots[id.slot].call
 }
 
-// retire takes a call out of the table; the mutex is held.
-func (c *caller) retire(p *pending) {
+// freeSlot removes a call from the table; the mutex is held.
+func (c *caller) freeSlot(p *pending) {
 	if c.lookup(p.id) != p {
 		return
 	}
-	c.places[p.id.slot].p = nil
+	c.slots[p.id.slot].call = nil
 	c.free = append(c.free, p.id.slot)
-	if c.hungry.Load() > 0 {
-		c.feedLocked()
+	if c.blockedSenders.Load() > 0 {
+		c.wakeSendersLocked()
 	}
 }
 
-// start posts a call's first descriptor.
+// start posts the first descriptor of a call.
 func (c *caller) start(ctx context.Context, k kind, p *pending, h *call.Head, m *call.Message) error {
 	d := desc{kind: k, call: p.id}
 	var err error
@@ -148,20 +148,21 @@ func (c *caller) start(ctx context.Context, k kind, p *pending, h *call.Head, m 
 		}
 	}
 	var room [128]byte
-	known, head := c.name(&d, room[:0], h.Method)
+	known, head := c.encodeMethod(&d, room[:0], h.Method)
 	head = appendHead(head, h)
 	if err := c.send(ctx, h.Priority, &d, head, data); err != nil || known == nil {
 		return err
 	}
 	c.mu.Lock()
-	known.told = true
+	known.announced = true
 	c.mu.Unlock()
 	return nil
 }
 
-// name says the method in d: by its number, by its name and its number from now
-// on, or by its name alone. It returns the method that is to be marked as told.
-func (c *caller) name(d *desc, head []byte, name string) (*method, []byte) {
+// encodeMethod writes the method into d: by its number, by its name together with the number
+// that stands for it from now on, or by its name alone. It returns the method that becomes
+// announced when d is posted.
+func (c *caller) encodeMethod(d *desc, head []byte, name string) (*method, []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.methods[name]
@@ -174,14 +175,14 @@ func (c *caller) name(d *desc, head []byte, name string) (*method, []byte) {
 		return nil, appendString(head, name)
 	}
 	d.method = m.number
-	if m.told {
+	if m.announced {
 		return nil, head
 	}
 	d.flags |= flagDefine
 	return m, appendString(head, name)
 }
 
-// timeLeft is what a descriptor says of the deadline, 0 when there is none.
+// timeLeft is the deadline as a descriptor carries it; 0: none.
 func timeLeft(ctx context.Context) (uint64, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -194,19 +195,19 @@ func timeLeft(ctx context.Context) (uint64, error) {
 	return uint64(left), nil
 }
 
-// take is the reader's work on the lane of our own calls.
-func (c *caller) take(d *desc, slot unsafe.Pointer) error {
+// handle processes one descriptor for this side's calls. Only the reader calls it.
+func (c *caller) handle(d *desc, slot unsafe.Pointer) error {
 	switch d.kind {
 	case kindReply, kindStatus, kindHeader, kindData, kindCredit:
 	default:
-		c.discard(d)
+		c.peerHeap.returnHeap(d)
 		return outboard.Errorf(outboard.Protocol, "descriptor", "kind %d from a callee", d.kind)
 	}
 	var m *call.Message
 	if d.kind == kindReply || d.kind == kindData {
-		m = c.receive(d, slot)
+		m = c.peerHeap.receive(d, slot)
 	}
-	head := c.header(d, slot)
+	head := c.peerHeap.copyHead(d, slot)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.lookup(d.call)
@@ -214,90 +215,90 @@ func (c *caller) take(d *desc, slot unsafe.Pointer) error {
 		m.Free()
 		return nil
 	}
-	return c.tell(p, d, head, m)
+	return c.deliver(p, d, head, m)
 }
 
-// tell gives a call what came for it.
-func (c *caller) tell(p *pending, d *desc, head []byte, m *call.Message) error {
+// deliver passes a descriptor's content to its call.
+func (c *caller) deliver(p *pending, d *desc, head []byte, m *call.Message) error {
 	switch d.kind {
 	case kindData:
-		p.greet(nil)
+		p.receiveHeader(nil)
 		return p.push(d, m)
 	case kindCredit:
-		return p.grant(d.extra)
+		return p.addCredit(d.extra)
 	case kindHeader:
-		if p.greeted {
+		if p.headerReceived {
 			return outboard.Errorf(outboard.Protocol, "call", "a second header")
 		}
-		p.greet(head)
+		p.receiveHeader(head)
 		return nil
 	case kindReply:
 		p.chunks = append(p.chunks, chunk{m: m})
-	default: // a status brings nothing more
+	default: // a status has no content
 	}
-	p.outcome, p.code, p.text = head, codes.Code(d.code), d.kind == kindStatus
+	p.outcome, p.code, p.hasStatus = head, codes.Code(d.code), d.kind == kindStatus
 	c.finish(p)
 	return nil
 }
 
-func (p *pending) greet(header []byte) {
-	if !p.greeted {
-		p.greeted, p.header = true, header
-		if p.first.wake != nil {
-			p.e.satisfy(&p.first)
+func (p *pending) receiveHeader(header []byte) {
+	if !p.headerReceived {
+		p.headerReceived, p.header = true, header
+		if p.headerWaiter.wake != nil {
+			p.e.markReady(&p.headerWaiter)
 		}
 	}
 }
 
-// finish marks a call as over; the mutex is held.
+// finish marks a call as ended; the mutex is held.
 func (c *caller) finish(p *pending) {
-	c.retire(p)
+	c.freeSlot(p)
 	p.closed, p.over = true, true
-	p.e.satisfy(&p.recv)
-	p.e.satisfy(&p.send)
-	if p.first.wake != nil {
-		p.e.satisfy(&p.first)
+	p.e.markReady(&p.recv)
+	p.e.markReady(&p.send)
+	if p.headerWaiter.wake != nil {
+		p.e.markReady(&p.headerWaiter)
 	}
 }
 
-// abandon ends a call from here, for the callee too when it is still in flight.
+// abandon ends a call locally, and cancels it at the callee if it is in flight.
 func (c *caller) abandon(p *pending, why error) {
 	c.mu.Lock()
 	live := !p.over
 	if live {
-		p.local = why
+		p.localErr = why
 		c.finish(p)
-		p.drop()
+		p.discard()
 	}
-	live = live && c.dead == nil
+	live = live && c.closeErr == nil
 	c.mu.Unlock()
 	if live {
 		c.cancel(p.id, p.priority)
 	}
 }
 
-// cancel tells the callee, now or, where there is no room, soon.
+// cancel tells the callee, from a new goroutine where that would block.
 func (c *caller) cancel(id callID, p call.Priority) {
 	d := desc{kind: kindCancel, call: id}
-	if err := c.send(nil, p, &d, nil, nil); errors.Is(err, errCrowded) { //nolint:staticcheck // nil says that we don't wait
-		c.conn.spawn(func() { _ = c.send(context.Background(), p, &d, nil, nil) }) // fails with the connection
+	if err := c.send(nil, p, &d, nil, nil); errors.Is(err, errWouldBlock) { //nolint:staticcheck // nil: do not block
+		c.conn.spawn(func() { _ = c.send(context.Background(), p, &d, nil, nil) }) // an error means that the connection has ended
 	}
 }
 
-// result is how a call that is closed ended.
+// result is the outcome of a closed call.
 func (p *pending) result() (call.End, error) {
-	if p.local != nil {
-		return call.End{}, p.local
+	if p.localErr != nil {
+		return call.End{}, p.localErr
 	}
-	e, err, broken := scanOutcome(p.outcome, p.code, p.text)
+	e, err, broken := scanOutcome(p.outcome, p.code, p.hasStatus)
 	if broken != nil {
-		return e, p.e.judge(broken)
+		return e, p.e.closeOnViolation(broken)
 	}
 	if p.header != nil {
 		s := &scanner{rest: string(p.header)}
 		e.Header = s.metadata()
 		if s.end() != nil {
-			return e, p.e.judge(s.err)
+			return e, p.e.closeOnViolation(s.err)
 		}
 	}
 	return e, err
@@ -310,7 +311,7 @@ func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message)
 		request.Free()
 		return nil, call.End{}, inStatus(err)
 	}
-	defer c.part()
+	defer c.endCall()
 	err := c.start(ctx, kindCall, p, h, request)
 	request.Free()
 	if err == nil {
@@ -319,12 +320,12 @@ func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message)
 	if err != nil {
 		c.abandon(p, inStatus(err))
 	}
-	m, end, err := c.conclude(ctx, p)
+	m, end, err := c.awaitResult(ctx, p)
 	c.recycle(p)
 	return m, end, err
 }
 
-// recycle keeps a call that nobody refers to any more.
+// recycle returns a call without references to the pool.
 func (c *caller) recycle(p *pending) {
 	recv, send := p.recv, p.send
 	recv.ready, send.ready = false, false
@@ -332,11 +333,11 @@ func (c *caller) recycle(p *pending) {
 	c.pool.Put(p)
 }
 
-// conclude waits for the end of a call of which something has come.
-func (c *caller) conclude(ctx context.Context, p *pending) (*call.Message, call.End, error) {
+// awaitResult waits for the end of a call whose first response part has arrived.
+func (c *caller) awaitResult(ctx context.Context, p *pending) (*call.Message, call.End, error) {
 	m, err := p.next(ctx)
 	if err == nil {
-		err = p.last(ctx)
+		err = p.expectEnd(ctx)
 	}
 	if !errors.Is(err, io.EOF) {
 		c.abandon(p, inStatus(err))
@@ -352,8 +353,8 @@ func (c *caller) conclude(ctx context.Context, p *pending) (*call.Message, call.
 	return m, end, nil
 }
 
-// last returns io.EOF when no message follows.
-func (s *stream) last(ctx context.Context) error {
+// expectEnd returns io.EOF when no message follows.
+func (s *stream) expectEnd(ctx context.Context) error {
 	c, err := s.pop(ctx)
 	if err != nil {
 		return err
@@ -372,7 +373,7 @@ func inStatus(err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// unaryLarge is unary for a request that is larger than a piece of the heap.
+// unaryLarge is unary for a request that exceeds a heap block.
 func (c *caller) unaryLarge(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	s, err := c.openStream(ctx, h)
 	if err != nil {
@@ -385,13 +386,13 @@ func (c *caller) unaryLarge(ctx context.Context, h *call.Head, request *call.Mes
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.abandon(s.p, inStatus(err))
 	}
-	m, end, err := c.conclude(ctx, s.p)
+	m, end, err := c.awaitResult(ctx, s.p)
 	s.finished()
 	return m, end, err
 }
 
-// metadataOf reads a header that came by itself.
-func metadataOf(b []byte) (metadata.MD, error) {
+// decodeMetadata decodes a header that came in a descriptor of its own.
+func decodeMetadata(b []byte) (metadata.MD, error) {
 	if b == nil {
 		return nil, nil //nolint:nilnil // no metadata is no error
 	}

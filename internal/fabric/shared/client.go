@@ -11,57 +11,57 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A clientStream is a call in flight as its caller uses it.
+// A clientStream is the caller's call.ClientStream.
 type clientStream struct {
 	//nolint:containedctx // the call's: its end is the call's end
-	ctx  context.Context
-	c    *caller
-	p    *pending
-	stop func() bool // the watch over ctx
-	done func()      // gives back what ctx holds
-	left sync.Once
+	ctx     context.Context
+	c       *caller
+	p       *pending
+	unwatch func() bool // stops watching ctx
+	release func()      // releases ctx's resources
+	endOnce sync.Once
 }
 
 func (c *caller) openStream(ctx context.Context, h *call.Head) (*clientStream, error) {
-	p := &pending{first: newWaiter()}
+	p := &pending{headerWaiter: newWaiter()}
 	if err := c.begin(ctx, p, h); err != nil {
 		return nil, inStatus(err)
 	}
 	if err := c.start(ctx, kindOpen, p, h, nil); err != nil {
-		c.part()
+		c.endCall()
 		c.abandon(p, inStatus(err))
 		return nil, inStatus(err)
 	}
-	s := &clientStream{c: c, p: p, stop: func() bool { return true }, done: func() {}}
+	s := &clientStream{c: c, p: p, unwatch: func() bool { return true }, release: func() {}}
 	s.watch(ctx)
 	return s, nil
 }
 
-// watch ends the call with ctx.
+// watch ends the call when ctx ends.
 func (s *clientStream) watch(ctx context.Context) {
 	c, p := s.c, s.p
 	if s.ctx = ctx; ctx.Done() != nil {
-		s.stop = context.AfterFunc(ctx, func() {
+		s.unwatch = context.AfterFunc(ctx, func() {
 			c.abandon(p, inStatus(ctx.Err()))
-			s.leave()
+			s.endCall()
 		})
 	}
 }
 
-// leave counts the call as over for its caller.
-func (s *clientStream) leave() {
-	s.left.Do(s.c.part)
+// endCall counts the call as ended, once.
+func (s *clientStream) endCall() {
+	s.endOnce.Do(s.c.endCall)
 }
 
 func (s *clientStream) finished() {
-	s.stop()
-	s.done()
-	s.leave()
+	s.unwatch()
+	s.release()
+	s.endCall()
 }
 
-// use keeps the region mapped during a method. It fails when the connection has
-// ended, which the method then says.
-func (s *clientStream) use() error {
+// retain keeps the region mapped during a method. It fails when the connection has ended; the
+// method returns that error.
+func (s *clientStream) retain() error {
 	if s.c.region.tryRetain() {
 		return nil
 	}
@@ -70,21 +70,22 @@ func (s *clientStream) use() error {
 
 // Send implements call.ClientStream.
 func (s *clientStream) Send(m *call.Message) error {
-	if err := s.use(); err != nil {
+	if err := s.retain(); err != nil {
 		m.Free()
-		return s.outcome(err)
+		return s.sendError(err)
 	}
 	defer s.c.region.release()
-	return s.outcome(s.p.write(s.ctx, m))
+	return s.sendError(s.p.write(s.ctx, m))
 }
 
-// outcome turns why a call ended into io.EOF: Recv tells the rest.
-func (s *clientStream) outcome(err error) error {
+// sendError converts an error of sending to io.EOF where the call has ended: Recv returns the
+// status.
+func (s *clientStream) sendError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
 	s.c.mu.Lock()
-	over := s.p.over || s.c.dead != nil
+	over := s.p.over || s.c.closeErr != nil
 	s.c.mu.Unlock()
 	if over || s.ctx.Err() != nil {
 		return io.EOF
@@ -94,17 +95,17 @@ func (s *clientStream) outcome(err error) error {
 
 // CloseSend implements call.ClientStream.
 func (s *clientStream) CloseSend() error {
-	if s.use() != nil {
+	if s.retain() != nil {
 		return nil
 	}
 	defer s.c.region.release()
 	s.c.mu.Lock()
-	over := s.p.over || s.c.dead != nil
+	over := s.p.over || s.c.closeErr != nil
 	s.c.mu.Unlock()
 	if over {
 		return nil
 	}
-	if err := s.outcome(s.p.end(s.ctx)); !errors.Is(err, io.EOF) {
+	if err := s.sendError(s.p.closeSend(s.ctx)); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil
@@ -112,29 +113,29 @@ func (s *clientStream) CloseSend() error {
 
 // Header implements call.ClientStream.
 func (s *clientStream) Header() (metadata.MD, error) {
-	if err := s.use(); err == nil {
-		_ = s.c.await(s.ctx, &s.p.first)
+	if err := s.retain(); err == nil {
+		_ = s.c.await(s.ctx, &s.p.headerWaiter)
 		s.c.region.release()
 	}
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	switch {
-	case s.p.greeted:
-		return metadataOf(s.p.header)
-	case s.p.local != nil:
-		return nil, s.p.local
+	case s.p.headerReceived:
+		return decodeMetadata(s.p.header)
+	case s.p.localErr != nil:
+		return nil, s.p.localErr
 	case s.p.closed:
-		e, err, _ := scanOutcome(s.p.outcome, s.p.code, s.p.text)
+		e, err, _ := scanOutcome(s.p.outcome, s.p.code, s.p.hasStatus)
 		return e.Header, err
-	case s.c.dead != nil:
-		return nil, s.c.dead
+	case s.c.closeErr != nil:
+		return nil, s.c.closeErr
 	}
 	return nil, inStatus(s.ctx.Err())
 }
 
 // Recv implements call.ClientStream.
 func (s *clientStream) Recv() (*call.Message, error) {
-	if err := s.use(); err != nil {
+	if err := s.retain(); err != nil {
 		return nil, err
 	}
 	defer s.c.region.release()
@@ -157,10 +158,10 @@ func (s *clientStream) Recv() (*call.Message, error) {
 func (s *clientStream) Trailer() metadata.MD {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	if !s.p.closed || s.p.local != nil {
+	if !s.p.closed || s.p.localErr != nil {
 		return nil
 	}
-	e, _, err := scanOutcome(s.p.outcome, s.p.code, s.p.text)
+	e, _, err := scanOutcome(s.p.outcome, s.p.code, s.p.hasStatus)
 	if err != nil {
 		return nil
 	}

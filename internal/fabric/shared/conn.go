@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// side says which lane a Conn's own calls take.
+// side selects the lane of a Conn's own calls.
 type side int
 
 const (
@@ -31,7 +31,7 @@ type Conn struct {
 	callee  callee
 	wait    sync.WaitGroup
 
-	draining    chan struct{} // closed when the peer wants no more calls, and at the end
+	draining    chan struct{} // closed when the peer drains the connection, and at the end
 	drainedOnce sync.Once
 	drainOnce   sync.Once
 
@@ -49,19 +49,19 @@ var (
 	_ Lender         = (*served)(nil)
 )
 
-// A Lender lends memory that its transport sends without a copy. A Conn is one,
-// for requests; for responses a call.ServerStream of this package is one, and
-// [LenderFrom] finds the one of a call.UnaryHandler's context.
+// A Lender lends memory that its transport sends without a copy: a Conn for requests, a
+// call.ServerStream of this package for responses. [LenderFrom] returns the Lender of a
+// call.UnaryHandler's context.
 type Lender interface {
-	// Lend returns a message with size bytes of Data. Fill it, cut Data at its end if
-	// that is too long, and send it or Free it. Data may be ordinary memory: when size
-	// is small, larger than a piece of the heap, or the heap is full.
+	// Lend returns a message with size bytes of Data. Fill it, shorten Data to what was written,
+	// and send it or Free it. Data is ordinary memory when size is small, exceeds a heap block,
+	// or the heap is full.
 	Lend(size int) (*call.Message, error)
 }
 
 type lenderKey struct{}
 
-// LenderFrom is the Lender for the response of the call whose context ctx is.
+// LenderFrom returns the Lender for the response of the call with context ctx.
 func LenderFrom(ctx context.Context) (Lender, bool) {
 	l, ok := ctx.Value(lenderKey{}).(Lender)
 	return l, ok
@@ -69,15 +69,15 @@ func LenderFrom(ctx context.Context) (Lender, bool) {
 
 func newConn(socket *net.UnixConn, r *region, s side, serves bool, peer Peer, o *Options) *Conn {
 	c := &Conn{options: *o, socket: socket, region: r, side: s, serves: serves, peer: peer, done: make(chan struct{}), draining: make(chan struct{})}
-	// Directions 0 and 1 are the lane of the dialler's calls, 2 and 3 the other.
+	// Directions 0 and 1 are the lane of the dialler's calls, 2 and 3 that of the listener's.
 	c.caller.open(c, 2*int(s))
 	c.callee.open(c, 3-2*int(s))
 	return c
 }
 
-// start begins to serve, and to watch over the peer.
+// start begins to serve and to watch the peer.
 func (c *Conn) start() {
-	c.spawn(c.watch)
+	c.spawn(c.watchPeer)
 	if c.options.Handler != nil {
 		c.callee.reading = true
 		c.spawn(c.callee.serve)
@@ -98,30 +98,30 @@ func (c *Conn) spawn(f func()) {
 	})
 }
 
-// watch waits for the end of the peer.
-func (c *Conn) watch() {
+// watchPeer reads the socket until the peer has closed it.
+func (c *Conn) watchPeer() {
 	word := make([]byte, 1)
 	n, err := c.socket.Read(word)
 	for ; n > 0; n, err = c.socket.Read(word) {
-		if !c.heed(word[0]) {
+		if !c.handleSocketByte(word[0]) {
 			return
 		}
 	}
 	if c.Err() == nil && err != nil {
-		c.caller.depart(unavailable("the peer is gone"))
-		<-c.caller.grave
+		c.caller.peerGone(unavailable("the peer is gone"))
+		<-c.caller.closed
 		c.fail(unavailable("the peer is gone"))
 	}
 }
 
-// broke ends the connection because of what the peer did.
-func (c *Conn) broke(err error) {
+// closeOnViolation ends the connection because the peer broke the protocol.
+func (c *Conn) closeOnViolation(err error) {
 	if c.fail(status.Error(codes.Unavailable, err.Error())) {
 		c.options.Logger.Warn("peer broke the protocol", "peer", c.peer.String(), "error", err)
 	}
 }
 
-// fail ends all calls. It is true the first time.
+// fail ends all calls. It returns true the first time.
 func (c *Conn) fail(err error) bool {
 	first := false
 	c.once.Do(func() {
@@ -130,8 +130,8 @@ func (c *Conn) fail(err error) bool {
 		c.err = err
 		c.mu.Unlock()
 		_ = c.socket.Close()
-		c.caller.bury(err)
-		c.callee.bury(err)
+		c.caller.close(err)
+		c.callee.close(err)
 		close(c.done)
 		c.drainedOnce.Do(func() { close(c.draining) })
 		c.region.release()
@@ -139,7 +139,7 @@ func (c *Conn) fail(err error) bool {
 	return first
 }
 
-// reason is why the connection has ended.
+// reason returns why the connection has ended.
 func (c *Conn) reason() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,21 +149,21 @@ func (c *Conn) reason() error {
 	return c.err
 }
 
-// Peer is who is at the other end.
+// Peer returns the peer's credentials.
 func (c *Conn) Peer() Peer { return c.peer }
 
 // Done is closed when the connection has ended; Err then says why.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err is nil while the connection lives.
+// Err returns why the connection has ended; nil while it lives.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close ends every call with codes.Unavailable, and waits for the handlers of the
-// peer's calls: it must not be called by one.
+// Close ends every call with codes.Unavailable and waits for the handlers of the peer's calls. A
+// handler must not call it.
 func (c *Conn) Close() error {
 	c.fail(unavailable("connection closed"))
 	c.wait.Wait()
@@ -176,16 +176,16 @@ func (c *Conn) Lend(size int) (*call.Message, error) { return c.caller.Lend(size
 // Open implements call.Transport.
 func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
 	if !c.region.tryRetain() {
-		return nil, c.refusal()
+		return nil, c.refusalError()
 	}
 	defer c.region.release()
-	ctx, cancel := hurry(ctx, h)
+	ctx, cancel := withHeadDeadline(ctx, h)
 	s, err := c.caller.openStream(ctx, h)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	s.done = cancel
+	s.release = cancel
 	return s, nil
 }
 
@@ -193,10 +193,10 @@ func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error
 func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	if !c.region.tryRetain() {
 		request.Free()
-		return nil, call.End{}, c.refusal()
+		return nil, call.End{}, c.refusalError()
 	}
 	defer c.region.release()
-	ctx, cancel := hurry(ctx, h)
+	ctx, cancel := withHeadDeadline(ctx, h)
 	defer cancel()
 	data, err := request.Bytes()
 	if err != nil {
@@ -209,8 +209,8 @@ func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (
 	return c.caller.unary(ctx, h, request)
 }
 
-// hurry ends ctx at the head's deadline when that is earlier than its own.
-func hurry(ctx context.Context, h *call.Head) (context.Context, context.CancelFunc) {
+// withHeadDeadline ends ctx at the head's deadline where that is the earlier one.
+func withHeadDeadline(ctx context.Context, h *call.Head) (context.Context, context.CancelFunc) {
 	if h.Deadline.IsZero() {
 		return ctx, func() {}
 	}
@@ -218,4 +218,11 @@ func hurry(ctx context.Context, h *call.Head) (context.Context, context.CancelFu
 		return ctx, func() {}
 	}
 	return context.WithDeadline(ctx, h.Deadline)
+}
+
+// Handle replaces Options.Handler, which must not be nil, for this connection. Only the accept
+// function of [Listener.Serve] may call it.
+func (c *Conn) Handle(h call.Handler) {
+	c.callee.handler = h
+	c.callee.unary, _ = h.(call.UnaryHandler)
 }

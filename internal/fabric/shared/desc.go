@@ -7,19 +7,19 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// kind says what a descriptor is about.
+// kind is what a descriptor carries.
 type kind uint8
 
 const (
 	kindCall   kind = 1 + iota // a call with its only message
 	kindOpen                   // a call; messages follow
-	kindData                   // a message, or a chunk of one
-	kindEnd                    // the caller's messages are complete
-	kindCancel                 // the caller does not want the call any more
-	kindCredit                 // the other side may send more bytes
-	kindHeader                 // the callee's first words
-	kindReply                  // the only message of a call that ended with OK
-	kindStatus                 // a call's end
+	kindData                   // a message, or a chunk of a message
+	kindEnd                    // half-close: no message of the caller follows
+	kindCancel                 // the caller cancels the call
+	kindCredit                 // flow control: the receiver may send so many bytes more
+	kindHeader                 // the response header
+	kindReply                  // the only response of a call that ended with OK
+	kindStatus                 // the status of a call
 	kinds
 )
 
@@ -27,27 +27,26 @@ const (
 const (
 	flagCompressed = 1 << iota // the message is compressed
 	flagMore                   // more chunks of this message follow
-	flagCopy                   // the sender's heap is short: copy and give back at once
+	flagCopy                   // the sender's heap is short: copy, and return the block at once
 	flagDefine                 // the head begins with the method's name, which the number stands for from now on
-	flagStreaming              // the head says Streaming
+	flagStreaming              // call.Head.Streaming
 )
 
 const (
 	descSize   = 64
 	inlineSize = slotSize - descSize
-	// nowhere is the unit of what is not in the heap but in the slot.
-	nowhere = ^uint32(0)
-	// unnumbered is the method number of a name that has none.
+	// inSlot is the unit of data that lies in the slot, not in the heap.
+	inSlot = ^uint32(0)
+	// unnumbered is the method number of a method without a number.
 	unnumbered = ^uint32(0)
 	maxHead    = 64 << 10
 )
 
-// A callID names a call of a lane: a place in the caller's table, and how many
-// calls had it before.
+// A callID names a call of a lane: the slot in the caller's table, and its generation.
 type callID struct{ slot, gen uint32 }
 
-// A ref names a piece of the sender's heap. The generation tells the sender that
-// what comes back is what it lent.
+// A ref names a block of the sender's heap. The generation lets the sender reject a stale or
+// repeated return.
 type ref struct{ unit, gen uint32 }
 
 // A desc is a descriptor in private memory.
@@ -60,14 +59,14 @@ type desc struct {
 	headLen    uint32
 	dataLen    uint32
 	head, data ref
-	// extra is the time left in ns of a call (0: for ever), the bytes of a
-	// credit, the full size of a message in chunks (in its first).
+	// extra is the time left of a call in ns (0: no deadline), the bytes of a credit, or the
+	// full size of a chunked message (in its first chunk).
 	extra uint64
 }
 
 type words = [descSize / 4]uint32
 
-// put writes everything but the sequence number.
+// put writes everything except the sequence number.
 func (d *desc) put(slot unsafe.Pointer) {
 	w := (*words)(slot)
 	w[1] = uint32(d.kind) | uint32(d.flags)<<8 | uint32(d.code)<<16
@@ -88,7 +87,7 @@ func (d *desc) get(slot unsafe.Pointer) {
 	d.extra = uint64(w[12]) | uint64(w[13])<<32
 }
 
-// check says whether all of d lies where it may.
+// check validates sizes and positions.
 func (d *desc) check(g geometry) error {
 	if d.kind == 0 || d.kind >= kinds {
 		return outboard.Errorf(outboard.Protocol, "descriptor", "kind %d", d.kind)
@@ -101,13 +100,13 @@ func (d *desc) check(g geometry) error {
 		ref
 		length uint32
 	}{{d.head, d.headLen}, {d.data, d.dataLen}} {
-		if part.unit == nowhere {
+		if part.unit == inSlot {
 			inside += uint64(part.length)
 			continue
 		}
 		end := uint64(part.unit)*unit + uint64(part.length)
 		if end > uint64(g.heap) || int(part.length) > g.maxBlock() {
-			return outboard.Errorf(outboard.Protocol, "descriptor", "%d bytes at unit %d do not lie in the heap", part.length, part.unit)
+			return outboard.Errorf(outboard.Protocol, "descriptor", "%d bytes at unit %d lie outside the heap", part.length, part.unit)
 		}
 	}
 	if inside > inlineSize {

@@ -4,48 +4,47 @@
 //
 // # Model
 //
-// A connection is one sealed memfd, the region, and one unix socket. The socket
-// passes the region when the connection begins, says by its credentials who the
-// peer is, and says by its end that the peer is gone. All else is in the region,
-// which has two lanes: one for the calls of the side that dialled, one for the
-// calls of the side that listened. A lane has a ring of descriptors each way, a
-// heap each way, and a ring each way for what the receiver of heap memory gives
-// back. The byte layout is in fabric/PROTOCOL.md.
+// A connection is one sealed memfd, the region, and one unix socket. The socket passes
+// the region during the handshake, its credentials identify the peer, its end-of-file
+// signals the peer's death, and one byte on it drains the connection. Everything else is
+// in the region, which has two lanes: one for the calls of the side that dialled, one for
+// the calls of the side that listened. A lane has in each direction a ring of descriptors,
+// a heap, and a ring through which the receiver of heap blocks returns them. The byte
+// layout is in fabric/PROTOCOL.md.
 //
-// A small call is one slot of a ring each way: descriptor, head and message in a
-// few cache lines. What is larger lies in the sender's heap, and its receiver reads
-// it there: [Conn.Lend] gives a sender heap memory to marshal into. What is larger
-// than a piece of the heap goes in chunks.
+// A small call is one slot of a ring each way: descriptor, head and message in a few cache
+// lines. A larger message lies in the sender's heap, and its receiver reads it in place:
+// [Conn.Lend] allocates heap memory that a sender marshals into. A message that exceeds a
+// heap block is sent in chunks.
 //
-// # Who waits where
+// # The reader
 //
-// Nobody demultiplexes replies. Of the goroutines that wait for something from the
-// peer on a lane of their own calls one is the reader: it sleeps on the lane's
-// futex, takes all that has come, wakes the others whose turn has come, and hands the
-// role on when it has its own. With one call in flight the caller itself sleeps on
-// the futex. Calls of the peer are taken by one goroutine for each connection, and
-// served right there when Options.Inline says that the handler never blocks.
+// There is no demultiplexing goroutine. Of the goroutines that wait for the peer on a lane
+// of their own calls one is the reader: it sleeps on the lane's futex, processes all
+// descriptors, wakes the goroutines whose replies have arrived, and passes its role on when
+// it has its own reply. With one call in flight the caller itself sleeps on the futex. The
+// peer's calls are read by one goroutine of the connection, which serves them itself when
+// Options.Inline declares that the handler never blocks.
 //
-// # Without copies
+// # Zero copy
 //
-// Memory for a message is asked for with Lend: of the Conn or the stream for requests,
-// of the stream or of [LenderFrom] for responses. Marshal into its Data, cut Data to
-// what was written, and send it: the peer reads it where it is. A message that was
-// received has to be freed: its memory is the sender's.
+// Lend allocates memory for a message: of the Conn or the stream for requests, of the
+// stream or of [LenderFrom] for responses. Marshal into its Data, shorten Data to what was
+// written, and send it: the peer reads it in place. A received message has to be freed: its
+// memory belongs to the sender's heap.
 //
 // # Bounds
 //
-// Rings, heaps, calls in flight, heads, messages and the bytes of a stream that
-// nobody has read yet are all bounded, by [Options]. When more than half of a heap
-// is lent out, the receiver copies what it gets and gives it back at once, so that
-// a slow reader can't keep the other calls from sending.
+// Rings, heaps, calls in flight, heads, messages and the flow-control windows of streams
+// are bounded by [Options]. When more than half of a heap is allocated, the receiver copies
+// messages and returns their blocks at once, so that a slow receiver cannot block the other
+// calls' senders.
 //
 // # Trust
 //
-// The peer can write anything anywhere in the region at any time. So each side
-// keeps its own positions, tables and allocator in private memory, copies each
-// descriptor before it looks at it, and reads nothing twice. A peer that breaks the
-// rules ends the connection, with an error that says how. The data of a message that
-// was received in place can change while it is read: whoever parses it with trust
-// copies it first.
+// The peer can write anywhere in the region at any time. Each side therefore keeps its
+// indices, tables and allocator in private memory, copies each descriptor before it
+// validates it, and reads nothing twice. A protocol violation ends the connection with an
+// error that describes it. The data of a message that was received in place can change
+// while it is read: code that relies on it copies it first.
 package shared

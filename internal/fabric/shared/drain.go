@@ -9,31 +9,28 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// wordDrain is the one word that may be on the socket after the handshake: its
-// sender wants no more calls on this connection.
-const wordDrain = 'D'
+// byteDrain is the only byte that is valid on the socket after the handshake: the sender drains
+// the connection.
+const byteDrain = 'D'
 
-// Draining is closed when the peer has asked for no more calls on this
-// connection, or the connection has ended. Calls that have begun go on, and a call
-// that begins all the same is served.
+// Draining is closed when the peer drains this connection, or the connection has ended. Calls in
+// flight continue, and a call that begins nevertheless is served.
 func (c *Conn) Draining() <-chan struct{} { return c.draining }
 
-// Drain asks the peer to make its next calls on another connection. Calls go on,
-// both ways; the peer ends the connection when it needs it no more.
+// Drain asks the peer to make its next calls on another connection. Calls in flight continue
+// both ways; the peer closes the connection when it has no calls left.
 func (c *Conn) Drain() {
 	c.drainOnce.Do(func() {
-		// A peer that does not take one byte is gone, or has other worries: it keeps
-		// the connection.
-		_, _ = c.socket.Write([]byte{wordDrain})
+		// A peer that does not read one byte is gone or stuck; it keeps the connection.
+		_, _ = c.socket.Write([]byte{byteDrain})
 	})
 }
 
-// Finish begins no more calls to the peer, and waits until those that have begun
-// are over or ctx ends. Calls that come too late fail with [ErrFinished]. The
-// connection stays; the peer's calls go on.
+// Finish refuses new calls to the peer, and waits until those in flight have ended or ctx is
+// done. Refused calls fail with [ErrFinished]. The connection and the peer's calls continue.
 func (c *Conn) Finish(ctx context.Context) error {
 	select {
-	case <-c.caller.shut():
+	case <-c.caller.refuseCalls():
 		return nil
 	case <-c.done:
 		return nil
@@ -42,50 +39,50 @@ func (c *Conn) Finish(ctx context.Context) error {
 	}
 }
 
-// shut lets no more calls begin; the channel is closed when the last is over.
-func (c *caller) shut() <-chan struct{} {
+// refuseCalls refuses new calls; the channel is closed when the last call has ended.
+func (c *caller) refuseCalls() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.quiet == nil {
-		c.quiet = make(chan struct{})
-		c.hush()
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+		c.closeIfIdle()
 	}
-	return c.quiet
+	return c.idle
 }
 
-// part counts a call as over: its caller has read all of it, or wants no more.
-func (c *caller) part() {
+// endCall counts a call as ended: its caller has received the end, or abandoned the call.
+func (c *caller) endCall() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.begun--
-	c.hush()
+	c.active--
+	c.closeIfIdle()
 }
 
-// hush says that no call is left, once none is; the mutex is held.
-func (c *caller) hush() {
-	if c.quiet != nil && c.begun == 0 {
-		close(c.quiet)
+// closeIfIdle closes idle after the last call; the mutex is held.
+func (c *caller) closeIfIdle() {
+	if c.idle != nil && c.active == 0 {
+		close(c.idle)
 	}
 }
 
-// ErrFinished is for calls on a connection that takes no more. The peer never
-// heard of them: they can be made on another one.
+// ErrFinished is the error of calls on a drained connection. The peer never saw them: they can
+// be sent on another connection.
 var ErrFinished error = finished{}
 
 type finished struct{}
 
 func (finished) Error() string { return "this connection takes no more calls" }
 
-// GRPCStatus is how the package status sees it.
+// GRPCStatus implements the interface of package status.
 func (f finished) GRPCStatus() *status.Status { return status.New(codes.Unavailable, f.Error()) }
 
-// Unsent says that the callee never saw the call.
+// Unsent reports that the callee never saw the call.
 func (finished) Unsent() bool { return true }
 
-// refusal is why no call begins on a connection that has ended.
-func (c *Conn) refusal() error {
+// refusalError returns why no call may begin on a connection that has ended.
+func (c *Conn) refusalError() error {
 	c.caller.mu.Lock()
-	finished := c.caller.quiet != nil
+	finished := c.caller.idle != nil
 	c.caller.mu.Unlock()
 	if finished {
 		return ErrFinished
@@ -93,10 +90,10 @@ func (c *Conn) refusal() error {
 	return c.reason()
 }
 
-// heed treats what the peer wrote on the socket.
-func (c *Conn) heed(word byte) bool {
-	if word != wordDrain {
-		c.broke(outboard.Errorf(outboard.Protocol, "socket", "the peer wrote %#x after the handshake", word))
+// handleSocketByte processes what the peer wrote to the socket.
+func (c *Conn) handleSocketByte(word byte) bool {
+	if word != byteDrain {
+		c.closeOnViolation(outboard.Errorf(outboard.Protocol, "socket", "the peer wrote %#x after the handshake", word))
 		return false
 	}
 	c.drainedOnce.Do(func() { close(c.draining) })

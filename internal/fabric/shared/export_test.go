@@ -5,18 +5,18 @@ import "time"
 // Patient makes an end sleep until it is woken, so that a wake-up that is lost
 // shows.
 func Patient(o Options) Options {
-	o.patience = time.Hour
+	o.maxSleep = time.Hour
 	return o
 }
 
 // Spread is for how many calls more an end that is closed would pass on the reader's
 // role at once.
-func Spread(c *Conn) int { return c.callee.shift.spread }
+func Spread(c *Conn) int { return c.callee.readerRole.eager }
 
 // Posted is how many descriptors an end has sent for its own calls.
 func Posted(c *Conn) uint32 {
 	p := c.caller.out
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.head
+	return p.produced
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// A hello is what each side says first, 32 bytes:
+// A hello is the first message of each side, 32 bytes:
 //
 //	0   "OBCALL", u16 version
 //	8   u32 flags
-//	12  u32 slots of a ring; u64 bytes of a heap, u64 0: by the listener only
+//	12  u32 slots of a ring; u64 bytes of a heap, u64 0: sent by the listener only
 type hello struct {
 	serves bool
 	geometry
@@ -55,8 +55,8 @@ func decodeHello(b []byte) (hello, error) {
 	return h, nil
 }
 
-// answer is the listener's side of the beginning.
-func answer(socket *net.UnixConn, o *Options) (*Conn, error) {
+// acceptHandshake is the listener's side of the handshake.
+func acceptHandshake(socket *net.UnixConn, o *Options) (*Conn, error) {
 	_ = socket.SetDeadline(time.Now().Add(o.Handshake))
 	theirs, f, err := receiveHello(socket)
 	if f != nil {
@@ -73,11 +73,11 @@ func answer(socket *net.UnixConn, o *Options) (*Conn, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
-	return begin(socket, f, acceptor, theirs.serves, ours.geometry, o)
+	return newConnOn(socket, f, acceptor, theirs.serves, ours.geometry, o)
 }
 
-// greet is the dialler's.
-func greet(socket *net.UnixConn, o *Options) (*Conn, error) {
+// dialHandshake is the dialler's side.
+func dialHandshake(socket *net.UnixConn, o *Options) (*Conn, error) {
 	if err := unixsock.Send(socket, hello{serves: o.Handler != nil}.encode(), nil); err != nil {
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
@@ -86,13 +86,13 @@ func greet(socket *net.UnixConn, o *Options) (*Conn, error) {
 		return nil, err
 	}
 	if f == nil {
-		return nil, outboard.Errorf(outboard.Protocol, "handshake", "no memory came along")
+		return nil, outboard.Errorf(outboard.Protocol, "handshake", "the listener sent no region")
 	}
 	if err := theirs.check(); err != nil {
 		_ = f.Close()
 		return nil, outboard.Errorf(outboard.Protocol, "handshake", "the listener's region: %w", err)
 	}
-	return begin(socket, f, dialler, theirs.serves, theirs.geometry, o)
+	return newConnOn(socket, f, dialler, theirs.serves, theirs.geometry, o)
 }
 
 func receiveHello(socket *net.UnixConn) (hello, *os.File, error) {
@@ -109,9 +109,9 @@ func receiveHello(socket *net.UnixConn) (hello, *os.File, error) {
 	return h, f, err
 }
 
-// begin takes f over.
-func begin(socket *net.UnixConn, f *os.File, s side, serves bool, g geometry, o *Options) (*Conn, error) {
-	peer, err := peerOf(socket)
+// newConnOn maps f, which it takes over, and makes the Conn.
+func newConnOn(socket *net.UnixConn, f *os.File, s side, serves bool, g geometry, o *Options) (*Conn, error) {
+	peer, err := peerCredentials(socket)
 	if err != nil {
 		_ = f.Close()
 		return nil, err
@@ -125,7 +125,7 @@ func begin(socket *net.UnixConn, f *os.File, s side, serves bool, g geometry, o 
 	return newConn(socket, r, s, serves, peer, o), nil
 }
 
-func peerOf(socket *net.UnixConn) (Peer, error) {
+func peerCredentials(socket *net.UnixConn) (Peer, error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return Peer{}, fmt.Errorf("peer credentials: %w", err)

@@ -15,8 +15,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A head in a descriptor is a row of strings, each a uvarint of its length and its
-// bytes, and of metadata: a uvarint of how many pairs, then key and value of each.
+// A head in a descriptor is a sequence of strings, each a uvarint of its length and its bytes,
+// and of metadata: a uvarint of the number of pairs, then key and value of each.
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
@@ -36,8 +36,7 @@ func appendMetadata(b []byte, md metadata.MD) []byte {
 	return b
 }
 
-// A scanner reads a head that was copied. After its first error all it reads is
-// empty.
+// A scanner decodes a private copy of a head. After the first error every value is zero.
 type scanner struct {
 	rest string
 	err  error
@@ -60,14 +59,14 @@ func (s *scanner) uint() uint64 {
 			return v
 		}
 	}
-	s.fail("number without an end")
+	s.fail("truncated varint")
 	return 0
 }
 
 func (s *scanner) string() string {
 	n := s.uint()
 	if n > uint64(len(s.rest)) {
-		s.fail("text beyond the end")
+		s.fail("string beyond the end")
 		return ""
 	}
 	text := s.rest[:n]
@@ -98,8 +97,7 @@ func (s *scanner) end() error {
 	return s.err
 }
 
-// appendHead is what is said of a call besides its descriptor: nothing for a
-// plain one.
+// appendHead encodes what the descriptor does not carry: nothing for a plain call.
 func appendHead(b []byte, h *call.Head) []byte {
 	if len(h.Metadata) == 0 && h.Tenant == "" && h.Peer == "" && h.Encoding == "" && h.Subtype == "" && h.Priority == 0 && h.Attempt == 0 {
 		return b
@@ -112,7 +110,7 @@ func appendHead(b []byte, h *call.Head) []byte {
 	return appendMetadata(b, h.Metadata)
 }
 
-// scanHead is the reverse. Whose call it is is not believed here.
+// scanHead decodes a head. The caller of scanHead decides whether to trust its identity.
 func scanHead(s *scanner, h *call.Head) error {
 	if s.rest == "" {
 		return s.err
@@ -129,12 +127,12 @@ func scanHead(s *scanner, h *call.Head) error {
 	return s.end()
 }
 
-// validMethod says whether a name can be one.
+// validMethod reports whether name has the form of a method.
 func validMethod(name string) bool {
 	return len(name) <= 1024 && strings.HasPrefix(name, "/") && strings.Count(name, "/") >= 2
 }
 
-// appendOutcome is the head of a reply or a status.
+// appendOutcome encodes the head of a reply or a status.
 func appendOutcome(b []byte, e call.End, s *status.Status) []byte {
 	if s == nil && len(e.Header) == 0 && len(e.Trailer) == 0 {
 		return b
@@ -159,7 +157,7 @@ func appendDetails(b []byte, s *status.Status) []byte {
 	return append(b, details...)
 }
 
-// scanOutcome is the reverse; code is of the descriptor.
+// scanOutcome decodes the head of a reply or a status with the descriptor's code.
 func scanOutcome(head []byte, code codes.Code, text bool) (call.End, error, error) {
 	if len(head) == 0 && !text {
 		return call.End{}, nil, nil

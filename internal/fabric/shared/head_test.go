@@ -38,7 +38,7 @@ func FuzzHeads(f *testing.F) {
 // TestPriorityOrdersWaiters lets three wait for room, the lowest first.
 func TestPriorityOrdersWaiters(t *testing.T) {
 	c, _, _ := against(t, dialler, Options{Heap: minHeap, Slots: 8})
-	e := &c.caller.end
+	e := &c.caller.laneEnd
 	room := false
 	var order []call.Priority
 	done := make(chan bool)
@@ -48,7 +48,7 @@ func TestPriorityOrdersWaiters(t *testing.T) {
 	priorities := []call.Priority{call.Low, call.Normal, call.High}
 	for _, p := range priorities {
 		go func() {
-			_ = e.get(t.Context(), heapRoom, p, func() (bool, error) {
+			_ = e.acquire(t.Context(), heapSpace, p, func() (bool, error) {
 				e.mu.Lock()
 				defer e.mu.Unlock()
 				if room {
@@ -60,7 +60,7 @@ func TestPriorityOrdersWaiters(t *testing.T) {
 		}()
 		for begin := time.Now(); ; {
 			e.mu.Lock()
-			waits := len(e.rooms[heapRoom][rank(p)]) == 1
+			waits := len(e.waiting[heapSpace][rank(p)]) == 1
 			e.mu.Unlock()
 			if waits || time.Since(begin) > 10*time.Second {
 				break
@@ -69,7 +69,7 @@ func TestPriorityOrdersWaiters(t *testing.T) {
 	}
 	e.mu.Lock()
 	room = true
-	e.feedLocked()
+	e.wakeSendersLocked()
 	e.mu.Unlock()
 	for range priorities {
 		<-done
@@ -80,7 +80,7 @@ func TestPriorityOrdersWaiters(t *testing.T) {
 	if diff := cmp.Diff([]call.Priority{call.High, call.Normal, call.Low}, order); diff != "" {
 		t.Error(diff)
 	}
-	if err := e.get(nil, heapRoom, call.Low, func() (bool, error) { return false, nil }); !errors.Is(err, errCrowded) { //nolint:staticcheck // nil says that we don't wait
+	if err := e.acquire(nil, heapSpace, call.Low, func() (bool, error) { return false, nil }); !errors.Is(err, errWouldBlock) { //nolint:staticcheck // nil says that we don't wait
 		t.Errorf("without waiting: %v", err)
 	}
 }

@@ -9,38 +9,37 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// maxBlock is the largest piece of a heap: so many fit that one big message
-// leaves room for others.
+// maxBlock is the largest block of a heap: a fraction, so that one large message leaves space
+// for others.
 func (g geometry) maxBlock() int { return min(1<<20, g.heap/8) }
 
 // order is the power of two of units that hold size bytes.
 func order(size int) int { return bits.Len(uint((size - 1) / unit)) }
 
-// The states of the first unit of a block.
+// The states of a unit, which belong to the block that begins there.
 const (
-	inner   = iota // no block begins here
-	free           // in the list of its order
-	kept           // free, in the short list that is not joined with its neighbours
-	lent           // filled by us
-	posted         // the peer has it
-	maxKept = 8
+	unitInner  = iota // no block begins here
+	unitFree          // in the free list of its order
+	unitCached        // free, in the cache, not merged with its buddy
+	unitLent          // allocated, being filled by this side
+	unitPosted        // owned by the peer
+	maxCached  = 8
 )
 
-// An allocator hands out the pieces of the heap that we send from: a buddy
-// allocator whose tables are private. The peer only says what it gives back, and is
-// checked.
+// An allocator manages the heap that this side sends from: a buddy allocator whose tables are
+// private. The peer can only return blocks, and every return is checked.
 type allocator struct {
 	geometry
 	base    unsafe.Pointer
 	returns unsafe.Pointer
 	words   struct{ returned, want *atomic.Uint32 }
 
-	mu     sync.Mutex
-	taken  uint32 // entries of the ring of returns
-	used   int    // units
-	blocks []block
-	lists  [][]uint32 // free blocks of each order; entries may be out of date
-	keep   [][]uint32
+	mu        sync.Mutex
+	reclaimed uint32 // entries read from the ring of returns
+	used      int    // units
+	blocks    []block
+	lists     [][]uint32 // free blocks of each order; entries may be stale
+	cache     [][]uint32
 }
 
 type block struct {
@@ -55,28 +54,28 @@ func newAllocator(r *region, direction int) *allocator {
 	return a
 }
 
-// alloc returns a piece for size bytes; ok is false when there is none.
+// alloc returns a block for size bytes; ok is false when the heap is full.
 func (a *allocator) alloc(size int) (piece ref, ok bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.blocks == nil {
 		a.format()
 	}
-	if err := a.collect(); err != nil {
+	if err := a.reclaim(); err != nil {
 		return ref{}, false, err
 	}
-	at, ok := a.find(order(size))
+	at, ok := a.take(order(size))
 	if !ok {
 		a.words.want.Store(1)
-		if err := a.collect(); err != nil {
+		if err := a.reclaim(); err != nil {
 			return ref{}, false, err
 		}
-		if at, ok = a.find(order(size)); !ok {
+		if at, ok = a.take(order(size)); !ok {
 			return ref{}, false, nil
 		}
 	}
 	b := &a.blocks[at]
-	b.gen, b.state, b.order = b.gen+1, lent, uint8(order(size))
+	b.gen, b.state, b.order = b.gen+1, unitLent, uint8(order(size))
 	a.used += 1 << b.order
 	return ref{at, b.gen}, true, nil
 }
@@ -84,32 +83,32 @@ func (a *allocator) alloc(size int) (piece ref, ok bool, err error) {
 func (a *allocator) format() {
 	top := order(a.maxBlock())
 	a.blocks = make([]block, a.units())
-	a.lists, a.keep = make([][]uint32, top+1), make([][]uint32, top+1)
+	a.lists, a.cache = make([][]uint32, top+1), make([][]uint32, top+1)
 	for at := a.units() - 1<<top; at >= 0; at -= 1 << top {
 		a.push(uint32(at), top)
 	}
 }
 
 func (a *allocator) push(at uint32, order int) {
-	a.blocks[at].state, a.blocks[at].order = free, uint8(order)
+	a.blocks[at].state, a.blocks[at].order = unitFree, uint8(order)
 	a.lists[order] = append(a.lists[order], at)
 }
 
-// find takes a block out of the free ones: one that was used just now, which
-// is warm, else the smallest that is large enough, cut.
-func (a *allocator) find(order int) (uint32, bool) {
-	if k := a.keep[order]; len(k) > 0 {
-		a.keep[order] = k[:len(k)-1]
+// take removes a free block: from the cache, which is warm, else the smallest that is large
+// enough, split.
+func (a *allocator) take(order int) (uint32, bool) {
+	if k := a.cache[order]; len(k) > 0 {
+		a.cache[order] = k[:len(k)-1]
 		return k[len(k)-1], true
 	}
-	if at, ok := a.cut(order); ok {
+	if at, ok := a.split(order); ok {
 		return at, true
 	}
-	a.joinKept()
-	return a.cut(order)
+	a.mergeCached()
+	return a.split(order)
 }
 
-func (a *allocator) cut(order int) (uint32, bool) {
+func (a *allocator) split(order int) (uint32, bool) {
 	for o := order; o < len(a.lists); o++ {
 		at, ok := a.pop(o)
 		if !ok {
@@ -124,86 +123,85 @@ func (a *allocator) cut(order int) (uint32, bool) {
 	return 0, false
 }
 
-// pop skips entries of blocks that were joined since.
+// pop skips stale entries, whose blocks were merged.
 func (a *allocator) pop(order int) (uint32, bool) {
 	for l := a.lists[order]; len(l) > 0; l = a.lists[order] {
 		at := l[len(l)-1]
 		a.lists[order] = l[:len(l)-1]
-		if b := &a.blocks[at]; b.state == free && int(b.order) == order {
-			b.state = inner
+		if b := &a.blocks[at]; b.state == unitFree && int(b.order) == order {
+			b.state = unitInner
 			return at, true
 		}
 	}
 	return 0, false
 }
 
-func (a *allocator) joinKept() {
-	for o, k := range a.keep {
+func (a *allocator) mergeCached() {
+	for o, k := range a.cache {
 		for _, at := range k {
-			a.join(at, o)
+			a.merge(at, o)
 		}
-		a.keep[o] = k[:0]
+		a.cache[o] = k[:0]
 	}
 }
 
-// join frees a block together with its free neighbours.
-func (a *allocator) join(at uint32, o int) {
+// merge frees a block together with its free buddies.
+func (a *allocator) merge(at uint32, o int) {
 	for ; o < len(a.lists)-1; o++ {
 		buddy := &a.blocks[at^1<<o]
-		if buddy.state != free || int(buddy.order) != o {
+		if buddy.state != unitFree || int(buddy.order) != o {
 			break
 		}
-		buddy.state = inner
-		a.blocks[at].state = inner
+		buddy.state = unitInner
+		a.blocks[at].state = unitInner
 		at &^= 1 << o
 	}
 	a.push(at, o)
-	a.tidy(o)
+	a.compact(o)
 }
 
-// tidy drops entries that are out of date when they have become many.
-func (a *allocator) tidy(order int) {
+// compact drops stale entries when they have become many.
+func (a *allocator) compact(order int) {
 	l := a.lists[order]
 	if len(l) <= a.units()>>order {
 		return
 	}
 	kept := l[:0]
 	for _, at := range l {
-		if b := &a.blocks[at]; b.state == free && int(b.order) == order {
-			b.state = inner // a second entry of the same block is dropped
+		if b := &a.blocks[at]; b.state == unitFree && int(b.order) == order {
+			b.state = unitInner // a duplicate entry of the same block is dropped
 			kept = append(kept, at)
 		}
 	}
 	for _, at := range kept {
-		a.blocks[at].state = free
+		a.blocks[at].state = unitFree
 	}
 	a.lists[order] = kept
 }
 
-// drop frees a block of ours.
-func (a *allocator) drop(at uint32) {
+// release frees a block.
+func (a *allocator) release(at uint32) {
 	b := &a.blocks[at]
 	a.used -= 1 << b.order
-	if o := int(b.order); len(a.keep[o]) < maxKept {
-		b.state = kept
-		a.keep[o] = append(a.keep[o], at)
+	if o := int(b.order); len(a.cache[o]) < maxCached {
+		b.state = unitCached
+		a.cache[o] = append(a.cache[o], at)
 		return
 	}
-	a.join(at, int(b.order))
+	a.merge(at, int(b.order))
 }
 
-// free gives back what was lent and not posted.
+// free releases a block that was lent and not posted.
 func (a *allocator) free(piece ref) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if b := &a.blocks[piece.unit]; b.gen == piece.gen && b.state == lent {
-		a.drop(piece.unit)
+	if b := &a.blocks[piece.unit]; b.gen == piece.gen && b.state == unitLent {
+		a.release(piece.unit)
 	}
 }
 
-// hand marks a lent piece as the peer's, or takes it back. It says whether the
-// heap is short.
-func (a *allocator) hand(piece ref, state uint8) bool {
+// setState changes the owner of an allocated block. It reports whether the heap is short.
+func (a *allocator) setState(piece ref, state uint8) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.blocks[piece.unit].state = state
@@ -212,34 +210,34 @@ func (a *allocator) hand(piece ref, state uint8) bool {
 
 func (a *allocator) short() bool { return a.used > a.units()/2 }
 
-// collect takes what the peer gave back.
-func (a *allocator) collect() error {
+// reclaim releases the blocks that the peer has returned.
+func (a *allocator) reclaim() error {
 	returned := a.words.returned.Load()
-	if returned == a.taken {
+	if returned == a.reclaimed {
 		return nil
 	}
 	n := uint32(a.units())
-	if returned-a.taken > n {
-		return outboard.Errorf(outboard.Protocol, "heap", "the peer gave back %d pieces of %d", returned-a.taken, n)
+	if returned-a.reclaimed > n {
+		return outboard.Errorf(outboard.Protocol, "heap", "the peer returned %d blocks of %d", returned-a.reclaimed, n)
 	}
-	for ; a.taken != returned; a.taken++ {
-		entry := (*atomic.Uint64)(unsafe.Add(a.returns, uintptr(a.taken&(n-1))*8)).Load()
+	for ; a.reclaimed != returned; a.reclaimed++ {
+		entry := (*atomic.Uint64)(unsafe.Add(a.returns, uintptr(a.reclaimed&(n-1))*8)).Load()
 		piece := ref{uint32(entry), uint32(entry >> 32)}
-		if piece.unit >= n || a.blocks[piece.unit].state != posted || a.blocks[piece.unit].gen != piece.gen {
-			return outboard.Errorf(outboard.Protocol, "heap", "the peer gave back unit %d of generation %d, which it does not have", piece.unit, piece.gen)
+		if piece.unit >= n || a.blocks[piece.unit].state != unitPosted || a.blocks[piece.unit].gen != piece.gen {
+			return outboard.Errorf(outboard.Protocol, "heap", "the peer returned unit %d of generation %d, which it does not own", piece.unit, piece.gen)
 		}
-		a.drop(piece.unit)
+		a.release(piece.unit)
 	}
 	return nil
 }
 
-// bytes is all memory of a piece.
+// bytes is the memory of a block.
 func (a *allocator) bytes(piece ref) []byte {
 	size := unit << a.blocks[piece.unit].order
 	return unsafe.Slice((*byte)(unsafe.Add(a.base, int(piece.unit)*unit)), size)
 }
 
-// owner is the lent piece that b begins with.
+// owner returns the lent block that b begins with.
 func (a *allocator) owner(b []byte) (ref, bool) {
 	if cap(b) == 0 {
 		return ref{}, false
@@ -250,14 +248,14 @@ func (a *allocator) owner(b []byte) (ref, bool) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.blocks) == 0 || a.blocks[at/unit].state != lent {
+	if len(a.blocks) == 0 || a.blocks[at/unit].state != unitLent {
 		return ref{}, false
 	}
 	return ref{uint32(at / unit), a.blocks[at/unit].gen}, true
 }
 
-// A borrower gives pieces of the peer's heap back.
-type borrower struct {
+// A peerHeap accesses the peer's heap and returns its blocks.
+type peerHeap struct {
 	base    unsafe.Pointer
 	returns unsafe.Pointer
 	n       uint32
@@ -265,27 +263,27 @@ type borrower struct {
 	region  *region
 	bell    int // the direction whose bell wakes the owner
 
-	mu   sync.Mutex
-	gave uint32
+	mu       sync.Mutex
+	returned uint32
 }
 
-func newBorrower(r *region, direction int) *borrower {
-	b := &borrower{base: r.heapOf(direction), returns: r.returnsOf(direction), n: uint32(r.units()), region: r, bell: direction ^ 1}
+func newPeerHeap(r *region, direction int) *peerHeap {
+	b := &peerHeap{base: r.heapOf(direction), returns: r.returnsOf(direction), n: uint32(r.units()), region: r, bell: direction ^ 1}
 	b.words.returned, b.words.want = r.word(direction, offReturned), r.word(direction, offWant)
 	return b
 }
 
-// give returns a piece to its owner.
-func (b *borrower) give(piece ref) {
+// giveBack returns a block to its owner.
+func (b *peerHeap) giveBack(piece ref) {
 	b.mu.Lock()
-	entry := (*atomic.Uint64)(unsafe.Add(b.returns, uintptr(b.gave&(b.n-1))*8))
+	entry := (*atomic.Uint64)(unsafe.Add(b.returns, uintptr(b.returned&(b.n-1))*8))
 	entry.Store(uint64(piece.unit) | uint64(piece.gen)<<32)
-	b.gave++
-	b.words.returned.Store(b.gave)
+	b.returned++
+	b.words.returned.Store(b.returned)
 	b.mu.Unlock()
-	satisfy(b.words.want, b.region.bell(b.bell))
+	notifyWaiting(b.words.want, b.region.bell(b.bell))
 }
 
-func (b *borrower) bytes(piece ref, length uint32) []byte {
+func (b *peerHeap) bytes(piece ref, length uint32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(b.base, int(piece.unit)*unit)), int(length))
 }

@@ -83,7 +83,7 @@ func against(t testing.TB, s side, o Options) (c *Conn, r *region, socket *net.U
 		t.Fatal(err)
 	}
 	both := sockets(t)
-	if c, err = begin(both[0], f, s, true, g, &o); err != nil {
+	if c, err = newConnOn(both[0], f, s, true, g, &o); err != nil {
 		t.Fatal(err)
 	}
 	c.start()
@@ -103,10 +103,10 @@ func against(t testing.TB, s side, o Options) (c *Conn, r *region, socket *net.U
 }
 
 // forger posts to the end that listens, as its dialler would.
-func forger(r *region) (*producer, *borrower) { return newProducer(r, 0), newBorrower(r, 1) }
+func forger(r *region) (*producer, *peerHeap) { return newProducer(r, 0), newPeerHeap(r, 1) }
 
 func outside() desc {
-	return desc{kind: kindCall, method: 0, flags: flagDefine, head: ref{unit: nowhere}, data: ref{unit: nowhere}}
+	return desc{kind: kindCall, method: 0, flags: flagDefine, head: ref{unit: inSlot}, data: ref{unit: inSlot}}
 }
 
 // TestForgedDescriptorEndsTheConnection posts one descriptor each that no honest
@@ -132,7 +132,7 @@ func TestForgedDescriptorEndsTheConnection(t *testing.T) {
 		"head beyond slot": with(func(d *desc) { d.headLen = inlineSize + 1 }),
 		"data beyond slot": with(func(d *desc) { d.dataLen = inlineSize }),
 		"data beyond heap": with(func(d *desc) { d.data, d.dataLen = ref{unit: uint32(minHeap/unit) - 1}, unit+1 }),
-		"unit overflows":   with(func(d *desc) { d.data, d.dataLen = ref{unit: nowhere - 1}, 1<<32-1 }),
+		"unit overflows":   with(func(d *desc) { d.data, d.dataLen = ref{unit: inSlot - 1}, 1<<32-1 }),
 		"unknown method":   with(func(d *desc) { d.flags = 0; d.headLen = 0 }),
 		"huge number":      with(func(d *desc) { d.method = maxMethods }),
 		"cut head":         with(func(d *desc) { d.headLen = 3 }),
@@ -187,7 +187,7 @@ func TestForgedDescriptorEndsTheConnection(t *testing.T) {
 			if code := status.Code(c.Err()); code != codes.Unavailable || status.Convert(c.Err()).Message() == "the peer is gone" {
 				t.Errorf("ended with %v", c.Err())
 			}
-			r.word(0, offTaken).Store(1 << 20) // the forger may wait for room
+			r.word(0, offConsumed).Store(1 << 20) // the forger may wait for room
 		})
 	}
 }
@@ -202,12 +202,12 @@ func (sleeper) Serve(s call.ServerStream) error {
 
 // TestForgedReturns gives back what was never lent, or not to us, or twice.
 func TestForgedReturns(t *testing.T) {
-	for what, forge := range map[string]func(b *borrower, real ref){
-		"never lent":     func(b *borrower, real ref) { b.give(ref{unit: real.unit + 1, gen: 1}) },
-		"outside":        func(b *borrower, _ ref) { b.give(ref{unit: 1 << 30}) },
-		"old generation": func(b *borrower, real ref) { b.give(ref{unit: real.unit, gen: real.gen - 1}) },
-		"twice":          func(b *borrower, real ref) { b.give(real); b.give(real) },
-		"too many":       func(b *borrower, _ ref) { b.words.returned.Store(1 << 30) },
+	for what, forge := range map[string]func(b *peerHeap, real ref){
+		"never lent":     func(b *peerHeap, real ref) { b.giveBack(ref{unit: real.unit + 1, gen: 1}) },
+		"outside":        func(b *peerHeap, _ ref) { b.giveBack(ref{unit: 1 << 30}) },
+		"old generation": func(b *peerHeap, real ref) { b.giveBack(ref{unit: real.unit, gen: real.gen - 1}) },
+		"twice":          func(b *peerHeap, real ref) { b.giveBack(real); b.giveBack(real) },
+		"too many":       func(b *peerHeap, _ ref) { b.words.returned.Store(1 << 30) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			c, r, _ := against(t, dialler, Options{Heap: minHeap, Slots: 16})
@@ -225,7 +225,7 @@ func TestForgedReturns(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			forge(newBorrower(r, 0), d.data)
+			forge(newPeerHeap(r, 0), d.data)
 			if _, err := c.Lend(unit); err == nil && c.Err() == nil {
 				t.Error("the forged return was believed")
 			}
@@ -325,7 +325,7 @@ func FuzzScribble(f *testing.F) {
 		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, at), value)
 	}
 	for direction := range uint32(4) {
-		for _, at := range []uint32{offTaken, offWant, offBell, offSleeper, offReturned} {
+		for _, at := range []uint32{offConsumed, offWant, offBell, offSleeper, offReturned} {
 			f.Add(word(direction*sizeWords+at, 1<<31))
 		}
 	}
@@ -338,7 +338,7 @@ func FuzzScribble(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		peer, err := begin(socket, os.NewFile(uintptr(fd), "peer"), acceptor, true, r.geometry, &o)
+		peer, err := newConnOn(socket, os.NewFile(uintptr(fd), "peer"), acceptor, true, r.geometry, &o)
 		if err != nil {
 			t.Fatal(err)
 		}

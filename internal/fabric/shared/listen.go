@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// A Listener waits for connections on a unix socket.
+// A Listener accepts connections on a unix socket.
 type Listener struct {
 	socket  *net.UnixListener
 	options Options
@@ -31,8 +31,7 @@ func Listen(path string, o Options) (*Listener, error) {
 	return &Listener{socket: socket, options: o}, nil
 }
 
-// ListenFile goes on with a listening socket of another process. The file is still
-// the caller's to close.
+// ListenFile continues with a listening socket of another process. The caller closes f.
 func ListenFile(f *os.File, o Options) (*Listener, error) {
 	o.setDefaults()
 	if err := o.validate(); err != nil {
@@ -50,27 +49,27 @@ func ListenFile(f *os.File, o Options) (*Listener, error) {
 	return &Listener{socket: socket, options: o}, nil
 }
 
-// File is a copy of the listening socket, for a successor's ListenFile. The caller closes it.
+// File returns a copy of the listening socket for a successor's ListenFile. The caller closes
+// it.
 func (l *Listener) File() (*os.File, error) { return l.socket.File() }
 
-// Keep leaves the socket's name in place when the Listener is closed: a successor
-// listens there.
-func (l *Listener) Keep() { l.socket.SetUnlinkOnClose(false) }
+// KeepName keeps the socket's name when the Listener is closed: a successor listens there.
+func (l *Listener) KeepName() { l.socket.SetUnlinkOnClose(false) }
 
-// Retire takes no more connections, and leaves those that Serve has taken: Serve
-// returns when its ctx ends. The socket's name stays, for a successor.
+// Retire accepts no more connections and keeps those that Serve has accepted: Serve returns when
+// its ctx ends. The socket's name remains for a successor.
 func (l *Listener) Retire() error {
 	l.retired.Store(true)
-	l.Keep()
+	l.KeepName()
 	return l.socket.Close()
 }
 
 // Close ends Serve.
 func (l *Listener) Close() error { return l.socket.Close() }
 
-// Serve takes connections until ctx ends, then closes all that accept was given
-// and returns nil. Accept may refuse one with an error; calls are served once it
-// has returned nil. It is called from a goroutine for each connection.
+// Serve accepts connections until ctx ends, then closes all that accept was called with and
+// returns nil. Accept runs in a goroutine of its connection and may refuse it with an error;
+// calls are served once it has returned nil.
 func (l *Listener) Serve(ctx context.Context, accept func(*Conn) error) error {
 	var handlers sync.WaitGroup
 	defer handlers.Wait()
@@ -93,14 +92,14 @@ func (l *Listener) Serve(ctx context.Context, accept func(*Conn) error) error {
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
 		}
-		handlers.Go(func() { l.take(ctx, socket, accept) })
+		handlers.Go(func() { l.serveConn(ctx, socket, accept) })
 	}
 }
 
-// take keeps one connection until it ends or ctx does.
-func (l *Listener) take(ctx context.Context, socket *net.UnixConn, accept func(*Conn) error) {
+// serveConn runs one connection until it ends or ctx does.
+func (l *Listener) serveConn(ctx context.Context, socket *net.UnixConn, accept func(*Conn) error) {
 	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
-	conn, err := answer(socket, &l.options)
+	conn, err := acceptHandshake(socket, &l.options)
 	stop()
 	if err != nil {
 		_ = socket.Close()
@@ -133,7 +132,7 @@ func Dial(ctx context.Context, path string, o Options) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Handshake)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
-	conn, err := greet(socket, &o)
+	conn, err := dialHandshake(socket, &o)
 	if err == nil && !stop() {
 		_ = conn.Close()
 		err = context.Cause(ctx)

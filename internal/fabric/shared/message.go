@@ -7,36 +7,36 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// receive makes the message that d brings. What is in the slot is copied; what is
-// in the peer's heap is read there, unless the peer is short of memory.
-func (e *end) receive(d *desc, slot unsafe.Pointer) *call.Message {
+// receive makes the message of d. Data in the slot is copied; data in the peer's heap is read in
+// place, unless the heap is short.
+func (h *peerHeap) receive(d *desc, slot unsafe.Pointer) *call.Message {
 	var m *call.Message
 	switch {
-	case d.data.unit == nowhere:
+	case d.data.unit == inSlot:
 		start := 0
-		if d.head.unit == nowhere {
+		if d.head.unit == inSlot {
 			start = int(d.headLen)
 		}
-		m = copied(inlineOf(slot)[start : start+int(d.dataLen)])
+		m = copyMessage(inlineOf(slot)[start : start+int(d.dataLen)])
 	case d.flags&flagCopy != 0:
-		m = copied(e.theirs.bytes(d.data, d.dataLen))
-		e.theirs.give(d.data)
+		m = copyMessage(h.bytes(d.data, d.dataLen))
+		h.giveBack(d.data)
 	default:
-		m = e.leased(d)
+		m = h.inPlace(d)
 	}
 	m.Compressed = d.flags&flagCompressed != 0
 	return m
 }
 
-// copied is a message with a copy of b.
-func copied(b []byte) *call.Message {
-	m := private(len(b))
+// copyMessage returns a message with a copy of b.
+func copyMessage(b []byte) *call.Message {
+	m := newMessage(len(b))
 	copy(m.Data, b)
 	return m
 }
 
-// private is a message in memory of our own, a small one in one piece with its data.
-func private(size int) *call.Message {
+// newMessage returns a message in private memory, small ones in one allocation.
+func newMessage(size int) *call.Message {
 	switch {
 	case size <= 64:
 		s := new(struct {
@@ -57,35 +57,35 @@ func private(size int) *call.Message {
 	}
 }
 
-// leased refers to the peer's heap, and keeps the region mapped.
-func (e *end) leased(d *desc) *call.Message {
+// inPlace returns a message that refers to the peer's heap and keeps the region mapped.
+func (h *peerHeap) inPlace(d *desc) *call.Message {
 	piece := d.data
-	e.region.retain()
-	b := e.theirs.bytes(piece, d.dataLen)
+	h.region.retain()
+	b := h.bytes(piece, d.dataLen)
 	return &call.Message{Data: slices.Clip(b), Release: func() {
-		e.theirs.give(piece)
-		e.region.release()
+		h.giveBack(piece)
+		h.region.release()
 	}}
 }
 
-// header copies a descriptor's head.
-func (e *end) header(d *desc, slot unsafe.Pointer) []byte {
-	if d.head.unit == nowhere {
+// copyHead copies the head of a descriptor and returns its heap block.
+func (h *peerHeap) copyHead(d *desc, slot unsafe.Pointer) []byte {
+	if d.head.unit == inSlot {
 		if d.headLen == 0 {
 			return nil
 		}
 		return append([]byte(nil), inlineOf(slot)[:d.headLen]...)
 	}
-	b := append([]byte(nil), e.theirs.bytes(d.head, d.headLen)...)
-	e.theirs.give(d.head)
+	b := append([]byte(nil), h.bytes(d.head, d.headLen)...)
+	h.giveBack(d.head)
 	return b
 }
 
-// discard gives back what a descriptor that nobody waits for refers to.
-func (e *end) discard(d *desc) {
+// returnHeap returns the blocks of a descriptor that has no receiver.
+func (h *peerHeap) returnHeap(d *desc) {
 	for _, piece := range []ref{d.head, d.data} {
-		if piece.unit != nowhere {
-			e.theirs.give(piece)
+		if piece.unit != inSlot {
+			h.giveBack(piece)
 		}
 	}
 }

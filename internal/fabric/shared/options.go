@@ -11,40 +11,39 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// Options are a side's settings. The zero value works.
+// Options configure one side of a connection. The zero value works.
 type Options struct {
-	// Handler serves the peer's calls. A Handler that is a call.UnaryHandler too gets
-	// calls of one message that way. Nil: the peer may not call.
+	// Handler serves the peer's calls. One that is a call.UnaryHandler too serves unary calls
+	// that way. Nil: the peer's calls are refused.
 	Handler call.Handler
-	// Inline says that the Handler never blocks: it is run by the goroutine that reads
-	// the ring, for calls of one message each way. Without it each call has a goroutine.
+	// Inline declares that the Handler never blocks: unary calls run in the goroutine that reads
+	// the ring. Without it every call has a goroutine.
 	Inline bool
-	// Trust says that the peer forwards calls of others, and may say whose: Tenant and
-	// Peer of a head are then what the peer wrote, when it wrote them.
+	// Trust declares that the peer forwards calls of others: Tenant and Peer of a head are then
+	// what the peer wrote, where it wrote them.
 	Trust bool
 	// Tenant names the tenant of a peer. Default: "uid:1000".
 	Tenant func(Peer) string
-	// Heap is the size of each of the region's four heaps in bytes, a power of two from
-	// 64 KiB to 1 GiB. Memory that is never used costs nothing. Default: 32 MiB. Only
-	// the listener's counts.
+	// Heap is the size of each of the region's four heaps in bytes, a power of two from 64 KiB
+	// to 1 GiB. Memory that is never used is never allocated. Default: 32 MiB. The listener
+	// decides.
 	Heap int
-	// Slots is the length of each ring, a power of two from 8 to 4096. Default: 256.
-	// Only the listener's counts.
+	// Slots is the length of each ring, a power of two from 8 to 4096. Default: 256. The
+	// listener decides.
 	Slots int
-	// MaxCalls is how many calls may be in flight each way. Default: 1024.
+	// MaxCalls bounds the calls in flight each way. Default: 1024.
 	MaxCalls int
-	// MaxMessage is the largest message in bytes that is taken in. Default: 64 MiB.
+	// MaxMessage bounds a received message in bytes. Default: 64 MiB.
 	MaxMessage int
-	// Handshake is how long a peer has to begin. Default: 5 s.
+	// Handshake bounds the handshake. Default: 5 s.
 	Handshake time.Duration
-	// Logger hears of connections that broke. Default: nobody.
+	// Logger gets connections that broke the protocol. Default: none.
 	Logger *slog.Logger
 
-	patience time.Duration // longest, but in tests
+	maxSleep time.Duration // overridden in tests
 }
 
-// A Peer is the process at the other end, as the kernel knew it when the connection
-// was made.
+// A Peer is the process at the other end, with its credentials when the connection was made.
 type Peer struct {
 	PID      int
 	UID, GID uint32
@@ -59,15 +58,15 @@ const (
 )
 
 func (o *Options) setDefaults() {
-	o.Heap = or(o.Heap, 32<<20)
-	o.Slots = or(o.Slots, 256)
-	o.MaxCalls = or(o.MaxCalls, 1024)
-	o.MaxMessage = or(o.MaxMessage, 64<<20)
+	o.Heap = orDefault(o.Heap, 32<<20)
+	o.Slots = orDefault(o.Slots, 256)
+	o.MaxCalls = orDefault(o.MaxCalls, 1024)
+	o.MaxMessage = orDefault(o.MaxMessage, 64<<20)
 	if o.Handshake == 0 {
 		o.Handshake = 5 * time.Second
 	}
-	if o.patience == 0 {
-		o.patience = longest
+	if o.maxSleep == 0 {
+		o.maxSleep = maxSleep
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -77,7 +76,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-func or(value, otherwise int) int {
+func orDefault(value, otherwise int) int {
 	if value == 0 {
 		return otherwise
 	}
@@ -97,7 +96,7 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// A geometry is what the sizes of a region follow from.
+// A geometry has the sizes that determine a region's layout.
 type geometry struct{ heap, slots int }
 
 func (g geometry) check() error {

@@ -11,22 +11,22 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The layout of a region: a control page, then for each lane and each way the ring
-// of slots, the ring of returns and the heap.
+// The layout of a region: a control page, then for each direction of each lane the ring of
+// slots, the ring of returns and the heap.
 const (
 	pageSize = 4096
 	slotSize = 512
-	// unit is the smallest piece of a heap.
+	// unit is the smallest block of a heap.
 	unit = 4 << 10
 
-	// The control page has one block of words for each of the four directions, each
-	// word on a cache line of its own.
+	// The control page has a group of words for each of the four directions, each word on a
+	// cache line of its own.
 	sizeWords   = 512
-	offTaken    = 0   // u32: slots that the consumer has taken
-	offWant     = 64  // u32: the producer wants to hear of room
+	offConsumed = 0   // u32: slots that the consumer has read
+	offWant     = 64  // u32: the producer waits for space
 	offBell     = 128 // u32: rung for the consumer of this direction
 	offSleeper  = 192 // u32: the consumer sleeps
-	offReturned = 256 // u32: entries that the producer has taken from its ring of returns
+	offReturned = 256 // u32: entries that the consumer has put into the ring of returns
 )
 
 const wantedSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
@@ -36,8 +36,7 @@ func (g geometry) direction() int    { return g.slots*slotSize + 8*g.units() + g
 func (g geometry) size() int         { return pageSize + 4*g.direction() }
 func (g geometry) offset(at int) int { return pageSize + at*g.direction() }
 
-// newRegion makes the memory of a connection: sealed, so that nobody can take it
-// away under a reader.
+// newRegion makes the memory of a connection, sealed against truncation.
 func newRegion(g geometry) (*os.File, error) {
 	fd, err := unix.MemfdCreate("outboard-calls", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -55,8 +54,8 @@ func newRegion(g geometry) (*os.File, error) {
 	return f, nil
 }
 
-// inspect checks that f is memory whose size is what g says, for ever.
-func inspect(f *os.File, g geometry) error {
+// checkSeals verifies that f has the size of g and is sealed against changes of it.
+func checkSeals(f *os.File, g geometry) error {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	if err != nil || seals&wantedSeals != wantedSeals {
 		return outboard.Errorf(outboard.Protocol, "region", "file is not sealed against a change of size")
@@ -74,8 +73,8 @@ func inspect(f *os.File, g geometry) error {
 	return nil
 }
 
-// A region is the mapped memory of a connection. It stays mapped while anybody
-// refers to it: messages that were received in place outlive their connection.
+// A region is the mapped memory of a connection. It is reference-counted: messages that were
+// received in place outlive their connection.
 type region struct {
 	geometry
 	file *os.File
@@ -83,12 +82,12 @@ type region struct {
 	refs atomic.Int64
 }
 
-// openRegion maps f, and owns it when it returns no error. It begins with one reference.
+// openRegion maps f and takes it over unless it returns an error. The region has one reference.
 func openRegion(f *os.File, g geometry) (*region, error) {
 	if os.Getpagesize() != pageSize {
 		return nil, outboard.Errorf(outboard.Invalid, "region", "memory pages of %d bytes: the layout needs %d", os.Getpagesize(), pageSize)
 	}
-	if err := inspect(f, g); err != nil {
+	if err := checkSeals(f, g); err != nil {
 		return nil, err
 	}
 	base, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(g.size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -102,7 +101,7 @@ func openRegion(f *os.File, g geometry) (*region, error) {
 
 func (r *region) retain() { r.refs.Add(1) }
 
-// tryRetain is for whoever holds no reference: it fails once the memory is gone.
+// tryRetain adds a reference unless the memory is unmapped already.
 func (r *region) tryRetain() bool {
 	for {
 		n := r.refs.Load()
@@ -122,7 +121,7 @@ func (r *region) release() {
 	}
 }
 
-// word is a word of the control page.
+// word returns a word of the control page.
 func (r *region) word(direction, offset int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Add(r.base, direction*sizeWords+offset))
 }

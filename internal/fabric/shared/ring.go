@@ -9,21 +9,21 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// A producer puts descriptors into one direction. A slot is published by its
-// sequence number: its position in the endless row of slots, plus one.
+// A producer posts descriptors in one direction. A slot is published by its sequence number: its
+// index in the endless sequence of slots, plus one.
 type producer struct {
 	slots unsafe.Pointer
 	n     uint32
 	words struct{ taken, want *atomic.Uint32 }
 	bell  shm.Bell // the consumer's
 
-	mu          sync.Mutex
-	head, taken uint32 // ours; the shared words are only believed within bounds
+	mu                 sync.Mutex
+	produced, consumed uint32 // private copies; the shared words are only trusted within bounds
 }
 
 func newProducer(r *region, direction int) *producer {
 	p := &producer{slots: r.slotsOf(direction), n: uint32(r.slots), bell: r.bell(direction)}
-	p.words.taken, p.words.want = r.word(direction, offTaken), r.word(direction, offWant)
+	p.words.taken, p.words.want = r.word(direction, offConsumed), r.word(direction, offWant)
 	return p
 }
 
@@ -31,11 +31,11 @@ func (r *region) bell(direction int) shm.Bell {
 	return shm.Bell{Word: r.word(direction, offBell), Sleeper: r.word(direction, offSleeper)}
 }
 
-// post publishes d with what lies in its slot. It is false when the ring is full;
-// then the consumer rings our bell when there is room.
+// post publishes d with the content of its slot. False: the ring is full, and the consumer rings
+// this side's bell when there is space.
 func (p *producer) post(d *desc, head, data []byte) (bool, error) {
 	p.mu.Lock()
-	ok, err := p.room()
+	ok, err := p.hasSpace()
 	if ok {
 		p.write(d, head, data)
 	}
@@ -46,95 +46,94 @@ func (p *producer) post(d *desc, head, data []byte) (bool, error) {
 	return ok, err
 }
 
-func (p *producer) room() (bool, error) {
-	if p.head-p.taken < p.n {
+func (p *producer) hasSpace() (bool, error) {
+	if p.produced-p.consumed < p.n {
 		return true, nil
 	}
-	if ok, err := p.look(); ok || err != nil {
+	if ok, err := p.refreshConsumed(); ok || err != nil {
 		return ok, err
 	}
 	p.words.want.Store(1)
-	return p.look()
+	return p.refreshConsumed()
 }
 
-// look reads how far the consumer is.
-func (p *producer) look() (bool, error) {
+// refreshConsumed reads the consumer's index.
+func (p *producer) refreshConsumed() (bool, error) {
 	taken := p.words.taken.Load()
-	if taken-p.taken > p.head-p.taken {
-		return false, outboard.Errorf(outboard.Protocol, "ring", "the consumer jumped to %d, between %d and %d", taken, p.taken, p.head)
+	if taken-p.consumed > p.produced-p.consumed {
+		return false, outboard.Errorf(outboard.Protocol, "ring", "the index of the consumer is %d, not between %d and %d", taken, p.consumed, p.produced)
 	}
-	p.taken = taken
-	return p.head-p.taken < p.n, nil
+	p.consumed = taken
+	return p.produced-p.consumed < p.n, nil
 }
 
 func (p *producer) write(d *desc, head, data []byte) {
-	slot := unsafe.Add(p.slots, uintptr(p.head&(p.n-1))*slotSize)
+	slot := unsafe.Add(p.slots, uintptr(p.produced&(p.n-1))*slotSize)
 	d.put(slot)
 	room := inlineOf(slot)
 	copy(room[copy(room, head):], data)
-	p.head++
-	sequence(slot).Store(p.head)
+	p.produced++
+	sequence(slot).Store(p.produced)
 }
 
-// A consumer takes descriptors out of one direction. Only the reader of its end
-// uses it.
+// A consumer reads descriptors of one direction. Only the reader of its end uses it.
 type consumer struct {
-	slots     unsafe.Pointer
-	n         uint32
-	words     struct{ taken, want *atomic.Uint32 }
-	producer  shm.Bell // who waits for room
-	pos, told uint32
+	slots               unsafe.Pointer
+	n                   uint32
+	words               struct{ taken, want *atomic.Uint32 }
+	producer            shm.Bell // rung when the producer waits for space
+	consumed, published uint32
 }
 
 func newConsumer(r *region, direction int) *consumer {
 	c := &consumer{slots: r.slotsOf(direction), n: uint32(r.slots), producer: r.bell(direction ^ 1)}
-	c.words.taken, c.words.want = r.word(direction, offTaken), r.word(direction, offWant)
+	c.words.taken, c.words.want = r.word(direction, offConsumed), r.word(direction, offWant)
 	return c
 }
 
 // next copies the next descriptor; slot is nil when there is none.
 func (c *consumer) next(d *desc) (slot unsafe.Pointer, err error) {
-	slot = unsafe.Add(c.slots, uintptr(c.pos&(c.n-1))*slotSize)
+	slot = unsafe.Add(c.slots, uintptr(c.consumed&(c.n-1))*slotSize)
 	switch seq := sequence(slot).Load(); seq {
-	case c.pos + 1:
+	case c.consumed + 1:
 		d.get(slot)
 		return slot, nil
-	case c.pos + 1 - c.n:
-		return nil, nil //nolint:nilnil // nothing there is no error
+	case c.consumed + 1 - c.n:
+		return nil, nil //nolint:nilnil // an empty ring is no error
 	default:
-		if seq == 0 && c.pos < c.n {
-			return nil, nil //nolint:nilnil // as above: a slot that was never used
+		if seq == 0 && c.consumed < c.n {
+			return nil, nil //nolint:nilnil // a slot that was never used
 		}
-		return nil, outboard.Errorf(outboard.Protocol, "ring", "the producer jumped to %d, at %d", seq, c.pos)
+		return nil, outboard.Errorf(outboard.Protocol, "ring", "sequence number %d in slot %d", seq, c.consumed)
 	}
 }
 
-// waiting says whether there is a descriptor already.
+// waiting reports whether there is a descriptor.
 func (c *consumer) waiting() bool {
-	slot := unsafe.Add(c.slots, uintptr(c.pos&(c.n-1))*slotSize)
-	return sequence(slot).Load() == c.pos+1
+	slot := unsafe.Add(c.slots, uintptr(c.consumed&(c.n-1))*slotSize)
+	return sequence(slot).Load() == c.consumed+1
 }
 
-// advance gives the slot back, now and then.
+// advance frees the slot; the producer learns of it after a quarter of the ring.
 func (c *consumer) advance() {
-	c.pos++
-	if c.pos-c.told >= c.n/4 {
-		c.tell()
+	c.consumed++
+	if c.consumed-c.published >= c.n/4 {
+		c.publish()
 	}
 }
 
-// tell says how far we are. It is called before the reader sleeps.
-func (c *consumer) tell() {
-	if c.told == c.pos {
+// publish writes the consumer's index. The reader calls it before it sleeps.
+func (c *consumer) publish() {
+	if c.published == c.consumed {
 		return
 	}
-	c.told = c.pos
-	c.words.taken.Store(c.pos)
-	satisfy(c.words.want, c.producer)
+	c.published = c.consumed
+	c.words.taken.Store(c.consumed)
+	notifyWaiting(c.words.want, c.producer)
 }
 
-// satisfy rings for whoever said that it wants room.
-func satisfy(want *atomic.Uint32, bell shm.Bell) {
+// notifyWaiting rings bell if the other side waits for space.
+func notifyWaiting(want *atomic.Uint32, bell shm.Bell) {
 	if want.Load() != 0 && want.Swap(0) != 0 {
 		bell.Ring()
 	}

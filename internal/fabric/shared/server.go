@@ -13,37 +13,37 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A served is a call of the peer, as its handler uses it.
+// A served is the callee's state of a call, and the handler's call.ServerStream.
 type served struct {
 	stream
 	c    *callee
 	head *call.Head
-	//nolint:containedctx // the call's: it ends with it
+	//nolint:containedctx // the call's, which ends with it
 	ctx       context.Context
 	cancel    context.CancelFunc
-	single    bool // the caller sent its only message with the call
-	cancelled bool // the caller does not want it any more; under the end's mutex
+	single    bool // unary: the request came with the call
+	cancelled bool // the caller has cancelled; under the end's mutex
 
-	words   sync.Mutex
-	greeted bool
-	header  metadata.MD
-	trailer metadata.MD
-	held    *call.Message // goes with the end, when it is the only one
-	sent    bool
+	replyMu    sync.Mutex
+	headerSent bool
+	header     metadata.MD
+	trailer    metadata.MD
+	heldReply  *call.Message // the only response, which is sent together with the end
+	replied    bool
 }
 
-// run serves the call to its end.
+// run serves the call until it has ended.
 func (s *served) run() {
 	if s.c.unary != nil && !s.head.Streaming {
 		s.runUnary()
 		return
 	}
 	err := s.c.handler.Serve(s)
-	s.words.Lock()
-	held, e := s.held, call.End{Header: s.header, Trailer: s.trailer}
-	s.held = nil
-	s.words.Unlock()
-	if err == nil && held == nil && s.single && !s.sent {
+	s.replyMu.Lock()
+	held, e := s.heldReply, call.End{Header: s.header, Trailer: s.trailer}
+	s.heldReply = nil
+	s.replyMu.Unlock()
+	if err == nil && held == nil && s.single && !s.replied {
 		err = status.Error(codes.Internal, "the handler sent no message")
 	}
 	s.finish(held, e, err)
@@ -65,31 +65,31 @@ func (s *served) runUnary() {
 	s.finish(response, e, err)
 }
 
-// finish ends the call for the caller, unless it has gone already, and forgets it.
+// finish sends the end, unless the caller has cancelled, and removes the call.
 func (s *served) finish(response *call.Message, e call.End, err error) {
 	defer s.cancel()
 	if ctxErr := s.ctx.Err(); ctxErr != nil && err == nil {
 		err = ctxErr
 	}
 	if err == nil && response != nil {
-		response, err = s.large(response)
+		response, err = s.sendIfLarge(response)
 	}
 	defer response.Free()
 	s.c.mu.Lock()
-	s.c.notice()
+	s.c.detectWaiting()
 	cancelled := s.cancelled
 	s.c.mu.Unlock()
 	if !cancelled {
-		_ = s.say(response, e, err) // fails with the connection
+		_ = s.sendEnd(response, e, err) // an error means that the connection has ended
 	}
 	s.c.mu.Lock()
 	delete(s.c.calls, s.id)
-	s.drop()
+	s.discard()
 	s.c.mu.Unlock()
 }
 
-// large sends a response that does not fit into a piece of the heap ahead of the end.
-func (s *served) large(response *call.Message) (*call.Message, error) {
+// sendIfLarge sends a response that exceeds a heap block before the end.
+func (s *served) sendIfLarge(response *call.Message) (*call.Message, error) {
 	data, err := response.Bytes()
 	if err != nil || len(data) <= s.c.heap.maxBlock() {
 		return response, err
@@ -97,12 +97,12 @@ func (s *served) large(response *call.Message) (*call.Message, error) {
 	return nil, s.write(s.ctx, response)
 }
 
-// say posts the reply or the status.
-func (s *served) say(response *call.Message, e call.End, err error) error {
+// sendEnd posts the reply or the status.
+func (s *served) sendEnd(response *call.Message, e call.End, err error) error {
 	if response == nil && err == nil {
 		d := desc{kind: kindStatus, call: s.id}
 		err = s.c.send(s.c.base, s.priority, &d, appendOutcome(nil, e, status.New(codes.OK, "")), nil)
-		return s.c.explain(s.c.base, s.id, s.priority, err)
+		return s.c.reportTooLong(s.c.base, s.id, s.priority, err)
 	}
 	return s.c.reply(s.c.base, s.id, s.priority, response, e, err)
 }
@@ -124,52 +124,52 @@ func (s *served) Recv() (*call.Message, error) {
 
 // SendHeader implements call.ServerStream.
 func (s *served) SendHeader(md metadata.MD) error {
-	s.words.Lock()
-	defer s.words.Unlock()
-	if s.greeted || s.header != nil {
+	s.replyMu.Lock()
+	defer s.replyMu.Unlock()
+	if s.headerSent || s.header != nil {
 		return status.Error(codes.Internal, "the header was sent already")
 	}
 	s.header = metadata.Join(md)
-	if s.single && !s.sent {
-		return nil // it goes with the reply, or before the second message
+	if s.single && !s.replied {
+		return nil // sent with the reply, or before the second message
 	}
-	return s.greet()
+	return s.sendHeader()
 }
 
-// greet sends the header, if there is one and it was not sent.
-func (s *served) greet() error {
-	if s.greeted {
+// sendHeader sends the header, if there is one that was not sent.
+func (s *served) sendHeader() error {
+	if s.headerSent {
 		return nil
 	}
-	s.greeted = true
+	s.headerSent = true
 	head := appendMetadata(nil, s.header)
 	s.header = nil
 	return inStatus(s.c.send(s.ctx, s.priority, &desc{kind: kindHeader, call: s.id}, head, nil))
 }
 
-// Send implements call.ServerStream. The first message of a call of one message
-// each way waits for the handler to return, and goes with the status.
+// Send implements call.ServerStream. The response of a unary call is held until the handler
+// returns, and sent with the status.
 func (s *served) Send(m *call.Message) error {
-	s.words.Lock()
-	defer s.words.Unlock()
-	if s.single && !s.head.Streaming && !s.sent {
-		s.held, s.sent = m, true
+	s.replyMu.Lock()
+	defer s.replyMu.Unlock()
+	if s.single && !s.head.Streaming && !s.replied {
+		s.heldReply, s.replied = m, true
 		return nil
 	}
-	if held := s.held; held != nil {
-		s.held = nil
-		if err := s.put(held); err != nil {
+	if held := s.heldReply; held != nil {
+		s.heldReply = nil
+		if err := s.sendMessage(held); err != nil {
 			m.Free()
 			return err
 		}
 	}
-	s.sent = true
-	return s.put(m)
+	s.replied = true
+	return s.sendMessage(m)
 }
 
-func (s *served) put(m *call.Message) error {
+func (s *served) sendMessage(m *call.Message) error {
 	if s.header != nil {
-		if err := s.greet(); err != nil {
+		if err := s.sendHeader(); err != nil {
 			m.Free()
 			return err
 		}
@@ -183,7 +183,7 @@ func (s *served) put(m *call.Message) error {
 
 // SetTrailer implements call.ServerStream.
 func (s *served) SetTrailer(md metadata.MD) {
-	s.words.Lock()
-	defer s.words.Unlock()
+	s.replyMu.Lock()
+	defer s.replyMu.Unlock()
 	s.trailer = metadata.Join(s.trailer, md)
 }

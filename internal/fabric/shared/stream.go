@@ -15,34 +15,34 @@ import (
 )
 
 const (
-	// window is how many bytes of a stream each way nobody has read yet.
+	// window is the flow-control window of a stream in bytes, each way.
 	window = 1 << 20
-	// overhead is what a message costs beside its bytes.
+	// overhead is what a message costs of the window besides its bytes.
 	overhead = slotSize
-	// chunkSize is how a message that is larger than a block is cut.
+	// chunkSize is the size of the chunks of a message that exceeds a heap block.
 	chunkSize = 256 << 10
 )
 
-// A stream is what both sides of a call with many messages have. All but the
-// first block is under the end's mutex.
+// A stream is what both sides of a streaming call have in common. The end's mutex guards all but
+// the first fields.
 type stream struct {
-	e        *end
+	e        *laneEnd
 	id       callID
 	priority call.Priority
 	limit    int
 
 	recv, send waiter
 	chunks     []chunk
-	owed       int  // cost of what came and was not credited yet
-	due        int  // the part of it that has been read
-	credit     int  // what we may still send
-	closed     bool // nothing more comes
-	over       bool // nothing more goes either
+	uncredited int  // cost of what was received and not credited
+	consumed   int  // the part of it that has been read
+	credit     int  // what this side may still send
+	closed     bool // nothing more is received
+	over       bool // nothing more is sent
 
 	sending sync.Mutex
 }
 
-// A chunk is a message, or a part of one.
+// A chunk is a message, or a part of a message.
 type chunk struct {
 	m     *call.Message
 	more  bool
@@ -51,34 +51,34 @@ type chunk struct {
 
 func cost(length int) int { return length + overhead }
 
-func (s *stream) init(e *end, id callID, limit int) {
+func (s *stream) init(e *laneEnd, id callID, limit int) {
 	s.e, s.id, s.limit, s.credit = e, id, limit, window
 	s.recv, s.send = newWaiter(), newWaiter()
 }
 
-// push takes a chunk in. The reader calls it with the mutex held.
+// push adds a received chunk. The reader calls it with the mutex held.
 func (s *stream) push(d *desc, m *call.Message) error {
-	if s.closed || s.owed >= window {
+	if s.closed || s.uncredited >= window {
 		m.Free()
-		return outboard.Errorf(outboard.Protocol, "stream", "a message after the last, or without credit for it")
+		return outboard.Errorf(outboard.Protocol, "stream", "a message after the half-close, or without credit")
 	}
-	s.owed += cost(len(m.Data))
+	s.uncredited += cost(len(m.Data))
 	s.chunks = append(s.chunks, chunk{m: m, more: d.flags&flagMore != 0, total: d.extra})
-	s.e.satisfy(&s.recv)
+	s.e.markReady(&s.recv)
 	return nil
 }
 
-// grant adds credit. The reader calls it with the mutex held.
-func (s *stream) grant(n uint64) error {
+// addCredit adds credit. The reader calls it with the mutex held.
+func (s *stream) addCredit(n uint64) error {
 	if n == 0 || n > 2*window || s.credit+int(n) > window {
 		return outboard.Errorf(outboard.Protocol, "stream", "credit of %d bytes", n)
 	}
 	s.credit += int(n)
-	s.e.satisfy(&s.send)
+	s.e.markReady(&s.send)
 	return nil
 }
 
-// next returns the next message, and io.EOF when there is none.
+// next returns the next message; io.EOF: there is none.
 func (s *stream) next(ctx context.Context) (*call.Message, error) {
 	first, err := s.pop(ctx)
 	if err != nil || !first.more {
@@ -97,13 +97,13 @@ func (s *stream) assemble(ctx context.Context, c chunk) (*call.Message, error) {
 		c.m.Free()
 		return nil, status.Errorf(codes.ResourceExhausted, "message of %d bytes: %d are allowed", total, s.limit)
 	}
-	// What is not there yet may never come: memory follows what comes.
+	// The announced size is only a claim: memory grows with what has arrived.
 	whole := make([]byte, 0, min(total, 4*chunkSize))
 	for {
-		whole = append(believe(whole, len(c.m.Data), total), c.m.Data...)
+		whole = append(growFor(whole, len(c.m.Data), total), c.m.Data...)
 		c.m.Free()
 		if uint64(len(whole)) > total || !c.more && uint64(len(whole)) != total {
-			return nil, s.e.judge(outboard.Errorf(outboard.Protocol, "stream", "chunks of %d bytes for a message of %d", len(whole), total))
+			return nil, s.e.closeOnViolation(outboard.Errorf(outboard.Protocol, "stream", "chunks of %d bytes for a message of %d", len(whole), total))
 		}
 		if !c.more {
 			return &call.Message{Data: whole, Compressed: compressed}, nil
@@ -115,23 +115,23 @@ func (s *stream) assemble(ctx context.Context, c chunk) (*call.Message, error) {
 	}
 }
 
-// believed is which part of a long message must have come before there is memory for all
-// of it: a tenth.
-const believed = 10
+// claimFactor is the part of a chunked message that must have arrived before memory for all of
+// it is allocated: a tenth.
+const claimFactor = 10
 
-// believe makes room for n bytes more of a message, and for all of it once enough has come.
-func believe(whole []byte, n int, total uint64) []byte {
+// growFor makes space for n bytes more of a message, and for all of it once enough has arrived.
+func growFor(whole []byte, n int, total uint64) []byte {
 	if len(whole)+n <= cap(whole) {
 		return whole
 	}
 	room := total
-	if uint64(len(whole)) < total/believed {
-		room = uint64(len(whole)+n) + min(3*uint64(len(whole)), total/believed)
+	if uint64(len(whole)) < total/claimFactor {
+		room = uint64(len(whole)+n) + min(3*uint64(len(whole)), total/claimFactor)
 	}
 	return append(make([]byte, 0, room), whole...)
 }
 
-// pop waits for a chunk, and gives credit for it.
+// pop waits for a chunk and returns credit for it.
 func (s *stream) pop(ctx context.Context) (chunk, error) {
 	s.e.mu.Lock()
 	for len(s.chunks) == 0 {
@@ -147,7 +147,7 @@ func (s *stream) pop(ctx context.Context) (chunk, error) {
 	}
 	c := s.chunks[0]
 	s.chunks = slices.Delete(s.chunks, 0, 1)
-	n := s.settle(cost(len(c.m.Data)))
+	n := s.creditFor(cost(len(c.m.Data)))
 	s.e.mu.Unlock()
 	if n == 0 {
 		return c, nil
@@ -155,25 +155,25 @@ func (s *stream) pop(ctx context.Context) (chunk, error) {
 	err := s.e.send(ctx, call.High, &desc{kind: kindCredit, call: s.id, extra: uint64(n)}, nil, nil)
 	if err != nil {
 		s.e.mu.Lock()
-		s.due += n // the next one tells
-		s.owed += n
+		s.consumed += n // the next pop sends it
+		s.uncredited += n
 		s.e.mu.Unlock()
 	}
 	return c, nil
 }
 
-// settle counts what was read, and returns the credit to give now.
-func (s *stream) settle(n int) int {
-	if s.due += n; s.due < window/2 || s.closed {
+// creditFor counts n as read, and returns the credit to send now.
+func (s *stream) creditFor(n int) int {
+	if s.consumed += n; s.consumed < window/2 || s.closed {
 		return 0
 	}
-	n = min(s.due, window)
-	s.due -= n
-	s.owed -= n
+	n = min(s.consumed, window)
+	s.consumed -= n
+	s.uncredited -= n
 	return n
 }
 
-// write sends a message, in chunks when it is large, and takes it over.
+// write sends a message, which it takes over, in chunks when it is large.
 func (s *stream) write(ctx context.Context, m *call.Message) error {
 	defer m.Free()
 	data, err := m.Bytes()
@@ -186,11 +186,11 @@ func (s *stream) write(ctx context.Context, m *call.Message) error {
 	}
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	return s.cut(ctx, d, data)
+	return s.writeChunks(ctx, d, data)
 }
 
-// cut sends data in as many parts as it takes.
-func (s *stream) cut(ctx context.Context, d desc, data []byte) error {
+// writeChunks sends data in as many chunks as it needs.
+func (s *stream) writeChunks(ctx context.Context, d desc, data []byte) error {
 	size := s.e.heap.maxBlock()
 	if len(data) > size {
 		d.extra = uint64(len(data))
@@ -199,32 +199,32 @@ func (s *stream) cut(ctx context.Context, d desc, data []byte) error {
 	for ; len(data) > size; d.extra = 0 {
 		more := d
 		more.flags |= flagMore
-		if err := s.part(ctx, more, data[:size]); err != nil {
+		if err := s.writeChunk(ctx, more, data[:size]); err != nil {
 			return err
 		}
 		data = data[size:]
 	}
-	return s.part(ctx, d, data)
+	return s.writeChunk(ctx, d, data)
 }
 
-// end says that no message follows.
-func (s *stream) end(ctx context.Context) error {
+// closeSend half-closes the stream.
+func (s *stream) closeSend(ctx context.Context) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	return s.e.send(ctx, s.priority, &desc{kind: kindEnd, call: s.id}, nil, nil)
 }
 
-// part sends one chunk.
-func (s *stream) part(ctx context.Context, d desc, data []byte) error {
-	if err := s.spend(ctx, cost(len(data))); err != nil {
+// writeChunk sends one chunk.
+func (s *stream) writeChunk(ctx context.Context, d desc, data []byte) error {
+	if err := s.takeCredit(ctx, cost(len(data))); err != nil {
 		return err
 	}
 	return s.e.send(ctx, s.priority, &d, nil, data)
 }
 
-// spend waits for credit. A little more than there is may be taken, so that one
-// message is never too large.
-func (s *stream) spend(ctx context.Context, n int) error {
+// takeCredit waits for credit. The last message may overdraw it, so that no message is too
+// large.
+func (s *stream) takeCredit(ctx context.Context, n int) error {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
 	for s.credit <= 0 && !s.over {
@@ -236,19 +236,19 @@ func (s *stream) spend(ctx context.Context, n int) error {
 	if s.over {
 		return io.EOF
 	}
-	if s.e.dead != nil {
-		return s.e.dead
+	if s.e.closeErr != nil {
+		return s.e.closeErr
 	}
 	s.credit -= n
 	return ctx.Err()
 }
 
-// drop frees what nobody will read; the mutex is held.
-func (s *stream) drop() {
+// discard frees messages that will not be read; the mutex is held.
+func (s *stream) discard() {
 	for _, c := range s.chunks {
 		c.m.Free()
 	}
 	s.chunks, s.closed, s.over = nil, true, true
-	s.e.satisfy(&s.recv)
-	s.e.satisfy(&s.send)
+	s.e.markReady(&s.recv)
+	s.e.markReady(&s.send)
 }

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// longest is how long a reader sleeps before it looks by itself. Only a peer that
-// tampers with the bells needs it.
-const longest = 500 * time.Millisecond
+// maxSleep bounds the reader's sleep on the futex. Only a peer that tampers with the bells makes
+// it necessary.
+const maxSleep = 500 * time.Millisecond
 
-// A waiter is a goroutine that waits for something from the peer, or could. What it
-// waits for sets ready; all fields are under the end's mutex.
+// A waiter is a goroutine that waits for the peer, or could. Its event sets ready. The end's
+// mutex guards all fields.
 type waiter struct {
-	wake       chan struct{} // has room for one
+	wake       chan struct{} // has capacity one
 	ready      bool
 	parked     bool
 	prev, next *waiter
@@ -27,22 +27,22 @@ func (w *waiter) signal() {
 	}
 }
 
-// satisfy makes w ready; the mutex is held. A reader that sleeps is woken: who
-// makes it ready is not always itself.
-func (e *end) satisfy(w *waiter) {
+// markReady makes w ready; the mutex is held. It wakes the reader, which may not be the
+// goroutine that runs this.
+func (e *laneEnd) markReady(w *waiter) {
 	w.ready = true
 	switch {
 	case w.parked:
 		w.signal()
-	case w == e.leader && e.asleep.Load():
+	case w == e.readerWaiter && e.readerAsleep.Load():
 		e.bell.Shout()
 	}
 }
 
-// A queue is a list of waiters.
-type queue struct{ first, last *waiter }
+// A waiterList is a doubly linked list of waiters.
+type waiterList struct{ first, last *waiter }
 
-func (q *queue) push(w *waiter) {
+func (q *waiterList) push(w *waiter) {
 	w.prev, w.next = q.last, nil
 	if q.last != nil {
 		q.last.next = w
@@ -52,7 +52,7 @@ func (q *queue) push(w *waiter) {
 	q.last = w
 }
 
-func (q *queue) remove(w *waiter) {
+func (q *waiterList) remove(w *waiter) {
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {
@@ -66,43 +66,43 @@ func (q *queue) remove(w *waiter) {
 	w.prev, w.next = nil, nil
 }
 
-// await returns nil when w is ready, else why it never will be. When nobody reads
-// the ring, the caller does.
-func (e *end) await(ctx context.Context, w *waiter) error {
+// await returns nil when w is ready, else why it never will be. Where no goroutine reads the
+// ring, the calling one does.
+func (e *laneEnd) await(ctx context.Context, w *waiter) error {
 	e.mu.Lock()
 	err := e.awaitLocked(ctx, w)
 	e.mu.Unlock()
 	return err
 }
 
-func (e *end) awaitLocked(ctx context.Context, w *waiter) error {
-	defer e.promote()
+func (e *laneEnd) awaitLocked(ctx context.Context, w *waiter) error {
+	defer e.promoteReader()
 	for {
 		switch {
 		case w.ready:
 			return nil
-		case e.dead != nil:
-			return e.dead
+		case e.closeErr != nil:
+			return e.closeErr
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case e.reading:
 			e.park(ctx, w)
 		default:
-			e.lead(ctx, w)
+			e.readUntilReady(ctx, w)
 		}
 	}
 }
 
-// promote makes one of those who wait the reader, when there is none. The newest
-// is asked: replies come in order, so it stays longest.
-func (e *end) promote() {
+// promoteReader makes a waiting goroutine the reader when there is none: the newest, which has
+// the longest to wait, since replies come in order.
+func (e *laneEnd) promoteReader() {
 	if !e.reading && e.parked.last != nil {
 		e.parked.last.signal()
 	}
 }
 
-// park sleeps until somebody signals w.
-func (e *end) park(ctx context.Context, w *waiter) {
+// park sleeps until w is signalled.
+func (e *laneEnd) park(ctx context.Context, w *waiter) {
 	w.parked = true
 	e.parked.push(w)
 	e.mu.Unlock()
@@ -119,36 +119,36 @@ func (e *end) park(ctx context.Context, w *waiter) {
 	w.parked = false
 }
 
-// lead reads the ring until w is ready or can't be any more.
-func (e *end) lead(ctx context.Context, w *waiter) {
-	e.reading, e.leader = true, w
+// readUntilReady reads the ring until w is ready or never will be.
+func (e *laneEnd) readUntilReady(ctx context.Context, w *waiter) {
+	e.reading, e.readerWaiter = true, w
 	e.mu.Unlock()
 	var stop func() bool
 	for {
 		old := e.bell.Now()
 		e.drain()
 		e.mu.Lock()
-		if e.mourn(); w.ready || e.dead != nil || ctx.Err() != nil {
+		if e.drainAndClose(); w.ready || e.closeErr != nil || ctx.Err() != nil {
 			break
 		}
 		if stop == nil && ctx.Done() != nil {
 			e.mu.Unlock()
-			stop = context.AfterFunc(ctx, e.kick)
+			stop = context.AfterFunc(ctx, e.wakeReader)
 			continue
 		}
-		e.asleep.Store(true)
+		e.readerAsleep.Store(true)
 		e.mu.Unlock()
-		e.bell.Sleep(&e.waits, old, e.conn.options.patience)
-		e.asleep.Store(false)
+		e.bell.Sleep(&e.waits, old, e.conn.options.maxSleep)
+		e.readerAsleep.Store(false)
 	}
-	e.reading, e.leader = false, nil
+	e.reading, e.readerWaiter = false, nil
 	if stop != nil {
 		stop()
 	}
 }
 
-// kick wakes the reader for a reason of our own.
-func (e *end) kick() {
+// wakeReader wakes the reader for a local event.
+func (e *laneEnd) wakeReader() {
 	if e.region.tryRetain() {
 		e.bell.Shout()
 		e.region.release()

@@ -1,0 +1,118 @@
+package shared
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
+
+// The resources that senders may have to wait for.
+const (
+	ringSlot = iota
+	heapSpace
+	callSlot
+	numResources
+)
+
+// errWouldBlock is returned to senders that must not wait.
+var errWouldBlock = errors.New("no room")
+
+// A waitQueue has the senders that wait for one resource, by priority.
+type waitQueue [3][]*waiter
+
+func (r *waitQueue) first() *waiter {
+	for p := len(r) - 1; p >= 0; p-- {
+		if len(r[p]) > 0 {
+			return r[p][0]
+		}
+	}
+	return nil
+}
+
+// hasAtLeast reports whether a sender of priority p or higher waits.
+func (r *waitQueue) hasAtLeast(p int) bool {
+	for ; p < len(r); p++ {
+		if len(r[p]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func rank(p call.Priority) int { return int(min(max(p, call.Low), call.High)) + 1 }
+
+// acquire calls try until it succeeds, in the sender's turn. A nil ctx does not wait.
+func (e *laneEnd) acquire(ctx context.Context, which int, p call.Priority, try func() (bool, error)) error {
+	if e.blockedSenders.Load() == 0 || !e.outranked(which, rank(p)) {
+		if ok, err := try(); err != nil {
+			return e.closeOnViolation(err)
+		} else if ok {
+			return nil
+		}
+	}
+	if ctx == nil {
+		return errWouldBlock
+	}
+	return e.closeOnViolation(e.waitTurn(ctx, which, rank(p), try))
+}
+
+// closeOnViolation ends the connection when err says that the peer broke the protocol.
+func (e *laneEnd) closeOnViolation(err error) error {
+	if err == nil || !isViolation(err) {
+		return err
+	}
+	e.conn.closeOnViolation(err)
+	return e.conn.reason()
+}
+
+func (e *laneEnd) outranked(which, p int) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waiting[which].hasAtLeast(p)
+}
+
+// waitTurn queues the sender.
+func (e *laneEnd) waitTurn(ctx context.Context, which, p int, try func() (bool, error)) error {
+	w := newWaiter()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	queue := &e.waiting[which][p]
+	*queue = append(*queue, &w)
+	e.blockedSenders.Add(1)
+	defer func() {
+		*queue = slices.DeleteFunc(*queue, func(o *waiter) bool { return o == &w })
+		e.blockedSenders.Add(-1)
+		e.wakeSendersLocked()
+	}()
+	for {
+		w.ready = false
+		if e.waiting[which].first() == &w {
+			e.mu.Unlock()
+			ok, err := try()
+			e.mu.Lock()
+			if ok || err != nil {
+				return err
+			}
+		}
+		if err := e.awaitLocked(ctx, &w); err != nil {
+			return err
+		}
+	}
+}
+
+// wakeSenders lets the first sender of each queue try again.
+func (e *laneEnd) wakeSenders() {
+	e.mu.Lock()
+	e.wakeSendersLocked()
+	e.mu.Unlock()
+}
+
+func (e *laneEnd) wakeSendersLocked() {
+	for i := range e.waiting {
+		if w := e.waiting[i].first(); w != nil {
+			e.markReady(w)
+		}
+	}
+}
