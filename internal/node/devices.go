@@ -14,12 +14,12 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/appdevice"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/pool"
-	"github.com/outboard-run/outboard/internal/tenant"
 )
 
 // DevicesSocket is the name of the socket in the data folder on which this node leases
@@ -31,15 +31,15 @@ func (n *Node) serveDevices(ctx context.Context, ready func()) error {
 	return n.serveSocket(ctx, DevicesSocket, ready, func(ctx context.Context, conn *net.UnixConn) {
 		err := n.lendDevice(ctx, conn)
 		_ = conn.SetWriteDeadline(time.Now().Add(requestLimit))
-		_ = tenant.Say(conn, tenant.EndOf(err), nil) // the process may be gone
+		_ = appdevice.Send(conn, appdevice.EndOf(err), nil) // the process may be gone
 	})
 }
 
 // lendDevice is the life of one lease for functions.
 func (n *Node) lendDevice(ctx context.Context, conn *net.UnixConn) error {
-	var request tenant.DeviceRequest
+	var request appdevice.DeviceRequest
 	_ = conn.SetReadDeadline(time.Now().Add(requestLimit))
-	file, err := tenant.Hear(conn, &request)
+	file, err := appdevice.Receive(conn, &request)
 	if file != nil {
 		_ = file.Close()
 	}
@@ -107,7 +107,7 @@ const specLimit = 2 * time.Second
 
 // deviceSpec is what the manifest lets a function have, and the tenant that asks. The
 // process is not believed: a guest that broke out of it gets no more than the manifest says.
-func (n *Node) deviceSpec(ctx context.Context, r tenant.DeviceRequest) (owner string, spec manifest.Device, err error) {
+func (n *Node) deviceSpec(ctx context.Context, r appdevice.DeviceRequest) (owner string, spec manifest.Device, err error) {
 	op := "lease of " + r.App + "/" + r.Function
 	owner, ok := n.tenants.Whose(r.Key)
 	if !ok {
@@ -127,7 +127,7 @@ func (n *Node) deviceSpec(ctx context.Context, r tenant.DeviceRequest) (owner st
 }
 
 // versionOf waits until this node knows a version.
-func (n *Node) versionOf(ctx context.Context, r tenant.DeviceRequest) (*catalog.Version, error) {
+func (n *Node) versionOf(ctx context.Context, r appdevice.DeviceRequest) (*catalog.Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, specLimit)
 	defer cancel()
 	for {
@@ -177,7 +177,7 @@ func (l *functionLease) tellWaiting() (tell func(pool.Waiting), stop func()) {
 	go func() {
 		defer close(done)
 		for text := range news {
-			_ = tenant.Say(l.conn, tenant.DeviceEvent{Waiting: text}, nil) // a process that is gone hangs up
+			_ = appdevice.Send(l.conn, appdevice.DeviceEvent{Waiting: text}, nil) // a process that is gone hangs up
 		}
 	}()
 	tell = func(w pool.Waiting) {
@@ -231,8 +231,8 @@ func (l *functionLease) keep(wanted context.Context) (err error) {
 	}
 	defer closeWay()
 	defer link.Close()
-	about := tenant.GrantedDevice{Lease: l.lease.Lease, Memory: l.lease.Memory, Device: granted.About}
-	if err := tenant.Say(l.conn, tenant.DeviceEvent{Granted: &about}, link.File()); err != nil {
+	about := appdevice.GrantedDevice{Lease: l.lease.Lease, Memory: l.lease.Memory, Device: granted.About}
+	if err := appdevice.Send(l.conn, appdevice.DeviceEvent{Granted: &about}, link.File()); err != nil {
 		return err
 	}
 	select {
@@ -252,7 +252,7 @@ func (l *functionLease) lost(err error) error {
 	if err != nil && !strings.Contains(err.Error(), string(l.lease.Device)) {
 		err = fmt.Errorf("%s: %w", l.lease.Device, err)
 	}
-	_ = tenant.Say(l.conn, tenant.EndOf(err), nil) // the process may be gone
+	_ = appdevice.Send(l.conn, appdevice.EndOf(err), nil) // the process may be gone
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/appdevice"
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/pool/state/statetest"
@@ -99,23 +100,23 @@ func TestDeviceSpec(t *testing.T) {
 	if _, err := n.apps.Apply(t.Context(), catalog.Version{App: app}); err != nil {
 		t.Fatal(err)
 	}
-	right := tenant.DeviceRequest{Key: keys["tea"], App: "shop", Version: 1, Function: "cart", Device: "gpu"}
+	right := appdevice.DeviceRequest{Key: keys["tea"], App: "shop", Version: 1, Function: "cart", Device: "gpu"}
 	owner, spec, err := n.deviceSpec(t.Context(), right)
 	if diff := cmp.Diff(app.Devices["gpu"], spec); err != nil || owner != "tea" || diff != "" {
 		t.Errorf("got %s, %v (-want +got):\n%s", owner, err, diff)
 	}
 	soon, cancel := context.WithCancel(t.Context())
 	cancel() // nobody waits for versions that do not come
-	for name, change := range map[string]func(r *tenant.DeviceRequest){
-		"no key":           func(r *tenant.DeviceRequest) { r.Key = "" },
-		"a wrong key":      func(r *tenant.DeviceRequest) { r.Key = strings.ToLower(r.Key) },
-		"another tenant":   func(r *tenant.DeviceRequest) { r.Key = keys["coffee"] },
-		"another version":  func(r *tenant.DeviceRequest) { r.Version = 2 },
-		"another app":      func(r *tenant.DeviceRequest) { r.App = "bank" },
-		"another function": func(r *tenant.DeviceRequest) { r.Function = "price" },
-		"no function":      func(r *tenant.DeviceRequest) { r.Function = "" },
-		"no import":        func(r *tenant.DeviceRequest) { r.Device = "cpu" },
-		"no device":        func(r *tenant.DeviceRequest) { r.Device = "tpu" },
+	for name, change := range map[string]func(r *appdevice.DeviceRequest){
+		"no key":           func(r *appdevice.DeviceRequest) { r.Key = "" },
+		"a wrong key":      func(r *appdevice.DeviceRequest) { r.Key = strings.ToLower(r.Key) },
+		"another tenant":   func(r *appdevice.DeviceRequest) { r.Key = keys["coffee"] },
+		"another version":  func(r *appdevice.DeviceRequest) { r.Version = 2 },
+		"another app":      func(r *appdevice.DeviceRequest) { r.App = "bank" },
+		"another function": func(r *appdevice.DeviceRequest) { r.Function = "price" },
+		"no function":      func(r *appdevice.DeviceRequest) { r.Function = "" },
+		"no import":        func(r *appdevice.DeviceRequest) { r.Device = "cpu" },
+		"no device":        func(r *appdevice.DeviceRequest) { r.Device = "tpu" },
 	} {
 		r := right
 		change(&r)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/outboard-run/outboard/internal/confine"
+	"github.com/outboard-run/outboard/internal/tenant/blob"
 )
 
 // confine takes away what a guest that breaks out of the engine could reach: other
@@ -35,7 +36,7 @@ func (c *Config) compiledDir() string { return filepath.Join(c.Dir, "compiled") 
 
 // makeDirs makes the folders that the process has.
 func (c *Config) makeDirs() error {
-	for _, dir := range []string{filepath.Join(c.Dir, valuesDir), filepath.Join(c.Dir, ownersDir), c.compiledDir(), c.Artifacts} {
+	for _, dir := range []string{filepath.Join(c.Dir, blob.ValuesDir), filepath.Join(c.Dir, blob.OwnersDir), c.compiledDir(), c.Artifacts} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}

@@ -59,10 +59,10 @@ func (t *Tenant) takeConn(ctx context.Context, door *net.UnixConn) error {
 		}
 		return err
 	}
-	if app := gateway.AppRead(first); t.current(app) == nil {
+	if app := gateway.AppRead(first); t.apps.Current(app) == nil {
 		ctx, cancel := context.WithTimeout(ctx, connPatience)
 		defer cancel()
-		_ = t.awaitServed(ctx, app) // the gateway says so
+		_ = t.apps.AwaitServing(ctx, app) // the gateway says so
 	}
 	t.gateway.ServeConn(conn, first)
 	return nil

@@ -101,7 +101,7 @@ func openTenant(t testing.TB) *bench {
 		t.Fatal(err)
 	}
 	b.tenant = New(c, ProcessOptions{})
-	b.tenant.members.set([]outboard.Node{{ID: "harbour", Boot: "1"}})
+	b.tenant.members.Set([]outboard.Node{{ID: "harbour", Boot: "1"}})
 	b.stop = run(t, b.tenant)
 	return b
 }
@@ -134,7 +134,7 @@ func (b *bench) restart(t testing.TB) {
 	b.stop()
 	members := b.tenant.members.Nodes()
 	b.tenant = New(b.tenant.config, ProcessOptions{})
-	b.tenant.members.set(members)
+	b.tenant.members.Set(members)
 	b.stop = run(t, b.tenant)
 }
 

@@ -10,18 +10,22 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
 
+// invoker calls functions and starts executions for the gateway: it implements
+// gateway.Invoker.
+type invoker struct{ tenant *Tenant }
+
 // Invoke implements gateway.Invoker.
-func (t *Tenant) Invoke(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
-	v := t.current(c.App)
+func (i *invoker) Invoke(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
+	v := i.tenant.apps.Current(c.App)
 	if v == nil {
-		return gateway.Answer{}, t.missing(c.App)
+		return gateway.Answer{}, i.tenant.apps.Unavailable(c.App)
 	}
 	if c.Workflow != "" {
-		return t.startByTrigger(ctx, c)
+		return i.startExecution(ctx, c)
 	}
-	f := v.functions[c.Function]
+	f := v.Functions[c.Function]
 	if f == nil {
-		return gateway.Answer{}, outboard.Errorf(outboard.NotFound, "", "app %s has no function %q: it has %s", c.App, c.Function, list(v.functions))
+		return gateway.Answer{}, outboard.Errorf(outboard.NotFound, "", "app %s has no function %q: it has %s", c.App, c.Function, list(v.Functions))
 	}
 	p, err := f.run(ctx, function.Request{Entry: f.spec.Entry, Body: c.Body, Meta: metaOf(&c), Resources: f})
 	return gateway.Answer{
@@ -29,15 +33,8 @@ func (t *Tenant) Invoke(ctx context.Context, c gateway.Call) (gateway.Answer, er
 	}, err
 }
 
-// run calls the function and counts it.
-func (d *deployed) run(ctx context.Context, q function.Request) (function.Response, error) {
-	p, err := d.Call(ctx, q)
-	d.meter.end(p.Cost.Ran, err)
-	return p, err
-}
-
-// metaOf is what a function may ask about its request. A guest that takes HTTP
-// messages asks whether this is one.
+// metaOf returns the metadata that a function can read. A guest that takes HTTP messages reads
+// from it whether the request is one.
 func metaOf(c *gateway.Call) func(string) (string, bool) {
 	if !c.HTTP {
 		return c.Meta
@@ -54,20 +51,20 @@ func metaOf(c *gateway.Call) func(string) (string, bool) {
 	}
 }
 
-// startByTrigger starts an execution, and waits for it where the trigger does.
-func (t *Tenant) startByTrigger(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
-	id, err := t.engine.Start(ctx, engine.StartRequest{App: c.App, Workflow: c.Workflow, Input: c.Body, Type: contentType(&c)})
+// startExecution starts an execution, and waits for its output where the trigger does.
+func (i *invoker) startExecution(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
+	id, err := i.tenant.engine.Start(ctx, engine.StartRequest{App: c.App, Workflow: c.Workflow, Input: c.Body, Type: contentType(&c)})
 	if err != nil {
 		return gateway.Answer{}, err
 	}
 	if !c.Wait {
 		return gateway.Answer{ID: string(id)}, nil
 	}
-	r, err := t.engine.Wait(ctx, id)
+	r, err := i.tenant.engine.Wait(ctx, id)
 	if err != nil {
 		return gateway.Answer{ID: string(id)}, err
 	}
-	return t.output(ctx, r)
+	return i.output(ctx, r)
 }
 
 func contentType(c *gateway.Call) string {
@@ -78,8 +75,8 @@ func contentType(c *gateway.Call) string {
 	return text
 }
 
-// output is how an execution ended, as an answer.
-func (t *Tenant) output(ctx context.Context, r engine.Result) (gateway.Answer, error) {
+// output is the result of an execution as an answer.
+func (i *invoker) output(ctx context.Context, r engine.Result) (gateway.Answer, error) {
 	a := gateway.Answer{ID: string(r.ID)}
 	switch {
 	case r.Error != nil:
@@ -87,7 +84,7 @@ func (t *Tenant) output(ctx context.Context, r engine.Result) (gateway.Answer, e
 	case r.Status != core.Completed:
 		return a, outboard.Errorf(outboard.SessionLost, "execution "+a.ID, "it was %s", r.Status)
 	case r.Value != nil:
-		body, err := t.values.bytes(ctx, r.ID, *r.Value)
+		body, err := i.tenant.values.bytes(ctx, r.ID, *r.Value)
 		a.Body, a.Type = body, r.Value.Type
 		return a, err
 	}

@@ -16,7 +16,7 @@ import (
 // open writes executions into the log as a node that has begun a step of each.
 func (b *bench) open(n int) {
 	b.t.Helper()
-	b.tenant.members.set([]outboard.Node{{ID: "harbour", Boot: "1"}, {ID: "dinghy", Boot: "1"}})
+	b.tenant.members.Set([]outboard.Node{{ID: "harbour", Boot: "1"}, {ID: "dinghy", Boot: "1"}})
 	log, err := b.tenant.state.OpenLog(b.t.Context(), "executions", state.LogOptions{})
 	if err != nil {
 		b.t.Fatal(err)

@@ -9,32 +9,34 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A meter counts the calls of one function. Times are of the last of them.
+// meter counts the calls of one function and keeps the durations of the last ones.
 type meter struct {
 	calls, failed atomic.Uint64
 
 	mu    sync.Mutex
 	times [128]time.Duration
-	next  int // how many there were
+	next  int // the number of durations so far
 }
 
-func (m *meter) end(took time.Duration, err error) {
+// record adds a call. A call that was refused did not run and has no duration; a call that finds
+// the lock taken is left out of the durations.
+func (m *meter) record(took time.Duration, err error) {
 	m.calls.Add(1)
 	if err != nil {
 		m.failed.Add(1)
 	}
 	if outboard.KindOf(err) == outboard.Busy {
-		return // it did not run, and says nothing of how long that takes
+		return
 	}
 	if !m.mu.TryLock() {
-		return // this one is not among the times
+		return
 	}
 	m.times[m.next%len(m.times)] = took
 	m.next++
 	m.mu.Unlock()
 }
 
-// last are the times of the last calls, in no order.
+// last returns the durations of the last calls, unordered.
 func (m *meter) last() []time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

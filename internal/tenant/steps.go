@@ -15,61 +15,67 @@ import (
 )
 
 // steps runs the functions of executions: it implements engine.Functions.
-type steps struct{ *Tenant }
+type steps struct {
+	tenant *Tenant
+	nodes  stepNodes
+}
+
+var _ engine.Functions = (*steps)(nil)
 
 // Call implements engine.Functions.
-func (s steps) Call(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
+func (s *steps) Call(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
+	t := s.tenant
 	if c.Node == "" {
-		c.Node = string(s.planner.place(&c))
+		c.Node = string(t.planner.Place(&c))
 	}
-	defer s.underWay.begin(c.Execution, c.Path, cmp.Or(outboard.NodeID(c.Node), s.config.Node))()
-	v, err := s.versionOf(ctx, c.App, c.Version)
+	defer s.nodes.add(c.Execution, c.Path, cmp.Or(outboard.NodeID(c.Node), t.config.Node))()
+	v, err := t.apps.Acquire(ctx, c.App, c.Version)
 	if err != nil {
 		return engine.Outcome{}, err
 	}
-	defer s.ended(v)
+	defer release(v)
 	if c.Workflow != nil {
-		s.planner.launch(&c, v)
+		t.planner.Launch(&c, planned(v, c.Workflow))
 	}
-	if c.Node != "" && c.Node != string(s.config.Node) {
-		return s.elsewhere(ctx, c)
+	if c.Node != "" && c.Node != string(t.config.Node) {
+		return s.callRemote(ctx, c)
 	}
-	f := v.functions[c.Function]
+	f := v.Functions[c.Function]
 	if f == nil {
 		return engine.Outcome{}, outboard.Errorf(outboard.NotFound, "", "app %s has no function %s", c.App, c.Function)
 	}
-	return s.callHere(ctx, f, c)
+	return s.callLocal(ctx, f, c)
 }
 
-// elsewhere has another node run a step. What the step gets is copied there.
-func (s steps) elsewhere(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
+// callRemote has another node run a step. The step's request is copied there.
+func (s *steps) callRemote(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
 	if c.At != nil {
-		body, err := s.values.at(c.Execution, *c.At)
+		body, err := s.tenant.values.at(c.Execution, *c.At)
 		if err != nil {
 			return engine.Outcome{}, err
 		}
 		c.Body = body
 	}
 	node, began := outboard.NodeID(c.Node), time.Now()
-	out, err := s.peers.step(ctx, c)
+	out, err := s.tenant.peers.RunStep(ctx, node, c)
 	if err == nil {
-		s.planner.links.note(node, outboard.Bytes(len(c.Body)+len(out.Body)), time.Since(began)-out.Run.Took-out.Run.Queued)
+		s.tenant.planner.Links.Record(node, outboard.Bytes(len(c.Body)+len(out.Body)), time.Since(began)-out.Run.Took-out.Run.Queued)
 	}
 	return out, err
 }
 
 // callForPeer runs a step of another node's execution, in an arena of its own.
-func (s steps) callForPeer(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
-	v, err := s.versionOf(ctx, c.App, c.Version)
+func (s *steps) callForPeer(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
+	v, err := s.tenant.apps.Acquire(ctx, c.App, c.Version)
 	if err != nil {
 		return engine.Outcome{}, err
 	}
-	defer s.ended(v)
-	f := v.functions[c.Function]
+	defer release(v)
+	f := v.Functions[c.Function]
 	if f == nil {
 		return engine.Outcome{}, outboard.Errorf(outboard.NotFound, "", "app %s has no function %s", c.App, c.Function)
 	}
-	arena, err := function.NewArena(v.arenaSize())
+	arena, err := function.NewArena(v.ArenaSize())
 	if err != nil {
 		return engine.Outcome{}, err
 	}
@@ -88,9 +94,9 @@ func (s steps) callForPeer(ctx context.Context, c engine.FunctionCall) (engine.O
 	return out, err
 }
 
-// callHere runs a step in this process, with the execution's arena in its window.
-func (s steps) callHere(ctx context.Context, f *deployed, c engine.FunctionCall) (engine.Outcome, error) {
-	arena, err := s.values.arena(c.Execution)
+// callLocal runs a step in this process, with the execution's arena in its window.
+func (s *steps) callLocal(ctx context.Context, f *deployed, c engine.FunctionCall) (engine.Outcome, error) {
+	arena, err := s.tenant.values.arena(c.Execution)
 	if err != nil {
 		return engine.Outcome{}, err
 	}
@@ -98,7 +104,7 @@ func (s steps) callHere(ctx context.Context, f *deployed, c engine.FunctionCall)
 	return s.callIn(ctx, f, c, arena)
 }
 
-func (s steps) callIn(ctx context.Context, f *deployed, c engine.FunctionCall, arena *function.Arena) (engine.Outcome, error) {
+func (s *steps) callIn(ctx context.Context, f *deployed, c engine.FunctionCall, arena *function.Arena) (engine.Outcome, error) {
 	q := function.Request{Entry: c.Entry, Body: c.Body, Arena: arena, Meta: stepMeta(c), Resources: f}
 	if q.Entry == "" {
 		q.Entry = f.spec.Entry
@@ -108,20 +114,20 @@ func (s steps) callIn(ctx context.Context, f *deployed, c engine.FunctionCall, a
 	}
 	began := time.Now()
 	p, err := f.run(ctx, q)
-	out := engine.Outcome{Body: p.Body, Run: s.ran(p, began)}
+	out := engine.Outcome{Body: p.Body, Run: s.runOf(p, began)}
 	if p.Place != nil {
 		out.At = &engine.Place{Offset: int64(p.Place.Offset), Size: int64(p.Place.Size)}
-		err = errors.Join(err, inline(&out, arena))
+		err = errors.Join(err, inlineSmall(&out, arena))
 	}
-	s.gateway.Log(gateway.Record{
+	s.tenant.gateway.Log(gateway.Record{
 		App: c.App, Target: c.Function, Trigger: workflowTrigger, Execution: string(c.Execution), Step: c.Path,
 		Begin: began, Took: time.Since(began), Err: err, Fuel: p.Cost.Fuel, Stdout: p.Stdout.Text, Stderr: p.Stderr.Text,
 	})
 	return out, asFault(err)
 }
 
-// inline takes a small result out of the arena: expressions may want to see it.
-func inline(out *engine.Outcome, arena *function.Arena) error {
+// inlineSmall copies a small result out of the arena, for expressions that read it.
+func inlineSmall(out *engine.Outcome, arena *function.Arena) error {
 	if out.At.Size > engine.MaxInline {
 		return nil
 	}
@@ -133,10 +139,10 @@ func inline(out *engine.Outcome, arena *function.Arena) error {
 // workflowTrigger is how logs name a call by a workflow.
 const workflowTrigger gateway.Trigger = "workflow"
 
-// ran says how a call went.
-func (s steps) ran(p function.Response, began time.Time) engine.Run {
+// runOf describes how a call went.
+func (s *steps) runOf(p function.Response, began time.Time) engine.Run {
 	r := engine.Run{
-		Node: string(s.config.Node), Start: startName(p.Cost.Start), Began: began, Took: p.Cost.Ran,
+		Node: string(s.tenant.config.Node), Start: startName(p.Cost.Start), Began: began, Took: p.Cost.Ran,
 		Pointer: p.Cost.Pointer, Copied: p.Cost.Copied, Fuel: p.Cost.Fuel,
 	}
 	if waited := time.Since(began) - p.Cost.Ran; waited > 0 {
@@ -155,7 +161,7 @@ func startName(s function.Start) string {
 	return "reset"
 }
 
-// stepMeta is what a step may ask about itself.
+// stepMeta returns the metadata that a step can read.
 func stepMeta(c engine.FunctionCall) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		switch name {
@@ -171,8 +177,7 @@ func stepMeta(c engine.FunctionCall) func(string) (string, bool) {
 	}
 }
 
-// asFault makes a function's own failure an error that a workflow can catch by its
-// fields.
+// asFault turns a function's own failure into an error that a workflow can catch by its fields.
 func asFault(err error) error {
 	failed, own := errors.AsType[*function.FailedError](err)
 	switch {
@@ -189,13 +194,13 @@ func asFault(err error) error {
 }
 
 // Pure implements engine.Functions.
-func (s steps) Pure(app string, version int, name string) bool {
-	v, err := s.versionOf(context.Background(), app, version)
+func (s *steps) Pure(app string, version int, name string) bool {
+	v, err := s.tenant.apps.Acquire(context.Background(), app, version)
 	if err != nil {
 		return false
 	}
-	defer s.ended(v)
-	f := v.functions[name]
-	// One with a window may write into the value that it was handed, while that is saved.
+	defer release(v)
+	f := v.Functions[name]
+	// A function with a window may write into its request while that is being saved.
 	return f != nil && len(f.spec.Imports) == 0 && f.Window() == 0
 }

@@ -12,60 +12,73 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/app"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/gateway/poolbus"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/tenant/blob"
+	"github.com/outboard-run/outboard/internal/tenant/members"
+	"github.com/outboard-run/outboard/internal/tenant/peer"
 	"github.com/outboard-run/outboard/internal/traces"
 	"github.com/outboard-run/outboard/internal/unixsock"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
+	"github.com/outboard-run/outboard/internal/workflow/planner"
+	"github.com/outboard-run/outboard/internal/workflow/poolstate"
 )
 
-// Grace is how long what requests and messages have begun may take when the process is to end.
+// Grace is how long requests and messages that were accepted may take when the process stops.
 const Grace = 30 * time.Second
 
-// A Tenant is what a tenant's process is made of. Its parts are set while its services
-// start, in their order, and only read afterwards.
+// What package app has of this process: its versions consist of functions and workflows.
+type (
+	version     = app.Version[*deployed, *dsl.Workflow]
+	deployments = app.Deployments[*deployed, *dsl.Workflow]
+)
+
+// Tenant is the composition root of a tenant's process: gateway, function runtime, workflow
+// engine, and the apps that they serve. Its parts are set while its services start, in their
+// order, and only read afterwards.
 type Tenant struct {
 	config  Config
 	opts    ProcessOptions
 	log     *slog.Logger
 	metrics *prometheus.Registry
-	life    context.Context //nolint:containedctx // of what outlives a request
+	life    context.Context //nolint:containedctx // of work that outlives a request
 	end     context.CancelFunc
 	running sync.WaitGroup
-	up      chan struct{} // closed when the process is ready
+	ready   chan struct{} // closed when the process is ready
 
-	spans   *traces.Provider // nil: nobody wants any
-	state   *state.State
-	peers   *peers
-	files   *files
-	values  *values
-	runtime *function.Runtime
-	gateway *gateway.Gateway
-	engine  *engine.Engine
-	apps    *shelf
-	planner planner
-	members members
-
-	underWay underWay
+	spans    *traces.Provider // nil: spans are not exported
+	state    *state.State
+	members  *members.Members
+	peers    *peer.Client
+	files    *blob.Store
+	values   *values
+	runtime  *function.Runtime
+	gateway  *gateway.Gateway
+	registry *catalog.Catalog
+	apps     *deployments
+	engine   *engine.Engine
+	planner  *planner.Planner
+	steps    *steps
 }
 
 var _ lifecycle.Service = (*Tenant)(nil)
 
-// New makes a tenant's process of this one, and starts nothing.
+// New returns a tenant's process that has not started anything.
 func New(c Config, opts ProcessOptions) *Tenant {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Tenant{
-		config: c, opts: opts, metrics: prometheus.NewRegistry(), up: make(chan struct{}),
+	return &Tenant{
+		config: c, opts: opts, metrics: prometheus.NewRegistry(), ready: make(chan struct{}), members: members.New(c.Node, c.Members),
 		log: opts.Logger.With("plane", "tenant", "tenant", c.Tenant, "node", c.Node),
 	}
-	t.planner.tenant = t
-	t.members.set(c.Members)
-	return t
 }
 
 // Name implements lifecycle.Service.
@@ -76,20 +89,20 @@ func (t *Tenant) Run(ctx context.Context, ready func()) error {
 	services := t.services()
 	for i, s := range services {
 		services[i] = lifecycle.Func(s.Name(), func(ctx context.Context, ready func()) error {
-			t.doing("it starts its part \"" + s.Name() + "\"")
+			t.reportProgress("it starts its part \"" + s.Name() + "\"")
 			return s.Run(ctx, ready)
 		})
 	}
-	return lifecycle.Run(ctx, func() { close(t.up); ready() }, services...)
+	return lifecycle.Run(ctx, func() { close(t.ready); ready() }, services...)
 }
 
-// doing tells what keeps the process from being ready.
-func (t *Tenant) doing(what string) {
+// reportProgress tells the node what the process does until it is ready.
+func (t *Tenant) reportProgress(text string) {
 	select {
-	case <-t.up:
+	case <-t.ready:
 	default:
 		if t.opts.Progress != nil {
-			t.opts.Progress(what)
+			t.opts.Progress(text)
 		}
 	}
 }
@@ -97,11 +110,11 @@ func (t *Tenant) doing(what string) {
 // Requests serves requests to the apps, while Run runs and is ready.
 func (t *Tenant) Requests() http.Handler { return t.gateway }
 
-// Control serves the part of a node's local API that is about the tenant's apps, while
-// Run runs and is ready.
+// Control serves the part of a node's local API that concerns the tenant's apps, while Run
+// runs and is ready.
 func (t *Tenant) Control() http.Handler { return t.control() }
 
-// services are the process's parts, in the order in which they need each other.
+// services are the process's parts, in the order in which they depend on each other.
 func (t *Tenant) services() []lifecycle.Service {
 	return []lifecycle.Service{
 		lifecycle.Hold("life", t.openLife),
@@ -115,8 +128,8 @@ func (t *Tenant) services() []lifecycle.Service {
 		lifecycle.Hold("workflows", t.openEngine),
 		lifecycle.Func("requests", func(ctx context.Context, ready func()) error { return t.gateway.Run(ctx, ready) }),
 		lifecycle.Func("peers", t.servePeers),
-		lifecycle.Func("apps' follower", t.follow),
-		lifecycle.Func("idle instances", t.trim),
+		lifecycle.Func("apps' reconciler", func(ctx context.Context, ready func()) error { return t.apps.Run(ctx, ready) }),
+		lifecycle.Func("idle instances", func(ctx context.Context, ready func()) error { return trim(ctx, ready, t.apps) }),
 		lifecycle.Func("connections", t.serveConns),
 		lifecycle.Func("local API", t.serveControl),
 	}
@@ -156,16 +169,15 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 		return nil, err
 	}
 	var err error
-	if t.peers, err = dialPeers(&t.config, t.log); err != nil {
+	if t.peers, err = peer.Dial(t.config.Tenant, t.config.CallsSocket, t.log); err != nil {
 		return nil, err
 	}
-	t.files = &files{dir: t.config.Dir, peers: t.peers, heard: t.members.heard}
-	t.files.others = func() []outboard.NodeID { return t.members.others(t.config.Node) }
-	t.files.artifacts, err = artifact.Open(artifact.Options{Dir: t.config.Artifacts, Source: t.files, Logger: t.log})
+	t.files = &blob.Store{Dir: t.config.Dir, Peers: t.peers, Others: t.members.Others, Known: t.members.Known}
+	t.files.Artifacts, err = artifact.Open(artifact.Options{Dir: t.config.Artifacts, Source: t.files, Logger: t.log})
 	if err != nil {
-		return nil, errors.Join(err, t.peers.close())
+		return nil, errors.Join(err, t.peers.Close())
 	}
-	return closer(t.peers.close), nil
+	return closer(t.peers.Close), nil
 }
 
 func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
@@ -175,14 +187,15 @@ func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
 }
 
 func (t *Tenant) openValues(context.Context) (lifecycle.Resource, error) {
-	t.values = newValues(t.files, t.arenaSize, t.planner.launches.over)
+	t.values = newValues(t.files, func(app string) outboard.Bytes { return t.apps.ArenaSize(app) }, func(id engine.ID) { t.planner.Forget(id) })
 	return closer(func() error { t.values.close(); return nil }), nil
 }
 
 func (t *Tenant) openGateway(context.Context) (lifecycle.Resource, error) {
 	o := gateway.Options{
-		Invoker: t, Logger: t.log, Metrics: t.metrics, Bus: bus{t.state}, Once: ticks{t}, Node: string(t.config.Node),
-		Rooms: "rooms." + t.config.Tenant, Elsewhere: t.elsewhere(), Grace: Grace,
+		Invoker: &invoker{t}, Logger: t.log, Metrics: t.metrics, Node: string(t.config.Node), Grace: Grace,
+		Bus: poolbus.Bus{State: t.state}, Once: poolbus.Ticks{State: t.state, Tenant: t.config.Tenant, Node: t.config.Node},
+		Rooms: "rooms." + t.config.Tenant, Elsewhere: t.elsewhere(),
 	}
 	if t.spans != nil {
 		o.Tracer = t.spans
@@ -192,19 +205,36 @@ func (t *Tenant) openGateway(context.Context) (lifecycle.Resource, error) {
 	return closer(func() error { return nil }), err
 }
 
+func (t *Tenant) openApps(ctx context.Context) (lifecycle.Resource, error) {
+	var err error
+	if t.registry, err = catalog.Open(ctx, catalog.Options{State: t.state, Self: t.config.Node, Logger: t.log}); err != nil {
+		return nil, err
+	}
+	t.apps = app.New(app.Options[*deployed, *dsl.Workflow]{
+		Registry: t.registry, Tenant: t.config.Tenant, Files: t.files, Planes: planes{t}, Router: router{t.gateway},
+		Survey: t.survey, Members: t.members.Changed, Logger: t.log,
+	})
+	return closer(func() error { return errors.Join(t.apps.Close(), t.registry.Close()) }), nil
+}
+
 func (t *Tenant) openEngine(ctx context.Context) (lifecycle.Resource, error) {
 	log, err := t.state.OpenLog(ctx, "executions", state.LogOptions{})
 	if err != nil {
 		return nil, err
 	}
-	heard, err := t.state.OpenLog(ctx, "events", state.LogOptions{MaxAge: keepEvents})
+	events, err := t.state.OpenLog(ctx, "events", state.LogOptions{MaxAge: poolstate.EventRetention})
 	if err != nil {
 		return nil, err
 	}
+	t.steps = &steps{tenant: t}
+	t.planner = t.newPlanner()
 	o := engine.Options{
-		Tenant: t.config.Tenant, Node: string(t.config.Node),
-		Log: log, Claims: t.claims(log), Workflows: workflows{t}, Functions: steps{t}, Values: t.values, Events: events{t, heard},
-		Registerer: t.metrics, Logger: t.log,
+		Tenant: t.config.Tenant, Node: string(t.config.Node), Log: log, Workflows: workflows{t.apps}, Functions: t.steps, Values: t.values,
+		Events: poolstate.Events{Tenant: t.config.Tenant, State: t.state, Log: events}, Registerer: t.metrics, Logger: t.log,
+		Claims: poolstate.NewClaims(poolstate.ClaimsOptions{
+			Tenant: t.config.Tenant, Self: t.config.Node, Members: t.members, Log: log, Ready: t.ready, Logger: t.log,
+			Serving: func(app string) bool { return t.apps.Current(app) != nil }, Await: t.apps.AwaitServing,
+		}),
 	}
 	if t.spans != nil {
 		o.Tracer = t.spans.Tracer("github.com/outboard-run/outboard/internal/workflow")

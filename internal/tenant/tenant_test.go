@@ -158,7 +158,7 @@ func TestVersions(t *testing.T) {
 		t.Fatalf("got %+v, %v", made, err)
 	}
 	b.mustCall("one/f", "env COLOUR", "red")
-	if err := b.tenant.apps.registry.Remove(t.Context(), "one"); err != nil {
+	if err := b.tenant.registry.Remove(t.Context(), "one"); err != nil {
 		t.Fatal(err)
 	}
 	b.eventually(func() bool { _, err := b.call("one/f", "echo x"); return outboard.KindOf(err) == outboard.NotFound })

@@ -8,34 +8,35 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function"
+	"github.com/outboard-run/outboard/internal/tenant/blob"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
 
-// values are what steps hand on: it implements engine.Values.
+// values has the arenas through which steps pass their results: it implements engine.Values.
 type values struct {
-	files *files
-	// size is how large the arenas of an app's executions are.
-	size func(app string) outboard.Bytes
-	// over hears that an execution runs here no longer.
-	over func(engine.ID)
+	files *blob.Store
+	// arenaSize is the size of the arenas of an app's executions.
+	arenaSize func(app string) outboard.Bytes
+	// released is called when an execution does not run here any more.
+	released func(engine.ID)
 
 	mu     sync.Mutex
 	arenas map[engine.ID]*function.Arena
 }
 
-func newValues(f *files, size func(string) outboard.Bytes, over func(engine.ID)) *values {
-	return &values{files: f, size: size, over: over, arenas: map[engine.ID]*function.Arena{}}
+func newValues(f *blob.Store, arenaSize func(string) outboard.Bytes, released func(engine.ID)) *values {
+	return &values{files: f, arenaSize: arenaSize, released: released, arenas: map[engine.ID]*function.Arena{}}
 }
 
-// arena returns an execution's arena on this node, held for the caller.
+// arena returns an execution's arena on this node, with a reference that the caller closes.
 func (v *values) arena(id engine.ID) (*function.Arena, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	a := v.arenas[id]
 	if a == nil {
 		var err error
-		if a, err = function.NewArena(v.size(id.App())); err != nil {
+		if a, err = function.NewArena(v.arenaSize(id.App())); err != nil {
 			return nil, fmt.Errorf("arena of %s: %w", id, err)
 		}
 		v.arenas[id] = a
@@ -57,7 +58,7 @@ func (v *values) Put(_ context.Context, id engine.ID, data []byte) (engine.Place
 	return engine.Place{Offset: int64(p.Offset), Size: int64(p.Size)}, err
 }
 
-// at is the bytes at a place of an execution's arena, copied.
+// at copies the bytes at a place of an execution's arena.
 func (v *values) at(id engine.ID, p engine.Place) ([]byte, error) {
 	a, err := v.arena(id)
 	if err != nil {
@@ -79,21 +80,21 @@ func (v *values) Save(ctx context.Context, id engine.ID, at engine.Place) (strin
 	if err != nil {
 		return "", err
 	}
-	return v.files.save(ctx, string(id), b)
+	return v.files.Save(ctx, string(id), b)
 }
 
 // Load implements engine.Values.
 func (v *values) Load(ctx context.Context, id engine.ID, value core.Value) (engine.Place, error) {
-	b, err := v.files.read(ctx, value.Digest)
+	b, err := v.files.Read(ctx, value.Digest)
 	if err != nil {
 		return engine.Place{}, err
 	}
 	return v.Put(ctx, id, b)
 }
 
-// bytes is a value that was saved.
+// bytes returns a value that was saved.
 func (v *values) bytes(ctx context.Context, _ engine.ID, value core.Value) ([]byte, error) {
-	return v.files.read(ctx, value.Digest)
+	return v.files.Read(ctx, value.Digest)
 }
 
 // Release implements engine.Values.
@@ -102,25 +103,25 @@ func (v *values) Release(id engine.ID) {
 	a := v.arenas[id]
 	delete(v.arenas, id)
 	v.mu.Unlock()
-	v.over(id)
+	v.released(id)
 	if a != nil {
-		_ = a.Close() // ours; steps under way hold it
+		_ = a.Close() // our reference; steps in progress have their own
 	}
 }
 
 // Forget implements engine.Values.
 func (v *values) Forget(ctx context.Context, id engine.ID) error {
 	v.Release(id)
-	return v.files.forget(ctx, string(id))
+	return v.files.Forget(ctx, string(id))
 }
 
-// close gives all arenas back.
+// close drops all arenas.
 func (v *values) close() {
 	v.mu.Lock()
 	all := v.arenas
 	v.arenas = map[engine.ID]*function.Arena{}
 	v.mu.Unlock()
 	for _, a := range all {
-		_ = a.Close() // ours
+		_ = a.Close() // our reference
 	}
 }

@@ -1,12 +1,9 @@
-// Package catalog keeps the deployed versions of apps in the state of the pool, and which node runs
-// which execution of a workflow.
+// Package catalog keeps the deployed versions of apps in the pool's table.
 //
 // One key has one app, `apps/NAME`, with its last versions; it is written by
-// compare-and-set, so that all nodes agree on the order of deployments. A version has
-// what the manifest says, the digests of its files and its secrets: all that a node
-// needs, but for the files themselves, which are artifacts.
-//
-// See Owners for executions.
+// compare-and-swap, so that all nodes agree on the order of deployments. A version has the
+// manifest's content, the digests of its files and its secrets: all that a node needs but the
+// files themselves, which are artifacts.
 package catalog
 
 import (

@@ -177,7 +177,7 @@ func TestProblemPlaces(t *testing.T) {
 
 // The examples' manifests are right, but for files that are not built.
 func TestExamples(t *testing.T) {
-	files, err := filepath.Glob("../../examples/*/app.yaml")
+	files, err := filepath.Glob("../../../examples/*/app.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}
@@ -194,7 +194,7 @@ func TestExamples(t *testing.T) {
 
 // So is the manifest that the documents show.
 func TestDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/functions.md")
+	text, err := os.ReadFile("../../../docs/functions.md")
 	if err != nil {
 		t.Fatal(err)
 	}

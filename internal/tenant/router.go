@@ -1,0 +1,58 @@
+package tenant
+
+import (
+	"time"
+
+	"github.com/outboard-run/outboard/internal/app"
+	"github.com/outboard-run/outboard/internal/app/manifest"
+	"github.com/outboard-run/outboard/internal/gateway"
+)
+
+// router publishes the routes of apps at the gateway: it implements app.Router.
+type router struct{ gateway *gateway.Gateway }
+
+// Publish implements app.Router.
+func (r router) Publish(serving []*manifest.App, loading []app.Loading) error {
+	var all []gateway.App
+	for _, spec := range serving {
+		all = append(all, gatewayApp(spec))
+	}
+	for _, l := range loading {
+		a := gatewayApp(l.Spec)
+		a.Await = l.Await
+		all = append(all, a)
+	}
+	return r.gateway.SetApps(all)
+}
+
+// gatewayApp translates the routes and triggers of a manifest into the gateway's.
+func gatewayApp(spec *manifest.App) gateway.App {
+	a := gateway.App{Name: spec.Name}
+	for _, r := range spec.Routes {
+		a.Routes = append(a.Routes, gatewayRoute(spec, r))
+	}
+	for _, s := range spec.Subjects {
+		a.Subjects = append(a.Subjects, gateway.SubjectTrigger{Subject: s.Subject, Queue: s.Queue, Target: gateway.Target{Function: s.Function, Workflow: s.Workflow}})
+	}
+	for _, s := range spec.Schedules {
+		zone, err := time.LoadLocation(s.Zone)
+		if err != nil {
+			zone = time.UTC // the manifest was checked on a machine that has the zone
+		}
+		a.Crons = append(a.Crons, gateway.CronTrigger{
+			Schedule: s.Cron, Zone: zone, Body: []byte(s.Body), Target: gateway.Target{Function: s.Function, Workflow: s.Workflow},
+		})
+	}
+	return a
+}
+
+func gatewayRoute(spec *manifest.App, r manifest.Route) gateway.Route {
+	route := gateway.Route{
+		Methods: r.Methods, Path: r.Path, Origins: r.Origins, MaxBody: r.Request,
+		Target: gateway.Target{Function: r.Function, Workflow: r.Workflow, Wait: r.Wait}, HTTP: spec.Functions[r.Function].HTTP,
+	}
+	if r.WebSocket != "" {
+		route.Function, route.WebSocket, route.HTTP = r.WebSocket, true, false
+	}
+	return route
+}

@@ -1,0 +1,268 @@
+// Package planner decides where the steps of workflows run and when their instances are
+// created, from how earlier executions went.
+package planner
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+	"github.com/outboard-run/outboard/internal/workflow/engine"
+	"github.com/outboard-run/outboard/internal/workflow/placement"
+)
+
+// History has the executions that ended.
+type History interface {
+	List(ctx context.Context, f engine.Filter) ([]engine.Execution, error)
+	Get(ctx context.Context, id engine.ID) (engine.Execution, error)
+}
+
+// Workflow is a workflow of a version of an app.
+type Workflow struct {
+	*dsl.Workflow
+	// Name is the name in the manifest, and Launch the launch policy that the manifest names.
+	Name, Launch string
+}
+
+// Target is a function of a version.
+type Target struct {
+	App      string
+	Version  int
+	Function string
+}
+
+// Options of a Planner.
+type Options struct {
+	Self    outboard.NodeID
+	History History
+	// Others are the nodes of the pool but this one.
+	Others func() []outboard.NodeID
+	// Workflow returns the workflow of an app's version that is w, and Named one by its name.
+	Workflow func(ctx context.Context, app string, version int, w *dsl.Workflow) (Workflow, error)
+	Named    func(ctx context.Context, app string, version int, name string) (*dsl.Workflow, error)
+	// Warm creates an instance on a node, and Cold reports whether a function has none here.
+	Warm func(ctx context.Context, node outboard.NodeID, t Target) error
+	Cold func(t Target) bool
+	// Life bounds the work in the background, and Go runs a function that the process waits for
+	// before it ends.
+	Life   context.Context //nolint:containedctx // plans outlive the calls that need them
+	Go     func(func())
+	Logger *slog.Logger
+}
+
+// Planner decides where the steps of workflows run. While a workflow has no plan its steps
+// run where their execution is. All methods may be called by several goroutines.
+type Planner struct {
+	opts     Options
+	Links    Links
+	launches launches
+
+	mu    sync.Mutex
+	plans map[planKey]*plan
+}
+
+// New returns a Planner without plans.
+func New(o Options) *Planner { return &Planner{opts: o, plans: map[planKey]*plan{}} }
+
+// Forget drops what is known of an execution that does not run here any more.
+func (p *Planner) Forget(id engine.ID) { p.launches.forget(id) }
+
+type planKey struct {
+	app      string
+	version  int
+	workflow *dsl.Workflow
+}
+
+// plan says where the steps of one workflow run.
+type plan struct {
+	made     time.Time // zero: it was never made
+	making   bool
+	graph    *graph
+	nodes    []outboard.NodeID
+	decision placement.Decision
+	seen     int // executions that it was made from
+}
+
+const (
+	// planLifetime is how long a plan is used before a new one is made beside it.
+	planLifetime = 10 * time.Second
+	// maxHistory is how many of the latest executions a plan is made from, maxNodes how many
+	// nodes it considers.
+	maxHistory = 16
+	maxNodes   = 8
+)
+
+// Place returns the node for a step, "" for this one.
+func (p *Planner) Place(c *engine.FunctionCall) outboard.NodeID {
+	if c.Workflow == nil || len(p.opts.Others()) == 0 {
+		return ""
+	}
+	plan := p.current(planKey{c.App, c.Version, c.Workflow})
+	if plan == nil {
+		return ""
+	}
+	i := slices.Index(plan.graph.paths, taskPath(c.Path))
+	if i < 0 {
+		return ""
+	}
+	return plan.nodes[plan.decision.Node[i]]
+}
+
+// current is the plan for a workflow, nil while there is none. An old one is remade in the
+// background.
+func (p *Planner) current(key planKey) *plan {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	have := p.plans[key]
+	if have == nil {
+		have = &plan{}
+		p.plans[key] = have
+	}
+	if !have.making && time.Since(have.made) > planLifetime {
+		have.making = true
+		p.opts.Go(func() { p.remake(key) })
+	}
+	if have.graph == nil {
+		return nil
+	}
+	return have
+}
+
+func (p *Planner) remake(key planKey) {
+	made, err := p.make(p.opts.Life, key)
+	if err != nil && p.opts.Life.Err() == nil {
+		p.opts.Logger.Debug("a workflow's steps are not placed", "app", key.app, "workflow", key.workflow.Name, "error", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.plans[key].made, p.plans[key].making = time.Now(), false
+		return
+	}
+	made.made = time.Now()
+	p.plans[key] = made
+}
+
+// make decides about a workflow.
+func (p *Planner) make(ctx context.Context, key planKey) (*plan, error) {
+	w, err := p.opts.Workflow(ctx, key.app, key.version, key.workflow)
+	if err != nil {
+		return nil, err
+	}
+	known, seen, err := p.histories(ctx, key.app, w.Name)
+	if err != nil {
+		return nil, err
+	}
+	made := &plan{graph: graphOf(key.workflow, known), seen: seen, nodes: p.nodes()}
+	problem := placement.Problem{Steps: made.graph.steps, Link: p.Links.between(made.nodes)}
+	for _, node := range made.nodes {
+		problem.Nodes = append(problem.Nodes, placement.Node{ID: node, Slots: runtime.NumCPU()})
+	}
+	made.decision, err = placement.Decide(problem)
+	return made, err
+}
+
+// nodes are those that steps may go to, this one first.
+func (p *Planner) nodes() []outboard.NodeID {
+	all := append([]outboard.NodeID{p.opts.Self}, p.opts.Others()...)
+	return all[:min(len(all), maxNodes)]
+}
+
+// histories are the medians of the latest executions, by the tasks' paths.
+func (p *Planner) histories(ctx context.Context, app, workflow string) (map[string]history, int, error) {
+	list, err := p.opts.History.List(ctx, engine.Filter{App: app, Workflow: workflow, Limit: maxHistory})
+	if err != nil {
+		return nil, 0, err
+	}
+	times, sizes, seen := map[string][]time.Duration{}, map[string][]outboard.Bytes{}, 0
+	for i := range list {
+		if list[i].Status != core.Completed {
+			continue
+		}
+		e, err := p.opts.History.Get(ctx, list[i].ID)
+		if err != nil {
+			continue // it was purged meanwhile
+		}
+		seen++
+		for _, s := range e.Steps {
+			path := taskPath(s.Path)
+			times[path], sizes[path] = append(times[path], s.Run.Took), append(sizes[path], sizeOf(&s))
+		}
+	}
+	known := make(map[string]history, len(times))
+	for path := range times {
+		known[path] = history{median(times[path]), median(sizes[path])}
+	}
+	return known, seen, nil
+}
+
+// sizeOf is how large a step's result is, 0 for what is small.
+func sizeOf(s *engine.Step) outboard.Bytes {
+	if s.Value == nil {
+		return 0
+	}
+	return outboard.Bytes(s.Value.Size)
+}
+
+func median[T cmp.Ordered](all []T) T {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// Why explains where an execution's steps ran.
+func (p *Planner) Why(ctx context.Context, e *engine.Execution) []client.Reason {
+	self := p.opts.Self
+	made, err := p.planOf(ctx, e)
+	if err != nil {
+		return []client.Reason{{Node: self, Text: "the steps ran where the execution was: " + err.Error()}}
+	}
+	var all []client.Reason
+	if len(made.nodes) == 1 {
+		all = append(all, client.Reason{Steps: made.graph.paths, Node: self, Text: "there is no other node: all steps share one arena"})
+	} else {
+		all = append(all, client.Reason{Steps: made.graph.paths, Text: fmt.Sprintf(
+			"from %d earlier executions: %v on the chosen nodes with %v crossing, %v with all steps on one",
+			made.seen, made.decision.Completion, made.decision.Crossing, made.decision.Together.Completion)})
+	}
+	for _, w := range made.decision.Why {
+		all = append(all, client.Reason{Steps: []string{w.Step}, Node: w.Node, Text: reasonOf(w)})
+	}
+	return all
+}
+
+// planOf is the plan for an execution's workflow, made now where there is none.
+func (p *Planner) planOf(ctx context.Context, e *engine.Execution) (*plan, error) {
+	w, err := p.opts.Named(ctx, e.ID.App(), e.Version, e.Workflow)
+	if err != nil {
+		return nil, err
+	}
+	key := planKey{e.ID.App(), e.Version, w}
+	if made := p.current(key); made != nil {
+		return made, nil
+	}
+	return p.make(ctx, key)
+}
+
+// reasonOf is one step's reason in words.
+func reasonOf(w placement.Why) string {
+	parts := []string{fmt.Sprintf("it would run from %v to %v and waits for %s", w.Start, w.End, w.WaitsFor)}
+	for _, o := range w.Others {
+		parts = append(parts, fmt.Sprintf("%s: %s", o.Node, o.Reason))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Ready reports whether there is a plan for a workflow.
+func (p *Planner) Ready(app string, version int, w *dsl.Workflow) bool {
+	return p.current(planKey{app, version, w}) != nil
+}
