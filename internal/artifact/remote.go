@@ -106,7 +106,7 @@ func (r *Remote) Pull(ctx context.Context, ref Reference) (*Pulled, error) {
 }
 
 func pull(ctx context.Context, repo *remote.Repository, ref Reference) (*packed, ocispec.Descriptor, error) {
-	d, text, err := look(ctx, repo, ref)
+	d, text, err := inspect(ctx, repo, ref)
 	if err != nil {
 		return nil, d, err
 	}
@@ -130,8 +130,8 @@ func pull(ctx context.Context, repo *remote.Repository, ref Reference) (*packed,
 	return p, d, err
 }
 
-// look fetches the manifest that a reference leads to.
-func look(ctx context.Context, repo *remote.Repository, ref Reference) (ocispec.Descriptor, []byte, error) {
+// inspect fetches the manifest that a reference leads to.
+func inspect(ctx context.Context, repo *remote.Repository, ref Reference) (ocispec.Descriptor, []byte, error) {
 	d, err := repo.Resolve(ctx, ref.what())
 	if err != nil {
 		return d, nil, err
@@ -163,7 +163,7 @@ func (r *Remote) Push(ctx context.Context, ref Reference, module []byte, info In
 	if err != nil {
 		return "", failure(op, ref, err)
 	}
-	if have, ok := thereIs(ctx, repo, ref); ok && have.info.Author == info.Author && string(have.layer) == Digest(module) {
+	if have, ok := exists(ctx, repo, ref); ok && have.info.Author == info.Author && string(have.layer) == Digest(module) {
 		return string(have.manifest.Digest), failure(op, ref, retag(ctx, repo, ref, have.manifest))
 	}
 	d := p.descriptor()
@@ -176,34 +176,34 @@ func (r *Remote) Push(ctx context.Context, ref Reference, module []byte, info In
 	return string(d.Digest), nil
 }
 
-// there is what a reference leads to.
-type there struct {
+// existing is what a reference leads to.
+type existing struct {
 	manifest ocispec.Descriptor
 	layer    digest.Digest
 	info     Info
 }
 
-// thereIs finds what a reference leads to. It is not ok where that is nothing that could
+// exists finds what a reference leads to. It is not ok where that is nothing that could
 // stay: why, pushing will say.
-func thereIs(ctx context.Context, repo *remote.Repository, ref Reference) (there, bool) {
-	d, text, err := look(ctx, repo, ref)
+func exists(ctx context.Context, repo *remote.Repository, ref Reference) (existing, bool) {
+	d, text, err := inspect(ctx, repo, ref)
 	if err != nil {
-		return there{}, false
+		return existing{}, false
 	}
 	m, err := readManifest(d.MediaType, text)
 	if err != nil {
-		return there{}, false
+		return existing{}, false
 	}
 	config, err := content.FetchAll(ctx, repo, m.Config)
 	if err != nil {
-		return there{}, false
+		return existing{}, false
 	}
 	info, err := readConfig(config, m.Layers[0])
 	if err != nil {
-		return there{}, false
+		return existing{}, false
 	}
 	has, err := repo.Blobs().Exists(ctx, m.Layers[0])
-	return there{d, m.Layers[0].Digest, info}, err == nil && has
+	return existing{d, m.Layers[0].Digest, info}, err == nil && has
 }
 
 func push(ctx context.Context, repo *remote.Repository, ref Reference, p *packed) error {

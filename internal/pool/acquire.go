@@ -66,14 +66,14 @@ func (p *Pool) acquire(ctx context.Context, req Request) ([]outboard.Lease, erro
 	if _, err := p.fitting(req); err != nil {
 		return nil, err
 	}
-	leases, err := p.try(ctx, req, p.view.waiting())
+	leases, err := p.tryAcquire(ctx, req, p.view.waiting())
 	switch {
 	case !errors.Is(err, errFull):
 		return leases, err
 	case req.NoWait:
-		return nil, p.busy(req)
+		return nil, p.busyError(req)
 	}
-	return p.waitTurn(ctx, req)
+	return p.waitInQueue(ctx, req)
 }
 
 // fitting returns the devices that a request could have if nobody else had any.
@@ -99,22 +99,22 @@ func (p *Pool) fitting(req Request) ([]DeviceState, error) {
 	return fit, nil
 }
 
-// try takes devices now, behind the tickets that come earlier.
+// tryAcquire takes devices now, behind the tickets that come earlier.
 // It returns errFull when there are not enough.
-func (p *Pool) try(ctx context.Context, req Request, earlier []ticket) ([]outboard.Lease, error) {
+func (p *Pool) tryAcquire(ctx context.Context, req Request, earlier []ticket) ([]outboard.Lease, error) {
 	for {
 		fit, err := p.fitting(req)
 		if err != nil {
 			return nil, err
 		}
 		free := slices.DeleteFunc(fit, func(d DeviceState) bool {
-			return !fitsGrants(d, req) || slices.ContainsFunc(earlier, func(t ticket) bool { return t.wants(d.Device) })
+			return !fitsGrants(d, req) || slices.ContainsFunc(earlier, func(t ticket) bool { return t.matches(d.Device) })
 		})
 		if len(free) < req.Count {
 			return nil, errFull
 		}
-		chosen := place(free, req.Count, p.view.self)
-		leases, err := p.takeAll(ctx, chosen, req)
+		chosen := chooseDevices(free, req.Count, p.view.self)
+		leases, err := p.grantAll(ctx, chosen, req)
 		if !errors.Is(err, errFull) {
 			return leases, err
 		}
@@ -122,12 +122,12 @@ func (p *Pool) try(ctx context.Context, req Request, earlier []ticket) ([]outboa
 	}
 }
 
-// takeAll takes all devices or none. Everybody takes them in the order of their
+// grantAll takes all devices or none. Everybody takes them in the order of their
 // ids and waits for none while holding another, so nobody waits in a circle.
-func (p *Pool) takeAll(ctx context.Context, devices []outboard.Device, req Request) ([]outboard.Lease, error) {
+func (p *Pool) grantAll(ctx context.Context, devices []outboard.Device, req Request) ([]outboard.Lease, error) {
 	var leases []outboard.Lease
 	for _, d := range devices {
-		lease, err := p.take(ctx, d, req)
+		lease, err := p.grantDevice(ctx, d, req)
 		if err != nil {
 			return nil, errors.Join(err, p.releaseAll(leases))
 		}
@@ -136,9 +136,9 @@ func (p *Pool) takeAll(ctx context.Context, devices []outboard.Device, req Reque
 	return leases, nil
 }
 
-// place chooses count of the devices, which all have room, in the order of
+// chooseDevices chooses count of the devices, which all have room, in the order of
 // their ids. Of very many it looks at a sample.
-func place(free []DeviceState, count int, near outboard.NodeID) []outboard.Device {
+func chooseDevices(free []DeviceState, count int, near outboard.NodeID) []outboard.Device {
 	free = slices.Clone(free)
 	if size := max(sampleSize, count); len(free) > size {
 		own, others := partition(free, func(d DeviceState) bool { return d.Node == near })
@@ -180,12 +180,12 @@ func boolInt(b bool) int {
 
 // fits reports whether a device with these grants has room for a request.
 func fits(d outboard.Device, records []record, req Request) bool {
-	return room(d, grantsOf(records), req)
+	return hasRoom(d, grantsOf(records), req)
 }
 
-func fitsGrants(d DeviceState, req Request) bool { return room(d.Device, d.Grants, req) }
+func fitsGrants(d DeviceState, req Request) bool { return hasRoom(d.Device, d.Grants, req) }
 
-func room(d outboard.Device, grants []outboard.Grant, req Request) bool {
+func hasRoom(d outboard.Device, grants []outboard.Grant, req Request) bool {
 	if req.Memory == 0 {
 		return len(grants) == 0
 	}
@@ -194,13 +194,13 @@ func room(d outboard.Device, grants []outboard.Grant, req Request) bool {
 	return !exclusive && d.FreeMemory(grants, time.Time{}) >= req.Memory
 }
 
-// wants reports whether a ticket could use a device.
-func (t ticket) wants(d outboard.Device) bool {
+// matches reports whether a ticket could use a device.
+func (t ticket) matches(d outboard.Device) bool {
 	return t.Selector.Match(d) && d.Memory >= t.Memory
 }
 
-// busy says who has the devices that would fit.
-func (p *Pool) busy(req Request) error {
+// busyError says who has the devices that would fit.
+func (p *Pool) busyError(req Request) error {
 	fit, err := p.fitting(req)
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (p *Pool) busy(req Request) error {
 	var held []string
 	for _, d := range fit {
 		for _, g := range d.Grants {
-			held = append(held, fmt.Sprintf("%s by %s", d.ID, heldBy(g)))
+			held = append(held, fmt.Sprintf("%s by %s", d.ID, describeHolder(g)))
 		}
 	}
 	op := req.op()
@@ -230,7 +230,7 @@ func (r Request) op() string {
 	return text
 }
 
-func heldBy(g outboard.Grant) string {
+func describeHolder(g outboard.Grant) string {
 	if g.Program == "" {
 		return "node " + string(g.Holder)
 	}

@@ -35,7 +35,7 @@ func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboar
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
-	if err := p.view.wait(ctx, lease.Fence); err != nil {
+	if err := p.view.waitForRevision(ctx, lease.Fence); err != nil {
 		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "this node does not know that lease: %w", err)
 	}
 	stands, ok := p.view.find(lease.Device, lease.Lease)

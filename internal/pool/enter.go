@@ -99,7 +99,7 @@ func enterIdentity(ctx context.Context, opts EnterOptions) (*authority.Identity,
 		return id, nil, err
 	}
 	if opts.Join == "" {
-		id, err := found(opts)
+		id, err := foundPool(opts)
 		return id, nil, err
 	}
 	token, err := authority.ParseToken(opts.Token)
@@ -114,7 +114,7 @@ func enterIdentity(ctx context.Context, opts EnterOptions) (*authority.Identity,
 	// The peers go to disk with the first opening of the state, after this.
 	// A crash in between leaves an identity that would found: so the state's
 	// own record is written first.
-	return id, peers, errors.Join(state.Remember(filepath.Join(opts.Dir, "state"), peers), id.Save(opts.Dir))
+	return id, peers, errors.Join(state.RememberPeers(filepath.Join(opts.Dir, "state"), peers), id.Save(opts.Dir))
 }
 
 func loadIdentity(opts EnterOptions) (*authority.Identity, error) {
@@ -126,8 +126,8 @@ func loadIdentity(opts EnterOptions) (*authority.Identity, error) {
 	return id, err
 }
 
-// found makes a pool's authority and its first node.
-func found(opts EnterOptions) (*authority.Identity, error) {
+// foundPool makes a pool's authority and its first node.
+func foundPool(opts EnterOptions) (*authority.Identity, error) {
 	if err := authority.CheckName(opts.Name); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func found(opts EnterOptions) (*authority.Identity, error) {
 	if err := os.WriteFile(filepath.Join(opts.Dir, authorityFile), text, 0o600); err != nil {
 		return nil, fmt.Errorf("found a pool: %w", err)
 	}
-	return saved(id, opts.Dir)
+	return saveIdentity(id, opts.Dir)
 }
 
 // depositAuthority puts a new authority into the pool's state, where every node can let
@@ -199,7 +199,7 @@ func externalIdentity(ctx context.Context, opts EnterOptions, s *state.State) (*
 	if id, err = ca.NewIdentity(opts.Name, time.Now()); err != nil {
 		return nil, err
 	}
-	return saved(id, opts.Dir)
+	return saveIdentity(id, opts.Dir)
 }
 
 // externalAuthority reads the pool's authority, or makes it for a new pool.
@@ -229,8 +229,8 @@ func readAuthority(ctx context.Context, s *state.State) (*authority.Authority, e
 	return authority.ParseAuthority(entry.Value)
 }
 
-// saved is an identity that the next start will find.
-func saved(id *authority.Identity, dir string) (*authority.Identity, error) {
+// saveIdentity is an identity that the next start will find.
+func saveIdentity(id *authority.Identity, dir string) (*authority.Identity, error) {
 	if err := id.Save(dir); err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func (p *Pool) janitor(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		changed := p.view.changed()
-		p.tidy(ctx)
+		p.collectGarbage(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -27,10 +27,10 @@ func (p *Pool) janitor(ctx context.Context) {
 	}
 }
 
-func (p *Pool) tidy(ctx context.Context) {
+func (p *Pool) collectGarbage(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.NodeTTL)
 	defer cancel()
-	devices, tickets := p.view.litter()
+	devices, tickets := p.view.garbage()
 	for _, id := range devices {
 		records, revision := p.view.recordsOf(id)
 		revision, err := p.writeRecords(ctx, id, records, revision)
@@ -65,27 +65,27 @@ func (v *view) sweep() {
 	}
 	for _, g := range v.granted {
 		for _, r := range g.records {
-			if void := v.void(r, now); void != v.voided[r.Lease] {
+			if void := v.isVoid(r, now); void != v.voided[r.Lease] {
 				v.voided[r.Lease] = void
 				news = true
 			}
 		}
 	}
 	for id, t := range v.queue {
-		if here := v.here(t.Holder, t.Boot, now); !here && !v.orphans[id] {
+		if here := v.isPresent(t.Holder, t.Boot, now); !here && !v.orphans[id] {
 			v.orphans[id] = true
 			news = true
 		}
 	}
 	if news {
-		v.wake()
+		v.notify()
 	}
 }
 
-// litter returns this node's devices that have void grants (and those of all
+// garbage returns this node's devices that have void grants (and those of all
 // devices when the grants are its own, of an earlier boot), and the tickets that are this
 // node's or nobody's.
-func (v *view) litter() (devices []outboard.DeviceID, tickets []ticket) {
+func (v *view) garbage() (devices []outboard.DeviceID, tickets []ticket) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
@@ -97,13 +97,13 @@ func (v *view) litter() (devices []outboard.DeviceID, tickets []ticket) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.granted)) {
 		if slices.ContainsFunc(v.granted[id].records, func(r record) bool {
-			return (own[id] || r.Holder == v.self) && v.void(r, now)
+			return (own[id] || r.Holder == v.self) && v.isVoid(r, now)
 		}) {
 			devices = append(devices, id)
 		}
 	}
 	for _, t := range v.queue {
-		if t.Holder == v.self || !v.here(t.Holder, t.Boot, now) {
+		if t.Holder == v.self || !v.isPresent(t.Holder, t.Boot, now) {
 			tickets = append(tickets, t)
 		}
 	}

@@ -18,7 +18,7 @@ var errFull = errors.New("no room")
 
 // grants what a request asks for on one device, by compare-and-set on its key.
 // It returns errFull when somebody else was faster.
-func (p *Pool) take(ctx context.Context, d outboard.Device, req Request) (outboard.Lease, error) {
+func (p *Pool) grantDevice(ctx context.Context, d outboard.Device, req Request) (outboard.Lease, error) {
 	r := p.newRecord(d, req)
 	for {
 		records, revision := p.view.recordsOf(d.ID)
@@ -187,7 +187,7 @@ func (p *Pool) releaseAll(leases []outboard.Lease) error {
 func (v *view) recordsOf(id outboard.DeviceID) ([]record, uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.valid(id, time.Now()), v.granted[id].revision
+	return v.validRecords(id, time.Now()), v.granted[id].revision
 }
 
 // store notes a device's grants ahead of the watcher.
@@ -199,6 +199,6 @@ func (v *view) store(id outboard.DeviceID, records []record, revision uint64) {
 		return
 	}
 	if v.setGrants(id, slices.Clone(records), revision, time.Now()) {
-		v.wake()
+		v.notify()
 	}
 }

@@ -25,7 +25,7 @@ func Follow(ctx context.Context, opts Options) (*Members, error) {
 	m := &Members{view: newView(opts), stop: stop}
 	watch, cancel := context.WithCancel(run)
 	defer context.AfterFunc(ctx, cancel)()
-	if err := opts.State.Watch(watch, m.view.take); err != nil {
+	if err := opts.State.Watch(watch, m.view.apply); err != nil {
 		stop()
 		return nil, fmt.Errorf("follow the pool: %w", err)
 	}

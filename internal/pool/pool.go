@@ -117,15 +117,15 @@ func Open(ctx context.Context, opts Options) (*Pool, error) {
 }
 
 func (p *Pool) start(ctx, run context.Context) error {
-	if err := p.state.Watch(run, p.view.take); err != nil {
+	if err := p.state.Watch(run, p.view.apply); err != nil {
 		return err
 	}
-	revision, err := p.beat(ctx)
+	revision, err := p.writeRecord(ctx)
 	if err != nil {
 		return err
 	}
 	// Not by reading the record: any copy answers that, also one that lags.
-	if err := p.view.wait(ctx, revision); err != nil {
+	if err := p.view.waitForRevision(ctx, revision); err != nil {
 		return err
 	}
 	p.running.Go(func() { p.heartbeats(run) })
@@ -139,7 +139,7 @@ func (p *Pool) Announce(ctx context.Context, self outboard.Node) error {
 	self.ID, self.Fingerprint, self.Boot = p.view.self, p.id.Fingerprint(), p.view.boot
 	p.self = self
 	p.selfMu.Unlock()
-	_, err := p.beat(ctx)
+	_, err := p.writeRecord(ctx)
 	return err
 }
 
@@ -182,8 +182,8 @@ func (p *Pool) shutdown() error {
 	return nil
 }
 
-// beat writes the node's record, and returns its revision.
-func (p *Pool) beat(ctx context.Context) (uint64, error) {
+// writeRecord writes the node's record, and returns its revision.
+func (p *Pool) writeRecord(ctx context.Context) (uint64, error) {
 	p.selfMu.Lock()
 	defer p.selfMu.Unlock()
 	p.self.Copy = p.state.KeepsCopy()
@@ -221,7 +221,7 @@ func (p *Pool) heartbeats(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		err := p.beatOnce(ctx)
+		err := p.heartbeat(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -234,9 +234,9 @@ func (p *Pool) heartbeats(ctx context.Context) {
 	}
 }
 
-func (p *Pool) beatOnce(ctx context.Context) error {
+func (p *Pool) heartbeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.NodeTTL)
 	defer cancel()
-	_, err := p.beat(ctx)
+	_, err := p.writeRecord(ctx)
 	return err
 }

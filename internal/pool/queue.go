@@ -40,17 +40,17 @@ func (s *ticketSet) has(id string) bool {
 	return s.ids[id]
 }
 
-// waitTurn draws a ticket and waits until its turn has come and there is room.
-func (p *Pool) waitTurn(ctx context.Context, req Request) ([]outboard.Lease, error) {
-	t, err := p.draw(ctx, req)
+// waitInQueue draws a ticket and waits until its turn has come and there is room.
+func (p *Pool) waitInQueue(ctx context.Context, req Request) ([]outboard.Lease, error) {
+	t, err := p.enqueue(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	defer p.tear(t)
+	defer p.dequeue(t)
 	for {
 		changed := p.view.changed()
-		earlier := p.before(t)
-		leases, err := p.try(ctx, req, earlier)
+		earlier := p.earlierTickets(t)
+		leases, err := p.tryAcquire(ctx, req, earlier)
 		if !errors.Is(err, errFull) {
 			return leases, err
 		}
@@ -59,13 +59,13 @@ func (p *Pool) waitTurn(ctx context.Context, req Request) ([]outboard.Lease, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(p.busy(req), ctx.Err())
+			return nil, errors.Join(p.busyError(req), ctx.Err())
 		case <-changed:
 		}
 	}
 }
 
-func (p *Pool) draw(ctx context.Context, req Request) (ticket, error) {
+func (p *Pool) enqueue(ctx context.Context, req Request) (ticket, error) {
 	t := ticket{
 		ID: rand.Text(), Holder: p.view.self, Boot: p.view.boot,
 		Selector: req.Selector, Count: req.Count, Memory: req.Memory, Program: req.Program,
@@ -77,7 +77,7 @@ func (p *Pool) draw(ctx context.Context, req Request) (ticket, error) {
 	p.tickets.add(t.ID)
 	t.order, err = p.state.Create(ctx, queuePrefix+t.ID, text, 0)
 	if err == nil {
-		err = p.view.wait(ctx, t.order)
+		err = p.view.waitForRevision(ctx, t.order)
 	}
 	if err != nil {
 		// The janitor removes the ticket should it have come to be.
@@ -87,8 +87,8 @@ func (p *Pool) draw(ctx context.Context, req Request) (ticket, error) {
 	return t, nil
 }
 
-// tear removes a ticket. Should that fail, the janitor does it.
-func (p *Pool) tear(t ticket) {
+// dequeue removes a ticket. Should that fail, the janitor does it.
+func (p *Pool) dequeue(t ticket) {
 	p.tickets.remove(t.ID)
 	ctx, cancel := context.WithTimeout(context.Background(), p.opts.Heartbeat)
 	defer cancel()
@@ -105,8 +105,8 @@ func (p *Pool) removeTicket(ctx context.Context, t ticket) {
 	}
 }
 
-// before returns the tickets that come before t and want some device that t wants.
-func (p *Pool) before(t ticket) []ticket {
+// earlierTickets returns the tickets that come before t and want some device that t wants.
+func (p *Pool) earlierTickets(t ticket) []ticket {
 	waiting := p.view.waiting()
 	i := slices.IndexFunc(waiting, func(o ticket) bool { return o.ID == t.ID })
 	if i < 0 {
@@ -114,7 +114,7 @@ func (p *Pool) before(t ticket) []ticket {
 	}
 	devices := p.view.devices()
 	return slices.DeleteFunc(waiting[:i], func(o ticket) bool {
-		return !slices.ContainsFunc(devices, func(d DeviceState) bool { return o.wants(d.Device) && t.wants(d.Device) })
+		return !slices.ContainsFunc(devices, func(d DeviceState) bool { return o.matches(d.Device) && t.matches(d.Device) })
 	})
 }
 

@@ -91,14 +91,14 @@ func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash st
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := a.spend(ctx, tokenHash); err != nil {
+	if err := a.spendToken(ctx, tokenHash); err != nil {
 		return nil, nil, err
 	}
 	return ca, a.p.state.Peers(), nil
 }
 
-// spend removes the token. Of several nodes that bring it, one succeeds.
-func (a admission) spend(ctx context.Context, hash string) error {
+// spendToken removes the token. Of several nodes that bring it, one succeeds.
+func (a admission) spendToken(ctx context.Context, hash string) error {
 	refused := outboard.Errorf(outboard.Denied, "let a node in",
 		"the token is wrong, was used, or has expired: make a new one with `outboard token` on a node of the pool")
 	entry, err := a.p.state.Get(ctx, tokenPrefix+hash)

@@ -46,8 +46,8 @@ type ticket struct {
 	order uint64 // the revision of the ticket's creation
 }
 
-// heard is something of the table, and when it last changed by this node's clock.
-type heard[T any] struct {
+// observed is something of the table, and when it last changed by this node's clock.
+type observed[T any] struct {
 	value T
 	at    time.Time
 }
@@ -61,16 +61,16 @@ type view struct {
 	leaseTTL time.Duration
 	silence  time.Duration // longer than that without a change, and time stood still
 
-	mu    sync.Mutex
-	next  chan struct{} // closed at the next change
-	seq   uint64
-	last  time.Time // when the table last changed
-	fresh time.Time // since when it has not been silent
+	mu         sync.Mutex
+	next       chan struct{} // closed at the next change
+	seq        uint64
+	lastChange time.Time // when the table last changed
+	resumed    time.Time // since when it has not been silent
 
-	all     map[outboard.NodeID]*heard[outboard.Node]
+	all     map[outboard.NodeID]*observed[outboard.Node]
 	granted map[outboard.DeviceID]deviceGrants
 	queue   map[string]ticket
-	renewed map[outboard.LeaseID]*heard[time.Time] // the value is the grant's Expires
+	renewed map[outboard.LeaseID]*observed[time.Time] // the value is the grant's Expires
 	// What the last sweep found void, so that it is told once.
 	voided  map[outboard.LeaseID]bool
 	orphans map[string]bool
@@ -87,55 +87,55 @@ func newView(opts Options) *view {
 	return &view{
 		log: opts.Logger, self: opts.Identity.Name(), boot: opts.Self.Boot,
 		nodeTTL: opts.NodeTTL, leaseTTL: opts.LeaseTTL, silence: 2 * opts.Heartbeat,
-		next: make(chan struct{}), last: now, fresh: now,
-		all:     make(map[outboard.NodeID]*heard[outboard.Node]),
+		next: make(chan struct{}), lastChange: now, resumed: now,
+		all:     make(map[outboard.NodeID]*observed[outboard.Node]),
 		granted: make(map[outboard.DeviceID]deviceGrants),
 		queue:   make(map[string]ticket),
-		renewed: make(map[outboard.LeaseID]*heard[time.Time]),
+		renewed: make(map[outboard.LeaseID]*observed[time.Time]),
 		voided:  make(map[outboard.LeaseID]bool),
 		orphans: make(map[string]bool),
 	}
 }
 
-// take notes what the table's watcher tells.
-func (v *view) take(c state.Change) {
+// apply notes what the table's watcher tells.
+func (v *view) apply(c state.Change) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
 	if len(c.Entries) > 0 {
-		if now.Sub(v.last) > v.silence {
-			v.fresh = now
+		if now.Sub(v.lastChange) > v.silence {
+			v.resumed = now
 		}
-		v.last = now
+		v.lastChange = now
 	}
 	v.seq = max(v.seq, c.Seq)
 	news := false
 	for _, e := range c.Entries {
-		if v.takeEntry(e, now) {
+		if v.applyEntry(e, now) {
 			news = true
 		}
 	}
 	if news {
-		v.wake()
+		v.notify()
 	}
 }
 
-// wake tells everybody who waits for a change. The mutex is held.
-func (v *view) wake() {
+// notify tells everybody who waits for a change. The mutex is held.
+func (v *view) notify() {
 	close(v.next)
 	v.next = make(chan struct{})
 }
 
-// takeEntry notes one entry, and reports whether it says something new.
-func (v *view) takeEntry(e state.Entry, now time.Time) bool {
+// applyEntry notes one entry, and reports whether it says something new.
+func (v *view) applyEntry(e state.Entry, now time.Time) bool {
 	var news bool
 	var err error
 	if id, ok := strings.CutPrefix(e.Key, nodePrefix); ok {
-		news, err = v.takeNode(outboard.NodeID(id), e, now)
+		news, err = v.applyNode(outboard.NodeID(id), e, now)
 	} else if id, ok := strings.CutPrefix(e.Key, leasePrefix); ok {
-		news, err = v.takeGrants(outboard.DeviceID(id), e, now)
+		news, err = v.applyGrants(outboard.DeviceID(id), e, now)
 	} else if id, ok := strings.CutPrefix(e.Key, queuePrefix); ok {
-		news, err = v.takeTicket(id, e)
+		news, err = v.applyTicket(id, e)
 	}
 	if err != nil {
 		v.log.Warn("ignored a record of the pool", "key", e.Key, "error", err)
@@ -143,7 +143,7 @@ func (v *view) takeEntry(e state.Entry, now time.Time) bool {
 	return news
 }
 
-func (v *view) takeNode(id outboard.NodeID, e state.Entry, now time.Time) (news bool, err error) {
+func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (news bool, err error) {
 	had := v.all[id]
 	if e.Deleted {
 		delete(v.all, id)
@@ -156,7 +156,7 @@ func (v *view) takeNode(id outboard.NodeID, e state.Entry, now time.Time) (news 
 	if n.ID != id {
 		return false, errors.New("the record has another node's name")
 	}
-	v.all[id] = &heard[outboard.Node]{value: n, at: now}
+	v.all[id] = &observed[outboard.Node]{value: n, at: now}
 	return had == nil || v.staleNode(had, now) || !equalJSON(had.value, n), nil
 }
 
@@ -166,7 +166,7 @@ func equalJSON(a, b any) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-func (v *view) takeGrants(id outboard.DeviceID, e state.Entry, now time.Time) (news bool, err error) {
+func (v *view) applyGrants(id outboard.DeviceID, e state.Entry, now time.Time) (news bool, err error) {
 	if e.Revision <= v.granted[id].revision {
 		return false, nil // This node wrote it, or has read it before.
 	}
@@ -187,7 +187,7 @@ func (v *view) setGrants(id outboard.DeviceID, records []record, revision uint64
 	for _, r := range records {
 		keep[r.Lease] = true
 		if h := v.renewed[r.Lease]; h == nil || !h.value.Equal(r.Expires) {
-			v.renewed[r.Lease] = &heard[time.Time]{value: r.Expires, at: now}
+			v.renewed[r.Lease] = &observed[time.Time]{value: r.Expires, at: now}
 		}
 	}
 	for _, r := range old.records {
@@ -216,7 +216,7 @@ func decodeRecords(e state.Entry) ([]record, error) {
 	return records, nil
 }
 
-func (v *view) takeTicket(id string, e state.Entry) (news bool, err error) {
+func (v *view) applyTicket(id string, e state.Entry) (news bool, err error) {
 	if e.Deleted {
 		delete(v.queue, id)
 		delete(v.orphans, id)
@@ -231,47 +231,47 @@ func (v *view) takeTicket(id string, e state.Entry) (news bool, err error) {
 	return true, nil
 }
 
-// since is how long ago something was heard, by a clock that stands still while
+// age is how long ago something was heard, by a clock that stands still while
 // the table is silent. The mutex is held.
-func (v *view) since(at, now time.Time) time.Duration {
-	if at.Before(v.fresh) {
-		at = v.fresh
+func (v *view) age(at, now time.Time) time.Duration {
+	if at.Before(v.resumed) {
+		at = v.resumed
 	}
-	if now.Sub(v.last) > v.silence {
-		now = v.last
+	if now.Sub(v.lastChange) > v.silence {
+		now = v.lastChange
 	}
 	return now.Sub(at)
 }
 
-func (v *view) staleNode(h *heard[outboard.Node], now time.Time) bool {
-	return h.value.ID != v.self && v.since(h.at, now) > v.nodeTTL
+func (v *view) staleNode(h *observed[outboard.Node], now time.Time) bool {
+	return h.value.ID != v.self && v.age(h.at, now) > v.nodeTTL
 }
 
-// here reports whether a node of that boot is in the pool. A node of which
+// isPresent reports whether a node of that boot is in the pool. A node of which
 // nothing was heard is, until there was time to hear of it.
-func (v *view) here(id outboard.NodeID, boot string, now time.Time) bool {
+func (v *view) isPresent(id outboard.NodeID, boot string, now time.Time) bool {
 	if id == v.self {
 		return boot == v.boot
 	}
 	h := v.all[id]
 	if h == nil {
-		return v.since(time.Time{}, now) <= v.nodeTTL
+		return v.age(time.Time{}, now) <= v.nodeTTL
 	}
 	return h.value.Boot == boot && !v.staleNode(h, now)
 }
 
-// void reports whether a grant does not count any more.
-func (v *view) void(r record, now time.Time) bool {
-	if !v.here(r.Holder, r.Boot, now) {
+// isVoid reports whether a grant does not count any more.
+func (v *view) isVoid(r record, now time.Time) bool {
+	if !v.isPresent(r.Holder, r.Boot, now) {
 		return true
 	}
 	h := v.renewed[r.Lease]
-	return h != nil && v.since(h.at, now) > v.leaseTTL
+	return h != nil && v.age(h.at, now) > v.leaseTTL
 }
 
-// valid returns the records of a device that count.
-func (v *view) valid(id outboard.DeviceID, now time.Time) []record {
-	return slices.DeleteFunc(slices.Clone(v.granted[id].records), func(r record) bool { return v.void(r, now) })
+// validRecords returns the records of a device that count.
+func (v *view) validRecords(id outboard.DeviceID, now time.Time) []record {
+	return slices.DeleteFunc(slices.Clone(v.granted[id].records), func(r record) bool { return v.isVoid(r, now) })
 }
 
 func (v *view) nodes() []outboard.Node {
@@ -313,7 +313,7 @@ func (v *view) devicesLocked(now time.Time) []DeviceState {
 	var devices []DeviceState
 	for _, n := range v.nodesLocked(now) {
 		for _, d := range n.Devices {
-			s := DeviceState{Device: d, Grants: grantsOf(v.valid(d.ID, now))}
+			s := DeviceState{Device: d, Grants: grantsOf(v.validRecords(d.ID, now))}
 			s.Free = d.FreeMemory(s.Grants, time.Time{})
 			devices = append(devices, s)
 		}
@@ -336,7 +336,7 @@ func (v *view) leases() []outboard.Lease {
 	now := time.Now()
 	var leases []outboard.Lease
 	for _, id := range slices.Sorted(maps.Keys(v.granted)) {
-		for _, r := range v.valid(id, now) {
+		for _, r := range v.validRecords(id, now) {
 			leases = append(leases, r.lease(id))
 		}
 	}
@@ -351,7 +351,7 @@ func (r record) lease(id outboard.DeviceID) outboard.Lease {
 func (v *view) find(device outboard.DeviceID, id outboard.LeaseID) (outboard.Lease, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, r := range v.valid(device, time.Now()) {
+	for _, r := range v.validRecords(device, time.Now()) {
 		if r.Lease == id {
 			return r.lease(device), true
 		}
@@ -372,7 +372,7 @@ func (v *view) waiting() []ticket {
 	now := time.Now()
 	var tickets []ticket
 	for _, t := range v.queue {
-		if v.here(t.Holder, t.Boot, now) {
+		if v.isPresent(t.Holder, t.Boot, now) {
 			tickets = append(tickets, t)
 		}
 	}
@@ -380,18 +380,18 @@ func (v *view) waiting() []ticket {
 	return tickets
 }
 
-// knows reports whether the view is at least as new as a revision.
-func (v *view) knows(revision uint64) (bool, <-chan struct{}) {
+// reached reports whether the view is at least as new as a revision.
+func (v *view) reached(revision uint64) (bool, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.seq >= revision, v.next
 }
 
-// wait waits until the view knows a revision. A change that says nothing new does
+// waitForRevision waits until the view knows a revision. A change that says nothing new does
 // not wake, so it looks again from time to time.
-func (v *view) wait(ctx context.Context, revision uint64) error {
+func (v *view) waitForRevision(ctx context.Context, revision uint64) error {
 	for {
-		ok, next := v.knows(revision)
+		ok, next := v.reached(revision)
 		if ok {
 			return nil
 		}

@@ -41,7 +41,7 @@ func (v *told) tell(key string, value any) {
 		v.t.Fatal(err)
 	}
 	v.rev++
-	v.take(state.Change{Entries: []state.Entry{{Key: key, Value: text, Revision: v.rev}}, Seq: v.rev})
+	v.apply(state.Change{Entries: []state.Entry{{Key: key, Value: text, Revision: v.rev}}, Seq: v.rev})
 }
 
 func (v *told) beat(id outboard.NodeID, boot string) {

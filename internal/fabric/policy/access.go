@@ -94,7 +94,7 @@ func (d *dimension) word(set []uint64, s string, w int) uint64 {
 func (s *accessStep) begin(x *Exchange) error {
 	allow, err := s.decide(x)
 	if err != nil {
-		return &broken{err}
+		return &evaluationError{err}
 	}
 	if !allow {
 		return s.err
@@ -162,13 +162,13 @@ func (p *parser) access(n *yaml.Node) (rules, error) {
 	code, message := codes.PermissionDenied, "this caller may not call this"
 	var list *yaml.Node
 	m := members{
-		"default": func(n *yaml.Node) error { return p.word(n, map[string]bool{"allow": true, "deny": false}, &r.allow) },
-		"code":    p.code(&code), "message": func(n *yaml.Node) error { return p.text(n, &message) }, "rules": keep(&list),
+		"default": func(n *yaml.Node) error { return p.keyword(n, map[string]bool{"allow": true, "deny": false}, &r.allow) },
+		"code":    p.code(&code), "message": func(n *yaml.Node) error { return p.text(n, &message) }, "rules": capture(&list),
 	}
 	if err := p.mapping(n, "access", m); err != nil {
 		return nil, err
 	}
-	if err := p.need(n, list != nil, "rules", "access: {default: deny, rules: [{allow: {tenants: [gold]}}]}"); err != nil {
+	if err := p.require(n, list != nil, "rules", "access: {default: deny, rules: [{allow: {tenants: [gold]}}]}"); err != nil {
 		return nil, err
 	}
 	if list.Kind != yaml.SequenceNode {

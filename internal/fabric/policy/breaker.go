@@ -75,7 +75,7 @@ func (s *breakerStep) begin(x *Exchange) error {
 	}
 	key, err := s.per.key(x)
 	if err != nil {
-		return &broken{err}
+		return &evaluationError{err}
 	}
 	e := s.keys.pin(key, x.Now)
 	if err := s.enter(x, e.value, e); err != nil {
@@ -90,12 +90,12 @@ func (s *breakerStep) enter(x *Exchange, b *breaker, what any) error {
 	if !ok {
 		return s.refusal
 	}
-	x.held = append(x.held, held{by: s, what: what, round: round})
+	x.held = append(x.held, acquisition{owner: s, state: what, round: round})
 	return nil
 }
 
-func (s *breakerStep) end(_ *Exchange, h held, o Outcome) {
-	switch what := h.what.(type) {
+func (s *breakerStep) end(_ *Exchange, h acquisition, o Outcome) {
+	switch what := h.state.(type) {
 	case *breaker:
 		what.leave(s.breakerRules, h.round, o)
 	case *entry[breaker]:

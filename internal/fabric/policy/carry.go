@@ -214,7 +214,7 @@ func (t *Table) Held() []Held {
 		if n := s.state.all.here.Load(); n > 0 {
 			list = append(list, Held{Policy: p.name, Per: per, All: true, Calls: n})
 		}
-		s.state.keys.eachKey(func(key string, c *underWay) {
+		s.state.keys.eachKey(func(key string, c *inFlightCalls) {
 			if n := c.here.Load(); n > 0 && len(list) < mostCarried {
 				list = append(list, Held{Policy: p.name, Per: per, Key: key, Calls: n})
 			}
@@ -240,7 +240,7 @@ func (t *Table) HeldElsewhere(list []Held, now time.Time) {
 func (s *concurrencyStep) elsewhere(name string, list []Held, now time.Time) {
 	per := s.per.about()
 	s.state.all.elsewhere.Store(0)
-	s.state.keys.each(func(c *underWay) { c.elsewhere.Store(0) })
+	s.state.keys.each(func(c *inFlightCalls) { c.elsewhere.Store(0) })
 	for _, h := range list {
 		switch {
 		case h.Policy != name || h.Per != per:
@@ -252,11 +252,11 @@ func (s *concurrencyStep) elsewhere(name string, list []Held, now time.Time) {
 	}
 }
 
-// underWay counts the calls under way that count together.
-type underWay struct{ here, elsewhere atomic.Int64 }
+// inFlightCalls counts the calls under way that count together.
+type inFlightCalls struct{ here, elsewhere atomic.Int64 }
 
 // enter counts a call, if there may be one more.
-func (c *underWay) enter(limit int64) bool {
+func (c *inFlightCalls) enter(limit int64) bool {
 	if c.here.Add(1)+c.elsewhere.Load() > limit {
 		c.here.Add(-1)
 		return false

@@ -20,8 +20,8 @@ type concurrencyStep struct {
 // concurrencyState is what outlives a set. A key whose calls are all over may be
 // forgotten; one with calls under way is pinned.
 type concurrencyState struct {
-	all  underWay
-	keys *keyed[underWay]
+	all  inFlightCalls
+	keys *keyed[inFlightCalls]
 	by   perKind
 	text string
 }
@@ -34,7 +34,7 @@ func (r *concurrencyRules) bind(p *policy, old step, _ time.Time) step {
 		return s
 	}
 	s.state = &concurrencyState{by: r.per.by, text: r.per.text()}
-	s.state.keys = newKeyed(r.per.most, func(time.Time) *underWay { return &underWay{} })
+	s.state.keys = newKeyed(r.per.most, func(time.Time) *inFlightCalls { return &inFlightCalls{} })
 	return s
 }
 
@@ -44,7 +44,7 @@ func (s *concurrencyStep) begin(x *Exchange) error {
 	}
 	key, err := s.per.key(x)
 	if err != nil {
-		return &broken{err}
+		return &evaluationError{err}
 	}
 	e := s.state.keys.pin(key, x.Now)
 	if err := s.enter(x, e.value, e); err != nil {
@@ -54,16 +54,16 @@ func (s *concurrencyStep) begin(x *Exchange) error {
 	return nil
 }
 
-func (s *concurrencyStep) enter(x *Exchange, count *underWay, e *entry[underWay]) error {
+func (s *concurrencyStep) enter(x *Exchange, count *inFlightCalls, e *entry[inFlightCalls]) error {
 	if !count.enter(s.limit) {
 		return s.err
 	}
-	x.held = append(x.held, held{by: s, what: e})
+	x.held = append(x.held, acquisition{owner: s, state: e})
 	return nil
 }
 
-func (s *concurrencyStep) end(_ *Exchange, h held, _ Outcome) {
-	e, ok := h.what.(*entry[underWay])
+func (s *concurrencyStep) end(_ *Exchange, h acquisition, _ Outcome) {
+	e, ok := h.state.(*entry[inFlightCalls])
 	if !ok || e == nil {
 		s.state.all.here.Add(-1)
 		return
@@ -75,6 +75,6 @@ func (s *concurrencyStep) end(_ *Exchange, h held, _ Outcome) {
 // inFlight is the number of calls under way.
 func (s *concurrencyState) inFlight() int64 {
 	n := s.all.here.Load()
-	s.keys.each(func(v *underWay) { n += v.here.Load() })
+	s.keys.each(func(v *inFlightCalls) { n += v.here.Load() })
 	return n
 }

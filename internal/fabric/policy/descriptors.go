@@ -18,7 +18,7 @@ func requestOf(d protoreflect.MessageDescriptor) ([]cel.EnvOption, error) {
 	}
 	files := map[string]protoreflect.FileDescriptor{}
 	withImports(files, d.ParentFile())
-	files, err := apart(files)
+	files, err := renameConflicts(files)
 	if err != nil {
 		return nil, err
 	}
@@ -39,9 +39,9 @@ func withImports(files map[string]protoreflect.FileDescriptor, f protoreflect.Fi
 	}
 }
 
-// apart gives files names of their own when one has the name of another one that is
+// renameConflicts gives files names of their own when one has the name of another one that is
 // linked into this program: CEL would take that one.
-func apart(files map[string]protoreflect.FileDescriptor) (map[string]protoreflect.FileDescriptor, error) {
+func renameConflicts(files map[string]protoreflect.FileDescriptor) (map[string]protoreflect.FileDescriptor, error) {
 	taken := false
 	for _, f := range files {
 		taken = taken || shadowed(f)

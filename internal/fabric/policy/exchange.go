@@ -39,26 +39,26 @@ type Exchange struct {
 	Plan Plan
 
 	chain   *Chain
-	own     *own // whose head Head is, once it was changed; else memory for that, or nil
-	changed bool // the request is not what came
+	owned   *ownedHead // whose head Head is, once it was changed; else memory for that, or nil
+	changed bool       // the request is not what came
 	answers []*rewriteStep
-	payload asked[[]byte]
-	request asked[protoreflect.Message]
+	payload memo[[]byte]
+	request memo[protoreflect.Message]
 	vars    variables
-	held    []held
+	held    []acquisition
 }
 
-// asked is the answer of something that is asked at most once.
-type asked[T any] struct {
+// memo is the answer of something that is asked at most once.
+type memo[T any] struct {
 	done  bool
 	value T
 	err   error
 }
 
-// held is what a step of the chain took in Begin and gives back in End.
-type held struct {
-	by    ender
-	what  any
+// acquisition is what a step of the chain took in Begin and gives back in End.
+type acquisition struct {
+	owner ender
+	state any
 	round uint64 // of a breaker
 }
 
@@ -85,12 +85,12 @@ func (x *Exchange) Reset() {
 	clear(x.held)
 	clear(x.answers)
 	x.Head, x.Now, x.Rand, x.Payload, x.Request = nil, time.Time{}, nil, nil, nil
-	if x.own != nil {
-		x.own.reset()
+	if x.owned != nil {
+		x.owned.reset()
 	}
 	x.chain, x.changed, x.Moved = nil, false, false
 	x.held, x.answers = x.held[:0], x.answers[:0]
-	x.payload, x.request, x.vars = asked[[]byte]{}, asked[protoreflect.Message]{}, variables{}
+	x.payload, x.request, x.vars = memo[[]byte]{}, memo[protoreflect.Message]{}, variables{}
 }
 
 // bytes is the encoded request.

@@ -20,7 +20,7 @@ func (r *mirrorRules) bind(p *policy, _ step, _ time.Time) step { return &mirror
 func (s *mirrorStep) begin(x *Exchange) error {
 	if x.chance(s.fraction) {
 		x.Plan.Mirror = append(x.Plan.Mirror, Mirror{s.to})
-		s.policy.acted(x)
+		s.policy.recordAction(x)
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func (s *faultStep) begin(x *Exchange) error {
 	if s.delay > 0 {
 		x.Plan.Delay += s.delay
 		if s.err == nil {
-			s.policy.acted(x)
+			s.policy.recordAction(x)
 		}
 	}
 	return s.err
@@ -93,7 +93,7 @@ func (r *linkRules) bind(p *policy, old step, _ time.Time) step {
 
 func (s *linkStep) begin(x *Exchange) error {
 	x.Plan.Links = append(x.Plan.Links, &s.link)
-	s.policy.acted(x)
+	s.policy.recordAction(x)
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (p *parser) per(m members, to *per, by perKind) members {
 	return m
 }
 
-func (p *per) words() string {
+func (p *per) describe() string {
 	for name, kind := range perNames() {
 		if kind == p.by && kind != perAll {
 			return " per " + name
@@ -61,14 +61,14 @@ func (p *parser) rate(n *yaml.Node) (rules, error) {
 	if err := p.mapping(n, "rate", m); err != nil {
 		return nil, err
 	}
-	if err := p.need(n, rate != nil, "rate", "rate: {rate: 100/s, burst: 20}"); err != nil {
+	if err := p.require(n, rate != nil, "rate", "rate: {rate: 100/s, burst: 20}"); err != nil {
 		return nil, err
 	}
 	if burst == 0 {
 		burst = int(math.Ceil(float64(r.hour) / 3600 / unitsPerToken))
 	}
 	r.burst = uint64(burst) * unitsPerToken
-	r.err = p.refusal(codes.ResourceExhausted, "more than %s%s (burst %d)", rate.Value, r.per.words(), burst)
+	r.err = p.refusal(codes.ResourceExhausted, "more than %s%s (burst %d)", rate.Value, r.per.describe(), burst)
 	return r, nil
 }
 
@@ -78,16 +78,16 @@ func (p *parser) concurrency(n *yaml.Node) (rules, error) {
 	var ignored bool
 	m := p.per(members{
 		"limit": p.integer(&limit, 1, 1e9),
-		"queue": func(n *yaml.Node) error { return p.word(n, map[string]bool{"none": true}, &ignored) },
+		"queue": func(n *yaml.Node) error { return p.keyword(n, map[string]bool{"none": true}, &ignored) },
 	}, &r.per, perAll)
 	if err := p.mapping(n, "concurrency", m); err != nil {
 		return nil, err
 	}
-	if err := p.need(n, limit > 0, "limit", "concurrency: {limit: 100, per: tenant}"); err != nil {
+	if err := p.require(n, limit > 0, "limit", "concurrency: {limit: 100, per: tenant}"); err != nil {
 		return nil, err
 	}
 	r.limit = int64(limit)
-	r.err = p.refusal(codes.ResourceExhausted, "more than %d calls at a time%s", limit, r.per.words())
+	r.err = p.refusal(codes.ResourceExhausted, "more than %d calls at a time%s", limit, r.per.describe())
 	return r, nil
 }
 
@@ -143,7 +143,7 @@ func (p *parser) hedge(n *yaml.Node) (rules, error) {
 	if err := p.mapping(n, "hedge", m); err != nil {
 		return nil, err
 	}
-	if err := p.need(n, r.after > 0, "after", "hedge: {after: 20ms}"); err != nil {
+	if err := p.require(n, r.after > 0, "after", "hedge: {after: 20ms}"); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -162,7 +162,7 @@ func (p *parser) breaker(n *yaml.Node) (rules, error) {
 	if r.window < 10*time.Millisecond || r.ratio == 0 {
 		return nil, p.src.errorf(n, "a breaker has a window of 10ms at least and a ratio above 0")
 	}
-	r.refusal = p.refusal(codes.Unavailable, "the breaker%s is open: too many calls failed", r.per.words())
+	r.refusal = p.refusal(codes.Unavailable, "the breaker%s is open: too many calls failed", r.per.describe())
 	return r, nil
 }
 
@@ -172,7 +172,7 @@ func (p *parser) mirror(n *yaml.Node) (rules, error) {
 	if err := p.mapping(n, "mirror", m); err != nil {
 		return nil, err
 	}
-	if err := p.need(n, r.to != "", "to", "mirror: {to: shop.OrdersNext, fraction: 5%}"); err != nil {
+	if err := p.require(n, r.to != "", "to", "mirror: {to: shop.OrdersNext, fraction: 5%}"); err != nil {
 		return nil, err
 	}
 	if strings.ContainsAny(r.to, "/* ") {
@@ -191,7 +191,7 @@ func (p *parser) fault(n *yaml.Node) (rules, error) {
 	if err := p.mapping(n, "fault", m); err != nil {
 		return nil, err
 	}
-	if err := p.need(n, r.delay > 0 || code != codes.OK, "delay or code", "fault: {fraction: 1%, code: UNAVAILABLE}"); err != nil {
+	if err := p.require(n, r.delay > 0 || code != codes.OK, "delay or code", "fault: {fraction: 1%, code: UNAVAILABLE}"); err != nil {
 		return nil, err
 	}
 	if code != codes.OK {
@@ -207,5 +207,5 @@ func (p *parser) link(n *yaml.Node) (rules, error) {
 		return nil, err
 	}
 	there := r.latency > 0 || r.jitter > 0 || r.bandwidth > 0
-	return r, p.need(n, there, "latency, jitter or bandwidth", "link: {latency: 20ms, jitter: 5ms, bandwidth: 10Mbit}")
+	return r, p.require(n, there, "latency, jitter or bandwidth", "link: {latency: 20ms, jitter: 5ms, bandwidth: 10Mbit}")
 }

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// mostModule is the greatest module, in bytes.
-const mostModule = 32 << 20
+// maxModuleBytes is the greatest module, in bytes.
+const maxModuleBytes = 32 << 20
 
 // Inline puts the modules that a file names into its text, so that the text is all
 // that has to travel. module gives their code. Lines stay where they are.
@@ -105,12 +105,12 @@ func unpack(text string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	code, err = io.ReadAll(io.LimitReader(z, mostModule+1))
+	code, err = io.ReadAll(io.LimitReader(z, maxModuleBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(code) > mostModule {
-		return nil, fmt.Errorf("a module has %d bytes at most", mostModule)
+	if len(code) > maxModuleBytes {
+		return nil, fmt.Errorf("a module has %d bytes at most", maxModuleBytes)
 	}
 	return code, nil
 }

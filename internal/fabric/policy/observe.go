@@ -33,14 +33,14 @@ func (r *logRules) bind(p *policy, _ step, _ time.Time) step { return &logStep{r
 func (s *logStep) begin(x *Exchange) error {
 	if s.hold {
 		if _, err := x.message(); err != nil {
-			return &broken{err}
+			return &evaluationError{err}
 		}
 	}
-	x.held = append(x.held, held{by: s})
+	x.held = append(x.held, acquisition{owner: s})
 	return nil
 }
 
-func (s *logStep) end(x *Exchange, _ held, o Outcome) {
+func (s *logStep) end(x *Exchange, _ acquisition, o Outcome) {
 	if o.Moved {
 		return // it is written where the call ends
 	}
@@ -50,7 +50,7 @@ func (s *logStep) end(x *Exchange, _ held, o Outcome) {
 		return
 	}
 	x.Plan.Logs = append(x.Plan.Logs, Log{Policy: s.policy.name, Slow: slow, Fields: s.evaluate(x, s.fields)})
-	s.policy.acted(x)
+	s.policy.recordAction(x)
 }
 
 // evaluate makes fields. One that cannot be made says why in its place.
@@ -124,7 +124,7 @@ func (r *sampleRules) bind(p *policy, _ step, _ time.Time) step { return &sample
 func (s *sampleStep) begin(x *Exchange) error {
 	if x.chance(s.fraction) {
 		x.Plan.Sample = true
-		s.policy.acted(x)
+		s.policy.recordAction(x)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (s *traceStep) begin(x *Exchange) error {
 	default:
 		x.Plan.Trace = &Trace{Sampled: true, Attributes: s.policy.evaluate(x, s.fields)}
 	}
-	s.policy.acted(x)
+	s.policy.recordAction(x)
 	return nil
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// own is a head that an exchange may change, with its metadata. Its memory is used for
+// ownedHead is a head that an exchange may change, with its metadata. Its memory is used for
 // one call after the other.
-type own struct {
+type ownedHead struct {
 	head     call.Head
 	metadata metadata.MD
 	values   []string // of metadata
@@ -21,10 +21,10 @@ type own struct {
 // Own makes Head the exchange's own: its fields, but not its metadata, may be changed.
 // Whoever uses Head longer than the call calls Keep.
 func (x *Exchange) Own() *call.Head {
-	if x.own == nil {
-		x.own = new(own)
+	if x.owned == nil {
+		x.owned = new(ownedHead)
 	}
-	if o := x.own; !o.is {
+	if o := x.owned; !o.is {
 		o.is, o.head = true, *x.Head
 		x.Head = &o.head
 	}
@@ -33,13 +33,13 @@ func (x *Exchange) Own() *call.Head {
 
 // Keep says that somebody may still use Head, and its metadata, after the call: the
 // memory is left to them.
-func (x *Exchange) Keep() { x.own = nil }
+func (x *Exchange) Keep() { x.owned = nil }
 
 // change makes Head this exchange's own, to be changed with its metadata. Its values are
 // replaced, not changed.
 func (x *Exchange) change() *call.Head {
 	h := x.Own()
-	if o := x.own; !o.changed {
+	if o := x.owned; !o.changed {
 		o.changed = true
 		if o.metadata == nil {
 			o.metadata = make(metadata.MD, len(h.Metadata)+1)
@@ -50,11 +50,11 @@ func (x *Exchange) change() *call.Head {
 	return h
 }
 
-// mostOwn bounds the values that an exchange has memory for, when it is used again.
-const mostOwn = 64
+// maxReusedValues bounds the values that an exchange has memory for, when it is used again.
+const maxReusedValues = 64
 
 // value is s as the only value of a key.
-func (o *own) value(s string) []string {
+func (o *ownedHead) value(s string) []string {
 	n := len(o.values)
 	o.values = append(o.values, s)
 	return o.values[n : n+1 : n+1]
@@ -62,12 +62,12 @@ func (o *own) value(s string) []string {
 
 // reset makes o ready for the next call. A large map is left to the garbage collector,
 // as is memory for many values.
-func (o *own) reset() {
-	if len(o.metadata) > mostOwn {
+func (o *ownedHead) reset() {
+	if len(o.metadata) > maxReusedValues {
 		o.metadata = nil
 	}
 	clear(o.metadata)
-	if len(o.values) > mostOwn {
+	if len(o.values) > maxReusedValues {
 		o.values = nil
 	}
 	clear(o.values)

@@ -31,15 +31,15 @@ type Options struct {
 
 // The greatest file, in bytes and in policies.
 const (
-	mostBytes    = 8 << 20
-	mostPolicies = 1 << 12
+	maxFileBytes = 8 << 20
+	maxPolicies  = 1 << 12
 )
 
 // ParseOptions is Parse with more to say.
 func ParseOptions(name string, text []byte, o Options) (*Set, error) {
 	p := newParser(name, text, o)
-	if len(text) > mostBytes {
-		return nil, &Error{name, 1, 1, fmt.Sprintf("%d bytes; a file of policies has %d at most", len(text), mostBytes)}
+	if len(text) > maxFileBytes {
+		return nil, &Error{name, 1, 1, fmt.Sprintf("%d bytes; a file of policies has %d at most", len(text), maxFileBytes)}
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -80,14 +80,14 @@ func newParser(name string, text []byte, o Options) *parser {
 
 func (p *parser) file(n *yaml.Node) error {
 	var list *yaml.Node
-	if err := p.mapping(n, "a file of policies", members{"policies": keep(&list)}); err != nil || list == nil || list.Tag == "!!null" {
+	if err := p.mapping(n, "a file of policies", members{"policies": capture(&list)}); err != nil || list == nil || list.Tag == "!!null" {
 		return err
 	}
 	if list.Kind != yaml.SequenceNode {
 		return p.src.errorf(list, "policies is a list: each begins with \"- name: ...\"")
 	}
-	if len(list.Content) > mostPolicies {
-		return p.src.errorf(list, "%d policies; there may be %d", len(list.Content), mostPolicies)
+	if len(list.Content) > maxPolicies {
+		return p.src.errorf(list, "%d policies; there may be %d", len(list.Content), maxPolicies)
 	}
 	var errs []error
 	lines := map[string]int{}
@@ -102,26 +102,26 @@ func (p *parser) policy(n *yaml.Node, lines map[string]int) error {
 	pol := &policy{line: n.Line}
 	var name, when, failure, kind, value *yaml.Node
 	m := members{
-		"name": keep(&name), "when": keep(&when), "failure": keep(&failure),
+		"name": capture(&name), "when": capture(&when), "failure": capture(&failure),
 		"services": p.globs(&pol.applies.services), "methods": p.globs(&pol.applies.methods), "tenants": p.globs(&pol.applies.tenants),
 	}
 	for k := range kinds() {
-		m[k] = func(v *yaml.Node) error { return p.one(k, v, &kind, &value, pol) }
+		m[k] = func(v *yaml.Node) error { return p.setKind(k, v, &kind, &value, pol) }
 	}
 	if err := p.mapping(n, "a policy", m); err != nil {
 		return err
 	}
-	if err := p.named(n, name, pol, lines); err != nil {
+	if err := p.parseName(n, name, pol, lines); err != nil {
 		return err
 	}
 	if kind == nil {
 		return p.src.errorf(n, "policy %s says not what it does: it needs one of %s", pol.name, join(kinds()))
 	}
-	return p.body(pol, when, failure, value)
+	return p.parseBody(pol, when, failure, value)
 }
 
-// one keeps the member that says what the policy does.
-func (p *parser) one(kind string, v *yaml.Node, first, value **yaml.Node, pol *policy) error {
+// setKind keeps the member that says what the policy does.
+func (p *parser) setKind(kind string, v *yaml.Node, first, value **yaml.Node, pol *policy) error {
 	if *first != nil {
 		return p.src.errorf(v, "a policy does one thing, and this has %s already: make %s a policy of its own", pol.kind, kind)
 	}
@@ -129,7 +129,7 @@ func (p *parser) one(kind string, v *yaml.Node, first, value **yaml.Node, pol *p
 	return nil
 }
 
-func (p *parser) named(n, name *yaml.Node, pol *policy, lines map[string]int) error {
+func (p *parser) parseName(n, name *yaml.Node, pol *policy, lines map[string]int) error {
 	if name == nil {
 		return p.src.errorf(n, "a policy needs a name, as in: name: limit-guests")
 	}
@@ -143,7 +143,7 @@ func (p *parser) named(n, name *yaml.Node, pol *policy, lines map[string]int) er
 	return nil
 }
 
-func (p *parser) body(pol *policy, when, failure, value *yaml.Node) (err error) {
+func (p *parser) parseBody(pol *policy, when, failure, value *yaml.Node) (err error) {
 	p.name, p.request, p.selected = pol.name, false, p.inputs.selected(&pol.applies)
 	pol.deny = pol.kind == "access" || pol.kind == "wasm"
 	if when != nil {
@@ -152,7 +152,7 @@ func (p *parser) body(pol *policy, when, failure, value *yaml.Node) (err error) 
 		}
 	}
 	if failure != nil {
-		if err := p.word(failure, map[string]bool{"allow": false, "deny": true}, &pol.deny); err != nil {
+		if err := p.keyword(failure, map[string]bool{"allow": false, "deny": true}, &pol.deny); err != nil {
 			return err
 		}
 	}

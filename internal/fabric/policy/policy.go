@@ -37,16 +37,16 @@ type step interface {
 
 // An ender is a step that takes something for the time of a call.
 type ender interface {
-	end(x *Exchange, h held, o Outcome)
+	end(x *Exchange, h acquisition, o Outcome)
 }
 
 type counts struct{ calls, acted, refused, failed atomic.Uint64 }
 
-// broken is the error of a step that could not judge.
-type broken struct{ err error }
+// evaluationError is the error of a step that could not judge.
+type evaluationError struct{ err error }
 
-func (b *broken) Error() string { return b.err.Error() }
-func (b *broken) Unwrap() error { return b.err }
+func (b *evaluationError) Error() string { return b.err.Error() }
+func (b *evaluationError) Unwrap() error { return b.err }
 
 func (p *policy) bind(old *policy, now time.Time) *policy {
 	b := *p
@@ -72,11 +72,11 @@ func (p *policy) begin(x *Exchange) error {
 	if err == nil {
 		return nil
 	}
-	if b := (*broken)(nil); errors.As(err, &b) {
+	if b := (*evaluationError)(nil); errors.As(err, &b) {
 		return p.fail(x, b.err)
 	}
 	p.counts.refused.Add(1)
-	p.acted(x)
+	p.recordAction(x)
 	return err
 }
 
@@ -86,15 +86,15 @@ func (p *policy) fail(x *Exchange, err error) error {
 	if !p.deny {
 		return nil
 	}
-	p.acted(x)
+	p.recordAction(x)
 	if s, ok := status.FromError(err); ok {
 		return status.Errorf(s.Code(), "policy %s: %s", p.name, s.Message())
 	}
 	return status.Errorf(codes.Internal, "policy %s: %v", p.name, err)
 }
 
-// acted notes that the policy did something to the call.
-func (p *policy) acted(x *Exchange) {
+// recordAction notes that the policy did something to the call.
+func (p *policy) recordAction(x *Exchange) {
 	p.counts.acted.Add(1)
 	x.Plan.Acted = append(x.Plan.Acted, p.name)
 }

@@ -107,7 +107,7 @@ func (s *rateState) fresh(now time.Time) *bucket {
 func (s *rateStep) begin(x *Exchange) error {
 	b, err := s.bucket(x)
 	if err != nil {
-		return &broken{err}
+		return &evaluationError{err}
 	}
 	if !b.take(s.line.at(s.state.origin.since(x.Now)), s.burst) {
 		return s.err

@@ -5,9 +5,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A lasting step is one that a stream needs for as long as it takes: where the stream
+// A persistent step is one that a stream needs for as long as it takes: where the stream
 // goes on with another process, the step of the same policy there takes it on.
-type lasting interface {
+type persistent interface {
 	step
 	resume(x *Exchange)
 }
@@ -18,7 +18,7 @@ type lasting interface {
 // can't go on here.
 func (c *Chain) resume(x *Exchange) error {
 	for _, p := range c.policies {
-		s, ok := p.step.(lasting)
+		s, ok := p.step.(persistent)
 		if !ok {
 			continue
 		}
@@ -39,7 +39,7 @@ func (c *Chain) resume(x *Exchange) error {
 func (s *concurrencyStep) resume(x *Exchange) {
 	if s.per.by == perAll {
 		s.state.all.here.Add(1)
-		x.held = append(x.held, held{by: s, what: (*entry[underWay])(nil)})
+		x.held = append(x.held, acquisition{owner: s, state: (*entry[inFlightCalls])(nil)})
 		return
 	}
 	key, err := s.per.key(x)
@@ -48,12 +48,12 @@ func (s *concurrencyStep) resume(x *Exchange) {
 	}
 	e := s.state.keys.pin(key, x.Now)
 	e.value.here.Add(1)
-	x.held = append(x.held, held{by: s, what: e})
+	x.held = append(x.held, acquisition{owner: s, state: e})
 }
 
 func (s *linkStep) resume(x *Exchange) { x.Plan.Links = append(x.Plan.Links, &s.link) }
 
-func (s *logStep) resume(x *Exchange) { x.held = append(x.held, held{by: s}) }
+func (s *logStep) resume(x *Exchange) { x.held = append(x.held, acquisition{owner: s}) }
 
 // resume rewrites what the callee says from now on.
 func (s *rewriteStep) resume(x *Exchange) {

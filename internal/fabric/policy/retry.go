@@ -47,7 +47,7 @@ func (s *retryStep) next(x *Exchange, attempts int, err error) (time.Duration, b
 	if !s.budget.take(s.retryRules.budget.reserve) {
 		return 0, false
 	}
-	s.policy.acted(x)
+	s.policy.recordAction(x)
 	return s.wait(x, attempts), true
 }
 
@@ -97,6 +97,6 @@ func (s *hedgeStep) next(x *Exchange, attempts int) bool {
 	if attempts >= s.attempts || !s.budget.take(s.hedgeRules.budget.reserve) {
 		return false
 	}
-	s.policy.acted(x)
+	s.policy.recordAction(x)
 	return true
 }

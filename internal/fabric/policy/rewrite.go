@@ -64,7 +64,7 @@ func (s *rewriteStep) responds() bool { return s.header.some() || s.trailer.some
 func (s *rewriteStep) begin(x *Exchange) error {
 	if s.hold {
 		if _, err := x.message(); err != nil {
-			return &broken{err}
+			return &evaluationError{err}
 		}
 	}
 	// All values are found before the first change: expressions see the call as it
@@ -72,24 +72,24 @@ func (s *rewriteStep) begin(x *Exchange) error {
 	var room [4]string
 	values, err := s.metadata.values(x, room[:0])
 	if err != nil {
-		return &broken{err}
+		return &evaluationError{err}
 	}
 	fields, err := s.fields(x)
 	if err != nil {
-		return &broken{err}
+		return &evaluationError{err}
 	}
 	// What can fail comes first: a call is rewritten as a whole, or not at all.
 	if err := x.set(s.request, fields); err != nil {
-		return &broken{err}
+		return &evaluationError{err}
 	}
 	if s.metadata.some() {
-		s.metadata.apply(x.change().Metadata, values, x.own.value)
+		s.metadata.apply(x.change().Metadata, values, x.owned.value)
 	}
 	if s.responds() {
 		x.Plan.Rewrites = true
 		x.answers = append(x.answers, s)
 	}
-	s.policy.acted(x)
+	s.policy.recordAction(x)
 	return nil
 }
 
@@ -309,7 +309,7 @@ func (p *parser) rewrite(n *yaml.Node) (rules, error) {
 		return nil, err
 	}
 	there := r.metadata.some() || r.header.some() || r.trailer.some() || len(r.request) > 0
-	return r, p.need(n, there, "what to change", "rewrite: {metadata: {set: {x-tenant: tenant}}}")
+	return r, p.require(n, there, "what to change", "rewrite: {metadata: {set: {x-tenant: tenant}}}")
 }
 
 // inResponse compiles expressions that read response too.

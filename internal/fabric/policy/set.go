@@ -42,8 +42,8 @@ func (s *Set) For(h *call.Head) *Chain {
 	return s.cache.put(key, s.find(h))
 }
 
-func (s *Set) find(h *call.Head) found {
-	f := found{input: s.inputs.of(h.Method)}
+func (s *Set) find(h *call.Head) match {
+	f := match{input: s.inputs.of(h.Method)}
 	service, method := h.Service(), h.Name()
 	for i, p := range s.policies {
 		if p.applies.match(service, method, h.Tenant) {
@@ -148,21 +148,21 @@ func (c *Chain) End(x *Exchange, o Outcome) { c.release(x, o) }
 
 func (c *Chain) release(x *Exchange, o Outcome) {
 	for _, h := range slices.Backward(x.held) {
-		h.by.end(x, h, o)
+		h.owner.end(x, h, o)
 	}
 	clear(x.held)
 	x.held = x.held[:0]
 }
 
-// found is a chain to be made, or to be taken from those that are there.
-type found struct {
+// match is a chain to be made, or to be taken from those that are there.
+type match struct {
 	key        []byte
 	policies   []*policy
 	input      int
 	descriptor protoreflect.MessageDescriptor
 }
 
-func (f found) chain() *Chain {
+func (f match) chain() *Chain {
 	c := &Chain{policies: f.policies, index: f.input, input: f.descriptor}
 	for _, p := range f.policies {
 		c.request = c.request || p.request
@@ -186,7 +186,7 @@ type chainCache struct {
 	chains map[string]*Chain
 }
 
-const mostChains = 4096
+const maxChains = 4096
 
 func (c *chainCache) get(key chainKey) *Chain {
 	if fast := c.fast.Load(); fast != nil {
@@ -198,12 +198,12 @@ func (c *chainCache) get(key chainKey) *Chain {
 	defer c.mu.Unlock()
 	chain := c.slow[key]
 	if chain != nil {
-		c.miss()
+		c.countMiss()
 	}
 	return chain
 }
 
-func (c *chainCache) miss() {
+func (c *chainCache) countMiss() {
 	if c.missed++; c.missed < len(c.slow) {
 		return
 	}
@@ -213,10 +213,10 @@ func (c *chainCache) miss() {
 	c.missed = 0
 }
 
-func (c *chainCache) put(key chainKey, f found) *Chain {
+func (c *chainCache) put(key chainKey, f match) *Chain {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.slow == nil || len(c.slow) >= mostChains {
+	if c.slow == nil || len(c.slow) >= maxChains {
 		c.slow = map[chainKey]*Chain{}
 	}
 	chain := c.intern(f)
@@ -225,11 +225,11 @@ func (c *chainCache) put(key chainKey, f found) *Chain {
 }
 
 // intern finds the chain of the same policies and the same request.
-func (c *chainCache) intern(f found) *Chain {
+func (c *chainCache) intern(f match) *Chain {
 	if chain := c.chains[string(f.key)]; chain != nil {
 		return chain
 	}
-	if c.chains == nil || len(c.chains) >= mostChains {
+	if c.chains == nil || len(c.chains) >= maxChains {
 		c.chains = map[string]*Chain{}
 	}
 	chain := f.chain()

@@ -20,7 +20,7 @@ type Table struct {
 
 	mu      sync.Mutex
 	history []*Version // oldest first; the last one is in force
-	back    []*Version // those that were applied and not rolled back; the last one is in force
+	undo    []*Version // those that were applied and not rolled back; the last one is in force
 	next    int
 }
 
@@ -64,9 +64,9 @@ func (t *Table) Apply(s *Set, now time.Time) *Version {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := t.apply(&Version{Set: s, Applied: now})
-	t.back = append(t.back, v)
-	if len(t.back) > KeptVersions {
-		t.back = slices.Delete(t.back, 0, 1)
+	t.undo = append(t.undo, v)
+	if len(t.undo) > KeptVersions {
+		t.undo = slices.Delete(t.undo, 0, 1)
 	}
 	return v
 }
@@ -88,11 +88,11 @@ func (t *Table) apply(v *Version) *Version {
 func (t *Table) Rollback(now time.Time) (*Version, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.back) < 2 {
+	if len(t.undo) < 2 {
 		return nil, fmt.Errorf("roll back policies: %w", ErrNoVersion)
 	}
-	t.back = t.back[:len(t.back)-1]
-	target := t.back[len(t.back)-1]
+	t.undo = t.undo[:len(t.undo)-1]
+	target := t.undo[len(t.undo)-1]
 	return t.apply(&Version{Set: target.Set, Applied: now, Of: target.Number}), nil
 }
 

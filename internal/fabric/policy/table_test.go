@@ -290,13 +290,13 @@ policies:
 
 func TestChainsAreBounded(t *testing.T) {
 	s := parsed(t, "policies: [{name: a, tenants: [gold], timeout: 1s}]")
-	for i := range 3 * mostChains {
+	for i := range 3 * maxChains {
 		h := (&visit{tenant: fmt.Sprint(i)}).exchange().Head
 		if first := s.For(h); first != s.For(h) || first.Len() != 0 {
 			t.Fatal("the chain is another one the second time")
 		}
 	}
-	if n, fast := len(s.cache.slow), len(*s.cache.fast.Load()); n > mostChains || fast > mostChains {
+	if n, fast := len(s.cache.slow), len(*s.cache.fast.Load()); n > maxChains || fast > maxChains {
 		t.Errorf("%d and %d chains are remembered", n, fast)
 	}
 	if n := len(s.cache.chains); n != 1 {

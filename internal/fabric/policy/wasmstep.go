@@ -32,18 +32,18 @@ func (s *wasmStep) begin(x *Exchange) error {
 	v, err := s.module.Request(&c)
 	switch {
 	case err != nil:
-		return &broken{err}
+		return &evaluationError{err}
 	case v.Denied:
 		return status.Errorf(v.Code, "policy %s: %s", s.policy.name, v.Message)
 	}
 	c.apply()
 	if s.module.Responds() {
-		x.held = append(x.held, held{by: s})
+		x.held = append(x.held, acquisition{owner: s})
 	}
 	return nil
 }
 
-func (s *wasmStep) end(x *Exchange, _ held, o Outcome) {
+func (s *wasmStep) end(x *Exchange, _ acquisition, o Outcome) {
 	if o.refused {
 		return
 	}
@@ -144,7 +144,7 @@ func (c *wasmCall) apply() {
 	for _, change := range c.changes {
 		md[change[0]] = []string{change[1]}
 	}
-	c.step.policy.acted(c.x)
+	c.step.policy.recordAction(c.x)
 }
 
 func (p *parser) wasm(n *yaml.Node) (rules, error) {
@@ -158,13 +158,13 @@ func (p *parser) wasm(n *yaml.Node) (rules, error) {
 		"code":   func(n *yaml.Node) error { return p.inlineModule(n, &code) },
 		"config": func(n *yaml.Node) error { return p.text(n, &r.config) },
 		"memory": p.megabytes(&megabytes), "steps": p.integer(&steps, 1000, 1_000_000_000), "timeout": p.duration(&o.Timeout),
-		"payload":   func(n *yaml.Node) error { return p.word(n, yes, &r.payload) },
+		"payload":   func(n *yaml.Node) error { return p.keyword(n, yes, &r.payload) },
 		"instances": p.integer(&o.Instances, 1, 256),
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := p.need(n, code != nil, "module", "wasm: {module: check.wasm}"); err != nil {
+	if err := p.require(n, code != nil, "module", "wasm: {module: check.wasm}"); err != nil {
 		return nil, err
 	}
 	p.request = p.request || r.payload

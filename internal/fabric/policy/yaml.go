@@ -18,8 +18,8 @@ import (
 // members are what a mapping may have.
 type members map[string]func(*yaml.Node) error
 
-// keep keeps a member for later.
-func keep(at **yaml.Node) func(*yaml.Node) error {
+// capture keeps a member for later.
+func capture(at **yaml.Node) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		*at = n
 		return nil
@@ -65,7 +65,7 @@ func (p *parser) mapping(n *yaml.Node, what string, m members) error {
 	return nil
 }
 
-func (p *parser) need(n *yaml.Node, there bool, what, example string) error {
+func (p *parser) require(n *yaml.Node, there bool, what, example string) error {
 	if there {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (p *parser) text(n *yaml.Node, s *string) error {
 	return nil
 }
 
-func (p *parser) word(n *yaml.Node, words map[string]bool, b *bool) error {
+func (p *parser) keyword(n *yaml.Node, words map[string]bool, b *bool) error {
 	v, ok := words[n.Value]
 	if !ok || n.Kind != yaml.ScalarNode {
 		return p.src.errorf(n, "%q is none of: %s", n.Value, join(words))
@@ -138,12 +138,12 @@ func (p *parser) number(f *float64, least, most float64) func(*yaml.Node) error 
 	}
 }
 
-const longest = 24 * time.Hour
+const maxDuration = 24 * time.Hour
 
 func (p *parser) duration(d *time.Duration) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		v, err := time.ParseDuration(n.Value)
-		if err != nil || n.Kind != yaml.ScalarNode || v < 0 || v > longest {
+		if err != nil || n.Kind != yaml.ScalarNode || v < 0 || v > maxDuration {
 			return p.src.errorf(n, "%q is no time: write 250ms or 1.5s; a day at most", n.Value)
 		}
 		*d = v

@@ -80,7 +80,7 @@ func (p picked) forward(ctx context.Context, h *call.Head, request *call.Message
 	} else {
 		a.response, a.end, a.unsent, a.err = streamed(ctx, p.transport, h, request)
 	}
-	a.err = statusOf(a.err)
+	a.err = toStatus(a.err)
 	a.ended = time.Now()
 	p.done(a.end, a.err, a.ended)
 	return a
@@ -100,15 +100,15 @@ func streamed(ctx context.Context, t call.Transport, h *call.Head, request *call
 	s, err := t.Open(ctx, h)
 	if err != nil {
 		request.Free()
-		return nil, call.End{}, true, opening(err)
+		return nil, call.End{}, true, openError(err)
 	}
 	response, end, err := oneshot.Exchange(s, request)
 	return response, end, err != nil && isUnsent(err), err
 }
 
-// opening makes a status of why a call could not be opened.
-func opening(err error) error {
-	if s := statusOf(err); status.Code(s) != codes.Unknown {
+// openError makes a status of why a call could not be opened.
+func openError(err error) error {
+	if s := toStatus(err); status.Code(s) != codes.Unknown {
 		return s
 	}
 	return status.Errorf(codes.Unavailable, "router: open: %v", err)

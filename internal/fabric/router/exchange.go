@@ -30,15 +30,15 @@ type exchange struct {
 	caller   *call.Head    // as it came
 	request  *call.Message // the first one; nil once it was handed over
 	began    time.Time
-	ended    time.Time  // of the last attempt
-	deadline *late      // the context with the plan's timeout, or one for the next; nil: none
-	limited  bool       // deadline is this call's
-	lasting  bool       // somebody may use the head and the context after the call
-	span     trace.Span // nil: none
+	ended    time.Time        // of the last attempt
+	deadline *deadlineContext // the context with the plan's timeout, or one for the next; nil: none
+	limited  bool             // deadline is this call's
+	retained bool             // somebody may use the head and the context after the call
+	span     trace.Span       // nil: none
 
-	name string // of a stream that can move
-	left bool   // it goes on by another way
-	here bool   // it has come, and its callee has accepted it
+	streamName string // of a stream that can move
+	movedAway  bool   // it goes on by another way
+	movedIn    bool   // it has come, and its callee has accepted it
 
 	tried    []string  // IDs of endpoints
 	endpoint *endpoint // the last one
@@ -51,7 +51,7 @@ type exchange struct {
 
 func newExchange(r *Router) *exchange {
 	c := &exchange{router: r}
-	c.payload, c.message = c.payloadNow, c.messageNow
+	c.payload, c.message = c.encodedRequest, c.decodedRequest
 	return c
 }
 
@@ -82,8 +82,8 @@ func (r *Router) method(h *call.Head) *method {
 	return r.stats.methods.of(h.Method)
 }
 
-// judge runs the policies. After it, Head, request and Plan are as they want it.
-func (c *exchange) judge(ctx context.Context) (context.Context, error) {
+// applyPolicies runs the policies. After it, Head, request and Plan are as they want it.
+func (c *exchange) applyPolicies(ctx context.Context) (context.Context, error) {
 	if c.chain.Len() > 0 {
 		c.Payload = c.payload
 		if c.request != nil && c.request.Value != nil {
@@ -93,7 +93,7 @@ func (c *exchange) judge(ctx context.Context) (context.Context, error) {
 		}
 		if err := c.chain.Begin(&c.Exchange); err != nil {
 			// An injected fault may come after an injected delay.
-			return ctx, cmp.Or(c.hold(ctx, c.Plan.Delay), err)
+			return ctx, cmp.Or(c.delay(ctx, c.Plan.Delay), err)
 		}
 		if c.Plan.Payload != nil {
 			c.request.Free()
@@ -114,28 +114,28 @@ func (c *exchange) limit(ctx context.Context) context.Context {
 		c.Own().Deadline = deadline
 	}
 	if d, ok := ctx.Deadline(); !ok || deadline.Before(d) {
-		return c.until(ctx, deadline)
+		return c.withDeadline(ctx, deadline)
 	}
 	return ctx
 }
 
-func (c *exchange) until(ctx context.Context, deadline time.Time) context.Context {
+func (c *exchange) withDeadline(ctx context.Context, deadline time.Time) context.Context {
 	if c.deadline == nil {
-		c.deadline = until(ctx, deadline)
+		c.deadline = newDeadlineContext(ctx, deadline)
 	} else {
-		c.deadline.begin(ctx, deadline)
+		c.deadline.restart(ctx, deadline)
 	}
 	c.limited = true
 	return c.deadline
 }
 
-// last says that somebody may use the head and the context after the call: their memory
+// retainMemory says that somebody may use the head and the context after the call: their memory
 // is not used again.
-func (c *exchange) last() { c.lasting = true }
+func (c *exchange) retainMemory() { c.retained = true }
 
-// payloadNow gives the policies the encoded request. What they saw is what is sent:
+// encodedRequest gives the policies the encoded request. What they saw is what is sent:
 // the original may lie in memory that its sender can still write, so it is copied.
-func (c *exchange) payloadNow() ([]byte, error) {
+func (c *exchange) encodedRequest() ([]byte, error) {
 	if c.request == nil {
 		return nil, status.Error(codes.Internal, "router: no request to look at")
 	}
@@ -153,7 +153,7 @@ func (c *exchange) payloadNow() ([]byte, error) {
 	return data, nil
 }
 
-func (c *exchange) messageNow() (protoreflect.Message, error) {
+func (c *exchange) decodedRequest() (protoreflect.Message, error) {
 	return c.request.Value.(proto.Message).ProtoReflect(), nil //nolint:errcheck // judge looked
 }
 
@@ -175,8 +175,8 @@ func (c *exchange) finish(err error) {
 	if c.limited {
 		c.deadline.end()
 	}
-	if c.left || c.Moved && !c.here {
-		c.part(now)
+	if c.movedAway || c.Moved && !c.movedIn {
+		c.handOver(now)
 	} else {
 		c.chain.End(&c.Exchange, policy.Outcome{Err: err, Now: now})
 		c.count(err, now)
@@ -204,7 +204,7 @@ func (c *exchange) log(err error, took time.Duration) {
 	if slow == 0 && len(c.Plan.Logs) == 0 && !c.Plan.Sample {
 		return
 	}
-	about := c.about(err, took)
+	about := c.logAttrs(err, took)
 	l := c.router.options.Logger
 	for _, line := range c.Plan.Logs {
 		attrs := append(slices.Clone(about), slog.String("policy", line.Policy), slog.Bool("slow", line.Slow))
@@ -217,12 +217,12 @@ func (c *exchange) log(err error, took time.Duration) {
 		l.LogAttrs(context.Background(), slog.LevelWarn, "slow call", about...)
 	}
 	if c.Plan.Sample {
-		l.LogAttrs(context.Background(), slog.LevelInfo, "sampled call", append(about, c.detail()...)...)
+		l.LogAttrs(context.Background(), slog.LevelInfo, "sampled call", append(about, c.sampleAttrs()...)...)
 	}
 }
 
-// about is what every line about a call tells.
-func (c *exchange) about(err error, took time.Duration) []slog.Attr {
+// logAttrs is what every line about a call tells.
+func (c *exchange) logAttrs(err error, took time.Duration) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("method", c.caller.Method), slog.String("tenant", c.caller.Tenant), slog.String("peer", c.caller.Peer),
 		slog.Duration("took", took), slog.String("code", status.Code(err).String()), slog.Int("attempts", c.attempts),
@@ -236,9 +236,9 @@ func (c *exchange) about(err error, took time.Duration) []slog.Attr {
 	return attrs
 }
 
-// detail is what a sampled call tells besides. Values of metadata may be secrets:
+// sampleAttrs is what a sampled call tells besides. Values of metadata may be secrets:
 // only their keys are shown.
-func (c *exchange) detail() []slog.Attr {
+func (c *exchange) sampleAttrs() []slog.Attr {
 	keys := make([]string, 0, len(c.Head.Metadata))
 	for k := range c.Head.Metadata {
 		keys = append(keys, k)
@@ -252,10 +252,10 @@ func (c *exchange) detail() []slog.Attr {
 
 func (c *exchange) recycle() {
 	r, reuse := c.router, c.deadline
-	if c.limited && (c.lasting || !c.deadline.reset()) {
+	if c.limited && (c.retained || !c.deadline.reset()) {
 		reuse = nil
 	}
-	if c.lasting {
+	if c.retained {
 		c.Keep()
 	}
 	c.Reset()
@@ -264,8 +264,8 @@ func (c *exchange) recycle() {
 	r.exchanges.Put(c)
 }
 
-// statusOf makes an error of package status of what a transport or a context says.
-func statusOf(err error) error {
+// toStatus makes an error of package status of what a transport or a context says.
+func toStatus(err error) error {
 	if err == nil {
 		return nil
 	}

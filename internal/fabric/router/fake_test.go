@@ -121,7 +121,7 @@ func (f *fake) run(p *pipe) {
 	if cause := context.Cause(p.ctx); cause != nil {
 		err = cause
 	}
-	p.err = statusOf(err)
+	p.err = toStatus(err)
 	f.ended.Add(1)
 	close(p.done)
 	p.cancel(nil)

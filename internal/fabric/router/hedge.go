@@ -12,13 +12,13 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// race is a hedged call: attempts that run beside each other, of which the first
+// hedgedCall is a hedged call: attempts that run beside each other, of which the first
 // good answer wins. The goroutine that waits for it owns it; each attempt has one of
 // its own, which may outlast the call by the time that cancelling takes.
-type race struct {
+type hedgedCall struct {
 	c       *exchange
 	hedge   *policy.Hedge
-	copier  *copier
+	copier  *sharedMessage
 	answers chan answer     // not buffered: what is sent is received
 	over    <-chan struct{} // nobody receives any more
 	ctx     context.Context //nolint:containedctx // the attempts'
@@ -27,23 +27,23 @@ type race struct {
 	last    answer // of those that failed
 }
 
-// hedged sends the call again and again while no answer comes.
-func (c *exchange) hedged(ctx context.Context) answer {
-	c.last()
+// sendHedged sends the call again and again while no answer comes.
+func (c *exchange) sendHedged(ctx context.Context) answer {
+	c.retainMemory()
 	c.router.options.Yield(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	over := make(chan struct{})
 	defer close(over)
-	f := &race{c: c, hedge: c.Plan.Hedge, copier: copierOf(c.request), answers: make(chan answer), over: over, ctx: ctx}
-	defer f.copier.free()
+	f := &hedgedCall{c: c, hedge: c.Plan.Hedge, copier: newSharedMessage(c.request), answers: make(chan answer), over: over, ctx: ctx}
+	defer f.copier.release()
 	c.request = nil
 	return f.run()
 }
 
 // run sends attempts until one decides the call.
-func (f *race) run() answer {
-	if !f.send() {
+func (f *hedgedCall) run() answer {
+	if !f.startAttempt() {
 		return f.last
 	}
 	timer := time.NewTimer(f.hedge.After)
@@ -52,43 +52,43 @@ func (f *race) run() answer {
 		select {
 		case a := <-f.answers:
 			f.running--
-			if f.last = a; f.decides(a) {
+			if f.last = a; f.isFinal(a) {
 				return a
 			}
 			// Who failed makes room for the next at once.
-			if f.more() {
+			if f.sendAnother() {
 				timer.Reset(f.hedge.After)
 			} else if f.running == 0 {
 				return f.last
 			}
 		case <-timer.C:
-			if f.more() {
+			if f.sendAnother() {
 				timer.Reset(f.hedge.After)
 			}
 		case <-f.ctx.Done():
-			return answer{err: statusOf(f.ctx.Err()), endpoint: f.last.endpoint, ended: time.Now()}
+			return answer{err: toStatus(f.ctx.Err()), endpoint: f.last.endpoint, ended: time.Now()}
 		}
 	}
 }
 
-// decides says that no other answer is to be waited for.
-func (f *race) decides(a answer) bool {
+// isFinal says that no other answer is to be waited for.
+func (f *hedgedCall) isFinal(a answer) bool {
 	return a.err == nil || !slices.Contains(f.hedge.Codes, status.Code(a.err))
 }
 
-// more sends one more attempt where the policy has one.
-func (f *race) more() bool {
+// sendAnother sends one more attempt where the policy has one.
+func (f *hedgedCall) sendAnother() bool {
 	if f.sent >= f.hedge.Attempts || f.ctx.Err() != nil || !f.hedge.Next(&f.c.Exchange, f.sent) {
 		return false
 	}
 	f.c.router.stats.hedges.Add(1)
-	f.c.again(f.sent)
-	return f.send()
+	f.c.numberAttempt(f.sent)
+	return f.startAttempt()
 }
 
-// send starts an attempt, at an endpoint that none of the others went to where there
+// startAttempt starts an attempt, at an endpoint that none of the others went to where there
 // is one. When there is none at all, that is the last answer.
-func (f *race) send() bool {
+func (f *hedgedCall) startAttempt() bool {
 	c, now := f.c, time.Now()
 	f.sent++
 	p, err := c.router.pick(c.Head.Service(), c.Head, c.tried, now)
@@ -97,8 +97,8 @@ func (f *race) send() bool {
 		return false
 	}
 	// Everything is taken from the exchange here: it may be over before the attempt.
-	head, ctx, request := c.Head, f.ctx, f.copier.one()
-	if !c.router.goes(func() { f.attempt(ctx, p, head, request) }) {
+	head, ctx, request := c.Head, f.ctx, f.copier.acquire()
+	if !c.router.spawn(func() { f.attempt(ctx, p, head, request) }) {
 		request.Free()
 		p.pick.Cancel()
 		p.release()
@@ -111,7 +111,7 @@ func (f *race) send() bool {
 	return true
 }
 
-func (f *race) attempt(ctx context.Context, p picked, h *call.Head, request *call.Message) {
+func (f *hedgedCall) attempt(ctx context.Context, p picked, h *call.Head, request *call.Message) {
 	a := p.forward(ctx, h, request)
 	select {
 	case f.answers <- a:

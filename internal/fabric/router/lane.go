@@ -12,10 +12,10 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// A lane is one direction of a stream over the plan's links: as on a real wire,
+// A emulatedLink is one direction of a stream over the plan's links: as on a real wire,
 // messages follow each other while the first is still under way. What is under way is
 // bounded.
-type lane struct {
+type emulatedLink struct {
 	flow      *flow
 	direction policy.Direction
 	send      func(*call.Message) error
@@ -23,35 +23,35 @@ type lane struct {
 	done      chan struct{}
 
 	mu      sync.Mutex
-	changed sync.Cond // any field below
-	queue   []inLane  // on their way, the first one included
+	changed sync.Cond   // any field below
+	queue   []inTransit // on their way, the first one included
 	size    int
 	used    bool
 	closed  bool  // there will be no more
 	err     error // why nothing is sent any more
 }
 
-type inLane struct {
+type inTransit struct {
 	*call.Message
 	arrives time.Time
 }
 
 // What may be in a lane: a message of any size, or several up to these.
 const (
-	mostInLane      = 64
-	mostBytesInLane = 1 << 20
+	maxInTransit      = 64
+	maxBytesInTransit = 1 << 20
 )
 
-// way is how messages go in one direction: straight, or by a lane where the plan has
+// pipeline is how messages go in one direction: straight, or by a lane where the plan has
 // links. What push was given has arrived, or never will, when finish returns.
-func (f *flow) way(d policy.Direction, send func(*call.Message) error) (push func(*call.Message) error, finish func() error) {
+func (f *flow) pipeline(d policy.Direction, send func(*call.Message) error) (push func(*call.Message) error, finish func() error) {
 	if len(f.links) == 0 {
 		return send, func() error { return nil }
 	}
-	l := &lane{flow: f, direction: d, send: send, done: make(chan struct{})}
+	l := &emulatedLink{flow: f, direction: d, send: send, done: make(chan struct{})}
 	l.changed.L = &l.mu
-	l.stop = context.AfterFunc(f.ctx, func() { l.fail(statusOf(f.ctx.Err())) })
-	if !f.router.goes(l.run) {
+	l.stop = context.AfterFunc(f.ctx, func() { l.fail(toStatus(f.ctx.Err())) })
+	if !f.router.spawn(l.run) {
 		l.fail(status.Error(codes.Unavailable, errClosed.Error()))
 		close(l.done)
 	}
@@ -59,7 +59,7 @@ func (f *flow) way(d policy.Direction, send func(*call.Message) error) (push fun
 }
 
 // fail ends the lane: what is in it does not arrive.
-func (l *lane) fail(err error) {
+func (l *emulatedLink) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
@@ -69,11 +69,11 @@ func (l *lane) fail(err error) {
 }
 
 // push lets a message begin its way, and waits for room.
-func (l *lane) push(m *call.Message) error {
+func (l *emulatedLink) push(m *call.Message) error {
 	size := len(m.Data)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.err == nil && len(l.queue) > 0 && (len(l.queue) >= mostInLane || l.size+size > mostBytesInLane) {
+	for l.err == nil && len(l.queue) > 0 && (len(l.queue) >= maxInTransit || l.size+size > maxBytesInTransit) {
 		l.changed.Wait()
 	}
 	if l.err != nil {
@@ -83,14 +83,14 @@ func (l *lane) push(m *call.Message) error {
 	now := time.Now()
 	arrives := now.Add(linksDelay(l.flow.links, l.direction, size, now, l.flow.router.options.Random))
 	l.used = true
-	l.queue = append(l.queue, inLane{m, arrives})
+	l.queue = append(l.queue, inTransit{m, arrives})
 	l.size += size
 	l.changed.Broadcast()
 	return nil
 }
 
 // finish waits until everything has arrived, or does not any more.
-func (l *lane) finish() error {
+func (l *emulatedLink) finish() error {
 	l.mu.Lock()
 	l.closed = true
 	empty := !l.used
@@ -109,10 +109,10 @@ func (l *lane) finish() error {
 }
 
 // run hands over what arrives, one after the other: jitter changes no order.
-func (l *lane) run() {
+func (l *emulatedLink) run() {
 	defer close(l.done)
 	for {
-		m, ok := l.first()
+		m, ok := l.waitForHead()
 		if !ok {
 			l.drop()
 			return
@@ -126,33 +126,33 @@ func (l *lane) run() {
 		if err != nil {
 			l.fail(err)
 		}
-		l.took(size)
+		l.dequeue(size)
 	}
 }
 
-// first is the next message to arrive; it stays in the queue, for the bounds.
-func (l *lane) first() (inLane, bool) {
+// waitForHead is the next message to arrive; it stays in the queue, for the bounds.
+func (l *emulatedLink) waitForHead() (inTransit, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.err == nil && !l.closed && len(l.queue) == 0 {
 		l.changed.Wait()
 	}
 	if l.err != nil || len(l.queue) == 0 {
-		return inLane{}, false
+		return inTransit{}, false
 	}
 	return l.queue[0], true
 }
 
-func (l *lane) took(size int) {
+func (l *emulatedLink) dequeue(size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.queue[0] = inLane{}
+	l.queue[0] = inTransit{}
 	l.queue = l.queue[1:]
 	l.size -= size
 	l.changed.Broadcast()
 }
 
-func (l *lane) drop() {
+func (l *emulatedLink) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range l.queue {

@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// A late context ends at a deadline, and starts a timer for that only when somebody
+// A deadlineContext context ends at a deadline, and starts a timer for that only when somebody
 // wants to wait: most calls are answered before anybody does.
-type late struct {
+type deadlineContext struct {
 	context.Context //nolint:containedctx // it is one
 	deadline        time.Time
 
 	mu     sync.Mutex
-	waited context.Context //nolint:containedctx // the same with a timer, once somebody waits
+	timed  context.Context //nolint:containedctx // the same with a timer, once somebody waits
 	cancel context.CancelFunc
-	over   bool
+	ended  bool
 }
 
-// until is a context that ends at a deadline. The caller ends it.
-func until(ctx context.Context, deadline time.Time) *late {
-	return &late{Context: ctx, deadline: deadline}
+// newDeadlineContext is a context that ends at a deadline. The caller ends it.
+func newDeadlineContext(ctx context.Context, deadline time.Time) *deadlineContext {
+	return &deadlineContext{Context: ctx, deadline: deadline}
 }
 
-// begin makes l, which was reset, end at a deadline.
-func (l *late) begin(ctx context.Context, deadline time.Time) {
+// restart makes l, which was reset, end at a deadline.
+func (l *deadlineContext) restart(ctx context.Context, deadline time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.Context, l.deadline, l.over = ctx, deadline, false
+	l.Context, l.deadline, l.ended = ctx, deadline, false
 }
 
 // reset makes ready for another call; false where somebody has waited, and may hold the
 // context still.
-func (l *late) reset() bool {
+func (l *deadlineContext) reset() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waited != nil {
+	if l.timed != nil {
 		return false
 	}
 	l.Context = context.Background()
@@ -43,29 +43,29 @@ func (l *late) reset() bool {
 }
 
 // Deadline implements context.Context.
-func (l *late) Deadline() (time.Time, bool) { return l.deadline, true }
+func (l *deadlineContext) Deadline() (time.Time, bool) { return l.deadline, true }
 
 // Done implements context.Context.
-func (l *late) Done() <-chan struct{} {
+func (l *deadlineContext) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waited == nil {
-		l.waited, l.cancel = context.WithDeadline(l.Context, l.deadline)
-		if l.over {
+	if l.timed == nil {
+		l.timed, l.cancel = context.WithDeadline(l.Context, l.deadline)
+		if l.ended {
 			l.cancel()
 		}
 	}
-	return l.waited.Done()
+	return l.timed.Done()
 }
 
 // Err implements context.Context.
-func (l *late) Err() error {
+func (l *deadlineContext) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.waited != nil:
-		return l.waited.Err()
-	case l.over:
+	case l.timed != nil:
+		return l.timed.Err()
+	case l.ended:
 		return context.Canceled
 	}
 	if err := l.Context.Err(); err != nil {
@@ -78,10 +78,10 @@ func (l *late) Err() error {
 }
 
 // end cancels the context.
-func (l *late) end() {
+func (l *deadlineContext) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
+	l.ended = true
 	if l.cancel != nil {
 		l.cancel()
 	}

@@ -14,16 +14,16 @@ func TestLate(t *testing.T) {
 		type make func(context.Context) (context.Context, context.CancelFunc)
 		makers := map[string]make{
 			"late": func(ctx context.Context) (context.Context, context.CancelFunc) {
-				l := until(ctx, time.Now().Add(time.Second))
+				l := newDeadlineContext(ctx, time.Now().Add(time.Second))
 				return l, l.end
 			},
 			"late, used again": func(ctx context.Context) (context.Context, context.CancelFunc) {
-				l := until(ctx, time.Now())
+				l := newDeadlineContext(ctx, time.Now())
 				l.end()
 				if !l.reset() {
 					t.Error("nobody has waited, and it can't be used again")
 				}
-				l.begin(ctx, time.Now().Add(time.Second))
+				l.restart(ctx, time.Now().Add(time.Second))
 				return l, l.end
 			},
 			"standard": func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -40,7 +40,7 @@ func TestLate(t *testing.T) {
 
 // Who waits for a late context may hold it for ever.
 func TestLateIsNotUsedAgainAfterSomebodyWaited(t *testing.T) {
-	l := until(context.Background(), time.Now().Add(time.Hour))
+	l := newDeadlineContext(context.Background(), time.Now().Add(time.Hour))
 	<-func() <-chan struct{} { defer l.end(); return l.Done() }()
 	if l.reset() {
 		t.Error("it is used again")

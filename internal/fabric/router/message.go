@@ -13,36 +13,36 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A copier makes messages of one that may be sent several times. The original is
+// A sharedMessage makes messages of one that may be sent several times. The original is
 // freed when they and the copier are.
-type copier struct {
+type sharedMessage struct {
 	message call.Message
 	holders atomic.Int32
 }
 
-func copierOf(m *call.Message) *copier {
-	c := &copier{message: *m}
+func newSharedMessage(m *call.Message) *sharedMessage {
+	c := &sharedMessage{message: *m}
 	c.holders.Store(1)
 	return c
 }
 
-// one is a message to be sent.
-func (c *copier) one() *call.Message {
+// acquire is a message to be sent.
+func (c *sharedMessage) acquire() *call.Message {
 	c.holders.Add(1)
 	m := c.message
-	m.Release = c.free
+	m.Release = c.release
 	return &m
 }
 
-// free gives back one's hold.
-func (c *copier) free() {
+// release gives back one's hold.
+func (c *sharedMessage) release() {
 	if c.holders.Add(-1) == 0 {
 		c.message.Free()
 	}
 }
 
-// detached is a copy that lies in memory of its own.
-func detached(m *call.Message) (*call.Message, error) {
+// cloneMessage is a copy that lies in memory of its own.
+func cloneMessage(m *call.Message) (*call.Message, error) {
 	data, err := m.Bytes()
 	if err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func detached(m *call.Message) (*call.Message, error) {
 	return &call.Message{Data: slices.Clone(data), Compressed: m.Compressed}, nil
 }
 
-// mostDecompressed bounds what a compressed request may grow to for a policy.
-const mostDecompressed = 64 << 20
+// maxDecompressed bounds what a compressed request may grow to for a policy.
+const maxDecompressed = 64 << 20
 
 func decompress(name string, data []byte) ([]byte, error) {
 	c := encoding.GetCompressor(name)
@@ -62,11 +62,11 @@ func decompress(name string, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "router: decompress the request: %v", err)
 	}
-	out, err := io.ReadAll(io.LimitReader(r, mostDecompressed+1))
+	out, err := io.ReadAll(io.LimitReader(r, maxDecompressed+1))
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "router: decompress the request: %v", err)
 	}
-	if len(out) > mostDecompressed {
+	if len(out) > maxDecompressed {
 		return nil, status.Error(codes.ResourceExhausted, "router: the request is too large, decompressed")
 	}
 	return out, nil

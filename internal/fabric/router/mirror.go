@@ -9,13 +9,13 @@ import (
 
 // Mirrored calls are bounded in number (Options.Mirrors), in bytes and in time.
 const (
-	mostMirrored  = 64 << 20
-	mirrorTimeout = 30 * time.Second
+	maxMirroredBytes = 64 << 20
+	mirrorTimeout    = 30 * time.Second
 )
 
 // mirror sends copies of the request to the plan's services. Nobody waits for them.
 func (c *exchange) mirror() {
-	c.last()
+	c.retainMemory()
 	for _, m := range c.Plan.Mirror {
 		if c.router.mirror(m.Service, c.Head, c.request) {
 			c.router.stats.mirrors.Add(1)
@@ -37,14 +37,14 @@ func (r *Router) mirror(service string, h *call.Head, request *call.Message) boo
 		r.mirrored.Add(-size)
 		<-r.mirrors
 	}
-	if r.mirrored.Add(size) > mostMirrored {
+	if r.mirrored.Add(size) > maxMirroredBytes {
 		done()
 		return false
 	}
-	m, err := detached(request)
-	if err != nil || !r.goes(func() {
+	m, err := cloneMessage(request)
+	if err != nil || !r.spawn(func() {
 		defer done()
-		r.shadow(service, h, m)
+		r.sendMirrored(service, h, m)
 	}) {
 		done()
 		return false
@@ -52,8 +52,8 @@ func (r *Router) mirror(service string, h *call.Head, request *call.Message) boo
 	return true
 }
 
-// shadow makes the mirrored call.
-func (r *Router) shadow(service string, h *call.Head, request *call.Message) {
+// sendMirrored makes the mirrored call.
+func (r *Router) sendMirrored(service string, h *call.Head, request *call.Message) {
 	now := time.Now()
 	deadline := now.Add(mirrorTimeout)
 	if !h.Deadline.IsZero() && h.Deadline.Before(deadline) {

@@ -21,11 +21,11 @@ import (
 // streams are the endpoints of the streams that can move, by the streams' names.
 type streams struct {
 	mu  sync.Mutex
-	all map[string]carried
+	all map[string]activeStream
 }
 
-// carried is a stream with the number of its legs here.
-type carried struct {
+// activeStream is a stream with the number of its legs here.
+type activeStream struct {
 	endpoint string
 	legs     int
 }
@@ -38,9 +38,9 @@ func (s *streams) add(name, endpoint string) func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
-		s.all = map[string]carried{}
+		s.all = map[string]activeStream{}
 	}
-	s.all[name] = carried{endpoint, s.all[name].legs + 1}
+	s.all[name] = activeStream{endpoint, s.all[name].legs + 1}
 	return func() { s.remove(name) }
 }
 
@@ -66,8 +66,8 @@ func (r *Router) Endpoint(stream string) string { return r.streams.of(stream) }
 
 // recognize reads what the head says about moving.
 func (c *exchange) recognize(h *call.Head) {
-	c.name, c.Moved = transit.Name(h), transit.IsMove(h)
-	if began, ok := transit.Began(c.name); c.Moved && ok && began.Before(c.began) {
+	c.streamName, c.Moved = transit.Name(h), transit.IsMove(h)
+	if began, ok := transit.Began(c.streamName); c.Moved && ok && began.Before(c.began) {
 		c.began = began
 	}
 }
@@ -77,9 +77,9 @@ func (c *exchange) pick(ctx context.Context) (picked, error) {
 	if !c.Moved {
 		return c.router.pick(c.Head.Service(), c.Head, c.tried, time.Now())
 	}
-	id := c.router.Endpoint(c.name)
+	id := c.router.Endpoint(c.streamName)
 	if id == "" {
-		id = c.router.options.Elsewhere(ctx, c.name)
+		id = c.router.options.Elsewhere(ctx, c.streamName)
 	}
 	e := c.router.endpoint(c.Head.Service(), id)
 	if e == nil || !e.acquire() {
@@ -98,8 +98,8 @@ func (r *Router) endpoint(service, id string) *endpoint {
 	return nil
 }
 
-// greeting is the header for the caller. That of a stream that moves is about the move.
-func (c *exchange) greeting(md metadata.MD) (metadata.MD, error) {
+// responseHeader is the header for the caller. That of a stream that moves is about the move.
+func (c *exchange) responseHeader(md metadata.MD) (metadata.MD, error) {
 	if c.Moved {
 		return md, nil
 	}
@@ -107,8 +107,8 @@ func (c *exchange) greeting(md metadata.MD) (metadata.MD, error) {
 	return md, err
 }
 
-// late applies the policies to a header that comes as the first message.
-func (c *exchange) late(push func(*call.Message) error) func(*call.Message) error {
+// withLateHeader applies the policies to a header that comes as the first message.
+func (c *exchange) withLateHeader(push func(*call.Message) error) func(*call.Message) error {
 	first := true
 	return func(m *call.Message) error {
 		if !first || !c.Plan.Rewrites {
@@ -126,7 +126,7 @@ func (c *exchange) late(push func(*call.Message) error) func(*call.Message) erro
 	}
 }
 
-func leaves(end call.End, err error) bool { return err == nil && transit.Left(end.Trailer) }
+func isMovedAway(end call.End, err error) bool { return err == nil && transit.Left(end.Trailer) }
 
 // done ends an attempt. A stream that leaves tells nothing of its endpoint, and one
 // that came was not the balancer's choice.
@@ -134,7 +134,7 @@ func (c *exchange) done(p picked, end call.End, err error) {
 	switch {
 	case c.Moved:
 		p.release()
-	case leaves(end, err):
+	case isMovedAway(end, err):
 		p.pick.Cancel()
 		p.release()
 	default:
@@ -142,8 +142,8 @@ func (c *exchange) done(p picked, end call.End, err error) {
 	}
 }
 
-// part ends what is known here of a stream that is not over.
-func (c *exchange) part(now time.Time) {
+// handOver ends what is known here of a stream that is not over.
+func (c *exchange) handOver(now time.Time) {
 	c.chain.End(&c.Exchange, policy.Outcome{Moved: true, Now: now})
 	c.method.inFlight.Add(-1)
 }

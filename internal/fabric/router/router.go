@@ -132,8 +132,8 @@ func (r *Router) Close() error {
 	return nil
 }
 
-// goes starts what Close waits for; false after Close.
-func (r *Router) goes(f func()) bool {
+// spawn starts what Close waits for; false after Close.
+func (r *Router) spawn(f func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

@@ -137,8 +137,8 @@ func (m *method) record(code codes.Code, took time.Duration, now time.Time) {
 	m.window(now).record(code, took)
 }
 
-// carry counts bytes as they pass.
-func (m *method) carry(sent, received int, now time.Time) {
+// countBytes counts bytes as they pass.
+func (m *method) countBytes(sent, received int, now time.Time) {
 	w := m.window(now)
 	if sent > 0 {
 		m.sent.Add(uint64(sent))
@@ -168,12 +168,12 @@ func (m *method) window(now time.Time) *window {
 	number := now.UnixNano() / int64(windowLength)
 	w := &m.windows[number&1]
 	if w.number.Load() < number {
-		w.turn(number)
+		w.reset(number)
 	}
 	return w
 }
 
-func (w *window) turn(number int64) {
+func (w *window) reset(number int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.number.Load() >= number {

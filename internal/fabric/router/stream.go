@@ -37,7 +37,7 @@ func (c *exchange) single(s call.ServerStream) error {
 		return status.Error(codes.Internal, "router: the caller ended without a request")
 	}
 	if err != nil {
-		return statusOf(err)
+		return toStatus(err)
 	}
 	c.request = request
 	response, end, err := c.unary(s.Context())
@@ -49,20 +49,20 @@ func (c *exchange) single(s call.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	return statusOf(s.Send(response))
+	return toStatus(s.Send(response))
 }
 
 // stream forwards a call of many messages.
 func (c *exchange) stream(s call.ServerStream) error {
-	c.last()
+	c.retainMemory()
 	f := &flow{server: s, router: c.router, method: c.method}
 	c.recognize(s.Head())
 	if c.chain.Request() && !c.Moved {
-		if err := c.first(f); err != nil {
+		if err := c.receiveFirst(f); err != nil {
 			return err
 		}
 	}
-	ctx, err := c.judge(s.Context())
+	ctx, err := c.applyPolicies(s.Context())
 	if err != nil {
 		return err
 	}
@@ -74,36 +74,36 @@ func (c *exchange) stream(s call.ServerStream) error {
 	defer context.AfterFunc(c.router.ctx, cancel)()
 	// The plan is the exchange's, which the flow may outlast.
 	f.ctx, f.cancel, f.links = ctx, cancel, append([]*policy.Link(nil), c.Plan.Links...)
-	f.begun, c.request = c.request, nil
+	f.firstMessage, c.request = c.request, nil
 	if c.Moved || c.Plan.Retry == nil || c.Plan.Retry.Attempts < 2 {
 		f.committed.Store(true)
 	}
 	defer f.end()
-	return c.follow(f)
+	return c.runAttempts(f)
 }
 
-// first waits for the first message, which a policy wants to see.
-func (c *exchange) first(f *flow) error {
+// receiveFirst waits for the first message, which a policy wants to see.
+func (c *exchange) receiveFirst(f *flow) error {
 	m, err := f.server.Recv()
 	switch {
 	case errors.Is(err, io.EOF):
 		f.closed = true
 	case err != nil:
-		return statusOf(err)
+		return toStatus(err)
 	}
 	c.request = m
 	return nil
 }
 
-// follow makes attempts until one has begun to answer, and brings its answer.
-func (c *exchange) follow(f *flow) error {
+// runAttempts makes attempts until one has begun to answer, and brings its answer.
+func (c *exchange) runAttempts(f *flow) error {
 	for attempt, transparent := 1, 0; ; {
 		end, opened, err := c.attempt(f)
 		if err == nil || c.Moved || f.ctx.Err() != nil {
 			return c.close(f, end, err)
 		}
 		switch {
-		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && transparent < mostTransparent:
+		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && transparent < maxTransparentRetries:
 			transparent++
 		case f.committed.Load() || !c.retries(f.ctx, attempt, err, end.Trailer):
 			return c.close(f, end, err)
@@ -115,11 +115,11 @@ func (c *exchange) follow(f *flow) error {
 
 // close gives the caller what comes with the end.
 func (c *exchange) close(f *flow, end call.End, err error) error {
-	if c.left = leaves(end, err); c.left {
+	if c.movedAway = isMovedAway(end, err); c.movedAway {
 		f.server.SetTrailer(end.Trailer)
 		return nil
 	}
-	_, trailer, changed := c.respond(nil, known(end.Trailer))
+	_, trailer, changed := c.respond(nil, nonNil(end.Trailer))
 	f.server.SetTrailer(trailer)
 	if changed != nil {
 		return changed
@@ -142,9 +142,9 @@ func (c *exchange) attempt(f *flow) (end call.End, opened bool, err error) {
 	defer cancel()
 	up, err := p.transport.Open(ctx, c.Head)
 	if err != nil {
-		return end, false, opening(err)
+		return end, false, openError(err)
 	}
-	defer c.router.streams.add(c.name, p.id)()
+	defer c.router.streams.add(c.streamName, p.id)()
 	if !f.attach(up) {
 		return end, true, status.Error(codes.Unavailable, errClosed.Error())
 	}
@@ -156,18 +156,18 @@ func (c *exchange) attempt(f *flow) (end call.End, opened bool, err error) {
 func (c *exchange) download(f *flow, up call.ClientStream) (end call.End, err error) {
 	if end.Header, err = up.Header(); err == nil && end.Header != nil {
 		f.committed.Store(true)
-		c.here = true
-		header, err := c.greeting(end.Header)
+		c.movedIn = true
+		header, err := c.responseHeader(end.Header)
 		if err != nil {
 			return end, err
 		}
 		if err := f.server.SendHeader(header); err != nil {
-			return end, f.gone(err)
+			return end, f.callerGone(err)
 		}
 	}
-	push, finish := f.way(policy.ToClient, f.bring)
+	push, finish := f.pipeline(policy.ToClient, f.deliver)
 	if c.Moved && transit.Headless(end.Header) {
-		push = c.late(push)
+		push = c.withLateHeader(push)
 	}
 	err = f.receive(up, push)
 	if failed := finish(); failed != nil {
@@ -185,7 +185,7 @@ func (f *flow) receive(up call.ClientStream, push func(*call.Message) error) err
 			return nil
 		}
 		if err != nil {
-			return statusOf(err)
+			return toStatus(err)
 		}
 		f.committed.Store(true)
 		if err := push(m); err != nil {
@@ -196,26 +196,26 @@ func (f *flow) receive(up call.ClientStream, push func(*call.Message) error) err
 
 // flow is the part of a stream that both of its directions know.
 type flow struct {
-	router *Router
-	method *method
-	server call.ServerStream
-	ctx    context.Context //nolint:containedctx // the call's
-	cancel context.CancelFunc
-	links  []*policy.Link
-	begun  *call.Message // the first message, when it was received already
+	router       *Router
+	method       *method
+	server       call.ServerStream
+	ctx          context.Context //nolint:containedctx // the call's
+	cancel       context.CancelFunc
+	links        []*policy.Link
+	firstMessage *call.Message // the first message, when it was received already
 
 	// committed says that there will be no other attempt: what was sent is not kept.
 	committed atomic.Bool
 
-	mu     sync.Mutex // for the way to the callee
-	up     call.ClientStream
-	kept   []*copier
-	size   int
-	closed bool // the caller has sent everything
+	mu           sync.Mutex // for the way to the callee
+	up           call.ClientStream
+	replayBuffer []*sharedMessage
+	size         int
+	closed       bool // the caller has sent everything
 }
 
-// mostKept bounds the messages of one stream that are kept for another attempt.
-const mostKept = 256 << 10
+// maxReplayBytes bounds the messages of one stream that are kept for another attempt.
+const maxReplayBytes = 256 << 10
 
 // attach makes up the way to the callee. What earlier attempts were sent goes first.
 // False: the router is closed.
@@ -225,10 +225,10 @@ func (f *flow) attach(up call.ClientStream) bool {
 	f.up = up
 	if first {
 		f.mu.Unlock()
-		return f.router.goes(f.upload)
+		return f.router.spawn(f.upload)
 	}
 	// The callee may want to be read before it reads.
-	ok := f.router.goes(func() {
+	ok := f.router.spawn(func() {
 		defer f.mu.Unlock()
 		f.replay(up)
 	})
@@ -240,8 +240,8 @@ func (f *flow) attach(up call.ClientStream) bool {
 
 // replay sends what was kept. The caller holds mu.
 func (f *flow) replay(up call.ClientStream) {
-	for _, k := range f.kept {
-		if up.Send(k.one()) != nil {
+	for _, k := range f.replayBuffer {
+		if up.Send(k.acquire()) != nil {
 			return
 		}
 	}
@@ -253,8 +253,8 @@ func (f *flow) replay(up call.ClientStream) {
 
 // upload brings the caller's messages to the callee until one of them ends.
 func (f *flow) upload() {
-	push, finish := f.way(policy.ToServer, f.send)
-	sent := f.pour(push)
+	push, finish := f.pipeline(policy.ToServer, f.send)
+	sent := f.pump(push)
 	if finish() != nil || !sent {
 		return
 	}
@@ -265,10 +265,10 @@ func (f *flow) upload() {
 	_ = f.up.CloseSend()
 }
 
-// pour gives what comes from the caller to push; true when that was everything.
-func (f *flow) pour(push func(*call.Message) error) bool {
-	if m := f.begun; m != nil {
-		f.begun = nil
+// pump gives what comes from the caller to push; true when that was everything.
+func (f *flow) pump(push func(*call.Message) error) bool {
+	if m := f.firstMessage; m != nil {
+		f.firstMessage = nil
 		if push(m) != nil {
 			return false
 		}
@@ -295,19 +295,19 @@ func (f *flow) send(m *call.Message) error {
 	size := len(m.Data)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.size+size > mostKept {
+	if f.size+size > maxReplayBytes {
 		f.committed.Store(true)
 	}
 	kept := !f.committed.Load()
 	if kept {
-		k := copierOf(m)
-		f.kept = append(f.kept, k)
+		k := newSharedMessage(m)
+		f.replayBuffer = append(f.replayBuffer, k)
 		f.size += size
-		m = k.one()
+		m = k.acquire()
 	} else {
-		f.drop()
+		f.discardReplayBuffer()
 	}
-	f.method.carry(size, 0, time.Now())
+	f.method.countBytes(size, 0, time.Now())
 	// What could not be sent and was kept goes to the next attempt.
 	if err := f.up.Send(m); err != nil && !kept {
 		return err
@@ -315,12 +315,12 @@ func (f *flow) send(m *call.Message) error {
 	return nil
 }
 
-// drop frees what was kept. The caller holds mu.
-func (f *flow) drop() {
-	for _, k := range f.kept {
-		k.free()
+// discardReplayBuffer frees what was kept. The caller holds mu.
+func (f *flow) discardReplayBuffer() {
+	for _, k := range f.replayBuffer {
+		k.release()
 	}
-	f.kept = nil
+	f.replayBuffer = nil
 }
 
 // end frees what the flow holds. The upload, which may still wait for the caller,
@@ -330,23 +330,23 @@ func (f *flow) end() {
 	f.cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.drop()
+	f.discardReplayBuffer()
 }
 
-// bring hands a message to the caller.
-func (f *flow) bring(m *call.Message) error {
-	f.method.carry(0, len(m.Data), time.Now())
+// deliver hands a message to the caller.
+func (f *flow) deliver(m *call.Message) error {
+	f.method.countBytes(0, len(m.Data), time.Now())
 	if err := f.server.Send(m); err != nil {
-		return f.gone(err)
+		return f.callerGone(err)
 	}
 	return nil
 }
 
-// gone ends a call whose caller can't be reached.
-func (f *flow) gone(err error) error {
+// callerGone ends a call whose caller can't be reached.
+func (f *flow) callerGone(err error) error {
 	f.cancel()
 	if ended := f.server.Context().Err(); ended != nil {
-		return statusOf(ended)
+		return toStatus(ended)
 	}
 	return status.Errorf(codes.Canceled, "router: the caller is gone: %v", err)
 }

@@ -296,7 +296,7 @@ func TestLinkIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := routed(t, "- {name: far, link: {latency: 1h}}", newFake(echoes))
 		ctx, cancel := context.WithCancel(t.Context())
-		for size, most := range map[int]int64{1: mostInLane + 1, 300 << 10: 4} {
+		for size, most := range map[int]int64{1: maxInTransit + 1, 300 << 10: 4} {
 			s := open(ctx, t, r)
 			var sent atomic.Int64
 			go func() {
@@ -321,7 +321,7 @@ func TestStreamNoRetry(t *testing.T) {
 	}{
 		"header": {func(s call.ServerStream) error { _ = s.SendHeader(nil); return errDown }, 1},
 		"answer": {func(s call.ServerStream) error { _ = s.Send(text("x")); return errDown }, 1},
-		"large":  {func(s call.ServerStream) error { _, _ = s.Recv(); return errDown }, mostKept + 1},
+		"large":  {func(s call.ServerStream) error { _, _ = s.Recv(); return errDown }, maxReplayBytes + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

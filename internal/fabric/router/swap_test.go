@@ -205,9 +205,9 @@ func TestCopier(t *testing.T) {
 	freed := 0
 	m := text("x")
 	m.Release = func() { freed++ }
-	c := copierOf(m)
-	first, second := c.one(), c.one()
-	c.free()
+	c := newSharedMessage(m)
+	first, second := c.acquire(), c.acquire()
+	c.release()
 	first.Free()
 	first.Free()
 	if freed != 0 {

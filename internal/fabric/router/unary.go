@@ -23,43 +23,43 @@ func (r *Router) ServeUnary(ctx context.Context, h *call.Head, request *call.Mes
 
 // unary takes a call of one message each way from its judgement to its answer.
 func (c *exchange) unary(ctx context.Context) (*call.Message, call.End, error) {
-	ctx, err := c.judge(ctx)
+	ctx, err := c.applyPolicies(ctx)
 	if err != nil {
 		return nil, call.End{}, err
 	}
 	size := len(c.request.Data)
-	if err := c.hold(ctx, c.Plan.Delay+c.links(policy.ToServer, size)); err != nil {
+	if err := c.delay(ctx, c.Plan.Delay+c.links(policy.ToServer, size)); err != nil {
 		return nil, call.End{}, err
 	}
 	if len(c.Plan.Mirror) > 0 {
 		c.mirror()
 	}
-	a := c.try(ctx)
+	a := c.dispatch(ctx)
 	c.endpoint, c.ended = a.endpoint, a.ended
 	received := 0
 	if a.response != nil {
 		received = len(a.response.Data)
 	}
-	c.method.carry(size, received, a.ended)
+	c.method.countBytes(size, received, a.ended)
 	return c.answer(ctx, a, received)
 }
 
-// try sends the call as the plan says: hedged, tried again, or once.
-func (c *exchange) try(ctx context.Context) answer {
+// dispatch sends the call as the plan says: hedged, tried again, or once.
+func (c *exchange) dispatch(ctx context.Context) answer {
 	switch {
 	case c.Plan.Hedge != nil && c.Plan.Hedge.Attempts > 1:
-		return c.hedged(ctx)
+		return c.sendHedged(ctx)
 	case c.Plan.Retry != nil && c.Plan.Retry.Attempts > 1:
-		return c.retried(ctx)
+		return c.sendWithRetries(ctx)
 	}
-	return c.once(ctx)
+	return c.sendOnce(ctx)
 }
 
 // answer brings a response over the links and through the policies.
 func (c *exchange) answer(ctx context.Context, a answer, size int) (*call.Message, call.End, error) {
 	if len(c.Plan.Links) > 0 {
 		c.ended = time.Time{}
-		if err := c.hold(ctx, c.links(policy.ToClient, size)); err != nil {
+		if err := c.delay(ctx, c.links(policy.ToClient, size)); err != nil {
 			a.response.Free()
 			return nil, call.End{}, err
 		}
@@ -68,7 +68,7 @@ func (c *exchange) answer(ctx context.Context, a answer, size int) (*call.Messag
 		return a.response, a.end, a.err
 	}
 	var err error
-	a.end.Header, a.end.Trailer, err = c.respond(known(a.end.Header), known(a.end.Trailer))
+	a.end.Header, a.end.Trailer, err = c.respond(nonNil(a.end.Header), nonNil(a.end.Trailer))
 	if err != nil {
 		a.response.Free()
 		return nil, call.End{}, err
@@ -76,27 +76,27 @@ func (c *exchange) answer(ctx context.Context, a answer, size int) (*call.Messag
 	return a.response, a.end, a.err
 }
 
-// known is metadata that has come, though it may be empty.
-func known(md metadata.MD) metadata.MD {
+// nonNil is metadata that has come, though it may be empty.
+func nonNil(md metadata.MD) metadata.MD {
 	if md == nil {
 		return metadata.MD{}
 	}
 	return md
 }
 
-// mostTransparent is how often a call that its callee never saw is sent again, to
+// maxTransparentRetries is how often a call that its callee never saw is sent again, to
 // other endpoints, without asking a policy.
-const mostTransparent = 3
+const maxTransparentRetries = 3
 
-// once sends a call that has no policy for more. What was not sent can be sent again
+// sendOnce sends a call that has no policy for more. What was not sent can be sent again
 // as long as the request is still there: in memory that nobody gave back.
-func (c *exchange) once(ctx context.Context) answer {
+func (c *exchange) sendOnce(ctx context.Context) answer {
 	request := c.request
 	c.request = nil
 	again, can := *request, request.Release == nil
 	for transparent := 0; ; transparent++ {
 		a := c.send(ctx, request)
-		if !a.unsent || !can || transparent == mostTransparent || ctx.Err() != nil {
+		if !a.unsent || !can || transparent == maxTransparentRetries || ctx.Err() != nil {
 			return a
 		}
 		c.tried = append(c.tried, a.endpoint.id)
@@ -114,23 +114,23 @@ func (c *exchange) send(ctx context.Context, request *call.Message) answer {
 	c.attempts++
 	a := c.router.attempt(ctx, c.Head, request, c.tried, now)
 	if a.endpoint != nil && !a.endpoint.forgets {
-		c.last()
+		c.retainMemory()
 	}
 	return a
 }
 
-// retried sends a call until an answer is good enough for the policy.
-func (c *exchange) retried(ctx context.Context) answer {
-	copier := copierOf(c.request)
+// sendWithRetries sends a call until an answer is good enough for the policy.
+func (c *exchange) sendWithRetries(ctx context.Context) answer {
+	copier := newSharedMessage(c.request)
 	c.request = nil
-	defer copier.free()
+	defer copier.release()
 	for attempt, transparent := 1, 0; ; {
-		a := c.send(ctx, copier.one())
+		a := c.send(ctx, copier.acquire())
 		if a.err == nil || a.endpoint == nil || ctx.Err() != nil {
 			return a
 		}
 		c.tried = append(c.tried, a.endpoint.id)
-		if a.unsent && transparent < mostTransparent {
+		if a.unsent && transparent < maxTransparentRetries {
 			transparent++
 			continue
 		}
@@ -144,16 +144,16 @@ func (c *exchange) retried(ctx context.Context) answer {
 // retries asks the policy for one more attempt, and waits until it may begin.
 func (c *exchange) retries(ctx context.Context, attempts int, err error, trailer metadata.MD) bool {
 	wait, ok := c.Plan.Retry.Next(&c.Exchange, attempts, err)
-	if wait, ok = pushback(trailer, wait, ok); !ok || c.hold(ctx, wait) != nil {
+	if wait, ok = pushback(trailer, wait, ok); !ok || c.delay(ctx, wait) != nil {
 		return false
 	}
 	c.router.stats.retries.Add(1)
-	c.again(attempts)
+	c.numberAttempt(attempts)
 	return true
 }
 
-// again numbers the attempt that follows.
-func (c *exchange) again(number int) {
+// numberAttempt numbers the attempt that follows.
+func (c *exchange) numberAttempt(number int) {
 	// The last attempt's callee may still look at its head.
 	c.Head = c.Head.Clone()
 	c.Head.Attempt = number
@@ -173,8 +173,8 @@ func pushback(trailer metadata.MD, wait time.Duration, ok bool) (time.Duration, 
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// hold waits, having told whoever lent the goroutine.
-func (c *exchange) hold(ctx context.Context, d time.Duration) error {
+// delay waits, having told whoever lent the goroutine.
+func (c *exchange) delay(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}

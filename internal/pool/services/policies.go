@@ -51,7 +51,7 @@ func (r *Registry) Policies() Policies {
 	return r.policies
 }
 
-func (r *Registry) takePolicies(e state.Entry) (bool, error) {
+func (r *Registry) applyPolicies(e state.Entry) (bool, error) {
 	if e.Revision <= r.policies.Revision {
 		return false, nil
 	}

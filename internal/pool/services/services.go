@@ -73,7 +73,7 @@ type Registry struct {
 	opts Options
 
 	write sync.Mutex // orders the writes of this node's endpoints; before view's lock
-	mine  map[string]Endpoint
+	own   map[string]Endpoint
 
 	view        *state.Follower // its lock is that of what follows
 	endpoints   map[outboard.NodeID]announcement
@@ -94,11 +94,11 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Registry{
-		opts: opts, mine: make(map[string]Endpoint),
+		opts: opts, own: make(map[string]Endpoint),
 		endpoints: make(map[outboard.NodeID]announcement), descriptors: make(map[string][]byte),
 	}
 	var err error
-	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.take); err != nil {
+	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.apply); err != nil {
 		return nil, fmt.Errorf("open services: %w", err)
 	}
 	return r, nil
@@ -110,7 +110,7 @@ func (r *Registry) Close() error {
 		return r.view.Close()
 	}
 	r.write.Lock()
-	clear(r.mine)
+	clear(r.own)
 	r.write.Unlock()
 	// What can't be withdrawn ends with the node's record.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -125,9 +125,9 @@ func (r *Registry) Close() error {
 // excepted.
 func (r *Registry) Changed() <-chan struct{} { return r.view.Changed() }
 
-func (r *Registry) take(e state.Entry) (bool, error) {
+func (r *Registry) apply(e state.Entry) (bool, error) {
 	if node, ok := strings.CutPrefix(e.Key, endpointsPrefix); ok {
-		return r.takeEndpoints(outboard.NodeID(node), e)
+		return r.applyEndpoints(outboard.NodeID(node), e)
 	}
 	if service, ok := strings.CutPrefix(e.Key, servicesPrefix); ok {
 		r.descriptors[service] = e.Value
@@ -135,12 +135,12 @@ func (r *Registry) take(e state.Entry) (bool, error) {
 		return true, nil
 	}
 	if e.Key == policiesKey {
-		return r.takePolicies(e)
+		return r.applyPolicies(e)
 	}
 	return false, nil
 }
 
-func (r *Registry) takeEndpoints(node outboard.NodeID, e state.Entry) (bool, error) {
+func (r *Registry) applyEndpoints(node outboard.NodeID, e state.Entry) (bool, error) {
 	if e.Deleted {
 		delete(r.endpoints, node)
 		return true, nil
@@ -186,7 +186,7 @@ func (r *Registry) Endpoint(id string) (Endpoint, bool) {
 func (r *Registry) Offer(ctx context.Context, e Endpoint) error {
 	e.Node = r.opts.Self
 	r.write.Lock()
-	r.mine[e.ID] = e
+	r.own[e.ID] = e
 	r.write.Unlock()
 	return r.announce(ctx)
 }
@@ -194,8 +194,8 @@ func (r *Registry) Offer(ctx context.Context, e Endpoint) error {
 // Withdraw removes an endpoint of this node.
 func (r *Registry) Withdraw(ctx context.Context, id string) error {
 	r.write.Lock()
-	_, had := r.mine[id]
-	delete(r.mine, id)
+	_, had := r.own[id]
+	delete(r.own, id)
 	r.write.Unlock()
 	if !had {
 		return nil
@@ -208,7 +208,7 @@ func (r *Registry) announce(ctx context.Context) error {
 	r.write.Lock()
 	defer r.write.Unlock()
 	a := announcement{Boot: r.opts.Boot, Endpoints: []Endpoint{}}
-	for _, e := range r.mine {
+	for _, e := range r.own {
 		a.Endpoints = append(a.Endpoints, e)
 	}
 	slices.SortFunc(a.Endpoints, func(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) })

@@ -10,10 +10,10 @@ import (
 // called under it.
 type Follower struct {
 	sync.Mutex
-	log  *slog.Logger
-	take func(Entry) (news bool, err error)
-	next chan struct{} // closed at the next news
-	stop context.CancelFunc
+	log   *slog.Logger
+	apply func(Entry) (news bool, err error)
+	next  chan struct{} // closed at the next news
+	stop  context.CancelFunc
 }
 
 // Follow has take see the table's entries, and later each that changes; it says whether
@@ -24,22 +24,22 @@ func Follow(ctx context.Context, s *State, log *slog.Logger, take func(Entry) (n
 		log = slog.New(slog.DiscardHandler)
 	}
 	run, stop := context.WithCancel(context.Background())
-	f := &Follower{log: log, take: take, next: make(chan struct{}), stop: stop}
+	f := &Follower{log: log, apply: take, next: make(chan struct{}), stop: stop}
 	watch, cancel := context.WithCancel(run)
 	defer context.AfterFunc(ctx, cancel)()
-	if err := s.Watch(watch, f.hear); err != nil {
+	if err := s.Watch(watch, f.applyChange); err != nil {
 		stop()
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *Follower) hear(c Change) {
+func (f *Follower) applyChange(c Change) {
 	f.Lock()
 	defer f.Unlock()
 	news := false
 	for _, e := range c.Entries {
-		one, err := f.take(e)
+		one, err := f.apply(e)
 		if err != nil {
 			f.log.Warn("ignored a record of the pool", "key", e.Key, "error", err)
 		}

@@ -61,7 +61,7 @@ func (g *grower) step(ctx context.Context) (done bool, err error) {
 	case d.Import:
 		return true, g.s.finishMove(ctx)
 	case d.Mode == alone && len(voters) == 0:
-		return g.choose(ctx, all)
+		return g.chooseVoters(ctx, all)
 	case d.Mode == alone:
 		return g.moveWhenPrepared(ctx, voters, all)
 	case d.Mode == guest && chosen:
@@ -74,12 +74,12 @@ func (g *grower) step(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// choose names the voters as soon as there are enough members.
-func (g *grower) choose(ctx context.Context, all []member) (done bool, err error) {
+// chooseVoters names the voters as soon as there are enough members.
+func (g *grower) chooseVoters(ctx context.Context, all []member) (done bool, err error) {
 	if len(all) < Copies {
 		return true, nil
 	}
-	present := g.s.server.present()
+	present := g.s.server.connectedGuests()
 	i := slices.IndexFunc(all, func(m member) bool { return m.Name == g.s.server.opts.Name })
 	if i < 0 {
 		return true, nil // This node's own record is on its way.
@@ -138,7 +138,7 @@ func (g *grower) moveWhenPrepared(ctx context.Context, voters, all []member) (do
 		if !slices.ContainsFunc(all, func(m member) bool { return m.Name == v.Name && m.Prepared }) {
 			return true, nil // Its record will change.
 		}
-		if err := reach(ctx, v.Route); err != nil {
+		if err := probe(ctx, v.Route); err != nil {
 			return false, fmt.Errorf("voter %s is not reachable: %w", v.Name, err)
 		}
 	}
@@ -146,7 +146,7 @@ func (g *grower) moveWhenPrepared(ctx context.Context, voters, all []member) (do
 	return true, g.s.moveTable(ctx, voters)
 }
 
-func reach(ctx context.Context, addr string) error {
+func probe(ctx context.Context, addr string) error {
 	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return err

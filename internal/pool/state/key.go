@@ -17,7 +17,7 @@ func tokensOf(key string) (tokens string, ok bool) {
 			return "", false
 		case c == '/':
 			b.WriteByte('.')
-		case plain(c):
+		case isWordByte(c):
 			b.WriteByte(c)
 		default:
 			b.WriteByte('%')
@@ -49,13 +49,13 @@ func keyOf(tokens string) string {
 	return b.String()
 }
 
-func plain(c byte) bool {
+func isWordByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
 }
 
-func wordOf(name string) bool {
+func isWord(name string) bool {
 	for i := range len(name) {
-		if !plain(name[i]) {
+		if !isWordByte(name[i]) {
 			return false
 		}
 	}

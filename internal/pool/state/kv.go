@@ -40,7 +40,7 @@ type KV struct {
 // OpenKV opens a bucket of that name beside the pool's table, and makes it when
 // it is not there, with as many copies as the table has.
 func (s *State) OpenKV(ctx context.Context, name string) (*KV, error) {
-	if !strings.HasPrefix(name, "outboard-") || !wordOf(name) {
+	if !strings.HasPrefix(name, "outboard-") || !isWord(name) {
 		return nil, outboard.Errorf(outboard.Invalid, "open bucket", "%q: the name of a bucket's stream", name)
 	}
 	stream := "KV_" + name

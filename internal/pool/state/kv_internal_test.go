@@ -152,7 +152,7 @@ func TestCommitInterrupted(t *testing.T) {
 	must(t, k.Commit(ctx, c))
 	must(t, k.write(ctx, c.Changes[:1], 1))
 	foreign := &nats.Msg{Subject: k.keys + "b", Data: []byte("foreign")}
-	_, err := k.s.ask(ctx, foreign)
+	_, err := k.s.publishOnce(ctx, foreign)
 	must(t, err)
 	// b has been written after the commit: c alone is missing.
 	wantContent(ctx, t, k, 0, map[string]string{"a": "1@2", "b": "foreign@3", "c": "3@4"})
@@ -262,7 +262,7 @@ func FuzzCut(f *testing.F) {
 	f.Add([]byte("a"), "")
 	f.Add([]byte("a"), "2,18446744073709551615")
 	f.Fuzz(func(t *testing.T, data []byte, sizes string) {
-		parts, err := cut(data, sizes)
+		parts, err := splitRecords(data, sizes)
 		if err != nil {
 			return
 		}

@@ -71,7 +71,7 @@ func (k *KV) Commit(ctx context.Context, c Commit) error {
 }
 
 func (k *KV) commit(ctx context.Context, record *nats.Msg) error {
-	a, err := k.s.ask(ctx, record)
+	a, err := k.s.publishOnce(ctx, record)
 	if err == nil && a.Duplicate {
 		err = ErrBehind
 	}
@@ -83,7 +83,7 @@ func (k *KV) commit(ctx context.Context, record *nats.Msg) error {
 // place of this one, out of which readers write what is missing. When Spread fails,
 // the writer must read on with Since from c.After, which sees to all.
 func (k *KV) Spread(ctx context.Context, c Commit) error {
-	err := k.s.try(ctx, attemptTimeout, func(ctx context.Context) error {
+	err := k.s.attemptOnce(ctx, attemptTimeout, func(ctx context.Context) error {
 		return k.write(ctx, c.Changes, c.After+1)
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func (k *KV) write(ctx context.Context, changes []KVChange, after uint64) error 
 			return err
 		}
 	}
-	_, err := k.s.ask(ctx, m.of(changes[last], after+uint64(last)))
+	_, err := k.s.publishOnce(ctx, m.of(changes[last], after+uint64(last)))
 	return err
 }
 

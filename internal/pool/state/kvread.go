@@ -94,7 +94,7 @@ func (r *kvReader) complete(ctx context.Context) error {
 	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	err := r.k.write(attempt, r.missing, r.at)
-	if err == nil || errors.Is(err, ErrConflict) || temporary(err) && ctx.Err() == nil {
+	if err == nil || errors.Is(err, ErrConflict) || isRetryable(err) && ctx.Err() == nil {
 		return nil // The next step sees how far it came.
 	}
 	return err

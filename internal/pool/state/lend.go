@@ -30,7 +30,7 @@ func (s *State) Lend(ctx context.Context, conn net.Conn) error {
 		}
 		_ = inner.Close()
 	}()
-	join(conn, inner)
+	pipe(conn, inner)
 	return nil
 }
 

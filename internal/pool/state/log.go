@@ -51,7 +51,7 @@ type Record struct {
 // OpenLog opens a log of the pool, and makes it when it is not there, with as
 // many copies as the table has.
 func (s *State) OpenLog(ctx context.Context, name string, o LogOptions) (*Log, error) {
-	if !wordOf(name) {
+	if !isWord(name) {
 		return nil, outboard.Errorf(outboard.Invalid, "open log", "%q: a name has letters, digits, \"-\" and \"_\"", name)
 	}
 	l := &Log{s: s, name: name, stream: logStreamPrefix + name, prefix: logSubjectPrefix + name + "."}
@@ -128,9 +128,9 @@ func (l *Log) Append(ctx context.Context, key string, after uint64, data ...[]by
 	}
 	var seq uint64
 	err = l.s.retry(ctx, func(ctx context.Context) error {
-		a, err := l.s.askAll(ctx, id, msgs)
+		a, err := l.s.publishBatchOnce(ctx, id, msgs)
 		if seq = a.Seq; errors.Is(err, ErrConflict) {
-			seq, err = l.stored(ctx, subject, after, id, len(msgs))
+			seq, err = l.resolveConflict(ctx, subject, after, id, len(msgs))
 		}
 		return err
 	})
@@ -161,10 +161,10 @@ func (l *Log) messages(subject, id string, after uint64, data [][]byte) ([]*nats
 	return msgs, nil
 }
 
-// stored finds out whether a conflict is with our own earlier attempt, whose
+// resolveConflict finds out whether a conflict is with our own earlier attempt, whose
 // answer was lost: then the first message after the expected one is ours, and
 // the others follow it.
-func (l *Log) stored(ctx context.Context, subject string, after uint64, id string, n int) (uint64, error) {
+func (l *Log) resolveConflict(ctx context.Context, subject string, after uint64, id string, n int) (uint64, error) {
 	m, err := l.s.leaderGet(ctx, l.stream, leaderQuery{Seq: after + 1, NextBySubject: subject})
 	if errors.Is(err, ErrNotFound) {
 		return 0, ErrConflict

@@ -46,14 +46,14 @@ func newMembers() *members {
 	return &members{all: make(map[string]member), changed: make(chan struct{}, 1)}
 }
 
-// take notes a change of the table.
-func (m *members) take(c Change) error {
+// apply notes a change of the table.
+func (m *members) apply(c Change) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var errs []error
 	for _, e := range c.Entries {
 		if strings.HasPrefix(e.Key, "config/") {
-			errs = append(errs, m.takeEntry(e))
+			errs = append(errs, m.applyEntry(e))
 		}
 	}
 	if len(errs) > 0 {
@@ -65,7 +65,7 @@ func (m *members) take(c Change) error {
 	return errors.Join(errs...)
 }
 
-func (m *members) takeEntry(e Entry) error {
+func (m *members) applyEntry(e Entry) error {
 	name, isMember := strings.CutPrefix(e.Key, memberPrefix)
 	switch {
 	case isMember && e.Deleted:

@@ -124,7 +124,7 @@ func (s *State) export(ctx context.Context, dir string) ([]byte, error) {
 // importTable starts the clustered server and fills the table that it keeps
 // with the others from the exported file.
 func (e *embedded) importTable(ctx context.Context) error {
-	if err := e.setAside(); err != nil {
+	if err := e.archiveFounderStore(); err != nil {
 		return err
 	}
 	if e.current() == nil {
@@ -143,7 +143,7 @@ func (e *embedded) importTable(ctx context.Context) error {
 		return err
 	}
 	defer private.nc.Close()
-	if err := private.bring(ctx, e.opts.Dir, table); err != nil {
+	if err := private.importAll(ctx, e.opts.Dir, table); err != nil {
 		return err
 	}
 	if err := e.role.change(func(d *roleData) { d.Ready, d.Import = true, false }); err != nil {
@@ -168,14 +168,14 @@ func readExport(dir string) (table export, err error) {
 func (t export) timeout() time.Duration {
 	d := moveTimeout
 	for _, one := range t.Streams {
-		d += 2 * one.slowest() // once to the leader, once to the others
+		d += 2 * one.maxDuration() // once to the leader, once to the others
 	}
 	return d
 }
 
-// bring makes the streams in the cluster, and the table last: its last key lets
+// importAll makes the streams in the cluster, and the table last: its last key lets
 // the others in.
-func (s *State) bring(ctx context.Context, dir string, table export) error {
+func (s *State) importAll(ctx context.Context, dir string, table export) error {
 	voters, err := votersOf(table.Entries)
 	if err != nil {
 		return err
@@ -186,11 +186,11 @@ func (s *State) bring(ctx context.Context, dir string, table export) error {
 	if err := s.waitCopies(ctx, voters, table.Streams); err != nil {
 		return err
 	}
-	return s.fill(ctx, table)
+	return s.fillTable(ctx, table)
 }
 
-// setAside keeps the founder's own table beside the cluster's, once.
-func (e *embedded) setAside() error {
+// archiveFounderStore keeps the founder's own table beside the cluster's, once.
+func (e *embedded) archiveFounderStore() error {
 	from := filepath.Join(e.opts.Dir, natsserver.JetStreamStoreDir)
 	to := filepath.Join(e.opts.Dir, "founder")
 	if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
@@ -202,9 +202,9 @@ func (e *embedded) setAside() error {
 	return nil
 }
 
-// fill makes the table in the cluster. Done twice it does no harm: nobody else
+// fillTable makes the table in the cluster. Done twice it does no harm: nobody else
 // writes before the last key says that all is there.
-func (s *State) fill(ctx context.Context, table export) error {
+func (s *State) fillTable(ctx context.Context, table export) error {
 	err := s.retry(ctx, func(ctx context.Context) error {
 		cfg := tableConfig(Copies)
 		cfg.FirstSeq = table.Last + 1
@@ -212,13 +212,13 @@ func (s *State) fill(ctx context.Context, table export) error {
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil
 		}
-		return noPeers(err)
+		return asRetryable(err)
 	})
 	if err != nil {
 		return fmt.Errorf("make the table in the cluster: %w", err)
 	}
 	for _, en := range table.Entries {
-		if _, err := s.write(ctx, en.Key, en.Value, change{ttl: en.TTL}); err != nil {
+		if _, err := s.write(ctx, en.Key, en.Value, writeOptions{ttl: en.TTL}); err != nil {
 			return err
 		}
 	}
@@ -226,9 +226,9 @@ func (s *State) fill(ctx context.Context, table export) error {
 	return err
 }
 
-// noPeers makes the answer of a cluster that has not all its servers yet one
+// asRetryable makes the answer of a cluster that has not all its servers yet one
 // that is worth another try.
-func noPeers(err error) error {
+func asRetryable(err error) error {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return fmt.Errorf("%w: %w", nats.ErrNoResponders, api)
 	}

@@ -41,7 +41,7 @@ func unpack(key string, m *nats.Msg) ([]Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := cut(m.Data, m.Header.Get(sizesHeader))
+	parts, err := splitRecords(m.Data, m.Header.Get(sizesHeader))
 	records := make([]Record, len(parts))
 	for i, data := range parts {
 		records[i] = Record{Key: key, Seq: s.seq, Data: data, Time: s.time}
@@ -51,8 +51,8 @@ func unpack(key string, m *nats.Msg) ([]Record, error) {
 
 var errSizes = errors.New("the sizes of records are not those of the message")
 
-// cut takes data apart into parts of these sizes. Without sizes it is one.
-func cut(data []byte, sizes string) ([][]byte, error) {
+// splitRecords takes data apart into parts of these sizes. Without sizes it is one.
+func splitRecords(data []byte, sizes string) ([][]byte, error) {
 	if sizes == "" {
 		return [][]byte{data}, nil
 	}

@@ -41,8 +41,8 @@ type ack struct {
 	Error     *jetstream.APIError `json:"error"`
 }
 
-// ask stores one message, in one attempt.
-func (s *State) ask(ctx context.Context, m *nats.Msg) (ack, error) {
+// publishOnce stores one message, in one attempt.
+func (s *State) publishOnce(ctx context.Context, m *nats.Msg) (ack, error) {
 	answer, err := s.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
 		return ack{}, err
@@ -63,9 +63,9 @@ func (s *State) ask(ctx context.Context, m *nats.Msg) (ack, error) {
 	return ack{}, a.Error
 }
 
-// askAll stores messages, all or none, in one attempt. The answer is about the
+// publishBatchOnce stores messages, all or none, in one attempt. The answer is about the
 // last one.
-func (s *State) askAll(ctx context.Context, id string, msgs []*nats.Msg) (ack, error) {
+func (s *State) publishBatchOnce(ctx context.Context, id string, msgs []*nats.Msg) (ack, error) {
 	last := len(msgs) - 1
 	if last > 0 {
 		for i, m := range msgs {
@@ -79,5 +79,5 @@ func (s *State) askAll(ctx context.Context, id string, msgs []*nats.Msg) (ack, e
 			return ack{}, err
 		}
 	}
-	return s.ask(ctx, msgs[last])
+	return s.publishOnce(ctx, msgs[last])
 }

@@ -49,8 +49,8 @@ func (a *attempts) remove(one *attempt) {
 	delete(a.all, one)
 }
 
-// lose ends all attempts.
-func (a *attempts) lose() {
+// cancelAll ends all attempts.
+func (a *attempts) cancelAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, cancel := range a.all {
@@ -68,7 +68,7 @@ func (s *State) retry(ctx context.Context, f func(context.Context) error) error 
 func (s *State) retryEach(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	var missing time.Time // since when there is no such stream
 	for {
-		err := s.try(ctx, limit, f)
+		err := s.attemptOnce(ctx, limit, f)
 		switch {
 		case err == nil:
 			return nil
@@ -79,7 +79,7 @@ func (s *State) retryEach(ctx context.Context, limit time.Duration, f func(conte
 			if time.Since(missing) >= appearTime {
 				return &outboard.Error{Kind: outboard.NotFound, Err: err}
 			}
-		case !temporary(err) && (!errors.Is(err, context.Canceled) || ctx.Err() != nil):
+		case !isRetryable(err) && (!errors.Is(err, context.Canceled) || ctx.Err() != nil):
 			return err
 		default:
 			missing = time.Time{}
@@ -90,7 +90,7 @@ func (s *State) retryEach(ctx context.Context, limit time.Duration, f func(conte
 	}
 }
 
-func (s *State) try(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+func (s *State) attemptOnce(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	one := s.attempts.add(cancel)
@@ -107,23 +107,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// temporary says that another attempt may succeed.
-func temporary(err error) bool {
+// isRetryable says that another attempt may succeed.
+func isRetryable(err error) bool {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
 		errors.Is(err, nats.ErrTimeout), errors.Is(err, jetstream.ErrNoStreamResponse),
 		errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrReconnectBufExceeded),
 		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrStaleConnection),
-		errors.Is(err, errInProcess), broken(err):
+		errors.Is(err, errInProcess), isConnectionError(err):
 		return true
 	}
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (api.Code == 503 || api.Code == 408)
 }
 
-// broken says that a connection ended while it was written to. The client
+// isConnectionError says that a connection ended while it was written to. The client
 // connects again.
-func broken(err error) bool {
+func isConnectionError(err error) bool {
 	_, isNet := errors.AsType[net.Error](err)
 	return isNet || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed)
 }

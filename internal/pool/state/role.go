@@ -143,9 +143,9 @@ func replaceFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// Remember makes a node that has not opened its state yet one that joins the
+// RememberPeers makes a node that has not opened its state yet one that joins the
 // pool of these peers, should it be stopped before it can.
-func Remember(dir string, peers []string) error {
+func RememberPeers(dir string, peers []string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("remember the pool: %w", err)
 	}

@@ -35,23 +35,23 @@ func refuse(conn net.Conn) error {
 }
 
 func (e *embedded) serve(ctx context.Context, conn net.Conn, name string) error {
-	inner, err := e.admit(conn, name)
+	inner, err := e.addGuest(conn, name)
 	if err != nil {
 		return errors.Join(refuse(conn), err)
 	}
-	defer e.dismiss(conn)
+	defer e.removeGuest(conn)
 	defer inner.Close()
 	if _, err := conn.Write([]byte{serves}); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	join(conn, inner)
+	pipe(conn, inner)
 	return nil
 }
 
-// admit opens a connection to the server for a guest.
-func (e *embedded) admit(conn net.Conn, name string) (net.Conn, error) {
+// addGuest opens a connection to the server for a guest.
+func (e *embedded) addGuest(conn net.Conn, name string) (net.Conn, error) {
 	ready := e.role.get().Ready
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,15 +70,15 @@ func (e *embedded) admit(conn net.Conn, name string) (net.Conn, error) {
 	return inner, nil
 }
 
-func (e *embedded) dismiss(conn net.Conn) {
+func (e *embedded) removeGuest(conn net.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.guests, conn)
 	e.serving.Done()
 }
 
-// present are the names of the guests that are connected.
-func (e *embedded) present() map[string]bool {
+// connectedGuests are the names of the guests that are connected.
+func (e *embedded) connectedGuests() map[string]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	names := make(map[string]bool, len(e.guests))
@@ -88,8 +88,8 @@ func (e *embedded) present() map[string]bool {
 	return names
 }
 
-// join copies between two connections until one of them ends.
-func join(a, b net.Conn) {
+// pipe copies between two connections until one of them ends.
+func pipe(a, b net.Conn) {
 	var both sync.WaitGroup
 	half := func(to, from net.Conn) {
 		// The error is that one side has ended, which ends the other.

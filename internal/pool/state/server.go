@@ -46,16 +46,16 @@ func openEmbedded(opts Options) (*embedded, error) {
 		return nil, err
 	}
 	e := &embedded{opts: opts, role: r, log: opts.Logger, guests: make(map[net.Conn]string)}
-	if err := e.keepRoute(); err != nil {
+	if err := e.chooseRouteAddr(); err != nil {
 		return nil, err
 	}
 	err = e.start()
 	return e, err
 }
 
-// keepRoute chooses the address for routes once, so that other voters can be
+// chooseRouteAddr chooses the address for routes once, so that other voters can be
 // told of it before this node listens.
-func (e *embedded) keepRoute() error {
+func (e *embedded) chooseRouteAddr() error {
 	if e.role.get().Route != "" {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (e *embedded) dialPeer(peers []string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 		conn, err := e.opts.Dial(ctx, addr)
 		if err == nil {
-			if err = greet(ctx, conn); err == nil {
+			if err = awaitGreeting(ctx, conn); err == nil {
 				cancel()
 				return conn, nil
 			}
@@ -209,8 +209,8 @@ func (e *embedded) dialPeer(peers []string) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// greet asks whether the peer serves the table: it answers with one byte.
-func greet(ctx context.Context, conn net.Conn) error {
+// awaitGreeting asks whether the peer serves the table: it answers with one byte.
+func awaitGreeting(ctx context.Context, conn net.Conn) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
 			return err

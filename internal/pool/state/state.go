@@ -160,7 +160,7 @@ func (s *State) startGrowing() error {
 	})
 	g := &grower{s: s, members: newMembers()}
 	err := s.Watch(run, func(c Change) {
-		if err := g.members.take(c); err != nil {
+		if err := g.members.apply(c); err != nil {
 			s.log.Warn("members of the pool", "error", err)
 		}
 	})
@@ -185,7 +185,7 @@ func (s *State) connectTo(url string, extra ...nats.Option) error {
 		nats.ReconnectJitter(20*time.Millisecond, 20*time.Millisecond),
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(5 * time.Second),
-		nats.DisconnectErrHandler(func(*nats.Conn, error) { s.attempts.lose() }),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { s.attempts.cancelAll() }),
 	}, extra...)
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {

@@ -42,13 +42,13 @@ func (e streamExport) file(dir string) string {
 	return filepath.Join(dir, exportDir, e.Name+".snapshot")
 }
 
-// slowest is how long its content may take at most.
-func (e streamExport) slowest() time.Duration {
+// maxDuration is how long its content may take at most.
+func (e streamExport) maxDuration() time.Duration {
 	return time.Duration(e.Messages/slowestMessages+e.Bytes/slowestBytes) * time.Second
 }
 
-// isExtra reports whether a stream is one of those beside the table.
-func isExtra(name string) bool {
+// isLogOrBucket reports whether a stream is one of those beside the table.
+func isLogOrBucket(name string) bool {
 	return strings.HasPrefix(name, logStreamPrefix) || strings.HasPrefix(name, streamName+"-")
 }
 
@@ -60,7 +60,7 @@ func (s *State) exportStreams(ctx context.Context, dir string) ([]streamExport, 
 	var all []streamExport
 	names := s.js.StreamNames(ctx)
 	for name := range names.Name() {
-		if !isExtra(name) {
+		if !isLogOrBucket(name) {
 			continue
 		}
 		one, err := s.exportStream(ctx, dir, name)
@@ -145,7 +145,7 @@ func nextChunk(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 // already stays: nobody writes to it before the move is over.
 func (s *State) importStreams(ctx context.Context, dir string, all []streamExport) error {
 	for _, one := range all {
-		err := s.retryEach(ctx, moveTimeout+one.slowest(), func(ctx context.Context) error {
+		err := s.retryEach(ctx, moveTimeout+one.maxDuration(), func(ctx context.Context) error {
 			done, err := s.imported(ctx, one)
 			if err == nil && !done {
 				err = s.importStream(ctx, dir, one)
@@ -177,7 +177,7 @@ func (s *State) imported(ctx context.Context, one streamExport) (bool, error) {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = nil
 	}
-	return false, noPeers(err)
+	return false, asRetryable(err)
 }
 
 func (s *State) importStream(ctx context.Context, dir string, one streamExport) error {
@@ -193,7 +193,7 @@ func (s *State) importStream(ctx context.Context, dir string, one streamExport) 
 	}
 	err = s.api(ctx, "STREAM.RESTORE."+one.Name, map[string]any{"config": one.Config, "state": one.State}, &answer)
 	if err == nil && answer.Error != nil {
-		err = noPeers(answer.Error)
+		err = asRetryable(answer.Error)
 	}
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (s *State) sendSnapshot(ctx context.Context, to string, r io.Reader) error 
 			return err
 		}
 		if answer.Error != nil {
-			return noPeers(answer.Error)
+			return asRetryable(answer.Error)
 		}
 		if end {
 			return nil

@@ -50,8 +50,8 @@ type Entry struct {
 	ttl string // as in the server's header
 }
 
-// A change is how a key is written.
-type change struct {
+// A writeOptions is how a key is written.
+type writeOptions struct {
 	ttl string  // seconds, "" for ever
 	rev *uint64 // the revision that the key must have, nil for any
 	del bool
@@ -138,7 +138,7 @@ func (s *State) Get(ctx context.Context, key string) (Entry, error) {
 
 // Put sets a key whatever it was. A ttl greater than zero makes it vanish then.
 func (s *State) Put(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
-	return s.write(ctx, key, value, change{ttl: seconds(ttl)})
+	return s.write(ctx, key, value, writeOptions{ttl: seconds(ttl)})
 }
 
 // Create sets a key that must have no value. It returns ErrConflict when it has one.
@@ -158,17 +158,17 @@ func (s *State) Create(ctx context.Context, key string, value []byte, ttl time.D
 // Update sets a key whose last revision must be rev, 0 for none. It returns
 // ErrConflict when it is another.
 func (s *State) Update(ctx context.Context, key string, value []byte, rev uint64, ttl time.Duration) (uint64, error) {
-	return s.write(ctx, key, value, change{ttl: seconds(ttl), rev: &rev})
+	return s.write(ctx, key, value, writeOptions{ttl: seconds(ttl), rev: &rev})
 }
 
 // Delete removes a key whose last revision must be rev.
 func (s *State) Delete(ctx context.Context, key string, rev uint64) (uint64, error) {
-	return s.write(ctx, key, nil, change{ttl: seconds(tombstoneTTL), rev: &rev, del: true})
+	return s.write(ctx, key, nil, writeOptions{ttl: seconds(tombstoneTTL), rev: &rev, del: true})
 }
 
 // write stores one change. Attempts share a message id, so that one whose
 // answer was lost does not happen twice.
-func (s *State) write(ctx context.Context, key string, value []byte, c change) (uint64, error) {
+func (s *State) write(ctx context.Context, key string, value []byte, c writeOptions) (uint64, error) {
 	if len(value) > MaxValue/2 {
 		return 0, outboard.Errorf(outboard.Exhausted, "write "+key, "%d bytes are too many", len(value))
 	}
@@ -187,9 +187,9 @@ func (s *State) write(ctx context.Context, key string, value []byte, c change) (
 	var revision uint64
 	again := false
 	err := s.retry(ctx, func(ctx context.Context) error {
-		a, err := s.ask(ctx, msg)
+		a, err := s.publishOnce(ctx, msg)
 		if revision = a.Seq; again && errors.Is(err, ErrConflict) {
-			revision, err = s.written(ctx, msg)
+			revision, err = s.resolveConflict(ctx, msg)
 		}
 		again = true
 		return err
@@ -200,9 +200,9 @@ func (s *State) write(ctx context.Context, key string, value []byte, c change) (
 	return revision, nil
 }
 
-// written finds out whether a conflict is with our own earlier attempt, whose
+// resolveConflict finds out whether a conflict is with our own earlier attempt, whose
 // answer was lost. A server with one copy looks at the revision first.
-func (s *State) written(ctx context.Context, msg *nats.Msg) (uint64, error) {
+func (s *State) resolveConflict(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	m, err := s.leaderGet(ctx, streamName, leaderQuery{LastBySubject: msg.Subject})
 	if errors.Is(err, ErrNotFound) {
 		return 0, ErrConflict

@@ -23,17 +23,17 @@ type Change struct {
 // watcher follows the table: a snapshot, then each change in order. When a
 // change is missing it takes a new snapshot and tells the difference.
 type watcher struct {
-	s    *State
-	view map[string]Entry
-	seq  uint64
-	tell func(Change)
+	s      *State
+	view   map[string]Entry
+	seq    uint64
+	notify func(Change)
 }
 
 // Watch calls tell with the whole table and then with every change of it, in
 // order and from one goroutine at a time, until ctx or the state ends. It returns when the first
 // snapshot has been told.
 func (s *State) Watch(ctx context.Context, tell func(Change)) error {
-	w := &watcher{s: s, view: make(map[string]Entry), tell: tell}
+	w := &watcher{s: s, view: make(map[string]Entry), notify: tell}
 	changes := make(chan *nats.Msg, 4096)
 	sub, err := s.nc.ChanSubscribe(changesPrefix+">", changes)
 	if err != nil {
@@ -70,7 +70,7 @@ func (w *watcher) run(ctx context.Context, changes <-chan *nats.Msg) {
 		case <-idle.C:
 			missed = true
 		case msg := <-changes:
-			missed = !w.take(msg)
+			missed = !w.apply(msg)
 		}
 		if missed {
 			// Its error is that ctx ended, or a table that does not answer:
@@ -83,8 +83,8 @@ func (w *watcher) run(ctx context.Context, changes <-chan *nats.Msg) {
 	}
 }
 
-// take tells one change. It reports whether none before it is missing.
-func (w *watcher) take(msg *nats.Msg) bool {
+// apply tells one change. It reports whether none before it is missing.
+func (w *watcher) apply(msg *nats.Msg) bool {
 	entry, err := decodeEntry(msg)
 	if err != nil {
 		return false
@@ -97,7 +97,7 @@ func (w *watcher) take(msg *nats.Msg) bool {
 	}
 	w.seq = entry.Revision
 	w.store(entry)
-	w.tell(Change{Entries: []Entry{entry}, Seq: w.seq})
+	w.notify(Change{Entries: []Entry{entry}, Seq: w.seq})
 	return true
 }
 
@@ -133,7 +133,7 @@ func (w *watcher) resync(ctx context.Context) error {
 	}
 	w.seq = max(w.seq, last)
 	change.Seq = w.seq
-	w.tell(change)
+	w.notify(change)
 	return nil
 }
 
