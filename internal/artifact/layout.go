@@ -104,13 +104,13 @@ func readManifest(mediaType string, text []byte) (ocispec.Manifest, error) {
 	}
 	switch {
 	case mediaType != ocispec.MediaTypeImageManifest || m.MediaType != "" && m.MediaType != mediaType:
-		return m, refused("it is a %s, and a module is a %s: name one module, not a list of them", orNothing(mediaType), ocispec.MediaTypeImageManifest)
+		return m, refused("it is a %s, and a module is a %s: name one module, not a list of them", ignoreNotExist(mediaType), ocispec.MediaTypeImageManifest)
 	case m.Config.MediaType != ConfigType:
-		return m, refused("it is no WebAssembly module: its config is a %s, not a %s", orNothing(m.Config.MediaType), ConfigType)
+		return m, refused("it is no WebAssembly module: its config is a %s, not a %s", ignoreNotExist(m.Config.MediaType), ConfigType)
 	case len(m.Layers) != 1:
 		return m, refused("it has %d layers, and a module has one (Wasm OCI artifact, version 0)", len(m.Layers))
 	case m.Layers[0].MediaType != LayerType:
-		return m, refused("its layer is a %s, not a %s", orNothing(m.Layers[0].MediaType), LayerType)
+		return m, refused("its layer is a %s, not a %s", ignoreNotExist(m.Layers[0].MediaType), LayerType)
 	case m.Layers[0].Size < 0 || m.Layers[0].Size > MaxSize || m.Config.Size < 0 || m.Config.Size > maxManifest:
 		return m, refused("it is too large: a module has %v at most", outboard.Bytes(MaxSize))
 	}
@@ -122,7 +122,7 @@ func readManifest(mediaType string, text []byte) (ocispec.Manifest, error) {
 	return m, nil
 }
 
-func orNothing(s string) string {
+func ignoreNotExist(s string) string {
 	if s == "" {
 		return "thing without a type"
 	}

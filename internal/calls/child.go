@@ -35,7 +35,7 @@ type child struct {
 
 	retiring bool          // under Host.mu
 	noted    bool          // under Host.books: what it has counted is in the ledger
-	held     []policy.Held // under Host.mu: its calls that policies count
+	held     []policy.InFlight // under Host.mu: its calls that policies count
 }
 
 // start has the process follow the pool.

@@ -40,7 +40,7 @@ func (h *Host) note(c *child, f *os.File) error {
 
 // heldBy notes which calls a process that is being replaced has under way.
 func (h *Host) heldBy(c *child, f *os.File) {
-	var held []policy.Held
+	var held []policy.InFlight
 	if err := readFile(f, &held); err != nil {
 		h.log.Warn("calls of an earlier process are not counted", "process", c.number, "error", err)
 	}
@@ -54,7 +54,7 @@ func (h *Host) heldBy(c *child, f *os.File) {
 func (h *Host) passHeld() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var all []policy.Held
+	var all []policy.InFlight
 	for _, c := range h.children {
 		if c.retiring && c != h.current {
 			all = append(all, c.held...)

@@ -147,12 +147,12 @@ func (p *process) take(m *message) {
 	case msgPause:
 		p.control.answer(m, &message{files: p.hold()}, p.plane.Pause())
 	case msgTake:
-		var held policy.Carried
+		var held policy.SetState
 		err := readFile(m.file(), &held)
-		p.plane.table.Take(held, time.Now())
+		p.plane.table.ImportState(held, time.Now())
 		p.control.answer(m, nil, err)
 	case msgHeld:
-		var held []policy.Held
+		var held []policy.InFlight
 		// Its error leaves no calls elsewhere.
 		_ = readFile(m.file(), &held)
 		p.plane.table.HeldElsewhere(held, time.Now())

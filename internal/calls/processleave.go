@@ -62,7 +62,7 @@ const settleLimit = 5 * time.Second
 
 // hold is a file with what the policies hold, none where it can't be made.
 func (p *process) hold() []*os.File {
-	f, err := fileOf("policies", p.plane.table.Carry(time.Now()))
+	f, err := fileOf("policies", p.plane.table.ExportState(time.Now()))
 	if err != nil {
 		p.log.Warn("the policies begin anew in the process that takes over", "error", err)
 		return nil
@@ -82,7 +82,7 @@ const (
 func (p *process) tellHeld(done <-chan struct{}) {
 	wait := time.NewTimer(heldFrom)
 	defer wait.Stop()
-	var before []policy.Held
+	var before []policy.InFlight
 	for {
 		select {
 		case <-done:
@@ -90,8 +90,8 @@ func (p *process) tellHeld(done <-chan struct{}) {
 		case <-wait.C:
 			wait.Reset(heldEvery)
 		}
-		now := p.plane.table.Held()
-		slices.SortFunc(now, func(a, b policy.Held) int {
+		now := p.plane.table.InFlightCalls()
+		slices.SortFunc(now, func(a, b policy.InFlight) int {
 			return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Key, b.Key))
 		})
 		if slices.Equal(now, before) {

@@ -24,14 +24,14 @@ var ErrNoEndpoints = errors.New("balance: no endpoints")
 
 // An Endpoint is one back end.
 type Endpoint struct {
-	// ID tells endpoints apart. What is known of one (load, errors, age) is kept
-	// over updates by it.
+	// ID identifies the endpoint. Its state (load, errors, age) is retained by ID across
+	// updates.
 	ID string
-	// Node and Zone say where it is.
+	// Node and Zone locate it.
 	Node, Zone string
 	// Weight is the operator's; zero is 1.
 	Weight int
-	// Value is whatever the owner wants back with a pick.
+	// Value is returned with a pick.
 	Value any
 }
 
@@ -42,10 +42,10 @@ type Picker interface {
 	// Pick chooses an endpoint for a call. Those in exclude (IDs that an earlier
 	// attempt went to) are picked only when nothing else is left.
 	Pick(h *call.Head, exclude []string, now time.Time) (Pick, error)
-	// Report takes a load report that came beside the calls.
+	// Report applies an out-of-band load report.
 	Report(id string, load *orca.OrcaLoadReport, now time.Time)
-	// Status tells what is known of each endpoint, those left out by the subset
-	// included, in the order of their IDs.
+	// Status describes each endpoint, those outside the subset included, in the order of their
+	// IDs.
 	Status(now time.Time) []Status
 }
 
@@ -64,17 +64,16 @@ type Pick struct {
 	member *member
 }
 
-// Endpoint is what was picked.
+// Endpoint returns the picked endpoint.
 func (p Pick) Endpoint() *Endpoint { return &p.member.Endpoint }
 
-// Done says that the call has ended.
+// Done reports the end of the call.
 func (p Pick) Done(o Outcome, now time.Time) { p.picker.done(p.member, o, now) }
 
-// Cancel gives a pick back that no call was made with, or whose call tells
-// nothing of the endpoint.
+// Cancel undoes a pick without a call, or whose call says nothing about the endpoint.
 func (p Pick) Cancel() { p.member.state.outstanding.Add(-1) }
 
-// A Status is what a picker knows of an endpoint.
+// A Status is the state of one endpoint in a picker.
 type Status struct {
 	ID string
 	// Tier is how far away it is: 0 is nearest. Subset says that it is used.

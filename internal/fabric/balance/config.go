@@ -32,7 +32,7 @@ type Config struct {
 	Subset    Subset    `yaml:"subset"`
 	SlowStart SlowStart `yaml:"slow_start"`
 	Ejection  Ejection  `yaml:"ejection"`
-	// Random is safe for use by many goroutines. Default: the runtime's generator.
+	// Random is safe for concurrent use. Default: the runtime's generator.
 	Random func() uint64 `yaml:"-"`
 }
 

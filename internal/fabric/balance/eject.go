@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// health is what outlier ejection knows of an endpoint.
+// health is the state of outlier ejection for an endpoint.
 type health struct {
 	ejectedUntil atomic.Int64 // a duration since the picker's epoch
 	ejections    atomic.Uint64
@@ -20,8 +20,9 @@ type health struct {
 
 func (h *health) until() time.Duration { return time.Duration(h.ejectedUntil.Load()) }
 
-// blame says whether an outcome speaks for or against its endpoint, or neither.
-func blame(err error) (bad, counts bool) {
+// classify reports whether an outcome is a failure of the endpoint, and whether it counts at
+// all.
+func classify(err error) (bad, counts bool) {
 	if err == nil {
 		return false, true
 	}
@@ -35,9 +36,9 @@ func blame(err error) (bad, counts bool) {
 	}
 }
 
-// judge counts an outcome and ejects the endpoint after too many failures in a row.
-func (p *picker) judge(m *member, err error, at time.Duration) {
-	bad, counts := blame(err)
+// recordOutcome counts an outcome and ejects the endpoint after too many consecutive failures.
+func (p *picker) recordOutcome(m *member, err error, at time.Duration) {
+	bad, counts := classify(err)
 	h := &m.state.health
 	switch {
 	case !counts:
@@ -65,7 +66,8 @@ func (p *picker) ejectNow(id string, at time.Duration) {
 	}
 }
 
-// eject takes an endpoint out, unless too many are. The caller holds mu.
+// eject ejects an endpoint unless the limit of ejected endpoints is reached. The caller holds
+// mu.
 func (p *picker) eject(s *state, at time.Duration) bool {
 	c := &p.config.Ejection
 	s.health.consecutive.Store(0)
@@ -78,9 +80,9 @@ func (p *picker) eject(s *state, at time.Duration) bool {
 	return true
 }
 
-// release ends ejections early when fewer endpoints are left than before, those
-// first that would end first. The caller holds mu.
-func (p *picker) release(at time.Duration) {
+// liftEjections ends ejections early when the number of endpoints shrinks, those first that
+// would end first. The caller holds mu.
+func (p *picker) liftEjections(at time.Duration) {
 	for p.ejected(at)*100 > p.config.Ejection.MaxPercent*len(p.members) {
 		var first *health
 		for _, m := range p.members {
@@ -103,8 +105,8 @@ func (p *picker) ejected(at time.Duration) int {
 	return n
 }
 
-// sweep compares success rates where an interval is over, and forgives. It
-// returns how long until it wants to be called again.
+// sweep compares success rates at the end of an interval, and reduces the ejection times of
+// healthy endpoints. It returns the time until the next sweep.
 func (p *picker) sweep(at time.Duration) time.Duration {
 	c := &p.config.Ejection
 	if !c.enabled() {
@@ -128,7 +130,7 @@ func (p *picker) sweep(at time.Duration) time.Duration {
 	return c.Interval
 }
 
-// compareRates ejects those whose rate of success is far under the mean.
+// compareRates ejects the endpoints whose success rate is far below the mean.
 func (p *picker) compareRates(at time.Duration) {
 	c := &p.config.Ejection
 	var hosts []*member

@@ -111,13 +111,13 @@ func TestSuccessRateEjects(t *testing.T) {
 
 func TestBlame(t *testing.T) {
 	for code := codes.OK; code <= codes.Unauthenticated; code++ {
-		bad, counts := blame(status.Error(code, ""))
+		bad, counts := classify(status.Error(code, ""))
 		wantBad := slices.Contains([]codes.Code{codes.Unknown, codes.DeadlineExceeded, codes.Internal, codes.Unavailable, codes.DataLoss}, code)
 		if bad != wantBad || counts == (code == codes.Canceled) {
 			t.Errorf("%v: bad %v, counts %v", code, bad, counts)
 		}
 	}
-	if bad, _ := blame(context.DeadlineExceeded); !bad {
+	if bad, _ := classify(context.DeadlineExceeded); !bad {
 		t.Error("an error without a status is not the endpoint's")
 	}
 }

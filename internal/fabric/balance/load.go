@@ -8,7 +8,7 @@ import (
 	orca "github.com/cncf/xds/go/xds/data/orca/v3"
 )
 
-// load is what an endpoint last reported.
+// load is the last load report of an endpoint.
 type load struct {
 	mu          sync.Mutex
 	weight      float64 // zero: none yet
@@ -18,9 +18,9 @@ type load struct {
 	known       bool          // there is a utilisation
 }
 
-// take turns a report into a weight: calls per second over utilisation, with
-// errors added to the utilisation.
-func (l *load) take(c *Reports, report *orca.OrcaLoadReport, at time.Duration) {
+// apply converts a report into a weight: calls per second over utilisation, with errors added
+// to the utilisation.
+func (l *load) apply(c *Reports, report *orca.OrcaLoadReport, at time.Duration) {
 	utilization := utilizationOf(c, report)
 	if !positive(utilization) {
 		return
@@ -71,7 +71,7 @@ func utilizationOf(c *Reports, report *orca.OrcaLoadReport) float64 {
 	return report.GetCpuUtilization()
 }
 
-// weightAt is zero when there is none that counts: too young or too old.
+// weightAt returns zero when the endpoint's report is too young or too old to count.
 func (l *load) weightAt(c *Reports, at time.Duration) float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,8 +98,8 @@ func (l *load) utilizationAt(c *Reports, at time.Duration) (float64, bool) {
 	return l.utilization, true
 }
 
-// weigh computes the weights of all members and publishes them for least
-// requests. soon is how long they are good for.
+// weigh computes the weights of all members and publishes them for least requests. soon is the
+// time for which they are valid.
 func (p *picker) weigh(at time.Duration) (weights []float64, soon time.Duration) {
 	soon = math.MaxInt64 - at
 	weights = make([]float64, len(p.members))
@@ -107,7 +107,7 @@ func (p *picker) weigh(at time.Duration) (weights []float64, soon time.Duration)
 		weights[i] = float64(max(1, m.Weight))
 	}
 	if p.config.Reports.Enabled {
-		p.reported(weights, at)
+		p.applyReports(weights, at)
 	}
 	if p.config.Reports.Enabled || p.config.Locality.enabled() {
 		soon = p.config.Reports.Period
@@ -126,9 +126,9 @@ func (p *picker) weigh(at time.Duration) (weights []float64, soon time.Duration)
 // spread bounds how far a reported weight may be from the mean.
 const spread = 10
 
-// reported replaces the weights by reported ones. Who has none gets the mean of
-// the others; with fewer than two that have one, all keep what they had.
-func (p *picker) reported(weights []float64, at time.Duration) {
+// applyReports replaces the operator's weights by reported ones. A member without a report
+// gets the mean of the others; with fewer than two reports all keep the operator's.
+func (p *picker) applyReports(weights []float64, at time.Duration) {
 	reported := make([]float64, len(weights))
 	sum, count := 0.0, 0.0
 	for i, m := range p.members {
@@ -150,7 +150,7 @@ func (p *picker) reported(weights []float64, at time.Duration) {
 	}
 }
 
-// ramp is the share of its weight that an endpoint of the age has.
+// ramp is the fraction of its weight that an endpoint of an age receives.
 func (s *SlowStart) ramp(age time.Duration) (share float64, rising bool) {
 	if s.Window <= 0 || age >= s.Window {
 		return 1, false

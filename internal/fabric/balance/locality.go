@@ -15,8 +15,8 @@ func (l *Locality) tier(e *Endpoint) int {
 	return 2
 }
 
-// spills says that this call is to go further than m's tier.
-func (p *picker) spills(t *tier, m *member) bool {
+// spillsOver draws whether this call goes to a farther tier than m's.
+func (p *picker) spillsOver(t *tier, m *member) bool {
 	if t.keep < 1 && float64(p.config.Random()>>11)/(1<<53) >= t.keep {
 		return true
 	}
@@ -27,9 +27,9 @@ func (p *picker) busy(m *member) bool {
 	return m.state.pressure() > float64(p.config.Locality.Outstanding)
 }
 
-// spill computes what share of the calls each tier keeps. A tier that reports
-// more than it should keeps less in proportion, until it reports what it should;
-// it never gives calls to tiers that are worse off.
+// spill computes the fraction of the calls that each tier keeps. A tier above its target
+// utilisation keeps less in proportion, until it reports the target; it never spills to tiers
+// with a higher utilisation.
 func (p *picker) spill(s *snapshot, at time.Duration) {
 	due := at-p.computed >= p.config.Reports.Period
 	if due {
@@ -53,7 +53,7 @@ func (p *picker) spill(s *snapshot, at time.Duration) {
 	}
 }
 
-// utilization is the mean of what the tier's members report; zero if none does.
+// utilization is the mean of the members' reports; zero without any.
 func (p *picker) utilization(t *tier, at time.Duration) float64 {
 	sum, count := 0.0, 0.0
 	for _, m := range t.members {

@@ -13,8 +13,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// picker is the only Picker. Times inside are durations since epoch, which is
-// set before the first snapshot is published and never again.
+// picker is the only Picker. Its times are durations since epoch, which is set before the
+// first snapshot is published and never again.
 type picker struct {
 	config   Config
 	epoch    time.Time
@@ -30,14 +30,14 @@ type picker struct {
 	swept     time.Duration // when success rates were last compared
 }
 
-// A member is an endpoint as of one update, with the state that outlives it.
+// A member is an endpoint in one update, with the state that outlives the update.
 type member struct {
 	Endpoint
 	tier  int
 	state *state
 }
 
-// state is what is known of an endpoint by its ID.
+// state is the state of an endpoint, by its ID.
 type state struct {
 	outstanding atomic.Int64
 	picks       atomic.Uint64
@@ -49,7 +49,7 @@ type state struct {
 
 func (s *state) weight() float64 { return math.Float64frombits(s.share.Load()) }
 
-// A snapshot is what picks read.
+// A snapshot is the immutable input of picks.
 type snapshot struct {
 	tiers []tier
 	all   []*member
@@ -67,7 +67,7 @@ func (p *picker) Update(endpoints []Endpoint, now time.Time) {
 	at := now.Sub(p.epoch)
 	p.endpoints = sorted(endpoints)
 	p.adopt(at)
-	p.release(at)
+	p.liftEjections(at)
 	p.rebuild(at)
 }
 
@@ -77,7 +77,7 @@ func sorted(endpoints []Endpoint) []Endpoint {
 	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.ID == b.ID })
 }
 
-// adopt makes members of the endpoints and forgets the states of those gone.
+// adopt makes members of the endpoints and removes the state of endpoints that are gone.
 func (p *picker) adopt(at time.Duration) {
 	states := make(map[string]*state, len(p.endpoints))
 	var byTier [tiers][]*member
@@ -98,8 +98,7 @@ func (p *picker) adopt(at time.Duration) {
 	}
 }
 
-// refresh makes the snapshot anew where its time has come. Somebody who is at it
-// already is not waited for.
+// refresh rebuilds the snapshot when it is due, unless another goroutine is rebuilding it.
 func (p *picker) refresh(at time.Duration) {
 	if !p.mu.TryLock() {
 		return
@@ -110,7 +109,7 @@ func (p *picker) refresh(at time.Duration) {
 	}
 }
 
-// rebuild publishes a snapshot for what is known at the time. The caller holds mu.
+// rebuild publishes a snapshot of the current state. The caller holds mu.
 func (p *picker) rebuild(at time.Duration) {
 	due := at + p.sweep(at)
 	s := &snapshot{all: p.members}
@@ -131,7 +130,7 @@ func (p *picker) rebuild(at time.Duration) {
 	p.snapshot.Store(s)
 }
 
-// tierOf makes a tier of those of members[begin:end] that are not ejected.
+// tierOf makes a tier of the members in [begin, end) that are not ejected.
 func (p *picker) tierOf(begin, end int, weights []float64, at time.Duration, due *time.Duration) tier {
 	var members []*member
 	var shares []float64
@@ -166,8 +165,8 @@ func (p *picker) Pick(_ *call.Head, exclude []string, now time.Time) (Pick, erro
 	return Pick{picker: p, member: m}, nil
 }
 
-// choose walks the tiers from the nearest. One that is to spill is passed over;
-// when nobody further takes the call, it comes back to the least busy so far.
+// choose visits the tiers from the nearest. A tier that spills over is skipped; if no farther
+// tier accepts the call, the least loaded member seen so far does.
 func (p *picker) choose(s *snapshot, exclude []string) *member {
 	var spare *member
 	for i := range s.tiers {
@@ -177,7 +176,7 @@ func (p *picker) choose(s *snapshot, exclude []string) *member {
 			continue
 		}
 		last := i == len(s.tiers)-1
-		if last && spare == nil || !last && !p.spills(t, m) || last && !p.busy(m) {
+		if last && spare == nil || !last && !p.spillsOver(t, m) || last && !p.busy(m) {
 			return m
 		}
 		if spare == nil || m.state.pressure() < spare.state.pressure() {
@@ -187,11 +186,11 @@ func (p *picker) choose(s *snapshot, exclude []string) *member {
 	if spare != nil {
 		return spare
 	}
-	return s.any(exclude, p.config.Random())
+	return s.pickAny(exclude, p.config.Random())
 }
 
-// any finds somebody when all that are left are excluded or ejected.
-func (s *snapshot) any(exclude []string, random uint64) *member {
+// pickAny picks a member when all that remain are excluded or ejected.
+func (s *snapshot) pickAny(exclude []string, random uint64) *member {
 	for i := range s.tiers {
 		if n := len(s.tiers[i].members); n > 0 {
 			return s.tiers[i].members[random%uint64(n)]
@@ -206,7 +205,7 @@ func (s *snapshot) any(exclude []string, random uint64) *member {
 	return s.all[random%n]
 }
 
-// pressure is calls outstanding for each unit of weight, the next one included.
+// pressure is the number of outstanding requests per unit of weight, the next one included.
 func (s *state) pressure() float64 {
 	return float64(s.outstanding.Load()+1) / s.weight()
 }
@@ -215,10 +214,10 @@ func (p *picker) done(m *member, o Outcome, now time.Time) {
 	m.state.outstanding.Add(-1)
 	at := now.Sub(p.epoch)
 	if o.Load != nil {
-		m.state.load.take(&p.config.Reports, o.Load, at)
+		m.state.load.apply(&p.config.Reports, o.Load, at)
 	}
 	if p.config.Ejection.enabled() {
-		p.judge(m, o.Err, at)
+		p.recordOutcome(m, o.Err, at)
 	}
 }
 
@@ -227,7 +226,7 @@ func (p *picker) Report(id string, report *orca.OrcaLoadReport, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.states[id]; s != nil {
-		s.load.take(&p.config.Reports, report, now.Sub(p.epoch))
+		s.load.apply(&p.config.Reports, report, now.Sub(p.epoch))
 	}
 }
 

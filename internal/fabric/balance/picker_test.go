@@ -250,7 +250,7 @@ func TestWeightOfAReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var l load
 			test.config.Expiry = time.Minute
-			l.take(&test.config, test.report, 0)
+			l.apply(&test.config, test.report, 0)
 			if got := l.weightAt(&test.config, time.Second); math.Abs(got-test.want) > 1e-9 {
 				t.Errorf("weight %v, want %v", got, test.want)
 			}

@@ -43,5 +43,5 @@ func (s *Subset) rank(id string) uint64 {
 	hash.Write([]byte{0})
 	hash.Write([]byte(id))
 	// FNV alone spreads the last bytes too little.
-	return mix(hash.Sum64())
+	return splitmix64(hash.Sum64())
 }

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A tier is endpoints that are equally near and not ejected.
+// A tier is the set of endpoints that are equally near and not ejected.
 type tier struct {
 	members []*member
 	// weights are the members' shares of the largest, which is full.
@@ -31,24 +31,24 @@ func newTier(members []*member, shares []float64, random uint64) tier {
 	return t
 }
 
-// pick returns nil when everybody is excluded.
+// pick returns nil when every member is excluded.
 func (t *tier) pick(p *picker, exclude []string) *member {
 	if p.config.Method == LeastRequests {
 		return t.leastRequests(p, exclude)
 	}
 	// With one member every turn is its, whatever the weight.
 	for range 4 * len(t.members) {
-		if m := t.members[t.turn()]; len(exclude) == 0 || !slices.Contains(exclude, m.ID) {
+		if m := t.members[t.nextByStride()]; len(exclude) == 0 || !slices.Contains(exclude, m.ID) {
 			return m
 		}
 	}
-	return t.other(p.config.Random(), exclude)
+	return t.pickOther(p.config.Random(), exclude)
 }
 
-// turn is a static stride scheduler: of each full rounds, an endpoint takes part
-// in as many as its weight. The offset by index keeps equals from sitting out the
+// nextByStride is a static stride scheduler: of each `full` rounds, an endpoint takes part in
+// as many as its weight. The offset by index keeps members of equal weight from skipping the
 // same rounds. (Static stride as in Google's and grpc-go's weighted round robin.)
-func (t *tier) turn() int {
+func (t *tier) nextByStride() int {
 	n := uint64(len(t.members))
 	for {
 		sequence := t.next.Add(1)
@@ -60,14 +60,14 @@ func (t *tier) turn() int {
 	}
 }
 
-// leastRequests compares Choices different members taken by chance.
+// leastRequests compares Choices different members, sampled at random.
 func (t *tier) leastRequests(p *picker, exclude []string) *member {
 	random := p.config.Random()
 	var best *member
 	// Few enough are all compared: chance would only leave one out.
 	if n := len(t.members); n <= p.config.Choices {
 		for i := range n {
-			best = lighter(best, t.members[(random+uint64(i))%uint64(n)], exclude)
+			best = lessLoaded(best, t.members[(random+uint64(i))%uint64(n)], exclude)
 		}
 		return best
 	}
@@ -76,17 +76,17 @@ func (t *tier) leastRequests(p *picker, exclude []string) *member {
 		if m == best || slices.Contains(exclude, m.ID) {
 			continue
 		}
-		best = lighter(best, m, exclude)
+		best = lessLoaded(best, m, exclude)
 		found++
 	}
 	if best == nil {
-		return t.other(random, exclude)
+		return t.pickOther(random, exclude)
 	}
 	return best
 }
 
-// lighter is the one with less to do; the first at a tie.
-func lighter(a, b *member, exclude []string) *member {
+// lessLoaded returns the member with less pressure; the first at a tie.
+func lessLoaded(a, b *member, exclude []string) *member {
 	switch {
 	case slices.Contains(exclude, b.ID):
 		return a
@@ -96,11 +96,11 @@ func lighter(a, b *member, exclude []string) *member {
 	return a
 }
 
-// sample takes a member by chance, in proportion to the weights.
+// sample draws a member in proportion to the weights.
 func (t *tier) sample(random *uint64) int {
 	n := uint64(len(t.members))
 	for {
-		*random = mix(*random)
+		*random = splitmix64(*random)
 		index := (*random >> 32) % n
 		if *random&full <= uint64(t.weights[index]) {
 			return int(index)
@@ -108,8 +108,8 @@ func (t *tier) sample(random *uint64) int {
 	}
 }
 
-// other takes the first from a place by chance that is not excluded.
-func (t *tier) other(random uint64, exclude []string) *member {
+// pickOther returns the first member from a random position that is not excluded.
+func (t *tier) pickOther(random uint64, exclude []string) *member {
 	n := uint64(len(t.members))
 	for i := range n {
 		if m := t.members[(random+i)%n]; !slices.Contains(exclude, m.ID) {
@@ -119,8 +119,8 @@ func (t *tier) other(random uint64, exclude []string) *member {
 	return nil
 }
 
-// mix is a step of splitmix64.
-func mix(x uint64) uint64 {
+// splitmix64 is a step of splitmix64.
+func splitmix64(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -10,9 +10,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// accessRules decide by the first rule that a call matches. Each dimension of the
-// rules is a table from a name to the rules that it matches, as bits; a call matches
-// the rules whose bits all dimensions have.
+// accessRules decide by the first rule that matches a call. Each dimension of the rules is a
+// table of bit sets: the matching rules are the intersection over all dimensions.
 type accessRules struct {
 	dimensions [dimensions]dimension
 	words      int // of 64 rules
@@ -213,7 +212,7 @@ func (p *parser) accessRule(r *accessRules, i int, item *yaml.Node) error {
 func (p *parser) accessBody(r *accessRules, rule *accessRule, i int, n *yaml.Node) error {
 	var patterns [dimensions]globs
 	m := members{"when": func(n *yaml.Node) (err error) {
-		rule.when, err = p.compile(n, wanted{boolType(), "when"})
+		rule.when, err = p.compile(n, expectedType{boolType(), "when"})
 		return err
 	}}
 	for d, name := range dimensionNames() {

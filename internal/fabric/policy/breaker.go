@@ -23,7 +23,7 @@ type breakerStep struct {
 	*breakerRules
 	policy *policy
 	all    *breaker
-	keys   *keyed[breaker]
+	keys   *keyCache[breaker]
 }
 
 func (r *breakerRules) bind(p *policy, old step, now time.Time) step {
@@ -34,21 +34,20 @@ func (r *breakerRules) bind(p *policy, old step, now time.Time) step {
 		return s
 	}
 	s.all = newBreaker(now)
-	s.keys = newKeyed(r.per.most, newBreaker)
+	s.keys = newKeyCache(r.per.most, newBreaker)
 	return s
 }
 
-// A breaker refuses calls while too many of them end badly. Closed, it counts how
-// calls end; open, it refuses; half open, it lets a few calls through, and their
-// ends decide.
+// breaker is a circuit breaker. Closed, it counts outcomes; open, it rejects calls; half open,
+// it admits a few probes, whose outcomes decide.
 type breaker struct {
-	mu    sync.Mutex
-	phase phase
-	since time.Time // of the phase
-	round uint64    // counts changes of phase: ends of calls of earlier ones don't count
-	slots [breakerSlots]breakerSlot
-	begun int // probes
-	well  int // probes
+	mu              sync.Mutex
+	phase           phase
+	since           time.Time // of the phase
+	round           uint64    // counts changes of phase: ends of calls of earlier ones don't count
+	slots           [breakerSlots]breakerSlot
+	probesStarted   int // probes
+	probesSucceeded int // probes
 }
 
 type phase uint8
@@ -61,7 +60,7 @@ const (
 
 const breakerSlots = 10
 
-// A breakerSlot has the ends of a tenth of the window.
+// breakerSlot counts the outcomes of a tenth of the window.
 type breakerSlot struct {
 	number     int64
 	total, bad int
@@ -71,22 +70,22 @@ func newBreaker(now time.Time) *breaker { return &breaker{since: now} }
 
 func (s *breakerStep) begin(x *Exchange) error {
 	if s.per.by == perAll {
-		return s.enter(x, s.all, s.all)
+		return s.admit(x, s.all, s.all)
 	}
 	key, err := s.per.key(x)
 	if err != nil {
 		return &evaluationError{err}
 	}
 	e := s.keys.pin(key, x.Now)
-	if err := s.enter(x, e.value, e); err != nil {
+	if err := s.admit(x, e.value, e); err != nil {
 		s.keys.unpin(e)
 		return err
 	}
 	return nil
 }
 
-func (s *breakerStep) enter(x *Exchange, b *breaker, what any) error {
-	round, ok := b.enter(s.breakerRules, x.Now)
+func (s *breakerStep) admit(x *Exchange, b *breaker, what any) error {
+	round, ok := b.admit(s.breakerRules, x.Now)
 	if !ok {
 		return s.refusal
 	}
@@ -97,32 +96,32 @@ func (s *breakerStep) enter(x *Exchange, b *breaker, what any) error {
 func (s *breakerStep) end(_ *Exchange, h acquisition, o Outcome) {
 	switch what := h.state.(type) {
 	case *breaker:
-		what.leave(s.breakerRules, h.round, o)
+		what.record(s.breakerRules, h.round, o)
 	case *entry[breaker]:
-		what.value.leave(s.breakerRules, h.round, o)
+		what.value.record(s.breakerRules, h.round, o)
 		s.keys.unpin(what)
 	}
 }
 
-// enter says whether a call may pass, and in which round.
-func (b *breaker) enter(r *breakerRules, now time.Time) (round uint64, ok bool) {
+// admit reports whether a call is admitted, and in which round.
+func (b *breaker) admit(r *breakerRules, now time.Time) (round uint64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	// Probes that don't end are given up for others after the same time.
-	if full := b.phase == open || b.phase == halfOpen && b.begun >= r.probes; full && now.Sub(b.since) >= r.open {
-		b.turn(halfOpen, now)
+	if full := b.phase == open || b.phase == halfOpen && b.probesStarted >= r.probes; full && now.Sub(b.since) >= r.open {
+		b.setPhase(halfOpen, now)
 	}
 	switch {
-	case b.phase == open, b.phase == halfOpen && b.begun >= r.probes:
+	case b.phase == open, b.phase == halfOpen && b.probesStarted >= r.probes:
 		return 0, false
 	case b.phase == halfOpen:
-		b.begun++
+		b.probesStarted++
 	}
 	return b.round, true
 }
 
-// leave notes how a call ended.
-func (b *breaker) leave(r *breakerRules, round uint64, o Outcome) {
+// record counts the outcome of an admitted call.
+func (b *breaker) record(r *breakerRules, round uint64, o Outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if round != b.round {
@@ -131,29 +130,29 @@ func (b *breaker) leave(r *breakerRules, round uint64, o Outcome) {
 	bad := slices.Contains(r.codes, o.Code())
 	switch {
 	case o.refused, o.Moved:
-		b.forget()
+		b.discardProbe()
 	case b.phase == halfOpen:
-		b.probed(r, bad, o.Now)
+		b.recordProbe(r, bad, o.Now)
 	case b.phase == closed:
 		b.count(r, bad, o.Now)
 	}
 }
 
-// forget is for a call that another policy refused, or that goes on elsewhere: it was
-// no probe.
-func (b *breaker) forget() {
+// discardProbe uncounts a probe that another policy rejected or that continues in another
+// process.
+func (b *breaker) discardProbe() {
 	if b.phase == halfOpen {
-		b.begun--
+		b.probesStarted--
 	}
 }
 
-func (b *breaker) probed(r *breakerRules, bad bool, now time.Time) {
+func (b *breaker) recordProbe(r *breakerRules, bad bool, now time.Time) {
 	if bad {
-		b.turn(open, now)
+		b.setPhase(open, now)
 		return
 	}
-	if b.well++; b.well >= r.probes {
-		b.turn(closed, now)
+	if b.probesSucceeded++; b.probesSucceeded >= r.probes {
+		b.setPhase(closed, now)
 	}
 }
 
@@ -170,11 +169,11 @@ func (b *breaker) count(r *breakerRules, bad bool, now time.Time) {
 	s.bad++
 	total, failures := b.sum(number)
 	if total >= r.least && float64(failures) >= r.ratio*float64(total) {
-		b.turn(open, now)
+		b.setPhase(open, now)
 	}
 }
 
-// sum is over the slots that are not too old.
+// sum adds the slots of the window that ends with slot number.
 func (b *breaker) sum(number int64) (total, bad int) {
 	for _, s := range b.slots {
 		if age := number - s.number; age >= 0 && age < breakerSlots {
@@ -184,9 +183,9 @@ func (b *breaker) sum(number int64) (total, bad int) {
 	return total, bad
 }
 
-func (b *breaker) turn(p phase, now time.Time) {
+func (b *breaker) setPhase(p phase, now time.Time) {
 	b.phase, b.since = p, now
 	b.round++
-	b.begun, b.well = 0, 0
+	b.probesStarted, b.probesSucceeded = 0, 0
 	b.slots = [breakerSlots]breakerSlot{}
 }

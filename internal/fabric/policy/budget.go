@@ -2,14 +2,14 @@ package policy
 
 import "sync/atomic"
 
-// A budget bounds what is sent beyond the calls themselves: each call puts a
-// fraction in, each extra attempt takes one out, and no more than a reserve is kept.
+// budget bounds extra attempts: each call deposits a fraction of an attempt, and each extra
+// attempt withdraws a whole one.
 type budget struct{ spent atomic.Int64 } // below the reserve, in thousandths
 
 const whole = 1000
 
-// earn puts a call's fraction in.
-func (b *budget) earn(ratio int64) {
+// deposit adds a call's fraction of an attempt.
+func (b *budget) deposit(ratio int64) {
 	for {
 		spent := b.spent.Load()
 		if spent == 0 || b.spent.CompareAndSwap(spent, max(0, spent-ratio)) {
@@ -18,8 +18,8 @@ func (b *budget) earn(ratio int64) {
 	}
 }
 
-// take takes an attempt out, if there is one.
-func (b *budget) take(reserve int64) bool {
+// withdraw removes one attempt and reports whether there was one.
+func (b *budget) withdraw(reserve int64) bool {
 	for {
 		spent := b.spent.Load()
 		if spent+whole > reserve {
@@ -31,5 +31,5 @@ func (b *budget) take(reserve int64) bool {
 	}
 }
 
-// budgetRules are how much may be sent beyond the calls.
+// budgetRules are the limits of a budget.
 type budgetRules struct{ ratio, reserve int64 } // in thousandths

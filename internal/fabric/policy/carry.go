@@ -9,57 +9,57 @@ import (
 // over: a bucket stays as empty as it was, a breaker as open, a budget as spent. A
 // step whose kind or key is another one there begins anew, as at a swap.
 
-// Carried is what the policies of a set hold, by their names.
-type Carried map[string]CarriedPolicy
+// SetState is the exported state of a set's policies, by their names.
+type SetState map[string]PolicyState
 
-// A CarriedPolicy is what one policy holds.
-type CarriedPolicy struct {
-	// Kind and Per, a key's kind and expression, say what the rest belongs to.
+// A PolicyState is the exported state of one policy.
+type PolicyState struct {
+	// Kind and Per (the kind and expression of its key) identify what the state belongs to.
 	Kind, Per string
-	// Tokens are those of buckets that are not full, in units, by key; All has the one
-	// that calls share, if there is one. It is a list because gob drops a pointer to 0.
+	// Tokens are the units in buckets that are not full, by key. All is the content of the
+	// shared bucket, if there is one; it is a slice because gob drops a pointer to 0.
 	Tokens map[string]int64
 	All    []int64
-	// Breakers are by key too, and Breaker the one that calls share.
-	Breakers map[string]CarriedBreaker
-	Breaker  *CarriedBreaker
-	// Spent is what extra attempts have taken from the budget.
+	// Breakers are the circuit breakers by key, and Breaker is the shared one.
+	Breakers map[string]BreakerState
+	Breaker  *BreakerState
+	// Spent is the spent part of the budget for extra attempts.
 	Spent int64
 }
 
-// A CarriedBreaker is a breaker. Its times are the machine's.
-type CarriedBreaker struct {
+// A BreakerState is an exported circuit breaker. Its times are the machine's.
+type BreakerState struct {
 	Open, HalfOpen bool
 	Since          time.Time
-	// Well is how many probes have ended well.
+	// Well is the number of successful probes.
 	Well  int
-	Slots []CarriedSlot
+	Slots []BreakerStateSlot
 }
 
-// A CarriedSlot is a tenth of a breaker's window.
-type CarriedSlot struct {
+// A BreakerStateSlot is a tenth of a breaker's window.
+type BreakerStateSlot struct {
 	Number     int64
 	Total, Bad int
 }
 
-// mostCarried bounds the keys of one policy.
-const mostCarried = 1 << 16
+// maxExportedKeys bounds the exported keys of one policy.
+const maxExportedKeys = 1 << 16
 
-// A carrier is a step that holds something.
-type carrier interface {
-	carry(now time.Time) CarriedPolicy
-	take(c CarriedPolicy, now time.Time)
+// stateful is a step whose state moves to the process that takes over the calls.
+type stateful interface {
+	carry(now time.Time) PolicyState
+	take(c PolicyState, now time.Time)
 }
 
-// Carry is what the policies in force hold.
-func (t *Table) Carry(now time.Time) Carried {
-	all := Carried{}
+// ExportState returns the state of the policies in force.
+func (t *Table) ExportState(now time.Time) SetState {
+	all := SetState{}
 	set := t.Set()
 	if set == nil {
 		return all
 	}
 	for _, p := range set.policies {
-		if s, ok := p.step.(carrier); ok {
+		if s, ok := p.step.(stateful); ok {
 			c := s.carry(now)
 			c.Kind = p.kind
 			all[p.name] = c
@@ -68,46 +68,46 @@ func (t *Table) Carry(now time.Time) Carried {
 	return all
 }
 
-// Take makes the policies in force hold what those of another process held. It is
-// called before the first call.
-func (t *Table) Take(all Carried, now time.Time) {
+// ImportState replaces the state of the policies in force by the exported state of another
+// process. It is called before the first call.
+func (t *Table) ImportState(all SetState, now time.Time) {
 	set := t.Set()
 	if set == nil {
 		return
 	}
 	for _, p := range set.policies {
 		c, known := all[p.name]
-		if s, ok := p.step.(carrier); ok && known && c.Kind == p.kind {
+		if s, ok := p.step.(stateful); ok && known && c.Kind == p.kind {
 			s.take(c, now)
 		}
 	}
 }
 
-// about says what keys are made of.
-func (p *per) about() string { return string(rune('0'+p.by)) + p.text() }
+// keyKind identifies how keys are computed.
+func (p *per) keyKind() string { return string(rune('0'+p.by)) + p.text() }
 
-// carry leaves full buckets out: one that nobody used is full.
-func (s *rateStep) carry(now time.Time) CarriedPolicy {
-	c := CarriedPolicy{Per: s.per.about(), Tokens: map[string]int64{}}
+// carry omits full buckets, since an unknown key has a full bucket.
+func (s *rateStep) carry(now time.Time) PolicyState {
+	c := PolicyState{Per: s.per.keyKind(), Tokens: map[string]int64{}}
 	made := s.line.at(s.state.origin.since(now))
-	if b := s.state.all.Load(); b != nil && b.left(made, s.burst) < int64(s.burst) {
-		c.All = []int64{b.left(made, s.burst)}
+	if b := s.state.all.Load(); b != nil && b.available(made, s.burst) < int64(s.burst) {
+		c.All = []int64{b.available(made, s.burst)}
 	}
 	s.state.keys.eachKey(func(key string, b *bucket) {
-		if left := b.left(made, s.burst); left < int64(s.burst) && len(c.Tokens) < mostCarried {
+		if left := b.available(made, s.burst); left < int64(s.burst) && len(c.Tokens) < maxExportedKeys {
 			c.Tokens[key] = left
 		}
 	})
 	return c
 }
 
-// left is what is in the bucket, in units.
-func (b *bucket) left(made, burst uint64) int64 {
-	return min(int64(made-b.used.Load()), int64(burst))
+// available returns the units in the bucket.
+func (b *bucket) available(made, burst uint64) int64 {
+	return min(int64(made-b.consumed.Load()), int64(burst))
 }
 
-func (s *rateStep) take(c CarriedPolicy, now time.Time) {
-	if c.Per != s.per.about() {
+func (s *rateStep) take(c PolicyState, now time.Time) {
+	if c.Per != s.per.keyKind() {
 		return
 	}
 	made := s.line.at(s.state.origin.since(now))
@@ -115,45 +115,45 @@ func (s *rateStep) take(c CarriedPolicy, now time.Time) {
 		s.state.all.Store(s.bucketOf(made, c.All[0]))
 	}
 	for key, left := range c.Tokens {
-		s.state.keys.get(key, now).used.Store(s.bucketOf(made, left).used.Load())
+		s.state.keys.get(key, now).consumed.Store(s.bucketOf(made, left).consumed.Load())
 	}
 }
 
 func (s *rateStep) bucketOf(made uint64, left int64) *bucket {
 	b := &bucket{}
-	b.used.Store(made - uint64(min(left, int64(s.burst))))
+	b.consumed.Store(made - uint64(min(left, int64(s.burst))))
 	return b
 }
 
-func (s *breakerStep) carry(time.Time) CarriedPolicy {
-	c := CarriedPolicy{Per: s.per.about(), Breakers: map[string]CarriedBreaker{}}
+func (s *breakerStep) carry(time.Time) PolicyState {
+	c := PolicyState{Per: s.per.keyKind(), Breakers: map[string]BreakerState{}}
 	if s.per.by == perAll {
 		b := s.all.carry()
 		c.Breaker = &b
 	}
 	s.keys.eachKey(func(key string, b *breaker) {
-		if len(c.Breakers) < mostCarried {
+		if len(c.Breakers) < maxExportedKeys {
 			c.Breakers[key] = b.carry()
 		}
 	})
 	return c
 }
 
-// carry leaves probes that are under way out: they end here.
-func (b *breaker) carry() CarriedBreaker {
+// carry omits probes in flight: their outcomes arrive here.
+func (b *breaker) carry() BreakerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := CarriedBreaker{Open: b.phase == open, HalfOpen: b.phase == halfOpen, Since: b.since, Well: b.well}
+	c := BreakerState{Open: b.phase == open, HalfOpen: b.phase == halfOpen, Since: b.since, Well: b.probesSucceeded}
 	for _, s := range b.slots {
 		if s.total > 0 {
-			c.Slots = append(c.Slots, CarriedSlot{s.number, s.total, s.bad})
+			c.Slots = append(c.Slots, BreakerStateSlot{s.number, s.total, s.bad})
 		}
 	}
 	return c
 }
 
-func (s *breakerStep) take(c CarriedPolicy, now time.Time) {
-	if c.Per != s.per.about() {
+func (s *breakerStep) take(c PolicyState, now time.Time) {
+	if c.Per != s.per.keyKind() {
 		return
 	}
 	if c.Breaker != nil {
@@ -164,10 +164,10 @@ func (s *breakerStep) take(c CarriedPolicy, now time.Time) {
 	}
 }
 
-func (b *breaker) take(c CarriedBreaker) {
+func (b *breaker) take(c BreakerState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.phase, b.since, b.well = closed, c.Since, c.Well
+	b.phase, b.since, b.probesSucceeded = closed, c.Since, c.Well
 	switch {
 	case c.Open:
 		b.phase = open
@@ -180,27 +180,28 @@ func (b *breaker) take(c CarriedBreaker) {
 	}
 }
 
-func (s *retryStep) carry(time.Time) CarriedPolicy { return s.budget.carry() }
+func (s *retryStep) carry(time.Time) PolicyState { return s.budget.carry() }
 
-func (s *retryStep) take(c CarriedPolicy, _ time.Time) { s.budget.spent.Store(c.Spent) }
+func (s *retryStep) take(c PolicyState, _ time.Time) { s.budget.spent.Store(c.Spent) }
 
-func (s *hedgeStep) carry(time.Time) CarriedPolicy { return s.budget.carry() }
+func (s *hedgeStep) carry(time.Time) PolicyState { return s.budget.carry() }
 
-func (s *hedgeStep) take(c CarriedPolicy, _ time.Time) { s.budget.spent.Store(c.Spent) }
+func (s *hedgeStep) take(c PolicyState, _ time.Time) { s.budget.spent.Store(c.Spent) }
 
-func (b *budget) carry() CarriedPolicy { return CarriedPolicy{Spent: b.spent.Load()} }
+func (b *budget) carry() PolicyState { return PolicyState{Spent: b.spent.Load()} }
 
-// Held is how many calls a policy counts that are under way, by its key.
-type Held struct {
+// InFlight is the number of calls in flight under one key of a concurrency policy.
+type InFlight struct {
 	Policy, Per, Key string
-	// All says that calls of all keys count together.
+	// All means that calls of all keys share one count.
 	All   bool
 	Calls int64
 }
 
-// Held is what the policies in force that limit calls under way have counted here.
-func (t *Table) Held() []Held {
-	var list []Held
+// InFlightCalls returns the calls in flight that the concurrency policies in force count in
+// this process.
+func (t *Table) InFlightCalls() []InFlight {
+	var list []InFlight
 	set := t.Set()
 	if set == nil {
 		return nil
@@ -210,13 +211,13 @@ func (t *Table) Held() []Held {
 		if !ok {
 			continue
 		}
-		per := s.per.about()
+		per := s.per.keyKind()
 		if n := s.state.all.here.Load(); n > 0 {
-			list = append(list, Held{Policy: p.name, Per: per, All: true, Calls: n})
+			list = append(list, InFlight{Policy: p.name, Per: per, All: true, Calls: n})
 		}
 		s.state.keys.eachKey(func(key string, c *inFlightCalls) {
-			if n := c.here.Load(); n > 0 && len(list) < mostCarried {
-				list = append(list, Held{Policy: p.name, Per: per, Key: key, Calls: n})
+			if n := c.here.Load(); n > 0 && len(list) < maxExportedKeys {
+				list = append(list, InFlight{Policy: p.name, Per: per, Key: key, Calls: n})
 			}
 		})
 	}
@@ -225,7 +226,7 @@ func (t *Table) Held() []Held {
 
 // HeldElsewhere counts the calls that other processes have under way into the limits,
 // in place of those of the call before.
-func (t *Table) HeldElsewhere(list []Held, now time.Time) {
+func (t *Table) HeldElsewhere(list []InFlight, now time.Time) {
 	set := t.Set()
 	if set == nil {
 		return
@@ -237,8 +238,8 @@ func (t *Table) HeldElsewhere(list []Held, now time.Time) {
 	}
 }
 
-func (s *concurrencyStep) elsewhere(name string, list []Held, now time.Time) {
-	per := s.per.about()
+func (s *concurrencyStep) elsewhere(name string, list []InFlight, now time.Time) {
+	per := s.per.keyKind()
 	s.state.all.elsewhere.Store(0)
 	s.state.keys.each(func(c *inFlightCalls) { c.elsewhere.Store(0) })
 	for _, h := range list {
@@ -255,8 +256,8 @@ func (s *concurrencyStep) elsewhere(name string, list []Held, now time.Time) {
 // inFlightCalls counts the calls under way that count together.
 type inFlightCalls struct{ here, elsewhere atomic.Int64 }
 
-// enter counts a call, if there may be one more.
-func (c *inFlightCalls) enter(limit int64) bool {
+// admit counts a call unless that would exceed the limit.
+func (c *inFlightCalls) admit(limit int64) bool {
 	if c.here.Add(1)+c.elsewhere.Load() > limit {
 		c.here.Add(-1)
 		return false

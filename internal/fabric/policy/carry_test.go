@@ -21,15 +21,15 @@ func handedOver(tb interface{ Fatal(...any) }, t *Table, now time.Time) *Table {
 		tb.Fatal(err)
 	}
 	var wire bytes.Buffer
-	if err := gob.NewEncoder(&wire).Encode(t.Carry(now)); err != nil {
+	if err := gob.NewEncoder(&wire).Encode(t.ExportState(now)); err != nil {
 		tb.Fatal(err)
 	}
-	var all Carried
+	var all SetState
 	if err := gob.NewDecoder(&wire).Decode(&all); err != nil {
 		tb.Fatal(err)
 	}
 	next.Apply(s, now)
-	next.Take(all, now)
+	next.ImportState(all, now)
 	return next
 }
 
@@ -59,11 +59,11 @@ func TestBudgetIsHandedOver(t *testing.T) {
 	if n := tries(); n != 0 {
 		t.Errorf("%d extra attempts after the budget was spent", n)
 	}
-	carried := table.Carry(start())
+	carried := table.ExportState(start())
 	table = &Table{}
 	table.Apply(parsed(t, "policies: [{name: r, hedge: {after: 1ms, budget: {ratio: 0%, reserve: 2}}}]"), start())
-	table.Take(carried, start())
-	if spent := table.Carry(start())["r"].Spent; spent != 0 {
+	table.ImportState(carried, start())
+	if spent := table.ExportState(start())["r"].Spent; spent != 0 {
 		t.Errorf("a policy of another kind has spent %d", spent)
 	}
 }
@@ -79,7 +79,7 @@ func TestHeldElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.HeldElsewhere(old.Held(), start())
+	next.HeldElsewhere(old.InFlightCalls(), start())
 	fits := func(tenant string, want ...codes.Code) {
 		t.Helper()
 		var ends []func()
@@ -100,7 +100,7 @@ func TestHeldElsewhere(t *testing.T) {
 	fits("a", codes.OK, codes.ResourceExhausted)
 	fits("b", codes.OK, codes.OK, codes.ResourceExhausted)
 	before.end(x, c)
-	next.HeldElsewhere(old.Held(), start())
+	next.HeldElsewhere(old.InFlightCalls(), start())
 	fits("a", codes.OK, codes.OK, codes.ResourceExhausted)
 }
 

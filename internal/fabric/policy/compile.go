@@ -20,8 +20,7 @@ import (
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
-// costLimit bounds what an evaluation may cost, in CEL's units: about a visited node,
-// or ten characters looked at.
+// costLimit bounds the cost of an evaluation in CEL's units: about one per visited node.
 const costLimit = 100_000
 
 // inputs are the types of requests that descriptors know, counted from 1.
@@ -137,15 +136,15 @@ func variableNames(response bool) []string {
 	return names
 }
 
-// wanted is what an expression's value has to be; nil takes any.
-type wanted struct {
+// expectedType is the type that an expression must have; nil accepts any.
+type expectedType struct {
 	kind *cel.Type
 	name string
 }
 
 // compile makes an expression of a scalar. It is checked for every type of request
 // that it may see.
-func (p *parser) compile(n *yaml.Node, want wanted) (*expression, error) {
+func (p *parser) compile(n *yaml.Node, want expectedType) (*expression, error) {
 	if n.Kind != yaml.ScalarNode || n.Value == "" {
 		return nil, p.src.errorf(n, "an expression is text, as in: when: tenant == %q", "gold")
 	}
@@ -179,7 +178,7 @@ func (p *parser) reads(n *yaml.Node) (bool, error) {
 	}
 	tree, issues := env.Parse(n.Value)
 	if issues.Err() != nil {
-		return false, p.issue(n, 0, nil, issues)
+		return false, p.celError(n, 0, nil, issues)
 	}
 	reads := false
 	ast.PostOrderVisit(tree.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -199,7 +198,7 @@ func (p *parser) literal(n *yaml.Node) (ref.Val, error) {
 	}
 	tree, issues := env.Parse(n.Value)
 	if issues.Err() != nil {
-		return nil, p.issue(n, 0, nil, issues)
+		return nil, p.celError(n, 0, nil, issues)
 	}
 	if e := tree.NativeRep().Expr(); e.Kind() == ast.LiteralKind {
 		return e.AsLiteral(), nil
@@ -207,21 +206,21 @@ func (p *parser) literal(n *yaml.Node) (ref.Val, error) {
 	return nil, nil
 }
 
-func (p *parser) program(n *yaml.Node, input int, want wanted) (cel.Program, error) {
+func (p *parser) program(n *yaml.Node, input int, want expectedType) (cel.Program, error) {
 	env, err := p.envs.of(input)
 	if err != nil {
 		return nil, err
 	}
 	parsed, issues := env.Parse(n.Value)
 	if issues.Err() != nil {
-		return nil, p.issue(n, input, nil, issues)
+		return nil, p.celError(n, input, nil, issues)
 	}
 	tree, issues := env.Check(parsed)
 	if issues.Err() != nil {
-		return nil, p.issue(n, input, parsed, issues)
+		return nil, p.celError(n, input, parsed, issues)
 	}
 	if got := tree.OutputType(); want.kind != nil && got.Kind() != cel.DynKind && !want.kind.IsAssignableType(got) {
-		return nil, p.src.errorf(n, "%s must be %s, and this is %s%s", want.name, article(want.kind), article(got), p.about(input))
+		return nil, p.src.errorf(n, "%s must be %s, and this is %s%s", want.name, article(want.kind), article(got), p.requestNote(input))
 	}
 	program, err := env.Program(tree, programOptions(env, tree)...)
 	if err != nil {
@@ -230,20 +229,21 @@ func (p *parser) program(n *yaml.Node, input int, want wanted) (cel.Program, err
 	return program, nil
 }
 
-// programOptions count what evaluation costs, unless it cannot reach the limit.
+// programOptions enforces costLimit at run time, unless static cost estimation proves that the
+// expression cannot reach it.
 func programOptions(env *cel.Env, tree *cel.Ast) []cel.ProgramOption {
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
-	if cost, err := env.EstimateCost(tree, sizes{}); err != nil || cost.Max > costLimit {
+	if cost, err := env.EstimateCost(tree, inputSizes{}); err != nil || cost.Max > costLimit {
 		options = append(options, cel.CostLimit(costLimit))
 	}
 	return options
 }
 
-// sizes are the greatest that what a call brings may have.
-type sizes struct{}
+// inputSizes are the upper bounds of the sizes of an expression's inputs.
+type inputSizes struct{}
 
 // EstimateSize implements checker.CostEstimator.
-func (sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
+func (inputSizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 	path := n.Path()
 	if len(path) == 0 {
 		return nil
@@ -259,7 +259,7 @@ func (sizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
 }
 
 // EstimateCallCost implements checker.CostEstimator.
-func (sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+func (inputSizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
 	return nil
 }
 
@@ -271,16 +271,16 @@ func article(t *cel.Type) string {
 	return "a " + name
 }
 
-// about says for which request something is wrong.
-func (p *parser) about(input int) string {
+// requestNote names the request type to which an error applies.
+func (p *parser) requestNote(input int) string {
 	if d := p.inputs.descriptor(input); d != nil {
 		return fmt.Sprintf(" (where request is a %s)", d.FullName())
 	}
 	return ""
 }
 
-// issue is the first of CEL's complaints, at its place in the file.
-func (p *parser) issue(n *yaml.Node, input int, tree *cel.Ast, issues *cel.Issues) error {
+// celError converts the first of CEL's errors, with its position in the file.
+func (p *parser) celError(n *yaml.Node, input int, tree *cel.Ast, issues *cel.Issues) error {
 	first := issues.Errors()[0]
 	at := offset(n.Value, first)
 	if strings.HasPrefix(first.Message, "undefined field") {
@@ -300,7 +300,7 @@ func offset(text string, e *common.Error) int {
 	return passed + max(0, e.Location.Column())
 }
 
-// explain adds to CEL's complaint what would be right.
+// explain adds the remedy to a CEL error.
 func (p *parser) explain(e *common.Error, input int, tree *cel.Ast) string {
 	message := strings.ReplaceAll(e.Message, " (in container '')", "")
 	if m := regexp.MustCompile(`^undeclared reference to '\.?([^']*)'$`).FindStringSubmatch(message); m != nil {
@@ -310,12 +310,12 @@ func (p *parser) explain(e *common.Error, input int, tree *cel.Ast) string {
 		return p.noField(m[1], input, tree, e.ExprID)
 	}
 	if m := regexp.MustCompile(`^found no matching overload for '([^']*)' applied to '([^']*)'$`).FindStringSubmatch(message); m != nil {
-		return p.noOverload(m[1], m[2]) + p.about(input)
+		return p.noOverload(m[1], m[2]) + p.requestNote(input)
 	}
-	return message + p.about(input)
+	return message + p.requestNote(input)
 }
 
-// noOverload says what an operator or a function takes.
+// noOverload lists the operand types of an operator or a function.
 func (p *parser) noOverload(function, got string) string {
 	name := function
 	if symbol, ok := operators.FindReverse(function); ok && symbol != "" {
@@ -341,7 +341,7 @@ func signature(types []*cel.Type) string {
 	return "(" + strings.Join(names, ", ") + ")"
 }
 
-// noField names the fields of the message that has none of this name.
+// noField lists the fields of a message that has no field of this name.
 func (p *parser) noField(name string, input int, tree *cel.Ast, id int64) string {
 	d := messageOf(p.inputs.descriptor(input), operand(tree, id))
 	if d == nil {
@@ -354,7 +354,7 @@ func (p *parser) noField(name string, input int, tree *cel.Ast, id int64) string
 	return text
 }
 
-// operand is what the selection of that number selects from.
+// operand returns the operand of the select expression with that ID.
 func operand(tree *cel.Ast, id int64) ast.Expr {
 	var found ast.Expr
 	ast.PostOrderVisit(tree.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -407,7 +407,8 @@ func newEnvironments(in *inputs, response bool) environments {
 func boolType() *cel.Type   { return cel.BoolType }
 func stringType() *cel.Type { return cel.StringType }
 
-// celType is what an expression for a field has to be; nil where none can be.
+// celType returns the type that an expression for a field must have; nil for fields that
+// cannot be set.
 func celType(f protoreflect.FieldDescriptor) *cel.Type {
 	switch f.Kind() {
 	case protoreflect.BoolKind:

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// concurrencyRules limit the calls that are under way at a time.
+// concurrencyRules limit the calls in flight.
 type concurrencyRules struct {
 	per   per
 	limit int64
@@ -17,11 +17,11 @@ type concurrencyStep struct {
 	state  *concurrencyState
 }
 
-// concurrencyState is what outlives a set. A key whose calls are all over may be
-// forgotten; one with calls under way is pinned.
+// concurrencyState is the state of a concurrency policy, shared by the successive sets that
+// contain it. A key with calls in flight is pinned.
 type concurrencyState struct {
 	all  inFlightCalls
-	keys *keyed[inFlightCalls]
+	keys *keyCache[inFlightCalls]
 	by   perKind
 	text string
 }
@@ -34,28 +34,28 @@ func (r *concurrencyRules) bind(p *policy, old step, _ time.Time) step {
 		return s
 	}
 	s.state = &concurrencyState{by: r.per.by, text: r.per.text()}
-	s.state.keys = newKeyed(r.per.most, func(time.Time) *inFlightCalls { return &inFlightCalls{} })
+	s.state.keys = newKeyCache(r.per.most, func(time.Time) *inFlightCalls { return &inFlightCalls{} })
 	return s
 }
 
 func (s *concurrencyStep) begin(x *Exchange) error {
 	if s.per.by == perAll {
-		return s.enter(x, &s.state.all, nil)
+		return s.admit(x, &s.state.all, nil)
 	}
 	key, err := s.per.key(x)
 	if err != nil {
 		return &evaluationError{err}
 	}
 	e := s.state.keys.pin(key, x.Now)
-	if err := s.enter(x, e.value, e); err != nil {
+	if err := s.admit(x, e.value, e); err != nil {
 		s.state.keys.unpin(e)
 		return err
 	}
 	return nil
 }
 
-func (s *concurrencyStep) enter(x *Exchange, count *inFlightCalls, e *entry[inFlightCalls]) error {
-	if !count.enter(s.limit) {
+func (s *concurrencyStep) admit(x *Exchange, count *inFlightCalls, e *entry[inFlightCalls]) error {
+	if !count.admit(s.limit) {
 		return s.err
 	}
 	x.held = append(x.held, acquisition{owner: s, state: e})
@@ -72,7 +72,7 @@ func (s *concurrencyStep) end(_ *Exchange, h acquisition, _ Outcome) {
 	s.state.keys.unpin(e)
 }
 
-// inFlight is the number of calls under way.
+// inFlight returns the number of calls in flight.
 func (s *concurrencyState) inFlight() int64 {
 	n := s.all.here.Load()
 	s.keys.each(func(v *inFlightCalls) { n += v.here.Load() })

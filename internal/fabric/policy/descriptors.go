@@ -39,8 +39,8 @@ func withImports(files map[string]protoreflect.FileDescriptor, f protoreflect.Fi
 	}
 }
 
-// renameConflicts gives files names of their own when one has the name of another one that is
-// linked into this program: CEL would take that one.
+// renameConflicts renames the files of a service when this program contains a different file
+// of the same name.
 func renameConflicts(files map[string]protoreflect.FileDescriptor) (map[string]protoreflect.FileDescriptor, error) {
 	taken := false
 	for _, f := range files {
@@ -65,7 +65,7 @@ func renameConflicts(files map[string]protoreflect.FileDescriptor) (map[string]p
 	return result, nil
 }
 
-// shadowed says whether this program has another file of the same name.
+// shadowed reports whether this program contains a different file of the same name.
 func shadowed(f protoreflect.FileDescriptor) bool {
 	linked, err := protoregistry.GlobalFiles.FindFileByPath(f.Path())
 	if err != nil || linked == f || wellKnown(f.Path()) {
@@ -74,7 +74,7 @@ func shadowed(f protoreflect.FileDescriptor) bool {
 	return !proto.Equal(protodesc.ToFileDescriptorProto(linked), protodesc.ToFileDescriptorProto(f))
 }
 
-// wellKnown files are the same everywhere, and CEL knows their types.
+// wellKnown reports whether CEL provides the types of a file.
 func wellKnown(path string) bool { return strings.HasPrefix(path, "google/protobuf/") }
 
 func renamed(f *descriptorpb.FileDescriptorProto) *descriptorpb.FileDescriptorProto {

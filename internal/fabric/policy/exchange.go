@@ -12,30 +12,30 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// An Exchange is one call on its way through a chain. Whoever executes calls fills
-// the upper fields, gives it to [Chain.Begin], follows Plan, and gives it to
-// [Chain.End]. It may be used again after [Exchange.Reset].
+// An Exchange is the state of one call in a chain. The executor of the call sets the fields up
+// to Request, passes it to [Chain.Begin], follows Plan, and passes it to [Chain.End]. It can
+// be reused after [Exchange.Reset].
 type Exchange struct {
-	// Head is the call's. A policy that changes metadata puts a changed clone here.
+	// Head is the call's head. A policy that changes metadata replaces it by a changed clone.
 	Head *call.Head
-	// Now is when the call came.
+	// Now is the time at which the call arrived.
 	Now time.Time
-	// Moved says that this is a stream that was judged when it began and goes on here.
+	// Moved reports a stream that was admitted by another process and continues here.
 	Moved bool
-	// Rand is the source of chance: 64 random bits. When it is nil, policies for a
-	// fraction of the calls apply to none, and nothing jitters.
+	// Rand returns 64 random bits. With nil, policies for a fraction of the calls apply to
+	// none of them, and there is no jitter.
 	Rand func() uint64
-	// Payload is the encoded, uncompressed request. It is called at most once, during
-	// Begin, and only when a policy needs the request. Nil says that there is none.
-	// The bytes must not change while Begin runs.
+	// Payload returns the encoded, uncompressed request. It is called at most once, during
+	// Begin, and only when a policy needs the request. Nil means that there is no request. The
+	// bytes must not change while Begin runs.
 	Payload func() ([]byte, error)
-	// Request is the decoded request, for who has it already. When it is nil, Payload
-	// is decoded as the method's descriptor says. It is called at most once, during
-	// Begin, and only when a policy needs the request. Where the method's descriptor is
-	// not known it is not called: expressions could not read it.
+	// Request returns the decoded request, for callers that have it. With nil, Payload is
+	// decoded by the method's descriptor. It is called at most once, during Begin, only when a
+	// policy needs the request, and never for a method without a descriptor, since no
+	// expression can read its request.
 	Request func() (protoreflect.Message, error)
 
-	// Plan is what Begin decided.
+	// Plan is the result of Begin.
 	Plan Plan
 
 	chain   *Chain
@@ -48,28 +48,28 @@ type Exchange struct {
 	held    []acquisition
 }
 
-// memo is the answer of something that is asked at most once.
+// memo is the memoized result of a function.
 type memo[T any] struct {
 	done  bool
 	value T
 	err   error
 }
 
-// acquisition is what a step of the chain took in Begin and gives back in End.
+// acquisition is a resource that a step acquired in Begin and releases in End.
 type acquisition struct {
 	owner ender
 	state any
 	round uint64 // of a breaker
 }
 
-// An Outcome is how a call ended.
+// An Outcome is the result of a call.
 type Outcome struct {
 	// Err is nil, or an error of package status.
 	Err error
-	// Now is when it ended.
+	// Now is the time at which the call ended.
 	Now time.Time
 
-	// Moved says that the call has not ended, but goes on elsewhere.
+	// Moved reports that the call has not ended: it continues in another process.
 	Moved bool
 
 	refused bool // by a policy: it was never sent
@@ -78,8 +78,8 @@ type Outcome struct {
 // Code is the status code of the outcome.
 func (o Outcome) Code() codes.Code { return status.Code(o.Err) }
 
-// Reset makes the exchange new and keeps its memory. Head, Now, Rand, Payload and
-// Request are cleared too.
+// Reset clears the exchange for the next call and keeps its memory. Head, Now, Rand, Payload
+// and Request are cleared too.
 func (x *Exchange) Reset() {
 	x.Plan.reset()
 	clear(x.held)
@@ -134,8 +134,7 @@ func (x *Exchange) decode() (protoreflect.Message, error) {
 	return m, nil
 }
 
-// chance says whether something that happens to a fraction of the calls happens to
-// this one.
+// chance draws whether a policy for a fraction of the calls applies to this one.
 func (x *Exchange) chance(fraction float64) bool {
 	switch {
 	case fraction >= 1:

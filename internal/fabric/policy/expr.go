@@ -76,7 +76,7 @@ func (e *expression) string(x *Exchange) (string, error) {
 	return string(s), nil
 }
 
-// variables are what expressions read: the call.
+// variables are the inputs of expressions: the call's attributes.
 type variables struct {
 	x        *Exchange
 	err      error // why there is no request

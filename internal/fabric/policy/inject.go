@@ -62,7 +62,8 @@ type linkStep struct {
 	policy *policy
 }
 
-// A Link emulates a slow way: it delays what passes. Calls share its bandwidth.
+// A Link emulates a network link: it delays messages. All calls of the policy share its
+// bandwidth.
 type Link struct {
 	rules *linkRules
 	wire  *[2]wire

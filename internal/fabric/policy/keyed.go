@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// keyed holds something for each key, and forgets what was not asked for longest
-// when there are too many keys. What is pinned is not forgotten.
-type keyed[T any] struct {
+// keyCache holds one value per key, sharded, and evicts the least recently used key that is
+// not pinned.
+type keyCache[T any] struct {
 	most   atomic.Int64 // per shard
 	seed   maphash.Seed
 	fresh  func(now time.Time) *T
-	shards [keyedShards]keyedShard[T]
+	shards [keyCacheShards]keyCacheShard[T]
 }
 
-const keyedShards = 8
+const keyCacheShards = 8
 
-type keyedShard[T any] struct {
+type keyCacheShard[T any] struct {
 	mu      sync.Mutex
 	entries map[string]*entry[T]
 	ring    entry[T] // ring.next was asked for last
@@ -29,12 +29,12 @@ type entry[T any] struct {
 	value      *T
 	key        string
 	pins       int
-	shard      *keyedShard[T]
+	shard      *keyCacheShard[T]
 	next, prev *entry[T]
 }
 
-func newKeyed[T any](most int, fresh func(now time.Time) *T) *keyed[T] {
-	k := &keyed[T]{seed: maphash.MakeSeed(), fresh: fresh}
+func newKeyCache[T any](most int, fresh func(now time.Time) *T) *keyCache[T] {
+	k := &keyCache[T]{seed: maphash.MakeSeed(), fresh: fresh}
 	k.limit(most)
 	for i := range k.shards {
 		s := &k.shards[i]
@@ -44,22 +44,22 @@ func newKeyed[T any](most int, fresh func(now time.Time) *T) *keyed[T] {
 	return k
 }
 
-func (k *keyed[T]) limit(most int) { k.most.Store(int64(most+keyedShards-1) / keyedShards) }
+func (k *keyCache[T]) limit(most int) { k.most.Store(int64(most+keyCacheShards-1) / keyCacheShards) }
 
-func (k *keyed[T]) shard(key string) *keyedShard[T] {
-	return &k.shards[maphash.String(k.seed, key)%keyedShards]
+func (k *keyCache[T]) shard(key string) *keyCacheShard[T] {
+	return &k.shards[maphash.String(k.seed, key)%keyCacheShards]
 }
 
-// get is what belongs to the key.
-func (k *keyed[T]) get(key string, now time.Time) *T {
+// get returns the value of the key, creating it if necessary.
+func (k *keyCache[T]) get(key string, now time.Time) *T {
 	s := k.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return k.find(s, key, now).value
 }
 
-// pin is what belongs to the key, kept until it is unpinned.
-func (k *keyed[T]) pin(key string, now time.Time) *entry[T] {
+// pin is get, and prevents the eviction of the key until unpin.
+func (k *keyCache[T]) pin(key string, now time.Time) *entry[T] {
 	s := k.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (k *keyed[T]) pin(key string, now time.Time) *entry[T] {
 	return e
 }
 
-func (k *keyed[T]) unpin(e *entry[T]) {
+func (k *keyCache[T]) unpin(e *entry[T]) {
 	s := e.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (k *keyed[T]) unpin(e *entry[T]) {
 	k.trim(s)
 }
 
-func (k *keyed[T]) find(s *keyedShard[T], key string, now time.Time) *entry[T] {
+func (k *keyCache[T]) find(s *keyCacheShard[T], key string, now time.Time) *entry[T] {
 	e := s.entries[key]
 	if e == nil {
 		e = &entry[T]{value: k.fresh(now), key: key, shard: s}
@@ -90,8 +90,8 @@ func (k *keyed[T]) find(s *keyedShard[T], key string, now time.Time) *entry[T] {
 	return e
 }
 
-// trim forgets entries until there are few enough. The one asked for last stays.
-func (k *keyed[T]) trim(s *keyedShard[T]) {
+// trim evicts unpinned entries down to the limit. The most recently used one stays.
+func (k *keyCache[T]) trim(s *keyCacheShard[T]) {
 	for e := s.ring.prev; int64(len(s.entries)) > k.most.Load() && e != s.ring.next && e != &s.ring; {
 		older := e
 		e = e.prev
@@ -102,7 +102,7 @@ func (k *keyed[T]) trim(s *keyedShard[T]) {
 	}
 }
 
-func (k *keyed[T]) len() int {
+func (k *keyCache[T]) len() int {
 	n := 0
 	for i := range k.shards {
 		k.shards[i].mu.Lock()
@@ -120,7 +120,7 @@ func (e *entry[T]) push(after *entry[T]) {
 
 func (e *entry[T]) unlink() { e.prev.next, e.next.prev = e.next, e.prev }
 
-func (k *keyed[T]) each(f func(*T)) {
+func (k *keyCache[T]) each(f func(*T)) {
 	for i := range k.shards {
 		s := &k.shards[i]
 		s.mu.Lock()
@@ -131,7 +131,7 @@ func (k *keyed[T]) each(f func(*T)) {
 	}
 }
 
-func (k *keyed[T]) eachKey(f func(key string, v *T)) {
+func (k *keyCache[T]) eachKey(f func(key string, v *T)) {
 	for i := range k.shards {
 		s := &k.shards[i]
 		s.mu.Lock()

@@ -30,10 +30,10 @@ func (p *parser) per(m members, to *per, by perKind) members {
 			return p.src.errorf(n, "per and key exclude each other")
 		}
 		to.by, said = perExpression, true
-		to.expr, err = p.compile(n, wanted{stringType(), "key"})
+		to.expr, err = p.compile(n, expectedType{stringType(), "key"})
 		return err
 	}
-	m["keys"] = p.integer(&to.most, keyedShards, 1_000_000)
+	m["keys"] = p.integer(&to.most, keyCacheShards, 1_000_000)
 	return m
 }
 
@@ -56,7 +56,7 @@ func (p *parser) rate(n *yaml.Node) (rules, error) {
 	m := p.per(members{"burst": p.integer(&burst, 1, 1e9)}, &r.per, perAll)
 	m["rate"] = func(n *yaml.Node) error {
 		rate = n
-		return p.perHour(&r.hour)(n)
+		return p.perHour(&r.unitsPerHour)(n)
 	}
 	if err := p.mapping(n, "rate", m); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (p *parser) rate(n *yaml.Node) (rules, error) {
 		return nil, err
 	}
 	if burst == 0 {
-		burst = int(math.Ceil(float64(r.hour) / 3600 / unitsPerToken))
+		burst = int(math.Ceil(float64(r.unitsPerHour) / 3600 / unitsPerToken))
 	}
 	r.burst = uint64(burst) * unitsPerToken
 	r.err = p.refusal(codes.ResourceExhausted, "more than %s%s (burst %d)", rate.Value, r.per.describe(), burst)

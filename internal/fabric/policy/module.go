@@ -16,8 +16,8 @@ import (
 // maxModuleBytes is the greatest module, in bytes.
 const maxModuleBytes = 32 << 20
 
-// Inline puts the modules that a file names into its text, so that the text is all
-// that has to travel. module gives their code. Lines stay where they are.
+// Inline replaces the names of WebAssembly modules in a file's text by their code, so that the
+// text is self-contained. module returns the code. Line numbers are preserved.
 func Inline(name string, text []byte, module func(name string) ([]byte, error)) ([]byte, error) {
 	p := newParser(name, text, Options{})
 	var document yaml.Node

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// logRules write a line for calls that end as they say.
+// logRules select the calls that are logged, by duration and status.
 type logRules struct {
 	slow   time.Duration
 	codes  []codes.Code
@@ -70,7 +70,7 @@ func (p *policy) evaluate(x *Exchange, list []valueOf) []Field {
 
 func (s *logStep) evaluate(x *Exchange, list []valueOf) []Field { return s.policy.evaluate(x, list) }
 
-// plainValue is CEL's value as one that a log can write.
+// plainValue converts a CEL value for a log.
 func plainValue(v ref.Val) any {
 	switch v := v.(type) {
 	case types.Bool:
@@ -163,7 +163,7 @@ func (s *traceStep) begin(x *Exchange) error {
 func (p *parser) fields(to *[]valueOf) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		return p.pairs(n, "names and expressions", func(key, value *yaml.Node) error {
-			e, err := p.compile(value, wanted{name: key.Value})
+			e, err := p.compile(value, expectedType{name: key.Value})
 			*to = append(*to, valueOf{key.Value, e})
 			return err
 		})

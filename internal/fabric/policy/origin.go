@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// An origin is the time from which a state counts: the first that it was asked for.
-// Times that the runtime read have a monotonic part; counting from one of them, and
-// not from 1970, means that setting the machine's clock changes nothing.
+// origin is the time from which a state counts: that of its first use. A time read by the
+// runtime has a monotonic part; counting from it instead of 1970 makes changes of the
+// machine's clock harmless.
 type origin struct{ at atomic.Pointer[time.Time] }
 
 // since is the nanoseconds from the origin to now; 0 before it.

@@ -8,8 +8,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// ownedHead is a head that an exchange may change, with its metadata. Its memory is used for
-// one call after the other.
+// ownedHead is a head that an exchange may change, with its metadata. Its memory is reused
+// from call to call.
 type ownedHead struct {
 	head     call.Head
 	metadata metadata.MD
@@ -18,8 +18,8 @@ type ownedHead struct {
 	changed  bool     // metadata is the head's
 }
 
-// Own makes Head the exchange's own: its fields, but not its metadata, may be changed.
-// Whoever uses Head longer than the call calls Keep.
+// Own clones Head on the first call: its fields may be changed then, but not its metadata. A
+// user of Head that outlives the call calls ReleaseHead.
 func (x *Exchange) Own() *call.Head {
 	if x.owned == nil {
 		x.owned = new(ownedHead)
@@ -31,13 +31,12 @@ func (x *Exchange) Own() *call.Head {
 	return x.Head
 }
 
-// Keep says that somebody may still use Head, and its metadata, after the call: the
-// memory is left to them.
-func (x *Exchange) Keep() { x.owned = nil }
+// ReleaseHead leaves the memory of Head and its metadata to users that outlive the call.
+func (x *Exchange) ReleaseHead() { x.owned = nil }
 
-// change makes Head this exchange's own, to be changed with its metadata. Its values are
-// replaced, not changed.
-func (x *Exchange) change() *call.Head {
+// ownMetadata clones Head with its metadata on the first call. Values are replaced, not
+// changed.
+func (x *Exchange) ownMetadata() *call.Head {
 	h := x.Own()
 	if o := x.owned; !o.changed {
 		o.changed = true
@@ -50,7 +49,7 @@ func (x *Exchange) change() *call.Head {
 	return h
 }
 
-// maxReusedValues bounds the values that an exchange has memory for, when it is used again.
+// maxReusedValues bounds the memory for metadata that an exchange retains.
 const maxReusedValues = 64
 
 // value is s as the only value of a key.

@@ -10,32 +10,31 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Parse makes a set of a file's text. name stands in errors: each is an [Error] with
-// line and column, and several are joined. Expressions on requests are checked
-// against the descriptors; nil knows none.
+// Parse compiles a file. name stands for the file in errors: each is an [Error] with line and
+// column, and several are joined. Expressions on requests are checked against the descriptors;
+// nil provides none.
 func Parse(name string, text []byte, d Descriptors) (*Set, error) {
 	return ParseOptions(name, text, Options{Descriptors: d})
 }
 
-// Options are what a file is understood with.
+// Options are the optional inputs of ParseOptions.
 type Options struct {
-	// Descriptors knows the services' types; nil knows none.
+	// Descriptors provides the services' types; nil provides none.
 	Descriptors Descriptors
-	// Module gives the code of a WebAssembly module that the file names; nil knows
-	// none.
+	// Module returns the code of a WebAssembly module that the file names; nil provides none.
 	Module func(name string) ([]byte, error)
-	// Modules remembers compiled modules from one parsing to the next; nil: nobody
-	// does.
+	// Modules caches compiled modules between calls; nil disables the cache.
 	Modules *Modules
 }
 
 // The greatest file, in bytes and in policies.
 const (
+	// maxFileBytes and maxPolicies bound a file.
 	maxFileBytes = 8 << 20
 	maxPolicies  = 1 << 12
 )
 
-// ParseOptions is Parse with more to say.
+// ParseOptions is Parse with options.
 func ParseOptions(name string, text []byte, o Options) (*Set, error) {
 	p := newParser(name, text, o)
 	if len(text) > maxFileBytes {
@@ -46,15 +45,15 @@ func ParseOptions(name string, text []byte, o Options) (*Set, error) {
 		return nil, p.syntax(err)
 	}
 	if document.Kind == 0 {
-		return p.set.bind(nil, time.Time{}), nil
+		return p.set.withState(nil, time.Time{}), nil
 	}
 	if err := p.file(document.Content[0]); err != nil {
 		return nil, err
 	}
-	return p.set.bind(nil, time.Time{}), nil
+	return p.set.withState(nil, time.Time{}), nil
 }
 
-// A parser makes a set of a file.
+// parser compiles a file into a set.
 type parser struct {
 	src     *source
 	options Options
@@ -97,7 +96,7 @@ func (p *parser) file(n *yaml.Node) error {
 	return errors.Join(errs...)
 }
 
-// policy adds a policy to the set.
+// policy parses one policy and adds it to the set.
 func (p *parser) policy(n *yaml.Node, lines map[string]int) error {
 	pol := &policy{line: n.Line}
 	var name, when, failure, kind, value *yaml.Node
@@ -120,7 +119,7 @@ func (p *parser) policy(n *yaml.Node, lines map[string]int) error {
 	return p.parseBody(pol, when, failure, value)
 }
 
-// setKind keeps the member that says what the policy does.
+// setKind records the member that is the policy's kind. A policy has exactly one.
 func (p *parser) setKind(kind string, v *yaml.Node, first, value **yaml.Node, pol *policy) error {
 	if *first != nil {
 		return p.src.errorf(v, "a policy does one thing, and this has %s already: make %s a policy of its own", pol.kind, kind)
@@ -147,7 +146,7 @@ func (p *parser) parseBody(pol *policy, when, failure, value *yaml.Node) (err er
 	p.name, p.request, p.selected = pol.name, false, p.inputs.selected(&pol.applies)
 	pol.deny = pol.kind == "access" || pol.kind == "wasm"
 	if when != nil {
-		if pol.when, err = p.compile(when, wanted{boolType(), "when"}); err != nil {
+		if pol.when, err = p.compile(when, expectedType{boolType(), "when"}); err != nil {
 			return err
 		}
 	}
@@ -164,7 +163,7 @@ func (p *parser) parseBody(pol *policy, when, failure, value *yaml.Node) (err er
 	return nil
 }
 
-// kinds are what policies may do.
+// kinds returns the parsers of the kinds of policies, by the member's name.
 func kinds() map[string]func(*parser, *yaml.Node) (rules, error) {
 	return map[string]func(*parser, *yaml.Node) (rules, error){
 		"access": (*parser).access, "rate": (*parser).rate, "concurrency": (*parser).concurrency,
@@ -174,7 +173,7 @@ func kinds() map[string]func(*parser, *yaml.Node) (rules, error) {
 	}
 }
 
-// refusal is the error of calls that a policy refuses.
+// refusal returns the status of calls that a policy rejects.
 func (p *parser) refusal(code codes.Code, format string, arguments ...any) error {
 	return status.Errorf(code, "policy %s: %s", p.name, fmt.Sprintf(format, arguments...))
 }

@@ -8,11 +8,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// An Error says what is wrong in a file, and where.
+// An Error is a mistake in a file, with its position.
 type Error struct {
 	File         string
 	Line, Column int
-	// Text says what is wrong, and what would be right.
+	// Text is the mistake and its remedy.
 	Text string
 }
 

@@ -6,40 +6,38 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A Plan is what a chain asks of whoever executes the call.
+// A Plan is what the executor of a call has to do.
 type Plan struct {
-	// Delay is to be waited before the request is sent.
+	// Delay is the time to wait before the request is sent.
 	Delay time.Duration
-	// Timeout, where it is not zero, is how long the call may take, retries and
-	// delays included. The head's deadline holds as well.
+	// Timeout bounds the call, retries and delays included, unless it is zero. The head's
+	// deadline applies as well.
 	Timeout time.Duration
-	// Retry and Hedge are nil where a call is tried once. Where both are there,
-	// Hedge goes before.
+	// Retry and Hedge are nil where there is a single attempt. Hedge takes precedence.
 	Retry *Retry
 	Hedge *Hedge
-	// Mirror names services that get a copy of the request; what they answer is
-	// dropped.
+	// Mirror names the services that receive a copy of the call. Their responses are dropped.
 	Mirror []Mirror
-	// Links delay what passes: see [Link.Delay].
+	// Links delay the messages of the call: see [Link.Delay].
 	Links []*Link
-	// Payload, where it is not nil, is to be sent in place of the first request.
+	// Payload, unless nil, replaces the first request.
 	Payload []byte
-	// Rewrites says that [Chain.Response] has something to do.
+	// Rewrites reports whether [Chain.Response] changes metadata.
 	Rewrites bool
-	// Sample asks for this call to be recorded in detail.
+	// Sample requests a detailed record of the call.
 	Sample bool
-	// Trace, where it is not nil, says whether this call is traced.
+	// Trace, unless nil, decides whether the call is traced.
 	Trace *Trace
-	// Logs are to be written. They are there after End.
+	// Logs are the lines to be logged. They are set after End.
 	Logs []Log
-	// Acted names the policies that did something to this call.
+	// Acted names the policies that affected this call.
 	Acted []string
 }
 
 // A Mirror is a service that gets a copy of a request. The method's name stays.
 type Mirror struct{ Service string }
 
-// A Trace says whether a call is traced, and what its span is given.
+// A Trace decides whether a call is traced, and adds attributes to its span.
 type Trace struct {
 	Sampled    bool
 	Attributes []Field
@@ -65,34 +63,34 @@ func (p *Plan) reset() {
 	*p = Plan{Mirror: p.Mirror[:0], Links: p.Links[:0], Logs: p.Logs[:0], Acted: p.Acted[:0]}
 }
 
-// Retry says whether a call that ended badly is tried again.
+// Retry decides whether a failed call is retried.
 type Retry struct {
-	// Attempts is how often a call is tried, the first time included.
+	// Attempts is the number of attempts, the first one included.
 	Attempts int
-	// Codes are those after which it is.
+	// Codes are the status codes that are retried.
 	Codes []codes.Code
 
 	step *retryStep
 }
 
-// Next says whether a call that was tried attempts times and got err is tried
-// again, and how long to wait before. A yes takes from the policy's budget.
+// Next reports whether a call is retried that failed with err after a number of attempts, and
+// after which back-off. A retry withdraws from the policy's budget.
 func (r *Retry) Next(x *Exchange, attempts int, err error) (wait time.Duration, ok bool) {
 	return r.step.next(x, attempts, err)
 }
 
-// Hedge says when a call that was not answered yet is sent once more.
+// Hedge decides when another attempt is sent beside those without a response.
 type Hedge struct {
-	// Attempts is how often the call is sent at most.
+	// Attempts is the greatest number of attempts.
 	Attempts int
-	// After is how long to wait between one attempt and the next.
+	// After is the time between two attempts.
 	After time.Duration
-	// Codes are those that don't end the call while other attempts run.
+	// Codes are the status codes that do not end the call while other attempts run.
 	Codes []codes.Code
 
 	step *hedgeStep
 }
 
-// Next says whether a call that was sent attempts times, and has waited for After,
-// is sent once more. A yes takes from the policy's budget.
+// Next reports whether another attempt is sent after a number of attempts. It withdraws from
+// the policy's budget.
 func (h *Hedge) Next(x *Exchange, attempts int) bool { return h.step.next(x, attempts) }

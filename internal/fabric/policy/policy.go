@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A policy is one rule of a set.
+// policy is one entry of a policy file, bound to its state.
 type policy struct {
 	name, kind string
 	line       int
@@ -22,33 +22,34 @@ type policy struct {
 	counts     *counts
 }
 
-// rules are what a policy's kind says. They don't change.
+// rules is the immutable configuration of a policy, one type per kind.
 type rules interface {
-	// bind makes the step that judges calls. It goes on with what old counted, where
-	// old is a step of the same kind; old may be nil.
+	// bind returns the step that executes the rules. It takes over the state of old, the step
+	// of the same policy in the previous set; old may be nil.
 	bind(p *policy, old step, now time.Time) step
 }
 
-// A step judges calls.
+// step applies one policy to a call.
 type step interface {
-	// begin returns nil, a refusal as an error of package status, or a *broken.
+	// begin returns nil, the rejection as an error of package status, or an *evaluationError.
 	begin(x *Exchange) error
 }
 
-// An ender is a step that takes something for the time of a call.
+// ender is a step that holds a resource for the duration of a call.
 type ender interface {
 	end(x *Exchange, h acquisition, o Outcome)
 }
 
 type counts struct{ calls, acted, refused, failed atomic.Uint64 }
 
-// evaluationError is the error of a step that could not judge.
+// evaluationError reports that a step could not be evaluated; the policy's failure mode
+// decides about the call.
 type evaluationError struct{ err error }
 
 func (b *evaluationError) Error() string { return b.err.Error() }
 func (b *evaluationError) Unwrap() error { return b.err }
 
-func (p *policy) bind(old *policy, now time.Time) *policy {
+func (p *policy) withState(old *policy, now time.Time) *policy {
 	b := *p
 	b.counts = &counts{}
 	var left step
@@ -80,7 +81,7 @@ func (p *policy) begin(x *Exchange) error {
 	return err
 }
 
-// fail decides about a call that could not be judged.
+// fail applies the failure mode of a policy that could not be evaluated.
 func (p *policy) fail(x *Exchange, err error) error {
 	p.counts.failed.Add(1)
 	if !p.deny {
@@ -93,7 +94,7 @@ func (p *policy) fail(x *Exchange, err error) error {
 	return status.Errorf(codes.Internal, "policy %s: %v", p.name, err)
 }
 
-// recordAction notes that the policy did something to the call.
+// recordAction counts that the policy changed, rejected or planned something for the call.
 func (p *policy) recordAction(x *Exchange) {
 	p.counts.acted.Add(1)
 	x.Plan.Acted = append(x.Plan.Acted, p.name)

@@ -6,34 +6,35 @@ import (
 	"time"
 )
 
-// A bucket is a token bucket in one word. The tokens that a rate has made since ever
-// are a number that grows with time, the same for all keys; used is where the
-// bucket's takings have got to on that line, and the difference is what is in the
-// bucket. Another rate continues the line with another slope, so that no bucket has
-// to be touched when a policy is swapped. All numbers are modulo 2^64.
-type bucket struct{ used atomic.Uint64 }
+// bucket is a token bucket in one word. The tokens that a rate has produced since its origin
+// are a number that grows with time, the same for all keys; consumed is the position of the
+// bucket on that curve, and the difference is its content. A changed rate continues the curve
+// with another slope, so that a swap of policies touches no bucket. All numbers are modulo
+// 2^64.
+type bucket struct{ consumed atomic.Uint64 }
 
-// unitsPerToken is the fineness of the line.
+// unitsPerToken is the resolution of the refill curve.
 const unitsPerToken = 1 << 12
 
-// A line is the tokens made until a time, in units.
-type line struct {
-	since int64 // nanoseconds from the origin
-	made  uint64
-	hour  uint64 // units made in an hour
+// refillCurve is the number of token units produced as a function of time.
+type refillCurve struct {
+	since        int64 // nanoseconds from the origin
+	produced     uint64
+	unitsPerHour uint64 // units made in an hour
 }
 
-func (l *line) at(now int64) uint64 {
+func (l *refillCurve) at(now int64) uint64 {
 	passed := max(0, now-l.since)
-	hi, lo := bits.Mul64(uint64(passed), l.hour)
+	hi, lo := bits.Mul64(uint64(passed), l.unitsPerHour)
 	units, _ := bits.Div64(hi%uint64(time.Hour), lo, uint64(time.Hour))
-	return l.made + units
+	return l.produced + units
 }
 
-// take takes a token from the bucket, which holds burst units at most.
-func (b *bucket) take(made, burst uint64) bool {
+// acquire consumes one token of a bucket that holds burst units at most, and reports whether
+// there was one.
+func (b *bucket) acquire(made, burst uint64) bool {
 	for {
-		old := b.used.Load()
+		old := b.consumed.Load()
 		used := old
 		if int64(made-used) > int64(burst) {
 			used = made - burst
@@ -41,46 +42,46 @@ func (b *bucket) take(made, burst uint64) bool {
 		if int64(made-used) < unitsPerToken {
 			return false
 		}
-		if b.used.CompareAndSwap(old, used+unitsPerToken) {
+		if b.consumed.CompareAndSwap(old, used+unitsPerToken) {
 			return true
 		}
 	}
 }
 
 type rateRules struct {
-	per   per
-	hour  uint64 // units an hour
-	burst uint64 // units
-	err   error
+	per          per
+	unitsPerHour uint64 // units an hour
+	burst        uint64 // units
+	err          error
 }
 
 type rateStep struct {
 	*rateRules
-	line  line
+	line  refillCurve
 	state *rateState
 }
 
-// rateState is what outlives a set.
+// rateState is the state of a rate policy, shared by the successive sets that contain it.
 type rateState struct {
 	origin origin
 	all    atomic.Pointer[bucket] // where calls share one
-	keys   *keyed[bucket]
+	keys   *keyCache[bucket]
 	by     perKind
 	text   string
-	// Newest is the step of the set in force: fresh buckets are on its line.
+	// newest is the step of the set in force: new buckets start on its curve.
 	newest atomic.Pointer[rateStep]
 }
 
 func (r *rateRules) bind(_ *policy, old step, now time.Time) step {
-	s := &rateStep{rateRules: r, line: line{hour: r.hour}}
-	if o, ok := old.(*rateStep); ok && o.state.serves(&r.per) {
+	s := &rateStep{rateRules: r, line: refillCurve{unitsPerHour: r.unitsPerHour}}
+	if o, ok := old.(*rateStep); ok && o.state.sameKeys(&r.per) {
 		s.state = o.state
 		s.line.since = s.state.origin.since(now)
-		s.line.made = o.line.at(s.line.since)
+		s.line.produced = o.line.at(s.line.since)
 		s.state.keys.limit(r.per.most)
 	} else {
 		s.state = &rateState{by: r.per.by, text: r.per.text()}
-		s.state.keys = newKeyed(r.per.most, s.state.fresh)
+		s.state.keys = newKeyCache(r.per.most, s.state.newBucket)
 	}
 	s.state.newest.Store(s)
 	return s
@@ -93,14 +94,14 @@ func (p *per) text() string {
 	return ""
 }
 
-// serves says whether the keys of this state are those of p.
-func (s *rateState) serves(p *per) bool { return s.by == p.by && s.text == p.text() }
+// sameKeys reports whether the state's keys are computed as those of p.
+func (s *rateState) sameKeys(p *per) bool { return s.by == p.by && s.text == p.text() }
 
-// fresh is a full bucket.
-func (s *rateState) fresh(now time.Time) *bucket {
+// newBucket returns a full bucket.
+func (s *rateState) newBucket(now time.Time) *bucket {
 	b := &bucket{}
 	newest := s.newest.Load()
-	b.used.Store(newest.line.at(s.origin.since(now)) - newest.burst)
+	b.consumed.Store(newest.line.at(s.origin.since(now)) - newest.burst)
 	return b
 }
 
@@ -109,7 +110,7 @@ func (s *rateStep) begin(x *Exchange) error {
 	if err != nil {
 		return &evaluationError{err}
 	}
-	if !b.take(s.line.at(s.state.origin.since(x.Now)), s.burst) {
+	if !b.acquire(s.line.at(s.state.origin.since(x.Now)), s.burst) {
 		return s.err
 	}
 	return nil
@@ -126,6 +127,6 @@ func (s *rateStep) bucket(x *Exchange) (*bucket, error) {
 	if b := s.state.all.Load(); b != nil {
 		return b, nil
 	}
-	s.state.all.CompareAndSwap(nil, s.state.fresh(x.Now))
+	s.state.all.CompareAndSwap(nil, s.state.newBucket(x.Now))
 	return s.state.all.Load(), nil
 }

@@ -102,11 +102,11 @@ func TestBucket(t *testing.T) {
 func TestLineNeverGivesMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hour := rapid.Uint64Range(unitsPerToken, 3600*1e7*unitsPerToken).Draw(t, "hour")
-		l := line{since: rapid.Int64Range(0, 1<<40).Draw(t, "since"), made: rapid.Uint64().Draw(t, "made"), hour: hour}
+		l := refillCurve{since: rapid.Int64Range(0, 1<<40).Draw(t, "since"), produced: rapid.Uint64().Draw(t, "made"), unitsPerHour: hour}
 		now := rapid.Int64Range(0, 1<<62).Draw(t, "now")
 		exact := new(big.Int).Mul(big.NewInt(max(0, now-l.since)), new(big.Int).SetUint64(hour))
 		exact.Div(exact, big.NewInt(int64(time.Hour)))
-		exact.Add(exact, new(big.Int).SetUint64(l.made))
+		exact.Add(exact, new(big.Int).SetUint64(l.produced))
 		exact.And(exact, new(big.Int).SetUint64(1<<64-1))
 		if got := l.at(now); got != exact.Uint64() {
 			t.Fatalf("got %d, want %d", got, exact)

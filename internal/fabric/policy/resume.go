@@ -5,17 +5,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A persistent step is one that a stream needs for as long as it takes: where the stream
-// goes on with another process, the step of the same policy there takes it on.
+// persistent is a step that applies to a stream for as long as it runs, also in the process
+// that it moves to.
 type persistent interface {
 	step
 	resume(x *Exchange)
 }
 
-// resume takes on a stream that was judged when it began. What judges only its
-// beginning (access, rates, faults, retries) has nothing to say any more. Where a
-// policy that lasts depends on the first message, which is not at hand, the stream
-// can't go on here.
+// resume admits a stream that another process admitted when it began. Policies about its
+// beginning (access, rates, faults, retries) do not apply again; persistent ones do. It is
+// refused where a policy needs the first message.
 func (c *Chain) resume(x *Exchange) error {
 	for _, p := range c.policies {
 		s, ok := p.step.(persistent)

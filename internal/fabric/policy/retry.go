@@ -35,7 +35,7 @@ func (r *retryRules) bind(p *policy, old step, _ time.Time) step {
 }
 
 func (s *retryStep) begin(x *Exchange) error {
-	s.budget.earn(s.retryRules.budget.ratio)
+	s.budget.deposit(s.retryRules.budget.ratio)
 	x.Plan.Retry = &s.retry
 	return nil
 }
@@ -44,16 +44,15 @@ func (s *retryStep) next(x *Exchange, attempts int, err error) (time.Duration, b
 	if attempts >= s.attempts || !slices.Contains(s.codes, status.Code(err)) {
 		return 0, false
 	}
-	if !s.budget.take(s.retryRules.budget.reserve) {
+	if !s.budget.withdraw(s.retryRules.budget.reserve) {
 		return 0, false
 	}
 	s.policy.recordAction(x)
-	return s.wait(x, attempts), true
+	return s.backoff(x, attempts), true
 }
 
-// wait is how long to wait after so many attempts: it grows with each of them, and
-// jitter is the part of it that is left to chance.
-func (s *retryStep) wait(x *Exchange, attempts int) time.Duration {
+// backoff returns the exponential back-off after a number of attempts, with jitter.
+func (s *retryStep) backoff(x *Exchange, attempts int) time.Duration {
 	wait := float64(s.base)
 	for range attempts - 1 {
 		if wait *= s.factor; wait >= float64(s.most) {
@@ -88,13 +87,13 @@ func (r *hedgeRules) bind(p *policy, old step, _ time.Time) step {
 }
 
 func (s *hedgeStep) begin(x *Exchange) error {
-	s.budget.earn(s.hedgeRules.budget.ratio)
+	s.budget.deposit(s.hedgeRules.budget.ratio)
 	x.Plan.Hedge = &s.hedge
 	return nil
 }
 
 func (s *hedgeStep) next(x *Exchange, attempts int) bool {
-	if attempts >= s.attempts || !s.budget.take(s.hedgeRules.budget.reserve) {
+	if attempts >= s.attempts || !s.budget.withdraw(s.hedgeRules.budget.reserve) {
 		return false
 	}
 	s.policy.recordAction(x)

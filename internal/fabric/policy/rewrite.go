@@ -27,7 +27,7 @@ type rewriteRules struct {
 	hold                      bool // the response's changes read the request
 }
 
-// changes are what happens to metadata.
+// changes are the operations on a map of metadata.
 type changes struct {
 	remove      []string
 	set, append []valueOf
@@ -83,7 +83,7 @@ func (s *rewriteStep) begin(x *Exchange) error {
 		return &evaluationError{err}
 	}
 	if s.metadata.some() {
-		s.metadata.apply(x.change().Metadata, values, x.owned.value)
+		s.metadata.apply(x.ownMetadata().Metadata, values, x.owned.value)
 	}
 	if s.responds() {
 		x.Plan.Rewrites = true
@@ -343,7 +343,7 @@ func (p *parser) values(to *[]valueOf, n *yaml.Node) error {
 		if err := p.metadataKey(key); err != nil {
 			return err
 		}
-		e, err := p.compile(value, wanted{stringType(), key.Value})
+		e, err := p.compile(value, expectedType{stringType(), key.Value})
 		*to = append(*to, valueOf{key.Value, e})
 		return err
 	})
@@ -416,7 +416,7 @@ func fieldPath(text string) []protoreflect.Name {
 
 func (p *parser) setField(r *rewriteRules, key, value *yaml.Node) error {
 	c := fieldChange{path: fieldPath(key.Value)}
-	var kind wanted
+	var kind expectedType
 	err := p.eachField(key, c.path, func(f protoreflect.FieldDescriptor) error {
 		t := celType(f)
 		if t == nil || f.IsList() || f.IsMap() {
@@ -425,7 +425,7 @@ func (p *parser) setField(r *rewriteRules, key, value *yaml.Node) error {
 		if kind.kind != nil && kind.kind != t {
 			return p.src.errorf(key, "field %s is %s in one request and %s in another: name the methods", key.Value, article(kind.kind), article(t))
 		}
-		kind = wanted{t, key.Value}
+		kind = expectedType{t, key.Value}
 		return nil
 	})
 	if err != nil {

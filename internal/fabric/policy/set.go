@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A Set is the policies of one file, in their order.
+// A Set is the compiled policies of one file, in the order of the file.
 type Set struct {
 	name     string
 	source   []byte
@@ -21,19 +21,19 @@ type Set struct {
 	cache    chainCache
 }
 
-// Descriptors knows the services' descriptors. A *protoregistry.Files is one.
+// Descriptors provides the descriptors of services. A *protoregistry.Files is one.
 type Descriptors interface {
 	RangeFiles(func(protoreflect.FileDescriptor) bool)
 }
 
-// Name is the name that the set was parsed with.
+// Name returns the name that the set was parsed with.
 func (s *Set) Name() string { return s.name }
 
-// Source is the text that the set was made of. It is not to be changed.
+// Source returns the text that the set was compiled from. The caller must not change it.
 func (s *Set) Source() []byte { return s.source }
 
-// For finds the chain for a call, by its service, method and tenant. It is never
-// nil. Chains are remembered; finding one again is a look into a map.
+// For returns the chain of a call by its service, method and tenant. It is never nil. Chains
+// are cached: a second lookup is one map access.
 func (s *Set) For(h *call.Head) *Chain {
 	key := chainKey{h.Method, h.Tenant}
 	if c := s.cache.get(key); c != nil {
@@ -56,11 +56,11 @@ func (s *Set) find(h *call.Head) match {
 	return f
 }
 
-// bind is the set with the state that another one left: its counts go on.
-func (s *Set) bind(old *Set, now time.Time) *Set {
+// withState returns a copy of the set that continues with the state of old.
+func (s *Set) withState(old *Set, now time.Time) *Set {
 	b := &Set{name: s.name, source: s.source, inputs: s.inputs}
 	for _, p := range s.policies {
-		b.policies = append(b.policies, p.bind(old.policy(p.name), now))
+		b.policies = append(b.policies, p.withState(old.policy(p.name), now))
 	}
 	return b
 }
@@ -77,19 +77,20 @@ func (s *Set) policy(name string) *policy {
 	return nil
 }
 
-// Info describes a policy to whoever lists them.
+// Info describes a policy for listings.
 type Info struct {
 	Name, Kind string
-	// Line is where it begins in the file.
+	// Line is the line of the file where the policy begins.
 	Line int
-	// Services, Methods and Tenants are patterns; none means all.
+	// Services, Methods and Tenants are the patterns of the calls that it applies to; none
+	// means all.
 	Services, Methods, Tenants []string
-	// When is the condition's text.
+	// When is the text of the condition.
 	When string
-	// Request says that it may need the decoded request.
+	// Request reports whether it may read the decoded request.
 	Request bool
-	// Calls came by, of which some were Refused. Acted counts those that it did
-	// something to, Failed those that it could not judge.
+	// Calls is the number of calls that it was evaluated for. Acted, Refused and Failed count
+	// those that it affected, rejected, and could not evaluate.
 	Calls, Acted, Refused, Failed uint64
 }
 
@@ -102,7 +103,7 @@ func (s *Set) Policies() []Info {
 	return list
 }
 
-// A Chain is the policies for one service, method and tenant, in their order.
+// A Chain is the policies that apply to one service, method and tenant, in their order.
 type Chain struct {
 	policies []*policy
 	index    int                            // of input in the set
@@ -111,15 +112,15 @@ type Chain struct {
 	response []*responder
 }
 
-// Len is the number of policies in the chain.
+// Len returns the number of policies in the chain.
 func (c *Chain) Len() int { return len(c.policies) }
 
-// Request says that Begin may ask for the request: whoever executes a streaming
-// call waits for its first message before Begin, where this is true.
+// Request reports whether Begin may read the request: the executor of a streaming call then
+// waits for its first message before Begin.
 func (c *Chain) Request() bool { return c.request }
 
-// Begin judges a call. It returns nil and x.Plan, or the refusal as an error of
-// package status, after which nothing is held.
+// Begin applies the policies to a call. It returns nil and sets x.Plan, or returns the
+// rejection as an error of package status and holds nothing.
 func (c *Chain) Begin(x *Exchange) error {
 	x.chain = c
 	if x.Moved {
@@ -136,17 +137,17 @@ func (c *Chain) Begin(x *Exchange) error {
 	return nil
 }
 
-// refuse gives back what was taken for a call that is not to be.
+// refuse releases the acquisitions of a call that was rejected.
 func (c *Chain) refuse(x *Exchange, err error) error {
-	c.release(x, Outcome{Err: err, Now: x.Now, refused: true})
+	c.releaseAll(x, Outcome{Err: err, Now: x.Now, refused: true})
 	return err
 }
 
-// End gives back what Begin took and tells the policies how the call ended. More
-// calls of it do nothing.
-func (c *Chain) End(x *Exchange, o Outcome) { c.release(x, o) }
+// End releases what Begin acquired and reports the outcome to the policies. Further calls do
+// nothing.
+func (c *Chain) End(x *Exchange, o Outcome) { c.releaseAll(x, o) }
 
-func (c *Chain) release(x *Exchange, o Outcome) {
+func (c *Chain) releaseAll(x *Exchange, o Outcome) {
 	for _, h := range slices.Backward(x.held) {
 		h.owner.end(x, h, o)
 	}
@@ -154,7 +155,7 @@ func (c *Chain) release(x *Exchange, o Outcome) {
 	x.held = x.held[:0]
 }
 
-// match is a chain to be made, or to be taken from those that are there.
+// match is the set of policies that apply to a call, before its chain is built or found.
 type match struct {
 	key        []byte
 	policies   []*policy
@@ -175,9 +176,9 @@ func (f match) chain() *Chain {
 
 type chainKey struct{ method, tenant string }
 
-// chainCache remembers chains. Readers look into a map that nobody changes; what
-// they miss lies in another one, which takes the first one's place when it has been
-// asked as often as it is long. Callers choose the keys, so it is bounded.
+// chainCache caches chains. Readers use an immutable map without a lock; misses go to a second
+// map under a mutex, which replaces the first one after as many misses as it has entries.
+// Callers choose the keys, so both are bounded.
 type chainCache struct {
 	fast   atomic.Pointer[map[chainKey]*Chain]
 	mu     sync.Mutex
@@ -224,7 +225,7 @@ func (c *chainCache) put(key chainKey, f match) *Chain {
 	return chain
 }
 
-// intern finds the chain of the same policies and the same request.
+// intern returns the one chain of the same policies and the same request type.
 func (c *chainCache) intern(f match) *Chain {
 	if chain := c.chains[string(f.key)]; chain != nil {
 		return chain

@@ -11,10 +11,11 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// ErrNoVersion says that there is no earlier version to go back to.
+// ErrNoVersion reports that there is no earlier version to restore.
 var ErrNoVersion = errors.New("no earlier version")
 
-// A Table holds the set that is in force. Its zero value has one without policies.
+// A Table holds the versions of the policies of a process, one of them in force. The zero
+// value has none.
 type Table struct {
 	current atomic.Pointer[Version]
 
@@ -24,25 +25,25 @@ type Table struct {
 	next    int
 }
 
-// A Version is a set that was in force at a time.
+// A Version is a set that is or was in force.
 type Version struct {
 	// Number counts the versions, from 1.
 	Number int
-	// Applied is when it came into force.
+	// Applied is the time at which it came into force.
 	Applied time.Time
-	// Set judges calls of this version.
+	// Set is the compiled policies.
 	Set *Set
-	// Of is the version that a roll-back brought back; 0 for none.
+	// Of is the version that a roll-back restored; 0 for none.
 	Of int
 }
 
-// KeptVersions is how many versions a Table remembers.
+// KeptVersions is the number of versions that a Table retains.
 const KeptVersions = 16
 
-// Version is the one in force; nil before the first.
+// Version returns the version in force; nil before the first Apply.
 func (t *Table) Version() *Version { return t.current.Load() }
 
-// Set is the set in force; nil before the first.
+// Set returns the set in force; nil before the first Apply.
 func (t *Table) Set() *Set {
 	if v := t.current.Load(); v != nil {
 		return v.Set
@@ -50,7 +51,7 @@ func (t *Table) Set() *Set {
 	return nil
 }
 
-// For finds the chain for a call in the set in force. It is never nil.
+// For returns the chain of a call in the set in force. It is never nil.
 func (t *Table) For(h *call.Head) *Chain {
 	if v := t.current.Load(); v != nil {
 		return v.Set.For(h)
@@ -58,8 +59,8 @@ func (t *Table) For(h *call.Head) *Chain {
 	return &Chain{}
 }
 
-// Apply puts a set in force. Calls that have begun end on the chain that they began
-// with; what was counted goes on.
+// Apply puts a set in force. Calls in flight end on the chain on which they began; the state
+// of policies with the same name continues.
 func (t *Table) Apply(s *Set, now time.Time) *Version {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +75,7 @@ func (t *Table) Apply(s *Set, now time.Time) *Version {
 func (t *Table) apply(v *Version) *Version {
 	t.next++
 	v.Number = t.next
-	v.Set = v.Set.bind(t.Set(), v.Applied)
+	v.Set = v.Set.withState(t.Set(), v.Applied)
 	t.history = append(t.history, v)
 	if len(t.history) > KeptVersions {
 		t.history = slices.Delete(t.history, 0, 1)
@@ -83,8 +84,8 @@ func (t *Table) apply(v *Version) *Version {
 	return v
 }
 
-// Rollback undoes the last Apply that was not undone: the set that was in force before
-// is so again, as a new version.
+// Rollback undoes the last Apply that was not undone: the set before it comes into force
+// again, as a new version.
 func (t *Table) Rollback(now time.Time) (*Version, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,8 +97,7 @@ func (t *Table) Rollback(now time.Time) (*Version, error) {
 	return t.apply(&Version{Set: target.Set, Applied: now, Of: target.Number}), nil
 }
 
-// History is the versions that are remembered, oldest first. The last one is in
-// force.
+// History returns the retained versions, oldest first. The last one is in force.
 func (t *Table) History() []*Version {
 	t.mu.Lock()
 	defer t.mu.Unlock()

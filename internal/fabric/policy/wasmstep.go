@@ -52,8 +52,8 @@ func (s *wasmStep) end(x *Exchange, _ acquisition, o Outcome) {
 	}
 }
 
-// A wasmCall is what a module sees of a call. What it sets is kept until it has let
-// the call pass.
+// wasmCall is the call that a module sees. Its changes take effect when the module accepts the
+// call.
 type wasmCall struct {
 	step    *wasmStep
 	x       *Exchange
@@ -140,7 +140,7 @@ func (c *wasmCall) apply() {
 	if len(c.changes) == 0 {
 		return
 	}
-	md := c.x.change().Metadata
+	md := c.x.ownMetadata().Metadata
 	for _, change := range c.changes {
 		md[change[0]] = []string{change[1]}
 	}

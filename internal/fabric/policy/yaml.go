@@ -15,10 +15,10 @@ import (
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
-// members are what a mapping may have.
+// members are the permitted members of a mapping, with their parsers.
 type members map[string]func(*yaml.Node) error
 
-// capture keeps a member for later.
+// capture stores a member for later.
 func capture(at **yaml.Node) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		*at = n
@@ -30,7 +30,7 @@ func join[T any](m map[string]T) string {
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 }
 
-// syntax is YAML's complaint, with its line.
+// syntax converts an error of the YAML parser, with its line.
 func (p *parser) syntax(err error) error {
 	line, text := 1, strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(text); m != nil {
@@ -40,7 +40,7 @@ func (p *parser) syntax(err error) error {
 	return &Error{p.src.file, line, 1, "this is no YAML: " + text}
 }
 
-// mapping gives each member to its function.
+// mapping parses a mapping by the parsers of its members.
 func (p *parser) mapping(n *yaml.Node, what string, m members) error {
 	if n.Kind != yaml.MappingNode {
 		return p.src.errorf(n, "%s is a mapping with: %s", what, join(m))
@@ -110,7 +110,7 @@ func (p *parser) integer(i *int, least, most int) func(*yaml.Node) error {
 	}
 }
 
-// fraction is a number from 0 to 1, or a percentage.
+// fraction parses a number from 0 to 1, or a percentage.
 func (p *parser) fraction(f *float64) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		text, percent := strings.CutSuffix(n.Value, "%")
@@ -126,7 +126,7 @@ func (p *parser) fraction(f *float64) func(*yaml.Node) error {
 	}
 }
 
-// number is a decimal number within bounds.
+// number parses a decimal number within bounds.
 func (p *parser) number(f *float64, least, most float64) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		v, err := strconv.ParseFloat(n.Value, 64)
@@ -151,7 +151,7 @@ func (p *parser) duration(d *time.Duration) func(*yaml.Node) error {
 	}
 }
 
-// code is a status code by its name in capitals, as UNAVAILABLE.
+// code parses the name of a status code in capitals, such as UNAVAILABLE.
 func (p *parser) code(c *codes.Code) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		v, ok := codeNames()[n.Value]
@@ -174,7 +174,7 @@ func codeNames() map[string]codes.Code {
 	}
 }
 
-// list gives each item to f. A single scalar is a list of one.
+// list applies f to each item. A single scalar is a list of one.
 func (p *parser) list(f func(*yaml.Node) error) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.SequenceNode {
@@ -221,7 +221,7 @@ func (p *parser) globs(g *globs) func(*yaml.Node) error {
 	})
 }
 
-// perHour is a rate as units in an hour, of 100/s, 30/m or 5/h.
+// perHour parses a rate such as 100/s, 30/m or 5/h into units per hour.
 func (p *parser) perHour(hour *uint64) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		count, unit, cut := strings.Cut(n.Value, "/")
@@ -235,7 +235,7 @@ func (p *parser) perHour(hour *uint64) func(*yaml.Node) error {
 	}
 }
 
-// bandwidth is bytes a second from bits a second: 10Mbit, 1.5Gbit, 64kbit.
+// bandwidth parses bits per second (10Mbit, 1.5Gbit, 64kbit) into bytes per second.
 func (p *parser) bandwidth(bytes *float64) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		m := regexp.MustCompile(`^([0-9.]+) ?([kMG]?)bit(/s)?$`).FindStringSubmatch(n.Value)

@@ -19,8 +19,8 @@ type picked struct {
 	pick balance.Pick
 }
 
-// pick finds an endpoint of a service for a call. One that was removed between the look and the
-// call is not used: the next look finds what came in its place.
+// pick picks an endpoint of a service for a call and acquires it. An endpoint that was removed
+// between the pick and the acquisition is skipped.
 func (r *Router) pick(service string, h *call.Head, exclude []string, now time.Time) (picked, error) {
 	for {
 		s := (*r.services.Load())[service]
@@ -39,7 +39,7 @@ func (r *Router) pick(service string, h *call.Head, exclude []string, now time.T
 	}
 }
 
-// done ends the attempt.
+// done ends the attempt and reports its outcome to the balancer.
 func (p picked) done(end call.End, err error, now time.Time) {
 	p.pick.Done(balance.Outcome{Err: err, Load: p.reportOf(end.Trailer, now)}, now)
 	if err == nil {
@@ -50,14 +50,14 @@ func (p picked) done(end call.End, err error, now time.Time) {
 	p.release()
 }
 
-// An answer is how an attempt at a unary call ended.
+// An answer is the result of one attempt at a unary call.
 type answer struct {
 	response *call.Message
 	end      call.End
 	err      error
 	endpoint *endpoint
 	ended    time.Time
-	// unsent says that the callee never saw the call.
+	// unsent reports that the callee never saw the call.
 	unsent bool
 }
 
@@ -86,14 +86,14 @@ func (p picked) forward(ctx context.Context, h *call.Head, request *call.Message
 	return a
 }
 
-// isUnsent asks an error whether the callee never saw the call: whoever knows has a
-// method Unsent.
+// isUnsent reports whether an error says, by a method Unsent, that the callee never saw the
+// call.
 func isUnsent(err error) bool {
 	var u interface{ Unsent() bool }
 	return errors.As(err, &u) && u.Unsent()
 }
 
-// streamed makes a unary call over a transport that only knows streams.
+// streamed makes a unary call over a transport that provides streams only.
 func streamed(ctx context.Context, t call.Transport, h *call.Head, request *call.Message) (*call.Message, call.End, bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -106,7 +106,7 @@ func streamed(ctx context.Context, t call.Transport, h *call.Head, request *call
 	return response, end, err != nil && isUnsent(err), err
 }
 
-// openError makes a status of why a call could not be opened.
+// openError converts the error of opening a call to a status.
 func openError(err error) error {
 	if s := toStatus(err); status.Code(s) != codes.Unknown {
 		return s

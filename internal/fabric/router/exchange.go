@@ -19,9 +19,9 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// exchange is one call on its way through the router. One goroutine uses it at a
-// time; what outlasts the call (a loser of a hedge, a mirror) has nothing of it.
-// Exchanges are used again.
+// exchange is one call in the router. One goroutine uses it at a time; goroutines that outlive
+// the call (a loser of a hedged call, a mirrored call) hold no reference to it. Exchanges are
+// pooled.
 type exchange struct {
 	policy.Exchange
 	router   *Router
@@ -73,8 +73,8 @@ func (r *Router) chain(h *call.Head) *policy.Chain {
 	return r.empty
 }
 
-// method counts calls of services that are not there together: anybody can name
-// as many as they like.
+// method returns the counters of a method. Methods of unknown services share one, since
+// callers choose the names.
 func (r *Router) method(h *call.Head) *method {
 	if (*r.services.Load())[h.Service()] == nil {
 		return r.stats.methods.of(otherName)
@@ -82,7 +82,7 @@ func (r *Router) method(h *call.Head) *method {
 	return r.stats.methods.of(h.Method)
 }
 
-// applyPolicies runs the policies. After it, Head, request and Plan are as they want it.
+// applyPolicies begins the policy chain. It sets Head, request and Plan.
 func (c *exchange) applyPolicies(ctx context.Context) (context.Context, error) {
 	if c.chain.Len() > 0 {
 		c.Payload = c.payload
@@ -104,7 +104,7 @@ func (c *exchange) applyPolicies(ctx context.Context) (context.Context, error) {
 	return c.limit(ctx), nil
 }
 
-// limit puts the plan's timeout into the context and the head.
+// limit applies the plan's timeout to the context and the head.
 func (c *exchange) limit(ctx context.Context) context.Context {
 	if c.Plan.Timeout <= 0 {
 		return ctx
@@ -129,12 +129,13 @@ func (c *exchange) withDeadline(ctx context.Context, deadline time.Time) context
 	return c.deadline
 }
 
-// retainMemory says that somebody may use the head and the context after the call: their memory
-// is not used again.
+// retainMemory marks that the head and the context may be used after the call: their memory is
+// not reused.
 func (c *exchange) retainMemory() { c.retained = true }
 
-// encodedRequest gives the policies the encoded request. What they saw is what is sent:
-// the original may lie in memory that its sender can still write, so it is copied.
+// encodedRequest returns the encoded request for the policies. It copies the request, which
+// may lie in memory that its sender can still write: the bytes that the policies saw are the
+// bytes that are sent.
 func (c *exchange) encodedRequest() ([]byte, error) {
 	if c.request == nil {
 		return nil, status.Error(codes.Internal, "router: no request to look at")
@@ -157,8 +158,8 @@ func (c *exchange) decodedRequest() (protoreflect.Message, error) {
 	return c.request.Value.(proto.Message).ProtoReflect(), nil //nolint:errcheck // judge looked
 }
 
-// respond applies the policies to the metadata of a response. Nil is what is not
-// known yet; what is known and empty is not nil.
+// respond applies the policies to the metadata of a response. Nil metadata has not arrived
+// yet; empty metadata has.
 func (c *exchange) respond(header, trailer metadata.MD) (metadata.MD, metadata.MD, error) {
 	if !c.Plan.Rewrites {
 		return header, trailer, nil
@@ -166,7 +167,7 @@ func (c *exchange) respond(header, trailer metadata.MD) (metadata.MD, metadata.M
 	return c.chain.Response(&c.Exchange, header, trailer)
 }
 
-// finish ends what begin began. The exchange is not used after it.
+// finish ends the call. The exchange must not be used afterwards.
 func (c *exchange) finish(err error) {
 	now := c.ended
 	if now.IsZero() {
@@ -221,7 +222,7 @@ func (c *exchange) log(err error, took time.Duration) {
 	}
 }
 
-// logAttrs is what every line about a call tells.
+// logAttrs returns the attributes of every log line about a call.
 func (c *exchange) logAttrs(err error, took time.Duration) []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("method", c.caller.Method), slog.String("tenant", c.caller.Tenant), slog.String("peer", c.caller.Peer),
@@ -236,8 +237,8 @@ func (c *exchange) logAttrs(err error, took time.Duration) []slog.Attr {
 	return attrs
 }
 
-// sampleAttrs is what a sampled call tells besides. Values of metadata may be secrets:
-// only their keys are shown.
+// sampleAttrs returns the additional attributes of a sampled call. Values of metadata may be
+// secrets: only their keys are logged.
 func (c *exchange) sampleAttrs() []slog.Attr {
 	keys := make([]string, 0, len(c.Head.Metadata))
 	for k := range c.Head.Metadata {
@@ -256,7 +257,7 @@ func (c *exchange) recycle() {
 		reuse = nil
 	}
 	if c.retained {
-		c.Keep()
+		c.ReleaseHead()
 	}
 	c.Reset()
 	clear(c.tried)
@@ -264,7 +265,7 @@ func (c *exchange) recycle() {
 	r.exchanges.Put(c)
 }
 
-// toStatus makes an error of package status of what a transport or a context says.
+// toStatus converts an error of a transport or a context to an error of package status.
 func toStatus(err error) error {
 	if err == nil {
 		return nil

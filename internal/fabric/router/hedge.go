@@ -12,9 +12,9 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// hedgedCall is a hedged call: attempts that run beside each other, of which the first
-// good answer wins. The goroutine that waits for it owns it; each attempt has one of
-// its own, which may outlast the call by the time that cancelling takes.
+// hedgedCall is a call with attempts in parallel, of which the first good answer wins. The
+// goroutine of the call owns it; each attempt runs in its own goroutine, which may outlive the
+// call until its cancellation takes effect.
 type hedgedCall struct {
 	c       *exchange
 	hedge   *policy.Hedge
@@ -27,7 +27,7 @@ type hedgedCall struct {
 	last    answer // of those that failed
 }
 
-// sendHedged sends the call again and again while no answer comes.
+// sendHedged sends further attempts while no answer arrives.
 func (c *exchange) sendHedged(ctx context.Context) answer {
 	c.retainMemory()
 	c.router.options.Yield(ctx)
@@ -41,7 +41,7 @@ func (c *exchange) sendHedged(ctx context.Context) answer {
 	return f.run()
 }
 
-// run sends attempts until one decides the call.
+// run starts attempts until one decides the call.
 func (f *hedgedCall) run() answer {
 	if !f.startAttempt() {
 		return f.last
@@ -71,12 +71,12 @@ func (f *hedgedCall) run() answer {
 	}
 }
 
-// isFinal says that no other answer is to be waited for.
+// isFinal reports whether the answer decides the call.
 func (f *hedgedCall) isFinal(a answer) bool {
 	return a.err == nil || !slices.Contains(f.hedge.Codes, status.Code(a.err))
 }
 
-// sendAnother sends one more attempt where the policy has one.
+// sendAnother starts another attempt if the policy grants one.
 func (f *hedgedCall) sendAnother() bool {
 	if f.sent >= f.hedge.Attempts || f.ctx.Err() != nil || !f.hedge.Next(&f.c.Exchange, f.sent) {
 		return false
@@ -86,8 +86,8 @@ func (f *hedgedCall) sendAnother() bool {
 	return f.startAttempt()
 }
 
-// startAttempt starts an attempt, at an endpoint that none of the others went to where there
-// is one. When there is none at all, that is the last answer.
+// startAttempt starts an attempt at an endpoint without an earlier one, where there is such an
+// endpoint. Without any endpoint, the error is the last answer.
 func (f *hedgedCall) startAttempt() bool {
 	c, now := f.c, time.Now()
 	f.sent++

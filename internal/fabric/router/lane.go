@@ -12,8 +12,8 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// A emulatedLink is one direction of a stream over the plan's links: as on a real wire,
-// messages follow each other while the first is still under way. What is under way is
+// An emulatedLink is one direction of a stream over the plan's links. As on a real wire,
+// messages follow each other while the first is in transit. The messages in transit are
 // bounded.
 type emulatedLink struct {
 	flow      *flow
@@ -38,12 +38,15 @@ type inTransit struct {
 
 // What may be in a lane: a message of any size, or several up to these.
 const (
+	// maxInTransit and maxBytesInTransit bound a link: one message of any size, or several up
+	// to these.
 	maxInTransit      = 64
 	maxBytesInTransit = 1 << 20
 )
 
-// pipeline is how messages go in one direction: straight, or by a lane where the plan has
-// links. What push was given has arrived, or never will, when finish returns.
+// pipeline returns how messages pass in one direction: directly, or through an emulated link
+// where the plan has links. Every pushed message has been delivered or dropped when finish
+// returns.
 func (f *flow) pipeline(d policy.Direction, send func(*call.Message) error) (push func(*call.Message) error, finish func() error) {
 	if len(f.links) == 0 {
 		return send, func() error { return nil }
@@ -58,7 +61,7 @@ func (f *flow) pipeline(d policy.Direction, send func(*call.Message) error) (pus
 	return l.push, l.finish
 }
 
-// fail ends the lane: what is in it does not arrive.
+// fail ends the link: messages in transit are dropped.
 func (l *emulatedLink) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +71,7 @@ func (l *emulatedLink) fail(err error) {
 	l.changed.Broadcast()
 }
 
-// push lets a message begin its way, and waits for room.
+// push begins the transit of a message, after waiting for space.
 func (l *emulatedLink) push(m *call.Message) error {
 	size := len(m.Data)
 	l.mu.Lock()
@@ -89,7 +92,7 @@ func (l *emulatedLink) push(m *call.Message) error {
 	return nil
 }
 
-// finish waits until everything has arrived, or does not any more.
+// finish waits until all messages have been delivered or dropped.
 func (l *emulatedLink) finish() error {
 	l.mu.Lock()
 	l.closed = true
@@ -108,7 +111,7 @@ func (l *emulatedLink) finish() error {
 	return l.err
 }
 
-// run hands over what arrives, one after the other: jitter changes no order.
+// run delivers messages in order: jitter does not reorder them.
 func (l *emulatedLink) run() {
 	defer close(l.done)
 	for {
@@ -130,7 +133,8 @@ func (l *emulatedLink) run() {
 	}
 }
 
-// waitForHead is the next message to arrive; it stays in the queue, for the bounds.
+// waitForHead returns the next message to be delivered. It stays in the queue until then, so
+// that it counts toward the bounds.
 func (l *emulatedLink) waitForHead() (inTransit, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A deadlineContext context ends at a deadline, and starts a timer for that only when somebody
-// wants to wait: most calls are answered before anybody does.
+// A deadlineContext ends at a deadline. It starts a timer only when Done is called: most calls
+// are answered before anything waits for their context.
 type deadlineContext struct {
 	context.Context //nolint:containedctx // it is one
 	deadline        time.Time
@@ -18,20 +18,19 @@ type deadlineContext struct {
 	ended  bool
 }
 
-// newDeadlineContext is a context that ends at a deadline. The caller ends it.
+// newDeadlineContext returns a context that ends at a deadline. The caller ends it.
 func newDeadlineContext(ctx context.Context, deadline time.Time) *deadlineContext {
 	return &deadlineContext{Context: ctx, deadline: deadline}
 }
 
-// restart makes l, which was reset, end at a deadline.
+// restart makes a context that was reset end at a deadline.
 func (l *deadlineContext) restart(ctx context.Context, deadline time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.Context, l.deadline, l.ended = ctx, deadline, false
 }
 
-// reset makes ready for another call; false where somebody has waited, and may hold the
-// context still.
+// reset prepares for another call; false if a waiter may still hold the context.
 func (l *deadlineContext) reset() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

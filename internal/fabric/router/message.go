@@ -13,8 +13,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A sharedMessage makes messages of one that may be sent several times. The original is
-// freed when they and the copier are.
+// A sharedMessage is a reference-counted message that several attempts send. The original is
+// freed with the last reference.
 type sharedMessage struct {
 	message call.Message
 	holders atomic.Int32
@@ -26,7 +26,7 @@ func newSharedMessage(m *call.Message) *sharedMessage {
 	return c
 }
 
-// acquire is a message to be sent.
+// acquire returns a reference to be sent.
 func (c *sharedMessage) acquire() *call.Message {
 	c.holders.Add(1)
 	m := c.message
@@ -34,14 +34,14 @@ func (c *sharedMessage) acquire() *call.Message {
 	return &m
 }
 
-// release gives back one's hold.
+// release drops a reference.
 func (c *sharedMessage) release() {
 	if c.holders.Add(-1) == 0 {
 		c.message.Free()
 	}
 }
 
-// cloneMessage is a copy that lies in memory of its own.
+// cloneMessage copies a message into memory of its own.
 func cloneMessage(m *call.Message) (*call.Message, error) {
 	data, err := m.Bytes()
 	if err != nil {
@@ -50,7 +50,7 @@ func cloneMessage(m *call.Message) (*call.Message, error) {
 	return &call.Message{Data: slices.Clone(data), Compressed: m.Compressed}, nil
 }
 
-// maxDecompressed bounds what a compressed request may grow to for a policy.
+// maxDecompressed bounds the size of a compressed request that is decompressed for a policy.
 const maxDecompressed = 64 << 20
 
 func decompress(name string, data []byte) ([]byte, error) {

@@ -18,19 +18,19 @@ import (
 // was judged when it began: only policies that hold for as long as it takes, and those
 // that say who may, look at it again.
 
-// streams are the endpoints of the streams that can move, by the streams' names.
+// streams maps the names of movable streams to their endpoints.
 type streams struct {
 	mu  sync.Mutex
 	all map[string]activeStream
 }
 
-// activeStream is a stream with the number of its legs here.
+// activeStream is the endpoint of a stream, with the number of its attempts here.
 type activeStream struct {
 	endpoint string
 	legs     int
 }
 
-// add notes a stream until what it returns is called.
+// add records a stream until the returned function is called.
 func (s *streams) add(name, endpoint string) func() {
 	if name == "" {
 		return func() {}
@@ -61,10 +61,10 @@ func (s *streams) of(name string) string {
 	return s.all[name].endpoint
 }
 
-// Endpoint is the endpoint of a stream that the router carries, "" where it does not.
+// Endpoint returns the endpoint of a stream that the router carries, "" for others.
 func (r *Router) Endpoint(stream string) string { return r.streams.of(stream) }
 
-// recognize reads what the head says about moving.
+// recognize reads the name of a movable stream from its head.
 func (c *exchange) recognize(h *call.Head) {
 	c.streamName, c.Moved = transit.Name(h), transit.IsMove(h)
 	if began, ok := transit.Began(c.streamName); c.Moved && ok && began.Before(c.began) {
@@ -72,7 +72,7 @@ func (c *exchange) recognize(h *call.Head) {
 	}
 }
 
-// pick finds the endpoint: the one that the stream has, or one of the balancer's choice.
+// pick picks the endpoint: the stream's own, or one of the balancer's choice.
 func (c *exchange) pick(ctx context.Context) (picked, error) {
 	if !c.Moved {
 		return c.router.pick(c.Head.Service(), c.Head, c.tried, time.Now())
@@ -88,7 +88,7 @@ func (c *exchange) pick(ctx context.Context) (picked, error) {
 	return picked{endpoint: e}, nil
 }
 
-// endpoint is the endpoint of that ID, nil where there is none.
+// endpoint returns the endpoint of that ID, nil if there is none.
 func (r *Router) endpoint(service, id string) *endpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,8 @@ func (r *Router) endpoint(service, id string) *endpoint {
 	return nil
 }
 
-// responseHeader is the header for the caller. That of a stream that moves is about the move.
+// responseHeader applies the policies to the callee's header, unless the header is about a
+// stream that moves.
 func (c *exchange) responseHeader(md metadata.MD) (metadata.MD, error) {
 	if c.Moved {
 		return md, nil
@@ -107,7 +108,7 @@ func (c *exchange) responseHeader(md metadata.MD) (metadata.MD, error) {
 	return md, err
 }
 
-// withLateHeader applies the policies to a header that comes as the first message.
+// withLateHeader applies the policies to a header that arrives as the first message.
 func (c *exchange) withLateHeader(push func(*call.Message) error) func(*call.Message) error {
 	first := true
 	return func(m *call.Message) error {
@@ -128,8 +129,8 @@ func (c *exchange) withLateHeader(push func(*call.Message) error) func(*call.Mes
 
 func isMovedAway(end call.End, err error) bool { return err == nil && transit.Left(end.Trailer) }
 
-// done ends an attempt. A stream that leaves tells nothing of its endpoint, and one
-// that came was not the balancer's choice.
+// done ends an attempt. A stream that moves away says nothing about its endpoint, and one that
+// moved in was not picked by the balancer.
 func (c *exchange) done(p picked, end call.End, err error) {
 	switch {
 	case c.Moved:
@@ -142,7 +143,7 @@ func (c *exchange) done(p picked, end call.End, err error) {
 	}
 }
 
-// handOver ends what is known here of a stream that is not over.
+// handOver ends the local accounting of a stream that continues elsewhere.
 func (c *exchange) handOver(now time.Time) {
 	c.chain.End(&c.Exchange, policy.Outcome{Moved: true, Now: now})
 	c.method.inFlight.Add(-1)

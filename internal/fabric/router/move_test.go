@@ -114,10 +114,10 @@ policies:
 	for next.Endpoint(s.Name()) == "" || old.Endpoint(s.Name()) != "" {
 		time.Sleep(time.Millisecond)
 	}
-	if held := old.policies.Held(); len(held) != 0 {
+	if held := old.policies.InFlightCalls(); len(held) != 0 {
 		t.Errorf("the old router still counts %v", held)
 	}
-	if held := next.policies.Held(); len(held) != 1 || held[0].Calls != 1 {
+	if held := next.policies.InFlightCalls(); len(held) != 1 || held[0].Calls != 1 {
 		t.Errorf("the new router counts %v", held)
 	}
 	if err := s.Send(&call.Message{Data: []byte("ahoy")}); err != nil {

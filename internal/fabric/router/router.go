@@ -20,31 +20,31 @@ import (
 
 // Options of a Router. The zero value works.
 type Options struct {
-	// Policies judge the calls. Whoever holds the table may apply and roll back sets.
-	// Default: one of the router's own.
+	// Policies apply to the calls. The owner of the table applies and rolls back sets.
+	// Default: a table of the router's own.
 	Policies *policy.Table
-	// Logger gets slow calls and what policies log. Default: none.
+	// Logger receives slow calls and the lines of log policies. Default: none.
 	Logger *slog.Logger
-	// Registerer takes the metrics, outboard_fabric_*. Default: none.
+	// Registerer receives the metrics, outboard_fabric_*. Default: none.
 	Registerer prometheus.Registerer
-	// Tracer makes a span for each call, a child of the one that the caller's
-	// traceparent names. Without one the caller's passes through unchanged.
+	// Tracer creates a span for each call, a child of the span that the caller's traceparent
+	// names. Without it the caller's traceparent passes unchanged.
 	Tracer trace.TracerProvider
 	// Slow is how long a call may take before it is logged. Default: no limit.
 	Slow time.Duration
-	// Yield is called by a unary call before it waits for something else than its
-	// callee. Default: nothing.
+	// Yield is called by a unary call before it waits for anything but its callee. Default:
+	// nothing.
 	Yield func(ctx context.Context)
 	// Mirrors bounds the mirrored calls in flight; those above are dropped. Default 256.
 	Mirrors int
 	// Methods bounds how many methods are counted by their names, and Peers how many
 	// callers; those above are counted together as "other". Defaults 1024 and 256.
 	Methods, Peers int
-	// Elsewhere says which endpoint has a stream of that name that this router does not
-	// know, "" for none: another router may have carried it so far. Default: none.
+	// Elsewhere returns the endpoint of a stream that this router does not carry, "" for none:
+	// another process may have carried it so far. Default: none.
 	Elsewhere func(ctx context.Context, stream string) string
-	// Random is the source of chance, for use by many goroutines. Default: the
-	// runtime's generator.
+	// Random returns 64 random bits; it is safe for concurrent use. Default: the runtime's
+	// generator.
 	Random func() uint64
 }
 
@@ -115,8 +115,8 @@ func New(o Options) *Router {
 	return r
 }
 
-// Close removes all services, ends mirrored calls and waits for what the router
-// started. Calls in flight are their callers' to end. It may be called twice.
+// Close removes all services, ends mirrored calls and waits for the router's goroutines. Calls
+// in flight are ended by their callers. It may be called twice.
 func (r *Router) Close() error {
 	r.mu.Lock()
 	r.closed = true
@@ -132,7 +132,7 @@ func (r *Router) Close() error {
 	return nil
 }
 
-// spawn starts what Close waits for; false after Close.
+// spawn starts a goroutine that Close waits for; false after Close.
 func (r *Router) spawn(f func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,12 +143,11 @@ func (r *Router) spawn(f func()) bool {
 	return true
 }
 
-// SetPolicies puts a set in force. Calls in flight end on the chain that they began with.
+// SetPolicies puts a set in force. Calls in flight end on the chain on which they began.
 func (r *Router) SetPolicies(set *policy.Set) { r.policies.Apply(set, time.Now()) }
 
-// SetService puts a service in the place of the one of that name, if there is one.
-// Endpoints with the same ID and the same Transport go on, with what the balancer
-// knows of them when Balance is the same too.
+// SetService adds or replaces a service. Endpoints with the same ID and Transport stay in use
+// and, with an unchanged Balance, keep their balancing state.
 func (r *Router) SetService(name string, set Service) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,10 +170,10 @@ func (r *Router) SetService(name string, set Service) error {
 	return nil
 }
 
-// Services are the names of the services, in order.
+// Services returns the names of the services, in order.
 func (r *Router) Services() []string { return slices.Sorted(maps.Keys(*r.services.Load())) }
 
-// Endpoints tells what the balancer knows of a service's endpoints.
+// Endpoints returns the balancing state of a service's endpoints.
 func (r *Router) Endpoints(service string) []balance.Status {
 	s := (*r.services.Load())[service]
 	if s == nil {
@@ -183,7 +182,7 @@ func (r *Router) Endpoints(service string) []balance.Status {
 	return s.picker.Status(time.Now())
 }
 
-// RemoveService takes a service away. Its calls in flight end as they would.
+// RemoveService removes a service. Its calls in flight are not interrupted.
 func (r *Router) RemoveService(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

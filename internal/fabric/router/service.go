@@ -16,24 +16,25 @@ import (
 
 var errClosed = errors.New("router: closed")
 
-// A Service is where the calls of a service go.
+// A Service is the set of endpoints that serve a service, and how calls are balanced over
+// them.
 type Service struct {
 	Endpoints []Endpoint
 	Balance   balance.Config
 }
 
-// An Endpoint is one back end and the way to it. Its Value is not used.
+// An Endpoint is one back end and its transport. The Value of the embedded endpoint is not
+// used.
 type Endpoint struct {
 	balance.Endpoint
 	Transport call.Transport
-	// Forgets says that Transport's Unary, when it returns, has done with the call's head
-	// and its metadata, and with a context that nobody waits for: the router may use their
-	// memory again.
+	// Forgets reports that Transport's Unary retains neither the call's head, its metadata nor
+	// an unwaited context when it returns: the router may reuse their memory.
 	Forgets bool
-	// Reports, where it is not nil, is asked for load reports beside the calls.
+	// Reports, unless nil, is the source of out-of-band load reports.
 	Reports Reports
-	// Released, where it is not nil, is called once, when the endpoint has been
-	// removed and its last call has ended: the transport may be closed.
+	// Released, unless nil, is called once, when the endpoint has been removed and its last
+	// call has ended: the transport may be closed.
 	Released func()
 }
 
@@ -46,8 +47,8 @@ type service struct {
 	retired   []*endpoint          // under Router.mu: replaced, but not removed yet
 }
 
-// serviceOf is the service that was there before, or a new one that takes its
-// endpoints over when they are balanced in another way.
+// serviceOf returns the existing service, or a new one that takes over its endpoints when the
+// balancing changes.
 func serviceOf(name string, set Service, before *service) (*service, error) {
 	for _, e := range set.Endpoints {
 		if e.ID == "" || e.Transport == nil {
@@ -105,7 +106,7 @@ func (s *service) replace(r *Router, set []Endpoint) {
 	s.retired = slices.AppendSeq(s.retired, maps.Values(before))
 }
 
-// retire removes what was replaced. The caller holds Router.mu.
+// retire removes the endpoints that were replaced. The caller holds Router.mu.
 func (s *service) retire() {
 	for _, e := range s.retired {
 		e.remove()
@@ -138,7 +139,7 @@ func newEndpoint(e Endpoint) *endpoint {
 	return &endpoint{id: e.ID, transport: e.Transport, unary: unary, forgets: e.Forgets, reports: e.Reports, released: e.Released}
 }
 
-// acquire counts a call, unless the endpoint has been removed meanwhile.
+// acquire counts a call, unless the endpoint has been removed.
 func (e *endpoint) acquire() bool {
 	if e.calls.Add(1) < removed {
 		return true
@@ -147,14 +148,14 @@ func (e *endpoint) acquire() bool {
 	return false
 }
 
-// release ends what acquire began.
+// release uncounts a call.
 func (e *endpoint) release() {
 	if e.calls.Add(-1) == removed {
 		e.finish()
 	}
 }
 
-// remove lets calls in flight end and no more begin.
+// remove prevents new calls; calls in flight end normally.
 func (e *endpoint) remove() {
 	e.stop()
 	if e.calls.Add(removed) == removed {

@@ -14,8 +14,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A table finds what is counted under a name without a lock. Callers choose the
-// names, so it is bounded: those that come too late share one place.
+// A table finds counters by name without a lock. Callers choose the names, so it is bounded:
+// names above the limit share one entry.
 type table[T any] struct {
 	limit int
 	fits  func(name string) bool // what does not is counted as other
@@ -59,7 +59,7 @@ func (t *table[T]) add(name string) *T {
 
 func (t *table[T]) all() map[string]*T { return *t.found.Load() }
 
-// stats is everything that is counted.
+// stats are the router's counters.
 type stats struct {
 	methods *table[method]
 	peers   *table[peer]
@@ -81,7 +81,7 @@ func (s *stats) peerOf(h *call.Head) *peer {
 	return s.peers.of(h.Tenant)
 }
 
-// peer is what one caller did.
+// peer counts the calls of one caller.
 type peer struct{ good, bad atomic.Uint64 }
 
 func (p *peer) record(err error) {
@@ -92,7 +92,7 @@ func (p *peer) record(err error) {
 	}
 }
 
-// method is what is known of one method's calls.
+// method counts the calls of one method.
 type method struct {
 	service, name string
 	inFlight      atomic.Int64
@@ -137,7 +137,7 @@ func (m *method) record(code codes.Code, took time.Duration, now time.Time) {
 	m.window(now).record(code, took)
 }
 
-// countBytes counts bytes as they pass.
+// countBytes counts message bytes as they pass.
 func (m *method) countBytes(sent, received int, now time.Time) {
 	w := m.window(now)
 	if sent > 0 {
@@ -153,7 +153,7 @@ func (m *method) countBytes(sent, received int, now time.Time) {
 // windowLength is the time that a live row looks back, twice at most.
 const windowLength = 5 * time.Second
 
-// window is what happened in one stretch of time. The two of a method take turns.
+// window counts the calls of one interval. A method's two windows alternate.
 type window struct {
 	number         atomic.Int64 // which stretch since the year 1970
 	mu             sync.Mutex   // for turning
@@ -162,8 +162,8 @@ type window struct {
 	times          [buckets]atomic.Uint32
 }
 
-// window is the one for the time, emptied when it was another stretch's. Calls
-// that are counted just while it is emptied may be missed.
+// window returns the window of the current interval, reset when it was an earlier interval's.
+// Calls counted during the reset may be missed.
 func (m *method) window(now time.Time) *window {
 	number := now.UnixNano() / int64(windowLength)
 	w := &m.windows[number&1]

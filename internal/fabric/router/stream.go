@@ -52,7 +52,7 @@ func (c *exchange) single(s call.ServerStream) error {
 	return toStatus(s.Send(response))
 }
 
-// stream forwards a call of many messages.
+// stream forwards a streaming call.
 func (c *exchange) stream(s call.ServerStream) error {
 	c.retainMemory()
 	f := &flow{server: s, router: c.router, method: c.method}
@@ -82,7 +82,7 @@ func (c *exchange) stream(s call.ServerStream) error {
 	return c.runAttempts(f)
 }
 
-// receiveFirst waits for the first message, which a policy wants to see.
+// receiveFirst receives the first message for the policies that read it.
 func (c *exchange) receiveFirst(f *flow) error {
 	m, err := f.server.Recv()
 	switch {
@@ -95,7 +95,7 @@ func (c *exchange) receiveFirst(f *flow) error {
 	return nil
 }
 
-// runAttempts makes attempts until one has begun to answer, and brings its answer.
+// runAttempts makes attempts until one has begun to answer, and forwards its answer.
 func (c *exchange) runAttempts(f *flow) error {
 	for attempt, transparent := 1, 0; ; {
 		end, opened, err := c.attempt(f)
@@ -113,7 +113,7 @@ func (c *exchange) runAttempts(f *flow) error {
 	}
 }
 
-// close gives the caller what comes with the end.
+// close sends the trailer of the call.
 func (c *exchange) close(f *flow, end call.End, err error) error {
 	if c.movedAway = isMovedAway(end, err); c.movedAway {
 		f.server.SetTrailer(end.Trailer)
@@ -127,8 +127,8 @@ func (c *exchange) close(f *flow, end call.End, err error) error {
 	return err
 }
 
-// attempt sends the stream to one endpoint and brings what it answers. opened says
-// that the endpoint may have seen the call.
+// attempt sends the stream to one endpoint and forwards its answer. opened reports that the
+// endpoint may have seen the call.
 func (c *exchange) attempt(f *flow) (end call.End, opened bool, err error) {
 	p, err := c.pick(f.ctx)
 	if err != nil {
@@ -152,7 +152,7 @@ func (c *exchange) attempt(f *flow) (end call.End, opened bool, err error) {
 	return end, true, err
 }
 
-// download brings the callee's messages to the caller.
+// download forwards the callee's messages to the caller.
 func (c *exchange) download(f *flow, up call.ClientStream) (end call.End, err error) {
 	if end.Header, err = up.Header(); err == nil && end.Header != nil {
 		f.committed.Store(true)
@@ -177,7 +177,7 @@ func (c *exchange) download(f *flow, up call.ClientStream) (end call.End, err er
 	return end, err
 }
 
-// receive gives what comes from the callee to push, and returns the call's status.
+// receive pushes the callee's messages and returns the status of the call.
 func (f *flow) receive(up call.ClientStream, push func(*call.Message) error) error {
 	for {
 		m, err := up.Recv()
@@ -194,7 +194,7 @@ func (f *flow) receive(up call.ClientStream, push func(*call.Message) error) err
 	}
 }
 
-// flow is the part of a stream that both of its directions know.
+// flow is the part of a stream that both of its directions share.
 type flow struct {
 	router       *Router
 	method       *method
@@ -204,7 +204,7 @@ type flow struct {
 	links        []*policy.Link
 	firstMessage *call.Message // the first message, when it was received already
 
-	// committed says that there will be no other attempt: what was sent is not kept.
+	// committed means that there will be no other attempt: sent messages are no longer kept.
 	committed atomic.Bool
 
 	mu           sync.Mutex // for the way to the callee
@@ -217,8 +217,8 @@ type flow struct {
 // maxReplayBytes bounds the messages of one stream that are kept for another attempt.
 const maxReplayBytes = 256 << 10
 
-// attach makes up the way to the callee. What earlier attempts were sent goes first.
-// False: the router is closed.
+// attach connects the upload to a callee, after replaying the messages that earlier attempts
+// were sent. False: the router is closed.
 func (f *flow) attach(up call.ClientStream) bool {
 	f.mu.Lock()
 	first := f.up == nil
@@ -238,7 +238,7 @@ func (f *flow) attach(up call.ClientStream) bool {
 	return ok
 }
 
-// replay sends what was kept. The caller holds mu.
+// replay sends the replay buffer. The caller holds mu.
 func (f *flow) replay(up call.ClientStream) {
 	for _, k := range f.replayBuffer {
 		if up.Send(k.acquire()) != nil {
@@ -251,7 +251,7 @@ func (f *flow) replay(up call.ClientStream) {
 	}
 }
 
-// upload brings the caller's messages to the callee until one of them ends.
+// upload forwards the caller's messages until either side ends.
 func (f *flow) upload() {
 	push, finish := f.pipeline(policy.ToServer, f.send)
 	sent := f.pump(push)
@@ -265,7 +265,7 @@ func (f *flow) upload() {
 	_ = f.up.CloseSend()
 }
 
-// pump gives what comes from the caller to push; true when that was everything.
+// pump pushes the caller's messages; true at their regular end.
 func (f *flow) pump(push func(*call.Message) error) bool {
 	if m := f.firstMessage; m != nil {
 		f.firstMessage = nil
@@ -290,7 +290,7 @@ func (f *flow) pump(push func(*call.Message) error) bool {
 	return true
 }
 
-// send hands a message to the callee. An error says that no more are wanted.
+// send sends a message to the callee. An error means that it accepts no more.
 func (f *flow) send(m *call.Message) error {
 	size := len(m.Data)
 	f.mu.Lock()
@@ -323,8 +323,8 @@ func (f *flow) discardReplayBuffer() {
 	f.replayBuffer = nil
 }
 
-// end frees what the flow holds. The upload, which may still wait for the caller,
-// keeps nothing after it.
+// end releases the flow's resources. The upload, which may still wait for the caller, keeps
+// nothing afterwards.
 func (f *flow) end() {
 	f.committed.Store(true)
 	f.cancel()
@@ -333,7 +333,7 @@ func (f *flow) end() {
 	f.discardReplayBuffer()
 }
 
-// deliver hands a message to the caller.
+// deliver sends a message to the caller.
 func (f *flow) deliver(m *call.Message) error {
 	f.method.countBytes(0, len(m.Data), time.Now())
 	if err := f.server.Send(m); err != nil {
@@ -342,7 +342,7 @@ func (f *flow) deliver(m *call.Message) error {
 	return nil
 }
 
-// callerGone ends a call whose caller can't be reached.
+// callerGone ends a call whose caller is unreachable.
 func (f *flow) callerGone(err error) error {
 	f.cancel()
 	if ended := f.server.Context().Err(); ended != nil {

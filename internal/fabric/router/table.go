@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Row is one method's line in the live table: what happened in the last 5 to 10
-// seconds, and what is in flight.
+// A Row is one method's line in the live table: calls of the last 5 to 10 seconds, and those
+// in flight.
 type Row struct {
 	Service, Method string
 	// Rate and Errors are calls that ended in a second, and those of them that ended
@@ -20,17 +20,17 @@ type Row struct {
 	InFlight       int64
 	// Calls is how many have ended since the router began.
 	Calls uint64
-	// Acted tells which policies did something, and how often since the router began.
+	// Acted counts the effects of each policy since the router began.
 	Acted []Acted
 }
 
-// Acted counts what a policy did something to.
+// Acted counts the calls that a policy affected.
 type Acted struct {
 	Policy string
 	Calls  uint64
 }
 
-// Calls is the live table, in the order of services and methods.
+// Calls returns the live table, in the order of services and methods.
 func (r *Router) Calls() []Row {
 	now := time.Now()
 	methods := r.stats.methods.all()

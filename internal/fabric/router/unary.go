@@ -21,7 +21,7 @@ func (r *Router) ServeUnary(ctx context.Context, h *call.Head, request *call.Mes
 	return response, end, err
 }
 
-// unary takes a call of one message each way from its judgement to its answer.
+// unary executes a call of one message each way.
 func (c *exchange) unary(ctx context.Context) (*call.Message, call.End, error) {
 	ctx, err := c.applyPolicies(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *exchange) unary(ctx context.Context) (*call.Message, call.End, error) {
 	return c.answer(ctx, a, received)
 }
 
-// dispatch sends the call as the plan says: hedged, tried again, or once.
+// dispatch sends the call as planned: hedged, with retries, or once.
 func (c *exchange) dispatch(ctx context.Context) answer {
 	switch {
 	case c.Plan.Hedge != nil && c.Plan.Hedge.Attempts > 1:
@@ -55,7 +55,7 @@ func (c *exchange) dispatch(ctx context.Context) answer {
 	return c.sendOnce(ctx)
 }
 
-// answer brings a response over the links and through the policies.
+// answer passes a response through the plan's links and policies.
 func (c *exchange) answer(ctx context.Context, a answer, size int) (*call.Message, call.End, error) {
 	if len(c.Plan.Links) > 0 {
 		c.ended = time.Time{}
@@ -76,7 +76,7 @@ func (c *exchange) answer(ctx context.Context, a answer, size int) (*call.Messag
 	return a.response, a.end, a.err
 }
 
-// nonNil is metadata that has come, though it may be empty.
+// nonNil marks metadata as arrived, though it may be empty.
 func nonNil(md metadata.MD) metadata.MD {
 	if md == nil {
 		return metadata.MD{}
@@ -84,12 +84,13 @@ func nonNil(md metadata.MD) metadata.MD {
 	return md
 }
 
-// maxTransparentRetries is how often a call that its callee never saw is sent again, to
-// other endpoints, without asking a policy.
+// maxTransparentRetries bounds the retries of a call that its callee never saw (transparent
+// retries of gRFC A6). They go to other endpoints and need no policy.
 const maxTransparentRetries = 3
 
-// sendOnce sends a call that has no policy for more. What was not sent can be sent again
-// as long as the request is still there: in memory that nobody gave back.
+// sendOnce sends a call without a retry policy. A call that was not sent is retried
+// transparently while its request is intact, that is, unless its memory is released with the
+// attempt.
 func (c *exchange) sendOnce(ctx context.Context) answer {
 	request := c.request
 	c.request = nil
@@ -119,7 +120,7 @@ func (c *exchange) send(ctx context.Context, request *call.Message) answer {
 	return a
 }
 
-// sendWithRetries sends a call until an answer is good enough for the policy.
+// sendWithRetries sends a call until the policy accepts the answer.
 func (c *exchange) sendWithRetries(ctx context.Context) answer {
 	copier := newSharedMessage(c.request)
 	c.request = nil
@@ -141,7 +142,7 @@ func (c *exchange) sendWithRetries(ctx context.Context) answer {
 	}
 }
 
-// retries asks the policy for one more attempt, and waits until it may begin.
+// retries reports whether the policy grants another attempt, after waiting for its back-off.
 func (c *exchange) retries(ctx context.Context, attempts int, err error, trailer metadata.MD) bool {
 	wait, ok := c.Plan.Retry.Next(&c.Exchange, attempts, err)
 	if wait, ok = pushback(trailer, wait, ok); !ok || c.delay(ctx, wait) != nil {
@@ -152,15 +153,15 @@ func (c *exchange) retries(ctx context.Context, attempts int, err error, trailer
 	return true
 }
 
-// numberAttempt numbers the attempt that follows.
+// numberAttempt sets the number of the next attempt in the head.
 func (c *exchange) numberAttempt(number int) {
 	// The last attempt's callee may still look at its head.
 	c.Head = c.Head.Clone()
 	c.Head.Attempt = number
 }
 
-// pushback is what the callee says about trying again, in a trailer that gRPC
-// defines: not at all when it is negative, else after so many milliseconds.
+// pushback applies the callee's grpc-retry-pushback-ms trailer: negative prevents a retry,
+// otherwise it is the back-off in milliseconds.
 func pushback(trailer metadata.MD, wait time.Duration, ok bool) (time.Duration, bool) {
 	values := trailer["grpc-retry-pushback-ms"]
 	if len(values) == 0 || !ok {
@@ -173,7 +174,7 @@ func pushback(trailer metadata.MD, wait time.Duration, ok bool) (time.Duration, 
 	return time.Duration(ms) * time.Millisecond, true
 }
 
-// delay waits, having told whoever lent the goroutine.
+// delay waits, after yielding the lent goroutine.
 func (c *exchange) delay(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -189,7 +190,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// sleep waits; false when ctx ended first.
+// sleep waits for d; false when ctx ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -204,7 +205,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// links is how long the plan's links hold a message up.
+// links returns the delay of a message by the plan's links.
 func (c *exchange) links(d policy.Direction, size int) time.Duration {
 	if len(c.Plan.Links) == 0 {
 		return 0
@@ -212,7 +213,7 @@ func (c *exchange) links(d policy.Direction, size int) time.Duration {
 	return linksDelay(c.Plan.Links, d, size, time.Now(), c.router.options.Random)
 }
 
-// linksDelay lets a message pass one link after the other.
+// linksDelay returns the delay of a message that passes one link after the other.
 func linksDelay(links []*policy.Link, d policy.Direction, size int, now time.Time, random func() uint64) time.Duration {
 	total := time.Duration(0)
 	for _, l := range links {

@@ -99,7 +99,7 @@ type Bucket struct {
 	store  store
 	writer string
 	number uint64
-	turns  turns
+	turns  fifo
 	queue  chan *job
 	// unspread is the last commit, while its keys may have no messages of their own.
 	unspread *state.Commit

@@ -71,8 +71,8 @@ type Module struct {
 	idle []*instance
 }
 
-// Compile checks and compiles a module and starts it once. What it takes is given
-// back when nobody uses the module any more.
+// Compile checks, instruments and compiles a module, and instantiates it once. Its resources
+// are released when the module is garbage-collected.
 func Compile(code []byte, o Options) (*Module, error) {
 	o.setDefaults()
 	if len(code) > mostCode {
@@ -144,7 +144,7 @@ func (m *Module) check() error {
 // Responds says that the module has an on_response.
 func (m *Module) Responds() bool { return m.responds }
 
-// A Call is what a module sees of a call.
+// A Call is the call that a module is asked about.
 type Call interface {
 	// Head is a field of the head: "" and false where there is none.
 	Head(name string) (string, bool)
@@ -156,7 +156,7 @@ type Call interface {
 	Payload() ([]byte, error)
 }
 
-// A Verdict is what a module says of a call. The zero value lets it pass.
+// A Verdict is a module's decision. The zero value admits the call.
 type Verdict struct {
 	Denied  bool
 	Code    codes.Code
