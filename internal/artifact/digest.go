@@ -31,7 +31,7 @@ func hexOf(digest string) (string, error) {
 	return name, nil
 }
 
-// differs is the error of a content that is not what its digest says.
+// differs is the error of content that does not match its digest.
 func differs(digest, found string) error {
 	return outboard.Errorf(outboard.Invalid, "", "the content has the digest %s, not %s", found, digest)
 }

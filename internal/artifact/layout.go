@@ -81,7 +81,7 @@ func pack(module []byte, info Info) (*packed, error) {
 	return &packed{info, module, text, manifest}, err
 }
 
-// checkModule refuses what is no core module.
+// checkModule refuses content that is not a core module.
 func checkModule(module []byte) error {
 	switch {
 	case bytes.HasPrefix(module, []byte("\x00asm\x01\x00\x00\x00")):

@@ -16,13 +16,13 @@ import (
 // sampleSize is how many devices placement looks at when there are more.
 const sampleSize = 64
 
-// A Request asks for leases.
+// A Request describes the devices to lease.
 type Request struct {
 	Selector outboard.Selector
 	// Count is how many devices, 1 by default: all of them or none.
 	Count int
-	// Memory is what the lease may allocate of each device, which others may
-	// share. 0 asks for whole devices.
+	// Memory is the memory that the lease may allocate on each device, which other leases may
+	// share. 0 requests whole devices.
 	Memory outboard.Bytes
 	// Weight is the share of a shared device's time, 1 by default.
 	Weight int
@@ -35,11 +35,11 @@ type Request struct {
 	Progress func(Waiting)
 }
 
-// Waiting is what a request waits for.
+// Waiting is the progress of a queued request.
 type Waiting struct {
 	// Position is 1 when the request is next.
 	Position int
-	// Busy are the devices that would fit, with who holds them.
+	// Busy are the devices that would match, with their grants.
 	Busy []DeviceState
 }
 
@@ -76,7 +76,7 @@ func (p *Pool) acquire(ctx context.Context, req Request) ([]outboard.Lease, erro
 	return p.waitInQueue(ctx, req)
 }
 
-// fitting returns the devices that a request could have if nobody else had any.
+// fitting returns the devices that a request could have if nothing were granted.
 func (p *Pool) fitting(req Request) ([]DeviceState, error) {
 	all := p.view.devices()
 	devices := make([]outboard.Device, len(all))
@@ -99,8 +99,8 @@ func (p *Pool) fitting(req Request) ([]DeviceState, error) {
 	return fit, nil
 }
 
-// tryAcquire takes devices now, behind the tickets that come earlier.
-// It returns errFull when there are not enough.
+// tryAcquire acquires devices now, without overtaking earlier tickets for the same devices. It
+// returns errFull when there are not enough.
 func (p *Pool) tryAcquire(ctx context.Context, req Request, earlier []ticket) ([]outboard.Lease, error) {
 	for {
 		fit, err := p.fitting(req)
@@ -122,8 +122,8 @@ func (p *Pool) tryAcquire(ctx context.Context, req Request, earlier []ticket) ([
 	}
 }
 
-// grantAll takes all devices or none. Everybody takes them in the order of their
-// ids and waits for none while holding another, so nobody waits in a circle.
+// grantAll grants all devices or none. Every node acquires them in the order of their ids and
+// waits for none while it holds another, so there is no circular wait.
 func (p *Pool) grantAll(ctx context.Context, devices []outboard.Device, req Request) ([]outboard.Lease, error) {
 	var leases []outboard.Lease
 	for _, d := range devices {
@@ -136,8 +136,8 @@ func (p *Pool) grantAll(ctx context.Context, devices []outboard.Device, req Requ
 	return leases, nil
 }
 
-// chooseDevices chooses count of the devices, which all have room, in the order of
-// their ids. Of very many it looks at a sample.
+// chooseDevices chooses count of the devices, which all have room, in the order of their ids.
+// From very many it considers a sample.
 func chooseDevices(free []DeviceState, count int, near outboard.NodeID) []outboard.Device {
 	free = slices.Clone(free)
 	if size := max(sampleSize, count); len(free) > size {
@@ -199,7 +199,7 @@ func (t ticket) matches(d outboard.Device) bool {
 	return t.Selector.Match(d) && d.Memory >= t.Memory
 }
 
-// busyError says who has the devices that would fit.
+// busyError names the holders of the devices that match.
 func (p *Pool) busyError(req Request) error {
 	fit, err := p.fitting(req)
 	if err != nil {
@@ -218,7 +218,7 @@ func (p *Pool) busyError(req Request) error {
 	return outboard.Errorf(outboard.Busy, op, "all devices that fit are leased: %s", strings.Join(held, ", "))
 }
 
-// op says what was asked for.
+// op describes the request for errors.
 func (r Request) op() string {
 	text := "lease a device"
 	if r.Count > 1 {

@@ -8,21 +8,20 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
-// catchUp is how long a check waits for the view to know the claimed lease: while
-// the state moves to three copies, watchers hear nothing for some seconds.
+// catchUp bounds how long a check waits for the view to include the claimed lease: during the
+// move to three copies watchers receive nothing for some seconds.
 const catchUp = 5 * time.Second
 
-// Claim makes the proof that this node holds a lease, for the device's node.
+// Claim signs the proof that this node holds a lease, for the device's node.
 func (p *Pool) Claim(lease outboard.Lease) ([]byte, error) {
 	return p.id.SignClaim(lease, time.Now())
 }
 
-// Check is what the device's node does with a claim: it verifies the signature
-// and its chain, that the device is one of this node, and that the lease stands
-// in this node's own view of the pool, waiting a moment for the view to catch up.
-// It returns the lease as the pool knows it, and the holder, which must be the
-// node on the other side of the connection, or whose session that is.
-// Every refusal is of kind Denied or LeaseLost.
+// Check verifies a claim on the device's node: the signature and its chain, that the device
+// belongs to this node, and that the lease is valid in this node's own view of the pool, after
+// waiting briefly for the view to catch up. It returns the lease as the pool stores it, and
+// its holder, which must be the node on the other side of the connection or the node of its
+// session. Every refusal is of kind Denied or LeaseLost.
 func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboard.Node, error) {
 	var none outboard.Lease
 	lease, peer, err := authority.VerifyClaim(p.id.Root, claim, time.Now())

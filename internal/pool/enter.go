@@ -20,7 +20,7 @@ import (
 // authorityFile holds a new authority until the pool's state does.
 const authorityFile = "authority.json"
 
-// EnterOptions says which pool a node belongs to.
+// EnterOptions identifies the pool that a node belongs to.
 type EnterOptions struct {
 	// Dir is where the node keeps its identity and its part of the pool's state.
 	Dir string
@@ -35,8 +35,8 @@ type EnterOptions struct {
 	// Join is the address of a node of the pool, and Token its invitation. A node with an
 	// identity needs neither. Without them a node founds a pool.
 	Join, Token string
-	// NATSURL puts the pool's state on an existing NATS cluster, with the
-	// credentials in the file NATSCreds. Who has those belongs to the pool.
+	// NATSURL puts the pool's state on an existing NATS cluster, with the credentials in the
+	// file NATSCreds. Holders of the credentials are members of the pool.
 	NATSURL, NATSCreds string
 	Logger             *slog.Logger
 }
@@ -53,8 +53,8 @@ func (o *EnterOptions) setDefaults() {
 // Protocols are the TLS application protocols that Pool.ServeConn serves.
 func Protocols() []string { return []string{state.Protocol, authority.JoinProtocol} }
 
-// Enter gives a node its identity and opens the pool's state: as the node did
-// before, by joining, or by founding a pool. The caller closes the state.
+// Enter loads or creates a node's identity and opens the pool's state: with the identity of an
+// earlier start, by joining, or by founding a pool. The caller closes the state.
 func Enter(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.State, error) {
 	opts.setDefaults()
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
@@ -92,7 +92,7 @@ func dialState(id *authority.Identity) func(context.Context, string) (net.Conn, 
 	}
 }
 
-// enterIdentity loads, joins or founds.
+// enterIdentity loads the node's identity, or obtains one by joining or founding a pool.
 func enterIdentity(ctx context.Context, opts EnterOptions) (*authority.Identity, []string, error) {
 	id, err := loadIdentity(opts)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +126,7 @@ func loadIdentity(opts EnterOptions) (*authority.Identity, error) {
 	return id, err
 }
 
-// foundPool makes a pool's authority and its first node.
+// foundPool creates a pool's authority and the identity of its first node.
 func foundPool(opts EnterOptions) (*authority.Identity, error) {
 	if err := authority.CheckName(opts.Name); err != nil {
 		return nil, err
@@ -166,8 +166,8 @@ func depositAuthority(ctx context.Context, dir string, s *state.State) error {
 	return os.Remove(path)
 }
 
-// enterExternal opens the state on an existing cluster. Its credentials are
-// the invitation: the authority is there, and signs whoever can read it.
+// enterExternal opens the state on an existing cluster. The credentials authorize the node: it
+// reads the authority and signs its own certificate.
 func enterExternal(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.State, error) {
 	s, err := state.Connect(ctx, state.ConnectOptions{URL: opts.NATSURL, Creds: opts.NATSCreds, Logger: opts.Logger})
 	if err != nil {
@@ -202,7 +202,7 @@ func externalIdentity(ctx context.Context, opts EnterOptions, s *state.State) (*
 	return saveIdentity(id, opts.Dir)
 }
 
-// externalAuthority reads the pool's authority, or makes it for a new pool.
+// externalAuthority reads the pool's authority, or creates it for a new pool.
 func externalAuthority(ctx context.Context, s *state.State) (*authority.Authority, error) {
 	ca, err := readAuthority(ctx, s)
 	if !errors.Is(err, state.ErrNotFound) {
@@ -229,7 +229,7 @@ func readAuthority(ctx context.Context, s *state.State) (*authority.Authority, e
 	return authority.ParseAuthority(entry.Value)
 }
 
-// saveIdentity is an identity that the next start will find.
+// saveIdentity saves an identity for the next start.
 func saveIdentity(id *authority.Identity, dir string) (*authority.Identity, error) {
 	if err := id.Save(dir); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// janitor notices what only the passing of time changes, and tidies up: void
-// grants of this node's devices, and tickets of nobody.
+// janitor handles what only the passing of time changes, and deletes garbage: void grants of
+// this node's devices, and tickets without a holder.
 func (p *Pool) janitor(ctx context.Context) {
 	tick := time.NewTicker(p.opts.Heartbeat / 2)
 	defer tick.Stop()
@@ -49,8 +49,8 @@ func (p *Pool) collectGarbage(ctx context.Context) {
 	}
 }
 
-// sweep forgets nodes that are gone, and wakes those who wait when a node or a
-// grant has become void since the last time.
+// sweep removes nodes that are gone, and wakes waiters when a node or a grant has become void
+// since the last sweep.
 func (v *view) sweep() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -82,9 +82,9 @@ func (v *view) sweep() {
 	}
 }
 
-// garbage returns this node's devices that have void grants (and those of all
-// devices when the grants are its own, of an earlier boot), and the tickets that are this
-// node's or nobody's.
+// garbage returns this node's devices that have void grants (also other devices whose void
+// grants are of an earlier boot of this node), and the tickets of this node or of absent
+// nodes.
 func (v *view) garbage() (devices []outboard.DeviceID, tickets []ticket) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

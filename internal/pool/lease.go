@@ -16,8 +16,8 @@ import (
 // errFull says that the devices that a request may use have no room now.
 var errFull = errors.New("no room")
 
-// grants what a request asks for on one device, by compare-and-set on its key.
-// It returns errFull when somebody else was faster.
+// grantDevice grants one device to a request, by compare-and-swap on the device's key. It
+// returns errFull when another node won.
 func (p *Pool) grantDevice(ctx context.Context, d outboard.Device, req Request) (outboard.Lease, error) {
 	r := p.newRecord(d, req)
 	for {
@@ -53,8 +53,8 @@ func (p *Pool) newRecord(d outboard.Device, req Request) record {
 	return r
 }
 
-// afterConflict brings the view up to date when a write lost against another one.
-// It returns other errors as they are.
+// afterConflict refreshes the view after a lost compare-and-swap. It returns other errors
+// unchanged.
 func (p *Pool) afterConflict(ctx context.Context, id outboard.DeviceID, err error) error {
 	if !errors.Is(err, state.ErrConflict) {
 		return err
@@ -88,9 +88,9 @@ func (p *Pool) writeRecords(ctx context.Context, id outboard.DeviceID, records [
 	return p.state.Update(ctx, key, text, revision, 0)
 }
 
-// Renew makes a lease good for another LeaseTTL. An error of kind LeaseLost says
-// that the lease is gone; one of kind Unreachable that the table does not answer,
-// in which case nobody else can get the device either: try again.
+// Renew extends a lease by LeaseTTL. An error of kind LeaseLost means that the lease is gone;
+// one of kind Unreachable that the table does not answer, in which case no other node can
+// obtain the device either: retry.
 func (p *Pool) Renew(ctx context.Context, lease outboard.Lease) (outboard.Lease, error) {
 	op := fmt.Sprintf("renew lease of %s", lease.Device)
 	for {
@@ -111,7 +111,7 @@ func (p *Pool) Renew(ctx context.Context, lease outboard.Lease) (outboard.Lease,
 	}
 }
 
-// Release gives a lease back. One that is gone already is no error.
+// Release ends a lease. Releasing a lease that is gone is not an error.
 func (p *Pool) Release(ctx context.Context, lease outboard.Lease) error {
 	for {
 		records, revision := p.view.recordsOf(lease.Device)
@@ -135,9 +135,9 @@ func indexOf(records []record, id outboard.LeaseID) int {
 	return slices.IndexFunc(records, func(r record) bool { return r.Lease == id })
 }
 
-// Hold renews a lease until ctx ends, and releases it then. It returns nil
-// then, or an error of kind LeaseLost as soon as the lease is gone. A table that does
-// not answer is no reason to give up: meanwhile nobody else gets the device.
+// Hold renews a lease until ctx ends, and releases it then. It returns nil in that case, or an
+// error of kind LeaseLost as soon as the lease is gone. It retries while the table does not
+// answer: no other node can obtain the device meanwhile.
 func (p *Pool) Hold(ctx context.Context, lease outboard.Lease) error {
 	tick := time.NewTicker(p.opts.LeaseTTL / 3)
 	defer tick.Stop()
@@ -171,7 +171,7 @@ func (p *Pool) renewOnce(ctx context.Context, lease outboard.Lease) (outboard.Le
 	return p.Renew(ctx, lease)
 }
 
-// releaseAll gives leases back although the caller's context may have ended.
+// releaseAll releases leases although the caller's context may have ended.
 func (p *Pool) releaseAll(leases []outboard.Lease) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.opts.LeaseTTL)
 	defer cancel()
@@ -182,15 +182,14 @@ func (p *Pool) releaseAll(leases []outboard.Lease) error {
 	return errors.Join(errs...)
 }
 
-// recordsOf returns a device's grants that count, and the revision of its key.
-// A grant of this node counts until it is gone from the table.
+// recordsOf returns a device's grants that are not void, and the revision of its key.
 func (v *view) recordsOf(id outboard.DeviceID) ([]record, uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.validRecords(id, time.Now()), v.granted[id].revision
 }
 
-// store notes a device's grants ahead of the watcher.
+// store applies a device's grants that this node wrote or read, ahead of the watcher.
 func (v *view) store(id outboard.DeviceID, records []record, revision uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

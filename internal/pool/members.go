@@ -7,15 +7,15 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Members is a view of a pool by somebody who is no member: a node's helper
-// process. It shows the nodes as the node that it belongs to sees them.
+// Members is a read-only view of a pool for a process that is not a member: a helper process
+// of a node.
 type Members struct {
 	view *view
 	stop context.CancelFunc
 }
 
-// Follow follows the pool of opts.State. Of the other options it needs Identity,
-// Self's Boot, Logger, Heartbeat and NodeTTL.
+// Follow watches the pool of opts.State. Of the other options it needs Identity, Self's Boot,
+// Logger, Heartbeat and NodeTTL.
 func Follow(ctx context.Context, opts Options) (*Members, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {
@@ -32,7 +32,7 @@ func Follow(ctx context.Context, opts Options) (*Members, error) {
 	return m, nil
 }
 
-// Node returns a node of the pool that is there.
+// Node returns the record of a present node.
 func (m *Members) Node(id outboard.NodeID) (outboard.Node, bool) { return m.view.node(id) }
 
 // Changed is closed at the next change.

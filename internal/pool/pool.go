@@ -25,23 +25,23 @@ const (
 	authorityKey = "config/authority"
 )
 
-// Options says how a node takes part in a pool.
+// Options configures a node's membership in a pool.
 type Options struct {
 	// State is the pool's table. Close leaves it open.
 	State *state.State
-	// Identity is who this node is. Self's ID and Fingerprint come from it.
+	// Identity is the node's key and certificate. Self's ID and Fingerprint are taken from it.
 	Identity *authority.Identity
 	// Self is this node's record.
 	Self outboard.Node
-	// Logger hears of nodes that come and go. The default discards.
+	// Logger receives joining and leaving nodes. The default discards.
 	Logger *slog.Logger
-	// Metrics takes the pool's counters. Nil leaves them out.
+	// Metrics registers the pool's counters. Nil omits them.
 	Metrics prometheus.Registerer
 
-	// Heartbeat is how often the node's record is written, 2 s by default, and
-	// NodeTTL how long it is believed without that, 6 s.
+	// Heartbeat is the interval at which the node's record is written, 2 s by default. NodeTTL
+	// is how long a record is valid without a heartbeat, 6 s by default.
 	Heartbeat, NodeTTL time.Duration
-	// LeaseTTL is how long a lease is good without being renewed, 15 s by default.
+	// LeaseTTL is how long a lease is valid without renewal, 15 s by default.
 	LeaseTTL time.Duration
 }
 
@@ -72,7 +72,7 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Pool is a node's part in a pool.
+// Pool is a node's membership in a pool.
 type Pool struct {
 	opts    Options
 	state   *state.State
@@ -90,8 +90,8 @@ type Pool struct {
 	close   func() error
 }
 
-// Open makes the node a member: it keeps its record alive and follows the
-// others. It returns when the first view of the pool is complete.
+// Open makes the node a member: it maintains the node's record and watches the table. It
+// returns when the first view of the pool is complete.
 func Open(ctx context.Context, opts Options) (*Pool, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {
@@ -133,7 +133,7 @@ func (p *Pool) start(ctx, run context.Context) error {
 	return nil
 }
 
-// Announce replaces the node's record, as when its devices changed.
+// Announce replaces the node's record, for example when its devices change.
 func (p *Pool) Announce(ctx context.Context, self outboard.Node) error {
 	p.selfMu.Lock()
 	self.ID, self.Fingerprint, self.Boot = p.view.self, p.id.Fingerprint(), p.view.boot
@@ -143,30 +143,30 @@ func (p *Pool) Announce(ctx context.Context, self outboard.Node) error {
 	return err
 }
 
-// Self is this node's record.
+// Self returns this node's record.
 func (p *Pool) Self() outboard.Node {
 	p.selfMu.Lock()
 	defer p.selfMu.Unlock()
 	return p.self
 }
 
-// Nodes returns the nodes that are there, by name.
+// Nodes returns the present nodes, by name.
 func (p *Pool) Nodes() []outboard.Node { return p.view.nodes() }
 
-// Node returns one node's record.
+// Node returns the record of a present node.
 func (p *Pool) Node(id outboard.NodeID) (outboard.Node, bool) { return p.view.node(id) }
 
-// Devices returns the devices of all nodes that are there, by id, with what is granted.
+// Devices returns the devices of all present nodes with their grants, by id.
 func (p *Pool) Devices() []DeviceState { return p.view.devices() }
 
-// Leases returns the leases that stand, by device.
+// Leases returns the valid leases, by device.
 func (p *Pool) Leases() []outboard.Lease { return p.view.leases() }
 
 // Changed is closed at the next change of the view: nodes, devices or leases.
 func (p *Pool) Changed() <-chan struct{} { return p.view.changed() }
 
-// Close leaves the pool: it removes the node's record, which voids its leases,
-// and ends everything that the pool runs.
+// Close leaves the pool: it removes the node's record, which voids its leases, and stops the
+// pool's goroutines.
 func (p *Pool) Close() error { return p.close() }
 
 func (p *Pool) shutdown() error {
@@ -177,7 +177,7 @@ func (p *Pool) shutdown() error {
 	defer cancel()
 	if err := p.leave(ctx); err != nil {
 		// Not an error: the record expires by itself.
-		p.log.Warn("left the pool without a word", "error", err)
+		p.log.Warn("the node's record was not removed from the pool, and expires by itself", "error", err)
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func (p *Pool) writeRecord(ctx context.Context) (uint64, error) {
 	return p.state.Put(ctx, nodePrefix+string(p.view.self), text, p.opts.NodeTTL)
 }
 
-// leave removes the node's record if it is still of this boot.
+// leave removes the node's record if it is of this boot.
 func (p *Pool) leave(ctx context.Context) error {
 	key := nodePrefix + string(p.view.self)
 	entry, err := p.state.Get(ctx, key)

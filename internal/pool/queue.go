@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// ticketSet knows which tickets of this node are in use. Others are left over.
+// ticketSet is the set of this node's tickets in use. Others are left over from a crash.
 type ticketSet struct {
 	mu  sync.Mutex
 	ids map[string]bool
@@ -40,7 +40,7 @@ func (s *ticketSet) has(id string) bool {
 	return s.ids[id]
 }
 
-// waitInQueue draws a ticket and waits until its turn has come and there is room.
+// waitInQueue enqueues a ticket and waits until the request can be granted in its order.
 func (p *Pool) waitInQueue(ctx context.Context, req Request) ([]outboard.Lease, error) {
 	t, err := p.enqueue(ctx, req)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *Pool) enqueue(ctx context.Context, req Request) (ticket, error) {
 	return t, nil
 }
 
-// dequeue removes a ticket. Should that fail, the janitor does it.
+// dequeue removes a ticket. Should that fail, the janitor removes it.
 func (p *Pool) dequeue(t ticket) {
 	p.tickets.remove(t.ID)
 	ctx, cancel := context.WithTimeout(context.Background(), p.opts.Heartbeat)
@@ -105,7 +105,7 @@ func (p *Pool) removeTicket(ctx context.Context, t ticket) {
 	}
 }
 
-// earlierTickets returns the tickets that come before t and want some device that t wants.
+// earlierTickets returns the tickets before t that match a device that t matches.
 func (p *Pool) earlierTickets(t ticket) []ticket {
 	waiting := p.view.waiting()
 	i := slices.IndexFunc(waiting, func(o ticket) bool { return o.ID == t.ID })

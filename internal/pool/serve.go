@@ -29,9 +29,9 @@ func (p *Pool) ServeConn(ctx context.Context, conn *tls.Conn) error {
 	case authority.JoinProtocol:
 		name, err := authority.ServeJoin(ctx, conn, admission{p})
 		if err != nil {
-			return fmt.Errorf("let %q in from %s: %w", name, conn.RemoteAddr(), err)
+			return fmt.Errorf("admit node %q from %s: %w", name, conn.RemoteAddr(), err)
 		}
-		p.log.Info("a node was let in", "joined", name, "from", conn.RemoteAddr().String())
+		p.log.Info("node admitted", "joined", name, "from", conn.RemoteAddr().String())
 		return nil
 	case state.Protocol:
 		peer, err := p.id.PeerOf(conn.ConnectionState())
@@ -52,13 +52,13 @@ func (p *Pool) ServeConn(ctx context.Context, conn *tls.Conn) error {
 	}
 }
 
-// storedToken is what the pool keeps beside a token's hash.
+// storedToken is the value stored under a token's hash.
 type storedToken struct {
 	By      outboard.NodeID `json:"by"`
 	Expires time.Time       `json:"expires"`
 }
 
-// NewToken makes a token that lets one node in until ttl has passed.
+// NewToken creates a token that admits one node until ttl has passed.
 func (p *Pool) NewToken(ctx context.Context, ttl time.Duration) (string, error) {
 	if ttl < time.Second || ttl > maxTokenTTL {
 		return "", outboard.Errorf(outboard.Invalid, "make a token", "a life of %v: want 1s to %v", ttl, maxTokenTTL)
@@ -78,13 +78,13 @@ func (p *Pool) NewToken(ctx context.Context, ttl time.Duration) (string, error) 
 	return token.String(), nil
 }
 
-// admission lets nodes in by the pool's tokens.
+// admission admits nodes by the pool's tokens.
 type admission struct{ p *Pool }
 
 // Admit implements authority.Admission.
 func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash string) (*authority.Authority, []string, error) {
 	if _, alive := a.p.view.node(name); alive {
-		return nil, nil, outboard.Errorf(outboard.Conflict, "let a node in",
+		return nil, nil, outboard.Errorf(outboard.Conflict, "admit a node",
 			"the pool has a node %q already: choose another --name, or stop that node first", name)
 	}
 	ca, err := readAuthority(ctx, a.p.state)
@@ -97,9 +97,10 @@ func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash st
 	return ca, a.p.state.Peers(), nil
 }
 
-// spendToken removes the token. Of several nodes that bring it, one succeeds.
+// spendToken deletes the token by compare-and-swap: of several nodes that present it, one
+// succeeds.
 func (a admission) spendToken(ctx context.Context, hash string) error {
-	refused := outboard.Errorf(outboard.Denied, "let a node in",
+	refused := outboard.Errorf(outboard.Denied, "admit a node",
 		"the token is wrong, was used, or has expired: make a new one with `outboard token` on a node of the pool")
 	entry, err := a.p.state.Get(ctx, tokenPrefix+hash)
 	if errors.Is(err, state.ErrNotFound) {

@@ -17,7 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// DeviceState is a device and what of it is granted.
+// DeviceState is a device with its grants.
 type DeviceState struct {
 	outboard.Device
 	Grants []outboard.Grant `json:"grants,omitempty"`
@@ -28,8 +28,8 @@ type DeviceState struct {
 // A record is a grant as the table holds it.
 type record struct {
 	outboard.Grant
-	// Fence is the revision at which the grant was first written; 0 in that
-	// writing itself, whose revision it is.
+	// Fence is the revision at which the grant was first written. It is 0 in that record
+	// itself.
 	Fence uint64 `json:"fence,omitempty"`
 }
 
@@ -46,13 +46,13 @@ type ticket struct {
 	order uint64 // the revision of the ticket's creation
 }
 
-// observed is something of the table, and when it last changed by this node's clock.
+// observed is a value of the table, with the local time of its last change.
 type observed[T any] struct {
 	value T
 	at    time.Time
 }
 
-// view is what this node knows of the pool.
+// view is this node's in-memory copy of the pool's table.
 type view struct {
 	log      *slog.Logger
 	self     outboard.NodeID
@@ -97,7 +97,7 @@ func newView(opts Options) *view {
 	}
 }
 
-// apply notes what the table's watcher tells.
+// apply applies a change of the table.
 func (v *view) apply(c state.Change) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -120,13 +120,13 @@ func (v *view) apply(c state.Change) {
 	}
 }
 
-// notify tells everybody who waits for a change. The mutex is held.
+// notify wakes the waiters for a change. The mutex is held.
 func (v *view) notify() {
 	close(v.next)
 	v.next = make(chan struct{})
 }
 
-// applyEntry notes one entry, and reports whether it says something new.
+// applyEntry applies one entry and reports whether it changed the view.
 func (v *view) applyEntry(e state.Entry, now time.Time) bool {
 	var news bool
 	var err error
@@ -179,7 +179,7 @@ func (v *view) applyGrants(id outboard.DeviceID, e state.Entry, now time.Time) (
 	return v.setGrants(id, records, e.Revision, now), nil
 }
 
-// setGrants replaces a device's grants, and reports whether they are others.
+// setGrants replaces a device's grants, and reports whether they differ.
 func (v *view) setGrants(id outboard.DeviceID, records []record, revision uint64, now time.Time) (news bool) {
 	old := v.granted[id]
 	v.granted[id] = deviceGrants{revision: revision, records: records}
@@ -231,8 +231,8 @@ func (v *view) applyTicket(id string, e state.Entry) (news bool, err error) {
 	return true, nil
 }
 
-// age is how long ago something was heard, by a clock that stands still while
-// the table is silent. The mutex is held.
+// age is the time since an observation, by a clock that stands still while the table is
+// silent. The mutex is held.
 func (v *view) age(at, now time.Time) time.Duration {
 	if at.Before(v.resumed) {
 		at = v.resumed
@@ -247,8 +247,8 @@ func (v *view) staleNode(h *observed[outboard.Node], now time.Time) bool {
 	return h.value.ID != v.self && v.age(h.at, now) > v.nodeTTL
 }
 
-// isPresent reports whether a node of that boot is in the pool. A node of which
-// nothing was heard is, until there was time to hear of it.
+// isPresent reports whether a node of that boot is in the pool. A node without a record counts
+// as present until its record could have arrived.
 func (v *view) isPresent(id outboard.NodeID, boot string, now time.Time) bool {
 	if id == v.self {
 		return boot == v.boot
@@ -260,7 +260,7 @@ func (v *view) isPresent(id outboard.NodeID, boot string, now time.Time) bool {
 	return h.value.Boot == boot && !v.staleNode(h, now)
 }
 
-// isVoid reports whether a grant does not count any more.
+// isVoid reports whether a grant has expired or lost its holder.
 func (v *view) isVoid(r record, now time.Time) bool {
 	if !v.isPresent(r.Holder, r.Boot, now) {
 		return true
@@ -269,7 +269,7 @@ func (v *view) isVoid(r record, now time.Time) bool {
 	return h != nil && v.age(h.at, now) > v.leaseTTL
 }
 
-// validRecords returns the records of a device that count.
+// validRecords returns the grants of a device that are not void.
 func (v *view) validRecords(id outboard.DeviceID, now time.Time) []record {
 	return slices.DeleteFunc(slices.Clone(v.granted[id].records), func(r record) bool { return v.isVoid(r, now) })
 }
@@ -347,7 +347,7 @@ func (r record) lease(id outboard.DeviceID) outboard.Lease {
 	return outboard.Lease{Grant: r.Grant, Device: id, Fence: r.Fence}
 }
 
-// find returns a lease that counts.
+// find returns a lease that is not void.
 func (v *view) find(device outboard.DeviceID, id outboard.LeaseID) (outboard.Lease, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -365,7 +365,7 @@ func (v *view) changed() <-chan struct{} {
 	return v.next
 }
 
-// waiting returns the tickets that count, in order.
+// waiting returns the tickets of present nodes, in order.
 func (v *view) waiting() []ticket {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -380,15 +380,15 @@ func (v *view) waiting() []ticket {
 	return tickets
 }
 
-// reached reports whether the view is at least as new as a revision.
+// reached reports whether the view includes a revision.
 func (v *view) reached(revision uint64) (bool, <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.seq >= revision, v.next
 }
 
-// waitForRevision waits until the view knows a revision. A change that says nothing new does
-// not wake, so it looks again from time to time.
+// waitForRevision waits until the view includes a revision. Changes without effect do not wake
+// waiters, so it also polls.
 func (v *view) waitForRevision(ctx context.Context, revision uint64) error {
 	for {
 		ok, next := v.reached(revision)

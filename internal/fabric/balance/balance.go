@@ -3,11 +3,11 @@
 // A [Picker] is composed from one [Config]: a way to choose (round robin, least
 // requests, weighted by load reports), and around it locality with spill-over,
 // subsetting, slow start and outlier ejection. It is pure: time is an argument,
-// randomness is injected, and it starts nothing. What is due (new weights, the
-// end of an ejection) is done by the next call that comes after its time.
+// randomness is injected, and it starts no goroutine. Periodic work (new weights, the
+// end of an ejection) is done by the first call after it is due.
 //
-// A Picker is safe for use by many goroutines. Picks read a snapshot and count
-// with atomics; only updates, reports and what is due take a lock.
+// A Picker is safe for concurrent use. Picks read a snapshot and count with atomics; only
+// updates, reports and periodic work take a lock.
 package balance
 
 import (

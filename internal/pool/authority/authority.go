@@ -1,13 +1,12 @@
-// Package authority says who is who in a pool: the pool's certificate
-// authority, the identities that it gives to nodes, the sessions that a node
-// vouches for, the tokens that let a new node in, and the claims by which a
-// lease's holder proves its right.
+// Package authority provides the identities of a pool: its certificate authority, the
+// certificates of nodes, those that a node signs for its sessions, the tokens that admit a
+// new node, and the claims by which the holder of a lease proves its right.
 //
 // The chain is short: the authority signs nodes; a node signs sessions of its own,
 // which may only be clients. Names are URIs: outboard://pool/ID,
-// outboard://node/NAME, outboard://session/NODE. What a certificate may speak for
-// is decided by its place in the chain, never by its name alone: a node's
-// certificate is signed by the authority itself.
+// outboard://node/NAME, outboard://session/NODE. The place of a certificate in the
+// chain decides what it is valid for, never its name alone: a node's certificate is signed
+// by the authority itself.
 //
 // The package does no I/O but for identities on disk and the joining exchange on a
 // connection that it is given.
@@ -48,7 +47,7 @@ const (
 
 var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// CheckName says why a node can't have a name.
+// CheckName returns nil for a valid node name.
 func CheckName(name outboard.NodeID) error {
 	if nodeName.MatchString(string(name)) {
 		return nil
@@ -63,7 +62,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Found makes the authority of a new pool. Its id is random.
+// Found creates the authority of a new pool, with a random id.
 func Found(now time.Time) (*Authority, error) {
 	key, err := newKey()
 	if err != nil {
@@ -89,7 +88,7 @@ func poolID(cert *x509.Certificate) string {
 	return id
 }
 
-// SignNode makes a node's certificate for a public key.
+// SignNode signs a node's certificate for a public key.
 func (a *Authority) SignNode(name outboard.NodeID, public any, now time.Time) (*x509.Certificate, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -108,7 +107,7 @@ type storedAuthority struct {
 	Key  []byte `json:"key"`  // PKCS #8
 }
 
-// Marshal gives the authority, its key included, for the pool's state.
+// Marshal returns the authority, its key included, for the pool's state.
 func (a *Authority) Marshal() ([]byte, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(a.key)
 	if err != nil {
@@ -117,7 +116,7 @@ func (a *Authority) Marshal() ([]byte, error) {
 	return json.Marshal(storedAuthority{Cert: a.Cert.Raw, Key: key})
 }
 
-// ParseAuthority reads what Marshal made.
+// ParseAuthority parses the result of Marshal.
 func ParseAuthority(text []byte) (*Authority, error) {
 	var stored storedAuthority
 	if err := json.Unmarshal(text, &stored); err != nil {

@@ -22,7 +22,7 @@ const (
 	claimContext = "outboard claim 1\x00"
 )
 
-// claim is what travels: the signed bytes, and who signed them.
+// claim is the wire form: the signed bytes and the signer's certificate.
 type claim struct {
 	Body []byte `json:"body"`
 	Sig  []byte `json:"sig"`
@@ -37,7 +37,7 @@ type claimBody struct {
 	Signed time.Time `json:"signed"`
 }
 
-// SignClaim makes the proof that this node holds a lease.
+// SignClaim signs the proof that this node holds a lease.
 func (id *Identity) SignClaim(lease outboard.Lease, now time.Time) ([]byte, error) {
 	body, err := json.Marshal(claimBody{Pool: id.PoolID(), Lease: lease, Signed: now.UTC()})
 	if err != nil {

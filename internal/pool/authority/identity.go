@@ -22,7 +22,7 @@ const (
 	rootFile = "pool.crt"
 )
 
-// Identity is who a node is: its key, its certificate and the pool's authority.
+// Identity is a node's key and certificate, with the pool's authority.
 type Identity struct {
 	Cert *x509.Certificate
 	// Root is the certificate of the pool's authority.
@@ -52,7 +52,7 @@ func (id *Identity) Name() outboard.NodeID {
 // PoolID names the pool.
 func (id *Identity) PoolID() string { return poolID(id.Root) }
 
-// Fingerprint is what the node's record in the pool holds.
+// Fingerprint is the fingerprint in the node's record.
 func (id *Identity) Fingerprint() string { return Fingerprint(id.Cert) }
 
 // Key signs as the node.

@@ -82,7 +82,7 @@ func (t Token) clientTLS(root **x509.Certificate) *tls.Config {
 				return denied("the node is of another pool than the token: make a token on that node, with `outboard token`")
 			}
 			if cs.NegotiatedProtocol != JoinProtocol {
-				return outboard.Errorf(outboard.Protocol, "join", "the node does not let others in at this address")
+				return outboard.Errorf(outboard.Protocol, "join", "the node admits no nodes at this address")
 			}
 			*root = last
 			_, err := nodeOf(last, certs, time.Now())
@@ -121,7 +121,8 @@ func exchange(conn net.Conn, op string, root *x509.Certificate, token Token, nam
 	return &Identity{Cert: cert, Root: root, key: key}, answer.Peers, nil
 }
 
-// printable keeps what a peer says from playing with the terminal.
+// printable replaces control characters in a peer's text, which would reach the user's
+// terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -133,14 +134,14 @@ func printable(text string) string {
 
 // An Admission decides about a joining node.
 type Admission interface {
-	// Admit spends the token with that hash, if the pool has it and the name is
-	// free, and returns the authority and addresses of nodes.
-	// Its error's text is told to the joining node.
+	// Admit spends the token with that hash, if the pool has it and the name is free, and
+	// returns the authority and addresses of nodes. The text of its error is sent to the
+	// joining node.
 	Admit(ctx context.Context, name outboard.NodeID, tokenHash string) (*Authority, []string, error)
 }
 
-// ServeJoin answers one joining node on a connection with the protocol
-// JoinProtocol, and closes it. It returns the name that was let in.
+// ServeJoin serves one joining node on a connection with the protocol JoinProtocol, and closes
+// it. It returns the name that was admitted.
 func ServeJoin(ctx context.Context, conn net.Conn, pool Admission) (outboard.NodeID, error) {
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(JoinTimeout)); err != nil {
@@ -152,7 +153,7 @@ func ServeJoin(ctx context.Context, conn net.Conn, pool Admission) (outboard.Nod
 	defer stop()
 	var req joinRequest
 	if err := readMessage(conn, &req); err != nil {
-		return "", &outboard.Error{Op: "let a node in", Kind: outboard.Protocol, Err: err}
+		return "", &outboard.Error{Op: "admit a node", Kind: outboard.Protocol, Err: err}
 	}
 	answer, err := admit(ctx, req, pool)
 	if err != nil {
@@ -182,10 +183,10 @@ func admit(ctx context.Context, req joinRequest, pool Admission) (joinAnswer, er
 		err = csr.CheckSignature()
 	}
 	if err != nil {
-		return joinAnswer{}, outboard.Errorf(outboard.Protocol, "let a node in", "the certificate request: %w", err)
+		return joinAnswer{}, outboard.Errorf(outboard.Protocol, "admit a node", "the certificate request: %w", err)
 	}
 	if len(req.Secret) != secretLen {
-		return joinAnswer{}, outboard.Errorf(outboard.Protocol, "let a node in", "the secret has %d bytes", len(req.Secret))
+		return joinAnswer{}, outboard.Errorf(outboard.Protocol, "admit a node", "the secret has %d bytes", len(req.Secret))
 	}
 	authority, peers, err := pool.Admit(ctx, req.Name, hashSecret(req.Secret))
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Peer is who is on the other side of a connection.
+// A Peer is the authenticated identity on the other side of a connection.
 type Peer struct {
-	// Node is the peer itself, or the node that vouches for the session.
+	// Node is the peer itself, or the node that signed the session's certificate.
 	Node outboard.NodeID
 	// Fingerprint is that of Node's key.
 	Fingerprint string
@@ -21,12 +21,12 @@ type Peer struct {
 	Session bool
 }
 
-// denied is the refusal of a certificate. Its text says what is wrong with it.
+// denied is the refusal of a certificate, with the reason.
 func denied(format string, args ...any) error {
 	return outboard.Errorf(outboard.Denied, "certificate", format, args...)
 }
 
-// VerifyPeer says who has presented a chain of certificates, leaf first.
+// VerifyPeer authenticates a chain of certificates, leaf first.
 func VerifyPeer(root *x509.Certificate, chain []*x509.Certificate, now time.Time) (Peer, error) {
 	if len(chain) == 0 {
 		return Peer{}, denied("the peer has none: it must belong to the pool, see `outboard token`")
@@ -171,7 +171,7 @@ func (id *Identity) RouteTLS() *tls.Config {
 	})
 }
 
-// PeerOf says who is on the other side of a connection whose handshake is done.
+// PeerOf returns the peer of a connection whose handshake is done.
 func (id *Identity) PeerOf(cs tls.ConnectionState) (Peer, error) {
 	if !cs.HandshakeComplete {
 		return Peer{}, fmt.Errorf("peer: %w", errors.New("the handshake is not done"))

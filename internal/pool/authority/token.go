@@ -18,8 +18,8 @@ const (
 
 var tokenText = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// A Token lets one node join. It says by which authority the pool is known, so
-// that the joining node is not taken in by somebody else, and holds a secret.
+// A Token admits one node. It contains the fingerprint of the pool's authority, by which the
+// joining node authenticates the pool, and a secret.
 type Token struct {
 	root   [sha256.Size]byte
 	secret [secretLen]byte
@@ -38,7 +38,7 @@ func (t Token) String() string {
 	return tokenPrefix + strings.ToLower(tokenText.EncodeToString(raw))
 }
 
-// Hash is what the pool keeps of a token.
+// Hash is the form in which the pool stores a token.
 func (t Token) Hash() string { return hashSecret(t.secret[:]) }
 
 func hashSecret(secret []byte) string {

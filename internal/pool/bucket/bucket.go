@@ -1,21 +1,21 @@
 // Package bucket is a key-value bucket of an app, whose transactions are decided
 // in memory by one owner and committed many at a time.
 //
-// Every open bucket is an owner: it has all keys in memory, decides the
-// transactions that wait against them, one after the other, and commits what they
-// change at once to the bucket's stream in the pool's state, which takes a
-// commit only when nobody else has committed since. Otherwise the owner reads
-// what has changed, and decides again. So several owners are slower than one, and
-// as correct. The stream is a NATS key-value bucket that NATS's own tools can
-// read; a key that is changed by several transactions of a commit is written once.
+// Every open bucket is an owner: it holds all keys in memory, evaluates the queued
+// transactions against them one after the other, and commits their changes together (group
+// commit) to the bucket's stream in the pool's state by compare-and-swap on the stream's
+// revision. After a conflict the owner reads the changes of other owners and evaluates
+// again (optimistic concurrency control), so several owners are slower than one and as
+// correct. The stream is a NATS key-value bucket that NATS's own tools can read; a key that
+// several transactions of a commit change is written once.
 //
-// A transaction is done when its commit is recorded. Every owner knows it from then
-// on; the keys' own messages, which NATS's tools read and Watch tells, follow at once.
-// Should the owner's process die between the two, they follow when the next one reads.
+// A transaction is committed when the record of its commit is stored. Every owner sees it
+// from then on; the messages of the single keys, which NATS's tools and Watch read, follow
+// at once. Should the owner's process die between the two, the next reader writes them
+// (log replay).
 //
-// What a transaction or a read says was true between its call and its return:
-// when a commit has nothing to write, its owner asks the stream's leader whether
-// it knows all.
+// Transactions and reads are linearizable: when a commit has nothing to write, its owner
+// asks the stream's leader whether its view is current.
 package bucket
 
 import (
@@ -83,7 +83,7 @@ func (o *Options) kvName() string {
 	return strings.Join(words, "-")
 }
 
-// store is the stream as the owner needs it: a state.KV.
+// store is the part of state.KV that an owner uses.
 type store interface {
 	Commit(ctx context.Context, c state.Commit) error
 	Spread(ctx context.Context, c state.Commit) error
@@ -99,7 +99,7 @@ type Bucket struct {
 	store  store
 	writer string
 	number uint64
-	turns  fifo
+	turns  turnTaking
 	queue  chan *job
 	// unspread is the last commit, while its keys may have no messages of their own.
 	unspread *state.Commit
@@ -123,15 +123,15 @@ type Entry struct {
 	ExpiresMilli int64
 }
 
-// expired says that the key is gone by now.
+// expired reports whether the key's time-to-live has passed.
 func (e Entry) expired(now time.Time) bool {
 	return e.ExpiresMilli != 0 && e.ExpiresMilli <= now.UnixMilli()
 }
 
-// ErrClosed says that the bucket was closed: what was under way may have happened.
+// ErrClosed says that the bucket was closed: transactions in progress may have committed.
 var ErrClosed = errors.New("the bucket is closed")
 
-// tidyAfter is how long the record of a writer that has gone is kept.
+// tidyAfter is how long the record of a writer that is gone is retained.
 const tidyAfter = 24 * time.Hour
 
 // Open opens a bucket, and makes it when it is not there. It reads all keys.
@@ -212,7 +212,7 @@ func (b *Bucket) Txn(ctx context.Context, ops []Op) (failed int, err error) {
 	return failed, nil
 }
 
-// Close ends the bucket. It waits for what is under way.
+// Close closes the bucket after the transactions in progress.
 func (b *Bucket) Close() error {
 	b.closeOnce.Do(func() { close(b.done) })
 	b.running.Wait()

@@ -64,7 +64,7 @@ type plan struct {
 	undone  []undo         // how to take back the transaction under way
 }
 
-// undo says how to take one operation back: to the change that was there.
+// undo restores the change that an operation replaced.
 type undo struct {
 	at  int
 	old state.KVChange

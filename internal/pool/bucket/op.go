@@ -146,7 +146,7 @@ func decodeLeast(value []byte) (int64, error) {
 	return least, nil
 }
 
-// checkTxn refuses what no bucket can do.
+// checkTxn refuses transactions that no bucket can execute.
 func checkTxn(ops []Op) error {
 	if len(ops) > MaxOps {
 		return errOps
@@ -170,7 +170,7 @@ func checkTxn(ops []Op) error {
 	return nil
 }
 
-// cloneOps copies what the owner may still look at when the caller has given up.
+// cloneOps copies the operations, which the owner may read after the caller has returned.
 func cloneOps(ops []Op) []Op {
 	ops = slices.Clone(ops)
 	for i := range ops {

@@ -20,7 +20,7 @@ const (
 	forgetAfter = 30 * time.Minute
 )
 
-// job is one call that waits for the owner: without operations it is a read.
+// job is one queued call: without operations it is a read.
 type job struct {
 	ops    []Op
 	failed int
@@ -30,7 +30,7 @@ type job struct {
 	gone atomic.Bool
 }
 
-// submit hands the owner a transaction, and waits until it is done and
+// submit enqueues a transaction, and waits until it is committed and
 // acknowledged. Without operations it waits until the view is current.
 func (b *Bucket) submit(ctx context.Context, ops []Op) (failed int, err error) {
 	j := &job{ops: ops, done: make(chan struct{})}
@@ -52,21 +52,21 @@ func (b *Bucket) submit(ctx context.Context, ops []Op) (failed int, err error) {
 	}
 }
 
-// run is the owner: it treats jobs, all that wait at once, until ctx ends.
+// run processes batches of queued jobs until ctx ends.
 func (b *Bucket) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case j := <-b.queue:
-			b.treat(ctx, b.gather(j))
+			b.processJobs(ctx, b.collectJobs(j))
 		}
 	}
 }
 
-// gather takes all jobs that wait. Those that were answered just now may come
-// back at once: it gives them the chance.
-func (b *Bucket) gather(first *job) []*job {
+// collectJobs dequeues all jobs, after yielding once: callers that were answered just now
+// often submit their next job at once.
+func (b *Bucket) collectJobs(first *job) []*job {
 	jobs := []*job{first}
 	for yielded := false; len(jobs) < maxJobs; {
 		select {
@@ -84,9 +84,9 @@ func (b *Bucket) gather(first *job) []*job {
 	return jobs
 }
 
-// treat decides the jobs and commits, as often as it takes. A commit is done when it
-// is recorded: while it is spread, those who waited for it are at work again.
-func (b *Bucket) treat(ctx context.Context, jobs []*job) {
+// processJobs evaluates and commits the jobs, in as many commits as are needed. A commit is
+// acknowledged when it is recorded, before its keys are written.
+func (b *Bucket) processJobs(ctx context.Context, jobs []*job) {
 	for len(jobs) > 0 {
 		b.forget(wallClock())
 		p, n := b.decide(jobs)
@@ -105,8 +105,7 @@ func (b *Bucket) treat(ctx context.Context, jobs []*job) {
 	}
 }
 
-// spread writes the keys of the last commit for those who read them one by one, even
-// when the bucket is being closed.
+// spread writes the single keys of the last commit, even when the bucket is being closed.
 func (b *Bucket) spread(ctx context.Context) {
 	if b.unspread == nil {
 		return
@@ -121,7 +120,7 @@ func (b *Bucket) spread(ctx context.Context) {
 	_ = b.sync(ctx)
 }
 
-// decide plans as many of the jobs as one commit has room for.
+// decide evaluates as many of the jobs as fit into one commit.
 func (b *Bucket) decide(jobs []*job) (p *plan, n int) {
 	p = newPlan(&b.view, wallClock())
 	for n < len(jobs) {
@@ -142,8 +141,8 @@ func (b *Bucket) decide(jobs []*job) (p *plan, n int) {
 	return p, n
 }
 
-// settle makes the plan true, or returns ErrConflict with a view that has changed.
-// Without changes it makes sure that the plan was decided on the last view.
+// settle commits the plan, or returns ErrConflict with a view that has changed. Without
+// changes it verifies that the plan was evaluated on the current view.
 func (b *Bucket) settle(ctx context.Context, p *plan) error {
 	switch {
 	case b.forgotten() || b.unspread != nil:
@@ -169,7 +168,7 @@ func (b *Bucket) settle(ctx context.Context, p *plan) error {
 	return err
 }
 
-// catchUp reads on, and says that what was planned must be decided again.
+// catchUp reads the changes of other owners, after which the plan must be evaluated again.
 func (b *Bucket) catchUp(ctx context.Context) error {
 	b.turns.lost()
 	if err := b.sync(ctx); err != nil {
@@ -191,7 +190,7 @@ func (b *Bucket) confirm(ctx context.Context) error {
 	return nil
 }
 
-// apply takes over what the owner has committed.
+// apply updates the view by the owner's own commit.
 func (b *Bucket) apply(c state.Commit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,7 +201,7 @@ func (b *Bucket) apply(c state.Commit) {
 	b.looked = wallClock()
 }
 
-// forget drops keys whose time is over.
+// forget deletes expired keys.
 func (b *Bucket) forget(now time.Time) {
 	if !b.view.due(now) {
 		return
@@ -212,8 +211,8 @@ func (b *Bucket) forget(now time.Time) {
 	b.view.forget(now)
 }
 
-// sync reads what others have committed, or the whole bucket when it has not
-// looked for too long.
+// sync reads the commits of other owners, or the whole bucket after a pause longer than
+// tombstones are retained.
 func (b *Bucket) sync(ctx context.Context) error {
 	now, from := wallClock(), b.view.last
 	if b.unspread != nil {
@@ -239,10 +238,10 @@ func (b *Bucket) sync(ctx context.Context) error {
 	return nil
 }
 
-// forgotten says that tombstones may be gone which the owner has not seen.
+// forgotten reports that tombstones may have expired which the owner has not seen.
 func (b *Bucket) forgotten() bool { return wallClock().Sub(b.looked) > forgetAfter }
 
-// wallClock goes on while the machine sleeps.
+// wallClock advances while the machine is suspended.
 func wallClock() time.Time { return time.Now().Round(0) }
 
 func sizeOfTxn(ops []Op) int {
@@ -253,10 +252,10 @@ func sizeOfTxn(ops []Op) int {
 	return size
 }
 
-// numberSize is what the sum of an Add takes at most.
+// numberSize bounds the size of the sum of an Add.
 const numberSize = 20
 
-// grows says whether a transaction may need more room than it gives back.
+// grows reports whether a transaction may need more space than it frees.
 func grows(ops []Op) bool {
 	for i := range ops {
 		if k := ops[i].Kind; k == Put || k == Add || k == PutIfMissing || k == PutFor {

@@ -13,25 +13,25 @@ const (
 	longestTurn = 20 * time.Millisecond
 )
 
-// fifo makes owners that write to one bucket take turns. The one that has
+// turnTaking makes owners that write to one bucket take turns. The one that has
 // committed knows the last revision, and would be first again and again: so it
 // waits about as long as it took itself to come in after a conflict.
 // Only the owner uses it.
-type fifo struct {
+type turnTaking struct {
 	met  time.Time // when it last lost
 	from time.Time // since when it tries to come in, zero if it does not
 	took time.Duration
 	next bool // it was the last to commit
 }
 
-func (t *fifo) lost() {
+func (t *turnTaking) lost() {
 	t.met, t.next = time.Now(), false
 	if t.from.IsZero() {
 		t.from = t.met
 	}
 }
 
-func (t *fifo) won() {
+func (t *turnTaking) won() {
 	t.next = true
 	if !t.from.IsZero() {
 		t.took, t.from = min(time.Since(t.from), longestTurn), time.Time{}
@@ -39,7 +39,7 @@ func (t *fifo) won() {
 }
 
 // wait makes room, when others want it.
-func (t *fifo) wait(ctx context.Context) {
+func (t *turnTaking) wait(ctx context.Context) {
 	if !t.next || t.took == 0 || time.Since(t.met) > rivalry {
 		return
 	}

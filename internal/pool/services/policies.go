@@ -40,8 +40,7 @@ func (v *Version) Stamp(number int, at time.Time, by outboard.NodeID) {
 // Size implements versions.Version.
 func (v *Version) Size() int { return len(v.Text) }
 
-// Policies are the versions that are kept, oldest first. The last is in force;
-// there may be none.
+// Policies is the history of the pool's policies.
 type Policies = versions.History[Version, *Version]
 
 // Policies is what this node knows of the policies.
@@ -68,7 +67,7 @@ func (r *Registry) history() versions.Keeper[Version, *Version] {
 	}
 }
 
-// Apply puts a text in force in the whole pool. The caller has checked it.
+// Apply puts a text in force in the whole pool. The caller has validated it.
 func (r *Registry) Apply(ctx context.Context, name, text string) (Version, error) {
 	const op = "apply policies"
 	if len(text) > MaxPolicies {

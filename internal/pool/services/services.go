@@ -35,7 +35,7 @@ type Endpoint struct {
 	// ID names it in the pool, "NODE/NUMBER".
 	ID   string          `json:"id"`
 	Node outboard.NodeID `json:"node"`
-	// Services are the full names of what it serves.
+	// Services are the full names of the services that it serves.
 	Services []string `json:"services"`
 	// Address is where the node reaches a gRPC server, "HOST:PORT"; empty for a
 	// program that is connected to the node.
@@ -49,7 +49,7 @@ type Endpoint struct {
 	Process int `json:"process,omitempty"`
 }
 
-// Members knows which nodes are in the pool.
+// Members reports which nodes are in the pool.
 type Members interface {
 	Node(id outboard.NodeID) (outboard.Node, bool)
 	Changed() <-chan struct{}
@@ -62,13 +62,13 @@ type Options struct {
 	// Self and Boot are this node's, as in its record of the pool.
 	Self outboard.NodeID
 	Boot string
-	// Reader says that somebody else writes this node's endpoints.
+	// Reader means that another process writes this node's endpoints.
 	Reader bool
-	// Logger hears of records that can't be read. The default discards.
+	// Logger receives unreadable records. The default discards.
 	Logger *slog.Logger
 }
 
-// A Registry is a node's view of the services, and its way to change it.
+// A Registry is a node's view of the services, and publishes the node's own endpoints.
 type Registry struct {
 	opts Options
 
@@ -88,7 +88,7 @@ type announcement struct {
 	Endpoints []Endpoint `json:"endpoints"`
 }
 
-// Open follows the table. It returns when the first view is complete.
+// Open watches the table. It returns when the first view is complete.
 func Open(ctx context.Context, opts Options) (*Registry, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -104,7 +104,7 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 	return r, nil
 }
 
-// Close withdraws this node's endpoints and stops following.
+// Close withdraws this node's endpoints and stops watching.
 func (r *Registry) Close() error {
 	if r.opts.Reader {
 		return r.view.Close()
@@ -121,8 +121,7 @@ func (r *Registry) Close() error {
 	return r.view.Close()
 }
 
-// Changed is closed at the next change of what the Registry tells, membership
-// excepted.
+// Changed is closed at the next change of the registry, membership excepted.
 func (r *Registry) Changed() <-chan struct{} { return r.view.Changed() }
 
 func (r *Registry) apply(e state.Entry) (bool, error) {
@@ -158,7 +157,7 @@ func (r *Registry) applyEndpoints(node outboard.NodeID, e state.Entry) (bool, er
 	return true, nil
 }
 
-// Endpoints are those of the nodes that are there, by id.
+// Endpoints returns the endpoints of the present nodes, by id.
 func (r *Registry) Endpoints() []Endpoint {
 	r.view.Lock()
 	defer r.view.Unlock()
@@ -172,7 +171,7 @@ func (r *Registry) Endpoints() []Endpoint {
 	return all
 }
 
-// Endpoint is the one with an ID, if it is there.
+// Endpoint returns the endpoint with an ID, if it is there.
 func (r *Registry) Endpoint(id string) (Endpoint, bool) {
 	for _, e := range r.Endpoints() {
 		if e.ID == id {
@@ -203,7 +202,8 @@ func (r *Registry) Withdraw(ctx context.Context, id string) error {
 	return r.announce(ctx)
 }
 
-// announce writes what this node offers now: who comes last writes the newest.
+// announce publishes this node's endpoints. Writes are ordered by a mutex, so the last one is
+// the newest.
 func (r *Registry) announce(ctx context.Context) error {
 	r.write.Lock()
 	defer r.write.Unlock()

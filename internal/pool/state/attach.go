@@ -16,8 +16,8 @@ type AttachOptions struct {
 	Logger *slog.Logger
 }
 
-// Attach opens the table of a node for a helper process of it: the helper keeps no
-// copy, and takes no part in the pool by itself.
+// Attach opens the table of a node in a helper process, which keeps no copy and is no member
+// of the pool.
 func Attach(ctx context.Context, opts AttachOptions) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

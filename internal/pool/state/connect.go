@@ -56,7 +56,7 @@ func (s *State) openExternal(ctx context.Context) error {
 	return s.waitTable(ctx)
 }
 
-// waitStream waits until somebody says whether the table is there.
+// waitStream waits until a server reports whether the table exists.
 func (s *State) waitStream(ctx context.Context) error {
 	var missing error
 	err := s.retry(ctx, func(ctx context.Context) error {

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// copiesSubject is where a voter says what its own copies hold.
+	// copiesSubject is where a voter reports the state of its own copies.
 	copiesSubject = "outboard.copies."
 	copiesPause   = 50 * time.Millisecond
-	// absentAfter is how long a voter may be silent before the move goes on
-	// without it. It gets its copies when it is back.
+	// absentAfter is how long a voter may be silent before the move continues without it. It
+	// receives its copies when it is back.
 	absentAfter = 10 * time.Second
 )
 
-// A reporter tells other voters how far a voter's own copies are. The leader of a
-// stream knows only what was sent.
+// A reporter reports how far a voter's own copies are replicated. The leader of a stream knows
+// only what it has sent.
 type reporter struct{ nc *nats.Conn }
 
 func startReporter(srv *natsserver.Server) (*reporter, error) {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// A Follower keeps somebody's view of the table new. Its lock is the view's: take is
-// called under it.
+// A Follower keeps a view of the table up to date. Its lock is the view's: the apply function
+// is called under it.
 type Follower struct {
 	sync.Mutex
 	log   *slog.Logger
@@ -16,9 +16,9 @@ type Follower struct {
 	stop  context.CancelFunc
 }
 
-// Follow has take see the table's entries, and later each that changes; it says whether
-// that is news for whoever asks the view. Entries that it can't read are logged. Follow
-// returns when take has seen all that there is.
+// Follow calls take with each entry of the table, and later with each change; take reports
+// whether the entry changed the view. Entries that it cannot read are logged. Follow returns
+// when take has seen the whole table.
 func Follow(ctx context.Context, s *State, log *slog.Logger, take func(Entry) (news bool, err error)) (*Follower, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -51,14 +51,14 @@ func (f *Follower) applyChange(c Change) {
 	}
 }
 
-// Changed is closed at the next news.
+// Changed is closed at the next change of the view.
 func (f *Follower) Changed() <-chan struct{} {
 	f.Lock()
 	defer f.Unlock()
 	return f.next
 }
 
-// Close stops following.
+// Close stops the follower.
 func (f *Follower) Close() error {
 	f.stop()
 	return nil

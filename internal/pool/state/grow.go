@@ -74,7 +74,7 @@ func (g *grower) step(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// chooseVoters names the voters as soon as there are enough members.
+// chooseVoters records the voters as soon as there are enough members.
 func (g *grower) chooseVoters(ctx context.Context, all []member) (done bool, err error) {
 	if len(all) < Copies {
 		return true, nil
@@ -96,9 +96,9 @@ func (g *grower) chooseVoters(ctx context.Context, all []member) (done bool, err
 	return false, g.s.putJSON(ctx, votersKey, voters)
 }
 
-// prepare starts a guest's server, which waits for the table. At first it knows
-// the other new voter only: servers without a past elect a leader when all that
-// they know of are there, and the founder comes later.
+// prepare starts a guest's server, which waits for the table. At first its only route is the
+// other new voter: servers without a log elect a leader only when all servers that they know
+// are present, and the founder comes later.
 func (g *grower) prepare(voters []member) error {
 	g.s.log.Info("this node will keep a copy of the pool's state", "voters", names(voters))
 	e := g.s.server
@@ -109,7 +109,7 @@ func (g *grower) prepare(voters []member) error {
 	return e.start()
 }
 
-// switchOver makes a new voter use its own server.
+// switchOver connects a new voter to its own server.
 func (g *grower) switchOver(voters []member) error {
 	if err := g.s.server.role.change(func(d *roleData) { d.Ready, d.Routes = true, routes(voters) }); err != nil {
 		return err
@@ -118,8 +118,8 @@ func (g *grower) switchOver(voters []member) error {
 	return g.s.nc.ForceReconnect()
 }
 
-// reportPrepared tells the founder that this new voter's server has found the
-// cluster and its leader. Until then the founder serves alone.
+// reportPrepared announces that this new voter's server is in the cluster and has a leader.
+// Until then the founder serves alone.
 func (g *grower) reportPrepared(ctx context.Context) (done bool, err error) {
 	srv := g.s.server.current()
 	if srv == nil || !srv.JetStreamIsCurrent() {

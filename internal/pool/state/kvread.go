@@ -117,7 +117,7 @@ func (r *kvReader) readFew(ctx context.Context, last uint64) error {
 		}
 		var s stored
 		if s, err = m.stored(); err == nil {
-			err = r.take(s)
+			err = r.apply(s)
 		}
 	}
 	if err == nil {
@@ -141,7 +141,7 @@ func (r *kvReader) readMany(ctx context.Context) error {
 			return err
 		}
 		defer msgs.Stop()
-		return r.takeAll(ctx, msgs)
+		return r.applyAll(ctx, msgs)
 	})
 }
 
@@ -157,9 +157,9 @@ func (r *kvReader) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	})
 }
 
-// takeAll takes messages to the stream's end. When none comes for a while it gives up:
+// applyAll takes messages to the stream's end. When none comes for a while it gives up:
 // another consumer goes on after the last one.
-func (r *kvReader) takeAll(ctx context.Context, msgs jetstream.MessagesContext) error {
+func (r *kvReader) applyAll(ctx context.Context, msgs jetstream.MessagesContext) error {
 	for ctx.Err() == nil {
 		m, err := msgs.Next(jetstream.NextMaxWait(attemptTimeout))
 		if err != nil {
@@ -169,7 +169,7 @@ func (r *kvReader) takeAll(ctx context.Context, msgs jetstream.MessagesContext) 
 		if err != nil {
 			return fmt.Errorf("message of %s: %w", r.k.stream, err)
 		}
-		err = r.take(stored{
+		err = r.apply(stored{
 			subject: m.Subject(), seq: meta.Sequence.Stream, time: meta.Timestamp,
 			data: m.Data(), deleted: deletion(m.Headers().Get), expires: expiry(m.Headers().Get),
 		})
@@ -190,8 +190,8 @@ type stored struct {
 	expires int64 // as in Entry
 }
 
-// take treats the stream's next message.
-func (r *kvReader) take(m stored) error {
+// apply treats the stream's next message.
+func (r *kvReader) apply(m stored) error {
 	if m.seq <= r.at {
 		return nil
 	}
@@ -208,13 +208,13 @@ func (r *kvReader) take(m stored) error {
 		return fmt.Errorf("subject %q is no key", m.subject)
 	}
 	r.at = m.seq
-	r.missing = without(r.missing, key)
+	r.missing = removeChange(r.missing, key)
 	r.tell(Entry{Key: key, Value: m.data, Revision: m.seq, Deleted: m.deleted, ExpiresMilli: m.expires})
 	return nil
 }
 
-// without takes a key's change away. It is the first one as a rule.
-func without(changes []KVChange, key string) []KVChange {
+// removeChange takes a key's change away. It is the first one as a rule.
+func removeChange(changes []KVChange, key string) []KVChange {
 	if len(changes) > 0 && changes[0].Key == key {
 		return changes[1:]
 	}

@@ -57,8 +57,8 @@ func (m leaderMsg) stored() (stored, error) {
 
 const leaderGetPrefix = "$JS.API.STREAM.MSG.GET."
 
-// leaderGet reads one message from the stream's leader, which knows all that
-// was acknowledged, once. It returns ErrNotFound when there is none.
+// leaderGet reads one message from the stream's leader, which has every acknowledged message,
+// in one attempt. It returns ErrNotFound when there is none.
 func (s *State) leaderGet(ctx context.Context, stream string, q leaderQuery) (leaderMsg, error) {
 	request, err := json.Marshal(q)
 	if err != nil {
@@ -71,8 +71,8 @@ func (s *State) leaderGet(ctx context.Context, stream string, q leaderQuery) (le
 	return decodeLeaderMsg(answer)
 }
 
-// leaderGetRange reads the messages with sequences from first to last that there
-// are, in order, once.
+// leaderGetRange reads the existing messages with sequences from first to last, in order, in
+// one attempt.
 func (s *State) leaderGetRange(ctx context.Context, stream string, first, last uint64) ([]leaderMsg, error) {
 	inbox := s.nc.NewInbox()
 	answers, err := s.nc.SubscribeSync(inbox + ".*")
@@ -125,7 +125,7 @@ func decodeLeaderMsg(answer *nats.Msg) (leaderMsg, error) {
 	return leaderMsg{}, out.Error
 }
 
-// lastSeq is the last sequence that the stream's leader has given out.
+// lastSeq returns the last sequence that the stream's leader has assigned.
 func (s *State) lastSeq(ctx context.Context, stream string) (last uint64, err error) {
 	err = s.retry(ctx, func(ctx context.Context) error {
 		info, err := s.js.Stream(ctx, stream)

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Lend lets a helper process that is attached use the table over conn. It closes
-// conn and returns when either side ends.
+// Lend serves the table to an attached helper process over conn. It closes conn and returns
+// when either side ends.
 func (s *State) Lend(ctx context.Context, conn net.Conn) error {
 	defer conn.Close()
 	if s.server == nil {
@@ -34,9 +34,9 @@ func (s *State) Lend(ctx context.Context, conn net.Conn) error {
 	return nil
 }
 
-// ServeLend lends the state to every helper process that connects to l. It closes
-// l and all connections when ctx or the state ends, and returns then. Who can
-// connect can do everything with the pool's state: the socket's folder must be private.
+// ServeLend serves the table to every helper process that connects to l. It closes l and all
+// connections when ctx or the state ends, and returns then. A process that can connect has
+// full access to the pool's state: the socket's folder must be private.
 func (s *State) ServeLend(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup

@@ -161,9 +161,9 @@ func (l *Log) messages(subject, id string, after uint64, data [][]byte) ([]*nats
 	return msgs, nil
 }
 
-// resolveConflict finds out whether a conflict is with our own earlier attempt, whose
-// answer was lost: then the first message after the expected one is ours, and
-// the others follow it.
+// resolveConflict determines whether a conflict is with an earlier attempt of the same append,
+// whose answer was lost: then the first message after the expected one carries its id, and the
+// others follow.
 func (l *Log) resolveConflict(ctx context.Context, subject string, after uint64, id string, n int) (uint64, error) {
 	m, err := l.s.leaderGet(ctx, l.stream, leaderQuery{Seq: after + 1, NextBySubject: subject})
 	if errors.Is(err, ErrNotFound) {
@@ -255,10 +255,10 @@ func (l *Log) Heads(ctx context.Context, prefix string) (map[string]uint64, erro
 	return heads, nil
 }
 
-// Scan tells f of all records whose keys begin with prefix, which is "" or ends with a slash,
-// in the order in which they were appended: all records of an append at once. That is much
-// faster than to read many keys one by one. But what was acknowledged shortly before may be
-// missing: Heads says how many appends there are.
+// Scan calls f with all records whose keys begin with prefix, which is "" or ends with a
+// slash, in the order in which they were appended: all records of one append at once. It is
+// much faster than reading many keys one by one, but records acknowledged shortly before may
+// be missing: Heads returns the number of appends.
 func (l *Log) Scan(ctx context.Context, prefix string, f func([]Record) error) error {
 	filter, err := l.filter(prefix)
 	if err != nil {

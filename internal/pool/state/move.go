@@ -25,10 +25,9 @@ const (
 	slowestBytes    = 4 << 20
 )
 
-// export is the whole table, on its way from the founder's own server into the
-// cluster.
+// export is the whole table during the move from the founder's own server into the cluster.
 type export struct {
-	// Last is the last revision that was given out: the cluster's begin after it.
+	// Last is the last assigned revision: the cluster's revisions begin after it.
 	Last    uint64        `json:"last"`
 	Entries []exportEntry `json:"entries"`
 	// Streams are the logs and the buckets. Their messages are in files.
@@ -42,10 +41,10 @@ type exportEntry struct {
 	TTL string `json:"ttl,omitempty"`
 }
 
-// moveTable moves the table, the logs and the buckets into the voters' cluster. Nobody can use it
-// meanwhile: clients wait in their retries. Whatever moment the process dies at,
-// its next start goes on: before the role has changed the founder's own server
-// has the table, afterwards the exported file does.
+// moveTable moves the table, the logs and the buckets into the voters' cluster. They are
+// unavailable meanwhile: clients retry. After a crash at any moment the next start continues:
+// before the role has changed the founder's own server holds the table, afterwards the
+// exported file does.
 func (s *State) moveTable(ctx context.Context, voters []member) error {
 	e := s.server
 	e.setMoving(true)
@@ -78,7 +77,7 @@ func (s *State) admitAll() error {
 	return s.nc.ForceReconnect()
 }
 
-// exportTable reads the table with a server that nobody else can reach.
+// exportTable reads the table with a server that accepts no other clients.
 func (e *embedded) exportTable(ctx context.Context) ([]byte, error) {
 	opts, err := e.serverOptions(e.role.get())
 	if err != nil {
@@ -164,7 +163,7 @@ func readExport(dir string) (table export, err error) {
 	return table, nil
 }
 
-// timeout is how long one attempt to import it may take.
+// timeout bounds one attempt to import it.
 func (t export) timeout() time.Duration {
 	d := moveTimeout
 	for _, one := range t.Streams {
@@ -173,8 +172,8 @@ func (t export) timeout() time.Duration {
 	return d
 }
 
-// importAll makes the streams in the cluster, and the table last: its last key lets
-// the others in.
+// importAll restores the streams in the cluster, and the table last: its last key admits the
+// other voters.
 func (s *State) importAll(ctx context.Context, dir string, table export) error {
 	voters, err := votersOf(table.Entries)
 	if err != nil {
@@ -202,8 +201,8 @@ func (e *embedded) archiveFounderStore() error {
 	return nil
 }
 
-// fillTable makes the table in the cluster. Done twice it does no harm: nobody else
-// writes before the last key says that all is there.
+// fillTable creates the table in the cluster. It is idempotent: no other node writes before
+// the last key reports that the table is complete.
 func (s *State) fillTable(ctx context.Context, table export) error {
 	err := s.retry(ctx, func(ctx context.Context) error {
 		cfg := tableConfig(Copies)
@@ -226,8 +225,7 @@ func (s *State) fillTable(ctx context.Context, table export) error {
 	return err
 }
 
-// asRetryable makes the answer of a cluster that has not all its servers yet one
-// that is worth another try.
+// asRetryable makes the error of a cluster that is still missing servers retryable.
 func asRetryable(err error) error {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return fmt.Errorf("%w: %w", nats.ErrNoResponders, api)

@@ -51,7 +51,7 @@ func unpack(key string, m *nats.Msg) ([]Record, error) {
 
 var errSizes = errors.New("the sizes of records are not those of the message")
 
-// splitRecords takes data apart into parts of these sizes. Without sizes it is one.
+// splitRecords splits data into records of these sizes. Without sizes it is one record.
 func splitRecords(data []byte, sizes string) ([][]byte, error) {
 	if sizes == "" {
 		return [][]byte{data}, nil

@@ -15,9 +15,9 @@ const (
 	pageBytes = 8 << 20
 )
 
-// pages tells take the messages of a stream, in order, from any copy of it. take returns
-// the sequence of the message.
-func (s *State) pages(ctx context.Context, get, filter string, take func(*nats.Msg) (uint64, error)) error {
+// pages calls apply with the messages of a stream, in order, from any copy of it. apply
+// returns the sequence of the message.
+func (s *State) pages(ctx context.Context, get, filter string, apply func(*nats.Msg) (uint64, error)) error {
 	after := uint64(0)
 	for more := true; more; {
 		var page []*nats.Msg
@@ -29,7 +29,7 @@ func (s *State) pages(ctx context.Context, get, filter string, take func(*nats.M
 			return err
 		}
 		for _, m := range page {
-			if after, err = take(m); err != nil {
+			if after, err = apply(m); err != nil {
 				return err
 			}
 		}

@@ -17,7 +17,7 @@ const (
 	batchSeqHeader    = "Nats-Batch-Sequence"
 	batchCommitHeader = "Nats-Batch-Commit"
 
-	// Codes of the server's errors. nats.go has no names for most.
+	// codeWrongSequence and those below are error codes of the server. nats.go names few.
 	codeWrongSequence          = int(jetstream.JSErrCodeStreamWrongLastSequence)
 	codeWrongSequenceInProcess = int(jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 
@@ -31,7 +31,7 @@ const (
 	dedupeWindow = 30 * time.Second
 )
 
-// errInProcess says that an earlier attempt may still be under way.
+// errInProcess says that an earlier attempt may still be in progress.
 var errInProcess = errors.New("an earlier attempt is still in process")
 
 // ack is the server's answer to a message that it has stored.
@@ -63,8 +63,8 @@ func (s *State) publishOnce(ctx context.Context, m *nats.Msg) (ack, error) {
 	return ack{}, a.Error
 }
 
-// publishBatchOnce stores messages, all or none, in one attempt. The answer is about the
-// last one.
+// publishBatchOnce stores messages atomically, in one attempt. The answer is about the last
+// one.
 func (s *State) publishBatchOnce(ctx context.Context, id string, msgs []*nats.Msg) (ack, error) {
 	last := len(msgs) - 1
 	if last > 0 {

@@ -23,8 +23,8 @@ const (
 	appearTime = 10 * time.Second
 )
 
-// attempts are those that wait for an answer. When the connection is lost, so
-// are their answers.
+// attempts are the attempts in flight. They are cancelled when the connection is lost, since
+// their answers are lost with it.
 type attempts struct {
 	mu  sync.Mutex
 	all map[*attempt]context.CancelFunc
@@ -58,9 +58,8 @@ func (a *attempts) cancelAll() {
 	}
 }
 
-// retry runs f, with a time limit of its own each time, until it succeeds,
-// fails for good or ctx ends. Servers that elect a leader answer nothing or
-// "unavailable" for some seconds.
+// retry calls f, with a time limit for each attempt, until it succeeds, fails permanently or
+// ctx ends. Servers that elect a leader answer nothing or "unavailable" for some seconds.
 func (s *State) retry(ctx context.Context, f func(context.Context) error) error {
 	return s.retryEach(ctx, attemptTimeout, f)
 }
@@ -107,7 +106,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// isRetryable says that another attempt may succeed.
+// isRetryable reports whether another attempt may succeed.
 func isRetryable(err error) bool {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders),
@@ -121,8 +120,7 @@ func isRetryable(err error) bool {
 	return ok && (api.Code == 503 || api.Code == 408)
 }
 
-// isConnectionError says that a connection ended while it was written to. The client
-// connects again.
+// isConnectionError reports that the connection ended during a write. The client reconnects.
 func isConnectionError(err error) bool {
 	_, isNet := errors.AsType[net.Error](err)
 	return isNet || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed)

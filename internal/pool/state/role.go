@@ -31,8 +31,7 @@ const (
 	voter mode = "voter"
 )
 
-// A role is what a node remembers about its part, so that it comes back in the
-// same one.
+// A role is a node's persistent part in the pool's state.
 type role struct {
 	dir string
 
@@ -55,8 +54,7 @@ type roleData struct {
 	Peers []string `json:"peers,omitempty"`
 }
 
-// loadRole reads the role from dir. A node without one founds a pool unless it
-// was told of others.
+// loadRole reads the role from dir. A node without one founds a pool unless it knows peers.
 func loadRole(dir string, peers []string) (*role, error) {
 	r := &role{dir: dir}
 	text, err := os.ReadFile(filepath.Join(dir, roleFile))
@@ -107,8 +105,8 @@ func (r *role) change(f func(*roleData)) error {
 	return nil
 }
 
-// setPeers replaces the peers by what the pool says. An empty list is kept
-// out: it would cut the node off at its next start.
+// setPeers replaces the remembered peers. It ignores an empty list, which would isolate the
+// node at its next start.
 func (r *role) setPeers(peers []string) error {
 	peers = peers[:min(len(peers), maxPeers)]
 	if len(peers) == 0 || slices.Equal(peers, r.get().Peers) {
@@ -125,7 +123,7 @@ func writeFile(path string, text []byte) error {
 	})
 }
 
-// replaceFile is writeFile for what is not in memory.
+// replaceFile is writeFile for content that is not in memory.
 func replaceFile(path string, write func(io.Writer) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
@@ -143,8 +141,8 @@ func replaceFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// RememberPeers makes a node that has not opened its state yet one that joins the
-// pool of these peers, should it be stopped before it can.
+// RememberPeers makes a node that has not opened its state yet join the pool of these peers at
+// its next start, should it be stopped before then.
 func RememberPeers(dir string, peers []string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("remember the pool: %w", err)

@@ -19,8 +19,8 @@ const (
 	serves  byte = 1
 )
 
-// ServeConn lets a node without a copy, whose name the caller has checked, use
-// the table through this one. It closes conn and returns when either side ends.
+// ServeConn serves the table to a node without a copy, whose name the caller has
+// authenticated. It closes conn and returns when either side ends.
 func (s *State) ServeConn(ctx context.Context, conn net.Conn, name outboard.NodeID) error {
 	defer conn.Close()
 	if s.server == nil {
@@ -77,7 +77,7 @@ func (e *embedded) removeGuest(conn net.Conn) {
 	e.serving.Done()
 }
 
-// connectedGuests are the names of the guests that are connected.
+// connectedGuests returns the names of the connected guests.
 func (e *embedded) connectedGuests() map[string]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

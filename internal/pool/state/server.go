@@ -25,8 +25,8 @@ const (
 // errMoving refuses connections while the table moves into the cluster.
 var errMoving = fmt.Errorf("the pool's state is moving, try again: %w", ErrElsewhere)
 
-// embedded is this node's way to the table: a NATS server in this process, or,
-// on a guest, connections to nodes that have one.
+// embedded is this node's access to the table: a NATS server in this process, or, on a guest,
+// connections to nodes that have one.
 type embedded struct {
 	opts Options
 	role *role
@@ -53,8 +53,8 @@ func openEmbedded(opts Options) (*embedded, error) {
 	return e, err
 }
 
-// chooseRouteAddr chooses the address for routes once, so that other voters can be
-// told of it before this node listens.
+// chooseRouteAddr chooses the address for routes once, so that it can be announced before this
+// node listens.
 func (e *embedded) chooseRouteAddr() error {
 	if e.role.get().Route != "" {
 		return nil
@@ -66,7 +66,7 @@ func (e *embedded) chooseRouteAddr() error {
 	return e.role.change(func(d *roleData) { d.Route = net.JoinHostPort(host, port) })
 }
 
-// freeAddr takes an address apart, and finds a free port for port 0.
+// freeAddr splits an address, and replaces port 0 by a free port.
 func freeAddr(addr string) (host, port string, err error) {
 	host, port, err = net.SplitHostPort(addr)
 	if err != nil || port != "0" {
@@ -170,9 +170,8 @@ func runServer(opts *natsserver.Options, log *slog.Logger) (*natsserver.Server, 
 	return srv, nil
 }
 
-// InProcessConn gives the node's NATS client a connection: to its own server
-// when that has the table, otherwise to a peer that does.
-// It implements nats.InProcessConnProvider.
+// InProcessConn opens the connection of the node's NATS client: to its own server when that
+// has the table, otherwise to a peer that does. It implements nats.InProcessConnProvider.
 func (e *embedded) InProcessConn() (net.Conn, error) {
 	e.mu.Lock()
 	srv, moving := e.srv, e.moving
@@ -209,7 +208,7 @@ func (e *embedded) dialPeer(peers []string) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// awaitGreeting asks whether the peer serves the table: it answers with one byte.
+// awaitGreeting reads the peer's first byte, which says whether it serves the table.
 func awaitGreeting(ctx context.Context, conn net.Conn) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
@@ -264,8 +263,8 @@ func (e *embedded) routeAddr() string {
 	return e.role.get().Route
 }
 
-// serverLog hands the server's own log on: its news are for developers, and
-// what stops it is an error of runServer.
+// serverLog forwards the server's log at debug level, and records the error that stops the
+// server.
 type serverLog struct {
 	log   *slog.Logger
 	fatal atomic.Pointer[string]

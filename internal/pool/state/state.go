@@ -1,15 +1,15 @@
-// Package state keeps what a pool knows, in JetStream streams of NATS servers that
-// the nodes embed or of an existing NATS cluster: one key-value table of the pool
-// itself, logs, and the apps' buckets.
+// Package state stores the state of a pool in JetStream streams, of NATS servers that the
+// nodes embed or of an existing NATS cluster: one key-value table of the pool itself, logs,
+// and the apps' buckets.
 //
 // All keys of the pool live in one table, "outboard", whose keys begin with the
 // name of their part: "nodes/", "leases/", "queue/", "tokens/", "config/". One table
 // is one stream, so all changes have one order (a grant is never seen before the
 // node that holds it) and one Raft group has to elect a leader when a server dies.
 //
-// What every watcher need not know is beside it: a Log is a history of records
-// for each key, a KV the stream of one app's bucket. Both have as many copies as
-// the table, and move with it. Messages that nobody keeps go over subjects.
+// Data that not every watcher needs has streams of its own: a Log is a history of records
+// for each key, a KV the stream of one app's bucket. Both have as many copies as the table,
+// and move with it. Messages that are not stored go over subjects.
 //
 // Record docs/design/0003-pool-state.md says how an embedded table grows from
 // one copy to three.
@@ -37,12 +37,12 @@ var (
 	ErrConflict = errors.New("the key was changed by somebody else")
 	// ErrNotFound says that the key has no value.
 	ErrNotFound = errors.New("no such key")
-	// ErrElsewhere says that this node does not serve the table now. The peer
-	// asks the next one: it is nobody's fault.
+	// ErrElsewhere says that this node does not serve the table now. The peer tries the next
+	// node.
 	ErrElsewhere = errors.New("this node keeps no copy of the pool's state")
 )
 
-// Options says how to open a pool's state in an embedded server.
+// Options configures a pool's state in an embedded server.
 type Options struct {
 	// Dir is where the server keeps its data. It must exist.
 	Dir string
@@ -67,7 +67,7 @@ type Options struct {
 	// TLS is used on both sides of a route between servers: it must present the
 	// node's certificate, ask for the peer's and verify it.
 	TLS *tls.Config
-	// Logger hears about growth and, at debug level, what the server says.
+	// Logger receives changes of the role and, at debug level, the server's log.
 	Logger *slog.Logger
 }
 
@@ -200,8 +200,8 @@ func (s *State) connectTo(url string, extra ...nats.Option) error {
 	return nil
 }
 
-// Peers are addresses of other nodes, those that keep copies first, and this
-// node's own: what a joining node needs to know.
+// Peers returns this node's address and those of other nodes, voters first: the addresses that
+// a joining node needs.
 func (s *State) Peers() []string {
 	if s.server == nil {
 		return nil
@@ -209,8 +209,8 @@ func (s *State) Peers() []string {
 	return append([]string{s.server.opts.Addr}, s.server.role.get().Peers...)
 }
 
-// Role says how this node takes part: "alone", "guest", "voter", or "external"
-// when the table is in an existing cluster.
+// Role returns the node's role: "alone", "guest", "voter", or "external" when the table is in
+// an existing cluster.
 func (s *State) Role() string {
 	if s.server == nil {
 		return "external"

@@ -25,8 +25,8 @@ const (
 	chunkTimeout = 10 * time.Second
 )
 
-// streamExport is a log or a bucket on its way into the cluster. Its content is
-// in a file of its own: all messages with their numbers and times.
+// streamExport is a log or a bucket during the move into the cluster. Its content is in a file
+// of its own: all messages with their numbers and times.
 type streamExport struct {
 	Name string `json:"name"`
 	// Config and State are as the server says them.
@@ -42,17 +42,17 @@ func (e streamExport) file(dir string) string {
 	return filepath.Join(dir, exportDir, e.Name+".snapshot")
 }
 
-// maxDuration is how long its content may take at most.
+// maxDuration bounds the copying of the content.
 func (e streamExport) maxDuration() time.Duration {
 	return time.Duration(e.Messages/slowestMessages+e.Bytes/slowestBytes) * time.Second
 }
 
-// isLogOrBucket reports whether a stream is one of those beside the table.
+// isLogOrBucket reports whether a stream is a log or a bucket.
 func isLogOrBucket(name string) bool {
 	return strings.HasPrefix(name, logStreamPrefix) || strings.HasPrefix(name, streamName+"-")
 }
 
-// exportStreams writes a snapshot of each stream beside the table.
+// exportStreams writes a snapshot of each log and bucket.
 func (s *State) exportStreams(ctx context.Context, dir string) ([]streamExport, error) {
 	if err := os.MkdirAll(filepath.Join(dir, exportDir), 0o700); err != nil {
 		return nil, fmt.Errorf("export the streams: %w", err)
@@ -110,8 +110,7 @@ func (s *State) exportStream(ctx context.Context, dir, name string) (streamExpor
 	return out, err
 }
 
-// receiveSnapshot writes the parts of a snapshot, until an empty one says that it
-// was the last.
+// receiveSnapshot writes the chunks of a snapshot until the empty last one.
 func receiveSnapshot(ctx context.Context, sub *nats.Subscription, w io.Writer) error {
 	for {
 		chunk, err := nextChunk(ctx, sub)
@@ -141,8 +140,8 @@ func nextChunk(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	return sub.NextMsgWithContext(ctx)
 }
 
-// importStreams makes the exported streams in the cluster. One that is there
-// already stays: nobody writes to it before the move is over.
+// importStreams restores the exported streams in the cluster. A stream that is complete is
+// skipped: nothing writes to it before the move is over.
 func (s *State) importStreams(ctx context.Context, dir string, all []streamExport) error {
 	for _, one := range all {
 		err := s.retryEach(ctx, moveTimeout+one.maxDuration(), func(ctx context.Context) error {
@@ -159,8 +158,8 @@ func (s *State) importStreams(ctx context.Context, dir string, all []streamExpor
 	return nil
 }
 
-// imported reports whether an earlier attempt was successful. What one has left
-// half done it removes: such a stream does not answer.
+// imported reports whether an earlier attempt succeeded. It removes a partial stream, which
+// does not answer.
 func (s *State) imported(ctx context.Context, one streamExport) (bool, error) {
 	look, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -201,7 +200,7 @@ func (s *State) importStream(ctx context.Context, dir string, one streamExport) 
 	return s.sendSnapshot(ctx, answer.Deliver, bufio.NewReaderSize(file, chunkSize))
 }
 
-// sendSnapshot sends a snapshot's parts, and an empty one at its end.
+// sendSnapshot sends a snapshot in chunks, with an empty chunk at its end.
 func (s *State) sendSnapshot(ctx context.Context, to string, r io.Reader) error {
 	buf := make([]byte, chunkSize)
 	for {

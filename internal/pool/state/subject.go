@@ -11,15 +11,15 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Message is what somebody published on a subject.
+// A Message is a message published on a subject.
 type Message struct {
 	Subject string
 	Data    []byte
-	// Respond answers who asked. It is nil when nobody did.
+	// Respond answers a request. It is nil for messages that are not requests.
 	Respond func([]byte) error
 }
 
-// Publish sends data to those who are subscribed at the moment.
+// Publish sends data to the current subscribers.
 func (s *State) Publish(ctx context.Context, subject string, data []byte) error {
 	if err := checkSubject(subject, false); err != nil {
 		return err
@@ -31,8 +31,8 @@ func (s *State) Publish(ctx context.Context, subject string, data []byte) error 
 	return nil
 }
 
-// Request asks whoever is subscribed, and returns the first answer. Nobody
-// there is an error at once.
+// Request sends a request to the subscribers and returns the first answer. It fails at once
+// when there is no subscriber.
 func (s *State) Request(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	if err := checkSubject(subject, false); err != nil {
 		return nil, err
@@ -44,10 +44,10 @@ func (s *State) Request(ctx context.Context, subject string, data []byte) ([]byt
 	return msg.Data, nil
 }
 
-// Subscribe calls f with each message on the subject, from one goroutine. Of
-// those who name the same queue each message reaches one; an empty queue is none.
-// unsubscribe waits until f has had what has come already, for drainLimit at most, and is
-// not running; so f must not call it.
+// Subscribe calls f with each message on the subject, from one goroutine. Each message reaches
+// one of the subscribers of the same queue; an empty queue means none. unsubscribe returns
+// when f has processed the messages that have arrived, after drainLimit at most, and is not
+// running; f must not call it.
 func (s *State) Subscribe(subject, queue string, f func(Message)) (unsubscribe func(), err error) {
 	if err := checkSubject(subject, true); err != nil {
 		return nil, err
@@ -64,11 +64,13 @@ func (s *State) Subscribe(subject, queue string, f func(Message)) (unsubscribe f
 	return func() { drain(sub, ended) }, nil
 }
 
-// drainLimit is how long messages that have come already may take until f has had them all.
+// drainLimit bounds how long unsubscribing waits for f to process the messages that have
+// arrived.
 const drainLimit = 10 * time.Second
 
-// drain ends a subscription. Nobody else will have what has come here already, so that is
-// not thrown away. The errors are that the subscription, or its connection, has ended.
+// drain ends a subscription after the messages that have arrived were processed: no other
+// subscriber would receive them. Its errors mean that the subscription, or its connection, has
+// ended.
 func drain(sub *nats.Subscription, ended <-chan struct{}) {
 	if sub.Drain() == nil {
 		timer := time.NewTimer(drainLimit)
@@ -91,8 +93,8 @@ func messageOf(m *nats.Msg) Message {
 	return out
 }
 
-// checkSubject refuses what is no subject, and subjects that belong to the
-// pool itself: its table holds secrets.
+// checkSubject refuses invalid subjects, and those reserved by the pool: its table holds
+// secrets.
 func checkSubject(subject string, wildcards bool) error {
 	tokens := strings.Split(subject, ".")
 	for i, token := range tokens {

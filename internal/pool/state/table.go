@@ -166,8 +166,8 @@ func (s *State) Delete(ctx context.Context, key string, rev uint64) (uint64, err
 	return s.write(ctx, key, nil, writeOptions{ttl: seconds(tombstoneTTL), rev: &rev, del: true})
 }
 
-// write stores one change. Attempts share a message id, so that one whose
-// answer was lost does not happen twice.
+// write stores one change. All attempts share a message id, so that an attempt whose answer
+// was lost is not applied twice.
 func (s *State) write(ctx context.Context, key string, value []byte, c writeOptions) (uint64, error) {
 	if len(value) > MaxValue/2 {
 		return 0, outboard.Errorf(outboard.Exhausted, "write "+key, "%d bytes are too many", len(value))
@@ -200,8 +200,8 @@ func (s *State) write(ctx context.Context, key string, value []byte, c writeOpti
 	return revision, nil
 }
 
-// resolveConflict finds out whether a conflict is with our own earlier attempt, whose
-// answer was lost. A server with one copy looks at the revision first.
+// resolveConflict determines whether a conflict is with an earlier attempt of the same write,
+// whose answer was lost. A server with one copy checks the revision before the message id.
 func (s *State) resolveConflict(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	m, err := s.leaderGet(ctx, streamName, leaderQuery{LastBySubject: msg.Subject})
 	if errors.Is(err, ErrNotFound) {

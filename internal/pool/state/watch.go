@@ -13,15 +13,15 @@ import (
 // whether it missed the last change. Heartbeats make silence rare.
 const idleLimit = 5 * time.Second
 
-// A Change is what a watcher is told: some keys' new entries.
+// A Change is a set of changed entries.
 type Change struct {
 	Entries []Entry
-	// Seq is the revision of the table up to which the watcher knows all.
+	// Seq is the revision up to which the watcher has seen the table.
 	Seq uint64
 }
 
-// watcher follows the table: a snapshot, then each change in order. When a
-// change is missing it takes a new snapshot and tells the difference.
+// watcher follows the table: a snapshot, then each change in order. When a change is missing
+// it reads a new snapshot and reports the difference.
 type watcher struct {
 	s      *State
 	view   map[string]Entry
@@ -29,11 +29,10 @@ type watcher struct {
 	notify func(Change)
 }
 
-// Watch calls tell with the whole table and then with every change of it, in
-// order and from one goroutine at a time, until ctx or the state ends. It returns when the first
-// snapshot has been told.
-func (s *State) Watch(ctx context.Context, tell func(Change)) error {
-	w := &watcher{s: s, view: make(map[string]Entry), notify: tell}
+// Watch calls notify with the whole table and then with every change, in order and from one
+// goroutine at a time, until ctx or the state ends. It returns after the first snapshot.
+func (s *State) Watch(ctx context.Context, notify func(Change)) error {
+	w := &watcher{s: s, view: make(map[string]Entry), notify: notify}
 	changes := make(chan *nats.Msg, 4096)
 	sub, err := s.nc.ChanSubscribe(changesPrefix+">", changes)
 	if err != nil {
@@ -83,7 +82,7 @@ func (w *watcher) run(ctx context.Context, changes <-chan *nats.Msg) {
 	}
 }
 
-// apply tells one change. It reports whether none before it is missing.
+// apply reports one change. It returns false when an earlier one is missing.
 func (w *watcher) apply(msg *nats.Msg) bool {
 	entry, err := decodeEntry(msg)
 	if err != nil {
@@ -109,7 +108,7 @@ func (w *watcher) store(e Entry) {
 	w.view[e.Key] = e
 }
 
-// resync reads the whole table and tells what is different.
+// resync reads the whole table and reports the difference.
 func (w *watcher) resync(ctx context.Context) error {
 	entries, last, err := w.s.snapshot(ctx)
 	if err != nil {
