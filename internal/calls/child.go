@@ -33,8 +33,8 @@ type child struct {
 	started time.Time
 	waited  time.Duration // before it was started; under Host.changing
 
-	retiring bool          // under Host.mu
-	noted    bool          // under Host.books: what it has counted is in the ledger
+	retiring bool              // under Host.mu
+	noted    bool              // under Host.books: what it has counted is in the ledger
 	held     []policy.InFlight // under Host.mu: its calls that policies count
 }
 

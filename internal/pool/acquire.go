@@ -54,31 +54,31 @@ func (r *Request) setDefaults() {
 // Errors: NoDevice when the pool has no devices that fit, Busy with NoWait, Unreachable
 // when the table does not answer. The caller renews the leases (Renew, Hold)
 // and gives them back (Release).
-func (p *Pool) Acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {
+func (l *leaser) Acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {
 	req.setDefaults()
 	start := time.Now()
-	leases, err := p.acquire(ctx, req)
-	p.metrics.acquired(err, time.Since(start))
+	leases, err := l.acquire(ctx, req)
+	l.metrics.acquired(err, time.Since(start))
 	return leases, err
 }
 
-func (p *Pool) acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {
-	if _, err := p.fitting(req); err != nil {
+func (l *leaser) acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {
+	if _, err := l.fitting(req); err != nil {
 		return nil, err
 	}
-	leases, err := p.tryAcquire(ctx, req, p.view.waiting())
+	leases, err := l.tryAcquire(ctx, req, l.view.waiting())
 	switch {
 	case !errors.Is(err, errFull):
 		return leases, err
 	case req.NoWait:
-		return nil, p.busyError(req)
+		return nil, l.busyError(req)
 	}
-	return p.waitInQueue(ctx, req)
+	return l.waitInQueue(ctx, req)
 }
 
 // fitting returns the devices that a request could have if nothing were granted.
-func (p *Pool) fitting(req Request) ([]DeviceState, error) {
-	all := p.view.devices()
+func (l *leaser) fitting(req Request) ([]DeviceState, error) {
+	all := l.view.devices()
 	devices := make([]outboard.Device, len(all))
 	for i, d := range all {
 		devices[i] = d.Device
@@ -101,9 +101,9 @@ func (p *Pool) fitting(req Request) ([]DeviceState, error) {
 
 // tryAcquire acquires devices now, without overtaking earlier tickets for the same devices. It
 // returns errFull when there are not enough.
-func (p *Pool) tryAcquire(ctx context.Context, req Request, earlier []ticket) ([]outboard.Lease, error) {
+func (l *leaser) tryAcquire(ctx context.Context, req Request, earlier []ticket) ([]outboard.Lease, error) {
 	for {
-		fit, err := p.fitting(req)
+		fit, err := l.fitting(req)
 		if err != nil {
 			return nil, err
 		}
@@ -113,8 +113,8 @@ func (p *Pool) tryAcquire(ctx context.Context, req Request, earlier []ticket) ([
 		if len(free) < req.Count {
 			return nil, errFull
 		}
-		chosen := chooseDevices(free, req.Count, p.view.self)
-		leases, err := p.grantAll(ctx, chosen, req)
+		chosen := chooseDevices(free, req.Count, l.view.self)
+		leases, err := l.grantAll(ctx, chosen, req)
 		if !errors.Is(err, errFull) {
 			return leases, err
 		}
@@ -124,12 +124,12 @@ func (p *Pool) tryAcquire(ctx context.Context, req Request, earlier []ticket) ([
 
 // grantAll grants all devices or none. Every node acquires them in the order of their ids and
 // waits for none while it holds another, so there is no circular wait.
-func (p *Pool) grantAll(ctx context.Context, devices []outboard.Device, req Request) ([]outboard.Lease, error) {
+func (l *leaser) grantAll(ctx context.Context, devices []outboard.Device, req Request) ([]outboard.Lease, error) {
 	var leases []outboard.Lease
 	for _, d := range devices {
-		lease, err := p.grantDevice(ctx, d, req)
+		lease, err := l.grantDevice(ctx, d, req)
 		if err != nil {
-			return nil, errors.Join(err, p.releaseAll(leases))
+			return nil, errors.Join(err, l.releaseAll(leases))
 		}
 		leases = append(leases, lease)
 	}
@@ -200,8 +200,8 @@ func (t ticket) matches(d outboard.Device) bool {
 }
 
 // busyError names the holders of the devices that match.
-func (p *Pool) busyError(req Request) error {
-	fit, err := p.fitting(req)
+func (l *leaser) busyError(req Request) error {
+	fit, err := l.fitting(req)
 	if err != nil {
 		return err
 	}

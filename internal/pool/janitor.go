@@ -27,24 +27,24 @@ func (p *Pool) janitor(ctx context.Context) {
 	}
 }
 
-func (p *Pool) collectGarbage(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, p.opts.NodeTTL)
+func (l *leaser) collectGarbage(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, l.opts.NodeTTL)
 	defer cancel()
-	devices, tickets := p.view.garbage()
+	devices, tickets := l.view.garbage()
 	for _, id := range devices {
-		records, revision := p.view.recordsOf(id)
-		revision, err := p.writeRecords(ctx, id, records, revision)
+		records, revision := l.view.recordsOf(id)
+		revision, err := l.writeRecords(ctx, id, records, revision)
 		if err == nil {
-			p.view.store(id, records, revision)
+			l.view.store(id, records, revision)
 			continue
 		}
-		if err := p.afterConflict(ctx, id, err); err != nil && ctx.Err() == nil {
-			p.log.Debug("purge void leases", "device", id, "error", err)
+		if err := l.afterConflict(ctx, id, err); err != nil && ctx.Err() == nil {
+			l.log.Debug("purge void leases", "device", id, "error", err)
 		}
 	}
 	for _, t := range tickets {
-		if !p.tickets.has(t.ID) {
-			p.removeTicket(ctx, t)
+		if !l.tickets.has(t.ID) {
+			l.removeTicket(ctx, t)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -16,36 +17,46 @@ import (
 // errFull says that the devices that a request may use have no room now.
 var errFull = errors.New("no room")
 
+// leaser grants leases by compare-and-swap on the devices' keys, in the order of the queue.
+type leaser struct {
+	opts    Options
+	state   *state.State
+	log     *slog.Logger
+	metrics *metrics
+	view    *view
+	tickets ticketSet
+}
+
 // grantDevice grants one device to a request, by compare-and-swap on the device's key. It
 // returns errFull when another node won.
-func (p *Pool) grantDevice(ctx context.Context, d outboard.Device, req Request) (outboard.Lease, error) {
-	r := p.newRecord(d, req)
+func (l *leaser) grantDevice(ctx context.Context, d outboard.Device, req Request) (outboard.Lease, error) {
+	r := l.newRecord(d, req)
 	for {
-		records, revision := p.view.recordsOf(d.ID)
+		records, revision := l.view.recordsOf(d.ID)
 		if !fits(d, records, req) {
 			return outboard.Lease{}, errFull
 		}
-		fence, err := p.writeRecords(ctx, d.ID, append(records, r), revision)
+		fence, err := l.writeRecords(ctx, d.ID, append(records, r), revision)
 		if err == nil {
 			r.Fence = fence
-			p.view.store(d.ID, append(records, r), fence)
+			l.view.store(d.ID, append(records, r), fence)
 			return r.lease(d.ID), nil
 		}
-		if err := p.afterConflict(ctx, d.ID, err); err != nil {
+		if err := l.afterConflict(ctx, d.ID, err); err != nil {
 			return outboard.Lease{}, fmt.Errorf("lease %s: %w", d.ID, err)
 		}
 		// A write whose answer was lost may have happened.
-		if lease, ok := p.view.find(d.ID, r.Lease); ok {
+		if lease, ok := l.view.find(d.ID, r.Lease); ok {
 			return lease, nil
 		}
 	}
 }
 
-func (p *Pool) newRecord(d outboard.Device, req Request) record {
+func (l *leaser) newRecord(d outboard.Device, req Request) record {
 	r := record{Grant: outboard.Grant{
-		Lease: outboard.LeaseID(rand.Text()), Holder: p.view.self, Boot: p.view.boot,
+		Lease: outboard.LeaseID(rand.Text()), Holder: l.view.self, Boot: l.view.boot,
 		Memory: req.Memory, Exclusive: req.Memory == 0, Weight: max(req.Weight, 1),
-		Expires: time.Now().Add(p.opts.LeaseTTL).UTC(), Program: req.Program,
+		Expires: time.Now().Add(l.opts.LeaseTTL).UTC(), Program: req.Program,
 	}}
 	if r.Exclusive {
 		r.Memory = d.Memory
@@ -55,14 +66,14 @@ func (p *Pool) newRecord(d outboard.Device, req Request) record {
 
 // afterConflict refreshes the view after a lost compare-and-swap. It returns other errors
 // unchanged.
-func (p *Pool) afterConflict(ctx context.Context, id outboard.DeviceID, err error) error {
+func (l *leaser) afterConflict(ctx context.Context, id outboard.DeviceID, err error) error {
 	if !errors.Is(err, state.ErrConflict) {
 		return err
 	}
-	entry, err := p.state.Get(ctx, leasePrefix+string(id))
+	entry, err := l.state.Get(ctx, leasePrefix+string(id))
 	switch {
 	case errors.Is(err, state.ErrNotFound):
-		p.view.store(id, nil, entry.Revision)
+		l.view.store(id, nil, entry.Revision)
 	case err != nil:
 		return err
 	default:
@@ -70,62 +81,62 @@ func (p *Pool) afterConflict(ctx context.Context, id outboard.DeviceID, err erro
 		if err != nil {
 			return err
 		}
-		p.view.store(id, records, entry.Revision)
+		l.view.store(id, records, entry.Revision)
 	}
 	return nil
 }
 
 // writeRecords replaces a device's grants, which have that revision.
-func (p *Pool) writeRecords(ctx context.Context, id outboard.DeviceID, records []record, revision uint64) (uint64, error) {
+func (l *leaser) writeRecords(ctx context.Context, id outboard.DeviceID, records []record, revision uint64) (uint64, error) {
 	key := leasePrefix + string(id)
 	if len(records) == 0 {
-		return p.state.Delete(ctx, key, revision)
+		return l.state.Delete(ctx, key, revision)
 	}
 	text, err := json.Marshal(records)
 	if err != nil {
 		return 0, err
 	}
-	return p.state.Update(ctx, key, text, revision, 0)
+	return l.state.Update(ctx, key, text, revision, 0)
 }
 
 // Renew extends a lease by LeaseTTL. An error of kind LeaseLost means that the lease is gone;
 // one of kind Unreachable that the table does not answer, in which case no other node can
 // obtain the device either: retry.
-func (p *Pool) Renew(ctx context.Context, lease outboard.Lease) (outboard.Lease, error) {
+func (l *leaser) Renew(ctx context.Context, lease outboard.Lease) (outboard.Lease, error) {
 	op := fmt.Sprintf("renew lease of %s", lease.Device)
 	for {
-		records, revision := p.view.recordsOf(lease.Device)
+		records, revision := l.view.recordsOf(lease.Device)
 		i := indexOf(records, lease.Lease)
 		if i < 0 {
 			return lease, outboard.Errorf(outboard.LeaseLost, op, "it expired or was taken back")
 		}
-		records[i].Expires = time.Now().Add(p.opts.LeaseTTL).UTC()
-		revision, err := p.writeRecords(ctx, lease.Device, records, revision)
+		records[i].Expires = time.Now().Add(l.opts.LeaseTTL).UTC()
+		revision, err := l.writeRecords(ctx, lease.Device, records, revision)
 		if err == nil {
-			p.view.store(lease.Device, records, revision)
+			l.view.store(lease.Device, records, revision)
 			return records[i].lease(lease.Device), nil
 		}
-		if err := p.afterConflict(ctx, lease.Device, err); err != nil {
+		if err := l.afterConflict(ctx, lease.Device, err); err != nil {
 			return lease, &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
 		}
 	}
 }
 
 // Release ends a lease. Releasing a lease that is gone is not an error.
-func (p *Pool) Release(ctx context.Context, lease outboard.Lease) error {
+func (l *leaser) Release(ctx context.Context, lease outboard.Lease) error {
 	for {
-		records, revision := p.view.recordsOf(lease.Device)
+		records, revision := l.view.recordsOf(lease.Device)
 		i := indexOf(records, lease.Lease)
 		if i < 0 {
 			return nil
 		}
 		records = slices.Delete(records, i, i+1)
-		revision, err := p.writeRecords(ctx, lease.Device, records, revision)
+		revision, err := l.writeRecords(ctx, lease.Device, records, revision)
 		if err == nil {
-			p.view.store(lease.Device, records, revision)
+			l.view.store(lease.Device, records, revision)
 			return nil
 		}
-		if err := p.afterConflict(ctx, lease.Device, err); err != nil {
+		if err := l.afterConflict(ctx, lease.Device, err); err != nil {
 			return fmt.Errorf("release lease of %s: %w", lease.Device, err)
 		}
 	}
@@ -138,21 +149,21 @@ func indexOf(records []record, id outboard.LeaseID) int {
 // Hold renews a lease until ctx ends, and releases it then. It returns nil in that case, or an
 // error of kind LeaseLost as soon as the lease is gone. It retries while the table does not
 // answer: no other node can obtain the device meanwhile.
-func (p *Pool) Hold(ctx context.Context, lease outboard.Lease) error {
-	tick := time.NewTicker(p.opts.LeaseTTL / 3)
+func (l *leaser) Hold(ctx context.Context, lease outboard.Lease) error {
+	tick := time.NewTicker(l.opts.LeaseTTL / 3)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return p.releaseAll([]outboard.Lease{lease})
+			return l.releaseAll([]outboard.Lease{lease})
 		case <-tick.C:
-		case <-p.view.changed():
-			if _, ok := p.view.find(lease.Device, lease.Lease); !ok {
+		case <-l.view.changed():
+			if _, ok := l.view.find(lease.Device, lease.Lease); !ok {
 				return outboard.Errorf(outboard.LeaseLost, "lease of "+string(lease.Device), "it expired or was taken back")
 			}
 			continue
 		}
-		renewed, err := p.renewOnce(ctx, lease)
+		renewed, err := l.renewOnce(ctx, lease)
 		switch {
 		case err == nil:
 			lease = renewed
@@ -160,24 +171,24 @@ func (p *Pool) Hold(ctx context.Context, lease outboard.Lease) error {
 		case outboard.KindOf(err) == outboard.LeaseLost:
 			return err
 		default:
-			p.log.Warn("a lease was not renewed, trying again", "device", lease.Device, "error", err)
+			l.log.Warn("a lease was not renewed, trying again", "device", lease.Device, "error", err)
 		}
 	}
 }
 
-func (p *Pool) renewOnce(ctx context.Context, lease outboard.Lease) (outboard.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.opts.LeaseTTL/3)
+func (l *leaser) renewOnce(ctx context.Context, lease outboard.Lease) (outboard.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.opts.LeaseTTL/3)
 	defer cancel()
-	return p.Renew(ctx, lease)
+	return l.Renew(ctx, lease)
 }
 
 // releaseAll releases leases although the caller's context may have ended.
-func (p *Pool) releaseAll(leases []outboard.Lease) error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.opts.LeaseTTL)
+func (l *leaser) releaseAll(leases []outboard.Lease) error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.opts.LeaseTTL)
 	defer cancel()
 	var errs []error
-	for _, l := range leases {
-		errs = append(errs, p.Release(ctx, l))
+	for _, lease := range leases {
+		errs = append(errs, l.Release(ctx, lease))
 	}
 	return errors.Join(errs...)
 }

@@ -74,16 +74,11 @@ func (o *Options) validate() error {
 
 // Pool is a node's membership in a pool.
 type Pool struct {
-	opts    Options
-	state   *state.State
-	id      *authority.Identity
-	log     *slog.Logger
-	metrics *metrics
-	view    *view
+	leaser
+	id *authority.Identity
 
-	selfMu  sync.Mutex // guards self, and orders the writes of the node's record
-	self    outboard.Node
-	tickets ticketSet
+	selfMu sync.Mutex // guards self, and orders the writes of the node's record
+	self   outboard.Node
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -99,8 +94,8 @@ func Open(ctx context.Context, opts Options) (*Pool, error) {
 	}
 	opts.Self.ID, opts.Self.Fingerprint = opts.Identity.Name(), opts.Identity.Fingerprint()
 	p := &Pool{
-		opts: opts, state: opts.State, id: opts.Identity, log: opts.Logger, self: opts.Self,
-		view: newView(opts),
+		leaser: leaser{opts: opts, state: opts.State, log: opts.Logger, view: newView(opts)},
+		id:     opts.Identity, self: opts.Self,
 	}
 	p.close = sync.OnceValue(p.shutdown)
 	m, err := newMetrics(opts.Metrics, p.view)

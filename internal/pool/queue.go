@@ -41,86 +41,86 @@ func (s *ticketSet) has(id string) bool {
 }
 
 // waitInQueue enqueues a ticket and waits until the request can be granted in its order.
-func (p *Pool) waitInQueue(ctx context.Context, req Request) ([]outboard.Lease, error) {
-	t, err := p.enqueue(ctx, req)
+func (l *leaser) waitInQueue(ctx context.Context, req Request) ([]outboard.Lease, error) {
+	t, err := l.enqueue(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	defer p.dequeue(t)
+	defer l.dequeue(t)
 	for {
-		changed := p.view.changed()
-		earlier := p.earlierTickets(t)
-		leases, err := p.tryAcquire(ctx, req, earlier)
+		changed := l.view.changed()
+		earlier := l.earlierTickets(t)
+		leases, err := l.tryAcquire(ctx, req, earlier)
 		if !errors.Is(err, errFull) {
 			return leases, err
 		}
 		if req.Progress != nil {
-			req.Progress(p.progress(req, len(earlier)+1))
+			req.Progress(l.progress(req, len(earlier)+1))
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(p.busyError(req), ctx.Err())
+			return nil, errors.Join(l.busyError(req), ctx.Err())
 		case <-changed:
 		}
 	}
 }
 
-func (p *Pool) enqueue(ctx context.Context, req Request) (ticket, error) {
+func (l *leaser) enqueue(ctx context.Context, req Request) (ticket, error) {
 	t := ticket{
-		ID: rand.Text(), Holder: p.view.self, Boot: p.view.boot,
+		ID: rand.Text(), Holder: l.view.self, Boot: l.view.boot,
 		Selector: req.Selector, Count: req.Count, Memory: req.Memory, Program: req.Program,
 	}
 	text, err := json.Marshal(t)
 	if err != nil {
 		return t, fmt.Errorf("wait for a device: %w", err)
 	}
-	p.tickets.add(t.ID)
-	t.order, err = p.state.Create(ctx, queuePrefix+t.ID, text, 0)
+	l.tickets.add(t.ID)
+	t.order, err = l.state.Create(ctx, queuePrefix+t.ID, text, 0)
 	if err == nil {
-		err = p.view.waitForRevision(ctx, t.order)
+		err = l.view.waitForRevision(ctx, t.order)
 	}
 	if err != nil {
 		// The janitor removes the ticket should it have come to be.
-		p.tickets.remove(t.ID)
+		l.tickets.remove(t.ID)
 		return t, fmt.Errorf("wait for a device: %w", err)
 	}
 	return t, nil
 }
 
 // dequeue removes a ticket. Should that fail, the janitor removes it.
-func (p *Pool) dequeue(t ticket) {
-	p.tickets.remove(t.ID)
-	ctx, cancel := context.WithTimeout(context.Background(), p.opts.Heartbeat)
+func (l *leaser) dequeue(t ticket) {
+	l.tickets.remove(t.ID)
+	ctx, cancel := context.WithTimeout(context.Background(), l.opts.Heartbeat)
 	defer cancel()
-	p.removeTicket(ctx, t)
+	l.removeTicket(ctx, t)
 }
 
-func (p *Pool) removeTicket(ctx context.Context, t ticket) {
-	entry, err := p.state.Get(ctx, queuePrefix+t.ID)
+func (l *leaser) removeTicket(ctx context.Context, t ticket) {
+	entry, err := l.state.Get(ctx, queuePrefix+t.ID)
 	if err == nil {
-		_, err = p.state.Delete(ctx, queuePrefix+t.ID, entry.Revision)
+		_, err = l.state.Delete(ctx, queuePrefix+t.ID, entry.Revision)
 	}
 	if err != nil && !errors.Is(err, state.ErrNotFound) && !errors.Is(err, state.ErrConflict) {
-		p.log.Debug("remove a ticket", "error", err)
+		l.log.Debug("remove a ticket", "error", err)
 	}
 }
 
 // earlierTickets returns the tickets before t that match a device that t matches.
-func (p *Pool) earlierTickets(t ticket) []ticket {
-	waiting := p.view.waiting()
+func (l *leaser) earlierTickets(t ticket) []ticket {
+	waiting := l.view.waiting()
 	i := slices.IndexFunc(waiting, func(o ticket) bool { return o.ID == t.ID })
 	if i < 0 {
 		i = len(waiting) // The ticket is about to be torn: stay behind.
 	}
-	devices := p.view.devices()
+	devices := l.view.devices()
 	return slices.DeleteFunc(waiting[:i], func(o ticket) bool {
 		return !slices.ContainsFunc(devices, func(d DeviceState) bool { return o.matches(d.Device) && t.matches(d.Device) })
 	})
 }
 
-func (p *Pool) progress(req Request, position int) Waiting {
+func (l *leaser) progress(req Request, position int) Waiting {
 	w := Waiting{Position: position}
-	for _, d := range p.view.devices() {
+	for _, d := range l.view.devices() {
 		if req.Selector.Match(d.Device) && d.Memory >= req.Memory && len(d.Grants) > 0 {
 			w.Busy = append(w.Busy, d)
 		}

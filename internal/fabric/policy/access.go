@@ -174,29 +174,35 @@ func (p *parser) access(n *yaml.Node) (rules, error) {
 		return nil, p.src.errorf(list, "rules is a list, as in: [{allow: {tenants: [gold]}}]")
 	}
 	r.err = p.refusal(code, "%s", message)
-	return r, p.accessRules(r, list)
+	return r, (&accessParser{&p.compiler, r}).list(list)
 }
 
-func (p *parser) accessRules(r *accessRules, list *yaml.Node) error {
-	for i := range r.dimensions {
-		r.dimensions[i] = newDimension(len(list.Content))
+// accessParser parses the rules of one access policy.
+type accessParser struct {
+	*compiler
+	rules *accessRules
+}
+
+func (p *accessParser) list(list *yaml.Node) error {
+	for i := range p.rules.dimensions {
+		p.rules.dimensions[i] = newDimension(len(list.Content))
 	}
-	r.words = (len(list.Content) + 63) / 64
+	p.rules.words = (len(list.Content) + 63) / 64
 	for i, item := range list.Content {
-		if err := p.accessRule(r, i, item); err != nil {
+		if err := p.rule(i, item); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *parser) accessRule(r *accessRules, i int, item *yaml.Node) error {
+func (p *accessParser) rule(i int, item *yaml.Node) error {
 	rule, said := accessRule{}, 0
 	say := func(allow bool) func(*yaml.Node) error {
 		return func(n *yaml.Node) error {
 			said++
 			rule.allow = allow
-			return p.accessBody(r, &rule, i, n)
+			return p.body(&rule, i, n)
 		}
 	}
 	if err := p.mapping(item, "a rule", members{"allow": say(true), "deny": say(false)}); err != nil {
@@ -205,11 +211,11 @@ func (p *parser) accessRule(r *accessRules, i int, item *yaml.Node) error {
 	if said != 1 {
 		return p.src.errorf(item, "a rule says either allow or deny, as in: - allow: {tenants: [gold]}")
 	}
-	r.list = append(r.list, rule)
+	p.rules.list = append(p.rules.list, rule)
 	return nil
 }
 
-func (p *parser) accessBody(r *accessRules, rule *accessRule, i int, n *yaml.Node) error {
+func (p *accessParser) body(rule *accessRule, i int, n *yaml.Node) error {
 	var patterns [dimensions]globs
 	m := members{"when": func(n *yaml.Node) (err error) {
 		rule.when, err = p.compile(n, expectedType{boolType(), "when"})
@@ -222,7 +228,7 @@ func (p *parser) accessBody(r *accessRules, rule *accessRule, i int, n *yaml.Nod
 		return err
 	}
 	for d := range patterns {
-		r.dimensions[d].add(i, patterns[d])
+		p.rules.dimensions[d].add(i, patterns[d])
 	}
 	return nil
 }

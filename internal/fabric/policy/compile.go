@@ -136,6 +136,17 @@ func variableNames(response bool) []string {
 	return names
 }
 
+// compiler compiles the expressions of one policy at a time.
+type compiler struct {
+	reader
+	inputs  *inputs
+	envs    environments // of calls
+	answers environments // of responses
+
+	selected []int // the request types of the policy's calls
+	request  bool  // set by an expression that reads the request
+}
+
 // expectedType is the type that an expression must have; nil accepts any.
 type expectedType struct {
 	kind *cel.Type
@@ -144,26 +155,26 @@ type expectedType struct {
 
 // compile makes an expression of a scalar. It is checked for every type of request
 // that it may see.
-func (p *parser) compile(n *yaml.Node, want expectedType) (*expression, error) {
+func (c *compiler) compile(n *yaml.Node, want expectedType) (*expression, error) {
 	if n.Kind != yaml.ScalarNode || n.Value == "" {
-		return nil, p.src.errorf(n, "an expression is text, as in: when: tenant == %q", "gold")
+		return nil, c.src.errorf(n, "an expression is text, as in: when: tenant == %q", "gold")
 	}
-	reads, err := p.reads(n)
+	reads, err := c.reads(n)
 	if err != nil {
 		return nil, err
 	}
 	e := &expression{text: n.Value, request: reads}
-	if !reads || len(p.selected) == 0 {
-		if e.plain, err = p.program(n, 0, want); err != nil {
+	if !reads || len(c.selected) == 0 {
+		if e.plain, err = c.program(n, 0, want); err != nil {
 			return nil, err
 		}
-		e.literal, err = p.literal(n)
+		e.literal, err = c.literal(n)
 		return e, err
 	}
-	p.request = true
+	c.request = true
 	e.typed = map[int]cel.Program{}
-	for _, input := range p.selected {
-		if e.typed[input], err = p.program(n, input, want); err != nil {
+	for _, input := range c.selected {
+		if e.typed[input], err = c.program(n, input, want); err != nil {
 			return nil, err
 		}
 	}
@@ -171,34 +182,34 @@ func (p *parser) compile(n *yaml.Node, want expectedType) (*expression, error) {
 }
 
 // reads says whether the expression reads the request.
-func (p *parser) reads(n *yaml.Node) (bool, error) {
-	env, err := p.envs.of(0)
+func (c *compiler) reads(n *yaml.Node) (bool, error) {
+	env, err := c.envs.of(0)
 	if err != nil {
 		return false, err
 	}
 	tree, issues := env.Parse(n.Value)
 	if issues.Err() != nil {
-		return false, p.celError(n, 0, nil, issues)
+		return false, c.celError(n, 0, nil, issues)
 	}
 	reads := false
 	ast.PostOrderVisit(tree.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		reads = reads || e.Kind() == ast.IdentKind && strings.TrimPrefix(e.AsIdent(), ".") == "request"
 	}))
 	if reads {
-		p.request = true
+		c.request = true
 	}
 	return reads, nil
 }
 
 // literal is the value of an expression that is nothing else, nil for others.
-func (p *parser) literal(n *yaml.Node) (ref.Val, error) {
-	env, err := p.envs.of(0)
+func (c *compiler) literal(n *yaml.Node) (ref.Val, error) {
+	env, err := c.envs.of(0)
 	if err != nil {
 		return nil, err
 	}
 	tree, issues := env.Parse(n.Value)
 	if issues.Err() != nil {
-		return nil, p.celError(n, 0, nil, issues)
+		return nil, c.celError(n, 0, nil, issues)
 	}
 	if e := tree.NativeRep().Expr(); e.Kind() == ast.LiteralKind {
 		return e.AsLiteral(), nil
@@ -206,25 +217,25 @@ func (p *parser) literal(n *yaml.Node) (ref.Val, error) {
 	return nil, nil
 }
 
-func (p *parser) program(n *yaml.Node, input int, want expectedType) (cel.Program, error) {
-	env, err := p.envs.of(input)
+func (c *compiler) program(n *yaml.Node, input int, want expectedType) (cel.Program, error) {
+	env, err := c.envs.of(input)
 	if err != nil {
 		return nil, err
 	}
 	parsed, issues := env.Parse(n.Value)
 	if issues.Err() != nil {
-		return nil, p.celError(n, input, nil, issues)
+		return nil, c.celError(n, input, nil, issues)
 	}
 	tree, issues := env.Check(parsed)
 	if issues.Err() != nil {
-		return nil, p.celError(n, input, parsed, issues)
+		return nil, c.celError(n, input, parsed, issues)
 	}
 	if got := tree.OutputType(); want.kind != nil && got.Kind() != cel.DynKind && !want.kind.IsAssignableType(got) {
-		return nil, p.src.errorf(n, "%s must be %s, and this is %s%s", want.name, article(want.kind), article(got), p.requestNote(input))
+		return nil, c.src.errorf(n, "%s must be %s, and this is %s%s", want.name, article(want.kind), article(got), c.requestNote(input))
 	}
 	program, err := env.Program(tree, programOptions(env, tree)...)
 	if err != nil {
-		return nil, p.src.errorf(n, "%v", err)
+		return nil, c.src.errorf(n, "%v", err)
 	}
 	return program, nil
 }
@@ -272,22 +283,22 @@ func article(t *cel.Type) string {
 }
 
 // requestNote names the request type to which an error applies.
-func (p *parser) requestNote(input int) string {
-	if d := p.inputs.descriptor(input); d != nil {
+func (c *compiler) requestNote(input int) string {
+	if d := c.inputs.descriptor(input); d != nil {
 		return fmt.Sprintf(" (where request is a %s)", d.FullName())
 	}
 	return ""
 }
 
 // celError converts the first of CEL's errors, with its position in the file.
-func (p *parser) celError(n *yaml.Node, input int, tree *cel.Ast, issues *cel.Issues) error {
+func (c *compiler) celError(n *yaml.Node, input int, tree *cel.Ast, issues *cel.Issues) error {
 	first := issues.Errors()[0]
 	at := offset(n.Value, first)
 	if strings.HasPrefix(first.Message, "undefined field") {
 		at++ // the dot
 	}
-	line, column := p.src.inside(n, at)
-	return &Error{p.src.file, line, column, p.explain(first, input, tree)}
+	line, column := c.src.inside(n, at)
+	return &Error{c.src.file, line, column, c.explain(first, input, tree)}
 }
 
 // offset is the number of characters before an error.
@@ -301,28 +312,28 @@ func offset(text string, e *common.Error) int {
 }
 
 // explain adds the remedy to a CEL error.
-func (p *parser) explain(e *common.Error, input int, tree *cel.Ast) string {
+func (c *compiler) explain(e *common.Error, input int, tree *cel.Ast) string {
 	message := strings.ReplaceAll(e.Message, " (in container '')", "")
 	if m := regexp.MustCompile(`^undeclared reference to '\.?([^']*)'$`).FindStringSubmatch(message); m != nil {
-		return fmt.Sprintf("nothing is called %q here: %s", m[1], spell.Hint(m[1], variableNames(p.envs.response)))
+		return fmt.Sprintf("nothing is called %q here: %s", m[1], spell.Hint(m[1], variableNames(c.envs.response)))
 	}
 	if m := regexp.MustCompile(`^undefined field '([^']*)'$`).FindStringSubmatch(message); m != nil {
-		return p.noField(m[1], input, tree, e.ExprID)
+		return c.noField(m[1], input, tree, e.ExprID)
 	}
 	if m := regexp.MustCompile(`^found no matching overload for '([^']*)' applied to '([^']*)'$`).FindStringSubmatch(message); m != nil {
-		return p.noOverload(m[1], m[2]) + p.requestNote(input)
+		return c.noOverload(m[1], m[2]) + c.requestNote(input)
 	}
-	return message + p.requestNote(input)
+	return message + c.requestNote(input)
 }
 
 // noOverload lists the operand types of an operator or a function.
-func (p *parser) noOverload(function, got string) string {
+func (c *compiler) noOverload(function, got string) string {
 	name := function
 	if symbol, ok := operators.FindReverse(function); ok && symbol != "" {
 		name = symbol
 	}
 	var takes []string
-	if env := p.envs.made[0]; env != nil && env.Functions()[function] != nil {
+	if env := c.envs.made[0]; env != nil && env.Functions()[function] != nil {
 		for _, o := range env.Functions()[function].OverloadDecls() {
 			takes = append(takes, signature(o.ArgTypes()))
 		}
@@ -342,14 +353,14 @@ func signature(types []*cel.Type) string {
 }
 
 // noField lists the fields of a message that has no field of this name.
-func (p *parser) noField(name string, input int, tree *cel.Ast, id int64) string {
-	d := messageOf(p.inputs.descriptor(input), operand(tree, id))
+func (c *compiler) noField(name string, input int, tree *cel.Ast, id int64) string {
+	d := messageOf(c.inputs.descriptor(input), operand(tree, id))
 	if d == nil {
 		return fmt.Sprintf("no field %q", name)
 	}
 	text := fmt.Sprintf("%s has no field %q: %s", d.FullName(), name, spell.Hint(name, fieldNames(d)))
-	if len(p.selected) > 1 {
-		text += fmt.Sprintf(". It is the request of %s: services and methods say to which calls a policy applies", p.inputs.method(input))
+	if len(c.selected) > 1 {
+		text += fmt.Sprintf(". It is the request of %s: services and methods say to which calls a policy applies", c.inputs.method(input))
 	}
 	return text
 }

@@ -55,21 +55,14 @@ func ParseOptions(name string, text []byte, o Options) (*Set, error) {
 
 // parser compiles a file into a set.
 type parser struct {
-	src     *source
+	compiler
 	options Options
-	inputs  *inputs
-	envs    environments // of calls
-	answers environments // of responses
 	set     *Set
-
-	// Of the policy at hand.
-	selected []int // numbers of the requests that it may see
-	request  bool  // one of its expressions reads them
-	name     string
+	name    string // of the current policy
 }
 
 func newParser(name string, text []byte, o Options) *parser {
-	p := &parser{src: newSource(name, text), options: o}
+	p := &parser{compiler: compiler{reader: reader{newSource(name, text)}}, options: o}
 	p.set = &Set{name: name, source: text, inputs: newInputs(o.Descriptors)}
 	p.inputs = &p.set.inputs
 	p.envs = newEnvironments(p.inputs, false)

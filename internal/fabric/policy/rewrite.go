@@ -302,9 +302,12 @@ func (s *rewriteStep) answer(x *Exchange, c *changes, md metadata.MD) (metadata.
 
 func (p *parser) rewrite(n *yaml.Node) (rules, error) {
 	r := &rewriteRules{}
-	m := members{"metadata": p.changes(&r.metadata), "request": func(n *yaml.Node) error { return p.fieldChanges(r, n) }}
-	m["header"] = func(n *yaml.Node) error { return p.inResponse(r, &r.header, n) }
-	m["trailer"] = func(n *yaml.Node) error { return p.inResponse(r, &r.trailer, n) }
+	rp := &rewriteParser{&p.compiler, r}
+	m := members{
+		"metadata": rp.changes(&r.metadata), "request": rp.fieldChanges,
+		"header":  func(n *yaml.Node) error { return rp.inResponse(&r.header, n) },
+		"trailer": func(n *yaml.Node) error { return rp.inResponse(&r.trailer, n) },
+	}
 	if err := p.mapping(n, "rewrite", m); err != nil {
 		return nil, err
 	}
@@ -312,20 +315,26 @@ func (p *parser) rewrite(n *yaml.Node) (rules, error) {
 	return r, p.require(n, there, "what to change", "rewrite: {metadata: {set: {x-tenant: tenant}}}")
 }
 
+// rewriteParser parses the rules of one rewrite policy.
+type rewriteParser struct {
+	*compiler
+	rules *rewriteRules
+}
+
 // inResponse compiles expressions that read response too.
-func (p *parser) inResponse(r *rewriteRules, to *changes, n *yaml.Node) error {
+func (p *rewriteParser) inResponse(to *changes, n *yaml.Node) error {
 	p.envs, p.answers = p.answers, p.envs
 	defer func() { p.envs, p.answers = p.answers, p.envs }()
 	if err := p.changes(to)(n); err != nil {
 		return err
 	}
 	for _, v := range slices.Concat(to.set, to.append) {
-		r.hold = r.hold || v.expr.request
+		p.rules.hold = p.rules.hold || v.expr.request
 	}
 	return nil
 }
 
-func (p *parser) changes(to *changes) func(*yaml.Node) error {
+func (p *rewriteParser) changes(to *changes) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		return p.mapping(n, "a change of metadata", members{
 			"set":    func(n *yaml.Node) error { return p.values(&to.set, n) },
@@ -338,7 +347,7 @@ func (p *parser) changes(to *changes) func(*yaml.Node) error {
 	}
 }
 
-func (p *parser) values(to *[]valueOf, n *yaml.Node) error {
+func (p *rewriteParser) values(to *[]valueOf, n *yaml.Node) error {
 	return p.pairs(n, "keys and expressions", func(key, value *yaml.Node) error {
 		if err := p.metadataKey(key); err != nil {
 			return err
@@ -350,15 +359,15 @@ func (p *parser) values(to *[]valueOf, n *yaml.Node) error {
 }
 
 // pairs is a mapping whose keys are the user's.
-func (p *parser) pairs(n *yaml.Node, what string, f func(key, value *yaml.Node) error) error {
+func (y *reader) pairs(n *yaml.Node, what string, f func(key, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
-		return p.src.errorf(n, "this is a mapping of %s", what)
+		return y.src.errorf(n, "this is a mapping of %s", what)
 	}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if seen[key.Value] {
-			return p.src.errorf(key, "%s is here twice", key.Value)
+			return y.src.errorf(key, "%s is here twice", key.Value)
 		}
 		seen[key.Value] = true
 		if err := f(key, n.Content[i+1]); err != nil {
@@ -369,12 +378,12 @@ func (p *parser) pairs(n *yaml.Node, what string, f func(key, value *yaml.Node) 
 }
 
 // metadataKey refuses what is no key, or is gRPC's own.
-func (p *parser) metadataKey(n *yaml.Node) error {
-	if err := p.scalar(n, "a key of metadata"); err != nil {
+func (y *reader) metadataKey(n *yaml.Node) error {
+	if err := y.scalar(n, "a key of metadata"); err != nil {
 		return err
 	}
 	if wrong := wrongKey(n.Value); wrong != "" {
-		return p.src.errorf(n, "%s", wrong)
+		return y.src.errorf(n, "%s", wrong)
 	}
 	return nil
 }
@@ -390,17 +399,17 @@ func wrongKey(key string) string {
 	return ""
 }
 
-func (p *parser) fieldChanges(r *rewriteRules, n *yaml.Node) error {
+func (p *rewriteParser) fieldChanges(n *yaml.Node) error {
 	p.request = true
 	if len(p.selected) == 0 {
 		return p.src.errorf(n, "no service is known that this policy applies to: fields can be set where the descriptor is known")
 	}
 	set := func(n *yaml.Node) error {
-		return p.pairs(n, "fields and expressions", func(key, value *yaml.Node) error { return p.setField(r, key, value) })
+		return p.pairs(n, "fields and expressions", p.setField)
 	}
 	remove := p.list(func(n *yaml.Node) error {
 		path := fieldPath(n.Value)
-		r.request = append(r.request, fieldChange{path: path})
+		p.rules.request = append(p.rules.request, fieldChange{path: path})
 		return p.eachField(n, path, func(protoreflect.FieldDescriptor) error { return nil })
 	})
 	return p.mapping(n, "a change of the request", members{"set": set, "remove": remove})
@@ -414,7 +423,7 @@ func fieldPath(text string) []protoreflect.Name {
 	return path
 }
 
-func (p *parser) setField(r *rewriteRules, key, value *yaml.Node) error {
+func (p *rewriteParser) setField(key, value *yaml.Node) error {
 	c := fieldChange{path: fieldPath(key.Value)}
 	var kind expectedType
 	err := p.eachField(key, c.path, func(f protoreflect.FieldDescriptor) error {
@@ -432,12 +441,12 @@ func (p *parser) setField(r *rewriteRules, key, value *yaml.Node) error {
 		return err
 	}
 	c.expr, err = p.compile(value, kind)
-	r.request = append(r.request, c)
+	p.rules.request = append(p.rules.request, c)
 	return err
 }
 
 // eachField finds a path in all requests that the policy may see.
-func (p *parser) eachField(n *yaml.Node, path []protoreflect.Name, f func(protoreflect.FieldDescriptor) error) error {
+func (p *rewriteParser) eachField(n *yaml.Node, path []protoreflect.Name, f func(protoreflect.FieldDescriptor) error) error {
 	for _, input := range p.selected {
 		d, last := p.inputs.descriptor(input), len(path)-1
 		for i, name := range path {

@@ -15,6 +15,9 @@ import (
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
+// reader reads the values of YAML nodes, with errors at their positions.
+type reader struct{ src *source }
+
 // members are the permitted members of a mapping, with their parsers.
 type members map[string]func(*yaml.Node) error
 
@@ -31,19 +34,19 @@ func join[T any](m map[string]T) string {
 }
 
 // syntax converts an error of the YAML parser, with its line.
-func (p *parser) syntax(err error) error {
+func (y *reader) syntax(err error) error {
 	line, text := 1, strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(text); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		text = m[2]
 	}
-	return &Error{p.src.file, line, 1, "this is no YAML: " + text}
+	return &Error{y.src.file, line, 1, "this is no YAML: " + text}
 }
 
 // mapping parses a mapping by the parsers of its members.
-func (p *parser) mapping(n *yaml.Node, what string, m members) error {
+func (y *reader) mapping(n *yaml.Node, what string, m members) error {
 	if n.Kind != yaml.MappingNode {
-		return p.src.errorf(n, "%s is a mapping with: %s", what, join(m))
+		return y.src.errorf(n, "%s is a mapping with: %s", what, join(m))
 	}
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -51,11 +54,11 @@ func (p *parser) mapping(n *yaml.Node, what string, m members) error {
 		f := m[key.Value]
 		switch {
 		case f == nil:
-			return p.src.errorf(key, "%s has no %q: %s", what, key.Value, spell.Hint(key.Value, slices.Collect(maps.Keys(m))))
+			return y.src.errorf(key, "%s has no %q: %s", what, key.Value, spell.Hint(key.Value, slices.Collect(maps.Keys(m))))
 		case seen[key.Value] != 0:
-			return p.src.errorf(key, "%s is here twice: at line %d already", key.Value, seen[key.Value])
+			return y.src.errorf(key, "%s is here twice: at line %d already", key.Value, seen[key.Value])
 		case value.Kind == yaml.AliasNode:
-			return p.src.errorf(value, "aliases are not understood: write it out")
+			return y.src.errorf(value, "aliases are not understood: write it out")
 		}
 		seen[key.Value] = key.Line
 		if err := f(value); err != nil {
@@ -65,45 +68,45 @@ func (p *parser) mapping(n *yaml.Node, what string, m members) error {
 	return nil
 }
 
-func (p *parser) require(n *yaml.Node, there bool, what, example string) error {
+func (y *reader) require(n *yaml.Node, there bool, what, example string) error {
 	if there {
 		return nil
 	}
-	return p.src.errorf(n, "%s is missing, as in: %s", what, example)
+	return y.src.errorf(n, "%s is missing, as in: %s", what, example)
 }
 
-func (p *parser) scalar(n *yaml.Node, want string) error {
+func (y *reader) scalar(n *yaml.Node, want string) error {
 	if n.Kind != yaml.ScalarNode {
-		return p.src.errorf(n, "this has to be %s", want)
+		return y.src.errorf(n, "this has to be %s", want)
 	}
 	return nil
 }
 
-func (p *parser) text(n *yaml.Node, s *string) error {
-	if err := p.scalar(n, "a text"); err != nil {
+func (y *reader) text(n *yaml.Node, s *string) error {
+	if err := y.scalar(n, "a text"); err != nil {
 		return err
 	}
 	if n.Value == "" {
-		return p.src.errorf(n, "this is empty")
+		return y.src.errorf(n, "this is empty")
 	}
 	*s = n.Value
 	return nil
 }
 
-func (p *parser) keyword(n *yaml.Node, words map[string]bool, b *bool) error {
+func (y *reader) keyword(n *yaml.Node, words map[string]bool, b *bool) error {
 	v, ok := words[n.Value]
 	if !ok || n.Kind != yaml.ScalarNode {
-		return p.src.errorf(n, "%q is none of: %s", n.Value, join(words))
+		return y.src.errorf(n, "%q is none of: %s", n.Value, join(words))
 	}
 	*b = v
 	return nil
 }
 
-func (p *parser) integer(i *int, least, most int) func(*yaml.Node) error {
+func (y *reader) integer(i *int, least, most int) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		v, err := strconv.Atoi(n.Value)
 		if err != nil || n.Kind != yaml.ScalarNode || v < least || v > most {
-			return p.src.errorf(n, "%q is no number between %d and %d", n.Value, least, most)
+			return y.src.errorf(n, "%q is no number between %d and %d", n.Value, least, most)
 		}
 		*i = v
 		return nil
@@ -111,7 +114,7 @@ func (p *parser) integer(i *int, least, most int) func(*yaml.Node) error {
 }
 
 // fraction parses a number from 0 to 1, or a percentage.
-func (p *parser) fraction(f *float64) func(*yaml.Node) error {
+func (y *reader) fraction(f *float64) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		text, percent := strings.CutSuffix(n.Value, "%")
 		v, err := strconv.ParseFloat(text, 64)
@@ -119,7 +122,7 @@ func (p *parser) fraction(f *float64) func(*yaml.Node) error {
 			v /= 100
 		}
 		if err != nil || n.Kind != yaml.ScalarNode || !(v >= 0 && v <= 1) {
-			return p.src.errorf(n, "%q is no fraction: write 0.25 or 25%%", n.Value)
+			return y.src.errorf(n, "%q is no fraction: write 0.25 or 25%%", n.Value)
 		}
 		*f = v
 		return nil
@@ -127,11 +130,11 @@ func (p *parser) fraction(f *float64) func(*yaml.Node) error {
 }
 
 // number parses a decimal number within bounds.
-func (p *parser) number(f *float64, least, most float64) func(*yaml.Node) error {
+func (y *reader) number(f *float64, least, most float64) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		v, err := strconv.ParseFloat(n.Value, 64)
 		if err != nil || n.Kind != yaml.ScalarNode || !(v >= least && v <= most) {
-			return p.src.errorf(n, "%q is no number between %v and %v", n.Value, least, most)
+			return y.src.errorf(n, "%q is no number between %v and %v", n.Value, least, most)
 		}
 		*f = v
 		return nil
@@ -140,11 +143,11 @@ func (p *parser) number(f *float64, least, most float64) func(*yaml.Node) error 
 
 const maxDuration = 24 * time.Hour
 
-func (p *parser) duration(d *time.Duration) func(*yaml.Node) error {
+func (y *reader) duration(d *time.Duration) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		v, err := time.ParseDuration(n.Value)
 		if err != nil || n.Kind != yaml.ScalarNode || v < 0 || v > maxDuration {
-			return p.src.errorf(n, "%q is no time: write 250ms or 1.5s; a day at most", n.Value)
+			return y.src.errorf(n, "%q is no time: write 250ms or 1.5s; a day at most", n.Value)
 		}
 		*d = v
 		return nil
@@ -152,11 +155,11 @@ func (p *parser) duration(d *time.Duration) func(*yaml.Node) error {
 }
 
 // code parses the name of a status code in capitals, such as UNAVAILABLE.
-func (p *parser) code(c *codes.Code) func(*yaml.Node) error {
+func (y *reader) code(c *codes.Code) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		v, ok := codeNames()[n.Value]
 		if !ok || n.Kind != yaml.ScalarNode {
-			return p.src.errorf(n, "%q is no status code: %s", n.Value, spell.Hint(n.Value, slices.Collect(maps.Keys(codeNames()))))
+			return y.src.errorf(n, "%q is no status code: %s", n.Value, spell.Hint(n.Value, slices.Collect(maps.Keys(codeNames()))))
 		}
 		*c = v
 		return nil
@@ -175,14 +178,14 @@ func codeNames() map[string]codes.Code {
 }
 
 // list applies f to each item. A single scalar is a list of one.
-func (p *parser) list(f func(*yaml.Node) error) func(*yaml.Node) error {
+func (y *reader) list(f func(*yaml.Node) error) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.SequenceNode {
 			return f(n)
 		}
 		for _, item := range n.Content {
 			if item.Kind == yaml.AliasNode {
-				return p.src.errorf(item, "aliases are not understood: write it out")
+				return y.src.errorf(item, "aliases are not understood: write it out")
 			}
 			if err := f(item); err != nil {
 				return err
@@ -192,14 +195,14 @@ func (p *parser) list(f func(*yaml.Node) error) func(*yaml.Node) error {
 	}
 }
 
-func (p *parser) codes(list *[]codes.Code) func(*yaml.Node) error {
+func (y *reader) codes(list *[]codes.Code) func(*yaml.Node) error {
 	fresh := true
-	return p.list(func(n *yaml.Node) error {
+	return y.list(func(n *yaml.Node) error {
 		if fresh {
 			fresh, *list = false, nil
 		}
 		var c codes.Code
-		if err := p.code(&c)(n); err != nil {
+		if err := y.code(&c)(n); err != nil {
 			return err
 		}
 		*list = append(*list, c)
@@ -207,14 +210,14 @@ func (p *parser) codes(list *[]codes.Code) func(*yaml.Node) error {
 	})
 }
 
-func (p *parser) globs(g *globs) func(*yaml.Node) error {
-	return p.list(func(n *yaml.Node) error {
+func (y *reader) globs(g *globs) func(*yaml.Node) error {
+	return y.list(func(n *yaml.Node) error {
 		var s string
-		if err := p.text(n, &s); err != nil {
+		if err := y.text(n, &s); err != nil {
 			return err
 		}
 		if strings.Count(s, "*") > 8 {
-			return p.src.errorf(n, "a pattern has 8 stars at most")
+			return y.src.errorf(n, "a pattern has 8 stars at most")
 		}
 		*g = append(*g, newGlob(s))
 		return nil
@@ -222,13 +225,13 @@ func (p *parser) globs(g *globs) func(*yaml.Node) error {
 }
 
 // perHour parses a rate such as 100/s, 30/m or 5/h into units per hour.
-func (p *parser) perHour(hour *uint64) func(*yaml.Node) error {
+func (y *reader) perHour(hour *uint64) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		count, unit, cut := strings.Cut(n.Value, "/")
 		times := map[string]float64{"s": 3600, "m": 60, "h": 1}[unit]
 		v, err := strconv.ParseFloat(count, 64)
 		if err != nil || !cut || times == 0 || !(v*times >= 1 && v*times <= 1e7*3600) {
-			return p.src.errorf(n, "%q is no rate: write 100/s, 30/m or 5/h; from 1/h to 10000000/s", n.Value)
+			return y.src.errorf(n, "%q is no rate: write 100/s, 30/m or 5/h; from 1/h to 10000000/s", n.Value)
 		}
 		*hour = uint64(math.Round(v * times * unitsPerToken))
 		return nil
@@ -236,16 +239,16 @@ func (p *parser) perHour(hour *uint64) func(*yaml.Node) error {
 }
 
 // bandwidth parses bits per second (10Mbit, 1.5Gbit, 64kbit) into bytes per second.
-func (p *parser) bandwidth(bytes *float64) func(*yaml.Node) error {
+func (y *reader) bandwidth(bytes *float64) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		m := regexp.MustCompile(`^([0-9.]+) ?([kMG]?)bit(/s)?$`).FindStringSubmatch(n.Value)
 		if m == nil {
-			return p.src.errorf(n, "%q is no bandwidth: write 64kbit, 10Mbit or 1.5Gbit (a second)", n.Value)
+			return y.src.errorf(n, "%q is no bandwidth: write 64kbit, 10Mbit or 1.5Gbit (a second)", n.Value)
 		}
 		v, err := strconv.ParseFloat(m[1], 64)
 		v *= map[string]float64{"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[m[2]]
 		if err != nil || v < 1 || v > 1e12 {
-			return p.src.errorf(n, "%q is not between 1bit and 1000Gbit", n.Value)
+			return y.src.errorf(n, "%q is not between 1bit and 1000Gbit", n.Value)
 		}
 		*bytes = v / 8
 		return nil

@@ -65,7 +65,7 @@ func (s *streams) of(name string) string {
 func (r *Router) Endpoint(stream string) string { return r.streams.of(stream) }
 
 // recognize reads the name of a movable stream from its head.
-func (c *exchange) recognize(h *call.Head) {
+func (c *streamCall) recognize(h *call.Head) {
 	c.streamName, c.Moved = transit.Name(h), transit.IsMove(h)
 	if began, ok := transit.Began(c.streamName); c.Moved && ok && began.Before(c.began) {
 		c.began = began
@@ -73,7 +73,7 @@ func (c *exchange) recognize(h *call.Head) {
 }
 
 // pick picks the endpoint: the stream's own, or one of the balancer's choice.
-func (c *exchange) pick(ctx context.Context) (picked, error) {
+func (c *streamCall) pick(ctx context.Context) (picked, error) {
 	if !c.Moved {
 		return c.router.pick(c.Head.Service(), c.Head, c.tried, time.Now())
 	}
@@ -100,7 +100,7 @@ func (r *Router) endpoint(service, id string) *endpoint {
 
 // responseHeader applies the policies to the callee's header, unless the header is about a
 // stream that moves.
-func (c *exchange) responseHeader(md metadata.MD) (metadata.MD, error) {
+func (c *streamCall) responseHeader(md metadata.MD) (metadata.MD, error) {
 	if c.Moved {
 		return md, nil
 	}
@@ -109,7 +109,7 @@ func (c *exchange) responseHeader(md metadata.MD) (metadata.MD, error) {
 }
 
 // withLateHeader applies the policies to a header that arrives as the first message.
-func (c *exchange) withLateHeader(push func(*call.Message) error) func(*call.Message) error {
+func (c *streamCall) withLateHeader(push func(*call.Message) error) func(*call.Message) error {
 	first := true
 	return func(m *call.Message) error {
 		if !first || !c.Plan.Rewrites {
@@ -131,7 +131,7 @@ func isMovedAway(end call.End, err error) bool { return err == nil && transit.Le
 
 // done ends an attempt. A stream that moves away says nothing about its endpoint, and one that
 // moved in was not picked by the balancer.
-func (c *exchange) done(p picked, end call.End, err error) {
+func (c *streamCall) done(p picked, end call.End, err error) {
 	switch {
 	case c.Moved:
 		p.release()

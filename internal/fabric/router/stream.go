@@ -22,7 +22,7 @@ func (r *Router) Serve(s call.ServerStream) error {
 	c := r.begin(h)
 	var err error
 	if h.Streaming {
-		err = c.stream(s)
+		err = (&streamCall{exchange: c}).serve(s)
 	} else {
 		err = c.single(s)
 	}
@@ -52,13 +52,20 @@ func (c *exchange) single(s call.ServerStream) error {
 	return toStatus(s.Send(response))
 }
 
-// stream forwards a streaming call.
-func (c *exchange) stream(s call.ServerStream) error {
+// streamCall is a streaming call: the exchange and the flow of its messages.
+type streamCall struct {
+	*exchange
+	flow *flow
+}
+
+// serve forwards the call.
+func (c *streamCall) serve(s call.ServerStream) error {
 	c.retainMemory()
 	f := &flow{server: s, router: c.router, method: c.method}
+	c.flow = f
 	c.recognize(s.Head())
 	if c.chain.Request() && !c.Moved {
-		if err := c.receiveFirst(f); err != nil {
+		if err := c.receiveFirst(); err != nil {
 			return err
 		}
 	}
@@ -79,15 +86,15 @@ func (c *exchange) stream(s call.ServerStream) error {
 		f.committed.Store(true)
 	}
 	defer f.end()
-	return c.runAttempts(f)
+	return c.runAttempts()
 }
 
 // receiveFirst receives the first message for the policies that read it.
-func (c *exchange) receiveFirst(f *flow) error {
-	m, err := f.server.Recv()
+func (c *streamCall) receiveFirst() error {
+	m, err := c.flow.server.Recv()
 	switch {
 	case errors.Is(err, io.EOF):
-		f.closed = true
+		c.flow.closed = true
 	case err != nil:
 		return toStatus(err)
 	}
@@ -96,17 +103,18 @@ func (c *exchange) receiveFirst(f *flow) error {
 }
 
 // runAttempts makes attempts until one has begun to answer, and forwards its answer.
-func (c *exchange) runAttempts(f *flow) error {
+func (c *streamCall) runAttempts() error {
+	f := c.flow
 	for attempt, transparent := 1, 0; ; {
-		end, opened, err := c.attempt(f)
+		end, opened, err := c.attempt()
 		if err == nil || c.Moved || f.ctx.Err() != nil {
-			return c.close(f, end, err)
+			return c.close(end, err)
 		}
 		switch {
 		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && transparent < maxTransparentRetries:
 			transparent++
 		case f.committed.Load() || !c.retries(f.ctx, attempt, err, end.Trailer):
-			return c.close(f, end, err)
+			return c.close(end, err)
 		default:
 			attempt++
 		}
@@ -114,13 +122,13 @@ func (c *exchange) runAttempts(f *flow) error {
 }
 
 // close sends the trailer of the call.
-func (c *exchange) close(f *flow, end call.End, err error) error {
+func (c *streamCall) close(end call.End, err error) error {
 	if c.movedAway = isMovedAway(end, err); c.movedAway {
-		f.server.SetTrailer(end.Trailer)
+		c.flow.server.SetTrailer(end.Trailer)
 		return nil
 	}
 	_, trailer, changed := c.respond(nil, nonNil(end.Trailer))
-	f.server.SetTrailer(trailer)
+	c.flow.server.SetTrailer(trailer)
 	if changed != nil {
 		return changed
 	}
@@ -129,7 +137,8 @@ func (c *exchange) close(f *flow, end call.End, err error) error {
 
 // attempt sends the stream to one endpoint and forwards its answer. opened reports that the
 // endpoint may have seen the call.
-func (c *exchange) attempt(f *flow) (end call.End, opened bool, err error) {
+func (c *streamCall) attempt() (end call.End, opened bool, err error) {
+	f := c.flow
 	p, err := c.pick(f.ctx)
 	if err != nil {
 		c.endpoint = nil
@@ -148,12 +157,13 @@ func (c *exchange) attempt(f *flow) (end call.End, opened bool, err error) {
 	if !f.attach(up) {
 		return end, true, status.Error(codes.Unavailable, errClosed.Error())
 	}
-	end, err = c.download(f, up)
+	end, err = c.download(up)
 	return end, true, err
 }
 
 // download forwards the callee's messages to the caller.
-func (c *exchange) download(f *flow, up call.ClientStream) (end call.End, err error) {
+func (c *streamCall) download(up call.ClientStream) (end call.End, err error) {
+	f := c.flow
 	if end.Header, err = up.Header(); err == nil && end.Header != nil {
 		f.committed.Store(true)
 		c.movedIn = true

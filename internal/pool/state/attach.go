@@ -22,7 +22,7 @@ func Attach(ctx context.Context, opts AttachOptions) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &State{log: opts.Logger, done: make(chan struct{})}
+	s := &State{table: newTable(opts.Logger), done: make(chan struct{})}
 	if err := s.connect(nats.InProcessServer(dialled(opts.Dial)), nats.RetryOnFailedConnect(true)); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func Connect(ctx context.Context, opts ConnectOptions) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &State{log: opts.Logger, done: make(chan struct{})}
+	s := &State{table: newTable(opts.Logger), done: make(chan struct{})}
 	var extra []nats.Option
 	if opts.Creds != "" {
 		extra = append(extra, nats.UserCredentials(opts.Creds))
@@ -57,10 +57,10 @@ func (s *State) openExternal(ctx context.Context) error {
 }
 
 // waitStream waits until a server reports whether the table exists.
-func (s *State) waitStream(ctx context.Context) error {
+func (t table) waitStream(ctx context.Context) error {
 	var missing error
-	err := s.retry(ctx, func(ctx context.Context) error {
-		_, err := s.js.Stream(ctx, streamName)
+	err := t.retry(ctx, func(ctx context.Context) error {
+		_, err := t.js.Stream(ctx, streamName)
 		if missing = nil; errors.Is(err, jetstream.ErrStreamNotFound) {
 			missing, err = err, nil
 		}

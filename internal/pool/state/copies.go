@@ -65,13 +65,13 @@ func localCopies(srv *natsserver.Server) ([]byte, error) {
 
 // waitCopies waits until the voters hold the imported streams: all that answer,
 // and two of them at least, so that any one may die then.
-func (s *State) waitCopies(ctx context.Context, voters []member, all []streamExport) error {
+func (mv mover) waitCopies(ctx context.Context, voters []member, all []streamExport) error {
 	if len(all) == 0 {
 		return nil
 	}
 	start := time.Now()
 	for {
-		have, silent := s.countCopies(ctx, voters, all)
+		have, silent := mv.countCopies(ctx, voters, all)
 		switch {
 		case have == len(voters), have >= 2 && have+silent == len(voters) && time.Since(start) > absentAfter:
 			return nil
@@ -85,9 +85,9 @@ func (s *State) waitCopies(ctx context.Context, voters []member, all []streamExp
 }
 
 // countCopies asks each voter. Those that do not answer are silent.
-func (s *State) countCopies(ctx context.Context, voters []member, all []streamExport) (have, silent int) {
+func (mv mover) countCopies(ctx context.Context, voters []member, all []streamExport) (have, silent int) {
 	for _, v := range voters {
-		last, err := s.copiesOf(ctx, v.Name)
+		last, err := mv.copiesOf(ctx, v.Name)
 		switch {
 		case err != nil:
 			silent++
@@ -98,10 +98,10 @@ func (s *State) countCopies(ctx context.Context, voters []member, all []streamEx
 	return have, silent
 }
 
-func (s *State) copiesOf(ctx context.Context, name string) (last map[string]uint64, err error) {
+func (mv mover) copiesOf(ctx context.Context, name string) (last map[string]uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	m, err := s.nc.RequestWithContext(ctx, copiesSubject+name, nil)
+	m, err := mv.nc.RequestWithContext(ctx, copiesSubject+name, nil)
 	if err != nil {
 		return nil, err
 	}

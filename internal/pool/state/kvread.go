@@ -259,13 +259,13 @@ func storedOf(m *nats.Msg) (stored, error) {
 }
 
 // purge removes a subject's messages below a sequence, all with 0.
-func (s *State) purge(ctx context.Context, stream, subject string, below uint64) error {
+func (c *client) purge(ctx context.Context, stream, subject string, below uint64) error {
 	opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
 	if below > 0 {
 		opts = append(opts, jetstream.WithPurgeSequence(below))
 	}
-	return s.retry(ctx, func(ctx context.Context) error {
-		found, err := s.js.Stream(ctx, stream)
+	return c.retry(ctx, func(ctx context.Context) error {
+		found, err := c.js.Stream(ctx, stream)
 		if err != nil {
 			return err
 		}

@@ -59,12 +59,12 @@ const leaderGetPrefix = "$JS.API.STREAM.MSG.GET."
 
 // leaderGet reads one message from the stream's leader, which has every acknowledged message,
 // in one attempt. It returns ErrNotFound when there is none.
-func (s *State) leaderGet(ctx context.Context, stream string, q leaderQuery) (leaderMsg, error) {
+func (c *client) leaderGet(ctx context.Context, stream string, q leaderQuery) (leaderMsg, error) {
 	request, err := json.Marshal(q)
 	if err != nil {
 		return leaderMsg{}, err
 	}
-	answer, err := s.nc.RequestWithContext(ctx, leaderGetPrefix+stream, request)
+	answer, err := c.nc.RequestWithContext(ctx, leaderGetPrefix+stream, request)
 	if err != nil {
 		return leaderMsg{}, err
 	}
@@ -73,9 +73,9 @@ func (s *State) leaderGet(ctx context.Context, stream string, q leaderQuery) (le
 
 // leaderGetRange reads the existing messages with sequences from first to last, in order, in
 // one attempt.
-func (s *State) leaderGetRange(ctx context.Context, stream string, first, last uint64) ([]leaderMsg, error) {
-	inbox := s.nc.NewInbox()
-	answers, err := s.nc.SubscribeSync(inbox + ".*")
+func (c *client) leaderGetRange(ctx context.Context, stream string, first, last uint64) ([]leaderMsg, error) {
+	inbox := c.nc.NewInbox()
+	answers, err := c.nc.SubscribeSync(inbox + ".*")
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (s *State) leaderGetRange(ctx context.Context, stream string, first, last u
 	defer func() { _ = answers.Unsubscribe() }()
 	for seq := first; seq <= last; seq++ {
 		text := strconv.FormatUint(seq, 10)
-		if err := s.nc.PublishRequest(leaderGetPrefix+stream, inbox+"."+text, []byte(`{"seq":`+text+`}`)); err != nil {
+		if err := c.nc.PublishRequest(leaderGetPrefix+stream, inbox+"."+text, []byte(`{"seq":`+text+`}`)); err != nil {
 			return nil, err
 		}
 	}
@@ -126,9 +126,9 @@ func decodeLeaderMsg(answer *nats.Msg) (leaderMsg, error) {
 }
 
 // lastSeq returns the last sequence that the stream's leader has assigned.
-func (s *State) lastSeq(ctx context.Context, stream string) (last uint64, err error) {
-	err = s.retry(ctx, func(ctx context.Context) error {
-		info, err := s.js.Stream(ctx, stream)
+func (c *client) lastSeq(ctx context.Context, stream string) (last uint64, err error) {
+	err = c.retry(ctx, func(ctx context.Context) error {
+		info, err := c.js.Stream(ctx, stream)
 		if err == nil {
 			last = info.CachedInfo().State.LastSeq
 		}

@@ -82,16 +82,16 @@ func (l *Log) config(o LogOptions) jetstream.StreamConfig {
 
 // ensureStream makes a stream unless it is there, with as many copies as the
 // table has.
-func (s *State) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
-	return s.retry(ctx, func(ctx context.Context) error {
-		table, err := s.js.Stream(ctx, streamName)
+func (c *client) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
+	return c.retry(ctx, func(ctx context.Context) error {
+		table, err := c.js.Stream(ctx, streamName)
 		if err != nil {
 			return err
 		}
 		cfg.Replicas = table.CachedInfo().Config.Replicas
-		stream, err := s.js.Stream(ctx, cfg.Name)
+		stream, err := c.js.Stream(ctx, cfg.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = s.js.CreateStream(ctx, cfg)
+			_, err = c.js.CreateStream(ctx, cfg)
 			if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 				err = errInProcess // until the cluster's leader knows it, too
 			}
@@ -105,7 +105,7 @@ func (s *State) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) er
 			return nil
 		}
 		has.MaxAge, has.Replicas, has.Duplicates = cfg.MaxAge, cfg.Replicas, cfg.Duplicates
-		_, err = s.js.UpdateStream(ctx, has)
+		_, err = c.js.UpdateStream(ctx, has)
 		return err
 	})
 }

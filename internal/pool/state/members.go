@@ -119,11 +119,11 @@ func (s *State) register(ctx context.Context, prepared bool) error {
 	return s.putJSON(ctx, key, me)
 }
 
-func (s *State) putJSON(ctx context.Context, key string, value any) error {
+func (t table) putJSON(ctx context.Context, key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", key, err)
 	}
-	_, err = s.Put(ctx, key, text, 0)
+	_, err = t.Put(ctx, key, text, 0)
 	return err
 }

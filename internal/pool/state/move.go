@@ -91,24 +91,24 @@ func (e *embedded) exportTable(ctx context.Context) ([]byte, error) {
 		srv.Shutdown()
 		srv.WaitForShutdown()
 	}()
-	private, err := privateState(srv, e)
+	mv, err := newMover(srv, e)
 	if err != nil {
 		return nil, err
 	}
-	defer private.nc.Close()
-	return private.export(ctx, e.opts.Dir)
+	defer mv.nc.Close()
+	return mv.export(ctx)
 }
 
-func (s *State) export(ctx context.Context, dir string) ([]byte, error) {
-	stream, err := s.js.Stream(ctx, streamName)
+func (mv mover) export(ctx context.Context) ([]byte, error) {
+	stream, err := mv.js.Stream(ctx, streamName)
 	if err != nil {
 		return nil, err
 	}
 	out := export{Last: stream.CachedInfo().State.LastSeq}
-	if out.Streams, err = s.exportStreams(ctx, dir); err != nil {
+	if out.Streams, err = mv.exportStreams(ctx); err != nil {
 		return nil, err
 	}
-	entries, _, err := s.snapshot(ctx)
+	entries, _, err := mv.snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -137,12 +137,12 @@ func (e *embedded) importTable(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, table.timeout())
 	defer cancel()
-	private, err := privateState(e.current(), e)
+	mv, err := newMover(e.current(), e)
 	if err != nil {
 		return err
 	}
-	defer private.nc.Close()
-	if err := private.importAll(ctx, e.opts.Dir, table); err != nil {
+	defer mv.nc.Close()
+	if err := mv.importAll(ctx, table); err != nil {
 		return err
 	}
 	if err := e.role.change(func(d *roleData) { d.Ready, d.Import = true, false }); err != nil {
@@ -174,18 +174,18 @@ func (t export) timeout() time.Duration {
 
 // importAll restores the streams in the cluster, and the table last: its last key admits the
 // other voters.
-func (s *State) importAll(ctx context.Context, dir string, table export) error {
+func (mv mover) importAll(ctx context.Context, table export) error {
 	voters, err := votersOf(table.Entries)
 	if err != nil {
 		return err
 	}
-	if err := s.importStreams(ctx, dir, table.Streams); err != nil {
+	if err := mv.importStreams(ctx, table.Streams); err != nil {
 		return err
 	}
-	if err := s.waitCopies(ctx, voters, table.Streams); err != nil {
+	if err := mv.waitCopies(ctx, voters, table.Streams); err != nil {
 		return err
 	}
-	return s.fillTable(ctx, table)
+	return mv.fillTable(ctx, table)
 }
 
 // archiveFounderStore keeps the founder's own table beside the cluster's, once.
@@ -203,11 +203,11 @@ func (e *embedded) archiveFounderStore() error {
 
 // fillTable creates the table in the cluster. It is idempotent: no other node writes before
 // the last key reports that the table is complete.
-func (s *State) fillTable(ctx context.Context, table export) error {
-	err := s.retry(ctx, func(ctx context.Context) error {
+func (mv mover) fillTable(ctx context.Context, table export) error {
+	err := mv.retry(ctx, func(ctx context.Context) error {
 		cfg := tableConfig(Copies)
 		cfg.FirstSeq = table.Last + 1
-		_, err := s.js.CreateStream(ctx, cfg)
+		_, err := mv.js.CreateStream(ctx, cfg)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil
 		}
@@ -217,11 +217,11 @@ func (s *State) fillTable(ctx context.Context, table export) error {
 		return fmt.Errorf("make the table in the cluster: %w", err)
 	}
 	for _, en := range table.Entries {
-		if _, err := s.write(ctx, en.Key, en.Value, writeOptions{ttl: en.TTL}); err != nil {
+		if _, err := mv.write(ctx, en.Key, en.Value, writeOptions{ttl: en.TTL}); err != nil {
 			return err
 		}
 	}
-	_, err = s.Put(ctx, readyKey, []byte("true"), 0)
+	_, err = mv.Put(ctx, readyKey, []byte("true"), 0)
 	return err
 }
 
@@ -233,9 +233,14 @@ func asRetryable(err error) error {
 	return err
 }
 
-// privateState is a connection to a server that does not pass the gate for clients.
-func privateState(srv *natsserver.Server, e *embedded) (*State, error) {
-	s := &State{log: e.log, done: make(chan struct{})}
-	err := s.connect(nats.InProcessServer(srv))
-	return s, err
+// mover copies the table, the logs and the buckets from one server to another, by way of
+// files in dir. Its connection bypasses the gate for clients.
+type mover struct {
+	table
+	dir string
+}
+
+func newMover(srv *natsserver.Server, e *embedded) (mover, error) {
+	mv := mover{newTable(e.log), e.opts.Dir}
+	return mv, mv.connect(nats.InProcessServer(srv))
 }

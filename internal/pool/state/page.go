@@ -17,12 +17,12 @@ const (
 
 // pages calls apply with the messages of a stream, in order, from any copy of it. apply
 // returns the sequence of the message.
-func (s *State) pages(ctx context.Context, get, filter string, apply func(*nats.Msg) (uint64, error)) error {
+func (c *client) pages(ctx context.Context, get, filter string, apply func(*nats.Msg) (uint64, error)) error {
 	after := uint64(0)
 	for more := true; more; {
 		var page []*nats.Msg
-		err := s.retry(ctx, func(ctx context.Context) (err error) {
-			page, more, err = s.page(ctx, get, filter, after+1)
+		err := c.retry(ctx, func(ctx context.Context) (err error) {
+			page, more, err = c.page(ctx, get, filter, after+1)
 			return err
 		})
 		if err != nil {
@@ -39,22 +39,22 @@ func (s *State) pages(ctx context.Context, get, filter string, apply func(*nats.
 }
 
 // page reads a batch of messages from sequence first on.
-func (s *State) page(ctx context.Context, get, filter string, first uint64) (page []*nats.Msg, more bool, err error) {
+func (c *client) page(ctx context.Context, get, filter string, first uint64) (page []*nats.Msg, more bool, err error) {
 	request, err := json.Marshal(map[string]any{
 		"seq": first, "batch": pageSize, "max_bytes": pageBytes, "next_by_subj": filter,
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	inbox := s.nc.NewInbox()
+	inbox := c.nc.NewInbox()
 	// A channel of the connection's own would have room for 65,536.
 	answers := make(chan *nats.Msg, pageSize+1)
-	sub, err := s.nc.ChanSubscribe(inbox, answers)
+	sub, err := c.nc.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, sub.Unsubscribe()) }()
-	if err := s.nc.PublishRequest(get, inbox, request); err != nil {
+	if err := c.nc.PublishRequest(get, inbox, request); err != nil {
 		return nil, false, err
 	}
 	for {

@@ -42,8 +42,8 @@ type ack struct {
 }
 
 // publishOnce stores one message, in one attempt.
-func (s *State) publishOnce(ctx context.Context, m *nats.Msg) (ack, error) {
-	answer, err := s.nc.RequestMsgWithContext(ctx, m)
+func (c *client) publishOnce(ctx context.Context, m *nats.Msg) (ack, error) {
+	answer, err := c.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
 		return ack{}, err
 	}
@@ -65,7 +65,7 @@ func (s *State) publishOnce(ctx context.Context, m *nats.Msg) (ack, error) {
 
 // publishBatchOnce stores messages atomically, in one attempt. The answer is about the last
 // one.
-func (s *State) publishBatchOnce(ctx context.Context, id string, msgs []*nats.Msg) (ack, error) {
+func (c *client) publishBatchOnce(ctx context.Context, id string, msgs []*nats.Msg) (ack, error) {
 	last := len(msgs) - 1
 	if last > 0 {
 		for i, m := range msgs {
@@ -75,9 +75,9 @@ func (s *State) publishBatchOnce(ctx context.Context, id string, msgs []*nats.Ms
 		msgs[last].Header[batchCommitHeader] = []string{"1"}
 	}
 	for _, m := range msgs[:last] {
-		if err := s.nc.PublishMsg(m); err != nil {
+		if err := c.nc.PublishMsg(m); err != nil {
 			return ack{}, err
 		}
 	}
-	return s.publishOnce(ctx, msgs[last])
+	return c.publishOnce(ctx, msgs[last])
 }

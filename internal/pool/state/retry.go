@@ -60,14 +60,14 @@ func (a *attempts) cancelAll() {
 
 // retry calls f, with a time limit for each attempt, until it succeeds, fails permanently or
 // ctx ends. Servers that elect a leader answer nothing or "unavailable" for some seconds.
-func (s *State) retry(ctx context.Context, f func(context.Context) error) error {
-	return s.retryEach(ctx, attemptTimeout, f)
+func (c *client) retry(ctx context.Context, f func(context.Context) error) error {
+	return c.retryEach(ctx, attemptTimeout, f)
 }
 
-func (s *State) retryEach(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+func (c *client) retryEach(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	var missing time.Time // since when there is no such stream
 	for {
-		err := s.attemptOnce(ctx, limit, f)
+		err := c.attemptOnce(ctx, limit, f)
 		switch {
 		case err == nil:
 			return nil
@@ -89,11 +89,11 @@ func (s *State) retryEach(ctx context.Context, limit time.Duration, f func(conte
 	}
 }
 
-func (s *State) attemptOnce(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+func (c *client) attemptOnce(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	one := s.attempts.add(cancel)
-	defer s.attempts.remove(one)
+	one := c.attempts.add(cancel)
+	defer c.attempts.remove(one)
 	return f(ctx)
 }
 

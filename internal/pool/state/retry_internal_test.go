@@ -28,7 +28,7 @@ func TestStreamIsNotFound(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				begin := time.Now()
-				err := new(State).retry(ctx, func(context.Context) error {
+				err := new(client).retry(ctx, func(context.Context) error {
 					if time.Since(begin) < test.appears {
 						return jetstream.ErrStreamNotFound
 					}

@@ -23,7 +23,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -98,13 +97,9 @@ func (o *Options) validate() error {
 // State is an open connection to a pool's table.
 // All methods may be called by several goroutines.
 type State struct {
-	log *slog.Logger
-	nc  *nats.Conn
-	js  jetstream.JetStream
+	table
 
 	server *embedded // nil on an existing cluster
-
-	attempts attempts
 
 	done      chan struct{}
 	running   sync.WaitGroup
@@ -121,7 +116,7 @@ func Open(ctx context.Context, opts Options) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{log: opts.Logger, server: e, done: make(chan struct{})}
+	s := &State{table: newTable(opts.Logger), server: e, done: make(chan struct{})}
 	if err := s.openTable(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -168,35 +163,6 @@ func (s *State) startGrowing() error {
 		return err
 	}
 	s.running.Go(func() { g.run(run) })
-	return nil
-}
-
-// connect opens the one client connection. It reconnects for ever: a server
-// that restarts for a new role is back in a moment.
-func (s *State) connect(extra ...nats.Option) error {
-	return s.connectTo(nats.DefaultURL, extra...)
-}
-
-func (s *State) connectTo(url string, extra ...nats.Option) error {
-	opts := append([]nats.Option{
-		nats.Name("outboard"),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(100 * time.Millisecond),
-		nats.ReconnectJitter(20*time.Millisecond, 20*time.Millisecond),
-		nats.ReconnectBufSize(-1),
-		nats.PingInterval(5 * time.Second),
-		nats.DisconnectErrHandler(func(*nats.Conn, error) { s.attempts.cancelAll() }),
-	}, extra...)
-	nc, err := nats.Connect(url, opts...)
-	if err != nil {
-		return &outboard.Error{Op: "connect to the pool's state", Kind: outboard.Unreachable, Err: err}
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return fmt.Errorf("connect to the pool's state: %w", err)
-	}
-	s.nc, s.js = nc, js
 	return nil
 }
 
@@ -264,8 +230,4 @@ func (s *State) Close() error {
 		}
 	})
 	return nil
-}
-
-func unreachable(op string, err error) error {
-	return &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
 }

@@ -53,17 +53,17 @@ func isLogOrBucket(name string) bool {
 }
 
 // exportStreams writes a snapshot of each log and bucket.
-func (s *State) exportStreams(ctx context.Context, dir string) ([]streamExport, error) {
-	if err := os.MkdirAll(filepath.Join(dir, exportDir), 0o700); err != nil {
+func (mv mover) exportStreams(ctx context.Context) ([]streamExport, error) {
+	if err := os.MkdirAll(filepath.Join(mv.dir, exportDir), 0o700); err != nil {
 		return nil, fmt.Errorf("export the streams: %w", err)
 	}
 	var all []streamExport
-	names := s.js.StreamNames(ctx)
+	names := mv.js.StreamNames(ctx)
 	for name := range names.Name() {
 		if !isLogOrBucket(name) {
 			continue
 		}
-		one, err := s.exportStream(ctx, dir, name)
+		one, err := mv.exportStream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("export %s: %w", name, err)
 		}
@@ -72,9 +72,9 @@ func (s *State) exportStreams(ctx context.Context, dir string) ([]streamExport, 
 	return all, names.Err()
 }
 
-func (s *State) exportStream(ctx context.Context, dir, name string) (streamExport, error) {
-	inbox := s.nc.NewInbox()
-	sub, err := s.nc.SubscribeSync(inbox)
+func (mv mover) exportStream(ctx context.Context, name string) (streamExport, error) {
+	inbox := mv.nc.NewInbox()
+	sub, err := mv.nc.SubscribeSync(inbox)
 	if err != nil {
 		return streamExport{}, err
 	}
@@ -85,7 +85,7 @@ func (s *State) exportStream(ctx context.Context, dir, name string) (streamExpor
 		Config map[string]any      `json:"config"`
 		State  json.RawMessage     `json:"state"`
 	}
-	err = s.api(ctx, "STREAM.SNAPSHOT."+name, map[string]any{
+	err = mv.api(ctx, "STREAM.SNAPSHOT."+name, map[string]any{
 		"deliver_subject": inbox, "no_consumers": true, "chunk_size": chunkSize,
 	}, &answer)
 	if err == nil && answer.Error != nil {
@@ -106,7 +106,7 @@ func (s *State) exportStream(ctx context.Context, dir, name string) (streamExpor
 		Name: name, Config: answer.Config, State: answer.State,
 		Last: state.Last, Messages: state.Messages, Bytes: state.Bytes,
 	}
-	err = replaceFile(out.file(dir), func(w io.Writer) error { return receiveSnapshot(ctx, sub, w) })
+	err = replaceFile(out.file(mv.dir), func(w io.Writer) error { return receiveSnapshot(ctx, sub, w) })
 	return out, err
 }
 
@@ -142,12 +142,12 @@ func nextChunk(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 
 // importStreams restores the exported streams in the cluster. A stream that is complete is
 // skipped: nothing writes to it before the move is over.
-func (s *State) importStreams(ctx context.Context, dir string, all []streamExport) error {
+func (mv mover) importStreams(ctx context.Context, all []streamExport) error {
 	for _, one := range all {
-		err := s.retryEach(ctx, moveTimeout+one.maxDuration(), func(ctx context.Context) error {
-			done, err := s.imported(ctx, one)
+		err := mv.retryEach(ctx, moveTimeout+one.maxDuration(), func(ctx context.Context) error {
+			done, err := mv.imported(ctx, one)
 			if err == nil && !done {
-				err = s.importStream(ctx, dir, one)
+				err = mv.importStream(ctx, one)
 			}
 			return err
 		})
@@ -160,10 +160,10 @@ func (s *State) importStreams(ctx context.Context, dir string, all []streamExpor
 
 // imported reports whether an earlier attempt succeeded. It removes a partial stream, which
 // does not answer.
-func (s *State) imported(ctx context.Context, one streamExport) (bool, error) {
+func (mv mover) imported(ctx context.Context, one streamExport) (bool, error) {
 	look, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	stream, err := s.js.Stream(look, one.Name)
+	stream, err := mv.js.Stream(look, one.Name)
 	switch {
 	case err == nil && stream.CachedInfo().State.LastSeq == one.Last:
 		return true, nil
@@ -172,15 +172,15 @@ func (s *State) imported(ctx context.Context, one streamExport) (bool, error) {
 	}
 	remove, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()
-	err = s.js.DeleteStream(remove, one.Name)
+	err = mv.js.DeleteStream(remove, one.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = nil
 	}
 	return false, asRetryable(err)
 }
 
-func (s *State) importStream(ctx context.Context, dir string, one streamExport) error {
-	file, err := os.Open(one.file(dir))
+func (mv mover) importStream(ctx context.Context, one streamExport) error {
+	file, err := os.Open(one.file(mv.dir))
 	if err != nil {
 		return err
 	}
@@ -190,18 +190,18 @@ func (s *State) importStream(ctx context.Context, dir string, one streamExport) 
 		Error   *jetstream.APIError `json:"error"`
 		Deliver string              `json:"deliver_subject"`
 	}
-	err = s.api(ctx, "STREAM.RESTORE."+one.Name, map[string]any{"config": one.Config, "state": one.State}, &answer)
+	err = mv.api(ctx, "STREAM.RESTORE."+one.Name, map[string]any{"config": one.Config, "state": one.State}, &answer)
 	if err == nil && answer.Error != nil {
 		err = asRetryable(answer.Error)
 	}
 	if err != nil {
 		return err
 	}
-	return s.sendSnapshot(ctx, answer.Deliver, bufio.NewReaderSize(file, chunkSize))
+	return mv.sendSnapshot(ctx, answer.Deliver, bufio.NewReaderSize(file, chunkSize))
 }
 
 // sendSnapshot sends a snapshot in chunks, with an empty chunk at its end.
-func (s *State) sendSnapshot(ctx context.Context, to string, r io.Reader) error {
+func (mv mover) sendSnapshot(ctx context.Context, to string, r io.Reader) error {
 	buf := make([]byte, chunkSize)
 	for {
 		n, err := io.ReadFull(r, buf)
@@ -212,7 +212,7 @@ func (s *State) sendSnapshot(ctx context.Context, to string, r io.Reader) error 
 		var answer struct {
 			Error *jetstream.APIError `json:"error"`
 		}
-		if err := s.sendChunk(ctx, to, buf[:n], &answer); err != nil {
+		if err := mv.sendChunk(ctx, to, buf[:n], &answer); err != nil {
 			return err
 		}
 		if answer.Error != nil {
@@ -224,26 +224,11 @@ func (s *State) sendSnapshot(ctx context.Context, to string, r io.Reader) error 
 	}
 }
 
-func (s *State) sendChunk(ctx context.Context, to string, chunk []byte, answer any) error {
+func (mv mover) sendChunk(ctx context.Context, to string, chunk []byte, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()
-	m, err := s.nc.RequestWithContext(ctx, to, chunk)
+	m, err := mv.nc.RequestWithContext(ctx, to, chunk)
 	if err != nil || len(m.Data) == 0 {
-		return err
-	}
-	return json.Unmarshal(m.Data, answer)
-}
-
-// api asks the JetStream API, once.
-func (s *State) api(ctx context.Context, subject string, request, answer any) error {
-	text, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
-	defer cancel()
-	m, err := s.nc.RequestWithContext(ctx, "$JS.API."+subject, text)
-	if err != nil {
 		return err
 	}
 	return json.Unmarshal(m.Data, answer)

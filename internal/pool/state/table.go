@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,11 @@ const (
 	// tombstoneTTL is how long a deleted key is remembered.
 	tombstoneTTL = time.Hour
 )
+
+// table is the pool's key-value table, whose revisions order all changes of the pool.
+type table struct{ *client }
+
+func newTable(log *slog.Logger) table { return table{&client{log: log}} }
 
 // Entry is a key's value at a revision.
 type Entry struct {
@@ -86,9 +92,9 @@ func tableConfig(copies int) jetstream.StreamConfig {
 }
 
 // createTable makes the table unless it is there.
-func (s *State) createTable(ctx context.Context, copies int) error {
-	return s.retry(ctx, func(ctx context.Context) error {
-		_, err := s.js.CreateStream(ctx, tableConfig(copies))
+func (t table) createTable(ctx context.Context, copies int) error {
+	return t.retry(ctx, func(ctx context.Context) error {
+		_, err := t.js.CreateStream(ctx, tableConfig(copies))
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil
 		}
@@ -97,8 +103,8 @@ func (s *State) createTable(ctx context.Context, copies int) error {
 }
 
 // waitTable waits until the table can be read.
-func (s *State) waitTable(ctx context.Context) error {
-	_, err := s.Get(ctx, "config/pool")
+func (t table) waitTable(ctx context.Context) error {
+	_, err := t.Get(ctx, "config/pool")
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -106,14 +112,14 @@ func (s *State) waitTable(ctx context.Context) error {
 }
 
 // Get reads a key from the table. It returns ErrNotFound when there is no value.
-func (s *State) Get(ctx context.Context, key string) (Entry, error) {
+func (t table) Get(ctx context.Context, key string) (Entry, error) {
 	request, err := json.Marshal(map[string]string{"last_by_subj": keyPrefix + key})
 	if err != nil {
 		return Entry{}, fmt.Errorf("get %s: %w", key, err)
 	}
 	var entry Entry
-	err = s.retry(ctx, func(ctx context.Context) error {
-		msg, err := s.nc.RequestWithContext(ctx, directGet, request)
+	err = t.retry(ctx, func(ctx context.Context) error {
+		msg, err := t.nc.RequestWithContext(ctx, directGet, request)
 		if err != nil {
 			return err
 		}
@@ -137,38 +143,38 @@ func (s *State) Get(ctx context.Context, key string) (Entry, error) {
 }
 
 // Put sets a key whatever it was. A ttl greater than zero makes it vanish then.
-func (s *State) Put(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
-	return s.write(ctx, key, value, writeOptions{ttl: seconds(ttl)})
+func (t table) Put(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	return t.write(ctx, key, value, writeOptions{ttl: seconds(ttl)})
 }
 
 // Create sets a key that must have no value. It returns ErrConflict when it has one.
-func (s *State) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
-	rev, err := s.Update(ctx, key, value, 0, ttl)
+func (t table) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	rev, err := t.Update(ctx, key, value, 0, ttl)
 	if !errors.Is(err, ErrConflict) {
 		return rev, err
 	}
 	// A deleted key has a revision until it is forgotten.
-	entry, getErr := s.Get(ctx, key)
+	entry, getErr := t.Get(ctx, key)
 	if !errors.Is(getErr, ErrNotFound) || !entry.Deleted {
 		return 0, err
 	}
-	return s.Update(ctx, key, value, entry.Revision, ttl)
+	return t.Update(ctx, key, value, entry.Revision, ttl)
 }
 
 // Update sets a key whose last revision must be rev, 0 for none. It returns
 // ErrConflict when it is another.
-func (s *State) Update(ctx context.Context, key string, value []byte, rev uint64, ttl time.Duration) (uint64, error) {
-	return s.write(ctx, key, value, writeOptions{ttl: seconds(ttl), rev: &rev})
+func (t table) Update(ctx context.Context, key string, value []byte, rev uint64, ttl time.Duration) (uint64, error) {
+	return t.write(ctx, key, value, writeOptions{ttl: seconds(ttl), rev: &rev})
 }
 
 // Delete removes a key whose last revision must be rev.
-func (s *State) Delete(ctx context.Context, key string, rev uint64) (uint64, error) {
-	return s.write(ctx, key, nil, writeOptions{ttl: seconds(tombstoneTTL), rev: &rev, del: true})
+func (t table) Delete(ctx context.Context, key string, rev uint64) (uint64, error) {
+	return t.write(ctx, key, nil, writeOptions{ttl: seconds(tombstoneTTL), rev: &rev, del: true})
 }
 
 // write stores one change. All attempts share a message id, so that an attempt whose answer
 // was lost is not applied twice.
-func (s *State) write(ctx context.Context, key string, value []byte, c writeOptions) (uint64, error) {
+func (t table) write(ctx context.Context, key string, value []byte, c writeOptions) (uint64, error) {
 	if len(value) > MaxValue/2 {
 		return 0, outboard.Errorf(outboard.Exhausted, "write "+key, "%d bytes are too many", len(value))
 	}
@@ -186,10 +192,10 @@ func (s *State) write(ctx context.Context, key string, value []byte, c writeOpti
 	}
 	var revision uint64
 	again := false
-	err := s.retry(ctx, func(ctx context.Context) error {
-		a, err := s.publishOnce(ctx, msg)
+	err := t.retry(ctx, func(ctx context.Context) error {
+		a, err := t.publishOnce(ctx, msg)
 		if revision = a.Seq; again && errors.Is(err, ErrConflict) {
-			revision, err = s.resolveConflict(ctx, msg)
+			revision, err = t.resolveConflict(ctx, msg)
 		}
 		again = true
 		return err
@@ -202,8 +208,8 @@ func (s *State) write(ctx context.Context, key string, value []byte, c writeOpti
 
 // resolveConflict determines whether a conflict is with an earlier attempt of the same write,
 // whose answer was lost. A server with one copy checks the revision before the message id.
-func (s *State) resolveConflict(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	m, err := s.leaderGet(ctx, streamName, leaderQuery{LastBySubject: msg.Subject})
+func (t table) resolveConflict(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	m, err := t.leaderGet(ctx, streamName, leaderQuery{LastBySubject: msg.Subject})
 	if errors.Is(err, ErrNotFound) {
 		return 0, ErrConflict
 	}

@@ -138,8 +138,8 @@ func (w *watcher) resync(ctx context.Context) error {
 
 // snapshot reads all entries, in the order of their revisions, from any copy of
 // the table, and the last revision among them.
-func (s *State) snapshot(ctx context.Context) (entries []Entry, last uint64, err error) {
-	err = s.pages(ctx, directGet, keyPrefix+">", func(m *nats.Msg) (uint64, error) {
+func (t table) snapshot(ctx context.Context) (entries []Entry, last uint64, err error) {
+	err = t.pages(ctx, directGet, keyPrefix+">", func(m *nats.Msg) (uint64, error) {
 		e, err := decodeEntry(m)
 		entries, last = append(entries, e), e.Revision
 		return e.Revision, err

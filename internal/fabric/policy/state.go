@@ -10,10 +10,10 @@ import (
 // step whose kind or key is another one there begins anew, as at a swap.
 
 // SetState is the exported state of a set's policies, by their names.
-type SetState map[string]PolicyState
+type SetState map[string]State
 
-// A PolicyState is the exported state of one policy.
-type PolicyState struct {
+// A State is the exported state of one policy.
+type State struct {
 	// Kind and Per (the kind and expression of its key) identify what the state belongs to.
 	Kind, Per string
 	// Tokens are the units in buckets that are not full, by key. All is the content of the
@@ -47,8 +47,8 @@ const maxExportedKeys = 1 << 16
 
 // stateful is a step whose state moves to the process that takes over the calls.
 type stateful interface {
-	carry(now time.Time) PolicyState
-	take(c PolicyState, now time.Time)
+	carry(now time.Time) State
+	take(c State, now time.Time)
 }
 
 // ExportState returns the state of the policies in force.
@@ -87,8 +87,8 @@ func (t *Table) ImportState(all SetState, now time.Time) {
 func (p *per) keyKind() string { return string(rune('0'+p.by)) + p.text() }
 
 // carry omits full buckets, since an unknown key has a full bucket.
-func (s *rateStep) carry(now time.Time) PolicyState {
-	c := PolicyState{Per: s.per.keyKind(), Tokens: map[string]int64{}}
+func (s *rateStep) carry(now time.Time) State {
+	c := State{Per: s.per.keyKind(), Tokens: map[string]int64{}}
 	made := s.line.at(s.state.origin.since(now))
 	if b := s.state.all.Load(); b != nil && b.available(made, s.burst) < int64(s.burst) {
 		c.All = []int64{b.available(made, s.burst)}
@@ -106,7 +106,7 @@ func (b *bucket) available(made, burst uint64) int64 {
 	return min(int64(made-b.consumed.Load()), int64(burst))
 }
 
-func (s *rateStep) take(c PolicyState, now time.Time) {
+func (s *rateStep) take(c State, now time.Time) {
 	if c.Per != s.per.keyKind() {
 		return
 	}
@@ -125,8 +125,8 @@ func (s *rateStep) bucketOf(made uint64, left int64) *bucket {
 	return b
 }
 
-func (s *breakerStep) carry(time.Time) PolicyState {
-	c := PolicyState{Per: s.per.keyKind(), Breakers: map[string]BreakerState{}}
+func (s *breakerStep) carry(time.Time) State {
+	c := State{Per: s.per.keyKind(), Breakers: map[string]BreakerState{}}
 	if s.per.by == perAll {
 		b := s.all.carry()
 		c.Breaker = &b
@@ -152,7 +152,7 @@ func (b *breaker) carry() BreakerState {
 	return c
 }
 
-func (s *breakerStep) take(c PolicyState, now time.Time) {
+func (s *breakerStep) take(c State, now time.Time) {
 	if c.Per != s.per.keyKind() {
 		return
 	}
@@ -180,15 +180,15 @@ func (b *breaker) take(c BreakerState) {
 	}
 }
 
-func (s *retryStep) carry(time.Time) PolicyState { return s.budget.carry() }
+func (s *retryStep) carry(time.Time) State { return s.budget.carry() }
 
-func (s *retryStep) take(c PolicyState, _ time.Time) { s.budget.spent.Store(c.Spent) }
+func (s *retryStep) take(c State, _ time.Time) { s.budget.spent.Store(c.Spent) }
 
-func (s *hedgeStep) carry(time.Time) PolicyState { return s.budget.carry() }
+func (s *hedgeStep) carry(time.Time) State { return s.budget.carry() }
 
-func (s *hedgeStep) take(c PolicyState, _ time.Time) { s.budget.spent.Store(c.Spent) }
+func (s *hedgeStep) take(c State, _ time.Time) { s.budget.spent.Store(c.Spent) }
 
-func (b *budget) carry() PolicyState { return PolicyState{Spent: b.spent.Load()} }
+func (b *budget) carry() State { return State{Spent: b.spent.Load()} }
 
 // InFlight is the number of calls in flight under one key of a concurrency policy.
 type InFlight struct {

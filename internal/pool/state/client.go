@@ -1,0 +1,72 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboard-run/outboard"
+)
+
+// client is a connection to JetStream, with requests that survive elections, reconnections
+// and lost answers.
+type client struct {
+	log *slog.Logger
+	nc  *nats.Conn
+	js  jetstream.JetStream
+
+	attempts attempts
+}
+
+// connect opens the connection. It reconnects without limit: a server that restarts for a
+// new role is back in a moment.
+func (c *client) connect(extra ...nats.Option) error {
+	return c.connectTo(nats.DefaultURL, extra...)
+}
+
+func (c *client) connectTo(url string, extra ...nats.Option) error {
+	opts := append([]nats.Option{
+		nats.Name("outboard"),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(100 * time.Millisecond),
+		nats.ReconnectJitter(20*time.Millisecond, 20*time.Millisecond),
+		nats.ReconnectBufSize(-1),
+		nats.PingInterval(5 * time.Second),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { c.attempts.cancelAll() }),
+	}, extra...)
+	nc, err := nats.Connect(url, opts...)
+	if err != nil {
+		return &outboard.Error{Op: "connect to the pool's state", Kind: outboard.Unreachable, Err: err}
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return fmt.Errorf("connect to the pool's state: %w", err)
+	}
+	c.nc, c.js = nc, js
+	return nil
+}
+
+// api makes one request to the JetStream API.
+func (c *client) api(ctx context.Context, subject string, request, answer any) error {
+	text, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, "$JS.API."+subject, text)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(m.Data, answer)
+}
+
+func unreachable(op string, err error) error {
+	return &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
+}
