@@ -12,28 +12,28 @@ import (
 	"github.com/outboard-run/outboard/internal/function/image"
 )
 
-// A Place is a part of an arena.
+// Place is a part of an arena.
 type Place struct{ Offset, Size int }
 
-// An Arena is memory that functions, and the host, see at the same time: a file without a
-// name that keeps its size. It is given back when the last of its holders closed it.
+// Arena is memory that several functions and the host share: a sealed memfd of constant size. It is
+// reference-counted; the last Close frees it.
 //
-// Guests may write to it at any time. Who decodes what lies there bears with bytes that
-// change while they are read, or copies them first.
+// Guests may write to it at any time. A decoder of its contents must tolerate bytes that change while
+// it reads them, or copy them first.
 type Arena struct {
 	file *os.File
 	view []byte
 
 	mu      sync.Mutex
 	holders int
-	room    room
-	used    int // beyond this nobody was given room yet
+	free    freeList
+	used    int // the end of everything that was ever allocated
 }
 
-// errArenaClosed is a use of an arena that nobody holds any more.
+// errArenaClosed is a use of an arena without holders.
 var errArenaClosed = errors.New("the arena was given back")
 
-// NewArena makes an arena of at least size bytes, all zero. Its maker is its first holder.
+// NewArena makes an arena of at least size bytes, all zero. The caller is its first holder.
 func NewArena(size outboard.Bytes) (*Arena, error) {
 	const op = "make arena"
 	if size == 0 || size > maxMemory {
@@ -53,7 +53,7 @@ func (a *Arena) open(size int) error {
 	}
 	a.file = os.NewFile(uintptr(fd), "outboard-arena")
 	if err = a.file.Truncate(int64(size)); err == nil {
-		// Sealed: who reads a page that was cut off is killed, and with it all others.
+		// Sealed: an access to a page that was cut off would kill the process with SIGBUS.
 		_, err = unix.FcntlInt(a.file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	if err == nil {
@@ -63,7 +63,7 @@ func (a *Arena) open(size int) error {
 		_ = a.file.Close()
 		return err
 	}
-	a.room = newRoom(size)
+	a.free = newFreeList(size)
 	return nil
 }
 
@@ -81,12 +81,12 @@ func (a *Arena) At(p Place) ([]byte, error) {
 	return a.view[p.Offset : p.Offset+p.Size : p.Offset+p.Size], nil
 }
 
-// Alloc takes room for size bytes, at a multiple of 16. They are zero unless somebody
-// writes where he was given no room. It returns false when there is no such room.
+// Alloc allocates size bytes at a multiple of 16. They are zero unless a guest writes outside of its
+// allocations. It returns false when there is no such extent.
 func (a *Arena) Alloc(size int) (Place, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at, ok := a.room.take(size)
+	at, ok := a.free.allocate(size)
 	if ok {
 		clear(a.view[at:max(at, min(at+size, a.used))])
 		a.used = max(a.used, at+size)
@@ -94,14 +94,14 @@ func (a *Arena) Alloc(size int) (Place, bool) {
 	return Place{at, size}, ok
 }
 
-// Free gives room of Alloc back.
+// Free frees an allocation of Alloc.
 func (a *Arena) Free(p Place) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.room.give(p)
+	a.free.release(p)
 }
 
-// Put copies bytes into new room.
+// Put copies bytes into a new allocation.
 func (a *Arena) Put(b []byte) (Place, error) {
 	p, ok := a.Alloc(len(b))
 	if !ok {
@@ -111,7 +111,7 @@ func (a *Arena) Put(b []byte) (Place, error) {
 	return p, nil
 }
 
-// Hold adds a holder, who closes the arena in his turn. It fails when the last one did.
+// Hold adds a reference, which Close drops. It fails when there is none left.
 func (a *Arena) Hold() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,8 +122,8 @@ func (a *Arena) Hold() error {
 	return nil
 }
 
-// Close ends one hold. The last one gives the memory back, which idle instances may
-// still have mapped: it is punched out of the file, so that none of it stays.
+// Close drops a reference. The last one frees the memory: idle instances may still have it mapped, so
+// its pages are punched out of the file.
 func (a *Arena) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 func TestRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const size = 4096
-		r := newRoom(size)
+		r := newFreeList(size)
 		var owner [size]int
 		given := make(map[int]Place)
 		for n := 1; n < 60; n++ {
@@ -25,12 +25,12 @@ func TestRoom(t *testing.T) {
 				for i := range aligned(given[which].Size) {
 					owner[given[which].Offset+i] = 0
 				}
-				r.give(given[which])
+				r.release(given[which])
 				delete(given, which)
 				continue
 			}
 			p := Place{Size: rapid.IntRange(0, 1000).Draw(t, "size")}
-			at, ok := r.take(p.Size)
+			at, ok := r.allocate(p.Size)
 			if !ok {
 				continue
 			}
@@ -44,7 +44,7 @@ func TestRoom(t *testing.T) {
 			given[n] = p
 		}
 		for _, p := range given {
-			r.give(p)
+			r.release(p)
 		}
 		if diff := cmp.Diff([]Place{{0, size}}, r.free); diff != "" {
 			t.Fatalf("after all was given back (-want +got):\n%s", diff)
@@ -259,7 +259,7 @@ func TestFailedAllocations(t *testing.T) {
 			t.Errorf("%s did not fail", end)
 		}
 	}
-	if diff := cmp.Diff([]Place{{0, 64 << 10}}, a.room.free); diff != "" {
+	if diff := cmp.Diff([]Place{{0, 64 << 10}}, a.free.free); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

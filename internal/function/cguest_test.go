@@ -114,7 +114,7 @@ func TestCDevice(t *testing.T) {
 	}
 }
 
-// A lister is a device that keeps a list, and the memory that its second command names.
+// lister is a device that keeps a list, and the memory that its second command names.
 type lister struct {
 	held
 	list  []byte

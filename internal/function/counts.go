@@ -11,16 +11,16 @@ import (
 type Counts struct {
 	// Cloned and Reset are starts of calls.
 	Cloned, Reset int64
-	// Quiet are resets that did not have to look for written pages.
+	// Quiet are resets without a scan for written pages.
 	Quiet int64
 	// Rebuilt are slots that could not be reset.
 	Rebuilt int64
 	// Refused are calls beyond the queue.
 	Refused int64
-	// Failed are calls that ended with an error: Limited by a limit, Trapped, and Gone
-	// whose caller gave up, among them.
+	// Failed are calls that ended with an error: Limited by a limit, Trapped, or Gone, because
+	// the caller canceled, among them.
 	Failed, Limited, Trapped, Gone int64
-	// CopiedBack and Dropped are bytes of memory that resets wrote back and gave back.
+	// CopiedBack and Dropped are bytes of memory that resets restored and released.
 	CopiedBack, Dropped int64
 	// Pointer and Copied are bytes of requests, responses and imports: those that went by
 	// place in an arena, and those that were copied.

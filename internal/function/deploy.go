@@ -16,10 +16,10 @@ import (
 	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
-// initDeadline bounds what a module does once, at deploy.
+// initDeadline bounds the initialisation of a module.
 const initDeadline = time.Minute
 
-// Settings are what a function gets besides its module.
+// Settings configure a function.
 type Settings struct {
 	// Name is how errors call the function, "shop/cart".
 	Name string
@@ -39,10 +39,10 @@ type Settings struct {
 	Unmetered bool
 }
 
-// A Variable is one of an environment.
+// Variable is one of an environment.
 type Variable struct{ Name, Value string }
 
-// A version is a module made ready: everything that slots share.
+// version is a deployed module: everything that its slots share.
 type version struct {
 	runtime  *Runtime
 	settings Settings
@@ -55,7 +55,7 @@ type version struct {
 	globals  []uint64 // after initialisation
 }
 
-// Deploy makes a module ready to be called. The error says why it can't be.
+// Deploy prepares a module for calls.
 func (r *Runtime) Deploy(ctx context.Context, module []byte, s Settings) (*Function, error) {
 	op := "deploy " + s.Name
 	s.Limits.setDefaults()
@@ -77,7 +77,7 @@ func (r *Runtime) Deploy(ctx context.Context, module []byte, s Settings) (*Funct
 
 func (v *version) prepare(ctx context.Context, module []byte) error {
 	var err error
-	if v.code, err = v.runtime.kept.module(module, v.settings.Unmetered); err != nil {
+	if v.code, err = v.runtime.modules.load(module, v.settings.Unmetered); err != nil {
 		return err
 	}
 	if err := v.size(); err != nil {
@@ -104,7 +104,7 @@ func (v *version) size() error {
 	return nil
 }
 
-// imports refuses a module that wants what nothing here provides.
+// imports refuses a module with imports that the host does not provide.
 func (v *version) imports() error {
 	var missing []string
 	for _, f := range v.compiled.ImportedFunctions() {
@@ -121,8 +121,8 @@ func (v *version) imports() error {
 	return fmt.Errorf("imports %s: nothing here provides it; there are %s and %s", strings.Join(slices.Compact(missing), ", "), hostModule, wasiModule)
 }
 
-// load writes the data segments.
-func (s *slot) load(data []optimize.Segment) error {
+// writeSegments writes the data segments.
+func (s *slot) writeSegments(data []optimize.Segment) error {
 	memory := s.memory.space.Bytes()[:s.memory.size]
 	for i, d := range data {
 		if uint64(d.Offset)+uint64(len(d.Bytes)) > uint64(len(memory)) {

@@ -3,13 +3,13 @@
 //
 // # The model
 //
-// Runtime.Deploy rewrites and compiles a module, runs its start and its
-// initialisation once, and keeps what its memory and globals were then: the image.
-// A slot is a place for an instance: a range of addresses that holds a copy of the
-// image, and the compiled code's state. A call takes a slot, runs in it and resets
-// it: the pages that were written are made equal to the image, grown memory is
-// dropped, globals are set. So nothing of a call is left for the next one, and a
-// call that trapped, ran too long or exited leaves a slot as good as any other.
+// Runtime.Deploy rewrites and compiles a module, runs its start function and its
+// initialisation once, and takes a snapshot of its memory and globals: the image.
+// A slot holds an instance: an address range with a copy-on-write mapping of the
+// image, and the compiled code's state. A call acquires a slot, runs in it and resets
+// it: written pages are restored from the image, grown memory is dropped, globals are
+// set. So no state of a call reaches the next one, and a call that trapped, ran too
+// long or exited leaves a slot as good as any other.
 //
 // # What a module looks like
 //
@@ -32,26 +32,27 @@
 // # Arenas
 //
 // An Arena is memory that several functions see at the same time, so that a value is
-// handed on by its place. A module that exports outboard_arena has a window: a part of
+// passed by its offset. A module that exports outboard_arena has a window: a part of
 // its memory, allocated by itself before the image is taken, over which the arena of a
 // call is mapped. The mapping stays with the slot, and calls with the same arena prefer
-// the slot. Whoever may only read has a private mapping, and what it writes is dropped
-// with the reset. Arenas that a call imports by name lie behind the call's own, and are
+// the slot. A function that may only read has a private mapping: what it writes is
+// dropped with the reset. Arenas that a call imports by name lie behind the call's own, and are
 // unmapped at its end. A call without an arena finds zeroes in the window.
 //
 // # Imports
 //
-// Resources are found by name, by whoever made the request; what a call got it gives
-// back at its end at the latest. A handle is a number in a table of the call. Whatever a
-// resource waits for ends with the call's deadline.
+// The Resources of the request resolve names; what a call imported is released at its end
+// at the latest. A handle is an index in a table of the call. Waiting for a resource ends
+// with the call's deadline.
 //
 // # Limits
 //
 // Compiled WebAssembly can't be preempted: while it runs, Go's collector and with it
 // the whole process would wait for it. So the rewritten code counts instructions and
-// comes to the host after every few hundred thousand. There the deadline and the
+// calls the host after every few hundred thousand. There the deadline and the
 // fuel are checked; when one is used up the code traps. Nothing is written to an
-// instance from outside, so nothing can come too late and meet the next call.
+// instance from outside, so no late signal can reach the next call. Host functions
+// charge the meter for every loop over a call's data.
 //
 // # Concurrency
 //

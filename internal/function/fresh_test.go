@@ -5,7 +5,7 @@ import (
 	"reflect"
 )
 
-// A tester is what testing and rapid have in common.
+// tester is what testing and rapid have in common.
 type tester interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -33,9 +33,9 @@ func checkFresh(t tester, f *Function) {
 				t.Errorf("global %s is %d, was %d", f.version.code.Globals[i].Name, g.Get(), f.version.globals[i])
 			}
 		}
-		kept := s.underWay
-		kept.imports.handles = nil // of no length, but kept
-		if !reflect.ValueOf(kept).IsZero() || len(s.imports.handles) != 0 || s.stdout.kept != nil || s.stderr.kept != nil {
+		kept := s.call
+		kept.slot, kept.imports.handles = nil, nil // of no length, but kept
+		if !reflect.ValueOf(kept).IsZero() || len(s.call.imports.handles) != 0 || s.stdout.kept != nil || s.stderr.kept != nil {
 			t.Errorf("the slot keeps something of a call: %+v", kept)
 		}
 	}
@@ -46,7 +46,7 @@ func checkWindow(t tester, s *slot) {
 	t.Helper()
 	window := s.memory.space.Bytes()[s.view.window.From:s.view.window.To]
 	if a := s.view.arena; a != nil && a.holders > 0 {
-		shown := s.view.shown()
+		shown := s.view.visible()
 		if !bytes.Equal(window[:shown], a.Bytes()[:shown]) {
 			t.Errorf("the window differs from the arena that it shows")
 		}

@@ -65,7 +65,7 @@ func TestFuelToTheLast(t *testing.T) {
 		return p.Cost.Fuel, nil
 	}
 	need, err := call(Limits{})
-	if err != nil || need < 10*slice {
+	if err != nil || need < 10*fuelSlice {
 		t.Fatalf("used %d, %v", need, err)
 	}
 	for _, l := range []Limits{{Fuel: need}, {Fuel: need + 1, Deadline: time.Minute}, {Fuel: 1 << 40}} {
@@ -97,7 +97,7 @@ func TestQuietVisits(t *testing.T) {
 			}
 			fuel = p.Cost.Fuel
 		}
-		if visits := fuel / slice; visits < 2 || (visits > watchedVisits) == c.quiet {
+		if visits := fuel / fuelSlice; visits < 2 || (visits > watchedVisits) == c.quiet {
 			t.Fatalf("%s: %d visits", name, visits)
 		}
 		if got := f.Counts().Quiet; (got > calls/2) != c.quiet {

@@ -17,7 +17,7 @@ import (
 // out of bounds, a division by zero, a stack that is too deep.
 var ErrTrap = errors.New("trap")
 
-// A FailedError is a function that says itself that it failed.
+// FailedError is the error of a function that returned a status other than 0.
 type FailedError struct {
 	Status uint32 // its result, not 0
 	Text   string // its response
@@ -25,12 +25,12 @@ type FailedError struct {
 
 func (e *FailedError) Error() string { return e.Text }
 
-// A Function is a deployed module.
+// Function is a deployed module.
 type Function struct {
-	version *version
-	op      string // of errors of calls
-	permits *permits
-	calls   sync.WaitGroup
+	version   *version
+	op        string // of errors of calls
+	admission *admission
+	calls     sync.WaitGroup
 
 	mu     sync.Mutex
 	idle   []*slot
@@ -39,7 +39,7 @@ type Function struct {
 }
 
 func newFunction(v *version) *Function {
-	return &Function{version: v, op: "call " + v.settings.Name, permits: newPermits(v.settings.Limits.Concurrency, v.settings.Limits.Queue)}
+	return &Function{version: v, op: "call " + v.settings.Name, admission: newAdmission(v.settings.Limits.Concurrency, v.settings.Limits.Queue)}
 }
 
 // Name is the name in the settings.
@@ -58,7 +58,7 @@ func (f *Function) Counts() Counts {
 }
 
 // Call runs one request in an instance whose state is the image's. It waits for its
-// turn if the queue has room.
+// turn unless the queue is full.
 //
 // Errors are of the kinds Busy (too many calls), Exhausted (a limit; the cause is a
 // *LimitError), NotFound and Invalid (the entry), and Other (the cause is ErrTrap, a
@@ -70,7 +70,7 @@ func (f *Function) Call(ctx context.Context, q Request) (Response, error) {
 	if q.Depth > maxDepth {
 		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Exhausted, Err: errDepth}
 	}
-	if err := f.enter(); err != nil {
+	if err := f.beginCall(); err != nil {
 		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.SessionLost, Err: err}
 	}
 	defer f.calls.Done()
@@ -80,54 +80,55 @@ func (f *Function) Call(ctx context.Context, q Request) (Response, error) {
 		}
 		defer func() { _ = q.Arena.Close() }()
 	}
-	ok, err := f.permits.take(ctx)
+	ok, err := f.admission.acquire(ctx)
 	if err != nil {
 		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Other, Err: fmt.Errorf("%w while it waited for its turn: %w", errCanceled, err)}
 	}
 	if !ok {
-		f.refuse()
+		f.countRefusal()
 		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Busy, Err: f.version.settings.Limits.concurrencyError()}
 	}
-	defer f.permits.give()
+	defer f.admission.release()
 	return f.serve(ctx, q)
 }
 
 func (f *Function) serve(ctx context.Context, q Request) (Response, error) {
-	s, start, err := f.take(q)
+	s, start, err := f.acquireSlot(q)
 	if err != nil {
 		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Exhausted, Err: err}
 	}
 	p, err := s.serve(ctx, q)
 	p.Cost.Start = start
-	f.give(s, p, err)
+	f.releaseSlot(s, p, err)
 	if err != nil {
 		return p, &outboard.Error{Op: f.op, Kind: kindOf(err), Err: explain(ctx, err)}
 	}
 	return p, nil
 }
 
-// serve runs one request and leaves the slot as it then is.
+// serve runs one request. The slot has to be reset afterwards.
 func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
+	c := &s.call
 	entry, err := s.entry(q.Entry)
 	if err == nil {
-		err = s.accept(ctx, q)
+		err = c.bindRequest(ctx, q)
 	}
 	if err != nil {
 		return Response{}, err
 	}
 	status, err := s.run(ctx, entry, s.limits)
 	if err == nil && status != 0 && len(entry.Definition().ResultTypes()) == 1 {
-		err = &FailedError{status, s.text()}
+		err = &FailedError{status, c.errorText()}
 	}
-	p := s.answer()
-	p.Imports = s.dropAll()
+	p := c.takeResponse()
+	p.Imports = c.dropAll()
 	p.Cost = Cost{
 		Ran: time.Since(s.meter.begin), Memory: outboard.Bytes(s.memory.size), Fuel: s.meter.used(),
-		Pointer: s.pointer, Copied: s.copied,
+		Pointer: c.pointer, Copied: c.copied,
 	}
 	if err != nil {
 		p.Body, p.Place = nil, nil
-		s.forget()
+		c.freeAllocated()
 		if _, ok := errors.AsType[*FailedError](err); !ok {
 			s.entries = make(map[string]api.Function) // a stack that grew to its limit is not kept
 		}
@@ -135,8 +136,8 @@ func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 	return p, err
 }
 
-// accept notes what a call brings.
-func (s *slot) accept(ctx context.Context, q Request) error {
+// bindRequest makes a request the one that the call serves.
+func (c *invocation) bindRequest(ctx context.Context, q Request) error {
 	if q.Place != nil {
 		if q.Arena == nil {
 			return outboard.Errorf(outboard.Invalid, "", "the request has a place and no arena")
@@ -147,9 +148,9 @@ func (s *slot) accept(ctx context.Context, q Request) error {
 		}
 		q.Body = b
 	}
-	s.caller, s.request, s.requestAt, s.arena, s.readOnly = ctx, q.Body, q.Place, q.Arena, q.ReadOnly
-	s.depth, s.about, s.resources = q.Depth, q.Meta, q.Resources
-	return s.attach(q.Arena, q.ReadOnly)
+	c.caller, c.request, c.requestAt, c.arena, c.readOnly = ctx, q.Body, q.Place, q.Arena, q.ReadOnly
+	c.depth, c.about, c.resources = q.Depth, q.Meta, q.Resources
+	return c.slot.view.mapArena(q.Arena, q.ReadOnly)
 }
 
 func kindOf(err error) outboard.Kind {
@@ -177,7 +178,7 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrTrap, err)
 }
 
-func (f *Function) enter() error {
+func (f *Function) beginCall() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -187,18 +188,17 @@ func (f *Function) enter() error {
 	return nil
 }
 
-func (f *Function) refuse() {
+func (f *Function) countRefusal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts.Refused++
 }
 
-// take returns an idle slot, one that shows what the call needs if there is one, or makes
-// one.
-func (f *Function) take(q Request) (*slot, Start, error) {
+// acquireSlot returns an idle slot, if possible one whose window shows the call's arena, or makes one.
+func (f *Function) acquireSlot(q Request) (*slot, Start, error) {
 	f.mu.Lock()
 	if len(f.idle) > 0 {
-		s := f.pick(q)
+		s := f.pickIdle(q)
 		f.counts.Reset++
 		f.mu.Unlock()
 		return s, Reset, nil
@@ -209,9 +209,9 @@ func (f *Function) take(q Request) (*slot, Start, error) {
 	return s, Clone, err
 }
 
-// pick takes the best of the idle slots: the last used one that shows the arena, else the
-// last used one that shows none, else the one that was idle longest.
-func (f *Function) pick(q Request) *slot {
+// pickIdle removes the best of the idle slots: the last used one that has the arena mapped, else the
+// last used one that has none mapped, else the one that was idle longest.
+func (f *Function) pickIdle(q Request) *slot {
 	best := 0
 	for i, s := range slices.Backward(f.idle) {
 		v := &s.view
@@ -240,9 +240,8 @@ func (v *version) clone() (*slot, error) {
 	return s, nil
 }
 
-// give resets a slot and keeps it. One that can't be reset is closed: the next call
-// makes another.
-func (f *Function) give(s *slot, p Response, failure error) {
+// releaseSlot resets a slot and returns it to the idle ones. One that can't be reset is closed.
+func (f *Function) releaseSlot(s *slot, p Response, failure error) {
 	done, err := s.reset(f.version.runtime.resets, f.version.globals)
 	if err != nil {
 		s.close()
@@ -259,9 +258,8 @@ func (f *Function) give(s *slot, p Response, failure error) {
 	f.idle = append(f.idle, s)
 }
 
-// Idle says how many slots wait for calls, and how much memory they keep to themselves:
-// pages that were written since they were made. What they share with others, the image
-// and arenas, is not in it, nor the engine's own.
+// Idle returns how many slots are idle, and how much private memory they hold: pages that were written
+// since the slots were made. Shared memory, the image and arenas, is not counted, nor the engine's own.
 func (f *Function) Idle() (slots int, memory outboard.Bytes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -283,7 +281,7 @@ func (f *Function) Trim(keep int) int {
 	return len(gone)
 }
 
-// Close refuses new calls, waits for those under way and gives everything back.
+// Close refuses new calls, waits for those under way and frees all resources.
 func (f *Function) Close() error {
 	f.mu.Lock()
 	again := f.closed

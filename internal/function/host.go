@@ -23,7 +23,7 @@ func slotOf(ctx context.Context) *slot {
 	return s
 }
 
-// An exit is how a guest's exit ends its call: the instance is not closed for it, so
+// exit is how a guest's exit ends its call: the instance is not closed for it, so
 // it can be reset as after any other call.
 type exit struct{ code uint32 }
 
@@ -49,38 +49,40 @@ func export(b wazero.HostModuleBuilder, name string, f api.GoModuleFunc, params 
 	b.NewFunctionBuilder().WithGoModuleFunction(f, params, results).Export(name)
 }
 
+func invocationOf(ctx context.Context) *invocation { return &slotOf(ctx).call }
+
 func requestSize(ctx context.Context, _ api.Module, stack []uint64) {
-	stack[0] = uint64(len(slotOf(ctx).request))
+	stack[0] = uint64(len(invocationOf(ctx).request))
 }
 
 func requestRead(ctx context.Context, _ api.Module, stack []uint64) {
-	s := slotOf(ctx)
-	stack[0] = s.give(s.request, stack)
+	c := invocationOf(ctx)
+	stack[0] = c.copyOut(c.request, stack)
 }
 
-// give copies a part of b to where a function wants it: address, size, offset. It returns
-// how much it was.
-func (s *slot) give(b []byte, stack []uint64) uint64 {
+// copyOut copies a part of b to the function's memory; stack has address, size and offset in b. It
+// returns the number of bytes.
+func (c *invocation) copyOut(b []byte, stack []uint64) uint64 {
 	to, size, offset := uint32(stack[0]), uint32(stack[1]), uint32(stack[2])
 	rest := b[min(uint64(offset), uint64(len(b))):]
 	rest = rest[:min(uint64(size), uint64(len(rest)))]
-	if m := s.instance.Memory(); m == nil || !m.Write(to, rest) {
-		return 0 // the guest named memory that it does not have
+	if m := c.slot.instance.Memory(); m == nil || !m.Write(to, rest) {
+		return 0 // outside of the memory
 	}
-	s.copied += int64(len(rest))
-	s.meter.move(len(rest))
+	c.copied += int64(len(rest))
+	c.slot.meter.chargeBytes(len(rest))
 	return uint64(len(rest))
 }
 
 func responseWrite(ctx context.Context, m api.Module, stack []uint64) {
 	from, ok := m.Memory().Read(uint32(stack[0]), uint32(stack[1]))
 	stack[0] = 1
-	if ok && slotOf(ctx).respond(from) {
+	if ok && invocationOf(ctx).appendResponse(from) {
 		stack[0] = 0
 	}
 }
 
-// The answers of WASI preview 1 that are given here.
+// The error codes of WASI preview 1 that are returned here.
 const (
 	wasiOK     = 0
 	wasiBadFD  = 8
@@ -91,7 +93,8 @@ const (
 )
 
 // provideWASI takes the engine's WASI preview 1 and replaces what would change an
-// instance in a way that a reset does not undo: descriptors and the exit.
+// instance in a way that a reset does not undo (descriptors and the exit), and what
+// takes as long as its arguments say.
 func provideWASI(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder(wasiModule)
 	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
@@ -108,8 +111,8 @@ func procExit(_ context.Context, _ api.Module, stack []uint64) {
 	panic(&exit{uint32(stack[0])}) //nolint:forbidigo // the engine's way for a host function to end a call
 }
 
-// randomGet draws from the host's randomness, piece by piece, so that a request for all
-// of a memory still meets the deadline.
+// randomGet fills memory with random bytes in chunks, so that the deadline is met even for all of a
+// memory.
 func randomGet(ctx context.Context, m api.Module, stack []uint64) {
 	to, ok := m.Memory().Read(uint32(stack[0]), uint32(stack[1]))
 	stack[0] = wasiFault
@@ -117,10 +120,10 @@ func randomGet(ctx context.Context, m api.Module, stack []uint64) {
 		return
 	}
 	s := slotOf(ctx)
-	for len(to) > 0 && s.meter.goOn() {
+	for len(to) > 0 && s.meter.mayContinue() {
 		n, _ := rand.Read(to[:min(len(to), 1<<20)]) // it never fails
 		to = to[n:]
-		s.meter.move(n * 16) // it takes longer than moving
+		s.meter.chargeBytes(n * 16) // it is slower than copying
 	}
 	stack[0] = wasiOK
 }

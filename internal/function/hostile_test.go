@@ -242,11 +242,11 @@ func TestConcurrency(t *testing.T) {
 	waiting, leave := context.WithCancel(t.Context())
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := f.Call(running, Request{}); first <- err }()
-	for len(f.permits.free) == 0 {
+	for len(f.admission.running) == 0 {
 		runtime.Gosched()
 	}
 	go func() { _, err := f.Call(waiting, Request{}); second <- err }()
-	for f.permits.waiting.Load() == 0 {
+	for f.admission.waiting.Load() == 0 {
 		runtime.Gosched()
 	}
 	_, err := f.Call(t.Context(), Request{})

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What one call may import.
+// The limits of one call's imports.
 const (
 	// maxHandles is how many imports a call holds at a time.
 	maxHandles = 64
@@ -20,10 +20,9 @@ const (
 	maxName = 256
 )
 
-// An imports is what the call under way imported. A handle is a number that means
-// something in this call only, so there is nothing to forge: one that was not given out,
-// or was dropped, is in no table.
-type imports struct {
+// importTable has the resources that a call imported. A handle is valid in this call only, so there is
+// nothing to forge: one that was not issued, or was dropped, is in no table.
+type importTable struct {
 	handles []handle
 	last    int32
 	records []Import
@@ -37,13 +36,13 @@ type handle struct {
 }
 
 // add notes a resource and returns its number.
-func (i *imports) add(r Resource, record int) int32 {
+func (i *importTable) add(r Resource, record int) int32 {
 	i.last++
 	i.handles = append(i.handles, handle{number: i.last, resource: r, record: record})
 	return i.last
 }
 
-func (i *imports) find(number int32) (*handle, error) {
+func (i *importTable) find(number int32) (*handle, error) {
 	for n := range i.handles {
 		if h := &i.handles[n]; h.number == number {
 			return h, nil
@@ -52,12 +51,12 @@ func (i *imports) find(number int32) (*handle, error) {
 	return nil, fmt.Errorf("%d is no handle of this call: it was dropped, or never given out", number)
 }
 
-func (i *imports) remove(number int32) {
+func (i *importTable) remove(number int32) {
 	i.handles = slices.DeleteFunc(i.handles, func(h handle) bool { return h.number == number })
 }
 
 // record returns where a name is noted.
-func (i *imports) record(name string) int {
+func (i *importTable) record(name string) int {
 	n := slices.IndexFunc(i.records, func(r Import) bool { return r.Name == name })
 	switch {
 	case n >= 0:
@@ -69,46 +68,46 @@ func (i *imports) record(name string) int {
 	return len(i.records) - 1
 }
 
-// spent notes a host call.
-func (i *imports) spent(record int, since time.Time) *Import {
+// recordUse counts a host call.
+func (i *importTable) recordUse(record int, since time.Time) *Import {
 	r := &i.records[record]
 	r.Calls++
 	r.Time += time.Since(since)
 	return r
 }
 
-// context is that of what the call waits for: it ends with the call's deadline.
-func (s *slot) context() context.Context {
-	s.watch.Leave()
-	if s.cancel == nil {
-		s.waiting, s.cancel = context.WithDeadlineCause(s.caller, s.meter.deadline, s.limits.deadlineError())
+// context is for what the call waits for: it ends with the call's deadline.
+func (c *invocation) context() context.Context {
+	c.slot.watch.Leave()
+	if c.cancel == nil {
+		c.waiting, c.cancel = context.WithDeadlineCause(c.caller, c.slot.meter.deadline, c.slot.limits.deadlineError())
 	}
-	return s.waiting
+	return c.waiting
 }
 
 // importName imports a resource and returns its handle.
-func (s *slot) importName(name string) (number int32, err error) {
-	if len(s.imports.handles) == maxHandles {
+func (c *invocation) importName(name string) (number int32, err error) {
+	if len(c.imports.handles) == maxHandles {
 		return 0, fmt.Errorf("import %s: a call may hold %d imports at a time: drop one", name, maxHandles)
 	}
 	begin := time.Now()
-	record := s.imports.record(name)
+	record := c.imports.record(name)
 	defer func() {
-		i := s.imports.spent(record, begin)
+		i := c.imports.recordUse(record, begin)
 		i.Waited += time.Since(begin)
 		i.refused(err)
 	}()
-	if s.resources == nil {
+	if c.resources == nil {
 		return 0, fmt.Errorf("import %s: there is nothing to import", name)
 	}
-	r, err := s.resources.Import(s.context(), name)
+	r, err := c.resources.Import(c.context(), name)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("import %s: %w", name, err)
 	case r == nil:
 		return 0, fmt.Errorf("import %s: there is no such thing", name)
 	}
-	return s.imports.add(r, record), nil
+	return c.imports.add(r, record), nil
 }
 
 func (i *Import) refused(err error) {
@@ -118,51 +117,50 @@ func (i *Import) refused(err error) {
 	}
 }
 
-// drop gives one import up.
-func (s *slot) drop(number int32) error {
-	h, err := s.imports.find(number)
+// dropHandle gives one import up.
+func (c *invocation) dropHandle(number int32) error {
+	h, err := c.imports.find(number)
 	if err != nil {
 		return err
 	}
-	s.release(h)
-	s.imports.remove(number)
+	c.release(h)
+	c.imports.remove(number)
 	return nil
 }
 
-// release gives up what a handle holds. What can't be unmapped closes the instance
-// rather than show what is no longer held.
-func (s *slot) release(h *handle) {
+// release frees the resource of a handle. An arena that can't be unmapped closes the instance.
+func (c *invocation) release(h *handle) {
 	if a, ok := h.resource.(*SharedArena); ok && h.address != 0 {
-		if err := s.unmapNamed(h.address, a); err != nil {
-			s.broken = errors.Join(s.broken, err)
+		if err := c.slot.view.unmapNamed(h.address, a); err != nil {
+			c.slot.broken = errors.Join(c.slot.broken, err)
 		}
 	}
 	h.resource.Release()
 }
 
-// dropAll ends what the call imported.
-func (s *slot) dropAll() []Import {
-	for n := range s.imports.handles {
-		s.release(&s.imports.handles[n])
+// dropAll releases all that the call imported, and returns the records.
+func (c *invocation) dropAll() []Import {
+	for n := range c.imports.handles {
+		c.release(&c.imports.handles[n])
 	}
-	clear(s.imports.handles)
-	records := s.imports.records
-	s.imports = imports{handles: s.imports.handles[:0]}
-	if s.cancel != nil {
-		s.cancel()
-		s.waiting, s.cancel = nil, nil
+	clear(c.imports.handles)
+	records := c.imports.records
+	c.imports = importTable{handles: c.imports.handles[:0]}
+	if c.cancel != nil {
+		c.cancel()
+		c.waiting, c.cancel = nil, nil
 	}
 	return records
 }
 
-// as finds a handle's resource, which has to be of a kind.
-func as[T Resource](s *slot, number int32, kind string) (t T, h *handle, err error) {
-	if h, err = s.imports.find(number); err != nil {
+// resourceAs returns a handle's resource if it is of type T.
+func resourceAs[T Resource](c *invocation, number int32, kind string) (t T, h *handle, err error) {
+	if h, err = c.imports.find(number); err != nil {
 		return t, nil, err
 	}
 	t, ok := h.resource.(T)
 	if !ok {
-		return t, nil, fmt.Errorf("%s is no %s", s.imports.records[h.record].Name, kind)
+		return t, nil, fmt.Errorf("%s is no %s", c.imports.records[h.record].Name, kind)
 	}
 	return t, h, nil
 }

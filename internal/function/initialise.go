@@ -16,13 +16,13 @@ func (v *version) initialise(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	if err := s.load(v.code.Data); err != nil {
+	if err := s.writeSegments(v.code.Data); err != nil {
 		return err
 	}
 	limits := v.settings.Limits
 	limits.Deadline, limits.Fuel = initDeadline, 0
 	for _, name := range []string{optimize.StartName, "_initialize"} {
-		if err := s.begin(ctx, name, &limits); err != nil {
+		if err := s.runInitializer(ctx, name, &limits); err != nil {
 			return initError(name, err, s)
 		}
 	}
@@ -32,8 +32,8 @@ func (v *version) initialise(ctx context.Context) error {
 	return v.capture(s)
 }
 
-// begin runs one of the functions that a module begins with, if it has it.
-func (s *slot) begin(ctx context.Context, name string, l *Limits) error {
+// runInitializer runs an exported function without parameters and results, if there is one of the name.
+func (s *slot) runInitializer(ctx context.Context, name string, l *Limits) error {
 	f := s.instance.ExportedFunction(name)
 	if f == nil {
 		return nil
@@ -45,24 +45,23 @@ func (s *slot) begin(ctx context.Context, name string, l *Limits) error {
 	return err
 }
 
-// initError is why a module could not begin. What it wrote says more than the engine's stack,
+// initError wraps why initialisation failed. The module's standard error replaces the engine's stack,
 // of whose functions few have names.
 func initError(name string, err error, s *slot) error {
-	out := s.stderr.take()
+	out := s.stderr.drain()
 	if wrote := firstLines(out.Text); wrote != "" {
 		return fmt.Errorf("initialise: %s: %w; it wrote:%s", name, unstacked{err}, wrote)
 	}
 	return fmt.Errorf("initialise: %s: %w", name, err)
 }
 
-// How much is told of what a module wrote.
+// The limits of the standard error that initError quotes.
 const (
 	longWords = 12   // lines
 	longText  = 2048 // bytes
 )
 
-// firstLines are the first lines of a text, each on a line of its own: a panic begins with
-// what is wrong.
+// firstLines returns the beginning of a text, indented: a panic begins with its message.
 func firstLines(text []byte) string {
 	var b strings.Builder
 	lines := 0

@@ -28,7 +28,7 @@ func BenchmarkInstances(b *testing.B) {
 				b.Fatal(err)
 			}
 			p, err := s.serve(b.Context(), q)
-			f.give(s, p, err)
+			f.releaseSlot(s, p, err)
 		}
 		slot := float64(resident(b)-before) / slots
 		before = resident(b)
@@ -88,7 +88,7 @@ func plainInstance(b *testing.B, r *Runtime, module []byte, q Request) func() ap
 	limits := Limits{}
 	limits.setDefaults()
 	return func() api.Module {
-		s := &slot{limits: &limits, underWay: underWay{request: q.Body}}
+		s := &slot{limits: &limits, call: invocation{request: q.Body}}
 		s.meter.start(b.Context(), &limits)
 		ctx := context.WithValue(context.Background(), slotKey{}, s)
 		m, err := r.engine.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize"))

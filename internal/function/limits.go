@@ -73,7 +73,7 @@ func (l *Limits) validate() error {
 	return nil
 }
 
-// A LimitError says which limit of a function ended or refused a call. It is the
+// LimitError says which limit of a function ended or refused a call. It is the
 // cause of an outboard.Error of the kind Exhausted, or Busy for Concurrency.
 type LimitError struct {
 	// Limit is the limit's name in Limits, in lower case.

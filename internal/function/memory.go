@@ -7,22 +7,21 @@ import (
 	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
-// A memory is the linear memory of one instance, in a range that never moves.
+// memory is the linear memory of one instance, in a range that never moves.
 //
-// The engine asks it for every change of size. Two of its habits are used, and
-// tested, because they belong to the version that go.mod names: the slice may be
-// longer than what was asked for, and one that is shorter shrinks the memory.
+// The engine calls it for every change of size. Two properties of the engine's version in go.mod are
+// used, and tested: the slice may be longer than requested, and a shorter one shrinks the memory.
 type memory struct {
-	space   *image.Range
-	limit   int         // bytes
-	size    int         // bytes now
-	least   int         // bytes of the image
-	yield   func() bool // answers optimize.Yield; false if the module really wants that size
-	back    bool        // the next change is the way back to least
-	refused bool        // growth was refused in this call
+	space     *image.Range
+	limit     int         // bytes
+	size      int         // bytes now
+	imageSize int         // bytes of the image
+	yield     func() bool // answers optimize.Yield; false if the module really wants that size
+	shrinking bool        // the next change is the way back to least
+	refused   bool        // growth was refused in this call
 }
 
-// Allocate gives the engine this memory, whatever it has in mind.
+// Allocate returns this memory, whatever sizes the engine names.
 func (m *memory) Allocate(_, _ uint64) experimental.LinearMemory { return m }
 
 // Reallocate changes the size. It returns nil to refuse.
@@ -31,13 +30,13 @@ func (m *memory) Reallocate(size uint64) []byte {
 	case size == optimize.Yield:
 		m.refused = !m.yield() || m.refused
 		return nil
-	case m.back:
-		m.size = m.least
+	case m.shrinking:
+		m.size = m.imageSize
 	case size > uint64(m.limit):
 		m.refused = true
 		return nil
 	default:
-		m.size = max(int(size), m.least)
+		m.size = max(int(size), m.imageSize)
 	}
 	return m.space.Bytes()[:m.size:m.size]
 }

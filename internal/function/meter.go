@@ -8,21 +8,21 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// slice is how many instructions run between two visits to the host. It bounds how
-// long the collector and a deadline wait: a fraction of a millisecond.
-const slice = 1 << 18
+// fuelSlice is how many instructions run between two visits to the host. It bounds how
+// long the garbage collector and a deadline wait: a fraction of a millisecond.
+const fuelSlice = 1 << 18
 
 var errCanceled = errors.New("the caller gave up")
 
-// A meter hands fuel to the code of one instance, slice by slice.
+// meter issues fuel to the code of one instance, slice by slice.
 type meter struct {
-	global   api.MutableGlobal // below zero: the code comes to visit; nil without checks
-	left     int64             // fuel not handed out yet
-	given    int64             // fuel handed out
+	global   api.MutableGlobal // below zero: the code calls the host; nil without checks
+	left     int64             // fuel not issued yet
+	issued   int64             // fuel handed out
 	done     <-chan struct{}   // the caller's
 	begin    time.Time
 	deadline time.Time
-	stopped  error // why the code was told to stop
+	stopped  error // why the code has to trap
 	limits   *Limits
 }
 
@@ -30,7 +30,7 @@ const noFuelLimit = 1 << 62
 
 // start begins a call.
 func (m *meter) start(ctx context.Context, l *Limits) {
-	m.left, m.given, m.stopped, m.limits = l.Fuel, 0, nil, l
+	m.left, m.issued, m.stopped, m.limits = l.Fuel, 0, nil, l
 	if l.Fuel == 0 {
 		m.left = noFuelLimit
 	}
@@ -44,9 +44,9 @@ func (m *meter) refill() {
 	if m.global == nil {
 		return
 	}
-	n := min(m.left, slice)
+	n := min(m.left, fuelSlice)
 	m.left -= n
-	m.given += n
+	m.issued += n
 	m.global.Set(uint64(uint32(n)))
 }
 
@@ -55,12 +55,12 @@ func (m *meter) used() int64 {
 	if m.global == nil {
 		return 0
 	}
-	return m.given - int64(int32(m.global.Get()))
+	return m.issued - int64(int32(m.global.Get()))
 }
 
-// visit is called by the code whose meter went below zero. When it stays below, the
-// code traps. It returns false if nothing is below zero.
-func (m *meter) visit() bool {
+// yield is called by code whose meter is below zero. If it stays there, the code traps. It returns
+// false if the meter is not below zero.
+func (m *meter) yield() bool {
 	if m.global == nil {
 		return false
 	}
@@ -74,13 +74,13 @@ func (m *meter) visit() bool {
 	}
 	if m.stopped == nil {
 		m.left -= over
-		m.given += over
+		m.issued += over
 		m.refill()
 	}
 	return true
 }
 
-// check looks whether the call must stop.
+// check sets stopped if the call must stop.
 func (m *meter) check() {
 	if m.stopped != nil {
 		return
@@ -96,38 +96,38 @@ func (m *meter) check() {
 	}
 }
 
-// goOn says whether a host function may go on; if not, the code traps when it returns.
-func (m *meter) goOn() bool {
+// mayContinue reports whether a host function may continue; if not, the code traps when it returns.
+func (m *meter) mayContinue() bool {
 	if m.check(); m.stopped != nil {
-		m.halt(m.stopped)
+		m.trapAtNextCheck(m.stopped)
 	}
 	return m.stopped == nil
 }
 
-// bytesPerFuel is how many bytes moved by the host, or by one instruction, count as one.
+// bytesPerFuel is how many bytes copied by the host, or by one instruction, cost one unit.
 const bytesPerFuel = 64
 
-// move charges for bytes that the host moves for the code.
-func (m *meter) move(bytes int) {
+// chargeBytes charges for bytes that the host copies for the code.
+func (m *meter) chargeBytes(bytes int) {
 	if m.global != nil {
 		now := int64(int32(m.global.Get())) - int64(bytes/bytesPerFuel)
 		m.global.Set(uint64(uint32(int32(max(now, -1<<30)))))
 	}
 }
 
-// halt makes the code trap at its next check.
-func (m *meter) halt(why error) {
+// trapAtNextCheck makes the code trap at its next meter check.
+func (m *meter) trapAtNextCheck(why error) {
 	if m.stopped == nil {
 		m.stopped = why
 	}
 	if m.global == nil {
 		return
 	}
-	m.given -= int64(int32(m.global.Get())) + 1
+	m.issued -= int64(int32(m.global.Get())) + 1
 	m.global.Set(1<<32 - 1)
 }
 
-// sleep waits for a guest, but not longer than the call may take.
+// sleep waits for a duration, or until the call's deadline.
 func (m *meter) sleep(d time.Duration) {
 	if d = min(d, time.Until(m.deadline)); d > 0 {
 		t := time.NewTimer(d)
@@ -137,5 +137,5 @@ func (m *meter) sleep(d time.Duration) {
 		case <-m.done:
 		}
 	}
-	m.goOn()
+	m.mayContinue()
 }

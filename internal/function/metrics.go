@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard/internal/function/image"
 )
 
-// A tally is what all versions of a function of one name did, closed ones among them.
+// tally sums the counts of all versions of a function, closed ones among them.
 type tally struct {
 	Counts
 	cold     int64 // deployed: instantiated and initialised
@@ -24,13 +24,13 @@ func (t *tally) add(f *Function) {
 	t.resident += int64(resident)
 }
 
-// tallies keep what closed functions did, so that no counter goes back.
+// tallies has the counts of closed functions, so that no counter goes back.
 type tallies struct {
 	mu     sync.Mutex
 	closed map[string]*tally
 }
 
-func (t *tallies) close(f *Function) {
+func (t *tallies) addClosed(f *Function) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed == nil {
@@ -63,7 +63,7 @@ func (r *Runtime) tally() map[string]*tally {
 	return all
 }
 
-// A metric is one number of a tally.
+// metric is one number of a tally.
 type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -72,7 +72,7 @@ type metric struct {
 	unit  float64 // of the value in the metric's
 }
 
-// collector shows what a runtime counts. Calls do nothing for it.
+// collector exports the counts of a runtime when it is scraped. Calls do no work for it.
 type collector struct {
 	runtime *Runtime
 	metrics []metric

@@ -25,11 +25,11 @@ func TestMetrics(t *testing.T) {
 				t.Error("no error")
 			}
 		}
-		f.permits.free <- struct{}{}
+		f.admission.running <- struct{}{}
 		if _, err := f.Call(t.Context(), Request{}); err == nil {
 			t.Error("no error")
 		}
-		f.permits.give()
+		f.admission.release()
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}

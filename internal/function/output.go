@@ -1,13 +1,13 @@
 package function
 
-// An output keeps the beginning of what a guest writes.
+// output keeps the beginning of what a guest writes.
 type output struct {
 	kept    []byte
 	limit   int
 	dropped int64
 }
 
-// Write never fails: a guest must not depend on who reads its log.
+// Write never fails: a guest must not depend on the readers of its log.
 func (o *output) Write(p []byte) (int, error) {
 	n := max(min(o.limit-len(o.kept), len(p)), 0)
 	o.kept = append(o.kept, p[:n]...)
@@ -15,8 +15,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// take returns what was written and forgets it.
-func (o *output) take() Output {
+// drain returns and clears what was written.
+func (o *output) drain() Output {
 	out := Output{Text: o.kept, Dropped: o.dropped}
 	o.kept, o.dropped = nil, 0
 	return out

@@ -24,7 +24,7 @@ const (
 	puppetEnd     = 255
 )
 
-// A puppetOp is a step that a puppet knows. Those with code are its own, the others are
+// puppetOp is a step that a puppet knows. Those with code are its own, the others are
 // imports.
 type puppetOp struct {
 	name   string
@@ -130,7 +130,7 @@ func keep(op puppetOp, body []byte) []byte {
 	return slices.Concat(body, []byte{0x37, 3, 0})
 }
 
-// A script is a request of a puppet.
+// script is a request of a puppet.
 type script struct {
 	steps [][4]uint32
 	blob  []byte
@@ -186,7 +186,7 @@ func results(body []byte) []int64 {
 	return all
 }
 
-// A performer is a test, one of rapid's among them.
+// performer is a test, one of rapid's among them.
 type performer interface {
 	Helper()
 	Fatal(args ...any)

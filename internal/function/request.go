@@ -9,7 +9,7 @@ import (
 // DefaultEntry is the export that a call runs unless it names another.
 const DefaultEntry = "handle"
 
-// A Request is one call.
+// Request is one call.
 type Request struct {
 	// Entry is the export to call. "" means DefaultEntry.
 	Entry string
@@ -21,19 +21,18 @@ type Request struct {
 	// its window, if it has one. The call holds it; a response that lies in it lives as
 	// long as its other holders have it.
 	Arena *Arena
-	// ReadOnly keeps what the function writes to the arena to itself, for this call.
+	// ReadOnly makes the mapping of the arena private: writes are discarded at the end of the call.
 	ReadOnly bool
-	// Meta answers what the function asks about the request: a header, a path
-	// parameter, "method", "execution". nil knows nothing.
+	// Meta returns metadata of the request by name: a header, a path parameter, "method", "execution". nil
+	// has none.
 	Meta func(name string) (string, bool)
-	// Resources are what the function may import. nil has nothing.
+	// Resources resolves what the function may import. nil has nothing.
 	Resources Resources
-	// Depth is how many calls of functions by functions lead here. A Callee hands it on.
+	// Depth is how many calls of functions by functions lead here. A Callee passes it on.
 	Depth int
 }
 
-// A Response is what a call brought. There is one for a failed call, too, because of
-// its output and cost.
+// Response is the result of a call. There is one for a failed call, too, with its output and cost.
 type Response struct {
 	// Body is the answer.
 	Body []byte
@@ -47,7 +46,7 @@ type Response struct {
 	Cost Cost
 }
 
-// An Import is what one name was imported for in a call.
+// Import is the use of one imported name in a call.
 type Import struct {
 	Name string
 	// Calls are how many host calls it took, the import among them.
@@ -62,7 +61,7 @@ type Import struct {
 	Err string
 }
 
-// A Start is how a call came by its instance.
+// Start is how the instance of a call was obtained.
 type Start int
 
 // The starts.

@@ -16,32 +16,32 @@ import (
 	"github.com/outboard-run/outboard/internal/function/image"
 )
 
-// features are what modules may use. Not among them: threads, because nothing could
-// share the memory, and what would put more than numbers into globals.
+// features are the proposals that modules may use. Threads are not among them, because a memory has one
+// instance, nor is what would put references into globals.
 const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
 
 // Options configure a Runtime.
 type Options struct {
-	// Reset is the way of resetting; the zero value takes the fastest that there is.
+	// Reset is the method of resetting; the zero value is the fastest that the kernel has.
 	Reset image.Method
 	// KeepDirty bounds the bytes that a reset copies back, which stay with an idle
 	// slot. 0 means image.DefaultKeepDirty.
 	KeepDirty int
 	// CacheDir keeps rewritten modules and compiled code over restarts, until they were
-	// not used for a month. It must be private to this program: what lies there is run.
+	// not used for a month. It must be private to this program: its contents are executed.
 	// "" keeps none.
 	CacheDir string
-	// Metrics gets the runtime's. nil keeps them to itself.
+	// Metrics registers the runtime's metrics. nil registers none.
 	Metrics prometheus.Registerer
-	// Log gets what an operator should know. The default discards it.
+	// Log is for operators. The default discards.
 	Log *slog.Logger
 }
 
-// A Runtime runs functions.
+// Runtime runs functions.
 type Runtime struct {
 	engine  wazero.Runtime
 	cache   wazero.CompilationCache // nil without a directory
-	kept    *kept
+	modules *moduleCache
 	resets  *image.Resetter
 	pool    image.Pool
 	log     *slog.Logger
@@ -80,7 +80,7 @@ func Open(ctx context.Context, o Options) (*Runtime, error) {
 }
 
 func (r *Runtime) start(ctx context.Context, cacheDir string) (err error) {
-	if r.kept, err = openKept(cacheDir, r.log); err != nil {
+	if r.modules, err = openModuleCache(cacheDir, r.log); err != nil {
 		return err
 	}
 	config := wazero.NewRuntimeConfig().WithCoreFeatures(features)
@@ -90,7 +90,7 @@ func (r *Runtime) start(ctx context.Context, cacheDir string) (err error) {
 			return fmt.Errorf("cache of compiled code: %w", err)
 		}
 		r.cache, config = cache, config.WithCompilationCache(cache)
-		if err := sweep(cacheDir, time.Now()); err != nil {
+		if err := removeUnused(cacheDir, time.Now()); err != nil {
 			r.log.WarnContext(ctx, "old compiled modules are not all removed", "error", err)
 		}
 	}
@@ -127,7 +127,7 @@ func (r *Runtime) remove(f *Function) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.open, f)
-	r.past.close(f)
+	r.past.addClosed(f)
 }
 
 // Close closes all functions and waits for their calls.

@@ -21,7 +21,7 @@ import (
 // reseedName is the export that gets a random number before each call.
 const reseedName = "outboard_reseed"
 
-// A slot is a place for one instance. One goroutine uses it at a time.
+// slot holds one instance. One goroutine uses it at a time.
 type slot struct {
 	limits   *Limits
 	ctx      context.Context //nolint:containedctx // it lives as long as the slot, and only says which one it is
@@ -41,11 +41,12 @@ type slot struct {
 	quiet          bool  // the call took no page fault
 	broken         error // why the slot can't be reset
 
-	underWay
+	call invocation
 }
 
-// An underWay is what a slot knows about its call.
-type underWay struct {
+// invocation is the state of the call that a slot runs: its request, response and imports.
+type invocation struct {
+	slot      *slot
 	caller    context.Context //nolint:containedctx // the call's, for what host functions wait for
 	waiting   context.Context //nolint:containedctx // as above, with the deadline; made when it is needed
 	cancel    context.CancelFunc
@@ -56,7 +57,7 @@ type underWay struct {
 	depth     int
 	about     func(name string) (string, bool)
 	resources Resources
-	imports   imports
+	imports   importTable
 
 	result     []byte // of the last host call
 	response   []byte
@@ -67,19 +68,21 @@ type underWay struct {
 	pointer, copied int64 // bytes
 }
 
-// newSlot instantiates a version without starting it. Without an image it becomes a
-// template, whose memory is what the module declares.
+// newSlot instantiates a version without running its initialisation. Without an image it becomes a
+// template, whose memory is as the module declares it.
 func newSlot(v *version, img *image.Image) (*slot, error) {
 	s := &slot{limits: &v.settings.Limits, entries: make(map[string]api.Function)}
+	s.call.slot = s
 	s.ctx = context.WithValue(context.Background(), slotKey{}, s)
 	s.stdout.limit, s.stderr.limit = int(s.limits.Output), int(s.limits.Output)
 	space, err := v.runtime.pool.Take(v.reserve)
 	if err != nil {
 		return nil, err
 	}
-	s.memory = memory{space: space, limit: v.most, yield: s.visit}
+	s.view.space = space
+	s.memory = memory{space: space, limit: v.most, yield: s.yield}
 	if img != nil {
-		s.memory.least = img.Size()
+		s.memory.imageSize = img.Size()
 		s.view.window = v.window
 		err = space.Load(img)
 	}
@@ -121,16 +124,16 @@ func (s *slot) config(v *version) wazero.ModuleConfig {
 	return c
 }
 
-// watchedVisits is how often a call visits before it lets go of its thread. By then a scan
-// costs little beside it, and others may want the thread.
+// watchedVisits is how often a call yields before it unlocks its thread. By then a scan is cheap
+// compared with the call.
 const watchedVisits = 32
 
-// visit is called by code that ran for a while.
-func (s *slot) visit() bool {
+// yield is called by code that used up its slice of fuel.
+func (s *slot) yield() bool {
 	if s.visits++; s.visits > watchedVisits {
 		s.watch.Leave()
 	}
-	return s.meter.visit()
+	return s.meter.yield()
 }
 
 func (s *slot) sleep(ns int64) {
@@ -165,7 +168,7 @@ func (s *slot) entry(name string) (api.Function, error) {
 // trap of the engine's, or errCanceled.
 func (s *slot) run(ctx context.Context, f api.Function, l *Limits, args ...uint64) (result uint32, err error) {
 	s.meter.start(ctx, l)
-	s.memory.refused, s.tooLarge, s.visits = false, false, 0
+	s.memory.refused, s.call.tooLarge, s.visits = false, false, 0
 	s.watch.Begin()
 	if s.reseed != nil {
 		err = s.seed()
@@ -176,7 +179,7 @@ func (s *slot) run(ctx context.Context, f api.Function, l *Limits, args ...uint6
 		err = f.CallWithStack(s.ctx, s.stack[:])
 	}
 	s.quiet = s.watch.End()
-	return uint32(s.stack[0]), s.cause(err)
+	return uint32(s.stack[0]), s.failureCause(err)
 }
 
 func (s *slot) seed() error {
@@ -185,11 +188,11 @@ func (s *slot) seed() error {
 	return s.reseed.CallWithStack(s.ctx, []uint64{binary.LittleEndian.Uint64(seed[:])})
 }
 
-// cause says what really ended a call. A guest that gets no memory ends in its own
-// way, so a failed call in which growth was refused is put down to that.
-func (s *slot) cause(err error) error {
+// failureCause maps the engine's error to the cause. A guest that gets no memory fails in its own way,
+// so a failed call in which growth was refused is attributed to the memory limit.
+func (s *slot) failureCause(err error) error {
 	switch {
-	case s.tooLarge:
+	case s.call.tooLarge:
 		return s.limits.responseError()
 	case err == nil:
 		return nil
@@ -204,9 +207,9 @@ func (s *slot) cause(err error) error {
 	return readable(err)
 }
 
-// reset makes the slot what it was before its first call.
+// reset restores the slot to its state before the first call.
 func (s *slot) reset(r *image.Resetter, values []uint64) (image.Stats, error) {
-	s.underWay = underWay{imports: s.imports}
+	s.call = invocation{slot: s, imports: s.call.imports}
 	switch {
 	case s.broken != nil:
 		return image.Stats{}, s.broken
@@ -217,7 +220,7 @@ func (s *slot) reset(r *image.Resetter, values []uint64) (image.Stats, error) {
 	if err != nil {
 		return done, err
 	}
-	if err := s.shrink(); err != nil {
+	if err := s.shrinkMemory(); err != nil {
 		return done, err
 	}
 	for i, g := range s.globals {
@@ -226,16 +229,16 @@ func (s *slot) reset(r *image.Resetter, values []uint64) (image.Stats, error) {
 	return done, nil
 }
 
-// shrink gives memory the size of the image again.
-func (s *slot) shrink() error {
-	if s.memory.size == s.memory.least {
+// shrinkMemory restores the size of the memory to that of the image.
+func (s *slot) shrinkMemory() error {
+	if s.memory.size == s.memory.imageSize {
 		return nil
 	}
-	s.memory.back = true
+	s.memory.shrinking = true
 	_, ok := s.instance.Memory().Grow(1)
-	s.memory.back = false
-	if now := s.instance.Memory().Size(); !ok || int(now) != s.memory.least {
-		return fmt.Errorf("memory is of %d bytes after shrinking to %d", now, s.memory.least)
+	s.memory.shrinking = false
+	if now := s.instance.Memory().Size(); !ok || int(now) != s.memory.imageSize {
+		return fmt.Errorf("memory is of %d bytes after shrinking to %d", now, s.memory.imageSize)
 	}
 	return nil
 }

@@ -6,8 +6,7 @@ import "strings"
 // under way.
 const stackTitle = "\nwasm stack trace:"
 
-// readable is a trap without its stack where no function of that has a name, as in a module
-// that was stripped.
+// readable removes the stack trace from a trap if no function in it has a name, as in a stripped module.
 func readable(err error) error {
 	_, stack, ok := strings.Cut(err.Error(), stackTitle)
 	if !ok || named(stack) {

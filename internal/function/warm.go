@@ -1,9 +1,8 @@
 package function
 
-// Warm makes an instance for the next call, unless one is there already: so that call is
-// a reset and no clone. A function that has as many instances as may run gets no more.
+// Warm makes an instance for the next call unless an idle one is there, so that the call needs no clone.
 func (f *Function) Warm() error {
-	if err := f.enter(); err != nil {
+	if err := f.beginCall(); err != nil {
 		return err
 	}
 	defer f.calls.Done()
@@ -21,7 +20,7 @@ func (f *Function) Warm() error {
 	return nil
 }
 
-// Cold says whether the next call would have to make its instance.
+// Cold reports whether the next call would have to make its instance.
 func (f *Function) Cold() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

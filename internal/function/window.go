@@ -10,20 +10,20 @@ import (
 	"github.com/outboard-run/outboard/internal/function/image"
 )
 
-// windowName is the export that makes room for the window: it gets a number of bytes,
-// and returns where that many begin that nobody else uses, at a multiple of 4096.
+// windowName is the export that allocates the window: it gets a number of bytes, and returns the
+// address of as many unused ones, a multiple of 4096.
 const windowName = "outboard_arena"
 
-// The window of a function whose settings ask for none: as much as it has room for.
+// The window of a function whose settings name no size: as large as the module can allocate.
 const (
 	defaultWindow = 64 << 20
 	leastWindow   = 64 << 10
 )
 
-// mapCost is what a mapping costs a call, in bytes that the host moves.
+// mapCost is what a call is charged for a mapping, in copied bytes.
 const mapCost = 256 << 10
 
-// errNoRoom is a module's answer that it has no room for a window.
+// errNoRoom says that a module could not allocate a window.
 var errNoRoom = errors.New("it found no room for a window")
 
 // windowSize is the size that the settings ask for, in whole pages.
@@ -41,18 +41,18 @@ func (f *Function) Window() outboard.Bytes {
 	return outboard.Bytes(f.version.window.To - f.version.window.From)
 }
 
-// openWindow asks a template for its window. The image keeps where it lies. A module that
-// has no room for so much is asked for less, unless the settings say how much it has to be.
+// openWindow lets a template allocate its window, whose address is in the image. If the module can't
+// allocate so much, smaller sizes are tried, unless the settings name the size.
 func (s *slot) openWindow(ctx context.Context, l *Limits, settings *Settings) (image.Window, error) {
 	for size := settings.windowSize(); ; size /= 2 {
-		w, err := s.askWindow(ctx, l, size)
+		w, err := s.requestWindow(ctx, l, size)
 		if !errors.Is(err, errNoRoom) || settings.Window != 0 || size/2 < leastWindow {
 			return w, err
 		}
 	}
 }
 
-func (s *slot) askWindow(ctx context.Context, l *Limits, size int) (image.Window, error) {
+func (s *slot) requestWindow(ctx context.Context, l *Limits, size int) (image.Window, error) {
 	f := s.instance.ExportedFunction(windowName)
 	if f == nil {
 		return image.Window{}, nil
@@ -71,8 +71,8 @@ func (s *slot) askWindow(ctx context.Context, l *Limits, size int) (image.Window
 	return w, s.checkWindow(w)
 }
 
-// checkWindow refuses a window that can't be one. That nobody else uses it can't be seen
-// from here, but that nobody wrote there before.
+// checkWindow validates a window: its bounds, its alignment, and that all of it is zero. Whether the
+// module uses the memory for something else can't be checked.
 func (s *slot) checkWindow(w image.Window) error {
 	switch {
 	case w.From == 0:
@@ -93,36 +93,36 @@ func (s *slot) checkWindow(w image.Window) error {
 
 var zeroPage [image.PageSize]byte
 
-// A view is what a slot's window shows. What is mapped stays over calls, until a call
-// needs something else there.
+// view is the mapping of arenas over a slot's window. It stays over calls until a call needs another
+// arena there.
 type view struct {
+	space    *image.Range
 	window   image.Window
 	arena    *Arena // at the window's beginning
 	readOnly bool
-	room     room // for named arenas, behind it; of the call under way
-	named    int  // how many of them are mapped
-	maps     int  // mappings made in the call under way
+	free     freeList // for named arenas, behind it; of the call under way
+	named    int      // how many of them are mapped
+	maps     int      // mappings made in the call under way
 }
 
 func (v *view) size() int { return v.window.To - v.window.From }
 
-// shown is how much of the arena that is mapped the window shows.
-func (v *view) shown() int {
+// visible is how many bytes of the mapped arena lie within the window.
+func (v *view) visible() int {
 	if v.arena == nil {
 		return 0
 	}
 	return min(v.arena.Size(), v.size())
 }
 
-// attach has the window show an arena, or nothing. Of one that is larger it shows the
-// beginning: what lies beyond is copied, as for a function without a window.
-func (s *slot) attach(a *Arena, readOnly bool) error {
-	v := &s.view
+// mapArena maps the beginning of an arena over the window, or unmaps it for nil. Values beyond the window
+// are copied, as for a function without one.
+func (v *view) mapArena(a *Arena, readOnly bool) error {
 	if v.size() == 0 || a == v.arena && (a == nil || readOnly == v.readOnly) {
 		return nil
 	}
 	if v.arena != nil {
-		if err := s.detach(); err != nil {
+		if err := v.unmapArena(); err != nil {
 			return err
 		}
 	}
@@ -130,63 +130,60 @@ func (s *slot) attach(a *Arena, readOnly bool) error {
 		return nil
 	}
 	v.maps++
-	if err := s.memory.space.Map(0, min(a.Size(), v.size()), a.file, !readOnly); err != nil {
+	if err := v.space.Map(0, min(a.Size(), v.size()), a.file, !readOnly); err != nil {
 		return outboard.Errorf(outboard.Exhausted, "", "%w", err)
 	}
 	v.arena, v.readOnly = a, readOnly
 	return nil
 }
 
-// detach has the window show nothing.
-func (s *slot) detach() error {
-	s.view.arena = nil
-	s.view.maps++
-	return s.memory.space.Unmap(0)
+// unmapArena unmaps the arena.
+func (v *view) unmapArena() error {
+	v.arena = nil
+	v.maps++
+	return v.space.Unmap(0)
 }
 
-// place finds the part of the call's arena that memory of the function is.
-func (s *slot) place(from, size uint32) (Place, bool) {
-	p := Place{int(from) - s.view.window.From, int(size)}
-	return p, p.Offset >= 0 && s.shows(p)
+// arenaPlace translates an address of the function's memory to a part of the call's arena.
+func (c *invocation) arenaPlace(from, size uint32) (Place, bool) {
+	p := Place{int(from) - c.slot.view.window.From, int(size)}
+	return p, p.Offset >= 0 && c.sees(p)
 }
 
-// shows says whether the function sees a part of its call's arena.
-func (s *slot) shows(p Place) bool {
-	return s.arena != nil && s.view.arena == s.arena && p.Offset+p.Size <= s.view.shown()
+// sees reports whether a part of the call's arena lies within the function's window.
+func (c *invocation) sees(p Place) bool {
+	return c.arena != nil && c.slot.view.arena == c.arena && p.Offset+p.Size <= c.slot.view.visible()
 }
 
-// mapNamed maps an arena that the call imported, and returns its address.
-func (s *slot) mapNamed(a *SharedArena) (uint32, error) {
-	v := &s.view
+// mapNamed maps an imported arena behind the call's own, and returns its address.
+func (v *view) mapNamed(a *SharedArena) (uint32, error) {
 	if v.size() == 0 {
 		return 0, fmt.Errorf("the function has no window: export %s", windowName)
 	}
 	if v.named == 0 {
-		v.room = newRoom(v.size())
+		v.free = newFreeList(v.size())
 		if v.arena != nil {
-			v.room.take(v.shown())
+			v.free.allocate(v.visible())
 		}
 	}
-	at, ok := v.room.take(a.Arena.Size())
+	at, ok := v.free.allocate(a.Arena.Size())
 	if !ok {
 		return 0, fmt.Errorf("no room for %v in what is left of the function's window of %v: ask for a larger window", outboard.Bytes(a.Arena.Size()), outboard.Bytes(v.size()))
 	}
 	v.maps++
-	s.meter.move(mapCost)
-	if err := s.memory.space.Map(at, a.Arena.Size(), a.Arena.file, !a.ReadOnly); err != nil {
-		v.room.give(Place{at, a.Arena.Size()})
+	if err := v.space.Map(at, a.Arena.Size(), a.Arena.file, !a.ReadOnly); err != nil {
+		v.free.release(Place{at, a.Arena.Size()})
 		return 0, err
 	}
 	v.named++
 	return uint32(v.window.From + at), nil
 }
 
-// unmapNamed takes an arena out of the window again.
-func (s *slot) unmapNamed(address uint32, a *SharedArena) error {
-	v := &s.view
+// unmapNamed unmaps an arena that mapNamed mapped.
+func (v *view) unmapNamed(address uint32, a *SharedArena) error {
 	at := int(address) - v.window.From
-	v.room.give(Place{at, a.Arena.Size()})
+	v.free.release(Place{at, a.Arena.Size()})
 	v.named--
 	v.maps++
-	return s.memory.space.Unmap(at)
+	return v.space.Unmap(at)
 }

@@ -32,7 +32,7 @@ func TestWindowKeepsApart(t *testing.T) {
 	}
 }
 
-// A world is what the model knows: arenas as they should be.
+// world is what the model knows: arenas as they should be.
 type world struct {
 	f     *Function
 	arena map[string]*Arena

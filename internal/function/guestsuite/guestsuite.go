@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/function"
 )
 
-// A Language is a function written in one, and what it says in words of its own.
+// Language is a function written in one, and what it says in words of its own.
 type Language struct {
 	Module []byte
 	// Taken and Full are of the errors of bookings: of who has a seat already, and where

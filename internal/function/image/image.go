@@ -17,7 +17,7 @@ const PageSize = 4096
 
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
 
-// An Image is memory that never changes again: a sealed file without a name.
+// Image is memory that never changes again: a sealed file without a name.
 type Image struct {
 	file   *os.File
 	size   int
@@ -28,7 +28,7 @@ type Image struct {
 	once   sync.Once
 }
 
-// A Window is a part of memory, in whole pages, that is none of the image's: it is zero
+// Window is a part of memory, in whole pages, that is none of the image's: it is zero
 // or holds other files. One without a length is none.
 type Window struct{ From, To int }
 

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Range is address space that one instance's memory lives in. It never moves.
+// Range is address space that one instance's memory lives in. It never moves.
 type Range struct {
-	base   []byte   // all of it
-	image  *Image   // at its beginning, or nil
-	mapped []extent // in the image's window, in order
-	own    []int32  // pages of the image that are private to the range
-	resets int      // since Load
-	pool   *Pool
+	base    []byte   // all of it
+	image   *Image   // at its beginning, or nil
+	mapped  []extent // in the image's window, in order
+	private []int32  // pages of the image that are private to the range
+	resets  int      // since Load
+	pool    *Pool
 }
 
 // Bytes is the whole range. What is above the image reads as zero.
@@ -31,13 +31,13 @@ func (r *Range) Load(i *Image) error {
 			return fmt.Errorf("map image: %w", err)
 		}
 	}
-	r.image, r.own, r.resets = i, nil, 0
+	r.image, r.private, r.resets = i, nil, 0
 	return nil
 }
 
-// empty takes everything out of the range.
-func (r *Range) empty() error {
-	r.image, r.mapped, r.own = nil, nil, nil
+// clearAll takes everything out of the range.
+func (r *Range) clearAll() error {
+	r.image, r.mapped, r.private = nil, nil, nil
 	return r.clear(0, len(r.base))
 }
 
@@ -50,12 +50,12 @@ func (r *Range) clear(from, to int) error {
 
 // Private is how many bytes the last reset left in pages of the range's own. Without a
 // scan it is 0: nothing is left.
-func (r *Range) Private() int { return len(r.own) * PageSize }
+func (r *Range) Private() int { return len(r.private) * PageSize }
 
 // Release gives the range back to its pool.
 func (r *Range) Release() { r.pool.put(r) }
 
-// A Pool keeps ranges for the next taker, because the calls that make and unmake
+// Pool keeps ranges for the next taker, because the calls that make and unmake
 // them take a lock of the whole process.
 type Pool struct {
 	// Keep is how many idle ranges of one size are kept. 0 means DefaultKeep.
@@ -94,7 +94,7 @@ func (p *Pool) put(r *Range) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	size := len(r.base)
-	if p.closed || len(p.idle[size]) >= keep || r.empty() != nil {
+	if p.closed || len(p.idle[size]) >= keep || r.clearAll() != nil {
 		_ = unix.MunmapPtr(unsafe.Pointer(&r.base[0]), uintptr(size))
 		return
 	}

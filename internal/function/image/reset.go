@@ -15,16 +15,16 @@ import (
 // memory that stays with an idle range. The rest is dropped.
 const DefaultKeepDirty = 8 << 20
 
-// A Resetter makes ranges equal to their images again. It may be used by many
+// Resetter makes ranges equal to their images again. It may be used by many
 // goroutines.
 type Resetter struct {
-	pagemap *os.File // nil: without a scan
-	counts  bool     // the kernel counts page faults by thread
-	keep    int
-	scans   sync.Pool
+	pagemap   *os.File // nil: without a scan
+	counts    bool     // the kernel counts page faults by thread
+	keepDirty int
+	scans     sync.Pool
 }
 
-// A Method is a way of resetting.
+// Method is a way of resetting.
 type Method int
 
 // The methods.
@@ -58,7 +58,7 @@ func NewResetter(m Method, keepDirty int) (r *Resetter, fallback, err error) {
 	if keepDirty == 0 {
 		keepDirty = DefaultKeepDirty
 	}
-	r = &Resetter{keep: keepDirty}
+	r = &Resetter{keepDirty: keepDirty}
 	r.scans.New = func() any { return new(scan) }
 	if m == Drop {
 		return r, nil, nil
@@ -138,7 +138,7 @@ func (r *Resetter) Reset(g *Range, size int, quiet bool) (Stats, error) {
 	}
 	done.Quiet = quiet && r.counts
 	if !done.Quiet {
-		g.own = g.own[:0]
+		g.private = g.private[:0]
 		err := g.unshared(size, func(from, to int) error { return r.part(g, from, to, &done) })
 		if err != nil {
 			return done, err
@@ -148,10 +148,10 @@ func (r *Resetter) Reset(g *Range, size int, quiet bool) (Stats, error) {
 		err := g.sweep(&done)
 		return done, err
 	}
-	for _, page := range g.own {
+	for _, page := range g.private {
 		g.restore(page)
 	}
-	done.Copied = len(g.own) * PageSize
+	done.Copied = len(g.private) * PageSize
 	return done, nil
 }
 
@@ -196,8 +196,8 @@ func (r *Resetter) region(g *Range, f region, done *Stats) error {
 
 // written notes or drops pages outside of the window.
 func (r *Resetter) written(g *Range, from, to int, done *Stats) error {
-	for from < min(to, g.image.size) && len(g.own)*PageSize < r.keep {
-		g.own = append(g.own, int32(from/PageSize))
+	for from < min(to, g.image.size) && len(g.private)*PageSize < r.keepDirty {
+		g.private = append(g.private, int32(from/PageSize))
 		from += PageSize
 	}
 	return dropped(g.base, from, to, done)
@@ -220,8 +220,8 @@ func (g *Range) restore(page int32) {
 // sweep copies back the pages that were written since the last reset, and drops the
 // private ones that were not.
 func (g *Range) sweep(done *Stats) error {
-	kept := g.own[:0]
-	for _, page := range g.own {
+	kept := g.private[:0]
+	for _, page := range g.private {
 		at := int(page) * PageSize
 		if bytes.Equal(g.base[at:at+PageSize], g.image.view[at:at+PageSize]) {
 			if err := dropped(g.base, at, at+PageSize, done); err != nil {
@@ -233,7 +233,7 @@ func (g *Range) sweep(done *Stats) error {
 		kept = append(kept, page)
 		done.Copied += PageSize
 	}
-	g.own = kept
+	g.private = kept
 	return nil
 }
 

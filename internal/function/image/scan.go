@@ -15,7 +15,7 @@ const (
 	pageIsSwapped = 1 << 4
 )
 
-// A scanArg is struct pm_scan_arg.
+// scanArg is struct pm_scan_arg.
 type scanArg struct {
 	size, flags                     uint64
 	start, end, walkEnd             uint64
@@ -24,10 +24,10 @@ type scanArg struct {
 	inverted, mask, anyOf, returned uint64
 }
 
-// A region is struct page_region.
+// region is struct page_region.
 type region struct{ start, end, categories uint64 }
 
-// A scan finds the pages of memory that belong to nobody else: in a private
+// scan finds the pages of memory that belong to nobody else: in a private
 // mapping of a file those that were written, elsewhere those that were touched.
 // Pages that were swapped out count as well.
 //

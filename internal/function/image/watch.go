@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Watch tells whether code that ran in this goroutine, and in memory of one range,
+// Watch tells whether code that ran in this goroutine, and in memory of one range,
 // took a page fault. Without one no page can have become private: what the code wrote
 // are pages that the range had made its own before, and to look for others is to find
 // none. It is what makes most resets cheap.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An extent is a part of a window that holds a file.
+// extent is a part of a window that holds a file.
 type extent struct {
 	from, to int // in the range
 	shared   bool

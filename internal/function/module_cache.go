@@ -17,42 +17,40 @@ import (
 	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
-// kept has rewritten modules in files: rewriting a large module takes all processors for
-// a third of a second, and one that was checked is deployed next, on each start again.
-// Without a folder nothing is kept.
-type kept struct {
+// moduleCache keeps rewritten modules in files: rewriting a large module takes part of a second, and a
+// module that was checked is deployed next, and again at each start. Without a folder nothing is kept.
+type moduleCache struct {
 	dir string
 	log *slog.Logger
 }
 
-// keptPrefix begins the names of the folders of rewritten modules.
-const keptPrefix = "rewritten-"
+// cachePrefix begins the names of the folders of rewritten modules.
+const cachePrefix = "rewritten-"
 
-// openKept takes the folder of this build of the program, because another one may rewrite
+// openModuleCache takes the folder of this build of the program, because another one may rewrite
 // differently, and removes the others'.
-func openKept(parent string, log *slog.Logger) (*kept, error) {
+func openModuleCache(parent string, log *slog.Logger) (*moduleCache, error) {
 	if parent == "" {
-		return &kept{log: log}, nil
+		return &moduleCache{log: log}, nil
 	}
 	build, err := ownBuild()
 	if err != nil {
 		return nil, fmt.Errorf("rewritten modules: %w", err)
 	}
-	k := &kept{dir: filepath.Join(parent, keptPrefix+build), log: log}
+	k := &moduleCache{dir: filepath.Join(parent, cachePrefix+build), log: log}
 	entries, err := os.ReadDir(parent)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("rewritten modules: %w", err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), keptPrefix) && e.Name() != keptPrefix+build {
+		if strings.HasPrefix(e.Name(), cachePrefix) && e.Name() != cachePrefix+build {
 			_ = os.RemoveAll(filepath.Join(parent, e.Name())) // it is tried again at the next start
 		}
 	}
 	return k, nil
 }
 
-// ownBuild tells this program's file from every other one. Only its status is looked at:
-// a confined process may not read it.
+// ownBuild identifies the program's file by its status: a confined process may not read it.
 func ownBuild() (string, error) {
 	s, err := os.Stat("/proc/self/exe")
 	if err != nil {
@@ -65,8 +63,8 @@ func ownBuild() (string, error) {
 	return fmt.Sprintf("%x-%x-%x", own.Ino, own.Size, own.Ctim.Nano()), nil
 }
 
-// module rewrites a module, unless that was done before.
-func (k *kept) module(file []byte, unmetered bool) (*optimize.Result, error) {
+// load returns a rewritten module from the cache, or rewrites it.
+func (k *moduleCache) load(file []byte, unmetered bool) (*optimize.Result, error) {
 	o := optimize.Options{Unmetered: unmetered}
 	if k.dir == "" {
 		return optimize.Module(file, o)
@@ -75,7 +73,7 @@ func (k *kept) module(file []byte, unmetered bool) (*optimize.Result, error) {
 	if unmetered {
 		name += "-unmetered"
 	}
-	if r, err := readKept(name); err == nil {
+	if r, err := readCached(name); err == nil {
 		return r, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		k.log.Warn("a rewritten module can't be read, and is rewritten again", "error", err)
@@ -84,14 +82,14 @@ func (k *kept) module(file []byte, unmetered bool) (*optimize.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := writeKept(name, r); err != nil {
+	if err := writeCached(name, r); err != nil {
 		k.log.Warn("a rewritten module can't be kept", "error", err)
 	}
 	return r, nil
 }
 
-// readKept reads what writeKept wrote: a checksum before the rest.
-func readKept(name string) (*optimize.Result, error) {
+// readCached reads what writeKept wrote: a checksum before the rest.
+func readCached(name string) (*optimize.Result, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -107,8 +105,8 @@ func readKept(name string) (*optimize.Result, error) {
 	return r, nil
 }
 
-// writeKept writes a file that others see whole or not at all.
-func writeKept(name string, r *optimize.Result) error {
+// writeCached writes a file atomically.
+func writeCached(name string, r *optimize.Result) error {
 	b := bytes.NewBuffer(make([]byte, sha256.Size, len(r.Code)+len(r.Code)/2))
 	if err := gob.NewEncoder(b).Encode(r); err != nil {
 		return err
@@ -136,8 +134,8 @@ func writeKept(name string, r *optimize.Result) error {
 // that once a day at best; where they don't a file is made anew when it is that old.
 const unusedFor = 30 * 24 * time.Hour
 
-// sweep removes what was not used for long from a cache.
-func sweep(dir string, now time.Time) error {
+// removeUnused removes what was not used for long from a cache.
+func removeUnused(dir string, now time.Time) error {
 	return filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err

@@ -18,12 +18,12 @@ import (
 
 func TestKept(t *testing.T) {
 	parent := t.TempDir()
-	other := filepath.Join(parent, keptPrefix+"other")
+	other := filepath.Join(parent, cachePrefix+"other")
 	if err := os.Mkdir(other, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	k, err := openKept(parent, slog.New(slog.NewTextHandler(&log, nil)))
+	k, err := openModuleCache(parent, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,14 +48,14 @@ func TestKept(t *testing.T) {
 	if n := strings.Count(log.String(), "its checksum is wrong"); n != 1 {
 		t.Errorf("logged:\n%s", log.String())
 	}
-	if _, err := k.module([]byte("mud"), false); err == nil {
+	if _, err := k.load([]byte("mud"), false); err == nil {
 		t.Error("mud was rewritten")
 	}
 }
 
 // checkKept expects a module to be what the rewriter makes of it, the first time and when
 // it comes from a file, and the file not to be written again.
-func checkKept(t *testing.T, k *kept, module []byte, unmetered bool) *optimize.Result {
+func checkKept(t *testing.T, k *moduleCache, module []byte, unmetered bool) *optimize.Result {
 	t.Helper()
 	want, err := optimize.Module(module, optimize.Options{Unmetered: unmetered})
 	if err != nil {
@@ -63,7 +63,7 @@ func checkKept(t *testing.T, k *kept, module []byte, unmetered bool) *optimize.R
 	}
 	var written []os.FileInfo
 	for range 2 {
-		got, err := k.module(module, unmetered)
+		got, err := k.load(module, unmetered)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := sweep(dir, now); err != nil {
+	if err := removeUnused(dir, now); err != nil {
 		t.Fatal(err)
 	}
 	files, err := os.ReadDir(filepath.Join(dir, "compiled"))

@@ -2,18 +2,18 @@ package function
 
 import "slices"
 
-// arenaAlign is what places in an arena are aligned to.
+// arenaAlign is the alignment of allocations in an arena.
 const arenaAlign = 16
 
-// A room is what is free of an arena: places in order, none of which touches the next.
-type room struct{ free []Place }
+// freeList is a first-fit allocator: the free extents by address, neighbours merged.
+type freeList struct{ free []Place }
 
-func newRoom(size int) room { return room{[]Place{{0, size}}} }
+func newFreeList(size int) freeList { return freeList{[]Place{{0, size}}} }
 
 func aligned(size int) int { return (max(size, 1) + arenaAlign - 1) &^ (arenaAlign - 1) }
 
-// take returns where size bytes are free, the first such place.
-func (r *room) take(size int) (int, bool) {
+// allocate returns the offset of the first extent with size free bytes.
+func (r *freeList) allocate(size int) (int, bool) {
 	if size < 0 {
 		return 0, false
 	}
@@ -33,19 +33,19 @@ func (r *room) take(size int) (int, bool) {
 	return 0, false
 }
 
-// give takes a place back that take gave.
-func (r *room) give(p Place) {
+// release frees an extent that allocate returned.
+func (r *freeList) release(p Place) {
 	p.Size = aligned(p.Size)
 	i, _ := slices.BinarySearchFunc(r.free, p, func(a, b Place) int { return a.Offset - b.Offset })
 	r.free = slices.Insert(r.free, i, p)
-	r.join(i)
+	r.merge(i)
 	if i > 0 {
-		r.join(i - 1)
+		r.merge(i - 1)
 	}
 }
 
-// join makes one of two neighbours that touch.
-func (r *room) join(i int) {
+// merge joins an extent with the next one if they touch.
+func (r *freeList) merge(i int) {
 	if i+1 < len(r.free) && r.free[i].Offset+r.free[i].Size == r.free[i+1].Offset {
 		r.free[i].Size += r.free[i+1].Size
 		r.free = slices.Delete(r.free, i+1, i+2)
