@@ -33,7 +33,7 @@ func (s *sequence) visit(i int, input any) {
 	s.visits[i]++
 	t := s.tasks.List[i]
 	c := s.node.child(t, join(s.prefix, visited(t.Name, s.visits[i])), input, s.locals)
-	c.x.later(c, c.start)
+	c.x.enqueue(c, c.start)
 }
 
 func (s *sequence) ended(child *node, output any, then string) {
@@ -56,7 +56,7 @@ func (s *sequence) finish(output any) {
 	case s.node.task == nil:
 		s.node.x.complete(output)
 	default:
-		s.node.done(output, s.node.task.Then)
+		s.node.complete(output, s.node.task.Then)
 	}
 }
 
@@ -90,7 +90,7 @@ func (l *loop) begin(input any) {
 func (l *loop) next(data any) {
 	n, f := l.node, l.node.task.For
 	if l.at >= len(l.items) {
-		n.done(data, n.task.Then)
+		n.complete(data, n.task.Then)
 		return
 	}
 	locals := n.locals.With(f.Each, l.items[l.at]).With(f.At, l.at)
@@ -103,7 +103,7 @@ func (l *loop) next(data any) {
 			return
 		}
 		if !yes {
-			n.done(data, n.task.Then)
+			n.complete(data, n.task.Then)
 			return
 		}
 	}
@@ -113,7 +113,7 @@ func (l *loop) next(data any) {
 	l.round.begin(data)
 }
 
-func (l *loop) rounded(output any) { l.node.x.later(l.node, func() { l.next(output) }) }
+func (l *loop) rounded(output any) { l.node.x.enqueue(l.node, func() { l.next(output) }) }
 
 func (l *loop) ended(child *node, output any, then string) { l.round.ended(child, output, then) }
 func (l *loop) failed(_ *node, err *dsl.Error)             { l.node.fail(err) }
@@ -130,7 +130,7 @@ func (f *fork) begin(input any) {
 	f.outputs, f.left = make([]any, len(branches)), len(branches)
 	for _, t := range branches {
 		c := f.node.child(t, join(f.node.path, t.Name), input, f.node.locals)
-		c.x.later(c, c.start)
+		c.x.enqueue(c, c.start)
 	}
 }
 
@@ -138,12 +138,12 @@ func (f *fork) ended(child *node, output any, _ string) {
 	n := f.node
 	if n.task.Fork.Compete {
 		n.stopChildren()
-		n.done(output, n.task.Then)
+		n.complete(output, n.task.Then)
 		return
 	}
 	f.outputs[n.task.Fork.Branches.Index(child.task.Name)] = output
 	if f.left--; f.left == 0 {
-		n.done(f.outputs, n.task.Then)
+		n.complete(f.outputs, n.task.Then)
 	}
 }
 

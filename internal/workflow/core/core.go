@@ -43,7 +43,7 @@ type Execution struct {
 	events, maxEvents int
 
 	// The rest is empty between events.
-	todo    []func()
+	queue   []func()
 	tasks   int
 	actions []Action
 }
@@ -94,18 +94,18 @@ func (x *Execution) dispatch(e Event) {
 
 // drain does what follows, which may lead to more.
 func (x *Execution) drain() {
-	for len(x.todo) > 0 {
-		next := x.todo[0]
-		x.todo = x.todo[1:]
+	for len(x.queue) > 0 {
+		next := x.queue[0]
+		x.queue = x.queue[1:]
 		next()
 	}
-	x.todo = nil
+	x.queue = nil
 }
 
-// later does f after what is at hand, unless the task ends before.
-func (x *Execution) later(n *node, f func()) {
-	x.todo = append(x.todo, func() {
-		if !n.over && !x.status.Over() {
+// enqueue does f after what is at hand, unless the task ends before.
+func (x *Execution) enqueue(n *node, f func()) {
+	x.queue = append(x.queue, func() {
+		if !n.ended && !x.status.Over() {
 			f()
 		}
 	})
@@ -145,7 +145,7 @@ func (x *Execution) setEnd(deadline time.Time) {
 		}
 	}
 	if !x.end.IsZero() {
-		x.act(Timer{Kind: DeadlineTimer, At: x.end})
+		x.emitAction(Timer{Kind: DeadlineTimer, At: x.end})
 	}
 }
 
@@ -156,14 +156,14 @@ func (x *Execution) finish(f Finished) {
 	}
 	x.status, x.result = f.Status, f
 	if len(x.live) > 0 || !x.end.IsZero() {
-		x.act(Stop{})
+		x.emitAction(Stop{})
 	}
 	for _, n := range x.live {
-		n.note(Abandoned, nil)
-		n.over = true
+		n.endHistory(Abandoned, nil)
+		n.ended = true
 	}
 	clear(x.live)
-	x.act(Finish{Finished: f})
+	x.emitAction(Finish{Finished: f})
 }
 
 // complete ends the execution with the output of its last task.
@@ -183,7 +183,7 @@ func (x *Execution) complete(output any) {
 
 func faulted(err *dsl.Error) Finished { return Finished{Status: Faulted, Error: err} }
 
-func (x *Execution) act(a Action) { x.actions = append(x.actions, a) }
+func (x *Execution) emitAction(a Action) { x.actions = append(x.actions, a) }
 
 // Pending returns all that was asked for and is neither done nor stopped.
 func (x *Execution) Pending() []Action {
@@ -213,9 +213,9 @@ func (x *Execution) Wants(e Event) bool {
 		return x.waitsFor(e.Emitted.Path, "emit")
 	case e.Received != nil:
 		n := x.live[e.Received.Path]
-		return n != nil && n.hears(e.Received.Event)
+		return n != nil && n.expects(e.Received.Event)
 	case e.Fired != nil:
-		return x.wantsTimer(e.Fired)
+		return x.expectsTimer(e.Fired)
 	}
 	return true
 }

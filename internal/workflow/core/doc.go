@@ -1,12 +1,12 @@
-// Package core says what a workflow does next. It is pure: it has no clock, does
-// no I/O and starts no goroutine. Time comes with events.
+// Package core is the state machine of a workflow's execution. It is pure: it has no
+// clock, does no I/O and starts no goroutine. Time comes with events.
 //
-// An [Execution] takes events ([Execution.Apply]) and answers with actions:
-// functions to call, timers to set, events to publish or to wait for. It is what
-// its events make of it and nothing else: the same events in the same order lead
-// to the same state, on every node and at any time. So a log of the events is all
-// that has to be kept. [Execution.Pending] says what is on its way, which is what
-// somebody who takes over from the log has to start again.
+// An [Execution] consumes events ([Execution.Apply]) and produces actions: functions to
+// call, timers to set, events to publish or to wait for. It is deterministic: the same
+// events in the same order lead to the same state, on every node and at any time. So a
+// log of the events is all that has to be kept (event sourcing), and replaying it
+// rebuilds the state. [Execution.Pending] returns the actions under way, which have to
+// be started again after a replay.
 //
 // # Duties of the caller
 //
@@ -19,8 +19,7 @@
 //
 // # Paths
 //
-// A path names one run of a task, and with it what has to be done for it, so it
-// is the step's idempotency token. It is made of the names of the tasks from the
+// A path names one run of a task, so it is the step's idempotency key. It is made of the names of the tasks from the
 // outside in, separated by '/'. To a name is added what tells one run of the
 // task from another: "[2]" the round of a loop, "#2" the second try, "@2" the
 // second time that the tasks around it came by, "!" the tasks that catch.

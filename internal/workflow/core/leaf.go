@@ -23,7 +23,7 @@ func (n *node) call() {
 		n.fail(expressionError(err))
 		return
 	}
-	n.ask(Call{Path: n.path, Task: n.task, Function: c.Function, Entry: c.Entry, Body: body, Meta: meta})
+	n.await(Call{Path: n.path, Task: n.task, Function: c.Function, Entry: c.Entry, Body: body, Meta: meta})
 }
 
 // meta evaluates names and texts.
@@ -66,7 +66,7 @@ func (x *Execution) stepped(s *Step) {
 		e := *s.Error
 		n.fail(&e)
 	case s.Value != nil:
-		n.done(Reference{Step: s.Path, Size: s.Value.Size, Type: s.Value.Type}.data(), n.task.Then)
+		n.complete(Reference{Step: s.Path, Size: s.Value.Size, Type: s.Value.Type}.data(), n.task.Then)
 	default:
 		x.stepData(n, s.Data)
 	}
@@ -74,7 +74,7 @@ func (x *Execution) stepped(s *Step) {
 
 func (x *Execution) stepData(n *node, text json.RawMessage) {
 	if len(text) == 0 {
-		n.done(nil, n.task.Then)
+		n.complete(nil, n.task.Then)
 		return
 	}
 	data, err := Decode(text)
@@ -82,7 +82,7 @@ func (x *Execution) stepData(n *node, text json.RawMessage) {
 		n.fail(newError(dsl.ErrorCommunication, 502, "the function's result is no JSON", err))
 		return
 	}
-	n.done(data, n.task.Then)
+	n.complete(data, n.task.Then)
 }
 
 func (n *node) set() {
@@ -91,11 +91,11 @@ func (n *node) set() {
 		n.fail(expressionError(err))
 		return
 	}
-	n.done(output, n.task.Then)
+	n.complete(output, n.task.Then)
 }
 
-// choose goes where the first case that holds leads, or the default, or on.
-func (n *node) choose() {
+// switchCase goes where the first case that holds leads, or the default, or on.
+func (n *node) switchCase() {
 	then := n.task.Then
 	for _, c := range n.task.Switch {
 		if c.When == nil {
@@ -112,7 +112,7 @@ func (n *node) choose() {
 			break
 		}
 	}
-	n.done(n.input, then)
+	n.complete(n.input, then)
 }
 
 func (n *node) raise() {
@@ -144,15 +144,15 @@ func textOf(v any) string {
 
 func (n *node) wait() {
 	if n.task.Wait.For == 0 {
-		n.done(n.input, n.task.Then)
+		n.complete(n.input, n.task.Then)
 		return
 	}
-	n.ask(Timer{Path: n.path, Kind: WaitTimer, At: n.began.Add(n.task.Wait.For)})
+	n.await(Timer{Path: n.path, Kind: WaitTimer, At: n.began.Add(n.task.Wait.For)})
 }
 
 // fired lets a timer's task know, if it still waits for it.
 func (x *Execution) fired(f *Fired) {
-	if !x.wantsTimer(f) {
+	if !x.expectsTimer(f) {
 		return
 	}
 	if f.Timer == DeadlineTimer {
@@ -162,9 +162,9 @@ func (x *Execution) fired(f *Fired) {
 	n := x.live[f.Path]
 	switch f.Timer {
 	case WaitTimer:
-		n.done(n.input, n.task.Then)
+		n.complete(n.input, n.task.Then)
 	case TimeoutTimer:
-		x.act(Stop{Path: n.path})
+		x.emitAction(Stop{Path: n.path})
 		n.fail(timeoutError("the task", n.task.Timeout))
 	case RetryTimer:
 		n.run.(*try).again() //nolint:errcheck,forcetypeassert // wantsTimer has seen to it.
@@ -174,7 +174,7 @@ func (x *Execution) fired(f *Fired) {
 	}
 }
 
-func (x *Execution) wantsTimer(f *Fired) bool {
+func (x *Execution) expectsTimer(f *Fired) bool {
 	if f.Timer == DeadlineTimer {
 		return !x.end.IsZero()
 	}
@@ -207,7 +207,7 @@ func (n *node) emit() {
 	if _, ok := event["data"]; ok && event["datacontenttype"] == nil {
 		event["datacontenttype"] = "application/json"
 	}
-	n.ask(Emit{Path: n.path, Event: event})
+	n.await(Emit{Path: n.path, Event: event})
 }
 
 func (x *Execution) emitted(e *Emitted) {
@@ -216,5 +216,5 @@ func (x *Execution) emitted(e *Emitted) {
 		return
 	}
 	event := n.action.(Emit).Event //nolint:errcheck,forcetypeassert // An emit task asks for nothing else.
-	n.done(map[string]any(event), n.task.Then)
+	n.complete(map[string]any(event), n.task.Then)
 }

@@ -91,12 +91,12 @@ func (n *node) listen() {
 		h.filters = append(h.filters, Filter{With: with})
 	}
 	n.heard = h
-	n.ask(Listen{Path: n.path, Filters: h.filters, Since: n.began})
+	n.await(Listen{Path: n.path, Filters: h.filters, Since: n.began})
 }
 
-// hears reports whether the event counts for a task that listens. An expression
+// expects reports whether the event counts for a task that listens. An expression
 // that fails lets its event pass by.
-func (n *node) hears(e CloudEvent) bool {
+func (n *node) expects(e CloudEvent) bool {
 	return n.heard != nil && n.filterFor(e) >= 0
 }
 
@@ -126,7 +126,7 @@ func identity(e CloudEvent) string { return textOf(e["source"]) + "\n" + textOf(
 
 func (x *Execution) received(r *Received) {
 	n := x.live[r.Path]
-	if n == nil || !n.hears(r.Event) {
+	if n == nil || !n.expects(r.Event) {
 		return
 	}
 	l, h := n.task.Listen, n.heard
@@ -142,11 +142,11 @@ func (x *Execution) received(r *Received) {
 	enough, err := n.heardEnough(l)
 	switch {
 	case err != nil:
-		x.act(Stop{Path: n.path})
+		x.emitAction(Stop{Path: n.path})
 		n.fail(expressionError(err))
 	case enough:
-		x.act(Stop{Path: n.path})
-		n.done(h.events, n.task.Then)
+		x.emitAction(Stop{Path: n.path})
+		n.complete(h.events, n.task.Then)
 	}
 }
 

@@ -20,7 +20,7 @@ type node struct {
 	attempt  int // of the nearest try around it
 	round    int // of the nearest loop around it
 	children []*node
-	over     bool
+	ended    bool
 	entry    *Task
 
 	// leaf says that it waits for an event of its own.
@@ -87,7 +87,7 @@ func (n *node) start() {
 			errCircle)))
 		return
 	}
-	n.remember()
+	n.beginHistory()
 	var err error
 	if n.input, err = n.task.Input.Eval(x.scope(n, n.raw)); err != nil {
 		n.fail(expressionError(err))
@@ -109,7 +109,7 @@ func (n *node) skip() {
 	if n.entry != nil {
 		n.entry.Kind = "skipped"
 	}
-	n.note(Completed, nil)
+	n.endHistory(Completed, nil)
 	n.leave()
 	n.parent.run.ended(n, n.raw, dsl.Continue)
 }
@@ -117,7 +117,7 @@ func (n *node) skip() {
 // perform does what the task is there for.
 func (n *node) perform() {
 	if d := n.task.Timeout; d > 0 {
-		n.x.act(Timer{Path: n.path, Kind: TimeoutTimer, At: n.began.Add(d)})
+		n.x.emitAction(Timer{Path: n.path, Kind: TimeoutTimer, At: n.began.Add(d)})
 	}
 	t := n.task
 	switch {
@@ -132,7 +132,7 @@ func (n *node) perform() {
 	case t.Set != nil:
 		n.set()
 	case t.Switch != nil:
-		n.choose()
+		n.switchCase()
 	case t.Wait != nil:
 		n.wait()
 	default:
@@ -154,8 +154,8 @@ func (n *node) runner() runner {
 	return &sequence{node: n, tasks: t.Do, prefix: n.path, locals: n.locals}
 }
 
-// done ends the task well.
-func (n *node) done(output any, then string) {
+// complete ends the task well.
+func (n *node) complete(output any, then string) {
 	x := n.x
 	n.output = output
 	output, err := n.task.Output.Eval(x.scope(n, output))
@@ -173,7 +173,7 @@ func (n *node) done(output any, then string) {
 		}
 		x.context = exported
 	}
-	n.note(Completed, nil)
+	n.endHistory(Completed, nil)
 	n.leave()
 	if then == dsl.End {
 		x.complete(output)
@@ -191,7 +191,7 @@ func (n *node) fail(err *dsl.Error) {
 		n.x.finish(faulted(err))
 		return
 	}
-	n.note(Faulted, err)
+	n.endHistory(Faulted, err)
 	n.stopChildren()
 	n.leave()
 	n.parent.run.failed(n, err)
@@ -199,16 +199,16 @@ func (n *node) fail(err *dsl.Error) {
 
 // leave takes the task out of those that run, and stops its own timer.
 func (n *node) leave() {
-	if n.over {
+	if n.ended {
 		return
 	}
-	n.over = true
+	n.ended = true
 	delete(n.x.live, n.path)
 	if n.parent != nil {
 		n.parent.forget(n)
 	}
 	if n.task.Timeout > 0 && n.began.Add(n.task.Timeout).After(n.x.now) {
-		n.x.act(Stop{Path: n.path})
+		n.x.emitAction(Stop{Path: n.path})
 	}
 }
 
@@ -223,20 +223,20 @@ func (n *node) forget(child *node) {
 
 // stop ends the task and all below it from outside.
 func (n *node) stop() {
-	if n.over {
+	if n.ended {
 		return
 	}
-	n.x.act(Stop{Path: n.path})
+	n.x.emitAction(Stop{Path: n.path})
 	n.parent.forget(n)
-	n.silence()
+	n.abandon()
 }
 
-func (n *node) silence() {
-	n.note(Abandoned, nil)
-	n.over = true
+func (n *node) abandon() {
+	n.endHistory(Abandoned, nil)
+	n.ended = true
 	delete(n.x.live, n.path)
 	for _, c := range n.children {
-		c.silence()
+		c.abandon()
 	}
 	n.children = nil
 }
@@ -247,10 +247,10 @@ func (n *node) stopChildren() {
 	}
 }
 
-// ask makes the task a leaf that waits for what it asks for.
-func (n *node) ask(a Action) {
+// await makes the task a leaf that waits for what it asks for.
+func (n *node) await(a Action) {
 	n.leaf, n.action = true, a
-	n.x.act(a)
+	n.x.emitAction(a)
 }
 
 // pending adds what the task and those below it wait for.
@@ -270,8 +270,8 @@ func (n *node) pending(actions []Action) []Action {
 	return actions
 }
 
-// remember begins the task's entry in the history.
-func (n *node) remember() {
+// beginHistory begins the task's entry in the history.
+func (n *node) beginHistory() {
 	if len(n.x.history) >= maxHistory {
 		return
 	}
@@ -284,8 +284,8 @@ func (n *node) remember() {
 	n.x.history = append(n.x.history, n.entry)
 }
 
-// note ends the task's entry in the history.
-func (n *node) note(s Status, err *dsl.Error) {
+// endHistory ends the task's entry in the history.
+func (n *node) endHistory(s Status, err *dsl.Error) {
 	if n.entry != nil && !n.entry.Status.Over() {
 		n.entry.Status, n.entry.Ended, n.entry.Error = s, n.x.now, err
 	}

@@ -29,7 +29,7 @@ func (t *try) run() {
 	n := t.node
 	t.began, t.resting = n.x.now, time.Time{}
 	if limit := t.attemptTimeout(); limit > 0 {
-		n.x.act(Timer{Path: n.path, Kind: AttemptTimer, At: t.began.Add(limit)})
+		n.x.emitAction(Timer{Path: n.path, Kind: AttemptTimer, At: t.began.Add(limit)})
 	}
 	n.attempt = t.attempt
 	t.tasks = &sequence{
@@ -48,16 +48,16 @@ func (t *try) attemptTimeout() time.Duration {
 // quiet stops the timer of an attempt that is over.
 func (t *try) quiet() {
 	if limit := t.attemptTimeout(); limit > 0 && t.began.Add(limit).After(t.node.x.now) {
-		t.node.x.act(Stop{Path: t.node.path})
+		t.node.x.emitAction(Stop{Path: t.node.path})
 		if d := t.node.task.Timeout; d > 0 {
-			t.node.x.act(Timer{Path: t.node.path, Kind: TimeoutTimer, At: t.node.began.Add(d)})
+			t.node.x.emitAction(Timer{Path: t.node.path, Kind: TimeoutTimer, At: t.node.began.Add(d)})
 		}
 	}
 }
 
 func (t *try) finished(output any) {
 	t.quiet()
-	t.node.done(output, t.node.task.Then)
+	t.node.complete(output, t.node.task.Then)
 }
 
 func (t *try) ended(child *node, output any, then string) { t.tasks.ended(child, output, then) }
@@ -103,7 +103,7 @@ func (t *try) caught(err *dsl.Error) {
 	case spec.Retry != nil:
 		n.fail(err)
 	default:
-		n.done(n.input, n.task.Then)
+		n.complete(n.input, n.task.Then)
 	}
 }
 
@@ -112,7 +112,7 @@ func (t *try) catch(locals *dsl.Locals) {
 	t.catching = true
 	t.tasks = &sequence{
 		node: n, tasks: n.task.Try.Catch, prefix: catching(n.path), locals: locals,
-		finished: func(output any) { n.done(output, n.task.Then) },
+		finished: func(output any) { n.complete(output, n.task.Then) },
 	}
 	t.tasks.begin(n.input)
 }
@@ -189,11 +189,11 @@ func (t *try) rest() {
 	d := t.delay()
 	if d <= 0 {
 		t.attempt++
-		n.x.later(n, t.run)
+		n.x.enqueue(n, t.run)
 		return
 	}
 	t.resting = n.x.now.Add(d)
-	n.x.act(Timer{Path: n.path, Kind: RetryTimer, At: t.resting})
+	n.x.emitAction(Timer{Path: n.path, Kind: RetryTimer, At: t.resting})
 }
 
 func (t *try) again() {

@@ -32,7 +32,7 @@ var (
 )
 
 // workflow reads the document.
-func (r *reader) workflow(n *yaml.Node) *Workflow {
+func (r *parser) workflow(n *yaml.Node) *Workflow {
 	f, _ := r.mapping(n, "a workflow", []string{"document", "input", "use", "do", "timeout", "output", "evaluate"}, refusedWorkflow)
 	if n.Kind != yaml.MappingNode {
 		return nil
@@ -52,86 +52,86 @@ func (r *reader) workflow(n *yaml.Node) *Workflow {
 		r.pointer = "/do"
 		w.Do = r.tasks(do, "do")
 	} else {
-		r.wrong(n, "the workflow has no do: it must list the tasks")
+		r.report(n, "the workflow has no do: it must list the tasks")
 	}
 	w.Definition = r.definition(n)
 	return w
 }
 
-func (r *reader) definition(n *yaml.Node) map[string]any {
+func (r *parser) definition(n *yaml.Node) map[string]any {
 	v, err := value(n)
 	if err != nil {
-		r.wrong(n, "%v", err)
+		r.report(n, "%v", err)
 	}
 	m, _ := v.(map[string]any)
 	return m
 }
 
-func (r *reader) document(f fields, w *Workflow) {
+func (r *parser) document(f fields, w *Workflow) {
 	n := f.keys["document"]
 	if n == nil {
-		r.wrong(f.node, "the workflow has no document: it must have document with dsl, namespace, name and version")
+		r.report(f.node, "the workflow has no document: it must have document with dsl, namespace, name and version")
 		return
 	}
 	d, _ := r.mapping(n, "document", []string{"dsl", "namespace", "name", "version", "title", "summary", "tags", "metadata"}, nil)
 	if n.Kind != yaml.MappingNode {
 		return
 	}
-	if dsl := r.needed(d, "dsl", semantic, "the DSL's version, \"1.0.0\""); dsl != "" && !strings.HasPrefix(dsl, "1.0.") {
-		r.wrong(d.keys["dsl"], "dsl %s is not supported: 1.0.x is", dsl)
+	if dsl := r.requiredText(d, "dsl", semantic, "the DSL's version, \"1.0.0\""); dsl != "" && !strings.HasPrefix(dsl, "1.0.") {
+		r.report(d.keys["dsl"], "dsl %s is not supported: 1.0.x is", dsl)
 	}
-	w.Namespace = r.needed(d, "namespace", hostname, "lower-case letters, digits and \"-\"")
-	w.Name = r.needed(d, "name", hostname, "lower-case letters, digits and \"-\"")
-	w.Version = r.needed(d, "version", semantic, "a version such as \"0.1.0\"")
+	w.Namespace = r.requiredText(d, "namespace", hostname, "lower-case letters, digits and \"-\"")
+	w.Name = r.requiredText(d, "name", hostname, "lower-case letters, digits and \"-\"")
+	w.Version = r.requiredText(d, "version", semantic, "a version such as \"0.1.0\"")
 }
 
-func (r *reader) needed(f fields, key string, pattern *regexp.Regexp, want string) string {
+func (r *parser) requiredText(f fields, key string, pattern *regexp.Regexp, want string) string {
 	n := f.keys[key]
 	if n == nil {
-		r.wrong(f.node, "document has no %s: it must have %s", key, want)
+		r.report(f.node, "document has no %s: it must have %s", key, want)
 		return ""
 	}
 	text, ok := r.text(n, "document."+key)
 	if ok && !pattern.MatchString(text) {
-		r.wrong(n, "document.%s %q must be %s", key, text, want)
+		r.report(n, "document.%s %q must be %s", key, text, want)
 	}
 	return text
 }
 
-func (r *reader) evaluate(n *yaml.Node) {
+func (r *parser) evaluate(n *yaml.Node) {
 	f, ok := r.mapping(n, "evaluate", []string{"language", "mode"}, nil)
 	if !ok {
 		return
 	}
 	for key, only := range map[string]string{"language": "jq", "mode": "strict"} {
 		if v := f.keys[key]; v != nil && v.Value != only {
-			r.wrong(v, "evaluate.%s %s is not supported: %s is", key, v.Value, only)
+			r.report(v, "evaluate.%s %s is not supported: %s is", key, v.Value, only)
 		}
 	}
 }
 
 // use reads the parts that tasks name.
-func (r *reader) use(n *yaml.Node) {
+func (r *definitions) use(n *yaml.Node) {
 	f, ok := r.mapping(n, "use", []string{"errors", "retries", "timeouts"}, refusedUse)
 	if !ok {
 		return
 	}
 	r.errors, r.retries, r.timeouts = map[string]*Template{}, map[string]*Retry{}, map[string]*yaml.Node{}
-	r.each(f.keys["errors"], "use.errors", func(name string, n *yaml.Node) { r.errors[name] = r.errorOf(n) })
-	r.each(f.keys["retries"], "use.retries", func(name string, n *yaml.Node) { r.retries[name] = r.retry(n, nil) })
-	r.each(f.keys["timeouts"], "use.timeouts", func(name string, n *yaml.Node) {
+	r.eachEntry(f.keys["errors"], "use.errors", func(name string, n *yaml.Node) { r.errors[name] = r.errorOf(n) })
+	r.eachEntry(f.keys["retries"], "use.retries", func(name string, n *yaml.Node) { r.retries[name] = r.retry(n, nil) })
+	r.eachEntry(f.keys["timeouts"], "use.timeouts", func(name string, n *yaml.Node) {
 		if r.timeout(n); n.Kind == yaml.MappingNode {
 			r.timeouts[name] = n
 		}
 	})
 }
 
-func (r *reader) each(n *yaml.Node, what string, f func(string, *yaml.Node)) {
+func (r *yamlReader) eachEntry(n *yaml.Node, what string, f func(string, *yaml.Node)) {
 	if n == nil {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		r.wrong(n, "%s must be a mapping of names", what)
+		r.report(n, "%s must be a mapping of names", what)
 		return
 	}
 	for i := 0; i < len(n.Content); i += 2 {
@@ -140,10 +140,12 @@ func (r *reader) each(n *yaml.Node, what string, f func(string, *yaml.Node)) {
 }
 
 // from reads input, as reads output and export.
-func (r *reader) from(n *yaml.Node, what string) *Template { return r.transform(n, what, "from") }
-func (r *reader) as(n *yaml.Node, what string) *Template   { return r.transform(n, what, "as") }
+func (r *expressionReader) from(n *yaml.Node, what string) *Template {
+	return r.transform(n, what, "from")
+}
+func (r *expressionReader) as(n *yaml.Node, what string) *Template { return r.transform(n, what, "as") }
 
-func (r *reader) transform(n *yaml.Node, what, key string) *Template {
+func (r *expressionReader) transform(n *yaml.Node, what, key string) *Template {
 	if n == nil {
 		return nil
 	}
@@ -155,14 +157,14 @@ func (r *reader) transform(n *yaml.Node, what, key string) *Template {
 }
 
 // timeout reads {after: DURATION} or a name in use.timeouts.
-func (r *reader) timeout(n *yaml.Node) time.Duration {
+func (r *definitions) timeout(n *yaml.Node) time.Duration {
 	switch {
 	case n == nil:
 		return 0
 	case n.Kind == yaml.ScalarNode:
 		named := r.timeouts[n.Value]
 		if named == nil {
-			r.wrong(n, "timeout %q is not in use.timeouts: write {after: {seconds: 10}}, or define it there", n.Value)
+			r.report(n, "timeout %q is not in use.timeouts: write {after: {seconds: 10}}, or define it there", n.Value)
 			return 0
 		}
 		return r.timeout(named)
@@ -172,12 +174,12 @@ func (r *reader) timeout(n *yaml.Node) time.Duration {
 		return 0
 	}
 	if !f.has("after") {
-		r.wrong(n, "timeout has no after: write {after: {seconds: 10}}")
+		r.report(n, "timeout has no after: write {after: {seconds: 10}}")
 		return 0
 	}
 	d := r.duration(f.keys["after"], "timeout.after")
 	if d == 0 {
-		r.wrong(n, "a timeout of nothing lets nothing run")
+		r.report(n, "a timeout of nothing lets nothing run")
 	}
 	return d
 }

@@ -21,11 +21,11 @@ var durationUnits = map[string]time.Duration{
 }
 
 // duration reads {seconds: 3, ...} or a text of ISO 8601, "PT3S".
-func (r *reader) duration(n *yaml.Node, what string) time.Duration {
+func (r *yamlReader) duration(n *yaml.Node, what string) time.Duration {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		d, ok := parseISO(n.Value)
 		if !ok {
-			r.wrong(n, "%s %q must be a duration of ISO 8601 in weeks, days, hours, minutes and seconds, such as \"PT1M30S\", or {minutes: 1, seconds: 30}", what, n.Value)
+			r.report(n, "%s %q must be a duration of ISO 8601 in weeks, days, hours, minutes and seconds, such as \"PT1M30S\", or {minutes: 1, seconds: 30}", what, n.Value)
 		}
 		return d
 	}
@@ -38,10 +38,10 @@ func (r *reader) duration(n *yaml.Node, what string) time.Duration {
 		sum += float64(r.integer(value, what+"."+unit, 0, 1e12)) * float64(durationUnits[unit])
 	}
 	if len(f.keys) == 0 {
-		r.wrong(n, "%s is empty: write {seconds: 10}", what)
+		r.report(n, "%s is empty: write {seconds: 10}", what)
 	}
 	if sum > float64(maxDuration) {
-		r.wrong(n, "%s is more than ten years", what)
+		r.report(n, "%s is more than ten years", what)
 		return 0
 	}
 	return time.Duration(sum)

@@ -9,22 +9,22 @@ var (
 	refusedListen = map[string]string{"foreach": "use for on what came"}
 )
 
-func (r *reader) emit(n *yaml.Node) *Emit {
+func (r *parser) emit(n *yaml.Node) *Emit {
 	e := &Emit{}
 	f, ok := r.mapping(n, "emit", []string{"event"}, nil)
 	if !ok || !f.has("event") {
-		r.wrong(n, "emit must have event: {with: {source: ..., type: ..., data: ...}}")
+		r.report(n, "emit must have event: {with: {source: ..., type: ..., data: ...}}")
 		return e
 	}
 	event, ok := r.mapping(f.keys["event"], "emit.event", []string{"with"}, nil)
 	if !ok || !event.has("with") || event.keys["with"].Kind != yaml.MappingNode {
-		r.wrong(f.keys["event"], "emit.event must have with: {source: ..., type: ..., data: ...}")
+		r.report(f.keys["event"], "emit.event must have with: {source: ..., type: ..., data: ...}")
 		return e
 	}
 	with := event.keys["with"]
 	for _, key := range []string{"source", "type"} {
 		if !hasKey(with, key) {
-			r.wrong(with, "emit.event.with has no %s: every event has one", key)
+			r.report(with, "emit.event.with has no %s: every event has one", key)
 		}
 	}
 	e.With = r.template(with)
@@ -40,7 +40,7 @@ func hasKey(n *yaml.Node, key string) bool {
 	return false
 }
 
-func (r *reader) listen(n *yaml.Node) *Listen {
+func (r *parser) listen(n *yaml.Node) *Listen {
 	l := &Listen{}
 	f, ok := r.mapping(n, "listen", []string{"to", "read"}, refusedListen)
 	if !ok {
@@ -49,18 +49,18 @@ func (r *reader) listen(n *yaml.Node) *Listen {
 	if read := f.keys["read"]; read != nil {
 		l.Envelope = read.Value == "envelope"
 		if read.Value != "data" && read.Value != "envelope" {
-			r.wrong(read, "listen.read %s is not supported: data and envelope are", read.Value)
+			r.report(read, "listen.read %s is not supported: data and envelope are", read.Value)
 		}
 	}
 	if !f.has("to") {
-		r.wrong(n, "listen has no to: it must have one of one, any and all")
+		r.report(n, "listen has no to: it must have one of one, any and all")
 		return l
 	}
 	r.strategy(l, f.keys["to"])
 	return l
 }
 
-func (r *reader) strategy(l *Listen, n *yaml.Node) {
+func (r *parser) strategy(l *Listen, n *yaml.Node) {
 	f, ok := r.mapping(n, "listen.to", []string{"one", "any", "all", "until"}, nil)
 	if !ok {
 		return
@@ -72,7 +72,7 @@ func (r *reader) strategy(l *Listen, n *yaml.Node) {
 		}
 	}
 	if ways != 1 {
-		r.wrong(n, "listen.to must have one of one, any and all")
+		r.report(n, "listen.to must have one of one, any and all")
 		return
 	}
 	switch {
@@ -83,30 +83,30 @@ func (r *reader) strategy(l *Listen, n *yaml.Node) {
 	default:
 		l.All = true
 		if l.Filters = r.filters(f.keys["all"], "listen.to.all"); len(l.Filters) == 0 {
-			r.wrong(n, "listen.to.all has no filters")
+			r.report(n, "listen.to.all has no filters")
 		}
 	}
-	r.until(l, f)
+	r.untilCondition(l, f)
 }
 
-func (r *reader) until(l *Listen, f fields) {
+func (r *parser) untilCondition(l *Listen, f fields) {
 	n := f.keys["until"]
 	switch {
 	case n == nil:
 	case !f.has("any"):
-		r.wrong(n, "listen.to.until goes with any")
+		r.report(n, "listen.to.until goes with any")
 	case n.Kind == yaml.MappingNode:
-		r.wrong(n, "listen.to.until as a strategy is not supported: write an expression on the events so far")
+		r.report(n, "listen.to.until as a strategy is not supported: write an expression on the events so far")
 	case n.ShortTag() == "!!bool":
-		r.wrong(n, "listen.to.until: %s is not supported: write an expression on the events so far", n.Value)
+		r.report(n, "listen.to.until: %s is not supported: write an expression on the events so far", n.Value)
 	default:
 		l.Until = r.expression(n, "listen.to.until")
 	}
 }
 
-func (r *reader) filters(n *yaml.Node, what string) []Filter {
+func (r *parser) filters(n *yaml.Node, what string) []Filter {
 	if n.Kind != yaml.SequenceNode {
-		r.wrong(n, "%s must be a list of filters: \"- with: {type: ...}\"", what)
+		r.report(n, "%s must be a list of filters: \"- with: {type: ...}\"", what)
 		return nil
 	}
 	out := make([]Filter, len(n.Content))
@@ -116,14 +116,14 @@ func (r *reader) filters(n *yaml.Node, what string) []Filter {
 	return out
 }
 
-func (r *reader) filter(n *yaml.Node) Filter {
+func (r *parser) filter(n *yaml.Node) Filter {
 	f, ok := r.mapping(n, "a filter", []string{"with"}, refusedFilter)
 	if !ok {
 		return Filter{}
 	}
 	with := f.keys["with"]
 	if with == nil || with.Kind != yaml.MappingNode || len(with.Content) == 0 {
-		r.wrong(n, "a filter must have with: {type: ...}")
+		r.report(n, "a filter must have with: {type: ...}")
 		return Filter{}
 	}
 	out := Filter{}

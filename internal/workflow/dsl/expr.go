@@ -16,7 +16,7 @@ const (
 	// maxSteps bounds what an evaluation executes, in jq's own instructions.
 	maxSteps = 500_000
 	// maxWeight bounds a value: its texts' bytes and 16 for each of its parts.
-	maxWeight = 4 << 20
+	maxValueSize = 4 << 20
 	// maxIndex bounds the index of an array's element that is set.
 	maxIndex = 1 << 16
 	// maxDepth bounds how deep values, and expressions, are nested.
@@ -137,11 +137,11 @@ func (e *Expr) Eval(s Scope) (any, error) {
 		values = append(values, s.Locals.value(name))
 	}
 	iter := e.code.RunWithContext(&steps{left: maxSteps}, s.Data, values...)
-	result, err := one(iter)
+	result, err := singleResult(iter)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := weigh(result, maxWeight); err != nil {
+	if _, err := measure(result, maxValueSize); err != nil {
 		return nil, err
 	}
 	return result, nil
@@ -149,7 +149,7 @@ func (e *Expr) Eval(s Scope) (any, error) {
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
-func one(iter gojq.Iter) (any, error) {
+func singleResult(iter gojq.Iter) (any, error) {
 	result, ok := iter.Next()
 	if !ok {
 		return nil, errors.New("the expression has no result")

@@ -146,7 +146,7 @@ func TestStepsAreSame(t *testing.T) {
 	used := func() int {
 		s := &steps{left: maxSteps}
 		iter := e.code.RunWithContext(s, nil, nil, nil, nil, nil, nil, nil, 0.0)
-		if _, err := one(iter); err != nil {
+		if _, err := singleResult(iter); err != nil {
 			t.Fatal(err)
 		}
 		return s.left
@@ -217,7 +217,7 @@ func FuzzEval(f *testing.F) {
 		if err != nil {
 			return
 		}
-		want, err := one(code.RunWithContext(&steps{left: 10 * maxSteps}, v, nil, nil, nil, nil, nil, nil, seconds(noon)))
+		want, err := singleResult(code.RunWithContext(&steps{left: 10 * maxSteps}, v, nil, nil, nil, nil, nil, nil, seconds(noon)))
 		if err != nil {
 			t.Fatalf("%q is %v with guards and fails without: %v", text, got, err)
 		}

@@ -6,13 +6,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// expressionReader compiles expressions with the local variables of where they stand.
+type expressionReader struct {
+	*yamlReader
+	locals []string
+}
+
 // expression reads a text that is an expression, with or without its braces.
-func (r *reader) expression(n *yaml.Node, what string) *Expr {
+func (r *expressionReader) expression(n *yaml.Node, what string) *Expr {
 	if n == nil {
 		return nil
 	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		r.wrong(n, "%s must be an expression, \"${ ... }\"", what)
+		r.report(n, "%s must be an expression, \"${ ... }\"", what)
 		return nil
 	}
 	text := n.Value
@@ -22,64 +28,64 @@ func (r *reader) expression(n *yaml.Node, what string) *Expr {
 	return r.compile(n, text)
 }
 
-func (r *reader) compile(n *yaml.Node, text string) *Expr {
+func (r *expressionReader) compile(n *yaml.Node, text string) *Expr {
 	if strings.TrimSpace(text) == "" {
-		r.wrong(n, "the expression is empty")
+		r.report(n, "the expression is empty")
 		return nil
 	}
 	e, err := compile(text, r.locals)
 	if err != nil {
-		r.wrong(n, "%v", err)
+		r.report(n, "%v", err)
 		return nil
 	}
 	return e
 }
 
 // template reads a value in which texts of the form "${ ... }" are expressions.
-func (r *reader) template(n *yaml.Node) *Template {
+func (r *expressionReader) template(n *yaml.Node) *Template {
 	t := &Template{fixed: true}
-	t.value = r.fillable(n, t)
+	t.value = r.templateValue(n, t)
 	return t
 }
 
 // expressions reads a value as template does, but a text is an expression in any case.
-func (r *reader) expressions(n *yaml.Node, what string) *Template {
+func (r *expressionReader) expressions(n *yaml.Node, what string) *Template {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		return &Template{value: r.expression(n, what)}
 	}
 	return r.template(n)
 }
 
-func (r *reader) fillable(n *yaml.Node, t *Template) any {
+func (r *expressionReader) templateValue(n *yaml.Node, t *Template) any {
 	switch n.Kind {
 	case yaml.MappingNode:
 		out := make(map[string]any, len(n.Content)/2)
 		for i := 0; i < len(n.Content); i += 2 {
-			out[n.Content[i].Value] = r.fillable(n.Content[i+1], t)
+			out[n.Content[i].Value] = r.templateValue(n.Content[i+1], t)
 		}
 		return out
 	case yaml.SequenceNode:
 		out := make([]any, len(n.Content))
 		for i, e := range n.Content {
-			out[i] = r.fillable(e, t)
+			out[i] = r.templateValue(e, t)
 		}
 		return out
 	default:
-		return r.fillableScalar(n, t)
+		return r.templateScalar(n, t)
 	}
 }
 
-func (r *reader) fillableScalar(n *yaml.Node, t *Template) any {
+func (r *expressionReader) templateScalar(n *yaml.Node, t *Template) any {
 	if inner, ok := embraced(n.Value); ok && n.ShortTag() == "!!str" {
 		t.fixed = false
 		return r.compile(n, inner)
 	}
 	if begin := strings.Index(n.Value, "${"); begin >= 0 && strings.Contains(n.Value[begin:], "}") {
-		r.wrong(n, `an expression must be the whole text: write "${ \"Hello \\(.name)\" }" for "Hello ${ .name }"`)
+		r.report(n, `an expression must be the whole text: write "${ \"Hello \\(.name)\" }" for "Hello ${ .name }"`)
 	}
 	v, err := scalar(n)
 	if err != nil {
-		r.wrong(n, "%v", err)
+		r.report(n, "%v", err)
 	}
 	return v
 }

@@ -10,11 +10,20 @@ import (
 
 var errorKeys = []string{"type", "status", "title", "detail", "instance"}
 
-func (r *reader) raise(n *yaml.Node) *Raise {
+// definitions are the parts of a file that tasks refer to by name: use.errors, use.retries and
+// use.timeouts.
+type definitions struct {
+	*expressionReader
+	errors   map[string]*Template
+	retries  map[string]*Retry
+	timeouts map[string]*yaml.Node
+}
+
+func (r *definitions) raise(n *yaml.Node) *Raise {
 	raise := &Raise{}
 	f, ok := r.mapping(n, "raise", []string{"error"}, nil)
 	if !ok || !f.has("error") {
-		r.wrong(n, "raise must have error: {type: ..., status: ...} or a name in use.errors")
+		r.report(n, "raise must have error: {type: ..., status: ...} or a name in use.errors")
 		return raise
 	}
 	e := f.keys["error"]
@@ -23,19 +32,19 @@ func (r *reader) raise(n *yaml.Node) *Raise {
 		return raise
 	}
 	if raise.Error = r.errors[e.Value]; raise.Error == nil {
-		r.wrong(e, "error %q is not in use.errors: define it there, or write {type: ..., status: ...}", e.Value)
+		r.report(e, "error %q is not in use.errors: define it there, or write {type: ..., status: ...}", e.Value)
 	}
 	return raise
 }
 
-func (r *reader) errorOf(n *yaml.Node) *Template {
+func (r *definitions) errorOf(n *yaml.Node) *Template {
 	f, ok := r.mapping(n, "an error", errorKeys, nil)
 	if !ok {
 		return nil
 	}
 	for _, key := range []string{"type", "status"} {
 		if !f.has(key) {
-			r.wrong(n, "an error must have %s", key)
+			r.report(n, "an error must have %s", key)
 		}
 	}
 	if s := f.keys["status"]; s != nil && s.Kind == yaml.ScalarNode && s.ShortTag() != "!!str" {
@@ -44,14 +53,14 @@ func (r *reader) errorOf(n *yaml.Node) *Template {
 	return r.template(n)
 }
 
-func (r *reader) try(n *yaml.Node, f fields) *Try {
+func (r *parser) try(n *yaml.Node, f fields) *Try {
 	t := &Try{As: "error"}
 	pointer := r.pointer
 	r.pointer = pointer + "/try"
 	t.Do = r.tasks(n, "try")
 	r.pointer = pointer
 	if !f.has("catch") {
-		r.wrong(n, "try has no catch: it must say what happens to errors, beside try")
+		r.report(n, "try has no catch: it must say what happens to errors, beside try")
 		return t
 	}
 	c, ok := r.mapping(f.keys["catch"], "catch", []string{"errors", "as", "when", "exceptWhen", "retry", "do"}, nil)
@@ -59,7 +68,7 @@ func (r *reader) try(n *yaml.Node, f fields) *Try {
 		return t
 	}
 	t.As = r.variable(c.keys["as"], "catch.as", "error")
-	defer r.local(t.As)()
+	defer r.declareLocal(t.As)()
 	t.Errors = r.errorFilter(c.keys["errors"])
 	t.When = r.expression(c.keys["when"], "catch.when")
 	t.ExceptWhen = r.expression(c.keys["exceptWhen"], "catch.exceptWhen")
@@ -73,7 +82,7 @@ func (r *reader) try(n *yaml.Node, f fields) *Try {
 	return t
 }
 
-func (r *reader) errorFilter(n *yaml.Node) map[string]any {
+func (r *definitions) errorFilter(n *yaml.Node) map[string]any {
 	if n == nil {
 		return nil
 	}
@@ -89,7 +98,7 @@ func (r *reader) errorFilter(n *yaml.Node) map[string]any {
 	out := map[string]any{}
 	for key, n := range with.keys {
 		if n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "${") {
-			r.wrong(n, "catch.errors.with.%s must be a value: expressions belong into catch.when", key)
+			r.report(n, "catch.errors.with.%s must be a value: expressions belong into catch.when", key)
 			continue
 		}
 		if key == "status" {
@@ -102,10 +111,10 @@ func (r *reader) errorFilter(n *yaml.Node) map[string]any {
 }
 
 // retry reads a policy or, should known be given, the name of one.
-func (r *reader) retry(n *yaml.Node, known map[string]*Retry) *Retry {
+func (r *definitions) retry(n *yaml.Node, known map[string]*Retry) *Retry {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		if known[n.Value] == nil {
-			r.wrong(n, "retry %q is not in use.retries: define it there, or write {delay: {seconds: 1}}", n.Value)
+			r.report(n, "retry %q is not in use.retries: define it there, or write {delay: {seconds: 1}}", n.Value)
 		}
 		return known[n.Value]
 	}
@@ -117,7 +126,7 @@ func (r *reader) retry(n *yaml.Node, known map[string]*Retry) *Retry {
 	// A policy with a name is evaluated where it is used, and there the error may
 	// have another name.
 	if known == nil {
-		defer r.local("error")()
+		defer r.declareLocal("error")()
 	}
 	p.When = r.expression(f.keys["when"], "retry.when")
 	p.ExceptWhen = r.expression(f.keys["exceptWhen"], "retry.exceptWhen")
@@ -136,26 +145,26 @@ func (r *reader) retry(n *yaml.Node, known map[string]*Retry) *Retry {
 	return p
 }
 
-func (r *reader) backoff(n *yaml.Node) Backoff {
+func (r *definitions) backoff(n *yaml.Node) Backoff {
 	ways := []string{string(Constant), string(Linear), string(Exponential)}
 	f, ok := r.mapping(n, "retry.backoff", ways, nil)
 	if !ok {
 		return Constant
 	}
 	if len(f.keys) != 1 {
-		r.wrong(n, "retry.backoff must have one of %s", list(ways))
+		r.report(n, "retry.backoff must have one of %s", list(ways))
 		return Constant
 	}
 	for way, settings := range f.keys {
 		if settings.ShortTag() != "!!null" && len(settings.Content) > 0 || settings.Kind == yaml.ScalarNode && settings.ShortTag() != "!!null" {
-			r.wrong(settings, "retry.backoff.%s has no settings: write {}", way)
+			r.report(settings, "retry.backoff.%s has no settings: write {}", way)
 		}
 		return Backoff(way)
 	}
 	return Constant
 }
 
-func (r *reader) limit(n *yaml.Node, p *Retry) {
+func (r *definitions) limit(n *yaml.Node, p *Retry) {
 	f, ok := r.mapping(n, "retry.limit", []string{"attempt", "duration"}, nil)
 	if !ok {
 		return
@@ -177,19 +186,19 @@ func (r *reader) limit(n *yaml.Node, p *Retry) {
 	}
 }
 
-func (r *reader) jitter(n *yaml.Node, p *Retry) {
+func (r *definitions) jitter(n *yaml.Node, p *Retry) {
 	f, ok := r.mapping(n, "retry.jitter", []string{"from", "to"}, nil)
 	if !ok {
 		return
 	}
 	if !f.has("from") || !f.has("to") {
-		r.wrong(n, "retry.jitter must have from and to")
+		r.report(n, "retry.jitter must have from and to")
 		return
 	}
 	p.JitterFrom = r.duration(f.keys["from"], "retry.jitter.from")
 	p.JitterTo = r.duration(f.keys["to"], "retry.jitter.to")
 	if p.JitterTo < p.JitterFrom {
-		r.wrong(n, "retry.jitter: to must not be less than from")
+		r.report(n, "retry.jitter: to must not be less than from")
 	}
 }
 

@@ -90,8 +90,11 @@ func ParseNode(file string, node *yaml.Node) (*Workflow, error) {
 }
 
 func parseNode(rules Rules, file string, node *yaml.Node) (*Workflow, error) {
-	r := &reader{file: file, rules: rules, called: map[string]bool{}}
-	if r.plain(node, &nodes{}) {
+	r := &parser{
+		definitions: &definitions{expressionReader: &expressionReader{yamlReader: &yamlReader{file: file}}},
+		rules:       rules, checkedFunctions: map[string]bool{},
+	}
+	if r.checkTree(node, &treeSize{}) {
 		if w := r.workflow(node); len(r.problems) == 0 {
 			return w, nil
 		}
@@ -102,67 +105,67 @@ func parseNode(rules Rules, file string, node *yaml.Node) (*Workflow, error) {
 	return nil, r.problems
 }
 
-// reader reads one file and collects what is wrong.
-type reader struct {
-	file     string
-	rules    Rules
-	called   map[string]bool // functions that were looked at
-	problems Problems
-
-	errors   map[string]*Template
-	retries  map[string]*Retry
-	timeouts map[string]*yaml.Node
+// parser reads the tasks of one file.
+type parser struct {
+	*definitions
+	rules            Rules
+	checkedFunctions map[string]bool
 
 	nesting int
-	locals  []string
-	pointer string
+	pointer string // of the task that is read (RFC 6901)
 }
 
-func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
+// yamlReader reads values of YAML and collects what is wrong with them.
+type yamlReader struct {
+	file     string
+	problems Problems
+}
+
+func (r *yamlReader) report(n *yaml.Node, format string, args ...any) {
 	r.problems = append(r.problems, Problem{
 		File: r.file, Line: max(n.Line, 1), Column: max(n.Column, 1), Text: fmt.Sprintf(format, args...),
 	})
 }
 
-type nodes struct{ seen, depth int }
+type treeSize struct{ seen, depth int }
 
-// plain checks that a document is a tree of values that JSON has as well.
-func (r *reader) plain(n *yaml.Node, c *nodes) bool {
+// checkTree checks that a document is a tree of values that JSON has as well.
+func (r *yamlReader) checkTree(n *yaml.Node, c *treeSize) bool {
 	c.seen++
 	c.depth++
 	defer func() { c.depth-- }()
 	switch {
 	case c.seen > maxNodes:
-		r.wrong(n, "the file has more than %d values", maxNodes)
+		r.report(n, "the file has more than %d values", maxNodes)
 		return false
 	case c.depth > maxDepth:
-		r.wrong(n, "values are nested deeper than %d", maxDepth)
+		r.report(n, "values are nested deeper than %d", maxDepth)
 		return false
 	case n.Kind == yaml.AliasNode:
-		r.wrong(n, "aliases (*%s) are not read: write it out, or use `use:`", n.Value)
+		r.report(n, "aliases (*%s) are not read: write it out, or use `use:`", n.Value)
 		return false
-	case n.Kind == yaml.MappingNode && !r.keys(n):
+	case n.Kind == yaml.MappingNode && !r.checkKeys(n):
 		return false
 	}
 	for _, child := range n.Content {
-		if !r.plain(child, c) {
+		if !r.checkTree(child, c) {
 			return false
 		}
 	}
 	return true
 }
 
-// keys checks a mapping's keys.
-func (r *reader) keys(n *yaml.Node) bool {
+// checkKeys checks a mapping's keys.
+func (r *yamlReader) checkKeys(n *yaml.Node) bool {
 	seen := make(map[string]bool, len(n.Content)/2)
 	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i]
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			r.wrong(key, "a key must be a text")
+			r.report(key, "a key must be a text")
 			return false
 		case seen[key.Value]:
-			r.wrong(key, "%q is there twice", key.Value)
+			r.report(key, "%q is there twice", key.Value)
 			return false
 		}
 		seen[key.Value] = true
@@ -180,10 +183,10 @@ func (f fields) has(key string) bool { return f.keys[key] != nil }
 
 // mapping returns the fields of n, all of which must be known. What refused has
 // is part of the DSL; its reason says what to do instead.
-func (r *reader) mapping(n *yaml.Node, what string, known []string, refused map[string]string) (fields, bool) {
+func (r *yamlReader) mapping(n *yaml.Node, what string, known []string, refused map[string]string) (fields, bool) {
 	f := fields{node: n, keys: map[string]*yaml.Node{}}
 	if n.Kind != yaml.MappingNode {
-		r.wrong(n, "%s must be a mapping with %s", what, list(known))
+		r.report(n, "%s must be a mapping with %s", what, list(known))
 		return f, false
 	}
 	good := true
@@ -191,10 +194,10 @@ func (r *reader) mapping(n *yaml.Node, what string, known []string, refused map[
 		key, value := n.Content[i], n.Content[i+1]
 		switch reason, bad := refused[key.Value]; {
 		case bad:
-			r.wrong(key, "%s: %s is not supported: %s", what, key.Value, reason)
+			r.report(key, "%s: %s is not supported: %s", what, key.Value, reason)
 			good = false
 		case !slices.Contains(known, key.Value):
-			r.wrong(key, "%s has no %q: %s", what, key.Value, spell.Hint(key.Value, known))
+			r.report(key, "%s has no %q: %s", what, key.Value, spell.Hint(key.Value, known))
 			good = false
 		default:
 			f.keys[key.Value] = value
@@ -211,9 +214,9 @@ func list(words []string) string {
 }
 
 // text returns a scalar that is a text.
-func (r *reader) text(n *yaml.Node, what string) (string, bool) {
+func (r *yamlReader) text(n *yaml.Node, what string) (string, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
-		r.wrong(n, "%s must be a text%s", what, quoteHint(n))
+		r.report(n, "%s must be a text%s", what, quoteHint(n))
 		return "", false
 	}
 	return n.Value, true
@@ -226,18 +229,18 @@ func quoteHint(n *yaml.Node) string {
 	return ""
 }
 
-func (r *reader) boolean(n *yaml.Node, what string) bool {
+func (r *yamlReader) boolean(n *yaml.Node, what string) bool {
 	var v bool
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil {
-		r.wrong(n, "%s must be true or false", what)
+		r.report(n, "%s must be true or false", what)
 	}
 	return v
 }
 
-func (r *reader) integer(n *yaml.Node, what string, least, most int) int {
+func (r *yamlReader) integer(n *yaml.Node, what string, least, most int) int {
 	v, err := strconv.Atoi(n.Value)
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < least || v > most {
-		r.wrong(n, "%s must be a whole number from %d to %d", what, least, most)
+		r.report(n, "%s must be a whole number from %d to %d", what, least, most)
 		return least
 	}
 	return v

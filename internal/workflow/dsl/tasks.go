@@ -30,19 +30,19 @@ var (
 )
 
 // tasks reads a list of named tasks.
-func (r *reader) tasks(n *yaml.Node, what string) *Tasks {
+func (r *parser) tasks(n *yaml.Node, what string) *Tasks {
 	return r.taskList(n, what, true)
 }
 
 // taskList reads a list of named tasks. Where they do not follow each other a
 // task leads to none of the others.
-func (r *reader) taskList(n *yaml.Node, what string, follow bool) *Tasks {
+func (r *parser) taskList(n *yaml.Node, what string, follow bool) *Tasks {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		r.wrong(n, "%s must be a list of tasks, each with its name: \"- NAME: {call: ...}\"", what)
+		r.report(n, "%s must be a list of tasks, each with its name: \"- NAME: {call: ...}\"", what)
 		return &Tasks{}
 	}
 	if r.nesting++; r.nesting > maxNesting {
-		r.wrong(n, "tasks are nested deeper than %d", maxNesting)
+		r.report(n, "tasks are nested deeper than %d", maxNesting)
 		return &Tasks{}
 	}
 	defer func() { r.nesting-- }()
@@ -65,21 +65,21 @@ func (r *reader) taskList(n *yaml.Node, what string, follow bool) *Tasks {
 }
 
 // names are those of a list's tasks, "" where there is a problem.
-func (r *reader) names(n *yaml.Node, what string) []string {
+func (r *parser) names(n *yaml.Node, what string) []string {
 	names := make([]string, len(n.Content))
 	for i, item := range n.Content {
 		if item.Kind != yaml.MappingNode || len(item.Content) != 2 {
-			r.wrong(item, "%s: each entry must be one task with its name: \"- NAME: {call: ...}\"%s", what, indentHint(item))
+			r.report(item, "%s: each entry must be one task with its name: \"- NAME: {call: ...}\"%s", what, indentHint(item))
 			continue
 		}
 		name := item.Content[0].Value
 		switch {
 		case !taskName.MatchString(name):
-			r.wrong(item, "task %q: a name is made of letters, digits, \"-\", \"_\", \".\" and spaces, 63 at most", name)
+			r.report(item, "task %q: a name is made of letters, digits, \"-\", \"_\", \".\" and spaces, 63 at most", name)
 		case slices.Contains(directives, name):
-			r.wrong(item, "task %q: the word means something else in then", name)
+			r.report(item, "task %q: the word means something else in then", name)
 		case slices.Contains(names, name):
-			r.wrong(item, "task %q is there twice: names in a list must differ", name)
+			r.report(item, "task %q is there twice: names in a list must differ", name)
 		default:
 			names[i] = name
 		}
@@ -95,7 +95,7 @@ func indentHint(item *yaml.Node) string {
 	return ""
 }
 
-func (r *reader) task(name string, n *yaml.Node, leads []string) *Task {
+func (r *parser) task(name string, n *yaml.Node, leads []string) *Task {
 	t := &Task{Name: name, Reference: r.pointer, Line: n.Line, Then: Continue}
 	kind := r.kind(name, n)
 	if kind == "" {
@@ -121,16 +121,16 @@ func (r *reader) task(name string, n *yaml.Node, leads []string) *Task {
 }
 
 // kind finds which of the tasks it is.
-func (r *reader) kind(name string, n *yaml.Node) string {
+func (r *parser) kind(name string, n *yaml.Node) string {
 	if n.Kind != yaml.MappingNode {
-		r.wrong(n, "task %s must be a mapping with one of %s", name, list(taskKinds))
+		r.report(n, "task %s must be a mapping with one of %s", name, list(taskKinds))
 		return ""
 	}
 	var found []string
 	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i].Value
 		if reason, bad := refusedTask[key]; bad {
-			r.wrong(n.Content[i], "task %s: %s is not supported: %s", name, key, reason)
+			r.report(n.Content[i], "task %s: %s is not supported: %s", name, key, reason)
 			return ""
 		}
 		if slices.Contains(taskKinds, key) {
@@ -144,28 +144,28 @@ func (r *reader) kind(name string, n *yaml.Node) string {
 	case 1:
 		return found[0]
 	case 0:
-		r.wrong(n, "task %s does nothing: it must have one of %s", name, list(taskKinds))
+		r.report(n, "task %s does nothing: it must have one of %s", name, list(taskKinds))
 	default:
-		r.wrong(n, "task %s has %s: only one of them can be done", name, list(found))
+		r.report(n, "task %s has %s: only one of them can be done", name, list(found))
 	}
 	return ""
 }
 
-func (r *reader) then(n *yaml.Node, leads []string) string {
+func (r *parser) then(n *yaml.Node, leads []string) string {
 	text, ok := r.text(n, "then")
 	switch {
 	case !ok:
 	case slices.Contains(directives, text) || slices.Contains(leads, text) && text != "":
 		return text
 	case leads == nil:
-		r.wrong(n, "then: %s: branches run beside each other, so one leads to continue, exit or end", text)
+		r.report(n, "then: %s: branches run beside each other, so one leads to continue, exit or end", text)
 	default:
-		r.wrong(n, "then: %s leads nowhere: there are continue, exit, end and the tasks beside it", text)
+		r.report(n, "then: %s leads nowhere: there are continue, exit, end and the tasks beside it", text)
 	}
 	return Continue
 }
 
-func (r *reader) body(t *Task, kind string, n *yaml.Node, f fields, leads []string) {
+func (r *parser) body(t *Task, kind string, n *yaml.Node, f fields, leads []string) {
 	switch kind {
 	case "call":
 		t.Call = r.call(n, f.keys["with"])
@@ -193,24 +193,24 @@ func (r *reader) body(t *Task, kind string, n *yaml.Node, f fields, leads []stri
 	}
 }
 
-func (r *reader) call(n, with *yaml.Node) *Call {
+func (r *parser) call(n, with *yaml.Node) *Call {
 	c := &Call{}
 	name, ok := r.text(n, "call")
 	if !ok {
 		return c
 	}
 	if _, bad := refusedCalls[name]; bad {
-		r.wrong(n, "call: %s is not supported: call a function of the app that does it", name)
+		r.report(n, "call: %s is not supported: call a function of the app that does it", name)
 		return c
 	}
 	if !functionName.MatchString(name) {
-		r.wrong(n, "call: %s must be the name of a function of the app", name)
-	} else if !r.called[name] && r.rules.Function != nil {
+		r.report(n, "call: %s must be the name of a function of the app", name)
+	} else if !r.checkedFunctions[name] && r.rules.Function != nil {
 		if problem := r.rules.Function(name); problem != "" {
-			r.wrong(n, "%s", problem)
+			r.report(n, "%s", problem)
 		}
 	}
-	r.called[name] = true
+	r.checkedFunctions[name] = true
 	c.Function = name
 	if with == nil {
 		return c
@@ -231,20 +231,20 @@ func (r *reader) call(n, with *yaml.Node) *Call {
 	return c
 }
 
-func (r *reader) meta(n *yaml.Node) *Template {
+func (r *parser) meta(n *yaml.Node) *Template {
 	if n.Kind != yaml.MappingNode {
-		r.wrong(n, "with.meta must be a mapping of names and texts")
+		r.report(n, "with.meta must be a mapping of names and texts")
 		return nil
 	}
 	for i := 0; i < len(n.Content); i += 2 {
 		if n.Content[i+1].Kind != yaml.ScalarNode {
-			r.wrong(n.Content[i+1], "with.meta.%s must be a text", n.Content[i].Value)
+			r.report(n.Content[i+1], "with.meta.%s must be a text", n.Content[i].Value)
 		}
 	}
 	return r.template(n)
 }
 
-func (r *reader) set(n *yaml.Node) *Template {
+func (r *parser) set(n *yaml.Node) *Template {
 	switch {
 	case n.Kind == yaml.MappingNode && len(n.Content) > 0:
 	case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str":
@@ -253,34 +253,34 @@ func (r *reader) set(n *yaml.Node) *Template {
 		}
 		fallthrough
 	default:
-		r.wrong(n, "set must be a mapping of names and values, or one expression, \"${ ... }\"")
+		r.report(n, "set must be a mapping of names and values, or one expression, \"${ ... }\"")
 		return nil
 	}
 	return r.template(n)
 }
 
-// local makes a variable known until the returned function is called.
-func (r *reader) local(name string) (forget func()) {
+// declareLocal makes a variable known until the returned function is called.
+func (r *expressionReader) declareLocal(name string) (forget func()) {
 	before := r.locals
 	r.locals = append(slices.Clip(before), name)
 	return func() { r.locals = before }
 }
 
 // variable reads a variable's name.
-func (r *reader) variable(n *yaml.Node, what, byDefault string) string {
+func (r *expressionReader) variable(n *yaml.Node, what, byDefault string) string {
 	if n == nil {
 		return byDefault
 	}
 	name, ok := r.text(n, what)
 	name = strings.TrimPrefix(name, "$")
 	if ok && !variableName.MatchString(name) || slices.Contains(arguments, "$"+name) {
-		r.wrong(n, "%s %q must be a word of letters, digits and \"_\" that is not taken", what, name)
+		r.report(n, "%s %q must be a word of letters, digits and \"_\" that is not taken", what, name)
 		return byDefault
 	}
 	return name
 }
 
-func (r *reader) loop(n *yaml.Node, f fields) *For {
+func (r *parser) loop(n *yaml.Node, f fields) *For {
 	l := &For{Each: "item", At: "index"}
 	c, _ := r.mapping(n, "for", []string{"each", "in", "at"}, nil)
 	if n.Kind != yaml.MappingNode {
@@ -289,14 +289,14 @@ func (r *reader) loop(n *yaml.Node, f fields) *For {
 	l.Each = r.variable(c.keys["each"], "for.each", "item")
 	l.At = r.variable(c.keys["at"], "for.at", "index")
 	if l.In = r.expression(c.keys["in"], "for.in"); !c.has("in") {
-		r.wrong(n, "for has no in: it must be an expression that makes a list, \"${ .photos }\"")
+		r.report(n, "for has no in: it must be an expression that makes a list, \"${ .photos }\"")
 	}
-	defer r.local(l.Each)()
-	defer r.local(l.At)()
+	defer r.declareLocal(l.Each)()
+	defer r.declareLocal(l.At)()
 	l.While = r.expression(f.keys["while"], "while")
 	do := f.keys["do"]
 	if do == nil {
-		r.wrong(n, "for has no do: it must list the tasks of a round, beside for")
+		r.report(n, "for has no do: it must list the tasks of a round, beside for")
 		return l
 	}
 	r.pointer += "/do"
@@ -304,7 +304,7 @@ func (r *reader) loop(n *yaml.Node, f fields) *For {
 	return l
 }
 
-func (r *reader) fork(n *yaml.Node) *Fork {
+func (r *parser) fork(n *yaml.Node) *Fork {
 	k := &Fork{Branches: &Tasks{}}
 	f, ok := r.mapping(n, "fork", []string{"branches", "compete"}, nil)
 	if !ok {
@@ -314,7 +314,7 @@ func (r *reader) fork(n *yaml.Node) *Fork {
 		k.Compete = r.boolean(c, "fork.compete")
 	}
 	if !f.has("branches") {
-		r.wrong(n, "fork has no branches: it must list the tasks that run beside each other")
+		r.report(n, "fork has no branches: it must list the tasks that run beside each other")
 		return k
 	}
 	r.pointer += "/fork/branches"
@@ -322,15 +322,15 @@ func (r *reader) fork(n *yaml.Node) *Fork {
 	return k
 }
 
-func (r *reader) cases(n *yaml.Node, leads []string) []Case {
+func (r *parser) cases(n *yaml.Node, leads []string) []Case {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		r.wrong(n, "switch must be a list of cases: \"- NAME: {when: ..., then: ...}\"")
+		r.report(n, "switch must be a list of cases: \"- NAME: {when: ..., then: ...}\"")
 		return nil
 	}
 	var cases []Case
 	for _, item := range n.Content {
 		if item.Kind != yaml.MappingNode || len(item.Content) != 2 {
-			r.wrong(item, "switch: each entry must be one case with its name: \"- NAME: {when: ..., then: ...}\"%s", indentHint(item))
+			r.report(item, "switch: each entry must be one case with its name: \"- NAME: {when: ..., then: ...}\"%s", indentHint(item))
 			continue
 		}
 		c := Case{Name: item.Content[0].Value, Then: Continue}
@@ -342,7 +342,7 @@ func (r *reader) cases(n *yaml.Node, leads []string) []Case {
 		if then := f.keys["then"]; then != nil {
 			c.Then = r.then(then, leads)
 		} else {
-			r.wrong(item, "case %s has no then: it must say where it leads", c.Name)
+			r.report(item, "case %s has no then: it must say where it leads", c.Name)
 		}
 		cases = append(cases, c)
 	}

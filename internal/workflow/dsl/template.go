@@ -25,7 +25,7 @@ func (t *Template) Eval(s Scope) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := weigh(v, maxWeight); err != nil {
+	if _, err := measure(v, maxValueSize); err != nil {
 		return nil, err
 	}
 	return v, nil

@@ -9,20 +9,20 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// release does what follows from what is recorded.
-func (r *run) release() {
-	for len(r.due) > 0 {
-		next := r.due[0]
-		r.due = r.due[1:]
+// runPendingActions performs the actions of recorded events.
+func (r *executor) runPendingActions() {
+	for len(r.pendingActions) > 0 {
+		next := r.pendingActions[0]
+		r.pendingActions = r.pendingActions[1:]
 		for _, a := range next.actions {
-			r.do(a, next.at)
+			r.perform(a, next.at)
 		}
 	}
 }
 
-// startEarly begins calls without effects while values before them are being
-// saved. Where something is stopped meanwhile they have to keep to their order.
-func (r *run) startEarly() {
+// startEarly starts calls without effects while values that precede them are being saved. It ends at a
+// Stop: actions behind it keep their order.
+func (r *executor) startEarly() {
 	if r.saving == 0 {
 		return
 	}
@@ -35,7 +35,7 @@ func (r *run) startEarly() {
 			}
 			if c, ok := a.(core.Call); ok && r.e.opts.Functions.Pure(r.id.App(), r.version, c.Function) {
 				r.e.metrics.early.Inc()
-				r.do(a, entry.at)
+				r.perform(a, entry.at)
 				continue
 			}
 			kept = append(kept, a)
@@ -44,8 +44,8 @@ func (r *run) startEarly() {
 	}
 }
 
-// do begins an action. At is when what it follows from happened.
-func (r *run) do(a core.Action, at time.Time) {
+// perform starts an action. at is the time of the event that caused it.
+func (r *executor) perform(a core.Action, at time.Time) {
 	switch a := a.(type) {
 	case core.Call:
 		r.call(a, at)
@@ -56,25 +56,25 @@ func (r *run) do(a core.Action, at time.Time) {
 	case core.Listen:
 		r.listen(a)
 	case core.Stop:
-		r.halt(a.Path)
+		r.active.cancelBelow(a.Path)
 	case core.Finish:
 		f := a.Finished
 		r.result = &f
 	}
 }
 
-// begin runs f in a goroutine of its own until what is under way at the path is
-// stopped. What f returns is called by the run's goroutine, unless it was stopped.
-func (r *run) begin(path string, f func(ctx context.Context) func()) {
+// begin runs f in a goroutine of its own until the activities at the path are cancelled. Unless that
+// happened, the function that f returns is called by the execution's goroutine.
+func (r *executor) begin(path string, f func(ctx context.Context) func()) {
 	ctx, cancel := context.WithCancel(r.ctx)
-	a := r.underWay(path, cancel)
+	a := r.active.register(path, cancel)
 	r.e.work.Go(func() {
 		then := f(ctx)
-		r.send(func() {
+		r.inbox.post(func() {
 			if ctx.Err() != nil {
 				return
 			}
-			r.over(path, a)
+			r.active.unregister(path, a)
 			if then != nil {
 				then()
 			}
@@ -82,27 +82,27 @@ func (r *run) begin(path string, f func(ctx context.Context) func()) {
 	})
 }
 
-func (r *run) timer(t core.Timer) {
+func (r *executor) timer(t core.Timer) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	var a *activity
 	timer := time.AfterFunc(time.Until(t.At), func() {
-		r.send(func() {
+		r.inbox.post(func() {
 			if ctx.Err() == nil {
-				r.over(t.Path, a)
-				r.happen(core.Event{Fired: &core.Fired{Path: t.Path, Timer: t.Kind}})
+				r.active.unregister(t.Path, a)
+				r.apply(core.Event{Fired: &core.Fired{Path: t.Path, Timer: t.Kind}})
 			}
 		})
 	})
-	a = r.underWay(t.Path, func() { cancel(); timer.Stop() })
+	a = r.active.register(t.Path, func() { cancel(); timer.Stop() })
 }
 
 // emit publishes an event, again and again until it succeeds.
-func (r *run) emit(a core.Emit) {
+func (r *executor) emit(a core.Emit) {
 	r.begin(a.Path, func(ctx context.Context) func() {
-		for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 			err := r.e.opts.Events.Publish(ctx, r.id.App(), a.Event)
 			if err == nil {
-				return func() { r.happen(core.Event{Emitted: &core.Emitted{Path: a.Path}}) }
+				return func() { r.apply(core.Event{Emitted: &core.Emitted{Path: a.Path}}) }
 			}
 			r.e.log.Warn("publish an event of a workflow", "execution", r.id, "step", a.Path, "error", err)
 			if !sleep(ctx, pause) {
@@ -116,10 +116,10 @@ func (r *run) emit(a core.Emit) {
 const maxEvent = 256 << 10
 
 // listen subscribes until it is stopped.
-func (r *run) listen(a core.Listen) {
+func (r *executor) listen(a core.Listen) {
 	r.begin(a.Path, func(ctx context.Context) func() {
-		for pause := firstPause; ; pause = min(2*pause, longestPause) {
-			cancel, err := r.e.opts.Events.Subscribe(ctx, r.id.App(), a.Since, func(event core.CloudEvent) { r.hear(ctx, a, event) })
+		for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
+			cancel, err := r.e.opts.Events.Subscribe(ctx, r.id.App(), a.Since, func(event core.CloudEvent) { r.receive(ctx, a, event) })
 			if err == nil {
 				<-ctx.Done()
 				cancel()
@@ -133,9 +133,9 @@ func (r *run) listen(a core.Listen) {
 	})
 }
 
-// hear takes an event that may be for a task. It goes the way through the log's
-// text, so that it is now what it will be after a crash.
-func (r *run) hear(ctx context.Context, a core.Listen, event core.CloudEvent) {
+// receive filters an event for a task that listens. The event is encoded and decoded as in the log, so
+// that it is the same before and after a replay.
+func (r *executor) receive(ctx context.Context, a core.Listen, event core.CloudEvent) {
 	met := len(a.Filters) == 0
 	for _, f := range a.Filters {
 		met = met || f.Match(event)
@@ -152,15 +152,14 @@ func (r *run) hear(ctx context.Context, a core.Listen, event core.CloudEvent) {
 		r.e.log.Warn("an event is no JSON or too large for a workflow", "execution", r.id, "step", a.Path, "bytes", len(text), "error", err)
 		return
 	}
-	r.send(func() {
+	r.inbox.post(func() {
 		if ctx.Err() == nil {
-			r.happen(core.Event{Received: &core.Received{Path: a.Path, Event: same}})
+			r.apply(core.Event{Received: &core.Received{Path: a.Path, Event: same}})
 		}
 	})
 }
 
-// fail ends a call with an error, after what may have been applied of it was
-// thrown away.
-func (r *run) fail(path string, err *dsl.Error) {
-	r.happen(core.Event{Step: &core.Step{Path: path, Error: err}})
+// failStep ends a call with an error, after the events that followed from its result were discarded.
+func (r *executor) failStep(path string, err *dsl.Error) {
+	r.apply(core.Event{Step: &core.Step{Path: path, Error: err}})
 }

@@ -19,8 +19,14 @@ import (
 // to could not be reached.
 const maxReroutes = 10
 
-// call makes a call. At is when what it follows from happened.
-func (r *run) call(c core.Call, at time.Time) {
+// stepCall is one call of a step, with its retries.
+type stepCall struct {
+	r    *executor
+	call core.Call
+}
+
+// call starts a call. at is the time of the event that caused it.
+func (r *executor) call(c core.Call, at time.Time) {
 	r.begin(c.Path, func(ctx context.Context) func() {
 		began := time.Now()
 		r.e.metrics.handover.Observe(began.Sub(at).Seconds())
@@ -30,7 +36,8 @@ func (r *run) call(c core.Call, at time.Time) {
 			attribute.String("outboard.function", c.Function),
 		))
 		defer span.End()
-		out, err := r.attempt(ctx, c)
+		s := &stepCall{r, c}
+		out, err := s.attempt(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -40,42 +47,42 @@ func (r *run) call(c core.Call, at time.Time) {
 		if out.Run.Took == 0 {
 			out.Run.Took = time.Since(began)
 		}
-		step, place, err := r.outcome(ctx, c.Path, out, err)
+		step, place, err := s.outcome(ctx, c.Path, out, err)
 		if err != nil {
-			step.Error = asError(err)
+			step.Error = toStepError(err)
 		}
 		if step.Error != nil {
 			span.SetStatus(codes.Error, step.Error.Error())
 		}
 		span.SetAttributes(attribute.String("outboard.node", out.Run.Node))
 		r.e.metrics.stepped(step, out.Run, time.Since(began))
-		return func() { r.called(step, place) }
+		return func() { r.stepEnded(step, place) }
 	})
 }
 
-// called applies a call's end.
-func (r *run) called(step *core.Step, place *Place) {
-	added := r.happen(core.Event{Step: step})
+// stepEnded applies the end of a call.
+func (r *executor) stepEnded(step *core.Step, place *Place) {
+	added := r.apply(core.Event{Step: step})
 	if added == nil || step.Value == nil {
 		return
 	}
-	r.values.put(step.Path, *step.Value, place)
+	r.values.add(step.Path, *step.Value, place)
 	r.save(added, step.Path, *place, func(digest string) { step.Value.Digest = digest })
 }
 
-// attempt makes the call until it is known how it ended: where a node can't be
-// reached it is made elsewhere, where there is no room later.
-func (r *run) attempt(ctx context.Context, c core.Call) (Outcome, error) {
+// attempt makes the call until its end is known: an unreachable node is replaced by another one, and a
+// busy function is called again with exponential back-off.
+func (s *stepCall) attempt(ctx context.Context) (Outcome, error) {
 	call := FunctionCall{
-		Execution: r.id, Path: c.Path, App: r.id.App(), Version: r.version,
-		Function: c.Function, Entry: c.Entry, Meta: c.Meta, Workflow: r.workflow,
+		Execution: s.r.id, Path: s.call.Path, App: s.r.id.App(), Version: s.r.version,
+		Function: s.call.Function, Entry: s.call.Entry, Meta: s.call.Meta, Workflow: s.r.workflow,
 	}
-	if err := r.request(ctx, c.Body, &call); err != nil {
+	if err := s.r.values.request(ctx, s.call.Body, &call); err != nil {
 		return Outcome{}, err
 	}
 	reroutes := 0
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		out, err := r.e.opts.Functions.Call(ctx, call)
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
+		out, err := s.r.e.opts.Functions.Call(ctx, call)
 		switch outboard.KindOf(err) {
 		case outboard.Busy:
 		case outboard.Unreachable:
@@ -85,7 +92,7 @@ func (r *run) attempt(ctx context.Context, c core.Call) (Outcome, error) {
 		default:
 			return out, err
 		}
-		r.e.log.Debug("a step is called again", "execution", r.id, "step", c.Path, "error", err)
+		s.r.e.log.Debug("a step is called again", "execution", s.r.id, "step", s.call.Path, "error", err)
 		if !sleep(ctx, pause) {
 			return out, ctx.Err()
 		}
@@ -94,7 +101,7 @@ func (r *run) attempt(ctx context.Context, c core.Call) (Outcome, error) {
 
 // outcome makes a record of how a call ended. A result that is large or no JSON
 // has a place.
-func (r *run) outcome(ctx context.Context, path string, out Outcome, failed error) (*core.Step, *Place, error) {
+func (s *stepCall) outcome(ctx context.Context, path string, out Outcome, failed error) (*core.Step, *Place, error) {
 	step := &core.Step{Path: path}
 	text, err := json.Marshal(out.Run)
 	if err != nil {
@@ -113,7 +120,7 @@ func (r *run) outcome(ctx context.Context, path string, out Outcome, failed erro
 		step.Data = out.Body
 		return step, nil, nil
 	}
-	place, err := r.put(ctx, out.Body)
+	place, err := s.r.values.put(ctx, out.Body)
 	if err != nil {
 		return step, nil, err
 	}
@@ -121,14 +128,14 @@ func (r *run) outcome(ctx context.Context, path string, out Outcome, failed erro
 	return step, &place, nil
 }
 
-// asError makes an error of a call one that workflows know.
-func asError(err error) *dsl.Error {
+// toStepError makes an error of a call one that workflows know.
+func toStepError(err error) *dsl.Error {
 	if e, ok := errors.AsType[*dsl.Error](err); ok {
 		known := *e
-		known.Detail = cut(known.Detail)
+		known.Detail = truncate(known.Detail)
 		return &known
 	}
-	e := &dsl.Error{Type: dsl.ErrorCommunication, Status: 502, Title: "the call failed", Detail: cut(err.Error())}
+	e := &dsl.Error{Type: dsl.ErrorCommunication, Status: 502, Title: "the call failed", Detail: truncate(err.Error())}
 	switch outboard.KindOf(err) {
 	case outboard.Invalid:
 		e.Type, e.Status = dsl.ErrorValidation, 400

@@ -62,8 +62,8 @@ func (e *Engine) Get(ctx context.Context, id ID) (Execution, error) {
 	if err != nil {
 		return Execution{}, fmt.Errorf("execution %s: %w", id, err)
 	}
-	out := e.summary(id, events)
-	r, err := e.replayed(ctx, id, events)
+	out := summaryOf(id, events)
+	r, err := e.replay(ctx, id, events)
 	if err != nil {
 		// Without its workflow there are the records.
 		out.Steps = recorded(events)
@@ -76,8 +76,8 @@ func (e *Engine) Get(ctx context.Context, id ID) (Execution, error) {
 }
 
 // events reads an execution's log.
-func (e *Engine) events(ctx context.Context, id ID) ([]core.Event, error) {
-	records, err := e.opts.Log.Read(ctx, e.key(id))
+func (h *history) events(ctx context.Context, id ID) ([]core.Event, error) {
+	records, err := h.log.Read(ctx, h.key(id))
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ func (e *Engine) events(ctx context.Context, id ID) ([]core.Event, error) {
 	return events, nil
 }
 
-// summary says what the records say without the workflow.
-func (e *Engine) summary(id ID, events []core.Event) Execution {
+// summaryOf describes an execution by its records alone, without its workflow.
+func summaryOf(id ID, events []core.Event) Execution {
 	s := events[0].Started
 	out := Execution{
 		ID: id, Workflow: s.Workflow, Version: s.Version, Status: core.Running, Started: events[0].At,

@@ -1,17 +1,18 @@
-// Package engine runs workflows so that no node's death loses one: it drives the
-// pure core over a log.
+// Package engine executes workflows durably: it drives the pure core over a replicated
+// log (event sourcing), so that the death of a node loses no execution.
 //
 // # What is kept
 //
 // An execution is one key of the log, and its records are the events that the
-// core consumed. Nothing else is kept; who takes an execution over makes its state
-// of the records and goes on. An append names the record that it follows, so of
-// two nodes that think they have an execution one is refused, and stops.
+// core consumed. Nothing else is kept: a node that takes an execution over replays
+// the records and goes on. An append is a compare-and-set on the sequence of the
+// record that it follows. That is the fence: of two nodes that both believe to own
+// an execution, one's append is refused, and it stops.
 //
-// What happens is applied to the state first and recorded then, one append for
-// all that has come together meanwhile. What follows from it, which is calls,
-// timers, events for others and the outcome, is held until the append has
-// returned. So one append lies between a step and the next one.
+// An event is applied to the state first and recorded then, one append for all
+// events that have come together meanwhile (group commit). The actions that follow
+// from it (calls, timers, published events and the outcome) are deferred until the
+// append has returned. So one append lies between a step and the next one.
 //
 // # Values
 //
@@ -25,22 +26,22 @@
 // What then is lost when the node dies: the results of that chain of calls, back
 // to the first value that was not saved yet. They were not recorded, so they are
 // computed again from the last record, perhaps to other results. Nobody can have
-// seen those that were lost: a call without effects told nobody, and what would
-// have told somebody (a call with effects, an event, the outcome) was still
-// held. Results are recorded in the order in which they were applied, so no
+// observed those that were lost: a call without effects is not observable, and what
+// would be (a call with effects, an event, the outcome) was still
+// deferred. Results are recorded in the order in which they were applied, so no
 // record comes before one that it follows from. Thus on one node a chain of such
 // steps over large values goes on at the speed of its functions, and its records
 // follow at the speed of the disk.
 //
-// # Calls that are made twice
+// # At-least-once calls
 //
-// A call has no record of its start. One whose end was not recorded is made
-// again, with the same execution and path, by which a function with effects can
-// know it again. One whose end was recorded is never made again.
+// The start of a call is not recorded. A call whose end was not recorded is made
+// again, with the same idempotency key: the execution and the step's path. A call
+// whose end was recorded is never made again.
 //
 // # Concurrency
 //
-// Each execution has one goroutine that owns its state, [run]; calls and other
-// actions have their own and send it what came of them. An execution that only
-// waits holds no place among those that run.
+// Each execution has one goroutine that owns its state, [executor]; calls and other
+// actions have goroutines of their own and post their results to its inbox. A suspended
+// execution occupies no slot.
 package engine

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -99,24 +98,20 @@ type Engine struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
-	// by tells this engine's records from those of all others, earlier engines on
-	// this node included.
-	by string
+	// writer identifies this engine's records, also among those of earlier engines on the node.
+	writer string
 
-	ctx   context.Context //nolint:containedctx // It is the engine's life, which Close ends.
-	stop  context.CancelFunc
-	slots chan struct{} // as many as may run
-	// adopting bounds how many executions are taken over at once: a node that dies
-	// may leave thousands.
-	adopting chan struct{}
-	taken    atomic.Int64 // executions, since the log told of them
+	ctx      context.Context //nolint:containedctx // It is the engine's life, which Close ends.
+	stop     context.CancelFunc
+	slots    chan struct{} // as many as may run
+	takeover *takeover
 	work     sync.WaitGroup
 
-	memory *memory
+	*history
 
 	mu     sync.Mutex
 	closed bool
-	runs   map[ID]*run
+	runs   map[ID]*executor
 }
 
 // Open starts the engine. It takes over executions that nobody runs any more.
@@ -126,22 +121,24 @@ func Open(_ context.Context, opts Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		opts: opts, log: opts.Logger, by: opts.Node + "/" + nonce(4),
-		slots: make(chan struct{}, opts.Running), adopting: make(chan struct{}, maxAdopting), runs: map[ID]*run{}, memory: newMemory(opts.Retention),
+		opts: opts, log: opts.Logger, writer: opts.Node + "/" + nonce(4),
+		slots: make(chan struct{}, opts.Running), runs: map[ID]*executor{},
+		history: &history{log: opts.Log, tenant: opts.Tenant, summaries: newMemory(opts.Retention)},
 	}
+	e.takeover = &takeover{e: e, slots: make(chan struct{}, maxTakeovers)}
 	var err error
-	e.metrics, err = newMetrics(opts.Registerer, e.held, func() int { return len(e.slots) })
+	e.metrics, err = newMetrics(opts.Registerer, e.countRuns, func() int { return len(e.slots) })
 	if err != nil {
 		return nil, fmt.Errorf("open workflows: %w", err)
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
-	e.work.Go(e.adoptOrphans)
-	e.work.Go(e.sweep)
-	e.work.Go(e.tellTaken)
+	e.work.Go(e.takeover.adoptOrphans)
+	e.work.Go(e.purgeLoop)
+	e.work.Go(e.takeover.logTakeovers)
 	return e, nil
 }
 
-const maxAdopting = 32
+const maxTakeovers = 32
 
 // nonce is random, in 2n digits.
 func nonce(n int) string {
@@ -150,7 +147,7 @@ func nonce(n int) string {
 	return hex.EncodeToString(b)
 }
 
-func (e *Engine) held() int {
+func (e *Engine) countRuns() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.runs)
@@ -180,8 +177,8 @@ func (e *Engine) spawn(f func()) bool {
 	return !e.closed
 }
 
-// admit takes an execution in. It reports false when it is here already.
-func (e *Engine) admit(r *run, limit int) (bool, error) {
+// admit adds an execution. It reports false when it is here already.
+func (e *Engine) admit(r *executor, limit int) (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -198,8 +195,8 @@ func (e *Engine) admit(r *run, limit int) (bool, error) {
 
 var errFull = errors.New("too many executions")
 
-// drop forgets an execution that runs here no longer.
-func (e *Engine) drop(r *run) {
+// forget removes an execution that has left this node.
+func (e *Engine) forget(r *executor) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.runs[r.id] == r {
@@ -207,13 +204,13 @@ func (e *Engine) drop(r *run) {
 	}
 }
 
-func (e *Engine) running(id ID) *run {
+func (e *Engine) running(id ID) *executor {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.runs[id]
 }
 
-func (e *Engine) key(id ID) string { return e.opts.Tenant + "/" + string(id) }
+func (h *history) key(id ID) string { return h.tenant + "/" + string(id) }
 
 // now is a time as records have it.
 func now() time.Time { return time.Now().UTC().Round(0) }

@@ -88,7 +88,7 @@ func byTime(heads map[ID]uint64) (chosen, made []ID) {
 	return chosen, made
 }
 
-// A listing is a list that grows.
+// listing is a list that grows.
 type listing struct {
 	e     *Engine
 	f     Filter
@@ -120,7 +120,7 @@ func (l *listing) add(ctx context.Context, ids []ID) error {
 // remembered adds those that are, and returns the others.
 func (l *listing) remembered(ids []ID, all map[ID]*Execution) (missing []ID) {
 	for _, id := range ids {
-		if x := l.e.memory.get(id, l.heads[id], l.f.Brief); x != nil {
+		if x := l.e.summaries.get(id, l.heads[id], l.f.Brief); x != nil {
 			all[id] = x
 		} else {
 			missing = append(missing, id)
@@ -178,7 +178,7 @@ func (l *listing) scan(ctx context.Context, ids []ID) error {
 	for id, p := range parts {
 		if p.appends >= l.heads[id] && !p.broken && len(p.events) > 0 && p.events[0].Started != nil {
 			l.heads[id] = p.appends
-			l.e.remember(id, p.appends, p.events)
+			l.e.cacheSummary(id, p.appends, p.events)
 		}
 	}
 	return nil
@@ -196,7 +196,7 @@ func (l *listing) read(ctx context.Context, ids []ID, all map[ID]*Execution) err
 			defer func() { <-free }()
 			events, err := l.e.events(ctx, id)
 			if errs[i] = err; err == nil {
-				found[i] = l.e.remember(id, l.heads[id], events)
+				found[i] = l.e.cacheSummary(id, l.heads[id], events)
 			}
 		})
 	}
@@ -210,32 +210,39 @@ func (l *listing) read(ctx context.Context, ids []ID, all map[ID]*Execution) err
 	return nil
 }
 
-// remember describes an execution and remembers that.
-func (e *Engine) remember(id ID, head uint64, events []core.Event) *Execution {
-	x := e.summary(id, events)
+// history reads the logs of the tenant's executions.
+type history struct {
+	log       Log
+	tenant    string
+	summaries *summaryCache
+}
+
+// cacheSummary describes an execution and remembers that.
+func (h *history) cacheSummary(id ID, head uint64, events []core.Event) *Execution {
+	x := summaryOf(id, events)
 	x.Input, x.InputValue = nil, nil
-	e.memory.put(&x, head)
+	h.summaries.put(&x, head)
 	return &x
 }
 
 // prefix is of the keys of one app's executions, or of all.
-func (e *Engine) prefix(app string) string {
+func (h *history) prefix(app string) string {
 	if app == "" {
-		return e.opts.Tenant + "/"
+		return h.tenant + "/"
 	}
-	return e.opts.Tenant + "/" + app + "/"
+	return h.tenant + "/" + app + "/"
 }
 
 // heads are the tenant's executions, of one app or of all, and how often something was
 // appended to each.
-func (e *Engine) heads(ctx context.Context, app string) (map[ID]uint64, error) {
-	keys, err := e.opts.Log.Heads(ctx, e.prefix(app))
+func (h *history) heads(ctx context.Context, app string) (map[ID]uint64, error) {
+	keys, err := h.log.Heads(ctx, h.prefix(app))
 	if err != nil {
 		return nil, err
 	}
 	heads := make(map[ID]uint64, len(keys))
 	for key, head := range keys {
-		if id, ok := strings.CutPrefix(key, e.opts.Tenant+"/"); ok {
+		if id, ok := strings.CutPrefix(key, h.tenant+"/"); ok {
 			heads[ID(id)] = head
 		}
 	}

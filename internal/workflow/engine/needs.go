@@ -52,9 +52,8 @@ type Place struct {
 
 // FunctionCall is one call of a function.
 type FunctionCall struct {
-	// Execution and Path are the call's idempotency token: a call that is made
-	// again after a crash has the same. The function may ask for them as meta
-	// "execution" and "step".
+	// Execution and Path are the call's idempotency key: a call that is made again after a crash has the
+	// same. The function reads them as metadata "execution" and "step".
 	Execution ID
 	Path      string
 

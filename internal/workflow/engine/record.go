@@ -19,21 +19,21 @@ const (
 	maxBatch      = 64
 	maxBatchBytes = 256 << 10
 
-	firstPause, longestPause = 20 * time.Millisecond, 2 * time.Second
+	minBackoff, maxBackoff = 20 * time.Millisecond, 2 * time.Second
 )
 
 // errCorrupt says that a log is none.
 var errCorrupt = errors.New("the log can't be understood")
 
-// errLost says that another node has the execution.
-var errLost = errors.New("another node has the execution")
+// errFenced says that another node has appended to the execution's log.
+var errFenced = errors.New("another node has the execution")
 
-// flush records what is ready and releases what follows from it. It reports false
-// when the execution runs here no longer.
-func (r *run) flush() bool {
+// flush appends the recordable entries and performs their actions. It reports false when the execution
+// has left this node or ended.
+func (r *executor) flush() bool {
 	for {
 		r.startEarly()
-		batch := r.ready()
+		batch := r.recordable()
 		if len(batch) == 0 {
 			return true
 		}
@@ -42,11 +42,11 @@ func (r *run) flush() bool {
 		case errors.Is(err, state.ErrConflict):
 			err = r.reload()
 		case err != nil && permanent(err) && r.ctx.Err() == nil:
-			err = r.giveUp(err)
+			err = r.failUnrecordable(err)
 		}
 		switch {
-		case errors.Is(err, errLost):
-			r.lost = true
+		case errors.Is(err, errFenced):
+			r.fenced = true
 			r.e.metrics.lost.Inc()
 			r.e.log.Info("an execution went to another node", "execution", r.id)
 			return false
@@ -56,15 +56,15 @@ func (r *run) flush() bool {
 			}
 			return false
 		}
-		r.release()
+		r.runPendingActions()
 		if r.result != nil {
 			return false
 		}
 	}
 }
 
-// giveUp ends an execution of which something can't be recorded.
-func (r *run) giveUp(cause error) error {
+// failUnrecordable ends an execution whose event the log refuses for good.
+func (r *executor) failUnrecordable(cause error) error {
 	r.e.log.Error("record an execution", "execution", r.id, "error", cause)
 	if len(r.entries) == 1 && r.entries[0].event.Finished != nil && r.entries[0].event.Finished.Status == core.Faulted {
 		return cause
@@ -72,15 +72,15 @@ func (r *run) giveUp(cause error) error {
 	if err := r.reload(); err != nil || r.result != nil {
 		return err
 	}
-	r.due = nil
+	r.pendingActions = nil
 	r.conclude(core.Finished{Status: core.Faulted, Error: &dsl.Error{
-		Type: dsl.ErrorRuntime, Status: 507, Title: "the execution can't be recorded", Detail: cut(cause.Error()),
+		Type: dsl.ErrorRuntime, Status: 507, Title: "the execution can't be recorded", Detail: truncate(cause.Error()),
 	}})
 	return nil
 }
 
-// ready are the entries, the oldest first, that may be recorded now.
-func (r *run) ready() []*entry {
+// recordable returns the longest prefix of the entries that may be recorded now.
+func (r *executor) recordable() []*entry {
 	size := 0
 	for i, entry := range r.entries {
 		if s := entry.event.Step; s != nil {
@@ -93,9 +93,8 @@ func (r *run) ready() []*entry {
 	return r.entries
 }
 
-// record appends entries to the log. It tries until it is known whether they are
-// there, or ctx ends.
-func (r *run) record(ctx context.Context, batch []*entry) error {
+// record appends entries to the log. It retries until the result is known or ctx ends.
+func (r *executor) record(ctx context.Context, batch []*entry) error {
 	data := make([][]byte, len(batch))
 	for i, entry := range batch {
 		var err error
@@ -104,27 +103,36 @@ func (r *run) record(ctx context.Context, batch []*entry) error {
 		}
 	}
 	began := time.Now()
-	seq, err := r.append(ctx, data)
+	seq, err := r.writer.append(ctx, data)
 	r.e.metrics.appends.Observe(time.Since(began).Seconds())
 	if err != nil {
 		return err
 	}
-	r.seq = seq
-	r.settle(len(batch))
+	r.writer.seq = seq
+	r.commit(len(batch))
 	return nil
 }
 
-// settle lets what follows from the first n entries happen.
-func (r *run) settle(n int) {
+// commit makes the actions of the first n entries pending.
+func (r *executor) commit(n int) {
 	for _, entry := range r.entries[:n] {
-		r.due = append(r.due, due{entry.actions, entry.at})
+		r.pendingActions = append(r.pendingActions, deferredActions{entry.actions, entry.at})
 	}
 	r.entries = r.entries[n:]
 }
 
-func (r *run) append(ctx context.Context, data [][]byte) (uint64, error) {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		seq, err := r.e.opts.Log.Append(ctx, r.key, r.seq, data...)
+// logWriter appends to the log of one execution. Every append names the record that it follows, which
+// fences off a node that has lost the execution.
+type logWriter struct {
+	log Log
+	key string
+	seq uint64 // of the last record
+}
+
+// append appends records and returns the sequence of the last one. It retries until the result is known.
+func (w *logWriter) append(ctx context.Context, data [][]byte) (uint64, error) {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
+		seq, err := w.log.Append(ctx, w.key, w.seq, data...)
 		switch {
 		case err == nil:
 			return seq, nil
@@ -134,16 +142,16 @@ func (r *run) append(ctx context.Context, data [][]byte) (uint64, error) {
 		if !sleep(ctx, pause) {
 			return 0, errors.Join(ctx.Err(), err)
 		}
-		// It may be there all the same.
-		if seq, ok := r.settled(ctx, data); ok {
+		// The records may have been stored, and the acknowledgement lost.
+		if seq, ok := w.findAppended(ctx, data); ok {
 			return seq, nil
 		}
 	}
 }
 
-// persist calls f until it succeeds, there is no hope or ctx ends.
-func persist[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+// retry calls f with exponential back-off until it succeeds, fails for good, or ctx ends.
+func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		v, err := f()
 		if err == nil || permanent(err) {
 			return v, err
@@ -154,21 +162,21 @@ func persist[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
-// permanent reports whether trying again is of no use.
+// permanent reports whether a retry is of no use.
 func permanent(err error) bool {
 	kind := outboard.KindOf(err)
 	return kind == outboard.Invalid || kind == outboard.Exhausted || kind == outboard.Denied || kind == outboard.NotFound ||
 		errors.Is(err, ErrNotFound)
 }
 
-// settled looks for records of ours whose acknowledgement was lost. Records say
-// who wrote them and when, so equal ones are the same.
-func (r *run) settled(ctx context.Context, data [][]byte) (uint64, bool) {
-	records, err := r.e.opts.Log.Read(ctx, r.key)
+// findAppended looks for records whose acknowledgement was lost. Records contain their writer and time,
+// so equal ones are the same.
+func (w *logWriter) findAppended(ctx context.Context, data [][]byte) (uint64, bool) {
+	records, err := w.log.Read(ctx, w.key)
 	if err != nil {
 		return 0, false
 	}
-	for len(records) > 0 && records[0].Seq <= r.seq {
+	for len(records) > 0 && records[0].Seq <= w.seq {
 		records = records[1:]
 	}
 	if len(records) != len(data) {
@@ -194,10 +202,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// reload looks who has written to the log. Somebody may cancel an execution that
-// is here; somebody who has taken it over has it.
-func (r *run) reload() error {
-	records, err := persist(r.ctx, func() ([]state.Record, error) { return r.e.opts.Log.Read(r.ctx, r.key) })
+// reload replays the log after a conflict. Another node may have cancelled the execution, or taken it
+// over: then it returns errFenced.
+func (r *executor) reload() error {
+	records, err := retry(r.ctx, func() ([]state.Record, error) { return r.e.opts.Log.Read(r.ctx, r.writer.key) })
 	if err != nil {
 		return err
 	}
@@ -205,24 +213,24 @@ func (r *run) reload() error {
 	if err != nil {
 		return err
 	}
-	if len(events) == 0 || owner(events) != r.e.by {
-		return errLost
+	if len(events) == 0 || owner(events) != r.e.writer {
+		return errFenced
 	}
 	r.restart(events, records[len(records)-1].Seq)
 	return nil
 }
 
-// restart throws away what was not recorded, and goes on from the log. What comes
-// of activities that were under way is no longer heard.
-func (r *run) restart(events []core.Event, seq uint64) {
-	r.halt("")
+// restart discards what was not recorded, and goes on from the log. Results of activities that were
+// under way are ignored.
+func (r *executor) restart(events []core.Event, seq uint64) {
+	r.active.cancelBelow("")
 	r.resume(events, seq)
 }
 
 // resume makes the state of the records, and asks again for what is under way.
 // Only what mattered was recorded. If that would not matter now, the workflow is
 // another one, or is understood in another way, and going on could repeat steps.
-func (r *run) resume(events []core.Event, seq uint64) {
+func (r *executor) resume(events []core.Event, seq uint64) {
 	r.x = core.New(string(r.id), r.workflow)
 	r.values.reset()
 	fits := true
@@ -230,9 +238,9 @@ func (r *run) resume(events []core.Event, seq uint64) {
 		wanted := event.Taken != nil || event.Finished != nil || r.x.Wants(event)
 		_, err := r.x.Apply(event)
 		fits = fits && wanted && err == nil
-		r.values.learn(event)
+		r.values.addRecorded(event)
 	}
-	r.seq, r.entries, r.due, r.saving = seq, nil, nil, 0
+	r.writer.seq, r.entries, r.pendingActions, r.saving = seq, nil, nil, 0
 	switch last := events[len(events)-1]; {
 	case last.Finished != nil:
 		r.result = last.Finished
@@ -244,7 +252,7 @@ func (r *run) resume(events []core.Event, seq uint64) {
 	case r.x.Status().Over():
 		r.conclude(r.x.Result())
 	default:
-		r.due = []due{{actions: r.x.Pending(), at: time.Now()}}
+		r.pendingActions = []deferredActions{{actions: r.x.Pending(), at: time.Now()}}
 	}
 }
 

@@ -14,48 +14,45 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// run is an execution on this node. Its goroutine, live, owns everything but
-// what says otherwise.
-type run struct {
+// executor drives one execution on this node. Its goroutine, loop, owns every field without another
+// comment.
+type executor struct {
 	e        *Engine
 	id       ID
-	key      string
 	workflow *dsl.Workflow
 
 	ctx  context.Context //nolint:containedctx // It is the run's life, which its end ends.
 	stop context.CancelFunc
-	// span is what asked for the execution, tracing its own span.
+	// span is the span of the start request, tracing that of the execution.
 	span    trace.SpanContext
 	tracing trace.Span
 
-	x       *core.Execution
-	version int
-	seq     uint64   // of the last record
-	entries []*entry // what was applied and is not recorded
-	due     []due    // what follows from what is recorded
-	saving  int      // entries among them whose value is being saved
-	active  map[string][]*activity
-	values  *values
-	slot    bool // whether it is among those that run
-	lost    bool // whether another node has it
-	// inherited says that it was taken over and lives.
-	inherited bool
+	x              *core.Execution
+	version        int
+	writer         logWriter
+	entries        []*entry          // what was applied and is not recorded
+	pendingActions []deferredActions // what follows from what is recorded
+	saving         int               // entries among them whose value is being saved
+	active         activities
+	values         *values
+	slot           bool // whether it is among those that run
+	fenced         bool // another node has appended to the log
+	// resumed says that it was taken over and runs.
+	resumed bool
 
-	// done is closed when it runs here no longer.
+	// done is closed when the execution has left this node.
 	done chan struct{}
 	once sync.Once
-	// hurried is closed when the execution must not wait for a place.
-	hurried chan struct{}
-	hurry   sync.Once
+	// expedited is closed when the execution must not wait for a slot.
+	expedited    chan struct{}
+	expediteOnce sync.Once
 	// result is set before done is closed if the execution has ended.
 	result *core.Finished
 
-	mu    sync.Mutex
-	inbox []func()
-	wake  chan struct{}
+	inbox inbox
 }
 
-// entry is an event that was applied, and what is held until it is recorded.
+// entry is an event that was applied and is not recorded, with the actions that are deferred until it is.
 type entry struct {
 	event   core.Event
 	saving  bool
@@ -64,68 +61,76 @@ type entry struct {
 	at time.Time
 }
 
-// due is what has to be done, and since when.
-type due struct {
+// deferredActions are actions whose event is recorded, and when that happened.
+type deferredActions struct {
 	actions []core.Action
 	at      time.Time
 }
 
-func (e *Engine) newRun(id ID, w *dsl.Workflow) *run {
-	r := &run{
-		e: e, id: id, key: e.key(id), workflow: w, x: core.New(string(id), w),
-		active: map[string][]*activity{}, values: newValues(),
-		done: make(chan struct{}), hurried: make(chan struct{}), wake: make(chan struct{}, 1),
+func (e *Engine) newRun(id ID, w *dsl.Workflow) *executor {
+	r := &executor{
+		e: e, id: id, workflow: w, x: core.New(string(id), w),
+		active: activities{}, values: newValues(e.opts.Values, id),
+		writer: logWriter{log: e.opts.Log, key: e.key(id)},
+		done:   make(chan struct{}), expedited: make(chan struct{}), inbox: inbox{wake: make(chan struct{}, 1)},
 	}
 	r.ctx, r.stop = context.WithCancel(e.ctx)
 	return r
 }
 
-// send has f called by the run's goroutine, unless the run ends before.
-func (r *run) send(f func()) {
-	r.mu.Lock()
-	r.inbox = append(r.inbox, f)
-	r.mu.Unlock()
+// inbox is the queue of a goroutine: functions that it is to call.
+type inbox struct {
+	mu    sync.Mutex
+	queue []func()
+	wake  chan struct{}
+}
+
+// post queues f for the goroutine of the inbox.
+func (b *inbox) post(f func()) {
+	b.mu.Lock()
+	b.queue = append(b.queue, f)
+	b.mu.Unlock()
 	select {
-	case r.wake <- struct{}{}:
+	case b.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (r *run) take() []func() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	batch := r.inbox
-	r.inbox = nil
+func (b *inbox) drain() []func() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	batch := b.queue
+	b.queue = nil
 	return batch
 }
 
-// live drives the execution to its end, or until the engine closes or another
+// loop drives the execution to its end, or until the engine closes or another
 // node has it.
-func (r *run) live() {
+func (r *executor) loop() {
 	defer r.finish()
 	r.trace()
-	if !r.enter() {
+	if !r.acquireSlot() {
 		return
 	}
-	r.settleQueued()
-	r.release()
-	for r.flush() && r.rest() {
+	r.applyQueued()
+	r.runPendingActions()
+	for r.flush() && r.suspendIfIdle() {
 		select {
 		case <-r.ctx.Done():
 			return
-		case <-r.wake:
+		case <-r.inbox.wake:
 		}
-		if !r.enter() {
+		if !r.acquireSlot() {
 			return
 		}
-		for _, f := range r.take() {
+		for _, f := range r.inbox.drain() {
 			f()
 		}
 	}
 }
 
 // trace begins the execution's span.
-func (r *run) trace() {
+func (r *executor) trace() {
 	ctx := trace.ContextWithRemoteSpanContext(r.ctx, r.span)
 	r.ctx, r.tracing = r.e.opts.Tracer.Start(ctx, "workflow "+r.workflow.Name, trace.WithAttributes(
 		attribute.String("outboard.execution", string(r.id)),
@@ -134,23 +139,22 @@ func (r *run) trace() {
 	))
 }
 
-// settleQueued ends an execution that was cancelled, or came to its deadline, while
-// it waited for a place. Then nothing of it begins.
-func (r *run) settleQueued() {
+// applyQueued ends an execution that was cancelled, or whose deadline passed, while it waited for a
+// slot. Then no action of it is started.
+func (r *executor) applyQueued() {
 	if _, end := r.x.Started(); !end.IsZero() && !time.Now().Before(end) {
-		r.happen(core.Event{Fired: &core.Fired{Timer: core.DeadlineTimer}})
+		r.apply(core.Event{Fired: &core.Fired{Timer: core.DeadlineTimer}})
 	}
-	for _, f := range r.take() {
+	for _, f := range r.inbox.drain() {
 		f()
 	}
 	if r.x.Status().Over() {
-		r.due = nil
+		r.pendingActions = nil
 	}
 }
 
-// enter waits for a place among the executions that run, no longer than to its
-// deadline.
-func (r *run) enter() bool {
+// acquireSlot waits for one of the slots of running executions until the deadline.
+func (r *executor) acquireSlot() bool {
 	if r.slot {
 		return true
 	}
@@ -164,7 +168,7 @@ func (r *run) enter() bool {
 	case r.e.slots <- struct{}{}:
 		r.slot = true
 		return true
-	case <-r.hurried:
+	case <-r.expedited:
 		return true
 	case <-expired:
 		return true
@@ -173,40 +177,39 @@ func (r *run) enter() bool {
 	}
 }
 
-// rest gives the place back while there is nothing to do but to wait. It reports
-// whether the execution goes on.
-func (r *run) rest() bool {
+// suspendIfIdle releases the slot of an execution that only waits. It reports whether the execution
+// goes on.
+func (r *executor) suspendIfIdle() bool {
 	if r.result != nil {
 		return false
 	}
 	if len(r.entries) == 0 && r.x.Status() == core.Waiting {
-		r.leave()
+		r.releaseSlot()
 	}
 	return true
 }
 
-func (r *run) leave() {
+func (r *executor) releaseSlot() {
 	if r.slot {
 		r.slot = false
 		<-r.e.slots
 	}
 }
 
-// abandon ends the run on this node. The execution goes on elsewhere, if it has
-// not ended.
-func (r *run) abandon() {
+// detach stops driving the execution on this node. Unless it has ended, it goes on elsewhere.
+func (r *executor) detach() {
 	r.once.Do(func() {
 		r.stop()
-		r.halt("")
-		r.leave()
-		r.e.drop(r)
+		r.active.cancelBelow("")
+		r.releaseSlot()
+		r.e.forget(r)
 		r.e.opts.Values.Release(r.id)
 		close(r.done)
 	})
 }
 
 // finish ends the run and, should the execution have ended, the claim on it.
-func (r *run) finish() {
+func (r *executor) finish() {
 	if f := r.result; f != nil {
 		r.e.metrics.finished.WithLabelValues(string(f.Status)).Inc()
 		if f.Error != nil {
@@ -214,58 +217,61 @@ func (r *run) finish() {
 		}
 	}
 	r.tracing.End()
-	r.abandon()
+	r.detach()
 	switch {
 	case r.result != nil:
-		_, err := persist(r.e.ctx, func() (struct{}, error) { return struct{}{}, r.e.opts.Claims.Release(r.e.ctx, r.id) })
+		_, err := retry(r.e.ctx, func() (struct{}, error) { return struct{}{}, r.e.opts.Claims.Release(r.e.ctx, r.id) })
 		if err != nil && r.e.ctx.Err() == nil {
 			r.e.log.Warn("release the claim on an execution", "execution", r.id, "error", err)
 		}
-	case !r.lost:
+	case !r.fenced:
 		// It is still this node's, unless the engine closes.
-		r.e.spawn(func() { r.e.adopt(r.id) })
+		r.e.spawn(func() { r.e.takeover.takeOver(r.id) })
 	}
 }
 
-// activity is something under way.
+// activities are the timers, calls and subscriptions under way, by path.
+type activities map[string][]*activity
+
+// activity is one of them.
 type activity struct{ cancel func() }
 
-// halt cancels what is under way at a path and below it.
-func (r *run) halt(path string) {
-	for p, activities := range r.active {
+// cancelBelow cancels what is under way at a path and below it.
+func (active activities) cancelBelow(path string) {
+	for p, activities := range active {
 		if !core.Below(p, path) {
 			continue
 		}
 		for _, a := range activities {
 			a.cancel()
 		}
-		delete(r.active, p)
+		delete(active, p)
 	}
 }
 
-// underWay remembers how to cancel what was begun at a path.
-func (r *run) underWay(path string, cancel func()) *activity {
+// register adds an activity at a path.
+func (active activities) register(path string, cancel func()) *activity {
 	a := &activity{cancel}
-	r.active[path] = append(r.active[path], a)
+	active[path] = append(active[path], a)
 	return a
 }
 
-// over ends what was under way at a path.
-func (r *run) over(path string, a *activity) {
+// unregister cancels and removes an activity.
+func (active activities) unregister(path string, a *activity) {
 	a.cancel()
-	left := slices.DeleteFunc(r.active[path], func(b *activity) bool { return a == b })
-	if r.active[path] = left; len(left) == 0 {
-		delete(r.active, path)
+	left := slices.DeleteFunc(active[path], func(b *activity) bool { return a == b })
+	if active[path] = left; len(left) == 0 {
+		delete(active, path)
 	}
 }
 
-// happen applies an event, if it still matters, and holds what follows from it
-// until it is recorded.
-func (r *run) happen(event core.Event) *entry {
+// apply applies an event, unless it is obsolete, and defers the actions that follow from it until it is
+// recorded.
+func (r *executor) apply(event core.Event) *entry {
 	if !r.x.Wants(event) {
 		return nil
 	}
-	event.At, event.By = now(), r.e.by
+	event.At, event.By = now(), r.e.writer
 	actions, err := r.x.Apply(event)
 	if err != nil {
 		// Wants has ruled this out.
@@ -284,8 +290,8 @@ func (r *run) happen(event core.Event) *entry {
 }
 
 // conclude adds the last record.
-func (r *run) conclude(f core.Finished) {
-	last := &entry{event: core.Event{At: now(), By: r.e.by, Finished: &f}, actions: []core.Action{core.Finish{Finished: f}}, at: time.Now()}
+func (r *executor) conclude(f core.Finished) {
+	last := &entry{event: core.Event{At: now(), By: r.e.writer, Finished: &f}, actions: []core.Action{core.Finish{Finished: f}}, at: time.Now()}
 	r.entries = append(r.entries, last)
 	if len(f.Output) > MaxInline {
 		r.saveOutput(last)

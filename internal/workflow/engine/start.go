@@ -25,8 +25,8 @@ const MaxInline = 64 << 10
 // StartRequest asks for an execution.
 type StartRequest struct {
 	App, Workflow string
-	// Name makes the request idempotent: there is at most one execution of the
-	// app with the name, for as long as it is kept. Empty is a new one.
+	// Name is the idempotency key of the request: there is at most one execution of the app with the
+	// name, for as long as it is kept. Empty is a new one.
 	Name string
 	// Input is a JSON value, or bytes if it is none or Type says so. Bytes, and
 	// what is larger than MaxInline, the workflow gets as a reference.
@@ -56,30 +56,30 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 		return "", fmt.Errorf("%s: %w", op, err)
 	}
 	id := ID(req.App + "/" + req.Name)
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		s := &core.Started{Node: e.opts.Node, Version: version, Workflow: req.Workflow, Deadline: req.Deadline}
 		err := e.tryStart(ctx, e.newRun(id, w), s, req)
 		switch {
 		case err == nil:
 			e.metrics.started.Inc()
 			return id, nil
-		case errors.Is(err, errThere):
+		case errors.Is(err, errExists):
 			return id, nil
 		case errors.Is(err, errFull):
 			e.metrics.refused.Inc()
 			return "", outboard.Errorf(outboard.Busy, op,
 				"%d executions run or wait, and no more are taken: try again when some have ended, or cancel some", e.opts.Running+e.opts.Queue)
-		case !errors.Is(err, errBegun):
+		case !errors.Is(err, errStarting):
 			return "", fmt.Errorf("%s: %w", op, err)
 		}
 		if !sleep(ctx, pause) {
-			return "", outboard.Errorf(outboard.Unreachable, op, "somebody else is starting it: %w", ctx.Err())
+			return "", outboard.Errorf(outboard.Unreachable, op, "another request is starting it: %w", ctx.Err())
 		}
 	}
 }
 
 // tryStart starts an execution unless it is here, or elsewhere, already.
-func (e *Engine) tryStart(ctx context.Context, r *run, s *core.Started, req StartRequest) error {
+func (e *Engine) tryStart(ctx context.Context, r *executor, s *core.Started, req StartRequest) error {
 	r.span, r.version = trace.SpanContextFromContext(ctx), s.Version
 	here, err := e.admit(r, e.opts.Running+e.opts.Queue)
 	switch {
@@ -89,71 +89,70 @@ func (e *Engine) tryStart(ctx context.Context, r *run, s *core.Started, req Star
 		return err
 	case !here:
 		r.stop()
-		return e.begun(ctx, r.id)
+		return e.checkStarted(ctx, r.id)
 	}
 	if err := e.begin(ctx, r, s, req); err != nil {
-		r.abandon()
+		r.detach()
 		return err
 	}
 	return nil
 }
 
-// errBegun says that somebody begins the same execution just now.
-var errBegun = errors.New("somebody starts this execution")
+// errStarting says that another request is starting the same execution.
+var errStarting = errors.New("somebody starts this execution")
 
-// begun finds out whether an execution that somebody has begun is recorded.
-func (e *Engine) begun(ctx context.Context, id ID) error {
+// checkStarted returns errExists if the start of an execution is recorded, or else errStarting.
+func (e *Engine) checkStarted(ctx context.Context, id ID) error {
 	records, err := e.opts.Log.Read(ctx, e.key(id))
 	switch {
 	case err != nil:
 		return err
 	case len(records) > 0:
-		return errThere
+		return errExists
 	}
-	return errBegun
+	return errStarting
 }
 
-// errThere says that an execution has been started before.
-var errThere = errors.New("there is such an execution")
+// errExists says that the execution was started before.
+var errExists = errors.New("there is such an execution")
 
 // begin claims an execution, records that it is started and lets it run.
-func (e *Engine) begin(ctx context.Context, r *run, s *core.Started, req StartRequest) error {
+func (e *Engine) begin(ctx context.Context, r *executor, s *core.Started, req StartRequest) error {
 	err := e.opts.Claims.Claim(ctx, r.id)
 	if errors.Is(err, ErrClaimed) {
-		return e.begun(ctx, r.id)
+		return e.checkStarted(ctx, r.id)
 	}
 	if err == nil {
 		err = e.recordStart(ctx, r, s, req)
 	}
 	if err != nil {
-		// There may be a claim without a record, or a record of which we don't know:
-		// whatever it is, it is put in order.
-		r.abandon()
-		e.spawn(func() { e.adopt(r.id) })
+		// There may be a claim without a record, or a record without an acknowledgement: a takeover
+		// resolves both.
+		r.detach()
+		e.spawn(func() { e.takeover.takeOver(r.id) })
 		return err
 	}
-	if !e.spawn(r.live) {
+	if !e.spawn(r.loop) {
 		return errClosed
 	}
 	return nil
 }
 
-func (e *Engine) recordStart(ctx context.Context, r *run, s *core.Started, req StartRequest) error {
-	if err := r.takeInput(ctx, s, req); err != nil {
+func (e *Engine) recordStart(ctx context.Context, r *executor, s *core.Started, req StartRequest) error {
+	if err := r.storeInput(ctx, s, req); err != nil {
 		return err
 	}
-	r.happen(core.Event{Started: s})
+	r.apply(core.Event{Started: s})
 	first := r.entries[:1]
 	err := r.record(ctx, first)
 	if errors.Is(err, state.ErrConflict) {
-		return errThere
+		return errExists
 	}
 	return err
 }
 
-// takeInput puts the input into the record or, where it is too large for that,
-// into the arena, and saves it.
-func (r *run) takeInput(ctx context.Context, s *core.Started, req StartRequest) error {
+// storeInput puts the input into the record or, if it is too large or no JSON, saves it as a value.
+func (r *executor) storeInput(ctx context.Context, s *core.Started, req StartRequest) error {
 	binary := req.Type != "" && !isJSON(req.Type)
 	if !binary && len(req.Input) <= MaxInline && (len(req.Input) == 0 || json.Valid(req.Input)) {
 		s.Input = req.Input
@@ -171,7 +170,7 @@ func (r *run) takeInput(ctx context.Context, s *core.Started, req StartRequest) 
 		return fmt.Errorf("save the input: %w", err)
 	}
 	s.Value = &core.Value{Size: place.Size, Digest: digest, Type: req.Type}
-	r.values.put(core.InputStep, *s.Value, &place)
+	r.values.add(core.InputStep, *s.Value, &place)
 	return nil
 }
 

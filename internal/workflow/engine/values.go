@@ -16,9 +16,12 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// values are an execution's large values by the steps that made them.
+// values are an execution's large values by the steps that produced them.
 // All methods may be called by several goroutines.
 type values struct {
+	store Values
+	id    ID
+
 	mu sync.Mutex
 	by map[string]*value
 }
@@ -30,15 +33,17 @@ type value struct {
 	place *Place // where it is on this node, nil if it is not here
 }
 
-func newValues() *values { return &values{by: map[string]*value{}} }
+func newValues(store Values, id ID) *values {
+	return &values{store: store, id: id, by: map[string]*value{}}
+}
 
-func (v *values) put(step string, is core.Value, at *Place) {
+func (v *values) add(step string, is core.Value, at *Place) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.by[step] = &value{value: is, place: at}
 }
 
-// saved notes a value's digest.
+// saved sets a value's digest.
 func (v *values) saved(step, digest string) {
 	if held := v.get(step); held != nil {
 		held.mu.Lock()
@@ -53,7 +58,7 @@ func (v *values) get(step string) *value {
 	return v.by[step]
 }
 
-// reset forgets values that were not saved. Those that were may lie here still.
+// reset removes values that were not saved.
 func (v *values) reset() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -64,8 +69,8 @@ func (v *values) reset() {
 	}
 }
 
-// learn takes a value from a record.
-func (v *values) learn(e core.Event) {
+// addRecorded adds the value of a record.
+func (v *values) addRecorded(e core.Event) {
 	step, is := "", (*core.Value)(nil)
 	switch {
 	case e.Started != nil:
@@ -77,20 +82,20 @@ func (v *values) learn(e core.Event) {
 		return
 	}
 	if held := v.get(step); held == nil || held.value.Digest != is.Digest {
-		v.put(step, *is, nil)
+		v.add(step, *is, nil)
 	}
 }
 
-// place finds where a value lies on this node, and brings it here if it does not.
-func (r *run) place(ctx context.Context, ref core.Reference) (Place, *value, error) {
-	held := r.values.get(ref.Step)
+// locateValue returns the location of a value in this node's arena, and loads it if needed.
+func (v *values) locateValue(ctx context.Context, ref core.Reference) (Place, *value, error) {
+	held := v.get(ref.Step)
 	if held == nil {
 		return Place{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, ErrNotFound)
 	}
 	held.mu.Lock()
 	defer held.mu.Unlock()
 	if held.place == nil {
-		at, err := persist(ctx, func() (Place, error) { return r.e.opts.Values.Load(ctx, r.id, held.value) })
+		at, err := retry(ctx, func() (Place, error) { return v.store.Load(ctx, v.id, held.value) })
 		if err != nil {
 			return Place{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, err)
 		}
@@ -99,11 +104,11 @@ func (r *run) place(ctx context.Context, ref core.Reference) (Place, *value, err
 	return *held.place, held, nil
 }
 
-// request makes a call's body. A reference is handed on by its place, a text as
-// it is, nothing as nothing, and all else as JSON.
-func (r *run) request(ctx context.Context, body any, to *FunctionCall) error {
+// request sets a call's body. A reference is passed by its location, a text as it is, null as nothing,
+// and everything else as JSON.
+func (v *values) request(ctx context.Context, body any, to *FunctionCall) error {
 	if ref, ok := core.ReferenceOf(body); ok {
-		at, held, err := r.place(ctx, ref)
+		at, held, err := v.locateValue(ctx, ref)
 		if err != nil {
 			return err
 		}
@@ -120,7 +125,7 @@ func (r *run) request(ctx context.Context, body any, to *FunctionCall) error {
 		to.Body, to.Type = []byte(body), "text/plain; charset=utf-8"
 		return nil
 	}
-	located, err := r.locate(ctx, body)
+	located, err := v.addLocations(ctx, body)
 	if err != nil {
 		return err
 	}
@@ -129,27 +134,26 @@ func (r *run) request(ctx context.Context, body any, to *FunctionCall) error {
 	return err
 }
 
-// locate adds to each reference within the data where its value lies, so that a
-// function can find it in its arena.
-func (r *run) locate(ctx context.Context, data any) (any, error) {
+// addLocations adds to each reference within the data the location of its value in the arena.
+func (v *values) addLocations(ctx context.Context, data any) (any, error) {
 	switch data := data.(type) {
 	case []any:
 		out := make([]any, len(data))
 		for i, e := range data {
 			var err error
-			if out[i], err = r.locate(ctx, e); err != nil {
+			if out[i], err = v.addLocations(ctx, e); err != nil {
 				return nil, err
 			}
 		}
 		return out, nil
 	case map[string]any:
 		if ref, ok := core.ReferenceOf(data); ok {
-			return r.located(ctx, ref)
+			return v.locationOf(ctx, ref)
 		}
 		out := make(map[string]any, len(data))
 		for k, e := range data {
 			var err error
-			if out[k], err = r.locate(ctx, e); err != nil {
+			if out[k], err = v.addLocations(ctx, e); err != nil {
 				return nil, err
 			}
 		}
@@ -158,8 +162,8 @@ func (r *run) locate(ctx context.Context, data any) (any, error) {
 	return data, nil
 }
 
-func (r *run) located(ctx context.Context, ref core.Reference) (any, error) {
-	at, held, err := r.place(ctx, ref)
+func (v *values) locationOf(ctx context.Context, ref core.Reference) (any, error) {
+	at, held, err := v.locateValue(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -171,23 +175,23 @@ func (r *run) located(ctx context.Context, ref core.Reference) (any, error) {
 	return map[string]any{"$value": inner}, nil
 }
 
-// put brings bytes into the arena.
-func (r *run) put(ctx context.Context, data []byte) (Place, error) {
-	return persist(ctx, func() (Place, error) { return r.e.opts.Values.Put(ctx, r.id, data) })
+// put copies bytes into the arena.
+func (v *values) put(ctx context.Context, data []byte) (Place, error) {
+	return retry(ctx, func() (Place, error) { return v.store.Put(ctx, v.id, data) })
 }
 
 // save saves the value of an entry, which is recorded only then.
-func (r *run) save(added *entry, step string, at Place, keep func(digest string)) {
+func (r *executor) save(added *entry, step string, at Place, keep func(digest string)) {
 	added.saving = true
 	r.saving++
 	r.begin(step, func(ctx context.Context) func() {
-		digest, err := persist(ctx, func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
+		digest, err := retry(ctx, func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
 		if ctx.Err() != nil {
 			return nil
 		}
 		return func() {
 			if err != nil {
-				r.unsaved(step, err)
+				r.failUnsaved(step, err)
 				return
 			}
 			added.saving = false
@@ -198,36 +202,35 @@ func (r *run) save(added *entry, step string, at Place, keep func(digest string)
 	})
 }
 
-// unsaved gives up a value that can't be saved. What followed from it is thrown
-// away, and the step has failed.
-func (r *run) unsaved(step string, cause error) {
+// failUnsaved fails a step whose value can't be saved. Events that followed from it are discarded.
+func (r *executor) failUnsaved(step string, cause error) {
 	if err := r.reload(); err != nil || r.result != nil {
-		r.lost = errors.Is(err, errLost)
+		r.fenced = errors.Is(err, errFenced)
 		r.stop()
 		return
 	}
 	// Its call is under way again by now, as far as the log is concerned.
-	for i := range r.due {
-		r.due[i].actions = slices.DeleteFunc(r.due[i].actions, func(a core.Action) bool {
+	for i := range r.pendingActions {
+		r.pendingActions[i].actions = slices.DeleteFunc(r.pendingActions[i].actions, func(a core.Action) bool {
 			c, ok := a.(core.Call)
 			return ok && c.Path == step
 		})
 	}
-	r.fail(step, &dsl.Error{Type: dsl.ErrorRuntime, Status: 507, Title: "a value could not be saved", Detail: cut(cause.Error())})
+	r.failStep(step, &dsl.Error{Type: dsl.ErrorRuntime, Status: 507, Title: "a value could not be saved", Detail: truncate(cause.Error())})
 }
 
 // saveOutput keeps an output that is too large for the log.
-func (r *run) saveOutput(last *entry) {
+func (r *executor) saveOutput(last *entry) {
 	const step = ":output"
 	f := last.event.Finished
 	output := f.Output
 	last.saving = true
 	r.saving++
 	r.begin(step, func(ctx context.Context) func() {
-		at, err := r.put(ctx, output)
+		at, err := r.values.put(ctx, output)
 		var digest string
 		if err == nil {
-			digest, err = persist(ctx, func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
+			digest, err = retry(ctx, func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -238,7 +241,7 @@ func (r *run) saveOutput(last *entry) {
 			f.Output = nil
 			if err != nil {
 				f.Status, f.Error = core.Faulted, &dsl.Error{
-					Type: dsl.ErrorRuntime, Status: 507, Title: "the output could not be saved", Detail: cut(err.Error()),
+					Type: dsl.ErrorRuntime, Status: 507, Title: "the output could not be saved", Detail: truncate(err.Error()),
 				}
 			} else {
 				f.Value = &core.Value{Size: at.Size, Digest: digest, Type: "application/json"}
@@ -249,8 +252,8 @@ func (r *run) saveOutput(last *entry) {
 	})
 }
 
-// cut keeps an error's text within bounds.
-func cut(text string) string {
+// truncate bounds the text of an error.
+func truncate(text string) string {
 	const most = 4 << 10
 	if len(text) > most {
 		return text[:most] + "..."

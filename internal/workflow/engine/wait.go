@@ -22,9 +22,9 @@ type Result struct {
 
 // Wait waits for an execution's end, wherever it runs.
 func (e *Engine) Wait(ctx context.Context, id ID) (Result, error) {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		if r := e.running(id); r != nil {
-			if result, ok := e.waitHere(ctx, r); ok {
+			if result, ok := e.waitLocally(ctx, r); ok {
 				return result, nil
 			}
 		}
@@ -41,8 +41,8 @@ func (e *Engine) Wait(ctx context.Context, id ID) (Result, error) {
 	}
 }
 
-// waitHere waits for an execution on this node. It reports false when that leaves.
-func (e *Engine) waitHere(ctx context.Context, r *run) (Result, bool) {
+// waitLocally waits for an execution on this node. It reports false when that leaves.
+func (e *Engine) waitLocally(ctx context.Context, r *executor) (Result, bool) {
 	select {
 	case <-r.done:
 	case <-ctx.Done():
@@ -64,9 +64,9 @@ func (e *Engine) waitHere(ctx context.Context, r *run) (Result, bool) {
 func resultOf(id ID, f *core.Finished, events []core.Event) Result {
 	result := Result{ID: id, Status: f.Status, Output: f.Output, Value: f.Value, Error: f.Error}
 	if ref, ok := reference(f.Output); ok && result.Value == nil {
-		known := newValues()
+		known := newValues(nil, "")
 		for _, event := range events {
-			known.learn(event)
+			known.addRecorded(event)
 		}
 		if held := known.get(ref.Step); held != nil {
 			result.Value = &held.value
@@ -87,11 +87,10 @@ func reference(output json.RawMessage) (core.Reference, bool) {
 	return core.ReferenceOf(data)
 }
 
-// Cancel ends an execution, and returns when that is recorded. Steps under way
-// are stopped. Another node that has the execution hears of it by Look, or else when it
-// records the next step.
+// Cancel ends an execution, and returns when that is recorded. Steps under way are cancelled. Another
+// node that owns the execution learns of it by Look, or else when its next append is refused.
 func (e *Engine) Cancel(ctx context.Context, id ID, reason string) error {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		done, err := e.tryCancel(ctx, id, reason)
 		if err != nil {
 			return fmt.Errorf("cancel %s: %w", id, err)
@@ -108,8 +107,8 @@ func (e *Engine) Cancel(ctx context.Context, id ID, reason string) error {
 func (e *Engine) tryCancel(ctx context.Context, id ID, reason string) (bool, error) {
 	event := core.Event{Cancelled: &core.Cancelled{Reason: reason}}
 	if r := e.running(id); r != nil {
-		r.send(func() { r.happen(event) })
-		r.hurry.Do(func() { close(r.hurried) })
+		r.inbox.post(func() { r.apply(event) })
+		r.expediteOnce.Do(func() { close(r.expedited) })
 		select {
 		case <-r.done:
 			return r.result != nil, nil
@@ -124,17 +123,16 @@ func (e *Engine) tryCancel(ctx context.Context, id ID, reason string) (bool, err
 	if events[len(events)-1].Finished != nil {
 		return true, nil
 	}
-	return e.cancelElsewhere(ctx, id, events, event)
+	return e.cancelRemotely(ctx, id, events, event)
 }
 
-// Look has an execution that runs here find its end in the log, which another node has
-// written, and stop.
+// Look makes an execution that runs here reload its log, in which another node has recorded its end.
 func (e *Engine) Look(ctx context.Context, id ID) error {
 	r := e.running(id)
 	if r == nil {
 		return nil
 	}
-	records, err := e.opts.Log.Read(ctx, r.key)
+	records, err := e.opts.Log.Read(ctx, r.writer.key)
 	if err != nil || !finished(records) {
 		return err
 	}
@@ -142,24 +140,23 @@ func (e *Engine) Look(ctx context.Context, id ID) error {
 	if err != nil {
 		return err
 	}
-	r.send(func() { r.restart(events, records[len(records)-1].Seq) })
-	r.hurry.Do(func() { close(r.hurried) })
+	r.inbox.post(func() { r.restart(events, records[len(records)-1].Seq) })
+	r.expediteOnce.Do(func() { close(r.expedited) })
 	return nil
 }
 
-// cancelElsewhere writes the end into the log. The node that has the execution
-// finds it there when it looks, and stops.
-func (e *Engine) cancelElsewhere(ctx context.Context, id ID, events []core.Event, event core.Event) (bool, error) {
-	r, err := e.replayed(ctx, id, events)
+// cancelRemotely records the end in the log, which fences off the node that owns the execution.
+func (e *Engine) cancelRemotely(ctx context.Context, id ID, events []core.Event, event core.Event) (bool, error) {
+	r, err := e.replay(ctx, id, events)
 	if err != nil {
 		return false, err
 	}
-	records, err := e.opts.Log.Read(ctx, r.key)
+	records, err := e.opts.Log.Read(ctx, r.writer.key)
 	if err != nil || len(records) != len(events) {
 		return false, err
 	}
-	r.seq = records[len(records)-1].Seq
-	r.happen(event)
+	r.writer.seq = records[len(records)-1].Seq
+	r.apply(event)
 	if len(r.entries) == 0 {
 		return true, nil
 	}

@@ -2,7 +2,7 @@ package placement
 
 import "math"
 
-// A curve is a quantity that never falls: 0 before its first point, straight between
+// curve is a quantity that never falls: 0 before its first point, straight between
 // two points, and as the last one says after it. Two points at the same time are a
 // jump. Times are seconds.
 type curve []point

@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Node is a place for steps.
+// Node is a place for steps.
 type Node struct {
 	ID outboard.NodeID
 	// Slots is how many steps run at a time.
@@ -22,7 +22,7 @@ type Node struct {
 	Slower float64
 }
 
-// A Link is the way from one node to another.
+// Link is the way from one node to another.
 type Link struct {
 	Latency time.Duration
 	// Bandwidth is bytes for a second; 0: only the latency counts.
@@ -37,7 +37,7 @@ func (l Link) takes(size outboard.Bytes) time.Duration {
 	return l.Latency + time.Duration(float64(size)/float64(l.Bandwidth)*float64(time.Second))
 }
 
-// A Problem is what Decide decides about.
+// Problem is what Decide decides about.
 type Problem struct {
 	Steps []Step
 	Nodes []Node
@@ -63,7 +63,7 @@ func (p *Problem) check() error {
 	return nil
 }
 
-// An Estimate is what an assignment brings.
+// Estimate is what an assignment brings.
 type Estimate struct {
 	// Completion is when the last step ends.
 	Completion time.Duration
@@ -77,7 +77,7 @@ type Estimate struct {
 	Steps []Timing
 }
 
-// A Timing is when a step would run, and why not before.
+// Timing is when a step would run, and why not before.
 type Timing struct {
 	Start, End time.Duration
 	// Inputs, Fetched and Slot are when its inputs were on its node, when its artifact
@@ -98,7 +98,7 @@ func (a *Estimate) compare(b *Estimate) int {
 	)
 }
 
-// A Decision says which step goes to which node.
+// Decision says which step goes to which node.
 type Decision struct {
 	// Node is the index of each step's node.
 	Node []int

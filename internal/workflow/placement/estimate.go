@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// An evaluator estimates assignments of one problem.
+// evaluator estimates assignments of one problem.
 type evaluator struct {
 	*Problem
 	order []int // the steps, those first behind which the most is left to do

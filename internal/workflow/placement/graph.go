@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// An Emission is when a step's output exists.
+// Emission is when a step's output exists.
 type Emission int
 
 // The emissions.
@@ -23,7 +23,7 @@ const (
 	WhileConsuming
 )
 
-// A Step is one step of a workflow.
+// Step is one step of a workflow.
 type Step struct {
 	Name   string
 	Inputs []Input
@@ -38,7 +38,7 @@ type Step struct {
 	Artifact string
 }
 
-// An Input is what a step takes from another one.
+// Input is what a step takes from another one.
 type Input struct {
 	// From is the index of the other step. Steps stand behind those they take from.
 	From int

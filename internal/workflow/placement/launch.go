@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Policy is how launch times are chosen.
+// Policy is how launch times are chosen.
 type Policy int
 
 // The policies.

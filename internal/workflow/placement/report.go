@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Named graph is one for a report.
+// Named graph is one for a report.
 type Named struct {
 	Name  string
 	Steps []Step
@@ -100,7 +100,7 @@ func (s Step) holding(gigabytes float64) Step {
 	return s
 }
 
-// A Row compares the policies on one graph.
+// Row compares the policies on one graph.
 type Row struct {
 	Graph  string
 	Steps  int

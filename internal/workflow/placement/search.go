@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A search has the best assignment so far.
+// search has the best assignment so far.
 type search struct {
 	e        *evaluator
 	best     []int

@@ -6,7 +6,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// An Outcome is what launch times bring.
+// Outcome is what launch times bring.
 type Outcome struct {
 	// Completion is when the last step ends.
 	Completion time.Duration
@@ -17,7 +17,7 @@ type Outcome struct {
 	Steps []Span
 }
 
-// A Span is how one step ran.
+// Span is how one step ran.
 type Span struct {
 	Launch, End time.Duration
 	// Idle is how long it waited for inputs.
@@ -59,7 +59,7 @@ func waited(s *Step, runs []run, launch time.Duration) (longest time.Duration) {
 	return longest
 }
 
-// A run is how a step went, in seconds.
+// run is how a step went, in seconds.
 type run struct {
 	consumed float64 // when it had consumed all inputs
 	end      float64

@@ -21,7 +21,7 @@ type Why struct {
 	Others []Alternative `json:"others,omitempty"`
 }
 
-// An Alternative is another node for one step.
+// Alternative is another node for one step.
 type Alternative struct {
 	Node outboard.NodeID `json:"node"`
 	// Completion is how long the whole would take.

@@ -7,21 +7,21 @@ import (
 	"math/big"
 )
 
-var errWeight = errors.New("the expression makes a value of more than 4 MiB: leave such work to a function")
+var errValueSize = errors.New("the expression makes a value of more than 4 MiB: leave such work to a function")
 
 var errNumber = errors.New("the expression makes a number of more than 4096 bits")
 
 const maxBits = 4096
 
-// weigh returns what is left of a limit after a value, or errWeight. Parts that
+// measure returns what is left of a limit after a value, or errWeight. Parts that
 // a value shares weigh each time, as they would be written.
-func weigh(v any, limit int) (int, error) {
-	return weighDeep(v, limit, maxDepth)
+func measure(v any, limit int) (int, error) {
+	return measureDeep(v, limit, maxDepth)
 }
 
-func weighDeep(v any, left, depth int) (int, error) {
+func measureDeep(v any, left, depth int) (int, error) {
 	if left -= 16; left < 0 || depth < 0 {
-		return left, errWeight
+		return left, errValueSize
 	}
 	var err error
 	switch v := v.(type) {
@@ -36,25 +36,25 @@ func weighDeep(v any, left, depth int) (int, error) {
 		}
 	case []any:
 		for _, e := range v {
-			if left, err = weighDeep(e, left, depth-1); err != nil {
+			if left, err = measureDeep(e, left, depth-1); err != nil {
 				return left, err
 			}
 		}
 	case map[string]any:
 		for k, e := range v {
-			if left, err = weighDeep(e, left-len(k), depth-1); err != nil {
+			if left, err = measureDeep(e, left-len(k), depth-1); err != nil {
 				return left, err
 			}
 		}
 	}
 	if left < 0 {
-		return left, errWeight
+		return left, errValueSize
 	}
 	return left, nil
 }
 
-func sized(v any) any {
-	if _, err := weigh(v, maxWeight); err != nil {
+func checkSize(v any) any {
+	if _, err := measure(v, maxValueSize); err != nil {
 		return err
 	}
 	return v
@@ -62,9 +62,9 @@ func sized(v any) any {
 
 // checkBoth lets two values be added.
 func checkBoth(args []any) any {
-	left, err := weigh(args[0], maxWeight)
+	left, err := measure(args[0], maxValueSize)
 	if err == nil {
-		_, err = weigh(args[1], left)
+		_, err = measure(args[1], left)
 	}
 	if err != nil {
 		return err
@@ -80,8 +80,8 @@ func checkProduct(args []any) any {
 		if !ok {
 			continue
 		}
-		if times, ok := number(args[1-i]); ok && times*float64(max(len(text), 1)) > maxWeight {
-			return errWeight
+		if times, ok := number(args[1-i]); ok && times*float64(max(len(text), 1)) > maxValueSize {
+			return errValueSize
 		}
 	}
 	return checkBoth(args)

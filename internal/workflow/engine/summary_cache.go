@@ -12,20 +12,20 @@ const (
 	maxOutput     = 1 << 10
 )
 
-// A memory remembers what the log says of executions, so that it need not be read again.
+// summaryCache caches descriptions of executions by the number of appends to their logs.
 // All methods may be called by several goroutines.
-type memory struct {
+type summaryCache struct {
 	// keep is the retention. What was seen less than that ago can't have been purged and
 	// begun anew.
 	keep time.Duration
 
 	mu    sync.Mutex
-	by    map[ID]*remembered
+	by    map[ID]*cachedSummary
 	order []ID
 }
 
-// remembered is an execution as it was when its log had so many appends.
-type remembered struct {
+// cachedSummary is an execution as it was when its log had so many appends.
+type cachedSummary struct {
 	Execution
 
 	head uint64
@@ -34,13 +34,13 @@ type remembered struct {
 	cut bool
 }
 
-func newMemory(keep time.Duration) *memory {
-	return &memory{keep: keep, by: map[ID]*remembered{}}
+func newMemory(keep time.Duration) *summaryCache {
+	return &summaryCache{keep: keep, by: map[ID]*cachedSummary{}}
 }
 
 // get returns an execution that has not changed since it was remembered, nil for none. A
 // brief one may be without its output.
-func (m *memory) get(id ID, head uint64, brief bool) *Execution {
+func (m *summaryCache) get(id ID, head uint64, brief bool) *Execution {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.by[id]
@@ -51,8 +51,8 @@ func (m *memory) get(id ID, head uint64, brief bool) *Execution {
 }
 
 // put remembers an execution, which is not changed any more.
-func (m *memory) put(x *Execution, head uint64) {
-	r := &remembered{Execution: *x, head: head, seen: time.Now()}
+func (m *summaryCache) put(x *Execution, head uint64) {
+	r := &cachedSummary{Execution: *x, head: head, seen: time.Now()}
 	if x.Status.Over() {
 		r.seen = x.Ended
 	}

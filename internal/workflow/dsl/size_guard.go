@@ -17,11 +17,11 @@ import (
 
 // The functions that the guard adds.
 const (
-	sizedFunction = "__sized"
-	addFunction   = "__add"
-	mulFunction   = "__mul"
-	indexFunction = "__index"
-	pathFunction  = "__path"
+	checkSizeFunction = "__sized"
+	addFunction       = "__add"
+	mulFunction       = "__mul"
+	indexFunction     = "__index"
+	pathFunction      = "__path"
 )
 
 // prelude stands before each expression.
@@ -50,7 +50,7 @@ var growing = map[string]bool{
 
 func guards() []gojq.CompilerOption {
 	return []gojq.CompilerOption{
-		gojq.WithFunction(sizedFunction, 0, 0, func(v any, _ []any) any { return sized(v) }),
+		gojq.WithFunction(checkSizeFunction, 0, 0, func(v any, _ []any) any { return checkSize(v) }),
 		gojq.WithFunction(indexFunction, 1, 1, func(_ any, args []any) any { return checkIndex(args[0]) }),
 		gojq.WithFunction(pathFunction, 1, 1, func(_ any, args []any) any { return checkPath(args[0]) }),
 		gojq.WithFunction(addFunction, 2, 2, func(_ any, args []any) any { return checkBoth(args) }),
@@ -65,7 +65,7 @@ func guard(text string, q *gojq.Query) (*gojq.Query, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the guards of expressions: %w", err)
 	}
-	g := &guarding{}
+	g := &guardRewriter{}
 	defs := slices.DeleteFunc(head.FuncDefs, func(def *gojq.FuncDef) bool { return !strings.Contains(text, def.Name) })
 	for _, def := range defs {
 		g.query(def.Body)
@@ -82,18 +82,18 @@ func guard(text string, q *gojq.Query) (*gojq.Query, error) {
 	return q, nil
 }
 
-type guarding struct {
+type guardRewriter struct {
 	checking bool
 	err      error
 }
 
-func (g *guarding) refuse(format string, args ...any) {
+func (g *guardRewriter) refuse(format string, args ...any) {
 	if g.err == nil {
 		g.err = fmt.Errorf(format, args...)
 	}
 }
 
-func (g *guarding) query(q *gojq.Query) {
+func (g *guardRewriter) query(q *gojq.Query) {
 	if q == nil {
 		return
 	}
@@ -113,7 +113,7 @@ func (g *guarding) query(q *gojq.Query) {
 }
 
 // operator puts the guards around an operator that makes values grow.
-func (g *guarding) operator(q *gojq.Query) {
+func (g *guardRewriter) operator(q *gojq.Query) {
 	switch q.Op {
 	case gojq.OpAdd:
 		q.Left, q.Right = binary(addFunction, q, gojq.OpAdd)
@@ -127,7 +127,7 @@ func (g *guarding) operator(q *gojq.Query) {
 		g.update(q, gojq.OpMul)
 	case gojq.OpAssign, gojq.OpModify, gojq.OpUpdateSub, gojq.OpUpdateDiv, gojq.OpUpdateMod, gojq.OpUpdateAlt:
 		inner := &gojq.Query{Left: q.Left, Right: q.Right, Op: q.Op}
-		q.Left, q.Right, q.Op = paren(inner), call(sizedFunction), gojq.OpPipe
+		q.Left, q.Right, q.Op = paren(inner), call(checkSizeFunction), gojq.OpPipe
 	default:
 	}
 }
@@ -142,7 +142,7 @@ func binary(check string, q *gojq.Query, op gojq.Operator) (left, right *gojq.Qu
 }
 
 // update makes "L op= R" into "R as $__u | L |= (. op $__u)", which is what it means.
-func (g *guarding) update(q *gojq.Query, op gojq.Operator) {
+func (g *guardRewriter) update(q *gojq.Query, op gojq.Operator) {
 	const name = "$__u"
 	sum := &gojq.Query{Left: identity(), Right: call(name), Op: op}
 	g.operator(sum)
@@ -163,7 +163,7 @@ func call(name string, args ...*gojq.Query) *gojq.Query {
 	return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeFunc, Func: &gojq.Func{Name: name, Args: args}}}
 }
 
-func (g *guarding) term(t *gojq.Term) {
+func (g *guardRewriter) term(t *gojq.Term) {
 	if t == nil {
 		return
 	}
@@ -189,11 +189,11 @@ func (g *guarding) term(t *gojq.Term) {
 		}
 	}
 	if grows(t) {
-		weighed(t)
+		wrapInSizeCheck(t)
 	}
 }
 
-func (g *guarding) control(t *gojq.Term) {
+func (g *guardRewriter) control(t *gojq.Term) {
 	if t.If != nil {
 		g.query(t.If.Cond)
 		g.query(t.If.Then)
@@ -225,7 +225,7 @@ func (g *guarding) control(t *gojq.Term) {
 	}
 }
 
-func (g *guarding) pattern(p *gojq.Pattern) {
+func (g *guardRewriter) pattern(p *gojq.Pattern) {
 	if p == nil {
 		return
 	}
@@ -239,7 +239,7 @@ func (g *guarding) pattern(p *gojq.Pattern) {
 	}
 }
 
-func (g *guarding) text(s *gojq.String) {
+func (g *guardRewriter) text(s *gojq.String) {
 	if s == nil {
 		return
 	}
@@ -249,7 +249,7 @@ func (g *guarding) text(s *gojq.String) {
 }
 
 // index guards the numbers in brackets: an array is as long as its last index.
-func (g *guarding) index(i *gojq.Index) {
+func (g *guardRewriter) index(i *gojq.Index) {
 	if i == nil {
 		return
 	}
@@ -271,7 +271,7 @@ func plainNumber(q *gojq.Query) bool {
 	return err == nil && n < maxIndex
 }
 
-func (g *guarding) function(f *gojq.Func) {
+func (g *guardRewriter) function(f *gojq.Func) {
 	if f == nil {
 		return
 	}
@@ -311,17 +311,17 @@ func grows(t *gojq.Term) bool {
 	}
 }
 
-// weighed makes the term T into "(T | __sized)" and leaves its suffixes behind it.
+// wrapInSizeCheck makes the term T into "(T | __sized)" and leaves its suffixes behind it.
 // What a growing function gets is weighed as well: it may share its parts.
-func weighed(t *gojq.Term) {
+func wrapInSizeCheck(t *gojq.Term) {
 	inner := *t
 	inner.SuffixList = nil
 	var q *gojq.Query
 	if t.Type == gojq.TermTypeFunc || t.Type == gojq.TermTypeFormat {
-		after := &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(sizedFunction)}
-		q = &gojq.Query{Left: call(sizedFunction), Op: gojq.OpPipe, Right: after}
+		after := &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(checkSizeFunction)}
+		q = &gojq.Query{Left: call(checkSizeFunction), Op: gojq.OpPipe, Right: after}
 	} else {
-		q = &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(sizedFunction)}
+		q = &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(checkSizeFunction)}
 	}
 	*t = gojq.Term{Type: gojq.TermTypeQuery, Query: q, SuffixList: t.SuffixList}
 }
