@@ -15,6 +15,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
@@ -70,7 +71,7 @@ func (s *station) open(ctx context.Context, socket, policies string) error {
 	}
 	s.host, err = calls.OpenHost(ctx, calls.HostOptions{
 		Config: calls.Config{Self: "bench", Boot: "1", Identity: keys},
-		Launch: calls.Outside([]string{os.Args[0], childArgument}, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+		Launch: helper.Command([]string{os.Args[0], childArgument}, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 		State:  s.state, Registry: s.registry, Programs: programs,
 	})
 	return err

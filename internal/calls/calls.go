@@ -4,10 +4,24 @@
 // Programs connect to the node's calls socket over shared memory (internal/fabric/shared);
 // those that serve offer their services there. Programs without the fabric's
 // library speak plain gRPC to a port. All their calls go through one router, which
-// applies the pool's policies and picks an endpoint of those in the pool's table:
+// applies the pool's policies and picks an endpoint from the pool's table:
 // a program on this node, a gRPC server that some node speaks for, or a program
 // on another node, over TCP with TLS. Policies are applied once, on the caller's
-// node: what other nodes send is delivered as it is.
+// node: calls that other nodes forward are delivered unchanged.
+//
+// A [Plane] is composed of parts with state of their own:
+//
+//	listeners    where programs connect
+//	programs     the connected programs and the endpoints that they offer
+//	inbound      connections of other nodes and of sibling processes, which bring calls
+//	delivery     hands inbound calls to the endpoints that they name
+//	policies     the policies and balancing rules in force
+//	routes       keeps the router's services in line with the pool's table
+//	transports   the transport of every endpoint, and the connections behind it
+//	inFlight     counts the calls that the process carries
+//
+// [Run] is the process around a Plane, [Host] the node's side of it: it starts processes,
+// has one take over from another, and adds up what they have counted.
 package calls
 
 import (
@@ -17,7 +31,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,11 +38,9 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/internal/fabric/balance"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/fabric/plain"
 	"github.com/outboard-run/outboard/internal/fabric/policy"
-	"github.com/outboard-run/outboard/internal/fabric/remote"
 	"github.com/outboard-run/outboard/internal/fabric/router"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 	"github.com/outboard-run/outboard/internal/pool/services"
@@ -43,22 +54,22 @@ type Options struct {
 	Registry *services.Registry
 	Members  services.Members
 	Self     outboard.NodeID
-	// Offers takes what programs offer; nil: the Registry.
+	// Offers publishes the endpoints of programs; nil: the Registry.
 	Offers Offers
 	// Process is this process's number among those that carry the node's calls, and
-	// Link the way to another of them; nil: there is none.
+	// Link connects to another of them; nil: there is none.
 	Process int
 	Link    func(ctx context.Context, process int) (net.Conn, error)
-	// Elsewhere says which endpoint has a stream that another process of this node
+	// Elsewhere returns the endpoint of a stream that another process of this node
 	// carries, "" for none. It may be nil.
 	Elsewhere func(ctx context.Context, stream string) string
 	// Socket is where local programs connect; empty: where Accept says.
 	Socket string
 	// Plain is where programs that speak plain gRPC connect; nil: nowhere, or where
-	// Accept says. It has no TLS and no proof of who calls: loopback. The Plane
-	// closes it.
+	// Accept says. It has no TLS and no proof of the caller's identity: loopback. The
+	// Plane closes it.
 	Plain net.Listener
-	// TLS is what this node shows to another one, and demands of it.
+	// TLS returns the configuration for a connection to another node.
 	TLS func(outboard.Node) *tls.Config
 	// Framed are for connections to other nodes.
 	Framed framed.Options
@@ -70,94 +81,90 @@ type Options struct {
 	Slow time.Duration
 }
 
-// Offers is what tells the pool of endpoints that come and go.
+// Offers publishes endpoints in the pool's table.
 type Offers interface {
-	// Offer gives the endpoint its ID: e's own if it has one, or else previous if
-	// the same program had that on another process, or else a new one.
+	// Offer publishes an endpoint and returns it with its ID: e's own if it has one,
+	// or else previous if the same program had that on another process, or else a new
+	// one.
 	Offer(ctx context.Context, e services.Endpoint, previous string) (services.Endpoint, error)
-	// Settled says that calls for the endpoint reach this process's program now.
+	// Settled reports that calls for the endpoint now reach its program through this
+	// process.
 	Settled(id string)
 	Withdraw(ctx context.Context, id string) error
 }
 
-// A Plane is the managed process.
+// A Plane is the managed process: the composition of its parts.
 type Plane struct {
-	opts     Options
-	log      *slog.Logger
-	registry *services.Registry
-	offers   Offers
-	table    policy.Table
-	modules  policy.Modules
-	router   *router.Router
-	plain    *plain.Server
-	flying   flying
-
-	mu        sync.Mutex
-	doors     doors
-	connected map[*program]bool
-	local     map[string]*program // by the endpoint's ID
-	inbound   map[*remote.Conn]origin
-	arriving  int // connections of nodes that have not shown who they are
-	retiring  bool
-	leaving   bool // retiring, and no program of this process is left
-	stopped   bool // plain gRPC: it has ended its last call
-	peers     map[outboard.NodeID]*peer
-	near      map[int]*peer   // other processes of this node
-	ways      map[string]*way // to gRPC servers that this node speaks for, by address
-	names     map[string]bool // the services that the router has
-	rules     balance.Rules   // of balancing
-
-	life    context.Context //nolint:containedctx // of the goroutines below
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	opts       Options
+	log        *slog.Logger
+	life       *lifetime
+	router     *router.Router
+	plain      *plain.Server
+	inFlight   *inFlight
+	policies   *policies
+	programs   *programs
+	inbound    *inbound
+	transports *transports
+	routes     *routes
+	listeners  *listeners
 }
 
-// Open starts to follow the pool, and to serve where opts say.
+// Open begins to follow the pool's table, and to serve where opts say.
 func Open(_ context.Context, opts Options) (*Plane, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Plane{
-		opts: opts, log: opts.Logger, registry: opts.Registry, offers: opts.Offers,
-		connected: map[*program]bool{}, local: map[string]*program{}, inbound: map[*remote.Conn]origin{},
-		peers: map[outboard.NodeID]*peer{}, near: map[int]*peer{}, ways: map[string]*way{}, names: map[string]bool{},
+	if opts.Offers == nil {
+		opts.Offers = &registryOffers{registry: opts.Registry, self: opts.Self}
 	}
-	if p.offers == nil {
-		p.offers = &direct{registry: opts.Registry, self: opts.Self}
-	}
+	p := &Plane{opts: opts, log: opts.Logger, life: newLifetime(), inFlight: &inFlight{}}
+	p.policies = newPolicies(opts.Registry, p.log)
 	p.router = router.New(router.Options{
-		Policies: &p.table, Logger: opts.Logger, Registerer: opts.Metrics, Tracer: opts.Tracer, Slow: opts.Slow,
+		Policies: &p.policies.table, Logger: opts.Logger, Registerer: opts.Metrics, Tracer: opts.Tracer, Slow: opts.Slow,
 		Elsewhere: opts.Elsewhere,
 	})
-	p.plain = plain.NewServer(counted{p, p.router, p.router}, plain.Options{
-		Logger: p.log, Descriptors: descriptors{p.registry}, Health: health{p},
+	calls := p.inFlight.counting(p.router)
+	p.programs = newPrograms(opts, p.life, calls)
+	p.transports = newTransports(opts, p.life, p.programs)
+	p.inbound = newInbound(p.life, p.inFlight.counting(&delivery{p.transports, p.life}), p.log)
+	p.routes = newRoutes(opts, p.router, p.transports, p.policies)
+	p.programs.changed = p.routes.sync
+	p.plain = plain.NewServer(calls, plain.Options{
+		Logger: p.log, Descriptors: descriptors{opts.Registry}, Health: health{opts.Registry, opts.Members},
 	})
-	p.life, p.stop = context.WithCancel(context.Background())
+	p.listeners = &listeners{}
 	// The pool's policies are in force before the first call.
-	applied := p.applyPolicies(understood{})
-	p.follow()
-	p.running.Go(func() { p.keepUp(p.life, applied) })
+	p.policies.apply()
+	p.routes.sync()
+	p.life.Go(func() { p.routes.keepInSync(p.life.ctx) })
 	if opts.Socket != "" {
-		programs, err := shared.Listen(opts.Socket, p.forPrograms())
+		socket, err := shared.Listen(opts.Socket, p.sharedOptions())
 		if err != nil {
 			return nil, errors.Join(err, p.Close())
 		}
-		p.open(programs, opts.Plain)
+		p.listen(socket, opts.Plain)
 	}
 	return p, nil
 }
 
-func (p *Plane) forPrograms() shared.Options { return shared.Options{Handler: p.router, Logger: p.log} }
+func (p *Plane) sharedOptions() shared.Options {
+	return shared.Options{Handler: p.router, Logger: p.log}
+}
 
-// Router is what all calls of this node's programs go through.
+// Router is the handler of all calls of this node's programs.
 func (p *Plane) Router() call.Handler { return p.router }
+
+// Parse checks a text of policies against the services that the pool knows.
+func (p *Plane) Parse(name string, text []byte) (*policy.Set, error) {
+	return p.policies.parse(name, text)
+}
 
 // Close ends every call.
 func (p *Plane) Close() error {
-	p.stop()
+	p.life.cancel()
 	p.plain.Stop()
-	p.running.Wait()
-	err := errors.Join(p.router.Close(), p.hangUp())
+	p.life.running.Wait()
+	err := errors.Join(p.router.Close(), p.transports.close())
 	if p.opts.Socket == "" {
 		return err
 	}

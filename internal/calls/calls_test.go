@@ -132,7 +132,7 @@ func (m *member) doors(ctx context.Context, serving *sync.WaitGroup, l net.Liste
 			conn := framed.Server(nc, framed.Options{TLS: id.ServerTLS(calls.Protocol)})
 			defer conn.Close()
 			if conn.Handshake(ctx) == nil {
-				_ = m.ServePeer(ctx, conn, "other")
+				m.ServePeer(ctx, conn, "other")
 			}
 		})
 	}

@@ -1,98 +1,110 @@
 package calls
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
-	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/fabric/policy"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// A child is a process as its node sees it.
+// A child is a node's side of one process.
 type child struct {
-	host    *Host
-	number  int
-	proc    Launched
-	control *control
-	done    chan struct{} // closed when it has ended
-	err     error         // then: what was wrong
+	host   *Host
+	number int
+	proc   helper.Process
+	conn   *ipc.Conn
+	done   chan struct{} // closed when it has ended
+	err    error         // then: what was wrong
 
 	// Set by start.
 	pid     int
 	version string
 	started time.Time
-	waited  time.Duration // before it was started; under Host.changing
+	backoff time.Duration // before it was started; under Host.replacing
 
 	retiring bool              // under Host.mu
-	noted    bool              // under Host.books: what it has counted is in the ledger
-	held     []policy.InFlight // under Host.mu: its calls that policies count
+	counted  bool              // under totals.mu: its counters are in the totals
+	held     []policy.InFlight // under Host.mu: its calls in flight that policies count
 }
 
-// start has the process follow the pool.
+// start makes the process follow the pool.
 func (c *child) start(ctx context.Context, config Config) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	config.Process = c.number
-	a, err := c.control.ask(ctx, &message{Type: msgStart, Config: &config})
+	m, err := c.conn.Call(ctx, msgStart, &body{Config: &config})
 	if err != nil {
 		return err
 	}
-	if a.Ready == nil {
-		return outboard.Errorf(outboard.Protocol, msgStart, "the process did not say that it is ready")
+	b, err := bodyOf(m)
+	if err == nil && b.Ready == nil {
+		err = outboard.Errorf(outboard.Protocol, msgStart, "the process did not reply that it is ready")
 	}
-	c.pid, c.version, c.started = a.Ready.PID, a.Ready.Version, time.Now()
+	if err != nil {
+		return err
+	}
+	c.pid, c.version, c.started = b.Ready.PID, b.Ready.Version, time.Now()
 	return nil
 }
 
-// reason is why a process failed: where it is gone, what it said at its end.
-func (c *child) reason(err error) error {
+// exitWait is how long the end of a process may come after the end of its connection.
+const exitWait = time.Second
+
+// withExitReason returns why a process failed: where it has ended, its exit report.
+func (c *child) withExitReason(err error) error {
 	if outboard.KindOf(err) != outboard.Unreachable {
 		return err
 	}
 	select {
 	case <-c.done:
-	case <-time.After(afterEnd):
+	case <-time.After(exitWait):
 		return err
 	}
 	ended := c.err
 	if ended == nil {
-		ended = errors.New("it ended at once, without a word")
+		ended = errors.New("it exited at once and reported nothing")
 	}
 	return outboard.Errorf(outboard.Invalid, "start the process that carries calls", "%w", ended)
 }
 
+// serve makes the process accept connections.
 func (c *child) serve(ctx context.Context, files []*os.File) error {
-	_, err := c.control.ask(ctx, &message{Type: msgServe, files: files})
+	m, err := c.conn.Call(ctx, msgServe, nil, files...)
+	if err == nil {
+		m.Close()
+	}
 	return err
 }
 
-// drain has the process end after its last call.
-func (c *child) drain(ctx context.Context) (Flying, error) {
+// drain makes the process end after its last call.
+func (c *child) drain(ctx context.Context) (InFlight, error) {
 	c.host.mu.Lock()
 	c.retiring = true
 	c.host.mu.Unlock()
-	a, err := c.control.ask(ctx, &message{Type: msgDrain})
-	if err != nil || a.Flying == nil {
-		return Flying{}, err
+	m, err := c.conn.Call(ctx, msgDrain, nil)
+	if err != nil {
+		return InFlight{}, err
 	}
-	return *a.Flying, nil
+	b, err := bodyOf(m)
+	if err != nil || b.InFlight == nil {
+		return InFlight{}, err
+	}
+	return *b.InFlight, nil
 }
 
-func (c *child) about() client.CallsProcess {
+func (c *child) describe() client.CallsProcess {
 	return client.CallsProcess{Number: c.number, PID: c.pid, Version: c.version}
 }
 
-func (c *child) lives() bool {
+func (c *child) alive() bool {
 	select {
 	case <-c.done:
 		return false
@@ -103,16 +115,16 @@ func (c *child) lives() bool {
 
 // kill ends the process at once.
 func (c *child) kill() {
-	_ = c.control.conn.Close()
+	_ = c.conn.Close()
 	c.proc.Kill()
 }
 
 // endLimit is how long a process may take to end when its node does.
 const endLimit = 10 * time.Second
 
-// end ends the process in good order.
+// end waits for the end of a process whose connection is closed, and kills it after a while.
 func (c *child) end() {
-	_ = c.control.conn.Close()
+	_ = c.conn.Close()
 	t := time.NewTimer(endLimit)
 	defer t.Stop()
 	select {
@@ -124,40 +136,68 @@ func (c *child) end() {
 	}
 }
 
-// take treats a request of the process.
-func (c *child) take(m *message) {
+// handle serves a request of the process.
+func (c *child) handle(m *ipc.Message) {
 	h := c.host
+	var b body
+	if err := m.Decode(&b); err != nil {
+		m.Close()
+		c.reply(m, nil, err)
+		return
+	}
 	switch m.Type {
 	case msgState:
-		h.running.Go(func() { h.lendState(m) })
+		h.running.Go(func() { h.lendState(takeFile(m)) })
 	case msgOffer:
 		h.running.Go(func() {
-			e, err := h.roster.offer(h.life, c.number, m.Endpoint, m.Previous)
-			c.control.answer(m, &message{Endpoint: e}, err)
+			e, err := h.endpoints.offer(h.life, c.number, b.Endpoint, b.Previous)
+			c.reply(m, &body{Endpoint: e}, err)
 		})
 	case msgSettled:
-		h.settled(c.number, m.ID)
+		h.settled(c.number, b.ID)
 	case msgWithdraw:
-		h.running.Go(func() { c.control.answer(m, nil, h.roster.withdraw(h.life, c.number, m.ID)) })
+		h.running.Go(func() { c.reply(m, nil, h.endpoints.withdraw(h.life, c.number, b.ID)) })
 	case msgLink:
-		h.running.Go(func() {
-			f, err := h.link(m.Process)
-			c.control.answer(m, &message{files: f}, err)
-		})
+		h.running.Go(func() { c.link(m, b.Process) })
 	case msgLeft:
-		h.running.Go(func() { c.control.answer(m, nil, h.note(c, m.file())) })
+		h.running.Go(func() { c.reply(m, nil, h.totals.add(c, takeFile(m))) })
 	case msgHeld:
-		h.heldBy(c, m.file())
+		h.storeHeld(c, takeFile(m))
 	case msgWhere:
-		h.running.Go(func() { c.control.answer(m, &message{ID: h.where(c, m.ID)}, nil) })
+		h.running.Go(func() { c.reply(m, &body{ID: h.locateStream(c, b.ID)}, nil) })
 	default:
-		m.close()
-		c.control.answer(m, nil, outboard.Errorf(outboard.Protocol, m.Type, "the node does not know how"))
+		m.Close()
+		c.reply(m, nil, outboard.Errorf(outboard.Protocol, m.Type, "the node does not know this request"))
 	}
 }
 
-func (h *Host) lendState(m *message) {
-	nc, err := connOf(m.file())
+// reply answers the process. Its error is that the process has ended, which Serve notices.
+func (c *child) reply(to *ipc.Message, b *body, err error, files ...*os.File) {
+	if b == nil {
+		b = &body{}
+	}
+	_ = c.conn.Reply(to, b, err, files...)
+}
+
+// link connects the process to a sibling.
+func (c *child) link(m *ipc.Message, process int) {
+	sibling := c.host.child(process)
+	if sibling == nil {
+		c.reply(m, nil, outboard.Errorf(outboard.NotFound, "link", "process %d has ended", process))
+		return
+	}
+	near, far, err := ipc.StreamPair()
+	if err != nil {
+		c.reply(m, nil, err)
+		return
+	}
+	defer near.Close()
+	defer far.Close()
+	c.reply(m, nil, sibling.conn.Send(msgNear, nil, far), near)
+}
+
+func (h *Host) lendState(f *os.File) {
+	nc, err := ipc.NetConn(f)
 	if err == nil {
 		err = h.opts.State.Lend(h.life, nc)
 	}
@@ -166,66 +206,50 @@ func (h *Host) lendState(m *message) {
 	}
 }
 
-// link makes a connection to another process, and returns its near end.
-func (h *Host) link(process int) ([]*os.File, error) {
-	h.mu.Lock()
-	c := h.children[process]
-	h.mu.Unlock()
-	if c == nil {
-		return nil, outboard.Errorf(outboard.NotFound, "link", "process %d has ended", process)
-	}
-	near, far, err := pairOfStreams()
-	if err != nil {
-		return nil, err
-	}
-	defer far.Close()
-	if err := c.control.tell(&message{Type: msgNear, files: []*os.File{far}}); err != nil {
-		return nil, errors.Join(err, near.Close())
-	}
-	return []*os.File{near}, nil
-}
-
-// where asks the other processes which endpoint has a stream.
-func (h *Host) where(asks *child, stream string) string {
-	ctx, cancel := context.WithTimeout(h.life, whereLimit)
+// locateStream returns the endpoint of a stream that a process other than exclude carries.
+func (h *Host) locateStream(exclude *child, stream string) string {
+	ctx, cancel := context.WithTimeout(h.life, locateLimit)
 	defer cancel()
-	for _, c := range h.earlier() {
-		if c == asks {
+	for _, c := range h.retiring() {
+		if c == exclude {
 			continue
 		}
 		// Its error is that the process has ended, and with it the stream.
-		if a, err := c.control.ask(ctx, &message{Type: msgWhere, ID: stream}); err == nil && a.ID != "" {
-			return a.ID
+		m, err := c.conn.Call(ctx, msgWhere, &body{ID: stream})
+		if err != nil {
+			continue
+		}
+		if b, err := bodyOf(m); err == nil && b.ID != "" {
+			return b.ID
 		}
 	}
 	return ""
 }
 
-// whereLimit is how long another process may take to say what it has.
-const whereLimit = time.Second
+// locateLimit is how long the other processes may take to find a stream.
+const locateLimit = time.Second
 
-// settled tells the pool, and the process that a program has left.
+// settled notes that a process reaches the program of an endpoint, and reports it to the
+// pool and to the process that the program has left.
 func (h *Host) settled(process int, id string) {
-	before := h.roster.settled(process, id)
+	before := h.endpoints.settled(process, id)
 	if before == 0 {
 		return
 	}
-	h.mu.Lock()
-	old := h.children[before]
-	h.mu.Unlock()
+	old := h.child(before)
 	h.running.Go(func() {
-		if err := h.roster.tell(h.life, id); err != nil && h.life.Err() == nil {
-			h.log.Warn("an endpoint has changed over, and the pool does not know", "endpoint", id, "error", err)
+		if err := h.endpoints.publish(h.life, id); err != nil && h.life.Err() == nil {
+			h.log.Warn("an endpoint has moved to another process, and the pool's table is not up to date", "endpoint", id, "error", err)
 		}
 		if old != nil {
 			// Its error is that the process has ended already.
-			_ = old.control.tell(&message{Type: msgMoved, ID: id})
+			_ = old.conn.Send(msgMoved, &body{ID: id})
 		}
 	})
 }
 
-// Speak makes this node speak for a gRPC server. Every process reaches it.
-func (h *Host) Speak(ctx context.Context, e services.Endpoint) (services.Endpoint, error) {
+// AddServer offers a gRPC server that this node speaks for. Every process reaches it.
+func (h *Host) AddServer(ctx context.Context, e services.Endpoint) (services.Endpoint, error) {
 	const op = "offer a gRPC server"
 	if _, _, err := net.SplitHostPort(e.Address); err != nil {
 		return e, outboard.Errorf(outboard.Invalid, op, "address %q: write HOST:PORT", e.Address)
@@ -233,13 +257,7 @@ func (h *Host) Speak(ctx context.Context, e services.Endpoint) (services.Endpoin
 	if len(e.Services) == 0 {
 		return e, outboard.Errorf(outboard.Invalid, op, "it serves nothing: name its services")
 	}
-	e.ID = h.roster.id(e.Address + ".")
+	e.ID = h.endpoints.newID(e.Address + ".")
 	e.Node, e.Started, e.Process = h.opts.Config.Self, time.Now().UTC(), 0
 	return e, h.opts.Registry.Offer(ctx, e)
 }
-
-func sortAttrs(attrs []slog.Attr) {
-	slices.SortFunc(attrs, func(a, b slog.Attr) int { return cmp.Compare(a.Key, b.Key) })
-}
-
-func dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }

@@ -11,40 +11,27 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/oneshot"
 )
 
-// delivery hands the calls that other nodes forward to the endpoints that they
-// name. The caller's node has applied the policies.
-type delivery Plane
+// delivery hands the calls that other nodes and sibling processes forward to the endpoints
+// that they name. The caller's node has applied the policies.
+type delivery struct {
+	transports *transports
+	life       *lifetime
+}
 
-// target takes the endpoint's name out of a head and looks it up.
+// target takes the endpoint's name out of a head and returns the endpoint's transport.
 func (d *delivery) target(h *call.Head) (*call.Head, call.Transport, error) {
-	names := h.Metadata.Get(endpointKey)
-	if len(names) != 1 {
+	ids := h.Metadata.Get(endpointKey)
+	if len(ids) != 1 {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "the call names no endpoint")
 	}
-	p := (*Plane)(d)
-	p.mu.Lock()
-	t := p.mine(names[0])
-	p.mu.Unlock()
+	t := d.transports.local(ids[0])
 	if t == nil {
-		return nil, nil, status.Errorf(codes.Unavailable, "endpoint %s is gone", names[0])
+		return nil, nil, status.Errorf(codes.Unavailable, "endpoint %s is gone", ids[0])
 	}
 	h = h.Clone()
 	h.Metadata = h.Metadata.Copy()
 	delete(h.Metadata, endpointKey)
 	return h, t, nil
-}
-
-// mine is the way to an endpoint of this node. The mutex is held.
-func (p *Plane) mine(id string) call.Transport {
-	for _, e := range p.registry.Endpoints() {
-		if e.ID == id && e.Node == p.opts.Self {
-			return p.transport(e)
-		}
-	}
-	if g := p.local[id]; g != nil {
-		return g.conn // offered, and the table has not said so yet
-	}
-	return nil
 }
 
 // ServeUnary implements call.UnaryHandler.
@@ -57,11 +44,11 @@ func (d *delivery) ServeUnary(ctx context.Context, h *call.Head, request *call.M
 	if u, ok := t.(call.Unary); ok {
 		return u.Unary(ctx, h, request)
 	}
-	return unary(ctx, t, h, request)
+	return unaryOverStream(ctx, t, h, request)
 }
 
-// unary makes a call of one message each way over a stream.
-func unary(ctx context.Context, t call.Transport, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+// unaryOverStream makes a call of one message each way over a stream.
+func unaryOverStream(ctx context.Context, t call.Transport, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := t.Open(ctx, h)
@@ -84,19 +71,19 @@ func (d *delivery) Serve(from call.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	// Not waited for here: it may wait for the caller when the callee has ended the
-	// call, and what it waits for ends with our return.
-	(*Plane)(d).running.Go(func() {
-		if err := requests(from, to); err != nil {
+	// Serve does not wait for it: when the callee has ended the call it may wait for a
+	// message of the caller, which ends when Serve returns.
+	d.life.Go(func() {
+		if err := forwardRequests(from, to); err != nil {
 			cancel() // the caller is gone
 		}
 	})
-	return responses(from, to)
+	return forwardResponses(from, to)
 }
 
-// requests forwards the caller's messages. An error says that the caller has ended
-// the call; what the callee says comes with the responses.
-func requests(from call.ServerStream, to call.ClientStream) error {
+// forwardRequests forwards the caller's messages. An error says that the caller has ended
+// the call; the callee's status comes with the responses.
+func forwardRequests(from call.ServerStream, to call.ClientStream) error {
 	for {
 		m, err := from.Recv()
 		if err == io.EOF { //nolint:errorlint // a wrapped one is no clean end
@@ -107,13 +94,13 @@ func requests(from call.ServerStream, to call.ClientStream) error {
 			return err
 		}
 		if to.Send(m) != nil {
-			return nil //nolint:nilerr // it has ended: the responses tell how
+			return nil //nolint:nilerr // it has ended: the responses have the status
 		}
 	}
 }
 
-// responses forwards the callee's words and returns the call's status.
-func responses(from call.ServerStream, to call.ClientStream) error {
+// forwardResponses forwards the callee's messages and returns the call's status.
+func forwardResponses(from call.ServerStream, to call.ClientStream) error {
 	if header, err := to.Header(); err == nil && header != nil {
 		if err := from.SendHeader(header); err != nil {
 			return err

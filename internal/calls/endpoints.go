@@ -2,141 +2,168 @@ package calls
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"time"
+	"errors"
+	"fmt"
+	"sync"
 
-	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/internal/fabric/balance"
-	"github.com/outboard-run/outboard/internal/fabric/policy"
-	"github.com/outboard-run/outboard/internal/fabric/router"
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// look is how often membership is looked at when nothing says that it changed:
-// a node that has fallen silent is noticed by the passing of time.
-const look = 500 * time.Millisecond
-
-// keepUp brings the router up to date with the pool's table.
-func (p *Plane) keepUp(ctx context.Context, now understood) {
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	for {
-		offers, members := p.registry.Changed(), p.opts.Members.Changed()
-		now = p.applyPolicies(now)
-		p.follow()
-		select {
-		case <-ctx.Done():
-			return
-		case <-offers:
-		case <-members:
-		case <-tick.C:
-		}
+// An endpointTable has the endpoints that the programs of a node offer through its
+// processes. A program that moves from one process to another remains the endpoint that it
+// was, even when the first process dies.
+type endpointTable struct {
+	self outboard.NodeID
+	pool interface {
+		Offer(ctx context.Context, e services.Endpoint) error
+		Withdraw(ctx context.Context, id string) error
 	}
+
+	publishing sync.Mutex // keeps publications in the order of the changes; before mu
+	mu         sync.Mutex
+	serial     int // of the last endpoint
+	all        map[string]*offeredEndpoint
+	ended      map[int]bool // processes
 }
 
-// understood is a version of the policies, and what was known of the services when
-// it was read: expressions may be on fields that only later become known.
-type understood struct {
-	version      int
-	descriptions uint64
+// An offeredEndpoint is an endpoint that a process has offered.
+type offeredEndpoint struct {
+	endpoint services.Endpoint // its Process reaches the program
+	next     int               // the process that the program is moving to, or 0
 }
 
-// applyPolicies puts the pool's policies in force when they, or what they are about,
-// are other than before.
-func (p *Plane) applyPolicies(before understood) understood {
-	current := p.registry.Policies().Current()
-	if current == nil {
-		return before
+func newEndpointTable(self outboard.NodeID, registry *services.Registry) *endpointTable {
+	return &endpointTable{self: self, pool: registry, all: make(map[string]*offeredEndpoint), ended: make(map[int]bool)}
+}
+
+// newID returns the ID of a new endpoint.
+func (t *endpointTable) newID(prefix string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.newIDLocked(prefix)
+}
+
+func (t *endpointTable) newIDLocked(prefix string) string {
+	t.serial++
+	return fmt.Sprintf("%s/%s%d", t.self, prefix, t.serial)
+}
+
+// offer publishes the endpoint of a program. A program that was the endpoint previous on
+// another process remains that.
+func (t *endpointTable) offer(ctx context.Context, process int, e *services.Endpoint, previous string) (*services.Endpoint, error) {
+	if e == nil {
+		return nil, outboard.Errorf(outboard.Protocol, "offer", "no endpoint")
 	}
-	now := understood{current.Number, p.registry.Descriptions()}
-	if now == before {
-		return before
-	}
-	set, found, err := p.read(current.Name, []byte(current.Text))
+	stored, err := t.store(process, *e, previous)
 	if err != nil {
-		// Whoever applied them could read them: a newer node, or with other descriptors.
-		p.log.Error("this node can't read the pool's policies: the earlier ones stay in force", "version", current.Number, "error", err)
-		return now
+		return nil, err
 	}
-	p.mu.Lock()
-	p.rules = found
-	p.mu.Unlock()
-	p.table.Apply(set, time.Now())
-	if now.version != before.version {
-		p.log.Info("policies are in force", "version", current.Number, "by", string(current.By))
+	if err := t.publish(ctx, stored.ID); err != nil {
+		if e.ID == "" { // the program does not get the new ID
+			err = errors.Join(err, t.withdraw(ctx, process, stored.ID))
+		}
+		return nil, err
 	}
-	return now
+	return &stored, nil
 }
 
-// Parse checks a text of policies against the services that the pool knows.
-func (p *Plane) Parse(name string, text []byte) (*policy.Set, error) {
-	set, _, err := p.read(name, text)
-	return set, err
+func (t *endpointTable) store(process int, e services.Endpoint, previous string) (services.Endpoint, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended[process] {
+		return e, outboard.Errorf(outboard.Unreachable, "offer", "process %d has ended", process)
+	}
+	had := t.all[e.ID]
+	if before := t.all[previous]; e.ID == "" && before != nil && before.endpoint.Process != process && before.endpoint.PID == e.PID {
+		e.ID, e.Started, had = previous, before.endpoint.Started, before
+		had.next = process
+	}
+	if had == nil {
+		e.ID = t.newIDLocked("")
+		had = &offeredEndpoint{endpoint: services.Endpoint{Process: process}}
+		t.all[e.ID] = had
+	}
+	// Until the program is settled it is reached through the process before.
+	e.Node, e.Process = t.self, had.endpoint.Process
+	had.endpoint = e
+	return e, nil
 }
 
-// read understands a file: policies, and rules of balancing.
-func (p *Plane) read(name string, text []byte) (*policy.Set, balance.Rules, error) {
-	text, found, err := balance.SplitRules(name, text)
-	if err != nil {
-		return nil, nil, err
+// settled notes that a program is reached through a process now, and returns the process
+// before: 0 for the same.
+func (t *endpointTable) settled(process int, id string) (before int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := t.all[id]
+	if o == nil || o.next != process {
+		return 0
 	}
-	set, err := policy.ParseOptions(name, text, policy.Options{Descriptors: descriptors{p.registry}, Modules: &p.modules})
-	return set, found, err
+	before = o.endpoint.Process
+	o.endpoint.Process, o.next = process, 0
+	return before
 }
 
-// follow makes the router's services those of the pool's table.
-func (p *Plane) follow() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	lists := make(map[string][]router.Endpoint)
-	used := make(map[call.Transport]bool)
-	for _, e := range p.registry.Endpoints() {
-		t := p.transport(e)
-		if t == nil {
-			continue
-		}
-		used[t] = true
-		for _, name := range e.Services {
-			lists[name] = append(lists[name], router.Endpoint{
-				Endpoint:  balance.Endpoint{ID: e.ID, Node: string(e.Node), Weight: e.Weight},
-				Transport: t,
-				Forgets:   true, // both shared memory and streams write the head when a call begins
-			})
-		}
+// withdraw removes an endpoint as far as it belongs to a process: a program that is moving to
+// another process belongs to that one.
+func (t *endpointTable) withdraw(ctx context.Context, process int, id string) error {
+	if !t.remove(process, id) {
+		return nil
 	}
-	for _, name := range p.registry.Described() {
-		if lists[name] == nil {
-			lists[name] = []router.Endpoint{} // whoever served it may come back
-		}
-	}
-	for name, list := range lists {
-		if err := p.router.SetService(name, router.Service{Endpoints: list, Balance: p.rules.For(name, string(p.opts.Self))}); err != nil {
-			p.log.Error("service is not routed", "service", name, "error", err)
-		}
-	}
-	for name := range p.names {
-		if lists[name] == nil {
-			p.router.RemoveService(name)
-		}
-	}
-	clear(p.names)
-	for _, name := range slices.Collect(maps.Keys(lists)) {
-		p.names[name] = true
-	}
-	p.release(used)
+	return t.publish(ctx, id)
 }
 
-// transport is the way to an endpoint, nil when there is none now. The mutex is held.
-func (p *Plane) transport(e services.Endpoint) call.Transport {
-	switch {
-	case e.Node != p.opts.Self:
-		return p.peer(e)
-	case e.Address != "":
-		return p.way(e)
+// remove reports whether the pool's table has to change.
+func (t *endpointTable) remove(process int, id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch o := t.all[id]; {
+	case o == nil:
+		return false
+	case o.next == process:
+		o.next = 0
+		return false
+	case o.endpoint.Process != process:
+		return false
+	case o.next != 0:
+		o.endpoint.Process, o.next = o.next, 0
+	default:
+		delete(t.all, id)
 	}
-	if g := p.local[e.ID]; g != nil {
-		return g.conn
+	return true
+}
+
+// withdrawAll removes the endpoints of a process that has ended.
+func (t *endpointTable) withdrawAll(ctx context.Context, process int) error {
+	t.mu.Lock()
+	t.ended[process] = true
+	var ids []string
+	for id, o := range t.all {
+		if o.endpoint.Process == process || o.next == process {
+			ids = append(ids, id)
+		}
 	}
-	return p.beside(e)
+	t.mu.Unlock()
+	var all error
+	for _, id := range ids {
+		all = errors.Join(all, t.withdraw(ctx, process, id))
+	}
+	return all
+}
+
+// publish brings the pool's table up to date with an endpoint.
+func (t *endpointTable) publish(ctx context.Context, id string) error {
+	t.publishing.Lock()
+	defer t.publishing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, offerLimit)
+	defer cancel()
+	t.mu.Lock()
+	o := t.all[id]
+	if o == nil {
+		t.mu.Unlock()
+		return t.pool.Withdraw(ctx, id)
+	}
+	e := o.endpoint
+	t.mu.Unlock()
+	return t.pool.Offer(ctx, e)
 }

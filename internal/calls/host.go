@@ -14,16 +14,18 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// HostOptions are a node's.
+// HostOptions are the options of a Host.
 type HostOptions struct {
-	// Config is for the processes; their numbers are put in.
+	// Config is for the processes; the Host sets their numbers.
 	Config Config
 	// Launch starts a process.
-	Launch   Launcher
+	Launch   helper.Launcher
 	State    *state.State
 	Registry *services.Registry
 	// Programs is where programs connect, and Plain where plain gRPC does; nil:
@@ -33,54 +35,51 @@ type HostOptions struct {
 	Logger   *slog.Logger
 }
 
-// A Host is a node's side of the process that carries its calls. It has the
-// listening sockets, so that nobody who connects is turned away while one process
-// follows another.
+// A Host is a node's side of the process that carries its calls. It owns the listening
+// sockets, so that no connection is refused while one process replaces another.
 type Host struct {
 	opts  HostOptions
 	log   *slog.Logger
 	files []*os.File // of the listening sockets
 
-	roster *roster
+	endpoints *endpointTable
+	totals    totals // before mu
 
-	// changing is held while one process follows another; before mu.
-	changing chan struct{}
-	binary   string // of the current process; under changing
-
-	books sync.RWMutex // held while counts are added up; before mu
-	past  ledger       // under books: of processes that have ended
+	// replacing is held while one process replaces another; before mu.
+	replacing chan struct{}
+	program   string // of the current process; under replacing
 
 	mu       sync.Mutex
 	current  *child
 	children map[int]*child
-	number   int // of the last process
+	last     int // number of a process
 	closing  bool
-	// heldToldOf says that the current process counts calls of others.
-	heldToldOf bool
+	// heldSent says that the current process counts calls of others.
+	heldSent bool
 
 	life    context.Context //nolint:containedctx // of the goroutines
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// OpenHost starts the process. It returns when that takes connections.
+// OpenHost starts the process. It returns when that accepts connections.
 func OpenHost(ctx context.Context, opts HostOptions) (*Host, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	h := &Host{
-		opts: opts, log: opts.Logger, changing: make(chan struct{}, 1),
-		children: map[int]*child{}, roster: newRoster(opts.Config.Self, opts.Registry),
+		opts: opts, log: opts.Logger, replacing: make(chan struct{}, 1),
+		children: map[int]*child{}, endpoints: newEndpointTable(opts.Config.Self, opts.Registry),
 	}
 	h.opts.Config.Handover = Handover
 	h.life, h.stop = context.WithCancel(context.Background())
-	if err := h.begin(ctx); err != nil {
+	if err := h.startFirst(ctx); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	return h, nil
 }
 
-func (h *Host) begin(ctx context.Context) error {
+func (h *Host) startFirst(ctx context.Context) error {
 	f, err := h.opts.Programs.File()
 	if err != nil {
 		return err
@@ -92,14 +91,14 @@ func (h *Host) begin(ctx context.Context) error {
 		}
 		h.files = append(h.files, f)
 	}
-	h.changing <- struct{}{}
-	defer func() { <-h.changing }()
-	return h.replace(ctx, "")
+	h.replacing <- struct{}{}
+	defer func() { <-h.replacing }()
+	return h.startCurrent(ctx, "")
 }
 
-// replace starts the first process, or one in the place of one that has died.
-func (h *Host) replace(ctx context.Context, binary string) error {
-	c, err := h.launch(ctx, binary)
+// startCurrent starts the first process, or one that replaces a dead one.
+func (h *Host) startCurrent(ctx context.Context, program string) error {
+	c, err := h.launch(ctx, program)
 	if err != nil {
 		return err
 	}
@@ -107,63 +106,84 @@ func (h *Host) replace(ctx context.Context, binary string) error {
 		c.kill()
 		return err
 	}
-	h.binary = binary
-	h.install(c)
+	h.program = program
+	h.setCurrent(c)
 	return nil
 }
 
-// install sends what comes from now on to a process. It is nobody's before.
-func (h *Host) install(c *child) {
+// setCurrent sends new connections to a process.
+func (h *Host) setCurrent(c *child) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.current = c
 }
 
-// launch starts a process that follows the pool, and takes no connections yet.
-func (h *Host) launch(ctx context.Context, binary string) (*child, error) {
-	ours, theirs, err := pairOfPackets()
+func (h *Host) currentChild() *child {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.current
+}
+
+// retiring returns the processes that are being replaced.
+func (h *Host) retiring() []*child {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*child
+	for _, c := range h.children {
+		if c.retiring {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// child returns the process of a number, nil when it has ended.
+func (h *Host) child(number int) *child {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.children[number]
+}
+
+// launch starts a process that follows the pool, and accepts no connections yet.
+func (h *Host) launch(ctx context.Context, program string) (*child, error) {
+	conn, far, err := ipc.Pair(ipc.Options{})
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
-	control, err := newControl(ours)
+	defer far.Close()
+	proc, err := h.opts.Launch(program, far)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(outboard.Errorf(outboard.Invalid, "start the process that carries calls", "%w", err), conn.Close())
 	}
-	proc, err := h.opts.Launch(binary, theirs)
-	if err != nil {
-		return nil, errors.Join(outboard.Errorf(outboard.Invalid, "start the process that carries calls", "%w", err), control.conn.Close())
-	}
-	c := h.adopt(proc, control)
-	_ = theirs.Close() // so that the process's end is the socket's
+	c := h.adopt(proc, conn)
+	_ = far.Close() // so that the process's end is the connection's
 	if err := c.start(ctx, h.opts.Config); err != nil {
-		err = c.reason(err)
+		err = c.withExitReason(err)
 		c.kill()
 		return nil, err
 	}
 	return c, nil
 }
 
-// adopt numbers a process and looks after it.
-func (h *Host) adopt(proc Launched, control *control) *child {
-	c := &child{host: h, proc: proc, control: control, done: make(chan struct{})}
+// adopt numbers a process, serves its requests, and waits for its end.
+func (h *Host) adopt(proc helper.Process, conn *ipc.Conn) *child {
+	c := &child{host: h, proc: proc, conn: conn, done: make(chan struct{})}
 	h.mu.Lock()
-	h.number++
-	c.number = h.number
+	h.last++
+	c.number = h.last
 	h.children[c.number] = c
 	h.mu.Unlock()
-	control.handle = c.take
-	h.running.Go(control.run)
+	h.running.Go(func() { conn.Serve(c.handle) })
 	h.running.Go(func() {
 		c.err = proc.Wait()
 		close(c.done)
-		_ = control.conn.Close()
+		_ = conn.Close()
 		h.ended(c)
 	})
 	return c
 }
 
-// ended is called when a process has ended.
+// ended handles the end of a process.
 func (h *Host) ended(c *child) {
 	h.mu.Lock()
 	delete(h.children, c.number)
@@ -174,14 +194,14 @@ func (h *Host) ended(c *child) {
 	if closing {
 		return
 	}
-	if err := h.roster.withdrawAll(h.life, c.number); err != nil && h.life.Err() == nil {
+	if err := h.endpoints.withdrawAll(h.life, c.number); err != nil && h.life.Err() == nil {
 		h.log.Warn("endpoints that are gone are still offered", "process", c.number, "error", err)
 	}
-	h.passHeld()
+	h.sendHeld()
 	switch {
 	case died:
 		h.log.Error("the process that carries calls has died: calls in flight have failed, and a new one is started", "process", c.number, "pid", c.pid, "error", c.err)
-		h.running.Go(func() { h.revive(c) })
+		h.running.Go(func() { h.restart(c) })
 	case retired && c.err == nil:
 		h.log.Info("the last call of an earlier process is over", "process", c.number, "pid", c.pid)
 	case retired:
@@ -189,123 +209,49 @@ func (h *Host) ended(c *child) {
 	}
 }
 
-// The waits before a process that has died is started again.
+// The exponential back-off before a process that has died is started again.
 const (
-	firstWait = 50 * time.Millisecond
-	longWait  = 10 * time.Second
-	longLife  = 10 * time.Second // after which it begins with the first wait again
+	minBackoff   = 50 * time.Millisecond
+	maxBackoff   = 10 * time.Second
+	stableUptime = 10 * time.Second // after which the back-off begins anew
 )
 
-// revive starts a process in the place of a dead one.
-func (h *Host) revive(dead *child) {
+// restart starts a process in place of a dead one.
+func (h *Host) restart(dead *child) {
 	select {
-	case h.changing <- struct{}{}:
-		defer func() { <-h.changing }()
+	case h.replacing <- struct{}{}:
+		defer func() { <-h.replacing }()
 	case <-h.life.Done():
 		return
 	}
-	wait := firstWait
-	if time.Since(dead.started) < longLife {
-		wait = min(2*max(dead.waited, firstWait), longWait)
+	wait := minBackoff
+	if time.Since(dead.started) < stableUptime {
+		wait = min(2*max(dead.backoff, minBackoff), maxBackoff)
 	}
-	for h.at() == dead && pause(h.life, wait) {
-		err := h.replace(h.life, h.binary)
+	for h.currentChild() == dead && sleep(h.life, wait) {
+		err := h.startCurrent(h.life, h.program)
 		if err == nil {
-			h.at().waited = wait
-			h.log.Info("a new process carries calls", "process", h.at().number, "pid", h.at().pid)
+			c := h.currentChild()
+			c.backoff = wait
+			h.log.Info("a new process carries calls", "process", c.number, "pid", c.pid)
 			return
 		}
 		if h.life.Err() != nil {
 			return
 		}
 		h.log.Error("the process that carries calls does not start", "error", err, "again_in", wait.String())
-		wait = min(2*wait, longWait)
+		wait = min(2*wait, maxBackoff)
 	}
-}
-
-func (h *Host) at() *child {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.current
-}
-
-// Upgrade has a new process of a program take the node's calls over, "" for the
-// node's own. Calls in flight go on. When it fails the process that there was goes
-// on.
-func (h *Host) Upgrade(ctx context.Context, binary string) (client.Upgrade, error) {
-	const op = "upgrade"
-	select {
-	case h.changing <- struct{}{}:
-		defer func() { <-h.changing }()
-	default:
-		return client.Upgrade{}, outboard.Errorf(outboard.Conflict, op, "one process follows another just now: try again")
-	}
-	began := time.Now()
-	old := h.at()
-	next, err := h.launch(ctx, binary)
-	if err != nil {
-		return client.Upgrade{}, h.stays(op, err)
-	}
-	// Whoever asked may leave now: this goes on to its end.
-	ctx, cancel := context.WithTimeout(h.life, startLimit)
-	defer cancel()
-	paused := time.Now()
-	if err := h.pass(ctx, old, next); err != nil {
-		next.kill()
-		return client.Upgrade{}, h.stays(op, err)
-	}
-	h.binary = binary
-	now := time.Now()
-	u := client.Upgrade{
-		Node: h.opts.Config.Self, From: old.about(), To: next.about(),
-		Took: client.Duration(now.Sub(began)), Pause: client.Duration(now.Sub(paused)),
-	}
-	// An old process that has died has nothing in flight.
-	if flying, err := old.drain(ctx); err == nil {
-		u.Calls, u.Streams = flying.Calls, flying.Streams
-	}
-	h.passHeld()
-	h.log.Info("another process carries calls", "from", u.From.Version, "to", u.To.Version, "process", u.To.Number,
-		"pid", u.To.PID, "calls", u.Calls, "streams", u.Streams)
-	return u, nil
-}
-
-func (h *Host) stays(op string, err error) error {
-	return outboard.Errorf(outboard.KindOf(err), op, "%w; the process that carries calls stays", err)
-}
-
-// pass has one process take no more connections, and then another take them. Who
-// connects in between waits in the sockets' queues.
-func (h *Host) pass(ctx context.Context, old, next *child) error {
-	paused, err := old.control.ask(ctx, &message{Type: msgPause})
-	if err != nil && old.lives() {
-		return errors.Join(err, old.serve(ctx, h.files))
-	}
-	if err == nil {
-		next.inherit(ctx, paused)
-	}
-	if err := next.serve(ctx, h.files); err != nil {
-		err = next.reason(err)
-		if old.lives() {
-			err = errors.Join(err, old.serve(ctx, h.files))
-		}
-		return err
-	}
-	h.install(next)
-	return nil
 }
 
 // Close ends the processes, and their calls.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closing = true
-	var all []*child
-	for _, c := range h.children {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Values(h.children))
 	h.mu.Unlock()
 	for _, c := range all {
-		_ = c.control.conn.Close()
+		_ = c.conn.Close()
 	}
 	for _, c := range all {
 		c.end()
@@ -330,40 +276,44 @@ func (h *Host) PlainAddr() string {
 	return h.opts.Plain.Addr().String()
 }
 
-// ServePeer hands the connection of another node over, of which seen was read
-// already. It stays the caller's to close.
-func (h *Host) ServePeer(nc net.Conn, seen []byte) error {
+// ServePeer passes the connection of another node, of which read was read already, to the
+// process. It stays the caller's to close.
+func (h *Host) ServePeer(nc net.Conn, read []byte) error {
 	source, ok := nc.(interface{ File() (*os.File, error) })
 	if !ok {
-		return fmt.Errorf("hand a connection over: %T has no descriptor", nc)
+		return fmt.Errorf("pass a connection: %T has no descriptor", nc)
 	}
 	f, err := source.File()
 	if err != nil {
-		return fmt.Errorf("hand a connection over: %w", err)
+		return fmt.Errorf("pass a connection: %w", err)
 	}
 	defer f.Close()
-	// With the mutex, so that no connection comes to a process after it was asked to
-	// send everybody elsewhere.
+	// With the mutex, so that no connection is passed to a process after drain.
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.current == nil {
-		return errGone
+		return ipc.ErrClosed
 	}
-	return h.current.control.tell(&message{Type: msgPeer, Data: seen, files: []*os.File{f}})
+	return h.current.conn.Send(msgPeer, &body{Data: read}, f)
 }
 
-// Processes are those that live, the one that takes new calls last.
+// Processes lists the living processes, the one that accepts new calls last.
 func (h *Host) Processes() []client.CallsProcess {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []client.CallsProcess
 	for _, number := range slices.Sorted(maps.Keys(h.children)) {
 		if c := h.children[number]; c != h.current && c.retiring {
-			all = append(all, c.about())
+			all = append(all, c.describe())
 		}
 	}
-	if h.current != nil && h.current.lives() {
-		all = append(all, h.current.about())
+	if h.current != nil && h.current.alive() {
+		all = append(all, h.current.describe())
 	}
 	return all
+}
+
+// InProcess returns a Launcher that runs Run in this process, for tests.
+func InProcess(opts ProcessOptions) helper.Launcher {
+	return helper.Goroutine(func(ctx context.Context, socket *os.File) error { return Run(ctx, socket, opts) })
 }

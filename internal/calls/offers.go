@@ -9,8 +9,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// direct is Offers of a process that has the node's calls for itself.
-type direct struct {
+// registryOffers publishes in the registry; for a Plane that is the only process of its node.
+type registryOffers struct {
 	registry *services.Registry
 	self     outboard.NodeID
 
@@ -19,7 +19,7 @@ type direct struct {
 }
 
 // Offer implements Offers.
-func (d *direct) Offer(ctx context.Context, e services.Endpoint, _ string) (services.Endpoint, error) {
+func (d *registryOffers) Offer(ctx context.Context, e services.Endpoint, _ string) (services.Endpoint, error) {
 	if e.ID == "" {
 		d.mu.Lock()
 		d.serial++
@@ -31,7 +31,9 @@ func (d *direct) Offer(ctx context.Context, e services.Endpoint, _ string) (serv
 }
 
 // Settled implements Offers.
-func (*direct) Settled(string) {}
+func (*registryOffers) Settled(string) {}
 
 // Withdraw implements Offers.
-func (d *direct) Withdraw(ctx context.Context, id string) error { return d.registry.Withdraw(ctx, id) }
+func (d *registryOffers) Withdraw(ctx context.Context, id string) error {
+	return d.registry.Withdraw(ctx, id)
+}

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/internal/fabric/policy"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
@@ -21,36 +21,36 @@ import (
 	"github.com/outboard-run/outboard/internal/traces"
 )
 
-// Handover is the version of what a node and a process that carries its calls say
-// to each other. They must agree: a node tells it first.
+// Handover is the version of the messages between a node and a process that carries its
+// calls. Both must have the same; a node sends its own first.
 const Handover = 1
 
-// Config is what a node tells the process that carries its calls.
+// Config is how a node configures the process that carries its calls.
 type Config struct {
 	Handover int             `json:"handover"`
 	Self     outboard.NodeID `json:"self"`
 	Boot     string          `json:"boot"`
-	// Identity is the folder that has the node's keys.
+	// Identity is the folder with the node's keys.
 	Identity string `json:"identity"`
 	// Process is the process's number.
 	Process int `json:"process"`
-	// NATS and Creds name an existing NATS cluster that has the pool's state.
+	// NATS and Creds name an existing NATS cluster with the pool's state.
 	NATS  string `json:"nats,omitempty"`
 	Creds string `json:"creds,omitempty"`
-	// The rest is as in the options of a node.
+	// The other fields are those of the options of a node.
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
 	DeadAfter time.Duration `json:"dead_after,omitempty"`
 	Slow      time.Duration `json:"slow,omitempty"`
 	Level     slog.Level    `json:"level"`
 }
 
-// Ready is what the process says of itself.
+// Ready describes a process that has started.
 type Ready struct {
 	PID     int    `json:"pid"`
 	Version string `json:"version"`
 }
 
-// ProcessOptions are what a process knows without its node.
+// ProcessOptions are the options that a process has without its node.
 type ProcessOptions struct {
 	Version string
 	Logger  *slog.Logger
@@ -58,12 +58,12 @@ type ProcessOptions struct {
 	Level *slog.LevelVar
 }
 
-// process carries the calls of a node in a process of their own.
+// A process carries the calls of a node in an operating system process of their own.
 type process struct {
 	opts    ProcessOptions
 	log     *slog.Logger
-	control *control
-	life    context.Context //nolint:containedctx // of what requests start
+	node    *ipc.Conn
+	life    context.Context //nolint:containedctx // of the goroutines that requests start
 	running sync.WaitGroup
 	retired chan struct{} // closed when the last call is over
 
@@ -74,39 +74,39 @@ type process struct {
 	members  *pool.Members
 	registry *services.Registry
 	metrics  *prometheus.Registry
-	spans    *traces.Provider // nil: nobody wants any
+	spans    *traces.Provider // nil: spans are not exported
 	plane    *Plane
 	tables   http.Handler
 }
 
-// Run is a process that carries a node's calls: it does what the node says on the
-// socket, and ends with it, or after its last call when another has taken over.
+// Run is a process that carries a node's calls: it serves the node's requests on the
+// socket, and ends with the node, or after its last call when another process has taken
+// over.
 func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	c, err := newControl(socket)
+	node, err := ipc.FromFile(socket, ipc.Options{})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &process{opts: opts, log: opts.Logger, control: c, life: ctx, retired: make(chan struct{}), metrics: prometheus.NewRegistry()}
+	p := &process{opts: opts, log: opts.Logger, node: node, life: ctx, retired: make(chan struct{}), metrics: prometheus.NewRegistry()}
 	p.labelled().MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	c.handle = p.take
-	var reading sync.WaitGroup
-	reading.Go(c.run)
+	var serving sync.WaitGroup
+	serving.Go(func() { node.Serve(p.handle) })
 	select {
 	case <-ctx.Done():
-	case <-c.done:
+	case <-node.Done():
 	case <-p.retired:
 	}
-	_ = c.conn.Close()
-	reading.Wait()
+	_ = node.Close()
+	serving.Wait()
 	return p.close(cancel)
 }
 
-// close lets go of the node's sockets first: a node that is started anew wants them.
+// close releases the node's sockets first: a node that is started anew listens on them.
 func (p *process) close(cancel context.CancelFunc) error {
 	var err error
 	if p.plane != nil {
@@ -130,54 +130,67 @@ func (p *process) close(cancel context.CancelFunc) error {
 	return err
 }
 
-// take treats a request of the node. Before the first, start, there is no other.
-func (p *process) take(m *message) {
-	if m.Type != msgStart && p.plane == nil {
-		m.close()
-		p.control.answer(m, nil, outboard.Errorf(outboard.Protocol, m.Type, "the process has not started"))
+// handle serves a request of the node; it does not block, except for start, before which
+// the node requests nothing else.
+func (p *process) handle(m *ipc.Message) {
+	var b body
+	err := m.Decode(&b)
+	if err == nil && m.Type != msgStart && p.plane == nil {
+		err = outboard.Errorf(outboard.Protocol, m.Type, "the process has not started")
+	}
+	if err != nil {
+		m.Close()
+		p.reply(m, nil, err)
 		return
 	}
 	switch m.Type {
 	case msgStart:
-		// Nothing else is asked before this is answered, except what it needs itself.
-		ready, err := p.start(m)
-		p.control.answer(m, &message{Ready: ready}, err)
+		ready, err := p.start(b.Config)
+		p.reply(m, &body{Ready: ready}, err)
 	case msgServe:
-		p.control.answer(m, nil, p.serve(m))
+		p.reply(m, nil, p.serve(m))
 	case msgPause:
-		p.control.answer(m, &message{files: p.hold()}, p.plane.Pause())
+		p.pause(m)
 	case msgTake:
-		var held policy.SetState
-		err := readFile(m.file(), &held)
-		p.plane.table.ImportState(held, time.Now())
-		p.control.answer(m, nil, err)
+		p.reply(m, nil, p.restorePolicies(takeFile(m)))
 	case msgHeld:
-		var held []policy.InFlight
-		// Its error leaves no calls elsewhere.
-		_ = readFile(m.file(), &held)
-		p.plane.table.HeldElsewhere(held, time.Now())
+		p.countHeld(takeFile(m))
 	case msgDrain:
-		flying := p.plane.Flying()
+		inFlight := p.plane.InFlight()
 		p.running.Go(p.retire)
-		p.control.answer(m, &message{Flying: &flying}, nil)
+		p.reply(m, &body{InFlight: &inFlight}, nil)
 	case msgMoved:
-		p.plane.Moved(m.ID)
+		p.plane.Moved(b.ID)
 	case msgWhere:
-		p.control.answer(m, &message{ID: p.plane.router.Endpoint(m.ID)}, nil)
-	case msgPeer:
-		if !p.plane.expect() {
-			m.close()
-			return
-		}
-		p.goes(func() { p.servePeer(m) })
-	case msgNear:
-		p.goes(func() { p.serveNear(m) })
-	case msgHTTP:
-		p.goes(func() { p.serveHTTP(m) })
+		p.reply(m, &body{ID: p.plane.router.Endpoint(b.ID)}, nil)
 	default:
-		m.close()
-		p.control.answer(m, nil, outboard.Errorf(outboard.Protocol, m.Type, "this process does not know how"))
+		p.handleConn(m, b)
 	}
 }
 
-func (p *process) goes(f func()) { p.running.Go(f) }
+// handleConn serves a message that brings a connection.
+func (p *process) handleConn(m *ipc.Message, b body) {
+	switch m.Type {
+	case msgPeer:
+		if !p.plane.inbound.reserve() {
+			m.Close()
+			return
+		}
+		p.running.Go(func() { p.servePeer(takeFile(m), b.Data) })
+	case msgNear:
+		p.running.Go(func() { p.serveSibling(takeFile(m)) })
+	case msgHTTP:
+		p.running.Go(func() { p.serveHTTP(takeFile(m)) })
+	default:
+		m.Close()
+		p.reply(m, nil, outboard.Errorf(outboard.Protocol, m.Type, "this process does not know this request"))
+	}
+}
+
+// reply answers the node. Its error is that the node is gone, which Serve notices.
+func (p *process) reply(to *ipc.Message, b *body, err error, files ...*os.File) {
+	if b == nil {
+		b = &body{}
+	}
+	_ = p.node.Reply(to, b, err, files...)
+}

@@ -20,15 +20,15 @@ import (
 	"github.com/outboard-run/outboard/internal/traces"
 )
 
-// startLimit is how long a process may take until it could carry calls.
+// startLimit is how long a process may take until it can carry calls.
 const startLimit = 30 * time.Second
 
-func (p *process) start(m *message) (*Ready, error) {
-	if m.Config == nil || m.Config.Handover != Handover {
+func (p *process) start(config *Config) (*Ready, error) {
+	if config == nil || config.Handover != Handover {
 		return nil, outboard.Errorf(outboard.Protocol, "take over calls",
-			"the node hands over by version %d, %s by version %d: start the node anew to change to it", handoverOf(m.Config), p.opts.Version, Handover)
+			"the node hands over by version %d, %s by version %d: restart the node to change to it", handoverOf(config), p.opts.Version, Handover)
 	}
-	p.config = *m.Config
+	p.config = *config
 	if p.opts.Level != nil {
 		p.opts.Level.Set(p.config.Level)
 	}
@@ -82,7 +82,7 @@ func (p *process) open(ctx context.Context) (err error) {
 func (p *process) planeOptions() Options {
 	o := Options{
 		Registry: p.registry, Members: p.members, Self: p.config.Self,
-		Offers: &offers{p.control}, Process: p.config.Process, Link: p.link, Elsewhere: p.elsewhere,
+		Offers: &nodeOffers{p.node}, Process: p.config.Process, Link: p.link, Elsewhere: p.elsewhere,
 		TLS:    func(to outboard.Node) *tls.Config { return p.identity.ClientTLS(to.ID, to.Fingerprint, Protocol) },
 		Framed: p.framed(nil), Logger: p.log, Metrics: p.metrics, Slow: p.config.Slow,
 	}
@@ -100,7 +100,7 @@ func (p *process) framed(config *tls.Config) framed.Options {
 	}
 }
 
-// labelled is for metrics that the node has of itself as well.
+// labelled returns a registerer for metrics that the node has of itself as well.
 func (p *process) labelled() prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"process": "calls"}, p.metrics)
 }
@@ -110,7 +110,7 @@ func (p *process) openState(ctx context.Context) (*state.State, error) {
 		return state.Connect(ctx, state.ConnectOptions{URL: p.config.NATS, Creds: p.config.Creds, Logger: p.log})
 	}
 	return state.Attach(ctx, state.AttachOptions{
-		Dial:   func() (net.Conn, error) { return p.control.connect(msgState) },
+		Dial:   func() (net.Conn, error) { return p.node.OpenStream(msgState, nil) },
 		Logger: p.log,
 	})
 }

@@ -2,6 +2,7 @@ package calls
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -19,57 +20,190 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// offerLimit is how long the pool's table may take to learn of an offer.
+// offerLimit is how long the pool's table may take to store an offer.
 const offerLimit = 10 * time.Second
+
+// programs are the programs that are connected to this process, and the endpoints that
+// they offer.
+type programs struct {
+	registry *services.Registry
+	offers   Offers
+	process  int
+	handler  handler // of their calls
+	changed  func()  // the endpoints have changed
+	life     *lifetime
+	log      *slog.Logger
+
+	mu        sync.Mutex
+	connected map[*program]bool
+	endpoints map[string]*program // by their IDs
+	draining  bool
+}
+
+func newPrograms(opts Options, life *lifetime, h handler) *programs {
+	return &programs{
+		registry: opts.Registry, offers: opts.Offers, process: opts.Process, handler: h, life: life, log: opts.Logger,
+		connected: map[*program]bool{}, endpoints: map[string]*program{},
+	}
+}
 
 // A program is connected to the node.
 type program struct {
-	plane *Plane
-	conn  *shared.Conn
-	calls counted
+	programs *programs
+	conn     *shared.Conn
 
 	offering sync.Mutex // one offer at a time
-	id       string     // of its endpoint, "" while it offers nothing; under Plane.mu
-	moved    bool       // it is that endpoint on another process now; under Plane.mu
-	gone     bool       // under Plane.mu
+	id       string     // of its endpoint, "" while it offers nothing; under programs.mu
+	moved    bool       // another process reaches that endpoint now; under programs.mu
+	gone     bool       // under programs.mu
 }
 
-func (p *Plane) servePrograms(ctx context.Context, l *shared.Listener) {
+// serve accepts programs until ctx ends.
+func (ps *programs) serve(ctx context.Context, l *shared.Listener) {
 	err := l.Serve(ctx, func(c *shared.Conn) error {
-		p.welcome(c)
+		ps.add(c)
 		return nil
 	})
 	if err != nil {
-		p.log.Error("programs are not served any more", "error", err)
+		ps.log.Error("programs are not served any more", "error", err)
 	}
 }
 
-// welcome notes a program that has connected.
-func (p *Plane) welcome(c *shared.Conn) {
-	g := &program{plane: p, conn: c, calls: counted{p, p.router, p.router}}
-	c.Handle(g)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.connected[g] = true
-	if p.retiring {
+func (ps *programs) add(c *shared.Conn) {
+	p := &program{programs: ps, conn: c}
+	c.Handle(p)
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.connected[p] = true
+	if ps.draining {
 		c.Drain()
 	}
-	p.running.Go(func() {
+	ps.life.Go(func() {
 		<-c.Done()
-		p.forget(g)
+		ps.remove(p)
 	})
 }
 
+// remove withdraws what a program that is gone offered.
+func (ps *programs) remove(p *program) {
+	ps.mu.Lock()
+	id := p.id
+	p.gone = true
+	delete(ps.connected, p)
+	if ps.endpoints[id] == p {
+		delete(ps.endpoints, id)
+	}
+	ps.mu.Unlock()
+	if id == "" {
+		return
+	}
+	ps.changed()
+	life := ps.life.ctx
+	ctx, cancel := context.WithTimeout(life, offerLimit)
+	defer cancel()
+	if err := ps.offers.Withdraw(ctx, id); err != nil && life.Err() == nil {
+		ps.log.Warn("an endpoint that is gone is still offered", "endpoint", id, "error", err)
+	}
+}
+
+// transport returns the connection of the program that is an endpoint, nil for none.
+func (ps *programs) transport(id string) call.Transport {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.endpoints[id]; p != nil {
+		return p.conn
+	}
+	return nil
+}
+
+// drain makes all programs send their next calls on another connection, those that
+// connect later too.
+func (ps *programs) drain() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.draining = true
+	for p := range ps.connected {
+		p.conn.Drain()
+	}
+}
+
+// markMoved notes that another process reaches the program of an endpoint now.
+func (ps *programs) markMoved(id string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.endpoints[id]; p != nil {
+		p.moved = true
+	}
+}
+
+// allMoved reports that no program depends on this process any more.
+func (ps *programs) allMoved() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for p := range ps.connected {
+		if !p.moved {
+			return false
+		}
+	}
+	return true
+}
+
+// publish makes a program an endpoint of its services, or the endpoint that it was on
+// another process, and returns the endpoint's ID.
+func (ps *programs) publish(ctx context.Context, p *program, previous string, e services.Endpoint, files *descriptorpb.FileDescriptorSet) (string, error) {
+	ps.describe(ctx, e.Services, files)
+	p.offering.Lock()
+	defer p.offering.Unlock()
+	ps.mu.Lock()
+	e.ID = p.id
+	ps.mu.Unlock()
+	e, err := ps.offers.Offer(ctx, e, previous)
+	if err != nil {
+		return "", err
+	}
+	if !ps.register(p, e.ID) {
+		return "", ps.offers.Withdraw(ctx, e.ID)
+	}
+	ps.changed()
+	ps.offers.Settled(e.ID)
+	return e.ID, nil
+}
+
+// describe stores the descriptors of services. A service that can't be described is served
+// all the same: only policies on its fields and reflection lack it.
+func (ps *programs) describe(ctx context.Context, names []string, files *descriptorpb.FileDescriptorSet) {
+	if len(files.GetFile()) == 0 {
+		return
+	}
+	for _, name := range names {
+		if err := ps.registry.Describe(ctx, name, files); err != nil {
+			ps.log.Warn("service without descriptors", "service", name, "error", err)
+		}
+	}
+}
+
+// register makes a program reachable by its endpoint's ID, unless it is gone.
+func (ps *programs) register(p *program, id string) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p.gone {
+		return false
+	}
+	p.id = id
+	ps.endpoints[id] = p
+	return true
+}
+
 // Serve implements call.Handler.
-func (g *program) Serve(s call.ServerStream) error {
+func (p *program) Serve(s call.ServerStream) error {
 	if s.Head().Method != offer.Method {
-		return g.calls.Serve(s)
+		return p.programs.handler.Serve(s)
 	}
 	request, err := s.Recv()
 	if err != nil {
 		return err
 	}
-	response, end, err := g.offer(s.Context(), s.Head(), request)
+	response, end, err := p.offer(s.Context(), s.Head(), request)
 	if err != nil {
 		return err
 	}
@@ -80,14 +214,15 @@ func (g *program) Serve(s call.ServerStream) error {
 }
 
 // ServeUnary implements call.UnaryHandler.
-func (g *program) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+func (p *program) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	if h.Method == offer.Method {
-		return g.offer(ctx, h, request)
+		return p.offer(ctx, h, request)
 	}
-	return g.calls.ServeUnary(ctx, h, request)
+	return p.programs.handler.ServeUnary(ctx, h, request)
 }
 
-func (g *program) offer(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+// offer serves a program's request to offer its services.
+func (p *program) offer(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	defer request.Free()
 	text, err := request.Bytes()
 	if err != nil {
@@ -104,75 +239,12 @@ func (g *program) offer(ctx context.Context, h *call.Head, request *call.Message
 	ctx, cancel := context.WithTimeout(ctx, offerLimit)
 	defer cancel()
 	previous := strings.Join(h.Metadata.Get(offer.EndpointKey), "")
-	id, err := g.plane.enter(ctx, g, previous, services.Endpoint{
+	id, err := p.programs.publish(ctx, p, previous, services.Endpoint{
 		Services: names, Program: strings.Join(h.Metadata.Get(offer.ProgramKey), " "),
-		PID: g.conn.Peer().PID, Started: time.Now().UTC(), Process: g.plane.opts.Process,
+		PID: p.conn.Peer().PID, Started: time.Now().UTC(), Process: p.programs.process,
 	}, &files)
 	if err != nil {
 		return nil, call.End{}, status.Errorf(codes.Unavailable, "offer: %v", err)
 	}
 	return &call.Message{Data: []byte{}}, call.End{Header: metadata.MD{offer.EndpointKey: {id}}}, nil
-}
-
-// enter makes a program an endpoint of its services, or the one that it was on
-// another process.
-func (p *Plane) enter(ctx context.Context, g *program, previous string, e services.Endpoint, files *descriptorpb.FileDescriptorSet) (string, error) {
-	for _, name := range e.Services {
-		if len(files.GetFile()) == 0 {
-			break
-		}
-		// A service that can't be described is served all the same: only policies
-		// on its fields and reflection miss it.
-		if err := p.registry.Describe(ctx, name, files); err != nil {
-			p.log.Warn("service without descriptors", "service", name, "error", err)
-		}
-	}
-	g.offering.Lock()
-	defer g.offering.Unlock()
-	p.mu.Lock()
-	e.ID = g.id
-	p.mu.Unlock()
-	e, err := p.offers.Offer(ctx, e, previous)
-	if err != nil {
-		return "", err
-	}
-	if !p.admit(g, e.ID) {
-		return "", p.offers.Withdraw(ctx, e.ID)
-	}
-	p.follow()
-	p.offers.Settled(e.ID)
-	return e.ID, nil
-}
-
-// admit makes a program reachable by its endpoint's ID, unless it has gone.
-func (p *Plane) admit(g *program, id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if g.gone {
-		return false
-	}
-	g.id = id
-	p.local[id] = g
-	return true
-}
-
-// forget withdraws what a program offered.
-func (p *Plane) forget(g *program) {
-	p.mu.Lock()
-	id := g.id
-	g.gone = true
-	delete(p.connected, g)
-	if p.local[id] == g {
-		delete(p.local, id)
-	}
-	p.mu.Unlock()
-	if id == "" {
-		return
-	}
-	p.follow()
-	ctx, cancel := context.WithTimeout(p.life, offerLimit)
-	defer cancel()
-	if err := p.offers.Withdraw(ctx, id); err != nil && p.life.Err() == nil {
-		p.log.Warn("an endpoint that is gone is still offered", "endpoint", id, "error", err)
-	}
 }

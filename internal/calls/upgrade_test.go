@@ -25,6 +25,7 @@ import (
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/calls/callstest"
+	"github.com/outboard-run/outboard/internal/helper"
 	pools "github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/unixsock"
@@ -95,7 +96,7 @@ func (p *pool) station(name outboard.NodeID) *station {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("station", name)
 	s.Host, err = calls.OpenHost(t.Context(), calls.HostOptions{
 		Config: calls.Config{Self: name, Boot: "1", Identity: keys},
-		Launch: calls.Outside([]string{os.Args[0], childArg}, log),
+		Launch: helper.Command([]string{os.Args[0], childArg}, log),
 		State:  p.state, Registry: registry, Programs: programs, Plain: port.(*net.TCPListener), Logger: log,
 	})
 	if err != nil {
@@ -348,8 +349,8 @@ func TestUpgradeToBrokenBinary(t *testing.T) {
 	ready(t, map[string]testgrpc.TestServiceClient{"client": c})
 	before := harbour.Processes()
 	for name, test := range map[string]struct{ binary, says string }{
-		"fails":      {"/bin/false", "exit status 1; the process that carries calls stays"},
-		"does other": {"/bin/true", "it ended at once"},
+		"fails":      {"/bin/false", "exit status 1; the process that carries calls was not replaced"},
+		"does other": {"/bin/true", "it exited at once"},
 		"no program": {os.DevNull, "permission denied"},
 		"not there":  {"/no/such/program", "no such file"},
 	} {

@@ -21,6 +21,7 @@ import (
 	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/fabric/connmetrics"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
@@ -88,11 +89,11 @@ func (n *Node) callsConfig(log *slog.Logger) calls.Config {
 
 // launcher says how the process is started: as a helper of the node, or within this
 // process.
-func (n *Node) launcher(log *slog.Logger) calls.Launcher {
+func (n *Node) launcher(log *slog.Logger) helper.Launcher {
 	if n.opts.CallsInside {
-		return calls.Inside(calls.ProcessOptions{Version: n.opts.Version, Logger: log})
+		return calls.InProcess(calls.ProcessOptions{Version: n.opts.Version, Logger: log})
 	}
-	return calls.Outside(append(slices.Clone(n.opts.Helper), "calls"), log)
+	return helper.Command(append(slices.Clone(n.opts.Helper), "calls"), log)
 }
 
 // listenPrograms opens the socket for programs. Where a node died a moment ago, its
@@ -220,7 +221,7 @@ func (n *Node) postEndpoint(w http.ResponseWriter, r *http.Request) {
 		if err := readBody(w, r, &e); err != nil {
 			return e, err
 		}
-		made, err := n.calls.Speak(r.Context(), services.Endpoint(e))
+		made, err := n.calls.AddServer(r.Context(), services.Endpoint(e))
 		return client.Endpoint(made), err
 	})(w, r)
 }

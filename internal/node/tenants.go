@@ -8,7 +8,7 @@ import (
 
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/app/catalog"
-	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/tenant"
 	"github.com/outboard-run/outboard/internal/tenant/host"
@@ -40,7 +40,7 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 // launchTenant says how a tenant's process is started. What that logs has its plane and
 // its node already.
 func (n *Node) launchTenant() host.Launcher {
-	launch := calls.Outside(append(slices.Clone(n.opts.Helper), "tenant"), n.opts.Log)
+	launch := helper.Command(append(slices.Clone(n.opts.Helper), "tenant"), n.opts.Log)
 	return func(socket *os.File) (host.Launched, error) { return launch("", socket) }
 }
 

@@ -1,4 +1,4 @@
-package calls
+package helper
 
 import (
 	"log/slog"
@@ -7,7 +7,7 @@ import (
 )
 
 // Why a process ended is the first line of a crash, else the last lines that it wrote.
-func TestLastWords(t *testing.T) {
+func TestExitReport(t *testing.T) {
 	tests := map[string]struct{ wrote, want string }{
 		"nothing": {"", ""},
 		"records": {
@@ -15,17 +15,17 @@ func TestLastWords(t *testing.T) {
 			"its log ends with: two | three: no room | four",
 		},
 		"a crash":     {"panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/x/main.go:7 +0x1d\nexit status 2\n", "panic: boom"},
-		"a long line": {strings.Repeat("x", 1000), "its log ends with: " + strings.Repeat("x", longestWord) + "..."},
+		"a long line": {strings.Repeat("x", 1000), "its log ends with: " + strings.Repeat("x", maxReportLine) + "..."},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			l := &outside{log: slog.New(slog.DiscardHandler)}
+			p := &process{log: slog.New(slog.DiscardHandler)}
 			for line := range strings.Lines(test.wrote) {
 				if line = strings.TrimSpace(line); line != "" {
-					l.hear([]byte(line))
+					p.relayLine([]byte(line))
 				}
 			}
-			if got := l.words.String(); got != test.want {
+			if got := p.report.String(); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

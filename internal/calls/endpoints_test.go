@@ -32,12 +32,12 @@ func (p *table) Withdraw(_ context.Context, id string) error {
 type moving struct {
 	t     *testing.T
 	told  *table
-	r     *roster
+	r     *endpointTable
 	later string // its ID on process 2
 }
 
 func newMoving(t *testing.T) *moving {
-	m := &moving{t: t, told: &table{processes: map[string]int{}}, r: newRoster("harbour", nil)}
+	m := &moving{t: t, told: &table{processes: map[string]int{}}, r: newEndpointTable("harbour", nil)}
 	m.r.pool = m.told
 	m.offer(1, "")
 	return m
@@ -56,7 +56,7 @@ func (m *moving) enter() { m.offer(2, "harbour/1") }
 
 func (m *moving) settle() {
 	if m.r.settled(2, m.later) != 0 {
-		m.try(m.r.tell(m.t.Context(), m.later))
+		m.try(m.r.publish(m.t.Context(), m.later))
 	}
 }
 
@@ -74,7 +74,7 @@ func (m *moving) try(err error) {
 
 // A program that changes over is offered by the second process, once, in whatever
 // order the end of the first comes among the steps; and is gone when both are.
-func TestRoster(t *testing.T) {
+func TestEndpointTable(t *testing.T) {
 	type steps []func(*moving)
 	enter, settle, ends, letsGo := (*moving).enter, (*moving).settle, (*moving).firstEnds, (*moving).firstLetsGo
 	second, gone := (*moving).secondEnds, (*moving).programIsGone
@@ -112,7 +112,7 @@ func TestRoster(t *testing.T) {
 
 // An offer that the pool did not hear of leaves nothing, and one of a process that has
 // ended is none.
-func TestRosterRefuses(t *testing.T) {
+func TestEndpointTableRefuses(t *testing.T) {
 	m := newMoving(t)
 	m.told.err = errors.New("the pool is not there")
 	if _, err := m.r.offer(t.Context(), 2, &services.Endpoint{}, ""); err == nil {

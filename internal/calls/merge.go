@@ -2,44 +2,46 @@ package calls
 
 import (
 	"cmp"
-	"encoding/gob"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
-	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/outboard-run/outboard/client"
 )
 
-// A ledger is what processes have counted. That of a process that has ended is added
-// to what its successors count, so that no number falls at an upgrade.
-type ledger struct {
-	Calls    []client.Calls
-	Policies []client.Policy
-	// Metrics are in Prometheus's text format.
-	Metrics []byte
-
-	families map[string]*dto.MetricFamily
-}
-
-// add adds another one. Rates and what is in flight end with their process.
-func (l *ledger) add(m *ledger) {
-	for i := range m.Calls {
-		c := &m.Calls[i]
-		*c = client.Calls{Service: c.Service, Method: c.Method, Total: c.Total, Acted: c.Acted}
+// mergeCalls adds the rows of another process.
+func mergeCalls(rows, more []client.Calls) []client.Calls {
+	for _, m := range more {
+		at := slices.IndexFunc(rows, func(r client.Calls) bool { return r.Service == m.Service && r.Method == m.Method })
+		if at < 0 {
+			rows = append(rows, m)
+			continue
+		}
+		r := &rows[at]
+		r.Acted = maps.Clone(r.Acted)
+		if m.Rate > r.Rate {
+			r.P50, r.P99 = m.P50, m.P99 // of the process with more calls
+		}
+		r.Rate, r.Errors, r.Sent, r.Received = r.Rate+m.Rate, r.Errors+m.Errors, r.Sent+m.Sent, r.Received+m.Received
+		r.InFlight, r.Total = r.InFlight+m.InFlight, r.Total+m.Total
+		for policy, n := range m.Acted {
+			if r.Acted == nil {
+				r.Acted = map[string]uint64{}
+			}
+			r.Acted[policy] += n
+		}
 	}
-	l.Calls = merge(l.Calls, m.Calls)
-	l.Policies = mergePolicies(l.Policies, m.Policies, true)
-	l.families = mergeFamilies(l.families, m.families, false)
+	slices.SortFunc(rows, func(a, b client.Calls) int {
+		return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Method, b.Method))
+	})
+	return rows
 }
 
-// mergePolicies adds counts by the policies' names. others: also those that list has not.
+// mergePolicies adds counts by the policies' names. others: also of policies that list lacks.
 func mergePolicies(list, more []client.Policy, others bool) []client.Policy {
 	for _, m := range more {
 		at := slices.IndexFunc(list, func(p client.Policy) bool { return p.Name == m.Name && p.Kind == m.Kind })
@@ -54,8 +56,8 @@ func mergePolicies(list, more []client.Policy, others bool) []client.Policy {
 	return list
 }
 
-// mergeFamilies adds metrics up that have the same name and labels. gauges: those too;
-// else they are left out, as what a process that has ended no longer has.
+// mergeFamilies adds up metrics that have the same name and labels. Without gauges, metrics
+// of that type are left out: they are the state of a process that has ended.
 func mergeFamilies(all, more map[string]*dto.MetricFamily, gauges bool) map[string]*dto.MetricFamily {
 	if all == nil {
 		all = map[string]*dto.MetricFamily{}
@@ -125,38 +127,7 @@ func addHistogram(to, m *dto.Histogram) {
 	}
 }
 
-func inOrder(families map[string]*dto.MetricFamily) []*dto.MetricFamily {
+// sortedFamilies returns metrics by name.
+func sortedFamilies(families map[string]*dto.MetricFamily) []*dto.MetricFamily {
 	return slices.SortedFunc(maps.Values(families), func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
-}
-
-// mostHanded bounds what a process hands over in a file.
-const mostHanded = 256 << 20
-
-// fileOf writes v into a file that exists only for those who have it.
-func fileOf(name string, v any) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("hand over %s: %w", name, err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	if err := gob.NewEncoder(f).Encode(v); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("hand over %s: %w", name, err)
-	}
-	return f, nil
-}
-
-// readFile reads what fileOf has written, and closes the file.
-func readFile(f *os.File, v any) error {
-	if f == nil {
-		return errNoFile
-	}
-	defer f.Close()
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("take over %s: %w", f.Name(), err)
-	}
-	if err := gob.NewDecoder(io.LimitReader(f, mostHanded)).Decode(v); err != nil {
-		return fmt.Errorf("take over %s: %w", f.Name(), err)
-	}
-	return nil
 }

@@ -5,53 +5,56 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/ipc"
 )
 
+// handler serves the tables, metrics and checks that the node requests over HTTP.
 func (p *process) handler(plane *Plane) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /calls", func(w http.ResponseWriter, _ *http.Request) { say(w, plane.Table()) })
-	mux.HandleFunc("GET /policies", func(w http.ResponseWriter, _ *http.Request) { say(w, plane.Policies()) })
+	mux.HandleFunc("GET /calls", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, plane.Table()) })
+	mux.HandleFunc("GET /policies", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, plane.Policies()) })
 	mux.HandleFunc("POST /parse", func(w http.ResponseWriter, r *http.Request) {
 		var f client.PolicyFile
 		err := json.NewDecoder(r.Body).Decode(&f)
 		if err == nil {
 			_, err = plane.Parse(f.Name, []byte(f.Text))
 		}
-		answer := parsed{}
+		result := parseResult{}
 		if err != nil {
-			answer.Error = err.Error()
+			result.Error = err.Error()
 		}
-		say(w, answer)
+		writeJSON(w, result)
 	})
 	return mux
 }
 
-// parsed is what a text of policies comes to.
-type parsed struct {
+// A parseResult is why a text of policies is wrong, or empty.
+type parseResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-func say(w http.ResponseWriter, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // the node hung up
 }
 
 // serveHTTP serves the one request of a connection.
-func (p *process) serveHTTP(m *message) {
-	nc, err := connOf(m.file())
+func (p *process) serveHTTP(f *os.File) {
+	nc, err := ipc.NetConn(f)
 	if err != nil {
 		p.log.Warn("a request was not passed", "error", err)
 		return
 	}
 	l := &oneConn{conn: nc, done: make(chan struct{})}
 	s := &http.Server{
-		Handler: p.tables, ReadHeaderTimeout: greetLimit,
+		Handler: p.tables, ReadHeaderTimeout: handshakeLimit,
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
 				l.end()
@@ -63,7 +66,7 @@ func (p *process) serveHTTP(m *message) {
 	_ = s.Serve(l) // it ends with the connection
 }
 
-// oneConn is a listener that accepts one connection, and then waits for its end.
+// A oneConn is a listener that accepts one connection, and then blocks until its end.
 type oneConn struct {
 	conn net.Conn
 	once sync.Once

@@ -1,0 +1,283 @@
+package calls
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
+	"github.com/outboard-run/outboard/internal/fabric/remote"
+	"github.com/outboard-run/outboard/internal/fabric/transit"
+)
+
+// endpointKey names, between nodes, the endpoint that a call is for.
+const endpointKey = offer.EndpointKey
+
+// dialLimit is how long a connection to another node may take to be made.
+const dialLimit = 5 * time.Second
+
+// A peer is another node or a sibling process, and the connection that calls to it share.
+// The first call that needs the connection makes it.
+type peer struct {
+	name      string
+	life      *lifetime
+	dial      func(context.Context) (*remote.Conn, error)
+	endpoints map[string]*peerEndpoint // by their IDs; under transports.mu
+
+	mu      sync.Mutex
+	current *connection // nil: none
+	closed  bool
+}
+
+func newPeer(name string, life *lifetime, dial func(context.Context) (*remote.Conn, error)) *peer {
+	return &peer{name: name, life: life, dial: dial, endpoints: map[string]*peerEndpoint{}}
+}
+
+// endpoint returns the transport of an endpoint, made by create the first time. The mutex
+// of transports is held.
+func (p *peer) endpoint(id string, create func() *peerEndpoint) *peerEndpoint {
+	e := p.endpoints[id]
+	if e == nil {
+		e = create()
+		p.endpoints[id] = e
+	}
+	return e
+}
+
+// keepOnly forgets the endpoints that are not used, and returns how many are left. The
+// mutex of transports is held.
+func (p *peer) keepOnly(used map[call.Transport]bool) int {
+	for id, e := range p.endpoints {
+		if !used[e] {
+			delete(p.endpoints, id)
+		}
+	}
+	return len(p.endpoints)
+}
+
+// connect returns the connection, a new one when the last has ended or drains.
+func (p *peer) connect(ctx context.Context) (*connection, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil && p.current.usable() {
+		return p.current, nil
+	}
+	if p.closed {
+		return nil, unreachableError{p.name + " has no endpoints any more"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	conn, err := p.dial(ctx)
+	if err != nil {
+		return nil, unreachableError{p.name + ": " + err.Error()}
+	}
+	p.supersede()
+	c := &connection{conn: conn, superseded: make(chan struct{})}
+	p.current = c
+	p.life.Go(func() { c.finish(p.life.ctx) })
+	return c, nil
+}
+
+// supersede ends the current connection once its calls are over. The mutex is held.
+func (p *peer) supersede() {
+	if p.current != nil {
+		close(p.current.superseded)
+		p.current = nil
+	}
+}
+
+// retire makes no more connections, and ends the current one once its calls are over.
+func (p *peer) retire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.supersede()
+}
+
+func (p *peer) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if p.current == nil {
+		return nil
+	}
+	return p.current.conn.Close()
+}
+
+// A connection is one connection to a peer, with the streams on it.
+type connection struct {
+	conn       *remote.Conn
+	fleet      transit.Fleet
+	superseded chan struct{} // closed when new calls use another connection
+}
+
+// usable reports that new calls may use the connection.
+func (c *connection) usable() bool {
+	select {
+	case <-c.conn.Draining():
+		return false
+	case <-c.conn.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// finish waits until new calls use another connection, moves the streams to that, and
+// closes this one when its other calls are over.
+func (c *connection) finish(life context.Context) {
+	select {
+	case <-c.conn.Draining():
+	case <-c.superseded:
+	case <-life.Done():
+	}
+	ctx, stop := context.WithCancel(life)
+	var moving sync.WaitGroup
+	defer moving.Wait()
+	defer stop()
+	moving.Go(func() { c.fleet.Move(ctx) })
+	// Its error is that the Plane ends, and with it every call.
+	_ = c.conn.Finish(life)
+	_ = c.conn.Close()
+}
+
+// An unreachableError is the end of a call for which there was no connection.
+type unreachableError struct{ text string }
+
+func (e unreachableError) Error() string { return e.text }
+
+// GRPCStatus makes it a status for the package status.
+func (e unreachableError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.text) }
+
+// Unsent reports that the callee never saw the call.
+func (unreachableError) Unsent() bool { return true }
+
+// unsent reports that the callee never saw a call that failed.
+func unsent(err error) bool {
+	var u interface{ Unsent() bool }
+	return errors.As(err, &u) && u.Unsent()
+}
+
+// A peerEndpoint is the transport of an endpoint of another node, or of a sibling process.
+type peerEndpoint struct {
+	id string
+	// locate returns what the next attempt uses: a transport, or else a peer.
+	locate  func() (call.Transport, *peer)
+	sibling bool // it is an endpoint of this node
+}
+
+var _ interface {
+	call.Transport
+	call.Unary
+} = (*peerEndpoint)(nil)
+
+// maxAttempts is how often a call is sent on another connection when the peer drains the
+// one that it was sent on. The peer has not seen the call then. The process that has an
+// endpoint of this node may change meanwhile, so that it is located for each attempt.
+const maxAttempts = 12
+
+// A sendFunc makes a call over t. The fleet is that of the streams on t, nil where they
+// never have to move.
+type sendFunc func(t call.Transport, fleet *transit.Fleet, h *call.Head) error
+
+// send makes a call by f until it is under way.
+func (e *peerEndpoint) send(ctx context.Context, f sendFunc, h *call.Head) error {
+	var err error
+	for n := range maxAttempts {
+		if n > 1 && !sleep(ctx, time.Duration(n)*5*time.Millisecond) {
+			break
+		}
+		var final bool
+		if final, err = e.attempt(ctx, f, h); final || !unsent(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// attempt makes a call once. final: another attempt would fail as well.
+func (e *peerEndpoint) attempt(ctx context.Context, f sendFunc, h *call.Head) (final bool, err error) {
+	t, peer := e.locate()
+	switch {
+	case t != nil:
+		return false, f(t, nil, h)
+	case e.sibling && transit.IsMove(h):
+		// It would return to the process that it is to leave.
+		return false, unreachableError{"the endpoint's program has not moved to the new process yet"}
+	}
+	c, err := peer.connect(ctx)
+	if err != nil {
+		return !e.sibling, err // the router knows other endpoints
+	}
+	return false, f(c.conn, &c.fleet, e.addressed(h))
+}
+
+// sleep returns false when ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Open implements call.Transport. A stream moves to another connection when the peer
+// drains the one that it is on.
+func (e *peerEndpoint) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
+	if !h.Streaming {
+		s, _, err := e.openLeg(ctx, h)
+		return s, err
+	}
+	return transit.Open(ctx, h, e.openLeg)
+}
+
+// openLeg implements transit.Way.
+func (e *peerEndpoint) openLeg(ctx context.Context, h *call.Head) (s call.ClientStream, fleet *transit.Fleet, err error) {
+	err = e.send(ctx, func(t call.Transport, of *transit.Fleet, h *call.Head) (err error) {
+		fleet = of
+		s, err = t.Open(ctx, h)
+		return err
+	}, h)
+	return s, fleet, err
+}
+
+// Unary implements call.Unary.
+func (e *peerEndpoint) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
+	defer request.Free()
+	var response *call.Message
+	var end call.End
+	err := e.send(ctx, func(t call.Transport, _ *transit.Fleet, h *call.Head) (err error) {
+		again := *request
+		again.Release = nil
+		if u, ok := t.(call.Unary); ok {
+			response, end, err = u.Unary(ctx, h, &again)
+		} else {
+			response, end, err = unaryOverStream(ctx, t, h, &again)
+		}
+		return err
+	}, h)
+	return response, end, err
+}
+
+// Close implements call.Transport: the connection is the peer's.
+func (e *peerEndpoint) Close() error { return nil }
+
+// addressed returns a copy of a head that names the endpoint.
+func (e *peerEndpoint) addressed(h *call.Head) *call.Head {
+	h = h.Clone()
+	h.Metadata = h.Metadata.Copy()
+	if h.Metadata == nil {
+		h.Metadata = metadata.MD{}
+	}
+	h.Metadata.Set(endpointKey, e.id)
+	return h
+}

@@ -1,0 +1,119 @@
+package calls
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/fabric/balance"
+	"github.com/outboard-run/outboard/internal/fabric/policy"
+	"github.com/outboard-run/outboard/internal/pool/services"
+)
+
+// policies are the pool's policies and balancing rules that are in force here.
+type policies struct {
+	registry *services.Registry
+	log      *slog.Logger
+	table    policy.Table
+	modules  policy.Modules
+	applied  policyVersion // of apply alone
+
+	mu      sync.Mutex
+	balance balance.Rules
+}
+
+// A policyVersion is the number of the policies, and of the service descriptions that
+// they were read with: an expression may name fields that become known later.
+type policyVersion struct {
+	number       int
+	descriptions uint64
+}
+
+func newPolicies(registry *services.Registry, log *slog.Logger) *policies {
+	return &policies{registry: registry, log: log}
+}
+
+// apply puts the pool's policies in force when they, or the descriptions of the services
+// that they are about, have changed. One goroutine at a time may call it.
+func (p *policies) apply() {
+	current := p.registry.Policies().Current()
+	if current == nil {
+		return
+	}
+	before, now := p.applied, policyVersion{current.Number, p.registry.Descriptions()}
+	if now == before {
+		return
+	}
+	p.applied = now
+	set, rules, err := p.read(current.Name, []byte(current.Text))
+	if err != nil {
+		// The node that applied them could read them: it is newer, or has other descriptors.
+		p.log.Error("this node can't read the pool's policies: the earlier ones stay in force", "version", current.Number, "error", err)
+		return
+	}
+	p.mu.Lock()
+	p.balance = rules
+	p.mu.Unlock()
+	p.table.Apply(set, time.Now())
+	if now.number != before.number {
+		p.log.Info("policies are in force", "version", current.Number, "by", string(current.By))
+	}
+}
+
+func (p *policies) parse(name string, text []byte) (*policy.Set, error) {
+	set, _, err := p.read(name, text)
+	return set, err
+}
+
+// read parses a file of policies and balancing rules.
+func (p *policies) read(name string, text []byte) (*policy.Set, balance.Rules, error) {
+	text, rules, err := balance.SplitRules(name, text)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := policy.ParseOptions(name, text, policy.Options{Descriptors: descriptors{p.registry}, Modules: &p.modules})
+	return set, rules, err
+}
+
+// balanceOf returns how a node balances the calls of a service.
+func (p *policies) balanceOf(service string, self outboard.NodeID) balance.Config {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.balance.For(service, string(self))
+}
+
+// Policies lists the policies in force on this node.
+func (p *Plane) Policies() []client.Policy {
+	list := []client.Policy{}
+	set := p.policies.table.Set()
+	if set == nil {
+		return list
+	}
+	for _, info := range set.Policies() {
+		list = append(list, client.Policy{
+			Name: info.Name, Kind: info.Kind, Applies: scopeText(info.Services, info.Methods, info.Tenants), When: info.When,
+			Calls: info.Calls, Acted: info.Acted, Refused: info.Refused, Failed: info.Failed,
+		})
+	}
+	return list
+}
+
+// scopeText describes which calls a policy applies to.
+func scopeText(services, methods, tenants []string) string {
+	var parts []string
+	for _, part := range []struct {
+		noun  string
+		names []string
+	}{{"services", services}, {"methods", methods}, {"tenants", tenants}} {
+		if len(part.names) > 0 {
+			parts = append(parts, part.noun+" "+strings.Join(part.names, ","))
+		}
+	}
+	if len(parts) == 0 {
+		return "all calls"
+	}
+	return strings.Join(parts, "; ")
+}

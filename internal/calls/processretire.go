@@ -1,0 +1,132 @@
+package calls
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/outboard-run/outboard/internal/fabric/policy"
+	"github.com/outboard-run/outboard/internal/ipc"
+)
+
+// retire ends the process after its last call.
+func (p *process) retire() {
+	done := make(chan struct{})
+	var reporting sync.WaitGroup
+	reporting.Go(func() { p.reportHeld(done) })
+	err := p.plane.Retire(p.life)
+	close(done)
+	reporting.Wait()
+	if err != nil {
+		return
+	}
+	if err := p.passCounters(); err != nil {
+		p.log.Warn("the counters of this process are lost", "error", err)
+	}
+	close(p.retired)
+}
+
+// passCounters passes what was counted to the node, which reports it when this process is
+// gone.
+func (p *process) passCounters() error {
+	c := counters{Calls: p.plane.Table(), Policies: p.plane.Policies()}
+	var text bytes.Buffer
+	families, err := p.metrics.Gather()
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			return err
+		}
+	}
+	c.Metrics = text.Bytes()
+	f, err := encodeFile("ledger", &c)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(p.life, countersLimit)
+	defer cancel()
+	m, err := p.node.Call(ctx, msgLeft, nil, f)
+	if err == nil {
+		m.Close()
+	}
+	return err
+}
+
+// countersLimit is how long the node may take to store the counters of a process.
+const countersLimit = 5 * time.Second
+
+// pause stops accepting connections, and replies with the state of the policies, if it can
+// be passed.
+func (p *process) pause(m *ipc.Message) {
+	f, err := encodeFile("policies", p.plane.policies.table.ExportState(time.Now()))
+	if err != nil {
+		p.log.Warn("the process that takes over begins with policies without state", "error", err)
+		p.reply(m, nil, p.plane.Pause())
+		return
+	}
+	defer f.Close()
+	p.reply(m, nil, p.plane.Pause(), f)
+}
+
+// restorePolicies restores the state of the policies of the process before.
+func (p *process) restorePolicies(f *os.File) error {
+	var state policy.SetState
+	err := decodeFile(f, &state)
+	p.plane.policies.table.ImportState(state, time.Now())
+	return err
+}
+
+// countHeld has policies count the calls in flight in other processes.
+func (p *process) countHeld(f *os.File) {
+	var held []policy.InFlight
+	// Its error leaves no calls in other processes.
+	_ = decodeFile(f, &held)
+	p.plane.policies.table.HeldElsewhere(held, time.Now())
+}
+
+// A process that is being replaced reports its calls in flight. Most are over, or are
+// streams that have moved, when it begins.
+const (
+	heldDelay    = time.Second
+	heldInterval = 50 * time.Millisecond
+)
+
+// reportHeld reports to the node the calls in flight here that policies count, when they
+// have changed.
+func (p *process) reportHeld(done <-chan struct{}) {
+	wait := time.NewTimer(heldDelay)
+	defer wait.Stop()
+	var before []policy.InFlight
+	for {
+		select {
+		case <-done:
+			return
+		case <-wait.C:
+			wait.Reset(heldInterval)
+		}
+		now := p.plane.policies.table.InFlightCalls()
+		slices.SortFunc(now, func(a, b policy.InFlight) int {
+			return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Key, b.Key))
+		})
+		if slices.Equal(now, before) {
+			continue
+		}
+		before = now
+		f, err := encodeFile("held", now)
+		if err != nil {
+			continue
+		}
+		// Its error is that the node is gone, and with it this process.
+		_ = p.node.Send(msgHeld, nil, f)
+		_ = f.Close()
+	}
+}

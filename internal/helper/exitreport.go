@@ -1,0 +1,44 @@
+package helper
+
+import "strings"
+
+const (
+	// reportLines is how many of the last lines an exit report has.
+	reportLines = 3
+	// maxReportLine bounds each of them in bytes.
+	maxReportLine = 300
+)
+
+// An exitReport is why a process has ended: the last lines that it wrote, or the first line
+// of a Go program's panic, whose last lines only say where.
+type exitReport struct {
+	crash string
+	lines []string
+}
+
+// addRecord adds the text of a log record.
+func (r *exitReport) addRecord(line string) {
+	if len(line) > maxReportLine {
+		line = strings.ToValidUTF8(line[:maxReportLine], "") + "..."
+	}
+	r.lines = append(r.lines, line)
+	r.lines = r.lines[max(0, len(r.lines)-reportLines):]
+}
+
+// addLine adds a line that is no record.
+func (r *exitReport) addLine(line string) {
+	if r.crash == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")) {
+		r.crash = line
+	}
+	r.addRecord(line)
+}
+
+func (r *exitReport) String() string {
+	switch {
+	case r.crash != "":
+		return r.crash
+	case len(r.lines) == 0:
+		return ""
+	}
+	return "its log ends with: " + strings.Join(r.lines, " | ")
+}

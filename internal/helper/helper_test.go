@@ -1,0 +1,70 @@
+package helper
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// logBuffer keeps what is logged.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// The node logs the records of a process in its own format.
+func TestRelay(t *testing.T) {
+	tests := map[string]struct {
+		line, want string
+		ok         bool
+	}{
+		"record":       {`{"time":"2026-11-20T14:00:00Z","level":"WARN","msg":"slow","b":2,"a":"x"}`, "level=WARN msg=slow a=x b=2\n", true},
+		"large number": {`{"level":"INFO","msg":"x","n":9196000000}`, "level=INFO msg=x n=9196000000\n", true},
+		"too quiet":    {`{"level":"DEBUG","msg":"x"}`, "", true},
+		"no level":     {`{"msg":"x"}`, "", false},
+		"other level":  {`{"level":"LOUD","msg":"x"}`, "", false},
+		"no message":   {`{"level":"INFO"}`, "", false},
+		"no object":    {`[1]`, "", false},
+		"a panic's":    {"panic: x", "", false},
+		"half a line":  {`{"level":"INFO",`, "", false},
+		"not a string": {`{"level":"INFO","msg":1}`, "", false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out logBuffer
+			log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}}))
+			if _, ok := relay(log, []byte(test.line)); ok != test.ok {
+				t.Errorf("got %v", ok)
+			}
+			if diff := cmp.Diff(test.want, out.text.String()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func FuzzRelay(f *testing.F) {
+	f.Add([]byte(`{"level":"WARN","msg":"slow","a":"x"}`))
+	f.Add([]byte(`{"level":"INFO","msg":""}`))
+	f.Add([]byte("panic"))
+	log := slog.New(slog.DiscardHandler)
+	f.Fuzz(func(_ *testing.T, line []byte) {
+		if len(line) > 0 {
+			relay(log, line)
+		}
+	})
+}
