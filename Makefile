@@ -27,7 +27,7 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 # than for a processor, so more of them run at a time than there are processors.
 TEST_FLAGS := -race -ldflags=-w -timeout 18m -parallel 4
 
-.PHONY: build demo test check lint generate conformance bench bench-accel bench-fabric bench-function soak clean
+.PHONY: build demo test check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function soak clean
 
 build: bin/outboard
 
@@ -73,7 +73,33 @@ bench-fabric:
 bench-function:
 	$(GO) run ./bench/function -out docs/bench
 
-generate:
+# What a release consists of, in dist/: for each architecture a tar file and a Debian package; a
+# bill of materials and checksums. The same commit gives the same bytes.
+DIST_NEEDS := $(BUILD_NEEDS) aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu \
+	/usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross dpkg-deb:dpkg
+EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 1)
+
+dist: dist-needs bin/dist/amd64.so.gz bin/dist/arm64.so.gz
+	$(GO) run ./packaging/dist -version $(VERSION) -epoch $(EPOCH) -library amd64=bin/dist/amd64.so.gz -library arm64=bin/dist/arm64.so.gz
+
+dist-needs:
+	@scripts/need $(DIST_NEEDS)
+
+bin/dist/amd64.so.gz: DIST_CC := x86_64-linux-gnu-gcc
+bin/dist/arm64.so.gz: DIST_CC := aarch64-linux-gnu-gcc
+bin/dist/%.so.gz: $(C_FILES) $(C_HEADS) Makefile | dist-needs
+	@mkdir -p $(@D)
+	$(DIST_CC) $(CFLAGS) -ffile-prefix-map=$(CURDIR)=. -Icmd/libsession -Icmd/libopencl -idirafter /usr/include $(C_FILES) -o bin/dist/$*.so $(LDFLAGS)
+	gzip -9 -n -c bin/dist/$*.so >$@
+
+# The licences of the modules that are linked into the program, and the changes, for people.
+notices:
+	$(GO) run ./packaging/notices
+
+changelog:
+	$(GO) run ./packaging/changelog
+
+generate: notices changelog
 	@scripts/need $(BUILD_NEEDS) protoc:protobuf-compiler
 	$(GO) generate ./...
 
@@ -89,6 +115,6 @@ lint:
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
 
 clean:
-	rm -rf bin $(LIBRARY)
+	rm -rf bin dist $(LIBRARY)
 
 FORCE:

@@ -88,6 +88,9 @@ func (env *Env) getenv(key string) string {
 // client returns a client of the node that the command line names.
 func (env *Env) client() *client.Client { return &client.Client{Data: env.config.data} }
 
+// Commands returns the whole command tree, for manual pages and completions.
+func Commands() *cobra.Command { return newRootCommand(&Env{}) }
+
 func newRootCommand(env *Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outboard",

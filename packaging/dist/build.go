@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// embedded is where the program embeds its driver library.
+const embedded = "internal/accel/opencl/driver/lib/libopencl.so.gz"
+
+// build compiles the program. An overlay embeds the architecture's driver library in place of the
+// one that `make build` left in the tree.
+func (r *release) build(ctx context.Context, arch, binary string) error {
+	library, err := filepath.Abs(r.libraries[arch])
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(library); err != nil {
+		return err
+	}
+	place, err := filepath.Abs(embedded)
+	if err != nil {
+		return err
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{place: library}})
+	if err != nil {
+		return err
+	}
+	file := binary + ".overlay.json"
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		return err
+	}
+	flags := "-s -w -X github.com/outboard-run/outboard/internal/cli.version=" + r.version
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-overlay", file, "-ldflags", flags, "-o", binary, "./cmd/outboard")
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0")
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+}
