@@ -89,7 +89,7 @@ bin/dist/amd64.so.gz: DIST_CC := x86_64-linux-gnu-gcc
 bin/dist/arm64.so.gz: DIST_CC := aarch64-linux-gnu-gcc
 bin/dist/%.so.gz: $(C_FILES) $(C_HEADS) Makefile | dist-needs
 	@mkdir -p $(@D)
-	$(DIST_CC) $(CFLAGS) -ffile-prefix-map=$(CURDIR)=. -Icmd/libsession -Icmd/libopencl -idirafter /usr/include $(C_FILES) -o bin/dist/$*.so $(LDFLAGS)
+	$(DIST_CC) $(CFLAGS) -ffile-prefix-map=$(CURDIR)=. $(addprefix -I,$(C_DIRS)) -idirafter /usr/include $(C_FILES) -o bin/dist/$*.so $(LDFLAGS)
 	gzip -9 -n -c bin/dist/$*.so >$@
 
 # The licences of the modules that are linked into the program, and the changes, for people.

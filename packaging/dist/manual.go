@@ -54,11 +54,14 @@ func page(cmd *cobra.Command, name, version string, date time.Time) string {
 // paragraphs keeps blank lines as breaks, and indented lines as they are.
 func paragraphs(text string) string {
 	var b strings.Builder
-	for _, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
+	for i, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		if i > 0 {
+			b.WriteString(".PP\n")
+		}
 		if strings.HasPrefix(p, " ") {
-			fmt.Fprintf(&b, ".PP\n.nf\n%s\n.fi\n", escape(p))
+			fmt.Fprintf(&b, ".nf\n%s\n.fi\n", escape(p))
 		} else {
-			fmt.Fprintf(&b, ".PP\n%s\n", escape(p))
+			fmt.Fprintf(&b, "%s\n", escape(p))
 		}
 	}
 	return b.String()
