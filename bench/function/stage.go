@@ -3,10 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,7 +20,6 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/artifact"
-	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/tenant"
@@ -157,13 +156,6 @@ func (s *stage) serve(ctx context.Context, ready func()) (err error) {
 // hand gives a connection to the tenant.
 func (s *stage) hand(ctx context.Context, conn *net.TCPConn) error {
 	defer conn.Close()
-	_, first, err := gateway.Peek(conn, gateway.Limits{})
-	if errors.Is(err, gateway.ErrNoRequest) {
-		return nil // it was opened and not needed
-	}
-	if err != nil {
-		return err
-	}
 	file, err := conn.File()
 	if err != nil {
 		return err
@@ -174,11 +166,7 @@ func (s *stage) hand(ctx context.Context, conn *net.TCPConn) error {
 		return err
 	}
 	defer to.Close()
-	if err := unixsock.Send(to, binary.LittleEndian.AppendUint32(nil, uint32(len(first))), file); err != nil {
-		return err
-	}
-	_, err = to.Write(first)
-	return err
+	return unixsock.Send(to, binary.LittleEndian.AppendUint32(nil, 1), file)
 }
 
 // addr is where requests to apps are taken.

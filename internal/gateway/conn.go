@@ -27,7 +27,8 @@ type handedConn struct {
 	read, write deadline
 	plain       *plainConn // nil while net/http has the connection
 	phase       phase
-	stopping    bool // no new request is taken
+	stopping    atomic.Bool // no new request is read
+	idle        bool        // net/http has the connection, and no request of it
 	call        attention
 }
 

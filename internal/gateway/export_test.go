@@ -44,12 +44,6 @@ func ParseTraceparent(s string) (string, bool) {
 	return string(appendTraceparent(nil, c)), ok
 }
 
-// AppOfLine is what Peek finds in a line.
-func AppOfLine(line []byte) (string, error) { return appOfLine(line) }
-
-// AppOf is what routing finds in a path.
-func AppOf(path string) string { return appOf(path) }
-
 // LateSocket adds a socket to an app's hub after the app is gone, and says why it
 // ended.
 func LateSocket(g *Gateway, app string) error {

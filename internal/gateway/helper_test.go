@@ -56,7 +56,7 @@ func run(t testing.TB, g *gateway.Gateway) (stop func()) {
 	return sync.OnceFunc(func() { cancel(); <-ended })
 }
 
-// serve hands all connections of a listener to the gateway, by way of Peek.
+// serve hands all connections of a listener to the gateway.
 func serve(t testing.TB, g *gateway.Gateway) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,14 +70,7 @@ func serve(t testing.TB, g *gateway.Gateway) (addr string) {
 			if err != nil {
 				return
 			}
-			all.Go(func() {
-				_, first, err := gateway.Peek(conn, gateway.Limits{})
-				if err != nil {
-					gateway.Refuse(conn, err)
-					return
-				}
-				g.ServeConn(conn, first)
-			})
+			all.Go(func() { g.ServeConn(conn, nil) })
 		}
 	})
 	t.Cleanup(func() { l.Close(); all.Wait() })

@@ -18,11 +18,31 @@ import (
 
 // ServeHTTP answers a request for an app.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if app := g.table.Load().apps[appOf(r.URL.Path)]; app != nil {
+	takeForwardedClient(r)
+	if app := g.table.Load().apps[AppOf(r.URL.Path)]; app != nil {
 		app.routes.ServeHTTP(w, r)
 		return
 	}
 	g.opts.Elsewhere.ServeHTTP(w, r)
+}
+
+// Serves reports whether an app has routes that take requests.
+func (g *Gateway) Serves(app string) bool { return g.table.Load().apps[app] != nil }
+
+// ClientHeader carries the client's address on requests that another process forwards over a
+// unix socket. Functions do not see it.
+const ClientHeader = "Outboard-Client"
+
+// takeForwardedClient sets the client's address of a forwarded request. Requests that came by
+// TCP keep theirs: only a process of the node's user can connect to the socket.
+func takeForwardedClient(r *http.Request) {
+	if r.RemoteAddr != "" && r.RemoteAddr != "@" {
+		return
+	}
+	if clients := r.Header[ClientHeader]; len(clients) == 1 {
+		r.RemoteAddr = clients[0]
+	}
+	delete(r.Header, ClientHeader)
 }
 
 // A handler serves one route. It is made anew with each table.
@@ -271,7 +291,7 @@ func requestMeta(r *http.Request, route, name string) (string, bool) {
 	case "method":
 		return r.Method, true
 	case "path":
-		return strings.TrimPrefix(r.URL.Path, "/"+appOf(r.URL.Path)), true
+		return strings.TrimPrefix(r.URL.Path, "/"+AppOf(r.URL.Path)), true
 	case "query":
 		return r.URL.RawQuery, true
 	case "route":

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -57,7 +58,7 @@ func (s *server) servePlain(c *handedConn) {
 	p := &plainConn{conn: c, server: s, buffer: c.first}
 	p.ctx, p.giveUp = context.WithCancel(context.Background())
 	p.blank = (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.RemoteAddr().String()}).WithContext(p.ctx)
-	p.reply.to, p.reply.header, p.reply.stopping = c, make(http.Header), &s.stopping
+	p.reply.to, p.reply.header, p.reply.stopping = c, make(http.Header), [2]*atomic.Bool{&s.stopping, &c.stopping}
 	c.mu.Lock()
 	c.first, c.plain = nil, p
 	c.mu.Unlock()
@@ -139,7 +140,7 @@ func (p *plainConn) parse() (size int, odd bool) {
 		return 0, true
 	}
 	// What serves requests elsewhere may keep them.
-	if p.app = p.server.gateway.table.Load().apps[appOf(p.head.url.Path)]; p.app == nil {
+	if p.app = p.server.gateway.table.Load().apps[AppOf(p.head.url.Path)]; p.app == nil {
 		return 0, true
 	}
 	return end + 4 + max(p.head.length, 0), false
@@ -155,6 +156,7 @@ func (p *plainConn) take(size int) {
 		p.body.Reset(p.buffer[p.used+size-h.length : p.used+size])
 		r.Body, r.ContentLength = &p.body, int64(h.length)
 	}
+	takeForwardedClient(r)
 	p.used += size
 	p.served, p.lines = true, 0
 	if h.method == http.MethodPost {
@@ -240,6 +242,12 @@ func (p *plainConn) handOn() {
 	c.first, c.plain, c.phase = bytes.Clone(p.pending()), nil, calls
 	_ = c.read.set(time.Time{}, c.Conn.SetReadDeadline) // a connection that is closed is found so later
 	c.mu.Unlock()
+	if bytes.HasPrefix(c.first, []byte(http2Preface)) && !p.served {
+		_, _ = c.Write([]byte(goAway)) // a client that is gone needs no answer
+		linger(c)
+		_ = c.Close()
+		return
+	}
 	select {
 	case p.server.incoming <- c:
 	case <-p.server.closed:
@@ -261,12 +269,15 @@ const (
 func (c *handedConn) waits(first bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if first && c.stopping {
+	if first && c.stopping.Load() {
 		return false
 	}
 	now, patience := waitsForMore, hurry
 	if first {
 		now, patience = waitsForFirst, idleTimeout
+		if c.plain != nil && !c.plain.served {
+			patience = firstTimeout
+		}
 	}
 	if now != waitsForMore || c.phase != waitsForMore { // the rest has one deadline for all
 		_ = c.read.set(c.watch.clock().Add(patience), c.Conn.SetReadDeadline) // the read finds out what is wrong
@@ -275,11 +286,12 @@ func (c *handedConn) waits(first bool) bool {
 	return true
 }
 
-// stop lets a plain connection finish what it began.
+// stop ends a connection after the request in progress. One that net/http has is ended by its
+// server's state hook.
 func (c *handedConn) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stopping = true
+	c.stopping.Store(true)
 	if c.plain != nil && c.phase == waitsForFirst {
 		_ = c.read.set(past(), c.Conn.SetReadDeadline) // if it is closed, the better
 	}

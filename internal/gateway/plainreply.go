@@ -18,8 +18,9 @@ type reply struct {
 	to   io.Writer
 	head bool // the request was a HEAD
 	last bool // the connection ends with it
-	// stopping says that the connection ends with any answer.
-	stopping *atomic.Bool
+	// stopping has true where the connection ends with any answer: the server's, and the
+	// connection's own.
+	stopping [2]*atomic.Bool
 
 	date   string
 	header http.Header
@@ -194,7 +195,7 @@ func (w *reply) appendEnd(b []byte, length int64) []byte {
 	if w.date != "" {
 		b = append(append(append(b, "Date: "...), w.date...), "\r\n"...)
 	}
-	if w.last = w.last || w.stopping.Load(); w.last {
+	if w.last = w.last || w.stopping[0].Load() || w.stopping[1].Load(); w.last {
 		b = append(b, "Connection: close\r\n"...)
 	}
 	return append(b, "\r\n"...)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,13 +34,16 @@ type server struct {
 const (
 	idleTimeout = 2 * time.Minute
 	maxHead     = 64 << 10
+	// firstTimeout is how long a new connection may stay without a request.
+	firstTimeout = 10 * time.Second
 )
 
 func newServer(g *Gateway) *server {
 	s := &server{gateway: g, incoming: make(chan net.Conn), started: make(chan struct{}), closed: make(chan struct{}), patience: g.opts.Patience}
 	s.watch.limit, s.watch.conns, s.watch.calls = g.opts.Conns, map[*handedConn]struct{}{}, make(chan struct{}, 1)
 	s.http = http.Server{
-		Handler: g, ReadHeaderTimeout: g.opts.Patience, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
+		Handler: http.HandlerFunc(s.serveHTTP), ReadHeaderTimeout: g.opts.Patience, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
+		ConnState: setIdle, ConnContext: withConn,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn), DisableGeneralOptionsHandler: true,
 	}
 	return s
@@ -59,6 +64,63 @@ func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	case <-g.server.closed:
 		_ = c.Close() // nobody is left who could answer
 	}
+}
+
+// CloseClientConns ends the connections on which clients send requests: at once where no
+// request is in progress, else after its response. WebSockets and connections of processes
+// that forward requests stay. A connection that is passed to ServeConn afterwards is served.
+func (g *Gateway) CloseClientConns() {
+	w := &g.server.watch
+	w.mu.Lock()
+	all := slices.Collect(maps.Keys(w.conns))
+	w.mu.Unlock()
+	for _, c := range all {
+		if c.forwards() {
+			continue
+		}
+		c.stop()
+		c.closeIdle()
+	}
+}
+
+// forwards reports whether the peer is a process that forwards requests of clients.
+func (c *handedConn) forwards() bool { return c.RemoteAddr().Network() == "unix" }
+
+// closeIdle closes a connection that net/http has if no request is in progress.
+func (c *handedConn) closeIdle() {
+	c.mu.Lock()
+	idle := c.idle && c.stopping.Load()
+	c.mu.Unlock()
+	if idle {
+		_ = c.Close() // nothing is lost with it
+	}
+}
+
+// setIdle follows the state of a connection that net/http has.
+func setIdle(conn net.Conn, state http.ConnState) {
+	c, ok := conn.(*handedConn)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	c.idle = state == http.StateIdle
+	c.mu.Unlock()
+	c.closeIdle()
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
+}
+
+// serveHTTP is the handler of net/http's server.
+func (s *server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(*handedConn); ok && c.stopping.Load() {
+		w.Header().Set("Connection", "close")
+	}
+	s.gateway.ServeHTTP(w, r)
 }
 
 // Accept implements net.Listener.

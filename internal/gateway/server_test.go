@@ -20,72 +20,13 @@ import (
 	"github.com/outboard-run/outboard/internal/gateway"
 )
 
-func TestPeek(t *testing.T) {
-	for name, c := range map[string]struct {
-		sent string
-		app  string
-		err  error
-	}{
-		"app":            {"GET /shop/items?x HTTP/1.1\r\nHost: x\r\n\r\n", "shop", nil},
-		"no slash":       {"GET /shop HTTP/1.1\r\n", "shop", nil},
-		"query":          {"GET /shop?a=/b HTTP/1.1\r\n", "shop", nil},
-		"root":           {"GET / HTTP/1.1\r\n", "", nil},
-		"escaped":        {"GET /sh%6Fp/x HTTP/1.1\r\n", "shop", nil},
-		"absolute":       {"GET http://host/shop/x HTTP/1.1\r\n", "shop", nil},
-		"all":            {"OPTIONS * HTTP/1.1\r\n", "", nil},
-		"1.0":            {"GET /shop/ HTTP/1.0\r\n", "shop", nil},
-		"line feed":      {"GET /shop/ HTTP/1.1\n", "shop", nil},
-		"http 2":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "", gateway.ErrHTTP2},
-		"tls":            {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", "", gateway.ErrNoHTTP},
-		"other protocol": {"SSH-2.0-x\r\n", "", gateway.ErrNoHTTP},
-		"bad target":     {"GET shop HTTP/1.1\r\n", "", gateway.ErrNoHTTP},
-		"bad escape":     {"GET /sh%zz HTTP/1.1\r\n", "", gateway.ErrNoHTTP},
-		"two blanks":     {"GET /a b HTTP/1.1\r\n", "", gateway.ErrNoHTTP},
-		"connect":        {"CONNECT host:1 HTTP/1.1\r\n", "", nil},
-		"nothing":        {"", "", gateway.ErrNoRequest},
-		"half":           {"GET /sh", "", gateway.ErrNoHTTP},
-		"endless":        {"GET /" + strings.Repeat("x", 20<<10), "", gateway.ErrHeadTooLarge},
-	} {
-		t.Run(name, func(t *testing.T) {
-			client, server := net.Pipe()
-			peeked := make(chan struct{})
-			go func() {
-				_, _ = io.WriteString(client, c.sent)
-				if strings.Contains(c.sent, "\n") {
-					<-peeked
-				}
-				client.Close()
-			}()
-			app, read, err := gateway.Peek(server, gateway.Limits{})
-			close(peeked)
-			if app != c.app || !errors.Is(err, c.err) {
-				t.Errorf("got %q, %v, want %q, %v", app, err, c.app, c.err)
-			}
-			if err != nil {
-				server.Close()
-				return
-			}
-			rest, _ := io.ReadAll(server)
-			if string(read)+string(rest) != c.sent {
-				t.Errorf("read %q and %q of %q", read, rest, c.sent)
-			}
-			server.Close()
-		})
-	}
-}
-
 func TestRefuse(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want string
 	}{
-		"http 2":  {gateway.ErrHTTP2, "\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0d"},
-		"nothing": {gateway.ErrNoRequest, ""},
-		"slow":    {gateway.ErrSlow, "HTTP/1.1 408 Request Timeout"},
-		"long":    {gateway.ErrHeadTooLarge, "HTTP/1.1 414 Request URI Too Long"},
-		"other":   {gateway.ErrNoHTTP, "HTTP/1.1 400 Bad Request"},
-		"app":     {outboard.Errorf(outboard.NotFound, "", "there is no app"), "HTTP/1.1 404 Not Found"},
-		"down":    {outboard.Errorf(outboard.Unreachable, "", "it starts"), "HTTP/1.1 503 Service Unavailable"},
+		"app":  {outboard.Errorf(outboard.NotFound, "", "there is no app"), "HTTP/1.1 404 Not Found"},
+		"down": {outboard.Errorf(outboard.Unreachable, "", "it starts"), "HTTP/1.1 503 Service Unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, server := net.Pipe()
@@ -128,49 +69,6 @@ func TestRefusalArrives(t *testing.T) {
 		time.Sleep(time.Minute)
 		if _, err := client.Write(make([]byte, 1)); err == nil {
 			t.Error("the connection stays open")
-		}
-	})
-}
-
-func TestPeekIsPatientForATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, server := net.Pipe()
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			for {
-				if _, err := client.Write([]byte("G")); err != nil {
-					return
-				}
-				time.Sleep(time.Second)
-			}
-		}()
-		begin := time.Now()
-		_, _, err := gateway.Peek(server, gateway.Limits{Time: 5 * time.Second})
-		if took := time.Since(begin); !errors.Is(err, gateway.ErrSlow) || took != 5*time.Second {
-			t.Errorf("got %v after %v", err, took)
-		}
-		server.Close()
-		<-ended
-	})
-}
-
-// FuzzPeek: where net/http finds a path, Peek finds its app.
-func FuzzPeek(f *testing.F) {
-	for _, s := range []string{"GET /shop/a HTTP/1.1", "GET http://h/shop HTTP/1.1", "OPTIONS * HTTP/1.1", "PRI * HTTP/2.0", "GET /%2e/a HTTP/1.1", "GET //a HTTP/1.0"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		if strings.ContainsAny(line, "\n") {
-			return
-		}
-		app, err := gateway.AppOfLine([]byte(line))
-		r, other := http.ReadRequest(bufio.NewReader(strings.NewReader(line + "\r\nHost: x\r\n\r\n")))
-		if err != nil || other != nil {
-			return
-		}
-		if want := gateway.AppOf(r.URL.Path); r.URL.Path != "*" && app != want {
-			t.Errorf("got %q, net/http's path is %q", app, r.URL.Path)
 		}
 	})
 }
@@ -507,4 +405,53 @@ func TestSlowReader(t *testing.T) {
 		client.Close()
 		stop()
 	})
+}
+
+// TestCloseClientConns: connections of clients end after the request in progress, whichever
+// server has them; a client that begins with HTTP/2 is told to use HTTP/1.1.
+func TestCloseClientConns(t *testing.T) {
+	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("done"), nil })
+	g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Target: to("f")}))
+	start(t, g)
+	addr := serve(t, g)
+	for name, request := range map[string]string{
+		"plain":    "POST /shop/ HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na",
+		"net/http": "POST /shop/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		for range 2 {
+			if _, err := io.WriteString(conn, request); err != nil {
+				t.Fatal(err)
+			}
+			r, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := read(t, r); got.StatusCode != 200 || r.Close {
+				t.Errorf("%s: got %v", name, got)
+			}
+		}
+		g.CloseClientConns()
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: the connection is not closed: %v", name, err)
+		}
+	}
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	frames := make([]byte, 26)
+	if _, err := io.ReadFull(conn, frames); err != nil || frames[3] != 4 || frames[12] != 7 || frames[25] != 0xd {
+		t.Errorf("got %q, %v, want SETTINGS and GOAWAY", frames, err)
+	}
 }

@@ -156,12 +156,12 @@ func (p *probe) Header() http.Header         { return p.header }
 func (p *probe) Write(b []byte) (int, error) { return len(b), nil }
 func (p *probe) WriteHeader(status int)      { p.status = status }
 
-// appOf is the first segment of a path.
-func appOf(path string) string {
+// AppOf is the app that a request is for: the first segment of its path.
+func AppOf(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return name
 }
 
 func unknownApp(w http.ResponseWriter, r *http.Request) {
-	problem(http.StatusNotFound, fmt.Sprintf("path %q: there is no app %q here", r.URL.Path, appOf(r.URL.Path))).Write(w)
+	problem(http.StatusNotFound, fmt.Sprintf("path %q: there is no app %q here", r.URL.Path, AppOf(r.URL.Path))).Write(w)
 }

@@ -2,16 +2,22 @@ package node
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httputil"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
 const defaultHTTP = "127.0.0.1:8080"
 
-// webAddr is where requests to apps are taken.
+// webAddr is the address at which requests for apps are accepted.
 func (n *Node) webAddr() string {
 	if n.web == nil {
 		return ""
@@ -19,20 +25,23 @@ func (n *Node) webAddr() string {
 	return n.web.Addr().String()
 }
 
-// serveGateway takes connections for apps and hands each to the process of the
-// tenant that its first request is for.
+// serveGateway accepts connections for apps. It passes them to the process of the sole tenant
+// or, where there are several tenants, reads their requests and forwards each to the process
+// of its tenant.
 func (n *Node) serveGateway(ctx context.Context, ready func()) error {
 	if n.web == nil {
 		ready()
 		<-ctx.Done()
 		return nil
 	}
+	f := newForwarder(n)
 	stop := context.AfterFunc(ctx, func() { _ = n.web.Close() })
 	defer stop()
 	n.log.Info("requests to apps are taken", "addr", n.webAddr())
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	serving.Go(func() { f.run(ctx) })
 	ready()
-	var handing sync.WaitGroup
-	defer handing.Wait()
 	for {
 		conn, err := n.web.AcceptTCP()
 		if ctx.Err() != nil {
@@ -43,36 +52,173 @@ func (n *Node) serveGateway(ctx context.Context, ready func()) error {
 			pause(ctx)
 			continue
 		}
-		handing.Go(func() { n.handOver(ctx, conn) })
+		if tenant, ok := n.tenants.Sole(); ok {
+			serving.Go(func() { n.passConn(ctx, tenant, conn, f) })
+		} else {
+			f.serve(conn)
+		}
 	}
 }
 
-// handOver finds the process that a connection is for.
-func (n *Node) handOver(ctx context.Context, conn *net.TCPConn) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	app, first, err := gateway.Peek(conn, gateway.Limits{})
-	if !stop() {
-		return
-	}
-	tenant := n.tenantOf(app)
-	switch {
-	case err != nil || tenant != "":
-	case app == "":
-		err = outboard.Errorf(outboard.NotFound, "", "the path names no app: it begins with one, as in /APP/...")
-	default:
-		err = outboard.Errorf(outboard.NotFound, "", "there is no app %q here", app)
-	}
-	if err != nil {
-		gateway.Refuse(conn, err)
-		return
-	}
-	switch err := n.tenants.Hand(ctx, tenant, conn, first); {
+// passConn passes a connection to the process of the sole tenant.
+func (n *Node) passConn(ctx context.Context, tenant string, conn *net.TCPConn, f *forwarder) {
+	switch err := n.tenants.PassConn(ctx, tenant, conn); {
 	case err == nil:
 	case ctx.Err() != nil:
-		_ = conn.Close() // the node ends, and nobody waits for it
+		_ = conn.Close() // the node stops
+	case errors.Is(err, host.ErrShared):
+		f.serve(conn)
 	default:
-		n.log.Warn("a connection was not handed over", "app", app, "tenant", tenant, "error", err)
-		// Why is the operator's to know.
-		gateway.Refuse(conn, outboard.Errorf(outboard.Unreachable, "", "app %q can't be served here at the moment", app))
+		n.log.Warn("a connection was not passed", "tenant", tenant, "error", err)
+		// The reason concerns only the operator.
+		gateway.Refuse(conn, outboard.Errorf(outboard.Unreachable, "", "apps can't be served here at the moment"))
 	}
+}
+
+// forwarder reads the requests of clients, decides for each which tenant it is for, and
+// forwards it to that tenant's process.
+type forwarder struct {
+	node   *Node
+	server *http.Server
+	conns  chan net.Conn
+	closed chan struct{}
+	open   chan struct{} // a slot for each open connection
+
+	mu      sync.Mutex
+	proxies map[string]*httputil.ReverseProxy // by tenant
+}
+
+// The bounds of connections on which requests are forwarded.
+const (
+	maxForwardedConns = 20_000
+	maxForwardedHead  = 64 << 10
+	headTimeout       = 30 * time.Second
+	idleTimeout       = 2 * time.Minute
+	// forwardGrace is how long requests in progress may take when the node stops.
+	forwardGrace = 30 * time.Second
+)
+
+func newForwarder(n *Node) *forwarder {
+	f := &forwarder{
+		node: n, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
+		proxies: map[string]*httputil.ReverseProxy{},
+	}
+	f.server = &http.Server{
+		Handler: f, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
+		DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelWarn),
+	}
+	return f
+}
+
+// run serves connections until ctx ends, and then lets the requests in progress finish.
+func (f *forwarder) run(ctx context.Context) {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		close(f.closed)
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardGrace)
+		defer cancel()
+		if f.server.Shutdown(limit) != nil {
+			_ = f.server.Close() // the time for what was in progress is over
+		}
+	}()
+	_ = f.server.Serve(f) // it ends with Shutdown
+	<-stopped
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.proxies {
+		p.Transport.(*http.Transport).CloseIdleConnections() //nolint:forcetypeassert // proxy made it
+	}
+}
+
+// serve serves a connection, and returns before that ends.
+func (f *forwarder) serve(conn net.Conn) {
+	select {
+	case f.open <- struct{}{}:
+	default:
+		go gateway.Refuse(conn, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", maxForwardedConns))
+		return
+	}
+	counted := &countedConn{Conn: conn, release: sync.OnceFunc(func() { <-f.open })}
+	select {
+	case f.conns <- counted:
+	case <-f.closed:
+		_ = counted.Close()
+	}
+}
+
+// countedConn frees its slot when it is closed.
+type countedConn struct {
+	net.Conn
+	release func()
+}
+
+// Close implements net.Conn.
+func (c *countedConn) Close() error {
+	c.release()
+	return c.Conn.Close()
+}
+
+// Accept implements net.Listener.
+func (f *forwarder) Accept() (net.Conn, error) {
+	select {
+	case conn := <-f.conns:
+		return conn, nil
+	case <-f.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (f *forwarder) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (f *forwarder) Addr() net.Addr { return f.node.web.Addr() }
+
+// ServeHTTP implements http.Handler: it is where a request's tenant is decided.
+func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	app := gateway.AppOf(r.URL.Path)
+	tenant := f.node.tenantOf(app)
+	switch {
+	case tenant != "":
+		f.proxy(tenant).ServeHTTP(w, r)
+	case app == "":
+		gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "the path names no app: it begins with one, as in /APP/...")).Write(w)
+	default:
+		gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "there is no app %q here", app)).Write(w)
+	}
+}
+
+// proxy returns the proxy to a tenant's process.
+func (f *forwarder) proxy(tenant string) *httputil.ReverseProxy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.proxies[tenant]
+	if p == nil {
+		p = &httputil.ReverseProxy{
+			Transport: f.node.tenants.Forward(tenant), FlushInterval: -1, Rewrite: forward,
+			ErrorLog: f.server.ErrorLog,
+			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+				if r.Context().Err() == nil {
+					f.node.log.Warn("a request was not forwarded", "tenant", tenant, "error", err)
+				}
+				// The reason concerns only the operator.
+				gateway.NewProblem(outboard.Errorf(outboard.Unreachable, "", "app %q can't be served here at the moment", gateway.AppOf(r.URL.Path))).Write(w)
+			},
+		}
+		f.proxies[tenant] = p
+	}
+	return p
+}
+
+// forward addresses a request to a tenant's process. All but its connection stays as it came.
+func forward(r *httputil.ProxyRequest) {
+	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "tenant", r.In.Host
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values := r.In.Header[name]; values != nil {
+			r.Out.Header[name] = values
+		}
+	}
+	r.Out.Header[gateway.ClientHeader] = []string{r.In.RemoteAddr}
 }

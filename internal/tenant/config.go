@@ -8,54 +8,51 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Protocol is the version of what a node and a tenant's process say to each other.
-const Protocol = 2
+// Protocol is the version of the protocol between a node and a tenant's process.
+const Protocol = 3
 
-// Config is what a node tells a tenant's process, as the first line on its socket.
+// Config is the first message of a node to a tenant's process.
 type Config struct {
 	Protocol int             `json:"protocol"`
 	Tenant   string          `json:"tenant"`
 	Node     outboard.NodeID `json:"node"`
 	Boot     string          `json:"boot"`
-	// Dir is the process's folder. Artifacts is that of all tenants' artifacts.
+	// Dir is the process's folder. Artifacts is the folder of all tenants' artifacts.
 	Dir       string `json:"dir"`
 	Artifacts string `json:"artifacts"`
-	// StateSocket is where the node lends the pool's state. Where NATS is set the
-	// process goes there itself, with Creds.
+	// StateSocket is where the node relays the pool's state. Where NATS is set the process
+	// connects to that server itself, with Creds.
 	StateSocket string `json:"state_socket"`
 	NATS        string `json:"nats,omitempty"`
 	Creds       string `json:"creds,omitempty"`
-	// CallsSocket is where the node takes its programs' calls, "" for a process that has
-	// no node.
+	// CallsSocket is where the node accepts its programs' calls, "" for a process that has no
+	// node.
 	CallsSocket string `json:"calls_socket"`
-	// DevicesSocket is where the node leases devices for functions, "" for a process that
-	// has no node, and DevicesKey what the process shows there: others can reach it, too.
+	// DevicesSocket is where the node leases devices for functions, "" for a process that has no
+	// node. DevicesKey authenticates the process there, since other processes can connect, too.
 	DevicesSocket string `json:"devices_socket,omitempty"`
 	DevicesKey    string `json:"devices_key,omitempty"`
-	// HTTP is where the node takes requests to apps, "" for nowhere.
+	// HTTP is the address at which the node accepts requests for apps, "" for none.
 	HTTP      string        `json:"http,omitempty"`
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
 	Level     slog.Level    `json:"level"`
-	// Members are the nodes of the pool now. What changes the process is told.
+	// Members are the nodes of the pool now. The node reports changes on the local API.
 	Members []outboard.Node `json:"members,omitempty"`
 }
 
-// Ready is the process's answer to its Config: what it is doing, as often as that changes,
-// and at last that it is ready or why it can't be.
+// Ready is a message of the process: what it is doing, when that changes, and at last that it
+// is ready or why it can't be.
 type Ready struct {
 	PID   int    `json:"pid,omitempty"`
 	Error string `json:"error,omitempty"`
 	Doing string `json:"doing,omitempty"`
 }
 
-// The doors of a tenant's process, in its folder.
-const (
-	controlSocket = "control.sock"
-	connsSocket   = "conns.sock"
-)
-
 // ControlSocket is where the process serves its local API.
-func (c *Config) ControlSocket() string { return filepath.Join(c.Dir, controlSocket) }
+func (c *Config) ControlSocket() string { return filepath.Join(c.Dir, "control.sock") }
 
-// ConnsSocket is where the process takes connections over.
-func (c *Config) ConnsSocket() string { return filepath.Join(c.Dir, connsSocket) }
+// ConnsSocket is where the process accepts the connections of clients that the node passes.
+func (c *Config) ConnsSocket() string { return filepath.Join(c.Dir, "conns.sock") }
+
+// RequestsSocket is where the process serves HTTP requests that the node forwards.
+func (c *Config) RequestsSocket() string { return filepath.Join(c.Dir, "requests.sock") }

@@ -262,6 +262,16 @@ func (b *bench) request(method, path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
+// impatient is request with a client that leaves before an app that is loading is ready.
+func (b *bench) impatient(method, path, body string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 50*time.Millisecond)
+	defer cancel()
+	w := httptest.NewRecorder()
+	b.tenant.Requests().ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body)))
+	return w
+}
+
 // eventually waits for what others bring about.
 func (b *bench) eventually(ok func() bool) {
 	b.t.Helper()

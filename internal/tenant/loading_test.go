@@ -90,9 +90,9 @@ func later(f func() (string, error)) <-chan string {
 	return out
 }
 
-// handConn hands the tenant a connection with a request, as its node does, and returns the
-// answer's status and body.
-func (b *bench) handConn(ctx context.Context, path, body string) (string, error) {
+// passConn passes the tenant a connection with a request, as its node does, and returns the
+// status and body of the response.
+func (b *bench) passConn(ctx context.Context, path, body string) (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -113,17 +113,15 @@ func (b *bench) handConn(ctx context.Context, path, body string) (string, error)
 		return "", err
 	}
 	defer file.Close()
-	door, err := unixsock.Dial(ctx, b.tenant.config.ConnsSocket())
+	carrier, err := unixsock.Dial(ctx, b.tenant.config.ConnsSocket())
 	if err != nil {
 		return "", err
 	}
-	defer door.Close()
-	first := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
-	err = unixsock.Send(door, binary.LittleEndian.AppendUint32(nil, uint32(len(first))), file)
-	if err == nil {
-		_, err = door.Write(first)
+	defer carrier.Close()
+	if err := unixsock.Send(carrier, binary.LittleEndian.AppendUint32(nil, 1), file); err != nil {
+		return "", err
 	}
-	if err != nil {
+	if _, err := fmt.Fprintf(near, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body); err != nil {
 		return "", err
 	}
 	response, err := http.ReadResponse(bufio.NewReader(near), nil)
@@ -155,7 +153,7 @@ func TestEachAppByItself(t *testing.T) {
 	b.mustCall("small/f", "echo hello", "hello")
 	b.wantState(t, "small", client.AppReady)
 	b.wantState(t, "slow", client.AppStarting)
-	if w := b.request("POST", "/slow/", "echo x"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+	if w := b.impatient("POST", "/slow/", "echo x"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
 		t.Errorf("status %d, %q: %s", w.Code, w.Header(), w.Body)
 	}
 	if w := b.request("POST", "/slower/", "echo x"); w.Code != http.StatusNotFound {
@@ -168,7 +166,7 @@ func TestEachAppByItself(t *testing.T) {
 		return errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders)
 	})
 	waiting := map[string]<-chan string{
-		"200 by a connection": later(func() (string, error) { return b.handConn(t.Context(), "/slow/", "echo by a connection") }),
+		"200 by a connection": later(func() (string, error) { return b.passConn(t.Context(), "/slow/", "echo by a connection") }),
 		"by hand":             later(func() (string, error) { return b.call("slow/f", "echo by hand") }),
 		"1 function": later(func() (string, error) {
 			var all []client.Function

@@ -66,6 +66,8 @@ type Tenant struct {
 	engine   *engine.Engine
 	planner  *planner.Planner
 	steps    *steps
+
+	handovers handovers
 }
 
 var _ lifecycle.Service = (*Tenant)(nil)
@@ -195,7 +197,7 @@ func (t *Tenant) openGateway(context.Context) (lifecycle.Resource, error) {
 	o := gateway.Options{
 		Invoker: &invoker{t}, Logger: t.log, Metrics: t.metrics, Node: string(t.config.Node), Grace: Grace,
 		Bus: poolbus.Bus{State: t.state}, Once: poolbus.Ticks{State: t.state, Tenant: t.config.Tenant, Node: t.config.Node},
-		Rooms: "rooms." + t.config.Tenant, Elsewhere: t.elsewhere(),
+		Rooms: "rooms." + t.config.Tenant, Elsewhere: http.HandlerFunc(t.serveUnrouted),
 	}
 	if t.spans != nil {
 		o.Tracer = t.spans

@@ -3,6 +3,9 @@ package tenant
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
@@ -90,4 +93,12 @@ func (h engineHistory) List(ctx context.Context, f engine.Filter) ([]engine.Exec
 // Get implements planner.History.
 func (h engineHistory) Get(ctx context.Context, id engine.ID) (engine.Execution, error) {
 	return h.tenant.engine.Get(ctx, id)
+}
+
+// list names the keys of a map.
+func list[V any](m map[string]V) string {
+	if len(m) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -66,6 +67,9 @@ type Host struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
+	passing sync.RWMutex  // held while a connection is passed
+	epoch   atomic.Uint32 // of the connections that are passed
+
 	mu      sync.Mutex
 	tenants map[string]*keeper
 	members []outboard.Node // that processes are told
@@ -78,6 +82,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		return nil, fmt.Errorf("tenants' folder: %w", err)
 	}
 	h := &Host{opts: opts, log: opts.Logger, tenants: make(map[string]*keeper)}
+	h.epoch.Store(1)
 	h.life, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return h, nil
 }

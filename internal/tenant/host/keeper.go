@@ -30,6 +30,22 @@ type keeper struct {
 	err     error         // why it is not
 	doing   string        // what it does before it is
 	changed chan struct{} // closed when ready or err changes
+	process Launched      // nil: there is none
+}
+
+// kill ends the process, which is then started again.
+func (k *keeper) kill() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.process != nil {
+		k.process.Kill()
+	}
+}
+
+func (k *keeper) setProcess(p Launched) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.process = p
 }
 
 const (
@@ -41,6 +57,7 @@ const (
 
 // run keeps the process until ctx ends.
 func (k *keeper) run(ctx context.Context) {
+	k.host.closeConns(ctx, k)
 	for pause := firstPause; ; {
 		begin := time.Now()
 		err := k.once(ctx)
@@ -78,6 +95,8 @@ func (k *keeper) once(ctx context.Context) error {
 	if err := errors.Join(err, far.Close()); err != nil {
 		return err
 	}
+	k.setProcess(proc)
+	defer k.setProcess(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- proc.Wait() }()
 	unblock := context.AfterFunc(ctx, func() { _ = near.Close() })

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -17,32 +19,131 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// Hand gives a tenant's process a connection, of which first was read already. After an
-// error the connection is still the caller's, to answer and to close.
-func (h *Host) Hand(ctx context.Context, name string, conn *net.TCPConn, first []byte) error {
-	c, err := h.Config(ctx, name)
+// ErrShared says that connections are not passed, since there are processes of several
+// tenants.
+var ErrShared = errors.New("several tenants share this node")
+
+// Sole returns the tenant to whose process whole connections are passed: the only one that has
+// a process.
+func (h *Host) Sole() (tenant string, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.tenants) != 1 {
+		return "", false
+	}
+	for tenant = range h.tenants {
+	}
+	return tenant, true
+}
+
+// PassConn passes a connection of which nothing was read to the process of the sole tenant,
+// once it is ready. After an error the connection is still the caller's; with ErrShared there
+// is another tenant now.
+func (h *Host) PassConn(ctx context.Context, tenant string, conn *net.TCPConn) error {
+	c, err := h.Config(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	door, err := unixsock.Dial(ctx, c.ConnsSocket())
-	if err != nil {
-		return outboard.Errorf(outboard.Unreachable, "the process of tenant "+name, "%w", err)
+	h.passing.RLock() // another tenant's process starts after this connection is closed
+	defer h.passing.RUnlock()
+	if sole, ok := h.Sole(); !ok || sole != tenant {
+		return ErrShared
 	}
-	defer door.Close()
+	ctx, cancel := context.WithTimeout(ctx, passTimeout)
+	defer cancel()
+	carrier, err := unixsock.Dial(ctx, c.ConnsSocket())
+	if err != nil {
+		return outboard.Errorf(outboard.Unreachable, "the process of tenant "+tenant, "%w", err)
+	}
+	defer carrier.Close()
 	file, err := conn.File()
 	if err != nil {
-		return fmt.Errorf("hand a connection over: %w", err)
+		return fmt.Errorf("pass a connection: %w", err)
 	}
 	defer file.Close()
-	if err := unixsock.Send(door, binary.LittleEndian.AppendUint32(nil, uint32(len(first))), file); err != nil {
-		return outboard.Errorf(outboard.Unreachable, "hand a connection over", "%w", err)
-	}
-	_, err = door.Write(first)
-	if err != nil {
-		return outboard.Errorf(outboard.Unreachable, "hand a connection over", "%w", err)
+	if err := unixsock.Send(carrier, binary.LittleEndian.AppendUint32(nil, h.epoch.Load()), file); err != nil {
+		return outboard.Errorf(outboard.Unreachable, "pass a connection", "%w", err)
 	}
 	return conn.Close()
 }
+
+const (
+	// passTimeout is how long it may take to pass a connection to a process.
+	passTimeout = 5 * time.Second
+	// closeTimeout is how long a process may take to confirm that it reads no more requests.
+	closeTimeout = 5 * time.Second
+)
+
+// closeConns has all processes but one read no more requests on connections that were passed to
+// them: that one's tenant is about to have a process, and clients may send its requests on
+// those connections. A process that does not confirm it is killed.
+func (h *Host) closeConns(ctx context.Context, but *keeper) {
+	h.passing.Lock()
+	epoch := h.epoch.Add(1) - 1 // connections that are passed from now on have a later one
+	h.passing.Unlock()
+	var closing sync.WaitGroup
+	for _, k := range h.others(but) {
+		if !k.isReady() {
+			continue // nothing was passed to it
+		}
+		closing.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+			defer cancel()
+			if err := k.closeConns(ctx, epoch); err != nil && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
+				h.log.Error("a tenant's process does not close its clients' connections, and is ended", "tenant", k.config.Tenant, "error", err)
+				k.kill()
+			}
+		})
+	}
+	closing.Wait()
+}
+
+// others are the keepers but one.
+func (h *Host) others(but *keeper) []*keeper {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*keeper
+	for _, k := range h.tenants {
+		if k != but {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+func (k *keeper) closeConns(ctx context.Context, epoch uint32) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, address("/v1/connections?epoch="+strconv.FormatUint(uint64(epoch), 10)), nil)
+	if err != nil {
+		return err
+	}
+	response, err := k.host.client(k.config.Tenant).Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %s", response.Status)
+	}
+	return nil
+}
+
+// Forward returns the transport to a tenant's process for requests of clients. It waits until
+// the process is ready.
+func (h *Host) Forward(tenant string) *http.Transport {
+	return &http.Transport{
+		MaxIdleConnsPerHost: maxIdleForwards, IdleConnTimeout: time.Minute, DisableCompression: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, err := h.Config(ctx, tenant)
+			if err != nil {
+				return nil, err
+			}
+			return unixsock.Dial(ctx, c.RequestsSocket())
+		},
+	}
+}
+
+// maxIdleForwards is how many idle connections to a process are kept for requests.
+const maxIdleForwards = 256
 
 // client speaks with a tenant's process. It waits until that is ready.
 func (h *Host) client(name string) *http.Client {

@@ -1,0 +1,52 @@
+package gateway
+
+import (
+	"io"
+	"net"
+	"strconv"
+	"time"
+)
+
+// Refuse answers the first request of a connection with an error, as Status says, and closes
+// the connection.
+func Refuse(conn net.Conn, err error) {
+	_ = conn.SetDeadline(time.Now().Add(lingerTimeout))
+	if _, err := conn.Write(lastResponse(NewProblem(err))); err == nil {
+		linger(conn)
+	}
+	_ = conn.Close()
+}
+
+// Closing a connection with unread data would reset it and lose the response, so this much is
+// read of a refused client, and for this long.
+const (
+	lingerTimeout = time.Second
+	lingerBytes   = 256 << 10
+)
+
+func linger(conn net.Conn) {
+	half, ok := conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, conn, lingerBytes)
+}
+
+// http2Preface is how a client begins that speaks HTTP/2 without asking (RFC 9113,
+// section 3.4).
+const http2Preface = "PRI * HTTP/2.0\r\n"
+
+// goAway are two frames of HTTP/2 (RFC 9113): empty SETTINGS, and GOAWAY with the error
+// HTTP_1_1_REQUIRED.
+const goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x08\x07\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x0d"
+
+// lastResponse is a problem as the last response of a connection.
+func lastResponse(p Problem) []byte {
+	body := p.body()
+	head := "HTTP/1.1 " + strconv.Itoa(p.Status) + " " + p.Title + "\r\nContent-Type: application/problem+json\r\n" +
+		"Content-Length: " + strconv.Itoa(len(body)) + "\r\nConnection: close\r\n"
+	if p.passes() {
+		head += "Retry-After: " + retryAfter + "\r\n"
+	}
+	return append([]byte(head+"\r\n"), body...)
+}
