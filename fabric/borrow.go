@@ -58,7 +58,7 @@ func WithBorrowedResponse(l *Loan) grpc.CallOption { return borrowCallOption{Loa
 
 // borrow is unpack for bytes that may stay where they are. It returns m when v
 // refers to its memory: then the caller frees it.
-func (f *form) borrow(m *call.Message, v any) (*call.Message, error) {
+func (f *codecState) borrow(m *call.Message, v any) (*call.Message, error) {
 	to := protoOf(v)
 	if !f.proto || to == nil || m.Compressed || m.Value != nil || len(m.Data) < borrowable {
 		return nil, f.unpack(m, v)

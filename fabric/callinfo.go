@@ -119,24 +119,24 @@ func embedded(o grpc.CallOption) grpc.CallOption {
 	return nil
 }
 
-// form is how the call's messages are written.
-func (i *callInfo) form(values bool) (form, error) {
-	f := form{codec: i.codec, encoding: i.compressor, maxReceive: i.maxReceive, maxSend: i.maxSend}
+// newCodecState is how the call's messages are written.
+func (i *callInfo) newCodecState(values bool) (codecState, error) {
+	f := codecState{codec: i.codec, encoding: i.compressor, maxReceive: i.maxReceive, maxSend: i.maxSend}
 	if err := i.chooseCodec(&f); err != nil {
-		return form{}, err
+		return codecState{}, err
 	}
 	if i.compressor != "" && i.compressor != encoding.Identity {
 		f.compressor = encoding.GetCompressor(i.compressor)
 		if f.compressor == nil {
-			return form{}, status.Errorf(codes.Internal, "grpc: Compressor is not installed for requested grpc-encoding %q", i.compressor)
+			return codecState{}, status.Errorf(codes.Internal, "grpc: Compressor is not installed for requested grpc-encoding %q", i.compressor)
 		}
 	}
 	f.proto = isProto(f.codec)
-	f.values = values && f.proto
+	f.passValues = values && f.proto
 	return f, nil
 }
 
-func (i *callInfo) chooseCodec(f *form) error {
+func (i *callInfo) chooseCodec(f *codecState) error {
 	if f.codec != nil {
 		if i.subtype == "" {
 			i.subtype = strings.ToLower(f.codec.Name())

@@ -17,7 +17,7 @@ import (
 
 // clientStream is the caller's side of a streaming call.
 type clientStream struct {
-	begun  beginning
+	out    outgoingCall
 	ctx    context.Context //nolint:containedctx // a stream has one
 	cancel context.CancelFunc
 	unhook func() bool
@@ -25,11 +25,11 @@ type clientStream struct {
 	opts   []grpc.CallOption
 	stream call.ClientStream
 
-	closed   atomic.Bool // CloseSend was called
-	received bool        // a message has come; of the receiving goroutine
-	ended    sync.Once
-	reported sync.Once
-	final    atomic.Pointer[result] // what is known at the end
+	sendClosed atomic.Bool // CloseSend was called
+	received   bool        // a message has come; of the receiving goroutine
+	ended      sync.Once
+	reported   sync.Once
+	final      atomic.Pointer[result] // what is known at the end
 }
 
 func (c *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -45,7 +45,7 @@ func (c *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, _ *gr
 // openStream opens s, anew where a link takes no more calls.
 func (c *ClientConn) openStream(ctx context.Context, s *clientStream, method string) error {
 	for {
-		if err := c.begin(ctx, &s.begun, method, s.desc.ClientStreams || s.desc.ServerStreams, s.opts); err != nil {
+		if err := c.begin(ctx, &s.out, method, s.desc.ClientStreams || s.desc.ServerStreams, s.opts); err != nil {
 			return err
 		}
 		s.ctx, s.cancel = context.WithCancel(ctx) //nolint:fatcontext // each is ctx's, not the last one's
@@ -54,31 +54,31 @@ func (c *ClientConn) openStream(ctx context.Context, s *clientStream, method str
 			return nil
 		}
 		s.cancel()
-		if !again(s.begun.link, err) {
+		if !mayResend(s.out.link, err) {
 			return err
 		}
 	}
 }
 
 func (s *clientStream) open(links connector) (err error) {
-	if !s.begun.link.Moves {
-		s.stream, err = s.begun.link.Transport.Open(s.ctx, &s.begun.head)
+	if !s.out.link.movable {
+		s.stream, err = s.out.link.transport.Open(s.ctx, &s.out.head)
 		return toStatus(err)
 	}
-	moving, err := transit.Open(s.ctx, &s.begun.head, s.begun.link.way(links))
+	moving, err := transit.Open(s.ctx, &s.out.head, s.out.link.openLeg(links))
 	if err != nil {
 		return toStatus(err)
 	}
 	s.stream = moving
-	if s.begun.form.lender != nil {
-		s.begun.form.lender = moving
+	if s.out.codec.lender != nil {
+		s.out.codec.lender = moving
 	}
 	return nil
 }
 
-// way opens a stream's first leg on l, and the others on the links that come after it.
-func (l *Link) way(links connector) transit.Way {
-	return func(ctx context.Context, h *call.Head) (call.ClientStream, *transit.Fleet, error) {
+// openLeg opens a stream's first leg on l, and the others on the links that come after it.
+func (l *link) openLeg(links connector) transit.OpenFunc {
+	return func(ctx context.Context, h *call.Head) (call.ClientStream, *transit.StreamSet, error) {
 		link := l
 		if transit.IsMove(h) {
 			var err error
@@ -86,11 +86,11 @@ func (l *Link) way(links connector) transit.Way {
 				return nil, nil, err
 			}
 		}
-		s, err := link.Transport.Open(ctx, h)
-		if lender, ok := link.Transport.(lender); ok && err == nil {
-			return lending{s, lender}, &link.fleet, nil
+		s, err := link.transport.Open(ctx, h)
+		if lender, ok := link.transport.(lender); ok && err == nil {
+			return lending{s, lender}, &link.streams, nil
 		}
-		return s, &link.fleet, err
+		return s, &link.streams, err
 	}
 }
 
@@ -117,7 +117,7 @@ func (s *clientStream) Header() (metadata.MD, error) {
 func (s *clientStream) Trailer() metadata.MD { return s.stream.Trailer() }
 
 func (s *clientStream) CloseSend() error {
-	if !s.closed.Swap(true) {
+	if !s.sendClosed.Swap(true) {
 		// What goes wrong here is told by RecvMsg.
 		_ = s.stream.CloseSend()
 	}
@@ -140,18 +140,18 @@ func (s *clientStream) SendMsg(m any) error {
 }
 
 func (s *clientStream) send(m any) error {
-	if s.closed.Load() {
+	if s.sendClosed.Load() {
 		return status.Error(codes.Internal, "SendMsg called after CloseSend")
 	}
-	packed, err := s.begun.form.pack(m)
+	packed, err := s.out.codec.pack(m)
 	if err != nil {
 		return err
 	}
-	return s.sent(s.stream.Send(packed))
+	return s.sendError(s.stream.Send(packed))
 }
 
-// sent makes every failure of a transport io.EOF: RecvMsg knows the status.
-func (s *clientStream) sent(err error) error {
+// sendError makes every failure of a transport io.EOF: RecvMsg knows the status.
+func (s *clientStream) sendError(err error) error {
 	if err != nil {
 		return io.EOF
 	}
@@ -163,12 +163,12 @@ func (s *clientStream) RecvMsg(m any) error {
 	if err == nil && !s.desc.ServerStreams {
 		err = s.receiveEnd()
 		if err == io.EOF { //nolint:errorlint // as above
-			s.over(nil)
+			s.finish(nil)
 			return nil
 		}
 	}
 	if err != nil {
-		s.over(err)
+		s.finish(err)
 	}
 	return err
 }
@@ -186,7 +186,7 @@ func (s *clientStream) receive(m any) error {
 		return toStatus(err)
 	}
 	s.received = true
-	return s.begun.form.unpack(packed, m)
+	return s.out.codec.unpack(packed, m)
 }
 
 // receiveEnd wants nothing but the end.
@@ -199,11 +199,11 @@ func (s *clientStream) receiveEnd() error {
 	return errManyResponses
 }
 
-// over ends a call whose end RecvMsg has seen.
-func (s *clientStream) over(err error) {
+// finish ends a call whose end RecvMsg has seen.
+func (s *clientStream) finish(err error) {
 	s.reported.Do(func() {
 		header, _ := s.Header()
-		r := result{header: header, trailer: s.stream.Trailer(), peer: s.begun.link.Peer}
+		r := result{header: header, trailer: s.stream.Trailer(), peer: s.out.link.peer}
 		s.final.Store(&r)
 		r.report(s.opts)
 	})

@@ -16,35 +16,35 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
-// A Link is one connection to a peer.
-type Link struct {
-	Transport call.Transport
-	// Peer is who is there, nil for nobody known.
-	Peer *peer.Peer
-	// Done is closed when the connection has ended or takes no more calls; nil: never.
-	Done <-chan struct{}
-	// Moves says that streams are to go on by the next link when this one takes no more
+// A link is one connection to a peer.
+type link struct {
+	transport call.Transport
+	// peer is who is there, nil for nobody known.
+	peer *peer.Peer
+	// done is closed when the connection has ended or takes no more calls; nil: never.
+	done <-chan struct{}
+	// movable says that streams are to go on by the next link when this one takes no more
 	// calls. Whoever serves them must know package transit.
-	Moves bool
+	movable bool
 
-	fleet transit.Fleet
+	streams transit.StreamSet
 }
 
-func (l *Link) authInfo() credentials.AuthInfo {
-	if l.Peer == nil {
+func (l *link) authInfo() credentials.AuthInfo {
+	if l.peer == nil {
 		return nil
 	}
-	return l.Peer.AuthInfo
+	return l.peer.AuthInfo
 }
 
-func (l *Link) secure() bool {
+func (l *link) secure() bool {
 	info := l.authInfo()
 	return info != nil && credentials.CheckSecurityLevel(info, credentials.PrivacyAndIntegrity) == nil
 }
 
-func (l *Link) over() bool {
+func (l *link) over() bool {
 	select {
-	case <-l.Done:
+	case <-l.done:
 		return true
 	default:
 		return false
@@ -66,7 +66,7 @@ var _ grpc.ClientConnInterface = (*ClientConn)(nil)
 type connector interface {
 	// link waits for the connection that is being made; wait: also for the one
 	// after a failure.
-	link(ctx context.Context, wait bool) (*Link, error)
+	link(ctx context.Context, wait bool) (*link, error)
 	Close() error
 }
 
@@ -101,16 +101,16 @@ func (c *ClientConn) allOptions(opts []grpc.CallOption) []grpc.CallOption {
 	return append(append(all, c.options.callOptions...), opts...)
 }
 
-// beginning is what a call begins with.
-type beginning struct {
-	link *Link
-	head call.Head
-	form form
-	loan *Loan // nil: the response is copied
+// outgoingCall is what a call begins with.
+type outgoingCall struct {
+	link  *link
+	head  call.Head
+	codec codecState
+	loan  *Loan // nil: the response is copied
 }
 
 // begin reads the options, waits for the link and makes the head.
-func (c *ClientConn) begin(ctx context.Context, b *beginning, method string, streaming bool, opts []grpc.CallOption) error {
+func (c *ClientConn) begin(ctx context.Context, b *outgoingCall, method string, streaming bool, opts []grpc.CallOption) error {
 	i := callInfo{maxReceive: c.options.maxReceive, maxSend: c.options.maxSend, codec: c.options.codec}
 	err := i.applyAll(opts)
 	if err != nil {
@@ -125,11 +125,11 @@ func (c *ClientConn) begin(ctx context.Context, b *beginning, method string, str
 	if b.link, err = c.links.link(ctx, i.wait); err != nil {
 		return toStatus(err)
 	}
-	_, values := b.link.Transport.(*inProcess)
-	if b.form, err = i.form(values); err != nil {
+	_, values := b.link.transport.(*inProcess)
+	if b.codec, err = i.newCodecState(values); err != nil {
 		return err
 	}
-	b.form.lender, _ = b.link.Transport.(lender)
+	b.codec.lender, _ = b.link.transport.(lender)
 	b.loan = i.loan
 	return c.makeHead(ctx, b, &i, method, streaming)
 }
@@ -143,7 +143,7 @@ func wellFormed(method string) error {
 	return status.Errorf(codes.Unimplemented, "malformed method name: %q", method)
 }
 
-func (c *ClientConn) makeHead(ctx context.Context, b *beginning, i *callInfo, method string, streaming bool) error {
+func (c *ClientConn) makeHead(ctx context.Context, b *outgoingCall, i *callInfo, method string, streaming bool) error {
 	md, err := outgoing(ctx)
 	if err != nil {
 		return err
@@ -152,8 +152,8 @@ func (c *ClientConn) makeHead(ctx context.Context, b *beginning, i *callInfo, me
 		return err
 	}
 	b.head = call.Head{Method: method, Metadata: md, Subtype: i.subtype, Priority: i.priority, Streaming: streaming}
-	if b.form.compressor != nil {
-		b.head.Encoding = b.form.encoding
+	if b.codec.compressor != nil {
+		b.head.Encoding = b.codec.encoding
 	}
 	if d, ok := ctx.Deadline(); ok {
 		b.head.Deadline = d
@@ -163,20 +163,20 @@ func (c *ClientConn) makeHead(ctx context.Context, b *beginning, i *callInfo, me
 
 // invoke makes a unary call, by the transport's short way if it has one.
 func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
-	b := new(beginning)
+	b := new(outgoingCall)
 	r := result{}
 	err := c.begin(ctx, b, method, false, opts)
 	if b.loan != nil {
 		b.loan.Release()
 	}
 	if err == nil {
-		err = b.unary(ctx, args, reply, &r)
-		r.peer = b.link.Peer
+		err = b.invoke(ctx, args, reply, &r)
+		r.peer = b.link.peer
 	}
-	for err != nil && again(b.link, err) {
+	for err != nil && mayResend(b.link, err) {
 		if err = c.begin(ctx, b, method, false, opts); err == nil {
-			err = b.unary(ctx, args, reply, &r)
-			r.peer = b.link.Peer
+			err = b.invoke(ctx, args, reply, &r)
+			r.peer = b.link.peer
 		}
 	}
 	if len(opts) > 0 {
@@ -188,29 +188,29 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 	return err
 }
 
-// again says that a call may be made once more: its peer never saw it, and wants
+// mayResend says that a call may be made once more: its peer never saw it, and wants
 // calls on another link.
-func again(l *Link, err error) bool {
+func mayResend(l *link, err error) bool {
 	var u interface{ Unsent() bool }
 	return l != nil && errors.As(err, &u) && u.Unsent() && l.over()
 }
 
-func (b *beginning) unary(ctx context.Context, args, reply any, r *result) error {
-	if local, ok := b.link.Transport.(*inProcess); ok && b.form.values && local.direct() {
+func (b *outgoingCall) invoke(ctx context.Context, args, reply any, r *result) error {
+	if local, ok := b.link.transport.(*inProcess); ok && b.codec.passValues && local.direct() {
 		return local.invoke(ctx, b, args, reply, r)
 	}
-	request, err := b.form.pack(args)
+	request, err := b.codec.pack(args)
 	if err != nil {
 		return err
 	}
-	if u, ok := b.link.Transport.(call.Unary); ok {
-		return b.short(ctx, u, request, reply, r)
+	if u, ok := b.link.transport.(call.Unary); ok {
+		return b.invokeUnary(ctx, u, request, reply, r)
 	}
-	return b.long(ctx, request, reply, r)
+	return b.invokeStream(ctx, request, reply, r)
 }
 
-// short makes the call by call.Unary.
-func (b *beginning) short(ctx context.Context, u call.Unary, request *call.Message, reply any, r *result) error {
+// invokeUnary makes the call by call.Unary.
+func (b *outgoingCall) invokeUnary(ctx context.Context, u call.Unary, request *call.Message, reply any, r *result) error {
 	response, end, err := u.Unary(ctx, &b.head, request)
 	r.header, r.trailer = end.Header, end.Trailer
 	if err != nil {
@@ -221,18 +221,18 @@ func (b *beginning) short(ctx context.Context, u call.Unary, request *call.Messa
 		return errNoResponse
 	}
 	if b.loan == nil {
-		return b.form.unpack(response, reply)
+		return b.codec.unpack(response, reply)
 	}
-	held, err := b.form.borrow(response, reply)
+	held, err := b.codec.borrow(response, reply)
 	b.loan.hold(held)
 	return err
 }
 
-// long makes the call as a stream.
-func (b *beginning) long(ctx context.Context, request *call.Message, reply any, r *result) error {
+// invokeStream makes the call as a stream.
+func (b *outgoingCall) invokeStream(ctx context.Context, request *call.Message, reply any, r *result) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := b.link.Transport.Open(ctx, &b.head)
+	s, err := b.link.transport.Open(ctx, &b.head)
 	if err != nil {
 		request.Free()
 		return toStatus(err)
@@ -243,14 +243,14 @@ func (b *beginning) long(ctx context.Context, request *call.Message, reply any, 
 	if err := s.CloseSend(); err != nil && err != io.EOF { //nolint:errorlint // as above
 		return toStatus(err)
 	}
-	err = receiveOnly(s, &b.form, reply)
+	err = receiveOnly(s, &b.codec, reply)
 	r.header, _ = s.Header()
 	r.trailer = s.Trailer()
 	return err
 }
 
 // receiveOnly takes the one message that a unary call answers with.
-func receiveOnly(s call.ClientStream, f *form, reply any) error {
+func receiveOnly(s call.ClientStream, f *codecState, reply any) error {
 	m, err := s.Recv()
 	if err == io.EOF { //nolint:errorlint // as above
 		return errNoResponse

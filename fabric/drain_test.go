@@ -155,17 +155,17 @@ func TestUnsentIsSentAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first := true
-			c := newClientConn("", newRedial(func(ctx context.Context) (*Link, error) {
+			c := newClientConn("", newRedial(func(ctx context.Context) (*link, error) {
 				if first {
 					first = false
 					l := &leaving{done: make(chan struct{})}
-					return &Link{Transport: l, Done: l.done}, nil
+					return &link{transport: l, done: l.done}, nil
 				}
 				conn, err := shared.Dial(ctx, path, shared.Options{})
 				if err != nil {
 					return nil, err
 				}
-				return &Link{Transport: conn, Done: conn.Draining()}, nil
+				return &link{transport: conn, done: conn.Draining()}, nil
 			}, localWait), newOptions(nil))
 			defer c.Close()
 			if err := f(testgrpc.NewTestServiceClient(c)); err != nil {

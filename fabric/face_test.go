@@ -260,7 +260,7 @@ func TestSecureCredentials(t *testing.T) {
 		})
 	}
 	var o outcome
-	c, _ := directAs(t, private("test", "test"), &scripted{unary: func(ctx context.Context, _ *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+	c, _ := directAs(t, securePeer("test", "test"), &scripted{unary: func(ctx context.Context, _ *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
 		return says("%s", heard(ctx))
 	}}, WithPerRPCCredentials(token{md: map[string]string{"Everywhere": "e"}}))
 	o.unaryCall(t, t.Context(), c, new(testgrpc.SimpleRequest), give)
@@ -283,7 +283,7 @@ func TestCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := new(testgrpc.SimpleResponse)
-	f := form{codec: codecFor(""), proto: true, maxReceive: 1 << 20}
+	f := codecState{codec: codecFor(""), proto: true, maxReceive: 1 << 20}
 	if err := f.unpack(m, out); err != nil || out.GetUsername() != "true blue pid:7" {
 		t.Errorf("got %q, %v", out.GetUsername(), err)
 	}
@@ -354,7 +354,7 @@ func TestRedial(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
-		c := newClientConn("test", newRedial(func(context.Context) (*Link, error) {
+		c := newClientConn("test", newRedial(func(context.Context) (*link, error) {
 			attempts++
 			return nil, errors.New("no route")
 		}, firstWait), newOptions(nil))

@@ -17,13 +17,13 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A form is how the messages of one call are written.
-type form struct {
+// A codecState is how the messages of one call are written.
+type codecState struct {
 	codec      encoding.CodecV2
 	compressor encoding.Compressor // nil for none
 	encoding   string
 	proto      bool // codec is the usual one for protocol buffers
-	values     bool // the transport carries values
+	passValues bool // the transport carries values
 	lender     lender
 	server     bool
 	maxSend    int
@@ -37,7 +37,7 @@ type lender interface {
 }
 
 // pack makes v a message for the transport.
-func (f *form) pack(v any) (*call.Message, error) {
+func (f *codecState) pack(v any) (*call.Message, error) {
 	if f.proto {
 		if m := protoOf(v); m != nil {
 			return f.packProto(m)
@@ -55,24 +55,24 @@ func (f *form) pack(v any) (*call.Message, error) {
 
 // packProto keeps m as it is where the transport carries values. What carries
 // them clones them if it keeps them.
-func (f *form) packProto(m proto.Message) (*call.Message, error) {
+func (f *codecState) packProto(m proto.Message) (*call.Message, error) {
 	size := proto.Size(m)
-	if f.compressor == nil || f.values {
+	if f.compressor == nil || f.passValues {
 		if err := f.checkSend(size); err != nil {
 			return nil, err
 		}
 	}
-	if f.values {
+	if f.passValues {
 		return &call.Message{Value: m, Encode: encodeProto}, nil
 	}
 	if f.lender != nil && f.compressor == nil && size > 0 {
-		return f.marshalThere(m, size)
+		return f.marshalLent(m, size)
 	}
 	return f.marshal(m, size)
 }
 
-// marshalThere writes m where the transport's peer will read it.
-func (f *form) marshalThere(m proto.Message, size int) (*call.Message, error) {
+// marshalLent writes m where the transport's peer will read it.
+func (f *codecState) marshalLent(m proto.Message, size int) (*call.Message, error) {
 	lent, err := f.lender.Lend(size)
 	if err != nil {
 		return nil, toStatus(err)
@@ -91,7 +91,7 @@ func (f *form) marshalThere(m proto.Message, size int) (*call.Message, error) {
 
 var errChanging = errors.New("the message was changed while it was sent")
 
-func (f *form) marshal(m proto.Message, size int) (*call.Message, error) {
+func (f *codecState) marshal(m proto.Message, size int) (*call.Message, error) {
 	write := proto.MarshalOptions{UseCachedSize: true}
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		data, err := write.MarshalAppend(make([]byte, 0, size), m)
@@ -113,7 +113,7 @@ func marshalError(err error) error {
 }
 
 // finish compresses what a codec wrote, and checks its size.
-func (f *form) finish(data mem.BufferSlice) (*call.Message, error) {
+func (f *codecState) finish(data mem.BufferSlice) (*call.Message, error) {
 	compressed := f.compressor != nil && data.Len() > 0
 	if compressed {
 		smaller, err := f.compress(data)
@@ -147,21 +147,21 @@ func nonNil(b []byte) []byte {
 	return b
 }
 
-func (f *form) checkSend(size int) error {
+func (f *codecState) checkSend(size int) error {
 	if size > f.maxSend {
 		return status.Errorf(codes.ResourceExhausted, "trying to send message larger than max (%d vs. %d)", size, f.maxSend)
 	}
 	return nil
 }
 
-func (f *form) checkReceive(size int) error {
+func (f *codecState) checkReceive(size int) error {
 	if size > f.maxReceive {
 		return status.Errorf(codes.ResourceExhausted, "grpc: received message larger than max (%d vs. %d)", size, f.maxReceive)
 	}
 	return nil
 }
 
-func (f *form) compress(data mem.BufferSlice) (mem.BufferSlice, error) {
+func (f *codecState) compress(data mem.BufferSlice) (mem.BufferSlice, error) {
 	var out mem.BufferSlice
 	err := writeAll(f.compressor, mem.NewWriter(&out, mem.DefaultBufferPool()), data)
 	if err != nil {
@@ -185,10 +185,10 @@ func writeAll(c encoding.Compressor, to io.Writer, data mem.BufferSlice) error {
 }
 
 // unpack writes m into v and frees it.
-func (f *form) unpack(m *call.Message, v any) error {
+func (f *codecState) unpack(m *call.Message, v any) error {
 	defer m.Free()
 	if m.Value != nil && !m.Compressed {
-		if done, err := f.take(m.Value, v); done {
+		if done, err := f.moveInto(m.Value, v); done {
 			return err
 		}
 	}
@@ -207,18 +207,18 @@ func (f *form) unpack(m *call.Message, v any) error {
 	return f.unmarshal(data, v)
 }
 
-func (f *form) unmarshal(data []byte, v any) error {
-	err := f.parse(data, v)
+func (f *codecState) unmarshal(data []byte, v any) error {
+	err := f.unmarshalCodec(data, v)
 	if err != nil {
 		return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 	}
 	return nil
 }
 
-// parse copies data for codecs that nobody here knows: the bytes may lie where
+// unmarshalCodec copies data for codecs that nobody here knows: the bytes may lie where
 // their sender can still write. The parser for protocol buffers reads each
 // length once and keeps nothing, so that it needs no copy.
-func (f *form) parse(data []byte, v any) error {
+func (f *codecState) unmarshalCodec(data []byte, v any) error {
 	if f.proto {
 		if m := protoOf(v); m != nil {
 			return proto.UnmarshalOptions{NoLazyDecoding: true}.Unmarshal(data, m)
@@ -228,7 +228,7 @@ func (f *form) parse(data []byte, v any) error {
 	return f.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(slices.Clone(data))}, v)
 }
 
-func (f *form) decompress(data []byte) ([]byte, error) {
+func (f *codecState) decompress(data []byte) ([]byte, error) {
 	if err := f.checkEncoding(); err != nil {
 		return nil, err
 	}
@@ -244,7 +244,7 @@ func (f *form) decompress(data []byte) ([]byte, error) {
 
 // readAll reads one byte more than the limit at most: a small message may
 // decompress to a very large one.
-func (f *form) readAll(r io.Reader) ([]byte, error) {
+func (f *codecState) readAll(r io.Reader) ([]byte, error) {
 	if limit := int64(f.maxReceive); limit < math.MaxInt64 {
 		r = io.LimitReader(r, limit+1)
 	}
@@ -259,7 +259,7 @@ func (f *form) readAll(r io.Reader) ([]byte, error) {
 }
 
 // checkEncoding says why a compressed message can't be read.
-func (f *form) checkEncoding() error {
+func (f *codecState) checkEncoding() error {
 	switch {
 	case f.encoding == "" || f.encoding == encoding.Identity:
 		return status.Error(codes.Internal, "grpc: compressed flag set with identity or empty encoding")

@@ -17,11 +17,11 @@ import (
 // FuzzUnpack gives a server whatever a peer may send as a message. It is refused
 // with a status, or it is a message within the limit that survives another trip.
 func FuzzUnpack(f *testing.F) {
-	plain := form{codec: codecFor(""), proto: true, server: true, maxReceive: 1000, maxSend: 1 << 20}
+	plain := codecState{codec: codecFor(""), proto: true, server: true, maxReceive: 1000, maxSend: 1 << 20}
 	packed := plain
 	packed.encoding, packed.compressor = gzip.Name, encoding.GetCompressor(gzip.Name)
 	for _, size := range []int{0, 10, 5000} {
-		for _, form := range []form{plain, packed} {
+		for _, form := range []codecState{plain, packed} {
 			m, err := form.pack(&testgrpc.SimpleRequest{Payload: payload(size), ResponseSize: 7})
 			if err != nil {
 				f.Fatal(err)
@@ -59,7 +59,7 @@ func knownRefusal(t *testing.T, err error) {
 }
 
 // survives sends what was received.
-func survives(t *testing.T, f *form, got *testgrpc.SimpleRequest) {
+func survives(t *testing.T, f *codecState, got *testgrpc.SimpleRequest) {
 	t.Helper()
 	m, err := f.pack(got)
 	if err != nil {
@@ -92,7 +92,7 @@ func FuzzMove(f *testing.F) {
 		}
 		want := proto.Clone(from)
 		to := &testgrpc.StreamingOutputCallRequest{ResponseStatus: &testgrpc.EchoStatus{Code: 1}}
-		move(from, to)
+		moveFields(from, to)
 		if !proto.Equal(to, want) {
 			t.Errorf("got %v, want %v", to, want)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// errGone is the status of calls whose server has stopped.
-var errGone = status.Error(codes.Unavailable, "fabric: the server in this process has stopped")
+// errServerStopped is the status of calls whose server has stopped.
+var errServerStopped = status.Error(codes.Unavailable, "fabric: the server in this process has stopped")
 
 // A Network maps the names of "inproc:NAME" to servers in this process. The zero value is
 // ready.
@@ -66,7 +66,7 @@ func (l *localListener) serve(ctx context.Context, s *Server) error {
 func (l *localListener) Close() error {
 	l.once.Do(func() {
 		l.network.remove(l)
-		l.over(errGone)
+		l.over(errServerStopped)
 	})
 	return nil
 }
@@ -84,7 +84,7 @@ func (n *Network) find(name string) *localListener {
 }
 
 // dial is the link to who listens at name now.
-func (n *Network) dial(ctx context.Context, name string) (*Link, error) {
+func (n *Network) dial(ctx context.Context, name string) (*link, error) {
 	l := n.find(name)
 	if l == nil {
 		return nil, fmt.Errorf("fabric: dial inproc:%s: nobody listens", name)
@@ -97,7 +97,7 @@ func (n *Network) dial(ctx context.Context, name string) (*Link, error) {
 		return nil, ctx.Err()
 	}
 	t := newInProcess(l.life, serverHandler{l.server})
-	return &Link{Transport: t, Peer: private("inproc:"+name, "inproc"), Done: t.life.Done()}, nil
+	return &link{transport: t, peer: securePeer("inproc:"+name, "inproc"), done: t.life.Done()}, nil
 }
 
 // inProcess is a transport to a handler in this process. Messages of protocol buffers are
@@ -121,7 +121,7 @@ func newInProcess(ctx context.Context, h call.Handler) *inProcess {
 	if own, ok := h.(serverHandler); ok {
 		s := own.Server
 		t.server = s
-		t.unhook = context.AfterFunc(s.life, func() { t.close(errGone) })
+		t.unhook = context.AfterFunc(s.life, func() { t.close(errServerStopped) })
 	}
 	return t
 }
@@ -167,7 +167,7 @@ func (t *inProcess) Unary(ctx context.Context, h *call.Head, request *call.Messa
 		request.Free()
 		return nil, call.End{}, err
 	}
-	kept := keep(request)
+	kept := detach(request)
 	var response *call.Message
 	var end call.End
 	var err error
@@ -179,7 +179,7 @@ func (t *inProcess) Unary(ctx context.Context, h *call.Head, request *call.Messa
 	if err != nil {
 		return nil, end, handlerStatus(err)
 	}
-	return keep(response), end, nil
+	return detach(response), end, nil
 }
 
 // do runs work, for callers who may leave before it is done: then late runs after
@@ -222,8 +222,8 @@ func (t *inProcess) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// keep makes m something that its sender no longer holds.
-func keep(m *call.Message) *call.Message {
+// detach makes m something that its sender no longer holds.
+func detach(m *call.Message) *call.Message {
 	kept := *m
 	if m.Value != nil && m.Data == nil {
 		if v := protoOf(m.Value); v != nil {

@@ -30,11 +30,11 @@ func TestLateDecode(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	in := &testgrpc.SimpleRequest{Payload: payload(1)}
-	b := new(beginning)
+	b := new(outgoingCall)
 	if err := c.begin(t.Context(), b, "/test.Late/Call", false, nil); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, b.unary(ctx, in, new(testgrpc.SimpleResponse), new(result)), codes.Canceled)
+	wantCode(t, b.invoke(ctx, in, new(testgrpc.SimpleResponse), new(result)), codes.Canceled)
 	in.Payload.Body[0] = 1
 	close(let)
 	if err := <-decoded; err == nil {

@@ -22,14 +22,14 @@ const (
 
 // redial makes the link when a call needs one, and a new one after its end.
 type redial struct {
-	dial      func(context.Context) (*Link, error)
+	dial      func(context.Context) (*link, error)
 	firstWait time.Duration
 	ctx       context.Context //nolint:containedctx // the life of the attempts, which outlive the calls that want them
 	stop      context.CancelFunc
 	attempts  sync.WaitGroup
 
 	mu       sync.Mutex
-	current  *Link
+	current  *link
 	attempt  chan struct{} // closed when the attempt under way is over; nil: none is
 	failure  error         // of the last attempt
 	failures int
@@ -37,29 +37,29 @@ type redial struct {
 	closed   bool
 }
 
-func newRedial(dial func(context.Context) (*Link, error), first time.Duration) *redial {
+func newRedial(dial func(context.Context) (*link, error), first time.Duration) *redial {
 	r := &redial{dial: dial, firstWait: first}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	return r
 }
 
-func (r *redial) link(ctx context.Context, wait bool) (*Link, error) {
+func (r *redial) link(ctx context.Context, wait bool) (*link, error) {
 	for tried := false; ; tried = true {
-		l, attempt, err := r.look(wait, tried)
+		l, attempt, err := r.currentOrAttempt(wait, tried)
 		if l != nil || err != nil {
 			return l, err
 		}
 		select {
 		case <-attempt:
 		case <-ctx.Done():
-			return nil, r.impatient(ctx)
+			return nil, r.contextError(ctx)
 		}
 	}
 }
 
-// look is the link, or what ends when there may be one. The last failure is for
+// currentOrAttempt is the link, or what ends when there may be one. The last failure is for
 // those who do not wait, until the next attempt begins.
-func (r *redial) look(wait, tried bool) (*Link, <-chan struct{}, error) {
+func (r *redial) currentOrAttempt(wait, tried bool) (*link, <-chan struct{}, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	failing := r.failure != nil && (tried || r.attempt != nil || time.Now().Before(r.next))
@@ -71,25 +71,25 @@ func (r *redial) look(wait, tried bool) (*Link, <-chan struct{}, error) {
 	case failing && !wait:
 		return nil, nil, r.failure
 	case r.attempt == nil:
-		r.begin()
+		r.startAttempt()
 	}
 	return nil, r.attempt, nil
 }
 
-// begin starts an attempt; the caller holds mu.
-func (r *redial) begin() {
+// startAttempt starts an attempt; the caller holds mu.
+func (r *redial) startAttempt() {
 	done := make(chan struct{})
 	pause := time.Until(r.next)
 	r.attempt, r.current = done, nil
 	r.attempts.Go(func() {
 		defer close(done)
 		r.sleep(pause)
-		r.settle(r.try())
+		r.attemptDone(r.attemptOnce())
 	})
 }
 
-// try makes one attempt.
-func (r *redial) try() (*Link, error) {
+// attemptOnce makes one attempt.
+func (r *redial) attemptOnce() (*link, error) {
 	r.mu.Lock()
 	r.failure = nil
 	r.mu.Unlock()
@@ -108,27 +108,27 @@ func (r *redial) sleep(d time.Duration) {
 	}
 }
 
-// settle keeps what an attempt gave.
-func (r *redial) settle(l *Link, err error) {
+// attemptDone keeps what an attempt gave.
+func (r *redial) attemptDone(l *link, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.attempt = nil
 	if err != nil {
-		r.fail(err)
+		r.recordFailure(err)
 		return
 	}
 	if r.closed {
-		_ = l.Transport.Close()
+		_ = l.transport.Close()
 		return
 	}
 	r.current, r.failures, r.next = l, 0, time.Time{}
-	r.attempts.Go(func() { r.part(l) })
+	r.attempts.Go(func() { r.watchLink(l) })
 }
 
-// part lets the calls of a link end that takes no more of them, and closes it.
-func (r *redial) part(l *Link) {
+// watchLink lets the calls of a link end that takes no more of them, and closes it.
+func (r *redial) watchLink(l *link) {
 	select {
-	case <-l.Done:
+	case <-l.done:
 	case <-r.ctx.Done():
 	}
 	r.mu.Lock()
@@ -136,13 +136,13 @@ func (r *redial) part(l *Link) {
 		r.current = nil
 	}
 	r.mu.Unlock()
-	r.empty(l)
-	_ = l.Transport.Close()
+	r.drainLink(l)
+	_ = l.transport.Close()
 }
 
-// empty waits until a link has no calls, and moves the streams that can.
-func (r *redial) empty(l *Link) {
-	f, ok := l.Transport.(finisher)
+// drainLink waits until a link has no calls, and moves the streams that can.
+func (r *redial) drainLink(l *link) {
+	f, ok := l.transport.(drainer)
 	if !ok {
 		return
 	}
@@ -150,20 +150,20 @@ func (r *redial) empty(l *Link) {
 	var moving sync.WaitGroup
 	defer moving.Wait()
 	defer stop()
-	if l.Moves {
-		moving.Go(func() { l.fleet.Move(ctx) })
+	if l.movable {
+		moving.Go(func() { l.streams.Move(ctx) })
 	}
 	// Its error is that the attempts are over, which ends every call.
 	_ = f.Finish(r.ctx)
 }
 
-// A finisher is a transport that knows when its calls are over.
-type finisher interface {
+// A drainer is a transport that knows when its calls are over.
+type drainer interface {
 	// Finish lets no more calls begin, and waits for those that have.
 	Finish(ctx context.Context) error
 }
 
-func (r *redial) fail(err error) {
+func (r *redial) recordFailure(err error) {
 	r.failure = status.Errorf(codes.Unavailable, "connection error: desc = %q", err)
 	pause := float64(r.firstWait)
 	for range r.failures {
@@ -174,8 +174,8 @@ func (r *redial) fail(err error) {
 	r.next = time.Now().Add(time.Duration(pause * jitter))
 }
 
-// impatient is the status of a call that ended before there was a link.
-func (r *redial) impatient(ctx context.Context) error {
+// contextError is the status of a call that ended before there was a link.
+func (r *redial) contextError(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := status.FromContextError(ctx.Err())

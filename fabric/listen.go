@@ -82,13 +82,13 @@ func (l *tcpListener) serve(ctx context.Context, s *Server) error {
 }
 
 func serveRemote(ctx context.Context, l net.Listener, s *Server, o *options) error {
-	return remote.Serve(ctx, l, o.tls, remote.Options{Handler: serverHandler{s}, Logger: o.logger, MaxMessage: o.largest()})
+	return remote.Serve(ctx, l, o.tls, remote.Options{Handler: serverHandler{s}, Logger: o.logger, MaxMessage: o.transportLimit()})
 }
 
 // servePlain serves plain gRPC peers, with reflection.
 func servePlain(ctx context.Context, l net.Listener, s *Server, o *options) error {
 	front := plain.NewServer(serverHandler{s}, plain.Options{
-		Logger: o.logger, TLS: o.tls, MaxMessage: o.largest(), Descriptors: described{s, protoregistry.GlobalFiles},
+		Logger: o.logger, TLS: o.tls, MaxMessage: o.transportLimit(), Descriptors: described{s, protoregistry.GlobalFiles},
 	})
 	var stopped sync.WaitGroup
 	stopped.Add(1)
@@ -133,7 +133,7 @@ type sharedListener struct {
 
 func listenShared(path string, o *options) (Listener, error) {
 	h := new(serverHandler)
-	inner, err := shared.Listen(path, shared.Options{Handler: h, Logger: o.logger, MaxMessage: o.largest()})
+	inner, err := shared.Listen(path, shared.Options{Handler: h, Logger: o.logger, MaxMessage: o.transportLimit()})
 	if err != nil {
 		return nil, err
 	}

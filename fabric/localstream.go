@@ -10,30 +10,30 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// localCore is what both sides of a streaming call in one process share.
-type localCore struct {
-	head     *call.Head
-	up, down pipe
-	mine     context.Context //nolint:containedctx // the handler's
-	over     chan struct{}   // closed when the handler has returned
+// localStreamState is what both sides of a streaming call in one process share.
+type localStreamState struct {
+	head       *call.Head
+	up, down   pipe
+	handlerCtx context.Context //nolint:containedctx // the handler's
+	ended      chan struct{}   // closed when the handler has returned
 
-	mu        sync.Mutex
-	headed    chan struct{} // closed when the header is known, or that there is none
-	hasHeader bool
-	header    metadata.MD
-	trailer   metadata.MD
-	status    error
+	mu          sync.Mutex
+	headerKnown chan struct{} // closed when the header is known, or that there is none
+	hasHeader   bool
+	header      metadata.MD
+	trailer     metadata.MD
+	status      error
 }
 
 // localClient is the caller's side.
 type localClient struct {
-	*localCore
+	*localStreamState
 	ctx       context.Context //nolint:containedctx // a stream has one
 	transport *inProcess
 }
 
 // localServer is the callee's side.
-type localServer struct{ *localCore }
+type localServer struct{ *localStreamState }
 
 var (
 	_ call.ClientStream = (*localClient)(nil)
@@ -45,28 +45,28 @@ func (t *inProcess) Open(ctx context.Context, h *call.Head) (call.ClientStream, 
 	if err := t.ended(); err != nil {
 		return nil, err
 	}
-	core := &localCore{head: h, over: make(chan struct{}), headed: make(chan struct{})}
+	core := &localStreamState{head: h, ended: make(chan struct{}), headerKnown: make(chan struct{})}
 	core.up.init()
 	core.down.init()
 	mine, cancel := t.handlerContext(ctx)
-	core.mine = mine
+	core.handlerCtx = mine
 	go func() {
 		defer cancel()
 		core.end(handlerStatus(t.handler.Serve(&localServer{core})))
 	}()
-	return &localClient{localCore: core, ctx: ctx, transport: t}, nil
+	return &localClient{localStreamState: core, ctx: ctx, transport: t}, nil
 }
 
 // end is what the handler's return does.
-func (c *localCore) end(err error) {
+func (c *localStreamState) end(err error) {
 	c.mu.Lock()
 	c.status = err
 	if !c.hasHeader {
 		c.hasHeader = true
-		close(c.headed)
+		close(c.headerKnown)
 	}
 	c.mu.Unlock()
-	close(c.over)
+	close(c.ended)
 	c.up.drop()
 }
 
@@ -74,7 +74,7 @@ func (c *localCore) end(err error) {
 func (c *localClient) Send(m *call.Message) error {
 	kept := queuedOf(m)
 	for {
-		if c.left() != nil {
+		if c.endReason() != nil {
 			return io.EOF
 		}
 		if c.up.push(kept) {
@@ -82,7 +82,7 @@ func (c *localClient) Send(m *call.Message) error {
 		}
 		select {
 		case <-c.up.writable:
-		case <-c.over:
+		case <-c.ended:
 			return io.EOF
 		case <-c.ctx.Done():
 		case <-c.transport.life.Done():
@@ -90,8 +90,8 @@ func (c *localClient) Send(m *call.Message) error {
 	}
 }
 
-// left says why the caller is gone, or the way to the callee.
-func (c *localClient) left() error {
+// endReason says why the caller is gone, or the way to the callee.
+func (c *localClient) endReason() error {
 	if err := contextStatus(c.ctx); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (c *localClient) CloseSend() error {
 
 // Header implements call.ClientStream.
 func (c *localClient) Header() (metadata.MD, error) {
-	if err := c.transport.wait(c.ctx, c.headed); err != nil {
+	if err := c.transport.wait(c.ctx, c.headerKnown); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -117,7 +117,7 @@ func (c *localClient) Header() (metadata.MD, error) {
 // Recv implements call.ClientStream.
 func (c *localClient) Recv() (*call.Message, error) {
 	for {
-		if err := c.left(); err != nil {
+		if err := c.endReason(); err != nil {
 			return nil, err
 		}
 		if m, _ := c.down.pop(); m != nil {
@@ -125,16 +125,16 @@ func (c *localClient) Recv() (*call.Message, error) {
 		}
 		select {
 		case <-c.down.readable:
-		case <-c.over:
-			return c.last()
+		case <-c.ended:
+			return c.afterEnd()
 		case <-c.ctx.Done():
 		case <-c.transport.life.Done():
 		}
 	}
 }
 
-// last is what remains after the handler's return: messages, then the status.
-func (c *localClient) last() (*call.Message, error) {
+// afterEnd is what remains after the handler's return: messages, then the status.
+func (c *localClient) afterEnd() (*call.Message, error) {
 	if m, _ := c.down.pop(); m != nil {
 		return m, nil
 	}
@@ -149,7 +149,7 @@ func (c *localClient) last() (*call.Message, error) {
 // Trailer implements call.ClientStream.
 func (c *localClient) Trailer() metadata.MD {
 	select {
-	case <-c.over:
+	case <-c.ended:
 	default:
 		return nil
 	}
@@ -159,7 +159,7 @@ func (c *localClient) Trailer() metadata.MD {
 }
 
 // Context implements call.ServerStream.
-func (s *localServer) Context() context.Context { return s.mine }
+func (s *localServer) Context() context.Context { return s.handlerCtx }
 
 // Head implements call.ServerStream.
 func (s *localServer) Head() *call.Head { return s.head }
@@ -167,7 +167,7 @@ func (s *localServer) Head() *call.Head { return s.head }
 // Recv implements call.ServerStream.
 func (s *localServer) Recv() (*call.Message, error) {
 	for {
-		if err := contextStatus(s.mine); err != nil {
+		if err := contextStatus(s.handlerCtx); err != nil {
 			return nil, err
 		}
 		m, ended := s.up.pop()
@@ -179,7 +179,7 @@ func (s *localServer) Recv() (*call.Message, error) {
 		}
 		select {
 		case <-s.up.readable:
-		case <-s.mine.Done():
+		case <-s.handlerCtx.Done():
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (s *localServer) Send(m *call.Message) error {
 	_ = s.SendHeader(nil)
 	kept := queuedOf(m)
 	for {
-		if err := contextStatus(s.mine); err != nil {
+		if err := contextStatus(s.handlerCtx); err != nil {
 			return err
 		}
 		if s.down.push(kept) {
@@ -197,7 +197,7 @@ func (s *localServer) Send(m *call.Message) error {
 		}
 		select {
 		case <-s.down.writable:
-		case <-s.mine.Done():
+		case <-s.handlerCtx.Done():
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (s *localServer) SendHeader(md metadata.MD) error {
 		return nil
 	}
 	s.hasHeader, s.header = true, md
-	close(s.headed)
+	close(s.headerKnown)
 	return nil
 }
 
@@ -232,13 +232,13 @@ func (t *inProcess) unaryByStream(ctx context.Context, h *call.Head, request *ca
 	}
 	_ = s.Send(request)
 	_ = s.CloseSend()
-	m, err := one(s)
+	m, err := receiveSingle(s)
 	header, _ := s.Header()
 	return m, call.End{Header: header, Trailer: s.Trailer()}, err
 }
 
-// one is the only message of a call.
-func one(s call.ClientStream) (*call.Message, error) {
+// receiveSingle is the only message of a call.
+func receiveSingle(s call.ClientStream) (*call.Message, error) {
 	m, err := s.Recv()
 	if err == io.EOF { //nolint:errorlint // the stream's contract says io.EOF itself
 		return nil, errNoResponse

@@ -75,7 +75,7 @@ func validateKey(key string) error {
 	if key == "" {
 		return fmt.Errorf("there is an empty key in the header")
 	}
-	if key[0] != ':' && strings.ContainsFunc(key, foreign) {
+	if key[0] != ':' && strings.ContainsFunc(key, illegalKeyRune) {
 		return fmt.Errorf("header key %q contains illegal characters not in [0-9a-z-_.]", key)
 	}
 	return nil
@@ -83,12 +83,12 @@ func validateKey(key string) error {
 
 func unprintable(r rune) bool { return r < 0x20 || r > 0x7e }
 
-func foreign(r rune) bool {
+func illegalKeyRune(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' && r != '_'
 }
 
 // authorize adds what credentials say to md.
-func (c *ClientConn) authorize(ctx context.Context, l *Link, method string, i *callInfo, md metadata.MD) (metadata.MD, error) {
+func (c *ClientConn) authorize(ctx context.Context, l *link, method string, i *callInfo, md metadata.MD) (metadata.MD, error) {
 	if len(c.options.credentials) == 0 && i.creds == nil {
 		return md, nil
 	}

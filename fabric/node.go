@@ -61,7 +61,7 @@ func (l *nodeListener) serve(ctx context.Context, s *Server) error {
 	for first := true; ; first = false {
 		conn, err := l.connect(ctx, s, &id)
 		if err == nil {
-			kept.Go(func() { serveOut(ctx, conn) })
+			kept.Go(func() { serveUntilDone(ctx, conn) })
 			<-conn.Draining()
 		}
 		switch {
@@ -86,7 +86,7 @@ func (l *nodeListener) serve(ctx context.Context, s *Server) error {
 // the endpoint is in id, before and after.
 func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*shared.Conn, error) {
 	conn, err := shared.Dial(ctx, l.path, shared.Options{
-		Handler: serverHandler{s}, Trust: true, Logger: l.options.logger, MaxMessage: l.options.largest(),
+		Handler: serverHandler{s}, Trust: true, Logger: l.options.logger, MaxMessage: l.options.transportLimit(),
 	})
 	if err != nil {
 		return nil, err
@@ -98,8 +98,8 @@ func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*sha
 	return conn, nil
 }
 
-// serveOut serves on a connection until it ends, though others may have come after it.
-func serveOut(ctx context.Context, conn *shared.Conn) {
+// serveUntilDone serves on a connection until it ends, though others may have come after it.
+func serveUntilDone(ctx context.Context, conn *shared.Conn) {
 	select {
 	case <-ctx.Done():
 	case <-conn.Done():
@@ -115,7 +115,7 @@ func offerServices(ctx context.Context, conn *shared.Conn, s *Server, id *string
 	set := &descriptorpb.FileDescriptorSet{}
 	for name := range s.GetServiceInfo() {
 		md.Append(offer.ServiceKey, name)
-		declare(set, name)
+		addService(set, name)
 	}
 	text, err := proto.Marshal(set)
 	if err != nil {
@@ -129,8 +129,8 @@ func offerServices(ctx context.Context, conn *shared.Conn, s *Server, id *string
 	return err
 }
 
-// declare adds the files of a service that this program knows, imports first.
-func declare(set *descriptorpb.FileDescriptorSet, service string) {
+// addService adds the files of a service that this program knows, imports first.
+func addService(set *descriptorpb.FileDescriptorSet, service string) {
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
 	if err != nil {
 		return // policies and reflection will not see into its messages

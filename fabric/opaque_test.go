@@ -57,7 +57,7 @@ func dialHandler(t testing.TB, register func(grpc.ServiceRegistrar), o sides, be
 	s := NewServer(o.fabric...)
 	register(s)
 	t.Cleanup(s.Stop)
-	c := dialTransport(newInProcess(s.life, between(s)), private("test", "test"), o.fabric...)
+	c := dialTransport(newInProcess(s.life, between(s)), securePeer("test", "test"), o.fabric...)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

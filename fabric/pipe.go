@@ -92,7 +92,7 @@ func signal(c chan struct{}) {
 }
 
 func queuedOf(m *call.Message) queued {
-	m = keep(m)
+	m = detach(m)
 	return queued{m, sizeOf(m)}
 }
 

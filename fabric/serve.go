@@ -30,7 +30,7 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 // then stops.
 func (s *Server) GracefulStop() {
 	s.stopping.Store(true)
-	s.await()
+	s.awaitIdle()
 	s.stop()
 }
 
@@ -38,11 +38,11 @@ func (s *Server) GracefulStop() {
 func (s *Server) Stop() {
 	s.stopping.Store(true)
 	s.stop()
-	s.await()
+	s.awaitIdle()
 }
 
-// await waits for the last call. More than one may wait: each passes it on.
-func (s *Server) await() {
+// awaitIdle waits for the last call. More than one may wait: each passes it on.
+func (s *Server) awaitIdle() {
 	for s.calls.Load() > 0 {
 		<-s.idle
 	}

@@ -152,9 +152,9 @@ func (s *Server) find(full string) (*method, error) {
 	return nil, status.Errorf(codes.Unimplemented, "unknown service %v", name[:slash])
 }
 
-// form is how the messages of a call with that head are written.
-func (s *Server) form(h *call.Head) (form, error) {
-	f := form{
+// newCodecState is how the messages of a call with that head are written.
+func (s *Server) newCodecState(h *call.Head) (codecState, error) {
+	f := codecState{
 		codec: s.options.codec, encoding: h.Encoding, server: true,
 		maxReceive: s.options.maxReceive, maxSend: s.options.maxSend,
 	}
@@ -166,7 +166,7 @@ func (s *Server) form(h *call.Head) (form, error) {
 		return f, nil
 	}
 	if f.compressor = encoding.GetCompressor(h.Encoding); f.compressor == nil {
-		return form{}, f.checkEncoding()
+		return codecState{}, f.checkEncoding()
 	}
 	return f, nil
 }
@@ -180,17 +180,17 @@ func (s *Server) codecFor(subtype string) encoding.CodecV2 {
 	return codecFor(protocodec.Name)
 }
 
-// enter counts a call in. It is refused while the server stops.
-func (s *Server) enter() error {
+// beginCall counts a call in. It is refused while the server stops.
+func (s *Server) beginCall() error {
 	s.calls.Add(1)
 	if s.stopping.Load() {
-		s.leave()
+		s.endCall()
 		return errStopping
 	}
 	return nil
 }
 
-func (s *Server) leave() {
+func (s *Server) endCall() {
 	if s.calls.Add(-1) == 0 && s.stopping.Load() {
 		select {
 		case s.idle <- struct{}{}:

@@ -27,15 +27,15 @@ type serverCall struct {
 	head   *call.Head
 	stream call.ServerStream // nil for a unary call's short way
 
-	mu       sync.Mutex
-	life     context.Context //nolint:containedctx // as above
-	cancel   context.CancelFunc
-	values   context.Context //nolint:containedctx // as above
-	ended    bool
-	sent     bool // the header is
-	header   metadata.MD
-	trailer  metadata.MD
-	response error // a failure to send or receive, which is the call's status
+	mu         sync.Mutex
+	life       context.Context //nolint:containedctx // as above
+	cancel     context.CancelFunc
+	values     context.Context //nolint:containedctx // as above
+	ended      bool
+	headerSent bool // the header is
+	header     metadata.MD
+	trailer    metadata.MD
+	failure    error // a failure to send or receive, which is the call's status
 }
 
 var (
@@ -53,23 +53,23 @@ func (c *serverCall) Deadline() (time.Time, bool) {
 }
 
 // Done implements context.Context.
-func (c *serverCall) Done() <-chan struct{} { return c.living().Done() }
+func (c *serverCall) Done() <-chan struct{} { return c.liveContext().Done() }
 
 // Err implements context.Context.
-func (c *serverCall) Err() error { return c.living().Err() }
+func (c *serverCall) Err() error { return c.liveContext().Err() }
 
-// living is the context that ends with the call: when its caller is gone or has
+// liveContext is the context that ends with the call: when its caller is gone or has
 // lost patience, when the server stops, or when the handler has returned.
-func (c *serverCall) living() context.Context {
+func (c *serverCall) liveContext() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life == nil {
-		c.live()
+		c.makeContext()
 	}
 	return c.life
 }
 
-func (c *serverCall) live() {
+func (c *serverCall) makeContext() {
 	if d, ok := c.Deadline(); ok {
 		c.life, c.cancel = context.WithDeadline(c.parent, d)
 	} else {
@@ -88,7 +88,7 @@ func (c *serverCall) live() {
 func (c *serverCall) Value(key any) any {
 	c.mu.Lock()
 	if c.values == nil {
-		c.values = c.describe()
+		c.values = c.makeValues()
 	}
 	values, life := c.values, c.life
 	c.mu.Unlock()
@@ -101,8 +101,8 @@ func (c *serverCall) Value(key any) any {
 	return c.parent.Value(key)
 }
 
-// describe is what grpc-go's packages find in a handler's context.
-func (c *serverCall) describe() context.Context {
+// makeValues is what grpc-go's packages find in a handler's context.
+func (c *serverCall) makeValues() context.Context {
 	md := c.head.Metadata
 	if md == nil {
 		md = metadata.MD{}
@@ -137,7 +137,7 @@ func (c *serverCall) SetHeader(md metadata.MD) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sent || c.ended {
+	if c.headerSent || c.ended {
 		return errHeaderSent
 	}
 	c.header = metadata.Join(c.header, withoutReserved(md.Copy()))
@@ -151,32 +151,32 @@ func (c *serverCall) SendHeader(md metadata.MD) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sent || c.ended {
+	if c.headerSent || c.ended {
 		return errHeaderSent
 	}
 	if md.Len() > 0 {
 		c.header = metadata.Join(c.header, withoutReserved(md.Copy()))
 	}
-	return c.flush()
+	return c.sendHeaderLocked()
 }
 
-// flush sends the header; the caller holds mu.
-func (c *serverCall) flush() error {
-	c.sent = true
+// sendHeaderLocked sends the header; the caller holds mu.
+func (c *serverCall) sendHeaderLocked() error {
+	c.headerSent = true
 	if c.stream == nil {
 		return nil
 	}
 	return c.stream.SendHeader(c.header)
 }
 
-// flushed sends the header before the first message.
-func (c *serverCall) flushed() error {
+// ensureHeader sends the header before the first message.
+func (c *serverCall) ensureHeader() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sent {
+	if c.headerSent {
 		return nil
 	}
-	return c.flush()
+	return c.sendHeaderLocked()
 }
 
 // SetTrailer implements grpc.ServerTransportStream.
@@ -193,8 +193,8 @@ func (c *serverCall) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// said is what the handler said besides messages.
-func (c *serverCall) said() call.End {
+// outcome is what the handler said besides messages.
+func (c *serverCall) outcome() call.End {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return call.End{Header: c.header, Trailer: c.trailer}

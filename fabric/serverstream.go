@@ -20,7 +20,7 @@ var (
 // serverStream is the callee's side of a call that came as a stream.
 type serverStream struct {
 	*serverCall
-	form          form
+	form          codecState
 	clientStreams bool
 	received      bool
 }
@@ -33,11 +33,11 @@ func (s *Server) serveStream(in call.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.form(head)
+	f, err := s.newCodecState(head)
 	if err != nil {
 		return err
 	}
-	f.values = f.proto && carriesValues(in)
+	f.passValues = f.proto && carriesValues(in)
 	f.lender, _ = in.(lender)
 	c := &serverCall{parent: in.Context(), server: s, head: head, stream: in}
 	defer c.end()
@@ -50,7 +50,7 @@ func carriesValues(s call.ServerStream) bool {
 	switch s := s.(type) {
 	case *localServer:
 		return true
-	case *soloStream:
+	case *singleStream:
 		return s.values
 	}
 	return false
@@ -81,12 +81,12 @@ func (s *Server) runUnary(m *method, ss *serverStream) error {
 // finish sends what the handler left to say. What went wrong with a message
 // first is the status, whatever the handler made of it.
 func (ss *serverStream) finish(err error) error {
-	if ss.response != nil {
-		err = ss.response
+	if ss.failure != nil {
+		err = ss.failure
 	}
-	end := ss.said()
+	end := ss.outcome()
 	if len(end.Header) > 0 {
-		_ = ss.flushed()
+		_ = ss.ensureHeader()
 	}
 	if len(end.Trailer) > 0 {
 		ss.stream.SetTrailer(end.Trailer)
@@ -114,7 +114,7 @@ func (ss *serverStream) send(v any) error {
 	if err != nil {
 		return err
 	}
-	if err := ss.flushed(); err != nil {
+	if err := ss.ensureHeader(); err != nil {
 		m.Free()
 		return toStatus(err)
 	}
@@ -161,8 +161,8 @@ func (ss *serverStream) failed(err error) error {
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if ss.response == nil {
-		ss.response = err
+	if ss.failure == nil {
+		ss.failure = err
 	}
 	return err
 }

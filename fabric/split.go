@@ -10,18 +10,18 @@ import (
 const (
 	// borrowable is how long a bytes field is that is not copied.
 	borrowable = 8 << 10
-	// mostRest bounds what of a message is copied to find out.
-	mostRest = 64 << 10
-	// mostNested is how deep fields are looked for.
-	mostNested = 16
-	// wideVarint is the size of a length that is written before it is known.
-	wideVarint = 5
+	// maxRest bounds what of a message is copied to find out.
+	maxRest = 64 << 10
+	// maxNesting is how deep fields are looked for.
+	maxNesting = 16
+	// paddedVarint is the size of a length that is written before it is known.
+	paddedVarint = 5
 )
 
 // A splitter takes the large bytes fields out of an encoded message, which may lie
 // where its sender can still write: all other fields are copied before they are parsed.
 type splitter struct {
-	least int // bytes of a field that is taken out
+	minSize int // bytes of a field that is taken out
 	// rest is the message with those fields empty.
 	rest   []byte
 	pieces []piece
@@ -37,7 +37,7 @@ type piece struct {
 // split takes out fields of at least so many bytes. It is false where nothing was taken out: the message has no such field, or is
 // not worth it, or not well formed, or has a field twice.
 func split(data []byte, d protoreflect.MessageDescriptor, least int) (*splitter, bool) {
-	s := &splitter{least: least, rest: make([]byte, 0, 128)}
+	s := &splitter{minSize: least, rest: make([]byte, 0, 128)}
 	return s, s.message(data, d) && len(s.pieces) > 0
 }
 
@@ -51,12 +51,12 @@ func (s *splitter) message(data []byte, d protoreflect.MessageDescriptor) bool {
 			return false
 		}
 		value := protowire.ConsumeFieldValue(number, kind, data[tag:])
-		if value < 0 || slices.ContainsFunc(taken, func(t protoreflect.FieldDescriptor) bool { return excludes(t, number) }) {
+		if value < 0 || slices.ContainsFunc(taken, func(t protoreflect.FieldDescriptor) bool { return conflicts(t, number) }) {
 			return false
 		}
 		before := len(s.pieces)
 		fd := d.Fields().ByNumber(number)
-		if !s.field(number, kind, data[tag:tag+value], fd) || len(s.rest) > mostRest {
+		if !s.field(number, kind, data[tag:tag+value], fd) || len(s.rest) > maxRest {
 			return false
 		}
 		if len(s.pieces) > before {
@@ -67,8 +67,8 @@ func (s *splitter) message(data []byte, d protoreflect.MessageDescriptor) bool {
 	return true
 }
 
-// excludes says that a field of that number would change what t is.
-func excludes(t protoreflect.FieldDescriptor, number protowire.Number) bool {
+// conflicts says that a field of that number would change what t is.
+func conflicts(t protoreflect.FieldDescriptor, number protowire.Number) bool {
 	if t.Number() == number {
 		return true
 	}
@@ -79,7 +79,7 @@ func excludes(t protoreflect.FieldDescriptor, number protowire.Number) bool {
 // field takes out the field's value, or parts of it, or copies it.
 func (s *splitter) field(number protowire.Number, kind protowire.Type, value []byte, fd protoreflect.FieldDescriptor) bool {
 	s.rest = protowire.AppendTag(s.rest, number, kind)
-	if len(value) < s.least || fd == nil || kind != protowire.BytesType || fd.Cardinality() == protoreflect.Repeated {
+	if len(value) < s.minSize || fd == nil || kind != protowire.BytesType || fd.Cardinality() == protoreflect.Repeated {
 		return s.copy(value)
 	}
 	content, n := protowire.ConsumeBytes(value)
@@ -93,14 +93,14 @@ func (s *splitter) field(number protowire.Number, kind protowire.Type, value []b
 		s.path = s.path[:len(s.path)-1]
 		s.rest = append(s.rest, 0)
 		return true
-	case fd.Kind() == protoreflect.MessageKind && len(s.path) < mostNested:
+	case fd.Kind() == protoreflect.MessageKind && len(s.path) < maxNesting:
 		return s.nested(content, fd)
 	}
 	return s.copy(value)
 }
 
 func (s *splitter) copy(value []byte) bool {
-	if len(s.rest)+len(value) > mostRest {
+	if len(s.rest)+len(value) > maxRest {
 		return false
 	}
 	s.rest = append(s.rest, value...)
@@ -109,15 +109,15 @@ func (s *splitter) copy(value []byte) bool {
 
 func (s *splitter) nested(content []byte, fd protoreflect.FieldDescriptor) bool {
 	at := len(s.rest)
-	s.rest = append(s.rest, make([]byte, wideVarint)...)
+	s.rest = append(s.rest, make([]byte, paddedVarint)...)
 	s.path = append(s.path, fd)
 	ok := s.message(content, fd.Message())
 	s.path = s.path[:len(s.path)-1]
-	length := len(s.rest) - at - wideVarint
-	for i := range wideVarint {
+	length := len(s.rest) - at - paddedVarint
+	for i := range paddedVarint {
 		s.rest[at+i] = byte(length>>(7*i))&0x7f | 0x80
 	}
-	s.rest[at+wideVarint-1] &= 0x7f
+	s.rest[at+paddedVarint-1] &= 0x7f
 	return ok
 }
 

@@ -98,7 +98,7 @@ func TestSplit(t *testing.T) {
 		"of no known field":                  {fields(field(19, big...)), 0},
 		"cut off":                            {field(1, big...)[:15], 0},
 		"no tag":                             {fields(field(1, big...), []byte{0x80}), 0},
-		"too much besides":                   {fields(field(1, big...), field(8, bytes.Repeat([]byte{'x'}, mostRest)...)), 0},
+		"too much besides":                   {fields(field(1, big...), field(8, bytes.Repeat([]byte{'x'}, maxRest)...)), 0},
 	} {
 		t.Run(name, func(t *testing.T) { checkSplit(t, c.data, c.pieces, 10) })
 	}

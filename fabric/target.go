@@ -21,8 +21,8 @@ const localWait = 10 * time.Millisecond
 // the limit of the call answers first.
 const headroom = 64 << 20
 
-// largest is the limit for the transports: callers may raise the limit of a call.
-func (o *options) largest() int { return max(o.maxReceive, headroom) }
+// transportLimit is the limit for the transports: callers may raise the limit of a call.
+func (o *options) transportLimit() int { return max(o.maxReceive, headroom) }
 
 // Dial makes calls to target:
 //
@@ -45,7 +45,7 @@ func Dial(target string, opts ...Option) (*ClientConn, error) {
 	return newClientConn(target, newRedial(dial, wait), o), nil
 }
 
-type dialFunc = func(context.Context) (*Link, error)
+type dialFunc = func(context.Context) (*link, error)
 
 // dialer is how target is dialled, and the first wait after a failure.
 func dialer(target string, o *options) (dialFunc, time.Duration, error) {
@@ -72,57 +72,57 @@ func dialInProcess(name string, o *options) (dialFunc, time.Duration, error) {
 	if o.network == nil {
 		return nil, 0, errNoNetwork
 	}
-	return func(ctx context.Context) (*Link, error) { return o.network.dial(ctx, name) }, localWait, nil
+	return func(ctx context.Context) (*link, error) { return o.network.dial(ctx, name) }, localWait, nil
 }
 
 func dialShared(path string, o *options) dialFunc {
-	return func(ctx context.Context) (*Link, error) {
-		c, err := shared.Dial(ctx, path, shared.Options{Logger: o.logger, MaxMessage: o.largest()})
+	return func(ctx context.Context) (*link, error) {
+		c, err := shared.Dial(ctx, path, shared.Options{Logger: o.logger, MaxMessage: o.transportLimit()})
 		if err != nil {
 			return nil, err
 		}
-		return &Link{Transport: c, Peer: private("unix:"+path, c.Peer().String()), Done: c.Draining()}, nil
+		return &link{transport: c, peer: securePeer("unix:"+path, c.Peer().String()), done: c.Draining()}, nil
 	}
 }
 
 // dialNode is for the node's process, which another may follow.
 func dialNode(path string, o *options) dialFunc {
 	dial := dialShared(path, o)
-	return func(ctx context.Context) (*Link, error) {
+	return func(ctx context.Context) (*link, error) {
 		l, err := dial(ctx)
 		if err == nil {
-			l.Moves = true
+			l.movable = true
 		}
 		return l, err
 	}
 }
 
 func dialRemote(addr string, o *options) dialFunc {
-	return func(ctx context.Context) (*Link, error) {
-		c, err := remote.Dial(ctx, addr, o.tls, remote.Options{Logger: o.logger, MaxMessage: o.largest()})
+	return func(ctx context.Context) (*link, error) {
+		c, err := remote.Dial(ctx, addr, o.tls, remote.Options{Logger: o.logger, MaxMessage: o.transportLimit()})
 		if err != nil {
 			return nil, err
 		}
-		return &Link{Transport: c, Peer: private(addr, addr), Done: c.Draining()}, nil
+		return &link{transport: c, peer: securePeer(addr, addr), done: c.Draining()}, nil
 	}
 }
 
 // dialPlain leaves connecting and its failures to grpc-go.
 func dialPlain(addr string, o *options) dialFunc {
-	return func(context.Context) (*Link, error) {
-		t, err := plain.Dial(addr, plain.Options{Logger: o.logger, TLS: o.tls, MaxMessage: o.largest()})
+	return func(context.Context) (*link, error) {
+		t, err := plain.Dial(addr, plain.Options{Logger: o.logger, TLS: o.tls, MaxMessage: o.transportLimit()})
 		if err != nil {
 			return nil, err
 		}
 		if o.tls == nil {
-			return &Link{Transport: t, Peer: &peer.Peer{Addr: address(addr)}}, nil
+			return &link{transport: t, peer: &peer.Peer{Addr: address(addr)}}, nil
 		}
-		return &Link{Transport: t, Peer: private(addr, addr)}, nil
+		return &link{transport: t, peer: securePeer(addr, addr)}, nil
 	}
 }
 
-// private is a peer with whom nobody else can read or write along.
-func private(addr, name string) *peer.Peer {
+// securePeer is a peer with whom nobody else can read or write along.
+func securePeer(addr, name string) *peer.Peer {
 	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
 	return &peer.Peer{Addr: address(addr), AuthInfo: Caller{CommonAuthInfo: level, Peer: name}}
 }

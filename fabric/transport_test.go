@@ -9,15 +9,15 @@ import (
 )
 
 // fixed is the connector of a transport that exists already.
-type fixed struct{ only *Link }
+type fixed struct{ only *link }
 
-func (f *fixed) link(context.Context, bool) (*Link, error) { return f.only, nil }
-func (f *fixed) Close() error                              { return f.only.Transport.Close() }
+func (f *fixed) link(context.Context, bool) (*link, error) { return f.only, nil }
+func (f *fixed) Close() error                              { return f.only.transport.Close() }
 
 // dialTransport makes calls over t, which Close closes. p is the identity of the peer; nil:
 // unknown.
 func dialTransport(t call.Transport, p *peer.Peer, opts ...Option) *ClientConn {
-	return newClientConn("localhost", &fixed{&Link{Transport: t, Peer: p}}, newOptions(opts))
+	return newClientConn("localhost", &fixed{&link{transport: t, peer: p}}, newOptions(opts))
 }
 
 // dialServer makes calls to s in this process, without a name.

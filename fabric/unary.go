@@ -19,10 +19,10 @@ func (s serverHandler) Serve(in call.ServerStream) error {
 	if transit.IsMove(in.Head()) {
 		return s.streams.Serve(in, s.serveMoving) // it is no new call, and welcome while the server stops
 	}
-	if err := s.enter(); err != nil {
+	if err := s.beginCall(); err != nil {
 		return err
 	}
-	defer s.leave()
+	defer s.endCall()
 	if transit.Name(in.Head()) != "" {
 		return s.streams.Serve(in, s.serveMoving)
 	}
@@ -32,25 +32,25 @@ func (s serverHandler) Serve(in call.ServerStream) error {
 // serveMoving serves a stream that may outlast the way that it began by.
 func (s *Server) serveMoving(in call.ServerStream) error {
 	s.calls.Add(1)
-	defer s.leave()
+	defer s.endCall()
 	return s.serveStream(in)
 }
 
 // ServeUnary implements call.UnaryHandler. It takes as long as the registered
 // handler does.
 func (s serverHandler) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	if err := s.enter(); err != nil {
+	if err := s.beginCall(); err != nil {
 		request.Free()
 		return nil, call.End{}, err
 	}
-	defer s.leave()
+	defer s.endCall()
 	m, err := s.find(h.Method)
 	if err != nil {
 		request.Free()
 		return nil, call.End{}, err
 	}
 	if m.unary == nil {
-		return solo(ctx, h, request, s.serveStream)
+		return serveSingle(ctx, h, request, s.serveStream)
 	}
 	return s.serveUnary(ctx, m, h, request)
 }
@@ -58,7 +58,7 @@ func (s serverHandler) ServeUnary(ctx context.Context, h *call.Head, request *ca
 // unaryCall is a call's context and what its messages need as one allocation.
 type unaryCall struct {
 	serverCall
-	form     form
+	form     codecState
 	request  *call.Message
 	borrowed *call.Message // what the handler's request refers to
 	response *call.Message
@@ -71,9 +71,9 @@ func (s *Server) serveUnary(ctx context.Context, m *method, h *call.Head, reques
 		c.borrowed.Free()
 	}()
 	var err error
-	if c.form, err = s.form(h); err == nil {
+	if c.form, err = s.newCodecState(h); err == nil {
 		// The answer to a value is a value.
-		c.form.values = c.form.proto && request.Value != nil
+		c.form.passValues = c.form.proto && request.Value != nil
 		if l, ok := shared.LenderFrom(ctx); ok {
 			c.form.lender = l
 		}
@@ -85,8 +85,8 @@ func (s *Server) serveUnary(ctx context.Context, m *method, h *call.Head, reques
 
 func (c *unaryCall) run(m *method) error {
 	v, err := m.unary.Handler(m.impl, c, c.decode, c.server.unaryServer)
-	if c.serverCall.response != nil {
-		return c.serverCall.response
+	if c.serverCall.failure != nil {
+		return c.serverCall.failure
 	}
 	if err != nil {
 		return err
@@ -108,20 +108,20 @@ func (c *unaryCall) decode(v any) error {
 	} else {
 		err = c.form.unpack(m, v)
 	}
-	c.serverCall.response = err
+	c.serverCall.failure = err
 	return err
 }
 
 func (c *unaryCall) answer(err error) (*call.Message, call.End, error) {
 	if err != nil {
-		return nil, c.said(), handlerStatus(err)
+		return nil, c.outcome(), handlerStatus(err)
 	}
-	return c.response, c.said(), nil
+	return c.response, c.outcome(), nil
 }
 
-// solo serves one message with serve, which wants a stream.
-func solo(ctx context.Context, h *call.Head, request *call.Message, serve func(call.ServerStream) error) (*call.Message, call.End, error) {
-	in := &soloStream{ctx: ctx, head: h, request: request, values: request.Value != nil}
+// serveSingle serves one message with serve, which wants a stream.
+func serveSingle(ctx context.Context, h *call.Head, request *call.Message, serve func(call.ServerStream) error) (*call.Message, call.End, error) {
+	in := &singleStream{ctx: ctx, head: h, request: request, values: request.Value != nil}
 	err := serve(in)
 	in.request.Free()
 	if err == nil && in.response == nil {
@@ -134,8 +134,8 @@ func solo(ctx context.Context, h *call.Head, request *call.Message, serve func(c
 	return in.response, in.end, nil
 }
 
-// soloStream is a stream of one message each way.
-type soloStream struct {
+// singleStream is a stream of one message each way.
+type singleStream struct {
 	ctx      context.Context //nolint:containedctx // a stream has one
 	head     *call.Head
 	request  *call.Message
@@ -144,10 +144,10 @@ type soloStream struct {
 	values   bool // the caller takes values
 }
 
-func (s *soloStream) Context() context.Context { return s.ctx }
-func (s *soloStream) Head() *call.Head         { return s.head }
+func (s *singleStream) Context() context.Context { return s.ctx }
+func (s *singleStream) Head() *call.Head         { return s.head }
 
-func (s *soloStream) Recv() (*call.Message, error) {
+func (s *singleStream) Recv() (*call.Message, error) {
 	m := s.request
 	if m == nil {
 		return nil, io.EOF
@@ -156,18 +156,18 @@ func (s *soloStream) Recv() (*call.Message, error) {
 	return m, nil
 }
 
-func (s *soloStream) Send(m *call.Message) error {
+func (s *singleStream) Send(m *call.Message) error {
 	if s.response != nil {
 		m.Free()
 		return errManyResponses
 	}
-	s.response = keep(m)
+	s.response = detach(m)
 	return nil
 }
 
-func (s *soloStream) SendHeader(md metadata.MD) error {
+func (s *singleStream) SendHeader(md metadata.MD) error {
 	s.end.Header = md
 	return nil
 }
 
-func (s *soloStream) SetTrailer(md metadata.MD) { s.end.Trailer = md }
+func (s *singleStream) SetTrailer(md metadata.MD) { s.end.Trailer = md }

@@ -5,24 +5,24 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// take moves value, which nobody else has, into v. It says no where the two are
+// moveInto moves value, which nobody else has, into v. It says no where the two are
 // of different kinds: then the bytes must do it.
-func (f *form) take(value, v any) (bool, error) {
+func (f *codecState) moveInto(value, v any) (bool, error) {
 	from, to := protoOf(value), protoOf(v)
-	if !f.proto || !alike(from, to) {
+	if !f.proto || !sameType(from, to) {
 		return false, nil
 	}
 	if err := f.checkReceive(proto.Size(from)); err != nil {
 		return true, err
 	}
-	move(from, to)
+	moveFields(from, to)
 	return true, nil
 }
 
 // copyInto copies value, which stays its owner's, into v.
-func (f *form) copyInto(value, v any) (bool, error) {
+func (f *codecState) copyInto(value, v any) (bool, error) {
 	from, to := protoOf(value), protoOf(v)
-	if !f.proto || !alike(from, to) {
+	if !f.proto || !sameType(from, to) {
 		return false, nil
 	}
 	if err := f.checkReceive(proto.Size(from)); err != nil {
@@ -33,13 +33,13 @@ func (f *form) copyInto(value, v any) (bool, error) {
 	return true, nil
 }
 
-func alike(a, b proto.Message) bool {
+func sameType(a, b proto.Message) bool {
 	return a != nil && b != nil && a.ProtoReflect().Descriptor() == b.ProtoReflect().Descriptor()
 }
 
-// move gives from's fields to to. Lists, maps and messages are not copied: from
+// moveFields gives from's fields to to. Lists, maps and messages are not copied: from
 // is used by nobody after that.
-func move(from, to proto.Message) {
+func moveFields(from, to proto.Message) {
 	proto.Reset(to)
 	source, target := from.ProtoReflect(), to.ProtoReflect()
 	source.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {

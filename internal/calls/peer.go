@@ -113,7 +113,7 @@ func (p *peer) close() error {
 // A connection is one connection to a peer, with the streams on it.
 type connection struct {
 	conn       *remote.Conn
-	fleet      transit.Fleet
+	fleet      transit.StreamSet
 	superseded chan struct{} // closed when new calls use another connection
 }
 
@@ -184,7 +184,7 @@ const maxAttempts = 12
 
 // A sendFunc makes a call over t. The fleet is that of the streams on t, nil where they
 // never have to move.
-type sendFunc func(t call.Transport, fleet *transit.Fleet, h *call.Head) error
+type sendFunc func(t call.Transport, fleet *transit.StreamSet, h *call.Head) error
 
 // send makes a call by f until it is under way.
 func (e *peerEndpoint) send(ctx context.Context, f sendFunc, h *call.Head) error {
@@ -240,9 +240,9 @@ func (e *peerEndpoint) Open(ctx context.Context, h *call.Head) (call.ClientStrea
 	return transit.Open(ctx, h, e.openLeg)
 }
 
-// openLeg implements transit.Way.
-func (e *peerEndpoint) openLeg(ctx context.Context, h *call.Head) (s call.ClientStream, fleet *transit.Fleet, err error) {
-	err = e.send(ctx, func(t call.Transport, of *transit.Fleet, h *call.Head) (err error) {
+// openLeg implements transit.OpenFunc.
+func (e *peerEndpoint) openLeg(ctx context.Context, h *call.Head) (s call.ClientStream, fleet *transit.StreamSet, err error) {
+	err = e.send(ctx, func(t call.Transport, of *transit.StreamSet, h *call.Head) (err error) {
 		fleet = of
 		s, err = t.Open(ctx, h)
 		return err
@@ -255,7 +255,7 @@ func (e *peerEndpoint) Unary(ctx context.Context, h *call.Head, request *call.Me
 	defer request.Free()
 	var response *call.Message
 	var end call.End
-	err := e.send(ctx, func(t call.Transport, _ *transit.Fleet, h *call.Head) (err error) {
+	err := e.send(ctx, func(t call.Transport, _ *transit.StreamSet, h *call.Head) (err error) {
 		again := *request
 		again.Release = nil
 		if u, ok := t.(call.Unary); ok {

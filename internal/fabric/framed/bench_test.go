@@ -6,29 +6,27 @@ import (
 	"testing"
 )
 
+// serveEcho echoes the bytes of streams of the method "echo", and reads those of others.
 func serveEcho(ctx context.Context, c *Conn) {
-	var m Mux
-	m.Handle("echo", func(_ context.Context, s *Stream) error {
-		b := make([]byte, 64<<10)
-		for {
-			n, err := s.Read(b)
-			if err != nil {
-				return clean(err)
-			}
-			if _, err := s.Write(b[:n]); err != nil {
-				return err
-			}
+	for {
+		s, err := c.Accept(ctx)
+		if err != nil {
+			return
 		}
-	})
-	m.Handle("sink", func(_ context.Context, s *Stream) error {
-		b := make([]byte, 512<<10)
-		for {
-			if _, err := s.Read(b); err != nil {
-				return clean(err)
+		go func() {
+			b := make([]byte, 512<<10)
+			for {
+				n, err := s.Read(b)
+				if err == nil && s.Method() == "echo" {
+					_, err = s.Write(b[:n])
+				}
+				if err != nil {
+					s.Reset(withoutEOF(err))
+					return
+				}
 			}
-		}
-	})
-	_ = m.Serve(ctx, c)
+		}()
+	}
 }
 
 func BenchmarkPingPong(b *testing.B) {

@@ -2,7 +2,7 @@ package framed
 
 import "sync"
 
-// chunks keeps received bytes that nobody has read yet, in order.
+// chunks buffers received bytes in order until they are read.
 type chunks struct {
 	list []*chunk
 	size int
@@ -10,20 +10,20 @@ type chunks struct {
 
 type chunk struct {
 	from, to int
-	room     [chunkSize]byte
+	data     [chunkSize]byte
 }
 
 const chunkSize = 32 << 10
 
 var chunkPool = sync.Pool{New: func() any { return new(chunk) }}
 
-// push takes over c. Crumbs are packed together, so that a peer that sends single
-// bytes cannot make us keep a chunk for each.
+// push takes over c. It merges small chunks, so that a peer that sends single bytes cannot make
+// this side hold a chunk for each.
 func (k *chunks) push(c *chunk) {
 	k.size += c.to
 	if n := len(k.list); n > 0 && k.list[n-1].to+c.to <= chunkSize {
 		last := k.list[n-1]
-		last.to += copy(last.room[last.to:], c.room[:c.to])
+		last.to += copy(last.data[last.to:], c.data[:c.to])
 		chunkPool.Put(c)
 		return
 	}
@@ -33,7 +33,7 @@ func (k *chunks) push(c *chunk) {
 func (k *chunks) read(p []byte) (n int) {
 	for n < len(p) && k.size > 0 {
 		c := k.list[0]
-		m := copy(p[n:], c.room[c.from:c.to])
+		m := copy(p[n:], c.data[c.from:c.to])
 		c.from, n, k.size = c.from+m, n+m, k.size-m
 		if c.from == c.to {
 			k.shift()

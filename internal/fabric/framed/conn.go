@@ -13,53 +13,49 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Conn is one connection to a peer, shared by many streams.
+// A Conn is one connection to a peer, multiplexed into streams.
 type Conn struct {
-	o     Options
-	pipe  *pipe
-	rw    net.Conn // the pipe, or TLS over it
-	first uint32   // the first id of this side: odd for the client
-	start time.Time
+	o       Options
+	socket  *socket
+	rw      net.Conn // the socket, or TLS over it
+	firstID uint32   // the first stream id of this side: odd for the client
+	start   time.Time
 
-	mu      sync.Mutex
-	streams map[uint32]*Stream
-	remote  uint32 // the greatest id that the peer has opened
-	budget  int
-	// acceptors take streams of their methods.
+	mu         sync.Mutex
+	streams    map[uint32]*Stream
+	lastPeerID uint32 // the greatest stream id that the peer has opened
+	budget     int
+	// acceptors are called for streams of their methods.
 	acceptors map[string]*acceptor
 
-	peers   atomic.Int32  // streams open that the peer began; changed with mu held
-	slots   chan struct{} // one for each stream that we may open
-	accepts chan *Stream
+	peerStreams atomic.Int32  // open streams that the peer began; changed with mu held
+	ownStreams  chan struct{} // a semaphore of the streams that this side may open
+	accepts     chan *Stream
 
-	// wire is held by whoever writes to rw.
-	wire  turns
-	queue queue
-	shift shift
+	out      frameWriter
+	live     liveness
+	handover handover
 
-	pongs   int // the reader's
-	rtt     atomic.Int64
-	minTrip atomic.Int64
-	ready   chan struct{} // closed when the handshake is over
-	// isAgreed says the same for less.
-	isAgreed atomic.Bool
-	done     chan struct{}
-	closing  atomic.Bool // by this side
-	failing  sync.Once
-	err      error // set before done is closed
-	// readEnded is closed when the peer has hung up.
+	ready chan struct{} // closed when the handshake is over
+	// handshaken is ready as a flag, which is cheaper to read.
+	handshaken atomic.Bool
+	done       chan struct{}
+	closing    atomic.Bool // by this side
+	failing    sync.Once
+	err        error // set before done is closed
+	// readEnded is closed when the reader has ended.
 	readEnded chan struct{}
 	loops     sync.WaitGroup
 }
 
-// Client starts the side of a connection that dialled.
+// Client runs the side of a connection that dialled.
 func Client(nc net.Conn, o Options) *Conn { return newConn(nc, o, 1) }
 
-// Server starts the side of a connection that accepted.
+// Server runs the side of a connection that accepted.
 func Server(nc net.Conn, o Options) *Conn { return newConn(nc, o, 2) }
 
-// Dial connects to addr over TCP with TLS and finishes the handshake. Both sides
-// learn each other's certificates; t says which it trusts.
+// Dial connects to addr over TCP with TLS and waits for the handshake. Both sides present
+// certificates; t has the trusted ones.
 func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "tcp", addr)
@@ -82,35 +78,36 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 func newConn(nc net.Conn, o Options, first uint32) *Conn {
 	o.setDefaults()
 	c := &Conn{
-		o: o, pipe: newPipe(nc, o.Observer), first: first, start: time.Now(),
-		streams:   make(map[uint32]*Stream),
-		budget:    o.Budget,
-		slots:     make(chan struct{}, o.MaxStreams),
-		accepts:   make(chan *Stream, o.MaxStreams),
-		ready:     make(chan struct{}),
-		done:      make(chan struct{}),
-		readEnded: make(chan struct{}),
+		o: o, socket: newSocket(nc, o.Observer), firstID: first, start: time.Now(),
+		streams:    make(map[uint32]*Stream),
+		budget:     o.Budget,
+		ownStreams: make(chan struct{}, o.MaxStreams),
+		accepts:    make(chan *Stream, o.MaxStreams),
+		ready:      make(chan struct{}),
+		done:       make(chan struct{}),
+		readEnded:  make(chan struct{}),
 	}
-	c.rw = c.pipe
+	c.rw = c.socket
 	switch {
 	case o.TLS != nil && first == 1:
-		c.rw = tls.Client(c.pipe, o.TLS)
+		c.rw = tls.Client(c.socket, o.TLS)
 	case o.TLS != nil:
-		c.rw = tls.Server(c.pipe, o.TLS)
+		c.rw = tls.Server(c.socket, o.TLS)
 	}
-	c.queue.init(first)
-	c.wire.init()
-	c.shift.wake = make(chan struct{}, 1)
-	c.pipe.beforeRead = c.flushMeanwhile
+	c.out.conn, c.live.conn = c, c
+	c.out.queue.init(first)
+	c.out.lock.init()
+	c.handover.wake = make(chan struct{}, 1)
+	c.socket.beforeRead = c.out.flushBeforeRead
 	o.Observer.ConnOpened(c)
 	c.loops.Go(c.readLoop)
-	c.loops.Go(c.flushLoop)
-	c.loops.Go(c.keepAlive)
+	c.loops.Go(c.out.flushLoop)
+	c.loops.Go(c.live.keepAlive)
 	return c
 }
 
-// Handshake waits until TLS is agreed on. Without TLS it returns at once. Calls
-// that come earlier wait by themselves.
+// Handshake waits for the end of the TLS handshake. Without TLS it returns at once. It is
+// optional: other methods wait where they have to.
 func (c *Conn) Handshake(ctx context.Context) error {
 	select {
 	case <-c.ready:
@@ -122,8 +119,8 @@ func (c *Conn) Handshake(ctx context.Context) error {
 	}
 }
 
-// agreedYet says whether the handshake is over.
-func (c *Conn) agreedYet() bool {
+// isReady reports whether the handshake has ended.
+func (c *Conn) isReady() bool {
 	select {
 	case <-c.ready:
 		return true
@@ -132,13 +129,13 @@ func (c *Conn) agreedYet() bool {
 	}
 }
 
-// Peer returns the peer's certificates, its own first; nil before the handshake
-// is over or without TLS.
+// Peer returns the peer's certificate chain, leaf first; nil before the end of the handshake and
+// without TLS.
 func (c *Conn) Peer() []*x509.Certificate {
-	if !c.agreedYet() {
+	if !c.isReady() {
 		return nil
 	}
-	for _, nc := range []net.Conn{c.rw, c.pipe.Conn} {
+	for _, nc := range []net.Conn{c.rw, c.socket.Conn} {
 		if t, ok := nc.(*tls.Conn); ok {
 			return t.ConnectionState().PeerCertificates
 		}
@@ -147,23 +144,15 @@ func (c *Conn) Peer() []*x509.Certificate {
 }
 
 // RTT is the smoothed round-trip time of pings; 0 before the first answer.
-func (c *Conn) RTT() time.Duration { return time.Duration(c.rtt.Load()) }
-
-// quickest is the shortest round trip so far, long before there was one.
-func (c *Conn) quickest() time.Duration {
-	if least := c.minTrip.Load(); least > 0 {
-		return time.Duration(least)
-	}
-	return time.Second
-}
+func (c *Conn) RTT() time.Duration { return time.Duration(c.live.rtt.Load()) }
 
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// MaxStreams is how many streams may be open at once in each direction.
+// MaxStreams is the limit of open streams in each direction.
 func (c *Conn) MaxStreams() int { return c.o.MaxStreams }
 
-// Err says why the connection ended; nil while it lives.
+// Err returns why the connection ended; nil while it lives.
 func (c *Conn) Err() error {
 	select {
 	case <-c.done:
@@ -173,14 +162,14 @@ func (c *Conn) Err() error {
 	}
 }
 
-// ErrClosed is what calls on a connection or stream return that this side closed.
+// ErrClosed is returned for connections and streams that this side has closed.
 var ErrClosed = &outboard.Error{Op: "fabric", Kind: outboard.Other, Err: net.ErrClosed}
 
-// Close tells the peer, ends all streams and waits for the connection's
-// goroutines. What was written before still reaches a peer that lives.
+// Close sends what is queued and a GOAWAY, ends all streams and waits for the connection's
+// goroutines.
 func (c *Conn) Close() error {
 	if c.closing.Swap(true) {
-		<-c.done // somebody else is saying goodbye
+		<-c.done // another goroutine is in goAway
 	} else if c.Err() == nil {
 		c.goAway(outboard.Other, "")
 	}
@@ -189,13 +178,13 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// goAway sends what is queued and a farewell, and waits a moment for the peer to
-// hang up: closing at once could discard bytes that it has not read yet.
+// goAway sends what is queued and a GOAWAY, and waits for a moment until the peer closes:
+// closing at once could discard bytes that the peer has not read yet.
 func (c *Conn) goAway(kind outboard.Kind, text string) {
 	linger := c.o.DeadAfter / 8
-	_ = c.pipe.SetWriteDeadline(time.Now().Add(linger))
-	_ = c.queue.push(func(b []byte) []byte { return appendVerdict(b, frameGoAway, 0, kind, text) }, false)
-	c.flush()
+	_ = c.socket.SetWriteDeadline(time.Now().Add(linger))
+	_ = c.out.queue.push(func(b []byte) []byte { return appendError(b, frameGoAway, 0, kind, text) }, false)
+	c.out.flush()
 	timer := time.NewTimer(linger)
 	defer timer.Stop()
 	select {
@@ -204,51 +193,51 @@ func (c *Conn) goAway(kind outboard.Kind, text string) {
 	}
 }
 
-// fail ends the connection; the first reason stands.
+// fail ends the connection; the first error stands.
 func (c *Conn) fail(err error) {
 	c.failing.Do(func() {
 		if c.closing.Load() {
-			err = ErrClosed // the peer hangs up because we said goodbye
+			err = ErrClosed // the peer closes because of our GOAWAY
 		}
-		// Before, Handshake returns it.
-		if outboard.KindOf(err) == outboard.Protocol && c.agreedYet() {
-			c.o.Logger.Warn("peer broke the protocol", "peer", c.pipe.RemoteAddr(), "err", err)
+		// A handshake that failed is Handshake's error.
+		if outboard.KindOf(err) == outboard.Protocol && c.isReady() {
+			c.o.Logger.Warn("peer broke the protocol", "peer", c.socket.RemoteAddr(), "err", err)
 		}
 		c.err = err
-		c.o.Observer.ConnClosed(c, endOf(err, c.agreedYet()))
+		c.o.Observer.ConnClosed(c, endOf(err, c.isReady()))
 		close(c.done)
-		_ = c.pipe.Close()
-		c.queue.end()
+		_ = c.socket.Close()
+		c.out.queue.end()
 		c.mu.Lock()
 		streams := c.streams
 		c.streams = nil
 		c.mu.Unlock()
 		for _, s := range streams {
-			s.lost(err)
+			s.connectionEnded(err)
 		}
 	})
 }
 
-// gone is the error for a connection that broke under us.
-func gone(err error) error {
+// unreachable converts an error of the socket.
+func unreachable(err error) error {
 	if _, ok := errors.AsType[*outboard.Error](err); ok {
 		return err
 	}
 	return &outboard.Error{Op: "fabric", Kind: outboard.Unreachable, Err: err}
 }
 
-// Open begins a stream. It waits only while MaxStreams streams are open. The
-// peer learns of it with the first Write, Read or CloseWrite.
+// Open begins a stream. It waits only while MaxStreams streams are open. The OPEN frame leaves
+// with the first Write, Read or CloseWrite.
 func (c *Conn) Open(ctx context.Context, method string, head []byte) (*Stream, error) {
 	if err := checkOpen(method, head); err != nil {
 		return nil, err
 	}
-	if err := c.takeSlot(ctx); err != nil {
+	if err := c.acquireStream(ctx); err != nil {
 		return nil, err
 	}
-	s, _, err := c.queue.open(c, Opening{Method: method, Header: head}, Piece{}, false)
+	s, _, err := c.out.queue.open(c, Opening{Method: method, Header: head}, Piece{}, false)
 	if err != nil {
-		<-c.slots
+		<-c.ownStreams
 		return nil, err
 	}
 	return s, nil
@@ -261,15 +250,15 @@ func checkOpen(method string, head []byte) error {
 	return nil
 }
 
-// takeSlot waits until one more stream may be opened.
-func (c *Conn) takeSlot(ctx context.Context) error {
+// acquireStream waits until one more stream may be opened.
+func (c *Conn) acquireStream(ctx context.Context) error {
 	select {
-	case c.slots <- struct{}{}:
+	case c.ownStreams <- struct{}{}:
 		return nil
 	default:
 	}
 	select {
-	case c.slots <- struct{}{}:
+	case c.ownStreams <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -278,7 +267,7 @@ func (c *Conn) takeSlot(ctx context.Context) error {
 	}
 }
 
-// Accept waits for the peer's next stream.
+// Accept waits for the next stream of the peer.
 func (c *Conn) Accept(ctx context.Context) (*Stream, error) {
 	select {
 	case s := <-c.accepts:
@@ -290,8 +279,8 @@ func (c *Conn) Accept(ctx context.Context) (*Stream, error) {
 	}
 }
 
-// add makes a stream known; false when the connection has ended.
-func (c *Conn) add(s *Stream) bool {
+// register adds a stream to the table; false: the connection has ended.
+func (c *Conn) register(s *Stream) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.streams == nil {
@@ -302,26 +291,26 @@ func (c *Conn) add(s *Stream) bool {
 	return true
 }
 
-// forget frees what a finished stream held.
-func (c *Conn) forget(s *Stream, extra int) {
+// unregister removes a stream that has ended, and returns its borrowed window.
+func (c *Conn) unregister(s *Stream, extra int) {
 	c.mu.Lock()
 	known := c.streams[s.id] == s
 	delete(c.streams, s.id)
 	c.budget += extra
-	if known && !c.own(s.id) {
-		c.peers.Add(-1)
+	if known && !c.isOwn(s.id) {
+		c.peerStreams.Add(-1)
 	}
 	c.mu.Unlock()
-	if c.own(s.id) {
-		<-c.slots
+	if c.isOwn(s.id) {
+		<-c.ownStreams
 	}
 }
 
-// own says whether this side opened the stream.
-func (c *Conn) own(id uint32) bool { return id&1 == c.first&1 }
+// isOwn reports whether this side opened the stream.
+func (c *Conn) isOwn(id uint32) bool { return id&1 == c.firstID&1 }
 
-// borrow takes up to n bytes of window from the connection's budget.
-func (c *Conn) borrow(n int) int {
+// takeBudget takes up to n bytes of window from the connection's budget.
+func (c *Conn) takeBudget(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n = min(n, c.budget)

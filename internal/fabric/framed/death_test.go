@@ -213,7 +213,7 @@ func TestBrokenPeerEndsTheConnectionOnceLogged(t *testing.T) {
 		"more than the credit":     join(open, bytes.Repeat(raw(maxData, byte(frameData), 1, make([]byte, maxData)...), 3)),
 		"reset text not text":      join(open, raw(3, byte(frameReset), 1, 1, 0, 0xff)),
 		"farewell text not text":   join(raw(3, byte(frameGoAway), 0, 1, 0, 0xff)),
-		"ping flood, never reads":  join(bytes.Repeat(appendPing(nil, framePing, 1), queueFull/8)),
+		"ping flood, never reads":  join(bytes.Repeat(appendPing(nil, framePing, 1), queueLimit/8)),
 		"open flood, never reads":  floodOpens(),
 		"short credit is no frame": join(open, raw(3, byte(frameCredit), 1, 1, 2, 3)),
 	} {
@@ -265,8 +265,8 @@ func FuzzFrames(f *testing.F) {
 	open := appendOpen(nil, 1, "echo", []byte("h"))
 	data := append(header{frameData, 4, 1}.append(nil), "data"...)
 	f.Add(bytes.Join([][]byte{open, data, header{frameEnd, 0, 1}.append(nil)}, nil))
-	f.Add(bytes.Join([][]byte{open, appendCredit(nil, 1, 1000), appendVerdict(nil, frameReset, 1, outboard.Busy, "busy")}, nil))
-	f.Add(bytes.Join([][]byte{appendPing(nil, framePing, 7), appendPing(nil, framePong, 7), appendVerdict(nil, frameGoAway, 0, 0, "bye")}, nil))
+	f.Add(bytes.Join([][]byte{open, appendCredit(nil, 1, 1000), appendError(nil, frameReset, 1, outboard.Busy, "busy")}, nil))
+	f.Add(bytes.Join([][]byte{appendPing(nil, framePing, 7), appendPing(nil, framePong, 7), appendError(nil, frameGoAway, 0, 0, "bye")}, nil))
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		a, b := net.Pipe()
 		c := Server(b, Options{MaxStreams: 4})

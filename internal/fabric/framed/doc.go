@@ -1,8 +1,8 @@
-// Package framed carries framed streams between two nodes over one connection.
+// Package framed multiplexes streams between two nodes over one connection.
 //
-// A [Conn] runs over any net.Conn, in practice TCP with TLS 1.3 and certificates
-// on both sides. Each end opens streams by method name; a stream is two byte
-// streams, one each way, that end separately. PROTOCOL.md is the wire.
+// A [Conn] runs over any net.Conn, in practice TCP with TLS 1.3 and certificates on both sides.
+// Each end opens streams by method name; a stream is two byte streams, one each way, that end
+// separately. fabric/PROTOCOL.md specifies the wire format.
 //
 // # Model
 //
@@ -11,41 +11,37 @@
 //	s.Write(request); s.CloseWrite()         s.Read(...); s.Write(reply)
 //	s.Read(reply)                            s.Close()
 //
-// Opening costs no round trip: the first bytes travel with the request. [Mux]
-// and [Call] put one-shot JSON calls on top, [Relay] joins a stream and a ring of
-// shared memory.
+// Opening costs no round trip: the first bytes travel with the request. [Relay] joins a stream
+// and a ring in shared memory.
 //
 // # Flow control
 //
-// A receiver grants credit to each stream, and takes in nothing beyond it. So the
-// goroutine that reads the connection never waits for a slow user of one stream:
-// the other streams and the pings pass, and a stream out of credit is no reason
-// to think that the peer is dead. A connection holds at most MaxStreams small
-// first windows plus Options.Budget bytes that nobody has read yet.
+// A receiver grants credit to each stream and accepts nothing beyond it. The goroutine that
+// reads the connection therefore never waits for a slow consumer of one stream: other streams
+// and pings pass, and a stream without credit does not make the peer look dead. A connection
+// buffers at most MaxStreams initial windows plus Options.Budget bytes.
 //
-// # Death
+// # Liveness
 //
-// Each end pings. A peer from which nothing at all comes within
-// Options.DeadAfter ends the connection: every blocked call on it returns an
-// [*outboard.Error] of kind [outboard.Unreachable]. A peer that breaks the
-// protocol ends it with kind [outboard.Protocol].
+// Each end sends pings. A peer that is silent for Options.DeadAfter ends the connection: every
+// blocked call on it returns an [*outboard.Error] of kind [outboard.Unreachable]. A peer that
+// breaks the protocol ends it with kind [outboard.Protocol].
 //
 // # Copies
 //
-// A large Write is encrypted, or sent, straight from the caller's slice, which is
-// free again when Write returns. A Read that waits when data arrives gets them
-// decrypted straight into its slice; only data that nobody waits for are kept in
-// buffers of the connection.
+// A large Write is encrypted, or sent, from the caller's slice, which is not kept. Data that
+// arrives while a Read waits is decrypted into the Read's slice; only data without a waiting
+// Read is buffered.
 //
 // # Metrics
 //
-// Options.Observer is told of connections, streams, bytes each way and round trips, and
-// of how connections ended. Package connmetrics counts them for Prometheus.
+// Options.Observer is told of connections, streams, bytes each way and round trips, and of how
+// connections ended. Package connmetrics counts them for Prometheus.
 //
 // # Concurrency
 //
-// All methods may be called from several goroutines. Reads of one stream take
-// turns, and so do its writes. Lock order: Stream.readTurn or writeTurn, then
-// Stream.mu; Conn.wire, then Conn.queue; none of the first two with the others
-// the other way round, and Conn.mu alone.
+// All methods may be called from several goroutines. Reads of one stream exclude each other, and
+// so do its writes. Lock order: Stream.readTurn or writeTurn, then Stream.mu; Conn.writeLock,
+// then Conn.queue; never one of the first two together with one of the others in the opposite
+// order; Conn.mu is a leaf.
 package framed

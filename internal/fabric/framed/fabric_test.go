@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/outboard-run/outboard"
 )
 
@@ -87,8 +85,8 @@ func TestStreamsCarryBytesBothWays(t *testing.T) {
 		wg.Wait()
 		for name, c := range map[string]*Conn{"client": client, "server": server} {
 			c.mu.Lock()
-			if len(c.streams) != 0 || c.peers.Load() != 0 || c.budget != c.o.Budget || len(c.slots) != 0 {
-				t.Errorf("%s keeps %d streams, %d of the peer, budget %d", name, len(c.streams), c.peers.Load(), c.budget)
+			if len(c.streams) != 0 || c.peerStreams.Load() != 0 || c.budget != c.o.Budget || len(c.ownStreams) != 0 {
+				t.Errorf("%s keeps %d streams, %d of the peer, budget %d", name, len(c.streams), c.peerStreams.Load(), c.budget)
 			}
 			c.mu.Unlock()
 		}
@@ -200,56 +198,6 @@ func TestTooManyStreamsAreRefusedNotTheConnection(t *testing.T) {
 	if _, err := io.ReadFull(s, make([]byte, 5)); err != nil {
 		t.Errorf("after one was closed: %v", err)
 	}
-}
-
-func TestCall(t *testing.T) {
-	type question struct{ Words []string }
-	eachTransport(t, Options{}, func(t *testing.T, client, server *Conn) {
-		var m Mux
-		m.Handle("join", JSON(func(_ context.Context, _ *Stream, q question) (string, error) {
-			if len(q.Words) == 0 {
-				return "", outboard.Errorf(outboard.Invalid, "join", "no words")
-			}
-			return strings.Join(q.Words, " "), nil
-		}))
-		gone := make(chan error, 1)
-		m.Handle("forever", func(ctx context.Context, _ *Stream) error {
-			<-ctx.Done()
-			gone <- context.Cause(ctx)
-			return ctx.Err()
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		served := make(chan error)
-		go func() { served <- m.Serve(ctx, server) }()
-		words := []string{strings.Repeat("a", 100), strings.Repeat("b", 1<<20)}
-		var got string
-		if err := Call(t.Context(), client, "join", question{words}, &got); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(strings.Join(words, " "), got); diff != "" {
-			t.Error(diff)
-		}
-		for method, want := range map[string]outboard.Kind{"join": outboard.Invalid, "nosuch": outboard.NotFound} {
-			if err := Call(t.Context(), client, method, question{}, &got); outboard.KindOf(err) != want {
-				t.Errorf("%s = %v, want kind %v", method, err, want)
-			}
-		}
-		short, stop := context.WithCancelCause(t.Context())
-		tired := errors.New("tired")
-		go stop(tired)
-		if err := Call(short, client, "forever", nil, nil); !errors.Is(err, tired) {
-			t.Errorf("a call that was given up = %v", err)
-		}
-		// It may have been given up before the peer heard of it: try again.
-		s := open(t, client, "forever")
-		s.Write([]byte("x"))
-		s.Reset(tired)
-		<-gone
-		cancel()
-		if err := <-served; err != nil {
-			t.Errorf("Serve = %v, want nil after its context ended", err)
-		}
-	})
 }
 
 func TestCloseEndsEverythingOnBothSides(t *testing.T) {

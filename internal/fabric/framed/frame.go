@@ -8,20 +8,19 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The wire. PROTOCOL.md describes it; the numbers never change.
+// The wire format, see PROTOCOL.md. The numbers never change.
 const (
 	preface    = "OBFABR\x00\x01" // the last byte is the version
 	headerSize = 8
 
-	// maxData is the most that one DATA frame carries: small enough that
-	// another stream's frame need not wait long, large enough to be cheap.
+	// maxData bounds the payload of a DATA frame: small enough to keep head-of-line blocking
+	// short, large enough to amortise the frame.
 	maxData   = 128 << 10
 	maxOpen   = 64 << 10
 	maxMethod = 255
 	maxText   = 1024
 
-	// firstWindow is the credit that each direction of a stream begins with,
-	// before its receiver has said anything.
+	// firstWindow is the flow-control window that each direction of a stream begins with.
 	firstWindow = 256 << 10
 	maxCredit   = 1<<31 - 1
 )
@@ -39,9 +38,8 @@ const (
 	frameGoAway frameType = 8
 )
 
-// shape says how long a frame's payload may be, and whether it belongs to a
-// stream.
-var shapes = [...]struct {
+// frameLimits are the bounds of each frame type's payload, and whether it belongs to a stream.
+var frameLimits = [...]struct {
 	least, most int
 	onStream    bool
 }{
@@ -55,8 +53,8 @@ var shapes = [...]struct {
 	frameGoAway: {2, 2 + maxText, false},
 }
 
-// header is a frame's first eight bytes: a word of length (24 bits) and type
-// (8 bits), and a word of stream id.
+// header is the header of a frame: a word of length (24 bits) and type (8 bits), and a word of
+// stream id.
 type header struct {
 	typ    frameType
 	length int
@@ -71,21 +69,21 @@ func (h header) append(b []byte) []byte {
 func parseHeader(b []byte) (header, error) {
 	word := binary.LittleEndian.Uint32(b)
 	h := header{typ: frameType(word >> 24), length: int(word & 0xffffff), stream: binary.LittleEndian.Uint32(b[4:])}
-	if h.typ == 0 || int(h.typ) >= len(shapes) {
-		return h, broken("unknown frame type %d", h.typ)
+	if h.typ == 0 || int(h.typ) >= len(frameLimits) {
+		return h, violation("unknown frame type %d", h.typ)
 	}
-	shape := shapes[h.typ]
+	shape := frameLimits[h.typ]
 	if h.length < shape.least || h.length > shape.most {
-		return h, broken("frame type %d of %d bytes", h.typ, h.length)
+		return h, violation("frame type %d of %d bytes", h.typ, h.length)
 	}
 	if shape.onStream != (h.stream != 0) {
-		return h, broken("frame type %d on stream %d", h.typ, h.stream)
+		return h, violation("frame type %d on stream %d", h.typ, h.stream)
 	}
 	return h, nil
 }
 
-// broken is the verdict on a peer that does not follow the protocol.
-func broken(format string, args ...any) error {
+// violation is the error for a peer that breaks the protocol.
+func violation(format string, args ...any) error {
 	return outboard.Errorf(outboard.Protocol, "fabric", format, args...)
 }
 
@@ -98,7 +96,7 @@ func appendOpen(b []byte, stream uint32, method string, head []byte) []byte {
 func parseOpen(p []byte) (method, head []byte, err error) {
 	n := int(binary.LittleEndian.Uint16(p))
 	if n == 0 || n > maxMethod || n > len(p)-2 || !utf8.Valid(p[2:2+n]) {
-		return nil, nil, broken("method name of %d bytes in a frame of %d", n, len(p))
+		return nil, nil, violation("method name of %d bytes in a frame of %d", n, len(p))
 	}
 	return p[2 : 2+n], p[2+n:], nil
 }
@@ -111,25 +109,25 @@ func appendPing(b []byte, typ frameType, stamp uint64) []byte {
 	return binary.LittleEndian.AppendUint64(header{typ, 8, 0}.append(b), stamp)
 }
 
-// appendVerdict writes RESET and GOAWAY: an error's kind and text.
-func appendVerdict(b []byte, typ frameType, stream uint32, kind outboard.Kind, text string) []byte {
+// appendError encodes RESET and GOAWAY: an error's kind and text.
+func appendError(b []byte, typ frameType, stream uint32, kind outboard.Kind, text string) []byte {
 	for len(text) > maxText || !utf8.ValidString(text) {
-		text = shorten(text)
+		text = truncateText(text)
 	}
 	b = header{typ, 2 + len(text), stream}.append(b)
 	b = binary.LittleEndian.AppendUint16(b, uint16(kind))
 	return append(b, text...)
 }
 
-// shorten makes text valid and short enough for the wire.
-func shorten(text string) string {
+// truncateText makes text valid UTF-8 that fits.
+func truncateText(text string) string {
 	valid := fmt.Sprintf("%.1000q", text) // quoting makes any bytes valid
 	return valid[:min(len(valid), maxText)]
 }
 
-func parseVerdict(p []byte) (outboard.Kind, string, error) {
+func parseError(p []byte) (outboard.Kind, string, error) {
 	if !utf8.Valid(p[2:]) {
-		return 0, "", broken("error text is not UTF-8")
+		return 0, "", violation("error text is not UTF-8")
 	}
 	return outboard.Kind(binary.LittleEndian.Uint16(p)), string(p[2:]), nil
 }

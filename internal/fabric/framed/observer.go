@@ -36,7 +36,7 @@ func (noObserver) BytesReceived(int)        {}
 // endOf classifies why a connection ended; handshaken says that its handshake was over.
 func endOf(err error, handshaken bool) string {
 	switch {
-	case errors.Is(err, ErrClosed), errors.Is(err, errGoodbye):
+	case errors.Is(err, ErrClosed), errors.Is(err, errPeerClosed):
 		return "closed"
 	case !handshaken:
 		return "refused"

@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// Options of a connection. The zero value works.
+// Options configure a connection. The zero value works.
 type Options struct {
 	// Logger gets one record when a peer breaks the protocol. Default: none.
 	Logger *slog.Logger
 	// Observer is told of the connection's events. Default: none.
 	Observer Observer
-	// TLS, when set, secures the connection: Client and Server begin the
-	// handshake. A caller that did it already leaves it nil; then the
-	// connection's records are not merged into larger system calls.
+	// TLS, when set, secures the connection: Client and Server do the handshake. Nil: nc is used
+	// as it is; where it is a *tls.Conn, its records are not merged into larger system calls.
 	TLS *tls.Config
-	// DeadAfter is how long a peer may be silent. Default 4 s.
+	// DeadAfter is how long the peer may be silent before it is considered dead. Default 4 s.
 	DeadAfter time.Duration
-	// Window is how much one stream may send ahead of its reader, from 256 KiB
-	// (what every stream begins with) to 1 GiB. Default 8 MiB.
+	// Window is the largest flow-control window of a stream, from 256 KiB (the initial window)
+	// to 1 GiB. Default 8 MiB.
 	Window int
-	// Budget bounds what all streams of the connection may be granted together
-	// beyond their first 256 KiB. Default 64 MiB.
+	// Budget bounds the windows of all streams of the connection together, beyond their initial
+	// 256 KiB. Default 64 MiB.
 	Budget int
-	// MaxStreams bounds the streams open at once in each direction: Open waits,
-	// and the peer's are refused with outboard.Exhausted. Default 256.
+	// MaxStreams bounds the open streams in each direction: Open waits, and the peer's are reset
+	// with outboard.Exhausted. Default 256.
 	MaxStreams int
 }
 

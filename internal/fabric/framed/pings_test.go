@@ -20,7 +20,7 @@ func TestRoundTripIsMeasuredAtTheBeginning(t *testing.T) {
 		t.Fatal(err)
 	}
 	ping := make([]byte, headerSize+8)
-	for n := range firstPings {
+	for n := range initialPings {
 		if _, err := io.ReadFull(b, ping); err != nil {
 			t.Fatal(err)
 		}

@@ -9,29 +9,28 @@ import (
 	"errors"
 	"io"
 	"net"
-	"time"
 
 	"github.com/outboard-run/outboard"
 )
 
-// readLoop is the only reader of the connection. It never waits for a stream's
-// user, nor for room to write.
+// readLoop is the only reader of the connection. It blocks neither on a stream's consumer nor on
+// writing.
 func (c *Conn) readLoop() {
 	if err := c.handshake(); err != nil {
 		close(c.readEnded)
 		c.fail(err)
 		return
 	}
-	c.isAgreed.Store(true)
+	c.handshaken.Store(true)
 	close(c.ready)
-	c.queue.wake()
+	c.out.queue.wake()
 	r := newReader(c)
 	c.loops.Go(func() { c.watchLoop(r) })
-	c.read(r, r.greeting())
+	c.read(r, r.readPreface())
 }
 
 func (c *Conn) handshake() error {
-	for _, nc := range []net.Conn{c.rw, c.pipe.Conn} {
+	for _, nc := range []net.Conn{c.rw, c.socket.Conn} {
 		t, ok := nc.(*tls.Conn)
 		if !ok {
 			continue
@@ -40,16 +39,15 @@ func (c *Conn) handshake() error {
 		err := t.HandshakeContext(ctx)
 		cancel()
 		if err != nil {
-			return refused(err)
+			return handshakeError(err)
 		}
 	}
 	return nil
 }
 
-// refused classifies a failed handshake. What is neither a broken connection nor
-// a peer that speaks something else is one side's verdict on the other's
-// certificate.
-func refused(err error) error {
+// handshakeError classifies a failed handshake. What is neither a broken connection nor a
+// foreign protocol is the rejection of a certificate.
+func handshakeError(err error) error {
 	kind := outboard.Denied
 	op, isOp := errors.AsType[*net.OpError](err)
 	_, isNet := errors.AsType[net.Error](err)
@@ -68,45 +66,44 @@ func refused(err error) error {
 type reader struct {
 	c    *Conn
 	in   *bufio.Reader
-	work Receiver // has something to do after this frame
+	work Receiver // a receiver with work to do after this frame
 }
 
-// recordSize is a little more than one TLS record: larger reads go past the
-// buffer.
+// recordSize exceeds one TLS record slightly: larger reads bypass the buffer.
 const recordSize = 17 << 10
 
 func newReader(c *Conn) *reader { return &reader{c: c, in: bufio.NewReaderSize(c.rw, recordSize)} }
 
-// dry says whether the next frame may have to be waited for.
-func (r *reader) dry() bool { return r.in.Buffered() < headerSize && len(r.c.pipe.in) == 0 }
+// mayBlock reports whether reading the next frame may block.
+func (r *reader) mayBlock() bool { return r.in.Buffered() < headerSize && len(r.c.socket.readBuf) == 0 }
 
-func (r *reader) greeting() error {
+func (r *reader) readPreface() error {
 	head, err := r.in.Peek(headerSize)
 	if err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
-			return refused(err) // TLS 1.3: the server's verdict on our certificate comes late
+			return handshakeError(err) // TLS 1.3: the server's rejection of our certificate arrives late
 		}
-		return hungUp(err)
+		return connectionLost(err)
 	}
 	if string(head) != preface {
-		return broken("peer does not speak this version of the fabric")
+		return violation("peer does not speak this version of the fabric")
 	}
 	_, err = r.in.Discard(headerSize)
 	return err
 }
 
-// hungUp names the end of a connection that nobody announced.
-func hungUp(err error) error {
+// connectionLost converts an end of the connection without GOAWAY.
+func connectionLost(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &outboard.Error{Op: "fabric", Kind: outboard.Unreachable, Err: errors.New("peer hung up")}
 	}
 	return err
 }
 
-func (r *reader) frame() error {
+func (r *reader) readFrame() error {
 	head, err := r.in.Peek(headerSize)
 	if err != nil {
-		return hungUp(err)
+		return connectionLost(err)
 	}
 	h, err := parseHeader(head)
 	if err != nil {
@@ -114,40 +111,40 @@ func (r *reader) frame() error {
 	}
 	_, _ = r.in.Discard(headerSize)
 	if h.typ == frameData {
-		return r.data(h)
+		return r.handleData(h)
 	}
 	payload, err := r.payload(h.length)
 	if err != nil {
 		return err
 	}
-	return r.control(h, payload)
+	return r.handleControl(h, payload)
 }
 
-// control treats all frames but DATA. The payload is valid until it returns.
-func (r *reader) control(h header, payload []byte) (err error) {
+// handleControl processes all frames except DATA. The payload is valid until it returns.
+func (r *reader) handleControl(h header, payload []byte) (err error) {
 	switch h.typ {
 	case frameOpen:
-		return r.c.opened(h.stream, payload)
+		return r.handleOpen(h.stream, payload)
 	case frameCredit:
-		return r.c.credited(h.stream, binary.LittleEndian.Uint32(payload))
+		return r.handleCredit(h.stream, binary.LittleEndian.Uint32(payload))
 	case frameEnd:
-		r.work, err = r.c.ended(h.stream)
+		r.work, err = r.handleEnd(h.stream)
 		return err
 	case frameReset:
-		return r.c.wasReset(h.stream, payload)
+		return r.handleReset(h.stream, payload)
 	case framePing:
-		return r.c.queue.push(func(b []byte) []byte {
+		return r.c.out.queue.push(func(b []byte) []byte {
 			return appendPing(b, framePong, binary.LittleEndian.Uint64(payload))
 		}, false)
 	case framePong:
-		r.c.ponged(binary.LittleEndian.Uint64(payload))
+		r.c.live.handlePong(binary.LittleEndian.Uint64(payload))
 		return nil
 	default: // frameGoAway
-		return farewell(payload)
+		return parseGoAway(payload)
 	}
 }
 
-// payload reads a small payload. It is valid until the next read.
+// payload reads a small payload, which is valid until the next read.
 func (r *reader) payload(n int) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
@@ -155,28 +152,28 @@ func (r *reader) payload(n int) ([]byte, error) {
 	if n <= recordSize {
 		p, err := r.in.Peek(n)
 		if err != nil {
-			return nil, hungUp(err)
+			return nil, connectionLost(err)
 		}
 		_, err = r.in.Discard(n)
 		return p, err
 	}
 	p := make([]byte, n)
 	_, err := io.ReadFull(r.in, p)
-	return p, hungUpUnlessNil(err)
+	return p, connectionLostUnlessNil(err)
 }
 
-func hungUpUnlessNil(err error) error {
+func connectionLostUnlessNil(err error) error {
 	if err == nil {
 		return nil
 	}
-	return hungUp(err)
+	return connectionLost(err)
 }
 
-// errGoodbye is the end of a connection that the peer closed in good order.
-var errGoodbye = errors.New("peer closed the connection")
+// errPeerClosed is the end of a connection that the peer closed in good order.
+var errPeerClosed = errors.New("peer closed the connection")
 
-func farewell(p []byte) error {
-	kind, text, err := parseVerdict(p)
+func parseGoAway(p []byte) error {
+	kind, text, err := parseError(p)
 	if err != nil {
 		return err
 	}
@@ -184,50 +181,52 @@ func farewell(p []byte) error {
 		kind = outboard.Unreachable
 	}
 	if text == "" {
-		return &outboard.Error{Op: "fabric", Kind: kind, Err: errGoodbye}
+		return &outboard.Error{Op: "fabric", Kind: kind, Err: errPeerClosed}
 	}
 	return &outboard.Error{Op: "fabric", Kind: kind, Err: errors.New(text)}
 }
 
-// find returns the stream; nil for one that is over, whose frames may still be
-// under way. An id that was never opened breaks the protocol.
-func (c *Conn) find(id uint32) (*Stream, error) {
+// lookup returns the stream; nil: it has ended, and frames for it may still arrive. An id that
+// was never opened is a violation.
+func (r *reader) lookup(id uint32) (*Stream, error) {
+	c := r.c
 	c.mu.Lock()
-	s, remote := c.streams[id], c.remote
+	s, remote := c.streams[id], c.lastPeerID
 	c.mu.Unlock()
 	if s != nil {
 		return s, nil
 	}
-	if !c.own(id) && id <= remote || c.own(id) && id < c.queue.next.Load() {
+	if !c.isOwn(id) && id <= remote || c.isOwn(id) && id < c.out.queue.next.Load() {
 		return nil, nil
 	}
-	return nil, broken("stream %d was never opened", id)
+	return nil, violation("stream %d was never opened", id)
 }
 
-func (c *Conn) opened(id uint32, payload []byte) error {
+func (r *reader) handleOpen(id uint32, payload []byte) error {
+	c := r.c
 	method, head, err := parseOpen(payload)
 	if err != nil {
 		return err
 	}
-	if c.own(id) {
-		return broken("peer opened stream %d, whose ids are ours", id)
+	if c.isOwn(id) {
+		return violation("peer opened stream %d, whose ids are ours", id)
 	}
 	c.mu.Lock()
-	if id <= c.remote {
+	if id <= c.lastPeerID {
 		c.mu.Unlock()
-		return broken("stream %d opened after %d", id, c.remote)
+		return violation("stream %d opened after %d", id, c.lastPeerID)
 	}
-	c.remote = id
+	c.lastPeerID = id
 	to := c.acceptors[string(method)]
-	full := int(c.peers.Load()) >= c.o.MaxStreams || to == nil && len(c.accepts) == cap(c.accepts)
+	full := int(c.peerStreams.Load()) >= c.o.MaxStreams || to == nil && len(c.accepts) == cap(c.accepts)
 	ended := c.streams == nil
 	var s *Stream
 	if !full && !ended {
 		s = newPeersStream(c, id, to, method, head)
-		c.peers.Add(1)
+		c.peerStreams.Add(1)
 		c.streams[id] = s
-		if full = to == nil && !c.await(s); full {
-			c.peers.Add(-1)
+		if full = to == nil && !r.enqueueAccept(s); full {
+			c.peerStreams.Add(-1)
 			delete(c.streams, id)
 		}
 	}
@@ -237,19 +236,20 @@ func (c *Conn) opened(id uint32, payload []byte) error {
 	case ended:
 		return c.Err()
 	case full:
-		return c.queue.push(func(b []byte) []byte {
-			return appendVerdict(b, frameReset, id, outboard.Exhausted, errTooMany.Err.Error())
+		return c.out.queue.push(func(b []byte) []byte {
+			return appendError(b, frameReset, id, outboard.Exhausted, errTooMany.Err.Error())
 		}, false)
 	case to != nil:
-		s.offer(to.accept, head)
+		s.acceptWith(to.accept, head)
 	}
 	return nil
 }
 
-// await keeps s for Accept, or for an acceptor that Handle brings: that happens
-// under the lock under which the acceptor was looked for, so that Handle, which
-// takes the lock first, sees it. It returns false where there is no room.
-func (c *Conn) await(s *Stream) bool {
+// enqueueAccept queues s for Accept, or for an acceptor that Handle adds later. It runs under
+// the lock under which the acceptor was looked up, so that Handle, which takes that lock first,
+// finds s. False: the queue is full.
+func (r *reader) enqueueAccept(s *Stream) bool {
+	c := r.c
 	select {
 	case c.accepts <- s:
 		return true
@@ -258,7 +258,7 @@ func (c *Conn) await(s *Stream) bool {
 	}
 }
 
-// newPeersStream makes a stream of an OPEN, whose bytes stay the reader's.
+// newPeersStream makes a stream of an OPEN, whose bytes remain the reader's.
 func newPeersStream(c *Conn, id uint32, to *acceptor, method, head []byte) *Stream {
 	if to != nil {
 		return newStream(c, id, to.method, nil)
@@ -266,8 +266,8 @@ func newPeersStream(c *Conn, id uint32, to *acceptor, method, head []byte) *Stre
 	return newStream(c, id, string(method), bytes.Clone(head))
 }
 
-// offer gives a new stream to its acceptor.
-func (s *Stream) offer(accept Acceptor, head []byte) {
+// acceptWith passes a new stream to its acceptor.
+func (s *Stream) acceptWith(accept Acceptor, head []byte) {
 	to, err := accept(s, head)
 	if err != nil {
 		s.Refuse(err)
@@ -282,131 +282,130 @@ func (s *Stream) offer(accept Acceptor, head []byte) {
 	}
 }
 
-func (c *Conn) credited(id, n uint32) error {
-	s, err := c.find(id)
+func (r *reader) handleCredit(id, n uint32) error {
+	s, err := r.lookup(id)
 	if s == nil || err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n == 0 || n > maxCredit || s.allowance+int(n) > maxCredit {
-		return broken("credit of %d on top of %d", n, s.allowance)
+	if n == 0 || n > maxCredit || s.sendCredit+int(n) > maxCredit {
+		return violation("credit of %d on top of %d", n, s.sendCredit)
 	}
-	s.allowance += int(n)
+	s.sendCredit += int(n)
 	s.changed.Broadcast()
 	return nil
 }
 
-// ended returns a receiver that has work to do now.
-func (c *Conn) ended(id uint32) (Receiver, error) {
-	s, err := c.find(id)
+// handleEnd returns a receiver that has work to do now.
+func (r *reader) handleEnd(id uint32) (Receiver, error) {
+	s, err := r.lookup(id)
 	if s == nil || err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	if s.inEnd {
+	if s.readEOF {
 		s.mu.Unlock()
-		return nil, broken("stream %d ended twice", id)
+		return nil, violation("stream %d ended twice", id)
 	}
-	s.inEnd = true
+	s.readEOF = true
 	to := s.receiver
-	s.settled()
+	s.updatedUnlock()
 	if to != nil && to.Ended() {
 		return to, nil
 	}
 	return nil, nil
 }
 
-func (c *Conn) wasReset(id uint32, payload []byte) error {
-	kind, text, err := parseVerdict(payload)
+func (r *reader) handleReset(id uint32, payload []byte) error {
+	kind, text, err := parseError(payload)
 	if err != nil {
 		return err
 	}
-	s, err := c.find(id)
+	s, err := r.lookup(id)
 	if s != nil {
-		s.reset(kind, text)
+		s.peerReset(kind, text)
 	}
 	return err
 }
 
-// data takes in a DATA frame: into the slice of a Read that waits, else into
-// chunks, else, when the stream is over, nowhere.
-func (r *reader) data(h header) error {
-	s, err := r.c.find(h.stream)
+// handleData reads a DATA frame: into the slice of a waiting Read, else into chunks; it discards
+// data of a stream that has ended.
+func (r *reader) handleData(h header) error {
+	s, err := r.lookup(h.stream)
 	if err != nil {
 		return err
 	}
 	if s == nil {
 		_, err := r.in.Discard(h.length)
-		return hungUpUnlessNil(err)
+		return connectionLostUnlessNil(err)
 	}
-	into, to, err := s.admit(h.length)
+	into, to, err := s.acceptData(h.length)
 	if err != nil {
 		return err
 	}
 	if to != nil {
-		return r.deliver(s, to, h.length)
+		return r.readInto(s, to, h.length)
 	}
 	rest := h.length
 	if into != nil {
 		n, err := io.ReadFull(r.in, into)
-		if full := s.delivered(n); full != nil {
+		if full := s.dataRead(n); full != nil {
 			return full
 		}
 		if err != nil {
-			return hungUp(err)
+			return connectionLost(err)
 		}
 		rest -= n
 	}
-	return r.keep(s, rest)
+	return r.buffer(s, rest)
 }
 
-// admit takes the credit for n bytes. When a Read waits, it returns the slice to
-// read them into, and that Read stays where it is until delivered. A Read that was
-// woken and has not run yet gets more.
-func (s *Stream) admit(n int) (into []byte, to Receiver, err error) {
+// acceptData spends the credit of n bytes. For a waiting Read it returns the slice to read into,
+// and blocks that Read until dataRead.
+func (s *Stream) acceptData(n int) (into []byte, to Receiver, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.inEnd || n > s.credit {
-		return nil, nil, broken("%d bytes on stream %d: credit is %d, ended %t", n, s.id, s.credit, s.inEnd)
+	if s.readEOF || n > s.recvCredit {
+		return nil, nil, violation("%d bytes on stream %d: credit is %d, ended %t", n, s.id, s.recvCredit, s.readEOF)
 	}
-	s.credit -= n
+	s.recvCredit -= n
 	if s.receiver != nil {
 		return nil, s.receiver, nil
 	}
-	if s.filled == len(s.into) || s.kept.size > 0 || s.inErr != nil {
+	if s.filled == len(s.readBuf) || s.buffered.size > 0 || s.readErr != nil {
 		return nil, nil, nil
 	}
 	s.filling = true
-	return s.into[s.filled:min(s.filled+n, len(s.into))], nil, nil
+	return s.readBuf[s.filled:min(s.filled+n, len(s.readBuf))], nil, nil
 }
 
-func (s *Stream) delivered(n int) error {
+func (s *Stream) dataRead(n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.filling = false
 	if s.sink != nil {
-		return s.poured(n)
+		return s.sinkFilled(n)
 	}
 	s.filled += n
 	s.changed.Broadcast()
 	return nil
 }
 
-// keep reads n bytes into chunks.
-func (r *reader) keep(s *Stream, n int) error {
+// buffer reads n bytes into chunks.
+func (r *reader) buffer(s *Stream, n int) error {
 	for n > 0 {
 		c := chunkPool.Get().(*chunk)
 		c.from, c.to = 0, min(n, chunkSize)
-		if _, err := io.ReadFull(r.in, c.room[:c.to]); err != nil {
+		if _, err := io.ReadFull(r.in, c.data[:c.to]); err != nil {
 			chunkPool.Put(c)
-			return hungUp(err)
+			return connectionLost(err)
 		}
 		n -= c.to
-		if to := s.store(c); to != nil {
-			took := hand(to, c.room[:c.to])
+		if to := s.storeChunk(c); to != nil {
+			took := deliverTo(to, c.data[:c.to])
 			chunkPool.Put(c)
-			if err := r.regrant(s, took); err != nil {
+			if err := r.returnCredit(s, took); err != nil {
 				return err
 			}
 		}
@@ -414,76 +413,18 @@ func (r *reader) keep(s *Stream, n int) error {
 	return nil
 }
 
-// store keeps c, unless a receiver was attached while it was read.
-func (s *Stream) store(c *chunk) Receiver {
+// storeChunk buffers c, or returns a receiver that was attached meanwhile.
+func (s *Stream) storeChunk(c *chunk) Receiver {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.receiver != nil {
 		return s.receiver
 	}
-	if s.inErr != nil { // given up meanwhile
+	if s.readErr != nil { // aborted meanwhile
 		chunkPool.Put(c)
 		return nil
 	}
-	s.kept.push(c)
+	s.buffered.push(c)
 	s.changed.Broadcast()
 	return nil
 }
-
-// keepAlive pings, and ends the connection when the peer is silent. It counts
-// its own ticks, not the clock: a process that was stopped for a while must not
-// take its peer for dead.
-func (c *Conn) keepAlive() {
-	const ticks = 8
-	tick := time.NewTicker(c.o.DeadAfter / ticks)
-	defer tick.Stop()
-	c.ping()
-	for silent, n := 0, 1; ; n++ {
-		select {
-		case <-c.done:
-			return
-		case <-tick.C:
-		}
-		silent++
-		if c.pipe.heard.Swap(false) {
-			silent = 0
-		}
-		if silent >= ticks-1 {
-			c.fail(outboard.Errorf(outboard.Unreachable, "fabric", "peer has been silent for %v", c.o.DeadAfter))
-			return
-		}
-		if n%2 == 0 {
-			c.ping()
-		}
-	}
-}
-
-func (c *Conn) ping() { _ = c.queue.push(c.appendPing, true) }
-
-func (c *Conn) appendPing(b []byte) []byte {
-	return appendPing(b, framePing, uint64(time.Since(c.start)))
-}
-
-// ponged learns from the answer to a ping. What a peer invents is ignored.
-func (c *Conn) ponged(stamp uint64) {
-	sample := int64(time.Since(c.start)) - int64(stamp)
-	if sample <= 0 || sample > int64(c.o.DeadAfter) {
-		return
-	}
-	c.o.Observer.RoundTrip(time.Duration(sample))
-	if least := c.minTrip.Load(); least == 0 || sample < least {
-		c.minTrip.Store(sample)
-	}
-	if old := c.rtt.Load(); old > 0 {
-		sample = old + (sample-old)/8
-	}
-	c.rtt.Store(sample)
-	if c.pongs++; c.pongs < firstPings {
-		_ = c.queue.push(c.appendPing, false)
-	}
-}
-
-// firstPings follow each other at the beginning, while little else is under way: later
-// answers come behind other streams' frames, and what looks like a long round trip gives
-// streams windows that make it one.
-const firstPings = 8

@@ -8,33 +8,30 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Receiver takes what comes on a stream in the goroutine that reads the
-// connection, without a switch to another one for each piece. All methods but
-// Work must return at once. Only Failed may be called while another one runs.
+// A Receiver consumes a stream's bytes in the goroutine that reads the connection, without a
+// goroutine switch for each piece. All methods but Work must return at once. Only Failed may be
+// called concurrently with the others.
 type Receiver interface {
-	// Room returns where the next bytes go; more is how many there are. None
-	// means that they are not wanted.
-	Room(more int) []byte
-	// Filled says that the first n bytes of the last Room have come. It returns
-	// for how many bytes the peer may have credit again; see [Stream.Took].
+	// Buffer returns where the next bytes are read into; more is how many there are. Nil: they
+	// are discarded.
+	Buffer(more int) []byte
+	// Filled reports that the first n bytes of the last Buffer have been read. It returns for
+	// how many bytes the peer may have credit again; see [Stream.Consumed].
 	Filled(n int) (took int)
-	// Ended is the peer's CloseWrite. It returns whether there is work.
+	// Ended is the peer's CloseWrite. It returns whether to call Work.
 	Ended() (work bool)
-	// Work is what Ended asked for. It may take its time: when it does, another
-	// goroutine goes on with reading.
+	// Work may take its time: then another goroutine continues reading.
 	Work()
 	// Failed is the peer's Reset, or the end of the connection.
 	Failed(err error)
 }
 
-// An Acceptor decides about a stream that the peer opens: it returns who takes
-// its bytes, or an error, with which the stream is reset. It must return at once.
-// header is only valid until then.
+// An Acceptor decides on a stream that the peer opens: it returns the consumer of its bytes, or
+// an error, with which the stream is reset. It must return at once. header is valid until then.
 type Acceptor func(s *Stream, header []byte) (Receiver, error)
 
-// Handle gives the streams that the peer opens with method to accept instead of
-// Accept, from now on. Those that came earlier go there too, unless somebody has
-// accepted them.
+// Handle passes streams that the peer opens with method to accept instead of Accept, including
+// those that Accept has not returned yet.
 func (c *Conn) Handle(method string, accept Acceptor) {
 	c.mu.Lock()
 	if c.acceptors == nil {
@@ -45,24 +42,24 @@ func (c *Conn) Handle(method string, accept Acceptor) {
 	for range len(c.accepts) {
 		select {
 		case s := <-c.accepts:
-			c.sortOut(s, method, accept)
+			c.reassign(s, method, accept)
 		default:
 		}
 	}
 }
 
-// acceptor keeps the method's name as a string for its streams.
+// acceptor has the method's name as a string for its streams.
 type acceptor struct {
 	method string
 	accept Acceptor
 }
 
-// sortOut treats one stream that came before its acceptor.
-func (c *Conn) sortOut(s *Stream, method string, accept Acceptor) {
+// reassign processes one stream that arrived before its acceptor.
+func (c *Conn) reassign(s *Stream, method string, accept Acceptor) {
 	if s.method != method {
 		select {
 		case c.accepts <- s:
-		default: // more came meanwhile
+		default: // the queue was filled meanwhile
 			s.Reset(errTooMany)
 		}
 		return
@@ -72,26 +69,26 @@ func (c *Conn) sortOut(s *Stream, method string, accept Acceptor) {
 		s.Reset(err)
 		return
 	}
-	s.attach(r)
+	s.attachReceiver(r)
 }
 
 var errTooMany = outboard.Errorf(outboard.Exhausted, "", "too many streams on one connection")
 
-// attach gives r what has come already, and all that comes.
-func (s *Stream) attach(r Receiver) {
+// attachReceiver passes buffered bytes to r, and all that follow.
+func (s *Stream) attachReceiver(r Receiver) {
 	b := make([]byte, chunkSize)
 	took := 0
 	s.mu.Lock()
-	for s.kept.size > 0 { // more may come while r, which may Refuse, takes some
-		early := b[:s.kept.read(b)]
+	for s.buffered.size > 0 { // more may arrive while r, which may Refuse, consumes some
+		early := b[:s.buffered.read(b)]
 		s.mu.Unlock()
-		took += hand(r, early)
+		took += deliverTo(r, early)
 		s.mu.Lock()
 	}
 	s.receiver = r
-	ended, failed := s.inEnd, s.failure()
+	ended, failed := s.readEOF, s.failure()
 	s.mu.Unlock()
-	s.Took(took) // the peer may have used its credit up
+	s.Consumed(took) // the peer may be out of credit
 	if ended && r.Ended() {
 		s.conn.loops.Go(r.Work)
 	}
@@ -100,12 +97,12 @@ func (s *Stream) attach(r Receiver) {
 	}
 }
 
-// hand gives b to r.
-func hand(r Receiver, b []byte) (took int) {
+// deliverTo copies b into r.
+func deliverTo(r Receiver, b []byte) (took int) {
 	for len(b) > 0 {
-		n := copy(r.Room(len(b)), b)
+		n := copy(r.Buffer(len(b)), b)
 		if n == 0 {
-			break // not wanted
+			break // discarded
 		}
 		took += r.Filled(n)
 		b = b[n:]
@@ -113,32 +110,32 @@ func hand(r Receiver, b []byte) (took int) {
 	return took
 }
 
-// failure is what the peer or the connection did to the stream. Locks: s.mu is held.
+// failure is the peer's or the connection's error. Locks: s.mu is held.
 func (s *Stream) failure() error {
-	if s.outErr != nil {
-		return s.outErr
+	if s.writeErr != nil {
+		return s.writeErr
 	}
-	return s.inErr
+	return s.readErr
 }
 
-// Start is Open for a stream whose bytes o.Receiver takes, with a first Send: both
-// leave in one write. It waits only while MaxStreams streams are open. An empty piece
-// without an end leaves with whatever is written next, very soon.
+// Start is Open for a stream whose bytes o.Receiver consumes, with a first Send: both leave in
+// one write. It waits only while MaxStreams streams are open. An empty piece without an end
+// leaves with the next write, or very soon.
 func (c *Conn) Start(ctx context.Context, o Opening, p Piece) (*Stream, error) {
 	if err := checkOpen(o.Method, o.Header); err != nil {
 		return nil, err
 	}
-	if err := c.takeSlot(ctx); err != nil {
+	if err := c.acquireStream(ctx); err != nil {
 		return nil, err
 	}
-	now := p.size() <= small
+	now := p.size() <= maxQueued
 	if !now {
 		p, o.rest = Piece{}, p
 	}
 	claim := p.size() > 0 || p.End
-	s, mine, err := c.queue.open(c, o, p, claim)
+	s, mine, err := c.out.queue.open(c, o, p, claim)
 	if err != nil {
-		<-c.slots
+		<-c.ownStreams
 		return nil, err
 	}
 	switch {
@@ -146,9 +143,9 @@ func (c *Conn) Start(ctx context.Context, o Opening, p Piece) (*Stream, error) {
 		err := s.Send(o.rest)
 		return s, err
 	case mine:
-		c.drain()
+		c.out.flushClaimed()
 	case !claim && !p.Later:
-		c.queue.nudge()
+		c.out.queue.wakeIfPending()
 	}
 	return s, c.Err()
 }
@@ -157,26 +154,24 @@ func (c *Conn) Start(ctx context.Context, o Opening, p Piece) (*Stream, error) {
 type Opening struct {
 	Method string
 	Header []byte
-	// Receiver takes what the peer sends; nil: it is Read.
+	// Receiver consumes what the peer sends; nil: Read does.
 	Receiver Receiver
 	Priority Priority
-	// Stream, if set, is where the stream is put before anything comes on it.
-	Stream **Stream
-	// Unless, if set and true when the OPEN would be queued, makes it fail with ErrClosed.
-	Unless *atomic.Bool
+	// StreamVar, if set, receives the stream before the first byte arrives on it.
+	StreamVar **Stream
+	// CancelIf, if set and true when the OPEN would be queued, fails the opening with ErrClosed.
+	CancelIf *atomic.Bool
 
 	rest Piece
 }
 
-// A Piece is what one Send sends as if it were one slice, small parts around a
-// large one.
+// A Piece is sent as one slice: small parts around a large one.
 type Piece struct {
 	Prefix, Data, Suffix []byte
-	// End ends this side's bytes.
+	// End half-closes the stream.
 	End bool
-	// Later lets a small piece wait: for what is written next, where it begins a
-	// stream, else until the connection's reader waits itself. That is only for what
-	// Receiver.Work sends.
+	// Later delays a small piece: until the next write where it begins a stream, else until the
+	// connection's reader waits. Only Receiver.Work may use it for the latter.
 	Later bool
 }
 
@@ -186,37 +181,36 @@ func (p *Piece) append(b []byte) []byte {
 	return append(append(append(b, p.Prefix...), p.Data...), p.Suffix...)
 }
 
-// Send sends p, waiting for credit. When it returns p's slices are the caller's
-// again.
+// Send sends p, waiting for credit. It does not keep p's slices.
 func (s *Stream) Send(p Piece) error {
 	n := p.size()
-	if n == 0 || n > small {
+	if n == 0 || n > maxQueued {
 		return s.sendParts(p)
 	}
 	s.writeTurn.Lock()
 	defer s.writeTurn.Unlock()
-	if !s.trySpend(n) {
+	if !s.tryTakeCredit(n) {
 		return s.sendTurn(p)
 	}
-	if err := s.conn.sendPiece(s.id, p); err != nil {
+	if err := s.conn.out.sendPiece(s.id, p); err != nil {
 		return err
 	}
 	if p.End {
 		s.mu.Lock()
-		s.outEnd = true
-		s.settled()
+		s.writeClosed = true
+		s.updatedUnlock()
 	}
 	return nil
 }
 
-// sendParts sends what does not go out in one frame.
+// sendParts sends a piece that needs several frames.
 func (s *Stream) sendParts(p Piece) error {
 	s.writeTurn.Lock()
 	defer s.writeTurn.Unlock()
 	return s.sendTurn(p)
 }
 
-// sendTurn does so for who has the turn.
+// sendTurn is sendParts with writeTurn held.
 func (s *Stream) sendTurn(p Piece) error {
 	if _, err := s.write(p.Prefix, p.Data, p.End && len(p.Suffix) == 0); err != nil || len(p.Suffix) == 0 {
 		return err
@@ -225,98 +219,78 @@ func (s *Stream) sendTurn(p Piece) error {
 	return err
 }
 
-// trySpend takes credit for n bytes if there is enough.
-func (s *Stream) trySpend(n int) bool {
+// tryTakeCredit takes credit for n bytes if there is enough.
+func (s *Stream) tryTakeCredit(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.allowance < n || s.outFailure() != nil {
+	if s.sendCredit < n || s.writeFailure() != nil {
 		return false
 	}
-	s.unsent = false
-	s.allowance -= n
+	s.openPending = false
+	s.sendCredit -= n
 	return true
 }
 
-// sendPiece queues a small piece, and sees to it that it leaves.
-func (c *Conn) sendPiece(id uint32, p Piece) error {
-	q := &c.queue
-	q.mu.Lock()
-	for len(q.frames) >= queueHigh && !q.ended {
-		q.room.Wait()
-	}
-	mine := false
-	if !q.ended {
-		q.piece(id, &p)
-		mine = !q.active && !p.Later
-		q.active = q.active || mine
-	}
-	q.mu.Unlock()
-	if mine {
-		c.drain()
-	}
-	return c.Err()
-}
-
-// piece queues a DATA frame and the END. Locks: q.mu is held.
-func (q *queue) piece(id uint32, p *Piece) {
+// appendPiece queues a DATA frame and the END. Locks: q.mu is held.
+func (q *queue) appendPiece(id uint32, p *Piece) {
 	if n := p.size(); n > 0 {
-		q.frames = p.append(header{frameData, n, id}.append(q.frames))
+		q.pending = p.append(header{frameData, n, id}.append(q.pending))
 	}
 	if p.End {
-		q.frames = header{frameEnd, 0, id}.append(q.frames)
+		q.pending = header{frameEnd, 0, id}.append(q.pending)
 	}
 }
 
-// Took gives the peer of a stream with a Receiver credit for n bytes more.
-func (s *Stream) Took(n int) {
+// Consumed returns credit for n bytes to the peer of a stream with a Receiver.
+func (s *Stream) Consumed(n int) {
 	s.mu.Lock()
-	grant := s.regrant(n)
+	grant := s.creditFor(n)
 	s.mu.Unlock()
 	if grant > 0 {
-		s.conn.sendSmall(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) })
+		s.conn.out.sendSmall(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) })
 	}
 }
 
-// SetPriority orders what the stream sends from now on.
+// SetPriority sets the priority of what the stream sends from now on.
 func (s *Stream) SetPriority(p Priority) { s.priority.Store(int32(min(max(p, Low), High))) }
 
-// Refuse is Reset for a Receiver: it does not wait.
+// Refuse is Reset for a Receiver: it does not block.
 func (s *Stream) Refuse(err error) {
-	kind, text := s.verdict(err)
-	if s.giveUp(ErrClosed) {
-		_ = s.conn.queue.push(func(b []byte) []byte { return appendVerdict(b, frameReset, s.id, kind, text) }, true)
+	kind, text := s.errorFor(err)
+	if s.abort(ErrClosed) {
+		_ = s.conn.out.queue.push(func(b []byte) []byte { return appendError(b, frameReset, s.id, kind, text) }, true)
 	}
 }
 
-// deliver reads n bytes of a DATA frame into a receiver.
-func (r *reader) deliver(s *Stream, to Receiver, n int) error {
+// readInto reads n bytes of a DATA frame into a receiver.
+func (r *reader) readInto(s *Stream, to Receiver, n int) error {
 	took := 0
 	for n > 0 {
-		room := to.Room(n)
+		room := to.Buffer(n)
 		if len(room) == 0 {
 			_, err := r.in.Discard(n)
-			return hungUpUnlessNil(err)
+			return connectionLostUnlessNil(err)
 		}
 		room = room[:min(len(room), n)]
 		if _, err := io.ReadFull(r.in, room); err != nil {
-			return hungUp(err)
+			return connectionLost(err)
 		}
 		n -= len(room)
 		took += to.Filled(len(room))
 	}
-	return r.regrant(s, took)
+	return r.returnCredit(s, took)
 }
 
-// regrant gives the peer credit for what a receiver took.
-func (r *reader) regrant(s *Stream, took int) error {
+// returnCredit returns credit for what a receiver consumed.
+func (r *reader) returnCredit(s *Stream, took int) error {
 	if took == 0 {
 		return nil
 	}
 	s.mu.Lock()
-	grant := s.regrant(took)
+	grant := s.creditFor(took)
 	s.mu.Unlock()
 	if grant == 0 {
 		return nil
 	}
-	return r.c.queue.push(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) }, false)
+	return r.c.out.queue.push(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) }, false)
 }

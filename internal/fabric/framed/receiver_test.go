@@ -24,7 +24,7 @@ type keeper struct {
 
 func newKeeper() *keeper { return &keeper{over: make(chan struct{}), worked: make(chan struct{})} }
 
-func (k *keeper) Room(int) []byte { return k.room[:] }
+func (k *keeper) Buffer(int) []byte { return k.room[:] }
 
 func (k *keeper) Filled(n int) int {
 	k.got = append(k.got, k.room[:n]...)
@@ -166,7 +166,7 @@ func TestPieces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range []int{0, 1, small - 9, small, maxData - 5, maxData, 500_000} {
+		for _, n := range []int{0, 1, maxQueued - 9, maxQueued, maxData - 5, maxData, 500_000} {
 			if err := s.Send(Piece{Prefix: cut(5), Data: cut(n), Suffix: cut(n % 3)}); err != nil {
 				t.Fatal(n, err)
 			}

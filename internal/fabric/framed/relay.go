@@ -6,28 +6,27 @@ import (
 	"sync"
 )
 
-// A Ring is what Relay needs of a shared-memory ring: waiting for bytes and room
-// in place, and an end whose reason has a kind.
+// A Ring is what Relay needs of a ring in shared memory: it waits for bytes and for space in
+// place, and its end has a kind of error.
 type Ring interface {
-	// Next waits for at least least bytes and returns all that can be read;
-	// io.EOF after a clean end.
+	// Next waits for at least least bytes and returns all that can be read; io.EOF after a clean
+	// end.
 	Next(least int) ([]byte, error)
-	// Release gives back the first n of them.
+	// Release frees the first n of them.
 	Release(n int)
 	Sink
 	// Fail ends the ring with err's kind; nil is a clean end.
 	Fail(err error) error
 }
 
-// relayPiece bounds one step of a relay, so that the ends work in parallel and
-// the bytes are still in the cache when the other end gets to them.
+// relayPiece bounds one step of a relay, so that both ends work in parallel and the bytes are
+// still in the cache when the other end reads them.
 const relayPiece = 512 << 10
 
-// Relay joins a stream and a ring in both directions, with no buffer between: the
-// stream's bytes are decrypted into the ring, and the ring's sent from where they
-// lie. When either ends, Relay ends the other for the same reason and returns: nil
-// after a clean end, else that reason. A clean end of either side is the end of
-// both directions, after what was sent before it has arrived.
+// Relay joins a stream and a ring in both directions without a buffer between them: the stream's
+// bytes are decrypted into the ring, and the ring's are sent from it. When either ends, Relay
+// ends the other for the same reason and returns: nil after a clean end, else that error. A
+// clean end of either side ends both directions, after what was sent before has arrived.
 func Relay(s *Stream, r Ring) error {
 	var inward, outward error
 	var both sync.WaitGroup
@@ -42,33 +41,32 @@ func Relay(s *Stream, r Ring) error {
 		s.Reset(outward)
 	}
 	both.Wait()
-	return reason(inward, outward)
+	return firstCause(inward, outward)
 }
 
-// reason picks what ended a relay first: the other direction then only fails
-// because the stream or the ring was ended by us.
-func reason(inward, outward error) error {
+// firstCause returns what ended a relay first: the other direction then fails because the relay
+// ended the stream or the ring.
+func firstCause(inward, outward error) error {
 	if inward != nil && !errors.Is(inward, ErrClosed) {
 		return inward
 	}
 	return outward
 }
 
-func toRing(s *Stream, r Ring) error { return clean(s.Pour(r)) }
+func toRing(s *Stream, r Ring) error { return withoutEOF(s.CopyTo(r)) }
 
-// toStream sends until the ring ends. A peer that has ended reads no more: what the ring still
-// says then is for nobody, and is no failure. It is taken all the same, or else who writes it
-// would never get to what the peer has said before its end.
+// toStream sends until the ring ends. After the peer has ended its side, nothing more is sent;
+// the ring is read nevertheless, so that its writer can get to the peer's last bytes.
 func toStream(s *Stream, r Ring) error {
 	for deaf := false; ; {
 		b, err := r.Next(1)
 		if err != nil {
-			return clean(err)
+			return withoutEOF(err)
 		}
 		n := len(b)
 		if !deaf {
 			n, err = s.Write(b[:min(len(b), relayPiece)])
-			deaf = err != nil && s.ended()
+			deaf = err != nil && s.peerEnded()
 		}
 		r.Release(n)
 		if err != nil && !deaf {
@@ -77,15 +75,15 @@ func toStream(s *Stream, r Ring) error {
 	}
 }
 
-// ended says whether the peer has ended its bytes in good order.
-func (s *Stream) ended() bool {
+// peerEnded reports whether the peer has ended its bytes in good order.
+func (s *Stream) peerEnded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inEnd
+	return s.readEOF
 }
 
-func clean(err error) error {
-	if err == io.EOF { //nolint:errorlint // an EOF that is wrapped came too early
+func withoutEOF(err error) error {
+	if err == io.EOF { //nolint:errorlint // a wrapped EOF came too early
 		return nil
 	}
 	return err

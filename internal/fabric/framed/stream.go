@@ -21,37 +21,36 @@ type Stream struct {
 
 	readTurn, writeTurn sync.Mutex
 
-	mu      sync.Mutex
-	changed sync.Cond // any field below
-	unsent  bool      // the OPEN may still be in the queue
+	mu          sync.Mutex
+	changed     sync.Cond // signals changes of the fields below
+	openPending bool      // the OPEN may still be in the queue
 
-	// Receiving.
-	kept    chunks
-	into    []byte // where a Read waits for data; nil: nobody does
-	filling bool   // the connection's reader is writing into it
-	filled  int
-	sink    Sink      // commits what the reader has filled, instead of a woken Read
-	window  int       // what the peer may send ahead at most, now
-	extra   int       // the part of it that is borrowed from the budget
-	credit  int       // what the peer may still send
-	eaten   int       // read since the last grant
-	granted time.Time // the last grant of a window that may grow
-	inEnd   bool
-	inErr   error
+	// The receiving side.
+	buffered   chunks
+	readBuf    []byte // the slice of a waiting Read; nil: none waits
+	filling    bool   // the connection's reader is writing into readBuf
+	filled     int
+	sink       Sink      // commits what the reader has filled instead of waking a Read
+	window     int       // the peer's flow-control window
+	borrowed   int       // the part of window that comes from the budget
+	recvCredit int       // what the peer may still send
+	consumed   int       // bytes read since the last grant
+	lastGrant  time.Time // when the window was last considered for growth
+	readEOF    bool
+	readErr    error
 
-	// Sending.
-	allowance int
-	outEnd    bool
-	outErr    error
+	// The sending side.
+	sendCredit  int
+	writeClosed bool
+	writeErr    error
 
-	priority  atomic.Int32
-	forgotten bool
-	onGone    func(error)
-	receiver  Receiver
+	priority     atomic.Int32
+	unregistered bool
+	receiver     Receiver
 }
 
 func newStream(c *Conn, id uint32, method string, head []byte) *Stream {
-	s := &Stream{conn: c, id: id, method: method, head: head, window: firstWindow, credit: firstWindow, allowance: firstWindow}
+	s := &Stream{conn: c, id: id, method: method, head: head, window: firstWindow, recvCredit: firstWindow, sendCredit: firstWindow}
 	s.changed.L = &s.mu
 	return s
 }
@@ -62,12 +61,11 @@ func (s *Stream) Conn() *Conn { return s.conn }
 // Method is the name that the stream was opened with.
 func (s *Stream) Method() string { return s.method }
 
-// Header is what the opener sent along with the method. It must not be changed.
+// Header is what the opener sent with the method. It must not be changed.
 func (s *Stream) Header() []byte { return s.head }
 
-// Read reads what has come, waiting for at least one byte. After the peer's
-// CloseWrite it returns io.EOF, after its Reset that error, in both cases once
-// everything before it is read.
+// Read waits for at least one byte. After the peer's CloseWrite it returns io.EOF, after its
+// Reset that error, in both cases once everything before it is read.
 func (s *Stream) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -76,7 +74,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	defer s.readTurn.Unlock()
 	n, grant, err := s.receive(p)
 	if grant > 0 {
-		s.conn.sendSmall(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) })
+		s.conn.out.sendSmall(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) })
 	}
 	return n, err
 }
@@ -84,85 +82,85 @@ func (s *Stream) Read(p []byte) (int, error) {
 func (s *Stream) receive(p []byte) (n, grant int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kept.size == 0 && s.inErr == nil && !s.inEnd {
-		if s.unsent {
-			s.show()
+	if s.buffered.size == 0 && s.readErr == nil && !s.readEOF {
+		if s.openPending {
+			s.flushOpen()
 		}
 		s.waitFilled(p)
 	}
 	switch {
 	case s.filled > 0:
 		n, s.filled = s.filled, 0
-	case s.kept.size > 0:
-		n = s.kept.read(p)
-	case s.inErr != nil:
-		return 0, 0, s.inErr
+	case s.buffered.size > 0:
+		n = s.buffered.read(p)
+	case s.readErr != nil:
+		return 0, 0, s.readErr
 	default:
 		return 0, 0, io.EOF
 	}
-	return n, s.regrant(n), nil
+	return n, s.creditFor(n), nil
 }
 
-// show sends the OPEN before this side begins to wait.
-func (s *Stream) show() {
-	s.unsent = false
+// flushOpen sends the OPEN before this side waits.
+func (s *Stream) flushOpen() {
+	s.openPending = false
 	s.mu.Unlock()
-	s.conn.flush()
+	s.conn.out.flush()
 	s.mu.Lock()
 }
 
-// waitFilled offers p to the connection's reader until something has come. While
-// the reader is filling p nothing else may end the wait.
+// waitFilled offers p to the connection's reader until something has arrived. While the reader
+// fills p only the reader ends the wait.
 func (s *Stream) waitFilled(p []byte) {
-	for s.kept.size == 0 && s.filled == 0 && s.inErr == nil && !s.inEnd || s.filling {
-		s.into = p
+	for s.buffered.size == 0 && s.filled == 0 && s.readErr == nil && !s.readEOF || s.filling {
+		s.readBuf = p
 		s.changed.Wait()
 	}
-	s.into = nil
+	s.readBuf = nil
 }
 
-// regrant counts n bytes as read and returns the credit to send, if it is time.
-func (s *Stream) regrant(n int) (grant int) {
-	s.eaten += n
-	if s.eaten < s.window/2 || s.inEnd || s.inErr != nil {
+// creditFor counts n bytes as read and returns the credit to send now.
+func (s *Stream) creditFor(n int) (grant int) {
+	s.consumed += n
+	if s.consumed < s.window/2 || s.readEOF || s.readErr != nil {
 		return 0
 	}
-	grant, s.eaten = s.eaten, 0
-	if more := s.widening(); more > 0 {
-		more = s.conn.borrow(more)
+	grant, s.consumed = s.consumed, 0
+	if more := s.windowIncrease(); more > 0 {
+		more = s.conn.takeBudget(more)
 		s.window += more
-		s.extra += more
+		s.borrowed += more
 		grant += more
 	}
-	s.credit += grant
+	s.recvCredit += grant
 	return grant
 }
 
-// nextWindow is what a stream gets when its first window is being used up.
-const nextWindow = 512 << 10
+// secondWindow is the window of a stream that uses up its first one.
+const secondWindow = 512 << 10
 
-// widening is how much more the peer may send ahead. A window is wide enough when
-// half of it takes longer than two round trips: more of it would only lie in queues,
-// where other streams' frames must wait behind it.
-func (s *Stream) widening() int {
+// windowIncrease is by how much to widen the window. It is wide enough when half of it lasts for
+// more than two round trips: a wider one would only fill queues in front of other streams'
+// frames.
+func (s *Stream) windowIncrease() int {
 	most := s.conn.o.Window - s.window
-	if s.window < nextWindow {
-		return min(most, nextWindow-s.window)
+	if s.window < secondWindow {
+		return min(most, secondWindow-s.window)
 	}
 	now := time.Now()
-	last := s.granted
-	s.granted = now
-	if last.IsZero() || now.Sub(last) > 2*s.conn.quickest() {
+	last := s.lastGrant
+	s.lastGrant = now
+	if last.IsZero() || now.Sub(last) > 2*s.conn.live.shortestRTT() {
 		return 0
 	}
 	return min(most, s.window)
 }
 
-// Write sends p, waiting for credit. When it returns p is the caller's again.
+// Write sends p, waiting for credit. It does not keep p.
 func (s *Stream) Write(p []byte) (int, error) { return s.send(nil, p, false) }
 
-// copyPiece is the buffer of ReadFrom and WriteTo: several frames, so that some
-// can arrive while others are written.
+// copyPiece is the buffer of ReadFrom and WriteTo: several frames, so that some arrive while
+// others are written.
 const copyPiece = 4 * maxData
 
 // ReadFrom writes all that r gives. It implements io.ReaderFrom with pieces that
@@ -196,24 +194,24 @@ func transfer(write, read func([]byte) (int, error)) (total int64, err error) {
 	}
 }
 
-// send writes prefix and p and, when last is set, the end after them.
+// send writes prefix and p and, with last set, half-closes the stream.
 func (s *Stream) send(prefix, p []byte, last bool) (sent int, err error) {
 	s.writeTurn.Lock()
 	defer s.writeTurn.Unlock()
 	return s.write(prefix, p, last)
 }
 
-// write is send for who has the turn.
+// write is send with writeTurn held.
 func (s *Stream) write(prefix, p []byte, last bool) (sent int, err error) {
 	class := s.class()
-	if len(prefix)+len(p) <= small {
+	if len(prefix)+len(p) <= maxQueued {
 		class = -1
 	} else {
-		s.conn.wire.want(class, 1)
-		defer s.conn.wire.want(class, -1)
+		s.conn.out.lock.announce(class, 1)
+		defer s.conn.out.lock.announce(class, -1)
 	}
 	for len(prefix)+len(p) > 0 {
-		n, err := s.spend(min(len(prefix)+len(p), maxData), class)
+		n, err := s.takeCredit(min(len(prefix)+len(p), maxData), class)
 		if err != nil {
 			return sent, err
 		}
@@ -221,14 +219,14 @@ func (s *Stream) write(prefix, p []byte, last bool) (sent int, err error) {
 		n -= len(first)
 		prefix = prefix[len(first):]
 		end := last && n == len(p) && len(prefix) == 0
-		if err := s.sendPiece(first, p[:n], end); err != nil {
+		if err := s.sendFrame(first, p[:n], end); err != nil {
 			return sent, err
 		}
 		sent, p = sent+len(first)+n, p[n:]
 		if end {
 			s.mu.Lock()
-			s.outEnd = true
-			s.settled()
+			s.writeClosed = true
+			s.updatedUnlock()
 			return sent, nil
 		}
 	}
@@ -241,22 +239,22 @@ func (s *Stream) write(prefix, p []byte, last bool) (sent int, err error) {
 func (s *Stream) writable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.outFailure()
+	return s.writeFailure()
 }
 
-// sendPiece sends one frame, and END after it when end is set.
-func (s *Stream) sendPiece(prefix, p []byte, end bool) error {
+// sendFrame sends one frame, and END after it when end is set.
+func (s *Stream) sendFrame(prefix, p []byte, end bool) error {
 	n := len(prefix) + len(p)
-	if n > small {
-		if err := s.conn.sendLarge(s, prefix, p); err != nil {
+	if n > maxQueued {
+		if err := s.conn.out.sendLarge(s, prefix, p); err != nil {
 			return err
 		}
 		if end {
-			s.conn.sendSmall(s.appendEnd)
+			s.conn.out.sendSmall(s.appendEnd)
 		}
 		return s.conn.Err()
 	}
-	s.conn.sendSmall(func(b []byte) []byte {
+	s.conn.out.sendSmall(func(b []byte) []byte {
 		b = append(append(header{frameData, n, s.id}.append(b), prefix...), p...)
 		if end {
 			b = s.appendEnd(b)
@@ -266,43 +264,43 @@ func (s *Stream) sendPiece(prefix, p []byte, end bool) error {
 	return s.conn.Err()
 }
 
-// class is the stream's among those that wait for the connection.
+// class is the stream's class in the connection's writeLock.
 func (s *Stream) class() int { return int(s.priority.Load()) + 1 }
 
 func (s *Stream) appendEnd(b []byte) []byte { return header{frameEnd, 0, s.id}.append(b) }
 
-// spend waits for credit and takes up to most bytes of it. Who has announced
-// frames of a class takes that back while it waits; -1: has not.
-func (s *Stream) spend(most, class int) (int, error) {
+// takeCredit waits for credit and takes up to most bytes of it. A caller that has announced
+// frames of a class withdraws the announcement while it waits; -1: it has not.
+func (s *Stream) takeCredit(most, class int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if class >= 0 && s.allowance == 0 {
-		s.conn.wire.want(class, -1)
-		defer s.conn.wire.want(class, 1)
+	if class >= 0 && s.sendCredit == 0 {
+		s.conn.out.lock.announce(class, -1)
+		defer s.conn.out.lock.announce(class, 1)
 	}
-	for s.allowance == 0 && s.outFailure() == nil {
+	for s.sendCredit == 0 && s.writeFailure() == nil {
 		s.changed.Wait()
 	}
-	if err := s.outFailure(); err != nil {
+	if err := s.writeFailure(); err != nil {
 		return 0, err
 	}
-	s.unsent = false
-	n := min(most, s.allowance)
-	s.allowance -= n
+	s.openPending = false
+	n := min(most, s.sendCredit)
+	s.sendCredit -= n
 	return n, nil
 }
 
-func (s *Stream) outFailure() error {
+func (s *Stream) writeFailure() error {
 	switch {
-	case s.outErr != nil:
-		return s.outErr
-	case s.outEnd:
+	case s.writeErr != nil:
+		return s.writeErr
+	case s.writeClosed:
 		return ErrClosed
 	}
 	return nil
 }
 
-// CloseWrite ends this side's bytes. The peer reads io.EOF after the last one.
+// CloseWrite half-closes the stream. The peer reads io.EOF after the last byte.
 func (s *Stream) CloseWrite() error {
 	s.writeTurn.Lock()
 	defer s.writeTurn.Unlock()
@@ -311,9 +309,9 @@ func (s *Stream) CloseWrite() error {
 
 func (s *Stream) sendEnd() error {
 	s.mu.Lock()
-	err := s.outFailure()
-	ended := s.outEnd
-	s.unsent = false
+	err := s.writeFailure()
+	ended := s.writeClosed
+	s.openPending = false
 	s.mu.Unlock()
 	if err != nil {
 		if ended {
@@ -321,13 +319,13 @@ func (s *Stream) sendEnd() error {
 		}
 		return err
 	}
-	s.conn.sendSmall(s.appendEnd)
-	s.settle(func() { s.outEnd = true })
+	s.conn.out.sendSmall(s.appendEnd)
+	s.update(func() { s.writeClosed = true })
 	return nil
 }
 
-// Close is CloseWrite for what was written, and gives up what was not read yet.
-// A Write that waits for credit meanwhile is given up as well.
+// Close is CloseWrite for what was written, and discards what was not read. A Write that waits
+// for credit is aborted.
 func (s *Stream) Close() error {
 	if s.writeTurn.TryLock() {
 		_ = s.sendEnd()
@@ -337,111 +335,92 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// Reset ends both directions at once. The peer's calls return an error of err's
-// kind with its text; nil is Close.
+// Reset ends both directions at once. The peer's calls return an error of err's kind with its
+// text; nil is Close.
 func (s *Stream) Reset(err error) {
 	if err == nil {
 		_ = s.Close()
 		return
 	}
-	kind, text := s.verdict(err)
+	kind, text := s.errorFor(err)
 	s.abandon(kind, text, ErrClosed)
 }
 
-// verdict is what the peer learns of err. It names the method itself.
-func (s *Stream) verdict(err error) (outboard.Kind, string) {
+// errorFor converts err for the peer, which adds the method itself.
+func (s *Stream) errorFor(err error) (outboard.Kind, string) {
 	return outboard.KindOf(err), strings.TrimPrefix(err.Error(), s.method+": ")
 }
 
-// abandon ends what has not ended, and tells the peer if there was anything.
+// abandon ends both directions, and resets the stream if either was open.
 func (s *Stream) abandon(kind outboard.Kind, text string, local error) {
-	if s.giveUp(local) {
-		s.conn.sendSmall(func(b []byte) []byte { return appendVerdict(b, frameReset, s.id, kind, text) })
+	if s.abort(local) {
+		s.conn.out.sendSmall(func(b []byte) []byte { return appendError(b, frameReset, s.id, kind, text) })
 	}
 }
 
-// giveUp ends what has not ended, and says whether there was anything.
-func (s *Stream) giveUp(local error) (tell bool) {
+// abort ends both directions, and reports whether either was open.
+func (s *Stream) abort(local error) (tell bool) {
 	s.mu.Lock()
-	tell = (!s.inEnd && s.inErr == nil) || (!s.outEnd && s.outErr == nil)
-	if s.inErr == nil {
-		s.inErr = local
+	tell = (!s.readEOF && s.readErr == nil) || (!s.writeClosed && s.writeErr == nil)
+	if s.readErr == nil {
+		s.readErr = local
 	}
-	if s.outErr == nil {
-		s.outErr = local
+	if s.writeErr == nil {
+		s.writeErr = local
 	}
-	s.kept.drop()
-	s.settled()
+	s.buffered.drop()
+	s.updatedUnlock()
 	return tell
 }
 
-// settle changes the stream's state, wakes who waits for it, and forgets the
-// stream when both directions are over.
-func (s *Stream) settle(change func()) {
+// update changes the stream's state, wakes waiting goroutines, and unregisters the stream when
+// both directions have ended.
+func (s *Stream) update(change func()) {
 	s.mu.Lock()
 	change()
-	s.settled()
+	s.updatedUnlock()
 }
 
-// settled is the second half of settle. Locks: s.mu is held, and released.
-func (s *Stream) settled() {
-	over := (s.inEnd || s.inErr != nil) && (s.outEnd || s.outErr != nil)
-	first := over && !s.forgotten
-	s.forgotten = s.forgotten || over
-	extra := s.extra
+// updatedUnlock is the second half of update. Locks: s.mu is held, and released.
+func (s *Stream) updatedUnlock() {
+	over := (s.readEOF || s.readErr != nil) && (s.writeClosed || s.writeErr != nil)
+	first := over && !s.unregistered
+	s.unregistered = s.unregistered || over
+	extra := s.borrowed
 	s.changed.Broadcast()
 	s.mu.Unlock()
 	if first {
-		s.conn.forget(s, extra)
+		s.conn.unregister(s, extra)
 	}
 }
 
-// lost ends the stream with its connection.
-func (s *Stream) lost(err error) {
-	s.fallen(err, err)
+// connectionEnded ends the stream with its connection.
+func (s *Stream) connectionEnded(err error) {
+	s.fail(err)
 }
 
-// reset is the peer's RESET. Bytes that came before it can still be read.
-func (s *Stream) reset(kind outboard.Kind, text string) {
+// peerReset is the peer's RESET. Bytes that came before it can still be read.
+func (s *Stream) peerReset(kind outboard.Kind, text string) {
 	err := &outboard.Error{Op: s.method, Kind: kind, Err: errors.New(text)}
 	if text == "" {
 		err.Err = fmt.Errorf("peer closed the stream: %w", io.ErrClosedPipe)
 	}
-	s.fallen(err, err)
+	s.fail(err)
 }
 
-func (s *Stream) fallen(in, out error) {
-	var tell func(error)
+func (s *Stream) fail(err error) {
 	var to Receiver
-	s.settle(func() {
-		if s.inErr == nil && !s.inEnd {
-			s.inErr = in
-			tell, to = s.onGone, s.receiver
+	s.update(func() {
+		if s.readErr == nil && !s.readEOF {
+			s.readErr = err
+			to = s.receiver
 		}
-		if s.outErr == nil && !s.outEnd {
-			s.outErr = out
-			tell, to = s.onGone, s.receiver
+		if s.writeErr == nil && !s.writeClosed {
+			s.writeErr = err
+			to = s.receiver
 		}
 	})
-	if tell != nil {
-		tell(out)
-	}
 	if to != nil {
-		to.Failed(out)
-	}
-}
-
-// whenGone arranges for f to be called when the peer resets the stream or the
-// connection ends.
-func (s *Stream) whenGone(f func(error)) {
-	s.mu.Lock()
-	failed := s.outErr
-	if failed == nil {
-		failed = s.inErr
-	}
-	s.onGone = f
-	s.mu.Unlock()
-	if failed != nil {
-		f(failed)
+		to.Failed(err)
 	}
 }

@@ -7,23 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentLow is how much the operating system may hold that it has not sent yet: what
-// is written later, but is more urgent, waits behind it.
-const unsentLow = 256 << 10
+// maxUnsent bounds what the operating system queues unsent (TCP_NOTSENT_LOWAT): later frames of
+// higher priority wait behind it.
+const maxUnsent = 256 << 10
 
-func keepUnsentLow(nc *net.TCPConn) {
+func limitUnsent(nc *net.TCPConn) {
 	raw, err := nc.SyscallConn()
 	if err != nil {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		// Where it is refused, small frames only wait longer.
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentLow)
+		// Where it is not supported, small frames only wait longer.
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
 	})
 }
 
-// writable says that a small write would not wait: where the operating system says so,
-// it has room for a third of what it holds at most.
+// writable reports that a small write would not block: the kernel reports POLLOUT when a third
+// of its buffer is free.
 func writable(raw syscall.RawConn) (ok bool) {
 	err := raw.Control(func(fd uintptr) {
 		asked := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}

@@ -29,38 +29,38 @@ type callee struct {
 	claimed atomic.Bool // a handler has it, or never will
 	timer   *time.Timer
 
-	reply sync.Mutex // guards what follows
-	said  bool       // the header is sent, or held
-	held  []byte     // of a call without streaming, until its status is known
-	tail  metadata.MD
+	replyMu    sync.Mutex // guards what follows
+	headerSent bool       // the header is sent, or held
+	heldReply  []byte     // of a call without streaming, until its status is known
+	tail       metadata.MD
 }
 
-// mostHeld bounds what waits for the status, so that all leaves in one write.
-const mostHeld = 4 << 10
+// maxHeldReply bounds what waits for the status, so that all leaves in one write.
+const maxHeldReply = 4 << 10
 
 var (
-	errRefused  = outboard.Errorf(outboard.NotFound, "", "peer serves no calls")
-	errTooMany  = outboard.Errorf(outboard.Exhausted, "", "too many calls are still running")
-	errNoMethod = outboard.Errorf(outboard.Protocol, "", "head of a call")
+	errNoHandler = outboard.Errorf(outboard.NotFound, "", "peer serves no calls")
+	errTooMany   = outboard.Errorf(outboard.Exhausted, "", "too many calls are still running")
+	errBadHead   = outboard.Errorf(outboard.Protocol, "", "head of a call")
 )
 
 // accept begins a call of the peer.
 func (c *Conn) accept(s *framed.Stream, header []byte) (framed.Receiver, error) {
 	if c.o.Handler == nil {
-		return nil, errRefused
+		return nil, errNoHandler
 	}
 	x := &callee{conn: c}
 	x.init(true, c.o.MaxMessage)
 	x.stream = s
 	h, err := parseHead(header, time.Now(), func(name []byte) string {
-		x.method = c.methods.of(name)
+		x.method = c.methods.intern(name)
 		return x.method.name
 	})
 	if err != nil {
-		return nil, &outboard.Error{Kind: outboard.Protocol, Err: errors.Join(errNoMethod, err)}
+		return nil, &outboard.Error{Kind: outboard.Protocol, Err: errors.Join(errBadHead, err)}
 	}
-	if c.running.Add(1) > c.limit {
-		c.leave()
+	if c.peerCalls.Add(1) > c.maxPeerCalls {
+		c.endPeerCall()
 		return nil, errTooMany
 	}
 	if !c.o.Trusted {
@@ -76,36 +76,36 @@ func (c *Conn) accept(s *framed.Stream, header []byte) (framed.Receiver, error) 
 	// Who forwards a unary call may want to send its request once more, and keeps it for
 	// that unless it has to be given back.
 	if h.Streaming {
-		x.rooms = &c.rooms
+		x.buffers = &c.buffers
 	}
 	x.ctx.deadline = h.Deadline
 	s.SetPriority(framed.Priority(h.Priority))
 	if h.Streaming {
-		x.start()
+		x.startHandler()
 	}
 	return x, nil
 }
 
-// errOver is what Recv says when the handler has returned.
-var errOver = status.Error(codes.Canceled, "the call is over")
+// errCallOver is what Recv says when the handler has returned.
+var errCallOver = status.Error(codes.Canceled, "the call is over")
 
-// leave counts a call of the peer as over.
-func (c *Conn) leave() {
-	if c.running.Add(-1) == 0 {
+// endPeerCall counts a call of the peer as over.
+func (c *Conn) endPeerCall() {
+	if c.peerCalls.Add(-1) == 0 {
 		select {
-		case c.quiet <- struct{}{}:
+		case c.peerIdle <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// start gives the call to a handler in a goroutine of its own.
-func (x *callee) start() {
+// startHandler gives the call to a handler in a goroutine of its own.
+func (x *callee) startHandler() {
 	if x.claimed.Swap(true) {
 		return
 	}
 	if !x.head.Deadline.IsZero() && x.head.Streaming {
-		x.timer = time.AfterFunc(time.Until(x.head.Deadline), x.expired)
+		x.timer = time.AfterFunc(time.Until(x.head.Deadline), x.deadlineExceeded)
 	}
 	x.conn.handlers.Go(x.serve)
 }
@@ -123,21 +123,21 @@ func (x *callee) isUnary() bool { return x.conn.unary != nil && !x.head.Streamin
 
 // serveUnary serves the call on the short way; inReader says in which goroutine.
 func (x *callee) serveUnary(inReader bool) {
-	request, err := x.single()
+	request, err := x.receiveRequest()
 	if err != nil {
 		x.finish(err)
 		return
 	}
 	began := time.Now()
 	response, end, err := x.conn.unary.ServeUnary(&x.ctx, x.head, request)
-	x.method.took(time.Since(began))
+	x.method.observe(time.Since(began))
 	defer response.Free()
-	x.answer(response, end, err, inReader)
-	x.over()
+	x.respond(response, end, err, inReader)
+	x.release()
 }
 
-// single is the request of a unary call, which has ended.
-func (x *callee) single() (*call.Message, error) {
+// receiveRequest is the request of a unary call, which has ended.
+func (x *callee) receiveRequest() (*call.Message, error) {
 	m, err := x.Recv()
 	if err == nil {
 		if _, err = x.Recv(); errors.Is(err, io.EOF) {
@@ -151,10 +151,10 @@ func (x *callee) single() (*call.Message, error) {
 	return nil, err
 }
 
-// answer sends all of a unary call's end at once.
-func (x *callee) answer(response *call.Message, end call.End, err error, inReader bool) {
-	room := headRoom.Get().(*[512]byte)
-	defer headRoom.Put(room)
+// respond sends all of a unary call's end at once.
+func (x *callee) respond(response *call.Message, end call.End, err error, inReader bool) {
+	room := headBuffers.Get().(*[512]byte)
+	defer headBuffers.Put(room)
 	before := room[:0]
 	if len(end.Header) > 0 {
 		var headerErr error
@@ -187,43 +187,43 @@ func appendHeader(b []byte, md metadata.MD) ([]byte, error) {
 
 // finish ends the call with the status of err.
 func (x *callee) finish(err error) {
-	x.reply.Lock()
-	all := appendStatus(x.held, err, x.tail)
-	x.held = nil
-	x.reply.Unlock()
+	x.replyMu.Lock()
+	all := appendStatus(x.heldReply, err, x.tail)
+	x.heldReply = nil
+	x.replyMu.Unlock()
 	_ = x.stream.Send(framed.Piece{Data: all, End: true})
-	x.over()
+	x.release()
 }
 
 // over frees what the call held, and stops a caller that is still sending.
-func (x *callee) over() {
+func (x *callee) release() {
 	if x.timer != nil {
 		x.timer.Stop()
 	}
 	if x.head.Streaming {
 		// A goroutine that the handler left behind may still wait in Recv.
-		x.drop(errOver)
+		x.discard(errCallOver)
 	}
 	_ = x.stream.Close()
 	x.ctx.end(context.Canceled)
-	x.conn.leave()
+	x.conn.endPeerCall()
 }
 
-// expired is the deadline of a streaming call, whose caller has given up by then.
-func (x *callee) expired() {
+// deadlineExceeded is the deadline of a streaming call, whose caller has given up by then.
+func (x *callee) deadlineExceeded() {
 	x.ctx.end(context.DeadlineExceeded)
 	err := status.FromContextError(context.DeadlineExceeded).Err()
-	x.drop(err)
+	x.discard(err)
 	x.stream.Reset(context.DeadlineExceeded)
 }
 
 // Filled implements framed.Receiver.
 func (x *callee) Filled(n int) (took int) {
 	took = x.inbox.Filled(n)
-	if x.bad {
+	if x.violated {
 		x.ctx.end(context.Canceled)
 		if !x.claimed.Swap(true) {
-			x.conn.leave() // its request will never be complete
+			x.conn.endPeerCall() // its request will never be complete
 		}
 	}
 	return took
@@ -231,11 +231,11 @@ func (x *callee) Filled(n int) (took int) {
 
 // Ended implements framed.Receiver.
 func (x *callee) Ended() (work bool) {
-	x.finished()
-	if x.isUnary() && x.method.quick() && !x.claimed.Swap(true) {
+	x.endOfStream()
+	if x.isUnary() && x.method.mayRunInline() && !x.claimed.Swap(true) {
 		return true
 	}
-	x.start()
+	x.startHandler()
 	return false
 }
 
@@ -245,14 +245,14 @@ func (x *callee) Work() { x.serveUnary(true) }
 // Failed implements framed.Receiver.
 func (x *callee) Failed(err error) {
 	x.ctx.end(context.Canceled)
-	x.drop(goneStatus(err))
+	x.discard(callerGone(err))
 	if !x.claimed.Swap(true) {
-		x.conn.leave() // its request never came
+		x.conn.endPeerCall() // its request never came
 	}
 }
 
-// goneStatus is what Recv and Send of a handler say of a caller that is gone.
-func goneStatus(err error) error {
+// callerGone is what Recv and Send of a handler say of a caller that is gone.
+func callerGone(err error) error {
 	if errors.Is(err, io.ErrClosedPipe) {
 		return status.Error(codes.Canceled, "the caller has given up")
 	}
@@ -267,18 +267,18 @@ func (x *callee) Head() *call.Head { return x.head }
 
 // SendHeader implements call.ServerStream.
 func (x *callee) SendHeader(md metadata.MD) error {
-	x.reply.Lock()
-	defer x.reply.Unlock()
-	if x.said {
+	x.replyMu.Lock()
+	defer x.replyMu.Unlock()
+	if x.headerSent {
 		return status.Error(codes.Internal, "header was sent already")
 	}
 	header, err := appendHeader(nil, md)
 	if err != nil {
 		return err
 	}
-	x.said = true
-	if !x.head.Streaming && len(header) <= mostHeld {
-		x.held = header
+	x.headerSent = true
+	if !x.head.Streaming && len(header) <= maxHeldReply {
+		x.heldReply = header
 		return nil
 	}
 	return x.sendError(x.stream.Send(framed.Piece{Data: header}))
@@ -286,8 +286,8 @@ func (x *callee) SendHeader(md metadata.MD) error {
 
 // SetTrailer implements call.ServerStream.
 func (x *callee) SetTrailer(md metadata.MD) {
-	x.reply.Lock()
-	defer x.reply.Unlock()
+	x.replyMu.Lock()
+	defer x.replyMu.Unlock()
 	x.tail = metadata.Join(x.tail, md)
 }
 
@@ -304,15 +304,15 @@ func (x *callee) Send(m *call.Message) error {
 // hold keeps a copy of a small response until the status is known. Otherwise it
 // returns what goes before the message.
 func (x *callee) hold(m *call.Message) (before []byte, held bool) {
-	x.reply.Lock()
-	defer x.reply.Unlock()
-	x.said = true
+	x.replyMu.Lock()
+	defer x.replyMu.Unlock()
+	x.headerSent = true
 	data, err := m.Bytes()
-	if err == nil && !x.head.Streaming && len(x.held)+recordSize+len(data) <= mostHeld && x.ctx.Err() == nil {
-		x.held = append(appendRecord(x.held, messageType(m), len(data)), data...)
+	if err == nil && !x.head.Streaming && len(x.heldReply)+recordSize+len(data) <= maxHeldReply && x.ctx.Err() == nil {
+		x.heldReply = append(appendRecord(x.heldReply, messageType(m), len(data)), data...)
 		return nil, true
 	}
-	before, x.held = x.held, nil
+	before, x.heldReply = x.heldReply, nil
 	return before, false
 }
 
@@ -326,5 +326,5 @@ func (x *callee) sendError(err error) error {
 	if cause := x.ctx.Err(); cause != nil {
 		return status.FromContextError(cause).Err()
 	}
-	return goneStatus(err)
+	return callerGone(err)
 }

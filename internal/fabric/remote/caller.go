@@ -19,24 +19,24 @@ func isTooLong(err error) bool { return errors.Is(err, errTooLong) }
 
 // What calls end with that the peer never heard of.
 var (
-	errDraining error = unsent{"peer takes no more calls on this connection"}
-	errClosed   error = unsent{"connection is closed"}
+	errDraining error = unsentError{"peer takes no more calls on this connection"}
+	errClosed   error = unsentError{"connection is closed"}
 )
 
-// unsent is a call that the peer never heard of, so that it can be made again on
+// unsentError is a call that the peer never heard of, so that it can be made again on
 // another connection.
-type unsent struct{ why string }
+type unsentError struct{ text string }
 
-func (u unsent) Error() string { return u.why }
+func (u unsentError) Error() string { return u.text }
 
 // GRPCStatus is how the package status sees it.
-func (u unsent) GRPCStatus() *status.Status { return status.New(codes.Unavailable, u.Error()) }
+func (u unsentError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, u.Error()) }
 
 // Unsent says that the callee never saw the call.
-func (unsent) Unsent() bool { return true }
+func (unsentError) Unsent() bool { return true }
 
-// opening is how each call begins. b is for the head.
-func (c *Conn) opening(ctx context.Context, h *call.Head, b []byte) (framed.Opening, error) {
+// newOpening is how each call begins. b is for the head.
+func (c *Conn) newOpening(ctx context.Context, h *call.Head, b []byte) (framed.Opening, error) {
 	if err := ctx.Err(); err != nil {
 		return framed.Opening{}, status.FromContextError(err).Err()
 	}
@@ -50,11 +50,11 @@ func (c *Conn) opening(ctx context.Context, h *call.Head, b []byte) (framed.Open
 	if err != nil {
 		return framed.Opening{}, status.Errorf(codes.Internal, "head of the call: %v", err)
 	}
-	return framed.Opening{Method: callMethod, Header: head, Priority: framed.Priority(h.Priority), Unless: &c.drained}, nil
+	return framed.Opening{Method: callMethod, Header: head, Priority: framed.Priority(h.Priority), CancelIf: &c.drained}, nil
 }
 
-// notBegun is the status of a call that the peer never heard of.
-func (c *Conn) notBegun(err error) error {
+// openError is the status of a call that the peer never heard of.
+func (c *Conn) openError(err error) error {
 	if errors.Is(err, framed.ErrClosed) {
 		if c.drained.Load() && c.Err() == nil {
 			return errDraining
@@ -64,37 +64,37 @@ func (c *Conn) notBegun(err error) error {
 	return statusOf(err)
 }
 
-// headRoom are slices for heads on their way out.
-var headRoom = sync.Pool{New: func() any { return new([512]byte) }}
+// headBuffers are slices for heads on their way out.
+var headBuffers = sync.Pool{New: func() any { return new([512]byte) }}
 
 // caller is the caller's side of a call.
 type caller struct {
 	inbox
 	ctx      context.Context //nolint:containedctx // it is the call's
 	deadline time.Time
-	stop     func() bool
+	unwatch  func() bool
 	conn     *Conn
-	left     sync.Once
+	endOnce  sync.Once
 }
 
 // Open implements call.Transport.
 func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
-	room := headRoom.Get().(*[512]byte)
-	defer headRoom.Put(room)
-	o, err := c.opening(ctx, h, room[:0])
+	room := headBuffers.Get().(*[512]byte)
+	defer headBuffers.Put(room)
+	o, err := c.newOpening(ctx, h, room[:0])
 	if err != nil {
 		return nil, err
 	}
 	s := &caller{ctx: ctx, deadline: h.Deadline, conn: c}
 	s.init(false, c.o.MaxMessage)
-	s.rooms = &c.rooms
-	o.Receiver, o.Stream = s, &s.stream
-	if !c.enter() {
+	s.buffers = &c.buffers
+	o.Receiver, o.StreamVar = s, &s.stream
+	if !c.beginCall() {
 		return nil, errDraining
 	}
 	if opened, err := c.framed.Start(ctx, o, framed.Piece{}); opened == nil {
-		c.ended()
-		return nil, c.notBegun(err)
+		c.endCall()
+		return nil, c.openError(err)
 	}
 	s.watch(h.Deadline)
 	return s, nil
@@ -104,17 +104,17 @@ func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error
 func (s *caller) watch(deadline time.Time) {
 	stop := func() bool { return true }
 	if s.ctx.Done() != nil {
-		stop = context.AfterFunc(s.ctx, func() { s.giveUp(status.FromContextError(s.ctx.Err()).Err()) })
+		stop = context.AfterFunc(s.ctx, func() { s.cancel(status.FromContextError(s.ctx.Err()).Err()) })
 	}
 	if own, ok := s.ctx.Deadline(); !deadline.IsZero() && (!ok || deadline.Before(own)) {
 		timer := time.AfterFunc(time.Until(deadline), func() {
-			s.giveUp(status.FromContextError(context.DeadlineExceeded).Err())
+			s.cancel(status.FromContextError(context.DeadlineExceeded).Err())
 		})
 		inner := stop
 		stop = func() bool { timer.Stop(); return inner() }
 	}
 	s.mu.Lock()
-	s.stop = stop
+	s.unwatch = stop
 	over := s.err != nil
 	s.mu.Unlock()
 	if over {
@@ -122,21 +122,21 @@ func (s *caller) watch(deadline time.Time) {
 	}
 }
 
-func (s *caller) giveUp(err error) {
-	s.drop(err)
+func (s *caller) cancel(err error) {
+	s.discard(err)
 	s.stream.Reset(nil)
-	s.left.Do(s.conn.ended)
+	s.endOnce.Do(s.conn.endCall)
 }
 
 // over is called once nothing more can come.
-func (s *caller) over() {
+func (s *caller) release() {
 	s.mu.Lock()
-	stop := s.stop
+	stop := s.unwatch
 	s.mu.Unlock()
 	if stop != nil {
 		stop()
 	}
-	s.left.Do(s.conn.ended)
+	s.endOnce.Do(s.conn.endCall)
 }
 
 // Send implements call.ClientStream.
@@ -166,10 +166,10 @@ func (s *caller) CloseSend() error {
 func (s *caller) Header() (metadata.MD, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.begun {
+	for !s.headerKnown {
 		s.changed.Wait()
 	}
-	if s.header == nil && s.err != nil && !errors.Is(s.err, io.EOF) && len(s.queue) == 0 && !s.last {
+	if s.header == nil && s.err != nil && !errors.Is(s.err, io.EOF) && len(s.queue) == 0 && !s.statusSeen {
 		return nil, s.err
 	}
 	return s.header, nil
@@ -184,8 +184,8 @@ func (s *caller) Trailer() metadata.MD {
 
 // Ended implements framed.Receiver.
 func (s *caller) Ended() (work bool) {
-	s.finished()
-	s.over()
+	s.endOfStream()
+	s.release()
 	return false
 }
 
@@ -194,16 +194,16 @@ func (s *caller) Work() {}
 
 // Failed implements framed.Receiver.
 func (s *caller) Failed(err error) {
-	if expired(s.ctx, s.deadline) {
+	if pastDeadline(s.ctx, s.deadline) {
 		err = context.DeadlineExceeded
 	}
-	s.end(statusOf(err), nil)
-	s.over()
+	s.setEnd(statusOf(err), nil)
+	s.release()
 }
 
-// expired says whether a call has no time left: then that is why it ended, whatever
+// pastDeadline says whether a call has no time left: then that is why it ended, whatever
 // was heard of first.
-func expired(ctx context.Context, deadline time.Time) bool {
+func pastDeadline(ctx context.Context, deadline time.Time) bool {
 	now := time.Now()
 	own, ok := ctx.Deadline()
 	return ok && !now.Before(own) || !deadline.IsZero() && !now.Before(deadline)

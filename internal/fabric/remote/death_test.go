@@ -90,7 +90,7 @@ func dieAt(t *testing.T, side int, bytes, writes int64) {
 	closing.Go(func() { client.Close() })
 	closing.Go(func() { server.Close() })
 	closing.Wait()
-	if a, b := client.running.Load(), server.running.Load(); a != 0 || b != 0 {
+	if a, b := client.peerCalls.Load(), server.peerCalls.Load(); a != 0 || b != 0 {
 		t.Errorf("side %d, %d bytes, %d writes: %d and %d calls are still counted", side, bytes, writes, a, b)
 	}
 }

@@ -28,9 +28,9 @@ func (c *Conn) Drain(ctx context.Context) error {
 		}
 		return err
 	}
-	for c.running.Load() > 0 {
+	for c.peerCalls.Load() > 0 {
 		select {
-		case <-c.quiet:
+		case <-c.peerIdle:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-c.Done():
@@ -49,7 +49,7 @@ const finishing = 1 << 30
 // go on.
 func (c *Conn) Finish(ctx context.Context) error {
 	c.finishOnce.Do(func() {
-		if c.made.Add(finishing) == finishing {
+		if c.ownCalls.Add(finishing) == finishing {
 			c.idleOnce.Do(func() { close(c.idle) })
 		}
 	})
@@ -63,18 +63,18 @@ func (c *Conn) Finish(ctx context.Context) error {
 	}
 }
 
-// enter counts a call to the peer, unless no more may begin.
-func (c *Conn) enter() bool {
-	if c.made.Add(1) < finishing {
+// beginCall counts a call to the peer, unless no more may begin.
+func (c *Conn) beginCall() bool {
+	if c.ownCalls.Add(1) < finishing {
 		return true
 	}
-	c.ended()
+	c.endCall()
 	return false
 }
 
-// ended counts a call to the peer as over.
-func (c *Conn) ended() {
-	if c.made.Add(-1) == finishing {
+// endCall counts a call to the peer as over.
+func (c *Conn) endCall() {
+	if c.ownCalls.Add(-1) == finishing {
 		c.idleOnce.Do(func() { close(c.idle) })
 	}
 }
@@ -92,7 +92,7 @@ type drain struct {
 }
 
 // Room implements framed.Receiver. Nothing is expected.
-func (*drain) Room(int) []byte { return nil }
+func (*drain) Buffer(int) []byte { return nil }
 
 // Filled implements framed.Receiver.
 func (*drain) Filled(int) int { return 0 }

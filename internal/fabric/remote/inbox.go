@@ -16,27 +16,27 @@ import (
 // inbox takes the records of one direction of a call. The connection's reader
 // fills it.
 type inbox struct {
-	parser      // the reader's only
-	bad    bool // the peer sent what it must not; the reader's only
-	stream *framed.Stream
+	parser        // the reader's only
+	violated bool // the peer sent what it must not; the reader's only
+	stream   *framed.Stream
 
-	mu      sync.Mutex
-	changed sync.Cond // any field below
-	queue   []entry
-	next    int  // of queue
-	owed    int  // bytes of the message that comes, for which the peer got no credit yet
-	begun   bool // the callee has said something
-	header  metadata.MD
-	trailer metadata.MD
-	err     error // why no more messages come: io.EOF, or an error of package status
+	mu          sync.Mutex
+	changed     sync.Cond // any field below
+	queue       []entry
+	next        int  // of queue
+	uncredited  int  // bytes of the message that comes, for which the peer got no credit yet
+	headerKnown bool // the callee has said something
+	header      metadata.MD
+	trailer     metadata.MD
+	err         error // why no more messages come: io.EOF, or an error of package status
 }
 
 // entry is a message that nobody has received yet.
 type entry struct {
 	data       []byte
-	lies       *room
+	buf        *buffer
 	compressed bool
-	owed       int
+	uncredited int
 }
 
 func (x *inbox) init(callee bool, maxMessage int) {
@@ -45,76 +45,76 @@ func (x *inbox) init(callee bool, maxMessage int) {
 }
 
 // Room implements framed.Receiver.
-func (x *inbox) Room(int) []byte {
+func (x *inbox) Buffer(int) []byte {
 	if x.isOver() {
 		return nil
 	}
-	return x.room()
+	return x.space()
 }
 
 func (x *inbox) isOver() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.err != nil && !x.last
+	return x.err != nil && !x.statusSeen
 }
 
 // Filled implements framed.Receiver.
 func (x *inbox) Filled(n int) (took int) {
 	complete, err := x.filled(n)
 	if err == nil && complete {
-		return x.record(n)
+		return x.handleRecord(n)
 	}
 	if err != nil {
-		x.broken(err)
+		x.rejectPeer(err)
 		return 0
 	}
-	return x.count(n)
+	return x.creditFor(n)
 }
 
-// count gives credit again at once while the peer sends what the user waits for;
+// creditFor gives credit again at once while the peer sends what the user waits for;
 // what lies behind an unread message waits for that.
-func (x *inbox) count(n int) (took int) {
+func (x *inbox) creditFor(n int) (took int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.next < len(x.queue) {
-		x.owed += n
+		x.uncredited += n
 		return 0
 	}
 	return n
 }
 
-// record takes a complete record, of which n bytes came last.
-func (x *inbox) record(n int) (took int) {
+// handleRecord takes a complete record, of which n bytes came last.
+func (x *inbox) handleRecord(n int) (took int) {
 	typ := x.typ()
 	data, lies := x.take()
 	if typ == recordHeader || typ == recordStatus {
-		if err := x.words(typ, data); err != nil {
-			x.broken(err)
+		if err := x.handleControl(typ, data); err != nil {
+			x.rejectPeer(err)
 		}
 		return n
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.next < len(x.queue) {
-		x.queue = append(x.queue, entry{data, lies, typ == recordCompressed, x.owed + n})
-		x.owed = 0
+		x.queue = append(x.queue, entry{data, lies, typ == recordCompressed, x.uncredited + n})
+		x.uncredited = 0
 		return 0
 	}
 	x.queue = append(x.queue[:0], entry{data, lies, typ == recordCompressed, 0})
 	x.next = 0
-	x.begun = true
+	x.headerKnown = true
 	x.changed.Broadcast()
 	return n
 }
 
-// words takes a header or a status.
-func (x *inbox) words(typ recordType, data []byte) error {
+// handleControl takes a header or a status.
+func (x *inbox) handleControl(typ recordType, data []byte) error {
 	if typ == recordStatus {
 		ended, trailer, err := parseStatus(data)
 		if err != nil {
 			return err
 		}
-		x.end(ended, trailer)
+		x.setEnd(ended, trailer)
 		return nil
 	}
 	r := fields{b: data}
@@ -124,41 +124,41 @@ func (x *inbox) words(typ recordType, data []byte) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.begun {
+	if x.headerKnown {
 		return errLateHeader
 	}
-	x.header, x.begun = header, true
+	x.header, x.headerKnown = header, true
 	x.changed.Broadcast()
 	return nil
 }
 
-// end is the last of what comes: io.EOF or an error of package status. The first
+// setEnd is the last of what comes: io.EOF or an error of package status. The first
 // one stands.
-func (x *inbox) end(err error, trailer metadata.MD) {
+func (x *inbox) setEnd(err error, trailer metadata.MD) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.err == nil {
-		x.err, x.trailer, x.begun = err, trailer, true
+		x.err, x.trailer, x.headerKnown = err, trailer, true
 		x.changed.Broadcast()
 	}
 }
 
-// drop is end for who does not want what has come either.
-func (x *inbox) drop(err error) {
+// discard is end for who does not want what has come either.
+func (x *inbox) discard(err error) {
 	x.mu.Lock()
 	if x.err == nil || x.next < len(x.queue) {
-		x.err, x.begun = err, true
+		x.err, x.headerKnown = err, true
 	}
 	x.queue, x.next = nil, 0
 	x.changed.Broadcast()
 	x.mu.Unlock()
 }
 
-// broken ends a call whose peer sends what it must not.
-func (x *inbox) broken(err error) {
-	x.bad = true
-	x.stream.Refuse(refusal(err))
-	x.end(brokenStatus(err), nil)
+// rejectPeer ends a call whose peer sends what it must not.
+func (x *inbox) rejectPeer(err error) {
+	x.violated = true
+	x.stream.Refuse(resetError(err))
+	x.setEnd(violationStatus(err), nil)
 }
 
 // Recv is the Recv of both sides.
@@ -174,29 +174,29 @@ func (x *inbox) Recv() (*call.Message, error) {
 	e := x.queue[x.next]
 	x.queue[x.next] = entry{}
 	x.next++
-	took := e.owed
+	took := e.uncredited
 	if x.next == len(x.queue) {
-		took += x.owed
-		x.owed = 0
+		took += x.uncredited
+		x.uncredited = 0
 	}
 	ended := x.err != nil
 	x.mu.Unlock()
 	if took > 0 && !ended {
-		x.stream.Took(took)
+		x.stream.Consumed(took)
 	}
-	return x.rooms.messageIn(e.lies, e.data, e.compressed), nil
+	return x.buffers.newMessage(e.buf, e.data, e.compressed), nil
 }
 
-// finished is what Ended makes of the end of a callee's bytes.
-func (x *inbox) finished() {
+// endOfStream is what Ended makes of the end of a callee's bytes.
+func (x *inbox) endOfStream() {
 	err := errNoStatus
 	if x.callee {
 		err = io.EOF
 	}
-	if !x.between() {
+	if !x.atBoundary() {
 		err = status.Error(codes.Internal, "peer ended the call within a record")
 	}
-	x.end(err, nil)
+	x.setEnd(err, nil)
 }
 
 var (
@@ -204,8 +204,8 @@ var (
 	errLateHeader = outboard.Errorf(outboard.Protocol, "", "header after the first message")
 )
 
-// refusal is what the peer learns of what is wrong with its record.
-func refusal(err error) error {
+// resetError is what the peer learns of what is wrong with its record.
+func resetError(err error) error {
 	kind := outboard.Protocol
 	if isTooLong(err) {
 		kind = outboard.Exhausted
@@ -213,7 +213,7 @@ func refusal(err error) error {
 	return &outboard.Error{Kind: kind, Err: err}
 }
 
-func brokenStatus(err error) error {
+func violationStatus(err error) error {
 	if isTooLong(err) {
 		return status.Errorf(codes.ResourceExhausted, "received record: %v", err)
 	}

@@ -77,7 +77,7 @@ func TestLimits(t *testing.T) {
 	}()
 	server.Close()
 	<-closed
-	if n := server.running.Load(); n != 0 {
+	if n := server.peerCalls.Load(); n != 0 {
 		t.Errorf("%d calls are still counted", n)
 	}
 }

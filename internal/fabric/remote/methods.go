@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// quick is how long the connection's reader may be away for a call.
-	quick = 20 * time.Microsecond
-	// penance is how many calls of a method that was not quick get goroutines.
-	penance = 256
+	// maxInlineTime is how long the connection's reader may be away for a call.
+	maxInlineTime = 20 * time.Microsecond
+	// slowCalls is how many calls of a method that was not quick get goroutines.
+	slowCalls = 256
 	// maxMethods bounds the names that a connection keeps.
 	maxMethods = 1024
 )
@@ -21,8 +21,8 @@ type method struct {
 	slow atomic.Int32 // calls until it is tried in the reader again
 }
 
-// quick says whether to serve the next call in the reader.
-func (m *method) quick() bool {
+// mayRunInline says whether to serve the next call in the reader.
+func (m *method) mayRunInline() bool {
 	if m.slow.Load() <= 0 {
 		return true
 	}
@@ -30,10 +30,10 @@ func (m *method) quick() bool {
 	return false
 }
 
-// took notes how long the handler was busy.
-func (m *method) took(d time.Duration) {
-	if d > quick {
-		m.slow.Store(penance)
+// observe notes how long the handler was busy.
+func (m *method) observe(d time.Duration) {
+	if d > maxInlineTime {
+		m.slow.Store(slowCalls)
 	}
 }
 
@@ -43,8 +43,8 @@ type methods struct {
 	all map[string]*method
 }
 
-// of finds or makes a method.
-func (t *methods) of(name []byte) *method {
+// intern finds or makes a method.
+func (t *methods) intern(name []byte) *method {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m := t.all[string(name)]; m != nil {

@@ -36,44 +36,44 @@ func appendRecord(b []byte, t recordType, length int) []byte {
 
 // parser cuts a stream into records as its bytes come.
 type parser struct {
-	callee     bool   // reads a caller's records
-	rooms      *rooms // for messages that are freed; nil: all lie in memory of their own
+	callee     bool        // reads a caller's records
+	buffers    *bufferPool // for messages that are freed; nil: all lie in memory of their own
 	maxMessage int
 
-	head   [recordSize]byte
-	got    int // bytes of head
-	length int
-	data   []byte // of the record; its length grows with what has come
-	lies   *room  // where data lies; nil: in memory of its own
-	last   bool   // a status has come
+	head       [recordSize]byte
+	got        int // bytes of head
+	length     int
+	data       []byte  // of the record; its length grows with what has come
+	buf        *buffer // where data lies; nil: in memory of its own
+	statusSeen bool    // a status has come
 }
 
 // errTooLong is a record past its limit.
 var errTooLong = errors.New("too long")
 
-// room is where the next bytes go.
-func (p *parser) room() []byte {
+// space is where the next bytes go.
+func (p *parser) space() []byte {
 	if p.got < recordSize {
 		return p.head[p.got:]
 	}
 	if len(p.data) == cap(p.data) {
-		p.grow(nextRoom(len(p.data), p.length))
+		p.grow(nextSize(len(p.data), p.length))
 	}
 	return p.data[len(p.data):cap(p.data)]
 }
 
 // grow makes room for n bytes of the record, and keeps those that have come.
 func (p *parser) grow(n int) {
-	before, data := p.lies, p.data
-	if p.rooms == nil || n < leastKept {
-		p.lies, p.data = nil, make([]byte, len(data), n)
+	before, data := p.buf, p.data
+	if p.buffers == nil || n < minPooled {
+		p.buf, p.data = nil, make([]byte, len(data), n)
 	} else {
-		p.lies = p.rooms.get(n)
-		p.data = p.lies.data[:len(data):n]
+		p.buf = p.buffers.get(n)
+		p.data = p.buf.data[:len(data):n]
 	}
 	copy(p.data, data)
 	if before != nil {
-		p.rooms.put(before)
+		p.buffers.put(before)
 	}
 }
 
@@ -87,18 +87,18 @@ func (p *parser) filled(n int) (complete bool, err error) {
 	if p.got < recordSize {
 		return false, nil
 	}
-	if err := p.begin(); err != nil {
+	if err := p.parseRecordHead(); err != nil {
 		return false, err
 	}
 	return p.length == 0, nil
 }
 
-// begin checks a record's head.
-func (p *parser) begin() error {
+// parseRecordHead checks a record's head.
+func (p *parser) parseRecordHead() error {
 	length := binary.LittleEndian.Uint32(p.head[1:])
 	most := uint32(maxHead)
 	switch t := p.typ(); {
-	case p.last:
+	case p.statusSeen:
 		return errors.New("record after the status")
 	case t == recordMessage, t == recordCompressed:
 		most = uint32(p.maxMessage)
@@ -109,23 +109,23 @@ func (p *parser) begin() error {
 		return fmt.Errorf("%w: %d bytes, at most %d", errTooLong, length, most)
 	}
 	p.length = int(length)
-	p.data, p.lies = nil, nil
-	p.grow(min(p.length, firstRoom))
-	p.last = p.typ() == recordStatus
+	p.data, p.buf = nil, nil
+	p.grow(min(p.length, firstSize))
+	p.statusSeen = p.typ() == recordStatus
 	return nil
 }
 
 func (p *parser) typ() recordType { return recordType(p.head[0]) }
 
 // take returns the complete record, and where it lies, and makes ready for the next.
-func (p *parser) take() ([]byte, *room) {
-	data, lies := p.data, p.lies
-	p.data, p.lies, p.got = nil, nil, 0
+func (p *parser) take() ([]byte, *buffer) {
+	data, lies := p.data, p.buf
+	p.data, p.buf, p.got = nil, nil, 0
 	return data, lies
 }
 
-// between says whether no record has begun.
-func (p *parser) between() bool { return p.got == 0 }
+// atBoundary says whether no record has begun.
+func (p *parser) atBoundary() bool { return p.got == 0 }
 
 // appendStatus writes a status record with its trailer. Details that do not fit are
 // left out; a trailer that does not is an error of its own.
@@ -148,8 +148,8 @@ func appendOutcome(b []byte, err error, trailer metadata.MD) []byte {
 	if err == nil && len(trailer) == 0 {
 		return append(b, make([]byte, okOutcome)...)
 	}
-	s := outcome(err)
-	text := shorten(s.Message())
+	s := statusFrom(err)
+	text := truncateText(s.Message())
 	var details []byte
 	if p := s.Proto(); len(p.GetDetails()) > 0 {
 		if details, err = proto.Marshal(p); err != nil || len(details) > maxHead/2 {
@@ -171,15 +171,15 @@ func appendOutcome(b []byte, err error, trailer metadata.MD) []byte {
 	return whole
 }
 
-// outcome is the status of what a handler returned.
-func outcome(err error) *status.Status {
+// statusFrom is the status of what a handler returned.
+func statusFrom(err error) *status.Status {
 	if s, ok := status.FromError(err); ok {
 		return s
 	}
 	return status.FromContextError(err)
 }
 
-func shorten(text string) string {
+func truncateText(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText]
 	}

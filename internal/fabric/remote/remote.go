@@ -57,14 +57,14 @@ type Conn struct {
 	framed *framed.Conn
 	unary  call.UnaryHandler // of Options.Handler; nil: it has none
 
-	rooms    rooms
-	methods  methods
-	handlers sync.WaitGroup
-	running  atomic.Int32  // calls of the peer
-	limit    int32         // of running
-	quiet    chan struct{} // gets a value when running falls to 0
-	made     atomic.Int32  // calls to the peer, and finishing
-	idle     chan struct{} // closed when no call to the peer is left and none may begin
+	buffers      bufferPool
+	methods      methods
+	handlers     sync.WaitGroup
+	peerCalls    atomic.Int32  // calls of the peer
+	maxPeerCalls int32         // of running
+	peerIdle     chan struct{} // gets a value when running falls to 0
+	ownCalls     atomic.Int32  // calls to the peer, and finishing
+	idle         chan struct{} // closed when no call to the peer is left and none may begin
 
 	draining     chan struct{} // closed when the peer wants no more calls, and at the end
 	drainingOnce sync.Once
@@ -82,7 +82,7 @@ var (
 // than "call" and "drain" stay the caller's to accept.
 func New(c *framed.Conn, o Options) *Conn {
 	o.setDefaults()
-	conn := &Conn{o: o, framed: c, limit: 2 * int32(c.MaxStreams()), draining: make(chan struct{}), quiet: make(chan struct{}, 1)}
+	conn := &Conn{o: o, framed: c, maxPeerCalls: 2 * int32(c.MaxStreams()), draining: make(chan struct{}), peerIdle: make(chan struct{}, 1)}
 	conn.idle = make(chan struct{})
 	conn.unary, _ = o.Handler.(call.UnaryHandler)
 	c.Handle(callMethod, conn.accept)
@@ -90,7 +90,7 @@ func New(c *framed.Conn, o Options) *Conn {
 	conn.handlers.Go(func() {
 		<-c.Done()
 		conn.drainingOnce.Do(func() { close(conn.draining) })
-		conn.rooms.close()
+		conn.buffers.close()
 	})
 	return conn
 }

@@ -21,27 +21,27 @@ type unary struct {
 	parser
 	stream *framed.Stream
 
-	headed bool // a header has come
-	have   bool
-	data   []byte
-	lies   *room
-	packed bool // data is compressed
-	end    call.End
-	err    error // io.EOF: OK
-	over   atomic.Bool
-	done   chan error // nil: see above; else it failed meanwhile
+	headed     bool // a header has come
+	hasMessage bool
+	data       []byte
+	buf        *buffer
+	compressed bool // data is compressed
+	end        call.End
+	err        error // io.EOF: OK
+	finished   atomic.Bool
+	done       chan error // nil: see above; else it failed meanwhile
 }
 
 // Unary implements call.Unary.
 func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	defer request.Free()
-	if !c.enter() {
+	if !c.beginCall() {
 		return nil, call.End{}, errDraining
 	}
-	defer c.ended()
+	defer c.endCall()
 	u := &unary{done: make(chan error, 1)}
-	u.maxMessage, u.rooms = c.o.MaxMessage, &c.rooms
-	if err := c.begin(ctx, u, h, request); err != nil {
+	u.maxMessage, u.buffers = c.o.MaxMessage, &c.buffers
+	if err := c.sendRequest(ctx, u, h, request); err != nil {
 		return nil, call.End{}, err
 	}
 	if err := u.wait(ctx, h.Deadline); err != nil {
@@ -50,43 +50,43 @@ func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (
 	if u.err != io.EOF { //nolint:errorlint // it is the mark of OK
 		return nil, u.end, u.err
 	}
-	if !u.have {
+	if !u.hasMessage {
 		return nil, u.end, status.Error(codes.Internal, "peer ended a unary call with OK and without a message")
 	}
-	return u.rooms.messageIn(u.lies, u.data, u.packed), u.end, nil
+	return u.buffers.newMessage(u.buf, u.data, u.compressed), u.end, nil
 }
 
-// atOnce is the size up to which a request leaves with the head.
-const atOnce = 4 << 10
+// maxInlineRequest is the size up to which a request leaves with the head.
+const maxInlineRequest = 4 << 10
 
-// begin sends the whole call. After it returned nil, done will be signalled.
-func (c *Conn) begin(ctx context.Context, u *unary, h *call.Head, request *call.Message) error {
+// sendRequest sends the whole call. After it returned nil, done will be signalled.
+func (c *Conn) sendRequest(ctx context.Context, u *unary, h *call.Head, request *call.Message) error {
 	data, err := request.Bytes()
 	if err != nil || len(data) > maxLength {
 		return status.Errorf(codes.Internal, "encode message of %d bytes: %v", len(data), err)
 	}
-	room := headRoom.Get().(*[512]byte)
-	defer headRoom.Put(room)
+	room := headBuffers.Get().(*[512]byte)
+	defer headBuffers.Put(room)
 	prefix := appendRecord(room[:0], messageType(request), len(data))
-	o, err := c.opening(ctx, h, room[recordSize:recordSize])
+	o, err := c.newOpening(ctx, h, room[recordSize:recordSize])
 	if err != nil {
 		return err
 	}
-	o.Receiver, o.Stream = u, &u.stream
+	o.Receiver, o.StreamVar = u, &u.stream
 	piece := framed.Piece{Prefix: prefix, Data: data, End: true}
-	if len(data) > atOnce {
-		return c.beginLarge(ctx, u, o, piece, h.Deadline)
+	if len(data) > maxInlineRequest {
+		return c.sendLargeRequest(ctx, u, o, piece, h.Deadline)
 	}
 	if s, err := c.framed.Start(ctx, o, piece); s == nil {
-		return c.notBegun(err)
+		return c.openError(err)
 	}
 	return nil
 }
 
-// beginLarge sends a request that may have to wait for credit.
-func (c *Conn) beginLarge(ctx context.Context, u *unary, o framed.Opening, p framed.Piece, deadline time.Time) error {
+// sendLargeRequest sends a request that may have to wait for credit.
+func (c *Conn) sendLargeRequest(ctx context.Context, u *unary, o framed.Opening, p framed.Piece, deadline time.Time) error {
 	if s, err := c.framed.Start(ctx, o, framed.Piece{Later: true}); s == nil {
-		return c.notBegun(err)
+		return c.openError(err)
 	}
 	giveUp := func() { u.stream.Reset(nil) }
 	stop := context.AfterFunc(ctx, giveUp)
@@ -124,7 +124,7 @@ func (u *unary) wait(ctx context.Context, deadline time.Time) error {
 
 // finish wakes the caller; the first reason stands.
 func (u *unary) finish(err error) {
-	if u.over.Swap(true) {
+	if u.finished.Swap(true) {
 		return
 	}
 	if u.err == nil {
@@ -134,31 +134,31 @@ func (u *unary) finish(err error) {
 }
 
 // Room implements framed.Receiver.
-func (u *unary) Room(int) []byte {
-	if u.over.Load() {
+func (u *unary) Buffer(int) []byte {
+	if u.finished.Load() {
 		return nil
 	}
-	return u.room()
+	return u.space()
 }
 
 // Filled implements framed.Receiver.
 func (u *unary) Filled(n int) (took int) {
 	complete, err := u.filled(n)
 	if err == nil && complete {
-		err = u.record(u.typ())
+		err = u.handleRecord(u.typ())
 	}
 	if err != nil {
-		u.stream.Refuse(refusal(err))
-		u.finish(brokenStatus(err))
+		u.stream.Refuse(resetError(err))
+		u.finish(violationStatus(err))
 	}
 	return n
 }
 
-func (u *unary) record(typ recordType) (err error) {
+func (u *unary) handleRecord(typ recordType) (err error) {
 	data, lies := u.take()
 	switch typ {
 	case recordHeader:
-		if u.have || u.headed {
+		if u.hasMessage || u.headed {
 			return errLateHeader
 		}
 		u.headed = true
@@ -172,20 +172,20 @@ func (u *unary) record(typ recordType) (err error) {
 			u.err, u.end.Trailer = ended, trailer
 		}
 	default:
-		if u.have {
-			return errSecond
+		if u.hasMessage {
+			return errSecondResponse
 		}
-		u.have, u.data, u.lies, u.packed = true, data, lies, typ == recordCompressed
+		u.hasMessage, u.data, u.buf, u.compressed = true, data, lies, typ == recordCompressed
 	}
 	return err
 }
 
-// errSecond is a second response.
-var errSecond = errors.New("a second message in a unary call")
+// errSecondResponse is a second response.
+var errSecondResponse = errors.New("a second message in a unary call")
 
 // Ended implements framed.Receiver.
 func (u *unary) Ended() (work bool) {
-	if u.between() {
+	if u.atBoundary() {
 		u.finish(errNoStatus)
 	} else {
 		u.finish(status.Error(codes.Internal, "peer ended the call within a record"))
@@ -198,7 +198,7 @@ func (u *unary) Work() {}
 
 // Failed implements framed.Receiver.
 func (u *unary) Failed(err error) {
-	if !u.over.Swap(true) {
+	if !u.finished.Swap(true) {
 		u.done <- statusOf(err)
 	}
 }

@@ -127,7 +127,7 @@ func (c *streamCall) withLateHeader(push func(*call.Message) error) func(*call.M
 	}
 }
 
-func isMovedAway(end call.End, err error) bool { return err == nil && transit.Left(end.Trailer) }
+func isMovedAway(end call.End, err error) bool { return err == nil && transit.MovedOn(end.Trailer) }
 
 // done ends an attempt. A stream that moves away says nothing about its endpoint, and one that
 // moved in was not picked by the balancer.

@@ -96,8 +96,8 @@ policies:
 	old = make(nil)
 	next := make(func(_ context.Context, stream string) string { return old.Endpoint(stream) })
 	ways := []*shared.Conn{reach(t, old), reach(t, next)}
-	var fleets [2]transit.Fleet
-	s, err := transit.Open(t.Context(), &call.Head{Method: "/s.S/M", Streaming: true}, func(ctx context.Context, h *call.Head) (call.ClientStream, *transit.Fleet, error) {
+	var fleets [2]transit.StreamSet
+	s, err := transit.Open(t.Context(), &call.Head{Method: "/s.S/M", Streaming: true}, func(ctx context.Context, h *call.Head) (call.ClientStream, *transit.StreamSet, error) {
 		n := 0
 		if transit.IsMove(h) {
 			n = 1

@@ -176,7 +176,7 @@ func (c *streamCall) download(up call.ClientStream) (end call.End, err error) {
 		}
 	}
 	push, finish := f.pipeline(policy.ToClient, f.deliver)
-	if c.Moved && transit.Headless(end.Header) {
+	if c.Moved && transit.HeaderInBand(end.Header) {
 		push = c.withLateHeader(push)
 	}
 	err = f.receive(up, push)

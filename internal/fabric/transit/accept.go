@@ -15,26 +15,26 @@ var (
 )
 
 // accept tells the caller that l is the stream's next leg.
-func (c *callee) accept(l *inbound, at place) error {
+func (c *callee) accept(l *inbound, at position) error {
 	l.switched = make(chan struct{})
-	if err := c.expect(l, at); err != nil {
+	if err := c.reserveNext(l, at); err != nil {
 		return err
 	}
 	c.watch(l)
-	if err := c.welcome(l); err != nil {
+	if err := c.sendAccepted(l); err != nil {
 		// Its caller has not heard of it, and goes on by the old one.
-		c.forget(l)
+		c.dropNext(l)
 		return err
 	}
 	return nil
 }
 
-// expect notes that a leg comes.
-func (c *callee) expect(l *inbound, at place) error {
+// reserveNext notes that a leg comes.
+func (c *callee) reserveNext(l *inbound, at position) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.over:
+	case c.ended:
 		return errUnknown
 	case c.next != nil:
 		return errBusy
@@ -45,7 +45,7 @@ func (c *callee) expect(l *inbound, at place) error {
 	return nil
 }
 
-func (c *callee) forget(l *inbound) {
+func (c *callee) dropNext(l *inbound) {
 	c.mu.Lock()
 	c.next = nil
 	c.mu.Unlock()
@@ -53,24 +53,24 @@ func (c *callee) forget(l *inbound) {
 	close(l.switched)
 }
 
-// welcome tells the caller that the leg is accepted. Before the handler's header the
+// sendAccepted tells the caller that the leg is accepted. Before the handler's header the
 // leg is sent on at once: nothing is being sent that it could overtake.
-func (c *callee) welcome(l *inbound) error {
-	c.heading.Lock()
-	defer c.heading.Unlock()
-	if c.headed.Load() {
+func (c *callee) sendAccepted(l *inbound) error {
+	c.headerMu.Lock()
+	defer c.headerMu.Unlock()
+	if c.headerSent.Load() {
 		return l.SendHeader(metadata.MD{MoveKey: {accepted}})
 	}
-	if err := l.SendHeader(metadata.MD{MoveKey: {headless}}); err != nil {
+	if err := l.SendHeader(metadata.MD{MoveKey: {acceptedInBand}}); err != nil {
 		return err
 	}
-	l.late = true
+	l.headerInBand = true
 	c.out.Store(l)
 	return nil
 }
 
-// pass ends the old leg once the new one is sent on, and the old one has been read.
-func (c *callee) pass(l *inbound, at place) {
+// switchTo ends the old leg once the new one is sent on, and the old one has been read.
+func (c *callee) switchTo(l *inbound, at position) {
 	// A message that is being sent arrives, since the caller reads the old leg to its end.
 	c.sending.Lock()
 	c.out.Store(l)
@@ -81,20 +81,20 @@ func (c *callee) pass(l *inbound, at place) {
 	c.mu.Unlock()
 	// A leg that fails now ends the stream, whether its caller has heard that it was
 	// accepted or waits by the old one.
-	stop := context.AfterFunc(l.Context(), old.leave)
-	for c.fetch(old) {
+	stop := context.AfterFunc(l.Context(), old.end)
+	for c.readOld(old) {
 	}
 	stop()
 	c.mu.Lock()
-	if !c.over {
+	if !c.ended {
 		c.current, c.next, c.place = l, nil, at
 	}
 	c.mu.Unlock()
-	old.leave()
+	old.end()
 }
 
-// fetch takes in one message of a leg that is left, unless it has been read to its end.
-func (c *callee) fetch(old *inbound) bool {
+// readOld takes in one message of a leg that is left, unless it has been read to its end.
+func (c *callee) readOld(old *inbound) bool {
 	select {
 	case <-old.empty: // by somebody who goes on reading
 		return false
@@ -106,18 +106,18 @@ func (c *callee) fetch(old *inbound) bool {
 	}
 	m, err := old.Recv()
 	if err != nil {
-		c.follow(err)
+		c.advance(err)
 		return false
 	}
-	c.kept = append(c.kept, copyOf(m))
+	c.queued = append(c.queued, copyMessage(m))
 	return true
 }
 
-// leave ends a leg whose stream goes on elsewhere.
-func (l *inbound) leave() {
+// end ends a leg whose stream goes on elsewhere.
+func (l *inbound) end() {
 	l.once.Do(func() {
 		l.unhook()
-		l.SetTrailer(metadata.MD{MoveKey: {goesOn}})
+		l.SetTrailer(metadata.MD{MoveKey: {moved}})
 		close(l.done)
 	})
 }
@@ -125,7 +125,7 @@ func (l *inbound) leave() {
 // finish ends the stream with the handler's word.
 func (c *callee) finish(err error) {
 	c.mu.Lock()
-	c.over = true
+	c.ended = true
 	next, trailer := c.next, c.trailer
 	c.mu.Unlock()
 	if next != nil {

@@ -23,7 +23,7 @@ type Callees struct {
 // Serve serves a leg of a stream that has a name. The first leg begins handle, in a
 // goroutine that may outlast it; it returns when the leg is over.
 func (r *Callees) Serve(in call.ServerStream, handle func(call.ServerStream) error) error {
-	at := placeOf(in.Head().Metadata)
+	at := parsePosition(in.Head().Metadata)
 	l := &inbound{ServerStream: in, empty: make(chan struct{}), done: make(chan struct{})}
 	if IsMove(in.Head()) {
 		return r.resume(l, at)
@@ -62,7 +62,7 @@ func (r *Callees) remove(c *callee) {
 }
 
 // resume goes on with a stream by another leg.
-func (r *Callees) resume(l *inbound, at place) error {
+func (r *Callees) resume(l *inbound, at position) error {
 	r.mu.Lock()
 	c := r.all[at.name]
 	r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *Callees) resume(l *inbound, at place) error {
 	if err := c.accept(l, at); err != nil {
 		return err
 	}
-	c.pass(l, at)
+	c.switchTo(l, at)
 	<-l.done
 	return l.err
 }
@@ -86,36 +86,36 @@ type callee struct {
 	name   string
 
 	mu      sync.Mutex
-	place   place    // of current
+	place   position // of current
 	current *inbound // the leg whose end has not been reached
 	next    *inbound // not nil: accepted, and current is not over yet
-	over    bool
+	ended   bool
 	trailer metadata.MD
 
-	heading sync.Mutex // of the header, and before sending
-	headed  atomic.Bool
-	sending sync.Mutex
-	out     atomic.Pointer[inbound] // changed under sending, or before the header under heading
+	headerMu   sync.Mutex // of the header, and before sending
+	headerSent atomic.Bool
+	sending    sync.Mutex
+	out        atomic.Pointer[inbound] // changed under sending, or before the header under heading
 
 	reading chan struct{} // has one while somebody reads; what follows is theirs
 	in      *inbound
-	kept    []*call.Message
+	queued  []*call.Message
 	err     error
 }
 
 // An inbound is a leg as the callee sees it.
 type inbound struct {
 	call.ServerStream
-	unhook   func() bool
-	late     bool          // the header is to be its first message; under heading
-	switched chan struct{} // closed when it is sent on
-	empty    chan struct{} // closed when it has been read to its end
-	once     sync.Once
-	done     chan struct{} // closed when it is over
-	err      error         // then: its status
+	unhook       func() bool
+	headerInBand bool          // the header is to be its first message; under heading
+	switched     chan struct{} // closed when it is sent on
+	empty        chan struct{} // closed when it has been read to its end
+	once         sync.Once
+	done         chan struct{} // closed when it is over
+	err          error         // then: its status
 }
 
-func newCallee(l *inbound, at place) *callee {
+func newCallee(l *inbound, at position) *callee {
 	h := l.Head().Clone()
 	h.Metadata = Strip(h.Metadata)
 	c := &callee{head: h, name: at.name, place: at, current: l, in: l, reading: make(chan struct{}, 1)}
@@ -167,26 +167,26 @@ func (c *callee) SetTrailer(md metadata.MD) {
 
 // SendHeader implements call.ServerStream.
 func (c *callee) SendHeader(md metadata.MD) error {
-	c.heading.Lock()
-	defer c.heading.Unlock()
-	return c.sendHead(md)
+	c.headerMu.Lock()
+	defer c.headerMu.Unlock()
+	return c.sendHeaderLocked(md)
 }
 
-// sendHead sends the header; the caller holds heading.
-func (c *callee) sendHead(md metadata.MD) error {
-	c.headed.Store(true)
+// sendHeaderLocked sends the header; the caller holds heading.
+func (c *callee) sendHeaderLocked(md metadata.MD) error {
+	c.headerSent.Store(true)
 	l := c.out.Load()
-	if !l.late {
+	if !l.headerInBand {
 		return l.SendHeader(md)
 	}
-	l.late = false
+	l.headerInBand = false
 	return l.Send(AppendHeader(md))
 }
 
 // Send implements call.ServerStream.
 func (c *callee) Send(m *call.Message) error {
-	if !c.headed.Load() {
-		if err := c.greet(); err != nil {
+	if !c.headerSent.Load() {
+		if err := c.ensureHeader(); err != nil {
 			m.Free()
 			return err
 		}
@@ -196,23 +196,23 @@ func (c *callee) Send(m *call.Message) error {
 	return c.out.Load().Send(m)
 }
 
-// greet sends an empty header before the first message.
-func (c *callee) greet() error {
-	c.heading.Lock()
-	defer c.heading.Unlock()
-	if c.headed.Load() {
+// ensureHeader sends an empty header before the first message.
+func (c *callee) ensureHeader() error {
+	c.headerMu.Lock()
+	defer c.headerMu.Unlock()
+	if c.headerSent.Load() {
 		return nil
 	}
-	return c.sendHead(nil)
+	return c.sendHeaderLocked(nil)
 }
 
 // Recv implements call.ServerStream.
 func (c *callee) Recv() (*call.Message, error) {
 	c.reading <- struct{}{}
 	defer func() { <-c.reading }()
-	if len(c.kept) > 0 {
-		m := c.kept[0]
-		c.kept = slices.Delete(c.kept, 0, 1)
+	if len(c.queued) > 0 {
+		m := c.queued[0]
+		c.queued = slices.Delete(c.queued, 0, 1)
 		return m, nil
 	}
 	for c.err == nil {
@@ -220,13 +220,13 @@ func (c *callee) Recv() (*call.Message, error) {
 		if err == nil {
 			return m, nil
 		}
-		c.follow(err)
+		c.advance(err)
 	}
 	return nil, c.err
 }
 
-// follow goes on to the next leg where the one that has been read to its end has one.
-func (c *callee) follow(err error) {
+// advance goes on to the next leg where the one that has been read to its end has one.
+func (c *callee) advance(err error) {
 	c.mu.Lock()
 	next := c.next
 	c.mu.Unlock()

@@ -17,20 +17,20 @@ import (
 
 // A Caller is the caller's side of a stream that can move: a [call.ClientStream].
 type Caller struct {
-	ctx  context.Context //nolint:containedctx // the stream's
-	head *call.Head      // as it came
-	way  Way
-	// middle says that somebody further up gave the stream its name, and may move it
+	ctx     context.Context //nolint:containedctx // the stream's
+	head    *call.Head      // as it came
+	openLeg OpenFunc
+	// forwarding says that somebody further up gave the stream its name, and may move it
 	// too; passing that this leg is one of those moves.
-	middle, passing bool
-	name            string
+	forwarding, forwardingMove bool
+	name                       string
 
 	mu      sync.Mutex
-	stay    func() bool // undoes the watch of ctx
-	fleet   *Fleet
-	place   place // of the leg that is sent on
-	closed  bool  // CloseSend was called
-	over    bool
+	unwatch func() bool // undoes the watch of ctx
+	set     *StreamSet
+	place   position // of the leg that is sent on
+	closed  bool     // CloseSend was called
+	ended   bool
 	decided chan struct{} // not nil: a move is under way; closed when it is decided
 	abandon context.CancelFunc
 	next    *leg // what follows the leg that is read
@@ -38,14 +38,14 @@ type Caller struct {
 	sending sync.Mutex
 	out     *leg // under sending
 
-	reading chan struct{} // has one while somebody reads; what follows is theirs
-	in      *leg
-	kept    []*call.Message
-	err     error
-	header  metadata.MD
-	headed  chan struct{} // closed when the header is known
-	told    sync.Once     // of headed
-	first   *leg
+	reading     chan struct{} // has one while somebody reads; what follows is theirs
+	in          *leg
+	queued      []*call.Message
+	err         error
+	header      metadata.MD
+	headerKnown chan struct{} // closed when the header is known
+	headerOnce  sync.Once     // of headed
+	first       *leg
 }
 
 var _ call.ClientStream = (*Caller)(nil)
@@ -53,49 +53,49 @@ var _ call.ClientStream = (*Caller)(nil)
 // A leg is a part of the stream's way in time.
 type leg struct {
 	call.ClientStream
-	cancel context.CancelFunc
-	shut   bool          // under sending
-	late   bool          // its first message is the header; the reader's
-	empty  chan struct{} // closed when it has been read to its end
+	cancel       context.CancelFunc
+	sendClosed   bool          // under sending
+	headerInBand bool          // its first message is the header; the reader's
+	empty        chan struct{} // closed when it has been read to its end
 }
 
 // Open opens a stream that can move. The words in h are taken as those of whoever
 // forwards it, where there are any. ctx is the stream's: when it ends the stream does.
-func Open(ctx context.Context, h *call.Head, way Way) (*Caller, error) {
+func Open(ctx context.Context, h *call.Head, way OpenFunc) (*Caller, error) {
 	c := &Caller{
-		ctx: ctx, head: h, way: way, middle: true, passing: IsMove(h), place: placeOf(h.Metadata),
-		reading: make(chan struct{}, 1), headed: make(chan struct{}),
+		ctx: ctx, head: h, openLeg: way, forwarding: true, forwardingMove: IsMove(h), place: parsePosition(h.Metadata),
+		reading: make(chan struct{}, 1), headerKnown: make(chan struct{}),
 	}
 	if c.place.name == "" {
-		c.middle, c.place = false, place{name: newName(time.Now())}
+		c.forwarding, c.place = false, position{name: newName(time.Now())}
 	}
-	c.name, c.place = c.place.name, c.place.at(0)
-	l, fleet, err := c.open(ctx, c.place, c.passing)
+	c.name, c.place = c.place.name, c.place.below(0)
+	l, fleet, err := c.open(ctx, c.place, c.forwardingMove)
 	if err != nil {
 		return nil, err
 	}
 	c.out, c.in, c.first = l, l, l
 	c.mu.Lock()
-	c.fleet = fleet
-	c.stay = context.AfterFunc(ctx, c.end)
+	c.set = fleet
+	c.unwatch = context.AfterFunc(ctx, c.end)
 	c.mu.Unlock()
 	c.join(fleet)
 	return c, nil
 }
 
 // join makes the stream one of a fleet, unless it has ended meanwhile.
-func (c *Caller) join(f *Fleet) {
-	f.join(c)
+func (c *Caller) join(f *StreamSet) {
+	f.add(c)
 	c.mu.Lock()
-	over := c.over
+	over := c.ended
 	c.mu.Unlock()
 	if over {
-		f.part(c)
+		f.remove(c)
 	}
 }
 
 // open opens a leg.
-func (c *Caller) open(ctx context.Context, at place, moves bool) (*leg, *Fleet, error) {
+func (c *Caller) open(ctx context.Context, at position, moves bool) (*leg, *StreamSet, error) {
 	h := c.head.Clone()
 	h.Metadata = h.Metadata.Copy()
 	if h.Metadata == nil {
@@ -103,10 +103,10 @@ func (c *Caller) open(ctx context.Context, at place, moves bool) (*leg, *Fleet, 
 	}
 	h.Metadata[StreamKey] = []string{at.String()}
 	if moves {
-		h.Metadata[MoveKey] = []string{goesOn}
+		h.Metadata[MoveKey] = []string{moved}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s, fleet, err := c.way(ctx, h)
+	s, fleet, err := c.openLeg(ctx, h)
 	if err != nil {
 		cancel()
 		return nil, nil, err
@@ -135,10 +135,10 @@ func (c *Caller) CloseSend() error {
 }
 
 func (l *leg) close() error {
-	if l.shut {
+	if l.sendClosed {
 		return nil
 	}
-	l.shut = true
+	l.sendClosed = true
 	return l.CloseSend()
 }
 
@@ -153,11 +153,11 @@ func (c *Caller) Recv() (*call.Message, error) {
 }
 
 func (c *Caller) take() *call.Message {
-	if len(c.kept) == 0 {
+	if len(c.queued) == 0 {
 		return nil
 	}
-	m := c.kept[0]
-	c.kept = slices.Delete(c.kept, 0, 1)
+	m := c.queued[0]
+	c.queued = slices.Delete(c.queued, 0, 1)
 	return m
 }
 
@@ -167,9 +167,9 @@ func (c *Caller) read() (*call.Message, error) {
 		m, err := c.in.Recv()
 		switch {
 		case err != nil:
-			c.follow(err)
-		case c.in.late:
-			c.learn(m)
+			c.advance(err)
+		case c.in.headerInBand:
+			c.decodeHeader(m)
 		default:
 			return m, nil
 		}
@@ -177,21 +177,21 @@ func (c *Caller) read() (*call.Message, error) {
 	return nil, c.err
 }
 
-// learn takes the header out of the message that stands for it.
-func (c *Caller) learn(m *call.Message) bool {
-	c.in.late = false
+// decodeHeader takes the header out of the message that stands for it.
+func (c *Caller) decodeHeader(m *call.Message) bool {
+	c.in.headerInBand = false
 	md, err := ParseHeader(m)
 	if err != nil {
 		c.finish(status.Error(codes.Internal, err.Error()))
 		return false
 	}
-	c.tell(md)
+	c.setHeader(md)
 	return true
 }
 
-// follow goes on to the next leg where the one that ended has one.
-func (c *Caller) follow(err error) {
-	if !errors.Is(err, io.EOF) || !Left(c.in.Trailer()) {
+// advance goes on to the next leg where the one that ended has one.
+func (c *Caller) advance(err error) {
+	if !errors.Is(err, io.EOF) || !MovedOn(c.in.Trailer()) {
 		c.finish(err)
 		return
 	}
@@ -210,7 +210,7 @@ func (c *Caller) follow(err error) {
 		c.in.cancel()
 		close(c.in.empty)
 		c.in = next
-	case c.middle:
+	case c.forwarding:
 		c.finish(err) // who is further up has moved it
 	default:
 		c.finish(status.Error(codes.Unavailable, "the stream went on where nobody follows"))
@@ -220,14 +220,14 @@ func (c *Caller) follow(err error) {
 func (c *Caller) finish(err error) {
 	c.err = err
 	close(c.in.empty)
-	c.tell(nil)
+	c.setHeader(nil)
 	c.end()
 }
 
-func (c *Caller) tell(md metadata.MD) {
-	c.told.Do(func() {
+func (c *Caller) setHeader(md metadata.MD) {
+	c.headerOnce.Do(func() {
 		c.header = md
-		close(c.headed)
+		close(c.headerKnown)
 	})
 }
 
@@ -238,34 +238,34 @@ func (c *Caller) Header() (metadata.MD, error) {
 		return md, err
 	}
 	// It has none, or moved before it had one: then it comes by a later leg.
-	for !c.knows() {
+	for !c.isHeaderKnown() {
 		select {
-		case <-c.headed:
+		case <-c.headerKnown:
 		case c.reading <- struct{}{}:
-			c.peek()
+			c.readHeader()
 			<-c.reading
 		}
 	}
 	return c.header, nil
 }
 
-func (c *Caller) knows() bool {
+func (c *Caller) isHeaderKnown() bool {
 	select {
-	case <-c.headed:
+	case <-c.headerKnown:
 		return true
 	default:
 		return false
 	}
 }
 
-// peek reads on until the header is known: it comes before the first message.
-func (c *Caller) peek() {
-	if c.knows() {
+// readHeader reads on until the header is known: it comes before the first message.
+func (c *Caller) readHeader() {
+	if c.isHeaderKnown() {
 		return
 	}
 	if m, err := c.read(); err == nil {
-		c.kept = append(c.kept, m)
-		c.tell(metadata.MD{})
+		c.queued = append(c.queued, m)
+		c.setHeader(metadata.MD{})
 	}
 }
 
@@ -292,12 +292,12 @@ func (c *Caller) Lend(size int) (*call.Message, error) {
 // end makes a move that is under way pointless.
 func (c *Caller) end() {
 	c.mu.Lock()
-	c.over = true
-	fleet, abandon, stay := c.fleet, c.abandon, c.stay
-	c.fleet = nil
+	c.ended = true
+	fleet, abandon, stay := c.set, c.abandon, c.unwatch
+	c.set = nil
 	c.mu.Unlock()
 	stay()
-	fleet.part(c)
+	fleet.remove(c)
 	if abandon != nil {
 		abandon()
 	}

@@ -17,17 +17,17 @@ func FuzzPlace(f *testing.F) {
 	f.Add(" 1")
 	f.Add("a 4294967296")
 	f.Fuzz(func(t *testing.T, text string) {
-		p := placeOf(metadata.MD{StreamKey: {text}})
+		p := parsePosition(metadata.MD{StreamKey: {text}})
 		if p.name == "" {
 			if p.path != nil {
 				t.Errorf("%q: %+v", text, p)
 			}
 			return
 		}
-		if len(p.name) > longName || len(p.path) == 0 || len(p.path) > longPath {
+		if len(p.name) > maxName || len(p.path) == 0 || len(p.path) > maxPath {
 			t.Errorf("%q: %+v", text, p)
 		}
-		if again := placeOf(metadata.MD{StreamKey: {p.String()}}); !cmp.Equal(again, p, cmp.AllowUnexported(place{})) {
+		if again := parsePosition(metadata.MD{StreamKey: {p.String()}}); !cmp.Equal(again, p, cmp.AllowUnexported(position{})) {
 			t.Errorf("%q: %+v, and then %+v", text, p, again)
 		}
 	})
@@ -55,7 +55,7 @@ func TestPlaces(t *testing.T) {
 	order := [][]uint32{{0}, {0, 0}, {0, 0, 1}, {0, 1}, {0, 1, 0}, {0, 2}, {1}, {1, 0}, {2, 0}, {10}}
 	for i, a := range order {
 		for j, b := range order {
-			if got := (place{path: a}).after(place{path: b}); got != (i > j) {
+			if got := (position{path: a}).after(position{path: b}); got != (i > j) {
 				t.Errorf("%v after %v: %v", a, b, got)
 			}
 		}

@@ -46,7 +46,7 @@ func TestLostOnceAccepted(t *testing.T) {
 				})
 			})
 			front, legs := newLine(to), 0
-			way := func(ctx context.Context, h *call.Head) (call.ClientStream, *Fleet, error) {
+			way := func(ctx context.Context, h *call.Head) (call.ClientStream, *StreamSet, error) {
 				if legs++; legs != 2 {
 					return front.open(ctx, h)
 				}
@@ -55,7 +55,7 @@ func TestLostOnceAccepted(t *testing.T) {
 					return nil, nil, err
 				}
 				s, err := conn.Open(ctx, h)
-				return &cut{s, conn, told}, new(Fleet), err
+				return &cut{s, conn, told}, new(StreamSet), err
 			}
 			s, err := Open(t.Context(), &call.Head{Method: "/a/B", Streaming: true}, way)
 			if err != nil {

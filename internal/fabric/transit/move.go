@@ -13,39 +13,39 @@ import (
 
 // The pauses between attempts to move.
 const (
-	firstPause = 5 * time.Millisecond
-	longPause  = time.Second
+	minPause = 5 * time.Millisecond
+	maxPause = time.Second
 )
 
 // move moves a stream away from a fleet. It returns when that is done, or can't be, or
 // ctx has ended.
-func (c *Caller) move(ctx context.Context, from *Fleet) {
-	wait := firstPause
-	for c.sails(from) {
+func (c *Caller) move(ctx context.Context, from *StreamSet) {
+	wait := minPause
+	for c.mayMove(from) {
 		next, fleet, err := c.attempt()
 		switch {
 		case err == nil:
 			c.switchTo(next, fleet)
 			return
-		case final(err) || ctx.Err() != nil:
+		case isPermanent(err) || ctx.Err() != nil:
 			return
 		}
 		if !sleep(ctx, c.ctx, wait) {
 			return
 		}
-		wait = min(2*wait, longPause)
+		wait = min(2*wait, maxPause)
 	}
 }
 
-// sails says that the stream goes on and is still of that fleet.
-func (c *Caller) sails(f *Fleet) bool {
+// mayMove says that the stream goes on and is still of that fleet.
+func (c *Caller) mayMove(f *StreamSet) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.over && c.fleet == f
+	return !c.ended && c.set == f
 }
 
-// final says that another attempt would end in the same way.
-func final(err error) bool {
+// isPermanent says that another attempt would end in the same way.
+func isPermanent(err error) bool {
 	switch status.Code(err) { //nolint:exhaustive // the others may pass
 	case codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented, codes.InvalidArgument:
 		return true
@@ -67,8 +67,8 @@ func sleep(a, b context.Context, d time.Duration) bool {
 
 // attempt opens another leg, and waits until the callee has accepted it. From then on
 // the callee counts on it, so this does not give up before the stream ends.
-func (c *Caller) attempt() (*leg, *Fleet, error) {
-	if c.passing {
+func (c *Caller) attempt() (*leg, *StreamSet, error) {
+	if c.forwardingMove {
 		// Only a leg that was accepted can be followed by another.
 		if _, err := c.first.Header(); err != nil {
 			return nil, nil, status.Error(codes.FailedPrecondition, "the leg was refused")
@@ -80,12 +80,12 @@ func (c *Caller) attempt() (*leg, *Fleet, error) {
 	}
 	next, fleet, err := c.open(ctx, at, true)
 	if err == nil {
-		if err = next.welcome(!c.passing); err != nil {
+		if err = next.awaitAccepted(!c.forwardingMove); err != nil {
 			next.cancel()
 		}
 	}
 	if err != nil {
-		c.decide(nil, place{}, nil)
+		c.decide(nil, position{}, nil)
 		return nil, nil, err
 	}
 	c.decide(next, at, fleet)
@@ -93,24 +93,24 @@ func (c *Caller) attempt() (*leg, *Fleet, error) {
 }
 
 // begin notes that a move is under way.
-func (c *Caller) begin() (context.Context, place, bool) {
+func (c *Caller) begin() (context.Context, position, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
-		return nil, place{}, false
+	if c.ended {
+		return nil, position{}, false
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.abandon, c.decided = cancel, make(chan struct{})
 	last := len(c.place.path) - 1
-	at := place{c.place.name, slices.Clone(c.place.path)}
+	at := position{c.place.name, slices.Clone(c.place.path)}
 	at.path[last]++
 	return ctx, at, true
 }
 
 // decide says what the move has come to.
-func (c *Caller) decide(next *leg, at place, fleet *Fleet) {
+func (c *Caller) decide(next *leg, at position, fleet *StreamSet) {
 	c.mu.Lock()
-	old, abandon := c.fleet, c.abandon
+	old, abandon := c.set, c.abandon
 	close(c.decided)
 	c.decided, c.abandon = nil, nil
 	if next != nil {
@@ -118,8 +118,8 @@ func (c *Caller) decide(next *leg, at place, fleet *Fleet) {
 		// The leg lives as long as the stream, not as the attempt.
 		cancel := next.cancel
 		next.cancel = func() { cancel(); abandon() }
-		if !c.over {
-			c.fleet = fleet
+		if !c.ended {
+			c.set = fleet
 		}
 	}
 	c.mu.Unlock()
@@ -127,19 +127,19 @@ func (c *Caller) decide(next *leg, at place, fleet *Fleet) {
 		abandon()
 		return
 	}
-	old.part(c)
+	old.remove(c)
 }
 
-// welcome waits for the callee's answer. decodes: a late header is ours to read.
-func (l *leg) welcome(decodes bool) error {
+// awaitAccepted waits for the callee's answer. decodes: a late header is ours to read.
+func (l *leg) awaitAccepted(decodes bool) error {
 	header, err := l.Header()
 	switch {
 	case err != nil:
 		return err
 	case slices.Contains(header[MoveKey], accepted):
 		return nil
-	case Headless(header):
-		l.late = decodes
+	case HeaderInBand(header):
+		l.headerInBand = decodes
 		return nil
 	}
 	m, err := l.Recv()
@@ -151,7 +151,7 @@ func (l *leg) welcome(decodes bool) error {
 }
 
 // switchTo sends by the next leg from now on, and brings in what the old one holds.
-func (c *Caller) switchTo(next *leg, fleet *Fleet) {
+func (c *Caller) switchTo(next *leg, fleet *StreamSet) {
 	c.sending.Lock()
 	old := c.out
 	_ = old.close() // what goes wrong is the reader's to learn
@@ -163,14 +163,14 @@ func (c *Caller) switchTo(next *leg, fleet *Fleet) {
 		_ = next.close()
 	}
 	c.sending.Unlock()
-	for c.fetch(old) {
+	for c.readOld(old) {
 	}
 	c.join(fleet)
 }
 
-// fetch takes in one message of a leg that is left, unless it has been read to its
+// readOld takes in one message of a leg that is left, unless it has been read to its
 // end.
-func (c *Caller) fetch(old *leg) bool {
+func (c *Caller) readOld(old *leg) bool {
 	select {
 	case <-old.empty: // by somebody who goes on reading
 		return false
@@ -182,18 +182,18 @@ func (c *Caller) fetch(old *leg) bool {
 	}
 	m, err := old.Recv()
 	if err != nil {
-		c.follow(err)
+		c.advance(err)
 		return false
 	}
-	if old.late {
-		return c.learn(m)
+	if old.headerInBand {
+		return c.decodeHeader(m)
 	}
-	c.kept = append(c.kept, copyOf(m))
+	c.queued = append(c.queued, copyMessage(m))
 	return true
 }
 
-// copyOf is m in memory of our own, which nobody's end takes away. It frees m.
-func copyOf(m *call.Message) *call.Message {
+// copyMessage is m in memory of our own, which nobody's end takes away. It frees m.
+func copyMessage(m *call.Message) *call.Message {
 	defer m.Free()
 	data, err := m.Bytes()
 	if err != nil {

@@ -54,7 +54,7 @@ type line struct {
 
 	mu    sync.Mutex
 	conn  *shared.Conn
-	fleet *Fleet
+	fleet *StreamSet
 	old   sync.WaitGroup
 }
 
@@ -74,10 +74,10 @@ func (l *line) dial() {
 		l.to.t.Error(err)
 		return
 	}
-	l.conn, l.fleet = conn, new(Fleet)
+	l.conn, l.fleet = conn, new(StreamSet)
 }
 
-func (l *line) open(ctx context.Context, h *call.Head) (call.ClientStream, *Fleet, error) {
+func (l *line) open(ctx context.Context, h *call.Head) (call.ClientStream, *StreamSet, error) {
 	l.mu.Lock()
 	conn, fleet := l.conn, l.fleet
 	l.mu.Unlock()

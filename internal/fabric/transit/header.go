@@ -45,10 +45,10 @@ func ParseHeader(m *call.Message) (metadata.MD, error) {
 	md := metadata.MD{}
 	for len(b) > 0 {
 		var key, value string
-		if key, b, err = cutText(b); err != nil {
+		if key, b, err = parseString(b); err != nil {
 			return nil, err
 		}
-		if value, b, err = cutText(b); err != nil {
+		if value, b, err = parseString(b); err != nil {
 			return nil, err
 		}
 		md[key] = append(md[key], value)
@@ -56,7 +56,7 @@ func ParseHeader(m *call.Message) (metadata.MD, error) {
 	return md, nil
 }
 
-func cutText(b []byte) (string, []byte, error) {
+func parseString(b []byte) (string, []byte, error) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {
 		return "", nil, errHeader

@@ -20,41 +20,41 @@ func halfOpen(t *testing.T) (*Conn, net.Conn) {
 	if _, err := b.Read(make([]byte, 2*headerSize+8)); err != nil {
 		t.Fatal(err)
 	}
-	for c.queue.waiting() {
-		c.flush()
+	for c.out.queue.hasUnclaimed() {
+		c.out.flush()
 	}
 	return c, b
 }
 
 func (c *Conn) pushPong(t *testing.T) {
 	t.Helper()
-	if err := c.queue.push(func(b []byte) []byte { return appendPing(b, framePong, 7) }, false); err != nil {
+	if err := c.out.queue.push(func(b []byte) []byte { return appendPing(b, framePong, 7) }, false); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (c *Conn) queued() int {
-	c.queue.mu.Lock()
-	defer c.queue.mu.Unlock()
-	return len(c.queue.frames)
+	c.out.queue.mu.Lock()
+	defer c.out.queue.mu.Unlock()
+	return len(c.out.queue.pending)
 }
 
 // fill writes until the operating system takes no more.
 func fill(t *testing.T, c *Conn) {
 	t.Helper()
 	for b := make([]byte, 1<<20); ; {
-		_ = c.pipe.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		if _, err := c.pipe.Conn.Write(b); err != nil {
+		_ = c.socket.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, err := c.socket.Conn.Write(b); err != nil {
 			break
 		}
 	}
-	_ = c.pipe.SetWriteDeadline(time.Time{})
+	_ = c.socket.SetWriteDeadline(time.Time{})
 }
 
 // The reader that asks for more of a long frame writes what is queued itself, unless it
 // would have to wait for that.
 func TestFlushMeanwhile(t *testing.T) {
-	if c, _ := halfOpen(t); !c.pipe.writable() {
+	if c, _ := halfOpen(t); !c.socket.writable() {
 		t.Skip("this system does not say whether a write would wait")
 	}
 	for name, test := range map[string]struct {
@@ -62,7 +62,7 @@ func TestFlushMeanwhile(t *testing.T) {
 		wrote  bool
 	}{
 		"nothing in the way":     {func(*testing.T, *Conn) {}, true},
-		"somebody else writes":   {func(_ *testing.T, c *Conn) { c.wire.lock(urgent) }, false},
+		"somebody else writes":   {func(_ *testing.T, c *Conn) { c.out.lock.lock(urgent) }, false},
 		"the peer does not read": {fill, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestFlushMeanwhile(t *testing.T) {
 			c.pushPong(t)
 			done := make(chan bool)
 			go func() {
-				c.flushMeanwhile()
+				c.out.flushBeforeRead()
 				done <- c.queued() == 0
 			}()
 			select {
@@ -83,7 +83,7 @@ func TestFlushMeanwhile(t *testing.T) {
 				t.Error("the reader waits")
 			}
 			if name == "somebody else writes" {
-				c.wire.unlock()
+				c.out.lock.unlock()
 			}
 		})
 	}

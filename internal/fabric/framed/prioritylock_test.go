@@ -9,7 +9,7 @@ import (
 
 // TestTurns has frames of all classes wait while one is written.
 func TestTurns(t *testing.T) {
-	var l turns
+	var l priorityLock
 	l.init()
 	l.lock(1)
 	var mu sync.Mutex
@@ -34,7 +34,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-func waiting(l *turns) (n int) {
+func waiting(l *priorityLock) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range l.waiting {
@@ -46,12 +46,12 @@ func waiting(l *turns) (n int) {
 // TestTurnsLowWaits has a high writer with many frames beside a low one: the low
 // one gets a frame now and then, and all once the other is done.
 func TestTurnsLowWaits(t *testing.T) {
-	var l turns
+	var l priorityLock
 	l.init()
 	const frames = 160
 	low, before := 0, 0
-	l.want(2, 1)
-	l.want(0, 1)
+	l.announce(2, 1)
+	l.announce(0, 1)
 	l.lock(2)
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -60,7 +60,7 @@ func TestTurnsLowWaits(t *testing.T) {
 			low++
 			l.unlock()
 		}
-		l.want(0, -1)
+		l.announce(0, -1)
 	})
 	for waiting(&l) == 0 {
 		runtime.Gosched()
@@ -71,7 +71,7 @@ func TestTurnsLowWaits(t *testing.T) {
 		before = low
 		l.unlock()
 	}
-	l.want(2, -1)
+	l.announce(2, -1)
 	both.Wait()
 	if before == 0 || before > frames/4 || low != frames {
 		t.Errorf("%d of %d low frames went before the last high one of %d", before, low, frames)

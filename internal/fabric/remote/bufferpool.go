@@ -12,72 +12,72 @@ import (
 // The length of a message is only a claim of the peer: memory for all of it is there
 // once a part of it has come.
 const (
-	// firstRoom is how much is set aside for a message before any of it has come.
-	firstRoom = 256 << 10
-	// believed is which part of a message must have come: a tenth.
-	believed = 10
+	// firstSize is how much is set aside for a message before any of it has come.
+	firstSize = 256 << 10
+	// claimFactor is which part of a message must have come: a tenth.
+	claimFactor = 10
 )
 
-// nextRoom is how much room a message of that length gets when have bytes of it have
+// nextSize is how much room a message of that length gets when have bytes of it have
 // come and fill what it had. Each part is copied to the next: few, and small ones
 // before the last, so that little is copied, and never much at once.
-func nextRoom(have, length int) int {
-	if have >= length/believed {
+func nextSize(have, length int) int {
+	if have >= length/claimFactor {
 		return length
 	}
-	return min(have*believed, length/believed+1)
+	return min(have*claimFactor, length/claimFactor+1)
 }
 
-// A room is memory for a long message. A connection keeps rooms for its next messages:
+// A buffer is memory for a long message. A connection keeps rooms for its next messages:
 // memory from the heap has to be zeroed, and may cost its user some of the garbage
 // collector's work. That would be the connection's reader, for whom all other calls wait.
-type room struct {
+type buffer struct {
 	data  []byte
 	class int
 }
 
 const (
-	leastKept = 64 << 10 // smaller ones come from the heap
-	// mostKept bounds the rooms that a connection keeps, in bytes, and keptFor how long
+	minPooled = 64 << 10 // smaller ones come from the heap
+	// maxPooled bounds the rooms that a connection keeps, in bytes, and keptFor how long
 	// it does so without using any.
-	mostKept = 64 << 20
-	keptFor  = time.Second
+	maxPooled = 64 << 20
+	poolIdle  = time.Second
 	// Of the sizes between a power of two and the next, rooms have four.
 	steps = 4
 )
 
 // sizeClass is the least class that has room for n bytes, and its size.
 func sizeClass(n int) (class, size int) {
-	if n <= leastKept {
-		return 0, leastKept
+	if n <= minPooled {
+		return 0, minPooled
 	}
-	power := bits.Len(uint((n-1)/leastKept)) - 1
-	base := leastKept << power
+	power := bits.Len(uint((n-1)/minPooled)) - 1
+	base := minPooled << power
 	step := base / steps
 	above := (n - base + step - 1) / step
 	return power*steps + above, base + above*step
 }
 
-// rooms are those that nobody uses now.
-type rooms struct {
+// bufferPool are those that nobody uses now.
+type bufferPool struct {
 	mu    sync.Mutex
-	free  []*room
+	free  []*buffer
 	size  int
 	used  bool // since the last look
 	timer *time.Timer
 }
 
 // get returns a room of at least n bytes, whose content is anything.
-func (r *rooms) get(n int) *room {
+func (r *bufferPool) get(n int) *buffer {
 	class, size := sizeClass(n)
 	if x := r.take(class); x != nil {
 		return x
 	}
-	return &room{make([]byte, size), class}
+	return &buffer{make([]byte, size), class}
 }
 
 // take returns a room of the class, nil where there is none.
-func (r *rooms) take(class int) *room {
+func (r *bufferPool) take(class int) *buffer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.used = true
@@ -93,36 +93,36 @@ func (r *rooms) take(class int) *room {
 
 // put takes a room back; it may be nil. Those that have been there for longest make
 // place for it.
-func (r *rooms) put(x *room) {
-	if x == nil || len(x.data) > mostKept {
+func (r *bufferPool) put(x *buffer) {
+	if x == nil || len(x.data) > maxPooled {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.free, r.size = append(r.free, x), r.size+len(x.data)
-	for r.size > mostKept {
+	for r.size > maxPooled {
 		r.size -= len(r.free[0].data)
 		r.free = slices.Delete(r.free, 0, 1)
 	}
 	if r.timer == nil {
-		r.timer = time.AfterFunc(keptFor, r.look)
+		r.timer = time.AfterFunc(poolIdle, r.release)
 	}
 }
 
-// look lets the rooms go when none was needed of late.
-func (r *rooms) look() {
+// release lets the rooms go when none was needed of late.
+func (r *bufferPool) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.used {
 		r.used = false
-		r.timer.Reset(keptFor)
+		r.timer.Reset(poolIdle)
 		return
 	}
 	r.free, r.size, r.timer = nil, 0, nil
 }
 
 // close lets the rooms go at the connection's end.
-func (r *rooms) close() {
+func (r *bufferPool) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.timer != nil {
@@ -131,9 +131,9 @@ func (r *rooms) close() {
 	r.free, r.size, r.timer = nil, 0, nil
 }
 
-// messageIn is a message that lies in x, if that is not nil: when it is freed, the room
+// newMessage is a message that lies in x, if that is not nil: when it is freed, the room
 // is there for others.
-func (r *rooms) messageIn(x *room, data []byte, compressed bool) *call.Message {
+func (r *bufferPool) newMessage(x *buffer, data []byte, compressed bool) *call.Message {
 	m := &call.Message{Data: data, Compressed: compressed}
 	if x != nil {
 		m.Release = func() { r.put(x) }

@@ -25,22 +25,22 @@ const (
 
 // The values of MoveKey.
 const (
-	goesOn   = "on"   // in a head, and in a trailer
-	accepted = "yes"  // in a header: the handler's own came by an earlier leg
-	headless = "late" // in a header: the handler's own is the first message, if there is any
+	moved          = "on"   // in a head, and in a trailer
+	accepted       = "yes"  // in a header: the handler's own came by an earlier leg
+	acceptedInBand = "late" // in a header: the handler's own is the first message, if there is any
 )
 
 // IsMove says that a head continues a stream.
 func IsMove(h *call.Head) bool { return len(h.Metadata[MoveKey]) > 0 }
 
-// Left says that a call that ended with this trailer goes on by another leg.
-func Left(trailer metadata.MD) bool { return slices.Contains(trailer[MoveKey], goesOn) }
+// MovedOn says that a call that ended with this trailer goes on by another leg.
+func MovedOn(trailer metadata.MD) bool { return slices.Contains(trailer[MoveKey], moved) }
 
-// Headless says of the header of a leg that its first message is the header.
-func Headless(header metadata.MD) bool { return slices.Contains(header[MoveKey], headless) }
+// HeaderInBand says of the header of a leg that its first message is the header.
+func HeaderInBand(header metadata.MD) bool { return slices.Contains(header[MoveKey], acceptedInBand) }
 
 // Name is the stream's name, "" for a call that can't move.
-func Name(h *call.Head) string { return placeOf(h.Metadata).name }
+func Name(h *call.Head) string { return parsePosition(h.Metadata).name }
 
 // Began is when the stream of that name began, as its caller says.
 func Began(name string) (time.Time, bool) {
@@ -61,16 +61,16 @@ func Strip(md metadata.MD) metadata.MD {
 	return md
 }
 
-// A place is where a leg belongs: to which stream, and after which other legs.
-type place struct {
+// A position is where a leg belongs: to which stream, and after which other legs.
+type position struct {
 	name string
 	path []uint32
 }
 
 // What a head may say.
 const (
-	longName = 64
-	longPath = 8
+	maxName = 64
+	maxPath = 8
 )
 
 func newName(now time.Time) string {
@@ -79,28 +79,28 @@ func newName(now time.Time) string {
 	return hex.EncodeToString(random) + "-" + strconv.FormatInt(now.UnixNano(), 16)
 }
 
-// placeOf reads a place. What is none is the zero value.
-func placeOf(md metadata.MD) place {
+// parsePosition reads a place. What is none is the zero value.
+func parsePosition(md metadata.MD) position {
 	values := md[StreamKey]
 	if len(values) != 1 {
-		return place{}
+		return position{}
 	}
 	name, path, ok := strings.Cut(values[0], " ")
-	if !ok || name == "" || len(name) > longName {
-		return place{}
+	if !ok || name == "" || len(name) > maxName {
+		return position{}
 	}
-	p := place{name: strings.Clone(name)}
-	for _, text := range strings.SplitN(path, ".", longPath+1) {
+	p := position{name: strings.Clone(name)}
+	for _, text := range strings.SplitN(path, ".", maxPath+1) {
 		n, err := strconv.ParseUint(text, 10, 32)
-		if err != nil || len(p.path) == longPath {
-			return place{}
+		if err != nil || len(p.path) == maxPath {
+			return position{}
 		}
 		p.path = append(p.path, uint32(n))
 	}
 	return p
 }
 
-func (p place) String() string {
+func (p position) String() string {
 	b := append([]byte(p.name), ' ')
 	for i, n := range p.path {
 		if i > 0 {
@@ -112,9 +112,9 @@ func (p place) String() string {
 }
 
 // after says that a leg of p comes after one of q.
-func (p place) after(q place) bool { return slices.Compare(p.path, q.path) > 0 }
+func (p position) after(q position) bool { return slices.Compare(p.path, q.path) > 0 }
 
-// at is the place below p of whoever forwards it, after its own n moves.
-func (p place) at(n uint32) place {
-	return place{p.name, append(slices.Clip(slices.Clone(p.path)), n)}
+// below is the place below p of whoever forwards it, after its own n moves.
+func (p position) below(n uint32) position {
+	return position{p.name, append(slices.Clip(slices.Clone(p.path)), n)}
 }

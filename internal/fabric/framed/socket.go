@@ -1,0 +1,128 @@
+package framed
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// socket sits between the frames, or TLS, and the operating system. It merges small system
+// calls: crypto/tls alone makes one for each record of 16 KiB, both ways.
+type socket struct {
+	net.Conn
+	vectored bool // the connection supports writev
+	raw      syscall.RawConn
+	received atomic.Bool
+	events   Observer
+
+	mu        sync.Mutex
+	buffering bool
+	writeBuf  []byte
+
+	beforeRead func() // called before a system call that may block
+
+	readBuf   []byte // what was read ahead
+	readSpace []byte
+}
+
+const (
+	readAhead       = 256 << 10
+	writeBufferSize = 256 << 10
+	// vectorMin is the size from which a write is not copied.
+	vectorMin = 16 << 10
+)
+
+func newSocket(nc net.Conn, events Observer) *socket {
+	vectors := false
+	var raw syscall.RawConn
+	switch nc := nc.(type) {
+	case *net.TCPConn:
+		vectors = true
+		raw, _ = nc.SyscallConn()
+		_ = nc.SetNoDelay(true)
+		limitUnsent(nc)
+	case *net.UnixConn:
+		vectors = true
+	}
+	return &socket{Conn: nc, vectored: vectors, raw: raw, events: events, readSpace: make([]byte, readAhead)}
+}
+
+// Read returns what was read ahead, or reads what is available.
+func (p *socket) Read(b []byte) (n int, err error) {
+	if len(p.readBuf) > 0 {
+		n = copy(b, p.readBuf)
+		p.readBuf = p.readBuf[n:]
+		return n, nil
+	}
+	p.beforeRead()
+	if len(b) >= len(p.readSpace)/2 {
+		n, err = p.Conn.Read(b)
+		p.events.BytesReceived(n)
+	} else if n, err = p.Conn.Read(p.readSpace); n > 0 {
+		p.events.BytesReceived(n)
+		p.readBuf = p.readSpace[:n]
+		n = copy(b, p.readBuf)
+		p.readBuf = p.readBuf[n:]
+		err = nil // an error is returned again by the next call
+	}
+	if n > 0 && !p.received.Load() {
+		p.received.Store(true)
+	}
+	return n, err
+}
+
+// writable reports that a small write would not block. It is false where that is unknown.
+func (p *socket) writable() bool { return p.raw != nil && writable(p.raw) }
+
+// Write sends b, or copies it while the socket buffers.
+func (p *socket) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.buffering && len(p.writeBuf) == 0 {
+		n, err := p.Conn.Write(b)
+		p.events.BytesSent(n)
+		return n, err
+	}
+	if p.vectored && len(b) >= vectorMin && len(b) > cap(p.writeBuf)/2 {
+		return len(b), p.writeBoth(b)
+	}
+	p.writeBuf = append(p.writeBuf, b...)
+	if len(p.writeBuf) >= writeBufferSize || !p.buffering {
+		return len(b), p.writeBuffered()
+	}
+	return len(b), nil
+}
+
+// writeBoth sends what is buffered and b in one system call.
+func (p *socket) writeBoth(b []byte) error {
+	both := net.Buffers{p.writeBuf, b}
+	n, err := both.WriteTo(p.Conn)
+	p.events.BytesSent(int(n))
+	p.writeBuf = p.writeBuf[:0]
+	return err
+}
+
+// buffer delays the next writes until flush.
+func (p *socket) buffer() {
+	p.mu.Lock()
+	p.buffering = true
+	p.mu.Unlock()
+}
+
+func (p *socket) flush() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.buffering = false
+	return p.writeBuffered()
+}
+
+func (p *socket) writeBuffered() error {
+	if len(p.writeBuf) == 0 {
+		return nil
+	}
+	n, err := p.Conn.Write(p.writeBuf)
+	p.events.BytesSent(n)
+	p.writeBuf = p.writeBuf[:0]
+	return err
+}
