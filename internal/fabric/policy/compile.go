@@ -26,11 +26,12 @@ const costLimit = 100_000
 // inputs are the types of requests that descriptors know, counted from 1.
 type inputs struct {
 	methods map[string]int
+	known   map[string]protoreflect.MethodDescriptor
 	list    []protoreflect.MessageDescriptor
 }
 
 func newInputs(d Descriptors) inputs {
-	in := inputs{methods: map[string]int{}}
+	in := inputs{methods: map[string]int{}, known: map[string]protoreflect.MethodDescriptor{}}
 	if d == nil {
 		return in
 	}
@@ -52,7 +53,8 @@ func (in *inputs) add(s protoreflect.ServiceDescriptor, numbers map[protoreflect
 			in.list = append(in.list, m.Input())
 			numbers[name] = len(in.list)
 		}
-		in.methods["/"+string(s.FullName())+"/"+string(m.Name())] = numbers[name]
+		path := "/" + string(s.FullName()) + "/" + string(m.Name())
+		in.methods[path], in.known[path] = numbers[name], m
 	}
 }
 
@@ -80,11 +82,8 @@ func (in *inputs) method(input int) string {
 // selected are the numbers of the types that calls which s selects may have.
 func (in *inputs) selected(s *selector) []int {
 	var numbers []int
-	for name, number := range in.methods {
-		service, method, _ := strings.Cut(name[1:], "/")
-		if s.services.match(service) && s.methods.match(method) {
-			numbers = append(numbers, number)
-		}
+	for _, path := range in.selectedMethods(s) {
+		numbers = append(numbers, in.methods[path])
 	}
 	slices.Sort(numbers)
 	return slices.Compact(numbers)
@@ -143,8 +142,9 @@ type compiler struct {
 	envs    environments // of calls
 	answers environments // of responses
 
-	selected []int // the request types of the policy's calls
-	request  bool  // set by an expression that reads the request
+	applies  *selector // of the policy's calls
+	selected []int     // the request types of the policy's calls
+	request  bool      // set by an expression that reads the request
 }
 
 // expectedType is the type that an expression must have; nil accepts any.

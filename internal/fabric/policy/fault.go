@@ -5,27 +5,7 @@ import (
 	"time"
 )
 
-type mirrorRules struct {
-	to       string
-	fraction float64
-}
-
-type mirrorStep struct {
-	*mirrorRules
-	policy *policy
-}
-
-func (r *mirrorRules) bind(p *policy, _ step, _ time.Time) step { return &mirrorStep{r, p} }
-
-func (s *mirrorStep) begin(x *Exchange) error {
-	if x.chance(s.fraction) {
-		x.Plan.Mirror = append(x.Plan.Mirror, Mirror{s.to})
-		s.policy.recordAction(x)
-	}
-	return nil
-}
-
-// faultRules hurt a fraction of the calls: with a delay, or a status, or both.
+// faultRules inject a delay, a status, or both into a fraction of the calls.
 type faultRules struct {
 	fraction float64
 	delay    time.Duration

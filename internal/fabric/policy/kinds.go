@@ -178,6 +178,9 @@ func (p *parser) mirror(n *yaml.Node) (rules, error) {
 	if strings.ContainsAny(r.to, "/* ") {
 		return nil, p.src.errorf(n, "%q is no service's name", r.to)
 	}
+	if problem := p.inputs.mirrorProblem(p.applies, r.to); problem != "" {
+		return nil, p.src.errorf(n, "%s", problem)
+	}
 	return r, nil
 }
 

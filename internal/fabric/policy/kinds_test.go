@@ -8,8 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/interop/grpc_testing" // a service with streaming methods
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/outboard-run/outboard/fabric/call"
 )
 
 func TestAccess(t *testing.T) {
@@ -459,5 +463,21 @@ policies:
 	}
 	if diff := cmp.Diff(got, []codes.Code{0, codes.PermissionDenied, 0, 0}); diff != "" {
 		t.Errorf("(-got +want):\n%s", diff)
+	}
+}
+
+// TestMirrorOfStreams refuses the streaming methods that are known, and mirrors no others.
+func TestMirrorOfStreams(t *testing.T) {
+	const text = "policies: [{name: copy, services: [grpc.testing.TestService], mirror: {to: next}}]"
+	if _, err := Parse("f", []byte(text), protoregistry.GlobalFiles); err == nil || !strings.Contains(err.Error(), "is a streaming method") {
+		t.Errorf("got %v, want a refusal of streaming methods", err)
+	}
+	s, err := Parse("f", []byte(text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &Exchange{Head: &call.Head{Method: "/grpc.testing.TestService/FullDuplexCall", Streaming: true}, Now: start()}
+	if err := s.For(x.Head).Begin(x); err != nil || len(x.Plan.Mirror) != 0 || len(x.Plan.Acted) != 0 {
+		t.Errorf("a stream: %v, mirrored to %v, acted %v; want neither", err, x.Plan.Mirror, x.Plan.Acted)
 	}
 }

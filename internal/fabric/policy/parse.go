@@ -136,7 +136,7 @@ func (p *parser) parseName(n, name *yaml.Node, pol *policy, lines map[string]int
 }
 
 func (p *parser) parseBody(pol *policy, when, failure, value *yaml.Node) (err error) {
-	p.name, p.request, p.selected = pol.name, false, p.inputs.selected(&pol.applies)
+	p.name, p.request, p.applies, p.selected = pol.name, false, &pol.applies, p.inputs.selected(&pol.applies)
 	pol.deny = pol.kind == "access" || pol.kind == "wasm"
 	if when != nil {
 		if pol.when, err = p.compile(when, expectedType{boolType(), "when"}); err != nil {

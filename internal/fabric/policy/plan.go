@@ -34,7 +34,7 @@ type Plan struct {
 	Acted []string
 }
 
-// A Mirror is a service that gets a copy of a request. The method's name stays.
+// A Mirror is a service that receives a copy of a unary call, by its method of the same name.
 type Mirror struct{ Service string }
 
 // A Trace decides whether a call is traced, and adds attributes to its span.

@@ -13,7 +13,7 @@ const (
 	mirrorTimeout    = 30 * time.Second
 )
 
-// mirror sends copies of the request to the plan's services. Nobody waits for them.
+// mirror sends copies of the request to the plan's services, without waiting for them.
 func (c *exchange) mirror() {
 	c.retainMemory()
 	for _, m := range c.Plan.Mirror {
@@ -52,8 +52,11 @@ func (r *Router) mirror(service string, h *call.Head, request *call.Message) boo
 	return true
 }
 
-// sendMirrored makes the mirrored call.
+// sendMirrored calls the method of the same name of service.
 func (r *Router) sendMirrored(service string, h *call.Head, request *call.Message) {
+	// The head may be read by its own call, and the copy is for another method.
+	h = h.Clone()
+	h.Method = "/" + service + "/" + h.Name()
 	now := time.Now()
 	deadline := now.Add(mirrorTimeout)
 	if !h.Deadline.IsZero() && h.Deadline.Before(deadline) {

@@ -99,14 +99,16 @@ func TestHeadsThatOutlastTheirCalls(t *testing.T) {
 	}{
 		"a transport that keeps them": {marked, false},
 		"hedged":                      {marked + "- {name: twice, hedge: {attempts: 2, after: 10s}}", true},
-		"mirrored":                    {marked + "- {name: copy, mirror: {to: shop.Search}}", true},
+		"mirrored":                    {marked + "- {name: copy, mirror: {to: shop.Next}}", true},
 	} {
 		k := new(keeper)
 		endpoints := endpointsOf(newQuick(k.unary))
 		endpoints[0].Forgets = test.forgets
 		r := New(Options{Mirrors: 1000})
-		if err := r.SetService("shop.Search", Service{Endpoints: endpoints}); err != nil {
-			t.Fatal(err)
+		for _, service := range []string{"shop.Search", "shop.Next"} {
+			if err := r.SetService(service, Service{Endpoints: endpoints}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		r.SetPolicies(policiesOf(t, test.policies))
 		tenants(t, r, 200)

@@ -100,11 +100,14 @@ func TestRequestsAreFreed(t *testing.T) {
 		"retried":   {"- {name: again, retry: {attempts: 3, backoff: {base: 1ms}}}", []call.Transport{newQuick(frees)}},
 		"hedged":    {"- {name: twice, hedge: {attempts: 3, after: 1ms, codes: [UNAVAILABLE]}}", []call.Transport{newQuick(frees)}},
 		"nobody":    {"", nil},
-		"mirrored":  {"- {name: copy, mirror: {to: shop.Search}}", []call.Transport{newQuick(frees)}},
+		"mirrored":  {"- {name: copy, mirror: {to: shop.Next}}", []call.Transport{newQuick(frees)}},
 		"not there": {"- {name: again, retry: {attempts: 2}}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := routed(t, test.policies, test.transports...)
+			if err := r.SetService("shop.Next", Service{Endpoints: endpointsOf(test.transports...)}); err != nil {
+				t.Fatal(err)
+			}
 			var freed atomic.Int64
 			m := text("x")
 			m.Release = func() { freed.Add(1) }
@@ -402,40 +405,6 @@ func TestLink(t *testing.T) {
 		// 1000 bytes at 1000 bytes a second, and the latency, each way.
 		if took := time.Since(began); took != 2200*time.Millisecond {
 			t.Errorf("took %v, want 2.2s", took)
-		}
-	})
-}
-
-func TestMirror(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stuck := make(chan struct{})
-		shadow := newQuick(func(ctx context.Context, h *call.Head, m *call.Message) (*call.Message, call.End, error) {
-			<-stuck
-			if string(m.Data) != "x" || h.Method != find {
-				t.Errorf("the mirror got %q for %s", m.Data, h.Method)
-			}
-			return echo(ctx, h, m)
-		})
-		r := routedWith(t, Options{Mirrors: 3}, "- {name: copy, mirror: {to: shop.Next}}", newQuick(echo))
-		if err := r.SetService("shop.Next", Service{Endpoints: endpointsOf(shadow)}); err != nil {
-			t.Fatal(err)
-		}
-		for range 5 {
-			// What the caller does with its memory after the call is its own affair.
-			m := text("x")
-			if _, _, err := r.ServeUnary(t.Context(), &call.Head{Method: find}, m); err != nil {
-				t.Fatal(err)
-			}
-			m.Data[0] = 'y'
-		}
-		synctest.Wait()
-		if calls, dropped := shadow.calls.Load(), r.stats.dropped.Load(); calls != 3 || dropped != 2 {
-			t.Errorf("%d mirrored, %d dropped, want 3 and 2", calls, dropped)
-		}
-		close(stuck)
-		synctest.Wait()
-		if left := r.mirrored.Load(); left != 0 {
-			t.Errorf("%d bytes are still counted", left)
 		}
 	})
 }
