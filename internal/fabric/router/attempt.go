@@ -59,6 +59,7 @@ type answer struct {
 	ended    time.Time
 	// unsent reports that the callee never saw the call.
 	unsent bool
+	number int // of an attempt of a hedged call, from 0
 }
 
 // attempt sends a unary call once. It takes the request over.
@@ -82,8 +83,18 @@ func (p picked) forward(ctx context.Context, h *call.Head, request *call.Message
 	}
 	a.err = toStatus(a.err)
 	a.ended = time.Now()
-	p.done(a.end, a.err, a.ended)
+	p.done(a.end, outcomeOf(ctx, a.err), a.ended)
 	return a
+}
+
+// outcomeOf is the outcome of an attempt for the balancer. A cancelled attempt says nothing
+// about its endpoint, unless a later attempt has overtaken it: otherwise an endpoint that
+// never answers would never be ejected while calls to it are hedged.
+func outcomeOf(ctx context.Context, err error) error {
+	if status.Code(err) == codes.Canceled && errors.Is(context.Cause(ctx), errOvertaken) {
+		return status.FromContextError(context.DeadlineExceeded).Err()
+	}
+	return err
 }
 
 // isUnsent reports whether an error says, by a method Unsent, that the callee never saw the

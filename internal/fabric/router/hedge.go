@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -19,13 +20,18 @@ type hedgedCall struct {
 	c       *exchange
 	hedge   *policy.Hedge
 	copier  *sharedMessage
-	answers chan answer     // not buffered: what is sent is received
-	over    <-chan struct{} // nobody receives any more
-	ctx     context.Context //nolint:containedctx // the attempts'
+	answers chan answer               // not buffered: what is sent is received
+	over    <-chan struct{}           // nobody receives any more
+	ctx     context.Context           //nolint:containedctx // the attempts'
+	cancels []context.CancelCauseFunc // of the attempts, by their numbers
 	running int
 	sent    int
 	last    answer // of those that failed
 }
+
+// errOvertaken cancels an attempt that a later attempt has overtaken: its endpoint had the
+// request for longer and did not answer.
+var errOvertaken = errors.New("router: a later attempt was answered first")
 
 // sendHedged sends further attempts while no answer arrives.
 func (c *exchange) sendHedged(ctx context.Context) answer {
@@ -53,9 +59,10 @@ func (f *hedgedCall) run() answer {
 		case a := <-f.answers:
 			f.running--
 			if f.last = a; f.isFinal(a) {
+				f.cancelOvertaken(a.number)
 				return a
 			}
-			// Who failed makes room for the next at once.
+			// A failed attempt is followed by the next one at once.
 			if f.sendAnother() {
 				timer.Reset(f.hedge.After)
 			} else if f.running == 0 {
@@ -68,6 +75,13 @@ func (f *hedgedCall) run() answer {
 		case <-f.ctx.Done():
 			return answer{err: toStatus(f.ctx.Err()), endpoint: f.last.endpoint, ended: time.Now()}
 		}
+	}
+}
+
+// cancelOvertaken cancels the attempts before the one that decided the call.
+func (f *hedgedCall) cancelOvertaken(number int) {
+	for _, cancel := range f.cancels[:number] {
+		cancel(errOvertaken)
 	}
 }
 
@@ -97,22 +111,26 @@ func (f *hedgedCall) startAttempt() bool {
 		return false
 	}
 	// Everything is taken from the exchange here: it may be over before the attempt.
-	head, ctx, request := c.Head, f.ctx, f.copier.acquire()
-	if !c.router.spawn(func() { f.attempt(ctx, p, head, request) }) {
+	head, request, number := c.Head, f.copier.acquire(), len(f.cancels)
+	ctx, cancel := context.WithCancelCause(f.ctx)
+	if !c.router.spawn(func() { f.attempt(ctx, p, head, request, number) }) {
+		cancel(nil)
 		request.Free()
 		p.pick.Cancel()
 		p.release()
 		f.last = answer{err: status.Error(codes.Unavailable, errClosed.Error()), ended: now}
 		return false
 	}
+	f.cancels = append(f.cancels, cancel)
 	c.attempts++
 	c.tried = append(c.tried, p.id)
 	f.running++
 	return true
 }
 
-func (f *hedgedCall) attempt(ctx context.Context, p picked, h *call.Head, request *call.Message) {
+func (f *hedgedCall) attempt(ctx context.Context, p picked, h *call.Head, request *call.Message, number int) {
 	a := p.forward(ctx, h, request)
+	a.number = number
 	select {
 	case f.answers <- a:
 	case <-f.over:
