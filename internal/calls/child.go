@@ -257,7 +257,6 @@ func (h *Host) AddServer(ctx context.Context, e services.Endpoint) (services.End
 	if len(e.Services) == 0 {
 		return e, outboard.Errorf(outboard.Invalid, op, "it serves nothing: name its services")
 	}
-	e.ID = h.endpoints.newID(e.Address + ".")
-	e.Node, e.Started, e.Process = h.opts.Config.Self, time.Now().UTC(), 0
-	return e, h.opts.Registry.Offer(ctx, e)
+	e.Started = time.Now().UTC()
+	return h.opts.Registry.Add(ctx, e)
 }

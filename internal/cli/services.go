@@ -108,8 +108,9 @@ func newEndpointsAddCommand(env *Env) *cobra.Command {
 		Short: "Add a gRPC server that does not use the fabric's library",
 		Long: `Add a gRPC server that does not use the fabric's library.
 
-This node forwards calls to it, without TLS, until ` + "`outboard endpoints remove`" + ` or the node's
-end. The server must be reachable from this node.`,
+This node forwards calls to it, without TLS, until ` + "`outboard endpoints remove`" + `, also after
+a restart. The server must be reachable from this node. Adding the same address again adds
+services, or changes the weight.`,
 		Example: "  outboard endpoints add 127.0.0.1:50051 shop.Cart shop.Catalogue",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -136,12 +137,12 @@ func runEndpointsAdd(ctx context.Context, env *Env, opts endpointsAddOptions, ar
 
 func newEndpointsRemoveCommand(env *Env) *cobra.Command {
 	return &cobra.Command{
-		Use:     "remove ENDPOINT",
+		Use:     "remove ENDPOINT|ADDRESS",
 		Short:   "Remove a gRPC server that was added; its calls in flight go on",
-		Example: "  outboard endpoints remove harbour/127.0.0.1:50051.1",
+		Example: "  outboard endpoints remove 127.0.0.1:50051",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage("name one endpoint, as `outboard endpoints` shows it")
+				return usage("name one endpoint or its address, as `outboard endpoints` shows them")
 			}
 			return nil
 		},

@@ -227,7 +227,7 @@ func (n *Node) postEndpoint(w http.ResponseWriter, r *http.Request) {
 }
 
 func (n *Node) deleteEndpoint(r *http.Request) (api.Nothing, error) {
-	return api.Nothing{}, n.services.Withdraw(r.Context(), r.URL.Query().Get("id"))
+	return api.Nothing{}, n.services.Remove(r.Context(), r.URL.Query().Get("id"))
 }
 
 func (n *Node) getPolicies(r *http.Request) (client.Policies, error) {

@@ -30,9 +30,9 @@ const (
 	policiesKey     = "policies"
 )
 
-// An Endpoint is a program that serves, or a gRPC server that a node speaks for.
+// An Endpoint is a program that serves, or a gRPC server that was added to a node.
 type Endpoint struct {
-	// ID names it in the pool, "NODE/NUMBER".
+	// ID names it in the pool: "NODE/NUMBER" for a program, "NODE/ADDRESS" for a server.
 	ID   string          `json:"id"`
 	Node outboard.NodeID `json:"node"`
 	// Services are the full names of the services that it serves.
@@ -88,7 +88,8 @@ type announcement struct {
 	Endpoints []Endpoint `json:"endpoints"`
 }
 
-// Open watches the table. It returns when the first view is complete.
+// Open watches the table, and announces the endpoints that were added to this node. It
+// returns when the first view is complete.
 func Open(ctx context.Context, opts Options) (*Registry, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -100,6 +101,11 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 	var err error
 	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.apply); err != nil {
 		return nil, fmt.Errorf("open services: %w", err)
+	}
+	if !opts.Reader {
+		if err := r.restoreAdded(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("open services: %w", err), r.view.Close())
+		}
 	}
 	return r, nil
 }

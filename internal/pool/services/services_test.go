@@ -89,6 +89,51 @@ func TestEndpoints(t *testing.T) {
 	eventually(t, a, "those of a registry that was closed are gone", func() bool { return len(ids(a)) == 0 })
 }
 
+// TestAdded covers the servers that an operator adds: one endpoint per address, which
+// outlives restarts, until it is removed.
+func TestAdded(t *testing.T) {
+	s, m := statetest.Open(t), &members{boots: map[outboard.NodeID]string{}}
+	a, other := open(t, s, m, "harbour"), open(t, s, m, "dinghy")
+	add := func(address string, weight int, names ...string) services.Endpoint {
+		t.Helper()
+		e, err := a.Add(t.Context(), services.Endpoint{Address: address, Weight: weight, Services: names})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	first := add("127.0.0.1:1", 3, "shop.Cart")
+	again := add("127.0.0.1:1", 0, "shop.Search", "shop.Cart")
+	if again.ID != first.ID || again.Weight != 3 || !cmp.Equal(again.Services, []string{"shop.Cart", "shop.Search"}) {
+		t.Errorf("added twice: %+v, want one endpoint of weight 3 with both services", again)
+	}
+	add("127.0.0.1:2", 0, "shop.Cart")
+	if err := a.Offer(t.Context(), services.Endpoint{ID: "harbour/7", Services: []string{"shop.Cart"}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, other, "three endpoints", func() bool { return len(ids(other)) == 3 })
+	for name, kind := range map[string]outboard.Kind{
+		"127.0.0.1:3": outboard.NotFound, "harbour/9": outboard.NotFound, "": outboard.NotFound, "harbour/7": outboard.Conflict,
+	} {
+		if err := a.Remove(t.Context(), name); outboard.KindOf(err) != kind {
+			t.Errorf("remove %q: %v, want %v", name, err, kind)
+		}
+	}
+	if err := other.Remove(t.Context(), "127.0.0.1:1"); outboard.KindOf(err) != outboard.Conflict {
+		t.Errorf("remove another node's: %v", err)
+	}
+	if err := a.Remove(t.Context(), "127.0.0.1:2"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, other, "one is removed", func() bool { return cmp.Equal(ids(other), []string{"harbour/127.0.0.1:1", "harbour/7"}) })
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, other, "the node is down", func() bool { return len(ids(other)) == 0 })
+	open(t, s, m, "harbour")
+	eventually(t, other, "what was added is there again", func() bool { return cmp.Equal(ids(other), []string{first.ID}) })
+}
+
 func TestPolicies(t *testing.T) {
 	s, m := statetest.Open(t), &members{boots: map[outboard.NodeID]string{}}
 	a, b := open(t, s, m, "harbour"), open(t, s, m, "dinghy")
