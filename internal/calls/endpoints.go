@@ -37,16 +37,10 @@ func newEndpointTable(self outboard.NodeID, registry *services.Registry) *endpoi
 	return &endpointTable{self: self, pool: registry, all: make(map[string]*offeredEndpoint), ended: make(map[int]bool)}
 }
 
-// newID returns the ID of a new endpoint.
-func (t *endpointTable) newID(prefix string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.newIDLocked(prefix)
-}
-
-func (t *endpointTable) newIDLocked(prefix string) string {
+// newID returns the ID of a new endpoint. The mutex is held.
+func (t *endpointTable) newID() string {
 	t.serial++
-	return fmt.Sprintf("%s/%s%d", t.self, prefix, t.serial)
+	return fmt.Sprintf("%s/%d", t.self, t.serial)
 }
 
 // offer publishes the endpoint of a program. A program that was the endpoint previous on
@@ -80,7 +74,7 @@ func (t *endpointTable) store(process int, e services.Endpoint, previous string)
 		had.next = process
 	}
 	if had == nil {
-		e.ID = t.newIDLocked("")
+		e.ID = t.newID()
 		had = &offeredEndpoint{endpoint: services.Endpoint{Process: process}}
 		t.all[e.ID] = had
 	}
