@@ -27,7 +27,7 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 # than for a processor, so more of them run at a time than there are processors.
 TEST_FLAGS := -race -ldflags=-w -timeout 18m -parallel 4
 
-.PHONY: build demo test check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function soak clean
+.PHONY: build demo test check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack soak clean
 
 build: bin/outboard
 
@@ -98,6 +98,11 @@ notices:
 
 changelog:
 	$(GO) run ./packaging/changelog
+
+# Every attack that is known, by the tests that carry it out; `make test` runs them too.
+attack: build
+	@scripts/need $(TEST_NEEDS)
+	$(GO) run ./bench/attack -out docs/bench
 
 generate: notices changelog
 	@scripts/need $(BUILD_NEEDS) protoc:protobuf-compiler

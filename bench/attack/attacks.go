@@ -1,0 +1,6 @@
+package main
+
+// attacks lists what is tried. One line an attack, by attacker.
+func attacks() []Attack {
+	return []Attack{}
+}
