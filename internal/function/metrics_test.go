@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/outboard-run/outboard/internal/metricstest"
 )
 
 // TestMetrics calls two versions of a function, one after the other, and reads what came of it.
@@ -62,13 +64,17 @@ outboard_function_window_maps_total{function="app/puppet"} 4
 	for i, name := range names {
 		names[i] = "outboard_function_" + name
 	}
-	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want), names...); err != nil {
+	if err := metricstest.Compare(metrics, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
-	if n, err := testutil.GatherAndCount(metrics); err != nil || n < 15 {
+	if n, err := metricstest.Count(metrics); err != nil || n < 15 {
 		t.Errorf("%d metrics, %v", n, err)
 	}
-	if problems, err := testutil.GatherAndLint(metrics); err != nil || len(problems) > 0 {
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
 	}
 	if _, err := Open(t.Context(), Options{Metrics: metrics}); err == nil {
@@ -77,7 +83,7 @@ outboard_function_window_maps_total{function="app/puppet"} 4
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if n, err := testutil.GatherAndCount(metrics); err != nil || n != 0 {
+	if n, err := metricstest.Count(metrics); err != nil || n != 0 {
 		t.Errorf("%d metrics after the end, %v", n, err)
 	}
 }

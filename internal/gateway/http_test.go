@@ -14,10 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/metricstest"
 )
 
 func shop(routes ...gateway.Route) gateway.App { return gateway.App{Name: "shop", Routes: routes} }
@@ -266,16 +266,16 @@ outboard_gateway_requests_total{app="shop",code="404",route=""} 1
 outboard_gateway_requests_total{app="shop",code="405",route=""} 1
 outboard_gateway_requests_total{app="shop",code="413",route="/{$}"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {
+	if err := metricstest.Compare(registry, strings.NewReader(want), name); err != nil {
 		t.Error(err)
 	}
-	if n, err := testutil.GatherAndCount(registry, "outboard_gateway_request_seconds"); n != 3 || err != nil {
+	if n, err := metricstest.Count(registry, "outboard_gateway_request_seconds"); n != 3 || err != nil {
 		t.Errorf("histograms: got %d (%v), want 3", n, err)
 	}
 	if err := g.SetApps(nil); err != nil {
 		t.Fatal(err)
 	}
-	if n, _ := testutil.GatherAndCount(registry, name); n != 0 {
+	if n, _ := metricstest.Count(registry, name); n != 0 {
 		t.Errorf("%d numbers of an app that is gone", n)
 	}
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/metricstest"
 )
 
 type order struct {
@@ -476,7 +476,7 @@ func TestSlowSocket(t *testing.T) {
 				}
 				want := "# HELP outboard_gateway_websockets_dropped_total WebSockets that were closed because they did not read what was sent.\n" +
 					"# TYPE outboard_gateway_websockets_dropped_total counter\noutboard_gateway_websockets_dropped_total{app=\"chat\"} 1\n"
-				if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "outboard_gateway_websockets_dropped_total"); err != nil {
+				if err := metricstest.Compare(registry, strings.NewReader(want), "outboard_gateway_websockets_dropped_total"); err != nil {
 					t.Error(err)
 				}
 				_ = slow.CloseNow()

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/agnivade/levenshtein"
 )
 
 // most is how many words a hint names, and longest how long a word it looks at.
@@ -38,7 +36,7 @@ func Meant(got string, words []string) string {
 		if len(word) > longest {
 			continue
 		}
-		if d := levenshtein.ComputeDistance(strings.ToLower(got), strings.ToLower(word)); d < least {
+		if d := distance(strings.ToLower(got), strings.ToLower(word)); d < least {
 			best, least = word, d
 		}
 	}
@@ -52,4 +50,27 @@ func list(words []string) string {
 		all += ", ..."
 	}
 	return all
+}
+
+// distance returns the edit distance of Levenshtein between a and b: how many letters are
+// to be inserted, deleted or replaced to make one of the other. It keeps one row of the
+// table of Wagner and Fischer.
+func distance(a, b string) int {
+	from, to := []rune(a), []rune(b)
+	row := make([]int, len(to)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range from {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range to {
+			above := row[j+1]
+			if row[j+1] = diagonal; from[i] != to[j] {
+				row[j+1] = 1 + min(diagonal, above, row[j])
+			}
+			diagonal = above
+		}
+	}
+	return row[len(to)]
 }

@@ -14,11 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/accel/lend/fake"
+	"github.com/outboard-run/outboard/internal/metricstest"
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
@@ -138,7 +138,7 @@ func TestSession(t *testing.T) {
 	if all := h.Sessions(); len(all) != 0 {
 		t.Errorf("got sessions %v, want none", all)
 	}
-	err = testutil.GatherAndCompare(registry, strings.NewReader(`
+	err = metricstest.Compare(registry, strings.NewReader(`
 # HELP outboard_accel_sessions_ended_total Sessions that ended, by how.
 # TYPE outboard_accel_sessions_ended_total counter
 outboard_accel_sessions_ended_total{end="clean"} 1

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/outboard-run/outboard/internal/fabric/connmetrics"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/metricstest"
 )
 
 // tcp is a connected pair of sockets.
@@ -100,7 +100,7 @@ func TestMetrics(t *testing.T) {
 			<-time.After(time.Millisecond) // the peer's answer is on its way
 		}
 	}
-	if n, err := testutil.GatherAndCount(near); err != nil || n == 0 {
+	if n, err := metricstest.Count(near); err != nil || n == 0 {
 		t.Fatalf("got %d metrics, %v", n, err)
 	}
 	for name, test := range map[string]struct {
