@@ -2,7 +2,7 @@
  * Layer: calls. */
 #include "calls.h"
 
-/* An argument on its way. */
+/* An argument to be set. */
 struct setting {
 	enum arg_form form;
 	size_t size;
@@ -71,7 +71,7 @@ static int32_t set_unknown(struct setting *s, const void *value) {
 	return 0;
 }
 
-static int32_t understand(struct setting *s, const struct arg_shape *a, const void *value) {
+static int32_t interpret(struct setting *s, const struct arg_shape *a, const void *value) {
 	switch (a->kind) {
 	case ARG_LOCAL:
 		return set_local(s, value);
@@ -94,8 +94,8 @@ static int is_same(const struct arg *a, const struct setting *s) {
 	return a->set && a->form == s->form && a->size == s->size && a->object == s->object && (!s->value || memcmp(a->value, s->value, s->size) == 0);
 }
 
-/* Room for the bytes, before anything is sent. */
-static int make_room(struct arg *a, const struct setting *s) {
+/* Allocates memory for the bytes, before anything is sent. */
+static int reserve_value(struct arg *a, const struct setting *s) {
 	int fits = a->value && a->value != a->small && a->form == FORM_BYTES && a->size >= s->size;
 	if (!s->value || fits)
 		return 0;
@@ -108,7 +108,7 @@ static int make_room(struct arg *a, const struct setting *s) {
 	return 0;
 }
 
-static void keep(cl_kernel k, struct arg *a, const struct setting *s) {
+static void store(cl_kernel k, struct arg *a, const struct setting *s) {
 	int was_local = a->set && a->form == FORM_LOCAL;
 	if (s->value)
 		memcpy(a->value, s->value, s->size);
@@ -130,19 +130,19 @@ static int32_t send(cl_kernel k, cl_uint index, const struct setting *s) {
 		sent += r == 0;
 		status = r ? r : status;
 	}
-	return sent ? 0 : status; /* a dead link does not spoil the others */
+	return sent ? 0 : status; /* a dead link does not fail the others */
 }
 
-/* Under the kernel's lock, so that the last value kept is the last one sent. */
+/* Called under the kernel's lock, so that the last value stored is the last one sent. */
 static int32_t set(cl_kernel k, cl_uint index, const struct setting *s) {
 	struct arg *a = &k->args[index];
 	if (is_same(a, s))
 		return 0;
-	if (make_room(a, s) != 0)
+	if (reserve_value(a, s) != 0)
 		return CL_OUT_OF_HOST_MEMORY;
 	int32_t status = send(k, index, s);
 	if (status == 0)
-		keep(k, a, s);
+		store(k, a, s);
 	return status;
 }
 
@@ -150,7 +150,7 @@ cl_int ob_clSetKernelArg(cl_kernel k, cl_uint arg_index, size_t arg_size, const 
 	if (arg_index >= k->shape->arg_count)
 		return CL_INVALID_ARG_INDEX;
 	struct setting s = {.form = FORM_BYTES, .size = arg_size};
-	int32_t status = understand(&s, &k->shape->args[arg_index], arg_value);
+	int32_t status = interpret(&s, &k->shape->args[arg_index], arg_value);
 	if (status != 0)
 		return status;
 	pthread_mutex_lock(&k->lock);

@@ -44,7 +44,7 @@ cl_mem ob_clCreateBufferWithProperties(cl_context context, const cl_mem_properti
 	return buffer_new(context, properties, flags, size, host_ptr, errcode_ret);
 }
 
-/* The links with a device that can address a part that starts there; one is enough. */
+/* The links with at least one device that can address a part at that origin. */
 static uint64_t aligned_links(cl_context context, size_t origin) {
 	uint64_t links = 0;
 	for (cl_uint i = 0; i < context->device_count; i++) {

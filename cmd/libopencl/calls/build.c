@@ -60,13 +60,13 @@ static void *build_part(void *argument) {
 	return NULL;
 }
 
-/* Did the driver begin, so that the program's earlier state is gone? */
+/* True when the driver has started the build, which discards the program's earlier state. */
 static int began(const struct part *t) {
 	return t->facts.size || (t->build->step != LINK && t->status != CL_INVALID_OPERATION && t->status != CL_INVALID_VALUE && !session_dead(t->link->session));
 }
 
-/* Without facts queries ask the worker. */
-static void keep_part(struct part *t) {
+/* Without facts, queries go to the worker. */
+static void store_part(struct part *t) {
 	struct build *b = t->build;
 	struct outcome *o = began(t) ? outcome_new(t->link, &t->facts, b->text) : NULL;
 	if (o)
@@ -77,7 +77,7 @@ static void keep_part(struct part *t) {
 		b->program->o.links &= ~t->link->bit;
 }
 
-/* All but the first on threads of their own; without threads one after the other. */
+/* Builds on all but the first link run on threads of their own, or one after the other without threads. */
 static int32_t build_all(struct build *b) {
 	struct part parts[LINKS];
 	size_t count = 0;
@@ -93,13 +93,13 @@ static int32_t build_all(struct build *b) {
 	for (size_t i = 0; i < count; i++) {
 		if (parts[i].started)
 			pthread_join(parts[i].thread, NULL);
-		keep_part(&parts[i]);
+		store_part(&parts[i]);
 		status = status ? status : parts[i].status;
 	}
 	return status;
 }
 
-/* The headers are too many: a build that failed, with a log that says so. */
+/* Too many headers: a failed build with the reason in its log. */
 static int32_t build_refused(struct build *b) {
 	struct link *l;
 	FOR_LINKS(l, b->links) {
@@ -137,15 +137,15 @@ static void build_helped(void *argument) {
 	build_free(b);
 }
 
-/* Owns b. */
-static int32_t build_go(struct build *b) {
+/* Takes ownership of b. */
+static int32_t build_execute(struct build *b) {
 	if (b->notify && helper_start(build_helped, b) == 0)
 		return 0;
 	PFN_program notify = b->notify;
 	cl_program program = b->program;
 	void *user_data = b->user_data;
 	int32_t status = build_run(b);
-	if (notify) /* no thread to be had */
+	if (notify) /* no thread could be created */
 		notify(program, user_data);
 	build_free(b);
 	return notify ? 0 : status;
@@ -196,7 +196,7 @@ static int copy_names(struct build *b, cl_uint count, const char **names) {
 	return 0;
 }
 
-/* The program's own text, and those of the headers that it gave as programs. */
+/* Searches in the program's source and in the headers passed as programs. */
 static int find_headers(struct build *b, const char *options) {
 	struct include_source *sources = calloc(b->input_count + 1, sizeof *sources);
 	size_t count = 0;
@@ -212,7 +212,7 @@ static int find_headers(struct build *b, const char *options) {
 	return status;
 }
 
-/* A link step's options name no directories, and go as they are. */
+/* The options of a link step name no directories and are sent unchanged. */
 static int copy_options(struct build *b, const char *options) {
 	b->text = build_text_new(options);
 	if (!b->text)
@@ -223,7 +223,7 @@ static int copy_options(struct build *b, const char *options) {
 	return options && !b->text->headers.options ? -1 : 0;
 }
 
-struct wanted {
+struct build_args {
 	enum step step;
 	cl_uint device_count;
 	const cl_device_id *devices;
@@ -235,8 +235,8 @@ struct wanted {
 	void *user_data;
 };
 
-/* NULL when memory is out. */
-static struct build *build_new(cl_program p, const struct wanted *w) {
+/* NULL when there is no memory. */
+static struct build *build_new(cl_program p, const struct build_args *w) {
 	struct build *b = calloc(1, sizeof *b);
 	if (!b)
 		return NULL;
@@ -270,8 +270,8 @@ static int32_t check_inputs(cl_uint count, const cl_program *inputs) {
 	return 0;
 }
 
-/* One build at a time, and none while kernels are in use. */
-static int32_t build_start(cl_program p, const struct wanted *w) {
+/* One build at a time, and none while the program has kernels. */
+static int32_t build_start(cl_program p, const struct build_args *w) {
 	int32_t status = check_devices(p, w->device_count, w->devices);
 	if (status == 0 && !w->notify && w->user_data)
 		status = CL_INVALID_VALUE;
@@ -285,17 +285,17 @@ static int32_t build_start(cl_program p, const struct wanted *w) {
 		atomic_store(&p->building, 0);
 		return CL_OUT_OF_HOST_MEMORY;
 	}
-	return build_go(b);
+	return build_execute(b);
 }
 
 cl_int ob_clBuildProgram(cl_program p, cl_uint num_devices, const cl_device_id *device_list, const char *options, PFN_clBuildProgram notify, void *user_data) {
-	const struct wanted w = {.step = BUILD, .device_count = num_devices, .devices = device_list, .options = options, .notify = notify, .user_data = user_data};
+	const struct build_args w = {.step = BUILD, .device_count = num_devices, .devices = device_list, .options = options, .notify = notify, .user_data = user_data};
 	return build_start(p, &w);
 }
 
 cl_int ob_clCompileProgram(cl_program p, cl_uint num_devices, const cl_device_id *device_list, const char *options, cl_uint num_input_headers,
 			   const cl_program *input_headers, const char **header_include_names, PFN_clCompileProgram notify, void *user_data) {
-	const struct wanted w = {COMPILE, num_devices, device_list, options, num_input_headers, input_headers, header_include_names, notify, user_data};
+	const struct build_args w = {COMPILE, num_devices, device_list, options, num_input_headers, input_headers, header_include_names, notify, user_data};
 	if ((num_input_headers == 0) != (input_headers == NULL) || (num_input_headers == 0) != (header_include_names == NULL))
 		return CL_INVALID_VALUE;
 	int32_t status = check_inputs(num_input_headers, input_headers);
@@ -304,15 +304,15 @@ cl_int ob_clCompileProgram(cl_program p, cl_uint num_devices, const cl_device_id
 	return status ? status : build_start(p, &w);
 }
 
-static int32_t check_link(cl_context context, const struct wanted *w) {
+static int32_t check_link(cl_context context, const struct build_args *w) {
 	if (w->input_count == 0 || !w->inputs || (w->device_count == 0) != (w->devices == NULL) || (!w->notify && w->user_data))
 		return CL_INVALID_VALUE;
 	int32_t status = check_inputs(w->input_count, w->inputs);
 	return status || !w->devices ? status : devices_check(context, w->device_count, w->devices);
 }
 
-/* With a callback the program is there at once, and what it became is known later. */
-static cl_program link_start(cl_context context, const struct wanted *w, int32_t *status) {
+/* With a callback the program is returned at once, before its status is known. */
+static cl_program link_start(cl_context context, const struct build_args *w, int32_t *status) {
 	cl_program p = program_new(context, FROM_LINK, w->device_count, w->devices);
 	struct build *b = p ? build_new(p, w) : NULL;
 	if (!b) {
@@ -322,8 +322,8 @@ static cl_program link_start(cl_context context, const struct wanted *w, int32_t
 		return NULL;
 	}
 	atomic_store(&p->building, 1);
-	*status = build_go(b);
-	if (*status == 0 || p->o.links) /* it exists somewhere, if only to tell its log */
+	*status = build_execute(b);
+	if (*status == 0 || p->o.links) /* it exists on a link, if only for its log */
 		return p;
 	object_release(p);
 	return NULL;
@@ -331,7 +331,7 @@ static cl_program link_start(cl_context context, const struct wanted *w, int32_t
 
 cl_program ob_clLinkProgram(cl_context context, cl_uint num_devices, const cl_device_id *device_list, const char *options, cl_uint num_input_programs,
 			    const cl_program *input_programs, PFN_clLinkProgram notify, void *user_data, cl_int *errcode_ret) {
-	const struct wanted w = {LINK, num_devices, device_list, options, num_input_programs, input_programs, NULL, notify, user_data};
+	const struct build_args w = {LINK, num_devices, device_list, options, num_input_programs, input_programs, NULL, notify, user_data};
 	int32_t status = check_link(context, &w);
 	cl_program p = status == 0 ? link_start(context, &w, &status) : NULL;
 	if (errcode_ret)

@@ -10,7 +10,7 @@
 
 /* ---- image.c, format.c */
 size_t format_element(const cl_image_format *); /* bytes, 0 for a format that is none */
-/* The links of the context that support the format for that kind of image; each is asked once. 0, or a dead link's status. */
+/* The links of the context that support the format for that kind of image; each is queried once. 0, or a dead link's status. */
 int32_t format_links(cl_context, cl_mem_flags, cl_mem_object_type, const cl_image_format *, uint64_t *links);
 /* Where a region of the image lies in memory with those pitches. */
 struct layout image_layout(cl_mem, const void *base, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch);
@@ -23,34 +23,34 @@ int32_t check_buffer(cl_command_queue, cl_mem); /* context, kind, alignment */
 int32_t check_image(cl_command_queue, cl_mem);
 int32_t check_host_access(cl_mem, cl_mem_flags refused);
 int32_t check_range(cl_mem buffer, size_t offset, size_t size);
-/* A rectangle of a buffer: fills in absent pitches. size is SIZE_MAX for the program's memory, whose size nobody knows. */
+/* A rectangle of a buffer: fills in absent pitches. size is SIZE_MAX for the program's memory, whose size is unknown. */
 int32_t check_rectangle(size_t size, const size_t *origin, const size_t *region, size_t *row_pitch, size_t *slice_pitch);
 
 /* ---- transfer.c */
-/* A read that does not block: where its data goes, and what must know of its end. */
+/* A non-blocking read in flight. */
 struct read {
 	struct track track;
 	cl_command_queue queue;    /* held */
 	cl_event event;            /* held, or NULL */
 	cl_mem mem;                /* held: the data may go to its shadow */
 	_Atomic int arrived;       /* all of the data is there */
-	_Atomic int owners;        /* the session, and the mapping that wants to know of the arrival */
+	_Atomic int owners;        /* the session, and the mapping that checks arrived */
 };
 void read_drop(struct read *);
-/* What a command on a region of an object moves. */
+/* The region of an object that a command transfers. */
 struct region {
 	cl_mem mem;
 	size_t offset, size;       /* of a buffer */
 	const size_t *origin, *region; /* of an image */
 	struct layout host;
 };
-/* Sends a command that begun; keeps *kept (when not NULL) for the caller to drop with read_drop. */
+/* Send a command after command_begin. The caller drops *kept, when kept is not NULL, with read_drop. */
 int32_t region_read(struct command *, const struct region *, cl_bool blocking, struct read **kept);
 int32_t region_write(struct command *, const struct region *, cl_bool blocking);
-/* Ends it. A blocking call is where the program hears of earlier commands that failed; one that has waited for the device also
- * knows that they are complete. */
+/* Ends the command. A blocking call returns the failure of an earlier command; one that has waited for the device also implies that
+ * earlier commands are complete. */
 int32_t region_end(struct command *, int32_t status, cl_bool blocking, int waited);
-/* A command that only takes part in the order. */
+/* Sends the command as a marker. */
 int32_t command_marks(struct command *);
 
 #endif

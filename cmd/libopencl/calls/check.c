@@ -53,7 +53,7 @@ int32_t check_rectangle(size_t size, const size_t *origin, const size_t *region,
 
 static int overlap(size_t a, size_t b, size_t size) { return a < b ? b - a < size : a - b < size; }
 
-/* Offsets in a memory that both share, or 0: the same object, or two parts of one buffer. */
+/* True when both share memory: the same object, or two parts of one buffer; then *a_start and *b_start are offsets in it. */
 static int same_memory(cl_mem a, cl_mem b, size_t *a_start, size_t *b_start) {
 	*a_start = a->offset;
 	*b_start = b->offset;
@@ -93,7 +93,7 @@ int32_t check_clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_mem dst
 	return same_memory(src, dst, &a, &b) && overlap(a + src_offset, b + dst_offset, size) ? CL_MEM_COPY_OVERLAP : 0;
 }
 
-/* A rectangle whose rows fit beside the other one's does not overlap it, nor one whose slices do. */
+/* True when rows (or slices) of one rectangle lie beside those of the other, within the pitch. */
 static int beside(size_t a, size_t b, size_t size, size_t pitch) {
 	return (b >= a + size && b + size <= a + pitch) || (a >= b + size && a + size <= b + pitch);
 }

@@ -10,7 +10,7 @@ static size_t properties_length(const cl_context_properties *p) {
 	return n;
 }
 
-static int given_before(const cl_context_properties *p, size_t at) {
+static int is_duplicate(const cl_context_properties *p, size_t at) {
 	for (size_t i = 0; i < at; i += 2)
 		if (p[i] == p[at])
 			return 1;
@@ -19,7 +19,7 @@ static int given_before(const cl_context_properties *p, size_t at) {
 
 static cl_int check_properties(const cl_context_properties *p) {
 	for (size_t i = 0; p && p[i] != 0; i += 2) {
-		if (given_before(p, i))
+		if (is_duplicate(p, i))
 			return CL_INVALID_PROPERTY;
 		switch (p[i]) {
 		case CL_CONTEXT_PLATFORM:
@@ -37,7 +37,7 @@ static cl_int check_properties(const cl_context_properties *p) {
 	return CL_SUCCESS;
 }
 
-/* keep_devices drops doubles, which the specification says are ignored. */
+/* keep_devices omits duplicates, which the specification says are ignored. */
 static int keep_devices(cl_context c, cl_uint count, const cl_device_id *devices) {
 	c->devices = calloc(count, sizeof *c->devices);
 	if (!c->devices)
@@ -69,8 +69,8 @@ static cl_int send_to(struct link *link, cl_context c, const uint64_t *propertie
 	return send_clCreateContext(link->session, NULL, properties, count, ids, n, c->notify != NULL, c->o.id);
 }
 
-/* announce makes the context on its links. */
-static cl_int announce(cl_context c, const cl_context_properties *properties) {
+/* send_create creates the context on its links. */
+static cl_int send_create(cl_context c, const cl_context_properties *properties) {
 	size_t n = properties_length(properties);
 	uint64_t wire[n + 1];
 	wire_properties(properties, n, wire);
@@ -78,7 +78,7 @@ static cl_int announce(cl_context c, const cl_context_properties *properties) {
 	struct link *link;
 	FOR_LINKS(link, c->o.links) {
 		if (c->notify)
-			session_listen(link->session); /* errors must be told while nobody calls */
+			session_listen(link->session); /* errors are reported also between calls */
 		cl_int one = send_to(link, c, properties ? wire : NULL, n + 1);
 		status = one ? one : status;
 	}
@@ -89,7 +89,7 @@ static cl_int context_make(cl_context c, const cl_context_properties *properties
 	size_t size = properties ? (properties_length(properties) + 1) * sizeof *properties : 0;
 	if (!keep_devices(c, count, devices) || !blob_copy(&c->properties, properties, size))
 		return CL_OUT_OF_HOST_MEMORY;
-	return announce(c, properties);
+	return send_create(c, properties);
 }
 
 static cl_context context_new(const cl_context_properties *properties, cl_uint count, const cl_device_id *devices, PFN_context notify, void *data, cl_int *errcode_ret) {

@@ -5,7 +5,7 @@
 
 static const cl_device_type known_types = CL_DEVICE_TYPE_DEFAULT | CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR | CL_DEVICE_TYPE_CUSTOM;
 
-/* matches says whether a device is meant. CL_DEVICE_TYPE_ALL leaves custom devices out. */
+/* matches tests a device's type. CL_DEVICE_TYPE_ALL excludes custom devices. */
 static int matches(cl_device_id d, cl_device_type asked, int first) {
 	cl_device_type type = device_number(d, CL_DEVICE_TYPE);
 	if (asked == CL_DEVICE_TYPE_ALL)
@@ -35,8 +35,8 @@ cl_int ob_clGetDeviceIDs(cl_platform_id platform, cl_device_type device_type, cl
 	return found ? CL_SUCCESS : CL_DEVICE_NOT_FOUND;
 }
 
-/* ask is for what is in no snapshot: the driver's own extensions. */
-static cl_int ask(cl_device_id d, cl_device_info param_name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
+/* query_worker is for parameters outside the snapshot: the driver's own extensions. */
+static cl_int query_worker(cl_device_id d, cl_device_info param_name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	struct blob value = {NULL, 0};
 	int32_t status = device_refusal(d, param_name);
 	if (status != 0)
@@ -65,7 +65,7 @@ cl_int ob_clGetDeviceInfo(cl_device_id d, cl_device_info param_name, size_t para
 	size_t size;
 	const void *value = facts_find(d->facts, OP_clGetDeviceInfo, d->o.id, 0, 0, param_name, &status, &size);
 	if (!value)
-		return ask(d, param_name, param_value_size, param_value, param_value_size_ret);
+		return query_worker(d, param_name, param_value_size, param_value, param_value_size_ret);
 	return status != 0 ? status : info_answer(value, size, param_value_size, param_value, param_value_size_ret);
 }
 
@@ -83,7 +83,7 @@ static cl_device_id sub_device_new(cl_device_id parent, uint64_t id, struct fact
 
 static uint64_t list_length(const cl_device_partition_property *list) {
 	uint64_t n = 0;
-	/* Counts end with a zero of their own before the list's. */
+	/* Counts have a terminating zero of their own before the list's. */
 	if (list[0] == CL_DEVICE_PARTITION_BY_COUNTS)
 		for (n = 2; list[n - 1] != CL_DEVICE_PARTITION_BY_COUNTS_LIST_END; n++)
 			;
@@ -92,8 +92,8 @@ static uint64_t list_length(const cl_device_partition_property *list) {
 	return n;
 }
 
-/* take_sub_devices makes objects of what the worker made: all that it made, for what the program does not take must be released. */
-static cl_int take_sub_devices(cl_device_id parent, uint64_t first, cl_uint count, struct facts *facts, const struct blob *partition, cl_device_id *all) {
+/* new_sub_devices creates an object for each sub-device of the worker, since those that are not returned must be released. */
+static cl_int new_sub_devices(cl_device_id parent, uint64_t first, cl_uint count, struct facts *facts, const struct blob *partition, cl_device_id *all) {
 	cl_int status = CL_SUCCESS;
 	for (cl_uint i = 0; i < count; i++) {
 		all[i] = sub_device_new(parent, first + i, facts, partition);
@@ -117,7 +117,7 @@ static cl_int make_sub_devices(cl_device_id parent, const cl_device_partition_pr
 	cl_device_id *all = status == 0 && *count <= max ? calloc(*count + 1, sizeof *all) : NULL;
 	free(blob.data);
 	if (status == 0)
-		status = facts && all ? take_sub_devices(parent, first, *count, facts, &partition, all) : CL_OUT_OF_HOST_MEMORY;
+		status = facts && all ? new_sub_devices(parent, first, *count, facts, &partition, all) : CL_OUT_OF_HOST_MEMORY;
 	facts_drop(facts);
 	if (status == 0 && out && num_devices < *count)
 		status = CL_INVALID_VALUE;

@@ -5,8 +5,8 @@ cl_int ob_clRetainEvent(cl_event e) { return object_retain(e); }
 
 cl_int ob_clReleaseEvent(cl_event e) { return object_release(e); }
 
-/* polled asks for pushes at the first poll; each further one only reads what has come. */
-static int32_t polled(cl_event e) {
+/* poll_status subscribes at the first poll; further ones only read the notices that have arrived. */
+static int32_t poll_status(cl_event e) {
 	int32_t status = event_status(e);
 	if (status <= 0 || !e->queue)
 		return status;
@@ -26,12 +26,12 @@ cl_int ob_clGetEventInfo(cl_event e, cl_event_info param_name, size_t param_valu
 	case CL_EVENT_REFERENCE_COUNT:
 		INFO(cl_uint, atomic_load(&e->o.refs));
 	case CL_EVENT_COMMAND_EXECUTION_STATUS:
-		INFO(cl_int, polled(e));
+		INFO(cl_int, poll_status(e));
 	}
 	return CL_INVALID_VALUE;
 }
 
-/* fetch asks the worker for times that have not come. Its watch comes first, so that they may still come by themselves. */
+/* fetch queries the worker for times that have not arrived, after it has subscribed to them. */
 static cl_int fetch(cl_event e, cl_profiling_info param, cl_ulong *value) {
 	struct blob raw = {NULL, 0};
 	event_watch(e);
@@ -94,7 +94,7 @@ cl_event ob_clCreateUserEvent(cl_context context, cl_int *errcode_ret) {
 	struct link *link;
 	if (e)
 		FOR_LINKS(link, e->o.links) {
-			session_shared(link->session); /* a worker that blocks for this thread would not hear of the event from another */
+			session_shared(link->session); /* a worker that blocks for one thread would not receive the event from another */
 			cl_int one = send_clCreateUserEvent(link->session, NULL, context->o.id, e->o.id);
 			status = one ? one : status;
 		}

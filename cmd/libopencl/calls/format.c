@@ -14,7 +14,7 @@ static size_t channel_bytes(cl_channel_type type) {
 	}
 }
 
-/* Types whose one value holds all channels. */
+/* Types of which one value holds all channels. */
 static size_t packed_bytes(cl_channel_type type) {
 	switch (type) {
 	case CL_UNORM_SHORT_565: case CL_UNORM_SHORT_555:
@@ -43,13 +43,13 @@ static size_t channels(cl_channel_order order) {
 
 size_t format_element(const cl_image_format *format) {
 	cl_channel_type type = format->image_channel_data_type;
-	if (format->image_channel_order == CL_DEPTH_STENCIL) /* a float's stencil has a word of its own */
+	if (format->image_channel_order == CL_DEPTH_STENCIL) /* with float the stencil occupies a word of its own */
 		return type == CL_UNORM_INT24 ? 4 : type == CL_FLOAT ? 8 : 0;
 	size_t packed = packed_bytes(type), n = channels(format->image_channel_order);
 	return packed && n ? packed : n * channel_bytes(type);
 }
 
-/* The cache is one stretch of memory, so that freeing the context's blob frees it: per question a head, then the formats. */
+/* The cache is one allocation, freed with the context's blob: for each query a head, followed by the formats. */
 struct formats {
 	uint64_t flags;
 	uint32_t type, link, count, pad;
@@ -78,7 +78,7 @@ static int cache_add(cl_context context, struct formats *key, const struct blob 
 	return 1;
 }
 
-/* The formats of a link, asked for once. The context's lock is held when it returns 0. */
+/* The formats of a link, queried once. The context's lock is held when it returns 0. */
 static int32_t formats_of(cl_context context, struct link *link, uint64_t flags, cl_mem_object_type type, const struct formats **found) {
 	struct formats key = {.flags = flags, .type = type, .link = link->index};
 	pthread_mutex_lock(&context->lock);
@@ -93,7 +93,7 @@ static int32_t formats_of(cl_context context, struct link *link, uint64_t flags,
 		return status;
 	}
 	pthread_mutex_lock(&context->lock);
-	*found = cache_find(context, &key); /* another thread may have asked too */
+	*found = cache_find(context, &key); /* another thread may have added it */
 	int added = *found || cache_add(context, &key, &value);
 	free(value.data);
 	if (!*found && added)

@@ -2,7 +2,7 @@
  * Layer: calls. */
 #include "calls.h"
 
-/* An image to be made: what the program asked for, checked and with its pitches filled in. */
+/* An image to be created, with its pitches filled in. */
 struct plan {
 	cl_context context;
 	cl_mem_flags flags;
@@ -17,7 +17,7 @@ int image_sliced(cl_mem_object_type type) {
 	return type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE2D_ARRAY || type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
 }
 
-/* Bounds in the order of origins and regions. The descriptor's other sizes mean nothing for the type. 0 for an unknown type. */
+/* Bounds in the order of origins and regions; sizes that the type does not have are ignored. 0 for an unknown type. */
 static int extents(const cl_image_desc *d, size_t *e) {
 	e[0] = d->image_width;
 	e[1] = e[2] = 1;
@@ -88,7 +88,7 @@ static int device_takes(cl_device_id device, const struct plan *p) {
 	}
 }
 
-/* Too large for every device is the program's mistake; too large for some leaves the others. */
+/* Links whose devices accept the size; an error when there are none. */
 static int32_t plan_links(struct plan *p) {
 	for (cl_uint i = 0; i < p->context->device_count; i++)
 		if (device_takes(p->context->devices[i], p))
@@ -98,7 +98,7 @@ static int32_t plan_links(struct plan *p) {
 
 static int pitch_fits(size_t pitch, size_t least, size_t unit) { return pitch == 0 || (pitch >= least && pitch % unit == 0); }
 
-/* Pitches describe the program's memory, so without any there may be none, except in a buffer's storage. */
+/* Pitches describe the program's memory, so without a host pointer they must be 0, except in a buffer's storage. */
 static int32_t plan_pitches(struct plan *p, int own) {
 	cl_image_desc *d = &p->desc;
 	size_t row = p->extent[0] * p->element;
@@ -130,7 +130,7 @@ static int32_t check_of_buffer(struct plan *p, cl_mem buffer) {
 	return p->row_pitch * p->extent[1] <= buffer->size ? 0 : CL_INVALID_IMAGE_DESCRIPTOR;
 }
 
-/* Another view of an image differs in nothing but the order of its channels. */
+/* A view of another image may differ only in the order of its channels. */
 static int32_t check_of_image(struct plan *p, cl_mem image) {
 	if (image->type != CL_MEM_OBJECT_IMAGE2D || p->desc.image_type != CL_MEM_OBJECT_IMAGE2D)
 		return CL_INVALID_IMAGE_DESCRIPTOR;
@@ -213,13 +213,13 @@ static void image_facts(cl_mem m, const struct plan *p) {
 	memcpy(i->extent, p->extent, sizeof i->extent);
 	i->row_pitch = p->row_pitch;
 	i->slice_pitch = p->slice_pitch;
-	/* Contents that were only copied from the program's memory leave its pitches behind. */
+	/* Contents that were copied from the program's memory do not keep its pitches. */
 	int keep = m->host_ptr || (m->parent && mem_is_buffer(m->parent));
 	i->shadow_row = keep ? p->row_pitch : p->extent[0] * p->element;
 	i->shadow_slice = keep && p->slice_pitch ? p->slice_pitch : i->shadow_row * (t == CL_MEM_OBJECT_IMAGE1D_ARRAY ? 1 : p->extent[1]);
 }
 
-/* The wire's descriptor: only what counts for the type, and no pitch but that of rows in a buffer. */
+/* The descriptor on the wire: only the type's own sizes, and no pitch except that of rows in a buffer. */
 static cl_image_desc wire_desc(cl_mem m) {
 	cl_image_desc d;
 	memset(&d, 0, sizeof d);
@@ -281,7 +281,7 @@ cl_mem ob_clCreateImage(cl_context context, cl_mem_flags flags, const cl_image_f
 	return ob_clCreateImageWithProperties(context, NULL, flags, format, desc, host_ptr, errcode_ret);
 }
 
-/* The forms of OpenCL 1.0 call every wrong size or pitch an invalid image size. */
+/* The functions of OpenCL 1.0 report every wrong size or pitch as CL_INVALID_IMAGE_SIZE. */
 static cl_mem old_image(cl_context context, cl_mem_flags flags, const cl_image_format *format, const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret) {
 	cl_int status = CL_SUCCESS;
 	cl_mem m = ob_clCreateImageWithProperties(context, NULL, flags, format, desc, host_ptr, &status);

@@ -5,7 +5,7 @@ cl_int ob_clRetainKernel(cl_kernel k) { return object_retain(k); }
 
 cl_int ob_clReleaseKernel(cl_kernel k) { return object_release(k); }
 
-/* Where the program was built with a kernel of that name. Returns how many links, or 0 and why there are none. */
+/* Finds the links where the program has a kernel of that name. Returns their number; 0 with the reason in *status. */
 static uint32_t find_on(cl_program p, const char *name, struct kernel_on *on, int32_t *status) {
 	uint32_t count = 0;
 	struct link *l;
@@ -19,7 +19,7 @@ static uint32_t find_on(cl_program p, const char *name, struct kernel_on *on, in
 			continue;
 		}
 		outcome_drop(o);
-		if (why != CL_INVALID_PROGRAM_EXECUTABLE) /* the most telling reason */
+		if (why != CL_INVALID_PROGRAM_EXECUTABLE) /* the most specific reason */
 			*status = why;
 	}
 	return count;
@@ -42,7 +42,7 @@ static int32_t choose_shape(const struct kernel_on *on, uint32_t count, struct s
 	return 0;
 }
 
-static cl_kernel kernel_made(cl_kernel k, int sent, int32_t status, cl_int *errcode_ret) {
+static cl_kernel finish_creation(cl_kernel k, int sent, int32_t status, cl_int *errcode_ret) {
 	if (!sent)
 		object_release(k);
 	if (errcode_ret)
@@ -68,7 +68,7 @@ static cl_kernel create(cl_program p, const char *name, cl_int *errcode_ret) {
 		sent += s == 0;
 		status = s ? s : status;
 	}
-	return kernel_made(k, sent, status, errcode_ret);
+	return finish_creation(k, sent, status, errcode_ret);
 }
 
 cl_kernel ob_clCreateKernel(cl_program p, const char *name, cl_int *errcode_ret) {
@@ -181,5 +181,5 @@ cl_kernel ob_clCloneKernel(cl_kernel source, cl_int *errcode_ret) {
 		sent += s == 0;
 		status = s ? s : status;
 	}
-	return kernel_made(k, sent, status, errcode_ret);
+	return finish_creation(k, sent, status, errcode_ret);
 }

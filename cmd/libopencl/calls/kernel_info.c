@@ -1,7 +1,7 @@
 /* kernel_info.c: queries of kernels, answered mostly from the facts of the build. Layer: calls. */
 #include "calls.h"
 
-/* What the worker told, or tells when asked; frees what it told. */
+/* Answers with the worker's reply, and frees it. */
 static int32_t answer_blob(int32_t status, struct blob *value, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	if (status == 0)
 		status = info_answer(value->data, value->size, param_value_size, param_value, param_value_size_ret);
@@ -9,7 +9,7 @@ static int32_t answer_blob(int32_t status, struct blob *value, size_t param_valu
 	return status;
 }
 
-/* The link that answers what is the same on all: the one whose driver tells most. */
+/* The link that answers what is the same on all: the one with the most complete facts. */
 static const struct kernel_on *main_on(cl_kernel k) {
 	for (uint32_t i = 0; i < k->on_count; i++)
 		if (k->on[i].shape == k->shape)
@@ -51,7 +51,7 @@ cl_int ob_clGetKernelArgInfo(cl_kernel k, cl_uint arg_indx, cl_kernel_arg_info p
 	return answer_blob(status, &value, param_value_size, param_value, param_value_size_ret);
 }
 
-/* The device that a query means: NULL is allowed when there is only one. */
+/* The device of a query: NULL is allowed when there is only one. */
 static int32_t find_device(cl_kernel k, cl_device_id *device, const struct kernel_on **on) {
 	if (!*device && k->program->device_count != 1)
 		return CL_INVALID_DEVICE;
@@ -61,7 +61,7 @@ static int32_t find_device(cl_kernel k, cl_device_id *device, const struct kerne
 	return *on ? 0 : CL_INVALID_DEVICE;
 }
 
-/* Some answers depend on what was set, or on more than the facts hold. */
+/* True for answers that depend on the arguments set, or are not among the facts. */
 static int depends(cl_kernel k, cl_kernel_work_group_info name) {
 	return name == CL_KERNEL_GLOBAL_WORK_SIZE || (name == CL_KERNEL_LOCAL_MEM_SIZE && atomic_load(&k->locals));
 }

@@ -9,7 +9,7 @@ struct launch {
 	cl_kernel kernel;
 	cl_uint dimensions;
 	const size_t *offset, *global, *local;
-	int empty; /* no work-item at all */
+	int empty; /* no work-items */
 };
 
 static int32_t check_global(struct launch *n, const struct limits *l) {
@@ -26,7 +26,7 @@ static int32_t check_global(struct launch *n, const struct limits *l) {
 	return 0;
 }
 
-/* The specification has no word on a local size of 0: drivers differ, and have their say. */
+/* The specification leaves a local size of 0 open and drivers differ, so the driver decides. */
 static int32_t check_local(const struct launch *n, const struct limits *l) {
 	size_t items = 1;
 	for (cl_uint i = 0; i < n->dimensions; i++) {
@@ -84,7 +84,7 @@ static int32_t check(struct launch *n, cl_command_queue queue) {
 
 static int32_t use(struct command *c, const struct arg_shape *a, uint64_t id) {
 	cl_mem m = object_find(id, KIND_MEM);
-	if (!m) /* released since it was set: the driver's own memory would be gone, too */
+	if (!m) /* released since it was set: the driver's object would be freed, too */
 		return CL_INVALID_KERNEL_ARGS;
 	int32_t status = a->reads || (m->flags & CL_MEM_READ_ONLY) ? command_reads(c, m) : command_writes(c, m);
 	object_drop(m);
@@ -101,7 +101,7 @@ static int32_t use_args(struct command *c, cl_kernel k) {
 	return status;
 }
 
-/* A launch of nothing is a marker; not every driver survives it as a launch. */
+/* A launch without work-items is sent as a marker: some drivers crash on it. */
 static int32_t send_empty(struct command *c) {
 	return send_clEnqueueMarkerWithWaitList(c->session, NULL, c->queue->o.id, c->waits, c->wait_count, c->event);
 }
@@ -135,6 +135,6 @@ cl_int ob_clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_ui
 cl_int ob_clEnqueueTask(cl_command_queue queue, cl_kernel kernel, cl_uint num_events_in_wait_list, const cl_event *event_wait_list, cl_event *event) {
 	static const size_t one = 1;
 	struct launch n = {kernel, 1, NULL, &one, &one, 0};
-	/* Drivers report a task as the launch that it is, and so does PoCL. */
+	/* Drivers report a task's command type as that of a launch. */
 	return enqueue(queue, &n, CL_COMMAND_NDRANGE_KERNEL, num_events_in_wait_list, event_wait_list, event);
 }

@@ -10,7 +10,7 @@
 
 #include <sys/mman.h>
 
-/* Where the object's first byte shows; NULL when there is no memory for it. */
+/* The address of the object's first byte in the program's memory; NULL when there is no memory. */
 static unsigned char *base_of(cl_mem m) {
 	cl_mem root = m->root;
 	if (m->host_ptr)
@@ -29,7 +29,7 @@ static void mapping_add(struct mapping *p) {
 	cl_mem root = p->object->root;
 	pthread_mutex_lock(&root->lock);
 	struct mapping **at = &root->maps;
-	while (*at) /* oldest first: that is the one an unmap finds */
+	while (*at) /* oldest first: unmap removes the oldest */
 		at = &(*at)->next;
 	p->next = NULL;
 	*at = p;
@@ -37,7 +37,7 @@ static void mapping_add(struct mapping *p) {
 	pthread_mutex_unlock(&root->lock);
 }
 
-static struct mapping *mapping_take(cl_mem root, const void *pointer) {
+static struct mapping *mapping_remove(cl_mem root, const void *pointer) {
 	pthread_mutex_lock(&root->lock);
 	struct mapping **at = &root->maps, *p;
 	while ((p = *at) && p->pointer != pointer)
@@ -75,7 +75,7 @@ static struct region mapping_region(const struct mapping *p) {
 	return g;
 }
 
-/* A call to map, as far as buffers and images agree. */
+/* The arguments of a map that buffers and images share. */
 struct map_call {
 	cl_command_queue queue;
 	cl_command_type type;
@@ -95,7 +95,7 @@ static int32_t check_map_access(cl_mem m, cl_map_flags flags) {
 	return status;
 }
 
-/* Drivers take flags that the specification calls wrong (both kinds, none, unknown ones); content is then what helps. */
+/* Drivers accept flags that the specification forbids (both kinds, none, unknown ones); then the contents are read. */
 static int fetches(cl_map_flags flags) { return !(flags & CL_MAP_WRITE_INVALIDATE_REGION) || (flags & (CL_MAP_READ | CL_MAP_WRITE)); }
 
 static int32_t map_fetch(const struct map_call *call, struct mapping *p) {
@@ -110,7 +110,7 @@ static int32_t map_fetch(const struct map_call *call, struct mapping *p) {
 	return region_end(&c, status, call->blocking, call->blocking);
 }
 
-/* Nothing to fetch, but a blocking map still says that what comes before it is done. */
+/* Reads nothing, but a blocking map still implies that earlier commands are complete. */
 static int32_t map_nothing(const struct map_call *call, struct mapping *p) {
 	struct command c;
 	cl_event own = NULL, *event = call->event ? call->event : call->blocking ? &own : NULL;
@@ -195,10 +195,10 @@ void *ob_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blockin
 	return pointer;
 }
 
-static int pushes(const struct mapping *p) { return p->writes && (!p->fetch || atomic_load(&p->fetch->arrived)); }
+static int writes_back(const struct mapping *p) { return p->writes && (!p->fetch || atomic_load(&p->fetch->arrived)); }
 
 static int32_t unmap(struct command *c, const struct mapping *p) {
-	if (!pushes(p))
+	if (!writes_back(p))
 		return command_marks(c);
 	struct region g = mapping_region(p);
 	int32_t status = command_writes(c, p->object);
@@ -212,7 +212,7 @@ cl_int ob_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem m, void *pointe
 	int32_t status = command_begin(&c, queue, CL_COMMAND_UNMAP_MEM_OBJECT, count, list, event);
 	if (status != 0)
 		return status;
-	struct mapping *p = mapping_take(m->root, pointer);
+	struct mapping *p = mapping_remove(m->root, pointer);
 	status = command_end(&c, p ? unmap(&c, p) : CL_INVALID_VALUE);
 	if (p && status != 0)
 		mapping_add(p);

@@ -21,7 +21,7 @@ cl_int ob_clSetMemObjectDestructorCallback(cl_mem m, PFN_clSetMemObjectDestructo
 	return CL_SUCCESS;
 }
 
-/* Maps are counted where their memory is, as drivers do: at the root. */
+/* Maps are counted at the root, as drivers do. */
 static cl_uint map_count(cl_mem m) { return m == m->root ? atomic_load(&m->map_count) : 0; }
 
 static size_t offset_in_parent(cl_mem m) { return m->parent ? m->offset - m->parent->offset : 0; }
@@ -38,7 +38,7 @@ cl_int ob_clGetMemObjectInfo(cl_mem m, cl_mem_info name, size_t param_value_size
 		INFO(void *, m->host_ptr);
 	case CL_MEM_MAP_COUNT:
 		INFO(cl_uint, map_count(m));
-	case CL_MEM_REFERENCE_COUNT: /* a part is a reference to its whole */
+	case CL_MEM_REFERENCE_COUNT: /* a part references its parent */
 		INFO(cl_uint, atomic_load(&m->o.refs) + atomic_load(&m->children));
 	case CL_MEM_CONTEXT:
 		INFO(cl_context, m->context);

@@ -15,7 +15,7 @@ static int32_t check_migrate(cl_command_queue queue, cl_uint count, const cl_mem
 	return flags & ~(cl_mem_migration_flags)MIGRATION_FLAGS ? CL_INVALID_VALUE : 0;
 }
 
-/* An object whose contents do not count goes where the command is, and its old contents stay where they are. */
+/* With undefined contents the object becomes current on the command's link without a copy. */
 static int32_t migrate_one(struct command *c, cl_mem m, cl_mem_migration_flags flags) {
 	if ((flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED) && m == m->root)
 		return command_replaces(c, m);

@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-/* A message holds 64 MiB, its head and small fields included. */
+/* A message holds 64 MiB, including its header and small fields. */
 enum { LARGEST = (64 << 20) - 4096 };
 
-static cl_program program_made(cl_program p, cl_int *errcode_ret) {
+static cl_program succeed(cl_program p, cl_int *errcode_ret) {
 	if (errcode_ret)
 		*errcode_ret = CL_SUCCESS;
 	return p;
@@ -16,8 +16,8 @@ cl_int ob_clRetainProgram(cl_program p) { return object_retain(p); }
 
 cl_int ob_clReleaseProgram(cl_program p) { return object_release(p); }
 
-/* A program that not one link took. */
-static cl_program not_made(cl_program p, int32_t status, cl_int *errcode_ret) {
+/* Drops a program that no link accepted. */
+static cl_program discard(cl_program p, int32_t status, cl_int *errcode_ret) {
 	object_release(p);
 	return program_fail(status, errcode_ret);
 }
@@ -35,7 +35,7 @@ static struct blob join(cl_uint count, const char **strings, const size_t *lengt
 	return all;
 }
 
-/* Headers with absolute names lie elsewhere on the other side: what is sent is changed, what the program is shown is not. */
+/* Includes of absolute names are rewritten in the text that is sent, since they have other paths on the device's node. */
 static int32_t send_source(cl_program p) {
 	size_t size = p->source.size - 1;
 	char *text = malloc(size + 1);
@@ -52,7 +52,7 @@ static int32_t send_source(cl_program p) {
 		status = s ? s : status;
 	}
 	free(text);
-	return sent ? 0 : status; /* a dead link does not spoil the others */
+	return sent ? 0 : status; /* a dead link does not fail the others */
 }
 
 cl_program ob_clCreateProgramWithSource(cl_context context, cl_uint count, const char **strings, const size_t *lengths, cl_int *errcode_ret) {
@@ -69,11 +69,11 @@ cl_program ob_clCreateProgramWithSource(cl_context context, cl_uint count, const
 	}
 	p->source = source;
 	int32_t status = send_source(p);
-	return status == 0 ? program_made(p, errcode_ret) : not_made(p, status, errcode_ret);
+	return status == 0 ? succeed(p, errcode_ret) : discard(p, status, errcode_ret);
 }
 
-/* Keeps what a link's creation said. The program exists there only if it succeeded. */
-static int32_t keep_creation(cl_program p, struct link *l, int32_t status, struct blob *facts) {
+/* Records the result of a creation on a link. The program exists there only if it succeeded. */
+static int32_t store_creation(cl_program p, struct link *l, int32_t status, struct blob *facts) {
 	if (status != 0) {
 		p->o.links &= ~l->bit;
 		free(facts->data);
@@ -142,7 +142,7 @@ static int32_t send_binaries(cl_program p, const struct binaries *b, struct link
 	free(status.data);
 	free(all.data);
 	free(ids);
-	return keep_creation(p, l, result, &facts);
+	return store_creation(p, l, result, &facts);
 }
 
 cl_program ob_clCreateProgramWithBinary(cl_context context, cl_uint num_devices, const cl_device_id *device_list, const size_t *lengths,
@@ -159,7 +159,7 @@ cl_program ob_clCreateProgramWithBinary(cl_context context, cl_uint num_devices,
 		int32_t s = send_binaries(p, &b, l);
 		status = status ? status : s;
 	}
-	return status ? not_made(p, status, errcode_ret) : program_made(p, errcode_ret);
+	return status ? discard(p, status, errcode_ret) : succeed(p, errcode_ret);
 }
 
 static int32_t send_builtin(cl_program p, const char *names, struct link *l) {
@@ -171,7 +171,7 @@ static int32_t send_builtin(cl_program p, const char *names, struct link *l) {
 		status = call_clCreateProgramWithBuiltInKernels(l->session, p->context->o.id, ids, n, names, p->o.id, &facts);
 	}
 	free(ids);
-	return keep_creation(p, l, status, &facts);
+	return store_creation(p, l, status, &facts);
 }
 
 cl_program ob_clCreateProgramWithBuiltInKernels(cl_context context, cl_uint num_devices, const cl_device_id *device_list, const char *kernel_names, cl_int *errcode_ret) {
@@ -186,10 +186,10 @@ cl_program ob_clCreateProgramWithBuiltInKernels(cl_context context, cl_uint num_
 		int32_t s = send_builtin(p, kernel_names, l);
 		status = status ? status : s;
 	}
-	return status ? not_made(p, status, errcode_ret) : program_made(p, errcode_ret);
+	return status ? discard(p, status, errcode_ret) : succeed(p, errcode_ret);
 }
 
-/* The program is for the devices whose driver takes it. */
+/* Keeps the devices of links that accepted the program. */
 static void keep_devices_on(cl_program p, uint64_t links) {
 	cl_uint n = 0;
 	for (cl_uint i = 0; i < p->device_count; i++)
@@ -209,17 +209,17 @@ cl_program ob_clCreateProgramWithIL(cl_context context, const void *il, size_t l
 	if (p->il.data)
 		memcpy(p->il.data, il, length);
 	struct link *l;
-	uint64_t took = 0;
+	uint64_t accepted = 0;
 	FOR_LINKS(l, p->il.data ? p->o.links : 0) {
 		int32_t s = call_clCreateProgramWithIL(l->session, context->o.id, il, length, p->o.id);
-		took |= s == 0 ? l->bit : 0;
+		accepted |= s == 0 ? l->bit : 0;
 		status = status ? status : s;
 	}
-	p->o.links = took;
-	if (!took)
-		return not_made(p, status, errcode_ret);
-	keep_devices_on(p, took);
-	return program_made(p, errcode_ret);
+	p->o.links = accepted;
+	if (!accepted)
+		return discard(p, status, errcode_ret);
+	keep_devices_on(p, accepted);
+	return succeed(p, errcode_ret);
 }
 
 cl_int ob_clSetProgramSpecializationConstant(cl_program p, cl_uint spec_id, size_t spec_size, const void *spec_value) {
@@ -236,7 +236,7 @@ cl_int ob_clSetProgramSpecializationConstant(cl_program p, cl_uint spec_id, size
 	return status;
 }
 
-/* Destructors of a program's global variables, after which this would be called, are in none of the versions that we report. */
+/* Program-scope destructors, whose end this callback reports, exist in none of the reported versions. */
 cl_int ob_clSetProgramReleaseCallback(cl_program p, PFN_clSetProgramReleaseCallback notify, void *user_data) {
 	(void)p;
 	(void)notify;

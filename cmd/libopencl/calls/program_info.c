@@ -1,7 +1,7 @@
 /* program_info.c: queries of programs and builds, answered from the facts of the build where possible. Layer: calls. */
 #include "calls.h"
 
-/* One query as all functions here pass it on. */
+/* The arguments of a query. */
 struct query {
 	cl_uint name;
 	size_t size;
@@ -38,8 +38,8 @@ static struct link *best_link(cl_program p, cl_uint name) {
 	return first;
 }
 
-/* Copies, since the facts may go with a rebuild. */
-static int32_t ask(cl_program p, struct link *l, cl_uint name, struct blob *value) {
+/* Copies, since a rebuild may free the facts. */
+static int32_t query(cl_program p, struct link *l, cl_uint name, struct blob *value) {
 	struct outcome *o = program_outcome(p, l->index);
 	int32_t status = 0;
 	size_t size = 0;
@@ -63,27 +63,27 @@ static int32_t answer_first(cl_program p, const struct query *q) {
 	if (!l)
 		return CL_INVALID_PROGRAM_EXECUTABLE;
 	struct blob value;
-	return answer_blob(q, ask(p, l, q->name, &value), &value);
+	return answer_blob(q, query(p, l, q->name, &value), &value);
 }
 
-/* Of all devices, in the program's order: each link tells of its own, in the same order. A link with nothing to tell counts 0. */
+/* The sizes of all devices in the program's order, collected from the links. A link without an answer counts 0. */
 static int32_t binary_sizes(cl_program p, size_t *sizes) {
 	struct link *l;
-	int told = 0;
+	int answered = 0;
 	int32_t status = CL_INVALID_PROGRAM;
 	memset(sizes, 0, p->device_count * sizeof *sizes);
 	FOR_LINKS(l, p->o.links) {
 		struct blob value;
-		int32_t s = ask(p, l, CL_PROGRAM_BINARY_SIZES, &value);
+		int32_t s = query(p, l, CL_PROGRAM_BINARY_SIZES, &value);
 		size_t n = 0;
 		for (cl_uint i = 0; s == 0 && i < p->device_count; i++)
 			if (p->devices[i]->link == l && (n + 1) * sizeof *sizes <= value.size)
 				memcpy(&sizes[i], value.data + sizeof *sizes * n++, sizeof *sizes);
 		free(value.data);
-		told += s == 0;
+		answered += s == 0;
 		status = s ? s : status;
 	}
-	return told ? 0 : status;
+	return answered ? 0 : status;
 }
 
 static int32_t answer_binary_sizes(cl_program p, const struct query *q) {
@@ -170,7 +170,7 @@ static int32_t answer_log(const struct outcome *o, const struct query *q, const 
 	return status;
 }
 
-/* The headers could not be sent: nobody but us knows of that build. */
+/* The headers could not be sent, so no worker knows of that build. */
 static int32_t answer_refused(const struct outcome *o, const struct query *q) {
 	const char *log = o->text->headers.refusal;
 	cl_build_status status = CL_BUILD_ERROR;
@@ -189,7 +189,7 @@ static int32_t answer_refused(const struct outcome *o, const struct query *q) {
 	return CL_INVALID_VALUE;
 }
 
-static int32_t ask_worker(cl_program p, const struct outcome *o, cl_device_id device, const struct query *q) {
+static int32_t query_worker(cl_program p, const struct outcome *o, cl_device_id device, const struct query *q) {
 	struct blob value = {0};
 	int32_t status = call_clGetProgramBuildInfo(device->link->session, p->o.id, device->o.id, q->name, &value);
 	if (q->name != CL_PROGRAM_BUILD_LOG || status != 0)
@@ -212,7 +212,7 @@ static int32_t answer_build(cl_program p, const struct outcome *o, cl_device_id 
 	size_t size;
 	const void *fact = o && o->facts ? facts_find(o->facts, OP_clGetProgramBuildInfo, p->o.id, device->o.id, 0, q->name, &status, &size) : NULL;
 	if (!fact)
-		return ask_worker(p, o, device, q);
+		return query_worker(p, o, device, q);
 	if (status != 0)
 		return status;
 	return q->name == CL_PROGRAM_BUILD_LOG ? answer_log(o, q, fact, size) : answer(q, fact, size);
@@ -222,7 +222,7 @@ cl_int ob_clGetProgramBuildInfo(cl_program p, cl_device_id device, cl_program_bu
 	const struct query q = {param_name, param_value_size, param_value, param_value_size_ret};
 	if (!program_has_device(p, device))
 		return CL_INVALID_DEVICE;
-	if (atomic_load(&p->building) && param_name == CL_PROGRAM_BUILD_STATUS) /* the worker is busy with it */
+	if (atomic_load(&p->building) && param_name == CL_PROGRAM_BUILD_STATUS) /* the worker is busy building */
 		INFO(cl_build_status, CL_BUILD_IN_PROGRESS);
 	struct outcome *o = program_outcome(p, device->link->index);
 	int32_t status = answer_build(p, o, device, &q);

@@ -6,19 +6,19 @@ static const cl_command_queue_properties host_bits = CL_QUEUE_OUT_OF_ORDER_EXEC_
 /* ---- properties. Plain ones are checked here, and the queue is made without waiting. What else there is (queues on the device,
  * their sizes, hints, what only this driver knows) the driver is asked about. */
 
-struct wanted {
+struct queue_args {
 	cl_command_queue_properties bits;
 	cl_uint size;
-	int sized, odd;
+	int sized, unchecked;
 };
 
-static void read_properties(const cl_queue_properties *p, struct wanted *w) {
+static void read_properties(const cl_queue_properties *p, struct queue_args *w) {
 	for (size_t i = 0; p && p[i] != 0; i += 2) {
 		if (p[i] == CL_QUEUE_PROPERTIES) {
 			w->bits = p[i + 1];
 			continue;
 		}
-		w->odd = 1;
+		w->unchecked = 1;
 		if (p[i] == CL_QUEUE_SIZE) {
 			w->size = (cl_uint)p[i + 1];
 			w->sized = 1;
@@ -26,22 +26,22 @@ static void read_properties(const cl_queue_properties *p, struct wanted *w) {
 	}
 }
 
-static cl_int check_device(cl_context context, cl_device_id device, struct wanted *w) {
+static cl_int check_device(cl_context context, cl_device_id device, struct queue_args *w) {
 	if (!device_in_context(context, device))
 		return CL_INVALID_DEVICE;
 	if (w->bits & ~(host_bits & device_number(device, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES)))
-		w->odd = 1;
+		w->unchecked = 1;
 	return CL_SUCCESS;
 }
 
-/* verdict is what the driver says of a queue that has been sent: failures come before the answer of anything sent later. */
-static cl_int verdict(cl_command_queue q) {
+/* creation_result waits for the driver's result: the notice of a failure precedes the reply to any later call. */
+static cl_int creation_result(cl_command_queue q) {
 	uint64_t clock;
 	cl_int status = call_clock(q->link->session, &clock);
 	return status ? status : atomic_load(&q->o.failed);
 }
 
-static cl_command_queue queue_new(cl_context context, cl_device_id device, const struct wanted *w) {
+static cl_command_queue queue_new(cl_context context, cl_device_id device, const struct queue_args *w) {
 	cl_command_queue q = object_new(sizeof *q, KIND_QUEUE, device->link->bit, queue_destroy);
 	if (!q)
 		return NULL;
@@ -53,14 +53,14 @@ static cl_command_queue queue_new(cl_context context, cl_device_id device, const
 	q->properties = w->bits;
 	q->size = w->size;
 	if (w->bits & CL_QUEUE_PROFILING_ENABLE)
-		(void)link_learn_clock(q->link); /* a dead link tells by itself */
+		(void)link_learn_clock(q->link); /* a dead link fails elsewhere */
 	if ((w->bits & CL_QUEUE_ON_DEVICE) && !w->sized)
 		q->size = (cl_uint)device_number(device, CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE);
 	return q;
 }
 
-/* settle hands the queue out, or on a failure takes it back. */
-static cl_command_queue settle(cl_command_queue q, cl_int status, cl_int *errcode_ret) {
+/* finish_creation returns the queue, or on a failure drops it. */
+static cl_command_queue finish_creation(cl_command_queue q, cl_int status, cl_int *errcode_ret) {
 	if (!q)
 		status = CL_OUT_OF_HOST_MEMORY;
 	if (set_errcode(errcode_ret, status) == CL_SUCCESS)
@@ -71,7 +71,7 @@ static cl_command_queue settle(cl_command_queue q, cl_int status, cl_int *errcod
 }
 
 cl_command_queue ob_clCreateCommandQueueWithProperties(cl_context context, cl_device_id device, const cl_queue_properties *properties, cl_int *errcode_ret) {
-	struct wanted w = {0};
+	struct queue_args w = {0};
 	read_properties(properties, &w);
 	cl_int status = check_device(context, device, &w);
 	if (status != CL_SUCCESS)
@@ -81,25 +81,25 @@ cl_command_queue ob_clCreateCommandQueueWithProperties(cl_context context, cl_de
 		n += 2;
 	cl_command_queue q = queue_new(context, device, &w);
 	if (q && properties && !blob_copy(&q->property_list, properties, (n + 1) * sizeof *properties))
-		return settle(q, CL_OUT_OF_HOST_MEMORY, errcode_ret);
+		return finish_creation(q, CL_OUT_OF_HOST_MEMORY, errcode_ret);
 	if (q)
 		status = send_clCreateCommandQueueWithProperties(q->link->session, NULL, context->o.id, device->o.id, properties, n + 1, q->o.id);
-	if (q && status == CL_SUCCESS && w.odd)
-		status = verdict(q);
-	return settle(q, status, errcode_ret);
+	if (q && status == CL_SUCCESS && w.unchecked)
+		status = creation_result(q);
+	return finish_creation(q, status, errcode_ret);
 }
 
 cl_command_queue ob_clCreateCommandQueue(cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *errcode_ret) {
-	struct wanted w = {.bits = properties};
+	struct queue_args w = {.bits = properties};
 	cl_int status = check_device(context, device, &w);
 	if (status != CL_SUCCESS)
 		return set_errcode(errcode_ret, status), NULL;
 	cl_command_queue q = queue_new(context, device, &w);
 	if (q)
 		status = send_clCreateCommandQueue(q->link->session, NULL, context->o.id, device->o.id, properties, q->o.id);
-	if (q && status == CL_SUCCESS && w.odd)
-		status = verdict(q);
-	return settle(q, status, errcode_ret);
+	if (q && status == CL_SUCCESS && w.unchecked)
+		status = creation_result(q);
+	return finish_creation(q, status, errcode_ret);
 }
 
 cl_int ob_clRetainCommandQueue(cl_command_queue q) { return object_retain(q); }
@@ -140,7 +140,7 @@ cl_int ob_clFlush(cl_command_queue q) {
 	return failed ? failed : send_clFlush(q->link->session, NULL, q->o.id);
 }
 
-/* A queue whose commands are all known to be complete has nothing to wait for. */
+/* Does not wait when all commands are known to be complete. */
 cl_int ob_clFinish(cl_command_queue q) {
 	struct session *s = q->link->session;
 	uint64_t sent = atomic_load(&q->sent);

@@ -18,7 +18,7 @@ void read_drop(struct read *r) {
 	free(r);
 }
 
-/* A read has no other sign of its failure than this one. That a session died is told by others, once. */
+/* Reports a failed read. The death of a session is reported elsewhere, once. */
 static void read_failed(struct read *r, int32_t status) {
 	int32_t none = 0;
 	char text[96];
@@ -88,7 +88,7 @@ int32_t region_read(struct command *c, const struct region *g, cl_bool blocking,
 	return status;
 }
 
-/* A write of nothing has no data that a driver could be shown. */
+/* A write of 0 bytes is sent as a marker. */
 int32_t region_write(struct command *c, const struct region *g, cl_bool blocking) {
 	if (layout_size(&g->host) == 0)
 		return command_marks(c);
@@ -131,7 +131,7 @@ static int32_t read_region(cl_command_queue queue, cl_command_type type, const s
 	return region_end(&c, status, blocking, blocking);
 }
 
-/* A blocking write is answered early like any other; but when it is known already that it can't happen, it says so. */
+/* A blocking write returns early like any other, but fails when an event of its wait list is known to have failed. */
 static int32_t command_begin_write(struct command *c, cl_command_queue queue, cl_command_type type, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
 	int32_t status = command_begin(c, queue, type, count, list, event);
 	for (cl_uint i = 0; status == 0 && blocking && i < count; i++)
@@ -181,7 +181,7 @@ struct box {
 	size_t row_pitch, slice_pitch;
 };
 
-/* Checks both sides; fills in the pitches, and says where the rectangle lies in the program's memory. */
+/* Checks both rectangles, fills in the pitches, and computes the layout in the program's memory. */
 static int32_t check_boxes(cl_command_queue queue, cl_mem m, cl_mem_flags refused, struct box *device, struct box *host, const void *ptr, struct layout *at) {
 	int32_t status = check_buffer(queue, m);
 	if (status == 0)
@@ -259,7 +259,7 @@ static int32_t check_image_transfer(cl_command_queue queue, struct region *g, cl
 	if (row_pitch && row_pitch < row)
 		return CL_INVALID_VALUE;
 	if (!image_sliced(m->type))
-		slice_pitch = 0; /* there are no slices that it could be the pitch of */
+		slice_pitch = 0; /* the type has no slices */
 	if (slice_pitch && slice_pitch < (row_pitch ? row_pitch : row) * rows)
 		return CL_INVALID_VALUE;
 	g->host = layout_coalesce(image_layout(m, ptr, NULL, g->region, row_pitch, slice_pitch));

@@ -11,7 +11,7 @@ struct job {
 static struct {
 	pthread_mutex_t lock;
 	struct job *first, **end;
-	int running; /* a session's listener is at it, and will go on until nothing is left */
+	int running; /* a listener thread is executing jobs and continues until the queue is empty */
 } jobs = {.lock = PTHREAD_MUTEX_INITIALIZER, .end = &jobs.first};
 
 int32_t callback_post(struct link *link, void (*run)(void *), void *arg) {
@@ -24,13 +24,13 @@ int32_t callback_post(struct link *link, void (*run)(void *), void *arg) {
 	jobs.end = &j->next;
 	pthread_mutex_unlock(&jobs.lock);
 	if (session_listen(link->session) != 0)
-		session_shared(link->session); /* no thread to be had: another post may have more luck */
+		session_shared(link->session); /* no thread could be created: a later post tries again */
 	session_nudge(link->session);
 	return 0;
 }
 
-/* take returns the next job, or NULL when there is none or another thread is at work. */
-static struct job *take(int again) {
+/* next_job removes the next job; NULL when there is none or another thread is executing jobs. */
+static struct job *next_job(int again) {
 	struct job *j = NULL;
 	pthread_mutex_lock(&jobs.lock);
 	if (again || !jobs.running) {
@@ -47,7 +47,7 @@ void callback_run_all(void *user) {
 	(void)user;
 	if (atomic_load(&object_reap_list))
 		object_reap();
-	for (struct job *j = take(0); j; j = take(1)) {
+	for (struct job *j = next_job(0); j; j = next_job(1)) {
 		j->run(j->arg);
 		free(j);
 	}

@@ -7,12 +7,12 @@
  */
 #include "memory.h"
 
-enum { PIECE = 64 << 20 }; /* of a buffer that moves */
+enum { PIECE = 64 << 20 }; /* bytes of a buffer moved at once */
 
-/* Serialises moves. No callback and no reading thread takes it. */
+/* Serialises moves. Neither callbacks nor reading threads acquire it. */
 static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER;
 
-/* An in-order queue of a context on a link, by ids: it is no object of the program's. */
+/* An in-order queue of a context on a link, by ids: the program does not see it. */
 struct internal {
 	struct internal *next;
 	struct link *link;
@@ -48,7 +48,7 @@ static cl_device_id device_on(cl_context context, const struct link *link) {
 	return NULL;
 }
 
-/* Only with `moving` held, so that none is made twice. */
+/* Called with `moving` held, so that no queue is created twice. */
 static int32_t internal_queue(cl_context context, struct link *link, uint64_t *queue) {
 	pthread_mutex_lock(&internals_lock);
 	*queue = internal_find(context->o.id, link);
@@ -123,7 +123,7 @@ static int32_t writer_note(cl_mem root, cl_command_queue queue, struct link *lin
 	return 0;
 }
 
-/* Takes the writers of one link out of the list. */
+/* Removes the writers of one link from the list. */
 static struct writer *writers_take(cl_mem root, const struct link *link) {
 	struct writer *taken = NULL;
 	pthread_mutex_lock(&root->lock);
@@ -164,7 +164,7 @@ static int32_t move_read(const struct move *v, size_t offset, size_t size, const
 	return call_clEnqueueReadBuffer(v->from->session, v->from_queue, v->root->o.id, CL_TRUE, offset, size, NULL, 0, 0, at);
 }
 
-/* The write's failure shows in its event alone: its queue is known to nobody else. */
+/* The write's failure is visible in its event only, since no other code uses its queue. */
 static int32_t move_write(const struct move *v, size_t offset, size_t size, const struct layout *at) {
 	static const size_t zero[3];
 	struct session *s = v->to->session;
@@ -195,7 +195,7 @@ static int32_t move_pieces(const struct move *v) {
 	return status;
 }
 
-/* A link where the contents are right and somebody still answers; NULL: they are lost. */
+/* A live link where the contents are current; NULL: they are lost. */
 static struct link *source_of(cl_mem root) {
 	struct link *link;
 	FOR_LINKS(link, atomic_load(&root->current))
@@ -204,10 +204,10 @@ static struct link *source_of(cl_mem root) {
 	return NULL;
 }
 
-static int32_t bring_locked(struct link *to, cl_mem root) {
+static int32_t make_current_locked(struct link *to, cl_mem root) {
 	struct move v = {.root = root, .to = to, .from = source_of(root)};
 	if (atomic_load(&root->current) & to->bit)
-		return 0; /* another thread was faster */
+		return 0; /* another thread has done it */
 	if (!v.from)
 		return CL_DEVICE_NOT_AVAILABLE;
 	int32_t status = writers_finish(root, v.from);
@@ -222,11 +222,11 @@ static int32_t bring_locked(struct link *to, cl_mem root) {
 	return status;
 }
 
-static int32_t bring(struct link *to, cl_mem root) {
+static int32_t make_current(struct link *to, cl_mem root) {
 	if (mem_is_pipe(root))
-		return CL_INVALID_OPERATION; /* what is in a pipe cannot be read by commands */
+		return CL_INVALID_OPERATION; /* commands cannot read a pipe */
 	pthread_mutex_lock(&moving);
-	int32_t status = bring_locked(to, root);
+	int32_t status = make_current_locked(to, root);
 	pthread_mutex_unlock(&moving);
 	return status;
 }
@@ -234,11 +234,11 @@ static int32_t bring(struct link *to, cl_mem root) {
 int32_t command_reads(struct command *c, cl_mem m) {
 	int32_t status = usable(c, m);
 	if (status == 0 && !(atomic_load(&m->root->current) & c->link->bit))
-		status = bring(c->link, m->root);
+		status = make_current(c->link, m->root);
 	return status;
 }
 
-static int32_t takes(struct command *c, cl_mem root) {
+static int32_t mark_written(struct command *c, cl_mem root) {
 	if (root->o.links == c->link->bit)
 		return 0;
 	int32_t status = writer_note(root, c->queue, c->link);
@@ -249,10 +249,10 @@ static int32_t takes(struct command *c, cl_mem root) {
 
 int32_t command_writes(struct command *c, cl_mem m) {
 	int32_t status = command_reads(c, m);
-	return status ? status : takes(c, m->root);
+	return status ? status : mark_written(c, m->root);
 }
 
 int32_t command_replaces(struct command *c, cl_mem m) {
 	int32_t status = usable(c, m);
-	return status ? status : takes(c, m->root);
+	return status ? status : mark_written(c, m->root);
 }

@@ -4,22 +4,22 @@
 enum { ROOM = sizeof((struct command *)0)->room / sizeof(uint64_t) };
 
 /* ---- events of other links. The command's worker gets a user event with the same id, which is set when the event's own worker
- * has told how it ended. */
+ * has reported its status. */
 
 struct bridge {
 	struct link *link;
 	cl_event event; /* held */
 };
 
-static void cross(void *arg, int32_t status) {
+static void forward_status(void *arg, int32_t status) {
 	struct bridge *b = arg;
 	(void)send_clSetUserEventStatus(b->link->session, NULL, b->event->o.id, status);
 	object_drop(b->event);
 	free(b);
 }
 
-/* claim makes the user event, once. 1 when it is new. */
-static int claim(cl_event e, struct link *link, int32_t *status) {
+/* create_on_link creates the user event, once. 1 when it is new. */
+static int create_on_link(cl_event e, struct link *link, int32_t *status) {
 	pthread_mutex_lock(&e->lock);
 	int new = !(e->o.links & link->bit);
 	*status = new ? send_clCreateUserEvent(link->session, NULL, e->context->o.id, e->o.id) : 0;
@@ -31,14 +31,14 @@ static int claim(cl_event e, struct link *link, int32_t *status) {
 
 static int32_t bridge(cl_event e, struct link *link) {
 	int32_t status;
-	if (!claim(e, link, &status))
+	if (!create_on_link(e, link, &status))
 		return status;
 	struct bridge *b = malloc(sizeof *b);
 	if (!b)
 		return CL_OUT_OF_HOST_MEMORY;
 	*b = (struct bridge){link, e};
 	object_hold(e);
-	return event_then(e, cross, b);
+	return event_then(e, forward_status, b);
 }
 
 static int32_t check_waits(cl_context context, cl_uint count, const cl_event *list) {
@@ -53,8 +53,8 @@ static int32_t check_waits(cl_context context, cl_uint count, const cl_event *li
 	return 0;
 }
 
-/* keep_waits leaves out what is complete. */
-static int32_t keep_waits(struct command *c, cl_uint count, const cl_event *list) {
+/* collect_waits omits complete events. */
+static int32_t collect_waits(struct command *c, cl_uint count, const cl_event *list) {
 	uint64_t *ids = count <= ROOM ? c->room : (c->heap = malloc(count * sizeof *ids));
 	int32_t status = ids ? 0 : CL_OUT_OF_HOST_MEMORY;
 	for (cl_uint i = 0; status == 0 && i < count; i++) {
@@ -81,7 +81,7 @@ int32_t command_begin(struct command *c, cl_command_queue q, cl_command_type typ
 	c->heap = NULL;
 	c->minted = NULL;
 	c->out = out;
-	if (count && (status = keep_waits(c, count, list)) != 0) {
+	if (count && (status = collect_waits(c, count, list)) != 0) {
 		free(c->heap);
 		return status;
 	}
@@ -100,7 +100,7 @@ static void raise_to(_Atomic uint64_t *word, uint64_t value) {
 		;
 }
 
-/* The last message that this thread sent is the command, if it got that far. */
+/* The last message that this thread sent is the command, if it was sent. */
 int32_t command_end(struct command *c, int32_t status) {
 	uint64_t serial = session_serial(c->session);
 	free(c->heap);
@@ -113,7 +113,7 @@ int32_t command_end(struct command *c, int32_t status) {
 		*c->out = c->minted;
 	} else {
 		if (serial == c->before)
-			c->minted->o.links = 0; /* the worker never heard of it */
+			c->minted->o.links = 0; /* the worker does not know it */
 		object_drop(c->minted);
 	}
 	return status;

@@ -2,7 +2,7 @@
 #include "library.h"
 #include "memory.h"
 
-/* ---- the end. Destructor callbacks come before anything is taken apart, the last set first. */
+/* Destructor callbacks run before anything is freed, the last set first. */
 void context_destroy(void *object) {
 	cl_context c = object;
 	for (struct destructor *d = c->destructors, *next; d; d = next) {
@@ -19,15 +19,15 @@ void context_destroy(void *object) {
 	pthread_mutex_destroy(&c->lock);
 }
 
-struct complaint {
+struct error_report {
 	cl_context context;
 	size_t size;
 	char *text;
 	unsigned char private_info[];
 };
 
-static void complain(void *arg) {
-	struct complaint *c = arg;
+static void report_error(void *arg) {
+	struct error_report *c = arg;
 	c->context->notify(c->text, c->size ? c->private_info : NULL, c->size, c->context->notify_data);
 	object_drop(c->context);
 	free(c->text);
@@ -37,14 +37,14 @@ static void complain(void *arg) {
 void context_notify(cl_context context, const char *text, const void *private_info, size_t size) {
 	if (!context->notify)
 		return;
-	struct complaint *c = malloc(sizeof *c + size);
+	struct error_report *c = malloc(sizeof *c + size);
 	char *copy = strdup(text);
 	if (c && copy) {
-		*c = (struct complaint){context, size, copy};
+		*c = (struct error_report){context, size, copy};
 		if (size)
 			memcpy(c->private_info, private_info, size);
 		object_hold(context);
-		if (callback_post(link_at((uint32_t)__builtin_ctzll(context->o.links)), complain, c) == 0)
+		if (callback_post(link_at((uint32_t)__builtin_ctzll(context->o.links)), report_error, c) == 0)
 			return;
 		object_drop(context);
 	}

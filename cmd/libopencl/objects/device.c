@@ -10,7 +10,7 @@ cl_device_id device_new_root(struct link *link) {
 	return d;
 }
 
-/* A query that the driver has refused once. What it answers may change with time; that it does not know a query won't. */
+/* A query that the driver has rejected as unknown, which does not change with time. */
 struct refusal {
 	struct refusal *next;
 	cl_device_info param;
@@ -40,7 +40,7 @@ uint64_t device_number(cl_device_id d, cl_device_info param) {
 	uint64_t wide = 0;
 	const void *value = fact(d, param, &size);
 	if (value && (size == 4 || size == 8))
-		memcpy(&wide, value, size); /* little-endian, as all that runs OpenCL */
+		memcpy(&wide, value, size); /* little-endian */
 	return wide;
 }
 

@@ -23,7 +23,7 @@ struct facts {
 	struct entry *entries;
 };
 
-/* step reads the fact at *at and moves behind it. 0 when it does not fit. */
+/* step reads the fact at *at and advances behind it. 0 when it does not fit. */
 static int step(const unsigned char *data, size_t size, size_t *at, struct entry *e) {
 	if (size - *at < sizeof e->head)
 		return 0;
@@ -119,7 +119,7 @@ const void *facts_find(const struct facts *f, uint16_t op, uint64_t object, uint
 	return e->value;
 }
 
-/* facts_replace changes the value of a fact that is there. Only before others see the facts. */
+/* facts_replace changes the value of an existing fact, before the facts are shared between threads. */
 void facts_replace(struct facts *f, uint16_t op, uint64_t object, uint32_t param, const void *value, size_t size) {
 	struct fact key = {.op = op, .param = param, .object = object};
 	struct entry *e = find(f, &key);

@@ -36,7 +36,7 @@ int thread_start_blocked(pthread_t *thread, void *(*run)(void *), void *argument
 	return status;
 }
 
-/* Threads are joined, not detached: when the library is unloaded none may still be in its code. */
+/* Threads are joined, not detached: none may execute the library's code when it is unloaded. */
 static void reap(const struct timespec *until) {
 	for (struct helper **at = &helpers; *at;) {
 		struct helper *h = *at;

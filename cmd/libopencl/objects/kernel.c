@@ -22,7 +22,6 @@ static void kernel_destroy(void *object) {
 	object_drop(k->program);
 }
 
-/* Takes over what on holds when it succeeds. */
 cl_kernel kernel_new(cl_program p, const struct kernel_on *on, uint32_t count, struct shape *shape) {
 	uint64_t links = 0;
 	for (uint32_t i = 0; i < count; i++)

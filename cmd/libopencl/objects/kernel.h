@@ -5,10 +5,10 @@
 #include "program.h"
 #include "signature.h"
 
-/* How an argument crosses: docs/design/0004. */
+/* The form of an argument on the wire: docs/design/0004. */
 enum arg_form { FORM_BYTES, FORM_LOCAL, FORM_MEM, FORM_SAMPLER, FORM_QUEUE };
 
-/* What a launch on a device must keep to. */
+/* Limits of a launch on a device. */
 struct limits {
 	struct limits *next;
 	cl_device_id device;
@@ -41,11 +41,11 @@ struct kernel_on {
 struct arg {
 	int set;
 	enum arg_form form;
-	size_t size;              /* as the program gave it */
+	size_t size;              /* as set by the program */
 	unsigned char *value;     /* of FORM_BYTES: small, or malloc'ed */
 	unsigned char small[16];
 	_Atomic uint64_t object;  /* id of what a handle named */
-	_Atomic uint64_t mem;     /* the same when it is a memory object, else 0: what launches read without a lock */
+	_Atomic uint64_t mem;     /* the same when it is a memory object, else 0: read by launches without a lock */
 };
 
 struct _cl_kernel {
@@ -53,18 +53,18 @@ struct _cl_kernel {
 	cl_program program;       /* held */
 	struct kernel_on *on;     /* one for each link of o.links */
 	uint32_t on_count;
-	struct shape *shape;      /* of the link that knows most of the arguments */
-	pthread_mutex_t lock;     /* of setting arguments */
+	struct shape *shape;      /* of the link with the most complete facts */
+	pthread_mutex_t lock;     /* of args */
 	struct arg *args;
 	_Atomic uint32_t unset;   /* arguments that have no value yet */
 	_Atomic uint32_t locals;  /* arguments that are local memory and set */
 };
 
 /* ---- shape.c */
-/* The outcome's kernel of that name. NULL when there is none (*status CL_INVALID_KERNEL_NAME) or memory is out. */
+/* The outcome's kernel of that name. NULL when there is none (*status CL_INVALID_KERNEL_NAME) or there is no memory. */
 struct shape *outcome_shape(struct outcome *, cl_program, const char *name, int32_t *status);
 int shape_knows(const struct shape *); /* the kinds of all arguments */
-/* NULL when memory is out. */
+/* NULL when there is no memory. */
 const struct limits *shape_limits(struct shape *, cl_program, cl_device_id);
 
 /* ---- handle.c */

@@ -9,7 +9,7 @@
 
 enum { PROTOCOL = 1, SNAPSHOT_S = 60 };
 
-static struct session *dial(struct link *link, const char *path, uint32_t *leases) {
+static struct session *open_session(struct link *link, const char *path, uint32_t *leases) {
 	struct session_options options = {
 		.socket = path,
 		.lease = link->index,
@@ -28,11 +28,11 @@ static struct session *dial(struct link *link, const char *path, uint32_t *lease
 	return s;
 }
 
-static void prepare(uint32_t index, const char *path, uint32_t *leases) {
+static void open_link(uint32_t index, const char *path, uint32_t *leases) {
 	struct link *link = link_at(index);
 	link->index = index;
 	link->bit = UINT64_C(1) << index;
-	link->session = dial(link, path, leases);
+	link->session = open_session(link, path, leases);
 }
 
 struct snapshot_wait {
@@ -40,16 +40,16 @@ struct snapshot_wait {
 	uint64_t deadline;
 };
 
-static int snapshot_there(void *arg) {
+static int snapshot_arrived(void *arg) {
 	struct snapshot_wait *w = arg;
 	return w->link->facts != NULL || w->link->malformed || clock_ns() > w->deadline;
 }
 
-/* greet says who we are and waits for the snapshot, which comes unasked. */
-static int greet(struct link *link) {
+/* exchange_hello sends hello and waits for the snapshot, which the worker sends first. */
+static int exchange_hello(struct link *link) {
 	struct snapshot_wait wait = {link, clock_ns() + UINT64_C(1000000000) * SNAPSHOT_S};
-	if (send_hello(link->session, NULL, PROTOCOL, (uint32_t)getpid()) != 0 || session_wait_until(link->session, snapshot_there, &wait) != 0)
-		return 0; /* its end has been told */
+	if (send_hello(link->session, NULL, PROTOCOL, (uint32_t)getpid()) != 0 || session_wait_until(link->session, snapshot_arrived, &wait) != 0)
+		return 0; /* the session's end has been logged */
 	if (!link->facts) {
 		session_log("no device: the worker of lease %u %s", link->index, link->malformed ? "is of another version" : "says nothing");
 		return 0;
@@ -58,7 +58,7 @@ static int greet(struct link *link) {
 	return link->device != NULL;
 }
 
-/* The workers of all leases start at the same time; then each is waited for. */
+/* The workers of all leases start in parallel; then each is waited for. */
 static void open_links(void) {
 	const char *path = getenv("OUTBOARD_SOCKET");
 	if (!path || !*path) {
@@ -66,16 +66,16 @@ static void open_links(void) {
 		return;
 	}
 	uint32_t leases = 1, ignored;
-	prepare(0, path, &leases);
+	open_link(0, path, &leases);
 	if (leases > LINKS)
 		leases = LINKS;
 	for (uint32_t i = 1; i < leases; i++)
-		prepare(i, path, &ignored);
+		open_link(i, path, &ignored);
 	for (uint32_t i = 0; i < leases || i == 0; i++) {
 		struct link *link = link_at(i);
 		if (!link->session)
 			continue;
-		if (greet(link))
+		if (exchange_hello(link))
 			library.links |= link->bit;
 		else
 			session_close(link->session);
@@ -99,7 +99,7 @@ static void open_once(const struct _cl_icd_dispatch *table) {
 		library.first = pthread_self();
 		object_dispatch = table;
 		pthread_atfork(NULL, NULL, forked);
-		atomic_store(&library.state, OPENING); /* a child that is forked now would wait for the lock for ever */
+		atomic_store(&library.state, OPENING); /* a child forked now would wait for the lock for ever */
 		open_links();
 		atomic_store(&library.state, OPEN);
 	}
@@ -120,8 +120,8 @@ int32_t library_enter(const struct _cl_icd_dispatch *table) {
 	return 0;
 }
 
-/* ---- the end: exit or dlclose. Threads of the program may be inside calls; they find dead sessions, and their memory. */
-__attribute__((destructor)) static void leave(void) {
+/* Runs at exit or dlclose. Threads of the program may be inside calls: they find dead sessions in valid memory. */
+__attribute__((destructor)) static void close_all(void) {
 	if (atomic_load(&library.state) != OPEN)
 		return;
 	for (uint32_t i = 0; i < LINKS; i++)

@@ -13,7 +13,7 @@ uint64_t clock_ns(void) {
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* link_learn_clock asks how the worker's clock runs to ours: when its times first matter, since it costs a round trip. */
+/* link_learn_clock measures the offset of the worker's clock, when times are first needed, since it costs a round trip. */
 int32_t link_learn_clock(struct link *link) {
 	uint64_t before = clock_ns(), theirs = 0;
 	if (atomic_load(&link->clock_known))
@@ -22,7 +22,7 @@ int32_t link_learn_clock(struct link *link) {
 	uint64_t after = clock_ns();
 	if (status != 0)
 		return status;
-	/* A worker's clock that reads between ours is ours: no two machines started at the same time. */
+	/* A worker's time between our two readings means the same clock: no two machines started at the same time. */
 	if (theirs < before || theirs > after)
 		atomic_store(&link->clock_offset, (int64_t)(before + (after - before) / 2 - theirs));
 	atomic_store(&link->clock_known, 1);

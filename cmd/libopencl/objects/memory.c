@@ -27,7 +27,7 @@ int32_t mem_check_properties(const cl_mem_properties *properties) {
 	return properties && properties[0] != 0 ? CL_INVALID_PROPERTY : 0;
 }
 
-/* A part may not do more with the memory than the whole. Drivers do not look at further flags here. */
+/* A part's access may not exceed its parent's. Drivers do not check further flags here. */
 int32_t mem_check_part_flags(cl_mem whole, cl_mem_flags part) {
 	static const cl_mem_flags clashes[][2] = {
 		{CL_MEM_WRITE_ONLY, CL_MEM_READ_WRITE | CL_MEM_READ_ONLY},
@@ -71,7 +71,7 @@ void mem_uncount(uint64_t links, uint64_t bytes) {
 		atomic_fetch_sub(&link->memory_used, bytes);
 }
 
-/* A limit of 0 is none. Adding first and looking afterwards keeps two threads from passing the limit together. */
+/* A limit of 0 is none. Adding before the check keeps two threads from exceeding the limit together. */
 static int link_count(struct link *link, uint64_t bytes) {
 	uint64_t before = atomic_fetch_add(&link->memory_used, bytes);
 	if (link->memory_limit == 0 || (before <= link->memory_limit && bytes <= link->memory_limit - before))
@@ -102,7 +102,7 @@ static void call_destructors(cl_mem m) {
 }
 
 
-/* The storage goes first, then the callbacks learn of it (they may free the program's memory), then what the object held.
+/* The storage is freed first, then the callbacks run (they may free the program's memory), then holds are dropped.
  * No map is left: each holds its object. */
 static void mem_destroy(void *object) {
 	cl_mem m = object;

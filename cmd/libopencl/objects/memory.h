@@ -8,13 +8,13 @@
 
 #include "api.h"
 
-/* One map that the program has not given back. */
+/* A map that has not been unmapped. */
 struct mapping {
 	struct mapping *next;
 	cl_mem object;             /* the object that was mapped; held */
-	unsigned char *pointer;    /* what the program got */
-	int writes;                /* the region must be pushed at unmap */
-	struct read *fetch;        /* a fetch that may still be under way, or NULL */
+	unsigned char *pointer;    /* as returned to the program */
+	int writes;                /* unmap writes the region back */
+	struct read *fetch;        /* a read that may be in flight, or NULL */
 	size_t offset, size;       /* of a buffer */
 	size_t origin[3], region[3]; /* of an image */
 };
@@ -32,7 +32,7 @@ struct image {
 	size_t width, height, depth, layers; /* as queries report them: 0 where the type has none */
 	size_t extent[3];          /* bounds of an origin plus a region */
 	size_t row_pitch, slice_pitch; /* as queries report them */
-	size_t shadow_row, shadow_slice; /* of the memory that maps show; what origin[1] and origin[2] count */
+	size_t shadow_row, shadow_slice; /* of the mapped memory */
 };
 
 struct _cl_mem {
@@ -54,8 +54,8 @@ struct _cl_mem {
 	struct destructor *destructors;
 
 	/* Of the storage: valid in roots. */
-	_Atomic uint64_t current;  /* links where the contents are right */
-	unsigned char *shadow;     /* what maps show, unless host_ptr does */
+	_Atomic uint64_t current;  /* links where the contents are current */
+	unsigned char *shadow;     /* the mapped memory, unless that is host_ptr */
 	size_t storage;            /* bytes of the shadow */
 	struct mapping *maps;
 	_Atomic uint32_t map_count;
@@ -71,7 +71,7 @@ struct _cl_sampler {
 	struct blob properties;
 };
 
-/* ---- memory.c: what all kinds share */
+/* ---- memory.c */
 enum {
 	MEM_ACCESS = CL_MEM_READ_WRITE | CL_MEM_READ_ONLY | CL_MEM_WRITE_ONLY,
 	MEM_HOST_ACCESS = CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS,
@@ -85,20 +85,20 @@ int32_t mem_check_flags(cl_mem_flags);
 int32_t mem_check_host_ptr(cl_mem_flags, const void *host_ptr);
 int32_t mem_check_properties(const cl_mem_properties *);
 int32_t mem_check_part_flags(cl_mem whole, cl_mem_flags part);
-/* The kernel's access, as the wire wants it. */
+/* The kernel's access flags, as sent. */
 uint64_t mem_wire_flags(cl_mem_flags);
-/* A sub-buffer's or buffer image's flags, of what the program gave and the parent has. */
+/* A part's flags: the program's and those inherited from the parent. */
 cl_mem_flags mem_inherit_flags(cl_mem parent, cl_mem_flags);
-/* Links of the context with a device that takes an object of that size. */
+/* Links of the context with a device that accepts an object of that size. */
 uint64_t mem_links(cl_context, uint64_t size);
 /* Counts bytes on all those links, or on none: CL_MEM_OBJECT_ALLOCATION_FAILURE. */
 int32_t mem_count(uint64_t links, uint64_t bytes);
 void mem_uncount(uint64_t links, uint64_t bytes);
-/* A new root, its bytes counted, or a new object in the parent's storage. NULL and *status when that cannot be. */
+/* A new root, with its bytes counted, or a new object in the parent's storage. On failure NULL, and *status. */
 cl_mem mem_new_root(cl_context, cl_mem_object_type, cl_mem_flags, size_t size, uint64_t storage, uint64_t links, int32_t *status);
 cl_mem mem_new_part(cl_mem parent, cl_mem_object_type, cl_mem_flags, size_t offset, size_t size, uint64_t links, int32_t *status);
 int mem_keep_properties(cl_mem, const cl_mem_properties *);
-/* How many links took a creation; a dead one does not spoil the others. */
+/* Results of a creation on several links: it succeeds when one link accepts it. */
 struct creation {
 	int sent;
 	int32_t status;
@@ -109,22 +109,22 @@ static inline void creation_note(struct creation *c, int32_t status) {
 	else
 		c->status = status;
 }
-/* The object, or on a failure on every link NULL. */
+/* The object, or NULL after a failure on every link. */
 cl_mem mem_created(cl_mem, const struct creation *, cl_int *errcode_ret);
 void *mem_fail(int32_t status, cl_int *errcode_ret);
 static inline int mem_misaligned(cl_mem m, cl_device_id device) {
 	uint64_t bits = m->parent ? device_number(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) : 0;
 	return bits >= 8 && m->offset % (bits / 8) != 0;
 }
-/* Largest of a number that the context's devices report; whether one of them has a property. */
+/* The largest value that the context's devices report; true when one of them has a property. */
 uint64_t context_most(cl_context, cl_device_info);
 int context_has(cl_context, cl_device_info);
 
 /* ---- coherence.c */
-/* As command_writes, for a command that replaces all of the object: old contents need not come along. */
+/* As command_writes, for a command that replaces all of the object: its old contents are not copied to the link. */
 int32_t command_replaces(struct command *, cl_mem);
 void writers_drop(cl_mem root);
-/* Called by context_gone: the internal queues that moved contents between the context's links. */
+/* Releases the context's internal queues, when it is destroyed. */
 void coherence_forget(cl_context);
 
 #endif

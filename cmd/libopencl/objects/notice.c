@@ -41,7 +41,7 @@ static cl_context context_of(struct object *o) {
 	return NULL;
 }
 
-static void mark(struct object *o, int32_t status) {
+static void set_failed(struct object *o, int32_t status) {
 	int32_t none = 0;
 	switch (o->kind) {
 	case KIND_EVENT:
@@ -55,21 +55,21 @@ static void mark(struct object *o, int32_t status) {
 	}
 }
 
-/* blame marks the object and is 1 when its context has been told. */
-static int blame(uint64_t id, int32_t status, int creation, const char *text, int told) {
+/* record_failure marks the object; 1 when its context has been notified. */
+static int record_failure(uint64_t id, int32_t status, int creation, const char *text, int notified) {
 	struct object *o = id ? object_find(id, 0) : NULL;
 	if (!o)
-		return told;
+		return notified;
 	int32_t none = 0;
 	if (creation)
 		atomic_compare_exchange_strong(&o->failed, &none, status);
 	else
-		mark(o, status);
-	cl_context context = told ? NULL : context_of(o);
+		set_failed(o, status);
+	cl_context context = notified ? NULL : context_of(o);
 	if (context)
 		context_notify(context, text, NULL, 0);
 	object_drop(o);
-	return told || context;
+	return notified || context;
 }
 
 static void failed(const struct notice *n) {
@@ -78,9 +78,9 @@ static void failed(const struct notice *n) {
 	if (decode_failed(n, &f) != 0 || f.status >= 0)
 		return;
 	snprintf(text, sizeof text, "%s failed: %s (%d)", name_of_op(f.op), name_of_status(f.status), f.status);
-	int told = blame(f.queue, f.status, 0, text, 0);
-	told = blame(f.event, f.status, 0, text, told);
-	blame(f.object, f.status, 1, text, told);
+	int notified = record_failure(f.queue, f.status, 0, text, 0);
+	notified = record_failure(f.event, f.status, 0, text, notified);
+	record_failure(f.object, f.status, 1, text, notified);
 }
 
 static void event(struct link *link, const struct notice *n) {
@@ -96,7 +96,7 @@ static void event(struct link *link, const struct notice *n) {
 	object_drop(e);
 }
 
-/* output writes what kernels print, as their driver would here. */
+/* output writes the text that kernels print to the standard output, as a local driver does. */
 static void output(const struct notice *n) {
 	struct notice_output o;
 	if (decode_output(n, &o) != 0)

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-/* Extensions of a platform that work across a session. A driver's others need functions that are not forwarded. */
+/* Extensions that work across a session. Others need functions that are not forwarded. */
 static const char platform_forwarded[] = " cl_khr_icd cl_khr_byte_addressable_store cl_khr_global_int32_base_atomics "
 	"cl_khr_global_int32_extended_atomics cl_khr_local_int32_base_atomics cl_khr_local_int32_extended_atomics cl_khr_fp16 cl_khr_fp64 "
 	"cl_khr_3d_image_writes cl_khr_int64_base_atomics cl_khr_int64_extended_atomics cl_khr_depth_images cl_khr_extended_versioning "
@@ -24,12 +24,12 @@ static const char *fact_text(const struct facts *f, cl_platform_info param) {
 	return text && status == 0 && size > 0 && text[size - 1] == 0 ? text : "";
 }
 
-static int same(const struct facts *a, const struct facts *b) {
+static int same_platform(const struct facts *a, const struct facts *b) {
 	return strcmp(fact_text(a, CL_PLATFORM_NAME), fact_text(b, CL_PLATFORM_NAME)) == 0 &&
 		strcmp(fact_text(a, CL_PLATFORM_VERSION), fact_text(b, CL_PLATFORM_VERSION)) == 0;
 }
 
-/* filter keeps the forwarded names of a list, and cl_khr_icd, without which no loader takes the platform. */
+/* filter keeps the forwarded names of a list, and cl_khr_icd, which loaders require of a platform. */
 static void filter(struct facts *f) {
 	const char *all = fact_text(f, CL_PLATFORM_EXTENSIONS);
 	size_t room = strlen(all) + sizeof " cl_khr_icd";
@@ -64,14 +64,14 @@ static void filter_versions(struct facts *f) {
 	free(kept);
 }
 
-/* common are the facts of the platform that all links are of, or NULL. */
-static struct facts *common(void) {
+/* common_facts returns the facts of the platform that all links share, or NULL. */
+static struct facts *common_facts(void) {
 	struct facts *first = NULL;
 	struct link *link;
 	FOR_LINKS(link, library.links) {
 		if (!first)
 			first = link->facts;
-		else if (!same(first, link->facts))
+		else if (!same_platform(first, link->facts))
 			return NULL;
 	}
 	filter(first);
@@ -82,6 +82,6 @@ static struct facts *common(void) {
 cl_platform_id platform_new(void) {
 	cl_platform_id p = object_new_with_id(sizeof *p, KIND_PLATFORM, 0, ID_PLATFORM, NULL);
 	if (p)
-		p->facts = common();
+		p->facts = common_facts();
 	return p;
 }

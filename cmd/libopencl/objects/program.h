@@ -8,18 +8,18 @@
 #include "api.h"
 #include "include.h"
 
-/* What a build was asked for; its outcomes on all links share it. */
+/* The options of a build, shared by its outcomes on all links. */
 struct build_text {
 	_Atomic uint32_t refs;
 	char *options;             /* as the program gave them, "" for none */
-	struct includes headers;   /* what was made of them */
+	struct includes headers;   /* the headers found, and the options sent */
 };
 
-/* What the last build left on one link. Kernels hold it, so a rebuild does not take their facts away. */
+/* The result of the last build on one link. Kernels hold it, so a rebuild does not free their facts. */
 struct outcome {
 	_Atomic uint32_t refs;
 	struct link *link;
-	struct facts *facts;       /* NULL when the library itself refused */
+	struct facts *facts;       /* NULL when the build was rejected by the library */
 	struct build_text *text;
 	pthread_mutex_t lock;
 	struct shape *shapes;      /* of kernels that were created; each lives as long as the outcome */
@@ -46,7 +46,7 @@ struct _cl_program {
 /* A program of the context's devices (devices NULL) or some of them, on their links. */
 cl_program program_new(cl_context, enum program_origin, cl_uint device_count, const cl_device_id *devices);
 void *program_fail(int32_t status, cl_int *errcode_ret);
-/* CL_INVALID_VALUE, CL_INVALID_DEVICE, or 0: the devices are the context's, and none is there twice. */
+/* 0 when the devices belong to the context and none is repeated, else CL_INVALID_VALUE or CL_INVALID_DEVICE. */
 int32_t devices_check(cl_context, cl_uint count, const cl_device_id *devices);
 uint64_t devices_links(cl_uint count, const cl_device_id *devices);
 /* The ids of those devices that are on the link. */
@@ -62,17 +62,17 @@ struct outcome *outcome_new(struct link *, struct blob *facts, struct build_text
 void outcome_drop(struct outcome *);
 /* The program's outcome on a link, held; or NULL. */
 struct outcome *program_outcome(cl_program, uint32_t link);
-void program_set_outcome(cl_program, uint32_t link, struct outcome *); /* takes the hold */
+void program_set_outcome(cl_program, uint32_t link, struct outcome *); /* takes ownership of the hold */
 /* The names in CL_PROGRAM_KERNEL_NAMES, when the program was built for a device of this link. */
 const char *outcome_kernels(const struct outcome *, cl_program);
 cl_build_status outcome_status(const struct outcome *, cl_program, cl_device_id);
 
 /* ---- helper.c */
-/* As pthread_create, with all signals blocked: the program's handlers must never run on a thread that it doesn't know. */
+/* As pthread_create, with all signals blocked: the program's handlers must not run on the library's threads. */
 int thread_start_blocked(pthread_t *, void *(*run)(void *), void *argument);
-/* Runs a function on a thread of our own, with all signals blocked. 0, or an error when there is no thread to be had. */
+/* Runs a function on a thread of the library, with all signals blocked. 0, or an error when no thread could be created. */
 int helper_start(void (*run)(void *), void *argument);
-/* Waits (a second at most) for helpers; to be called when the sessions are closed and the library goes. */
+/* Waits at most a second for helpers; called when the sessions are closed and the library is unloaded. */
 void helpers_join(void);
 
 #endif

@@ -46,8 +46,8 @@ static void private_arg(struct arg_shape *a, const char *name, size_t n) {
 		a->kind = ARG_VALUE, a->size = type_size(name, n, &a->tight);
 }
 
-/* What the driver says; nothing when it keeps silent. */
-static void ask_facts(const struct shape *s, cl_uint i, struct arg_shape *a) {
+/* Fills *a from the driver's facts; leaves it unchanged without them. */
+static void read_facts(const struct shape *s, cl_uint i, struct arg_shape *a) {
 	size_t n = 0;
 	const char *name = type_name(s, i, &n);
 	uint64_t address = number_fact(s, OP_clGetKernelArgInfo, 0, i, CL_KERNEL_ARG_ADDRESS_QUALIFIER, 0);
@@ -74,12 +74,12 @@ static int make_args(struct shape *s, cl_program p) {
 	if (!s->args)
 		return -1;
 	for (cl_uint i = 0; i < s->arg_count; i++)
-		ask_facts(s, i, &s->args[i]);
+		read_facts(s, i, &s->args[i]);
 	if (shape_knows(s) || !p->source.data)
 		return 0;
 	signature_read((const char *)p->source.data, s->name, s->arg_count, s->args);
-	for (cl_uint i = 0; i < s->arg_count; i++) /* the driver knows better */
-		ask_facts(s, i, &s->args[i]);
+	for (cl_uint i = 0; i < s->arg_count; i++) /* the driver's facts take precedence */
+		read_facts(s, i, &s->args[i]);
 	return 0;
 }
 
@@ -90,7 +90,7 @@ int shape_knows(const struct shape *s) {
 	return 1;
 }
 
-/* Is it one of the names that semicolons separate? */
+/* True when the name is one of those that semicolons separate; *place is its index. */
 static int is_listed(const char *names, const char *name, uint64_t *place) {
 	size_t n = strlen(name);
 	for (*place = 0; *names; ++*place) {
@@ -119,7 +119,7 @@ static void shapes_free(struct shape *s) {
 	}
 }
 
-/* Numbers follow the names' order; that they begin at 0 or at 1 is for the facts to say. */
+/* Numbers have the order of the names; the facts decide whether they begin at 0 or at 1. */
 static uint64_t find_number(struct shape *s, const char *name, uint64_t place) {
 	for (s->number = place; s->number <= place + 1; s->number++) {
 		size_t size;
@@ -181,7 +181,7 @@ static int device_version(cl_device_id device) {
 	return text && status == 0 && size > 10 && memcmp(text, "OpenCL ", 7) == 0 ? (text[7] - '0') * 10 + text[9] - '0' : 12;
 }
 
-/* Whether a work-group may be cut off at the end: the device's language version and the program's decide. */
+/* True when the last work-group may be smaller: depends on the language versions of device and program. */
 static int may_be_uneven(const struct outcome *o, cl_program p, cl_device_id device) {
 	int version = device_version(device);
 	if (version < 20 || (version >= 30 && !device_bool(device, CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT)))
@@ -190,7 +190,7 @@ static int may_be_uneven(const struct outcome *o, cl_program p, cl_device_id dev
 		return 0;
 	const char *language;
 	if (p->origin != FROM_SOURCE || !options_have(o->text->options, "-cl-std=", &language))
-		return p->origin != FROM_SOURCE; /* without the option a source is OpenCL C 1.2; of the rest only the driver knows */
+		return p->origin != FROM_SOURCE; /* without the option a source is OpenCL C 1.2; of other origins only the driver knows */
 	return strncmp(language, "CL1", 3) != 0;
 }
 
