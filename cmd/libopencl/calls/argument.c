@@ -18,9 +18,9 @@ static const void *handle_in(const void *value) {
 }
 
 static int32_t set_handle(struct setting *s, const void *value, enum arg_form form, uint32_t kind, int32_t invalid) {
-	const void *handle = handle_in(value);
-	if (s->size != sizeof handle)
+	if (s->size != sizeof(void *))
 		return CL_INVALID_ARG_SIZE;
+	const void *handle = handle_in(value);
 	if (handle ? !api_valid(handle, kind) : form != FORM_MEM)
 		return invalid;
 	s->form = form;
@@ -32,7 +32,7 @@ static int32_t set_mem(struct setting *s, const struct arg_shape *a, const void 
 	if (!value && a->kind != ARG_POINTER)
 		return CL_INVALID_ARG_VALUE;
 	int32_t status = set_handle(s, value, FORM_MEM, KIND_MEM, CL_INVALID_MEM_OBJECT);
-	cl_mem m = (cl_mem)(uintptr_t)handle_in(value);
+	cl_mem m = status == 0 ? (cl_mem)(uintptr_t)handle_in(value) : NULL;
 	if (status == 0 && a->kind != ARG_POINTER && (!m || (a->kind == ARG_IMAGE ? !mem_is_image(m) : !mem_is_pipe(m))))
 		status = CL_INVALID_MEM_OBJECT;
 	return status;
@@ -56,7 +56,7 @@ static int32_t set_value(struct setting *s, const struct arg_shape *a, const voi
 	return 0;
 }
 
-/* Nobody knows the argument's type: a value that is a living handle is meant as one. A NULL of any size goes to the driver as it is. */
+/* The argument's type is unknown: a value that is a living handle is sent as one, anything else unchanged, and the driver decides. */
 static int32_t set_unknown(struct setting *s, const void *value) {
 	static const enum arg_form forms[KINDS] = {[KIND_MEM] = FORM_MEM, [KIND_SAMPLER] = FORM_SAMPLER, [KIND_QUEUE] = FORM_QUEUE};
 	s->form = value ? FORM_BYTES : FORM_LOCAL;

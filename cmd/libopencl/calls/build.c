@@ -212,13 +212,47 @@ static int find_headers(struct build *b, const char *options) {
 	return status;
 }
 
+/* Requests the types of kernel arguments, without which clSetKernelArg could not check its arguments: many drivers keep them only
+ * with this option. clGetKernelArgInfo does not show them to a program that has not requested them. */
+static int add_arg_info(struct build *b) {
+	static const char option[] = "-cl-kernel-arg-info";
+	cl_program p = b->program;
+	int supported = p->source.data != NULL;
+	for (cl_uint i = 0; i < p->device_count; i++)
+		supported &= device_version(p->devices[i]) >= 12;
+	if (!supported || b->text->headers.refusal || options_have(b->text->options, option, NULL))
+		return 0;
+	const char *old = b->text->headers.options ? b->text->headers.options : "";
+	char *all = malloc(strlen(old) + sizeof option + 1);
+	if (!all)
+		return -1;
+	stpcpy(stpcpy(stpcpy(all, old), *old ? " " : ""), option);
+	free(b->text->headers.options);
+	b->text->headers.options = all;
+	b->text->arg_info_added = b->text->arg_info_hidden = 1;
+	return 0;
+}
+
+/* A linked program has the argument types of its inputs, whether or not they were requested. */
+static void inherit_arg_info(struct build *b) {
+	struct link *l;
+	for (cl_uint i = 0; i < b->input_count; i++)
+		FOR_LINKS(l, b->inputs[i]->o.links) {
+			struct outcome *o = program_outcome(b->inputs[i], l->index);
+			b->text->arg_info_hidden |= o && o->text->arg_info_hidden;
+			outcome_drop(o);
+		}
+}
+
 /* The options of a link step name no directories and are sent unchanged. */
 static int copy_options(struct build *b, const char *options) {
 	b->text = build_text_new(options);
 	if (!b->text)
 		return -1;
 	if (b->step != LINK && (b->program->source.data || (options && strstr(options, "-I"))))
-		return find_headers(b, options);
+		return find_headers(b, options) != 0 ? -1 : add_arg_info(b);
+	if (b->step == LINK)
+		inherit_arg_info(b);
 	b->text->headers.options = options ? strdup(options) : NULL;
 	return options && !b->text->headers.options ? -1 : 0;
 }

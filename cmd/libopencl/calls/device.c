@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+enum { MAX_SUB_DEVICES = 4096 };
+
 static const cl_device_type known_types = CL_DEVICE_TYPE_DEFAULT | CL_DEVICE_TYPE_CPU | CL_DEVICE_TYPE_GPU | CL_DEVICE_TYPE_ACCELERATOR | CL_DEVICE_TYPE_CUSTOM;
 
 /* matches tests a device's type. CL_DEVICE_TYPE_ALL excludes custom devices. */
@@ -43,6 +45,8 @@ static cl_int query_worker(cl_device_id d, cl_device_info param_name, size_t par
 		return status;
 	status = call_clGetDeviceInfo(d->link->session, d->o.id, param_name, &value);
 	device_note_refusal(d, param_name, status);
+	if (status == 0 && !fact_complete(OP_clGetDeviceInfo, param_name, &value))
+		status = CL_OUT_OF_HOST_MEMORY;
 	if (status == 0)
 		status = info_answer(value.data, value.size, param_value_size, param_value, param_value_size_ret);
 	free(value.data);
@@ -114,7 +118,7 @@ static cl_int make_sub_devices(cl_device_id parent, const cl_device_partition_pr
 	struct blob blob = {NULL, 0}, partition = {(unsigned char *)properties, (length + 1) * sizeof *properties};
 	cl_int status = call_clCreateSubDevices(parent->link->session, parent->o.id, (const uint64_t *)properties, length + 1, first, max, count, &blob);
 	struct facts *facts = status == 0 ? facts_new(blob.data, blob.size) : NULL;
-	cl_device_id *all = status == 0 && *count <= max ? calloc(*count + 1, sizeof *all) : NULL;
+	cl_device_id *all = status == 0 && *count <= max ? calloc((size_t)*count + 1, sizeof *all) : NULL;
 	free(blob.data);
 	if (status == 0)
 		status = facts && all ? new_sub_devices(parent, first, *count, facts, &partition, all) : CL_OUT_OF_HOST_MEMORY;
@@ -135,7 +139,9 @@ cl_int ob_clCreateSubDevices(cl_device_id parent, const cl_device_partition_prop
 		return CL_INVALID_VALUE;
 	if (max == 0)
 		max = (cl_uint)device_number(parent, CL_DEVICE_MAX_COMPUTE_UNITS);
-	cl_int status = make_sub_devices(parent, properties, max ? max : 1, num_devices, out_devices, &count);
+	if (max == 0 || max > MAX_SUB_DEVICES) /* a number of the worker's */
+		max = max ? MAX_SUB_DEVICES : 1;
+	cl_int status = make_sub_devices(parent, properties, max, num_devices, out_devices, &count);
 	if (status == 0 && num_devices_ret)
 		*num_devices_ret = count;
 	return status;

@@ -2,6 +2,8 @@
  * Layer: calls. */
 #include "calls.h"
 
+#define MAX_IMAGE ((size_t)1 << 46) /* bytes */
+
 /* An image to be created, with its pitches filled in. */
 struct plan {
 	cl_context context;
@@ -122,12 +124,13 @@ static int32_t plan_pitches(struct plan *p, int own) {
 static int32_t check_of_buffer(struct plan *p, cl_mem buffer) {
 	if (p->desc.image_type == CL_MEM_OBJECT_IMAGE2D) {
 		uint64_t pixels = context_most(p->context, CL_DEVICE_IMAGE_PITCH_ALIGNMENT);
+		size_t bytes;
 		if (pixels == 0)
 			return CL_INVALID_OPERATION;
-		if (p->row_pitch % (pixels * p->element) != 0)
+		if (__builtin_mul_overflow(pixels, p->element, &bytes) || p->row_pitch % bytes != 0)
 			return CL_INVALID_IMAGE_DESCRIPTOR;
 	}
-	return p->row_pitch * p->extent[1] <= buffer->size ? 0 : CL_INVALID_IMAGE_DESCRIPTOR;
+	return p->row_pitch <= buffer->size / p->extent[1] ? 0 : CL_INVALID_IMAGE_DESCRIPTOR;
 }
 
 /* A view of another image may differ only in the order of its channels. */
@@ -175,6 +178,19 @@ static int32_t check_descriptor(struct plan *p) {
 	return 0;
 }
 
+/* The limits on the sizes are the worker's: the bytes are bounded here, so that no product of sizes and pitches overflows. */
+static int32_t check_bytes(const struct plan *p) {
+	size_t n = p->element;
+	for (int i = 0; i < 3; i++)
+		if (__builtin_mul_overflow(n, p->extent[i], &n))
+			return CL_INVALID_IMAGE_SIZE;
+	size_t row = p->desc.image_row_pitch, slice = p->desc.image_slice_pitch, all;
+	if (n > MAX_IMAGE || __builtin_mul_overflow(row, p->extent[1], &all) || all > MAX_IMAGE || __builtin_mul_overflow(all, p->extent[2], &all) ||
+	    all > MAX_IMAGE || __builtin_mul_overflow(slice, p->extent[1] > p->extent[2] ? p->extent[1] : p->extent[2], &all) || all > MAX_IMAGE)
+		return CL_INVALID_IMAGE_SIZE;
+	return 0;
+}
+
 static int32_t check_image_new(struct plan *p) {
 	p->element = format_element(&p->format);
 	if (p->element == 0)
@@ -186,6 +202,8 @@ static int32_t check_image_new(struct plan *p) {
 		status = CL_INVALID_OPERATION;
 	if (status == 0)
 		status = plan_links(p);
+	if (status == 0)
+		status = check_bytes(p);
 	if (status == 0)
 		status = mem_check_host_ptr(p->flags, p->host_ptr);
 	if (status == 0)

@@ -2,7 +2,9 @@
 #include "calls.h"
 
 /* Answers with the worker's reply, and frees it. */
-static int32_t answer_blob(int32_t status, struct blob *value, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
+static int32_t answer_blob(uint16_t op, uint32_t param, int32_t status, struct blob *value, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
+	if (status == 0 && !fact_complete(op, param, value))
+		status = CL_OUT_OF_HOST_MEMORY;
 	if (status == 0)
 		status = info_answer(value->data, value->size, param_value_size, param_value, param_value_size_ret);
 	free(value->data);
@@ -34,13 +36,15 @@ cl_int ob_clGetKernelInfo(cl_kernel k, cl_kernel_info param_name, size_t param_v
 		return status ? status : info_answer(fact, size, param_value_size, param_value, param_value_size_ret);
 	struct blob value = {0};
 	status = call_clGetKernelInfo(on->link->session, k->o.id, param_name, &value);
-	return answer_blob(status, &value, param_value_size, param_value, param_value_size_ret);
+	return answer_blob(OP_clGetKernelInfo, param_name, status, &value, param_value_size, param_value, param_value_size_ret);
 }
 
 cl_int ob_clGetKernelArgInfo(cl_kernel k, cl_uint arg_indx, cl_kernel_arg_info param_name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	if (arg_indx >= k->shape->arg_count)
 		return CL_INVALID_ARG_INDEX;
 	const struct kernel_on *on = main_on(k);
+	if (on->outcome->text->arg_info_hidden)
+		return CL_KERNEL_ARG_INFO_NOT_AVAILABLE;
 	int32_t status;
 	size_t size;
 	const void *fact = arg_indx <= UINT16_MAX ? facts_find(on->outcome->facts, OP_clGetKernelArgInfo, on->shape->number, 0, (uint16_t)arg_indx, param_name, &status, &size) : NULL;
@@ -48,7 +52,7 @@ cl_int ob_clGetKernelArgInfo(cl_kernel k, cl_uint arg_indx, cl_kernel_arg_info p
 		return status ? status : info_answer(fact, size, param_value_size, param_value, param_value_size_ret);
 	struct blob value = {0};
 	status = call_clGetKernelArgInfo(on->link->session, k->o.id, arg_indx, param_name, &value);
-	return answer_blob(status, &value, param_value_size, param_value, param_value_size_ret);
+	return answer_blob(OP_clGetKernelArgInfo, param_name, status, &value, param_value_size, param_value, param_value_size_ret);
 }
 
 /* The device of a query: NULL is allowed when there is only one. */
@@ -77,7 +81,7 @@ cl_int ob_clGetKernelWorkGroupInfo(cl_kernel k, cl_device_id device, cl_kernel_w
 		return status ? status : info_answer(fact, size, param_value_size, param_value, param_value_size_ret);
 	struct blob value = {0};
 	status = call_clGetKernelWorkGroupInfo(on->link->session, k->o.id, device->o.id, param_name, &value);
-	return answer_blob(status, &value, param_value_size, param_value, param_value_size_ret);
+	return answer_blob(OP_clGetKernelWorkGroupInfo, param_name, status, &value, param_value_size, param_value, param_value_size_ret);
 }
 
 cl_int ob_clGetKernelSubGroupInfo(cl_kernel k, cl_device_id device, cl_kernel_sub_group_info param_name, size_t input_value_size, const void *input_value,
@@ -88,5 +92,5 @@ cl_int ob_clGetKernelSubGroupInfo(cl_kernel k, cl_device_id device, cl_kernel_su
 		return status;
 	struct blob value = {0};
 	status = call_clGetKernelSubGroupInfo(on->link->session, k->o.id, device->o.id, param_name, input_value, input_value ? input_value_size : 0, &value);
-	return answer_blob(status, &value, param_value_size, param_value, param_value_size_ret);
+	return answer_blob(OP_clGetKernelSubGroupInfo, param_name, status, &value, param_value_size, param_value, param_value_size_ret);
 }

@@ -43,6 +43,8 @@ static int32_t send_source(cl_program p) {
 		return CL_OUT_OF_HOST_MEMORY;
 	memcpy(text, p->source.data, size);
 	scan_relocate(text, size);
+	if (size == 0)
+		text[size++] = '\n'; /* drivers take a length of 0 for a NUL-terminated text */
 	struct link *l;
 	int32_t status = 0;
 	int sent = 0;
@@ -198,7 +200,24 @@ static void keep_devices_on(cl_program p, uint64_t links) {
 	p->device_count = n;
 }
 
+/* False when the device's driver reports that it accepts no intermediate language. */
+static int accepts_il(cl_device_id device) {
+	int32_t status = 0;
+	size_t size = 0;
+	const char *versions = facts_find(device->facts, OP_clGetDeviceInfo, device->o.id, 0, 0, CL_DEVICE_IL_VERSION, &status, &size);
+	return !versions || status != 0 || (size > 0 && *versions);
+}
+
+static int any_accepts_il(cl_uint count, const cl_device_id *devices) {
+	for (cl_uint i = 0; i < count; i++)
+		if (accepts_il(devices[i]))
+			return 1;
+	return 0;
+}
+
 cl_program ob_clCreateProgramWithIL(cl_context context, const void *il, size_t length, cl_int *errcode_ret) {
+	if (!any_accepts_il(context->device_count, context->devices))
+		return program_fail(CL_INVALID_OPERATION, errcode_ret);
 	if (!il || length == 0)
 		return program_fail(CL_INVALID_VALUE, errcode_ret);
 	cl_program p = length <= LARGEST ? program_new(context, FROM_IL, 0, NULL) : NULL;
@@ -223,6 +242,8 @@ cl_program ob_clCreateProgramWithIL(cl_context context, const void *il, size_t l
 }
 
 cl_int ob_clSetProgramSpecializationConstant(cl_program p, cl_uint spec_id, size_t spec_size, const void *spec_value) {
+	if (!any_accepts_il(p->device_count, p->devices))
+		return CL_INVALID_OPERATION;
 	if (p->origin != FROM_IL)
 		return CL_INVALID_PROGRAM;
 	if (!spec_value || spec_size == 0)

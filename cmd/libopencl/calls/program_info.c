@@ -1,6 +1,8 @@
 /* program_info.c: queries of programs and builds, answered from the facts of the build where possible. Layer: calls. */
 #include "calls.h"
 
+enum { MAX_BINARY = 64 << 20 }; /* no larger binary fits into a reply */
+
 /* The arguments of a query. */
 struct query {
 	cl_uint name;
@@ -47,6 +49,8 @@ static int32_t query(cl_program p, struct link *l, cl_uint name, struct blob *va
 	*value = (struct blob){0};
 	if (!fact) {
 		status = call_clGetProgramInfo(l->session, p->o.id, name, value);
+		if (status == 0 && !fact_complete(OP_clGetProgramInfo, name, value))
+			status = CL_OUT_OF_HOST_MEMORY;
 	} else if (status == 0) {
 		*value = (struct blob){malloc(size + 1), size};
 		if (value->data)
@@ -86,16 +90,47 @@ static int32_t binary_sizes(cl_program p, size_t *sizes) {
 	return answered ? 0 : status;
 }
 
+/* query_sizes queries the sizes and records them as told. */
+static int32_t query_sizes(cl_program p, size_t *sizes) {
+	size_t bytes = p->device_count * sizeof *sizes, *copy = malloc(bytes + 1);
+	int32_t status = copy ? binary_sizes(p, sizes) : CL_OUT_OF_HOST_MEMORY;
+	for (cl_uint i = 0; status == 0 && i < p->device_count; i++)
+		if (sizes[i] > MAX_BINARY)
+			status = CL_OUT_OF_RESOURCES;
+	if (status != 0) {
+		free(copy);
+		return status;
+	}
+	memcpy(copy, sizes, bytes);
+	pthread_mutex_lock(&p->lock);
+	free(p->binary_sizes);
+	p->binary_sizes = copy;
+	pthread_mutex_unlock(&p->lock);
+	return 0;
+}
+
+/* answered_sizes returns the sizes that the program was last told, from which it has allocated its memory. Without any, they are queried
+ * and count as told. They are never taken from a later answer of the worker. */
+static int32_t answered_sizes(cl_program p, size_t *sizes) {
+	size_t bytes = p->device_count * sizeof *sizes;
+	pthread_mutex_lock(&p->lock);
+	int known = p->binary_sizes != NULL;
+	if (known)
+		memcpy(sizes, p->binary_sizes, bytes);
+	pthread_mutex_unlock(&p->lock);
+	return known ? 0 : query_sizes(p, sizes);
+}
+
 static int32_t answer_binary_sizes(cl_program p, const struct query *q) {
 	size_t *sizes = calloc(p->device_count, sizeof *sizes);
-	int32_t status = sizes ? binary_sizes(p, sizes) : CL_OUT_OF_HOST_MEMORY;
+	int32_t status = sizes ? query_sizes(p, sizes) : CL_OUT_OF_HOST_MEMORY;
 	if (status == 0)
 		status = answer(q, sizes, p->device_count * sizeof *sizes);
 	free(sizes);
 	return status;
 }
 
-/* Into the program's memory, where it gave some. */
+/* Copies the binaries of a link's devices into the program's memory, whose sizes are sizes: other sizes are an error. */
 static int32_t fetch_binaries(cl_program p, struct link *l, const size_t *sizes, unsigned char **to) {
 	struct blob all = {0};
 	int32_t status = call_clGetProgramInfo(l->session, p->o.id, CL_PROGRAM_BINARIES, &all);
@@ -104,7 +139,7 @@ static int32_t fetch_binaries(cl_program p, struct link *l, const size_t *sizes,
 		if (p->devices[i]->link != l)
 			continue;
 		if (sizes[i] > all.size - at)
-			status = CL_OUT_OF_RESOURCES; /* it is not what the sizes promised */
+			status = CL_OUT_OF_RESOURCES;
 		else if (to[i] && sizes[i])
 			memcpy(to[i], all.data + at, sizes[i]);
 		at += status == 0 ? sizes[i] : 0;
@@ -122,7 +157,7 @@ static uint64_t links_with_binaries(cl_program p, const size_t *sizes) {
 
 static int32_t answer_binaries(cl_program p, const struct query *q) {
 	size_t need = p->device_count * sizeof(unsigned char *), *sizes = calloc(p->device_count, sizeof *sizes);
-	int32_t status = sizes ? binary_sizes(p, sizes) : CL_OUT_OF_HOST_MEMORY;
+	int32_t status = sizes ? answered_sizes(p, sizes) : CL_OUT_OF_HOST_MEMORY;
 	if (status == 0 && q->value && q->size < need)
 		status = CL_INVALID_VALUE;
 	struct link *l;
@@ -192,6 +227,8 @@ static int32_t answer_refused(const struct outcome *o, const struct query *q) {
 static int32_t query_worker(cl_program p, const struct outcome *o, cl_device_id device, const struct query *q) {
 	struct blob value = {0};
 	int32_t status = call_clGetProgramBuildInfo(device->link->session, p->o.id, device->o.id, q->name, &value);
+	if (status == 0 && !fact_complete(OP_clGetProgramBuildInfo, q->name, &value))
+		status = CL_OUT_OF_HOST_MEMORY;
 	if (q->name != CL_PROGRAM_BUILD_LOG || status != 0)
 		return answer_blob(q, status, &value);
 	status = answer_log(o, q, value.data ? (const void *)value.data : "", value.data ? value.size : 1);
@@ -200,7 +237,7 @@ static int32_t query_worker(cl_program p, const struct outcome *o, cl_device_id 
 }
 
 static int32_t answer_build(cl_program p, const struct outcome *o, cl_device_id device, const struct query *q) {
-	if (q->name == CL_PROGRAM_BUILD_OPTIONS && (!o || o->text->headers.name_count || o->text->headers.refusal))
+	if (q->name == CL_PROGRAM_BUILD_OPTIONS && (!o || o->text->headers.name_count || o->text->headers.refusal || o->text->arg_info_added))
 		return o ? answer(q, o->text->options, strlen(o->text->options) + 1) : answer(q, "", 1);
 	if (o && o->text->headers.refusal)
 		return answer_refused(o, q);

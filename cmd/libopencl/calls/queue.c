@@ -130,7 +130,12 @@ cl_int ob_clGetCommandQueueInfo(cl_command_queue q, cl_command_queue_info param_
 }
 
 cl_int ob_clSetDefaultDeviceCommandQueue(cl_context context, cl_device_id device, cl_command_queue q) {
-	if (q->context != context || q->device != device || !(q->properties & CL_QUEUE_ON_DEVICE))
+	if (!device_in_context(context, device))
+		return CL_INVALID_DEVICE;
+	if (device_number(device, CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE) == 0 ||
+	    (device_version(device) >= 30 && !(device_number(device, CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES) & CL_DEVICE_QUEUE_REPLACEABLE_DEFAULT)))
+		return CL_INVALID_OPERATION;
+	if (!api_valid(q, KIND_QUEUE) || q->context != context || q->device != device || !(q->properties & CL_QUEUE_ON_DEVICE))
 		return CL_INVALID_COMMAND_QUEUE;
 	return call_clSetDefaultDeviceCommandQueue(q->link->session, context->o.id, device->o.id, q->o.id);
 }

@@ -80,8 +80,6 @@ static cl_int API_CALL entry_clSetDefaultDeviceCommandQueue(cl_context context, 
 		return CL_INVALID_CONTEXT;
 	if (!api_valid(device, KIND_DEVICE))
 		return CL_INVALID_DEVICE;
-	if (!api_valid(command_queue, KIND_QUEUE))
-		return CL_INVALID_COMMAND_QUEUE;
 	return ob_clSetDefaultDeviceCommandQueue(context, device, command_queue);
 }
 

@@ -27,7 +27,7 @@ func startDecoder(f *testing.F) *decoder {
 	program := filepath.Join(f.TempDir(), "decode")
 	args := []string{
 		"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-o", program, "testdata/decode.c", "../objects/facts.c", "../objects/zz_send.c",
+		"-o", program, "testdata/decode.c", "../objects/facts.c", "../objects/info.c", "../objects/zz_send.c",
 	}
 	args = append(args, includeFlags()...)
 	session, err := filepath.Glob("../../libsession/[rs]*/*.c")

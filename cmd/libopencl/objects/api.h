@@ -210,6 +210,7 @@ void facts_replace(struct facts *, uint16_t op, uint64_t object, uint32_t param,
 /* ---- device.c, event.c, queue.c */
 int device_in_context(cl_context, cl_device_id);
 int32_t device_bool(cl_device_id, cl_device_info);
+int device_version(cl_device_id); /* 12 for OpenCL 1.2 */
 uint64_t device_number(cl_device_id, cl_device_info); /* of 4 or 8 bytes; 0 when unknown */
 /* CL_QUEUED .. CL_COMPLETE or an error, as far as known; sends nothing. */
 int32_t event_status(cl_event);

@@ -68,3 +68,10 @@ void device_note_refusal(cl_device_id d, cl_device_info param, int32_t status) {
 	while (!atomic_compare_exchange_weak(&d->refused, &r->next, r))
 		;
 }
+
+int device_version(cl_device_id device) {
+	int32_t status = 0;
+	size_t size = 0;
+	const char *text = facts_find(device->facts, OP_clGetDeviceInfo, device->o.id, 0, 0, CL_DEVICE_VERSION, &status, &size);
+	return text && status == 0 && size > 10 && memcmp(text, "OpenCL ", 7) == 0 ? (text[7] - '0') * 10 + text[9] - '0' : 12;
+}

@@ -62,15 +62,49 @@ static int compare(const void *a, const void *b) {
 	return 0;
 }
 
+int fact_complete(uint16_t op, uint32_t param, struct blob *b) {
+	int text;
+	size_t size = fact_form(op, param, &text);
+	if (text)
+		size = b->size && b->data[b->size - 1] == 0 ? b->size : b->size + 1;
+	if (size <= b->size)
+		return 1;
+	unsigned char *data = realloc(b->data, size);
+	if (!data)
+		return 0;
+	memset(data + b->size, 0, size - b->size);
+	*b = (struct blob){data, size};
+	return 1;
+}
+
+/* complete applies fact_complete to a fact. */
+static int complete(struct entry *e) {
+	int text;
+	size_t size = fact_form(e->head.op, e->head.param, &text);
+	int whole = text ? e->head.size && e->value[e->head.size - 1] == 0 : e->head.size >= size;
+	if (e->head.status != 0 || whole || e->head.size == UINT32_MAX)
+		return 1;
+	struct blob b;
+	if (!blob_copy(&b, e->value, e->head.size) || !fact_complete(e->head.op, e->head.param, &b)) {
+		free(b.data);
+		return 0;
+	}
+	e->value = e->own = b.data;
+	e->head.size = (uint32_t)b.size;
+	return 1;
+}
+
 static int fill(struct facts *f, const unsigned char *data, size_t size) {
 	f->data = malloc(size + 1);
 	f->entries = calloc(f->count + 1, sizeof *f->entries);
 	if (!f->data || !f->entries)
 		return 0;
-	memcpy(f->data, data, size);
+	if (size)
+		memcpy(f->data, data, size);
 	size_t at = 0;
 	for (size_t i = 0; i < f->count; i++)
-		step(f->data, size, &at, &f->entries[i]);
+		if (!step(f->data, size, &at, &f->entries[i]) || !complete(&f->entries[i]))
+			return 0;
 	qsort(f->entries, f->count, sizeof *f->entries, compare);
 	return 1;
 }

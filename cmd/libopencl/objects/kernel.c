@@ -27,7 +27,7 @@ cl_kernel kernel_new(cl_program p, const struct kernel_on *on, uint32_t count, s
 	for (uint32_t i = 0; i < count; i++)
 		links |= on[i].link->bit;
 	struct kernel_on *own = malloc(count * sizeof *own);
-	struct arg *args = calloc(shape->arg_count + 1, sizeof *args);
+	struct arg *args = calloc((size_t)shape->arg_count + 1, sizeof *args);
 	cl_kernel k = own && args ? object_new(sizeof *k, KIND_KERNEL, links, kernel_destroy) : NULL;
 	if (!k) {
 		free(own);

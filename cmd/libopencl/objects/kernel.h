@@ -3,7 +3,16 @@
 #define OUTBOARD_KERNEL_H
 
 #include "program.h"
-#include "signature.h"
+
+enum arg_kind { ARG_UNKNOWN, ARG_VALUE, ARG_LOCAL, ARG_POINTER, ARG_IMAGE, ARG_PIPE, ARG_SAMPLER, ARG_QUEUE };
+
+/* The type of an argument, as the driver reports it: ARG_UNKNOWN when the driver does not. */
+struct arg_shape {
+	enum arg_kind kind;
+	int reads;         /* the kernel can't write what it points to */
+	size_t size;       /* of a value; 0 when unknown */
+	size_t tight;      /* of a vector of 3 without its padding, else 0 */
+};
 
 /* The form of an argument on the wire: docs/design/0004. */
 enum arg_form { FORM_BYTES, FORM_LOCAL, FORM_MEM, FORM_SAMPLER, FORM_QUEUE };

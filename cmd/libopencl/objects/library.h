@@ -75,5 +75,8 @@ static inline cl_int set_errcode(cl_int *errcode_ret, cl_int status) {
 	return status;
 }
 int blob_copy(struct blob *, const void *data, size_t size);
+/* Completes a worker's answer to a query so that a program which relies on the specified form reads no further than it: a text gets
+ * its NUL, a number of fixed size its missing bytes, as 0. 0 when there is no memory. */
+int fact_complete(uint16_t op, uint32_t param, struct blob *);
 
 #endif

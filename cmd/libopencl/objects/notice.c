@@ -21,6 +21,16 @@ static void snapshot(struct link *link, const struct notice *n) {
 	link->malformed = link->facts == NULL;
 }
 
+/* find_on finds an object by id, held, if it exists on the link: a worker affects only the objects of its own session. */
+static void *find_on(const struct link *link, uint64_t id, uint32_t kind) {
+	struct object *o = object_find(id, kind);
+	if (o && !(o->links & link->bit)) {
+		object_drop(o);
+		o = NULL;
+	}
+	return o;
+}
+
 static cl_context context_of(struct object *o) {
 	switch (o->kind) {
 	case KIND_CONTEXT:
@@ -41,11 +51,12 @@ static cl_context context_of(struct object *o) {
 	return NULL;
 }
 
-static void set_failed(struct object *o, int32_t status) {
+static void set_failed(const struct link *link, struct object *o, int32_t status) {
 	int32_t none = 0;
 	switch (o->kind) {
 	case KIND_EVENT:
-		event_set_status((cl_event)o, status);
+		if (((cl_event)o)->queue && ((cl_event)o)->queue->link == link)
+			event_set_status((cl_event)o, status);
 		break;
 	case KIND_QUEUE:
 		atomic_compare_exchange_strong(&((cl_command_queue)o)->sticky, &none, status);
@@ -56,15 +67,15 @@ static void set_failed(struct object *o, int32_t status) {
 }
 
 /* record_failure marks the object; 1 when its context has been notified. */
-static int record_failure(uint64_t id, int32_t status, int creation, const char *text, int notified) {
-	struct object *o = id ? object_find(id, 0) : NULL;
+static int record_failure(const struct link *link, uint64_t id, int32_t status, int creation, const char *text, int notified) {
+	struct object *o = id ? find_on(link, id, 0) : NULL;
 	if (!o)
 		return notified;
 	int32_t none = 0;
 	if (creation)
 		atomic_compare_exchange_strong(&o->failed, &none, status);
 	else
-		set_failed(o, status);
+		set_failed(link, o, status);
 	cl_context context = notified ? NULL : context_of(o);
 	if (context)
 		context_notify(context, text, NULL, 0);
@@ -72,24 +83,28 @@ static int record_failure(uint64_t id, int32_t status, int creation, const char 
 	return notified || context;
 }
 
-static void failed(const struct notice *n) {
+static void failed(const struct link *link, const struct notice *n) {
 	struct notice_failed f;
 	char text[160];
 	if (decode_failed(n, &f) != 0 || f.status >= 0)
 		return;
 	snprintf(text, sizeof text, "%s failed: %s (%d)", name_of_op(f.op), name_of_status(f.status), f.status);
-	int notified = record_failure(f.queue, f.status, 0, text, 0);
-	notified = record_failure(f.event, f.status, 0, text, notified);
-	record_failure(f.object, f.status, 1, text, notified);
+	int notified = record_failure(link, f.queue, f.status, 0, text, 0);
+	notified = record_failure(link, f.event, f.status, 0, text, notified);
+	record_failure(link, f.object, f.status, 1, text, notified);
 }
 
 static void event(struct link *link, const struct notice *n) {
 	struct notice_event v;
 	if (decode_event(n, &v) != 0)
 		return;
-	cl_event e = object_find(v.event, KIND_EVENT);
+	cl_event e = find_on(link, v.event, KIND_EVENT);
 	if (!e)
 		return;
+	if (!e->queue || e->queue->link != link) { /* a user event, or the copy of another link's event */
+		object_drop(e);
+		return;
+	}
 	if (v.times && v.times_count == 5)
 		event_times(e, link, v.times);
 	event_set_status(e, v.status);
@@ -116,11 +131,11 @@ static void output(const struct notice *n) {
 	errno = saved;
 }
 
-static void context_error(const struct notice *n) {
+static void context_error(const struct link *link, const struct notice *n) {
 	struct notice_context_error e;
 	if (decode_context_error(n, &e) != 0)
 		return;
-	cl_context c = object_find(e.context, KIND_CONTEXT);
+	cl_context c = find_on(link, e.context, KIND_CONTEXT);
 	char *text = c ? strndup((const char *)e.text, e.text ? e.text_size : 0) : NULL;
 	if (text)
 		context_notify(c, text, e.private, e.private_size);
@@ -134,13 +149,13 @@ void notice_receive(void *user, const struct notice *n) {
 	case OP_snapshot:
 		return snapshot(user, n);
 	case OP_failed:
-		return failed(n);
+		return failed(user, n);
 	case OP_event:
 		return event(user, n);
 	case OP_output:
 		return output(n);
 	case OP_context_error:
-		return context_error(n);
+		return context_error(user, n);
 	}
 }
 

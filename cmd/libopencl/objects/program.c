@@ -49,6 +49,7 @@ static void program_destroy(void *object) {
 	free(p->devices);
 	free(p->source.data);
 	free(p->il.data);
+	free(p->binary_sizes);
 	pthread_mutex_destroy(&p->lock);
 	object_drop(p->context);
 }

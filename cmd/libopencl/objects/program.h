@@ -12,6 +12,8 @@
 struct build_text {
 	_Atomic uint32_t refs;
 	char *options;             /* as the program gave them, "" for none */
+	int arg_info_added;        /* -cl-kernel-arg-info was added to the options sent */
+	int arg_info_hidden;       /* the kernels have argument types that the program has not requested */
 	struct includes headers;   /* the headers found, and the options sent */
 };
 
@@ -36,6 +38,7 @@ struct _cl_program {
 	enum program_origin origin;
 	struct blob source;        /* with a closing NUL; of another origin NULL */
 	struct blob il;
+	size_t *binary_sizes;      /* as last returned to the program, or NULL */
 	_Atomic uint32_t kernels;  /* kernel objects of this program */
 	_Atomic uint32_t building; /* a build is under way */
 	pthread_mutex_t lock;

@@ -4,6 +4,8 @@
 #endif
 #include "kernel.h"
 
+enum { MAX_ARGS = 4096 }; /* of a kernel; parameters occupy at most a few KiB */
+
 static const void *fact(const struct shape *s, uint16_t op, uint64_t device, cl_uint index, uint32_t param, size_t *size) {
 	int32_t status = 0;
 	*size = 0;
@@ -33,6 +35,32 @@ static const char *type_name(const struct shape *s, cl_uint i, size_t *n) {
 	const char *last = memrchr(name, ' ', size);
 	*n = last && !memchr(name, '*', size) ? size - (size_t)(last + 1 - name) : size;
 	return last && !memchr(name, '*', size) ? last + 1 : name;
+}
+
+static size_t scalar_size(const char *name, size_t n) {
+	static const struct {
+		const char *name;
+		size_t size;
+	} types[] = {{"char", 1}, {"uchar", 1}, {"short", 2}, {"ushort", 2}, {"half", 2}, {"int", 4}, {"uint", 4}, {"float", 4}, {"long", 8}, {"ulong", 8}, {"double", 8}};
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+		if (strlen(types[i].name) == n && memcmp(name, types[i].name, n) == 0)
+			return types[i].size;
+	return 0;
+}
+
+static size_t type_size(const char *name, size_t n, size_t *tight) {
+	size_t letters = 0, width = 0;
+	*tight = 0;
+	while (letters < n && (name[letters] < '0' || name[letters] > '9'))
+		letters++;
+	size_t scalar = scalar_size(name, letters);
+	if (letters == n || n - letters > 2)
+		return letters == n ? scalar : 0;
+	for (size_t i = letters; i < n; i++)
+		width = width * 10 + (size_t)(name[i] - '0');
+	if (width == 3)
+		*tight = 3 * scalar;
+	return width == 2 || width == 4 || width == 8 || width == 16 ? width * scalar : width == 3 ? 4 * scalar : 0;
 }
 
 static int begins(const char *text, size_t n, const char *what) { return n >= strlen(what) && memcmp(text, what, strlen(what)) == 0; }
@@ -68,17 +96,15 @@ static void read_facts(const struct shape *s, cl_uint i, struct arg_shape *a) {
 		a->kind = ARG_POINTER, a->reads = address == CL_KERNEL_ARG_ADDRESS_CONSTANT || (type & CL_KERNEL_ARG_TYPE_CONST);
 }
 
-static int make_args(struct shape *s, cl_program p) {
-	s->arg_count = (cl_uint)number_fact(s, OP_clGetKernelInfo, 0, 0, CL_KERNEL_NUM_ARGS, 0);
-	s->args = calloc(s->arg_count + 1, sizeof *s->args);
+static int make_args(struct shape *s) {
+	uint64_t count = number_fact(s, OP_clGetKernelInfo, 0, 0, CL_KERNEL_NUM_ARGS, 0);
+	if (count > MAX_ARGS)
+		return -1;
+	s->args = calloc(count + 1, sizeof *s->args);
 	if (!s->args)
 		return -1;
+	s->arg_count = (cl_uint)count;
 	for (cl_uint i = 0; i < s->arg_count; i++)
-		read_facts(s, i, &s->args[i]);
-	if (shape_knows(s) || !p->source.data)
-		return 0;
-	signature_read((const char *)p->source.data, s->name, s->arg_count, s->args);
-	for (cl_uint i = 0; i < s->arg_count; i++) /* the driver's facts take precedence */
 		read_facts(s, i, &s->args[i]);
 	return 0;
 }
@@ -130,14 +156,14 @@ static uint64_t find_number(struct shape *s, const char *name, uint64_t place) {
 	return place;
 }
 
-static struct shape *shape_new(struct outcome *o, cl_program p, const char *name, uint64_t place) {
+static struct shape *shape_new(struct outcome *o, const char *name, uint64_t place) {
 	struct shape *s = calloc(1, sizeof *s);
 	if (!s)
 		return NULL;
 	s->outcome = o;
 	s->name = strdup(name);
 	s->number = find_number(s, name, place);
-	if (!s->name || make_args(s, p) != 0) {
+	if (!s->name || make_args(s) != 0) {
 		shape_free(s);
 		return NULL;
 	}
@@ -154,7 +180,7 @@ struct shape *outcome_shape(struct outcome *o, cl_program p, const char *name, i
 	struct shape *s = o->shapes;
 	while (s && strcmp(s->name, name) != 0)
 		s = s->next;
-	if (!s && (s = shape_new(o, p, name, place))) {
+	if (!s && (s = shape_new(o, name, place))) {
 		s->next = o->shapes;
 		o->shapes = s;
 		o->free_shapes = shapes_free;
@@ -172,13 +198,6 @@ static void device_sizes(cl_device_id device, size_t items[3]) {
 		items[i] = SIZE_MAX;
 	if (value && status == 0)
 		memcpy(items, value, size < 3 * sizeof *items ? size : 3 * sizeof *items);
-}
-
-static int device_version(cl_device_id device) {
-	int32_t status = 0;
-	size_t size = 0;
-	const char *text = facts_find(device->facts, OP_clGetDeviceInfo, device->o.id, 0, 0, CL_DEVICE_VERSION, &status, &size);
-	return text && status == 0 && size > 10 && memcmp(text, "OpenCL ", 7) == 0 ? (text[7] - '0') * 10 + text[9] - '0' : 12;
 }
 
 /* True when the last work-group may be smaller: depends on the language versions of device and program. */

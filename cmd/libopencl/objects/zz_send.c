@@ -15,6 +15,8 @@ int32_t call_clGetPlatformInfo(struct session *s, uint64_t platform, uint32_t pa
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -30,6 +32,8 @@ int32_t call_clGetDeviceInfo(struct session *s, uint64_t device, uint32_t param_
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -48,6 +52,8 @@ int32_t call_clCreateSubDevices(struct session *s, uint64_t in_device, const uin
 	status = request_call(&r, NULL, &reply, NULL);
 	*count = (uint32_t)get_word(&reply);
 	*facts = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -78,6 +84,8 @@ int32_t call_clGetDeviceAndHostTimer(struct session *s, uint64_t device, uint64_
 	status = request_call(&r, NULL, &reply, NULL);
 	*device_timestamp = (uint64_t)get_word(&reply);
 	*host_timestamp = (uint64_t)get_word(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -92,6 +100,8 @@ int32_t call_clGetHostTimer(struct session *s, uint64_t device, uint64_t *host_t
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*host_timestamp = (uint64_t)get_word(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -242,6 +252,8 @@ int32_t call_clGetSupportedImageFormats(struct session *s, uint64_t context, uin
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -306,6 +318,8 @@ int32_t call_clCreateProgramWithBinary(struct session *s, uint64_t context, cons
 			memcpy(binary_status->data, at, binary_status->size);
 	}
 	*facts = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -323,6 +337,8 @@ int32_t call_clCreateProgramWithBuiltInKernels(struct session *s, uint64_t conte
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*facts = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -355,6 +371,8 @@ int32_t call_clBuildProgram(struct session *s, uint64_t program, const uint64_t 
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*facts = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -374,6 +392,8 @@ int32_t call_clCompileProgram(struct session *s, uint64_t program, const uint64_
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*facts = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -392,6 +412,8 @@ int32_t call_clLinkProgram(struct session *s, uint64_t context, const uint64_t *
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*facts = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -422,6 +444,8 @@ int32_t call_clGetProgramInfo(struct session *s, uint64_t program, uint32_t para
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -438,6 +462,8 @@ int32_t call_clGetProgramBuildInfo(struct session *s, uint64_t program, uint64_t
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -491,6 +517,8 @@ int32_t call_clGetKernelInfo(struct session *s, uint64_t kernel, uint32_t param_
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -507,6 +535,8 @@ int32_t call_clGetKernelArgInfo(struct session *s, uint64_t kernel, uint32_t arg
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -523,6 +553,8 @@ int32_t call_clGetKernelWorkGroupInfo(struct session *s, uint64_t kernel, uint64
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -540,6 +572,8 @@ int32_t call_clGetKernelSubGroupInfo(struct session *s, uint64_t kernel, uint64_
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -590,6 +624,8 @@ int32_t call_clGetEventProfilingInfo(struct session *s, uint64_t event, uint32_t
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*value = get_blob(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -970,6 +1006,8 @@ int32_t call_clock(struct session *s, uint64_t *worker_clock)
 	struct reply reply;
 	status = request_call(&r, NULL, &reply, NULL);
 	*worker_clock = (uint64_t)get_word(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
 	reply_free(&reply);
 	return status;
 }
@@ -1027,3 +1065,143 @@ int decode_context_error(const struct notice *n, struct notice_context_error *ou
 	return r.bad ? -1 : 0;
 }
 
+size_t fact_form(uint16_t op, uint32_t param, int *text)
+{
+	*text = 0;
+	switch ((uint64_t)op << 32 | param) {
+	case (uint64_t)OP_clGetPlatformInfo << 32 | CL_PLATFORM_PROFILE:
+	case (uint64_t)OP_clGetPlatformInfo << 32 | CL_PLATFORM_VERSION:
+	case (uint64_t)OP_clGetPlatformInfo << 32 | CL_PLATFORM_NAME:
+	case (uint64_t)OP_clGetPlatformInfo << 32 | CL_PLATFORM_VENDOR:
+	case (uint64_t)OP_clGetPlatformInfo << 32 | CL_PLATFORM_EXTENSIONS:
+	case (uint64_t)OP_clGetPlatformInfo << 32 | CL_PLATFORM_ICD_SUFFIX_KHR:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NAME:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_VENDOR:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DRIVER_VERSION:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PROFILE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_VERSION:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_EXTENSIONS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_OPENCL_C_VERSION:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_BUILT_IN_KERNELS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IL_VERSION:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_LATEST_CONFORMANCE_VERSION_PASSED:
+	case (uint64_t)OP_clGetProgramInfo << 32 | CL_PROGRAM_KERNEL_NAMES:
+	case (uint64_t)OP_clGetProgramBuildInfo << 32 | CL_PROGRAM_BUILD_LOG:
+	case (uint64_t)OP_clGetKernelInfo << 32 | CL_KERNEL_FUNCTION_NAME:
+	case (uint64_t)OP_clGetKernelInfo << 32 | CL_KERNEL_ATTRIBUTES:
+	case (uint64_t)OP_clGetKernelArgInfo << 32 | CL_KERNEL_ARG_TYPE_NAME:
+	case (uint64_t)OP_clGetKernelArgInfo << 32 | CL_KERNEL_ARG_NAME:
+		*text = 1;
+		return 0;
+	case (uint64_t)OP_clGetPlatformInfo << 32 | CL_PLATFORM_NUMERIC_VERSION:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_VENDOR_ID:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_COMPUTE_UNITS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_VECTOR_WIDTH_CHAR:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_VECTOR_WIDTH_SHORT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_VECTOR_WIDTH_INT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_VECTOR_WIDTH_LONG:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_VECTOR_WIDTH_DOUBLE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_CLOCK_FREQUENCY:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_ADDRESS_BITS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_READ_IMAGE_ARGS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_WRITE_IMAGE_ARGS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE_SUPPORT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_SAMPLERS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MEM_BASE_ADDR_ALIGN:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MIN_DATA_TYPE_ALIGN_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_GLOBAL_MEM_CACHE_TYPE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_GLOBAL_MEM_CACHELINE_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_CONSTANT_ARGS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_LOCAL_MEM_TYPE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_ERROR_CORRECTION_SUPPORT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_ENDIAN_LITTLE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_AVAILABLE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_COMPILER_AVAILABLE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_VECTOR_WIDTH_HALF:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_HOST_UNIFIED_MEMORY:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NATIVE_VECTOR_WIDTH_CHAR:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NATIVE_VECTOR_WIDTH_SHORT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NATIVE_VECTOR_WIDTH_INT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NATIVE_VECTOR_WIDTH_LONG:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NATIVE_VECTOR_WIDTH_DOUBLE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NATIVE_VECTOR_WIDTH_HALF:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_LINKER_AVAILABLE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PARTITION_MAX_SUB_DEVICES:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_INTEROP_USER_SYNC:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE_PITCH_ALIGNMENT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE_BASE_ADDRESS_ALIGNMENT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_READ_WRITE_IMAGE_ARGS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_QUEUE_ON_DEVICE_PREFERRED_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_QUEUE_ON_DEVICE_MAX_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_ON_DEVICE_QUEUES:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_ON_DEVICE_EVENTS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_PIPE_ARGS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PIPE_MAX_ACTIVE_RESERVATIONS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PIPE_MAX_PACKET_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_PLATFORM_ATOMIC_ALIGNMENT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_GLOBAL_ATOMIC_ALIGNMENT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_LOCAL_ATOMIC_ALIGNMENT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_NUM_SUB_GROUPS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_SUB_GROUP_INDEPENDENT_FORWARD_PROGRESS:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NUMERIC_VERSION:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_WORK_GROUP_COLLECTIVE_FUNCTIONS_SUPPORT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_GENERIC_ADDRESS_SPACE_SUPPORT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PIPE_SUPPORT:
+	case (uint64_t)OP_clGetProgramInfo << 32 | CL_PROGRAM_SCOPE_GLOBAL_CTORS_PRESENT:
+	case (uint64_t)OP_clGetProgramInfo << 32 | CL_PROGRAM_SCOPE_GLOBAL_DTORS_PRESENT:
+	case (uint64_t)OP_clGetProgramBuildInfo << 32 | CL_PROGRAM_BUILD_STATUS:
+	case (uint64_t)OP_clGetProgramBuildInfo << 32 | CL_PROGRAM_BINARY_TYPE:
+	case (uint64_t)OP_clGetKernelInfo << 32 | CL_KERNEL_NUM_ARGS:
+	case (uint64_t)OP_clGetKernelArgInfo << 32 | CL_KERNEL_ARG_ADDRESS_QUALIFIER:
+	case (uint64_t)OP_clGetKernelArgInfo << 32 | CL_KERNEL_ARG_ACCESS_QUALIFIER:
+		return 4;
+	case (uint64_t)OP_clGetPlatformInfo << 32 | CL_PLATFORM_HOST_TIMER_RESOLUTION:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_TYPE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_WORK_GROUP_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_MEM_ALLOC_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE2D_MAX_WIDTH:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE2D_MAX_HEIGHT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE3D_MAX_WIDTH:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE3D_MAX_HEIGHT:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE3D_MAX_DEPTH:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_PARAMETER_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_SINGLE_FP_CONFIG:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_GLOBAL_MEM_CACHE_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_GLOBAL_MEM_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_CONSTANT_BUFFER_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_LOCAL_MEM_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PROFILING_TIMER_RESOLUTION:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_EXECUTION_CAPABILITIES:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_QUEUE_ON_HOST_PROPERTIES:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_DOUBLE_FP_CONFIG:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_HALF_FP_CONFIG:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE_MAX_BUFFER_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_IMAGE_MAX_ARRAY_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PARTITION_AFFINITY_DOMAIN:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PRINTF_BUFFER_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_GLOBAL_VARIABLE_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_QUEUE_ON_DEVICE_PROPERTIES:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_SVM_CAPABILITIES:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_GLOBAL_VARIABLE_PREFERRED_TOTAL_SIZE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_ATOMIC_MEMORY_CAPABILITIES:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_ATOMIC_FENCE_CAPABILITIES:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE:
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_DEVICE_ENQUEUE_CAPABILITIES:
+	case (uint64_t)OP_clGetProgramInfo << 32 | CL_PROGRAM_NUM_KERNELS:
+	case (uint64_t)OP_clGetProgramBuildInfo << 32 | CL_PROGRAM_BUILD_GLOBAL_VARIABLE_TOTAL_SIZE:
+	case (uint64_t)OP_clGetKernelArgInfo << 32 | CL_KERNEL_ARG_TYPE_QUALIFIER:
+	case (uint64_t)OP_clGetKernelWorkGroupInfo << 32 | CL_KERNEL_WORK_GROUP_SIZE:
+	case (uint64_t)OP_clGetKernelWorkGroupInfo << 32 | CL_KERNEL_LOCAL_MEM_SIZE:
+	case (uint64_t)OP_clGetKernelWorkGroupInfo << 32 | CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE:
+	case (uint64_t)OP_clGetKernelWorkGroupInfo << 32 | CL_KERNEL_PRIVATE_MEM_SIZE:
+		return 8;
+	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_WORK_ITEM_SIZES:
+	case (uint64_t)OP_clGetKernelWorkGroupInfo << 32 | CL_KERNEL_COMPILE_WORK_GROUP_SIZE:
+		return 24;
+	}
+	return 0;
+}

@@ -156,6 +156,9 @@ int32_t send_release(struct session *s, struct track *track, uint32_t kind, uint
 int32_t send_watch(struct session *s, struct track *track, uint64_t event);
 int32_t call_clock(struct session *s, uint64_t *worker_clock);
 
+/* The form of a fact's value: *text for a NUL-terminated string; the size in bytes, 0 when the form does not fix it. */
+size_t fact_form(uint16_t op, uint32_t param, int *text);
+
 /* Notices. Their arrays point into the notice's body. decode_ returns 0, or -1 for a malformed one. */
 struct notice_snapshot {
 	uint64_t memory_limit;

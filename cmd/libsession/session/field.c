@@ -53,3 +53,8 @@ void reply_free(struct reply *r) {
 	r->at = NULL;
 	r->left = 0;
 }
+
+int32_t reply_malformed(struct session *s) {
+	session_die(s, DEAD_LOST, "the session was ended: the worker sent a malformed reply");
+	return s->options.dead_status;
+}

@@ -67,6 +67,7 @@ static int receive_reply(struct session *s, const struct header *h) {
 
 static void queue_deferred(struct session *s, struct deferred *d) {
 	d->next = NULL;
+	s->deferred_bytes += sizeof *d + d->size + d->bulk;
 	*s->deferred_end = d;
 	s->deferred_end = &d->next;
 	atomic_store(&s->has_deferred, 1);
@@ -91,6 +92,7 @@ void receive_deferred(struct session *s) {
 		struct deferred *d = s->deferred;
 		if (!(s->deferred = d->next))
 			s->deferred_end = &s->deferred;
+		s->deferred_bytes -= sizeof *d + d->size + d->bulk;
 		s->bulk_data = d->bulk_data;
 		run_handler(s, d);
 		s->bulk_data = NULL;
@@ -166,6 +168,7 @@ static int receive_data(struct session *s, const struct header *h, struct deferr
 	}
 	t->status = err == 0 ? status : s->options.dead_status;
 	d->track = t;
+	d->bulk = 0; /* it has been received */
 	if (dispatch)
 		run_handler(s, d);
 	else
@@ -174,6 +177,10 @@ static int receive_data(struct session *s, const struct header *h, struct deferr
 }
 
 static int defer(struct session *s, const struct header *h, struct deferred *d) {
+	if (h->bulk > MAX_DEFERRED || s->deferred_bytes + h->bulk + d->size > MAX_DEFERRED) {
+		stream_corrupt(s, "too many notices");
+		return -1;
+	}
 	if (h->bulk != 0) {
 		d->bulk_data = malloc(h->bulk);
 		if (!d->bulk_data) {

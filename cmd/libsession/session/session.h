@@ -139,6 +139,8 @@ uint64_t get_word(struct reply *);
 /* Points into the body; *count is 0 and the result NULL for an absent array. */
 const void *get_array(struct reply *, uint64_t *count, size_t element);
 struct blob get_blob(struct reply *); /* a copy */
+/* Ends the session after a reply of success whose fields are incomplete. Returns the dead status. */
+int32_t reply_malformed(struct session *);
 void reply_free(struct reply *);
 
 /* Receives a notice's bulk into a layout of the same size, once, inside the notice handler. */

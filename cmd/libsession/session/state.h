@@ -22,6 +22,7 @@
 
 enum { HEADER = 32, MAX_MESSAGE = 64 << 20, TICK_MS = 100 };
 #define MAX_BULK (UINT64_C(1) << 42)
+enum { MAX_DEFERRED = 64 << 20 }; /* bytes of deferred notices */
 
 enum { FLAG_WANT_REPLY = 1, FLAG_REPLY = 2, FLAG_ALONE = 4, FLAG_MORE = 8 };
 
@@ -92,6 +93,7 @@ struct session {
 	struct waiter *leader;     /* NULL when the leader waits for nothing itself */
 	uint64_t received;         /* serial of the last message */
 	struct deferred *deferred, **deferred_end;
+	size_t deferred_bytes;
 	_Atomic uint32_t has_deferred;
 	unsigned char *bulk_data;  /* of the notice being dispatched, when it was deferred */
 	uint64_t bulk_left;        /* of the notice being dispatched: bytes still in the ring */

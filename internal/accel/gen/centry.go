@@ -102,7 +102,7 @@ func (a *API) cEntry(s *source, c *Call) {
 	}
 	s.p("\tint32_t status = library_enter(&api_dispatch);\n\tif (status != 0)\n\t\t%s", a.failure(c, "status"))
 	for _, p := range c.Params {
-		if p.Treatment != Handle || p.Extra {
+		if p.Treatment != Handle || p.Extra || p.Late {
 			continue
 		}
 		absent := ""

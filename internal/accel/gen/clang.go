@@ -2,6 +2,8 @@ package gen
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -47,6 +49,8 @@ func (a *API) cWireHeader(s *source) {
 			s.p("%s;", a.cSignature(c, true))
 		}
 	}
+	s.p("\n/* The form of a fact's value: *text for a NUL-terminated string; the size in bytes, 0 when the form does not fix it. */")
+	s.p("size_t fact_form(uint16_t op, uint32_t param, int *text);")
 	s.p("\n/* Notices. Their arrays point into the notice's body. decode_ returns 0, or -1 for a malformed one. */")
 	for _, c := range a.Notices {
 		a.cNotice(s, c)
@@ -160,6 +164,31 @@ func (a *API) cSenders(s *source) {
 	for _, c := range a.Notices {
 		a.cNoticeDecoder(s, c)
 	}
+	a.cFactForms(s)
+}
+
+// cFactForms writes the lookup of a fact's form.
+func (a *API) cFactForms(s *source) {
+	s.p("size_t fact_form(uint16_t op, uint32_t param, int *text)\n{\n\t*text = 0;\n\tswitch ((uint64_t)op << 32 | param) {")
+	for _, f := range a.Facts {
+		if f.Text {
+			s.p("\tcase (uint64_t)OP_%s << 32 | %s:", f.Call, f.Param)
+		}
+	}
+	s.p("\t\t*text = 1;\n\t\treturn 0;")
+	sizes := map[int][]Fact{}
+	for _, f := range a.Facts {
+		if f.Size > 0 {
+			sizes[f.Size] = append(sizes[f.Size], f)
+		}
+	}
+	for _, size := range slices.Sorted(maps.Keys(sizes)) {
+		for _, f := range sizes[size] {
+			s.p("\tcase (uint64_t)OP_%s << 32 | %s:", f.Call, f.Param)
+		}
+		s.p("\t\treturn %d;", size)
+	}
+	s.p("\t}\n\treturn 0;\n}")
 }
 
 func (a *API) cSender(s *source, c *Call, waits bool) {
@@ -204,6 +233,9 @@ func (a *API) cSender(s *source, c *Call, waits bool) {
 	s.p("\tstruct reply reply;\n\tstatus = request_call(&r, %s, &reply, %s);", layout, into)
 	for _, p := range c.Out() {
 		a.cReplyField(s, p)
+	}
+	if len(c.Out()) > 0 {
+		s.p("\tif (status == 0 && reply.bad)\n\t\tstatus = reply_malformed(s);")
 	}
 	s.p("\treply_free(&reply);\n\treturn status;\n}\n")
 }

@@ -16,7 +16,7 @@
 //	    + NAME : TREATMENT     a field that only the wire has
 //	message NAME ANSWER        a message of our own, client to worker
 //	notice NAME                a message of our own, worker to client
-//	facts CALL CONSTANT...     what the worker asks unasked
+//	facts CALL FORM CONSTANT...  queries answered in advance; FORM is text, list or a size
 //	part [NAME]                the field of the worker that executes the `worker` calls
 //	                           below; without a name the worker itself
 //
@@ -39,6 +39,7 @@
 //	bytes SIZE [null] | string [null] | props       zero-terminated list of words
 //	bulk in | bulk out                              streamed after the body
 //	reads | writes                                  a handle, and what a command does with it
+//	late                                            a handle that the function checks itself, after other errors
 //	count                                           implied by an array
 //	new                                             pointer to a handle that the client mints
 //	errcode                                         pointer to the result code

@@ -21,8 +21,14 @@ type API struct {
 // A Kind is a sort of object that has handles.
 type Kind struct{ CType, Name, Error string }
 
-// A Fact is a query that the worker asks the driver unasked.
-type Fact struct{ Call, Param string }
+// A Fact is a query that the worker answers in advance.
+type Fact struct {
+	Call, Param string
+	// Text reports whether the value is a NUL-terminated string.
+	Text bool
+	// Size is the value's size in bytes; 0 for texts and lists.
+	Size int
+}
 
 // A Call is one function of the API, or one message of our own.
 type Call struct {
@@ -102,6 +108,9 @@ type Param struct {
 	Null bool
 	// Access is reads or writes, for objects that a command uses.
 	Access string
+	// Late reports whether the function itself checks the handle: another error is
+	// due before that of an invalid handle.
+	Late bool
 	// Extra says that only the wire has it.
 	Extra bool
 }

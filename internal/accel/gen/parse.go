@@ -3,6 +3,7 @@ package gen
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -178,11 +179,15 @@ func (p *parser) notice(w []string) error {
 }
 
 func (p *parser) facts(w []string) error {
-	if len(w) < 2 {
-		return fmt.Errorf("want: facts CALL and its constants")
+	if len(w) < 3 {
+		return fmt.Errorf("want: facts CALL FORM and its constants")
 	}
-	for _, param := range w[1:] {
-		p.api.Facts = append(p.api.Facts, Fact{w[0], param})
+	size, err := strconv.Atoi(w[1])
+	if w[1] != "text" && w[1] != "list" && (err != nil || size < 1 || size > 4096) {
+		return fmt.Errorf("unknown form %q: want text, list or a size in bytes", w[1])
+	}
+	for _, param := range w[2:] {
+		p.api.Facts = append(p.api.Facts, Fact{Call: w[0], Param: param, Text: w[1] == "text", Size: size})
 	}
 	return nil
 }
@@ -255,6 +260,9 @@ func (p *parser) treat(param *Param, w []string) error {
 		if argument != "" {
 			param.Kind = argument
 		}
+		return p.kindOf(param)
+	case "late":
+		param.Late, param.Treatment, param.Kind = true, Handle, param.CType
 		return p.kindOf(param)
 	case "reads", "writes":
 		param.Access, param.Treatment, param.Kind = w[0], Handle, param.CType

@@ -630,6 +630,59 @@ static void create_refused(void) {
 	MUST(clReleaseProgram(program));
 }
 
+/* A source in the manner of OpenCV: several definitions of one kernel, of which macros choose one, and parameters in macros.
+ * Definitions in inactive parts have as many parameters as the active one, of other types. */
+static const char *macro_source =
+	"#if defined OP_ADDW\n"
+	"#define EXTRA , scaleT alpha, scaleT beta\n"
+	"#define SOURCE global const\n"
+	"#elif defined OP_MASK\n"
+	"#define EXTRA , global const uchar *mask, int step\n"
+	"#else\n"
+	"#define EXTRA\n"
+	"#endif\n"
+	"#define TARGET const global int * restrict\n"
+	"#undef TARGET\n"
+	"#define TARGET global int * restrict\n"
+	"#if defined UNARY\n"
+	"kernel void KF(SOURCE int *a, int step, TARGET d EXTRA) { d[0] = a[0]; }\n"
+	"#elif defined OTHER\n"
+	"kernel void KF(float a, local int *b, global const int *c, sampler_t d, image2d_t e, int f) {}\n"
+	"#else\n"
+	"kernel void KF(SOURCE int *a, SOURCE int *b, TARGET d, int cols EXTRA)\n"
+	"{ int x = get_global_id(0); if (x < cols) d[x] = convert_int(a[x] * alpha + b[x] * beta); }\n"
+	"#endif\n";
+
+static void macros(void) {
+	cl_int in[16], out[16] = {0}, cols = 16;
+	cl_float alpha = 2, beta = 3;
+	for (int i = 0; i < 16; i++)
+		in[i] = i;
+	cl_program program = clt_build(macro_source, "-D OP_ADDW -D scaleT=float");
+	cl_kernel kernel = clt_kernel(program, "KF");
+	cl_mem a = clt_buffer(CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR, sizeof in, in), d = clt_buffer(CL_MEM_READ_WRITE, sizeof out, NULL);
+	clt_code(clSetKernelArg(kernel, 0, sizeof a, &a), "first source");
+	clt_code(clSetKernelArg(kernel, 1, sizeof a, &a), "second source");
+	clt_code(clSetKernelArg(kernel, 2, sizeof d, &d), "target");
+	clt_code(clSetKernelArg(kernel, 3, sizeof cols, &cols), "columns");
+	clt_code(clSetKernelArg(kernel, 4, sizeof alpha, &alpha), "alpha");
+	clt_code(clSetKernelArg(kernel, 5, sizeof beta, &beta), "beta");
+	size_t global = 16;
+	clt_code(clEnqueueNDRangeKernel(clt_queue(), kernel, 1, NULL, &global, NULL, 0, NULL, NULL), "launch");
+	fetch(d, out, sizeof out);
+	clt_say("last", "%d", out[15]);
+	char options[128] = "";
+	size_t size = 0;
+	MUST(clGetProgramBuildInfo(program, clt_device(), CL_PROGRAM_BUILD_OPTIONS, sizeof options, options, &size));
+	clt_say("options", "%s (%zu)", options, size);
+	cl_uint address;
+	clt_code(clGetKernelArgInfo(kernel, 0, CL_KERNEL_ARG_ADDRESS_QUALIFIER, sizeof address, &address, NULL), "argument info");
+	MUST(clReleaseMemObject(a));
+	MUST(clReleaseMemObject(d));
+	MUST(clReleaseKernel(kernel));
+	MUST(clReleaseProgram(program));
+}
+
 int main(int argc, char **argv) {
 	static const struct clt_case cases[] = {
 		{"values", values},
@@ -651,6 +704,7 @@ int main(int argc, char **argv) {
 		{"clone", clone},
 		{"in_program", in_program},
 		{"create_refused", create_refused},
+		{"macros", macros},
 		{NULL, NULL},
 	};
 	return clt_main(argc, argv, cases);

@@ -533,6 +533,26 @@ static void link_refused(void) {
 	MUST(clReleaseProgram(plain));
 }
 
+/* Programs that choose their source at run time build empty ones, too. */
+static void empty_source(void) {
+	static const char *const texts[] = {"", "\n", "  ", "// nothing"};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		cl_int code;
+		const char *text = texts[i];
+		cl_program program = clCreateProgramWithSource(clt_context(), 1, &text, NULL, &code);
+		clt_code(code, "create %zu", i);
+		if (!program)
+			continue;
+		clt_code(clBuildProgram(program, 0, NULL, NULL, NULL, NULL), "build %zu", i);
+		size_t size = 0;
+		MUST(clGetProgramInfo(program, CL_PROGRAM_SOURCE, 0, NULL, &size));
+		clt_say("size of the source", "%zu", size);
+		cl_uint count = 7;
+		clt_code(clCreateKernelsInProgram(program, 0, NULL, &count), "kernels %zu", i);
+		MUST(clReleaseProgram(program));
+	}
+}
+
 int main(int argc, char **argv) {
 	static const struct clt_case cases[] = {
 		{"pieces", pieces},
@@ -557,6 +577,7 @@ int main(int argc, char **argv) {
 		{"compile_link", compile_link},
 		{"compile_folder", compile_folder},
 		{"link_refused", link_refused},
+		{"empty_source", empty_source},
 		{NULL, NULL},
 	};
 	return clt_main(argc, argv, cases);

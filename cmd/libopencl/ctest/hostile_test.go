@@ -1,0 +1,526 @@
+package ctest_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/accel/gen"
+	"github.com/outboard-run/outboard/internal/accel/session"
+	"github.com/outboard-run/outboard/internal/need"
+	"github.com/outboard-run/outboard/internal/shm"
+)
+
+// A description is the API description with the values of its constants.
+type description struct {
+	api       *gen.API
+	constants map[string]int64
+	calls     map[uint16]*gen.Call // by op
+	ops       map[string]uint16
+}
+
+func readDescription(t testing.TB) *description {
+	t.Helper()
+	text, err := os.ReadFile("../../../internal/accel/opencl/opencl.api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := gen.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers, err := api.ReadHeaders("/usr/include")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &description{api: api, constants: headers.Constants, calls: map[uint16]*gen.Call{}, ops: map[string]uint16{}}
+	for _, calls := range [][]*gen.Call{api.Calls, api.Messages, api.Notices} {
+		for _, c := range calls {
+			d.calls[uint16(c.Op)], d.ops[c.Name] = c, uint16(c.Op)
+		}
+	}
+	return d
+}
+
+// A mutation is one field of the worker's answers at one of its edges: of the
+// replies to an op, or of the facts with a parameter.
+type mutation struct {
+	op    uint16
+	field int    // of the reply; status: the reply's status
+	fact  string // the parameter's name; empty for a field of a reply
+	from  int    // the first answer that is mutated: those before it are honest
+	edge  int
+}
+
+const fieldStatus = -1
+
+func (m mutation) String() string {
+	return fmt.Sprintf("op %#x field %d %s from answer %d edge %d", m.op, m.field, m.fact, m.from, m.edge)
+}
+
+var wordEdges = []uint64{0, 1, 2, math.MaxInt32, 1 << 31, math.MaxUint32 - 1, math.MaxUint32, 1 << 32, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}
+
+// byteEdges are what becomes of a field of bytes: its count word and its contents.
+var byteEdges = []func(honest []byte) (count uint64, data []byte){
+	func([]byte) (uint64, []byte) { return math.MaxUint64, nil }, // absent
+	func([]byte) (uint64, []byte) { return 0, nil },
+	func(b []byte) (uint64, []byte) { return 1, []byte{'x'} },
+	func(b []byte) (uint64, []byte) { b = b[:max(len(b), 1)-1]; return uint64(len(b)), b },
+	func(b []byte) (uint64, []byte) { b = append(bytes.Clone(b), 'x'); return uint64(len(b)), b },
+	func(b []byte) (uint64, []byte) { b = append(bytes.Clone(b), b...); return uint64(len(b)), b },
+	func(b []byte) (uint64, []byte) { b = bytes.Repeat([]byte{0xff}, len(b)); return uint64(len(b)), b },
+	func(b []byte) (uint64, []byte) { b = bytes.Repeat([]byte{'A'}, 1<<20); return uint64(len(b)), b },
+	func(b []byte) (uint64, []byte) { return uint64(len(b)) + 8, b }, // longer than the body
+	func(b []byte) (uint64, []byte) { return 1 << 61, b },
+	func(b []byte) (uint64, []byte) { return 1<<63 - 1, b },
+	func(b []byte) (uint64, []byte) { return math.MaxUint32, b },
+	func(b []byte) (uint64, []byte) { b = le(1<<63, math.MaxUint64); return uint64(len(b)), b },
+	func(b []byte) (uint64, []byte) { b = le(math.MaxUint32, 1<<31); return uint64(len(b)), b },
+	func(b []byte) (uint64, []byte) { b = le(128, 1<<62); return uint64(len(b)), b }, // a size that changed
+}
+
+func le(words ...uint64) []byte { return wordsOf(words) }
+
+func wordsOf(words []uint64) []byte {
+	var b []byte
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	return b
+}
+
+func appendArray(b []byte, count uint64, data []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, count)
+	return append(append(b, data...), make([]byte, -len(data)&7)...)
+}
+
+// mutations lists every field of every reply and every fact at every edge.
+func (d *description) mutations() []mutation {
+	var all []mutation
+	for _, c := range append(d.api.Calls, d.api.Messages...) {
+		if !c.Waits() && c.When == "" {
+			continue
+		}
+		for from := range 2 {
+			for edge := range wordEdges {
+				all = append(all, mutation{op: uint16(c.Op), field: fieldStatus, from: from, edge: edge})
+			}
+			for field, p := range c.Out() {
+				edges := len(byteEdges)
+				if p.Treatment == gen.OutValue {
+					edges = len(wordEdges)
+				}
+				for edge := range edges {
+					all = append(all, mutation{op: uint16(c.Op), field: field, from: from, edge: edge})
+				}
+			}
+		}
+	}
+	for _, f := range d.api.Facts {
+		for edge := range len(byteEdges) + len(wordEdges) {
+			all = append(all, mutation{op: d.ops[f.Call], fact: f.Param, edge: edge})
+		}
+	}
+	return all
+}
+
+// A hostileWorker answers one program, honestly but for its mutation.
+type hostileWorker struct {
+	*description
+	m       mutation
+	answers map[uint16]int
+	out     *session.Writer
+}
+
+// honest is a plausible value of a fact.
+func (d *description) honest(f gen.Fact) []byte {
+	values := map[string]uint64{
+		"CL_DEVICE_TYPE": 4, "CL_DEVICE_IMAGE_SUPPORT": 1, "CL_DEVICE_MAX_WORK_ITEM_DIMENSIONS": 3, "CL_DEVICE_ADDRESS_BITS": 64,
+		"CL_DEVICE_PARTITION_MAX_SUB_DEVICES": 2, "CL_PROGRAM_NUM_KERNELS": 1, "CL_KERNEL_NUM_ARGS": 3, "CL_PROGRAM_BUILD_STATUS": 0,
+		"CL_PROGRAM_BINARY_TYPE": 4, "CL_KERNEL_ARG_ADDRESS_QUALIFIER": 0x119b, "CL_KERNEL_ARG_ACCESS_QUALIFIER": 0x11a3,
+		"CL_KERNEL_ARG_TYPE_QUALIFIER": 0, "CL_DEVICE_IMAGE_PITCH_ALIGNMENT": 1, "CL_KERNEL_COMPILE_WORK_GROUP_SIZE": 0,
+		"CL_DEVICE_QUEUE_ON_HOST_PROPERTIES": 3, "CL_DEVICE_MEM_BASE_ADDR_ALIGN": 64,
+	}
+	texts := map[string]string{
+		"CL_DEVICE_VERSION": "OpenCL 3.0 x", "CL_PLATFORM_VERSION": "OpenCL 3.0 x", "CL_PROGRAM_KERNEL_NAMES": "k", "CL_KERNEL_FUNCTION_NAME": "k",
+		"CL_KERNEL_ARG_TYPE_NAME": "int*",
+	}
+	if f.Text {
+		return append([]byte(texts[f.Param]), 0)
+	}
+	v, known := values[f.Param]
+	if !known {
+		v = 1 << 20
+	}
+	if f.Size == 0 {
+		return le(0)
+	}
+	b := make([]byte, f.Size)
+	for at := 0; at+8 <= len(b); at += 8 {
+		binary.LittleEndian.PutUint64(b[at:], v)
+	}
+	if len(b) == 4 {
+		binary.LittleEndian.PutUint32(b, uint32(v))
+	}
+	return b
+}
+
+// facts are the facts of the calls with those names.
+func (w *hostileWorker) facts(object, device uint64, index int, calls ...string) []byte {
+	var all []byte
+	for _, call := range calls {
+		for _, f := range w.api.Facts {
+			if f.Call != call {
+				continue
+			}
+			value := w.honest(f)
+			size := uint64(len(value))
+			if w.m.fact == f.Param {
+				size, value = mutateFact(w.m.edge, value)
+			}
+			head := le(uint64(w.ops[call])|uint64(index)<<16|uint64(w.constants[f.Param])<<32, object, device, size<<32)
+			all = append(append(append(all, head...), value...), make([]byte, -len(value)&7)...)
+		}
+	}
+	return all
+}
+
+func mutateFact(edge int, honest []byte) (uint64, []byte) {
+	if edge >= len(byteEdges) {
+		b := le(wordEdges[edge-len(byteEdges)], wordEdges[edge-len(byteEdges)], wordEdges[edge-len(byteEdges)])[:max(min(len(honest), 24), 1)]
+		return uint64(len(b)), b
+	}
+	return byteEdges[edge](honest)
+}
+
+func (w *hostileWorker) buildFacts(program uint64) []byte {
+	all := w.facts(program, 0, 0, "clGetProgramInfo")
+	all = append(all, w.facts(program, 2, 0, "clGetProgramBuildInfo")...)
+	all = append(all, w.facts(0, 0, 0, "clGetKernelInfo")...)
+	for i := range 3 {
+		all = append(all, w.facts(0, 0, i, "clGetKernelArgInfo")...)
+	}
+	return append(all, w.facts(0, 2, 0, "clGetKernelWorkGroupInfo")...)
+}
+
+// reply is what the worker answers: status, body, bulk.
+func (w *hostileWorker) reply(c *gen.Call, request []byte) (status int32, body []byte, bulk []byte) {
+	n := w.answers[uint16(c.Op)]
+	w.answers[uint16(c.Op)]++
+	mutated := w.m.fact == "" && w.m.op == uint16(c.Op) && n >= w.m.from
+	for i, p := range c.Out() {
+		body = w.appendField(body, c, p, request, mutated && w.m.field == i)
+	}
+	if c.Bulk(gen.BulkOut) != nil {
+		bulk = make([]byte, bulkSize(c, request))
+	}
+	if mutated && w.m.field == fieldStatus {
+		status = int32(uint32(wordEdges[w.m.edge]))
+	}
+	return status, body, bulk
+}
+
+func (w *hostileWorker) appendField(body []byte, c *gen.Call, p *gen.Param, request []byte, mutated bool) []byte {
+	if p.Treatment == gen.OutValue {
+		v := uint64(2)
+		if mutated {
+			v = wordEdges[w.m.edge]
+		}
+		return binary.LittleEndian.AppendUint64(body, v)
+	}
+	data := w.bytesOf(c, p, request)
+	count := uint64(len(data))
+	if p.Treatment == gen.OutArray {
+		count /= 4
+	}
+	if mutated {
+		count, data = byteEdges[w.m.edge](data)
+	}
+	return appendArray(body, count, data)
+}
+
+func (w *hostileWorker) bytesOf(c *gen.Call, p *gen.Param, request []byte) []byte {
+	last := binary.LittleEndian.Uint64(request[len(request)-8:])
+	first := binary.LittleEndian.Uint64(request)
+	switch {
+	case p.Name == "facts" && c.Name == "clCreateSubDevices":
+		return w.facts(last-1, 0, 0, "clGetDeviceInfo")
+	case p.Name == "facts" && (c.Name == "clBuildProgram" || c.Name == "clCompileProgram"):
+		return w.buildFacts(first)
+	case p.Name == "facts":
+		return w.buildFacts(last)
+	case p.Treatment == gen.OutArray:
+		return make([]byte, 4)
+	case c.Name == "clGetProgramInfo" && binary.LittleEndian.Uint64(request[8:]) == 0x1165: // CL_PROGRAM_BINARY_SIZES
+		return le(64)
+	case c.Name == "clGetProgramInfo":
+		return bytes.Repeat([]byte{1}, 64)
+	case c.Name == "clGetSupportedImageFormats":
+		return le(0x10b5 | 0x10d2<<32)
+	}
+	return le(64)
+}
+
+// bulkSize is the size of a read: of a buffer its word, of an image of 4 bytes a pixel its region.
+func bulkSize(c *gen.Call, request []byte) uint64 {
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(request[8*i:]) }
+	if c.Name == "clEnqueueReadBuffer" {
+		return word(4)
+	}
+	return 4 * word(8) * word(9) * word(10)
+}
+
+func (w *hostileWorker) serve(in *session.Reader) {
+	snapshot := w.facts(1, 0, 0, "clGetPlatformInfo")
+	snapshot = append(snapshot, w.facts(2, 0, 0, "clGetDeviceInfo")...)
+	_ = w.out.Send(session.Header{Op: w.ops["snapshot"]}, appendArray(le(1<<30), uint64(len(snapshot)), snapshot))
+	for {
+		h, body, err := in.Next()
+		if err != nil {
+			return
+		}
+		request := bytes.Clone(body)
+		for in.BulkLeft() > 0 {
+			if _, err := in.NextBulk(); err != nil {
+				return
+			}
+		}
+		c := w.calls[h.Op]
+		switch {
+		case c == nil:
+			return
+		case h.Flags&session.WantReply != 0:
+			status, body, bulk := w.reply(c, request)
+			if status != 0 {
+				bulk = nil
+			}
+			_ = w.out.Send(session.Header{Op: h.Op, Flags: session.IsReply, Call: h.Call, Status: status}, body, bulk)
+		case c.Bulk(gen.BulkOut) != nil:
+			status, _, bulk := w.reply(c, request)
+			if status != 0 {
+				bulk = nil
+			}
+			_ = w.out.Send(session.Header{Op: w.ops["data"]}, le(h.Serial, uint64(uint32(status))), bulk)
+		}
+	}
+}
+
+// A hostileHost accepts the program's sessions, one at a time.
+type hostileHost struct {
+	*description
+	listener *net.UnixListener
+	mu       sync.Mutex
+	m        mutation
+}
+
+func (s *hostileHost) session(conn *net.UnixConn) error {
+	defer conn.Close()
+	if _, err := io.ReadFull(conn, make([]byte, 32)); err != nil {
+		return err
+	}
+	const area = 1 << 20
+	f, err := shm.NewFile(area)
+	if err != nil {
+		return err
+	}
+	ring, err := shm.Open(f, shm.Worker)
+	if err != nil {
+		return err
+	}
+	defer ring.Unmap()
+	answer := make([]byte, 64)
+	binary.LittleEndian.PutUint32(answer[4:], 1)
+	binary.LittleEndian.PutUint64(answer[8:], 1<<30)
+	binary.LittleEndian.PutUint32(answer[16:], 5000)
+	if _, _, err := conn.WriteMsgUnix(answer, unix.UnixRights(int(f.Fd())), nil); err != nil {
+		return err
+	}
+	in, err := session.NewReader(ring, area)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	w := &hostileWorker{description: s.description, m: s.m, answers: map[uint16]int{}, out: session.NewWriter(ring, area)}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.serve(in)
+	}()
+	_, _ = io.Copy(io.Discard, conn) // until the program is gone
+	_ = ring.Close(shm.Done)
+	<-done
+	return in.Close()
+}
+
+func (s *hostileHost) accept(t *testing.T) {
+	for {
+		conn, err := s.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		if err := s.session(conn); err != nil {
+			t.Log(err) // a child that died early
+		}
+	}
+}
+
+// forms writes the description's facts as rows of C.
+func (d *description) forms(t *testing.T, path string) {
+	t.Helper()
+	var b strings.Builder
+	for _, f := range d.api.Facts {
+		text := 0
+		if f.Text {
+			text = 1
+		}
+		fmt.Fprintf(&b, "{OP_%s, %s, %d, %d},\n", f.Call, f.Param, text, f.Size)
+	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// buildHostile builds the program with all of the library's files and the sanitizers.
+func buildHostile(t *testing.T, d *description) string {
+	t.Helper()
+	dir := t.TempDir()
+	d.forms(t, filepath.Join(dir, "forms.inc"))
+	program := filepath.Join(dir, "hostile")
+	args := []string{
+		"-std=c11", "-g1", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+		"-I" + dir, "-o", program, "testdata/hostile.c",
+	}
+	args = append(args, includeFlags()...)
+	for _, f := range sourceFiles(t) {
+		if filepath.Ext(f.path) == ".c" {
+			args = append(args, f.path)
+		}
+	}
+	if out, err := exec.Command("gcc", append(args, "-lpthread")...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return program
+}
+
+// TestHostileWorker: a program on a worker whose answers have any field at any of
+// its edges neither crashes nor reads or writes outside its memory. Each field of
+// each reply and each fact comes from the API description. A sample runs by default;
+// OUTBOARD_TEST_HOSTILE=all runs them all.
+func TestHostileWorker(t *testing.T) {
+	need.Program(t, "gcc")
+	d := readDescription(t)
+	program := buildHostile(t, d)
+	dir, err := os.MkdirTemp("", "obh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	host := &hostileHost{description: d}
+	path := filepath.Join(dir, "s")
+	if host.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	group.Go(func() { host.accept(t) })
+	defer group.Wait()
+	defer host.listener.Close()
+
+	cmd := exec.Command(program, path)
+	cmd.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1")
+	var stderr lockedBuffer
+	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	}()
+	lines := bufio.NewScanner(stdout)
+	run := func(line string, m mutation) bool {
+		host.mu.Lock()
+		host.m = m
+		host.mu.Unlock()
+		stderr.reset()
+		if _, err := io.WriteString(stdin, line); err != nil || !lines.Scan() {
+			t.Fatalf("%v: %v", m, err)
+		}
+		got := lines.Text()
+		if got != "ok" {
+			t.Errorf("%s, %v: %s\n%.3000s", line, m, got, stderr.text())
+		}
+		return got == "ok"
+	}
+	if !run("honest\n", mutation{}) {
+		return
+	}
+	failures := 0
+	for _, m := range sample(d.mutations()) {
+		if !run("hostile\n", m) {
+			failures++
+		}
+		if failures > 8 {
+			return
+		}
+	}
+}
+
+// sample returns every so many of the mutations, and all that were attacks.
+func sample(all []mutation) []mutation {
+	if os.Getenv("OUTBOARD_TEST_HOSTILE") == "all" {
+		return all
+	}
+	const stride = 13
+	var some []mutation
+	for i, m := range all {
+		attack := m.fact == "CL_KERNEL_NUM_ARGS" || m.fact == "CL_DEVICE_PARTITION_MAX_SUB_DEVICES" || (m.op == 0x44 && m.field == 0)
+		if attack || i%stride == 0 {
+			some = append(some, m)
+		}
+	}
+	return some
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
+func (l *lockedBuffer) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
