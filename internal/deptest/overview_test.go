@@ -60,6 +60,33 @@ func TestReferences(t *testing.T) {
 	}
 }
 
+// At least twenty questions about where something is decided are answered in two steps:
+// the row of the table, and the function that it links.
+func TestQuestions(t *testing.T) {
+	text, err := os.ReadFile(overview)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(text), "## Where is it decided?\n")
+	table, _, ok2 := strings.Cut(table, "\n## ")
+	if !ok || !ok2 {
+		t.Fatalf("%s has no table of questions", overview)
+	}
+	questions := 0
+	for row := range strings.Lines(table) {
+		if !strings.HasPrefix(row, "| ") || strings.HasPrefix(row, "| question") {
+			continue
+		}
+		questions++
+		if !reference.MatchString(row) {
+			t.Errorf("no function answers %q", strings.TrimSpace(row))
+		}
+	}
+	if questions < 20 {
+		t.Errorf("got %d questions, want at least 20", questions)
+	}
+}
+
 func TestCheckReferences(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
