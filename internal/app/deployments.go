@@ -24,10 +24,10 @@ type Loading struct {
 }
 
 // Router publishes the routes and triggers of apps.
-type Router interface {
+type Router[F Function, W any] interface {
 	// Publish replaces all routes. The messages and schedules of apps that are loading are
 	// accepted and wait.
-	Publish(serving []*manifest.App, loading []Loading) error
+	Publish(serving []*Version[F, W], loading []Loading) error
 }
 
 // Options of Deployments.
@@ -36,7 +36,7 @@ type Options[F Function, W any] struct {
 	Tenant   string
 	Files    Files
 	Planes   Planes[F, W]
-	Router   Router
+	Router   Router[F, W]
 	// Survey asks all nodes for their Progress, and Members is closed when nodes come or go.
 	Survey  func(context.Context) *Survey
 	Members func() <-chan struct{}
@@ -208,9 +208,9 @@ func (c *Deployments[F, W]) publish(deployed map[string]bool, early []*catalog.V
 }
 
 func (c *Deployments[F, W]) publishRoutes(current map[string]*Version[F, W], early []*catalog.Version) error {
-	var serving []*manifest.App
+	var serving []*Version[F, W]
 	for _, name := range slices.Sorted(maps.Keys(current)) {
-		serving = append(serving, current[name].Spec)
+		serving = append(serving, current[name])
 	}
 	var loading []Loading
 	for _, v := range early {

@@ -72,12 +72,12 @@ func (p *fakePool) Read(_ context.Context, digest string) ([]byte, error) {
 	return []byte(content), nil
 }
 
-func (p *fakePool) Publish(serving []*manifest.App, loading []Loading) error {
+func (p *fakePool) Publish(serving []*Version[*fakeFunction, string], loading []Loading) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.routes = nil
-	for _, a := range serving {
-		p.routes = append(p.routes, a.Name)
+	for _, v := range serving {
+		p.routes = append(p.routes, v.Spec.Name)
 	}
 	for _, a := range loading {
 		p.routes = append(p.routes, "("+a.Spec.Name+")")
@@ -185,7 +185,7 @@ func TestVersionsServe(t *testing.T) {
 func TestFailedVersion(t *testing.T) {
 	b := open(t)
 	b.apply(t, shop("m"))
-	if err := b.AwaitServing(t.Context(), "shop"); err != nil {
+	if err := b.AwaitVersion(t.Context(), "shop", 1); err != nil {
 		t.Fatal(err)
 	}
 	b.apply(t, shop("late"))

@@ -62,6 +62,8 @@ type Route struct {
 	// Origins are the hosts whose pages may open the WebSocket, beside the one that
 	// serves it; patterns of path.Match.
 	Origins []string
+	// Subprotocols are those that the WebSocket speaks, the preferred first.
+	Subprotocols []string
 	// MaxBody is the largest body, 0 for Options.MaxBody.
 	MaxBody outboard.Bytes
 }

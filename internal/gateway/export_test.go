@@ -35,7 +35,7 @@ func ParseResponse(message []byte, method string) (Response, error) {
 
 // AppendMessage builds a function's request message.
 func AppendMessage(r *http.Request, app string, limit outboard.Bytes) ([]byte, error) {
-	return appendMessage(nil, r, app, newSpanContext(), limit)
+	return appendMessage(nil, r, app, newSpanContext(), limit, func(int64) error { return nil })
 }
 
 // ParseTraceparent says whether a header is valid, and what would be written of it.
@@ -104,3 +104,6 @@ func ParsePlain(text string) (r *http.Request, size int, ok bool) {
 		Method: h.method, URL: &h.url, Header: h.header, Host: h.host, RequestURI: h.target, ContentLength: int64(length),
 	}, len(head) + 4 + length, true
 }
+
+// Buffered is how many bytes of requests and messages the gateway holds.
+func Buffered(g *Gateway) int64 { return g.buffers.held() }

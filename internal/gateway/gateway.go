@@ -42,6 +42,12 @@ type Options struct {
 	Elsewhere http.Handler
 	// MaxBody is the largest body of a request or message. Default: 16 MiB.
 	MaxBody outboard.Bytes
+	// Buffers bounds the bytes of all requests and messages that are being read, wait for a
+	// function, or are worked on. Default: 512 MiB.
+	Buffers outboard.Bytes
+	// Hosts are the host names, without ports, for which requests are served; "*.NAME" are all
+	// names below NAME. None: all are.
+	Hosts []string
 	// Calls is how many calls may be under way; more are refused with 429.
 	// Default: 1,024.
 	Calls int
@@ -78,6 +84,9 @@ func (o *Options) setDefaults() {
 	if o.Elsewhere == nil {
 		o.Elsewhere = http.HandlerFunc(unknownApp)
 	}
+	if o.Buffers == 0 {
+		o.Buffers = 512 << 20
+	}
 	o.setNumbers()
 }
 
@@ -103,7 +112,7 @@ func (o *Options) validate() error {
 	switch {
 	case o.Invoker == nil:
 		return errors.New("there is no Invoker")
-	case o.Calls < 0 || o.Conns < 0 || o.Sockets < 0 || o.Keep < 0 || o.Grace < 0 || o.Patience < 0:
+	case o.Buffers < 0 || o.Calls < 0 || o.Conns < 0 || o.Sockets < 0 || o.Keep < 0 || o.Grace < 0 || o.Patience < 0:
 		return errors.New("a number of the options is negative")
 	case strings.ContainsFunc(o.Node, unicode.IsControl):
 		return fmt.Errorf("node %q: it has control characters", o.Node)
@@ -120,6 +129,7 @@ type Gateway struct {
 	table   atomic.Pointer[Table]
 	server  *server
 	flying  permits
+	buffers budget
 	sockets *sockets
 
 	mu      sync.Mutex // guards what follows and changes of table
@@ -133,12 +143,12 @@ func New(opts Options) (*Gateway, error) {
 	if err := opts.validate(); err != nil {
 		return nil, &outboard.Error{Op: "make the gateway", Kind: outboard.Invalid, Err: err}
 	}
-	m, err := newMetrics(opts.Metrics)
+	g := &Gateway{opts: opts, log: opts.Logger, apps: map[string]*appState{}, changed: make(chan struct{}, 1)}
+	g.buffers.limit = int64(opts.Buffers)
+	var err error
+	g.metrics, err = newMetrics(opts.Metrics, &g.buffers)
 	if err != nil {
 		return nil, &outboard.Error{Op: "make the gateway", Kind: outboard.Invalid, Err: err}
-	}
-	g := &Gateway{
-		opts: opts, log: opts.Logger, metrics: m, apps: map[string]*appState{}, changed: make(chan struct{}, 1),
 	}
 	if opts.Tracer != nil {
 		g.tracer = opts.Tracer.Tracer("github.com/outboard-run/outboard/internal/gateway")

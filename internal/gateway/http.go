@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,11 +20,41 @@ import (
 // ServeHTTP answers a request for an app.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	takeForwardedClient(r)
+	if !g.servesHost(r.Host) {
+		misdirected(r.Host).Write(w)
+		return
+	}
 	if app := g.table.Load().apps[AppOf(r.URL.Path)]; app != nil {
 		app.routes.ServeHTTP(w, r)
 		return
 	}
 	g.opts.Elsewhere.ServeHTTP(w, r)
+}
+
+// servesHost reports whether requests for a host are served. A page of another site that has
+// its own name resolve to this machine (DNS rebinding) sends that name.
+func (g *Gateway) servesHost(host string) bool {
+	if len(g.opts.Hosts) == 0 {
+		return true
+	}
+	name := host
+	if end := strings.LastIndexByte(name, ':'); end >= 0 && !strings.HasSuffix(name, "]") {
+		name = name[:end]
+	}
+	name = strings.TrimSuffix(name, ".")
+	for _, allowed := range g.opts.Hosts {
+		if strings.EqualFold(name, allowed) {
+			return true
+		}
+		if below, ok := strings.CutPrefix(allowed, "*"); ok && len(name) > len(below) && strings.EqualFold(name[len(name)-len(below):], below) {
+			return true
+		}
+	}
+	return false
+}
+
+func misdirected(host string) Problem {
+	return problem(http.StatusMisdirectedRequest, fmt.Sprintf("host %q is not served here: `outboard up --http-host NAME` adds a name", clip([]byte(host))))
 }
 
 // Serves reports whether an app has routes that take requests.
@@ -126,11 +157,13 @@ type exchange struct {
 	span     trace.SpanContext
 	input    []byte
 	response response
+	reserved int64                       // bytes of the gateway's budget
 	metaFunc func(string) (string, bool) // its method meta
 }
 
 func (x *exchange) run(begin time.Time) {
 	g := x.h.gateway
+	defer func() { g.buffers.release(x.reserved) }()
 	call := Call{
 		App: x.h.state.name, Function: x.h.Function, Workflow: x.h.Workflow, Wait: x.h.Wait, HTTP: x.h.HTTP,
 		Meta: x.metaFunc, Trigger: HTTP, Route: x.h.name,
@@ -161,15 +194,24 @@ func (x *exchange) readInput(call *Call) (err error) {
 		x.patience(x.h.gateway.opts.Patience)
 	}
 	if x.h.HTTP {
-		x.input, err = appendMessage(x.input[:0], x.r, x.h.state.name, x.span, x.h.maxBody)
+		x.input, err = appendMessage(x.input[:0], x.r, x.h.state.name, x.span, x.h.maxBody, x.reserve)
 	} else {
-		x.input, err = appendBody(x.input[:0], x.r, x.h.maxBody)
+		x.input, err = appendBody(x.input[:0], x.r, x.h.maxBody, x.reserve)
 	}
 	if slow && err == nil {
 		x.patience(0)
 	}
 	call.Body = x.input
 	return err
+}
+
+// reserve reserves bytes for the request's body.
+func (x *exchange) reserve(n int64) error {
+	if !x.h.gateway.buffers.tryReserve(n) {
+		return x.h.gateway.buffers.exceeded()
+	}
+	x.reserved += n
+	return nil
 }
 
 // patience bounds how long the body may take to come, in all; 0 is for ever. A
@@ -186,6 +228,9 @@ func statusOfBody(err error) int {
 	if wrong, ok := errors.AsType[*bodyError](err); ok {
 		return wrong.status
 	}
+	if outboard.KindOf(err) == outboard.Busy {
+		return Status(err)
+	}
 	return http.StatusBadRequest
 }
 
@@ -194,6 +239,9 @@ func statusOfBody(err error) int {
 func (x *exchange) refuseBody(err error) int {
 	x.w.Header().Set("Connection", "close")
 	p := problem(statusOfBody(err), err.Error())
+	if outboard.KindOf(err) == outboard.Busy {
+		p = NewProblem(err)
+	}
 	p.Trace = x.span.TraceID().String()
 	return refuse(x.w, p)
 }
@@ -345,6 +393,6 @@ func (p *exchangePool) put(x *exchange) {
 		return
 	}
 	clear(x.response.fields) // they point into an answer that was given back
-	x.w, x.r, x.h, x.response.body = nil, nil, nil, nil
+	x.w, x.r, x.h, x.response.body, x.reserved = nil, nil, nil, nil, 0
 	p.pool.Put(x)
 }

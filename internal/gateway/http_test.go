@@ -167,10 +167,10 @@ func TestBodies(t *testing.T) {
 		want   string
 	}{
 		"fits":             {"/shop/", strings.NewReader(strings.Repeat("x", 100)), 200, "100"},
-		"announced":        {"/shop/", strings.NewReader(strings.Repeat("x", 101)), 413, "the body is larger than the route takes, 100B"},
-		"found out":        {"/shop/", io.MultiReader(strings.NewReader(strings.Repeat("x", 101))), 413, "the body is larger than the route takes, 100B"},
+		"announced":        {"/shop/", strings.NewReader(strings.Repeat("x", 101)), 413, "the body is larger than 100B, the largest that the route takes: its key `request` in the manifest sets that"},
+		"found out":        {"/shop/", io.MultiReader(strings.NewReader(strings.Repeat("x", 101))), 413, "the body is larger than 100B, the largest that the route takes: its key `request` in the manifest sets that"},
 		"route's own":      {"/shop/large", io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20))), 200, "1048576"},
-		"one more":         {"/shop/large", io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20+1))), 413, "the body is larger than the route takes, 1MiB"},
+		"one more":         {"/shop/large", io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20+1))), 413, "the body is larger than 1MiB, the largest that the route takes: its key `request` in the manifest sets that"},
 		"cut off":          {"/shop/large", io.MultiReader(strings.NewReader("x"), broken{}), 400, "the body did not come whole: connection reset"},
 		"too slow":         {"/shop/large", io.MultiReader(strings.NewReader("x"), slow{}), 408, "the body came too slowly"},
 		"message, cut off": {"/shop/http", io.MultiReader(strings.NewReader("x"), broken{}), 400, "the body did not come whole: connection reset"},

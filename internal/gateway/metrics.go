@@ -16,9 +16,10 @@ type metrics struct {
 	calls    *prometheus.CounterVec
 	sockets  *prometheus.GaugeVec
 	dropped  *prometheus.CounterVec
+	buffered prometheus.GaugeFunc
 }
 
-func newMetrics(to prometheus.Registerer) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, buffers *budget) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "outboard", Subsystem: "gateway", Name: name, Help: help}, labels)
 	}
@@ -31,6 +32,10 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 			Help:    "Time from a request's head to the end of its answer.",
 			Buckets: prometheus.ExponentialBuckets(50e-6, 4, 10),
 		}, []string{"app", "route"}),
+		buffered: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "outboard", Subsystem: "gateway", Name: "buffered_bytes",
+			Help: "Bytes of requests and messages that are being read, wait for a function, or are worked on.",
+		}, func() float64 { return float64(buffers.held()) }),
 		sockets: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "outboard", Subsystem: "gateway", Name: "websockets", Help: "WebSockets that are open.",
 		}, []string{"app"}),
@@ -42,7 +47,7 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.seconds, m.calls, m.sockets, m.dropped}
+	return []prometheus.Collector{m.requests, m.seconds, m.calls, m.sockets, m.dropped, m.buffered}
 }
 
 func (m *metrics) unregister(from prometheus.Registerer) {

@@ -140,7 +140,7 @@ func (p *plainConn) parse() (size int, odd bool) {
 		return 0, true
 	}
 	// What serves requests elsewhere may keep them.
-	if p.app = p.server.gateway.table.Load().apps[AppOf(p.head.url.Path)]; p.app == nil {
+	if p.app = p.server.gateway.table.Load().apps[AppOf(p.head.url.Path)]; p.app == nil || !p.server.gateway.servesHost(p.head.host) {
 		return 0, true
 	}
 	return end + 4 + max(p.head.length, 0), false

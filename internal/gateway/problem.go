@@ -26,6 +26,9 @@ type Problem struct {
 // NewProblem tells of a call's error.
 func NewProblem(err error) Problem {
 	p := problem(Status(err), detailOf(err))
+	if isFileError(err) {
+		p.Detail = "this node can't store or read what the request needs at the moment" // not its paths
+	}
 	p.Kind, p.Limit = outboard.KindOf(err).String(), limitOf(err)
 	return p
 }
@@ -65,7 +68,7 @@ const retryAfter = "1"
 
 // passes says whether another moment may bring another answer.
 func (p *Problem) passes() bool {
-	return p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
+	return p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable || p.Limit == "storage"
 }
 
 // Write answers a request with the problem.

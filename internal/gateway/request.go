@@ -147,38 +147,45 @@ type bodyError struct {
 func (e *bodyError) Error() string { return e.detail }
 
 func tooLarge(limit outboard.Bytes) error {
-	return &bodyError{http.StatusRequestEntityTooLarge, "the body is larger than the route takes, " + limit.String()}
+	return &bodyError{http.StatusRequestEntityTooLarge, "the body is larger than " + limit.String() + ", the largest that the route takes: its key `request` in the manifest sets that"}
 }
 
 // appendMessage writes the whole message.
-func appendMessage(b []byte, r *http.Request, app string, span trace.SpanContext, limit outboard.Bytes) ([]byte, error) {
+func appendMessage(b []byte, r *http.Request, app string, span trace.SpanContext, limit outboard.Bytes, reserve func(int64) error) ([]byte, error) {
 	b = appendHead(b, r, app, span)
+	if r.ContentLength == 0 && r.Header["Content-Length"] == nil {
+		return append(b, "\r\n"...), nil // a request without a body says nothing of its length
+	}
 	b = append(b, lengthRoom...)
 	head := len(b)
-	b, err := appendBody(b, r, limit)
+	b, err := appendBody(b, r, limit, reserve)
 	setLength(b, head-len("\r\n\r\n"), len(b)-head)
 	return b, err
 }
 
-// appendBody reads a request's body.
-func appendBody(b []byte, r *http.Request, limit outboard.Bytes) ([]byte, error) {
+// appendBody reads a request's body. It calls reserve before it takes memory for more of it.
+func appendBody(b []byte, r *http.Request, limit outboard.Bytes, reserve func(int64) error) ([]byte, error) {
 	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
 		return b, nil
 	}
 	if r.ContentLength > 0 && outboard.Bytes(r.ContentLength) > limit {
 		return b, tooLarge(limit)
 	}
-	return readBody(b, r.Body, r.ContentLength, limit)
+	return readBody(b, r.Body, r.ContentLength, limit, reserve)
 }
 
 // growth is how much of a body that was announced is believed before it comes.
 const growth = 64 << 10
 
-func readBody(b []byte, from io.Reader, announced int64, limit outboard.Bytes) ([]byte, error) {
+func readBody(b []byte, from io.Reader, announced int64, limit outboard.Bytes, reserve func(int64) error) ([]byte, error) {
 	start := len(b)
 	for {
 		if len(b) == cap(b) {
-			b = grow(b, announced-int64(len(b)-start))
+			bigger := grow(b, announced-int64(len(b)-start))
+			if err := reserve(int64(cap(bigger) - cap(b))); err != nil {
+				return b, err
+			}
+			b = bigger
 		}
 		n, err := from.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]

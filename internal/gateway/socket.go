@@ -3,10 +3,14 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/coder/websocket"
 
@@ -27,6 +31,9 @@ func (s *socket) run(ctx context.Context) {
 	opened := s.events(ctx)
 	code := s.close(context.Cause(ctx))
 	helpers.Wait()
+	for m := range s.inbox { // the reader has closed it
+		s.discard(m)
+	}
 	s.hub.remove(s)
 	if !opened {
 		return
@@ -51,7 +58,10 @@ func (s *socket) events(ctx context.Context) (opened bool) {
 				s.end(s.readError)
 				return true
 			}
-			if err := s.event(ctx, "message", m, 0); outboard.KindOf(err) == outboard.Busy {
+			err := s.event(ctx, "message", m, 0)
+			s.inbound.remove(len(m.data))
+			s.discard(m)
+			if outboard.KindOf(err) == outboard.Busy {
 				s.end(&eventError{err})
 			}
 		case <-ctx.Done():
@@ -60,23 +70,102 @@ func (s *socket) events(ctx context.Context) (opened bool) {
 	}
 }
 
-// read takes messages until the connection ends.
+// read receives messages until the connection ends.
 func (s *socket) read(ctx context.Context) {
 	defer close(s.inbox)
 	for {
-		kind, data, err := s.conn.Read(context.WithoutCancel(ctx))
+		m, err := s.receive(context.WithoutCancel(ctx))
 		if err != nil {
 			s.readError = err
 			return
 		}
-		m := incoming{data, kind == websocket.MessageBinary}
 		s.stalled.Store(true)
+		if !s.inbound.add(ctx, len(m.data)) {
+			s.discard(m)
+			return
+		}
 		select {
 		case s.inbox <- m:
 			s.stalled.Store(false)
 		case <-ctx.Done():
+			s.discard(m)
 			return
 		}
+	}
+}
+
+// receive reads one message, of which it reserves the bytes as they come.
+func (s *socket) receive(ctx context.Context) (m incoming, err error) {
+	defer func() {
+		if err != nil {
+			s.handler.gateway.buffers.release(m.reserved)
+		}
+	}()
+	kind, reader, err := s.conn.Reader(ctx)
+	if err != nil {
+		return m, protocolError(err)
+	}
+	m.binary = kind == websocket.MessageBinary
+	for {
+		if len(m.data) == cap(m.data) {
+			bigger := max(512, 2*cap(m.data))
+			if err := s.handler.gateway.buffers.reserve(ctx, int64(bigger-cap(m.data))); err != nil {
+				return m, &eventError{err}
+			}
+			m.reserved += int64(bigger - cap(m.data))
+			m.data = append(make([]byte, 0, bigger), m.data...)
+		}
+		n, err := reader.Read(m.data[len(m.data):cap(m.data)])
+		m.data = m.data[:len(m.data)+n]
+		switch {
+		case errors.Is(err, io.EOF) && !m.binary && !utf8.Valid(m.data):
+			return m, errNotUTF8
+		case errors.Is(err, io.EOF):
+			return m, nil
+		case err != nil:
+			return m, protocolError(err)
+		}
+	}
+}
+
+// protocolError finds the one error of the protocol that the library does not answer with a
+// close frame.
+func protocolError(err error) error {
+	if strings.Contains(err.Error(), "received unmasked frame") {
+		return errUnmasked
+	}
+	return err
+}
+
+// discard drops a message that no function gets.
+func (s *socket) discard(m incoming) { s.handler.gateway.buffers.release(m.reserved) }
+
+// inbound counts the bytes of the messages that wait for the function.
+type inbound struct {
+	bytes atomic.Int64
+	freed chan struct{} // capacity 1
+}
+
+// add waits until a message fits: beside others only if all together have at most inboxBytes.
+// It returns false when ctx ends.
+func (b *inbound) add(ctx context.Context, size int) bool {
+	for b.bytes.Load() > 0 && b.bytes.Load()+int64(size) > inboxBytes {
+		select {
+		case <-b.freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	b.bytes.Add(int64(size))
+	return true
+}
+
+// remove frees the bytes of a message.
+func (b *inbound) remove(size int) {
+	b.bytes.Add(-int64(size))
+	select {
+	case b.freed <- struct{}{}:
+	default: // the reader is awake already
 	}
 }
 
@@ -212,6 +301,10 @@ func codeOf(why error) (websocket.StatusCode, string) {
 		return websocket.StatusNormalClosure, ""
 	case errors.Is(why, errStopping), errors.Is(why, errAppGone):
 		return websocket.StatusGoingAway, why.Error()
+	case errors.Is(why, errNotUTF8):
+		return websocket.StatusInvalidFramePayloadData, why.Error()
+	case errors.Is(why, errUnmasked):
+		return websocket.StatusProtocolError, why.Error()
 	case errors.Is(why, websocket.ErrMessageTooBig):
 		return websocket.StatusMessageTooBig, "the message is larger than the route takes"
 	}
@@ -267,6 +360,8 @@ func (s *socket) meta(key, event string, m incoming, code websocket.StatusCode) 
 		return event, true
 	case key == "ws.id":
 		return s.id, true
+	case key == "ws.protocol":
+		return s.conn.Subprotocol(), s.conn.Subprotocol() != ""
 	case key == "ws.kind" && event == "message":
 		return m.kind(), true
 	case key == "ws.code" && event == "close":

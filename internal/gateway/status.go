@@ -3,7 +3,10 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net/http"
+	"os"
+	"syscall"
 
 	"github.com/outboard-run/outboard"
 )
@@ -32,6 +35,9 @@ func Status(err error) int {
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):
 		return statusGone
+	}
+	if code, ok := statusOfMachine(err); ok {
+		return code
 	}
 	kind := outboard.KindOf(err)
 	if kind == outboard.Exhausted {
@@ -66,8 +72,27 @@ func statusOfLimit(name string) int {
 	switch name {
 	case "deadline", "fuel":
 		return http.StatusGatewayTimeout
-	case "memory", "response", "arena":
+	case "memory", "response", "arena", "storage":
 		return http.StatusInsufficientStorage
 	}
 	return http.StatusServiceUnavailable
+}
+
+// statusOfMachine is the status for an error of the machine's files: it is not the client's fault,
+// and another moment may bring another answer.
+func statusOfMachine(err error) (int, bool) {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return http.StatusInsufficientStorage, true
+	case isFileError(err):
+		return http.StatusServiceUnavailable, true
+	}
+	return 0, false
+}
+
+// isFileError reports whether an error names a file of this machine.
+func isFileError(err error) bool {
+	_, path := errors.AsType[*fs.PathError](err)
+	_, link := errors.AsType[*os.LinkError](err)
+	return path || link
 }

@@ -19,6 +19,7 @@ const (
 	maxRooms     = 256
 	maxRoomName  = 256
 	inboxSize    = 16      // messages that wait for the function
+	inboxBytes   = 1 << 20 // and their bytes, beside one larger message
 	outboxSize   = 256     // messages that wait for the client
 	outboxBytes  = 4 << 20 // and their bytes
 	writeLimit   = 10 * time.Second
@@ -34,6 +35,8 @@ var (
 	errAppGone    = errors.New("the app is gone")
 	errAsked      = errors.New("the function closed it")
 	errSilent     = errors.New("it did not answer a ping")
+	errNotUTF8    = errors.New("the text is not UTF-8")
+	errUnmasked   = errors.New("a frame of a client is not masked")
 )
 
 // An eventError is a call that failed so that its socket can't go on.
@@ -112,11 +115,13 @@ type socket struct {
 	deaf      atomic.Bool   // nothing more can be sent to it
 	readError error         // why reading ended; set before inbox is closed
 	stalled   atomic.Bool   // the reader waits for room in inbox, and sees no pong
+	inbound   inbound       // bytes of messages that wait for the function
 }
 
 type incoming struct {
-	data   []byte
-	binary bool
+	data     []byte
+	binary   bool
+	reserved int64 // bytes of the gateway's budget
 }
 
 func (m incoming) kind() string {
@@ -184,7 +189,9 @@ func headerHas(h http.Header, name, word string) bool {
 // accept makes the handshake. Its refusals become problem documents.
 func (h *handler) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, int) {
 	catch := &catcher{ResponseWriter: w}
-	conn, err := websocket.Accept(catch, r, &websocket.AcceptOptions{OriginPatterns: h.Origins})
+	conn, err := websocket.Accept(catch, r, &websocket.AcceptOptions{
+		OriginPatterns: h.Origins, Subprotocols: h.Subprotocols, CompressionMode: websocket.CompressionNoContextTakeover,
+	})
 	if err != nil {
 		w.Header().Del("X-Content-Type-Options")
 		return nil, refuse(w, problem(max(catch.status, http.StatusBadRequest), detailOf(err)))
@@ -226,6 +233,7 @@ func (h *handler) runSocket(hub *hub, conn *websocket.Conn, r *http.Request) {
 		id: h.gateway.opts.Node + "." + randomName(), handler: h, hub: hub, request: r, conn: conn, end: end,
 		rooms: map[string]struct{}{}, inbox: make(chan incoming, inboxSize), outbox: make(chan outgoing, outboxSize),
 		written: make(chan struct{}),
+		inbound: inbound{freed: make(chan struct{}, 1)},
 	}
 	s.run(ctx)
 }

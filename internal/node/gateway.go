@@ -25,6 +25,20 @@ func (n *Node) webAddr() string {
 	return n.web.Addr().String()
 }
 
+// webHosts are the host names for which requests for apps are served, none for all. By default a
+// port that only this machine reaches serves only its names: otherwise any page in a browser on
+// this machine could have a name of its own resolve to it (DNS rebinding).
+func (n *Node) webHosts() []string {
+	if n.web == nil {
+		return nil
+	}
+	addr, ok := n.web.Addr().(*net.TCPAddr)
+	if !ok || !addr.IP.IsLoopback() && len(n.opts.HTTPHosts) == 0 {
+		return nil
+	}
+	return append([]string{"localhost", "*.localhost", "127.0.0.1", "[::1]", addr.IP.String()}, n.opts.HTTPHosts...)
+}
+
 // serveGateway accepts connections for apps. It passes them to the process of the sole tenant
 // or, where there are several tenants, reads their requests and forwards each to the process
 // of its tenant.

@@ -31,7 +31,7 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 	config := tenant.Config{
 		Node: n.self.ID, Boot: n.self.Boot, Artifacts: absolute(n.folder.at(artifactsDir)),
 		StateSocket: absolute(n.folder.at(StateSocket)), NATS: n.opts.NATS, Creds: absolute(n.opts.Creds),
-		CallsSocket: absolute(n.folder.at(client.CallsSocketName)), DevicesSocket: absolute(n.folder.at(DevicesSocket)), HTTP: n.webAddr(), Heartbeat: n.opts.Heartbeat, Level: n.logLevel(log),
+		CallsSocket: absolute(n.folder.at(client.CallsSocketName)), DevicesSocket: absolute(n.folder.at(DevicesSocket)), HTTP: n.webAddr(), Hosts: n.webHosts(), Heartbeat: n.opts.Heartbeat, Level: n.logLevel(log),
 	}
 	n.tenants, err = host.Open(ctx, host.Options{Config: config, Dir: absolute(n.folder.at(tenantsDir)), Launch: n.launchTenant(), Logger: log})
 	return n.tenants, err

@@ -58,7 +58,7 @@ func (a *callsAPI) call(w http.ResponseWriter, r *http.Request, f *deployed, bod
 		}
 		return "", false
 	}}
-	if f.spec.HTTP {
+	if f.http {
 		q.Body, q.Meta = asMessage(r, body), httpMeta
 	}
 	p, err := f.run(r.Context(), q)
@@ -71,7 +71,7 @@ func (a *callsAPI) call(w http.ResponseWriter, r *http.Request, f *deployed, bod
 		return
 	}
 	answer, status := p.Body, 0
-	if f.spec.HTTP {
+	if f.http {
 		if status, answer, err = ofMessage(answer); err != nil {
 			api.Refuse(w, err)
 			return

@@ -33,7 +33,9 @@ type Config struct {
 	DevicesSocket string `json:"devices_socket,omitempty"`
 	DevicesKey    string `json:"devices_key,omitempty"`
 	// HTTP is the address at which the node accepts requests for apps, "" for none.
-	HTTP      string        `json:"http,omitempty"`
+	HTTP string `json:"http,omitempty"`
+	// Hosts are the host names for which requests are served, none for all.
+	Hosts     []string      `json:"hosts,omitempty"`
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
 	Level     slog.Level    `json:"level"`
 	// Members are the nodes of the pool now. The node reports changes on the local API.

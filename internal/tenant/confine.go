@@ -2,6 +2,8 @@ package tenant
 
 import (
 	"errors"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -9,18 +11,13 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant/blob"
 )
 
-// confine takes away what a guest that breaks out of the engine could reach: other
-// tenants' folders and the node's, where its keys are. The sockets stay: they are the
-// process's way to the pool.
+// confine restricts the process to its own folder, the artifacts and what every program reads.
+// A guest that breaks out of the engine reaches neither other tenants' folders nor the node's,
+// with its keys. The sockets of the pool stay reachable.
 func (c *Config) confine() error {
-	// Where a folder is a link, what it leads to is allowed.
-	compiled, err := filepath.EvalSymlinks(c.compiledDir())
-	if err != nil {
-		return err
-	}
-	err = confine.Process(confine.Rules{
-		Write:   []string{c.Dir, compiled, c.Artifacts, "/dev"},
-		Read:    []string{"/proc", "/sys", "/etc", "/usr", "/lib", "/lib64", c.Creds},
+	err := confine.Process(confine.Rules{
+		Write:   []string{c.Dir, c.Artifacts, "/dev/null"},
+		Read:    []string{"/proc", "/sys", "/etc", "/usr", "/lib", "/lib64", "/dev/urandom", "/dev/random", "/dev/zero", c.Creds},
 		Network: true,
 	})
 	if errors.Is(err, confine.ErrMissing) {
@@ -29,14 +26,39 @@ func (c *Config) confine() error {
 	return err
 }
 
-// A gapError is what this kernel, or this program, can't do.
+// removeLinks removes whatever stands where the process has its folders and is none: a guest
+// that broke out may have planted a link there, so that the next process, which starts
+// unconfined, would be allowed what the link leads to. The folders are never links.
+func (c *Config) removeLinks(log *slog.Logger) error {
+	for _, dir := range c.dirs() {
+		info, err := os.Lstat(dir)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.IsDir() {
+			continue
+		}
+		if err == nil {
+			log.Error("a tenant's folder was replaced by something else, which is removed: a guest may have broken out", "tenant", c.Tenant, "path", dir, "mode", info.Mode().String())
+			err = os.Remove(dir)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gapError is a confinement that this kernel, or this program, does not support.
 type gapError struct{ error }
 
 func (c *Config) compiledDir() string { return filepath.Join(c.Dir, "compiled") }
 
-// makeDirs makes the folders that the process has.
+// dirs are the folders that belong to the process.
+func (c *Config) dirs() []string {
+	return []string{c.Dir, filepath.Join(c.Dir, blob.ValuesDir), filepath.Join(c.Dir, blob.OwnersDir), c.compiledDir()}
+}
+
+// makeDirs creates the folders that the process uses.
 func (c *Config) makeDirs() error {
-	for _, dir := range []string{filepath.Join(c.Dir, blob.ValuesDir), filepath.Join(c.Dir, blob.OwnersDir), c.compiledDir(), c.Artifacts} {
+	for _, dir := range append(c.dirs(), c.Artifacts) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}

@@ -89,7 +89,7 @@ func quantiles(times []weighed) (p50, p99 client.Duration) {
 func (d *deployed) describe() client.Function {
 	f := client.Function{
 		App: d.version.Spec.Name, Version: d.version.Number, Name: d.name, Tenant: d.tenant.config.Tenant, Module: d.module,
-		Size: outboard.Bytes(d.size), Entry: d.spec.Entry, HTTP: d.spec.HTTP, Imports: []string{},
+		Size: outboard.Bytes(d.size), Entry: d.spec.Entry, HTTP: d.http, Imports: []string{},
 		Limits: limitsOf(d.Limits(), d.spec.Limits.Window),
 	}
 	for _, i := range d.spec.Imports {

@@ -22,6 +22,7 @@ type deployed struct {
 	module    string // its digest
 	size      int    // of the module, in bytes
 	spec      manifest.Function
+	http      bool                       // it takes HTTP messages
 	imports   map[string]manifest.Import // by name, "bucket:seats"
 	meter     meter
 }

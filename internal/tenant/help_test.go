@@ -23,21 +23,23 @@ import (
 )
 
 // guest is built once.
-var guest = sync.OnceValues(func() ([]byte, error) {
+var guest = sync.OnceValues(func() ([]byte, error) { return buildGuest("./testdata/guest") })
+
+func buildGuest(source string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "tenant")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "guest.wasm")
-	build := exec.CommandContext(context.Background(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", file, "./testdata/guest")
+	build := exec.CommandContext(context.Background(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", file, source)
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(file)
-})
+}
 
 func guestModule(t testing.TB) []byte {
 	t.Helper()
@@ -61,6 +63,9 @@ func compiledDir(t testing.TB) string {
 }
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(confinedEnv); dir != "" {
+		runConfined(dir)
+	}
 	status := m.Run()
 	if dir, err := compiled(); err == nil {
 		_ = os.RemoveAll(dir)

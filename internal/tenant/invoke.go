@@ -2,6 +2,9 @@ package tenant
 
 import (
 	"context"
+	"errors"
+	"strings"
+	"syscall"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function"
@@ -55,7 +58,7 @@ func metaOf(c *gateway.Call) func(string) (string, bool) {
 func (i *invoker) startExecution(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
 	id, err := i.tenant.engine.Start(ctx, engine.StartRequest{App: c.App, Workflow: c.Workflow, Input: c.Body, Type: contentType(&c)})
 	if err != nil {
-		return gateway.Answer{}, err
+		return gateway.Answer{}, i.storageError(c, err)
 	}
 	if !c.Wait {
 		return gateway.Answer{ID: string(id)}, nil
@@ -66,6 +69,27 @@ func (i *invoker) startExecution(ctx context.Context, c gateway.Call) (gateway.A
 	}
 	return i.output(ctx, r)
 }
+
+// storageError replaces an error of the store by one that a client can act on: the request may
+// be sent again later. The cause, which may name files of this machine, is logged.
+func (i *invoker) storageError(c gateway.Call, err error) error {
+	if outboard.KindOf(err) != outboard.Other || errors.Is(err, engine.ErrNotFound) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	i.tenant.log.Error("an execution was not recorded", "app", c.App, "workflow", c.Workflow, "error", err)
+	if full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), "no space") || strings.Contains(err.Error(), "insufficient"); full {
+		return &outboard.Error{Op: "start " + c.App + "/" + c.Workflow, Kind: outboard.Exhausted, Err: fullError{}}
+	}
+	return outboard.Errorf(outboard.Unreachable, "start "+c.App+"/"+c.Workflow, "the pool's state can't record it at the moment: try again later")
+}
+
+// fullError says that the pool's state has no space left.
+type fullError struct{}
+
+func (fullError) Error() string { return "the pool's state has no space left: try again later" }
+
+// LimitName names the limit for gateway.Status.
+func (fullError) LimitName() string { return "storage" }
 
 func contentType(c *gateway.Call) string {
 	if c.Meta == nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/appdevice"
 	"github.com/outboard-run/outboard/internal/app"
 	"github.com/outboard-run/outboard/internal/app/manifest"
@@ -45,12 +46,20 @@ func (p planes) NewResources(name string) app.Resources {
 // DeployFunction implements app.Planes.
 func (p planes) DeployFunction(ctx context.Context, v *version, s app.Source) (*deployed, error) {
 	spec := v.Spec.Functions[s.Name]
+	exports, err := exportedFunctions(s.Content)
+	if err == nil && (spec.Entry != manifest.DefaultEntry || len(v.Spec.Workflows) == 0) { // workflows may name others
+		err = checkEntry(spec.Entry, exports)
+	}
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Invalid, "deploy "+v.Spec.Name+"/"+s.Name, "%w", err)
+	}
 	f, err := p.tenant.runtime.Deploy(ctx, s.Content, settings(v.Spec.Name, s.Name, spec))
 	if err != nil {
 		return nil, err
 	}
 	d := &deployed{
 		Function: f, tenant: p.tenant, version: v, name: s.Name, module: s.Digest, size: len(s.Content), spec: spec,
+		http:      spec.HTTP || slices.Contains(exports, httpExport),
 		resources: v.Resources.(*appResources), //nolint:forcetypeassert // NewResources returned it
 		imports:   make(map[string]manifest.Import, len(spec.Imports)),
 	}

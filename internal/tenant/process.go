@@ -12,18 +12,18 @@ import (
 	"os"
 )
 
-// ProcessOptions are what a process knows without its node.
+// ProcessOptions configure a process independently of its node.
 type ProcessOptions struct {
 	Version string
 	Logger  *slog.Logger
-	// Progress, where it is not nil, hears what the process does until it is ready.
+	// Progress, if it is not nil, is called with what the process does until it is ready.
 	Progress func(doing string)
-	// Level, where it is not nil, is set to what the node logs.
+	// Level, if it is not nil, is set to the node's log level.
 	Level *slog.LevelVar
 }
 
-// Run is a tenant's process: it becomes what the node says on the socket, and ends
-// with it.
+// Run runs a tenant's process: it receives its Config on the socket, and ends when the node
+// closes that.
 func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -43,15 +43,15 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := confined(&config, opts.Logger); err != nil {
+	if err := enterConfinement(&config, opts.Logger); err != nil {
 		return errors.Join(err, answer(node, Ready{Error: err.Error()}))
 	}
 	opts.Progress = func(doing string) { _ = answer(node, Ready{Doing: doing}) }
 	t := New(config, opts)
-	said := make(chan struct{})
+	closed := make(chan struct{})
 	go func() {
-		defer close(said)
-		_, _ = io.Copy(io.Discard, in) // until the node is gone or lets go
+		defer close(closed)
+		_, _ = io.Copy(io.Discard, in) // until the node closes the socket or ends
 		cancel()
 	}()
 	err = t.Run(ctx, func() { _ = answer(node, Ready{PID: os.Getpid()}) })
@@ -59,13 +59,15 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 		err = errors.Join(err, answer(node, Ready{Error: err.Error()}))
 	}
 	err = errors.Join(err, node.Close())
-	<-said
+	<-closed
 	return err
 }
 
-// confined gives up what the process does not need. What this machine can't take away
-// is logged.
-func confined(c *Config, log *slog.Logger) error {
+// enterConfinement confines the process. What this machine does not support is logged.
+func enterConfinement(c *Config, log *slog.Logger) error {
+	if err := c.removeLinks(log); err != nil {
+		return err
+	}
 	if err := c.makeDirs(); err != nil {
 		return err
 	}
@@ -81,10 +83,10 @@ func readConfig(in *bufio.Reader) (Config, error) {
 	var c Config
 	line, err := in.ReadBytes('\n')
 	if err != nil {
-		return c, fmt.Errorf("what the node says: %w", err)
+		return c, fmt.Errorf("read the configuration: %w", err)
 	}
 	if err := json.Unmarshal(line, &c); err != nil {
-		return c, fmt.Errorf("what the node says: %w", err)
+		return c, fmt.Errorf("read the configuration: %w", err)
 	}
 	if c.Protocol != Protocol {
 		return c, fmt.Errorf("the node speaks version %d, this program %d: start the node again with this program", c.Protocol, Protocol)
@@ -92,7 +94,7 @@ func readConfig(in *bufio.Reader) (Config, error) {
 	return c, nil
 }
 
-// answer tells the node; one that is gone ends this process by itself.
+// answer sends the node a message. A node that is gone ends this process anyway.
 func answer(node net.Conn, r Ready) error {
 	text, err := json.Marshal(r)
 	if err != nil {

@@ -12,24 +12,25 @@ import (
 type router struct{ gateway *gateway.Gateway }
 
 // Publish implements app.Router.
-func (r router) Publish(serving []*manifest.App, loading []app.Loading) error {
+func (r router) Publish(serving []*version, loading []app.Loading) error {
 	var all []gateway.App
-	for _, spec := range serving {
-		all = append(all, gatewayApp(spec))
+	for _, v := range serving {
+		all = append(all, gatewayApp(v.Spec, func(function string) bool { f := v.Functions[function]; return f != nil && f.http }))
 	}
-	for _, l := range loading {
-		a := gatewayApp(l.Spec)
+	for _, l := range loading { // which take no requests yet
+		a := gatewayApp(l.Spec, func(string) bool { return false })
 		a.Await = l.Await
 		all = append(all, a)
 	}
 	return r.gateway.SetApps(all)
 }
 
-// gatewayApp translates the routes and triggers of a manifest into the gateway's.
-func gatewayApp(spec *manifest.App) gateway.App {
+// gatewayApp translates the routes and triggers of a manifest into the gateway's. takesHTTP
+// reports which functions take HTTP messages.
+func gatewayApp(spec *manifest.App, takesHTTP func(function string) bool) gateway.App {
 	a := gateway.App{Name: spec.Name}
 	for _, r := range spec.Routes {
-		a.Routes = append(a.Routes, gatewayRoute(spec, r))
+		a.Routes = append(a.Routes, gatewayRoute(r, takesHTTP))
 	}
 	for _, s := range spec.Subjects {
 		a.Subjects = append(a.Subjects, gateway.SubjectTrigger{Subject: s.Subject, Queue: s.Queue, Target: gateway.Target{Function: s.Function, Workflow: s.Workflow}})
@@ -46,10 +47,10 @@ func gatewayApp(spec *manifest.App) gateway.App {
 	return a
 }
 
-func gatewayRoute(spec *manifest.App, r manifest.Route) gateway.Route {
+func gatewayRoute(r manifest.Route, takesHTTP func(string) bool) gateway.Route {
 	route := gateway.Route{
-		Methods: r.Methods, Path: r.Path, Origins: r.Origins, MaxBody: r.Request,
-		Target: gateway.Target{Function: r.Function, Workflow: r.Workflow, Wait: r.Wait}, HTTP: spec.Functions[r.Function].HTTP,
+		Methods: r.Methods, Path: r.Path, Origins: r.Origins, Subprotocols: r.Subprotocols, MaxBody: r.Request,
+		Target: gateway.Target{Function: r.Function, Workflow: r.Workflow, Wait: r.Wait}, HTTP: r.Function != "" && takesHTTP(r.Function),
 	}
 	if r.WebSocket != "" {
 		route.Function, route.WebSocket, route.HTTP = r.WebSocket, true, false

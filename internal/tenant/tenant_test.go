@@ -187,3 +187,33 @@ func TestExecutionsKeepTheirVersion(t *testing.T) {
 		t.Errorf("got output %s of version %d, state %s", e.Output, e.Version, e.State)
 	}
 }
+
+// A function whose module does not export its entry is refused with the names that it exports.
+func TestEntryIsChecked(t *testing.T) {
+	b := openTenant(t)
+	_, err := b.deploy("app: one\nfunctions:\n  f: {module: guest.wasm, entry: handel}\n", nil)
+	got := client.ProblemsOf(err)
+	if len(got) != 1 || got[0].Line != 3 || !strings.Contains(got[0].Text, `the module exports no function "handel": `) || !strings.Contains(got[0].Text, "handle") {
+		t.Errorf("got %v", err)
+	}
+	b.mustDeploy("app: one\nfunctions:\n  f: {module: guest.wasm, entry: handle}\n", nil)
+}
+
+// A module that was built with guest/go/web takes HTTP messages, though the manifest does not say
+// so.
+func TestModuleTakesHTTP(t *testing.T) {
+	b := openTenant(t)
+	module, err := buildGuest("./testdata/webguest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mustDeploy("app: one\nfunctions: {f: {module: web.wasm}}\nroutes: [{path: /hello, function: f}]\n", map[string]string{"web.wasm": string(module)})
+	if w := b.request("GET", "/one/hello", ""); w.Code != http.StatusTeapot || w.Body.String() != "GET /hello" {
+		t.Errorf("status %d, %q", w.Code, w.Body)
+	}
+	b.mustCall("one/f", "x", "POST /")
+	var all []client.Function
+	if err := b.ask("GET", "/v1/functions", nil, &all); err != nil || len(all) != 1 || !all[0].HTTP {
+		t.Errorf("got %+v, %v", all, err)
+	}
+}

@@ -148,6 +148,8 @@ type Route struct {
 	// Origins are the hosts, patterns of path.Match, whose pages may open the
 	// WebSocket beside the own one.
 	Origins []string `json:"origins,omitempty"`
+	// Subprotocols are those that the WebSocket speaks, the preferred first.
+	Subprotocols []string `json:"subprotocols,omitempty"`
 	// Request is how large a request's body may be, 0 for the gateway's default.
 	Request outboard.Bytes `json:"request,omitempty"`
 }

@@ -43,7 +43,10 @@ func (r *reader) route(a *App, v at) (Route, bool) {
 		"websocket": r.target(a, "websocket", &route.WebSocket),
 		"wait":      r.boolean(&route.Wait),
 		"origins":   func(v at) { r.origins(v, &route.Origins) },
-		"request":   r.size(&route.Request, 1),
+
+		"subprotocols": func(v at) { r.subprotocols(v, &route.Subprotocols) },
+
+		"request": r.size(&route.Request, 1),
 	})
 	if v.Kind != yaml.MappingNode {
 		return route, false
@@ -54,6 +57,7 @@ func (r *reader) route(a *App, v at) (Route, bool) {
 	r.oneTarget(v, got, "function", "workflow", "websocket")
 	r.belongs(got, "wait", "workflow", "only a workflow is waited for")
 	r.belongs(got, "origins", "websocket", "only a WebSocket has origins")
+	r.belongs(got, "subprotocols", "websocket", "only a WebSocket has subprotocols")
 	if methods, ok := got["methods"]; ok && route.WebSocket != "" {
 		r.wrong(methods.Node, "a WebSocket has no methods: leave them out")
 	}
@@ -169,6 +173,18 @@ func (r *reader) methods(v at, to *[]string) {
 	if v.Kind == yaml.SequenceNode && len(v.Content) == 0 {
 		r.wrong(v.Node, "no method: leave methods out to take all of them")
 	}
+}
+
+// subprotocols reads names of RFC 6455, section 4.1, which are tokens.
+func (r *reader) subprotocols(v at, to *[]string) {
+	r.list(v, "subprotocols", "[v2.chat.example.org]", func(v at) {
+		var name string
+		r.text(&name, "the name of a subprotocol, such as v2.chat.example.org")(v)
+		if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("()<>@,;:\\\"/[]?={}", c) }) {
+			r.wrong(v.Node, "%q: a subprotocol's name has letters, digits, dots, - and _", name)
+		}
+		*to = append(*to, name)
+	})
 }
 
 func (r *reader) origins(v at, to *[]string) {
