@@ -18,9 +18,8 @@
 // Compiled WebAssembly has no safe points, so the code counts. A mutable global, the meter, is
 // decremented by the cost of the code that follows, at function entries and loop headers. Below zero
 // the code calls the function yield, which grows the memory to 4 GiB: a size that no memory may have,
-// so that the request always reaches the host's allocator and means nothing else. (The technique is
-// fuel metering as in A. Haas et al., "Bringing the Web up to Speed with WebAssembly", PLDI 2017,
-// section 7, and in wasmtime's fuel, with fewer checks.)
+// so that the request always reaches the host's allocator and means nothing else. This is fuel metering
+// as wasmtime has it, with fewer checks.
 //
 //	loop                          loop
 //	  ...                           global.get $meter
