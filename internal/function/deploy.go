@@ -3,7 +3,6 @@ package function
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -83,7 +82,7 @@ func (v *version) prepare(ctx context.Context, module []byte) error {
 	if err := v.size(); err != nil {
 		return err
 	}
-	ctx = experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0))
+	ctx = experimental.WithCompilationWorkers(ctx, optimize.Workers())
 	if v.compiled, err = v.runtime.engine.CompileModule(ctx, v.code.Code); err != nil {
 		return fmt.Errorf("compile: %w", err)
 	}

@@ -21,6 +21,8 @@ const (
 	// or writes. Go's code takes 10 to 20 units a byte.
 	workPerByte = 64
 	minWork     = 16 << 10
+	// growthAllowance is by how many bytes a body may grow beyond twice its size.
+	growthAllowance = 4 << 10
 )
 
 var errBudget = errors.New("the optimisation of the function takes too long")
@@ -130,7 +132,8 @@ func (f *bodyOptimizer) optimize(body []byte, params uint32, fromGo bool) []byte
 	if fromGo {
 		out = f.foldPointerAddresses(out, params)
 	}
-	if out = f.unrollLoops(out); !f.budget.spend(0) {
+	out = f.unrollLoops(out)
+	if !f.budget.spend(0) || len(out) > min(2*len(body)+growthAllowance, maxBody) {
 		return body
 	}
 	return out

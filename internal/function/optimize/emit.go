@@ -1,10 +1,14 @@
 package optimize
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/outboard-run/outboard/internal/wasmbin"
 )
+
+// errTooCostly is the cause of the refusal of a module that would take too long to compile.
+var errTooCostly = errors.New("too much to compile")
 
 // emitter writes the instrumented module.
 type emitter struct {
@@ -12,6 +16,8 @@ type emitter struct {
 	scanner bodyScanner
 	metered bool
 	checks  int
+	cost    int64 // to compile what was emitted so far
+	maxCost int64
 }
 
 // emitCode copies the code section and inserts the meter checks.
@@ -23,6 +29,9 @@ func (e *emitter) emitCode() ([]byte, error) {
 	out := make([]byte, 0, len(old)+len(old)/8+64)
 	out = wasmbin.AppendU32(out, uint32(e.m.functions-e.m.imported+e.addedFunctions()))
 	err := e.scanBodies(func(i int, body []byte) { out = e.emitBody(out, i, body) })
+	if err == nil && e.cost > e.maxCost {
+		err = fmt.Errorf("%w: it costs %d units, and the limit is %d; split it into several", errTooCostly, e.cost, e.maxCost)
+	}
 	if e.metered {
 		out = e.emitYield(out)
 	}
@@ -46,6 +55,10 @@ func (e *emitter) scanBodies(each func(f int, body []byte)) error {
 		}
 		if err := e.scanner.scan(body); err != nil {
 			return fmt.Errorf("function %d: %w", e.m.imported+i, err)
+		}
+		if c := e.scanner.cost; c.units() > e.maxCost {
+			return fmt.Errorf("function %d: %w: it costs %d units of the %d that a module may; it has %d bytes, %d basic blocks, %d loops and %d locals; split it",
+				e.m.imported+i, errTooCostly, c.units(), e.maxCost, len(body), c.blocks/wholeBlock, c.loops, c.locals)
 		}
 		each(e.m.imported+i, body)
 	}
@@ -85,6 +98,7 @@ func (e *emitter) emitYield(out []byte) []byte {
 
 // emitBody appends one function with its length in front.
 func (e *emitter) emitBody(out []byte, f int, body []byte) []byte {
+	e.cost += e.scanner.cost.units()
 	if e.scanner.entryCosts[f].upper > 0 {
 		e.scanner.checks[0].needed = false
 	}

@@ -3,6 +3,8 @@ package optimize
 import (
 	"errors"
 	"fmt"
+
+	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
 // Reserved begins the names of everything that Module exports. A module that uses such a name itself is
@@ -32,6 +34,8 @@ type Options struct {
 	KeepDispatchLoops bool
 	// MaxSize bounds the file in bytes. 0 means DefaultMaxSize.
 	MaxSize int
+	// MaxCompileCost bounds Result.CompileCost. 0 means DefaultMaxCompileCost.
+	MaxCompileCost int64
 }
 
 // Limits are the sizes of a memory in pages of 64 KiB.
@@ -67,12 +71,17 @@ type Result struct {
 	Checks int
 	// Work is what the passes took, in units of about one byte that a pass read or wrote.
 	Work int64
+	// CompileCost estimates what the engine takes to compile the code, in microseconds of a processor.
+	CompileCost int64
 }
 
 // Module rewrites a file.
 func Module(file []byte, o Options) (*Result, error) {
 	if o.MaxSize == 0 {
 		o.MaxSize = DefaultMaxSize
+	}
+	if o.MaxCompileCost == 0 {
+		o.MaxCompileCost = DefaultMaxCompileCost
 	}
 	if len(file) > o.MaxSize {
 		return nil, fmt.Errorf("module of %d bytes: the limit is %d", len(file), o.MaxSize)
@@ -82,11 +91,16 @@ func Module(file []byte, o Options) (*Result, error) {
 		return nil, err
 	}
 	var work int64
+	var plain []byte
 	if !o.KeepDispatchLoops {
+		plain = m.sections[wasmbin.SectionCode]
 		work = m.optimizeBodies()
 	}
-	e := &emitter{m: m, metered: !o.Unmetered, scanner: bodyScanner{m: m, entryCosts: make([]entryCost, m.functions)}}
-	code, err := e.emitCode()
+	e, code, err := instrument(m, o)
+	if errors.Is(err, errTooCostly) && plain != nil {
+		m.sections[wasmbin.SectionCode] = plain // the passes may have made it so
+		e, code, err = instrument(m, o)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("code: %w", err)
 	}
@@ -101,5 +115,14 @@ func Module(file []byte, o Options) (*Result, error) {
 		Start:   m.start != nil,
 		Checks:  e.checks,
 		Work:    work,
+
+		CompileCost: e.cost,
 	}, nil
+}
+
+// instrument inserts the meter checks.
+func instrument(m *module, o Options) (e *emitter, code []byte, err error) {
+	e = &emitter{m: m, metered: !o.Unmetered, maxCost: o.MaxCompileCost, scanner: bodyScanner{m: m, entryCosts: make([]entryCost, m.functions)}}
+	code, err = e.emitCode()
+	return e, code, err
 }

@@ -97,7 +97,7 @@ func TestResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	code := r.Code
-	r.Code, r.Work = nil, 0
+	r.Code, r.Work, r.CompileCost = nil, 0, 0
 	want := &Result{
 		Memory:  Limits{1, 3},
 		Data:    []Segment{{0, []byte{1, 2, 3, 4}}, {10, []byte{5}}, {2, []byte{9}}},
@@ -197,7 +197,7 @@ func TestCycles(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		e := &emitter{m: m, metered: true, scanner: bodyScanner{m: m, entryCosts: make([]entryCost, m.functions)}}
+		e := &emitter{m: m, metered: true, maxCost: DefaultMaxCompileCost, scanner: bodyScanner{m: m, entryCosts: make([]entryCost, m.functions)}}
 		if err := e.assignEntryCosts(); err != nil {
 			rt.Fatal(err)
 		}

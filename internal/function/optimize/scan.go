@@ -89,16 +89,18 @@ type bodyScanner struct {
 	loopAtEntry    bool // control flows from the entry to the first loop without a branch
 	locals         wasmbin.Locals
 	usesMemoryInit bool
+	cost           compileCost
 }
 
 // begin starts to read a body, and reads the declarations of its local variables.
 func (s *bodyScanner) begin(body []byte) {
 	s.Reader = wasmbin.Reader{Data: body}
 	s.checks, s.open, s.callees, s.current = s.checks[:0], s.open[:0], s.callees[:0], 0
-	s.loopAtEntry = false
+	s.loopAtEntry, s.cost = false, compileCost{}
 	if s.locals = s.Locals(); s.locals.Count > maxLocals {
 		s.Failf("%d local variables: the limit is %d", s.locals.Count, maxLocals)
 	}
+	s.cost.locals = int64(s.locals.Count)
 	s.openCheck()
 }
 
@@ -184,6 +186,7 @@ func (s *bodyScanner) next() (i wasmbin.Instruction, end bool) {
 	if s.Err != nil {
 		return i, false
 	}
+	s.cost.add(i)
 	switch i.Immediate {
 	case wasmbin.BlockImmediate, wasmbin.TryTableImmediate:
 		s.open = append(s.open, openBlock{s.current, -1})

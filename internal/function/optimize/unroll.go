@@ -19,16 +19,23 @@ type smallLoop struct {
 	end, after  int // where its code ends, and what follows
 }
 
+// copies is how often the loop's code is written.
+func (l smallLoop) copies() int { return min(maxCopies, maxUnrolled/max(l.end-l.code, 1)) }
+
 // unrollLoops returns the body with its small loops unrolled (package documentation, "unroll").
 func (f *bodyOptimizer) unrollLoops(body []byte) []byte {
 	if len(body) > maxUnrollBody {
 		return body
 	}
 	loops := f.findSmallLoops(body)
-	if f.Err != nil || len(loops) == 0 || !f.spend(len(loops)*maxUnrolled) {
+	growth := 0
+	for _, l := range loops {
+		growth += l.copies() * (l.end - l.code)
+	}
+	if f.Err != nil || len(loops) == 0 || growth > len(body)+growthAllowance || !f.spend(growth) {
 		return body
 	}
-	out := make([]byte, 0, len(body)+len(loops)*maxUnrolled)
+	out := make([]byte, 0, len(body)+2*growth)
 	from := 0
 	for _, l := range loops {
 		out = f.appendUnrolled(append(out, body[from:l.begin]...), body, l)
@@ -87,7 +94,7 @@ func (f *bodyOptimizer) isUnrollable(l smallLoop) bool {
 
 // appendUnrolled writes a loop with its code several times.
 func (f *bodyOptimizer) appendUnrolled(out, body []byte, l smallLoop) []byte {
-	n := min(maxCopies, maxUnrolled/max(l.end-l.code, 1))
+	n := l.copies()
 	out = append(out, opBlock, typeVoid, opLoop, typeVoid)
 	for range n - 1 {
 		out = append(out, opBlock, typeVoid)
