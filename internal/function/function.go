@@ -117,6 +117,9 @@ func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 		return Response{}, err
 	}
 	status, err := s.run(ctx, entry, s.limits)
+	if left, ok := errors.AsType[*exit](err); ok && left.code == 0 {
+		status, err = 0, nil // the program ended as it wanted to
+	}
 	if err == nil && status != 0 && len(entry.Definition().ResultTypes()) == 1 {
 		err = &FailedError{status, c.errorText()}
 	}

@@ -2,13 +2,11 @@ package function
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 )
 
 // hostModule is the module that functions import the request from.
@@ -81,60 +79,3 @@ func responseWrite(ctx context.Context, m api.Module, stack []uint64) {
 		stack[0] = 0
 	}
 }
-
-// The error codes of WASI preview 1 that are returned here.
-const (
-	wasiOK     = 0
-	wasiBadFD  = 8
-	wasiFault  = 21
-	wasiNoSup  = 58
-	lastStdFD  = 2
-	wasiModule = wasi_snapshot_preview1.ModuleName
-)
-
-// provideWASI takes the engine's WASI preview 1 and replaces what would change an
-// instance in a way that a reset does not undo (descriptors and the exit), and what
-// takes as long as its arguments say.
-func provideWASI(ctx context.Context, r wazero.Runtime) error {
-	b := r.NewHostModuleBuilder(wasiModule)
-	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
-	export(b, "proc_exit", procExit, []api.ValueType{i32})
-	export(b, "random_get", randomGet, []api.ValueType{i32, i32}, i32)
-	export(b, "fd_close", fdClose, []api.ValueType{i32}, i32)
-	export(b, "fd_renumber", unsupported, []api.ValueType{i32, i32}, i32)
-	export(b, "fd_fdstat_set_flags", unsupported, []api.ValueType{i32, i32}, i32)
-	_, err := b.Instantiate(ctx)
-	return err
-}
-
-func procExit(_ context.Context, _ api.Module, stack []uint64) {
-	panic(&exit{uint32(stack[0])}) //nolint:forbidigo // the engine's way for a host function to end a call
-}
-
-// randomGet fills memory with random bytes in chunks, so that the deadline is met even for all of a
-// memory.
-func randomGet(ctx context.Context, m api.Module, stack []uint64) {
-	to, ok := m.Memory().Read(uint32(stack[0]), uint32(stack[1]))
-	stack[0] = wasiFault
-	if !ok {
-		return
-	}
-	s := slotOf(ctx)
-	for len(to) > 0 && s.meter.mayContinue() {
-		n, _ := rand.Read(to[:min(len(to), 1<<20)]) // it never fails
-		to = to[n:]
-		s.meter.chargeBytes(n * 16) // it is slower than copying
-	}
-	stack[0] = wasiOK
-}
-
-// fdClose says that a standard stream is closed and leaves it open for the next call.
-func fdClose(_ context.Context, _ api.Module, stack []uint64) {
-	if fd := uint32(stack[0]); fd <= lastStdFD {
-		stack[0] = wasiOK
-	} else {
-		stack[0] = wasiBadFD
-	}
-}
-
-func unsupported(_ context.Context, _ api.Module, stack []uint64) { stack[0] = wasiNoSup }
