@@ -188,11 +188,13 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 	return err
 }
 
-// mayResend says that a call may be made once more: its peer never saw it, and wants
-// calls on another link.
-func mayResend(l *link, err error) bool {
+// mayResend reports that a call may be sent again: the peer never saw it and drains the link.
+func mayResend(l *link, err error) bool { return l != nil && isUnsent(err) && l.over() }
+
+// isUnsent reports that the peer never saw a call that failed.
+func isUnsent(err error) bool {
 	var u interface{ Unsent() bool }
-	return l != nil && errors.As(err, &u) && u.Unsent() && l.over()
+	return errors.As(err, &u) && u.Unsent()
 }
 
 func (b *outgoingCall) invoke(ctx context.Context, args, reply any, r *result) error {
@@ -212,6 +214,9 @@ func (b *outgoingCall) invoke(ctx context.Context, args, reply any, r *result) e
 // invokeUnary makes the call by call.Unary.
 func (b *outgoingCall) invokeUnary(ctx context.Context, u call.Unary, request *call.Message, reply any, r *result) error {
 	response, end, err := u.Unary(ctx, &b.head, request)
+	if isUnsent(err) {
+		request.Free() // it is marshalled again for another link
+	}
 	r.header, r.trailer = end.Header, end.Trailer
 	if err != nil {
 		response.Free()

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
@@ -22,7 +23,7 @@ func reserved(key string) bool {
 	switch key {
 	case "content-type", "user-agent", "grpc-message-type", "grpc-encoding",
 		"grpc-message", "grpc-status", "grpc-timeout", "te",
-		transit.StreamKey, transit.MoveKey:
+		transit.StreamKey, transit.MoveKey, offer.UnsentKey:
 		return true
 	}
 	return false

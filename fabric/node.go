@@ -55,24 +55,34 @@ func (l *nodeListener) Close() error { return nil }
 // serve implements Listener. After a restart of the node, or a hand-over to another process,
 // it offers the services there.
 func (l *nodeListener) serve(ctx context.Context, s *Server) error {
-	var kept sync.WaitGroup
-	defer kept.Wait()
+	if !s.beginOffer() {
+		return nil
+	}
+	defer s.offers.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.draining, cancel)()
+	var conns sync.WaitGroup
+	defer conns.Wait()
 	id := ""
 	for first := true; ; first = false {
 		conn, err := l.connect(ctx, s, &id)
 		if err == nil {
-			kept.Go(func() { serveUntilDone(ctx, conn) })
-			<-conn.Draining()
+			conns.Go(func() { l.serveConn(ctx, s, conn) })
+			select {
+			case <-conn.Draining():
+			case <-ctx.Done():
+			}
 		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil && conn.Err() == nil:
-			continue // who takes over is there already
+			continue // the node's next process listens already
 		case err != nil && first:
 			return fmt.Errorf("fabric: offer services to the node at %s: %w", l.path, err)
 		case err != nil:
-			l.options.logger.Debug("the node does not take the offer", "path", l.path, "error", err)
+			l.options.logger.Debug("the node does not accept the offer", "path", l.path, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -82,8 +92,8 @@ func (l *nodeListener) serve(ctx context.Context, s *Server) error {
 	}
 }
 
-// connect offers the services on a connection of their own. What the node calls
-// the endpoint is in id, before and after.
+// connect offers the services on a connection of their own. id is the endpoint's ID in the
+// pool, as the node has assigned it.
 func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*shared.Conn, error) {
 	conn, err := shared.Dial(ctx, l.path, shared.Options{
 		Handler: serverHandler{s}, Trust: true, Logger: l.options.logger, MaxMessage: l.options.transportLimit(),
@@ -98,13 +108,36 @@ func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*sha
 	return conn, nil
 }
 
-// serveUntilDone serves on a connection until it ends, though others may have come after it.
-func serveUntilDone(ctx context.Context, conn *shared.Conn) {
+// serveConn serves a connection until it ends, also after the server has changed to another.
+// When ctx ends it drains the connection.
+func (l *nodeListener) serveConn(ctx context.Context, s *Server, conn *shared.Conn) {
 	select {
 	case <-ctx.Done():
+		l.drain(s, conn)
 	case <-conn.Done():
 	}
 	_ = conn.Close()
+}
+
+// drain asks the node to withdraw the services, and serves until the node has no call in
+// flight and closes the connection. The time is limited unless GracefulStop waits for calls.
+func (l *nodeListener) drain(s *Server, conn *shared.Conn) {
+	conn.Drain()
+	limit := time.NewTimer(s.options.drainTimeout)
+	defer limit.Stop()
+	for {
+		select {
+		case <-conn.Done():
+			return
+		case <-s.life.Done():
+			return
+		case <-limit.C:
+		}
+		if s.draining.Err() == nil || s.calls.Load() == 0 {
+			return
+		}
+		limit.Reset(s.options.drainTimeout)
+	}
 }
 
 func offerServices(ctx context.Context, conn *shared.Conn, s *Server, id *string) error {

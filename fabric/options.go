@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"math"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -12,6 +13,10 @@ import (
 
 // maxReceive is grpc-go's limit for received messages, on both sides.
 const maxReceive = 4 << 20
+
+// defaultDrainTimeout leaves time for ordinary calls, and less than what service managers
+// commonly wait for a process to stop.
+const defaultDrainTimeout = 10 * time.Second
 
 // An Option changes how a [ClientConn] or a [Server] behaves. An option that
 // belongs to one side does nothing on the other, so that one list serves both.
@@ -32,10 +37,11 @@ type options struct {
 	unaryServer    []grpc.UnaryServerInterceptor
 	streamServer   []grpc.StreamServerInterceptor
 	unknownService grpc.StreamHandler
+	drainTimeout   time.Duration
 }
 
 func newOptions(given []Option) options {
-	o := options{maxReceive: maxReceive, maxSend: math.MaxInt32, logger: slog.New(slog.DiscardHandler)}
+	o := options{maxReceive: maxReceive, maxSend: math.MaxInt32, drainTimeout: defaultDrainTimeout, logger: slog.New(slog.DiscardHandler)}
 	for _, set := range given {
 		set(&o)
 	}
@@ -50,6 +56,10 @@ func WithNetwork(n *Network) Option { return func(o *options) { o.network = n } 
 
 // WithTLS secures targets over TCP: TLS 1.3 with this configuration.
 func WithTLS(c *tls.Config) Option { return func(o *options) { o.tls = c } }
+
+// WithDrainTimeout bounds how long [Server.Run] serves the calls in flight of its node after
+// its context has ended. Default: 10 s. [Server.GracefulStop] has no bound.
+func WithDrainTimeout(d time.Duration) Option { return func(o *options) { o.drainTimeout = d } }
 
 // WithCodec makes every call use c, whatever its content-subtype.
 func WithCodec(c encoding.CodecV2) Option { return func(o *options) { o.codec = c } }

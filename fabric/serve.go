@@ -6,9 +6,12 @@ import (
 	"sync"
 )
 
-// Run serves those who come to the listeners, until ctx ends, the server is
-// stopped or one of them fails. Handlers that are called from this process may
-// still be on their way out then: Stop waits for them.
+// Run serves the listeners until ctx ends, the server is stopped or a listener fails.
+//
+// A server that offers its services to a node withdraws them first: the node and the other
+// nodes of the pool send calls elsewhere, while calls in flight are served for up to
+// [WithDrainTimeout]. Handlers that were called from this process may still be running when
+// Run returns: Stop waits for them.
 func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -26,9 +29,13 @@ func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 	return errors.Join(failures...)
 }
 
-// GracefulStop refuses new calls with Unavailable, waits for those that run, and
-// then stops.
+// GracefulStop withdraws the services from the node, serves the calls that the pool has sent
+// meanwhile, refuses new calls with Unavailable, waits for the calls in flight, and stops.
 func (s *Server) GracefulStop() {
+	s.mu.Lock()
+	s.startDrain()
+	s.mu.Unlock()
+	s.offers.Wait()
 	s.stopping.Store(true)
 	s.awaitIdle()
 	s.stop()
@@ -39,6 +46,17 @@ func (s *Server) Stop() {
 	s.stopping.Store(true)
 	s.stop()
 	s.awaitIdle()
+}
+
+// beginOffer counts a listener that GracefulStop drains; false: the server drains already.
+func (s *Server) beginOffer() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Err() != nil {
+		return false
+	}
+	s.offers.Add(1)
+	return true
 }
 
 // awaitIdle waits for the last call. More than one may wait: each passes it on.

@@ -31,12 +31,15 @@ type Server struct {
 	mu       sync.Mutex // of those who register
 	services atomic.Pointer[map[string]*service]
 
-	life     context.Context //nolint:containedctx // handlers end with it
-	stop     context.CancelFunc
-	stopping atomic.Bool
-	calls    atomic.Int64
-	streams  transit.Callees // those that may come by another way
-	idle     chan struct{}   // has one when the last call has ended while stopping
+	life       context.Context //nolint:containedctx // handlers end with it
+	stop       context.CancelFunc
+	draining   context.Context //nolint:containedctx // ends when GracefulStop begins; changed under mu
+	startDrain context.CancelFunc
+	offers     sync.WaitGroup // listeners whose node has to learn that the server drains; added under mu
+	stopping   atomic.Bool
+	calls      atomic.Int64
+	streams    transit.Callees // those that may come by another way
+	idle       chan struct{}   // has one when the last call has ended while stopping
 }
 
 var (
@@ -66,6 +69,7 @@ func NewServer(opts ...Option) *Server {
 	s.streamServer = chainStreamServer(o.streamServer)
 	s.services.Store(&map[string]*service{})
 	s.life, s.stop = context.WithCancel(context.Background())
+	s.draining, s.startDrain = context.WithCancel(s.life)
 	return s
 }
 

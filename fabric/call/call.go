@@ -112,8 +112,10 @@ type Transport interface {
 // Unary is what a Transport has that knows a shorter way for calls of one message
 // each way.
 type Unary interface {
-	// Unary takes request over. The response is the caller's to Free. A call that
-	// ended with another status than OK returns that as an error of package status.
+	// Unary takes request over, and the caller frees the response. A call that ended
+	// with another status than OK returns that as an error of package status. Where the
+	// error has a method Unsent() bool that returns true, the peer never saw the call
+	// and request remains the caller's: it can be sent on another transport.
 	Unary(ctx context.Context, h *Head, request *Message) (response *Message, end End, err error)
 }
 

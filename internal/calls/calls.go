@@ -129,6 +129,7 @@ func Open(_ context.Context, opts Options) (*Plane, error) {
 	p.inbound = newInbound(p.life, p.inFlight.counting(&delivery{p.transports, p.life}), p.log)
 	p.routes = newRoutes(opts, p.router, p.transports, p.policies)
 	p.programs.changed = p.routes.sync
+	p.programs.remoteCallers = func() bool { return !p.inbound.noNodes() }
 	p.plain = plain.NewServer(calls, plain.Options{
 		Logger: p.log, Descriptors: descriptors{opts.Registry}, Health: health{opts.Registry, opts.Members},
 	})

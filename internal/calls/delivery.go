@@ -5,9 +5,11 @@ import (
 	"io"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/fabric/oneshot"
 )
 
@@ -26,7 +28,7 @@ func (d *delivery) target(h *call.Head) (*call.Head, call.Transport, error) {
 	}
 	t := d.transports.local(ids[0])
 	if t == nil {
-		return nil, nil, status.Errorf(codes.Unavailable, "endpoint %s is gone", ids[0])
+		return nil, nil, unreachableError{"endpoint " + ids[0] + " is gone"}
 	}
 	h = h.Clone()
 	h.Metadata = h.Metadata.Copy()
@@ -39,12 +41,30 @@ func (d *delivery) ServeUnary(ctx context.Context, h *call.Head, request *call.M
 	h, t, err := d.target(h)
 	if err != nil {
 		request.Free()
-		return nil, call.End{}, err
+		return nil, call.End{Trailer: trailerOf(nil, err)}, err
 	}
 	if u, ok := t.(call.Unary); ok {
-		return u.Unary(ctx, h, request)
+		response, end, err := u.Unary(ctx, h, request)
+		if unsent(err) {
+			request.Free()
+		}
+		end.Trailer = trailerOf(end.Trailer, err)
+		return response, end, err
 	}
 	return unaryOverStream(ctx, t, h, request)
+}
+
+// trailerOf tells the caller's node by the trailer whether a program saw the call. Programs
+// have no say in that.
+func trailerOf(md metadata.MD, err error) metadata.MD {
+	switch {
+	case unsent(err):
+		return metadata.MD{offer.UnsentKey: {"1"}}
+	case md[offer.UnsentKey] != nil:
+		md = md.Copy()
+		delete(md, offer.UnsentKey)
+	}
+	return md
 }
 
 // unaryOverStream makes a call of one message each way over a stream.

@@ -215,7 +215,10 @@ func (e *peerEndpoint) attempt(ctx context.Context, f sendFunc, h *call.Head) (f
 	if err != nil {
 		return !e.sibling, err // the router knows other endpoints
 	}
-	return false, f(c.conn, &c.fleet, e.addressed(h))
+	err = f(c.conn, &c.fleet, e.addressed(h))
+	var gone unreachableError
+	// Of an endpoint that the other node does not have any more the router knows others.
+	return !e.sibling && errors.As(err, &gone), err
 }
 
 // sleep returns false when ctx ends first.
@@ -252,7 +255,6 @@ func (e *peerEndpoint) openLeg(ctx context.Context, h *call.Head) (s call.Client
 
 // Unary implements call.Unary.
 func (e *peerEndpoint) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	defer request.Free()
 	var response *call.Message
 	var end call.End
 	err := e.send(ctx, func(t call.Transport, _ *transit.StreamSet, h *call.Head) (err error) {
@@ -263,8 +265,14 @@ func (e *peerEndpoint) Unary(ctx context.Context, h *call.Head, request *call.Me
 		} else {
 			response, end, err = unaryOverStream(ctx, t, h, &again)
 		}
+		if err != nil && len(end.Trailer.Get(offer.UnsentKey)) > 0 {
+			return unreachableError{status.Convert(err).Message()}
+		}
 		return err
 	}, h)
+	if !unsent(err) {
+		request.Free()
+	}
 	return response, end, err
 }
 

@@ -20,6 +20,9 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
+// propagation is the time within which every node has learned that an endpoint was withdrawn.
+const propagation = time.Second
+
 // offerLimit is how long the pool's table may take to store an offer.
 const offerLimit = 10 * time.Second
 
@@ -31,8 +34,10 @@ type programs struct {
 	process  int
 	handler  handler // of their calls
 	changed  func()  // the endpoints have changed
-	life     *lifetime
-	log      *slog.Logger
+	// remoteCallers reports that other nodes send calls to this process.
+	remoteCallers func() bool
+	life          *lifetime
+	log           *slog.Logger
 
 	mu        sync.Mutex
 	connected map[*program]bool
@@ -55,7 +60,7 @@ type program struct {
 	offering sync.Mutex // one offer at a time
 	id       string     // of its endpoint, "" while it offers nothing; under programs.mu
 	moved    bool       // another process reaches that endpoint now; under programs.mu
-	gone     bool       // under programs.mu
+	gone     bool       // it has no endpoint any more, and gets none; under programs.mu
 }
 
 // serve accepts programs until ctx ends.
@@ -79,9 +84,51 @@ func (ps *programs) add(c *shared.Conn) {
 		c.Drain()
 	}
 	ps.life.Go(func() {
+		<-c.Draining()
+		if c.Err() == nil {
+			ps.drainProgram(p)
+		}
 		<-c.Done()
 		ps.remove(p)
 	})
+}
+
+// drainProgram withdraws the endpoint of a program that stops, waits for its calls in flight
+// and closes the connection. Until the other nodes have learned of it the program is sent
+// their calls.
+func (ps *programs) drainProgram(p *program) {
+	p.offering.Lock()
+	ps.mu.Lock()
+	p.gone = true
+	id := p.id
+	ps.mu.Unlock()
+	p.offering.Unlock()
+	if id != "" {
+		ps.withdraw(id)
+		if ps.remoteCallers() {
+			sleep(ps.life.ctx, propagation)
+		}
+		ps.mu.Lock()
+		if ps.endpoints[id] == p {
+			delete(ps.endpoints, id)
+		}
+		ps.mu.Unlock()
+		ps.changed()
+	}
+	// Its error is that the process ends, and with it every call.
+	_ = p.conn.Finish(ps.life.ctx)
+	_ = p.conn.Close()
+}
+
+// withdraw removes an endpoint from the pool's table.
+func (ps *programs) withdraw(id string) {
+	life := ps.life.ctx
+	ctx, cancel := context.WithTimeout(life, offerLimit)
+	defer cancel()
+	if err := ps.offers.Withdraw(ctx, id); err != nil && life.Err() == nil {
+		ps.log.Warn("an endpoint that is gone is still offered", "endpoint", id, "error", err)
+	}
+	ps.changed()
 }
 
 // remove withdraws what a program that is gone offered.
@@ -98,12 +145,7 @@ func (ps *programs) remove(p *program) {
 		return
 	}
 	ps.changed()
-	life := ps.life.ctx
-	ctx, cancel := context.WithTimeout(life, offerLimit)
-	defer cancel()
-	if err := ps.offers.Withdraw(ctx, id); err != nil && life.Err() == nil {
-		ps.log.Warn("an endpoint that is gone is still offered", "endpoint", id, "error", err)
-	}
+	ps.withdraw(id)
 }
 
 // transport returns the connection of the program that is an endpoint, nil for none.

@@ -2,7 +2,9 @@
 //
 // A program calls [Method] on its connection to the node, with the services' names and
 // its own name in the metadata, and a google.protobuf.FileDescriptorSet that declares the
-// services as the request. The offer ends with the connection. The response's header
+// services as the request. The offer ends with the connection, or when the program drains
+// the connection: then the node withdraws it from the pool, waits for the calls in flight and
+// closes the connection. The response's header
 // carries the endpoint's ID. A program that is asked to change to another connection
 // repeats that ID there and remains the same endpoint.
 package offer
@@ -14,3 +16,7 @@ const (
 	ProgramKey  = "outboard-program"
 	EndpointKey = "outboard-endpoint"
 )
+
+// UnsentKey, in the trailer of a call that one node forwards to another, says that no program
+// saw the call: the caller's node sends it to another endpoint.
+const UnsentKey = "outboard-unsent"

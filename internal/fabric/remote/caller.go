@@ -35,6 +35,11 @@ func (u unsentError) GRPCStatus() *status.Status { return status.New(codes.Unava
 // Unsent says that the callee never saw the call.
 func (unsentError) Unsent() bool { return true }
 
+func isUnsent(err error) bool {
+	var u unsentError
+	return errors.As(err, &u)
+}
+
 // newOpening is how each call begins. b is for the head.
 func (c *Conn) newOpening(ctx context.Context, h *call.Head, b []byte) (framed.Opening, error) {
 	if err := ctx.Err(); err != nil {

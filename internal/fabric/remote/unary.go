@@ -34,14 +34,17 @@ type unary struct {
 
 // Unary implements call.Unary.
 func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	defer request.Free()
 	if !c.beginCall() {
 		return nil, call.End{}, errDraining
 	}
 	defer c.endCall()
 	u := &unary{done: make(chan error, 1)}
 	u.maxMessage, u.buffers = c.o.MaxMessage, &c.buffers
-	if err := c.sendRequest(ctx, u, h, request); err != nil {
+	err := c.sendRequest(ctx, u, h, request)
+	if !isUnsent(err) {
+		request.Free()
+	}
+	if err != nil {
 		return nil, call.End{}, err
 	}
 	if err := u.wait(ctx, h.Deadline); err != nil {

@@ -60,6 +60,9 @@ type answer struct {
 	// unsent reports that the callee never saw the call.
 	unsent bool
 	number int // of an attempt of a hedged call, from 0
+	// request is what was not sent, where the transport returned it; the receiver of the answer
+	// sends it again or frees it.
+	request *call.Message
 }
 
 // attempt sends a unary call once. It takes the request over.
@@ -77,7 +80,9 @@ func (p picked) forward(ctx context.Context, h *call.Head, request *call.Message
 	a := answer{endpoint: p.endpoint}
 	if p.unary != nil {
 		a.response, a.end, a.err = p.unary.Unary(ctx, h, request)
-		a.unsent = a.err != nil && isUnsent(a.err)
+		if a.unsent = a.err != nil && isUnsent(a.err); a.unsent {
+			a.request = request
+		}
 	} else {
 		a.response, a.end, a.unsent, a.err = streamed(ctx, p.transport, h, request)
 	}

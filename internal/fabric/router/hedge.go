@@ -87,7 +87,7 @@ func (f *hedgedCall) cancelOvertaken(number int) {
 
 // isFinal reports whether the answer decides the call.
 func (f *hedgedCall) isFinal(a answer) bool {
-	return a.err == nil || !slices.Contains(f.hedge.Codes, status.Code(a.err))
+	return a.err == nil || !a.unsent && !slices.Contains(f.hedge.Codes, status.Code(a.err))
 }
 
 // sendAnother starts another attempt if the policy grants one.
@@ -131,6 +131,7 @@ func (f *hedgedCall) startAttempt() bool {
 func (f *hedgedCall) attempt(ctx context.Context, p picked, h *call.Head, request *call.Message, number int) {
 	a := p.forward(ctx, h, request)
 	a.number = number
+	a.request.Free()
 	select {
 	case f.answers <- a:
 	case <-f.over:

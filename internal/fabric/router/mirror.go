@@ -69,5 +69,6 @@ func (r *Router) sendMirrored(service string, h *call.Head, request *call.Messag
 		return
 	}
 	a := p.forward(ctx, h, request)
+	a.request.Free()
 	a.response.Free()
 }

@@ -89,20 +89,23 @@ func nonNil(md metadata.MD) metadata.MD {
 const maxTransparentRetries = 3
 
 // sendOnce sends a call without a retry policy. A call that was not sent is retried
-// transparently while its request is intact, that is, unless its memory is released with the
+// transparently while its request is intact, that is, unless its memory was released with the
 // attempt.
 func (c *exchange) sendOnce(ctx context.Context) answer {
 	request := c.request
 	c.request = nil
-	again, can := *request, request.Release == nil
+	again, intact := *request, request.Release == nil
 	for transparent := 0; ; transparent++ {
 		a := c.send(ctx, request)
-		if !a.unsent || !can || transparent == maxTransparentRetries || ctx.Err() != nil {
+		if !a.unsent || a.request == nil && !intact || transparent == maxTransparentRetries || ctx.Err() != nil {
+			a.request.Free()
 			return a
 		}
 		c.tried = append(c.tried, a.endpoint.id)
-		copied := again
-		request = &copied
+		if request = a.request; request == nil {
+			copied := again
+			request = &copied
+		}
 	}
 }
 
@@ -127,6 +130,7 @@ func (c *exchange) sendWithRetries(ctx context.Context) answer {
 	defer copier.release()
 	for attempt, transparent := 1, 0; ; {
 		a := c.send(ctx, copier.acquire())
+		a.request.Free()
 		if a.err == nil || a.endpoint == nil || ctx.Err() != nil {
 			return a
 		}

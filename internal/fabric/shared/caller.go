@@ -308,7 +308,7 @@ func (p *pending) result() (call.End, error) {
 func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	p := c.pool.Get().(*pending)
 	if err := c.begin(ctx, p, h); err != nil {
-		request.Free()
+		freeIfSent(request, err)
 		return nil, call.End{}, inStatus(err)
 	}
 	defer c.endCall()
@@ -377,7 +377,7 @@ func inStatus(err error) error {
 func (c *caller) unaryLarge(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	s, err := c.openStream(ctx, h)
 	if err != nil {
-		request.Free()
+		freeIfSent(request, err)
 		return nil, call.End{}, err
 	}
 	if err = s.Send(request); err == nil {

@@ -192,8 +192,9 @@ func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error
 // Unary implements call.Unary.
 func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	if !c.region.tryRetain() {
-		request.Free()
-		return nil, call.End{}, c.refusalError()
+		err := c.refusalError()
+		freeIfSent(request, err)
+		return nil, call.End{}, err
 	}
 	defer c.region.release()
 	ctx, cancel := withHeadDeadline(ctx, h)

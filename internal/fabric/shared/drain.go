@@ -2,11 +2,13 @@ package shared
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/fabric/call"
 )
 
 // byteDrain is the only byte that is valid on the socket after the handshake: the sender drains
@@ -78,6 +80,14 @@ func (f finished) GRPCStatus() *status.Status { return status.New(codes.Unavaila
 
 // Unsent reports that the callee never saw the call.
 func (finished) Unsent() bool { return true }
+
+// freeIfSent frees the request of a call that failed, unless the call can be sent on another
+// connection.
+func freeIfSent(request *call.Message, err error) {
+	if !errors.Is(err, ErrFinished) {
+		request.Free()
+	}
+}
 
 // refusalError returns why no call may begin on a connection that has ended.
 func (c *Conn) refusalError() error {
