@@ -40,8 +40,10 @@ $(LIBRARY): $(C_FILES) $(C_HEADS) Makefile
 	$(CC) $(CFLAGS) $(addprefix -I,$(C_DIRS)) $(C_FILES) -o bin/libopencl.so $(LDFLAGS)
 	gzip -9 -n -c bin/libopencl.so >$@
 
+DEMO_NEEDS := /etc/OpenCL/vendors/pocl.icd:pocl-opencl-icd ffmpeg hashcat /usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2
+
 demo: build
-	@scripts/need $(TEST_NEEDS)
+	@scripts/need $(DEMO_NEEDS)
 	@$(GO) run ./bench/demo -outboard bin/outboard
 
 test: build

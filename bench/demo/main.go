@@ -1,6 +1,6 @@
-// Command demo borrows a device on real input and prints what happened: two
-// nodes, harbour with the device and dinghy without, and programs that run on
-// dinghy's side.
+// Command demo shows a borrowed device: it starts two nodes, harbour with the device and dinghy
+// without, runs real programs on dinghy's side, and compares results and times with local runs. It
+// takes about a minute and reports each step.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	binary := flag.String("outboard", "bin/outboard", "the program to show")
+	binary := flag.String("outboard", "bin/outboard", "the outboard binary")
 	loopback := flag.Bool("loopback", false, "keep the nodes out of network namespaces")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -37,7 +37,7 @@ func programs() []suite.Program {
 		suite.FFmpeg("avgblur_opencl=sizeX=3", 100),
 		suite.FFmpeg("unsharp_opencl", 100),
 		suite.CLBlast("xaxpy"),
-		suite.CLPeak("--global-bandwidth", "--kernel-latency"),
+		suite.Hashcat(),
 	}
 }
 
@@ -50,7 +50,7 @@ func run(ctx context.Context, binary string, loopback bool, out io.Writer) (err 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "Starting two nodes: harbour, which offers this machine's OpenCL devices, and dinghy, which has none.")
+	fmt.Fprintln(out, "[1/3] Starting two nodes: harbour, which offers this machine's OpenCL devices, and dinghy, which has none.")
 	r, err := rig.Start(ctx, rig.Options{
 		Binary: binary, Dir: dir, Loopback: loopback,
 		Nodes: []rig.Spec{{Name: "harbour"}, {Name: "dinghy", Devices: "none"}},
@@ -63,32 +63,35 @@ func run(ctx context.Context, binary string, loopback bool, out io.Writer) (err 
 			err = closeErr
 		}
 	}()
-	fmt.Fprintf(out, "The nodes run %s.\n\n", r.Where())
-	if err := show(ctx, r, out); err != nil {
+	fmt.Fprintf(out, "      The nodes run %s. Borrowing crosses TCP with TLS.\n\n", r.Where())
+	if err := printDevices(ctx, r, out); err != nil {
 		return err
 	}
 	return compare(ctx, r, dir, out)
 }
 
-// show prints what dinghy sees.
-func show(ctx context.Context, r *rig.Rig, out io.Writer) error {
+// printDevices prints the devices that dinghy sees.
+func printDevices(ctx context.Context, r *rig.Rig, out io.Writer) error {
+	fmt.Fprintln(out, "[2/3] dinghy has no device of its own, and sees the pool's:")
 	fmt.Fprintln(out, "dinghy$ outboard devices")
 	text, err := r.Node("dinghy").Output(ctx, "devices")
 	fmt.Fprintln(out, text)
 	return err
 }
 
-// compare runs every program here and from dinghy, and prints the table.
+// compare runs every program locally and from dinghy, and prints a table.
 func compare(ctx context.Context, r *rig.Rig, dir string, out io.Writer) error {
 	borrowed := func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		return r.Node("dinghy").Command(ctx, append([]string{"run", "--", name}, args...)...)
 	}
+	all := programs()
+	fmt.Fprintf(out, "[3/3] Running %d programs, unchanged: on the local driver, and on dinghy with `outboard run`.\n", len(all))
+	fmt.Fprintln(out, "      Each runs twice on both; the first run compiles its kernels, the second is timed.")
 	failed := 0
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "program\tsame result?\tlocal s\tborrowed s\tratio")
-	for _, p := range programs() {
-		fmt.Fprintf(os.Stderr, "running %s ...\n", p.Name)
-		// The driver's kernel caches are warmed first, so that the times compare.
+	for i, p := range all {
+		fmt.Fprintf(out, "      %d of %d: %s\n", i+1, len(all), p.Name)
 		for _, way := range []suite.Way{suite.Local, borrowed} {
 			p.Run(ctx, way, dir)
 		}
@@ -101,11 +104,12 @@ func compare(ctx context.Context, r *rig.Rig, dir string, out io.Writer) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%.2f\t%.2f\t%.2f\n", p.Name, same, local.Wall.Seconds(), remote.Wall.Seconds(), remote.Wall.Seconds()/local.Wall.Seconds())
 	}
+	fmt.Fprintln(out)
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d programs differ", failed, len(programs()))
+		return fmt.Errorf("%d of %d programs differ", failed, len(all))
 	}
 	return ctx.Err()
 }
