@@ -171,6 +171,7 @@ func TestJoinRefused(t *testing.T) {
 		want  string
 	}{
 		"used":         {used, "c", outboard.Denied, "make a new one with `outboard token`"},
+		"used, known":  {used, "b", outboard.Denied, "make a new one with `outboard token`"},
 		"expired":      {expired, "c", outboard.Denied, "make a new one with `outboard token`"},
 		"wrong":        {wrongSecret(a.token(ctx)), "c", outboard.Denied, "make a new one with `outboard token`"},
 		"another pool": {other.token(ctx), "c", outboard.Denied, "of another pool than the token"},

@@ -83,6 +83,11 @@ type admission struct{ p *Pool }
 
 // Admit implements authority.Admission.
 func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash string) (*authority.Authority, []string, error) {
+	// The token comes first: the names of the pool's nodes are not for strangers.
+	token, err := a.findToken(ctx, tokenHash)
+	if err != nil {
+		return nil, nil, err
+	}
 	if _, alive := a.p.view.node(name); alive {
 		return nil, nil, outboard.Errorf(outboard.Conflict, "admit a node",
 			"the pool has a node %q already: choose another --name, or stop that node first", name)
@@ -91,31 +96,32 @@ func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash st
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := a.spendToken(ctx, tokenHash); err != nil {
+	// Of several nodes that present the token, one succeeds.
+	if _, err := a.p.state.Delete(ctx, token.Key, token.Revision); errors.Is(err, state.ErrConflict) {
+		return nil, nil, badToken()
+	} else if err != nil {
 		return nil, nil, err
 	}
 	return ca, a.p.state.Peers(), nil
 }
 
-// spendToken deletes the token by compare-and-swap: of several nodes that present it, one
-// succeeds.
-func (a admission) spendToken(ctx context.Context, hash string) error {
-	refused := outboard.Errorf(outboard.Denied, "admit a node",
+func badToken() error {
+	return outboard.Errorf(outboard.Denied, "admit a node",
 		"the token is wrong, was used, or has expired: make a new one with `outboard token` on a node of the pool")
+}
+
+// findToken returns the entry of a token that is neither spent nor expired.
+func (a admission) findToken(ctx context.Context, hash string) (state.Entry, error) {
 	entry, err := a.p.state.Get(ctx, tokenPrefix+hash)
 	if errors.Is(err, state.ErrNotFound) {
-		return refused
+		return entry, badToken()
 	}
 	if err != nil {
-		return err
+		return entry, err
 	}
 	var stored storedToken
-	if err := json.Unmarshal(entry.Value, &stored); err != nil {
-		return refused
+	if err := json.Unmarshal(entry.Value, &stored); err != nil || time.Now().After(stored.Expires) {
+		return entry, badToken()
 	}
-	_, err = a.p.state.Delete(ctx, entry.Key, entry.Revision)
-	if errors.Is(err, state.ErrConflict) || err == nil && time.Now().After(stored.Expires) {
-		return refused
-	}
-	return err
+	return entry, nil
 }

@@ -228,7 +228,12 @@ func writeAtomically(path string, content []byte) error {
 }
 
 func (f *Store) ownerDir(owner string) string {
-	return filepath.Join(f.Dir, OwnersDir, url.PathEscape(owner))
+	name := url.PathEscape(owner)
+	// These would be the folder of all owners, and the one above it.
+	if name == "" || name == "." || name == ".." {
+		name = "%" + strings.ReplaceAll(name, ".", "%2E")
+	}
+	return filepath.Join(f.Dir, OwnersDir, name)
 }
 
 // Forget removes what this node keeps for an owner. Files with no other owner are deleted.

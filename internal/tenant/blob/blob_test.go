@@ -3,6 +3,8 @@ package blob
 import (
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,5 +92,30 @@ func TestFetchFromNodes(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestOwnersAreApart: no owner's name leads to the files of others, or to the whole store.
+func TestOwnersAreApart(t *testing.T) {
+	f := &Store{Dir: t.TempDir()}
+	for _, dir := range []string{OwnersDir, ValuesDir} {
+		if err := os.MkdirAll(filepath.Join(f.Dir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	digest, err := f.SaveLocal(t.Context(), "tenant/app/1", []byte("kept"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, owner := range []string{"..", ".", "", "../..", "%2E%2E", "/"} {
+		if _, err := f.SaveLocal(t.Context(), owner, []byte("of "+owner)); err != nil {
+			t.Errorf("save for owner %q: %v", owner, err)
+		}
+		if err := f.Forget(t.Context(), owner); err != nil {
+			t.Errorf("forget owner %q: %v", owner, err)
+		}
+		if files, err := filepath.Glob(filepath.Join(f.Dir, OwnersDir, "tenant*", "*")); err != nil || len(files) != 1 {
+			t.Fatalf("after owner %q the other owner has %d files, %v; want %s", owner, len(files), err, digest)
+		}
 	}
 }
