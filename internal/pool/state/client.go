@@ -21,6 +21,7 @@ type client struct {
 	js  jetstream.JetStream
 
 	attempts attempts
+	writes   writes
 }
 
 // connect opens the connection. It reconnects without limit: a server that restarts for a

@@ -47,7 +47,9 @@ type exportEntry struct {
 // exported file does.
 func (s *State) moveTable(ctx context.Context, voters []member) error {
 	e := s.server
-	e.setMoving(true)
+	if !e.beginMoving() {
+		return errMoving
+	}
 	e.stop()
 	text, err := e.exportTable(ctx)
 	if err == nil {
@@ -83,7 +85,7 @@ func (e *embedded) exportTable(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	srv, err := runServer(opts, e.log)
+	srv, err := runServer(opts, e.log, func() {})
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,12 @@ type ack struct {
 
 // publishOnce stores one message, in one attempt.
 func (c *client) publishOnce(ctx context.Context, m *nats.Msg) (ack, error) {
+	a, err := c.request(ctx, m)
+	c.writes.record(err)
+	return a, err
+}
+
+func (c *client) request(ctx context.Context, m *nats.Msg) (ack, error) {
 	answer, err := c.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
 		return ack{}, err

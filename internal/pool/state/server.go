@@ -38,6 +38,10 @@ type embedded struct {
 	guests  map[net.Conn]string
 	serving sync.WaitGroup
 	moving  bool
+
+	// unwritable is set when the server could not write. It refuses all further writes then,
+	// of one stream or of all, until it is started again.
+	unwritable atomic.Bool
 }
 
 func openEmbedded(opts Options) (*embedded, error) {
@@ -92,7 +96,7 @@ func (e *embedded) start() error {
 	if err != nil {
 		return err
 	}
-	srv, err := runServer(opts, e.log)
+	srv, err := runServer(opts, e.log, func() { e.unwritable.Store(true) })
 	if err != nil {
 		return err
 	}
@@ -140,13 +144,14 @@ func (e *embedded) serverOptions(d roleData) (*natsserver.Options, error) {
 	return opts, nil
 }
 
-// runServer starts a server and waits until it serves.
-func runServer(opts *natsserver.Options, log *slog.Logger) (*natsserver.Server, error) {
+// runServer starts a server and waits until it serves. The server calls failed when it
+// cannot write.
+func runServer(opts *natsserver.Options, log *slog.Logger, failed func()) (*natsserver.Server, error) {
 	srv, err := natsserver.NewServer(opts)
 	if err != nil {
 		return nil, fmt.Errorf("start the embedded server: %w", err)
 	}
-	said := &serverLog{log: log.With("server", opts.ServerName)}
+	said := &serverLog{log: log.With("server", opts.ServerName), failed: failed}
 	srv.SetLoggerV2(said, false, false, false)
 	srv.Start()
 	if fatal := said.fatal.Load(); fatal != nil {
@@ -266,15 +271,22 @@ func (e *embedded) routeAddr() string {
 // serverLog forwards the server's log at debug level, and records the error that stops the
 // server.
 type serverLog struct {
-	log   *slog.Logger
-	fatal atomic.Pointer[string]
+	log    *slog.Logger
+	failed func()
+	fatal  atomic.Pointer[string]
 }
 
 func (l *serverLog) Noticef(f string, v ...any) { l.say("notice", f, v) }
 func (l *serverLog) Warnf(f string, v ...any)   { l.say("warning", f, v) }
-func (l *serverLog) Errorf(f string, v ...any)  { l.say("error", f, v) }
-func (l *serverLog) Debugf(string, ...any)      {}
-func (l *serverLog) Tracef(string, ...any)      {}
+func (l *serverLog) Errorf(f string, v ...any) {
+	if isStorageError(f) {
+		l.failed()
+	}
+	l.say("error", f, v)
+}
+
+func (l *serverLog) Debugf(string, ...any) {}
+func (l *serverLog) Tracef(string, ...any) {}
 
 func (l *serverLog) Fatalf(f string, v ...any) {
 	text := fmt.Sprintf(f, v...)

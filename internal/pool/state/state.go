@@ -163,6 +163,7 @@ func (s *State) startGrowing() error {
 		return err
 	}
 	s.running.Go(func() { g.run(run) })
+	s.running.Go(func() { s.watchStorage(run) })
 	return nil
 }
 

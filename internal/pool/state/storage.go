@@ -1,0 +1,146 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+const (
+	storagePause = 500 * time.Millisecond
+	// storageProbe is how much must fit on the disk before the server is started again.
+	storageProbe = 4 << 20
+	// maxRestartPause bounds the pause between restarts that do not help.
+	maxRestartPause = 30 * time.Second
+	// writeGrace is how long writes may go unanswered before Health reports it: elections
+	// and restarts take that long.
+	writeGrace = 3 * time.Second
+)
+
+// errStorage is what Health reports. It names no paths: it is shown to users.
+var errStorage = errors.New("the disk of a node that keeps the pool's state is full or cannot be written: " +
+	"free space on it, the node continues by itself")
+
+// isStorageError reports whether a line of the server's log, by its format, is about a write
+// that failed. The server answers such writes with silence: its log is the only notice.
+func isStorageError(format string) bool {
+	for _, part := range []string{"critical write error", "Critical write error", "failed to store a msg", "will be DISABLED", "no space left"} {
+		if strings.Contains(format, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// watchStorage restarts the embedded server after its writes have failed, as soon as the
+// disk can be written again.
+func (s *State) watchStorage(ctx context.Context) {
+	pause, restarted := storagePause, time.Time{}
+	for reported := false; sleep(ctx, storagePause) == nil; {
+		e := s.server
+		if !e.storageFailed() {
+			if reported = false; time.Since(restarted) > maxRestartPause {
+				pause = storagePause
+			}
+			continue
+		}
+		if !reported {
+			s.log.Error("the pool's state cannot be written", "error", errStorage)
+			reported = true
+		}
+		if time.Since(restarted) < pause || probeStorage(e.opts.Dir) != nil || !e.beginMoving() {
+			continue
+		}
+		restarted, pause = time.Now(), min(2*pause, maxRestartPause)
+		if err := s.restartServer(); err != nil {
+			s.log.Warn("restart the pool's state: trying again", "error", err)
+			continue
+		}
+		s.log.Info("the pool's state is written again")
+	}
+}
+
+// restartServer starts the embedded server again. beginMoving was true.
+func (s *State) restartServer() error {
+	s.server.stop()
+	s.server.unwritable.Store(false)
+	if err := s.server.start(); err != nil {
+		s.server.unwritable.Store(true)
+		s.server.setMoving(false)
+		return err
+	}
+	return s.admitAll()
+}
+
+// storageFailed reports whether the server has stopped writing.
+func (e *embedded) storageFailed() bool {
+	srv := e.current()
+	return e.unwritable.Load() || srv != nil && !srv.JetStreamEnabled()
+}
+
+// beginMoving refuses clients from now on. It returns false where that is so already: the
+// server is being moved or restarted.
+func (e *embedded) beginMoving() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.moving {
+		return false
+	}
+	e.moving = true
+	return true
+}
+
+// probeStorage writes a file beside the server's, and removes it.
+func probeStorage(dir string) error {
+	f, err := os.CreateTemp(dir, ".probe-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(make([]byte, storageProbe))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// writes is the outcome of the last writes of a client.
+type writes struct {
+	mu    sync.Mutex
+	since time.Time // of the first failure after the last success; zero: none
+}
+
+func (w *writes) record(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err == nil || errors.Is(err, ErrConflict):
+		w.since = time.Time{}
+	case w.since.IsZero() && !errors.Is(err, context.Canceled):
+		w.since = time.Now()
+	}
+}
+
+func (w *writes) failing() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since.IsZero() {
+		return 0
+	}
+	return time.Since(w.since)
+}
+
+// Health returns nil while the state accepts writes, otherwise why it does not. The error
+// is of kind Exhausted where the disk is the reason, else of kind Unreachable.
+func (s *State) Health() error {
+	const op = "the pool's state"
+	if s.server != nil && s.server.storageFailed() {
+		return &outboard.Error{Op: op, Kind: outboard.Exhausted, Err: errStorage}
+	}
+	if d := s.writes.failing(); d > writeGrace {
+		return outboard.Errorf(outboard.Unreachable, op, "no write was acknowledged for %v", d.Round(time.Second))
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package state_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// smallDisk mounts a file system of a few megabytes, where the test may.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=24m"); err != nil {
+		t.Skip("no file system can be mounted here:", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fill writes a file until the disk is full.
+func fill(t *testing.T, dir string) (path string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 1 << 20; size > 0; size /= 2 {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+// TestFullDisk fills the disk under the pool's state and frees it again, twice, under load:
+// the state says so, names no paths, heals by itself and keeps what it acknowledged.
+func TestFullDisk(t *testing.T) {
+	dir := smallDisk(t)
+	s, err := state.Open(t.Context(), state.Options{
+		Dir: dir, Name: "harbour", TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Logger: testLog(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	l, err := s.OpenLog(t.Context(), "steps", state.LogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	acknowledged := 0
+	appendOne := func(limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		key := fmt.Sprintf("run/%d", acknowledged)
+		_, err := l.Append(ctx, key, 0, make([]byte, 8<<10))
+		if err == nil || errors.Is(err, state.ErrConflict) {
+			acknowledged++
+			return nil
+		}
+		return err
+	}
+	for range 2 {
+		for range 20 {
+			if err := appendOne(10 * time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Health(); err != nil {
+			t.Fatal("healthy, it says:", err)
+		}
+		filler := fill(t, dir)
+		var failure error
+		for failure == nil {
+			failure = appendOne(3 * time.Second)
+		}
+		if strings.Contains(failure.Error(), dir) {
+			t.Errorf("the error names a path: %v", failure)
+		}
+		waitFor(t, 5*time.Second, "the state says that its disk is full", func() bool {
+			return outboard.KindOf(s.Health()) == outboard.Exhausted
+		})
+		if text := s.Health().Error(); strings.Contains(text, dir) || !strings.Contains(text, "free space") {
+			t.Errorf("health: %s; want the remedy and no path", text)
+		}
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, 10*time.Second, "the state heals", func() bool { return appendOne(5*time.Second) == nil })
+		waitFor(t, 5*time.Second, "the state is healthy", func() bool { return s.Health() == nil })
+	}
+	heads, err := l.Heads(t.Context(), "run/")
+	if err != nil || len(heads) != acknowledged {
+		t.Errorf("%d of %d acknowledged histories are there, %v", len(heads), acknowledged, err)
+	}
+}
+
+func waitFor(t *testing.T, limit time.Duration, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
