@@ -57,6 +57,11 @@ func (c *Client) Nodes(ctx context.Context) ([]outboard.Node, error) {
 	return get[[]outboard.Node](ctx, c, "/v1/nodes")
 }
 
+// RemoveNode revokes a node: all nodes refuse it from now on, and its leases end.
+func (c *Client) RemoveNode(ctx context.Context, name outboard.NodeID) error {
+	return c.do(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(string(name)), nil, nil)
+}
+
 // Devices lists the pool's devices that match, with what is leased of each.
 func (c *Client) Devices(ctx context.Context, selector outboard.Selector) ([]Device, error) {
 	return get[[]Device](ctx, c, "/v1/devices?"+url.Values{"selector": {selector.String()}}.Encode())

@@ -77,6 +77,9 @@ type prefixedConn struct {
 	io.Reader
 }
 
+// NetConn returns the connection below.
+func (c *prefixedConn) NetConn() net.Conn { return c.Conn }
+
 func (c *prefixedConn) Read(b []byte) (int, error) { return c.Reader.Read(b) }
 
 // serveSibling serves the calls of a sibling's link.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -27,7 +28,34 @@ three nodes once there are three, none where an external NATS cluster keeps it.`
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
+	cmd.AddCommand(newNodesRemoveCommand(env))
 	return cmd
+}
+
+func newNodesRemoveCommand(env *Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove NODE",
+		Short: "Remove a node from the pool for good: its certificate is revoked",
+		Long: `Remove a node from the pool for good.
+
+All nodes refuse its certificate from now on, close its connections, and end its leases. It need
+not be running. To use the machine again, empty its data directory and join it with a new token.
+What it could read before (the pool's state) it may have kept: see docs/security.md.`,
+		Example: "  outboard nodes remove dinghy",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("name one node, as `outboard nodes` shows it")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := env.client().RemoveNode(cmd.Context(), outboard.NodeID(args[0])); err != nil {
+				return err
+			}
+			fmt.Fprintf(env.Stderr, "node %s was removed\n", args[0])
+			return nil
+		},
+	}
 }
 
 func runNodes(ctx context.Context, env *Env, opts nodesOptions) error {

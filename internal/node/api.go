@@ -41,6 +41,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", api.Answer(func(*http.Request) (client.Status, error) { return n.Status(), nil }))
 	mux.HandleFunc("GET /v1/nodes", api.Answer(n.getNodes))
+	mux.HandleFunc("DELETE /v1/nodes/{name}", api.Answer(n.deleteNode))
 	mux.HandleFunc("GET /v1/devices", api.Answer(n.getDevices))
 	mux.HandleFunc("GET /v1/leases", api.Answer(n.getLeases))
 	mux.HandleFunc("GET /v1/sessions", api.Answer(n.getSessions))
@@ -74,6 +75,10 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 }
 
 func (n *Node) getNodes(*http.Request) ([]outboard.Node, error) { return notNil(n.pool.Nodes()), nil }
+
+func (n *Node) deleteNode(r *http.Request) (api.Nothing, error) {
+	return api.Nothing{}, n.pool.Remove(r.Context(), outboard.NodeID(r.PathValue("name")))
+}
 
 func (n *Node) getLeases(*http.Request) ([]outboard.Lease, error) {
 	return notNil(n.pool.Leases()), nil

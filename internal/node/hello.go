@@ -51,6 +51,9 @@ func (r *recorder) Write(b []byte) (int, error) { return len(b), nil }
 // Close does nothing: the connection goes on without the recorder.
 func (r *recorder) Close() error { return nil }
 
+// NetConn returns the connection below.
+func (r *replay) NetConn() net.Conn { return r.Conn }
+
 // replay reads what was seen once more before anything new.
 type replay struct {
 	net.Conn

@@ -23,6 +23,10 @@ const (
 	queuePrefix  = "queue/"
 	tokenPrefix  = "tokens/"
 	authorityKey = "config/authority"
+	// revokedPrefix precedes the fingerprints of the keys of removed nodes, identityPrefix the
+	// names of the pool's nodes, with the fingerprints of theirs.
+	revokedPrefix  = "revoked/"
+	identityPrefix = "identities/"
 )
 
 // Options configures a node's membership in a pool.
@@ -117,6 +121,9 @@ func (p *Pool) start(ctx, run context.Context) error {
 	}
 	revision, err := p.writeRecord(ctx)
 	if err != nil {
+		return err
+	}
+	if err := p.writeIdentity(ctx); err != nil {
 		return err
 	}
 	// Not by reading the record: any copy answers that, also one that lags.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
@@ -55,6 +56,7 @@ type observed[T any] struct {
 // view is this node's in-memory copy of the pool's table.
 type view struct {
 	log      *slog.Logger
+	identity *authority.Identity
 	self     outboard.NodeID
 	boot     string
 	nodeTTL  time.Duration
@@ -85,7 +87,7 @@ type deviceGrants struct {
 func newView(opts Options) *view {
 	now := time.Now()
 	return &view{
-		log: opts.Logger, self: opts.Identity.Name(), boot: opts.Self.Boot,
+		log: opts.Logger, identity: opts.Identity, self: opts.Identity.Name(), boot: opts.Self.Boot,
 		nodeTTL: opts.NodeTTL, leaseTTL: opts.LeaseTTL, silence: 2 * opts.Heartbeat,
 		next: make(chan struct{}), lastChange: now, resumed: now,
 		all:     make(map[outboard.NodeID]*observed[outboard.Node]),
@@ -136,6 +138,9 @@ func (v *view) applyEntry(e state.Entry, now time.Time) bool {
 		news, err = v.applyGrants(outboard.DeviceID(id), e, now)
 	} else if id, ok := strings.CutPrefix(e.Key, queuePrefix); ok {
 		news, err = v.applyTicket(id, e)
+	} else if fingerprint, ok := strings.CutPrefix(e.Key, revokedPrefix); ok && !e.Deleted {
+		v.applyRevocation(fingerprint)
+		news = true
 	}
 	if err != nil {
 		v.log.Warn("ignored a record of the pool", "key", e.Key, "error", err)
@@ -155,6 +160,10 @@ func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (news
 	}
 	if n.ID != id {
 		return false, errors.New("the record has another node's name")
+	}
+	if v.identity.IsRevoked(n.Fingerprint) {
+		delete(v.all, id)
+		return had != nil, nil
 	}
 	v.all[id] = &observed[outboard.Node]{value: n, at: now}
 	return had == nil || v.staleNode(had, now) || !equalJSON(had.value, n), nil

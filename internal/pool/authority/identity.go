@@ -28,6 +28,8 @@ type Identity struct {
 	// Root is the certificate of the pool's authority.
 	Root *x509.Certificate
 	key  *ecdsa.PrivateKey
+
+	revocations revocations
 }
 
 // NewIdentity makes a node's identity, signed by the authority.

@@ -99,7 +99,7 @@ func (id *Identity) config(check func(Peer) error) *tls.Config {
 		ClientAuth:         tls.RequireAnyClientCert,
 		InsecureSkipVerify: true, // VerifyConnection does it.
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			peer, err := VerifyPeer(id.Root, cs.PeerCertificates, time.Now())
+			peer, err := id.verify(cs.PeerCertificates)
 			if err != nil {
 				return err
 			}
@@ -108,13 +108,22 @@ func (id *Identity) config(check func(Peer) error) *tls.Config {
 	}
 }
 
+// verify authenticates a chain of certificates, and refuses nodes that were removed.
+func (id *Identity) verify(chain []*x509.Certificate) (Peer, error) {
+	peer, err := VerifyPeer(id.Root, chain, time.Now())
+	if err == nil && id.IsRevoked(peer.Fingerprint) {
+		err = removed(peer)
+	}
+	return peer, err
+}
+
 // ServerTLS accepts nodes of the pool and their sessions. Where JoinProtocol is
 // among the application protocols, a connection that chose it needs no certificate.
 func (id *Identity) ServerTLS(protocols ...string) *tls.Config {
 	cfg := id.config(func(Peer) error { return nil })
 	cfg.NextProtos = protocols
 	if !slices.Contains(protocols, JoinProtocol) {
-		return cfg
+		return id.recordConns(cfg)
 	}
 	strict := cfg.VerifyConnection
 	cfg.ClientAuth = tls.RequestClientCert
@@ -126,7 +135,7 @@ func (id *Identity) ServerTLS(protocols ...string) *tls.Config {
 	}
 	// A joining node knows the authority only by the token's fingerprint.
 	cfg.Certificates[0].Certificate = append(cfg.Certificates[0].Certificate, id.Root.Raw)
-	return cfg
+	return id.recordConns(cfg)
 }
 
 // ClientTLS connects to one node, which must have the name and, unless it is
@@ -163,12 +172,12 @@ func IsNode(name outboard.NodeID, fingerprint string) func(Peer) error {
 // RouteTLS is for the connections between embedded servers, on both sides: only
 // nodes themselves take part, not their sessions.
 func (id *Identity) RouteTLS() *tls.Config {
-	return id.config(func(p Peer) error {
+	return id.recordConns(id.config(func(p Peer) error {
 		if p.Session {
 			return denied("a session of node %s is no node", p.Node)
 		}
 		return nil
-	})
+	}))
 }
 
 // PeerOf returns the peer of a connection whose handshake is done.
@@ -176,7 +185,7 @@ func (id *Identity) PeerOf(cs tls.ConnectionState) (Peer, error) {
 	if !cs.HandshakeComplete {
 		return Peer{}, fmt.Errorf("peer: %w", errors.New("the handshake is not done"))
 	}
-	return VerifyPeer(id.Root, cs.PeerCertificates, time.Now())
+	return id.verify(cs.PeerCertificates)
 }
 
 // SessionClientTLS is what a session uses to reach a node: the session's

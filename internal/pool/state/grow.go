@@ -70,6 +70,8 @@ func (g *grower) step(ctx context.Context) (done bool, err error) {
 		return g.reportPrepared(ctx)
 	case d.Mode == voter && ready && !d.Ready:
 		return true, g.switchOver(voters)
+	case d.Mode == voter && ready:
+		return g.dropRemoved(voters, all, d)
 	}
 	return true, nil
 }
@@ -116,6 +118,29 @@ func (g *grower) switchOver(voters []member) error {
 	}
 	g.s.log.Info("this node keeps a copy of the pool's state")
 	return g.s.nc.ForceReconnect()
+}
+
+// dropRemoved ends this voter's routes to voters that were removed from the pool. The others
+// are a majority without one of them.
+func (g *grower) dropRemoved(voters, all []member, d roleData) (done bool, err error) {
+	routes := slices.Clone(d.Routes)
+	for _, v := range voters {
+		if !slices.ContainsFunc(all, func(m member) bool { return m.Name == v.Name }) {
+			routes = slices.DeleteFunc(routes, func(addr string) bool { return addr == v.Route })
+		}
+	}
+	if slices.Equal(routes, d.Routes) || len(routes) < Copies-1 {
+		return true, nil
+	}
+	if !g.s.server.beginMoving() {
+		return false, nil
+	}
+	g.s.log.Warn("a node that kept a copy of the pool's state was removed: restarting without it")
+	if err := g.s.server.role.change(func(d *roleData) { d.Routes = routes }); err != nil {
+		g.s.server.setMoving(false)
+		return false, err
+	}
+	return true, g.s.restartServer()
 }
 
 // reportPrepared announces that this new voter's server is in the cluster and has a leader.

@@ -119,6 +119,20 @@ func (s *State) register(ctx context.Context, prepared bool) error {
 	return s.putJSON(ctx, key, me)
 }
 
+// ForgetMember deletes the record of a node that was removed from the pool. Voters whose
+// cluster it was in continue without it.
+func (s *State) ForgetMember(ctx context.Context, name string) error {
+	key := memberPrefix + name
+	entry, err := s.Get(ctx, key)
+	if err == nil {
+		_, err = s.Delete(ctx, key, entry.Revision)
+	}
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
 func (t table) putJSON(ctx context.Context, key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
