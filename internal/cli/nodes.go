@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
 )
 
 type nodesOptions struct{ output format }
@@ -55,7 +56,18 @@ What it could read before (the pool's state) it may have kept: see docs/security
 			fmt.Fprintf(env.Stderr, "node %s was removed\n", args[0])
 			return nil
 		},
+		ValidArgsFunction: env.firstArg(nodeWords),
 	}
+}
+
+// nodeWords are the names of the pool's nodes.
+func nodeWords(ctx context.Context, c *client.Client) ([]string, error) {
+	nodes, err := c.Nodes(ctx)
+	var words []string
+	for _, n := range nodes {
+		words = append(words, string(n.ID)+"\t"+n.Addr)
+	}
+	return words, err
 }
 
 func runNodes(ctx context.Context, env *Env, opts nodesOptions) error {
