@@ -68,6 +68,9 @@ type Device struct {
 	// Memory is the device's global memory.
 	Memory Bytes `json:"memory"`
 	Units  int   `json:"units"`
+	// Sandbox names the mechanisms by which the device's node isolates the processes that
+	// execute kernels, with commas between.
+	Sandbox string `json:"sandbox,omitempty"`
 }
 
 // A Grant is one lease's part of a device.

@@ -55,6 +55,8 @@ type Options struct {
 	Join, Token string
 	// NATS and Creds name an existing NATS cluster for the pool's state.
 	NATS, Creds string
+	// Sandbox changes the isolation of the workers that execute kernels.
+	Sandbox lend.Sandbox
 	// Helper is the command that runs a helper process, whose name follows;
 	// empty means this program's own `internal` verb.
 	Helper []string
@@ -291,15 +293,24 @@ func (n *Node) openHost(ctx context.Context) (lifecycle.Resource, error) {
 		n.log.Error("this machine's devices cannot be offered", "error", err)
 	}
 	n.offers = offer(n.self.ID, probed, n.opts.Offer)
-	for _, d := range n.offers {
-		n.self.Devices = append(n.self.Devices, d.Device)
-		n.log.Info("device is offered", "device", d.ID, "name", d.Name, "memory", d.Memory.String())
-	}
 	n.host, err = lend.Open(ctx, lend.Options{
-		Dir: n.folder.path, Command: append(append([]string(nil), n.opts.Helper...), "worker"),
+		Sandbox: n.opts.Sandbox,
+		Dir:     n.folder.path, Command: append(append([]string(nil), n.opts.Helper...), "worker"),
 		Log: n.opts.Log.With("plane", "accel", "node", n.self.ID), Metrics: n.registry,
 	})
-	return n.host, err
+	if err != nil {
+		return nil, err
+	}
+	if n.host.Refused() != nil {
+		n.offers = nil // the host has logged the reason
+	}
+	for i := range n.offers {
+		d := &n.offers[i].Device
+		d.Sandbox = n.host.Isolation()
+		n.self.Devices = append(n.self.Devices, *d)
+		n.log.Info("device is offered", "device", d.ID, "name", d.Name, "memory", d.Memory.String())
+	}
+	return n.host, nil
 }
 
 func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {

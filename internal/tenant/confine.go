@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/outboard-run/outboard/internal/confine"
+	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/tenant/blob"
 )
 
@@ -15,12 +15,12 @@ import (
 // A guest that breaks out of the engine reaches neither other tenants' folders nor the node's,
 // with its keys. The sockets of the pool stay reachable.
 func (c *Config) confine() error {
-	err := confine.Process(confine.Rules{
+	err := sandbox.RestrictProcess(sandbox.Rules{
 		Write:   []string{c.Dir, c.Artifacts, "/dev/null"},
 		Read:    []string{"/proc", "/sys", "/etc", "/usr", "/lib", "/lib64", "/dev/urandom", "/dev/random", "/dev/zero", c.Creds},
 		Network: true,
 	})
-	if errors.Is(err, confine.ErrMissing) {
+	if errors.Is(err, sandbox.ErrUnsupported) {
 		return &gapError{err}
 	}
 	return err

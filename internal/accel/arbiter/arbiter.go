@@ -10,8 +10,8 @@
 // spent, waits for what it submitted, and ends the turn by saying how long the
 // device was busy. A kernel that runs is never interrupted.
 //
-// Each session has a virtual time: the device time that it used, divided by its
-// weight. The waiting session with the least virtual time gets the next turn.
+// Each lease has a virtual time, which its sessions share: the device time that they used,
+// divided by the lease's weight. The waiting session with the least virtual time gets the next turn.
 // One that becomes active again starts at the least virtual time of those that
 // are, so that idleness earns nothing; one that is active but asks for nothing earns
 // little.
@@ -65,10 +65,19 @@ type Action struct {
 	Quantum time.Duration
 }
 
+// account is a lease's use of the device: all sessions of a lease share it, so that a
+// program gains nothing by more processes.
+type account struct {
+	weight  int
+	virtual time.Duration // device time used, over weight
+	members int
+}
+
 type session struct {
-	id        outboard.SessionID
-	weight    int
-	virtual   time.Duration // device time used, over weight
+	id    outboard.SessionID
+	lease outboard.LeaseID
+	used  time.Duration // device time, for the order among the lease's sessions
+	*account
 	active    bool
 	notified  bool // that the device is contended
 	waiting   bool
@@ -80,21 +89,33 @@ type session struct {
 type Arbiter struct {
 	opts     Options
 	sessions map[outboard.SessionID]*session
+	accounts map[outboard.LeaseID]*account
 }
 
 // New makes an arbiter of a device without sessions.
 func New(opts Options) *Arbiter {
 	opts.setDefaults()
-	return &Arbiter{opts: opts, sessions: make(map[outboard.SessionID]*session)}
+	return &Arbiter{opts: opts, sessions: make(map[outboard.SessionID]*session), accounts: make(map[outboard.LeaseID]*account)}
 }
 
-// Join adds an idle session. Weight is its lease's, at least 1.
-func (a *Arbiter) Join(id outboard.SessionID, weight int) {
-	a.sessions[id] = &session{id: id, weight: max(weight, 1)}
+// Join adds an idle session of a lease. Weight is the lease's, at least 1.
+func (a *Arbiter) Join(id outboard.SessionID, lease outboard.LeaseID, weight int) {
+	shared := a.accounts[lease]
+	if shared == nil {
+		shared = &account{weight: max(weight, 1)}
+		a.accounts[lease] = shared
+	}
+	shared.members++
+	a.sessions[id] = &session{id: id, lease: lease, account: shared}
 }
 
 // Leave forgets a session that ended, in whatever state it was.
 func (a *Arbiter) Leave(id outboard.SessionID, now time.Duration) []Action {
+	if s := a.sessions[id]; s != nil {
+		if s.members--; s.members == 0 {
+			delete(a.accounts, s.lease)
+		}
+	}
 	delete(a.sessions, id)
 	return a.schedule(now)
 }
@@ -107,6 +128,11 @@ func (a *Arbiter) Active(id outboard.SessionID, now time.Duration) []Action {
 	}
 	if least, ok := a.leastVirtual(); ok {
 		s.virtual = max(s.virtual, least)
+	}
+	for _, o := range a.sessions {
+		if o.active && o.account == s.account {
+			s.used = max(s.used, o.used)
+		}
 	}
 	s.active = true
 	return a.schedule(now)
@@ -189,7 +215,9 @@ func (a *Arbiter) charge(s *session, used, now time.Duration) {
 	}
 	s.holds = false
 	lasted := max(now-s.grantedAt, 0)
-	s.virtual += min(max(used, lasted/2), lasted) / time.Duration(s.weight)
+	charged := min(max(used, lasted/2), lasted)
+	s.used += charged
+	s.virtual += charged / time.Duration(s.weight)
 }
 
 // schedule computes the actions that follow from a change: which sessions learn of contention
@@ -223,7 +251,7 @@ func (a *Arbiter) nextHolder() *session {
 		if s.holds {
 			return nil
 		}
-		if s.waiting && (next == nil || s.virtual < next.virtual) {
+		if s.waiting && (next == nil || cmp.Or(cmp.Compare(s.virtual, next.virtual), cmp.Compare(s.used, next.used)) < 0) {
 			next = s
 		}
 	}
@@ -249,7 +277,7 @@ func (a *Arbiter) capCredit(s *session) {
 	var least time.Duration
 	others := false
 	for _, o := range a.sessions {
-		if o != s && (o.waiting || o.holds) && (!others || o.virtual < least) {
+		if o.account != s.account && (o.waiting || o.holds) && (!others || o.virtual < least) {
 			least, others = o.virtual, true
 		}
 	}

@@ -16,8 +16,8 @@ const ms = time.Millisecond
 
 func TestScenario(t *testing.T) {
 	a := New(Options{})
-	a.Join("a", 1)
-	a.Join("b", 1)
+	a.Join("a", outboard.LeaseID("a"), 1)
+	a.Join("b", outboard.LeaseID("b"), 1)
 	steps := []struct {
 		what string
 		got  []Action
@@ -43,7 +43,7 @@ func TestScenario(t *testing.T) {
 func TestDeadHolder(t *testing.T) {
 	a := New(Options{})
 	for _, id := range []outboard.SessionID{"a", "b", "c"} {
-		a.Join(id, 1)
+		a.Join(id, outboard.LeaseID(id), 1)
 		a.Request(id, 0, 0)
 	}
 	a.Request("a", ms, ms) // now b has it
@@ -54,8 +54,8 @@ func TestDeadHolder(t *testing.T) {
 
 func TestPatience(t *testing.T) {
 	a := New(Options{Patience: 10 * ms})
-	a.Join("a", 1)
-	a.Join("b", 1)
+	a.Join("a", outboard.LeaseID("a"), 1)
+	a.Join("b", outboard.LeaseID("b"), 1)
 	a.Active("a", 0)
 	a.Active("b", 0)
 	a.Request("a", 0, 0)
@@ -109,7 +109,7 @@ func (d *device) run(until time.Duration) {
 }
 
 func (d *device) join(id outboard.SessionID, weight int) {
-	d.arbiter.Join(id, weight)
+	d.arbiter.Join(id, outboard.LeaseID(id), weight)
 	d.arbiter.Active(id, d.now)
 	d.next = append(d.next, d.arbiter.Request(id, 0, d.now)...)
 }
@@ -193,7 +193,7 @@ func TestInvariants(t *testing.T) {
 			switch rapid.IntRange(0, 6).Draw(t, "what") {
 			case 0:
 				if a.sessions[id] == nil {
-					a.Join(id, 1)
+					a.Join(id, outboard.LeaseID(id), 1)
 				}
 			case 1:
 				a.Leave(id, now)
@@ -222,4 +222,40 @@ func TestInvariants(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A lease gets its share of the device, however many sessions it has, and each of them
+// gets turns.
+func TestSessionsOfOneLeaseShareItsWeight(t *testing.T) {
+	a := New(Options{})
+	leases := map[outboard.SessionID]outboard.LeaseID{"a": "victim", "b": "greedy", "c": "greedy", "d": "greedy", "e": "greedy"}
+	for id, lease := range leases {
+		a.Join(id, lease, 1)
+	}
+	var holder outboard.SessionID
+	apply := func(actions []Action) {
+		for _, action := range actions {
+			if action.Verb == Grant {
+				holder = action.Session
+			}
+		}
+	}
+	now := time.Duration(0)
+	for id := range leases {
+		apply(a.Request(id, 0, now))
+	}
+	turns := map[outboard.SessionID]int{}
+	for range 800 {
+		turns[holder]++
+		now += 2 * time.Millisecond
+		apply(a.Request(holder, 2*time.Millisecond, now))
+	}
+	if turns["a"] < 390 || turns["a"] > 410 {
+		t.Errorf("the lease with one session got %d of 800 turns, want half", turns["a"])
+	}
+	for id, lease := range leases {
+		if lease == "greedy" && (turns[id] < 90 || turns[id] > 110) {
+			t.Errorf("session %s got %d turns, want an eighth", id, turns[id])
+		}
+	}
 }

@@ -4,10 +4,15 @@
 //	node -> worker    config, first and once
 //	                  contended {on}: ask for turns from now on, or no longer
 //	                  grant {quantum_ns}: a turn
-//	worker -> node    ready, or final when it could not get ready
+//	                  quota {bytes}: more device memory, the answer to reserve; 0: none
+//	                  reclaim: release what is not in use
+//	worker -> node    isolation {mechanisms, gaps}: how it is isolated, first
+//	                  ready, or final when it could not get ready
 //	                  active, idle: the session has work for the device, or none
 //	                  request {used_ns}, end {used_ns}: a turn is over; another one is wanted, or not
 //	                  stats {memory, calls, bytes_in, bytes_out}
+//	                  reserve {bytes}: more device memory is wanted; one at a time
+//	                  release {bytes}: less device memory is needed
 //	                  log {level, text}
 //	                  final {kind, reason}: why the session ends; the last message
 //
@@ -27,6 +32,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
 // MaxLine is the longest line that either side accepts.
@@ -40,6 +46,7 @@ const (
 	TypeConfig    Type = "config"
 	TypeContended Type = "contended"
 	TypeGrant     Type = "grant"
+	TypeIsolation Type = "isolation"
 	TypeReady     Type = "ready"
 	TypeActive    Type = "active"
 	TypeIdle      Type = "idle"
@@ -48,13 +55,20 @@ const (
 	TypeStats     Type = "stats"
 	TypeLog       Type = "log"
 	TypeFinal     Type = "final"
+	TypeReserve   Type = "reserve"
+	TypeRelease   Type = "release"
+	TypeQuota     Type = "quota"
+	TypeReclaim   Type = "reclaim"
 )
 
 // Config is all that a worker needs to know.
 type Config struct {
 	Session outboard.SessionID `json:"session"`
-	// Memory is what the session may allocate on the device. 0: no limit.
+	// Memory is what the lease may allocate on the device. 0: no limit.
 	Memory outboard.Bytes `json:"memory,omitempty"`
+	// Quota is how much of it the session may allocate before it has to reserve more; nil:
+	// all of it is the session's.
+	Quota *outboard.Bytes `json:"quota,omitempty"`
 	// Weight is the lease's share of device time, for the log.
 	Weight int          `json:"weight,omitempty"`
 	API    outboard.API `json:"api"`
@@ -76,6 +90,20 @@ type Config struct {
 	// Host bounds what the worker holds of the node's own memory for its client.
 	// 0: as much as of the device's, at most a quarter of the machine's, and a little.
 	Host outboard.Bytes `json:"host,omitempty"`
+	// Sandbox is what the worker is isolated with, Require what it refuses to run without.
+	Sandbox sandbox.Config      `json:"sandbox"`
+	Require []sandbox.Mechanism `json:"require,omitempty"`
+	// Cgroup says that the node has put the worker into a control group of its own.
+	Cgroup bool `json:"cgroup,omitempty"`
+	// Inspect ends the worker once it has reported its isolation.
+	Inspect bool `json:"inspect,omitempty"`
+}
+
+// Isolation is how a worker is isolated.
+type Isolation struct {
+	Mechanisms []sandbox.Mechanism `json:"mechanisms"`
+	// Gaps are the mechanisms that this machine lacks, with the reasons.
+	Gaps []string `json:"gaps,omitempty"`
 }
 
 // Stats are counted since the session's start, but for Memory.
@@ -94,16 +122,20 @@ type Message struct {
 	On      bool          `json:"on,omitempty"`
 	Quantum time.Duration `json:"quantum_ns,omitempty"`
 	Used    time.Duration `json:"used_ns,omitempty"`
-	Stats   *Stats        `json:"stats,omitempty"`
-	Level   string        `json:"level,omitempty"`
-	Text    string        `json:"text,omitempty"`
-	Kind    outboard.Kind `json:"kind,omitempty"`
-	Reason  string        `json:"reason,omitempty"`
+	// Bytes are device memory of the lease.
+	Bytes outboard.Bytes `json:"bytes,omitempty"`
+	Stats *Stats         `json:"stats,omitempty"`
+	// Isolation is how the worker is isolated.
+	Isolation *Isolation    `json:"isolation,omitempty"`
+	Level     string        `json:"level,omitempty"`
+	Text      string        `json:"text,omitempty"`
+	Kind      outboard.Kind `json:"kind,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
 }
 
 func (m *Message) validate() error {
 	switch {
-	case m.Type == TypeConfig && m.Config == nil, m.Type == TypeStats && m.Stats == nil:
+	case m.Type == TypeConfig && m.Config == nil, m.Type == TypeStats && m.Stats == nil, m.Type == TypeIsolation && m.Isolation == nil:
 		return fmt.Errorf("control: %s without its content", m.Type)
 	case m.Used < 0 || m.Quantum < 0:
 		return fmt.Errorf("control: %s with a negative time", m.Type)

@@ -6,12 +6,32 @@ import (
 	"strings"
 )
 
-// workerEnviron is the environment that a worker is started with. What `outboard
-// run` gave this process is dropped: a worker loads the machine's own drivers.
-func workerEnviron(environ []string) []string {
+// driverVariables are the environment variables that a worker gets: those of loaders,
+// drivers and their compilers, and of Go's runtime. A name that ends in "_" stands for all
+// that begin with it.
+var driverVariables = []string{
+	"PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "LC_", "TZ",
+	"GODEBUG", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK", "GORACE", "GOCOVERDIR",
+	"OCL_ICD_", "OPENCL_", "POCL_", "OCLGRIND_", "CL_", "RUSTICL_", "MESA_", "GALLIUM_", "LP_", "LIBGL_",
+	"CUDA_", "NVIDIA_", "NV_", "HSA_", "HIP_", "ROCR_", "ROCM_", "AMD_", "AMDGPU_", "GPU_",
+	"ZE_", "ZES_", "NEO_", "IGC_", "INTEL_", "SYCL_", "OMP_", "KMP_",
+}
+
+// workerEnviron is the environment that a worker is started with: of this process's what
+// drivers are known to need, and the names that the operator adds. What `outboard run` set
+// for this process is dropped: a worker loads the machine's own drivers.
+func workerEnviron(environ, more []string) []string {
 	borrowed := slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "OUTBOARD_SOCKET=") })
 	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
-		return strings.HasPrefix(v, "OUTBOARD_") || borrowed && strings.HasPrefix(v, "OCL_ICD_VENDORS=")
+		name, _, _ := strings.Cut(v, "=")
+		return !allowsVariable(driverVariables, name) && !slices.Contains(more, name) ||
+			strings.HasPrefix(name, "OUTBOARD_") || borrowed && name == "OCL_ICD_VENDORS"
+	})
+}
+
+func allowsVariable(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(allowed string) bool {
+		return name == allowed || strings.HasSuffix(allowed, "_") && strings.HasPrefix(name, allowed)
 	})
 }
 

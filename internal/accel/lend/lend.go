@@ -20,6 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
@@ -35,6 +37,10 @@ type Options struct {
 	Area int
 	// MaxSessions bounds the sessions that live at one time; 0 means 256.
 	MaxSessions int
+	// MaxLeaseSessions bounds the sessions of one lease; 0 means 64.
+	MaxLeaseSessions int
+	// Sandbox changes the isolation of workers.
+	Sandbox Sandbox
 	// Grace is how long a worker may take to end by itself once its ring is
 	// closed; 0 means 500ms.
 	Grace   time.Duration
@@ -52,6 +58,10 @@ func (o *Options) setDefaults() {
 	if o.MaxSessions == 0 {
 		o.MaxSessions = 256
 	}
+	if o.MaxLeaseSessions == 0 {
+		o.MaxLeaseSessions = 64
+	}
+	o.Sandbox.setDefaults()
 	if o.Grace == 0 {
 		o.Grace = 500 * time.Millisecond
 	}
@@ -75,6 +85,12 @@ type Host struct {
 	opts    Options
 	spawner *spawner
 	metrics *metrics
+	caches  caches
+
+	stop, watched chan struct{} // of watchCaches
+
+	namespaces sandbox.Namespaces
+	isolation  control.Isolation
 
 	starting sync.WaitGroup
 
@@ -84,19 +100,26 @@ type Host struct {
 	sessions map[outboard.SessionID]*Session
 	// turns are the arbiters of the devices that have sessions.
 	turns map[outboard.DeviceID]*deviceTurns
+	// leases are those that have sessions.
+	leases map[outboard.LeaseID]*leaseState
 }
 
 // Open prepares the folders, removing what a node that was killed left in them.
-func Open(_ context.Context, opts Options) (*Host, error) {
+func Open(ctx context.Context, opts Options) (*Host, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	h := &Host{opts: opts, sessions: map[outboard.SessionID]*Session{}, turns: map[outboard.DeviceID]*deviceTurns{}}
+	h := &Host{opts: opts, sessions: map[outboard.SessionID]*Session{}, turns: map[outboard.DeviceID]*deviceTurns{}, leases: map[outboard.LeaseID]*leaseState{}}
+	h.caches = caches{dir: h.cacheDir(), limit: int64(opts.Sandbox.Cache), used: map[string]int{}}
+	h.namespaces = sandbox.DetectNamespaces()
+	if os.Geteuid() == 0 && !h.namespaces.User() && slices.Contains(h.namespaces.List(), sandbox.Mounts) {
+		h.caches.uids = uidRange{opts.Sandbox.FirstUID, opts.Sandbox.UIDs}
+	}
 	if err := os.RemoveAll(h.tmp()); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{h.tmp(), h.caches()} {
+	for _, dir := range []string{h.tmp(), h.cacheDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -106,11 +129,19 @@ func Open(_ context.Context, opts Options) (*Host, error) {
 		return nil, err
 	}
 	h.metrics, h.spawner = m, newSpawner()
+	if err := h.inspect(ctx); err != nil {
+		// Each session gets an error of its own.
+		opts.Log.Error("workers do not start", "error", err)
+	} else {
+		h.reportIsolation()
+	}
+	h.stop, h.watched = make(chan struct{}), make(chan struct{})
+	go h.watchCaches()
 	return h, nil
 }
 
-func (h *Host) tmp() string    { return filepath.Join(h.opts.Dir, "tmp") }
-func (h *Host) caches() string { return filepath.Join(h.opts.Dir, "cache") }
+func (h *Host) tmp() string      { return filepath.Join(h.opts.Dir, "tmp") }
+func (h *Host) cacheDir() string { return filepath.Join(h.opts.Dir, "cache") }
 
 func (h *Host) count() int {
 	h.mu.Lock()
@@ -160,33 +191,69 @@ func (h *Host) Close() error {
 	if already {
 		return nil
 	}
+	close(h.stop)
+	<-h.watched
 	h.spawner.close()
 	h.metrics.unregister()
 	return os.RemoveAll(h.tmp())
 }
 
+// cacheInterval is how often the sizes of the caches in use are checked. What a driver
+// writes meanwhile is bounded by the disk alone.
+const cacheInterval = 2 * time.Second
+
+// watchCaches ends sessions whose cache grows without bound, until the host is closed.
+func (h *Host) watchCaches() {
+	defer close(h.watched)
+	ticker := time.NewTicker(cacheInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-h.stop:
+			return
+		case <-ticker.C:
+		}
+		for _, dir := range h.caches.overfull() {
+			for _, s := range h.Sessions() {
+				if filepath.Join(h.caches.dir, cacheName(s.Lease)) == dir {
+					s.End(outboard.Errorf(outboard.Exhausted, "session", "the cache of compiled kernels exceeds twice its limit of %v", h.opts.Sandbox.Cache))
+				}
+			}
+		}
+	}
+}
+
 // errHostClosed is what sessions end with when their node does.
 var errHostClosed = outboard.Errorf(outboard.SessionLost, "session", "the device's node stopped")
 
-// reserveSession counts a session of a device unless the host is full or closed.
-func (h *Host) reserveSession(device outboard.DeviceID) (*deviceTurns, error) {
+// reserveSession counts a session of a lease unless the host is full or closed.
+func (h *Host) reserveSession(spec *Spec) (*deviceTurns, *leaseState, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.closed:
-		return nil, errHostClosed
+		return nil, nil, errHostClosed
 	case h.reserved >= h.opts.MaxSessions:
-		return nil, outboard.Errorf(outboard.Exhausted, "session", "%d sessions live on this node, which is its limit", h.opts.MaxSessions)
+		return nil, nil, outboard.Errorf(outboard.Exhausted, "session", "%d sessions live on this node, which is its limit", h.opts.MaxSessions)
 	}
+	l := h.leases[spec.Lease.Lease]
+	if l == nil {
+		l = newLeaseState(spec.Lease.Memory)
+	}
+	if l.members >= h.opts.MaxLeaseSessions {
+		return nil, nil, outboard.Errorf(outboard.Exhausted, "session", "lease %s has %d sessions, which is the limit: end some of the program's processes", spec.Lease.Lease, l.members)
+	}
+	h.leases[spec.Lease.Lease] = l
+	l.members++
 	h.reserved++
 	h.starting.Add(1)
-	t := h.turns[device]
+	t := h.turns[spec.Device.ID]
 	if t == nil {
 		t = newTurns()
-		h.turns[device] = t
+		h.turns[spec.Device.ID] = t
 	}
 	t.members++
-	return t, nil
+	return t, l, nil
 }
 
 // addSession publishes a session that has started. If the host was closed meanwhile the
@@ -214,6 +281,10 @@ func (h *Host) removeSession(s *Session) {
 	delete(h.sessions, s.ID)
 	h.reserved--
 	s.turns.leave(s.ID)
+	s.lease.leave(s.ID)
+	if s.lease.members--; s.lease.members == 0 {
+		delete(h.leases, s.Lease.Lease)
+	}
 	if s.turns.members--; s.turns.members == 0 {
 		delete(h.turns, s.Device.ID)
 	}

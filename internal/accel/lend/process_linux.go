@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
 // spawner starts processes from a thread of its own: the kernel kills a worker
@@ -48,10 +50,19 @@ type command struct {
 	args, environ []string
 	dir           string
 	// files become descriptors 3, 4, ...
-	files []*os.File
+	files      []*os.File
+	namespaces sandbox.Namespaces
 }
 
-// start starts a process that is the leader of a new group.
+// startProcess starts a worker whose ring and control socket are given.
+func (h *Host) startProcess(dir string, ring, socket *os.File) (*process, error) {
+	return h.spawner.start(command{
+		args: h.opts.Command, environ: workerEnviron(h.opts.Environ, h.opts.Sandbox.Environ),
+		dir: dir, files: []*os.File{ring, socket}, namespaces: h.namespaces,
+	})
+}
+
+// start starts a process that is the leader of a new session, and so without a terminal.
 func (s *spawner) start(c command) (*process, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -61,8 +72,9 @@ func (s *spawner) start(c command) (*process, error) {
 	cmd := &exec.Cmd{
 		Path: c.args[0], Args: c.args, Env: c.environ, Dir: c.dir,
 		Stderr: write, ExtraFiles: c.files,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
+	c.namespaces.Apply(cmd.SysProcAttr)
 	started := make(chan error)
 	s.jobs <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,6 +37,7 @@ type Session struct {
 
 	host    *Host
 	turns   *deviceTurns
+	lease   *leaseState
 	ring    *shm.Ring
 	process *process
 	control *control.Conn
@@ -51,12 +53,15 @@ type Session struct {
 
 // Start starts a worker. The caller must call Close in the end.
 func (h *Host) Start(spec Spec) (*Session, error) {
-	turns, err := h.reserveSession(spec.Device.ID)
+	if err := h.Refused(); err != nil {
+		return nil, err
+	}
+	turns, lease, err := h.reserveSession(&spec)
 	if err != nil {
 		return nil, err
 	}
 	s := &Session{
-		Spec: spec, ID: newID(), Started: time.Now(), host: h, turns: turns,
+		Spec: spec, ID: newID(), Started: time.Now(), host: h, turns: turns, lease: lease,
 		done: make(chan struct{}), ending: make(chan struct{}),
 	}
 	if err := s.start(); err != nil {
@@ -80,16 +85,19 @@ func newID() outboard.SessionID {
 
 func (s *Session) tmp() string { return filepath.Join(s.host.tmp(), string(s.ID)) }
 
-func (s *Session) cache() string {
-	return filepath.Join(s.host.caches(), string(s.Lease.Holder))
-}
-
 func (s *Session) start() (err error) {
-	for _, dir := range []string{s.tmp(), s.cache()} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(s.tmp(), 0o700); err != nil {
+		return err
 	}
+	cache, uid, err := s.host.caches.acquire(s.Lease)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			s.host.caches.release(s.Lease)
+		}
+	}()
 	if s.ring, err = shm.Create(s.host.opts.Area); err != nil {
 		return err
 	}
@@ -100,20 +108,15 @@ func (s *Session) start() (err error) {
 	}
 	defer theirs.Close()
 	s.control = ours
-	s.process, err = s.host.spawner.start(command{
-		args:    s.host.opts.Command,
-		environ: workerEnviron(s.host.opts.Environ),
-		dir:     s.tmp(),
-		files:   []*os.File{s.ring.File(), theirs},
-	})
+	s.process, err = s.host.startProcess(s.tmp(), s.ring.File(), theirs)
 	if err == nil {
-		err = s.configure()
+		err = s.configure(cache, uid)
 	}
 	if err != nil {
 		s.abortStart()
 		return err
 	}
-	s.turns.join(s.ID, s.Lease.Weight, s.control)
+	s.turns.join(s.ID, s.Lease.Lease, s.Lease.Weight, s.control)
 	return nil
 }
 
@@ -127,11 +130,17 @@ func (s *Session) abortStart() {
 	s.ring.Unmap()
 }
 
-func (s *Session) configure() error {
+// configure sends the worker its configuration. cache belongs to uid, if that is not 0.
+func (s *Session) configure(cache string, uid int) error {
+	config, err := s.host.sandboxConfig(s.tmp(), uid)
+	if err != nil {
+		return err
+	}
 	return s.control.Send(control.Message{Type: control.TypeConfig, Config: &control.Config{
+		Sandbox: config, Require: s.host.opts.Sandbox.Require, Quota: s.lease.join(s.ID, s.control),
 		Session: s.ID, Memory: s.Lease.Memory, Weight: max(s.Lease.Weight, 1),
 		API: s.Device.API, Device: s.Index, DeviceName: s.Device.Name,
-		Owner: string(s.Lease.Holder), CacheDir: s.cache(), TmpDir: s.tmp(),
+		Owner: string(s.Lease.Holder), CacheDir: cache, TmpDir: s.tmp(),
 	}})
 }
 
@@ -221,6 +230,7 @@ func (s *Session) supervise() {
 	_ = s.control.Close()
 	<-controlDone
 	_ = os.RemoveAll(s.tmp())
+	s.host.caches.release(s.Lease)
 	s.host.removeSession(s)
 	s.recordEnd()
 }
@@ -304,7 +314,7 @@ func (s *Session) readControl() {
 func (s *Session) handleMessage(m control.Message) {
 	switch m.Type {
 	case control.TypeLog:
-		s.host.opts.Log.Info("worker says", "session", s.ID, "severity", m.Level, "text", m.Text)
+		s.log(m)
 	case control.TypeFinal:
 		s.mu.Lock()
 		s.final = &m
@@ -313,7 +323,25 @@ func (s *Session) handleMessage(m control.Message) {
 		s.mu.Lock()
 		s.stats = m.Stats
 		s.mu.Unlock()
+	case control.TypeIsolation: // as inspect has found it
 	default:
-		s.turns.handleMessage(s.ID, m)
+		if !s.lease.handleMessage(s.ID, m) {
+			s.turns.handleMessage(s.ID, m)
+		}
+	}
+}
+
+// maxLogText bounds a worker's line in the node's log.
+const maxLogText = 1 << 10
+
+// log writes a worker's line to the node's log, as far as its lease may.
+func (s *Session) log(m control.Message) {
+	dropped, ok := s.lease.allowLine(time.Now())
+	if dropped > 0 {
+		s.host.opts.Log.Warn("lines of a lease's workers were dropped", "lease", s.Lease.Lease, "lines", dropped)
+	}
+	if ok {
+		text := strings.ToValidUTF8(m.Text[:min(len(m.Text), maxLogText)], "?")
+		s.host.opts.Log.Info("worker says", "session", s.ID, "severity", m.Level[:min(len(m.Level), 16)], "text", text)
 	}
 }

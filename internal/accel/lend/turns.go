@@ -27,11 +27,11 @@ func newTurns() *deviceTurns {
 }
 
 // join adds a session that has no work yet.
-func (t *deviceTurns) join(id outboard.SessionID, weight int, worker *control.Conn) {
+func (t *deviceTurns) join(id outboard.SessionID, lease outboard.LeaseID, weight int, worker *control.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.workers[id] = worker
-	t.arbiter.Join(id, weight)
+	t.arbiter.Join(id, lease, weight)
 }
 
 // leave forgets a session.

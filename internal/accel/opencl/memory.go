@@ -2,16 +2,33 @@ package opencl
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"github.com/outboard-run/outboard"
 )
 
-// deviceMemory counts what the session has allocated on the device.
-type deviceMemory struct {
-	limit uint64
-	used  atomic.Uint64
+// Quota is a source of device memory that the sessions of a lease share.
+type Quota interface {
+	// Reserve asks for more bytes, waits for the answer and returns what was granted: all
+	// of them or 0. The dispatcher calls it.
+	Reserve(bytes uint64) (granted uint64)
 }
+
+// deviceMemory counts what the session has allocated on the device, within the lease's
+// limit and, where several sessions share the lease, within the session's quota.
+type deviceMemory struct {
+	limit  uint64
+	source Quota // nil: the whole limit is the session's
+	used   atomic.Uint64
+
+	mu     sync.Mutex
+	quota  uint64
+	wanted uint64 // what the allocation at hand needs beyond used
+}
+
+// quotaUnit is what a session reserves at least, so that small allocations don't wait.
+const quotaUnit = 1 << 20
 
 func (m *deviceMemory) init(lease, device outboard.Bytes) {
 	m.limit = uint64(device)
@@ -25,17 +42,66 @@ func (m *deviceMemory) init(lease, device outboard.Bytes) {
 
 func (m *deviceMemory) inUse() uint64 { return m.used.Load() }
 
-// reserve adds size bytes if the limit allows.
+// reserve adds size bytes if the limit and the quota allow. Only the dispatcher calls it.
 func (m *deviceMemory) reserve(size uint64) bool {
-	for {
-		used := m.used.Load()
-		if size > m.limit-min(used, m.limit) {
-			return false
-		}
-		if m.used.CompareAndSwap(used, used+size) {
-			return true
-		}
+	if size > m.limit-min(m.used.Load(), m.limit) {
+		return false
 	}
+	if m.source == nil {
+		m.used.Add(size)
+		return true
+	}
+	missing := m.missing(size)
+	defer m.setWanted(0)
+	// What others hold may be less than a unit.
+	for _, bytes := range []uint64{max(missing, quotaUnit), missing} {
+		if missing == 0 {
+			break
+		}
+		// The answer is added by grant, in the order of the node's messages.
+		if m.source.Reserve(bytes) == 0 && bytes > missing {
+			continue
+		}
+		missing = m.missing(size)
+		break
+	}
+	if missing > 0 {
+		return false
+	}
+	m.used.Add(size)
+	return true
+}
+
+// missing notes that size bytes are wanted, and returns how many the quota lacks.
+func (m *deviceMemory) missing(size uint64) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wanted = size
+	need := m.used.Load() + size
+	return need - min(need, m.quota)
+}
+
+func (m *deviceMemory) setWanted(size uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wanted = size
+}
+
+// grant adds to the quota.
+func (m *deviceMemory) grant(bytes uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.quota += bytes
+}
+
+// reclaim returns the part of the quota that is neither in use nor wanted.
+func (m *deviceMemory) reclaim() (bytes uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	need := min(m.used.Load()+m.wanted, m.quota)
+	bytes = m.quota - need
+	m.quota = need
+	return bytes
 }
 
 // add counts size bytes that are allocated already.

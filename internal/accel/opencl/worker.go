@@ -46,6 +46,10 @@ type Options struct {
 	DeviceName string
 	// Memory is what the session may allocate; 0: all that the device has.
 	Memory outboard.Bytes
+	// Quota is where the session gets more of Memory than InitialQuota; nil: Memory is the
+	// session's alone.
+	Quota        Quota
+	InitialQuota outboard.Bytes
 	// Host is what the session may hold of this process's memory: transfers on
 	// their way, objects, commands that are not done. 0: as much as of the
 	// device's, at most a quarter of the machine's, and a little.
@@ -214,6 +218,7 @@ func (w *Worker) findDevice() error {
 	w.device.unified = d.info.Type == outboard.CPU
 	w.drv = functionsOf(w.drv, w.device.platform, w.frames.current)
 	w.memory.init(w.opts.Memory, d.info.Memory)
+	w.memory.source, w.memory.quota = w.opts.Quota, uint64(w.opts.InitialQuota)
 	if w.opts.Host == 0 {
 		w.opts.Host = hostLimit(w.memory.limit)
 	}
@@ -297,6 +302,13 @@ func (w *Worker) Stats() control.Stats {
 	in, out := w.client.in.Bytes(), w.client.out.Bytes()
 	return control.Stats{Memory: outboard.Bytes(w.memory.inUse()), Calls: w.calls.Load(), BytesIn: in, BytesOut: out}
 }
+
+// GrantMemory adds to the session's quota of device memory, ReclaimMemory takes back and
+// returns what is not in use. Any goroutine may call them.
+func (w *Worker) GrantMemory(bytes uint64) { w.memory.grant(bytes) }
+
+// ReclaimMemory is described at GrantMemory.
+func (w *Worker) ReclaimMemory() (bytes uint64) { return w.memory.reclaim() }
 
 // Drain waits until the device has done all that it was given, unless that
 // depends on the client. Only the dispatcher's Gate may call it.

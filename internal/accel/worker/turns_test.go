@@ -153,7 +153,7 @@ func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*use
 			a, b := newDuplex()
 			near = append(near, a, b)
 			n.conns[id] = control.New(a)
-			n.arbiter.Join(id, weight)
+			n.arbiter.Join(id, outboard.LeaseID(id), weight)
 			conn := control.New(b)
 			u := &user{device: dev, turns: newTurnGate(conn)}
 			u.turns.worker = u

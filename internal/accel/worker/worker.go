@@ -30,27 +30,31 @@ const statsEvery = time.Second
 // worker's end of its ring and of its control connection. It returns when the
 // session has ended, nil if its client ended it.
 //
-// It runs twice. The first time it reads its configuration, confines the calling
-// thread, and executes the program again, which makes the confinement that of
-// the process; the second time it does the work.
+// It runs twice. The first time it reads its configuration, enters the sandbox and
+// executes the program again, which makes the sandbox that of the process; the second
+// time it does the work.
 func Main(ctx context.Context, ring, socket *os.File) error {
-	cfg, confined, err := inheritedConfig()
+	cfg, isolation, isolated, err := inheritedConfig()
 	if err != nil {
 		return err
 	}
-	if !confined {
+	if !isolated {
 		if cfg, err = control.ReadConfig(socket); err != nil {
 			return err
 		}
-		return confineAndRestart(cfg, ring, socket)
+		err = isolateAndRestart(cfg, ring, socket)
+		if conn, connErr := control.FromFile(socket); connErr == nil {
+			conn.Final(err)
+		}
+		return err
 	}
-	return serve(ctx, cfg, ring, socket)
+	return serve(ctx, cfg, isolation, ring, socket)
 }
 
 // errNodeGone is why a session ends whose node did.
 var errNodeGone = &outboard.Error{Op: "session", Kind: outboard.SessionLost, Err: errors.New("the node of the device ended")}
 
-func serve(ctx context.Context, cfg control.Config, ringFile, socket *os.File) error {
+func serve(ctx context.Context, cfg control.Config, isolation control.Isolation, ringFile, socket *os.File) error {
 	// When the driver crashes, a stack trace of our code does not explain it.
 	debug.SetTraceback("none")
 	conn, err := control.FromFile(socket)
@@ -60,13 +64,17 @@ func serve(ctx context.Context, cfg control.Config, ringFile, socket *os.File) e
 	ctx, cancel := context.WithCancel(ctx)
 	defer conn.Close()
 	defer cancel() // first, so that the end of the connection is known to be ours
+	if err := conn.Send(control.Message{Type: control.TypeIsolation, Isolation: &isolation}); err != nil {
+		return err
+	}
+	if cfg.Inspect {
+		conn.Final(nil)
+		return nil
+	}
 	ring, err := shm.Open(ringFile, shm.Worker)
 	if err != nil {
 		conn.Final(err)
 		return err
-	}
-	for _, text := range missingIsolation() {
-		conn.Log("warn", text)
 	}
 	err = execute(ctx, cfg, ring, conn)
 	_ = ring.Fail(err) // closing never fails
@@ -84,16 +92,21 @@ func execute(ctx context.Context, cfg control.Config, ring *shm.Ring, conn *cont
 		return err
 	}
 	turns := newTurnGate(conn)
-	w, err := opencl.New(opencl.Options{
+	quota := &nodeQuota{ctx: ctx, conn: conn, answers: make(chan uint64, 1)}
+	opts := opencl.Options{
 		Driver: table, Callbacks: driver.NewCallbacks(), Ring: ring,
 		Device: cfg.Device, DeviceName: cfg.DeviceName, Memory: cfg.Memory, Host: cfg.Host, IncludeDir: filepath.Join(cfg.CacheDir, "include"),
 		Output: stdout, Gate: turns, Log: session.NewLog(logLimit),
-	})
+	}
+	if cfg.Quota != nil {
+		opts.Quota, opts.InitialQuota = quota, *cfg.Quota
+	}
+	w, err := opencl.New(opts)
 	if err != nil {
 		return err
 	}
 	turns.worker = w
-	go readControl(ctx, conn, ring, turns)
+	go (&controlReader{conn: conn, ring: ring, turns: turns, quota: quota, worker: w}).run(ctx)
 	go reportStats(ctx, conn, w)
 	stop := context.AfterFunc(ctx, func() { _ = ring.Fail(ctx.Err()) })
 	defer stop()
@@ -128,11 +141,19 @@ func Probe(context.Context) ([]outboard.Device, error) {
 	return opencl.Probe(table)
 }
 
-// readControl executes the node's messages. The end of the connection ends the worker's
-// process.
-func readControl(ctx context.Context, conn *control.Conn, ring *shm.Ring, turns *turnGate) {
+// controlReader executes the node's messages.
+type controlReader struct {
+	conn   *control.Conn
+	ring   *shm.Ring
+	turns  *turnGate
+	quota  *nodeQuota
+	worker *opencl.Worker
+}
+
+// run reads until the connection ends, which ends the worker's process.
+func (r *controlReader) run(ctx context.Context) {
 	for {
-		m, err := conn.Receive()
+		m, err := r.conn.Receive()
 		if err != nil && ctx.Err() != nil {
 			return
 		}
@@ -141,16 +162,27 @@ func readControl(ctx context.Context, conn *control.Conn, ring *shm.Ring, turns 
 			if !errors.Is(err, io.EOF) {
 				fmt.Fprintln(os.Stderr, "outboard worker:", err)
 			}
-			_ = ring.Fail(errNodeGone)
+			_ = r.ring.Fail(errNodeGone)
 			os.Exit(1) //nolint:forbidigo // the driver may hold every thread
 		}
-		switch m.Type {
-		case control.TypeContended:
-			turns.setContended(m.On)
-		case control.TypeGrant:
-			turns.grant(m.Quantum)
-		default: // a newer node may say more
+		r.execute(m)
+	}
+}
+
+func (r *controlReader) execute(m control.Message) {
+	switch m.Type {
+	case control.TypeContended:
+		r.turns.setContended(m.On)
+	case control.TypeGrant:
+		r.turns.grant(m.Quantum)
+	case control.TypeQuota:
+		r.worker.GrantMemory(uint64(m.Bytes))
+		r.quota.deliver(uint64(m.Bytes))
+	case control.TypeReclaim:
+		if bytes := r.worker.ReclaimMemory(); bytes > 0 {
+			_ = r.conn.Send(control.Message{Type: control.TypeRelease, Bytes: outboard.Bytes(bytes)})
 		}
+	default: // a newer node may say more
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/accel/session"
+	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/shm"
 	"github.com/outboard-run/outboard/internal/wire"
 )
@@ -71,7 +73,11 @@ func start(t *testing.T, cfg control.Config) *peer {
 	}
 	near, far := os.NewFile(uintptr(fds[0]), "near"), os.NewFile(uintptr(fds[1]), "far")
 	p := &peer{t: t, ring: ring}
+	namespaces := sandbox.DetectNamespaces()
+	cfg = isolated(t, cfg, namespaces)
 	p.cmd = exec.Command(os.Args[0])
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	namespaces.Apply(p.cmd.SysProcAttr)
 	p.cmd.Env = append(os.Environ(), workerVariable+"=1", "GORACE=atexit_sleep_ms=0")
 	p.cmd.ExtraFiles = []*os.File{ring.File(), far}
 	p.cmd.Stderr = &p.errs
@@ -91,15 +97,6 @@ func start(t *testing.T, cfg control.Config) *peer {
 	}
 	p.conn = control.New(socket)
 	cfg.API = outboard.OpenCL
-	if cfg.CacheDir == "" {
-		cfg.CacheDir = os.TempDir() + "/outboard-test-pocl"
-		if err := os.MkdirAll(cfg.CacheDir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if cfg.TmpDir == "" {
-		cfg.TmpDir = t.TempDir()
-	}
 	if err := p.conn.Send(control.Message{Type: control.TypeConfig, Config: &cfg}); err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +105,24 @@ func start(t *testing.T, cfg control.Config) *peer {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// isolated completes a configuration as a node does.
+func isolated(t *testing.T, cfg control.Config, namespaces sandbox.Namespaces) control.Config {
+	t.Helper()
+	cfg.TmpDir, cfg.CacheDir = t.TempDir(), os.TempDir()+"/outboard-test-pocl-"+strconv.Itoa(os.Getuid())
+	c := sandbox.Config{Namespaces: namespaces.List(), Scratch: cfg.TmpDir, TmpSize: 64 << 20, ShmSize: 1 << 20}
+	if err := os.MkdirAll(cfg.CacheDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 && !namespaces.User() {
+		c.UID, c.GID = 0x70000001, 0x70000001
+		if err := os.Chown(cfg.CacheDir, c.UID, c.GID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.Sandbox = c
+	return cfg
 }
 
 func (p *peer) ready() {
@@ -311,65 +326,6 @@ func TestConfined(t *testing.T) {
 		if !strings.Contains(string(status), want) {
 			t.Errorf("status has no %q", want)
 		}
-	}
-}
-
-// TestFiles runs a child of its own that is confined as a worker is.
-func TestFiles(t *testing.T) {
-	if os.Getenv("OUTBOARD_TEST_CONFINED") != "" {
-		confinedFiles(t)
-		return
-	}
-	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/secret", []byte("key"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, sub := range []string{"cache", "tmp"} {
-		if err := os.Mkdir(dir+"/"+sub, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestFiles$")
-	cmd.Env = append(os.Environ(), "OUTBOARD_TEST_CONFINED="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-func confinedFiles(t *testing.T) {
-	dir := os.Getenv("OUTBOARD_TEST_CONFINED")
-	err := restrictFiles(control.Config{CacheDir: dir + "/cache", TmpDir: dir + "/tmp"})
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
-		t.Skip("no Landlock")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	// This thread is confined, and raw system calls stay on it.
-	try := func(path string, flags int) error {
-		fd, err := unix.Open(path, flags, 0o600)
-		if err == nil {
-			unix.Close(fd)
-		}
-		return err
-	}
-	for path, want := range map[string]bool{
-		dir + "/cache/new": true, dir + "/tmp/new": true, dir + "/new": false, "/usr/new-file": false, "/etc/new-file": false,
-	} {
-		if err := try(path, unix.O_CREAT|unix.O_WRONLY); (err == nil) != want {
-			t.Errorf("writing %s: %v", path, err)
-		}
-	}
-	for path, want := range map[string]bool{dir + "/secret": false, "/etc/passwd": true, "/usr": true} {
-		if err := try(path, unix.O_RDONLY); (err == nil) != want {
-			t.Errorf("reading %s: %v", path, err)
-		}
-	}
-	if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err == nil {
-		if err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{127, 0, 0, 1}}); !errors.Is(err, syscall.EACCES) {
-			t.Errorf("connecting: %v, want permission denied", err)
-		}
-		unix.Close(fd)
 	}
 }
 

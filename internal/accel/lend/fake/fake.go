@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -90,6 +92,12 @@ func work() error {
 	if err != nil || first.Config == nil {
 		return fmt.Errorf("no configuration: %w", err)
 	}
+	if first.Config.Inspect {
+		// A fake enters no sandbox; it takes the namespaces that it was started in for one.
+		err := conn.Send(control.Message{Type: control.TypeIsolation, Isolation: &control.Isolation{Mechanisms: first.Config.Sandbox.Namespaces}})
+		conn.Final(err)
+		return err
+	}
 	ring, err := shm.Open(os.NewFile(3, "ring"), shm.Worker)
 	if err != nil {
 		return err
@@ -142,13 +150,38 @@ func execute(conn *control.Conn, config *control.Config, order string) (string, 
 		if err := child.Start(); err != nil {
 			return "", err
 		}
-		return fmt.Sprint(child.Process.Pid), nil
+		return hostPID(child.Process.Pid), nil
 	case Environ:
 		return strings.Join(os.Environ(), "\x00"), nil
 	case Config:
 		return fmt.Sprintf("%s %s %d %s", config.Session, config.Owner, config.Device, config.Memory), nil
 	}
 	return order, nil
+}
+
+// hostPID is the number of a child outside of the worker's namespaces, whose /proc it sees.
+func hostPID(pid int) string {
+	statuses, _ := filepath.Glob("/proc/[0-9]*/status") // the pattern is valid
+	for _, path := range statuses {
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(text), "\nName:\tsleep\n") && !strings.HasPrefix(string(text), "Name:\tsleep\n") {
+			continue
+		}
+		_, numbers, _ := strings.Cut(string(text), "\nNSpid:")
+		line, _, _ := strings.Cut(numbers, "\n")
+		fields := strings.Fields(line)
+		if len(fields) > 0 && fields[len(fields)-1] == strconv.Itoa(pid) && sameNamespace(filepath.Dir(path)) {
+			return fields[0]
+		}
+	}
+	return strconv.Itoa(pid)
+}
+
+// sameNamespace reports whether a process is in this process's PID namespace.
+func sameNamespace(proc string) bool {
+	ours, err := os.Readlink("/proc/self/ns/pid")
+	theirs, err2 := os.Readlink(proc + "/ns/pid")
+	return err == nil && err2 == nil && ours == theirs
 }
 
 // dial connects to a socket and returns the first line that its owner answers.

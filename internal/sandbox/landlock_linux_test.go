@@ -1,4 +1,4 @@
-package confine
+package sandbox
 
 import (
 	"errors"
@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// A process that is confined reaches what its rules say, from all of its threads.
-func TestProcess(t *testing.T) {
-	if dir := os.Getenv("CONFINE_TEST_DIR"); dir != "" {
-		inside(t, dir)
+// A process that is restricted reaches what its rules allow, from all of its threads.
+func TestRestrictProcess(t *testing.T) {
+	if dir := os.Getenv("SANDBOX_TEST_DIR"); dir != "" {
+		insideRules(t, dir)
 		return
 	}
 	dir := t.TempDir()
@@ -24,22 +24,22 @@ func TestProcess(t *testing.T) {
 		}
 	}
 	// Not this binary: with cgo, as the race detector needs, it could not do it.
-	program := filepath.Join(dir, "own", "confine.test")
+	program := filepath.Join(dir, "own", "sandbox.test")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "-test.run", "^TestProcess$", "-test.v")
-	cmd.Env = append(os.Environ(), "CONFINE_TEST_DIR="+dir)
+	cmd := exec.CommandContext(t.Context(), program, "-test.run", "^TestRestrictProcess$", "-test.v")
+	cmd.Env = append(os.Environ(), "SANDBOX_TEST_DIR="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-func inside(t *testing.T, dir string) {
-	err := Process(Rules{Write: []string{filepath.Join(dir, "own")}, Read: []string{"/etc"}})
-	if errors.Is(err, ErrMissing) {
+func insideRules(t *testing.T, dir string) {
+	err := RestrictProcess(Rules{Write: []string{filepath.Join(dir, "own")}, Read: []string{"/etc"}})
+	if errors.Is(err, ErrUnsupported) {
 		t.Fatalf("this kernel has no Landlock, and nothing was tested: %v", err)
 	}
 	if err != nil {

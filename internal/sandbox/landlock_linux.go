@@ -1,6 +1,4 @@
-// Package confine takes away what a process may reach of its machine's files, network
-// and other processes, with Linux's Landlock.
-package confine
+package sandbox
 
 import (
 	"errors"
@@ -11,19 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rules say what may still be reached.
+// Rules are the accesses that Landlock still allows.
 type Rules struct {
-	// Write are files and folders, with all below them, that may be changed. They must be
-	// there; "" is none.
+	// Write are files and folders, with everything below them, that may be changed. They
+	// must exist; "" is ignored.
 	Write []string
-	// Read are those that may be read and executed. What is not there is left out.
+	// Read are files and folders that may be read and executed. A path that does not exist
+	// is ignored.
 	Read []string
+	// Devices are device files that may be read, written and controlled.
+	Devices []string
 	// Network leaves TCP as it is.
 	Network bool
 }
 
-// ErrMissing says that this kernel, or this program, can't do it.
-var ErrMissing = errors.New("no Landlock")
+// ErrUnsupported means that this kernel, or this program, has no such mechanism.
+var ErrUnsupported = errors.New("not supported")
 
 // Rights of Landlock, by the version of its ABI that brought them.
 const (
@@ -36,18 +37,18 @@ const (
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | landlockIoctl
 )
 
-// Thread restricts the calling thread, and what it executes. It must have no new
+// RestrictThread restricts the calling thread, and what it executes. It must have no new
 // privileges.
-func Thread(r Rules) error {
+func RestrictThread(r Rules) error {
 	return r.apply(func(set uintptr) syscall.Errno {
 		_, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0)
 		return errno
 	})
 }
 
-// Process restricts this process, and takes new privileges away. A program that was
-// built with cgo can't: it gets ErrMissing.
-func Process(r Rules) error {
+// RestrictProcess restricts this process, and takes new privileges away. A program that was
+// built with cgo can't: it gets ErrUnsupported.
+func RestrictProcess(r Rules) error {
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
 		return failed("no new privileges", errno)
 	}
@@ -59,12 +60,12 @@ func Process(r Rules) error {
 
 func failed(what string, errno syscall.Errno) error {
 	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
-		return fmt.Errorf("%s: %w: %w", what, ErrMissing, errno)
+		return fmt.Errorf("%s: %w: %w", what, ErrUnsupported, errno)
 	}
 	return fmt.Errorf("%s: %w", what, errno)
 }
 
-// apply makes a set of the rules and puts it in force.
+// apply makes a ruleset and enforces it.
 func (r *Rules) apply(restrict func(set uintptr) syscall.Errno) error {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -85,7 +86,7 @@ func (r *Rules) apply(restrict func(set uintptr) syscall.Errno) error {
 	return nil
 }
 
-// handled is what a version of the kernel's interface can take away.
+// handled are the accesses that a version of the kernel's interface can deny.
 func (r *Rules) handled(abi uintptr) unix.LandlockRulesetAttr {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockFirst}
 	if abi >= 2 {
@@ -109,6 +110,11 @@ func (r *Rules) handled(abi uintptr) unix.LandlockRulesetAttr {
 func (r *Rules) allow(set int, all uint64) error {
 	for _, path := range r.Write {
 		if err := allowPath(set, path, all, false); err != nil {
+			return err
+		}
+	}
+	for _, path := range r.Devices {
+		if err := allowPath(set, path, all, true); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,160 @@
+package lend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/sandbox"
+)
+
+// Sandbox is how an operator changes the isolation of workers. The zero value is the
+// strongest that the machine allows.
+type Sandbox struct {
+	// Require are mechanisms without which no session starts.
+	Require []sandbox.Mechanism
+	// Readable are paths beyond the system's libraries that drivers read.
+	Readable []string
+	// Devices are patterns of device files beyond the known accelerators'.
+	Devices []string
+	// Environ are names of environment variables beyond the known drivers'.
+	Environ []string
+	// Calls are numbers of system calls beyond the allow-list.
+	Calls []uint32
+	// FirstUID and UIDs are the range of users for workers of a node that is root; 0 means
+	// 65,536 users from 0x70000000.
+	FirstUID, UIDs int
+	// Cache bounds a program's cache of compiled kernels; 0 means 512 MiB.
+	Cache outboard.Bytes
+}
+
+func (s *Sandbox) setDefaults() {
+	if s.FirstUID == 0 {
+		s.FirstUID, s.UIDs = 0x70000000, 1<<16
+	}
+	if s.Cache == 0 {
+		s.Cache = 512 << 20
+	}
+}
+
+// What a worker may use, beside its lease.
+const (
+	tmpSize     = 512 << 20 // of /tmp
+	shmSize     = 64 << 20  // of /dev/shm
+	maxFiles    = 4096
+	maxFileSize = 512 << 20
+	maxTasks    = 4096 // processes and threads of one user
+)
+
+// config is the sandbox of a session whose temporary folder and user are given.
+func (h *Host) sandboxConfig(tmp string, uid int) (sandbox.Config, error) {
+	s := &h.opts.Sandbox
+	scratch := filepath.Join(tmp, "root")
+	if err := os.MkdirAll(scratch, 0o700); err != nil {
+		return sandbox.Config{}, err
+	}
+	return sandbox.Config{
+		Namespaces: h.namespaces.List(), UID: uid, GID: uid, Scratch: scratch,
+		Readable: s.Readable, Devices: s.Devices, Calls: s.Calls, TmpSize: tmpSize, ShmSize: shmSize,
+		Files: maxFiles, FileSize: maxFileSize, Tasks: maxTasks,
+	}, nil
+}
+
+// inspectLimit is how long a worker may take to report its isolation.
+const inspectLimit = 10 * time.Second
+
+// inspect starts a worker that only reports how it is isolated.
+func (h *Host) inspect(ctx context.Context) error {
+	tmp := filepath.Join(h.tmp(), "inspect")
+	cache := filepath.Join(tmp, "cache")
+	defer os.RemoveAll(tmp)
+	if err := os.MkdirAll(cache, 0o700); err != nil {
+		return err
+	}
+	config, err := h.sandboxConfig(tmp, h.caches.uids.first)
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := controlPair()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return errors.Join(err, theirs.Close())
+	}
+	defer null.Close()
+	p, err := h.startProcess(tmp, null, theirs)
+	_ = theirs.Close()
+	if err != nil {
+		return err
+	}
+	limit := time.AfterFunc(inspectLimit, p.kill)
+	defer limit.Stop()
+	stop := context.AfterFunc(ctx, p.kill)
+	defer stop()
+	err = ours.Send(control.Message{Type: control.TypeConfig, Config: &control.Config{
+		Session: "inspect", CacheDir: cache, TmpDir: tmp, Sandbox: config, Inspect: true,
+	}})
+	for err == nil {
+		var m control.Message
+		if m, err = ours.Receive(); err == nil && m.Isolation != nil {
+			h.isolation = *m.Isolation
+			break
+		}
+		if m.Type == control.TypeFinal && m.Reason != "" {
+			err = errors.New(m.Reason)
+		}
+	}
+	p.kill()
+	exit := p.wait()
+	if err != nil {
+		return fmt.Errorf("inspect the isolation of workers: %w", errors.Join(err, exit, errorOf(p.exitMessage())))
+	}
+	return nil
+}
+
+func errorOf(text string) error {
+	if text == "" {
+		return nil
+	}
+	return errors.New(text)
+}
+
+// reportIsolation logs how workers are isolated.
+func (h *Host) reportIsolation() {
+	log := h.opts.Log
+	log.Info("workers are isolated", "mechanisms", h.isolation.Mechanisms)
+	for _, gap := range h.isolation.Gaps {
+		log.Warn("a mechanism of isolation is missing", "reason", gap)
+	}
+	if err := h.Refused(); err != nil {
+		log.Error("no session can start", "error", err)
+	}
+}
+
+// Isolation names the mechanisms that workers of this host are isolated with, with commas
+// between.
+func (h *Host) Isolation() string {
+	names := make([]string, len(h.isolation.Mechanisms))
+	for i, m := range h.isolation.Mechanisms {
+		names[i] = string(m)
+	}
+	return strings.Join(names, ",")
+}
+
+// Refused returns why no session can start on this machine, nil if sessions can.
+func (h *Host) Refused() error {
+	missing := sandbox.Missing(h.opts.Sandbox.Require, h.isolation.Mechanisms)
+	if len(missing) == 0 {
+		return nil
+	}
+	return outboard.Errorf(outboard.Denied, "session", "this machine can't isolate workers by %v, which `--sandbox require=` demands", missing)
+}

@@ -1,0 +1,194 @@
+package lend
+
+import (
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/control"
+)
+
+// leaseState is what all sessions of one lease share: device memory, log lines and the
+// number of sessions. A program's processes each have a session, so a limit per session
+// would be none.
+type leaseState struct {
+	memory  outboard.Bytes // of the device; 0: no limit
+	members int            // the host's lock guards it
+
+	mu      sync.Mutex
+	granted map[outboard.SessionID]outboard.Bytes
+	workers map[outboard.SessionID]*control.Conn
+	waiting []*memoryRequest
+
+	lines   int // log lines that may still be written
+	refill  time.Time
+	dropped int
+}
+
+// memoryRequest is a worker's request for device memory that others may return.
+type memoryRequest struct {
+	session outboard.SessionID
+	bytes   outboard.Bytes
+	timer   *time.Timer
+}
+
+const (
+	// reclaimLimit is how long a request waits for memory that other sessions of the lease
+	// hold without using it.
+	reclaimLimit = 250 * time.Millisecond
+	// logBurst and logInterval bound the log lines of a lease: so many at once, and then
+	// one each interval.
+	logBurst    = 100
+	logInterval = 100 * time.Millisecond
+)
+
+func newLeaseState(memory outboard.Bytes) *leaseState {
+	return &leaseState{
+		memory: memory, lines: logBurst, refill: time.Now(),
+		granted: map[outboard.SessionID]outboard.Bytes{}, workers: map[outboard.SessionID]*control.Conn{},
+	}
+}
+
+// join adds a session and returns its first share of the lease's memory: everything that
+// is free; nil without a limit. Other sessions get it back when they need it.
+func (l *leaseState) join(id outboard.SessionID, worker *control.Conn) *outboard.Bytes {
+	if l.memory == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.workers[id] = worker
+	granted := l.free()
+	l.granted[id] = granted
+	return &granted
+}
+
+func (l *leaseState) leave(id outboard.SessionID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.granted, id)
+	delete(l.workers, id)
+	for _, r := range l.waiting {
+		if r.session == id {
+			r.timer.Stop()
+			r.bytes = 0
+		}
+	}
+	l.serve()
+}
+
+// free is the memory that no session has been granted.
+func (l *leaseState) free() outboard.Bytes {
+	free := l.memory
+	for _, n := range l.granted {
+		free -= min(free, n)
+	}
+	return free
+}
+
+// handleMessage executes a worker's message about memory, and reports whether it was one.
+func (l *leaseState) handleMessage(id outboard.SessionID, m control.Message) bool {
+	switch m.Type {
+	case control.TypeReserve:
+		l.reserve(id, m.Bytes)
+	case control.TypeRelease:
+		l.release(id, m.Bytes)
+	default:
+		return false
+	}
+	return true
+}
+
+// reserve answers a request at once if there is enough, and otherwise asks the other
+// sessions for what they hold unused.
+func (l *leaseState) reserve(id outboard.SessionID, bytes outboard.Bytes) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.granted[id]; !ok {
+		return
+	}
+	for _, r := range l.waiting {
+		if r.session == id {
+			return // a worker waits for one answer at a time
+		}
+	}
+	r := &memoryRequest{session: id, bytes: bytes}
+	l.waiting = append(l.waiting, r)
+	r.timer = time.AfterFunc(reclaimLimit, func() { l.expire(r) })
+	l.serve()
+	if len(l.waiting) == 0 || bytes > l.memory {
+		return
+	}
+	for other, worker := range l.workers {
+		if other != id {
+			_ = worker.Send(control.Message{Type: control.TypeReclaim})
+		}
+	}
+}
+
+// release returns memory that a session has been granted.
+func (l *leaseState) release(id outboard.SessionID, bytes outboard.Bytes) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if have, ok := l.granted[id]; ok {
+		l.granted[id] = have - min(have, bytes)
+		l.serve()
+	}
+}
+
+// serve grants the requests that can be granted. Those that never can be are refused.
+func (l *leaseState) serve() {
+	kept := l.waiting[:0]
+	for _, r := range l.waiting {
+		switch {
+		case r.bytes == 0:
+		case r.bytes <= l.free():
+			l.answer(r, r.bytes)
+		case r.bytes > l.memory || len(l.granted) == 1:
+			l.answer(r, 0)
+		default:
+			kept = append(kept, r)
+		}
+	}
+	clear(l.waiting[len(kept):])
+	l.waiting = kept
+}
+
+func (l *leaseState) answer(r *memoryRequest, bytes outboard.Bytes) {
+	r.timer.Stop()
+	l.granted[r.session] += bytes
+	if worker := l.workers[r.session]; worker != nil {
+		// A worker that does not read ends by its own reader's error.
+		_ = worker.Send(control.Message{Type: control.TypeQuota, Bytes: bytes})
+	}
+}
+
+// expire refuses a request for which nothing was returned in time.
+func (l *leaseState) expire(r *memoryRequest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, waiting := range l.waiting {
+		if waiting == r {
+			l.answer(r, 0)
+			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+// allowLine reports whether the lease may write another line to the log, and how many
+// were dropped since the last one.
+func (l *leaseState) allowLine(now time.Time) (dropped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := int(now.Sub(l.refill) / logInterval); n > 0 {
+		l.lines, l.refill = min(l.lines+n, logBurst), now
+	}
+	if l.lines == 0 {
+		l.dropped++
+		return 0, false
+	}
+	l.lines--
+	dropped, l.dropped = l.dropped, 0
+	return dropped, true
+}

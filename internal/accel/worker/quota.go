@@ -1,0 +1,37 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/control"
+)
+
+// nodeQuota reserves device memory at the node, which counts it for the whole lease. An
+// answer is added to the worker's quota by the reader of the control connection, so that
+// it can't be overtaken by a reclaim that the node sent later.
+type nodeQuota struct {
+	ctx     context.Context //nolint:containedctx // of the session: the dispatcher has none
+	conn    *control.Conn
+	answers chan uint64
+}
+
+// Reserve asks the node for more memory and waits for its answer.
+func (q *nodeQuota) Reserve(bytes uint64) (granted uint64) {
+	if q.conn.Send(control.Message{Type: control.TypeReserve, Bytes: outboard.Bytes(bytes)}) != nil {
+		return 0
+	}
+	select {
+	case granted = <-q.answers:
+	case <-q.ctx.Done():
+	}
+	return granted
+}
+
+// deliver passes an answer on. The node answers only requests.
+func (q *nodeQuota) deliver(bytes uint64) {
+	select {
+	case q.answers <- bytes:
+	default:
+	}
+}

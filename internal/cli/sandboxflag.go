@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/sandbox"
+)
+
+// sandboxFlag is the value of --sandbox: settings KEY=VALUE with semicolons between.
+type sandboxFlag struct {
+	settings []string
+	sandbox  lend.Sandbox
+}
+
+// Set adds settings. Set, String and Type implement pflag.Value.
+func (f *sandboxFlag) Set(text string) error {
+	for setting := range strings.SplitSeq(text, ";") {
+		if err := f.add(strings.TrimSpace(setting)); err != nil {
+			return err
+		}
+		f.settings = append(f.settings, strings.TrimSpace(setting))
+	}
+	return nil
+}
+
+func (f *sandboxFlag) add(setting string) error {
+	key, value, ok := strings.Cut(setting, "=")
+	if !ok || value == "" {
+		return fmt.Errorf("%q is not KEY=VALUE", setting)
+	}
+	switch key {
+	case "require":
+		list, err := sandbox.ParseMechanisms(value)
+		if err != nil {
+			return err
+		}
+		f.sandbox.Require = append(f.sandbox.Require, list...)
+	case "read":
+		f.sandbox.Readable = append(f.sandbox.Readable, value)
+	case "device":
+		f.sandbox.Devices = append(f.sandbox.Devices, value)
+	case "env":
+		f.sandbox.Environ = append(f.sandbox.Environ, value)
+	case "call":
+		number, err := strconv.ParseUint(value, 10, 32)
+		if err != nil {
+			return fmt.Errorf("call=%s: want the number of a system call", value)
+		}
+		f.sandbox.Calls = append(f.sandbox.Calls, uint32(number))
+	default:
+		return fmt.Errorf("unknown setting %q: known are require, read, device, env, call", key)
+	}
+	return nil
+}
+
+func (f *sandboxFlag) String() string { return strings.Join(f.settings, ";") }
+
+// Type names the value in help texts.
+func (f *sandboxFlag) Type() string { return "settings" }

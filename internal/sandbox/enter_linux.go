@@ -1,0 +1,314 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bind is a folder of the host that the process may write to.
+type Bind struct{ Source, Target string }
+
+// Config describes a sandbox to a process that was started for it. It crosses a socket,
+// so it has no pointers.
+type Config struct {
+	// Namespaces are those that the process was started in.
+	Namespaces []Mechanism `json:"namespaces,omitempty"`
+	// UID and GID are the user and group that a process started by root becomes; 0 keeps
+	// them.
+	UID int `json:"uid,omitempty"`
+	GID int `json:"gid,omitempty"`
+	// Scratch is an empty folder of the host that the root is mounted on.
+	Scratch string `json:"scratch,omitempty"`
+	// Writable are the folders that the process may write to.
+	Writable []Bind `json:"writable,omitempty"`
+	// Fallback are folders that the process may write to if it has no root of its own.
+	Fallback []string `json:"fallback,omitempty"`
+	// Readable are paths beyond the system's libraries that the process may read.
+	Readable []string `json:"readable,omitempty"`
+	// Devices are patterns of device files beyond AcceleratorDevices.
+	Devices []string `json:"devices,omitempty"`
+	// Calls are numbers of system calls beyond the allow-list.
+	Calls []uint32 `json:"calls,omitempty"`
+	// TmpSize and ShmSize bound /tmp and /dev/shm, in bytes.
+	TmpSize int64 `json:"tmp_size,omitempty"`
+	ShmSize int64 `json:"shm_size,omitempty"`
+	// Files, FileSize and Tasks bound open files, the size of a file in bytes, and
+	// processes and threads of the user.
+	Files    uint64 `json:"files,omitempty"`
+	FileSize uint64 `json:"file_size,omitempty"`
+	Tasks    uint64 `json:"tasks,omitempty"`
+}
+
+// Gap is a mechanism that is missing, with the reason.
+type Gap struct {
+	Mechanism Mechanism
+	Err       error
+}
+
+// Inside is what Enter has set up.
+type Inside struct {
+	Mechanisms []Mechanism
+	Gaps       []Gap
+	program    int // descriptor of this program
+}
+
+// OwnRoot reports whether the process has a root of its own: Writable folders are then at
+// their Target, otherwise where they were.
+func (in *Inside) OwnRoot() bool { return in.has(Mounts) }
+
+func (in *Inside) has(m Mechanism) bool { return slices.Contains(in.Mechanisms, m) }
+
+// Enter isolates the calling thread, which it locks. Exec must follow: only that makes it
+// true for the process. An error means that the thread is in an undefined state.
+func Enter(c Config) (*Inside, error) {
+	runtime.LockOSThread()
+	in := &Inside{}
+	var err error
+	// The file may have been replaced, or be out of reach later.
+	if in.program, err = unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("open this program: %w", err)
+	}
+	in.namespaces(&c)
+	if err := limitResources(&c); err != nil {
+		return nil, err
+	}
+	if err := in.dropPrivileges(&c); err != nil {
+		return nil, err
+	}
+	if err := in.restrict(&c); err != nil {
+		return nil, err
+	}
+	return in, nil
+}
+
+func (in *Inside) add(m Mechanism, err error) {
+	if err != nil {
+		in.Gaps = append(in.Gaps, Gap{m, err})
+		return
+	}
+	in.Mechanisms = append(in.Mechanisms, m)
+}
+
+var errNoNamespace = errors.New("this machine does not allow such a namespace")
+
+// namespaces fills the namespaces that the process was started in.
+func (in *Inside) namespaces(c *Config) {
+	have := map[Mechanism]bool{}
+	for _, m := range c.Namespaces {
+		have[m] = true
+	}
+	for _, m := range []Mechanism{Mounts, Processes, IPC, Hostname, Network} {
+		var err error
+		switch {
+		case !have[m]:
+			err = errNoNamespace
+		case m == Mounts:
+			err = enterRoot(c)
+		case m == Hostname:
+			err = unix.Sethostname([]byte("outboard"))
+		}
+		in.add(m, err)
+	}
+	if have[Identity] {
+		in.add(Identity, nil)
+	}
+}
+
+func limitResources(c *Config) error {
+	for resource, most := range map[int]uint64{
+		unix.RLIMIT_NOFILE: c.Files, unix.RLIMIT_FSIZE: c.FileSize, unix.RLIMIT_NPROC: c.Tasks,
+	} {
+		var limit unix.Rlimit
+		if most == 0 || resource == unix.RLIMIT_NPROC && c.UID == 0 {
+			continue // of a user that others share
+		}
+		if err := unix.Getrlimit(resource, &limit); err != nil {
+			return fmt.Errorf("resource limit: %w", err)
+		}
+		limit.Max = min(limit.Max, most)
+		limit.Cur = min(limit.Cur, limit.Max)
+		if resource != unix.RLIMIT_NOFILE {
+			limit.Cur = limit.Max
+		}
+		if err := unix.Setrlimit(resource, &limit); err != nil {
+			return fmt.Errorf("resource limit: %w", err)
+		}
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("resource limit: %w", err)
+	}
+	return nil
+}
+
+// dropPrivileges takes away every capability, and root's identity when there is another.
+func (in *Inside) dropPrivileges(c *Config) error {
+	if os.Geteuid() == 0 {
+		if err := dropBoundingSet(); err != nil {
+			return err
+		}
+	}
+	if c.UID != 0 && in.OwnRoot() {
+		err := setIdentity(c)
+		if err != nil {
+			return fmt.Errorf("become user %d: %w", c.UID, err)
+		}
+		in.add(Identity, nil)
+	}
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&head, &none[0]); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	// A change of the user has cleared it.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("end with the parent: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no new privileges: %w", err)
+	}
+	return nil
+}
+
+func dropBoundingSet() error {
+	for c := range uintptr(64) {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			break // no such capability, nor any after it
+		}
+		if err != nil && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// setIdentity changes the user of this thread alone: package syscall would change that of
+// all threads, of which Exec leaves none.
+func setIdentity(c *Config) error {
+	groups := make([]uint32, 0, 8)
+	for _, g := range c.deviceGroups() {
+		groups = append(groups, uint32(g))
+	}
+	list := uintptr(0)
+	if len(groups) > 0 {
+		list = uintptr(unsafe.Pointer(&groups[0]))
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), list, 0); errno != 0 {
+		return fmt.Errorf("set groups: %w", errno)
+	}
+	runtime.KeepAlive(groups)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(c.GID), uintptr(c.GID), uintptr(c.GID)); errno != 0 {
+		return fmt.Errorf("set group: %w", errno)
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(c.UID), uintptr(c.UID), uintptr(c.UID)); errno != 0 {
+		return fmt.Errorf("set user: %w", errno)
+	}
+	return nil
+}
+
+// restrict enforces Landlock and the allow-list of system calls.
+func (in *Inside) restrict(c *Config) error {
+	rules := Rules{Write: []string{}, Read: []string{"/proc/self/fd/" + strconv.Itoa(in.program)}}
+	rules.Devices = c.devices()
+	if in.OwnRoot() {
+		rules.Read = append(rules.Read, "/")
+		rules.Write = append(rules.Write, TmpDir, shmDir)
+		for _, b := range c.Writable {
+			rules.Write = append(rules.Write, b.Target)
+		}
+	} else {
+		rules.Read = append(rules.Read, c.readable()...)
+		rules.Read = append(rules.Read, "/proc")
+		for _, b := range c.Writable {
+			rules.Write = append(rules.Write, b.Source)
+		}
+		rules.Write = append(rules.Write, c.Fallback...)
+	}
+	err := RestrictThread(rules)
+	if err != nil && !errors.Is(err, ErrUnsupported) {
+		return err
+	}
+	in.add(Landlock, err)
+	// The filter is last: it allows none of the calls above.
+	err = allowCalls(c.Calls)
+	if err != nil && !errors.Is(err, ErrUnsupported) {
+		return err
+	}
+	in.add(Seccomp, err)
+	return nil
+}
+
+// Exec executes this program again with the given arguments and environment, and with the
+// given descriptors after the standard ones. It returns only when it fails.
+//
+// The first process of a PID namespace ignores most signals of its own, so that a crash
+// there would not end it. It therefore stays as the namespace's init and executes the
+// program as its child: when either of them ends, everything in the namespace does.
+func (in *Inside) Exec(args, environ []string, files ...*os.File) error {
+	if in.has(Processes) {
+		return in.runChild(args, environ, files)
+	}
+	for _, f := range files {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+			return fmt.Errorf("keep an inherited file: %w", err)
+		}
+	}
+	argv, err := syscall.SlicePtrFromStrings(args)
+	if err != nil {
+		return err
+	}
+	envv, err := syscall.SlicePtrFromStrings(environ)
+	if err != nil {
+		return err
+	}
+	empty, err := unix.BytePtrFromString("")
+	if err != nil {
+		return err
+	}
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(in.program), uintptr(unsafe.Pointer(empty)),
+		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envv[0])), unix.AT_EMPTY_PATH, 0)
+	runtime.KeepAlive(files)
+	return fmt.Errorf("execute this program again: %w", errno)
+}
+
+// CrashStatus is the exit status of an init whose child was ended by a signal. It is that
+// of Go's runtime after a signal that it can't handle.
+const CrashStatus = 2
+
+// runChild executes the program as a child of this process, on this thread, whose
+// restrictions it inherits, and exits as the child does.
+func (in *Inside) runChild(args, environ []string, files []*os.File) error {
+	attr := &syscall.ProcAttr{Env: environ, Files: []uintptr{0, 1, 2}}
+	for _, f := range files {
+		attr.Files = append(attr.Files, f.Fd())
+	}
+	pid, err := syscall.ForkExec("/proc/self/fd/"+strconv.Itoa(in.program), args, attr)
+	if err != nil {
+		return fmt.Errorf("execute this program again: %w", err)
+	}
+	for _, f := range files {
+		_ = f.Close() // the child's alone: its end is seen at the other end
+	}
+	for {
+		var status syscall.WaitStatus
+		ended, err := syscall.Wait4(-1, &status, 0, nil) // orphans too
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			os.Exit(CrashStatus) //nolint:forbidigo // an init only waits
+		case ended == pid && status.Signaled():
+			fmt.Fprintln(os.Stderr, "signal:", status.Signal())
+			os.Exit(CrashStatus) //nolint:forbidigo // as above
+		case ended == pid:
+			os.Exit(status.ExitStatus()) //nolint:forbidigo // as above
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Environment of the test's own processes: the one that enters, and the one inside.
+const (
+	enterVariable  = "SANDBOX_TEST_ENTER"
+	insideVariable = "SANDBOX_TEST_INSIDE"
+)
+
+// attackers are programs that run inside, by name. Each returns what it achieved although
+// nothing may be achieved.
+var attackers = map[string]func(c *Config) []error{
+	"files": attackFiles, "devices": attackDevices, "sockets": attackSockets, "processes": attackProcesses,
+	"calls": attackCalls, "memory": attackMemory,
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(enterVariable); text != "" {
+		var c Config
+		if err := json.Unmarshal([]byte(text), &c); err != nil {
+			panic(err)
+		}
+		in, err := Enter(c)
+		if err == nil {
+			list, _ := json.Marshal(in.Mechanisms)
+			err = in.Exec(os.Args, []string{insideVariable + "=" + os.Getenv("SANDBOX_TEST_ATTACK"), "LIST=" + string(list), "CONFIG=" + text})
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(3)
+	}
+	if name := os.Getenv(insideVariable); name != "" {
+		var c Config
+		_ = json.Unmarshal([]byte(os.Getenv("CONFIG")), &c)
+		failed := attackers[name](&c)
+		for _, err := range failed {
+			fmt.Println(err)
+		}
+		os.Exit(len(failed))
+	}
+	os.Exit(m.Run())
+}
+
+// newConfig is a sandbox as a worker has it.
+func newConfig(t *testing.T) (Config, Namespaces) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, sub := range []string{"scratch", "cache"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := DetectNamespaces()
+	c := Config{
+		Namespaces: n.List(), Scratch: filepath.Join(dir, "scratch"), TmpSize: 8 << 20, ShmSize: 4 << 20,
+		Writable: []Bind{{filepath.Join(dir, "cache"), "/cache"}}, Files: 1024, FileSize: 4 << 20, Tasks: 256,
+	}
+	if os.Geteuid() == 0 && !n.User() {
+		c.UID, c.GID = 0x70000001, 0x70000001
+		if err := os.Chown(c.Writable[0].Source, c.UID, c.GID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, n
+}
+
+// run has an attacker run inside, and reports what it achieved.
+func run(t *testing.T, c Config, n Namespaces, attack string) {
+	t.Helper()
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), enterVariable+"="+string(text), "SANDBOX_TEST_ATTACK="+attack, "CLOUD_SECRET=x")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	n.Apply(cmd.SysProcAttr)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// An attacker inside a sandbox of all mechanisms reaches nothing.
+func TestAttacks(t *testing.T) {
+	c, n := newConfig(t)
+	if len(n.List()) == 0 {
+		t.Skip("this machine allows no namespaces")
+	}
+	for name := range attackers {
+		t.Run(name, func(t *testing.T) { run(t, c, n, name) })
+	}
+	left, err := os.ReadDir(c.Scratch)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left outside: %v, %v", left, err)
+	}
+}
+
+// Without namespaces, Landlock and the filter of system calls still hold.
+func TestAttacksWithoutNamespaces(t *testing.T) {
+	c, _ := newConfig(t)
+	c.Namespaces, c.UID, c.GID = nil, 0, 0
+	for _, name := range []string{"devices", "sockets", "calls"} {
+		t.Run(name, func(t *testing.T) { run(t, c, Namespaces{}, name) })
+	}
+}
+
+func inside(m Mechanism) bool { return strings.Contains(os.Getenv("LIST"), string(m)) }
+
+func expect(failed *[]error, what string, err error, want ...error) {
+	for _, w := range want {
+		if errors.Is(err, w) {
+			return
+		}
+	}
+	if err == nil || len(want) > 0 {
+		*failed = append(*failed, fmt.Errorf("%s: got %v, want it refused", what, err))
+	}
+}
+
+func tryOpen(path string, flags int) error {
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+func attackFiles(*Config) (failed []error) {
+	for _, path := range []string{"/etc/shadow", "/etc/passwd", "/etc/hostname", "/root", "/home", "/work", "/var", "/run", "/boot", "/proc/kcore", "/sys/kernel"} {
+		expect(&failed, "read "+path, tryOpen(path, unix.O_RDONLY))
+	}
+	for _, path := range []string{"/new", "/usr/new", "/etc/new", "/dev/new", "/proc/sys/kernel/hostname", "/proc/self/oom_score_adj"} {
+		expect(&failed, "write "+path, tryOpen(path, unix.O_WRONLY|unix.O_CREAT))
+	}
+	for _, path := range []string{"/cache/new", "/tmp/new", "/dev/shm/new"} {
+		if err := tryOpen(path, unix.O_WRONLY|unix.O_CREAT); err != nil {
+			failed = append(failed, fmt.Errorf("write %s: %w", path, err))
+		}
+	}
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "CLOUD_SECRET") {
+			failed = append(failed, errors.New("the environment came along"))
+		}
+	}
+	return failed
+}
+
+func attackDevices(c *Config) (failed []error) {
+	expect(&failed, "open /dev/tty", tryOpen("/dev/tty", unix.O_RDWR))
+	known := map[string]bool{"/dev/shm": true, "/dev/fd": true}
+	for _, path := range c.devices() {
+		known[path] = true
+	}
+	_ = filepath.WalkDir("/dev", func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || known[path] || entry.Type()&os.ModeSymlink != 0 {
+			return nil //nolint:nilerr // not to be seen at all
+		}
+		expect(&failed, "open "+path, tryOpen(path, unix.O_RDONLY|unix.O_NONBLOCK))
+		return nil
+	})
+	if sid, err := unix.Getsid(0); err != nil || sid == 0 && !inside(Processes) {
+		failed = append(failed, fmt.Errorf("session %d, %v", sid, err))
+	}
+	for fd := range 3 {
+		if unix.IoctlSetInt(fd, unix.TIOCSCTTY, 0) == nil {
+			failed = append(failed, errors.New("a terminal became the controlling one"))
+		}
+	}
+	c1 := byte('x')
+	expect(&failed, "type into a terminal", unix.IoctlSetInt(0, unix.TIOCSTI, int(c1)), unix.EPERM)
+	return failed
+}
+
+func attackSockets(*Config) (failed []error) {
+	for family := range 48 {
+		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_RAW, unix.SOCK_SEQPACKET} {
+			for _, protocol := range []int{0, unix.IPPROTO_MPTCP, unix.IPPROTO_UDP} {
+				if fd, err := unix.Socket(family, kind, protocol); err == nil {
+					failed = append(failed, fmt.Errorf("a socket of family %d, kind %d: %d", family, kind, fd))
+				}
+			}
+		}
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return append(failed, err)
+	}
+	expect(&failed, "connect one of a pair", unix.Connect(pair[0], &unix.SockaddrUnix{Name: "/run/socket"}))
+	if interfaces, err := net.Interfaces(); inside(Network) && err == nil && len(interfaces) > 1 {
+		failed = append(failed, fmt.Errorf("network interfaces: %v", interfaces))
+	}
+	return failed
+}
+
+func attackProcesses(c *Config) (failed []error) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid > 1 && pid != os.Getpid() {
+			failed = append(failed, fmt.Errorf("process %d is visible", pid))
+		}
+	}
+	for pid := 2; pid < 1000; pid++ {
+		if unix.Kill(pid, 0) == nil && tryOpen("/proc/self/task/"+strconv.Itoa(pid), unix.O_RDONLY) != nil {
+			failed = append(failed, fmt.Errorf("process %d can be signalled", pid))
+		}
+	}
+	expect(&failed, "survive the parent", unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0), unix.EPERM)
+	expect(&failed, "become root", rawCall(unix.SYS_SETUID, 0), unix.EPERM)
+	if c.UID != 0 && unix.Getuid() != c.UID {
+		failed = append(failed, fmt.Errorf("user %d", unix.Getuid()))
+	}
+	return failed
+}
+
+func attackCalls(*Config) (failed []error) {
+	for name, call := range map[string][]uintptr{
+		"ptrace": {unix.SYS_PTRACE, unix.PTRACE_TRACEME}, "setsid": {unix.SYS_SETSID}, "setpgid": {unix.SYS_SETPGID},
+		"unshare": {unix.SYS_UNSHARE, unix.CLONE_NEWUSER}, "mount": {unix.SYS_MOUNT}, "bpf": {unix.SYS_BPF}, "keyctl": {unix.SYS_KEYCTL},
+		"add_key": {unix.SYS_ADD_KEY}, "perf_event_open": {unix.SYS_PERF_EVENT_OPEN}, "userfaultfd": {unix.SYS_USERFAULTFD},
+		"io_uring_setup": {unix.SYS_IO_URING_SETUP, 1}, "pidfd_open": {unix.SYS_PIDFD_OPEN, 1}, "setns": {unix.SYS_SETNS},
+		"process_vm_readv": {unix.SYS_PROCESS_VM_READV, 1}, "personality": {unix.SYS_PERSONALITY, 0xffffffff}, "syslog": {unix.SYS_SYSLOG, 10},
+		"clone of a namespace": {unix.SYS_CLONE, unix.CLONE_NEWUSER}, "clone3": {unix.SYS_CLONE3}, "shmget": {unix.SYS_SHMGET},
+		"another architecture's call": {0x40000000 | unix.SYS_GETPID},
+	} {
+		expect(&failed, name, rawCall(call[0], call[1:]...), unix.EPERM, unix.ENOSYS, unix.EACCES)
+	}
+	return failed
+}
+
+func rawCall(number uintptr, args ...uintptr) error {
+	args = append(args, 0, 0, 0)
+	if _, _, errno := unix.RawSyscall(number, args[0], args[1], args[2]); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// attackMemory tries to leave or use more than a bounded amount of files.
+func attackMemory(*Config) (failed []error) {
+	for path, most := range map[string]int{"/tmp/large": 8 << 20, "/dev/shm/large": 4 << 20} {
+		f, err := os.Create(path)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		size := 0
+		block := make([]byte, 1<<20)
+		for err == nil && size < 64<<20 {
+			var n int
+			n, err = f.Write(block)
+			size += n
+		}
+		if size > most {
+			failed = append(failed, fmt.Errorf("%s has %d bytes, want at most %d", path, size, most))
+		}
+	}
+	return failed
+}
+
+func TestParseMechanisms(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "none": 0, "all": len(Mechanisms) - 1, "mounts, seccomp": 2} {
+		if got, err := ParseMechanisms(text); err != nil || len(got) != want {
+			t.Errorf("%q: got %v, %v, want %d", text, got, err, want)
+		}
+	}
+	if _, err := ParseMechanisms("walls"); err == nil {
+		t.Error("an unknown name was taken")
+	}
+	if got := Missing([]Mechanism{Mounts, Cgroup}, []Mechanism{Mounts}); len(got) != 1 || got[0] != Cgroup {
+		t.Errorf("missing: %v", got)
+	}
+}

@@ -1,0 +1,240 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Folders inside.
+const (
+	// TmpDir is a file system of the process's own that vanishes with it.
+	TmpDir = "/tmp"
+	shmDir = "/dev/shm"
+)
+
+// libraries are where drivers, their compilers and their libraries are. Home folders and
+// the folders of services are not among them.
+var libraries = []string{
+	"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/run/opengl-driver",
+}
+
+// configuration are the files of /etc that loaders and drivers read.
+var configuration = []string{
+	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/OpenCL", "/etc/alternatives", "/etc/localtime",
+	"/etc/nvidia", "/etc/rocm",
+}
+
+// hardware are the folders of /sys that describe processors and devices.
+var hardware = []string{"/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module"}
+
+// basicDevices hold no state of the machine.
+var basicDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+
+// AcceleratorDevices are the device files of accelerators' drivers, as patterns.
+var AcceleratorDevices = []string{
+	"/dev/dri/*", "/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/kfd", "/dev/accel/*", "/dev/dxg", "/dev/mali*", "/dev/apex_*",
+}
+
+// devices returns the device files of a sandbox.
+func (c *Config) devices() []string {
+	paths := slices.Clone(basicDevices)
+	for _, pattern := range append(slices.Clone(AcceleratorDevices), c.Devices...) {
+		found, _ := filepath.Glob(pattern) // a bad pattern finds nothing
+		for _, path := range found {
+			if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeDevice != 0 && !slices.Contains(paths, path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
+}
+
+// deviceGroups are the groups that may use the sandbox's device files.
+func (c *Config) deviceGroups() []int {
+	var groups []int
+	for _, path := range c.devices() {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) == nil && st.Mode&0o060 == 0o060 && st.Gid != 0 && !slices.Contains(groups, int(st.Gid)) {
+			groups = append(groups, int(st.Gid))
+		}
+	}
+	return groups
+}
+
+// readable are the host's paths that the sandbox shows read-only.
+func (c *Config) readable() []string {
+	return slices.Concat(libraries, configuration, hardware, c.Readable)
+}
+
+// root is a root that is being built.
+type root struct{ dir string }
+
+// enterRoot builds a root in the mount namespace of this process and makes it the
+// process's own. Writable folders lie at their Target afterwards.
+func enterRoot(c *Config) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	r := root{dir: c.Scratch}
+	if err := mountTmpfs(r.dir, 1<<20, 0o755); err != nil {
+		return fmt.Errorf("root: %w", err)
+	}
+	for _, path := range c.readable() {
+		if err := r.show(path); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(r.system(c), r.writable(c)); err != nil {
+		return err
+	}
+	return r.pivot()
+}
+
+// system adds /proc, /dev and /tmp.
+func (r root) system(c *Config) error {
+	for _, dir := range []string{"proc", "dev/shm", "tmp"} {
+		if err := os.MkdirAll(r.at(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("proc", r.at("proc"), "proc", flags|unix.MS_RDONLY, ""); err != nil {
+		// Not in a container that covers parts of its own.
+		if err := r.show("/proc"); err != nil {
+			return err
+		}
+	}
+	for _, path := range c.devices() {
+		if err := r.bind(path, path); err != nil {
+			return err
+		}
+	}
+	if err := os.Symlink("/proc/self/fd", r.at("dev/fd")); err != nil {
+		return err
+	}
+	return errors.Join(mountTmpfs(r.at(TmpDir), c.TmpSize, 0o1777), mountTmpfs(r.at(shmDir), c.ShmSize, 0o1777))
+}
+
+func (r root) writable(c *Config) error {
+	for _, b := range c.Writable {
+		if err := r.bind(b.Source, b.Target); err != nil {
+			return err
+		}
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+		if err := unix.MountSetattr(-1, r.at(b.Target), unix.AT_RECURSIVE, &attr); err != nil {
+			return fmt.Errorf("protect %s: %w", b.Target, err)
+		}
+	}
+	return nil
+}
+
+func (r root) at(path string) string { return filepath.Join(r.dir, path) }
+
+// show adds a path of the host, read-only. A path that does not exist is left out; a
+// symbolic link is added as such, together with what it leads to.
+func (r root) show(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil //nolint:nilerr // not on this machine
+	}
+	if _, err := os.Lstat(r.at(path)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return nil // shown by a folder above it
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := os.Readlink(path)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(r.at(path)), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink(target, r.at(path)); err != nil {
+			return err
+		}
+		if real, err := filepath.EvalSymlinks(path); err == nil && !r.shown(real) {
+			return r.show(real)
+		}
+		return nil
+	}
+	if r.shown(path) {
+		return nil
+	}
+	if err := r.bind(path, path); err != nil {
+		return err
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(-1, r.at(path), unix.AT_RECURSIVE, &attr); err != nil {
+		return fmt.Errorf("protect %s: %w", path, err)
+	}
+	return nil
+}
+
+// shown reports whether path is visible inside already.
+func (r root) shown(path string) bool {
+	var inside, outside unix.Stat_t
+	return unix.Stat(r.at(path), &inside) == nil && unix.Stat(path, &outside) == nil &&
+		inside.Dev == outside.Dev && inside.Ino == outside.Ino
+}
+
+// bind mounts a file or folder of the host, with everything mounted below it.
+func (r root) bind(source, target string) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	at := r.at(target)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	if info.IsDir() {
+		err = os.MkdirAll(at, 0o755)
+	} else {
+		var f *os.File
+		if f, err = os.OpenFile(at, os.O_CREATE|os.O_RDONLY, 0o644); err == nil {
+			err = f.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount(source, at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", source, err)
+	}
+	return nil
+}
+
+// pivot makes the new root that of the process and unmounts the old one.
+func (r root) pivot() error {
+	if err := unix.Chdir(r.dir); err != nil {
+		return fmt.Errorf("pivot root: %w", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the old root: %w", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return fmt.Errorf("pivot root: %w", err)
+	}
+	const flags = unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
+	if err := unix.Mount("", "/", "", flags, ""); err != nil {
+		return fmt.Errorf("read-only root: %w", err)
+	}
+	return nil
+}
+
+func mountTmpfs(dir string, size int64, mode uint32) error {
+	data := "size=" + strconv.FormatInt(size, 10) + ",nr_inodes=65536,mode=" + strconv.FormatUint(uint64(mode), 8)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		return fmt.Errorf("mount tmpfs: %w", err)
+	}
+	return nil
+}
