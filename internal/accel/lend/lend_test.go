@@ -19,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/accel/lend/fake"
 	"github.com/outboard-run/outboard/internal/metricstest"
+	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
@@ -274,7 +275,9 @@ func TestOwns(t *testing.T) {
 
 func TestWorkerGetsTheMachinesEnvironment(t *testing.T) {
 	h, _ := open(t, func(o *lend.Options) {
-		o.Environ = []string{"PATH=/bin", "OUTBOARD_SOCKET=/x", "OUTBOARD_TOKEN=secret", "OCL_ICD_VENDORS=/borrowed"}
+		o.Environ = []string{"PATH=/bin", "OUTBOARD_SOCKET=/x", "OUTBOARD_TOKEN=secret", "OCL_ICD_VENDORS=/borrowed",
+			"AWS_SECRET_ACCESS_KEY=secret", "POCL_MAX_PTHREAD_COUNT=2", "HOME=/root", "LD_PRELOAD=/x", "MY_DRIVER=1"}
+		o.Sandbox.Environ = []string{"MY_DRIVER"}
 	})
 	s := start(t, h)
 	defer s.Close()
@@ -282,7 +285,7 @@ func TestWorkerGetsTheMachinesEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"PATH=/bin"}, strings.Split(got, "\x00")); diff != "" {
+	if diff := cmp.Diff([]string{"PATH=/bin", "POCL_MAX_PTHREAD_COUNT=2", "MY_DRIVER=1"}, strings.Split(got, "\x00")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -299,6 +302,33 @@ func TestLimit(t *testing.T) {
 	s = start(t, h)
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// One lease can't take all sessions of a host.
+func TestLeaseLimit(t *testing.T) {
+	h, _ := open(t, func(o *lend.Options) { o.MaxLeaseSessions = 1 })
+	s := start(t, h)
+	defer s.Close()
+	if _, err := h.Start(spec()); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("a second session of the lease: got %v, want Exhausted", err)
+	}
+	other := spec()
+	other.Lease.Lease = "other"
+	s2, err := h.Start(other)
+	if err != nil {
+		t.Fatalf("a session of another lease: %v", err)
+	}
+	if err := s2.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Below the floor that the operator sets no session starts.
+func TestRequiredMechanisms(t *testing.T) {
+	h, _ := open(t, func(o *lend.Options) { o.Sandbox.Require = []sandbox.Mechanism{sandbox.Cgroup} })
+	if _, err := h.Start(spec()); outboard.KindOf(err) != outboard.Denied || !strings.Contains(err.Error(), "cgroup") {
+		t.Errorf("got %v, want it refused for the missing cgroup", err)
 	}
 }
 

@@ -1,0 +1,131 @@
+package lend
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/control"
+)
+
+// quotaWorker is a worker's end that holds memory: it returns what it does not use.
+type quotaWorker struct {
+	id      outboard.SessionID
+	conn    *control.Conn
+	lease   *leaseState
+	quota   outboard.Bytes
+	used    outboard.Bytes
+	answers chan outboard.Bytes
+	reclaim chan struct{}
+}
+
+func joinLease(t *testing.T, l *leaseState, id outboard.SessionID) *quotaWorker {
+	t.Helper()
+	near, far := net.Pipe()
+	w := &quotaWorker{id: id, conn: control.New(far), lease: l, answers: make(chan outboard.Bytes, 1), reclaim: make(chan struct{}, 16)}
+	w.quota = *l.join(id, control.New(near))
+	go func() {
+		for {
+			m, err := w.conn.Receive()
+			switch {
+			case err != nil:
+				return
+			case m.Type == control.TypeQuota:
+				w.answers <- m.Bytes
+			case m.Type == control.TypeReclaim:
+				w.reclaim <- struct{}{}
+			}
+		}
+	}()
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	return w
+}
+
+// allocate reserves what the quota lacks, as a worker does.
+func (w *quotaWorker) allocate(bytes outboard.Bytes) bool {
+	if missing := w.used + bytes - min(w.quota, w.used+bytes); missing > 0 {
+		go w.lease.handleMessage(w.id, control.Message{Type: control.TypeReserve, Bytes: missing})
+		w.quota += <-w.answers
+	}
+	if w.used+bytes > w.quota {
+		return false
+	}
+	w.used += bytes
+	return true
+}
+
+// Four processes of one program get the lease's memory together, not each.
+func TestMemoryIsTheLeases(t *testing.T) {
+	const lease = 64 << 20
+	l := newLeaseState(lease)
+	granted := 0
+	for _, id := range []outboard.SessionID{"a", "b", "c", "d"} {
+		w := joinLease(t, l, id)
+		if w.allocate(60 << 20) {
+			granted++
+		}
+	}
+	if granted != 1 {
+		t.Errorf("%d of 4 sessions got 60 of 64 MiB, want one", granted)
+	}
+}
+
+// Memory that a session does not use is another one's as soon as that needs it, and so is
+// that of a session that has ended.
+func TestMemoryIsReclaimed(t *testing.T) {
+	l := newLeaseState(64 << 20)
+	first := joinLease(t, l, "first")
+	if first.quota != 64<<20 {
+		t.Errorf("the first session has a quota of %v, want all", first.quota)
+	}
+	first.allocate(10 << 20)
+	go func() {
+		<-first.reclaim
+		surplus := first.quota - first.used
+		first.quota = first.used
+		l.handleMessage("first", control.Message{Type: control.TypeRelease, Bytes: surplus})
+	}()
+	second := joinLease(t, l, "second")
+	if !second.allocate(50 << 20) {
+		t.Error("the first session's unused memory was not reclaimed")
+	}
+	if second.allocate(10 << 20) {
+		t.Error("more was granted than the lease has")
+	}
+	l.leave("first")
+	if !second.allocate(10 << 20) {
+		t.Error("the memory of a session that ended is lost")
+	}
+}
+
+// A worker that lies about what it returns gets no more than the lease has.
+func TestLyingWorker(t *testing.T) {
+	l := newLeaseState(64 << 20)
+	w := joinLease(t, l, "liar")
+	l.handleMessage("liar", control.Message{Type: control.TypeRelease, Bytes: 1 << 60})
+	other := joinLease(t, l, "other")
+	if free := l.free(); free != 0 || other.quota != 64<<20 || w.quota == 0 {
+		t.Errorf("free %v, quota %v", free, other.quota)
+	}
+	if w.allocate(1 << 62) {
+		t.Error("an impossible request was granted")
+	}
+}
+
+func TestLogLinesAreBounded(t *testing.T) {
+	l := newLeaseState(0)
+	now := l.refill
+	written := 0
+	for range 100000 {
+		if _, ok := l.allowLine(now); ok {
+			written++
+		}
+	}
+	if written != logBurst {
+		t.Errorf("%d lines at once, want %d", written, logBurst)
+	}
+	if dropped, ok := l.allowLine(now.Add(time.Second)); !ok || dropped != 100000-logBurst {
+		t.Errorf("after a second: %v, %d lines reported as dropped", ok, dropped)
+	}
+}
