@@ -45,6 +45,7 @@ type Execution struct {
 	// The rest is empty between events.
 	queue   []func()
 	tasks   int
+	budget  *dsl.Budget // of all expressions that this event evaluates
 	actions []Action
 }
 
@@ -62,7 +63,7 @@ func (x *Execution) Apply(e Event) ([]Action, error) {
 	if e.At.After(x.now) {
 		x.now = e.At
 	}
-	x.tasks = 0
+	x.tasks, x.budget = 0, &dsl.Budget{}
 	x.events++
 	x.dispatch(e)
 	x.drain()
@@ -212,6 +213,7 @@ func (x *Execution) Wants(e Event) bool {
 	case e.Emitted != nil:
 		return x.waitsFor(e.Emitted.Path, "emit")
 	case e.Received != nil:
+		x.budget = &dsl.Budget{}
 		n := x.live[e.Received.Path]
 		return n != nil && n.expects(e.Received.Event)
 	case e.Fired != nil:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
@@ -85,5 +86,31 @@ func TestBelow(t *testing.T) {
 		if got := Below(c.path, c.of); got != c.want {
 			t.Errorf("Below(%q, %q) is %v", c.path, c.of, got)
 		}
+	}
+}
+
+// TestWorkBetweenEvents ends a workflow whose expressions, each within its limits, compute too much before
+// anything happens. Each event begins with a full budget.
+func TestWorkBetweenEvents(t *testing.T) {
+	const round = `{set: "${ [range(20000)] | length }"}`
+	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	x := New("app/1", parse(t, `do: [{all: {for: {each: i, in: "${ [range(1000)] }"}, do: [{one: `+round+`}]}}]`))
+	if _, err := x.Apply(Event{At: at, Started: &Started{Workflow: "w"}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := x.Result(); r.Status != Faulted || r.Error == nil || !strings.Contains(r.Error.Detail, "too many steps") {
+		t.Errorf("got %+v", r)
+	}
+	x = New("app/2", parse(t, `do: [{all: {for: {each: i, in: "${ [range(100)] }"}, do: [{one: `+round+`}, {two: {wait: {seconds: 1}}}]}}]`))
+	actions, err := x.Apply(Event{At: at, Started: &Started{Workflow: "w"}})
+	for ; err == nil && !x.Status().Over(); at = at.Add(time.Second) {
+		timer, ok := actions[len(actions)-1].(Timer)
+		if !ok {
+			t.Fatalf("no timer among %+v", actions)
+		}
+		actions, err = x.Apply(Event{At: timer.At, Fired: &Fired{Path: timer.Path, Timer: timer.Kind}})
+	}
+	if r := x.Result(); r.Status != Completed || err != nil {
+		t.Errorf("got %+v, %v", r, err)
 	}
 }

@@ -17,7 +17,7 @@ const RuntimeName = "outboard"
 // scope is what an expression of a task is evaluated on.
 func (x *Execution) scope(n *node, data any) dsl.Scope {
 	s := dsl.Scope{
-		Data: data, Context: x.context, Now: x.now, Locals: n.locals,
+		Data: data, Context: x.context, Now: x.now, Locals: n.locals, Budget: x.budget,
 		Runtime:  map[string]any{"name": RuntimeName},
 		Workflow: map[string]any{"id": x.id, "definition": definition(x.workflow), "input": x.raw, "startedAt": moment(x.started)},
 	}

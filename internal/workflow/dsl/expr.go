@@ -13,8 +13,6 @@ import (
 
 // Limits of one evaluation.
 const (
-	// maxSteps bounds what an evaluation executes, in jq's own instructions.
-	maxSteps = 500_000
 	// maxWeight bounds a value: its texts' bytes and 16 for each of its parts.
 	maxValueSize = 4 << 20
 	// maxIndex bounds the index of an array's element that is set.
@@ -24,10 +22,13 @@ const (
 )
 
 // The variables that every expression may use.
-var arguments = []string{"$context", "$input", "$output", "$task", "$workflow", "$runtime", nowVariable}
+var arguments = []string{"$context", "$input", "$output", "$task", "$workflow", "$runtime", nowVariable, budgetVariable}
 
 // nowVariable holds what "now" is in an expression.
 const nowVariable = "$__now"
+
+// budgetVariable holds the *Budget that the guards charge.
+const budgetVariable = "$__budget"
 
 // Scope is what an expression is evaluated on.
 type Scope struct {
@@ -40,6 +41,8 @@ type Scope struct {
 	Locals *Locals
 	// Now is the time.
 	Now time.Time
+	// Budget is shared by the evaluations that it bounds. Nil is one for this evaluation alone.
+	Budget *Budget
 }
 
 // Locals are variables with the place where they were set. Nil has none.
@@ -131,12 +134,16 @@ func hint(err error) string {
 
 // Eval evaluates the expression, which must have exactly one result.
 func (e *Expr) Eval(s Scope) (any, error) {
+	budget := s.Budget
+	if budget == nil {
+		budget = &Budget{}
+	}
 	values := make([]any, 0, len(arguments)+len(e.locals))
-	values = append(values, s.Context, s.Input, s.Output, s.Task, s.Workflow, s.Runtime, seconds(s.Now))
+	values = append(values, s.Context, s.Input, s.Output, s.Task, s.Workflow, s.Runtime, seconds(s.Now), budget)
 	for _, name := range e.locals {
 		values = append(values, s.Locals.value(name))
 	}
-	iter := e.code.RunWithContext(&steps{left: maxSteps}, s.Data, values...)
+	iter := e.code.RunWithContext(&steps{left: maxEvalSteps, budget: budget}, s.Data, values...)
 	result, err := singleResult(iter)
 	if err != nil {
 		return nil, err
@@ -186,20 +193,25 @@ func (e *Expr) True(s Scope) (bool, error) {
 	return false, fmt.Errorf("the condition %q is %s and not true or false", e.Text, gojq.TypeOf(result))
 }
 
-// steps is a context that ends after a number of looks at it. The interpreter
-// looks before each of its instructions, so the limit does not depend on how
-// fast a machine is.
+// steps is a context that ends when the budget is used up. The interpreter checks it before each of its
+// instructions, so the limit does not depend on how fast a machine is.
 type steps struct {
-	left int
+	left   int
+	budget *Budget
+	err    error
 }
-
-var errSteps = errors.New("the expression takes too many steps: leave such work to a function")
 
 func (s *steps) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (s *steps) Value(any) any               { return nil }
 
 func (s *steps) Done() <-chan struct{} {
-	if s.left--; s.left >= 0 {
+	if s.err == nil {
+		s.err = s.budget.step()
+	}
+	if s.left--; s.left < 0 && s.err == nil {
+		s.err = errSteps
+	}
+	if s.err == nil {
 		return nil
 	}
 	ready := make(chan struct{})
@@ -207,11 +219,6 @@ func (s *steps) Done() <-chan struct{} {
 	return ready
 }
 
-func (s *steps) Err() error {
-	if s.left < 0 {
-		return errSteps
-	}
-	return nil
-}
+func (s *steps) Err() error { return s.err }
 
 var _ context.Context = (*steps)(nil)

@@ -98,7 +98,7 @@ func TestGuarded(t *testing.T) {
 
 // TestBounded has expressions that would take all time or memory.
 func TestBounded(t *testing.T) {
-	const steps, weight = "takes too many steps", "more than 4 MiB"
+	const steps, weight, data = "takes too many steps", "more than 4 MiB", "looks at too much data"
 	for text, want := range map[string]string{
 		`last(repeat(1))`:                              steps,
 		`last(range(1e12))`:                            steps,
@@ -130,6 +130,16 @@ func TestBounded(t *testing.T) {
 		`reduce range(3000) as $i (10; . * .)`:              "4096 bits",
 		strings.Repeat("[", 600) + strings.Repeat("]", 600): "brackets",
 		`[limit(1000; repeat([range(1000)]))]`:              steps,
+
+		`[range(20000)] as $a | $a - ($a | map(. + 20000))`:                          data,
+		`("x" * 1000000) as $s | reduce range(1000) as $i (0; . + ($s | length))`:    data,
+		`("x" * 1000000) as $s | [limit(100000; repeat($s == $s))] | length`:         data,
+		`("x" * 1000000) as $s | [limit(100000; repeat($s | test("y")))] | length`:   data,
+		`("ab" * 500000) | gsub("a"; "b")`:                                           data,
+		`("ab" * 500000) | [splits("a")] | length`:                                   data,
+		`[range(30000)] as $a | [limit(1000; repeat($a | sort))] | length`:           data,
+		`[range(20000)] as $a | [$a[] | tostring] as $b | $b | contains($b)`:         data,
+		`("x" * 100000) as $s | reduce range(100000) as $i (0; ($s | indices("y")))`: data,
 	} {
 		if got := eval(t, text, nil); !strings.Contains(got, want) {
 			t.Errorf("%.60s: got %.200s, want %s", text, got, want)
@@ -144,14 +154,15 @@ func TestStepsAreSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := func() int {
-		s := &steps{left: maxSteps}
-		iter := e.code.RunWithContext(s, nil, nil, nil, nil, nil, nil, nil, 0.0)
+		b := &Budget{}
+		s := &steps{left: maxEvalSteps, budget: b}
+		iter := e.code.RunWithContext(s, nil, nil, nil, nil, nil, nil, nil, 0.0, b)
 		if _, err := singleResult(iter); err != nil {
 			t.Fatal(err)
 		}
 		return s.left
 	}
-	if first := used(); first != used() || first == maxSteps {
+	if first := used(); first != used() || first == maxEvalSteps {
 		t.Errorf("%d steps are left, and then %d", first, used())
 	}
 }
@@ -187,7 +198,7 @@ func FuzzEval(f *testing.F) {
 	for _, text := range []string{
 		`.a[0] + 1`, `"ab" * 3`, `.a |= map(. * 2)`, `[.[]?]`, `reduce .a[] as $v (0; . + $v)`, `. as {a: [$x]} | $x`,
 		`"\(.a)"`, `@base64`, `[paths]`, `.a += [3] | .b *= 2`, `def f(g): g + g; f(.a)`, `.a[1:][0]`, `label $l | 1, break $l`,
-		`try error catch .`, `.. |= .`, `[limit(3; repeat(.))]`, `to_entries`, `if . then 1 elif 2 then 3 end`, `-.b`, `?//1`,
+		`(.a[] | select(. - 1 == length - 1)) |= 9`, `del(.a[] | select(contains(1)))`, `[.a, [1]] | .[0] - .[1]`, `"a,b" | split(",")`, `"abab" | [match("b"; "g").offset]`, `.a | index(2)`, `"x" | gsub("x"; "y")`, `.a == [1, 2]`, `path(.a[] | select(. > 1))`, `try error catch .`, `.. |= .`, `[limit(3; repeat(.))]`, `to_entries`, `if . then 1 elif 2 then 3 end`, `-.b`, `?//1`,
 	} {
 		f.Add(text, `{"a": [1, 2], "b": 3}`)
 	}
@@ -217,7 +228,7 @@ func FuzzEval(f *testing.F) {
 		if err != nil {
 			return
 		}
-		want, err := singleResult(code.RunWithContext(&steps{left: 10 * maxSteps}, v, nil, nil, nil, nil, nil, nil, seconds(noon)))
+		want, err := singleResult(code.RunWithContext(&steps{left: 10 * maxEvalSteps, budget: &Budget{}}, v, nil, nil, nil, nil, nil, nil, seconds(noon), nil))
 		if err != nil {
 			t.Fatalf("%q is %v with guards and fails without: %v", text, got, err)
 		}

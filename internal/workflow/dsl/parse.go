@@ -2,8 +2,10 @@ package dsl
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -275,11 +277,17 @@ func value(n *yaml.Node) (any, error) {
 	}
 }
 
+// jsonNumber is the syntax of a number (RFC 8259, section 6).
+var jsonNumber = regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?$`)
+
 func scalar(n *yaml.Node) (any, error) {
 	switch n.ShortTag() {
 	case "!!null":
 		return nil, nil //nolint:nilnil // This is the value null.
 	case "!!str", "!!timestamp", "!!merge":
+		if n.Style == 0 && jsonNumber.MatchString(n.Value) {
+			return json.Number(n.Value), nil // beyond what YAML's floats hold
+		}
 		return n.Value, nil
 	}
 	var v any

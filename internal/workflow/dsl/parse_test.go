@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/itchyny/gojq"
 	"os"
 	"path/filepath"
 	"strings"
@@ -274,5 +275,21 @@ func BenchmarkEval(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestLargeNumbers keeps numbers that are larger than YAML's floats numbers.
+func TestLargeNumbers(t *testing.T) {
+	w, err := Parse("t.yaml", []byte(document+`do: [{a: {set: {x: 1e400, y: -2E+500, z: "1e400", e: "${ 1e400 > 1e308 }"}}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := w.Do.List[0].Set.Eval(Scope{Now: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := gojq.Marshal(v)
+	if want := `{"e":true,"x":1e400,"y":-2E+500,"z":"1e400"}`; err != nil || string(text) != want {
+		t.Errorf("got %s, %v, want %s", text, err, want)
 	}
 }

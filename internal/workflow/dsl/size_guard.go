@@ -18,6 +18,10 @@ import (
 // The functions that the guard adds.
 const (
 	checkSizeFunction = "__sized"
+	chargeFunction    = "__charge"
+	searchFunction    = "__search"
+	subFunction       = "__subtract"
+	replaceFunction   = "__replace"
 	addFunction       = "__add"
 	mulFunction       = "__mul"
 	indexFunction     = "__index"
@@ -48,13 +52,38 @@ var growing = map[string]bool{
 	"walk": true, "paths": true, "getpath": false, "match": true, "scan": true, "capture": true, "tojsonstream": true,
 }
 
+// expensive are functions of the interpreter's own that look at all of their input in one step.
+var expensive = map[string]bool{
+	"length": true, "keys": true, "keys_unsorted": true, "sort": true, "sort_by": true, "min": true, "max": true, "min_by": true,
+	"max_by": true, "unique": true, "reverse": true, "tojson": true, "from_entries": true, "with_entries": true, "map_values": true,
+	"del": true, "delpaths": true, "to_entries": true, "pick": true, "tostream": true, "ascii": true, "trim": true,
+	"ltrim": true, "rtrim": true, "trimstr": true, "ltrimstr": true, "rtrimstr": true, "tonumber": true, "add": true, "join": true,
+	"any": true, "all": true, "IN": true, "INDEX": true, "bsearch": true, "todate": true, "fromdate": true, "strptime": true, "has": true,
+}
+
+// searches are functions that look for their first argument in their input.
+var searches = map[string]bool{
+	"contains": true, "inside": true, "index": true, "rindex": true, "indices": true, "test": true, "match": true, "capture": true,
+	"scan": true, "split": true, "splits": true, "sub": true, "gsub": true, "startswith": true, "endswith": true, "in": true,
+}
+
 func guards() []gojq.CompilerOption {
 	return []gojq.CompilerOption{
-		gojq.WithFunction(checkSizeFunction, 0, 0, func(v any, _ []any) any { return checkSize(v) }),
+		gojq.WithFunction(checkSizeFunction, 1, 1, func(v any, args []any) any { return charged(args[0], checkSize(v), v) }),
+		gojq.WithFunction(chargeFunction, 1, 1, func(v any, args []any) any { return charged(args[0], v, v, v, v, v) }),
+		gojq.WithFunction(searchFunction, 2, 2, func(v any, args []any) any { return chargedProduct(args[0], v, v, args[1]) }),
+		gojq.WithFunction(replaceFunction, 2, 2, func(v any, args []any) any {
+			return chargedSquare(args[0], chargedProduct(args[0], v, v, args[1]), v)
+		}),
 		gojq.WithFunction(indexFunction, 1, 1, func(_ any, args []any) any { return checkIndex(args[0]) }),
 		gojq.WithFunction(pathFunction, 1, 1, func(_ any, args []any) any { return checkPath(args[0]) }),
-		gojq.WithFunction(addFunction, 2, 2, func(_ any, args []any) any { return checkBoth(args) }),
-		gojq.WithFunction(mulFunction, 2, 2, func(_ any, args []any) any { return checkProduct(args) }),
+		gojq.WithFunction(addFunction, 3, 3, func(_ any, args []any) any { return charged(args[0], checkBoth(args[1:]), args[1], args[2]) }),
+		gojq.WithFunction(mulFunction, 3, 3, func(_ any, args []any) any {
+			return charged(args[0], checkProduct(args[1:]), args[1], args[2])
+		}),
+		gojq.WithFunction(subFunction, 3, 3, func(_ any, args []any) any {
+			return chargedProduct(args[0], []any{args[1], args[2]}, args[1], args[2])
+		}),
 	}
 }
 
@@ -121,13 +150,21 @@ func (g *guardRewriter) operator(q *gojq.Query) {
 	case gojq.OpMul:
 		q.Left, q.Right = binary(mulFunction, q, gojq.OpMul)
 		q.Op = gojq.OpPipe
+	case gojq.OpSub:
+		q.Left, q.Right = binary(subFunction, q, gojq.OpSub)
+		q.Op = gojq.OpPipe
+	case gojq.OpEq, gojq.OpNe, gojq.OpLt, gojq.OpLe, gojq.OpGt, gojq.OpGe, gojq.OpDiv:
+		if !isLiteral(q.Left) && !isLiteral(q.Right) {
+			q.Left, q.Right = binary(addFunction, q, q.Op)
+			q.Op = gojq.OpPipe
+		}
 	case gojq.OpUpdateAdd:
 		g.update(q, gojq.OpAdd)
 	case gojq.OpUpdateMul:
 		g.update(q, gojq.OpMul)
 	case gojq.OpAssign, gojq.OpModify, gojq.OpUpdateSub, gojq.OpUpdateDiv, gojq.OpUpdateMod, gojq.OpUpdateAlt:
 		inner := &gojq.Query{Left: q.Left, Right: q.Right, Op: q.Op}
-		q.Left, q.Right, q.Op = paren(inner), call(checkSizeFunction), gojq.OpPipe
+		q.Left, q.Right, q.Op = paren(inner), call(checkSizeFunction, call(budgetVariable)), gojq.OpPipe
 	default:
 	}
 }
@@ -138,7 +175,7 @@ func binary(check string, q *gojq.Query, op gojq.Operator) (left, right *gojq.Qu
 		number := &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeNumber, Number: i}}
 		return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeIndex, Index: &gojq.Index{Start: number}}}
 	}
-	return call(check, q.Left, q.Right), &gojq.Query{Left: at("0"), Right: at("1"), Op: op}
+	return call(check, call(budgetVariable), q.Left, q.Right), &gojq.Query{Left: at("0"), Right: at("1"), Op: op}
 }
 
 // update makes "L op= R" into "R as $__u | L |= (. op $__u)", which is what it means.
@@ -188,9 +225,56 @@ func (g *guardRewriter) term(t *gojq.Term) {
 			g.query(kv.Val)
 		}
 	}
-	if grows(t) {
+	if t.Type == gojq.TermTypeFunc && (expensive[t.Func.Name] || searches[t.Func.Name]) {
+		wrapInCharge(t)
+	} else if grows(t) {
 		wrapInSizeCheck(t)
 	}
+}
+
+// isLiteral reports whether a query is a number, a text, or a constant name.
+func isLiteral(q *gojq.Query) bool {
+	t := q.Term
+	if t == nil || len(t.SuffixList) > 0 {
+		return false
+	}
+	switch t.Type {
+	case gojq.TermTypeNumber, gojq.TermTypeNull, gojq.TermTypeTrue, gojq.TermTypeFalse:
+		return true
+	case gojq.TermTypeString:
+		return t.Str != nil && len(t.Str.Queries) == 0
+	default:
+		return false
+	}
+}
+
+// replacements are searches that cut their input at each place that they find.
+var replacements = map[string]bool{"sub": true, "gsub": true, "splits": true, "scan": true, "capture": true, "match": true}
+
+// wrapInCharge makes a call "f(X; Y)" into "(__charge | f(X; Y))", or for a search
+// "(X as $__x | __search($__x) | f($__x; Y))", and checks the size of what grows.
+func wrapInCharge(t *gojq.Term) {
+	const name = "$__x"
+	inner := *t
+	inner.SuffixList = nil
+	q := &gojq.Query{Term: &inner}
+	if growing[t.Func.Name] {
+		q = &gojq.Query{Left: q, Op: gojq.OpPipe, Right: call(checkSizeFunction, call(budgetVariable))}
+	}
+	if searches[t.Func.Name] && len(t.Func.Args) > 0 {
+		called := *t.Func
+		called.Args = append([]*gojq.Query{call(name)}, called.Args[1:]...)
+		inner.Func = &called
+		charge := searchFunction
+		if replacements[t.Func.Name] {
+			charge = replaceFunction
+		}
+		q = &gojq.Query{Left: call(charge, call(budgetVariable), call(name)), Op: gojq.OpPipe, Right: q}
+		q = &gojq.Query{Left: paren(t.Func.Args[0]), Patterns: []*gojq.Pattern{{Name: name}}, Op: gojq.OpPipe, Right: q}
+	} else {
+		q = &gojq.Query{Left: call(chargeFunction, call(budgetVariable)), Op: gojq.OpPipe, Right: q}
+	}
+	*t = gojq.Term{Type: gojq.TermTypeQuery, Query: q, SuffixList: t.SuffixList}
 }
 
 func (g *guardRewriter) control(t *gojq.Term) {
@@ -228,6 +312,9 @@ func (g *guardRewriter) control(t *gojq.Term) {
 func (g *guardRewriter) pattern(p *gojq.Pattern) {
 	if p == nil {
 		return
+	}
+	if g.checking && strings.HasPrefix(p.Name, "$__") {
+		g.refuse("variable %s: names that begin with \"_\" are reserved", p.Name)
 	}
 	for _, e := range p.Array {
 		g.pattern(e)
@@ -278,7 +365,7 @@ func (g *guardRewriter) function(f *gojq.Func) {
 	for _, a := range f.Args {
 		g.query(a)
 	}
-	if g.checking && strings.HasPrefix(f.Name, "_") {
+	if g.checking && (strings.HasPrefix(f.Name, "_") || strings.HasPrefix(f.Name, "$__") && f.Name != "$__loc__") {
 		g.refuse("function %s: names that begin with \"_\" are reserved", f.Name)
 	}
 	switch {
@@ -318,10 +405,10 @@ func wrapInSizeCheck(t *gojq.Term) {
 	inner.SuffixList = nil
 	var q *gojq.Query
 	if t.Type == gojq.TermTypeFunc || t.Type == gojq.TermTypeFormat {
-		after := &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(checkSizeFunction)}
-		q = &gojq.Query{Left: call(checkSizeFunction), Op: gojq.OpPipe, Right: after}
+		after := &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(checkSizeFunction, call(budgetVariable))}
+		q = &gojq.Query{Left: call(checkSizeFunction, call(budgetVariable)), Op: gojq.OpPipe, Right: after}
 	} else {
-		q = &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(checkSizeFunction)}
+		q = &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(checkSizeFunction, call(budgetVariable))}
 	}
 	*t = gojq.Term{Type: gojq.TermTypeQuery, Query: q, SuffixList: t.SuffixList}
 }
