@@ -31,6 +31,7 @@ static cl_mem buffer_new(cl_context context, const cl_mem_properties *properties
 		return mem_fail(status, errcode_ret);
 	struct creation creation = {0, CL_OUT_OF_HOST_MEMORY};
 	m->host_ptr = flags & CL_MEM_USE_HOST_PTR ? host_ptr : NULL;
+	mem_created_shadow(m, host_ptr);
 	if (mem_keep_properties(m, properties))
 		buffer_send(m, host_ptr, &creation);
 	return mem_created(m, &creation, errcode_ret);

@@ -44,6 +44,8 @@ struct region {
 	const size_t *origin, *region; /* of an image */
 	struct layout host;
 };
+/* True when the region is all of a root. */
+int region_covers(const struct region *);
 /* Send a command after command_begin. The caller drops *kept, when kept is not NULL, with read_drop. */
 int32_t region_read(struct command *, const struct region *, cl_bool blocking, struct read **kept);
 int32_t region_write(struct command *, const struct region *, cl_bool blocking);

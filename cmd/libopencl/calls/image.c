@@ -276,6 +276,7 @@ static cl_mem image_new(struct plan *p, const cl_mem_properties *properties, cl_
 	if (p->flags & CL_MEM_USE_HOST_PTR)
 		m->host_ptr = p->host_ptr;
 	image_facts(m, p);
+	mem_created_shadow(m, p->host_ptr);
 	struct creation creation = {0, CL_OUT_OF_HOST_MEMORY};
 	if (mem_keep_properties(m, properties))
 		image_send(m, p, &creation);

@@ -110,18 +110,24 @@ static int32_t map_fetch(const struct map_call *call, struct mapping *p) {
 	return region_end(&c, status, call->blocking, call->blocking);
 }
 
-/* Reads nothing, but a blocking map still implies that earlier commands are complete. */
+static int queue_idle(cl_command_queue q) { return atomic_load(&q->sent) <= atomic_load(&q->finished); }
+
+/* Reads nothing. A command is sent for an event or a wait list, and because a blocking map implies that earlier commands are
+ * complete, unless they are known to be. */
 static int32_t map_nothing(const struct map_call *call, struct mapping *p) {
 	struct command c;
-	cl_event own = NULL, *event = call->event ? call->event : call->blocking ? &own : NULL;
+	int sends = call->event || call->count || (call->blocking && !queue_idle(call->queue));
+	cl_event own = NULL, *event = call->event ? call->event : call->blocking && sends ? &own : NULL;
 	int32_t status = command_begin(&c, call->queue, call->type, call->count, call->list, event);
 	if (status != 0)
 		return status;
 	status = command_reads(&c, p->object);
-	if (status == 0)
+	if (status == 0 && session_dead(c.session))
+		status = session_dead_status(c.session);
+	if (status == 0 && sends)
 		status = command_marks(&c);
 	status = command_end(&c, status);
-	if (status == 0 && call->blocking)
+	if (status == 0 && call->blocking && sends)
 		status = event_wait(*event);
 	if (own)
 		object_release(own);
@@ -129,7 +135,13 @@ static int32_t map_nothing(const struct map_call *call, struct mapping *p) {
 }
 
 static void *map_region(const struct map_call *call, struct mapping *p, cl_int *errcode_ret) {
-	int32_t status = fetches(call->flags) ? map_fetch(call, p) : map_nothing(call, p);
+	cl_mem root = p->object->root;
+	int reads = fetches(call->flags) && !mem_shadow_current(root);
+	uint64_t version = atomic_load(&root->version);
+	struct region g = mapping_region(p);
+	int32_t status = reads ? map_fetch(call, p) : map_nothing(call, p);
+	if (status == 0 && reads && call->blocking && region_covers(&g))
+		atomic_store(&root->shadow_version, version);
 	if (status != 0) {
 		mapping_free(p);
 		return mem_fail(status, errcode_ret);
@@ -197,12 +209,26 @@ void *ob_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blockin
 
 static int writes_back(const struct mapping *p) { return p->writes && (!p->fetch || atomic_load(&p->fetch->arrived)); }
 
-static int32_t unmap(struct command *c, const struct mapping *p) {
-	if (!writes_back(p))
-		return command_marks(c);
+/* write_back writes the mapped region to the device. Mapped memory that held all of the contents before holds them afterwards. */
+static int32_t write_back(struct command *c, const struct mapping *p) {
 	struct region g = mapping_region(p);
+	cl_mem root = p->object->root;
+	uint64_t before = atomic_load(&root->version);
+	int whole = region_covers(&g) || mem_shadow_current(root);
 	int32_t status = command_writes(c, p->object);
-	return status ? status : region_write(c, &g, CL_FALSE);
+	uint64_t after = atomic_load(&root->version);
+	if (status == 0)
+		status = region_write(c, &g, CL_FALSE);
+	if (status == 0 && whole && after == before + 1) /* no other command wrote meanwhile */
+		atomic_store(&root->shadow_version, after);
+	return status;
+}
+
+/* Without data, a command is sent only for an event or a wait list. */
+static int32_t unmap(struct command *c, const struct mapping *p) {
+	if (writes_back(p))
+		return write_back(c, p);
+	return c->minted || c->wait_count ? command_marks(c) : 0;
 }
 
 cl_int ob_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem m, void *pointer, cl_uint count, const cl_event *list, cl_event *event) {

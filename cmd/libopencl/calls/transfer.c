@@ -112,7 +112,7 @@ int32_t region_end(struct command *c, int32_t status, cl_bool blocking, int wait
 	return status == 0 && blocking ? queue_take_sticky(queue) : status;
 }
 
-static int covers(const struct region *g) {
+int region_covers(const struct region *g) {
 	if (g->mem != g->mem->root)
 		return 0;
 	if (!mem_is_image(g->mem))
@@ -145,7 +145,7 @@ static int32_t write_region(cl_command_queue queue, cl_command_type type, const 
 	int32_t status = command_begin_write(&c, queue, type, blocking, count, list, event);
 	if (status != 0)
 		return status;
-	status = covers(g) ? command_replaces(&c, g->mem) : command_writes(&c, g->mem);
+	status = region_covers(g) ? command_replaces(&c, g->mem) : command_writes(&c, g->mem);
 	if (status == 0)
 		status = region_write(&c, g, blocking);
 	return region_end(&c, status, blocking, 0);

@@ -239,6 +239,7 @@ int32_t command_reads(struct command *c, cl_mem m) {
 }
 
 static int32_t mark_written(struct command *c, cl_mem root) {
+	atomic_fetch_add(&root->version, 1);
 	if (root->o.links == c->link->bit)
 		return 0;
 	int32_t status = writer_note(root, c->queue, c->link);

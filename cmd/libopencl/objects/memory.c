@@ -147,6 +147,7 @@ cl_mem mem_new_root(cl_context context, cl_mem_object_type type, cl_mem_flags fl
 	}
 	m->counted = storage;
 	m->storage = storage;
+	atomic_store(&m->shadow_version, STALE);
 	atomic_store(&m->current, links);
 	return m;
 }

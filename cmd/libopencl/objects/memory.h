@@ -55,6 +55,8 @@ struct _cl_mem {
 
 	/* Of the storage: valid in roots. */
 	_Atomic uint64_t current;  /* links where the contents are current */
+	_Atomic uint64_t version;  /* counts the commands that write the contents */
+	_Atomic uint64_t shadow_version; /* the version that the mapped memory holds as a whole, or STALE */
 	unsigned char *shadow;     /* the mapped memory, unless that is host_ptr */
 	size_t storage;            /* bytes of the shadow */
 	struct mapping *maps;
@@ -119,6 +121,16 @@ static inline int mem_misaligned(cl_mem m, cl_device_id device) {
 /* The largest value that the context's devices report; true when one of them has a property. */
 uint64_t context_most(cl_context, cl_device_info);
 int context_has(cl_context, cl_device_info);
+
+#define STALE UINT64_MAX
+/* True when the mapped memory holds the contents as of all commands enqueued so far: a map then reads nothing. */
+static inline int mem_shadow_current(cl_mem root) { return atomic_load(&root->shadow_version) == atomic_load(&root->version); }
+
+/* Initial state: contents that are undefined, or the program's own memory, need not be read for a map. */
+static inline void mem_created_shadow(cl_mem m, const void *contents) {
+	if (m == m->root && (!contents || m->host_ptr))
+		atomic_store(&m->shadow_version, 0);
+}
 
 /* ---- coherence.c */
 /* As command_writes, for a command that replaces all of the object: its old contents are not copied to the link. */
