@@ -25,6 +25,7 @@ type upOptions struct {
 	httpHosts         []string
 	slowCall          time.Duration
 	sandbox           sandboxFlag
+	leaseTTL          time.Duration
 	logLevel          slog.Level
 }
 
@@ -42,6 +43,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.http, "http", "", "`ADDR` for HTTP requests to apps, or none (default 127.0.0.1:8080, or another port)")
 	flags.StringSliceVar(&o.httpHosts, "http-host", nil, "host `NAME` for which requests to apps are served, beside localhost; *.NAME for all below it")
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, with semicolons between")
+	flags.DurationVar(&o.leaseTTL, "lease-ttl", defaultLeaseTTL, "time after which the leases of a silent node end; the same on all nodes")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
 	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest `LEVEL` to log: debug, info, warn or error")
 }
@@ -69,6 +71,12 @@ runs until it is interrupted or stopped with ` + "`outboard down`" + `.`,
 	return cmd
 }
 
+const (
+	defaultLeaseTTL = 15 * time.Second
+	// minLeaseTTL leaves room for two renewals and an election of the pool's state.
+	minLeaseTTL = 10 * time.Second
+)
+
 func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
 	if (opts.join == "") != (opts.token == "") {
 		return usage("--join and --token go together; `outboard token` on a node of the pool prints a token")
@@ -76,13 +84,16 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 	if opts.creds != "" && opts.nats == "" {
 		return usage("--creds needs --nats URL")
 	}
+	if opts.leaseTTL < minLeaseTTL {
+		return usage("--lease-ttl %v: want %v or more", opts.leaseTTL, minLeaseTTL)
+	}
 	n, err := node.New(node.Options{
 		Data: env.config.data, Name: outboard.NodeID(opts.name), Version: thisBuild().Version,
 		Listen: opts.listen, Advertise: opts.advertise, Routes: opts.routes,
 		Offer: opts.devices.fits,
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
-		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, SlowCall: opts.slowCall,
+		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, SlowCall: opts.slowCall, LeaseTTL: opts.leaseTTL,
 		Sandbox: opts.sandbox.sandbox,
 		Helper:  env.Helper,
 		Log:     slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),

@@ -75,12 +75,12 @@ func TestNodesSayWhoKeepsCopies(t *testing.T) {
 	eventually(ctx, t, "three nodes say so", func() bool { return cmp.Equal(copies(d), []outboard.NodeID{"a", "b", "c"}) })
 }
 
-// A node that dies without a word leaves after its time-to-live, and its leases
-// and its ticket with it: who waits behind them goes on.
+// A dead node leaves after its time-to-live, its leases after theirs; then those behind its
+// ticket are served.
 func TestDeadNodeVoidsLeases(t *testing.T) {
 	ctx := testContext(t)
 	a, b := newTestNode(t, "a", 1), newTestNode(t, "b", 0)
-	times := pool.Options{Heartbeat: 200 * time.Millisecond, NodeTTL: time.Second, LeaseTTL: time.Minute}
+	times := pool.Options{Heartbeat: 200 * time.Millisecond, NodeTTL: time.Second, LeaseTTL: 2 * time.Second}
 	a.opts, b.opts = times, times
 	a.up(ctx, nil)
 	b.up(ctx, a)

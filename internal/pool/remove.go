@@ -97,6 +97,7 @@ func (v *view) applyRevocation(fingerprint string) {
 	}
 	for id, h := range v.all {
 		if h.value.Fingerprint == fingerprint {
+			v.left[id] = h.value.Boot
 			delete(v.all, id)
 		}
 	}

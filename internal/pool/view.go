@@ -70,6 +70,7 @@ type view struct {
 	resumed    time.Time // since when it has not been silent
 
 	all     map[outboard.NodeID]*observed[outboard.Node]
+	left    map[outboard.NodeID]string // boots of nodes that left or were removed
 	granted map[outboard.DeviceID]deviceGrants
 	queue   map[string]ticket
 	renewed map[outboard.LeaseID]*observed[time.Time] // the value is the grant's Expires
@@ -91,6 +92,7 @@ func newView(opts Options) *view {
 		nodeTTL: opts.NodeTTL, leaseTTL: opts.LeaseTTL, silence: 2 * opts.Heartbeat,
 		next: make(chan struct{}), lastChange: now, resumed: now,
 		all:     make(map[outboard.NodeID]*observed[outboard.Node]),
+		left:    make(map[outboard.NodeID]string),
 		granted: make(map[outboard.DeviceID]deviceGrants),
 		queue:   make(map[string]ticket),
 		renewed: make(map[outboard.LeaseID]*observed[time.Time]),
@@ -151,6 +153,9 @@ func (v *view) applyEntry(e state.Entry, now time.Time) bool {
 func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (news bool, err error) {
 	had := v.all[id]
 	if e.Deleted {
+		if had != nil && !e.Expired {
+			v.left[id] = had.value.Boot
+		}
 		delete(v.all, id)
 		return had != nil, nil
 	}
@@ -165,6 +170,7 @@ func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (news
 		delete(v.all, id)
 		return had != nil, nil
 	}
+	delete(v.left, id)
 	v.all[id] = &observed[outboard.Node]{value: n, at: now}
 	return had == nil || v.staleNode(had, now) || !equalJSON(had.value, n), nil
 }
@@ -269,9 +275,15 @@ func (v *view) isPresent(id outboard.NodeID, boot string, now time.Time) bool {
 	return h.value.Boot == boot && !v.staleNode(h, now)
 }
 
-// isVoid reports whether a grant has expired or lost its holder.
+// isVoid reports whether a grant does not count any more: its holder has left, was removed or
+// has started again, or it was not renewed for LeaseTTL. That rule is the same for the node of
+// a device and the node of a program; a holder that is silent for a shorter time, as a
+// suspended laptop, keeps its leases though it is not listed meanwhile.
 func (v *view) isVoid(r record, now time.Time) bool {
-	if !v.isPresent(r.Holder, r.Boot, now) {
+	if r.Holder == v.self && r.Boot != v.boot || v.left[r.Holder] == r.Boot && r.Boot != "" {
+		return true
+	}
+	if h := v.all[r.Holder]; h != nil && h.value.Boot != r.Boot {
 		return true
 	}
 	h := v.renewed[r.Lease]

@@ -50,6 +50,9 @@ type Entry struct {
 	Revision uint64
 	// Deleted says that the key has no value any more.
 	Deleted bool
+	// Expired says of a deleted key that its time-to-live has passed, or that the reason is
+	// not known.
+	Expired bool
 	// ExpiresMilli is when a bucket's key is gone, in milliseconds since 1970, or 0.
 	ExpiresMilli int64
 
@@ -232,7 +235,8 @@ func decodeEntryOf(msg *nats.Msg, prefix string) (Entry, error) {
 		return Entry{}, fmt.Errorf("revision of %s: %w", key, err)
 	}
 	return Entry{
-		Key: key, Value: msg.Data, Revision: rev, Deleted: deletion(msg.Header.Get), ttl: msg.Header.Get(ttlHeader),
+		Key: key, Value: msg.Data, Revision: rev, Deleted: deletion(msg.Header.Get),
+		Expired: msg.Header.Get("Nats-Marker-Reason") != "", ttl: msg.Header.Get(ttlHeader),
 	}, nil
 }
 

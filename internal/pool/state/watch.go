@@ -127,7 +127,7 @@ func (w *watcher) resync(ctx context.Context) error {
 		// A copy that lags knows nothing of what came after its last change.
 		if !seen[key] && e.Revision <= last {
 			delete(w.view, key)
-			change.Entries = append(change.Entries, Entry{Key: key, Revision: e.Revision, Deleted: true})
+			change.Entries = append(change.Entries, Entry{Key: key, Revision: e.Revision, Deleted: true, Expired: true})
 		}
 	}
 	w.seq = max(w.seq, last)
