@@ -56,6 +56,8 @@ func (p *pool) Node(id outboard.NodeID) (outboard.Node, bool) {
 }
 
 // Changed implements services.Members.
+func (p *pool) Nodes() []outboard.Node { return nil }
+
 func (p *pool) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

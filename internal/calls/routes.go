@@ -44,6 +44,7 @@ func (r *routes) keepInSync(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		offers, members := r.registry.Changed(), r.members.Changed()
+		r.policies.table.SetNodes(len(r.members.Nodes()))
 		r.policies.apply()
 		r.sync()
 		select {

@@ -35,6 +35,9 @@ func Follow(ctx context.Context, opts Options) (*Members, error) {
 // Node returns the record of a present node.
 func (m *Members) Node(id outboard.NodeID) (outboard.Node, bool) { return m.view.node(id) }
 
+// Nodes returns the present nodes, by name.
+func (m *Members) Nodes() []outboard.Node { return m.view.nodes() }
+
 // Changed is closed at the next change.
 func (m *Members) Changed() <-chan struct{} { return m.view.changed() }
 

@@ -53,7 +53,10 @@ func (p *parser) rate(n *yaml.Node) (rules, error) {
 	r := &rateRules{}
 	var rate *yaml.Node
 	burst := 0
-	m := p.per(members{"burst": p.integer(&burst, 1, 1e9)}, &r.per, perAll)
+	m := p.per(members{
+		"burst": p.integer(&burst, 1, 1e9),
+		"scope": func(n *yaml.Node) error { return p.keyword(n, map[string]bool{"node": false, "pool": true}, &r.pool) },
+	}, &r.per, perAll)
 	m["rate"] = func(n *yaml.Node) error {
 		rate = n
 		return p.perHour(&r.unitsPerHour)(n)

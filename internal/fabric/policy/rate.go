@@ -30,19 +30,19 @@ func (l *refillCurve) at(now int64) uint64 {
 	return l.produced + units
 }
 
-// acquire consumes one token of a bucket that holds burst units at most, and reports whether
-// there was one.
-func (b *bucket) acquire(made, burst uint64) bool {
+// acquire consumes cost units of a bucket that holds burst units at most, and reports whether
+// there were as many.
+func (b *bucket) acquire(made, burst, cost uint64) bool {
 	for {
 		old := b.consumed.Load()
 		used := old
 		if int64(made-used) > int64(burst) {
 			used = made - burst
 		}
-		if int64(made-used) < unitsPerToken {
+		if int64(made-used) < int64(cost) {
 			return false
 		}
-		if b.consumed.CompareAndSwap(old, used+unitsPerToken) {
+		if b.consumed.CompareAndSwap(old, used+cost) {
 			return true
 		}
 	}
@@ -52,6 +52,7 @@ type rateRules struct {
 	per          per
 	unitsPerHour uint64 // units an hour
 	burst        uint64 // units
+	pool         bool   // the rate is that of all nodes together
 	err          error
 }
 
@@ -110,10 +111,19 @@ func (s *rateStep) begin(x *Exchange) error {
 	if err != nil {
 		return &evaluationError{err}
 	}
-	if !b.acquire(s.line.at(s.state.origin.since(x.Now)), s.burst) {
+	if !b.acquire(s.line.at(s.state.origin.since(x.Now)), max(s.burst, s.cost(x)), s.cost(x)) {
 		return s.err
 	}
 	return nil
+}
+
+// cost is what a call costs, in units: a token, or, of a rate of the whole pool, as many as
+// there are nodes. So each of them admits an equal share of the rate.
+func (s *rateStep) cost(x *Exchange) uint64 {
+	if !s.pool || x.Nodes < 2 {
+		return unitsPerToken
+	}
+	return uint64(x.Nodes) * unitsPerToken
 }
 
 func (s *rateStep) bucket(x *Exchange) (*bucket, error) {

@@ -126,3 +126,34 @@ func TestIdleBucket(t *testing.T) {
 		}
 	}
 }
+
+// TestRateOfThePool shares one rate among the nodes: together they admit no more than it, and
+// their shares follow their number.
+func TestRateOfThePool(t *testing.T) {
+	const text = "policies: [{name: r, rate: {rate: 600/s, burst: 60, scope: %s}}]"
+	admitted := func(s *Set, nodes int, from, until time.Duration) int {
+		n := 0
+		for at := from; at < until; at += time.Millisecond {
+			v := &visit{at: at}
+			x := v.exchange()
+			x.Nodes = nodes
+			if s.For(x.Head).Begin(x) == nil {
+				n++
+			}
+		}
+		return n
+	}
+	for nodes, want := range map[int]int{0: 660, 1: 660, 2: 330, 3: 220, 6: 110} {
+		s := parsed(t, fmt.Sprintf(text, "pool"))
+		if got := admitted(s, nodes, 0, time.Second); got < want-1 || got > want {
+			t.Errorf("one of %d nodes admits %d calls in a second, want %d", nodes, got, want)
+		}
+		// A node joins: the shares shrink at once.
+		if got, want := admitted(s, 2*max(nodes, 1), time.Second, 2*time.Second), 600/(2*max(nodes, 1)); got < want-1 || got > want+1 {
+			t.Errorf("one of twice %d nodes admits %d calls in a second, want %d", nodes, got, want)
+		}
+	}
+	if got := admitted(parsed(t, fmt.Sprintf(text, "node")), 6, 0, time.Second); got < 659 || got > 660 {
+		t.Errorf("a rate per node admits %d calls, want 660", got)
+	}
+}

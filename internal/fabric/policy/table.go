@@ -18,6 +18,7 @@ var ErrNoVersion = errors.New("no earlier version")
 // value has none.
 type Table struct {
 	current atomic.Pointer[Version]
+	nodes   atomic.Int64
 
 	mu      sync.Mutex
 	history []*Version // oldest first; the last one is in force
@@ -58,6 +59,12 @@ func (t *Table) For(h *call.Head) *Chain {
 	}
 	return &Chain{}
 }
+
+// SetNodes sets the number of nodes that share the rates of the whole pool.
+func (t *Table) SetNodes(n int) { t.nodes.Store(int64(n)) }
+
+// Nodes returns the number set by SetNodes.
+func (t *Table) Nodes() int { return int(t.nodes.Load()) }
 
 // Apply puts a set in force. Calls in flight end on the chain on which they began; the state
 // of policies with the same name continues.

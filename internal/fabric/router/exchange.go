@@ -60,6 +60,7 @@ func (r *Router) begin(h *call.Head) *exchange {
 	c := r.exchanges.Get().(*exchange)
 	c.began = time.Now()
 	c.caller, c.Head, c.Now, c.Rand = h, h, c.began, r.options.Random
+	c.Nodes = r.policies.Nodes()
 	c.method = r.method(h)
 	c.method.inFlight.Add(1)
 	c.chain = r.chain(h)

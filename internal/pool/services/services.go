@@ -52,6 +52,7 @@ type Endpoint struct {
 // Members reports which nodes are in the pool.
 type Members interface {
 	Node(id outboard.NodeID) (outboard.Node, bool)
+	Nodes() []outboard.Node
 	Changed() <-chan struct{}
 }
 

@@ -30,6 +30,8 @@ func (m *members) Node(id outboard.NodeID) (outboard.Node, bool) {
 	return outboard.Node{ID: id, Boot: boot}, ok
 }
 
+func (m *members) Nodes() []outboard.Node { return nil }
+
 func (m *members) Changed() <-chan struct{} { return nil }
 
 func (m *members) set(id outboard.NodeID, boot string) {
