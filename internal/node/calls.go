@@ -2,28 +2,21 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
-	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/calls"
-	"github.com/outboard-run/outboard/internal/fabric/connmetrics"
-	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/lifecycle"
-	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
@@ -55,21 +48,21 @@ func (n *Node) openCalls(ctx context.Context) (lifecycle.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.calls = h
+	n.calls, n.peers.calls = h, h
 	if port != nil {
 		log.Info("plain gRPC is served", "addr", port.Addr().String())
 	}
-	return closed{h, n.folder.at(client.CallsSocketName)}, nil
+	return callsResource{h, n.folder.at(client.CallsSocketName)}, nil
 }
 
-// closed is the calls' host, with the socket that goes with it.
-type closed struct {
+// A callsResource is the host of the calls' process, with the socket that belongs to it.
+type callsResource struct {
 	*calls.Host
 	socket string
 }
 
 // Close implements lifecycle.Resource.
-func (c closed) Close() error {
+func (c callsResource) Close() error {
 	err := c.Host.Close()
 	if removed := os.Remove(c.socket); !errors.Is(removed, fs.ErrNotExist) {
 		err = errors.Join(err, removed)
@@ -82,13 +75,12 @@ func (n *Node) callsConfig(log *slog.Logger) calls.Config {
 		Self: n.self.ID, Boot: n.self.Boot, Identity: n.folder.at(poolDir), NATS: n.opts.NATS,
 		Heartbeat: n.opts.Heartbeat, DeadAfter: n.opts.DeadAfter, Slow: n.opts.SlowCall, Level: n.logLevel(log),
 	}
-	// The process has this one's working folder, but not for ever.
+	// The working folder of the process may change later.
 	c.Creds = absolute(n.opts.Creds)
 	return c
 }
 
-// launcher says how the process is started: as a helper of the node, or within this
-// process.
+// launcher returns how the process is started: as a helper of the node, or in this process.
 func (n *Node) launcher(log *slog.Logger) helper.Launcher {
 	if n.opts.CallsInside {
 		return calls.InProcess(calls.ProcessOptions{Version: n.opts.Version, Logger: log})
@@ -96,8 +88,8 @@ func (n *Node) launcher(log *slog.Logger) helper.Launcher {
 	return helper.Command(append(slices.Clone(n.opts.Helper), "calls"), log)
 }
 
-// listenPrograms opens the socket for programs. Where a node died a moment ago, its
-// process may still have it.
+// listenPrograms opens the socket for programs. The process of a node that died a moment ago
+// may still listen on it.
 func (n *Node) listenPrograms(ctx context.Context) (*net.UnixListener, error) {
 	path := n.folder.at(client.CallsSocketName)
 	limit, cancel := context.WithTimeout(ctx, socketLimit)
@@ -107,11 +99,11 @@ func (n *Node) listenPrograms(ctx context.Context) (*net.UnixListener, error) {
 		if err == nil || limit.Err() != nil {
 			return l, err
 		}
-		pause(limit)
+		sleep(limit, 50*time.Millisecond)
 	}
 }
 
-// socketLimit is how long the process of a node that has died may take to notice.
+// socketLimit is how long the process of a node that has died may take to end.
 const socketLimit = 3 * time.Second
 
 const defaultGRPC = "127.0.0.1:7435"
@@ -121,8 +113,8 @@ func (n *Node) listenPlain(ctx context.Context) (*net.TCPListener, error) {
 	return listenLocal(ctx, n.opts.GRPC, defaultGRPC, "--grpc")
 }
 
-// listenLocal opens a port for this machine's programs, nil for none. Nobody has
-// asked for the default one: where another node has it, any will do.
+// listenLocal opens a port for this machine's programs, nil for none. When another node has
+// the default port, any port is taken.
 func listenLocal(ctx context.Context, addr, standard, flag string) (*net.TCPListener, error) {
 	var config net.ListenConfig
 	switch addr {
@@ -153,145 +145,28 @@ func tcp(l net.Listener) (*net.TCPListener, error) {
 	return t, nil
 }
 
-func (n *Node) framed(config *tls.Config) framed.Options {
-	return framed.Options{TLS: config, DeadAfter: n.opts.DeadAfter, Logger: n.log, Observer: connmetrics.Observer(n.registry)}
-}
-
-// greet waits for a peer's handshake and says who it is.
-func (n *Node) greet(ctx context.Context, conn *framed.Conn) (authority.Peer, error) {
-	limit, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
-	if err := conn.Handshake(limit); err != nil {
-		return authority.Peer{}, err
-	}
-	return authority.VerifyPeer(n.identity.Root, conn.Peer(), time.Now())
-}
-
-// ---- the local API
-
-func (n *Node) handleCalls(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/services", api.Answer(n.getServices))
-	mux.HandleFunc("GET /v1/endpoints", api.Answer(n.getEndpoints))
-	mux.HandleFunc("POST /v1/endpoints", n.postEndpoint)
-	mux.HandleFunc("DELETE /v1/endpoints", api.Answer(n.deleteEndpoint))
-	mux.HandleFunc("GET /v1/policies", api.Answer(n.getPolicies))
-	mux.HandleFunc("POST /v1/policies", n.postPolicies)
-	mux.HandleFunc("POST /v1/policies/rollback", api.Answer(n.postRollback))
-	mux.HandleFunc("GET /v1/calls", api.Answer(n.getCalls))
-	mux.HandleFunc("POST /v1/upgrade", n.postUpgrade)
-}
-
-func (n *Node) getServices(*http.Request) ([]client.Service, error) {
-	all := map[string]*client.Service{}
-	for _, e := range n.services.Endpoints() {
-		for _, name := range e.Services {
-			s := all[name]
-			if s == nil {
-				s = &client.Service{Name: name, Methods: n.services.Methods(name)}
-				all[name] = s
-			}
-			s.Endpoints++
-			if !slices.Contains(s.Nodes, e.Node) {
-				s.Nodes = append(s.Nodes, e.Node)
-			}
-		}
-	}
-	list := []client.Service{}
-	for _, s := range all {
-		list = append(list, *s)
-	}
-	slices.SortFunc(list, func(a, b client.Service) int { return strings.Compare(a.Name, b.Name) })
-	return list, nil
-}
-
-func (n *Node) getEndpoints(r *http.Request) ([]client.Endpoint, error) {
-	service := r.URL.Query().Get("service")
-	list := []client.Endpoint{}
-	for _, e := range n.services.Endpoints() {
-		if service == "" || slices.Contains(e.Services, service) {
-			list = append(list, client.Endpoint(e))
-		}
-	}
-	return list, nil
-}
-
-func (n *Node) postEndpoint(w http.ResponseWriter, r *http.Request) {
-	api.Answer(func(r *http.Request) (client.Endpoint, error) {
-		var e client.Endpoint
-		if err := readBody(w, r, &e); err != nil {
-			return e, err
-		}
-		made, err := n.calls.AddServer(r.Context(), services.Endpoint(e))
-		return client.Endpoint(made), err
-	})(w, r)
-}
-
-func (n *Node) deleteEndpoint(r *http.Request) (api.Nothing, error) {
-	return api.Nothing{}, n.services.Remove(r.Context(), r.URL.Query().Get("id"))
-}
-
-func (n *Node) getPolicies(r *http.Request) (client.Policies, error) {
-	inForce, err := n.calls.Policies(r.Context())
-	if err != nil {
-		return client.Policies{}, err
-	}
-	p := client.Policies{Policies: inForce, Versions: []client.PolicyVersion{}}
-	for _, v := range n.services.Policies().Versions {
-		p.Versions = append(p.Versions, client.PolicyVersion(v))
-	}
-	return p, nil
-}
-
-func (n *Node) postPolicies(w http.ResponseWriter, r *http.Request) {
-	api.Answer(func(r *http.Request) (client.PolicyVersion, error) {
-		var f client.PolicyFile
-		if err := readBody(w, r, &f); err != nil {
-			return client.PolicyVersion{}, err
-		}
-		if err := n.calls.Parse(r.Context(), f.Name, []byte(f.Text)); err != nil {
-			return client.PolicyVersion{}, err
-		}
-		if f.Check {
-			return client.PolicyVersion{Name: f.Name, Text: f.Text}, nil
-		}
-		v, err := n.services.Apply(r.Context(), f.Name, f.Text)
-		return client.PolicyVersion(v), err
-	})(w, r)
-}
-
-func (n *Node) postRollback(r *http.Request) (client.PolicyVersion, error) {
-	v, err := n.services.Rollback(r.Context())
-	return client.PolicyVersion(v), err
-}
-
-func (n *Node) getCalls(r *http.Request) ([]client.Calls, error) { return n.calls.Table(r.Context()) }
-
-func (n *Node) postUpgrade(w http.ResponseWriter, r *http.Request) {
-	api.Answer(func(r *http.Request) (client.Upgrade, error) {
-		var request client.UpgradeRequest
-		if err := readBody(w, r, &request); err != nil {
-			return client.Upgrade{}, err
-		}
-		binary, err := n.successor(request.Binary)
-		if err != nil {
-			return client.Upgrade{}, err
-		}
-		return n.calls.Upgrade(r.Context(), binary)
-	})(w, r)
-}
-
-// successor is the program that takes over: what was said, or this node's own as it
-// is on disk now.
-func (n *Node) successor(said string) (string, error) {
+// successor returns the program that takes the calls over: the one that is named, or this
+// node's own as it is on disk now.
+func (n *Node) successor(named string) (string, error) {
 	switch {
 	case n.opts.CallsInside:
 		return "", nil
-	case said != "" && !filepath.IsAbs(said):
-		return "", outboard.Errorf(outboard.Invalid, "upgrade", "%s: name the program with its whole path", said)
-	case said != "":
-		return said, nil
+	case named != "" && !filepath.IsAbs(named):
+		return "", outboard.Errorf(outboard.Invalid, "upgrade", "%s: name the program with its whole path", named)
+	case named != "":
+		return named, nil
 	case n.opts.Helper[0] != ownProgram:
 		return n.opts.Helper[0], nil
 	}
 	return os.Executable()
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }

@@ -40,11 +40,11 @@ func TestOffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []offered{{
+	want := []offeredDevice{{
 		Device: outboard.Device{ID: "harbour/opencl/1", Node: "harbour", API: outboard.OpenCL, Type: outboard.GPU, Name: "b"},
 		index:  1,
 	}}
-	if diff := cmp.Diff(want, offer("harbour", probed, gpus.Match), cmp.AllowUnexported(offered{})); diff != "" {
+	if diff := cmp.Diff(want, offerDevices("harbour", probed, gpus.Match), cmp.AllowUnexported(offeredDevice{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

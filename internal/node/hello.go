@@ -12,12 +12,12 @@ import (
 
 // peek reads the first message of a TLS handshake and returns the application
 // protocols that the client offers, and a connection on which the handshake can
-// begin anew.
-func peek(ctx context.Context, nc net.Conn) ([]string, *replay, error) {
+// begin again.
+func peek(ctx context.Context, nc net.Conn) ([]string, *prefixedConn, error) {
 	var offered []string
-	stop := errors.New("seen")
+	stop := errors.New("the hello was read")
 	record := &recorder{Conn: nc}
-	// A server that refuses every hello, and whose refusal goes nowhere.
+	// A server that refuses every hello, and whose refusal is not sent.
 	hello := tls.Server(record, &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -31,18 +31,18 @@ func peek(ctx context.Context, nc net.Conn) ([]string, *replay, error) {
 		return nil, nil, err
 	}
 	_ = nc.SetReadDeadline(time.Time{})
-	return offered, &replay{Conn: nc, Reader: io.MultiReader(bytes.NewReader(record.seen), nc), seen: record.seen}, nil
+	return offered, &prefixedConn{Conn: nc, Reader: io.MultiReader(bytes.NewReader(record.read), nc), read: record.read}, nil
 }
 
-// recorder keeps what is read and drops what is written.
+// A recorder records what is read and drops what is written.
 type recorder struct {
 	net.Conn
-	seen []byte
+	read []byte
 }
 
 func (r *recorder) Read(b []byte) (int, error) {
 	n, err := r.Conn.Read(b)
-	r.seen = append(r.seen, b[:n]...)
+	r.read = append(r.read, b[:n]...)
 	return n, err
 }
 
@@ -51,14 +51,14 @@ func (r *recorder) Write(b []byte) (int, error) { return len(b), nil }
 // Close does nothing: the connection goes on without the recorder.
 func (r *recorder) Close() error { return nil }
 
-// NetConn returns the connection below.
-func (r *replay) NetConn() net.Conn { return r.Conn }
-
-// replay reads what was seen once more before anything new.
-type replay struct {
+// A prefixedConn is a connection whose first bytes were read already: read.
+type prefixedConn struct {
 	net.Conn
 	io.Reader
-	seen []byte
+	read []byte
 }
 
-func (r *replay) Read(b []byte) (int, error) { return r.Reader.Read(b) }
+func (c *prefixedConn) Read(b []byte) (int, error) { return c.Reader.Read(b) }
+
+// NetConn returns the connection below.
+func (c *prefixedConn) NetConn() net.Conn { return c.Conn }

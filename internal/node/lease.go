@@ -2,10 +2,9 @@ package node
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -16,62 +15,69 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
-// events writes the answer of a lease's request, one line at a time.
-type events struct {
+// leaseAPI serves requests for leases, which last as long as the request.
+type leaseAPI struct {
+	pool   *pool.Pool
+	grants *grants
+	log    *slog.Logger
+}
+
+// An eventWriter writes the response to a lease request, one event a line.
+type eventWriter struct {
 	encoder *json.Encoder
 	control *http.ResponseController
 }
 
-func newEvents(w http.ResponseWriter) *events {
+func newEventWriter(w http.ResponseWriter) *eventWriter {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	return &events{encoder: json.NewEncoder(w), control: http.NewResponseController(w)}
+	return &eventWriter{encoder: json.NewEncoder(w), control: http.NewResponseController(w)}
 }
 
-func (e *events) send(event client.LeaseEvent) error {
+func (e *eventWriter) send(event client.LeaseEvent) error {
 	if err := e.encoder.Encode(event); err != nil {
 		return err
 	}
 	return e.control.Flush()
 }
 
-// releaseLimit is how long giving a lease back may take when its holder is gone.
+// releaseLimit is how long releasing a lease may take when its holder is gone.
 const releaseLimit = 5 * time.Second
 
-// postLease acquires leases that last as long as the request. Life is that of the
+// post acquires leases and holds them as long as the request lasts. life is that of the
 // node's API.
-func (n *Node) postLease(life context.Context, w http.ResponseWriter, r *http.Request) {
+func (a *leaseAPI) post(life context.Context, w http.ResponseWriter, r *http.Request) {
 	var request client.LeaseRequest
 	if err := readBody(w, r, &request); err != nil {
 		api.Refuse(w, err)
 		return
 	}
-	h := &holding{node: n, out: newEvents(w)}
+	h := &heldLeases{api: a, out: newEventWriter(w)}
 	err := h.acquire(r.Context(), request)
 	if err == nil {
 		defer h.release(life)
 		err = h.grant()
 	}
 	if err == nil {
-		err = h.keep(r.Context())
+		err = h.keepAlive(r.Context())
 	}
 	if err != nil {
 		_ = h.out.send(client.LeaseEvent{Failed: client.FailureOf(err)}) // the client hung up
 	}
 }
 
-// holding is the leases of one request.
-type holding struct {
-	node   *Node
-	out    *events
+// heldLeases are the leases of one request.
+type heldLeases struct {
+	api    *leaseAPI
+	out    *eventWriter
 	leases []outboard.Lease
 	// life is how long a lease lives without being renewed.
 	life time.Duration
-	// vouched is when the credentials for other nodes were made.
-	vouched time.Time
+	// certified is when the credentials for other nodes were made.
+	certified time.Time
 }
 
-// acquire waits for the leases and tells about the wait.
-func (h *holding) acquire(ctx context.Context, request client.LeaseRequest) error {
+// acquire waits for the leases and reports its position in the queue.
+func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) error {
 	if request.Count < 0 || request.Weight < 0 || request.Timeout < 0 {
 		return outboard.Errorf(outboard.Invalid, "lease", "count, weight and timeout must not be negative")
 	}
@@ -81,10 +87,10 @@ func (h *holding) acquire(ctx context.Context, request client.LeaseRequest) erro
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	waiting, stop := h.tellWaiting()
-	leases, err := h.node.pool.Acquire(ctx, pool.Request{
+	progress, stop := h.reportWaiting()
+	leases, err := h.api.pool.Acquire(ctx, pool.Request{
 		Selector: request.Selector, Count: request.Count, Memory: request.Memory, Weight: request.Weight,
-		Program: request.Program, NoWait: request.NoWait, Progress: waiting,
+		Program: request.Program, NoWait: request.NoWait, Progress: progress,
 	})
 	stop()
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -96,39 +102,39 @@ func (h *holding) acquire(ctx context.Context, request client.LeaseRequest) erro
 	return err
 }
 
-// tellWaiting returns a function that passes on where the request stands, and
-// never blocks: what the client is too slow to hear is left out.
-func (h *holding) tellWaiting() (tell func(pool.Waiting), stop func()) {
-	news, done := make(chan client.Waiting, 1), make(chan struct{})
+// reportWaiting returns a function that sends the client the request's position in the
+// queue. It never blocks: positions that a slow client has not read are replaced.
+func (h *heldLeases) reportWaiting() (report func(pool.Waiting), stop func()) {
+	latest, done := make(chan client.Waiting, 1), make(chan struct{})
 	go func() {
 		defer close(done)
-		for w := range news {
+		for w := range latest {
 			if h.out.send(client.LeaseEvent{Waiting: &w}) != nil {
 				continue // the client hung up; its context ends the wait
 			}
 		}
 	}()
-	tell = func(w pool.Waiting) {
-		told := client.Waiting{Position: w.Position}
+	report = func(w pool.Waiting) {
+		waiting := client.Waiting{Position: w.Position}
 		for _, d := range w.Busy {
 			for _, g := range d.Grants {
-				told.Holders = append(told.Holders, outboard.Lease{Grant: g, Device: d.ID})
+				waiting.Holders = append(waiting.Holders, outboard.Lease{Grant: g, Device: d.ID})
 			}
 		}
 		select {
-		case <-news: // nobody has seen the one before
+		case <-latest: // it was not sent yet
 		default:
 		}
-		news <- told
+		latest <- waiting
 	}
-	return tell, func() {
-		close(news)
+	return report, func() {
+		close(latest)
 		<-done
 	}
 }
 
-// grant tells the client what it got.
-func (h *holding) grant() error {
+// grant sends the client its leases.
+func (h *heldLeases) grant() error {
 	h.life = time.Until(h.leases[0].Expires)
 	grant, err := h.describe()
 	if err != nil {
@@ -137,76 +143,32 @@ func (h *holding) grant() error {
 	return h.out.send(client.LeaseEvent{Granted: grant})
 }
 
-// describe gives what sessions need of the leases as they are now.
-func (h *holding) describe() (*client.Grant, error) {
-	n, grant := h.node, &client.Grant{}
+// describe returns what sessions need to use the leases.
+func (h *heldLeases) describe() (*client.Grant, error) {
+	grant := &client.Grant{}
 	for _, l := range h.leases {
-		granted, err := n.describe(l)
+		granted, err := h.api.grants.describe(l)
 		if err != nil {
 			return nil, err
 		}
 		grant.Leases = append(grant.Leases, granted)
 	}
-	if now := time.Now(); now.Sub(h.vouched) > authority.SessionLife/2 {
-		credentials, err := n.vouch(now)
+	if now := time.Now(); now.Sub(h.certified) > authority.SessionLife/2 {
+		credentials, err := h.api.grants.credentials(now)
 		if err != nil {
 			return nil, err
 		}
-		grant.Credentials, h.vouched = credentials, now
+		grant.Credentials, h.certified = credentials, now
 	}
 	return grant, nil
 }
 
-// describe says how to use a lease.
-func (n *Node) describe(l outboard.Lease) (client.Granted, error) {
-	g := client.Granted{Lease: l}
-	for _, d := range n.pool.Devices() {
-		if d.ID == l.Device {
-			g.About = d.Device
-		}
-	}
-	claim, err := n.pool.Claim(l)
-	if err != nil {
-		return g, err
-	}
-	g.Claim = claim
-	if g.About.Node == n.self.ID {
-		return g, nil
-	}
-	owner, ok := n.pool.Node(g.About.Node)
-	if !ok {
-		return g, outboard.Errorf(outboard.Unreachable, "lease of "+string(l.Device), "the device's node left the pool")
-	}
-	g.Addr, g.Fingerprint = owner.Addr, owner.Fingerprint
-	return g, nil
-}
-
-// vouch makes credentials with which a program reaches other nodes.
-func (n *Node) vouch(now time.Time) (*client.Credentials, error) {
-	cert, err := n.identity.SessionCertificate(now)
-	if err != nil {
-		return nil, err
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-	if err != nil {
-		return nil, err
-	}
-	c := &client.Credentials{
-		Key:       pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-		Authority: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: n.identity.Root.Raw}),
-	}
-	for _, der := range cert.Certificate {
-		c.Certificate = append(c.Certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
-	}
-	return c, nil
-}
-
-// keep renews the leases until ctx ends or one is lost.
-func (h *holding) keep(ctx context.Context) error {
+// keepAlive renews the leases until ctx ends or one is lost.
+func (h *heldLeases) keepAlive(ctx context.Context) error {
 	tick := time.NewTicker(max(h.life/3, time.Millisecond))
 	defer tick.Stop()
 	for {
-		changed := h.node.pool.Changed()
+		changed := h.api.pool.Changed()
 		if lost := h.lost(); lost != nil {
 			return h.out.send(client.LeaseEvent{Lost: lost})
 		}
@@ -222,35 +184,35 @@ func (h *holding) keep(ctx context.Context) error {
 	}
 }
 
-// renew renews every lease. A state that does not answer is no reason to give
-// up: nobody else gets the devices meanwhile.
-func (h *holding) renew(ctx context.Context) error {
+// renew renews every lease. When the state does not answer the leases stand
+// for now: no other program gets the devices before they expire.
+func (h *heldLeases) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.life/3)
 	defer cancel()
 	for i, l := range h.leases {
-		renewed, err := h.node.pool.Renew(ctx, l)
+		renewed, err := h.api.pool.Renew(ctx, l)
 		switch {
 		case err == nil:
 			h.leases[i] = renewed
 		case outboard.KindOf(err) == outboard.LeaseLost:
 			return err
 		default:
-			h.node.log.Warn("a lease was not renewed, trying again", "device", l.Device, "error", err)
+			h.api.log.Warn("a lease was not renewed, trying again", "device", l.Device, "error", err)
 			return nil
 		}
 	}
 	grant, err := h.describe()
 	if err != nil {
-		// The device's node is away, and the leases stand: sessions will say so.
+		// The device's node is away, and the leases stand: sessions report that.
 		return nil
 	}
 	return h.out.send(client.LeaseEvent{Renewed: grant})
 }
 
 // lost returns the first lease that no longer stands.
-func (h *holding) lost() *client.Lost {
+func (h *heldLeases) lost() *client.Lost {
 	standing := map[outboard.LeaseID]bool{}
-	for _, l := range h.node.pool.Leases() {
+	for _, l := range h.api.pool.Leases() {
 		standing[l.Lease] = true
 	}
 	for _, l := range h.leases {
@@ -262,14 +224,14 @@ func (h *holding) lost() *client.Lost {
 	return nil
 }
 
-// release gives the leases back, unless life ends: a node that stops leaves the
+// release releases the leases, unless life ends: a node that stops leaves the
 // pool, which voids all its leases at once.
-func (h *holding) release(life context.Context) {
+func (h *heldLeases) release(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, releaseLimit)
 	defer cancel()
 	for _, l := range h.leases {
-		if err := h.node.pool.Release(ctx, l); err != nil && life.Err() == nil {
-			h.node.log.Warn("a lease was not given back: it will expire", "device", l.Device, "error", err)
+		if err := h.api.pool.Release(ctx, l); err != nil && life.Err() == nil {
+			h.api.log.Warn("a lease was not released: it will expire", "device", l.Device, "error", err)
 		}
 	}
 }

@@ -1,10 +1,21 @@
 // Package node is the daemon that `outboard up` runs: it joins the pool, the
 // fabric and the planes.
 //
-// A node has four doors: the local API and the session socket in its data
-// folder, for this machine's user; and one TCP port for other nodes, where the
-// TLS application protocol tells joining from the fabric; and the port beside it
-// for the pool's state, if that is embedded.
+// A [Node] is composition: it opens the planes in order and makes the parts that join them,
+// each of which has state of its own:
+//
+//	folder           the data folder, locked for one node
+//	localSockets     sockets in the data folder: sessions, devices, the pool's state
+//	sessionServer    sessions of programs on this node's devices
+//	leaseGuard       ends sessions whose lease no longer stands
+//	peerServer       the TCP port for other nodes, where the TLS application protocol
+//	                 distinguishes joining, state, calls and sessions
+//	grants           how a program uses its leases
+//	deviceBroker     leases devices for functions
+//	ingress          the HTTP port for apps
+//	tenantKeeper     a process for each tenant that has an app
+//	artifactCollector  removes files that nothing references
+//	poolAPI, leaseAPI, callsAPI, appsAPI, artifactAPI   the local API
 package node
 
 import (
@@ -27,12 +38,16 @@ import (
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/fabric/connmetrics"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/health"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/tenant/host"
+	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // Options of a node. Data is all that it needs.
@@ -124,12 +139,12 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// A Node is a service. It runs once.
+// A Node is the composition of the planes on one machine. It is a service, and runs once.
 type Node struct {
 	opts     Options
 	log      *slog.Logger
 	registry *prometheus.Registry
-	refused  *prometheus.CounterVec
+	health   *health.Board
 	started  time.Time
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -139,7 +154,7 @@ type Node struct {
 	listener  net.Listener
 	identity  *authority.Identity
 	self      outboard.Node
-	offers    []offered
+	devices   []offeredDevice
 	state     *state.State
 	host      *lend.Host
 	pool      *pool.Pool
@@ -148,9 +163,12 @@ type Node struct {
 	apps      *catalog.Catalog
 	artifacts *artifact.Store
 	tenants   *host.Host
-	web       *net.TCPListener // nil for none
-
-	lent lent
+	sockets   *localSockets
+	sessions  *sessionServer
+	grants    *grants
+	peers     *peerServer
+	broker    *deviceBroker
+	ingress   *ingress
 }
 
 var _ lifecycle.Service = (*Node)(nil)
@@ -162,25 +180,24 @@ func New(opts Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		opts: opts, log: opts.Log.With("plane", "node"), registry: prometheus.NewRegistry(),
+		opts: opts, log: opts.Log.With("plane", "node"), registry: prometheus.NewRegistry(), health: &health.Board{},
 		started: time.Now(), stop: make(chan struct{}),
 	}
 	registerProcess(n.registry, opts.Version)
-	n.refused = registerRefused(n.registry)
 	return n, nil
 }
 
 // Name implements lifecycle.Service.
 func (n *Node) Name() string { return "node" }
 
-// Run runs the node until ctx ends or somebody asks it to stop.
+// Run runs the node until ctx ends or the local API is asked to stop it.
 func (n *Node) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var asking sync.WaitGroup
-	defer asking.Wait()
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
 	defer cancel()
-	asking.Go(func() {
+	waiting.Go(func() {
 		select {
 		case <-n.stop:
 			cancel()
@@ -188,7 +205,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		}
 	})
 	return lifecycle.Run(ctx, func() {
-		n.log.Info("node is up", "addr", n.self.Addr, "devices", len(n.offers))
+		n.log.Info("node is up", "addr", n.self.Addr, "devices", len(n.devices))
 		if ready != nil {
 			ready()
 		}
@@ -196,31 +213,46 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Hold("data folder", n.openData),
 		lifecycle.Hold("listen", n.openListener),
 		lifecycle.Hold("state", n.openState),
-		lifecycle.Hold("devices", n.openHost),
+		lifecycle.Hold("devices", n.openDevices),
 		lifecycle.Hold("pool", n.openPool),
 		lifecycle.Hold("services", n.openServices),
 		lifecycle.Hold("calls", n.openCalls),
-		lifecycle.Func("state for helpers", n.lendState),
+		lifecycle.Func("state for helpers", func(ctx context.Context, ready func()) error {
+			return (&stateLender{sockets: n.sockets, state: n.state, log: n.log}).run(ctx, ready)
+		}),
 		lifecycle.Hold("apps", n.openApps),
 		lifecycle.Hold("artifacts", n.openArtifacts),
 		lifecycle.Hold("tenants", n.openTenants),
-		lifecycle.Func("leases' guard", n.guard),
-		lifecycle.Func("sessions", n.serveSessions),
-		lifecycle.Func("fabric", n.serveFabric),
-		lifecycle.Func("functions' devices", n.serveDevices),
-		lifecycle.Func("tenants' keeper", n.keepTenants),
-		lifecycle.Func("artifacts' collector", n.collect),
-		lifecycle.Func("gateway", n.serveGateway),
+		lifecycle.Func("leases' guard", func(ctx context.Context, ready func()) error {
+			return (&leaseGuard{pool: n.pool, host: n.host}).run(ctx, ready)
+		}),
+		lifecycle.Func("sessions", func(ctx context.Context, ready func()) error {
+			return n.sockets.serve(ctx, SessionSocket, unixsock.Listen, ready, n.sessions.serveLocal)
+		}),
+		lifecycle.Func("fabric", func(ctx context.Context, ready func()) error { return n.peers.run(ctx, ready) }),
+		lifecycle.Func("functions' devices", func(ctx context.Context, ready func()) error {
+			return n.sockets.serve(ctx, DevicesSocket, unixsock.Listen, ready, n.broker.serve)
+		}),
+		lifecycle.Func("tenants' keeper", func(ctx context.Context, ready func()) error {
+			return (&tenantKeeper{apps: n.apps, pool: n.pool, tenants: n.tenants}).run(ctx, ready)
+		}),
+		lifecycle.Func("artifacts' collector", func(ctx context.Context, ready func()) error {
+			return (&artifactCollector{store: n.artifacts, apps: n.apps, log: n.log}).run(ctx, ready)
+		}),
+		lifecycle.Func("gateway", func(ctx context.Context, ready func()) error { return n.ingress.run(ctx, ready) }),
 		lifecycle.Func("local API", n.serveAPI),
 	)
 }
 
-// Status tells about the node. It is complete once the node is ready.
+// requestStop makes Run return.
+func (n *Node) requestStop() { n.stopOnce.Do(func() { close(n.stop) }) }
+
+// Status describes the node. It is complete once the node is ready.
 func (n *Node) Status() client.Status {
 	return client.Status{
 		Node: n.self.ID, Version: n.opts.Version, Addr: n.self.Addr, Data: n.opts.Data,
-		PID: os.Getpid(), Started: n.started, Devices: len(n.offers), GRPC: n.calls.PlainAddr(),
-		HTTP: n.webAddr(),
+		PID: os.Getpid(), Started: n.started, Devices: len(n.devices), GRPC: n.calls.PlainAddr(),
+		HTTP: n.ingress.addr(),
 	}
 }
 
@@ -250,7 +282,7 @@ func (l once) Close() error {
 	return nil
 }
 
-// openState finds out who the node is and opens the pool's state.
+// openState loads or makes the node's identity and opens the pool's state.
 func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 	addr := advertised(n.opts.Advertise, n.listener.Addr())
 	routes, err := routesAddr(n.opts.Routes, n.opts.Listen, n.listener.Addr())
@@ -282,8 +314,8 @@ func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 	return s, nil
 }
 
-// openHost looks for devices and prepares to lend them.
-func (n *Node) openHost(ctx context.Context) (lifecycle.Resource, error) {
+// openDevices lists the machine's devices and prepares to lend them.
+func (n *Node) openDevices(ctx context.Context) (lifecycle.Resource, error) {
 	probed, err := probe(ctx, n.opts.Helper)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -292,7 +324,8 @@ func (n *Node) openHost(ctx context.Context) (lifecycle.Resource, error) {
 		// A machine whose drivers are broken can still use the pool.
 		n.log.Error("this machine's devices cannot be offered", "error", err)
 	}
-	n.offers = offer(n.self.ID, probed, n.opts.Offer)
+	n.health.Report("devices", err)
+	n.devices = offerDevices(n.self.ID, probed, n.opts.Offer)
 	n.host, err = lend.Open(ctx, lend.Options{
 		Sandbox: n.opts.Sandbox,
 		Dir:     n.folder.path, Command: append(append([]string(nil), n.opts.Helper...), "worker"),
@@ -302,25 +335,37 @@ func (n *Node) openHost(ctx context.Context) (lifecycle.Resource, error) {
 		return nil, err
 	}
 	if n.host.Refused() != nil {
-		n.offers = nil // the host has logged the reason
+		n.devices = nil // the host has logged the reason
 	}
-	for i := range n.offers {
-		d := &n.offers[i].Device
+	for i := range n.devices {
+		d := &n.devices[i].Device
 		d.Sandbox = n.host.Isolation()
 		n.self.Devices = append(n.self.Devices, *d)
 		n.log.Info("device is offered", "device", d.ID, "name", d.Name, "memory", d.Memory.String())
 	}
+	n.sockets = &localSockets{folder: n.folder, owns: n.host.Owns, log: n.log, health: n.health}
 	return n.host, nil
 }
 
+// openPool joins the pool, and makes the parts that lend devices to it.
 func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
 	p, err := pool.Open(ctx, pool.Options{
 		State: n.state, Identity: n.identity, Self: n.self,
 		Logger: n.opts.Log.With("plane", "pool", "node", n.self.ID), Metrics: n.registry,
 		Heartbeat: n.opts.Heartbeat, LeaseTTL: n.opts.LeaseTTL,
 	})
+	if err != nil {
+		return nil, err
+	}
 	n.pool = p
-	return p, err
+	n.sessions = &sessionServer{self: n.self.ID, pool: p, host: n.host, devices: n.devices, log: n.log}
+	n.grants = &grants{self: n.self.ID, pool: p, identity: n.identity}
+	n.peers = &peerServer{
+		listener: n.listener, identity: n.identity, pool: p, sessions: n.sessions, refused: registerRefused(n.registry),
+		framed: framed.Options{DeadAfter: n.opts.DeadAfter, Logger: n.log, Observer: connmetrics.Observer(n.registry)},
+		health: n.health, log: n.log,
+	}
+	return p, nil
 }
 
 // newBoot names one run of a node.
@@ -330,8 +375,8 @@ func newBoot() string {
 	return hex.EncodeToString(id)
 }
 
-// name is what the node is called: what its user says, or else the host's name
-// with what may not be in a name made '-'.
+// name returns the node's name: the option, or else the host's name with characters that a
+// name may not have replaced by '-'.
 func (o *Options) name() outboard.NodeID {
 	if o.Name != "" {
 		return o.Name

@@ -26,17 +26,17 @@ func probe(ctx context.Context, helper []string) ([]outboard.Device, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	var out, words bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &words
-	const op = "look for devices"
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	const op = "list devices"
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = errors.Join(err, ctx.Err())
 		}
-		return nil, outboard.Errorf(outboard.Other, op, "the probe of the OpenCL drivers ended: %w: %s", err, lastLine(words.String()))
+		return nil, outboard.Errorf(outboard.Other, op, "the probe of the OpenCL drivers ended: %w: %s", err, lastLine(stderr.String()))
 	}
 	var devices []outboard.Device
-	if err := json.Unmarshal(out.Bytes(), &devices); err != nil {
+	if err := json.Unmarshal(stdout.Bytes(), &devices); err != nil {
 		return nil, outboard.Errorf(outboard.Protocol, op, "%w", err)
 	}
 	return devices, nil
@@ -48,20 +48,20 @@ func lastLine(text string) string {
 	return last[:min(len(last), 300)]
 }
 
-// offered is a device that the node offers, with its number in the probe's list.
-type offered struct {
+// An offeredDevice is a device that the node offers, with its number in the probe's list.
+type offeredDevice struct {
 	outboard.Device
 	index int
 }
 
-// offer names the probed devices and keeps those that fit.
-func offer(self outboard.NodeID, probed []outboard.Device, fits func(outboard.Device) bool) []offered {
-	var all []offered
+// offerDevices names the probed devices and returns those that fit.
+func offerDevices(self outboard.NodeID, probed []outboard.Device, fits func(outboard.Device) bool) []offeredDevice {
+	var all []offeredDevice
 	for i, d := range probed {
 		d.Node = self
 		d.ID = outboard.DeviceID(fmt.Sprintf("%s/%s/%d", self, d.API, i))
 		if fits(d) {
-			all = append(all, offered{Device: d, index: i})
+			all = append(all, offeredDevice{Device: d, index: i})
 		}
 	}
 	return all

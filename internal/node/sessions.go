@@ -6,89 +6,59 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/pool"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/shm"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// startSession starts a worker for the node or session of a node that shows a
-// claim of its own.
-func (n *Node) startSession(ctx context.Context, claim []byte, holder outboard.NodeID, via string) (*lend.Session, error) {
-	lease, _, err := n.pool.Check(ctx, claim)
+// sessionServer serves sessions of programs on the devices of this node: of this machine over
+// a socket and shared memory, of other machines over streams of the fabric.
+type sessionServer struct {
+	self    outboard.NodeID
+	pool    *pool.Pool
+	host    *lend.Host
+	devices []offeredDevice
+	log     *slog.Logger
+}
+
+// start starts a worker for a program that presents a claim on a lease of its holder's.
+// via is how the program is connected.
+func (s *sessionServer) start(ctx context.Context, claim []byte, holder outboard.NodeID, via string) (*lend.Session, error) {
+	lease, _, err := s.pool.Check(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
 	if lease.Holder != holder {
-		return nil, outboard.Errorf(outboard.Denied, "lease "+string(lease.Lease), "node %s shows a lease of node %s", holder, lease.Holder)
+		return nil, outboard.Errorf(outboard.Denied, "lease "+string(lease.Lease), "node %s presents a lease of node %s", holder, lease.Holder)
 	}
-	for _, d := range n.offers {
+	for _, d := range s.devices {
 		if d.ID == lease.Device {
-			return n.host.Start(lend.Spec{Lease: lease, Device: d.Device, Index: d.index, Via: via})
+			return s.host.Start(lend.Spec{Lease: lease, Device: d.Device, Index: d.index, Via: via})
 		}
 	}
 	return nil, outboard.Errorf(outboard.NotFound, "lease "+string(lease.Lease), "this node does not offer %s", lease.Device)
 }
 
-// serveSessions serves sessions of programs on this machine.
-func (n *Node) serveSessions(ctx context.Context, ready func()) error {
-	return n.serveSocket(ctx, SessionSocket, ready, n.serveSession)
-}
-
-// serveSocket serves each connection on a socket in the data folder, but for those of
-// workers, until ctx is done. It closes the connections.
-func (n *Node) serveSocket(ctx context.Context, name string, ready func(), serve func(context.Context, *net.UnixConn)) error {
-	path := n.folder.at(name)
-	listener, err := unixsock.Listen(path)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(path)
-	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
-	defer stop()
-	door := guarded{listener, n.host.Owns, n.log}
-	ready()
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	for {
-		conn, err := door.AcceptUnix()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			n.log.Warn("accept a connection", "socket", name, "error", err)
-			pause(ctx)
-			continue
-		}
-		serving.Go(func() {
-			defer conn.Close()
-			serve(ctx, conn)
-		})
-	}
-}
-
-// pause keeps an accept loop from spinning while descriptors are short.
-func pause(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(50 * time.Millisecond):
-	}
-}
-
-// requestLimit is how long a peer may take to say what it wants.
+// requestLimit is how long a peer may take for its request.
 const requestLimit = 10 * time.Second
 
-// serveSession is the life of one session of a program on this machine. Its
-// data never comes by here: program and worker share the ring.
-func (n *Node) serveSession(ctx context.Context, conn *net.UnixConn) {
-	session, err := n.openSession(ctx, conn)
+// serveLocal serves one session of a program on this machine. Its data does not pass
+// through this process: program and worker share the ring.
+func (s *sessionServer) serveLocal(ctx context.Context, conn *net.UnixConn) {
+	session, err := s.openLocal(ctx, conn)
 	if err != nil {
-		n.log.Warn("session refused", "via", "shm", "error", err)
+		s.log.Warn("session refused", "via", "shm", "error", err)
 		_ = sendEvent(conn, borrow.EventOf(err), nil)
 		return
 	}
@@ -96,7 +66,7 @@ func (n *Node) serveSession(ctx context.Context, conn *net.UnixConn) {
 	hungUp := make(chan struct{})
 	go func() {
 		defer close(hungUp)
-		_, _ = conn.Read(make([]byte, 1)) // the holder says nothing more
+		_, _ = conn.Read(make([]byte, 1)) // the holder sends nothing more
 	}()
 	select {
 	case <-hungUp:
@@ -105,16 +75,16 @@ func (n *Node) serveSession(ctx context.Context, conn *net.UnixConn) {
 	case <-ctx.Done():
 		session.End(errStopped)
 	}
-	// The program sees its ring fail now, and wants to know why.
+	// The program sees its ring fail now, and gets the reason here.
 	_ = sendEvent(conn, borrow.EventOf(session.Err()), nil)
 	_ = conn.Close()
 	<-hungUp
 }
 
-// errStopped is what programs get when the device's node is told to stop.
+// errStopped is what programs get when the device's node is stopped.
 var errStopped = outboard.Errorf(outboard.SessionLost, "session", "the device's node was stopped")
 
-func (n *Node) openSession(ctx context.Context, conn *net.UnixConn) (*lend.Session, error) {
+func (s *sessionServer) openLocal(ctx context.Context, conn *net.UnixConn) (*lend.Session, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(requestLimit))
 	line, err := bufio.NewReaderSize(conn, borrow.MaxLine).ReadSlice('\n')
 	if err != nil {
@@ -128,7 +98,7 @@ func (n *Node) openSession(ctx context.Context, conn *net.UnixConn) (*lend.Sessi
 	if err := borrow.CheckVersion(request.Sessions); err != nil {
 		return nil, err
 	}
-	session, err := n.startSession(ctx, request.Claim, n.self.ID, "shm")
+	session, err := s.start(ctx, request.Claim, s.self, "shm")
 	if err != nil {
 		return nil, err
 	}
@@ -157,59 +127,62 @@ func sendEvent(conn *net.UnixConn, event borrow.LocalEvent, file *os.File) error
 	return unixsock.Send(conn, append(text, '\n'), file)
 }
 
-// guard ends the sessions whose lease no longer stands.
-func (n *Node) guard(ctx context.Context, ready func()) error {
-	ready()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	var g leaseGuard
-	for {
-		changed := n.pool.Changed()
-		for _, s := range g.overdue(n.host.Sessions(), n.pool.Leases(), time.Now()) {
-			s.End(outboard.Errorf(outboard.LeaseLost, "session", "the lease of %s by %s was given back or expired", s.Device.ID, s.Lease.Holder))
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		case <-tick.C:
-		}
+// serveStream serves one session of a program on another machine.
+func (s *sessionServer) serveStream(ctx context.Context, stream *framed.Stream, peer authority.Peer) {
+	if stream.Method() != borrow.Method {
+		stream.Reset(outboard.Errorf(outboard.NotFound, "fabric", "this node has no method %q", stream.Method()))
+		return
 	}
+	claim, err := borrow.ClaimOf(stream.Header())
+	var session *lend.Session
+	if err == nil {
+		session, err = s.start(ctx, claim, peer.Node, "tcp")
+	}
+	if err != nil {
+		s.log.Warn("session refused", "via", "tcp", "peer", peer.Node, "error", err)
+		stream.Reset(err)
+		return
+	}
+	defer session.Close()
+	stop := context.AfterFunc(ctx, func() { session.End(errStopped) })
+	defer stop()
+	session.End(framed.Relay(stream, explainedRing{session.Ring(), session}))
 }
 
-// A leaseGuard remembers of sessions what tells a lease that was given back from one that was
-// lost.
-type leaseGuard struct {
-	expire map[outboard.LeaseID]time.Time   // when a lease would have expired
-	given  map[outboard.SessionID]time.Time // since when a session's lease is given back
+// An explainedRing is a session's ring whose errors have the reason of the session's end, and
+// not only its kind: the stream carries the text to the program's side.
+type explainedRing struct {
+	*shm.Ring
+	session *lend.Session
 }
 
-// leaselessLimit is how long a session may outlive a lease that was given back. Its holder has
-// ended the session before that, but the two come by different ways.
-const leaselessLimit = 2 * time.Second
+// Next implements framed.Ring.
+func (r explainedRing) Next(least int) ([]byte, error) {
+	b, err := r.Ring.Next(least)
+	return b, r.explain(err)
+}
 
-// overdue are the sessions that have to end.
-func (g *leaseGuard) overdue(sessions []*lend.Session, leases []outboard.Lease, now time.Time) (ends []*lend.Session) {
-	standing := make(map[outboard.LeaseID]time.Time, len(leases))
-	for _, l := range leases {
-		standing[l.Lease] = l.Expires
+// Reserve implements framed.Ring.
+func (r explainedRing) Reserve(least int) ([]byte, error) {
+	b, err := r.Ring.Reserve(least)
+	return b, r.explain(err)
+}
+
+// reasonLimit is how long a worker that failed its ring may take to report the reason.
+const reasonLimit = time.Second
+
+func (r explainedRing) explain(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
 	}
-	expire, given := map[outboard.LeaseID]time.Time{}, map[outboard.SessionID]time.Time{}
-	for _, s := range sessions {
-		id := s.Lease.Lease
-		if end, ok := standing[id]; ok {
-			expire[id] = end
-			continue
-		}
-		expire[id] = g.expire[id]
-		since, ok := g.given[s.ID]
-		if !ok && now.Before(expire[id]) {
-			since, ok = now, true
-		}
-		if given[s.ID] = since; !ok || now.Sub(since) >= leaselessLimit {
-			ends = append(ends, s)
-		}
+	timer := time.NewTimer(reasonLimit)
+	defer timer.Stop()
+	select {
+	case <-r.session.Ending():
+	case <-timer.C:
 	}
-	g.expire, g.given = expire, given
-	return ends
+	if reason := r.session.Err(); reason != nil {
+		return reason
+	}
+	return err
 }

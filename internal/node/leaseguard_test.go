@@ -36,8 +36,8 @@ func TestLeaseGuard(t *testing.T) {
 					t.Errorf("after %v %d sessions end, want %d", l.after, len(got), l.ends)
 				}
 			}
-			if g.overdue(nil, nil, begin); len(g.expire)+len(g.given) != 0 {
-				t.Errorf("it remembers %v and %v", g.expire, g.given)
+			if g.overdue(nil, nil, begin); len(g.expire)+len(g.released) != 0 {
+				t.Errorf("it remembers %v and %v", g.expire, g.released)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func (p *puppet) Wait() error {
 func (p *puppet) Kill() { _ = p.conn.Close() }
 
 // keysOf starts a process for each tenant, and returns their keys.
-func keysOf(t *testing.T, n *Node, tenants ...string) map[string]string {
+func keysOf(t *testing.T, n *deviceBroker, tenants ...string) map[string]string {
 	t.Helper()
 	p := &puppet{told: make(chan tenant.Config, len(tenants))}
 	var err error
@@ -81,8 +81,8 @@ func keysOf(t *testing.T, n *Node, tenants ...string) map[string]string {
 
 // A process gets what the manifest lets its functions have, and nothing else, whatever it
 // says.
-func TestDeviceSpec(t *testing.T) {
-	n := &Node{}
+func TestAuthorize(t *testing.T) {
+	n := &deviceBroker{}
 	var err error
 	if n.apps, err = catalog.Open(t.Context(), catalog.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestDeviceSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	right := appdevice.DeviceRequest{Key: keys["tea"], App: "shop", Version: 1, Function: "cart", Device: "gpu"}
-	owner, spec, err := n.deviceSpec(t.Context(), right)
+	owner, spec, err := n.authorize(t.Context(), right)
 	if diff := cmp.Diff(app.Devices["gpu"], spec); err != nil || owner != "tea" || diff != "" {
 		t.Errorf("got %s, %v (-want +got):\n%s", owner, err, diff)
 	}
@@ -120,30 +120,30 @@ func TestDeviceSpec(t *testing.T) {
 	} {
 		r := right
 		change(&r)
-		_, _, err := n.deviceSpec(soon, r)
+		_, _, err := n.authorize(soon, r)
 		if kind := outboard.KindOf(err); kind != outboard.Denied && kind != outboard.NotFound {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
 
-func TestLent(t *testing.T) {
-	var l lent
-	for range mostLent {
-		if !l.take("tea") {
+func TestLeaseQuota(t *testing.T) {
+	var l leaseQuota
+	for range maxTenantLeases {
+		if !l.acquire("tea") {
 			t.Fatal("it is refused too early")
 		}
 	}
-	if l.take("tea") || !l.take("coffee") {
+	if l.acquire("tea") || !l.acquire("coffee") {
 		t.Error("the bound is not the tenant's own")
 	}
-	if l.give("tea"); !l.take("tea") {
+	if l.release("tea"); !l.acquire("tea") {
 		t.Error("what was given back is not there")
 	}
-	for range mostLent {
-		l.give("tea")
+	for range maxTenantLeases {
+		l.release("tea")
 	}
-	if l.give("coffee"); len(l.held) != 0 {
+	if l.release("coffee"); len(l.held) != 0 {
 		t.Errorf("%v are left", l.held)
 	}
 }

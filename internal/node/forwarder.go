@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,88 +10,19 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
-const defaultHTTP = "127.0.0.1:8080"
-
-// webAddr is the address at which requests for apps are accepted.
-func (n *Node) webAddr() string {
-	if n.web == nil {
-		return ""
-	}
-	return n.web.Addr().String()
-}
-
-// webHosts are the host names for which requests for apps are served, none for all. By default a
-// port that only this machine reaches serves only its names: otherwise any page in a browser on
-// this machine could have a name of its own resolve to it (DNS rebinding).
-func (n *Node) webHosts() []string {
-	if n.web == nil {
-		return nil
-	}
-	addr, ok := n.web.Addr().(*net.TCPAddr)
-	if !ok || !addr.IP.IsLoopback() && len(n.opts.HTTPHosts) == 0 {
-		return nil
-	}
-	return append([]string{"localhost", "*.localhost", "127.0.0.1", "[::1]", addr.IP.String()}, n.opts.HTTPHosts...)
-}
-
-// serveGateway accepts connections for apps. It passes them to the process of the sole tenant
-// or, where there are several tenants, reads their requests and forwards each to the process
-// of its tenant.
-func (n *Node) serveGateway(ctx context.Context, ready func()) error {
-	if n.web == nil {
-		ready()
-		<-ctx.Done()
-		return nil
-	}
-	f := newForwarder(n)
-	stop := context.AfterFunc(ctx, func() { _ = n.web.Close() })
-	defer stop()
-	n.log.Info("requests to apps are taken", "addr", n.webAddr())
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	serving.Go(func() { f.run(ctx) })
-	ready()
-	for {
-		conn, err := n.web.AcceptTCP()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			n.log.Warn("accept a request", "error", err)
-			pause(ctx)
-			continue
-		}
-		if tenant, ok := n.tenants.Sole(); ok {
-			serving.Go(func() { n.passConn(ctx, tenant, conn, f) })
-		} else {
-			f.serve(conn)
-		}
-	}
-}
-
-// passConn passes a connection to the process of the sole tenant.
-func (n *Node) passConn(ctx context.Context, tenant string, conn *net.TCPConn, f *forwarder) {
-	switch err := n.tenants.PassConn(ctx, tenant, conn); {
-	case err == nil:
-	case ctx.Err() != nil:
-		_ = conn.Close() // the node stops
-	case errors.Is(err, host.ErrShared):
-		f.serve(conn)
-	default:
-		n.log.Warn("a connection was not passed", "tenant", tenant, "error", err)
-		// The reason concerns only the operator.
-		gateway.Refuse(conn, outboard.Errorf(outboard.Unreachable, "", "apps can't be served here at the moment"))
-	}
-}
-
 // forwarder reads the requests of clients, decides for each which tenant it is for, and
 // forwards it to that tenant's process.
 type forwarder struct {
-	node   *Node
+	addr    net.Addr
+	apps    *catalog.Catalog
+	tenants *host.Host
+	log     *slog.Logger
+
 	server *http.Server
 	conns  chan net.Conn
 	closed chan struct{}
@@ -112,14 +42,14 @@ const (
 	forwardGrace = 30 * time.Second
 )
 
-func newForwarder(n *Node) *forwarder {
+func newForwarder(i *ingress) *forwarder {
 	f := &forwarder{
-		node: n, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
+		addr: i.listener.Addr(), apps: i.apps, tenants: i.tenants, log: i.log, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
 		proxies: map[string]*httputil.ReverseProxy{},
 	}
 	f.server = &http.Server{
 		Handler: f, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
-		DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelWarn),
+		DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(i.log.Handler(), slog.LevelWarn),
 	}
 	return f
 }
@@ -188,12 +118,12 @@ func (f *forwarder) Accept() (net.Conn, error) {
 func (f *forwarder) Close() error { return nil }
 
 // Addr implements net.Listener.
-func (f *forwarder) Addr() net.Addr { return f.node.web.Addr() }
+func (f *forwarder) Addr() net.Addr { return f.addr }
 
 // ServeHTTP implements http.Handler: it is where a request's tenant is decided.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	app := gateway.AppOf(r.URL.Path)
-	tenant := f.node.tenantOf(app)
+	tenant := tenantOf(f.apps, app)
 	switch {
 	case tenant != "":
 		f.proxy(tenant).ServeHTTP(w, r)
@@ -211,11 +141,11 @@ func (f *forwarder) proxy(tenant string) *httputil.ReverseProxy {
 	p := f.proxies[tenant]
 	if p == nil {
 		p = &httputil.ReverseProxy{
-			Transport: f.node.tenants.Forward(tenant), FlushInterval: -1, Rewrite: forward,
+			Transport: f.tenants.Forward(tenant), FlushInterval: -1, Rewrite: forward,
 			ErrorLog: f.server.ErrorLog,
 			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 				if r.Context().Err() == nil {
-					f.node.log.Warn("a request was not forwarded", "tenant", tenant, "error", err)
+					f.log.Warn("a request was not forwarded", "tenant", tenant, "error", err)
 				}
 				// The reason concerns only the operator.
 				gateway.NewProblem(outboard.Errorf(outboard.Unreachable, "", "app %q can't be served here at the moment", gateway.AppOf(r.URL.Path))).Write(w)

@@ -174,7 +174,7 @@ func TestNoTenantReadsAnothersRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	n := &Node{log: slog.New(slog.DiscardHandler)}
+	n := &ingress{log: slog.New(slog.DiscardHandler)}
 	if n.apps, err = catalog.Open(t.Context(), catalog.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
 		t.Fatal(err)
 	}
@@ -188,10 +188,10 @@ func TestNoTenantReadsAnothersRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.web = l.(*net.TCPListener) //nolint:forcetypeassert // it is TCP
+	n.listener = l.(*net.TCPListener) //nolint:forcetypeassert // it is TCP
 	ctx, cancel := context.WithCancel(context.Background())
 	served, up := make(chan error, 1), make(chan struct{})
-	go func() { served <- n.serveGateway(ctx, func() { close(up) }) }()
+	go func() { served <- n.run(ctx, func() { close(up) }) }()
 	t.Cleanup(func() { cancel(); <-served })
 	<-up
 	addApp := func(tenant string) {
@@ -205,7 +205,7 @@ func TestNoTenantReadsAnothersRequests(t *testing.T) {
 		}
 	}
 	addApp("tea")
-	conn, err := net.Dial("tcp", n.webAddr())
+	conn, err := net.Dial("tcp", n.addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestNoTenantReadsAnothersRequests(t *testing.T) {
 		t.Errorf("it is answered on tea's connection: %d %q", status, text)
 	}
 	conn.Close()
-	if conn, err = net.Dial("tcp", n.webAddr()); err != nil {
+	if conn, err = net.Dial("tcp", n.addr()); err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))

@@ -1,0 +1,69 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/pool"
+)
+
+// A leaseGuard ends the sessions whose lease no longer stands. It distinguishes a lease that
+// was released from one that was lost by what it has seen of them.
+type leaseGuard struct {
+	pool *pool.Pool
+	host *lend.Host
+
+	expire   map[outboard.LeaseID]time.Time   // when a lease would have expired
+	released map[outboard.SessionID]time.Time // when a session's lease was released
+}
+
+// run ends sessions until ctx ends.
+func (g *leaseGuard) run(ctx context.Context, ready func()) error {
+	ready()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		changed := g.pool.Changed()
+		for _, s := range g.overdue(g.host.Sessions(), g.pool.Leases(), time.Now()) {
+			s.End(outboard.Errorf(outboard.LeaseLost, "session", "the lease of %s by %s was released or expired", s.Device.ID, s.Lease.Holder))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// leaselessLimit is how long a session may outlive a lease that was released. Its holder has
+// ended the session before that, but the two arrive on different connections.
+const leaselessLimit = 2 * time.Second
+
+// overdue returns the sessions that have to end.
+func (g *leaseGuard) overdue(sessions []*lend.Session, leases []outboard.Lease, now time.Time) (ends []*lend.Session) {
+	standing := make(map[outboard.LeaseID]time.Time, len(leases))
+	for _, l := range leases {
+		standing[l.Lease] = l.Expires
+	}
+	expire, released := map[outboard.LeaseID]time.Time{}, map[outboard.SessionID]time.Time{}
+	for _, s := range sessions {
+		id := s.Lease.Lease
+		if end, ok := standing[id]; ok {
+			expire[id] = end
+			continue
+		}
+		expire[id] = g.expire[id]
+		since, ok := g.released[s.ID]
+		if !ok && now.Before(expire[id]) {
+			since, ok = now, true
+		}
+		if released[s.ID] = since; !ok || now.Sub(since) >= leaselessLimit {
+			ends = append(ends, s)
+		}
+	}
+	g.expire, g.released = expire, released
+	return ends
+}

@@ -1,0 +1,114 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/acceptor"
+	"github.com/outboard-run/outboard/internal/health"
+)
+
+// localSockets are the sockets in the data folder where programs of this machine connect. They
+// refuse the workers of this node.
+type localSockets struct {
+	folder *folder
+	owns   func(pid int) bool // reports whether a process is a worker or descends from one
+	log    *slog.Logger
+	health *health.Board
+}
+
+// serve serves each connection on a socket until ctx is done. It closes the connections.
+func (s *localSockets) serve(ctx context.Context, name string, listen func(string) (*net.UnixListener, error), ready func(), serve func(context.Context, *net.UnixConn)) error {
+	path := s.folder.at(name)
+	listener, err := listen(path)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(path)
+	guarded := guardedListener{listener, s.owns, s.log}
+	ready()
+	acceptor.Serve(ctx, listener, guarded.AcceptUnix, acceptor.Options{
+		Name: name, Log: s.log, MaxConns: maxLocalConns, Degraded: s.health.Reporter("socket " + name),
+	}, func(ctx context.Context, conn *net.UnixConn) {
+		defer conn.Close()
+		serve(ctx, conn)
+	})
+	return nil
+}
+
+// maxLocalConns bounds the connections on one socket.
+const maxLocalConns = 16384
+
+// A guardedListener is a local socket's listener that refuses the node's own workers. They
+// run foreign code as the node's user, to whom the socket belongs.
+type guardedListener struct {
+	*net.UnixListener
+	// owns reports whether a process is a worker or descends from one.
+	owns func(pid int) bool
+	log  *slog.Logger
+}
+
+// Accept implements net.Listener.
+func (l guardedListener) Accept() (net.Conn, error) { return l.AcceptUnix() }
+
+// AcceptUnix waits for the next peer that is no worker.
+func (l guardedListener) AcceptUnix() (*net.UnixConn, error) {
+	for {
+		conn, err := l.UnixListener.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		err = l.admit(conn)
+		if err == nil {
+			return conn, nil
+		}
+		l.log.Warn("peer refused", "socket", l.Addr().String(), "error", err)
+		_ = conn.Close()
+	}
+}
+
+func (l guardedListener) admit(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var verdict error
+	if err := raw.Control(func(fd uintptr) { verdict = l.check(int(fd)) }); err != nil {
+		return err
+	}
+	return verdict
+}
+
+// check refuses the process that connected if it is a worker. The process's number may have
+// been reused: the result holds for the peer only if the peer is alive afterwards.
+func (l guardedListener) check(fd int) error {
+	const op = "local socket"
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return outboard.Errorf(outboard.Denied, op, "unknown peer: %w", err)
+	}
+	if cred.Pid == 0 {
+		return nil // from outside the node's process namespace, where no worker is
+	}
+	if l.owns(int(cred.Pid)) {
+		return outboard.Errorf(outboard.Denied, op, "process %d is a worker of this node, or gone", cred.Pid)
+	}
+	handle, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return nil // before Linux 6.5
+	}
+	if err != nil {
+		return outboard.Errorf(outboard.Denied, op, "process %d is gone: %w", cred.Pid, err)
+	}
+	defer unix.Close(handle)
+	if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}, 0); n != 0 {
+		return outboard.Errorf(outboard.Denied, op, "process %d is gone", cred.Pid)
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/app/catalog"
+	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/tenant"
+	"github.com/outboard-run/outboard/internal/tenant/host"
+)
+
+// openTenants prepares for the processes that run tenants' apps, and opens the port
+// for their requests.
+func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
+	web, err := listenLocal(ctx, n.opts.HTTP, defaultHTTP, "--http")
+	if err != nil {
+		return nil, err
+	}
+	n.ingress = &ingress{listener: web, apps: n.apps, health: n.health, log: n.log}
+	log := n.opts.Log.With("plane", "tenant", "node", n.self.ID)
+	config := tenant.Config{
+		Node: n.self.ID, Boot: n.self.Boot, Artifacts: absolute(n.folder.at(artifactsDir)),
+		StateSocket: absolute(n.folder.at(StateSocket)), NATS: n.opts.NATS, Creds: absolute(n.opts.Creds),
+		CallsSocket: absolute(n.folder.at(client.CallsSocketName)), DevicesSocket: absolute(n.folder.at(DevicesSocket)), HTTP: n.ingress.addr(), Hosts: n.ingress.hosts(n.opts.HTTPHosts), Heartbeat: n.opts.Heartbeat, Level: n.logLevel(log),
+	}
+	n.tenants, err = host.Open(ctx, host.Options{Config: config, Dir: absolute(n.folder.at(tenantsDir)), Launch: n.launchTenant(), Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	n.ingress.tenants = n.tenants
+	n.broker = &deviceBroker{
+		pool: n.pool, tenants: n.tenants, apps: n.apps, sessions: n.sessions, grants: n.grants, identity: n.identity, deadAfter: n.opts.DeadAfter,
+	}
+	return n.tenants, nil
+}
+
+// launchTenant returns how a tenant's process is started. Its log records name their plane
+// and node already.
+func (n *Node) launchTenant() host.Launcher {
+	launch := helper.Command(append(slices.Clone(n.opts.Helper), "tenant"), n.opts.Log)
+	return func(socket *os.File) (host.Launched, error) { return launch("", socket) }
+}
+
+// logLevel returns the lowest level that is logged.
+func (n *Node) logLevel(log *slog.Logger) slog.Level {
+	level := slog.LevelDebug
+	for level < slog.LevelError && !log.Enabled(context.Background(), level) {
+		level += slog.LevelInfo - slog.LevelDebug
+	}
+	return level
+}
+
+// openApps follows the pool's apps.
+func (n *Node) openApps(ctx context.Context) (lifecycle.Resource, error) {
+	r, err := catalog.Open(ctx, catalog.Options{State: n.state, Self: n.self.ID, Logger: n.opts.Log.With("plane", "pool", "node", n.self.ID)})
+	n.apps = r
+	return r, err
+}
+
+func (n *Node) openArtifacts(context.Context) (lifecycle.Resource, error) {
+	var err error
+	n.artifacts, err = artifact.Open(artifact.Options{Dir: n.folder.at(artifactsDir), Logger: n.log})
+	return nothingToClose{}, err
+}
+
+// nothingToClose is a resource without anything to close.
+type nothingToClose struct{}
+
+// Close implements lifecycle.Resource.
+func (nothingToClose) Close() error { return nil }

@@ -1,0 +1,117 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/borrow"
+	"github.com/outboard-run/outboard/internal/acceptor"
+	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/health"
+	"github.com/outboard-run/outboard/internal/pool"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// maxPeers bounds the connections of other nodes and of sessions.
+const maxPeers = 4096
+
+// peerServer serves the port for other nodes: those that join, those that use the pool's
+// state, the calls that they forward, and the sessions of their programs.
+type peerServer struct {
+	listener net.Listener
+	identity *authority.Identity
+	pool     *pool.Pool
+	calls    *calls.Host
+	sessions *sessionServer
+	framed   framed.Options
+	refused  *prometheus.CounterVec
+	health   *health.Board
+	log      *slog.Logger
+}
+
+// run serves until ctx ends.
+func (s *peerServer) run(ctx context.Context, ready func()) error {
+	ready()
+	acceptor.Serve(ctx, s.listener, s.listener.Accept, acceptor.Options{
+		Name: "fabric", Log: s.log, MaxConns: maxPeers, Degraded: s.health.Reporter("fabric"),
+	}, s.serve)
+	return nil
+}
+
+// serve serves one connection, and logs why a peer was refused.
+func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	err := s.dispatch(ctx, conn)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, state.ErrElsewhere):
+		// A member that connects to the next node now: no refusal.
+		s.log.Debug("peer redirected", "peer", conn.RemoteAddr().String())
+	default:
+		s.refused.WithLabelValues(outboard.KindOf(err).String()).Inc()
+		s.log.Warn("peer refused", "peer", conn.RemoteAddr().String(), "error", err)
+	}
+}
+
+// dispatch serves a connection by the TLS application protocol that the peer offers. An
+// error is why the peer was refused.
+func (s *peerServer) dispatch(ctx context.Context, raw net.Conn) error {
+	protocols, nc, err := peek(ctx, raw)
+	if err != nil {
+		return outboard.Errorf(outboard.Protocol, "handshake", "%w", err)
+	}
+	switch {
+	case slices.Contains(protocols, borrow.Protocol):
+		return s.serveSessions(ctx, nc)
+	case slices.Contains(protocols, calls.Protocol):
+		return s.calls.ServePeer(raw, nc.read)
+	}
+	return s.pool.ServeConn(ctx, tls.Server(nc, s.identity.ServerTLS(pool.Protocols()...)))
+}
+
+// serveSessions serves the sessions that one program has on this node's devices.
+func (s *peerServer) serveSessions(ctx context.Context, nc net.Conn) error {
+	conn := framed.Server(nc, s.framedOptions(s.identity.ServerTLS(borrow.Protocol)))
+	defer conn.Close()
+	peer, err := s.authenticate(ctx, conn)
+	if err != nil {
+		return err
+	}
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for {
+		stream, err := conn.Accept(ctx)
+		if err != nil {
+			// The program ended, or died, or this node stops.
+			return nil
+		}
+		serving.Go(func() { s.sessions.serveStream(ctx, stream, peer) })
+	}
+}
+
+func (s *peerServer) framedOptions(config *tls.Config) framed.Options {
+	o := s.framed
+	o.TLS = config
+	return o
+}
+
+// authenticate waits for a peer's handshake and returns its identity.
+func (s *peerServer) authenticate(ctx context.Context, conn *framed.Conn) (authority.Peer, error) {
+	limit, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	if err := conn.Handshake(limit); err != nil {
+		return authority.Peer{}, err
+	}
+	return authority.VerifyPeer(s.identity.Root, conn.Peer(), time.Now())
+}
