@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/fabric/plain"
 	"github.com/outboard-run/outboard/internal/fabric/remote"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
@@ -82,7 +83,7 @@ func (l *tcpListener) serve(ctx context.Context, s *Server) error {
 }
 
 func serveRemote(ctx context.Context, l net.Listener, s *Server, o *options) error {
-	return remote.Serve(ctx, l, o.tls, remote.Options{Handler: serverHandler{s}, Logger: o.logger, MaxMessage: o.transportLimit()})
+	return remote.Serve(ctx, l, o.tls, remote.Options{Handler: serverHandler{s}, Logger: o.logger, Framed: framed.Options{MaxStreams: o.maxCalls}, MaxMessage: o.transportLimit()})
 }
 
 // servePlain serves plain gRPC peers, with reflection.
@@ -133,7 +134,7 @@ type sharedListener struct {
 
 func listenShared(path string, o *options) (Listener, error) {
 	h := new(serverHandler)
-	inner, err := shared.Listen(path, shared.Options{Handler: h, Logger: o.logger, MaxMessage: o.transportLimit()})
+	inner, err := shared.Listen(path, shared.Options{Handler: h, Logger: o.logger, MaxCalls: o.maxCalls, MaxMessage: o.transportLimit()})
 	if err != nil {
 		return nil, err
 	}

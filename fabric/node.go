@@ -96,7 +96,7 @@ func (l *nodeListener) serve(ctx context.Context, s *Server) error {
 // pool, as the node has assigned it.
 func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*shared.Conn, error) {
 	conn, err := shared.Dial(ctx, l.path, shared.Options{
-		Handler: serverHandler{s}, Trust: true, Logger: l.options.logger, MaxMessage: l.options.transportLimit(),
+		Handler: serverHandler{s}, Trust: true, Logger: l.options.logger, MaxCalls: l.options.maxCalls, MaxMessage: l.options.transportLimit(),
 	})
 	if err != nil {
 		return nil, err

@@ -38,6 +38,7 @@ type options struct {
 	streamServer   []grpc.StreamServerInterceptor
 	unknownService grpc.StreamHandler
 	drainTimeout   time.Duration
+	maxCalls       int // 0: the transport's default
 }
 
 func newOptions(given []Option) options {
@@ -56,6 +57,11 @@ func WithNetwork(n *Network) Option { return func(o *options) { o.network = n } 
 
 // WithTLS secures targets over TCP: TLS 1.3 with this configuration.
 func WithTLS(c *tls.Config) Option { return func(o *options) { o.tls = c } }
+
+// WithMaxCalls bounds the calls in flight on one connection each way, over shared memory and
+// over TCP with TLS, and three quarters of it those of one service: calls beyond are refused
+// with codes.ResourceExhausted. The peer may have a lower limit. Default: 16384.
+func WithMaxCalls(calls int) Option { return func(o *options) { o.maxCalls = calls } }
 
 // WithDrainTimeout bounds how long [Server.Run] serves the calls in flight of its node after
 // its context has ended. Default: 10 s. [Server.GracefulStop] has no bound.

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
+	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/fabric/plain"
 	"github.com/outboard-run/outboard/internal/fabric/remote"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
@@ -77,7 +78,7 @@ func dialInProcess(name string, o *options) (dialFunc, time.Duration, error) {
 
 func dialShared(path string, o *options) dialFunc {
 	return func(ctx context.Context) (*link, error) {
-		c, err := shared.Dial(ctx, path, shared.Options{Logger: o.logger, MaxMessage: o.transportLimit()})
+		c, err := shared.Dial(ctx, path, shared.Options{Logger: o.logger, MaxCalls: o.maxCalls, MaxMessage: o.transportLimit()})
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +100,7 @@ func dialNode(path string, o *options) dialFunc {
 
 func dialRemote(addr string, o *options) dialFunc {
 	return func(ctx context.Context) (*link, error) {
-		c, err := remote.Dial(ctx, addr, o.tls, remote.Options{Logger: o.logger, MaxMessage: o.transportLimit()})
+		c, err := remote.Dial(ctx, addr, o.tls, remote.Options{Logger: o.logger, Framed: framed.Options{MaxStreams: o.maxCalls}, MaxMessage: o.transportLimit()})
 		if err != nil {
 			return nil, err
 		}

@@ -48,6 +48,9 @@ type Conn struct {
 	loops     sync.WaitGroup
 }
 
+// maxUnaccepted bounds the streams that wait for Accept.
+const maxUnaccepted = 256
+
 // Client runs the side of a connection that dialled.
 func Client(nc net.Conn, o Options) *Conn { return newConn(nc, o, 1) }
 
@@ -82,7 +85,7 @@ func newConn(nc net.Conn, o Options, first uint32) *Conn {
 		streams:    make(map[uint32]*Stream),
 		budget:     o.Budget,
 		ownStreams: make(chan struct{}, o.MaxStreams),
-		accepts:    make(chan *Stream, o.MaxStreams),
+		accepts:    make(chan *Stream, min(o.MaxStreams, maxUnaccepted)),
 		ready:      make(chan struct{}),
 		done:       make(chan struct{}),
 		readEnded:  make(chan struct{}),

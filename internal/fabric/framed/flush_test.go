@@ -66,25 +66,40 @@ func TestFlushMeanwhile(t *testing.T) {
 		"the peer does not read": {fill, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := halfOpen(t)
-			test.before(t, c)
-			c.pushPong(t)
-			done := make(chan bool)
-			go func() {
-				c.out.flushBeforeRead()
-				done <- c.queued() == 0
-			}()
-			select {
-			case wrote := <-done:
-				if test.wrote && !wrote {
-					t.Error("it is left to others")
+			// The flush loop, which a new connection wakes, may be about to write the same frame:
+			// then another connection has to show it.
+			wrote := false
+			for n := 0; n < 100 && !wrote; n++ {
+				wrote = flushesBeforeRead(t, test.before, name == "somebody else writes")
+				if !test.wrote {
+					break
 				}
-			case <-time.After(10 * time.Second):
-				t.Error("the reader waits")
 			}
-			if name == "somebody else writes" {
-				c.out.lock.unlock()
+			if test.wrote && !wrote {
+				t.Error("it is left to others")
 			}
 		})
 	}
+}
+
+// flushesBeforeRead reports whether the reader of a new connection writes a frame.
+func flushesBeforeRead(t *testing.T, before func(*testing.T, *Conn), locked bool) (wrote bool) {
+	t.Helper()
+	c, _ := halfOpen(t)
+	before(t, c)
+	c.pushPong(t)
+	done := make(chan bool)
+	go func() {
+		c.out.flushBeforeRead()
+		done <- c.queued() == 0
+	}()
+	select {
+	case wrote = <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("the reader waits")
+	}
+	if locked {
+		c.out.lock.unlock()
+	}
+	return wrote
 }

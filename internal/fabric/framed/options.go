@@ -24,7 +24,7 @@ type Options struct {
 	// 256 KiB. Default 64 MiB.
 	Budget int
 	// MaxStreams bounds the open streams in each direction: Open waits, and the peer's are reset
-	// with outboard.Exhausted. Default 256.
+	// with outboard.Exhausted. Default 16384.
 	MaxStreams int
 }
 
@@ -46,7 +46,7 @@ func (o *Options) setDefaults() {
 		o.Budget = 64 << 20
 	}
 	if o.MaxStreams <= 0 {
-		o.MaxStreams = 256
+		o.MaxStreams = 16384
 	}
 	if o.TLS != nil {
 		o.TLS = o.TLS.Clone()

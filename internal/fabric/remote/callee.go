@@ -51,6 +51,7 @@ func (c *Conn) accept(s *framed.Stream, header []byte) (framed.Receiver, error) 
 	}
 	x := &callee{conn: c}
 	x.init(true, c.o.MaxMessage)
+	x.account = &c.buffered
 	x.stream = s
 	h, err := parseHead(header, time.Now(), func(name []byte) string {
 		x.method = c.methods.intern(name)
@@ -180,7 +181,7 @@ func appendHeader(b []byte, md metadata.MD) ([]byte, error) {
 	at := len(b)
 	all, err := appendMetadata(appendRecord(b, recordHeader, 0), md)
 	if err != nil {
-		return b, status.Errorf(codes.Internal, "header: %v", err)
+		return b, status.Errorf(codeOfEncoding(err), "header: %v", err)
 	}
 	return append(appendRecord(all[:at], recordHeader, len(all)-at-recordSize), all[at+recordSize:]...), nil
 }

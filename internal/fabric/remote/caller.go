@@ -17,6 +17,14 @@ import (
 
 func isTooLong(err error) bool { return errors.Is(err, errTooLong) }
 
+// codeOfEncoding is the code of a call whose metadata cannot be sent.
+func codeOfEncoding(err error) codes.Code {
+	if isTooLong(err) {
+		return codes.ResourceExhausted
+	}
+	return codes.Internal
+}
+
 // What calls end with that the peer never heard of.
 var (
 	errDraining error = unsentError{"peer takes no more calls on this connection"}
@@ -53,7 +61,7 @@ func (c *Conn) newOpening(ctx context.Context, h *call.Head, b []byte) (framed.O
 		err = errTooLong
 	}
 	if err != nil {
-		return framed.Opening{}, status.Errorf(codes.Internal, "head of the call: %v", err)
+		return framed.Opening{}, status.Errorf(codeOfEncoding(err), "head of the call: %v", err)
 	}
 	return framed.Opening{Method: callMethod, Header: head, Priority: framed.Priority(h.Priority), CancelIf: &c.drained}, nil
 }
@@ -80,6 +88,7 @@ type caller struct {
 	unwatch  func() bool
 	conn     *Conn
 	endOnce  sync.Once
+	service  string
 }
 
 // Open implements call.Transport.
@@ -92,13 +101,14 @@ func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error
 	}
 	s := &caller{ctx: ctx, deadline: h.Deadline, conn: c}
 	s.init(false, c.o.MaxMessage)
+	s.account, s.service = &c.buffered, h.Service()
 	s.buffers = &c.buffers
 	o.Receiver, o.StreamVar = s, &s.stream
-	if !c.beginCall() {
-		return nil, errDraining
+	if err := c.beginCall(s.service); err != nil {
+		return nil, err
 	}
 	if opened, err := c.framed.Start(ctx, o, framed.Piece{}); opened == nil {
-		c.endCall()
+		c.endCall(s.service)
 		return nil, c.openError(err)
 	}
 	s.watch(h.Deadline)
@@ -130,7 +140,7 @@ func (s *caller) watch(deadline time.Time) {
 func (s *caller) cancel(err error) {
 	s.discard(err)
 	s.stream.Reset(nil)
-	s.endOnce.Do(s.conn.endCall)
+	s.endOnce.Do(func() { s.conn.endCall(s.service) })
 }
 
 // over is called once nothing more can come.
@@ -141,7 +151,7 @@ func (s *caller) release() {
 	if stop != nil {
 		stop()
 	}
-	s.endOnce.Do(s.conn.endCall)
+	s.endOnce.Do(func() { s.conn.endCall(s.service) })
 }
 
 // Send implements call.ClientStream.

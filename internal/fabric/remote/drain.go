@@ -63,17 +63,26 @@ func (c *Conn) Finish(ctx context.Context) error {
 	}
 }
 
-// beginCall counts a call to the peer, unless no more may begin.
-func (c *Conn) beginCall() bool {
-	if c.ownCalls.Add(1) < finishing {
-		return true
+// beginCall counts a call to the peer, unless the connection drains or has too many.
+func (c *Conn) beginCall(service string) error {
+	if c.ownCalls.Add(1) >= finishing {
+		c.uncountCall()
+		return errDraining
 	}
-	c.endCall()
-	return false
+	if err := c.services.begin(service); err != nil {
+		c.uncountCall()
+		return err
+	}
+	return nil
 }
 
-// endCall counts a call to the peer as over.
-func (c *Conn) endCall() {
+// endCall counts a call to the peer as ended.
+func (c *Conn) endCall(service string) {
+	c.services.end(service)
+	c.uncountCall()
+}
+
+func (c *Conn) uncountCall() {
 	if c.ownCalls.Add(-1) == finishing {
 		c.idleOnce.Do(func() { close(c.idle) })
 	}

@@ -21,8 +21,8 @@ const (
 	flagStreaming = 1
 	// maxHead bounds heads, headers and statuses: what an OPEN frame takes.
 	maxHead = 64<<10 - 2 - len(callMethod)
-	// maxValues bounds the values of one metadata.
-	maxValues = 1024
+	// maxValues is what the count of metadata values can hold; maxHead is the tighter bound.
+	maxValues = math.MaxUint16
 )
 
 var errTruncated = errors.New("it ends too early")
@@ -107,7 +107,7 @@ func appendMetadata(b []byte, md metadata.MD) ([]byte, error) {
 		n += len(values)
 	}
 	if n > maxValues || len(b) > maxHead {
-		return nil, fmt.Errorf("metadata of %d values and %d bytes: at most %d and %d", n, len(b)-at, maxValues, maxHead)
+		return nil, fmt.Errorf("%w: metadata of %d values and %d bytes, at most %d bytes", errTooLong, n, len(b)-at, maxHead)
 	}
 	binary.LittleEndian.PutUint16(b[at:], uint16(n))
 	return b, nil
@@ -187,9 +187,6 @@ func (r *fields) bytes32() []byte { return r.take(r.u32()) }
 // metadata reads values; nil when there are none.
 func (r *fields) metadata() metadata.MD {
 	n := r.u16()
-	if n > maxValues {
-		r.err = fmt.Errorf("metadata of %d values: at most %d", n, maxValues)
-	}
 	if n == 0 || r.err != nil {
 		return nil
 	}

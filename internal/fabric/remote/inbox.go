@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"fmt"
 	"io"
 	"sync"
 
@@ -19,6 +20,7 @@ type inbox struct {
 	parser        // the reader's only
 	violated bool // the peer sent what it must not; the reader's only
 	stream   *framed.Stream
+	account  *account // counts the bytes in queue
 
 	mu          sync.Mutex
 	changed     sync.Cond // any field below
@@ -93,8 +95,18 @@ func (x *inbox) handleRecord(n int) (took int) {
 		}
 		return n
 	}
+	if !x.account.reserve(len(data)) {
+		x.buffers.put(lies)
+		x.rejectPeer(errNotRead)
+		return n
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.err != nil && !x.statusSeen { // discarded meanwhile
+		x.account.release(len(data))
+		x.buffers.put(lies)
+		return n
+	}
 	if x.next < len(x.queue) {
 		x.queue = append(x.queue, entry{data, lies, typ == recordCompressed, x.uncredited + n})
 		x.uncredited = 0
@@ -149,6 +161,9 @@ func (x *inbox) discard(err error) {
 	if x.err == nil || x.next < len(x.queue) {
 		x.err, x.headerKnown = err, true
 	}
+	for _, e := range x.queue[x.next:] {
+		x.account.release(len(e.data))
+	}
 	x.queue, x.next = nil, 0
 	x.changed.Broadcast()
 	x.mu.Unlock()
@@ -174,6 +189,7 @@ func (x *inbox) Recv() (*call.Message, error) {
 	e := x.queue[x.next]
 	x.queue[x.next] = entry{}
 	x.next++
+	x.account.release(len(e.data))
 	took := e.uncredited
 	if x.next == len(x.queue) {
 		took += x.uncredited
@@ -201,6 +217,7 @@ func (x *inbox) endOfStream() {
 
 var (
 	errNoStatus   = status.Error(codes.Internal, "peer ended the call without a status")
+	errNotRead    = fmt.Errorf("%w: the connection holds too much that was not read", errTooLong)
 	errLateHeader = outboard.Errorf(outboard.Protocol, "", "header after the first message")
 )
 

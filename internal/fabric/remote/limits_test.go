@@ -25,7 +25,7 @@ func TestLimits(t *testing.T) {
 	long := head("Echo")
 	long.Metadata = metadata.MD{"long": {strings.Repeat("x", 64<<10)}}
 	many := head("Echo")
-	many.Metadata = metadata.MD{"many": make([]string, 1025)}
+	many.Metadata = metadata.MD{"many": make([]string, 2000)}
 	upper := head("Echo")
 	upper.Metadata = metadata.MD{"Upper": {"x"}}
 	control := head("Echo")
@@ -39,8 +39,8 @@ func TestLimits(t *testing.T) {
 		"request too long":   {client, head("Echo"), 5001, codes.ResourceExhausted},
 		"response too long":  {client, head("Echo"), 1001, codes.ResourceExhausted},
 		"fits":               {client, head("Echo"), 1000, codes.OK},
-		"head too long":      {client, long, 1, codes.Internal},
-		"too many values":    {client, many, 1, codes.Internal},
+		"head too long":      {client, long, 1, codes.ResourceExhausted},
+		"2000 values":        {client, many, 1, codes.OK},
 		"key in upper case":  {client, upper, 1, codes.Internal},
 		"value not printing": {client, control, 1, codes.Internal},
 		"nobody serves":      {server, head("Echo"), 1, codes.Unimplemented},
@@ -104,6 +104,9 @@ func TestStatusDetails(t *testing.T) {
 		case "Trailer":
 			s.SetTrailer(metadata.MD{"k": {strings.Repeat("x", 100<<10)}})
 			return nil
+		case "LateTrailer":
+			s.SetTrailer(metadata.MD{"k": {strings.Repeat("x", 100<<10)}})
+			return status.Error(codes.NotFound, "no such thing")
 		}
 		return errors.New("plain")
 	})
@@ -113,7 +116,7 @@ func TestStatusDetails(t *testing.T) {
 		details int
 	}{
 		"Details": {codes.NotFound, 1}, "Huge": {codes.NotFound, 0}, "Context": {codes.DeadlineExceeded, 0},
-		"Long": {codes.Unknown, 0}, "Trailer": {codes.Internal, 0}, "Plain": {codes.Unknown, 0},
+		"Long": {codes.Unknown, 0}, "Trailer": {codes.ResourceExhausted, 0}, "LateTrailer": {codes.NotFound, 0}, "Plain": {codes.Unknown, 0},
 	} {
 		_, _, err := client.Unary(t.Context(), head(name), &call.Message{})
 		if s := status.Convert(err); s.Code() != c.code || len(s.Details()) != c.details {

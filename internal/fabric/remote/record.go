@@ -166,9 +166,18 @@ func appendOutcome(b []byte, err error, trailer metadata.MD) []byte {
 		err = errTooLong
 	}
 	if err != nil {
-		return appendOutcome(b[:at], status.Errorf(codes.Internal, "trailer: %v", err), nil)
+		return appendOutcome(b[:at], withoutTrailer(s, err).Err(), nil)
 	}
 	return whole
+}
+
+// withoutTrailer is the status of a call whose trailer cannot be sent: a failed call keeps its
+// code, and its message says why the trailer is missing.
+func withoutTrailer(s *status.Status, err error) *status.Status {
+	if s.Code() == codes.OK {
+		return status.Newf(codeOfEncoding(err), "trailer: %v", err)
+	}
+	return status.Newf(s.Code(), "%s (trailer not sent: %v)", s.Message()[:min(len(s.Message()), maxText/2)], err)
 }
 
 // statusFrom is the status of what a handler returned.

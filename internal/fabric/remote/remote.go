@@ -27,6 +27,9 @@ type Options struct {
 	// Trusted says that the peer is a node of ours: the tenants and peers that
 	// the calls' heads name are sent to it and believed from it.
 	Trusted bool
+	// MaxBuffered bounds the bytes of messages of streams that were received and not read:
+	// the call that exceeds it ends with codes.ResourceExhausted. Default 256 MiB.
+	MaxBuffered int
 	// MaxMessage bounds one message that is received, in bytes. Default 64 MiB.
 	MaxMessage int
 	// Logger gets what goes wrong with connections. Default: none.
@@ -45,6 +48,9 @@ func (o *Options) setDefaults() {
 	if o.MaxMessage <= 0 {
 		o.MaxMessage = 64 << 20
 	}
+	if o.MaxBuffered <= 0 {
+		o.MaxBuffered = 256 << 20
+	}
 	o.MaxMessage = min(o.MaxMessage, maxLength)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -59,6 +65,8 @@ type Conn struct {
 
 	buffers      bufferPool
 	methods      methods
+	buffered     account
+	services     serviceCounts // of calls to the peer
 	handlers     sync.WaitGroup
 	peerCalls    atomic.Int32  // calls of the peer
 	maxPeerCalls int32         // of running
@@ -84,6 +92,8 @@ func New(c *framed.Conn, o Options) *Conn {
 	o.setDefaults()
 	conn := &Conn{o: o, framed: c, maxPeerCalls: 2 * int32(c.MaxStreams()), draining: make(chan struct{}), peerIdle: make(chan struct{}, 1)}
 	conn.idle = make(chan struct{})
+	conn.buffered.limit = int64(o.MaxBuffered)
+	conn.services.init(c.MaxStreams())
 	conn.unary, _ = o.Handler.(call.UnaryHandler)
 	c.Handle(callMethod, conn.accept)
 	c.Handle(drainMethod, conn.acceptDrain)

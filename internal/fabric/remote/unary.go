@@ -34,10 +34,14 @@ type unary struct {
 
 // Unary implements call.Unary.
 func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	if !c.beginCall() {
-		return nil, call.End{}, errDraining
+	service := h.Service()
+	if err := c.beginCall(service); err != nil {
+		if !isUnsent(err) {
+			request.Free()
+		}
+		return nil, call.End{}, err
 	}
-	defer c.endCall()
+	defer c.endCall(service)
 	u := &unary{done: make(chan error, 1)}
 	u.maxMessage, u.buffers = c.o.MaxMessage, &c.buffers
 	err := c.sendRequest(ctx, u, h, request)

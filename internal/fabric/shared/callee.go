@@ -3,6 +3,7 @@ package shared
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -360,24 +361,38 @@ func (c *callee) reply(ctx context.Context, id callID, p call.Priority, response
 		}
 	}
 	err = c.send(ctx, p, &d, appendOutcome(room[:0], e, nil), data)
-	return c.reportTooLong(ctx, id, p, err)
+	return c.reportTooLong(ctx, id, p, nil, err)
 }
 
 func (c *callee) sendStatus(ctx context.Context, id callID, p call.Priority, e call.End, err error) error {
 	s := statusOf(err)
 	d := desc{kind: kindStatus, call: id, code: uint16(s.Code())}
 	err = c.send(ctx, p, &d, appendOutcome(nil, e, s), nil)
-	return c.reportTooLong(ctx, id, p, err)
+	return c.reportTooLong(ctx, id, p, s, err)
 }
 
-// reportTooLong replaces an end that exceeds the limit of a head by a short status.
-func (c *callee) reportTooLong(ctx context.Context, id callID, p call.Priority, err error) error {
-	s, ok := status.FromError(err)
-	if err == nil || !ok || s.Code() != codes.ResourceExhausted {
+// reportTooLong replaces an end that exceeds the limit of a head by a short status. A call that
+// failed keeps its code and the beginning of its message.
+func (c *callee) reportTooLong(ctx context.Context, id callID, p call.Priority, ended *status.Status, err error) error {
+	if !errors.Is(err, errHeadTooLong) {
 		return err
 	}
-	d := desc{kind: kindStatus, call: id, code: uint16(codes.ResourceExhausted)}
-	return c.send(ctx, p, &d, appendOutcome(nil, call.End{}, status.New(s.Code(), s.Message())), nil)
+	s := status.New(codes.ResourceExhausted, errHeadTooLong.Error())
+	if ended.Code() != codes.OK {
+		s = status.New(ended.Code(), truncate(ended.Message())+" (message, details or metadata exceed the limit of 64 KiB)")
+	}
+	d := desc{kind: kindStatus, call: id, code: uint16(s.Code())}
+	return c.send(ctx, p, &d, appendOutcome(nil, call.End{}, s), nil)
+}
+
+// maxText is how much of a status message is kept when the whole cannot be sent.
+const maxText = 16 << 10
+
+func truncate(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "")
 }
 
 // statusOf converts a handler's error.

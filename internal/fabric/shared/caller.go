@@ -29,8 +29,9 @@ type caller struct {
 	slots   []slot
 	free    []uint32
 	methods map[string]*method
-	active  int           // calls whose callers have not received the end
-	idle    chan struct{} // not nil: no call may begin; closed when active is 0
+	active  int            // calls whose callers have not received the end
+	service map[string]int // calls in flight by service
+	idle    chan struct{}  // not nil: no call may begin; closed when active is 0
 }
 
 // A slot is an entry of the table of calls in flight.
@@ -48,6 +49,7 @@ type method struct {
 // A pending is the caller's state of a call in flight.
 type pending struct {
 	stream
+	service        string
 	headerWaiter   waiter // for the response header
 	headerReceived bool
 	header         []byte
@@ -63,7 +65,7 @@ func (c *caller) open(conn *Conn, out int) {
 	c.laneEnd.open(conn, out)
 	c.handleDesc, c.onClose = c.handle, func() {}
 	c.maxMessage, c.maxCalls = conn.options.MaxMessage, conn.options.MaxCalls
-	c.methods = map[string]*method{}
+	c.methods, c.service = map[string]*method{}, map[string]int{}
 	c.pool.New = func() any { return &pending{} }
 }
 
@@ -72,22 +74,25 @@ func (c *caller) begin(ctx context.Context, p *pending, h *call.Head) error {
 	if !c.conn.serves {
 		return status.Error(codes.Unimplemented, "the peer serves no calls")
 	}
-	p.priority = h.Priority
-	return c.acquire(ctx, callSlot, h.Priority, func() (bool, error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		switch {
-		case c.idle != nil:
-			return false, ErrFinished
-		case c.closeErr != nil:
-			return false, c.closeErr
-		}
-		if !c.allocateSlot(p) {
-			return false, nil
-		}
-		c.active++
-		return true, nil
-	})
+	p.priority, p.service = h.Priority, h.Service()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.idle != nil:
+		return ErrFinished
+	case c.closeErr != nil:
+		return c.closeErr
+	case c.service[p.service] >= c.maxCalls-c.maxCalls/4:
+		return status.Errorf(codes.ResourceExhausted, "%d calls of %s are in flight on one connection: at most %d of one service", c.service[p.service], p.service, c.maxCalls-c.maxCalls/4)
+	case !c.allocateSlot(p):
+		return status.Errorf(codes.ResourceExhausted, "%d calls are in flight on one connection: at most %d", c.maxCalls, c.maxCalls)
+	}
+	c.service[p.service]++
+	c.active++
+	return nil
 }
 
 func (c *caller) allocateSlot(p *pending) bool {
@@ -125,8 +130,8 @@ func (c *caller) freeSlot(p *pending) {
 	}
 	c.slots[p.id.slot].call = nil
 	c.free = append(c.free, p.id.slot)
-	if c.blockedSenders.Load() > 0 {
-		c.wakeSendersLocked()
+	if c.service[p.service]--; c.service[p.service] == 0 {
+		delete(c.service, p.service)
 	}
 }
 

@@ -34,6 +34,7 @@ type laneEnd struct {
 	blockedSenders atomic.Int32
 
 	mu           sync.Mutex
+	buffered     int // bytes of streams that were received and not read
 	closeErr     error
 	peerErr      error // not nil: the peer is gone, and the end closes with it once the ring is read
 	reading      bool  // some goroutine is the reader

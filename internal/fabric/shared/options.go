@@ -31,8 +31,12 @@ type Options struct {
 	// Slots is the length of each ring, a power of two from 8 to 4096. Default: 256. The
 	// listener decides.
 	Slots int
-	// MaxCalls bounds the calls in flight each way. Default: 1024.
+	// MaxCalls bounds the calls in flight each way, and MaxCalls - MaxCalls/4 those of one
+	// service: calls beyond are refused with codes.ResourceExhausted. Default: 16384.
 	MaxCalls int
+	// MaxBuffered bounds the bytes of streams that were received each way and not read: the
+	// stream that exceeds it ends with codes.ResourceExhausted. Default: 256 MiB.
+	MaxBuffered int
 	// MaxMessage bounds a received message in bytes. Default: 64 MiB.
 	MaxMessage int
 	// Handshake bounds the handshake. Default: 5 s.
@@ -60,7 +64,8 @@ const (
 func (o *Options) setDefaults() {
 	o.Heap = orDefault(o.Heap, 32<<20)
 	o.Slots = orDefault(o.Slots, 256)
-	o.MaxCalls = orDefault(o.MaxCalls, 1024)
+	o.MaxCalls = orDefault(o.MaxCalls, 16384)
+	o.MaxBuffered = orDefault(o.MaxBuffered, 256<<20)
 	o.MaxMessage = orDefault(o.MaxMessage, 64<<20)
 	if o.Handshake == 0 {
 		o.Handshake = 5 * time.Second

@@ -11,6 +11,9 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
+// errHeadTooLong is the error of metadata or a status that does not fit into a descriptor's head.
+var errHeadTooLong = status.Errorf(codes.ResourceExhausted, "metadata or status exceeds the limit of %d bytes", maxHead)
+
 func isViolation(err error) bool {
 	var e *outboard.Error
 	return errors.As(err, &e) && e.Kind == outboard.Protocol
@@ -21,7 +24,7 @@ func isViolation(err error) bool {
 // the peer once send returns nil.
 func (e *laneEnd) send(ctx context.Context, p call.Priority, d *desc, head, data []byte) error {
 	if len(head) > maxHead || len(head) > e.heap.maxBlock() {
-		return status.Errorf(codes.ResourceExhausted, "head of %d bytes: %d are allowed", len(head), maxHead)
+		return errHeadTooLong
 	}
 	d.headLen, d.dataLen = uint32(len(head)), uint32(len(data))
 	d.head.unit, d.data.unit = inSlot, inSlot

@@ -102,7 +102,7 @@ func (s *served) sendEnd(response *call.Message, e call.End, err error) error {
 	if response == nil && err == nil {
 		d := desc{kind: kindStatus, call: s.id}
 		err = s.c.send(s.c.base, s.priority, &d, appendOutcome(nil, e, status.New(codes.OK, "")), nil)
-		return s.c.reportTooLong(s.c.base, s.id, s.priority, err)
+		return s.c.reportTooLong(s.c.base, s.id, s.priority, nil, err)
 	}
 	return s.c.reply(s.c.base, s.id, s.priority, response, e, err)
 }

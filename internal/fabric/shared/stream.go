@@ -38,6 +38,7 @@ type stream struct {
 	credit     int  // what this side may still send
 	closed     bool // nothing more is received
 	over       bool // nothing more is sent
+	overflow   bool // more was received than the connection may buffer
 
 	sending sync.Mutex
 }
@@ -47,6 +48,8 @@ type chunk struct {
 	m     *call.Message
 	more  bool
 	total uint64
+	// counted is the part of laneEnd.buffered.
+	counted int
 }
 
 func cost(length int) int { return length + overhead }
@@ -58,12 +61,24 @@ func (s *stream) init(e *laneEnd, id callID, limit int) {
 
 // push adds a received chunk. The reader calls it with the mutex held.
 func (s *stream) push(d *desc, m *call.Message) error {
+	if s.overflow {
+		m.Free()
+		return nil
+	}
 	if s.closed || s.uncredited >= window {
 		m.Free()
 		return outboard.Errorf(outboard.Protocol, "stream", "a message after the half-close, or without credit")
 	}
-	s.uncredited += cost(len(m.Data))
-	s.chunks = append(s.chunks, chunk{m: m, more: d.flags&flagMore != 0, total: d.extra})
+	n := cost(len(m.Data))
+	if s.e.buffered+n > s.e.conn.options.MaxBuffered {
+		m.Free()
+		s.overflow = true
+		s.discard()
+		return nil
+	}
+	s.e.buffered += n
+	s.uncredited += n
+	s.chunks = append(s.chunks, chunk{m: m, more: d.flags&flagMore != 0, total: d.extra, counted: n})
 	s.e.markReady(&s.recv)
 	return nil
 }
@@ -135,6 +150,10 @@ func growFor(whole []byte, n int, total uint64) []byte {
 func (s *stream) pop(ctx context.Context) (chunk, error) {
 	s.e.mu.Lock()
 	for len(s.chunks) == 0 {
+		if s.overflow {
+			s.e.mu.Unlock()
+			return chunk{}, status.Errorf(codes.ResourceExhausted, "more than %d bytes were received on the connection and not read", s.e.conn.options.MaxBuffered)
+		}
 		if s.closed {
 			s.e.mu.Unlock()
 			return chunk{}, io.EOF
@@ -147,6 +166,7 @@ func (s *stream) pop(ctx context.Context) (chunk, error) {
 	}
 	c := s.chunks[0]
 	s.chunks = slices.Delete(s.chunks, 0, 1)
+	s.e.buffered -= c.counted
 	n := s.creditFor(cost(len(c.m.Data)))
 	s.e.mu.Unlock()
 	if n == 0 {
@@ -246,6 +266,7 @@ func (s *stream) takeCredit(ctx context.Context, n int) error {
 // discard frees messages that will not be read; the mutex is held.
 func (s *stream) discard() {
 	for _, c := range s.chunks {
+		s.e.buffered -= c.counted
 		c.m.Free()
 	}
 	s.chunks, s.closed, s.over = nil, true, true

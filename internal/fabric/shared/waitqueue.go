@@ -12,7 +12,6 @@ import (
 const (
 	ringSlot = iota
 	heapSpace
-	callSlot
 	numResources
 )
 
