@@ -75,7 +75,7 @@ func warnSilentNodes(env *Env, apps []client.App) {
 		for _, n := range a.Nodes {
 			if (n.State == client.AppSilent || n.State == client.AppUnknown) && !warned[n.Node] {
 				warned[n.Node] = true
-				fmt.Fprintf(env.Stderr, "node %s did not report its state: %s\n", n.Node, strings.Join(strings.Fields(n.Reason), " "))
+				printSafe(env.Stderr, "node %s did not report its state: %s\n", n.Node, strings.Join(strings.Fields(n.Reason), " "))
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func runFunctions(ctx context.Context, env *Env, opts functionsOptions, app stri
 	}
 	if len(functions) > 0 {
 		for _, node := range functions[0].Missing {
-			fmt.Fprintf(env.Stderr, "the calls of node %s are missing: it did not report them\n", node)
+			printSafe(env.Stderr, "the calls of node %s are missing: it did not report them\n", node)
 		}
 	}
 	var rows [][]string
@@ -213,6 +213,6 @@ func runAppsRemove(ctx context.Context, env *Env, app string) error {
 	if err := env.client().RemoveApp(ctx, app); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Stderr, "app %s was removed\n", app)
+	printSafe(env.Stderr, "app %s was removed\n", app)
 	return nil
 }

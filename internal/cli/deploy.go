@@ -87,7 +87,7 @@ func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) e
 		return err
 	}
 	for _, note := range p.located(made.Notes) {
-		fmt.Fprintln(env.Stderr, note)
+		printSafe(env.Stderr, "%s\n", note)
 	}
 	if opts.check {
 		fmt.Fprintf(env.Stderr, "%s: no mistakes\n", p.deployment.File)
@@ -118,7 +118,7 @@ func printProblems(env *Env, output format, problems []client.Problem) error {
 		}
 	} else {
 		for _, p := range problems {
-			fmt.Fprintln(env.Stderr, p)
+			printSafe(env.Stderr, "%s\n", p)
 		}
 	}
 	count := "1 problem"
@@ -139,9 +139,9 @@ func printDeployed(env *Env, output format, made client.Deployed) error {
 	if made.Tenant != manifest.DefaultTenant {
 		text += " for tenant " + made.Tenant
 	}
-	fmt.Fprintln(env.Stdout, text)
+	printSafe(env.Stdout, "%s\n", text)
 	for _, route := range made.Routes {
-		fmt.Fprintln(env.Stdout, "  "+route)
+		printSafe(env.Stdout, "%s\n", "  "+route)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
@@ -36,7 +35,7 @@ func runDown(ctx context.Context, env *Env) error {
 	if err := awaitExit(ctx, status.PID); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Stderr, "node %s stopped\n", status.Node)
+	printSafe(env.Stderr, "node %s stopped\n", status.Node)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -106,6 +105,6 @@ func runExecutionsCancel(ctx context.Context, env *Env, id string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Stderr, "execution %s: %s\n", e.ID, e.State)
+	printSafe(env.Stderr, "execution %s: %s\n", e.ID, e.State)
 	return nil
 }

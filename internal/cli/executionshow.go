@@ -86,9 +86,9 @@ func printExecution(env *Env, e client.Execution) error {
 	if !e.Ended.IsZero() {
 		text += " after " + tookText(e)
 	}
-	fmt.Fprintln(env.Stdout, text)
+	printSafe(env.Stdout, "%s\n", text)
 	for _, n := range e.Nodes {
-		fmt.Fprintf(env.Stdout, "  %s on %s: %s\n", since(e, n.Since), n.Node, n.Reason)
+		printSafe(env.Stdout, "  %s on %s: %s\n", since(e, n.Since), n.Node, n.Reason)
 	}
 	if len(e.Steps) > 0 {
 		fmt.Fprintln(env.Stdout)
@@ -101,10 +101,10 @@ func printExecution(env *Env, e client.Execution) error {
 		printWhy(env, e.Why)
 	}
 	if len(e.Output) > 0 {
-		fmt.Fprintf(env.Stdout, "\noutput: %s\n", e.Output)
+		printSafe(env.Stdout, "\noutput: %s\n", e.Output)
 	}
 	if e.Fault != nil {
-		fmt.Fprintf(env.Stdout, "\nfault: %s\n", faultText(e.Fault))
+		printSafe(env.Stdout, "\nfault: %s\n", faultText(e.Fault))
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func printSteps(env *Env, e client.Execution) error {
 			if err := table.Flush(); err != nil {
 				return err
 			}
-			fmt.Fprintln(env.Stdout, "  "+faultText(s.Fault))
+			printSafe(env.Stdout, "%s\n", "  "+faultText(s.Fault))
 		}
 	}
 	return table.Flush()
@@ -206,7 +206,7 @@ func printWhy(env *Env, why []client.Reason) {
 		if subject != "" {
 			subject += ": "
 		}
-		fmt.Fprintf(env.Stdout, "why: %s%s\n", subject, r.Text)
+		printSafe(env.Stdout, "why: %s%s\n", subject, r.Text)
 	}
 }
 

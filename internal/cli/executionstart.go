@@ -90,7 +90,7 @@ func printStarted(env *Env, wait bool, e client.Execution) error {
 		_, err := fmt.Fprintln(env.Stdout, e.ID)
 		return err
 	}
-	fmt.Fprintf(env.Stderr, "execution %s: %s\n", e.ID, e.State)
+	printSafe(env.Stderr, "execution %s: %s\n", e.ID, e.State)
 	if len(e.Output) == 0 {
 		return nil
 	}

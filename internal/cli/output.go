@@ -75,7 +75,25 @@ func clean(text string) string {
 	}, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
-func unprintable(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
+func unprintable(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp) }
+
+// printSafe formats a text that has names or messages of other machines, and writes it with its
+// lines and tabs, but without what clean replaces.
+func printSafe(w io.Writer, format string, args ...any) (int, error) {
+	lines := strings.SplitAfter(fmt.Sprintf(format, args...), "\n")
+	for i, line := range lines {
+		text, ended := strings.CutSuffix(line, "\n")
+		cells := strings.Split(text, "\t")
+		for j, cell := range cells {
+			cells[j] = clean(cell)
+		}
+		lines[i] = strings.Join(cells, "\t")
+		if ended {
+			lines[i] += "\n"
+		}
+	}
+	return io.WriteString(w, strings.Join(lines, ""))
+}
 
 // orDash shows an empty cell.
 func orDash(s string) string {

@@ -126,7 +126,7 @@ func printVersion(env *Env, output format, v client.PolicyVersion) error {
 	if output == "json" {
 		return output.print(env, v, nil, nil)
 	}
-	_, err := fmt.Fprintf(env.Stdout, "version %d is in force: %s\n", v.Number, describeVersion(v))
+	_, err := printSafe(env.Stdout, "version %d is in force: %s\n", v.Number, describeVersion(v))
 	return err
 }
 
@@ -205,7 +205,7 @@ func runPoliciesShow(ctx context.Context, env *Env, opts policiesShowOptions) er
 	if opts.version != 0 && v.Number != opts.version {
 		return usage("version %d is not kept; there are %s", opts.version, numbers(p.Versions))
 	}
-	fmt.Fprintf(env.Stderr, "# version %d: %s, applied on %s at %s\n", v.Number, describeVersion(v), v.By, v.Applied.Format(time.RFC3339))
+	printSafe(env.Stderr, "# version %d: %s, applied on %s at %s\n", v.Number, describeVersion(v), v.By, v.Applied.Format(time.RFC3339))
 	_, err = fmt.Fprintln(env.Stdout, strings.TrimRight(v.Text, "\n"))
 	return err
 }

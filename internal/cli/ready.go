@@ -100,7 +100,7 @@ type nodeWait struct {
 func (w *nodeWait) showProgress(nodes []client.AppNode) {
 	text := "ready on " + readyCount(nodes) + " nodes, " + stateList(nodes, pending)
 	if w.env.Terminal && time.Since(w.began) >= silenceLimit && text != w.shown {
-		fmt.Fprintln(w.env.Stderr, text+" ...")
+		printSafe(w.env.Stderr, "%s\n", text+" ...")
 		w.shown = text
 	}
 }
@@ -109,7 +109,7 @@ func (w *nodeWait) showProgress(nodes []client.AppNode) {
 func (w *nodeWait) finish(made *client.Deployed) error {
 	for _, n := range made.Nodes {
 		if n.State == client.AppUnknown {
-			fmt.Fprintf(w.env.Stderr, "did not wait for node %s: %s\n", n.Node, n.Reason)
+			printSafe(w.env.Stderr, "did not wait for node %s: %s\n", n.Node, n.Reason)
 		}
 	}
 	failed := func(n client.AppNode) bool { return n.State == client.AppFailed }
@@ -127,7 +127,7 @@ func (w *nodeWait) timeOut(ctx context.Context, made *client.Deployed, after tim
 		late = "no node has reported its state"
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		fmt.Fprintf(w.env.Stderr, "%s is applied; ready on %s nodes, %s\n", versionName(made), readyCount(made.Nodes), late)
+		printSafe(w.env.Stderr, "%s is applied; ready on %s nodes, %s\n", versionName(made), readyCount(made.Nodes), late)
 		return ctx.Err()
 	}
 	return outboard.Errorf(outboard.Unreachable, "", "%s is applied, but after %v it is ready on %s nodes only: %s; `outboard apps` shows when all are, and --wait waits longer",

@@ -163,6 +163,7 @@ func (p *progress) show(w client.Waiting) {
 	if len(holders) > 0 {
 		text += "; " + strings.Join(slices.Compact(holders), ", ")
 	}
+	text = clean(text)
 	switch {
 	case p.env.Terminal:
 		fmt.Fprintf(p.env.Stderr, "\r\x1b[K%s", text)

@@ -47,6 +47,6 @@ func runToken(ctx context.Context, env *Env, opts tokenOptions) error {
 		return opts.output.print(env, token, nil, nil)
 	}
 	fmt.Fprintln(env.Stdout, token.Token)
-	fmt.Fprintf(env.Stderr, "on the other machine, within %v: outboard up --join %s --token TOKEN\n", opts.ttl, token.Addr)
+	printSafe(env.Stderr, "on the other machine, within %v: outboard up --join %s --token TOKEN\n", opts.ttl, token.Addr)
 	return nil
 }

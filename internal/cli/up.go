@@ -111,7 +111,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 
 // printUp reports that the node is up, with commands to begin with.
 func printUp(env *Env, s client.Status) {
-	fmt.Fprintf(env.Stderr, "node %s is up at %s with %d device(s); try `outboard status`, `outboard run -- PROGRAM`, `outboard token`\n",
+	printSafe(env.Stderr, "node %s is up at %s with %d device(s); try `outboard status`, `outboard run -- PROGRAM`, `outboard token`\n",
 		s.Node, s.Addr, s.Devices)
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -59,7 +58,7 @@ func runUpgrade(ctx context.Context, env *Env, opts upgradeOptions) error {
 		return err
 	}
 	if opts.output != "json" {
-		fmt.Fprintf(env.Stderr, "node %s: process %d (%s) has taken over from process %d (%s), which ends when its calls (%d) and streams (%d) have\n",
+		printSafe(env.Stderr, "node %s: process %d (%s) has taken over from process %d (%s), which ends when its calls (%d) and streams (%d) have\n",
 			u.Node, u.To.Number, u.To.Version, u.From.Number, u.From.Version, u.Calls, u.Streams)
 	}
 	row := []string{

@@ -34,7 +34,7 @@ func (r *release) build(ctx context.Context, arch, binary string) error {
 		return err
 	}
 	flags := "-s -w -X github.com/outboard-run/outboard/internal/cli.version=" + r.version
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-overlay", file, "-ldflags", flags, "-o", binary, "./cmd/outboard")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-overlay", file, "-ldflags", flags, "-o", binary, "./cmd/outboard")
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	return cmd.Run()
