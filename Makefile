@@ -13,7 +13,7 @@ CFLAGS   := -O2 -g1 -std=c11 -fPIC -fvisibility=hidden -Wall -Wextra -Werror
 LDFLAGS  := -shared -Wl,-soname,libopencl.so -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -static-libgcc -lpthread
 
 # Programs and devices that tests compare with; scripts/need installs them.
-BUILD_NEEDS := cc:gcc /usr/include/CL/cl_icd.h:opencl-headers
+BUILD_NEEDS := cc:gcc /usr/include/stdint.h:libc6-dev /usr/include/CL/cl_icd.h:opencl-headers
 TEST_NEEDS  := $(BUILD_NEEDS) \
 	/usr/lib/x86_64-linux-gnu/libOpenCL.so:ocl-icd-opencl-dev \
 	/etc/OpenCL/vendors/pocl.icd:pocl-opencl-icd oclgrind clinfo clpeak ffmpeg hashcat \
