@@ -75,7 +75,9 @@ func clean(text string) string {
 	}, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
-func unprintable(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp) }
+func unprintable(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
+}
 
 // printSafe formats a text that has names or messages of other machines, and writes it with its
 // lines and tabs, but without what clean replaces.

@@ -1,5 +1,6 @@
 // Command changelog writes CHANGELOG.md from the files below changelog/: one file for each change
-// that a user notices, in unreleased/ or in VERSION_DATE/. A file is a heading and a text.
+// that a user notices, in unreleased/ or in VERSION_DATE/. A file is a line "# Heading", an empty line and a text; without
+// the line its name is the heading.
 package main
 
 import (
@@ -103,10 +104,22 @@ func addChanges(b *strings.Builder, dir string) error {
 		}
 		heading, body, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 		heading, ok := strings.CutPrefix(heading, "# ")
-		if !ok || strings.TrimSpace(body) == "" {
-			return fmt.Errorf("%s: want a line `# Heading`, an empty line, and a text", file)
+		if !ok {
+			heading, body = headingOf(file), string(text)
+		}
+		if strings.TrimSpace(body) == "" {
+			return fmt.Errorf("%s: there is no text", file)
 		}
 		fmt.Fprintf(b, "\n### %s\n\n%s\n", heading, strings.TrimSpace(body))
 	}
 	return nil
+}
+
+// headingOf makes a heading of a file's name: "Gateway" of "0014-gateway.md".
+func headingOf(file string) string {
+	name := strings.TrimLeft(strings.TrimSuffix(filepath.Base(file), ".md"), "0123456789-")
+	if name == "" {
+		return "Changes"
+	}
+	return strings.ToUpper(name[:1]) + strings.ReplaceAll(name[1:], "-", " ")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,9 +36,13 @@ func TestChangelog(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	write("unreleased/b.md", "no heading\n")
+	write("unreleased/0014-web-gateway.md", "no heading\n")
+	if got, err := changelog(dir); err != nil || !strings.Contains(got, "### Web gateway\n\nno heading\n") {
+		t.Errorf("a change without a heading: %v\n%s", err, got)
+	}
+	write("unreleased/c.md", "# Only a heading\n")
 	if _, err := changelog(dir); err == nil {
-		t.Error("a change without a heading was accepted")
+		t.Error("a change without a text was accepted")
 	}
 }
 
