@@ -43,7 +43,7 @@ func checkStateCopies(s *poolStatus) []statusProblem {
 	return []statusProblem{{
 		Subject: "pool",
 		Text:    fmt.Sprintf("%d of %d nodes keep the pool's state, and %d are wanted: it may not survive the loss of one", copies, len(s.Nodes), wantedCopies),
-		Remedy:  "start the missing node again with `outboard up`; `outboard nodes` lists the others",
+		Remedy:  "start the missing node again with `outboard up`, or replace it: `outboard nodes remove NODE`, then join a new one",
 	}}
 }
 
