@@ -17,7 +17,7 @@ import (
 // program is `outboard`, from an example's folder.
 const program = "../../bin/outboard"
 
-// An App is an example that runs.
+// App is an example that runs.
 type App struct {
 	// URL is the address that its routes begin with, without a slash at the end.
 	URL string

@@ -261,7 +261,7 @@ func (p *packedApp) module(ctx context.Context, name, text string) error {
 	// The lock is asked first: what it refuses is not fetched.
 	now, err := remote.Resolve(ctx, ref)
 	if err != nil {
-		return err
+		return p.lockedModule(ctx, name, ref, err)
 	}
 	if err := p.lock.Pin(name, now, p.update); err != nil {
 		return err
@@ -272,6 +272,22 @@ func (p *packedApp) module(ctx context.Context, name, text string) error {
 		return err
 	}
 	p.add(name, pulled.Module)
+	p.lock.SetContent(name, artifact.Digest(pulled.Module))
+	return nil
+}
+
+// lockedModule uses the module that the lock pins when its registry does not answer and the node
+// has the module.
+func (p *packedApp) lockedModule(ctx context.Context, name string, ref artifact.Reference, unanswered error) error {
+	pinned, content := p.lock.Modules[name], p.lock.Content[name]
+	if p.update || pinned == "" || content == "" || ref.Digest != "" && ref.Digest != pinned || outboard.KindOf(unanswered) == outboard.NotFound || outboard.KindOf(unanswered) == outboard.Denied {
+		return unanswered
+	}
+	if have, err := p.env.client().HasArtifact(ctx, content); err != nil || !have {
+		return unanswered
+	}
+	fmt.Fprintf(p.env.Stderr, "%s: the registry does not answer, so the module of the lock is deployed, which the node has: %v\n", name, unanswered)
+	p.deployment.Files[name] = content
 	return nil
 }
 

@@ -12,23 +12,22 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// An App is what the gateway knows of an app. It is not changed once it was given
-// to SetApps.
+// App is an app as the gateway serves it. It is immutable once it was passed to SetApps.
 type App struct {
 	Name     string
 	Routes   []Route
 	Subjects []SubjectTrigger
 	Crons    []CronTrigger
-	// Calls is how many of its calls that came by HTTP or a subject may be under way;
-	// 0: only Options.Calls bounds them.
+	// Calls is how many of its calls by HTTP or a subject may be in progress; 0: only
+	// Options.Calls bounds them.
 	Calls int
-	// Await waits until calls of the app can be made, or says why they never can; nil: they can
-	// now. As long as an app has one, requests for it are for Options.Elsewhere; messages and times are taken,
-	// and wait.
+	// Await waits until the app can be called, or returns why it never can; nil: it can be called
+	// now. Requests for an app with Await go to Options.Elsewhere; messages and schedules are
+	// accepted, and wait.
 	Await func(context.Context) error
 }
 
-// A Target is what a trigger starts: a function or a workflow.
+// Target is the function or the workflow that a trigger starts.
 type Target struct {
 	Function, Workflow string
 	// Wait says that a workflow's output is the answer.
@@ -47,17 +46,16 @@ func (t Target) validate() error {
 	return nil
 }
 
-// A Route is a path of an app.
+// Route is a path of an app.
 type Route struct {
 	// Methods are the methods; none: all. GET includes HEAD.
 	Methods []string
 	// Path is a pattern of net/http without method and host, "/rooms/{room}".
 	Path string
 	Target
-	// HTTP says that the function takes and gives HTTP messages.
+	// HTTP reports that the function takes and returns HTTP messages.
 	HTTP bool
-	// WebSocket says that the function takes the events of WebSockets. Its methods
-	// are none.
+	// WebSocket reports that the function takes the events of WebSockets. It excludes Methods.
 	WebSocket bool
 	// Origins are the hosts whose pages may open the WebSocket, beside the one that
 	// serves it; patterns of path.Match.
@@ -88,21 +86,21 @@ func (r *Route) validate() error {
 	return nil
 }
 
-// A SubjectTrigger calls for each message on a subject.
+// SubjectTrigger makes a call for each message on a subject.
 type SubjectTrigger struct {
 	// Subject may have wildcards.
 	Subject string
-	// Queue is a group of whom one gets each message. "" is the app's own group, so
-	// that of all nodes one gets it.
+	// Queue is a queue group: one of its members gets each message. "" is the app's own group, so
+	// that one of the nodes gets it.
 	Queue string
 	Target
 }
 
-// A CronTrigger calls at times.
+// CronTrigger makes a call at the times of a schedule.
 type CronTrigger struct {
 	// Schedule has five fields or is like "@hourly", see ParseSchedule.
 	Schedule string
-	// Zone is where the schedule's times are meant; nil: UTC.
+	// Zone is the time zone of the schedule; nil: UTC.
 	Zone *time.Location
 	Target
 	// Body is the input.
@@ -115,17 +113,17 @@ func (a *App) validate() error {
 	}
 	for i := range a.Routes {
 		if err := a.Routes[i].validate(); err != nil {
-			return a.wrong("route "+a.Routes[i].Path, err)
+			return a.invalid("route "+a.Routes[i].Path, err)
 		}
 	}
 	for i := range a.Subjects {
 		if err := a.Subjects[i].validate(); err != nil {
-			return a.wrong("subject "+a.Subjects[i].Subject, err)
+			return a.invalid("subject "+a.Subjects[i].Subject, err)
 		}
 	}
 	for i := range a.Crons {
 		if err := a.Crons[i].validate(); err != nil {
-			return a.wrong("cron "+a.Crons[i].Schedule, err)
+			return a.invalid("cron "+a.Crons[i].Schedule, err)
 		}
 	}
 	return nil
@@ -138,11 +136,11 @@ func (c *CronTrigger) validate() error {
 	return c.Target.validate()
 }
 
-func (a *App) wrong(what string, err error) error {
+func (a *App) invalid(what string, err error) error {
 	return outboard.Errorf(outboard.Invalid, "check app "+a.Name, "%s: %w", what, err)
 }
 
-// validName says whether a name can be a path's segment as it stands.
+// validName reports whether a name is a path segment without escapes.
 func validName(name string) bool {
 	return name != "" && len(name) <= 128 && name != "." && name != ".." &&
 		!slices.ContainsFunc([]byte(name), func(c byte) bool {
@@ -154,7 +152,7 @@ func isAlphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// isToken says whether b is a token of RFC 9110, section 5.6.2.
+// isToken reports whether b is a token of RFC 9110, section 5.6.2.
 func isToken(b []byte) bool {
 	for _, c := range b {
 		if !isAlphanumeric(c) && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {

@@ -2,27 +2,25 @@ package gateway
 
 import "context"
 
-// A Bus carries messages between nodes: subjects, of which the parts are separated
-// by dots.
+// Bus carries messages between nodes by subjects, whose parts are separated by dots.
 type Bus interface {
-	// Publish sends to whoever is subscribed.
+	// Publish sends to all subscribers.
 	Publish(ctx context.Context, subject string, data []byte) error
-	// Subscribe calls f with each message, one after another. Of those that name the
-	// same queue one gets each message; without a queue all do. stop waits until f is
-	// not running.
+	// Subscribe calls f with each message, one after another. One subscriber of a queue gets each
+	// message; without a queue all do. stop waits until f has returned.
 	Subscribe(subject, queue string, f func(Message)) (stop func(), err error)
 }
 
-// A Message came by the Bus.
+// Message is a message of the Bus.
 type Message struct {
 	Subject string
 	Data    []byte
-	// Respond answers who asked. It is nil where nobody did.
+	// Respond replies to a request. It is nil for a message that is none.
 	Respond func([]byte) error
 }
 
-// A Once decides which one of many nodes does what all of them could.
+// Once elects one of the nodes.
 type Once interface {
-	// First says whether this is the first caller in the pool with this key.
+	// First reports whether this is the first caller in the pool with the key.
 	First(ctx context.Context, key string) (bool, error)
 }

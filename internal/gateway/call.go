@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// A Trigger is what started a call.
+// Trigger is what started a call.
 type Trigger string
 
 // The triggers.
@@ -18,7 +18,7 @@ const (
 	Invoke Trigger = "invoke"
 )
 
-// An Invoker runs functions and workflows.
+// Invoker runs functions and workflows.
 type Invoker interface {
 	// Invoke answers a call. The context has the call's trace and ends when nobody
 	// waits for the answer any more. After Invoke it may go on with the connection's next
@@ -31,7 +31,7 @@ type Invoker interface {
 	Invoke(ctx context.Context, c Call) (Answer, error)
 }
 
-// A Call is what an Invoker is asked for.
+// Call is what an Invoker is asked for.
 type Call struct {
 	App string
 	// Function or Workflow is what to run; the other is "".
@@ -63,7 +63,7 @@ func (c *Call) target() string {
 	return c.Function
 }
 
-// An Answer is what a call brought.
+// Answer is what a call brought.
 type Answer struct {
 	// Body is the answer. It belongs to the invoker and is valid until Release.
 	Body []byte

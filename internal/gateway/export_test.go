@@ -69,7 +69,7 @@ func OpenEnvelope(b []byte) (name string, data []byte, binary, ok bool) {
 
 // Orders are the rooms and receivers that an answer to an event names.
 func Orders(answer []byte) (rooms, receivers []string, err error) {
-	o, err := parseOrders(answer)
+	o, err := parseActions(answer)
 	for _, s := range o.Send {
 		receivers = append(receivers, s.To)
 	}

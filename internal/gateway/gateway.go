@@ -18,26 +18,25 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Options say how a Gateway works. All but Invoker may be left out.
+// Options configure a Gateway. Only Invoker is required.
 type Options struct {
 	Invoker Invoker
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
 	// Tracer makes a span for each call.
 	Tracer trace.TracerProvider
-	// Bus carries triggers' subjects and what rooms hear of other nodes. Without it an
-	// app with subjects is refused, and rooms end with the node.
+	// Bus carries the subjects of triggers, and the messages of rooms between nodes. Without it
+	// apps with subjects are refused, and rooms are confined to this node.
 	Bus Bus
-	// Once decides which node fires a schedule; nil: this one is alone.
+	// Once elects the node that fires a schedule; nil: this node fires all.
 	Once Once
 	// Now is the wall clock by which schedules fire. Default: time.Now.
 	Now func() time.Time
-	// Node is a name that no other node of the pool has; it is a part of connections'
-	// ids. Default: a random one.
+	// Node is the unique name of this node; it is a part of the ids of WebSockets. Default: a random one.
 	Node string
-	// Rooms begins the subjects on which rooms are heard. Default: "rooms".
+	// Rooms is the prefix of the subjects of rooms. Default: "rooms".
 	Rooms string
-	// Elsewhere serves requests for apps that this gateway does not have.
+	// Elsewhere serves requests for apps without routes here.
 	// Default: a problem document with the status 404.
 	Elsewhere http.Handler
 	// MaxBody is the largest body of a request or message. Default: 16 MiB.
@@ -48,21 +47,21 @@ type Options struct {
 	// Hosts are the host names, without ports, for which requests are served; "*.NAME" are all
 	// names below NAME. None: all are.
 	Hosts []string
-	// Calls is how many calls may be under way; more are refused with 429.
+	// Calls is how many calls may be in progress; more are refused with 429.
 	// Default: 1,024.
 	Calls int
 	// Conns is how many connections may be open. Default: 20,000.
 	Conns int
 	// Sockets is how many WebSockets may be open. Default: 10,000.
 	Sockets int
-	// Keep is how many calls of each app are kept for Logs. Default: 1,000.
-	Keep int
-	// Grace is how long what was accepted may take when the gateway stops.
+	// LogSize is how many calls of each app are kept for Logs. Default: 1,000.
+	LogSize int
+	// Grace is how long accepted requests may take when the gateway stops.
 	// Default: 30 s.
 	Grace time.Duration
-	// Patience is how long a client may take for a request's head, and how long it may
-	// not move while it sends a body or reads an answer. Default: 30 s.
-	Patience time.Duration
+	// ClientTimeout is how long a client may take for a request's head, and how long it may make
+	// no progress while it sends a body or reads a response. Default: 30 s.
+	ClientTimeout time.Duration
 }
 
 func (o *Options) setDefaults() {
@@ -99,12 +98,12 @@ func (o *Options) setNumbers() {
 	or(&o.Calls, 1024)
 	or(&o.Conns, 20_000)
 	or(&o.Sockets, 10_000)
-	or(&o.Keep, 1000)
+	or(&o.LogSize, 1000)
 	if o.Grace == 0 {
 		o.Grace = 30 * time.Second
 	}
-	if o.Patience == 0 {
-		o.Patience = 30 * time.Second
+	if o.ClientTimeout == 0 {
+		o.ClientTimeout = 30 * time.Second
 	}
 }
 
@@ -112,7 +111,7 @@ func (o *Options) validate() error {
 	switch {
 	case o.Invoker == nil:
 		return errors.New("there is no Invoker")
-	case o.Buffers < 0 || o.Calls < 0 || o.Conns < 0 || o.Sockets < 0 || o.Keep < 0 || o.Grace < 0 || o.Patience < 0:
+	case o.Buffers < 0 || o.Calls < 0 || o.Conns < 0 || o.Sockets < 0 || o.LogSize < 0 || o.Grace < 0 || o.ClientTimeout < 0:
 		return errors.New("a number of the options is negative")
 	case strings.ContainsFunc(o.Node, unicode.IsControl):
 		return fmt.Errorf("node %q: it has control characters", o.Node)
@@ -120,24 +119,24 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// A Gateway turns requests, messages and times into calls.
+// Gateway turns requests, messages and schedules into calls.
 type Gateway struct {
-	opts    Options
-	log     *slog.Logger
-	tracer  trace.Tracer // nil: none
-	metrics *metrics
-	table   atomic.Pointer[Table]
-	server  *server
-	flying  permits
-	buffers budget
-	sockets *sockets
+	opts     Options
+	log      *slog.Logger
+	tracer   trace.Tracer // nil: none
+	metrics  *metrics
+	table    atomic.Pointer[Table]
+	server   *server
+	inFlight limiter
+	buffers  budget
+	sockets  *sockets
 
 	mu      sync.Mutex // guards what follows and changes of table
 	apps    map[string]*appState
-	changed chan struct{} // has room for one: the triggers must be looked at
+	changed chan struct{} // capacity 1: the triggers changed
 }
 
-// New makes a Gateway without apps. It starts nothing.
+// New returns a Gateway without apps. It starts nothing.
 func New(opts Options) (*Gateway, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {
@@ -153,7 +152,7 @@ func New(opts Options) (*Gateway, error) {
 	if opts.Tracer != nil {
 		g.tracer = opts.Tracer.Tracer("github.com/outboard-run/outboard/internal/gateway")
 	}
-	g.flying.limit.Store(int64(opts.Calls))
+	g.inFlight.limit.Store(int64(opts.Calls))
 	g.sockets = newSockets(g)
 	g.server = newServer(g)
 	g.table.Store(&Table{})
@@ -163,9 +162,9 @@ func New(opts Options) (*Gateway, error) {
 // Name implements lifecycle.Service.
 func (g *Gateway) Name() string { return "gateway" }
 
-// SetApps replaces all apps by these, at once for requests and soon for subjects and
-// schedules. If one of them is not well nothing changes. What is under way finishes
-// as it began; WebSockets of apps that are gone are closed.
+// SetApps replaces all apps: at once for requests, soon after for subjects and schedules. If one of
+// them is invalid nothing changes. Calls in progress finish with the routes that they began with;
+// WebSockets of removed apps are closed.
 func (g *Gateway) SetApps(apps []App) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -177,15 +176,15 @@ func (g *Gateway) SetApps(apps []App) error {
 		return err
 	}
 	for i := range apps {
-		g.stateOf(apps[i].Name).flying.limit.Store(int64(apps[i].Calls))
+		g.stateOf(apps[i].Name).inFlight.limit.Store(int64(apps[i].Calls))
 		missed := g.metrics.route(apps[i].Name, "")
-		table.find(apps[i].Name).missed = func(status int) { missed.count(status, 0) }
+		table.find(apps[i].Name).onMiss = func(status int) { missed.count(status, 0) }
 	}
 	g.table.Store(table)
-	g.forget(table)
+	g.removeMissing(table)
 	select {
 	case g.changed <- struct{}{}:
-	default: // it will be looked at already
+	default: // the change is signalled already
 	}
 	return nil
 }
@@ -196,23 +195,23 @@ func (g *Gateway) check(apps []App) error {
 			return err
 		}
 		if len(apps[i].Subjects) > 0 && g.opts.Bus == nil {
-			return apps[i].wrong("subject "+apps[i].Subjects[0].Subject, errors.New("this gateway has no bus"))
+			return apps[i].invalid("subject "+apps[i].Subjects[0].Subject, errors.New("this gateway has no bus"))
 		}
 	}
 	return nil
 }
 
-// stateOf returns what is kept of an app from one version to the next.
+// stateOf returns the state of an app that outlives its versions.
 func (g *Gateway) stateOf(name string) *appState {
 	if s := g.apps[name]; s != nil {
 		return s
 	}
-	s := &appState{name: name, ring: newRing(g.opts.Keep)}
+	s := &appState{name: name, ring: newRing(g.opts.LogSize)}
 	g.apps[name] = s
 	return s
 }
 
-func (g *Gateway) forget(table *Table) {
+func (g *Gateway) removeMissing(table *Table) {
 	for name, s := range g.apps {
 		if table.find(name) == nil {
 			delete(g.apps, name)
@@ -223,14 +222,14 @@ func (g *Gateway) forget(table *Table) {
 	}
 }
 
-// appState is what an app has beside its routes.
+// appState is the state of an app beside its routes.
 type appState struct {
-	name   string
-	ring   *ring
-	flying permits
+	name     string
+	ring     *ring
+	inFlight limiter
 }
 
-// Invoke makes a call that came by no trigger of the gateway's, and records it.
+// Invoke makes a call that no trigger of the gateway made, and records it.
 func (g *Gateway) Invoke(ctx context.Context, c Call) (Answer, error) {
 	begin := time.Now()
 	ctx, span := g.trace(ctx, &c, nil)
@@ -239,18 +238,18 @@ func (g *Gateway) Invoke(ctx context.Context, c Call) (Answer, error) {
 	return answer, err
 }
 
-// permits bound what is under way. A limit of 0 is none.
-type permits struct {
+// limiter bounds concurrent uses. A limit of 0 is none.
+type limiter struct {
 	limit atomic.Int64
-	taken atomic.Int64
+	inUse atomic.Int64
 }
 
-func (p *permits) take() bool {
-	if limit := p.limit.Load(); p.taken.Add(1) > limit && limit > 0 {
-		p.taken.Add(-1)
+func (p *limiter) tryAcquire() bool {
+	if limit := p.limit.Load(); p.inUse.Add(1) > limit && limit > 0 {
+		p.inUse.Add(-1)
 		return false
 	}
 	return true
 }
 
-func (p *permits) give() { p.taken.Add(-1) }
+func (p *limiter) release() { p.inUse.Add(-1) }

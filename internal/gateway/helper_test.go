@@ -77,7 +77,7 @@ func serve(t testing.TB, g *gateway.Gateway) (addr string) {
 	return l.Addr().String()
 }
 
-// An answer is what came back of a request.
+// answer is what came back of a request.
 type answer struct {
 	StatusCode int
 	Header     http.Header

@@ -76,7 +76,7 @@ func takeForwardedClient(r *http.Request) {
 	delete(r.Header, ClientHeader)
 }
 
-// A handler serves one route. It is made anew with each table.
+// handler serves one route of one table.
 type handler struct {
 	*Route
 	gateway *Gateway
@@ -113,31 +113,31 @@ func paramsOf(pattern string) []string {
 	return names
 }
 
-// enter takes the permits of a call; leave gives them back.
-func (g *Gateway) enter(s *appState) error {
-	if !g.flying.take() {
-		return outboard.Errorf(outboard.Busy, "call "+s.name, "%d calls are under way on this node: call again later", g.opts.Calls)
+// acquireCall admits a call, until releaseCall.
+func (g *Gateway) acquireCall(s *appState) error {
+	if !g.inFlight.tryAcquire() {
+		return outboard.Errorf(outboard.Busy, "call "+s.name, "%d calls are in progress on this node: call again later", g.opts.Calls)
 	}
-	if !s.flying.take() {
-		g.flying.give()
-		return outboard.Errorf(outboard.Busy, "call "+s.name, "%d calls of this app are under way on this node: call again later", s.flying.limit.Load())
+	if !s.inFlight.tryAcquire() {
+		g.inFlight.release()
+		return outboard.Errorf(outboard.Busy, "call "+s.name, "%d calls of this app are in progress on this node: call again later", s.inFlight.limit.Load())
 	}
 	return nil
 }
 
-func (g *Gateway) leave(s *appState) {
-	s.flying.give()
-	g.flying.give()
+func (g *Gateway) releaseCall(s *appState) {
+	s.inFlight.release()
+	g.inFlight.release()
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	g := h.gateway
-	if err := g.enter(h.state); err != nil {
+	if err := g.acquireCall(h.state); err != nil {
 		h.metric.count(refuse(w, NewProblem(err)), time.Since(begin))
 		return
 	}
-	defer g.leave(h.state)
+	defer g.releaseCall(h.state)
 	x := g.server.exchanges.get()
 	defer g.server.exchanges.put(x)
 	x.w, x.r, x.h = w, r, h
@@ -149,7 +149,7 @@ func refuse(w http.ResponseWriter, p Problem) int {
 	return p.Status
 }
 
-// An exchange is one request and its answer. It is used again.
+// exchange is one request with its response. Exchanges are pooled.
 type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
@@ -186,12 +186,12 @@ func (x *exchange) run(begin time.Time) {
 	})
 }
 
-// readInput makes the call's body.
+// readInput reads the call's body.
 func (x *exchange) readInput(call *Call) (err error) {
 	_, whole := x.r.Body.(*plainBody)
 	slow := x.r.ContentLength != 0 && !whole
 	if slow {
-		x.patience(x.h.gateway.opts.Patience)
+		x.setBodyDeadline(x.h.gateway.opts.ClientTimeout)
 	}
 	if x.h.HTTP {
 		x.input, err = appendMessage(x.input[:0], x.r, x.h.state.name, x.span, x.h.maxBody, x.reserve)
@@ -199,7 +199,7 @@ func (x *exchange) readInput(call *Call) (err error) {
 		x.input, err = appendBody(x.input[:0], x.r, x.h.maxBody, x.reserve)
 	}
 	if slow && err == nil {
-		x.patience(0)
+		x.setBodyDeadline(0)
 	}
 	call.Body = x.input
 	return err
@@ -214,9 +214,9 @@ func (x *exchange) reserve(n int64) error {
 	return nil
 }
 
-// patience bounds how long the body may take to come, in all; 0 is for ever. A
-// recorder in a test has no deadlines.
-func (x *exchange) patience(d time.Duration) {
+// setBodyDeadline bounds how long the whole body may take to arrive; 0 is unlimited. A recorder in
+// a test has no deadlines.
+func (x *exchange) setBodyDeadline(d time.Duration) {
 	var until time.Time
 	if d > 0 {
 		until = x.h.gateway.server.watch.clock().Add(d + time.Duration(x.h.maxBody>>16)*time.Second) // 64 KiB a second
@@ -234,8 +234,7 @@ func statusOfBody(err error) int {
 	return http.StatusBadRequest
 }
 
-// refuseBody answers a request whose body can't be taken. What is left of the body
-// is not read.
+// refuseBody answers a request whose body can't be read. The rest of the body is not read.
 func (x *exchange) refuseBody(err error) int {
 	x.w.Header().Set("Connection", "close")
 	p := problem(statusOfBody(err), err.Error())
@@ -246,7 +245,7 @@ func (x *exchange) refuseBody(err error) int {
 	return refuse(x.w, p)
 }
 
-// answer sends what a call brought. It returns the status, and what went wrong.
+// answer sends the result of a call. It returns the status and the error.
 func (x *exchange) answer(a *Answer, err error) (int, error) {
 	switch {
 	case err != nil:
@@ -270,9 +269,9 @@ func (x *exchange) fail(err error) int {
 	p := NewProblem(err)
 	status := p.Status
 	if status == statusGone {
-		p = problem(http.StatusServiceUnavailable, p.Detail) // whoever still listens
+		p = problem(http.StatusServiceUnavailable, p.Detail) // a client may still be there
 		if x.r.Context().Err() == nil {
-			status = p.Status // the call was given up, and not by the client
+			status = p.Status // the call was cancelled, and not by the client
 		}
 	}
 	p.Trace = x.span.TraceID().String()
@@ -285,7 +284,7 @@ func (x *exchange) answerMessage(message []byte) (int, error) {
 		err = outboard.Errorf(outboard.Protocol, x.op(), "%w", err)
 		return x.fail(err), err
 	}
-	// A client that is gone is no fault of the function's.
+	// A client that disconnected is not a failure of the function.
 	_ = x.response.write(x.w, x.r.Method)
 	return x.response.status, nil
 }
@@ -296,7 +295,7 @@ func (x *exchange) answerBody(a *Answer) (int, error) {
 		status = http.StatusAccepted
 	}
 	if w, ok := x.w.(*reply); ok {
-		w.whole(status, typeOf(a), a.Body)
+		w.writeWhole(status, typeOf(a), a.Body)
 		return status, nil
 	}
 	h := x.w.Header()
@@ -309,7 +308,7 @@ func (x *exchange) answerBody(a *Answer) (int, error) {
 	return status, nil
 }
 
-// sniffed is how much of a body is looked at to tell whether it is JSON.
+// sniffed is the largest body that is checked for JSON.
 const sniffed = 64 << 10
 
 // typeOf is an answer's media type.
@@ -363,8 +362,8 @@ func paramOrHeader(r *http.Request, params []string, name string) (string, bool)
 	return strings.Join(values, ", "), len(values) > 0
 }
 
-// reserved says whether a name is the gateway's or the invoker's, so that no client can
-// set it with a header.
+// reserved reports whether a name belongs to the gateway or the invoker: no client can set it with a
+// header field.
 func reserved(name string) bool {
 	switch strings.ToLower(name) {
 	case "method", "path", "query", "route", "remote", "host", "trace", "subject", "tick", "app", "call", "trigger", "execution", "step":
@@ -373,10 +372,10 @@ func reserved(name string) bool {
 	return strings.Contains(name, ".")
 }
 
-// exchangePool has exchanges to use again.
+// exchangePool pools exchanges.
 type exchangePool struct{ pool sync.Pool }
 
-// keptBuffer is how large a buffer may be and still be used again.
+// keptBuffer is the largest buffer that is pooled.
 const keptBuffer = 1 << 20
 
 func (p *exchangePool) get() *exchange {
@@ -392,7 +391,7 @@ func (p *exchangePool) put(x *exchange) {
 	if cap(x.input) > keptBuffer {
 		return
 	}
-	clear(x.response.fields) // they point into an answer that was given back
+	clear(x.response.fields) // they point into a released answer
 	x.w, x.r, x.h, x.response.body, x.reserved = nil, nil, nil, nil, 0
 	p.pool.Put(x)
 }

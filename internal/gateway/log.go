@@ -14,44 +14,44 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Record is one call in an app's logs.
+// Record is one call in an app's logs.
 type Record struct {
 	App     string
 	Call    string // the answer's ID
 	Target  string // the function or workflow
 	Trigger Trigger
 	Route   string
-	// Execution and Step are for whom it was, where that was a workflow.
+	// Execution and Step identify the step of a workflow that made the call, if one did.
 	Execution, Step string
 	Begin           time.Time
 	Took            time.Duration
-	// Status is what an HTTP client was told, 0 where there is none.
+	// Status is the status of the HTTP response, 0 where there is none.
 	Status int
-	// Err is how it failed, nil if it did not.
+	// Err is the error, nil for none.
 	Err  error
 	Fuel int64
-	// Stdout and Stderr are the first MaxOutput of what the function wrote; what is
-	// beyond was Cut bytes.
+	// Stdout and Stderr are the first MaxOutput bytes that the function wrote; Cut is how many
+	// more there were.
 	Stdout, Stderr []byte
 	Cut            int
 	Trace          trace.TraceID
-	// Lost is not 0 for a record that stands for this many which a follower was too
-	// slow for. It has nothing else.
+	// Lost is not 0 for a record that replaces so many records that a follower was too slow to
+	// read. Its other fields are empty.
 	Lost int
 }
 
-// MaxOutput is how much of each stream of a call's output is kept.
+// MaxOutput is how many bytes of each output stream of a call are kept.
 const MaxOutput = 8 << 10
 
-// A Filter says which records are wanted.
+// Filter selects records.
 type Filter struct {
 	App    string
 	Target string // "" for all
-	// Last is how many of the newest records come first, 0 for all that are kept, -1
+	// Last is how many of the newest records are returned first, 0 for all that are kept, -1
 	// for none.
 	Last int
-	// Told is called by who follows when all that is kept has been told, if it is not nil.
-	Told func()
+	// KeptSent, if it is not nil, is called by Follow after the records that were kept.
+	KeptSent func()
 }
 
 // Logs returns the records of an app that are kept, oldest first.
@@ -61,7 +61,7 @@ func (g *Gateway) Logs(f Filter) iter.Seq[Record] {
 		if r == nil {
 			return
 		}
-		found, _ := r.take(f)
+		found, _ := r.newest(f)
 		for _, record := range found {
 			if !yield(record) {
 				return
@@ -70,8 +70,8 @@ func (g *Gateway) Logs(f Filter) iter.Seq[Record] {
 	}
 }
 
-// Follow returns what Logs does, and goes on with records as they come until ctx
-// ends or the app is gone. Who is too slow is told how many records were lost.
+// Follow returns the records that Logs returns, and then new ones until ctx ends or the app is
+// removed. A record with Lost reports those that a slow reader missed.
 func (g *Gateway) Follow(ctx context.Context, f Filter) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		if r := g.ringOf(f.App); r != nil {
@@ -100,7 +100,7 @@ func (g *Gateway) Log(r Record) {
 	to.add(&r)
 }
 
-// keepOutput copies what is kept of the output: the rest belongs to somebody else.
+// keepOutput copies the part of the output that is kept: the caller owns the original.
 func (r *Record) keepOutput() {
 	for _, b := range []*[]byte{&r.Stdout, &r.Stderr} {
 		if over := len(*b) - MaxOutput; over > 0 {
@@ -111,7 +111,7 @@ func (r *Record) keepOutput() {
 	}
 }
 
-// An outcome is what is known of a call at its end.
+// outcome is the result of a call.
 type outcome struct {
 	call   *Call
 	answer *Answer
@@ -124,7 +124,7 @@ type outcome struct {
 	ring   *ring // nil: found by the app's name
 }
 
-// record writes a call's end into the app's logs, its metrics and its span.
+// record adds a call to the app's log, its metrics and its span.
 func (g *Gateway) record(o outcome) {
 	if o.span != nil {
 		o.trace = o.span.SpanContext()
@@ -157,14 +157,14 @@ func resultOf(err error) string {
 	return outboard.KindOf(err).String()
 }
 
-// A ring keeps the newest records of an app.
+// ring keeps the newest records of an app.
 type ring struct {
 	mu      sync.Mutex
 	records []Record // record n is at n % limit
 	next    uint64   // the number of the next record
 	limit   uint64
-	wake    chan struct{} // closed at the next record; nil while nobody waits
-	closed  bool          // there is no next record
+	wake    chan struct{} // closed at the next record; nil while no follower waits
+	closed  bool          // the app was removed
 }
 
 func newRing(limit int) *ring { return &ring{limit: uint64(limit)} }
@@ -178,28 +178,28 @@ func (r *ring) add(record *Record) {
 		r.records[r.next%r.limit] = *record
 	}
 	r.next++
-	r.tell()
+	r.wakeFollowers()
 }
 
-// tell wakes those who wait.
-func (r *ring) tell() {
+// wakeFollowers wakes the followers that wait for a record.
+func (r *ring) wakeFollowers() {
 	if r.wake != nil {
 		close(r.wake)
 		r.wake = nil
 	}
 }
 
-// close ends those who follow, after what there is.
+// close ends the followers after the last record.
 func (r *ring) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	r.tell()
+	r.wakeFollowers()
 }
 
-// from returns record n or, if it is gone, the oldest with how many are lost. Where
-// there is none yet it returns what to wait for, or that there will be none.
-func (r *ring) from(n uint64) (record Record, lost uint64, wake <-chan struct{}, end bool) {
+// at returns record n or, if it was overwritten, the oldest one and how many were lost. If there is
+// no such record yet it returns a channel to wait on, or end if there will be none.
+func (r *ring) at(n uint64) (record Record, lost uint64, wake <-chan struct{}, end bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if oldest := r.next - uint64(len(r.records)); n < oldest {
@@ -214,15 +214,15 @@ func (r *ring) from(n uint64) (record Record, lost uint64, wake <-chan struct{},
 	return Record{}, 0, r.wake, r.closed
 }
 
-func (f *Filter) wants(r *Record) bool { return f.Target == "" || f.Target == r.Target }
+func (f *Filter) matches(r *Record) bool { return f.Target == "" || f.Target == r.Target }
 
-// take returns the newest records and the number of the one after them.
-func (r *ring) take(f Filter) ([]Record, uint64) {
+// newest returns the newest records and the number of the next one.
+func (r *ring) newest(f Filter) ([]Record, uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var found []Record
 	for n := r.next - uint64(len(r.records)); n < r.next && f.Last >= 0; n++ {
-		if record := &r.records[n%r.limit]; f.wants(record) {
+		if record := &r.records[n%r.limit]; f.matches(record) {
 			found = append(found, *record)
 		}
 	}
@@ -233,17 +233,17 @@ func (r *ring) take(f Filter) ([]Record, uint64) {
 }
 
 func (r *ring) follow(ctx context.Context, f Filter, yield func(Record) bool) {
-	first, next := r.take(f)
+	first, next := r.newest(f)
 	for _, record := range first {
 		if !yield(record) {
 			return
 		}
 	}
-	if f.Told != nil {
-		f.Told()
+	if f.KeptSent != nil {
+		f.KeptSent()
 	}
 	for ctx.Err() == nil {
-		record, lost, wake, end := r.from(next)
+		record, lost, wake, end := r.at(next)
 		if end {
 			return
 		}
@@ -257,14 +257,13 @@ func (r *ring) follow(ctx context.Context, f Filter, yield func(Record) bool) {
 		if lost > 0 && !yield(Record{Lost: int(lost)}) {
 			return
 		}
-		if next += lost + 1; f.wants(&record) && !yield(record) {
+		if next += lost + 1; f.matches(&record) && !yield(record) {
 			return
 		}
 	}
 }
 
-// A Line is a line of an app's logs: something that a function wrote, or how a call
-// ended.
+// Line is a line of an app's log: output of a function, or the result of a call.
 type Line struct {
 	Time      time.Time `json:"time"`
 	App       string    `json:"app"`
@@ -284,7 +283,7 @@ type Line struct {
 	Fuel    int64         `json:"fuel,omitempty"`
 }
 
-// Lines are a record as lines: its output, then one about the call.
+// Lines returns a record as lines: the output, then one about the call.
 func (r *Record) Lines() []Line {
 	if r.Lost > 0 {
 		return []Line{{Stream: "call", Text: fmt.Sprintf("%d calls were lost: they came faster than they were read", r.Lost)}}
@@ -344,7 +343,7 @@ func (l Line) String() string {
 	return text
 }
 
-// printable replaces what would move a terminal's cursor or change its colours.
+// printable replaces control characters, which a terminal would interpret.
 func printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c != '\t' && c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 {

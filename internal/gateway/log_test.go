@@ -27,7 +27,7 @@ func targets(g *gateway.Gateway, f gateway.Filter) (names []string) {
 
 func TestLogs(t *testing.T) {
 	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("x"), nil })
-	g := newGateway(t, gateway.Options{Invoker: f, Keep: 4}, shop(), gateway.App{Name: "other"})
+	g := newGateway(t, gateway.Options{Invoker: f, LogSize: 4}, shop(), gateway.App{Name: "other"})
 	for n := range 7 {
 		if _, err := g.Invoke(t.Context(), gateway.Call{App: "shop", Function: fmt.Sprint("f", n%2), Trigger: gateway.Invoke}); err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestLogs(t *testing.T) {
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("x"), nil })
-		g := newGateway(t, gateway.Options{Invoker: f, Keep: 3}, shop())
+		g := newGateway(t, gateway.Options{Invoker: f, LogSize: 3}, shop())
 		call := func(name string) { _, _ = g.Invoke(t.Context(), gateway.Call{App: "shop", Function: name}) }
 		call("first")
 		ctx, cancel := context.WithCancel(t.Context())

@@ -101,7 +101,7 @@ func TestResponseMessage(t *testing.T) {
 		"length":        {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", "GET", ok(200, "abc")},
 		"hop by hop":    {"HTTP/1.1 200 OK\r\nConnection: close, X-Mine\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nUpgrade: h2c\r\nTrailer: X\r\nProxy-Authenticate: x\r\n\r\n", "GET", ok(200, "")},
 		"large":         {"HTTP/1.1 200 OK\r\n\r\n" + large, "GET", ok(200, large, "Content-Length", "4096")},
-		"chunked":       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nX-Trailer: 1\r\n\r\n", "GET", ok(200, "abcde")},
+		"chunked":       {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nX-Trailer: 1\r\n\r\n", "GET", ok(200, "abcde", "Trailer:X-Trailer", "1")},
 		"head":          {"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n", "HEAD", ok(200, "", "Content-Length", "30")},
 		"head, body":    {"HTTP/1.1 200 OK\r\n\r\nbody", "HEAD", ok(200, "")},
 		"head, chunked": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HEAD", ok(200, "")},
@@ -209,6 +209,12 @@ func compare(t *testing.T, message []byte, got gateway.Response) {
 		t.Fatalf("got %d %q, net/http reads %d %q (%v)", got.Status, got.Body, other.StatusCode, body, err)
 	}
 	for name, values := range got.Header {
+		if trailer, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
+			if want := other.Trailer[trailer]; fmt.Sprint(values) != fmt.Sprint(want) {
+				t.Fatalf("trailer %s: got %q, net/http reads %q", trailer, values, want)
+			}
+			continue
+		}
 		if want := other.Header[name]; name != "Content-Length" && fmt.Sprint(values) != fmt.Sprint(want) {
 			t.Fatalf("header %s: got %q, net/http reads %q", name, values, want)
 		}

@@ -80,7 +80,7 @@ func (m *metrics) forget(app string) {
 	m.dropped.DeletePartialMatch(labels)
 }
 
-// A routeMetric is the numbers of one route. It keeps the counters: finding one by
+// routeMetric is the numbers of one route. It keeps the counters: finding one by
 // its labels costs more than counting.
 type routeMetric struct {
 	all     *metrics

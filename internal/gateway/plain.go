@@ -14,56 +14,55 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A plainConn serves the plain requests of a connection. The first odd one and all that
-// comes after it are left to net/http. So what is served here needs no goroutine beside
-// the connection's, no timer, and next to no memory of its own, and whatever is rare is
-// done as net/http does it.
+// plainConn serves the plain requests of a connection. The first other one and all that follow are
+// left to net/http. So the requests that are served here need no goroutine beside the
+// connection's, no timer and next to no memory, and rare ones behave as with net/http.
 type plainConn struct {
-	conn   *handedConn
-	server *server
-	ctx    context.Context //nolint:containedctx // of the connection's calls
-	giveUp context.CancelFunc
+	conn       *clientConn
+	server     *server
+	ctx        context.Context //nolint:containedctx // of the connection's calls
+	cancelCall context.CancelFunc
 
-	served  bool // a request
-	lines   int  // bytes of lines before the next request that are left out
-	buffer  []byte
-	used    int // bytes of the buffer before those that were not served
-	head    plainHead
-	app     *tableApp
-	body    plainBody
-	blank   *http.Request // has what all requests of the connection have
-	request http.Request
-	reply   reply
+	served     bool // at least one request
+	blankBytes int  // how many bytes of blank lines before the next request are skipped
+	buffer     []byte
+	used       int // bytes of the buffer that were served
+	head       plainHead
+	app        *tableApp
+	body       plainBody
+	template   *http.Request // the fields that all requests of the connection share
+	request    http.Request
+	reply      reply
 }
 
-// keptPlain is how large a connection's buffer may stay.
+// keptPlain is the largest buffer that a connection keeps between requests.
 const keptPlain = 16 << 10
 
-// hurry is how long the rest of a request may take to come before net/http, which is
-// more patient, waits for it.
-const hurry = 2 * time.Second
+// restTimeout is how long the rest of a request may take to arrive before the connection is passed
+// to net/http, whose timeout is longer.
+const restTimeout = 2 * time.Second
 
-// What a connection brings next.
+// next is what a connection brings next.
 type next int
 
 const (
-	wholeRequest next = iota
-	oddRequest        // or a part of one
+	plainRequest next = iota
+	otherRequest      // or a part of one; net/http reads it
 	noRequest
-	somethingMore
+	moreBytes
 )
 
-// servePlain serves a connection, and returns before that ends.
-func (s *server) servePlain(c *handedConn) {
-	p := &plainConn{conn: c, server: s, buffer: c.first}
-	p.ctx, p.giveUp = context.WithCancel(context.Background())
-	p.blank = (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.RemoteAddr().String()}).WithContext(p.ctx)
+// servePlain serves a connection, and returns before it ends.
+func (s *server) servePlain(c *clientConn) {
+	p := &plainConn{conn: c, server: s, buffer: c.prefix}
+	p.ctx, p.cancelCall = context.WithCancel(context.Background())
+	p.template = (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: c.RemoteAddr().String()}).WithContext(p.ctx)
 	p.reply.to, p.reply.header, p.reply.stopping = c, make(http.Header), [2]*atomic.Bool{&s.stopping, &c.stopping}
 	c.mu.Lock()
-	c.first, c.plain = nil, p
+	c.prefix, c.plain = nil, p
 	c.mu.Unlock()
-	if !s.enterPlain() {
-		p.giveUp()
+	if !s.countPlain() {
+		p.cancelCall()
 		_ = c.Close()
 		return
 	}
@@ -72,64 +71,64 @@ func (s *server) servePlain(c *handedConn) {
 
 func (p *plainConn) serve() {
 	defer p.server.plain.Done()
-	defer p.giveUp()
+	defer p.cancelCall()
 	for {
 		switch p.next() {
-		case wholeRequest:
+		case plainRequest:
 			if p.answer() {
 				continue
 			}
-			p.partWays()
-		case oddRequest:
-			p.handOn()
+			p.lingerAfterLast()
+		case otherRequest:
+			p.passToNetHTTP()
 			return
-		case noRequest, somethingMore:
+		case noRequest, moreBytes:
 		}
 		_ = p.conn.Close()
 		return
 	}
 }
 
-// next reads until there is a request.
+// next reads until there is a request, or no more.
 func (p *plainConn) next() next {
 	need := 0 // 0: its head is not whole yet
 	for {
-		p.skip()
+		p.skipBlankLines()
 		if need == 0 && len(p.pending()) > 0 {
 			n, odd := p.parse()
 			if odd {
-				return oddRequest
+				return otherRequest
 			}
 			need = n
 		}
 		if need > 0 && len(p.pending()) >= need {
-			p.take(need)
-			return wholeRequest
+			p.buildRequest(need)
+			return plainRequest
 		}
-		if what := p.read(need); what != somethingMore {
+		if what := p.readMore(need); what != moreBytes {
 			return what
 		}
 	}
 }
 
-// skip leaves out empty lines that old clients send after the body of a POST, as many
-// as net/http does.
-func (p *plainConn) skip() {
-	for p.lines > 0 && p.used < len(p.buffer) {
+// skipBlankLines skips blank lines that old clients send after the body of a POST, as many as
+// net/http does.
+func (p *plainConn) skipBlankLines() {
+	for p.blankBytes > 0 && p.used < len(p.buffer) {
 		if c := p.buffer[p.used]; c != '\r' && c != '\n' {
-			p.lines = 0
+			p.blankBytes = 0
 			return
 		}
 		p.used++
-		p.lines--
+		p.blankBytes--
 	}
 }
 
-// pending are the bytes that were read and not served.
+// pending returns the bytes that were read and not served.
 func (p *plainConn) pending() []byte { return p.buffer[p.used:] }
 
-// parse reads the head of the request that is pending, and returns how many bytes the
-// request has, 0 if the head is not whole.
+// parse parses the head of the pending request and returns the size of the request in bytes, 0 if
+// the head is incomplete.
 func (p *plainConn) parse() (size int, odd bool) {
 	b := p.pending()
 	end := bytes.Index(b[:min(len(b), maxPlainHead)], []byte("\r\n\r\n"))
@@ -139,17 +138,17 @@ func (p *plainConn) parse() (size int, odd bool) {
 	if !p.head.parse(string(b[:end+2])) {
 		return 0, true
 	}
-	// What serves requests elsewhere may keep them.
+	// Other handlers may retain requests.
 	if p.app = p.server.gateway.table.Load().apps[AppOf(p.head.url.Path)]; p.app == nil || !p.server.gateway.servesHost(p.head.host) {
 		return 0, true
 	}
 	return end + 4 + max(p.head.length, 0), false
 }
 
-// take makes the request of its first size bytes.
-func (p *plainConn) take(size int) {
+// buildRequest builds the request from the first size pending bytes.
+func (p *plainConn) buildRequest(size int) {
 	h, r := &p.head, &p.request
-	*r = *p.blank
+	*r = *p.template
 	r.Method, r.URL, r.Header, r.Host, r.RequestURI = h.method, &h.url, h.header, h.host, h.target
 	r.Body = http.NoBody
 	if h.length > 0 {
@@ -158,31 +157,31 @@ func (p *plainConn) take(size int) {
 	}
 	takeForwardedClient(r)
 	p.used += size
-	p.served, p.lines = true, 0
+	p.served, p.blankBytes = true, 0
 	if h.method == http.MethodPost {
-		p.lines = leastLine
+		p.blankBytes = minRequest
 	}
 }
 
-// read waits for more.
-func (p *plainConn) read(need int) next {
-	if !p.conn.waits(len(p.pending()) == 0) {
+// readMore reads more bytes.
+func (p *plainConn) readMore(need int) next {
+	if !p.conn.beforeRead(len(p.pending()) == 0) {
 		return noRequest
 	}
-	p.room(need)
+	p.makeRoom(need)
 	n, err := p.conn.Conn.Read(p.buffer[len(p.buffer):cap(p.buffer)])
 	p.buffer = p.buffer[:len(p.buffer)+n]
 	switch {
 	case n > 0, err == nil:
-		return somethingMore
-	case len(p.pending()) == 0, p.served && len(p.pending()) < leastLine && errors.Is(err, io.EOF):
+		return moreBytes
+	case len(p.pending()) == 0, p.served && len(p.pending()) < minRequest && errors.Is(err, io.EOF):
 		return noRequest
 	}
-	return oddRequest
+	return otherRequest
 }
 
-// room makes room for what is read next.
-func (p *plainConn) room(need int) {
+// makeRoom ensures buffer space for the next read.
+func (p *plainConn) makeRoom(need int) {
 	pending := p.pending()
 	if cap(p.buffer) > keptPlain && need <= keptPlain && len(pending) < keptPlain {
 		p.buffer = nil
@@ -194,15 +193,15 @@ func (p *plainConn) room(need int) {
 	p.buffer, p.used = p.buffer[:copy(p.buffer[:cap(p.buffer)], pending)], 0
 }
 
-// leastLine is what net/http wants of a later request before it answers at all.
-const leastLine = 4
+// minRequest is how many bytes of a later request net/http needs before it answers at all.
+const minRequest = 4
 
 const (
 	minPlain = 4 << 10 // a buffer
 	minRead  = 1 << 10
 )
 
-// answer serves the request. It returns false if the connection ends with it.
+// answer serves the request. It returns false if the connection ends with its response.
 func (p *plainConn) answer() (goOn bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -210,39 +209,39 @@ func (p *plainConn) answer() (goOn bool) {
 			p.recovered(r)
 		}
 	}()
-	p.conn.begin()
+	p.conn.beginCall()
 	p.reply.begin(p.head.method, p.server.watch.moment().date)
 	p.app.routes.ServeHTTP(&p.reply, &p.request)
-	heard, gone := p.conn.end()
+	heard, gone := p.conn.endCall()
 	p.buffer = append(p.buffer, heard...)
 	return p.reply.finish() && !gone
 }
 
 func (p *plainConn) recovered(r any) {
-	p.conn.end()
+	p.conn.endCall()
 	if err, ok := r.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 		p.server.gateway.log.Error("a request panicked", "error", fmt.Sprint(r), "stack", string(debug.Stack()))
 	}
 }
 
-// parting is how long a client that was told that the connection ends may go on to send:
-// to close it with something unread would take the answer back.
-const parting = 500 * time.Millisecond
+// lastLinger is how long bytes are read of a client after the last response: closing the connection
+// with unread data would reset it and lose the response.
+const lastLinger = 500 * time.Millisecond
 
-func (p *plainConn) partWays() {
-	if p.reply.last && p.reply.err == nil && p.conn.Conn.SetReadDeadline(time.Now().Add(parting)) == nil {
+func (p *plainConn) lingerAfterLast() {
+	if p.reply.closeAfter && p.reply.err == nil && p.conn.Conn.SetReadDeadline(time.Now().Add(lastLinger)) == nil {
 		linger(p.conn.Conn)
 	}
 }
 
-// handOn gives the connection to net/http, with what was not served of it.
-func (p *plainConn) handOn() {
+// passToNetHTTP passes the connection to net/http, with the bytes that were not served.
+func (p *plainConn) passToNetHTTP() {
 	c := p.conn
 	c.mu.Lock()
-	c.first, c.plain, c.phase = bytes.Clone(p.pending()), nil, calls
+	c.prefix, c.plain, c.phase = bytes.Clone(p.pending()), nil, inCall
 	_ = c.read.set(time.Time{}, c.Conn.SetReadDeadline) // a connection that is closed is found so later
 	c.mu.Unlock()
-	if bytes.HasPrefix(c.first, []byte(http2Preface)) && !p.served {
+	if bytes.HasPrefix(c.prefix, []byte(http2Preface)) && !p.served {
 		_, _ = c.Write([]byte(goAway)) // a client that is gone needs no answer
 		linger(c)
 		_ = c.Close()
@@ -255,32 +254,32 @@ func (p *plainConn) handOn() {
 	}
 }
 
-// A phase is what a plain connection does.
+// phase is the state of a plain connection.
 type phase int
 
 const (
-	calls         phase = iota // or was not looked at yet
-	waitsForFirst              // there is nothing of a request
-	waitsForMore
+	inCall        phase = iota // or it is new
+	awaitsRequest              // nothing of it was read
+	awaitsRest
 )
 
-// waits is called before a read, and says whether one is wanted: a connection that stops
-// waits for no new request.
-func (c *handedConn) waits(first bool) bool {
+// beforeRead sets the deadline of a read. It returns false when nothing is to be read: a connection
+// that stops reads no new request.
+func (c *clientConn) beforeRead(first bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if first && c.stopping.Load() {
 		return false
 	}
-	now, patience := waitsForMore, hurry
+	now, patience := awaitsRest, restTimeout
 	if first {
-		now, patience = waitsForFirst, idleTimeout
+		now, patience = awaitsRequest, idleTimeout
 		if c.plain != nil && !c.plain.served {
 			patience = firstTimeout
 		}
 	}
-	if now != waitsForMore || c.phase != waitsForMore { // the rest has one deadline for all
-		_ = c.read.set(c.watch.clock().Add(patience), c.Conn.SetReadDeadline) // the read finds out what is wrong
+	if now != awaitsRest || c.phase != awaitsRest { // the rest of a request has one deadline
+		_ = c.read.set(c.watch.clock().Add(patience), c.Conn.SetReadDeadline) // the read reports an error
 	}
 	c.phase = now
 	return true
@@ -288,27 +287,27 @@ func (c *handedConn) waits(first bool) bool {
 
 // stop ends a connection after the request in progress. One that net/http has is ended by its
 // server's state hook.
-func (c *handedConn) stop() {
+func (c *clientConn) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopping.Store(true)
-	if c.plain != nil && c.phase == waitsForFirst {
-		_ = c.read.set(past(), c.Conn.SetReadDeadline) // if it is closed, the better
+	if c.plain != nil && c.phase == awaitsRequest {
+		_ = c.read.set(past(), c.Conn.SetReadDeadline) // a closed connection has none
 	}
 }
 
-// giveUp ends a plain connection's call.
-func (c *handedConn) giveUp() {
+// abort cancels a plain connection's call and closes the connection.
+func (c *clientConn) abort() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.plain != nil {
-		c.plain.giveUp()
-		_ = c.Conn.Close() // it had its time
+		c.plain.cancelCall()
+		_ = c.Conn.Close() // the grace period is over
 	}
 }
 
-// enterPlain counts a connection, unless the server stops.
-func (s *server) enterPlain() bool {
+// countPlain counts a connection, unless the server stops.
+func (s *server) countPlain() bool {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	if s.stopping.Load() {
@@ -318,8 +317,8 @@ func (s *server) enterPlain() bool {
 	return true
 }
 
-// stopPlain lets plain connections finish what they began, and returns what is closed
-// when all did.
+// stopPlain ends plain connections after the requests in progress. The channel is closed when all
+// have ended.
 func (s *server) stopPlain() (ended chan struct{}) {
 	s.watch.mu.Lock()
 	s.stopping.Store(true)

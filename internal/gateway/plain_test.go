@@ -177,7 +177,7 @@ func pieces() []string {
 	return all
 }
 
-// A scripted connection brings what a client sent, piece by piece, and then its end.
+// scripted connection brings what a client sent, piece by piece, and then its end.
 type scripted struct {
 	net.Conn // its addresses
 	mu       sync.Mutex

@@ -183,7 +183,7 @@ func TestSlowLoris(t *testing.T) {
 	for name, before := range map[string]string{"first": "", "later": plainGet} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g, _ := recordingApp(t, gateway.Options{Patience: 10 * time.Second})
+				g, _ := recordingApp(t, gateway.Options{ClientTimeout: 10 * time.Second})
 				stop := start(t, g)
 				conn := open(g)
 				if before != "" {

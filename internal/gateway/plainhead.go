@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// The bounds of a plain request; larger ones are left to net/http.
+// Limits of a plain request; larger ones are left to net/http.
 const (
 	maxPlainHead   = 8 << 10
 	maxPlainFields = 64
 	maxPlainBody   = 64 << 10
 )
 
-// A plainHead is the head of a request of which there can be no two opinions: a strict
-// part of HTTP/1.1 without anything that changes how the connection or the body is to
-// be read. All else is odd. FuzzPlainHead holds it against net/http.
+// plainHead is the head of a plain request: of a strict, unambiguous subset of HTTP/1.1, without
+// fields that change how the connection or the body is read. FuzzPlainHead compares it with
+// net/http.
 type plainHead struct {
 	method, target, host string
-	length               int // of the body, -1 where nothing was said of it
+	length               int // of the body, -1 without Content-Length
 	url                  url.URL
 	header               http.Header
 	values               []string // of header
 }
 
-// parse reads a head without its last, empty line. It returns false if it is odd.
+// parse parses a head without its last, empty line. It returns false if the request is not plain.
 func (h *plainHead) parse(text string) bool {
 	clear(h.header)
 	h.host, h.length, h.values = "", -1, h.values[:0]
@@ -71,7 +71,7 @@ func plainMethod(m string) bool {
 	return false
 }
 
-// The bytes of a head, by what they may be.
+// Classes of the bytes of a head.
 const (
 	inPath  = 1 << iota // of a target's path, as they stand
 	inQuery             // of a target behind the path's end
@@ -79,7 +79,7 @@ const (
 	inHost
 )
 
-// plainBytes says where in a head each byte may be.
+// plainBytes has the classes of each byte.
 var plainBytes = makePlainBytes()
 
 func makePlainBytes() (table [256]byte) {
@@ -110,8 +110,7 @@ func allIn(text string, class byte) bool {
 	return true
 }
 
-// parseTarget reads a path and its query. Where the path is not what it stands for,
-// net/url reads it.
+// parseTarget parses a path and its query. A path with escapes is parsed by net/url.
 func (h *plainHead) parseTarget(target string) bool {
 	if !strings.HasPrefix(target, "/") || strings.HasPrefix(target, "//") || !allIn(target, inQuery) {
 		return false
@@ -157,8 +156,8 @@ func trimBlanks(s string) string {
 	return s
 }
 
-// noteFraming returns false for a header that makes a request odd: what says how the
-// connection goes on, how the body comes, or what net/http changes.
+// noteFraming returns false for a header field that a plain request must not have: one that controls
+// the connection or the framing of the body, or that net/http rewrites.
 func (h *plainHead) noteFraming(name, value string) bool {
 	switch name {
 	case "Content-Length":

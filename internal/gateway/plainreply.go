@@ -5,38 +5,39 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 )
 
-// spill is how large an answer is sent in pieces.
-const spill = 32 << 10
+// bufferedReply is the size from which a response is sent in pieces.
+const bufferedReply = 32 << 10
 
-// A reply is the answer to a plain request. It implements http.ResponseWriter, and
-// sends all of a small answer at once, when the handler is done.
+// reply is the response to a plain request. It implements http.ResponseWriter, and sends a small
+// response with one write when the handler returns.
 type reply struct {
-	to   io.Writer
-	head bool // the request was a HEAD
-	last bool // the connection ends with it
+	to         io.Writer
+	head       bool // the request was a HEAD
+	closeAfter bool // the connection ends with it
 	// stopping has true where the connection ends with any answer: the server's, and the
 	// connection's own.
 	stopping [2]*atomic.Bool
 
-	date   string
-	header http.Header
-	status int
-	body   []byte // what was not sent
-	out    []byte // room for what is sent
-	sent   bool   // the head is
-	rest   int64  // of what the sent head promised
-	err    error
+	date      string
+	header    http.Header
+	status    int
+	body      []byte // the part that was not sent
+	out       []byte // a buffer for writes
+	sent      bool   // the head was sent
+	remaining int64  // bytes of the announced length that were not sent
+	err       error
 }
 
-// begin makes it ready for the next request.
+// begin resets it for the next request.
 func (w *reply) begin(method, date string) {
 	clear(w.header)
-	w.head, w.last, w.date = method == http.MethodHead, false, date
-	w.status, w.body, w.sent, w.rest, w.err = 0, w.body[:0], false, 0, nil
+	w.head, w.closeAfter, w.date = method == http.MethodHead, false, date
+	w.status, w.body, w.sent, w.remaining, w.err = 0, w.body[:0], false, 0, nil
 }
 
 // Header implements http.ResponseWriter.
@@ -49,8 +50,8 @@ func (w *reply) WriteHeader(status int) {
 	}
 }
 
-// bare says that the answer has no body.
-func (w *reply) bare() bool {
+// bodiless reports whether the response has no body.
+func (w *reply) bodiless() bool {
 	return w.head || w.status == http.StatusNoContent || w.status == http.StatusNotModified
 }
 
@@ -60,11 +61,11 @@ func (w *reply) Write(b []byte) (int, error) {
 	switch {
 	case w.err != nil:
 		return 0, w.err
-	case w.bare():
+	case w.bodiless():
 		return len(b), nil
 	case w.sent:
 		return w.send(b)
-	case len(w.body)+len(b) > spill:
+	case len(w.body)+len(b) > bufferedReply:
 		if length, err := strconv.ParseInt(w.header.Get("Content-Length"), 10, 64); err == nil {
 			w.sendHead(length, b)
 			return w.send(b)
@@ -74,19 +75,19 @@ func (w *reply) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// sendHead sends the head of a long answer and what there is of it. next comes then.
+// sendHead sends the head of a long response and the buffered part of its body. next follows.
 func (w *reply) sendHead(length int64, next []byte) {
 	if len(w.body) > 0 {
 		next = w.body
 	}
-	w.sent, w.rest = true, length
+	w.sent, w.remaining = true, length
 	w.out = append(w.appendHead(w.out[:0], length, next), w.body...)
-	w.rest -= int64(len(w.body))
+	w.remaining -= int64(len(w.body))
 	_, w.err = w.to.Write(w.out)
 }
 
 func (w *reply) send(b []byte) (int, error) {
-	if w.err == nil && int64(len(b)) > w.rest {
+	if w.err == nil && int64(len(b)) > w.remaining {
 		w.err = http.ErrContentLength
 	}
 	if w.err != nil {
@@ -94,13 +95,13 @@ func (w *reply) send(b []byte) (int, error) {
 	}
 	var n int
 	n, w.err = w.to.Write(b)
-	w.rest -= int64(n)
+	w.remaining -= int64(n)
 	return n, w.err
 }
 
-// whole answers with a body that is there. It does what the other methods do, without
-// a map between.
-func (w *reply) whole(status int, contentType string, body []byte) {
+// writeWhole sends a response with a complete body. It does what the other methods do without a
+// map of header fields.
+func (w *reply) writeWhole(status int, contentType string, body []byte) {
 	w.status, w.sent = status, true
 	w.out = w.appendStatus(w.out[:0])
 	w.out = append(append(append(w.out, "Content-Type: "...), contentType...), "\r\n"...)
@@ -108,7 +109,7 @@ func (w *reply) whole(status int, contentType string, body []byte) {
 	if w.head {
 		body = nil
 	}
-	if len(body) <= spill {
+	if len(body) <= bufferedReply {
 		w.out = append(w.out, body...)
 		body = nil
 	}
@@ -117,19 +118,60 @@ func (w *reply) whole(status int, contentType string, body []byte) {
 	}
 }
 
-// finish sends what was not sent. It returns false if the connection can't go on.
+// finish sends the rest. It returns false if the connection ends.
 func (w *reply) finish() bool {
-	if !w.sent {
+	if !w.sent && w.hasTrailers() && !w.bodiless() {
+		w.WriteHeader(http.StatusOK)
+		w.out = w.appendTrailers(w.appendChunk(w.appendHead(w.out[:0], chunkedLength, w.body)))
+		_, w.err = w.to.Write(w.out)
+	} else if !w.sent {
 		w.WriteHeader(http.StatusOK)
 		w.out = append(w.appendHead(w.out[:0], w.lengthOf(), w.body), w.body...)
 		_, w.err = w.to.Write(w.out)
 	}
-	w.shrink()
-	return w.err == nil && w.rest == 0 && !w.last
+	w.dropLargeBuffers()
+	return w.err == nil && w.remaining == 0 && !w.closeAfter
 }
 
-// shrink gives large buffers back.
-func (w *reply) shrink() {
+// chunkedLength is the length of a response that is sent in chunks, since trailers follow it.
+const chunkedLength = -2
+
+// hasTrailers reports whether the handler has set trailers.
+func (w *reply) hasTrailers() bool {
+	for name := range w.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// appendChunk appends the body as one chunk, and the last one, without its end.
+func (w *reply) appendChunk(b []byte) []byte {
+	if len(w.body) > 0 {
+		b = append(strconv.AppendInt(b, int64(len(w.body)), 16), "\r\n"...)
+		b = append(append(b, w.body...), "\r\n"...)
+	}
+	return append(b, "0\r\n"...)
+}
+
+// appendTrailers appends the trailers and the empty line.
+func (w *reply) appendTrailers(b []byte) []byte {
+	for key, values := range w.header {
+		name, ok := strings.CutPrefix(key, http.TrailerPrefix)
+		if !ok || !isTokenText(name) {
+			continue
+		}
+		for _, value := range values {
+			b = append(append(b, name...), ": "...)
+			b = append(appendValue(b, value), "\r\n"...)
+		}
+	}
+	return append(b, "\r\n"...)
+}
+
+// dropLargeBuffers drops large buffers.
+func (w *reply) dropLargeBuffers() {
 	if cap(w.body) > keptPlain {
 		w.body = nil
 	}
@@ -138,9 +180,9 @@ func (w *reply) shrink() {
 	}
 }
 
-// lengthOf is what the head says of a body that was not sent yet, -1 for nothing.
+// lengthOf is the Content-Length of a response that was not sent yet, -1 for none.
 func (w *reply) lengthOf() int64 {
-	if !w.bare() {
+	if !w.bodiless() {
 		return int64(len(w.body))
 	}
 	if length, err := strconv.ParseInt(w.header.Get("Content-Length"), 10, 64); err == nil && w.status != http.StatusNoContent {
@@ -159,9 +201,8 @@ func (w *reply) appendStatus(b []byte) []byte {
 	return append(append(b, http.StatusText(w.status)...), "\r\n"...)
 }
 
-// appendHead writes the head with the handler's headers, but for those that say where
-// the answer ends. Like net/http it says of what type a body is of which nothing is said,
-// by its start.
+// appendHead appends the head with the handler's header fields other than those of framing. Like
+// net/http it detects the type of a body for which the handler set none.
 func (w *reply) appendHead(b []byte, length int64, start []byte) []byte {
 	if w.header["Date"] != nil {
 		w.date = ""
@@ -169,7 +210,7 @@ func (w *reply) appendHead(b []byte, length int64, start []byte) []byte {
 	b = w.appendStatus(b)
 	for name, values := range w.header {
 		if name == "Connection" {
-			w.last = w.last || listed(values, "Close")
+			w.closeAfter = w.closeAfter || listed(values, "Close")
 			continue
 		}
 		if name == "Content-Length" || name == "Transfer-Encoding" || !isTokenText(name) {
@@ -186,22 +227,25 @@ func (w *reply) appendHead(b []byte, length int64, start []byte) []byte {
 	return w.appendEnd(b, length)
 }
 
-// appendEnd writes the headers that are the gateway's own, and the empty line.
+// appendEnd appends the gateway's own header fields and the empty line.
 func (w *reply) appendEnd(b []byte, length int64) []byte {
-	if length >= 0 {
+	switch {
+	case length >= 0:
 		b = append(b, "Content-Length: "...)
 		b = append(strconv.AppendInt(b, length, 10), "\r\n"...)
+	case length == chunkedLength:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 	}
 	if w.date != "" {
 		b = append(append(append(b, "Date: "...), w.date...), "\r\n"...)
 	}
-	if w.last = w.last || w.stopping[0].Load() || w.stopping[1].Load(); w.last {
+	if w.closeAfter = w.closeAfter || w.stopping[0].Load() || w.stopping[1].Load(); w.closeAfter {
 		b = append(b, "Connection: close\r\n"...)
 	}
 	return append(b, "\r\n"...)
 }
 
-// A moment is a time as answers have it.
+// moment is a time with its form in responses.
 type moment struct {
 	at   time.Time
 	date string
@@ -209,7 +253,7 @@ type moment struct {
 
 func momentOf(t time.Time) *moment { return &moment{t, t.UTC().Format(http.TimeFormat)} }
 
-// A plainBody is a body that is there already.
+// plainBody is a body that was read completely.
 type plainBody struct{ bytes.Reader }
 
 // Close implements io.Closer.

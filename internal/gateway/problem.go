@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Problem is a document of RFC 9457. Its type is "about:blank": the status says it.
+// Problem is a document of RFC 9457. Its type is "about:blank".
 type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -23,7 +23,7 @@ type Problem struct {
 	Trace string `json:"trace,omitempty"`
 }
 
-// NewProblem tells of a call's error.
+// NewProblem returns the problem for a call's error.
 func NewProblem(err error) Problem {
 	p := problem(Status(err), detailOf(err))
 	if isFileError(err) {
@@ -41,10 +41,10 @@ func problem(status int, detail string) Problem {
 	return Problem{Title: title, Status: status, Detail: detail}
 }
 
-// maxDetail bounds what a caller is told; logs have all of it.
+// maxDetail bounds the detail; logs have the whole error.
 const maxDetail = 512
 
-// detailOf is an error's first line: below it stand a guest's stack and the like.
+// detailOf is the first line of an error: the others have a guest's stack and the like.
 func detailOf(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	text = strings.ToValidUTF8(text, "\uFFFD")
@@ -63,11 +63,11 @@ func (p Problem) body() []byte {
 	return append(text, '\n')
 }
 
-// retryAfter is when a refused caller may come again: queues here are short.
+// retryAfter is the Retry-After in seconds: queues here are short.
 const retryAfter = "1"
 
-// passes says whether another moment may bring another answer.
-func (p *Problem) passes() bool {
+// retryable reports whether the same request may succeed later.
+func (p *Problem) retryable() bool {
 	return p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable || p.Limit == "storage"
 }
 
@@ -76,7 +76,7 @@ func (p Problem) Write(w http.ResponseWriter) {
 	h, body := w.Header(), p.body()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	if p.passes() {
+	if p.retryable() {
 		h.Set("Retry-After", retryAfter)
 	}
 	w.WriteHeader(p.Status)

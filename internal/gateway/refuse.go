@@ -45,7 +45,7 @@ func lastResponse(p Problem) []byte {
 	body := p.body()
 	head := "HTTP/1.1 " + strconv.Itoa(p.Status) + " " + p.Title + "\r\nContent-Type: application/problem+json\r\n" +
 		"Content-Length: " + strconv.Itoa(len(body)) + "\r\nConnection: close\r\n"
-	if p.passes() {
+	if p.retryable() {
 		head += "Retry-After: " + retryAfter + "\r\n"
 	}
 	return append([]byte(head+"\r\n"), body...)

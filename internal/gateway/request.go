@@ -12,8 +12,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// hopByHop says whether a header is about one connection and not about the message
-// (RFC 9110, section 7.6.1), or is written by the gateway itself.
+// hopByHop reports whether a header field concerns one connection and not the message (RFC 9110,
+// section 7.6.1), or is written by the gateway itself.
 func hopByHop(canonical string) bool {
 	switch canonical {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
@@ -23,7 +23,7 @@ func hopByHop(canonical string) bool {
 	return false
 }
 
-// listed says whether the Connection header names another one.
+// listed reports whether the Connection header field names another one.
 func listed(connection []string, canonical string) bool {
 	for _, line := range connection {
 		for name := range strings.SplitSeq(line, ",") {
@@ -35,8 +35,8 @@ func listed(connection []string, canonical string) bool {
 	return false
 }
 
-// appendHead writes the head of the message that a function gets for a request, but
-// for its Content-Length and the empty line. The app's name is taken off the target.
+// appendHead appends the head of a function's request message without Content-Length and the empty
+// line. The target is stripped of the app's name.
 func appendHead(b []byte, r *http.Request, app string, span trace.SpanContext) []byte {
 	b = append(b, r.Method...)
 	b = append(b, ' ')
@@ -82,8 +82,8 @@ func isTokenText(s string) bool {
 	return s != ""
 }
 
-// appendTarget writes the request's target as it came, without its first segment, the
-// app's name.
+// appendTarget appends the request's target as it was received, without its first segment, the app's
+// name.
 func appendTarget(b []byte, r *http.Request) []byte {
 	target := r.RequestURI
 	if !strings.HasPrefix(target, "/") {
@@ -101,7 +101,7 @@ func appendTarget(b []byte, r *http.Request) []byte {
 	return appendEscaped(b, target)
 }
 
-// appendEscaped escapes what would end the target. net/http lets none of it in.
+// appendEscaped escapes the bytes that would end the target, which net/http refuses anyway.
 func appendEscaped(b []byte, target string) []byte {
 	const digits = "0123456789ABCDEF"
 	for i := range len(target) {
@@ -114,8 +114,8 @@ func appendEscaped(b []byte, target string) []byte {
 	return b
 }
 
-// appendValue writes a header's value. What would end it becomes a space; net/http
-// lets none of that in.
+// appendValue appends a header field's value. Bytes that would end it become spaces; net/http
+// refuses them anyway.
 func appendValue(b []byte, value string) []byte {
 	start := len(b)
 	b = append(b, value...)
@@ -127,8 +127,8 @@ func appendValue(b []byte, value string) []byte {
 	return b
 }
 
-// lengthRoom is what Content-Length is written into once it is known; blanks before
-// a value mean nothing.
+// lengthRoom is a placeholder into which Content-Length is written once it is known; leading blanks
+// of a value have no meaning.
 const lengthRoom = "Content-Length:                     \r\n\r\n"
 
 // setLength writes n so that it ends before the line's end, which is at end.
@@ -138,7 +138,7 @@ func setLength(b []byte, end, n int) {
 	copy(b[end-len(text):end], text)
 }
 
-// bodyError is a body that can't be taken.
+// bodyError is a body that can't be read.
 type bodyError struct {
 	status int
 	detail string
@@ -150,7 +150,7 @@ func tooLarge(limit outboard.Bytes) error {
 	return &bodyError{http.StatusRequestEntityTooLarge, "the body is larger than " + limit.String() + ", the largest that the route takes: its key `request` in the manifest sets that"}
 }
 
-// appendMessage writes the whole message.
+// appendMessage appends the whole message.
 func appendMessage(b []byte, r *http.Request, app string, span trace.SpanContext, limit outboard.Bytes, reserve func(int64) error) ([]byte, error) {
 	b = appendHead(b, r, app, span)
 	if r.ContentLength == 0 && r.Header["Content-Length"] == nil {
@@ -174,7 +174,7 @@ func appendBody(b []byte, r *http.Request, limit outboard.Bytes, reserve func(in
 	return readBody(b, r.Body, r.ContentLength, limit, reserve)
 }
 
-// growth is how much of a body that was announced is believed before it comes.
+// growth bounds the memory that is allocated for an announced body before it arrives.
 const growth = 64 << 10
 
 func readBody(b []byte, from io.Reader, announced int64, limit outboard.Bytes, reserve func(int64) error) ([]byte, error) {

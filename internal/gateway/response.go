@@ -10,29 +10,31 @@ import (
 	"strings"
 )
 
-// The bounds of a response message's head.
+// Limits of the head of a response message.
 const (
 	maxResponseHead   = 64 << 10
 	maxResponseFields = 256
 )
 
-// A response is a parsed response message. Its parts point into the message.
+// response is a parsed response message. Its fields point into the message.
 type response struct {
 	status int
 	fields []field
-	length int64 // what Content-Length says, -1 without one
-	// body is the message's body; where chunked is set it has its chunks' sizes, too.
+	length int64 // of Content-Length, -1 without one
+	// body is the message's body; where chunked is set it has the framing of the chunks, too.
 	body    []byte
 	chunked bool
-	old     bool // it says HTTP/1.0
+	old     bool // the version is HTTP/1.0
+	// trailers are the fields behind the last chunk.
+	trailers []field
 }
 
 type field struct{ name, value []byte }
 
-// errNothing is a function that answered with no message at all.
+// errNothing is the error for an empty response.
 var errNothing = errors.New("the function returned nothing: an HTTP function answers with a message, like HTTP/1.1 204 No Content")
 
-// tokenTable says which bytes a header's name may have.
+// tokenTable has the bytes that the name of a header field may have.
 var tokenTable = makeTokenTable()
 
 func makeTokenTable() (table [256]bool) {
@@ -42,13 +44,13 @@ func makeTokenTable() (table [256]bool) {
 	return table
 }
 
-// parse reads a message that a function wrote. The function may be hostile: what is
-// not clearly one final response is refused, and nothing of it was used by then.
+// parse parses a message of a function, which may be hostile: a message that is not unambiguously
+// one final response is refused before any of it is used.
 func (p *response) parse(message []byte, method string) error {
 	if len(message) == 0 {
 		return errNothing
 	}
-	p.fields, p.length, p.chunked = p.fields[:0], -1, false
+	p.fields, p.trailers, p.length, p.chunked = p.fields[:0], p.trailers[:0], -1, false
 	line, rest, err := cutLine(message)
 	if err != nil {
 		return err
@@ -63,7 +65,7 @@ func (p *response) parse(message []byte, method string) error {
 	return p.checkBody(method)
 }
 
-// cutLine takes a line off, which must end with CR and LF and have neither before.
+// cutLine splits off a line, which must end with CR LF and have neither before.
 func cutLine(b []byte) (line, rest []byte, err error) {
 	end := bytes.IndexByte(b[:min(len(b), maxResponseHead)], '\n')
 	switch {
@@ -102,7 +104,7 @@ func parseStatus(line []byte) (int, error) {
 	return status, nil
 }
 
-// clip bounds what an error quotes.
+// clip bounds a quotation in an error.
 func clip(b []byte) []byte { return b[:min(len(b), 40)] }
 
 // parseFields reads the headers and returns the body.
@@ -146,7 +148,7 @@ func (p *response) parseField(line []byte) error {
 	return p.noteFraming(f)
 }
 
-// validValue says whether b has no control characters but tabs.
+// validValue reports whether b has no control characters other than tabs.
 func validValue(b []byte) bool {
 	for _, c := range b {
 		if c < ' ' && c != '\t' || c == 0x7f {
@@ -156,7 +158,7 @@ func validValue(b []byte) bool {
 	return true
 }
 
-// noteFraming remembers what a header says of the body's size.
+// noteFraming records the framing of the body.
 func (p *response) noteFraming(f field) error {
 	switch {
 	case len(f.name) == len("Content-Length") && bytes.EqualFold(f.name, []byte("Content-Length")):
@@ -184,12 +186,12 @@ func parseLength(b []byte) (int64, error) {
 	return strconv.ParseInt(string(b), 10, 64)
 }
 
-// bodiless says whether a response has no body, whatever its head says.
+// bodiless reports whether a response has no body, whatever its head says.
 func bodiless(method string, status int) bool {
 	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
 }
 
-// checkBody compares the body with what the head says of it.
+// checkBody compares the body with the framing in the head.
 func (p *response) checkBody(method string) error {
 	switch {
 	case p.chunked && p.length >= 0:
@@ -200,7 +202,7 @@ func (p *response) checkBody(method string) error {
 		p.body, p.chunked = nil, false
 		return nil
 	case p.chunked:
-		return eachChunk(p.body, func([]byte) error { return nil })
+		return eachChunk(p.body, func([]byte) error { return nil }, p.addTrailer)
 	case p.length >= 0 && p.length != int64(len(p.body)):
 		return fmt.Errorf("the response says that its body has %d bytes, and it has %d", p.length, len(p.body))
 	}
@@ -211,15 +213,15 @@ func (p *response) checkBody(method string) error {
 // maxChunkLine bounds the line before a chunk: its size and extensions.
 const maxChunkLine = 256
 
-// eachChunk calls f with the content of each chunk.
-func eachChunk(b []byte, f func([]byte) error) error {
+// eachChunk calls f with the content of each chunk, and then trailer with each trailer field.
+func eachChunk(b []byte, f func([]byte) error, trailer func(line []byte) error) error {
 	for {
 		size, rest, err := cutSize(b)
 		if err != nil {
 			return err
 		}
 		if size == 0 {
-			return checkTrailer(rest)
+			return eachTrailer(rest, trailer)
 		}
 		if size > int64(len(rest))-2 || rest[size] != '\r' || rest[size+1] != '\n' {
 			return errors.New("a chunk of the response is cut off")
@@ -231,7 +233,7 @@ func eachChunk(b []byte, f func([]byte) error) error {
 	}
 }
 
-// cutSize takes off the line with a chunk's size.
+// cutSize splits off the line with a chunk's size.
 func cutSize(b []byte) (size int64, rest []byte, err error) {
 	end := bytes.Index(b[:min(len(b), maxChunkLine)], []byte("\r\n"))
 	if end < 0 {
@@ -245,8 +247,8 @@ func cutSize(b []byte) (size int64, rest []byte, err error) {
 	return int64(n), b[end+2:], nil
 }
 
-// checkTrailer reads what stands behind the last chunk. Trailers are dropped.
-func checkTrailer(b []byte) error {
+// eachTrailer calls f with each line behind the last chunk.
+func eachTrailer(b []byte, f func(line []byte) error) error {
 	for {
 		line, rest, err := cutLine(b)
 		if err != nil {
@@ -258,15 +260,54 @@ func checkTrailer(b []byte) error {
 			}
 			return nil
 		}
-		if bytes.IndexByte(line, ':') <= 0 {
-			return fmt.Errorf("the trailer %q: want a name, a colon and a value", clip(line))
+		if err := f(line); err != nil {
+			return err
 		}
 		b = rest
 	}
 }
 
-// copyHeader puts the message's headers into h, but for those that are the
-// gateway's. One slice has room for all values.
+// addTrailer parses a trailer field.
+func (p *response) addTrailer(line []byte) error {
+	colon := bytes.IndexByte(line, ':')
+	if colon <= 0 {
+		return fmt.Errorf("the trailer %q: want a name, a colon and a value", clip(line))
+	}
+	f := field{line[:colon], bytes.Trim(line[colon+1:], " \t")}
+	switch {
+	case !isToken(f.name):
+		return fmt.Errorf("the trailer %q: its name is no token", clip(line))
+	case !validValue(f.value):
+		return fmt.Errorf("the trailer %q: its value has control characters", clip(line))
+	case len(p.trailers) == maxResponseFields:
+		return fmt.Errorf("the response has more than %d trailers", maxResponseFields)
+	}
+	p.trailers = append(p.trailers, f)
+	return nil
+}
+
+// headerOnly reports whether a field has no meaning in a trailer (RFC 9110, section 6.5.1): it
+// concerns framing, routing, authentication or the processing of the body.
+func headerOnly(canonical string) bool {
+	switch canonical {
+	case "Host", "Authorization", "Www-Authenticate", "Set-Cookie", "Cookie", "Content-Encoding", "Content-Type", "Content-Range",
+		"Cache-Control", "Age", "Expires", "Date", "Location", "Retry-After", "Vary", "Warning", "Range", "Max-Forwards":
+		return true
+	}
+	return hopByHop(canonical)
+}
+
+// copyTrailers adds the trailers to h as net/http wants them.
+func (p *response) copyTrailers(h http.Header) {
+	for _, f := range p.trailers {
+		if name := canonical(f.name); !headerOnly(name) {
+			h.Add(http.TrailerPrefix+name, string(f.value))
+		}
+	}
+}
+
+// copyHeader copies the message's header fields to h, other than those of the gateway. All values
+// share one slice.
 func (p *response) copyHeader(h http.Header) {
 	if len(p.fields) == 0 {
 		return
@@ -288,8 +329,8 @@ func (p *response) copyHeader(h http.Header) {
 	p.dropListed(h)
 }
 
-// canonical names a header as net/http does. Names that are common and well written
-// need no memory.
+// canonical is the canonical name of a header field. Common names that are canonical already need no
+// allocation.
 func canonical(name []byte) string {
 	switch string(name) {
 	case "Content-Type":
@@ -312,7 +353,7 @@ func canonical(name []byte) string {
 	return textproto.CanonicalMIMEHeaderKey(string(name))
 }
 
-// dropListed takes away the headers that the message's Connection header names.
+// dropListed removes the header fields that the Connection field names.
 func (p *response) dropListed(h http.Header) {
 	for _, f := range p.fields {
 		if !bytes.EqualFold(f.name, []byte("Connection")) {
@@ -324,7 +365,7 @@ func (p *response) dropListed(h http.Header) {
 	}
 }
 
-// countedByItself is up to how many bytes net/http counts a body.
+// countedByItself is the size up to which net/http sets Content-Length itself.
 const countedByItself = 1 << 10
 
 // write answers a request with the message.
@@ -334,6 +375,9 @@ func (p *response) write(w http.ResponseWriter, method string) error {
 	if (p.length > countedByItself || bodiless(method, p.status)) && p.length >= 0 && p.status != http.StatusNoContent {
 		h["Content-Length"] = []string{strconv.FormatInt(p.length, 10)}
 	}
+	if p.chunked {
+		p.copyTrailers(h) // net/http sends chunks if it sees them before the head
+	}
 	w.WriteHeader(p.status)
 	if bodiless(method, p.status) {
 		return nil
@@ -342,7 +386,7 @@ func (p *response) write(w http.ResponseWriter, method string) error {
 		return eachChunk(p.body, func(chunk []byte) error {
 			_, err := w.Write(chunk)
 			return err
-		})
+		}, func([]byte) error { return nil })
 	}
 	_, err := w.Write(p.body)
 	return err

@@ -127,9 +127,9 @@ func TestRFC6455(t *testing.T) {
 		kind, _ := c.Meta("ws.kind")
 		switch {
 		case kind == "text":
-			return orders{Send: []order{{To: "self", Text: string(c.Body)}}}.answer(), nil
+			return actions{Send: []sendAction{{To: "self", Text: string(c.Body)}}}.answer(), nil
 		case kind == "binary":
-			return orders{Send: []order{{To: "self", Data: c.Body}}}.answer(), nil
+			return actions{Send: []sendAction{{To: "self", Data: c.Body}}}.answer(), nil
 		}
 		return gateway.Answer{}, nil
 	})
@@ -399,5 +399,37 @@ func TestMachineErrors(t *testing.T) {
 				t.Errorf("got %v", got)
 			}
 		})
+	}
+}
+
+// TestTrailers: the trailers of a chunked response reach the client, on both servers, but for
+// fields that have no meaning there.
+func TestTrailers(t *testing.T) {
+	message := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nGrpc-Status: 7\r\nContent-Length: 9\r\nX-Sum: a\r\nX-Sum: b\r\n\r\n"
+	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) {
+		return gateway.Answer{Body: []byte(message), Message: true}, nil
+	})
+	g := newGateway(t, gateway.Options{Invoker: f}, shop(gateway.Route{Path: "/", Target: to("f"), HTTP: true}))
+	start(t, g)
+	addr := serve(t, g)
+	for name, framing := range map[string]string{
+		"plain": "Content-Length: 1\r\n\r\na", "net/http": "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+	} {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		for range 2 { // the connection goes on
+			fmt.Fprintf(conn, "POST /shop/ HTTP/1.1\r\nHost: x\r\n%s", framing)
+			r, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := read(t, r); got.text != "hello" || fmt.Sprint(r.Trailer) != "map[Grpc-Status:[7] X-Sum:[a b]]" {
+				t.Errorf("%s: got %q with the trailers %v", name, got.text, r.Trailer)
+			}
+		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// A Schedule is when something happens. It is alike on all nodes.
+// Schedule is when something happens. It is alike on all nodes.
 type Schedule struct {
 	times cron.Schedule // nil: every so often
 	every time.Duration

@@ -15,22 +15,22 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// server serves connections that were accepted elsewhere.
+// server serves connections that other processes accepted.
 type server struct {
-	http      http.Server
-	gateway   *Gateway
-	patience  time.Duration
-	incoming  chan net.Conn // for net/http
-	started   chan struct{}
-	closed    chan struct{}
-	plain     sync.WaitGroup // connections that net/http does not have
-	stopping  atomic.Bool
-	once      sync.Once
-	exchanges exchangePool
-	watch     watch
+	http          http.Server
+	gateway       *Gateway
+	clientTimeout time.Duration
+	incoming      chan net.Conn // for net/http
+	started       chan struct{}
+	closed        chan struct{}
+	plain         sync.WaitGroup // plain connections
+	stopping      atomic.Bool
+	once          sync.Once
+	exchanges     exchangePool
+	watch         connTable
 }
 
-// The bounds of a connection between requests.
+// Limits of a connection between requests.
 const (
 	idleTimeout = 2 * time.Minute
 	maxHead     = 64 << 10
@@ -39,21 +39,20 @@ const (
 )
 
 func newServer(g *Gateway) *server {
-	s := &server{gateway: g, incoming: make(chan net.Conn), started: make(chan struct{}), closed: make(chan struct{}), patience: g.opts.Patience}
-	s.watch.limit, s.watch.conns, s.watch.calls = g.opts.Conns, map[*handedConn]struct{}{}, make(chan struct{}, 1)
+	s := &server{gateway: g, incoming: make(chan net.Conn), started: make(chan struct{}), closed: make(chan struct{}), clientTimeout: g.opts.ClientTimeout}
+	s.watch.limit, s.watch.conns, s.watch.callBegan = g.opts.Conns, map[*clientConn]struct{}{}, make(chan struct{}, 1)
 	s.http = http.Server{
-		Handler: http.HandlerFunc(s.serveHTTP), ReadHeaderTimeout: g.opts.Patience, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
+		Handler: http.HandlerFunc(s.serveHTTP), ReadHeaderTimeout: g.opts.ClientTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
 		ConnState: setIdle, ConnContext: withConn,
 		ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelWarn), DisableGeneralOptionsHandler: true,
 	}
 	return s
 }
 
-// ServeConn serves a connection from which first was read already, and returns
-// before that ends. A connection that comes before Run waits for it, one that comes
-// after Run is closed.
+// ServeConn serves a connection, of which first was read already, and returns before it ends. A
+// connection that is passed before Run runs waits for it, one that is passed after Run is closed.
 func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
-	c := &handedConn{Conn: conn, first: first, patience: g.server.patience, watch: &g.server.watch}
+	c := &clientConn{Conn: conn, prefix: first, writeTimeout: g.server.clientTimeout, watch: &g.server.watch}
 	if !g.server.watch.add(c) {
 		Refuse(conn, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", g.opts.Conns))
 		return
@@ -62,7 +61,7 @@ func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	case <-g.server.started:
 		g.server.servePlain(c)
 	case <-g.server.closed:
-		_ = c.Close() // nobody is left who could answer
+		_ = c.Close() // the gateway has stopped
 	}
 }
 
@@ -84,10 +83,10 @@ func (g *Gateway) CloseClientConns() {
 }
 
 // forwards reports whether the peer is a process that forwards requests of clients.
-func (c *handedConn) forwards() bool { return c.RemoteAddr().Network() == "unix" }
+func (c *clientConn) forwards() bool { return c.RemoteAddr().Network() == "unix" }
 
 // closeIdle closes a connection that net/http has if no request is in progress.
-func (c *handedConn) closeIdle() {
+func (c *clientConn) closeIdle() {
 	c.mu.Lock()
 	idle := c.idle && c.stopping.Load()
 	c.mu.Unlock()
@@ -98,7 +97,7 @@ func (c *handedConn) closeIdle() {
 
 // setIdle follows the state of a connection that net/http has.
 func setIdle(conn net.Conn, state http.ConnState) {
-	c, ok := conn.(*handedConn)
+	c, ok := conn.(*clientConn)
 	if !ok {
 		return
 	}
@@ -117,7 +116,7 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 
 // serveHTTP is the handler of net/http's server.
 func (s *server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	if c, ok := r.Context().Value(connKey{}).(*handedConn); ok && c.stopping.Load() {
+	if c, ok := r.Context().Value(connKey{}).(*clientConn); ok && c.stopping.Load() {
 		w.Header().Set("Connection", "close")
 	}
 	s.gateway.ServeHTTP(w, r)
@@ -142,7 +141,7 @@ func (s *server) Close() error {
 // Addr implements net.Listener.
 func (s *server) Addr() net.Addr { return &net.UnixAddr{Name: "handed over", Net: "unix"} }
 
-// run serves until ctx ends, and then lets finish what was accepted.
+// run serves until ctx ends, and then drains.
 func (s *server) run(ctx context.Context, grace time.Duration) error {
 	done := make(chan error, 1)
 	go func() { done <- s.http.Serve(s) }()
@@ -175,8 +174,8 @@ func (s *server) stop(ctx context.Context, grace time.Duration) error {
 	if err == nil || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
-	_ = s.http.Close() // what is left had its time
-	s.watch.giveUp()
+	_ = s.http.Close() // the grace period is over
+	s.watch.abortAll()
 	<-ended
 	return outboard.Errorf(outboard.Other, "stop serving", "requests took longer than %v: %w", grace, err)
 }

@@ -20,11 +20,11 @@ import (
 func (s *socket) run(ctx context.Context) {
 	s.hub.add(s)
 	var helpers sync.WaitGroup
-	// A read or ping that is given up closes the connection without a word, so they end
+	// A read or ping that is cancelled closes the connection without a close frame, so they end
 	// with the connection and not with ctx.
 	helpers.Go(func() { s.read(ctx) })
 	helpers.Go(func() {
-		defer close(s.written)
+		defer close(s.writerDone)
 		s.write(ctx)
 	})
 	helpers.Go(func() { s.ping(ctx) })
@@ -40,12 +40,12 @@ func (s *socket) run(ctx context.Context) {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
-	// Whatever comes of it: the socket is closed.
+	// The result does not matter: the socket is closed.
 	_ = s.event(last, "close", incoming{}, code)
 }
 
-// events calls the function for each event until the socket ends, and says whether it
-// was opened. What the other side sent before it closed comes before that.
+// events calls the function for each event until the socket ends, and returns whether it was
+// opened. Messages that arrived before the close are delivered first.
 func (s *socket) events(ctx context.Context) (opened bool) {
 	if err := s.event(ctx, "open", incoming{}, 0); err != nil {
 		s.end(&eventError{err})
@@ -79,14 +79,14 @@ func (s *socket) read(ctx context.Context) {
 			s.readError = err
 			return
 		}
-		s.stalled.Store(true)
+		s.readerBlocked.Store(true)
 		if !s.inbound.add(ctx, len(m.data)) {
 			s.discard(m)
 			return
 		}
 		select {
 		case s.inbox <- m:
-			s.stalled.Store(false)
+			s.readerBlocked.Store(false)
 		case <-ctx.Done():
 			s.discard(m)
 			return
@@ -169,7 +169,7 @@ func (b *inbound) remove(size int) {
 	}
 }
 
-// write sends what is in the outbox, and when the socket ends what is left of it.
+// write sends the messages of the outbox until the socket ends, and then the remaining ones.
 func (s *socket) write(ctx context.Context) {
 	for {
 		select {
@@ -178,7 +178,7 @@ func (s *socket) write(ctx context.Context) {
 				s.drop()
 				return
 			} else if err != nil {
-				s.deaf.Store(true) // the reader sees the end
+				s.unwritable.Store(true) // the reader finds the end
 				return
 			}
 		case <-ctx.Done():
@@ -195,11 +195,11 @@ func (s *socket) writeOne(ctx context.Context, m outgoing) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
-	defer s.waiting.Add(-int64(len(m.data)))
+	defer s.queuedBytes.Add(-int64(len(m.data)))
 	return s.conn.Write(ctx, kind, m.data)
 }
 
-// drain sends what is in the outbox before a function or the node ends the socket.
+// drain sends the remaining messages when a function or the node ends the socket.
 func (s *socket) drain(ctx context.Context, why error) {
 	if code, _ := codeOf(why); code == websocket.StatusAbnormalClosure {
 		return
@@ -218,7 +218,7 @@ func (s *socket) drain(ctx context.Context, why error) {
 	}
 }
 
-// ping ends a socket whose other side is gone without a word.
+// ping ends a socket whose client disappeared without a close.
 func (s *socket) ping(ctx context.Context) {
 	ticks := time.NewTicker(pingInterval)
 	defer ticks.Stop()
@@ -228,58 +228,57 @@ func (s *socket) ping(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !s.stalled.Load() && !s.answersPing(ctx) {
+		if !s.readerBlocked.Load() && !s.answersPing(ctx) {
 			return
 		}
 	}
 }
 
-// answersPing sends one, and ends the socket if nothing comes back. It says whether
-// there is any use in another one.
+// answersPing sends a ping, and ends the socket if no pong comes back. It returns whether to go on.
 func (s *socket) answersPing(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingInterval)
 	defer cancel()
 	err := s.conn.Ping(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		if s.stalled.Load() {
-			return true // the answer may wait behind messages
+		if s.readerBlocked.Load() {
+			return true // the pong may be queued behind messages
 		}
 		s.end(errSilent)
 	}
 	return err == nil
 }
 
-// send puts a message into the outbox. A socket whose outbox is full is ended: what
-// it missed can't be made up. It is called under the hub's lock and does not wait.
+// send adds a message to the outbox. A socket whose outbox is full is ended, since it would miss
+// messages. send is called under the hub's lock and does not block.
 func (s *socket) send(m outgoing) {
-	if s.deaf.Load() {
+	if s.unwritable.Load() {
 		return
 	}
-	if s.waiting.Add(int64(len(m.data))) <= outboxBytes {
+	if s.queuedBytes.Add(int64(len(m.data))) <= outboxBytes {
 		select {
 		case s.outbox <- m:
 			return
 		default:
 		}
 	}
-	s.waiting.Add(-int64(len(m.data)))
+	s.queuedBytes.Add(-int64(len(m.data)))
 	s.drop()
 }
 
-// drop ends a socket that does not read.
+// drop ends a socket whose client does not read.
 func (s *socket) drop() {
-	if s.deaf.Swap(true) {
+	if s.unwritable.Swap(true) {
 		return
 	}
 	s.handler.gateway.metrics.dropped.WithLabelValues(s.hub.app).Inc()
 	s.end(errSlowReader)
 }
 
-// close ends the connection, with a word to the other side where that is of use, and
-// returns the code that the function is told.
+// close ends the connection, with a close frame unless the connection failed, and returns the code
+// for the function.
 func (s *socket) close(why error) websocket.StatusCode {
 	if code := websocket.CloseStatus(why); code != -1 {
-		_ = s.conn.CloseNow() // the other side closed, and was answered
+		_ = s.conn.CloseNow() // the client closed, and the library has replied
 		return code
 	}
 	code, reason := codeOf(why)
@@ -287,19 +286,19 @@ func (s *socket) close(why error) websocket.StatusCode {
 		_ = s.conn.CloseNow()
 		return code
 	}
-	<-s.written
-	_ = s.conn.Close(code, reason) // it is closed even if nobody answers
+	<-s.writerDone
+	_ = s.conn.Close(code, reason) // it is closed even if the client does not reply
 	return code
 }
 
-// codeOf is what the other side is told (RFC 6455, section 7.4.1).
+// codeOf is the code of the close frame (RFC 6455, section 7.4.1).
 func codeOf(why error) (websocket.StatusCode, string) {
 	switch {
 	case websocket.CloseStatus(why) != -1:
-		return websocket.StatusAbnormalClosure, "" // it said goodbye, and hears nothing
-	case errors.Is(why, errAsked):
+		return websocket.StatusAbnormalClosure, "" // the client closed: there is no close frame
+	case errors.Is(why, errClosedByFunction):
 		return websocket.StatusNormalClosure, ""
-	case errors.Is(why, errStopping), errors.Is(why, errAppGone):
+	case errors.Is(why, errStopping), errors.Is(why, errAppRemoved):
 		return websocket.StatusGoingAway, why.Error()
 	case errors.Is(why, errNotUTF8):
 		return websocket.StatusInvalidFramePayloadData, why.Error()
@@ -309,7 +308,7 @@ func codeOf(why error) (websocket.StatusCode, string) {
 		return websocket.StatusMessageTooBig, "the message is larger than the route takes"
 	}
 	if _, ok := errors.AsType[*eventError](why); !ok {
-		return websocket.StatusAbnormalClosure, "" // the connection is no good any more
+		return websocket.StatusAbnormalClosure, "" // the connection failed
 	}
 	switch status := Status(why); {
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
@@ -320,12 +319,12 @@ func codeOf(why error) (websocket.StatusCode, string) {
 	return websocket.StatusInternalError, "the function failed"
 }
 
-// event calls the function and does what it answers. Where there is no room for the
-// call it waits, and with it the client.
+// event calls the function and carries out its answer. While the call is refused as Busy it retries:
+// the client is slowed down by back-pressure.
 func (s *socket) event(ctx context.Context, name string, m incoming, code websocket.StatusCode) error {
 	deadline := time.Now().Add(busyLimit)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := s.try(ctx, name, m, code)
+		err := s.call(ctx, name, m, code)
 		if outboard.KindOf(err) != outboard.Busy || time.Now().Add(pause).After(deadline) {
 			return err
 		}
@@ -337,18 +336,18 @@ func (s *socket) event(ctx context.Context, name string, m incoming, code websoc
 	}
 }
 
-func (s *socket) try(ctx context.Context, name string, m incoming, code websocket.StatusCode) error {
+func (s *socket) call(ctx context.Context, name string, m incoming, code websocket.StatusCode) error {
 	g, h := s.handler.gateway, s.handler
-	if err := g.enter(h.state); err != nil {
+	if err := g.acquireCall(h.state); err != nil {
 		return err
 	}
-	defer g.leave(h.state)
+	defer g.releaseCall(h.state)
 	call := Call{
 		App: h.state.name, Function: h.Function, Body: m.data, Trigger: WebSocket, Route: h.name,
 		Meta: func(key string) (string, bool) { return s.meta(key, name, m, code) },
 	}
-	// A call that began is not given up because its client left.
-	answer, err := g.invoke(context.WithoutCancel(ctx), &call, h.state, func(a *Answer) error { return s.obey(ctx, a.Body) })
+	// A call that began is not cancelled when its client disconnects.
+	answer, err := g.invoke(context.WithoutCancel(ctx), &call, h.state, func(a *Answer) error { return s.apply(ctx, a.Body) })
 	answer.release()
 	return err
 }

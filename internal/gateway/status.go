@@ -11,16 +11,16 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// statusGone is how logs and metrics name a client that left before its answer.
+// statusGone is the status in logs and metrics of a request whose client disconnected.
 const statusGone = 499
 
-// limited is an error about a limit.
+// limited is an error that names the limit that was exceeded.
 type limited interface {
 	error
 	LimitName() string
 }
 
-// limitOf names the limit that an error is about, "" for none.
+// limitOf is the limit that an error names, "" for none.
 func limitOf(err error) string {
 	if l, ok := errors.AsType[limited](err); ok {
 		return l.LimitName()
@@ -28,7 +28,7 @@ func limitOf(err error) string {
 	return ""
 }
 
-// Status is the HTTP status that tells a caller of an error.
+// Status is the HTTP status for an error.
 func Status(err error) int {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -67,7 +67,7 @@ func statusOf(kind outboard.Kind) int {
 	return http.StatusInternalServerError
 }
 
-// statusOfLimit tells time and room from what another moment may bring.
+// statusOfLimit distinguishes limits of time and of memory from those that may be free later.
 func statusOfLimit(name string) int {
 	switch name {
 	case "deadline", "fuel":

@@ -8,16 +8,16 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Table is the routes of all apps. It does not change.
+// Table has the routes of all apps. It is immutable.
 type Table struct {
 	apps map[string]*tableApp
-	// coming are those that take no requests yet.
-	coming map[string]*tableApp
+	// loading are the apps that take no requests yet.
+	loading map[string]*tableApp
 }
 
-// all are the apps, those among them that are coming.
+// all iterates over the apps, the loading ones included.
 func (t *Table) all(yield func(string, *tableApp) bool) {
-	for _, apps := range []map[string]*tableApp{t.apps, t.coming} {
+	for _, apps := range []map[string]*tableApp{t.apps, t.loading} {
 		for name, a := range apps {
 			if !yield(name, a) {
 				return
@@ -26,25 +26,24 @@ func (t *Table) all(yield func(string, *tableApp) bool) {
 	}
 }
 
-// find returns an app, one that is coming, too, or nil.
+// find returns an app, loading ones included, or nil.
 func (t *Table) find(name string) *tableApp {
 	if a := t.apps[name]; a != nil {
 		return a
 	}
-	return t.coming[name]
+	return t.loading[name]
 }
 
 // tableApp is one app of a table.
 type tableApp struct {
 	app App
-	// routes has the app's routes, and for what none of them takes a handler that
-	// answers with a problem.
+	// routes has the app's routes, and a handler that answers other requests with a problem.
 	routes *http.ServeMux
-	// missed is told of the status of each request that no route took; nil: nobody is.
-	missed func(status int)
+	// onMiss, if it is not nil, is called with the status of each request without a route.
+	onMiss func(status int)
 }
 
-// NewTable checks the routes of apps: what SetApps would refuse is an error.
+// NewTable checks the routes of apps as SetApps does.
 func NewTable(apps []App) (*Table, error) {
 	for i := range apps {
 		if err := apps[i].validate(); err != nil {
@@ -54,9 +53,9 @@ func NewTable(apps []App) (*Table, error) {
 	return newTable(apps, func(*App, *Route, string) http.Handler { return http.NotFoundHandler() })
 }
 
-// newTable makes a table whose routes lead to what handler returns for them.
+// newTable builds a table; handler returns the handler of a route.
 func newTable(apps []App, handler func(a *App, r *Route, pattern string) http.Handler) (*Table, error) {
-	t := &Table{apps: make(map[string]*tableApp, len(apps)), coming: map[string]*tableApp{}}
+	t := &Table{apps: make(map[string]*tableApp, len(apps)), loading: map[string]*tableApp{}}
 	for _, a := range apps {
 		if t.find(a.Name) != nil {
 			return nil, outboard.Errorf(outboard.Invalid, "check app "+a.Name, "there are two apps of this name")
@@ -66,7 +65,7 @@ func newTable(apps []App, handler func(a *App, r *Route, pattern string) http.Ha
 			return nil, err
 		}
 		if a.Await != nil {
-			t.coming[a.Name] = built
+			t.loading[a.Name] = built
 			continue
 		}
 		t.apps[a.Name] = built
@@ -84,7 +83,7 @@ func newTableApp(a App, handler func(*App, *Route, string) http.Handler) (*table
 			pattern := strings.TrimSpace(method + " /" + a.Name + r.Path)
 			h := handler(&t.app, r, name)
 			if err := register(bare, pattern, h); err != nil {
-				return nil, a.wrong("route "+name, err)
+				return nil, a.invalid("route "+name, err)
 			}
 			t.routes.Handle(pattern, h)
 		}
@@ -114,7 +113,7 @@ func register(m *http.ServeMux, pattern string, h http.Handler) (err error) {
 	return nil
 }
 
-// withoutPlaces leaves out where in our sources a pattern was registered.
+// withoutPlaces removes the source positions from an error of net/http.ServeMux.
 func withoutPlaces(text string) string {
 	for {
 		before, rest, found := strings.Cut(text, " (registered at ")
@@ -126,8 +125,8 @@ func withoutPlaces(text string) string {
 	}
 }
 
-// unrouted answers requests that no route takes. The bare routes, which lack this
-// handler, know which methods would have been taken.
+// unrouted answers requests without a route. The bare routes, which lack this handler, know the
+// methods that are allowed.
 func (t *tableApp) unrouted(bare *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h, _ := bare.Handler(r)
@@ -139,14 +138,14 @@ func (t *tableApp) unrouted(bare *http.ServeMux) http.HandlerFunc {
 			w.Header().Set("Allow", allow)
 			p = problem(probe.status, fmt.Sprintf("method %s: this route of the app %s takes %s", r.Method, t.app.Name, allow))
 		}
-		if t.missed != nil {
-			t.missed(p.Status)
+		if t.onMiss != nil {
+			t.onMiss(p.Status)
 		}
 		p.Write(w)
 	}
 }
 
-// A probe takes an answer of net/http's to look at it.
+// probe records the response of a handler.
 type probe struct {
 	header http.Header
 	status int

@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// invoke makes a call for a trigger without an HTTP client, and records it. use takes
-// the answer; its error is the call's.
+// invoke makes a call for a trigger without an HTTP client, and records it. use processes the
+// answer; its error is the call's.
 func (g *Gateway) invoke(ctx context.Context, call *Call, s *appState, use func(*Answer) error) (Answer, error) {
 	begin := time.Now()
 	ctx, span := g.trace(ctx, call, nil)
@@ -24,8 +24,7 @@ func (g *Gateway) invoke(ctx context.Context, call *Call, s *appState, use func(
 	return answer, err
 }
 
-// Run serves connections and fires triggers until ctx ends. Then what was accepted
-// finishes.
+// Run serves connections and fires triggers until ctx ends, and then drains.
 func (g *Gateway) Run(ctx context.Context, ready func()) error {
 	var all sync.WaitGroup
 	stop := make(chan error, 1)
@@ -41,12 +40,12 @@ func (g *Gateway) Run(ctx context.Context, ready func()) error {
 	return <-stop
 }
 
-// runTriggers keeps the triggers that the table has.
+// runTriggers reconciles the running triggers with the table.
 func (g *Gateway) runTriggers(ctx context.Context) {
 	t := &triggers{gateway: g, running: map[string]*running{}}
 	defer t.stopAll()
 	for {
-		t.adjust(ctx, g.table.Load())
+		t.reconcile(ctx, g.table.Load())
 		select {
 		case <-g.changed:
 		case <-ctx.Done():
@@ -55,11 +54,11 @@ func (g *Gateway) runTriggers(ctx context.Context) {
 	}
 }
 
-// triggers are the subjects and schedules that are on.
+// triggers are the running subjects and schedules.
 type triggers struct {
-	gateway *Gateway
-	running map[string]*running // by app
-	ending  sync.WaitGroup      // those that were replaced and whose calls go on
+	gateway  *Gateway
+	running  map[string]*running // by app
+	draining sync.WaitGroup      // replaced triggers whose calls have not ended
 }
 
 // running is the triggers of one version of an app.
@@ -70,10 +69,9 @@ type running struct {
 	subs  []func()
 }
 
-// adjust stops triggers of versions that are gone and starts those of new ones. For a
-// moment both versions hear their subjects, as one group: so no message is lost and
-// none comes twice.
-func (t *triggers) adjust(ctx context.Context, table *Table) {
+// reconcile stops the triggers of removed versions and starts those of new ones. For a moment both
+// versions are subscribed, as one queue group: so no message is lost, and none is delivered twice.
+func (t *triggers) reconcile(ctx context.Context, table *Table) {
 	var old []*running
 	for name, r := range t.running {
 		if a := table.find(name); a == nil || !sameTriggers(r.app, &a.app) {
@@ -88,18 +86,18 @@ func (t *triggers) adjust(ctx context.Context, table *Table) {
 		}
 	}
 	for _, r := range old {
-		t.ending.Go(r.end)
+		t.draining.Go(r.end)
 	}
 }
 
 func (t *triggers) stopAll() {
 	for _, r := range t.running {
-		t.ending.Go(r.end)
+		t.draining.Go(r.end)
 	}
-	t.ending.Wait()
+	t.draining.Wait()
 }
 
-// end stops the triggers and waits for the calls that they made.
+// end stops the triggers and waits for their calls.
 func (r *running) end() {
 	r.stop()
 	for _, stop := range r.subs {
@@ -131,7 +129,7 @@ func (t *triggers) start(ctx context.Context, a *App) *running {
 	r := &running{app: a, stop: stop}
 	s := t.gateway.stateFor(a.Name)
 	for i := range a.Subjects {
-		f := &subjectTrigger{SubjectTrigger: &a.Subjects[i], await: awaiting(life, a), gateway: t.gateway, state: s, ended: &r.ended, room: make(chan struct{}, subjectCalls)}
+		f := &subjectTrigger{SubjectTrigger: &a.Subjects[i], await: awaiting(life, a), gateway: t.gateway, state: s, ended: &r.ended, slots: make(chan struct{}, subjectCalls)}
 		if stop := f.start(ctx); stop != nil {
 			r.subs = append(r.subs, stop)
 		}
@@ -143,8 +141,8 @@ func (t *triggers) start(ctx context.Context, a *App) *running {
 	return r
 }
 
-// awaiting waits until an app's calls can be made, as long as the triggers' life is: what came
-// is not given up when the app's triggers change meanwhile.
+// awaiting returns a function that waits until the app can be called. It is bound to the life of all
+// triggers: a message is not dropped when the app's triggers change meanwhile.
 func awaiting(life context.Context, a *App) func() error {
 	if a.Await == nil {
 		return func() error { return nil }
@@ -152,15 +150,15 @@ func awaiting(life context.Context, a *App) func() error {
 	return func() error { return a.Await(life) }
 }
 
-// stateFor is stateOf for those who don't have the lock.
+// stateFor is stateOf for callers without the lock.
 func (g *Gateway) stateFor(name string) *appState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stateOf(name)
 }
 
-// subjectCalls is how many messages of one trigger are worked on at a time. More wait
-// where they come from.
+// subjectCalls is how many messages of one trigger are processed concurrently. Others wait in the
+// subscription.
 const subjectCalls = 64
 
 // subjectTrigger calls for the messages of one subject.
@@ -170,7 +168,7 @@ type subjectTrigger struct {
 	state   *appState
 	await   func() error
 	ended   *sync.WaitGroup
-	room    chan struct{}
+	slots   chan struct{}
 }
 
 func (f *subjectTrigger) start(ctx context.Context) (stop func()) {
@@ -179,19 +177,19 @@ func (f *subjectTrigger) start(ctx context.Context) (stop func()) {
 		// The nodes share the messages of a trigger, not an app's triggers theirs.
 		queue = "app-" + f.state.name + "/" + f.target()
 	}
-	stop, err := f.gateway.opts.Bus.Subscribe(f.Subject, queue, func(m Message) { f.take(ctx, m) })
+	stop, err := f.gateway.opts.Bus.Subscribe(f.Subject, queue, func(m Message) { f.accept(ctx, m) })
 	if err != nil {
-		f.gateway.log.Warn("a subject is not heard", "app", f.state.name, "subject", f.Subject, "error", err)
+		f.gateway.log.Warn("a subject is not subscribed to", "app", f.state.name, "subject", f.Subject, "error", err)
 		return nil
 	}
 	return stop
 }
 
-// take starts the call for a message, as soon as there is room.
-func (f *subjectTrigger) take(ctx context.Context, m Message) {
-	f.room <- struct{}{}
+// accept starts the call for a message when a slot is free.
+func (f *subjectTrigger) accept(ctx context.Context, m Message) {
+	f.slots <- struct{}{}
 	f.ended.Go(func() {
-		defer func() { <-f.room }()
+		defer func() { <-f.slots }()
 		f.call(context.WithoutCancel(ctx), m)
 	})
 }
@@ -203,16 +201,16 @@ func (f *subjectTrigger) call(ctx context.Context, m Message) {
 	}
 	err := f.await()
 	if err == nil {
-		err = f.gateway.enter(f.state)
+		err = f.gateway.acquireCall(f.state)
 	}
 	if err == nil {
-		defer f.gateway.leave(f.state)
+		defer f.gateway.releaseCall(f.state)
 		var answer Answer
 		answer, err = f.gateway.invoke(ctx, &call, f.state, func(a *Answer) error { return m.respond(a.Body) })
 		defer answer.release()
 	}
 	if err != nil {
-		// Who asked is told as well as one who came by HTTP.
+		// A requester gets the same problem document as an HTTP client.
 		_ = m.respond(NewProblem(err).body())
 	}
 }
@@ -246,11 +244,11 @@ func (c *CronTrigger) same(b *CronTrigger) bool {
 	return c.Schedule == b.Schedule && c.zone().String() == b.zone().String() && c.Target == b.Target && bytes.Equal(c.Body, b.Body)
 }
 
-// The clock is looked at this often, as it may be set; a time that was more than
-// tooLate ago was missed.
+// The wall clock is read every clockCheck, since it may be set; a time more than missedAfter ago was
+// missed.
 const (
-	clockCheck = time.Minute
-	tooLate    = 30 * time.Second
+	clockCheck  = time.Minute
+	missedAfter = 30 * time.Second
 )
 
 func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
@@ -261,7 +259,7 @@ func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
 	now := c.gateway.opts.Now
 	next := schedule.Next(now().In(c.zone()))
 	for !next.IsZero() && c.sleepUntil(ctx, next) {
-		if now().Sub(next) < tooLate {
+		if now().Sub(next) < missedAfter {
 			tick := next
 			calls.Go(func() { c.fire(context.WithoutCancel(ctx), tick) })
 			next = schedule.Next(next)
@@ -271,7 +269,7 @@ func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
 	}
 }
 
-// sleepUntil waits for a time of the wall clock. It says false when ctx ended.
+// sleepUntil waits for a time of the wall clock. It returns false when ctx ended.
 func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) bool {
 	for {
 		left := t.Sub(c.gateway.opts.Now())
@@ -288,16 +286,16 @@ func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) bool {
 	}
 }
 
-// fire makes the call of one time, if no other node does.
+// fire makes the call for one time, if no other node does.
 func (c *cronTrigger) fire(ctx context.Context, tick time.Time) {
 	if err := c.await(); err != nil {
 		c.gateway.log.Warn("a schedule was left out: its app did not become ready", "app", c.state.name, "schedule", c.Schedule, "error", err)
 		return
 	}
-	// Only now: a node that is ready before this one makes the call.
+	// After await, so that a node that is ready first makes the call.
 	mine, err := c.first(ctx, tick)
 	if err != nil {
-		c.gateway.log.Warn("a schedule was left out: nobody knows which node it is for", "app", c.state.name, "schedule", c.Schedule, "error", err)
+		c.gateway.log.Warn("a schedule was left out: the node that fires it could not be elected", "app", c.state.name, "schedule", c.Schedule, "error", err)
 		return
 	}
 	if !mine {
@@ -322,8 +320,8 @@ func (c *cronTrigger) first(ctx context.Context, tick time.Time) (bool, error) {
 	return c.gateway.opts.Once.First(ctx, c.key(tick))
 }
 
-// key names one time of one schedule, alike on all nodes: two that differ in nothing but what
-// they say are two.
+// key identifies one time of one schedule on all nodes. Schedules that differ only in their bodies
+// are different.
 func (c *cronTrigger) key(tick time.Time) string {
 	return "cron/" + c.state.name + "/" + c.target() + "/" + c.Schedule + "/" + c.zone().String() + "/" + tick.UTC().Format(time.RFC3339) + "/" + string(c.Body)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The bounds of a WebSocket.
+// Limits of a WebSocket.
 const (
 	maxRooms     = 256
 	maxRoomName  = 256
@@ -28,26 +28,26 @@ const (
 	busyLimit    = 30 * time.Second // for an event that finds no room
 )
 
-// Why a socket ends by us.
+// Reasons for which the gateway ends a socket.
 var (
-	errSlowReader = errors.New("it did not read what was sent")
-	errStopping   = errors.New("the node stops")
-	errAppGone    = errors.New("the app is gone")
-	errAsked      = errors.New("the function closed it")
-	errSilent     = errors.New("it did not answer a ping")
-	errNotUTF8    = errors.New("the text is not UTF-8")
-	errUnmasked   = errors.New("a frame of a client is not masked")
+	errSlowReader       = errors.New("it did not read what was sent")
+	errStopping         = errors.New("the node stops")
+	errAppRemoved       = errors.New("the app was removed")
+	errClosedByFunction = errors.New("the function closed it")
+	errSilent           = errors.New("it did not answer a ping")
+	errNotUTF8          = errors.New("the text is not UTF-8")
+	errUnmasked         = errors.New("a frame of a client is not masked")
 )
 
-// An eventError is a call that failed so that its socket can't go on.
+// eventError is a failed call that ends its socket.
 type eventError struct{ error }
 
 func (e *eventError) Unwrap() error { return e.error }
 
-// sockets are all WebSockets of the gateway.
+// sockets has all WebSockets of the gateway.
 type sockets struct {
 	gateway *Gateway
-	open    permits
+	open    limiter
 	running sync.WaitGroup
 
 	mu     sync.Mutex
@@ -83,7 +83,7 @@ func (s *sockets) closeApp(app string) {
 	delete(s.hubs, app)
 	s.mu.Unlock()
 	if h != nil {
-		h.closeAll(errAppGone)
+		h.closeAll(errAppRemoved)
 	}
 }
 
@@ -98,7 +98,7 @@ func (s *sockets) close() {
 	s.running.Wait()
 }
 
-// A socket is one open WebSocket.
+// socket is an open WebSocket.
 type socket struct {
 	id      string
 	handler *handler
@@ -108,14 +108,14 @@ type socket struct {
 	end     context.CancelCauseFunc
 	rooms   map[string]struct{} // guarded by the hub's lock
 
-	inbox     chan incoming
-	outbox    chan outgoing
-	written   chan struct{} // closed when nothing more is written
-	waiting   atomic.Int64  // bytes in outbox
-	deaf      atomic.Bool   // nothing more can be sent to it
-	readError error         // why reading ended; set before inbox is closed
-	stalled   atomic.Bool   // the reader waits for room in inbox, and sees no pong
-	inbound   inbound       // bytes of messages that wait for the function
+	inbox         chan incoming
+	outbox        chan outgoing
+	writerDone    chan struct{} // closed when the writer has returned
+	queuedBytes   atomic.Int64  // bytes in outbox
+	unwritable    atomic.Bool   // no more messages can be sent
+	readError     error         // why reading ended; set before inbox is closed
+	readerBlocked atomic.Bool   // the reader waits for room in inbox, and can't receive a pong
+	inbound       inbound       // bytes of messages that wait for the function
 }
 
 type incoming struct {
@@ -143,8 +143,7 @@ func (m outgoing) letter() byte {
 	return 't'
 }
 
-// serveSocket is the handler of a route that takes WebSockets. It lasts as long as
-// the socket.
+// serveSocket is the handler of a route for WebSockets. It returns when the socket ends.
 func (h *handler) serveSocket(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	status := h.openSocket(w, r)
@@ -157,10 +156,10 @@ func (h *handler) openSocket(w http.ResponseWriter, r *http.Request) int {
 		return refuse(w, problem(http.StatusUpgradeRequired, "this route takes WebSockets only"))
 	}
 	all := h.gateway.sockets
-	if !all.open.take() {
+	if !all.open.tryAcquire() {
 		return refuse(w, NewProblem(outboard.Errorf(outboard.Busy, "open a WebSocket", "%d are open on this node", h.gateway.opts.Sockets)))
 	}
-	defer all.open.give()
+	defer all.open.release()
 	hub := all.hub(h.state.name)
 	if hub == nil {
 		return refuse(w, problem(http.StatusServiceUnavailable, errStopping.Error()))
@@ -174,7 +173,7 @@ func (h *handler) openSocket(w http.ResponseWriter, r *http.Request) int {
 	return http.StatusSwitchingProtocols
 }
 
-// headerHas looks for a word in a list.
+// headerHas reports whether a list in a header field has a word.
 func headerHas(h http.Header, name, word string) bool {
 	for _, line := range h.Values(name) {
 		for part := range strings.SplitSeq(line, ",") {
@@ -186,7 +185,7 @@ func headerHas(h http.Header, name, word string) bool {
 	return false
 }
 
-// accept makes the handshake. Its refusals become problem documents.
+// accept performs the handshake. Refusals become problem documents.
 func (h *handler) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, int) {
 	catch := &catcher{ResponseWriter: w}
 	conn, err := websocket.Accept(catch, r, &websocket.AcceptOptions{
@@ -200,7 +199,7 @@ func (h *handler) accept(w http.ResponseWriter, r *http.Request) (*websocket.Con
 	return conn, 0
 }
 
-// A catcher holds back what is an error.
+// catcher discards the body of an error response.
 type catcher struct {
 	http.ResponseWriter
 	status int
@@ -221,7 +220,7 @@ func (c *catcher) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-// Unwrap lets the connection be taken over.
+// Unwrap allows the connection to be hijacked.
 func (c *catcher) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func (h *handler) runSocket(hub *hub, conn *websocket.Conn, r *http.Request) {
@@ -232,8 +231,8 @@ func (h *handler) runSocket(hub *hub, conn *websocket.Conn, r *http.Request) {
 	s := &socket{
 		id: h.gateway.opts.Node + "." + randomName(), handler: h, hub: hub, request: r, conn: conn, end: end,
 		rooms: map[string]struct{}{}, inbox: make(chan incoming, inboxSize), outbox: make(chan outgoing, outboxSize),
-		written: make(chan struct{}),
-		inbound: inbound{freed: make(chan struct{}, 1)},
+		writerDone: make(chan struct{}),
+		inbound:    inbound{freed: make(chan struct{}, 1)},
 	}
 	s.run(ctx)
 }

@@ -25,20 +25,20 @@ import (
 	"github.com/outboard-run/outboard/internal/metricstest"
 )
 
-type order struct {
+type sendAction struct {
 	To   string `json:"to"`
 	Text string `json:"text,omitempty"`
 	Data []byte `json:"data,omitempty"`
 }
 
-type orders struct {
-	Send  []order  `json:"send,omitempty"`
-	Join  []string `json:"join,omitempty"`
-	Leave []string `json:"leave,omitempty"`
-	Close bool     `json:"close,omitempty"`
+type actions struct {
+	Send  []sendAction `json:"send,omitempty"`
+	Join  []string     `json:"join,omitempty"`
+	Leave []string     `json:"leave,omitempty"`
+	Close bool         `json:"close,omitempty"`
 }
 
-func (o orders) answer() gateway.Answer {
+func (o actions) answer() gateway.Answer {
 	b, _ := json.Marshal(o)
 	return gateway.Answer{Body: b}
 }
@@ -52,18 +52,18 @@ func chat(_ context.Context, c gateway.Call) (gateway.Answer, error) {
 	all := "room:" + room
 	switch {
 	case event == "open":
-		return orders{Join: []string{room}, Send: []order{{To: "self", Text: id}}}.answer(), nil
+		return actions{Join: []string{room}, Send: []sendAction{{To: "self", Text: id}}}.answer(), nil
 	case event == "close":
-		return orders{Send: []order{{To: all, Text: "left " + code}}}.answer(), nil
+		return actions{Send: []sendAction{{To: all, Text: "left " + code}}}.answer(), nil
 	case string(c.Body) == "/leave":
-		return orders{Leave: []string{room}, Send: []order{{To: "self", Text: "you left"}}}.answer(), nil
+		return actions{Leave: []string{room}, Send: []sendAction{{To: "self", Text: "you left"}}}.answer(), nil
 	case string(c.Body) == "/quit":
-		return orders{Close: true, Send: []order{{To: "self", Text: "goodbye"}}}.answer(), nil
+		return actions{Close: true, Send: []sendAction{{To: "self", Text: "goodbye"}}}.answer(), nil
 	case strings.HasPrefix(string(c.Body), "/tell "):
 		to, text, _ := strings.Cut(string(c.Body[6:]), " ")
-		return orders{Send: []order{{To: "id:" + to, Text: text}}}.answer(), nil
+		return actions{Send: []sendAction{{To: "id:" + to, Text: text}}}.answer(), nil
 	}
-	return orders{Send: []order{{To: all, Text: string(c.Body)}}}.answer(), nil
+	return actions{Send: []sendAction{{To: all, Text: string(c.Body)}}}.answer(), nil
 }
 
 func chatApp() gateway.App {
@@ -298,7 +298,7 @@ func TestWrongOrders(t *testing.T) {
 					return text(c.answer), nil
 				}
 				if len(call.Body) > 0 {
-					return orders{Send: []order{{To: "self", Data: call.Body}}}.answer(), nil
+					return actions{Send: []sendAction{{To: "self", Data: call.Body}}}.answer(), nil
 				}
 				return gateway.Answer{}, nil
 			})
@@ -333,7 +333,7 @@ func TestRoomsPerConnection(t *testing.T) {
 		defer mu.Unlock()
 		if event, _ := c.Meta("ws.event"); event == "message" {
 			joined++
-			return orders{Join: []string{fmt.Sprint(joined)}, Send: []order{{To: "room:" + fmt.Sprint(joined), Text: fmt.Sprint(joined)}}}.answer(), nil
+			return actions{Join: []string{fmt.Sprint(joined)}, Send: []sendAction{{To: "room:" + fmt.Sprint(joined), Text: fmt.Sprint(joined)}}}.answer(), nil
 		}
 		return gateway.Answer{}, nil
 	})
@@ -528,7 +528,7 @@ func TestBehind(t *testing.T) {
 			if event, _ := c.Meta("ws.event"); event == "message" {
 				time.Sleep(20 * time.Second)
 			}
-			return orders{Send: []order{{To: "self", Text: string(c.Body)}}}.answer(), nil
+			return actions{Send: []sendAction{{To: "self", Text: string(c.Body)}}}.answer(), nil
 		})
 		g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
 		stop := start(t, g)
@@ -554,7 +554,7 @@ func TestBehind(t *testing.T) {
 // TestLate: a socket that comes to a hub which was closed meanwhile ends.
 func TestLate(t *testing.T) {
 	g := newGateway(t, gateway.Options{Invoker: invoke(chat)}, chatApp())
-	if why := gateway.LateSocket(g, "chat"); why == nil || why.Error() != "the app is gone" {
+	if why := gateway.LateSocket(g, "chat"); why == nil || why.Error() != "the app was removed" {
 		t.Errorf("got %v", why)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // localLogs sends the lines of an app's log on this node, as logs.Merger.Local does.
 func localLogs(ctx context.Context, g *gateway.Gateway, self outboard.NodeID, q logs.Query, send logs.Send) error {
 	var err error
-	filter := gateway.Filter{App: q.App, Target: q.Function, Last: q.Lines, Told: func() { err = send(nil) }}
+	filter := gateway.Filter{App: q.App, Target: q.Function, Last: q.Lines, KeptSent: func() { err = send(nil) }}
 	records := g.Logs(filter)
 	if q.Follow {
 		records = g.Follow(ctx, filter)

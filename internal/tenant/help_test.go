@@ -73,7 +73,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// A bench is a tenant in this process, over a pool's state of its own.
+// bench is a tenant in this process, over a pool's state of its own.
 type bench struct {
 	t      testing.TB
 	tenant *Tenant

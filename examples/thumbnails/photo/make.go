@@ -28,7 +28,7 @@ func Make(seed uint64, width, height int) ([]byte, error) {
 	return file.Bytes(), err
 }
 
-// A ridge is a line of hills; what is below it has its colour.
+// ridge is a line of hills; what is below it has its colour.
 type ridge struct {
 	level, swing, wave, phase float64
 	colour                    [3]float64

@@ -28,7 +28,7 @@ func Heap(size int) []byte { return make([]byte, size) }
 // colours are sampled, four bytes each, little-endian, and four that keep it aligned.
 const header = 16
 
-// A Picture is a photograph without compression, in one piece, as one step hands it to
+// Picture is a photograph without compression, in one piece, as one step hands it to
 // the next: brightness, then the two colours, as JPEG has them, each a byte for a pixel,
 // row by row. Mostly there is one pixel of colour for four of brightness.
 type Picture []byte
@@ -95,7 +95,7 @@ func (p Picture) Size() (width, height int) {
 	return width, height
 }
 
-// A plane is one of a picture's three.
+// plane is one of a picture's three.
 type plane struct {
 	width, height int
 	pixels        []byte

@@ -33,7 +33,7 @@ const (
 	keptBytes    = 3 * MaxVersion
 )
 
-// A Version is an app as it was deployed once.
+// Version is an app as it was deployed once.
 type Version struct {
 	Number int          `json:"number"`
 	App    manifest.App `json:"app"`
@@ -66,7 +66,7 @@ func (v *Version) Size() int {
 	return len(text)
 }
 
-// An App is the versions of an app that are kept, oldest first. The last is in force.
+// App is the versions of an app that are kept, oldest first. The last is in force.
 type App = versions.History[Version, *Version]
 
 // Options configure a Catalog.
@@ -78,7 +78,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Catalog is a node's view of the apps, and its way to change them. All methods may
+// Catalog is a node's view of the apps, and its way to change them. All methods may
 // be called by several goroutines.
 type Catalog struct {
 	opts Options

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// wasmPage is the unit of a WebAssembly memory, and mostMemory the largest.
-	wasmPage   = 64 << 10
-	mostMemory = 1<<32 - wasmPage
-	longest    = 24 * time.Hour
+	// wasmPage is the unit of a WebAssembly memory, and maxMemory the largest.
+	wasmPage  = 64 << 10
+	maxMemory = 1<<32 - wasmPage
+	longest   = 24 * time.Hour
 )
 
 func (r *reader) app(v at, a *App) {
@@ -26,24 +26,24 @@ func (r *reader) app(v at, a *App) {
 	got := r.mapping(v, "a manifest", members{
 		"app":       r.label(&a.Name),
 		"tenant":    r.label(&a.Tenant),
-		"functions": func(v at) { r.functions(v, a) },
+		"functions": func(v at) { (&functionReader{r, map[string][]edge{}}).functions(v, a) },
 		"buckets":   func(v at) { r.buckets(v, a) },
 		"arenas":    func(v at) { r.arenas(v, a) },
 		"secrets":   func(v at) { r.secrets(v, a) },
-		"devices":   func(v at) { r.devices(v, a) },
+		"devices":   func(v at) { (&deviceReader{r}).devices(v, a) },
 		"workflows": func(v at) { r.workflows(v, a) },
-		"routes":    func(v at) { r.routes(v, a) },
-		"subjects":  func(v at) { r.subjects(v, a) },
-		"schedules": func(v at) { r.schedules(v, a) },
+		"routes":    func(v at) { (&triggerReader{r}).routes(v, a) },
+		"subjects":  func(v at) { (&triggerReader{r}).subjects(v, a) },
+		"schedules": func(v at) { (&triggerReader{r}).schedules(v, a) },
 	})
 	if v.Kind != yaml.MappingNode {
 		return
 	}
 	if _, ok := got["app"]; !ok {
-		r.wrong(v.Node, "the app has no name: begin with one, as in: app: shop")
+		r.report(v.Node, "the app has no name: begin with one, as in: app: shop")
 	}
 	if empty(got["functions"]) && empty(got["workflows"]) {
-		r.wrong(v.Node, "the app does nothing: give it functions, as in: functions: {cart: {module: cart.wasm}}")
+		r.report(v.Node, "the app does nothing: give it functions, as in: functions: {cart: {module: cart.wasm}}")
 	}
 }
 
@@ -52,14 +52,21 @@ func empty(v at) bool {
 	return v.Node == nil || v.Tag == "!!null" || len(v.Content) == 0 && v.Kind == yaml.MappingNode
 }
 
-func (r *reader) functions(v at, a *App) {
+// functionReader reads the functions of an app.
+type functionReader struct {
+	*reader
+	edges map[string][]edge // of functions of the app to those that they import
+}
+
+func (r *functionReader) functions(v at, a *App) {
 	a.Functions = map[string]Function{}
 	r.entries(v, "functions", "cart: {module: cart.wasm}", func(name string, v at) {
 		a.Functions[name] = r.function(a, name, v)
 	})
+	r.later = append(r.later, func() { r.cycles(a) })
 }
 
-func (r *reader) function(a *App, name string, v at) Function {
+func (r *functionReader) function(a *App, name string, v at) Function {
 	f := Function{Entry: DefaultEntry}
 	got := r.mapping(v, "a function", members{
 		"module":  func(v at) { r.module(v, &f.Module) },
@@ -70,12 +77,12 @@ func (r *reader) function(a *App, name string, v at) Function {
 		"imports": func(v at) { f.Imports = r.imports(a, name, v) },
 	})
 	if _, ok := got["module"]; !ok && v.Kind == yaml.MappingNode {
-		r.wrong(v.Node, "the function has no module: name one, as in: module: cart.wasm")
+		r.report(v.Node, "the function has no module: name one, as in: module: cart.wasm")
 	}
 	return f
 }
 
-func (r *reader) module(v at, to *string) {
+func (r *functionReader) module(v at, to *string) {
 	var name string
 	r.text(&name, "a module: a file beside the manifest, or oci:HOST/REPO:TAG")(v)
 	ref, remote := strings.CutPrefix(name, Registry)
@@ -84,10 +91,10 @@ func (r *reader) module(v at, to *string) {
 		return
 	case remote:
 		if _, err := artifact.ParseReference(ref); err != nil {
-			r.wrong(v.Node, "%v; a module is written as in oci:HOST/REPO:TAG", err)
+			r.report(v.Node, "%v; a module is written as in oci:HOST/REPO:TAG", err)
 		}
 	case strings.Contains(name, "://"):
-		r.wrong(v.Node, "%q is no file: write oci:HOST/REPO:TAG for a module in a registry", name)
+		r.report(v.Node, "%q is no file: write oci:HOST/REPO:TAG for a module in a registry", name)
 	default:
 		r.relative(v, name, "wasm")
 	}
@@ -97,18 +104,18 @@ func (r *reader) module(v at, to *string) {
 // relative checks the name of a file beside the manifest.
 func (r *reader) relative(v at, name, ending string) {
 	if filepath.IsAbs(name) {
-		r.wrong(v.Node, "%q: name a file beside the manifest, as in %s", name, "build/"+filepath.Base(strings.TrimSuffix(name, "."+ending))+"."+ending)
+		r.report(v.Node, "%q: name a file beside the manifest, as in %s", name, "build/"+filepath.Base(strings.TrimSuffix(name, "."+ending))+"."+ending)
 	}
 }
 
-func (r *reader) limits(v at, l *Limits) {
+func (r *functionReader) limits(v at, l *Limits) {
 	anySize := func(to *outboard.Bytes) func(at) { return r.size(to, 1) }
 	got := r.mapping(v, "limits", members{
 		"memory":      r.size(&l.Memory, wasmPage),
 		"deadline":    r.duration(&l.Deadline, time.Millisecond, longest),
-		"fuel":        number(r, &l.Fuel, 1, math.MaxInt64),
-		"concurrency": number(r, &l.Concurrency, 1, 1<<14),
-		"queue":       number(r, &l.Queue, 0, 1<<20),
+		"fuel":        number(r.reader, &l.Fuel, 1, math.MaxInt64),
+		"concurrency": number(r.reader, &l.Concurrency, 1, 1<<14),
+		"queue":       number(r.reader, &l.Queue, 0, 1<<20),
 		"response":    anySize(&l.Response),
 		"output":      anySize(&l.Output),
 		"window":      r.size(&l.Window, wasmPage),
@@ -120,7 +127,7 @@ func (r *reader) limits(v at, l *Limits) {
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-func (r *reader) env(v at, f *Function) {
+func (r *functionReader) env(v at, f *Function) {
 	if v.Tag == "!!null" {
 		return
 	}
@@ -128,11 +135,11 @@ func (r *reader) env(v at, f *Function) {
 	r.pairs(v, "env is a mapping of variables, as in: KEY: value", func(key *yaml.Node, value at) {
 		switch {
 		case !envName.MatchString(key.Value):
-			r.wrong(key, "the variable %q: letters, digits and _ only, not beginning with a digit", key.Value)
+			r.report(key, "the variable %q: letters, digits and _ only, not beginning with a digit", key.Value)
 		case strings.ContainsRune(value.Value, 0):
-			r.wrong(value.Node, "a variable has no zero byte")
+			r.report(value.Node, "a variable has no zero byte")
 		case r.usable(value) && value.Kind != yaml.ScalarNode:
-			r.wrong(value.Node, "a variable's value has to be a text")
+			r.report(value.Node, "a variable's value has to be a text")
 		case value.Tag != "!!null":
 			f.Env[key.Value] = value.Value
 		default:
@@ -145,7 +152,7 @@ func importKinds() []Kind {
 	return []Kind{ImportFunction, ImportArena, ImportBucket, ImportSecret, ImportDevice}
 }
 
-func (r *reader) imports(a *App, function string, v at) []Import {
+func (r *functionReader) imports(a *App, function string, v at) []Import {
 	lines := map[string]int{}
 	var all []Import
 	r.list(v, "imports", "- bucket: seats", func(v at) {
@@ -154,7 +161,7 @@ func (r *reader) imports(a *App, function string, v at) []Import {
 			return
 		}
 		if first := lines[i.String()]; first != 0 {
-			r.wrong(v.Node, "%s is imported at line %d already: leave one out", i, first)
+			r.report(v.Node, "%s is imported at line %d already: leave one out", i, first)
 			return
 		}
 		lines[i.String()] = v.Line
@@ -165,16 +172,16 @@ func (r *reader) imports(a *App, function string, v at) []Import {
 }
 
 // oneImport reads an import, and where its name stands.
-func (r *reader) oneImport(v at) (i Import, named at) {
+func (r *functionReader) oneImport(v at) (i Import, named at) {
 	if model := keyOf(v, "model"); model != nil {
-		r.wrong(model, "pools have no models yet: leave this import out")
+		r.report(model, "pools have no models yet: leave this import out")
 		return Import{}, named
 	}
 	before, m := len(r.problems), members{"share": r.boolean(&i.Share)}
 	for _, kind := range importKinds() {
 		m[string(kind)] = func(v at) {
 			if i.Kind != "" {
-				r.wrong(v.Node, "an import is one thing, and this is %s already: begin another one with \"- %s:\"", i, kind)
+				r.report(v.Node, "an import is one thing, and this is %s already: begin another one with \"- %s:\"", i, kind)
 				return
 			}
 			i.Kind, named = kind, v
@@ -183,10 +190,10 @@ func (r *reader) oneImport(v at) (i Import, named at) {
 	}
 	got := r.mapping(v, "an import", m)
 	if share, ok := got["share"]; ok && i.Kind != "" && i.Kind != ImportArena && i.Kind != ImportDevice {
-		r.wrong(share.Node, "only an arena or a device is shared or not: leave share out")
+		r.report(share.Node, "only an arena or a device is shared or not: leave share out")
 	}
 	if i.Kind == "" && len(r.problems) == before {
-		r.wrong(v.Node, "this import names nothing: write one of bucket, function, arena, secret, device, as in: - bucket: seats")
+		r.report(v.Node, "this import names nothing: write one of bucket, function, arena, secret, device, as in: - bucket: seats")
 	}
 	return i, named
 }
@@ -219,7 +226,7 @@ func (r *reader) buckets(v at, a *App) {
 		}
 		r.name(v.Node)
 		if first := lines[v.Value]; first != 0 {
-			r.wrong(v.Node, "the bucket %q is at line %d already: leave one out", v.Value, first)
+			r.report(v.Node, "the bucket %q is at line %d already: leave one out", v.Value, first)
 			return
 		}
 		lines[v.Value] = v.Line
@@ -229,8 +236,8 @@ func (r *reader) buckets(v at, a *App) {
 
 // The times for which a bucket keeps something: see bucket.MinTTL.
 const (
-	leastTTL = time.Second
-	mostTTL  = 10 * 365 * 24 * time.Hour
+	minTTL = time.Second
+	maxTTL = 10 * 365 * 24 * time.Hour
 )
 
 func (r *reader) bucket(v at, name string, a *App) {
@@ -238,7 +245,7 @@ func (r *reader) bucket(v at, name string, a *App) {
 		return
 	}
 	var ttl time.Duration
-	r.mapping(v, "a bucket", members{"ttl": r.duration(&ttl, leastTTL, mostTTL)})
+	r.mapping(v, "a bucket", members{"ttl": r.duration(&ttl, minTTL, maxTTL)})
 	if ttl == 0 {
 		return
 	}
@@ -267,7 +274,7 @@ func (r *reader) secrets(v at, a *App) {
 			"file": r.text(&s.File, "the name of a file"),
 		})
 		if len(r.problems) == before && (s.Env == "") == (s.File == "") {
-			r.wrong(v.Node, "a secret comes from one place: write {env: VARIABLE} or {file: path}")
+			r.report(v.Node, "a secret comes from one place: write {env: VARIABLE} or {file: path}")
 		}
 		a.Secrets[name] = s
 	})
@@ -284,7 +291,7 @@ func (r *reader) workflows(v at, a *App) {
 		if v.Kind != yaml.MappingNode {
 			named(v)
 		} else if got := r.mapping(v, "a workflow", members{"file": named, "launch": func(v at) { r.launch(v, name, a) }}); got["file"].Node == nil {
-			r.wrong(v.Node, "the workflow has no file: name one, as in: file: thumbnail.yaml")
+			r.report(v.Node, "the workflow has no file: name one, as in: file: thumbnail.yaml")
 		}
 		a.Workflows[name] = file
 	})
@@ -298,7 +305,7 @@ func (r *reader) launch(v at, name string, a *App) {
 		return
 	}
 	if !slices.Contains(launches, v.Value) {
-		r.wrong(v.Node, "%q is no way to launch steps: write lazy, eager or nimble", v.Value)
+		r.report(v.Node, "%q is no way to launch steps: write lazy, eager or nimble", v.Value)
 		return
 	}
 	if a.Launch == nil {

@@ -10,31 +10,34 @@ import (
 
 // What a lease of a device may ask for.
 const (
-	mostDeviceMemory outboard.Bytes = 1 << 50
-	mostWeight                      = 1000 // as of `outboard run`
+	maxDeviceMemory outboard.Bytes = 1 << 50
+	maxWeight                      = 1000 // as of `outboard run`
 )
 
-func (r *reader) devices(v at, a *App) {
+// deviceReader reads the devices of an app.
+type deviceReader struct{ *reader }
+
+func (r *deviceReader) devices(v at, a *App) {
 	a.Devices = map[string]Device{}
 	r.entries(v, "devices", "gpu: {type: gpu, memory: 512MiB}", func(name string, v at) {
 		a.Devices[name] = r.device(v)
 	})
 }
 
-func (r *reader) device(v at) Device {
+func (r *deviceReader) device(v at) Device {
 	var d Device
 	var parts []string
 	got := r.mapping(v, "a device", members{
 		"type":    func(v at) { parts = append(parts, r.deviceType(v)) },
 		"select":  func(v at) { parts = append(parts, r.selector(v)) },
 		"memory":  r.deviceMemory(&d.Memory),
-		"weight":  number(r, &d.Weight, 1, mostWeight),
+		"weight":  number(r.reader, &d.Weight, 1, maxWeight),
 		"timeout": r.duration(&d.Timeout, time.Millisecond, longest),
 		"no-wait": r.boolean(&d.NoWait),
 		"keep":    r.duration(&d.Keep, time.Millisecond, longest),
 	})
 	if timeout, ok := got["timeout"]; ok && d.NoWait {
-		r.wrong(timeout.Node, "with no-wait nothing is waited for: leave one of them out")
+		r.report(timeout.Node, "with no-wait nothing is waited for: leave one of them out")
 	}
 	slices.Sort(parts) // the order in the manifest means nothing
 	parts = slices.DeleteFunc(parts, func(p string) bool { return p == "" })
@@ -47,30 +50,30 @@ func deviceTypes() []outboard.DeviceType {
 	return []outboard.DeviceType{outboard.GPU, outboard.CPU, outboard.Accelerator, outboard.Custom}
 }
 
-func (r *reader) deviceType(v at) string {
+func (r *deviceReader) deviceType(v at) string {
 	if !r.scalar(v, "gpu, cpu, accelerator or custom") {
 		return ""
 	}
 	if !slices.Contains(deviceTypes(), outboard.DeviceType(v.Value)) {
-		r.wrong(v.Node, "%q is no type of devices: write gpu, cpu, accelerator or custom", v.Value)
+		r.report(v.Node, "%q is no type of devices: write gpu, cpu, accelerator or custom", v.Value)
 		return ""
 	}
 	return "type=" + v.Value
 }
 
-func (r *reader) selector(v at) string {
+func (r *deviceReader) selector(v at) string {
 	if !r.scalar(v, "a selector, such as vendor~nvidia,memory>=4GiB") {
 		return ""
 	}
 	s, err := outboard.ParseSelector(v.Value)
 	if err != nil {
-		r.wrong(v.Node, "%v", err)
+		r.report(v.Node, "%v", err)
 	}
 	return s.String()
 }
 
 // deviceMemory reads a size that no function's memory bounds.
-func (r *reader) deviceMemory(to *outboard.Bytes) func(at) {
+func (r *deviceReader) deviceMemory(to *outboard.Bytes) func(at) {
 	return func(v at) {
 		if !r.scalar(v, "a size, such as 512MiB") {
 			return
@@ -78,9 +81,9 @@ func (r *reader) deviceMemory(to *outboard.Bytes) func(at) {
 		n, err := outboard.ParseBytes(v.Value)
 		switch {
 		case err != nil:
-			r.wrong(v.Node, "%v", err)
-		case n == 0 || n > mostDeviceMemory:
-			r.wrong(v.Node, "%s is %d bytes: want 1B to %v; leave it out for a whole device", v.Value, uint64(n), mostDeviceMemory)
+			r.report(v.Node, "%v", err)
+		case n == 0 || n > maxDeviceMemory:
+			r.report(v.Node, "%s is %d bytes: want 1B to %v; leave it out for a whole device", v.Value, uint64(n), maxDeviceMemory)
 		default:
 			*to = n
 		}

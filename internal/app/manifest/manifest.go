@@ -22,7 +22,7 @@ const DefaultTenant = "default"
 // DefaultEntry is the export of a function that names none.
 const DefaultEntry = "handle"
 
-// An App is what a manifest says. Names are checked, references lead somewhere,
+// App is what a manifest says. Names are checked, references lead somewhere,
 // defaults are filled in.
 type App struct {
 	Name      string              `json:"app"`
@@ -48,7 +48,7 @@ type App struct {
 	Schedules []Schedule        `json:"schedules,omitempty"`
 }
 
-// A Function is a function of an app.
+// Function is a function of an app.
 type Function struct {
 	// Module is a file beside the manifest, or Registry and a reference.
 	Module string `json:"module"`
@@ -76,7 +76,7 @@ type Limits struct {
 	Window outboard.Bytes `json:"window,omitempty"`
 }
 
-// A Kind is what an import is.
+// Kind is what an import is.
 type Kind string
 
 // The kinds.
@@ -88,7 +88,7 @@ const (
 	ImportDevice   Kind = "device"
 )
 
-// An Import is something that a function may import.
+// Import is something that a function may import.
 type Import struct {
 	Kind Kind `json:"kind"`
 	// Name is the app's own, or "APP/FUNCTION".
@@ -109,13 +109,13 @@ func (i Import) Function(app string) (otherApp, function string) {
 	return app, i.Name
 }
 
-// A Secret says where its value is read from when the app is deployed. One is set.
+// Secret says where its value is read from when the app is deployed. One is set.
 type Secret struct {
 	Env  string `json:"env,omitempty"`
 	File string `json:"file,omitempty"`
 }
 
-// A Device says which devices fit, and how one is leased. The words are those of
+// Device says which devices fit, and how one is leased. The words are those of
 // `outboard run`.
 type Device struct {
 	// Selector is an outboard.Selector's text; "" fits all.
@@ -133,7 +133,7 @@ type Device struct {
 	Keep time.Duration `json:"keep,omitempty"`
 }
 
-// A Route leads requests to a function, a workflow, or a function that takes the events
+// Route leads requests to a function, a workflow, or a function that takes the events
 // of WebSockets: one is set.
 type Route struct {
 	// Path is a pattern of net/http, "/cart/{id}", below the app's name.
@@ -154,7 +154,7 @@ type Route struct {
 	Request outboard.Bytes `json:"request,omitempty"`
 }
 
-// A Subject has messages start a function or a workflow.
+// Subject has messages start a function or a workflow.
 type Subject struct {
 	Subject string `json:"subject"`
 	// Queue is the group of which one gets each message, "" for the app's own.
@@ -163,7 +163,7 @@ type Subject struct {
 	Workflow string `json:"workflow,omitempty"`
 }
 
-// A Schedule has a clock start a function or a workflow.
+// Schedule has a clock start a function or a workflow.
 type Schedule struct {
 	// Cron has five fields, or is like "@hourly".
 	Cron string `json:"cron"`

@@ -9,15 +9,15 @@ import (
 
 // longestName is how many letters a name may have: it becomes a part of subjects, of
 // files' names and of metrics.
-const longestName = 63
+const maxName = 63
 
 // nameError says why s is no name; "" if it is one.
 func nameError(s string) string {
 	switch {
 	case s == "":
 		return "is empty"
-	case len(s) > longestName:
-		return fmt.Sprintf("has %d letters, at most %d are allowed", len(s), longestName)
+	case len(s) > maxName:
+		return fmt.Sprintf("has %d letters, at most %d are allowed", len(s), maxName)
 	case !isLetter(s[0]):
 		return "must begin with a letter"
 	}
@@ -48,7 +48,7 @@ func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 
 // fix is a name like s, for who is told that s is none.
-func fix(s string, label bool) string {
+func suggestName(s string, label bool) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
 		switch {
@@ -62,7 +62,7 @@ func fix(s string, label bool) string {
 	if label {
 		out = strings.ToLower(out)
 	}
-	return strings.Trim(out[:min(len(out), longestName)], "-")
+	return strings.Trim(out[:min(len(out), maxName)], "-")
 }
 
 func sorted[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

@@ -32,18 +32,18 @@ func (o *overlaps) report(r *reader, v at, pattern, path string) {
 		case !yes:
 			continue
 		case c.example != "":
-			r.wrong(v.Node, "%s and %s at line %d both match %s, and neither is more specific: change one", path, other.Path, o.lines[i], c.example)
+			r.report(v.Node, "%s and %s at line %d both match %s, and neither is more specific: change one", path, other.Path, o.lines[i], c.example)
 		case c.methods:
-			r.wrong(v.Node, "%s and %s at line %d match the same requests; the one with the more specific path takes more methods, so neither goes first: give both the same methods",
+			r.report(v.Node, "%s and %s at line %d match the same requests; the one with the more specific path takes more methods, so neither goes first: give both the same methods",
 				path, other.Path, o.lines[i])
 		default:
-			r.wrong(v.Node, "%s has a route at line %d already: leave one out, or give each its methods", path, o.lines[i])
+			r.report(v.Node, "%s has a route at line %d already: leave one out, or give each its methods", path, o.lines[i])
 		}
 		return
 	}
 }
 
-// A clash is how two routes take the same requests; the zero value: always.
+// clash is how two routes take the same requests; the zero value: always.
 type clash struct {
 	example string // a path that both match
 	methods bool   // one has the more specific path, the other fewer methods

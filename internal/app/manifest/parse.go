@@ -13,34 +13,33 @@ import (
 // MaxSize is how large a manifest may be, in bytes.
 const MaxSize = 128 << 10
 
-// Options say how to check what a manifest names.
+// Options check the files and secrets that a manifest names.
 type Options struct {
-	// File says what is wrong with a module or a workflow's file, by the name that
-	// stands in the manifest, nil if nothing is. Without it they are not looked at.
+	// File checks the file of a module or a workflow by its name in the manifest. Without it
+	// files are not checked.
 	File func(name string) error
-	// Secret does so for a secret's value.
+	// Secret checks that a secret has a value.
 	Secret func(name string, s Secret) error
 }
 
-// A Manifest is an app with the places of what its text says.
+// Manifest is an app with the positions of its values in the text.
 type Manifest struct {
 	App  App
 	file string
-	// places has the line and column of each value by its path.
+	// places has the position of each value by its path.
 	places map[string]place
 }
 
 // Parse reads a manifest's text. Its error is Problems; name is the file's name in them.
 func Parse(name string, text []byte, opts Options) (*Manifest, error) {
-	r := &reader{file: name, places: map[string]place{}, edges: map[string][]edge{}}
+	r := &reader{file: name, places: map[string]place{}}
 	m := &Manifest{file: name, places: r.places}
 	if n := r.document(text); n != nil {
 		r.app(at{n, ""}, &m.App)
 		for _, check := range r.later {
 			check()
 		}
-		r.cycles(&m.App)
-		r.outside(m, opts)
+		r.checkExternals(m, opts)
 	}
 	if len(r.problems) > 0 {
 		return nil, r.problems.ordered()
@@ -66,47 +65,46 @@ func (r *reader) document(text []byte) *yaml.Node {
 		return nil
 	}
 	if err := decoder.Decode(&second); err == nil {
-		r.wrong(&second, "a second document: a file has one app")
+		r.report(&second, "a second document: a file has one app")
 	} else if !errors.Is(err, io.EOF) {
 		r.syntax(text, err)
 	}
 	return document.Content[0]
 }
 
-// outside asks about what lies in other files.
-func (r *reader) outside(m *Manifest, opts Options) {
+// checkExternals checks files and secrets.
+func (r *reader) checkExternals(m *Manifest, opts Options) {
 	if opts.File != nil {
 		for name, f := range m.App.Functions {
-			r.ask(m, f.Module, opts.File, "functions", name, "module")
+			r.checkExternal(m, f.Module, opts.File, "functions", name, "module")
 		}
 		for name, file := range m.App.Workflows {
-			r.ask(m, file, opts.File, "workflows", name)
+			r.checkExternal(m, file, opts.File, "workflows", name)
 		}
 	}
 	if opts.Secret != nil {
 		for name, s := range m.App.Secrets {
-			r.ask(m, name, func(name string) error { return opts.Secret(name, s) }, "secrets", name)
+			r.checkExternal(m, name, func(name string) error { return opts.Secret(name, s) }, "secrets", name)
 		}
 	}
 }
 
-func (r *reader) ask(m *Manifest, name string, about func(string) error, path ...string) {
+func (r *reader) checkExternal(m *Manifest, name string, about func(string) error, path ...string) {
 	if name == "" {
-		return // it was told that this is missing
+		return // its absence was reported
 	}
 	if err := about(name); err != nil {
 		r.problems = append(r.problems, m.Problem(err.Error(), path...))
 	}
 }
 
-// Problem is a problem with what stands at a path: names of members and numbers of
-// items, "functions", "cart", "module". What is not there has the place of what it
-// would be in.
+// Problem is a problem with the value at a path of keys and indices, such as "functions", "cart",
+// "module". A value that is missing has the position of its parent.
 func (m *Manifest) Problem(text string, path ...string) Problem {
 	p := Problem{File: m.file, Line: 1, Column: 1, Text: text}
 	for ; len(path) > 0; path = path[:len(path)-1] {
-		if where, ok := m.places[strings.Join(path, "/")]; ok {
-			p.Line, p.Column = where.line, where.column
+		if position, ok := m.places[strings.Join(path, "/")]; ok {
+			p.Line, p.Column = position.line, position.column
 			break
 		}
 	}

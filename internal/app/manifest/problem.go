@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Problem is a mistake in a manifest.
+// Problem is a mistake in a manifest.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line,omitempty"`

@@ -16,18 +16,17 @@ import (
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
-// A reader walks a manifest and notes all that is wrong.
+// reader reads the YAML of a manifest and collects its problems.
 type reader struct {
 	file     string
 	problems Problems
 	places   map[string]place
-	later    []func() // checks for when all has been read
-	edges    map[string][]edge
+	later    []func() // checks of references, made when the whole manifest has been read
 }
 
 type place struct{ line, column int }
 
-// at is a value of the manifest. Its path is how others name its place.
+// at is a value of the manifest with its path.
 type at struct {
 	*yaml.Node
 	path string
@@ -37,12 +36,12 @@ func (v at) member(key string, n *yaml.Node) at {
 	return at{n, strings.TrimPrefix(v.path+"/"+key, "/")}
 }
 
-// wrong notes a problem.
-func (r *reader) wrong(n *yaml.Node, format string, args ...any) {
+// report adds a problem at a node.
+func (r *reader) report(n *yaml.Node, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.file, max(n.Line, 1), max(n.Column, 1), fmt.Sprintf(format, args...)})
 }
 
-// parserErrors begin the complaints whose lines yaml.v3 counts from 0.
+// parserErrors are the beginnings of the errors whose lines the YAML package counts from 0.
 var parserErrors = regexp.MustCompile(`^did not find expected (<|node content|'-'|key|','|scalar)`)
 
 // indentedByTab is a line that YAML can't read.
@@ -51,7 +50,7 @@ var indentedByTab = regexp.MustCompile(`(?m)^ *\t[\t ]*[^\t #\n]`)
 // bracedPath is a path with a parameter within braces, where it needs quotes.
 var bracedPath = regexp.MustCompile(`\{[^"'#]*\bpath: *([^"' ][^,]*\{[^},]*\})`)
 
-// syntax notes YAML's complaint.
+// syntax adds the problem for an error of the YAML package.
 func (r *reader) syntax(text []byte, err error) {
 	for i, line := range strings.Split(string(text), "\n") {
 		if m := bracedPath.FindStringSubmatchIndex(line); m != nil {
@@ -80,7 +79,7 @@ func (r *reader) syntax(text []byte, err error) {
 // usable says whether a value can be looked at; aliases can't.
 func (r *reader) usable(v at) bool {
 	if v.Kind == yaml.AliasNode {
-		r.wrong(v.Node, "aliases are not understood: write it out")
+		r.report(v.Node, "aliases are not understood: write it out")
 		return false
 	}
 	return true
@@ -92,7 +91,7 @@ func (r *reader) pairs(v at, want string, f func(key *yaml.Node, value at)) {
 	case !r.usable(v):
 		return
 	case v.Kind != yaml.MappingNode:
-		r.wrong(v.Node, "%s", want)
+		r.report(v.Node, "%s", want)
 		return
 	}
 	seen := map[string]int{}
@@ -100,11 +99,11 @@ func (r *reader) pairs(v at, want string, f func(key *yaml.Node, value at)) {
 		key, value := v.Content[i], v.member(v.Content[i].Value, v.Content[i+1])
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			r.wrong(key, "a key must be a word")
+			r.report(key, "a key must be a word")
 		case key.Value == "<<" && key.Style == 0:
-			r.wrong(key, "merging is not understood: write it out")
+			r.report(key, "merging is not understood: write it out")
 		case seen[key.Value] != 0:
-			r.wrong(key, "%s is here twice, at line %d already: keep one", key.Value, seen[key.Value])
+			r.report(key, "%s is here twice, at line %d already: keep one", key.Value, seen[key.Value])
 		default:
 			seen[key.Value] = key.Line
 			r.places[value.path] = place{value.Line, value.Column}
@@ -126,7 +125,7 @@ func (r *reader) mapping(v at, what string, m members) map[string]at {
 		if f == nil {
 			// What was meant counts as there, so that nobody is told that it is missing.
 			got[spell.Meant(key.Value, known)] = value
-			r.wrong(key, "%s has no key %q: %s", what, key.Value, spell.Hint(key.Value, known))
+			r.report(key, "%s has no key %q: %s", what, key.Value, spell.Hint(key.Value, known))
 			return
 		}
 		got[key.Value] = value
@@ -155,7 +154,7 @@ func (r *reader) list(v at, what, example string, f func(at)) {
 	switch {
 	case !r.usable(v), v.Tag == "!!null":
 	case v.Kind != yaml.SequenceNode:
-		r.wrong(v.Node, "%s is a list, as in: %s", what, example)
+		r.report(v.Node, "%s is a list, as in: %s", what, example)
 	default:
 		for i, n := range v.Content {
 			item := v.member(strconv.Itoa(i), n)
@@ -170,7 +169,7 @@ func (r *reader) list(v at, what, example string, f func(at)) {
 // name checks that a node is a name.
 func (r *reader) name(n *yaml.Node) {
 	if why := nameError(n.Value); why != "" {
-		r.wrong(n, "the name %q %s%s", n.Value, why, instead(fix(n.Value, false)))
+		r.report(n, "the name %q %s%s", n.Value, why, suggestion(suggestName(n.Value, false)))
 	}
 }
 
@@ -180,13 +179,13 @@ func (r *reader) label(to *string) func(at) {
 		if why := labelError(v.Value); !r.scalar(v, "a name") {
 			return
 		} else if why != "" {
-			r.wrong(v.Node, "the name %q %s%s", v.Value, why, instead(fix(v.Value, true)))
+			r.report(v.Node, "the name %q %s%s", v.Value, why, suggestion(suggestName(v.Value, true)))
 		}
 		*to = v.Value
 	}
 }
 
-func instead(name string) string {
+func suggestion(name string) string {
 	if name == "" {
 		return ""
 	}
@@ -195,7 +194,7 @@ func instead(name string) string {
 
 func (r *reader) scalar(v at, want string) bool {
 	if v.Kind != yaml.ScalarNode || v.Tag == "!!null" {
-		r.wrong(v.Node, "this has to be %s", want)
+		r.report(v.Node, "this has to be %s", want)
 		return false
 	}
 	return true
@@ -207,7 +206,7 @@ func (r *reader) text(to *string, want string) func(at) {
 		switch {
 		case !r.scalar(v, want):
 		case v.Value == "":
-			r.wrong(v.Node, "this is empty: it has to be %s", want)
+			r.report(v.Node, "this is empty: it has to be %s", want)
 		default:
 			*to = v.Value
 		}
@@ -217,7 +216,7 @@ func (r *reader) text(to *string, want string) func(at) {
 func (r *reader) boolean(to *bool) func(at) {
 	return func(v at) {
 		if v.Tag != "!!bool" {
-			r.wrong(v.Node, "%q is neither true nor false", v.Value)
+			r.report(v.Node, "%q is neither true nor false", v.Value)
 			return
 		}
 		*to = strings.EqualFold(v.Value, "true")
@@ -233,9 +232,9 @@ func (r *reader) size(to *outboard.Bytes, least outboard.Bytes) func(at) {
 		n, err := outboard.ParseBytes(v.Value)
 		switch {
 		case err != nil:
-			r.wrong(v.Node, "%v", err)
-		case n < least || n > mostMemory:
-			r.wrong(v.Node, "%s is %d bytes: want %v to %v, with a unit, as in 64MiB", v.Value, uint64(n), least, outboard.Bytes(mostMemory))
+			r.report(v.Node, "%v", err)
+		case n < least || n > maxMemory:
+			r.report(v.Node, "%s is %d bytes: want %v to %v, with a unit, as in 64MiB", v.Value, uint64(n), least, outboard.Bytes(maxMemory))
 		default:
 			*to = n
 		}
@@ -249,11 +248,11 @@ func (r *reader) duration(to *time.Duration, least, most time.Duration) func(at)
 		switch {
 		case !r.scalar(v, "a time, such as 500ms or 2s"):
 		case err != nil && isNumber(v.Value):
-			r.wrong(v.Node, "%s has no unit: write %sms, %ss or %sm", v.Value, v.Value, v.Value, v.Value)
+			r.report(v.Node, "%s has no unit: write %sms, %ss or %sm", v.Value, v.Value, v.Value, v.Value)
 		case err != nil:
-			r.wrong(v.Node, "%q is no time: write it as in 500ms, 2s or 1m30s", v.Value)
+			r.report(v.Node, "%q is no time: write it as in 500ms, 2s or 1m30s", v.Value)
 		case d < least || d > most:
-			r.wrong(v.Node, "%s: want %v to %v", v.Value, least, most)
+			r.report(v.Node, "%s: want %v to %v", v.Value, least, most)
 		default:
 			*to = d
 		}
@@ -272,9 +271,9 @@ func number[T int | int64](r *reader, to *T, least, most T) func(at) {
 		switch {
 		case !r.scalar(v, "a whole number"):
 		case err != nil:
-			r.wrong(v.Node, "%q is no whole number", v.Value)
+			r.report(v.Node, "%q is no whole number", v.Value)
 		case n < int64(least) || n > int64(most):
-			r.wrong(v.Node, "%s: want %d to %d", v.Value, least, most)
+			r.report(v.Node, "%s: want %d to %d", v.Value, least, most)
 		default:
 			*to = T(n)
 		}

@@ -8,16 +8,16 @@ import (
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
-// What refers to something is looked at when all of the manifest has been read.
+// References are checked when the whole manifest has been read.
 
-// An edge is a function's import of another one of its app.
+// edge is a function's import of another one of its app.
 type edge struct {
 	to string
 	at at
 }
 
-// target checks, later, where a trigger leads. kind is its member.
-func (r *reader) target(a *App, kind string, name *string) func(at) {
+// target reads the target of a trigger, and checks later that it exists. kind is its key.
+func (r *triggerReader) target(a *App, kind string, name *string) func(at) {
 	what, _ := strings.CutSuffix(kind, "websocket")
 	if what == "" {
 		what = "function" // that takes the events of WebSockets
@@ -27,25 +27,25 @@ func (r *reader) target(a *App, kind string, name *string) func(at) {
 		wanted := *name
 		r.later = append(r.later, func() {
 			if names := a.targets(what); wanted != "" && !slices.Contains(names, wanted) {
-				r.wrong(v.Node, "there is no %s %q: %s", what, wanted, spell.Hint(wanted, names))
+				r.report(v.Node, "there is no %s %q: %s", what, wanted, spell.Hint(wanted, names))
 			}
 		})
 	}
 }
 
-// importReference checks what a function imports.
-func (r *reader) importReference(a *App, function string, i Import, v at) {
+// importReference checks that an import exists.
+func (r *functionReader) importReference(a *App, function string, i Import, v at) {
 	switch names := a.names(i.Kind); {
 	case i.Kind == ImportFunction && strings.Contains(i.Name, "/"):
 		r.foreign(a, i, v)
 	case !slices.Contains(names, i.Name):
-		r.wrong(v.Node, "there is no %s %q: %s%s", i.Kind, i.Name, spell.Hint(i.Name, names), declare(i))
+		r.report(v.Node, "there is no %s %q: %s%s", i.Kind, i.Name, spell.Hint(i.Name, names), declare(i))
 	case i.Kind == ImportFunction:
 		r.edges[function] = append(r.edges[function], edge{i.Name, v})
 	}
 }
 
-// declare says how to have what is imported.
+// declare is a hint how to declare an import.
 func declare(i Import) string {
 	switch i.Kind {
 	case ImportBucket:
@@ -62,37 +62,37 @@ func declare(i Import) string {
 }
 
 // foreign checks the import of another app's function, which is not known here.
-func (r *reader) foreign(a *App, i Import, v at) {
+func (r *functionReader) foreign(a *App, i Import, v at) {
 	app, function, _ := strings.Cut(i.Name, "/")
 	switch {
 	case labelError(app) != "" || nameError(function) != "":
-		r.wrong(v.Node, "the function %q: write FUNCTION or APP/FUNCTION", i.Name)
+		r.report(v.Node, "the function %q: write FUNCTION or APP/FUNCTION", i.Name)
 	case app == a.Name:
-		r.wrong(v.Node, "the function %q: write %s for one of the own app", i.Name, function)
+		r.report(v.Node, "the function %q: write %s for one of the own app", i.Name, function)
 	}
 }
 
 // cycles finds functions that import each other: a call could wait for itself.
-func (r *reader) cycles(a *App) {
+func (r *functionReader) cycles(a *App) {
 	done := map[string]bool{}
 	for _, name := range sorted(a.Functions) {
-		r.follow([]string{name}, done)
+		r.visit([]string{name}, done)
 	}
 }
 
-// follow goes from the last of a way to the functions that it imports.
-func (r *reader) follow(way []string, done map[string]bool) {
-	name := way[len(way)-1]
+// visit follows the imports of the last function of a path.
+func (r *functionReader) visit(path []string, done map[string]bool) {
+	name := path[len(path)-1]
 	if done[name] {
 		return
 	}
 	for _, e := range r.edges[name] {
-		if start := slices.Index(way, e.to); start >= 0 {
-			r.wrong(e.at.Node, "%s -> %s: a call would wait for itself; take out one of these imports",
-				strings.Join(way[start:], " -> "), e.to)
+		if start := slices.Index(path, e.to); start >= 0 {
+			r.report(e.at.Node, "%s -> %s: a call would wait for itself; take out one of these imports",
+				strings.Join(path[start:], " -> "), e.to)
 			continue
 		}
-		r.follow(append(slices.Clone(way), e.to), done)
+		r.visit(append(slices.Clone(path), e.to), done)
 	}
 	done[name] = true
 }

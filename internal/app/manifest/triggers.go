@@ -14,11 +14,14 @@ import (
 )
 
 // mostRoutes is how many routes an app may have.
-const mostRoutes = 500
+const maxRoutes = 500
 
-func (r *reader) routes(v at, a *App) {
-	if len(v.Content) > mostRoutes {
-		r.wrong(v.Node, "%d routes; an app has %d at most", len(v.Content), mostRoutes)
+// triggerReader reads what starts an app: routes, subjects and schedules.
+type triggerReader struct{ *reader }
+
+func (r *triggerReader) routes(v at, a *App) {
+	if len(v.Content) > maxRoutes {
+		r.report(v.Node, "%d routes; an app has %d at most", len(v.Content), maxRoutes)
 		return
 	}
 	o := overlaps{mux: http.NewServeMux()}
@@ -26,13 +29,13 @@ func (r *reader) routes(v at, a *App) {
 		route, whole := r.route(a, v)
 		a.Routes = append(a.Routes, route)
 		if whole {
-			o.add(r, v, route)
+			o.add(r.reader, v, route)
 		}
 	})
 }
 
 // route reads a route, and says whether it is whole.
-func (r *reader) route(a *App, v at) (Route, bool) {
+func (r *triggerReader) route(a *App, v at) (Route, bool) {
 	var route Route
 	before := len(r.problems)
 	got := r.mapping(v, "a route", members{
@@ -52,20 +55,20 @@ func (r *reader) route(a *App, v at) (Route, bool) {
 		return route, false
 	}
 	if _, ok := got["path"]; !ok {
-		r.wrong(v.Node, "the route has no path: write one, as in: path: /cart/{id}")
+		r.report(v.Node, "the route has no path: write one, as in: path: /cart/{id}")
 	}
 	r.oneTarget(v, got, "function", "workflow", "websocket")
 	r.belongs(got, "wait", "workflow", "only a workflow is waited for")
 	r.belongs(got, "origins", "websocket", "only a WebSocket has origins")
 	r.belongs(got, "subprotocols", "websocket", "only a WebSocket has subprotocols")
 	if methods, ok := got["methods"]; ok && route.WebSocket != "" {
-		r.wrong(methods.Node, "a WebSocket has no methods: leave them out")
+		r.report(methods.Node, "a WebSocket has no methods: leave them out")
 	}
 	return route, len(r.problems) == before
 }
 
 // oneTarget wants exactly one of some members.
-func (r *reader) oneTarget(v at, got map[string]at, targets ...string) {
+func (r *triggerReader) oneTarget(v at, got map[string]at, targets ...string) {
 	var there []string
 	for _, t := range targets {
 		if _, ok := got[t]; ok {
@@ -75,31 +78,31 @@ func (r *reader) oneTarget(v at, got map[string]at, targets ...string) {
 	switch {
 	case v.Kind != yaml.MappingNode || len(there) == 1:
 	case len(there) == 0:
-		r.wrong(v.Node, "this leads nowhere: add one of %s, as in: %s: NAME", strings.Join(targets, ", "), targets[0])
+		r.report(v.Node, "this leads nowhere: add one of %s, as in: %s: NAME", strings.Join(targets, ", "), targets[0])
 	default:
-		r.wrong(v.Node, "this leads to a %s: keep one", strings.Join(there, " and to a "))
+		r.report(v.Node, "this leads to a %s: keep one", strings.Join(there, " and to a "))
 	}
 }
 
 // belongs wants a member only where another one is.
-func (r *reader) belongs(got map[string]at, member, other, why string) {
+func (r *triggerReader) belongs(got map[string]at, member, other, why string) {
 	v, ok := got[member]
 	if _, there := got[other]; ok && !there {
-		r.wrong(v.Node, "%s: leave %s out", why, member)
+		r.report(v.Node, "%s: leave %s out", why, member)
 	}
 }
 
-func (r *reader) routePath(v at, to *string) {
+func (r *triggerReader) routePath(v at, to *string) {
 	r.text(to, "a path, such as /cart/{id}")(v)
 	if *to == "" {
 		return
 	}
 	if why := pathError(*to); why != "" {
-		r.wrong(v.Node, "path %q: %s", *to, why)
+		r.report(v.Node, "path %q: %s", *to, why)
 		return
 	}
 	if err := register(http.NewServeMux(), *to); err != nil {
-		r.wrong(v.Node, "path %q: %v", *to, err)
+		r.report(v.Node, "path %q: %v", *to, err)
 	}
 }
 
@@ -159,40 +162,40 @@ func allMethods() []string {
 	}
 }
 
-func (r *reader) methods(v at, to *[]string) {
+func (r *triggerReader) methods(v at, to *[]string) {
 	r.list(v, "methods", "[GET, POST]", func(v at) {
 		switch {
 		case !slices.Contains(allMethods(), v.Value):
-			r.wrong(v.Node, "%q is no method: %s", v.Value, spell.Hint(v.Value, allMethods()))
+			r.report(v.Node, "%q is no method: %s", v.Value, spell.Hint(v.Value, allMethods()))
 		case slices.Contains(*to, v.Value):
-			r.wrong(v.Node, "%s is here twice: leave one out", v.Value)
+			r.report(v.Node, "%s is here twice: leave one out", v.Value)
 		default:
 			*to = append(*to, v.Value)
 		}
 	})
 	if v.Kind == yaml.SequenceNode && len(v.Content) == 0 {
-		r.wrong(v.Node, "no method: leave methods out to take all of them")
+		r.report(v.Node, "no method: leave methods out to take all of them")
 	}
 }
 
 // subprotocols reads names of RFC 6455, section 4.1, which are tokens.
-func (r *reader) subprotocols(v at, to *[]string) {
+func (r *triggerReader) subprotocols(v at, to *[]string) {
 	r.list(v, "subprotocols", "[v2.chat.example.org]", func(v at) {
 		var name string
 		r.text(&name, "the name of a subprotocol, such as v2.chat.example.org")(v)
 		if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("()<>@,;:\\\"/[]?={}", c) }) {
-			r.wrong(v.Node, "%q: a subprotocol's name has letters, digits, dots, - and _", name)
+			r.report(v.Node, "%q: a subprotocol's name has letters, digits, dots, - and _", name)
 		}
 		*to = append(*to, name)
 	})
 }
 
-func (r *reader) origins(v at, to *[]string) {
+func (r *triggerReader) origins(v at, to *[]string) {
 	r.list(v, "origins", "[shop.example.org]", func(v at) {
 		var host string
 		r.text(&host, "a host, such as shop.example.org")(v)
 		if strings.Contains(host, "/") {
-			r.wrong(v.Node, "%q: write the host alone, as in shop.example.org", host)
+			r.report(v.Node, "%q: write the host alone, as in shop.example.org", host)
 		}
 		*to = append(*to, host)
 	})
@@ -214,7 +217,7 @@ func (route *Route) patterns() []string {
 	return all
 }
 
-func (r *reader) subjects(v at, a *App) {
+func (r *triggerReader) subjects(v at, a *App) {
 	lines := map[Subject]int{}
 	r.list(v, "subjects", "- {subject: orders.new, function: cart}", func(v at) {
 		var s Subject
@@ -226,34 +229,34 @@ func (r *reader) subjects(v at, a *App) {
 		})
 		r.oneTarget(v, got, "function", "workflow")
 		if _, ok := got["subject"]; !ok && v.Kind == yaml.MappingNode {
-			r.wrong(v.Node, "the trigger has no subject: write one, as in: subject: orders.new")
+			r.report(v.Node, "the trigger has no subject: write one, as in: subject: orders.new")
 		}
 		if first := lines[s]; first != 0 && s.Subject != "" {
-			r.wrong(v.Node, "the same trigger is at line %d already: leave one out", first)
+			r.report(v.Node, "the same trigger is at line %d already: leave one out", first)
 		}
 		lines[s] = v.Line
 		a.Subjects = append(a.Subjects, s)
 	})
 }
 
-func (r *reader) subject(v at, to *string) {
+func (r *triggerReader) subject(v at, to *string) {
 	r.text(to, "a subject, such as orders.new")(v)
 	tokens := strings.Split(*to, ".")
 	for i, t := range tokens {
 		switch {
 		case *to == "":
 		case t == "":
-			r.wrong(v.Node, "subject %q: a part between dots is empty", *to)
+			r.report(v.Node, "subject %q: a part between dots is empty", *to)
 		case strings.ContainsFunc(t, func(c rune) bool { return c <= ' ' || c == 0x7f }):
-			r.wrong(v.Node, "subject %q: it has a blank", *to)
+			r.report(v.Node, "subject %q: it has a blank", *to)
 		case strings.ContainsAny(t, "*>") && len(t) > 1:
-			r.wrong(v.Node, "subject %q: * and > stand alone between dots, as in orders.* or orders.>", *to)
+			r.report(v.Node, "subject %q: * and > stand alone between dots, as in orders.* or orders.>", *to)
 		case t == ">" && i < len(tokens)-1:
-			r.wrong(v.Node, "subject %q: > takes all that follows: it must be the last part", *to)
+			r.report(v.Node, "subject %q: > takes all that follows: it must be the last part", *to)
 		case i == 0 && (t[0] == '$' || t[0] == '_'):
-			r.wrong(v.Node, "subject %q: those that begin with %c belong to the system", *to, t[0])
+			r.report(v.Node, "subject %q: those that begin with %c belong to the system", *to, t[0])
 		case i == 0 && (Reserved(t) || t == "*" || t == ">"):
-			r.wrong(v.Node, "subject %q: what begins with outboard, rooms or events belongs to the system: begin with a word of your own", *to)
+			r.report(v.Node, "subject %q: what begins with outboard, rooms or events belongs to the system: begin with a word of your own", *to)
 		default:
 			continue
 		}
@@ -265,14 +268,14 @@ func (r *reader) subject(v at, to *string) {
 // hear nor say: the pool's changes, and other apps' rooms and events.
 func Reserved(word string) bool { return word == "outboard" || word == "rooms" || word == "events" }
 
-func (r *reader) queue(v at, to *string) {
+func (r *triggerReader) queue(v at, to *string) {
 	r.text(to, "the name of a group")(v)
 	if strings.ContainsFunc(*to, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '*' || c == '>' }) {
-		r.wrong(v.Node, "queue %q: it has no blank, * or >", *to)
+		r.report(v.Node, "queue %q: it has no blank, * or >", *to)
 	}
 }
 
-func (r *reader) schedules(v at, a *App) {
+func (r *triggerReader) schedules(v at, a *App) {
 	r.list(v, "schedules", `- {cron: "*/5 * * * *", function: cart}`, func(v at) {
 		var s Schedule
 		got := r.mapping(v, "a schedule", members{
@@ -288,36 +291,36 @@ func (r *reader) schedules(v at, a *App) {
 		})
 		r.oneTarget(v, got, "function", "workflow")
 		if _, ok := got["cron"]; !ok && v.Kind == yaml.MappingNode {
-			r.wrong(v.Node, `the schedule says not when: write it, as in: cron: "*/5 * * * *"`)
+			r.report(v.Node, `the schedule says not when: write it, as in: cron: "*/5 * * * *"`)
 		}
 		a.Schedules = append(a.Schedules, s)
 	})
 }
 
 // someTime is when a schedule is asked whether it ever comes.
-func someTime() time.Time { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) }
+func referenceTime() time.Time { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
-func (r *reader) cron(v at, to *string) {
+func (r *triggerReader) cron(v at, to *string) {
 	r.text(to, `a time in five fields, such as "*/5 * * * *"`)(v)
 	if *to == "" {
 		return
 	}
 	if strings.Contains(*to, "TZ=") {
-		r.wrong(v.Node, "cron %q: write the time zone beside it, as in: zone: Europe/Berlin", *to)
+		r.report(v.Node, "cron %q: write the time zone beside it, as in: zone: Europe/Berlin", *to)
 		return
 	}
 	schedule, err := cron.ParseStandard(*to)
 	switch {
 	case err != nil:
-		r.wrong(v.Node, `cron %q: %v; the fields are minute, hour, day of month, month, day of week, as in "*/5 * * * *", or one of @hourly, @daily, @weekly, @monthly, @every 10m`, *to, err)
-	case schedule.Next(someTime()).IsZero():
-		r.wrong(v.Node, "cron %q: there is no such day", *to)
+		r.report(v.Node, `cron %q: %v; the fields are minute, hour, day of month, month, day of week, as in "*/5 * * * *", or one of @hourly, @daily, @weekly, @monthly, @every 10m`, *to, err)
+	case schedule.Next(referenceTime()).IsZero():
+		r.report(v.Node, "cron %q: there is no such day", *to)
 	}
 }
 
-func (r *reader) zone(v at, to *string) {
+func (r *triggerReader) zone(v at, to *string) {
 	r.text(to, "a time zone, such as Europe/Berlin")(v)
 	if _, err := time.LoadLocation(*to); err != nil || *to == "Local" {
-		r.wrong(v.Node, "%q is no time zone: write one such as Europe/Berlin or UTC", *to)
+		r.report(v.Node, "%q is no time zone: write one such as Europe/Berlin or UTC", *to)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
-// A Launcher starts a process that runs tenant.Run on socket, which stays the
+// Launcher starts a process that runs tenant.Run on socket, which stays the
 // caller's to close.
 type Launcher func(socket *os.File) (Launched, error)
 
@@ -58,7 +58,7 @@ func (o *Options) setDefaults() {
 	o.SayAfter = cmp.Or(o.SayAfter, 10*time.Second)
 }
 
-// A Host keeps a process for each tenant that it was asked for. It may be used by
+// Host keeps a process for each tenant that it was asked for. It may be used by
 // many goroutines.
 type Host struct {
 	opts    Options

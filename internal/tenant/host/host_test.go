@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
-// A process is one of a tenant's that says what a test wants.
+// process is one of a tenant's that says what a test wants.
 type process struct {
 	socket net.Conn
 	killed chan struct{}

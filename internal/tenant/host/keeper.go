@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
-// A keeper keeps one tenant's process: it starts it again when it ends.
+// keeper keeps one tenant's process: it starts it again when it ends.
 type keeper struct {
 	host   *Host
 	config tenant.Config
@@ -191,7 +191,7 @@ const largestLine = 64 << 10
 
 var errTooLong = fmt.Errorf("it says more than %d bytes in one line", largestLine)
 
-// A lineReader reads lines, each within a time: what is there of one that is not whole then
+// lineReader reads lines, each within a time: what is there of one that is not whole then
 // stays for the next read.
 type lineReader struct {
 	conn net.Conn

@@ -25,7 +25,7 @@ const (
 	attempts = 10  // to note a line, while others note theirs
 )
 
-// An answer is what the gateway does for the function.
+// answer is what the gateway does for the function.
 type answer struct {
 	Send  []message `json:"send,omitempty"`
 	Join  []string  `json:"join,omitempty"`

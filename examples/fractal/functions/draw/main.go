@@ -40,7 +40,7 @@ kernel void mandelbrot(global uchar *out, float left, float top, float step, uin
 	out[j * get_global_size(0) + i] = n == most ? 0 : 1 + n % 215;
 }`
 
-// A view is a square of the plane.
+// view is a square of the plane.
 type view struct {
 	x, y, width float32
 	size        int

@@ -9,22 +9,20 @@ import (
 	"time"
 )
 
-// A hub is the open WebSockets of one app on this node, and their rooms.
-//
-// Nothing is called under its lock that may wait: the subscriptions that it ends are
-// ended after the lock.
+// hub has the open WebSockets of one app on this node, and their rooms. Nothing that may block is
+// called under its lock: subscriptions are ended after it is released.
 type hub struct {
 	app     string
 	sockets *sockets
 
-	mu    sync.Mutex
-	byID  map[string]*socket
-	rooms map[string]*room
-	stop  func() // ends the subscription for this node's sockets; nil: there is none
-	gone  error  // why no more sockets are taken; nil: they are
+	mu       sync.Mutex
+	byID     map[string]*socket
+	rooms    map[string]*room
+	stop     func() // ends the subscription for this node's sockets; nil: there is none
+	closedBy error  // why no more sockets are added; nil: they are
 }
 
-// A room is its members on this node.
+// room has the members of a room on this node.
 type room struct {
 	members map[*socket]struct{}
 	stop    func() // nil: other nodes are not heard
@@ -37,28 +35,28 @@ func newHub(app string, s *sockets) *hub {
 	return &hub{app: app, sockets: s, byID: map[string]*socket{}, rooms: map[string]*room{}}
 }
 
-// add enters a socket, or ends it when the hub was closed meanwhile.
+// add adds a socket, or ends it when the hub was closed meanwhile.
 func (h *hub) add(s *socket) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.gone != nil {
-		s.end(h.gone)
+	if h.closedBy != nil {
+		s.end(h.closedBy)
 		return
 	}
 	h.byID[s.id] = s
 	if h.stop == nil {
-		h.stop = h.subscribe(h.idSubject(h.sockets.node()), h.hearID)
+		h.stop = h.subscribe(h.idSubject(h.sockets.node()), h.receiveForSocket)
 	}
 }
 
-// remove takes a socket out of the hub and its rooms.
+// remove removes a socket from the hub and its rooms.
 func (h *hub) remove(s *socket) {
-	for _, stop := range h.takeOut(s) {
+	for _, stop := range h.detach(s) {
 		stop()
 	}
 }
 
-func (h *hub) takeOut(s *socket) (stops []func()) {
+func (h *hub) detach(s *socket) (stops []func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.byID, s.id)
@@ -79,8 +77,7 @@ func appendStop(stops []func(), stop func()) []func() {
 	return append(stops, stop)
 }
 
-// join makes a socket a member of a room. It says false when the socket is gone or is
-// in too many.
+// join adds a socket to a room. It returns false when the socket is closed or in too many rooms.
 func (h *hub) join(s *socket, name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +87,7 @@ func (h *hub) join(s *socket, name string) bool {
 	r := h.rooms[name]
 	if r == nil {
 		r = &room{members: map[*socket]struct{}{}}
-		r.stop = h.subscribe(h.roomSubject(name), func(m Message) { h.hearRoom(r, m) })
+		r.stop = h.subscribe(h.roomSubject(name), func(m Message) { h.receiveForRoom(r, m) })
 		h.rooms[name] = r
 	}
 	r.members[s] = struct{}{}
@@ -107,7 +104,8 @@ func (h *hub) leave(s *socket, name string) {
 	}
 }
 
-// leaveLocked returns what ends the room's subscription if nobody is left.
+// leaveLocked removes a socket from a room. It returns the function that ends the room's
+// subscription if the room is empty.
 func (h *hub) leaveLocked(s *socket, name string) (stop func()) {
 	r := h.rooms[name]
 	if r == nil {
@@ -122,7 +120,7 @@ func (h *hub) leaveLocked(s *socket, name string) (stop func()) {
 	return r.stop
 }
 
-// subscribe hears of other nodes. Without them the room still works here.
+// subscribe receives messages of other nodes. Without the subscription the room works on this node.
 func (h *hub) subscribe(subject string, f func(Message)) (stop func()) {
 	bus := h.sockets.gateway.opts.Bus
 	if bus == nil {
@@ -130,7 +128,7 @@ func (h *hub) subscribe(subject string, f func(Message)) (stop func()) {
 	}
 	stop, err := bus.Subscribe(subject, "", f)
 	if err != nil {
-		h.sockets.gateway.log.Warn("rooms do not hear of other nodes", "app", h.app, "error", err)
+		h.sockets.gateway.log.Warn("rooms do not receive messages of other nodes", "app", h.app, "error", err)
 		return nil
 	}
 	return stop
@@ -145,8 +143,8 @@ func (h *hub) subject(kind, name string) string {
 func (h *hub) roomSubject(name string) string { return h.subject("room", name) }
 func (h *hub) idSubject(node string) string   { return h.subject("id", node) }
 
-// An envelope is a message between nodes: who sends it or whom it is for, a newline,
-// a letter for its kind, and its bytes.
+// envelope encodes a message between nodes: the sending node or the receiving socket, a newline, a
+// letter for its kind, and its bytes.
 func envelope(name string, m outgoing) []byte {
 	b := make([]byte, 0, len(name)+2+len(m.data))
 	b = append(b, name...)
@@ -162,11 +160,11 @@ func openEnvelope(b []byte) (name string, m outgoing, ok bool) {
 	return string(head), outgoing{data: bytes.Clone(rest[1:]), binary: rest[0] == 'b'}, true
 }
 
-// toRoom sends to all members of a room, here at once and elsewhere by the bus.
+// toRoom sends to all members of a room: on this node directly, on others by the bus.
 func (h *hub) toRoom(ctx context.Context, name string, m outgoing) error {
 	h.mu.Lock()
 	if r := h.rooms[name]; r != nil {
-		r.tell(m)
+		r.broadcast(m)
 	}
 	h.mu.Unlock()
 	return h.publish(ctx, h.roomSubject(name), envelope(h.sockets.node(), m))
@@ -176,7 +174,7 @@ func (h *hub) toRoom(ctx context.Context, name string, m outgoing) error {
 func (h *hub) toID(ctx context.Context, id string, m outgoing) error {
 	node := id[:max(0, strings.LastIndexByte(id, '.'))]
 	if node == h.sockets.node() {
-		h.tellID(id, m)
+		h.deliverLocal(id, m)
 		return nil
 	}
 	return h.publish(ctx, h.idSubject(node), envelope(id, m))
@@ -192,13 +190,13 @@ func (h *hub) publish(ctx context.Context, subject string, data []byte) error {
 	return bus.Publish(ctx, subject, data)
 }
 
-func (r *room) tell(m outgoing) {
+func (r *room) broadcast(m outgoing) {
 	for s := range r.members {
 		s.send(m)
 	}
 }
 
-func (h *hub) tellID(id string, m outgoing) {
+func (h *hub) deliverLocal(id string, m outgoing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s := h.byID[id]; s != nil {
@@ -206,28 +204,29 @@ func (h *hub) tellID(id string, m outgoing) {
 	}
 }
 
-// hearRoom takes a message of another node; this one's were told already.
-func (h *hub) hearRoom(r *room, message Message) {
+// receiveForRoom receives a message of another node. The sending node has delivered it to its own
+// members already.
+func (h *hub) receiveForRoom(r *room, message Message) {
 	from, m, ok := openEnvelope(message.Data)
 	if !ok || from == h.sockets.node() {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r.tell(m)
+	r.broadcast(m)
 }
 
-func (h *hub) hearID(message Message) {
+func (h *hub) receiveForSocket(message Message) {
 	if id, m, ok := openEnvelope(message.Data); ok {
-		h.tellID(id, m)
+		h.deliverLocal(id, m)
 	}
 }
 
-// closeAll ends the app's sockets, and those that come after.
+// closeAll ends the app's sockets, and those that are added later.
 func (h *hub) closeAll(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.gone = why
+	h.closedBy = why
 	for _, s := range h.byID {
 		s.end(why)
 	}

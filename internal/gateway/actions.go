@@ -10,34 +10,34 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// orders are what a function answers to an event.
-type orders struct {
-	Send  []order  `json:"send"`
-	Join  []string `json:"join"`
-	Leave []string `json:"leave"`
-	Close bool     `json:"close"`
+// actions are the answer of a function to an event.
+type actions struct {
+	Send  []sendAction `json:"send"`
+	Join  []string     `json:"join"`
+	Leave []string     `json:"leave"`
+	Close bool         `json:"close"`
 }
 
-type order struct {
+type sendAction struct {
 	To   string  `json:"to"`
 	Text *string `json:"text"`
 	// Data is bytes in base64, for a binary message.
 	Data []byte `json:"data"`
 }
 
-func (o *order) message() outgoing {
+func (o *sendAction) message() outgoing {
 	if o.Text == nil {
 		return outgoing{data: o.Data, binary: true}
 	}
 	return outgoing{data: []byte(*o.Text)}
 }
 
-// obey does what the function answered. An answer is checked as a whole first.
-func (s *socket) obey(ctx context.Context, answer []byte) error {
+// apply carries out the answer of a function. It checks all of it first.
+func (s *socket) apply(ctx context.Context, answer []byte) error {
 	if len(answer) == 0 {
 		return nil
 	}
-	o, err := parseOrders(answer)
+	o, err := parseActions(answer)
 	if err != nil {
 		return err
 	}
@@ -46,49 +46,49 @@ func (s *socket) obey(ctx context.Context, answer []byte) error {
 	}
 	for _, name := range o.Join {
 		if !s.hub.join(s, name) && ctx.Err() == nil {
-			return wrongOrders("join %q: a connection is in at most %d rooms", name, maxRooms)
+			return invalidActions("join %q: a connection is in at most %d rooms", name, maxRooms)
 		}
 	}
 	err = s.sendAll(ctx, o.Send)
 	if o.Close {
-		s.end(errAsked)
+		s.end(errClosedByFunction)
 	}
 	return err
 }
 
-func parseOrders(answer []byte) (o orders, err error) {
+func parseActions(answer []byte) (o actions, err error) {
 	if err := json.Unmarshal(answer, &o); err != nil {
-		return o, wrongOrders("want JSON like {\"send\": [{\"to\": \"self\", \"text\": \"hello\"}]}: %w", err)
+		return o, invalidActions("want JSON like {\"send\": [{\"to\": \"self\", \"text\": \"hello\"}]}: %w", err)
 	}
 	err = o.validate()
 	return o, err
 }
 
-func wrongOrders(format string, args ...any) error {
+func invalidActions(format string, args ...any) error {
 	return outboard.Errorf(outboard.Protocol, "answer to an event", format, args...)
 }
 
-func (o *orders) validate() error {
+func (o *actions) validate() error {
 	for _, name := range append(append([]string(nil), o.Join...), o.Leave...) {
 		if name == "" || len(name) > maxRoomName {
-			return wrongOrders("room %q: want a name of 1 to %d bytes", clip([]byte(name)), maxRoomName)
+			return invalidActions("room %q: want a name of 1 to %d bytes", clip([]byte(name)), maxRoomName)
 		}
 	}
 	for _, order := range o.Send {
 		if kind, name, _ := strings.Cut(order.To, ":"); order.To != "self" && (kind != "room" && kind != "id" || name == "" || len(name) > maxRoomName) {
-			return wrongOrders("send to %q: want room:NAME, id:ID or self", clip([]byte(order.To)))
+			return invalidActions("send to %q: want room:NAME, id:ID or self", clip([]byte(order.To)))
 		}
 	}
 	return nil
 }
 
-func (s *socket) sendAll(ctx context.Context, all []order) error {
+func (s *socket) sendAll(ctx context.Context, all []sendAction) error {
 	var errs []error
 	for i := range all {
 		kind, name, _ := strings.Cut(all[i].To, ":")
 		switch m := all[i].message(); kind {
 		case "self":
-			s.hub.tellID(s.id, m)
+			s.hub.deliverLocal(s.id, m)
 		case "room":
 			errs = append(errs, s.hub.toRoom(context.WithoutCancel(ctx), name, m))
 		case "id":
@@ -96,7 +96,7 @@ func (s *socket) sendAll(ctx context.Context, all []order) error {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return &outboard.Error{Op: "tell other nodes", Kind: outboard.Unreachable, Err: fmt.Errorf("send: %w", err)}
+		return &outboard.Error{Op: "send to other nodes", Kind: outboard.Unreachable, Err: fmt.Errorf("send: %w", err)}
 	}
 	return nil
 }
