@@ -44,9 +44,11 @@ type Options struct {
 	// Buffers bounds the bytes of all requests and messages that are being read, wait for a
 	// function, or are worked on. Default: 512 MiB.
 	Buffers outboard.Bytes
-	// Hosts are the host names, without ports, for which requests are served; "*.NAME" are all
-	// names below NAME. None: all are.
+	// Hosts are the host names, without ports, for which requests are served. "*.NAME" is the name
+	// Tenant below NAME: a web origin that only the tenant's apps have. None: all names are served.
 	Hosts []string
+	// Tenant is the label for Hosts with a wildcard.
+	Tenant string
 	// Calls is how many calls may be in progress; more are refused with 429.
 	// Default: 1,024.
 	Calls int

@@ -46,7 +46,7 @@ func (g *Gateway) servesHost(host string) bool {
 		if strings.EqualFold(name, allowed) {
 			return true
 		}
-		if below, ok := strings.CutPrefix(allowed, "*"); ok && len(name) > len(below) && strings.EqualFold(name[len(name)-len(below):], below) {
+		if below, ok := strings.CutPrefix(allowed, "*"); ok && strings.EqualFold(name, g.opts.Tenant+below) {
 			return true
 		}
 	}

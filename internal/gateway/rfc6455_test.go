@@ -337,11 +337,11 @@ func TestBodiesAreWeighed(t *testing.T) {
 // way of a request.
 func TestHosts(t *testing.T) {
 	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("done"), nil })
-	g := newGateway(t, gateway.Options{Invoker: f, Hosts: []string{"localhost", "127.0.0.1", "[::1]", "*.localhost", "shop.example"}}, shop(gateway.Route{Path: "/", Target: to("f")}))
+	g := newGateway(t, gateway.Options{Invoker: f, Tenant: "tea", Hosts: []string{"localhost", "127.0.0.1", "[::1]", "*.localhost", "shop.example"}}, shop(gateway.Route{Path: "/", Target: to("f")}))
 	start(t, g)
 	addr := serve(t, g)
 	for host, want := range map[string]int{
-		"localhost": 200, "LocalHost:8080": 200, "127.0.0.1:1": 200, "[::1]:80": 200, "[::1]": 200, "a.localhost": 200, "shop.example": 200,
+		"localhost": 200, "LocalHost:8080": 200, "127.0.0.1:1": 200, "[::1]:80": 200, "[::1]": 200, "tea.localhost": 200, "Tea.localhost:8080": 200, "coffee.localhost": 421, "x.tea.localhost": 421, "shop.example": 200,
 		"localhost.": 200, "evil.example": 421, "localhost.evil.example": 421, "xlocalhost": 421, "evil.example:8080": 421, ".localhost": 421,
 		"127.0.0.1.evil.example": 421, "10.0.0.1": 421,
 	} {

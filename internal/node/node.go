@@ -87,8 +87,8 @@ type Options struct {
 	// HTTP is where requests to apps are taken, "HOST:PORT" or "none"; empty means
 	// 127.0.0.1:8080, or another port where that one is taken.
 	HTTP string
-	// HTTPHosts are host names for which requests to apps are served, "*.NAME" for all names
-	// below NAME, beside those of the loopback interface. Empty means these alone where HTTP is
+	// HTTPHosts are host names for which requests to apps are served, "*.NAME" for TENANT.NAME,
+	// which serves only that tenant's apps, beside those of the loopback interface. Empty means these alone where HTTP is
 	// a loopback address, and all names elsewhere.
 	HTTPHosts []string
 	// CallsInside has this process carry the calls of programs, instead of a

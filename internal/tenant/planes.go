@@ -79,7 +79,7 @@ func settings(app, name string, spec manifest.Function) function.Settings {
 			Response: l.Response, Output: l.Output,
 		},
 		Window: l.Window,
-		Args:   []string{name},
+		Args:   append([]string{name}, spec.Args...),
 	}
 	for _, key := range slices.Sorted(maps.Keys(spec.Env)) {
 		s.Env = append(s.Env, function.Variable{Name: key, Value: spec.Env[key]})

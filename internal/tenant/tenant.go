@@ -197,7 +197,7 @@ func (t *Tenant) openGateway(context.Context) (lifecycle.Resource, error) {
 	o := gateway.Options{
 		Invoker: &invoker{t}, Logger: t.log, Metrics: t.metrics, Node: string(t.config.Node), Grace: Grace,
 		Bus: poolbus.Bus{State: t.state}, Once: poolbus.Ticks{State: t.state, Tenant: t.config.Tenant, Node: t.config.Node},
-		Rooms: "rooms." + t.config.Tenant, Elsewhere: http.HandlerFunc(t.serveUnrouted), Hosts: t.config.Hosts,
+		Rooms: "rooms." + t.config.Tenant, Elsewhere: http.HandlerFunc(t.serveUnrouted), Hosts: t.config.Hosts, Tenant: t.config.Tenant,
 	}
 	if t.spans != nil {
 		o.Tracer = t.spans

@@ -217,3 +217,11 @@ func TestModuleTakesHTTP(t *testing.T) {
 		t.Errorf("got %+v, %v", all, err)
 	}
 }
+
+// A module gets the arguments of its manifest, after its name.
+func TestArguments(t *testing.T) {
+	b := openTenant(t)
+	b.mustDeploy("app: one\nfunctions: {f: {module: guest.wasm, args: [--port, 80, \"a b\"]}, g: {module: guest.wasm}}\n", nil)
+	b.mustCall("one/f", "args", "f --port 80 a b")
+	b.mustCall("one/g", "args", "g")
+}

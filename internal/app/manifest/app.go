@@ -70,6 +70,7 @@ func (r *functionReader) function(a *App, name string, v at) Function {
 	f := Function{Entry: DefaultEntry}
 	got := r.mapping(v, "a function", members{
 		"module":  func(v at) { r.module(v, &f.Module) },
+		"args":    func(v at) { r.args(v, &f.Args) },
 		"entry":   r.text(&f.Entry, "the name of the module's export that runs"),
 		"http":    r.boolean(&f.HTTP),
 		"limits":  func(v at) { r.limits(v, &f.Limits) },
@@ -126,6 +127,17 @@ func (r *functionReader) limits(v at, l *Limits) {
 }
 
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// args reads the arguments of a module, which are text without NUL.
+func (r *functionReader) args(v at, to *[]string) {
+	r.list(v, "args", "[--currency, EUR]", func(v at) {
+		if v.Kind != yaml.ScalarNode || strings.Contains(v.Value, "\x00") {
+			r.report(v.Node, "an argument is a text, as in: args: [--currency, EUR]")
+			return
+		}
+		*to = append(*to, v.Value)
+	})
+}
 
 func (r *functionReader) env(v at, f *Function) {
 	if v.Tag == "!!null" {

@@ -54,6 +54,8 @@ type Function struct {
 	Module string `json:"module"`
 	// Entry is the export that runs.
 	Entry string `json:"entry"`
+	// Args are the arguments of the module, after its name.
+	Args []string `json:"args,omitempty"`
 	// HTTP says that a request's and an answer's body is an HTTP message.
 	HTTP    bool              `json:"http,omitempty"`
 	Limits  Limits            `json:"limits,omitzero"`

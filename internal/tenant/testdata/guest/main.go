@@ -37,6 +37,7 @@ var verbs = map[string]func(string) ([]byte, error){
 	"json": func(s string) ([]byte, error) { return []byte(strconv.Quote(s)), nil },
 	"fail": func(s string) ([]byte, error) { return nil, errors.New(s) },
 	"say":  func(s string) ([]byte, error) { _, err := os.Stdout.WriteString(s + "\n"); return nil, err },
+	"args": func(string) ([]byte, error) { return []byte(strings.Join(os.Args, " ")), nil },
 	"env":  func(s string) ([]byte, error) { return []byte(os.Getenv(s)), nil },
 	"meta": func(s string) ([]byte, error) {
 		value, ok := guest.Meta(s)
