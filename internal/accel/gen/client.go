@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Client makes what a client in Go needs to speak some of the calls, messages and
-// notices: their numbers and their bodies.
+// Client generates the numbers and bodies of some calls, messages and notices, for a
+// client in Go.
 func (a *API) Client(pkg string, names []string) ([]byte, error) {
 	s := &source{}
 	s.p(marker+"package %s\n", a.Name, pkg)

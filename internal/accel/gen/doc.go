@@ -2,12 +2,12 @@
 // forwards it.
 //
 // A description is a text file, one statement a line; parameters are indented
-// below their call. What a line does not say is taken from the C type: an
+// below their call. What a line leaves out follows from the C type: an
 // object kind travels as its id, a scalar as a word.
 //
 //	api NAME PREFIX            headers H...  the first declares the functions
 //	table HEADER STRUCT        driver SONAME
-//	kind CTYPE NAME ERROR      an object kind, and what a handle that is none gives
+//	kind CTYPE NAME ERROR      an object kind, and the error of an invalid handle
 //	type {u8,i32,u32,i64,u64} CTYPE...
 //
 //	call RESULT NAME SINCE ANSWER [auto] [check] [worker] [command CONSTANT]
@@ -20,7 +20,7 @@
 //	part [NAME]                the field of the worker that executes the `worker` calls
 //	                           below; without a name the worker itself
 //
-// ANSWER says who answers a call and when:
+// ANSWER says which side answers a call and when:
 //
 //	local         the client alone
 //	cached        the client, from facts it was sent; else as wait
@@ -38,7 +38,7 @@
 //	value TYPE | handle [KIND] [null] | handles COUNT [null] | array COUNT [null]
 //	bytes SIZE [null] | string [null] | props       zero-terminated list of words
 //	bulk in | bulk out                              streamed after the body
-//	reads | writes                                  a handle, and what a command does with it
+//	reads | writes                                  a handle, and how a command accesses the object
 //	late                                            a handle that the function checks itself, after other errors
 //	count                                           implied by an array
 //	new                                             pointer to a handle that the client mints

@@ -127,7 +127,7 @@ func TestHeadersCatchDrift(t *testing.T) {
 	}
 }
 
-// What is committed is what the description gives.
+// The committed files are those that the description generates.
 func TestGeneratedIsCurrent(t *testing.T) {
 	raw, err := os.ReadFile("../opencl/opencl.api")
 	if err != nil {
@@ -159,7 +159,7 @@ func TestGeneratedIsCurrent(t *testing.T) {
 	compare(t, "../../../docs/opencl.md", api.Docs("How each OpenCL function is forwarded"))
 }
 
-// clientCalls are those that the client in Go asks for.
+// clientCalls returns the calls that the client in Go names in its go:generate line.
 func clientCalls(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../compute/doc.go")

@@ -56,7 +56,7 @@ func (a *API) goTable(s *source, constants map[string]int64) {
 	for i, k := range a.Kinds {
 		s.p("kind%s session.Kind = %d", camel(k.Name), i+1)
 	}
-	s.p(")\n\n// invalid is what a handle that is none of its kind gives.\nvar invalid = map[session.Kind]int32{")
+	s.p(")\n\n// invalid maps a kind to the error of an invalid handle.\nvar invalid = map[session.Kind]int32{")
 	for _, k := range a.Kinds {
 		s.p("kind%s: %d, // %s", camel(k.Name), constants[k.Error], k.Error)
 	}
@@ -68,7 +68,7 @@ func (a *API) goTable(s *source, constants map[string]int64) {
 	for _, c := range a.Calls {
 		s.p("%q,", c.Name)
 	}
-	s.p("}\n\n// facts are the queries that the worker asks unasked, by the call that answers them.\nvar facts = map[uint16][]uint32{")
+	s.p("}\n\n// facts are the queries that the worker answers in advance, by call.\nvar facts = map[uint16][]uint32{")
 	for _, c := range a.Calls {
 		var values []string
 		for _, f := range a.Facts {

@@ -196,7 +196,7 @@ func (a *API) checkTypes(dir string) error {
 	return nil
 }
 
-// readConstants lets the preprocessor give the values of the macros.
+// readConstants reads the values of the macros from the preprocessed headers.
 func (a *API) readConstants(h *Headers) error {
 	names := map[string]bool{}
 	for _, k := range a.Kinds {

@@ -46,7 +46,7 @@ type Call struct {
 	Part string
 }
 
-// An Answer says who answers a call, and when.
+// An Answer says which side answers a call, and when.
 type Answer string
 
 // The answers.

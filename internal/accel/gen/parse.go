@@ -307,7 +307,7 @@ func (p *parser) scalarOf(param *Param, name string) error {
 	return nil
 }
 
-// complete checks what only the whole description shows.
+// complete checks what depends on the whole description.
 func (a *API) complete() error {
 	if a.Name == "" || len(a.Calls) == 0 {
 		return fmt.Errorf("a description needs an api line and calls")

@@ -20,7 +20,7 @@ func TestOclgrind(t *testing.T) {
 // A program that dies in a case is started again for the cases after it.
 func TestTake(t *testing.T) {
 	r := &result{cases: map[string]*caseResult{}}
-	left := r.take(parse([]byte("a: ok\nb x: 1\n"), []string{"a", "b", "c"}), []string{"a", "b", "c"}, "why")
+	left := r.record(parse([]byte("a: ok\nb x: 1\n"), []string{"a", "b", "c"}), []string{"a", "b", "c"}, "why")
 	if diff := cmp.Diff(left, []string{"c"}); diff != "" {
 		t.Errorf("left: got (-) want (+):\n%s", diff)
 	}

@@ -42,7 +42,7 @@ func Oclgrind(t testing.TB) *Driver {
 	}
 }
 
-// Over the other way the odd cases' own checks must hold.
+// On a borrowed device these cases' own checks must hold.
 var (
 	oddWithPoCL = map[string]string{
 		"event/callback_of_failure":   "PoCL 3.1 never calls back for a command whose wait list failed",

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// caseResult is what one case printed.
+// caseResult is the output of one case.
 type caseResult struct {
 	lines []string // without the last
 	last  string   // "ok", "FAILED", "skipped (...)"; empty: the program died in it
 	died  string   // how, when it died
 }
 
-// result is what one program printed, by case.
+// result is the output of one program, by case.
 type result struct {
 	cases map[string]*caseResult
 	order []string
@@ -40,14 +40,14 @@ func run(path string, wanted []string, through func(*exec.Cmd), limit time.Durat
 			break
 		}
 		output, err := execute(path, caseArgs(left), through, limit)
-		left = all.take(parse(output, left), left, fmt.Sprintf("%v\n%s", err, tail(output)))
+		left = all.record(parse(output, left), left, fmt.Sprintf("%v\n%s", err, tail(output)))
 	}
 	return all
 }
 
-// take notes what cases printed up to the one in which the program died, if
-// any, and answers the cases after it.
-func (r *result) take(found map[string]*caseResult, names []string, how string) []string {
+// record stores the results of cases up to the one in which the program died, if
+// any, and returns the cases after it.
+func (r *result) record(found map[string]*caseResult, names []string, how string) []string {
 	for i, name := range names {
 		r.cases[name] = found[name]
 		if found[name] == nil {
@@ -69,7 +69,7 @@ func caseArgs(names []string) []string {
 	return args
 }
 
-// list asks a program for the names of its cases.
+// list returns the names of a program's cases.
 func list(path string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -29,9 +29,9 @@ const Name = "libopencl.so"
 const op = "driver library"
 
 // Extract writes the library below dir, unless it is there already, and returns
-// the folder that an OpenCL loader takes as OCL_ICD_VENDORS: it names this
+// the folder for OCL_ICD_VENDORS: it names this
 // library and no other. Each build of the library has a folder of its own, so
-// that programs keep the one that they began with.
+// that running programs keep theirs.
 func Extract(dir string) (vendors string, err error) {
 	packed, err := lib.ReadFile("lib/" + Name + ".gz")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +61,8 @@ func extract(packed []byte, dir string) (vendors string, err error) {
 	return vendors, nil
 }
 
-// install makes the folder home under another name first, so that nobody sees
-// half of it.
+// install creates the folder under a temporary name first, so that it appears
+// complete.
 func install(packed []byte, home string) error {
 	if err := os.MkdirAll(filepath.Dir(home), 0o755); err != nil {
 		return err
@@ -77,12 +77,12 @@ func install(packed []byte, home string) error {
 	}
 	err = os.Rename(draft, home)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // somebody else was quicker
+		return nil // another process has installed it
 	}
 	return err
 }
 
-// fill writes what belongs into home to the folder draft.
+// fill writes the contents of home to the folder draft.
 func fill(packed []byte, draft, home string) error {
 	unpacked, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -105,7 +105,7 @@ func fill(packed []byte, draft, home string) error {
 	return write(filepath.Join(draft, "vendors", "outboard.icd"), []byte(name), 0o644)
 }
 
-// write makes a file that survives a crash right after it.
+// write creates a file and syncs it to the disk.
 func write(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
