@@ -244,5 +244,6 @@ type mover struct {
 
 func newMover(srv *natsserver.Server, e *embedded) (mover, error) {
 	mv := mover{newTable(e.log), e.opts.Dir}
-	return mv, mv.connect(nats.InProcessServer(srv))
+	err := mv.connect(nats.InProcessServer(srv))
+	return mv, err
 }
