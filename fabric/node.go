@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -101,7 +102,7 @@ func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*sha
 	if err != nil {
 		return nil, err
 	}
-	if err := offerServices(ctx, conn, s, id); err != nil {
+	if err := l.offerServices(ctx, conn, s, id); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -140,8 +141,15 @@ func (l *nodeListener) drain(s *Server, conn *shared.Conn) {
 	}
 }
 
-func offerServices(ctx context.Context, conn *shared.Conn, s *Server, id *string) error {
+// offerServices offers the services of a server. The credentials of the listener's options
+// accompany the offer, as they accompany calls.
+func (l *nodeListener) offerServices(ctx context.Context, conn *shared.Conn, s *Server, id *string) error {
 	md := metadata.MD{offer.ProgramKey: {filepath.Base(os.Args[0])}}
+	for _, creds := range l.options.credentials {
+		if err := addCredentials(ctx, creds, l.path, md, codes.Unauthenticated, true); err != nil {
+			return err
+		}
+	}
 	if *id != "" {
 		md.Set(offer.EndpointKey, *id)
 	}

@@ -81,7 +81,8 @@ func WithCallOptions(more ...grpc.CallOption) Option {
 	return func(o *options) { o.callOptions = append(o.callOptions, more...) }
 }
 
-// WithPerRPCCredentials adds c's metadata to every call.
+// WithPerRPCCredentials adds c's metadata to every call, and to the offers of a listener on
+// a node.
 func WithPerRPCCredentials(c credentials.PerRPCCredentials) Option {
 	return func(o *options) { o.credentials = append(o.credentials, c) }
 }

@@ -12,6 +12,7 @@
 // A [Plane] is composed of parts with state of their own:
 //
 //	listeners    where programs connect
+//	entrance     the identity of a caller, and the services that it may call
 //	programs     the connected programs and the endpoints that they offer
 //	inbound      connections of other nodes and of sibling processes, which bring calls
 //	delivery     hands inbound calls to the endpoints that they name
@@ -69,6 +70,8 @@ type Options struct {
 	// Accept says. It has no TLS and no proof of the caller's identity: loopback. The
 	// Plane closes it.
 	Plain net.Listener
+	// Identify checks the credentials of programs; nil: no program has one.
+	Identify Identifier
 	// TLS returns the configuration for a connection to another node.
 	TLS func(outboard.Node) *tls.Config
 	// Framed are for connections to other nodes.
@@ -130,7 +133,7 @@ func Open(_ context.Context, opts Options) (*Plane, error) {
 	p.routes = newRoutes(opts, p.router, p.transports, p.policies)
 	p.programs.changed = p.routes.sync
 	p.programs.remoteCallers = func() bool { return !p.inbound.noNodes() }
-	p.plain = plain.NewServer(calls, plain.Options{
+	p.plain = plain.NewServer(&entrance{handler: calls}, plain.Options{
 		Logger: p.log, Descriptors: descriptors{opts.Registry}, Health: health{opts.Registry, opts.Members},
 	})
 	p.listeners = &listeners{}

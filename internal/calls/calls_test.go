@@ -95,7 +95,7 @@ func (p *pool) member(name outboard.NodeID) *member {
 	}
 	m := &member{registry: registry, socket: filepath.Join(t.TempDir(), "calls.sock"), plain: port.Addr().String()}
 	m.Plane, err = calls.Open(t.Context(), calls.Options{
-		Registry: registry, Members: p, Self: name, Socket: m.socket, Plain: port,
+		Registry: registry, Members: p, Self: name, Socket: m.socket, Plain: port, Identify: identify,
 		TLS: func(to outboard.Node) *tls.Config { return id.ClientTLS(to.ID, to.Fingerprint, calls.Protocol) },
 	})
 	if err != nil {

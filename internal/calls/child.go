@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -157,6 +158,8 @@ func (c *child) handle(m *ipc.Message) {
 		h.settled(c.number, b.ID)
 	case msgWithdraw:
 		h.running.Go(func() { c.reply(m, nil, h.endpoints.withdraw(h.life, c.number, b.ID)) })
+	case msgIdentify:
+		c.reply(m, &body{ID: h.identify(b.ID)}, nil)
 	case msgLink:
 		h.running.Go(func() { c.link(m, b.Process) })
 	case msgLeft:
@@ -194,6 +197,14 @@ func (c *child) link(m *ipc.Message, process int) {
 	defer near.Close()
 	defer far.Close()
 	c.reply(m, nil, sibling.conn.Send(msgNear, nil, far), near)
+}
+
+// identify returns the identity that a credential proves, "" for none.
+func (h *Host) identify(credential string) string {
+	if h.opts.Identify == nil {
+		return ""
+	}
+	return h.opts.Identify(credential)
 }
 
 func (h *Host) lendState(f *os.File) {
@@ -256,6 +267,9 @@ func (h *Host) AddServer(ctx context.Context, e services.Endpoint) (services.End
 	}
 	if len(e.Services) == 0 {
 		return e, outboard.Errorf(outboard.Invalid, op, "it serves nothing: name its services")
+	}
+	if i := slices.IndexFunc(e.Services, reserved); i >= 0 {
+		return e, outboard.Errorf(outboard.Denied, op, "service %s is reserved for processes of the pool", e.Services[i])
 	}
 	e.Started = time.Now().UTC()
 	return h.opts.Registry.Add(ctx, e)

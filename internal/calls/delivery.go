@@ -26,6 +26,9 @@ func (d *delivery) target(h *call.Head) (*call.Head, call.Transport, error) {
 	if len(ids) != 1 {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "the call names no endpoint")
 	}
+	if err := mayUse(h.Service(), h.Tenant); err != nil {
+		return nil, nil, err
+	}
 	t := d.transports.local(ids[0])
 	if t == nil {
 		return nil, nil, unreachableError{"endpoint " + ids[0] + " is gone"}

@@ -28,6 +28,9 @@ type HostOptions struct {
 	Launch   helper.Launcher
 	State    *state.State
 	Registry *services.Registry
+	// Identify returns the identity that a program's credential proves, "" for none. It may
+	// be nil, and does not block.
+	Identify func(credential string) string
 	// Programs is where programs connect, and Plain where plain gRPC does; nil:
 	// nowhere. The Host closes them.
 	Programs *net.UnixListener

@@ -35,6 +35,7 @@ const (
 	msgOffer    = "offer"    // a program serves: Endpoint with its ID
 	msgSettled  = "settled"  // the program of the endpoint ID is reached here; no reply
 	msgWithdraw = "withdraw" // the endpoint ID is gone: empty
+	msgIdentify = "identify" // check the credential ID: the ID that it proves, or ""
 	msgLink     = "link"     // connect to the sibling of that number: a file
 	msgLeft     = "left"     // the last call is over, and a file has what was counted: empty
 )

@@ -31,6 +31,16 @@ func (p *process) elsewhere(ctx context.Context, stream string) string {
 	return b.ID
 }
 
+// identify implements Identifier: the node has given the credentials.
+func (p *process) identify(ctx context.Context, credential string) (string, error) {
+	m, err := p.node.Call(ctx, msgIdentify, &body{ID: credential})
+	if err != nil {
+		return "", err
+	}
+	b, err := bodyOf(m)
+	return b.ID, err
+}
+
 // nodeOffers publishes endpoints through the node.
 type nodeOffers struct{ node *ipc.Conn }
 

@@ -23,7 +23,7 @@ import (
 
 // Handover is the version of the messages between a node and a process that carries its
 // calls. Both must have the same; a node sends its own first.
-const Handover = 1
+const Handover = 2 // 1: before programs had credentials
 
 // Config is how a node configures the process that carries its calls.
 type Config struct {

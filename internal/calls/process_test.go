@@ -3,6 +3,7 @@ package calls
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"runtime"
@@ -44,7 +45,7 @@ func TestHandoverVersion(t *testing.T) {
 		t.Errorf("serve before start: %v", err)
 	}
 	_, err := node.Call(t.Context(), msgStart, &body{Config: &Config{Handover: Handover + 1}})
-	if outboard.KindOf(err) != outboard.Protocol || !strings.Contains(err.Error(), "version 2") || !strings.Contains(err.Error(), "1.4") {
+	if outboard.KindOf(err) != outboard.Protocol || !strings.Contains(err.Error(), fmt.Sprintf("version %d", Handover+1)) || !strings.Contains(err.Error(), "1.4") {
 		t.Errorf("start: %v", err)
 	}
 	_ = node.Close()
@@ -67,7 +68,7 @@ func TestPacketsOfEarlierBuilds(t *testing.T) {
 	}
 	packet := make([]byte, 4096)
 	n, err := a.Read(packet)
-	const want = `{"type":"answer","seq":7,"error":"take over calls: the node hands over by version 9, 1.4 by version 1: restart the node to change to it","kind":`
+	const want = `{"type":"answer","seq":7,"error":"take over calls: the node hands over by version 9, 1.4 by version 2: restart the node to change to it","kind":`
 	if err != nil || !strings.HasPrefix(string(packet[:n]), want) {
 		t.Errorf("got %s, %v", packet[:n], err)
 	}

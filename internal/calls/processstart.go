@@ -82,7 +82,7 @@ func (p *process) open(ctx context.Context) (err error) {
 func (p *process) planeOptions() Options {
 	o := Options{
 		Registry: p.registry, Members: p.members, Self: p.config.Self,
-		Offers: &nodeOffers{p.node}, Process: p.config.Process, Link: p.link, Elsewhere: p.elsewhere,
+		Offers: &nodeOffers{p.node}, Process: p.config.Process, Link: p.link, Elsewhere: p.elsewhere, Identify: p.identify,
 		TLS:    func(to outboard.Node) *tls.Config { return p.identity.ClientTLS(to.ID, to.Fingerprint, Protocol) },
 		Framed: p.framed(nil), Logger: p.log, Metrics: p.metrics, Slow: p.config.Slow,
 	}

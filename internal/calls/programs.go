@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
@@ -32,8 +33,9 @@ type programs struct {
 	registry *services.Registry
 	offers   Offers
 	process  int
-	handler  handler // of their calls
-	changed  func()  // the endpoints have changed
+	self     outboard.NodeID
+	entrance *entrance // of their calls
+	changed  func()    // the endpoints have changed
 	// remoteCallers reports that other nodes send calls to this process.
 	remoteCallers func() bool
 	life          *lifetime
@@ -47,7 +49,8 @@ type programs struct {
 
 func newPrograms(opts Options, life *lifetime, h handler) *programs {
 	return &programs{
-		registry: opts.Registry, offers: opts.Offers, process: opts.Process, handler: h, life: life, log: opts.Logger,
+		registry: opts.Registry, offers: opts.Offers, process: opts.Process, self: opts.Self, life: life, log: opts.Logger,
+		entrance:  &entrance{handler: h, credentials: &credentials{identify: opts.Identify}},
 		connected: map[*program]bool{}, endpoints: map[string]*program{},
 	}
 }
@@ -211,6 +214,17 @@ func (ps *programs) publish(ctx context.Context, p *program, previous string, e 
 	return e.ID, nil
 }
 
+// mayOffer returns a status if an identity may not offer a service on this node.
+func (ps *programs) mayOffer(service, identity string) error {
+	if err := mayUse(service, identity); err != nil {
+		return err
+	}
+	if !offeredBy(service, ps.self) {
+		return status.Errorf(codes.PermissionDenied, "service %s belongs to another node", service)
+	}
+	return nil
+}
+
 // describe stores the descriptors of services. A service that can't be described is served
 // all the same: only policies on its fields and reflection lack it.
 func (ps *programs) describe(ctx context.Context, names []string, files *descriptorpb.FileDescriptorSet) {
@@ -239,7 +253,7 @@ func (ps *programs) register(p *program, id string) bool {
 // Serve implements call.Handler.
 func (p *program) Serve(s call.ServerStream) error {
 	if s.Head().Method != offer.Method {
-		return p.programs.handler.Serve(s)
+		return p.programs.entrance.Serve(s)
 	}
 	request, err := s.Recv()
 	if err != nil {
@@ -260,7 +274,7 @@ func (p *program) ServeUnary(ctx context.Context, h *call.Head, request *call.Me
 	if h.Method == offer.Method {
 		return p.offer(ctx, h, request)
 	}
-	return p.programs.handler.ServeUnary(ctx, h, request)
+	return p.programs.entrance.ServeUnary(ctx, h, request)
 }
 
 // offer serves a program's request to offer its services.
@@ -274,9 +288,17 @@ func (p *program) offer(ctx context.Context, h *call.Head, request *call.Message
 	if err := proto.Unmarshal(text, &files); err != nil {
 		return nil, call.End{}, status.Errorf(codes.InvalidArgument, "offer: %v", err)
 	}
+	if h, err = p.programs.entrance.credentials.withIdentity(ctx, h); err != nil {
+		return nil, call.End{}, err
+	}
 	names := h.Metadata.Get(offer.ServiceKey)
 	if len(names) == 0 || slices.Contains(names, "") {
 		return nil, call.End{}, status.Errorf(codes.InvalidArgument, "offer: name the services in %s", offer.ServiceKey)
+	}
+	for _, name := range names {
+		if err := p.programs.mayOffer(name, h.Tenant); err != nil {
+			return nil, call.End{}, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, offerLimit)
 	defer cancel()

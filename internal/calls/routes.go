@@ -91,6 +91,9 @@ func (r *routes) endpointLists(resolve func(services.Endpoint) call.Transport) m
 			continue
 		}
 		for _, name := range e.Services {
+			if !offeredBy(name, e.Node) {
+				continue
+			}
 			lists[name] = append(lists[name], router.Endpoint{
 				Endpoint:  balance.Endpoint{ID: e.ID, Node: string(e.Node), Weight: e.Weight},
 				Transport: t,

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
+	"github.com/outboard-run/outboard/internal/datadir"
 )
 
 type runOptions struct {
@@ -98,6 +100,9 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	if err != nil {
 		return err
 	}
+	if err := prepareData(env.config.data); err != nil {
+		return err
+	}
 	hold, err := acquire(ctx, env, opts, args)
 	if err != nil {
 		return err
@@ -135,6 +140,15 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 		return &statusError{status: status}
 	}
 	return nil
+}
+
+// prepareData makes the data folder if it does not exist, and refuses one that another user could
+// put a node's socket or a driver library in.
+func prepareData(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	return datadir.Check(path)
 }
 
 // acquire requests the leases from the node, and shows the wait.

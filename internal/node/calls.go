@@ -43,7 +43,7 @@ func (n *Node) openCalls(ctx context.Context) (lifecycle.Resource, error) {
 	}
 	h, err := calls.OpenHost(ctx, calls.HostOptions{
 		Config: n.callsConfig(log), Launch: n.launcher(log), State: n.state, Registry: n.services,
-		Programs: programs, Plain: port, Logger: log,
+		Identify: n.identities.identify, Programs: programs, Plain: port, Logger: log,
 	})
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/datadir"
 )
 
 // SessionSocket is the name of the socket in the data folder on which programs
@@ -28,11 +29,14 @@ type folder struct {
 	lock *os.File
 }
 
-// openFolder makes the folder if it has to, and locks it. The lock ends with the
-// process, however that ends.
+// openFolder makes the folder if it does not exist, checks that it is this user's alone, and
+// locks it. The lock ends with the process.
 func openFolder(path string) (*folder, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, outboard.Errorf(outboard.Invalid, "", "%w: name another one with --data", err)
+	}
+	if err := datadir.Check(path); err != nil {
+		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -169,6 +169,8 @@ type Node struct {
 	peers     *peerServer
 	broker    *deviceBroker
 	ingress   *ingress
+
+	identities identities
 }
 
 var _ lifecycle.Service = (*Node)(nil)

@@ -20,7 +20,7 @@ func (t *Tenant) servePeers(ctx context.Context, ready func()) error {
 		<-ctx.Done()
 		return nil
 	}
-	return peer.Serve(ctx, ready, t.config.Tenant, t.config.Node, t.config.CallsSocket, peerHandler{t}, t.log)
+	return peer.Serve(ctx, ready, t.config.Tenant, t.config.Node, t.config.CallsSocket, t.config.DevicesKey, peerHandler{t}, t.log)
 }
 
 // surveyTimeout is how long nodes may take to report their progress.

@@ -171,7 +171,7 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 		return nil, err
 	}
 	var err error
-	if t.peers, err = peer.Dial(t.config.Tenant, t.config.CallsSocket, t.log); err != nil {
+	if t.peers, err = peer.Dial(t.config.Tenant, t.config.CallsSocket, t.config.DevicesKey, t.log); err != nil {
 		return nil, err
 	}
 	t.files = &blob.Store{Dir: t.config.Dir, Peers: t.peers, Others: t.members.Others, Known: t.members.Known}

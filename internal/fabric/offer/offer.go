@@ -15,6 +15,9 @@ const (
 	ServiceKey  = "outboard-service"
 	ProgramKey  = "outboard-program"
 	EndpointKey = "outboard-endpoint"
+	// CredentialKey proves the identity of a program to its node, on offers and on calls. The
+	// node removes it.
+	CredentialKey = "outboard-credential"
 )
 
 // UnsentKey, in the trailer of a call that one node forwards to another, says that no program

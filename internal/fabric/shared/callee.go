@@ -46,7 +46,11 @@ func (c *callee) open(conn *Conn, out int) {
 	c.handleDesc, c.onClose = c.handle, c.cancelCalls
 	c.handler, c.inline, c.maxMessage, c.maxCalls = o.Handler, o.Inline, o.MaxMessage, o.MaxCalls
 	c.unary, _ = o.Handler.(call.UnaryHandler)
-	c.tenant, c.peer = o.Tenant(conn.peer), conn.peer.String()
+	if c.peer = conn.peer.String(); !o.Trust {
+		// The tenant of a call that a trusted peer forwards without one is unknown: it is not
+		// the peer, whose own calls have more rights.
+		c.tenant = o.Tenant(conn.peer)
+	}
 	c.calls = map[callID]*served{}
 	base := context.WithValue(context.Background(), lenderKey{}, Lender(&c.laneEnd))
 	c.base, c.cancel = context.WithCancelCause(base)

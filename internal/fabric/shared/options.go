@@ -19,8 +19,8 @@ type Options struct {
 	// Inline declares that the Handler never blocks: unary calls run in the goroutine that reads
 	// the ring. Without it every call has a goroutine.
 	Inline bool
-	// Trust declares that the peer forwards calls of others: Tenant and Peer of a head are then
-	// what the peer wrote, where it wrote them.
+	// Trust declares that the peer forwards calls of others: the Tenant of a head is then what
+	// the peer wrote, "" for a caller without identity, and so is Peer where it was written.
 	Trust bool
 	// Tenant names the tenant of a peer. Default: "uid:1000".
 	Tenant func(Peer) string

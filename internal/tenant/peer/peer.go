@@ -23,6 +23,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/app"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 	"github.com/outboard-run/outboard/internal/workflow/planner"
 )
@@ -44,18 +45,34 @@ type Client struct {
 	conn   *fabric.ClientConn // nil: the process has no node
 }
 
-// Dial returns a Client that calls through the node at a socket; without one every call
-// fails with the kind Unreachable.
-func Dial(tenant, socket string, log *slog.Logger) (*Client, error) {
+// Dial returns a Client that calls through the node at a socket, with the credential that the
+// node gave this process; without a socket every call fails with the kind Unreachable.
+func Dial(tenant, socket, credential string, log *slog.Logger) (*Client, error) {
 	if socket == "" {
 		return &Client{tenant: tenant}, nil
 	}
-	conn, err := fabric.Dial("node:"+socket, fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(log))
+	conn, err := fabric.Dial("node:"+socket, fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(log),
+		fabric.WithPerRPCCredentials(nodeCredential(credential)))
 	if err != nil {
 		return nil, err
 	}
 	return &Client{tenant: tenant, conn: conn}, nil
 }
+
+// A nodeCredential proves to the node which tenant's process this is.
+type nodeCredential string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (c nodeCredential) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if c == "" {
+		return nil, nil
+	}
+	return map[string]string{offer.CredentialKey: string(c)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials: the node's socket is
+// this machine's.
+func (nodeCredential) RequireTransportSecurity() bool { return false }
 
 // Close closes the connection to the node.
 func (c *Client) Close() error {

@@ -85,14 +85,14 @@ func TestVersion1IsRefused(t *testing.T) {
 
 // Without a node no process is reached, and other callers than processes are refused.
 func TestNoNode(t *testing.T) {
-	c, err := Dial("tea", "", nil)
+	c, err := Dial("tea", "", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.ReadFile(t.Context(), "harbour", "x"); outboard.KindOf(err) != outboard.Unreachable {
 		t.Errorf("got %v", err)
 	}
-	if err := checkCaller(t.Context()); status.Code(err) != codes.PermissionDenied {
+	if err := checkCaller(t.Context(), "tea"); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("got %v", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,13 +31,13 @@ type Handler interface {
 }
 
 // Serve answers the calls for the process of a node until ctx ends.
-func Serve(ctx context.Context, ready func(), tenant string, node outboard.NodeID, socket string, h Handler, log *slog.Logger) error {
-	listener, err := fabric.Listen("node:"+socket, fabric.WithLogger(log))
+func Serve(ctx context.Context, ready func(), tenant string, node outboard.NodeID, socket, credential string, h Handler, log *slog.Logger) error {
+	listener, err := fabric.Listen("node:"+socket, fabric.WithLogger(log), fabric.WithPerRPCCredentials(nodeCredential(credential)))
 	if err != nil {
 		return err
 	}
 	server := fabric.NewServer(fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(log))
-	server.RegisterService(service(serviceName(tenant, node), h), h)
+	server.RegisterService(service(tenant, node, h), h)
 	ready()
 	err = server.Run(ctx, listener)
 	server.Stop()
@@ -50,9 +49,9 @@ func Serve(ctx context.Context, ready func(), tenant string, node outboard.NodeI
 
 // service describes the methods of peer.proto's Process. There is no generated code for it,
 // since the service's name depends on the tenant and the node.
-func service(name string, h Handler) *grpc.ServiceDesc {
+func service(tenant string, node outboard.NodeID, h Handler) *grpc.ServiceDesc {
 	d := &grpc.ServiceDesc{
-		ServiceName: name, HandlerType: (*any)(nil),
+		ServiceName: serviceName(tenant, node), HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
 			unary("RunStep", func(ctx context.Context, q *StepRequest) (*StepReply, error) {
 				o, err := h.RunStep(ctx, q.call())
@@ -83,6 +82,7 @@ func service(name string, h Handler) *grpc.ServiceDesc {
 		},
 		Streams: []grpc.StreamDesc{{StreamName: "StreamLogs", ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error { return streamLogs(s, h) }}},
 	}
+	onlyTenant(d, tenant)
 	for _, method := range version1 {
 		d.Methods = append(d.Methods, refuseVersion1(method))
 	}
@@ -112,9 +112,6 @@ func unary[Q, A any](name string, f func(context.Context, *Q) (*A, error)) grpc.
 		if err := decode(request); err != nil {
 			return nil, err
 		}
-		if err := checkCaller(ctx); err != nil {
-			return nil, err
-		}
 		reply, err := f(ctx, request)
 		if err != nil {
 			return nil, status.Error(codeOf(err), err.Error())
@@ -138,21 +135,41 @@ func streamLogs(s grpc.ServerStream, h Handler) error {
 	if err := s.RecvMsg(&q); err != nil {
 		return err
 	}
-	if err := checkCaller(s.Context()); err != nil {
-		return err
-	}
 	return h.Logs(s.Context(), &q, func(lines []client.LogLine) error { return s.SendMsg(logBatch(lines)) })
 }
 
-// checkCaller refuses callers that are not processes of a node's user.
-func checkCaller(ctx context.Context) error {
-	// Programs of a node's user come by its socket; a caller of the port for plain gRPC has
-	// another name.
-	if c, ok := fabric.CallerFromContext(ctx); !ok || !strings.HasPrefix(c.Tenant, "uid:") {
-		return status.Error(codes.PermissionDenied, "only a tenant's processes may ask this")
+// onlyTenant makes the methods of a service refuse all callers but the tenant's own processes,
+// before they read the request.
+func onlyTenant(d *grpc.ServiceDesc, tenant string) {
+	for i, m := range d.Methods {
+		d.Methods[i].Handler = func(s any, ctx context.Context, decode func(any) error, next grpc.UnaryServerInterceptor) (any, error) {
+			if err := checkCaller(ctx, tenant); err != nil {
+				return nil, err
+			}
+			return m.Handler(s, ctx, decode, next)
+		}
+	}
+	for i, m := range d.Streams {
+		d.Streams[i].Handler = func(srv any, s grpc.ServerStream) error {
+			if err := checkCaller(s.Context(), tenant); err != nil {
+				return err
+			}
+			return m.Handler(srv, s)
+		}
+	}
+}
+
+// checkCaller refuses callers that are not processes of the tenant. The fabric has checked the
+// caller's identity where the call began.
+func checkCaller(ctx context.Context, tenant string) error {
+	if c, ok := fabric.CallerFromContext(ctx); !ok || c.Tenant != identityPrefix+tenant {
+		return status.Error(codes.PermissionDenied, "only processes of the tenant may call this")
 	}
 	return nil
 }
+
+// identityPrefix begins the identity of a tenant's process.
+const identityPrefix = "tenant:"
 
 func codeOf(err error) codes.Code {
 	switch outboard.KindOf(err) {

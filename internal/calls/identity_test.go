@@ -1,0 +1,195 @@
+package calls_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
+	"github.com/outboard-run/outboard/internal/tenant/peer"
+)
+
+// identify knows the credentials of two tenants' processes, as a node does.
+func identify(_ context.Context, credential string) (string, error) {
+	return map[string]string{"key of tea": "tenant:tea", "key of coffee": "tenant:coffee"}[credential], nil
+}
+
+const secret = "tea's secret"
+
+// teaProcess is the process of tenant tea.
+type teaProcess struct{ peer.Handler }
+
+func (teaProcess) ReadFile(context.Context, string) ([]byte, error) { return []byte(secret), nil }
+
+// serveTenant runs a process that offers the service of tea's process on a node.
+func serveTenant(t *testing.T, m *member, node outboard.NodeID, credential string) <-chan error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		defer close(done)
+		done <- peer.Serve(ctx, func() {}, "tea", node, m.socket, credential, teaProcess{}, slog.New(slog.DiscardHandler))
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return done
+}
+
+// readSecret reads a file of tea's process on dinghy as a plain gRPC client does.
+func readSecret(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
+	var f peer.File
+	err := conn.Invoke(ctx, "/outboard.tenant.tea.dinghy/ReadFile", &peer.FileRequest{Digest: "x"}, &f)
+	return string(f.GetContent()), err
+}
+
+// Issue 11, attack 1: local users of a node call the process of a tenant through the port for
+// plain gRPC and through the node's socket, on the process's node and on another one.
+func TestStrangersCannotCallTenants(t *testing.T) {
+	p := newPool(t)
+	harbour, dinghy := p.member("harbour"), p.member("dinghy")
+	serveTenant(t, dinghy, "dinghy", "key of tea")
+	harbour.endpoints(t, 1)
+	dinghy.endpoints(t, 1)
+	for name, m := range map[string]*member{"same node": dinghy, "another node": harbour} {
+		t.Run(name, func(t *testing.T) {
+			tea, err := peer.Dial("tea", m.socket, "key of tea", slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tea.Close()
+			m.eventually(t, "the tenant's own process is answered", func() bool {
+				content, err := tea.ReadFile(t.Context(), "dinghy", "x")
+				return err == nil && string(content) == secret
+			})
+			for attack, conn := range map[string]grpc.ClientConnInterface{"plain gRPC": m.dialPlain(t), "socket": m.dial(t)} {
+				for shown, credentials := range map[string][]string{
+					"no credential": nil, "a forged one": {"key of nobody"}, "another tenant's": {"key of coffee"},
+					"two": {"key of tea", "key of tea"}, "a long one": {strings.Repeat("k", 1000)},
+				} {
+					ctx := t.Context()
+					for _, c := range credentials {
+						ctx = metadata.AppendToOutgoingContext(ctx, offer.CredentialKey, c)
+					}
+					got, err := readSecret(ctx, conn)
+					if code := status.Code(err); code != codes.PermissionDenied && code != codes.Unauthenticated || got != "" {
+						t.Errorf("%s with %s: got %q, %v", attack, shown, got, err)
+					}
+				}
+			}
+			// A tenant's credential counts for nothing at the port for plain gRPC.
+			ctx := metadata.AppendToOutgoingContext(t.Context(), offer.CredentialKey, "key of tea")
+			if got, err := readSecret(ctx, m.dialPlain(t)); status.Code(err) != codes.Unauthenticated {
+				t.Errorf("plain gRPC with the tenant's own credential: got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// A program that offers the service of a tenant's process would get what is meant for that.
+func TestStrangersCannotImpersonateTenants(t *testing.T) {
+	p := newPool(t)
+	harbour := p.member("harbour")
+	for name, test := range map[string]struct {
+		node       outboard.NodeID
+		credential string
+	}{
+		"no credential":    {"harbour", ""},
+		"another tenant's": {"harbour", "key of coffee"},
+		"another node's":   {"dinghy", "key of tea"},
+	} {
+		if err := <-serveTenant(t, harbour, test.node, test.credential); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if all := harbour.registry.Endpoints(); len(all) != 0 {
+		t.Errorf("offered: %v", all)
+	}
+}
+
+// callerEcho answers with the identity of its caller.
+type callerEcho struct {
+	testgrpc.UnimplementedTestServiceServer
+}
+
+func (callerEcho) EmptyCall(context.Context, *testgrpc.Empty) (*testgrpc.Empty, error) {
+	return &testgrpc.Empty{}, nil
+}
+
+func (callerEcho) UnaryCall(ctx context.Context, _ *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+	c, _ := fabric.CallerFromContext(ctx)
+	md, _ := metadata.FromIncomingContext(ctx)
+	return &testgrpc.SimpleResponse{Username: c.Tenant, OauthScope: strings.Join(md.Get(offer.CredentialKey), " ")}, nil
+}
+
+// A callee learns who calls, the same on every path, and not the caller's credential.
+func TestCallerIdentity(t *testing.T) {
+	p := newPool(t)
+	harbour, dinghy := p.member("harbour"), p.member("dinghy")
+	harbour.serve(t, callerEcho{})
+	harbour.endpoints(t, 1)
+	dinghy.endpoints(t, 1)
+	for name, m := range map[string]*member{"same node": harbour, "another node": dinghy} {
+		for path, test := range map[string]struct {
+			conn       grpc.ClientConnInterface
+			credential string
+			want       string
+		}{
+			"plain gRPC":         {m.dialPlain(t), "", ""},
+			"socket":             {m.dial(t), "", uid()},
+			"socket, credential": {m.dial(t), "key of tea", "tenant:tea"},
+		} {
+			c := testgrpc.NewTestServiceClient(test.conn)
+			waitServed(t, c)
+			ctx := t.Context()
+			if test.credential != "" {
+				ctx = metadata.AppendToOutgoingContext(ctx, offer.CredentialKey, test.credential)
+			}
+			for range 3 { // the first call defines the method's number, others use it
+				got, err := c.UnaryCall(ctx, &testgrpc.SimpleRequest{})
+				if err != nil || got.GetUsername() != test.want || got.GetOauthScope() != "" {
+					t.Errorf("%s, %s: got %q, %q, %v, want %q", name, path, got.GetUsername(), got.GetOauthScope(), err, test.want)
+				}
+			}
+		}
+	}
+}
+
+// A policy can name identities.
+func TestPolicyOfIdentities(t *testing.T) {
+	p := newPool(t)
+	harbour := p.member("harbour")
+	harbour.serve(t, callerEcho{})
+	harbour.endpoints(t, 1)
+	tea, stranger := testgrpc.NewTestServiceClient(harbour.dial(t)), testgrpc.NewTestServiceClient(harbour.dialPlain(t))
+	waitServed(t, stranger)
+	const text = "policies:\n- name: tea only\n  services: [grpc.testing.TestService]\n  access: {default: deny, rules: [{allow: {tenants: ['tenant:tea']}}]}\n"
+	if _, err := harbour.registry.Apply(t.Context(), "p.yaml", text); err != nil {
+		t.Fatal(err)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), offer.CredentialKey, "key of tea")
+	harbour.eventually(t, "strangers are refused", func() bool {
+		_, err := stranger.UnaryCall(t.Context(), &testgrpc.SimpleRequest{})
+		return status.Code(err) == codes.PermissionDenied
+	})
+	if _, err := tea.UnaryCall(ctx, &testgrpc.SimpleRequest{}); err != nil {
+		t.Errorf("the tenant that the policy names: %v", err)
+	}
+	if _, err := tea.UnaryCall(t.Context(), &testgrpc.SimpleRequest{}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("without its credential: %v", err)
+	}
+}
+
+func uid() string { return fmt.Sprintf("uid:%d", os.Getuid()) }

@@ -1,0 +1,26 @@
+package node
+
+import (
+	"sync/atomic"
+
+	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/tenant/host"
+)
+
+// identities maps the credentials that this node has given to processes to their identities.
+type identities struct{ tenants atomic.Pointer[host.Host] }
+
+func (i *identities) set(tenants *host.Host) { i.tenants.Store(tenants) }
+
+// identify returns the identity that a credential proves, "" for none.
+func (i *identities) identify(credential string) string {
+	tenants := i.tenants.Load()
+	if tenants == nil || credential == "" {
+		return "" // no process was started yet
+	}
+	tenant, ok := tenants.Whose(credential)
+	if !ok {
+		return ""
+	}
+	return calls.TenantIdentity + tenant
+}
