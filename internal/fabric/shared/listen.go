@@ -2,12 +2,14 @@ package shared
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
-	"sync"
+
 	"sync/atomic"
 
+	acceptloop "github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -71,29 +73,22 @@ func (l *Listener) Close() error { return l.socket.Close() }
 // returns nil. Accept runs in a goroutine of its connection and may refuse it with an error;
 // calls are served once it has returned nil.
 func (l *Listener) Serve(ctx context.Context, accept func(*Conn) error) error {
-	var handlers sync.WaitGroup
-	defer handlers.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = l.socket.Close() })
-	defer stop()
-	for {
+	next := func() (*net.UnixConn, error) {
 		socket, err := l.socket.AcceptUnix()
-		if ctx.Err() != nil {
-			if err == nil {
-				_ = socket.Close()
-			}
-			return nil
+		if errors.Is(err, net.ErrClosed) && !l.retired.Load() {
+			cancel() // the connections end with the Listener
 		}
-		if err != nil && l.retired.Load() {
-			<-ctx.Done()
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept: %w", err)
-		}
-		handlers.Go(func() { l.serveConn(ctx, socket, accept) })
+		return socket, err
 	}
+	acceptloop.Serve(ctx, l.socket, next, acceptloop.Options{Name: "programs", Log: l.options.Logger}, func(ctx context.Context, socket *net.UnixConn) {
+		l.serveConn(ctx, socket, accept)
+	})
+	if l.retired.Load() {
+		<-ctx.Done()
+	}
+	return nil
 }
 
 // serveConn runs one connection until it ends or ctx does.
