@@ -23,6 +23,17 @@ type Status struct {
 	GRPC string `json:"grpc,omitempty"`
 	// HTTP is where the node takes requests to apps, "" for nowhere.
 	HTTP string `json:"http,omitempty"`
+	// Problems are the parts of the node that do not work.
+	Problems []HealthProblem `json:"problems,omitempty"`
+}
+
+// A HealthProblem is a part of a node that does not work.
+type HealthProblem struct {
+	// Part names it: a plane, or a service of one.
+	Part string `json:"part"`
+	// Text is what is wrong.
+	Text  string    `json:"text"`
+	Since time.Time `json:"since"`
 }
 
 // A Device is a device of the pool with what is leased of it.

@@ -44,7 +44,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	(&artifactAPI{store: n.artifacts}).register(mux)
 	leases := &leaseAPI{pool: n.pool, grants: n.grants, log: n.log}
 	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { leases.post(life, w, r) })
-	mux.HandleFunc("GET /healthz", api.Answer(func(*http.Request) (string, error) { return "ok", nil }))
+	mux.Handle("GET /healthz", n.report)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls, n.tenants}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

@@ -171,6 +171,7 @@ type Node struct {
 	ingress   *ingress
 
 	identities identities
+	report     *healthReport // set with the state
 }
 
 var _ lifecycle.Service = (*Node)(nil)
@@ -254,7 +255,7 @@ func (n *Node) Status() client.Status {
 	return client.Status{
 		Node: n.self.ID, Version: n.opts.Version, Addr: n.self.Addr, Data: n.opts.Data,
 		PID: os.Getpid(), Started: n.started, Devices: len(n.devices), GRPC: n.calls.PlainAddr(),
-		HTTP: n.ingress.addr(),
+		HTTP: n.ingress.addr(), Problems: n.report.problems(),
 	}
 }
 
@@ -313,6 +314,8 @@ func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 		Addr: addr, Boot: newBoot(), Started: n.started,
 	}
 	n.log = n.log.With("node", n.self.ID)
+	n.report = &healthReport{board: n.health, sources: map[string]healthSource{"state": s}}
+	n.registry.MustRegister(n.report)
 	return s, nil
 }
 
@@ -326,7 +329,6 @@ func (n *Node) openDevices(ctx context.Context) (lifecycle.Resource, error) {
 		// A machine whose drivers are broken can still use the pool.
 		n.log.Error("this machine's devices cannot be offered", "error", err)
 	}
-	n.health.Report("devices", err)
 	n.devices = offerDevices(n.self.ID, probed, n.opts.Offer)
 	n.host, err = lend.Open(ctx, lend.Options{
 		Sandbox: n.opts.Sandbox,
