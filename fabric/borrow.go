@@ -51,7 +51,7 @@ type borrowCallOption struct {
 
 // WithBorrowedResponse lets the response of a unary call point into shared memory,
 // under the rules of [WithBorrowedRequests]. Its bytes are valid until l is released
-// or given to another call, which is when that call begins. What nobody releases
+// or given to another call, which is when that call begins. What is not released
 // is room that the peer can't use for other calls of the connection, and keeps the shared
 // memory mapped in this process after the connection's end.
 func WithBorrowedResponse(l *Loan) grpc.CallOption { return borrowCallOption{Loan: l} }

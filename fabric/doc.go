@@ -29,8 +29,8 @@
 //   - A call option that can't be honoured is refused with codes.Unimplemented.
 //   - Client interceptors get a nil *grpc.ClientConn: there is none.
 //   - Within a process a message of protocol buffers is copied and not marshalled.
-//     Neither side sees the other's later changes. Nobody notices strings that are
-//     not UTF-8, and compressors have nothing to do.
+//     Neither side sees the other's later changes. Strings that are not UTF-8 pass
+//     unnoticed, and compressors have nothing to do.
 //   - Within a process, the handler of a unary call whose context can never end
 //     runs in the caller's goroutine.
 //   - [Server.Stop] waits for handlers, as grpc-go's does with WaitForHandlers.
@@ -41,7 +41,7 @@
 // # Large messages
 //
 // Messages over shared memory are marshalled where their receiver reads them. It
-// gets copies of its own nevertheless, since it may keep them. Those who don't keep them
+// gets copies of its own nevertheless, since it may keep them. Programs that do not keep them
 // read large bytes fields in place: [WithBorrowedRequests], [WithBorrowedResponse].
 //
 // # Streams outlive the node's process
@@ -53,6 +53,6 @@
 // # Concurrency
 //
 // ClientConn, Server and Network may be used by any number of goroutines. Of a stream
-// one goroutine may send while another receives. Whoever sends a message may change it
-// when SendMsg or Invoke has returned.
+// one goroutine may send while another receives. A message may be changed once SendMsg or
+// Invoke has returned.
 package fabric

@@ -196,7 +196,7 @@ func (x *callee) finish(err error) {
 	x.release()
 }
 
-// over frees what the call held, and stops a caller that is still sending.
+// release frees what the call held, and stops a caller that is still sending.
 func (x *callee) release() {
 	if x.timer != nil {
 		x.timer.Stop()

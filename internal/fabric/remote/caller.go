@@ -143,7 +143,7 @@ func (s *caller) cancel(err error) {
 	s.endOnce.Do(func() { s.conn.endCall(s.service) })
 }
 
-// over is called once nothing more can come.
+// release runs once nothing more can arrive.
 func (s *caller) release() {
 	s.mu.Lock()
 	stop := s.unwatch

@@ -100,7 +100,7 @@ type drain struct {
 	stream *framed.Stream
 }
 
-// Room implements framed.Receiver. Nothing is expected.
+// Buffer implements framed.Receiver. Nothing is expected.
 func (*drain) Buffer(int) []byte { return nil }
 
 // Filled implements framed.Receiver.

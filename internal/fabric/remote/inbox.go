@@ -46,7 +46,7 @@ func (x *inbox) init(callee bool, maxMessage int) {
 	x.changed.L = &x.mu
 }
 
-// Room implements framed.Receiver.
+// Buffer implements framed.Receiver.
 func (x *inbox) Buffer(int) []byte {
 	if x.isOver() {
 		return nil

@@ -140,7 +140,7 @@ func (u *unary) finish(err error) {
 	u.done <- nil
 }
 
-// Room implements framed.Receiver.
+// Buffer implements framed.Receiver.
 func (u *unary) Buffer(int) []byte {
 	if u.finished.Load() {
 		return nil
