@@ -27,6 +27,7 @@ const (
 var attackers = map[string]func(c *Config) []error{
 	"files": attackFiles, "devices": attackDevices, "sockets": attackSockets, "processes": attackProcesses,
 	"calls": attackCalls, "memory": attackMemory,
+	"nothing": func(*Config) []error { return nil },
 }
 
 func TestMain(m *testing.M) {

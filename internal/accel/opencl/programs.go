@@ -56,12 +56,15 @@ func (ps *programs) doClCreateProgramWithSource(m *message, a *argsClCreateProgr
 	if bytes.Contains(a.Source, []byte("printf")) || bytes.Contains(a.Source, []byte("#include")) {
 		ps.output.wanted.Store(true)
 	}
-	b := c.memory(16)
-	binary.LittleEndian.PutUint64(b, uint64(c.bytes(a.Source)))
-	binary.LittleEndian.PutUint64(b[8:], uint64(len(a.Source)))
-	if len(a.Source) == 0 {
+	b, source := c.memory(16), a.Source
+	if a.Source == nil {
 		c.fail(clInvalidValue)
 	}
+	if len(source) == 0 {
+		source = c.memory(1) // length 0 means that it ends with a zero
+	}
+	binary.LittleEndian.PutUint64(b, uint64(c.bytes(source)))
+	binary.LittleEndian.PutUint64(b[8:], uint64(len(a.Source)))
 	size := ps.reserveText(c, len(a.Source))
 	status := ps.caller.create(c, fnClCreateProgramWithSource, kindProgram, a.Result,
 		c.handle(kindContext, a.Context), 1, driver.Address(b), driver.Address(b[8:]), c.errcode())
