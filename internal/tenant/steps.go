@@ -169,6 +169,8 @@ func stepMeta(c engine.FunctionCall) func(string) (string, bool) {
 			return string(c.Execution), true
 		case "step":
 			return c.Path, true
+		case "step.key":
+			return c.Key(), true
 		case "content-type":
 			return c.Type, c.Type != ""
 		}

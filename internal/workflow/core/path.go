@@ -1,6 +1,8 @@
 package core
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 	"strings"
 )
@@ -39,3 +41,36 @@ func attempt(path string, n int) string {
 }
 
 func catching(path string) string { return path + "!" }
+
+const (
+	// maxPlainKey is how long an idempotency key is before its end is replaced by a digest.
+	maxPlainKey = 200
+	keyPrefix   = 100
+)
+
+// IdempotencyKey is a step's idempotency key in a syntax that fits wherever a function may store it: keys of
+// buckets (NATS), file names, headers. It has letters, digits, "-", "_", "/" and "=", at most 200 of them,
+// and differs for different steps of all executions. Other bytes of the execution's name and of the path
+// are written as "=" and two hexadecimal digits; a key that would be longer ends with a SHA-256 digest.
+func IdempotencyKey(execution, path string) string {
+	key := escapeKey(execution) + "/" + escapeKey(path)
+	if len(key) <= maxPlainKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return key[:keyPrefix] + "==" + hex.EncodeToString(sum[:])
+}
+
+func escapeKey(text string) string {
+	const digits = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_', c == '/':
+			b.WriteByte(c)
+		default:
+			b.Write([]byte{'=', digits[c>>4], digits[c&15]})
+		}
+	}
+	return b.String()
+}

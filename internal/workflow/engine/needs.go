@@ -72,6 +72,10 @@ type FunctionCall struct {
 	Workflow *dsl.Workflow `json:"-"`
 }
 
+// Key is the call's idempotency key in a syntax that buckets and file names accept. The function reads it
+// as metadata "step.key".
+func (c *FunctionCall) Key() string { return core.IdempotencyKey(string(c.Execution), c.Path) }
+
 // Outcome is how a call ended.
 type Outcome struct {
 	// Body is the response, or At is where it lies in the execution's arena. What
