@@ -8,15 +8,15 @@ import (
 // cPrototype is a function with the call's own C signature. Callbacks have
 // the type PFN_call_name, which the API's own header api.h takes from the
 // installed headers' prototypes.
-func (a *API) cPrototype(c *Call, name string) string {
-	return fmt.Sprintf("%s %s(%s)", c.Result, name, a.cParams(c))
+func (c *Call) cPrototype(name string) string {
+	return fmt.Sprintf("%s %s(%s)", c.Result, name, c.cParams())
 }
 
-func (a *API) cCheckPrototype(c *Call) string {
-	return fmt.Sprintf("int32_t check_%s(%s)", c.Name, a.cParams(c))
+func (c *Call) cCheckPrototype() string {
+	return fmt.Sprintf("int32_t check_%s(%s)", c.Name, c.cParams())
 }
 
-func (a *API) cParams(c *Call) string {
+func (c *Call) cParams() string {
 	var params []string
 	for _, p := range c.Params {
 		switch {
@@ -43,8 +43,8 @@ func (c *Call) arguments() string {
 	return strings.Join(names, ", ")
 }
 
-// failure is the statement that returns an error in the call's own way.
-func (a *API) failure(c *Call, status string) string {
+// cFailure is the statement that returns an error in the call's own way.
+func (c *Call) cFailure(status string) string {
 	if c.Result == "cl_int" || c.Result == "int" {
 		return "return " + status + ";"
 	}
@@ -59,28 +59,28 @@ func (a *API) failure(c *Call, status string) string {
 	return "return NULL;"
 }
 
-func (a *API) cEntries(s *source, table []TableEntry) {
-	s.p("/* zz_entry.c: the entry points that the loader calls, and the dispatch table. Layer: calls. */")
-	s.p("#include \"zz_calls.h\"\n")
-	for _, c := range a.Calls {
-		a.cEntry(s, c)
+func (w *cWriter) entries(table []TableEntry) {
+	w.p("/* zz_entry.c: the entry points that the loader calls, and the dispatch table. Layer: calls. */")
+	w.p("#include \"zz_calls.h\"\n")
+	for _, c := range w.api.Calls {
+		w.entry(c)
 	}
-	a.cRefusals(s)
-	s.p("const struct %s api_dispatch = {", a.TableStruct)
+	w.refusals()
+	w.p("const struct %s api_dispatch = {", w.api.TableStruct)
 	for _, e := range table {
-		if a.call(e.Name) != nil {
-			s.p("\t.%s = (cl_api_%s)entry_%s,", e.Name, e.Name, e.Name)
+		if w.api.call(e.Name) != nil {
+			w.p("\t.%s = (cl_api_%s)entry_%s,", e.Name, e.Name, e.Name)
 		} else {
-			s.p("\t.%s = (cl_api_%s)(void (*)(void))refuse_%s,", e.Name, e.Name, e.refusal())
+			w.p("\t.%s = (cl_api_%s)(void (*)(void))refuse_%s,", e.Name, e.Name, e.refusal())
 		}
 	}
-	s.p("};")
+	w.p("};")
 }
 
-// cRefusals writes the table's entries for functions of other extensions.
-func (a *API) cRefusals(s *source) {
-	s.p("static int32_t refuse_status(void)\n{\n\treturn api_refusal;\n}\n")
-	s.p("static void *refuse_handle(void)\n{\n\treturn NULL;\n}\n")
+// refusals writes the table's entries for functions of other extensions.
+func (w *cWriter) refusals() {
+	w.p("static int32_t refuse_status(void)\n{\n\treturn api_refusal;\n}\n")
+	w.p("static void *refuse_handle(void)\n{\n\treturn NULL;\n}\n")
 }
 
 func (e TableEntry) refusal() string {
@@ -90,17 +90,17 @@ func (e TableEntry) refusal() string {
 	return "handle"
 }
 
-// cEntry writes the function that the loader calls: the checks that every call needs, then the call itself.
-func (a *API) cEntry(s *source, c *Call) {
-	s.p("static %s API_CALL entry_%s(%s)\n{", c.Result, c.Name, a.cParams(c))
+// entry writes the function that the loader calls: the checks that every call needs, then the call itself.
+func (w *cWriter) entry(c *Call) {
+	w.p("static %s API_CALL entry_%s(%s)\n{", c.Result, c.Name, c.cParams())
 	if c.Answer == Refused {
 		for _, p := range c.Params {
-			s.p("\t(void)%s;", p.Name)
+			w.p("\t(void)%s;", p.Name)
 		}
-		s.p("\t%s\n}\n", a.failure(c, "api_refusal"))
+		w.p("\t%s\n}\n", c.cFailure("api_refusal"))
 		return
 	}
-	s.p("\tint32_t status = library_enter(&api_dispatch);\n\tif (status != 0)\n\t\t%s", a.failure(c, "status"))
+	w.p("\tint32_t status = library_enter(&api_dispatch);\n\tif (status != 0)\n\t\t%s", c.cFailure("status"))
 	for _, p := range c.Params {
 		if p.Treatment != Handle || p.Extra || p.Late {
 			continue
@@ -109,47 +109,47 @@ func (a *API) cEntry(s *source, c *Call) {
 		if p.Null {
 			absent = p.Name + " && "
 		}
-		kind := a.kind(p.Kind)
-		s.p("\tif (%s!api_valid(%s, KIND_%s))\n\t\t%s", absent, p.Name, strings.ToUpper(kind.Name), a.failure(c, kind.Error))
+		kind := w.api.kind(p.Kind)
+		w.p("\tif (%s!api_valid(%s, KIND_%s))\n\t\t%s", absent, p.Name, strings.ToUpper(kind.Name), c.cFailure(kind.Error))
 	}
 	switch {
 	case c.Auto:
-		a.cAuto(s, c)
+		w.auto(c)
 	case c.Result == "void":
-		s.p("\tob_%s(%s);\n}\n", c.Name, c.arguments())
+		w.p("\tob_%s(%s);\n}\n", c.Name, c.arguments())
 	default:
-		s.p("\treturn ob_%s(%s);\n}\n", c.Name, c.arguments())
+		w.p("\treturn ob_%s(%s);\n}\n", c.Name, c.arguments())
 	}
 }
 
-// cAuto writes a command of a queue: its objects are made present on the
+// auto writes a command of a queue: its objects are made present on the
 // queue's link, its wait list is resolved there, its event is created.
-func (a *API) cAuto(s *source, c *Call) {
+func (w *cWriter) auto(c *Call) {
 	if c.Check {
-		s.p("\tstatus = check_%s(%s);\n\tif (status != 0)\n\t\treturn status;", c.Name, c.arguments())
+		w.p("\tstatus = check_%s(%s);\n\tif (status != 0)\n\t\treturn status;", c.Name, c.arguments())
 	}
 	var count, list, event string
 	for _, p := range c.Params {
 		switch {
-		case p.Treatment == Handles && a.kind(p.Kind).Name == "event":
+		case p.Treatment == Handles && w.api.kind(p.Kind).Name == "event":
 			list, count = p.Name, p.Len
 		case p.Treatment == New:
 			event = p.Name
 		}
 	}
-	s.p("\tstruct command command;\n\tstatus = command_begin(&command, %s, %s, %s, %s, %s);", c.Params[0].Name, c.Command, count, list, event)
-	s.p("\tif (status != 0)\n\t\treturn status;")
+	w.p("\tstruct command command;\n\tstatus = command_begin(&command, %s, %s, %s, %s, %s);", c.Params[0].Name, c.Command, count, list, event)
+	w.p("\tif (status != 0)\n\t\treturn status;")
 	for _, p := range c.Params {
 		if p.Access != "" {
-			s.p("\tif (status == 0)\n\t\tstatus = command_%s(&command, %s);", p.Access, p.Name)
+			w.p("\tif (status == 0)\n\t\tstatus = command_%s(&command, %s);", p.Access, p.Name)
 		}
 	}
 	args := []string{"command.session", "NULL"}
-	for _, p := range c.In(a) {
+	for _, p := range c.In(w.api) {
 		args = append(args, p.cAutoArgument()...)
 	}
-	s.p("\tif (status == 0)\n\t\tstatus = send_%s(%s);", c.Name, strings.Join(args, ", "))
-	s.p("\treturn command_end(&command, status);\n}\n")
+	w.p("\tif (status == 0)\n\t\tstatus = send_%s(%s);", c.Name, strings.Join(args, ", "))
+	w.p("\treturn command_end(&command, status);\n}\n")
 }
 
 func (p *Param) cAutoArgument() []string {

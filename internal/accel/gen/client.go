@@ -27,14 +27,14 @@ func (a *API) Client(pkg string, names []string) ([]byte, error) {
 	s.p(")\n")
 	for _, c := range calls {
 		if slices.Contains(a.Notices, c) {
-			a.goHalf(s, c, "args", "the fields of "+c.Name+" as they travel", c.In(a), (*source).decoder)
+			s.goHalf(c, "args", "the fields of "+c.Name+" as they travel", c.In(a), (*source).decoder)
 			continue
 		}
 		if len(c.In(a)) > 0 {
-			a.goHalf(s, c, "args", "the fields of "+c.Name+" as they travel", c.In(a), (*source).encoder)
+			s.goHalf(c, "args", "the fields of "+c.Name+" as they travel", c.In(a), (*source).encoder)
 		}
 		if len(c.Out()) > 0 {
-			a.goHalf(s, c, "reply", "the answer to "+c.Name, c.Out(), (*source).decoder)
+			s.goHalf(c, "reply", "the answer to "+c.Name, c.Out(), (*source).decoder)
 		}
 	}
 	return s.gofmt("zz_messages.go")
@@ -55,7 +55,7 @@ func (a *API) named(names []string) ([]*Call, error) {
 }
 
 // goHalf writes a struct that travels in one direction.
-func (a *API) goHalf(s *source, c *Call, role, doc string, fields []*Param, half func(*source, string, []*Param)) {
+func (s *source) goHalf(c *Call, role, doc string, fields []*Param, half func(*source, string, []*Param)) {
 	name := structName(c, role)
 	s.goFields(name, doc, fields)
 	half(s, name, fields)

@@ -25,7 +25,7 @@ func (a *API) Docs(title string) []byte {
 		len(a.Calls), counts[Early], counts[Local], counts[Cached], counts[Wait], counts[Refused])
 	s.p("| function | since | answered | makes | goes to the worker | comes back |\n|---|---|---|---|---|---|")
 	for _, c := range a.Calls {
-		s.p("| `%s` | %s | %s | %s | %s | %s |", c.Name, c.Since, c.answer(), a.makes(c), a.fields(c, c.In(a), BulkIn), a.fields(c, c.Out(), BulkOut))
+		s.p("| `%s` | %s | %s | %s | %s | %s |", c.Name, c.Since, c.answer(), c.makes(a), c.fields(c.In(a), BulkIn), c.fields(c.Out(), BulkOut))
 	}
 	return s.Bytes()
 }
@@ -37,7 +37,7 @@ func (c *Call) answer() string {
 	return answerWords[c.Answer]
 }
 
-func (a *API) makes(c *Call) string {
+func (c *Call) makes(a *API) string {
 	var kinds []string
 	if k := a.kind(c.Result); k != nil {
 		kinds = append(kinds, k.Name)
@@ -56,7 +56,7 @@ func (a *API) makes(c *Call) string {
 	return strings.Join(kinds, ", ")
 }
 
-func (a *API) fields(c *Call, params []*Param, bulk Treatment) string {
+func (c *Call) fields(params []*Param, bulk Treatment) string {
 	if !c.OnWire() {
 		return ""
 	}
