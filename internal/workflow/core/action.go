@@ -6,18 +6,18 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// Action is something to do: a [Call], [Timer], [Emit], [Listen], [Stop] or [Finish].
+// Action is an effect that the execution requests: a [Call], [Timer], [Emit], [Listen], [Stop] or [Finish].
 type Action interface{ action() }
 
-// Call calls a function. Its end is a [Step].
+// Call calls a function. Its completion is reported by a [Step].
 type Call struct {
 	Path string
-	// Task is what is called for.
+	// Task is the task that makes the call.
 	Task     *dsl.Task
 	Function string
 	Entry    string
-	// Body is a JSON value. Values that are kept elsewhere are in it as
-	// references, see [ReferenceOf].
+	// Body is a JSON value. It holds references to values that are stored outside of
+	// the log, see [ReferenceOf].
 	Body any
 	Meta map[string]string
 }
@@ -34,28 +34,28 @@ const (
 	DeadlineTimer TimerKind = "deadline"
 )
 
-// Timer asks for a [Fired] at a time, which may have passed.
+// Timer requests a [Fired] at a time, which may be in the past.
 type Timer struct {
 	Path string
 	Kind TimerKind
 	At   time.Time
 }
 
-// Emit publishes an event. Its end is an [Emitted].
+// Emit publishes an event. Its completion is reported by an [Emitted].
 type Emit struct {
 	Path  string
 	Event CloudEvent
 }
 
-// Listen asks for a [Received] for each event that a filter lets pass, from the
-// time Since on, until it is stopped.
+// Listen requests a [Received] for each event that matches a filter, from the time
+// Since on, until it is stopped.
 type Listen struct {
 	Path    string
 	Filters []Filter
 	Since   time.Time
 }
 
-// Stop ends what was asked for at the path and below it, "" for everything.
+// Stop cancels the actions of the path and below it, "" for all actions.
 type Stop struct {
 	Path string
 }

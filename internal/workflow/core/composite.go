@@ -15,8 +15,7 @@ type sequence struct {
 	prefix string
 	locals *dsl.Locals
 	visits []int
-	// finished is called with the output of the last task. By default that ends
-	// the node.
+	// finished is called with the output of the last task. Nil completes the node.
 	finished func(output any)
 }
 
@@ -60,8 +59,8 @@ func (s *sequence) finish(output any) {
 	}
 }
 
-// loop runs its tasks for each item of a list. What a round makes the next one
-// gets.
+// loop runs its tasks for each item of a list. The output of an iteration is the input
+// of the next one.
 type loop struct {
 	node  *node
 	items []any
@@ -118,11 +117,11 @@ func (l *loop) rounded(output any) { l.node.x.enqueue(l.node, func() { l.next(ou
 func (l *loop) ended(child *node, output any, then string) { l.round.ended(child, output, then) }
 func (l *loop) failed(_ *node, err *dsl.Error)             { l.node.fail(err) }
 
-// fork runs tasks beside each other.
+// fork runs tasks in parallel.
 type fork struct {
 	node    *node
 	outputs []any
-	left    int
+	left    int // branches that have not ended
 }
 
 func (f *fork) begin(input any) {

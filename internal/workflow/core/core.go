@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxTasks bounds how many tasks end between one event and the next, so that
-	// a workflow that runs in a circle without ever calling anything has an end.
+	// maxTasks bounds the tasks that end between one event and the next, so that a
+	// workflow that loops without an action ends.
 	maxTasks = 20_000
-	// maxEvents bounds an execution's log, which has to be read by whoever takes
-	// it over.
+	// maxEvents bounds an execution's log, which a node that takes the execution over
+	// has to replay.
 	maxEvents = 100_000
-	// maxHistory bounds how many tasks are remembered for people.
+	// maxHistory bounds the history of tasks that commands show.
 	maxHistory = 10_000
 )
 
@@ -29,11 +29,11 @@ type Execution struct {
 
 	now     time.Time
 	started time.Time
-	end     time.Time // when it is given up, zero for never
+	end     time.Time // the deadline, zero for none
 	status  Status
 	result  Finished
 
-	raw     any // the workflow's input as it came
+	raw     any // the workflow's input before input.from
 	context any
 
 	live    map[string]*node // running tasks by their paths
@@ -49,13 +49,13 @@ type Execution struct {
 	actions []Action
 }
 
-// New makes an execution to which nothing has happened yet.
+// New creates an execution that waits for its [Started].
 func New(id string, w *dsl.Workflow) *Execution {
 	return &Execution{id: id, workflow: w, status: Pending, live: map[string]*node{}, maxEvents: maxEvents}
 }
 
-// Apply lets an event happen and returns what to do. The caller must not change
-// the event afterwards. An error is a log that cannot be: nothing has changed.
+// Apply applies an event and returns the actions that follow. The caller must not change
+// the event afterwards. An error means that the log is invalid; the state is unchanged.
 func (x *Execution) Apply(e Event) ([]Action, error) {
 	if (e.Started != nil) != (x.status == Pending) {
 		return nil, errors.New("an execution must be started first, and once")
@@ -93,7 +93,7 @@ func (x *Execution) dispatch(e Event) {
 	}
 }
 
-// drain does what follows, which may lead to more.
+// drain runs queued work until the queue is empty. Queued work may enqueue more.
 func (x *Execution) drain() {
 	for len(x.queue) > 0 {
 		next := x.queue[0]
@@ -103,7 +103,7 @@ func (x *Execution) drain() {
 	x.queue = nil
 }
 
-// enqueue does f after what is at hand, unless the task ends before.
+// enqueue runs f after the work that is queued already, unless the task ends before.
 func (x *Execution) enqueue(n *node, f func()) {
 	x.queue = append(x.queue, func() {
 		if !n.ended && !x.status.Over() {
@@ -150,7 +150,7 @@ func (x *Execution) setEnd(deadline time.Time) {
 	}
 }
 
-// finish ends the execution and stops what is on its way.
+// finish ends the execution and stops all actions in progress.
 func (x *Execution) finish(f Finished) {
 	if x.status.Over() {
 		return
@@ -186,7 +186,7 @@ func faulted(err *dsl.Error) Finished { return Finished{Status: Faulted, Error: 
 
 func (x *Execution) emitAction(a Action) { x.actions = append(x.actions, a) }
 
-// Pending returns all that was asked for and is neither done nor stopped.
+// Pending returns the actions that are neither complete nor stopped.
 func (x *Execution) Pending() []Action {
 	if x.status.Over() {
 		return []Action{Finish{Finished: x.result}}
@@ -227,7 +227,7 @@ func (x *Execution) waitsFor(path, kind string) bool {
 	return n != nil && n.leaf && n.kind() == kind
 }
 
-// Status says which phase the execution is in.
+// Status returns the phase of the execution.
 func (x *Execution) Status() Status {
 	if x.status != Running {
 		return x.status
@@ -240,10 +240,10 @@ func (x *Execution) Status() Status {
 	return Waiting
 }
 
-// Result is how the execution ended, once it is over.
+// Result returns the outcome of an execution that is over.
 func (x *Execution) Result() Finished { return x.result }
 
-// Task is one run of a task, for people.
+// Task is one run of a task, as commands show it.
 type Task struct {
 	Path     string
 	Task     *dsl.Task
@@ -267,7 +267,7 @@ func (x *Execution) History() []Task {
 	return out
 }
 
-// Started is when the execution began, and Deadline when it is given up.
+// Started returns when the execution began, and its deadline, zero for none.
 func (x *Execution) Started() (at, deadline time.Time) { return x.started, x.end }
 
 func cancellation(reason string) *dsl.Error {

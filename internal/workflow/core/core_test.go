@@ -20,7 +20,7 @@ func parse(t testing.TB, text string) *dsl.Workflow {
 	return w
 }
 
-// An execution that goes on for ever ends when its log is long enough.
+// An execution that never completes ends when its log reaches the limit.
 func TestTooLong(t *testing.T) {
 	x := New("app/1", parse(t, "do: [{a: {call: f}}, {b: {set: {x: 1}, then: a}}]"))
 	x.maxEvents = 10

@@ -8,11 +8,10 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// Event is what happened to an execution, and what its log keeps. Exactly one of
-// the fields after At is set.
+// Event is one record of an execution's log. Exactly one of the fields after At is set.
 type Event struct {
 	At time.Time `json:"at"`
-	// By is who recorded it. The core does not look at it.
+	// By is the node that recorded it. The core ignores it.
 	By string `json:"by,omitempty"`
 
 	Started   *Started   `json:"started,omitempty"`
@@ -27,61 +26,61 @@ type Event struct {
 
 // Started begins an execution.
 type Started struct {
-	// Node is where it begins.
+	// Node is the node on which the execution begins.
 	Node string `json:"node,omitempty"`
-	// Version is the app's version. An execution keeps to it.
+	// Version is the app's version, which stays the same for the whole execution.
 	Version int `json:"version"`
 	// Workflow is the workflow's name in the app.
 	Workflow string `json:"workflow"`
-	// Input is a JSON value, or nothing when Value is what it was started with.
+	// Input is a JSON value. It is empty when Value is the input.
 	Input json.RawMessage `json:"input,omitempty"`
 	Value *Value          `json:"value,omitempty"`
-	// Deadline is when it is given up, zero for never.
+	// Deadline is when the execution is cancelled, zero for never.
 	Deadline time.Time `json:"deadline,omitzero"`
 }
 
-// Taken says that another node goes on. Whoever had the execution before can't
-// append any more.
+// Taken records that another node has taken the execution over. It fences the previous
+// node, whose appends fail from then on.
 type Taken struct {
 	Node   string `json:"node"`
 	Reason string `json:"reason"`
 }
 
-// Step is the end of a call.
+// Step reports the completion of a call.
 type Step struct {
 	Path string `json:"path"`
-	// Data is the result, a JSON value, or nothing when Value or Error is.
+	// Data is the result, a JSON value. It is empty when Value or Error is set.
 	Data  json.RawMessage `json:"data,omitempty"`
 	Value *Value          `json:"value,omitempty"`
 	Error *dsl.Error      `json:"error,omitempty"`
-	// Run is how it went. The core does not look at it.
+	// Run describes the call. The core ignores it.
 	Run json.RawMessage `json:"run,omitempty"`
 }
 
-// Fired says that a timer's time has come.
+// Fired reports that a timer has expired.
 type Fired struct {
 	Path  string    `json:"path"`
 	Timer TimerKind `json:"timer"`
 }
 
-// Emitted says that an event was published.
+// Emitted reports that an event was published.
 type Emitted struct {
 	Path string `json:"path"`
 }
 
-// Received brings an event to a task that listens.
+// Received delivers an event to a task that listens.
 type Received struct {
 	Path  string     `json:"path"`
 	Event CloudEvent `json:"event"`
 }
 
-// Cancelled ends an execution from outside.
+// Cancelled cancels an execution.
 type Cancelled struct {
 	Reason string `json:"reason"`
 }
 
-// Finished is the last record. It repeats what the events before it led to, so
-// that it can be read without the workflow.
+// Finished is the last record. It holds the outcome of the events before it, so that a
+// reader does not need the workflow.
 type Finished struct {
 	Status Status          `json:"status"`
 	Output json.RawMessage `json:"output,omitempty"`
@@ -103,14 +102,14 @@ const (
 	Abandoned Status = "cancelled"
 )
 
-// Over reports whether nothing will happen any more.
+// Over reports whether the phase is final.
 func (s Status) Over() bool { return s == Completed || s == Faulted || s == Abandoned }
 
 // CloudEvent is an event's attributes and its data, by their names in CloudEvents'
 // JSON format: "id", "source", "type", "data", ...
 type CloudEvent map[string]any
 
-// UnmarshalJSON reads an event as expressions want it.
+// UnmarshalJSON decodes an event into the types that expressions use.
 func (e *CloudEvent) UnmarshalJSON(text []byte) error {
 	v, err := Decode(text)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// A caller that calls functions at once and keeps no log.
+// A driver that calls functions synchronously and writes no log.
 func Example() {
 	w, err := dsl.Parse("greet.yaml", []byte(`
 document: {dsl: 1.0.0, namespace: examples, name: greet, version: 1.0.0}

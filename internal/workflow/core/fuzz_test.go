@@ -19,7 +19,7 @@ do:
   - h: {for: {in: "${ [1, 2] }"}, do: [{i: {emit: {event: {with: {source: s, type: "${ tostring }", data: "${ . }"}}}}}]}
 `
 
-// FuzzApply gives an execution a log that nobody has written.
+// FuzzApply applies arbitrary logs to an execution.
 func FuzzApply(f *testing.F) {
 	w, err := dsl.Parse("fuzzed.yaml", []byte(fuzzed))
 	if err != nil {

@@ -26,7 +26,7 @@ func (n *node) call() {
 	n.await(Call{Path: n.path, Task: n.task, Function: c.Function, Entry: c.Entry, Body: body, Meta: meta})
 }
 
-// meta evaluates names and texts.
+// meta evaluates the call's metadata.
 func (n *node) meta(t *dsl.Template) (map[string]string, error) {
 	if t == nil {
 		return nil, nil //nolint:nilnil // There are none.
@@ -55,7 +55,7 @@ func (n *node) meta(t *dsl.Template) (map[string]string, error) {
 	return meta, nil
 }
 
-// stepped ends a call.
+// stepped applies the completion of a call.
 func (x *Execution) stepped(s *Step) {
 	n := x.live[s.Path]
 	if n == nil || !n.leaf || n.kind() != "call" {
@@ -94,7 +94,8 @@ func (n *node) set() {
 	n.complete(output, n.task.Then)
 }
 
-// switchCase goes where the first case that holds leads, or the default, or on.
+// switchCase follows the first case whose condition is true, or else the default, or
+// else the task's own directive.
 func (n *node) switchCase() {
 	then := n.task.Then
 	for _, c := range n.task.Switch {
@@ -150,7 +151,7 @@ func (n *node) wait() {
 	n.await(Timer{Path: n.path, Kind: WaitTimer, At: n.began.Add(n.task.Wait.For)})
 }
 
-// fired lets a timer's task know, if it still waits for it.
+// fired delivers a timer's expiry to its task, if the task still waits for it.
 func (x *Execution) fired(f *Fired) {
 	if !x.expectsTimer(f) {
 		return
@@ -167,9 +168,9 @@ func (x *Execution) fired(f *Fired) {
 		x.emitAction(Stop{Path: n.path})
 		n.fail(timeoutError("the task", n.task.Timeout))
 	case RetryTimer:
-		n.run.(*try).again() //nolint:errcheck,forcetypeassert // wantsTimer has seen to it.
+		n.run.(*try).retry() //nolint:errcheck,forcetypeassert // wantsTimer has checked it.
 	case AttemptTimer:
-		n.run.(*try).attemptOver() //nolint:errcheck,forcetypeassert // wantsTimer has seen to it.
+		n.run.(*try).timeoutAttempt() //nolint:errcheck,forcetypeassert // wantsTimer has checked it.
 	case DeadlineTimer:
 	}
 }
@@ -193,7 +194,8 @@ func (x *Execution) expectsTimer(f *Fired) bool {
 	}
 }
 
-// emit publishes an event. Its id is the same whenever it is published again.
+// emit publishes an event. Its id is derived from the path, so that consumers can
+// recognise a second publication.
 func (n *node) emit() {
 	x := n.x
 	v, err := n.task.Emit.With.Eval(x.scope(n, n.input))
@@ -215,6 +217,6 @@ func (x *Execution) emitted(e *Emitted) {
 	if n == nil || !n.leaf || n.kind() != "emit" {
 		return
 	}
-	event := n.action.(Emit).Event //nolint:errcheck,forcetypeassert // An emit task asks for nothing else.
+	event := n.action.(Emit).Event //nolint:errcheck,forcetypeassert // An emit task has no other action.
 	n.complete(map[string]any(event), n.task.Then)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// Filter says which events a task listens for.
+// Filter selects the events that a task listens for.
 type Filter struct {
-	// With are the attributes that an event must have. A text is equal or, taken
-	// for a regular expression, matches all of the attribute.
+	// With are the attributes that an event must have. A text equals the attribute or,
+	// as a regular expression, matches all of it.
 	With map[string]any
 }
 
@@ -43,7 +43,7 @@ func equal(got, want any) bool {
 	return err == nil && matches
 }
 
-// plain makes numbers comparable, wherever they come from.
+// plain converts numbers of all representations to a comparable one.
 func plain(v any) any {
 	switch v := v.(type) {
 	case int:
@@ -70,12 +70,12 @@ func plain(v any) any {
 	return v
 }
 
-// hearing is what a task that listens has heard.
+// hearing holds the events that a listening task has received.
 type hearing struct {
 	filters []Filter
-	events  []any    // what the task's output will be
-	met     []bool   // by filter
-	ids     []string // of events that were counted
+	events  []any    // the task's output
+	met     []bool   // whether each filter was matched
+	ids     []string // the identities of the counted events
 }
 
 func (n *node) listen() {
@@ -94,14 +94,14 @@ func (n *node) listen() {
 	n.await(Listen{Path: n.path, Filters: h.filters, Since: n.began})
 }
 
-// expects reports whether the event counts for a task that listens. An expression
-// that fails lets its event pass by.
+// expects reports whether the event counts for a listening task. An event on which an
+// expression fails does not count.
 func (n *node) expects(e CloudEvent) bool {
 	return n.heard != nil && n.filterFor(e) >= 0
 }
 
-// filterFor is the filter that the event meets: the first one, which for all of
-// several must not have been met yet; -1 for none.
+// filterFor returns the index of the first filter that the event matches, or -1. A listen
+// to all filters considers those only that have no event yet.
 func (n *node) filterFor(e CloudEvent) int {
 	if slices.Contains(n.heard.ids, identity(e)) {
 		return -1
@@ -121,7 +121,7 @@ func (n *node) filterFor(e CloudEvent) int {
 	return -1
 }
 
-// identity tells events apart: an event may be delivered more than once.
+// identity returns an event's deduplication key, since delivery is at least once.
 func identity(e CloudEvent) string { return textOf(e["source"]) + "\n" + textOf(e["id"]) }
 
 func (x *Execution) received(r *Received) {

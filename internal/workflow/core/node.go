@@ -6,16 +6,16 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// node is a task that runs, or the workflow itself.
+// node is a running task, or the workflow itself.
 type node struct {
 	x        *Execution
 	parent   *node
 	path     string
 	task     *dsl.Task // nil for the workflow
 	locals   *dsl.Locals
-	raw      any // the input as it came
-	input    any // and as input.from has it
-	output   any // as it is before output.as
+	raw      any // the input before input.from
+	input    any // the input after input.from
+	output   any // the output before output.as
 	began    time.Time
 	attempt  int // of the nearest try around it
 	round    int // of the nearest loop around it
@@ -23,19 +23,19 @@ type node struct {
 	ended    bool
 	entry    *Task
 
-	// leaf says that it waits for an event of its own.
+	// leaf reports whether the task itself waits for an event.
 	leaf   bool
-	action Action // what it asked for, if it is a leaf
+	action Action // the action of a leaf
 	heard  *hearing
-	run    runner // what it does with its children, if it has any
+	run    runner // controls the children of a composite task
 }
 
-// runner is a task that is made of tasks.
+// runner is the control flow of a composite task.
 type runner interface {
 	begin(input any)
-	// ended says that a child has ended well and where it leads.
+	// ended is called when a child has completed, with its flow directive.
 	ended(child *node, output any, then string)
-	// failed says that a child has failed.
+	// failed is called when a child has failed.
 	failed(child *node, err *dsl.Error)
 }
 
@@ -68,7 +68,7 @@ func (n *node) kind() string {
 	return "wait"
 }
 
-// child begins a task below the node.
+// child creates a task below the node.
 func (n *node) child(t *dsl.Task, path string, input any, locals *dsl.Locals) *node {
 	c := &node{
 		x: n.x, parent: n, path: path, task: t, locals: locals, raw: input,
@@ -79,7 +79,7 @@ func (n *node) child(t *dsl.Task, path string, input any, locals *dsl.Locals) *n
 	return c
 }
 
-// start looks at the task's input and condition and lets it run.
+// start evaluates the task's input and condition, and begins it.
 func (n *node) start() {
 	x := n.x
 	if x.tasks++; x.tasks > maxTasks {
@@ -104,7 +104,7 @@ func (n *node) start() {
 	}
 }
 
-// skip leaves the task out: what came in goes on to the next one.
+// skip skips the task: its input becomes the input of the next one.
 func (n *node) skip() {
 	if n.entry != nil {
 		n.entry.Kind = "skipped"
@@ -114,7 +114,7 @@ func (n *node) skip() {
 	n.parent.run.ended(n, n.raw, dsl.Continue)
 }
 
-// perform does what the task is there for.
+// perform executes the task by its kind.
 func (n *node) perform() {
 	if d := n.task.Timeout; d > 0 {
 		n.x.emitAction(Timer{Path: n.path, Kind: TimeoutTimer, At: n.began.Add(d)})
@@ -154,7 +154,7 @@ func (n *node) runner() runner {
 	return &sequence{node: n, tasks: t.Do, prefix: n.path, locals: n.locals}
 }
 
-// complete ends the task well.
+// complete ends the task successfully.
 func (n *node) complete(output any, then string) {
 	x := n.x
 	n.output = output
@@ -182,7 +182,7 @@ func (n *node) complete(output any, then string) {
 	n.parent.run.ended(n, output, then)
 }
 
-// fail ends the task with an error, which those around it may catch.
+// fail ends the task with an error, which an enclosing try may catch.
 func (n *node) fail(err *dsl.Error) {
 	if err.Instance == "" && n.task != nil {
 		err.Instance = n.task.Reference
@@ -197,7 +197,7 @@ func (n *node) fail(err *dsl.Error) {
 	n.parent.run.failed(n, err)
 }
 
-// leave takes the task out of those that run, and stops its own timer.
+// leave removes the task from the running ones, and stops its own timer.
 func (n *node) leave() {
 	if n.ended {
 		return
@@ -221,7 +221,7 @@ func (n *node) forget(child *node) {
 	}
 }
 
-// stop ends the task and all below it from outside.
+// stop cancels the task and all tasks below it.
 func (n *node) stop() {
 	if n.ended {
 		return
@@ -247,13 +247,13 @@ func (n *node) stopChildren() {
 	}
 }
 
-// await makes the task a leaf that waits for what it asks for.
+// await makes the task a leaf that waits for an action.
 func (n *node) await(a Action) {
 	n.leaf, n.action = true, a
 	n.x.emitAction(a)
 }
 
-// pending adds what the task and those below it wait for.
+// pending appends the actions of the task and of those below it.
 func (n *node) pending(actions []Action) []Action {
 	if n.task != nil && n.task.Timeout > 0 {
 		actions = append(actions, Timer{Path: n.path, Kind: TimeoutTimer, At: n.began.Add(n.task.Timeout)})

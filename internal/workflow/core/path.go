@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Below reports whether the path is that of a task or of one within it. All
-// paths are below "".
+// Below reports whether the path is that of the task or of a task within it. All paths
+// are below "".
 func Below(path, of string) bool {
 	if of == "" || path == of {
 		return true
@@ -16,7 +16,7 @@ func Below(path, of string) bool {
 	return strings.HasPrefix(path, of) && strings.IndexByte("/[#!", path[len(of)]) >= 0
 }
 
-// visited is a name on its nth visit.
+// visited returns the path element of a name's nth visit.
 func visited(name string, n int) string {
 	if n < 2 {
 		return name
@@ -43,14 +43,14 @@ func attempt(path string, n int) string {
 func catching(path string) string { return path + "!" }
 
 const (
-	// maxPlainKey is how long an idempotency key is before its end is replaced by a digest.
+	// maxPlainKey is the length in bytes above which a digest replaces the end of an idempotency key.
 	maxPlainKey = 200
 	keyPrefix   = 100
 )
 
-// IdempotencyKey is a step's idempotency key in a syntax that fits wherever a function may store it: keys of
-// buckets (NATS), file names, headers. It has letters, digits, "-", "_", "/" and "=", at most 200 of them,
-// and differs for different steps of all executions. Other bytes of the execution's name and of the path
+// IdempotencyKey returns a step's idempotency key in a syntax that is valid wherever a function may store it:
+// keys of buckets (NATS), file names, headers. It has at most 200 letters, digits, "-", "_", "/" and "=",
+// and is unique among the steps of all executions. Other bytes of the execution's name and of the path
 // are written as "=" and two hexadecimal digits; a key that would be longer ends with a SHA-256 digest.
 func IdempotencyKey(execution, path string) string {
 	key := escapeKey(execution) + "/" + escapeKey(path)

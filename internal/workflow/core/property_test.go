@@ -116,9 +116,9 @@ func (s *sketch) workflow() *dsl.Workflow {
 	return w
 }
 
-// player does what an execution asks for. What a call comes to depends on its path
-// alone, and how long it takes as well, so that two players of one workflow see
-// the same, whenever one of them has been interrupted.
+// player performs the actions of an execution. The result and the duration of a call
+// depend on its path alone, so that two players of one workflow produce the same events,
+// whenever one of them was interrupted.
 type player struct {
 	t        *rapid.T
 	workflow *dsl.Workflow
@@ -206,8 +206,8 @@ func hash(path string) uint64 {
 	return h.Sum64() >> 7
 }
 
-// lasts is how long a call takes: never as long as another one, so that there is
-// one order of ends.
+// lasts returns a call's duration. All durations differ, so that the order of completions
+// is unique.
 func lasts(path string) time.Duration {
 	return time.Duration(hash(path)%5_000_000_007) * time.Nanosecond
 }
@@ -226,7 +226,7 @@ func result(path string) *Step {
 	return &Step{Path: path, Data: data}
 }
 
-// next lets the earliest appointment come. It reports false when there is none.
+// next fires the earliest appointment. It reports false when there is none.
 func (p *player) next() bool {
 	if p.x.Status().Over() || len(p.agenda) == 0 {
 		return false
@@ -253,7 +253,7 @@ func order(a appointment) string {
 	return a.path + string(text)
 }
 
-// crash loses everything but the log.
+// crash discards all state but the log.
 func (p *player) crash() {
 	p.x, p.agenda = New("app/1", p.workflow), nil
 	for _, text := range p.log {
@@ -281,9 +281,9 @@ func (p *player) outcome() string {
 	return out.String() + string(p.x.Status()) + " " + string(text)
 }
 
-// TestCrashes lets random workflows crash at random points. The log and the
-// outcome are those of the same workflow that did not crash, no step is called
-// whose end is recorded, and nothing is forgotten.
+// TestCrashes crashes random workflows at random points. The log and the outcome equal
+// those of the same workflow without a crash, no step whose completion is recorded is
+// called again, and no action is lost.
 func TestCrashes(t *testing.T) {
 	over := map[Status]int{}
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,20 +16,20 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// TestScenarios plays the files of testdata. A file is blocks of a command, "----"
-// and what came of it; run with -rewrite to write what comes now.
+// TestScenarios runs the files of testdata. A file consists of blocks of a command, "----"
+// and its expected output; -rewrite writes the actual output.
 //
 //	workflow      the YAML below it is the workflow of what follows
 //	start INPUT   begins it
 //	step PATH DATA | step PATH error TYPE STATUS | step PATH value SIZE
 //	emitted PATH
 //	received PATH EVENT
-//	fire          lets the next timer's time come
-//	fire late     lets a timer come that has been stopped
-//	pass DURATION lets time pass
+//	fire          fires the next timer
+//	fire late     fires a timer that has been stopped
+//	pass DURATION advances the clock
 //	cancel REASON
-//	pending       what somebody who takes over starts again
-//	history       what people see
+//	pending       the actions that a takeover starts again
+//	history       the history of tasks
 //
 // After each command the execution is rebuilt from its log, and must be the same.
 func TestScenarios(t *testing.T) {
@@ -72,7 +72,7 @@ func play(t *testing.T, file string) {
 
 type block struct{ comment, command string }
 
-// blocks cuts a file at its expectations. A command ends at "----", an
+// blocks splits a file at its expectations. A command ends at "----", an
 // expectation at an empty line.
 func blocks(text string) []block {
 	var out []block
@@ -95,7 +95,7 @@ func blocks(text string) []block {
 	return out
 }
 
-// stage is where a scenario plays.
+// stage is the state of a running scenario.
 type stage struct {
 	t        *testing.T
 	workflow *dsl.Workflow
@@ -182,7 +182,7 @@ func step(path, what string) *Step {
 	return &Step{Path: path, Data: json.RawMessage(what)}
 }
 
-// fire lets the next timer come, or again the one that came last.
+// fire fires the next timer, or the last one again.
 func (s *stage) fire(late bool) string {
 	if !late {
 		if len(s.timers) == 0 {

@@ -11,10 +11,10 @@ var errCircle = errors.New("20000 tasks ended and none of them called, waited or
 
 var errLong = errors.New("it has 100000 records: let it start another one, or leave such loops to a function")
 
-// RuntimeName is $runtime.name in expressions.
+// RuntimeName is the value of $runtime.name in expressions.
 const RuntimeName = "outboard"
 
-// scope is what an expression of a task is evaluated on.
+// scope returns the variables of a task's expressions.
 func (x *Execution) scope(n *node, data any) dsl.Scope {
 	s := dsl.Scope{
 		Data: data, Context: x.context, Now: x.now, Locals: n.locals, Budget: x.budget,
@@ -39,7 +39,7 @@ func definition(w *dsl.Workflow) any {
 	return w.Definition
 }
 
-// moment is a time as the DSL describes it.
+// moment returns a time in the DSL's representation.
 func moment(t time.Time) any {
 	return map[string]any{
 		"iso8601": t.UTC().Format(time.RFC3339Nano),
@@ -47,7 +47,7 @@ func moment(t time.Time) any {
 	}
 }
 
-// errorData is an error as expressions see it.
+// errorData returns an error in the representation of expressions.
 func errorData(e *dsl.Error) any {
 	return map[string]any{"type": e.Type, "status": e.Status, "title": e.Title, "detail": e.Detail, "instance": e.Instance}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// try runs its tasks, again if they fail, and then those that catch.
+// try runs its tasks, retries them when they fail, and then runs those of catch.
 type try struct {
 	node    *node
 	attempt int // 1 for the first
 	began   time.Time
 	tasks   *sequence
-	// resting is when the next attempt begins, zero while one runs.
-	resting  time.Time
-	catching bool
+	// nextAttempt is when the next attempt begins, zero while one runs.
+	nextAttempt time.Time
+	catching    bool
 }
 
 func (t *try) begin(any) {
@@ -27,7 +27,7 @@ func (t *try) begin(any) {
 // run begins an attempt.
 func (t *try) run() {
 	n := t.node
-	t.began, t.resting = n.x.now, time.Time{}
+	t.began, t.nextAttempt = n.x.now, time.Time{}
 	if limit := t.attemptTimeout(); limit > 0 {
 		n.x.emitAction(Timer{Path: n.path, Kind: AttemptTimer, At: t.began.Add(limit)})
 	}
@@ -39,14 +39,15 @@ func (t *try) run() {
 }
 
 func (t *try) attemptTimeout() time.Duration {
-	if r := t.node.task.Try.Retry; r != nil && !t.catching && t.resting.IsZero() {
+	if r := t.node.task.Try.Retry; r != nil && !t.catching && t.nextAttempt.IsZero() {
 		return r.AttemptTimeout
 	}
 	return 0
 }
 
-// quiet stops the timer of an attempt that is over.
-func (t *try) quiet() {
+// stopAttemptTimer stops the timer of an attempt that is over. Since Stop covers all timers
+// of the path, the task's own timeout is set again.
+func (t *try) stopAttemptTimer() {
 	if limit := t.attemptTimeout(); limit > 0 && t.began.Add(limit).After(t.node.x.now) {
 		t.node.x.emitAction(Stop{Path: t.node.path})
 		if d := t.node.task.Timeout; d > 0 {
@@ -56,7 +57,7 @@ func (t *try) quiet() {
 }
 
 func (t *try) finished(output any) {
-	t.quiet()
+	t.stopAttemptTimer()
 	t.node.complete(output, t.node.task.Then)
 }
 
@@ -67,19 +68,19 @@ func (t *try) failed(_ *node, err *dsl.Error) {
 		t.node.fail(err)
 		return
 	}
-	t.quiet()
+	t.stopAttemptTimer()
 	t.caught(err)
 }
 
-// attemptOver ends an attempt that takes too long.
-func (t *try) attemptOver() {
+// timeoutAttempt ends an attempt that exceeds its timeout.
+func (t *try) timeoutAttempt() {
 	t.node.stopChildren()
 	err := timeoutError("the attempt", t.attemptTimeout())
 	err.Instance = t.node.task.Reference
 	t.caught(err)
 }
 
-// caught decides what to do about an error.
+// caught retries, runs the tasks of catch, or raises the error.
 func (t *try) caught(err *dsl.Error) {
 	n, spec := t.node, t.node.task.Try
 	locals := n.locals.With(spec.As, errorData(err))
@@ -97,7 +98,7 @@ func (t *try) caught(err *dsl.Error) {
 	case evalErr != nil:
 		n.fail(expressionError(evalErr))
 	case again:
-		t.rest()
+		t.scheduleRetry()
 	case spec.Catch != nil:
 		t.catch(locals)
 	case spec.Retry != nil:
@@ -155,7 +156,7 @@ func (t *try) retries(err *dsl.Error, locals *dsl.Locals) (bool, error) {
 	return t.when(r.When, r.ExceptWhen, locals.With("error", errorData(err)))
 }
 
-// delay is how long to rest before the next attempt.
+// delay returns the back-off before the next attempt, jitter included.
 func (t *try) delay() time.Duration {
 	r := t.node.task.Try.Retry
 	factor := 1.0
@@ -170,7 +171,7 @@ func (t *try) delay() time.Duration {
 	return time.Duration(min(float64(r.Delay)*factor, longest)) + t.jitter(r)
 }
 
-// jitter is drawn from the attempt's name, so that it is the same in a replay.
+// jitter derives the jitter from a hash of the attempt's path, so that a replay gets the same one.
 func (t *try) jitter(r *dsl.Retry) time.Duration {
 	span := r.JitterTo - r.JitterFrom
 	if span <= 0 {
@@ -178,13 +179,13 @@ func (t *try) jitter(r *dsl.Retry) time.Duration {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(t.node.x.id + "\n" + attempt(t.node.path, t.attempt)))
-	// The low bits of this hash depend on few of the last letters.
+	// The low bits of FNV depend on few of the last bytes.
 	part := float64(h.Sum64()>>11) / (1 << 53)
 	return r.JitterFrom + time.Duration(part*float64(span))
 }
 
-// rest waits for the next attempt.
-func (t *try) rest() {
+// scheduleRetry begins the next attempt after its delay.
+func (t *try) scheduleRetry() {
 	n := t.node
 	d := t.delay()
 	if d <= 0 {
@@ -192,11 +193,11 @@ func (t *try) rest() {
 		n.x.enqueue(n, t.run)
 		return
 	}
-	t.resting = n.x.now.Add(d)
-	n.x.emitAction(Timer{Path: n.path, Kind: RetryTimer, At: t.resting})
+	t.nextAttempt = n.x.now.Add(d)
+	n.x.emitAction(Timer{Path: n.path, Kind: RetryTimer, At: t.nextAttempt})
 }
 
-func (t *try) again() {
+func (t *try) retry() {
 	t.attempt++
 	t.run()
 }
@@ -204,7 +205,7 @@ func (t *try) again() {
 func (t *try) wantsTimer(k TimerKind) bool {
 	switch k {
 	case RetryTimer:
-		return !t.resting.IsZero()
+		return !t.nextAttempt.IsZero()
 	case AttemptTimer:
 		return t.attemptTimeout() > 0
 	default:
@@ -214,8 +215,8 @@ func (t *try) wantsTimer(k TimerKind) bool {
 
 func (t *try) pending(actions []Action) []Action {
 	n := t.node
-	if !t.resting.IsZero() {
-		return append(actions, Timer{Path: n.path, Kind: RetryTimer, At: t.resting})
+	if !t.nextAttempt.IsZero() {
+		return append(actions, Timer{Path: n.path, Kind: RetryTimer, At: t.nextAttempt})
 	}
 	if limit := t.attemptTimeout(); limit > 0 {
 		actions = append(actions, Timer{Path: n.path, Kind: AttemptTimer, At: t.began.Add(limit)})

@@ -8,16 +8,16 @@ import (
 	"math/big"
 )
 
-// Value is a result that is kept outside of the log.
+// Value describes a result that is stored outside of the log.
 type Value struct {
 	Size int64 `json:"size"`
-	// Digest finds it, "sha256:HEX".
+	// Digest identifies its content, "sha256:HEX".
 	Digest string `json:"digest"`
 	// Type is its media type.
 	Type string `json:"type,omitempty"`
 }
 
-// InputStep is the name under which a large input of the workflow is referred to.
+// InputStep is the step name in references to a large input of the workflow.
 const InputStep = ":input"
 
 const referenceKey = "$value"
@@ -26,8 +26,8 @@ const referenceKey = "$value"
 //
 //	{"$value": {"step": "decode", "size": 1048576, "type": "image/x-raw"}}
 //
-// It names the step that made it and neither where it lies nor its digest. Those
-// are known later, or differ between nodes, while data must be the same always.
+// It names the step that produced the value, but neither its location nor its digest:
+// those are known later or differ between nodes, while data must be deterministic.
 type Reference struct {
 	Step string
 	Size int64
@@ -42,8 +42,8 @@ func (r Reference) data() any {
 	return map[string]any{referenceKey: inner}
 }
 
-// ReferenceOf returns the reference that the data is. Whether there is such a
-// value is another question: data may come from anywhere.
+// ReferenceOf returns the reference that the data encodes. The value need not exist, since
+// data may come from anywhere.
 func ReferenceOf(data any) (Reference, bool) {
 	outer, ok := data.(map[string]any)
 	if !ok || len(outer) != 1 {
@@ -73,7 +73,7 @@ func whole(v any) int64 {
 	return 0
 }
 
-// Decode reads one JSON value as expressions want it.
+// Decode decodes one JSON value into the types that expressions use.
 func Decode(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()

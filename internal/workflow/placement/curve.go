@@ -2,20 +2,20 @@ package placement
 
 import "math"
 
-// curve is a quantity that never falls: 0 before its first point, straight between
-// two points, and as the last one says after it. Two points at the same time are a
-// jump. Times are seconds.
+// curve is a non-decreasing piecewise linear function of time in seconds: 0 before its
+// first point, interpolated between two points, and constant after the last one. Two
+// points at the same time are a jump.
 type curve []point
 
 type point struct{ t, v float64 }
 
-// jump is a curve that is v from t on.
+// jump returns a curve that is 0 before t and v from t on.
 func jump(t, v float64) curve { return curve{{t, 0}, {t, v}} }
 
-// ramp is a curve that grows evenly from one time to another.
+// ramp returns a curve that grows linearly from 0 to v between two times.
 func ramp(from, to, v float64) curve { return curve{{from, 0}, {to, v}} }
 
-// before is the curve's value just before t, after the one at and after it.
+// before returns the limit of the curve at t from the left, after its value at t.
 func (c curve) before(t float64) float64 {
 	v := 0.0
 	for i, p := range c {
@@ -50,7 +50,7 @@ func between(a, b point, t float64) float64 {
 	return a.v + (b.v-a.v)*(t-a.t)/(b.t-a.t)
 }
 
-// sum adds curves, each times a factor.
+// sum returns the weighted sum of curves.
 func sum(curves []curve, factors []float64) curve {
 	var out curve
 	for _, t := range times(curves) {
@@ -66,7 +66,7 @@ func sum(curves []curve, factors []float64) curve {
 	return out
 }
 
-// times are the times of the curves' points, in order, each once.
+// times returns the distinct times of the curves' points in order.
 func times(curves []curve) []float64 {
 	var all []float64
 	at := make([]int, len(curves))
@@ -89,9 +89,8 @@ func times(curves []curve) []float64 {
 	}
 }
 
-// served is how far somebody comes who begins at start, has a second's worth done each
-// second, and can't be ahead of c. It is that of a queue that never rests while there
-// is something to do.
+// served returns the cumulative service of a work-conserving queue with the cumulative
+// arrivals c, whose server starts at start and serves one unit per second.
 func (c curve) served(start float64) curve {
 	out := curve{{start, 0}}
 	for i := range c {
@@ -102,8 +101,7 @@ func (c curve) served(start float64) curve {
 	return finish(out, c)
 }
 
-// serve goes on to the time of c's point p, of which what lies at p.t exactly is not
-// yet there.
+// serve extends out to the time of c's point p. A jump of c at p.t is not yet included.
 func serve(out, c curve, p point) curve {
 	last := out[len(out)-1]
 	if p.t == last.t {
@@ -111,9 +109,9 @@ func serve(out, c curve, p point) curve {
 	}
 	from, to := c.after(last.t), c.before(p.t)
 	slope := (to - from) / (p.t - last.t)
-	ahead := last.v + (p.t - last.t) // if it never waits
+	ahead := last.v + (p.t - last.t) // if the queue never runs empty
 	switch {
-	case from-last.v <= 0 && slope <= 1: // it waits all the time
+	case from-last.v <= 0 && slope <= 1: // the queue is empty: arrivals limit the service
 		return append(out, point{p.t, to})
 	case ahead <= to || slope >= 1:
 		return append(out, point{p.t, min(ahead, to)})
@@ -122,7 +120,7 @@ func serve(out, c curve, p point) curve {
 	return append(out, point{meet, last.v + meet - last.t}, point{p.t, to})
 }
 
-// finish has done what is left.
+// finish extends out until the remaining backlog of c is served.
 func finish(out, c curve) curve {
 	last := out[len(out)-1]
 	if total := c.total(); total > last.v {
@@ -131,7 +129,7 @@ func finish(out, c curve) curve {
 	return out
 }
 
-// total is the curve's last value.
+// total returns the curve's last value.
 func (c curve) total() float64 {
 	if len(c) == 0 {
 		return 0
@@ -139,7 +137,7 @@ func (c curve) total() float64 {
 	return c[len(c)-1].v
 }
 
-// end is when the curve has its last value.
+// end returns the time at which the curve reaches its last value.
 func (c curve) end() float64 {
 	if len(c) == 0 {
 		return 0
@@ -151,7 +149,7 @@ func (c curve) end() float64 {
 	return c[i].t
 }
 
-// scaled divides all values, so that the last one is 1.
+// scaled normalizes the curve, so that its last value is 1.
 func (c curve) scaled() curve {
 	total := c.total()
 	out := make(curve, len(c))

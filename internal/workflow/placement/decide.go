@@ -8,40 +8,39 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Node is a place for steps.
+// Node is a node on which steps can run.
 type Node struct {
 	ID outboard.NodeID
-	// Slots is how many steps run at a time.
+	// Slots is the number of steps that run at the same time.
 	Slots int
-	// Memory is what steps and the arena may take together; 0: it does not matter.
+	// Memory bounds steps and arena together; 0 means no bound.
 	Memory outboard.Bytes
-	// Fetch is how long it takes until the node has an artifact. Of what is not here
-	// it has it.
+	// Fetch is the time to fetch each artifact that the node does not have.
 	Fetch map[string]time.Duration
-	// Slower is how many times as long a step takes here as was recorded; 0 is 1.
+	// Slower is the factor by which steps take longer than recorded; 0 means 1.
 	Slower float64
 }
 
-// Link is the way from one node to another.
+// Link is the network path from one node to another.
 type Link struct {
 	Latency time.Duration
-	// Bandwidth is bytes for a second; 0: only the latency counts.
+	// Bandwidth is in bytes per second; 0 means unlimited.
 	Bandwidth outboard.Bytes
 }
 
-// takes is how long a value is under way.
-func (l Link) takes(size outboard.Bytes) time.Duration {
+// transferTime returns the time to copy a value over the link.
+func (l Link) transferTime(size outboard.Bytes) time.Duration {
 	if l.Bandwidth == 0 {
 		return l.Latency
 	}
 	return l.Latency + time.Duration(float64(size)/float64(l.Bandwidth)*float64(time.Second))
 }
 
-// Problem is what Decide decides about.
+// Problem is the input of Decide: steps, nodes and links.
 type Problem struct {
 	Steps []Step
 	Nodes []Node
-	// Link is the way from one node to another, by index. Both are never the same.
+	// Link returns the link between two different nodes, by index.
 	Link func(from, to int) Link
 	// Origin is the index of the node that has the workflow's input, and Input its size.
 	Origin int
@@ -63,30 +62,30 @@ func (p *Problem) check() error {
 	return nil
 }
 
-// Estimate is what an assignment brings.
+// Estimate is the predicted cost of an assignment.
 type Estimate struct {
 	// Completion is when the last step ends.
 	Completion time.Duration
-	// Crossing is how many bytes go from one node to another.
+	// Crossing is the number of bytes that are copied between nodes.
 	Crossing outboard.Bytes
-	// Nodes is how many nodes are used.
+	// Nodes is the number of nodes that are used.
 	Nodes int
-	// Fits says whether memory suffices.
+	// Fits reports whether the memory suffices.
 	Fits bool
 	// Steps has one entry for each step.
 	Steps []Timing
 }
 
-// Timing is when a step would run, and why not before.
+// Timing is when a step would run, and what delays it.
 type Timing struct {
 	Start, End time.Duration
-	// Inputs, Fetched and Slot are when its inputs were on its node, when its artifact
-	// was, and when a slot was free. Start is the latest of them.
+	// Inputs, Fetched and Slot are when its inputs are on its node, when its artifact
+	// is, and when a slot is free. Start is the latest of them.
 	Inputs, Fetched, Slot time.Duration
 }
 
-// better says whether a is to be preferred to b: what fits, then what is shorter, then
-// what moves less, then what needs fewer nodes.
+// better reports whether a is preferred to b: first by Fits, then by the smaller
+// Completion, Crossing and Nodes.
 func (a *Estimate) better(b *Estimate) bool { return a.compare(b) < 0 }
 
 func (a *Estimate) compare(b *Estimate) int {
@@ -98,38 +97,37 @@ func (a *Estimate) compare(b *Estimate) int {
 	)
 }
 
-// Decision says which step goes to which node.
+// Decision assigns each step to a node.
 type Decision struct {
 	// Node is the index of each step's node.
 	Node []int
 	Estimate
-	// Together is the estimate with all steps on the best single node: what spreading
-	// them was worth.
+	// Together is the estimate for all steps on the best single node, for comparison.
 	Together Estimate
-	// Exact says that all assignments were tried.
+	// Exact reports whether the search was exhaustive.
 	Exact bool
 	// Why has one entry for each step.
 	Why []Why
 }
 
-// exactLimit is how many assignments are tried one after another.
+// exactLimit is the number of assignments up to which the search is exhaustive.
 const exactLimit = 4096
 
-// Decide places the steps.
+// Decide assigns the steps to nodes.
 func Decide(p Problem) (Decision, error) {
 	if err := p.check(); err != nil {
 		return Decision{}, err
 	}
 	e := newEvaluator(&p)
-	alone := e.bestSingle()
-	s := search{e: e, best: alone, estimate: e.estimate(alone)}
-	d := Decision{Together: e.estimate(alone), Exact: math.Pow(float64(len(p.Nodes)), float64(len(p.Steps))) <= exactLimit}
+	single := e.bestSingle()
+	s := search{e: e, best: single, estimate: e.estimate(single)}
+	d := Decision{Together: e.estimate(single), Exact: math.Pow(float64(len(p.Nodes)), float64(len(p.Steps))) <= exactLimit}
 	if d.Exact {
-		s.all()
+		s.exhaustive()
 	} else {
 		s.greedy()
 	}
-	s.gather(alone, &d.Together)
+	s.preferSingle(single, &d.Together)
 	if !s.estimate.Fits {
 		return Decision{}, outboard.Errorf(outboard.Exhausted, "place a workflow", "its steps need more memory than the nodes have")
 	}
@@ -138,24 +136,24 @@ func Decide(p Problem) (Decision, error) {
 	return d, nil
 }
 
-// worthwhile is which part of the time must be won for steps to be put apart.
+// worthwhile is the fraction of the completion time that spreading must save.
 const worthwhile = 0.01
 
-// gather puts all steps on one node if spreading them wins next to nothing.
-func (s *search) gather(alone []int, together *Estimate) {
-	won := together.Completion - s.estimate.Completion
-	if together.Fits && float64(won) < worthwhile*float64(together.Completion) {
-		s.best, s.estimate = alone, *together
+// preferSingle puts all steps on one node if spreading them saves next to nothing.
+func (s *search) preferSingle(single []int, together *Estimate) {
+	saved := together.Completion - s.estimate.Completion
+	if together.Fits && float64(saved) < worthwhile*float64(together.Completion) {
+		s.best, s.estimate = single, *together
 	}
 }
 
-// Evaluate estimates what an assignment brings.
+// Evaluate estimates the cost of an assignment.
 func Evaluate(p Problem, node []int) (Estimate, error) {
 	if err := p.check(); err != nil {
 		return Estimate{}, err
 	}
 	if len(node) != len(p.Steps) {
-		return Estimate{}, outboard.Errorf(outboard.Invalid, "estimate a placement", "%d places for %d steps", len(node), len(p.Steps))
+		return Estimate{}, outboard.Errorf(outboard.Invalid, "estimate a placement", "%d nodes for %d steps", len(node), len(p.Steps))
 	}
 	for _, n := range node {
 		if n < 0 || n >= len(p.Nodes) {

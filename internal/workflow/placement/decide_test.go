@@ -27,7 +27,7 @@ func link(int, int) Link { return Link{Latency: time.Millisecond, Bandwidth: 100
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// fan is a step, a number of others that take from it, and one that takes from those.
+// fan is a fork and join: a step, a number of consumers, and one that consumes from those.
 func fan(width int, work time.Duration, size outboard.Bytes) []Step {
 	steps := []Step{{Name: "split", Work: ms(10)}}
 	last := Step{Name: "join", Work: ms(10)}
@@ -119,9 +119,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestGroupsMove: in a graph that is too large to try all, what exchanges large values
-// is moved as one. A value takes a second to the other node, so that each step alone,
-// which takes 200 ms, is better off where the others are.
+// TestGroupsMove checks that the local search moves steps that exchange large values as
+// one group. Copying a value takes a second and a step 200 ms, so that no move of a single
+// step helps.
 func TestGroupsMove(t *testing.T) {
 	const length = 15
 	steps := []Step{{Name: "source"}}
@@ -154,8 +154,8 @@ func TestMemoryTooSmall(t *testing.T) {
 	}
 }
 
-// TestMemoryTakesSlots: steps whose memory does not fit beside each other run one
-// after another.
+// TestMemoryTakesSlots checks that steps whose memory does not fit together run one after
+// another.
 func TestMemoryTakesSlots(t *testing.T) {
 	one := nodes("a")
 	p := Problem{Steps: []Step{{Work: ms(10), Memory: mib}, {Work: ms(10), Memory: mib}}, Nodes: one}
@@ -214,8 +214,7 @@ func drawProblem(t *rapid.T, most, nodes int) Problem {
 	return p
 }
 
-// TestGreedyAgainstAll: on small graphs the search for large ones finds what trying
-// all assignments finds, or comes near.
+// TestGreedyAgainstAll compares the local search with the exhaustive one on small graphs.
 func TestGreedyAgainstAll(t *testing.T) {
 	best, cases := 0, 0
 	rapid.Check(t, func(r *rapid.T) {
@@ -237,8 +236,8 @@ func TestGreedyAgainstAll(t *testing.T) {
 	}
 }
 
-// TestNeverWorse: a decision takes no longer than all steps on one node, its estimate
-// is what Evaluate says, and no other node for a single step is better.
+// TestNeverWorse checks that a decision takes no longer than all steps on one node, that
+// its estimate is Evaluate's, and that no other node for a single step is better.
 func TestNeverWorse(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := drawProblem(r, 12, 4)
@@ -266,8 +265,8 @@ func TestNeverWorse(t *testing.T) {
 	})
 }
 
-// TestEstimate: steps start after what they need, and no more run on a node than it
-// has slots.
+// TestEstimate checks that steps start after their inputs, and that a node never runs more
+// steps than it has slots.
 func TestEstimate(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := drawProblem(r, 12, 3)
@@ -319,7 +318,7 @@ func TestWrongProblems(t *testing.T) {
 	}
 }
 
-// BenchmarkDecide is a large graph on many nodes.
+// BenchmarkDecide decides on a large graph and many nodes.
 func BenchmarkDecide(b *testing.B) {
 	p := Problem{Steps: fan(50, ms(20), mib), Nodes: nodes("a", "b", "c", "d", "e", "f", "g", "h"), Link: link}
 	for b.Loop() {

@@ -11,7 +11,7 @@ import (
 // evaluator estimates assignments of one problem.
 type evaluator struct {
 	*Problem
-	order []int // the steps, those first behind which the most is left to do
+	order []int // the steps by descending rank
 }
 
 func newEvaluator(p *Problem) *evaluator {
@@ -20,14 +20,14 @@ func newEvaluator(p *Problem) *evaluator {
 	for i := range e.order {
 		e.order[i] = i
 	}
-	// A step has more left behind it than those that take from it, or stands before
-	// them.
+	// A step's rank is at least that of its consumers, and the sort is stable: so the
+	// order is topological.
 	slices.SortStableFunc(e.order, func(a, b int) int { return cmp.Compare(rank[b], rank[a]) })
 	return e
 }
 
-// ranks is for each step how long it takes from its start to the end of the whole, if
-// nothing waits.
+// ranks returns the upward rank of each step (HEFT without communication): the length of the longest path
+// from its start to the end of the graph.
 func ranks(steps []Step) []time.Duration {
 	rank := make([]time.Duration, len(steps))
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -39,7 +39,7 @@ func ranks(steps []Step) []time.Duration {
 	return rank
 }
 
-// runs is how long a step takes on a node.
+// runs returns a step's execution time on a node.
 func (e *evaluator) runs(step, node int) time.Duration {
 	slower := e.Nodes[node].Slower
 	if slower == 0 {
@@ -48,8 +48,8 @@ func (e *evaluator) runs(step, node int) time.Duration {
 	return time.Duration(float64(e.Steps[step].Runs()) * slower)
 }
 
-// estimate gives each step, in order, the slot of its node that is free first. Values
-// cross as soon as they exist, and do not wait for each other.
+// estimate is a list scheduler: each step, by descending rank, gets the slot of its node
+// that is free first. Values are copied as soon as they exist, and links are not shared.
 func (e *evaluator) estimate(node []int) Estimate {
 	out := Estimate{Steps: make([]Timing, len(e.Steps)), Fits: true}
 	free := e.slots(node, &out)
@@ -67,7 +67,7 @@ func (e *evaluator) estimate(node []int) Estimate {
 	return out
 }
 
-// first is the index of the slot that is free first.
+// first returns the index of the slot that is free first.
 func first(free []time.Duration) int {
 	best := 0
 	for i, t := range free {
@@ -78,26 +78,26 @@ func first(free []time.Duration) int {
 	return best
 }
 
-// inputs is when a step's inputs are on its node.
+// inputs returns when a step's inputs are on its node.
 func (e *evaluator) inputs(step int, node []int, out *Estimate) (ready time.Duration) {
 	to := node[step]
 	if len(e.Steps[step].Inputs) == 0 && to != e.Origin {
 		out.Crossing += e.Input
-		return e.Link(e.Origin, to).takes(e.Input)
+		return e.Link(e.Origin, to).transferTime(e.Input)
 	}
 	for _, in := range e.Steps[step].Inputs {
 		at := out.Steps[in.From].End
 		if from := node[in.From]; from != to {
 			out.Crossing += in.Bytes
-			at += e.Link(from, to).takes(in.Bytes)
+			at += e.Link(from, to).transferTime(in.Bytes)
 		}
 		ready = max(ready, at)
 	}
 	return ready
 }
 
-// slots are the times at which each node's slots are free. A node whose memory is not
-// enough for all its slots has fewer.
+// slots returns the times at which each node's slots become free. A node whose memory does
+// not suffice for all its slots has fewer.
 func (e *evaluator) slots(node []int, out *Estimate) [][]time.Duration {
 	free := make([][]time.Duration, len(e.Nodes))
 	arena, largest := make([]outboard.Bytes, len(e.Nodes)), make([]outboard.Bytes, len(e.Nodes))
@@ -124,8 +124,8 @@ func (e *evaluator) slots(node []int, out *Estimate) [][]time.Duration {
 	return free
 }
 
-// arenas adds up what lies in each node's arena: values are there where they are made,
-// once, and where they are taken from another node.
+// arenas adds up the bytes in each node's arena: a value lies once on the node of its
+// producer, and once for each consumer on another node.
 func (e *evaluator) arenas(node []int, arena []outboard.Bytes) {
 	made := make([]outboard.Bytes, len(e.Steps))
 	for i := range e.Steps {
@@ -141,7 +141,7 @@ func (e *evaluator) arenas(node []int, arena []outboard.Bytes) {
 	}
 }
 
-// bestSingle is the best assignment that has all steps on one node.
+// bestSingle returns the best assignment of all steps to one node.
 func (e *evaluator) bestSingle() []int {
 	var best []int
 	var bestEstimate Estimate

@@ -7,8 +7,8 @@ import (
 	. "github.com/outboard-run/outboard/internal/workflow/placement"
 )
 
-// A step that takes from two others is launched so that it never waits, and ends as
-// early as if it had been launched with them.
+// A step with two inputs is launched so that it never waits, and ends as early as if it
+// had been launched with its producers.
 func ExampleLaunch() {
 	steps := []Step{
 		{Name: "short", Work: 2 * time.Second},
@@ -34,7 +34,7 @@ func ExampleLaunch() {
 	// nimble: join is launched at 5s, all is done at 12s, 7 GB-seconds
 }
 
-// Four long steps are spread over two nodes, though their values have to cross.
+// Four long steps are spread over two nodes, although their values have to be copied.
 func ExampleDecide() {
 	d, err := Decide(Problem{Steps: fan(4, ms(100), mib), Nodes: nodes("harbour", "lighthouse"), Link: link})
 	if err != nil {

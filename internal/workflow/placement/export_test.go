@@ -1,6 +1,6 @@
 package placement
 
-// Greedy is what is decided about large graphs.
+// Greedy decides as for large graphs.
 func Greedy(p Problem) Estimate {
 	e := newEvaluator(&p)
 	s := search{e: e, best: e.bestSingle()}
@@ -9,11 +9,11 @@ func Greedy(p Problem) Estimate {
 	return s.estimate
 }
 
-// Exact is the best of all assignments.
+// Exact searches all assignments.
 func Exact(p Problem) Estimate {
 	e := newEvaluator(&p)
 	s := search{e: e, best: e.bestSingle()}
 	s.estimate = e.estimate(s.best)
-	s.all()
+	s.exhaustive()
 	return s.estimate
 }

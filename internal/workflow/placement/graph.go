@@ -8,18 +8,18 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Emission is when a step's output exists.
+// Emission says when a step's output exists.
 type Emission int
 
 // The emissions.
 const (
-	// AtEnd is an output that is whole when the step ends, and not there before.
+	// AtEnd is an output that exists from the step's end on.
 	AtEnd Emission = iota
-	// WhileWorking is an output that grows evenly while the step does its Work, after
-	// it has consumed all input.
+	// WhileWorking is an output that grows linearly during the step's Work, after it has
+	// consumed all input.
 	WhileWorking
-	// WhileConsuming is an output that grows with the input that was consumed. What is
-	// left, behind it, is Work.
+	// WhileConsuming is an output that grows in proportion to the consumed input. Work
+	// follows it.
 	WhileConsuming
 )
 
@@ -27,29 +27,28 @@ const (
 type Step struct {
 	Name   string
 	Inputs []Input
-	// Work is how long the step runs beside consuming its inputs; without inputs it is
-	// all of it.
+	// Work is the execution time without the consumption of inputs.
 	Work time.Duration
-	// Emits is when its output exists.
+	// Emits says when its output exists.
 	Emits Emission
-	// Memory is what it holds from its launch to its end.
+	// Memory is held from its launch to its end.
 	Memory outboard.Bytes
-	// Artifact names what a node must have to run it.
+	// Artifact names the artifact that a node needs to run it.
 	Artifact string
 }
 
-// Input is what a step takes from another one.
+// Input is an edge of the graph: a value that a step consumes from another one.
 type Input struct {
-	// From is the index of the other step. Steps stand behind those they take from.
+	// From is the index of the producer, which precedes its consumers.
 	From int
-	// Bytes is how large the value is.
+	// Bytes is the size of the value.
 	Bytes outboard.Bytes
-	// Takes is how long the step needs to consume it once it is there. An input that
-	// takes no time must be there before the step's Work.
+	// Takes is the time to consume the whole value. An input that takes no time must be
+	// complete before the step's Work.
 	Takes time.Duration
 }
 
-// Runs is how long a step takes that waits for nothing.
+// Runs returns the execution time of a step that never waits.
 func (s *Step) Runs() time.Duration { return s.consumes() + s.Work }
 
 func (s *Step) consumes() (sum time.Duration) {
@@ -59,7 +58,7 @@ func (s *Step) consumes() (sum time.Duration) {
 	return sum
 }
 
-// Check says what is wrong with a graph.
+// Check validates a graph.
 func Check(steps []Step) error {
 	for i := range steps {
 		s := &steps[i]
@@ -75,8 +74,8 @@ func Check(steps []Step) error {
 	return nil
 }
 
-// Median is the middle of recorded times, 0 without records. Of an even number it is
-// the mean of the two in the middle.
+// Median returns the median of recorded times, 0 without records. For an even number it
+// is the mean of the two middle ones.
 func Median(records []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(records))
 	n := len(sorted)

@@ -8,12 +8,12 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Policy is how launch times are chosen.
+// Policy selects how launch times are chosen.
 type Policy int
 
 // The policies.
 const (
-	// Lazy launches a step when all its inputs are there.
+	// Lazy launches a step when all its inputs are complete.
 	Lazy Policy = iota
 	// Eager launches all steps with the workflow.
 	Eager
@@ -24,7 +24,7 @@ const (
 
 var policyNames = []string{"lazy", "eager", "nimble"}
 
-// String is the policy's name.
+// String returns the policy's name.
 func (p Policy) String() string {
 	if int(p) < len(policyNames) {
 		return policyNames[p]
@@ -32,7 +32,7 @@ func (p Policy) String() string {
 	return fmt.Sprintf("policy(%d)", int(p))
 }
 
-// ParsePolicy reads a policy's name.
+// ParsePolicy parses a policy's name.
 func ParsePolicy(name string) (Policy, error) {
 	for i, n := range policyNames {
 		if n == name {
@@ -65,7 +65,8 @@ func Launch(p Policy, steps []Step) ([]time.Duration, error) {
 	return out, nil
 }
 
-// duration rounds up what is a hair's breadth below a nanosecond and down what is not.
+// duration rounds down to a nanosecond, with a tolerance of a thousandth of one for
+// floating-point errors.
 func duration(seconds float64) time.Duration {
 	return time.Duration(math.Floor(seconds*float64(time.Second) + 1e-3))
 }
@@ -81,9 +82,9 @@ func lazy(steps []Step) []float64 {
 	return launch
 }
 
-// nimble begins with the eager times and launches one step after another later. For
-// a step whose output does not depend on when it consumed there is a rule: it must
-// never wait, and that moves nothing. For the others the time is searched for.
+// nimble starts from the eager times and delays one step after another. A step whose
+// output does not depend on when it consumes is launched so that it never waits, which
+// delays nothing. For the others the latest time is searched for.
 func nimble(steps []Step) []float64 {
 	launch := make([]float64, len(steps))
 	runs := runAll(steps, launch)
@@ -100,26 +101,26 @@ func nimble(steps []Step) []float64 {
 	return launch
 }
 
-// hair is a time that does not matter, in seconds.
-const hair = 1e-10
+// tolerance is a time difference that is ignored, in seconds.
+const tolerance = 1e-10
 
-// moves says whether a step that is launched at that time makes any step end later.
+// moves reports whether launching a step at that time delays the end of any step.
 func moves(steps []Step, launch []float64, runs []run, i int, at float64) bool {
 	changed := append([]run(nil), runs...)
 	changed[i] = runStep(&steps[i], changed, at)
-	if changed[i].end > runs[i].end+hair {
+	if changed[i].end > runs[i].end+tolerance {
 		return true
 	}
 	rerun(steps, launch, changed, i+1)
 	for k := i + 1; k < len(steps); k++ {
-		if changed[k].end > runs[k].end+hair {
+		if changed[k].end > runs[k].end+tolerance {
 			return true
 		}
 	}
 	return false
 }
 
-// latest finds the latest launch from 0 to a time that is too late.
+// latest bisects for the latest launch that delays no end, before a time that is too late.
 func latest(steps []Step, launch []float64, runs []run, i int, late float64) float64 {
 	early := launch[i]
 	for range 50 {
@@ -132,7 +133,7 @@ func latest(steps []Step, launch []float64, runs []run, i int, late float64) flo
 	return early
 }
 
-// rerun runs the steps from the given one on again.
+// rerun simulates the steps from the given one on again.
 func rerun(steps []Step, launch []float64, runs []run, from int) {
 	for k := from; k < len(steps); k++ {
 		runs[k] = runStep(&steps[k], runs, launch[k])

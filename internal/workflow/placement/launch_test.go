@@ -107,11 +107,11 @@ func seconds(t *rapid.T, low, high int) time.Duration {
 	return time.Duration(rapid.IntRange(low*4, high*4).Draw(t, "quarters")) * s / 4
 }
 
-// slack is what rounding may do to times, which are whole nanoseconds.
+// slack is the rounding error of times, which are whole nanoseconds.
 const slack = time.Microsecond
 
-// TestPolicies: whole times are never longer than when all is launched eagerly, memory
-// is never held longer, and lazy is never faster.
+// TestPolicies checks that nimble completes when eager does, holds memory no longer, and
+// that lazy is never faster.
 func TestPolicies(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		steps := drawSteps(r)
@@ -136,7 +136,7 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-// TestNimbleIsLatest: no step can be launched later without an end that moves.
+// TestNimbleIsLatest checks that any later launch delays the end of some step.
 func TestNimbleIsLatest(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		steps := drawSteps(r)
@@ -150,7 +150,7 @@ func TestNimbleIsLatest(t *testing.T) {
 		}
 		i := rapid.IntRange(0, len(steps)-1).Draw(r, "step")
 		if steps[i].Runs() == 0 {
-			return // a step that does nothing is at no particular time
+			return // a step without work has no unique launch time
 		}
 		at[i] += time.Millisecond
 		after, err := Simulate(steps, at)
@@ -166,7 +166,7 @@ func TestNimbleIsLatest(t *testing.T) {
 	})
 }
 
-// TestAgainstTicks compares the curves with a clock that ticks.
+// TestAgainstTicks compares the curves with a simulation in discrete time.
 func TestAgainstTicks(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		steps := drawSteps(r)
@@ -187,7 +187,7 @@ func TestAgainstTicks(t *testing.T) {
 	})
 }
 
-// ticked runs steps in small pieces of time, as one would write it down first.
+// ticked simulates steps in discrete time, as a reference.
 func ticked(steps []Step, at []time.Duration) []float64 {
 	const tick = 0.01
 	n := len(steps)
@@ -266,7 +266,7 @@ func TestParsePolicy(t *testing.T) {
 	}
 }
 
-// TestReport compares the table with the one that is kept.
+// TestReport compares the table with the golden file.
 func TestReport(t *testing.T) {
 	var got strings.Builder
 	if err := Report(&got, Graphs()); err != nil {

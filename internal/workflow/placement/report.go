@@ -9,13 +9,13 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Named graph is one for a report.
+// Named is a graph with a name, for a report.
 type Named struct {
 	Name  string
 	Steps []Step
 }
 
-// Graphs are the shapes that are reported on.
+// Graphs returns the graphs of the report.
 func Graphs() []Named {
 	return []Named{
 		{"chain", chainGraph()}, {"diamond", diamondGraph()}, {"map-reduce", mapReduceGraph()}, {"query 95", queryGraph()},
@@ -27,7 +27,7 @@ const (
 	gigabyte = 1e9
 )
 
-// chainGraph is five steps of which each takes all of the one before.
+// chainGraph returns a chain of five steps, each of which consumes the output of the one before.
 func chainGraph() []Step {
 	steps := []Step{{Name: "read", Work: 4 * second, Memory: gigabyte, Emits: WhileWorking}}
 	for i, name := range []string{"resize", "blur", "encode", "store"} {
@@ -38,7 +38,7 @@ func chainGraph() []Step {
 	return steps
 }
 
-// diamondGraph has a short and a long way to the same step.
+// diamondGraph has a short and a long path to the same step.
 func diamondGraph() []Step {
 	return []Step{
 		{Name: "split", Work: 2 * second, Memory: gigabyte},
@@ -48,7 +48,7 @@ func diamondGraph() []Step {
 	}
 }
 
-// mapReduceGraph has mappers of different length, and reducers that take of each.
+// mapReduceGraph has mappers of different durations, and reducers that consume from each.
 func mapReduceGraph() []Step {
 	const mappers, reducers = 8, 4
 	var steps []Step
@@ -70,8 +70,8 @@ func mapReduceGraph() []Step {
 }
 
 // queryGraph has the shape of query 95 of TPC-DS: a large table is joined with itself
-// and with returns, small ones narrow it down, and the rest is counted. The times are
-// made up; the shape is what matters here.
+// and with returns, small ones filter it, and the rest is counted. The times are
+// invented; only the shape is that of the query.
 func queryGraph() []Step {
 	scan := func(name string, takes time.Duration, memory float64) Step {
 		return Step{Name: name, Work: takes, Memory: gigabyte, Emits: WhileWorking}.holding(memory)
@@ -127,7 +127,7 @@ func Compare(graphs []Named) ([]Row, error) {
 	return rows, nil
 }
 
-// Report writes a table in Markdown: completion and GB-seconds of the three policies on
+// Report writes a Markdown table: completion and GB-seconds of the three policies on
 // each graph, on the virtual clock.
 func Report(w io.Writer, graphs []Named) error {
 	rows, err := Compare(graphs)
@@ -143,7 +143,7 @@ func Report(w io.Writer, graphs []Named) error {
 	return table.Flush()
 }
 
-// idle is how long the steps waited in all.
+// idle returns the total time that the steps waited.
 func (o *Outcome) idle() (total time.Duration) {
 	for _, s := range o.Steps {
 		total += s.Idle

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// search has the best assignment so far.
+// search holds the best assignment found so far.
 type search struct {
 	e        *evaluator
 	best     []int
 	estimate Estimate
 }
 
-// try takes an assignment if it is better, and says whether it is.
+// try keeps an assignment if it is better than the best, and reports whether it is.
 func (s *search) try(node []int) bool {
 	est := s.e.estimate(node)
 	if !est.better(&s.estimate) {
@@ -22,8 +22,8 @@ func (s *search) try(node []int) bool {
 	return true
 }
 
-// all tries all assignments.
-func (s *search) all() {
+// exhaustive tries all assignments.
+func (s *search) exhaustive() {
 	node := make([]int, len(s.e.Steps))
 	for {
 		s.try(node)
@@ -39,8 +39,8 @@ func (s *search) all() {
 	}
 }
 
-// greedy begins with all steps on one node, and with the steps where each ends first,
-// and moves groups of steps as long as that makes it better.
+// greedy is a local search with two starting points: all steps on one node, and each step
+// where it ends first. It moves groups of steps while that improves the estimate.
 func (s *search) greedy() {
 	groups := s.groups()
 	for _, start := range [][]int{s.best, s.earliest()} {
@@ -74,8 +74,8 @@ func (s *search) earliest() []int {
 	return node
 }
 
-// groups are the sets of steps that are moved as one: each step alone, and what hangs
-// together when the edges are taken in the order of their bytes, largest first.
+// groups returns the sets of steps that are moved as one: each single step, and the
+// components that result from contracting the edges in descending order of their bytes.
 func (s *search) groups() [][]int {
 	var groups [][]int
 	member := make([]int, len(s.e.Steps)) // the group that each step is in
@@ -112,7 +112,7 @@ func (s *search) edges() (edges []edge) {
 	return edges
 }
 
-// climb makes each move that helps until none does.
+// climb makes every move that improves the estimate until none does (first-choice hill climbing).
 func (s *search) climb(groups [][]int) {
 	for moved := true; moved; {
 		moved = false
@@ -124,7 +124,7 @@ func (s *search) climb(groups [][]int) {
 	}
 }
 
-// with is an assignment with a group of steps on one node.
+// with returns an assignment with a group of steps on one node.
 func with(node, group []int, n int) []int {
 	node = slices.Clone(node)
 	for _, i := range group {
@@ -133,11 +133,11 @@ func with(node, group []int, n int) []int {
 	return node
 }
 
-// steepLimit is up to how many steps all moves are compared before one is made.
+// steepLimit is the number of steps up to which steepest-ascent hill climbing is affordable.
 const steepLimit = 24
 
-// climbSteeply makes the move that helps most until none does. It moves groups and
-// pairs of steps, and exchanges the nodes of two.
+// climbSteeply makes the best move until none improves the estimate (steepest-ascent hill
+// climbing). It moves groups and pairs of steps, and swaps the nodes of two.
 func (s *search) climbSteeply(groups [][]int) {
 	for moved := true; moved; {
 		from := s.best

@@ -6,27 +6,26 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Outcome is what launch times bring.
+// Outcome is the result of a simulation.
 type Outcome struct {
 	// Completion is when the last step ends.
 	Completion time.Duration
-	// GBSeconds is the memory that steps hold from launch to end, in units of 10^9
-	// bytes for a second.
+	// GBSeconds is the memory that steps hold from launch to end, in 10^9 byte-seconds.
 	GBSeconds float64
 	// Steps has one entry for each step.
 	Steps []Span
 }
 
-// Span is how one step ran.
+// Span is the simulated run of one step.
 type Span struct {
 	Launch, End time.Duration
 	// Idle is how long it waited for inputs.
 	Idle time.Duration
-	// Waited is how long the first input that was whole lay there before the launch.
+	// Waited is how long the first complete input was idle before the launch.
 	Waited time.Duration
 }
 
-// Simulate runs steps that are launched at these times on a virtual clock.
+// Simulate executes the steps with these launch times on a virtual clock.
 func Simulate(steps []Step, launch []time.Duration) (Outcome, error) {
 	if err := Check(steps); err != nil {
 		return Outcome{}, err
@@ -59,11 +58,11 @@ func waited(s *Step, runs []run, launch time.Duration) (longest time.Duration) {
 	return longest
 }
 
-// run is how a step went, in seconds.
+// run is the simulated run of a step, in seconds.
 type run struct {
-	consumed float64 // when it had consumed all inputs
+	consumed float64 // when all inputs are consumed
 	end      float64
-	output   curve // how much of its output is there, up to 1
+	output   curve // the fraction of its output that exists
 }
 
 func runAll(steps []Step, launch []float64) []run {
@@ -72,7 +71,7 @@ func runAll(steps []Step, launch []float64) []run {
 	return runs
 }
 
-// runStep runs a step. Those that it takes from have run.
+// runStep simulates a step, after its producers.
 func runStep(s *Step, runs []run, launch float64) run {
 	var from []curve
 	var takes []float64

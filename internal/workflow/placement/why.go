@@ -8,30 +8,30 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Why is why a step is where it is.
+// Why explains the assignment of one step.
 type Why struct {
 	Step string          `json:"step"`
 	Node outboard.NodeID `json:"node"`
 	// Start and End are when it would run.
 	Start time.Duration `json:"start"`
 	End   time.Duration `json:"end"`
-	// WaitsFor says what it waits for last: "inputs", "artifact", "slot" or "nothing".
+	// WaitsFor is the last condition that it waits for: "inputs", "artifact", "slot" or "nothing".
 	WaitsFor string `json:"waits_for"`
-	// Others are the other nodes, with all other steps where they are.
+	// Others are the estimates for the other nodes, with all other steps unchanged.
 	Others []Alternative `json:"others,omitempty"`
 }
 
 // Alternative is another node for one step.
 type Alternative struct {
 	Node outboard.NodeID `json:"node"`
-	// Completion is how long the whole would take.
+	// Completion is when the last step would end.
 	Completion time.Duration `json:"completion"`
-	// Crossing is how many bytes would go from one node to another in the whole.
+	// Crossing is the number of bytes that would be copied between nodes.
 	Crossing outboard.Bytes `json:"crossing"`
 	// End is when the step would end.
 	End  time.Duration `json:"end"`
 	Fits bool          `json:"fits"`
-	// Reason says in words why it was not taken.
+	// Reason is the text why it was not chosen.
 	Reason string `json:"reason"`
 }
 
@@ -87,7 +87,7 @@ func reason(other, chosen *Estimate) string {
 	return "it is as good"
 }
 
-// String is the decision in words, a line for each step.
+// String describes the decision, a line for each step.
 func (d Decision) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "takes %v on %d nodes, %v cross between them; on one node it would take %v\n",
