@@ -61,7 +61,7 @@ func copied(t *testing.T) string {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "outboard")
-	if err := os.WriteFile(file, b, 0o700); err != nil {
+	if err := os.WriteFile(file, b, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return file

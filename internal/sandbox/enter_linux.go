@@ -276,7 +276,15 @@ func (in *Inside) Exec(args, environ []string, files ...*os.File) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(in.program), uintptr(unsafe.Pointer(empty)),
 		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envv[0])), unix.AT_EMPTY_PATH, 0)
 	runtime.KeepAlive(files)
-	return fmt.Errorf("execute this program again: %w", errno)
+	return executeError(errno)
+}
+
+// executeError says what to do when the sandbox's user may not execute the program.
+func executeError(err error) error {
+	if errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("execute this program again as the sandbox's user: %w: make its file executable for all users (chmod a+x)", err)
+	}
+	return fmt.Errorf("execute this program again: %w", err)
 }
 
 // CrashStatus is the exit status of an init whose child was ended by a signal. It is that
@@ -292,7 +300,7 @@ func (in *Inside) runChild(args, environ []string, files []*os.File) error {
 	}
 	pid, err := syscall.ForkExec("/proc/self/fd/"+strconv.Itoa(in.program), args, attr)
 	if err != nil {
-		return fmt.Errorf("execute this program again: %w", err)
+		return executeError(err)
 	}
 	for _, f := range files {
 		_ = f.Close() // the child's alone: its end is seen at the other end
