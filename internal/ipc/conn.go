@@ -18,6 +18,9 @@ import (
 type Options struct {
 	// MaxBody bounds a body in bytes; 0: 64 MiB.
 	MaxBody int
+	// MaxReceived bounds a message that is received, with a body that came as a file; 0: the
+	// bounds of a packet and of MaxBody. A small one makes the buffer of Receive small as well.
+	MaxReceived int
 	// WriteTimeout is how long a message may wait for a peer that does not read; 0: 10 s.
 	WriteTimeout time.Duration
 	// MaxPending bounds the requests that wait for a reply; 0: 4,096.
@@ -27,6 +30,9 @@ type Options struct {
 func (o *Options) setDefaults() {
 	if o.MaxBody == 0 {
 		o.MaxBody = 64 << 20
+	}
+	if o.MaxReceived == 0 {
+		o.MaxReceived = o.MaxBody
 	}
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = 10 * time.Second
@@ -121,8 +127,17 @@ func (c *Conn) Serve(handle func(*Message)) {
 func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 	if ctx.Done() != nil {
 		_ = c.socket.SetReadDeadline(time.Time{})
-		stop := context.AfterFunc(ctx, func() { _ = c.socket.SetReadDeadline(time.Unix(1, 0)) })
-		defer stop()
+		passed := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			defer close(passed)
+			_ = c.socket.SetReadDeadline(time.Unix(1, 0))
+		})
+		defer func() {
+			if !stop() { // the deadline must not end the next Receive
+				<-passed
+				_ = c.socket.SetReadDeadline(time.Time{})
+			}
+		}()
 	}
 	for {
 		m, err := c.receive()
@@ -142,7 +157,7 @@ func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 
 func (c *Conn) receive() (*Message, error) {
 	if c.buffer == nil {
-		c.buffer = make([]byte, MaxPacket)
+		c.buffer = make([]byte, min(MaxPacket, c.opts.MaxReceived))
 	}
 	rights := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	n, got, flags, _, err := c.socket.ReadMsgUnix(c.buffer, rights)
@@ -155,11 +170,11 @@ func (c *Conn) receive() (*Message, error) {
 	case n == 0:
 		err = io.EOF
 	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
-		err = outboard.Errorf(outboard.Protocol, "local protocol", "a packet of more than %d bytes or %d files", MaxPacket, MaxFiles)
+		err = outboard.Errorf(outboard.Protocol, "local protocol", "a packet of more than %d bytes or %d files", len(c.buffer), MaxFiles)
 	}
 	m := &Message{files: files}
 	if err == nil {
-		m, err = decode(c.buffer[:n], files, c.opts.MaxBody)
+		m, err = decode(c.buffer[:n], files, min(c.opts.MaxBody, c.opts.MaxReceived))
 	}
 	if err != nil {
 		m.Close()

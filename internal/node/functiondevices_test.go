@@ -1,11 +1,9 @@
 package node
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
+	"errors"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -16,46 +14,49 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/appdevice"
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 	"github.com/outboard-run/outboard/internal/tenant"
 	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
 // A puppet is a tenant's process that does nothing but say what it was told.
-type puppet struct {
-	conn net.Conn
-	told chan tenant.Config
-}
+type puppet struct{ told chan tenant.Config }
 
 func (p *puppet) launch(socket *os.File) (host.Launched, error) {
-	conn, err := net.FileConn(socket)
+	return helper.Goroutine(p.run)("", socket)
+}
+
+func (p *puppet) run(ctx context.Context, socket *os.File) error {
+	node, c, err := receiveTenantConfig(ctx, socket)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &puppet{conn, p.told}, nil
+	defer node.Close()
+	if err := node.Send(tenant.TypeReady, tenant.Ready{PID: 1}); err != nil {
+		return err
+	}
+	p.told <- c
+	_, _ = node.Receive(ctx) // until the node closes the socket
+	return nil
 }
 
-// Wait implements host.Launched.
-func (p *puppet) Wait() error {
-	in := bufio.NewReader(p.conn)
-	for {
-		line, err := in.ReadBytes('\n')
-		if err != nil {
-			return p.conn.Close()
-		}
-		var c tenant.Config
-		if err := json.Unmarshal(line, &c); err != nil {
-			return err
-		}
-		if _, err := p.conn.Write([]byte("{\"pid\":1}\n")); err != nil {
-			return err
-		}
-		p.told <- c
+// receiveTenantConfig does what a tenant's process does first.
+func receiveTenantConfig(ctx context.Context, socket *os.File) (node *ipc.Conn, c tenant.Config, err error) {
+	node, err = ipc.FromFile(socket, ipc.Options{})
+	if err != nil {
+		return nil, c, err
 	}
+	m, err := node.Receive(ctx)
+	if err == nil {
+		err = m.Decode(&c)
+	}
+	if err != nil {
+		return nil, c, errors.Join(err, node.Close())
+	}
+	return node, c, nil
 }
-
-// Kill implements host.Launched.
-func (p *puppet) Kill() { _ = p.conn.Close() }
 
 // keysOf starts a process for each tenant, and returns their keys.
 func keysOf(t *testing.T, n *deviceBroker, tenants ...string) map[string]string {

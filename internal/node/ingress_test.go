@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"encoding/json"
-
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 	"github.com/outboard-run/outboard/internal/tenant"
 	"github.com/outboard-run/outboard/internal/tenant/host"
@@ -28,10 +28,7 @@ import (
 
 // tapped is a tenant's process that serves requests as a real one does, and keeps all bytes
 // that it reads on connections of clients.
-type tapped struct {
-	conn    net.Conn
-	tenants *tappedTenants
-}
+type tapped struct{ tenants *tappedTenants }
 
 type tappedTenants struct {
 	mu   sync.Mutex
@@ -66,30 +63,21 @@ func (c *tap) Read(b []byte) (int, error) {
 }
 
 func (s *tappedTenants) launch(socket *os.File) (host.Launched, error) {
-	conn, err := net.FileConn(socket)
-	return &tapped{conn, s}, err
+	return helper.Goroutine((&tapped{s}).run)("", socket)
 }
 
-// Kill implements host.Launched.
-func (p *tapped) Kill() { _ = p.conn.Close() }
-
-// Wait implements host.Launched.
-func (p *tapped) Wait() error {
-	in := bufio.NewReader(p.conn)
-	line, err := in.ReadBytes('\n')
+func (p *tapped) run(ctx context.Context, socket *os.File) error {
+	node, c, err := receiveTenantConfig(ctx, socket)
 	if err != nil {
-		return p.conn.Close()
-	}
-	var c tenant.Config
-	if err := json.Unmarshal(line, &c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	defer node.Close()
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return p.serve(ctx, &c, in)
+	return p.serve(ctx, &c, node)
 }
 
-func (p *tapped) serve(ctx context.Context, c *tenant.Config, node io.Reader) error {
+func (p *tapped) serve(ctx context.Context, c *tenant.Config, node *ipc.Conn) error {
 	g, err := gateway.New(gateway.Options{Invoker: tappedInvoker(c.Tenant), Node: "harbour"})
 	if err != nil {
 		return err
@@ -150,10 +138,10 @@ func (p *tapped) serve(ctx context.Context, c *tenant.Config, node io.Reader) er
 			return err
 		}
 	}
-	if _, err := p.conn.Write([]byte("{\"pid\":1}\n")); err != nil {
+	if err := node.Send(tenant.TypeReady, tenant.Ready{PID: 1}); err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, node)
+	_, _ = node.Receive(ctx) // until the node closes the socket
 	return nil
 }
 

@@ -8,8 +8,16 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Protocol is the version of the protocol between a node and a tenant's process.
-const Protocol = 3
+// Protocol is the version of the messages between a node and a tenant's process (internal/ipc).
+const Protocol = 4
+
+// Types of messages between a node and a tenant's process.
+const (
+	// TypeConfig is the node's first message: a Config.
+	TypeConfig = "config"
+	// TypeReady is a message of the process: a Ready.
+	TypeReady = "ready"
+)
 
 // Config is the first message of a node to a tenant's process.
 type Config struct {

@@ -1,15 +1,14 @@
 package tenant
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"os"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
 )
 
 // ProcessOptions configure a process independently of its node.
@@ -28,13 +27,12 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	node, err := net.FileConn(socket)
-	if err = errors.Join(err, socket.Close()); err != nil {
-		return fmt.Errorf("the node's socket: %w", err)
+	node, err := ipc.FromFile(socket, ipc.Options{})
+	if err != nil {
+		return fmt.Errorf("the node's socket: %w: start the node again with this program", err)
 	}
 	defer node.Close()
-	in := bufio.NewReader(node)
-	config, err := readConfig(in)
+	config, err := receiveConfig(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -44,19 +42,20 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := enterConfinement(&config, opts.Logger); err != nil {
-		return errors.Join(err, answer(node, Ready{Error: err.Error()}))
+		_ = node.Send(TypeReady, Ready{Error: err.Error()}) // the node may have ended
+		return err
 	}
-	opts.Progress = func(doing string) { _ = answer(node, Ready{Doing: doing}) }
+	opts.Progress = func(doing string) { _ = node.Send(TypeReady, Ready{Doing: doing}) }
 	t := New(config, opts)
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		_, _ = io.Copy(io.Discard, in) // until the node closes the socket or ends
+		node.Serve((*ipc.Message).Close) // until the node closes the socket or ends
 		cancel()
 	}()
-	err = t.Run(ctx, func() { _ = answer(node, Ready{PID: os.Getpid()}) })
+	err = t.Run(ctx, func() { _ = node.Send(TypeReady, Ready{PID: os.Getpid()}) })
 	if err != nil {
-		err = errors.Join(err, answer(node, Ready{Error: err.Error()}))
+		_ = node.Send(TypeReady, Ready{Error: err.Error()}) // the node may have ended
 	}
 	err = errors.Join(err, node.Close())
 	<-closed
@@ -79,27 +78,22 @@ func enterConfinement(c *Config, log *slog.Logger) error {
 	return err
 }
 
-func readConfig(in *bufio.Reader) (Config, error) {
+// receiveConfig receives the node's first message.
+func receiveConfig(ctx context.Context, node *ipc.Conn) (Config, error) {
 	var c Config
-	line, err := in.ReadBytes('\n')
+	m, err := node.Receive(ctx)
 	if err != nil {
-		return c, fmt.Errorf("read the configuration: %w", err)
+		return c, fmt.Errorf("receive the configuration: %w", err)
 	}
-	if err := json.Unmarshal(line, &c); err != nil {
-		return c, fmt.Errorf("read the configuration: %w", err)
+	defer m.Close()
+	if m.Type != TypeConfig {
+		return c, outboard.Errorf(outboard.Protocol, "", "the node's first message is %.40q and not a configuration: start the node again with this program", m.Type)
+	}
+	if err := m.Decode(&c); err != nil {
+		return c, fmt.Errorf("receive the configuration: %w", err)
 	}
 	if c.Protocol != Protocol {
 		return c, fmt.Errorf("the node speaks version %d, this program %d: start the node again with this program", c.Protocol, Protocol)
 	}
 	return c, nil
-}
-
-// answer sends the node a message. A node that is gone ends this process anyway.
-func answer(node net.Conn, r Ready) error {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	_, _ = node.Write(append(text, '\n'))
-	return nil
 }

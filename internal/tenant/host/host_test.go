@@ -1,12 +1,11 @@
 package host_test
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -14,54 +13,43 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/tenant"
 	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
-// process is one of a tenant's that says what a test wants.
-type process struct {
-	socket net.Conn
-	killed chan struct{}
-	once   sync.Once
-	end    error         // of a process that ends by itself
-	ended  chan struct{} // closed when it does
-}
+// errKilled is how a process ends that does not end by itself.
+var errKilled = errors.New("signal: killed: its log ends with: still reading")
 
-func (p *process) Kill() { p.once.Do(func() { close(p.killed) }) }
-
-func (p *process) Wait() error {
-	defer p.socket.Close()
-	if p.end != nil { // whether somebody kills it or not
-		<-p.ended
-		return p.end
-	}
-	<-p.killed
-	return errors.New("signal: killed: its log ends with: still reading")
-}
-
-// launch starts processes that say lines, and then end if end is an error.
-func launch(end error, lines ...tenant.Ready) host.Launcher {
-	return func(socket *os.File) (host.Launched, error) {
-		conn, err := net.FileConn(socket)
-		if err != nil {
-			return nil, err
+// launch starts processes that send messages, and then end if end is an error.
+func launch(end error, messages ...tenant.Ready) host.Launcher {
+	return launchFunc(func(ctx context.Context, node *ipc.Conn) error {
+		m, err := node.Receive(ctx)
+		if err != nil || m.Type != tenant.TypeConfig {
+			return fmt.Errorf("got %v, %w, want the configuration", m, err)
 		}
-		p := &process{socket: conn, killed: make(chan struct{}), ended: make(chan struct{}), end: end}
-		go func() {
-			in := bufio.NewReader(conn)
-			_, _ = in.ReadBytes('\n') // the config
-			for _, line := range lines {
-				_ = json.NewEncoder(conn).Encode(line) // the node may be gone
-			}
-			if end != nil {
-				close(p.ended)
-				return
-			}
-			_, _ = in.ReadByte() // until the node lets go
-			p.Kill()
-		}()
-		return p, nil
-	}
+		for _, r := range messages {
+			_ = node.Send(tenant.TypeReady, r) // the node may be gone
+		}
+		if end == nil {
+			_, _ = node.Receive(ctx) // until the node closes the socket
+			return errKilled
+		}
+		return end
+	})
+}
+
+func launchFunc(run func(context.Context, *ipc.Conn) error) host.Launcher {
+	start := helper.Goroutine(func(ctx context.Context, socket *os.File) error {
+		node, err := ipc.FromFile(socket, ipc.Options{})
+		if err != nil {
+			return err
+		}
+		defer node.Close()
+		return run(ctx, node)
+	})
+	return func(socket *os.File) (host.Launched, error) { return start("", socket) }
 }
 
 // Whoever wants a process that does not become ready is told why, and so is the log.
@@ -90,6 +78,20 @@ func TestNotReady(t *testing.T) {
 			launch(errors.New("exit status 2: panic: boom"), tenant.Ready{Doing: building}), time.Hour,
 			[]string{"it ended before it was ready: exit status 2: panic: boom"},
 			"panic: boom",
+		},
+		"it sends too much": {
+			launch(nil, tenant.Ready{Doing: strings.Repeat("x", 64<<10)}), time.Hour,
+			[]string{"a packet of more than 65536 bytes"},
+			"a packet of more than",
+		},
+		"it sends something else": {
+			launchFunc(func(ctx context.Context, node *ipc.Conn) error {
+				_ = node.Send("status", nil)
+				<-ctx.Done()
+				return errKilled
+			}), time.Hour,
+			[]string{"unexpected message of type \"status\"", "signal: killed"},
+			"unexpected message",
 		},
 		"it says why": {
 			launch(errors.New("exit status 1"), tenant.Ready{Error: "state: no room"}), time.Hour,

@@ -1,20 +1,16 @@
 package host
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
@@ -86,7 +82,7 @@ func (k *keeper) once(ctx context.Context) error {
 	if err := os.MkdirAll(k.config.Dir, 0o700); err != nil {
 		return err
 	}
-	near, far, err := pair()
+	near, far, err := ipc.Pair(ipc.Options{MaxReceived: maxReady, WriteTimeout: k.host.opts.SayAfter})
 	if err != nil {
 		return err
 	}
@@ -118,7 +114,7 @@ func (k *keeper) once(ctx context.Context) error {
 }
 
 // end has a process end in good order, if it does.
-func end(near net.Conn, proc Launched, ended <-chan error) error {
+func end(near *ipc.Conn, proc Launched, ended <-chan error) error {
 	_ = near.Close()
 	select {
 	case err := <-ended:
@@ -144,35 +140,28 @@ func whyNot(err, end error) error {
 }
 
 // start tells the process what it is, and waits until it is ready.
-func (k *keeper) start(ctx context.Context, near net.Conn) error {
+func (k *keeper) start(ctx context.Context, near *ipc.Conn) error {
 	config := k.config
 	config.Members = k.host.known()
-	if err := near.SetWriteDeadline(time.Now().Add(k.host.opts.SayAfter)); err != nil {
-		return err
-	}
-	if err := json.NewEncoder(near).Encode(config); err != nil {
+	if err := near.Send(tenant.TypeConfig, config); err != nil {
 		return fmt.Errorf("%w: tell it what it is: %w", errGone, err)
 	}
-	begin, in := time.Now(), &lineReader{conn: near}
+	begin := time.Now()
 	for {
-		line, err := in.read(k.host.opts.SayAfter)
+		r, err := receiveReady(near, k.host.opts.SayAfter)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, context.DeadlineExceeded):
 			k.host.log.Warn("a tenant's process is not ready yet", "tenant", k.config.Tenant, "after", time.Since(begin).Round(time.Second), "doing", k.doesNow())
 			if time.Since(begin) >= k.host.opts.StartLimit {
 				return fmt.Errorf("it was not ready after %v, and was ended: %s", k.host.opts.StartLimit, k.doesNow())
 			}
 			continue
-		case errors.Is(err, errTooLong):
+		case outboard.KindOf(err) == outboard.Protocol:
 			return err
 		case err != nil:
 			return errGone
-		}
-		var r tenant.Ready
-		if err := json.Unmarshal(line, &r); err != nil {
-			return fmt.Errorf("read the process's answer: %w", err)
 		}
 		switch {
 		case r.Error != "":
@@ -181,42 +170,28 @@ func (k *keeper) start(ctx context.Context, near net.Conn) error {
 			k.does(r.Doing)
 		default:
 			k.host.log.Info("a tenant's process is up", "tenant", k.config.Tenant, "pid", r.PID)
-			return near.SetDeadline(time.Time{})
+			return nil
 		}
 	}
 }
 
-// largestLine bounds what a process says before it is ready.
-const largestLine = 64 << 10
+// maxReady bounds a message of a process in bytes.
+const maxReady = 64 << 10
 
-var errTooLong = fmt.Errorf("it says more than %d bytes in one line", largestLine)
-
-// lineReader reads lines, each within a time: what is there of one that is not whole then
-// stays for the next read.
-type lineReader struct {
-	conn net.Conn
-	rest []byte
-}
-
-func (r *lineReader) read(within time.Duration) ([]byte, error) {
-	if err := r.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
-		return nil, err
+// receiveReady waits for a process's next message, at most for a time.
+func receiveReady(near *ipc.Conn, within time.Duration) (tenant.Ready, error) {
+	var r tenant.Ready
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	m, err := near.Receive(ctx)
+	if err != nil {
+		return r, err
 	}
-	buffer := make([]byte, 4096)
-	for {
-		if line, rest, ok := bytes.Cut(r.rest, []byte("\n")); ok {
-			r.rest = rest
-			return line, nil
-		}
-		if len(r.rest) > largestLine {
-			return nil, errTooLong
-		}
-		n, err := r.conn.Read(buffer)
-		r.rest = append(r.rest, buffer[:n]...)
-		if err != nil && n == 0 {
-			return nil, err
-		}
+	defer m.Close()
+	if m.Type != tenant.TypeReady {
+		return r, outboard.Errorf(outboard.Protocol, "", "the process sent an unexpected message of type %.40q", m.Type)
 	}
+	return r, m.Decode(&r)
 }
 
 func (k *keeper) set(ready bool, err error) {
@@ -269,18 +244,4 @@ func (k *keeper) await(ctx context.Context) error {
 		case <-changed:
 		}
 	}
-}
-
-// pair makes a connection whose far end another process gets.
-func pair() (near net.Conn, far *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	own, far := os.NewFile(uintptr(fds[0]), "tenant"), os.NewFile(uintptr(fds[1]), "node")
-	defer own.Close()
-	if near, err = net.FileConn(own); err != nil {
-		return nil, nil, errors.Join(err, far.Close())
-	}
-	return near, far, nil
 }
