@@ -11,9 +11,9 @@ import (
 
 // runPendingActions performs the actions of recorded events.
 func (r *executor) runPendingActions() {
-	for len(r.pendingActions) > 0 {
-		next := r.pendingActions[0]
-		r.pendingActions = r.pendingActions[1:]
+	for len(r.recorder.pendingActions) > 0 {
+		next := r.recorder.pendingActions[0]
+		r.recorder.pendingActions = r.recorder.pendingActions[1:]
 		for _, a := range next.actions {
 			r.perform(a, next.at)
 		}
@@ -23,10 +23,10 @@ func (r *executor) runPendingActions() {
 // startEarly starts calls without effects while values that precede them are being saved. It ends at a
 // Stop: actions behind it keep their order.
 func (r *executor) startEarly() {
-	if r.saving == 0 {
+	if r.recorder.saving == 0 {
 		return
 	}
-	for _, entry := range r.entries {
+	for _, entry := range r.recorder.entries {
 		kept := entry.actions[:0:0]
 		for i, a := range entry.actions {
 			if _, ok := a.(core.Stop); ok {

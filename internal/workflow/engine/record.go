@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,13 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-const (
-	// maxBatch and maxBatchBytes bound one append.
-	maxBatch      = 64
-	maxBatchBytes = 256 << 10
-
-	minBackoff, maxBackoff = 20 * time.Millisecond, 2 * time.Second
-)
+const minBackoff, maxBackoff = 20 * time.Millisecond, 2 * time.Second
 
 // errCorrupt says that a log is none.
 var errCorrupt = errors.New("the log can't be understood")
@@ -33,11 +26,11 @@ var errFenced = errors.New("another node has the execution")
 func (r *executor) flush() bool {
 	for {
 		r.startEarly()
-		batch := r.recordable()
+		batch := r.recorder.recordable()
 		if len(batch) == 0 {
 			return true
 		}
-		err := r.record(r.ctx, batch)
+		err := r.recorder.record(r.ctx, batch)
 		switch {
 		case errors.Is(err, state.ErrConflict):
 			err = r.reload()
@@ -66,87 +59,17 @@ func (r *executor) flush() bool {
 // failUnrecordable ends an execution whose event the log refuses for good.
 func (r *executor) failUnrecordable(cause error) error {
 	r.e.log.Error("record an execution", "execution", r.id, "error", cause)
-	if len(r.entries) == 1 && r.entries[0].event.Finished != nil && r.entries[0].event.Finished.Status == core.Faulted {
+	if r.recorder.soleFault() {
 		return cause
 	}
 	if err := r.reload(); err != nil || r.result != nil {
 		return err
 	}
-	r.pendingActions = nil
+	r.recorder.pendingActions = nil
 	r.conclude(core.Finished{Status: core.Faulted, Error: &dsl.Error{
 		Type: dsl.ErrorRuntime, Status: 507, Title: "the execution can't be recorded", Detail: truncate(cause.Error()),
 	}})
 	return nil
-}
-
-// recordable returns the longest prefix of the entries that may be recorded now.
-func (r *executor) recordable() []*entry {
-	size := 0
-	for i, entry := range r.entries {
-		if s := entry.event.Step; s != nil {
-			size += len(s.Data)
-		}
-		if entry.saving || i >= maxBatch || i > 0 && size > maxBatchBytes {
-			return r.entries[:i]
-		}
-	}
-	return r.entries
-}
-
-// record appends entries to the log. It retries until the result is known or ctx ends.
-func (r *executor) record(ctx context.Context, batch []*entry) error {
-	data := make([][]byte, len(batch))
-	for i, entry := range batch {
-		var err error
-		if data[i], err = json.Marshal(entry.event); err != nil {
-			return fmt.Errorf("write the record: %w", err)
-		}
-	}
-	began := time.Now()
-	seq, err := r.writer.append(ctx, data)
-	r.e.metrics.appends.Observe(time.Since(began).Seconds())
-	if err != nil {
-		return err
-	}
-	r.writer.seq = seq
-	r.commit(len(batch))
-	return nil
-}
-
-// commit makes the actions of the first n entries pending.
-func (r *executor) commit(n int) {
-	for _, entry := range r.entries[:n] {
-		r.pendingActions = append(r.pendingActions, deferredActions{entry.actions, entry.at})
-	}
-	r.entries = r.entries[n:]
-}
-
-// logWriter appends to the log of one execution. Every append names the record that it follows, which
-// fences off a node that has lost the execution.
-type logWriter struct {
-	log Log
-	key string
-	seq uint64 // of the last record
-}
-
-// append appends records and returns the sequence of the last one. It retries until the result is known.
-func (w *logWriter) append(ctx context.Context, data [][]byte) (uint64, error) {
-	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
-		seq, err := w.log.Append(ctx, w.key, w.seq, data...)
-		switch {
-		case err == nil:
-			return seq, nil
-		case errors.Is(err, state.ErrConflict), permanent(err):
-			return 0, err
-		}
-		if !sleep(ctx, pause) {
-			return 0, errors.Join(ctx.Err(), err)
-		}
-		// The records may have been stored, and the acknowledgement lost.
-		if seq, ok := w.findAppended(ctx, data); ok {
-			return seq, nil
-		}
-	}
 }
 
 // retry calls f with exponential back-off until it succeeds, fails for good, or ctx ends.
@@ -169,27 +92,6 @@ func permanent(err error) bool {
 		errors.Is(err, ErrNotFound)
 }
 
-// findAppended looks for records whose acknowledgement was lost. Records contain their writer and time,
-// so equal ones are the same.
-func (w *logWriter) findAppended(ctx context.Context, data [][]byte) (uint64, bool) {
-	records, err := w.log.Read(ctx, w.key)
-	if err != nil {
-		return 0, false
-	}
-	for len(records) > 0 && records[0].Seq <= w.seq {
-		records = records[1:]
-	}
-	if len(records) != len(data) {
-		return 0, false
-	}
-	for i, record := range records {
-		if !bytes.Equal(record.Data, data[i]) {
-			return 0, false
-		}
-	}
-	return records[len(records)-1].Seq, true
-}
-
 // sleep reports whether ctx is still good afterwards.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
@@ -205,7 +107,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // reload replays the log after a conflict. Another node may have cancelled the execution, or taken it
 // over: then it returns errFenced.
 func (r *executor) reload() error {
-	records, err := retry(r.ctx, func() ([]state.Record, error) { return r.e.opts.Log.Read(r.ctx, r.writer.key) })
+	records, err := retry(r.ctx, func() ([]state.Record, error) { return r.e.opts.Log.Read(r.ctx, r.recorder.writer.key) })
 	if err != nil {
 		return err
 	}
@@ -240,7 +142,7 @@ func (r *executor) resume(events []core.Event, seq uint64) {
 		fits = fits && wanted && err == nil
 		r.values.addRecorded(event)
 	}
-	r.writer.seq, r.entries, r.pendingActions, r.saving = seq, nil, nil, 0
+	r.recorder.reset(seq)
 	switch last := events[len(events)-1]; {
 	case last.Finished != nil:
 		r.result = last.Finished
@@ -252,7 +154,7 @@ func (r *executor) resume(events []core.Event, seq uint64) {
 	case r.x.Status().Over():
 		r.conclude(r.x.Result())
 	default:
-		r.pendingActions = []deferredActions{{actions: r.x.Pending(), at: time.Now()}}
+		r.recorder.pendingActions = []deferredActions{{actions: r.x.Pending(), at: time.Now()}}
 	}
 }
 

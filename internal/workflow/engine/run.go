@@ -27,52 +27,32 @@ type executor struct {
 	span    trace.SpanContext
 	tracing trace.Span
 
-	x              *core.Execution
-	version        int
-	writer         logWriter
-	entries        []*entry          // what was applied and is not recorded
-	pendingActions []deferredActions // what follows from what is recorded
-	saving         int               // entries among them whose value is being saved
-	active         activities
-	values         *values
-	slot           bool // whether it is among those that run
-	fenced         bool // another node has appended to the log
+	x        *core.Execution
+	version  int
+	recorder recorder
+	active   activities
+	values   *values
+	slot     runSlot
+	fenced   bool // another node has appended to the log
 	// resumed says that it was taken over and runs.
 	resumed bool
 
 	// done is closed when the execution has left this node.
 	done chan struct{}
 	once sync.Once
-	// expedited is closed when the execution must not wait for a slot.
-	expedited    chan struct{}
-	expediteOnce sync.Once
 	// result is set before done is closed if the execution has ended.
 	result *core.Finished
 
 	inbox inbox
 }
 
-// entry is an event that was applied and is not recorded, with the actions that are deferred until it is.
-type entry struct {
-	event   core.Event
-	saving  bool
-	actions []core.Action
-	// at is when it happened, for the metrics.
-	at time.Time
-}
-
-// deferredActions are actions whose event is recorded, and when that happened.
-type deferredActions struct {
-	actions []core.Action
-	at      time.Time
-}
-
 func (e *Engine) newRun(id ID, w *dsl.Workflow) *executor {
 	r := &executor{
 		e: e, id: id, workflow: w, x: core.New(string(id), w),
 		active: activities{}, values: newValues(e.opts.Values, id),
-		writer: logWriter{log: e.opts.Log, key: e.key(id)},
-		done:   make(chan struct{}), expedited: make(chan struct{}), inbox: inbox{wake: make(chan struct{}, 1)},
+		recorder: recorder{writer: logWriter{log: e.opts.Log, key: e.key(id)}, appends: e.metrics.appends},
+		slot:     runSlot{slots: e.slots, expedited: make(chan struct{})},
+		done:     make(chan struct{}), inbox: inbox{wake: make(chan struct{}, 1)},
 	}
 	r.ctx, r.stop = context.WithCancel(e.ctx)
 	return r
@@ -149,32 +129,14 @@ func (r *executor) applyQueued() {
 		f()
 	}
 	if r.x.Status().Over() {
-		r.pendingActions = nil
+		r.recorder.pendingActions = nil
 	}
 }
 
 // acquireSlot waits for one of the slots of running executions until the deadline.
 func (r *executor) acquireSlot() bool {
-	if r.slot {
-		return true
-	}
-	var expired <-chan time.Time
-	if _, end := r.x.Started(); !end.IsZero() {
-		timer := time.NewTimer(time.Until(end))
-		defer timer.Stop()
-		expired = timer.C
-	}
-	select {
-	case r.e.slots <- struct{}{}:
-		r.slot = true
-		return true
-	case <-r.expedited:
-		return true
-	case <-expired:
-		return true
-	case <-r.ctx.Done():
-		return false
-	}
+	_, deadline := r.x.Started()
+	return r.slot.acquire(r.ctx, deadline)
 }
 
 // suspendIfIdle releases the slot of an execution that only waits. It reports whether the execution
@@ -183,17 +145,10 @@ func (r *executor) suspendIfIdle() bool {
 	if r.result != nil {
 		return false
 	}
-	if len(r.entries) == 0 && r.x.Status() == core.Waiting {
-		r.releaseSlot()
+	if len(r.recorder.entries) == 0 && r.x.Status() == core.Waiting {
+		r.slot.release()
 	}
 	return true
-}
-
-func (r *executor) releaseSlot() {
-	if r.slot {
-		r.slot = false
-		<-r.e.slots
-	}
 }
 
 // detach stops driving the execution on this node. Unless it has ended, it goes on elsewhere.
@@ -201,7 +156,7 @@ func (r *executor) detach() {
 	r.once.Do(func() {
 		r.stop()
 		r.active.cancelBelow("")
-		r.releaseSlot()
+		r.slot.release()
 		r.e.forget(r)
 		r.e.opts.Values.Release(r.id)
 		close(r.done)
@@ -279,7 +234,7 @@ func (r *executor) apply(event core.Event) *entry {
 		return nil
 	}
 	added := &entry{event: event, actions: actions, at: time.Now()}
-	r.entries = append(r.entries, added)
+	r.recorder.entries = append(r.recorder.entries, added)
 	if n := len(actions); n > 0 {
 		if f, ok := actions[n-1].(core.Finish); ok {
 			added.actions = actions[:n-1]
@@ -292,7 +247,7 @@ func (r *executor) apply(event core.Event) *entry {
 // conclude adds the last record.
 func (r *executor) conclude(f core.Finished) {
 	last := &entry{event: core.Event{At: now(), By: r.e.writer, Finished: &f}, actions: []core.Action{core.Finish{Finished: f}}, at: time.Now()}
-	r.entries = append(r.entries, last)
+	r.recorder.entries = append(r.recorder.entries, last)
 	if len(f.Output) > MaxInline {
 		r.saveOutput(last)
 	}

@@ -143,8 +143,8 @@ func (e *Engine) recordStart(ctx context.Context, r *executor, s *core.Started, 
 		return err
 	}
 	r.apply(core.Event{Started: s})
-	first := r.entries[:1]
-	err := r.record(ctx, first)
+	first := r.recorder.entries[:1]
+	err := r.recorder.record(ctx, first)
 	if errors.Is(err, state.ErrConflict) {
 		return errExists
 	}

@@ -97,14 +97,14 @@ func (t *takeover) claimAndReplay(r *executor) error {
 	if err := t.e.opts.Claims.Claim(t.e.ctx, r.id); err != nil {
 		return err
 	}
-	records, err := t.e.opts.Log.Read(t.e.ctx, r.writer.key)
+	records, err := t.e.opts.Log.Read(t.e.ctx, r.recorder.writer.key)
 	if err != nil {
 		return err
 	}
 	if len(records) == 0 || finished(records) {
 		return t.e.opts.Claims.Release(t.e.ctx, r.id)
 	}
-	r.writer.seq = records[len(records)-1].Seq
+	r.recorder.writer.seq = records[len(records)-1].Seq
 	events, err := decode(records)
 	if err == nil {
 		err = t.e.loadWorkflow(t.e.ctx, r, events)
@@ -123,7 +123,7 @@ func (t *takeover) failUnreadable(r *executor, cause error) error {
 	r.conclude(core.Finished{Status: core.Faulted, Error: &dsl.Error{
 		Type: dsl.ErrorConfiguration, Status: 410, Title: "the execution can't go on", Detail: truncate(cause.Error()),
 	}})
-	if err := r.record(t.e.ctx, r.entries); err != nil {
+	if err := r.recorder.record(t.e.ctx, r.recorder.entries); err != nil {
 		return err
 	}
 	return t.e.opts.Claims.Release(t.e.ctx, r.id)
@@ -166,7 +166,7 @@ func (t *takeover) appendTakeover(r *executor, events []core.Event) error {
 	if err != nil {
 		return err
 	}
-	seq, err := r.writer.append(t.e.ctx, [][]byte{text})
+	seq, err := r.recorder.writer.append(t.e.ctx, [][]byte{text})
 	if err != nil {
 		return err
 	}

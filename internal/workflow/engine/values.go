@@ -183,7 +183,7 @@ func (v *values) put(ctx context.Context, data []byte) (Place, error) {
 // save saves the value of an entry, which is recorded only then.
 func (r *executor) save(added *entry, step string, at Place, keep func(digest string)) {
 	added.saving = true
-	r.saving++
+	r.recorder.saving++
 	r.begin(step, func(ctx context.Context) func() {
 		digest, err := retry(ctx, func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
 		if ctx.Err() != nil {
@@ -195,7 +195,7 @@ func (r *executor) save(added *entry, step string, at Place, keep func(digest st
 				return
 			}
 			added.saving = false
-			r.saving--
+			r.recorder.saving--
 			keep(digest)
 			r.values.saved(step, digest)
 		}
@@ -210,8 +210,8 @@ func (r *executor) failUnsaved(step string, cause error) {
 		return
 	}
 	// Its call is under way again by now, as far as the log is concerned.
-	for i := range r.pendingActions {
-		r.pendingActions[i].actions = slices.DeleteFunc(r.pendingActions[i].actions, func(a core.Action) bool {
+	for i := range r.recorder.pendingActions {
+		r.recorder.pendingActions[i].actions = slices.DeleteFunc(r.recorder.pendingActions[i].actions, func(a core.Action) bool {
 			c, ok := a.(core.Call)
 			return ok && c.Path == step
 		})
@@ -225,7 +225,7 @@ func (r *executor) saveOutput(last *entry) {
 	f := last.event.Finished
 	output := f.Output
 	last.saving = true
-	r.saving++
+	r.recorder.saving++
 	r.begin(step, func(ctx context.Context) func() {
 		at, err := r.values.put(ctx, output)
 		var digest string
@@ -237,7 +237,7 @@ func (r *executor) saveOutput(last *entry) {
 		}
 		return func() {
 			last.saving = false
-			r.saving--
+			r.recorder.saving--
 			f.Output = nil
 			if err != nil {
 				f.Status, f.Error = core.Faulted, &dsl.Error{

@@ -108,7 +108,7 @@ func (e *Engine) tryCancel(ctx context.Context, id ID, reason string) (bool, err
 	event := core.Event{Cancelled: &core.Cancelled{Reason: reason}}
 	if r := e.running(id); r != nil {
 		r.inbox.post(func() { r.apply(event) })
-		r.expediteOnce.Do(func() { close(r.expedited) })
+		r.slot.expedite()
 		select {
 		case <-r.done:
 			return r.result != nil, nil
@@ -132,7 +132,7 @@ func (e *Engine) Look(ctx context.Context, id ID) error {
 	if r == nil {
 		return nil
 	}
-	records, err := e.opts.Log.Read(ctx, r.writer.key)
+	records, err := e.opts.Log.Read(ctx, r.recorder.writer.key)
 	if err != nil || !finished(records) {
 		return err
 	}
@@ -141,7 +141,7 @@ func (e *Engine) Look(ctx context.Context, id ID) error {
 		return err
 	}
 	r.inbox.post(func() { r.restart(events, records[len(records)-1].Seq) })
-	r.expediteOnce.Do(func() { close(r.expedited) })
+	r.slot.expedite()
 	return nil
 }
 
@@ -151,16 +151,16 @@ func (e *Engine) cancelRemotely(ctx context.Context, id ID, events []core.Event,
 	if err != nil {
 		return false, err
 	}
-	records, err := e.opts.Log.Read(ctx, r.writer.key)
+	records, err := e.opts.Log.Read(ctx, r.recorder.writer.key)
 	if err != nil || len(records) != len(events) {
 		return false, err
 	}
-	r.writer.seq = records[len(records)-1].Seq
+	r.recorder.writer.seq = records[len(records)-1].Seq
 	r.apply(event)
-	if len(r.entries) == 0 {
+	if len(r.recorder.entries) == 0 {
 		return true, nil
 	}
-	if err := r.record(ctx, r.entries); err != nil {
+	if err := r.recorder.record(ctx, r.recorder.entries); err != nil {
 		return false, nil //nolint:nilerr // Something else was recorded, perhaps the end: look again.
 	}
 	return true, e.opts.Claims.Release(ctx, id)

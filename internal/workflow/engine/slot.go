@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// runSlot is one execution's place among those that run.
+type runSlot struct {
+	slots chan struct{} // the semaphore of all executions
+	held  bool          // owned by the execution's goroutine
+	// expedited is closed when the execution must not wait for a slot.
+	expedited    chan struct{}
+	expediteOnce sync.Once
+}
+
+// acquire waits for a slot until the deadline, if there is one, or until the execution is expedited. It
+// reports false when ctx has ended.
+func (s *runSlot) acquire(ctx context.Context, deadline time.Time) bool {
+	if s.held {
+		return true
+	}
+	var expired <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case s.slots <- struct{}{}:
+		s.held = true
+		return true
+	case <-s.expedited:
+		return true
+	case <-expired:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// release frees the slot if it is held.
+func (s *runSlot) release() {
+	if s.held {
+		s.held = false
+		<-s.slots
+	}
+}
+
+// expedite lets the execution go on without a slot. It may be called by any goroutine.
+func (s *runSlot) expedite() { s.expediteOnce.Do(func() { close(s.expedited) }) }
