@@ -28,17 +28,6 @@ const (
 	lastLoad                  = wasmbin.OpI64Load32U
 )
 
-// instruction is an instruction of a body, with its replacement.
-type instruction struct {
-	wasmbin.Instruction
-	operand   int64  // its number: of a constant, of a local, the offset of an access
-	before    []byte // code that is inserted in front of it
-	code      []byte // what replaces it, if anything does
-	after     []byte // code that is inserted behind it
-	deleted   bool
-	frameSize int64 // by how much it makes the stack frame larger
-}
-
 // stackValue is a symbolic value on the operand stack.
 type stackValue struct {
 	kind        valueKind
@@ -61,32 +50,38 @@ const (
 // addressFolder rewrites the addresses of one body. It interprets the body symbolically and folds
 // additions of constants into the offsets of loads and stores.
 type addressFolder struct {
-	instructions   []instruction
-	stack          []stackValue
-	narrowed       map[uint32]*narrowedPointer // by the local of the pointer
-	depth          int
-	block          int    // the number of the basic block
-	nextLocal      uint32 // the next free local
-	firstLocal     uint32 // of the new locals
-	onStack        bool   // addresses relative to the stack pointer are folded, or else all others
-	allocatesFrame bool   // the function has a frame on the stack
-	inFrame        bool   // and control is between its allocation and its release
-	frameExtent    int64  // how far accesses to the stack reach
-	probePoints    []int  // instructions in front of which all of the frame is probed
-	lastStackBlock int    // the last basic block that accessed the stack
-	budget         *workBudget
+	code       bodyCode
+	frame      stackFrame
+	stack      []stackValue
+	narrowed   map[uint32]*narrowedPointer // by the local of the pointer
+	depth      int
+	block      int    // the number of the basic block
+	nextLocal  uint32 // the next free local
+	firstLocal uint32 // of the new locals
+	onStack    bool   // addresses relative to the stack pointer are folded, or else all others
 }
 
 // foldFrameAddresses returns the body with folded addresses on Go's stack, if it is a function of Go's
 // with a stack pointer.
 func (f *bodyOptimizer) foldFrameAddresses(body []byte, params uint32) []byte {
 	a, start := f.newAddressFolder(body, params)
-	if a == nil || !a.isGoFunction(params) || !a.rebaseStackPointer() {
+	if a == nil || !a.beginFrame(params) {
 		return body
 	}
 	a.onStack = true
 	a.run()
 	return a.emit(f, body, start)
+}
+
+// beginFrame rebases the stack pointer. It reports false for a body that is not understood as a function
+// of Go's with a stack pointer.
+func (a *addressFolder) beginFrame(params uint32) bool {
+	if !a.code.isGoFunction(params) {
+		return false
+	}
+	frameless, understood := a.code.rebaseStackPointer()
+	a.frame.allocated, a.frame.live = frameless, frameless
+	return understood
 }
 
 // foldPointerAddresses returns the body with folded addresses elsewhere.
@@ -104,13 +99,13 @@ func (f *bodyOptimizer) foldPointerAddresses(body []byte, params uint32) []byte 
 func (f *bodyOptimizer) newAddressFolder(body []byte, params uint32) (a *addressFolder, start int) {
 	f.begin(body)
 	first := params + uint32(f.locals.Count)
-	a = &addressFolder{instructions: f.instructions[:0], narrowed: map[uint32]*narrowedPointer{}, nextLocal: first, firstLocal: first, budget: f.budget}
+	a = &addressFolder{code: bodyCode{f.instructions[:0], f.budget}, narrowed: map[uint32]*narrowedPointer{}, nextLocal: first, firstLocal: first}
 	start = f.Off
 	for f.More() {
 		i, _ := f.next()
-		a.instructions = append(a.instructions, instruction{Instruction: i, operand: f.constantOperand(i)})
+		a.code.instructions = append(a.code.instructions, instruction{Instruction: i, operand: f.constantOperand(i)})
 	}
-	f.instructions = a.instructions
+	f.instructions = a.code.instructions
 	if f.Err != nil || f.locals.Count >= maxLocals/2 {
 		return nil, 0
 	}
@@ -135,23 +130,10 @@ func (f *bodyOptimizer) constantOperand(i wasmbin.Instruction) int64 {
 	return 0
 }
 
-// matches reports whether the instructions from one on have certain opcodes.
-func (a *addressFolder) matches(at int, ops ...byte) bool {
-	if at+len(ops) > len(a.instructions) {
-		return false
-	}
-	for i, op := range ops {
-		if a.instructions[at+i].Op != op {
-			return false
-		}
-	}
-	return true
-}
-
 // run interprets all instructions.
 func (a *addressFolder) run() {
-	for i := range a.instructions {
-		l := &a.instructions[i]
+	for i := range a.code.instructions {
+		l := &a.code.instructions[i]
 		if l.deleted || l.code != nil {
 			a.skipRewritten(i)
 			continue
@@ -164,14 +146,12 @@ func (a *addressFolder) run() {
 	for _, k := range a.narrowed {
 		a.hoistCheck(k)
 	}
-	for _, at := range a.probePoints {
-		a.instructions[at].before = append(a.instructions[at].before, boundsProbe(stackLocal, a.frameExtent)...)
-	}
+	a.frame.insertProbes(&a.code)
 }
 
 // skipRewritten passes over instructions that rebaseStackPointer wrote.
 func (a *addressFolder) skipRewritten(i int) {
-	l := a.instructions[i]
+	l := a.code.instructions[i]
 	switch {
 	case l.deleted:
 	case l.Op == opEnd:
@@ -179,11 +159,11 @@ func (a *addressFolder) skipRewritten(i int) {
 	case l.Op == opLocalGet && len(l.code) == 2: // the address of the return address
 		a.push(stackValue{kind: localPlusOffset, local: stackLocal, first: i, last: i, offset: -returnSize})
 	case l.frameSize > 0:
-		a.allocatesFrame, a.inFrame = true, true
+		a.frame.allocated, a.frame.live = true, true
 		a.invalidate(stackLocal)
 		a.block++
 	default:
-		a.inFrame = a.inFrame && l.frameSize == 0
+		a.frame.live = a.frame.live && l.frameSize == 0
 		a.invalidate(stackLocal)
 		a.block++
 	}
@@ -194,7 +174,7 @@ func (a *addressFolder) push(v stackValue) {
 	if len(a.stack) == maxStackValues {
 		a.materialize(a.stack[0])
 		a.stack = append(a.stack[:0], a.stack[1:]...)
-		a.budget.spend(maxStackValues / 8)
+		a.code.budget.spend(maxStackValues / 8)
 	}
 	a.stack = append(a.stack, v)
 }
@@ -215,7 +195,7 @@ func (a *addressFolder) materialize(v stackValue) {
 	}
 	if !a.onStack {
 		if v.narrowed != nil && v.offset > 0 {
-			l := &a.instructions[v.last]
+			l := &a.code.instructions[v.last]
 			l.after = append(wasmbin.AppendSigned(append(l.after, opI32Const), v.offset), opI32Add)
 		}
 		return
@@ -225,8 +205,8 @@ func (a *addressFolder) materialize(v stackValue) {
 	if v.wide {
 		code = append(code, opI64ExtendU)
 	}
-	a.deleteInstructions(v.first, v.last+1)
-	a.replaceInstruction(v.first, code...)
+	a.code.delete(v.first, v.last+1)
+	a.code.replace(v.first, code...)
 }
 
 // interpret follows one instruction.
@@ -322,13 +302,13 @@ func (a *addressFolder) closeBlock() {
 	a.invalidateFrom(a.depth)
 	a.depth--
 	a.block++
-	a.inFrame = a.allocatesFrame
+	a.frame.live = a.frame.allocated
 }
 
 // invalidateFrom forgets pointers that were narrowed in blocks of at least the depth: their narrowing
 // dominates nothing that follows.
 func (a *addressFolder) invalidateFrom(depth int) {
-	a.budget.spend(len(a.narrowed))
+	a.code.budget.spend(len(a.narrowed))
 	for local, k := range a.narrowed {
 		if k.depth >= depth {
 			a.hoistCheck(k)
@@ -343,7 +323,7 @@ func (a *addressFolder) invalidate(local uint32) {
 		a.hoistCheck(k)
 		delete(a.narrowed, local)
 	}
-	a.budget.spend(len(a.stack))
+	a.code.budget.spend(len(a.stack))
 	for n := range a.stack { // values of before the assignment
 		if v := &a.stack[n]; v.kind == localPlusOffset && v.local == local {
 			a.materialize(*v)
@@ -390,7 +370,7 @@ func (a *addressFolder) foldConversion(i int, wide bool) {
 
 // foldAccess follows a load or a store at an address.
 func (a *addressFolder) foldAccess(i int, v stackValue) {
-	l := &a.instructions[i]
+	l := &a.code.instructions[i]
 	if v.kind != localPlusOffset || v.wide {
 		a.materialize(v)
 		return
@@ -400,9 +380,9 @@ func (a *addressFolder) foldAccess(i int, v stackValue) {
 	switch {
 	case a.onStack:
 		offset += returnSize
-		a.deleteInstructions(v.first, v.last+1)
-		a.replaceInstruction(v.first, opLocalGet, stackLocal)
-		a.noteStackAccess(v.first, extent+returnSize)
+		a.code.delete(v.first, v.last+1)
+		a.code.replace(v.first, opLocalGet, stackLocal)
+		a.frame.noteAccess(a.block, v.first, extent+returnSize)
 	case v.narrowed != nil:
 		a.noteAccess(v.narrowed, v.last, extent)
 	default:
@@ -431,18 +411,6 @@ func accessSize(op byte) int64 {
 	return 4
 }
 
-// replaceInstruction writes code in place of an instruction.
-func (a *addressFolder) replaceInstruction(at int, code ...byte) {
-	a.instructions[at].code, a.instructions[at].deleted = code, false
-}
-
-func (a *addressFolder) deleteInstructions(from, to int) {
-	a.budget.spend(to - from)
-	for i := from; i < to; i++ {
-		a.instructions[i].deleted, a.instructions[i].code = true, nil
-	}
-}
-
 // emit writes the body, with new locals behind its own.
 func (a *addressFolder) emit(f *bodyOptimizer, body []byte, start int) []byte {
 	if !f.spend(len(body)) {
@@ -456,7 +424,7 @@ func (a *addressFolder) emit(f *bodyOptimizer, body []byte, start int) []byte {
 		out = append(out, body[f.locals.At:start]...)
 		out = append(wasmbin.AppendU32(out, a.nextLocal-a.firstLocal), wasmbin.TypeI32)
 	}
-	for _, l := range a.instructions {
+	for _, l := range a.code.instructions {
 		out = append(out, l.before...)
 		switch {
 		case l.code != nil:

@@ -23,7 +23,7 @@ func (a *addressFolder) narrowPointer(v *stackValue) {
 		if len(a.narrowed) >= maxNarrowed {
 			a.invalidateFrom(0)
 		}
-		a.deleteInstructions(v.first+1, v.last)
+		a.code.delete(v.first+1, v.last)
 		k = &narrowedPointer{definedAt: v.last, depth: a.depth, renamedIn: a.block}
 		a.narrowed[v.local], v.narrowed = k, k
 		return
@@ -31,29 +31,16 @@ func (a *addressFolder) narrowPointer(v *stackValue) {
 	if !k.allocated {
 		k.allocated, k.local = true, a.nextLocal
 		a.nextLocal++
-		a.instructions[k.definedAt].code = wasmbin.AppendU32([]byte{opI32WrapI64, opLocalTee}, k.local)
+		a.code.instructions[k.definedAt].code = wasmbin.AppendU32([]byte{opI32WrapI64, opLocalTee}, k.local)
 	}
-	a.deleteInstructions(v.first, v.last)
+	a.code.delete(v.first, v.last)
 	code := wasmbin.AppendU32([]byte{opLocalGet}, k.local)
 	if k.renamedIn != a.block {
 		k.renamedIn = a.block
 		code = wasmbin.AppendU32(append(code, opLocalTee), k.local)
 	}
-	a.replaceInstruction(v.last, code...)
+	a.code.replace(v.last, code...)
 	v.narrowed = k
-}
-
-// noteStackAccess notes an access to the stack frame.
-func (a *addressFolder) noteStackAccess(at int, extent int64) {
-	if !a.inFrame {
-		return
-	}
-	if a.lastStackBlock != a.block {
-		a.lastStackBlock, a.probePoints = a.block, append(a.probePoints, at)
-	} else if last := len(a.probePoints) - 1; at < a.probePoints[last] {
-		a.probePoints[last] = at
-	}
-	a.frameExtent = max(a.frameExtent, extent)
 }
 
 // noteAccess notes an access by way of a narrowed pointer.
@@ -71,7 +58,7 @@ func (a *addressFolder) hoistCheck(k *narrowedPointer) {
 	if k.firstAccess == 0 || !k.allocated || k.extent <= k.checked {
 		return
 	}
-	l := &a.instructions[k.firstAccess]
+	l := &a.code.instructions[k.firstAccess]
 	probe := boundsProbe(k.local, k.extent)
 	if k.firstAccess == k.definedAt { // the local is being defined here
 		l.code = wasmbin.AppendU32(append(append(l.code, probe...), opLocalGet), k.local)

@@ -56,7 +56,7 @@ func TestToolchain(t *testing.T) {
 			dispatch++
 		}
 		params := m.params[m.typeOf[i]]
-		if a, _ := f.newAddressFolder(body, params); a != nil && a.isGoFunction(params) && a.rebaseStackPointer() {
+		if a, _ := f.newAddressFolder(body, params); a != nil && a.beginFrame(params) {
 			frames++
 		}
 	}
