@@ -1,5 +1,5 @@
-// Package guest holds the sources that functions are written with, as files: what
-// `outboard new` puts beside a new function, so that it builds without a network.
+// Package guest embeds the sources of the libraries for functions, which `outboard new` copies beside a new
+// function, so that it builds without a network.
 package guest
 
 import "embed"

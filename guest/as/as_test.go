@@ -36,7 +36,7 @@ func TestFunction(t *testing.T) {
 	t.Run("words", func(t *testing.T) { testWords(t, f) })
 }
 
-// testWords looks at what comes out by the side.
+// testWords checks what functions write to the log.
 func testWords(t *testing.T, f *function.Function) {
 	call := func(request string) (function.Response, error) {
 		return f.Call(t.Context(), function.Request{Body: []byte(request)})

@@ -1,4 +1,4 @@
-// What a function written in AssemblyScript imports.
+// The library for functions written in AssemblyScript.
 //
 //   import { request, respond, Bytes } from "./outboard";
 //   export { outboard_arena } from "./outboard";
@@ -10,8 +10,8 @@
 //   asc app.ts -o app.wasm -O3 --runtime stub --use abort=outboard/abort --use seed=outboard/seed
 //
 // Every request begins with the memory as it was at the start. So variables may be
-// written to freely, and nothing needs to be freed: "stub", the runtime that never
-// frees, is the right one.
+// written to freely, and no memory needs to be freed: use "stub", the runtime that never
+// frees.
 
 @external("outboard", "request_size") declare function requestSize(): i32;
 @external("outboard", "request_read") declare function requestRead(to: usize, size: i32, offset: i32): i32;
@@ -34,11 +34,11 @@
 @external("wasi_snapshot_preview1", "fd_write") declare function fdWrite(fd: i32, parts: usize, count: i32, written: usize): i32;
 @external("wasi_snapshot_preview1", "random_get") declare function randomGet(to: usize, size: i32): i32;
 
-/** Bytes somewhere in memory, in the arena of an execution among other places. */
+/** Bytes in memory, for example in the arena of an execution. */
 export class Bytes {
   constructor(public pointer: usize, public size: i32) {}
 
-  /** Room for that many bytes, all zero. */
+  /** Allocates that many zero bytes. */
   static make(size: i32): Bytes {
     return new Bytes(changetype<usize>(new ArrayBuffer(size)), size);
   }
@@ -49,7 +49,7 @@ export class Bytes {
     return new Bytes(changetype<usize>(buffer), buffer.byteLength);
   }
 
-  /** What a typed array holds. */
+  /** The contents of a typed array. */
   static of(array: Uint8Array): Bytes {
     return new Bytes(array.dataStart, array.byteLength);
   }
@@ -66,7 +66,7 @@ export class Bytes {
     return array;
   }
 
-  /** A part, from one place up to another. */
+  /** The part from one offset up to another. */
   part(from: i32, to: i32): Bytes {
     if (from < 0 || to < from || to > this.size) throw new RangeError("no such part");
     return new Bytes(this.pointer + from, to - from);
@@ -95,8 +95,8 @@ export function outboard_arena(size: i32): i32 {
   return <i32>windowStart;
 }
 
-/** Room in the arena of this execution, aligned to 16. A response that lies there is
- *  handed on without a copy. Where there is no arena, it is ordinary memory. */
+/** Allocates bytes in the arena of this execution, aligned to 16. A response in the arena is
+ *  passed on without a copy. Without an arena, it is ordinary memory. */
 export function alloc(size: i32): Bytes {
   const at = windowSize > 0 ? arenaAlloc(size) : -1;
   return at < 0 ? Bytes.make(size) : new Bytes(windowStart + at, size);
@@ -112,7 +112,7 @@ export function request(): Bytes {
   return bytes;
 }
 
-/** Answers. The result is what handle returns. */
+/** Sets the response. handle returns the result. */
 export function respond(bytes: Bytes): i32 {
   const at = bytes.pointer - windowStart;
   if (bytes.size > 0 && bytes.pointer >= windowStart && at < windowSize) {
@@ -122,33 +122,33 @@ export function respond(bytes: Bytes): i32 {
   return 0;
 }
 
-/** Answers with an error. The result is what handle returns. */
+/** Sets an error as the response. handle returns the result. */
 export function fail(why: string): i32 {
   const bytes = Bytes.ofText(why);
   responseWrite(bytes.pointer, bytes.size);
   return 1;
 }
 
-/** What the last call of the host brought: a value, or the text of an error. */
+/** The result of the last call of the host: a value, or the text of an error. */
 export function result(): Bytes {
   const bytes = Bytes.make(resultSize());
   resultRead(bytes.pointer, bytes.size, 0);
   return bytes;
 }
 
-/** What is known about this call: "method", a header, a parameter of the path; null if
- *  there is no such thing. */
+/** The metadata of this call: "method", a header, a parameter of the path; null if the key
+ *  does not exist. */
 export function meta(name: string): string | null {
   const key = Bytes.ofText(name);
   return metaOf(key.pointer, key.size) == 0 ? null : result().text();
 }
 
-/** Something of the app's that is imported by name: "function:price", "bucket:seats",
+/** A resource of the app that is imported by name: "function:price", "bucket:seats",
  *  "arena:photos", "secret:token", "device:gpu". */
 export class Resource {
   handle: i32;
 
-  /** ok says whether the import was allowed; if not, result() is the reason. */
+  /** ok is true if the import was allowed; if not, result() is the reason. */
   constructor(name: string) {
     const key = Bytes.ofText(name);
     this.handle = importResource(key.pointer, key.size);
@@ -164,30 +164,30 @@ export class Resource {
   }
 }
 
-/** Has another function answer; null if it failed: then result() is the reason. */
+/** Calls another function; null if it failed: then result() is the reason. */
 export function call(name: string, bytes: Bytes): Bytes | null {
   const callee = new Resource("function:" + name);
   if (!callee.ok || callFunction(callee.handle, bytes.pointer, bytes.size) != 0) return null;
   return result();
 }
 
-/** A secret of the app; null if it is not to be had: then result() is the reason. */
+/** A secret of the app; null if it is not available: then result() is the reason. */
 export function secret(name: string): Bytes | null {
   const resource = new Resource("secret:" + name);
   if (!resource.ok || readSecret(resource.handle) != 0) return null;
   return result();
 }
 
-/** An arena with a name; null if it is not to be had: then result() is the reason. */
+/** A named arena; null if it is not available: then result() is the reason. */
 export function arena(name: string): Bytes | null {
   const resource = new Resource("arena:" + name);
   const at = resource.ok ? arenaMap(resource.handle) : 0;
   return at == 0 ? null : new Bytes(<usize>at, <i32>load<u64>(result().pointer));
 }
 
-/** Keys with values, kept by the pool. */
+/** A bucket: a key-value store of the pool. */
 export class Bucket extends Resource {
-  /** The revision of what get found last, 0 if there was nothing. */
+  /** The revision that get found last, 0 if the key does not exist. */
   revision: i64 = 0;
 
   constructor(name: string) {
@@ -202,8 +202,8 @@ export class Bucket extends Resource {
     return this.revision > 0 ? result() : null;
   }
 
-  /** Does all operations or none. 0: done. 1: one does not hold, result() is its
-   *  number. 2: an error, result() says which. */
+  /** Executes all operations or none. 0: done. 1: a condition is not met, result() is its
+   *  index. 2: an error, result() is its text. */
   commit(txn: Txn): i32 {
     const bytes = txn.bytes();
     return bucketTxn(this.handle, bytes.pointer, bytes.size);
@@ -222,29 +222,29 @@ export class Txn {
     return this.append(2, key, 0, new Bytes(0, 0));
   }
 
-  /** Adds to a decimal number; it does not hold if the sum is less than least. */
+  /** Adds to a decimal number, on the condition that the sum is at least least. */
   add(key: string, delta: i64, least: i64): Txn {
     return this.append(3, key, delta, Bytes.ofText(least.toString()));
   }
 
-  /** Holds if there is no such key. */
+  /** The condition that the key does not exist. */
   missing(key: string): Txn {
     return this.append(4, key, 0, new Bytes(0, 0));
   }
 
-  /** Holds if the key has this revision. */
+  /** The condition that the key has this revision. */
   at(key: string, revision: i64): Txn {
     return this.append(5, key, revision, new Bytes(0, 0));
   }
 
-  /** Holds if there is no such key, and sets its value. */
+  /** Sets a key's value, on the condition that the key does not exist. */
   putNew(key: string, value: Bytes): Txn {
     return this.append(6, key, 0, value);
   }
 
   /**
-   * Sets a key's value for so many milliseconds, 1000 at least. Then the key is gone. add
-   * leaves it the time that it has, any put does not.
+   * Sets a key's value with a time to live in milliseconds, 1000 at least. add keeps the
+   * remaining time to live; any put replaces it.
    */
   putFor(key: string, value: Bytes, milliseconds: i64): Txn {
     return this.append(7, key, milliseconds, value);
@@ -265,7 +265,7 @@ export class Txn {
     return this;
   }
 
-  /** The operations as docs/design/0007 of Outboard has them. */
+  /** The operations in the format of Outboard's docs/design/0007. */
   bytes(): Bytes {
     let size = 0;
     for (let i = 0; i < this.pieces.length; i++) size += this.pieces[i].byteLength;
@@ -285,13 +285,13 @@ export class Device extends Resource {
     super("device:" + name);
   }
 
-  /** What the device is, as JSON; null if that is not to be had: then result() is the
+  /** The device's description, as JSON; null if it is not available: then result() is the
    *  reason. */
   info(): Bytes | null {
     return deviceInfo(this.handle) == 0 ? result() : null;
   }
 
-  /** Does all commands and waits for them; false if one failed: then result() is the
+  /** Executes all commands and waits for them; false if one failed: then result() is the
    *  reason. */
   run(commands: Commands): bool {
     const bytes = commands.bytes();
@@ -309,13 +309,13 @@ export class Args {
     return this.next();
   }
 
-  /** So many bytes of memory that a work group shares. */
+  /** That many bytes of local memory for each work group. */
   local(size: u64): Args {
     this.pieces.u8(3).u64(size);
     return this.next();
   }
 
-  /** Bytes that look as the kernel's parameter does on the device. */
+  /** Bytes with the representation of the kernel's parameter on the device. */
   bytes(value: Bytes): Args {
     this.pieces.u8(1).bytes(value);
     return this.next();
@@ -335,13 +335,13 @@ export class Args {
   }
 }
 
-/** What a device is to do, in this order. Buffers and programs are told by numbers that
- *  the function chooses, and are there until the device is closed. Bytes that are written
- *  or read stay where they are until the commands were run. */
+/** A list of commands for a device, executed in order. The function identifies buffers and
+ *  programs by numbers of its choice; they live until the device is closed. Bytes that are
+ *  written or read must not move until the commands were executed. */
 export class Commands {
   private pieces: Pieces = new Pieces();
 
-  /** Makes a buffer, all zero. */
+  /** Allocates a buffer, whose contents are zero. */
   buffer(number: u32, size: u64): Commands {
     this.pieces.u8(1).u32(number).u64(size);
     return this;
@@ -359,8 +359,8 @@ export class Commands {
     return this;
   }
 
-  /** Runs a kernel for each item of a grid of one to three dimensions. Without sizes of
-   *  groups the driver chooses them. */
+  /** Runs a kernel for each item of a grid of one to three dimensions. Without group sizes
+   *  the driver chooses them. */
   launch(program: u32, kernel: string, global: u64[], args: Args, local: u64[] = []): Commands {
     this.pieces.u8(4).u32(program).bytes(Bytes.ofText(kernel)).u8(<u8>global.length);
     for (let i = 0; i < global.length; i++) this.pieces.u64(global[i]);
@@ -369,25 +369,25 @@ export class Commands {
     return this;
   }
 
-  /** Copies a part of a buffer to where the bytes are. */
+  /** Copies a part of a buffer into the bytes. */
   read(number: u32, offset: u64, to: Bytes): Commands {
     this.pieces.u8(8).u32(number).u64(offset).u32(<u32>to.pointer).u32(to.size);
     return this;
   }
 
-  /** Gives a buffer's memory back. */
+  /** Releases a buffer's memory. */
   free(number: u32): Commands {
     this.pieces.u8(6).u32(number);
     return this;
   }
 
-  /** The commands as docs/design/0007 of Outboard has them. */
+  /** The commands in the format of Outboard's docs/design/0007. */
   bytes(): Bytes {
     return this.pieces.all();
   }
 }
 
-/** Bytes that are written one after the other. */
+/** A growing sequence of bytes. */
 class Pieces {
   private room: Uint8Array = new Uint8Array(256);
   private used: i32 = 0;
@@ -407,7 +407,7 @@ class Pieces {
     return this;
   }
 
-  /** A count, and the bytes. */
+  /** Appends the size, and the bytes. */
   bytes(b: Bytes): Pieces {
     this.u32(b.size);
     memory.copy(this.more(b.size), b.pointer, b.size);
@@ -435,7 +435,7 @@ class Pieces {
   }
 }
 
-/** Writes a line to standard error, which the log of the call keeps. */
+/** Writes a line to standard error, which becomes part of the call's log. */
 export function log(text: string): void {
   const bytes = Bytes.ofText(text + "\n");
   const part = memory.data(12);
@@ -444,7 +444,7 @@ export function log(text: string): void {
   fdWrite(2, part, 1, part + 8);
 }
 
-/** Takes the place of the host's "abort": says what happened, and traps. */
+/** Replaces the host's "abort": logs the message, and traps. */
 export function abort(message: string | null, file: string | null, line: u32, column: u32): void {
   const why = message === null ? "abort" : message;
   const where = file === null ? "" : file + ":" + line.toString() + ":" + column.toString() + ": ";
@@ -452,7 +452,7 @@ export function abort(message: string | null, file: string | null, line: u32, co
   unreachable();
 }
 
-/** Takes the place of the host's "seed", for Math.random. */
+/** Replaces the host's "seed", for Math.random. */
 export function seed(): f64 {
   const to = memory.data(8);
   randomGet(to, 8);

@@ -1,7 +1,7 @@
 package guest
 
-// Alloc returns n bytes in the arena of this execution, all zero, aligned to 16. A
-// response that lies there is handed to the next step as it is, without a copy, and
-// so is any part of it. Where there is no arena, or it is full, the bytes are
-// ordinary memory: then the response is copied, and nothing else changes.
+// Alloc returns n zero bytes in the execution's arena, aligned to 16. A response in the
+// arena, or any part of it, is passed to the next step without a copy. If there is no
+// arena, or it is full, the bytes are ordinary memory: the response is copied then, and
+// nothing else changes.
 func Alloc(n int) []byte { return hostAlloc(n) }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A KV is a bucket: keys with values, kept by the pool.
+// A KV is a bucket: a key-value store of the pool.
 type KV struct{ Resource }
 
 // Bucket names a bucket of the app.
@@ -21,14 +21,14 @@ func (b *KV) Get(key string) (value []byte, revision int64, err error) {
 	return hostGet(handle, key)
 }
 
-// Put sets a key's value, whatever it was.
+// Put sets a key's value unconditionally.
 func (b *KV) Put(key string, value []byte) error { return b.Txn(Put(key, value)) }
 
-// Delete removes a key if it is there.
+// Delete removes a key if it exists.
 func (b *KV) Delete(key string) error { return b.Txn(Delete(key)) }
 
-// Txn does all the operations or none of them. When one does not hold, the error is a
-// *ConditionError.
+// Txn executes all operations atomically, or none of them. If a condition is not met, the
+// error is a *ConditionError.
 func (b *KV) Txn(ops ...Op) error {
 	handle, err := b.open()
 	if err != nil {
@@ -67,31 +67,31 @@ func Put(key string, value []byte) Op { return Op{code: opPut, key: key, value: 
 // Delete removes a key.
 func Delete(key string) Op { return Op{code: opDelete, key: key} }
 
-// Add adds to a decimal number; a key that is missing counts as 0. It does not hold
-// if the sum is less than least.
+// Add adds to a decimal number; a missing key counts as 0. Its condition is that the sum
+// is at least least.
 func Add(key string, delta, least int64) Op {
 	return Op{code: opAdd, key: key, number: delta, value: strconv.AppendInt(nil, least, 10)}
 }
 
-// Missing holds if there is no such key.
+// Missing is the condition that the key does not exist.
 func Missing(key string) Op { return Op{code: opMissing, key: key} }
 
-// At holds if the key has this revision.
+// At is the condition that the key has this revision.
 func At(key string, revision int64) Op { return Op{code: opAt, key: key, number: revision} }
 
-// PutNew holds if there is no such key, and sets its value.
+// PutNew sets a key's value, on the condition that the key does not exist.
 func PutNew(key string, value []byte) Op { return Op{code: opPutNew, key: key, value: value} }
 
-// PutFor sets a key's value for some time, which is one second at least. Then the key
-// is gone. Add leaves it the time that it has, any put does not.
+// PutFor sets a key's value with a time to live of at least one second. Add keeps the
+// remaining time to live; any put replaces it.
 func PutFor(key string, value []byte, ttl time.Duration) Op {
 	return Op{code: opPutFor, key: key, number: ttl.Milliseconds(), value: value}
 }
 
-// A ConditionError is a transaction that did nothing, since one of its operations
-// does not hold.
+// A ConditionError reports a transaction without effect, since one of its conditions is
+// not met.
 type ConditionError struct {
-	// Index is the operation's place in the transaction, from 0.
+	// Index is the index of the operation in the transaction.
 	Index int
 	text  string
 }
@@ -106,7 +106,7 @@ func conditionError(ops []Op, index int) error {
 	return &ConditionError{Index: index, text: text}
 }
 
-// String says what the operation does, for errors and tests.
+// String describes the operation, for errors and tests.
 func (o Op) String() string {
 	key := strconv.Quote(o.key)
 	switch o.code {
@@ -128,7 +128,7 @@ func (o Op) String() string {
 	return "no operation"
 }
 
-// encode writes operations as docs/design/0007 has them.
+// encode encodes operations in the format of docs/design/0007.
 func encode(ops []Op) []byte {
 	size := 0
 	for _, o := range ops {

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// A Device is an accelerator of the pool that runs kernels in OpenCL C. What one does
-// with it is noted, and sent together when something is read, or by Wait: so a chain of
-// kernels costs one way to the device and back. What goes wrong shows there, too.
+// A Device is an accelerator of the pool that runs kernels in OpenCL C. Commands are
+// recorded, and sent together by a read or by Wait: so a chain of kernels costs one round
+// trip to the device. Errors of recorded commands are returned there, too.
 //
 //	gpu, err := guest.ImportDevice("gpu")
 //	...
@@ -19,20 +19,20 @@ import (
 //	program.Launch("add", guest.Items(len(data)/4), numbers, float32(2))
 //	sums, err := numbers.Read(0, len(data))
 //
-// Buffers and programs are gone with the call, or with Close. It is for one goroutine at
-// a time.
+// Buffers and programs live until the call ends, or until Close. A Device is not safe for
+// concurrent use.
 type Device struct {
 	Resource
-	list     []byte   // commands that were not sent
-	memory   [][]byte // that they name
+	list     []byte   // recorded commands
+	memory   [][]byte // memory that they refer to
 	commands int
 	last     uint32 // number of a buffer or program
-	err      error  // in what was noted
+	err      error  // the first error in the recorded commands
 }
 
 // ImportDevice imports a device of the app: a lease of one of the pool's devices that
-// fit. It waits for its turn. The error says what the manifest lacks, or who has the
-// devices.
+// match. It waits in the queue for devices. The error says what the manifest lacks, or
+// which leases hold the devices.
 func ImportDevice(name string) (*Device, error) {
 	d := &Device{Resource: Resource{name: "device:" + name}}
 	_, err := d.open()
@@ -48,7 +48,7 @@ func (d *Device) Info() ([]byte, error) {
 	return hostDevice(handle)
 }
 
-// DeviceInfo is what Info says. Sizes are in bytes.
+// DeviceInfo is the content of Info. Sizes are in bytes.
 type DeviceInfo struct {
 	// Device is its id in the pool, NODE/API/INDEX.
 	Device string `json:"device"`
@@ -59,8 +59,8 @@ type DeviceInfo struct {
 	Vendor  string `json:"vendor"`
 	Version string `json:"version"`
 	Units   int    `json:"units"`
-	// Memory is what the lease may allocate, Buffer the largest buffer, LocalMemory what
-	// a work group may share, and WorkGroup how many items it may have.
+	// Memory bounds the lease's allocations, Buffer one buffer, LocalMemory the local
+	// memory of a work group, and WorkGroup its number of items.
 	Memory      uint64 `json:"memory"`
 	Buffer      uint64 `json:"buffer"`
 	LocalMemory uint64 `json:"local_memory"`
@@ -87,14 +87,14 @@ const (
 )
 
 const (
-	// inlined is the most of data that is copied into the commands, to be sent later.
+	// inlined is the largest size of data that is copied into the list of commands.
 	inlined = 32 << 10
-	// mostNoted is how much is noted before it is sent.
+	// mostNoted is the size at which a list of commands is sent.
 	mostNoted    = 1 << 20
 	mostCommands = 1 << 12
 )
 
-// Buffer makes a buffer on the device, all zero.
+// Buffer allocates a buffer on the device, whose contents are zero.
 func (d *Device) Buffer(size int) *Buffer {
 	b := &Buffer{device: d, number: d.number(), size: size}
 	d.begin(commandBuffer, b.number)
@@ -102,7 +102,7 @@ func (d *Device) Buffer(size int) *Buffer {
 	return b
 }
 
-// BufferOf makes a buffer with these bytes.
+// BufferOf allocates a buffer with these contents.
 func (d *Device) BufferOf(data []byte) *Buffer {
 	b := d.Buffer(len(data))
 	b.Write(0, data)
@@ -118,14 +118,15 @@ func (d *Device) Program(source string, options ...string) *Program {
 	return p
 }
 
-// Wait sends what was noted and waits until the device has done it. What led to an
-// error is forgotten: what it made is not there.
+// Wait sends the recorded commands and waits until the device has executed them. The
+// commands of a list that fails are discarded, and the buffers that it allocates do not
+// exist.
 func (d *Device) Wait() error {
 	_, err := d.send()
 	return err
 }
 
-// Close gives the device back, with all that was made on it and all that was not sent.
+// Close releases the device with its buffers and programs, and discards recorded commands.
 func (d *Device) Close() {
 	d.forget()
 	d.Resource.Close()
@@ -150,7 +151,7 @@ func (d *Device) number() uint32 {
 	return d.last
 }
 
-// begin notes a command. If much was noted already, that is sent first.
+// begin records a command. If the list is large already, it is sent first.
 func (d *Device) begin(command byte, number uint32) {
 	if d.err == nil && (len(d.list) > mostNoted || d.commands >= mostCommands) {
 		if err := d.Wait(); err != nil {
@@ -170,7 +171,7 @@ func (d *Device) text(s string) {
 	d.list = append(d.list, s...)
 }
 
-// place notes where bytes are, which stay there until they are sent.
+// place records the address of bytes, which must not move until they are sent.
 func (d *Device) place(b []byte) {
 	d.memory = append(d.memory, b)
 	d.u32(addressOf(d.memory))
@@ -183,17 +184,17 @@ func (d *Device) fail(err error) {
 	}
 }
 
-// A Buffer is memory of a device.
+// A Buffer is a buffer in a device's memory.
 type Buffer struct {
 	device *Device
 	number uint32
 	size   int
 }
 
-// Size is how many bytes it has.
+// Size returns the size in bytes.
 func (b *Buffer) Size() int { return b.size }
 
-// Write replaces a part of the buffer. The data may be changed afterwards.
+// Write replaces a part of the buffer. The caller may change data afterwards.
 func (b *Buffer) Write(offset int, data []byte) {
 	d := b.device
 	if len(data) <= inlined {
@@ -210,14 +211,14 @@ func (b *Buffer) Write(offset int, data []byte) {
 	}
 }
 
-// Read waits for all that was noted and returns a part of the buffer.
+// Read executes all recorded commands and returns a part of the buffer.
 func (b *Buffer) Read(offset, size int) ([]byte, error) {
 	data := make([]byte, max(size, 0))
 	return data, b.ReadInto(offset, data)
 }
 
-// ReadInto waits for all that was noted and copies a part of the buffer, one of Alloc
-// for example.
+// ReadInto executes all recorded commands and copies a part of the buffer into data, which
+// may be memory of Alloc.
 func (b *Buffer) ReadInto(offset int, to []byte) error {
 	d := b.device
 	d.begin(commandReadTo, b.number)
@@ -226,30 +227,30 @@ func (b *Buffer) ReadInto(offset int, to []byte) error {
 	return d.Wait()
 }
 
-// Free gives the buffer's memory back.
+// Free releases the buffer's memory.
 func (b *Buffer) Free() { b.device.begin(commandFree, b.number) }
 
-// A Program is kernels that were built.
+// A Program is a built program, whose kernels can be launched.
 type Program struct {
 	device *Device
 	number uint32
 }
 
-// A Grid says how many items of work there are, in one to three dimensions.
+// A Grid is the number of work items in one to three dimensions.
 type Grid struct{ global, local []int }
 
-// Items is a grid of so many items in each dimension, in groups that the driver chooses.
+// Items returns a grid of that many items in each dimension. The driver chooses the groups.
 func Items(global ...int) Grid { return Grid{global: global} }
 
-// Groups is the same grid in groups of so many items in each dimension.
+// Groups returns the same grid with groups of that many items in each dimension.
 func (g Grid) Groups(local ...int) Grid { return Grid{g.global, local} }
 
-// Local is a kernel's argument: so many bytes of memory that a work group shares.
+// Local is a kernel's argument: that many bytes of local memory for each work group.
 type Local int
 
 // Launch runs a kernel for each item. Arguments are a *Buffer, a Local, an int8 to int64,
-// uint8 to uint64, float32 or float64, or a []byte, which has to look as the kernel's
-// parameter does on the device. An int has no size that a kernel knows.
+// uint8 to uint64, float32 or float64, or a []byte with the representation of the kernel's
+// parameter on the device. An int is an error, since its size is not defined for kernels.
 func (p *Program) Launch(kernel string, grid Grid, args ...any) {
 	d := p.device
 	if n := len(grid.global); n < 1 || n > 3 || len(grid.local) != 0 && len(grid.local) != n || len(args) > 255 {

@@ -1,4 +1,4 @@
-// Package guest is what a function written in Go imports. The function is built with
+// Package guest implements functions in Go: handlers, and access to the app's resources. A function is built with
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o app.wasm
 //
@@ -15,18 +15,18 @@
 // math/rand is in that memory too: all requests draw the same numbers from it.
 // Rand gives numbers that differ.
 //
-// For the same reason whatever a program does once belongs into init: each request would
-// do it again. Much of that does not show: encoding/json learns a type, html/template
-// escapes a template, regexp compiles an expression when they are first used. So use them
-// there, with the types and templates that the handler will use:
+// For the same reason lazy initialisation belongs into init, or each request would repeat
+// it. Much of it is implicit: encoding/json analyses a type, html/template escapes a
+// template, regexp compiles an expression when they are first used. So use them there, with
+// the types and templates that the handler will use:
 //
 //	func init() {
 //		guest.Handle(greet)
 //		guest.Warm(func() { _, _ = greet([]byte(`{"name": "nobody"}`)) })
 //	}
 //
-// It makes a handler that reads and writes a few fields of JSON five times as fast, and
-// one that fills a small page of html/template in ten times.
+// A handler that reads and writes a few fields of JSON becomes five times as fast, one that
+// renders a small page of html/template ten times.
 //
 // The request is valid until the handler returns.
 package guest
@@ -41,11 +41,11 @@ type Handler func(request []byte) ([]byte, error)
 
 var handler Handler
 
-// Handle registers the handler of this function. The last call counts.
+// Handle registers the handler of this function. A later call replaces it.
 func Handle(h Handler) { handler = h }
 
-// Call answers a request as the host would have it done. It is for a function's own
-// tests, which run without a host.
+// Call calls the handler as the host does. It is for a function's own tests, which run
+// without a host.
 func Call(request []byte) ([]byte, error) {
 	if handler == nil {
 		return nil, errors.New("no handler: call guest.Handle in an init function")
@@ -53,9 +53,9 @@ func Call(request []byte) ([]byte, error) {
 	return handler(request)
 }
 
-// Warm runs f now, and again when all init functions have run and the image is about to be
-// taken: what it leaves in a sync.Pool, which a collection empties, is there in each request
-// then. It is for what a program does once; see above.
+// Warm runs f now, and again when all init functions have run, just before the image is
+// taken: the garbage collection in between empties each sync.Pool, so the second run makes
+// its contents available to each request. It is for lazy initialisation; see above.
 func Warm(f func()) {
 	f()
 	rehearsals = append(rehearsals, f)
@@ -63,6 +63,5 @@ func Warm(f func()) {
 
 var rehearsals []func()
 
-// Rand returns a source of numbers whose seed comes from the host, fresh for each
-// call of Rand.
+// Rand returns a source of random numbers. Each call of Rand gets a new seed from the host.
 func Rand() *rand.Rand { return rand.New(rand.NewPCG(hostRandom(), hostRandom())) }

@@ -7,28 +7,29 @@ import (
 	"math/rand/v2"
 )
 
-// A Host is what stands behind this package where there is none of Outboard: in a
-// function's own tests. Package guesttest has one. Only native builds know of it.
-type Host interface { //nolint:interfacebloat // it is the host's whole side
+// A Host implements the host's side of this package in native builds, for a function's own
+// tests. Package guesttest has an implementation.
+type Host interface { //nolint:interfacebloat // It is the whole ABI.
 	Import(name string) (handle int32, err error)
 	Drop(handle int32)
 	Call(handle int32, request []byte) ([]byte, error)
 	Get(handle int32, key string) (value []byte, revision int64, err error)
-	// Txn gets the encoded operations and returns the number of one that does not
-	// hold, or -1.
+	// Txn executes the encoded operations and returns the index of one whose condition
+	// is not met, or -1.
 	Txn(handle int32, ops []byte) (failed int, err error)
 	Secret(handle int32) ([]byte, error)
 	Arena(handle int32) ([]byte, error)
 	// DeviceInfo describes a device.
 	DeviceInfo(handle int32) ([]byte, error)
-	// DeviceDo gets encoded commands, and how to find the memory that they name.
+	// DeviceDo executes encoded commands. The function resolves the memory that they
+	// refer to.
 	DeviceDo(handle int32, list []byte, memory func(at, size uint32) ([]byte, bool)) (read []byte, err error)
 	Meta(name string) (string, bool)
 }
 
 var host Host = nobody{}
 
-// Behind sets the host and returns the one that was there. nil means none.
+// Behind sets the host and returns the previous one. nil means none.
 func Behind(h Host) Host {
 	before := host
 	host = h
@@ -69,8 +70,8 @@ func hostMeta(name string) (string, bool)                     { return host.Meta
 
 func hostRandom() uint64 { return rand.Uint64() }
 
-// hostDo gives the host the memory by its place in the list, where functions have its
-// address.
+// hostDo passes memory to the host by its index in the list; in WebAssembly it is passed by
+// its address.
 func hostDo(handle int32, list []byte, memory [][]byte) ([]byte, error) {
 	return host.DeviceDo(handle, list, func(at, size uint32) ([]byte, bool) {
 		if uint64(at) >= uint64(len(memory)) || uint64(size) != uint64(len(memory[at])) {

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// The host's functions, as docs/design/0007 has them. They keep no pointer.
+// The host's functions, specified in docs/design/0007. They retain no pointer.
 
 //go:wasmimport outboard request_size
 //go:noescape
@@ -76,7 +76,7 @@ func metaOf(name unsafe.Pointer, size int32) int32
 //go:noescape
 func randomGet(to unsafe.Pointer, size int32) int32
 
-// The answers of handle.
+// The results of handle.
 const (
 	answered int32 = iota
 	failed
@@ -106,8 +106,8 @@ func readRequest() []byte {
 	return request
 }
 
-// small has room for most requests. To allocate it for each would write to pages here
-// and there, which the host has to write back.
+// small is the buffer for most requests. An allocation for each request would dirty more
+// pages, which the host has to restore.
 var small [4 << 10]byte
 
 func respond(b []byte) {
@@ -132,8 +132,8 @@ func at(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
 
 func atText(s string) unsafe.Pointer { return unsafe.Pointer(unsafe.StringData(s)) }
 
-// result returns what the last call of the host brought. Most results are small, and
-// read in one call.
+// result returns the result of the last call of the host. Most results are small, and read
+// in one call.
 func result() []byte {
 	var small [256]byte
 	n := resultRead(unsafe.Pointer(&small), int32(len(small)), 0)
@@ -145,10 +145,10 @@ func result() []byte {
 	return b
 }
 
-// resultText is result for those who want a string.
+// resultText returns result as a string.
 func resultText() string {
 	b := result()
-	return unsafe.String(unsafe.SliceData(b), len(b)) // nobody else has it
+	return unsafe.String(unsafe.SliceData(b), len(b)) // b has no other reference
 }
 
 func resultError() error { return errors.New(resultText()) }
@@ -183,7 +183,7 @@ func hostGet(handle int32, key string) ([]byte, int64, error) {
 	return result(), revision, nil
 }
 
-// The answers of bucket_txn.
+// The results of bucket_txn.
 const (
 	txnDone int32 = iota
 	txnRefused
@@ -224,7 +224,7 @@ func hostDevice(handle int32) ([]byte, error) {
 	return result(), nil
 }
 
-// hostDo does a list of commands. The memory that they name stays where it is meanwhile.
+// hostDo executes a list of commands. The memory that they refer to must not move meanwhile.
 func hostDo(handle int32, list []byte, memory [][]byte) ([]byte, error) {
 	status := deviceDo(handle, at(list), int32(len(list)))
 	runtime.KeepAlive(list)
@@ -238,7 +238,7 @@ func hostDo(handle int32, list []byte, memory [][]byte) ([]byte, error) {
 	return result(), nil
 }
 
-// addressOf is how a list of commands names the last of the memory.
+// addressOf returns the address by which a list of commands refers to the last of memory.
 func addressOf(memory [][]byte) uint32 {
 	return uint32(uintptr(unsafe.Pointer(unsafe.SliceData(memory[len(memory)-1]))))
 }

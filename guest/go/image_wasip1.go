@@ -6,11 +6,10 @@ import (
 	"unsafe"
 )
 
-// What Go's runtime does at leisure in a process that lives long each call would do
-// anew. So it is brought about here: this is the last that runs before the image is
-// taken.
+// Work that Go's runtime does once in a long-lived process would be repeated by each call.
+// So it is done here: this is the last code that runs before the image is taken.
 
-// readyForImage is told how large the window is.
+// readyForImage prepares the heap and the stack for the image. It gets the window's size.
 func readyForImage(window int) {
 	collectAsBefore(window)
 	growStack(0)
@@ -20,27 +19,27 @@ func readyForImage(window int) {
 	fillCaches()
 }
 
-// room is how much may be allocated beside the window before the collector runs.
+// room is the number of bytes that may be allocated beside the window before the collector runs.
 const room = 16 << 20
 
-// collectAsBefore ends the collection that so large an allocation began: each call
-// would start amid it. And it has the window not count as live memory, or garbage
-// could grow as large as the window is.
+// collectAsBefore ends the collection that the large allocation began, or each call would
+// start in the middle of it. It also excludes the window from the live heap, or garbage
+// could grow as large as the window.
 func collectAsBefore(size int) {
 	runtime.GC()
 	debug.SetGCPercent(max(1, min(100, 100*room/max(size, 1))))
 }
 
-// kept is what fillCaches allocates; no compiler may leave it out.
+// kept keeps the allocations of fillCaches, so that the compiler can't remove them.
 var kept struct {
 	bytes    []byte
 	pointers []*byte
 }
 
-// fillCaches allocates something of each size, with and without pointers, up to large.
-// The collection has emptied the allocator's caches, and each call would begin with
-// filling those again that it needs. Where a span's last page says what in it are pointers,
-// the next allocation is to lie in that page too: then a call writes to one instead of two.
+// fillCaches allocates an object of each size class, with and without pointers, up to
+// large. The collection has emptied the allocator's caches (mcache), and each call would
+// refill those that it needs. In spans whose last page holds the heap bitmap, the next
+// allocation is to lie in that page too: then a call dirties one page instead of two.
 func fillCaches() {
 	for size := 8; size <= large; size += max(8, size/16) {
 		kept.bytes = make([]byte, size)
@@ -54,12 +53,12 @@ func fillCaches() {
 
 const (
 	large     = 4 << 10
-	described = 512 // larger ones say themselves what in them are pointers
+	described = 512 // larger objects have a type header instead of a bitmap
 )
 
-// growStack makes the stack 64 KiB large: calls run on this goroutine's, which the
-// collection has cut down to what is in use. To grow it three times took a third of a
-// handler that works on JSON. What nobody uses stays zero, and costs nothing.
+// growStack grows the stack to 64 KiB: calls run on this goroutine's stack, which the
+// collection has shrunk to what is in use. Growing it three times took a third of the time
+// of a handler that works on JSON. Unused pages stay zero and cost nothing.
 //
 //go:noinline
 func growStack(at int) byte {

@@ -1,17 +1,17 @@
 package guest
 
-// A Resource is something of the app's that a function uses by name: another
-// function, a bucket, an arena, a secret, a device. The app's manifest says who may import
-// what. It is imported when it is used for the first time, and gone with the call or
-// with Close.
+// A Resource is something of the app that a function uses by name: another function, a
+// bucket, an arena, a secret, a device. The app's manifest lists the imports of each
+// function. A resource is imported when it is used for the first time, and dropped at the
+// end of the call or by Close.
 type Resource struct {
 	name   string
 	handle int32
 }
 
-// Import imports a resource now. Its name has its kind before it: "function:price",
+// Import imports a resource now. Its name begins with its kind: "function:price",
 // "function:shop/price" for one of another app, "bucket:seats", "arena:photos",
-// "secret:token", "device:gpu". The error says what the manifest lacks.
+// "secret:token", "device:gpu". The error names the line that the manifest lacks.
 func Import(name string) (*Resource, error) {
 	r := &Resource{name: name}
 	_, err := r.open()
@@ -21,7 +21,7 @@ func Import(name string) (*Resource, error) {
 // Name returns the name with its kind.
 func (r *Resource) Name() string { return r.name }
 
-// Close gives the resource back. It is imported again when it is used again.
+// Close drops the resource. It is imported again when it is used again.
 func (r *Resource) Close() {
 	if r.handle != 0 {
 		hostDrop(r.handle)
@@ -44,8 +44,8 @@ type Callee struct{ Resource }
 // Function names another function of this app, or "APP/FUNCTION".
 func Function(name string) *Callee { return &Callee{Resource{name: "function:" + name}} }
 
-// Call has the function answer a request. When it fails, its error's text is that of
-// the error here.
+// Call calls the function with a request. If the function fails, the error has the text of
+// its error.
 func (c *Callee) Call(request []byte) ([]byte, error) {
 	handle, err := c.open()
 	if err != nil {
@@ -54,14 +54,14 @@ func (c *Callee) Call(request []byte) ([]byte, error) {
 	return hostCall(handle, request)
 }
 
-// A Region is an arena with a name, which other functions may see, too.
+// A Region is a named arena, which other functions may import, too.
 type Region struct{ Resource }
 
 // Arena names an arena of the app.
 func Arena(name string) *Region { return &Region{Resource{name: "arena:" + name}} }
 
-// Bytes returns the arena's memory. Who imports it as shared writes to what others
-// read; it is up to them to agree on when.
+// Bytes returns the arena's memory. With `share: true` in the manifest, writes are visible
+// to other functions, which must synchronize by themselves.
 func (r *Region) Bytes() ([]byte, error) {
 	handle, err := r.open()
 	if err != nil {
@@ -80,7 +80,7 @@ func Secret(name string) ([]byte, error) {
 	return hostSecret(r.handle)
 }
 
-// Meta returns what is known about this call under a name: "method", a header of the
-// request, a parameter of the route's path, "execution", "ws.id" and others. ok is
-// false if there is none.
+// Meta returns the value of a metadata key of this call: "method", a header of the
+// request, a parameter of the route's path, "execution", "ws.id" and others. ok is false
+// if the key does not exist.
 func Meta(name string) (value string, ok bool) { return hostMeta(name) }

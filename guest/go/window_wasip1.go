@@ -10,8 +10,8 @@ func responsePlace(offset, size int32) int32
 func arenaAlloc(size int32) int32
 
 // window is where the host maps the arena of an execution. It is allocated once,
-// before the image is taken, and stays where it is: Go's collector moves nothing, and
-// this variable holds it.
+// before the image is taken, and its address never changes: Go's collector does not move
+// objects, and this variable keeps it reachable.
 var window []byte
 
 const pageSize = 4096
@@ -25,7 +25,7 @@ func outboardArena(size int32) int32 {
 	return int32(uintptr(at(window)))
 }
 
-// requestInPlace returns the request where it lies in the window.
+// requestInPlace returns the request as a part of the window, without a copy.
 func requestInPlace() ([]byte, bool) {
 	if window == nil {
 		return nil, false
@@ -44,7 +44,7 @@ func part(begin, size int64) ([]byte, bool) {
 	return window[begin : begin+size : begin+size], true
 }
 
-// respondInPlace answers with b if it lies in the window.
+// respondInPlace makes b the response, without a copy, if b is a part of the window.
 func respondInPlace(b []byte) bool {
 	if len(b) == 0 || len(window) == 0 {
 		return false

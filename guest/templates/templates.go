@@ -1,9 +1,9 @@
-// Package templates writes new functions: what `outboard new` does.
+// Package templates creates the folder of a new function, for `outboard new`.
 //
-// A new folder has all that its function needs beside the language's own tools: the
-// sources of guest/go, the C header, the AssemblyScript library. So it builds without
-// a network (but for AssemblyScript's compiler, which npm fetches), with exactly what
-// the outboard that wrote it runs, and goes on building when that is updated.
+// The folder has all that its function needs beside the language's own tools: the sources of
+// guest/go, the C header, the AssemblyScript library. So it builds without a network (but for
+// AssemblyScript's compiler, which npm fetches), with the libraries of the outboard that
+// created it, and still builds after an update.
 package templates
 
 import (
@@ -25,16 +25,16 @@ import (
 //go:embed all:files
 var files embed.FS
 
-// ending is that of the files here, so that Go doesn't take those in Go for its own.
+// ending is the suffix of the template files, so that the go command ignores those in Go.
 const ending = ".tmpl"
 
-// A source is a file or a folder of guest.Sources and where it goes.
+// A source is a file or a folder of guest.Sources and its destination.
 type source struct{ from, to string }
 
-// Go's own packages keep their import paths: the function's go.mod replaces the module
-// by the folder beside it. So what is written here is what the documentation and the
-// examples show, and to use a published version later is to delete the replacement. A
-// function in Go has no tests of ours: they need more than is copied.
+// The packages for Go keep their import paths: the function's go.mod replaces the module by
+// the folder beside it. So the code is as in the documentation and the examples, and a
+// published version can be used later by deleting the replacement. The tests of the packages
+// are left out, since they need more than is copied.
 func sources(language string) []source {
 	return map[string][]source{
 		"go": {
@@ -45,14 +45,14 @@ func sources(language string) []source {
 	}[language]
 }
 
-// Languages are those that there are templates for.
+// Languages lists the languages that have templates.
 func Languages() []string { return []string{"as", "c", "go"} }
 
 var validName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// Write writes a new function of that name in a language ("go", "c" or "as") into a
-// folder, which it makes, and returns the files, from the folder. A file that is there
-// is not overwritten.
+// Write writes a new function of that name in a language ("go", "c" or "as") into a folder,
+// which it creates, and returns the files relative to the folder. An existing file is not
+// overwritten.
 func Write(dir, language, name string) ([]string, error) {
 	op := "new " + name
 	if !slices.Contains(Languages(), language) {

@@ -1,5 +1,5 @@
-// A function for tests that uses all that outboard.ts has: the first word of a request
-// says what.
+// A function for tests that uses everything in outboard.ts: the first word of a request
+// selects the operation.
 import { alloc, arena, Args, Bucket, Bytes, call, Commands, Device, fail, log, meta, request, respond, Resource, result, secret, Txn } from "../outboard";
 export { outboard_arena } from "../outboard";
 
@@ -33,7 +33,7 @@ function shared(bytes: Bytes): i32 {
   return text(photos.size.toString() + " " + before);
 }
 
-// kernel has a device turn a text into capitals, and count its letters.
+// kernel converts a text to capitals on a device, and counts its letters.
 function kernel(bytes: Bytes): i32 {
   const gpu = new Device("gpu");
   if (!gpu.ok) return fail(result().text());

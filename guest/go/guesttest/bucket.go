@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A Bucket is keys and values in memory.
+// A Bucket is a bucket in memory.
 type Bucket struct {
 	entries  map[string]entry
 	revision int64
@@ -23,7 +23,7 @@ type entry struct {
 	expires  time.Time // zero for never
 }
 
-// Set puts a value.
+// Set sets a key's value.
 func (b *Bucket) Set(key, value string) { b.put(key, []byte(value)) }
 
 // Value returns a key's value, "" if it is missing.
@@ -35,7 +35,7 @@ func (b *Bucket) Keys() []string {
 	return slices.DeleteFunc(keys, func(key string) bool { return b.get(key).revision == 0 })
 }
 
-// get is what a key has now. Its revision is 0 when that is nothing.
+// get returns a key's current entry. Its revision is 0 if the key does not exist.
 func (b *Bucket) get(key string) entry {
 	e := b.entries[key]
 	if !e.expires.IsZero() && !e.expires.After(time.Now()) {
@@ -114,8 +114,8 @@ func text(b []byte) (text, rest []byte, ok bool) {
 	return rest[:size], rest[size:], true
 }
 
-// txn does all operations, or returns the number of the first that does not hold and
-// does none.
+// txn executes all operations, or returns the index of the first whose condition is not
+// met and executes none.
 func (b *Bucket) txn(encoded []byte) (int, error) {
 	ops, err := decode(encoded)
 	if err != nil {
@@ -135,7 +135,7 @@ func (b *Bucket) txn(encoded []byte) (int, error) {
 	return -1, nil
 }
 
-// do does one operation and says whether it holds.
+// do executes one operation and reports whether its condition is met.
 func (b *Bucket) do(o op) (bool, error) {
 	now := b.get(o.key)
 	there := now.revision != 0

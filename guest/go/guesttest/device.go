@@ -8,34 +8,34 @@ import (
 	"fmt"
 )
 
-// A Device runs kernels that are written in Go, since there is no compiler here: a
-// program may have any source, and has all kernels of the device.
+// A Device runs kernels that are written in Go, since there is no compiler for OpenCL C: the
+// source of a program is ignored, and every program has all kernels of the device.
 type Device struct {
-	// Info is what it says about itself, as JSON.
+	// Info is the device's description, as JSON.
 	Info string
-	// Kernels are run by their names.
+	// Kernels are the kernels by name.
 	Kernels map[string]func(Launch)
 
 	holders map[int32]*holder
 }
 
-// A Launch is what a kernel is run with, once for all items.
+// A Launch is one launch of a kernel. The kernel is called once for all items.
 type Launch struct {
 	// Global and Local are the sizes of the grid and of its groups, which are 0 when the
 	// driver may choose.
 	Global, Local []int
-	// Args are the arguments: the bytes of a buffer, which may be written to, those of a
-	// scalar, or as many as there are of local memory.
+	// Args are the arguments: the contents of a buffer, which the kernel may change, the
+	// bytes of a scalar, or local memory of the requested size.
 	Args [][]byte
 }
 
-// A holder is what one import has.
+// A holder has the buffers and programs of one import.
 type holder struct {
 	buffers  map[uint32][]byte
 	programs map[uint32]bool
 }
 
-// Device returns the device of that name. From now on it may be imported.
+// Device returns the device of that name, and allows to import it.
 func (h *Host) Device(name string) *Device {
 	if h.devices[name] == nil {
 		h.devices[name] = &Device{Info: "{}", Kernels: map[string]func(Launch){}, holders: map[int32]*holder{}}
@@ -45,7 +45,7 @@ func (h *Host) Device(name string) *Device {
 
 func (d *Device) drop(handle int32) { delete(d.holders, handle) }
 
-// do does a list of commands, as docs/design/0007 numbers them.
+// do executes a list of commands, as specified in docs/design/0007.
 func (d *Device) do(handle int32, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, error) {
 	if d.holders[handle] == nil {
 		d.holders[handle] = &holder{map[uint32][]byte{}, map[uint32]bool{}}
@@ -59,7 +59,7 @@ func (d *Device) do(handle int32, list []byte, memory func(at, size uint32) ([]b
 	return w.read, nil
 }
 
-// work is a list of commands under way.
+// work is a list of commands that is executed.
 type work struct {
 	device *Device
 	holder *holder
@@ -136,7 +136,7 @@ func (w *work) buffer(number uint32) error {
 	return w.err()
 }
 
-// move copies into a part of a buffer, or out of it.
+// move copies into or out of a part of a buffer.
 func (w *work) move(number uint32, offset uint64, data []byte, in bool) error {
 	b := w.holder.buffers[number]
 	switch size := uint64(len(data)); {

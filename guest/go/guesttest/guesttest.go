@@ -1,14 +1,14 @@
 //go:build !wasip1
 
-// Package guesttest stands behind package guest in a function's own tests, which run
-// natively and without Outboard: buckets, functions, secrets, arenas and devices in memory.
+// Package guesttest provides an in-memory host for a function's own tests, which run natively and without
+// Outboard: buckets, functions, secrets, arenas and devices.
 //
 //	host := guesttest.Start(t)
 //	host.Bucket("seats").Set("math", "2")
 //	response, err := guest.Call(request)
 //
-// A function may import what the test made, and nothing else, as the app's manifest
-// has it.
+// A function may import what the test has created, and nothing else, as with the imports of
+// an app's manifest.
 package guesttest
 
 import (
@@ -20,22 +20,21 @@ import (
 	guest "github.com/outboard-run/outboard/guest/go"
 )
 
-// A Host answers what functions ask of Outboard. It is for one goroutine, as a
-// function is.
+// A Host implements guest.Host. It is not safe for concurrent use, as a function is not.
 type Host struct {
-	// Functions are others that may be called.
+	// Functions are the functions that may be called.
 	Functions map[string]guest.Handler
 	// Secrets and Arenas may be imported.
 	Secrets, Arenas map[string][]byte
-	// Values is what is known about a call: "method", headers, parameters of its path.
+	// Values is the metadata of a call: "method", headers, parameters of its path.
 	Values map[string]string
 
 	buckets map[string]*Bucket
 	devices map[string]*Device
-	handles []string // the name behind handle i+1, "" once it was dropped
+	handles []string // the name of handle i+1, "" once it was dropped
 }
 
-// Start has the functions of this test use a new Host, until the test ends.
+// Start installs a new Host until the test ends.
 func Start(t testing.TB) *Host {
 	h := &Host{
 		Functions: map[string]guest.Handler{}, Secrets: map[string][]byte{}, Arenas: map[string][]byte{},
@@ -46,7 +45,7 @@ func Start(t testing.TB) *Host {
 	return h
 }
 
-// Bucket returns the bucket of that name. From now on it may be imported.
+// Bucket returns the bucket of that name, and allows to import it.
 func (h *Host) Bucket(name string) *Bucket {
 	if h.buckets[name] == nil {
 		h.buckets[name] = &Bucket{entries: map[string]entry{}}
@@ -54,7 +53,7 @@ func (h *Host) Bucket(name string) *Bucket {
 	return h.buckets[name]
 }
 
-// Held returns the names that are imported and not closed.
+// Held returns the names of imports that are not closed.
 func (h *Host) Held() []string {
 	return slices.DeleteFunc(slices.Clone(h.handles), func(name string) bool { return name == "" })
 }
@@ -85,7 +84,7 @@ func (h *Host) has(name string) bool {
 	return false
 }
 
-// behind returns the name, without its kind, of what a handle stands for.
+// behind returns the name of a handle's resource, without its kind.
 func (h *Host) behind(handle int32, kind string) (string, error) {
 	if handle < 1 || int(handle) > len(h.handles) {
 		return "", errors.New("no such handle")
@@ -97,7 +96,7 @@ func (h *Host) behind(handle int32, kind string) (string, error) {
 	return name, nil
 }
 
-// Drop forgets a handle.
+// Drop releases a handle.
 func (h *Host) Drop(handle int32) {
 	if name, err := h.behind(handle, "device"); err == nil && name != "" {
 		h.devices[name].drop(handle)
@@ -126,7 +125,7 @@ func (h *Host) Get(handle int32, key string) ([]byte, int64, error) {
 	return slices.Clone(e.value), e.revision, nil
 }
 
-// Txn does a transaction.
+// Txn executes a transaction.
 func (h *Host) Txn(handle int32, ops []byte) (int, error) {
 	name, err := h.behind(handle, "bucket")
 	if err != nil {
@@ -156,7 +155,7 @@ func (h *Host) DeviceInfo(handle int32) ([]byte, error) {
 	return []byte(h.devices[name].Info), nil
 }
 
-// DeviceDo does a list of commands.
+// DeviceDo executes a list of commands.
 func (h *Host) DeviceDo(handle int32, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, error) {
 	name, err := h.behind(handle, "device")
 	if err != nil {
@@ -165,7 +164,7 @@ func (h *Host) DeviceDo(handle int32, list []byte, memory func(at, size uint32) 
 	return h.devices[name].do(handle, list, memory)
 }
 
-// Meta returns a value.
+// Meta returns the value of a metadata key.
 func (h *Host) Meta(name string) (string, bool) {
 	value, ok := h.Values[name]
 	return value, ok

@@ -1,7 +1,7 @@
 package web
 
-// isHTTP has the host know that the module's entry takes HTTP messages, so that the manifest need
-// not say so.
+// isHTTP tells the host that the module's entry takes HTTP messages, so that the manifest
+// does not need `http: true`.
 //
 //go:wasmexport outboard_http
 func isHTTP() {}

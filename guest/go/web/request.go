@@ -14,9 +14,9 @@ import (
 
 var errMessage = errors.New("read request: not a message of HTTP/1.1")
 
-// readRequest reads a message that the host made: all of it is there, and the host has
-// undone its transfer encoding. So this is a fraction of http.ReadRequest, which costs
-// three times as much.
+// readRequest parses a message of the host. The message is complete, and the host has
+// decoded its transfer encoding. So this is a fraction of http.ReadRequest, which takes
+// three times as long.
 func readRequest(message []byte) (*http.Request, error) {
 	text, content, ok := cutHead(message)
 	if !ok {
@@ -52,7 +52,7 @@ type body struct{ bytes.Reader }
 
 func (*body) Close() error { return nil }
 
-// cutHead returns what is before the first empty line, as text, and what is after it.
+// cutHead splits a message at the first empty line into head and body.
 func cutHead(message []byte) (head string, content []byte, ok bool) {
 	if before, after, ok := bytes.Cut(message, []byte("\r\n\r\n")); ok {
 		return string(before), after, true
@@ -87,7 +87,7 @@ func readHeader(text string) (http.Header, error) {
 	return header, nil
 }
 
-// setPath gives the request the parameters of the route that led here.
+// setPath sets the request's path values from the route's parameters.
 func setPath(r *http.Request) {
 	route, ok := guest.Meta("route")
 	if !ok {

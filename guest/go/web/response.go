@@ -8,16 +8,16 @@ import (
 	guest "github.com/outboard-run/outboard/guest/go"
 )
 
-// response keeps what a handler answers. The header counts as it is at the first
-// WriteHeader or Write, as in net/http.
+// response implements http.ResponseWriter. The header is fixed by the first WriteHeader or
+// Write, as in net/http.
 type response struct {
 	header http.Header
-	status int // 0 until the handler said
+	status int // 0 until WriteHeader
 	sent   bytes.Buffer
-	length string // what the header said
-	typed  bool   // the header says what type the body has, or says that it is encoded
+	length string // the Content-Length of the handler
+	typed  bool   // the handler has set Content-Type or Content-Encoding
 	body   []byte
-	head   bool // the request is one for the header alone
+	head   bool // the request's method is HEAD
 }
 
 func (w *response) Header() http.Header {
@@ -35,10 +35,10 @@ func (w *response) WriteHeader(status int) {
 	w.sent.WriteString("HTTP/1.1 " + strconv.Itoa(status) + " " + http.StatusText(status) + "\r\n")
 	w.typed = w.header["Content-Type"] != nil || w.header["Content-Encoding"] != nil
 	w.length = w.header.Get("Content-Length")
-	_ = w.header.WriteSubset(&w.sent, ours) // a buffer takes everything
+	_ = w.header.WriteSubset(&w.sent, ours) // a buffer returns no error
 }
 
-// ours are fields that say how a message is framed.
+// ours are the fields of message framing, which the handler can't set.
 var ours = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Trailer": true}
 
 func (w *response) Write(b []byte) (int, error) {
@@ -63,7 +63,7 @@ func bodied(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// message is the response as the host wants it, in the arena if there is one.
+// message returns the response in the host's format, in the arena if there is one.
 func (w *response) message() []byte {
 	w.WriteHeader(http.StatusOK)
 	if !w.typed && len(w.body) > 0 {
@@ -79,13 +79,13 @@ func (w *response) message() []byte {
 	return join(w.sent.Bytes(), w.body)
 }
 
-// bodyLength is "" where there is nothing to say.
+// bodyLength returns the Content-Length, "" for none.
 func (w *response) bodyLength() string {
 	switch {
 	case !bodied(w.status):
 		return ""
 	case w.head && len(w.body) == 0:
-		return w.length // the handler knew that nobody wants a body
+		return w.length // a response to HEAD has the length without the body
 	}
 	return strconv.Itoa(len(w.body))
 }

@@ -10,20 +10,20 @@ import (
 	guest "github.com/outboard-run/outboard/guest/go"
 )
 
-// Warm has the handler that Handle registered answer a made-up request, and forgets the
-// answer. It belongs into an init function, after Handle:
+// Warm calls the handler that Handle registered with a made-up request, and discards the
+// response. It belongs into an init function, after Handle:
 //
 //	web.Warm("POST /orders/{id}", "/orders/17", `{"course": "algebra"}`)
 //
-// What packages do once, when they are first used, is then in the memory that each request
-// begins with: a handler that reads and writes a few fields of JSON takes a quarter less time,
-// even one whose types encoding/json has learned before.
+// The lazy initialisation of packages is then part of the memory with which each request
+// begins: a handler that reads and writes a few fields of JSON takes a quarter less time, even
+// one whose types encoding/json has analysed before.
 //
 // The route is one of the manifest's, with or without the app's name: it names the
 // parameters of the path. The handler runs as it does for a request, so it should leave
 // nothing in variables that a request must not see, and it can't import resources yet.
-// What it answers does not matter. A route or a target that makes no sense is a panic, and
-// so a deployment that fails with the reason.
+// Its response is ignored. An invalid route or target panics, so that the deployment fails
+// with the reason.
 func Warm(route, target, body string) {
 	guest.Warm(func() { rehearse(registered, route, target, body) })
 }
@@ -35,7 +35,7 @@ func rehearse(h http.Handler, route, target, body string) {
 	}
 	r, err := readRequest([]byte(method + " " + target + " HTTP/1.1\r\n" + usual + strconv.Itoa(len(body)) + "\r\n\r\n" + body))
 	if err != nil {
-		panic(errors.Join(errors.New("web.Warm: "+method+" "+target), err)) //nolint:forbidigo // in init nobody could take an error
+		panic(errors.Join(errors.New("web.Warm: "+method+" "+target), err)) //nolint:forbidigo // init can't return an error
 	}
 	mux := http.NewServeMux()
 	mux.Handle(route, h)
@@ -44,7 +44,7 @@ func rehearse(h http.Handler, route, target, body string) {
 	_ = w.message()
 }
 
-// usual are the fields that most requests have.
+// usual are the header fields of most requests.
 const usual = "Host: localhost\r\nUser-Agent: outboard\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n" +
 	"Content-Type: application/json\r\nContent-Length: "
 

@@ -1,4 +1,4 @@
-// Package web lets an ordinary http.Handler be a function of an app:
+// Package web serves an ordinary http.Handler as a function of an app:
 //
 //	func init() { web.Handle(http.HandlerFunc(hello)) }
 //
@@ -6,12 +6,12 @@
 //
 //	func main() {}
 //
-// The manifest says `http: true` for such a function. It is apart from package guest
-// since net/http makes a module of 1.8 MB one of more than 5 MB.
+// It is separate from package guest since net/http makes a module of 1.8 MB one of more than
+// 5 MB.
 //
 // There is no server in it. The host passes one request as one message and takes one
 // response, so a handler's response is sent when it returns: Flush, Hijack, trailers
-// and 1xx responses are not there.
+// and 1xx responses are not supported.
 //
 // A handler that uses encoding/json, html/template and the like should use them once in
 // init, with the types and templates of its requests: see package guest. Warm does so with
@@ -26,10 +26,10 @@ import (
 	guest "github.com/outboard-run/outboard/guest/go"
 )
 
-// Handle registers the handler of this function; nil means http.DefaultServeMux. When
-// it is called with something other than a message of HTTP (by another function, or by
-// `outboard invoke`) the handler gets that as the body of POST /, and the caller gets
-// the response's body, or an error if its status says so.
+// Handle registers the handler of this function; nil means http.DefaultServeMux. If the
+// request is not an HTTP message (of another function, or of `outboard invoke`), the handler
+// gets it as the body of POST /, and the caller gets the response's body, or an error for a
+// status of 400 or more.
 func Handle(h http.Handler) {
 	if h == nil {
 		h = http.DefaultServeMux
@@ -39,7 +39,7 @@ func Handle(h http.Handler) {
 	guest.Handle(func(message []byte) ([]byte, error) { return answer(h, message) })
 }
 
-// registered is what Handle was given.
+// registered is the handler of Handle.
 var registered http.Handler
 
 func answer(h http.Handler, message []byte) ([]byte, error) {

@@ -1,5 +1,5 @@
-// Command all is a function for tests that uses all that package guest has: the first
-// word of a request says what.
+// Command all is a function for tests that uses everything in package guest: the first
+// word of a request selects the operation.
 package main
 
 import (
@@ -20,7 +20,7 @@ func init() {
 	guest.Warm(func() { warmed.runs, warmed.after = warmed.runs+1, collections() })
 }
 
-// warmed is what Warm did, and how many collections were before it.
+// warmed records the runs of Warm, and the number of collections before each.
 var warmed struct {
 	runs  int
 	after uint32
@@ -127,8 +127,8 @@ func place(b *byte) uintptr { return uintptr(unsafe.Pointer(b)) }
 
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// garbage makes far more of it than memory has room for, and says how large the memory
-// became.
+// garbage allocates far more garbage than the memory can hold, and returns the final size
+// of the memory.
 func garbage() ([]byte, error) {
 	before := guest.Alloc(1 << 20)
 	before[1<<19] = 7
@@ -164,7 +164,7 @@ func book(who string) ([]byte, error) {
 	return fmt.Append(nil, string(free), " 0"), err // 0 operations did not hold
 }
 
-// kernel has a device turn a text into capitals, and count its letters.
+// kernel converts a text to capitals on a device, and counts its letters.
 func kernel(b []byte) ([]byte, error) {
 	gpu, err := guest.ImportDevice("gpu")
 	if err != nil {

@@ -1,5 +1,5 @@
-//! A function in Rust without any library of Outboard's: it declares what it imports and
-//! exports itself. It counts the words of a request.
+//! A function in Rust without a library of Outboard: it declares its imports and exports
+//! itself. It counts the words of a request.
 //!
 //! words.wasm beside Cargo.toml is this, built so:
 //!
