@@ -1,4 +1,4 @@
-// Package web serves an ordinary http.Handler as a function of an app:
+// Package web serves an ordinary http.Handler as a function of an app.
 //
 //	func init() { web.Handle(http.HandlerFunc(hello)) }
 //

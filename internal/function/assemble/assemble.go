@@ -1,4 +1,4 @@
-// Package assemble writes small WebAssembly modules for tests, section by section.
+// Package assemble encodes small WebAssembly modules for tests, section by section.
 package assemble
 
 import (
@@ -23,41 +23,41 @@ func File(sections ...[]byte) []byte {
 	return slices.Concat([]byte(wasmbin.Preamble), slices.Concat(sections...))
 }
 
-// Section is a section of a vector of elements.
+// Section encodes a section with a vector of elements.
 func Section(id byte, elements ...[]byte) []byte {
 	return Raw(id, slices.Concat(U32(uint32(len(elements))), slices.Concat(elements...)))
 }
 
-// Raw is a section of any bytes.
+// Raw encodes a section with arbitrary contents.
 func Raw(id byte, body []byte) []byte {
 	return wasmbin.AppendSection(nil, id, body)
 }
 
-// Types is the section of function types.
+// Types encodes the type section.
 func Types(types ...[]byte) []byte { return Section(1, types...) }
 
-// Type is a function type.
+// Type encodes a function type.
 func Type(params, results []byte) []byte {
 	return slices.Concat([]byte{0x60}, U32(uint32(len(params))), params, U32(uint32(len(results))), results)
 }
 
-// Imports is the section of imports.
+// Imports encodes the import section.
 func Imports(imports ...[]byte) []byte { return Section(2, imports...) }
 
-// Import is an import of a kind; what is its description.
+// Import encodes an import of a kind; what is its description.
 func Import(module, name string, kind byte, what ...byte) []byte {
 	return slices.Concat(Name(module), Name(name), []byte{kind}, what)
 }
 
-// Functions is the section that gives functions their types.
+// Functions encodes the function section: the type index of each function.
 func Functions(types ...byte) []byte {
 	return Raw(3, slices.Concat(U32(uint32(len(types))), types))
 }
 
-// Table is a section of one table of functions.
+// Table encodes the table section with one table of functions.
 func Table(least uint32) []byte { return Section(4, slices.Concat([]byte{Func, 0}, U32(least))) }
 
-// Memory is a section of one memory, in pages; most of 0 means no maximum.
+// Memory encodes the memory section with one memory, in pages; most 0 means no maximum.
 func Memory(least, most uint32) []byte {
 	if most == 0 {
 		return Section(5, slices.Concat([]byte{0}, U32(least)))
@@ -65,10 +65,10 @@ func Memory(least, most uint32) []byte {
 	return Section(5, slices.Concat([]byte{1}, U32(least), U32(most)))
 }
 
-// Globals is the section of globals.
+// Globals encodes the global section.
 func Globals(globals ...[]byte) []byte { return Section(6, globals...) }
 
-// Variable is a global with the code of its value.
+// Variable encodes a global with its initialisation expression.
 func Variable(kind byte, mutable bool, value ...byte) []byte {
 	m := byte(0)
 	if mutable {
@@ -77,32 +77,32 @@ func Variable(kind byte, mutable bool, value ...byte) []byte {
 	return slices.Concat([]byte{kind, m}, value, []byte{0x0b})
 }
 
-// Exports is the section of exports.
+// Exports encodes the export section.
 func Exports(exports ...[]byte) []byte { return Section(7, exports...) }
 
-// Export is an export: of a function (0), table (1), memory (2) or global (3).
+// Export encodes an export of a function (0), table (1), memory (2) or global (3).
 func Export(name string, kind byte, index uint32) []byte {
 	return slices.Concat(Name(name), []byte{kind}, U32(index))
 }
 
-// Start is the section that names the start function.
+// Start encodes the start section.
 func Start(index uint32) []byte { return Raw(8, U32(index)) }
 
-// Elements is a section of one active segment of functions.
+// Elements encodes the element section with one active segment of functions.
 func Elements(at byte, functions ...byte) []byte {
 	return Section(9, slices.Concat([]byte{0, 0x41, at, 0x0b}, U32(uint32(len(functions))), functions))
 }
 
-// DataCount is the section that counts data segments.
+// DataCount encodes the data count section.
 func DataCount(n uint32) []byte { return Raw(12, U32(n)) }
 
-// Code is the section of bodies.
+// Code encodes the code section.
 func Code(bodies ...[]byte) []byte { return Section(10, bodies...) }
 
-// Body is a function without local variables; its end is added.
+// Body encodes a function without locals; it appends the final end.
 func Body(code ...byte) []byte { return BodyWith(nil, code...) }
 
-// BodyWith is a function with local variables, each a group of its own.
+// BodyWith encodes a function with locals, each in a group of its own.
 func BodyWith(locals []byte, code ...byte) []byte {
 	body := U32(uint32(len(locals)))
 	for _, l := range locals {
@@ -112,24 +112,24 @@ func BodyWith(locals []byte, code ...byte) []byte {
 	return slices.Concat(U32(uint32(len(body))), body)
 }
 
-// Data is the section of data segments.
+// Data encodes the data section.
 func Data(segments ...[]byte) []byte { return Section(11, segments...) }
 
-// Active is a segment that is written at the start.
+// Active encodes an active data segment.
 func Active(at int32, bytes ...byte) []byte {
 	return slices.Concat([]byte{0, 0x41}, I32Const(at)[1:], []byte{0x0b}, U32(uint32(len(bytes))), bytes)
 }
 
-// Passive is a segment that the code writes.
+// Passive encodes a passive data segment.
 func Passive(bytes ...byte) []byte {
 	return slices.Concat([]byte{1}, U32(uint32(len(bytes))), bytes)
 }
 
-// Name is a name with its length.
+// Name encodes a name with its length.
 func Name(s string) []byte { return wasmbin.AppendName(nil, s) }
 
-// I32Const is an i32.const instruction.
+// I32Const encodes an i32.const instruction.
 func I32Const(v int32) []byte { return wasmbin.AppendSigned([]byte{wasmbin.OpI32Const}, int64(v)) }
 
-// U32 is an unsigned number.
+// U32 encodes an unsigned number in LEB128.
 func U32(v uint32) []byte { return wasmbin.AppendU32(nil, v) }

@@ -1,5 +1,5 @@
-// Package guestsuite is what the libraries for functions have to do in every language: a
-// language's test builds a function, whose verbs use all that the library has, and runs it.
+// Package guestsuite tests the libraries for functions in every language. A language's test
+// builds a function whose verbs use the whole library, and passes it to the suite.
 package guestsuite
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/outboard-run/outboard/internal/function"
 )
 
-// Language is a function written in one, and what it says in words of its own.
+// Language is a test function in one language, and its error texts.
 type Language struct {
 	Module []byte
-	// Taken and Full are of the errors of bookings: of who has a seat already, and where
-	// none is free.
+	// Taken and Full are the errors of bookings by a person who has a seat already, and
+	// when no seat is free.
 	Taken, Full string
 }
 
-// Run runs what all languages have to do, and returns the function for more.
+// Run runs the tests that all languages share, and returns the function for further tests.
 func Run(t *testing.T, l Language) *function.Function {
 	t.Helper()
 	f := deploy(t, l.Module)
@@ -50,7 +50,7 @@ func deploy(t *testing.T, module []byte) *function.Function {
 	return f
 }
 
-// stock is what the function may import.
+// stock returns the resources that the function may import.
 func stock(t *testing.T) resources {
 	t.Helper()
 	host := guesttest.Start(t)
@@ -67,8 +67,8 @@ func stock(t *testing.T) resources {
 	return resources{host, newArena(t, 1<<16)}
 }
 
-// upper is a kernel: it turns its first buffer into capitals, and adds how many items there
-// are to the number that it gets.
+// upper is a kernel: it converts its first buffer to capitals, and adds the number of items
+// to its scalar argument.
 func upper(l guesttest.Launch) {
 	copy(l.Args[0], bytes.ToUpper(l.Args[0]))
 	if len(l.Args) == 4 && len(l.Args[3]) == 16 && l.Local[0] == 1 {
@@ -82,7 +82,7 @@ func newArena(t *testing.T, size outboard.Bytes) *function.Arena {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = a.Close() }) // nothing is lost with it
+	t.Cleanup(func() { _ = a.Close() }) // the test does not depend on it
 	return a
 }
 
@@ -132,7 +132,7 @@ func (l *Language) resources(t *testing.T, f *function.Function) {
 	}
 }
 
-// arena hands values on by their place.
+// arena passes values by their offset.
 func arena(t *testing.T, f *function.Function) {
 	a := newArena(t, 1<<20)
 	call := func(q function.Request, want string) function.Place {
@@ -154,7 +154,7 @@ func arena(t *testing.T, f *function.Function) {
 	}
 }
 
-// random gets another number in each call, though each begins with the same memory.
+// random checks that each call gets another number, although each begins with the same memory.
 func random(t *testing.T, f *function.Function) {
 	seen := map[string]bool{}
 	for range 2 {

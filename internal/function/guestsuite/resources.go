@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard/internal/function"
 )
 
-// resources lets a function import what a test's host has.
+// resources implements a function's imports with a test's host.
 type resources struct {
 	*guesttest.Host
 	arena *function.Arena

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkReset resets four written pages of 4 MiB, of which more or less was read.
+// BenchmarkReset resets 4 MiB with four written pages and a varying number of read ones.
 func BenchmarkReset(b *testing.B) {
 	const pages = 1024
 	memory := make([]byte, pages*PageSize)

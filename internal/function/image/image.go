@@ -1,5 +1,5 @@
-// Package image keeps the memory of an initialised WebAssembly instance, and gives
-// copies of it out that cost nothing until they are written to.
+// Package image holds the memory of an initialised WebAssembly instance and maps it
+// copy-on-write into other instances.
 package image
 
 import (
@@ -12,31 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PageSize is the machine's, not WebAssembly's.
+// PageSize is the page size of the machine, not that of WebAssembly.
 const PageSize = 4096
 
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
 
-// Image is memory that never changes again: a sealed file without a name.
+// Image is immutable memory: a sealed memfd.
 type Image struct {
 	file   *os.File
 	size   int
 	view   []byte   // the file, for copying back
-	filled []uint64 // one bit for each page that is not all zero
-	pages  int      // that are not all zero
+	filled []uint64 // a bitmap of the pages that are not all zero
+	pages  int      // the number of pages that are not all zero
 	window Window
 	once   sync.Once
 }
 
-// Window is a part of memory, in whole pages, that is none of the image's: it is zero
-// or holds other files. One without a length is none.
+// Window is a page-aligned part of memory that the image does not cover: it is zero, or
+// other files are mapped there. A window of length zero means none.
 type Window struct{ From, To int }
 
 func (w Window) valid(size int) bool {
 	return 0 <= w.From && w.From <= w.To && w.To <= size && w.From%PageSize == 0 && w.To%PageSize == 0
 }
 
-// New copies memory, whose length must be a multiple of PageSize, but for the window.
+// New copies memory except for the window. The length must be a multiple of PageSize.
 func New(memory []byte, w Window) (*Image, error) {
 	switch {
 	case len(memory)%PageSize != 0:
@@ -79,7 +79,8 @@ func (i *Image) fill(memory []byte) error {
 			return err
 		}
 	}
-	// Sealed: a page that is missing or changed would kill the process or all clones.
+	// Without the seals, a truncated file would end the process with SIGBUS, and a write
+	// would change all copies.
 	if _, err := unix.FcntlInt(i.file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		return fmt.Errorf("seal: %w", err)
 	}
@@ -109,16 +110,16 @@ func (i *Image) write(memory []byte, from, to int) error {
 	return nil
 }
 
-// Size is the length of the memory in bytes.
+// Size returns the length of the memory in bytes.
 func (i *Image) Size() int { return i.size }
 
-// Resident is how many bytes of it are not zero, in whole pages.
+// Resident returns the size in bytes of the pages that are not all zero.
 func (i *Image) Resident() int { return i.pages * PageSize }
 
-// Bytes is the memory. It must not be written to.
+// Bytes returns the memory, which is read-only.
 func (i *Image) Bytes() []byte { return i.view }
 
-// Close gives the image up. Ranges that hold it stay as they are.
+// Close releases the image. Ranges that have it loaded stay valid.
 func (i *Image) Close() error {
 	i.once.Do(func() {
 		if i.file != nil {
@@ -129,7 +130,7 @@ func (i *Image) Close() error {
 	return nil
 }
 
-// restore writes the image's bytes over a page, which begins at offset at of it.
+// restore overwrites a page with the image's bytes at offset at.
 func (i *Image) restore(page []byte, at int) {
 	if n := at / PageSize; i.filled[n/64]>>(n%64)&1 != 0 {
 		copy(page, i.view[at:])
@@ -138,7 +139,7 @@ func (i *Image) restore(page []byte, at int) {
 	}
 }
 
-// mapOver lays the image over the beginning of base, private and writable, but for its
+// mapOver maps the image over the beginning of base, private and writable, except for its
 // window.
 func (i *Image) mapOver(base unsafe.Pointer) error {
 	for _, part := range [][2]int{{0, i.window.From}, {i.window.To, i.size}} {

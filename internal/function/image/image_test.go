@@ -10,7 +10,7 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// sparse is memory of some pages, of which every third is not zero.
+// sparse returns memory of which every third page is not zero.
 func sparse(pages int) []byte {
 	b := make([]byte, pages*PageSize)
 	for i := 0; i < pages; i += 3 {
@@ -58,7 +58,7 @@ func resetters(t *testing.T) map[string]*Resetter {
 	return all
 }
 
-// TestReset writes anywhere, inside of the image and above it.
+// TestReset writes to random pages, within the image and above it.
 func TestReset(t *testing.T) {
 	const pages, above = 20, 10
 	want := append(sparse(pages), make([]byte, above*PageSize)...)
@@ -88,7 +88,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestStats resets what was written and nothing else.
+// TestStats checks that a reset restores the written pages only.
 func TestStats(t *testing.T) {
 	r, _, err := NewResetter(Scan, 2*PageSize)
 	need.That(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
@@ -107,7 +107,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestApart gives two ranges one image.
+// TestApart loads one image into two ranges.
 func TestApart(t *testing.T) {
 	var p Pool
 	defer p.Close()
@@ -133,7 +133,7 @@ func TestApart(t *testing.T) {
 	b.Release()
 }
 
-// TestSealed tries to change an image.
+// TestSealed checks that an image can't be changed.
 func TestSealed(t *testing.T) {
 	i := newImage(t, sparse(2))
 	if err := i.file.Truncate(0); err == nil {

@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Range is address space that one instance's memory lives in. It never moves.
+// Range is the reserved address space of one instance's memory. Its address never changes.
 type Range struct {
-	base    []byte   // all of it
-	image   *Image   // at its beginning, or nil
-	mapped  []extent // in the image's window, in order
-	private []int32  // pages of the image that are private to the range
-	resets  int      // since Load
+	base    []byte   // the whole range
+	image   *Image   // the image that is mapped at its beginning, or nil
+	mapped  []extent // the files in the image's window, in order
+	private []int32  // the pages of the image that have a private copy
+	resets  int      // the number of resets since Load
 	pool    *Pool
 }
 
-// Bytes is the whole range. What is above the image reads as zero.
+// Bytes returns the whole range. Memory above the image reads as zero.
 func (r *Range) Bytes() []byte { return r.base }
 
-// Load lays an image over the beginning.
+// Load maps an image at the beginning.
 func (r *Range) Load(i *Image) error {
 	if i.size > len(r.base) {
 		return fmt.Errorf("image of %d bytes in a range of %d", i.size, len(r.base))
@@ -35,30 +35,29 @@ func (r *Range) Load(i *Image) error {
 	return nil
 }
 
-// clearAll takes everything out of the range.
+// clearAll unmaps everything in the range.
 func (r *Range) clearAll() error {
 	r.image, r.mapped, r.private = nil, nil, nil
 	return r.clear(0, len(r.base))
 }
 
-// clear makes a part of the range zero, and of nobody else.
+// clear replaces a part of the range by zero pages that are not shared.
 func (r *Range) clear(from, to int) error {
 	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(&r.base[from]), uintptr(to-from), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED|unix.MAP_NORESERVE)
 	return err
 }
 
-// Private is how many bytes the last reset left in pages of the range's own. Without a
-// scan it is 0: nothing is left.
+// Private returns the bytes in private pages that the last reset kept. Without a scan it
+// is 0, since no page is kept.
 func (r *Range) Private() int { return len(r.private) * PageSize }
 
-// Release gives the range back to its pool.
+// Release returns the range to its pool.
 func (r *Range) Release() { r.pool.put(r) }
 
-// Pool keeps ranges for the next taker, because the calls that make and unmake
-// them take a lock of the whole process.
+// Pool caches idle ranges, because mmap and munmap take a lock of the whole process.
 type Pool struct {
-	// Keep is how many idle ranges of one size are kept. 0 means DefaultKeep.
+	// Keep bounds the idle ranges of each size. 0 means DefaultKeep.
 	Keep int
 
 	mu     sync.Mutex
@@ -66,7 +65,7 @@ type Pool struct {
 	closed bool
 }
 
-// DefaultKeep is enough for the slots of a few functions.
+// DefaultKeep suffices for the slots of a few functions.
 const DefaultKeep = 16
 
 // Take returns an empty range of size bytes, a multiple of PageSize.
@@ -104,7 +103,7 @@ func (p *Pool) put(r *Range) {
 	p.idle[size] = append(p.idle[size], r)
 }
 
-// Close unmaps what is idle, and from now on what is released.
+// Close unmaps the idle ranges, and others when they are released.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultKeepDirty bounds the bytes that a reset copies back, and with them the
-// memory that stays with an idle range. The rest is dropped.
+// DefaultKeepDirty bounds the bytes that a reset copies back, and so the memory that an
+// idle range occupies. Other dirty pages are dropped.
 const DefaultKeepDirty = 8 << 20
 
-// Resetter makes ranges equal to their images again. It may be used by many
-// goroutines.
+// Resetter restores ranges to the contents of their images. It is safe for concurrent use.
 type Resetter struct {
 	pagemap   *os.File // nil: without a scan
 	counts    bool     // the kernel counts page faults by thread
@@ -24,20 +23,20 @@ type Resetter struct {
 	scans     sync.Pool
 }
 
-// Method is a way of resetting.
+// Method is a method of resetting.
 type Method int
 
 // The methods.
 const (
-	// Fastest is Scan where the kernel has it, or else Drop.
+	// Fastest is Scan where the kernel supports it, or else Drop.
 	Fastest Method = iota
 	// Scan finds the written pages and copies them back.
 	Scan
-	// Drop gives all pages back to the kernel.
+	// Drop releases all private pages to the kernel.
 	Drop
 )
 
-// String is the method's name in logs and measurements.
+// String returns the method's name in logs and measurements.
 func (m Method) String() string {
 	switch m {
 	case Scan:
@@ -49,11 +48,11 @@ func (m Method) String() string {
 	}
 }
 
-// ErrNoScan says that the kernel has no PAGEMAP_SCAN.
+// ErrNoScan reports that the kernel has no PAGEMAP_SCAN.
 var ErrNoScan = errors.New("this kernel has no PAGEMAP_SCAN (it came with Linux 6.7)")
 
-// NewResetter makes a Resetter. With Fastest it never fails; Method says what it
-// came to, and the reason is returned for the log.
+// NewResetter creates a Resetter. With Fastest it never fails: Method returns the chosen
+// method, and fallback is the reason for Drop, for the log.
 func NewResetter(m Method, keepDirty int) (r *Resetter, fallback, err error) {
 	if keepDirty == 0 {
 		keepDirty = DefaultKeepDirty
@@ -73,7 +72,7 @@ func NewResetter(m Method, keepDirty int) (r *Resetter, fallback, err error) {
 	return r, reason, nil
 }
 
-// probe opens the page map and tries a scan on a page of its own.
+// probe opens the page map and tries a scan of a test page.
 func (r *Resetter) probe() error {
 	f, err := os.Open("/proc/self/pagemap")
 	if err != nil {
@@ -98,7 +97,7 @@ func (r *Resetter) probe() error {
 	return nil
 }
 
-// Method says how ranges are reset: Scan or Drop.
+// Method returns how ranges are reset: Scan or Drop.
 func (r *Resetter) Method() Method {
 	if r.pagemap != nil {
 		return Scan
@@ -106,7 +105,7 @@ func (r *Resetter) Method() Method {
 	return Drop
 }
 
-// Close closes the page map. No reset may come after it.
+// Close closes the page map. The Resetter must not be used afterwards.
 func (r *Resetter) Close() error {
 	if r.pagemap == nil {
 		return nil
@@ -114,22 +113,22 @@ func (r *Resetter) Close() error {
 	return r.pagemap.Close()
 }
 
-// Stats say what a reset did.
+// Stats describe the work of a reset.
 type Stats struct {
 	Copied  int  // bytes copied back from the image
-	Dropped int  // bytes given back to the kernel, or that were offered to it
-	Quiet   bool // nothing was looked for
+	Dropped int  // bytes released to the kernel
+	Quiet   bool // the scan was skipped
 }
 
-// sweepEvery is how many resets there are between two that give back private pages that
-// were not written lately. Copying one costs a tenth of the fault that it saves.
+// sweepEvery is the number of resets between two that release the private pages that were
+// not written lately. Copying a page back costs a tenth of the page fault that it saves.
 const sweepEvery = 64
 
-// Reset makes the first size bytes of a range what they were after Load: the
-// image, and zero above it, and in the window the files that are mapped there. What a
-// shared mapping was written stays. Nothing above size may have been written.
+// Reset restores the first size bytes of a range to their contents after Load: the image,
+// zero above it, and in the window the files that are mapped there. Writes to a shared
+// mapping are kept. Memory above size must not have been written.
 //
-// quiet says that a Watch saw no page fault since the last Reset.
+// quiet reports that a Watch saw no page fault since the last Reset.
 func (r *Resetter) Reset(g *Range, size int, quiet bool) (Stats, error) {
 	var done Stats
 	if r.pagemap == nil {
@@ -155,7 +154,7 @@ func (r *Resetter) Reset(g *Range, size int, quiet bool) (Stats, error) {
 	return done, nil
 }
 
-// part finds the private pages between from and to. It notes those that are worth
+// part scans for private pages between from and to. It records those that are worth
 // keeping, and drops the others.
 func (r *Resetter) part(g *Range, from, to int, done *Stats) error {
 	s := r.scan(r.pagemap, g.base[from:to])
@@ -179,8 +178,8 @@ func (r *Resetter) scan(f *os.File, memory []byte) *scan {
 	return s
 }
 
-// region notes or drops pages. They may reach over the borders of the window, where
-// nothing is kept: a page that was copied would hide the file's.
+// region records or drops a region of private pages. It may overlap the window, whose pages
+// are always dropped: a private copy would hide the page of the file.
 func (r *Resetter) region(g *Range, f region, done *Stats) error {
 	base := uintptr(unsafe.Pointer(&g.base[0]))
 	from, to := int(uintptr(f.start)-base), int(uintptr(f.end)-base)
@@ -194,7 +193,7 @@ func (r *Resetter) region(g *Range, f region, done *Stats) error {
 	return r.written(g, max(from, w.To), to, done)
 }
 
-// written notes or drops pages outside of the window.
+// written records or drops private pages outside of the window.
 func (r *Resetter) written(g *Range, from, to int, done *Stats) error {
 	for from < min(to, g.image.size) && len(g.private)*PageSize < r.keepDirty {
 		g.private = append(g.private, int32(from/PageSize))
@@ -211,14 +210,14 @@ func dropped(memory []byte, from, to int, done *Stats) error {
 	return drop(memory[from:to])
 }
 
-// restore copies a page back.
+// restore copies a page back from the image.
 func (g *Range) restore(page int32) {
 	at := int(page) * PageSize
 	g.image.restore(g.base[at:at+PageSize], at)
 }
 
-// sweep copies back the pages that were written since the last reset, and drops the
-// private ones that were not.
+// sweep copies the pages back that were written since the last reset, and drops the other
+// private pages.
 func (g *Range) sweep(done *Stats) error {
 	kept := g.private[:0]
 	for _, page := range g.private {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The numbers of linux/fs.h: PAGEMAP_SCAN and the categories of pages.
+// Constants of linux/fs.h: PAGEMAP_SCAN and the categories of pages.
 const (
 	pagemapScan = 0xc0606610
 
@@ -27,12 +27,11 @@ type scanArg struct {
 // region is struct page_region.
 type region struct{ start, end, categories uint64 }
 
-// scan finds the pages of memory that belong to nobody else: in a private
-// mapping of a file those that were written, elsewhere those that were touched.
-// Pages that were swapped out count as well.
+// scan finds private pages: in a private mapping of a file the pages that were written, in
+// anonymous memory those that were touched. Pages that are swapped out count as well.
 //
-// The kernel gets addresses within it, so it must not lie on a stack, which moves:
-// scans come from a sync.Pool.
+// The kernel gets addresses within the struct, so it must not be on a stack, which may
+// move: scans are allocated by a sync.Pool.
 type scan struct {
 	fd     uintptr
 	memory []byte
@@ -42,7 +41,7 @@ type scan struct {
 	space  [64]region
 }
 
-// next scans on from at and puts what it found into found.
+// next continues the scan at at and puts the regions into found.
 func (s *scan) next() error {
 	base := uint64(uintptr(unsafe.Pointer(&s.memory[0])))
 	s.arg = scanArg{

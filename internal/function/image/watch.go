@@ -6,25 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch tells whether code that ran in this goroutine, and in memory of one range,
-// took a page fault. Without one no page can have become private: what the code wrote
-// are pages that the range had made its own before, and to look for others is to find
-// none. It is what makes most resets cheap.
+// Watch detects whether this goroutine took a page fault while it ran code in one range.
+// Without a fault no further page can have become private: all writes went to pages that
+// were private before, and a scan would find no others. So most resets need no scan.
 //
-// The kernel counts faults by thread, so the goroutine stays with its thread while it is
-// watched. A Watch is begun and ended, or left, in one goroutine.
+// The kernel counts faults by thread, so the goroutine is locked to its thread while it is
+// watched. Begin, Leave and End are called by the same goroutine.
 type Watch struct {
 	faults int64
 	on     bool
 }
 
-// Begin begins.
+// Begin locks the goroutine to its thread and reads the fault counter.
 func (w *Watch) Begin() {
 	runtime.LockOSThread()
 	w.faults, w.on = faults(), true
 }
 
-// Leave gives the thread free, before something that waits. End returns false then.
+// Leave unlocks the thread, before a blocking operation. End returns false afterwards.
 func (w *Watch) Leave() {
 	if w.on {
 		w.on = false
@@ -32,7 +31,7 @@ func (w *Watch) Leave() {
 	}
 }
 
-// End says whether no page fault was taken since Begin.
+// End reports whether the thread took no page fault since Begin.
 func (w *Watch) End() bool {
 	if !w.on {
 		return false
@@ -42,11 +41,11 @@ func (w *Watch) End() bool {
 	return quiet
 }
 
-// faults is how many page faults this thread took.
+// faults returns the number of page faults of this thread.
 func faults() int64 {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
-		return -1 // it cannot fail; see Resetter.probe
+		return -1 // unreachable: Resetter.probe has tried it
 	}
 	return u.Minflt + u.Majflt
 }

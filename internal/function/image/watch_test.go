@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// TestQuiet writes under a Watch, mostly to pages that were written before: then a reset
-// looks for no others.
+// TestQuiet writes under a Watch, mostly to pages that are private already: then a reset
+// skips the scan.
 func TestQuiet(t *testing.T) {
 	const pages, above = 20, 4
 	want := append(sparse(pages), make([]byte, above*PageSize)...)
@@ -44,11 +44,11 @@ func TestQuiet(t *testing.T) {
 		})
 	}
 	if quiet == 0 {
-		t.Error("no reset was quiet: the test shows nothing")
+		t.Error("no reset was quiet, so the test checked nothing")
 	}
 }
 
-// TestWatch tells a thread that took a page fault from one that took none, or was left.
+// TestWatch checks End after a page fault, after none, and after Leave.
 func TestWatch(t *testing.T) {
 	r, _, err := NewResetter(Scan, 0)
 	need.That(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
@@ -102,7 +102,7 @@ var sink byte
 
 func touch(b []byte) { sink += b[0] }
 
-// TestSweep gives back pages that were written once.
+// TestSweep checks that pages that were written only once are released.
 func TestSweep(t *testing.T) {
 	r, _, err := NewResetter(Scan, 0)
 	need.That(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
@@ -131,7 +131,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestMapped keeps files in a window over resets, shared and private.
+// TestMapped keeps shared and private mappings in a window across resets.
 func TestMapped(t *testing.T) {
 	w := Window{From: 4 * PageSize, To: 12 * PageSize}
 	memory := sparse(16)

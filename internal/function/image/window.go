@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// extent is a part of a window that holds a file.
+// extent is a part of a window where a file is mapped.
 type extent struct {
-	from, to int // in the range
+	from, to int // offsets in the range
 	shared   bool
 }
 
-// Map lays size bytes of a file over the window, at bytes into it. What a shared mapping
-// is written goes to the file; what a private one is written is dropped by Reset. No part
-// of the window may be mapped twice: Unmap comes first. The file must not become shorter.
+// Map maps size bytes of a file into the window, at the offset at. Writes to a shared
+// mapping go to the file; Reset discards those to a private one. A part of the window that
+// is mapped must be unmapped before it is mapped again. The file must not be truncated.
 //
-// Nothing is mapped without the permission to write: compiled code that wrote there would
-// end the process.
+// All mappings are writable: a write of compiled code to a read-only page would end the
+// process.
 func (r *Range) Map(at, size int, file *os.File, shared bool) error {
 	e := extent{r.image.window.From + at, r.image.window.From + at + size, shared}
 	if at < 0 || size <= 0 || at%PageSize != 0 || size%PageSize != 0 || e.to > r.image.window.To {
@@ -45,7 +45,7 @@ func (r *Range) Map(at, size int, file *os.File, shared bool) error {
 	return nil
 }
 
-// Unmap makes a part of the window that Map mapped zero again.
+// Unmap replaces a mapping of Map by zero pages.
 func (r *Range) Unmap(at int) error {
 	from := r.image.window.From + at
 	i := slices.IndexFunc(r.mapped, func(e extent) bool { return e.from == from })
@@ -59,7 +59,7 @@ func (r *Range) Unmap(at int) error {
 	return nil
 }
 
-// unshared calls each for the parts of the first size bytes whose writes go nowhere else.
+// unshared calls each for the parts of the first size bytes that are not shared mappings.
 func (r *Range) unshared(size int, each func(from, to int) error) error {
 	at := 0
 	for _, e := range r.mapped {

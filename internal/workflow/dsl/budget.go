@@ -10,22 +10,22 @@ const (
 	// maxEvalSteps what one of them does.
 	maxSteps     = 5_000_000
 	maxEvalSteps = 1_000_000
-	// maxBytes bounds the bytes that they look at in single steps: in comparisons, searches and sorts.
+	// maxBytes bounds the bytes that they process in single steps: in comparisons, searches and sorts.
 	maxBytes = 256 << 20
-	// maxTime bounds them on a machine that is slower than expected. It is a safety net: a workflow that
-	// comes to it may end differently when its log is replayed, and is then faulted.
+	// maxTime bounds their time on a machine that is slower than expected. It is a safety net: a workflow
+	// that reaches it may behave differently in a replay, and is then faulted.
 	maxTime = 10 * time.Second
 	// bytesPerPair is what a search is charged for each pair of a unit of its input and one of its
 	// argument.
 	bytesPerPair = 64
-	// callFactor is how often a search looks at its input and argument, or copies them, at most.
+	// callFactor bounds how often a search reads or copies its input and argument.
 	callFactor = 16
-	// bytesPerCut is how many bytes lie between two places where a text is cut.
+	// bytesPerCut is the assumed number of bytes between two places where a text is split.
 	bytesPerCut = 1024
 )
 
 // Budget bounds the work of evaluations. It counts steps and bytes, which are the same on every machine,
-// so that a workflow that is replayed comes to the same end. The zero value is a full one.
+// so that a replay has the same outcome. The zero value is a full budget.
 type Budget struct {
 	steps, bytes int64
 	end          time.Time
@@ -38,7 +38,7 @@ var (
 	errSpoil = errors.New("the expression uses a reserved name")
 )
 
-// step counts one of jq's instructions, and reports why there may be no more.
+// step counts one of jq's instructions. It returns an error when the budget is used up.
 func (b *Budget) step() error {
 	if b.steps++; b.steps > maxSteps {
 		return errSteps
@@ -63,7 +63,7 @@ func (b *Budget) charge(bytes int64) error {
 	return nil
 }
 
-// charged charges for looking at values, and returns the result or an error.
+// charged charges for reading values, and returns the result or an error.
 func charged(budget, result any, values ...any) any {
 	b, ok := budget.(*Budget)
 	if !ok {
@@ -77,7 +77,7 @@ func charged(budget, result any, values ...any) any {
 	return result
 }
 
-// chargedProduct charges for looking for one value in another.
+// chargedProduct charges for searching one value in another.
 func chargedProduct(budget, result, in, what any) any {
 	b, ok := budget.(*Budget)
 	if !ok {
@@ -90,7 +90,7 @@ func chargedProduct(budget, result, in, what any) any {
 	return result
 }
 
-// chargedSquare charges for cutting a value up, which copies what is left each time.
+// chargedSquare charges for splitting a value, which copies the rest at each cut.
 func chargedSquare(budget, result, v any) any {
 	b, ok := budget.(*Budget)
 	if !ok {
@@ -103,7 +103,7 @@ func chargedSquare(budget, result, v any) any {
 	return result
 }
 
-// sizeOf is a value's size, as measure has it, up to the largest that there may be.
+// sizeOf returns a value's size according to measure, up to the maximum.
 func sizeOf(v any) int64 {
 	left, err := measure(v, maxValueSize)
 	if err != nil {

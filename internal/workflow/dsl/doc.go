@@ -1,11 +1,11 @@
-// Package dsl reads workflows: the part of the CNCF Serverless Workflow DSL 1.0
-// that Outboard runs.
+// Package dsl parses workflows: the part of the CNCF Serverless Workflow DSL 1.0
+// that Outboard supports.
 //
-// [Parse] checks everything that can be checked before a workflow runs, and says
-// what is wrong with its line and with what would be right: keys that the DSL
-// does not have, parts of the DSL that are not run here (by their names),
-// directives that lead nowhere, expressions that do not compile. What it returns
-// needs no further checks and is never changed; several goroutines may use it.
+// [Parse] checks everything that can be checked before a workflow runs, and reports
+// each problem with its line and its remedy: unknown keys, constructs of the DSL that
+// are not supported (by their names), directives without a target, expressions that do
+// not compile. Its result needs no further checks and is immutable, so it is safe for
+// concurrent use.
 //
 // # What is accepted
 //
@@ -19,18 +19,17 @@
 //     call: resize
 //     with: {body: "${ .photo }", entry: resize, meta: {width: "200"}}
 //
-// Without a body the function gets the task's input. Of later versions 1.0.x there
-// is set with one expression, which the reader of the DSL's own Go SDK (3.1.0) does
-// not know. That reader is used in tests only: it says no lines, lets unknown keys
-// pass and compiles no expression.
+// Without a body the function gets the task's input. Of later versions 1.0.x, set with
+// a single expression is supported, which the parser of the DSL's own Go SDK (3.1.0)
+// does not know. That parser is used in tests only: it reports no lines, accepts unknown
+// keys and compiles no expressions.
 //
 // # Expressions
 //
 // Expressions are jq, in the DSL's strict mode: "${ ... }" where a value may
-// stand, and with or without the braces where only an expression may. Their
-// outcome depends on nothing but what they are given, since a workflow is
-// rebuilt by evaluating them again: now is the time of the event that is being
-// handled, local time is UTC, there is no environment and no input stream. They
-// are the tenant's, so each evaluation is bounded in steps, which are the same on
-// every machine, and in the size of what it makes.
+// stand, and with or without the braces where only an expression may. They are
+// deterministic, since a replay evaluates them again: now is the time of the event that
+// is being handled, local time is UTC, and there is no environment and no input stream.
+// They are untrusted input, so each evaluation is bounded in steps, which are the same
+// on every machine, and in the size of its values.
 package dsl

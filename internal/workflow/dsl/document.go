@@ -14,7 +14,7 @@ var (
 	semantic = regexp.MustCompile(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
 )
 
-// What the DSL has and is not run here, with what to do instead.
+// Constructs of the DSL that are not supported, with the remedy.
 var (
 	refusedWorkflow = map[string]string{
 		"schedule": "start the workflow with a route, a subject or a clock of the app's manifest",
@@ -31,7 +31,7 @@ var (
 	}
 )
 
-// workflow reads the document.
+// workflow parses the document.
 func (r *parser) workflow(n *yaml.Node) *Workflow {
 	f, _ := r.mapping(n, "a workflow", []string{"document", "input", "use", "do", "timeout", "output", "evaluate"}, refusedWorkflow)
 	if n.Kind != yaml.MappingNode {
@@ -110,7 +110,7 @@ func (r *parser) evaluate(n *yaml.Node) {
 	}
 }
 
-// use reads the parts that tasks name.
+// use parses the definitions to which tasks refer by name.
 func (r *definitions) use(n *yaml.Node) {
 	f, ok := r.mapping(n, "use", []string{"errors", "retries", "timeouts"}, refusedUse)
 	if !ok {
@@ -139,7 +139,7 @@ func (r *yamlReader) eachEntry(n *yaml.Node, what string, f func(string, *yaml.N
 	}
 }
 
-// from reads input, as reads output and export.
+// from parses input; as parses output and export.
 func (r *expressionReader) from(n *yaml.Node, what string) *Template {
 	return r.transform(n, what, "from")
 }
@@ -156,7 +156,7 @@ func (r *expressionReader) transform(n *yaml.Node, what, key string) *Template {
 	return r.expressions(f.keys[key], what+"."+key)
 }
 
-// timeout reads {after: DURATION} or a name in use.timeouts.
+// timeout parses {after: DURATION} or a name in use.timeouts.
 func (r *definitions) timeout(n *yaml.Node) time.Duration {
 	switch {
 	case n == nil:
@@ -179,12 +179,12 @@ func (r *definitions) timeout(n *yaml.Node) time.Duration {
 	}
 	d := r.duration(f.keys["after"], "timeout.after")
 	if d == 0 {
-		r.report(n, "a timeout of nothing lets nothing run")
+		r.report(n, "the timeout is zero: it must be longer, such as {after: {seconds: 10}}")
 	}
 	return d
 }
 
-// Functions are the functions that the workflow calls, with the line of the
+// Functions returns the functions that the workflow calls, with the line of the
 // first call of each, in the order of the file.
 func (w *Workflow) Functions() []Use {
 	var uses []Use
@@ -202,7 +202,7 @@ type Use struct {
 	Line int
 }
 
-// walk calls f with each task, those around it first.
+// walk calls f with each task in pre-order.
 func (t *Tasks) walk(f func(*Task)) {
 	if t == nil {
 		return

@@ -8,10 +8,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxDuration bounds what a workflow waits for.
+// maxDuration bounds the durations of a workflow.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
-// The parts of a duration of ISO 8601 that always are equally long.
+// isoDuration matches durations of ISO 8601 without years and months, whose length varies.
 var isoDuration = regexp.MustCompile(`^P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$`)
 
 var isoUnits = []time.Duration{7 * 24 * time.Hour, 24 * time.Hour, time.Hour, time.Minute, time.Second}
@@ -20,7 +20,7 @@ var durationUnits = map[string]time.Duration{
 	"days": 24 * time.Hour, "hours": time.Hour, "minutes": time.Minute, "seconds": time.Second, "milliseconds": time.Millisecond,
 }
 
-// duration reads {seconds: 3, ...} or a text of ISO 8601, "PT3S".
+// duration parses {seconds: 3, ...} or a text of ISO 8601, "PT3S".
 func (r *yamlReader) duration(n *yaml.Node, what string) time.Duration {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		d, ok := parseISO(n.Value)

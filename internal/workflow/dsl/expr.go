@@ -13,24 +13,24 @@ import (
 
 // Limits of one evaluation.
 const (
-	// maxWeight bounds a value: its texts' bytes and 16 for each of its parts.
+	// maxWeight bounds a value's size: the bytes of its texts and 16 for each of its parts.
 	maxValueSize = 4 << 20
 	// maxIndex bounds the index of an array's element that is set.
 	maxIndex = 1 << 16
-	// maxDepth bounds how deep values, and expressions, are nested.
+	// maxDepth bounds the nesting of values and of expressions.
 	maxDepth = 512
 )
 
 // The variables that every expression may use.
 var arguments = []string{"$context", "$input", "$output", "$task", "$workflow", "$runtime", nowVariable, budgetVariable}
 
-// nowVariable holds what "now" is in an expression.
+// nowVariable holds the value of "now" in an expression.
 const nowVariable = "$__now"
 
 // budgetVariable holds the *Budget that the guards charge.
 const budgetVariable = "$__budget"
 
-// Scope is what an expression is evaluated on.
+// Scope is the environment of an evaluation: its input and its variables.
 type Scope struct {
 	// Data is ".".
 	Data any
@@ -41,18 +41,18 @@ type Scope struct {
 	Locals *Locals
 	// Now is the time.
 	Now time.Time
-	// Budget is shared by the evaluations that it bounds. Nil is one for this evaluation alone.
+	// Budget is shared by the evaluations that it bounds. Nil means one for this evaluation alone.
 	Budget *Budget
 }
 
-// Locals are variables with the place where they were set. Nil has none.
+// Locals is an immutable linked list of variables. Nil is the empty list.
 type Locals struct {
 	Name  string
 	Value any
 	Next  *Locals
 }
 
-// With adds a variable.
+// With returns the list with a variable added.
 func (l *Locals) With(name string, value any) *Locals {
 	return &Locals{Name: name, Value: value, Next: l}
 }
@@ -66,9 +66,9 @@ func (l *Locals) value(name string) any {
 	return nil
 }
 
-// Expr is an expression that compiled.
+// Expr is a compiled expression.
 type Expr struct {
-	// Text is what the file has.
+	// Text is its source.
 	Text   string
 	code   *gojq.Code
 	locals []string
@@ -103,7 +103,7 @@ func compile(text string, locals []string) (*Expr, error) {
 
 const maxExpression = 64 << 10
 
-// nested is how deep brackets are nested at most, texts included.
+// nested returns the maximal nesting of brackets, those within texts included.
 func nested(text string) int {
 	deep, most := 0, 0
 	for i := range len(text) {
@@ -118,7 +118,7 @@ func nested(text string) int {
 	return most
 }
 
-// hint says what would be right where a name is not defined.
+// hint returns the remedy for a name that is not defined.
 func hint(err error) string {
 	text := err.Error()
 	switch {
@@ -193,7 +193,7 @@ func (e *Expr) True(s Scope) (bool, error) {
 	return false, fmt.Errorf("the condition %q is %s and not true or false", e.Text, gojq.TypeOf(result))
 }
 
-// steps is a context that ends when the budget is used up. The interpreter checks it before each of its
+// steps is a context that is done when the budget is used up. The interpreter checks it before each of its
 // instructions, so the limit does not depend on how fast a machine is.
 type steps struct {
 	left   int

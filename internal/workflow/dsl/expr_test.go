@@ -33,7 +33,7 @@ func eval(t testing.TB, text string, input any) string {
 	return string(out)
 }
 
-// TestGuarded has expressions that the guards must not change.
+// TestGuarded checks that the guards do not change the results of expressions.
 func TestGuarded(t *testing.T) {
 	input := data(t, `{"a": [1, 2, {"b": "x"}], "s": "text", "n": 12345678901234567890}`)
 	for text, want := range map[string]string{
@@ -96,7 +96,7 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-// TestBounded has expressions that would take all time or memory.
+// TestBounded evaluates expressions that would exhaust time or memory.
 func TestBounded(t *testing.T) {
 	const steps, weight, data = "takes too many steps", "more than 4 MiB", "looks at too much data"
 	for text, want := range map[string]string{
@@ -147,7 +147,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// An evaluation takes the same steps each time: a replay must come to the same end.
+// An evaluation takes the same number of steps each time, so that a replay has the same outcome.
 func TestStepsAreSame(t *testing.T) {
 	e, err := compile(`[range(100)] | map(. + 1) | add`, nil)
 	if err != nil {
@@ -192,8 +192,8 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// FuzzEval compares expressions with and without their guards, and looks for
-// some that the guards do not stand.
+// FuzzEval compares expressions with and without their guards, and searches for some that
+// bypass the guards.
 func FuzzEval(f *testing.F) {
 	for _, text := range []string{
 		`.a[0] + 1`, `"ab" * 3`, `.a |= map(. * 2)`, `[.[]?]`, `reduce .a[] as $v (0; . + $v)`, `. as {a: [$x]} | $x`,

@@ -6,13 +6,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// expressionReader compiles expressions with the local variables of where they stand.
+// expressionReader compiles expressions with the local variables in scope.
 type expressionReader struct {
 	*yamlReader
 	locals []string
 }
 
-// expression reads a text that is an expression, with or without its braces.
+// expression parses a text that is an expression, with or without its braces.
 func (r *expressionReader) expression(n *yaml.Node, what string) *Expr {
 	if n == nil {
 		return nil
@@ -41,14 +41,14 @@ func (r *expressionReader) compile(n *yaml.Node, text string) *Expr {
 	return e
 }
 
-// template reads a value in which texts of the form "${ ... }" are expressions.
+// template parses a value in which texts of the form "${ ... }" are expressions.
 func (r *expressionReader) template(n *yaml.Node) *Template {
 	t := &Template{fixed: true}
 	t.value = r.templateValue(n, t)
 	return t
 }
 
-// expressions reads a value as template does, but a text is an expression in any case.
+// expressions parses a value as template does, but every text is an expression.
 func (r *expressionReader) expressions(n *yaml.Node, what string) *Template {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		return &Template{value: r.expression(n, what)}

@@ -110,7 +110,7 @@ func (r *definitions) errorFilter(n *yaml.Node) map[string]any {
 	return out
 }
 
-// retry reads a policy or, should known be given, the name of one.
+// retry parses a policy or, if known is not nil, the name of one.
 func (r *definitions) retry(n *yaml.Node, known map[string]*Retry) *Retry {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		if known[n.Value] == nil {
@@ -123,8 +123,8 @@ func (r *definitions) retry(n *yaml.Node, known map[string]*Retry) *Retry {
 		return nil
 	}
 	p := &Retry{Backoff: Constant}
-	// A policy with a name is evaluated where it is used, and there the error may
-	// have another name.
+	// A named policy is evaluated where it is used, and the variable of the error may
+	// have another name there.
 	if known == nil {
 		defer r.declareLocal("error")()
 	}
@@ -204,7 +204,7 @@ func (r *definitions) jitter(n *yaml.Node, p *Retry) {
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-// escape makes a name a part of a JSON pointer.
+// escape encodes a name as a part of a JSON pointer.
 func escape(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }

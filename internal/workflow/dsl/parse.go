@@ -15,11 +15,11 @@ import (
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
-// Problem is one thing that is wrong with a workflow.
+// Problem is one error in a workflow.
 type Problem struct {
 	File         string
 	Line, Column int
-	// Text says what is wrong and what would be right.
+	// Text describes the error and its remedy.
 	Text string
 }
 
@@ -27,7 +27,7 @@ func (p Problem) Error() string {
 	return p.File + ":" + strconv.Itoa(p.Line) + ":" + strconv.Itoa(p.Column) + ": " + p.Text
 }
 
-// Problems are all that is wrong with a workflow, in the order of its lines.
+// Problems are all errors in a workflow, in the order of its lines.
 type Problems []Problem
 
 func (p Problems) Error() string {
@@ -41,24 +41,23 @@ func (p Problems) Error() string {
 const (
 	// maxSource bounds a file.
 	maxSource = 1 << 20
-	// maxNodes bounds what is in a file.
+	// maxNodes bounds the YAML nodes of a file.
 	maxNodes = 50_000
-	// maxNesting bounds how deep tasks are in each other.
+	// maxNesting bounds the nesting of tasks.
 	maxNesting = 32
 )
 
-// Rules say what a workflow may use. The zero value allows all.
+// Rules restrict what a workflow may use. The zero value allows everything.
 type Rules struct {
-	// Function, where it is not nil, says what is wrong with calling a function, "" for
-	// nothing.
+	// Function, if not nil, returns why a function must not be called, "" if it may be.
 	Function func(name string) string
 }
 
-// Parse reads a workflow in YAML, or JSON, which is YAML. The file's name is for
+// Parse parses a workflow in YAML, or in JSON, which is YAML. The file's name is for
 // errors, which are Problems.
 func Parse(file string, source []byte) (*Workflow, error) { return ParseBy(Rules{}, file, source) }
 
-// ParseBy is Parse with rules. What breaks them is among the Problems.
+// ParseBy is Parse with rules. Violations are among the Problems.
 func ParseBy(rules Rules, file string, source []byte) (*Workflow, error) {
 	if len(source) > maxSource {
 		return nil, Problems{{File: file, Line: 1, Column: 1, Text: "the file is larger than 1 MiB"}}
@@ -73,7 +72,7 @@ func ParseBy(rules Rules, file string, source []byte) (*Workflow, error) {
 	return parseNode(rules, file, root.Content[0])
 }
 
-// syntax makes a problem of what the YAML reader says, "yaml: line 3: ...".
+// syntax converts an error of the YAML parser, "yaml: line 3: ...", to a problem.
 func syntax(file string, err error) Problems {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	p := Problem{File: file, Line: 1, Column: 1, Text: "this is no YAML: " + text}
@@ -86,7 +85,7 @@ func syntax(file string, err error) Problems {
 	return Problems{p}
 }
 
-// ParseNode reads a workflow that is part of a larger file.
+// ParseNode parses a workflow that is part of a larger file.
 func ParseNode(file string, node *yaml.Node) (*Workflow, error) {
 	return parseNode(Rules{}, file, node)
 }
@@ -107,17 +106,17 @@ func parseNode(rules Rules, file string, node *yaml.Node) (*Workflow, error) {
 	return nil, r.problems
 }
 
-// parser reads the tasks of one file.
+// parser parses the tasks of one file.
 type parser struct {
 	*definitions
 	rules            Rules
 	checkedFunctions map[string]bool
 
 	nesting int
-	pointer string // of the task that is read (RFC 6901)
+	pointer string // JSON pointer of the task that is parsed (RFC 6901)
 }
 
-// yamlReader reads values of YAML and collects what is wrong with them.
+// yamlReader decodes YAML values and collects the problems.
 type yamlReader struct {
 	file     string
 	problems Problems
@@ -131,7 +130,7 @@ func (r *yamlReader) report(n *yaml.Node, format string, args ...any) {
 
 type treeSize struct{ seen, depth int }
 
-// checkTree checks that a document is a tree of values that JSON has as well.
+// checkTree checks that a document is a tree of values that JSON can represent.
 func (r *yamlReader) checkTree(n *yaml.Node, c *treeSize) bool {
 	c.seen++
 	c.depth++
@@ -183,8 +182,8 @@ type fields struct {
 
 func (f fields) has(key string) bool { return f.keys[key] != nil }
 
-// mapping returns the fields of n, all of which must be known. What refused has
-// is part of the DSL; its reason says what to do instead.
+// mapping returns the fields of n, all of which must be known. refused has the constructs
+// of the DSL that are not supported, with their remedies.
 func (r *yamlReader) mapping(n *yaml.Node, what string, known []string, refused map[string]string) (fields, bool) {
 	f := fields{node: n, keys: map[string]*yaml.Node{}}
 	if n.Kind != yaml.MappingNode {
@@ -250,7 +249,7 @@ func (r *yamlReader) integer(n *yaml.Node, what string, least, most int) int {
 
 var errNoJSON = errors.New("this is no value that JSON has")
 
-// value is a node as JSON has it.
+// value converts a node to a JSON value.
 func value(n *yaml.Node) (any, error) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -286,7 +285,7 @@ func scalar(n *yaml.Node) (any, error) {
 		return nil, nil //nolint:nilnil // This is the value null.
 	case "!!str", "!!timestamp", "!!merge":
 		if n.Style == 0 && jsonNumber.MatchString(n.Value) {
-			return json.Number(n.Value), nil // beyond what YAML's floats hold
+			return json.Number(n.Value), nil // exceeds the range of YAML's floats
 		}
 		return n.Value, nil
 	}

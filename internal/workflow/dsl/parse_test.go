@@ -16,7 +16,7 @@ import (
 
 const document = "document: {dsl: 1.0.0, namespace: test, name: under-test, version: 1.0.0}\n"
 
-// TestRefused has what is wrong with workflows, and what is said about it.
+// TestRefused checks the problems of invalid workflows.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":          {``, `1:1: the file is empty: it must have document and do`},
@@ -52,7 +52,7 @@ func TestRefused(t *testing.T) {
 		"wait":         {document + "do: [{a: {wait: soon}}]", `2:17: wait "soon" must be a duration of ISO 8601 in weeks, days, hours, minutes and seconds, such as "PT1M30S", or {minutes: 1, seconds: 30}`},
 		"month":        {document + "do: [{a: {wait: P1M}}]", `2:17: wait "P1M" must be a duration of ISO 8601 in weeks, days, hours, minutes and seconds, such as "PT1M30S", or {minutes: 1, seconds: 30}`},
 		"duration":     {document + "do: [{a: {wait: {weeks: 1}}}]", `2:18: wait has no "weeks": there are: days, hours, milliseconds, minutes, seconds`},
-		"no time":      {document + "do: [{a: {call: f, timeout: {after: PT0S}}}]", `2:29: a timeout of nothing lets nothing run`},
+		"no time":      {document + "do: [{a: {call: f, timeout: {after: PT0S}}}]", `2:29: the timeout is zero: it must be longer, such as {after: {seconds: 10}}`},
 		"named time":   {document + "do: [{a: {call: f, timeout: soon}}]", `2:29: timeout "soon" is not in use.timeouts: write {after: {seconds: 10}}, or define it there`},
 		"for":          {document + "do: [{a: {for: {each: x}, do: [{b: {call: f}}]}}]", `2:16: for has no in: it must be an expression that makes a list, "${ .photos }"`},
 		"for do":       {document + "do: [{a: {for: {in: .x}}}]", `2:16: for has no do: it must list the tasks of a round, beside for`},
@@ -95,7 +95,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// What breaks the rules is told together with all else that is wrong, once for each function.
+// Violations of the rules are reported with all other problems, once for each function.
 func TestRules(t *testing.T) {
 	rules := Rules{Function: func(name string) string {
 		if name == "f" {
@@ -123,7 +123,7 @@ func TestRules(t *testing.T) {
 }
 
 // TestAccepted parses the workflows of testdata. That the reference implementation of the
-// DSL accepts them as well is held by test/workflow.
+// DSL accepts them as well is checked by test/workflow.
 func TestAccepted(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -189,7 +189,7 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// FuzzParse looks for files that the parser does not stand.
+// FuzzParse searches for files on which the parser panics.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {
@@ -224,7 +224,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// kinds is how many things a task does.
+// kinds returns the number of kinds that a task has.
 func (t *Task) kinds() int {
 	n := 0
 	for _, set := range []bool{
@@ -278,7 +278,7 @@ func BenchmarkEval(b *testing.B) {
 	}
 }
 
-// TestLargeNumbers keeps numbers that are larger than YAML's floats numbers.
+// TestLargeNumbers checks that numbers beyond the range of YAML's floats stay numbers.
 func TestLargeNumbers(t *testing.T) {
 	w, err := Parse("t.yaml", []byte(document+`do: [{a: {set: {x: 1e400, y: -2E+500, z: "1e400", e: "${ 1e400 > 1e308 }"}}}]`))
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/itchyny/gojq"
 )
 
-// An expression is the tenant's, and its interpreter bounds neither the texts
-// and arrays that it builds nor the time that one of its own functions takes. So
-// each place where a value can grow is followed by a function that weighs it,
-// and what depends on more than the data is replaced.
+// Expressions are untrusted, and the interpreter bounds neither the size of texts
+// and arrays nor the time of a single built-in function. So each operation whose
+// result can grow is followed by a size check, and functions that are not
+// deterministic are replaced.
 
 // The functions that the guard adds.
 const (
@@ -44,7 +44,7 @@ def join($__s): if length == 0 then "" else
 	. + $__s + ($__x | if . == null then "" elif type == "string" then . else tojson end)) end;
 .`
 
-// growing are functions whose result may weigh much more than what they get.
+// growing are functions whose result may be much larger than their input.
 var growing = map[string]bool{
 	"tojson": true, "tostring": true, "explode": true, "implode": true, "transpose": true, "flatten": true,
 	"gsub": true, "sub": true, "splits": true, "split": true, "to_entries": true, "fromjson": true, "strftime": true,
@@ -52,7 +52,7 @@ var growing = map[string]bool{
 	"walk": true, "paths": true, "getpath": false, "match": true, "scan": true, "capture": true, "tojsonstream": true,
 }
 
-// expensive are functions of the interpreter's own that look at all of their input in one step.
+// expensive are built-in functions that process all of their input in one step.
 var expensive = map[string]bool{
 	"length": true, "keys": true, "keys_unsorted": true, "sort": true, "sort_by": true, "min": true, "max": true, "min_by": true,
 	"max_by": true, "unique": true, "reverse": true, "tojson": true, "from_entries": true, "with_entries": true, "map_values": true,
@@ -61,7 +61,7 @@ var expensive = map[string]bool{
 	"any": true, "all": true, "IN": true, "INDEX": true, "bsearch": true, "todate": true, "fromdate": true, "strptime": true, "has": true,
 }
 
-// searches are functions that look for their first argument in their input.
+// searches are functions that search their input for their first argument.
 var searches = map[string]bool{
 	"contains": true, "inside": true, "index": true, "rindex": true, "indices": true, "test": true, "match": true, "capture": true,
 	"scan": true, "split": true, "splits": true, "sub": true, "gsub": true, "startswith": true, "endswith": true, "in": true,
@@ -87,8 +87,8 @@ func guards() []gojq.CompilerOption {
 	}
 }
 
-// guard returns the expression with its guards, and with those definitions of the
-// prelude of which its text has the names. It refuses what would reach beyond them.
+// guard returns the expression with its guards, and with the definitions of the prelude
+// that its text names. It rejects expressions that could bypass them.
 func guard(text string, q *gojq.Query) (*gojq.Query, error) {
 	head, err := gojq.Parse(prelude)
 	if err != nil {
@@ -141,7 +141,7 @@ func (g *guardRewriter) query(q *gojq.Query) {
 	g.operator(q)
 }
 
-// operator puts the guards around an operator that makes values grow.
+// operator adds the guards to an operator whose result can grow.
 func (g *guardRewriter) operator(q *gojq.Query) {
 	switch q.Op {
 	case gojq.OpAdd:
@@ -169,7 +169,7 @@ func (g *guardRewriter) operator(q *gojq.Query) {
 	}
 }
 
-// binary makes "L op R" into "CHECK(L; R) | .[0] op .[1]", where CHECK returns both.
+// binary rewrites "L op R" to "CHECK(L; R) | .[0] op .[1]", where CHECK returns both.
 func binary(check string, q *gojq.Query, op gojq.Operator) (left, right *gojq.Query) {
 	at := func(i string) *gojq.Query {
 		number := &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeNumber, Number: i}}
@@ -178,7 +178,7 @@ func binary(check string, q *gojq.Query, op gojq.Operator) (left, right *gojq.Qu
 	return call(check, call(budgetVariable), q.Left, q.Right), &gojq.Query{Left: at("0"), Right: at("1"), Op: op}
 }
 
-// update makes "L op= R" into "R as $__u | L |= (. op $__u)", which is what it means.
+// update rewrites "L op= R" to the equivalent "R as $__u | L |= (. op $__u)".
 func (g *guardRewriter) update(q *gojq.Query, op gojq.Operator) {
 	const name = "$__u"
 	sum := &gojq.Query{Left: identity(), Right: call(name), Op: op}
@@ -248,11 +248,11 @@ func isLiteral(q *gojq.Query) bool {
 	}
 }
 
-// replacements are searches that cut their input at each place that they find.
+// replacements are searches that split their input at each match.
 var replacements = map[string]bool{"sub": true, "gsub": true, "splits": true, "scan": true, "capture": true, "match": true}
 
-// wrapInCharge makes a call "f(X; Y)" into "(__charge | f(X; Y))", or for a search
-// "(X as $__x | __search($__x) | f($__x; Y))", and checks the size of what grows.
+// wrapInCharge rewrites a call "f(X; Y)" to "(__charge | f(X; Y))", or for a search to
+// "(X as $__x | __search($__x) | f($__x; Y))", and checks the size of growing results.
 func wrapInCharge(t *gojq.Term) {
 	const name = "$__x"
 	inner := *t
@@ -379,8 +379,7 @@ func (g *guardRewriter) function(f *gojq.Func) {
 	}
 }
 
-// grows reports whether the term makes a value that may be larger than those
-// that it is made of.
+// grows reports whether the term's value may be larger than those of its operands.
 func grows(t *gojq.Term) bool {
 	switch t.Type {
 	case gojq.TermTypeArray:
@@ -398,8 +397,8 @@ func grows(t *gojq.Term) bool {
 	}
 }
 
-// wrapInSizeCheck makes the term T into "(T | __sized)" and leaves its suffixes behind it.
-// What a growing function gets is weighed as well: it may share its parts.
+// wrapInSizeCheck rewrites the term T to "(T | __sized)", followed by its suffixes. The
+// input of a growing function is measured as well, since it may share its parts.
 func wrapInSizeCheck(t *gojq.Term) {
 	inner := *t
 	inner.SuffixList = nil

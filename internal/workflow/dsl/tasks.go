@@ -14,11 +14,11 @@ var (
 	variableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 )
 
-// The keys that every task may have, and those of which it has one.
+// The keys that every task may have, and those of which it must have exactly one.
 var (
 	commonKeys = []string{"if", "input", "output", "export", "timeout", "then", "metadata"}
 	taskKinds  = []string{"call", "do", "emit", "for", "fork", "listen", "raise", "set", "switch", "try", "wait"}
-	// kindKeys are what else a kind has.
+	// kindKeys are the further keys of a kind.
 	kindKeys = map[string][]string{"call": {"with"}, "for": {"while", "do"}, "try": {"catch"}}
 
 	refusedTask = map[string]string{
@@ -29,13 +29,13 @@ var (
 	directives   = []string{Continue, Exit, End}
 )
 
-// tasks reads a list of named tasks.
+// tasks parses a list of named tasks.
 func (r *parser) tasks(n *yaml.Node, what string) *Tasks {
 	return r.taskList(n, what, true)
 }
 
-// taskList reads a list of named tasks. Where they do not follow each other a
-// task leads to none of the others.
+// taskList parses a list of named tasks. Unless follow is set, as for branches, then must
+// not name another task of the list.
 func (r *parser) taskList(n *yaml.Node, what string, follow bool) *Tasks {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
 		r.report(n, "%s must be a list of tasks, each with its name: \"- NAME: {call: ...}\"", what)
@@ -64,7 +64,7 @@ func (r *parser) taskList(n *yaml.Node, what string, follow bool) *Tasks {
 	return t
 }
 
-// names are those of a list's tasks, "" where there is a problem.
+// names returns the names of a list's tasks, "" for one with a problem.
 func (r *parser) names(n *yaml.Node, what string) []string {
 	names := make([]string, len(n.Content))
 	for i, item := range n.Content {
@@ -87,7 +87,7 @@ func (r *parser) names(n *yaml.Node, what string) []string {
 	return names
 }
 
-// indentHint helps who forgot to indent what belongs to a task.
+// indentHint returns a remedy for a task whose keys are not indented.
 func indentHint(item *yaml.Node) string {
 	if item.Kind == yaml.MappingNode && len(item.Content) > 2 {
 		return "; what belongs to the task is indented below its name"
@@ -120,7 +120,7 @@ func (r *parser) task(name string, n *yaml.Node, leads []string) *Task {
 	return t
 }
 
-// kind finds which of the tasks it is.
+// kind returns the kind of a task.
 func (r *parser) kind(name string, n *yaml.Node) string {
 	if n.Kind != yaml.MappingNode {
 		r.report(n, "task %s must be a mapping with one of %s", name, list(taskKinds))
@@ -259,14 +259,14 @@ func (r *parser) set(n *yaml.Node) *Template {
 	return r.template(n)
 }
 
-// declareLocal makes a variable known until the returned function is called.
+// declareLocal adds a variable to the scope until the returned function is called.
 func (r *expressionReader) declareLocal(name string) (forget func()) {
 	before := r.locals
 	r.locals = append(slices.Clip(before), name)
 	return func() { r.locals = before }
 }
 
-// variable reads a variable's name.
+// variable parses a variable's name.
 func (r *expressionReader) variable(n *yaml.Node, what, byDefault string) string {
 	if n == nil {
 		return byDefault

@@ -2,18 +2,17 @@ package dsl
 
 import "strings"
 
-// Template is a JSON value in which texts may be expressions.
+// Template is a JSON value that may contain expressions.
 type Template struct {
-	// value is a JSON value with *Expr where there is one.
+	// value is a JSON value in which an *Expr stands for an expression.
 	value any
 	fixed bool
 }
 
-// Fixed returns the value when there is no expression in it. It must not be
-// changed.
+// Fixed returns the value if it contains no expression. The caller must not change it.
 func (t *Template) Fixed() (any, bool) { return t.value, t.fixed }
 
-// Eval evaluates the expressions. Nil evaluates to what is given, ".".
+// Eval evaluates the expressions. Nil evaluates to its input, ".".
 func (t *Template) Eval(s Scope) (any, error) {
 	switch {
 	case t == nil:
@@ -58,7 +57,7 @@ func fill(v any, s Scope) (any, error) {
 	return v, nil
 }
 
-// embraced returns what is between "${" and "}", when that is all of the text.
+// embraced returns the text between "${" and "}", if these enclose the whole text.
 func embraced(text string) (string, bool) {
 	inner, ok := strings.CutPrefix(strings.TrimSpace(text), "${")
 	if !ok {

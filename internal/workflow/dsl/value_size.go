@@ -13,8 +13,8 @@ var errNumber = errors.New("the expression makes a number of more than 4096 bits
 
 const maxBits = 4096
 
-// measure returns what is left of a limit after a value, or errWeight. Parts that
-// a value shares weigh each time, as they would be written.
+// measure subtracts a value's size from a limit, or returns an error. Shared parts count each
+// time, as in the encoded value.
 func measure(v any, limit int) (int, error) {
 	return measureDeep(v, limit, maxDepth)
 }
@@ -30,7 +30,7 @@ func measureDeep(v any, left, depth int) (int, error) {
 	case json.Number:
 		left -= len(v)
 	case *big.Int:
-		// Large numbers take much time before they take much room.
+		// Large numbers cost much time before they cost much memory.
 		if left -= v.BitLen() / 3; v.BitLen() > maxBits {
 			return left, errNumber
 		}
@@ -60,7 +60,7 @@ func checkSize(v any) any {
 	return v
 }
 
-// checkBoth lets two values be added.
+// checkBoth checks the sizes of the operands of an addition.
 func checkBoth(args []any) any {
 	left, err := measure(args[0], maxValueSize)
 	if err == nil {
@@ -72,8 +72,8 @@ func checkBoth(args []any) any {
 	return []any{args[0], args[1]}
 }
 
-// checkProduct lets two values be multiplied. A text is repeated by a number, and
-// a number has as many digits as its factors.
+// checkProduct checks the size of a product. A text is repeated by a number, and the
+// product of numbers has as many digits as its factors.
 func checkProduct(args []any) any {
 	for i, v := range args {
 		text, ok := v.(string)

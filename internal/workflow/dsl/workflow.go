@@ -2,14 +2,14 @@ package dsl
 
 import "time"
 
-// Workflow is a workflow that can run.
+// Workflow is a validated workflow.
 type Workflow struct {
 	// Namespace, Name and Version are the document's.
 	Namespace, Name, Version string
-	// Input makes the workflow's input of what it was started with, Output its
-	// output of the last task's. Nil leaves them as they are.
+	// Input transforms the workflow's input, Output the output of the last task. Nil
+	// leaves them unchanged.
 	Input, Output *Template
-	// Timeout is how long an execution may take, zero for as long as it likes.
+	// Timeout bounds an execution, zero for no limit.
 	Timeout time.Duration
 	// Do are the tasks.
 	Do *Tasks
@@ -17,12 +17,12 @@ type Workflow struct {
 	Definition map[string]any
 }
 
-// Tasks run one after another.
+// Tasks is a list of tasks that run one after another.
 type Tasks struct {
 	List []*Task
 }
 
-// Index is the place of the task with the name, or -1.
+// Index returns the index of the task with the name, or -1.
 func (t *Tasks) Index(name string) int {
 	for i, task := range t.List {
 		if task.Name == name {
@@ -32,7 +32,7 @@ func (t *Tasks) Index(name string) int {
 	return -1
 }
 
-// Where a task may lead besides to another task's name.
+// The flow directives besides another task's name.
 const (
 	Continue = "continue"
 	Exit     = "exit"
@@ -45,19 +45,20 @@ type Task struct {
 	Name string
 	// Reference points to the task in the document (RFC 6901).
 	Reference string
-	// Line is where it stands in the file.
+	// Line is its line in the file.
 	Line int
 	// Definition is the task as JSON knows it.
 	Definition any
 
-	// If says whether it runs. Nil is always.
+	// If is its condition. Nil means always.
 	If *Expr
-	// Input, Output and Export transform what comes in, what goes out and what
-	// the workflow's context becomes. Nil leaves them as they are.
+	// Input, Output and Export transform the input, the output and the workflow's
+	// context. Nil leaves them unchanged.
 	Input, Output, Export *Template
-	// Timeout is how long it may take, zero for as long as it likes.
+	// Timeout bounds the task, zero for no limit.
 	Timeout time.Duration
-	// Then is where it leads: Continue, Exit, End or a name beside it.
+	// Then is its flow directive: Continue, Exit, End or the name of a task in the same
+	// list.
 	Then string
 
 	Call   *Call
@@ -78,30 +79,30 @@ type Call struct {
 	Function string
 	// Entry is the function's export, "" for its default.
 	Entry string
-	// Body is what it gets. Nil is the task's input.
+	// Body is the request. Nil means the task's input.
 	Body *Template
-	// Meta are names and values that it may ask for.
+	// Meta is the metadata of the call.
 	Meta *Template
 }
 
 // For runs its tasks for each item of a list.
 type For struct {
-	// Each and At are the names of the item and of its number.
+	// Each and At are the variables of the item and of its index.
 	Each, At string
 	In       *Expr
-	// While is looked at before each round. Nil is always.
+	// While is the condition before each iteration. Nil means always.
 	While *Expr
 	Do    *Tasks
 }
 
-// Fork runs its branches beside each other.
+// Fork runs its branches in parallel.
 type Fork struct {
 	Branches *Tasks
 	// Compete lets the first that ends win, and stops the others.
 	Compete bool
 }
 
-// Case is one way on from a switch.
+// Case is one case of a switch.
 type Case struct {
 	Name string
 	// When is nil for the default.
@@ -109,7 +110,7 @@ type Case struct {
 	Then string
 }
 
-// Wait lets time pass.
+// Wait waits for a duration.
 type Wait struct {
 	For time.Duration
 }
@@ -122,58 +123,57 @@ type Emit struct {
 
 // Listen waits for events.
 type Listen struct {
-	// Filters say which.
+	// Filters select the events.
 	Filters []Filter
 	// All asks for one event for each filter; otherwise one event for any of
 	// them is enough.
 	All bool
-	// Until ends the listening of any: after each event it is evaluated on the
-	// events so far. Nil ends it at the first event.
+	// Until ends a listen for any: it is evaluated on the events so far after each
+	// event. Nil ends it at the first event.
 	Until *Expr
 	// Envelope returns whole events instead of their data.
 	Envelope bool
 }
 
-// Filter says which events count.
+// Filter selects events.
 type Filter struct {
-	// With are attributes that an event must have. A text is compared as it is
-	// or, should it have an operator of regular expressions, matched by it.
+	// With are attributes that an event must have. A text is compared for equality
+	// or, if it has an operator of regular expressions, matched.
 	With *Template
-	// Data is looked at with the event's data as input. Nil lets all pass.
+	// Data is a condition on the event's data. Nil matches every event.
 	Data *Expr
 }
 
 // Try catches errors of its tasks.
 type Try struct {
 	Do *Tasks
-	// Errors says which errors are caught: values that their fields must have.
+	// Errors selects the errors to catch: values that their fields must have.
 	Errors map[string]any
 	// As is the variable that holds the error.
 	As               string
 	When, ExceptWhen *Expr
 	Retry            *Retry
-	// Catch is done when the error is caught and not, or no longer, retried. It
-	// may be nil.
+	// Catch runs when a caught error is not, or no longer, retried. It may be nil.
 	Catch *Tasks
 }
 
-// Retry says when to try again.
+// Retry is a retry policy.
 type Retry struct {
 	When, ExceptWhen *Expr
 	Delay            time.Duration
 	Backoff          Backoff
-	// JitterFrom and JitterTo bound what is added to each delay.
+	// JitterFrom and JitterTo bound the jitter that is added to each delay.
 	JitterFrom, JitterTo time.Duration
-	// Attempts bounds how often it is tried again, 0 for as often as it takes.
+	// Attempts bounds the retries, 0 for no limit.
 	Attempts int
 	// AttemptTimeout bounds one attempt, Limit all of them with their delays.
 	AttemptTimeout, Limit time.Duration
 }
 
-// Backoff is how delays grow.
+// Backoff is how the delays of a retry policy grow.
 type Backoff string
 
-// The ways.
+// The kinds of back-off.
 const (
 	Constant    Backoff = "constant"
 	Linear      Backoff = "linear"
@@ -186,7 +186,7 @@ type Raise struct {
 	Error *Template
 }
 
-// Error is what went wrong (RFC 9457), as the DSL has it.
+// Error is an error in the representation of the DSL (RFC 9457).
 type Error struct {
 	Type     string `json:"type"`
 	Status   int    `json:"status"`
