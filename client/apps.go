@@ -12,52 +12,51 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Deployment is the body of POST /v1/apps: a manifest with all that it names. It is
-// checked as a whole and applied as a whole.
+// A Deployment is the body of POST /v1/apps: a manifest with everything that it refers to. The
+// node checks it and applies it as a whole.
 type Deployment struct {
-	// File is the manifest's name, for problems.
+	// File is the manifest's file name, which problems quote.
 	File string `json:"file"`
 	// Text is the manifest.
 	Text string `json:"text"`
-	// Files has the digest of each file that the manifest names, a module or a
-	// workflow, by the name that stands there ("cart.wasm", "oci:HOST/REPO:TAG"). The
-	// node has them all: see PutArtifact.
+	// Files maps the name of each module and workflow in the manifest ("cart.wasm",
+	// "oci:HOST/REPO:TAG") to its digest. The files must be on the node: see PutArtifact.
 	Files map[string]string `json:"files,omitempty"`
 	// Secrets are the values of the manifest's secrets.
 	Secrets map[string][]byte `json:"secrets,omitempty"`
-	// Check says not to apply it.
+	// Check checks the app without applying it.
 	Check bool `json:"check,omitempty"`
-	// NoWait says not to wait until the node serves it: see AppNodes.
+	// NoWait returns before the node serves the new version: see AppNodes.
 	NoWait bool `json:"no_wait,omitempty"`
 }
 
-// A Deployed is what a deployment or a roll-back brought.
+// A Deployed is the result of a deployment or a roll-back.
 type Deployed struct {
 	App     string    `json:"app"`
 	Tenant  string    `json:"tenant"`
 	Version int       `json:"version"`
 	Applied time.Time `json:"applied"`
-	// Of is the version that a roll-back brought back, 0 for none.
+	// Of is the version that a roll-back restored, 0 for none.
 	Of int `json:"of,omitempty"`
-	// Routes are where the app is served, "GET http://HOST:PORT/APP/PATH".
+	// Routes are the app's routes with their addresses, "GET http://HOST:PORT/APP/PATH".
 	Routes []string `json:"routes,omitempty"`
-	// Notes are what a user should know, though it is no mistake.
+	// Notes are remarks on the manifest that are not mistakes.
 	Notes []Problem `json:"notes,omitempty"`
-	// Nodes is how far the pool's nodes are with it, where somebody has asked: see
+	// Nodes has the state of the version on the pool's nodes, if it was requested: see
 	// AppNodes.
 	Nodes []AppNode `json:"nodes,omitempty"`
 }
 
-// A Problem is a mistake in a file of an app. What is not about one place has no Line.
+// A Problem is a mistake in a file of an app. Its Line is 0 if it concerns no single place.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
-	// Text says what is wrong, and what would be right.
+	// Text says what is wrong and what would be right.
 	Text string `json:"text"`
 }
 
-// String is the problem as compilers write theirs.
+// String returns the problem in the form of compilers' messages: FILE:LINE:COLUMN: TEXT.
 func (p Problem) String() string {
 	switch {
 	case p.Line == 0 && p.File == "":
@@ -68,10 +67,10 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
 }
 
-// A ProblemsError refuses an app. It travels within a Failure.
+// A ProblemsError rejects an app. A Failure carries it in JSON.
 type ProblemsError struct{ Problems []Problem }
 
-// Error is the first problem, and how many there are.
+// Error returns the first problem and the number of the others.
 func (e *ProblemsError) Error() string {
 	switch len(e.Problems) {
 	case 0:
@@ -82,7 +81,7 @@ func (e *ProblemsError) Error() string {
 	return fmt.Sprintf("%s (and %d more)", e.Problems[0], len(e.Problems)-1)
 }
 
-// ProblemsOf are the problems that err carries.
+// ProblemsOf returns the problems of the ProblemsError in err's tree, nil if there is none.
 func ProblemsOf(err error) []Problem {
 	if e, ok := errors.AsType[*ProblemsError](err); ok {
 		return e.Problems
@@ -90,55 +89,55 @@ func ProblemsOf(err error) []Problem {
 	return nil
 }
 
-// An App is an app that is deployed.
+// An App is a deployed app.
 type App struct {
 	Name    string          `json:"name"`
 	Tenant  string          `json:"tenant"`
 	Version int             `json:"version"`
 	Applied time.Time       `json:"applied"`
 	By      outboard.NodeID `json:"by"`
-	// Of is the version whose content a roll-back brought back, 0 for none.
+	// Of is the version whose content a roll-back restored, 0 for none.
 	Of        int      `json:"of,omitempty"`
 	Functions []string `json:"functions"`
 	Workflows []string `json:"workflows"`
 	// Routes are the manifest's, "GET,POST /cart/{id}".
 	Routes []string `json:"routes"`
-	// Versions are the numbers of the versions that are kept, oldest first.
+	// Versions are the numbers of the retained versions, oldest first.
 	Versions []int `json:"versions"`
-	// State is AppReady where this node serves it, else AppStarting or AppFailed; Reason
-	// says why it failed.
+	// State is AppReady if this node serves the app, otherwise AppStarting or AppFailed;
+	// Reason says why it failed.
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
-	// Nodes is how far each of the pool's nodes is with it, where that was asked for: see
+	// Nodes has the state on each of the pool's nodes, if it was requested: see
 	// AppsOnNodes.
 	Nodes []AppNode `json:"nodes,omitempty"`
 }
 
-// How far a node is with a version of an app.
+// The states of an app's version on a node.
 const (
-	// AppReady: it serves the version.
+	// AppReady means that the node serves the version.
 	AppReady = "ready"
-	// AppStarting: it makes it ready.
+	// AppStarting means that the node fetches and compiles the version.
 	AppStarting = "starting"
-	// AppFailed: it could not, and tries again.
+	// AppFailed means that the node could not start the version and tries again.
 	AppFailed = "failed"
-	// AppSilent: the node did not answer.
+	// AppSilent means that the node did not answer.
 	AppSilent = "silent"
-	// AppUnknown: the node's program is too old to tell.
+	// AppUnknown means that the node's version of Outboard cannot report the state.
 	AppUnknown = "unknown"
 )
 
-// An AppNode is how far a node of the pool is with a version of an app.
+// An AppNode is the state of an app's version on a node of the pool.
 type AppNode struct {
 	Node  outboard.NodeID `json:"node"`
 	State string          `json:"state"`
-	// Serves is the version that takes requests there, 0 for none.
+	// Serves is the version that serves requests on the node, 0 for none.
 	Serves int `json:"serves,omitempty"`
-	// Reason says why it failed, or why nothing is known.
+	// Reason says why the version failed, or why its state is not known.
 	Reason string `json:"reason,omitempty"`
 }
 
-// A Function is a function of an app, with what it has done in the whole pool since its
+// A Function is a function of an app, with statistics of the whole pool since its
 // app's version was deployed.
 type Function struct {
 	App     string `json:"app"`
@@ -151,26 +150,26 @@ type Function struct {
 	Entry  string         `json:"entry"`
 	HTTP   bool           `json:"http,omitempty"`
 	Limits FunctionLimits `json:"limits"`
-	// Imports are what it may import, "bucket:seats", "arena:photos shared".
+	// Imports are the resources that it may import, "bucket:seats", "arena:photos shared".
 	Imports []string `json:"imports"`
 	FunctionCounts
-	// Nodes are those whose counts these are, each with its own.
+	// Nodes has the counts of each node; FunctionCounts is their sum.
 	Nodes []NodeCounts `json:"nodes"`
-	// Missing are nodes of the pool that did not tell theirs.
+	// Missing are the nodes of the pool that did not report their counts.
 	Missing []outboard.NodeID `json:"missing,omitempty"`
 }
 
-// FunctionCounts are what a function has done. Times are of the last calls.
+// FunctionCounts are the statistics of a function's calls. P50 and P99 are of the latest calls.
 type FunctionCounts struct {
-	// Calls have ended, Errors of them badly; Running are under way, Waiting wait
-	// for their turn.
+	// Calls counts the calls that have ended, Errors those of them that failed, Running
+	// those in progress, and Waiting those in the queue.
 	Calls   uint64 `json:"calls"`
 	Errors  uint64 `json:"errors"`
 	Running int    `json:"running"`
 	Waiting int    `json:"waiting"`
-	// Instances are live.
+	// Instances counts the live instances.
 	Instances int `json:"instances"`
-	// Cold, Cloned and Reset are how calls came by their instance.
+	// Cold, Cloned and Reset count the calls by how their instance was created.
 	Cold   uint64   `json:"cold"`
 	Cloned uint64   `json:"cloned"`
 	Reset  uint64   `json:"reset"`
@@ -179,13 +178,13 @@ type FunctionCounts struct {
 	Fuel   uint64   `json:"fuel"`
 }
 
-// NodeCounts are what a function has done on one node.
+// NodeCounts are the statistics of a function's calls on one node.
 type NodeCounts struct {
 	Node outboard.NodeID `json:"node"`
 	FunctionCounts
 }
 
-// FunctionLimits bound a function.
+// FunctionLimits are the limits of a function.
 type FunctionLimits struct {
 	Memory      outboard.Bytes `json:"memory"`
 	Deadline    Duration       `json:"deadline"`
@@ -196,39 +195,38 @@ type FunctionLimits struct {
 	Window      outboard.Bytes `json:"window,omitempty"`
 }
 
-// A Workflow is a workflow of an app. The counts are of the pool's executions that
-// are kept.
+// A Workflow is a workflow of an app. Its counts are of the retained executions in the pool.
 type Workflow struct {
 	App    string `json:"app"`
 	Name   string `json:"name"`
 	Tenant string `json:"tenant"`
-	// File is the digest of its text.
+	// File is the digest of the workflow's text.
 	File  string `json:"file"`
 	Steps int    `json:"steps"`
-	// Running executions have not ended; Completed ended well, Faulted did not, Cancelled
-	// were told to end.
+	// Running counts the executions that have not ended; Completed, Faulted and Cancelled
+	// count the others by the state in which they ended.
 	Running   int `json:"running"`
 	Completed int `json:"completed"`
 	Faulted   int `json:"faulted"`
 	Cancelled int `json:"cancelled"`
 }
 
-// Deploy puts an app in force in the whole pool, or only checks it. Its error carries
-// all problems: see ProblemsOf.
+// Deploy deploys an app in the whole pool, or only checks it if d.Check is set. Its error
+// carries all problems: see ProblemsOf.
 func (c *Client) Deploy(ctx context.Context, d Deployment) (Deployed, error) {
 	var made Deployed
 	err := c.do(ctx, http.MethodPost, "/v1/apps", d, &made)
 	return made, err
 }
 
-// A RollbackRequest asks for the version of an app that was in force before.
+// A RollbackRequest asks for the previous version of an app.
 type RollbackRequest struct {
 	App string
-	// NoWait says not to wait until the node serves it: see AppNodes.
+	// NoWait returns before the node serves the version: see AppNodes.
 	NoWait bool
 }
 
-// RollbackApp puts the version of an app back in force that was so before the present one.
+// RollbackApp deploys the previous version of an app again.
 func (c *Client) RollbackApp(ctx context.Context, r RollbackRequest) (Deployed, error) {
 	var made Deployed
 	query := url.Values{"wait": {strconv.FormatBool(!r.NoWait)}}
@@ -236,7 +234,7 @@ func (c *Client) RollbackApp(ctx context.Context, r RollbackRequest) (Deployed, 
 	return made, err
 }
 
-// RemoveApp ends an app. Its buckets and the records of its executions stay.
+// RemoveApp removes an app. Its buckets and the records of its executions are retained.
 func (c *Client) RemoveApp(ctx context.Context, app string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/apps/"+url.PathEscape(app), nil, nil)
 }
@@ -246,26 +244,26 @@ func (c *Client) Apps(ctx context.Context) ([]App, error) {
 	return get[[]App](ctx, c, "/v1/apps")
 }
 
-// AppsOnNodes is Apps, with how far each node of the pool is with them. Nodes are waited for
-// for a short while.
+// AppsOnNodes lists the apps of the pool with their state on each node. A node that does not
+// answer in time is AppSilent.
 func (c *Client) AppsOnNodes(ctx context.Context) ([]App, error) {
 	return get[[]App](ctx, c, "/v1/apps?nodes=true")
 }
 
-// AppNodes tells how far each node of the pool is with a version of an app. A later version
-// counts as well. Nodes are waited for for a short while.
+// AppNodes returns the state of an app's version, or of a later one, on each node of the pool.
+// A node that does not answer in time is AppSilent.
 func (c *Client) AppNodes(ctx context.Context, app string, version int) ([]AppNode, error) {
 	query := url.Values{"version": {strconv.Itoa(version)}}
 	return get[[]AppNode](ctx, c, "/v1/apps/"+url.PathEscape(app)+"/nodes?"+query.Encode())
 }
 
-// Functions lists the functions of an app, of all apps where app is "", with what they
-// did on all nodes.
+// Functions lists the functions of an app, or of all apps if app is "", with their statistics
+// on all nodes.
 func (c *Client) Functions(ctx context.Context, app string) ([]Function, error) {
 	return get[[]Function](ctx, c, "/v1/functions?"+url.Values{"app": {app}}.Encode())
 }
 
-// Workflows lists the workflows of an app, of all apps where app is "".
+// Workflows lists the workflows of an app, or of all apps if app is "".
 func (c *Client) Workflows(ctx context.Context, app string) ([]Workflow, error) {
 	return get[[]Workflow](ctx, c, "/v1/workflows?"+url.Values{"app": {app}}.Encode())
 }

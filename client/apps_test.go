@@ -17,7 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// serve is a node that answers with handler.
+// serve starts a node that serves handler and returns a client of it.
 func serve(t *testing.T, handler http.Handler) *client.Client {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "outboard-client-")
@@ -60,7 +60,7 @@ func TestProblemsCross(t *testing.T) {
 	}
 }
 
-// What the methods send: a handler's author reads it here.
+// TestRequests documents the requests that the methods send, for authors of handlers.
 func TestRequests(t *testing.T) {
 	var got []string
 	c := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -119,11 +119,11 @@ func TestLogs(t *testing.T) {
 		}
 	}))
 	var got []string
-	tell := func(l client.LogLine) error { got = append(got, l.Text); return nil }
-	if err := c.Logs(t.Context(), client.LogsRequest{App: "whole"}, tell); err != nil {
+	yield := func(l client.LogLine) error { got = append(got, l.Text); return nil }
+	if err := c.Logs(t.Context(), client.LogsRequest{App: "whole"}, yield); err != nil {
 		t.Error(err)
 	}
-	if err := c.Logs(t.Context(), client.LogsRequest{App: "cut"}, tell); outboard.KindOf(err) != outboard.Unreachable {
+	if err := c.Logs(t.Context(), client.LogsRequest{App: "cut"}, yield); outboard.KindOf(err) != outboard.Unreachable {
 		t.Errorf("lines that are cut off: %v", err)
 	}
 	if diff := cmp.Diff([]string{"one", "two", "one", "two"}, got); diff != "" {

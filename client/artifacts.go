@@ -10,23 +10,24 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// An Artifact is a file that the pool's nodes keep by its content: a module, a
-// workflow, a result.
+// An Artifact is a file in the content-addressed stores of the pool's nodes: a module, a
+// workflow or a result.
 type Artifact struct {
-	// Digest is that of the content, "sha256:...".
+	// Digest is the digest of the content, "sha256:...".
 	Digest string         `json:"digest"`
 	Size   outboard.Bytes `json:"size"`
-	// Name is what it is called in this node's store, "NAME:TAG" or the reference that it
-	// was pulled from; "" for what only apps name.
+	// Name is the artifact's name in this node's store, "NAME:TAG" or the reference that it
+	// was pulled from; "" for a file that only apps refer to.
 	Name string `json:"name,omitempty"`
-	// Manifest is the digest of the OCI manifest that packs it, for what has a name.
+	// Manifest is the digest of the OCI manifest of an artifact with a name.
 	Manifest string    `json:"manifest,omitempty"`
 	Created  time.Time `json:"created,omitzero"`
 }
 
-// PutArtifact gives a file to the node, which checks its digest. What has no name
-// stays while an app names it, at least an hour. One with a name must be a WebAssembly
-// module; it stays, and takes the name from what had it.
+// PutArtifact stores a file on the node, which verifies its digest. A file without a name is
+// retained while an app refers to it, and for at least an hour. A file with a name must be a
+// WebAssembly module; it is retained while it has the name, which may have been another
+// module's before.
 func (c *Client) PutArtifact(ctx context.Context, digest, name string, content io.Reader) (Artifact, error) {
 	path := "/v1/artifacts/" + url.PathEscape(digest)
 	if name != "" {
@@ -53,7 +54,7 @@ func (c *Client) HasArtifact(ctx context.Context, digest string) (bool, error) {
 	return true, response.Body.Close()
 }
 
-// Artifact reads a file, from this node or one that has it. It must be closed.
+// Artifact opens a file of this node's store or of another node's. The caller must close it.
 func (c *Client) Artifact(ctx context.Context, digest string) (io.ReadCloser, error) {
 	response, err := c.open(ctx, http.MethodGet, "/v1/artifacts/"+url.PathEscape(digest), nil)
 	if err != nil {
@@ -62,14 +63,14 @@ func (c *Client) Artifact(ctx context.Context, digest string) (io.ReadCloser, er
 	return response.Body, nil
 }
 
-// Artifacts lists the files of the node's store that have names; the one called name
-// where that is not "".
+// Artifacts lists the named files of the node's store, or only the one called name if name
+// is not "".
 func (c *Client) Artifacts(ctx context.Context, name string) ([]Artifact, error) {
 	return get[[]Artifact](ctx, c, "/v1/artifacts?"+url.Values{"name": {name}}.Encode())
 }
 
-// DeleteArtifact takes a name from the node's store. The file goes when nothing else
-// names it.
+// DeleteArtifact deletes a name from the node's store. The file is deleted later, when nothing
+// else refers to it.
 func (c *Client) DeleteArtifact(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/artifacts?"+url.Values{"name": {name}}.Encode(), nil, nil)
 }

@@ -10,51 +10,51 @@ import (
 	"github.com/outboard-run/outboard/internal/datadir"
 )
 
-// CallsSocketName is the name of the socket in a node's data folder where programs
+// CallsSocketName is the name of the socket in a node's data folder to which programs
 // connect to make and to serve calls.
 const CallsSocketName = datadir.CallsSocket
 
-// A Service is what the pool's programs serve.
+// A Service is a gRPC service that programs of the pool serve.
 type Service struct {
 	Name      string            `json:"name"`
 	Endpoints int               `json:"endpoints"`
 	Nodes     []outboard.NodeID `json:"nodes"`
-	Methods   []string          `json:"methods,omitempty"` // where it is described
+	Methods   []string          `json:"methods,omitempty"` // if a server describes it by reflection
 }
 
-// An Endpoint is a program that serves.
+// An Endpoint is a program that serves calls.
 type Endpoint struct {
 	ID       string          `json:"id"`
 	Node     outboard.NodeID `json:"node"`
 	Services []string        `json:"services"`
-	// Address is that of a gRPC server that the node speaks for.
+	// Address is the address of a plain gRPC server that was added with Offer.
 	Address string    `json:"address,omitempty"`
 	Program string    `json:"program,omitempty"`
 	PID     int       `json:"pid,omitempty"`
 	Weight  int       `json:"weight,omitempty"`
 	Started time.Time `json:"started"`
-	// Process numbers the process of the node's fabric that it is connected to:
-	// each upgrade has the next number.
+	// Process is the number of the node's managed process to which the program is
+	// connected. Each upgrade increments it.
 	Process int `json:"process,omitempty"`
 }
 
-// An UpgradeRequest asks a node to have another process carry its calls.
+// An UpgradeRequest asks a node to replace the process that carries its calls.
 type UpgradeRequest struct {
-	// Binary is the program to run; empty: the node's own, as it is on disk now.
+	// Binary is the program to run; empty means the node's own, as it is on disk now.
 	Binary string `json:"binary,omitempty"`
 }
 
-// An Upgrade is how one process took the calls of a node over from another.
+// An Upgrade describes the hand-over of a node's calls from one process to another.
 type Upgrade struct {
 	Node outboard.NodeID `json:"node"`
-	// From gave the node's calls to To.
+	// From is the process that was replaced by To.
 	From CallsProcess `json:"from"`
 	To   CallsProcess `json:"to"`
-	// Took is how long it took, from the request until new calls went to the new
-	// process; Pause is the part of it in which nobody took connections.
+	// Took is the time from the request until new calls went to the new process; Pause is
+	// the part of it in which no process accepted connections.
 	Took  Duration `json:"took"`
 	Pause Duration `json:"pause"`
-	// Calls and Streams were in flight, and end in the old process.
+	// Calls and Streams were in flight and complete in the old process.
 	Calls   int `json:"calls"`
 	Streams int `json:"streams"`
 }
@@ -66,28 +66,29 @@ type CallsProcess struct {
 	Version string `json:"version"`
 }
 
-// Upgrade has another process take the node's calls over. Calls in flight go on.
+// Upgrade replaces the process that carries the node's calls. Calls in flight continue.
 func (c *Client) Upgrade(ctx context.Context, request UpgradeRequest) (Upgrade, error) {
 	var u Upgrade
 	err := c.do(ctx, http.MethodPost, "/v1/upgrade", request, &u)
 	return u, err
 }
 
-// Policies are the policies of calls in force, and those that were.
+// Policies has the policies in force and the versions of their text.
 type Policies struct {
 	Policies []Policy        `json:"policies"`
-	Versions []PolicyVersion `json:"versions"` // oldest first; the last is in force
+	Versions []PolicyVersion `json:"versions"` // oldest first; the last one is in force
 }
 
 // A Policy is one policy in force.
 type Policy struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
-	// Applies says to what: services, methods, tenants.
+	// Applies names the services, methods and tenants whose calls it applies to.
 	Applies string `json:"applies"`
 	When    string `json:"when,omitempty"`
-	// Calls came by on this node; Acted counts those that it did something to, of
-	// which it refused some, and Failed those that it could not judge.
+	// Calls counts the calls on this node that the policy was evaluated for, Acted those
+	// that it affected, Refused those among them that it rejected, and Failed those for
+	// which its evaluation failed.
 	Calls   uint64 `json:"calls"`
 	Acted   uint64 `json:"acted"`
 	Refused uint64 `json:"refused"`
@@ -108,15 +109,15 @@ type PolicyVersion struct {
 type PolicyFile struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
-	// Check says not to apply it.
+	// Check checks the policies without applying them.
 	Check bool `json:"check,omitempty"`
 }
 
-// Calls is a row of the live table of one node's calls: those of a method.
+// Calls is a row of the live table of a node's calls: the calls of one method.
 type Calls struct {
 	Service string `json:"service"`
 	Method  string `json:"method"`
-	// Rate and Errors are calls in a second, Sent and Received bytes in a second.
+	// Rate and Errors are calls per second, Sent and Received bytes per second.
 	Rate     float64  `json:"rate"`
 	Errors   float64  `json:"errors"`
 	P50      Duration `json:"p50"`
@@ -124,8 +125,8 @@ type Calls struct {
 	Sent     float64  `json:"sent"`
 	Received float64  `json:"received"`
 	InFlight int64    `json:"in_flight"`
-	// Total is how many calls have ended since the node began, Acted which policies did
-	// something, and how often. Upgrades count on.
+	// Total counts the calls that have ended since the node started, and Acted, by policy,
+	// the calls that it affected. An upgrade does not reset them.
 	Total uint64            `json:"total"`
 	Acted map[string]uint64 `json:"acted,omitempty"`
 }
@@ -135,44 +136,44 @@ func (c *Client) Services(ctx context.Context) ([]Service, error) {
 	return get[[]Service](ctx, c, "/v1/services")
 }
 
-// Endpoints lists the programs that serve; those of one service when it is named.
+// Endpoints lists the endpoints of a service, or of all services if service is "".
 func (c *Client) Endpoints(ctx context.Context, service string) ([]Endpoint, error) {
 	return get[[]Endpoint](ctx, c, "/v1/endpoints?"+url.Values{"service": {service}}.Encode())
 }
 
-// Offer makes the node speak for a gRPC server at address, until Withdraw or the
-// node's end.
+// Offer adds the plain gRPC server at e.Address as an endpoint, until Withdraw removes it.
 func (c *Client) Offer(ctx context.Context, e Endpoint) (Endpoint, error) {
 	var made Endpoint
 	err := c.do(ctx, http.MethodPost, "/v1/endpoints", e, &made)
 	return made, err
 }
 
-// Withdraw ends what Offer began.
+// Withdraw removes an endpoint that Offer added.
 func (c *Client) Withdraw(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/endpoints?"+url.Values{"id": {id}}.Encode(), nil, nil)
 }
 
-// Policies tells which policies are in force.
+// Policies returns the policies in force and the versions of their text.
 func (c *Client) Policies(ctx context.Context) (Policies, error) {
 	return get[Policies](ctx, c, "/v1/policies")
 }
 
-// ApplyPolicies puts a text of policies in force in the pool, or only checks it.
+// ApplyPolicies puts a text of policies in force in the pool, or only checks it if f.Check is
+// set.
 func (c *Client) ApplyPolicies(ctx context.Context, f PolicyFile) (PolicyVersion, error) {
 	var v PolicyVersion
 	err := c.do(ctx, http.MethodPost, "/v1/policies", f, &v)
 	return v, err
 }
 
-// RollbackPolicies puts the policies back in force that were so before.
+// RollbackPolicies puts the previous version of the policies in force again.
 func (c *Client) RollbackPolicies(ctx context.Context) (PolicyVersion, error) {
 	var v PolicyVersion
 	err := c.do(ctx, http.MethodPost, "/v1/policies/rollback", nil, &v)
 	return v, err
 }
 
-// Calls is the live table of this node's calls.
+// Calls returns the live table of this node's calls.
 func (c *Client) Calls(ctx context.Context) ([]Calls, error) {
 	return get[[]Calls](ctx, c, "/v1/calls")
 }

@@ -1,9 +1,9 @@
-// Package client talks to a node: it lists what the pool has, and acquires
-// leases. The zero value of [Client] talks to the node of this user on this
-// machine.
+// Package client is the Go client of a node's HTTP API: it lists the pool's nodes, devices and
+// leases, acquires leases, deploys apps and manages calls. The zero value of [Client] uses the
+// node of this user on this machine.
 //
 // A node serves HTTP with JSON on the unix socket outboard.sock in its data
-// folder; whoever may open the socket may use the node. The methods of Client
+// folder. Every process that may open the socket may use the node. The methods of Client
 // are safe for concurrent use.
 package client
 
@@ -29,17 +29,17 @@ import (
 // SocketName is the name of the node's socket in its data folder.
 const SocketName = "outboard.sock"
 
-// A Client talks to one node.
+// A Client calls the API of one node.
 type Client struct {
 	// Data is the node's data folder; empty means DefaultData().
 	Data string
 }
 
-// DefaultData is the data folder of a node that was started without --data:
-// /var/lib/outboard for root, otherwise below the user's state folder.
+// DefaultData returns the data folder of a node that was started without --data:
+// /var/lib/outboard for root, otherwise a folder below the user's state folder.
 func DefaultData() string { return datadir.Default() }
 
-// Folder is the data folder that the client uses.
+// Folder returns the data folder that the client uses.
 func (c *Client) Folder() string {
 	if c.Data == "" {
 		return DefaultData()
@@ -47,7 +47,7 @@ func (c *Client) Folder() string {
 	return c.Data
 }
 
-// Status tells about the node itself.
+// Status returns the node's version, addresses and condition.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return get[Status](ctx, c, "/v1/status")
 }
@@ -62,17 +62,17 @@ func (c *Client) RemoveNode(ctx context.Context, name outboard.NodeID) error {
 	return c.do(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(string(name)), nil, nil)
 }
 
-// Devices lists the pool's devices that match, with what is leased of each.
+// Devices lists the pool's devices that match selector, with the leases on each.
 func (c *Client) Devices(ctx context.Context, selector outboard.Selector) ([]Device, error) {
 	return get[[]Device](ctx, c, "/v1/devices?"+url.Values{"selector": {selector.String()}}.Encode())
 }
 
-// Leases lists the leases that stand.
+// Leases lists the valid leases.
 func (c *Client) Leases(ctx context.Context) ([]outboard.Lease, error) {
 	return get[[]outboard.Lease](ctx, c, "/v1/leases")
 }
 
-// Sessions lists the sessions that live on this node's devices.
+// Sessions lists the live sessions on this node's devices.
 func (c *Client) Sessions(ctx context.Context) ([]Session, error) {
 	return get[[]Session](ctx, c, "/v1/sessions")
 }
@@ -82,15 +82,15 @@ func (c *Client) KillSession(ctx context.Context, id outboard.SessionID) error {
 	return c.do(ctx, http.MethodDelete, "/v1/sessions/"+url.PathEscape(string(id)), nil, nil)
 }
 
-// Token makes a joining token: valid once, and for ttl. Zero means the node's
-// default.
+// Token creates a joining token, which can be used once and expires after ttl. Zero means the
+// node's default.
 func (c *Client) Token(ctx context.Context, ttl time.Duration) (Token, error) {
 	var token Token
 	err := c.do(ctx, http.MethodPost, "/v1/tokens", TokenRequest{TTL: Duration(ttl)}, &token)
 	return token, err
 }
 
-// Stop asks the node to end.
+// Stop asks the node to shut down.
 func (c *Client) Stop(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/v1/stop", nil, nil)
 }
@@ -101,7 +101,7 @@ func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 	return out, err
 }
 
-// do sends in and reads the answer into out; either may be nil.
+// do sends in as JSON and decodes the response into out; either may be nil.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
 	response, err := c.open(ctx, method, path, in)
 	if err != nil {
@@ -110,8 +110,8 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 	return decode(response, path, out)
 }
 
-// decode reads the answer to a request for path into out, which may be nil, and
-// closes it.
+// decode decodes the response to a request for path into out, which may be nil, and
+// closes the response.
 func decode(response *http.Response, path string, out any) error {
 	defer response.Body.Close()
 	if out == nil {
@@ -124,14 +124,14 @@ func decode(response *http.Response, path string, out any) error {
 	return nil
 }
 
-// A body is what a request carries.
+// A body is the body of a request.
 type body struct {
 	io.Reader
-	kind string // its content type, "" for none
+	contentType string // "" for none
 }
 
-// open sends a request and returns the answer of a request that was accepted.
-// Its body must be closed.
+// open sends a request with in as its JSON body. It returns the response if its status is 2xx,
+// and the caller must close that; any other status becomes an error.
 func (c *Client) open(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	text, err := encode(in)
 	if err != nil {
@@ -140,17 +140,17 @@ func (c *Client) open(ctx context.Context, method, path string, in any) (*http.R
 	return c.send(ctx, method, path, body{Reader: text})
 }
 
-// send sends a request with a body that is there already.
+// send is open for a body that is already encoded.
 func (c *Client) send(ctx context.Context, method, path string, b body) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://node"+path, b.Reader)
 	if err != nil {
 		return nil, err
 	}
-	if b.kind != "" {
-		request.Header.Set("Content-Type", b.kind)
+	if b.contentType != "" {
+		request.Header.Set("Content-Type", b.contentType)
 	}
-	// One connection for each request: they are few, and a lease's lifetime is
-	// that of its connection.
+	// Every request has a connection of its own: requests are few, and a lease lives as
+	// long as its connection.
 	transport := &http.Transport{DialContext: c.dial, DisableKeepAlives: true}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return unixsock.Dial(ctx, filepath.Join(c.Folder(), SocketName))
 }
 
-// unreachable says why no node answered, and what to do about it.
+// unreachable returns an error that says why no node answered and how to remedy it.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	const op = "ask the node"
 	switch {

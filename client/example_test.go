@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// The zero value talks to the node of this user on this machine.
+// The zero value uses the node of this user on this machine.
 func Example() {
 	var node client.Client
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -22,7 +22,7 @@ func Example() {
 	}
 	devices, err := node.Devices(ctx, gpus)
 	if err != nil {
-		fmt.Println(err) // without a node: how to start one
+		fmt.Println(err) // if no node runs, the error says how to start one
 		return
 	}
 	for _, d := range devices {
@@ -30,7 +30,7 @@ func Example() {
 	}
 }
 
-// A lease stands until it is closed, or lost.
+// A lease is valid until it is closed or lost.
 func ExampleClient_Acquire() {
 	var node client.Client
 	hold, err := node.Acquire(context.Background(), client.LeaseRequest{
@@ -55,7 +55,7 @@ func ExampleClient_Acquire() {
 	}
 }
 
-// What a node that does not run answers says how to start it.
+// The error for a node that does not run says how to start one.
 func ExampleClient_Status() {
 	node := client.Client{Data: "/nonexistent/outboard"}
 	_, err := node.Status(context.Background())

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The states of an execution and of a step, as Serverless Workflow names them.
+// The states of an execution and of a step, in the terms of Serverless Workflow.
 const (
 	StatePending   = "pending"
 	StateRunning   = "running"
@@ -25,31 +25,32 @@ const (
 
 // An Execution is a run of a workflow.
 type Execution struct {
-	// ID names it in the pool: "APP/ID".
+	// ID is unique in the pool: "APP/ID".
 	ID       string `json:"id"`
 	App      string `json:"app"`
 	Workflow string `json:"workflow"`
-	// Version is that of the app when it began; it ends with it.
+	// Version is the app's version when the execution started; it runs with that version
+	// to its end.
 	Version int    `json:"version"`
 	State   string `json:"state"`
-	// Node runs it, or ran it last.
+	// Node is the node that runs it, or ran it last.
 	Node    outboard.NodeID `json:"node"`
 	Started time.Time       `json:"started"`
 	Ended   time.Time       `json:"ended,omitzero"`
-	// Output is there when it is completed, Fault when it is faulted.
+	// Output is set if the execution is completed, Fault if it is faulted.
 	Output json.RawMessage `json:"output,omitempty"`
 	Fault  *Fault          `json:"fault,omitempty"`
-	// The rest is told of one execution, not in lists.
+	// Input and the fields after it are set by Client.Execution, not in lists.
 	Input json.RawMessage `json:"input,omitempty"`
 	Steps []Step          `json:"steps,omitempty"`
-	// Nodes are those that had it, in their order, with the reason of each change.
+	// Nodes are the nodes that have run it, in order, with the reason of each change.
 	Nodes []Tenure `json:"nodes,omitempty"`
-	// Why explains the placement, where it was asked for.
+	// Why explains the placement, if the request asked for that.
 	Why []Reason `json:"why,omitempty"`
 }
 
-// A Fault is why an execution or step failed: an error of Serverless Workflow, which
-// is a problem document (RFC 9457).
+// A Fault is the reason why an execution or step failed: an error of Serverless Workflow,
+// which is a problem document (RFC 9457).
 type Fault struct {
 	Type     string `json:"type"`
 	Status   int    `json:"status"`
@@ -60,10 +61,10 @@ type Fault struct {
 
 // A Step is one attempt of one task.
 type Step struct {
-	// Task is where it stands in the workflow, "/do/2/resize"; Name is its name.
+	// Task is the task's position in the workflow, "/do/2/resize"; Name is its name.
 	Task string `json:"task"`
 	Name string `json:"name"`
-	// Kind is the task's: "call", "set", "wait", ...
+	// Kind is the task's type: "call", "set", "wait", ...
 	Kind     string `json:"kind"`
 	Function string `json:"function,omitempty"`
 	// Attempt is 1 for the first; Iteration counts in loops, from 0.
@@ -71,14 +72,14 @@ type Step struct {
 	Iteration int             `json:"iteration,omitempty"`
 	State     string          `json:"state"`
 	Node      outboard.NodeID `json:"node"`
-	// Ready is when all that it waited for was there, Started when it ran.
+	// Ready is when all its inputs were available, Started when it began to run.
 	Ready   time.Time `json:"ready,omitzero"`
 	Started time.Time `json:"started,omitzero"`
 	Took    Duration  `json:"took"`
-	// Start is how its call came by its instance: "cold", "clone" or "reset".
+	// Start is how the instance of its call was created: "cold", "clone" or "reset".
 	Start string `json:"start,omitempty"`
-	// Pointer and Copied are the bytes that it was handed, and handed on, by pointer
-	// and by copy.
+	// Pointer and Copied count the bytes of its input and output that were passed by
+	// pointer and by copy.
 	Pointer outboard.Bytes `json:"pointer"`
 	Copied  outboard.Bytes `json:"copied"`
 	Fuel    int64          `json:"fuel,omitempty"`
@@ -86,17 +87,17 @@ type Step struct {
 	Fault   *Fault         `json:"fault,omitempty"`
 }
 
-// A Tenure is a time in which one node had an execution.
+// A Tenure is a period in which one node ran an execution.
 type Tenure struct {
 	Node  outboard.NodeID `json:"node"`
 	Since time.Time       `json:"since"`
-	// Reason says how it came there: "started", or that another node has left.
+	// Reason says why the node runs it: "started", or that another node has left.
 	Reason string `json:"reason"`
 }
 
-// A Reason explains where and when steps were put.
+// A Reason explains where steps were placed and when they were launched.
 type Reason struct {
-	// Steps are the tasks that it is about.
+	// Steps are the tasks that it explains.
 	Steps []string        `json:"steps"`
 	Node  outboard.NodeID `json:"node,omitempty"`
 	Text  string          `json:"text"`
@@ -105,16 +106,16 @@ type Reason struct {
 // A RunRequest starts a workflow.
 type RunRequest struct {
 	App, Workflow string
-	// Input is JSON; nil is {}.
+	// Input is JSON; nil means {}.
 	Input []byte
-	// ID names the execution, so that a request can be repeated: one with an ID that
-	// is there starts nothing and tells of that execution. "" has the node choose one.
+	// ID is an idempotency key: a request with the ID of an existing execution starts
+	// nothing and returns that execution. If it is "", the node chooses an ID.
 	ID string
-	// Wait answers when the execution has ended.
+	// Wait delays the response until the execution has ended.
 	Wait bool
 }
 
-// RunWorkflow starts an execution.
+// RunWorkflow starts an execution of a workflow.
 func (c *Client) RunWorkflow(ctx context.Context, r RunRequest) (Execution, error) {
 	if len(r.Input) == 0 {
 		r.Input = []byte("{}")
@@ -133,13 +134,14 @@ func (c *Client) RunWorkflow(ctx context.Context, r RunRequest) (Execution, erro
 	return e, err
 }
 
-// ExecutionsRequest says which executions are wanted; the zero value all that are kept.
+// ExecutionsRequest selects executions; its zero value selects all that are retained.
 type ExecutionsRequest struct {
 	App, Workflow string
 	State         string
-	// ID is the part of the id behind the app's name.
+	// ID is the part of an execution's ID after the app's name.
 	ID string
-	// Limit is how many of the newest there are, 0 for all.
+	// Limit bounds the number of executions, of which the newest are returned; 0 means
+	// all.
 	Limit int
 }
 
@@ -157,7 +159,8 @@ func (c *Client) Executions(ctx context.Context, r ExecutionsRequest) ([]Executi
 	return get[[]Execution](ctx, c, "/v1/executions?"+query.Encode())
 }
 
-// Execution tells all about an execution; why asks for the placement's reasons.
+// Execution returns an execution with its steps, and with the reasons of its placement if why
+// is set.
 func (c *Client) Execution(ctx context.Context, id string, why bool) (Execution, error) {
 	path, err := executionPath(id)
 	if err != nil {
@@ -166,7 +169,7 @@ func (c *Client) Execution(ctx context.Context, id string, why bool) (Execution,
 	return get[Execution](ctx, c, path+"?"+url.Values{"why": {strconv.FormatBool(why)}}.Encode())
 }
 
-// CancelExecution ends an execution. Steps under way end, and nothing follows them.
+// CancelExecution cancels an execution. Steps that run are ended, and no others are started.
 func (c *Client) CancelExecution(ctx context.Context, id string) (Execution, error) {
 	path, err := executionPath(id)
 	if err != nil {

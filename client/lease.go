@@ -14,45 +14,45 @@ import (
 
 // A LeaseRequest asks for leases of devices.
 type LeaseRequest struct {
-	// Selector says which devices fit.
+	// Selector selects the devices that may be leased.
 	Selector outboard.Selector `json:"selector"`
-	// Count is how many devices are wanted, each of them another; 0 means 1.
+	// Count is the number of distinct devices; 0 means 1.
 	Count int `json:"count,omitempty"`
-	// Memory is what each lease may allocate; 0 means the whole device.
+	// Memory bounds the memory that each lease may allocate; 0 means the whole device.
 	Memory outboard.Bytes `json:"memory,omitempty"`
-	// Weight is the share of device time against other leases; 0 means 1.
+	// Weight is the share of device time relative to other leases; 0 means 1.
 	Weight int `json:"weight,omitempty"`
-	// NoWait fails with outboard.Busy instead of waiting for a turn.
+	// NoWait fails with outboard.Busy instead of waiting in the queue.
 	NoWait bool `json:"no_wait,omitempty"`
-	// Timeout is how long to wait for a turn; 0 means for ever.
+	// Timeout bounds the time in the queue; 0 means no bound.
 	Timeout Duration `json:"timeout,omitempty"`
-	// Program is what the leases are for, for people.
+	// Program describes the user of the leases, for people.
 	Program string `json:"program,omitempty"`
 }
 
-// Waiting tells how long the way to the front still is.
+// Waiting describes a request's place in the queue.
 type Waiting struct {
-	// Position is 1 for who is next.
+	// Position is 1 for the request that is next.
 	Position int `json:"position"`
-	// Holders are the leases of devices that would fit.
+	// Holders are the leases on devices that match the request.
 	Holders []outboard.Lease `json:"holders,omitempty"`
 }
 
-// A Granted lease is what a session needs to begin.
+// A Granted is a lease with the data that a session needs to start.
 type Granted struct {
 	outboard.Lease
 	// About is the leased device.
 	About outboard.Device `json:"about"`
-	// Addr is where the device's node listens. It is empty when that is the
-	// node that was asked, which then serves the socket session.sock.
+	// Addr is the address of the device's node. It is empty if that is the node that
+	// granted the lease, which then serves the socket session.sock.
 	Addr string `json:"addr,omitempty"`
-	// Fingerprint is that of the device's node.
+	// Fingerprint is the fingerprint of the certificate of the device's node.
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Claim proves the lease to the device's node.
 	Claim []byte `json:"claim"`
 }
 
-// Credentials let the holder of leases speak with other nodes of the pool.
+// Credentials let the holder of leases connect to other nodes of the pool.
 type Credentials struct {
 	// Certificate, Key and Authority are PEM blocks.
 	Certificate []byte `json:"certificate,omitempty"`
@@ -60,7 +60,7 @@ type Credentials struct {
 	Authority   []byte `json:"authority,omitempty"`
 }
 
-// A LeaseEvent is one line of the answer to POST /v1/leases. One field is set.
+// A LeaseEvent is one line of the response to POST /v1/leases. One field is set.
 type LeaseEvent struct {
 	Waiting *Waiting `json:"waiting,omitempty"`
 	Granted *Grant   `json:"granted,omitempty"`
@@ -69,20 +69,20 @@ type LeaseEvent struct {
 	Failed  *Failure `json:"failed,omitempty"`
 }
 
-// A Grant is what a request got, or what of it was renewed.
+// A Grant has the leases of a request, or those of them that were renewed.
 type Grant struct {
 	Leases      []Granted    `json:"leases"`
 	Credentials *Credentials `json:"credentials,omitempty"`
 }
 
-// Lost says that a lease ended early.
+// A Lost reports that a lease ended before it was closed.
 type Lost struct {
 	Lease  outboard.LeaseID `json:"lease"`
 	Reason Failure          `json:"reason"`
 }
 
-// A Hold is leases that last until it is closed, a lease is lost, or the node
-// ends. The node renews them meanwhile.
+// A Hold has the leases of one request. The node renews them until the Hold is closed, one of
+// the leases is lost, or the node ends.
 type Hold struct {
 	body    io.Closer
 	release context.CancelFunc
@@ -95,10 +95,11 @@ type Hold struct {
 	err    error
 }
 
-// Acquire asks for leases and waits until all of them are there. It calls
-// progress, which may be nil, whenever its place in the queue changes.
+// Acquire requests leases and waits until all of them are granted. It calls
+// progress, which may be nil, whenever the request's place in the queue changes.
 func (c *Client) Acquire(ctx context.Context, request LeaseRequest, progress func(Waiting)) (*Hold, error) {
-	// The request outlives ctx: it is the lease. ctx only ends the waiting.
+	// The leases live as long as the HTTP request, which therefore outlives ctx: ctx ends
+	// only the waiting.
 	life, release := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, release)
 	defer stop()
@@ -114,7 +115,7 @@ func (c *Client) Acquire(ctx context.Context, request LeaseRequest, progress fun
 		_ = response.Body.Close()
 		return nil, errors.Join(ctx.Err(), ignoreCanceled(err))
 	}
-	go h.follow(events)
+	go h.readEvents(events)
 	return h, nil
 }
 
@@ -145,8 +146,8 @@ func (h *Hold) await(events *json.Decoder, progress func(Waiting)) error {
 	}
 }
 
-// follow reads events until the leases end.
-func (h *Hold) follow(events *json.Decoder) {
+// readEvents reads events until the leases end.
+func (h *Hold) readEvents(events *json.Decoder) {
 	defer close(h.done)
 	for {
 		var event LeaseEvent
@@ -168,7 +169,7 @@ func (h *Hold) follow(events *json.Decoder) {
 	}
 }
 
-// end notes why the leases ended, unless that was asked for.
+// end records why the leases ended, unless Close ended them.
 func (h *Hold) end(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,17 +214,17 @@ func (h *Hold) Credentials() Credentials {
 	return h.creds
 }
 
-// Done is closed when the leases no longer stand.
+// Done returns a channel that is closed when the leases have ended.
 func (h *Hold) Done() <-chan struct{} { return h.done }
 
-// Err is why the leases ended: nil while they stand and after Close.
+// Err returns the reason why the leases ended. It is nil while they are valid and after Close.
 func (h *Hold) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.err
 }
 
-// Close gives the leases back.
+// Close releases the leases.
 func (h *Hold) Close() error {
 	h.mu.Lock()
 	h.closed = true

@@ -8,20 +8,20 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Status tells about a node.
+// Status describes a node.
 type Status struct {
 	Node    outboard.NodeID `json:"node"`
 	Version string          `json:"version"`
-	// Addr is where other nodes reach it.
+	// Addr is the address at which other nodes reach it.
 	Addr    string    `json:"addr"`
 	Data    string    `json:"data"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 	// Devices is how many devices the node offers.
 	Devices int `json:"devices"`
-	// GRPC is where the node serves plain gRPC to this machine, "" for nowhere.
+	// GRPC is the address at which the node serves plain gRPC to this machine, "" for none.
 	GRPC string `json:"grpc,omitempty"`
-	// HTTP is where the node takes requests to apps, "" for nowhere.
+	// HTTP is the address at which the node serves requests to apps, "" for none.
 	HTTP string `json:"http,omitempty"`
 	// Problems are the parts of the node that do not work.
 	Problems []HealthProblem `json:"problems,omitempty"`
@@ -29,19 +29,19 @@ type Status struct {
 
 // A HealthProblem is a part of a node that does not work.
 type HealthProblem struct {
-	// Part names it: a plane, or a service of one.
+	// Part is the name of a plane, or of a service of one.
 	Part string `json:"part"`
-	// Text is what is wrong.
+	// Text describes the problem.
 	Text  string    `json:"text"`
 	Since time.Time `json:"since"`
 }
 
-// A Device is a device of the pool with what is leased of it.
+// A Device is a device of the pool with the leases on it.
 type Device struct {
 	outboard.Device
-	// Free is the memory that no lease holds.
+	// Free is the memory that is not leased.
 	Free outboard.Bytes `json:"free"`
-	// Leases are the grants that stand.
+	// Leases are the valid leases on the device.
 	Leases []outboard.Grant `json:"leases,omitempty"`
 }
 
@@ -51,24 +51,24 @@ type Session struct {
 	Lease  outboard.LeaseID   `json:"lease"`
 	Device outboard.DeviceID  `json:"device"`
 	Holder outboard.NodeID    `json:"holder"`
-	// Program is what the holder says that it runs.
+	// Program is the holder's description of the program that it runs.
 	Program string `json:"program,omitempty"`
-	// Worker is the process id of the session's worker.
+	// Worker is the process ID of the session's worker.
 	Worker int `json:"worker"`
-	// Via is how the holder's data comes: "shm" or "tcp".
+	// Via is the transport of the session: "shm" or "tcp".
 	Via     string    `json:"via"`
 	Started time.Time `json:"started"`
-	// Stats is what the worker last said about itself, nil before it did.
+	// Stats is the worker's latest report, nil before the first one.
 	Stats *SessionStats `json:"stats,omitempty"`
 }
 
-// SessionStats are counted since a session's start, but for Memory.
+// SessionStats are counted from a session's start, except for Memory.
 type SessionStats struct {
-	// Memory is what the session has allocated on the device now.
+	// Memory is the device memory that the session has allocated now.
 	Memory outboard.Bytes `json:"memory"`
-	// Calls are the API's calls that the worker executed.
+	// Calls counts the calls of the accelerator API that the worker has executed.
 	Calls uint64 `json:"calls"`
-	// BytesIn came from the program, BytesOut went to it.
+	// BytesIn counts bytes from the program, BytesOut bytes to it.
 	BytesIn  uint64 `json:"bytes_in"`
 	BytesOut uint64 `json:"bytes_out"`
 }
@@ -86,7 +86,7 @@ type TokenRequest struct {
 	TTL Duration `json:"ttl,omitempty"`
 }
 
-// A Duration is a time.Duration that is text in JSON, "1m30s".
+// A Duration is a time.Duration whose JSON form is text, "1m30s".
 type Duration time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
@@ -104,16 +104,16 @@ type Failure struct {
 	Op   string        `json:"op,omitempty"`
 	Kind outboard.Kind `json:"kind"`
 	Text string        `json:"error"`
-	// Problems are those of an app that was refused.
+	// Problems are the mistakes in an app that was rejected.
 	Problems []Problem `json:"problems,omitempty"`
 }
 
-// FailureOf makes err fit for JSON.
+// FailureOf returns err in the form for JSON.
 func FailureOf(err error) *Failure {
 	return &Failure{Kind: outboard.KindOf(err), Text: err.Error(), Problems: ProblemsOf(err)}
 }
 
-// Err is the error that the failure stands for.
+// Err returns the failure as an error.
 func (f *Failure) Err() error {
 	if len(f.Problems) > 0 {
 		return &outboard.Error{Kind: f.Kind, Err: &ProblemsError{Problems: f.Problems}}
@@ -121,7 +121,7 @@ func (f *Failure) Err() error {
 	return outboard.Errorf(f.Kind, "", "%s", f.Text)
 }
 
-// HTTPStatus is the status of an answer that carries an error of a kind.
+// HTTPStatus returns the HTTP status of a response that carries an error of a kind.
 func HTTPStatus(kind outboard.Kind) int {
 	switch kind {
 	case outboard.Invalid:

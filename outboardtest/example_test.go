@@ -7,13 +7,13 @@ import (
 	"github.com/outboard-run/outboard/outboardtest"
 )
 
-// TestMain lets the test binary be the pool's workers too.
+// TestMain lets the test binary serve as the pool's workers as well.
 func TestMain(m *testing.M) { outboardtest.Main(m) }
 
 // A pool of two nodes in one process, whose second has no devices, and a program
 // that borrows one.
 func Example() {
-	_ = func(t *testing.T) { // a test of yours
+	_ = func(t *testing.T) { // your test
 		pool := outboardtest.Start(t, outboardtest.Options{
 			Nodes: []outboardtest.Spec{{Name: "harbour"}, {Name: "dinghy", NoDevices: true}},
 		})
@@ -30,7 +30,7 @@ func Example() {
 	}
 }
 
-// The example, run.
+// TestExample runs the code of the example.
 func TestExample(t *testing.T) {
 	pool := outboardtest.Start(t, outboardtest.Options{
 		Nodes: []outboardtest.Spec{{Name: "harbour"}, {Name: "dinghy", NoDevices: true}},

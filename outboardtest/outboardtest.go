@@ -1,13 +1,13 @@
-// Package outboardtest runs a pool in one process, for tests of what uses one.
+// Package outboardtest runs a pool in one process, for tests of programs that use a pool.
 //
-// The nodes are real: they listen on the loopback device, keep their state in
-// temporary folders, and start their workers as processes. Since those are the
-// test binary once more, a test's package needs
+// The nodes are real: they listen on the loopback interface, keep their state in
+// temporary folders, and start their workers as processes. These processes execute the
+// test binary again, so a test's package needs
 //
 //	func TestMain(m *testing.M) { outboardtest.Main(m) }
 //
-// Unless told otherwise the nodes offer fake devices, which send back what they
-// get, so that no driver is needed.
+// By default the nodes offer fake devices, which echo their input, so that no driver is
+// needed.
 package outboardtest
 
 import (
@@ -26,16 +26,16 @@ import (
 	"github.com/outboard-run/outboard/internal/node"
 )
 
-// The first argument of the test binary when it is something else.
+// The first argument of the test binary when it is started as another program.
 const (
 	helperArg  = "outboardtest-helper"
 	commandArg = "outboardtest-command"
 	programArg = "outboardtest-program"
 )
 
-// Main runs the tests, or whatever the test binary was started as.
+// Main runs the tests, or the program that the test binary was started as.
 func Main(m *testing.M) {
-	// A worker that ends under the race detector would wait for a second.
+	// Under the race detector a process sleeps for a second before it exits, by default.
 	if os.Getenv("GORACE") == "" {
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
@@ -59,26 +59,26 @@ func Main(m *testing.M) {
 	os.Exit(m.Run()) //nolint:forbidigo // this is a main
 }
 
-// Program is the command line of a program that uses a fake device: see
-// fake.Program for its arguments.
+// Program returns the command line of a program that uses a fake device. fake.Program
+// describes its arguments.
 func Program(args ...string) []string { return append([]string{os.Args[0], programArg}, args...) }
 
 // A Spec describes a node.
 type Spec struct {
 	// Name is the node's name.
 	Name outboard.NodeID
-	// NoDevices makes it a node that only borrows.
+	// NoDevices makes it a node without devices.
 	NoDevices bool
 }
 
-// Options of a pool.
+// Options configures a pool.
 type Options struct {
 	// Nodes are started in order; the first founds the pool.
 	Nodes []Spec
-	// LeaseTTL and DeadAfter shorten what tests wait for; 0 means the nodes'
-	// defaults.
+	// LeaseTTL and DeadAfter replace the nodes' defaults, so that tests need not wait as
+	// long; 0 means the defaults.
 	LeaseTTL, DeadAfter time.Duration
-	// Log takes what the nodes log; nil means that it is thrown away.
+	// Log receives the nodes' log records; nil discards them.
 	Log *slog.Logger
 }
 
@@ -100,7 +100,7 @@ type Node struct {
 	stop func() error
 }
 
-// Start starts a pool that ends with the test.
+// Start starts a pool and stops it when the test ends.
 func Start(t testing.TB, opts Options) *Pool {
 	t.Helper()
 	p := &Pool{t: t, opts: opts, nodes: map[outboard.NodeID]*Node{}}
@@ -125,9 +125,9 @@ func Start(t testing.TB, opts Options) *Pool {
 	return p
 }
 
-// add prepares a node.
+// add adds a node to the pool without starting it.
 func (p *Pool) add(spec Spec) *Node {
-	// Not t.TempDir: programs cannot reach sockets with long paths.
+	// t.TempDir returns paths that are too long for a socket's address.
 	data, err := os.MkdirTemp("", "outboardtest-")
 	if err != nil {
 		p.t.Fatal(err)
@@ -148,7 +148,7 @@ func (p *Pool) add(spec Spec) *Node {
 	return n
 }
 
-// Node returns the node of a name.
+// Node returns the node with the given name. It fails the test if there is none.
 func (p *Pool) Node(name outboard.NodeID) *Node {
 	p.t.Helper()
 	n := p.nodes[name]
@@ -158,7 +158,7 @@ func (p *Pool) Node(name outboard.NodeID) *Node {
 	return n
 }
 
-// Start starts a node that was stopped, as the one that it was.
+// Start starts a stopped node again, with its data folder and address.
 func (n *Node) Start() {
 	n.t.Helper()
 	running, err := node.New(n.opts)
@@ -174,7 +174,7 @@ func (n *Node) Start() {
 	}
 	select {
 	case <-ready:
-		// It comes back where the others know it.
+		// A restart uses the same address, where the other nodes expect it.
 		n.opts.Listen, n.opts.Join, n.opts.Token = running.Status().Addr, "", ""
 	case err := <-done:
 		cancel()
@@ -183,7 +183,7 @@ func (n *Node) Start() {
 	}
 }
 
-// Stop stops the node in good order. A node that does not run stays so.
+// Stop shuts the node down gracefully. It does nothing if the node does not run.
 func (n *Node) Stop() {
 	n.t.Helper()
 	if n.stop == nil {
@@ -195,10 +195,10 @@ func (n *Node) Stop() {
 	n.stop = nil
 }
 
-// Client talks to the node.
+// Client returns a client of the node.
 func (n *Node) Client() *client.Client { return &client.Client{Data: n.Data} }
 
-// Command is an `outboard` command that talks to the node.
+// Command returns an `outboard` command that uses the node.
 func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], append([]string{commandArg}, args...)...)
 	for _, v := range os.Environ() {
@@ -210,7 +210,7 @@ func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// await waits until ok, which other goroutines or processes bring about.
+// await polls ok until it returns true, and fails the test after 30 s.
 func (n *Node) await(ok func() bool) {
 	n.t.Helper()
 	deadline := time.NewTimer(30 * time.Second)
@@ -220,7 +220,7 @@ func (n *Node) await(ok func() bool) {
 	for !ok() {
 		select {
 		case <-deadline.C:
-			n.t.Fatalf("node %s: not within 30 s", n.Name)
+			n.t.Fatalf("node %s: did not reach the expected state within 30 s", n.Name)
 		case <-tick.C:
 		}
 	}

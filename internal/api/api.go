@@ -1,5 +1,5 @@
-// Package api is how local APIs are served and answer: the node's, and those of the
-// processes that run tenants' apps.
+// Package api serves HTTP APIs on local sockets, those of the node and of tenants' processes,
+// and encodes their responses and errors.
 package api
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// Serve serves until ctx ends. Requests end with it too: they have grace for that, and
-// what is left then is cut off, which is an error.
+// Serve serves HTTP on l until ctx ends, which also ends the contexts of requests. Requests may
+// take up to grace to return; after that Serve closes their connections and returns an error.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, grace time.Duration) error {
 	server := &http.Server{
 		Handler:           h,
@@ -33,7 +33,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, grace time.Durat
 	defer cancel()
 	err := server.Shutdown(end)
 	if err != nil {
-		_ = server.Close() // why is in err
+		_ = server.Close() // err has the reason
 	}
 	if served := <-done; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
@@ -41,7 +41,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, grace time.Durat
 	return err
 }
 
-// Answer makes a handler of a function that gives what to send.
+// Answer returns a handler that responds with the result of f in JSON, or with its error.
 func Answer[T any](f func(*http.Request) (T, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		out, err := f(r)
@@ -50,16 +50,16 @@ func Answer[T any](f func(*http.Request) (T, error)) http.HandlerFunc {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out) // the client hung up
+		_ = json.NewEncoder(w).Encode(out) // an error means that the client has disconnected
 	}
 }
 
-// Refuse answers with an error.
+// Refuse responds with an error: the HTTP status of its kind and a client.Failure.
 func Refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(client.HTTPStatus(outboard.KindOf(err)))
-	_ = json.NewEncoder(w).Encode(client.FailureOf(err)) // the client hung up
+	_ = json.NewEncoder(w).Encode(client.FailureOf(err)) // an error means that the client has disconnected
 }
 
-// Nothing is the answer of what has none.
+// Nothing is the response of a request without a result.
 type Nothing struct{}

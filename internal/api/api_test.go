@@ -40,7 +40,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestServeEnds ends a server while a request is under way that goes with it, and one that
+// TestServeEnds stops a server during a request that honours its context, and during one that
 // does not.
 func TestServeEnds(t *testing.T) {
 	for name, obedient := range map[string]bool{"with its requests": true, "and cuts off what is left": false} {

@@ -1,8 +1,8 @@
-// Package lifecycle is how the parts of a node start and stop.
+// Package lifecycle starts the services of a process in order and stops them in reverse.
 //
-// There are two shapes. A resource is opened with Open(ctx, Options) and closed
-// with an idempotent Close that waits for the goroutines it owns. A [Service] is
-// made with New(Options), which starts nothing, and lives while its Run does.
+// The parts of a node have one of two forms. A [Resource] is opened with Open(ctx, Options) and
+// closed with an idempotent Close that waits for the goroutines it owns. A [Service] is
+// created with New(Options), which starts nothing, and lives while its Run does.
 package lifecycle
 
 import (
@@ -15,24 +15,24 @@ import (
 
 // A Service is a part that runs until its context ends.
 type Service interface {
-	// Name says which service it is in errors.
+	// Name identifies the service in errors.
 	Name() string
-	// Run blocks while the service works. It calls ready once, when others may
-	// use the service, and it returns nil when ctx ended. It waits for every
+	// Run blocks while the service works. It calls ready once, when other services may
+	// use this one, and returns nil when ctx ends. Before it returns it waits for every
 	// goroutine that it started.
 	Run(ctx context.Context, ready func()) error
 }
 
-// A Resource is something open that must be closed.
+// A Resource is open until it is closed.
 type Resource interface {
 	// Close may be called more than once; it waits for the resource's goroutines.
 	Close() error
 }
 
-// ErrStopped says that a service returned although nobody had asked it to stop.
+// ErrStopped reports that a service returned before its context ended.
 var ErrStopped = errors.New("stopped by itself")
 
-// running is one service on its way.
+// running is a started service.
 type running struct {
 	service Service
 	stop    context.CancelFunc
@@ -41,10 +41,10 @@ type running struct {
 	err     error // set before done is closed
 }
 
-// Run starts the services in order, each after the one before is ready, calls
-// ready, and blocks until ctx ends or a service fails. Then it stops those that
-// run, the last one first, waiting for each. It returns nil when ctx ended and
-// all stopped in order, otherwise all errors joined.
+// Run starts the services in order, each after its predecessor is ready, calls
+// ready, and blocks until ctx ends or a service fails. Then it stops the started
+// services in reverse order and waits for each. It returns nil if ctx ended and
+// all services stopped without an error, otherwise all errors joined.
 func Run(ctx context.Context, ready func(), services ...Service) error {
 	var started []*running
 	failed := make(chan struct{})
@@ -64,18 +64,18 @@ func Run(ctx context.Context, ready func(), services ...Service) error {
 	case <-ctx.Done():
 	case <-failed:
 	}
-	// A service that returned before it was told to has failed, unless the
-	// caller had asked for the end.
-	asked := ctx.Err() != nil
+	// A service that returned before it was stopped has failed, unless the
+	// caller had ended ctx.
+	requested := ctx.Err() != nil
 	for _, r := range slices.Backward(started) {
-		if err := r.finish(asked); err != nil {
+		if err := r.finish(requested); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// start runs s under a context of its own, so that services stop one by one.
+// start runs s under a context of its own, so that Run can stop the services one by one.
 func start(ctx context.Context, s Service, failed func()) *running {
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{service: s, stop: stop, ready: make(chan struct{}), done: make(chan struct{})}
@@ -91,7 +91,7 @@ func start(ctx context.Context, s Service, failed func()) *running {
 	return r
 }
 
-// awaitReady reports whether the service became ready before anything ended.
+// awaitReady reports whether the service became ready before ctx ended or a service failed.
 func (r *running) awaitReady(ctx context.Context, failed <-chan struct{}) bool {
 	select {
 	case <-r.ready:
@@ -102,11 +102,13 @@ func (r *running) awaitReady(ctx context.Context, failed <-chan struct{}) bool {
 	return false
 }
 
-func (r *running) finish(asked bool) error {
+// finish stops the service and waits for it. requested says that the caller of Run ended its
+// context: a service that returned by itself is then no failure.
+func (r *running) finish(requested bool) error {
 	r.stop()
 	<-r.done
 	switch {
-	case r.err == nil, asked && errors.Is(r.err, ErrStopped), asked && errors.Is(r.err, context.Canceled):
+	case r.err == nil, requested && errors.Is(r.err, ErrStopped), requested && errors.Is(r.err, context.Canceled):
 		return nil
 	}
 	return fmt.Errorf("%s: %w", r.service.Name(), r.err)
@@ -121,7 +123,7 @@ func open(c <-chan struct{}) bool {
 	}
 }
 
-// Func makes a service of a name and a function.
+// Func returns a service with the given name whose Run is run.
 func Func(name string, run func(ctx context.Context, ready func()) error) Service {
 	return &function{name: name, run: run}
 }
@@ -135,8 +137,7 @@ func (f *function) Name() string { return f.name }
 
 func (f *function) Run(ctx context.Context, ready func()) error { return f.run(ctx, ready) }
 
-// Hold makes a service of a resource: open when the service starts, closed when
-// it stops.
+// Hold returns a service that opens a resource when it starts and closes it when it stops.
 func Hold(name string, open func(ctx context.Context) (Resource, error)) Service {
 	return Func(name, func(ctx context.Context, ready func()) error {
 		r, err := open(ctx)

@@ -13,7 +13,7 @@ var (
 )
 
 // Documented fails the test for each metric of this project that has no row in the
-// tables of a document. A row may leave out what its names have in common:
+// tables of a document. A row with several metrics may write the common prefix only once:
 // `outboard_pool_nodes`, `_leases`.
 func Documented(t testing.TB, document string, metrics []string) {
 	t.Helper()
@@ -49,6 +49,6 @@ func Documented(t testing.TB, document string, metrics []string) {
 		}
 	}
 	if found == 0 {
-		t.Error("there are no metrics: does this test still look at the right place?")
+		t.Error("the test passed no metric of this project: does it still gather the right registry?")
 	}
 }

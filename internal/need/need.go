@@ -1,7 +1,6 @@
-// Package need decides what a test does on a machine that lacks something it
-// needs: it skips, unless OUTBOARD_TEST_REQUIRE names the thing, or says "all",
-// as `make test` does: then it fails. So a check that never ran is never taken
-// for one that passed.
+// Package need skips a test on a machine that lacks one of its requirements, or fails it
+// where OUTBOARD_TEST_REQUIRE names the requirement. `make test` sets the variable to "all",
+// so that a test that did not run is not mistaken for one that passed.
 package need
 
 import (
@@ -16,8 +15,8 @@ import (
 // joined by commas, or "all".
 const Variable = "OUTBOARD_TEST_REQUIRE"
 
-// That skips or fails the test unless ok. name is what the variable may name;
-// how says how to get it.
+// That skips or fails the test unless ok is true. name is the requirement's name in
+// [Variable]; how tells the user how to meet the requirement.
 func That(t testing.TB, name string, ok bool, how string) {
 	t.Helper()
 	if ok {
@@ -29,14 +28,14 @@ func That(t testing.TB, name string, ok bool, how string) {
 	t.Skipf("%s is missing: %s", name, how)
 }
 
-// Program wants a program on the path.
+// Program requires an executable in one of the directories of PATH.
 func Program(t testing.TB, name string) {
 	t.Helper()
 	_, err := exec.LookPath(name)
 	That(t, name, err == nil, "install it (`make test` does)")
 }
 
-// Root wants to run as root, to make network namespaces.
+// Root requires that the test runs as root, for example to create network namespaces.
 func Root(t testing.TB) {
 	t.Helper()
 	That(t, "root", os.Geteuid() == 0, "run as root")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// recorder is a test that notes how it was ended.
+// recorder is a testing.TB that records whether it was failed or skipped.
 type recorder struct {
 	testing.TB
 	ended string

@@ -1,4 +1,4 @@
-// Package spell guesses which word was meant by one that nobody knows.
+// Package spell suggests the known word that is closest to a misspelt one.
 package spell
 
 import (
@@ -7,37 +7,37 @@ import (
 	"strings"
 )
 
-// most is how many words a hint names, and longest how long a word it looks at.
 const (
-	most    = 24
-	longest = 64
+	maxListed = 24 // words that a hint lists
+	maxLength = 64 // bytes of a word that is compared
 )
 
-// Hint proposes the word that was meant by got, and names those that there are.
+// Hint returns the part of an error message that suggests a correction of got and lists the
+// known words.
 func Hint(got string, words []string) string {
 	if len(words) == 0 {
 		return "there are none"
 	}
 	all := list(words)
-	if word := Meant(got, words); word != "" {
+	if word := Closest(got, words); word != "" {
 		return fmt.Sprintf("did you mean %q? There are: %s", word, all)
 	}
 	return "there are: " + all
 }
 
-// Meant is the word that got is a slip of: about a third of its letters may be
-// wrong. It is "" when there is none.
-func Meant(got string, words []string) string {
-	if len(got) > longest {
+// Closest returns the word with the smallest edit distance from got, ignoring case. The
+// distance must be at most a third of got's length plus one; otherwise Closest returns "".
+func Closest(got string, words []string) string {
+	if len(got) > maxLength {
 		return ""
 	}
-	best, least := "", len(got)/3+2
+	best, bound := "", len(got)/3+2
 	for _, word := range slices.Sorted(slices.Values(words)) {
-		if len(word) > longest {
+		if len(word) > maxLength {
 			continue
 		}
-		if d := distance(strings.ToLower(got), strings.ToLower(word)); d < least {
-			best, least = word, d
+		if d := distance(strings.ToLower(got), strings.ToLower(word)); d < bound {
+			best, bound = word, d
 		}
 	}
 	return best
@@ -45,16 +45,16 @@ func Meant(got string, words []string) string {
 
 func list(words []string) string {
 	words = slices.Sorted(slices.Values(words))
-	all := strings.Join(words[:min(len(words), most)], ", ")
-	if len(words) > most {
+	all := strings.Join(words[:min(len(words), maxListed)], ", ")
+	if len(words) > maxListed {
 		all += ", ..."
 	}
 	return all
 }
 
-// distance returns the edit distance of Levenshtein between a and b: how many letters are
-// to be inserted, deleted or replaced to make one of the other. It keeps one row of the
-// table of Wagner and Fischer.
+// distance returns the Levenshtein distance between a and b: the least number of insertions,
+// deletions and substitutions of characters that turns one into the other. It is the
+// algorithm of Wagner and Fischer with one row of the table in memory.
 func distance(a, b string) int {
 	from, to := []rune(a), []rune(b)
 	row := make([]int, len(to)+1)

@@ -1,5 +1,5 @@
-// Package traces sends spans to an OpenTelemetry collector, where the environment
-// names one.
+// Package traces exports spans to the OpenTelemetry collector that the environment names, if
+// it names one.
 package traces
 
 import (
@@ -15,12 +15,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// endpoints are the variables of OpenTelemetry that name a collector. Others of
-// its specification (headers, certificates, sampling, batches) count as well.
+// endpoints are the environment variables of OpenTelemetry's specification that name a
+// collector. The exporter also reads the variables for headers, certificates, sampling and
+// batches.
 var endpoints = []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 
-// wanted says whether the environment names a collector.
-func wanted() bool {
+// configured reports whether the environment names a collector.
+func configured() bool {
 	for _, name := range endpoints {
 		if os.Getenv(name) != "" {
 			return true
@@ -29,36 +30,37 @@ func wanted() bool {
 	return false
 }
 
-// A Provider makes spans and sends them. It is a trace.TracerProvider.
+// Provider creates spans and exports them in batches. It is a trace.TracerProvider.
 type Provider struct {
 	*trace.TracerProvider
 	log *slog.Logger
 }
 
-// Open makes a Provider whose spans are of a node. It returns nil where the
-// environment names no collector.
+// Open creates a Provider whose spans carry node as service.instance.id. It returns nil where
+// the environment names no collector.
 func Open(ctx context.Context, node string, log *slog.Logger) (*Provider, error) {
-	if !wanted() {
-		return nil, nil //nolint:nilnil // nobody wants spans, which is no error
+	if !configured() {
+		return nil, nil //nolint:nilnil // no collector is configured, which is no error
 	}
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("send traces: %w", err)
 	}
-	about, err := resource.Merge(
+	attributes, err := resource.Merge(
 		resource.NewSchemaless(attribute.String("service.name", "outboard"), attribute.String("service.instance.id", node)),
-		resource.Environment(), // what the operator says counts
+		resource.Environment(), // the operator's attributes override ours
 	)
 	if err != nil {
 		return nil, fmt.Errorf("send traces: %w", err)
 	}
-	return &Provider{trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about)), log}, nil
+	return &Provider{trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(attributes)), log}, nil
 }
 
-// closeLimit is how long the last spans may take.
+// closeLimit bounds the export of the buffered spans in Close.
 const closeLimit = 2 * time.Second
 
-// Close sends what is left. It may be called on nil.
+// Close exports the buffered spans, for at most two seconds, and shuts the exporter down. It
+// may be called on nil.
 func (p *Provider) Close() error {
 	if p == nil {
 		return nil
@@ -66,8 +68,8 @@ func (p *Provider) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	if err := p.Shutdown(ctx); err != nil {
-		// Not ours to fail for: the collector is gone.
-		p.log.Warn("the last traces are lost", "error", err)
+		// An unreachable collector is no failure of the node.
+		p.log.Warn("the last traces could not be sent to the collector", "error", err)
 	}
 	return nil
 }

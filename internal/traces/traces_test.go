@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/traces"
 )
 
-func TestNobodyWantsSpans(t *testing.T) {
+func TestNoCollector(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
 	p, err := traces.Open(t.Context(), "harbour", slog.New(slog.DiscardHandler))

@@ -1,10 +1,9 @@
-// Package wire reads and writes message bodies: sequences of little-endian
-// 8-byte words, as docs/design/0001 lays them down.
+// Package wire encodes and decodes message bodies: sequences of little-endian
+// 8-byte words, as docs/design/0001 specifies.
 //
 // A scalar is one word. An array is a count word, all ones for an absent array,
-// then its elements, padded together to a multiple of 8. A Decoder never trusts
-// a count: it is checked against the bytes that are there before anything is
-// allocated.
+// then its elements, padded together to a multiple of 8 bytes. A Decoder never trusts
+// a count: it compares the count with the remaining bytes before it allocates memory.
 package wire
 
 import (
@@ -13,26 +12,26 @@ import (
 	"fmt"
 )
 
-// Absent is the count word of an array that is not there, as NULL in C.
+// Absent is the count word of an absent array, which stands for NULL in C.
 const Absent = ^uint64(0)
 
-// ErrTruncated says that a body ends before its fields do.
+// ErrTruncated reports that a body ends before its last field.
 var ErrTruncated = errors.New("body is truncated")
 
-// A Decoder reads the fields of a body. The first failure sticks: later reads
-// give zero values, and Err or Done reports it.
+// A Decoder reads the fields of a body. The first error sticks: later reads
+// return zero values, and Err or Done returns the error.
 type Decoder struct {
 	rest []byte
 	err  error
 }
 
-// NewDecoder reads from body, which the decoder does not copy.
+// NewDecoder returns a decoder of body, which it does not copy.
 func NewDecoder(body []byte) Decoder { return Decoder{rest: body} }
 
-// Err returns the first failure.
+// Err returns the first error.
 func (d *Decoder) Err() error { return d.err }
 
-// Done returns the first failure, or an error when bytes are left over.
+// Done returns the first error, or an error if bytes remain after the last field.
 func (d *Decoder) Done() error {
 	if d.err == nil && len(d.rest) > 0 {
 		d.err = fmt.Errorf("body has %d bytes more than its fields", len(d.rest))
@@ -75,7 +74,7 @@ func (d *Decoder) I64() int64 { return int64(d.U64()) }
 // Bytes reads an array of bytes, nil when absent. It shares the body's memory.
 func (d *Decoder) Bytes() []byte { return d.array(1) }
 
-// String reads an array of bytes as text, and whether it was there.
+// String reads an array of bytes as text, and reports whether it is present.
 func (d *Decoder) String() (string, bool) {
 	b := d.array(1)
 	return string(b), b != nil
@@ -137,10 +136,10 @@ func (d *Decoder) fail(err error) {
 // An Encoder appends fields to a body.
 type Encoder struct{ body []byte }
 
-// NewEncoder appends to buf[:0].
+// NewEncoder returns an encoder that appends to buf[:0].
 func NewEncoder(buf []byte) Encoder { return Encoder{body: buf[:0]} }
 
-// Body returns what was written.
+// Body returns the encoded body.
 func (e *Encoder) Body() []byte { return e.body }
 
 // U64 writes a word.
@@ -166,7 +165,7 @@ func (e *Encoder) Raw(b []byte) {
 	e.pad()
 }
 
-// String writes text, absent unless present.
+// String writes text, or an absent array if present is false.
 func (e *Encoder) String(s string, present bool) {
 	if !present {
 		e.U64(Absent)

@@ -89,7 +89,7 @@ func TestWidths(t *testing.T) {
 	}
 	d := NewDecoder(append(e.Body(), 0, 0, 0, 0, 0, 0, 0, 0))
 	if d.U64(); d.Done() == nil {
-		t.Error("left-over bytes are taken")
+		t.Error("bytes after the last field are accepted")
 	}
 }
 

@@ -124,7 +124,7 @@ func (r *reader) mapping(v at, what string, m members) map[string]at {
 		f := m[key.Value]
 		if f == nil {
 			// What was meant counts as there, so that nobody is told that it is missing.
-			got[spell.Meant(key.Value, known)] = value
+			got[spell.Closest(key.Value, known)] = value
 			r.report(key, "%s has no key %q: %s", what, key.Value, spell.Hint(key.Value, known))
 			return
 		}

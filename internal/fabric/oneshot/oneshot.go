@@ -1,5 +1,5 @@
-// Package oneshot makes calls of one message each way over streams, for who has
-// nothing shorter.
+// Package oneshot makes unary calls over streams, for transports that have no shorter way for
+// them.
 package oneshot
 
 import (
@@ -13,28 +13,29 @@ import (
 )
 
 var (
-	errNone = status.Error(codes.Internal, "the callee ended without an answer")
-	errMany = status.Error(codes.Internal, "the callee answered more than once")
+	errNone = status.Error(codes.Internal, "the callee ended the call without a response")
+	errMany = status.Error(codes.Internal, "the callee sent more than one response to a unary call")
 )
 
-// Exchange sends request, which it takes over, on a stream that was just opened, and
-// waits for the response and the end. The response is the caller's to free.
+// Exchange sends request on a newly opened stream and waits for the response and the end of
+// the call. It takes ownership of request; the caller frees the response.
 func Exchange(s call.ClientStream, request *call.Message) (*call.Message, call.End, error) {
-	// What Send and CloseSend say of a call that has ended, Recv says better.
+	// Where the call has ended, Recv returns its status; the errors of Send and CloseSend say
+	// less.
 	if s.Send(request) == nil {
 		_ = s.CloseSend()
 	}
 	response, err := Only(s.Recv, errNone, errMany)
 	end := call.End{Trailer: s.Trailer()}
-	// An end without a header has no other.
+	// A call that ended before its header arrived has none.
 	if header, err := s.Header(); err == nil {
 		end.Header = header
 	}
 	return response, end, err
 }
 
-// Only is the one message that recv has before its io.EOF. none and many say that there
-// is another number of them.
+// Only returns the single message that recv yields before io.EOF. It returns none if recv
+// yields no message, and many if it yields more than one.
 func Only(recv func() (*call.Message, error), none, many error) (*call.Message, error) {
 	m, err := recv()
 	if errors.Is(err, io.EOF) {
