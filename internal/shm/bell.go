@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// A Bell is a futex in shared memory: a counter, and a flag on another cache line
-// that says that somebody sleeps. It is for other layouts than the [Ring]'s.
+// A Bell is a doorbell in shared memory: a futex that counts the rings, and a flag on another
+// cache line that is set while a goroutine sleeps on it. It is for layouts other than the
+// [Ring]'s.
 type Bell struct{ Word, Sleeper *atomic.Uint32 }
 
-// Now is what Sleep wants to know. It is taken before the sleeper looks whether
-// there is something to do, so that what changes after the look ends the sleep.
+// Now returns the counter for Sleep. The caller reads it before it checks for work, so that
+// a ring after the check ends the sleep.
 func (b Bell) Now() uint32 { return b.Word.Load() }
 
-// Ring says that something changed. It makes a system call only when somebody
-// sleeps.
+// Ring increments the counter and wakes the sleeper. It makes a system call only if the
+// flag is set.
 func (b Bell) Ring() { ring(b.Word, b.Sleeper) }
 
-// Shout is Ring for those who don't believe the flag.
+// Shout is Ring with an unconditional system call, for callers that do not trust the flag.
 func (b Bell) Shout() { shout(b.Word, b.Sleeper) }
 
-// Sleep returns when the bell has rung since Now was old, or after limit, or
-// for no reason at all. It looks for a moment before it sleeps where p says that
-// this pays. One goroutine of all processes sleeps at a time.
+// Sleep returns when the bell has rung since Now returned old, or after limit, or
+// spuriously. It spins before it sleeps if p expects a short wait. At most one goroutine of
+// all processes may sleep on a bell.
 func (b Bell) Sleep(p *Patience, old uint32, limit time.Duration) {
 	begin := time.Now()
 	if !p.spin(func() bool { return b.Word.Load() != old }) {
@@ -32,5 +33,5 @@ func (b Bell) Sleep(p *Patience, old uint32, limit time.Duration) {
 		}
 		b.Sleeper.Store(0)
 	}
-	p.note(time.Since(begin))
+	p.observe(time.Since(begin))
 }

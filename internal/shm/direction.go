@@ -6,8 +6,7 @@ import (
 	"unsafe"
 )
 
-// direction is the shared words of one direction. Each stands on a cache line of
-// its own.
+// direction has the shared words of one direction, each on a cache line of its own.
 type direction struct {
 	head, tail                *atomic.Uint64
 	data, space               *atomic.Uint32 // bells
@@ -26,8 +25,8 @@ func directionAt(control unsafe.Pointer, d int) direction {
 	}
 }
 
-// ring tells the other end that something changed. The system call is made only
-// when somebody sleeps; the plain load first keeps the cache line shared.
+// ring increments a bell's counter and wakes the sleeper. It makes the system call only if the
+// flag is set; loading the flag before swapping it keeps the cache line shared.
 func ring(bell, sleeper *atomic.Uint32) {
 	bell.Add(1)
 	if sleeper.Load() != 0 && sleeper.Swap(0) != 0 {
@@ -35,16 +34,15 @@ func ring(bell, sleeper *atomic.Uint32) {
 	}
 }
 
-// shout wakes whoever sleeps, whatever the flag says.
+// shout is ring with an unconditional system call.
 func shout(bell, sleeper *atomic.Uint32) {
 	bell.Add(1)
 	sleeper.Store(0)
 	wake(bell)
 }
 
-// sleep waits on a bell unless ready holds. The flag is stored before ready
-// looks again: a peer that changes something in between sees the flag, or we see
-// the change.
+// sleep waits on a bell unless ready returns true. The flag is stored before ready
+// is called: either the peer sees the flag after its change, or ready sees the change.
 func sleep(bell, sleeper *atomic.Uint32, limit time.Duration, ready func() bool) {
 	old := bell.Load()
 	sleeper.Store(1)

@@ -11,51 +11,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The operations without FUTEX_PRIVATE_FLAG: a private futex does not match
+// The futex operations without FUTEX_PRIVATE_FLAG: a private futex does not match
 // across processes.
 const (
 	futexWait = 0
 	futexWake = 1
 )
 
-// keepers counts the sleepers of this process that keep their processor (the P of
-// Go's scheduler) while they sleep. It belongs to the scheduler's state, of which
+// heldProcessors counts the goroutines of this process that hold a processor (a P of
+// Go's scheduler) while they sleep or spin. It extends the scheduler's state, of which
 // a process has one.
 //
 //nolint:gochecknoglobals // see above
-var keepers atomic.Int32
+var heldProcessors atomic.Int32
 
-// brief is how long a sleeper may keep its processor.
-const brief = time.Millisecond
+// maxHold is how long a sleeping goroutine may hold its processor.
+const maxHold = time.Millisecond
 
-// wait sleeps while the bell still has the value old, at most for limit. It may
-// return early for any reason: the caller looks again.
+// wait sleeps while the bell's counter is old, at most for limit. It may
+// return early for any reason, so the caller checks its condition again.
 //
-// A sleeper that keeps its processor is back at work sooner: a round trip between
+// A goroutine that holds its processor while it sleeps resumes sooner: a round trip between
 // two processes takes 3.5 us against 10, and one through two relays 58 against
-// 100 (measured). But while all processors are kept by sleepers nothing else runs,
-// not even who would wake them. So at least one is always left, and a long sleep
-// keeps none.
+// 100 (measured). But while sleepers hold all processors no other goroutine runs,
+// not even one that would wake them. So at least one processor always remains free, and a
+// sleep longer than maxHold releases its own.
 func wait(bell *atomic.Uint32, old uint32, limit time.Duration) {
-	if keepers.Add(1) < int32(runtime.GOMAXPROCS(0)) {
-		ts := unix.NsecToTimespec(int64(min(brief, limit)))
+	if heldProcessors.Add(1) < int32(runtime.GOMAXPROCS(0)) {
+		ts := unix.NsecToTimespec(int64(min(maxHold, limit)))
 		_, _, err := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(bell)), futexWait, uintptr(old), uintptr(unsafe.Pointer(&ts)), 0, 0)
-		keepers.Add(-1)
-		if err != unix.ETIMEDOUT || limit <= brief {
+		heldProcessors.Add(-1)
+		if err != unix.ETIMEDOUT || limit <= maxHold {
 			return
 		}
 	} else {
-		keepers.Add(-1)
+		heldProcessors.Add(-1)
 	}
 	ts := unix.NsecToTimespec(int64(limit))
 	futexSleep(bell, old, &ts)
 }
 
-// futexSleep gives the processor away before it sleeps. After an ordinary system
-// call the scheduler's monitor must take it back, 20 microseconds to 10
+// futexSleep releases the processor before it sleeps. In an ordinary system
+// call the scheduler's monitor retakes the processor only 20 microseconds to 10
 // milliseconds later. The runtime keeps the two functions linkable for this use
-// (gVisor sleeps the same way). Between them no stack may grow, so everything here
-// is nosplit.
+// (gVisor sleeps the same way). The stack must not grow between them, so every function
+// called here is nosplit.
 //
 //go:nosplit
 //go:norace
@@ -71,8 +71,8 @@ func entersyscallblock()
 //go:linkname exitsyscall runtime.exitsyscall
 func exitsyscall()
 
-// wake wakes all who sleep on the bell. It never blocks, so the scheduler need
-// not know.
+// wake wakes all threads that sleep on the bell. It never blocks, so it bypasses the
+// scheduler's system call hooks.
 func wake(bell *atomic.Uint32) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(bell)), futexWake, math.MaxInt32, 0, 0, 0)
 }

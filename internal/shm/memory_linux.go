@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The layout of the control page. cmd/libsession/ring/ring.c has the same numbers.
+// The layout of the control page, which cmd/libsession/ring/ring.c repeats.
 const (
 	magic   = 0x4f425247
 	version = 1
@@ -32,16 +32,16 @@ const (
 	offSpaceSleeper = 320
 
 	pageSize = 4096
-	// MinArea and MaxArea bound the size of one area; DefaultArea is the usual one.
+	// MinArea and MaxArea bound the size of one area in bytes.
 	MinArea     = pageSize
 	MaxArea     = 1 << 30
 	DefaultArea = 4 << 20
 )
 
-const wantedSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+const requiredSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
-// NewFile makes the memory of a ring without mapping it: a sealed memfd with its
-// header. It is for a process that gives both ends away.
+// NewFile creates the memory of a ring without mapping it: a sealed memfd with a
+// header. It is for a process that passes both ends to others.
 func NewFile(area int) (*os.File, error) {
 	if err := checkArea(uint64(max(area, 0))); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func format(f *os.File, area uint64) error {
 	if _, err := f.WriteAt(header, 0); err != nil {
 		return err
 	}
-	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, wantedSeals|unix.F_SEAL_SEAL)
+	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, requiredSeals|unix.F_SEAL_SEAL)
 	return err
 }
 
@@ -81,10 +81,10 @@ func checkArea(area uint64) error {
 }
 
 // inspect checks that f is a ring whose size can never change, and returns the
-// size of its areas. The peer made the file, so nothing in it is believed.
+// size of its areas. The peer created the file, so every field is validated.
 func inspect(f *os.File) (area uint64, err error) {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&wantedSeals != wantedSeals {
+	if err != nil || seals&requiredSeals != requiredSeals {
 		return 0, outboard.Errorf(outboard.Invalid, "ring", "file is not sealed against a change of size")
 	}
 	info, err := f.Stat()
@@ -135,8 +135,8 @@ func mapRing(fd uintptr, area uint64) (m mapping, err error) {
 	return m, nil
 }
 
-// mapTwice maps the area at offset two times in a row. The reservation comes
-// first, so that nobody else's mapping can lie between the two.
+// mapTwice maps the area at offset at two adjacent addresses. It first reserves the address
+// range of both, so that no other mapping can lie between them.
 func mapTwice(fd int, offset int64, area uintptr) ([]byte, error) {
 	base, err := unix.MmapPtr(-1, 0, nil, 2*area, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Side names an end of a ring: which direction it writes.
+// Side identifies an end of a ring, and so the direction that it writes.
 type Side int
 
 // The two sides.
@@ -20,10 +20,10 @@ const (
 )
 
 const (
-	// dataLimit is how long a consumer sleeps before it looks at the closed
-	// word by itself: only a peer that died between two instructions needs it.
+	// dataLimit bounds a consumer's sleep before it rereads the closed
+	// word: it matters only if a peer died between storing that word and ringing.
 	dataLimit = time.Second
-	// spaceLimit is shorter because a consumer may hold back the space bell.
+	// spaceLimit is shorter because a consumer may delay the space bell.
 	spaceLimit = 10 * time.Millisecond
 )
 
@@ -33,18 +33,18 @@ type Ring struct {
 	mem    mapping
 	area   uint64
 	shared *atomic.Uint32 // the closed word, which the peer may overwrite
-	closed atomic.Uint32  // what we believe: once set it stays
+	closed atomic.Uint32  // our own copy: once set it never changes
 	out    producer
 	in     consumer
 
-	dataLimit, spaceLimit time.Duration // as the constants, but in tests
+	dataLimit, spaceLimit time.Duration // the constants, except in tests
 }
 
 type producer struct {
 	direction
 	buf  []byte
 	head uint64 // our own; the shared word is only for the peer
-	tail uint64 // the greatest that we have believed
+	tail uint64 // the greatest value that passed validation
 }
 
 type consumer struct {
@@ -59,7 +59,7 @@ type consumer struct {
 	quarter  uint64
 }
 
-// Create makes a new ring and returns its client end. Area is the size of each
+// Create creates a ring and returns its client end. area is the size of each
 // direction in bytes, a power of two.
 func Create(area int) (*Ring, error) {
 	f, err := NewFile(area)
@@ -73,9 +73,9 @@ func Create(area int) (*Ring, error) {
 	return r, err
 }
 
-// Open maps one end of a ring that another process made. On success the ring
-// owns f and closes it in Unmap. It fails with [outboard.Invalid] when f is not
-// a ring, or could be resized under us.
+// Open maps one end of a ring that another process created. On success the ring
+// owns f and closes it in Unmap. It fails with [outboard.Invalid] if f is not
+// a ring or could be resized.
 func Open(f *os.File, side Side) (*Ring, error) {
 	area, err := inspect(f)
 	if err != nil {
@@ -101,8 +101,8 @@ func Open(f *os.File, side Side) (*Ring, error) {
 	return r, nil
 }
 
-// adopt takes over the positions of a ring that may be in use already. What is
-// impossible in them shows at the first Reserve or Next.
+// adopt copies the positions of a ring that may be in use already. The first Reserve or Next
+// validates them.
 func (r *Ring) adopt() {
 	r.out.head, r.out.tail = r.out.direction.head.Load(), r.out.direction.tail.Load()
 	r.in.tail = r.in.direction.tail.Load()
@@ -113,15 +113,15 @@ func (r *Ring) adopt() {
 // whether Next has returned them or not. Any goroutine may call it until Unmap.
 func (r *Ring) Received() uint64 { return r.in.direction.head.Load() - r.in.opened }
 
-// File is the ring's memory, to be passed to the process of the other end. It
-// stays the ring's own: do not close it.
+// File returns the ring's memory, to be passed to the process of the other end. The ring
+// owns it: the caller must not close it.
 func (r *Ring) File() *os.File { return r.file }
 
-// Area is the size of each direction, and so the most that Next and Reserve can
-// be asked for.
+// Area returns the size of each direction in bytes, which bounds the arguments of Next and
+// Reserve.
 func (r *Ring) Area() int { return int(r.area) }
 
-// Closed returns the reason when the ring is closed.
+// Closed reports whether the ring is closed, and why.
 func (r *Ring) Closed() (Reason, bool) {
 	word := r.closed.Load()
 	if word == 0 {
@@ -134,8 +134,8 @@ func (r *Ring) Closed() (Reason, bool) {
 	return Reason(word - 1), true
 }
 
-// Close ends both directions and wakes everybody who sleeps on either end. The
-// first reason wins; closing again does nothing. What was committed before can
+// Close closes both directions and wakes the goroutines that sleep on either end. The
+// first reason wins; closing again does nothing. Bytes committed before can
 // still be read, unless the reason is Corrupt.
 func (r *Ring) Close(reason Reason) error {
 	r.shared.CompareAndSwap(0, 1+uint32(reason))
@@ -147,44 +147,43 @@ func (r *Ring) Close(reason Reason) error {
 	return nil
 }
 
-// Fail closes the ring with the kind of err as its reason; nil and io.EOF are a
-// clean end.
+// Fail closes the ring with the kind of err as its reason, or Done for nil and io.EOF.
 func (r *Ring) Fail(err error) error { return r.Close(ReasonOf(err)) }
 
-// Unmap gives the memory back. Nothing of the ring may be used after it, and
-// nobody may be inside one of its methods.
+// Unmap unmaps the memory and closes the file. No method of the ring may be in progress, and
+// neither the ring nor its slices may be used afterwards.
 func (r *Ring) Unmap() {
 	r.mem.unmap()
 	_ = r.file.Close()
 }
 
-// corrupt closes the ring because the peer broke the rules. Our own verdict
-// stands even if the peer keeps writing into the closed word.
+// corrupt closes the ring because the peer wrote an invalid value. The reason stays Corrupt on
+// this end even if the peer overwrites the closed word.
 func (r *Ring) corrupt() {
 	r.closed.CompareAndSwap(0, 1+uint32(Corrupt))
 	_ = r.Close(Corrupt)
 }
 
-// demand clamps what a caller asks for to what makes sense.
-func (r *Ring) demand(op string, least int) (uint64, error) {
+// checkSize validates the size that a caller requests, and returns at least 1.
+func (r *Ring) checkSize(op string, least int) (uint64, error) {
 	if least < 0 || uint64(least) > r.area {
 		return 0, outboard.Errorf(outboard.Invalid, op, "%d bytes at once from an area of %d", least, r.area)
 	}
 	return uint64(max(least, 1)), nil
 }
 
-// Next waits until at least least bytes can be read (one, when least is 0) and
-// returns all that can. After a clean close it gives what is left, then io.EOF,
-// or io.ErrUnexpectedEOF if fewer than least are left; after any other close an
+// Next waits until at least least bytes can be read (one, if least is 0) and
+// returns all readable bytes. After a clean close it returns the remaining bytes, then io.EOF,
+// or io.ErrUnexpectedEOF if fewer than least remain; after any other close it returns an
 // [*outboard.Error] with the reason's kind.
 func (r *Ring) Next(least int) ([]byte, error) {
-	want, err := r.demand("ring next", least)
+	want, err := r.checkSize("ring next", least)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		// The closed word comes first: what was committed before it is
-		// then visible.
+		// The closed word is read first, so that bytes committed before the close
+		// are visible to readable.
 		reason, closed := r.Closed()
 		if closed && reason == Corrupt {
 			return nil, reason.Err()
@@ -210,7 +209,7 @@ func (r *Ring) TryNext() []byte {
 	return r.readable()
 }
 
-// readable looks at the peer's head once and believes it only if it fits.
+// readable reads the peer's head once and validates it.
 func (r *Ring) readable() []byte {
 	c := &r.in
 	head := c.direction.head.Load()
@@ -229,7 +228,7 @@ func (r *Ring) readable() []byte {
 
 func (r *Ring) awaitData(want uint64) {
 	c := &r.in
-	r.announceSpace() // the peer may need room before it can send what we want
+	r.announceSpace() // the peer may need space before it can send the bytes we wait for
 	ready := func() bool {
 		_, closed := r.Closed()
 		return closed || c.direction.head.Load()-c.tail >= want
@@ -238,10 +237,10 @@ func (r *Ring) awaitData(want uint64) {
 	if !c.patience.spin(ready) {
 		sleep(c.data, c.dataSleeper, r.dataLimit, ready)
 	}
-	c.patience.note(time.Since(begin))
+	c.patience.observe(time.Since(begin))
 }
 
-// Release gives back the first n bytes of what Next returned.
+// Release frees the first n bytes that Next returned.
 func (r *Ring) Release(n int) {
 	c := &r.in
 	if n < 0 || uint64(n) > c.head-c.tail {
@@ -249,8 +248,8 @@ func (r *Ring) Release(n int) {
 	}
 	c.tail += uint64(n)
 	c.direction.tail.Store(c.tail)
-	// A producer that sleeps is not woken for every crumb: it would refill the
-	// crumb and sleep again.
+	// A sleeping producer is not woken for every small release: it would fill that
+	// space and sleep again.
 	if c.silent += uint64(n); c.silent >= c.quarter || c.tail == c.head {
 		r.announceSpace()
 	}
@@ -263,11 +262,11 @@ func (r *Ring) announceSpace() {
 	}
 }
 
-// Reserve waits until at least least bytes are free (one, when least is 0) and
-// returns all that are. When the ring is closed it returns the reason as an
+// Reserve waits until at least least bytes are free (one, if least is 0) and
+// returns all free space. If the ring is closed it returns the reason as an
 // error, io.EOF for a clean close.
 func (r *Ring) Reserve(least int) ([]byte, error) {
-	want, err := r.demand("ring reserve", least)
+	want, err := r.checkSize("ring reserve", least)
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +281,7 @@ func (r *Ring) Reserve(least int) ([]byte, error) {
 	}
 }
 
-// TryReserve returns all bytes that are free now, nil when none are or when the
+// TryReserve returns all space that is free now, nil if there is none or the
 // ring is closed.
 func (r *Ring) TryReserve() []byte {
 	if _, closed := r.Closed(); closed {
@@ -315,7 +314,7 @@ func (r *Ring) awaitSpace(want uint64) {
 	})
 }
 
-// Commit publishes the first n bytes of what Reserve returned and wakes the
+// Commit publishes the first n bytes that Reserve returned and wakes the
 // consumer if it sleeps.
 func (r *Ring) Commit(n int) {
 	p := &r.out

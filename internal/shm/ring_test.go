@@ -239,22 +239,22 @@ func TestOpenRefuses(t *testing.T) {
 		"unsealed":      memfd(3*4096, 0, good),
 		"can grow":      memfd(3*4096, unix.F_SEAL_SHRINK, good),
 		"can shrink":    memfd(3*4096, unix.F_SEAL_GROW, good),
-		"empty":         memfd(0, wantedSeals, nil),
-		"magic":         memfd(3*4096, wantedSeals, header(magic+1, version, 4096)),
-		"version":       memfd(3*4096, wantedSeals, header(magic, 2, 4096)),
-		"not a power":   memfd(4096+2*12288, wantedSeals, header(magic, version, 12288)),
-		"zero area":     memfd(4096, wantedSeals, header(magic, version, 0)),
-		"too small":     memfd(4096+2*2048, wantedSeals, header(magic, version, 2048)),
-		"absurd area":   memfd(4096, wantedSeals, header(magic, version, 1<<63)),
-		"shorter file":  memfd(2*4096, wantedSeals, good),
-		"longer file":   memfd(4*4096, wantedSeals, good),
-		"over the most": memfd(4096, wantedSeals, header(magic, version, 2*MaxArea)),
+		"empty":         memfd(0, requiredSeals, nil),
+		"magic":         memfd(3*4096, requiredSeals, header(magic+1, version, 4096)),
+		"version":       memfd(3*4096, requiredSeals, header(magic, 2, 4096)),
+		"not a power":   memfd(4096+2*12288, requiredSeals, header(magic, version, 12288)),
+		"zero area":     memfd(4096, requiredSeals, header(magic, version, 0)),
+		"too small":     memfd(4096+2*2048, requiredSeals, header(magic, version, 2048)),
+		"absurd area":   memfd(4096, requiredSeals, header(magic, version, 1<<63)),
+		"shorter file":  memfd(2*4096, requiredSeals, good),
+		"longer file":   memfd(4*4096, requiredSeals, good),
+		"over the most": memfd(4096, requiredSeals, header(magic, version, 2*MaxArea)),
 	} {
 		if r, err := Open(f, Worker); err == nil || outboard.KindOf(err) != outboard.Invalid {
 			t.Errorf("%s: Open = %v, %v; want invalid", name, r, err)
 		}
 	}
-	if _, err := Open(memfd(3*4096, wantedSeals, good), Worker); err != nil {
+	if _, err := Open(memfd(3*4096, requiredSeals, good), Worker); err != nil {
 		t.Errorf("a good ring is refused: %v", err)
 	}
 }

@@ -7,46 +7,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A processor that was idle takes 20 to 40 us to wake on a virtual machine, longer
-// than many a reply takes to come. So a wait begins by looking, giving way to
-// whoever else wants the processor, while the waits of late were that short. It lasts
-// twice as long as waits usually do, within bounds: large messages take longer than
-// small ones, and the time until a sleeper is back is lost to both sides.
+// An idle processor takes 20 to 40 us to wake on a virtual machine, longer than many replies
+// take to arrive. So while recent waits were that short, a wait starts by spinning, and yields
+// the processor to other threads between its checks. It spins for up to twice the average
+// wait, within bounds: large messages take longer than small ones, and both sides lose the
+// time that a sleeper takes to wake.
 const (
-	spinLeast = 60 * time.Microsecond
-	spinMost  = 150 * time.Microsecond
-	shortWait = 200 * time.Microsecond
-	trust     = 4 // how many short waits one long one outweighs
-	memory    = 4 // how many waits it takes to get used to others
+	minSpin    = 60 * time.Microsecond
+	maxSpin    = 150 * time.Microsecond
+	shortWait  = 200 * time.Microsecond
+	longWeight = 4 // short waits that one long wait cancels
+	smoothing  = 4 // divisor of the moving average of waits
 )
 
-// Patience knows whether the waits of late were short. One goroutine uses it at a
-// time. The zero value is ready.
+// Patience decides whether a wait spins before it sleeps (adaptive spinning), by the durations
+// of recent waits. One goroutine uses it at a time. The zero value is ready to use.
 type Patience struct {
-	short int
-	usual time.Duration // a wait, up to shortWait
+	short   int           // short waits in excess of long ones, weighted
+	average time.Duration // moving average of waits, each counted up to shortWait
 }
 
-// look is how long a look lasts. Who looks keeps its processor of Go's scheduler: a
-// long look is for those who leave one to the process's other goroutines.
-func (p *Patience) look() (limit time.Duration, done func()) {
-	limit = min(max(spinLeast, 2*p.usual), spinMost)
-	if limit == spinLeast {
+// spinLimit returns how long to spin. A spinning goroutine keeps its processor (a P of Go's
+// scheduler), so it spins for longer than minSpin only if another processor remains for the
+// process's other goroutines.
+func (p *Patience) spinLimit() (limit time.Duration, done func()) {
+	limit = min(max(minSpin, 2*p.average), maxSpin)
+	if limit == minSpin {
 		return limit, func() {}
 	}
-	if keepers.Add(1) >= int32(runtime.GOMAXPROCS(0)) {
-		limit = spinLeast
+	if heldProcessors.Add(1) >= int32(runtime.GOMAXPROCS(0)) {
+		limit = minSpin
 	}
-	return limit, func() { keepers.Add(-1) }
+	return limit, func() { heldProcessors.Add(-1) }
 }
 
-// spin looks until ready holds or it has looked for long enough, and reports
-// whether ready holds.
+// spin calls ready until it returns true or the spin limit has passed, and reports
+// whether it returned true.
 func (p *Patience) spin(ready func() bool) bool {
 	if p.short <= 0 {
 		return false
 	}
-	limit, done := p.look()
+	limit, done := p.spinLimit()
 	defer done()
 	for begin := time.Now(); time.Since(begin) < limit; {
 		for range 8 {
@@ -59,12 +60,12 @@ func (p *Patience) spin(ready func() bool) bool {
 	return false
 }
 
-// note takes account of a wait.
-func (p *Patience) note(waited time.Duration) {
-	p.usual += (min(waited, shortWait) - p.usual) / memory
+// observe records the duration of a wait.
+func (p *Patience) observe(waited time.Duration) {
+	p.average += (min(waited, shortWait) - p.average) / smoothing
 	if waited < shortWait {
-		p.short = min(p.short+1, 2*trust)
+		p.short = min(p.short+1, 2*longWeight)
 		return
 	}
-	p.short = max(p.short-trust, 0)
+	p.short = max(p.short-longWeight, 0)
 }

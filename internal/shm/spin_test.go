@@ -24,31 +24,31 @@ func TestPatience(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var p Patience
 			for _, w := range c.waits {
-				p.note(w)
+				p.observe(w)
 			}
-			looked := false
-			found := p.spin(func() bool { looked = true; return true })
-			if looked != c.want || found != c.want {
-				t.Errorf("looked %v, found %v, want %v", looked, found, c.want)
+			spun := false
+			ready := p.spin(func() bool { spun = true; return true })
+			if spun != c.want || ready != c.want {
+				t.Errorf("spun %v, ready %v, want %v", spun, ready, c.want)
 			}
 		})
 	}
 }
 
-// A look lasts twice as long as the waits of late, within bounds.
-func TestLookFollowsWaits(t *testing.T) {
+// TestSpinFollowsWaits checks that a spin lasts twice the average wait, within bounds.
+func TestSpinFollowsWaits(t *testing.T) {
 	for name, c := range map[string]struct{ wait, want time.Duration }{
-		"short":  {spinLeast / 10, spinLeast},
-		"longer": {spinLeast, 2 * spinLeast},
-		"long":   {10 * shortWait, spinMost},
+		"short":  {minSpin / 10, minSpin},
+		"longer": {minSpin, 2 * minSpin},
+		"long":   {10 * shortWait, maxSpin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 			var p Patience
-			for range 20 * memory {
-				p.note(c.wait)
+			for range 20 * smoothing {
+				p.observe(c.wait)
 			}
-			got, done := p.look()
+			got, done := p.spinLimit()
 			done()
 			if got < c.want*9/10 || got > c.want {
 				t.Errorf("%v: want %v", got, c.want)
@@ -57,20 +57,20 @@ func TestLookFollowsWaits(t *testing.T) {
 	}
 }
 
-// Long looks leave a processor to others.
-func TestLongLooksLeaveOne(t *testing.T) {
+// TestLongSpinsLeaveAProcessor checks that one processor remains free for other goroutines.
+func TestLongSpinsLeaveAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	p := Patience{usual: shortWait}
-	for i, want := range []time.Duration{spinMost, spinLeast} {
-		limit, done := p.look()
+	p := Patience{average: shortWait}
+	for i, want := range []time.Duration{maxSpin, minSpin} {
+		limit, done := p.spinLimit()
 		t.Cleanup(done)
 		if limit != want {
-			t.Errorf("look %d beside others: %v, want %v", i, limit, want)
+			t.Errorf("spin %d of several: %v, want %v", i, limit, want)
 		}
 	}
 }
 
-// A look that finds nothing ends.
+// TestSpinEnds checks that a spin whose condition never holds ends.
 func TestSpinEnds(t *testing.T) {
 	p := Patience{short: 1}
 	if p.spin(func() bool { return false }) {

@@ -1,5 +1,4 @@
-// Package unixsock opens unix sockets by path, however long the path is, and
-// passes open files over them.
+// Package unixsock opens unix sockets at paths of any length and passes open files over them.
 package unixsock
 
 import (
@@ -15,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPath is what fits into sockaddr_un with its final NUL.
+// maxPath is the longest path that fits into a sockaddr_un with its terminating NUL.
 const maxPath = 107
 
-// Listen makes a stream socket at path that only its owner may connect to. A
-// socket that no process listens on any more is replaced.
+// Listen creates a stream socket at path to which only its owner may connect. It
+// replaces a socket on which no process listens any more.
 func Listen(path string) (*net.UnixListener, error) { return listen("unix", path) }
 
-// ListenPacket is Listen for a socket of packets (SOCK_SEQPACKET).
+// ListenPacket is Listen for a packet socket (SOCK_SEQPACKET).
 func ListenPacket(path string) (*net.UnixListener, error) { return listen("unixpacket", path) }
 
 func listen(network, path string) (*net.UnixListener, error) {
@@ -38,7 +37,7 @@ func listen(network, path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, errors.Unwrap(err))
 	}
-	// The address that the listener would unlink may be the short one.
+	// The listener would unlink its address, which may be the temporary short path.
 	l.SetUnlinkOnClose(short == path)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -46,7 +45,7 @@ func listen(network, path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// removeStale unlinks a socket at path unless something answers on it.
+// removeStale unlinks a socket at path unless a process listens on it.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +55,7 @@ func removeStale(path string) error {
 		return err
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return fmt.Errorf("listen on %s: a file that is no socket is in the way", path)
+		return fmt.Errorf("listen on %s: the path is taken by a file that is not a socket: remove it", path)
 	}
 	conn, err := Dial(context.Background(), path)
 	switch {
@@ -75,7 +74,7 @@ func errInUse(path string) error {
 // Dial connects to the stream socket at path.
 func Dial(ctx context.Context, path string) (*net.UnixConn, error) { return dial(ctx, "unix", path) }
 
-// DialPacket connects to the socket of packets at path.
+// DialPacket connects to the packet socket at path.
 func DialPacket(ctx context.Context, path string) (*net.UnixConn, error) {
 	return dial(ctx, "unixpacket", path)
 }
@@ -94,8 +93,8 @@ func dial(ctx context.Context, network, path string) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil //nolint:errcheck,forcetypeassert // a dial of these networks returns nothing else
 }
 
-// shorten returns a name of path that fits into a socket address, valid until
-// done is called: the folder is opened and named by its descriptor.
+// shorten returns an alias of path that fits into a socket address and is valid until
+// done is called: it names the folder by an open descriptor, below /proc/self/fd.
 func shorten(path string) (short string, done func(), err error) {
 	if len(path) <= maxPath {
 		return path, func() {}, nil
@@ -108,10 +107,10 @@ func shorten(path string) (short string, done func(), err error) {
 	return short, func() { _ = unix.Close(fd) }, nil
 }
 
-// Send writes data and passes file along with its first byte.
+// Send writes data and passes file, which may be nil, with its first byte.
 func Send(conn *net.UnixConn, data []byte, file *os.File) error {
 	if len(data) == 0 {
-		return errors.New("send a file: needs at least one byte beside it")
+		return errors.New("send a file: at least one byte of data must accompany it")
 	}
 	var rights []byte
 	if file != nil {
@@ -127,10 +126,10 @@ func Send(conn *net.UnixConn, data []byte, file *os.File) error {
 	return err
 }
 
-// Receive fills data, and returns the file that came along, or nil.
+// Receive fills data and returns the file that was passed with it, or nil.
 func Receive(conn *net.UnixConn, data []byte) (*os.File, error) {
-	// Room for more than one descriptor, so that what a peer passes beyond it
-	// is seen and closed rather than left open.
+	// The buffer holds more than one descriptor, so that excess descriptors from the peer
+	// are received and closed instead of left open.
 	rights := make([]byte, unix.CmsgSpace(4*4))
 	n, got, _, _, err := conn.ReadMsgUnix(data, rights)
 	if err != nil {
@@ -152,7 +151,7 @@ func Receive(conn *net.UnixConn, data []byte) (*os.File, error) {
 
 func fileOf(rights []byte) (*os.File, error) {
 	if len(rights) == 0 {
-		return nil, nil //nolint:nilnil // no file came, which is no error
+		return nil, nil //nolint:nilnil // a message without a file is no error
 	}
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {
