@@ -216,7 +216,7 @@ func (c *Conn) fail(err error) {
 		c.streams = nil
 		c.mu.Unlock()
 		for _, s := range streams {
-			s.connectionEnded(err)
+			s.fail(err)
 		}
 	})
 }

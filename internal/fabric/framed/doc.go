@@ -41,7 +41,7 @@
 // # Concurrency
 //
 // All methods may be called from several goroutines. Reads of one stream exclude each other, and
-// so do its writes. Lock order: Stream.readTurn or writeTurn, then Stream.mu; Conn.writeLock,
-// then Conn.queue; never one of the first two together with one of the others in the opposite
-// order; Conn.mu is a leaf.
+// so do its writes. Lock order: receiveSide.turn or sendSide.turn, then Stream.mu;
+// frameWriter.lock, then frameWriter.queue; never one of the first two together with one of the
+// others in the opposite order; Conn.mu is a leaf.
 package framed

@@ -58,13 +58,13 @@ func (q *queue) open(c *Conn, o Opening, p Piece, claim bool) (s *Stream, mine b
 		return nil, false, ErrClosed
 	}
 	s = newStream(c, q.next.Load(), o.Method, o.Header)
-	s.receiver = o.Receiver
+	s.in.receiver = o.Receiver
 	if o.StreamVar != nil {
 		*o.StreamVar = s
 	}
 	s.SetPriority(o.Priority)
-	s.sendCredit -= p.size()
-	s.writeClosed = p.End
+	s.out.credit -= p.size()
+	s.out.closed = p.End
 	s.openPending = !claim
 	if !c.register(s) {
 		<-c.done

@@ -274,7 +274,7 @@ func (s *Stream) acceptWith(accept Acceptor, head []byte) {
 		return
 	}
 	s.mu.Lock()
-	s.receiver = to
+	s.in.receiver = to
 	failed := s.failure()
 	s.mu.Unlock()
 	if failed != nil {
@@ -289,10 +289,10 @@ func (r *reader) handleCredit(id, n uint32) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n == 0 || n > maxCredit || s.sendCredit+int(n) > maxCredit {
-		return violation("credit of %d on top of %d", n, s.sendCredit)
+	if n == 0 || n > maxCredit || s.out.credit+int(n) > maxCredit {
+		return violation("credit of %d on top of %d", n, s.out.credit)
 	}
-	s.sendCredit += int(n)
+	s.out.credit += int(n)
 	s.changed.Broadcast()
 	return nil
 }
@@ -304,12 +304,12 @@ func (r *reader) handleEnd(id uint32) (Receiver, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	if s.readEOF {
+	if s.in.eof {
 		s.mu.Unlock()
 		return nil, violation("stream %d ended twice", id)
 	}
-	s.readEOF = true
-	to := s.receiver
+	s.in.eof = true
+	to := s.in.receiver
 	s.updatedUnlock()
 	if to != nil && to.Ended() {
 		return to, nil
@@ -340,7 +340,7 @@ func (r *reader) handleData(h header) error {
 		_, err := r.in.Discard(h.length)
 		return connectionLostUnlessNil(err)
 	}
-	into, to, err := s.acceptData(h.length)
+	into, to, err := s.in.acceptData(h.length)
 	if err != nil {
 		return err
 	}
@@ -350,7 +350,7 @@ func (r *reader) handleData(h header) error {
 	rest := h.length
 	if into != nil {
 		n, err := io.ReadFull(r.in, into)
-		if full := s.dataRead(n); full != nil {
+		if full := s.in.dataRead(n); full != nil {
 			return full
 		}
 		if err != nil {
@@ -359,37 +359,6 @@ func (r *reader) handleData(h header) error {
 		rest -= n
 	}
 	return r.buffer(s, rest)
-}
-
-// acceptData spends the credit of n bytes. For a waiting Read it returns the slice to read into,
-// and blocks that Read until dataRead.
-func (s *Stream) acceptData(n int) (into []byte, to Receiver, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.readEOF || n > s.recvCredit {
-		return nil, nil, violation("%d bytes on stream %d: credit is %d, ended %t", n, s.id, s.recvCredit, s.readEOF)
-	}
-	s.recvCredit -= n
-	if s.receiver != nil {
-		return nil, s.receiver, nil
-	}
-	if s.filled == len(s.readBuf) || s.buffered.size > 0 || s.readErr != nil {
-		return nil, nil, nil
-	}
-	s.filling = true
-	return s.readBuf[s.filled:min(s.filled+n, len(s.readBuf))], nil, nil
-}
-
-func (s *Stream) dataRead(n int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.filling = false
-	if s.sink != nil {
-		return s.sinkFilled(n)
-	}
-	s.filled += n
-	s.changed.Broadcast()
-	return nil
 }
 
 // buffer reads n bytes into chunks.
@@ -402,7 +371,7 @@ func (r *reader) buffer(s *Stream, n int) error {
 			return connectionLost(err)
 		}
 		n -= c.to
-		if to := s.storeChunk(c); to != nil {
+		if to := s.in.storeChunk(c); to != nil {
 			took := deliverTo(to, c.data[:c.to])
 			chunkPool.Put(c)
 			if err := r.returnCredit(s, took); err != nil {
@@ -410,21 +379,5 @@ func (r *reader) buffer(s *Stream, n int) error {
 			}
 		}
 	}
-	return nil
-}
-
-// storeChunk buffers c, or returns a receiver that was attached meanwhile.
-func (s *Stream) storeChunk(c *chunk) Receiver {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.receiver != nil {
-		return s.receiver
-	}
-	if s.readErr != nil { // aborted meanwhile
-		chunkPool.Put(c)
-		return nil
-	}
-	s.buffered.push(c)
-	s.changed.Broadcast()
 	return nil
 }

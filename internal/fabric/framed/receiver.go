@@ -79,14 +79,14 @@ func (s *Stream) attachReceiver(r Receiver) {
 	b := make([]byte, chunkSize)
 	took := 0
 	s.mu.Lock()
-	for s.buffered.size > 0 { // more may arrive while r, which may Refuse, consumes some
-		early := b[:s.buffered.read(b)]
+	for s.in.buffered.size > 0 { // more may arrive while r, which may Refuse, consumes some
+		early := b[:s.in.buffered.read(b)]
 		s.mu.Unlock()
 		took += deliverTo(r, early)
 		s.mu.Lock()
 	}
-	s.receiver = r
-	ended, failed := s.readEOF, s.failure()
+	s.in.receiver = r
+	ended, failed := s.in.eof, s.failure()
 	s.mu.Unlock()
 	s.Consumed(took) // the peer may be out of credit
 	if ended && r.Ended() {
@@ -112,10 +112,10 @@ func deliverTo(r Receiver, b []byte) (took int) {
 
 // failure is the peer's or the connection's error. Locks: s.mu is held.
 func (s *Stream) failure() error {
-	if s.writeErr != nil {
-		return s.writeErr
+	if s.out.err != nil {
+		return s.out.err
 	}
-	return s.readErr
+	return s.in.err
 }
 
 // Start is Open for a stream whose bytes o.Receiver consumes, with a first Send: both leave in
@@ -185,50 +185,22 @@ func (p *Piece) append(b []byte) []byte {
 func (s *Stream) Send(p Piece) error {
 	n := p.size()
 	if n == 0 || n > maxQueued {
-		return s.sendParts(p)
+		return s.out.sendParts(p)
 	}
-	s.writeTurn.Lock()
-	defer s.writeTurn.Unlock()
-	if !s.tryTakeCredit(n) {
-		return s.sendTurn(p)
+	s.out.turn.Lock()
+	defer s.out.turn.Unlock()
+	if !s.out.tryTakeCredit(n) {
+		return s.out.sendTurn(p)
 	}
 	if err := s.conn.out.sendPiece(s.id, p); err != nil {
 		return err
 	}
 	if p.End {
 		s.mu.Lock()
-		s.writeClosed = true
+		s.out.closed = true
 		s.updatedUnlock()
 	}
 	return nil
-}
-
-// sendParts sends a piece that needs several frames.
-func (s *Stream) sendParts(p Piece) error {
-	s.writeTurn.Lock()
-	defer s.writeTurn.Unlock()
-	return s.sendTurn(p)
-}
-
-// sendTurn is sendParts with writeTurn held.
-func (s *Stream) sendTurn(p Piece) error {
-	if _, err := s.write(p.Prefix, p.Data, p.End && len(p.Suffix) == 0); err != nil || len(p.Suffix) == 0 {
-		return err
-	}
-	_, err := s.write(nil, p.Suffix, p.End)
-	return err
-}
-
-// tryTakeCredit takes credit for n bytes if there is enough.
-func (s *Stream) tryTakeCredit(n int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sendCredit < n || s.writeFailure() != nil {
-		return false
-	}
-	s.openPending = false
-	s.sendCredit -= n
-	return true
 }
 
 // appendPiece queues a DATA frame and the END. Locks: q.mu is held.
@@ -244,7 +216,7 @@ func (q *queue) appendPiece(id uint32, p *Piece) {
 // Consumed returns credit for n bytes to the peer of a stream with a Receiver.
 func (s *Stream) Consumed(n int) {
 	s.mu.Lock()
-	grant := s.creditFor(n)
+	grant := s.in.creditFor(n)
 	s.mu.Unlock()
 	if grant > 0 {
 		s.conn.out.sendSmall(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) })
@@ -252,7 +224,7 @@ func (s *Stream) Consumed(n int) {
 }
 
 // SetPriority sets the priority of what the stream sends from now on.
-func (s *Stream) SetPriority(p Priority) { s.priority.Store(int32(min(max(p, Low), High))) }
+func (s *Stream) SetPriority(p Priority) { s.out.priority.Store(int32(min(max(p, Low), High))) }
 
 // Refuse is Reset for a Receiver: it does not block.
 func (s *Stream) Refuse(err error) {
@@ -287,7 +259,7 @@ func (r *reader) returnCredit(s *Stream, took int) error {
 		return nil
 	}
 	s.mu.Lock()
-	grant := s.creditFor(took)
+	grant := s.in.creditFor(took)
 	s.mu.Unlock()
 	if grant == 0 {
 		return nil

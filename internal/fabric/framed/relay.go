@@ -79,7 +79,7 @@ func toStream(s *Stream, r Ring) error {
 func (s *Stream) peerEnded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.readEOF
+	return s.in.eof
 }
 
 func withoutEOF(err error) error {

@@ -36,7 +36,7 @@ func (w *frameWriter) flushBeforeRead() {
 	w.queue.unclaim()
 }
 
-// writePending writes what is queued, and releases writeLock. It reports whether frames were
+// writePending writes what is queued, and releases the lock. It reports whether frames were
 // added meanwhile that the claiming goroutine has to write.
 func (w *frameWriter) writePending() (more bool) {
 	b := w.queue.take()
@@ -133,7 +133,7 @@ func (w *frameWriter) sendLarge(s *Stream, prefix, p []byte) error {
 	if !w.waitReady() {
 		return w.conn.err
 	}
-	w.lock.lock(s.class())
+	w.lock.lock(s.out.class())
 	defer w.lock.unlock()
 	b := header{frameData, len(prefix) + len(p), s.id}.append(w.queue.take())
 	b = append(b, prefix...)

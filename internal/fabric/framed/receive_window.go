@@ -1,0 +1,46 @@
+package framed
+
+import "time"
+
+// receiveWindow is the flow-control window that one stream grants to the peer. The stream's mu guards it.
+type receiveWindow struct {
+	conn      *Conn
+	size      int
+	borrowed  int       // the part of size that comes from the connection's budget
+	credit    int       // what the peer may still send
+	consumed  int       // bytes read since the last grant
+	lastGrant time.Time // when the window was last considered for growth
+}
+
+// grant returns what was consumed, and by how much the window grows, as credit for the peer.
+func (w *receiveWindow) grant() int {
+	credit := w.consumed
+	w.consumed = 0
+	if more := w.increase(); more > 0 {
+		more = w.conn.takeBudget(more)
+		w.size += more
+		w.borrowed += more
+		credit += more
+	}
+	w.credit += credit
+	return credit
+}
+
+// secondWindow is the window of a stream that uses up its first one.
+const secondWindow = 512 << 10
+
+// increase is by how much to widen the window. It is wide enough when half of it lasts for more than
+// two round trips: a wider one would only fill queues in front of other streams' frames.
+func (w *receiveWindow) increase() int {
+	most := w.conn.o.Window - w.size
+	if w.size < secondWindow {
+		return min(most, secondWindow-w.size)
+	}
+	now := time.Now()
+	last := w.lastGrant
+	w.lastGrant = now
+	if last.IsZero() || now.Sub(last) > 2*w.conn.live.shortestRTT() {
+		return 0
+	}
+	return min(most, w.size)
+}
