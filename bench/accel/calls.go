@@ -51,7 +51,7 @@ func (b *bench) measure(ctx context.Context, way suite.Way, into samples, label 
 	return nil
 }
 
-// A goal is what is wanted of one measurement on one way.
+// A goal is the target of one measurement over one path.
 type goal struct {
 	way, name, title, unit string
 	goal                   paired.Goal

@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/bench/suite"
 )
 
-// peer is PoCL-Remote, measured where somebody has built it.
+// peer is PoCL-Remote, which is measured if it is built.
 type peer struct {
 	server, library string
 	vendors         string

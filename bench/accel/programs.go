@@ -51,7 +51,7 @@ func (b *bench) programs(ctx context.Context) error {
 	return nil
 }
 
-// reasons are of programs that may fall short.
+// reasons explain the programs that may miss their goal.
 var reasons = map[string]string{
 	"clblast xgemm": "The program makes more than 300,000 calls, which take 600 MB to the device and 200 MB back: what it takes longer is 8 us for each.",
 }
@@ -112,8 +112,8 @@ func (b *bench) homes() (map[string]string, error) {
 	return homes, nil
 }
 
-// cuts takes dinghy's link away under programs that wait for a blocking call,
-// and counts those whose call came back with an error within 5 s.
+// cuts takes dinghy's link down while programs wait for a blocking call, and counts the
+// programs whose call returned an error within 5 s.
 func (b *bench) cuts(ctx context.Context) error {
 	if b.rig.Node("dinghy").Cut(ctx, false) != nil {
 		b.Report.Notes = append(b.Report.Notes, "The cut link was not measured: it needs network namespaces.")

@@ -16,9 +16,9 @@ import (
 // work is how long a back end of speed 1 needs for a call.
 const work = 8 * time.Millisecond
 
-// A backend serves one call after the other, each in the same time, and tells its
-// load with each answer. It sleeps where another would compute: its speed does not
-// depend on the machine.
+// A backend serves one call at a time, each in the same time, and reports its load with
+// each response. It sleeps instead of computing, so its speed does not depend on the
+// machine.
 type backend struct {
 	testgrpc.UnimplementedTestServiceServer
 	takes time.Duration
@@ -51,7 +51,7 @@ func (a *actor) backend() app {
 	}
 }
 
-// UnaryCall takes its turn and its time.
+// UnaryCall queues the call and waits until it is served.
 func (b *backend) UnaryCall(ctx context.Context, _ *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
 	time.Sleep(time.Until(b.queue(time.Now())))
 	raw, err := proto.Marshal(b.report(time.Now()))

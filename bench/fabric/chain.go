@@ -42,14 +42,14 @@ func policyText(kinds ...kindOfPolicy) string {
 	return text.String()
 }
 
-// A judging is calls through a router whose callee is nobody.
+// A judging measures calls through a router without a callee.
 type judging struct {
 	Policies string
 	Size     int
 	Calls    int
 }
 
-// nowhere answers at once.
+// nowhere is a callee that returns at once.
 type nowhere struct{ response call.Message }
 
 func (n *nowhere) Open(context.Context, *call.Head) (call.ClientStream, error) {

@@ -2,10 +2,10 @@
 // layer-7 proxy with the same policies, and raw unix sockets, and writes
 // docs/bench/fabric.md and fabric.json.
 //
-// Everything that calls, serves or stands between is a process of its own: the
-// command starts itself anew in the role that a [spec] describes, and tells it what
-// to do over its standard input. All ways of a row are up at the same time and
-// take turns, so that what else the machine does hits all of them.
+// Clients, servers and proxies are processes of their own: the command starts itself
+// again in the role that a [spec] describes, and sends it commands over its standard
+// input. All variants of a row run at the same time and are measured in turn, so that
+// other load of the machine affects all of them.
 //
 // -only NAME measures some sections, -profile DIR shows where each process spends its
 // time.

@@ -17,7 +17,7 @@ import (
 	"github.com/outboard-run/outboard/fabric"
 )
 
-// A load is the calls that a client shall make.
+// A load describes the calls that a client makes.
 type load struct {
 	// Call is what to call: echo, marked, shop or work.
 	Call string
@@ -30,7 +30,7 @@ type load struct {
 	Seconds float64
 }
 
-// A result is how a load went. Times are in microseconds.
+// A result is the result of a load. Times are in microseconds.
 type result struct {
 	Calls, Lost, Wrong  int
 	Seconds             float64
@@ -136,7 +136,7 @@ func shopCaller(ctx context.Context, c grpc.ClientConnInterface, i int) func() e
 	}
 }
 
-// A tally is what one caller saw.
+// A tally holds the results of one caller.
 type tally struct {
 	times []time.Duration
 	lost  int

@@ -24,7 +24,7 @@ const slowCopies = "Go's collector wants each goroutine to stop for a moment, an
 	"Where the copy goes to new memory each page of it is a page fault, each fault ends with the next signal, and so the copy gets on by a page for each: 60 to 190 ms for what " +
 	"takes 4 otherwise, in which the process does nothing else (seen in a profile; grpc-go's processes do the same)."
 
-// reasonFor is why a row falls short, "" where nobody knows.
+// reasonFor returns why a row misses its goal, "" if the reason is unknown.
 func reasonFor(name string) string {
 	for _, s := range shortfalls {
 		all := true

@@ -67,7 +67,7 @@ func (a *actor) prepare(ctx context.Context) error {
 	return prepare(ctx)
 }
 
-// obey does what it is asked to, until nobody asks any more.
+// obey executes the commands of standard input until it is closed.
 func (a *actor) obey(ctx context.Context, ask *json.Decoder, tell *json.Encoder) error {
 	for {
 		var q struct {

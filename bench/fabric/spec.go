@@ -33,7 +33,7 @@ const (
 	roleStation = "station" // a node's calls
 )
 
-// A spec is what a process shall be.
+// A spec describes a process: its role and its configuration.
 type spec struct {
 	Role, Name, Stack string
 	// App is what a server serves.

@@ -11,9 +11,9 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// Beside is small calls beside a transfer on the same connection. The small ones
-// come at their rate whether or not those before are answered: whoever waited for
-// them would ask least when the transfer hurts most.
+// Beside is a load of small calls during a transfer on the same connection. The small calls
+// are an open loop: a closed loop would send the fewest calls when the transfer delays them
+// most (coordinated omission).
 type beside struct {
 	Size    int
 	Rate    float64

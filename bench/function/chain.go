@@ -101,7 +101,7 @@ func functionHandler(f *function.Function) http.Handler {
 	})
 }
 
-// A door is an HTTP server on this machine.
+// A door is an HTTP server on the loopback device.
 type door struct {
 	server http.Server
 	addr   string

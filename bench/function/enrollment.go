@@ -70,7 +70,7 @@ func (b *bench) auditRows(ctx context.Context, o *office) error {
 	return nil
 }
 
-// An office is the app under load, and what its clients were told.
+// An office is the app under load, and the responses of its clients.
 type office struct {
 	stage *stage
 	at    string // where connections go
@@ -148,7 +148,7 @@ func (o *office) rush(open func(context.Context, int) (desk, error), n int, turn
 	}
 }
 
-// take notes what clients were told, and returns how many requests they made.
+// take records the responses of clients, and returns the number of their requests.
 func (o *office) take(clients []*applicant) int {
 	count := 0
 	for _, c := range clients {

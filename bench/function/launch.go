@@ -7,8 +7,8 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/placement"
 )
 
-// launchTimes is what becomes of the same graphs when their steps are launched lazily,
-// eagerly, and as late as moves no step's end. It runs on a virtual clock.
+// launchTimes compares the launch policies lazy, eager and nimble on the same graphs, on a
+// virtual clock.
 func (b *bench) launchTimes(context.Context) error {
 	rows, err := placement.Compare(placement.Graphs())
 	if err != nil {

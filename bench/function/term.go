@@ -33,7 +33,7 @@ func student(k int) string { return "s" + strconv.Itoa(k) }
 
 func requestID(k int) string { return "r" + strconv.Itoa(k) }
 
-// answer is what who got a seat is told, each time.
+// answer returns the response to a request that got a seat, the same each time.
 func (t term) answer(k int) string {
 	return `{"course":"` + t.course(k) + `","student":"` + student(k) + `"}`
 }
@@ -48,7 +48,7 @@ type applicant struct {
 	term   term
 	desk   desk
 	next   func() int
-	seated []int // who was told that he has a seat now
+	seated []int // students whose requests were granted
 	wrong  []string
 	count  int
 }

@@ -43,7 +43,7 @@ func (b *bench) turns(ctx context.Context, rounds int, ways ...way) (all []serie
 }
 
 func (s *series) turn(ctx context.Context, w way, counts bool) error {
-	runtime.GC() // nobody collects what others left
+	runtime.GC() // so that no turn collects the garbage of another
 	begin, used := time.Now(), processorTime()
 	v, err := w(ctx)
 	if err == nil && counts {

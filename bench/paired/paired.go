@@ -1,8 +1,8 @@
-// Package paired measures two ways of doing one thing in turn, A B A B, and
-// reports the ratio of their medians.
+// Package paired measures two implementations in turn, A B A B, and reports the
+// ratio of their medians.
 //
-// Absolute times of a small shared machine mean little; what it does within
-// one minute on both ways does.
+// Absolute times of a small shared machine mean little; the ratio of two
+// measurements within the same minute is reproducible.
 package paired
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// A Row is one measured thing.
+// A Row is one measurement.
 type Row struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
@@ -33,11 +33,11 @@ type Row struct {
 	Runs   int     `json:"runs"`
 	// Spread is the least and the greatest value.
 	Spread [2]float64 `json:"spread"`
-	// Reason says why a row falls short, when that is known.
+	// Reason says why a row misses its goal, if it is known.
 	Reason string `json:"reason,omitempty"`
 }
 
-// A Goal says what is wanted of a row.
+// A Goal is the target of a row.
 type Goal struct {
 	// Max and Min bound the value, MaxRatio and MinRatio the ratio; 0 is no bound.
 	Max, Min, MaxRatio, MinRatio float64
@@ -170,7 +170,7 @@ func (r Report) Markdown(w io.Writer) {
 	}
 }
 
-// Number prints v with three digits that mean something.
+// Number formats v with three significant digits.
 func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case a == 0:

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A Run is what the commands that measure have in common: sections that are measured one
-// after the other, and their report.
+// A Run is one run of a benchmark command: its sections, which are measured in order, and
+// their report.
 type Run struct {
 	// Out is the folder of the report. Only chooses the sections whose names have it in
 	// them; such a part is no report.

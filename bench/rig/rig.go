@@ -1,5 +1,5 @@
-// Package rig starts a small pool of real `outboard` processes on this machine
-// and takes it down again without a trace.
+// Package rig starts a small pool of real `outboard` processes on this machine,
+// and removes all of it afterwards.
 //
 // Each node gets a network namespace of its own where the caller may make
 // them, joined by a bridge; otherwise the nodes share the loopback device and
@@ -33,7 +33,7 @@ type Options struct {
 	Loopback bool
 	// Env is added to every node's environment.
 	Env []string
-	// Log takes what the nodes say; nil throws it away.
+	// Log receives the output of the nodes; nil discards it.
 	Log io.Writer
 }
 
@@ -201,7 +201,7 @@ func (n *Node) end(sig syscall.Signal) error {
 	if n.up == nil || n.up.Process == nil {
 		return nil
 	}
-	// The whole group: nobody whom the node started outlives it.
+	// The whole process group: no child process outlives the node.
 	if err := syscall.Kill(-n.up.Process.Pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package suite runs OpenCL programs that nobody here wrote, on the local
-// driver and on a borrowed device, and says whether they did the same.
+// Package suite runs third-party OpenCL programs on the local driver and on a
+// borrowed device, and compares their output.
 package suite
 
 import (

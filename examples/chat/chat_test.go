@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/examples/stage"
 )
 
-// patience is how long a line may take. It only ends a test that has failed.
+// patience bounds the wait for a line. It only ends a test that has failed.
 const patience = time.Minute
 
 type visitor struct {

@@ -19,8 +19,8 @@ const (
 	askers   = 16
 )
 
-// TestEnrollment has more students ask at once than there are seats, each of them more
-// than once.
+// TestEnrollment sends concurrent requests of more students than there are seats, and
+// repeats each request.
 func TestEnrollment(t *testing.T) {
 	app := stage.Deploy(t)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: askers}}

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/examples/stage"
 )
 
-// TestFractal draws on a real device and compares with what Go makes of the same numbers.
+// TestFractal draws on a real device and compares with a computation in Go.
 func TestFractal(t *testing.T) {
 	app := stage.DeployWithDevices(t)
 	const size = 64
@@ -31,7 +31,7 @@ func TestFractal(t *testing.T) {
 			}
 		}
 	}
-	// A compiler may round otherwise, which shows at the edge.
+	// Rounding differs between compilers, which is visible at the edge of the set.
 	if same < size*size*99/100 {
 		t.Errorf("%d of %d points are right", same, size*size)
 	}
@@ -44,7 +44,7 @@ func TestFractal(t *testing.T) {
 	together(t, app)
 }
 
-// stays says whether a point is in the set, as far as 1000 steps show.
+// stays reports whether a point has not escaped after 1000 steps.
 func stays(cx, cy float32) bool {
 	var x, y float32
 	for range 1000 {
@@ -56,7 +56,7 @@ func stays(cx, cy float32) bool {
 	return true
 }
 
-// together draws many pictures with one lease.
+// together draws many pictures concurrently with one lease.
 func together(t *testing.T, app *stage.App) {
 	var all sync.WaitGroup
 	for range 20 {

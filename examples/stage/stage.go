@@ -1,5 +1,5 @@
-// Package stage brings an example onto a node of its own, for the example's test: it
-// builds the functions, starts a node and deploys the app, as the example's README says.
+// Package stage deploys an example to a node of its own, for the example's test: it builds
+// the functions, starts a node and deploys the app, as described in the example's README.
 package stage
 
 import (
@@ -17,9 +17,9 @@ import (
 // program is `outboard`, from an example's folder.
 const program = "../../bin/outboard"
 
-// App is an example that runs.
+// App is a deployed example.
 type App struct {
-	// URL is the address that its routes begin with, without a slash at the end.
+	// URL is the prefix of its routes, without a slash at the end.
 	URL string
 	// Node is a node of the pool.
 	Node *rig.Node
@@ -31,8 +31,8 @@ func Deploy(t *testing.T) *App {
 	return deploy(t, "none")
 }
 
-// DeployWithDevices is Deploy on a node that offers this machine's devices, of which there
-// has to be one.
+// DeployWithDevices is Deploy on a node that offers this machine's devices. There must be at
+// least one.
 func DeployWithDevices(t *testing.T) *App {
 	t.Helper()
 	_, err := os.Stat("/etc/OpenCL/vendors/pocl.icd")
@@ -53,7 +53,7 @@ func deploy(t *testing.T, devices string) *App {
 	return &App{URL: address(t, out), Node: node}
 }
 
-// copied is a copy of the program, so that a build meanwhile does not mix two.
+// copied copies the program, so that a concurrent build does not replace it during the test.
 func copied(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile(program)

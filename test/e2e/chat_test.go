@@ -181,8 +181,8 @@ func (v *visitor) talk(about string, lines int) {
 	}
 }
 
-// A node that is killed takes its sockets with it, and nobody else's: the others go on to hear
-// each other, and who comes back by another node hears them, too. Nothing comes twice.
+// A node that is killed ends its own sockets only: the other clients still receive each other's
+// messages, and so does a client that reconnects to another node. No message arrives twice.
 func TestChatOverKilledNode(t *testing.T) {
 	t.Parallel()
 	nodes := chatPool(t)

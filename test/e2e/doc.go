@@ -1,5 +1,5 @@
-// Package e2e tests the outboard program itself: real nodes, real programs that
-// nobody here wrote, real deaths.
+// Package e2e tests the outboard program end to end: real nodes, third-party programs,
+// and nodes that are killed.
 //
 // The quick ones run in `make test`. Those of the build tag conformance run in
 // `make conformance`.

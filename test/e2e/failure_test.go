@@ -19,7 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// held is a running `hold`, or another program that says line by line how far it is.
+// held is a running `hold`, or another program that prints its progress line by line.
 type held struct {
 	cmd    *exec.Cmd
 	lines  *bufio.Scanner
@@ -44,10 +44,10 @@ func (w *words) String() string {
 	return w.text.String()
 }
 
-// said is what the program, or outboard run, has said on standard error so far.
+// said returns what the program and outboard run have written to standard error so far.
 func (h *held) said() string { return h.stderr.String() }
 
-// hold starts the program and waits until it says that it holds.
+// hold starts the program and waits until it prints that its blocking call has begun.
 func hold(t testing.TB, way suite.Way, mode ...string) *held {
 	t.Helper()
 	h := holding(t, way, mode...)
@@ -278,7 +278,7 @@ func TestFirstOfThreeNodesDies(t *testing.T) {
 	}
 }
 
-// Commands that nobody watches fail with a user event, and the worker lives on.
+// Commands without a waiter fail with their user event, and the worker survives.
 func TestUnseenFailures(t *testing.T) {
 	sharesDevice(t)
 	for name, way := range paths(shared(t)) {

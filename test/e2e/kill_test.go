@@ -134,7 +134,7 @@ func (k *killer) one(random *rand.Rand) error {
 	return nil
 }
 
-// waits tells what the kernel does for processes.
+// waits returns the state of processes in the kernel.
 func waits(pids []int) string {
 	var all strings.Builder
 	for _, pid := range pids {

@@ -14,8 +14,8 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// A tenant whose process can't be started says why: to who invokes and in the node's log; who
-// comes by HTTP may come again. When it can, it is.
+// A tenant's process that can't be started is reported with its reason by `outboard invoke` and
+// in the node's log; HTTP requests get 503 with Retry-After. It starts once it can.
 func TestTenantCannotStart(t *testing.T) {
 	t.Parallel()
 	log := logFile(t)

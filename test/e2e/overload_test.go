@@ -136,8 +136,8 @@ func (g *gated) ends() int {
 	return n
 }
 
-// Of more calls than a function takes all are answered: those that there is room for with
-// what the function makes, the others at once with 429. Afterwards it serves as before.
+// All calls beyond a function's limits are answered: accepted ones with the function's result,
+// the others at once with 429. Afterwards it serves as before.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	g := openGated(t)
@@ -253,7 +253,7 @@ func (g *gated) executions(t *testing.T, workflow string, ok func(client.Workflo
 	})
 }
 
-// A node that is told to stop takes no more calls, and ends those that it has.
+// A node that is told to stop drains: it accepts no more calls and completes those in progress.
 func TestStopWithCalls(t *testing.T) {
 	t.Parallel()
 	g := openGated(t)

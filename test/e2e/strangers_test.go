@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// Programs of testdata/strangers use OpenCL through libraries that nobody here
-// wrote, and print what must be the same everywhere.
+// Programs of testdata/strangers use OpenCL through third-party libraries, and print
+// results that must not differ between devices.
 
 // The library keeps compiled programs in its user's home: the second run takes
 // them from there.

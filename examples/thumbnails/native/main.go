@@ -1,5 +1,5 @@
-// Command native makes thumbnails of all photographs in a folder, in one process: what
-// the workflow is compared with.
+// Command native makes thumbnails of all photographs in a folder, in one process. It is the
+// reference for the workflow.
 package main
 
 import (

@@ -1,7 +1,7 @@
 package photo
 
-// Blur makes each pixel the mean of the square of pixels around it that reaches Radius
-// far: first in rows, then in columns. Beyond its edges a picture goes on as it is there.
+// Blur is a box blur: each pixel becomes the mean of the square of pixels within Radius,
+// computed separably, rows first. Pixels beyond an edge repeat those at the edge.
 func Blur(alloc Alloc, p Picture) Picture {
 	width, height, ratio := p.about()
 	blurred := New(alloc, width, height, ratio)

@@ -1,5 +1,5 @@
-// Package photo is what is done to the photographs of the thumbnails example, for its
-// functions and for the native program that it is compared with.
+// Package photo implements the image processing of the thumbnails example, for its functions
+// and for the native program that is its reference.
 package photo
 
 import (
@@ -11,17 +11,17 @@ import (
 	"image/jpeg"
 )
 
-// What a thumbnail is like.
+// The parameters of a thumbnail.
 const (
 	Width   = 320 // its width; its height follows
 	Radius  = 2   // how far the blur reaches
 	Quality = 85
 )
 
-// Alloc gives memory for a picture: in the arena for functions.
+// Alloc allocates memory for a picture: functions use the arena.
 type Alloc func(size int) []byte
 
-// Heap gives ordinary memory.
+// Heap allocates ordinary memory.
 func Heap(size int) []byte { return make([]byte, size) }
 
 // header is what is before the pixels of a picture: its width, its height and how its
@@ -71,7 +71,7 @@ func colours(width, height int, ratio image.YCbCrSubsampleRatio) (w, h int) {
 
 var errPicture = errors.New("read picture: its size does not match")
 
-// Check says whether b is a picture.
+// Check validates that b is a picture.
 func Check(b []byte) (Picture, error) {
 	if len(b) < header {
 		return nil, errPicture
@@ -89,7 +89,7 @@ func (p Picture) about() (width, height int, ratio image.YCbCrSubsampleRatio) {
 	return number(0), number(4), image.YCbCrSubsampleRatio(number(8))
 }
 
-// Size is width and height.
+// Size returns width and height.
 func (p Picture) Size() (width, height int) {
 	width, height, _ = p.about()
 	return width, height
@@ -115,7 +115,7 @@ func (p Picture) planes() [3]plane {
 	}
 }
 
-// image is the picture for Go's library. It shares the pixels.
+// image returns the picture as an image of Go's library that shares the pixels.
 func (p Picture) image() *image.YCbCr {
 	width, height, ratio := p.about()
 	all := p.planes()
@@ -152,7 +152,7 @@ func fromYCbCr(alloc Alloc, m *image.YCbCr) Picture {
 	return p
 }
 
-// fromAny takes a photograph that has no colours, or those of a printer.
+// fromAny converts a photograph in grey or CMYK.
 func fromAny(alloc Alloc, m image.Image) Picture {
 	bounds := m.Bounds()
 	p := New(alloc, bounds.Dx(), bounds.Dy(), image.YCbCrSubsampleRatio444)
@@ -178,7 +178,7 @@ func Encode(alloc Alloc, p Picture) ([]byte, error) {
 	return b, nil
 }
 
-// Thumbnail does all four steps.
+// Thumbnail runs all four steps.
 func Thumbnail(file []byte) ([]byte, error) {
 	p, err := Decode(Heap, file)
 	if err != nil {

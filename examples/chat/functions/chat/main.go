@@ -1,6 +1,6 @@
-// Command chat is what happens in the rooms of the chat example. It is called for each
-// event of a WebSocket: "open", "message" and "close". What it answers says who is sent
-// what, and which rooms the socket enters or leaves.
+// Command chat implements the rooms of the chat example. It is called for each event of a
+// WebSocket: "open", "message" and "close". Its response lists the messages to send, and the
+// rooms that the socket joins or leaves.
 package main
 
 import (
@@ -22,10 +22,10 @@ func main() {}
 const (
 	longest  = 500 // letters of a line
 	recalled = 20  // lines that newcomers see
-	attempts = 10  // to note a line, while others note theirs
+	attempts = 10  // to append a line while other calls append theirs
 )
 
-// answer is what the gateway does for the function.
+// answer lists the actions of the gateway.
 type answer struct {
 	Send  []message `json:"send,omitempty"`
 	Join  []string  `json:"join,omitempty"`
@@ -55,7 +55,7 @@ func handle(text []byte) ([]byte, error) {
 	return nil, errors.New("event " + event + " is unknown")
 }
 
-// visitor is the name in the address.
+// visitor returns the name in the query.
 func visitor() string {
 	query, _ := guest.Meta("query")
 	values, _ := url.ParseQuery(query)
@@ -70,7 +70,7 @@ func clean(s string) string {
 	return s
 }
 
-// enter shows what was said before, and joins the room.
+// enter sends the recent lines, and joins the room.
 func enter(room, name string) ([]byte, error) {
 	lines, _, err := recall(room)
 	if err != nil {
@@ -88,8 +88,8 @@ func enter(room, name string) ([]byte, error) {
 	return json.Marshal(a)
 }
 
-// say has all in the room hear a line. Who says one that can't be kept is told: nobody hears
-// it.
+// say sends a line to the room. A line that can't be stored is not sent, and its sender gets
+// an error.
 func say(room, line string) ([]byte, error) {
 	if err := note(room, line); err != nil {
 		return json.Marshal(answer{Send: []message{{"self", "!! nobody heard that: " + err.Error()}}})
@@ -99,7 +99,7 @@ func say(room, line string) ([]byte, error) {
 
 var history = guest.Bucket("history")
 
-// recall returns the last lines of a room, and the revision of what is kept of it.
+// recall returns the last lines of a room, and their revision.
 func recall(room string) (lines []string, revision int64, err error) {
 	text, revision, err := history.Get(room)
 	if err != nil || revision == 0 {
@@ -109,8 +109,7 @@ func recall(room string) (lines []string, revision int64, err error) {
 	return lines, revision, err
 }
 
-// note adds a line to what is kept. When somebody else did so at the same time it
-// begins again.
+// note appends a line to the stored ones by compare-and-swap, and retries after a conflict.
 func note(room, line string) error {
 	for range attempts {
 		lines, revision, err := recall(room)

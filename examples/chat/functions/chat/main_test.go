@@ -51,7 +51,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// Nobody hears what can't be kept, and who said it is told.
+// A line that can't be stored is not sent, and its sender gets an error.
 func TestNotHeard(t *testing.T) {
 	host := guesttest.Start(t)
 	host.Bucket("history").Set("lobby", "no list")

@@ -1,4 +1,4 @@
-// Command page is the page of the chat example: an ordinary http.Handler.
+// Command page serves the page of the chat example with an ordinary http.Handler.
 package main
 
 import (

@@ -1,11 +1,11 @@
 // Command enroll enrols students in courses whose seats are limited.
 //
-//	POST /courses/math                  20            opens a course with so many seats
+//	POST /courses/math                  20            opens a course with that many seats
 //	GET  /courses/math                                {"course":"math","free":20}
 //	PUT  /courses/math/students/ann                   {"course":"math","student":"ann"}
 //
-// A PUT has a header Request-Id, made by who asks. When it comes a second time, since
-// nobody saw the first answer, it gets that answer again and takes no second seat.
+// A PUT has an idempotency key of the client, the header Request-Id. When the request is
+// repeated, since the first response was lost, it gets the same response and no second seat.
 package main
 
 import (
@@ -18,8 +18,8 @@ func init() { guest.Handle(handle) }
 
 func main() {}
 
-// seats has three kinds of keys: "free/COURSE", a number; "request/ID", what was
-// answered; "student/COURSE/NAME", the request by which the student is enrolled.
+// seats has three kinds of keys: "free/COURSE", a number; "request/ID", the response;
+// "student/COURSE/NAME", the request by which the student is enrolled.
 var seats = guest.Bucket("seats")
 
 func handle(message []byte) ([]byte, error) {
@@ -55,7 +55,7 @@ func look(course string) ([]byte, error) {
 	return respond(200, `{"course":"`+course+`","free":`+string(free)+`}`), nil
 }
 
-// enroll takes a seat, notes who has it, and notes the answer: all at once or nothing.
+// enroll takes a seat and records the student and the response, all in one transaction.
 func enroll(course string) ([]byte, error) {
 	student, _ := guest.Meta("student")
 	id, _ := guest.Meta("Request-Id")

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// This function is called so often that it writes HTTP by itself. Functions that have
-// more to say to it use the package web.
+// This function is called so often that it encodes HTTP by itself. Other functions use
+// package web.
 
 func body(message []byte) []byte {
 	_, body, _ := bytes.Cut(message, []byte("\r\n\r\n"))
@@ -48,7 +48,7 @@ func write(status int, kind, body string) []byte {
 	return append(b, body...)
 }
 
-// safe says whether a word may be a part of a key and of an answer.
+// safe reports whether a word may be a part of a key and of a response.
 func safe(word string) bool {
 	for _, c := range []byte(word) {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' {

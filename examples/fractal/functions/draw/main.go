@@ -26,7 +26,7 @@ func init() {
 
 func main() {}
 
-// kernel counts for each point how many steps it takes to get away.
+// kernel computes the escape time of each point.
 const kernel = `
 kernel void mandelbrot(global uchar *out, float left, float top, float step, uint most) {
 	size_t i = get_global_id(0), j = get_global_id(1);
@@ -77,10 +77,10 @@ func (v view) draw() ([]byte, error) {
 
 const (
 	largest = 2048
-	finest  = 1e-5 // beyond that the device's numbers are too coarse
+	finest  = 1e-5 // the precision of float32 does not suffice below it
 )
 
-// read takes what the request asks for.
+// read parses the view from the request's query.
 func (v *view) read(r *http.Request) error {
 	for name, to := range map[string]*float32{"x": &v.x, "y": &v.y, "width": &v.width} {
 		if text := r.FormValue(name); text != "" {
@@ -104,7 +104,7 @@ func (v *view) read(r *http.Request) error {
 	return nil
 }
 
-// device tells which device it was.
+// device responds with the description of the device.
 func device(w http.ResponseWriter, _ *http.Request) {
 	gpu, err := guest.ImportDevice("gpu")
 	var info guest.DeviceInfo
