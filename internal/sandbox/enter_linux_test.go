@@ -22,6 +22,9 @@ const (
 	insideVariable = "SANDBOX_TEST_INSIDE"
 )
 
+// raceVariable keeps the race detector from delaying the end of each process.
+const raceVariable = "GORACE=atexit_sleep_ms=0"
+
 // attackers are programs that run inside, by name. Each returns what it achieved although
 // nothing may be achieved.
 var attackers = map[string]func(c *Config) []error{
@@ -31,6 +34,10 @@ var attackers = map[string]func(c *Config) []error{
 }
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(chrootVariable); dir != "" {
+		_ = os.Unsetenv(chrootVariable)
+		os.Exit(attackInChroot(dir))
+	}
 	if text := os.Getenv(enterVariable); text != "" {
 		var c Config
 		if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -39,7 +46,7 @@ func TestMain(m *testing.M) {
 		in, err := Enter(c)
 		if err == nil {
 			list, _ := json.Marshal(in.Mechanisms)
-			err = in.Exec(os.Args, []string{insideVariable + "=" + os.Getenv("SANDBOX_TEST_ATTACK"), "LIST=" + string(list), "CONFIG=" + text})
+			err = in.Exec(os.Args, []string{insideVariable + "=" + os.Getenv("SANDBOX_TEST_ATTACK"), "LIST=" + string(list), "CONFIG=" + text, "WANT=" + os.Getenv("WANT"), raceVariable})
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
@@ -47,7 +54,7 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(insideVariable); name != "" {
 		var c Config
 		_ = json.Unmarshal([]byte(os.Getenv("CONFIG")), &c)
-		failed := attackers[name](&c)
+		failed := append(attackers[name](&c), missingWanted()...)
 		for _, err := range failed {
 			fmt.Println(err)
 		}
@@ -82,17 +89,26 @@ func newConfig(t *testing.T) (Config, Namespaces) {
 // run has an attacker run inside, and reports what it achieved.
 func run(t *testing.T, c Config, n Namespaces, attack string) {
 	t.Helper()
-	text, err := json.Marshal(c)
+	cmd, err := command(os.Args[0], c, n, attack)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), enterVariable+"="+string(text), "SANDBOX_TEST_ATTACK="+attack, "CLOUD_SECRET=x")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	n.Apply(cmd.SysProcAttr)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+}
+
+// command is the process that enters a sandbox and has an attacker run inside.
+func command(program string, c Config, n Namespaces, attack string) (*exec.Cmd, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), enterVariable+"="+string(text), "SANDBOX_TEST_ATTACK="+attack, "CLOUD_SECRET=x", raceVariable)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	n.Apply(cmd.SysProcAttr)
+	return cmd, nil
 }
 
 // An attacker inside a sandbox of all mechanisms reaches nothing.

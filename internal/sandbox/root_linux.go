@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 
@@ -79,7 +80,7 @@ type root struct{ dir string }
 // enterRoot builds a root in the mount namespace of this process and makes it the
 // process's own. Writable folders lie at their Target afterwards.
 func enterRoot(c *Config) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+	if err := privateMounts(); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
 	r := root{dir: c.Scratch}
@@ -95,6 +96,63 @@ func enterRoot(c *Config) error {
 		return err
 	}
 	return r.pivot()
+}
+
+// privateMounts makes every mount of this mount namespace private: no mount below reaches
+// another namespace.
+func privateMounts() error {
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	// "/" is no mount point: this process was started in a chroot.
+	outer, err := openNamespaceRoot()
+	if err != nil {
+		return err
+	}
+	return unix.Close(outer)
+}
+
+// openNamespaceRoot makes every mount of this mount namespace private and opens the
+// namespace's root, which no path inside a chroot leads to. It uses a thread of its own:
+// setns(2) to a mount namespace, even the current one, changes the root of the calling thread
+// to the namespace's, and requires a thread that shares its root with no other.
+func openNamespaceRoot() (int, error) {
+	type result struct {
+		fd  int
+		err error
+	}
+	opened := make(chan result)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		fd, err := enterNamespaceRoot()
+		opened <- result{fd, err}
+	}()
+	r := <-opened
+	return r.fd, r.err
+}
+
+// enterNamespaceRoot is openNamespaceRoot on the calling thread, whose root it changes.
+func enterNamespaceRoot() (int, error) {
+	namespace, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("mount namespace: %w", err)
+	}
+	defer unix.Close(namespace)
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return -1, fmt.Errorf("root of the thread: %w", err)
+	}
+	if err := unix.Setns(namespace, unix.CLONE_NEWNS); err != nil {
+		return -1, fmt.Errorf("leave the chroot: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return -1, fmt.Errorf("outside of the chroot: %w", err)
+	}
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("outside of the chroot: %w", err)
+	}
+	return fd, nil
 }
 
 // system adds /proc, /dev and /tmp.
@@ -215,7 +273,15 @@ func (r root) pivot() error {
 	if err := unix.Chdir(r.dir); err != nil {
 		return fmt.Errorf("pivot root: %w", err)
 	}
-	if err := unix.PivotRoot(".", "."); err != nil {
+	err := unix.PivotRoot(".", ".")
+	if errors.Is(err, unix.EINVAL) {
+		// In a chroot "/" is no mount point, or the mount that holds it was shared when the
+		// chroot was made.
+		if err = r.leaveChroot(); err == nil {
+			err = unix.PivotRoot(".", ".")
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("pivot root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
@@ -229,6 +295,28 @@ func (r root) pivot() error {
 		return fmt.Errorf("read-only root: %w", err)
 	}
 	return nil
+}
+
+// leaveChroot makes the mount namespace's root that of the process, and keeps the working
+// folder.
+func (r root) leaveChroot() error {
+	inner, err := unix.Open(".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(inner)
+	outer, err := openNamespaceRoot()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(outer)
+	if err := unix.Fchdir(outer); err != nil {
+		return err
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("leave the chroot: %w", err)
+	}
+	return unix.Fchdir(inner)
 }
 
 func mountTmpfs(dir string, size int64, mode uint32) error {
