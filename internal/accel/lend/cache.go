@@ -3,6 +3,7 @@ package lend
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -71,13 +72,18 @@ func (c *caches) overfull() []string {
 }
 
 // owner returns the user that owns a cache, and gives a new cache a user that no other
-// cache has.
+// cache has. It empties a cache of another kind of user, from a time when workers were
+// isolated otherwise: its files are out of the worker's reach.
 func (c *caches) owner(dir string) (int, error) {
-	if c.uids.count == 0 {
+	uid := ownerOf(dir)
+	switch {
+	case c.uids.count == 0 && (uid == os.Geteuid() || c.used[filepath.Base(dir)] > 0):
 		return 0, nil
-	}
-	if uid := ownerOf(dir); c.uids.contains(uid) {
+	case c.uids.count > 0 && c.uids.contains(uid):
 		return uid, nil
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil || c.uids.count == 0 {
+		return 0, err
 	}
 	taken := map[int]bool{}
 	entries, err := os.ReadDir(c.dir)

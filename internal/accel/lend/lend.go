@@ -134,6 +134,11 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		opts.Log.Error("workers do not start", "error", err)
 	} else {
 		h.reportIsolation()
+		if !slices.Contains(h.isolation.Mechanisms, sandbox.Identity) {
+			// Workers keep this process's user and have no capabilities: another user's
+			// cache would be out of their reach.
+			h.caches.uids = uidRange{}
+		}
 	}
 	h.stop, h.watched = make(chan struct{}), make(chan struct{})
 	go h.watchCaches()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -19,15 +20,18 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/accel/session"
+	"github.com/outboard-run/outboard/internal/need"
 	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/shm"
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-const workerVariable = "OUTBOARD_TEST_WORKER"
+// What makes this program a worker: a variable, or its argument where a host chooses the
+// environment.
+const workerVariable, workerArgument = "OUTBOARD_TEST_WORKER", "test-worker"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(workerVariable) == "" {
+	if os.Getenv(workerVariable) == "" && (len(os.Args) != 2 || os.Args[1] != workerArgument) {
 		os.Exit(m.Run())
 	}
 	if err := Main(context.Background(), os.NewFile(3, "ring"), os.NewFile(4, "control")); err != nil {
@@ -57,12 +61,7 @@ type peer struct {
 
 func start(t *testing.T, cfg control.Config) *peer {
 	t.Helper()
-	if devices, err := Probe(t.Context()); err != nil || len(devices) == 0 {
-		if os.Getenv("OUTBOARD_TEST_REQUIRE") != "" {
-			t.Fatalf("no device: %v", err)
-		}
-		t.Skipf("no device: %v", err)
-	}
+	requireDevice(t)
 	ring, err := shm.Create(1 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +104,12 @@ func start(t *testing.T, cfg control.Config) *peer {
 		t.Fatal(err)
 	}
 	return p
+}
+
+func requireDevice(t *testing.T) {
+	t.Helper()
+	devices, err := Probe(t.Context())
+	need.That(t, "opencl", err == nil && len(devices) > 0, fmt.Sprint("install pocl-opencl-icd: ", err))
 }
 
 // isolated completes a configuration as a node does.
