@@ -77,10 +77,16 @@ func (b *deviceBroker) lend(ctx context.Context, conn *net.UnixConn) error {
 		_, _ = conn.Read(make([]byte, 1)) // the process sends nothing more
 	})
 	l := functionLease{broker: b, conn: conn}
-	if err := l.acquire(wanted, spec, request.App+"/"+request.Function); err != nil {
+	if err := l.acquire(wanted, spec, programName(owner, request)); err != nil {
 		return err
 	}
 	return l.serve(wanted)
+}
+
+// programName names a function in the pool. The tenant is part of it: the device's node keeps
+// a cache of compiled kernels for each program of a holder.
+func programName(tenant string, r appdevice.DeviceRequest) string {
+	return tenant + "/" + r.App + "/" + r.Function
 }
 
 // maxTenantLeases bounds the leases that the functions of one tenant hold or wait for at a

@@ -128,6 +128,14 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
+// Functions of two tenants' apps never share a name, and so a cache of kernels.
+func TestProgramName(t *testing.T) {
+	r := appdevice.DeviceRequest{App: "shop", Function: "cart"}
+	if tea, coffee := programName("tea", r), programName("coffee", r); tea != "tea/shop/cart" || coffee != "coffee/shop/cart" {
+		t.Errorf("got %q and %q", tea, coffee)
+	}
+}
+
 func TestLeaseQuota(t *testing.T) {
 	var l leaseQuota
 	for range maxTenantLeases {

@@ -182,7 +182,7 @@ func shareDevice(t *testing.T, n *rig.Node) {
 				most, seen = len(leases), leases[0]
 			}
 		}
-		if most != want || seen.Program != "kernels/"+function || seen.Holder != outboard.NodeID(n.Name) {
+		if most != want || seen.Program != "default/kernels/"+function || seen.Holder != outboard.NodeID(n.Name) {
 			t.Errorf("%s: %d leases at a time, want %d; the first is %+v", function, most, want, seen)
 		}
 		noLeases(t, n)
@@ -204,10 +204,10 @@ func outlastDevice(t *testing.T, n *rig.Node) {
 		leases, err := c.Leases(t.Context())
 		return err == nil && len(leases) == 1
 	})
-	if _, _, err := call(t, n, "hurried", "triple 1"); err == nil || !strings.Contains(err.Error(), "all devices that fit are leased: harbour/opencl/0 by node dinghy (kernels/whole)") {
+	if _, _, err := call(t, n, "hurried", "triple 1"); err == nil || !strings.Contains(err.Error(), "all devices that fit are leased: harbour/opencl/0 by node dinghy (default/kernels/whole)") {
 		t.Errorf("got %v, want who has the device", err)
 	}
-	if _, _, err := call(t, n, "brief", "triple 1"); err == nil || !strings.Contains(err.Error(), "ms for a device: place 1 in the queue, and all devices that fit are leased: harbour/opencl/0 by dinghy (kernels/whole)") {
+	if _, _, err := call(t, n, "brief", "triple 1"); err == nil || !strings.Contains(err.Error(), "ms for a device: place 1 in the queue, and all devices that fit are leased: harbour/opencl/0 by dinghy (default/kernels/whole)") {
 		t.Errorf("got %v, want who has the device", err)
 	}
 	calls.Wait()
