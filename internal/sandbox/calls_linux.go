@@ -3,9 +3,9 @@ package sandbox
 import "golang.org/x/sys/unix"
 
 // commonCalls are the system calls that drivers and their compilers make, on every
-// architecture. PoCL and oclgrind were traced; the memory policy, timer and shared memory
-// calls are those of NVIDIA's, AMD's and Intel's drivers by their sources and documents.
-// The first ones are the most frequent.
+// architecture. PoCL was traced; oclgrind was not, but it works with the list. The memory policy,
+// timer and shared memory calls are those of NVIDIA's, AMD's and Intel's drivers by their
+// sources and documents. The first ones are the most frequent.
 var commonCalls = []uint32{
 	unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_SCHED_YIELD,
 	unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_EPOLL_PWAIT, unix.SYS_TGKILL,
