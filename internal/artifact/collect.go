@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Collected is what a Collect removed.
+// Collected counts the files and bytes that Collect deleted.
 type Collected struct {
 	Files int
 	Bytes int64
 }
 
-// Collect removes the files that nobody needs: those that are not in needed, that no
-// name leads to, and that nobody has written or asked for with Has for spare. What was
-// cut off while it was written goes too.
-func (s *Store) Collect(ctx context.Context, needed map[string]bool, spare time.Duration) (Collected, error) {
+// Collect deletes unused files: those that are not in needed, that are not reachable from a
+// name, and that have not been written, or found by Has, for minAge. It also deletes temporary
+// files of that age, which interrupted writes have left.
+func (s *Store) Collect(ctx context.Context, needed map[string]bool, minAge time.Duration) (Collected, error) {
 	var done Collected
 	unlock, err := s.lock(unix.LOCK_EX)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Store) Collect(ctx context.Context, needed map[string]bool, spare time.
 	if err != nil {
 		return done, fmt.Errorf("collect artifacts: %w", err)
 	}
-	before := time.Now().Add(-spare)
+	before := time.Now().Add(-minAge)
 	err = errors.Join(
 		s.sweep(ingestDir, before, &done, func(string) bool { return false }),
 		s.sweep(blobsDir, before, &done, func(name string) bool { return needed[algorithm+name] || named[algorithm+name] }),
@@ -39,7 +39,7 @@ func (s *Store) Collect(ctx context.Context, needed map[string]bool, spare time.
 	return done, err
 }
 
-// sweep removes the old files of a folder that are not needed.
+// sweep deletes the files of a folder that are not needed and were last used before a time.
 func (s *Store) sweep(dir string, before time.Time, done *Collected, needed func(name string) bool) error {
 	entries, err := os.ReadDir(s.at(dir))
 	if err != nil {

@@ -10,19 +10,19 @@ import (
 
 const algorithm = "sha256:"
 
-// Digest is the digest of a content, "sha256:" and 64 digits.
+// Digest returns the digest of content, "sha256:" and 64 hexadecimal digits.
 func Digest(content []byte) string {
 	sum := sha256.Sum256(content)
 	return algorithm + hex.EncodeToString(sum[:])
 }
 
-// CheckDigest says why a text is no digest, nil if it is one.
+// CheckDigest returns an error if digest does not have the form of a digest.
 func CheckDigest(digest string) error {
 	_, err := hexOf(digest)
 	return err
 }
 
-// hexOf is a digest's name in the folder of blobs.
+// hexOf returns a digest's file name in the folder of blobs.
 func hexOf(digest string) (string, error) {
 	name, ok := strings.CutPrefix(digest, algorithm)
 	if raw, err := hex.DecodeString(name); !ok || err != nil || len(raw) != sha256.Size || name != strings.ToLower(name) {
@@ -31,7 +31,7 @@ func hexOf(digest string) (string, error) {
 	return name, nil
 }
 
-// differs is the error of content that does not match its digest.
+// differs returns the error for content that does not match its digest.
 func differs(digest, found string) error {
 	return outboard.Errorf(outboard.Invalid, "", "the content has the digest %s, not %s", found, digest)
 }

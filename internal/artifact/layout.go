@@ -26,7 +26,7 @@ const (
 	wasip2       = "wasip2"
 )
 
-// Info is what is said of a module beside its content.
+// Info is the metadata of a module.
 type Info struct {
 	Created time.Time
 	Author  string
@@ -42,13 +42,13 @@ type config struct {
 	Component    json.RawMessage `json:"component,omitempty"`
 }
 
-// packed is a module with what packs it.
+// packed is a module with its OCI config and manifest.
 type packed struct {
 	info                     Info
 	module, config, manifest []byte
 }
 
-// descriptor is that of the manifest.
+// descriptor returns the descriptor of the manifest.
 func (p *packed) descriptor() ocispec.Descriptor {
 	return describe(ocispec.MediaTypeImageManifest, p.manifest)
 }
@@ -57,7 +57,7 @@ func describe(mediaType string, content []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(content), Size: int64(len(content))}
 }
 
-// pack packs a module. The same module and info make the same bytes.
+// pack creates the config and the manifest of a module. It is deterministic.
 func pack(module []byte, info Info) (*packed, error) {
 	if err := checkModule(module); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func pack(module []byte, info Info) (*packed, error) {
 	return &packed{info, module, text, manifest}, err
 }
 
-// checkModule refuses content that is not a core module.
+// checkModule returns an error if content is not a core module.
 func checkModule(module []byte) error {
 	switch {
 	case bytes.HasPrefix(module, []byte("\x00asm\x01\x00\x00\x00")):
@@ -96,7 +96,7 @@ func refused(format string, args ...any) error {
 	return outboard.Errorf(outboard.Invalid, "", format, args...)
 }
 
-// readManifest reads the manifest of a module, and refuses what is none.
+// readManifest decodes and validates the manifest of a module.
 func readManifest(mediaType string, text []byte) (ocispec.Manifest, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(text, &m); err != nil {
@@ -129,7 +129,7 @@ func ignoreNotExist(s string) string {
 	return s
 }
 
-// readConfig reads the config of a module with a layer.
+// readConfig decodes and validates the config of the module in layer.
 func readConfig(text []byte, layer ocispec.Descriptor) (Info, error) {
 	var c config
 	if err := json.Unmarshal(text, &c); err != nil {
@@ -152,7 +152,7 @@ func readConfig(text []byte, layer ocispec.Descriptor) (Info, error) {
 	return info, nil
 }
 
-// unpack checks a module with all that packs it.
+// unpack validates a module with its config and manifest.
 func unpack(mediaType string, manifest, config, module []byte) (*packed, error) {
 	m, err := readManifest(mediaType, manifest)
 	if err != nil {

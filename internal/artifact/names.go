@@ -18,14 +18,14 @@ import (
 // A Named is a module that has a name in a store.
 type Named struct {
 	Name string
-	// Manifest is the digest of what packs it, Module its own.
+	// Manifest is the digest of the module's OCI manifest, Module that of the module.
 	Manifest, Module string
 	Size             int64 // of the module
 	Created          time.Time
 }
 
-// Name gives a module of the store a name: it is packed, and stays. The name is taken
-// from what had it.
+// Name gives a module of the store a name and an OCI manifest, and so protects it from
+// Collect. It replaces the module that had the name before.
 func (s *Store) Name(ctx context.Context, name, module string, info Info) (Named, error) {
 	op := "name artifact " + name
 	if _, err := ParseReference(name); err != nil {
@@ -39,11 +39,11 @@ func (s *Store) Name(ctx context.Context, name, module string, info Info) (Named
 	if err != nil {
 		return Named{}, &outboard.Error{Op: op, Kind: outboard.KindOf(err), Err: err}
 	}
-	return s.keep(ctx, op, name, p)
+	return s.saveNamed(ctx, op, name, p)
 }
 
-// keep puts a module, packed, into the store, and names it.
-func (s *Store) keep(ctx context.Context, op, name string, p *packed) (Named, error) {
+// saveNamed puts a packed module into the store and names it.
+func (s *Store) saveNamed(ctx context.Context, op, name string, p *packed) (Named, error) {
 	for _, content := range [][]byte{p.module, p.config, p.manifest} {
 		if _, err := s.Put(ctx, content); err != nil {
 			return Named{}, fmt.Errorf("%s: %w", op, err)
@@ -60,8 +60,7 @@ func (s *Store) keep(ctx context.Context, op, name string, p *packed) (Named, er
 	return Named{name, string(d.Digest), Digest(p.module), int64(len(p.module)), p.info.Created}, nil
 }
 
-// Unname takes a name away. What it led to goes with the next Collect, when nothing
-// else needs it.
+// Unname deletes a name. A later Collect deletes the module if nothing else refers to it.
 func (s *Store) Unname(_ context.Context, name string) error {
 	found := false
 	err := s.change(func(index *ocispec.Index) {
@@ -82,7 +81,7 @@ func without(all []ocispec.Descriptor, name string) []ocispec.Descriptor {
 	return slices.DeleteFunc(slices.Clone(all), func(d ocispec.Descriptor) bool { return d.Annotations[ocispec.AnnotationRefName] == name })
 }
 
-// Names are the modules that have names, by name. What can't be read is left out.
+// Names returns the named modules, sorted by name, without those that cannot be read.
 func (s *Store) Names(ctx context.Context) ([]Named, error) {
 	index, err := s.index()
 	if err != nil {
@@ -98,7 +97,7 @@ func (s *Store) Names(ctx context.Context) ([]Named, error) {
 	return all, nil
 }
 
-// Resolve is the module that a name means.
+// Resolve returns the module with a name.
 func (s *Store) Resolve(ctx context.Context, name string) (Named, error) {
 	index, err := s.index()
 	if err != nil {
@@ -160,7 +159,7 @@ func (s *Store) change(f func(*ocispec.Index)) error {
 	return s.writeFile(indexFile, text)
 }
 
-// reachable are the digests of all that names lead to.
+// reachable returns the digests of all files that are reachable from a name.
 func (s *Store) reachable(ctx context.Context) (map[string]bool, error) {
 	index, err := s.index()
 	if err != nil {
@@ -171,7 +170,7 @@ func (s *Store) reachable(ctx context.Context) (map[string]bool, error) {
 		all[string(d.Digest)] = true
 		text, err := s.Read(ctx, string(d.Digest))
 		if err != nil {
-			continue // what it leads to is lost with it
+			continue // without the manifest its module is unreachable
 		}
 		var m ocispec.Manifest
 		if json.Unmarshal(text, &m) != nil {

@@ -9,13 +9,13 @@ import (
 )
 
 // A Reference names a module: "HOST/REPO:TAG" in a registry, "NAME:TAG" in the node's
-// store. Behind both may stand "@sha256:...", which says what it must be.
+// store. Both may end with "@sha256:...", the digest that the manifest must have.
 type Reference struct {
 	// Registry is the host, with its port where there is one; "" for the store.
 	Registry   string
 	Repository string
-	Tag        string // "" where there is a digest alone
-	Digest     string // of the OCI manifest, "" for whatever the tag leads to
+	Tag        string // "" if the reference has only a digest
+	Digest     string // of the OCI manifest, "" if the reference has only a tag
 }
 
 var (
@@ -24,7 +24,7 @@ var (
 	host       = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?$`)
 )
 
-// ParseReference reads a reference. What comes before the first slash is a host when it
+// ParseReference parses a reference. The part before the first slash is a host if it
 // has a dot or a port, or is localhost.
 func ParseReference(text string) (Reference, error) {
 	var r Reference
@@ -54,7 +54,7 @@ func wrongReference(text, format string, args ...any) error {
 	return outboard.Errorf(outboard.Invalid, "reference \""+text+"\"", format, args...)
 }
 
-// String is the reference as it is written.
+// String returns the reference in the form that ParseReference reads.
 func (r Reference) String() string {
 	s := r.Name()
 	if r.Digest != "" {
@@ -63,7 +63,7 @@ func (r Reference) String() string {
 	return s
 }
 
-// Name is the reference without its digest.
+// Name returns the reference without its digest.
 func (r Reference) Name() string {
 	s := r.Repository
 	if r.Registry != "" {
@@ -75,18 +75,18 @@ func (r Reference) Name() string {
 	return s
 }
 
-// Local says that it is of the node's store.
+// Local reports whether the reference is to the node's store.
 func (r Reference) Local() bool { return r.Registry == "" }
 
-// what is asked for at the registry.
-func (r Reference) what() string {
+// version returns the digest, or else the tag, that is requested from the registry.
+func (r Reference) version() string {
 	if r.Digest != "" {
 		return r.Digest
 	}
 	return r.Tag
 }
 
-// loopback says that a registry is on this machine, where it is spoken to without TLS.
+// loopback reports whether a registry is on this machine, where no TLS is used.
 func loopback(registry string) bool {
 	name := registry
 	if h, _, err := net.SplitHostPort(registry); err == nil {

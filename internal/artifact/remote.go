@@ -21,20 +21,20 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// RemoteOptions say how to reach registries.
+// RemoteOptions configures a Remote.
 type RemoteOptions struct {
 	// DockerConfig is the file with the credentials that `docker login` wrote, "" for the
-	// one of this user.
+	// file of this user.
 	DockerConfig string
-	// HTTP is what speaks with registries. The default tries again what may work then.
+	// HTTP is the HTTP client for registries. The default retries after transient errors.
 	HTTP *http.Client
 }
 
-// A Remote pushes modules to OCI registries and pulls them from there. Registries on
-// this machine are spoken to without TLS.
+// A Remote pushes modules to OCI registries and pulls them. It uses no TLS for registries on
+// this machine.
 type Remote struct{ client *auth.Client }
 
-// NewRemote reads the credentials.
+// NewRemote reads the credentials and returns a Remote.
 func NewRemote(opts RemoteOptions) (*Remote, error) {
 	store, err := openCredentials(opts.DockerConfig)
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *Remote) repository(ref Reference) (*remote.Repository, error) {
 
 // A Pulled is a module from a registry.
 type Pulled struct {
-	// Manifest is the digest of what packs it, for a lock.
+	// Manifest is the digest of the module's OCI manifest, for a lock file.
 	Manifest string
 	Module   []byte
 	Info     Info
@@ -77,21 +77,21 @@ type Pulled struct {
 	packed *packed
 }
 
-// Resolve is the digest of the manifest that a reference leads to now.
+// Resolve returns the digest of the manifest to which a reference refers now.
 func (r *Remote) Resolve(ctx context.Context, ref Reference) (string, error) {
 	op := "resolve " + ref.String()
 	repo, err := r.repository(ref)
 	if err != nil {
 		return "", failure(op, ref, err)
 	}
-	d, err := repo.Resolve(ctx, ref.what())
+	d, err := repo.Resolve(ctx, ref.version())
 	if err != nil {
 		return "", failure(op, ref, err)
 	}
 	return string(d.Digest), nil
 }
 
-// Pull brings a module, checked.
+// Pull fetches and validates a module.
 func (r *Remote) Pull(ctx context.Context, ref Reference) (*Pulled, error) {
 	op := "pull " + ref.String()
 	repo, err := r.repository(ref)
@@ -130,9 +130,9 @@ func pull(ctx context.Context, repo *remote.Repository, ref Reference) (*packed,
 	return p, d, err
 }
 
-// inspect fetches the manifest that a reference leads to.
+// inspect fetches the manifest to which a reference refers.
 func inspect(ctx context.Context, repo *remote.Repository, ref Reference) (ocispec.Descriptor, []byte, error) {
-	d, err := repo.Resolve(ctx, ref.what())
+	d, err := repo.Resolve(ctx, ref.version())
 	if err != nil {
 		return d, nil, err
 	}
@@ -146,13 +146,13 @@ func inspect(ctx context.Context, repo *remote.Repository, ref Reference) (ocisp
 	return d, text, err
 }
 
-// partial says of which part of an artifact an error is.
+// partial adds the part of an artifact that an error concerns.
 func partial(part string, err error) error { return fmt.Errorf("its %s: %w", part, err) }
 
-// Push packs a module and brings it to a registry, and returns the digest of what
-// packs it. A reference with a digest is refused when that is another one. Where the
-// reference leads to the same module of the same author already, that stays as it is:
-// with another time it would have another digest, and no lock would know it.
+// Push pushes a module to a registry and returns the digest of its manifest. A digest in the
+// reference must be that digest. If the reference already refers to the same module by the
+// same author, Push leaves it unchanged: a manifest with a new time would have a new digest,
+// which no lock file contains.
 func (r *Remote) Push(ctx context.Context, ref Reference, module []byte, info Info) (string, error) {
 	op := "push " + ref.String()
 	repo, err := r.repository(ref)
@@ -176,15 +176,15 @@ func (r *Remote) Push(ctx context.Context, ref Reference, module []byte, info In
 	return string(d.Digest), nil
 }
 
-// existing is what a reference leads to.
+// existing is the module to which a reference refers.
 type existing struct {
 	manifest ocispec.Descriptor
 	layer    digest.Digest
 	info     Info
 }
 
-// exists finds what a reference leads to. It is not ok where that is nothing that could
-// stay: why, pushing will say.
+// exists finds the module to which a reference refers. It returns false after any error, which
+// the subsequent push meets again and reports.
 func exists(ctx context.Context, repo *remote.Repository, ref Reference) (existing, bool) {
 	d, text, err := inspect(ctx, repo, ref)
 	if err != nil {
@@ -224,7 +224,7 @@ func push(ctx context.Context, repo *remote.Repository, ref Reference, p *packed
 	return repo.PushReference(ctx, p.descriptor(), bytes.NewReader(p.manifest), cmp.Or(ref.Tag, ref.Digest))
 }
 
-// retag gives what is there already the tag of a reference that has a digest, too.
+// retag adds the tag of a reference that also has a digest to an existing manifest.
 func retag(ctx context.Context, repo *remote.Repository, ref Reference, d ocispec.Descriptor) error {
 	if ref.Tag == "" || ref.Digest == "" {
 		return nil
@@ -232,12 +232,12 @@ func retag(ctx context.Context, repo *remote.Repository, ref Reference, d ocispe
 	return repo.Tag(ctx, d, ref.Tag)
 }
 
-// Keep puts a module that was pulled into the store, under a name.
+// Keep stores a pulled module under a name.
 func (s *Store) Keep(ctx context.Context, name string, p *Pulled) (Named, error) {
-	return s.keep(ctx, "keep artifact "+name, name, p.packed)
+	return s.saveNamed(ctx, "store artifact "+name, name, p.packed)
 }
 
-// failure gives an error of a registry its kind, and says what to do.
+// failure adds the kind and the remedy to an error of a registry.
 func failure(op string, ref Reference, err error) error {
 	if err == nil {
 		return nil
@@ -253,11 +253,11 @@ func failure(op string, ref Reference, err error) error {
 	case errors.Is(err, errdef.ErrNotFound) || status == http.StatusNotFound:
 		kind, err = outboard.NotFound, fmt.Errorf("the registry %s does not have it: %w", ref.Registry, err)
 	case errors.Is(err, auth.ErrBasicCredentialNotFound):
-		kind, err = outboard.Denied, fmt.Errorf("the registry wants a user's name and password: log in with `docker login %s`, or with another client that writes its file", ref.Registry)
+		kind, err = outboard.Denied, fmt.Errorf("the registry requires a user name and a password: log in with `docker login %s`, or with another client that writes its file", ref.Registry)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		kind, err = outboard.Denied, fmt.Errorf("%w: log in with `docker login %s`, or with another client that writes its file", err, ref.Registry)
 	case errors.Is(err, content.ErrMismatchedDigest), errors.Is(err, content.ErrTrailingData), errors.Is(err, content.ErrInvalidDescriptorSize):
-		kind, err = outboard.Protocol, fmt.Errorf("the registry sent something else than it was asked for: %w", err)
+		kind, err = outboard.Protocol, fmt.Errorf("the registry sent content that does not match its descriptor: %w", err)
 	case !answered:
 		kind = outboard.Unreachable
 	}

@@ -27,35 +27,35 @@ const (
 	lockFile   = "lock"
 )
 
-// MaxSize is how large a file may be.
+// MaxSize bounds the size of a file in bytes.
 const MaxSize = 1 << 30
 
-// A Source is where a file comes from that is not in the store: other nodes.
+// A Source provides files that are not in the store: other nodes.
 type Source interface {
-	// Fetch returns a file, which the store checks. It returns an outboard.NotFound
-	// where nobody has it.
+	// Fetch returns a file, which the store verifies. Its error is of kind
+	// outboard.NotFound if no node has the file.
 	Fetch(ctx context.Context, digest string) (io.ReadCloser, error)
 }
 
-// Options of a Store.
+// Options configures a Store.
 type Options struct {
-	// Dir is the store's folder. It is made.
+	// Dir is the store's folder, which Open creates.
 	Dir string
-	// Source is asked for what is not in the store, nil for nobody.
+	// Source provides files that are not in the store; nil means none.
 	Source Source
-	// Logger hears of files that are broken. The default discards.
+	// Logger receives reports of corrupt files. The default discards them.
 	Logger *slog.Logger
 }
 
-// A Store keeps files by their content. All methods may be called by several
-// goroutines, and several processes may have stores of one folder.
+// A Store is a content-addressed store of files. Its methods are safe for concurrent use by
+// several goroutines, and several processes may open one folder.
 type Store struct {
 	dir    string
 	source Source
 	log    *slog.Logger
 }
 
-// Open makes the store's folder where it is not there.
+// Open opens a store, and creates its folder if it does not exist.
 func Open(opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -89,14 +89,14 @@ func (s *Store) open() error {
 
 func (s *Store) at(name string) string { return filepath.Join(s.dir, filepath.FromSlash(name)) }
 
-// blob is where a file lies.
+// blob returns the path of a file.
 func (s *Store) blob(digest string) (string, error) {
 	name, err := hexOf(digest)
 	return s.at(blobsDir + "/" + name), err
 }
 
-// Has reports whether the store has a file. It stays at least as long from then on as a
-// Collect spares what is new.
+// Has reports whether the store has a file. If it does, Collect retains the file for as long
+// as a new one.
 func (s *Store) Has(digest string) (bool, error) {
 	path, err := s.blob(digest)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Store) Has(digest string) (bool, error) {
 	return s.touch(path)
 }
 
-// touch makes a file new for Collect, and reports whether it is there.
+// touch updates a file's modification time for Collect, and reports whether the file exists.
 func (s *Store) touch(path string) (bool, error) {
 	unlock, err := s.lock(unix.LOCK_SH)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Store) touch(path string) (bool, error) {
 	return err == nil, err
 }
 
-// Size is how large a file of the store is.
+// Size returns the size of a file of the store in bytes.
 func (s *Store) Size(digest string) (int64, error) {
 	path, err := s.blob(digest)
 	if err != nil {
@@ -139,8 +139,8 @@ func missing(digest string) error {
 	return outboard.Errorf(outboard.NotFound, "", "there is no artifact %s here", digest)
 }
 
-// Read returns a file of the store. Its error is an outboard.NotFound where the store
-// does not have it, or has something else in its place.
+// Read returns a file of the store. Its error is of kind outboard.NotFound if the store
+// does not have the file, or has a corrupt copy, which Read deletes.
 func (s *Store) Read(_ context.Context, digest string) ([]byte, error) {
 	path, err := s.blob(digest)
 	if err != nil {
@@ -154,14 +154,14 @@ func (s *Store) Read(_ context.Context, digest string) ([]byte, error) {
 		return nil, fmt.Errorf("read artifact %s: %w", digest, err)
 	}
 	if found := Digest(content); found != digest {
-		// Who wrote it was cut off, or the disk forgets: another node may have it whole.
-		s.log.Warn("an artifact is broken and was taken away", "digest", digest, "error", os.Remove(path))
+		// The disk has lost data. Another node may have an intact copy.
+		s.log.Warn("an artifact is corrupt and was deleted", "digest", digest, "error", os.Remove(path))
 		return nil, missing(digest)
 	}
 	return content, nil
 }
 
-// Write puts a file into the store; digest must be its own.
+// Write puts a file with the given digest into the store.
 func (s *Store) Write(ctx context.Context, digest string, content []byte) error {
 	_, err := s.Save(ctx, digest, bytes.NewReader(content))
 	return err
@@ -173,8 +173,8 @@ func (s *Store) Put(ctx context.Context, content []byte) (string, error) {
 	return digest, s.Write(ctx, digest, content)
 }
 
-// Save puts what r brings into the store, and returns its size. Nothing stays where
-// its digest is another one.
+// Save puts the content of r into the store and returns its size. It stores nothing if the
+// content's digest differs from digest.
 func (s *Store) Save(ctx context.Context, digest string, r io.Reader) (int64, error) {
 	const op = "save artifact"
 	path, err := s.blob(digest)
@@ -195,7 +195,7 @@ func (s *Store) Save(ctx context.Context, digest string, r io.Reader) (int64, er
 	return size, nil
 }
 
-// ingest writes what r brings to a file of its own.
+// ingest writes the content of r to a temporary file and verifies its digest.
 func (s *Store) ingest(ctx context.Context, digest string, r io.Reader) (name string, size int64, err error) {
 	f, err := os.CreateTemp(s.at(ingestDir), "new-*")
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Store) ingest(ctx context.Context, digest string, r io.Reader) (name st
 	return f.Name(), size, err
 }
 
-// A contextReader ends with its context.
+// A contextReader fails when its context has ended.
 type contextReader struct {
 	ctx context.Context //nolint:containedctx // of one copy
 	r   io.Reader
@@ -233,7 +233,7 @@ func (c *contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// Fetch returns a file, from the store or else from the Source; then the store has it.
+// Fetch returns a file from the store, or else from the Source, and stores it.
 func (s *Store) Fetch(ctx context.Context, digest string) ([]byte, error) {
 	content, err := s.Read(ctx, digest)
 	if outboard.KindOf(err) != outboard.NotFound || s.source == nil {
@@ -250,7 +250,7 @@ func (s *Store) Fetch(ctx context.Context, digest string) ([]byte, error) {
 	return s.Read(ctx, digest)
 }
 
-// lock takes the lock that all processes with this folder share.
+// lock acquires the lock that all processes with this folder share.
 func (s *Store) lock(how int) (unlock func(), err error) {
 	f, err := os.OpenFile(s.at(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -268,7 +268,7 @@ func (s *Store) lock(how int) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // which unlocks
 }
 
-// writeFile writes a file of the layout, whole or not at all.
+// writeFile replaces a file of the layout atomically.
 func (s *Store) writeFile(name string, content []byte) error {
 	f, err := os.CreateTemp(s.at(ingestDir), "new-*")
 	if err != nil {

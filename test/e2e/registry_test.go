@@ -187,7 +187,7 @@ func (f *registries) broken(t *testing.T) {
 	other := bytes.Clone(f.second)
 	other[100] ^= 1
 	write(t, blob, other)
-	f.run(t, 0, exitProtocol, "the registry sent something else than it was asked for", "modules", "pull", ref, "broken.wasm")
+	f.run(t, 0, exitProtocol, "the registry sent content that does not match its descriptor", "modules", "pull", ref, "broken.wasm")
 	write(t, f.at("fresh.yaml"), []byte("app: fresh\nfunctions: {count: {module: \"oci:"+ref+"\"}}\n"))
 	f.run(t, 0, exitInvalid, "fresh.yaml:2:29: pull ", "deploy", "fresh.yaml")
 	if err := os.Remove(blob); err != nil {
