@@ -25,12 +25,12 @@ type transport struct {
 	conn  *grpc.ClientConn
 	opens sync.WaitGroup // of calls that wait for the connection
 
-	mu     sync.Mutex // no call begins to wait while Close does
+	mu     sync.Mutex // held to add to opens, so that Close waits for all of them
 	closed bool
 }
 
-// Dial makes a transport to the gRPC server at target, in the syntax of
-// grpc.NewClient. It connects with the first call. The transport is a call.Unary too.
+// Dial returns a transport to the gRPC server at target, in the syntax of
+// grpc.NewClient. It connects at the first call. The transport also implements call.Unary.
 func Dial(target string, o Options) (call.Transport, error) {
 	o.setDefaults()
 	secure := insecure.NewCredentials()
@@ -40,7 +40,7 @@ func Dial(target string, o Options) (call.Transport, error) {
 	options := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(secure),
 		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(), // that is a policy's
+		grpc.WithDisableRetry(), // policies configure retries
 		grpc.WithDefaultCallOptions(
 			grpc.ForceCodecV2(rawCodec{}),
 			grpc.MaxCallRecvMsgSize(o.MaxMessage),
@@ -65,11 +65,11 @@ func (t *transport) Close() error {
 	return nil
 }
 
-// outgoing is what grpc-go needs to know of h.
+// outgoing returns the context and the options of grpc-go for a call with the head h.
 func outgoing(ctx context.Context, h *call.Head) (context.Context, context.CancelFunc, []grpc.CallOption) {
 	md := transit.Strip(h.Metadata)
 	if _, ok := md["user-agent"]; ok {
-		md = md.Copy() // grpc-go says its own
+		md = md.Copy() // grpc-go sends its own
 		delete(md, "user-agent")
 	}
 	ctx = metadata.NewOutgoingContext(ctx, md)
@@ -108,7 +108,7 @@ func (t *transport) Unary(ctx context.Context, h *call.Head, request *call.Messa
 	return response, end, nil
 }
 
-// plainHeader is a header without what HTTP/2 says there.
+// plainHeader returns a header without the fields of HTTP/2.
 func plainHeader(md metadata.MD) metadata.MD {
 	if _, ok := md["content-type"]; ok {
 		md = md.Copy()
@@ -155,7 +155,7 @@ type clientStream struct {
 	most     int
 	cancel   context.CancelFunc
 
-	begun  chan struct{} // closed when stream or err is there
+	begun  chan struct{} // closed when stream or err is set
 	stream grpc.ClientStream
 	err    error
 }
@@ -178,7 +178,7 @@ func (s *clientStream) Send(m *call.Message) error {
 func (s *clientStream) CloseSend() error {
 	<-s.begun
 	if s.err != nil {
-		return nil //nolint:nilerr // Recv tells
+		return nil //nolint:nilerr // Recv returns it
 	}
 	return s.stream.CloseSend()
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// rawCodec passes a *call.Message as it is. Reflection and health checks, which
-// are served here, have messages of their own.
+// rawCodec passes a *call.Message unchanged. It encodes the messages of reflection and health
+// checks, which this package serves, with the codec for protocol buffers.
 type rawCodec struct{}
 
-// Name implements encoding.CodecV2. The content type stays the one of the head.
+// Name implements encoding.CodecV2. It is empty, so the head determines the content type.
 func (rawCodec) Name() string { return "" }
 
-// Marshal implements encoding.CodecV2. It takes over a *call.Message.
+// Marshal implements encoding.CodecV2. It takes ownership of a *call.Message.
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(*call.Message)
 	if !ok {
@@ -34,7 +34,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{lend(m, data)}, nil
 }
 
-// lend makes a buffer that frees m with its last reference.
+// lend returns a buffer that frees m with its last reference.
 func lend(m *call.Message, data []byte) mem.Buffer {
 	if m.Release == nil {
 		return mem.SliceBuffer(data)
@@ -48,10 +48,10 @@ func lend(m *call.Message, data []byte) mem.Buffer {
 	return mem.NewBuffer(&data, release{m})
 }
 
-// release is the pool that one message's buffer goes back to.
+// release is a buffer pool whose Put frees the message.
 type release struct{ m *call.Message }
 
-// Get implements mem.BufferPool. Nobody asks.
+// Get implements mem.BufferPool. grpc-go does not call it.
 func (release) Get(length int) *[]byte {
 	b := make([]byte, length)
 	return &b
@@ -75,8 +75,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// unpack makes an uncompressed message of a compressed one: grpc-go compresses
-// what it is given.
+// unpack decompresses a compressed message, because grpc-go compresses every message that it
+// sends.
 func unpack(m *call.Message, name string, most int) (*call.Message, error) {
 	if !m.Compressed {
 		return m, nil

@@ -19,19 +19,19 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// The methods of reflection. Their messages are the same on the wire.
+// The methods of reflection, which use the same messages on the wire.
 const (
 	reflectionMethod = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 	reflectionAlpha  = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 )
 
-// Bounds of what a peer may teach.
+// Bounds of the descriptors that a peer may send.
 const (
 	maxServices = 10_000
 	maxFiles    = 10_000
 )
 
-// Learned are descriptors that a peer has shown by reflection. They are
+// Learned are the descriptors of a peer, obtained by reflection. They implement
 // [Descriptors].
 type Learned struct {
 	*protoregistry.Files
@@ -41,8 +41,8 @@ type Learned struct {
 // Services implements Descriptors.
 func (l *Learned) Services() []string { return slices.Clone(l.services) }
 
-// Learn asks the peer of t for its services and their descriptors by server
-// reflection, v1 or v1alpha. Those of reflection itself are left out.
+// Learn fetches the services of t's peer and their descriptors by server
+// reflection, v1 or v1alpha. It omits the reflection services.
 func Learn(ctx context.Context, t call.Transport) (*Learned, error) {
 	l, err := learn(ctx, t, reflectionMethod)
 	if status.Code(err) == codes.Unimplemented {
@@ -54,7 +54,7 @@ func Learn(ctx context.Context, t call.Transport) (*Learned, error) {
 	return l, nil
 }
 
-// pupil asks one peer.
+// pupil is a client of the reflection service of one peer.
 type pupil struct {
 	stream call.ClientStream
 	files  map[string]*descriptorpb.FileDescriptorProto
@@ -135,7 +135,7 @@ func (p *pupil) services() (names []string, err error) {
 	return names, nil
 }
 
-// learn keeps the files of an answer.
+// learn stores the files in the response to request.
 func (p *pupil) learn(request *reflectionv1.ServerReflectionRequest) error {
 	response, err := p.ask(request)
 	if err != nil {
@@ -154,7 +154,7 @@ func (p *pupil) learn(request *reflectionv1.ServerReflectionRequest) error {
 	return nil
 }
 
-// imports asks for the files that others need, until none is missing.
+// imports fetches the imported files transitively.
 func (p *pupil) imports() error {
 	for {
 		missing := p.missing()

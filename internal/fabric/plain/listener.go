@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// offers is a listener of connections that others have accepted.
+// offers is a listener whose connections are passed to it by offer.
 type offers struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -19,7 +19,7 @@ type offers struct {
 
 func newOffers() *offers { return &offers{conns: make(chan net.Conn), closed: make(chan struct{})} }
 
-// offer waits until the server takes nc, or closes it when there is none.
+// offer waits until the server accepts nc, or closes nc if the listener is closed.
 func (l *offers) offer(nc net.Conn) error {
 	select {
 	case l.conns <- nc:
@@ -49,7 +49,7 @@ func (l *offers) Close() error {
 // Addr implements net.Listener.
 func (l *offers) Addr() net.Addr { return offered{} }
 
-// offered is the address of no one place.
+// offered is the address of a listener that has no address of its own.
 type offered struct{}
 
 // Network implements net.Addr.
@@ -57,8 +57,8 @@ func (offered) Network() string { return "offered" }
 
 func (offered) String() string { return "offered" }
 
-// agreed are the credentials of a server that may be given connections with TLS
-// on them already.
+// agreed are the credentials of a server that also accepts connections on which the TLS
+// handshake is complete.
 type agreed struct {
 	credentials.TransportCredentials
 }

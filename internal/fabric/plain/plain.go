@@ -1,15 +1,15 @@
 // Package plain carries calls from and to plain gRPC peers: programs in any
-// language, with nothing of the fabric's.
+// language, without the fabric's library.
 //
-// A [Server] hands every call that a peer makes, of any service, to a
-// [call.Handler]; [Dial] gives a [call.Transport] to a gRPC server. Both are
-// grpc-go with a codec that does not decode: messages stay the bytes that they
-// were. Metadata, deadlines, status details, the compression's name and trailers
-// pass as they are; grpc-go itself takes compressed messages apart and makes them
-// anew, so both compressors must be registered in this program (gzip is).
+// A [Server] passes every call of a peer, to any service, to a
+// [call.Handler]; [Dial] returns a [call.Transport] to a gRPC server. Both use
+// grpc-go with a codec that does not decode: messages remain encoded.
+// Metadata, deadlines, status details, the compression's name and trailers
+// pass unchanged; grpc-go itself decompresses and compresses
+// messages, so both compressors must be registered in this program (gzip is).
 //
-// A message is the buffer that grpc-go received it in, or a copy where that was
-// in pieces; [call.Message.Free] gives it back.
+// A message is the buffer in which grpc-go received it, or a copy if it was
+// received in several buffers; [call.Message.Free] releases it.
 package plain
 
 import (
@@ -26,32 +26,32 @@ import (
 
 // Options of a server and of a transport. The zero value works, without TLS.
 type Options struct {
-	// Logger gets what goes wrong with connections. Default: none.
+	// Logger receives errors of connections. Default: none.
 	Logger *slog.Logger
-	// TLS secures the connections; nil: plain text. A connection that a server
-	// is given as a *tls.Conn is taken as it is.
+	// TLS secures the connections; nil means plain text. It does not apply to a *tls.Conn
+	// that is passed to Server.ServeConn.
 	TLS *tls.Config
-	// MaxMessage bounds one message that is received, in bytes. Default 64 MiB.
+	// MaxMessage bounds a received message, in bytes. Default 64 MiB.
 	MaxMessage int
-	// Identify says who makes the calls of a connection whose peer ctx has (see
-	// the packages peer and credentials); an error refuses the call. Default: no
+	// Identify returns the caller of a call from the peer in ctx (see grpc-go's
+	// packages peer and credentials); an error rejects the call. Default: no
 	// tenant, and the peer's address.
 	Identify func(ctx context.Context) (tenant, peer string, err error)
-	// Descriptors are for reflection and tell unary methods from streaming
-	// ones. Nil: calls of reflection go to the handler like others.
+	// Descriptors serve reflection and distinguish unary methods from streaming
+	// ones. If nil, calls of reflection go to the handler like others.
 	Descriptors Descriptors
 	// Extensions finds extensions for reflection. Default protoregistry.GlobalTypes.
 	Extensions reflection.ExtensionResolver
-	// Health answers health checks. Nil: they go to the handler like others.
+	// Health answers health checks. If nil, they go to the handler like others.
 	Health grpc_health_v1.HealthServer
-	// Server and Dial are more options for grpc-go.
+	// Server and Dial are additional options for grpc-go.
 	Server []grpc.ServerOption
 	Dial   []grpc.DialOption
 }
 
-// Descriptors say what a server serves.
+// Descriptors describe the services of a server.
 type Descriptors interface {
-	// Services lists the full names.
+	// Services returns the full names of the services.
 	Services() []string
 	protodesc.Resolver
 }

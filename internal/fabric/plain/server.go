@@ -36,7 +36,7 @@ type Server struct {
 	serving sync.WaitGroup
 }
 
-// NewServer makes a server that hands all calls to h.
+// NewServer returns a server that passes all calls to h.
 func NewServer(h call.Handler, o Options) *Server {
 	o.setDefaults()
 	s := &Server{o: o, handler: h, offers: newOffers()}
@@ -64,7 +64,7 @@ func (s *Server) reflect() {
 	reflectionv1alpha.RegisterServerReflectionServer(s.grpc, reflection.NewServer(options))
 }
 
-// resolver finds the descriptors of our own services too.
+// resolver also finds the descriptors of this package's own services.
 type resolver struct{ Descriptors }
 
 // FindFileByPath implements protodesc.Resolver.
@@ -83,7 +83,7 @@ func (r resolver) FindDescriptorByName(name protoreflect.FullName) (protoreflect
 	return protoregistry.GlobalFiles.FindDescriptorByName(name)
 }
 
-// services lists what reflection shows: the handler's and our own.
+// services lists the services for reflection: the handler's and this package's own.
 type services struct{ s *Server }
 
 // GetServiceInfo implements reflection.ServiceInfoProvider.
@@ -104,9 +104,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// ServeConn serves one connection that somebody else has accepted, for a port
-// that several protocols share; it takes it over and returns at once. A *tls.Conn
-// may have agreed already; its ALPN protocol is then "h2".
+// ServeConn serves one connection that the caller has accepted, for a port
+// that several protocols share. It takes ownership of nc and returns at once. The handshake of
+// a *tls.Conn may be complete; its ALPN protocol must then be "h2".
 func (s *Server) ServeConn(nc net.Conn) error {
 	s.offered.Do(func() {
 		s.serving.Go(func() {
@@ -118,11 +118,11 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	return s.offers.offer(nc)
 }
 
-// ServeHTTP serves one request of an HTTP/2 server that has the port: those whose
-// content type begins with "application/grpc".
+// ServeHTTP serves one request of an HTTP/2 server, whose content type begins with
+// "application/grpc".
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.grpc.ServeHTTP(w, r) }
 
-// GracefulStop takes no more calls and waits for those that run.
+// GracefulStop accepts no more calls and waits for those in progress.
 func (s *Server) GracefulStop() {
 	_ = s.offers.Close()
 	s.grpc.GracefulStop()
@@ -143,7 +143,7 @@ func identifyAddress(ctx context.Context) (tenant, name string, err error) {
 	return "", name, nil
 }
 
-// handle is every call.
+// handle serves every call.
 func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	h, err := s.head(ss)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, ss grpc.Se
 	return stream.Send(response)
 }
 
-// The texts are grpc-go's.
+// The messages are those of grpc-go.
 var (
 	errNoRequest    = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 	errManyRequests = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
@@ -204,8 +204,8 @@ func (s *Server) head(ss grpc.ServerStream) (*call.Head, error) {
 	return h, nil
 }
 
-// streaming says whether a call of the method may have several messages one way:
-// plain gRPC does not tell, so only a descriptor can deny it.
+// streaming reports whether a call of the method may have several messages in one direction.
+// Plain gRPC does not transmit that, so it is true unless a descriptor says otherwise.
 func (s *Server) streaming(method string) bool {
 	if s.o.Descriptors == nil {
 		return true
@@ -225,8 +225,8 @@ func (s *Server) streaming(method string) bool {
 
 const contentType = "application/grpc"
 
-// split takes apart the caller's metadata and what HTTP/2 and gRPC themselves say
-// there.
+// split separates the caller's metadata from the header fields of HTTP/2 and gRPC, and returns
+// the content subtype.
 func split(md metadata.MD) (rest metadata.MD, subtype string) {
 	rest = make(metadata.MD, len(md))
 	for key, values := range md {

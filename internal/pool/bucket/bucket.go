@@ -104,7 +104,7 @@ type Bucket struct {
 	// unspread is the last commit, while its keys may have no messages of their own.
 	unspread *state.Commit
 
-	mu   sync.RWMutex // for those who are not the owner
+	mu   sync.RWMutex // protects view, which only the owner's goroutine changes
 	view view
 	// looked is when the view was last known to be current.
 	looked time.Time
@@ -198,9 +198,9 @@ func (b *Bucket) Keys(ctx context.Context, prefix string) ([]string, error) {
 	return keys, nil
 }
 
-// Txn does all operations or none, in their order. failed is the number of the
-// condition that did not hold, and -1 when all is done. After an error it is
-// not known whether the transaction was done.
+// Txn executes all operations in order, or none. failed is the index of the first
+// condition that did not hold, or -1 if the transaction was committed. After an error the
+// transaction may or may not have been committed.
 func (b *Bucket) Txn(ctx context.Context, ops []Op) (failed int, err error) {
 	if err := checkTxn(ops); err != nil {
 		return 0, outboard.Errorf(outboard.Invalid, "transaction", "%w", err)

@@ -13,15 +13,16 @@ import (
 type view struct {
 	keys map[string]Entry
 	last uint64
-	// bytes is what the keys and values take, with a guess of the map's share.
+	// bytes is the memory of the keys and values, with an estimate of the map's overhead.
 	bytes int64
-	// expiring has the keys that will be gone, and some that were written again.
+	// expiring has the keys with an expiry, and some entries that later writes have
+	// made obsolete.
 	expiring expiring
 }
 
 const entryOverhead = 100
 
-// set takes one change over.
+// set applies one change.
 func (v *view) set(key string, e Entry, deleted bool) {
 	v.remove(key)
 	if deleted {
@@ -41,7 +42,7 @@ func (v *view) remove(key string) {
 	}
 }
 
-// look is what a key has at a moment.
+// look returns a key's entry at a time.
 func (v *view) look(key string, now time.Time) Entry {
 	e := v.keys[key]
 	if e.expired(now) {
@@ -54,14 +55,14 @@ func sizeOf(key string, value []byte) int64 {
 	return int64(len(key)+len(value)) + entryOverhead
 }
 
-// A plan is what transactions make of a view, before it is committed.
+// A plan has the changes of transactions that were evaluated on a view, before the commit.
 type plan struct {
 	view    *view
 	now     time.Time
 	changes []state.KVChange
 	index   map[string]int // of the key's change
 	size    int            // of keys and values
-	undone  []undo         // how to take back the transaction under way
+	undone  []undo         // undo log of the transaction in progress
 }
 
 // undo restores the change that an operation replaced.
@@ -74,7 +75,8 @@ func newPlan(v *view, now time.Time) *plan {
 	return &plan{view: v, now: now, index: make(map[string]int)}
 }
 
-// changed is the revision of a key that the plan changes: nobody knows it yet.
+// changed stands for the revision of a key that the plan changes, which is not known before
+// the commit.
 const changed = math.MaxUint64
 
 func (p *plan) look(key string) Entry {
@@ -88,8 +90,8 @@ func (p *plan) look(key string) Entry {
 	return Entry{}
 }
 
-// txn decides one transaction. It returns the number of the condition that does
-// not hold, and then changes nothing, or -1.
+// txn evaluates one transaction. It returns -1, or the index of the first condition that does
+// not hold; it changes nothing in that case.
 func (p *plan) txn(ops []Op) (failed int) {
 	had := len(p.changes)
 	p.undone = p.undone[:0]
@@ -134,7 +136,7 @@ func (p *plan) op(op *Op) (holds bool) {
 	return true
 }
 
-// expires is when what an operation sets is gone, 0 for never.
+// expires returns when the value that an operation sets expires, 0 for never.
 func (p *plan) expires(op *Op) int64 {
 	if op.TTL == 0 {
 		return 0
@@ -142,8 +144,8 @@ func (p *plan) expires(op *Op) int64 {
 	return p.now.Add(op.TTL).UnixMilli()
 }
 
-// add computes a sum. It is not ok when the value is no number, when the sum
-// is none that can be kept, or less than the least.
+// add computes a sum. It returns false if the value is not a number, if the sum overflows, or
+// if it is less than op.Least.
 func add(value []byte, exists bool, op *Op) (sum int64, ok bool) {
 	if exists {
 		n, err := strconv.ParseInt(string(value), 10, 64)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// expiring are keys in the order in which they will be gone. It is a heap.
+// expiring is a heap of keys, ordered by expiry.
 type expiring []expiration
 
 type expiration struct {
@@ -13,10 +13,10 @@ type expiration struct {
 	key string
 }
 
-// spare is how many expirations of keys that were written again may be kept.
+// spare is the number of obsolete entries that the heap may have in any case.
 const spare = 1000
 
-// expires notes a key. Those that were written again are left out when they are most.
+// expires adds a key to the heap. It rebuilds the heap when most entries are obsolete.
 func (v *view) expires(key string, e Entry) {
 	heap.Push(&v.expiring, expiration{e.ExpiresMilli, key})
 	if len(v.expiring) <= 2*len(v.keys)+spare {
@@ -31,12 +31,12 @@ func (v *view) expires(key string, e Entry) {
 	heap.Init(&v.expiring)
 }
 
-// due says whether there is something to forget.
+// due reports whether the first entry has expired.
 func (v *view) due(now time.Time) bool {
 	return len(v.expiring) > 0 && v.expiring[0].at <= now.UnixMilli()
 }
 
-// forget drops the keys whose time is over.
+// forget removes the expired keys.
 func (v *view) forget(now time.Time) {
 	for v.due(now) {
 		x, _ := heap.Pop(&v.expiring).(expiration) // nothing else is in it

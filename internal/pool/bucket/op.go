@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// OpKind says what an operation of a transaction does or asks for. Its numbers
-// are those of the guests' interface.
+// OpKind is the type of an operation in a transaction: an effect, a condition, or both. Its
+// numbers are those of the guests' interface.
 type OpKind uint8
 
 const (
@@ -21,9 +21,9 @@ const (
 	Put OpKind = 1
 	// Delete removes a key, if it is there.
 	Delete OpKind = 2
-	// Add adds Delta to a decimal number, where none is 0. The condition is
-	// that the key has a number and that the sum is at least Least. The key keeps
-	// the time that it has.
+	// Add adds Delta to a decimal number; an absent key counts as 0. The condition is
+	// that the value is a number and that the sum is at least Least. The key keeps its
+	// expiry.
 	Add OpKind = 3
 	// Missing is the condition that a key has no value.
 	Missing OpKind = 4
@@ -31,7 +31,7 @@ const (
 	Revision OpKind = 5
 	// PutIfMissing is the condition that a key has no value, and sets it.
 	PutIfMissing OpKind = 6
-	// PutFor sets a key for the time TTL. Then it is gone.
+	// PutFor sets a key that expires after TTL.
 	PutFor OpKind = 7
 )
 
@@ -42,8 +42,8 @@ type Op struct {
 	Revision uint64
 	Delta    int64
 	Least    int64
-	// TTL is how long PutFor sets a key, MinTTL to MaxTTL in whole milliseconds. Put,
-	// PutIfMissing and an Add of what is not there may have one, too.
+	// TTL is the time-to-live of a PutFor, from MinTTL to MaxTTL in whole milliseconds. Put,
+	// PutIfMissing and an Add to an absent key may have one, too.
 	TTL   time.Duration
 	Value []byte
 }
@@ -58,7 +58,7 @@ const (
 	// NoLeast is the Least of an Add without a bound.
 	NoLeast = math.MinInt64
 
-	// MinTTL is the shortest time that NATS knows.
+	// MinTTL is the shortest time-to-live that NATS supports.
 	MinTTL = time.Second
 	MaxTTL = 10 * 365 * 24 * time.Hour
 )
@@ -68,12 +68,12 @@ var (
 	errOps   = fmt.Errorf("there are more than %d operations", MaxOps)
 )
 
-// DecodeTxn reads a transaction as a guest writes it: operations of
+// DecodeTxn decodes a transaction in the guests' encoding: operations of
 //
 //	kind u8, key u32+bytes, revision, delta or milliseconds i64, value u32+bytes
 //
 // with little-endian numbers. The value of Add is its least sum, as a decimal
-// number; an empty one is no bound. The operations' values are parts of data.
+// number; an empty value means no bound. The operations' values are slices of data.
 func DecodeTxn(data []byte) ([]Op, error) {
 	var ops []Op
 	for rest := data; len(rest) > 0; {
@@ -146,7 +146,7 @@ func decodeLeast(value []byte) (int64, error) {
 	return least, nil
 }
 
-// checkTxn refuses transactions that no bucket can execute.
+// checkTxn returns an error for a transaction that no bucket can execute.
 func checkTxn(ops []Op) error {
 	if len(ops) > MaxOps {
 		return errOps
@@ -179,8 +179,8 @@ func cloneOps(ops []Op) []Op {
 	return ops
 }
 
-// checkKey allows the keys of NATS: letters, digits and -/_=. with no dot at
-// either end and no two in a row.
+// checkKey returns an error unless key is one of NATS: letters, digits and -/_=. with no dot
+// at either end and no two dots in a row.
 func checkKey(key string) error {
 	if key == "" || len(key) > MaxKey {
 		return fmt.Errorf("a key of %d bytes, want 1 to %d", len(key), MaxKey)

@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// rivalry is how long an owner counts with another one that it has met.
+	// rivalry is how long after a conflict an owner assumes that another owner is active.
 	rivalry = 5 * time.Second
-	// longestTurn bounds how long an owner makes room for others.
+	// longestTurn bounds the back-off before a commit.
 	longestTurn = 20 * time.Millisecond
 )
 
-// turnTaking makes owners that write to one bucket take turns. The one that has
-// committed knows the last revision, and would be first again and again: so it
-// waits about as long as it took itself to come in after a conflict.
-// Only the owner uses it.
+// turnTaking gives the owners that write to one bucket fair shares. The owner that has
+// committed last knows the last revision and would win the next compare-and-swap as well, so it
+// backs off for a random time around the time that its own last conflict took to resolve.
+// Only the owner's goroutine uses it.
 type turnTaking struct {
-	met  time.Time // when it last lost
-	from time.Time // since when it tries to come in, zero if it does not
-	took time.Duration
-	next bool // it was the last to commit
+	met  time.Time     // time of the last conflict
+	from time.Time     // time of the first conflict since the last commit, or zero
+	took time.Duration // from that conflict to the commit that resolved it
+	next bool          // whether this owner was the last to commit
 }
 
 func (t *turnTaking) lost() {
@@ -38,7 +38,7 @@ func (t *turnTaking) won() {
 	}
 }
 
-// wait makes room, when others want it.
+// wait backs off if another owner is active.
 func (t *turnTaking) wait(ctx context.Context) {
 	if !t.next || t.took == 0 || time.Since(t.met) > rivalry {
 		return

@@ -12,15 +12,14 @@ import (
 type Change struct {
 	Key string
 	Entry
-	// Deleted says that the key has no value any more. Its revision is that of
-	// the deletion.
+	// Deleted means that the key was deleted, at the entry's revision.
 	Deleted bool
 }
 
-// Watch tells f what the keys that begin with prefix have, and then each of their
-// changes, in order and from one goroutine, until ctx or the bucket ends. Of
-// changes that follow each other closely it may tell the last alone. It does not tell
-// that a key's time is over, which its entry says beforehand.
+// Watch calls f with the current entries of the keys that begin with prefix, and then with each
+// of their changes, in order and from one goroutine, until ctx or the bucket ends. It may
+// coalesce changes of a key that follow each other closely. It does not report that a key has
+// expired: its entry has the time of that.
 func (b *Bucket) Watch(ctx context.Context, prefix string, f func(Change)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

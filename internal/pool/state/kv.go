@@ -19,26 +19,26 @@ const (
 )
 
 // A KV is the stream of a NATS key-value bucket with a history of one, whose
-// writers commit many changes at once. Package bucket is made of it.
-// All methods may be called by several goroutines.
+// writers commit many changes at once. Package bucket is built on it.
+// Its methods are safe for concurrent use.
 //
-// A commit is first a record of all its changes, on a subject of the writer's own,
-// which is stored only when nobody has written since the writer looked; then a
-// message for each key, each of which is stored only right after the one before
-// it. The record is the commit, and the chain follows it when nobody waits for it:
-// should it break, whoever reads the stream next writes the rest. So all changes
-// happen or none, as in a JetStream batch, which takes several files and three
-// syncs to disk for each batch of a stream with one copy.
+// A commit consists of a record of all its changes, on a subject of the writer's own, and
+// a message for each key. The record is stored by compare-and-swap on the stream's last
+// revision; each message is stored only directly after its predecessor. The commit
+// is complete when its record is stored. The messages follow without delaying the writer; if
+// the writer dies before it has written all of them, the next reader of the stream writes the
+// rest (log replay). Thus a commit is atomic, as a JetStream batch is, which takes several
+// files and three syncs to disk for each batch of a stream with one copy.
 type KV struct {
 	s      *State
 	stream string
-	keys   string // the subjects' prefix
-	marks  string // that of the writers' records
-	get    string // where reads are asked for
+	keys   string // the prefix of the keys' subjects
+	marks  string // the prefix of the subjects of writers' records
+	get    string // the subject of direct gets
 }
 
-// OpenKV opens a bucket of that name beside the pool's table, and makes it when
-// it is not there, with as many copies as the table has.
+// OpenKV opens the bucket with the given name, and creates it if it does not exist, with as
+// many replicas as the pool's table has.
 func (s *State) OpenKV(ctx context.Context, name string) (*KV, error) {
 	if !strings.HasPrefix(name, "outboard-") || !isWord(name) {
 		return nil, outboard.Errorf(outboard.Invalid, "open bucket", "%q: the name of a bucket's stream", name)

@@ -14,42 +14,42 @@ import (
 )
 
 const (
-	// maxHeader is what the headers of a message have room for.
+	// maxHeader is the space that is reserved for the headers of a message, in bytes.
 	maxHeader = 4 << 10
 
-	// expiresHeader says when a key is gone, in milliseconds since 1970. The server
-	// removes its message some time after that.
+	// expiresHeader is the time at which a key expires, in milliseconds since 1970. The
+	// server deletes its message some time later.
 	expiresHeader = "Outboard-Expires"
 )
 
-// ErrBehind says that a commit is made, but that its revisions are not the
-// expected ones, or not known: who keeps a view must read on with Since.
-var ErrBehind = errors.New("the commit is made, and the bucket has changed")
+// ErrBehind reports that a commit has succeeded, but that its revisions are unknown or not
+// the expected ones: a writer with a view of the bucket must update it with Since.
+var ErrBehind = errors.New("the commit has succeeded, and the bucket has other changes as well")
 
-// A Commit is what a writer wants to change at once.
+// A Commit is a set of changes that a writer makes atomically.
 type Commit struct {
-	// Writer is a word of its own for each that writes to the bucket.
+	// Writer identifies the writer and is unique in the bucket.
 	Writer string
-	// Number is another one for each commit of the writer.
+	// Number identifies the commit and is unique for the writer.
 	Number uint64
-	// After is the bucket's last revision, as the writer knows it.
+	// After is the bucket's last revision that the writer has read.
 	After uint64
-	// Changes are of different keys. Their keys and values have MaxCommit bytes
-	// together at most.
+	// Changes are of distinct keys. The sum of their keys and values is at most MaxCommit
+	// bytes.
 	Changes []KVChange
 }
 
-// Revision is that of the change with index i once the commit is made.
+// Revision returns the revision of the change with index i after the commit.
 func (c Commit) Revision(i int) uint64 { return c.After + 2 + uint64(i) }
 
-// Last is the bucket's last revision right after the commit.
+// Last returns the bucket's last revision directly after the commit.
 func (c Commit) Last() uint64 { return c.After + 1 + uint64(len(c.Changes)) }
 
 func (c Commit) id() string { return c.Writer + "." + strconv.FormatUint(c.Number, 10) }
 
-// Commit makes all changes or none. It returns ErrConflict when somebody else has
-// committed since c.After, and then it has changed nothing. Its record is stored
-// then; the messages for the keys are not, before Spread.
+// Commit stores the record of a commit, and so makes all its changes or none. It returns
+// ErrConflict, and changes nothing, if another writer has committed since c.After. Spread
+// then writes the messages for the keys.
 func (k *KV) Commit(ctx context.Context, c Commit) error {
 	record, err := k.record(c)
 	if err != nil {
@@ -78,10 +78,9 @@ func (k *KV) commit(ctx context.Context, record *nats.Msg) error {
 	return err
 }
 
-// Spread writes the messages for the keys of a commit that was made, which has
-// changes. The writer must not commit again before: its next record takes the
-// place of this one, out of which readers write what is missing. When Spread fails,
-// the writer must read on with Since from c.After, which sees to all.
+// Spread writes the messages for the keys of a successful commit. The writer must not commit
+// again before: its next record replaces this one, from which readers complete the
+// messages. If Spread fails, the writer must call Since from c.After, which completes them.
 func (k *KV) Spread(ctx context.Context, c Commit) error {
 	err := k.s.attemptOnce(ctx, attemptTimeout, func(ctx context.Context) error {
 		return k.write(ctx, c.Changes, c.After+1)
@@ -103,8 +102,8 @@ func (k *KV) record(c Commit) (*nats.Msg, error) {
 	return m, nil
 }
 
-// write stores messages for keys as a chain: each only right after the one before
-// it, the first one after a revision. Its error may be about any of them.
+// write stores messages for keys as a chain: each one only directly after its predecessor,
+// the first one after a revision. Its error may concern any of them.
 func (k *KV) write(ctx context.Context, changes []KVChange, after uint64) error {
 	last := len(changes) - 1
 	m := keyMessage{k: k, after: make([]string, 1)}
@@ -117,8 +116,8 @@ func (k *KV) write(ctx context.Context, changes []KVChange, after uint64) error 
 	return err
 }
 
-// keyMessage makes the messages for keys, one after the other: a message is
-// encoded when it is published, so all can be one.
+// keyMessage encodes the messages for keys, one after the other, in one reused nats.Msg:
+// publishing a message copies it.
 type keyMessage struct {
 	k     *KV
 	msg   nats.Msg
@@ -142,7 +141,7 @@ func (m *keyMessage) of(c KVChange, after uint64) *nats.Msg {
 	return &m.msg
 }
 
-// expiry reads when a key is gone.
+// expiry returns the time at which a key expires, in milliseconds since 1970, or 0.
 func expiry(header func(string) string) int64 {
 	at, err := strconv.ParseInt(header(expiresHeader), 10, 64)
 	if err != nil {
@@ -151,8 +150,8 @@ func expiry(header func(string) string) int64 {
 	return at
 }
 
-// recorded finds out whether a conflict is with the commit's own record, which
-// nobody but the writer replaces.
+// recorded returns ErrBehind if a conflict is with the commit's own record, which an earlier
+// attempt stored, and ErrConflict otherwise. Only the writer replaces its record.
 func (k *KV) recorded(ctx context.Context, c Commit) error {
 	m, err := k.s.leaderGet(ctx, k.stream, leaderQuery{LastBySubject: k.marks + c.Writer})
 	if errors.Is(err, ErrNotFound) {

@@ -14,26 +14,27 @@ import (
 )
 
 const (
-	// patience is how long a reader gives a writer whose commit it sees half
-	// written, before it writes the rest.
-	patience      = 100 * time.Millisecond
-	patiencePause = time.Millisecond
+	// completeAfter is how long a reader waits for the writer to complete a partly
+	// written commit, before it writes the rest.
+	completeAfter = 100 * time.Millisecond
+	completePoll  = time.Millisecond
 
-	// fewMessages are asked for one by one.
+	// fewMessages is the number up to which messages are requested one by one.
 	fewMessages = 500
 	bulkTimeout = 2 * time.Minute
 	bulkPull    = 5000
-	// heartbeat is how often the server of a watcher's consumer says that it lives. When
-	// two are missing it is looked for elsewhere: by default that takes half a minute.
+	// heartbeat is the interval of the heartbeats of a watcher's consumer. After two
+	// missing ones the watcher creates another consumer; by default that takes half a
+	// minute.
 	heartbeat = time.Second
 	pullFor   = 10 * heartbeat
 )
 
-// Since tells f every key that was changed after a revision, in order, and
-// returns the bucket's last revision then. Tombstones are gone after an hour: who
-// has not looked for longer must start at 0.
+// Since calls f with every key that has changed after a revision, in order, and
+// returns the bucket's last revision. Tombstones expire after an hour, so a caller
+// whose revision is older must start at 0.
 func (k *KV) Since(ctx context.Context, revision uint64, f func(Entry)) (uint64, error) {
-	r := &kvReader{k: k, tell: f, at: revision}
+	r := &kvReader{k: k, yield: f, at: revision}
 	for done := false; !done; {
 		var err error
 		if done, err = r.step(ctx); err != nil {
@@ -45,15 +46,15 @@ func (k *KV) Since(ctx context.Context, revision uint64, f func(Entry)) (uint64,
 
 // kvReader reads a bucket's stream to its end.
 type kvReader struct {
-	k    *KV
-	tell func(Entry)
-	at   uint64
-	// missing are the changes of the last record that have not come yet.
+	k     *KV
+	yield func(Entry)
+	at    uint64
+	// missing are the changes of the last record whose messages have not been read yet.
 	missing []KVChange
-	since   time.Time // when they were first missed
+	since   time.Time // when step first found them missing
 }
 
-// step reads up to what the leader knows, and reports whether that was the end
+// step reads up to the leader's last message, and reports whether that was the end
 // of a commit.
 func (r *kvReader) step(ctx context.Context) (done bool, err error) {
 	last, err := r.k.s.lastSeq(ctx, r.k.stream)
@@ -69,8 +70,8 @@ func (r *kvReader) step(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if r.at < last {
-		// A copy may be behind its leader, or what the last numbers stood for
-		// has expired.
+		// A replica may be behind its leader, or the messages with the last numbers
+		// have expired.
 		current, err := r.k.Current(ctx, r.at)
 		if err != nil || !current {
 			return false, err
@@ -83,25 +84,25 @@ func (r *kvReader) step(ctx context.Context) (done bool, err error) {
 	return false, r.complete(ctx)
 }
 
-// complete writes the rest of the last commit when its writer does not.
+// complete writes the rest of the last commit if its writer does not.
 func (r *kvReader) complete(ctx context.Context) error {
 	if r.since.IsZero() {
 		r.since = time.Now()
 	}
-	if time.Since(r.since) < patience {
-		return sleep(ctx, patiencePause)
+	if time.Since(r.since) < completeAfter {
+		return sleep(ctx, completePoll)
 	}
 	attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	err := r.k.write(attempt, r.missing, r.at)
 	if err == nil || errors.Is(err, ErrConflict) || isRetryable(err) && ctx.Err() == nil {
-		return nil // The next step sees how far it came.
+		return nil // The next step reads the messages that were written.
 	}
 	return err
 }
 
-// readFew asks the leader for each message up to the last, at once. A direct
-// get of many would cost a look at every key of the bucket.
+// readFew requests each message up to the last from the leader, concurrently. A direct
+// get of many messages would make the server scan every key of the bucket.
 func (r *kvReader) readFew(ctx context.Context, last uint64) error {
 	if last <= r.at {
 		return nil
@@ -126,7 +127,7 @@ func (r *kvReader) readFew(ctx context.Context, last uint64) error {
 	return err
 }
 
-// readMany reads to the end by a consumer, which looks at every key once.
+// readMany reads to the end with a consumer, for which the server scans every key once.
 func (r *kvReader) readMany(ctx context.Context) error {
 	return r.k.s.retryEach(ctx, bulkTimeout, func(ctx context.Context) error {
 		consumer, err := r.consumer(ctx)
@@ -145,20 +146,20 @@ func (r *kvReader) readMany(ctx context.Context) error {
 	})
 }
 
-// consumer asks for a consumer once. A server that dies does not answer.
+// consumer creates a consumer, with one attempt: a server that dies does not answer.
 func (r *kvReader) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	return r.k.s.js.OrderedConsumer(ctx, r.k.stream, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:   r.at + 1,
-		// The next attempt makes another one.
+		// The next attempt creates another one.
 		MaxResetAttempts: 1,
 	})
 }
 
-// applyAll takes messages to the stream's end. When none comes for a while it gives up:
-// another consumer goes on after the last one.
+// applyAll applies messages up to the stream's end. It returns an error if none arrives for
+// a while; the next attempt's consumer continues after the last one.
 func (r *kvReader) applyAll(ctx context.Context, msgs jetstream.MessagesContext) error {
 	for ctx.Err() == nil {
 		m, err := msgs.Next(jetstream.NextMaxWait(attemptTimeout))
@@ -180,7 +181,7 @@ func (r *kvReader) applyAll(ctx context.Context, msgs jetstream.MessagesContext)
 	return ctx.Err()
 }
 
-// stored is a message as it lies in the stream.
+// stored is a message of the stream.
 type stored struct {
 	subject string
 	seq     uint64
@@ -190,7 +191,7 @@ type stored struct {
 	expires int64 // as in Entry
 }
 
-// apply treats the stream's next message.
+// apply processes the stream's next message.
 func (r *kvReader) apply(m stored) error {
 	if m.seq <= r.at {
 		return nil
@@ -205,15 +206,15 @@ func (r *kvReader) apply(m stored) error {
 	}
 	key, ok := strings.CutPrefix(m.subject, r.k.keys)
 	if !ok {
-		return fmt.Errorf("subject %q is no key", m.subject)
+		return fmt.Errorf("subject %q is not that of a key", m.subject)
 	}
 	r.at = m.seq
 	r.missing = removeChange(r.missing, key)
-	r.tell(Entry{Key: key, Value: m.data, Revision: m.seq, Deleted: m.deleted, ExpiresMilli: m.expires})
+	r.yield(Entry{Key: key, Value: m.data, Revision: m.seq, Deleted: m.deleted, ExpiresMilli: m.expires})
 	return nil
 }
 
-// removeChange takes a key's change away. It is the first one as a rule.
+// removeChange removes a key's change, which is usually the first one.
 func removeChange(changes []KVChange, key string) []KVChange {
 	if len(changes) > 0 && changes[0].Key == key {
 		return changes[1:]
@@ -221,8 +222,8 @@ func removeChange(changes []KVChange, key string) []KVChange {
 	return slices.DeleteFunc(changes, func(c KVChange) bool { return c.Key == key })
 }
 
-// Tidy removes the records of writers that have not committed since a moment.
-// The bucket's last record stays.
+// Tidy deletes the records of writers that have not committed since a time.
+// It retains the bucket's last record.
 func (k *KV) Tidy(ctx context.Context, before time.Time) error {
 	var all []stored
 	err := k.s.pages(ctx, k.get, k.marks+">", func(m *nats.Msg) (uint64, error) {
@@ -242,7 +243,7 @@ func (k *KV) Tidy(ctx context.Context, before time.Time) error {
 	return nil
 }
 
-// storedOf reads a direct get's answer.
+// storedOf decodes the response of a direct get.
 func storedOf(m *nats.Msg) (stored, error) {
 	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
 	if err != nil {
@@ -258,7 +259,7 @@ func storedOf(m *nats.Msg) (stored, error) {
 	}, nil
 }
 
-// purge removes a subject's messages below a sequence, all with 0.
+// purge deletes a subject's messages below a sequence number, or all if it is 0.
 func (c *client) purge(ctx context.Context, stream, subject string, below uint64) error {
 	opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
 	if below > 0 {

@@ -12,22 +12,22 @@ type KVChange struct {
 	Key     string
 	Value   []byte
 	Deleted bool
-	// ExpiresMilli is when the key is gone, in milliseconds since 1970; 0 is never.
+	// ExpiresMilli is when the key expires, in milliseconds since 1970; 0 means never.
 	ExpiresMilli int64
 }
 
-// expired says that the key is gone by now.
+// expired reports whether the key has expired.
 func (c KVChange) expired(now time.Time) bool {
 	return c.ExpiresMilli != 0 && c.ExpiresMilli <= now.UnixMilli()
 }
 
-// A record is what a writer commits: a name of the commit, and its changes.
+// A record is the log record of a commit: its identifier and its changes.
 type record struct {
 	id      string
 	changes []KVChange
 }
 
-var errRecord = errors.New("a commit's record is damaged")
+var errRecord = errors.New("a commit's record is corrupt")
 
 const (
 	changePut    = 0
@@ -35,8 +35,8 @@ const (
 	changePutFor = 2
 )
 
-// encode writes the record: id, number of changes, then for each one how it
-// is changed (u8), when it expires if it does, key and value. Numbers are unsigned
+// encode encodes the record: id, number of changes, then for each change its
+// type (u8), the expiry of a changePutFor, key and value. Numbers are unsigned
 // varints.
 func (r record) encode() []byte {
 	size := len(r.id) + 2*binary.MaxVarintLen64
@@ -66,7 +66,7 @@ func appendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// decodeRecord is the inverse. The values are parts of data.
+// decodeRecord is the inverse of encode. The values are slices of data.
 func decodeRecord(data []byte) (record, error) {
 	id, data, ok := cutText(data)
 	if !ok {

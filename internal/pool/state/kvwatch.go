@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Watch tells f every change of a key after a revision, in order, until ctx
-// ends. Of changes that follow each other closely it may tell the last alone.
+// Watch calls f with every change of a key after a revision, in order, until ctx
+// ends. It may coalesce changes of a key that follow each other closely.
 func (k *KV) Watch(ctx context.Context, revision uint64, f func(Entry)) error {
 	var consumer jetstream.Consumer
 	err := k.s.retry(ctx, func(ctx context.Context) (err error) {
@@ -23,7 +23,7 @@ func (k *KV) Watch(ctx context.Context, revision uint64, f func(Entry)) error {
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", k.stream, err)
 	}
-	told, err := consumer.Consume(func(m jetstream.Msg) {
+	consuming, err := consumer.Consume(func(m jetstream.Msg) {
 		if e, ok := k.watched(m); ok {
 			f(e)
 		}
@@ -34,11 +34,11 @@ func (k *KV) Watch(ctx context.Context, revision uint64, f func(Entry)) error {
 	select {
 	case <-ctx.Done():
 	case <-k.s.done:
-	case <-told.Closed():
+	case <-consuming.Closed():
 		return fmt.Errorf("watch %s: the connection has ended", k.stream)
 	}
-	told.Stop()
-	<-told.Closed()
+	consuming.Stop()
+	<-consuming.Closed()
 	return nil
 }
 
