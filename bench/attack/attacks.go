@@ -1,6 +1,52 @@
 package main
 
-// attacks lists what is tried. One line an attack, by attacker.
+// attacks lists what is tried, by attacker.
 func attacks() []Attack {
-	return []Attack{}
+	const (
+		sandbox = "internal/sandbox"
+		worker  = "internal/accel/worker"
+		lend    = "internal/accel/lend"
+		calls   = "internal/calls"
+		gateway = "internal/gateway"
+		guests  = "internal/function"
+		tenants = "internal/tenant"
+	)
+	return []Attack{
+		{"kernel", "operator's terminals and the machine's block devices", "opens /dev/tty, other terminals and block devices; types into a terminal", worker, "TestNoTerminal", Held},
+		{"kernel", "the network", "UDP, MSG_FASTOPEN, MPTCP and every other family of sockets", worker, "TestHostileKernel", Held},
+		{"kernel", "node's files and environment", "reads /etc/shadow, the node's folder and environment", worker, "TestHostileKernel", Held},
+		{"native code in a worker", "node's machine", "paths, devices, sockets, processes, namespaces and privileges beyond the sandbox", sandbox, "TestAttacks", Held},
+		{"native code in a worker", "node's machine, without namespaces", "the same where the machine allows no namespaces", sandbox, "TestAttacksWithoutNamespaces", Held},
+		{"kernel", "other programs' compiled kernels", "writes into the cache of another program or holder", lend, "TestCachesAreSeparate", Held},
+		{"kernel", "its own program's compiled kernels", "writes into the cache of its own program, which the next session of that program reads", "", "", Open},
+		{"kernel", "node's disk", "fills its cache: 512 MiB, looked at every 2 s while the session runs", lend, "TestCachesAreBounded", Bounded},
+		{"program", "memory of other leases", "several sessions of one lease each take all of its memory", lend, "TestMemoryIsTheLeases", Held},
+		{"program", "memory of other leases", "a worker that reports less memory than it uses", lend, "TestLyingWorker", Held},
+		{"program", "node's log", "a worker writes without end: 100 lines, then 10 a second for each lease", lend, "TestLogLinesAreBounded", Bounded},
+		{"program", "node's processes", "a worker that hangs and its children outlive the session", lend, "TestHangingWorkerIsKilledWithItsChildren", Held},
+		{"program", "the machine's memory and processors", "takes more than its share: no control group yet, resource limits only", "", "", Open},
+		{"program", "another session's data", "reads memory that an earlier session left on the device", "internal/accel/compute", "TestBuffersAreZero", Held},
+		{"device node", "program's memory", "answers every call with every field at its edges", "cmd/libopencl/ctest", "TestHostileWorker", Held},
+		{"local user", "tenants' functions", "calls them through the port for plain gRPC and by shared memory, here and across nodes", calls, "TestStrangersCannotCallTenants", Held},
+		{"local user", "tenants' functions", "offers services under a tenant's reserved names", calls, "TestStrangersCannotImpersonateTenants", Held},
+		{"local user", "node's data folder", "makes the folder beforehand, or opens its mode", "internal/datadir", "TestCheck", Held},
+		{"guest", "node's files", "plants a link in its folder for the next process to follow", tenants, "TestPlantedLink", Held},
+		{"guest", "other guests' time", "passes very many vectors to a host call: 1,024, charged to its deadline", guests, "TestHostCallsAreBounded", Bounded},
+		{"guest", "other guests' time", "spins, recurses, allocates, sleeps", guests, "TestHostileGo", Held},
+		{"manifest", "tenant's process", "a module whose code is made to keep the optimiser or the compiler busy", guests + "/optimize", "TestHostileModules", Held},
+		{"manifest", "tenant's process", "bodies that make the optimiser quadratic", guests + "/optimize", "TestHostileBodies", Held},
+		{"HTTP client", "other tenants' requests", "sends requests for two tenants over one kept-alive connection", "internal/node", "TestNoTenantReadsAnothersRequests", Held},
+		{"HTTP client", "gateway's memory", "bodies of many requests at a time: 512 MiB for each tenant and node", gateway, "TestBodiesAreWeighed", Bounded},
+		{"web page", "the local gateway", "DNS rebinding: requests with a host name of its own", gateway, "TestHosts", Held},
+		{"WebSocket client", "gateway's memory", "messages queued for a slow function: out of the same 512 MiB", gateway, "TestQueuedMessagesAreWeighed", Bounded},
+		{"WebSocket client", "functions", "invalid UTF-8, unmasked frames, broken fragments (RFC 6455)", gateway, "TestRFC6455", Held},
+		{"workflow", "tenant's process", "expressions that run for minutes", "internal/workflow/dsl", "TestBounded", Bounded},
+		{"gRPC client", "node's descriptors", "opens connections until there are no descriptors left: accepting resumes", "internal/acceptor", "TestShortage", Bounded},
+		{"stranger with a spent token", "names of nodes", "learns from the refusal which names exist", "internal/node", "TestUsedTokenIsRefused", Held},
+		{"removed node", "pool", "connects and keeps its leases after `outboard nodes remove`", "internal/pool", "TestRemove", Held},
+		{"joined node", "authority's key", "reads the key in the state of the pool: permissions by identity are to come", "", "", Open},
+		{"tenant", "another tenant's files", "an owner named `..`", tenants + "/blob", "TestOwnersAreApart", Held},
+		{"process of a helper", "node", "packets that are truncated, too large, or bring too many files", "internal/ipc", "TestHostilePackets", Held},
+		{"node, guest, program", "operator's terminal", "control characters in names and messages", "internal/cli", "TestTablesAreClean", Held},
+	}
 }
