@@ -13,6 +13,9 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
+// untimed returns a budget that only counts: a busy machine must not end a test's evaluation.
+func untimed() *Budget { return &Budget{end: time.Now().Add(time.Hour)} }
+
 func eval(t testing.TB, text string, input any) string {
 	t.Helper()
 	e, err := compile(text, []string{"item"})
@@ -21,7 +24,7 @@ func eval(t testing.TB, text string, input any) string {
 	}
 	v, err := e.Eval(Scope{
 		Data: input, Context: map[string]any{"c": 1}, Input: "in", Output: "out", Now: noon,
-		Locals: (*Locals)(nil).With("item", 7),
+		Locals: (*Locals)(nil).With("item", 7), Budget: untimed(),
 	})
 	if err != nil {
 		return "error: " + err.Error()
@@ -154,7 +157,7 @@ func TestStepsAreSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := func() int {
-		b := &Budget{}
+		b := untimed()
 		s := &steps{left: maxEvalSteps, budget: b}
 		iter := e.code.RunWithContext(s, nil, nil, nil, nil, nil, nil, nil, 0.0, b)
 		if _, err := singleResult(iter); err != nil {
@@ -228,7 +231,7 @@ func FuzzEval(f *testing.F) {
 		if err != nil {
 			return
 		}
-		want, err := singleResult(code.RunWithContext(&steps{left: 10 * maxEvalSteps, budget: &Budget{}}, v, nil, nil, nil, nil, nil, nil, seconds(noon), nil))
+		want, err := singleResult(code.RunWithContext(&steps{left: 10 * maxEvalSteps, budget: untimed()}, v, nil, nil, nil, nil, nil, nil, seconds(noon), nil))
 		if err != nil {
 			t.Fatalf("%q is %v with guards and fails without: %v", text, got, err)
 		}
