@@ -42,6 +42,7 @@ func oclgrindDiffers() map[string]string {
 		unchecked    = "oclgrind does not check it; through us the specification's error comes back"
 		pitches      = "oclgrind ignores pitches of host memory and of images; through us they hold"
 		noExecutable = "oclgrind gives the error of an unknown kernel; through us that of a program without an executable"
+		argInfo      = "oclgrind answers without -cl-kernel-arg-info; through us only a program that asked for it is answered"
 		mapCount     = "oclgrind does not count maps; through us they are counted"
 	)
 	return map[string]string{
@@ -53,6 +54,8 @@ func oclgrindDiffers() map[string]string {
 		"image/from_buffer":              unchecked,
 		"image/formats_listed":           unchecked,
 		"kernel/structs short struct":    "only oclgrind knows the size of a struct: the call was answered before, and the launch fails",
+		"kernel/arg_info":                argInfo,
+		"kernel/macros argument info":    argInfo,
 		"kernel/group_info":              "oclgrind wants a device where the specification needs none",
 		"kernel/create_refused not":      noExecutable,
 		"kernel/local_memory":            unchecked,
