@@ -30,7 +30,7 @@ func CheckDocument(root, document string) ([]string, error) {
 		if strings.HasPrefix(strings.TrimSpace(line), "```") {
 			listing = !listing
 		}
-		if n := utf8.RuneCountInString(line); n > Width && !listing && !strings.HasPrefix(line, "|") && strings.Contains(strings.TrimLeft(line, " -*"), " ") {
+		if n := utf8.RuneCountInString(line); n > Width && !listing && canWrap(line) {
 			wrong = append(wrong, fmt.Sprintf("%s: %d columns, at most %d", at, n, Width))
 		}
 		for _, m := range sourcePath.FindAllStringSubmatch(line, -1) {
@@ -40,6 +40,13 @@ func CheckDocument(root, document string) ([]string, error) {
 		}
 	}
 	return wrong, nil
+}
+
+// canWrap reports whether a line is prose with a blank to wrap at: no row of a table, no
+// indented listing.
+func canWrap(line string) bool {
+	text := strings.TrimLeft(line, " -*")
+	return !strings.HasPrefix(text, "|") && !strings.HasPrefix(line, "    ") && strings.Contains(text, " ")
 }
 
 // exists reports whether path is a file or a folder.
