@@ -69,7 +69,7 @@ func together(t *testing.T, app *stage.App) {
 	}
 	all.Wait()
 	leases, err := (&client.Client{Data: app.Node.Data()}).Leases(t.Context())
-	if err != nil || len(leases) != 1 || leases[0].Program != "fractal/draw" || leases[0].Fence == 0 {
+	if err != nil || len(leases) != 1 || leases[0].Program != "default/fractal/draw" || leases[0].Fence == 0 {
 		t.Errorf("got %+v, %v, want one lease that is kept", leases, err)
 	}
 }

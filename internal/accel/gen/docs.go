@@ -21,7 +21,7 @@ func (a *API) Docs(title string) []byte {
 	for _, c := range a.Calls {
 		counts[c.Answer]++
 	}
-	s.p("%d functions: %d answered at once, %d by the client alone, %d from a cache, %d wait for the worker, %d refused.\n",
+	s.p("%d functions: %d answered at once, %d by the client alone, %d from a cache, %d wait for the worker,\n%d refused.\n",
 		len(a.Calls), counts[Early], counts[Local], counts[Cached], counts[Wait], counts[Refused])
 	s.p("| function | since | answered | makes | goes to the worker | comes back |\n|---|---|---|---|---|---|")
 	for _, c := range a.Calls {
