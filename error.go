@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Kind classifies an error for whoever must act on it. Its numbers are part of
+// Kind classifies an error for the code that must act on it. Its numbers are part of
 // the wire: new ones are appended, none is reused.
 type Kind uint16
 

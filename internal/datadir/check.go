@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Check refuses a folder that another user owns or may write to: whoever can replace its files
+// Check refuses a folder that another user owns or may write to: a user who can replace its files
 // chooses what the node, and the programs that use it, execute. It follows links, and checks
 // the folder that path leads to.
 func Check(path string) error {

@@ -44,7 +44,7 @@ workflows: {flow: small.yaml}
 routes: [{path: /, methods: [POST], function: f}]
 `
 
-// hold keeps whoever reads a file of the store waiting, until release is called, which has to be.
+// hold blocks readers of the store until release is called; the test must call it.
 func (b *bench) hold(t *testing.T, content string) (release func()) {
 	t.Helper()
 	digest := artifact.Digest([]byte(content))

@@ -62,7 +62,7 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// A buffer begins with zeroes, whoever used the memory before.
+// A buffer begins with zeroes, whichever session used the memory before.
 func TestBuffersAreZero(t *testing.T) {
 	const size = 1 << 20
 	each(t, func(t *testing.T, d *Device) {

@@ -313,7 +313,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A write that failed leaves nothing of whoever had the memory before.
+// A write that failed leaves nothing of the previous user of the memory.
 func TestFailedWriteIsNoContent(t *testing.T) {
 	d, p := against(t, Options{})
 	h := holder(t, d)

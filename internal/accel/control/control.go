@@ -85,7 +85,7 @@ type Config struct {
 	// ReadPaths are files and folders that the driver needs to read beyond the
 	// system's own.
 	ReadPaths []string `json:"read_paths,omitempty"`
-	// Owner is whom the session belongs to, for the log.
+	// Owner names the owner of the session, for the log.
 	Owner string `json:"owner,omitempty"`
 	// Host bounds what the worker holds of the node's own memory for its client.
 	// 0: as much as of the device's, at most a quarter of the machine's, and a little.

@@ -308,7 +308,7 @@ func TestOthersGoOn(t *testing.T) {
 }
 
 // TestOrderIsKept: what follows a large read of another thread does not get between
-// its pieces, and its event is there for whoever names it.
+// its pieces, and its event is there for commands that name it.
 func TestOrderIsKept(t *testing.T) {
 	c := dial(t, Options{})
 	c.flags = 0

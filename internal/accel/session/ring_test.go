@@ -49,7 +49,7 @@ func (r *testRing) TryNext() []byte {
 func (r *testRing) Release(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.data[:n]) // whoever still looks at released memory finds out
+	clear(r.data[:n]) // a reader of released memory sees zeroes
 	r.data = r.data[n:]
 	r.cond.Broadcast()
 }

@@ -105,7 +105,7 @@ func TestReadableByNATS(t *testing.T) {
 	}
 }
 
-// NATS removes a key whose time is over, and whoever opens the bucket does not find it.
+// NATS removes a key whose time is over, and an owner that opens the bucket later does not find it.
 func TestExpireInNATS(t *testing.T) {
 	ctx := testContext(t)
 	s := statetest.Open(t)
