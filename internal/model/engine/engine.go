@@ -1,0 +1,170 @@
+// Package engine is the contract between the serving of models and the libraries that execute
+// them: ONNX Runtime, llama.cpp, a server of somebody else's.
+//
+// An engine runs in a worker process of its own, one process for each loaded version of a
+// model, and may be slow, hang or crash there. Package enginetest holds every engine to this
+// contract.
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/model"
+)
+
+// An Engine loads the models of one or more file formats.
+type Engine interface {
+	// Name returns the engine's name in configuration files: "onnx", "llama".
+	Name() string
+	// Version returns the version of the library, as the library says it.
+	Version() string
+	// Load reads the model and makes it ready to be called. An error names the operator, field
+	// or tensor that is wrong with the file. Load may run for minutes; ctx ends it.
+	Load(ctx context.Context, m Source, o Options) (Model, error)
+}
+
+// A Source is the files of a model: a folder's worth of artifacts, by name.
+type Source struct {
+	// Path is the main file.
+	Path string
+	// Folder holds files that the main file refers to (external weights), "" for none.
+	Folder string
+}
+
+// Options limit what a loaded model takes.
+type Options struct {
+	// Threads is how many processors one call may use; 0 lets the engine decide.
+	Threads int
+	// Memory is the most bytes that the model may hold, 0 for no limit.
+	Memory int64
+	// Device is the accelerator of the lease, "" for the processor.
+	Device string
+	// Library is the user's own build of the engine's library, "" for the one that is embedded.
+	Library string
+	// Context is the most tokens of a sequence, for text; 0 takes the model's own.
+	Context int
+	// Sequences is the most sequences that are decoded at once, for text.
+	Sequences int
+}
+
+// A Model is a loaded model: a TensorModel, a TextModel, or both. Its methods may be called
+// concurrently.
+type Model interface {
+	// Info describes the model.
+	Info() Info
+	// Close unloads the model. Calls under way end with an error.
+	Close() error
+}
+
+// Info describes a loaded model.
+type Info struct {
+	// Platform is the protocol's platform string: "onnx_onnxv1", "gguf".
+	Platform string
+	Inputs   []model.Signature
+	Outputs  []model.Signature
+	// BatchDimension says that the first dimension of all inputs and outputs counts
+	// independent requests, which may be put together.
+	BatchDimension bool
+	// Memory is what the model holds, in bytes, as far as the engine knows.
+	Memory int64
+	// Context, Vocabulary and Embedding are for text: the most tokens of a sequence, the number
+	// of tokens, the size of an embedding.
+	Context, Vocabulary, Embedding int
+	// ChatTemplate is the model's template for conversations (Jinja), "" for none.
+	ChatTemplate string
+}
+
+// A TensorModel computes outputs from inputs.
+type TensorModel interface {
+	Model
+	// Infer computes the named outputs, or all of them if none is named. Inputs are complete
+	// and of the model's types; their data is only read, and only until Infer returns. When
+	// ctx ends, Infer ends the computation and returns ctx's error.
+	Infer(ctx context.Context, inputs []model.Tensor, outputs []string) ([]model.Tensor, error)
+}
+
+// A TextModel continues texts. Concurrent calls of Generate are decoded in common batches.
+type TextModel interface {
+	Model
+	// Tokenize returns the tokens of text. Special parses the names of special tokens in text.
+	Tokenize(text string, special bool) ([]int32, error)
+	// Generate continues the prompt and calls emit for each token, in order, from one
+	// goroutine; an error of emit ends the generation and is returned. When ctx ends, the
+	// generation ends within one micro-batch, and Generate returns ctx's error.
+	Generate(ctx context.Context, r Generation, emit func(Token) error) (Usage, error)
+	// Embed returns one embedding of Info.Embedding elements for the tokens.
+	Embed(ctx context.Context, tokens []int32) ([]float32, error)
+}
+
+// A Generation is a request to continue a prompt.
+type Generation struct {
+	Prompt []int32
+	// MaxTokens is the most tokens to generate, 0 as many as the context has.
+	MaxTokens int
+	Sampling  Sampling
+	// Stop are texts that end the generation; they are not emitted, nor is what follows them.
+	Stop []string
+	// Grammar constrains the text (GBNF), "" for none.
+	Grammar string
+	// LogProbs is how many of the most likely tokens are told with each token, -1 for none.
+	LogProbs int
+	// Priority orders generations that wait for a place in the batch: higher first.
+	Priority int
+}
+
+// Sampling says how a token is chosen. The zero value is greedy.
+type Sampling struct {
+	Temperature      float32 // 0 takes the most likely token
+	TopK             int     // 0 for all
+	TopP             float32 // 0 or 1 for all
+	MinP             float32
+	RepeatPenalty    float32 // 0 or 1 for none
+	FrequencyPenalty float32
+	PresencePenalty  float32
+	// Seed makes the choice repeatable: token i of a generation depends on Seed, i and the
+	// logits alone, so that another node can go on in the middle of it.
+	Seed uint64
+	// Bias is added to the logits of tokens.
+	Bias map[int32]float32
+}
+
+// A Token is one token of a generation.
+type Token struct {
+	ID int32
+	// Text is what the token adds to the text: whole UTF-8 sequences; a token that ends
+	// within one adds nothing, and the token that completes it adds all of it.
+	Text string
+	// LogProb is the logarithm of the token's probability; Top are the most likely ones, most
+	// likely first. Both are set if the generation asks for them.
+	LogProb float32
+	Top     []Candidate
+	// Last says why the generation ends after this token, "" if it goes on.
+	Last FinishReason
+}
+
+// A Candidate is a token that could have been chosen.
+type Candidate struct {
+	ID      int32
+	Text    string
+	LogProb float32
+}
+
+// A FinishReason says why a generation ended.
+type FinishReason string
+
+// The reasons.
+const (
+	FinishStop   FinishReason = "stop"   // an end token or a stop text
+	FinishLength FinishReason = "length" // MaxTokens, or the context is full
+)
+
+// Usage counts a generation.
+type Usage struct {
+	PromptTokens int
+	// CachedTokens are those of the prompt whose state was reused.
+	CachedTokens    int
+	GeneratedTokens int
+	// Queued, Prefill and Decode are the times of the generation's stages.
+	Queued, Prefill, Decode time.Duration
+}
