@@ -13,7 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
+	"github.com/outboard-run/outboard/bench/netem"
 	"github.com/outboard-run/outboard/bench/paired"
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/bench/suite"
@@ -76,11 +78,16 @@ func (b *bench) start(ctx context.Context) error {
 		return err
 	}
 	var err error
-	b.rig, err = rig.Start(ctx, rig.Options{
-		Binary: b.binary, Dir: filepath.Join(b.Dir, "nodes"),
-		Nodes: []rig.Spec{{Name: "harbour"}, {Name: "dinghy", Devices: "none"}},
-	})
+	b.rig, err = b.startPool(ctx, "nodes", nil)
 	return err
+}
+
+// startPool starts harbour, which has the device, and dinghy, which reaches it over link.
+func (b *bench) startPool(ctx context.Context, dir string, link *netem.Link) (*rig.Rig, error) {
+	return rig.Start(ctx, rig.Options{
+		Binary: b.binary, Dir: filepath.Join(b.Dir, dir),
+		Nodes: []rig.Spec{{Name: "harbour", Link: link}, {Name: "dinghy", Devices: "none"}},
+	})
 }
 
 // compile builds a C program of the repository, whose root is the working folder.
@@ -101,7 +108,7 @@ const (
 )
 
 // way returns how commands are started on that way.
-func (b *bench) way(name string, flags ...string) suite.Way {
+func (b *bench) way(name string) suite.Way {
 	node := map[string]string{shared: "harbour", network: "dinghy"}[name]
 	switch {
 	case name == remote:
@@ -109,8 +116,12 @@ func (b *bench) way(name string, flags ...string) suite.Way {
 	case node == "":
 		return suite.Local
 	}
+	return borrowing(b.rig.Node(node))
+}
+
+// borrowing returns how commands are started with a device that node borrows.
+func borrowing(node *rig.Node, flags ...string) suite.Way {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
-		run := append(append([]string{"run"}, flags...), "--", name)
-		return b.rig.Node(node).Command(ctx, append(run, args...)...)
+		return node.Command(ctx, slices.Concat([]string{"run"}, flags, []string{"--", name}, args)...)
 	}
 }

@@ -143,7 +143,7 @@ func (b *bench) cutOnce(ctx context.Context, count int) ([]float64, error) {
 	var mu sync.Mutex
 	var seconds []float64
 	for i := range count {
-		cmd := b.way(network, "--memory", "16MiB", "--timeout", "50s")(ctx, filepath.Join(b.Dir, "hold"), []string{"finish", "read"}[i%2])
+		cmd := borrowing(node, "--memory", "16MiB", "--timeout", "50s")(ctx, filepath.Join(b.Dir, "hold"), []string{"finish", "read"}[i%2])
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		ready.Add(1)
 		done.Go(func() {

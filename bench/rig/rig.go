@@ -19,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/outboard-run/outboard/bench/netem"
 )
 
 // Options say what to start.
@@ -47,6 +49,10 @@ type Spec struct {
 	// Alone keeps the node from joining the first one: its arguments say where
 	// its pool is.
 	Alone bool
+	// Link, if set, is the network path that connections of other nodes and their programs to
+	// this one emulate. Connections pass through a relay in this process; Node.SetLink changes
+	// the path.
+	Link *netem.Link
 }
 
 // A Rig is a running pool.
@@ -64,6 +70,7 @@ type Node struct {
 	namespace  string
 	up         *exec.Cmd
 	exited     chan error
+	relay      *netem.Relay
 }
 
 // Start brings the pool up and waits until every node sees every other.
@@ -99,6 +106,9 @@ func (r *Rig) startNode(ctx context.Context, i int, spec Spec) error {
 		n.spec.Args = append(n.spec.Args, "--join", r.Node(r.opts.Nodes[0].Name).Addr, "--token", strings.TrimSpace(token))
 	}
 	r.nodes[spec.Name] = n
+	if err := n.startRelay(ctx); err != nil {
+		return err
+	}
 	if err := n.Up(ctx, n.spec.Args...); err != nil {
 		return err
 	}
@@ -114,6 +124,9 @@ func (r *Rig) startNode(ctx context.Context, i int, spec Spec) error {
 // pool, later, after Kill, with none.
 func (n *Node) Up(ctx context.Context, args ...string) error {
 	up := append([]string{"up", "--name", n.Name, "--listen", n.Addr}, args...)
+	if n.relay != nil {
+		up = append(up, "--advertise", n.relay.Addr())
+	}
 	if n.spec.Devices != "" {
 		up = append(up, "--devices", n.spec.Devices)
 	}
@@ -223,6 +236,9 @@ func (r *Rig) Close() error {
 	for _, spec := range slices.Backward(r.opts.Nodes) {
 		if n := r.nodes[spec.Name]; n != nil {
 			errs = append(errs, n.Stop())
+			if n.relay != nil {
+				errs = append(errs, n.relay.Close())
+			}
 		}
 	}
 	if r.network != nil {

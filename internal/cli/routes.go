@@ -6,14 +6,12 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"path/filepath"
 	"sync"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
-	"github.com/outboard-run/outboard/internal/fabric/netem"
 	"github.com/outboard-run/outboard/internal/node"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
@@ -40,7 +38,6 @@ func newRoutes(ctx context.Context, data string, opts runOptions, hold *client.H
 		remote := borrow.NewRemote(borrow.RemoteOptions{
 			Addr: l.Addr, TLS: func() (*tls.Config, error) { return sessionTLS(hold, i) },
 			DeadAfter: opts.deadAfter * 4 / 5, // leaves time to report the loss to the program
-			Wrap:      opts.link.wrap,
 		})
 		r.remotes[l.Addr] = remote
 		r.warming.Go(func() { remote.Warm(ctx) })
@@ -132,29 +129,3 @@ func (w *lossWatch) stop() bool {
 	<-w.done
 	return w.lost
 }
-
-// linkFlag is the value of --link.
-type linkFlag struct {
-	text string
-	link netem.Link
-}
-
-// Set, String and Type implement pflag.Value.
-func (f *linkFlag) Set(text string) error {
-	link, err := netem.ParseLink(text)
-	f.text, f.link = text, link
-	return err
-}
-
-// wrap makes a connection as slow as the link.
-func (f *linkFlag) wrap(nc net.Conn) net.Conn {
-	if f.link == (netem.Link{}) {
-		return nc
-	}
-	return netem.Emulate(nc, f.link)
-}
-
-func (f *linkFlag) String() string { return f.text }
-
-// Type names the value in help texts.
-func (f *linkFlag) Type() string { return "link" }

@@ -26,7 +26,6 @@ type runOptions struct {
 	timeout   time.Duration
 	noWait    bool
 	deadAfter time.Duration
-	link      linkFlag
 }
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
@@ -37,8 +36,6 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for a device; 0 means for ever")
 	flags.BoolVar(&o.noWait, "no-wait", false, "fail at once when all devices that match are leased")
 	flags.DurationVar(&o.deadAfter, "dead-after", 5*time.Second, "time without an answer after which a node or network counts as dead")
-	flags.Var(&o.link, "link", "emulate a network to other nodes, such as rtt=10ms,bw=1Gbps")
-	_ = flags.MarkHidden("link") // it is there
 }
 
 func (o *runOptions) validate() error {

@@ -53,9 +53,6 @@ type RemoteOptions struct {
 	TLS func() (*tls.Config, error)
 	// DeadAfter is how long the node may be silent; 0 means the fabric's default.
 	DeadAfter time.Duration
-	// Wrap, if set, replaces the connection before the handshake, for instance by a slower
-	// one.
-	Wrap func(net.Conn) net.Conn
 	// Area is the size of each direction of a ring; 0 means shm.DefaultArea.
 	Area int
 }
@@ -129,9 +126,6 @@ func (r *Remote) connect(ctx context.Context) (*framed.Conn, error) {
 	nc, err := dialer.DialContext(ctx, "tcp", r.opts.Addr)
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Unreachable, "connect to the device's node", "%w", err)
-	}
-	if r.opts.Wrap != nil {
-		nc = r.opts.Wrap(nc)
 	}
 	conn := framed.Client(nc, framed.Options{TLS: config, DeadAfter: r.opts.DeadAfter})
 	if err := conn.Handshake(ctx); err != nil {

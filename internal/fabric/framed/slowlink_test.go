@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outboard-run/outboard/internal/fabric/netem"
+	"github.com/outboard-run/outboard/bench/netem"
 )
 
 func TestEchoOverSlowLink(t *testing.T) {

@@ -1,99 +1,16 @@
-// Package netem makes a connection as slow and as far away as a network path, for tests and
-// benchmarks.
+// Package netem makes connections as slow and as far away as a network path, for tests and
+// benchmarks: [Emulate] one end of a connection, or [StartRelay] between two processes.
 package netem
 
 import (
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/outboard-run/outboard"
 )
-
-// A Link describes a network path for Emulate. The zero value adds nothing.
-type Link struct {
-	// RTT is the propagation delay there and back.
-	RTT time.Duration
-	// BitsPerSecond is the bandwidth of each direction; 0 is unlimited.
-	BitsPerSecond float64
-	// Jitter is the most by which a delivery may come later than RTT/2 says.
-	// Bytes never overtake each other.
-	Jitter time.Duration
-}
-
-// ParseLink reads a link such as "rtt=10ms,bw=1Gbps,jitter=1ms". Every part is
-// optional.
-func ParseLink(text string) (Link, error) {
-	var l Link
-	for part := range strings.SplitSeq(text, ",") {
-		if part == "" {
-			continue
-		}
-		name, value, _ := strings.Cut(part, "=")
-		var err error
-		switch name {
-		case "rtt":
-			l.RTT, err = time.ParseDuration(value)
-		case "jitter":
-			l.Jitter, err = time.ParseDuration(value)
-		case "bw":
-			l.BitsPerSecond, err = parseRate(value)
-		default:
-			err = fmt.Errorf("unknown part %q", name)
-		}
-		if err == nil && (l.RTT < 0 || l.Jitter < 0) {
-			err = fmt.Errorf("%s is negative", name)
-		}
-		if err != nil {
-			return Link{}, outboard.Errorf(outboard.Invalid, "link "+text, "%w: want parts such as rtt=10ms, bw=1Gbps, jitter=1ms", err)
-		}
-	}
-	return l, nil
-}
-
-var rateUnits = []struct {
-	suffix string
-	size   float64
-}{{"Gbps", 1e9}, {"Mbps", 1e6}, {"kbps", 1e3}, {"bps", 1}}
-
-func parseRate(text string) (float64, error) {
-	for _, u := range rateUnits {
-		if number, ok := strings.CutSuffix(text, u.suffix); ok {
-			v, err := strconv.ParseFloat(number, 64)
-			if err == nil && !(v > 0 && v*u.size <= 1e15) {
-				err = fmt.Errorf("rate %q is out of range", text)
-			}
-			return v * u.size, err
-		}
-	}
-	return 0, fmt.Errorf("rate %q has no unit", text)
-}
-
-// String is the text that ParseLink reads.
-func (l Link) String() string {
-	text := "rtt=" + l.RTT.String()
-	if l.BitsPerSecond > 0 {
-		unit := rateUnits[len(rateUnits)-1]
-		for _, u := range rateUnits {
-			if l.BitsPerSecond >= u.size {
-				unit = u
-				break
-			}
-		}
-		text += ",bw=" + strconv.FormatFloat(l.BitsPerSecond/unit.size, 'g', -1, 64) + unit.suffix
-	}
-	if l.Jitter > 0 {
-		text += ",jitter=" + l.Jitter.String()
-	}
-	return text
-}
 
 // Emulate makes one end of a connection as slow and as far away as link says; the
 // other end stays as it is. Bytes of both directions are delivered half an RTT
@@ -101,23 +18,27 @@ func (l Link) String() string {
 // one another: many can be in flight. It sleeps to deadlines with an accuracy of
 // about 0.1 ms on an idle machine.
 func Emulate(nc net.Conn, link Link) net.Conn {
+	return emulate(nc, link)
+}
+
+func emulate(nc net.Conn, link Link) *emulated {
 	e := &emulated{Conn: nc, done: make(chan struct{})}
 	e.out.init(link)
 	e.in.init(link)
-	e.pumps.Go(e.pumpOut)
-	e.pumps.Go(e.pumpIn)
+	e.sending.Go(e.pumpOut)
+	e.receiving.Go(e.pumpIn)
 	return e
 }
 
 type emulated struct {
 	net.Conn
-	out, in direction
-	pumps   sync.WaitGroup
-	close   sync.Once
-	done    chan struct{}
+	out, in            direction
+	sending, receiving sync.WaitGroup
+	close              sync.Once
+	done               chan struct{}
 
-	readTurn sync.Mutex
-	rest     []byte // of a segment that Read has returned in part
+	readMu sync.Mutex
+	rest   []byte // of a segment that Read has returned in part
 }
 
 // direction is one direction of the link.
@@ -251,8 +172,8 @@ func (e *emulated) Write(p []byte) (int, error) {
 }
 
 func (e *emulated) Read(p []byte) (int, error) {
-	e.readTurn.Lock()
-	defer e.readTurn.Unlock()
+	e.readMu.Lock()
+	defer e.readMu.Unlock()
 	if len(e.rest) == 0 {
 		data, err := e.in.get(e.done)
 		if err != nil {
@@ -298,6 +219,22 @@ func (e *emulated) Close() error {
 	e.out.end(net.ErrClosed)
 	e.in.end(io.ErrClosedPipe)
 	err := e.Conn.Close()
-	e.pumps.Wait()
+	e.sending.Wait()
+	e.receiving.Wait()
 	return err
+}
+
+// CloseWrite waits until everything written was delivered, and then ends the stream in that
+// direction if the connection can.
+func (e *emulated) CloseWrite() error {
+	e.out.end(io.EOF)
+	e.sending.Wait()
+	return closeWrite(e.Conn)
+}
+
+func closeWrite(nc net.Conn) error {
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }

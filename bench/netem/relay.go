@@ -1,0 +1,101 @@
+package netem
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+)
+
+// Options of a Relay.
+type Options struct {
+	// Listener accepts the connections to relay; the Relay closes it.
+	Listener net.Listener
+	// Dial connects to the process behind the relay.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// Link is the path that connections emulate, until SetLink changes it.
+	Link Link
+}
+
+// A Relay forwards TCP connections to one address, and makes each as slow and as far away as a
+// network path. It changes no bytes, so TLS through it is end to end.
+type Relay struct {
+	opts    Options
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	link Link
+}
+
+// StartRelay begins to accept connections. The relay works until Close.
+func StartRelay(ctx context.Context, opts Options) *Relay {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r := &Relay{opts: opts, cancel: cancel, link: opts.Link}
+	r.running.Go(func() { r.accept(ctx) })
+	return r
+}
+
+// Addr is the address that the relay listens at.
+func (r *Relay) Addr() string { return r.opts.Listener.Addr().String() }
+
+// SetLink changes the path that connections emulate which are accepted from now on.
+func (r *Relay) SetLink(link Link) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.link = link
+}
+
+// Close ends all connections.
+func (r *Relay) Close() error {
+	r.cancel()
+	err := r.opts.Listener.Close()
+	r.running.Wait()
+	return err
+}
+
+func (r *Relay) accept(ctx context.Context) {
+	for {
+		client, err := r.opts.Listener.Accept()
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		link := r.link
+		r.mu.Unlock()
+		r.running.Go(func() { r.forward(ctx, client, link) })
+	}
+}
+
+// forward relays one connection until both directions have ended or one fails.
+func (r *Relay) forward(ctx context.Context, client net.Conn, link Link) {
+	far := emulate(client, link)
+	defer far.Close()
+	server, err := r.opts.Dial(ctx)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	stop := context.AfterFunc(ctx, func() { _, _ = far.Close(), server.Close() })
+	defer stop()
+	var up sync.WaitGroup
+	up.Go(func() {
+		if copyDirection(server, far) != nil {
+			_ = server.Close()
+		}
+	})
+	if copyDirection(far, server) != nil {
+		_ = far.Close()
+	}
+	up.Wait()
+}
+
+// copyDirection copies until the source ends, and passes its end on.
+func copyDirection(to, from net.Conn) error {
+	_, err := io.Copy(writerOnly{to}, from)
+	return errors.Join(err, closeWrite(to))
+}
+
+// A writerOnly hides the methods by which io.Copy would bypass Write.
+type writerOnly struct{ io.Writer }

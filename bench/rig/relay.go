@@ -1,0 +1,80 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/bench/netem"
+)
+
+// startRelay starts the relay of a node with a Link, in the node's namespace.
+func (n *Node) startRelay(ctx context.Context) error {
+	if n.spec.Link == nil {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(n.Addr)
+	if err != nil {
+		return err
+	}
+	var listener net.Listener
+	if err := inNamespace(n.namespace, func() (err error) {
+		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+		return err
+	}); err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	n.relay = netem.StartRelay(ctx, netem.Options{Listener: listener, Link: *n.spec.Link, Dial: n.dial})
+	return nil
+}
+
+// dial connects to the node itself, in its namespace.
+func (n *Node) dial(ctx context.Context) (conn net.Conn, err error) {
+	err = inNamespace(n.namespace, func() (err error) {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", n.Addr)
+		return err
+	})
+	return conn, err
+}
+
+// SetLink changes the network path that connections of other nodes and their programs to this
+// one emulate which are made from now on. The node's Spec needs a Link.
+func (n *Node) SetLink(link netem.Link) { n.relay.SetLink(link) }
+
+// inNamespace calls f, which must not start goroutines that open sockets, on a thread in a
+// network namespace. A socket stays in the namespace in which it was opened.
+func inNamespace(name string, f func() error) error {
+	if name == "" {
+		return f()
+	}
+	// The thread returns to its namespace instead of ending: processes that it has started
+	// would get their parent-death signal (PR_SET_PDEATHSIG is per thread).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	if err := enterNamespace("/run/netns/" + name); err != nil {
+		return err
+	}
+	err = f()
+	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
+		panic(fmt.Sprintf("return to this process's network namespace: %v", back))
+	}
+	return err
+}
+
+func enterNamespace(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+}
