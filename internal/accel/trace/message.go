@@ -1,8 +1,3 @@
-// Package trace reads the messages of a session back into events that name
-// their call and fields: what a recording is made of.
-//
-// It is driven by the table that apigen makes from an API's description, so it
-// knows no API itself.
 package trace
 
 import (
