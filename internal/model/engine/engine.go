@@ -8,6 +8,8 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/outboard-run/outboard/internal/model"
@@ -89,6 +91,10 @@ type TextModel interface {
 	Model
 	// Tokenize returns the tokens of text. Special parses the names of special tokens in text.
 	Tokenize(text string, special bool) ([]int32, error)
+	// Render returns the prompt of a conversation by the model's own template, which is as hostile
+	// as the rest of its file and therefore runs where the engine does. An error that wraps
+	// ErrNoTemplate says that the model has none.
+	Render(ctx context.Context, c Conversation) (string, error)
 	// Generate continues the prompt and calls emit for each token, in order, from one
 	// goroutine; an error of emit ends the generation and is returned. When ctx ends, the
 	// generation ends within one micro-batch, and Generate returns ctx's error.
@@ -97,9 +103,26 @@ type TextModel interface {
 	Embed(ctx context.Context, tokens []int32) ([]float32, error)
 }
 
+// ErrNoTemplate is returned for a conversation with a model that has no template.
+var ErrNoTemplate = errors.New("the model has no chat template")
+
+// A Conversation is what a chat template is rendered with. Messages and Tools are JSON, arrays
+// of objects as OpenAI's interface has them: their fields are the template's variables.
+type Conversation struct {
+	Messages, Tools json.RawMessage
+	// Prompt asks for the beginning of the assistant's answer (add_generation_prompt).
+	Prompt bool
+	// Variables are further variables of the template (chat_template_kwargs), a JSON object.
+	Variables json.RawMessage
+}
+
 // A Generation is a request to continue a prompt.
 type Generation struct {
 	Prompt []int32
+	// Continued is how many of the last tokens of Prompt were generated before, on another node:
+	// stop texts, the grammar and incomplete UTF-8 sequences go on from them, and what they have
+	// already added to the text is not emitted again.
+	Continued int
 	// MaxTokens is the most tokens to generate, 0 as many as the context has.
 	MaxTokens int
 	Sampling  Sampling
@@ -122,8 +145,9 @@ type Sampling struct {
 	RepeatPenalty    float32 // 0 or 1 for none
 	FrequencyPenalty float32
 	PresencePenalty  float32
-	// Seed makes the choice repeatable: token i of a generation depends on Seed, i and the
-	// logits alone, so that another node can go on in the middle of it.
+	// Seed makes the choice repeatable: a token depends on Seed, its position in the sequence
+	// (the prompt's tokens counted) and the logits alone, so that another node can go on in the
+	// middle of a generation. Penalties count the last 64 tokens of the sequence.
 	Seed uint64
 	// Bias is added to the logits of tokens.
 	Bias map[int32]float32
