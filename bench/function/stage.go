@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/tenant"
@@ -35,6 +35,7 @@ type stage struct {
 	state     *state.State
 	web       *net.TCPListener
 	control   http.Client
+	node      *ipc.Conn // the node's end of its connection to the tenant
 
 	cancel context.CancelFunc
 	done   chan error
@@ -134,9 +135,16 @@ func (s *stage) serve(ctx context.Context, ready func()) (err error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.web.Close() })
 	defer stop()
+	node, process, err := ipc.ConnPair(ipc.Options{}, ipc.Options{})
+	if err != nil {
+		return err
+	}
+	s.node = node
+	var passing sync.WaitGroup
+	defer passing.Wait()
+	defer node.Close()
+	passing.Go(func() { s.tenant.ServeNode(process) })
 	ready()
-	var handing sync.WaitGroup
-	defer handing.Wait()
 	for {
 		conn, err := s.web.AcceptTCP()
 		if ctx.Err() != nil {
@@ -145,28 +153,21 @@ func (s *stage) serve(ctx context.Context, ready func()) (err error) {
 		if err != nil {
 			return err
 		}
-		handing.Go(func() {
-			if err := s.hand(ctx, conn); err != nil && ctx.Err() == nil {
-				fmt.Fprintln(os.Stderr, "bench: hand a connection over:", err)
-			}
-		})
+		if err := s.passConn(conn); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "bench: pass a connection:", err)
+		}
 	}
 }
 
-// hand gives a connection to the tenant.
-func (s *stage) hand(ctx context.Context, conn *net.TCPConn) error {
+// passConn passes a connection to the tenant.
+func (s *stage) passConn(conn *net.TCPConn) error {
 	defer conn.Close()
 	file, err := conn.File()
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	to, err := unixsock.Dial(ctx, s.config.ConnsSocket())
-	if err != nil {
-		return err
-	}
-	defer to.Close()
-	return unixsock.Send(to, binary.LittleEndian.AppendUint32(nil, 1), file)
+	return s.node.Send(tenant.TypeConn, nil, file)
 }
 
 // addr is where requests to apps are taken.

@@ -165,15 +165,18 @@ func (c *Conn) receive() (*Message, error) {
 		return nil, err
 	}
 	files, err := parseFiles(rights[:got])
+	m := &Message{files: files}
+	short := flags&unix.MSG_CTRUNC != 0 && len(files) < MaxFiles
 	switch {
 	case err != nil:
 	case n == 0:
 		err = io.EOF
-	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+	case flags&unix.MSG_TRUNC != 0, flags&unix.MSG_CTRUNC != 0 && !short:
 		err = outboard.Errorf(outboard.Protocol, "local protocol", "a packet of more than %d bytes or %d files", len(c.buffer), MaxFiles)
-	}
-	m := &Message{files: files}
-	if err == nil {
+	case short:
+		m.Close()
+		m, err = decodeShort(c.buffer[:n])
+	default:
 		m, err = decode(c.buffer[:n], files, min(c.opts.MaxBody, c.opts.MaxReceived))
 	}
 	if err != nil {
@@ -223,9 +226,10 @@ func (c *Conn) send(h Header, body any, files []*os.File) error {
 	if err != nil {
 		return err
 	}
+	deadline := time.Now().Add(c.opts.WriteTimeout) // the wait for messages of other goroutines counts
 	c.write.Lock()
 	defer c.write.Unlock()
-	_ = c.socket.SetWriteDeadline(time.Now().Add(c.opts.WriteTimeout))
+	_ = c.socket.SetWriteDeadline(deadline)
 	if _, _, err = c.socket.WriteMsgUnix(packet, rights, nil); err != nil {
 		return outboard.Errorf(outboard.Unreachable, "local protocol", "send %s: %w", h.Type, err)
 	}

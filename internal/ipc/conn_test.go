@@ -29,11 +29,7 @@ type body struct {
 // pair returns two connected ends that are closed after the test.
 func pair(t *testing.T, a, b Options) (*Conn, *Conn) {
 	t.Helper()
-	near, far, err := Pair(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := FromFile(far, b)
+	near, other, err := ConnPair(a, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,4 +459,65 @@ func FuzzEncode(f *testing.F) {
 			t.Errorf("sent %+v %.100v, got %+v %.100v", h, want, m.Header, got)
 		}
 	})
+}
+
+// TestDescriptorShortage: a message whose files find no free descriptors arrives without them,
+// says so, and ends nothing.
+func TestDescriptorShortage(t *testing.T) {
+	a, b := pair(t, Options{}, Options{})
+	file, err := NewFile("passed", []byte("content"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := a.Send("short", &body{Text: "here"}, file); err != nil {
+		t.Fatal(err)
+	}
+	m, err := withoutDescriptors(t, func() (*Message, error) { return b.Receive(t.Context()) })
+	if err != nil {
+		t.Fatalf("the connection ended: %v", err)
+	}
+	var got body
+	if err := m.Decode(&got); err != nil || got.Text != "here" || m.File() != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if outboard.KindOf(m.Lost()) != outboard.Exhausted {
+		t.Errorf("Lost() = %v, want exhausted", m.Lost())
+	}
+	if err := a.Send("long", &body{Text: strings.Repeat("x", MaxPacket)}); err != nil {
+		t.Fatal(err)
+	}
+	m, err = withoutDescriptors(t, func() (*Message, error) { return b.Receive(t.Context()) })
+	if err != nil {
+		t.Fatalf("the connection ended: %v", err)
+	}
+	if err := m.Decode(&got); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("Decode of a lost body: %v", err)
+	}
+	if err := a.Send("again", nil, file); err != nil {
+		t.Fatal(err)
+	}
+	m, err = b.Receive(t.Context())
+	if err != nil || m.Lost() != nil {
+		t.Fatalf("got %v, %v after the shortage", m, err)
+	}
+	m.Close()
+}
+
+// withoutDescriptors calls f while this process may open no more descriptors.
+func withoutDescriptors(t *testing.T, f func() (*Message, error)) (*Message, error) {
+	t.Helper()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	}()
+	return f()
 }

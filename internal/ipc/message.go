@@ -40,10 +40,20 @@ type Message struct {
 	Header
 	body  []byte
 	files []*os.File
+	// lost is why the message came without its files: this process has no free descriptors.
+	// The connection goes on.
+	lost error
 }
+
+// Lost returns an error if this process had no free descriptors for the files that came with the
+// message. Then it has no files, and no body if that was one of them.
+func (m *Message) Lost() error { return m.lost }
 
 // Decode reads the body into v. Members that v does not have are ignored.
 func (m *Message) Decode(v any) error {
+	if m.BodyFile && m.lost != nil {
+		return m.lost
+	}
 	if err := json.Unmarshal(m.body, v); err != nil {
 		return outboard.Errorf(outboard.Protocol, "local protocol", "message %.40q: %w", m.Type, err)
 	}
@@ -82,10 +92,10 @@ func (m *Message) Close() {
 	}
 }
 
-// failure is the error that a reply carries.
+// failure is the error that a reply carries, or why it lacks its files.
 func (m *Message) failure() error {
 	if m.Error == "" {
-		return nil
+		return m.lost
 	}
 	return &outboard.Error{Kind: m.Kind, Err: errors.New(m.Error)}
 }
@@ -129,15 +139,8 @@ func join(object, more []byte) []byte {
 // decode reads a packet. The files belong to the message, also when there is an error.
 func decode(packet []byte, files []*os.File, maxBody int) (*Message, error) {
 	m := &Message{files: files}
-	if err := json.Unmarshal(packet, &m.Header); err != nil {
-		return m, outboard.Errorf(outboard.Protocol, "local protocol", "packet: %w", err)
-	}
-	if m.Type == "" {
-		return m, outboard.Errorf(outboard.Protocol, "local protocol", "a message without a type")
-	}
-	m.body = bytes.Clone(packet)
-	if !m.BodyFile {
-		return m, nil
+	if err := m.parse(packet); err != nil || !m.BodyFile {
+		return m, err
 	}
 	if len(m.files) == 0 {
 		return m, outboard.Errorf(outboard.Protocol, "local protocol", "message %.40q: its body did not come along", m.Type)
@@ -149,4 +152,26 @@ func decode(packet []byte, files []*os.File, maxBody int) (*Message, error) {
 	var err error
 	m.body, err = ReadFile(file, int64(maxBody))
 	return m, err
+}
+
+// decodeShort reads a packet whose files were lost because this process has no free descriptors.
+func decodeShort(packet []byte) (*Message, error) {
+	m := &Message{}
+	if err := m.parse(packet); err != nil {
+		return m, err
+	}
+	m.lost = outboard.Errorf(outboard.Exhausted, "local protocol", "message %.40q: this process has no free descriptors for its files: raise its limit (ulimit -n)", m.Type)
+	return m, nil
+}
+
+// parse reads the header, and keeps the packet as the body.
+func (m *Message) parse(packet []byte) error {
+	if err := json.Unmarshal(packet, &m.Header); err != nil {
+		return outboard.Errorf(outboard.Protocol, "local protocol", "packet: %w", err)
+	}
+	if m.Type == "" {
+		return outboard.Errorf(outboard.Protocol, "local protocol", "a message without a type")
+	}
+	m.body = bytes.Clone(packet)
+	return nil
 }

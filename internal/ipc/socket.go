@@ -39,6 +39,19 @@ func Pair(opts Options) (*Conn, *os.File, error) {
 	return c, far, nil
 }
 
+// ConnPair returns the two ends of a connection within this process.
+func ConnPair(a, b Options) (*Conn, *Conn, error) {
+	near, file, err := Pair(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	far, err := FromFile(file, b)
+	if err != nil {
+		return nil, nil, errors.Join(err, near.Close())
+	}
+	return near, far, nil
+}
+
 // StreamPair returns the two ends of a connection of bytes, to be passed to other processes.
 func StreamPair() (a, b *os.File, err error) { return socketPair(unix.SOCK_STREAM) }
 

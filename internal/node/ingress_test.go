@@ -110,28 +110,13 @@ func (p *tapped) serve(ctx context.Context, c *tenant.Config, node *ipc.Conn) er
 		})
 		return nil
 	}
-	conns := func(carrier *net.UnixConn) {
-		defer carrier.Close()
-		file, err := unixsock.Receive(carrier, make([]byte, 4))
-		if err != nil || file == nil {
-			return
-		}
-		conn, err := net.FileConn(file)
-		_ = file.Close()
-		if err == nil {
-			g.ServeConn(&tap{conn, c.Tenant, p.tenants}, nil)
-		}
-	}
 	control := func(conn *net.UnixConn) {
 		defer conn.Close()
-		r, err := http.ReadRequest(bufio.NewReader(conn))
-		if err == nil && r.Method == http.MethodDelete {
-			g.CloseClientConns()
-		}
+		_, _ = http.ReadRequest(bufio.NewReader(conn))
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 	}
 	for path, serve := range map[string]func(*net.UnixConn){
-		c.ConnsSocket(): conns, c.ControlSocket(): control,
+		c.ControlSocket():  control,
 		c.RequestsSocket(): func(conn *net.UnixConn) { g.ServeConn(&tap{conn, c.Tenant, p.tenants}, nil) },
 	} {
 		if err := accept(path, serve); err != nil {
@@ -141,7 +126,17 @@ func (p *tapped) serve(ctx context.Context, c *tenant.Config, node *ipc.Conn) er
 	if err := node.Send(tenant.TypeReady, tenant.Ready{PID: 1}); err != nil {
 		return err
 	}
-	_, _ = node.Receive(ctx) // until the node closes the socket
+	stop := context.AfterFunc(ctx, func() { _ = node.Close() })
+	defer stop()
+	node.Serve(func(m *ipc.Message) { // until the node closes the socket
+		defer m.Close()
+		if m.Type == tenant.TypeCloseConns {
+			g.CloseClientConns()
+		} else if conn, err := ipc.NetConn(m.File()); err == nil {
+			g.ServeConn(&tap{conn, c.Tenant, p.tenants}, nil)
+		}
+		_ = node.Reply(m, nil, nil)
+	})
 	return nil
 }
 

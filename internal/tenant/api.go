@@ -45,7 +45,6 @@ func (t *Tenant) control() http.Handler {
 	logs := &logsAPI{tenant: t}
 	logs.register(mux)
 	mux.HandleFunc("PUT /v1/members", api.Answer(t.putMembers))
-	mux.HandleFunc("DELETE /v1/connections", api.Answer(t.deleteConnections))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.metrics, promhttp.HandlerOpts{}))
 	return mux
 }
@@ -92,17 +91,6 @@ func (t *Tenant) putMembers(r *http.Request) (api.Nothing, error) {
 		return api.Nothing{}, err
 	}
 	t.members.Set(nodes)
-	return api.Nothing{}, nil
-}
-
-// deleteConnections closes the connections of clients up to an epoch; the node calls it before
-// it starts another tenant's process.
-func (t *Tenant) deleteConnections(r *http.Request) (api.Nothing, error) {
-	epoch, err := strconv.ParseUint(r.URL.Query().Get("epoch"), 10, 32)
-	if err != nil {
-		return api.Nothing{}, outboard.Errorf(outboard.Invalid, "request", "epoch: %w", err)
-	}
-	t.handovers.close(uint32(epoch), t.gateway)
 	return api.Nothing{}, nil
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // Protocol is the version of the messages between a node and a tenant's process (internal/ipc).
-const Protocol = 4
+const Protocol = 5
 
 // Types of messages between a node and a tenant's process.
 const (
@@ -17,6 +17,12 @@ const (
 	TypeConfig = "config"
 	// TypeReady is a message of the process: a Ready.
 	TypeReady = "ready"
+	// TypeConn is a message of the node, once the process is ready: the file is a connection of
+	// a client of which nothing was read.
+	TypeConn = "conn"
+	// TypeCloseConns is a request of the node: read no more requests on connections that were
+	// passed before.
+	TypeCloseConns = "close_conns"
 )
 
 // Config is the first message of a node to a tenant's process.
@@ -60,9 +66,6 @@ type Ready struct {
 
 // ControlSocket is where the process serves its local API.
 func (c *Config) ControlSocket() string { return filepath.Join(c.Dir, "control.sock") }
-
-// ConnsSocket is where the process accepts the connections of clients that the node passes.
-func (c *Config) ConnsSocket() string { return filepath.Join(c.Dir, "conns.sock") }
 
 // RequestsSocket is where the process serves HTTP requests that the node forwards.
 func (c *Config) RequestsSocket() string { return filepath.Join(c.Dir, "requests.sock") }

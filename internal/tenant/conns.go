@@ -2,120 +2,88 @@ package tenant
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// A tenant's process has two ways to requests. While the node runs no other tenant's process,
-// it passes whole connections of clients, and this process reads their requests itself. As
-// soon as there is another tenant, the node reads every request, decides whose it is, and
-// forwards it over a connection of its own: so no process ever reads another tenant's
-// request. internal/tenant/host has the switch.
+// A tenant's process gets requests in two ways. While the node runs no other tenant's process,
+// it passes whole connections of clients (TypeConn), and this process reads their requests
+// itself. As soon as there is another tenant, the node has these connections closed
+// (TypeCloseConns), reads every request, decides whose it is, and forwards it over a connection
+// of its own: so no process ever reads another tenant's request. internal/tenant/host has the
+// switch.
 
-// handovers has the connections that the node passes.
-type handovers struct {
-	mu     sync.Mutex
-	closed uint32 // the newest epoch whose connections are closed
+// ServeNode serves the messages of the node until the connection ends.
+func (t *Tenant) ServeNode(node *ipc.Conn) {
+	node.Serve(func(m *ipc.Message) {
+		defer m.Close()
+		t.handleNode(node, m)
+	})
 }
 
-// serveConns accepts the connections of clients that the node passes, and the connections
-// over which it forwards requests.
-func (t *Tenant) serveConns(ctx context.Context, ready func()) error {
-	conns, err := unixsock.Listen(t.config.ConnsSocket())
-	if err != nil {
-		return fmt.Errorf("accept connections: %w", err)
+// handleNode serves one message. Messages are served in their order: TypeCloseConns closes the
+// connections of all messages before it.
+func (t *Tenant) handleNode(node *ipc.Conn, m *ipc.Message) {
+	err := t.checkReady()
+	switch {
+	case err != nil:
+	case m.Type == TypeConn:
+		err = t.serveConn(m)
+	case m.Type == TypeCloseConns:
+		t.gateway.CloseClientConns()
+	default:
+		err = outboard.Errorf(outboard.Protocol, "local protocol", "this process knows no message of type %.40q", m.Type)
 	}
-	defer os.Remove(t.config.ConnsSocket())
-	requests, err := unixsock.Listen(t.config.RequestsSocket())
 	if err != nil {
-		return errors.Join(fmt.Errorf("accept requests: %w", err), conns.Close())
+		t.log.Warn("a message of the node was not served", "type", m.Type, "error", err)
+	}
+	_ = node.Reply(m, nil, err) // the node may have ended
+}
+
+// checkReady refuses messages until Run is ready.
+func (t *Tenant) checkReady() error {
+	select {
+	case <-t.ready:
+		return nil
+	default:
+		return outboard.Errorf(outboard.Busy, "local protocol", "this process is not ready yet")
+	}
+}
+
+// serveConn serves the connection of a client that the node passes.
+func (t *Tenant) serveConn(m *ipc.Message) error {
+	if err := m.Lost(); err != nil {
+		return err
+	}
+	conn, err := ipc.NetConn(m.File())
+	if err == nil {
+		t.gateway.ServeConn(conn, nil)
+	}
+	return err
+}
+
+// serveRequests accepts the connections over which the node forwards requests.
+func (t *Tenant) serveRequests(ctx context.Context, ready func()) error {
+	listener, err := unixsock.Listen(t.config.RequestsSocket())
+	if err != nil {
+		return fmt.Errorf("accept requests: %w", err)
 	}
 	defer os.Remove(t.config.RequestsSocket())
-	stop := context.AfterFunc(ctx, func() { _, _ = conns.Close(), requests.Close() })
-	defer stop()
 	ready()
-	var forwarding sync.WaitGroup
-	forwarding.Go(func() {
-		for {
-			conn, err := requests.Accept()
-			if err != nil {
-				return // the listener is closed
-			}
-			t.gateway.ServeConn(conn, nil)
-		}
+	acceptor.Serve(ctx, listener, listener.AcceptUnix, acceptor.Options{Name: "requests", Log: t.log}, func(_ context.Context, conn *net.UnixConn) {
+		t.gateway.ServeConn(conn, nil)
 	})
-	defer forwarding.Wait()
-	defer requests.Close()
-	return t.acceptHandovers(ctx, conns)
-}
-
-func (t *Tenant) acceptHandovers(ctx context.Context, conns *net.UnixListener) error {
-	var receiving sync.WaitGroup
-	defer receiving.Wait()
-	for {
-		carrier, err := conns.AcceptUnix()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept connections: %w", err)
-		}
-		receiving.Go(func() {
-			conn, epoch, err := receiveConn(carrier)
-			if err = errors.Join(err, carrier.Close()); err != nil {
-				t.log.Warn("a connection was not received", "error", err)
-				return
-			}
-			t.serveHandover(conn, epoch)
-		})
-	}
-}
-
-// serveHandover serves a connection, unless those of its epoch are closed.
-func (t *Tenant) serveHandover(conn net.Conn, epoch uint32) {
-	t.handovers.mu.Lock()
-	defer t.handovers.mu.Unlock()
-	if epoch <= t.handovers.closed {
-		_ = conn.Close() // it has brought nothing yet
-		return
-	}
-	t.gateway.ServeConn(conn, nil)
-}
-
-// close closes the connections of an epoch and those before, after the requests in progress.
-func (h *handovers) close(epoch uint32, g *gateway.Gateway) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if epoch > h.closed {
-		h.closed = epoch
-		g.CloseClientConns()
-	}
-}
-
-// receiveConn receives a connection and its epoch.
-func receiveConn(carrier *net.UnixConn) (net.Conn, uint32, error) {
-	head := make([]byte, 4)
-	file, err := unixsock.Receive(carrier, head)
-	if err != nil {
-		return nil, 0, err
-	}
-	if file == nil {
-		return nil, 0, errors.New("no descriptor was passed")
-	}
-	defer file.Close()
-	conn, err := net.FileConn(file)
-	return conn, binary.LittleEndian.Uint32(head), err
+	return nil
 }
 
 // loadingLimit is how long a request waits for its app. Then the client is told to try again:

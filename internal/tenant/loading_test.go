@@ -3,7 +3,6 @@ package tenant
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/artifact"
-	"github.com/outboard-run/outboard/internal/unixsock"
+	"github.com/outboard-run/outboard/internal/ipc"
 )
 
 const slowManifest = `app: slow
@@ -113,12 +112,13 @@ func (b *bench) passConn(ctx context.Context, path, body string) (string, error)
 		return "", err
 	}
 	defer file.Close()
-	carrier, err := unixsock.Dial(ctx, b.tenant.config.ConnsSocket())
+	node, process, err := ipc.ConnPair(ipc.Options{}, ipc.Options{})
 	if err != nil {
 		return "", err
 	}
-	defer carrier.Close()
-	if err := unixsock.Send(carrier, binary.LittleEndian.AppendUint32(nil, 1), file); err != nil {
+	defer node.Close()
+	go b.tenant.ServeNode(process)
+	if err := node.Send(TypeConn, nil, file); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintf(near, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body); err != nil {

@@ -50,7 +50,7 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		node.Serve((*ipc.Message).Close) // until the node closes the socket or ends
+		t.ServeNode(node) // until the node closes the socket or ends
 		cancel()
 	}()
 	err = t.Run(ctx, func() { _ = node.Send(TypeReady, Ready{PID: os.Getpid()}) })

@@ -66,8 +66,6 @@ type Tenant struct {
 	engine   *engine.Engine
 	planner  *planner.Planner
 	steps    *steps
-
-	handovers handovers
 }
 
 var _ lifecycle.Service = (*Tenant)(nil)
@@ -132,7 +130,7 @@ func (t *Tenant) services() []lifecycle.Service {
 		lifecycle.Func("peers", t.servePeers),
 		lifecycle.Func("apps' reconciler", func(ctx context.Context, ready func()) error { return t.apps.Run(ctx, ready) }),
 		lifecycle.Func("idle instances", func(ctx context.Context, ready func()) error { return trim(ctx, ready, t.apps) }),
-		lifecycle.Func("connections", t.serveConns),
+		lifecycle.Func("requests", t.serveRequests),
 		lifecycle.Func("local API", t.serveControl),
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -47,6 +46,9 @@ type Options struct {
 	// SayAfter is how often the log says what keeps a process from being ready. The
 	// default is ten seconds.
 	SayAfter time.Duration
+	// CloseTimeout is how long a process may take to confirm that it reads no more requests on
+	// the connections that it was passed. Then it is killed. The default is five seconds.
+	CloseTimeout time.Duration
 }
 
 func (o *Options) setDefaults() {
@@ -55,6 +57,7 @@ func (o *Options) setDefaults() {
 	}
 	o.StartLimit = cmp.Or(o.StartLimit, 3*time.Minute)
 	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.CloseTimeout = cmp.Or(o.CloseTimeout, 5*time.Second)
 	o.SayAfter = cmp.Or(o.SayAfter, 10*time.Second)
 }
 
@@ -67,8 +70,7 @@ type Host struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	passing sync.RWMutex  // held while a connection is passed
-	epoch   atomic.Uint32 // of the connections that are passed
+	passing sync.RWMutex // held while a connection is passed
 
 	mu      sync.Mutex
 	tenants map[string]*keeper
@@ -82,7 +84,6 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		return nil, fmt.Errorf("tenants' folder: %w", err)
 	}
 	h := &Host{opts: opts, log: opts.Logger, tenants: make(map[string]*keeper)}
-	h.epoch.Store(1)
 	h.life, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return h, nil
 }
@@ -129,6 +130,15 @@ func (h *Host) Keep(names []string) {
 // Config is what a tenant's process is told. It waits until the process is ready, and
 // starts it where it has none.
 func (h *Host) Config(ctx context.Context, name string) (tenant.Config, error) {
+	k, err := h.awaitKeeper(ctx, name)
+	if k == nil {
+		return tenant.Config{}, err
+	}
+	return k.config, err
+}
+
+// awaitKeeper returns the keeper of a tenant's process, once that is ready.
+func (h *Host) awaitKeeper(ctx context.Context, name string) (*keeper, error) {
 	h.mu.Lock()
 	k := h.keepLocked(name)
 	if k != nil {
@@ -136,9 +146,9 @@ func (h *Host) Config(ctx context.Context, name string) (tenant.Config, error) {
 	}
 	h.mu.Unlock()
 	if k == nil {
-		return tenant.Config{}, outboard.Errorf(outboard.SessionLost, "tenant "+name, "this node is stopping")
+		return nil, outboard.Errorf(outboard.SessionLost, "tenant "+name, "this node is stopping")
 	}
-	return k.config, k.await(ctx)
+	return k, k.await(ctx)
 }
 
 // keepLocked returns a tenant's keeper, a new one where there is none, or nil when

@@ -27,6 +27,7 @@ type keeper struct {
 	doing   string        // what it does before it is
 	changed chan struct{} // closed when ready or err changes
 	process Launched      // nil: there is none
+	node    *ipc.Conn     // to the process, while it is ready
 }
 
 // kill ends the process, which is then started again.
@@ -42,6 +43,23 @@ func (k *keeper) setProcess(p Launched) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.process = p
+}
+
+// setConn sets the connection to the process, nil for none.
+func (k *keeper) setConn(c *ipc.Conn) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.node = c
+}
+
+// conn returns the connection to the process, or an error if it is not ready.
+func (k *keeper) conn() (*ipc.Conn, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.node == nil {
+		return nil, outboard.Errorf(outboard.Unreachable, "the process of tenant "+k.config.Tenant, "it has ended, and is started again")
+	}
+	return k.node, nil
 }
 
 const (
@@ -102,7 +120,10 @@ func (k *keeper) once(ctx context.Context) error {
 		proc.Kill()
 		return whyNot(err, <-ended)
 	}
+	k.setConn(near)
 	k.set(true, nil)
+	defer k.setConn(nil)
+	k.host.running.Go(func() { near.Serve((*ipc.Message).Close) }) // receives replies
 	k.host.running.Go(func() { k.host.tell(ctx, k.config.Tenant) })
 	select {
 	case err := <-ended:

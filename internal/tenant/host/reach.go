@@ -3,19 +3,20 @@ package host
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"strconv"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/tenant"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -40,7 +41,7 @@ func (h *Host) Sole() (tenant string, ok bool) {
 // once it is ready. After an error the connection is still the caller's; with ErrShared there
 // is another tenant now.
 func (h *Host) PassConn(ctx context.Context, tenant string, conn *net.TCPConn) error {
-	c, err := h.Config(ctx, tenant)
+	k, err := h.awaitKeeper(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -49,47 +50,42 @@ func (h *Host) PassConn(ctx context.Context, tenant string, conn *net.TCPConn) e
 	if sole, ok := h.Sole(); !ok || sole != tenant {
 		return ErrShared
 	}
-	ctx, cancel := context.WithTimeout(ctx, passTimeout)
-	defer cancel()
-	carrier, err := unixsock.Dial(ctx, c.ConnsSocket())
-	if err != nil {
-		return outboard.Errorf(outboard.Unreachable, "the process of tenant "+tenant, "%w", err)
-	}
-	defer carrier.Close()
 	file, err := conn.File()
 	if err != nil {
 		return fmt.Errorf("pass a connection: %w", err)
 	}
 	defer file.Close()
-	if err := unixsock.Send(carrier, binary.LittleEndian.AppendUint32(nil, h.epoch.Load()), file); err != nil {
-		return outboard.Errorf(outboard.Unreachable, "pass a connection", "%w", err)
+	if err := k.passConn(file); err != nil {
+		return err
 	}
 	return conn.Close()
 }
 
-const (
-	// passTimeout is how long it may take to pass a connection to a process.
-	passTimeout = 5 * time.Second
-	// closeTimeout is how long a process may take to confirm that it reads no more requests.
-	closeTimeout = 5 * time.Second
-)
+// passConn passes a connection to the process. The process does not confirm it.
+func (k *keeper) passConn(conn *os.File) error {
+	process, err := k.conn()
+	if err != nil {
+		return err
+	}
+	return process.Send(tenant.TypeConn, nil, conn)
+}
 
 // closeConns has all processes but one read no more requests on connections that were passed to
 // them: that one's tenant is about to have a process, and clients may send its requests on
 // those connections. A process that does not confirm it is killed.
 func (h *Host) closeConns(ctx context.Context, but *keeper) {
-	h.passing.Lock()
-	epoch := h.epoch.Add(1) - 1 // connections that are passed from now on have a later one
-	h.passing.Unlock()
+	h.passing.Lock()   // what is passed now is closed as well
+	h.passing.Unlock() //nolint:staticcheck // an empty critical section: a barrier
 	var closing sync.WaitGroup
 	for _, k := range h.others(but) {
-		if !k.isReady() {
+		process, err := k.conn()
+		if err != nil {
 			continue // nothing was passed to it
 		}
 		closing.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+			ctx, cancel := context.WithTimeout(ctx, h.opts.CloseTimeout)
 			defer cancel()
-			if err := k.closeConns(ctx, epoch); err != nil && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
+			if _, err := process.Call(ctx, tenant.TypeCloseConns, nil); err != nil && !errors.Is(err, ipc.ErrClosed) && !errors.Is(err, context.Canceled) {
 				h.log.Error("a tenant's process does not close its clients' connections, and is ended", "tenant", k.config.Tenant, "error", err)
 				k.kill()
 			}
@@ -109,22 +105,6 @@ func (h *Host) others(but *keeper) []*keeper {
 		}
 	}
 	return all
-}
-
-func (k *keeper) closeConns(ctx context.Context, epoch uint32) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, address("/v1/connections?epoch="+strconv.FormatUint(uint64(epoch), 10)), nil)
-	if err != nil {
-		return err
-	}
-	response, err := k.host.client(k.config.Tenant).Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %s", response.Status)
-	}
-	return nil
 }
 
 // Forward returns the transport to a tenant's process for requests of clients. It waits until
