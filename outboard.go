@@ -73,6 +73,9 @@ type Device struct {
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
+// MaxWeight bounds the weight of a grant.
+const MaxWeight = 1000
+
 // A Grant is one lease's part of a device.
 type Grant struct {
 	Lease  LeaseID `json:"lease"`
@@ -83,7 +86,7 @@ type Grant struct {
 	Memory Bytes `json:"memory"`
 	// Exclusive says that nobody else gets a part of the device meanwhile.
 	Exclusive bool `json:"exclusive"`
-	// Weight is the share of device time against other grants, 1 or more.
+	// Weight is the share of device time against other grants, 1 to MaxWeight.
 	Weight  int       `json:"weight"`
 	Expires time.Time `json:"expires"`
 	// Program is what the holder runs, for people.

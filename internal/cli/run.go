@@ -42,8 +42,8 @@ func (o *runOptions) validate() error {
 	switch {
 	case o.count < 1:
 		return usage("--count %d: want 1 or more", o.count)
-	case o.weight < 1 || o.weight > maxWeight:
-		return usage("--weight %d: want 1 to %d", o.weight, maxWeight)
+	case o.weight < 1 || o.weight > outboard.MaxWeight:
+		return usage("--weight %d: want 1 to %d", o.weight, outboard.MaxWeight)
 	case o.timeout < 0:
 		return usage("--timeout %v: want 0 or more", o.timeout)
 	case o.deadAfter < minDeadAfter:
@@ -52,10 +52,7 @@ func (o *runOptions) validate() error {
 	return nil
 }
 
-const (
-	maxWeight    = 1000
-	minDeadAfter = 100 * time.Millisecond
-)
+const minDeadAfter = 100 * time.Millisecond
 
 func newRunCommand(env *Env) *cobra.Command {
 	var opts runOptions

@@ -50,8 +50,12 @@ func (f *sandboxFlag) add(setting string) error {
 			return fmt.Errorf("call=%s: want the number of a system call", value)
 		}
 		f.sandbox.Calls = append(f.sandbox.Calls, uint32(number))
+	case "memory":
+		if err := f.sandbox.Memory.UnmarshalText([]byte(value)); err != nil {
+			return fmt.Errorf("memory=%s: %w", value, err)
+		}
 	default:
-		return fmt.Errorf("unknown setting %q: known are require, read, device, env, call", key)
+		return fmt.Errorf("unknown setting %q: known are require, read, device, env, call, memory", key)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.grpc, "grpc", "", "`ADDR` for plain gRPC of local programs, or none (default 127.0.0.1:7435, or another port)")
 	flags.StringVar(&o.http, "http", "", "`ADDR` for HTTP requests to apps, or none (default 127.0.0.1:8080, or another port)")
 	flags.StringSliceVar(&o.httpHosts, "http-host", nil, "host `NAME` for which requests to apps are served, beside localhost; *.NAME for TENANT.NAME with that tenant's apps")
-	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, with semicolons between")
+	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")
 	flags.DurationVar(&o.leaseTTL, "lease-ttl", defaultLeaseTTL, "time after which the leases of a silent node end; the same on all nodes")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
 	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest `LEVEL` to log: debug, info, warn or error")

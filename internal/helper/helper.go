@@ -127,6 +127,9 @@ type process struct {
 	report  exitReport
 }
 
+// PID returns the number of the process.
+func (p *process) PID() int { return p.cmd.Process.Pid }
+
 // Kill implements Process.
 func (p *process) Kill() { _ = p.cmd.Process.Kill() }
 

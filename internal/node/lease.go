@@ -81,6 +81,9 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 	if request.Count < 0 || request.Weight < 0 || request.Timeout < 0 {
 		return outboard.Errorf(outboard.Invalid, "lease", "count, weight and timeout must not be negative")
 	}
+	if request.Weight > outboard.MaxWeight {
+		return outboard.Errorf(outboard.Invalid, "lease", "weight %d: want at most %d", request.Weight, outboard.MaxWeight)
+	}
 	timeout := time.Duration(request.Timeout)
 	if timeout > 0 {
 		var cancel context.CancelFunc

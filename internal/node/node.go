@@ -38,6 +38,7 @@ import (
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/fabric/connmetrics"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/health"
@@ -162,6 +163,7 @@ type Node struct {
 	calls     *calls.Host
 	apps      *catalog.Catalog
 	artifacts *artifact.Store
+	groups    *cgroup.Tree // of workers and tenants' processes
 	tenants   *host.Host
 	sockets   *localSockets
 	sessions  *sessionServer
@@ -216,6 +218,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Hold("data folder", n.openData),
 		lifecycle.Hold("listen", n.openListener),
 		lifecycle.Hold("state", n.openState),
+		lifecycle.Hold("control groups", n.openGroups),
 		lifecycle.Hold("devices", n.openDevices),
 		lifecycle.Hold("pool", n.openPool),
 		lifecycle.Hold("services", n.openServices),
@@ -331,8 +334,8 @@ func (n *Node) openDevices(ctx context.Context) (lifecycle.Resource, error) {
 	}
 	n.devices = offerDevices(n.self.ID, probed, n.opts.Offer)
 	n.host, err = lend.Open(ctx, lend.Options{
-		Sandbox: n.opts.Sandbox,
-		Dir:     n.folder.path, Command: append(append([]string(nil), n.opts.Helper...), "worker"),
+		Sandbox: n.opts.Sandbox, Groups: n.groups,
+		Dir: n.folder.path, Command: append(append([]string(nil), n.opts.Helper...), "worker"),
 		Log: n.opts.Log.With("plane", "accel", "node", n.self.ID), Metrics: n.registry,
 	})
 	if err != nil {

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"os"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/tenant"
@@ -29,7 +32,7 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 		StateSocket: absolute(n.folder.at(StateSocket)), NATS: n.opts.NATS, Creds: absolute(n.opts.Creds),
 		CallsSocket: absolute(n.folder.at(client.CallsSocketName)), DevicesSocket: absolute(n.folder.at(DevicesSocket)), HTTP: n.ingress.addr(), Hosts: n.ingress.hosts(n.opts.HTTPHosts), Heartbeat: n.opts.Heartbeat, Level: n.logLevel(log),
 	}
-	n.tenants, err = host.Open(ctx, host.Options{Config: config, Dir: absolute(n.folder.at(tenantsDir)), Launch: n.launchTenant(), Logger: log})
+	n.tenants, err = host.Open(ctx, host.Options{Config: config, Dir: absolute(n.folder.at(tenantsDir)), Launch: n.launchTenant(), Groups: n.groups, Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -39,6 +42,17 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 		pool: n.pool, tenants: n.tenants, apps: n.apps, sessions: n.sessions, grants: n.grants, identity: n.identity, deadAfter: n.opts.DeadAfter,
 	}
 	return n.tenants, nil
+}
+
+// openGroups prepares the control groups of workers and tenants' processes. One that is killed
+// leaves them; the next node of the same folder removes them.
+func (n *Node) openGroups(context.Context) (lifecycle.Resource, error) {
+	sum := sha256.Sum256([]byte(absolute(n.folder.path)))
+	n.groups = cgroup.Open(hex.EncodeToString(sum[:8]))
+	if err := n.groups.Err(); err != nil {
+		n.log.Warn("there are no control groups: workers and tenants' processes are bounded by resource limits only", "reason", err)
+	}
+	return n.groups, nil
 }
 
 // launchTenant returns how a tenant's process is started. Its log records name their plane

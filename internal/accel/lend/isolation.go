@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,10 @@ type Sandbox struct {
 	FirstUID, UIDs int
 	// Cache bounds a program's cache of compiled kernels; 0 means 512 MiB.
 	Cache outboard.Bytes
+	// Memory bounds the machine's memory that a session's control group may use beyond the
+	// device memory of its lease; 0 means 2 GiB and a quarter of the machine's memory. All
+	// sessions of a lease together may use twice that.
+	Memory outboard.Bytes
 }
 
 func (s *Sandbox) setDefaults() {
@@ -40,6 +45,9 @@ func (s *Sandbox) setDefaults() {
 	}
 	if s.Cache == 0 {
 		s.Cache = 512 << 20
+	}
+	if s.Memory == 0 {
+		s.Memory = 2<<30 + machineMemory()/4
 	}
 }
 
@@ -96,12 +104,13 @@ func (h *Host) inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	missing := h.inspectGroups(p)
 	limit := time.AfterFunc(inspectLimit, p.kill)
 	defer limit.Stop()
 	stop := context.AfterFunc(ctx, p.kill)
 	defer stop()
 	err = ours.Send(control.Message{Type: control.TypeConfig, Config: &control.Config{
-		Session: "inspect", CacheDir: cache, TmpDir: tmp, Sandbox: config, Inspect: true,
+		Session: "inspect", CacheDir: cache, TmpDir: tmp, Sandbox: config, Inspect: true, Cgroup: missing == nil,
 	}})
 	for err == nil {
 		var m control.Message
@@ -113,8 +122,11 @@ func (h *Host) inspect(ctx context.Context) error {
 			err = errors.New(m.Reason)
 		}
 	}
+	if missing != nil {
+		h.isolation.Gaps = append(h.isolation.Gaps, fmt.Sprintf("%s: %v", sandbox.Cgroup, missing))
+	}
 	p.kill()
-	exit := p.wait()
+	exit := errors.Join(p.wait(), p.group.Remove())
 	if err != nil {
 		return fmt.Errorf("inspect the isolation of workers: %w", errors.Join(err, exit, errorOf(p.exitMessage())))
 	}
@@ -156,5 +168,11 @@ func (h *Host) Refused() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return outboard.Errorf(outboard.Denied, "session", "this machine can't isolate workers by %v, which `--sandbox require=` demands", missing)
+	why := ""
+	for _, gap := range h.isolation.Gaps {
+		if name, _, _ := strings.Cut(gap, ":"); slices.Contains(missing, sandbox.Mechanism(name)) {
+			why += "; " + gap
+		}
+	}
+	return outboard.Errorf(outboard.Denied, "session", "this machine can't isolate workers by %v, which `--sandbox require=` demands%s", missing, why)
 }

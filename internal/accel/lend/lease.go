@@ -6,6 +6,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/cgroup"
 )
 
 // leaseState is what all sessions of one lease share: device memory, log lines and the
@@ -14,6 +15,9 @@ import (
 type leaseState struct {
 	memory  outboard.Bytes // of the device; 0: no limit
 	members int            // the host's lock guards it
+
+	grouping sync.Mutex
+	group    *cgroup.Group // of all its sessions; nil before the first one
 
 	mu      sync.Mutex
 	granted map[outboard.SessionID]outboard.Bytes

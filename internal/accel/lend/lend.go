@@ -21,6 +21,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/shm"
 )
@@ -41,6 +42,8 @@ type Options struct {
 	MaxLeaseSessions int
 	// Sandbox changes the isolation of workers.
 	Sandbox Sandbox
+	// Groups is where workers get control groups; nil: nowhere.
+	Groups *cgroup.Tree
 	// Grace is how long a worker may take to end by itself once its ring is
 	// closed; 0 means 500ms.
 	Grace   time.Duration
@@ -281,6 +284,12 @@ func (h *Host) removeUnstarted(s *Session) {
 
 // removeSession removes a session that has ended.
 func (h *Host) removeSession(s *Session) {
+	var idle *cgroup.Group
+	defer func() {
+		if err := idle.Remove(); err != nil {
+			h.opts.Log.Error("a lease's control group is left", "lease", s.Lease.Lease, "error", err)
+		}
+	}()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.sessions, s.ID)
@@ -289,6 +298,7 @@ func (h *Host) removeSession(s *Session) {
 	s.lease.leave(s.ID)
 	if s.lease.members--; s.lease.members == 0 {
 		delete(h.leases, s.Lease.Lease)
+		idle = s.lease.group
 	}
 	if s.turns.members--; s.turns.members == 0 {
 		delete(h.turns, s.Device.ID)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
@@ -93,6 +94,7 @@ type process struct {
 	cmd        *exec.Cmd
 	stderr     *os.File
 	stderrDone chan struct{}
+	group      *cgroup.Group // set before the process runs foreign code
 
 	mu     sync.Mutex
 	tail   []byte
@@ -123,9 +125,10 @@ func (p *process) readStderr() {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// kill ends the whole group. The group's number stays taken while any process
-// of the group lives, and the leader is reaped only after the last kill.
+// kill ends the whole control group and process group. The process group's number stays taken
+// while any process of it lives, and the leader is reaped only after the last kill.
 func (p *process) kill() {
+	p.group.Kill()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
@@ -168,3 +171,7 @@ func (p *process) exitMessage() string {
 	defer p.mu.Unlock()
 	return exitLine(p.tail)
 }
+
+// outOfMemory reports whether the kernel has ended a process of the control group because its
+// memory ran out.
+func (p *process) outOfMemory() bool { return p.group.Killed() > 0 }

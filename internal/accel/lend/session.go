@@ -110,13 +110,16 @@ func (s *Session) start() (err error) {
 	s.control = ours
 	s.process, err = s.host.startProcess(s.tmp(), s.ring.File(), theirs)
 	if err == nil {
+		err = s.enterGroup()
+	}
+	if err == nil {
 		err = s.configure(cache, uid)
 	}
 	if err != nil {
 		s.abortStart()
 		return err
 	}
-	s.turns.join(s.ID, s.Lease.Lease, s.Lease.Weight, s.control)
+	s.turns.join(s.ID, s.Lease.Lease, s.weight(), s.control)
 	return nil
 }
 
@@ -125,9 +128,20 @@ func (s *Session) abortStart() {
 	if s.process != nil {
 		s.process.kill()
 		_ = s.process.wait()
+		_ = s.process.group.Remove()
 	}
 	_ = s.control.Close()
 	s.ring.Unmap()
+}
+
+// enterGroup puts the worker, which waits for its configuration, into a control group.
+func (s *Session) enterGroup() error {
+	group, err := s.makeGroup()
+	if err != nil {
+		return err
+	}
+	s.process.group = group
+	return group.Add(s.process.pid())
 }
 
 // configure sends the worker its configuration. cache belongs to uid, if that is not 0.
@@ -138,7 +152,7 @@ func (s *Session) configure(cache string, uid int) error {
 	}
 	return s.control.Send(control.Message{Type: control.TypeConfig, Config: &control.Config{
 		Sandbox: config, Require: s.host.opts.Sandbox.Require, Quota: s.lease.join(s.ID, s.control),
-		Session: s.ID, Memory: s.Lease.Memory, Weight: max(s.Lease.Weight, 1),
+		Session: s.ID, Memory: s.Lease.Memory, Weight: s.weight(), Cgroup: s.process.group != nil,
 		API: s.Device.API, Device: s.Index, DeviceName: s.Device.Name,
 		Owner: string(s.Lease.Holder), CacheDir: cache, TmpDir: s.tmp(),
 	}})
@@ -229,10 +243,18 @@ func (s *Session) supervise() {
 	}
 	_ = s.control.Close()
 	<-controlDone
+	s.removeGroup()
 	_ = os.RemoveAll(s.tmp())
 	s.host.caches.release(s.Lease)
 	s.host.removeSession(s)
 	s.recordEnd()
+}
+
+// removeGroup removes the session's control group, and ends what is left in it.
+func (s *Session) removeGroup() {
+	if err := s.process.group.Remove(); err != nil {
+		s.host.opts.Log.Error("a session's processes are left", "session", s.ID, "error", err)
+	}
 }
 
 func waitTimeout(done <-chan struct{}, limit time.Duration) {
@@ -272,6 +294,10 @@ func (s *Session) exitError(exit error) error {
 			kind = outboard.SessionLost
 		}
 		return outboard.Errorf(kind, op, "the worker on %s ended: %s", s.Device.ID, final.Reason)
+	}
+	if s.process.outOfMemory() {
+		return outboard.Errorf(outboard.Exhausted, op, "the worker on %s used more than %v of the machine's memory, which is its limit: "+
+			"set another one by `outboard up --sandbox memory=SIZE`", s.Device.ID, outboard.Bytes(groupMemory(&s.Spec, s.host.opts.Sandbox.Memory)))
 	}
 	how := "it exited without a reason"
 	if exit != nil {

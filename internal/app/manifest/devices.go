@@ -8,11 +8,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// What a lease of a device may ask for.
-const (
-	maxDeviceMemory outboard.Bytes = 1 << 50
-	maxWeight                      = 1000 // as of `outboard run`
-)
+// maxDeviceMemory is the most that a lease of a device may ask for.
+const maxDeviceMemory outboard.Bytes = 1 << 50
 
 // deviceReader reads the devices of an app.
 type deviceReader struct{ *reader }
@@ -31,7 +28,7 @@ func (r *deviceReader) device(v at) Device {
 		"type":    func(v at) { parts = append(parts, r.deviceType(v)) },
 		"select":  func(v at) { parts = append(parts, r.selector(v)) },
 		"memory":  r.deviceMemory(&d.Memory),
-		"weight":  number(r.reader, &d.Weight, 1, maxWeight),
+		"weight":  number(r.reader, &d.Weight, 1, outboard.MaxWeight),
 		"timeout": r.duration(&d.Timeout, time.Millisecond, longest),
 		"no-wait": r.boolean(&d.NoWait),
 		"keep":    r.duration(&d.Keep, time.Millisecond, longest),

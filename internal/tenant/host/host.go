@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	// Dir holds the tenants' folders.
 	Dir    string
 	Launch Launcher
+	// Groups is where the processes get control groups; nil: nowhere.
+	Groups *cgroup.Tree
 	Logger *slog.Logger
 	// StartLimit is how long a process may take until it is ready, which it is before its apps
 	// are. The default is three minutes: the pool's state may be silent for a while, and

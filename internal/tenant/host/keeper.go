@@ -96,7 +96,7 @@ func (k *keeper) run(ctx context.Context) {
 }
 
 // once is the life of one process.
-func (k *keeper) once(ctx context.Context) error {
+func (k *keeper) once(ctx context.Context) (err error) {
 	if err := os.MkdirAll(k.config.Dir, 0o700); err != nil {
 		return err
 	}
@@ -108,6 +108,12 @@ func (k *keeper) once(ctx context.Context) error {
 	proc, err := k.host.opts.Launch(far)
 	if err := errors.Join(err, far.Close()); err != nil {
 		return err
+	}
+	group, err := k.enterGroup(proc)
+	defer func() { err = errors.Join(err, group.Remove()) }()
+	if err != nil {
+		proc.Kill()
+		return errors.Join(err, proc.Wait())
 	}
 	k.setProcess(proc)
 	defer k.setProcess(nil)

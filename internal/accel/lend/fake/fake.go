@@ -4,6 +4,7 @@ package fake
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/shm"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
@@ -40,6 +42,8 @@ const (
 	Dial = "!dial "
 	// Environ makes it answer with its environment, each variable ended by NUL.
 	Environ = "!environ"
+	// Eat makes it use memory until it is ended.
+	Eat = "!eat"
 	// Config makes it answer with the session, owner and device that it was given.
 	Config = "!config"
 )
@@ -94,7 +98,11 @@ func work() error {
 	}
 	if first.Config.Inspect {
 		// A fake enters no sandbox; it takes the namespaces that it was started in for one.
-		err := conn.Send(control.Message{Type: control.TypeIsolation, Isolation: &control.Isolation{Mechanisms: first.Config.Sandbox.Namespaces}})
+		have := first.Config.Sandbox.Namespaces
+		if first.Config.Cgroup {
+			have = append(have, sandbox.Cgroup)
+		}
+		err := conn.Send(control.Message{Type: control.TypeIsolation, Isolation: &control.Isolation{Mechanisms: have}})
 		conn.Final(err)
 		return err
 	}
@@ -151,6 +159,10 @@ func execute(conn *control.Conn, config *control.Config, order string) (string, 
 			return "", err
 		}
 		return hostPID(child.Process.Pid), nil
+	case Eat:
+		for all := [][]byte{}; ; {
+			all = append(all, bytes.Repeat([]byte{1}, 1<<20))
+		}
 	case Environ:
 		return strings.Join(os.Environ(), "\x00"), nil
 	case Config:

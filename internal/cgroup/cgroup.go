@@ -1,0 +1,317 @@
+// Package cgroup bounds the memory, the tasks and the processor time of groups of processes
+// by the kernel's control groups, and ends each group as one.
+//
+// A [Tree] is a subtree of the machine's control groups that belongs to one node. It uses
+// version 2 where the memory and pids controllers are there, and version 1 otherwise. A node
+// that is root makes its subtree below its own group or below the root; another one needs a
+// group that was delegated to it (systemd: Delegate=yes). Where none of this is given, the
+// tree is not available: [Tree.Err] returns the reason, and its groups do nothing.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Limits bound a group. 0 means no limit.
+type Limits struct {
+	// Memory is in bytes, swap included.
+	Memory int64
+	// Tasks are processes and threads.
+	Tasks int
+	// Weight is the share of processor time against the group's siblings, 100 by default
+	// and at most 10,000.
+	Weight int
+}
+
+// hierarchy is a tree of control groups: the one of version 2, or one of version 1.
+type hierarchy struct {
+	parent      string // the folder in which the node makes its group
+	v2          bool
+	controllers map[string]bool
+}
+
+// Tree is a node's subtree of control groups. A nil Tree is not available.
+type Tree struct {
+	root *Group
+	err  error
+}
+
+// Group is a control group. A nil Group stands for one that could not be had: it does nothing.
+type Group struct {
+	hierarchies []*hierarchy
+	dirs        []string // one for each hierarchy
+}
+
+// Open makes the subtree of a node. Before, it ends and removes what an earlier process of the
+// same node left, and removes empty subtrees of other nodes that have ended. id is made of
+// letters and digits, and no other node of this machine has it.
+func Open(id string) *Tree {
+	hierarchies, err := find()
+	if err != nil {
+		return &Tree{err: err}
+	}
+	g := &Group{hierarchies: hierarchies}
+	for _, h := range hierarchies {
+		if err := h.sweep(id); err != nil {
+			return &Tree{err: fmt.Errorf("remove the control groups of an earlier node: %w", err)}
+		}
+		g.dirs = append(g.dirs, filepath.Join(h.parent, treePrefix+id+"-"+strconv.Itoa(os.Getpid())))
+	}
+	if err := g.create(Limits{}); err != nil {
+		return &Tree{err: err}
+	}
+	return &Tree{root: g}
+}
+
+// treePrefix begins the name of every node's subtree: outboard-ID-PID.
+const treePrefix = "outboard-"
+
+// sweep removes subtrees that earlier processes of the node id left, whatever is in them, and
+// those of others that have ended if they are empty.
+func (h *hierarchy) sweep(id string) error {
+	entries, err := os.ReadDir(h.parent)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), treePrefix)
+		owner, number, found := strings.Cut(rest, "-")
+		pid, err := strconv.Atoi(number)
+		if !ok || !found || err != nil || pid <= 0 {
+			continue
+		}
+		dir := filepath.Join(h.parent, e.Name())
+		if owner == id {
+			if err := (&Group{hierarchies: []*hierarchy{h}, dirs: []string{dir}}).Remove(); err != nil {
+				return err
+			}
+		} else if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = removeDirs(dir) // fails when processes are left, which are another node's to end
+		}
+	}
+	return nil
+}
+
+// errNone is why a nil Tree is not available.
+var errNone = errors.New("control groups are not used")
+
+// Err returns why there are no control groups; nil if there are.
+func (t *Tree) Err() error {
+	if t == nil {
+		return errNone
+	}
+	return t.err
+}
+
+// Make makes a group below the root of the tree. It returns nil if the tree is not available.
+func (t *Tree) Make(name string, l Limits) (*Group, error) {
+	if t.Err() != nil {
+		return nil, nil //nolint:nilnil // a nil Group does nothing
+	}
+	return t.root.Make(name, l)
+}
+
+// Close ends everything in the tree and removes it.
+func (t *Tree) Close() error {
+	if t.Err() != nil {
+		return nil
+	}
+	return t.root.Remove()
+}
+
+// Make makes a group below g, whose own processes, if it has any, must be in other children.
+func (g *Group) Make(name string, l Limits) (*Group, error) {
+	if g == nil {
+		return nil, nil //nolint:nilnil // a nil Group does nothing
+	}
+	if name == "" || name[0] == '.' || strings.ContainsRune(name, '/') {
+		return nil, fmt.Errorf("control group: %q is no name of one", name)
+	}
+	child := &Group{hierarchies: g.hierarchies}
+	for i, h := range g.hierarchies {
+		if err := h.passOn(g.dirs[i]); err != nil {
+			return nil, err
+		}
+		child.dirs = append(child.dirs, filepath.Join(g.dirs[i], name))
+	}
+	if err := child.create(l); err != nil {
+		return nil, errors.Join(err, child.Remove())
+	}
+	return child, nil
+}
+
+// passOn lets the children of a group of version 2 be bounded.
+func (h *hierarchy) passOn(dir string) error {
+	if !h.v2 || len(h.controllers) == 0 {
+		return nil
+	}
+	var list []string
+	for c := range h.controllers {
+		list = append(list, "+"+c)
+	}
+	if err := write(filepath.Join(dir, "cgroup.subtree_control"), strings.Join(list, " ")); err != nil {
+		return fmt.Errorf("control group: pass controllers on: %w", err)
+	}
+	return nil
+}
+
+func (g *Group) create(l Limits) error {
+	for i, h := range g.hierarchies {
+		if err := os.Mkdir(g.dirs[i], 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("control group: %w", err)
+		}
+		for _, s := range h.settings(l) {
+			err := write(filepath.Join(g.dirs[i], s.file), s.text)
+			if err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
+				return fmt.Errorf("control group: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// Add puts a process and all its threads into the group. What it starts later is there, too.
+func (g *Group) Add(pid int) error {
+	if g == nil {
+		return nil
+	}
+	for _, dir := range g.dirs {
+		if err := write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("control group: add process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// Kill ends every process of the group and of the groups below it.
+func (g *Group) Kill() {
+	if g == nil {
+		return
+	}
+	for _, dir := range g.dirs {
+		if write(filepath.Join(dir, "cgroup.kill"), "1") == nil {
+			return // every hierarchy has the same processes
+		}
+	}
+	for _, dir := range g.dirs {
+		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				killProcesses(path)
+			}
+			return nil
+		})
+	}
+}
+
+// killProcesses ends the processes of one group that it can't end as one. They can't start
+// others meanwhile if there is a pids controller.
+func killProcesses(dir string) {
+	_ = write(filepath.Join(dir, "pids.max"), "0")
+	for _, pid := range processes(dir) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+func processes(dir string) []int {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for field := range strings.FieldsSeq(string(text)) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// removeLimit is how long processes that were killed may take to end. One that waits for a
+// device in its driver can't be ended earlier.
+const removeLimit = 5 * time.Second
+
+// Remove ends every process of the group and removes it, with the groups below it.
+func (g *Group) Remove() error {
+	if g == nil {
+		return nil
+	}
+	deadline := time.Now().Add(removeLimit)
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		var errs []error
+		for _, dir := range g.dirs {
+			errs = append(errs, removeDirs(dir))
+		}
+		err := errors.Join(errs...)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("control group: its processes do not end: %w", err)
+		}
+		g.Kill()
+		time.Sleep(pause)
+	}
+}
+
+// removeDirs removes a folder of groups, the deepest first.
+func removeDirs(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeDirs(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := syscall.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// Killed returns how many processes of the group the kernel has ended because the group's
+// memory ran out.
+func (g *Group) Killed() int {
+	if g == nil {
+		return 0
+	}
+	for _, dir := range g.dirs {
+		for _, file := range []string{"memory.events", "memory.oom_control"} {
+			text, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				continue
+			}
+			for line := range strings.Lines(string(text)) {
+				if name, value, _ := strings.Cut(strings.TrimSpace(line), " "); name == "oom_kill" {
+					n, _ := strconv.Atoi(value) // the kernel writes numbers
+					return n
+				}
+			}
+		}
+	}
+	return 0
+}
+
+// write writes to a file that exists: the kernel makes them.
+func write(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,282 @@
+package cgroup
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// eatVariable makes this program use memory, or start processes, until it is stopped.
+const eatVariable = "CGROUP_TEST_EAT"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(eatVariable) {
+	case "memory":
+		eatMemory()
+	case "tasks":
+		eatTasks()
+	case "wait":
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func eatMemory() {
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until it is in its group
+	var all [][]byte
+	for range 512 {
+		all = append(all, bytes.Repeat([]byte{1}, 1<<20))
+	}
+	os.Exit(len(all) & 1)
+}
+
+// eatTasks starts processes of a session of their own, which no signal to the group reaches,
+// and prints how many there are.
+func eatTasks() {
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	n := 0
+	for ; n < 1000; n++ {
+		child := exec.Command("sleep", "1000")
+		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if child.Start() != nil {
+			break
+		}
+	}
+	fmt.Println(n)
+	_, _ = os.Stdin.Read(make([]byte, 1)) // of the end
+	os.Exit(0)
+}
+
+func open(t *testing.T) *Tree {
+	t.Helper()
+	tree := Open("cgrouptest")
+	if err := tree.Err(); err != nil {
+		if os.Geteuid() == 0 && strings.Contains(os.Getenv("OUTBOARD_TEST_REQUIRE"), "cgroup") {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := tree.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tree
+}
+
+// start starts this program as an eater in a group. go lets it begin.
+func start(t *testing.T, g *Group, eats string) (cmd *exec.Cmd, begin func(), out *bytes.Buffer) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), eatVariable+"="+eats)
+	out = &bytes.Buffer{}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Add(cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	return cmd, func() { _, _ = in.Write([]byte("x")) }, out
+}
+
+// A process that takes more memory than its group has is ended, and the group says so.
+func TestMemory(t *testing.T) {
+	g, err := open(t).Make("eater", Limits{Memory: 128 << 20, Tasks: 100, Weight: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, begin, _ := start(t, g, "memory")
+	begin()
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("512 MiB in a group of 128 MiB: got %v, want it killed", err)
+	}
+	if g.Killed() == 0 {
+		t.Error("the group does not report that its memory ran out")
+	}
+}
+
+// The number of processes is bounded, and all of them end with the group, whatever sessions
+// they have made for themselves.
+func TestTasksEndAsOne(t *testing.T) {
+	g, err := open(t).Make("lease", Limits{Weight: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := g.Make("session", Limits{Tasks: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, begin, _ := start(t, child, "tasks")
+	begin()
+	for len(processes(child.dirs[0])) < 30 && t.Context().Err() == nil && syscall.Kill(cmd.Process.Pid, 0) == nil {
+		_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+	}
+	if n := len(processes(child.dirs[0])); n > 64 {
+		t.Errorf("%d processes in a group of 64 tasks", n)
+	}
+	if err := g.Remove(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait()
+	for _, dir := range append(child.dirs, g.dirs...) {
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+}
+
+// Without cgroup.kill, as before Linux 5.14, a group ends as a whole, too.
+func TestKillOneByOne(t *testing.T) {
+	g, err := open(t).Make("old", Limits{Tasks: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, _, _ := start(t, g, "wait")
+	for _, dir := range g.dirs {
+		killProcesses(dir)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("a process of the group was not ended")
+	}
+}
+
+// What a node that was killed left is ended and removed by the next one of its name.
+func TestLeftoversAreRemoved(t *testing.T) {
+	const id = "leftovers"
+	first := Open(id)
+	if first.Err() != nil {
+		t.Skip(first.Err())
+	}
+	g, err := first.Make("session", Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, _, _ := start(t, g, "wait")
+	second := Open(id)
+	if err := second.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("the earlier node's process was not ended")
+	}
+	// An empty one of another node that has ended goes as well; one that lives stays.
+	another := filepath.Join(filepath.Dir(second.root.dirs[0]), treePrefix+"another-")
+	dead, alive := another+strconv.Itoa(cmd.Process.Pid), another+"1"
+	for _, dir := range []string{dead, alive} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer os.Remove(alive)
+	third := Open(id)
+	if _, err := os.Stat(dead); !os.IsNotExist(err) {
+		t.Errorf("%s of a node that has ended: %v", dead, err)
+	}
+	if _, err := os.Stat(alive); err != nil {
+		t.Errorf("of a node that lives: %v", err)
+	}
+	if err := third.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without control groups everything is a no-op.
+func TestUnavailable(t *testing.T) {
+	tree := &Tree{err: errNone}
+	g, err := tree.Make("x", Limits{Memory: 1})
+	if g != nil || err != nil {
+		t.Errorf("got %v, %v", g, err)
+	}
+	g.Kill()
+	if g.Add(1) != nil || g.Remove() != nil || g.Killed() != 0 || tree.Close() != nil || (*Tree)(nil).Err() == nil {
+		t.Error("a missing group does something")
+	}
+}
+
+func TestNames(t *testing.T) {
+	g := &Group{}
+	for _, name := range []string{"", ".", "..", "a/b", "/", ".x"} {
+		if _, err := g.Make(name, Limits{}); err == nil {
+			t.Errorf("%q was made", name)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	const (
+		pure   = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+		hybrid = "30 1 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n31 1 0:31 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n" +
+			"32 1 0:32 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+		docker = "33 1 0:33 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"
+	)
+	tests := map[string]struct {
+		mountinfo, own string
+		want           []mount
+	}{
+		"systemd": {pure, "0::/system.slice/outboard.service\n", []mount{
+			{"/sys/fs/cgroup", "/sys/fs/cgroup/system.slice/outboard.service", nil, true},
+		}},
+		"a namespace": {pure, "0::/../sibling\n", []mount{{"/sys/fs/cgroup", "/sys/fs/cgroup", nil, true}}},
+		"hybrid": {hybrid, "2:cpu,cpuacct:/user\n0::/\n", []mount{
+			{"/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct/user", []string{"rw", "cpu", "cpuacct"}, false},
+			{"/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified", nil, true},
+		}},
+		"docker": {docker, "4:memory:/docker/abc/x\n", []mount{{"/sys/fs/cgroup/memory", "/sys/fs/cgroup/memory/x", []string{"rw", "memory"}, false}}},
+		"junk":   {"x - \n - cgroup2 a b\n\n", "::\n1\n", nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, parse(tt.mountinfo, tt.own), cmp.AllowUnexported(mount{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSettings(t *testing.T) {
+	all := map[string]bool{"memory": true, "pids": true, "cpu": true}
+	limits := Limits{Memory: 1 << 20, Tasks: 7, Weight: 200}
+	for name, tt := range map[string]struct {
+		h    hierarchy
+		l    Limits
+		want string
+	}{
+		"version 2":      {hierarchy{v2: true, controllers: all}, limits, "memory.max=1048576 memory.swap.max=0 memory.oom.group=1 pids.max=7 cpu.weight=200"},
+		"version 1":      {hierarchy{controllers: all}, limits, "memory.limit_in_bytes=1048576 memory.memsw.limit_in_bytes=1048576 pids.max=7 cpu.shares=2048"},
+		"too heavy":      {hierarchy{v2: true, controllers: all}, Limits{Weight: 1 << 30}, "cpu.weight=10000"},
+		"no limits":      {hierarchy{controllers: all}, Limits{}, ""},
+		"no controllers": {hierarchy{v2: true}, limits, ""},
+	} {
+		var got []string
+		for _, s := range tt.h.settings(tt.l) {
+			got = append(got, s.file+"="+s.text)
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: got %v, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// A controller that is missing is a reason, not a crash.
+func TestChoose(t *testing.T) {
+	if _, err := choose(nil); err == nil || !strings.Contains(err.Error(), "memory and pids") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := choose([]mount{{own: "/no/such", controllers: []string{"memory"}}, {own: "/no/such", controllers: []string{"pids"}}}); err == nil || !strings.Contains(err.Error(), "/no/such") {
+		t.Errorf("got %v", err)
+	}
+}

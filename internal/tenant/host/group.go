@@ -1,0 +1,38 @@
+package host
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/cgroup"
+)
+
+// maxTasks bounds the threads of a tenant's process, and whatever a guest that broke out
+// starts.
+const maxTasks = 8192
+
+// enterGroup puts a process that waits for its configuration into a control group of its
+// tenant's. All tenants weigh the same, and none gets the machine's whole memory.
+func (k *keeper) enterGroup(proc Launched) (*cgroup.Group, error) {
+	numbered, ok := proc.(interface{ PID() int })
+	if !ok {
+		return nil, nil //nolint:nilnil // it is no process of its own
+	}
+	sum := sha256.Sum256([]byte(k.config.Tenant))
+	group, err := k.host.opts.Groups.Make("tenant-"+hex.EncodeToString(sum[:8]), cgroup.Limits{Memory: maxMemory(), Tasks: maxTasks, Weight: 100})
+	if err != nil {
+		return nil, err
+	}
+	return group, group.Add(numbered.PID())
+}
+
+// maxMemory is three quarters of the machine's memory; 0, no limit, where it is not known.
+func maxMemory() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit) / 4 * 3
+}
