@@ -6,6 +6,7 @@ CC      ?= cc
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 LIBRARY  := internal/accel/opencl/driver/lib/libopencl.so.gz
+ONNX     := internal/model/engine/onnx/lib/libonnxruntime.so.gz
 C_DIRS   := $(addprefix cmd/,libsession/ring libsession/session libopencl/source libopencl/objects libopencl/calls)
 C_FILES  := $(wildcard $(addsuffix /*.c,$(C_DIRS)))
 C_HEADS  := $(wildcard $(addsuffix /*.h,$(C_DIRS)))
@@ -31,7 +32,7 @@ TEST_FLAGS := -race -ldflags=-w -timeout 18m -parallel 4
 
 build: bin/outboard
 
-bin/outboard: $(LIBRARY) FORCE
+bin/outboard: $(LIBRARY) $(ONNX) FORCE
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/outboard-run/outboard/internal/cli.version=$(VERSION)' -o $@ ./cmd/outboard
 
 $(LIBRARY): $(C_FILES) $(C_HEADS) Makefile
@@ -39,6 +40,21 @@ $(LIBRARY): $(C_FILES) $(C_HEADS) Makefile
 	@mkdir -p bin
 	$(CC) $(CFLAGS) $(addprefix -I,$(C_DIRS)) $(C_FILES) -o bin/libopencl.so $(LDFLAGS)
 	gzip -9 -n -c bin/libopencl.so >$@
+
+# The libraries of engines come from Go modules, which go.sum verifies.
+$(ONNX): ENGINE_ARCH := $(if $(filter arm64,$(shell $(GO) env GOARCH)),aarch64,x86_64)
+$(ONNX): packaging/engines/go.mod packaging/engines/go.sum
+	$(copy-onnx)
+
+define copy-onnx
+@echo "make: fetching ONNX Runtime ($(ENGINE_ARCH)) from a Go module" >&2
+@mkdir -p $(@D)
+cd packaging/engines && $(GO) mod download $(ONNX_MODULE)
+gzip -6 -n -c "$$(cd packaging/engines && $(GO) list -m -f '{{.Dir}}' $(ONNX_MODULE))/lib/$(ENGINE_ARCH)-unknown-linux-gnu/libonnxruntime.so" >$@.part
+mv $@.part $@
+endef
+
+ONNX_MODULE := github.com/k2-fsa/sherpa-onnx-go-linux
 
 DEMO_NEEDS := /etc/OpenCL/vendors/pocl.icd:pocl-opencl-icd ffmpeg hashcat /usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2
 
@@ -81,8 +97,9 @@ DIST_NEEDS := $(BUILD_NEEDS) aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu \
 	/usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross dpkg-deb:dpkg
 EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 1)
 
-dist: dist-needs bin/dist/amd64.so.gz bin/dist/arm64.so.gz
-	$(GO) run ./packaging/dist -version $(VERSION) -epoch $(EPOCH) -library amd64=bin/dist/amd64.so.gz -library arm64=bin/dist/arm64.so.gz
+dist: dist-needs bin/dist/amd64.so.gz bin/dist/arm64.so.gz bin/dist/amd64.onnx.gz bin/dist/arm64.onnx.gz
+	$(GO) run ./packaging/dist -version $(VERSION) -epoch $(EPOCH) -library amd64=bin/dist/amd64.so.gz -library arm64=bin/dist/arm64.so.gz \
+		$(foreach arch,amd64 arm64,-engine $(arch):$(ONNX)=bin/dist/$(arch).onnx.gz)
 
 dist-needs:
 	@scripts/need $(DIST_NEEDS)
@@ -93,6 +110,11 @@ bin/dist/%.so.gz: $(C_FILES) $(C_HEADS) Makefile | dist-needs
 	@mkdir -p $(@D)
 	$(DIST_CC) $(CFLAGS) -ffile-prefix-map=$(CURDIR)=. $(addprefix -I,$(C_DIRS)) -idirafter /usr/include $(C_FILES) -o bin/dist/$*.so $(LDFLAGS)
 	gzip -9 -n -c bin/dist/$*.so >$@
+
+bin/dist/amd64.onnx.gz: ENGINE_ARCH := x86_64
+bin/dist/arm64.onnx.gz: ENGINE_ARCH := aarch64
+bin/dist/%.onnx.gz: packaging/engines/go.mod packaging/engines/go.sum
+	$(copy-onnx)
 
 # The licences of the modules that are linked into the program, and the changes, for people.
 notices:
@@ -122,6 +144,6 @@ lint:
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
 
 clean:
-	rm -rf bin dist $(LIBRARY)
+	rm -rf bin dist $(LIBRARY) $(ONNX)
 
 FORCE:

@@ -57,6 +57,21 @@ func (t DataType) String() string {
 	return dataTypes[t].name
 }
 
+// MarshalText returns the protocol's name of t, for JSON.
+func (t DataType) MarshalText() ([]byte, error) {
+	if int(t) >= len(dataTypes) || t == Invalid {
+		return nil, fmt.Errorf("%v has no name", t)
+	}
+	return []byte(dataTypes[t].name), nil
+}
+
+// UnmarshalText sets t to the type that the protocol calls name.
+func (t *DataType) UnmarshalText(name []byte) error {
+	known, err := ParseDataType(string(name))
+	*t = known
+	return err
+}
+
 // Size returns the bytes of one element, 0 for Bytes, whose elements vary.
 func (t DataType) Size() int {
 	if int(t) >= len(dataTypes) {

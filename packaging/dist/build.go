@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,21 +12,30 @@ import (
 // embedded is where the program embeds its driver library.
 const embedded = "internal/accel/opencl/driver/lib/libopencl.so.gz"
 
-// build compiles the program. An overlay embeds the architecture's driver library in place of the
-// one that `make build` left in the tree.
+// build compiles the program. An overlay embeds the architecture's libraries in place of those
+// that `make build` left in the tree.
 func (r *release) build(ctx context.Context, arch, binary string) error {
-	library, err := filepath.Abs(r.libraries[arch])
-	if err != nil {
-		return err
+	replace := map[string]string{}
+	libraries := maps.Clone(r.engines[arch])
+	if libraries == nil {
+		libraries = map[string]string{}
 	}
-	if _, err := os.Stat(library); err != nil {
-		return err
+	libraries[embedded] = r.libraries[arch]
+	for at, file := range libraries {
+		library, err := filepath.Abs(file)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(library); err != nil {
+			return err
+		}
+		place, err := filepath.Abs(at)
+		if err != nil {
+			return err
+		}
+		replace[place] = library
 	}
-	place, err := filepath.Abs(embedded)
-	if err != nil {
-		return err
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{place: library}})
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return err
 	}

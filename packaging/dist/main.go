@@ -23,13 +23,16 @@ type release struct {
 	out     string    // the folder of the release
 	// libraries are the driver libraries, compressed, by architecture.
 	libraries map[string]string
+	// engines are the engines' libraries, compressed, by architecture and then by the place in
+	// the tree where the program embeds them.
+	engines map[string]map[string]string
 }
 
 // architectures lists the architectures of a release, in order.
 func architectures() []string { return []string{"amd64", "arm64"} }
 
 func main() {
-	r := release{libraries: map[string]string{}}
+	r := release{libraries: map[string]string{}, engines: map[string]map[string]string{}}
 	epoch := flag.Int64("epoch", 0, "the time of the commit, in seconds since 1970")
 	flag.StringVar(&r.version, "version", "", "the version, such as v0.2.0")
 	flag.StringVar(&r.out, "out", "dist", "the folder to write")
@@ -41,6 +44,7 @@ func main() {
 		r.libraries[arch] = file
 		return nil
 	})
+	flag.Func("engine", "`ARCH:PLACE=FILE`, an engine's library and where the program embeds it", r.addEngine)
 	flag.Parse()
 	r.time = time.Unix(*epoch, 0).UTC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -50,6 +54,19 @@ func main() {
 		fmt.Fprintln(os.Stderr, "dist:", err)
 		os.Exit(1)
 	}
+}
+
+func (r *release) addEngine(text string) error {
+	arch, rest, ok := strings.Cut(text, ":")
+	place, file, is := strings.Cut(rest, "=")
+	if !ok || !is {
+		return errors.New("want ARCH:PLACE=FILE")
+	}
+	if r.engines[arch] == nil {
+		r.engines[arch] = map[string]string{}
+	}
+	r.engines[arch][place] = file
+	return nil
 }
 
 func (r *release) make(ctx context.Context) error {

@@ -86,6 +86,17 @@ type TensorModel interface {
 	Infer(ctx context.Context, inputs []model.Tensor, outputs []string) ([]model.Tensor, error)
 }
 
+// An Allocate returns memory of size bytes for an output. Its error ends the call.
+type Allocate func(size int) ([]byte, error)
+
+// An OutputAllocator is a TensorModel that can write outputs to the caller's memory, which
+// avoids a copy.
+type OutputAllocator interface {
+	TensorModel
+	// InferInto is Infer with outputs in memory that allocate returns.
+	InferInto(ctx context.Context, inputs []model.Tensor, outputs []string, allocate Allocate) ([]model.Tensor, error)
+}
+
 // A TextModel continues texts. Concurrent calls of Generate are decoded in common batches.
 type TextModel interface {
 	Model
