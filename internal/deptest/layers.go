@@ -23,9 +23,9 @@ func Layers() []Layer {
 			"internal/sandbox", "internal/cgroup", "internal/datadir", "internal/need", "internal/metricstest", "internal/spell", "internal/traces", "internal/deptest",
 		}, {"guest"}}},
 		{Name: "the node's API", Groups: []Group{{"client", "internal/api"}}},
-		{Name: "shared services", Groups: []Group{{"fabric", "internal/fabric"}, {"internal/pool"}, {"internal/artifact"}}},
+		{Name: "shared services", Groups: []Group{{"fabric", "internal/fabric"}, {"internal/pool"}, {"internal/artifact"}, {"internal/cost"}}},
 		{Name: "planes", Groups: []Group{
-			{"internal/accel"}, {"internal/cost"}, {"internal/function"}, {"internal/workflow"}, {"internal/model"},
+			{"internal/accel"}, {"internal/function"}, {"internal/workflow"}, {"internal/model"},
 			{"internal/gateway"}, {"internal/app"},
 		}},
 		{Name: "processes", Groups: []Group{{"internal/calls"}, {"internal/tenant"}}},

@@ -1,0 +1,260 @@
+package overhead
+
+import (
+	"strings"
+
+	"github.com/outboard-run/outboard/internal/accel/trace"
+	"github.com/outboard-run/outboard/internal/cost"
+)
+
+// creations tells by op which calls create objects: without shadow handles they would wait.
+func creations(h *trace.Header) []bool {
+	out := make([]bool, len(h.Ops))
+	for i, op := range h.Ops {
+		out[i] = strings.HasPrefix(op.Name, "clCreate")
+	}
+	return out
+}
+
+// answerBytes is the size of an answer that carries nothing but a status.
+const answerBytes = 40
+
+// forward adds a call that sends a message.
+func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
+	forward := max(r.Forward, answerBytes)
+	if class == trace.WaitedFor {
+		forward += framing
+	}
+	worker, err := m.worker(r)
+	if err != nil {
+		return err
+	}
+	done, err := m.onDevice(worker, m.sendAhead(t, m.encode(t, r, forward), forward), r)
+	if err != nil {
+		return err
+	}
+	if class == trace.WaitedFor || r.Backward > 0 {
+		m.answer(t, r, done, class)
+	}
+	return nil
+}
+
+// encode is the thread's part of a message. The first bytes of a large one are on their way while
+// the thread copies the others.
+func (m *model) encode(t *thread, r *trace.Record, bytes uint64) flow {
+	if bytes < fluidSize {
+		t.pending += m.onThread(r)
+		sent := m.run(t)
+		return flow{sent, sent}
+	}
+	head := m.run(t)
+	t.pending = m.onThread(r)
+	return flow{head, m.run(t)}
+}
+
+// worker returns the resource that executes the messages of the record's session.
+func (m *model) worker(r *trace.Record) (cost.Resource, error) {
+	key := workerKey{r.Process, r.Device}
+	if w, ok := m.workers[key]; ok {
+		return w, nil
+	}
+	if len(m.workers) >= maxWorkers {
+		return 0, tooMany("sessions", maxWorkers)
+	}
+	w, err := m.e.Resource(cost.Profile{Slowdown: m.l.forwarding})
+	m.workers[key] = w
+	return w, err
+}
+
+// outcome is the effect of a call at the device's side: when its first and last byte can be
+// answered, and when it was there in the recording, in ns; 0 if that is not known.
+type outcome struct {
+	flow
+	recorded int64
+}
+
+// onDevice executes a message that arrives.
+func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (outcome, error) {
+	work := cost.Of(m.c.Dispatch)
+	if !m.waits(r) {
+		work += ns(r.Execute)
+	}
+	m.links.device.Use(work)
+	return m.command(m.pass(worker, arrived, work, 0), r)
+}
+
+// waits reports whether the call waits for the device.
+func (m *model) waits(r *trace.Record) bool { return r.Blocking == trace.HostBlocking }
+
+// command adds the command of a call, if it has one, and what the call waits for.
+func (m *model) command(at flow, r *trace.Record) (outcome, error) {
+	out := outcome{flow: at}
+	for _, event := range r.Waits {
+		if e := m.events.get(r.Process, event); e != nil {
+			m.e.Raise(out.head, e.at)
+			m.e.Raise(out.tail, e.at)
+			out.recorded = max(out.recorded, e.recorded)
+		}
+	}
+	if r.Queue == 0 {
+		if r.Event != 0 {
+			m.events.set(m.e, r, out)
+		}
+		return out, nil
+	}
+	q, err := m.queue(r)
+	switch {
+	case err != nil:
+		return out, err
+	case r.Command:
+		return m.enqueue(q, out, r), nil
+	case m.waits(r) && len(r.Waits) == 0:
+		m.e.Raise(out.head, q.all)
+		m.e.Raise(out.tail, q.all)
+		out.recorded = q.recorded
+	}
+	return out, nil
+}
+
+// maxLag bounds how long a device may be idle before a command that could begin, in ns. A longer
+// pause is a command that waited for a flush, which the worker does by itself.
+const maxLag = 100_000
+
+// enqueue executes a command when the queue comes to it. A transfer's bytes are there while it
+// runs.
+func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
+	lag := int64(0)
+	if r.HasDeviceTime() {
+		lag = min(maxLag, max(0, r.Start-max(q.recorded, in.recorded, m.submitted(r))))
+		q.recorded = max(q.recorded, r.Start+r.DeviceTime)
+	}
+	m.links.device.Use(m.deviceWork(r))
+	head, tail := m.point(), m.point()
+	if in.head == in.tail && r.Backward < fluidSize {
+		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Cost: ns(lag + r.DeviceTime), Done: tail})
+		head = tail
+	} else {
+		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.head}, Cost: ns(lag), Done: head})
+		m.e.Add(cost.Task{On: q.on, Cost: ns(r.DeviceTime)})
+		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Done: tail})
+	}
+	out := outcome{flow{head, tail}, q.recorded}
+	if r.HasDeviceTime() {
+		out.recorded = r.Start + r.DeviceTime
+	}
+	if r.Event != 0 {
+		m.events.set(m.e, r, out)
+	}
+	if r.OutOfOrder {
+		m.e.Raise(q.all, tail)
+	}
+	return out
+}
+
+// submitted is when the driver had the command in the recording, in ns.
+func (m *model) submitted(r *trace.Record) int64 {
+	if m.header.Mode == trace.Local {
+		return r.Begin + r.Execute
+	}
+	return r.Begin + r.Encode + r.WireForward + r.Execute
+}
+
+// deviceWork is the processor time of a command: that of a device which is a processor.
+func (m *model) deviceWork(r *trace.Record) cost.Time {
+	if m.header.Devices[r.Device].Kind != "cpu" {
+		return 0
+	}
+	return ns(r.DeviceTime)
+}
+
+// returning is how long the driver took, in the recording, to return after what the call waited
+// for was there: all of the call where the device's times are not known.
+func (m *model) returning(done outcome, r *trace.Record) int64 {
+	called, back := r.Begin, r.End
+	if m.header.Mode == trace.Remote {
+		called, back = r.Begin+r.Encode+r.WireForward, r.End-r.WireBackward
+	}
+	return max(0, back-max(called, done.recorded))
+}
+
+// answer sends the answer of a call back. The thread of a waited-for call goes on when it is
+// there; other data only takes its share of the link.
+func (m *model) answer(t *thread, r *trace.Record, done outcome, class trace.Class) {
+	at := done.flow
+	if m.waits(r) {
+		ready := m.point()
+		m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{at.tail}, Cost: ns(m.returning(done, r)), Done: ready})
+		if r.Backward < fluidSize {
+			at.head = ready
+		}
+		at.tail = ready
+	}
+	backward := max(r.Backward, answerBytes)
+	if class == trace.WaitedFor {
+		backward += framing
+	}
+	there := m.send(m.links.down, at, backward)
+	if class != trace.WaitedFor {
+		return
+	}
+	m.e.Wait(t.on, there.tail)
+	t.pending += cost.Of(m.c.Receive)
+	m.synchronize(t)
+}
+
+// synchronize says that the thread has waited for what was sent: the processors have done it.
+func (m *model) synchronize(t *thread) {
+	m.links.client.Synchronize(t.on)
+	if m.links.device != m.links.client {
+		m.links.device.Synchronize(t.on)
+	}
+}
+
+// execute adds a call of a run without forwarding.
+func (m *model) execute(t *thread, r *trace.Record) error {
+	switch {
+	case m.header.Mode == trace.Remote && r.Class != trace.AnsweredLocally:
+		t.pending += ns(r.Execute)
+	case m.waits(r):
+		t.pending += ns(min(r.Execute, r.Duration()))
+	default:
+		t.pending += ns(r.Duration())
+	}
+	if r.Queue == 0 && len(r.Waits) == 0 && r.Event == 0 {
+		return nil
+	}
+	called := m.run(t)
+	done, err := m.command(flow{called, called}, r)
+	if err != nil || !m.waits(r) {
+		return err
+	}
+	m.e.Wait(t.on, done.tail)
+	returning := m.returning(done, r)
+	if done.recorded <= r.Begin {
+		returning = max(0, returning-r.Execute) // the call itself
+	}
+	t.pending += ns(returning)
+	m.synchronize(t)
+	return nil
+}
+
+// queue returns the queue of a record.
+func (m *model) queue(r *trace.Record) (*queue, error) {
+	key := queueKey{r.Process, r.Queue}
+	if q := m.queues[key]; q != nil {
+		return q, nil
+	}
+	if len(m.queues) >= maxQueues {
+		return nil, tooMany("queues", maxQueues)
+	}
+	on, err := m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	if err != nil {
+		return nil, err
+	}
+	q := &queue{on: on, all: m.e.Free(on)}
+	if r.OutOfOrder {
+		q.all = m.e.Point()
+	}
+	m.queues[key] = q
+	return q, nil
+}

@@ -1,0 +1,237 @@
+package overhead
+
+import (
+	"github.com/outboard-run/outboard/internal/accel/trace"
+	"github.com/outboard-run/outboard/internal/cost"
+)
+
+// model turns the records of one program into tasks.
+type model struct {
+	e    *cost.Evaluator
+	l    *lanes
+	c    Constants
+	what WhatIf
+	// direct is a run without forwarding: calls execute on the program's threads.
+	direct bool
+	header *trace.Header
+
+	links   *links
+	threads map[threadKey]*thread
+	latest  *thread // the one whose call ended last
+	workers map[workerKey]cost.Resource
+	queues  map[queueKey]*queue
+	events  eventTable
+	scratch [16]cost.Point
+	next    int
+	window  window
+	setUp   cost.Resource
+	creates []bool // by op: the call creates an object
+}
+
+type threadKey struct{ process, thread uint32 }
+
+// The bounds of a trace, besides those of its format.
+const (
+	maxThreads = 512
+	maxQueues  = 512
+	maxWorkers = 512
+)
+
+type workerKey struct {
+	process uint32
+	device  uint8
+}
+
+type queueKey struct {
+	process uint32
+	id      uint64
+}
+
+// thread is a thread of the program.
+type thread struct {
+	on, reply cost.Resource
+	// pending is time of the program, and of calls that are answered locally, that is not a
+	// task yet.
+	pending cost.Time
+	// end is when the thread's last call ended in the recording, in ns.
+	end int64
+}
+
+// queue is a command queue of the device.
+type queue struct {
+	on cost.Resource
+	// all is when every command so far is complete. An in-order queue's is that of its resource.
+	all cost.Point
+	// recorded is when the last command was complete in the recording, in ns.
+	recorded int64
+}
+
+func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *trace.Header) (*model, error) {
+	m := &model{
+		e: e, l: l, c: s.Constants, what: s.WhatIf, direct: s.direct, header: header, links: shared,
+		threads: map[threadKey]*thread{}, workers: map[workerKey]cost.Resource{}, queues: map[queueKey]*queue{},
+		creates: creations(header),
+	}
+	m.events.init()
+	for i := range m.scratch {
+		m.scratch[i] = e.Point()
+	}
+	trips := make([]cost.Time, len(l.latency))
+	for i, half := range l.latency {
+		trips[i] = 2 * half * cost.Time(m.c.StartUpTrips)
+	}
+	var err error
+	m.setUp, err = e.Resource(cost.Profile{Latency: trips})
+	return m, err
+}
+
+// point returns a point that is used within one call.
+func (m *model) point() cost.Point {
+	m.next = (m.next + 1) % len(m.scratch)
+	return m.scratch[m.next]
+}
+
+func ns(v int64) cost.Time { return cost.Time(v) * cost.Nanosecond }
+
+// add adds a record's tasks.
+func (m *model) add(r *trace.Record) error {
+	t, err := m.thread(r)
+	if err != nil {
+		return err
+	}
+	m.couple(t, r)
+	t.pending += ns(r.Gap)
+	class := m.class(r)
+	switch {
+	case m.direct:
+		err = m.execute(t, r)
+	case class == trace.AnsweredLocally:
+		t.pending += m.onThread(r)
+	default:
+		err = m.forward(t, r, class)
+	}
+	t.end = r.End
+	if m.latest == nil || t.end >= m.latest.end {
+		m.latest = t
+	}
+	return err
+}
+
+// class says when the call is answered under the optimisations that are on.
+func (m *model) class(r *trace.Record) trace.Class {
+	switch {
+	case r.Class == trace.AnsweredLocally && m.what.NoLocality && m.header.Ops[r.Op].Answer == "cached",
+		r.Class == trace.Early && m.what.NoAsync,
+		r.Class == trace.Early && m.what.NoShadow && m.creates[r.Op]:
+		return trace.WaitedFor
+	}
+	return r.Class
+}
+
+// onThread is the time of a call that the thread itself is busy, without waits.
+func (m *model) onThread(r *trace.Record) cost.Time {
+	busy := ns(r.Duration() - r.Blocked)
+	switch {
+	case m.header.Mode == trace.Local && r.Class == trace.AnsweredLocally:
+		return min(busy, cost.Of(m.c.Local))
+	case m.header.Mode == trace.Local || r.Class == trace.AnsweredLocally && m.class(r) != r.Class:
+		return cost.Of(m.c.Encode) + m.copying(r.Forward)
+	case r.Class == trace.WaitedFor:
+		return ns(r.Encode)
+	}
+	return busy
+}
+
+// copying is how long the driver library takes to copy bytes.
+func (m *model) copying(bytes uint64) cost.Time {
+	return cost.Time(float64(bytes) / m.c.CopyRate * float64(cost.Second))
+}
+
+// run makes what the thread has done so far a task, and returns when it is done.
+func (m *model) run(t *thread) cost.Point {
+	done := m.point()
+	m.links.client.Use(t.pending)
+	m.e.Add(cost.Task{On: t.on, Cost: t.pending, Done: done})
+	t.pending = 0
+	return done
+}
+
+// thread returns the thread of a record. A new one begins when the program does, or after the
+// latest call of another one.
+func (m *model) thread(r *trace.Record) (*thread, error) {
+	key := threadKey{r.Process, r.Thread}
+	if t := m.threads[key]; t != nil {
+		return t, nil
+	}
+	if len(m.threads) >= maxThreads {
+		return nil, tooMany("threads", maxThreads)
+	}
+	on, err := m.e.Resource(cost.Profile{Slowdown: m.l.program})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	if err != nil {
+		return nil, err
+	}
+	t := &thread{on: on, reply: reply, end: max(0, r.Begin-r.Gap)}
+	m.threads[key] = t
+	switch {
+	case len(m.threads) > 1 && m.latest.end <= r.Begin:
+		m.follow(t, m.latest, r)
+		return t, nil
+	case len(m.threads) == 1 && !m.direct:
+		// The session opens while nothing else happens.
+		t.pending += cost.Of(m.c.StartUp)
+		opened := m.point()
+		m.e.Add(cost.Task{On: m.setUp, Done: opened})
+		m.e.Wait(on, opened)
+	}
+	t.pending += ns(t.end)
+	return t, nil
+}
+
+// waitRatio tells waits for another thread from work: a gap is taken for a wait when it is so
+// many times as long as the time since the other thread's last call.
+const waitRatio = 10
+
+// leastWait is the shortest gap that is taken for a wait, in ns.
+const leastWait = 50_000
+
+// couple finds gaps in which a thread waited for another one's call: programs hand work from
+// thread to thread, and the recording does not show how.
+func (m *model) couple(t *thread, r *trace.Record) {
+	u := m.latest
+	if u == nil || u == t || u.end > r.Begin || u.end <= r.Begin-r.Gap || r.Gap < leastWait {
+		return
+	}
+	if r.Gap >= waitRatio*(r.Begin-u.end) {
+		m.follow(t, u, r)
+	}
+}
+
+// follow makes t begin the record's call as long after u's last call as in the recording, in
+// place of after its own gap.
+func (m *model) follow(t, u *thread, r *trace.Record) {
+	begins := m.point()
+	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{m.run(u)}, Cost: ns(r.Begin - u.end), Done: begins})
+	m.run(t)
+	m.e.Wait(t.on, begins)
+	r.Gap = 0
+}
+
+// end adds the time from the last call to the end of the program, and returns the latter.
+func (m *model) end(duration int64) cost.Point {
+	if m.latest == nil {
+		return 0
+	}
+	m.latest.pending += ns(max(0, duration-m.latest.end))
+	last := m.e.Free(m.latest.on)
+	for _, t := range m.threads {
+		m.run(t)
+		if t != m.latest {
+			m.e.Raise(last, m.e.Free(t.on))
+		}
+	}
+	return last
+}

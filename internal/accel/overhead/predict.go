@@ -1,0 +1,200 @@
+package overhead
+
+import (
+	"errors"
+	"io"
+	"math"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/trace"
+	"github.com/outboard-run/outboard/internal/cost"
+)
+
+// Source is a trace that is read once, as a [trace.Reader] is.
+type Source interface {
+	Header() *trace.Header
+	Next() (trace.Record, error)
+	// End returns nil for a trace that was cut off.
+	End() *trace.End
+}
+
+// Options of a prediction.
+type Options struct {
+	Constants Constants
+	// ClientCores and DeviceCores are the processors of the two machines; 0 is what the trace
+	// says. SameMachine says that program and device share the client's.
+	ClientCores, DeviceCores int
+	SameMachine              bool
+	WhatIf                   WhatIf
+	// Intervals asks for Low and High; without them a prediction is six times as fast.
+	Intervals bool
+}
+
+type settings struct {
+	Options
+	direct bool
+}
+
+// Prediction is how long a program takes over one link.
+type Prediction struct {
+	Link Link
+	// Wall is the time from the start of `outboard run` to the end of the program.
+	Wall time.Duration
+	// Low and High enclose 95 % of the runs, as far as the spread of the recorded times and of
+	// the link tells; equal to Wall without Options.Intervals.
+	Low, High time.Duration
+	// Local is the time of the same run on a device of the program's machine.
+	Local time.Duration
+}
+
+// Slowdown is Wall as a multiple of Local.
+func (p Prediction) Slowdown() float64 {
+	if p.Local <= 0 {
+		return 0
+	}
+	return float64(p.Wall) / float64(p.Local)
+}
+
+// Predict predicts the run of a trace over each link, in one pass over the trace.
+func Predict(src Source, links []Link, o Options) ([]Prediction, error) {
+	s, err := o.settings(src.Header(), links)
+	if err != nil {
+		return nil, err
+	}
+	recorded := &observer{Source: src}
+	l := makeLanes(links, &s.Constants, s.spread(), o.Intervals)
+	walls, err := evaluate(recorded, &l, s)
+	if err != nil {
+		return nil, err
+	}
+	return combine(links, walls, recorded, s), nil
+}
+
+// Local evaluates a run without forwarding: of a trace of a local run, the run itself.
+func Local(src Source, o Options) (time.Duration, error) {
+	links := []Link{{}}
+	s, err := o.settings(src.Header(), links)
+	if err != nil {
+		return 0, err
+	}
+	s.direct, s.SameMachine = true, true
+	l := makeLanes(links, &s.Constants, Spread{}, false)
+	walls, err := evaluate(src, &l, s)
+	if err != nil {
+		return 0, err
+	}
+	return walls[0].Duration(), nil
+}
+
+func (o Options) settings(h *trace.Header, links []Link) (*settings, error) {
+	const op = "predict"
+	if len(links) == 0 {
+		return nil, outboard.Errorf(outboard.Invalid, op, "no link")
+	}
+	for _, l := range links {
+		if err := l.validate(); err != nil {
+			return nil, outboard.Errorf(outboard.Invalid, op, "%w", err)
+		}
+	}
+	if err := o.Constants.validate(); err != nil {
+		return nil, outboard.Errorf(outboard.Invalid, op, "%w", err)
+	}
+	if o.ClientCores == 0 {
+		o.ClientCores = max(1, h.Client.Cores)
+	}
+	if o.DeviceCores == 0 {
+		o.DeviceCores = max(1, h.Devices[0].Machine.Cores)
+	}
+	return &settings{Options: o}, nil
+}
+
+// spread is the run-to-run spread of sums of times: each has as much as the machine has.
+func (s *settings) spread() Spread {
+	c := s.Constants.Spread
+	return Spread{Program: c, Device: c, Forwarding: 2 * c}
+}
+
+// evaluate returns when the program ends in each lane.
+func evaluate(src Source, l *lanes, s *settings) ([]cost.Time, error) {
+	e := cost.New(l.count)
+	defer e.Close()
+	shared, err := newLinks(e, l, s)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newModel(e, l, s, shared, src.Header())
+	if err != nil {
+		return nil, err
+	}
+	for {
+		r, err := src.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = m.add(&r)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if m.latest == nil {
+		return nil, outboard.Errorf(outboard.Invalid, "predict", "the trace has no calls: did %s use the device?", src.Header().Program.Name)
+	}
+	duration := int64(0)
+	if end := src.End(); end != nil {
+		duration = end.Duration
+	}
+	return e.Times(m.end(duration))
+}
+
+// observer notes how long the recorded run took.
+type observer struct {
+	Source
+	last int64
+}
+
+// Next implements Source.
+func (o *observer) Next() (trace.Record, error) {
+	r, err := o.Source.Next()
+	o.last = max(o.last, r.End)
+	return r, err
+}
+
+func (o *observer) duration() time.Duration {
+	if end := o.End(); end != nil {
+		return time.Duration(end.Duration)
+	}
+	return time.Duration(o.last)
+}
+
+// coverage is how many standard deviations an interval has to either side: 95 % of a normal
+// distribution.
+const coverage = 1.96
+
+// combine turns the lanes of each link into a prediction. The sources of uncertainty are
+// independent, and small enough for the first derivative (the delta method).
+func combine(links []Link, walls []cost.Time, recorded *observer, s *settings) []Prediction {
+	per := len(walls) / len(links)
+	out := make([]Prediction, len(links))
+	for i, link := range links {
+		lanes := walls[i*per : (i+1)*per]
+		p := Prediction{Link: link, Wall: lanes[exact].Duration()}
+		variance := 0.0
+		for _, t := range lanes[1:] {
+			variance += math.Pow((t - lanes[exact]).Seconds(), 2)
+		}
+		half := time.Duration(coverage * math.Sqrt(variance) * float64(time.Second))
+		p.Low, p.High = max(0, p.Wall-half), p.Wall+half
+		if recorded.Header().Mode == trace.Local {
+			p.Local = recorded.duration()
+		}
+		out[i] = p
+	}
+	return out
+}
+
+func tooMany(what string, most int) error {
+	return outboard.Errorf(outboard.Invalid, "predict", "the trace has more than %d %s: that is more than a prediction keeps", most, what)
+}

@@ -1,0 +1,160 @@
+package overhead
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/cost"
+)
+
+// Link is a network path between a program and its device.
+type Link struct {
+	// RTT is the propagation delay there and back.
+	RTT time.Duration
+	// Up and Down are the bandwidths towards the device and back, in bits per second; 0 is
+	// unlimited.
+	Up, Down float64
+	// RTTSpread and BandwidthSpread are relative standard deviations of a measured path.
+	RTTSpread, BandwidthSpread float64
+}
+
+// The bounds of a link.
+const (
+	maxRTT       = time.Minute
+	minBandwidth = 10e3
+)
+
+func (l Link) validate() error {
+	switch {
+	case l.RTT < 0 || l.RTT > maxRTT:
+		return fmt.Errorf("a round-trip time of %v: want 0 to %v", l.RTT, maxRTT)
+	case !(l.Up >= 0) || !(l.Down >= 0) || l.Up > 0 && l.Up < minBandwidth || l.Down > 0 && l.Down < minBandwidth:
+		return fmt.Errorf("a bandwidth of %g and %g bit/s: want %g or more, or 0 for unlimited", l.Up, l.Down, minBandwidth)
+	}
+	return nil
+}
+
+// Constants are what forwarding costs between two machines, measured without the network and
+// with programs that are not predicted.
+type Constants struct {
+	// Local is the time of a call that the driver library answers by itself.
+	Local time.Duration `json:"local_ns"`
+	// Encode is the time of an early call in the driver library, Receive that of a reply.
+	Encode  time.Duration `json:"encode_ns"`
+	Receive time.Duration `json:"receive_ns"`
+	// CopyRate is how fast the driver library copies a transfer's bytes, in bytes/s.
+	CopyRate float64 `json:"copy_bytes_per_s"`
+	// Relay is what each message occupies either direction of the relays that encrypt and
+	// forward it; RelayRate what its bytes do, in bytes/s.
+	Relay     time.Duration `json:"relay_ns"`
+	RelayRate float64       `json:"relay_bytes_per_s"`
+	// Wake is how long a message takes from ring to ring beyond the propagation delay and
+	// Relay, each way: the processes on its way wake up.
+	Wake time.Duration `json:"wake_ns"`
+	// Dispatch is what the worker takes for a message besides the driver's call.
+	Dispatch time.Duration `json:"dispatch_ns"`
+	// StartUp is what `outboard run` adds to a program that uses the device, without the
+	// network; StartUpTrips counts the round trips that it waits for.
+	StartUp      time.Duration `json:"start_up_ns"`
+	StartUpTrips int           `json:"start_up_trips"`
+	// Spread is the relative standard deviation of the same work from run to run.
+	Spread float64 `json:"spread"`
+}
+
+// DefaultConstants are for machines that were not calibrated: a 3 GHz server of 2025.
+func DefaultConstants() Constants {
+	return Constants{
+		Local: 60 * time.Nanosecond, Encode: 500 * time.Nanosecond, Receive: time.Microsecond, CopyRate: 8e9,
+		Relay: 1200 * time.Nanosecond, RelayRate: 9e8, Wake: 25 * time.Microsecond, Dispatch: 1500 * time.Nanosecond,
+		StartUp: 60 * time.Millisecond, StartUpTrips: 4, Spread: 0.02,
+	}
+}
+
+func (c Constants) validate() error {
+	for name, d := range map[string]time.Duration{
+		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "dispatch": c.Dispatch, "start_up": c.StartUp,
+	} {
+		if d < 0 || d > time.Minute {
+			return fmt.Errorf("constants: %s is %v: want 0 to 1m; run `outboard calibrate` again", name, d)
+		}
+	}
+	if !(c.CopyRate >= 1e6) || !(c.RelayRate >= 1e6) || c.StartUpTrips < 0 || c.StartUpTrips > 100 || !(c.Spread >= 0 && c.Spread < 1) {
+		return fmt.Errorf("constants: copy %g B/s, relay %g B/s, %d trips, spread %g: run `outboard calibrate` again",
+			c.CopyRate, c.RelayRate, c.StartUpTrips, c.Spread)
+	}
+	return nil
+}
+
+// WhatIf switches optimisations off.
+type WhatIf struct {
+	// Locality off: calls that the driver library answers by itself are forwarded and waited
+	// for.
+	NoLocality bool
+	// Shadow off: calls that create objects wait for the worker's answer.
+	NoShadow bool
+	// Async off: every forwarded call waits for the worker's answer.
+	NoAsync bool
+}
+
+// factors are the lanes of one setting: the setting itself, and one more for each source of
+// uncertainty, in which it is one standard deviation larger.
+type factors int
+
+const (
+	exact factors = iota
+	slowerProgram
+	slowerDevice
+	slowerForwarding
+	longerLink
+	narrowerLink
+
+	factorCount
+)
+
+// lanes expands links to the lanes of the evaluator.
+type lanes struct {
+	up, down        cost.Profile
+	program, device []float64
+	forwarding      []float64
+	latency         []cost.Time // RTT/2
+	count           int
+}
+
+func makeLanes(links []Link, c *Constants, spread Spread, intervals bool) lanes {
+	per := 1
+	if intervals {
+		per = int(factorCount)
+	}
+	l := lanes{count: len(links) * per}
+	for _, link := range links {
+		for f := range factors(per) {
+			l.add(link, c, spread, f)
+		}
+	}
+	return l
+}
+
+func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
+	factor := func(of factors, by float64) float64 {
+		if f == of {
+			return 1 + by
+		}
+		return 1
+	}
+	forwarding := factor(slowerForwarding, spread.Forwarding)
+	half := cost.Time(float64(cost.Of(link.RTT)) / 2 * factor(longerLink, link.RTTSpread))
+	latency := half + cost.Time(float64(cost.Of(c.Wake))*forwarding)
+	narrow := factor(narrowerLink, link.BandwidthSpread)
+	l.latency = append(l.latency, half)
+	l.up.Latency, l.down.Latency = append(l.up.Latency, latency), append(l.down.Latency, latency)
+	l.up.PerUnit = append(l.up.PerUnit, min(1e-3, max(cost.Rate(link.Up)*narrow, forwarding/c.RelayRate)))
+	l.down.PerUnit = append(l.down.PerUnit, min(1e-3, max(cost.Rate(link.Down)*narrow, forwarding/c.RelayRate)))
+	l.program = append(l.program, factor(slowerProgram, spread.Program))
+	l.device = append(l.device, factor(slowerDevice, spread.Device))
+	l.forwarding = append(l.forwarding, forwarding)
+}
+
+// Spread has relative standard deviations of the sums of recorded times.
+type Spread struct {
+	Program, Device, Forwarding float64
+}
