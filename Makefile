@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 
 LIBRARY  := internal/accel/opencl/driver/lib/libopencl.so.gz
 ONNX     := internal/model/engine/onnx/lib/libonnxruntime.so.gz
-C_DIRS   := $(addprefix cmd/,libsession/ring libsession/session libopencl/source libopencl/objects libopencl/calls)
+C_DIRS   := $(addprefix cmd/,libsession/ring libsession/record libsession/session libopencl/source libopencl/objects libopencl/calls libopencl/entry)
 C_FILES  := $(wildcard $(addsuffix /*.c,$(C_DIRS)))
 C_HEADS  := $(wildcard $(addsuffix /*.h,$(C_DIRS)))
 CFLAGS   := -O2 -g1 -std=c11 -fPIC -fvisibility=hidden -Wall -Wextra -Werror

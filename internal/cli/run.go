@@ -26,6 +26,7 @@ type runOptions struct {
 	timeout   time.Duration
 	noWait    bool
 	deadAfter time.Duration
+	record    recordOptions
 }
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
@@ -36,6 +37,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for a device; 0 means for ever")
 	flags.BoolVar(&o.noWait, "no-wait", false, "fail at once when all devices that match are leased")
 	flags.DurationVar(&o.deadAfter, "dead-after", 5*time.Second, "time without an answer after which a node or network counts as dead")
+	o.record.addFlags(flags)
 }
 
 func (o *runOptions) validate() error {
@@ -49,7 +51,7 @@ func (o *runOptions) validate() error {
 	case o.deadAfter < minDeadAfter:
 		return usage("--dead-after %v: want %v or more", o.deadAfter, minDeadAfter)
 	}
-	return nil
+	return o.record.validate()
 }
 
 const minDeadAfter = 100 * time.Millisecond
@@ -66,11 +68,17 @@ device and no other. The program runs unchanged; three environment variables are
 (OCL_ICD_VENDORS, OUTBOARD_SOCKET, OUTBOARD_DEAD_AFTER) and OCL_ICD_FILENAMES is removed. The
 lease ends with the program, and so do the sessions of processes that it leaves behind.
 
+With --trace the calls are recorded into a file, which ` + "`outboard trace show`" + ` summarises and
+` + "`outboard plan`" + ` predicts from what the program costs on other devices. With --local the program
+uses the drivers of this machine, without a lease or a node, and is recorded there.
+
 The exit status is the program's own; see ` + "`outboard help exit-status`" + ` for the others.`,
 		Example: `  outboard run -- clinfo
   outboard run --device 'type=gpu,memory>=4GiB' -- hashcat -b
   outboard run --memory 2GiB --weight 3 -- ffmpeg -init_hw_device opencl -i in.mp4 out.mp4
-  outboard run --count 2 --no-wait -- ./two-devices`,
+  outboard run --count 2 --no-wait -- ./two-devices
+  outboard run --trace out.trace -- ./program      # records the calls
+  outboard run --local --trace out.trace -- ./program   # those of this machine's own device`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("name the program to run: outboard run -- PROGRAM [ARGS...]")
@@ -97,6 +105,9 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	if err := prepareData(env.config.data); err != nil {
 		return err
 	}
+	if opts.record.local {
+		return runLocal(ctx, env, opts, path, args)
+	}
 	hold, err := acquire(ctx, env, opts, args)
 	if err != nil {
 		return err
@@ -120,10 +131,16 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	}
 	defer server.Close()
 	p := program{path: path, args: args, environ: programEnviron(env.Environ, vendors, socket, opts.deadAfter)}
+	recorder, err := opts.newRecorder(path, args, leasedDevices(hold))
+	if err != nil {
+		return err
+	}
+	p.environ = append(p.environ, recorder.environ()...)
 	watch := watchLosses(env, server)
 	status, err := p.run(ctx, env)
 	_ = server.Close() // reports a loss
 	lost := watch.stop()
+	recorder.close(env, status)
 	switch {
 	case err != nil:
 		return err

@@ -23,10 +23,12 @@ var layers = []struct {
 	below     []string
 }{
 	{"ring", "../../libsession/ring", nil},
-	{"session", "../../libsession/session", []string{"ring"}},
+	{"record", "../../libsession/record", nil},
+	{"session", "../../libsession/session", []string{"ring", "record"}},
 	{"source", "../source", nil},
 	{"objects", "../objects", []string{"session", "source"}},
 	{"calls", "../calls", []string{"objects", "session", "source"}},
+	{"entry", "../entry", []string{"calls", "objects", "session", "record"}},
 }
 
 // includeFlags returns the compiler's -I options for the library's folders.

@@ -97,7 +97,8 @@ static void open_once(const struct _cl_icd_dispatch *table) {
 	pthread_mutex_lock(&library.lock);
 	if (atomic_load(&library.state) == UNOPENED) {
 		library.first = pthread_self();
-		object_dispatch = table;
+		if (!object_dispatch) /* otherwise that of recorded calls */
+			object_dispatch = table;
 		pthread_atfork(NULL, NULL, forked);
 		atomic_store(&library.state, OPENING); /* a child forked now would wait for the lock for ever */
 		open_links();

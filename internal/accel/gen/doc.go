@@ -10,7 +10,7 @@
 //	kind CTYPE NAME ERROR      an object kind, and the error of an invalid handle
 //	type {u8,i32,u32,i64,u64} CTYPE...
 //
-//	call RESULT NAME SINCE ANSWER [auto] [check] [worker] [command CONSTANT]
+//	call RESULT NAME SINCE ANSWER [auto] [check] [worker] [recorded] [command CONSTANT]
 //	    CTYPE NAME [: TREATMENT]
 //	    callback NAME          a function pointer; stays with the client
 //	    + NAME : TREATMENT     a field that only the wire has
@@ -31,7 +31,8 @@
 //
 // auto makes the client's entry point wholly from the description, for commands
 // of a queue; check adds a call of a hand-written check of its arguments.
-// worker says that the worker's side is written by hand.
+// worker says that the worker's side is written by hand; recorded, that a hand-written
+// function adds to the record that a trace has of the call.
 //
 // TREATMENT:
 //

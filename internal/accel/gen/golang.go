@@ -71,6 +71,14 @@ func (w *goWriter) table(constants map[string]int64) {
 			w.p("op%s: {%s},", camel(c.Name), strings.Join(values, ", "))
 		}
 	}
+	w.p("}\n\n// Ops are the functions by their numbers, which begin with 1, for recordings.\nvar Ops = []trace.Op{{Name: \"none\", Answer: \"local\"},")
+	for _, c := range w.api.Calls {
+		answer := string(c.Answer)
+		if c.When != "" {
+			answer = fmt.Sprintf("wait(%s)", c.When)
+		}
+		w.p("{Name: %q, Answer: %q},", c.Name, answer)
+	}
 	w.p("}\n\n// TraceTable says how each message's body reads, for the trace.\nvar TraceTable = map[uint16]trace.Call{")
 	for _, c := range append(w.api.wire(), w.api.Notices...) {
 		w.p("%#x: {Name: %q, Answer: %q, Fields: []trace.Field{%s}},", c.Op, c.Name, c.Answer, traceFields(c.In(w.api)))

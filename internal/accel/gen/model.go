@@ -37,9 +37,11 @@ type Call struct {
 	// When is the parameter that decides an answer of wait(PARAM).
 	When                string
 	Auto, Check, Worker bool
-	Command             string
-	Params              []*Param
-	Line                int
+	// Recorded says that a function written by hand adds to the call's record.
+	Recorded bool
+	Command  string
+	Params   []*Param
+	Line     int
 	// Op is the number on the wire.
 	Op int
 	// Part is the field of the worker whose value executes the call; empty for the worker itself.

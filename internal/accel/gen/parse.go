@@ -118,7 +118,7 @@ func (p *parser) scalar(w []string) error {
 func (p *parser) apiCall(w []string) error {
 	// A result such as `void*` is one word; names hold no space.
 	if len(w) < 4 {
-		return fmt.Errorf("want: call RESULT NAME SINCE ANSWER [auto] [check] [worker] [command CONSTANT]")
+		return fmt.Errorf("want: call RESULT NAME SINCE ANSWER [auto] [check] [worker] [recorded] [command CONSTANT]")
 	}
 	c := &Call{Result: w[0], Name: w[1], Since: w[2], Line: p.line, Part: p.part}
 	if err := c.setAnswer(w[3]); err != nil {
@@ -132,6 +132,8 @@ func (p *parser) apiCall(w []string) error {
 			c.Check = true
 		case "worker":
 			c.Worker = true
+		case "recorded":
+			c.Recorded = true
 		case "command":
 			if i++; i == len(w) {
 				return fmt.Errorf("command wants a constant")

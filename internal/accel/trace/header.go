@@ -99,8 +99,6 @@ type Link struct {
 	// as the program's own transfers showed them: lower bounds. 0: not measured.
 	Forward  float64 `json:"forward_bytes_per_s"`
 	Backward float64 `json:"backward_bytes_per_s"`
-	// Emulated is the value of `outboard run --link`, if a network was emulated.
-	Emulated string `json:"emulated,omitempty"`
 }
 
 // Op is a function of the API.
@@ -134,7 +132,7 @@ func (h *Header) validate() error {
 		texts = append(texts, op.Name, op.Answer)
 	}
 	for _, d := range h.Devices {
-		texts = append(texts, d.ID, d.Name, d.Kind, d.Machine.Node, d.Machine.Model, d.Link.Emulated)
+		texts = append(texts, d.ID, d.Name, d.Kind, d.Machine.Node, d.Machine.Model)
 	}
 	for _, t := range texts {
 		if len(t) > maxText {

@@ -76,6 +76,9 @@ func (t *Writer) Write(r *Record) error {
 	return t.Flush()
 }
 
+// Records counts what was written.
+func (t *Writer) Records() uint64 { return t.records }
+
 // Flush ends the block: what was written so far can be read.
 func (t *Writer) Flush() error {
 	if t.count == 0 {

@@ -1,0 +1,41 @@
+/* entry.h: what loaders find by name, and the recording of calls between a loader and their implementation. Layer: entry.
+ *
+ * The library has two entrances. As a driver (icd.c) its own calls are the implementation; as a layer of the loader
+ * (OPENCL_LAYERS, layer.c) another driver's are, and nothing of the library but the recording is used.
+ */
+#ifndef OUTBOARD_ENTRY_H
+#define OUTBOARD_ENTRY_H
+
+#include "zz_record.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* Where recorded calls go. */
+extern const struct _cl_icd_dispatch *entry_next;
+/* In a layer, the driver, or the next layer before it. */
+extern struct _cl_icd_dispatch entry_driver;
+/* 1 in a layer: what the messages of a call would measure is computed, since there are none. */
+extern int entry_sizes;
+
+/* Where a command's event goes: to the program, or, for the times of the device, to own. */
+cl_event *entry_event(cl_command_queue, cl_event *wanted, cl_event *own);
+/* Has the device's times of a command recorded once it is complete. */
+void entry_command(const struct record_call *, cl_event *wanted, cl_event own);
+/* All commands that are complete are recorded now: a call that waits has returned. */
+void entry_waited(void);
+
+/* The size on the wire of a list of words that a zero ends. */
+static inline size_t entry_list(const void *list) {
+	const uint64_t *words = list;
+	size_t n = 0;
+	while (words && words[n] != 0)
+		n++;
+	return 8 + 8 * n;
+}
+
+/* Records what a device is called, in a layer. */
+void entry_device(cl_device_id);
+/* What a region of an image measures. */
+uint64_t entry_image_size(cl_mem image, const size_t *region);
+
+#endif

@@ -1,0 +1,160 @@
+/* layer.c: the library as a layer of the OpenCL loader, which records the calls of another driver. Layer: entry.
+ *
+ * A queue that the program makes gets profiling, so that the device's times can be recorded; the program does not notice: it is
+ * told the properties that it asked for, and no times unless it asked for them.
+ */
+#include "entry.h"
+
+#include <CL/cl_layer.h>
+#include <stdlib.h>
+
+static struct _cl_icd_dispatch changed, recorded;
+static const cl_uint entries = sizeof recorded / sizeof(void *);
+
+/* ---- queues */
+
+struct asked {
+	struct asked *next;
+	cl_command_queue queue;
+	cl_command_queue_properties properties;
+};
+
+static pthread_mutex_t queues_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct asked *queues;
+
+/* A queue at the address of one that is gone replaces it. */
+static void queue_add(cl_command_queue queue, cl_command_queue_properties properties) {
+	if (!queue)
+		return;
+	pthread_mutex_lock(&queues_lock);
+	struct asked *q = queues;
+	while (q && q->queue != queue)
+		q = q->next;
+	if (!q && (q = calloc(1, sizeof *q))) {
+		q->next = queues;
+		queues = q;
+	}
+	if (q) {
+		q->queue = queue;
+		q->properties = properties;
+	}
+	pthread_mutex_unlock(&queues_lock);
+}
+
+/* 1 when the queue has profiling that the program has not asked for. */
+static int queue_added(cl_command_queue queue) {
+	pthread_mutex_lock(&queues_lock);
+	struct asked *q = queues;
+	while (q && q->queue != queue)
+		q = q->next;
+	int added = q && !(q->properties & CL_QUEUE_PROFILING_ENABLE);
+	pthread_mutex_unlock(&queues_lock);
+	return added;
+}
+
+static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *errcode_ret) {
+	cl_command_queue q = entry_driver.clCreateCommandQueue(context, device, properties | CL_QUEUE_PROFILING_ENABLE, errcode_ret);
+	if (q)
+		queue_add(q, properties);
+	else
+		q = entry_driver.clCreateCommandQueue(context, device, properties, errcode_ret);
+	return q;
+}
+
+enum { MAX_PROPERTIES = 64 };
+
+/* copy_properties returns the list with profiling, or NULL for one that is too long or for a queue on the device. */
+static const cl_queue_properties *copy_properties(const cl_queue_properties *list, cl_queue_properties *to, cl_command_queue_properties *asked) {
+	size_t n = 0;
+	int found = 0;
+	*asked = 0;
+	for (; list && list[n]; n += 2) {
+		if (n + 5 > MAX_PROPERTIES)
+			return NULL;
+		to[n] = list[n];
+		to[n + 1] = list[n + 1];
+		if (list[n] != CL_QUEUE_PROPERTIES)
+			continue;
+		*asked = list[n + 1];
+		if (*asked & CL_QUEUE_ON_DEVICE)
+			return NULL;
+		to[n + 1] |= CL_QUEUE_PROFILING_ENABLE;
+		found = 1;
+	}
+	if (!found) {
+		to[n++] = CL_QUEUE_PROPERTIES;
+		to[n++] = CL_QUEUE_PROFILING_ENABLE;
+	}
+	to[n] = 0;
+	return to;
+}
+
+static cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_device_id device, const cl_queue_properties *properties, cl_int *errcode_ret) {
+	cl_queue_properties list[MAX_PROPERTIES];
+	cl_command_queue_properties asked;
+	const cl_queue_properties *with = copy_properties(properties, list, &asked);
+	cl_command_queue q = with ? entry_driver.clCreateCommandQueueWithProperties(context, device, with, errcode_ret) : NULL;
+	if (q)
+		queue_add(q, asked);
+	else
+		q = entry_driver.clCreateCommandQueueWithProperties(context, device, properties, errcode_ret);
+	return q;
+}
+
+static cl_int CL_API_CALL queue_info(cl_command_queue queue, cl_command_queue_info name, size_t size, void *value, size_t *size_ret) {
+	cl_int status = entry_driver.clGetCommandQueueInfo(queue, name, size, value, size_ret);
+	if (status == CL_SUCCESS && name == CL_QUEUE_PROPERTIES && value && size >= sizeof(cl_command_queue_properties) && queue_added(queue))
+		*(cl_command_queue_properties *)value &= ~(cl_command_queue_properties)CL_QUEUE_PROFILING_ENABLE;
+	return status;
+}
+
+static cl_int CL_API_CALL profiling_info(cl_event event, cl_profiling_info name, size_t size, void *value, size_t *size_ret) {
+	cl_command_queue queue = NULL;
+	if (event && entry_driver.clGetEventInfo(event, CL_EVENT_COMMAND_QUEUE, sizeof queue, &queue, NULL) == CL_SUCCESS && queue && queue_added(queue))
+		return CL_PROFILING_INFO_NOT_AVAILABLE;
+	return entry_driver.clGetEventProfilingInfo(event, name, size, value, size_ret);
+}
+
+/* ---- the loader */
+
+EXPORTED cl_int CL_API_CALL clGetLayerInfo(cl_layer_info name, size_t size, void *value, size_t *size_ret) {
+	static const char text[] = "outboard";
+	static const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
+	const void *from = name == CL_LAYER_NAME ? (const void *)text : &version;
+	size_t n = name == CL_LAYER_NAME ? sizeof text : sizeof version;
+	if ((name != CL_LAYER_NAME && name != CL_LAYER_API_VERSION) || (value && size < n))
+		return CL_INVALID_VALUE;
+	if (value)
+		memcpy(value, from, n);
+	if (size_ret)
+		*size_ret = n;
+	return CL_SUCCESS;
+}
+
+static void change(void) {
+	changed = entry_driver;
+	if (entry_driver.clCreateCommandQueue)
+		changed.clCreateCommandQueue = create_queue;
+	if (entry_driver.clCreateCommandQueueWithProperties)
+		changed.clCreateCommandQueueWithProperties = create_queue_with;
+	changed.clGetCommandQueueInfo = queue_info;
+	changed.clGetEventProfilingInfo = profiling_info;
+}
+
+EXPORTED cl_int CL_API_CALL clInitLayer(cl_uint num_entries, const cl_icd_dispatch *next, cl_uint *num_entries_ret, const cl_icd_dispatch **layer) {
+	if (!next || !num_entries_ret || !layer)
+		return CL_INVALID_VALUE;
+	memcpy(&entry_driver, next, (num_entries < entries ? num_entries : entries) * sizeof(void *));
+	recorded = entry_driver;
+	if (record_open()) {
+		pthread_atfork(NULL, NULL, record_forked);
+		entry_sizes = 1;
+		change();
+		entry_next = &changed;
+		recorded = changed;
+		record_overlay(&recorded);
+	}
+	*num_entries_ret = num_entries < entries ? num_entries : entries;
+	*layer = &recorded;
+	return CL_SUCCESS;
+}

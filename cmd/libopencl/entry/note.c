@@ -1,0 +1,155 @@
+/* note.c: what is recorded of single calls beside their times: a queue's properties, sizes of data, mapped memory. In a layer the
+ * data's sizes are added to those of the messages. Layer: entry. */
+#include "entry.h"
+
+static void note_bulk(struct record_call *call, uint64_t forward, uint64_t backward) {
+	if (!entry_sizes || (call->head.flags & RECORD_FAILED))
+		return;
+	call->forward += wire_padded(forward);
+	call->backward += wire_padded(backward);
+}
+
+/* A call that waits for commands has returned. */
+static void note_wait(const struct record_call *call) {
+	if (call->head.flags & RECORD_BLOCKING)
+		entry_waited();
+}
+
+#define UNUSED(x) ((void)(x))
+
+void note_clCreateCommandQueue(struct record_call *call, cl_command_queue result, cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *errcode_ret) {
+	UNUSED(result), UNUSED(context), UNUSED(errcode_ret);
+	call->object = (uintptr_t)device;
+	call->detail = properties;
+	entry_device(device);
+}
+
+void note_clCreateCommandQueueWithProperties(struct record_call *call, cl_command_queue result, cl_context context, cl_device_id device, const cl_queue_properties *properties, cl_int *errcode_ret) {
+	UNUSED(result), UNUSED(context), UNUSED(errcode_ret);
+	call->object = (uintptr_t)device;
+	entry_device(device);
+	for (size_t i = 0; properties && properties[i]; i += 2)
+		if (properties[i] == CL_QUEUE_PROPERTIES)
+			call->detail = properties[i + 1];
+}
+
+static int copied(cl_mem_flags flags, const void *host_ptr) { return host_ptr && (flags & (CL_MEM_COPY_HOST_PTR | CL_MEM_USE_HOST_PTR)); }
+
+void note_clCreateBuffer(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
+	UNUSED(result), UNUSED(context), UNUSED(errcode_ret);
+	note_bulk(call, copied(flags, host_ptr) ? size : 0, 0);
+}
+
+void note_clCreateBufferWithProperties(struct record_call *call, cl_mem result, cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
+	UNUSED(result), UNUSED(context), UNUSED(properties), UNUSED(errcode_ret);
+	note_bulk(call, copied(flags, host_ptr) ? size : 0, 0);
+}
+
+void note_clCreateImage(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format *image_format, const cl_image_desc *image_desc, void *host_ptr, cl_int *errcode_ret) {
+	UNUSED(context), UNUSED(image_format), UNUSED(errcode_ret);
+	if (!entry_sizes || !result || !image_desc || !copied(flags, host_ptr))
+		return;
+	const cl_image_desc *d = image_desc;
+	size_t layers = d->image_array_size ? d->image_array_size : 1;
+	size_t region[3] = {d->image_width, d->image_height ? d->image_height : 1, d->image_depth ? d->image_depth : layers};
+	note_bulk(call, entry_image_size(result, region), 0);
+}
+
+void note_clCreateProgramWithSource(struct record_call *call, cl_program result, cl_context context, cl_uint count, const char **strings, const size_t *lengths, cl_int *errcode_ret) {
+	UNUSED(context), UNUSED(errcode_ret);
+	uint64_t size = 0;
+	for (cl_uint i = 0; entry_sizes && result && i < count; i++)
+		size += lengths && lengths[i] ? lengths[i] : strlen(strings[i]);
+	note_bulk(call, size, 0);
+}
+
+void note_clCreateProgramWithBinary(struct record_call *call, cl_program result, cl_context context, cl_uint num_devices, const cl_device_id *device_list, const size_t *lengths, const unsigned char **binaries, cl_int *binary_status, cl_int *errcode_ret) {
+	UNUSED(context), UNUSED(num_devices), UNUSED(device_list), UNUSED(binaries), UNUSED(binary_status), UNUSED(errcode_ret);
+	note_bulk(call, result ? lengths[0] : 0, 0);
+}
+
+void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void *arg_value) {
+	UNUSED(result), UNUSED(kernel), UNUSED(arg_index);
+	note_bulk(call, arg_value ? arg_size : 0, 0);
+}
+
+void note_clFinish(struct record_call *call, cl_int result, cl_command_queue command_queue) {
+	UNUSED(call), UNUSED(result), UNUSED(command_queue);
+	entry_waited();
+}
+
+void note_clWaitForEvents(struct record_call *call, cl_int result, cl_uint num_events, const cl_event *event_list) {
+	UNUSED(call), UNUSED(result), UNUSED(num_events), UNUSED(event_list);
+	entry_waited();
+}
+
+static uint64_t volume(const size_t *region) { return region ? (uint64_t)region[0] * region[1] * region[2] : 0; }
+
+#define WAITS_AND_EVENT cl_uint num_events_in_wait_list, const cl_event *event_wait_list, cl_event *event
+#define UNUSED_WAITS UNUSED(num_events_in_wait_list), UNUSED(event_wait_list), UNUSED(event)
+
+void note_clEnqueueReadBuffer(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_read, size_t offset, size_t size, void *ptr, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(buffer), UNUSED(blocking_read), UNUSED(offset), UNUSED(ptr), UNUSED_WAITS;
+	note_bulk(call, 0, size);
+	note_wait(call);
+}
+
+void note_clEnqueueReadBufferRect(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_read, const size_t *buffer_origin, const size_t *host_origin, const size_t *region, size_t buffer_row_pitch, size_t buffer_slice_pitch, size_t host_row_pitch, size_t host_slice_pitch, void *ptr, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(buffer), UNUSED(blocking_read), UNUSED(buffer_origin), UNUSED(host_origin), UNUSED(buffer_row_pitch);
+	UNUSED(buffer_slice_pitch), UNUSED(host_row_pitch), UNUSED(host_slice_pitch), UNUSED(ptr), UNUSED_WAITS;
+	note_bulk(call, 0, volume(region));
+	note_wait(call);
+}
+
+void note_clEnqueueReadImage(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem image, cl_bool blocking_read, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch, void *ptr, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(blocking_read), UNUSED(origin), UNUSED(row_pitch), UNUSED(slice_pitch), UNUSED(ptr), UNUSED_WAITS;
+	if (entry_sizes && result == CL_SUCCESS)
+		note_bulk(call, 0, entry_image_size(image, region));
+	note_wait(call);
+}
+
+void note_clEnqueueWriteBuffer(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_write, size_t offset, size_t size, const void *ptr, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(buffer), UNUSED(blocking_write), UNUSED(offset), UNUSED(ptr), UNUSED_WAITS;
+	note_bulk(call, size, 0);
+	note_wait(call);
+}
+
+void note_clEnqueueWriteBufferRect(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_write, const size_t *buffer_origin, const size_t *host_origin, const size_t *region, size_t buffer_row_pitch, size_t buffer_slice_pitch, size_t host_row_pitch, size_t host_slice_pitch, const void *ptr, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(buffer), UNUSED(blocking_write), UNUSED(buffer_origin), UNUSED(host_origin), UNUSED(buffer_row_pitch);
+	UNUSED(buffer_slice_pitch), UNUSED(host_row_pitch), UNUSED(host_slice_pitch), UNUSED(ptr), UNUSED_WAITS;
+	note_bulk(call, volume(region), 0);
+	note_wait(call);
+}
+
+void note_clEnqueueWriteImage(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem image, cl_bool blocking_write, const size_t *origin, const size_t *region, size_t input_row_pitch, size_t input_slice_pitch, const void *ptr, WAITS_AND_EVENT) {
+	UNUSED(command_queue), UNUSED(blocking_write), UNUSED(origin), UNUSED(input_row_pitch), UNUSED(input_slice_pitch), UNUSED(ptr), UNUSED_WAITS;
+	if (entry_sizes && result == CL_SUCCESS)
+		note_bulk(call, entry_image_size(image, region), 0);
+	note_wait(call);
+}
+
+/* A map is recorded with its address, its flags, and how much memory it shows; an unmap with the address. */
+static void note_map(struct record_call *call, const void *result, cl_map_flags flags, uint64_t size) {
+	call->object = (uintptr_t)result;
+	call->detail = flags;
+	if (entry_sizes) {
+		call->forward = 32 + 8 * 6;
+		call->backward = wire_padded(size);
+	}
+	note_wait(call);
+}
+
+void note_clEnqueueMapBuffer(struct record_call *call, void *result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_map, cl_map_flags map_flags, size_t offset, size_t size, WAITS_AND_EVENT, cl_int *errcode_ret) {
+	UNUSED(command_queue), UNUSED(buffer), UNUSED(blocking_map), UNUSED(offset), UNUSED_WAITS, UNUSED(errcode_ret);
+	note_map(call, result, map_flags, size);
+}
+
+void note_clEnqueueMapImage(struct record_call *call, void *result, cl_command_queue command_queue, cl_mem image, cl_bool blocking_map, cl_map_flags map_flags, const size_t *origin, const size_t *region, size_t *image_row_pitch, size_t *image_slice_pitch, WAITS_AND_EVENT, cl_int *errcode_ret) {
+	UNUSED(command_queue), UNUSED(blocking_map), UNUSED(origin), UNUSED(image_row_pitch), UNUSED(image_slice_pitch), UNUSED_WAITS, UNUSED(errcode_ret);
+	note_map(call, result, map_flags, entry_sizes && result ? entry_image_size(image, region) : 0);
+}
+
+void note_clEnqueueUnmapMemObject(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem memobj, void *mapped_ptr, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(memobj), UNUSED_WAITS;
+	call->object = (uintptr_t)mapped_ptr;
+}

@@ -1,0 +1,101 @@
+/* record.h: the recording of a process's calls into a file, for `outboard run --trace`. Layer: record.
+ *
+ * The file is mapped, so a record costs no system call and survives the process. It consists of chunks of CHUNK bytes; a chunk
+ * belongs to one stream: that of a thread, or that of a link's worker. internal/accel/record reads it; file.go there has the
+ * same layout. No function changes errno.
+ */
+#ifndef OUTBOARD_RECORD_H
+#define OUTBOARD_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+enum { RECORD_VERSION = 1, RECORD_CHUNK = 64 << 10 };
+enum { STREAM_THREAD = 1, STREAM_LINK = 2, STREAM_NAMES = 3 };
+enum { RECORD_CALL = 1, RECORD_DEVICE = 2, RECORD_WORKER = 3, RECORD_THREAD = 4, RECORD_NAME = 5 };
+enum { RECORD_FAILED = 1, RECORD_SENT = 2, RECORD_WAITED = 4, RECORD_BLOCKING = 8 };
+
+/* A chunk begins with this; used counts the valid bytes, the head included. */
+struct chunk_head {
+	char magic[4];
+	uint16_t version, kind;
+	uint32_t stream, index;
+	uint32_t pid, link;      /* link: of the stream of a worker */
+	uint64_t opened;         /* when the process opened the recording, ns of CLOCK_MONOTONIC */
+	_Atomic uint64_t used;
+	_Atomic uint64_t lost;   /* records of the stream that found no room */
+	uint64_t reserved[2];
+};
+_Static_assert(sizeof(struct chunk_head) == 64, "the head's layout is the file's");
+
+/* A record's first word. */
+struct record_head {
+	uint16_t size;           /* with this head, a multiple of 8 */
+	uint8_t kind, flags;
+	uint16_t op;
+	uint8_t link, waits_high;
+};
+
+/* A call. Handles are their addresses. */
+struct record_call {
+	struct record_head head;
+	uint64_t number;         /* thread << 40 | the thread's calls so far */
+	uint64_t begin, duration;
+	uint64_t queue, event, object, detail;
+	uint64_t forward, backward;
+	uint64_t serial;         /* of the last message of the call */
+	uint64_t encode;         /* from begin until that message was handed to the ring */
+	uint64_t blocked;
+};
+
+/* The device's times of a call's command, on the driver's clock. */
+struct record_device {
+	struct record_head head;
+	uint64_t number, queued, start, end;
+};
+
+/* What a link's worker has recorded: size bytes follow. */
+struct record_worker {
+	struct record_head head;
+	uint64_t size;
+};
+
+/* The name of a device: size bytes follow. */
+struct record_name {
+	struct record_head head; /* op: what kind of device, by the API's own numbers */
+	uint64_t object, size;
+};
+
+/* Opens the process's file in the folder that OUTBOARD_TRACE names. 1 when calls are recorded from now on. A second call changes
+ * nothing. */
+int record_open(void);
+int record_on(void);
+/* In a forked child: nothing is recorded there. */
+void record_forked(void);
+/* Unmaps nothing, since other threads may be inside calls, but ends the recording. */
+void record_close(void);
+
+/* The call that the thread is recording, NULL for none: lower layers add to it. */
+extern _Thread_local struct record_call *record_current;
+
+static inline uint64_t record_now(void) {
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Begins a call of the thread. 0 for a call from within another one, which is not recorded by itself. */
+int record_begin(struct record_call *, uint16_t op);
+/* The call has returned: what follows is not part of its duration. */
+void record_returned(struct record_call *);
+/* Stores the call with the events that it waits for. */
+void record_end(struct record_call *, uint32_t count, const void *const *waits);
+/* Stores the device's times of a call. */
+void record_device(uint64_t number, uint64_t queued, uint64_t start, uint64_t end);
+/* Stores what link's worker has sent. One thread at a time. */
+void record_worker(uint32_t link, const void *data, size_t size);
+/* Stores what the device at an address is called, once for each address. */
+void record_name(uint64_t object, uint16_t kind, const char *name);
+
+#endif

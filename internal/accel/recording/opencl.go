@@ -1,0 +1,126 @@
+package recording
+
+import (
+	"strings"
+
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// What OpenCL's functions do, as far as the answer in the API's description does not say it.
+const (
+	queueOutOfOrder     = 1 << 0 // CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE
+	mapRead             = 1 << 0 // CL_MAP_READ
+	mapWrite            = 1 << 1 // CL_MAP_WRITE
+	mapWriteInvalidate  = 1 << 2 // CL_MAP_WRITE_INVALIDATE_REGION
+	deviceTypeCPU       = 1 << 1
+	deviceTypeGPU       = 1 << 2
+	releaseSize         = 32 + 2*8 // the message that ends an object
+	markerSize          = 32 + 4*8 // the message of a command without arguments
+	messageHead         = 32
+	launchSize          = 32 + 12*8
+	createdImageSize    = 32 + 26*8
+	createdContextWords = 32 + 8*8
+)
+
+// function is what a recorder has to know about a function.
+type function struct {
+	name    string
+	answer  string
+	command bool // enqueues a command
+	timed   bool // a command with an event, whose times the device tells
+	creates bool // its event, or queue, is new
+	waits   bool // waits for the commands of a queue or of events
+	// size is the request's size where the description gives none: the call becomes other
+	// calls.
+	size uint64
+}
+
+// functionsOf describes an API's functions.
+func functionsOf(ops []trace.Op) []function {
+	all := make([]function, len(ops))
+	for i, op := range ops {
+		f := function{name: op.Name, answer: op.Answer}
+		f.command = strings.HasPrefix(op.Name, "clEnqueue") && op.Answer != "refused"
+		f.timed = f.command && op.Name != "clEnqueueBarrier" && op.Name != "clEnqueueWaitForEvents"
+		f.creates = f.command || strings.HasPrefix(op.Name, "clCreate")
+		f.waits = op.Name == "clFinish" || op.Name == "clWaitForEvents"
+		f.size = localSize(op.Name, op.Answer)
+		all[i] = f
+	}
+	return all
+}
+
+// localSize is the size of the messages of a call that the driver library turns into others.
+func localSize(name, answer string) uint64 {
+	switch {
+	case answer != "local":
+		return 0
+	case strings.HasPrefix(name, "clRelease"):
+		return releaseSize
+	case strings.HasPrefix(name, "clCreateImage"):
+		return createdImageSize
+	case name == "clCreateContextFromType":
+		return createdContextWords
+	case name == "clEnqueueTask":
+		return launchSize
+	case strings.HasPrefix(name, "clEnqueue"):
+		return markerSize
+	}
+	return 0
+}
+
+// classify says when a call would be answered if it were forwarded.
+func (f *function) classify(blocking bool) trace.Class {
+	switch {
+	case f.answer == "early", f.size > 0 && !blocking:
+		return trace.Early
+	case f.answer == "wait", f.size > 0:
+		return trace.WaitedFor
+	case strings.HasPrefix(f.answer, "wait(") && blocking:
+		return trace.WaitedFor
+	case strings.HasPrefix(f.answer, "wait("):
+		return trace.Early
+	}
+	return trace.AnsweredLocally
+}
+
+// blocking says what a call that is answered like class has to do with queues.
+func (f *function) blocking(class trace.Class) trace.Blocking {
+	switch {
+	case f.waits, f.command && class == trace.WaitedFor:
+		return trace.HostBlocking
+	case f.command:
+		return trace.DeviceBlocking
+	}
+	return trace.NonBlocking
+}
+
+// mapping is memory that the program has mapped.
+type mapping struct {
+	size   uint64
+	writes bool
+}
+
+// trackMaps derives the sizes of maps and unmaps in a local run: a map reads its region unless
+// all of it is overwritten, and an unmap writes it back if it was mapped for that.
+func (p *joiner) trackMaps(f *function, c *rawCall, r *trace.Record) {
+	switch f.name {
+	case "clEnqueueMapBuffer", "clEnqueueMapImage":
+		m := mapping{size: c.backward, writes: c.detail&(mapWrite|mapWriteInvalidate) != 0}
+		if len(p.maps) < lookAhead && c.object != 0 {
+			p.maps[c.object] = m
+		}
+		if c.detail&mapWriteInvalidate != 0 && c.detail&(mapRead|mapWrite) == 0 {
+			r.Backward = 0
+		} else {
+			r.Backward += messageHead
+		}
+	case "clEnqueueUnmapMemObject":
+		m, known := p.maps[c.object]
+		delete(p.maps, c.object)
+		r.Forward = markerSize
+		if known && m.writes {
+			r.Forward += m.size
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package recording
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/opencl"
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// RecorderOptions say what is recorded.
+type RecorderOptions struct {
+	// File is where the trace goes. Until the program has ended, the folder File.recording
+	// beside it has the processes' files.
+	File string
+	// Mode says whether the program uses local drivers or leased devices.
+	Mode trace.Mode
+	// Path and Args are the program's.
+	Path string
+	Args []string
+	// Devices are those of the program's leases, in order; nil in a local run.
+	Devices []trace.Device
+	// Limit is the most that one process's file may grow to; 0 means 4 GiB.
+	Limit outboard.Bytes
+	// Release is the version of the program that records.
+	Release string
+}
+
+// Recorder records one run of a program.
+type Recorder struct {
+	opts   RecorderOptions
+	dir    string
+	header trace.Header
+}
+
+// NewRecorder prepares the recording of a program that is about to be started. An existing file
+// of that name is replaced when the program has ended.
+func NewRecorder(o RecorderOptions) (*Recorder, error) {
+	file, err := filepath.Abs(o.File)
+	if err != nil {
+		return nil, err
+	}
+	o.File = file
+	r := &Recorder{opts: o, dir: file + ".recording"}
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return nil, outboard.Errorf(outboard.Invalid, "trace", "%s is there already: another run records to %s, or one was killed; remove the folder", r.dir, file)
+		}
+		return nil, err
+	}
+	fingerprint, err := trace.Fingerprint(o.Path, o.Args)
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(r.dir))
+	}
+	r.header = trace.Header{
+		API: "opencl", Mode: o.Mode, Origin: monotonic(), Started: time.Now().UTC(),
+		Program: trace.Program{Name: filepath.Base(o.Path), Fingerprint: fingerprint},
+		Client:  ThisMachine(), Devices: o.Devices, Ops: opencl.Ops, Recorder: o.Release,
+	}
+	return r, nil
+}
+
+// Fingerprint is the fingerprint of the program.
+func (r *Recorder) Fingerprint() string { return r.header.Program.Fingerprint }
+
+// Environ returns the variables that make the driver library record.
+func (r *Recorder) Environ() []string {
+	variables := []string{"OUTBOARD_TRACE=" + r.dir}
+	if r.opts.Limit > 0 {
+		variables = append(variables, "OUTBOARD_TRACE_LIMIT="+strconv.FormatUint(uint64(r.opts.Limit), 10))
+	}
+	return variables
+}
+
+// Discard removes what was recorded.
+func (r *Recorder) Discard() error { return os.RemoveAll(r.dir) }
+
+// Close joins what was recorded into the file, once the program has ended with a status.
+func (r *Recorder) Close(status int) (end trace.End, err error) {
+	defer func() { err = errors.Join(err, r.Discard()) }()
+	end = trace.End{Duration: monotonic() - r.header.Origin, Status: status}
+	draft := filepath.Join(r.dir, "trace")
+	end, err = r.write(draft, end)
+	if err != nil {
+		return end, err
+	}
+	return end, os.Rename(draft, r.opts.File)
+}
+
+func (r *Recorder) write(path string, end trace.End) (trace.End, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return end, err
+	}
+	w := bufio.NewWriterSize(f, 1<<20)
+	end, err = Join(w, Options{Dir: r.dir, Header: r.header, End: end})
+	return end, errors.Join(err, w.Flush(), f.Close())
+}
+
+func monotonic() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0
+	}
+	return t.Nano()
+}
+
+// ThisMachine describes the machine of this process.
+func ThisMachine() trace.Machine {
+	name, _ := os.Hostname()
+	return trace.Machine{Node: name, Cores: runtime.NumCPU(), Model: processorModel()}
+}
+
+// processorModel is the first processor's name, "" where the system does not say it.
+func processorModel() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	head, _ := io.ReadAll(io.LimitReader(f, 8<<10))
+	for line := range strings.Lines(string(head)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/opencl/driver"
+	"github.com/outboard-run/outboard/internal/accel/recording"
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// recordOptions are the flags of `outboard run` that are about recording.
+type recordOptions struct {
+	file  string
+	local bool
+	limit outboard.Bytes
+}
+
+func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
+	o.limit = 4 << 30
+	flags.StringVar(&o.file, "trace", "", "record the program's calls into `FILE`")
+	flags.BoolVar(&o.local, "local", false, "use this machine's own drivers, without a lease, to record the program there; needs --trace")
+	flags.Var(&o.limit, "trace-limit", "most disk space that each process's recording may use while the program runs")
+}
+
+func (o *recordOptions) validate() error {
+	switch {
+	case o.local && o.file == "":
+		return usage("--local records a program on this machine's own drivers: add --trace FILE, or start the program without outboard")
+	case o.file != "" && !o.local:
+		return usage("--trace needs --local for now")
+	case o.limit < 1<<20:
+		return usage("--trace-limit %v: want 1MiB or more", o.limit)
+	}
+	return nil
+}
+
+// recorder records the program of `outboard run`; nil records nothing.
+type recorder struct {
+	*recording.Recorder
+	file string
+}
+
+// newRecorder begins a recording if one is wanted. devices is nil in a local run.
+func (o *runOptions) newRecorder(path string, args []string, devices []trace.Device) (*recorder, error) {
+	if o.record.file == "" {
+		return nil, nil
+	}
+	mode := trace.Remote
+	if o.record.local {
+		mode = trace.Local
+	}
+	r, err := recording.NewRecorder(recording.RecorderOptions{
+		File: o.record.file, Mode: mode, Path: path, Args: args, Devices: devices, Limit: o.record.limit, Release: version,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &recorder{Recorder: r, file: o.record.file}, nil
+}
+
+func (r *recorder) environ() []string {
+	if r == nil {
+		return nil
+	}
+	return r.Environ()
+}
+
+// close writes the trace. Its failure does not change the program's exit status.
+func (r *recorder) close(env *Env, status int) {
+	if r == nil {
+		return
+	}
+	end, err := r.Close(status)
+	switch {
+	case err != nil:
+		fmt.Fprintf(env.Stderr, "outboard: no trace was written: %s\n", clean(err.Error()))
+	case end.Records == 0:
+		fmt.Fprintf(env.Stderr, "outboard: %s has no calls: the program used no OpenCL, or not through a loader that knows layers (ocl-icd from 2.3 on, Khronos's from 2021 on)\n", r.file)
+	case end.Lost > 0:
+		fmt.Fprintf(env.Stderr, "outboard: %s lacks %d calls that found no room: raise --trace-limit, or free disk space\n", r.file, end.Lost)
+	}
+}
+
+// leasedDevices are the devices of a program's leases as a trace names them.
+func leasedDevices(hold *client.Hold) []trace.Device {
+	var devices []trace.Device
+	for _, l := range hold.Leases() {
+		node, _, _ := strings.Cut(string(l.Device), "/")
+		devices = append(devices, trace.Device{
+			ID: string(l.Device), Name: string(l.Device), Machine: trace.Machine{Node: node}, SameMachine: l.Addr == "",
+		})
+	}
+	return devices
+}
+
+// runLocal runs the program with the drivers of this machine and records it there: as a layer of
+// the OpenCL loader the driver library times the calls of the real driver.
+func runLocal(ctx context.Context, env *Env, opts runOptions, path string, args []string) error {
+	vendors, err := env.Vendors(filepath.Join(env.config.data, "driver"))
+	if err != nil {
+		return err
+	}
+	recorder, err := opts.newRecorder(path, args, nil)
+	if err != nil {
+		return err
+	}
+	layer := filepath.Join(filepath.Dir(vendors), driver.Name)
+	p := program{path: path, args: args, environ: append(withLayer(env.Environ, layer), recorder.environ()...)}
+	status, err := p.run(ctx, env)
+	if err != nil {
+		_ = recorder.Discard() // the program did not start
+		return err
+	}
+	recorder.close(env, status)
+	if status != 0 {
+		return &statusError{status: status}
+	}
+	return nil
+}
+
+// withLayer adds a layer of the OpenCL loader to an environment. The loader puts later layers in
+// front of earlier ones: ours, the first, is next to the driver.
+func withLayer(environ []string, layer string) []string {
+	const name = "OPENCL_LAYERS="
+	for i, v := range environ {
+		if rest, ok := strings.CutPrefix(v, name); ok && rest != "" {
+			out := slices.Clone(environ)
+			out[i] = name + layer + ":" + rest
+			return out
+		}
+	}
+	return append(slices.Clip(environ), name+layer)
+}
