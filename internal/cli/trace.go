@@ -188,7 +188,9 @@ it in the browser without sending it anywhere. csv has one line for each call.`,
 		Example: `  outboard trace export out.trace --format perfetto --file out.json
   outboard trace export out.trace --format csv >out.csv`,
 		Args: oneFile,
-		RunE: func(cmd *cobra.Command, args []string) error { return runTraceExport(cmd.Context(), env, opts, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runTraceExport(cmd.Context(), env, opts, args[0])
+		},
 	}
 	cmd.ValidArgsFunction = completeFiles("trace")
 	cmd.Flags().StringVar(&opts.format, "format", "perfetto", "perfetto or csv")
