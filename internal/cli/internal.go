@@ -12,6 +12,8 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/worker"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/model/engine/builtin"
+	model "github.com/outboard-run/outboard/internal/model/worker"
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
@@ -39,6 +41,10 @@ func newInternalCommand(env *Env) *cobra.Command {
 			RunE: func(cmd *cobra.Command, _ []string) error { return runTenantProcess(cmd.Context(), env) },
 		},
 		&cobra.Command{
+			Use: "model-worker", Short: "Serve one version of a model, as the node says on descriptor 3", Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return runModelWorker(cmd.Context()) },
+		},
+		&cobra.Command{
 			Use: "worker", Short: "Serve one session on descriptors 3 and 4", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return runWorker(cmd.Context()) },
 		},
@@ -62,6 +68,17 @@ func runTenantProcess(ctx context.Context, env *Env) error {
 	return tenant.Run(context.WithoutCancel(ctx), os.NewFile(tenantDescriptor, "node"), tenant.ProcessOptions{
 		Version: thisBuild().Version, Level: level,
 		Logger: helperLog(env.Stderr, level),
+	})
+}
+
+// modelDescriptor is the socket to the node that a model's process inherits.
+const modelDescriptor = 3
+
+// runModelWorker treats signals as runCallsProcess does.
+func runModelWorker(ctx context.Context) error {
+	var engines builtin.Engines
+	return model.Main(context.WithoutCancel(ctx), os.NewFile(modelDescriptor, "node"), model.ProcessOptions{
+		Engines: engines.List(), Library: engines.SetLibrary,
 	})
 }
 

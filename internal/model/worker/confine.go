@@ -1,0 +1,117 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/sandbox"
+)
+
+// Confinement is the sandbox of a worker.
+type Confinement struct {
+	// Namespaces are those that the launcher starts processes in.
+	Namespaces sandbox.Namespaces
+	// UID is the user that a worker of a node that is root becomes; 0 keeps it.
+	UID int
+	// Dir is an empty folder of the node for the worker's root and temporary files.
+	Dir string
+	// Readable are the folders with the model's files and a library of the user's.
+	Readable []string
+	// Devices are patterns of device files beyond the known accelerators'.
+	Devices []string
+	// Require are mechanisms without which no model is loaded.
+	Require []sandbox.Mechanism
+}
+
+// What a worker may use beside memory.
+const (
+	tmpSize     = 256 << 20 // of /tmp
+	shmSize     = 64 << 20  // of /dev/shm
+	maxFiles    = 4096
+	maxFileSize = 8 << 30 // tensors are files of memory
+	maxTasks    = 4096
+)
+
+// send has the process isolate itself.
+func (c *Confinement) send(conn *ipc.Conn) error {
+	scratch, tmp := filepath.Join(c.Dir, "root"), filepath.Join(c.Dir, "tmp")
+	for _, dir := range []string{scratch, tmp} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return conn.Send(typeConfine, confinement{
+		Require: c.Require,
+		Sandbox: sandbox.Config{
+			Namespaces: c.Namespaces.List(), UID: c.UID, GID: c.UID, Scratch: scratch, Fallback: []string{tmp},
+			Readable: c.Readable, Devices: c.Devices, TmpSize: tmpSize, ShmSize: shmSize,
+			Files: maxFiles, FileSize: maxFileSize, Tasks: maxTasks,
+		},
+	})
+}
+
+// isolatedVariable is set in the environment of the second execution.
+const isolatedVariable = "OUTBOARD_MODEL_WORKER_ISOLATED"
+
+// Main is the program of a worker's process: it isolates itself as the node says on socket,
+// executes itself again with the socket as the same descriptor, and then is Run.
+func Main(ctx context.Context, socket *os.File, opts ProcessOptions) error {
+	if os.Getenv(isolatedVariable) != "" {
+		return Run(ctx, socket, opts)
+	}
+	c, err := receiveConfinement(ctx, socket)
+	if err != nil {
+		return fmt.Errorf("isolate the model's process: %w", err)
+	}
+	inside, err := sandbox.Enter(c.Sandbox)
+	if err != nil {
+		return fmt.Errorf("isolate the model's process: %w", err)
+	}
+	if missing := sandbox.Missing(c.Require, inside.Mechanisms); len(missing) > 0 {
+		return outboard.Errorf(outboard.Denied, "isolate the model's process",
+			"this machine lacks what --sandbox require= demands: %v %v", missing, inside.Gaps)
+	}
+	return inside.Exec(os.Args, workerEnviron(), socket)
+}
+
+// receiveConfinement reads the first message and leaves the socket as it is.
+func receiveConfinement(ctx context.Context, socket *os.File) (c confinement, err error) {
+	own, err := duplicate(socket)
+	if err != nil {
+		return c, err
+	}
+	conn, err := ipc.FromFile(own, ipc.Options{MaxReceived: 64 << 10})
+	if err != nil {
+		return c, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, confineLimit)
+	defer cancel()
+	m, err := conn.Receive(ctx)
+	if err != nil {
+		return c, errors.Join(err, conn.Close())
+	}
+	defer m.Close()
+	if m.Type != typeConfine {
+		return c, errors.Join(outboard.Errorf(outboard.Protocol, "", "unexpected message of type %.40q", m.Type), conn.Close())
+	}
+	return c, errors.Join(m.Decode(&c), conn.Close())
+}
+
+// workerEnviron is the environment without what names the node's secrets or proxies.
+func workerEnviron() []string {
+	env := []string{isolatedVariable + "=1", "TMPDIR=" + sandbox.TmpDir, "HOME=" + sandbox.TmpDir}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		switch name {
+		case "PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GOMAXPROCS":
+			env = append(env, v)
+		}
+	}
+	return env
+}

@@ -1,0 +1,205 @@
+package worker
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/shm"
+	"github.com/outboard-run/outboard/internal/wire"
+)
+
+// Frames in the ring: a length of 8 bytes, and a body of words as internal/wire encodes them.
+const (
+	ringArea = 512 << 10
+	maxFrame = ringArea / 4
+	// Bounds of what one frame may name.
+	maxTensors = 4096
+	maxRank    = 64
+)
+
+// The operations of frames from the node.
+const (
+	opInfer  = 1
+	opCancel = 2
+)
+
+// A request is a frame from the node.
+type request struct {
+	op      uint64
+	id      uint64
+	segment uint64
+	// room is where the memory for outputs begins in the segment.
+	room    uint64
+	inputs  []placed
+	outputs []string
+}
+
+// A placed tensor is one whose data lies in a segment.
+type placed struct {
+	model.Tensor
+	// extra is the number of the worker's own memory plus one, 0 for the segment of the call.
+	extra        uint64
+	offset, size uint64
+}
+
+// A reply is a frame from the worker.
+type reply struct {
+	id      uint64
+	kind    uint64
+	failure string // "" for success
+	outputs []placed
+}
+
+func (r *request) encode(e *wire.Encoder) {
+	e.U64(r.op)
+	e.U64(r.id)
+	e.U64(r.segment)
+	e.U64(r.room)
+	encodePlaced(e, r.inputs)
+	e.U64(uint64(len(r.outputs)))
+	for _, name := range r.outputs {
+		e.String(name, true)
+	}
+}
+
+func (r *request) decode(d *wire.Decoder) error {
+	r.op, r.id, r.segment, r.room = d.U64(), d.U64(), d.U64(), d.U64()
+	var err error
+	if r.inputs, err = decodePlaced(d); err != nil {
+		return err
+	}
+	n := d.U64()
+	if n > maxTensors {
+		return errFrame
+	}
+	for range n {
+		name, _ := d.String()
+		r.outputs = append(r.outputs, name)
+	}
+	return d.Done()
+}
+
+func (r *reply) encode(e *wire.Encoder) {
+	e.U64(r.id)
+	e.U64(r.kind)
+	e.String(r.failure, true)
+	encodePlaced(e, r.outputs)
+}
+
+func (r *reply) decode(d *wire.Decoder) error {
+	r.id, r.kind = d.U64(), d.U64()
+	r.failure, _ = d.String()
+	var err error
+	if r.outputs, err = decodePlaced(d); err != nil {
+		return err
+	}
+	return d.Done()
+}
+
+func encodePlaced(e *wire.Encoder, list []placed) {
+	e.U64(uint64(len(list)))
+	for i := range list {
+		p := &list[i]
+		e.String(p.Name, true)
+		e.U64(uint64(p.Type))
+		e.U64(uint64(len(p.Shape)))
+		for _, d := range p.Shape {
+			e.I64(d)
+		}
+		e.U64(p.extra)
+		e.U64(p.offset)
+		e.U64(p.size)
+	}
+}
+
+var errFrame = outboard.Errorf(outboard.Protocol, "tensors in shared memory", "a malformed frame")
+
+// decodePlaced reads tensors without their data. It checks the shapes against the sizes.
+func decodePlaced(d *wire.Decoder) ([]placed, error) {
+	n := d.U64()
+	if n > maxTensors {
+		return nil, errFrame
+	}
+	var list []placed
+	for range n {
+		var p placed
+		p.Name, _ = d.String()
+		kind, rank := d.U64(), d.U64()
+		if rank > maxRank || kind == 0 || kind > uint64(model.Bytes) || d.Err() != nil {
+			return nil, errFrame
+		}
+		p.Type, p.Shape = model.DataType(kind), make([]int64, rank)
+		for i := range p.Shape {
+			p.Shape[i] = d.I64()
+		}
+		p.extra, p.offset, p.size = d.U64(), d.U64(), d.U64()
+		elements, ok := model.Elements(p.Shape)
+		if !ok || elements > maxSegment || p.Type != model.Bytes && p.size != uint64(elements*p.Type.Size()) {
+			return nil, errFrame
+		}
+		list = append(list, p)
+	}
+	return list, d.Err()
+}
+
+// within returns the bytes of a tensor in memory, or an error if they are not in it.
+func (p *placed) within(mem []byte) ([]byte, error) {
+	if p.offset > uint64(len(mem)) || p.size > uint64(len(mem))-p.offset {
+		return nil, errFrame
+	}
+	return mem[p.offset : p.offset+p.size : p.offset+p.size], nil
+}
+
+// A channel sends frames through a ring; any number of goroutines may send.
+type channel struct {
+	ring *shm.Ring
+	mu   sync.Mutex
+	e    wire.Encoder
+}
+
+type encodable interface{ encode(e *wire.Encoder) }
+
+func (c *channel) send(frame encodable) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.e = wire.NewEncoder(c.e.Body())
+	frame.encode(&c.e)
+	body := c.e.Body()
+	if len(body) > maxFrame {
+		return outboard.Errorf(outboard.Exhausted, "", "the names and shapes of the tensors have %d bytes, and %d are allowed", len(body), maxFrame)
+	}
+	space, err := c.ring.Reserve(8 + len(body))
+	if err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint64(space, uint64(len(body)))
+	copy(space[8:], body)
+	c.ring.Commit(8 + len(body))
+	return nil
+}
+
+// receive calls handle with the bodies of frames until the ring is closed or handle fails.
+func (c *channel) receive(handle func(d wire.Decoder) error) error {
+	for {
+		b, err := c.ring.Next(8)
+		if err != nil {
+			return err
+		}
+		size := binary.LittleEndian.Uint64(b)
+		if size > maxFrame {
+			return errors.Join(errFrame, c.ring.Close(shm.Corrupt))
+		}
+		if b, err = c.ring.Next(8 + int(size)); err != nil {
+			return err
+		}
+		body := slices.Clone(b[8 : 8+size]) // the peer may change it
+		c.ring.Release(8 + int(size))
+		if err := handle(wire.NewDecoder(body)); err != nil {
+			return errors.Join(err, c.ring.Close(shm.Corrupt))
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package worker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/shm"
+)
+
+// ProcessOptions of Run.
+type ProcessOptions struct {
+	// Engines are those that the program has.
+	Engines []engine.Engine
+	// Library sets the library of an engine to a file that the node passed.
+	Library func(engine string, path string)
+	Log     *slog.Logger
+}
+
+// process is the worker's state.
+type process struct {
+	opts ProcessOptions
+	conn *ipc.Conn
+	life context.Context //nolint:containedctx // of all calls
+
+	engineModel engine.Model
+	tensors     *tensorServer // nil before typeLoad and for models without tensors
+	texts       *textServer
+	calls       sync.WaitGroup
+}
+
+// Run serves one model as the node says on socket, until the node closes it.
+func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	conn, err := ipc.FromFile(socket, ipc.Options{MaxBody: maxMessage})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p := &process{opts: opts, conn: conn, life: ctx}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	conn.Serve(p.handle)
+	cancel()
+	return p.close()
+}
+
+// handle starts what a message asks for; it does not block.
+func (p *process) handle(m *ipc.Message) {
+	switch m.Type {
+	case typeLoad:
+		p.spawn(m, p.load)
+	case typePing:
+		_ = p.conn.Reply(m, nil, nil)
+	case typeSegment, typeRelease:
+		p.spawn(m, p.handleSegment)
+	case typeTokenize, typeRender, typeEmbed:
+		p.spawn(m, p.handleText)
+	case typeGenerate:
+		p.startGeneration(m)
+	case typeCancel:
+		if p.texts != nil {
+			p.texts.cancel(m)
+		}
+	default:
+		_ = p.conn.Reply(m, nil, outboard.Errorf(outboard.Protocol, "model worker", "unknown message %.40q", m.Type))
+		m.Close()
+	}
+}
+
+// spawn runs a handler, whose result is the reply.
+func (p *process) spawn(m *ipc.Message, handler func(ctx context.Context, m *ipc.Message) (any, error)) {
+	p.calls.Go(func() {
+		defer m.Close()
+		body, err := handler(p.life, m)
+		_ = p.conn.Reply(m, body, err) // the node may be gone
+	})
+}
+
+// close unloads the model.
+func (p *process) close() error {
+	var err error
+	if p.engineModel != nil {
+		err = p.engineModel.Close()
+	}
+	p.calls.Wait()
+	if p.tensors != nil {
+		p.tensors.close()
+	}
+	return err
+}
+
+// load loads the model. The node sends it once.
+func (p *process) load(ctx context.Context, m *ipc.Message) (any, error) {
+	var r loadRequest
+	if err := m.Decode(&r); err != nil {
+		return nil, err
+	}
+	ring := m.File()
+	if ring == nil || p.engineModel != nil {
+		return nil, outboard.Errorf(outboard.Protocol, "load", "the message has no ring, or a model is loaded already")
+	}
+	at := slices.IndexFunc(p.opts.Engines, func(e engine.Engine) bool { return e.Name() == r.Engine })
+	if at < 0 {
+		return nil, outboard.Errorf(outboard.Invalid, "load", "this program has no engine %q", r.Engine)
+	}
+	if r.Library {
+		library := m.File() // stays open: the engine loads it by its number
+		if library == nil || p.opts.Library == nil {
+			return nil, outboard.Errorf(outboard.Protocol, "load", "the library of the engine did not come along")
+		}
+		p.opts.Library(r.Engine, fmt.Sprintf("/proc/self/fd/%d", library.Fd()))
+	}
+	e := p.opts.Engines[at]
+	loaded, err := e.Load(ctx, r.Source, r.Options)
+	if err != nil {
+		return nil, errors.Join(err, ring.Close())
+	}
+	p.engineModel = loaded
+	answer := loadReply{Info: loaded.Info(), Version: e.Version()}
+	if text, ok := loaded.(engine.TextModel); ok {
+		p.texts, answer.Text = newTextServer(p.conn, text), true
+	}
+	if tensors, ok := loaded.(engine.TensorModel); ok {
+		opened, err := shm.Open(ring, shm.Worker)
+		if err != nil {
+			return nil, err
+		}
+		p.tensors, answer.Tensors = newTensorServer(p, tensors, opened), true
+	}
+	return answer, nil
+}
+
+func (p *process) handleSegment(_ context.Context, m *ipc.Message) (any, error) {
+	var s segmentMessage
+	if err := m.Decode(&s); err != nil {
+		return nil, err
+	}
+	if p.tensors == nil {
+		return nil, outboard.Errorf(outboard.Protocol, "segment", "the model takes no tensors")
+	}
+	if m.Type == typeRelease {
+		p.tensors.release(s.ID)
+		return nil, nil
+	}
+	f := m.File()
+	if f == nil {
+		return nil, outboard.Errorf(outboard.Protocol, "segment", "no file came along")
+	}
+	opened, err := openSegment(s.ID, f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	opened.closeFile()
+	p.tensors.add(opened)
+	return nil, nil
+}
+
+func (p *process) handleText(ctx context.Context, m *ipc.Message) (any, error) {
+	if p.texts == nil {
+		return nil, outboard.Errorf(outboard.Invalid, m.Type, "the model is none for text")
+	}
+	return p.texts.handle(ctx, m)
+}
+
+// startGeneration registers a generation before the next message is read, which may cancel it.
+func (p *process) startGeneration(m *ipc.Message) {
+	defer m.Close()
+	var r generateRequest
+	if m.Decode(&r) != nil || p.texts == nil {
+		return // the node breaks the protocol
+	}
+	ctx := p.texts.register(p.life, r.Generation)
+	p.calls.Go(func() { p.texts.generate(ctx, &r) })
+}
+
+func encodeFloats(list []float32) []byte {
+	b := make([]byte, 0, 4*len(list))
+	for _, v := range list {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
+
+func decodeFloats(b []byte) []float32 {
+	list := make([]float32, len(b)/4)
+	for i := range list {
+		list[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return list
+}

@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/sandbox"
+)
+
+// The types of messages. Requests go from the node to the worker unless said otherwise.
+const (
+	typeConfine   = "confine"   // confinement: the first message
+	typeLoad      = "load"      // loadRequest, with the ring and, if Embedded, the engine's library
+	typeSegment   = "segment"   // segmentMessage, with its memory
+	typeRelease   = "release"   // segmentMessage: the node is about to unmap it
+	typeOutput    = "output"    // from the worker: outputMessage, with its memory
+	typePing      = "ping"      // whether the process is alive
+	typeTokenize  = "tokenize"  // tokenizeRequest
+	typeRender    = "render"    // engine.Conversation
+	typeEmbed     = "embed"     // embedRequest
+	typeGenerate  = "generate"  // generateRequest
+	typeCancel    = "cancel"    // cancelMessage
+	typeTokens    = "tokens"    // from the worker: tokensMessage
+	typeGenerated = "generated" // from the worker: generatedMessage
+)
+
+// confinement has what the process does before it loads anything.
+type confinement struct {
+	Sandbox sandbox.Config      `json:"sandbox"`
+	Require []sandbox.Mechanism `json:"require,omitempty"`
+	// None leaves the process as it is: for tests, where it is a goroutine.
+	None bool `json:"none,omitempty"`
+}
+
+type loadRequest struct {
+	Engine  string         `json:"engine"`
+	Source  engine.Source  `json:"source"`
+	Options engine.Options `json:"options"`
+	// Library says that the engine's library follows the ring among the message's files.
+	Library bool `json:"library,omitempty"`
+}
+
+type loadReply struct {
+	Info    engine.Info `json:"info"`
+	Version string      `json:"version"`
+	// Tensors and Text are what the model is.
+	Tensors bool `json:"tensors,omitempty"`
+	Text    bool `json:"text,omitempty"`
+}
+
+type segmentMessage struct {
+	ID uint64 `json:"id"`
+}
+
+// outputMessage passes memory for the outputs of a call; the reply refers to it by its number.
+type outputMessage struct {
+	Call uint64 `json:"call"`
+}
+
+type tokenizeRequest struct {
+	Text    string `json:"text"`
+	Special bool   `json:"special,omitempty"`
+}
+
+type tokensReply struct {
+	Tokens []int32 `json:"tokens"`
+}
+
+type textReply struct {
+	Text string `json:"text"`
+	// NoTemplate says that the model has no template for conversations.
+	NoTemplate bool `json:"no_template,omitempty"`
+}
+
+type embedRequest struct {
+	Tokens []int32 `json:"tokens"`
+}
+
+type embedReply struct {
+	// Embedding is little-endian FP32.
+	Embedding []byte `json:"embedding"`
+}
+
+// A generateRequest starts a generation. Its tokens come in tokensMessages with its number,
+// and a generatedMessage after all of them.
+type generateRequest struct {
+	Generation uint64            `json:"generation"`
+	Request    engine.Generation `json:"request"`
+}
+
+// A generatedMessage ends a generation. Error is "" for one that ended well.
+type generatedMessage struct {
+	Generation uint64        `json:"generation"`
+	Usage      engine.Usage  `json:"usage"`
+	Error      string        `json:"failure,omitempty"`
+	Kind       outboard.Kind `json:"failure_kind,omitempty"`
+}
+
+// cancelMessage ends a generation or another request about text.
+type cancelMessage struct {
+	Generation uint64 `json:"generation"`
+}
+
+// A tokensMessage has all tokens that the worker has not sent yet, of all generations.
+type tokensMessage struct {
+	Batch []generatedTokens `json:"batch"`
+}
+
+type generatedTokens struct {
+	Generation uint64         `json:"generation"`
+	Tokens     []engine.Token `json:"tokens"`
+}
+
+// Limits of time.
+const (
+	// confineLimit is how long a process may take until it is isolated.
+	confineLimit = 20 * time.Second
+	// segmentLimit is how long the other end may take to map memory.
+	segmentLimit = 20 * time.Second
+	// cancelGrace is how long a call may go on after it was cancelled before its worker counts
+	// as hung. One operator of a model cannot be interrupted.
+	cancelGrace = 10 * time.Second
+	// closeGrace is how long a worker may take to end by itself.
+	closeGrace = 3 * time.Second
+)
+
+// maxMessage bounds a message between the two: a prompt of a million tokens in JSON.
+const maxMessage = 64 << 20
+
+// errHung is why a worker is killed that does not end a call.
+var errHung = outboard.Errorf(outboard.Unreachable, "", "the model did not stop a call that had been cancelled %v before, so its process was killed", cancelGrace)

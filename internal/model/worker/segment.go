@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"fmt"
+	"math/bits"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+)
+
+const (
+	minSegment = 64 << 10
+	// maxSegment bounds the inputs or the outputs of one call in bytes.
+	maxSegment = 4 << 30
+	// alignment is that of tensors in a segment: a cache line, and a vector of AVX-512.
+	alignment = 64
+
+	segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+)
+
+// A segment is memory that two processes map.
+type segment struct {
+	id   uint64
+	mem  []byte
+	file *os.File // nil once the peer has it
+}
+
+// newSegment creates memory of at least size bytes: a power of two.
+func newSegment(id uint64, size int) (*segment, error) {
+	if size > maxSegment {
+		return nil, outboard.Errorf(outboard.Exhausted, "", "tensors of %v: a call has %v at most", outboard.Bytes(size), outboard.Bytes(maxSegment))
+	}
+	size = 1 << bits.Len(uint(max(size, minSegment)-1))
+	fd, err := unix.MemfdCreate("outboard-tensors", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memory for tensors: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "outboard-tensors")
+	if err = unix.Ftruncate(fd, int64(size)); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, segmentSeals|unix.F_SEAL_SEAL)
+	}
+	var s *segment
+	if err == nil {
+		s, err = openSegment(id, f)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("memory for tensors: %w", err)
+	}
+	return s, nil
+}
+
+// openSegment maps memory that the peer may have created. It refuses a file that is no memory or
+// that could still shrink, so that no access faults. The segment owns f if there is no error.
+func openSegment(id uint64, f *os.File) (*segment, error) {
+	const op = "shared tensors"
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil || seals&segmentSeals != segmentSeals {
+		return nil, outboard.Errorf(outboard.Protocol, op, "the file is not sealed against a change of size")
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() < 1 || info.Size() > maxSegment {
+		return nil, outboard.Errorf(outboard.Protocol, op, "the file has %d bytes", info.Size())
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	return &segment{id: id, mem: mem, file: f}, nil
+}
+
+// closeFile closes the descriptor; the memory stays mapped.
+func (s *segment) closeFile() {
+	if s.file != nil {
+		_ = s.file.Close()
+		s.file = nil
+	}
+}
+
+// unmap must be called only when no slice of the memory is in use.
+func (s *segment) unmap() {
+	s.closeFile()
+	_ = unix.Munmap(s.mem)
+	s.mem = nil
+}
+
+// align returns the next aligned offset.
+func align(n int) int { return (n + alignment - 1) &^ (alignment - 1) }

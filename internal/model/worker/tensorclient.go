@@ -1,0 +1,366 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/shm"
+	"github.com/outboard-run/outboard/internal/wire"
+)
+
+// An Input is a tensor whose data is in several parts, such as the requests of a batch.
+type Input struct {
+	Name  string
+	Type  model.DataType
+	Shape []int64
+	Parts [][]byte
+}
+
+func (in *Input) size() int {
+	n := 0
+	for _, part := range in.Parts {
+		n += len(part)
+	}
+	return n
+}
+
+// check returns an error if the data does not have the size of the shape.
+func (in *Input) check() error {
+	n, ok := model.Elements(in.Shape)
+	if size := in.size(); !ok || n > maxSegment || len(in.Shape) > maxRank || in.Type != model.Bytes && size != n*in.Type.Size() {
+		return outboard.Errorf(outboard.Invalid, "infer", "input %q: %d bytes of data do not fit its shape %v of %v", in.Name, size, in.Shape, in.Type)
+	}
+	return nil
+}
+
+// tensorClient is the node's end of a tensorServer.
+type tensorClient struct {
+	worker  *Worker
+	channel channel
+	reading sync.WaitGroup
+	// outputs is the most bytes of outputs of a call so far.
+	outputs atomic.Int64
+
+	mu      sync.Mutex
+	closed  error
+	last    uint64
+	calls   map[uint64]*tensorCall
+	free    []*segment // the most recently used last
+	pooled  int        // bytes of free
+	sending sync.WaitGroup
+}
+
+// A tensorCall waits for its reply.
+type tensorCall struct {
+	memory *segment
+	extra  []*segment // the worker's own
+	reply  chan *reply
+	// abandoned is set when nobody waits; the reply then frees the memory.
+	abandoned bool
+	hung      *time.Timer
+}
+
+// maxPooled bounds the memory that is kept for later calls, in bytes.
+const maxPooled = 256 << 20
+
+func newTensorClient(w *Worker, ring *shm.Ring) *tensorClient {
+	c := &tensorClient{worker: w, channel: channel{ring: ring}, calls: map[uint64]*tensorCall{}}
+	c.reading.Go(func() {
+		if err := c.channel.receive(c.handle); err != nil {
+			w.Kill(outboard.Errorf(outboard.Unreachable, "", "the model's process broke the protocol: %w", err))
+		}
+	})
+	return c
+}
+
+// Infer implements engine.TensorModel.
+func (w *Worker) Infer(ctx context.Context, inputs []model.Tensor, outputs []string) ([]model.Tensor, error) {
+	list := make([]Input, len(inputs))
+	for i := range inputs {
+		t := &inputs[i]
+		list[i] = Input{t.Name, t.Type, t.Shape, [][]byte{t.Data}}
+	}
+	return w.InferParts(ctx, list, outputs)
+}
+
+// InferParts is Infer with inputs in parts, which are copied once, to where the engine reads
+// them.
+func (w *Worker) InferParts(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, error) {
+	if w.tensors == nil {
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "the model takes no tensors")
+	}
+	return w.tensors.infer(ctx, inputs, outputs)
+}
+
+func (c *tensorClient) infer(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	room := 0
+	for i := range inputs {
+		if err := inputs[i].check(); err != nil {
+			return nil, err
+		}
+		room = align(room) + inputs[i].size()
+	}
+	memory, err := c.acquire(ctx, align(room)+int(c.outputs.Load())+minSegment/2)
+	if err != nil {
+		return nil, c.worker.explain(err)
+	}
+	r := request{op: opInfer, segment: memory.id, outputs: outputs, room: uint64(align(room))}
+	for i, at := 0, 0; i < len(inputs); i++ {
+		in := &inputs[i]
+		at = align(at)
+		p := placed{Tensor: model.Tensor{Name: in.Name, Type: in.Type, Shape: in.Shape}, offset: uint64(at)}
+		for _, part := range in.Parts {
+			at += copy(memory.mem[at:], part)
+		}
+		p.size = uint64(at) - p.offset
+		r.inputs = append(r.inputs, p)
+	}
+	return c.call(ctx, &r, memory)
+}
+
+// call sends a request and waits for its reply, or until ctx ends.
+func (c *tensorClient) call(ctx context.Context, r *request, memory *segment) ([]model.Tensor, error) {
+	call := &tensorCall{memory: memory, reply: make(chan *reply, 1)}
+	if err := c.register(r, call); err != nil {
+		return nil, err
+	}
+	err := c.channel.send(r)
+	c.sending.Done()
+	if err != nil {
+		c.forget(r.id)
+		return nil, c.failure(err)
+	}
+	select {
+	case answer := <-call.reply:
+		return c.results(call, answer)
+	case <-c.worker.done:
+		// The memory is freed with the client's.
+		return nil, c.worker.why
+	case <-ctx.Done():
+		c.abandon(r.id)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// failure returns why the process ended, if that is the reason for err.
+func (c *tensorClient) failure(err error) error {
+	select {
+	case <-c.worker.done:
+		return c.worker.why
+	default:
+		return err
+	}
+}
+
+// register numbers a call. The caller calls sending.Done after it has sent the request.
+func (c *tensorClient) register(r *request, call *tensorCall) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed != nil {
+		return c.closed
+	}
+	c.last++
+	r.id = c.last
+	c.calls[r.id] = call
+	c.sending.Add(1)
+	return nil
+}
+
+// forget frees the memory of a call that was not sent.
+func (c *tensorClient) forget(id uint64) {
+	c.mu.Lock()
+	call := c.calls[id]
+	delete(c.calls, id)
+	c.mu.Unlock()
+	if call != nil {
+		c.recycle(call)
+	}
+}
+
+// abandon cancels a call. Its memory is in use until the reply; a worker that does not reply is
+// killed.
+func (c *tensorClient) abandon(id uint64) {
+	c.mu.Lock()
+	call := c.calls[id]
+	if call == nil || c.closed != nil { // the reply has come
+		c.mu.Unlock()
+		return
+	}
+	call.abandoned = true
+	call.hung = time.AfterFunc(cancelGrace, func() { c.worker.Kill(errHung) })
+	c.sending.Add(1)
+	c.mu.Unlock()
+	defer c.sending.Done()
+	_ = c.channel.send(&request{op: opCancel, id: id}) // the worker may have ended
+}
+
+// handle delivers a reply.
+func (c *tensorClient) handle(d wire.Decoder) error {
+	answer := &reply{}
+	if err := answer.decode(&d); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	call := c.calls[answer.id]
+	if call == nil {
+		c.mu.Unlock()
+		return errFrame
+	}
+	delete(c.calls, answer.id)
+	if call.hung != nil {
+		call.hung.Stop()
+	}
+	abandoned := call.abandoned
+	c.mu.Unlock()
+	if abandoned {
+		c.recycle(call)
+		return nil
+	}
+	call.reply <- answer
+	return nil
+}
+
+// results copies the outputs of a call and frees its memory.
+func (c *tensorClient) results(call *tensorCall, answer *reply) ([]model.Tensor, error) {
+	defer c.recycle(call)
+	if answer.failure != "" {
+		return nil, &outboard.Error{Kind: outboard.Kind(answer.kind), Err: errors.New(answer.failure)}
+	}
+	outputs, total := make([]model.Tensor, len(answer.outputs)), int64(0)
+	for i := range answer.outputs {
+		p := &answer.outputs[i]
+		mem := call.memory.mem
+		if p.extra > uint64(len(call.extra)) {
+			return nil, errFrame
+		}
+		if p.extra > 0 {
+			mem = call.extra[p.extra-1].mem
+		}
+		data, err := p.within(mem)
+		if err != nil {
+			return nil, err
+		}
+		outputs[i] = p.Tensor
+		outputs[i].Data = slices.Clone(data) // the worker may change it
+		total += int64(align(len(data)))
+	}
+	for old := c.outputs.Load(); total > old && !c.outputs.CompareAndSwap(old, total); old = c.outputs.Load() {
+	}
+	return outputs, nil
+}
+
+// addOutput adopts memory of the worker's own for the outputs of a call.
+func (c *tensorClient) addOutput(m *ipc.Message) error {
+	var o outputMessage
+	if err := m.Decode(&o); err != nil {
+		return err
+	}
+	f := m.File()
+	if f == nil {
+		return errFrame
+	}
+	s, err := openSegment(0, f)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	s.closeFile()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	call := c.calls[o.Call]
+	if call == nil || len(call.extra) >= maxTensors {
+		s.unmap()
+		return errFrame
+	}
+	call.extra = append(call.extra, s)
+	return nil
+}
+
+// acquire returns memory that both processes have mapped.
+func (c *tensorClient) acquire(ctx context.Context, size int) (*segment, error) {
+	c.mu.Lock()
+	for i := range slices.Backward(c.free) {
+		if s := c.free[i]; len(s.mem) >= size {
+			c.free = slices.Delete(c.free, i, i+1)
+			c.pooled -= len(s.mem)
+			c.mu.Unlock()
+			return s, nil
+		}
+	}
+	c.last++
+	id := c.last
+	c.mu.Unlock()
+	s, err := newSegment(id, size)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, segmentLimit)
+	defer cancel()
+	m, err := c.worker.conn.Call(ctx, typeSegment, segmentMessage{id}, s.file)
+	if err != nil {
+		s.unmap()
+		return nil, err
+	}
+	m.Close()
+	s.closeFile()
+	return s, nil
+}
+
+// recycle keeps the memory of a call for the next, if there is not too much of it.
+func (c *tensorClient) recycle(call *tensorCall) {
+	for _, s := range call.extra {
+		s.unmap()
+	}
+	var surplus []*segment
+	c.mu.Lock()
+	if c.closed != nil {
+		surplus = append(surplus, call.memory)
+	} else {
+		c.free = append(c.free, call.memory)
+		c.pooled += len(call.memory.mem)
+	}
+	for c.closed == nil && c.pooled > maxPooled && len(c.free) > 1 {
+		surplus = append(surplus, c.free[0])
+		c.pooled -= len(c.free[0].mem)
+		c.free = c.free[1:]
+	}
+	c.mu.Unlock()
+	for _, s := range surplus {
+		_ = c.worker.conn.Send(typeRelease, segmentMessage{s.id}) // the worker may have ended
+		s.unmap()
+	}
+}
+
+// close fails the calls and unmaps the memory. The process has ended.
+func (c *tensorClient) close(why error) {
+	_ = c.channel.ring.Close(shm.Done)
+	c.reading.Wait()
+	c.mu.Lock()
+	c.closed = why
+	calls, free := c.calls, c.free
+	c.calls, c.free = nil, nil
+	c.mu.Unlock()
+	c.sending.Wait()
+	for _, call := range calls {
+		if call.hung != nil {
+			call.hung.Stop()
+		}
+		call.memory.unmap()
+		for _, s := range call.extra {
+			s.unmap()
+		}
+	}
+	for _, s := range free {
+		s.unmap()
+	}
+	c.channel.ring.Unmap()
+}

@@ -1,0 +1,211 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/model/engine"
+)
+
+// textClient is the node's end of a textServer.
+type textClient struct {
+	conn *ipc.Conn
+
+	mu      sync.Mutex
+	last    uint64
+	streams map[uint64]*tokenStream
+}
+
+func (c *textClient) init(conn *ipc.Conn) { c.conn, c.streams = conn, map[uint64]*tokenStream{} }
+
+// A tokenStream is the tokens of one generation that were not emitted yet.
+type tokenStream struct {
+	mu      sync.Mutex
+	waiting []engine.Token
+	arrived chan struct{} // has a value when waiting is not empty
+
+	ended chan struct{} // closed after usage and err were set
+	usage engine.Usage
+	err   error
+}
+
+// add queues tokens: at most as many as the model's context has.
+func (s *tokenStream) add(tokens []engine.Token) {
+	s.mu.Lock()
+	s.waiting = append(s.waiting, tokens...)
+	s.mu.Unlock()
+	select {
+	case s.arrived <- struct{}{}:
+	default:
+	}
+}
+
+func (s *tokenStream) take() []engine.Token {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tokens := s.waiting
+	s.waiting = nil
+	return tokens
+}
+
+// deliver distributes the tokens of a message.
+func (c *textClient) deliver(m *ipc.Message) {
+	var t tokensMessage
+	if m.Decode(&t) != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range t.Batch {
+		if s := c.streams[g.Generation]; s != nil {
+			s.add(g.Tokens)
+		}
+	}
+}
+
+// end ends a generation as the worker says.
+func (c *textClient) end(m *ipc.Message) {
+	var e generatedMessage
+	if m.Decode(&e) != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.streams[e.Generation]
+	if s == nil || s.isEnded() {
+		return
+	}
+	s.usage = e.Usage
+	if e.Error != "" {
+		s.err = &outboard.Error{Kind: e.Kind, Err: errors.New(e.Error)}
+	}
+	close(s.ended)
+}
+
+func (s *tokenStream) isEnded() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// request sends a request about text and decodes its reply into v.
+func (w *Worker) request(ctx context.Context, kind string, body, v any) error {
+	m, err := w.conn.Call(ctx, kind, body)
+	if err != nil {
+		return w.explain(err)
+	}
+	defer m.Close()
+	return m.Decode(v)
+}
+
+// tokenizeLimit bounds requests without a context of their own.
+const tokenizeLimit = 30 * time.Second
+
+// Tokenize implements engine.TextModel.
+func (w *Worker) Tokenize(text string, special bool) ([]int32, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), tokenizeLimit)
+	defer cancel()
+	var r tokensReply
+	err := w.request(ctx, typeTokenize, tokenizeRequest{text, special}, &r)
+	return r.Tokens, err
+}
+
+// Render implements engine.TextModel.
+func (w *Worker) Render(ctx context.Context, c engine.Conversation) (string, error) {
+	var r textReply
+	err := w.request(ctx, typeRender, c, &r)
+	if err == nil && r.NoTemplate {
+		err = engine.ErrNoTemplate
+	}
+	return r.Text, err
+}
+
+// Embed implements engine.TextModel.
+func (w *Worker) Embed(ctx context.Context, tokens []int32) ([]float32, error) {
+	var r embedReply
+	err := w.request(ctx, typeEmbed, embedRequest{tokens}, &r)
+	return decodeFloats(r.Embedding), err
+}
+
+// Generate implements engine.TextModel.
+func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	id, stream, err := w.texts.open()
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	if err := w.conn.Send(typeGenerate, generateRequest{id, g}); err != nil {
+		w.texts.close(id)
+		return engine.Usage{}, w.explain(err)
+	}
+	for {
+		select {
+		case <-stream.arrived:
+			if err := emitAll(stream.take(), emit); err != nil {
+				return engine.Usage{}, w.cancelGeneration(id, stream, err)
+			}
+		case <-stream.ended: // after the last tokens
+			w.texts.close(id)
+			if err := emitAll(stream.take(), emit); err != nil {
+				return stream.usage, err
+			}
+			return stream.usage, stream.err
+		case <-w.done:
+			w.texts.close(id)
+			return engine.Usage{}, w.why
+		case <-ctx.Done():
+			return engine.Usage{}, w.cancelGeneration(id, stream, context.Cause(ctx))
+		}
+	}
+}
+
+// cancelGeneration ends a generation and returns err. A worker that goes on with it is killed.
+func (w *Worker) cancelGeneration(id uint64, s *tokenStream, err error) error {
+	_ = w.conn.Send(typeCancel, cancelMessage{id}) // the worker may have ended
+	hung := time.AfterFunc(cancelGrace, func() { w.Kill(errHung) })
+	go func() {
+		select {
+		case <-s.ended:
+		case <-w.done:
+		}
+		hung.Stop()
+		w.texts.close(id)
+	}()
+	return err
+}
+
+func emitAll(tokens []engine.Token, emit func(engine.Token) error) error {
+	for i := range tokens {
+		if err := emit(tokens[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxStreams bounds the generations of one model at once.
+const maxStreams = 4096
+
+func (c *textClient) open() (uint64, *tokenStream, error) {
+	s := &tokenStream{arrived: make(chan struct{}, 1), ended: make(chan struct{})}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.streams) >= maxStreams {
+		return 0, nil, outboard.Errorf(outboard.Exhausted, "generate", "%d generations are under way", maxStreams)
+	}
+	c.last++
+	c.streams[c.last] = s
+	return c.last, s, nil
+}
+
+func (c *textClient) close(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.streams, id)
+}

@@ -1,0 +1,226 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/shm"
+)
+
+// Options of a Worker.
+type Options struct {
+	// Launch starts the process; see Launcher. Tests run it in a goroutine.
+	Launch helper.Launcher
+	// Confine has the process isolate itself, with these settings; nil leaves it as it is.
+	Confine *Confinement
+	// Engine names the engine, Source and Options are what it loads.
+	Engine  string
+	Source  engine.Source
+	Options engine.Options
+	// Library is a file with the engine's library that the process gets, nil for none. It stays
+	// the caller's.
+	Library *os.File
+	// LoadLimit bounds the time of loading; 0: ten minutes.
+	LoadLimit time.Duration
+	Log       *slog.Logger
+}
+
+// A Worker is the node's end of a process with a loaded model. It implements
+// engine.TensorModel and engine.TextModel; Tensors and Text say which of them the model is.
+// Any number of goroutines may use it.
+type Worker struct {
+	opts    Options
+	process helper.Process
+	conn    *ipc.Conn
+	loaded  loadReply
+
+	tensors *tensorClient // nil for a model without tensors
+	texts   textClient
+
+	serving  sync.WaitGroup
+	done     chan struct{} // closed when the process has ended
+	why      error         // set before done is closed
+	reason   atomic.Pointer[error]
+	closing  atomic.Bool
+	released chan struct{} // closed when the memory is unmapped
+}
+
+var (
+	_ engine.TensorModel = (*Worker)(nil)
+	_ engine.TextModel   = (*Worker)(nil)
+)
+
+// Start starts a process and has it load a model. ctx bounds both; the worker lives until
+// Close.
+func Start(ctx context.Context, opts Options) (*Worker, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	conn, far, err := ipc.Pair(ipc.Options{MaxBody: maxMessage})
+	if err != nil {
+		return nil, err
+	}
+	p, err := opts.Launch("", far)
+	_ = far.Close()
+	if err != nil {
+		return nil, errors.Join(outboard.Errorf(outboard.Unreachable, "start a model's process", "%w", err), conn.Close())
+	}
+	w := &Worker{opts: opts, process: p, conn: conn, done: make(chan struct{}), released: make(chan struct{})}
+	w.texts.init(conn)
+	w.serving.Go(func() { conn.Serve(w.handle) })
+	go w.wait()
+	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(opts.LoadLimit, 10*time.Minute),
+		outboard.Errorf(outboard.Unreachable, "load", "the model was not loaded within %v", cmp.Or(opts.LoadLimit, 10*time.Minute)))
+	defer cancel()
+	if err := w.load(ctx); err != nil {
+		return nil, errors.Join(w.explain(err), w.Close())
+	}
+	return w, nil
+}
+
+// load isolates the process and has it load the model.
+func (w *Worker) load(ctx context.Context) error {
+	if w.opts.Confine != nil {
+		if err := w.opts.Confine.send(w.conn); err != nil {
+			return err
+		}
+	}
+	ring, err := shm.Create(ringArea)
+	if err != nil {
+		return err
+	}
+	request := loadRequest{Engine: w.opts.Engine, Source: w.opts.Source, Options: w.opts.Options, Library: w.opts.Library != nil}
+	files := []*os.File{ring.File()}
+	if request.Library {
+		files = append(files, w.opts.Library)
+	}
+	answer, err := w.conn.Call(ctx, typeLoad, request, files...)
+	if err == nil {
+		err = answer.Decode(&w.loaded)
+		answer.Close()
+	}
+	if err != nil || !w.loaded.Tensors {
+		ring.Unmap()
+		return err
+	}
+	w.tensors = newTensorClient(w, ring)
+	return nil
+}
+
+// Info implements engine.Model.
+func (w *Worker) Info() engine.Info { return w.loaded.Info }
+
+// EngineVersion returns the version of the engine's library.
+func (w *Worker) EngineVersion() string { return w.loaded.Version }
+
+// Tensors reports whether the model is a TensorModel.
+func (w *Worker) Tensors() bool { return w.loaded.Tensors }
+
+// Text reports whether the model is a TextModel.
+func (w *Worker) Text() bool { return w.loaded.Text }
+
+// PID returns the number of the process, 0 where it is none.
+func (w *Worker) PID() int {
+	if p, ok := w.process.(interface{ PID() int }); ok {
+		return p.PID()
+	}
+	return 0
+}
+
+// Done is closed when the process has ended.
+func (w *Worker) Done() <-chan struct{} { return w.done }
+
+// Err returns why the process ended. It must be called only after Done is closed.
+func (w *Worker) Err() error { return w.why }
+
+// Kill ends the process at once, for a reason that its calls are told.
+func (w *Worker) Kill(reason error) {
+	w.reason.CompareAndSwap(nil, &reason)
+	w.process.Kill()
+}
+
+// Close implements engine.Model. It ends calls under way, and the process, which is killed if
+// it does not end by itself.
+func (w *Worker) Close() error {
+	if !w.closing.Swap(true) {
+		_ = w.conn.CloseWrite()
+		timer := time.AfterFunc(closeGrace, w.process.Kill)
+		defer timer.Stop()
+	}
+	<-w.released
+	return nil
+}
+
+// wait waits for the end of the process and fails what waits for it.
+func (w *Worker) wait() {
+	err := w.process.Wait()
+	switch reason := w.reason.Load(); {
+	case reason != nil:
+		w.why = *reason
+	case w.closing.Load():
+		w.why = outboard.Errorf(outboard.Unreachable, "", "the model has been unloaded")
+	default:
+		w.why = outboard.Errorf(outboard.Unreachable, "", "the model's process ended: %w", cmp.Or(err, errSilent))
+	}
+	close(w.done)
+	_ = w.conn.Close()
+	w.serving.Wait()
+	if w.tensors != nil {
+		w.tensors.close(w.why)
+	}
+	close(w.released)
+}
+
+var errSilent = errors.New("it gave no reason")
+
+// exitLimit is how long an error of the connection waits for the exit status that explains it.
+const exitLimit = time.Second
+
+// explain replaces an error of the connection by the reason why the process ended.
+func (w *Worker) explain(err error) error {
+	if !errors.Is(err, ipc.ErrClosed) {
+		return err
+	}
+	select {
+	case <-w.done:
+		return w.why
+	case <-time.After(exitLimit):
+		return err
+	}
+}
+
+// handle reads a message of the process.
+func (w *Worker) handle(m *ipc.Message) {
+	switch {
+	case m.Type == typeTokens:
+		w.texts.deliver(m)
+	case m.Type == typeGenerated:
+		w.texts.end(m)
+	case m.Type == typeOutput && w.tensors != nil:
+		_ = w.conn.Reply(m, nil, w.tensors.addOutput(m))
+	default:
+		_ = w.conn.Reply(m, nil, outboard.Errorf(outboard.Protocol, "model", "unknown message %.40q", m.Type))
+	}
+	m.Close()
+}
+
+// Ping returns an error if the process does not answer before ctx ends.
+func (w *Worker) Ping(ctx context.Context) error {
+	m, err := w.conn.Call(ctx, typePing, nil)
+	if err != nil {
+		return fmt.Errorf("ping: %w", w.explain(err))
+	}
+	m.Close()
+	return nil
+}

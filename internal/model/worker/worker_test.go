@@ -1,0 +1,239 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/engine/enginetest"
+	"github.com/outboard-run/outboard/internal/model/engine/onnx"
+	"github.com/outboard-run/outboard/internal/model/onnxfile"
+	"github.com/outboard-run/outboard/internal/model/worker"
+	"github.com/outboard-run/outboard/internal/need"
+)
+
+// engines makes an engine of workers: the contract holds through the process boundary.
+type engines struct {
+	inner engine.Engine
+	tb    testing.TB
+}
+
+func (e *engines) Name() string    { return e.inner.Name() }
+func (e *engines) Version() string { return e.inner.Version() }
+
+func (e *engines) Load(ctx context.Context, m engine.Source, o engine.Options) (engine.Model, error) {
+	return worker.Start(ctx, worker.Options{
+		Launch: launch(e.inner), Engine: e.inner.Name(), Source: m, Options: o,
+	})
+}
+
+func launch(e engine.Engine) helper.Launcher {
+	return helper.Goroutine(func(ctx context.Context, socket *os.File) error {
+		return worker.Run(ctx, socket, worker.ProcessOptions{Engines: []engine.Engine{e}})
+	})
+}
+
+func save(t *testing.T, g *onnxfile.Graph) engine.Source {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "model.onnx")
+	if err := os.WriteFile(path, g.Encode(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return engine.Source{Path: path}
+}
+
+func TestContract(t *testing.T) {
+	_, err := onnx.Embedded()
+	need.That(t, "onnxruntime", outboard.KindOf(err) != outboard.NotFound, "make build")
+	(&enginetest.Tensors{Engine: &engines{&onnx.Engine{}, t}, Load: save}).Test(t)
+}
+
+// A fake engine has a model that does what a test says.
+type fake struct {
+	infer    func(ctx context.Context, inputs []model.Tensor) ([]model.Tensor, error)
+	generate func(ctx context.Context, r engine.Generation, emit func(engine.Token) error) (engine.Usage, error)
+}
+
+func (*fake) Name() string    { return "fake" }
+func (*fake) Version() string { return "1" }
+func (f *fake) Load(context.Context, engine.Source, engine.Options) (engine.Model, error) {
+	return f, nil
+}
+func (*fake) Info() engine.Info { return engine.Info{Platform: "fake"} }
+func (*fake) Close() error      { return nil }
+
+func (f *fake) Infer(ctx context.Context, inputs []model.Tensor, _ []string) ([]model.Tensor, error) {
+	return f.infer(ctx, inputs)
+}
+
+func (*fake) Tokenize(text string, _ bool) ([]int32, error) {
+	var list []int32
+	for _, r := range text {
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+func (*fake) Render(_ context.Context, c engine.Conversation) (string, error) {
+	if string(c.Messages) == "[]" {
+		return "", engine.ErrNoTemplate
+	}
+	return string(c.Messages), nil
+}
+
+func (*fake) Embed(_ context.Context, tokens []int32) ([]float32, error) {
+	return []float32{float32(len(tokens)), -0.5}, nil
+}
+
+func (f *fake) Generate(ctx context.Context, r engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	return f.generate(ctx, r, emit)
+}
+
+func start(t *testing.T, f *fake) *worker.Worker {
+	t.Helper()
+	w, err := worker.Start(t.Context(), worker.Options{Launch: launch(f), Engine: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	return w
+}
+
+// Outputs that do not fit into the memory of the call come in memory of the worker's own.
+func TestLargeOutputs(t *testing.T) {
+	w := start(t, &fake{infer: func(_ context.Context, in []model.Tensor) ([]model.Tensor, error) {
+		n := in[0].Shape[0]
+		return []model.Tensor{
+			{Name: "big", Type: model.Uint8, Shape: []int64{n * 1000}, Data: []byte(strings.Repeat("b", int(n)*1000))},
+			{Name: "bigger", Type: model.Uint8, Shape: []int64{n * 2000}, Data: []byte(strings.Repeat("c", int(n)*2000))},
+		}, nil
+	}})
+	for range 3 {
+		out, err := w.Infer(t.Context(), []model.Tensor{{Name: "x", Type: model.Uint8, Shape: []int64{500}, Data: make([]byte, 500)}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(out[0].Data) != strings.Repeat("b", 500_000) || string(out[1].Data) != strings.Repeat("c", 1_000_000) {
+			t.Error("the outputs are not those of the model")
+		}
+	}
+}
+
+// A worker that ends fails the calls under way with its reason.
+func TestCrash(t *testing.T) {
+	entered := make(chan struct{}, 16)
+	never := make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	f := &fake{infer: func(context.Context, []model.Tensor) ([]model.Tensor, error) {
+		entered <- struct{}{}
+		<-never
+		return nil, nil
+	}}
+	// Like a process, it ends without a last reply.
+	abrupt := helper.Goroutine(func(ctx context.Context, socket *os.File) error {
+		go func() {
+			_ = worker.Run(context.Background(), socket, worker.ProcessOptions{Engines: []engine.Engine{f}})
+		}()
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	w, err := worker.Start(t.Context(), worker.Options{Launch: abrupt, Engine: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if _, err := w.Infer(t.Context(), nil, nil); outboard.KindOf(err) != outboard.Unreachable || !strings.Contains(err.Error(), "killed for a test") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	for range 8 {
+		<-entered
+	}
+	w.Kill(outboard.Errorf(outboard.Unreachable, "", "killed for a test"))
+	all.Wait()
+	<-w.Done()
+	if _, err := w.Infer(t.Context(), nil, nil); err == nil {
+		t.Error("a worker that has ended computes")
+	}
+}
+
+func TestText(t *testing.T) {
+	w := start(t, &fake{generate: func(_ context.Context, r engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+		for i := range r.MaxTokens {
+			if err := emit(engine.Token{ID: int32(i), Text: fmt.Sprint(i)}); err != nil {
+				return engine.Usage{}, err
+			}
+		}
+		return engine.Usage{GeneratedTokens: r.MaxTokens}, nil
+	}})
+	if tokens, err := w.Tokenize("ab", false); err != nil || !cmp.Equal(tokens, []int32{'a', 'b'}) {
+		t.Errorf("Tokenize: %v, %v", tokens, err)
+	}
+	if _, err := w.Render(t.Context(), engine.Conversation{Messages: []byte("[]")}); !errors.Is(err, engine.ErrNoTemplate) {
+		t.Errorf("Render: %v", err)
+	}
+	if text, err := w.Render(t.Context(), engine.Conversation{Messages: []byte(`[1]`)}); err != nil || text != "[1]" {
+		t.Errorf("Render: %q, %v", text, err)
+	}
+	if list, err := w.Embed(t.Context(), []int32{1, 2, 3}); err != nil || !cmp.Equal(list, []float32{3, -0.5}) {
+		t.Errorf("Embed: %v, %v", list, err)
+	}
+	var all sync.WaitGroup
+	for n := range 16 {
+		all.Go(func() {
+			next := int32(0)
+			usage, err := w.Generate(t.Context(), engine.Generation{MaxTokens: 10 * n}, func(token engine.Token) error {
+				if token.ID != next {
+					t.Errorf("token %d, want %d", token.ID, next)
+				}
+				next++
+				return nil
+			})
+			if err != nil || usage.GeneratedTokens != 10*n || int(next) != 10*n {
+				t.Errorf("%d tokens: %v, %v", next, usage, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A generation ends with its context and with an error of its consumer, and no other does.
+func TestCancelGeneration(t *testing.T) {
+	ended := make(chan error, 2)
+	w := start(t, &fake{generate: func(ctx context.Context, _ engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+		_ = emit(engine.Token{})
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return engine.Usage{}, ctx.Err()
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := w.Generate(ctx, engine.Generation{}, func(engine.Token) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	stop := errors.New("enough")
+	if _, err := w.Generate(t.Context(), engine.Generation{}, func(engine.Token) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+	for range 2 {
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Fatal("the engine goes on")
+		}
+	}
+}
