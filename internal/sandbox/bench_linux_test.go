@@ -33,7 +33,7 @@ func start(b *testing.B, dir string, n Namespaces, isolate bool) {
 		}
 		return
 	}
-	c := Config{Namespaces: n.List(), Scratch: filepath.Join(dir, "scratch"), TmpSize: 1 << 20, ShmSize: 1 << 20, Writable: []Bind{{dir, "/cache"}}}
+	c := Config{Namespaces: n.List(), Scratch: filepath.Join(dir, "scratch"), TmpSize: 1 << 20, ShmSize: 1 << 20, Writable: []Bind{{Source: dir, Target: "/cache"}}}
 	if err := os.MkdirAll(c.Scratch, 0o700); err != nil {
 		b.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func attackInChroot(dir string) int {
 	n := DetectNamespaces()
 	c := Config{
 		Namespaces: n.List(), Scratch: "/scratch", TmpSize: 8 << 20, ShmSize: 4 << 20, UID: 0x70000001, GID: 0x70000001,
-		Writable: []Bind{{"/store", "/cache"}}, Files: 1024, FileSize: 4 << 20, Tasks: 256,
+		Writable: []Bind{{Source: "/store", Target: "/cache"}}, Files: 1024, FileSize: 4 << 20, Tasks: 256,
 	}
 	status := 0
 	for name := range attackers {

@@ -13,8 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind is a folder of the host that the process may write to.
-type Bind struct{ Source, Target string }
+// Bind is a folder of the host that the process may write to. NoExec keeps the process from
+// executing what lies there.
+type Bind struct {
+	Source, Target string
+	NoExec         bool `json:",omitempty"`
+}
+
+// Layer is a folder of the host whose files the process may change for itself: what it
+// writes lies in its own memory, at most Size bytes of it, and vanishes with it.
+type Layer struct {
+	Source, Target string
+	Size           int64
+}
 
 // Config describes a sandbox to a process that was started for it. It crosses a socket,
 // so it has no pointers.
@@ -29,6 +40,10 @@ type Config struct {
 	Scratch string `json:"scratch,omitempty"`
 	// Writable are the folders that the process may write to.
 	Writable []Bind `json:"writable,omitempty"`
+	// Layers are folders that the process may change for itself only.
+	Layers []Layer `json:"layers,omitempty"`
+	// NoExec keeps the process from executing what it has written to /tmp and /dev/shm.
+	NoExec bool `json:"no_exec,omitempty"`
 	// Fallback are folders that the process may write to if it has no root of its own.
 	Fallback []string `json:"fallback,omitempty"`
 	// Readable are paths beyond the system's libraries that the process may read.
@@ -57,7 +72,9 @@ type Gap struct {
 type Inside struct {
 	Mechanisms []Mechanism
 	Gaps       []Gap
-	program    int // descriptor of this program
+	// Layered says that Layers show their folders; otherwise they are empty.
+	Layered bool
+	program int // descriptor of this program
 }
 
 // OwnRoot reports whether the process has a root of its own: Writable folders are then at
@@ -111,7 +128,7 @@ func (in *Inside) namespaces(c *Config) {
 		case !have[m]:
 			err = errNoNamespace
 		case m == Mounts:
-			err = enterRoot(c)
+			in.Layered, err = enterRoot(c)
 		case m == Hostname:
 			err = unix.Sethostname([]byte("outboard"))
 		}
@@ -223,6 +240,9 @@ func (in *Inside) restrict(c *Config) error {
 		rules.Write = append(rules.Write, TmpDir, shmDir)
 		for _, b := range c.Writable {
 			rules.Write = append(rules.Write, b.Target)
+		}
+		for _, l := range c.Layers {
+			rules.Write = append(rules.Write, l.Target)
 		}
 	} else {
 		rules.Read = append(rules.Read, c.readable()...)

@@ -29,7 +29,7 @@ const raceVariable = "GORACE=atexit_sleep_ms=0"
 // nothing may be achieved.
 var attackers = map[string]func(c *Config) []error{
 	"files": attackFiles, "devices": attackDevices, "sockets": attackSockets, "processes": attackProcesses,
-	"calls": attackCalls, "memory": attackMemory,
+	"calls": attackCalls, "memory": attackMemory, "layers": attackLayers,
 	"nothing": func(*Config) []error { return nil },
 }
 
@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 func newConfig(t *testing.T) (Config, Namespaces) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, sub := range []string{"scratch", "cache"} {
+	for _, sub := range []string{"scratch", "cache", "layer"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -75,13 +75,20 @@ func newConfig(t *testing.T) (Config, Namespaces) {
 	n := DetectNamespaces()
 	c := Config{
 		Namespaces: n.List(), Scratch: filepath.Join(dir, "scratch"), TmpSize: 8 << 20, ShmSize: 4 << 20,
-		Writable: []Bind{{filepath.Join(dir, "cache"), "/cache"}}, Files: 1024, FileSize: 4 << 20, Tasks: 256,
+		Writable: []Bind{{Source: filepath.Join(dir, "cache"), Target: "/cache"}}, Layers: []Layer{{filepath.Join(dir, "layer"), "/layer", 4 << 20}},
+		Files: 1024, FileSize: 4 << 20, Tasks: 256,
 	}
 	if os.Geteuid() == 0 && !n.User() {
 		c.UID, c.GID = 0x70000001, 0x70000001
-		if err := os.Chown(c.Writable[0].Source, c.UID, c.GID); err != nil {
-			t.Fatal(err)
+		for _, path := range []string{c.Writable[0].Source, c.Layers[0].Source} {
+			if err := os.Chown(path, c.UID, c.GID); err != nil {
+				t.Fatal(err)
+			}
 		}
+	}
+	known := filepath.Join(c.Layers[0].Source, "known")
+	if err := errors.Join(os.WriteFile(known, []byte("known"), 0o600), os.Chown(known, max(c.UID, os.Getuid()), max(c.GID, os.Getgid()))); err != nil {
+		t.Fatal(err)
 	}
 	return c, n
 }
@@ -119,6 +126,12 @@ func TestAttacks(t *testing.T) {
 	}
 	for name := range attackers {
 		t.Run(name, func(t *testing.T) { run(t, c, n, name) })
+	}
+	if text, err := os.ReadFile(filepath.Join(c.Layers[0].Source, "known")); err != nil || string(text) != "known" {
+		t.Errorf("a layer's file was changed: %q, %v", text, err)
+	}
+	if entries, err := os.ReadDir(c.Layers[0].Source); err != nil || len(entries) != 1 {
+		t.Errorf("a layer's folder was changed: %v, %v", entries, err)
 	}
 	left, err := os.ReadDir(c.Scratch)
 	if err != nil || len(left) > 0 {
@@ -172,6 +185,26 @@ func attackFiles(*Config) (failed []error) {
 		if strings.HasPrefix(v, "CLOUD_SECRET") {
 			failed = append(failed, errors.New("the environment came along"))
 		}
+	}
+	return failed
+}
+
+// attackLayers changes files that are its own to change, and only for itself.
+func attackLayers(c *Config) (failed []error) {
+	if len(c.Layers) == 0 {
+		return nil
+	}
+	if text, err := os.ReadFile("/layer/known"); err != nil || string(text) != "known" {
+		failed = append(failed, fmt.Errorf("a layer's file: %q, %w", text, err))
+	}
+	if err := errors.Join(os.WriteFile("/layer/known", []byte("changed"), 0o600), os.Remove("/layer/known")); err != nil {
+		failed = append(failed, fmt.Errorf("change a layer's file: %w", err))
+	}
+	if err := tryOpen("/layer/new", unix.O_WRONLY|unix.O_CREAT); err != nil {
+		failed = append(failed, fmt.Errorf("write to a layer: %w", err))
+	}
+	if err := os.WriteFile("/layer/large", make([]byte, 5<<20), 0o600); err == nil {
+		failed = append(failed, errors.New("a layer of 4 MiB has 5"))
 	}
 	return failed
 }

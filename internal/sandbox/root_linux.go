@@ -78,24 +78,28 @@ func (c *Config) readable() []string {
 type root struct{ dir string }
 
 // enterRoot builds a root in the mount namespace of this process and makes it the
-// process's own. Writable folders lie at their Target afterwards.
-func enterRoot(c *Config) error {
+// process's own. Writable folders and layers lie at their Target afterwards. layered reports
+// whether this kernel could show the folders of layers.
+func enterRoot(c *Config) (layered bool, err error) {
 	if err := privateMounts(); err != nil {
-		return fmt.Errorf("private mounts: %w", err)
+		return false, fmt.Errorf("private mounts: %w", err)
 	}
 	r := root{dir: c.Scratch}
 	if err := mountTmpfs(r.dir, 1<<20, 0o755); err != nil {
-		return fmt.Errorf("root: %w", err)
+		return false, fmt.Errorf("root: %w", err)
 	}
 	for _, path := range c.readable() {
 		if err := r.show(path); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := errors.Join(r.system(c), r.writable(c)); err != nil {
-		return err
+		return false, err
 	}
-	return r.pivot()
+	if layered, err = r.layers(c); err != nil {
+		return false, err
+	}
+	return layered, r.pivot()
 }
 
 // privateMounts makes every mount of this mount namespace private: no mount below reaches
@@ -177,7 +181,74 @@ func (r root) system(c *Config) error {
 	if err := os.Symlink("/proc/self/fd", r.at("dev/fd")); err != nil {
 		return err
 	}
-	return errors.Join(mountTmpfs(r.at(TmpDir), c.TmpSize, 0o1777), mountTmpfs(r.at(shmDir), c.ShmSize, 0o1777))
+	return errors.Join(mountTmpfs(r.at(TmpDir), c.TmpSize, 0o1777), mountTmpfs(r.at(shmDir), c.ShmSize, 0o1777),
+		r.protect(c.NoExec, TmpDir, shmDir))
+}
+
+// protect keeps the process from executing files of folders.
+func (r root) protect(noExec bool, paths ...string) error {
+	if !noExec {
+		return nil
+	}
+	for _, path := range paths {
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC}
+		if err := unix.MountSetattr(-1, r.at(path), unix.AT_RECURSIVE, &attr); err != nil {
+			return fmt.Errorf("protect %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// layers adds folders that the process may change for itself: overlays whose upper half lies
+// in memory. A kernel that has none (Linux before 5.11 without root) gets empty folders.
+func (r root) layers(c *Config) (layered bool, err error) {
+	layered = true
+	for _, l := range c.Layers {
+		at := r.at(l.Target)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return false, err
+		}
+		// The upper half is out of reach once it is covered by the overlay.
+		if err := mountTmpfs(at, l.Size, 0o700); err != nil {
+			return false, err
+		}
+		if err := r.overlay(c, l); err != nil {
+			layered = false
+			err = errors.Join(os.Remove(filepath.Join(at, "work")), os.Remove(filepath.Join(at, "upper")), os.Chown(at, c.UID, c.GID))
+			if err != nil {
+				return false, err
+			}
+		}
+	}
+	return layered, nil
+}
+
+// overlay mounts one over a file system in memory at its target. The paths in the options are
+// descriptors: a folder's name may have commas and colons.
+func (r root) overlay(c *Config, l Layer) error {
+	at := r.at(l.Target)
+	lower, err := unix.Open(l.Source, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(lower)
+	memory, err := unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(memory)
+	upper := fmt.Sprintf("/proc/self/fd/%d/upper", memory)
+	if err := errors.Join(os.Mkdir(upper, 0o700), os.Mkdir(fmt.Sprintf("/proc/self/fd/%d/work", memory), 0o700)); err != nil {
+		return err
+	}
+	if err := os.Chown(upper, c.UID, c.GID); err != nil {
+		return err
+	}
+	options := fmt.Sprintf("lowerdir=/proc/self/fd/%d,upperdir=%s,workdir=/proc/self/fd/%d/work", lower, upper, memory)
+	if slices.Contains(c.Namespaces, Identity) {
+		options += ",userxattr" // as a user namespace may
+	}
+	return unix.Mount("overlay", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
 func (r root) writable(c *Config) error {
@@ -188,6 +259,9 @@ func (r root) writable(c *Config) error {
 		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 		if err := unix.MountSetattr(-1, r.at(b.Target), unix.AT_RECURSIVE, &attr); err != nil {
 			return fmt.Errorf("protect %s: %w", b.Target, err)
+		}
+		if err := r.protect(b.NoExec, b.Target); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -38,6 +38,10 @@ import (
 // MaxLine is the longest line that either side accepts.
 const MaxLine = 64 << 10
 
+// RecipesFile is the file of a cache that holds the keys of the recipes that the cache has the
+// results of, a line each.
+const RecipesFile = "outboard-recipes"
+
 // Type names a message.
 type Type string
 
@@ -77,8 +81,8 @@ type Config struct {
 	// DeviceName guards against drivers that changed since: the session is
 	// refused when the device at the index has another name. Empty: not checked.
 	DeviceName string `json:"device_name,omitempty"`
-	// CacheDir holds what a driver keeps between sessions, compiled kernels.
-	// It must not be shared between tenants or programs.
+	// CacheDir holds what a driver keeps between sessions, compiled kernels. A session can't
+	// change it: see package lend. It must not be shared between tenants or programs.
 	CacheDir string `json:"cache_dir"`
 	// TmpDir is the session's own folder; the node removes it afterwards.
 	TmpDir string `json:"tmp_dir"`
@@ -95,6 +99,14 @@ type Config struct {
 	Require []sandbox.Mechanism `json:"require,omitempty"`
 	// Cgroup says that the node has put the worker into a control group of its own.
 	Cgroup bool `json:"cgroup,omitempty"`
+	// Compile makes the process compile recipes into CacheDir instead of serving a session.
+	// It gets them instead of the ring.
+	Compile bool `json:"compile,omitempty"`
+	// CacheSize bounds what a session may add to its cache, which vanishes with it, in bytes.
+	CacheSize outboard.Bytes `json:"cache_size,omitempty"`
+	// Recipes says that the worker has inherited a third file, for what a compile step needs
+	// to compile its kernels again.
+	Recipes bool `json:"recipes,omitempty"`
 	// Inspect ends the worker once it has reported its isolation.
 	Inspect bool `json:"inspect,omitempty"`
 }
@@ -102,6 +114,8 @@ type Config struct {
 // Isolation is how a worker is isolated.
 type Isolation struct {
 	Mechanisms []sandbox.Mechanism `json:"mechanisms"`
+	// Layered says that sessions see what an earlier compile step has put into their cache.
+	Layered bool `json:"layered,omitempty"`
 	// Gaps are the mechanisms that this machine lacks, with the reasons.
 	Gaps []string `json:"gaps,omitempty"`
 }

@@ -4,28 +4,43 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/control"
 )
 
-// caches are the folders in which drivers keep compiled kernels: one for each holder and
-// program, since what a kernel writes there runs in later sessions. Each is bounded; the
-// least recently used ones are removed when there are too many.
+// caches are the folders in which drivers find compiled kernels: one for each holder and
+// program. A folder has generations, of which the latest one is the program's cache. Sessions
+// can't change a generation: kernels run there. A compile step makes the next one. Each is
+// bounded; the least recently used caches are removed when there are too many.
 type caches struct {
 	dir   string
-	limit int64 // bytes of one cache
+	limit int64 // bytes of one generation
 	uids  uidRange
 
 	mu   sync.Mutex
-	used map[string]int // sessions that use a cache, by its name
+	used map[string]int // sessions and compile steps that use a cache or a generation, by its path below dir
 }
+
+// cacheUse is a session's or a compile step's use of a generation of a cache.
+type cacheUse struct {
+	name string // of the cache
+	dir  string // of the generation
+	uid  int    // that owns it; 0: this process's user
+}
+
+// draftName is the name of a generation that a compile step is making. There is one compile
+// step at a time.
+const draftName = "draft"
 
 // maxCaches is how many caches are kept.
 const maxCaches = 128
@@ -40,35 +55,139 @@ func cacheName(lease outboard.Lease) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// acquire makes or reuses the cache of a lease's program and returns its folder and owner.
-func (c *caches) acquire(lease outboard.Lease) (dir string, uid int, err error) {
+// acquire makes or reuses the cache of a lease's program and returns its latest generation.
+func (c *caches) acquire(lease outboard.Lease) (use cacheUse, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := cacheName(lease)
-	dir = filepath.Join(c.dir, name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", 0, err
+	use.name = cacheName(lease)
+	base := filepath.Join(c.dir, use.name)
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return use, err
 	}
-	if uid, err = c.owner(dir); err != nil {
-		return "", 0, err
+	if use.uid, err = c.owner(base); err != nil {
+		return use, err
+	}
+	latest := c.latest(use.name)
+	use.dir = filepath.Join(base, strconv.Itoa(latest))
+	if latest == 0 {
+		if err := os.MkdirAll(use.dir, 0o700); err != nil {
+			return use, err
+		}
+		if err := use.own(use.dir); err != nil {
+			return use, err
+		}
 	}
 	now := time.Now()
-	if err := os.Chtimes(dir, now, now); err != nil {
-		return "", 0, err
+	if err := os.Chtimes(base, now, now); err != nil {
+		return use, err
 	}
-	c.used[name]++
-	return dir, uid, nil
+	c.used[use.name]++
+	c.used[use.dir]++
+	return use, nil
 }
 
-// overfull returns the folders of the caches in use that exceed twice their limit.
-func (c *caches) overfull() []string {
-	c.mu.Lock()
-	var dirs []string
-	for name := range c.used {
-		dirs = append(dirs, filepath.Join(c.dir, name))
+// own gives a new file or folder to the user that workers of the cache are.
+func (u *cacheUse) own(path string) error {
+	if u.uid == 0 {
+		return nil
 	}
+	return os.Lchown(path, u.uid, u.uid)
+}
+
+// latest is the number of the latest generation of a cache. It removes earlier ones that
+// nobody uses, and whatever is none.
+func (c *caches) latest(name string) int {
+	entries, err := os.ReadDir(filepath.Join(c.dir, name))
+	if err != nil {
+		return 0
+	}
+	latest := 0
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			latest = max(latest, n)
+		}
+	}
+	for _, e := range entries {
+		path := filepath.Join(c.dir, name, e.Name())
+		if e.Name() != strconv.Itoa(latest) && c.used[path] == 0 {
+			_ = os.RemoveAll(path)
+		}
+	}
+	return latest
+}
+
+// draft copies a generation to a new one, for a compile step to add to. The caller ends it by
+// commit or discard.
+func (c *caches) draft(from *cacheUse) (*cacheUse, error) {
+	d := &cacheUse{name: from.name, uid: from.uid, dir: filepath.Join(c.dir, from.name, draftName)}
+	c.mu.Lock()
+	c.used[d.dir]++
 	c.mu.Unlock()
-	return slices.DeleteFunc(dirs, func(dir string) bool { return sizeOf(dir) <= 2*c.limit })
+	if err := errors.Join(os.RemoveAll(d.dir), copyTree(from.dir, d)); err != nil {
+		c.discard(d)
+		return nil, err
+	}
+	return d, nil
+}
+
+// copyTree copies files and folders to a draft, and nothing else that may lie there.
+func copyTree(from string, to *cacheUse) error {
+	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to.dir, rel)
+		switch {
+		case e.IsDir():
+			err = os.Mkdir(target, 0o700)
+		case e.Type().IsRegular():
+			err = copyFile(path, target)
+		default:
+			return nil
+		}
+		return errors.Join(err, to.own(target))
+	})
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// commit makes a draft the latest generation.
+func (c *caches) commit(d *cacheUse) error {
+	if shrink(d.dir, c.limit) {
+		// What was removed is compiled again only if its recipe is not known.
+		_ = os.Remove(filepath.Join(d.dir, control.RecipesFile))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := filepath.Join(c.dir, d.name, strconv.Itoa(c.latest(d.name)+1))
+	err := os.Rename(d.dir, next)
+	delete(c.used, d.dir)
+	c.latest(d.name)
+	return err
+}
+
+// discard removes a draft.
+func (c *caches) discard(d *cacheUse) {
+	_ = os.RemoveAll(d.dir)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.used, d.dir)
 }
 
 // owner returns the user that owns a cache, and gives a new cache a user that no other
@@ -115,18 +234,18 @@ func ownerOf(path string) int {
 	return int(stat.Uid)
 }
 
-// release ends one use of a cache. The last one shrinks it to its limit, and removes
-// caches beyond maxCaches.
-func (c *caches) release(lease outboard.Lease) {
+// release ends one use of a cache. The last one removes caches beyond maxCaches.
+func (c *caches) release(use cacheUse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := cacheName(lease)
-	if c.used[name]--; c.used[name] > 0 {
-		return
+	if c.used[use.dir]--; c.used[use.dir] == 0 {
+		delete(c.used, use.dir)
+		c.latest(use.name)
 	}
-	delete(c.used, name)
-	shrink(filepath.Join(c.dir, name), c.limit)
-	c.prune()
+	if c.used[use.name]--; c.used[use.name] == 0 {
+		delete(c.used, use.name)
+		c.prune()
+	}
 }
 
 // prune removes the least recently used caches beyond maxCaches.
@@ -151,22 +270,24 @@ func modified(e fs.DirEntry) time.Time {
 }
 
 // shrink removes the oldest entries of a folder until at most limit bytes are left. The
-// entries are what drivers make: a folder for each program.
-func shrink(dir string, limit int64) {
+// entries are what drivers make: a folder for each program. It reports whether it removed any.
+func shrink(dir string, limit int64) (shrunk bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return
+		return false
 	}
 	total := sizeOf(dir)
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return modified(a).Compare(modified(b)) })
 	for _, e := range entries {
 		if total <= limit {
-			return
+			break
 		}
 		path := filepath.Join(dir, e.Name())
 		total -= sizeOf(path)
 		_ = os.RemoveAll(path)
+		shrunk = true
 	}
+	return shrunk
 }
 
 // sizeOf is what a file or folder takes on the disk. It follows no links.

@@ -89,6 +89,8 @@ type Host struct {
 	spawner *spawner
 	metrics *metrics
 	caches  caches
+	// compiles runs compile steps.
+	compiles *compiles
 
 	stop, watched chan struct{} // of watchCaches
 
@@ -143,6 +145,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 			h.caches.uids = uidRange{}
 		}
 	}
+	h.compiles = newCompiles(h)
 	h.stop, h.watched = make(chan struct{}), make(chan struct{})
 	go h.watchCaches()
 	return h, nil
@@ -201,19 +204,22 @@ func (h *Host) Close() error {
 	}
 	close(h.stop)
 	<-h.watched
+	h.compiles.close()
 	h.spawner.close()
 	h.metrics.unregister()
 	return os.RemoveAll(h.tmp())
 }
 
-// cacheInterval is how often the sizes of the caches in use are checked. What a driver
-// writes meanwhile is bounded by the disk alone.
-const cacheInterval = 2 * time.Second
+// watchInterval is how often the sizes of the folders of sessions and of the compile step are
+// checked. What is written meanwhile is bounded by the disk alone. A session that has a root of
+// its own writes only to memory.
+const watchInterval = 2 * time.Second
 
-// watchCaches ends sessions whose cache grows without bound, until the host is closed.
+// watchCaches ends sessions and compile steps that write without bound, until the host is
+// closed.
 func (h *Host) watchCaches() {
 	defer close(h.watched)
-	ticker := time.NewTicker(cacheInterval)
+	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -221,13 +227,12 @@ func (h *Host) watchCaches() {
 			return
 		case <-ticker.C:
 		}
-		for _, dir := range h.caches.overfull() {
-			for _, s := range h.Sessions() {
-				if filepath.Join(h.caches.dir, cacheName(s.Lease)) == dir {
-					s.End(outboard.Errorf(outboard.Exhausted, "session", "the cache of compiled kernels exceeds twice its limit of %v", h.opts.Sandbox.Cache))
-				}
+		for _, s := range h.Sessions() {
+			if sizeOf(s.tmp()) > 2*h.caches.limit {
+				s.End(outboard.Errorf(outboard.Exhausted, "session", "its files exceed twice the limit of a cache of compiled kernels, %v", h.opts.Sandbox.Cache))
 			}
 		}
+		h.compiles.watch()
 	}
 }
 

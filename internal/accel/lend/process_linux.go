@@ -55,11 +55,11 @@ type command struct {
 	namespaces sandbox.Namespaces
 }
 
-// startProcess starts a worker whose ring and control socket are given.
-func (h *Host) startProcess(dir string, ring, socket *os.File) (*process, error) {
+// startProcess starts a worker that inherits its ring, its control socket, and more.
+func (h *Host) startProcess(dir string, files ...*os.File) (*process, error) {
 	return h.spawner.start(command{
 		args: h.opts.Command, environ: workerEnviron(h.opts.Environ, h.opts.Sandbox.Environ),
-		dir: dir, files: []*os.File{ring, socket}, namespaces: h.namespaces,
+		dir: dir, files: files, namespaces: h.namespaces,
 	})
 }
 

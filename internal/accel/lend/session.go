@@ -39,6 +39,8 @@ type Session struct {
 	turns   *deviceTurns
 	lease   *leaseState
 	ring    *shm.Ring
+	cache   cacheUse
+	recipes *os.File // nil: no compile step follows
 	process *process
 	control *control.Conn
 	done    chan struct{}
@@ -89,13 +91,12 @@ func (s *Session) start() (err error) {
 	if err := os.MkdirAll(s.tmp(), 0o700); err != nil {
 		return err
 	}
-	cache, uid, err := s.host.caches.acquire(s.Lease)
-	if err != nil {
+	if s.cache, err = s.host.caches.acquire(s.Lease); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			s.host.caches.release(s.Lease)
+			s.host.caches.release(s.cache)
 		}
 	}()
 	if s.ring, err = shm.Create(s.host.opts.Area); err != nil {
@@ -108,12 +109,16 @@ func (s *Session) start() (err error) {
 	}
 	defer theirs.Close()
 	s.control = ours
-	s.process, err = s.host.startProcess(s.tmp(), s.ring.File(), theirs)
+	files := []*os.File{s.ring.File(), theirs}
+	if s.recipes = s.host.newRecipes(); s.recipes != nil {
+		files = append(files, s.recipes)
+	}
+	s.process, err = s.host.startProcess(s.tmp(), files...)
 	if err == nil {
 		err = s.enterGroup()
 	}
 	if err == nil {
-		err = s.configure(cache, uid)
+		err = s.configure()
 	}
 	if err != nil {
 		s.abortStart()
@@ -131,6 +136,7 @@ func (s *Session) abortStart() {
 		_ = s.process.group.Remove()
 	}
 	_ = s.control.Close()
+	_ = s.recipes.Close() // of nil as well
 	s.ring.Unmap()
 }
 
@@ -144,9 +150,9 @@ func (s *Session) enterGroup() error {
 	return group.Add(s.process.pid())
 }
 
-// configure sends the worker its configuration. cache belongs to uid, if that is not 0.
-func (s *Session) configure(cache string, uid int) error {
-	config, err := s.host.sandboxConfig(s.tmp(), uid)
+// configure sends the worker its configuration.
+func (s *Session) configure() error {
+	config, err := s.host.sandboxConfig(s.tmp(), s.cache.uid)
 	if err != nil {
 		return err
 	}
@@ -154,7 +160,8 @@ func (s *Session) configure(cache string, uid int) error {
 		Sandbox: config, Require: s.host.opts.Sandbox.Require, Quota: s.lease.join(s.ID, s.control),
 		Session: s.ID, Memory: s.Lease.Memory, Weight: s.weight(), Cgroup: s.process.group != nil,
 		API: s.Device.API, Device: s.Index, DeviceName: s.Device.Name,
-		Owner: string(s.Lease.Holder), CacheDir: cache, TmpDir: s.tmp(),
+		Owner: string(s.Lease.Holder), CacheDir: s.cache.dir, TmpDir: s.tmp(),
+		CacheSize: s.host.opts.Sandbox.Cache, Recipes: s.recipes != nil,
 	}})
 }
 
@@ -245,7 +252,8 @@ func (s *Session) supervise() {
 	<-controlDone
 	s.removeGroup()
 	_ = os.RemoveAll(s.tmp())
-	s.host.caches.release(s.Lease)
+	s.host.compiles.enqueue(s)
+	s.host.caches.release(s.cache)
 	s.host.removeSession(s)
 	s.recordEnd()
 }

@@ -58,6 +58,7 @@ func (ps *programs) doClBuildProgram(m *message, a *argsClBuildProgram) error {
 	if err != nil {
 		return malformed(m, err)
 	}
+	ps.recorder.build(a.Program, a.Options, a.IncludeFiles)
 	c := ps.caller.beginOwnFrame(m)
 	program, devices := c.handle(kindProgram, a.Program), c.handles(kindDevice, a.DeviceList)
 	text := c.text(options)

@@ -9,6 +9,7 @@ import (
 type device struct {
 	memory           *deviceMemory
 	platform, handle uintptr
+	platformName     string
 	localMemory      uint64 // of a work group
 	mipmaps          bool   // images may have levels
 	unified          bool   // its memory is the host's

@@ -46,6 +46,7 @@ func (ks *kernels) doClSetKernelArg(m *message, a *argsClSetKernelArg) error {
 	if l != nil && status == clSuccess {
 		l.set(a)
 	}
+	ks.recorder.setArg(a)
 	return ks.caller.finish(c, status)
 }
 
@@ -94,6 +95,7 @@ func (ks *kernels) doClEnqueueNDRangeKernel(m *message, a *argsClEnqueueNDRangeK
 	case a.GlobalWorkSize == nil:
 		c.fail(clInvalidGlobalWorkSize) // the client has its own way for OpenCL 2.1's absent sizes
 	}
+	ks.recorder.launch(a)
 	queue, kernel := c.handle(kindQueue, a.CommandQueue), c.handle(kindKernel, a.Kernel)
 	if c.status == clSuccess && kernel != 0 {
 		if l := ks.localMemoryOf(a.Kernel, kernel); ks.device.localMemory > 0 && l.own+l.sum > ks.device.localMemory {
@@ -118,7 +120,11 @@ type kernels struct {
 	frames *frames
 	device *device
 
-	locals map[uint64]*locals // of kernels that have arguments in local memory
+	locals   map[uint64]*locals // of kernels that have arguments in local memory
+	recorder *recorder
 }
 
-func (ks *kernels) forget(id uint64) { delete(ks.locals, id) }
+func (ks *kernels) forget(id uint64) {
+	delete(ks.locals, id)
+	ks.recorder.forgetKernel(id)
+}

@@ -24,7 +24,8 @@ type programs struct {
 	includes   *includes
 	helpers    *helpers
 
-	byID map[uint64]*programState
+	byID     map[uint64]*programState
+	recorder *recorder
 }
 
 // programState is what the dispatcher knows of a program: the devices that it
@@ -69,6 +70,7 @@ func (ps *programs) doClCreateProgramWithSource(m *message, a *argsClCreateProgr
 	status := ps.caller.create(c, fnClCreateProgramWithSource, kindProgram, a.Result,
 		c.handle(kindContext, a.Context), 1, driver.Address(b), driver.Address(b[8:]), c.errcode())
 	ps.add(a.Result, a.Context).size = size
+	ps.recorder.source(a.Result, a.Source)
 	return ps.caller.finish(c, status)
 }
 
@@ -186,5 +188,6 @@ func (ps *programs) forget(id uint64) {
 	if p := ps.byID[id]; p != nil {
 		ps.budget.release(p.size)
 	}
+	ps.recorder.forgetProgram(id)
 	delete(ps.byID, id)
 }

@@ -60,6 +60,10 @@ type Options struct {
 	Output *os.File
 	// Gate shares the device; nil: the session has it for itself.
 	Gate Gate
+	// Recipes gets what a compile step needs to compile the session's kernels again, but for
+	// those whose keys are in KnownRecipes; nil: nothing is recorded.
+	Recipes      io.Writer
+	KnownRecipes map[string]bool
 	// Log keeps what is needed to rebuild the session; nil: nothing is kept.
 	Log *session.Log
 }
@@ -104,6 +108,7 @@ type Worker struct {
 	writes       *writes
 	synchronizer *synchronizer
 	releases     *releases
+	recorder     *recorder
 }
 
 // New finds the device and returns a worker for it that has not sent anything yet.
@@ -161,6 +166,9 @@ func (w *Worker) newState() error {
 // newCalls makes the parts that execute calls.
 func (w *Worker) newCalls() {
 	opts, cl, k := &w.opts, w.client, w.caller
+	if opts.Recipes != nil {
+		w.recorder = newRecorder(opts.Recipes, opts.KnownRecipes, compilesAtLaunch(w.device.platformName))
+	}
 	w.contexts = &contexts{
 		caller: k, client: cl, frames: w.frames, device: w.device, objects: w.objects, callbacks: opts.Callbacks,
 		byID: make(map[uint64]*contextState), errors: make(chan contextError, maxContextErrors),
@@ -174,8 +182,9 @@ func (w *Worker) newCalls() {
 		drv: w.drv, caller: k, client: cl, frames: w.frames, device: w.device, budget: w.budget, hostMemory: w.hostMemory,
 		objects: w.objects, events: w.events, output: w.output, contexts: w.contexts, helpers: w.helpers,
 		includes: &includes{dir: opts.IncludeDir, output: w.output}, byID: make(map[uint64]*programState),
+		recorder: w.recorder,
 	}
-	w.kernels = &kernels{drv: w.drv, caller: k, frames: w.frames, device: w.device, locals: make(map[uint64]*locals)}
+	w.kernels = &kernels{drv: w.drv, caller: k, frames: w.frames, device: w.device, locals: make(map[uint64]*locals), recorder: w.recorder}
 	mover := &mover{drv: w.drv, frames: w.frames, device: w.device, memObjects: w.memObjects, area: opts.Ring.Area()}
 	w.reads = &reads{
 		drv: w.drv, caller: k, client: cl, frames: w.frames, budget: w.budget, staging: w.hostMemory.staging, hostMemory: w.hostMemory,
@@ -214,7 +223,7 @@ func (w *Worker) findDevice() error {
 	if w.opts.DeviceName != "" && d.info.Name != w.opts.DeviceName {
 		return outboard.Errorf(outboard.NoDevice, fmt.Sprintf("device %d", w.opts.Device), "it is %q now, and was %q when the node looked", d.info.Name, w.opts.DeviceName)
 	}
-	w.device.platform, w.device.handle = d.platform, d.device
+	w.device.platform, w.device.handle, w.device.platformName = d.platform, d.device, d.info.Platform
 	w.device.unified = d.info.Type == outboard.CPU
 	w.drv = functionsOf(w.drv, w.device.platform, w.frames.current)
 	w.memory.init(w.opts.Memory, d.info.Memory)
@@ -287,6 +296,7 @@ func (w *Worker) step() error {
 	if w.opts.Log != nil {
 		w.record(&m)
 	}
+	w.recorder.observe(&m)
 	return w.dispatch(&m)
 }
 

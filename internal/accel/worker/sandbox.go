@@ -1,11 +1,15 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
@@ -22,6 +26,9 @@ const (
 // path is the same in every session: drivers cache programs by their options, which name
 // folders below it.
 const cacheDir = "/cache"
+
+// defaultCacheSize bounds what a session adds to its cache if its node does not.
+const defaultCacheSize = 64 << 20
 
 // inheritedConfig returns the configuration if the process is isolated already.
 func inheritedConfig() (cfg control.Config, isolation control.Isolation, isolated bool, err error) {
@@ -44,12 +51,18 @@ func inheritedConfig() (cfg control.Config, isolation control.Isolation, isolate
 // isolateAndRestart enters the sandbox and executes the program again. It returns only
 // when it fails.
 func isolateAndRestart(cfg control.Config, inherit ...*os.File) error {
+	if cfg.Compile {
+		runtime.LockOSThread() // Exec makes this thread's priority that of the process
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, compileNice)
+	}
 	inside, err := sandbox.Enter(sandboxConfig(&cfg))
 	if err != nil {
 		return fmt.Errorf("isolate the worker: %w", err)
 	}
 	if inside.OwnRoot() {
 		cfg.CacheDir, cfg.TmpDir = cacheDir, sandbox.TmpDir
+	} else if cfg.CacheDir, err = privateCache(&cfg); err != nil {
+		return err
 	}
 	isolation := isolationOf(inside)
 	if cfg.Cgroup {
@@ -69,7 +82,12 @@ func isolateAndRestart(cfg control.Config, inherit ...*os.File) error {
 // sandboxConfig completes the node's sandbox configuration by what only this process knows.
 func sandboxConfig(cfg *control.Config) sandbox.Config {
 	c := cfg.Sandbox
-	c.Writable = []sandbox.Bind{{Source: cfg.CacheDir, Target: cacheDir}}
+	if cfg.Compile {
+		// What a driver compiles it can't execute here.
+		c.NoExec, c.Writable = true, []sandbox.Bind{{Source: cfg.CacheDir, Target: cacheDir, NoExec: true}}
+	} else {
+		c.Layers = []sandbox.Layer{{Source: cfg.CacheDir, Target: cacheDir, Size: int64(cmp.Or(cfg.CacheSize, defaultCacheSize))}}
+	}
 	c.Fallback = []string{cfg.TmpDir}
 	c.Readable = append(c.Readable, cfg.ReadPaths...)
 	for _, name := range []string{"LD_LIBRARY_PATH", "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES"} {
@@ -82,8 +100,18 @@ func sandboxConfig(cfg *control.Config) sandbox.Config {
 	return c
 }
 
+// privateCache makes an empty cache in the session's own folder, for a machine on which a
+// session can't see its program's cache without being able to change it.
+func privateCache(cfg *control.Config) (string, error) {
+	dir := filepath.Join(cfg.TmpDir, "cache")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("the session's cache: %w", err)
+	}
+	return dir, nil
+}
+
 func isolationOf(inside *sandbox.Inside) control.Isolation {
-	isolation := control.Isolation{Mechanisms: inside.Mechanisms}
+	isolation := control.Isolation{Mechanisms: inside.Mechanisms, Layered: inside.OwnRoot() && inside.Layered}
 	for _, gap := range inside.Gaps {
 		isolation.Gaps = append(isolation.Gaps, fmt.Sprintf("%s: %v", gap.Mechanism, gap.Err))
 	}

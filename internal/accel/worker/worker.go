@@ -33,7 +33,13 @@ const statsEvery = time.Second
 // It runs twice. The first time it reads its configuration, enters the sandbox and
 // executes the program again, which makes the sandbox that of the process; the second
 // time it does the work.
+//
+// A process for which the configuration says so compiles recipes instead, which it gets
+// instead of the ring.
 func Main(ctx context.Context, ring, socket *os.File) error {
+	if os.Getenv(stepVariable) != "" {
+		return runStep(os.Stdin)
+	}
 	cfg, isolation, isolated, err := inheritedConfig()
 	if err != nil {
 		return err
@@ -42,7 +48,11 @@ func Main(ctx context.Context, ring, socket *os.File) error {
 		if cfg, err = control.ReadConfig(socket); err != nil {
 			return err
 		}
-		err = isolateAndRestart(cfg, ring, socket)
+		inherit := []*os.File{ring, socket}
+		if cfg.Recipes {
+			inherit = append(inherit, os.NewFile(recipesDescriptor, "recipes"))
+		}
+		err = isolateAndRestart(cfg, inherit...)
 		if conn, connErr := control.FromFile(socket); connErr == nil {
 			conn.Final(err)
 		}
@@ -50,6 +60,9 @@ func Main(ctx context.Context, ring, socket *os.File) error {
 	}
 	return serve(ctx, cfg, isolation, ring, socket)
 }
+
+// recipesDescriptor is that of the file for recipes, after the ring and the socket.
+const recipesDescriptor = 5
 
 // errNodeGone is why a session ends whose node did.
 var errNodeGone = &outboard.Error{Op: "session", Kind: outboard.SessionLost, Err: errors.New("the node of the device ended")}
@@ -70,6 +83,11 @@ func serve(ctx context.Context, cfg control.Config, isolation control.Isolation,
 	if cfg.Inspect {
 		conn.Final(nil)
 		return nil
+	}
+	if cfg.Compile {
+		err := compile(ctx, cfg, ringFile)
+		conn.Final(err)
+		return err
 	}
 	ring, err := shm.Open(ringFile, shm.Worker)
 	if err != nil {
@@ -97,6 +115,9 @@ func execute(ctx context.Context, cfg control.Config, ring *shm.Ring, conn *cont
 		Driver: table, Callbacks: driver.NewCallbacks(), Ring: ring,
 		Device: cfg.Device, DeviceName: cfg.DeviceName, Memory: cfg.Memory, Host: cfg.Host, IncludeDir: filepath.Join(cfg.CacheDir, "include"),
 		Output: stdout, Gate: turns, Log: session.NewLog(logLimit),
+	}
+	if cfg.Recipes {
+		opts.Recipes, opts.KnownRecipes = os.NewFile(recipesDescriptor, "recipes"), knownRecipes(cfg.CacheDir)
 	}
 	if cfg.Quota != nil {
 		opts.Quota, opts.InitialQuota = quota, *cfg.Quota

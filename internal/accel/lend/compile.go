@@ -1,0 +1,232 @@
+package lend
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/cgroup"
+)
+
+// compiles fills caches of compiled kernels after sessions. A session says in recipes what its
+// driver compiled; a process that executes no kernel compiles that again into the cache. One
+// runs at a time, and gives way to everything else.
+type compiles struct {
+	host *Host
+	done chan struct{}
+	stop context.CancelFunc
+	jobs chan *compileJob
+
+	mu      sync.Mutex
+	queued  map[string]bool // caches with a job
+	current *compileJob
+}
+
+// compileJob is a compile step.
+type compileJob struct {
+	spec    Spec
+	cache   cacheUse
+	recipes *os.File
+
+	draft   *cacheUse
+	process *process
+}
+
+const (
+	// maxCompileJobs bounds the jobs that wait: a session whose job has no place has its
+	// kernels compiled again next time.
+	maxCompileJobs = 32
+	// compileLimit is how long a job may take. What it has done by then is kept.
+	compileLimit = 2 * time.Minute
+	// compileWeight is its share of processor time, against 100 of a session.
+	compileWeight = 10
+	// maxRecipes bounds the recipes of a session in bytes.
+	maxRecipes = 32 << 20
+)
+
+func newCompiles(h *Host) *compiles {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &compiles{host: h, done: make(chan struct{}), stop: stop, jobs: make(chan *compileJob, maxCompileJobs), queued: map[string]bool{}}
+	go c.run(ctx)
+	return c
+}
+
+// close ends the job that runs and drops the others.
+func (c *compiles) close() {
+	c.stop()
+	<-c.done
+}
+
+// newRecipes makes the file for a session's recipes; nil where no compile step can follow: it
+// needs a cache that only it can change.
+func (h *Host) newRecipes() *os.File {
+	if !h.isolation.Layered {
+		return nil
+	}
+	fd, err := unix.MemfdCreate("recipes", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "recipes")
+}
+
+// enqueue has the recipes of a session that has ended carried out, if there are any.
+func (c *compiles) enqueue(s *Session) {
+	if s.recipes == nil {
+		return
+	}
+	job := &compileJob{spec: s.Spec, cache: s.cache, recipes: s.recipes}
+	if !c.accept(job) {
+		_ = job.recipes.Close()
+	}
+}
+
+func (c *compiles) accept(job *compileJob) bool {
+	info, err := job.recipes.Stat()
+	if err != nil || info.Size() == 0 || info.Size() > maxRecipes && job.recipes.Truncate(maxRecipes) != nil {
+		return false
+	}
+	if _, err := job.recipes.Seek(0, 0); err != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queued[job.cache.name] {
+		return false // the next session records what is missing then
+	}
+	select {
+	case c.jobs <- job:
+		c.queued[job.cache.name] = true
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *compiles) run(ctx context.Context) {
+	defer close(c.done)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case job := <-c.jobs:
+			if err := c.carryOut(ctx, job); err != nil && ctx.Err() == nil {
+				c.host.opts.Log.Warn("kernels are compiled again in the next session", "program", job.spec.Lease.Program, "error", err)
+			}
+			_ = job.recipes.Close()
+			c.mu.Lock()
+			delete(c.queued, job.cache.name)
+			c.mu.Unlock()
+		}
+	}
+}
+
+// carryOut makes the next generation of a cache.
+func (c *compiles) carryOut(ctx context.Context, job *compileJob) error {
+	h := c.host
+	from, err := h.caches.acquire(job.spec.Lease)
+	if err != nil {
+		return err
+	}
+	defer h.caches.release(from)
+	job.cache = from
+	if job.draft, err = h.caches.draft(&from); err != nil {
+		return err
+	}
+	tmp := filepath.Join(h.tmp(), "compile")
+	defer os.RemoveAll(tmp)
+	if err := c.compile(ctx, job, tmp); err != nil {
+		h.caches.discard(job.draft)
+		return err
+	}
+	return h.caches.commit(job.draft)
+}
+
+// compile runs the compile step's process until it has done everything or its time is over.
+func (c *compiles) compile(ctx context.Context, job *compileJob, tmp string) error {
+	h := c.host
+	config, err := h.sandboxConfig(tmp, job.cache.uid)
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := controlPair()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	job.process, err = h.startProcess(tmp, job.recipes, theirs)
+	_ = theirs.Close()
+	if err != nil {
+		return err
+	}
+	err = c.enterGroup(job)
+	if err == nil {
+		c.setCurrent(job)
+		err = c.converse(ctx, ours, job, control.Config{
+			Session: "compile", Sandbox: config, Require: h.opts.Sandbox.Require, Cgroup: job.process.group != nil, Compile: true,
+			API: job.spec.Device.API, Device: job.spec.Index, DeviceName: job.spec.Device.Name, CacheDir: job.draft.dir, TmpDir: tmp,
+		})
+		c.setCurrent(nil)
+	}
+	job.process.kill()
+	_ = job.process.wait()
+	return errors.Join(err, job.process.group.Remove())
+}
+
+func (c *compiles) enterGroup(job *compileJob) (err error) {
+	h := c.host
+	job.process.group, err = h.opts.Groups.Make("compile", cgroup.Limits{
+		Memory: groupMemory(&job.spec, h.opts.Sandbox.Memory), Tasks: maxTasks, Weight: compileWeight,
+	})
+	if err != nil {
+		return err
+	}
+	return job.process.group.Add(job.process.pid())
+}
+
+// converse sends the process its configuration and waits for its last message.
+func (c *compiles) converse(ctx context.Context, conn *control.Conn, job *compileJob, config control.Config) error {
+	limit := time.AfterFunc(compileLimit, job.process.kill)
+	defer limit.Stop()
+	stop := context.AfterFunc(ctx, job.process.kill)
+	defer stop()
+	if err := conn.Send(control.Message{Type: control.TypeConfig, Config: &config}); err != nil {
+		return err
+	}
+	for {
+		m, err := conn.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return nil //nolint:nilerr // its time was over; what it has compiled is complete
+		case m.Type == control.TypeFinal && m.Reason != "":
+			return outboard.Errorf(m.Kind, "compile", "%s", m.Reason)
+		case m.Type == control.TypeFinal:
+			return nil
+		}
+	}
+}
+
+func (c *compiles) setCurrent(job *compileJob) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current = job
+}
+
+// watch ends a compile step that writes without bound.
+func (c *compiles) watch() {
+	c.mu.Lock()
+	job := c.current
+	c.mu.Unlock()
+	if job != nil && sizeOf(job.draft.dir) > 2*c.host.caches.limit {
+		job.process.kill()
+	}
+}

@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/accel/opencl"
+)
+
+// The compile step fills a program's cache of compiled kernels after a session. It has the
+// sandbox of a worker, but nothing that it writes can be executed there, so that no kernel
+// runs where the cache can be changed. Each recipe is carried out by a process of its own: a
+// driver may end it, as PoCL does when it can't execute what it has compiled.
+
+// stepVariable makes this program carry out the recipe on its standard input.
+const stepVariable = "OUTBOARD_WORKER_STEP"
+
+// compileNice is the nice value of the compile step: sessions go first.
+const compileNice = 15
+
+// maxKnown bounds the recipes of a cache.
+const maxKnown = 16 << 10
+
+// stepLimit is how long one recipe may take.
+const stepLimit = 30 * time.Second
+
+// step is one run of the compiler.
+type step struct {
+	Config  control.Config        `json:"config"`
+	Program *opencl.ProgramRecipe `json:"program"`
+	Launch  *opencl.LaunchRecipe  `json:"launch,omitempty"`
+}
+
+// compile carries out recipes. One that fails is not tried again.
+func compile(ctx context.Context, cfg control.Config, recipes io.Reader) error {
+	if cfg.CacheDir != cacheDir {
+		return errors.New("compile: not without a root of its own")
+	}
+	all, err := opencl.ReadRecipes(recipes)
+	if err != nil && len(all) == 0 {
+		return err
+	}
+	known := knownRecipes(cfg.CacheDir)
+	list, err := os.OpenFile(filepath.Join(cfg.CacheDir, control.RecipesFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	programs := map[string]*opencl.ProgramRecipe{}
+	for i := range all {
+		r := &all[i]
+		s := step{Config: cfg, Program: r.Program, Launch: r.Launch}
+		if r.Program != nil {
+			programs[r.Key] = r.Program
+		} else {
+			s.Program = programs[r.Launch.Program]
+		}
+		if s.Program == nil || known[r.Key] || len(known) >= maxKnown {
+			continue
+		}
+		s.run(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		known[r.Key] = true
+		if _, err := fmt.Fprintln(list, r.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run carries one recipe out. How the process ends says little: see above.
+func (s *step) run(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	defer cancel()
+	text, err := json.Marshal(s)
+	if err != nil {
+		return
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), stepVariable+"=1")
+	cmd.Stdin = strings.NewReader(string(text))
+	_ = cmd.Run()
+}
+
+// runStep is the process of one recipe.
+func runStep(in io.Reader) error {
+	var s step
+	if err := json.NewDecoder(in).Decode(&s); err != nil {
+		return fmt.Errorf("compile: %w", err)
+	}
+	table, err := load(s.Config.API)
+	if err != nil {
+		return err
+	}
+	return opencl.Compile(opencl.CompileOptions{
+		Driver: table, Device: s.Config.Device, DeviceName: s.Config.DeviceName, IncludeDir: filepath.Join(s.Config.CacheDir, "include"),
+	}, s.Program, s.Launch)
+}
+
+// knownRecipes are the recipes that a cache has the results of.
+func knownRecipes(dir string) map[string]bool {
+	known := map[string]bool{}
+	f, err := os.Open(filepath.Join(dir, control.RecipesFile))
+	if err != nil {
+		return known
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan() && len(known) < maxKnown; {
+		known[lines.Text()] = true
+	}
+	return known
+}
