@@ -69,8 +69,14 @@ func New(socket *net.UnixConn, opts Options) *Conn {
 
 // FromFile makes a Conn of an inherited or passed socket of packets. It closes file.
 func FromFile(file *os.File, opts Options) (*Conn, error) {
-	const op = "local protocol"
 	defer file.Close()
+	return FromOpenFile(file, opts)
+}
+
+// FromOpenFile is FromFile for a file that stays open: a program that this process executes
+// receives the messages that this Conn has not.
+func FromOpenFile(file *os.File, opts Options) (*Conn, error) {
+	const op = "local protocol"
 	c, err := net.FileConn(file)
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Protocol, op, "%w", err)
@@ -161,6 +167,11 @@ func (c *Conn) receive() (*Message, error) {
 	}
 	rights := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	n, got, flags, _, err := c.socket.ReadMsgUnix(c.buffer, rights)
+	if errors.Is(err, unix.ECONNRESET) {
+		// The peer closed without having read all: the kernel reports that once, and before
+		// the messages that the peer has sent.
+		n, got, flags, _, err = c.socket.ReadMsgUnix(c.buffer, rights)
+	}
 	if err != nil {
 		return nil, err
 	}

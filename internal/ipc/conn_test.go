@@ -521,3 +521,24 @@ func withoutDescriptors(t *testing.T, f func() (*Message, error)) (*Message, err
 	}()
 	return f()
 }
+
+// TestLastMessage: what a peer sent before it ended arrives, even if the peer has not read all
+// that was sent to it.
+func TestLastMessage(t *testing.T) {
+	a, b := pair(t, Options{}, Options{})
+	if err := a.Send("unread", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Send("last", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := a.Receive(t.Context()); err != nil || m.Type != "last" {
+		t.Errorf("got %v, %v, want the last message", m, err)
+	}
+	if m, err := a.Receive(t.Context()); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, %v, want EOF", m, err)
+	}
+}

@@ -114,11 +114,11 @@ func encode(h Header, body any, maxBody int) (packet []byte, file *os.File, err 
 	if !bytes.HasPrefix(text, []byte("{")) {
 		return nil, nil, outboard.Errorf(outboard.Invalid, "local protocol", "message %s: its body is no JSON object", h.Type)
 	}
-	if len(packet)+len(text) <= MaxPacket {
-		return join(packet, text), nil, nil
-	}
 	if len(text) > maxBody {
 		return nil, nil, outboard.Errorf(outboard.Exhausted, "local protocol", "message %s: %d bytes, and %d are allowed", h.Type, len(text), maxBody)
+	}
+	if len(packet)+len(text) <= MaxPacket {
+		return join(packet, text), nil, nil
 	}
 	if file, err = NewFile(h.Type, text); err != nil {
 		return nil, nil, err

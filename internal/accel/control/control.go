@@ -1,5 +1,5 @@
-// Package control is the protocol between a node and one of its workers: lines
-// of JSON over a unix socket, one message a line.
+// Package control is the protocol between a node and one of its workers, in messages of
+// internal/ipc without replies:
 //
 //	node -> worker    config, first and once
 //	                  contended {on}: ask for turns from now on, or no longer
@@ -14,29 +14,34 @@
 //	                  reserve {bytes}: more device memory is wanted; one at a time
 //	                  release {bytes}: less device memory is needed
 //	                  log {level, text}
-//	                  final {kind, reason}: why the session ends; the last message
+//	                  final {final_kind, reason}: why the session ends; the last message
 //
-// End of file from the node means: end at once. A worker that ends without a
-// final message crashed.
+// The end of the connection from the node means: end at once. A worker that ends without a
+// final message crashed. An end whose messages the other one does not read for WriteTimeout
+// closes the connection.
 package control
 
 import (
-	"bufio"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
-// MaxLine is the longest line that either side accepts.
-const MaxLine = 64 << 10
+const (
+	// MaxMessage bounds a message in bytes.
+	MaxMessage = 64 << 10
+	// maxText bounds a text in a message in bytes: JSON makes at most six of one.
+	maxText = MaxMessage / 8
+	// WriteTimeout is how long a node waits for a worker to read. It sends little, so a full
+	// socket means a worker that does not read.
+	WriteTimeout = 50 * time.Millisecond
+)
 
 // RecipesFile is the file of a cache that holds the keys of the recipes that the cache has the
 // results of, a line each.
@@ -129,9 +134,9 @@ type Stats struct {
 	BytesOut uint64         `json:"bytes_out"`
 }
 
-// Message is one line. Type says which of the other fields count.
+// Message is one message. Type says which of the other fields count.
 type Message struct {
-	Type    Type          `json:"type"`
+	Type    Type          `json:"-"` // in the header
 	Config  *Config       `json:"config,omitempty"`
 	On      bool          `json:"on,omitempty"`
 	Quantum time.Duration `json:"quantum_ns,omitempty"`
@@ -143,7 +148,7 @@ type Message struct {
 	Isolation *Isolation    `json:"isolation,omitempty"`
 	Level     string        `json:"level,omitempty"`
 	Text      string        `json:"text,omitempty"`
-	Kind      outboard.Kind `json:"kind,omitempty"`
+	Kind      outboard.Kind `json:"final_kind,omitempty"`
 	Reason    string        `json:"reason,omitempty"`
 }
 
@@ -153,100 +158,83 @@ func (m *Message) validate() error {
 		return fmt.Errorf("control: %s without its content", m.Type)
 	case m.Used < 0 || m.Quantum < 0:
 		return fmt.Errorf("control: %s with a negative time", m.Type)
-	case m.Type == "":
-		return errors.New("control: message without a type")
 	}
 	return nil
 }
 
 // Conn is one end of the connection. Send may be called by several
 // goroutines, Receive by one.
-type Conn struct {
-	socket io.ReadWriteCloser
-	lines  *bufio.Scanner
-	mu     sync.Mutex
-}
+type Conn struct{ conn *ipc.Conn }
 
-// New speaks over socket and closes it in Close.
-func New(socket io.ReadWriteCloser) *Conn {
-	lines := bufio.NewScanner(socket)
-	lines.Buffer(make([]byte, 0, 4<<10), MaxLine)
-	return &Conn{socket: socket, lines: lines}
-}
+var options = ipc.Options{MaxBody: MaxMessage, MaxReceived: MaxMessage}
 
-// FromFile speaks over a unix socket that was inherited. It takes f over.
-func FromFile(f *os.File) (*Conn, error) {
-	socket, err := net.FileConn(f)
-	_ = f.Close()
+// Pair returns the node's end of a connection, and the file of the worker's, which the caller
+// closes once the worker has it.
+func Pair() (node *Conn, worker *os.File, err error) {
+	opts := options
+	opts.WriteTimeout = WriteTimeout
+	conn, worker, err := ipc.Pair(opts)
 	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
+		return nil, nil, fmt.Errorf("control connection: %w", err)
 	}
-	return New(socket), nil
+	return &Conn{conn}, worker, nil
 }
 
-// ReadConfig reads the first message from an inherited socket, and not one byte
-// more: another program of the same process reads on.
+// FromFile returns the worker's end of a connection, of an inherited socket. It closes f.
+func FromFile(f *os.File) (*Conn, error) {
+	conn, err := ipc.FromFile(f, options)
+	if err != nil {
+		return nil, fmt.Errorf("control connection: %w: start the node again with this program", err)
+	}
+	return &Conn{conn}, nil
+}
+
+// ReadConfig receives the first message from an inherited socket, which stays open: the program
+// that this process executes next receives the others.
 func ReadConfig(f *os.File) (Config, error) {
-	var line []byte
-	var one [1]byte
-	for len(line) < MaxLine {
-		n, err := f.Read(one[:])
-		if err != nil {
-			return Config{}, fmt.Errorf("control: read configuration: %w", err)
-		}
-		if n == 1 && one[0] == '\n' {
-			break
-		}
-		line = append(line, one[:n]...)
+	conn, err := ipc.FromOpenFile(f, options)
+	if err != nil {
+		return Config{}, fmt.Errorf("control connection: %w: start the node again with this program", err)
 	}
-	var m Message
-	if err := json.Unmarshal(line, &m); err != nil {
-		return Config{}, fmt.Errorf("control: read configuration: %w", err)
+	c := &Conn{conn}
+	m, err := c.Receive()
+	if err = errors.Join(err, c.Close()); err != nil {
+		return Config{}, fmt.Errorf("control connection: receive the configuration: %w", err)
 	}
-	if m.Type != TypeConfig || m.Config == nil {
-		return Config{}, fmt.Errorf("control: the first message is %q and not a configuration", m.Type)
+	if m.Type != TypeConfig {
+		return Config{}, fmt.Errorf("control connection: the first message is %.40q and not a configuration", m.Type)
 	}
 	return *m.Config, nil
 }
 
-// Send writes one message.
+// Send sends one message. The connection ends when the other end does not read.
 func (c *Conn) Send(m Message) error {
-	line, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("control: %w", err)
+	err := c.conn.Send(string(m.Type), &m)
+	if outboard.KindOf(err) == outboard.Unreachable {
+		_ = c.conn.Close()
 	}
-	if len(line) >= MaxLine {
-		return fmt.Errorf("control: %s of %d bytes", m.Type, len(line))
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, err := c.socket.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("control: send %s: %w", m.Type, err)
-	}
-	return nil
+	return err
 }
 
 // Receive waits for the next message; io.EOF says that the other end is gone.
 // Types that it does not know come through: newer ends may say more.
 func (c *Conn) Receive() (Message, error) {
-	var m Message
-	if !c.lines.Scan() {
-		if err := c.lines.Err(); err != nil {
-			return m, fmt.Errorf("control: receive: %w", err)
-		}
-		return m, io.EOF
+	received, err := c.conn.Receive(context.Background())
+	if err != nil {
+		return Message{}, err
 	}
-	if err := json.Unmarshal(c.lines.Bytes(), &m); err != nil {
-		return m, fmt.Errorf("control: receive: %w", err)
+	defer received.Close()
+	m := Message{Type: Type(received.Type)}
+	if err := received.Decode(&m); err != nil {
+		return m, err
 	}
-	err := m.validate()
-	return m, err
+	return m, m.validate()
 }
 
 // Log sends a line for the node's log. A lost connection is no error here: the
 // reader of the connection finds out.
 func (c *Conn) Log(level, text string) {
-	_ = c.Send(Message{Type: TypeLog, Level: level, Text: text[:min(len(text), MaxLine/8)]})
+	_ = c.Send(Message{Type: TypeLog, Level: level, Text: text[:min(len(text), maxText)]})
 }
 
 // Final says why the session ends.
@@ -254,10 +242,10 @@ func (c *Conn) Final(err error) {
 	m := Message{Type: TypeFinal}
 	if err != nil {
 		text := err.Error()
-		m.Kind, m.Reason = outboard.KindOf(err), text[:min(len(text), MaxLine/8)]
+		m.Kind, m.Reason = outboard.KindOf(err), text[:min(len(text), maxText)]
 	}
 	_ = c.Send(m)
 }
 
-// Close closes the socket; a Receive that waits returns.
-func (c *Conn) Close() error { return c.socket.Close() }
+// Close closes the connection; a Receive that waits returns.
+func (c *Conn) Close() error { return c.conn.Close() }

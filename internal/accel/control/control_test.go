@@ -27,14 +27,12 @@ func TestRoundTrip(t *testing.T) {
 	}
 	for name, want := range messages {
 		t.Run(name, func(t *testing.T) {
-			a, b := net.Pipe()
-			node, worker := New(a), New(b)
-			defer node.Close()
-			defer worker.Close()
-			failed := make(chan error, 1)
-			go func() { failed <- node.Send(want) }()
+			node, worker := pair(t)
+			if err := node.Send(want); err != nil {
+				t.Fatal(err)
+			}
 			got, err := worker.Receive()
-			if err := errors.Join(err, <-failed); err != nil {
+			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(got, want); diff != "" {
@@ -44,61 +42,134 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// pair returns both ends of a connection.
+func pair(t testing.TB) (node, worker *Conn) {
+	t.Helper()
+	node, file, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if worker, err = FromFile(file); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = node.Close(), worker.Close() })
+	return node, worker
+}
+
+// raw returns a node's end, and a worker's end that sends packets of any content.
+func raw(t testing.TB) (node *Conn, worker net.Conn) {
+	t.Helper()
+	node, file, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if worker, err = net.FileConn(file); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = node.Close(), worker.Close() })
+	return node, worker
+}
+
 func TestReceiveRefuses(t *testing.T) {
 	tests := map[string]string{
-		"no JSON":            "hello\n",
-		"no type":            "{}\n",
-		"empty config":       `{"type":"config"}` + "\n",
-		"empty stats":        `{"type":"stats"}` + "\n",
-		"negative time":      `{"type":"end","used_ns":-1}` + "\n",
-		"a line too long":    `{"type":"log","text":"` + strings.Repeat("x", MaxLine) + "\"}\n",
-		"a size that is odd": `{"type":"config","config":{"memory":-5}}` + "\n",
+		"no JSON":            "hello",
+		"no type":            "{}",
+		"empty config":       `{"type":"config"}`,
+		"empty stats":        `{"type":"stats"}`,
+		"negative time":      `{"type":"end","used_ns":-1}`,
+		"a long packet":      `{"type":"log","text":"` + strings.Repeat("x", MaxMessage) + `"}`,
+		"a size that is odd": `{"type":"config","config":{"memory":-5}}`,
 	}
-	for name, line := range tests {
+	for name, packet := range tests {
 		t.Run(name, func(t *testing.T) {
-			if m, err := New(pipe{strings.NewReader(line)}).Receive(); err == nil {
-				t.Errorf("Receive took %+v", m)
+			node, worker := raw(t)
+			if _, err := worker.Write([]byte(packet)); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := node.Receive(); err == nil || errors.Is(err, io.EOF) {
+				t.Errorf("Receive returned %+v, %v", m, err)
 			}
 		})
 	}
 }
 
 func TestEnd(t *testing.T) {
-	if _, err := New(pipe{strings.NewReader("")}).Receive(); !errors.Is(err, io.EOF) {
+	node, worker := pair(t)
+	if err := worker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Receive(); !errors.Is(err, io.EOF) {
 		t.Errorf("Receive at the end: %v, want EOF", err)
 	}
 }
 
-// TestLongReason: a reason of any length leaves room for the rest of its line.
+// TestNotRead: a worker that does not read loses its connection.
+func TestNotRead(t *testing.T) {
+	node, worker := pair(t)
+	var err error
+	for err == nil {
+		err = node.Send(Message{Type: TypeGrant})
+	}
+	if _, err := node.Receive(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the node's end: %v, want closed", err)
+	}
+	for err = nil; err == nil; {
+		_, err = worker.Receive()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("the worker's end: %v, want EOF", err)
+	}
+}
+
+// TestLongReason: a reason of any length leaves room for the rest of its message.
 func TestLongReason(t *testing.T) {
-	a, b := net.Pipe()
-	defer a.Close()
-	defer b.Close()
-	go New(a).Final(errors.New(strings.Repeat("\x00", 2*MaxLine)))
-	m, err := New(b).Receive()
+	node, worker := pair(t)
+	worker.Final(errors.New(strings.Repeat("\x00", 2*MaxMessage)))
+	m, err := node.Receive()
 	if err != nil || m.Type != TypeFinal {
 		t.Errorf("Receive: %v, %v", m.Type, err)
 	}
 }
 
+// TestReadConfig: a process receives its configuration, and the program that it executes next
+// receives what follows.
+func TestReadConfig(t *testing.T) {
+	node, file, err := Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	for _, m := range []Message{{Type: TypeConfig, Config: &Config{Session: "s"}}, {Type: TypeGrant, Quantum: 5}} {
+		if err := node.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := ReadConfig(file); err != nil || c.Session != "s" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	worker, err := FromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Close()
+	if m, err := worker.Receive(); err != nil || m.Type != TypeGrant {
+		t.Errorf("got %+v, %v, want the second message", m, err)
+	}
+}
+
 func FuzzReceive(f *testing.F) {
-	f.Add(`{"type":"config","config":{"session":"s","memory":1073741824}}` + "\n")
-	f.Add(`{"type":"grant","quantum_ns":5}` + "\n{}\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		c := New(pipe{strings.NewReader(text)})
-		for {
-			m, err := c.Receive()
-			if err != nil {
-				return
-			}
-			if m.Type == "" || m.Type == TypeConfig && m.Config == nil {
-				t.Fatalf("took %+v", m)
-			}
+	f.Add(`{"type":"config","config":{"session":"s","memory":1073741824}}`)
+	f.Add(`{"type":"grant","quantum_ns":5}`)
+	f.Add(`{"type":"final","final_kind":"exhausted","reason":"x","body_file":true}`)
+	f.Fuzz(func(t *testing.T, packet string) {
+		node, worker := raw(t)
+		if _, err := worker.Write([]byte(packet)); err != nil || worker.Close() != nil {
+			return // too long for the socket, or empty
+		}
+		m, err := node.Receive()
+		if err == nil && (m.Type == "" || m.Type == TypeConfig && m.Config == nil) {
+			t.Fatalf("received %+v", m)
 		}
 	})
 }
-
-type pipe struct{ io.Reader }
-
-func (pipe) Write(b []byte) (int, error) { return len(b), nil }
-func (pipe) Close() error                { return nil }

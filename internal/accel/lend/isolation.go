@@ -89,7 +89,7 @@ func (h *Host) inspect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ours, theirs, err := controlPair()
+	ours, theirs, err := control.Pair()
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package lend
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -22,9 +21,16 @@ type quotaWorker struct {
 
 func joinLease(t *testing.T, l *leaseState, id outboard.SessionID) *quotaWorker {
 	t.Helper()
-	near, far := net.Pipe()
-	w := &quotaWorker{id: id, conn: control.New(far), lease: l, answers: make(chan outboard.Bytes, 1), reclaim: make(chan struct{}, 16)}
-	w.quota = *l.join(id, control.New(near))
+	near, file, err := control.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := control.FromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &quotaWorker{id: id, conn: far, lease: l, answers: make(chan outboard.Bytes, 1), reclaim: make(chan struct{}, 16)}
+	w.quota = *l.join(id, near)
 	go func() {
 		for {
 			m, err := w.conn.Receive()

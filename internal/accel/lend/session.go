@@ -4,14 +4,12 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -102,7 +100,7 @@ func (s *Session) start() (err error) {
 	if s.ring, err = shm.Create(s.host.opts.Area); err != nil {
 		return err
 	}
-	ours, theirs, err := controlPair()
+	ours, theirs, err := control.Pair()
 	if err != nil {
 		s.ring.Unmap()
 		return err
@@ -163,22 +161,6 @@ func (s *Session) configure() error {
 		Owner: string(s.Lease.Holder), CacheDir: s.cache.dir, TmpDir: s.tmp(),
 		CacheSize: s.host.opts.Sandbox.Cache, Recipes: s.recipes != nil,
 	}})
-}
-
-// controlPair makes the two ends of a control socket.
-func controlPair() (*control.Conn, *os.File, error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("control socket: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
-	conn, err := net.FileConn(ours)
-	_ = ours.Close()
-	if err != nil {
-		_ = theirs.Close()
-		return nil, nil, fmt.Errorf("control socket: %w", err)
-	}
-	return control.New(timeoutConn{conn}), theirs, nil
 }
 
 // Ring is the client's end of the session's ring. It is mapped until Close.
@@ -335,7 +317,7 @@ func (s *Session) readControl() {
 	for {
 		m, err := s.control.Receive()
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET):
+		case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
 			s.End(outboard.Errorf(outboard.Protocol, "session", "the worker on %s: %w", s.Device.ID, err))

@@ -1,7 +1,6 @@
 package lend
 
 import (
-	"net"
 	"sync"
 	"time"
 
@@ -94,19 +93,4 @@ func message(a arbiter.Action) control.Message {
 	default:
 		return control.Message{Type: control.TypeGrant, Quantum: a.Quantum}
 	}
-}
-
-// timeoutConn is a socket whose writes never wait long: the node sends little to a worker, so
-// a full socket means a worker that does not read.
-type timeoutConn struct{ net.Conn }
-
-func (c timeoutConn) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		return 0, err
-	}
-	n, err := c.Conn.Write(b)
-	if err != nil {
-		_ = c.Close()
-	}
-	return n, err
 }

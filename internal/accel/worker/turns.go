@@ -30,10 +30,15 @@ type drainer interface {
 	Working() bool
 }
 
+// sender is the part of a control connection that a turnGate needs.
+type sender interface {
+	Send(control.Message) error
+}
+
 // turnGate keeps the session to the order in which the node shares a device. While the session
 // is the only active one, Submit is one atomic load and one add.
 type turnGate struct {
-	conn   *control.Conn
+	conn   sender
 	worker drainer
 
 	// free is set while the session is known to be active, and not contended.
@@ -56,7 +61,7 @@ type turnGate struct {
 	started      time.Time // of the batch
 }
 
-func newTurnGate(conn *control.Conn) *turnGate {
+func newTurnGate(conn sender) *turnGate {
 	t := &turnGate{conn: conn, batch: 1}
 	t.cond.L = &t.mu
 	return t

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"io"
 	"math"
 	"sync"
 	"testing"
@@ -13,53 +12,30 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/control"
 )
 
-// duplex is a socket pair with buffers.
-type duplex struct {
-	in, out chan []byte
-	rest    []byte
+// queue is one direction of a control connection.
+type queue chan control.Message
+
+// Send implements sender.
+func (q queue) Send(m control.Message) error {
+	q <- m
+	return nil
 }
 
-func newDuplex() (a, b *duplex) {
-	x, y := make(chan []byte, 1000), make(chan []byte, 1000)
-	return &duplex{in: x, out: y}, &duplex{in: y, out: x}
-}
-
-func (d *duplex) Read(b []byte) (int, error) {
-	if len(d.rest) == 0 {
-		p, ok := <-d.in
-		if !ok {
-			return 0, io.EOF
-		}
-		d.rest = p
-	}
-	n := copy(b, d.rest)
-	d.rest = d.rest[n:]
-	return n, nil
-}
-
-func (d *duplex) Write(b []byte) (int, error) {
-	d.out <- append([]byte(nil), b...)
-	return len(b), nil
-}
-
-func (d *duplex) Close() error { close(d.out); return nil }
+func newQueue() queue { return make(queue, 1000) }
 
 // node gives turns on one device.
 type node struct {
 	mu      sync.Mutex
 	epoch   time.Time
 	arbiter *arbiter.Arbiter
-	conns   map[outboard.SessionID]*control.Conn
+	workers map[outboard.SessionID]queue
 	turns   int
 	idle    int // how often somebody was
 }
 
-func (n *node) hear(id outboard.SessionID) {
-	for {
-		m, err := n.conns[id].Receive()
-		if err != nil {
-			return
-		}
+// serve handles the messages of a worker.
+func (n *node) serve(id outboard.SessionID, messages queue) {
+	for m := range messages {
 		n.mu.Lock()
 		now := time.Since(n.epoch)
 		switch m.Type {
@@ -85,7 +61,7 @@ func (n *node) act(actions []arbiter.Action) {
 			n.turns++
 			m = control.Message{Type: control.TypeGrant, Quantum: a.Quantum}
 		}
-		_ = n.conns[a.Session].Send(m)
+		_ = n.workers[a.Session].Send(m)
 	}
 }
 
@@ -144,27 +120,23 @@ func (u *user) run(end time.Time) {
 // play runs sessions with the given weights for two seconds of virtual time.
 func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*user, n *node) {
 	synctest.Test(t, func(*testing.T) {
-		n = &node{epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{}), conns: map[outboard.SessionID]*control.Conn{}}
+		n = &node{epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{}), workers: map[outboard.SessionID]queue{}}
 		dev := &device{}
-		var near []*duplex
+		var queues []queue
 		var wg sync.WaitGroup
 		for i, weight := range weights {
 			id := outboard.SessionID(rune('a' + i))
-			a, b := newDuplex()
-			near = append(near, a, b)
-			n.conns[id] = control.New(a)
+			toNode, toWorker := newQueue(), newQueue()
+			queues = append(queues, toNode, toWorker)
+			n.workers[id] = toWorker
 			n.arbiter.Join(id, outboard.LeaseID(id), weight)
-			conn := control.New(b)
-			u := &user{device: dev, turns: newTurnGate(conn)}
+			u := &user{device: dev, turns: newTurnGate(toNode)}
 			u.turns.worker = u
 			shape(i, u)
 			users = append(users, u)
+			go n.serve(id, toNode)
 			go func() {
-				for {
-					m, err := conn.Receive()
-					if err != nil {
-						return
-					}
+				for m := range toWorker {
 					if m.Type == control.TypeGrant {
 						u.turns.grant(m.Quantum)
 					} else {
@@ -173,9 +145,6 @@ func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*use
 				}
 			}()
 		}
-		for id := range n.conns {
-			go n.hear(id)
-		}
 		end := time.Now().Add(2 * time.Second)
 		for _, u := range users {
 			wg.Go(func() { u.run(end) })
@@ -183,8 +152,8 @@ func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*use
 		wg.Wait()
 		time.Sleep(10 * time.Second) // everybody is idle and has said so
 		synctest.Wait()
-		for _, d := range near {
-			d.Close()
+		for _, q := range queues {
+			close(q)
 		}
 		synctest.Wait()
 	})

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -14,8 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
@@ -66,12 +63,11 @@ func start(t *testing.T, cfg control.Config) *peer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	node, far, err := control.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	near, far := os.NewFile(uintptr(fds[0]), "near"), os.NewFile(uintptr(fds[1]), "far")
-	p := &peer{t: t, ring: ring}
+	p := &peer{t: t, ring: ring, conn: node}
 	namespaces := sandbox.DetectNamespaces()
 	cfg = isolated(t, cfg, namespaces)
 	p.cmd = exec.Command(os.Args[0])
@@ -89,12 +85,6 @@ func start(t *testing.T, cfg control.Config) *peer {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
 	})
-	socket, err := net.FileConn(near)
-	near.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.conn = control.New(socket)
 	cfg.API = outboard.OpenCL
 	if err := p.conn.Send(control.Message{Type: control.TypeConfig, Config: &cfg}); err != nil {
 		t.Fatal(err)
