@@ -172,6 +172,9 @@ func (c *Conn) receive() (*Message, error) {
 		// the messages that the peer has sent.
 		n, got, flags, _, err = c.socket.ReadMsgUnix(c.buffer, rights)
 	}
+	if errors.Is(err, io.EOF) {
+		return nil, io.EOF // without the address
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/app/manifest"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/tenant/host"
@@ -41,24 +42,18 @@ type deviceBroker struct {
 }
 
 // serve serves one connection.
-func (b *deviceBroker) serve(ctx context.Context, conn *net.UnixConn) {
+func (b *deviceBroker) serve(ctx context.Context, socket *net.UnixConn) {
+	conn := ipc.New(socket, appdevice.LeaseOptions)
 	err := b.lend(ctx, conn)
-	_ = conn.SetWriteDeadline(time.Now().Add(requestLimit))
-	_ = appdevice.Send(conn, appdevice.EndOf(err), nil) // the process may be gone
+	_ = conn.Send(appdevice.TypeEnded, ipc.ReasonOf(err)) // the process may be gone
 }
 
 // lend serves one lease until the process hangs up or the lease ends.
-func (b *deviceBroker) lend(ctx context.Context, conn *net.UnixConn) error {
+func (b *deviceBroker) lend(ctx context.Context, conn *ipc.Conn) error {
 	var request appdevice.DeviceRequest
-	_ = conn.SetReadDeadline(time.Now().Add(requestLimit))
-	file, err := appdevice.Receive(conn, &request)
-	if file != nil {
-		_ = file.Close()
+	if err := receiveFirst(ctx, conn, appdevice.TypeLease, &request); err != nil {
+		return err
 	}
-	if err != nil {
-		return outboard.Errorf(outboard.Protocol, "lease a device", "%w", err)
-	}
-	_ = conn.SetReadDeadline(time.Time{})
 	owner, spec, err := b.authorize(ctx, request)
 	if err != nil {
 		return err
@@ -68,13 +63,14 @@ func (b *deviceBroker) lend(ctx context.Context, conn *net.UnixConn) error {
 	}
 	defer b.quota.release(owner)
 	wanted, hungUp := context.WithCancel(ctx)
-	defer hungUp()
 	var reading sync.WaitGroup
 	defer reading.Wait()
-	defer conn.CloseRead() //nolint:errcheck // it ends the read below
+	defer hungUp()
 	reading.Go(func() {
 		defer hungUp()
-		_, _ = conn.Read(make([]byte, 1)) // the process sends nothing more
+		if m, err := conn.Receive(wanted); err == nil {
+			m.Close() // the process has nothing more to say
+		}
 	})
 	l := functionLease{broker: b, conn: conn}
 	if err := l.acquire(wanted, spec, programName(owner, request)); err != nil {
@@ -167,7 +163,7 @@ func (b *deviceBroker) versionOf(ctx context.Context, r appdevice.DeviceRequest)
 // A functionLease is a lease that functions use.
 type functionLease struct {
 	broker *deviceBroker
-	conn   *net.UnixConn
+	conn   *ipc.Conn
 	lease  outboard.Lease
 }
 
@@ -196,7 +192,7 @@ func (l *functionLease) reportWaiting() (report func(pool.Waiting), stop func())
 	go func() {
 		defer close(done)
 		for text := range latest {
-			_ = appdevice.Send(l.conn, appdevice.DeviceEvent{Waiting: text}, nil) // a process that is gone hangs up
+			_ = l.conn.Send(appdevice.TypeWaiting, appdevice.Waiting{Text: text}) // a process that is gone hangs up
 		}
 	}()
 	report = func(w pool.Waiting) {
@@ -251,7 +247,7 @@ func (l *functionLease) serve(wanted context.Context) (err error) {
 	defer hangUp()
 	defer link.Close()
 	about := appdevice.GrantedDevice{Lease: l.lease.Lease, Memory: l.lease.Memory, Device: granted.About}
-	if err := appdevice.Send(l.conn, appdevice.DeviceEvent{Granted: &about}, link.File()); err != nil {
+	if err := l.conn.Send(appdevice.TypeGranted, &about, link.File()); err != nil {
 		return err
 	}
 	select {
@@ -271,7 +267,7 @@ func (l *functionLease) lost(err error) error {
 	if err != nil && !strings.Contains(err.Error(), string(l.lease.Device)) {
 		err = fmt.Errorf("%s: %w", l.lease.Device, err)
 	}
-	_ = appdevice.Send(l.conn, appdevice.EndOf(err), nil) // the process may be gone
+	_ = l.conn.Send(appdevice.TypeEnded, ipc.ReasonOf(err)) // the process may be gone
 	return err
 }
 

@@ -76,14 +76,3 @@ func FuzzPeek(f *testing.F) {
 		}
 	})
 }
-
-func FuzzSessionRequest(f *testing.F) {
-	f.Add([]byte(`{"claim":"YWJj"}`))
-	f.Add([]byte(`{"claim":1}`))
-	f.Add([]byte(`{}`))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		if r, err := parseRequest(line); err != nil && len(r.Claim) > len(line) {
-			t.Errorf("a claim of %d bytes from a line of %d", len(r.Claim), len(line))
-		}
-	})
-}

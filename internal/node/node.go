@@ -42,13 +42,13 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/connmetrics"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/health"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/tenant/host"
-	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // Options of a node. Data is all that it needs.
@@ -233,11 +233,11 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 			return (&leaseGuard{pool: n.pool, host: n.host}).run(ctx, ready)
 		}),
 		lifecycle.Func("sessions", func(ctx context.Context, ready func()) error {
-			return n.sockets.serve(ctx, SessionSocket, unixsock.Listen, ready, n.sessions.serveLocal)
+			return n.sockets.serve(ctx, SessionSocket, ipc.Listen, ready, n.sessions.serveLocal)
 		}),
 		lifecycle.Func("fabric", func(ctx context.Context, ready func()) error { return n.peers.run(ctx, ready) }),
 		lifecycle.Func("functions' devices", func(ctx context.Context, ready func()) error {
-			return n.sockets.serve(ctx, DevicesSocket, unixsock.Listen, ready, n.broker.serve)
+			return n.sockets.serve(ctx, DevicesSocket, ipc.Listen, ready, n.broker.serve)
 		}),
 		lifecycle.Func("tenants' keeper", func(ctx context.Context, ready func()) error {
 			return (&tenantKeeper{apps: n.apps, pool: n.pool, tenants: n.tenants}).run(ctx, ready)

@@ -1,25 +1,21 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/shm"
-	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // sessionServer serves sessions of programs on the devices of this node: of this machine over
@@ -55,18 +51,21 @@ const requestLimit = 10 * time.Second
 
 // serveLocal serves one session of a program on this machine. Its data does not pass
 // through this process: program and worker share the ring.
-func (s *sessionServer) serveLocal(ctx context.Context, conn *net.UnixConn) {
+func (s *sessionServer) serveLocal(ctx context.Context, socket *net.UnixConn) {
+	conn := ipc.New(socket, borrow.LocalOptions)
 	session, err := s.openLocal(ctx, conn)
 	if err != nil {
 		s.log.Warn("session refused", "via", "shm", "error", err)
-		_ = sendEvent(conn, borrow.EventOf(err), nil)
+		_ = conn.Send(borrow.TypeEnded, ipc.ReasonOf(err))
 		return
 	}
 	defer session.Close()
 	hungUp := make(chan struct{})
 	go func() {
 		defer close(hungUp)
-		_, _ = conn.Read(make([]byte, 1)) // the holder sends nothing more
+		if m, err := conn.Receive(context.Background()); err == nil {
+			m.Close() // the holder has nothing more to say
+		}
 	}()
 	select {
 	case <-hungUp:
@@ -76,7 +75,7 @@ func (s *sessionServer) serveLocal(ctx context.Context, conn *net.UnixConn) {
 		session.End(errStopped)
 	}
 	// The program sees its ring fail now, and gets the reason here.
-	_ = sendEvent(conn, borrow.EventOf(session.Err()), nil)
+	_ = conn.Send(borrow.TypeEnded, ipc.ReasonOf(session.Err()))
 	_ = conn.Close()
 	<-hungUp
 }
@@ -84,15 +83,9 @@ func (s *sessionServer) serveLocal(ctx context.Context, conn *net.UnixConn) {
 // errStopped is what programs get when the device's node is stopped.
 var errStopped = outboard.Errorf(outboard.SessionLost, "session", "the device's node was stopped")
 
-func (s *sessionServer) openLocal(ctx context.Context, conn *net.UnixConn) (*lend.Session, error) {
-	_ = conn.SetReadDeadline(time.Now().Add(requestLimit))
-	line, err := bufio.NewReaderSize(conn, borrow.MaxLine).ReadSlice('\n')
-	if err != nil {
-		return nil, outboard.Errorf(outboard.Protocol, "session", "first line: %w", err)
-	}
-	_ = conn.SetReadDeadline(time.Time{})
-	request, err := parseRequest(line)
-	if err != nil {
+func (s *sessionServer) openLocal(ctx context.Context, conn *ipc.Conn) (*lend.Session, error) {
+	var request borrow.LocalRequest
+	if err := receiveFirst(ctx, conn, borrow.TypeOpen, &request); err != nil {
 		return nil, err
 	}
 	if err := borrow.CheckVersion(request.Sessions); err != nil {
@@ -102,29 +95,25 @@ func (s *sessionServer) openLocal(ctx context.Context, conn *net.UnixConn) (*len
 	if err != nil {
 		return nil, err
 	}
-	if err := sendEvent(conn, borrow.LocalEvent{Session: session.ID}, session.Ring().File()); err != nil {
+	if err := conn.Send(borrow.TypeOpened, borrow.LocalSession{Session: session.ID}, session.Ring().File()); err != nil {
 		return nil, errors.Join(err, session.Close())
 	}
 	return session, nil
 }
 
-func parseRequest(line []byte) (borrow.LocalRequest, error) {
-	var request borrow.LocalRequest
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&request); err != nil {
-		return request, outboard.Errorf(outboard.Protocol, "session", "first line: %w", err)
-	}
-	return request, nil
-}
-
-func sendEvent(conn *net.UnixConn, event borrow.LocalEvent, file *os.File) error {
-	text, err := json.Marshal(event)
+// receiveFirst receives the first message of a local process, which must be of a type, into v.
+func receiveFirst(ctx context.Context, conn *ipc.Conn, kind string, v any) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	m, err := conn.Receive(ctx)
 	if err != nil {
-		return err
+		return outboard.Errorf(outboard.Protocol, "local protocol", "first message: %w", err)
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(requestLimit))
-	return unixsock.Send(conn, append(text, '\n'), file)
+	defer m.Close()
+	if m.Type != kind {
+		return outboard.Errorf(outboard.Protocol, "local protocol", "the first message is %.40q and not %q", m.Type, kind)
+	}
+	return m.Decode(v)
 }
 
 // serveStream serves one session of a program on another machine.

@@ -22,6 +22,7 @@ import (
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/node"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/unixsock"
@@ -376,6 +377,34 @@ func refusedFor(t *testing.T, err error) {
 	}
 }
 
+// endOfSession sends a packet to a node's session socket, and returns the node's answer.
+func endOfSession(t *testing.T, path string, packet []byte) error {
+	t.Helper()
+	socket, err := unixsock.DialPacket(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(packet) > 0 {
+		if _, err := socket.Write(packet); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn := ipc.New(socket, borrow.LocalOptions)
+	defer conn.Close()
+	_ = conn.CloseWrite()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	m, err := conn.Receive(ctx)
+	if err != nil || m.Type != borrow.TypeEnded {
+		t.Fatalf("got %v, %v, want the end of the session", m, err)
+	}
+	var why ipc.Reason
+	if err := m.Decode(&why); err != nil {
+		t.Error(err)
+	}
+	return why.Err()
+}
+
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	h := besiege(t)
@@ -396,21 +425,18 @@ func TestBadRequests(t *testing.T) {
 		return string(answer)
 	}
 	sessions := map[string][]byte{
-		"noise":         append(noise(100), '\n'),
-		"no line":       noise(100),
-		"a long line":   bytes.Repeat([]byte("x"), 1<<20),
-		"unknown field": []byte(`{"claim":"","device":"/dev/mem"}` + "\n"),
-		"another type":  []byte(`{"claim":7}` + "\n"),
-		"nothing":       nil,
+		"noise":        noise(100),
+		"no type":      []byte(`{"claim":""}`),
+		"another type": []byte(`{"type":"open","claim":7}`),
+		"no request":   []byte(`{"type":"open","body_file":true}`),
+		"a long one":   append([]byte(`{"type":"open","claim":"`), bytes.Repeat([]byte("x"), 100<<10)...),
+		"nothing":      nil,
 	}
-	for name, text := range sessions {
+	for name, packet := range sessions {
 		t.Run("session "+name, func(t *testing.T) {
 			h.loggedOnce(t, func(t *testing.T) {
-				answer := say(t, filepath.Join(data, node.SessionSocket), text)
-				var event borrow.LocalEvent
-				// A peer that says too much may not hear the answer any more.
-				if len(text) < borrow.MaxLine && (json.Unmarshal([]byte(answer), &event) != nil || event.Error == "") {
-					t.Errorf("answer %q, want an error", answer)
+				if err := endOfSession(t, filepath.Join(data, node.SessionSocket), packet); outboard.KindOf(err) != outboard.Protocol {
+					t.Errorf("the session ended with %v, want a protocol error", err)
 				}
 			})
 		})

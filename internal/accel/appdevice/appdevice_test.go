@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +16,8 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/session"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/shm"
-	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // dock is a node that leases devices, whose workers report every command as done.
@@ -33,7 +32,7 @@ type dock struct {
 	mute   bool   // workers answer nothing
 	single bool   // there is one device
 	asked  []DeviceRequest
-	held   map[net.Conn]bool
+	held   map[*ipc.Conn]bool
 	most   int
 }
 
@@ -43,18 +42,18 @@ func newDock(t testing.TB) *dock {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &dock{t: t, path: filepath.Join(dir, "devices.sock"), held: map[net.Conn]bool{}}
-	l, err := unixsock.Listen(d.path)
+	d := &dock{t: t, path: filepath.Join(dir, "devices.sock"), held: map[*ipc.Conn]bool{}}
+	l, err := ipc.Listen(d.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.serves.Go(func() {
 		for {
-			conn, err := l.AcceptUnix()
+			socket, err := l.AcceptUnix()
 			if err != nil {
 				return
 			}
-			d.serves.Go(func() { d.serve(conn) })
+			d.serves.Go(func() { d.serve(ipc.New(socket, LeaseOptions)) })
 		}
 	})
 	t.Cleanup(func() {
@@ -83,11 +82,15 @@ func (d *dock) set(f func()) {
 	f()
 }
 
-func (d *dock) serve(conn *net.UnixConn) {
+func (d *dock) serve(conn *ipc.Conn) {
 	defer conn.Close()
 	var r DeviceRequest
-	if _, err := Receive(conn, &r); err != nil {
+	m, err := conn.Receive(context.Background())
+	if err != nil {
 		return
+	}
+	if err := m.Decode(&r); err != nil || m.Type != TypeLease {
+		d.t.Errorf("got a message of type %s, %v, want a request", m.Type, err)
 	}
 	d.mu.Lock()
 	d.asked = append(d.asked, r)
@@ -102,17 +105,17 @@ func (d *dock) serve(conn *net.UnixConn) {
 	d.mu.Unlock()
 	switch {
 	case refuse != nil:
-		_ = Send(conn, EndOf(refuse), nil)
+		_ = conn.Send(TypeEnded, ipc.ReasonOf(refuse))
 	case wait != "":
-		_ = Send(conn, DeviceEvent{Waiting: wait}, nil)
-		_, _ = conn.Read(make([]byte, 1))
+		_ = conn.Send(TypeWaiting, Waiting{Text: wait})
+		_, _ = conn.Receive(context.Background())
 	default:
 		d.lend(conn)
 	}
 }
 
 // lend is a lease until the process hangs up or the dock ends it.
-func (d *dock) lend(conn *net.UnixConn) {
+func (d *dock) lend(conn *ipc.Conn) {
 	ring, err := shm.Create(1 << 16)
 	if err != nil {
 		d.t.Error(err)
@@ -133,13 +136,13 @@ func (d *dock) lend(conn *net.UnixConn) {
 	var working sync.WaitGroup
 	working.Go(func() { d.work(worker) })
 	about := GrantedDevice{Lease: "l", Memory: 1 << 20, Device: outboard.Device{ID: "quay/opencl/0", Node: "quay", Type: outboard.GPU, Name: "toy"}}
-	if err := Send(conn, DeviceEvent{Granted: &about}, ring.File()); err == nil {
-		_, _ = conn.Read(make([]byte, 1))
+	if err := conn.Send(TypeGranted, about, ring.File()); err == nil {
+		_, _ = conn.Receive(context.Background())
 	}
 	_ = worker.Close(shm.Done)
 	working.Wait()
 	d.set(func() { delete(d.held, conn) })
-	_ = Send(conn, EndOf(nil), nil)
+	_ = conn.Send(TypeEnded, ipc.ReasonOf(nil))
 }
 
 // work answers whatever wants an answer.
@@ -172,7 +175,7 @@ func (d *dock) end(why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for conn := range d.held {
-		_ = Send(conn.(*net.UnixConn), EndOf(why), nil) //nolint:forcetypeassert // no others are held
+		_ = conn.Send(TypeEnded, ipc.ReasonOf(why))
 	}
 }
 

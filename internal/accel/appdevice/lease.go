@@ -2,23 +2,37 @@ package appdevice
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net"
+	"errors"
 	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/compute"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/shm"
-	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// DeviceRequest is the first message that a tenant's process sends on its node's socket for
-// devices. The connection is the lease: closing it returns the device.
+// Types of messages on a node's socket for devices. A connection is a lease: closing it, or its
+// direction to the node, returns the device.
+const (
+	// TypeLease is the first message to the node: a DeviceRequest.
+	TypeLease = "lease"
+	// TypeWaiting is the node's message of what the request waits for: a Waiting. The node sends
+	// it when that changes.
+	TypeWaiting = "waiting"
+	// TypeGranted is the node's message that the lease is granted: a GrantedDevice. The file is
+	// the memory of a session's ring.
+	TypeGranted = "granted"
+	// TypeEnded is the node's last message: the ipc.Reason why the lease was refused or ended,
+	// of which no field is set when the process returned it.
+	TypeEnded = "ended"
+)
+
+// LeaseOptions are those of both ends of a connection to a node's socket for devices.
+var LeaseOptions = ipc.Options{MaxBody: 16 << 10, MaxReceived: 32 << 10}
+
+// DeviceRequest asks for a device.
 type DeviceRequest struct {
 	// Key authenticates the process.
 	Key      string `json:"key"`
@@ -28,14 +42,9 @@ type DeviceRequest struct {
 	Device   string `json:"device"`
 }
 
-// DeviceEvent is a message of the node. One field is set.
-type DeviceEvent struct {
-	// Waiting says what the request waits for; it is sent when that changes.
-	Waiting string `json:"waiting,omitempty"`
-	// Granted says that the lease is granted. The ring of a session accompanies it.
-	Granted *GrantedDevice `json:"granted,omitempty"`
-	// Ended says that the lease ended, or was refused.
-	Ended *DeviceEnd `json:"ended,omitempty"`
+// Waiting is what a request waits for.
+type Waiting struct {
+	Text string `json:"text"`
 }
 
 // GrantedDevice is a device on lease.
@@ -45,65 +54,11 @@ type GrantedDevice struct {
 	Device outboard.Device  `json:"device"`
 }
 
-// DeviceEnd is why a lease ended; no field is set when the process returned it.
-type DeviceEnd struct {
-	Kind  outboard.Kind `json:"kind,omitempty"`
-	Error string        `json:"error,omitempty"`
-}
-
-// EndOf is the event for an error, nil for a lease that was returned.
-func EndOf(err error) DeviceEvent {
-	e := &DeviceEnd{}
-	if err != nil {
-		e.Kind, e.Error = outboard.KindOf(err), err.Error()
-	}
-	return DeviceEvent{Ended: e}
-}
-
-func (e *DeviceEnd) err() error {
-	if e.Error == "" {
-		return nil
-	}
-	return outboard.Errorf(e.Kind, "", "%s", e.Error)
-}
-
-// maxMessage bounds a message between node and process about a device.
-const maxMessage = 64 << 10
-
-// Send sends a message about a device: its size as a little-endian u32, and JSON. It passes
-// the descriptor of file if that is not nil.
-func Send(conn *net.UnixConn, message any, file *os.File) error {
-	text, err := json.Marshal(message)
-	if err != nil {
-		return err
-	}
-	return unixsock.Send(conn, append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...), file)
-}
-
-// Receive waits for a message of Send. The file that was passed with it is the caller's to
-// close, even with an error.
-func Receive(conn *net.UnixConn, into any) (*os.File, error) {
-	head := make([]byte, 4)
-	file, err := unixsock.Receive(conn, head)
-	if err != nil {
-		return file, err
-	}
-	size := binary.LittleEndian.Uint32(head)
-	if size > maxMessage {
-		return file, fmt.Errorf("a message of %d bytes is too large", size)
-	}
-	text := make([]byte, size)
-	if _, err := io.ReadFull(conn, text); err != nil {
-		return file, err
-	}
-	return file, json.Unmarshal(text, into)
-}
-
 // lease is a device that the node has leased to this process, with a session on it.
 type lease struct {
 	granted GrantedDevice
 	device  *compute.Device
-	conn    *net.UnixConn
+	conn    *ipc.Conn
 	ring    *shm.Ring
 	closing atomic.Bool
 	ended   chan struct{} // closed when the lease ended
@@ -118,15 +73,11 @@ func (ls *Leases) open(ctx context.Context, r DeviceRequest, shared bool, waitin
 		return nil, outboard.Errorf(outboard.NoDevice, "", "this process has no node that leases devices")
 	}
 	r.Key = ls.opts.Key
-	conn, err := unixsock.Dial(ctx, ls.opts.Socket)
+	conn, err := ipc.Dial(ctx, ls.opts.Socket, LeaseOptions)
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Unreachable, "lease a device", "%w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	l, err := begin(conn, r, waiting)
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
-	}
+	l, err := requestLease(ctx, conn, r, waiting)
 	if err == nil {
 		err = l.open(ctx, shared)
 	}
@@ -140,37 +91,66 @@ func (ls *Leases) open(ctx context.Context, r DeviceRequest, shared bool, waitin
 	return l, nil
 }
 
-// begin waits until the lease is granted.
-func begin(conn *net.UnixConn, r DeviceRequest, waiting func(string)) (*lease, error) {
-	if err := Send(conn, r, nil); err != nil {
+// requestLease waits until the lease is granted.
+func requestLease(ctx context.Context, conn *ipc.Conn, r DeviceRequest, waiting func(string)) (*lease, error) {
+	if err := conn.Send(TypeLease, r); err != nil {
 		return nil, nodeLost(err)
 	}
 	for {
-		var event DeviceEvent
-		file, err := Receive(conn, &event)
+		m, err := conn.Receive(ctx)
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, err
 		case err != nil:
-			closeFile(file)
 			return nil, nodeLost(err)
-		case event.Ended != nil:
-			closeFile(file)
-			return nil, event.Ended.err()
-		case event.Granted == nil:
-			closeFile(file)
-			waiting(event.Waiting)
-			continue
-		case file == nil:
-			return nil, outboard.Errorf(outboard.Protocol, "lease a device", "the node sent no ring")
 		}
-		ring, err := shm.Open(file, shm.Client)
-		if err != nil {
-			closeFile(file)
+		l, err := newLease(conn, m, waiting)
+		m.Close()
+		if l != nil || err != nil {
+			return l, err
+		}
+	}
+}
+
+// newLease returns the lease that a message grants, or nil if the message says what the request
+// waits for.
+func newLease(conn *ipc.Conn, m *ipc.Message, waiting func(string)) (*lease, error) {
+	switch m.Type {
+	case TypeWaiting:
+		var w Waiting
+		err := m.Decode(&w)
+		waiting(w.Text)
+		return nil, err
+	case TypeEnded:
+		if err := endOf(m); err != nil {
 			return nil, err
 		}
-		l := &lease{granted: *event.Granted, conn: conn, ring: ring, ended: make(chan struct{}), done: make(chan struct{})}
-		go l.awaitEnd()
-		return l, nil
+		return nil, outboard.Errorf(outboard.Protocol, "lease a device", "the node ended the lease before it granted it")
 	}
+	l := &lease{conn: conn, ended: make(chan struct{}), done: make(chan struct{})}
+	err := errors.Join(m.Lost(), m.Decode(&l.granted))
+	file := m.File()
+	if err == nil && (m.Type != TypeGranted || file == nil) {
+		err = outboard.Errorf(outboard.Protocol, "lease a device", "the node sent no ring but a message of type %.40q", m.Type)
+	}
+	if err == nil {
+		l.ring, err = shm.Open(file, shm.Client)
+	}
+	if err != nil {
+		closeFile(file)
+		return nil, err
+	}
+	go l.awaitEnd()
+	return l, nil
+}
+
+// endOf returns the reason of a message that a lease ended.
+func endOf(m *ipc.Message) error {
+	var why ipc.Reason
+	if err := m.Decode(&why); err != nil {
+		return err
+	}
+	return why.Err()
 }
 
 func closeFile(f *os.File) {
@@ -191,19 +171,20 @@ func (l *lease) open(ctx context.Context, shared bool) (err error) {
 // awaitEnd waits for the end of the lease.
 func (l *lease) awaitEnd() {
 	defer close(l.done)
-	var event DeviceEvent
-	file, err := Receive(l.conn, &event)
-	closeFile(file)
+	m, err := l.conn.Receive(context.Background())
 	switch {
 	case l.closing.Load():
 	case err != nil:
 		l.err = nodeLost(err)
-	case event.Ended != nil:
-		l.err = event.Ended.err()
+	case m.Type == TypeEnded:
+		l.err = endOf(m)
 	}
 	_ = l.ring.Fail(l.err) // the node has closed it as well, unless it crashed
 	close(l.ended)
-	_, _ = io.Copy(io.Discard, l.conn)
+	for err == nil { // until the node has closed the connection
+		m.Close()
+		m, err = l.conn.Receive(context.Background())
+	}
 }
 
 // reasonTimeout is how long the node may take to report why a session ended.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -68,11 +69,10 @@ func (o *Options) setDefaults() {
 
 // Server serves the processes of one program.
 type Server struct {
-	opts     Options
-	listener *net.UnixListener
-	stop     context.CancelFunc
-	running  sync.WaitGroup
-	close    sync.Once
+	opts    Options
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	close   sync.Once
 
 	lossOnce sync.Once
 	lost     chan struct{}
@@ -87,8 +87,10 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		return nil, err
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{opts: opts, listener: listener, stop: stop, lost: make(chan struct{})}
-	s.running.Go(func() { s.accept(life) })
+	s := &Server{opts: opts, stop: stop, lost: make(chan struct{})}
+	s.running.Go(func() {
+		acceptor.Serve(life, listener, listener.AcceptUnix, acceptor.Options{Name: "sessions of the program", Log: opts.Log}, s.serve)
+	})
 	return s, nil
 }
 
@@ -100,34 +102,12 @@ func (s *Server) Loss() error { return s.loss }
 
 // Close ends all sessions.
 func (s *Server) Close() error {
-	var err error
 	s.close.Do(func() {
 		s.stop()
-		err = s.listener.Close()
 		s.running.Wait()
 		_ = os.Remove(s.opts.Socket)
 	})
-	return err
-}
-
-func (s *Server) accept(ctx context.Context) {
-	for {
-		conn, err := s.listener.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// Out of descriptors, for one: others may give theirs back.
-			s.opts.Log.Warn("accept a process", "error", err)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-			continue
-		}
-		s.running.Go(func() { s.serve(ctx, conn) })
-	}
+	return nil
 }
 
 // helloLimit is how long a process may take for its first 32 bytes.

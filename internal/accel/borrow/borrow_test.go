@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/shm"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
@@ -174,24 +175,24 @@ func TestServerCloseEndsSessions(t *testing.T) {
 }
 
 // node plays the node's side of a local session.
-func node(t *testing.T, play func(conn *net.UnixConn)) string {
+func node(t *testing.T, play func(conn *ipc.Conn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "node")
-	l, err := unixsock.Listen(path)
+	l, err := ipc.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		conn, err := l.AcceptUnix()
+		socket, err := l.AcceptUnix()
 		if err != nil {
 			return
 		}
+		conn := ipc.New(socket, LocalOptions)
 		defer conn.Close()
-		line := make([]byte, 256)
-		if _, err := conn.Read(line); err != nil {
-			return
+		if m, err := conn.Receive(context.Background()); err != nil || m.Type != TypeOpen {
+			t.Errorf("got %v, %v, want a request", m, err)
 		}
 		play(conn)
 	}()
@@ -204,13 +205,13 @@ func node(t *testing.T, play func(conn *net.UnixConn)) string {
 
 func TestLocal(t *testing.T) {
 	tests := map[string]struct {
-		last string // the node's last line
+		last *ipc.Reason // in the node's last message, nil for none
 		kind outboard.Kind
 		text string
 	}{
-		"clean end":   {`{"ended":true}`, outboard.Other, ""},
-		"crash":       {`{"ended":true,"kind":8,"error":"the worker crashed"}`, outboard.SessionLost, "the worker crashed"},
-		"node killed": {``, outboard.SessionLost, "session: the node on this machine ended: EOF"},
+		"clean end":   {&ipc.Reason{}, outboard.Other, ""},
+		"crash":       {&ipc.Reason{Kind: outboard.SessionLost, Error: "the worker crashed"}, outboard.SessionLost, "the worker crashed"},
+		"node killed": {nil, outboard.SessionLost, "session: the node on this machine ended: EOF"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -219,10 +220,10 @@ func TestLocal(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = file.Close() })
-			path := node(t, func(conn *net.UnixConn) {
-				_ = unixsock.Send(conn, []byte(`{"session":"s"}`+"\n"), file)
-				if test.last != "" {
-					_, _ = conn.Write([]byte(test.last + "\n"))
+			path := node(t, func(conn *ipc.Conn) {
+				_ = conn.Send(TypeOpened, LocalSession{Session: "s"}, file)
+				if test.last != nil {
+					_ = conn.Send(TypeEnded, test.last)
 				}
 			})
 			link, err := Local(t.Context(), path, []byte("claim"))
@@ -259,12 +260,37 @@ func TestLocal(t *testing.T) {
 }
 
 func TestLocalRefused(t *testing.T) {
-	path := node(t, func(conn *net.UnixConn) {
-		_ = unixsock.Send(conn, []byte(`{"ended":true,"kind":5,"error":"the claim expired"}`+"\n"), nil)
+	path := node(t, func(conn *ipc.Conn) {
+		_ = conn.Send(TypeEnded, ipc.ReasonOf(outboard.Errorf(outboard.Denied, "", "the claim expired")))
 	})
 	_, err := Local(t.Context(), path, []byte("claim"))
 	if outboard.KindOf(err) != outboard.Denied || err.Error() != "the claim expired" {
 		t.Errorf("got %v, want the node's refusal", err)
+	}
+}
+
+// A node that ends a session before it has begun, or sends no ring, opens none.
+func TestLocalWithoutRing(t *testing.T) {
+	for name, answer := range map[string]string{"ended": TypeEnded, "no ring": TypeOpened, "unknown": "later"} {
+		t.Run(name, func(t *testing.T) {
+			path := node(t, func(conn *ipc.Conn) { _ = conn.Send(answer, nil) })
+			if link, err := Local(t.Context(), path, nil); outboard.KindOf(err) != outboard.Protocol {
+				t.Errorf("got %v, %v", link, err)
+			}
+		})
+	}
+}
+
+// A node of a release whose socket is a stream gets named.
+func TestLocalOfAnotherRelease(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := unixsock.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := Local(t.Context(), path, nil); outboard.KindOf(err) != outboard.Protocol || !strings.Contains(err.Error(), "release") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -1,62 +1,50 @@
 package borrow
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
-	"net"
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/shm"
-	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// MaxLine bounds a line of the exchange with a node's session socket.
-const MaxLine = 64 << 10
+// Types of messages on a node's session socket. A connection is a session: it ends with the
+// connection.
+const (
+	// TypeOpen is the first message to the node: a LocalRequest.
+	TypeOpen = "open"
+	// TypeOpened is the node's message that there is a session: a LocalSession. The file is the
+	// memory of its ring.
+	TypeOpened = "opened"
+	// TypeEnded is the node's last message: the ipc.Reason why there is no session, or why it
+	// ended.
+	TypeEnded = "ended"
+)
 
-// LocalRequest is the first line on a node's session socket.
+// LocalOptions are those of both ends of a connection to a node's session socket.
+var LocalOptions = ipc.Options{MaxBody: 16 << 10, MaxReceived: 32 << 10}
+
+// LocalRequest asks for a session.
 type LocalRequest struct {
 	// Sessions is the version of what a session's bytes mean.
 	Sessions int    `json:"sessions"`
 	Claim    []byte `json:"claim"`
 }
 
-// LocalEvent is a line of the node's answer. The first one says whether there
-// is a session, and the ring's memory comes with its first byte; a second one
-// says how the session ended.
-type LocalEvent struct {
-	Session outboard.SessionID `json:"session,omitempty"`
-	Ended   bool               `json:"ended,omitempty"`
-	Kind    outboard.Kind      `json:"kind,omitempty"`
-	// Error is why there is no session, or why it ended.
-	Error string `json:"error,omitempty"`
-}
-
-// EventOf is the event for the end of a session, or for its refusal.
-func EventOf(err error) LocalEvent {
-	e := LocalEvent{Ended: true}
-	if err != nil {
-		e.Kind, e.Error = outboard.KindOf(err), err.Error()
-	}
-	return e
-}
-
-func (e LocalEvent) err() error {
-	if e.Error == "" {
-		return nil
-	}
-	return outboard.Errorf(e.Kind, "", "%s", e.Error)
+// LocalSession is a session that was opened.
+type LocalSession struct {
+	Session outboard.SessionID `json:"session"`
 }
 
 // local is a session with a worker on this machine: program and worker share
 // the ring, and the node's socket only tells of death.
 type local struct {
-	conn *net.UnixConn
+	conn *ipc.Conn
 	file *os.File
 	done chan struct{}
 
@@ -68,68 +56,70 @@ type local struct {
 // Local opens a session on a device of this machine's node, whose session
 // socket is at path.
 func Local(ctx context.Context, path string, claim []byte) (Link, error) {
-	conn, err := unixsock.Dial(ctx, path)
-	if err != nil {
-		return nil, &outboard.Error{Op: "open a session", Kind: outboard.SessionLost, Err: err}
+	const op = "open a session"
+	conn, err := ipc.Dial(ctx, path, LocalOptions)
+	if errors.Is(err, unix.EPROTOTYPE) {
+		return nil, outboard.Errorf(outboard.Protocol, op, "the node on this machine runs another release than this program: start it again with this one")
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
+	if err != nil {
+		return nil, &outboard.Error{Op: op, Kind: outboard.SessionLost, Err: err}
+	}
 	l := &local{conn: conn, done: make(chan struct{})}
-	lines, err := l.open(claim)
-	if err != nil {
-		_ = conn.Close()
-		return nil, err
+	if l.file, err = open(ctx, conn, claim); err != nil {
+		return nil, errors.Join(err, conn.Close())
 	}
-	go l.waitForEnd(lines)
+	go l.waitForEnd()
 	return l, nil
 }
 
-// open sends the request and reads the first event.
-func (l *local) open(claim []byte) (*bufio.Reader, error) {
-	const op = "open a session"
-	text, err := json.Marshal(LocalRequest{Sessions: Sessions, Claim: claim})
+// open sends the request, and returns the ring's memory.
+func open(ctx context.Context, conn *ipc.Conn, claim []byte) (*os.File, error) {
+	if err := conn.Send(TypeOpen, LocalRequest{Sessions: Sessions, Claim: claim}); err != nil {
+		return nil, &outboard.Error{Op: "open a session", Kind: outboard.SessionLost, Err: err}
+	}
+	m, err := receive(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := l.conn.Write(append(text, '\n')); err != nil {
-		return nil, &outboard.Error{Op: op, Kind: outboard.SessionLost, Err: err}
+	defer m.Close()
+	if err := errors.Join(m.Lost(), ended(m)); err != nil {
+		return nil, err
 	}
-	first := make([]byte, 1)
-	if l.file, err = unixsock.Receive(l.conn, first); err != nil {
-		return nil, &outboard.Error{Op: op, Kind: outboard.SessionLost, Err: err}
+	file := m.File()
+	if m.Type != TypeOpened || file == nil {
+		return nil, outboard.Errorf(outboard.Protocol, "open a session", "the node sent no ring but a message of type %.40q", m.Type)
 	}
-	lines := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(first), l.conn), MaxLine)
-	event, err := readEvent(lines)
-	if err == nil {
-		err = event.err()
-	}
-	if err == nil && l.file == nil {
-		err = outboard.Errorf(outboard.Protocol, op, "the node sent no ring")
-	}
-	if err != nil && l.file != nil {
-		_ = l.file.Close()
-	}
-	return lines, err
+	return file, nil
 }
 
-func readEvent(lines *bufio.Reader) (LocalEvent, error) {
-	var event LocalEvent
-	text, err := lines.ReadSlice('\n')
-	if err == nil {
-		err = json.Unmarshal(text, &event)
+// receive waits for the node's next message.
+func receive(ctx context.Context, conn *ipc.Conn) (*ipc.Message, error) {
+	m, err := conn.Receive(ctx)
+	if err != nil && ctx.Err() == nil {
+		return nil, outboard.Errorf(outboard.SessionLost, "session", "the node on this machine ended: %w", err)
 	}
-	if err != nil {
-		return event, outboard.Errorf(outboard.SessionLost, "session", "the node on this machine ended: %w", err)
-	}
-	return event, nil
+	return m, err
 }
 
-// waitForEnd reads the event that says how the session ended.
-func (l *local) waitForEnd(lines *bufio.Reader) {
+// ended returns why a session ended, if a message says that it did for a reason.
+func ended(m *ipc.Message) error {
+	if m.Type != TypeEnded {
+		return nil
+	}
+	var why ipc.Reason
+	if err := m.Decode(&why); err != nil {
+		return err
+	}
+	return why.Err()
+}
+
+// waitForEnd receives the reason for which the session ended.
+func (l *local) waitForEnd() {
 	defer close(l.done)
-	event, err := readEvent(lines)
+	m, err := receive(context.Background(), l.conn)
 	if err == nil {
-		err = event.err()
+		err = ended(m)
+		m.Close()
 	}
 	l.mu.Lock()
 	if !l.closed {

@@ -199,6 +199,9 @@ func sameNamespace(proc string) bool {
 // dial connects to a socket and returns the first line that its owner answers.
 func dial(path string) string {
 	conn, err := unixsock.Dial(context.Background(), path)
+	if errors.Is(err, syscall.EPROTOTYPE) {
+		conn, err = unixsock.DialPacket(context.Background(), path)
+	}
 	if err != nil {
 		return err.Error()
 	}
