@@ -1,5 +1,5 @@
 // Package control is the protocol between a node and one of its workers, in messages of
-// internal/ipc without replies:
+// internal/ipc. No message is a reply:
 //
 //	node -> worker    config, first and once
 //	                  contended {on}: ask for turns from now on, or no longer

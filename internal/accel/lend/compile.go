@@ -156,7 +156,7 @@ func (c *compiles) compile(ctx context.Context, job *compileJob, tmp string) err
 	if err != nil {
 		return err
 	}
-	ours, theirs, err := controlPair()
+	ours, theirs, err := control.Pair()
 	if err != nil {
 		return err
 	}
