@@ -34,8 +34,6 @@ func (o *recordOptions) validate() error {
 	switch {
 	case o.local && o.file == "":
 		return usage("--local records a program on this machine's own drivers: add --trace FILE, or start the program without outboard")
-	case o.file != "" && !o.local:
-		return usage("--trace needs --local for now")
 	case o.limit < 1<<20:
 		return usage("--trace-limit %v: want 1MiB or more", o.limit)
 	}

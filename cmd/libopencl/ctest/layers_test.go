@@ -26,7 +26,7 @@ var layers = []struct {
 	{"record", "../../libsession/record", nil},
 	{"session", "../../libsession/session", []string{"ring", "record"}},
 	{"source", "../source", nil},
-	{"objects", "../objects", []string{"session", "source"}},
+	{"objects", "../objects", []string{"session", "source", "record"}},
 	{"calls", "../calls", []string{"objects", "session", "source"}},
 	{"entry", "../entry", []string{"calls", "objects", "session", "record"}},
 }

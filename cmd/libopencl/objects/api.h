@@ -57,6 +57,7 @@ struct link {
 	_Atomic int64_t clock_offset; /* worker time + offset = the program's CLOCK_MONOTONIC, ns */
 	uint64_t memory_limit;
 	_Atomic uint64_t memory_used;
+	_Atomic int recorded;      /* the worker has sent all that it has recorded */
 	int malformed;             /* the snapshot could not be decoded */
 };
 

@@ -1,6 +1,7 @@
 /* library.c: the life of the library: the first call opens a session for each lease, exit or dlclose closes them.
  * Layer: objects. */
 #include "library.h"
+#include "record.h"
 #include "program.h"
 
 #include <stdio.h>
@@ -75,10 +76,12 @@ static void open_links(void) {
 		struct link *link = link_at(i);
 		if (!link->session)
 			continue;
-		if (exchange_hello(link))
+		if (exchange_hello(link)) {
 			library.links |= link->bit;
-		else
+			link_record(link);
+		} else {
 			session_close(link->session);
+		}
 	}
 	if (library.links)
 		library.platform = platform_new();
@@ -125,6 +128,10 @@ int32_t library_enter(const struct _cl_icd_dispatch *table) {
 __attribute__((destructor)) static void close_all(void) {
 	if (atomic_load(&library.state) != OPEN)
 		return;
+	struct link *link;
+	FOR_LINKS(link, library.links)
+		link_record_end(link);
+	record_close();
 	for (uint32_t i = 0; i < LINKS; i++)
 		if (library.link[i].session)
 			session_close(library.link[i].session);

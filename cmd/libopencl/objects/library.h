@@ -25,6 +25,9 @@ void object_reap(void);
 /* Records that more than one thread calls. */
 void links_share(void);
 uint64_t clock_ns(void); /* CLOCK_MONOTONIC */
+/* Has the link's worker record for a trace, and compares the clocks; ends that, and waits for the rest. */
+void link_record(struct link *);
+void link_record_end(struct link *);
 
 /* platform.c, device.c: the objects that exist from the start. NULL when there is no memory. */
 cl_platform_id platform_new(void);

@@ -1,5 +1,7 @@
 /* link.c: the links, one for each lease, and their clocks. Layer: objects. */
 #include "library.h"
+#include "record.h"
+#include "zz_wire.h"
 
 #include <time.h>
 
@@ -34,4 +36,37 @@ void links_share(void) {
 	atomic_store(&library.shared, 1);
 	FOR_LINKS(link, library.links)
 		session_shared(link->session);
+}
+
+/* ---- recording */
+
+enum { PINGS = 16, RECORD_END_MS = 2000 };
+
+/* The pings measure the link's round trip, too. */
+void link_record(struct link *link) {
+	if (!record_on() || send_record(link->session, NULL, 1) != 0)
+		return;
+	for (int i = 0; i < PINGS; i++) {
+		uint64_t theirs = 0, before = clock_ns();
+		if (call_clock(link->session, &theirs) != 0)
+			return;
+		record_clock(link->index, theirs, before, clock_ns());
+	}
+}
+
+struct recorded_wait {
+	struct link *link;
+	uint64_t deadline;
+};
+
+static int recorded_or_late(void *arg) {
+	struct recorded_wait *w = arg;
+	return atomic_load(&w->link->recorded) || clock_ns() > w->deadline;
+}
+
+/* Runs at exit. A thread that exits from within a call would wait for itself. */
+void link_record_end(struct link *link) {
+	struct recorded_wait wait = {link, clock_ns() + UINT64_C(1000000) * RECORD_END_MS};
+	if (record_on() && !record_current && !session_dead(link->session) && send_record(link->session, NULL, 0) == 0)
+		(void)session_wait_until(link->session, recorded_or_late, &wait);
 }

@@ -1,5 +1,6 @@
 /* notice.c: handlers of the worker's notices; they run as handlers of the session, and neither send nor wait. Layer: objects. */
 #include "library.h"
+#include "record.h"
 
 #include "kernel.h"
 #include "memory.h"
@@ -144,6 +145,16 @@ static void context_error(const struct link *link, const struct notice *n) {
 		object_drop(c);
 }
 
+static void recorded(struct link *link, const struct notice *n) {
+	struct notice_recorded r;
+	if (decode_recorded(n, &r) != 0)
+		return;
+	if (r.entries)
+		record_worker(link->index, r.entries, r.entries_size);
+	if (r.last)
+		atomic_store(&link->recorded, 1);
+}
+
 void notice_receive(void *user, const struct notice *n) {
 	switch (n->op) {
 	case OP_snapshot:
@@ -156,6 +167,8 @@ void notice_receive(void *user, const struct notice *n) {
 		return output(n);
 	case OP_context_error:
 		return context_error(user, n);
+	case OP_recorded:
+		return recorded(user, n);
 	}
 }
 

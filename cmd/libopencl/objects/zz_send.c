@@ -1012,6 +1012,16 @@ int32_t call_clock(struct session *s, uint64_t *worker_clock)
 	return status;
 }
 
+int32_t send_record(struct session *s, struct track *track, uint32_t enable)
+{
+	struct request r;
+	int32_t status = request_begin(&r, s, OP_record, 8, 0, track);
+	if (status != 0)
+		return status;
+	put_word(&r, enable);
+	return request_send(&r, NULL);
+}
+
 int decode_snapshot(const struct notice *n, struct notice_snapshot *out)
 {
 	struct reply r = {.at = n->body, .left = n->size};
@@ -1062,6 +1072,14 @@ int decode_context_error(const struct notice *n, struct notice_context_error *ou
 	out->context = (uint64_t)get_word(&r);
 	out->text = get_array(&r, &out->text_size, 1);
 	out->private = get_array(&r, &out->private_size, 1);
+	return r.bad ? -1 : 0;
+}
+
+int decode_recorded(const struct notice *n, struct notice_recorded *out)
+{
+	struct reply r = {.at = n->body, .left = n->size};
+	out->last = (uint32_t)get_word(&r);
+	out->entries = get_array(&r, &out->entries_size, 1);
 	return r.bad ? -1 : 0;
 }
 

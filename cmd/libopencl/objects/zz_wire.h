@@ -69,12 +69,14 @@ enum {
 	OP_release = 0x8001,
 	OP_watch = 0x8002,
 	OP_clock = 0x8003,
+	OP_record = 0x8004,
 	OP_snapshot = 0x8100,
 	OP_failed = 0x8101,
 	OP_event = 0x8102,
 	OP_data = 0x8103,
 	OP_output = 0x8104,
 	OP_context_error = 0x8105,
+	OP_recorded = 0x8106,
 };
 
 enum kind {
@@ -155,6 +157,7 @@ int32_t send_hello(struct session *s, struct track *track, uint32_t protocol, ui
 int32_t send_release(struct session *s, struct track *track, uint32_t kind, uint64_t object);
 int32_t send_watch(struct session *s, struct track *track, uint64_t event);
 int32_t call_clock(struct session *s, uint64_t *worker_clock);
+int32_t send_record(struct session *s, struct track *track, uint32_t enable);
 
 /* The form of a fact's value: *text for a NUL-terminated string; the size in bytes, 0 when the form does not fix it. */
 size_t fact_form(uint16_t op, uint32_t param, int *text);
@@ -200,5 +203,11 @@ struct notice_context_error {
 	uint64_t private_size;
 };
 int decode_context_error(const struct notice *, struct notice_context_error *);
+struct notice_recorded {
+	uint32_t last;
+	const unsigned char *entries;
+	uint64_t entries_size;
+};
+int decode_recorded(const struct notice *, struct notice_recorded *);
 
 #endif

@@ -360,7 +360,7 @@ func program(t testing.TB) string {
 			sanitizers = "address,undefined"
 		}
 		sources, _ := filepath.Glob("../[rs]*/*.c")
-		args := []string{"-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-I../ring", "-I../session", "-o", build.program, "testdata/client.c"}
+		args := []string{"-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-I../ring", "-I../record", "-I../session", "-o", build.program, "testdata/client.c"}
 		if sanitizers == "none" {
 			args = append(args, "-O2")
 		} else {

@@ -260,6 +260,20 @@ void record_worker(uint32_t link, const void *data, size_t size) {
 	commit(s, w.head.size);
 }
 
+void record_clock(uint32_t link, uint64_t theirs, uint64_t before, uint64_t after) {
+	struct record_clock c = {.head = {.size = sizeof c, .kind = RECORD_CLOCK, .link = (uint8_t)link}, .theirs = theirs, .before = before, .after = after};
+	struct stream *s = link < MAX_LINKS && record_on() ? &file.links[link] : NULL;
+	if (!s)
+		return;
+	s->kind = STREAM_LINK;
+	s->link = link;
+	void *to = reserve(s, sizeof c);
+	if (!to)
+		return;
+	memcpy(to, &c, sizeof c);
+	commit(s, sizeof c);
+}
+
 static int named_before(uint64_t object) {
 	for (int i = 0; i < MAX_LINKS; i++) {
 		if (file.named[i] == object)

@@ -13,7 +13,7 @@
 
 enum { RECORD_VERSION = 1, RECORD_CHUNK = 64 << 10 };
 enum { STREAM_THREAD = 1, STREAM_LINK = 2, STREAM_NAMES = 3 };
-enum { RECORD_CALL = 1, RECORD_DEVICE = 2, RECORD_WORKER = 3, RECORD_THREAD = 4, RECORD_NAME = 5 };
+enum { RECORD_CALL = 1, RECORD_DEVICE = 2, RECORD_WORKER = 3, RECORD_THREAD = 4, RECORD_NAME = 5, RECORD_CLOCK = 6 };
 enum { RECORD_FAILED = 1, RECORD_SENT = 2, RECORD_WAITED = 4, RECORD_BLOCKING = 8 };
 
 /* A chunk begins with this; used counts the valid bytes, the head included. */
@@ -67,6 +67,12 @@ struct record_name {
 	uint64_t object, size;
 };
 
+/* A reading of a worker's clock. */
+struct record_clock {
+	struct record_head head;
+	uint64_t theirs, before, after;
+};
+
 /* Opens the process's file in the folder that OUTBOARD_TRACE names. 1 when calls are recorded from now on. A second call changes
  * nothing. */
 int record_open(void);
@@ -95,6 +101,8 @@ void record_end(struct record_call *, uint32_t count, const void *const *waits);
 void record_device(uint64_t number, uint64_t queued, uint64_t start, uint64_t end);
 /* Stores what link's worker has sent. One thread at a time. */
 void record_worker(uint32_t link, const void *data, size_t size);
+/* Stores a reading of the clock of link's worker between two of ours: the offset, and a round trip. One thread at a time. */
+void record_clock(uint32_t link, uint64_t theirs, uint64_t before, uint64_t after);
 /* Stores what the device at an address is called, once for each address. */
 void record_name(uint64_t object, uint16_t kind, const char *name);
 

@@ -16,12 +16,17 @@ static size_t min_size(uint64_t a, size_t b) { return a < b ? (size_t)a : b; }
 /* reserve_space waits for space in the ring and reads meanwhile: a worker whose output is blocked stops reading. */
 static unsigned char *reserve_space(struct session *s, size_t min, size_t *got) {
 	unsigned char *at = ring_reserve(s->ring, min, got, 0);
+	if (at)
+		return at;
+	uint64_t begin = record_current ? record_now() : 0;
 	for (int ms = SLICE_MS; !at; ms = ms < SLICE_MAX_MS ? ms * 2 : ms) {
 		if (session_check_end(s))
 			return NULL;
 		receive_while_sending(s);
 		at = ring_reserve(s->ring, min, got, ms);
 	}
+	if (record_current)
+		record_current->blocked += record_now() - begin;
 	return at;
 }
 
@@ -99,6 +104,31 @@ static void commit_inline(struct request *r, struct cursor *c) {
 	ring_commit(r->s->ring, r->room);
 }
 
+/* record_sent adds a message that was sent to the record of the thread's call. */
+static void record_sent(const struct request *r) {
+	struct record_call *c = record_current;
+	if (!c)
+		return;
+	uint64_t in_call = record_now() - c->begin;
+	c->head.flags |= RECORD_SENT;
+	c->head.link = (uint8_t)r->s->options.lease;
+	c->forward += HEADER + r->size + wire_padded(r->bulk);
+	c->serial = r->serial;
+	c->encode = in_call > c->blocked ? in_call - c->blocked : 0;
+	if (r->track)
+		c->backward += HEADER + 16 + wire_padded(layout_size(&r->track->into));
+}
+
+/* record_received adds a reply, for which the thread has waited since `begin`. */
+static void record_received(const struct reply *reply, const struct layout *into, uint64_t begin) {
+	struct record_call *c = record_current;
+	if (!c)
+		return;
+	c->head.flags |= RECORD_WAITED;
+	c->blocked += record_now() - begin;
+	c->backward += HEADER + reply->body.size + (into ? wire_padded(layout_size(into)) : 0);
+}
+
 /* write_message sends header, body and bulk, and frees the heap memory. */
 static int write_message(struct request *r, const struct layout *bulk) {
 	static const unsigned char zeros[8];
@@ -154,6 +184,7 @@ int32_t request_send(struct request *r, const struct layout *bulk) {
 	}
 	int err = write_message(r, bulk);
 	pthread_mutex_unlock(&s->send);
+	record_sent(r);
 	errno = saved;
 	/* When the death has removed the track, its done reports the failure, and the call counts as sent. */
 	if (err != 0 && (!t || track_cancel(s, t)))
@@ -176,7 +207,10 @@ int32_t request_call(struct request *r, const struct layout *bulk, struct reply 
 	waiter_add(s, &w);
 	(void)write_message(r, bulk); /* it fails only when the session dies, which ends the wait */
 	pthread_mutex_unlock(&s->send);
+	record_sent(r);
+	uint64_t begin = record_current ? record_now() : 0;
 	waiter_wait(s, &w);
+	record_received(reply, into, begin);
 	errno = saved;
 	reply->at = reply->body.data;
 	reply->left = reply->body.size;

@@ -13,6 +13,7 @@
 #endif
 
 #include "futex.h"
+#include "record.h"
 #include "ring.h"
 #include "session.h"
 

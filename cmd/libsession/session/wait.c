@@ -94,11 +94,16 @@ int32_t session_wait_until(struct session *s, int (*ready)(void *), void *arg) {
 		return 0;
 	int saved = errno;
 	struct waiter w = {.ready = ready, .arg = arg};
+	uint64_t begin = record_current ? record_now() : 0;
 	if (!session_dead(s)) {
 		waiter_add(s, &w);
 		waiter_wait(s, &w);
 	} else if (atomic_load(&s->death) != DEAD_FORKED) {
 		session_report_death(s);
+	}
+	if (record_current) {
+		record_current->head.flags |= RECORD_WAITED;
+		record_current->blocked += record_now() - begin;
 	}
 	errno = saved;
 	return ready(arg) ? 0 : s->options.dead_status;

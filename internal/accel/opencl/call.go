@@ -21,7 +21,11 @@ type call struct {
 	event uint64 // to be made by a command
 	// unnamed: the client has no id for the command's event.
 	unnamed bool
-	object  uint64 // to be made by a creation
+	// timed: the command's event is made for its times alone.
+	timed bool
+	// profiled: the queue that is made gets profiling which the client did not ask for.
+	profiled bool
+	object   uint64 // to be made by a creation
 
 	eventOut, errOut []byte
 	outs             [4][]byte
@@ -108,6 +112,9 @@ func (c *call) words(words []uint64) uintptr {
 
 // props is a list with a closing zero, whether the client sent that or not.
 func (c *call) props(words []uint64) uintptr {
+	if c.m.Op == opClCreateCommandQueueWithProperties && c.caller.tracer.on {
+		words, c.profiled = withProfiling(words)
+	}
 	if words == nil {
 		return 0
 	}
@@ -179,6 +186,10 @@ func (c *call) text(t text) uintptr {
 func (c *call) commandEvent(_ session.Kind, id uint64) uintptr {
 	if id == 0 && len(c.caller.events.unresolved) > 0 {
 		c.unnamed = true
+		return c.newEvent()
+	}
+	if id == 0 && c.caller.tracer.on {
+		c.timed = true
 		return c.newEvent()
 	}
 	return c.clientEvent(id)

@@ -23,6 +23,7 @@ type caller struct {
 	events     *events
 	queues     *queues
 	hostMemory *hostMemory
+	tracer     *tracer
 
 	call call
 }
@@ -74,6 +75,10 @@ func (k *caller) create(c *call, fn int, kind session.Kind, id uint64, args ...u
 	case !k.hostMemory.reserve(costOf(kind)):
 		status = clOutOfHostMemory
 	default:
+		if fn == fnClCreateCommandQueue && k.tracer.on && len(args) > 2 && args[2]&clQueueProfiling == 0 {
+			args[2] |= clQueueProfiling
+			c.profiled = true
+		}
 		handle = k.drv.Call(fn, args...)
 		status = int32(uint32(word(c.errOut)))
 		if handle == 0 && status == clSuccess {
@@ -84,6 +89,9 @@ func (k *caller) create(c *call, fn int, kind session.Kind, id uint64, args ...u
 	k.objects.add(c, kind, id, handle, status)
 	if status == clSuccess && kind == kindQueue && c.broken == nil {
 		k.queues.add(c, id, handle)
+		if c.profiled {
+			k.queues.byID[id].profiling = false
+		}
 	}
 	return status
 }
@@ -154,6 +162,9 @@ func (k *caller) recordSubmit(c *call) {
 			q.unflushed = true
 			k.queues.unflushed = append(k.queues.unflushed, q)
 		}
+	}
+	if k.tracer.on && c.eventOut != nil {
+		k.tracer.command(c.m.Serial, uintptr(word(c.eventOut)), c.timed)
 	}
 	switch {
 	case c.event != 0:

@@ -45,6 +45,7 @@ const (
 	clQueueProperties  = 0x1093
 	clQueueOutOfOrder  = 1 << 0
 	clQueueProfiling   = 1 << 1
+	clQueueOnDevice    = 1 << 2
 	clMemSize          = 0x1102
 	clImageElementSize = 0x1111
 
@@ -60,6 +61,7 @@ const (
 
 	clEventExecutionStatus   = 0x11D3
 	clProfilingCommandQueued = 0x1280
+	clProfilingCommandStart  = 0x1282
 	clProfilingCommandEnd    = 0x1283
 	profilingTimes           = 5
 )

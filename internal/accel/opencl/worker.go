@@ -98,6 +98,7 @@ type Worker struct {
 	helpers    *helpers
 	hostMemory *hostMemory
 	caller     *caller
+	tracer     *tracer
 
 	// The parts that execute calls.
 	contexts     *contexts
@@ -156,8 +157,9 @@ func (w *Worker) newState() error {
 	w.helpers = &helpers{events: w.events, queues: w.queues, slots: make(chan struct{}, maxWaits)}
 	w.queues.helpers = w.helpers
 	w.hostMemory = &hostMemory{client: cl, budget: w.budget, staging: staging, memory: w.memory, events: w.events, queues: w.queues}
+	w.tracer = &tracer{drv: w.drv, client: cl, device: w.device, events: w.events}
 	w.caller = &caller{
-		drv: w.drv, gate: opts.Gate, client: cl, frames: w.frames, budget: w.budget, device: w.device,
+		drv: w.drv, gate: opts.Gate, tracer: w.tracer, client: cl, frames: w.frames, budget: w.budget, device: w.device,
 		objects: w.objects, events: w.events, queues: w.queues, hostMemory: w.hostMemory,
 	}
 	return w.events.pending.init()
@@ -285,6 +287,11 @@ func (w *Worker) step() error {
 		if w.opts.Gate != nil {
 			w.opts.Gate.Rest()
 		}
+		if w.tracer.on {
+			if err := w.tracer.rest(); err != nil {
+				return err
+			}
+		}
 	}
 	h, body, err := w.client.in.Next()
 	if err != nil {
@@ -297,6 +304,9 @@ func (w *Worker) step() error {
 		w.record(&m)
 	}
 	w.recorder.observe(&m)
+	if w.tracer.on {
+		return w.tracer.step(&m, w.dispatch)
+	}
 	return w.dispatch(&m)
 }
 

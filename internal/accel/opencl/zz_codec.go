@@ -1979,6 +1979,23 @@ func (a *replyClock) encode(buf []byte) []byte {
 	return e.Body()
 }
 
+// argsRecord is the fields of record as they travel.
+type argsRecord struct {
+	Enable uint32 // value u32
+}
+
+func (a *argsRecord) decode(body []byte) error {
+	d := wire.NewDecoder(body)
+	a.Enable = d.U32()
+	return d.Done()
+}
+
+func (a *argsRecord) encode(buf []byte) []byte {
+	e := wire.NewEncoder(buf)
+	e.U64(uint64(a.Enable))
+	return e.Body()
+}
+
 // argsSnapshot is the fields of snapshot as they travel.
 type argsSnapshot struct {
 	MemoryLimit uint64 // value u64
@@ -2111,5 +2128,25 @@ func (a *argsContextError) encode(buf []byte) []byte {
 	e.U64(uint64(a.Context))
 	e.Bytes(a.Text)
 	e.Bytes(a.Private)
+	return e.Body()
+}
+
+// argsRecorded is the fields of recorded as they travel.
+type argsRecorded struct {
+	Last    uint32 // value u32
+	Entries []byte // bytes
+}
+
+func (a *argsRecorded) decode(body []byte) error {
+	d := wire.NewDecoder(body)
+	a.Last = d.U32()
+	a.Entries = d.Bytes()
+	return d.Done()
+}
+
+func (a *argsRecorded) encode(buf []byte) []byte {
+	e := wire.NewEncoder(buf)
+	e.U64(uint64(a.Last))
+	e.Bytes(a.Entries)
 	return e.Body()
 }

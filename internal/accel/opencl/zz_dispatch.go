@@ -249,6 +249,12 @@ func (w *Worker) dispatch(m *session.Message) error {
 			return malformed(m, err)
 		}
 		return w.doClock(m, &a)
+	case opRecord:
+		var a argsRecord
+		if err := a.decode(m.Body); err != nil {
+			return malformed(m, err)
+		}
+		return w.doRecord(m, &a)
 	}
 	return unknownOp(m)
 }

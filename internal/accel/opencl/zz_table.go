@@ -70,12 +70,14 @@ const (
 	opRelease                            uint16 = 0x8001
 	opWatch                              uint16 = 0x8002
 	opClock                              uint16 = 0x8003
+	opRecord                             uint16 = 0x8004
 	opSnapshot                           uint16 = 0x8100
 	opFailed                             uint16 = 0x8101
 	opEvent                              uint16 = 0x8102
 	opData                               uint16 = 0x8103
 	opOutput                             uint16 = 0x8104
 	opContextError                       uint16 = 0x8105
+	opRecorded                           uint16 = 0x8106
 )
 
 // The kinds of objects.
@@ -531,10 +533,12 @@ var TraceTable = map[uint16]trace.Call{
 	0x8001: {Name: "release", Answer: "early", Fields: []trace.Field{{Name: "kind", Form: trace.Word}, {Name: "object", Form: trace.Word}}},
 	0x8002: {Name: "watch", Answer: "early", Fields: []trace.Field{{Name: "event", Form: trace.Word}}},
 	0x8003: {Name: "clock", Answer: "wait", Fields: []trace.Field{}},
+	0x8004: {Name: "record", Answer: "early", Fields: []trace.Field{{Name: "enable", Form: trace.Word}}},
 	0x8100: {Name: "snapshot", Answer: "early", Fields: []trace.Field{{Name: "memory_limit", Form: trace.Word}, {Name: "facts", Form: trace.Bytes}}},
 	0x8101: {Name: "failed", Answer: "early", Fields: []trace.Field{{Name: "serial", Form: trace.Word}, {Name: "op", Form: trace.Word}, {Name: "status", Form: trace.Word}, {Name: "event", Form: trace.Word}, {Name: "queue", Form: trace.Word}, {Name: "object", Form: trace.Word}}},
 	0x8102: {Name: "event", Answer: "early", Fields: []trace.Field{{Name: "event", Form: trace.Word}, {Name: "status", Form: trace.Word}, {Name: "times", Form: trace.Words}}},
 	0x8103: {Name: "data", Answer: "early", Fields: []trace.Field{{Name: "serial", Form: trace.Word}, {Name: "status", Form: trace.Word}}},
 	0x8104: {Name: "output", Answer: "early", Fields: []trace.Field{{Name: "text", Form: trace.Bytes}}},
 	0x8105: {Name: "context_error", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Word}, {Name: "text", Form: trace.Bytes}, {Name: "private", Form: trace.Bytes}}},
+	0x8106: {Name: "recorded", Answer: "early", Fields: []trace.Field{{Name: "last", Form: trace.Word}, {Name: "entries", Form: trace.Bytes}}},
 }

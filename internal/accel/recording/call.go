@@ -28,7 +28,7 @@ func (p *joiner) join(t *threadReader) (trace.Record, error) {
 	if p.local {
 		err = p.joinLocal(f, c, &r, q)
 	} else {
-		err = p.joinRemote(f, c, &r)
+		err = p.joinRemote(f, c, &r, q)
 	}
 	p.finish(f, c, &r, q)
 	return r, err
@@ -112,7 +112,7 @@ func (p *joiner) waitedUntil(f *function, c *rawCall, r *trace.Record, q *queueS
 	switch {
 	case f.command && blocking && r.HasDeviceTime():
 		return r.Start + r.DeviceTime
-	case f.name == "clFinish" && q != nil:
+	case f.name == "clFinish" && q != nil, f.command && blocking && q != nil && !q.outOfOrder:
 		return q.lastEnd
 	case f.waits:
 		until := r.Begin

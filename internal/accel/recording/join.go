@@ -136,6 +136,7 @@ type joiner struct {
 	index     uint32
 	origin    int64
 	local     bool
+	count     int // of devices
 	functions []function
 	threads   threadHeap
 	devices   *deviceReader
@@ -179,6 +180,7 @@ func newJoiner(index uint32, p *process, h *trace.Header, names *devices) (*join
 		}
 		j.links[i] = l
 	}
+	j.count = max(1, len(h.Devices))
 	for _, s := range p.threads {
 		j.lost += s.lost
 		t := &threadReader{cursor: s.cursor(), last: p.opened}

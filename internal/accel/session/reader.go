@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,6 +42,7 @@ type Reader struct {
 	held    int    // bytes of the ring that the message at hand still covers
 	bulk    uint64 // bulk bytes of the message at hand that are not yet taken
 	pad     int    // padding after them
+	waited  time.Duration
 	start   uint64 // where the message at hand begins, in bytes since the Reader was made
 	end     uint64 // where it ends
 }
@@ -71,6 +73,9 @@ func (r *Reader) Bytes() uint64 { return r.bytes.Load() }
 // Position is where the message at hand begins: the number of bytes, with padding, that
 // the peer has sent before it.
 func (r *Reader) Position() uint64 { return r.start }
+
+// Waited is how long the Reader has waited for bulk that the peer had announced and not yet sent.
+func (r *Reader) Waited() time.Duration { return r.waited }
 
 // Idle reports whether Next would have to wait for the peer.
 func (r *Reader) Idle() bool {
@@ -182,12 +187,23 @@ func (r *Reader) NextBulkOf(unit int) ([]byte, error) {
 	}
 	most := max(unit, min(pieceSize, r.area/4)/unit*unit)
 	want := clampInt(r.bulk, most)
-	b, err := r.src.Next(want)
+	b, err := r.nextPiece(want)
 	if err != nil {
 		return nil, err
 	}
 	r.held, r.bulk = want, r.bulk-uint64(want)
 	return b[:want:want], nil
+}
+
+// nextPiece waits for want bytes, and counts the time if there are fewer.
+func (r *Reader) nextPiece(want int) ([]byte, error) {
+	if b := r.src.TryNext(); len(b) >= want {
+		return b, nil
+	}
+	begin := time.Now()
+	b, err := r.src.Next(want)
+	r.waited += time.Since(begin)
+	return b, err
 }
 
 // BulkLeft is the number of bulk bytes that NextBulk has still to return.

@@ -21,6 +21,9 @@ type Writer struct {
 	area  int
 	bytes atomic.Uint64
 
+	// onReply is called with the call's number when the last message of a reply goes out.
+	onReply atomic.Pointer[func(call uint32)]
+
 	mu     sync.Mutex
 	sink   Sink
 	serial uint64
@@ -32,6 +35,22 @@ func NewWriter(sink Sink, area int) *Writer { return &Writer{sink: sink, area: a
 
 // Bytes counts what was sent, without padding.
 func (w *Writer) Bytes() uint64 { return w.bytes.Load() }
+
+// OnReply has f called whenever the last message of a reply goes out, with the number of its
+// call; f must neither wait nor send. nil ends that.
+func (w *Writer) OnReply(f func(call uint32)) {
+	if f == nil {
+		w.onReply.Store(nil)
+		return
+	}
+	w.onReply.Store(&f)
+}
+
+func (w *Writer) replied(h *Header) {
+	if f := w.onReply.Load(); f != nil && h.Flags&(IsReply|More) == IsReply {
+		(*f)(h.Call)
+	}
+}
 
 // Send writes one message with a body and bulk that are in memory. The header's
 // Size, Bulk and Serial are filled in.
@@ -122,6 +141,7 @@ func (w *Writer) begin(h *Header, body []byte) (head [HeaderSize]byte, err error
 	w.serial++
 	w.bytes.Add(uint64(h.Size) + h.Bulk)
 	h.put(head[:])
+	w.replied(h)
 	return head, nil
 }
 

@@ -1,0 +1,247 @@
+package opencl
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/driver"
+	"github.com/outboard-run/outboard/internal/accel/session"
+)
+
+// The kinds of entries that a worker sends of a recording. All times are ns of the worker's
+// CLOCK_MONOTONIC. Numbers are varints, differences to those of the message before.
+const (
+	// entryMessage: serial, when it was received, how long it was executed, how much of that
+	// the dispatcher waited for the rest of the message.
+	entryMessage = 1
+	// entryReply: serial, when the reply was sent.
+	entryReply = 2
+	// entryDevice: serial, when the device began with the command, how long that took.
+	entryDevice = 3
+)
+
+// The bounds of a recording in a worker.
+const (
+	flushEntries   = 4 << 10 // bytes at which the entries are sent
+	flushIdle      = 512     // the same while the client sends nothing
+	collectBatch   = 64
+	maxTracedCommands = 1 << 16 // commands whose times are awaited
+	maxUnreplied   = 1 << 16
+)
+
+// tracedCommand is a command whose times the device is asked for when it is complete.
+type tracedCommand struct {
+	serial uint64
+	event  uintptr // held
+}
+
+// tracer records, for a trace, what the worker does with each message. It belongs to the
+// dispatcher, but for replies, which helpers send as well.
+type tracer struct {
+	drv    *driver.Table
+	client *client
+	device *device
+	events *events
+	on     bool
+
+	commands []tracedCommand
+	scratch  []byte
+
+	mu        sync.Mutex
+	entries   []byte
+	serial    uint64 // of the last entry of a message
+	received  int64
+	unreplied map[uint32]uint64 // serials by call
+}
+
+// doRecord begins a recording, or sends the rest of it.
+func (w *Worker) doRecord(m *message, a *argsRecord) error {
+	c := w.caller.begin(m)
+	if err := w.caller.finish(c, clSuccess); err != nil {
+		return err
+	}
+	if a.Enable != 0 {
+		return w.tracer.start()
+	}
+	return w.tracer.stop()
+}
+
+func (r *tracer) start() (err error) {
+	if r.on {
+		return nil
+	}
+	if r.scratch == nil {
+		if r.scratch, err = driver.Alloc(64); err != nil {
+			return err
+		}
+	}
+	r.on, r.unreplied = true, make(map[uint32]uint64)
+	r.client.out.OnReply(r.replied)
+	return nil
+}
+
+func (r *tracer) stop() error {
+	r.collect(len(r.commands))
+	for _, c := range r.commands {
+		r.drv.Call(fnClReleaseEvent, c.event)
+	}
+	r.commands, r.on = nil, false
+	r.client.out.OnReply(nil)
+	return r.flush(true)
+}
+
+// step executes a message and records how long that took.
+func (r *tracer) step(m *session.Message, execute func(*session.Message) error) error {
+	received, waited := time.Duration(monotonic()), r.client.in.Waited()
+	serial := m.Serial
+	if m.Flags&session.WantReply != 0 {
+		r.mu.Lock()
+		if len(r.unreplied) < maxUnreplied {
+			r.unreplied[m.Call] = serial
+		}
+		r.mu.Unlock()
+	}
+	err := execute(m)
+	executed := time.Duration(monotonic()) - received
+	r.mu.Lock()
+	r.entries = append(r.entries, entryMessage)
+	r.entries = binary.AppendVarint(r.entries, int64(serial-r.serial))
+	r.entries = binary.AppendVarint(r.entries, int64(received)-r.received)
+	r.entries = binary.AppendUvarint(r.entries, uint64(executed))
+	r.entries = binary.AppendUvarint(r.entries, uint64(r.client.in.Waited()-waited))
+	r.serial, r.received = serial, int64(received)
+	full := len(r.entries) >= flushEntries
+	r.mu.Unlock()
+	if err == nil && full {
+		err = r.flush(false)
+	}
+	return err
+}
+
+// rest is called when the client has sent nothing more.
+func (r *tracer) rest() error {
+	r.collect(len(r.commands))
+	r.mu.Lock()
+	enough := len(r.entries) >= flushIdle
+	r.mu.Unlock()
+	if !enough {
+		return nil
+	}
+	return r.flush(false)
+}
+
+// flush sends the entries.
+func (r *tracer) flush(last bool) error {
+	r.mu.Lock()
+	n := argsRecorded{Entries: r.entries}
+	if last {
+		n.Last = 1
+	}
+	body := n.encode(nil)
+	r.entries, r.serial, r.received = r.entries[:0], 0, 0
+	r.mu.Unlock()
+	return r.client.notify(opRecorded, body)
+}
+
+// replied records that a reply is sent. Any goroutine may call it.
+func (r *tracer) replied(call uint32) {
+	now := int64(monotonic())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	serial, ok := r.unreplied[call]
+	if !ok {
+		return
+	}
+	delete(r.unreplied, call)
+	r.entries = append(r.entries, entryReply)
+	r.entries = binary.AppendVarint(r.entries, int64(serial-r.serial))
+	r.entries = binary.AppendVarint(r.entries, now-r.received)
+}
+
+// command has the times of a command recorded. The event is retained unless it is the
+// tracer's already.
+func (r *tracer) command(serial uint64, event uintptr, owned bool) {
+	if len(r.commands) >= maxTracedCommands {
+		r.collect(len(r.commands))
+	}
+	if len(r.commands)%collectBatch == collectBatch-1 {
+		r.collect(collectBatch)
+	}
+	if event == 0 {
+		return
+	}
+	if !owned {
+		r.drv.Call(fnClRetainEvent, event)
+	}
+	if len(r.commands) >= maxTracedCommands {
+		r.drv.Call(fnClReleaseEvent, event)
+		return
+	}
+	r.commands = append(r.commands, tracedCommand{serial, event})
+}
+
+// collect records the times of those of the oldest n commands that are complete.
+func (r *tracer) collect(n int) {
+	n = min(n, len(r.commands))
+	kept := r.commands[:0]
+	for _, c := range r.commands[:n] {
+		if !r.record(c) {
+			kept = append(kept, c)
+		}
+	}
+	r.commands = append(kept, r.commands[n:]...)
+}
+
+// record records the times of a command and drops its event, or returns false while it is not
+// complete.
+func (r *tracer) record(c tracedCommand) bool {
+	status := int32(-1)
+	if v, ok := r.info(fnClGetEventInfo, c.event, clEventExecutionStatus, 4); ok {
+		status = int32(uint32(v))
+	}
+	if status > clComplete {
+		return false
+	}
+	start, hasStart := r.info(fnClGetEventProfilingInfo, c.event, clProfilingCommandStart, 8)
+	end, hasEnd := r.info(fnClGetEventProfilingInfo, c.event, clProfilingCommandEnd, 8)
+	r.drv.Call(fnClReleaseEvent, c.event)
+	if status != clComplete || !hasStart || !hasEnd || end < start {
+		return true
+	}
+	times := [2]uint64{start, end}
+	r.events.pending.mu.Lock() // it guards the clock
+	r.device.clock.toMonotonic(times[:])
+	r.events.pending.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries = append(r.entries, entryDevice)
+	r.entries = binary.AppendVarint(r.entries, int64(c.serial-r.serial))
+	r.entries = binary.AppendVarint(r.entries, int64(times[0])-r.received)
+	r.entries = binary.AppendUvarint(r.entries, times[1]-times[0])
+	return true
+}
+
+func (r *tracer) info(fn int, event uintptr, param, size uintptr) (uint64, bool) {
+	clear(r.scratch[:8])
+	status := int32(r.drv.Call(fn, event, param, size, driver.Address(r.scratch), 0))
+	return word(r.scratch), status == clSuccess
+}
+
+// withProfiling returns the properties of a queue with profiling added, and whether the client
+// had not asked for it. A queue on the device stays as it is.
+func withProfiling(list []uint64) (with []uint64, added bool) {
+	for i := 0; i+1 < len(list) && list[i] != 0; i += 2 {
+		if list[i] != clQueueProperties {
+			continue
+		}
+		if list[i+1]&(clQueueProfiling|clQueueOnDevice) != 0 {
+			return list, false
+		}
+		with = slices.Clone(list)
+		with[i+1] |= clQueueProfiling
+		return with, true
+	}
+	return append([]uint64{clQueueProperties, clQueueProfiling}, list...), true
+}
