@@ -24,11 +24,11 @@ const (
 
 // The bounds of a recording in a worker.
 const (
-	flushEntries   = 4 << 10 // bytes at which the entries are sent
-	flushIdle      = 512     // the same while the client sends nothing
-	collectBatch   = 64
+	flushEntries      = 4 << 10 // bytes at which the entries are sent
+	flushIdle         = 512     // the same while the client sends nothing
+	collectBatch      = 64
 	maxTracedCommands = 1 << 16 // commands whose times are awaited
-	maxUnreplied   = 1 << 16
+	maxUnreplied      = 1 << 16
 )
 
 // tracedCommand is a command whose times the device is asked for when it is complete.
