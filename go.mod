@@ -3,6 +3,7 @@ module github.com/outboard-run/outboard
 go 1.26.0
 
 require (
+	github.com/ardanlabs/jinja v1.1.0
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2
 	github.com/coder/websocket v1.8.15
 	github.com/ebitengine/purego v0.11.3

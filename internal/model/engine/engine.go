@@ -110,8 +110,19 @@ type TextModel interface {
 	// goroutine; an error of emit ends the generation and is returned. When ctx ends, the
 	// generation ends within one micro-batch, and Generate returns ctx's error.
 	Generate(ctx context.Context, r Generation, emit func(Token) error) (Usage, error)
+	// Stats describes what the model does now, for reports of load and metrics.
+	Stats() TextStats
 	// Embed returns one embedding of Info.Embedding elements for the tokens.
 	Embed(ctx context.Context, tokens []int32) ([]float32, error)
+}
+
+// TextStats describes the load of a text model. Attention state is counted in cells, of one
+// token each.
+type TextStats struct {
+	Running, Waiting              int // generations
+	Cells, UsedCells, CachedCells int
+	// The rest are sums over all generations that have ended, and over micro-batches.
+	PromptTokens, CachedTokens, GeneratedTokens, MicroBatches int64
 }
 
 // ErrNoTemplate is returned for a conversation with a model that has no template.

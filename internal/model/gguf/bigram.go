@@ -4,8 +4,8 @@ import "math"
 
 // A Bigram is a model that counts: the probability of a token depends on the one before it
 // alone, and is the share of that pair among the pairs of a text. The file computes it by a
-// one-hot embedding of the vocabulary's size, no layers, and an output matrix of logarithms, so
-// that what an engine answers is known in closed form.
+// one-hot embedding of the vocabulary's size, a layer whose weights are zero, since llama.cpp
+// requires one, and an output matrix of logarithms. What an engine answers is known in closed form.
 type Bigram struct {
 	// Letters are the distinct bytes of the text, in order; token First+i is Letters[i].
 	Letters []byte
@@ -88,7 +88,7 @@ func (m *Bigram) Builder() *Builder {
 	b := &Builder{}
 	n := len(m.Probability)
 	width := (n + 31) / 32 * 32
-	s := Shape{Width: width, FeedForward: 32, Heads: 1, SharedHeads: 1, Context: m.context}
+	s := Shape{Layers: 1, Width: width, FeedForward: 32, Heads: 1, SharedHeads: 1, Context: m.context}
 	s.describe(b, n)
 	v := &vocabulary{}
 	v.add("<unk>", 0, tokenUnknown)
@@ -106,8 +106,8 @@ func (m *Bigram) Builder() *Builder {
 	embedding := make([]float32, width*n)
 	output := make([]float32, width*n)
 	// The norm divides by the root of the mean square: for a one-hot vector it multiplies by
-	// the root of width, which its weight takes back.
-	norm := constant(width, float32(1/math.Sqrt(float64(width))))
+	// the root of width, but for epsilon, which its weight takes back.
+	norm := constant(width, float32(math.Sqrt(1/float64(width)+epsilon)))
 	for a := range n {
 		embedding[a*width+a] = 1
 		for b := range n {
@@ -115,6 +115,9 @@ func (m *Bigram) Builder() *Builder {
 		}
 	}
 	b.Add("token_embd.weight", F32, embedding, uint64(width), uint64(n))
+	s.addLayer(b, 0, func(name string, columns, rows uint64) {
+		b.Add(name, F32, make([]float32, columns*rows), columns, rows)
+	})
 	b.Add("output_norm.weight", F32, norm, uint64(width))
 	b.Add("output.weight", F32, output, uint64(width), uint64(n))
 	return b

@@ -74,7 +74,7 @@ func TestBadFilesAreNamed(t *testing.T) {
 		want string
 	}{
 		"no GGUF":        {[]byte("PK\x03\x04 and so on"), "not a GGUF file"},
-		"empty":          {nil, "in the middle of the magic number"},
+		"empty":          {nil, "not a GGUF file"},
 		"version":        {append([]byte("GGUF\x01\x00\x00\x00"), good[8:]...), "version 1 is not known"},
 		"tensors":        {number(8, 1<<40), "at most 65536"},
 		"cut header":     {good[:600], "in the middle of"},

@@ -21,6 +21,9 @@ type Shape struct {
 	ChatTemplate string
 }
 
+// epsilon is what normalization adds to the mean square.
+const epsilon = 1e-5
+
 // Random returns a model with weights drawn from seed. Its vocabulary is <unk>, <s>, </s>, the
 // 256 bytes and s.Words.
 func Random(s Shape, seed uint64) *Builder {
@@ -30,7 +33,7 @@ func Random(s Shape, seed uint64) *Builder {
 	vocabulary.describe(b, s.ChatTemplate)
 
 	random := rand.New(rand.NewPCG(seed, 0))
-	width, hidden, state := uint64(s.Width), uint64(s.FeedForward), uint64(s.Width/s.Heads*s.SharedHeads)
+	width := uint64(s.Width)
 	matrix := func(name string, columns, rows uint64) {
 		values := make([]float32, columns*rows)
 		deviation := 1 / math.Sqrt(float64(columns))
@@ -41,20 +44,26 @@ func Random(s Shape, seed uint64) *Builder {
 	}
 	matrix("token_embd.weight", width, uint64(len(vocabulary.tokens)))
 	for i := range s.Layers {
-		layer := fmt.Sprintf("blk.%d.", i)
-		b.Add(layer+"attn_norm.weight", F32, constant(s.Width, 1), width)
-		matrix(layer+"attn_q.weight", width, width)
-		matrix(layer+"attn_k.weight", width, state)
-		matrix(layer+"attn_v.weight", width, state)
-		matrix(layer+"attn_output.weight", width, width)
-		b.Add(layer+"ffn_norm.weight", F32, constant(s.Width, 1), width)
-		matrix(layer+"ffn_gate.weight", width, hidden)
-		matrix(layer+"ffn_up.weight", width, hidden)
-		matrix(layer+"ffn_down.weight", hidden, width)
+		s.addLayer(b, i, matrix)
 	}
 	b.Add("output_norm.weight", F32, constant(s.Width, 1), width)
 	matrix("output.weight", width, uint64(len(vocabulary.tokens)))
 	return b
+}
+
+// addLayer adds the tensors of a layer, whose matrices are made by the function.
+func (s *Shape) addLayer(b *Builder, i int, matrix func(name string, columns, rows uint64)) {
+	width, hidden, state := uint64(s.Width), uint64(s.FeedForward), uint64(s.Width/s.Heads*s.SharedHeads)
+	layer := fmt.Sprintf("blk.%d.", i)
+	b.Add(layer+"attn_norm.weight", F32, constant(s.Width, 1), width)
+	matrix(layer+"attn_q.weight", width, width)
+	matrix(layer+"attn_k.weight", width, state)
+	matrix(layer+"attn_v.weight", width, state)
+	matrix(layer+"attn_output.weight", width, width)
+	b.Add(layer+"ffn_norm.weight", F32, constant(s.Width, 1), width)
+	matrix(layer+"ffn_gate.weight", width, hidden)
+	matrix(layer+"ffn_up.weight", width, hidden)
+	matrix(layer+"ffn_down.weight", hidden, width)
 }
 
 func (s *Shape) describe(b *Builder, vocabulary int) {
@@ -66,7 +75,7 @@ func (s *Shape) describe(b *Builder, vocabulary int) {
 	b.Set("llama.feed_forward_length", uint32(s.FeedForward))
 	b.Set("llama.attention.head_count", uint32(s.Heads))
 	b.Set("llama.attention.head_count_kv", uint32(s.SharedHeads))
-	b.Set("llama.attention.layer_norm_rms_epsilon", float32(1e-5))
+	b.Set("llama.attention.layer_norm_rms_epsilon", float32(epsilon))
 	b.Set("llama.rope.dimension_count", uint32(s.Width/s.Heads))
 	b.Set("llama.vocab_size", uint32(vocabulary))
 }

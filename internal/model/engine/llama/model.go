@@ -1,0 +1,167 @@
+package llama
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/gguf"
+)
+
+// A textModel is a loaded GGUF model.
+type textModel struct {
+	lib        *library
+	header     *gguf.File
+	info       engine.Info
+	model      uintptr // llama_model
+	vocabulary uintptr // llama_vocab
+	context    uintptr // llama_context, 0 for a model that only makes embeddings
+	memory     uintptr // llama_memory_t of the context
+	cells      int     // tokens of attention state
+	sequences  int     // that run at a time
+	cached     int     // that are kept at most
+	chunk      int     // tokens of a micro-batch
+	threads    int
+	pieces     []string // text of tokens, owned by the scheduler's goroutine
+
+	scheduler *scheduler
+	closing   sync.Once
+
+	// mu guards the context for embeddings, which is made at the first use.
+	mu       sync.RWMutex
+	embedMu  sync.Mutex
+	embedder uintptr
+	closed   bool
+
+	templateOnce sync.Once
+	template     templateResult
+}
+
+var _ engine.TextModel = (*textModel)(nil)
+
+// Info describes the model.
+func (m *textModel) Info() engine.Info { return m.info }
+
+// maxText is the longest text that is tokenized.
+const maxText = 16 << 20
+
+// Tokenize returns the tokens of text, with the beginning-of-sequence token where the model wants
+// one and text does not have it.
+func (m *textModel) Tokenize(text string, special bool) ([]int32, error) {
+	if len(text) > maxText {
+		return nil, outboard.Errorf(outboard.Invalid, "prompt", "it has %d bytes: %d are accepted", len(text), maxText)
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.closed {
+		return nil, errClosed
+	}
+	source := pin([]byte(text))
+	defer source.free()
+	n := len(text) + 2
+	for {
+		tokens := pin(make([]int32, n))
+		r := int32(m.lib.call(fnTokenize, m.vocabulary, source.address(), uintptr(len(text)), tokens.address(), uintptr(n), 1, truth(special)))
+		tokens.free()
+		if r >= 0 {
+			return m.oneBeginning(tokens.values[:r]), nil
+		}
+		if n = int(-r); n > 2*maxText {
+			return nil, outboard.Errorf(outboard.Invalid, "prompt", "it cannot be split into tokens")
+		}
+	}
+}
+
+// oneBeginning removes the first of two beginning-of-sequence tokens: chat templates write one,
+// and so does the tokenizer.
+func (m *textModel) oneBeginning(tokens []int32) []int32 {
+	adds := m.lib.bool(fnVocabAddBOS, m.vocabulary)
+	if adds && len(tokens) > 1 && tokens[0] == tokens[1] {
+		return tokens[1:]
+	}
+	return tokens
+}
+
+func truth(v bool) uintptr {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+// piece returns the bytes of a token; control tokens have none. Only the scheduler calls it.
+func (m *textModel) piece(token int32) string {
+	if s := m.pieces[token]; s != "" {
+		return s
+	}
+	n := 64
+	for {
+		buffer := pin(make([]byte, n))
+		r := int32(m.lib.call(fnPiece, m.vocabulary, uintptr(token), buffer.address(), uintptr(n), 0, 0))
+		buffer.free()
+		if r >= 0 {
+			m.pieces[token] = string(buffer.values[:r])
+			return m.pieces[token]
+		}
+		n = int(-r)
+	}
+}
+
+func (m *textModel) isEnd(token int32) bool {
+	return m.lib.bool(fnVocabIsEnd, m.vocabulary, uintptr(token))
+}
+
+// Generate continues a prompt.
+func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	if m.scheduler == nil {
+		return engine.Usage{}, outboard.Errorf(outboard.Invalid, "generate", "the model makes embeddings and no text")
+	}
+	s, err := m.newSequence(ctx, g)
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	if err := m.scheduler.submit(s); err != nil {
+		return engine.Usage{}, err
+	}
+	stop := context.AfterFunc(s.ctx, m.scheduler.wake)
+	defer stop()
+	err = s.deliver(emit)
+	return s.usage, err
+}
+
+// newSequence checks a request.
+func (m *textModel) newSequence(ctx context.Context, g engine.Generation) (*sequence, error) {
+	if err := checkTokens(g.Prompt, m.info.Vocabulary); err != nil {
+		return nil, err
+	}
+	if g.Continued < 0 || g.Continued >= len(g.Prompt) || g.MaxTokens < 0 {
+		return nil, outboard.Errorf(outboard.Invalid, "generate", "%d of %d tokens are continued, at most %d are to come", g.Continued, len(g.Prompt), g.MaxTokens)
+	}
+	room := m.info.Context - len(g.Prompt)
+	if room < 1 {
+		return nil, tooLong(len(g.Prompt), m.info.Context)
+	}
+	if g.MaxTokens == 0 || g.MaxTokens > room {
+		g.MaxTokens = room
+	}
+	for _, stop := range g.Stop {
+		if strings.TrimSpace(stop) == "" && stop == "" {
+			return nil, outboard.Errorf(outboard.Invalid, "stop", "a stop text is empty")
+		}
+	}
+	const maxLogProbs = 100
+	if g.LogProbs > maxLogProbs {
+		return nil, outboard.Errorf(outboard.Invalid, "logprobs", "%d are asked for: %d are possible", g.LogProbs, maxLogProbs)
+	}
+	return newSequence(ctx, g), nil
+}
+
+// Stats describes what the model does now.
+func (m *textModel) Stats() engine.TextStats {
+	if m.scheduler == nil {
+		return engine.TextStats{}
+	}
+	return m.scheduler.stats()
+}

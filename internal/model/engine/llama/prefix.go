@@ -1,0 +1,162 @@
+package llama
+
+import "slices"
+
+// A prefixTree holds token sequences whose attention state is kept, as a radix tree: sequences
+// with a common beginning share its node, as they share its cells.
+type prefixTree struct {
+	root  prefixNode
+	ends  map[int32]*prefixNode // where each sequence ends, by its identifier
+	used  map[int32]uint64      // when each sequence was last used
+	clock uint64
+	cells int // tokens of all nodes
+}
+
+type prefixNode struct {
+	tokens   []int32
+	parent   *prefixNode
+	children map[int32]*prefixNode // by their first token
+	sequence int32                 // the one that ends here, noSequence for none
+}
+
+const noSequence = -1
+
+func newPrefixTree() *prefixTree {
+	return &prefixTree{root: prefixNode{sequence: noSequence}, ends: map[int32]*prefixNode{}, used: map[int32]uint64{}}
+}
+
+// match returns the length of the longest beginning of tokens that is in the tree, and a sequence
+// that has it; noSequence if the length is 0.
+func (t *prefixTree) match(tokens []int32) (sequence int32, length int) {
+	node, length := &t.root, 0
+	for {
+		next := node.children[first(tokens[length:])]
+		if length == len(tokens) || next == nil {
+			break
+		}
+		n := common(next.tokens, tokens[length:])
+		node, length = next, length+n
+		if n < len(next.tokens) {
+			break
+		}
+	}
+	if length == 0 {
+		return noSequence, 0
+	}
+	sequence = node.anySequence()
+	t.touch(sequence)
+	return sequence, length
+}
+
+func (t *prefixTree) touch(sequence int32) {
+	t.clock++
+	t.used[sequence] = t.clock
+}
+
+// anySequence returns a sequence that ends at n or below it.
+func (n *prefixNode) anySequence() int32 {
+	for n.sequence == noSequence {
+		for _, child := range n.children {
+			n = child
+			break
+		}
+	}
+	return n.sequence
+}
+
+// insert adds tokens as the sequence of that identifier. It returns the sequences that became
+// beginnings of others and are no longer needed.
+func (t *prefixTree) insert(sequence int32, tokens []int32) (redundant []int32) {
+	node := &t.root
+	for len(tokens) > 0 {
+		if node.sequence != noSequence {
+			redundant = append(redundant, node.sequence)
+			t.forget(node.sequence)
+		}
+		next := node.children[tokens[0]]
+		if next == nil {
+			next = node.addChild(slices.Clone(tokens))
+			t.cells += len(tokens)
+		}
+		n := common(next.tokens, tokens)
+		if n < len(next.tokens) {
+			t.split(next, n)
+		}
+		node, tokens = next, tokens[n:]
+	}
+	node.sequence = sequence
+	t.ends[sequence] = node
+	t.touch(sequence)
+	return redundant
+}
+
+func (n *prefixNode) addChild(tokens []int32) *prefixNode {
+	child := &prefixNode{tokens: tokens, parent: n, sequence: noSequence}
+	if n.children == nil {
+		n.children = map[int32]*prefixNode{}
+	}
+	n.children[tokens[0]] = child
+	return child
+}
+
+// split makes n end after its first length tokens; the rest moves to a child, and with it the
+// sequence that ends there.
+func (t *prefixTree) split(n *prefixNode, length int) {
+	rest := &prefixNode{tokens: n.tokens[length:], parent: n, children: n.children, sequence: n.sequence}
+	for _, child := range rest.children {
+		child.parent = rest
+	}
+	if rest.sequence != noSequence {
+		t.ends[rest.sequence] = rest
+	}
+	n.tokens, n.sequence = n.tokens[:length:length], noSequence
+	n.children = map[int32]*prefixNode{rest.tokens[0]: rest}
+}
+
+// evict removes the sequence that was not used for the longest time and returns it, noSequence
+// if the tree is empty.
+func (t *prefixTree) evict() int32 {
+	oldest := int32(noSequence)
+	for sequence, at := range t.used {
+		if oldest == noSequence || at < t.used[oldest] {
+			oldest = sequence
+		}
+	}
+	if oldest != noSequence {
+		t.remove(oldest)
+	}
+	return oldest
+}
+
+func (t *prefixTree) forget(sequence int32) {
+	t.ends[sequence].sequence = noSequence
+	delete(t.ends, sequence)
+	delete(t.used, sequence)
+}
+
+// remove removes a sequence and the nodes that only it needs.
+func (t *prefixTree) remove(sequence int32) {
+	node := t.ends[sequence]
+	t.forget(sequence)
+	for node.parent != nil && node.sequence == noSequence && len(node.children) == 0 {
+		t.cells -= len(node.tokens)
+		delete(node.parent.children, node.tokens[0])
+		node = node.parent
+	}
+}
+
+func first(tokens []int32) int32 {
+	if len(tokens) == 0 {
+		return noSequence
+	}
+	return tokens[0]
+}
+
+// common returns the length of the common beginning of a and b.
+func common(a, b []int32) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}

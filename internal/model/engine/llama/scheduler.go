@@ -1,0 +1,429 @@
+package llama
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+)
+
+// chunkBeside is how many tokens of prompts are computed in a micro-batch beside sequences that
+// decode, so that these don't wait long for their next token.
+const chunkBeside = 64
+
+// A scheduler runs the sequences of a model in common micro-batches. Its goroutine alone calls
+// the library's context.
+type scheduler struct {
+	m       *textModel
+	batch   *batch
+	sampler sampler
+	tree    *prefixTree
+	running []*sequence
+	slots   []int32 // that are free to run
+	kept    []int32 // identifiers that are free for sequences of the tree
+
+	mu      sync.Mutex
+	waiting []*sequence // by priority, then arrival
+	arrival uint64
+	closed  bool
+	woken   chan struct{} // of capacity 1
+	ended   chan struct{}
+	counts  engine.TextStats
+}
+
+func newScheduler(m *textModel) *scheduler {
+	s := &scheduler{m: m, batch: newBatch(m.chunk), tree: newPrefixTree(), woken: make(chan struct{}, 1), ended: make(chan struct{})}
+	for i := range m.sequences {
+		s.slots = append(s.slots, int32(i))
+	}
+	for i := range m.cached {
+		s.kept = append(s.kept, int32(m.sequences+i))
+	}
+	s.counts.Cells = m.cells
+	go s.run()
+	return s
+}
+
+func (s *scheduler) submit(q *sequence) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return errClosed
+	}
+	s.arrival++
+	q.arrival = s.arrival
+	at, _ := slices.BinarySearchFunc(s.waiting, q, func(a, b *sequence) int {
+		return cmp.Or(cmp.Compare(b.request.Priority, a.request.Priority), cmp.Compare(a.arrival, b.arrival))
+	})
+	s.waiting = slices.Insert(s.waiting, at, q)
+	s.mu.Unlock()
+	s.wake()
+	return nil
+}
+
+// wake makes the scheduler look at its queue and at contexts that have ended.
+func (s *scheduler) wake() {
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
+
+// close ends all sequences and waits for the scheduler's goroutine.
+func (s *scheduler) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.wake()
+	<-s.ended
+}
+
+func (s *scheduler) stats() engine.TextStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.counts
+	c.Waiting = len(s.waiting)
+	return c
+}
+
+func (s *scheduler) run() {
+	defer close(s.ended)
+	defer s.batch.free()
+	for {
+		if len(s.running) == 0 {
+			<-s.woken
+		}
+		if s.sweep() {
+			return
+		}
+		s.admit()
+		s.fill()
+		if s.batch.n > 0 {
+			s.decode()
+		}
+		s.publishStats()
+	}
+}
+
+// sweep ends the sequences whose context has ended, all of them when the model is being closed,
+// which it reports.
+func (s *scheduler) sweep() (closed bool) {
+	s.mu.Lock()
+	closed = s.closed
+	gone := func(q *sequence) bool { return closed || q.ctx.Err() != nil }
+	var dropped []*sequence
+	s.waiting = slices.DeleteFunc(s.waiting, func(q *sequence) bool {
+		if gone(q) {
+			dropped = append(dropped, q)
+			return true
+		}
+		return false
+	})
+	s.mu.Unlock()
+	for _, q := range dropped {
+		q.finish(endReason(q, closed))
+	}
+	for _, q := range slices.Clone(s.running) {
+		if gone(q) {
+			s.end(q, endReason(q, closed))
+		}
+	}
+	return closed
+}
+
+func endReason(q *sequence, closed bool) error {
+	if err := context.Cause(q.ctx); err != nil {
+		return err
+	}
+	if closed {
+		return errClosed
+	}
+	return nil
+}
+
+// admit starts waiting sequences, in order, while slots and cells are free.
+func (s *scheduler) admit() {
+	for {
+		s.mu.Lock()
+		if len(s.waiting) == 0 || len(s.slots) == 0 {
+			s.mu.Unlock()
+			return
+		}
+		q := s.waiting[0]
+		s.mu.Unlock()
+		if !s.reserve(q.cells()) {
+			return
+		}
+		s.mu.Lock()
+		s.waiting = slices.DeleteFunc(s.waiting, func(w *sequence) bool { return w == q })
+		s.mu.Unlock()
+		s.start(q)
+	}
+}
+
+// reserve makes n cells free, and reports whether that is possible now. A sequence counts with
+// all cells that it may need, also with those that it shares.
+func (s *scheduler) reserve(n int) bool {
+	used := 0
+	for _, q := range s.running {
+		used += q.cells()
+	}
+	if used+n > s.m.cells {
+		return false
+	}
+	for used+n+s.tree.cells > s.m.cells {
+		s.evict()
+	}
+	return true
+}
+
+func (s *scheduler) evict() {
+	id := s.tree.evict()
+	if id == noSequence {
+		return
+	}
+	s.release(id)
+}
+
+func (s *scheduler) release(id int32) {
+	s.removeCells(id, 0)
+	s.kept = append(s.kept, id)
+}
+
+// removeCells frees the cells of a sequence from a position on.
+func (s *scheduler) removeCells(id int32, from int) {
+	s.m.lib.call(fnMemoryRemove, s.m.memory, uintptr(id), uintptr(from), ^uintptr(0))
+}
+
+func (s *scheduler) shareCells(from, to int32, begin, end int) {
+	s.m.lib.call(fnMemoryCopy, s.m.memory, uintptr(from), uintptr(to), uintptr(begin), uintptr(end))
+}
+
+// start gives a sequence its slot and the state that others have already computed.
+func (s *scheduler) start(q *sequence) {
+	q.started = time.Now()
+	q.usage.Queued = q.started.Sub(q.queued)
+	if err := s.prepare(q); err != nil {
+		q.grammar.close()
+		q.finish(err)
+		return
+	}
+	q.slot = s.slots[len(s.slots)-1]
+	s.slots = s.slots[:len(s.slots)-1]
+	s.running = append(s.running, q)
+	if s.m.cached > 0 {
+		s.reuse(q)
+	}
+}
+
+// prepare replays the tokens that another node has generated.
+func (s *scheduler) prepare(q *sequence) error {
+	var err error
+	if q.request.Grammar != "" {
+		if q.grammar, err = s.m.newGrammar(q.request.Grammar); err != nil {
+			return err
+		}
+	}
+	for _, token := range q.tokens[len(q.tokens)-q.request.Continued:] {
+		q.text.push(s.m.piece(token))
+		if q.grammar == nil {
+			continue
+		}
+		if !q.grammar.allows(token) {
+			return outboard.Errorf(outboard.Invalid, "grammar", "it forbids a token that was generated before")
+		}
+		q.grammar.accept(token)
+	}
+	return nil
+}
+
+// reuse shares the longest beginning of the prompt that was computed before. The prompt's last
+// token is always computed, for its logits.
+func (s *scheduler) reuse(q *sequence) {
+	prompt := q.tokens[:len(q.tokens)-1]
+	source, length := s.tree.match(prompt)
+	for _, other := range s.running {
+		if n := common(other.tokens[:other.computed], prompt); other != q && n > length {
+			source, length = other.slot, n
+		}
+	}
+	if length == 0 {
+		return
+	}
+	s.shareCells(source, q.slot, 0, length)
+	q.computed = length
+	q.usage.CachedTokens = length
+}
+
+// fill forms a micro-batch: the last token of each sequence that decodes, and chunks of prompts.
+func (s *scheduler) fill() {
+	s.batch.reset()
+	decoding := 0
+	for _, q := range s.running {
+		q.output = -1
+		if q.computed == len(q.tokens)-1 {
+			q.output = s.batch.add(q.tokens[q.computed], q.computed, q.slot, true)
+			q.computed++
+			decoding++
+		}
+	}
+	room := s.batch.room()
+	if decoding > 0 {
+		room = min(room, chunkBeside)
+	}
+	for _, q := range s.running {
+		room -= s.fillChunk(q, room)
+	}
+}
+
+// fillChunk adds at most room tokens of a prompt and returns how many.
+func (s *scheduler) fillChunk(q *sequence, room int) int {
+	n := min(room, len(q.tokens)-q.computed)
+	for range n {
+		last := q.computed == len(q.tokens)-1
+		i := s.batch.add(q.tokens[q.computed], q.computed, q.slot, last)
+		q.computed++
+		if last {
+			q.output = i
+		}
+	}
+	return n
+}
+
+func (s *scheduler) decode() {
+	messages.take()
+	r := int32(s.m.lib.callStruct(fnDecode, s.batch.params(), s.m.context))
+	if r != 0 {
+		s.failAll(outboard.Errorf(outboard.Other, "decode", "llama.cpp returned %d: %s", r, lastMessage("it gives no reason")))
+		return
+	}
+	for _, q := range slices.Clone(s.running) {
+		if q.output >= 0 {
+			s.sample(q)
+		}
+	}
+}
+
+// failAll ends all sequences after an error that left the library's state undefined.
+func (s *scheduler) failAll(err error) {
+	for _, q := range slices.Clone(s.running) {
+		q.computed = 0 // nothing of it is kept
+		s.end(q, err)
+	}
+	for s.tree.cells > 0 {
+		s.evict()
+	}
+	s.m.lib.call(fnMemoryClear, s.m.memory, 1)
+}
+
+// sample chooses the next token of a sequence and publishes it.
+func (s *scheduler) sample(q *sequence) {
+	if q.decoding.IsZero() {
+		q.decoding = time.Now()
+		q.usage.Prefill = q.decoding.Sub(q.started)
+	}
+	logits := memory[float32](s.m.lib.call(fnLogits, s.m.context, uintptr(q.output)), s.m.info.Vocabulary)
+	token, err := s.choose(q, logits)
+	if err != nil {
+		s.end(q, err)
+		return
+	}
+	t := engine.Token{ID: token}
+	if q.request.LogProbs >= 0 {
+		s.describe(&t, logits, q.request.LogProbs)
+	}
+	q.tokens = append(q.tokens, token)
+	q.generated++
+	s.advance(q, &t)
+	q.publish(t)
+	if t.Last != "" {
+		s.end(q, nil)
+	}
+}
+
+func (s *scheduler) choose(q *sequence, logits []float32) (int32, error) {
+	if q.grammar != nil {
+		return q.grammar.choose(&s.sampler, logits, q.tokens, &q.request.Sampling)
+	}
+	return s.sampler.choose(logits, q.tokens, &q.request.Sampling), nil
+}
+
+// advance sets the token's text and whether it is the last.
+func (s *scheduler) advance(q *sequence, t *engine.Token) {
+	if s.m.isEnd(t.ID) {
+		t.Text, t.Last = q.text.flush(), engine.FinishStop
+		return
+	}
+	t.Text = q.text.push(s.m.piece(t.ID))
+	switch {
+	case q.text.stopped:
+		t.Last = engine.FinishStop
+	case q.generated == q.request.MaxTokens:
+		t.Text += q.text.flush()
+		t.Last = engine.FinishLength
+	}
+}
+
+func (s *scheduler) describe(t *engine.Token, logits []float32, n int) {
+	var top []candidate
+	t.LogProb, top = logProbabilities(logits, t.ID, n)
+	for _, c := range top {
+		t.Top = append(t.Top, engine.Candidate{ID: c.id, Text: s.m.piece(c.id), LogProb: float32(c.logit)})
+	}
+}
+
+// end takes a sequence out and keeps its state for later prompts.
+func (s *scheduler) end(q *sequence, err error) {
+	s.running = slices.DeleteFunc(s.running, func(r *sequence) bool { return r == q })
+	q.grammar.close()
+	s.keep(q)
+	s.removeCells(q.slot, 0)
+	s.slots = append(s.slots, q.slot)
+	s.mu.Lock()
+	s.counts.PromptTokens += int64(q.usage.PromptTokens)
+	s.counts.CachedTokens += int64(q.usage.CachedTokens)
+	s.counts.GeneratedTokens += int64(q.generated)
+	s.mu.Unlock()
+	q.finish(err)
+}
+
+// keep moves what was computed of a sequence into the tree, which shares the cells of what it
+// had already.
+func (s *scheduler) keep(q *sequence) {
+	computed := q.tokens[:q.computed]
+	if s.m.cached == 0 || len(computed) == 0 {
+		return
+	}
+	holder, known := s.tree.match(computed)
+	if known == len(computed) {
+		return
+	}
+	if len(s.kept) == 0 {
+		s.evict()
+		holder, known = s.tree.match(computed)
+	}
+	id := s.kept[len(s.kept)-1]
+	s.kept = s.kept[:len(s.kept)-1]
+	if known > 0 {
+		s.shareCells(holder, id, 0, known)
+	}
+	s.shareCells(q.slot, id, known, len(computed))
+	for _, redundant := range s.tree.insert(id, computed) {
+		s.release(redundant)
+	}
+}
+
+func (s *scheduler) publishStats() {
+	used := s.tree.cells
+	for _, q := range s.running {
+		used += q.computed - q.usage.CachedTokens
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.Running, s.counts.UsedCells, s.counts.CachedCells = len(s.running), used, s.tree.cells
+	s.counts.MicroBatches++
+}

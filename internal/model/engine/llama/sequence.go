@@ -1,0 +1,112 @@
+package llama
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/model/engine"
+)
+
+// A sequence is one generation. The scheduler's goroutine owns it until done is closed; the
+// caller of Generate receives tokens.
+type sequence struct {
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	request engine.Generation
+	arrival uint64
+
+	slot      int32   // the library's identifier of the sequence
+	tokens    []int32 // the prompt and what was generated
+	computed  int     // tokens whose attention state is there
+	generated int
+	output    int // index of the logits in the micro-batch, -1 for none
+	text      textStream
+	grammar   *grammar
+
+	usage                     engine.Usage
+	queued, started, decoding time.Time
+
+	mu      sync.Mutex
+	pending []engine.Token
+	signal  chan struct{} // of capacity 1: pending has tokens
+	done    chan struct{}
+	err     error // set before done is closed
+}
+
+func newSequence(ctx context.Context, g engine.Generation) *sequence {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &sequence{
+		ctx: ctx, cancel: cancel, request: g, output: -1, queued: time.Now(),
+		tokens: append(make([]int32, 0, len(g.Prompt)+min(g.MaxTokens, 4096)), g.Prompt...),
+		text:   textStream{stop: g.Stop},
+		signal: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	s.usage.PromptTokens = len(g.Prompt)
+	return s
+}
+
+// cells returns how many cells of attention state the generation may need.
+func (s *sequence) cells() int { return len(s.request.Prompt) + s.request.MaxTokens }
+
+// publish hands a token to the caller. It never blocks: a generation has an end.
+func (s *sequence) publish(t engine.Token) {
+	s.mu.Lock()
+	s.pending = append(s.pending, t)
+	s.mu.Unlock()
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+// deliver calls emit for each token until the generation is done.
+func (s *sequence) deliver(emit func(engine.Token) error) error {
+	defer s.cancel(nil)
+	var failed error
+	for ended := false; !ended; {
+		select {
+		case <-s.signal:
+		case <-s.done:
+			ended = true
+		}
+		if failed == nil {
+			if failed = s.emitPending(emit); failed != nil {
+				s.cancel(failed)
+			}
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	return s.err
+}
+
+func (s *sequence) emitPending(emit func(engine.Token) error) error {
+	s.mu.Lock()
+	tokens := s.pending
+	s.pending = nil
+	s.mu.Unlock()
+	for _, t := range tokens {
+		if err := emit(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish ends the generation for its caller.
+func (s *sequence) finish(err error) {
+	now := time.Now()
+	switch {
+	case s.started.IsZero():
+		s.usage.Queued = now.Sub(s.queued)
+	case s.decoding.IsZero():
+		s.usage.Prefill = now.Sub(s.started)
+	default:
+		s.usage.Decode = now.Sub(s.decoding)
+	}
+	s.usage.GeneratedTokens = s.generated
+	s.err = err
+	close(s.done)
+}
