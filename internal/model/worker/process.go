@@ -65,7 +65,7 @@ func (p *process) handle(m *ipc.Message) {
 		_ = p.conn.Reply(m, nil, nil)
 	case typeSegment, typeRelease:
 		p.spawn(m, p.handleSegment)
-	case typeTokenize, typeRender, typeEmbed:
+	case typeTokenize, typeRender, typeEmbed, typeStats:
 		p.spawn(m, p.handleText)
 	case typeGenerate:
 		p.startGeneration(m)

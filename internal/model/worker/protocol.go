@@ -19,6 +19,7 @@ const (
 	typeTokenize  = "tokenize"  // tokenizeRequest
 	typeRender    = "render"    // engine.Conversation
 	typeEmbed     = "embed"     // embedRequest
+	typeStats     = "stats"     // the reply is engine.TextStats
 	typeGenerate  = "generate"  // generateRequest
 	typeCancel    = "cancel"    // cancelMessage
 	typeTokens    = "tokens"    // from the worker: tokensMessage

@@ -117,6 +117,18 @@ func (w *Worker) Tokenize(text string, special bool) ([]int32, error) {
 	return r.Tokens, err
 }
 
+// statsLimit bounds a request for statistics: a worker that is slow has none.
+const statsLimit = time.Second
+
+// Stats implements engine.TextModel.
+func (w *Worker) Stats() engine.TextStats {
+	ctx, cancel := context.WithTimeout(context.Background(), statsLimit)
+	defer cancel()
+	var s engine.TextStats
+	_ = w.request(ctx, typeStats, struct{}{}, &s) // a worker that ended has none
+	return s
+}
+
 // Render implements engine.TextModel.
 func (w *Worker) Render(ctx context.Context, c engine.Conversation) (string, error) {
 	var r textReply

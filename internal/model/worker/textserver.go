@@ -33,6 +33,8 @@ func (s *textServer) handle(ctx context.Context, m *ipc.Message) (any, error) {
 		}
 		tokens, err := s.model.Tokenize(r.Text, r.Special)
 		return tokensReply{tokens}, err
+	case typeStats:
+		return s.model.Stats(), nil
 	case typeRender:
 		var c engine.Conversation
 		if err := m.Decode(&c); err != nil {

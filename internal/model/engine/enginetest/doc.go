@@ -1,2 +1,0 @@
-// Package enginetest is the suite that holds every engine to the contract of package engine.
-package enginetest
