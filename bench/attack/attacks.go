@@ -15,6 +15,7 @@ func attacks() []Attack {
 		{"kernel", "operator's terminals and the machine's block devices", "opens /dev/tty, other terminals and block devices; types into a terminal", worker, "TestNoTerminal", Held},
 		{"kernel", "the network", "UDP, MSG_FASTOPEN, MPTCP and every other family of sockets", worker, "TestHostileKernel", Held},
 		{"kernel", "node's files and environment", "reads /etc/shadow, the node's folder and environment", worker, "TestHostileKernel", Held},
+		{"native code in a worker", "node's machine", "1,000 sessions that leave files, shared memory, processes and cached code", worker, "TestNothingIsLeft", Held},
 		{"native code in a worker", "node's machine", "paths, devices, sockets, processes, namespaces and privileges beyond the sandbox", sandbox, "TestAttacks", Held},
 		{"native code in a worker", "node's machine, without namespaces", "the same where the machine allows no namespaces", sandbox, "TestAttacksWithoutNamespaces", Held},
 		{"kernel", "other programs' compiled kernels", "writes into the cache of another program or holder", lend, "TestCachesAreSeparate", Held},

@@ -119,7 +119,7 @@ func runTests(ctx context.Context, dir string, names []string) (passed map[strin
 	fmt.Fprintf(os.Stderr, "%s: %s\n", dir, strings.Join(names, ", "))
 	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", "10m", "-run", "^("+strings.Join(names, "|")+")$", ".")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "OUTBOARD_TEST_REQUIRE=all")
+	cmd.Env = append(os.Environ(), "OUTBOARD_TEST_REQUIRE=all", "OUTBOARD_ATTACK_SESSIONS=1000")
 	text, runErr := cmd.Output()
 	passed = map[string]bool{}
 	var said strings.Builder

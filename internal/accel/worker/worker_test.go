@@ -28,6 +28,9 @@ import (
 const workerVariable, workerArgument = "OUTBOARD_TEST_WORKER", "test-worker"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == litterArgument {
+		os.Exit(litter())
+	}
 	if os.Getenv(workerVariable) == "" && (len(os.Args) != 2 || os.Args[1] != workerArgument) {
 		os.Exit(m.Run())
 	}
