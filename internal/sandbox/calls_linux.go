@@ -3,7 +3,7 @@ package sandbox
 import "golang.org/x/sys/unix"
 
 // commonCalls are the system calls that drivers and their compilers make, on every
-// architecture. PoCL was traced; oclgrind was not, but it works with the list. The memory policy,
+// architecture. PoCL and oclgrind were traced. The memory policy,
 // timer and shared memory calls are those of NVIDIA's, AMD's and Intel's drivers by their
 // sources and documents. The first ones are the most frequent.
 var commonCalls = []uint32{

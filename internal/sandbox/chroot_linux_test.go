@@ -56,6 +56,9 @@ func attackInChroot(dir string) int {
 	}
 	status := 0
 	for name := range attackers {
+		if strings.HasPrefix(name, "every") {
+			continue // see TestAllowList
+		}
 		cmd, err := command("/sandbox.test", c, n, name)
 		if err == nil {
 			cmd.Dir, cmd.SysProcAttr.Chroot = "/", dir
