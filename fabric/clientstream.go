@@ -45,7 +45,7 @@ func (c *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, _ *gr
 // openStream opens s, anew where a link takes no more calls.
 func (c *ClientConn) openStream(ctx context.Context, s *clientStream, method string) error {
 	for {
-		if err := c.begin(ctx, &s.out, method, s.desc.ClientStreams || s.desc.ServerStreams, s.opts); err != nil {
+		if err := c.startCall(ctx, &s.out, method, s.desc.ClientStreams || s.desc.ServerStreams, s.opts); err != nil {
 			return err
 		}
 		s.ctx, s.cancel = context.WithCancel(ctx) //nolint:fatcontext // each is ctx's, not the last one's

@@ -109,8 +109,8 @@ type outgoingCall struct {
 	loan  *Loan // nil: the response is copied
 }
 
-// begin reads the options, waits for the link and makes the head.
-func (c *ClientConn) begin(ctx context.Context, b *outgoingCall, method string, streaming bool, opts []grpc.CallOption) error {
+// startCall reads the options, waits for the link and makes the head.
+func (c *ClientConn) startCall(ctx context.Context, b *outgoingCall, method string, streaming bool, opts []grpc.CallOption) error {
 	i := callInfo{maxReceive: c.options.maxReceive, maxSend: c.options.maxSend, codec: c.options.codec}
 	err := i.applyAll(opts)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *ClientConn) makeHead(ctx context.Context, b *outgoingCall, i *callInfo,
 func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 	b := new(outgoingCall)
 	r := result{}
-	err := c.begin(ctx, b, method, false, opts)
+	err := c.startCall(ctx, b, method, false, opts)
 	if b.loan != nil {
 		b.loan.Release()
 	}
@@ -174,7 +174,7 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 		r.peer = b.link.peer
 	}
 	for err != nil && mayResend(b.link, err) {
-		if err = c.begin(ctx, b, method, false, opts); err == nil {
+		if err = c.startCall(ctx, b, method, false, opts); err == nil {
 			err = b.invoke(ctx, args, reply, &r)
 			r.peer = b.link.peer
 		}

@@ -31,7 +31,7 @@ func TestLateDecode(t *testing.T) {
 	cancel()
 	in := &testgrpc.SimpleRequest{Payload: payload(1)}
 	b := new(outgoingCall)
-	if err := c.begin(t.Context(), b, "/test.Late/Call", false, nil); err != nil {
+	if err := c.startCall(t.Context(), b, "/test.Late/Call", false, nil); err != nil {
 		t.Fatal(err)
 	}
 	wantCode(t, b.invoke(ctx, in, new(testgrpc.SimpleResponse), new(result)), codes.Canceled)

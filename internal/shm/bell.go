@@ -18,13 +18,13 @@ func (b Bell) Now() uint32 { return b.Word.Load() }
 // flag is set.
 func (b Bell) Ring() { ring(b.Word, b.Sleeper) }
 
-// Shout is Ring with an unconditional system call, for callers that do not trust the flag.
-func (b Bell) Shout() { shout(b.Word, b.Sleeper) }
+// RingAlways is Ring with an unconditional system call, for callers that do not trust the flag.
+func (b Bell) RingAlways() { ringAlways(b.Word, b.Sleeper) }
 
 // Sleep returns when the bell has rung since Now returned old, or after limit, or
 // spuriously. It spins before it sleeps if p expects a short wait. At most one goroutine of
 // all processes may sleep on a bell.
-func (b Bell) Sleep(p *Patience, old uint32, limit time.Duration) {
+func (b Bell) Sleep(p *AdaptiveWait, old uint32, limit time.Duration) {
 	begin := time.Now()
 	if !p.spin(func() bool { return b.Word.Load() != old }) {
 		b.Sleeper.Store(1)

@@ -168,7 +168,7 @@ func TestCIsWokenByClose(t *testing.T) {
 func TestCNoticesALyingPeer(t *testing.T) {
 	worker, output := startC(t, buildC(t), MinArea, "closed")
 	worker.out.direction.head.Store(MinArea + 1)
-	shout(worker.out.data, worker.out.dataSleeper)
+	ringAlways(worker.out.data, worker.out.dataSleeper)
 	if got, want := output(), fmt.Sprint(1+uint32(Corrupt)); got != want {
 		t.Errorf("closed word %s, want %s", got, want)
 	}

@@ -34,8 +34,8 @@ func ring(bell, sleeper *atomic.Uint32) {
 	}
 }
 
-// shout is ring with an unconditional system call.
-func shout(bell, sleeper *atomic.Uint32) {
+// ringAlways is ring with an unconditional system call.
+func ringAlways(bell, sleeper *atomic.Uint32) {
 	bell.Add(1)
 	sleeper.Store(0)
 	wake(bell)

@@ -51,8 +51,8 @@ func FuzzHostilePeer(f *testing.F) {
 			at := int(binary.LittleEndian.Uint16(script)) % (pageSize - 8)
 			copy(control[at:at+8], script[2:10])
 			for _, d := range []*direction{&peer.in.direction, &peer.out.direction} {
-				shout(d.data, d.dataSleeper)
-				shout(d.space, d.spaceSleeper)
+				ringAlways(d.data, d.dataSleeper)
+				ringAlways(d.space, d.spaceSleeper)
 			}
 		}
 		r.Close(Done)

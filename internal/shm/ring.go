@@ -55,7 +55,7 @@ type consumer struct {
 	silent uint64 // bytes released since the space bell last rang
 	opened uint64 // tail when this end was opened
 
-	patience Patience // of Next
+	patience AdaptiveWait // of Next
 	quarter  uint64
 }
 
@@ -141,8 +141,8 @@ func (r *Ring) Close(reason Reason) error {
 	r.shared.CompareAndSwap(0, 1+uint32(reason))
 	r.closed.CompareAndSwap(0, max(r.shared.Load(), 1))
 	for _, d := range []*direction{&r.in.direction, &r.out.direction} {
-		shout(d.data, d.dataSleeper)
-		shout(d.space, d.spaceSleeper)
+		ringAlways(d.data, d.dataSleeper)
+		ringAlways(d.space, d.spaceSleeper)
 	}
 	return nil
 }

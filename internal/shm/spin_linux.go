@@ -20,9 +20,9 @@ const (
 	smoothing  = 4 // divisor of the moving average of waits
 )
 
-// Patience decides whether a wait spins before it sleeps (adaptive spinning), by the durations
+// AdaptiveWait decides whether a wait spins before it sleeps (adaptive spinning), by the durations
 // of recent waits. One goroutine uses it at a time. The zero value is ready to use.
-type Patience struct {
+type AdaptiveWait struct {
 	short   int           // short waits in excess of long ones, weighted
 	average time.Duration // moving average of waits, each counted up to shortWait
 }
@@ -30,7 +30,7 @@ type Patience struct {
 // spinLimit returns how long to spin. A spinning goroutine keeps its processor (a P of Go's
 // scheduler), so it spins for longer than minSpin only if another processor remains for the
 // process's other goroutines.
-func (p *Patience) spinLimit() (limit time.Duration, done func()) {
+func (p *AdaptiveWait) spinLimit() (limit time.Duration, done func()) {
 	limit = min(max(minSpin, 2*p.average), maxSpin)
 	if limit == minSpin {
 		return limit, func() {}
@@ -43,7 +43,7 @@ func (p *Patience) spinLimit() (limit time.Duration, done func()) {
 
 // spin calls ready until it returns true or the spin limit has passed, and reports
 // whether it returned true.
-func (p *Patience) spin(ready func() bool) bool {
+func (p *AdaptiveWait) spin(ready func() bool) bool {
 	if p.short <= 0 {
 		return false
 	}
@@ -61,7 +61,7 @@ func (p *Patience) spin(ready func() bool) bool {
 }
 
 // observe records the duration of a wait.
-func (p *Patience) observe(waited time.Duration) {
+func (p *AdaptiveWait) observe(waited time.Duration) {
 	p.average += (min(waited, shortWait) - p.average) / smoothing
 	if waited < shortWait {
 		p.short = min(p.short+1, 2*longWeight)

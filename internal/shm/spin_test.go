@@ -8,7 +8,7 @@ import (
 
 // Waits that are long of late are slept through at once; after short ones the
 // waiter looks first.
-func TestPatience(t *testing.T) {
+func TestAdaptiveWait(t *testing.T) {
 	const short, long = shortWait / 2, 2 * shortWait
 	for name, c := range map[string]struct {
 		waits []time.Duration
@@ -22,7 +22,7 @@ func TestPatience(t *testing.T) {
 		"more long than so": {[]time.Duration{short, short, short, short, short, long, long}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var p Patience
+			var p AdaptiveWait
 			for _, w := range c.waits {
 				p.observe(w)
 			}
@@ -44,7 +44,7 @@ func TestSpinFollowsWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
-			var p Patience
+			var p AdaptiveWait
 			for range 20 * smoothing {
 				p.observe(c.wait)
 			}
@@ -60,7 +60,7 @@ func TestSpinFollowsWaits(t *testing.T) {
 // TestLongSpinsLeaveAProcessor checks that one processor remains free for other goroutines.
 func TestLongSpinsLeaveAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	p := Patience{average: shortWait}
+	p := AdaptiveWait{average: shortWait}
 	for i, want := range []time.Duration{maxSpin, minSpin} {
 		limit, done := p.spinLimit()
 		t.Cleanup(done)
@@ -72,7 +72,7 @@ func TestLongSpinsLeaveAProcessor(t *testing.T) {
 
 // TestSpinEnds checks that a spin whose condition never holds ends.
 func TestSpinEnds(t *testing.T) {
-	p := Patience{short: 1}
+	p := AdaptiveWait{short: 1}
 	if p.spin(func() bool { return false }) {
 		t.Error("found what is not there")
 	}

@@ -22,8 +22,8 @@ const (
 	maxIdleTicks = 64
 )
 
-// begin precedes the work.
-func (s *handover) begin() uint64 {
+// beginWork precedes the work.
+func (s *handover) beginWork() uint64 {
 	n := s.count.Add(1)
 	if !s.watching.Load() {
 		select {
@@ -87,7 +87,7 @@ func (c *Conn) flushAsReader() bool {
 		c.out.queue.wake()
 		return true
 	}
-	n := c.handover.begin()
+	n := c.handover.beginWork()
 	c.out.flush()
 	return c.handover.end(n)
 }
@@ -101,7 +101,7 @@ func (c *Conn) read(r *reader, err error) {
 		err = r.readFrame()
 		if work := r.work; work != nil && err == nil {
 			r.work = nil
-			n := c.handover.begin()
+			n := c.handover.beginWork()
 			work.Work()
 			if !c.handover.end(n) {
 				c.out.queue.wakeIfPending() // pieces that were sent with Later

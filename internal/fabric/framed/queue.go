@@ -148,8 +148,8 @@ func (q *queue) claim(most int) bool {
 	return true
 }
 
-// take empties the queue. The slice is valid until putBack.
-func (q *queue) take() []byte {
+// dequeueAll empties the queue. The slice is valid until putBack.
+func (q *queue) dequeueAll() []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b := q.pending

@@ -39,7 +39,7 @@ func (w *frameWriter) flushBeforeRead() {
 // writePending writes what is queued, and releases the lock. It reports whether frames were
 // added meanwhile that the claiming goroutine has to write.
 func (w *frameWriter) writePending() (more bool) {
-	b := w.queue.take()
+	b := w.queue.dequeueAll()
 	var err error
 	if len(b) > 0 {
 		err = w.writeQueued(b)
@@ -135,7 +135,7 @@ func (w *frameWriter) sendLarge(s *Stream, prefix, p []byte) error {
 	}
 	w.lock.lock(s.out.class())
 	defer w.lock.unlock()
-	b := header{frameData, len(prefix) + len(p), s.id}.append(w.queue.take())
+	b := header{frameData, len(prefix) + len(p), s.id}.append(w.queue.dequeueAll())
 	b = append(b, prefix...)
 	w.conn.socket.buffer()
 	_, err := w.conn.rw.Write(b)

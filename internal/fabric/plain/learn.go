@@ -54,8 +54,8 @@ func Learn(ctx context.Context, t call.Transport) (*Learned, error) {
 	return l, nil
 }
 
-// pupil is a client of the reflection service of one peer.
-type pupil struct {
+// reflectionClient is a client of the reflection service of one peer.
+type reflectionClient struct {
 	stream call.ClientStream
 	files  map[string]*descriptorpb.FileDescriptorProto
 }
@@ -67,18 +67,18 @@ func learn(ctx context.Context, t call.Transport, method string) (*Learned, erro
 	if err != nil {
 		return nil, err
 	}
-	p := &pupil{stream: stream, files: make(map[string]*descriptorpb.FileDescriptorProto)}
+	p := &reflectionClient{stream: stream, files: make(map[string]*descriptorpb.FileDescriptorProto)}
 	services, err := p.services()
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range services {
 		request := &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}
-		if err := p.learn(&reflectionv1.ServerReflectionRequest{MessageRequest: request}); err != nil {
+		if err := p.fetchFiles(&reflectionv1.ServerReflectionRequest{MessageRequest: request}); err != nil {
 			return nil, fmt.Errorf("service %s: %w", name, err)
 		}
 	}
-	if err := p.imports(); err != nil {
+	if err := p.fetchImports(); err != nil {
 		return nil, err
 	}
 	_ = stream.CloseSend()
@@ -90,15 +90,15 @@ func learn(ctx context.Context, t call.Transport, method string) (*Learned, erro
 	return &Learned{files, services}, err
 }
 
-func (p *pupil) ask(request *reflectionv1.ServerReflectionRequest) (*reflectionv1.ServerReflectionResponse, error) {
+func (c *reflectionClient) exchange(request *reflectionv1.ServerReflectionRequest) (*reflectionv1.ServerReflectionResponse, error) {
 	data, err := proto.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.stream.Send(&call.Message{Data: data}); err != nil && !errors.Is(err, io.EOF) {
+	if err := c.stream.Send(&call.Message{Data: data}); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	m, err := p.stream.Recv()
+	m, err := c.stream.Recv()
 	if errors.Is(err, io.EOF) {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -116,8 +116,8 @@ func (p *pupil) ask(request *reflectionv1.ServerReflectionRequest) (*reflectionv
 	return response, nil
 }
 
-func (p *pupil) services() (names []string, err error) {
-	response, err := p.ask(&reflectionv1.ServerReflectionRequest{
+func (c *reflectionClient) services() (names []string, err error) {
+	response, err := c.exchange(&reflectionv1.ServerReflectionRequest{
 		MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{},
 	})
 	if err != nil {
@@ -135,9 +135,9 @@ func (p *pupil) services() (names []string, err error) {
 	return names, nil
 }
 
-// learn stores the files in the response to request.
-func (p *pupil) learn(request *reflectionv1.ServerReflectionRequest) error {
-	response, err := p.ask(request)
+// fetchFiles stores the files in the response to request.
+func (c *reflectionClient) fetchFiles(request *reflectionv1.ServerReflectionRequest) error {
+	response, err := c.exchange(request)
 	if err != nil {
 		return err
 	}
@@ -146,37 +146,37 @@ func (p *pupil) learn(request *reflectionv1.ServerReflectionRequest) error {
 		if err := proto.Unmarshal(raw, file); err != nil {
 			return err
 		}
-		p.files[file.GetName()] = file
+		c.files[file.GetName()] = file
 	}
-	if len(p.files) > maxFiles {
-		return fmt.Errorf("%d files: at most %d", len(p.files), maxFiles)
+	if len(c.files) > maxFiles {
+		return fmt.Errorf("%d files: at most %d", len(c.files), maxFiles)
 	}
 	return nil
 }
 
-// imports fetches the imported files transitively.
-func (p *pupil) imports() error {
+// fetchImports fetches the imported files transitively.
+func (c *reflectionClient) fetchImports() error {
 	for {
-		missing := p.missing()
+		missing := c.missingImports()
 		if len(missing) == 0 {
 			return nil
 		}
 		for _, name := range missing {
 			request := &reflectionv1.ServerReflectionRequest_FileByFilename{FileByFilename: name}
-			if err := p.learn(&reflectionv1.ServerReflectionRequest{MessageRequest: request}); err != nil {
+			if err := c.fetchFiles(&reflectionv1.ServerReflectionRequest{MessageRequest: request}); err != nil {
 				return fmt.Errorf("file %s: %w", name, err)
 			}
-			if p.files[name] == nil {
+			if c.files[name] == nil {
 				return fmt.Errorf("file %s: peer sent others", name)
 			}
 		}
 	}
 }
 
-func (p *pupil) missing() (names []string) {
-	for _, file := range p.files {
+func (c *reflectionClient) missingImports() (names []string) {
+	for _, file := range c.files {
 		for _, name := range file.GetDependency() {
-			if p.files[name] == nil {
+			if c.files[name] == nil {
 				names = append(names, name)
 			}
 		}

@@ -109,7 +109,7 @@ type liar struct {
 func (l liar) ServerReflectionInfo(s reflectionv1.ServerReflection_ServerReflectionInfoServer) error {
 	for {
 		if _, err := s.Recv(); err != nil {
-			return nil //nolint:nilerr // the pupil has left
+			return nil //nolint:nilerr // the client has closed the stream
 		}
 		if err := s.Send(l.answer); err != nil {
 			return err

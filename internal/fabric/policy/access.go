@@ -90,7 +90,7 @@ func (d *dimension) word(set []uint64, s string, w int) uint64 {
 	return word
 }
 
-func (s *accessStep) begin(x *Exchange) error {
+func (s *accessStep) apply(x *Exchange) error {
 	allow, err := s.decide(x)
 	if err != nil {
 		return &evaluationError{err}

@@ -68,7 +68,7 @@ type breakerSlot struct {
 
 func newBreaker(now time.Time) *breaker { return &breaker{since: now} }
 
-func (s *breakerStep) begin(x *Exchange) error {
+func (s *breakerStep) apply(x *Exchange) error {
 	if s.per.by == perAll {
 		return s.admit(x, s.all, s.all)
 	}
@@ -93,7 +93,7 @@ func (s *breakerStep) admit(x *Exchange, b *breaker, what any) error {
 	return nil
 }
 
-func (s *breakerStep) end(_ *Exchange, h acquisition, o Outcome) {
+func (s *breakerStep) release(_ *Exchange, h acquisition, o Outcome) {
 	switch what := h.state.(type) {
 	case *breaker:
 		what.record(s.breakerRules, h.round, o)

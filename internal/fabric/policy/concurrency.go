@@ -38,7 +38,7 @@ func (r *concurrencyRules) bind(p *policy, old step, _ time.Time) step {
 	return s
 }
 
-func (s *concurrencyStep) begin(x *Exchange) error {
+func (s *concurrencyStep) apply(x *Exchange) error {
 	if s.per.by == perAll {
 		return s.admit(x, &s.state.all, nil)
 	}
@@ -62,7 +62,7 @@ func (s *concurrencyStep) admit(x *Exchange, count *inFlightCalls, e *entry[inFl
 	return nil
 }
 
-func (s *concurrencyStep) end(_ *Exchange, h acquisition, _ Outcome) {
+func (s *concurrencyStep) release(_ *Exchange, h acquisition, _ Outcome) {
 	e, ok := h.state.(*entry[inFlightCalls])
 	if !ok || e == nil {
 		s.state.all.here.Add(-1)

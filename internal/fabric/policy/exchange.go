@@ -59,7 +59,7 @@ type memo[T any] struct {
 
 // acquisition is a resource that a step acquired in Begin and releases in End.
 type acquisition struct {
-	owner ender
+	owner releaser
 	state any
 	round uint64 // of a breaker
 }

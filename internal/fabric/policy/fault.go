@@ -19,7 +19,7 @@ type faultStep struct {
 
 func (r *faultRules) bind(p *policy, _ step, _ time.Time) step { return &faultStep{r, p} }
 
-func (s *faultStep) begin(x *Exchange) error {
+func (s *faultStep) apply(x *Exchange) error {
 	if !x.chance(s.fraction) {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (r *linkRules) bind(p *policy, old step, _ time.Time) step {
 	return s
 }
 
-func (s *linkStep) begin(x *Exchange) error {
+func (s *linkStep) apply(x *Exchange) error {
 	x.Plan.Links = append(x.Plan.Links, &s.link)
 	s.policy.recordAction(x)
 	return nil

@@ -23,7 +23,7 @@ type mirrorStep struct {
 
 func (r *mirrorRules) bind(p *policy, _ step, _ time.Time) step { return &mirrorStep{r, p} }
 
-func (s *mirrorStep) begin(x *Exchange) error {
+func (s *mirrorStep) apply(x *Exchange) error {
 	// A copy for the call's own service would run its method twice.
 	if x.Head.Streaming || x.Head.Service() == s.to || !x.chance(s.fraction) {
 		return nil

@@ -30,7 +30,7 @@ type logStep struct {
 
 func (r *logRules) bind(p *policy, _ step, _ time.Time) step { return &logStep{r, p} }
 
-func (s *logStep) begin(x *Exchange) error {
+func (s *logStep) apply(x *Exchange) error {
 	if s.hold {
 		if _, err := x.message(); err != nil {
 			return &evaluationError{err}
@@ -40,7 +40,7 @@ func (s *logStep) begin(x *Exchange) error {
 	return nil
 }
 
-func (s *logStep) end(x *Exchange, _ acquisition, o Outcome) {
+func (s *logStep) release(x *Exchange, _ acquisition, o Outcome) {
 	if o.Moved {
 		return // it is written where the call ends
 	}
@@ -121,7 +121,7 @@ type sampleStep struct {
 
 func (r *sampleRules) bind(p *policy, _ step, _ time.Time) step { return &sampleStep{r.fraction, p} }
 
-func (s *sampleStep) begin(x *Exchange) error {
+func (s *sampleStep) apply(x *Exchange) error {
 	if x.chance(s.fraction) {
 		x.Plan.Sample = true
 		s.policy.recordAction(x)
@@ -145,7 +145,7 @@ func (r *traceRules) bind(p *policy, _ step, _ time.Time) step {
 	return &traceStep{traceRules: r, policy: p, yes: Trace{Sampled: true}}
 }
 
-func (s *traceStep) begin(x *Exchange) error {
+func (s *traceStep) apply(x *Exchange) error {
 	switch {
 	case !x.chance(s.fraction):
 		x.Plan.Trace = &s.no

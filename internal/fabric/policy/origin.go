@@ -14,13 +14,13 @@ type origin struct{ at atomic.Pointer[time.Time] }
 func (o *origin) since(now time.Time) int64 {
 	at := o.at.Load()
 	if at == nil {
-		at = o.begin(now)
+		at = o.setFirst(now)
 	}
 	return max(0, int64(now.Sub(*at)))
 }
 
-// begin is apart, so that only the first time lies on the heap.
-func (o *origin) begin(now time.Time) *time.Time {
+// setFirst is a function of its own, so that only the first time escapes to the heap.
+func (o *origin) setFirst(now time.Time) *time.Time {
 	o.at.CompareAndSwap(nil, &now)
 	return o.at.Load()
 }

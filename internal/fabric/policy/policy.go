@@ -31,13 +31,13 @@ type rules interface {
 
 // step applies one policy to a call.
 type step interface {
-	// begin returns nil, the rejection as an error of package status, or an *evaluationError.
-	begin(x *Exchange) error
+	// apply returns nil, the rejection as an error of package status, or an *evaluationError.
+	apply(x *Exchange) error
 }
 
 // ender is a step that holds a resource for the duration of a call.
-type ender interface {
-	end(x *Exchange, h acquisition, o Outcome)
+type releaser interface {
+	release(x *Exchange, h acquisition, o Outcome)
 }
 
 type counts struct{ calls, acted, refused, failed atomic.Uint64 }
@@ -60,7 +60,7 @@ func (p *policy) withState(old *policy, now time.Time) *policy {
 	return &b
 }
 
-func (p *policy) begin(x *Exchange) error {
+func (p *policy) apply(x *Exchange) error {
 	if p.when != nil {
 		if yes, err := p.when.bool(x); err != nil {
 			return p.fail(x, err)
@@ -69,7 +69,7 @@ func (p *policy) begin(x *Exchange) error {
 		}
 	}
 	p.counts.calls.Add(1)
-	err := p.step.begin(x)
+	err := p.step.apply(x)
 	if err == nil {
 		return nil
 	}

@@ -106,7 +106,7 @@ func (s *rateState) newBucket(now time.Time) *bucket {
 	return b
 }
 
-func (s *rateStep) begin(x *Exchange) error {
+func (s *rateStep) apply(x *Exchange) error {
 	b, err := s.bucket(x)
 	if err != nil {
 		return &evaluationError{err}

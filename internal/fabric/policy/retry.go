@@ -34,7 +34,7 @@ func (r *retryRules) bind(p *policy, old step, _ time.Time) step {
 	return s
 }
 
-func (s *retryStep) begin(x *Exchange) error {
+func (s *retryStep) apply(x *Exchange) error {
 	s.budget.deposit(s.retryRules.budget.ratio)
 	x.Plan.Retry = &s.retry
 	return nil
@@ -86,7 +86,7 @@ func (r *hedgeRules) bind(p *policy, old step, _ time.Time) step {
 	return s
 }
 
-func (s *hedgeStep) begin(x *Exchange) error {
+func (s *hedgeStep) apply(x *Exchange) error {
 	s.budget.deposit(s.hedgeRules.budget.ratio)
 	x.Plan.Hedge = &s.hedge
 	return nil

@@ -61,7 +61,7 @@ func (c *changes) some() bool { return len(c.remove)+len(c.set)+len(c.append) > 
 
 func (s *rewriteStep) responds() bool { return s.header.some() || s.trailer.some() }
 
-func (s *rewriteStep) begin(x *Exchange) error {
+func (s *rewriteStep) apply(x *Exchange) error {
 	if s.hold {
 		if _, err := x.message(); err != nil {
 			return &evaluationError{err}

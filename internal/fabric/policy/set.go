@@ -127,7 +127,7 @@ func (c *Chain) Begin(x *Exchange) error {
 		return c.resume(x)
 	}
 	for _, p := range c.policies {
-		if err := p.begin(x); err != nil {
+		if err := p.apply(x); err != nil {
 			return c.refuse(x, err)
 		}
 	}
@@ -149,7 +149,7 @@ func (c *Chain) End(x *Exchange, o Outcome) { c.releaseAll(x, o) }
 
 func (c *Chain) releaseAll(x *Exchange, o Outcome) {
 	for _, h := range slices.Backward(x.held) {
-		h.owner.end(x, h, o)
+		h.owner.release(x, h, o)
 	}
 	clear(x.held)
 	x.held = x.held[:0]

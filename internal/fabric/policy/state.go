@@ -47,8 +47,8 @@ const maxExportedKeys = 1 << 16
 
 // stateful is a step whose state moves to the process that takes over the calls.
 type stateful interface {
-	carry(now time.Time) State
-	take(c State, now time.Time)
+	exportState(now time.Time) State
+	restore(c State, now time.Time)
 }
 
 // ExportState returns the state of the policies in force.
@@ -60,7 +60,7 @@ func (t *Table) ExportState(now time.Time) SetState {
 	}
 	for _, p := range set.policies {
 		if s, ok := p.step.(stateful); ok {
-			c := s.carry(now)
+			c := s.exportState(now)
 			c.Kind = p.kind
 			all[p.name] = c
 		}
@@ -78,7 +78,7 @@ func (t *Table) ImportState(all SetState, now time.Time) {
 	for _, p := range set.policies {
 		c, known := all[p.name]
 		if s, ok := p.step.(stateful); ok && known && c.Kind == p.kind {
-			s.take(c, now)
+			s.restore(c, now)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (t *Table) ImportState(all SetState, now time.Time) {
 func (p *per) keyKind() string { return string(rune('0'+p.by)) + p.text() }
 
 // carry omits full buckets, since an unknown key has a full bucket.
-func (s *rateStep) carry(now time.Time) State {
+func (s *rateStep) exportState(now time.Time) State {
 	c := State{Per: s.per.keyKind(), Tokens: map[string]int64{}}
 	made := s.line.at(s.state.origin.since(now))
 	if b := s.state.all.Load(); b != nil && b.available(made, s.burst) < int64(s.burst) {
@@ -106,7 +106,7 @@ func (b *bucket) available(made, burst uint64) int64 {
 	return min(int64(made-b.consumed.Load()), int64(burst))
 }
 
-func (s *rateStep) take(c State, now time.Time) {
+func (s *rateStep) restore(c State, now time.Time) {
 	if c.Per != s.per.keyKind() {
 		return
 	}
@@ -125,22 +125,22 @@ func (s *rateStep) bucketOf(made uint64, left int64) *bucket {
 	return b
 }
 
-func (s *breakerStep) carry(time.Time) State {
+func (s *breakerStep) exportState(time.Time) State {
 	c := State{Per: s.per.keyKind(), Breakers: map[string]BreakerState{}}
 	if s.per.by == perAll {
-		b := s.all.carry()
+		b := s.all.exportState()
 		c.Breaker = &b
 	}
 	s.keys.eachKey(func(key string, b *breaker) {
 		if len(c.Breakers) < maxExportedKeys {
-			c.Breakers[key] = b.carry()
+			c.Breakers[key] = b.exportState()
 		}
 	})
 	return c
 }
 
 // carry omits probes in flight: their outcomes arrive here.
-func (b *breaker) carry() BreakerState {
+func (b *breaker) exportState() BreakerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := BreakerState{Open: b.phase == open, HalfOpen: b.phase == halfOpen, Since: b.since, Well: b.probesSucceeded}
@@ -152,19 +152,19 @@ func (b *breaker) carry() BreakerState {
 	return c
 }
 
-func (s *breakerStep) take(c State, now time.Time) {
+func (s *breakerStep) restore(c State, now time.Time) {
 	if c.Per != s.per.keyKind() {
 		return
 	}
 	if c.Breaker != nil {
-		s.all.take(*c.Breaker)
+		s.all.restore(*c.Breaker)
 	}
 	for key, b := range c.Breakers {
-		s.keys.get(key, now).take(b)
+		s.keys.get(key, now).restore(b)
 	}
 }
 
-func (b *breaker) take(c BreakerState) {
+func (b *breaker) restore(c BreakerState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.phase, b.since, b.probesSucceeded = closed, c.Since, c.Well
@@ -180,15 +180,15 @@ func (b *breaker) take(c BreakerState) {
 	}
 }
 
-func (s *retryStep) carry(time.Time) State { return s.budget.carry() }
+func (s *retryStep) exportState(time.Time) State { return s.budget.exportState() }
 
-func (s *retryStep) take(c State, _ time.Time) { s.budget.spent.Store(c.Spent) }
+func (s *retryStep) restore(c State, _ time.Time) { s.budget.spent.Store(c.Spent) }
 
-func (s *hedgeStep) carry(time.Time) State { return s.budget.carry() }
+func (s *hedgeStep) exportState(time.Time) State { return s.budget.exportState() }
 
-func (s *hedgeStep) take(c State, _ time.Time) { s.budget.spent.Store(c.Spent) }
+func (s *hedgeStep) restore(c State, _ time.Time) { s.budget.spent.Store(c.Spent) }
 
-func (b *budget) carry() State { return State{Spent: b.spent.Load()} }
+func (b *budget) exportState() State { return State{Spent: b.spent.Load()} }
 
 // InFlight is the number of calls in flight under one key of a concurrency policy.
 type InFlight struct {

@@ -14,7 +14,7 @@ func (r *timeoutRules) bind(p *policy, _ step, _ time.Time) step {
 	return &timeoutStep{r.timeout, p}
 }
 
-func (s *timeoutStep) begin(x *Exchange) error {
+func (s *timeoutStep) apply(x *Exchange) error {
 	if p := &x.Plan; p.Timeout == 0 || s.timeout < p.Timeout {
 		p.Timeout = s.timeout
 	}

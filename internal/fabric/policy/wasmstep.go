@@ -27,7 +27,7 @@ type wasmStep struct {
 
 func (r *wasmRules) bind(p *policy, _ step, _ time.Time) step { return &wasmStep{r, p} }
 
-func (s *wasmStep) begin(x *Exchange) error {
+func (s *wasmStep) apply(x *Exchange) error {
 	c := wasmCall{step: s, x: x}
 	v, err := s.module.Request(&c)
 	switch {
@@ -43,7 +43,7 @@ func (s *wasmStep) begin(x *Exchange) error {
 	return nil
 }
 
-func (s *wasmStep) end(x *Exchange, _ acquisition, o Outcome) {
+func (s *wasmStep) release(x *Exchange, _ acquisition, o Outcome) {
 	if o.refused {
 		return
 	}

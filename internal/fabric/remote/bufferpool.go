@@ -67,17 +67,17 @@ type bufferPool struct {
 	timer *time.Timer
 }
 
-// get returns a room of at least n bytes, whose content is anything.
+// get returns a buffer of at least n bytes with any content.
 func (r *bufferPool) get(n int) *buffer {
 	class, size := sizeClass(n)
-	if x := r.take(class); x != nil {
+	if x := r.reuse(class); x != nil {
 		return x
 	}
 	return &buffer{make([]byte, size), class}
 }
 
-// take returns a room of the class, nil where there is none.
-func (r *bufferPool) take(class int) *buffer {
+// reuse returns a free buffer of the class, nil where there is none.
+func (r *bufferPool) reuse(class int) *buffer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.used = true

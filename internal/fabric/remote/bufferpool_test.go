@@ -30,7 +30,7 @@ func pass(t *testing.T, p *parser, message []byte, piece int) (data []byte, lies
 			t.Fatal(err)
 		}
 		if complete {
-			data, lies = p.take()
+			data, lies = p.takeRecord()
 			return data, lies, copied
 		}
 	}

@@ -69,7 +69,7 @@ func (c *Conn) beginCall(service string) error {
 		c.uncountCall()
 		return errDraining
 	}
-	if err := c.services.begin(service); err != nil {
+	if err := c.services.acquire(service); err != nil {
 		c.uncountCall()
 		return err
 	}

@@ -61,7 +61,7 @@ func timeLeft(deadline, now time.Time) uint64 {
 func parseHead(b []byte, now time.Time, intern func([]byte) string) (*call.Head, error) {
 	r := fields{b: b}
 	h := new(call.Head)
-	first := r.take(3)
+	first := r.next(3)
 	if first == nil {
 		return nil, errTruncated
 	}
@@ -144,7 +144,7 @@ type fields struct {
 	err error
 }
 
-func (r *fields) take(n int) []byte {
+func (r *fields) next(n int) []byte {
 	if r.err != nil || n > len(r.b) {
 		if r.err == nil {
 			r.err = errTruncated
@@ -157,7 +157,7 @@ func (r *fields) take(n int) []byte {
 }
 
 func (r *fields) u16() int {
-	p := r.take(2)
+	p := r.next(2)
 	if p == nil {
 		return 0
 	}
@@ -165,7 +165,7 @@ func (r *fields) u16() int {
 }
 
 func (r *fields) u32() int {
-	p := r.take(4)
+	p := r.next(4)
 	if p == nil {
 		return 0
 	}
@@ -173,16 +173,16 @@ func (r *fields) u32() int {
 }
 
 func (r *fields) u64() uint64 {
-	p := r.take(8)
+	p := r.next(8)
 	if p == nil {
 		return 0
 	}
 	return binary.LittleEndian.Uint64(p)
 }
 
-func (r *fields) bytes16() []byte { return r.take(r.u16()) }
+func (r *fields) bytes16() []byte { return r.next(r.u16()) }
 
-func (r *fields) bytes32() []byte { return r.take(r.u32()) }
+func (r *fields) bytes32() []byte { return r.next(r.u32()) }
 
 // metadata reads values; nil when there are none.
 func (r *fields) metadata() metadata.MD {

@@ -39,8 +39,8 @@ func (s *serviceCounts) init(total int) {
 	s.total, s.limit, s.counts = total, total-total/4, map[string]int{}
 }
 
-// begin counts a call, or returns the error of a call beyond the limits.
-func (s *serviceCounts) begin(service string) error {
+// acquire counts a call, or returns the error of a call beyond the limits.
+func (s *serviceCounts) acquire(service string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch n := s.counts[service]; {

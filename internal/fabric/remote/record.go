@@ -117,8 +117,8 @@ func (p *parser) parseRecordHead() error {
 
 func (p *parser) typ() recordType { return recordType(p.head[0]) }
 
-// take returns the complete record, and where it lies, and makes ready for the next.
-func (p *parser) take() ([]byte, *buffer) {
+// takeRecord returns the complete record and its buffer, and prepares for the next record.
+func (p *parser) takeRecord() ([]byte, *buffer) {
 	data, lies := p.data, p.buf
 	p.data, p.buf, p.got = nil, nil, 0
 	return data, lies

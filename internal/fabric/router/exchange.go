@@ -55,8 +55,8 @@ func newExchange(r *Router) *exchange {
 	return c
 }
 
-// begin starts to count a call and finds its chain.
-func (r *Router) begin(h *call.Head) *exchange {
+// startExchange starts to count a call and finds its chain.
+func (r *Router) startExchange(h *call.Head) *exchange {
 	c := r.exchanges.Get().(*exchange)
 	c.began = time.Now()
 	c.caller, c.Head, c.Now, c.Rand = h, h, c.began, r.options.Random

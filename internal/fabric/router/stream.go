@@ -19,7 +19,7 @@ import (
 // Serve implements call.Handler.
 func (r *Router) Serve(s call.ServerStream) error {
 	h := s.Head()
-	c := r.begin(h)
+	c := r.startExchange(h)
 	var err error
 	if h.Streaming {
 		err = (&streamCall{exchange: c}).serve(s)

@@ -14,7 +14,7 @@ import (
 
 // ServeUnary implements call.UnaryHandler.
 func (r *Router) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	c := r.begin(h)
+	c := r.startExchange(h)
 	c.request = request
 	response, end, err := c.unary(ctx)
 	c.finish(err)

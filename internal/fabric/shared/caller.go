@@ -69,8 +69,8 @@ func (c *caller) open(conn *Conn, out int) {
 	c.pool.New = func() any { return &pending{} }
 }
 
-// begin allocates a slot for a call.
-func (c *caller) begin(ctx context.Context, p *pending, h *call.Head) error {
+// allocateCall allocates a slot for a call.
+func (c *caller) allocateCall(ctx context.Context, p *pending, h *call.Head) error {
 	if !c.conn.serves {
 		return status.Error(codes.Unimplemented, "the peer serves no calls")
 	}
@@ -312,7 +312,7 @@ func (p *pending) result() (call.End, error) {
 // unary makes a call of one message each way.
 func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	p := c.pool.Get().(*pending)
-	if err := c.begin(ctx, p, h); err != nil {
+	if err := c.allocateCall(ctx, p, h); err != nil {
 		freeIfSent(request, err)
 		return nil, call.End{}, inStatus(err)
 	}

@@ -24,7 +24,7 @@ type clientStream struct {
 
 func (c *caller) openStream(ctx context.Context, h *call.Head) (*clientStream, error) {
 	p := &pending{headerWaiter: newWaiter()}
-	if err := c.begin(ctx, p, h); err != nil {
+	if err := c.allocateCall(ctx, p, h); err != nil {
 		return nil, inStatus(err)
 	}
 	if err := c.start(ctx, kindOpen, p, h, nil); err != nil {

@@ -29,7 +29,7 @@ func bounce() int {
 	if err != nil {
 		return 1
 	}
-	var waits shm.Patience
+	var waits shm.AdaptiveWait
 	for old := uint32(0); ; old++ {
 		for begin := time.Now(); theirs.Now() == old; {
 			if theirs.Sleep(&waits, old, time.Second); time.Since(begin) > 5*time.Second {
@@ -62,7 +62,7 @@ func BenchmarkFloor(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var waits shm.Patience
+	var waits shm.AdaptiveWait
 	for b.Loop() {
 		old := ours.Now()
 		theirs.Ring()

@@ -64,13 +64,13 @@ func (a *allocator) alloc(size int) (piece ref, ok bool, err error) {
 	if err := a.reclaim(); err != nil {
 		return ref{}, false, err
 	}
-	at, ok := a.take(order(size))
+	at, ok := a.allocateBlock(order(size))
 	if !ok {
 		a.words.want.Store(1)
 		if err := a.reclaim(); err != nil {
 			return ref{}, false, err
 		}
-		if at, ok = a.take(order(size)); !ok {
+		if at, ok = a.allocateBlock(order(size)); !ok {
 			return ref{}, false, nil
 		}
 	}
@@ -94,9 +94,9 @@ func (a *allocator) push(at uint32, order int) {
 	a.lists[order] = append(a.lists[order], at)
 }
 
-// take removes a free block: from the cache, which is warm, else the smallest that is large
+// allocateBlock removes a free block: from the cache, which is warm, else the smallest that is large
 // enough, split.
-func (a *allocator) take(order int) (uint32, bool) {
+func (a *allocator) allocateBlock(order int) (uint32, bool) {
 	if k := a.cache[order]; len(k) > 0 {
 		a.cache[order] = k[:len(k)-1]
 		return k[len(k)-1], true

@@ -139,7 +139,7 @@ func TestForgedDescriptorEndsTheConnection(t *testing.T) {
 		"no method name":   with(func(d *desc) { d.headLen = 0 }),
 		"ring jumps": func(r *region) {
 			sequence(r.slotsOf(0)).Store(7)
-			r.bell(0).Shout()
+			r.bell(0).RingAlways()
 		},
 		"second end": func(r *region) {
 			p, _ := forger(r)
@@ -363,7 +363,7 @@ func FuzzScribble(f *testing.F) {
 			at := int(binary.LittleEndian.Uint32(script)) % (r.size() - 4)
 			copy(all[at:at+4], script[4:8])
 			for direction := range 4 {
-				r.bell(direction).Shout()
+				r.bell(direction).RingAlways()
 			}
 		}
 	})

@@ -15,8 +15,8 @@ import (
 type laneEnd struct {
 	conn     *Conn
 	region   *region
-	bell     shm.Bell     // this side's
-	waits    shm.Patience // of the reader
+	bell     shm.Bell         // this side's
+	waits    shm.AdaptiveWait // of the reader
 	out      *producer
 	in       *consumer
 	heap     *allocator

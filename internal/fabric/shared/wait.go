@@ -35,7 +35,7 @@ func (e *laneEnd) markReady(w *waiter) {
 	case w.parked:
 		w.signal()
 	case w == e.readerWaiter && e.readerAsleep.Load():
-		e.bell.Shout()
+		e.bell.RingAlways()
 	}
 }
 
@@ -150,7 +150,7 @@ func (e *laneEnd) readUntilReady(ctx context.Context, w *waiter) {
 // wakeReader wakes the reader for a local event.
 func (e *laneEnd) wakeReader() {
 	if e.region.tryRetain() {
-		e.bell.Shout()
+		e.bell.RingAlways()
 		e.region.release()
 	}
 }

@@ -82,7 +82,7 @@ func (c *callee) switchTo(l *inbound, at position) {
 	// A leg that fails now ends the stream, whether its caller has heard that it was
 	// accepted or waits by the old one.
 	stop := context.AfterFunc(l.Context(), old.end)
-	for c.readOld(old) {
+	for c.drainOne(old, c.enqueue, c.advance) {
 	}
 	stop()
 	c.mu.Lock()
@@ -91,26 +91,6 @@ func (c *callee) switchTo(l *inbound, at position) {
 	}
 	c.mu.Unlock()
 	old.end()
-}
-
-// readOld takes in one message of a leg that is left, unless it has been read to its end.
-func (c *callee) readOld(old *inbound) bool {
-	select {
-	case <-old.empty: // by somebody who goes on reading
-		return false
-	case c.reading <- struct{}{}:
-	}
-	defer func() { <-c.reading }()
-	if c.in != old || c.err != nil {
-		return false
-	}
-	m, err := old.Recv()
-	if err != nil {
-		c.advance(err)
-		return false
-	}
-	c.queued = append(c.queued, copyMessage(m))
-	return true
 }
 
 // end ends a leg whose stream goes on elsewhere.

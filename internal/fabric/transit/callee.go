@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -97,10 +96,7 @@ type callee struct {
 	sending    sync.Mutex
 	out        atomic.Pointer[inbound] // changed under sending, or before the header under heading
 
-	reading chan struct{} // has one while somebody reads; what follows is theirs
-	in      *inbound
-	queued  []*call.Message
-	err     error
+	legReader[*inbound]
 }
 
 // An inbound is a leg as the callee sees it.
@@ -115,10 +111,12 @@ type inbound struct {
 	err          error         // then: its status
 }
 
+func (l *inbound) drained() <-chan struct{} { return l.empty }
+
 func newCallee(l *inbound, at position) *callee {
 	h := l.Head().Clone()
 	h.Metadata = Strip(h.Metadata)
-	c := &callee{head: h, name: at.name, place: at, current: l, in: l, reading: make(chan struct{}, 1)}
+	c := &callee{head: h, name: at.name, place: at, current: l, legReader: newLegReader(l)}
 	c.out.Store(l)
 	// It outlasts the leg that it begins with, and has that one's values and time.
 	ctx := context.WithoutCancel(l.Context())
@@ -210,9 +208,7 @@ func (c *callee) ensureHeader() error {
 func (c *callee) Recv() (*call.Message, error) {
 	c.reading <- struct{}{}
 	defer func() { <-c.reading }()
-	if len(c.queued) > 0 {
-		m := c.queued[0]
-		c.queued = slices.Delete(c.queued, 0, 1)
+	if m := c.dequeue(); m != nil {
 		return m, nil
 	}
 	for c.err == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -38,10 +37,8 @@ type Caller struct {
 	sending sync.Mutex
 	out     *leg // under sending
 
-	reading     chan struct{} // has one while somebody reads; what follows is theirs
-	in          *leg
-	queued      []*call.Message
-	err         error
+	legReader[*leg]
+	// Guarded by reading, as the fields of legReader.
 	header      metadata.MD
 	headerKnown chan struct{} // closed when the header is known
 	headerOnce  sync.Once     // of headed
@@ -59,12 +56,14 @@ type leg struct {
 	empty        chan struct{} // closed when it has been read to its end
 }
 
+func (l *leg) drained() <-chan struct{} { return l.empty }
+
 // Open opens a stream that can move. The words in h are taken as those of whoever
 // forwards it, where there are any. ctx is the stream's: when it ends the stream does.
 func Open(ctx context.Context, h *call.Head, way OpenFunc) (*Caller, error) {
 	c := &Caller{
 		ctx: ctx, head: h, openLeg: way, forwarding: true, forwardingMove: IsMove(h), place: parsePosition(h.Metadata),
-		reading: make(chan struct{}, 1), headerKnown: make(chan struct{}),
+		headerKnown: make(chan struct{}),
 	}
 	if c.place.name == "" {
 		c.forwarding, c.place = false, position{name: newName(time.Now())}
@@ -74,7 +73,7 @@ func Open(ctx context.Context, h *call.Head, way OpenFunc) (*Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.out, c.in, c.first = l, l, l
+	c.out, c.first, c.legReader = l, l, newLegReader(l)
 	c.mu.Lock()
 	c.set = fleet
 	c.unwatch = context.AfterFunc(ctx, c.end)
@@ -146,19 +145,10 @@ func (l *leg) close() error {
 func (c *Caller) Recv() (*call.Message, error) {
 	c.reading <- struct{}{}
 	defer func() { <-c.reading }()
-	if m := c.take(); m != nil {
+	if m := c.dequeue(); m != nil {
 		return m, nil
 	}
 	return c.read()
-}
-
-func (c *Caller) take() *call.Message {
-	if len(c.queued) == 0 {
-		return nil
-	}
-	m := c.queued[0]
-	c.queued = slices.Delete(c.queued, 0, 1)
-	return m
 }
 
 // read reads the next message from the leg whose turn it is. The caller may read.

@@ -74,7 +74,7 @@ func (c *Caller) attempt() (*leg, *StreamSet, error) {
 			return nil, nil, status.Error(codes.FailedPrecondition, "the leg was refused")
 		}
 	}
-	ctx, at, ok := c.begin()
+	ctx, at, ok := c.startMove()
 	if !ok {
 		return nil, nil, status.Error(codes.FailedPrecondition, "the stream is over")
 	}
@@ -92,8 +92,8 @@ func (c *Caller) attempt() (*leg, *StreamSet, error) {
 	return next, fleet, nil
 }
 
-// begin notes that a move is under way.
-func (c *Caller) begin() (context.Context, position, bool) {
+// startMove marks a move as in progress, and returns the position of the next leg.
+func (c *Caller) startMove() (context.Context, position, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -163,43 +163,15 @@ func (c *Caller) switchTo(next *leg, fleet *StreamSet) {
 		_ = next.close()
 	}
 	c.sending.Unlock()
-	for c.readOld(old) {
+	for c.drainOne(old, c.keep, c.advance) {
 	}
 	c.join(fleet)
 }
 
-// readOld takes in one message of a leg that is left, unless it has been read to its
-// end.
-func (c *Caller) readOld(old *leg) bool {
-	select {
-	case <-old.empty: // by somebody who goes on reading
-		return false
-	case c.reading <- struct{}{}:
-	}
-	defer func() { <-c.reading }()
-	if c.in != old || c.err != nil {
-		return false
-	}
-	m, err := old.Recv()
-	if err != nil {
-		c.advance(err)
-		return false
-	}
-	if old.headerInBand {
+// keep queues a message of a leg that the stream leaves, or reads the header out of it.
+func (c *Caller) keep(m *call.Message) bool {
+	if c.in.headerInBand {
 		return c.decodeHeader(m)
 	}
-	c.queued = append(c.queued, copyMessage(m))
-	return true
-}
-
-// copyMessage is m in memory of our own, which nobody's end takes away. It frees m.
-func copyMessage(m *call.Message) *call.Message {
-	defer m.Free()
-	data, err := m.Bytes()
-	if err != nil {
-		data = nil
-	}
-	own := &call.Message{Data: make([]byte, len(data)), Compressed: m.Compressed}
-	copy(own.Data, data)
-	return own
+	return c.enqueue(m)
 }

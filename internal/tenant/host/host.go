@@ -43,12 +43,12 @@ type Options struct {
 	// are. The default is three minutes: the pool's state may be silent for a while, and
 	// one that is killed meanwhile begins again.
 	StartLimit time.Duration
-	// Patience is how long whoever wants a process waits for it before it is told why it
+	// ReadyTimeout is how long a caller waits for a process before it is told why it
 	// is not ready. The default is a minute.
-	Patience time.Duration
-	// SayAfter is how often the log says what keeps a process from being ready. The
+	ReadyTimeout time.Duration
+	// ReportInterval is how often the log says what keeps a process from being ready. The
 	// default is ten seconds.
-	SayAfter time.Duration
+	ReportInterval time.Duration
 	// CloseTimeout is how long a process may take to confirm that it reads no more requests on
 	// the connections that it was passed. Then it is killed. The default is five seconds.
 	CloseTimeout time.Duration
@@ -59,9 +59,9 @@ func (o *Options) setDefaults() {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.StartLimit = cmp.Or(o.StartLimit, 3*time.Minute)
-	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.ReadyTimeout = cmp.Or(o.ReadyTimeout, time.Minute)
 	o.CloseTimeout = cmp.Or(o.CloseTimeout, 5*time.Second)
-	o.SayAfter = cmp.Or(o.SayAfter, 10*time.Second)
+	o.ReportInterval = cmp.Or(o.ReportInterval, 10*time.Second)
 }
 
 // Host keeps a process for each tenant that it was asked for. It may be used by

@@ -104,7 +104,7 @@ func TestNotReady(t *testing.T) {
 			var log safeBuffer
 			h, err := host.Open(t.Context(), host.Options{
 				Dir: t.TempDir(), Launch: test.launch, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-				StartLimit: test.startLimit, Patience: 300 * time.Millisecond, SayAfter: 20 * time.Millisecond,
+				StartLimit: test.startLimit, ReadyTimeout: 300 * time.Millisecond, ReportInterval: 20 * time.Millisecond,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -100,7 +100,7 @@ func (k *keeper) once(ctx context.Context) (err error) {
 	if err := os.MkdirAll(k.config.Dir, 0o700); err != nil {
 		return err
 	}
-	near, far, err := ipc.Pair(ipc.Options{MaxReceived: maxReady, WriteTimeout: k.host.opts.SayAfter})
+	near, far, err := ipc.Pair(ipc.Options{MaxReceived: maxReady, WriteTimeout: k.host.opts.ReportInterval})
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (k *keeper) start(ctx context.Context, near *ipc.Conn) error {
 	}
 	begin := time.Now()
 	for {
-		r, err := receiveReady(near, k.host.opts.SayAfter)
+		r, err := receiveReady(near, k.host.opts.ReportInterval)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -251,7 +251,7 @@ func (k *keeper) doesNow() string {
 
 // await waits until the process is ready, or could not be started, or takes too long.
 func (k *keeper) await(ctx context.Context) error {
-	late := time.NewTimer(k.host.opts.Patience)
+	late := time.NewTimer(k.host.opts.ReadyTimeout)
 	defer late.Stop()
 	for {
 		k.mu.Lock()
@@ -267,7 +267,7 @@ func (k *keeper) await(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late.C:
-			return outboard.Errorf(outboard.Unreachable, "the process of tenant "+k.config.Tenant, "it is not ready after %v: %s; try again later", k.host.opts.Patience, k.doesNow())
+			return outboard.Errorf(outboard.Unreachable, "the process of tenant "+k.config.Tenant, "it is not ready after %v: %s; try again later", k.host.opts.ReadyTimeout, k.doesNow())
 		case <-changed:
 		}
 	}

@@ -181,7 +181,7 @@ func (m *Module) Response(c Call, code codes.Code) error {
 }
 
 func (m *Module) visit(v *visit, function func(*instance) api.Function, arguments ...uint64) error {
-	i, err := m.take()
+	i, err := m.acquireInstance()
 	if err != nil {
 		return fmt.Errorf("start the module: %w", err)
 	}
@@ -217,7 +217,7 @@ func (i *instance) why(err error, ctx context.Context) error { //nolint:revive /
 	return fmt.Errorf("the module trapped: %w", firstLine(err))
 }
 
-func (m *Module) take() (*instance, error) {
+func (m *Module) acquireInstance() (*instance, error) {
 	m.mu.Lock()
 	if n := len(m.idle); n > 0 {
 		i := m.idle[n-1]
