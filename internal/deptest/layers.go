@@ -26,7 +26,7 @@ func Layers() []Layer {
 		{Name: "shared services", Groups: []Group{{"fabric", "internal/fabric"}, {"internal/pool"}, {"internal/artifact"}, {"internal/cost"}}},
 		{Name: "planes", Groups: []Group{
 			{"internal/accel"}, {"internal/function"}, {"internal/workflow"}, {"internal/model"},
-			{"internal/gateway"}, {"internal/app"},
+			{"internal/train"}, {"internal/gateway"}, {"internal/app"},
 		}},
 		{Name: "processes", Groups: []Group{{"internal/calls"}, {"internal/tenant"}}},
 		{Name: "node", Groups: []Group{{"internal/node"}}},

@@ -1,0 +1,220 @@
+package plan
+
+import "math"
+
+// bounds has lower bounds of what the layers before a cut add to a suffix, for one division of
+// the batch.
+type bounds struct {
+	t *tables
+	// fastest is the highest speed of a device; longestForward and longestBackward are the times
+	// of the longest layer before a cut on it.
+	fastest                         float64
+	longestForward, longestBackward []float64
+	// Both tables bound the stages before a cut by what one of them may take at most: whole is
+	// for all of its micro-batches and the reduction, last for its last backward pass and the
+	// reduction.
+	whole, last prefixes
+}
+
+// levels is the number of limits, and rates the number of exchange rates of time and price, for
+// which prefixes are computed.
+const (
+	levels = 32
+	rates  = 12
+)
+
+// prefixes has, for limits from 0 to most, the least that any division into stages of the layers
+// before a cut adds, if no stage takes more than the limit.
+//
+// The least price of stages that together may take a time is a shortest path with a constraint.
+// Its Lagrangian relaxation bounds it: for any rate, the least price + rate*time of a division,
+// less rate*the time that is allowed (Handler and Zang, Networks 10, 1980).
+type prefixes struct {
+	most  float64
+	rate  [rates]float64
+	rates int // 0 where prices do not matter
+	// mixed is the least price + rate*time, time the least time, by limit and cut; +Inf where
+	// there is no such division.
+	mixed [rates][levels + 1][]float64
+	time  [levels + 1][]float64
+}
+
+func newBounds(t *tables, priced bool) *bounds {
+	n := len(t.job.Layers)
+	b := &bounds{t: t, longestForward: make([]float64, n+1), longestBackward: make([]float64, n+1)}
+	for _, d := range t.job.Devices {
+		b.fastest = max(b.fastest, d.Speed)
+	}
+	for i := range n {
+		b.longestForward[i+1] = max(b.longestForward[i], (t.forward[i+1]-t.forward[i])/b.fastest)
+		b.longestBackward[i+1] = max(b.longestBackward[i], (t.backward[i+1]-t.backward[i])/b.fastest)
+	}
+	b.whole = newPrefixes(t, priced, t.more(), 1+t.more())
+	b.last = newPrefixes(t, priced, 0, 1)
+	return b
+}
+
+// newPrefixes computes the tables for a limit of forward times a stage's forward pass, backward
+// times its backward pass, and its reduction.
+func newPrefixes(t *tables, priced bool, forward, backward float64) prefixes {
+	n := len(t.job.Layers)
+	takes := make([]float64, (n+1)*(n+1)*len(t.job.Devices))
+	at := func(first, end, device int) *float64 { return &takes[(device*(n+1)+end)*(n+1)+first] }
+	var p prefixes
+	for device, d := range t.job.Devices {
+		for end := 1; end <= n; end++ {
+			for first := range end {
+				work := forward*(t.forward[end]-t.forward[first]) + backward*(t.backward[end]-t.backward[first])
+				*at(first, end, device) = work/d.Speed + t.sync(first, end, device)
+				if !t.recompute && t.memory(first, end, 1) > d.Memory {
+					*at(first, end, device) = math.Inf(1)
+				}
+			}
+		}
+		work := forward*t.forward[n] + backward*t.backward[n]
+		p.most = max(p.most, work/d.Speed+t.sync(0, n, device))
+	}
+	if priced {
+		p.rate = exchangeRates(t)
+		p.rates = rates
+	}
+	for level := range p.time {
+		limit := p.most * float64(level) / levels
+		p.fill(t, level, func(first, end, device int) bool { return *at(first, end, device) <= limit })
+	}
+	return p
+}
+
+// exchangeRates returns 0 and rates around that of the highest price to the time of a layer.
+func exchangeRates(t *tables) (r [rates]float64) {
+	n, price, speed := len(t.job.Layers), 0.0, 0.0
+	for _, d := range t.job.Devices {
+		price, speed = max(price, d.Price), max(speed, d.Speed)
+	}
+	if layer := (t.forward[n] + t.backward[n]) / speed / float64(n); layer > 0 {
+		for i := range r[1:] {
+			r[i+1] = price / layer * 16 * math.Pow(3, -float64(i))
+		}
+	}
+	return r
+}
+
+// fill computes the tables of one level, whose stages must fit.
+func (p *prefixes) fill(t *tables, level int, fits func(first, end, device int) bool) {
+	n := len(t.job.Layers)
+	p.time[level] = make([]float64, n+1)
+	for r := range p.mixed {
+		p.mixed[r][level] = make([]float64, n+1)
+	}
+	for end := 1; end <= n; end++ {
+		time := math.Inf(1)
+		var mixed [rates]float64
+		for r := range mixed {
+			mixed[r] = math.Inf(1)
+		}
+		for device, d := range t.job.Devices {
+			for first := end - 1; first >= 0; first-- {
+				if !fits(first, end, device) {
+					if t.recompute {
+						continue
+					}
+					break
+				}
+				takes := t.least(first, end, device)
+				time = min(time, p.time[level][first]+takes)
+				for r, rate := range p.rate[:p.rates] {
+					mixed[r] = min(mixed[r], p.mixed[r][level][first]+d.Price+rate*takes)
+				}
+			}
+		}
+		p.time[level][end] = time
+		for r := range mixed {
+			p.mixed[r][level][end] = mixed[r]
+		}
+	}
+}
+
+// least is the least time of one micro-batch in a stage, with its sends in both directions.
+func (t *tables) least(first, end, device int) float64 {
+	d := t.job.Devices[device]
+	takes := (t.forward[end] - t.forward[first] + t.backward[end] - t.backward[first]) / d.Speed
+	if end < len(t.job.Layers) {
+		takes += 2 * (t.input(end)/d.Bandwidth + d.Latency)
+	}
+	return takes
+}
+
+// at returns the least price and time of the layers before the cut, when no stage may take more
+// than limit and all together no more than total.
+func (p *prefixes) at(cut int, limit, total float64) (price, time float64) {
+	if !(limit >= 0 && total >= 0) {
+		return math.Inf(1), math.Inf(1)
+	}
+	level := levels
+	if limit < p.most {
+		level = min(levels, int(math.Ceil(limit/p.most*levels*(1+1e-9))))
+	}
+	time = p.time[level][cut]
+	if p.rates > 0 {
+		price = p.mixed[0][level][cut]
+	}
+	for r := 1; r < p.rates && p.rate[r] > 0 && !math.IsInf(total, 1); r++ {
+		price = max(price, p.mixed[r][level][cut]-p.rate[r]*total*(1+1e-12))
+	}
+	return price, time
+}
+
+// bound is a lower bound of the objective's value of all choices that end with s and are better
+// than the best one of the search; +Inf if there are none.
+func (b *bounds) bound(s suffix, of *search) float64 {
+	time, price := b.timeBound(s), s.price
+	for range 3 {
+		// A time above what the objective allows, or at which these devices cost too much,
+		// is of no use; that limits what a stage may take.
+		allowed := of.mostTime(price*float64(b.t.div.replicas)) * (1 + 1e-12)
+		if time > allowed {
+			return math.Inf(1)
+		}
+		p, t := b.before(s, allowed)
+		price, time = s.price+p, max(time, t)
+	}
+	const rounding = 1 - 1e-12
+	return of.objective.value(time*rounding, time*price*float64(b.t.div.replicas)*rounding)
+}
+
+// timeBound is a lower bound of the time of all choices that end with s.
+func (b *bounds) timeBound(s suffix) float64 {
+	forward := s.forwardSum + b.t.forward[s.at]/b.fastest + b.t.more()*max(s.forwardMax, b.longestForward[s.at])
+	return forward + max(s.end, b.backwardBound(s))
+}
+
+// backwardBound is a lower bound of the end of the first stage's backward pass.
+func (b *bounds) backwardBound(s suffix) float64 {
+	return s.backwardSum + b.t.backward[s.at]/b.fastest + b.t.more()*max(s.backwardMax, b.longestBackward[s.at])
+}
+
+// before returns the least price of the stages before s, and the least time of a step with them,
+// if the step takes no longer than allowed.
+func (b *bounds) before(s suffix, allowed float64) (price, time float64) {
+	left := allowed - s.forwardSum - s.backwardSum
+	limit := left - b.t.forward[s.at]/b.fastest
+	held := b.t.more() * (max(s.forwardMax, b.longestForward[s.at]) + max(s.backwardMax, b.longestBackward[s.at]))
+	price, add := b.whole.at(s.at, limit, left-held)
+	price2, add2 := b.last.at(s.at, limit-held, left-held)
+	return max(price, price2), s.forwardSum + s.backwardSum + held + max(add, add2)
+}
+
+// mostTime is what a plan whose devices have a price may take at most to become the best one.
+func (s *search) mostTime(price float64) float64 {
+	most := math.Inf(1)
+	if s.objective.MaxTime > 0 {
+		most = s.objective.MaxTime
+	}
+	if s.objective.MaxCost > 0 {
+		most = min(most, s.objective.MaxCost/price)
+	}
+	if s.objective.Cheapest {
+		return min(most, s.bestValue/price)
+	}
+	return min(most, s.bestValue)
+}
