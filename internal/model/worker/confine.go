@@ -105,7 +105,8 @@ func receiveConfinement(ctx context.Context, socket *os.File) (c confinement, er
 
 // workerEnviron is the environment without what names the node's secrets or proxies.
 func workerEnviron() []string {
-	env := []string{isolatedVariable + "=1", "TMPDIR=" + sandbox.TmpDir, "HOME=" + sandbox.TmpDir}
+	// llama.cpp would start a debugger when it aborts.
+	env := []string{isolatedVariable + "=1", "GGML_NO_BACKTRACE=1", "TMPDIR=" + sandbox.TmpDir, "HOME=" + sandbox.TmpDir}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {

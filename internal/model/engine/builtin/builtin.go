@@ -8,6 +8,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/engine/llama"
 	"github.com/outboard-run/outboard/internal/model/engine/onnx"
 )
 
@@ -15,7 +16,7 @@ import (
 type Engines struct{ onnx onnx.Engine }
 
 // List returns the engines.
-func (e *Engines) List() []engine.Engine { return []engine.Engine{&e.onnx} }
+func (e *Engines) List() []engine.Engine { return []engine.Engine{&e.onnx, llama.Engine{}} }
 
 // SetLibrary sets the library of an engine to a file that the node passed.
 func (e *Engines) SetLibrary(name, path string) {

@@ -3,7 +3,9 @@ package llama
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
@@ -16,6 +18,10 @@ type grammar struct {
 	// tokens is an array of llama_token_data: identifier, logit, probability, 4 bytes each.
 	tokens *pinned[tokenData]
 	array  *pinned[uint64] // llama_token_data_array: data, size, selected, sorted
+	// partial is a UTF-8 sequence that the last token began. The library does not check the
+	// form of sequences.
+	partial []byte
+	piece   func(token int32) string
 }
 
 type tokenData struct {
@@ -36,7 +42,7 @@ func (m *textModel) newGrammar(text string) (*grammar, error) {
 	if sampler == 0 {
 		return nil, outboard.Errorf(outboard.Invalid, "grammar", "it is not valid: %s", lastMessage("its syntax is wrong or it lacks a rule root"))
 	}
-	g := &grammar{lib: m.lib, sampler: sampler, tokens: pin(make([]tokenData, m.info.Vocabulary)), array: pin(make([]uint64, 4))}
+	g := &grammar{lib: m.lib, sampler: sampler, tokens: pin(make([]tokenData, m.info.Vocabulary)), array: pin(make([]uint64, 4)), piece: m.piece}
 	return g, nil
 }
 
@@ -62,11 +68,33 @@ func (g *grammar) apply(n int) {
 func (g *grammar) allows(token int32) bool {
 	g.tokens.values[0] = tokenData{id: token}
 	g.apply(1)
-	return !math.IsInf(float64(g.tokens.values[0].logit), -1)
+	return !math.IsInf(float64(g.tokens.values[0].logit), -1) && g.keepsUTF8(token)
+}
+
+// keepsUTF8 reports whether the text is still valid, or the beginning of what is, with the token.
+func (g *grammar) keepsUTF8(token int32) bool {
+	_, ok := cutRunes(append(slices.Clone(g.partial), g.piece(token)...))
+	return ok
+}
+
+// cutRunes returns the incomplete sequence at the end of b, and whether what is before it is
+// valid UTF-8.
+func cutRunes(b []byte) (rest []byte, ok bool) {
+	for len(b) > 0 && utf8.FullRune(b) {
+		r, n := utf8.DecodeRune(b)
+		if r == utf8.RuneError && n == 1 {
+			return nil, false
+		}
+		b = b[n:]
+	}
+	return b, true
 }
 
 // accept moves the grammar on by a token that it allows.
-func (g *grammar) accept(token int32) { g.lib.call(fnSamplerAccept, g.sampler, uintptr(token)) }
+func (g *grammar) accept(token int32) {
+	g.lib.call(fnSamplerAccept, g.sampler, uintptr(token))
+	g.partial, _ = cutRunes(append(g.partial, g.piece(token)...))
+}
 
 // choose returns a token that the grammar allows: the sampler's choice among all tokens if it is
 // allowed, which is cheap, and otherwise its choice among the allowed ones.
@@ -81,7 +109,14 @@ func (g *grammar) choose(s *sampler, logits []float32, sequence []int32, p *engi
 		possible := false
 		for i := range masked {
 			masked[i] = g.tokens.values[i].logit
-			possible = possible || !math.IsInf(float64(masked[i]), -1)
+			if math.IsInf(float64(masked[i]), -1) {
+				continue
+			}
+			if g.keepsUTF8(int32(i)) {
+				possible = true
+			} else {
+				masked[i] = float32(math.Inf(-1))
+			}
 		}
 		if !possible {
 			return 0, outboard.Errorf(outboard.Invalid, "grammar", "no token of the model continues the text within the grammar")

@@ -1,0 +1,68 @@
+package grammar_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/model/grammar"
+)
+
+func TestRefusalsNameTheField(t *testing.T) {
+	for schema, want := range map[string]string{
+		`{`:                                  "schema #: it is no JSON",
+		`false`:                              "schema #: nothing satisfies it",
+		`7`:                                  "an object or a boolean",
+		`{"type":"strin"}`:                   "schema #/type",
+		`{"type":"string","pattern":"a+"}`:   "schema #/pattern: ",
+		`{"type":"string","format":"email"}`: "schema #/format",
+		`{"enum":[]}`:                        "schema #/enum: nothing satisfies it",
+		`{"type":"integer","enum":["a"]}`:    "schema #/enum: nothing satisfies it",
+		`{"type":"integer","const":1.5}`:     "schema #/const: nothing satisfies it",
+		`{"type":"array","minItems":3,"maxItems":2}`:                                 "schema #/minItems: nothing satisfies it",
+		`{"type":"integer","minimum":5,"maximum":4}`:                                 "nothing satisfies it",
+		`{"type":"integer","exclusiveMinimum":4,"maximum":4}`:                        "nothing satisfies it",
+		`{"type":"object","properties":{"a/b":{"type":"array","uniqueItems":true}}}`: "schema #/properties/a~1b/uniqueItems",
+		`{"type":"object","properties":{},"required":["x"]}`:                         "schema #/required",
+		`{"$ref":"#/$defs/x"}`:                                                       `"#/$defs/x" does not exist`,
+		`{"$ref":"http://example.org"}`:                                              "not within this schema",
+		`{"$ref":"#"}`:                                                               "refers to itself",
+		`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`:         "requires itself without an end",
+		`{"anyOf":[]}`: "schema #/anyOf: nothing satisfies it",
+		`{"anyOf":[{"type":"null"}],"type":"object"}`:      "schema #/type",
+		`{"oneOf":[{"type":"integer"},{"type":"number"}]}`: "schema #/oneOf",
+		`{"not":{}}`: "schema #/not: this keyword is not supported",
+		`{"allOf":[{"type":"string"},{"type":"object"}]}`:                  "schema #/allOf/0/type",
+		strings.Repeat(`{"items":`, 100) + "{}" + strings.Repeat("}", 100): "nested more than",
+	} {
+		if _, err := grammar.FromSchema([]byte(schema)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80s: error %v, want %q", schema, err, want)
+		}
+	}
+}
+
+func TestAccepted(t *testing.T) {
+	for _, schema := range []string{
+		`true`, `{}`, `{"type":["string","null"]}`,
+		`{"type":"object","properties":{"next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},"required":["next"]}`,
+		`{"$defs":{"p":{"type":"object","properties":{"x":{"type":"integer"}}}},"type":"array","items":{"$ref":"#/$defs/p"}}`,
+		`{"allOf":[{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"null"}}}]}`,
+		`{"oneOf":[{"const":"a"},{"const":"b"}]}`,
+		`{"type":"string","format":"date-time","description":"when"}`,
+	} {
+		if _, err := grammar.FromSchema([]byte(schema)); err != nil {
+			t.Errorf("%s: %v", schema, err)
+		}
+	}
+}
+
+func FuzzFromSchema(f *testing.F) {
+	f.Add([]byte(`{"type":"object","properties":{"a":{"type":"integer","minimum":-7,"maximum":1234}},"required":["a"]}`))
+	f.Add([]byte(`{"$ref":"#/$defs/a","$defs":{"a":{"type":"array","items":{"$ref":"#/$defs/a"},"maxItems":3}}}`))
+	f.Add([]byte(`{"allOf":[{"$ref":"#"}]}`))
+	f.Fuzz(func(t *testing.T, schema []byte) {
+		text, err := grammar.FromSchema(schema)
+		if err == nil && !strings.Contains(text, "root ::= ") {
+			t.Errorf("no root in %q", text)
+		}
+	})
+}
