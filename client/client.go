@@ -67,6 +67,27 @@ func (c *Client) Devices(ctx context.Context, selector outboard.Selector) ([]Dev
 	return get[[]Device](ctx, c, "/v1/devices?"+url.Values{"selector": {selector.String()}}.Encode())
 }
 
+// Network lists the measured links between nodes of the pool, by their nodes. A node measures
+// the way to a few others, not to all of a large pool.
+func (c *Client) Network(ctx context.Context) ([]Link, error) {
+	return get[[]Link](ctx, c, "/v1/network")
+}
+
+// Nearest returns the links from this node to those of the given nodes that it has measured, the
+// one with the shortest round trip first; without nodes, to all. Programs that choose where they
+// send work or data can use it as a hint.
+func (c *Client) Nearest(ctx context.Context, nodes ...outboard.NodeID) ([]Link, error) {
+	return get[[]Link](ctx, c, "/v1/network/nearest?"+url.Values{"node": texts(nodes)}.Encode())
+}
+
+func texts(nodes []outboard.NodeID) []string {
+	var all []string
+	for _, n := range nodes {
+		all = append(all, string(n))
+	}
+	return all
+}
+
 // Leases lists the valid leases.
 func (c *Client) Leases(ctx context.Context) ([]outboard.Lease, error) {
 	return get[[]outboard.Lease](ctx, c, "/v1/leases")

@@ -151,3 +151,31 @@ func decodeError(response *http.Response) error {
 	}
 	return f.Err()
 }
+
+// Link is the network from one node to another as the first one measured it, by itself (see
+// `outboard up --probe-budget`). Times are nanoseconds in JSON.
+type Link struct {
+	// From is the node that measured, To the other one.
+	From outboard.NodeID `json:"from"`
+	To   outboard.NodeID `json:"to"`
+	// RTT is the median round-trip time of the last probes, RTTSpread the distance of their
+	// quartiles, and MinRTT the shortest one: what is above it is queueing on the way.
+	RTT       time.Duration `json:"rtt_ns"`
+	RTTSpread time.Duration `json:"rtt_spread_ns"`
+	MinRTT    time.Duration `json:"min_rtt_ns"`
+	// Forward and Backward are the bandwidths towards To and back, in bytes/s, and the spreads
+	// the distances of their quartiles. Short bursts measure them: they are lower bounds.
+	// 0 means not measured.
+	Forward        float64 `json:"forward_bytes_per_s"`
+	Backward       float64 `json:"backward_bytes_per_s"`
+	ForwardSpread  float64 `json:"forward_spread_bytes_per_s"`
+	BackwardSpread float64 `json:"backward_spread_bytes_per_s"`
+	// Loss is the part of the packets that was sent again, 0 to 1.
+	Loss float64 `json:"loss"`
+	// Samples is the number of probes behind the values, Measured the time of the last one.
+	Samples  int       `json:"samples"`
+	Measured time.Time `json:"measured"`
+}
+
+// Queueing is how much longer a round trip takes now than at best: how loaded the way is.
+func (l *Link) Queueing() time.Duration { return max(0, l.RTT-l.MinRTT) }

@@ -13,7 +13,7 @@ type commandGroup struct {
 func commandGroups(env *Env) []commandGroup {
 	return []commandGroup{
 		{id: "pool", title: "The pool:", commands: []*cobra.Command{
-			newStatusCommand(env), newNodesCommand(env), newTokenCommand(env),
+			newStatusCommand(env), newNodesCommand(env), newNetworkCommand(env), newTokenCommand(env),
 		}},
 		{id: "programs", title: "Programs that use devices of the pool:", commands: []*cobra.Command{
 			newRunCommand(env), newDevicesCommand(env), newLeasesCommand(env), newSessionsCommand(env), newTraceCommand(env),

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,6 +27,10 @@ func newDevicesCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "List the devices of the pool, with their leases",
+		Long: `List the devices of the pool, with their leases.
+
+RTT and TO/FROM are the measured round-trip time and bandwidth from this node to the device's,
+once there are any: see ` + "`outboard network`" + `.`,
 		Example: `  outboard devices
   outboard devices --device 'type=gpu,memory>=4GiB'
   outboard devices -o json`,
@@ -43,16 +48,28 @@ func runDevices(ctx context.Context, env *Env, opts devicesOptions) error {
 	if err != nil {
 		return err
 	}
+	links, err := env.client().Nearest(ctx)
+	if err != nil {
+		return err
+	}
+	titles := []string{"DEVICE", "TYPE", "MEMORY", "FREE", "UNITS", "LEASED BY", "NAME"}
+	if len(links) > 0 {
+		titles = slices.Insert(titles, len(titles)-1, "RTT", "TO/FROM")
+	}
 	var rows [][]string
 	for _, d := range devices {
 		var holders []string
 		for _, g := range d.Leases {
 			holders = append(holders, string(g.Holder))
 		}
-		rows = append(rows, []string{
+		row := []string{
 			string(d.ID), string(d.Type), d.Memory.String(), d.Free.String(), strconv.Itoa(d.Units),
-			orDash(strings.Join(holders, " ")), d.Name,
-		})
+			orDash(strings.Join(holders, " ")),
+		}
+		if len(links) > 0 {
+			row = append(row, roundTrip(links, d.Node), bandwidths(links, d.Node))
+		}
+		rows = append(rows, append(row, d.Name))
 	}
-	return opts.output.print(env, devices, []string{"DEVICE", "TYPE", "MEMORY", "FREE", "UNITS", "LEASED BY", "NAME"}, rows)
+	return opts.output.print(env, devices, titles, rows)
 }

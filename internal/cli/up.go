@@ -12,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/node"
+	"github.com/outboard-run/outboard/internal/pool/network"
 )
 
 type upOptions struct {
@@ -26,6 +27,7 @@ type upOptions struct {
 	slowCall          time.Duration
 	sandbox           sandboxFlag
 	leaseTTL          time.Duration
+	probeBudget       outboard.Bytes
 	logLevel          slog.Level
 }
 
@@ -45,6 +47,8 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")
 	flags.DurationVar(&o.leaseTTL, "lease-ttl", defaultLeaseTTL, "time after which the leases of a silent node end; the same on all nodes")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
+	o.probeBudget = network.DefaultBudget
+	flags.Var(&o.probeBudget, "probe-budget", "most bytes per `MINUTE` for measuring the network to other nodes; 0 means none")
 	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest `LEVEL` to log: debug, info, warn or error")
 }
 
@@ -94,9 +98,9 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
 		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, SlowCall: opts.slowCall, LeaseTTL: opts.leaseTTL,
-		Sandbox: opts.sandbox.sandbox,
-		Helper:  env.Helper,
-		Log:     slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
+		Sandbox: opts.sandbox.sandbox, ProbeBudget: opts.probeBudget,
+		Helper: env.Helper,
+		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
 	})
 	if err != nil {
 		return err

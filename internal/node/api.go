@@ -39,6 +39,7 @@ func (n *Node) serveAPI(ctx context.Context, ready func()) error {
 func (n *Node) handler(life context.Context) http.Handler {
 	mux := http.NewServeMux()
 	(&poolAPI{self: n.self, status: n.Status, stop: n.requestStop, pool: n.pool, host: n.host}).register(mux)
+	(&networkAPI{self: n.self.ID, pool: n.pool, prober: n.prober}).register(mux)
 	(&callsAPI{services: n.services, calls: n.calls, successor: n.successor}).register(mux)
 	(&appsAPI{apps: n.apps, tenants: n.tenants, state: n.state}).register(mux)
 	(&artifactAPI{store: n.artifacts}).register(mux)

@@ -46,6 +46,7 @@ import (
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/network"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/tenant/host"
@@ -98,6 +99,9 @@ type Options struct {
 	// DeadAfter is how long a silent peer counts as living; 0 means the fabric's
 	// default.
 	DeadAfter time.Duration
+	// ProbeBudget is how many bytes per minute the measurements of the network to other nodes
+	// may cost; 0 means none.
+	ProbeBudget outboard.Bytes
 }
 
 const (
@@ -171,6 +175,7 @@ type Node struct {
 	peers     *peerServer
 	broker    *deviceBroker
 	ingress   *ingress
+	prober    *network.Prober
 
 	identities identities
 	report     *healthReport // set with the state
@@ -236,6 +241,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 			return n.sockets.serve(ctx, SessionSocket, ipc.Listen, ready, n.sessions.serveLocal)
 		}),
 		lifecycle.Func("fabric", func(ctx context.Context, ready func()) error { return n.peers.run(ctx, ready) }),
+		lifecycle.Func("network probes", func(ctx context.Context, ready func()) error { return n.prober.Run(ctx, ready) }),
 		lifecycle.Func("functions' devices", func(ctx context.Context, ready func()) error {
 			return n.sockets.serve(ctx, DevicesSocket, ipc.Listen, ready, n.broker.serve)
 		}),
@@ -372,6 +378,7 @@ func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
 		framed: framed.Options{DeadAfter: n.opts.DeadAfter, Logger: n.log, Observer: connmetrics.Observer(n.registry)},
 		health: n.health, log: n.log,
 	}
+	n.prober = n.newProber()
 	return p, nil
 }
 

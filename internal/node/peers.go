@@ -20,6 +20,7 @@ import (
 	"github.com/outboard-run/outboard/internal/health"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/network"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
@@ -74,6 +75,8 @@ func (s *peerServer) dispatch(ctx context.Context, raw net.Conn) error {
 	switch {
 	case slices.Contains(protocols, borrow.Protocol):
 		return s.serveSessions(ctx, nc)
+	case slices.Contains(protocols, network.Protocol):
+		return s.serveProbes(ctx, nc)
 	case slices.Contains(protocols, calls.Protocol):
 		return s.calls.ServePeer(raw, nc.read)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
@@ -73,6 +74,7 @@ type view struct {
 	left    map[outboard.NodeID]string // boots of nodes that left or were removed
 	granted map[outboard.DeviceID]deviceGrants
 	queue   map[string]ticket
+	links   map[outboard.NodeID][]client.Link
 	renewed map[outboard.LeaseID]*observed[time.Time] // the value is the grant's Expires
 	// What the last sweep found void, so that it is told once.
 	voided  map[outboard.LeaseID]bool
@@ -95,6 +97,7 @@ func newView(opts Options) *view {
 		left:    make(map[outboard.NodeID]string),
 		granted: make(map[outboard.DeviceID]deviceGrants),
 		queue:   make(map[string]ticket),
+		links:   make(map[outboard.NodeID][]client.Link),
 		renewed: make(map[outboard.LeaseID]*observed[time.Time]),
 		voided:  make(map[outboard.LeaseID]bool),
 		orphans: make(map[string]bool),
@@ -140,6 +143,8 @@ func (v *view) applyEntry(e state.Entry, now time.Time) bool {
 		news, err = v.applyGrants(outboard.DeviceID(id), e, now)
 	} else if id, ok := strings.CutPrefix(e.Key, queuePrefix); ok {
 		news, err = v.applyTicket(id, e)
+	} else if id, ok := strings.CutPrefix(e.Key, linkPrefix); ok {
+		err = v.applyLinks(outboard.NodeID(id), e)
 	} else if fingerprint, ok := strings.CutPrefix(e.Key, revokedPrefix); ok && !e.Deleted {
 		v.applyRevocation(fingerprint)
 		news = true

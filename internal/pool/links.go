@@ -1,0 +1,62 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// linkPrefix precedes the nodes whose measured links the table has.
+const linkPrefix = "network/"
+
+// maxLinks bounds the links of one node.
+const maxLinks = 32
+
+// PublishLinks writes the links that this node has measured into the table, for ttl.
+func (p *Pool) PublishLinks(ctx context.Context, links []client.Link, ttl time.Duration) error {
+	text, err := json.Marshal(links[:min(len(links), maxLinks)])
+	if err != nil {
+		return err
+	}
+	_, err = p.state.Put(ctx, linkPrefix+string(p.view.self), text, ttl)
+	return err
+}
+
+// Links returns the links that present nodes have published.
+func (p *Pool) Links() []client.Link {
+	v := p.view
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var all []client.Link
+	for from, links := range v.links {
+		if v.all[from] != nil {
+			all = append(all, links...)
+		}
+	}
+	return all
+}
+
+// applyLinks applies the links of one node. They change nothing that a waiter waits for.
+func (v *view) applyLinks(from outboard.NodeID, e state.Entry) error {
+	if e.Deleted {
+		delete(v.links, from)
+		return nil
+	}
+	var links []client.Link
+	if err := json.Unmarshal(e.Value, &links); err != nil {
+		return err
+	}
+	if len(links) > maxLinks {
+		return fmt.Errorf("%d links of one node: want at most %d", len(links), maxLinks)
+	}
+	for i := range links {
+		links[i].From = from // whatever it says: the key is the node's own
+	}
+	v.links[from] = links
+	return nil
+}
