@@ -1,4 +1,4 @@
-# The doors of the project. Each installs what it needs (Debian packages, Go
+# The commands of the project. Each installs what it needs (Debian packages, Go
 # modules), says so, and works on a fresh machine.
 
 GO      ?= go
@@ -28,9 +28,21 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 # Without debugging information, which nothing of a test reads, the linker takes half the
 # time; stack traces keep their lines. Most tests of test/e2e wait for processes rather
 # than for a processor, so more of them run at a time than there are processors.
-TEST_FLAGS := -race -ldflags=-w -timeout 18m -parallel 4
+TEST_FLAGS := -ldflags=-w -timeout 18m -parallel 4
 
-.PHONY: build demo test check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack soak clean
+# The race detector watches the packages whose goroutines share memory.
+RACE_FLAGS := -race
+
+# Packages whose tests compute in one goroutine, or drive other processes: compilers, guests,
+# programs in C, nodes. They are built as the program is, and share its compiled packages.
+# `make check` runs them with the race detector, too.
+PLAIN_FLAGS := -trimpath
+PLAIN := ./bench/... ./cmd/... ./examples/... ./guest/... ./packaging/... ./internal/deptest ./internal/wasmbin \
+	./internal/accel/gen/... ./internal/accel/opencl/cltest ./internal/accel/opencl/driver \
+	./internal/function/optimize ./internal/workflow/core ./internal/workflow/dsl
+RACED = $(filter-out $(shell $(GO) list $(PLAIN)),$(shell $(GO) list ./...))
+
+.PHONY: build demo test test-packages test-program test-busy check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack soak clean
 
 build: bin/outboard
 
@@ -64,10 +76,26 @@ demo: build
 	@scripts/need $(DEMO_NEEDS)
 	@$(GO) run ./bench/demo -outboard bin/outboard
 
+# The tests of the whole program run beside those of the packages, which leave them enough of the
+# processors: they wait most of the time.
 test: build
 	@scripts/need $(TEST_NEEDS)
-	OUTBOARD_TEST_REQUIRE=all $(GO) test $(TEST_FLAGS) ./...
-	cd test && OUTBOARD_TEST_REQUIRE=all $(GO) test $(TEST_FLAGS) ./...
+	@$(MAKE) --no-print-directory -j2 test-packages test-program
+
+test-packages:
+	@echo "Testing the packages: with the race detector, then those that need none ($(PLAIN))."
+	@export OUTBOARD_TEST_REQUIRE=all; $(GO) test $(TEST_FLAGS) $(RACE_FLAGS) $(RACED); raced=$$?; \
+	CGO_ENABLED=0 $(GO) test $(TEST_FLAGS) $(PLAIN_FLAGS) $(PLAIN) && exit $$raced
+
+test-program:
+	@echo "Testing the whole program (test/e2e)."
+	@cd test && OUTBOARD_TEST_REQUIRE=all CGO_ENABLED=0 $(GO) test $(TEST_FLAGS) $(PLAIN_FLAGS) ./...
+
+# The suite RUNS times on a busy machine: beside two busy loops per processor.
+RUNS ?= 20
+test-busy: build
+	@scripts/need $(TEST_NEEDS)
+	@RUNS=$(RUNS) scripts/busy $(MAKE) --no-print-directory test GOFLAGS="$(GOFLAGS) -count=1"
 
 conformance: build
 	@scripts/need $(TEST_NEEDS)
@@ -144,7 +172,7 @@ check: generate lint
 	cd test && $(GO) mod tidy -diff
 	$(GO) vet ./...
 	cd test && $(GO) vet ./...
-	$(GO) test $(TEST_FLAGS) ./...
+	$(GO) test $(TEST_FLAGS) -race ./...
 	git diff --exit-code
 
 lint:

@@ -22,24 +22,22 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// guest is built once.
-var guest = sync.OnceValues(func() ([]byte, error) { return buildGuest("./testdata/guest") })
-
-func buildGuest(source string) ([]byte, error) {
+// guest builds the module of testdata/guest, once.
+var guest = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "tenant")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "guest.wasm")
-	build := exec.CommandContext(context.Background(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", file, source)
+	build := exec.CommandContext(context.Background(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", file, "./testdata/guest")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(file)
-}
+})
 
 func guestModule(t testing.TB) []byte {
 	t.Helper()

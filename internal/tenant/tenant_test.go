@@ -3,11 +3,15 @@ package tenant
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/function/assemble"
+	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
 const shop = `app: shop
@@ -199,16 +203,43 @@ func TestEntryIsChecked(t *testing.T) {
 	b.mustDeploy("app: one\nfunctions:\n  f: {module: guest.wasm, entry: handle}\n", nil)
 }
 
-// A module that was built with guest/go/web takes HTTP messages, though the manifest does not say
-// so.
-func TestModuleTakesHTTP(t *testing.T) {
-	b := openTenant(t)
-	module, err := buildGuest("./testdata/webguest")
-	if err != nil {
-		t.Fatal(err)
+// httpModule exports what guest/go/web exports, and answers a message with its first six bytes.
+func httpModule() []byte {
+	const head = "HTTP/1.1 418 Teapot\r\nContent-Length: 6\r\n\r\n"
+	const at, size = 1024, 6
+	call := func(function byte, arguments ...int32) (code []byte) {
+		for _, v := range arguments {
+			code = append(code, assemble.I32Const(v)...)
+		}
+		return append(code, wasmbin.OpCall, function, wasmbin.OpDrop)
 	}
-	b.mustDeploy("app: one\nfunctions: {f: {module: web.wasm}}\nroutes: [{path: /hello, function: f}]\n", map[string]string{"web.wasm": string(module)})
-	if w := b.request("GET", "/one/hello", ""); w.Code != http.StatusTeapot || w.Body.String() != "GET /hello" {
+	return assemble.File(
+		assemble.Types(
+			assemble.Type([]byte{assemble.I32, assemble.I32, assemble.I32}, []byte{assemble.I32}),
+			assemble.Type([]byte{assemble.I32, assemble.I32}, []byte{assemble.I32}),
+			assemble.Type(nil, []byte{assemble.I32}),
+			assemble.Type(nil, nil),
+		),
+		assemble.Imports(assemble.Import("outboard", "request_read", 0, 0), assemble.Import("outboard", "response_write", 0, 1)),
+		assemble.Functions(2, 3), assemble.Memory(1, 1),
+		assemble.Exports(assemble.Export("handle", 0, 2), assemble.Export(httpExport, 0, 3), assemble.Export("memory", 2, 0)),
+		assemble.Code(
+			assemble.Body(slices.Concat(call(0, at, size, 0), call(1, 0, int32(len(head))), call(1, at, size), assemble.I32Const(0))...),
+			assemble.Body(),
+		),
+		assemble.Data(assemble.Active(0, []byte(head)...)),
+	)
+}
+
+// A module that exports what guest/go/web exports takes HTTP messages, though the manifest does not
+// say so.
+func TestModuleTakesHTTP(t *testing.T) {
+	if source, err := os.ReadFile("../../guest/go/web/http_wasip1.go"); err != nil || !strings.Contains(string(source), "\n//go:wasmexport "+httpExport+"\n") {
+		t.Errorf("guest/go/web does not export %s: %v", httpExport, err)
+	}
+	b := openTenant(t)
+	b.mustDeploy("app: one\nfunctions: {f: {module: web.wasm}}\nroutes: [{path: /hello, function: f}]\n", map[string]string{"web.wasm": string(httpModule())})
+	if w := b.request("GET", "/one/hello", ""); w.Code != http.StatusTeapot || w.Body.String() != "GET /h" {
 		t.Errorf("status %d, %q", w.Code, w.Body)
 	}
 	b.mustCall("one/f", "x", "POST /")

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/outboard-run/outboard/internal/need"
 )
 
 // decoder is a process that decodes, with sanitizers.
@@ -23,20 +21,11 @@ type decoder struct {
 
 func startDecoder(f *testing.F) *decoder {
 	f.Helper()
-	need.Program(f, "gcc")
-	program := filepath.Join(f.TempDir(), "decode")
-	args := []string{
-		"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-o", program, "testdata/decode.c", "../objects/facts.c", "../objects/info.c", "../objects/zz_send.c",
-	}
-	args = append(args, includeFlags()...)
 	session, err := filepath.Glob("../../libsession/[rs]*/*.c")
 	if err != nil {
 		f.Fatal(err)
 	}
-	if out, err := exec.Command("gcc", append(append(args, session...), "-lpthread")...).CombinedOutput(); err != nil {
-		f.Fatalf("gcc: %v\n%s", err, out)
-	}
+	program := objects.link(f, append(session, "testdata/decode.c", "../objects/facts.c", "../objects/info.c", "../objects/zz_send.c"))
 	d := &decoder{}
 	cmd := exec.Command(program)
 	cmd.Stderr = &d.stderr

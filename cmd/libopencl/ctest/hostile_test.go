@@ -19,7 +19,6 @@ import (
 
 	"github.com/outboard-run/outboard/internal/accel/gen"
 	"github.com/outboard-run/outboard/internal/accel/session"
-	"github.com/outboard-run/outboard/internal/need"
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
@@ -398,21 +397,7 @@ func buildHostile(t *testing.T, d *description) string {
 	t.Helper()
 	dir := t.TempDir()
 	d.forms(t, filepath.Join(dir, "forms.inc"))
-	program := filepath.Join(dir, "hostile")
-	args := []string{
-		"-std=c11", "-g1", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-I" + dir, "-o", program, "testdata/hostile.c",
-	}
-	args = append(args, includeFlags()...)
-	for _, f := range sourceFiles(t) {
-		if filepath.Ext(f.path) == ".c" {
-			args = append(args, f.path)
-		}
-	}
-	if out, err := exec.Command("gcc", append(args, "-lpthread")...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
-	return program
+	return objects.link(t, append(libraryFiles(t), "testdata/hostile.c"), "-I"+dir)
 }
 
 // TestHostileWorker: a program on a worker whose answers have any field at any of
@@ -420,7 +405,6 @@ func buildHostile(t *testing.T, d *description) string {
 // each reply and each fact comes from the API description. A sample runs by default;
 // OUTBOARD_TEST_HOSTILE=all runs them all.
 func TestHostileWorker(t *testing.T) {
-	need.Program(t, "gcc")
 	d := readDescription(t)
 	program := buildHostile(t, d)
 	dir, err := os.MkdirTemp("", "obh")

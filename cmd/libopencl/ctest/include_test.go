@@ -16,7 +16,7 @@ import (
 
 // TestInclude builds the C program around include.c once for all that it is asked.
 func TestInclude(t *testing.T) {
-	program := buildC(t, "testdata/include.c", "../source/include.c", "../source/find.c", "../source/tree.c", "../source/scan.c", "../source/options.c")
+	program := objects.link(t, []string{"testdata/include.c", "../source/include.c", "../source/find.c", "../source/tree.c", "../source/scan.c", "../source/options.c"})
 	for name, test := range map[string]func(*testing.T, string){
 		"find":     testIncludesFind,
 		"options":  testOptionWords,
@@ -27,25 +27,6 @@ func TestInclude(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, program) })
 	}
-}
-
-// buildC builds a C program with the sanitizers.
-func buildC(t *testing.T, files ...string) string {
-	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("no gcc")
-	}
-	program := filepath.Join(t.TempDir(), "program")
-	args := []string{
-		"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-o", program,
-	}
-	args = append(args, includeFlags()...)
-	if out, err := exec.Command(gcc, append(args, files...)...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
-	return program
 }
 
 func runC(t *testing.T, program, stdin string, args ...string) string {

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/need"
@@ -52,7 +51,7 @@ func mayUse(from, to string) bool {
 // A sourceFile is one .c or .h file of the library.
 type sourceFile struct{ layer, path string }
 
-func sourceFiles(t *testing.T) []sourceFile {
+func sourceFiles(t testing.TB) []sourceFile {
 	t.Helper()
 	var files []sourceFile
 	for _, l := range layers {
@@ -106,11 +105,7 @@ func checkComment(t *testing.T, f sourceFile, text string) {
 // symbols are the global symbols that an object file defines and uses.
 type symbols struct{ defined, used []string }
 
-func readSymbols(source, object string) (symbols, error) {
-	args := append([]string{"-std=c11", "-O0", "-fPIC", "-o", object, "-c", source}, includeFlags()...)
-	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		return symbols{}, &exec.Error{Name: "gcc " + source, Err: errorText(out)}
-	}
+func readSymbols(object string) (symbols, error) {
 	out, err := exec.Command("nm", "-P", object).Output()
 	if err != nil {
 		return symbols{}, err
@@ -128,37 +123,21 @@ func readSymbols(source, object string) (symbols, error) {
 	return s, nil
 }
 
-type errorText []byte
-
-func (e errorText) Error() string { return string(e) }
-
 // callGraph maps each file to the files whose symbols it uses.
 func callGraph(t *testing.T) map[sourceFile]map[sourceFile][]string {
 	t.Helper()
-	var (
-		mu    sync.Mutex
-		group sync.WaitGroup
-		slots = make(chan struct{}, 4)
-		all   = map[sourceFile]symbols{}
-		dir   = t.TempDir()
-	)
+	all := map[sourceFile]symbols{}
+	compiled := objects.compileAll(t, libraryFiles(t))
 	for _, f := range sourceFiles(t) {
 		if filepath.Ext(f.path) != ".c" {
 			continue
 		}
-		group.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			s, err := readSymbols(f.path, filepath.Join(dir, f.layer+"-"+filepath.Base(f.path)+".o"))
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				t.Error(err)
-			}
-			all[f] = s
-		})
+		s, err := readSymbols(compiled[len(all)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[f] = s
 	}
-	group.Wait()
 	home := map[string]sourceFile{}
 	for f, s := range all {
 		for _, name := range s.defined {
@@ -180,12 +159,8 @@ func callGraph(t *testing.T) map[sourceFile]map[sourceFile][]string {
 // TestCallsGoDown: no file uses a symbol of a higher layer, and no two files use
 // each other, directly or through others.
 func TestCallsGoDown(t *testing.T) {
-	need.Program(t, "gcc")
 	need.Program(t, "nm")
 	graph := callGraph(t)
-	if t.Failed() {
-		return
-	}
 	for from, uses := range graph {
 		for to, names := range uses {
 			if !mayUse(from.layer, to.layer) {

@@ -2,7 +2,6 @@ package ctest_test
 
 import (
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -10,26 +9,14 @@ import (
 // memoryProgram builds the memory objects around a pretended device.
 func memoryProgram(t *testing.T) string {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("no gcc")
-	}
-	program := filepath.Join(t.TempDir(), "memory")
-	args := []string{
-		"-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-o", program, "testdata/memory.c", "testdata/device.c", "../../libsession/session/layout.c",
-	}
+	sources := []string{"testdata/memory.c", "testdata/device.c", "../../libsession/session/layout.c"}
 	for _, name := range []string{
 		"objects/memory", "objects/coherence", "objects/object", "objects/info", "calls/buffer", "calls/format", "calls/image", "calls/transfer",
 		"calls/check", "calls/map", "calls/migrate", "calls/sampler", "calls/pipe", "calls/memory",
 	} {
-		args = append(args, "../"+name+".c")
+		sources = append(sources, "../"+name+".c")
 	}
-	args = append(args, includeFlags()...)
-	if out, err := exec.Command(gcc, append(args, "-lpthread")...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
-	return program
+	return objects.link(t, sources)
 }
 
 // TestMemory runs each case of testdata/memory.c; the sanitizers also find what was not freed.

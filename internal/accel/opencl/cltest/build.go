@@ -72,21 +72,40 @@ func (s *Suite) Programs() []string {
 // Path is where a built program is. Path("bench") is the benchmark.
 func (s *Suite) Path(program string) string { return filepath.Join(s.dir, program) }
 
+// compileAll compiles the shared parts once, and then the programs.
 func (s *Suite) compileAll(t testing.TB) {
+	t.Helper()
+	s.sideBySide(t, slices.Concat(plainParts, openclParts), func(part string) []string { return []string{"-c", part} })
+	s.sideBySide(t, s.programs, func(program string) []string {
+		args := []string{"-o", program, program + ".c"}
+		for _, part := range plainParts {
+			args = append(args, objectOf(part))
+		}
+		if !slices.Contains(unlinked, program) {
+			for _, part := range openclParts {
+				args = append(args, objectOf(part))
+			}
+			args = append(args, "-lOpenCL")
+		}
+		return append(args, "-lpthread", "-ldl")
+	})
+}
+
+func objectOf(part string) string { return strings.TrimSuffix(part, ".c") + ".o" }
+
+// sideBySide runs the compiler for each name, as many at a time as there are processors.
+func (s *Suite) sideBySide(t testing.TB, names []string, arguments func(name string) []string) {
 	t.Helper()
 	var (
 		group sync.WaitGroup
-		mu    sync.Mutex
 		slots = make(chan struct{}, runtime.NumCPU())
 	)
-	for _, program := range s.programs {
+	for _, name := range names {
 		group.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if text, err := s.compile(program); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				t.Errorf("gcc %s: %v\n%s", program, err, text)
+			if text, err := s.compile(arguments(name)); err != nil {
+				t.Errorf("gcc %s: %v\n%s", name, err, text)
 			}
 		})
 	}
@@ -96,15 +115,10 @@ func (s *Suite) compileAll(t testing.TB) {
 	}
 }
 
-func (s *Suite) compile(program string) ([]byte, error) {
+func (s *Suite) compile(args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	args := []string{"-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o", program, program + ".c"}
-	args = append(args, plainParts...)
-	if !slices.Contains(unlinked, program) {
-		args = append(append(args, openclParts...), "-lOpenCL")
-	}
-	cmd := exec.CommandContext(ctx, "gcc", append(args, "-lpthread", "-ldl")...)
+	cmd := exec.CommandContext(ctx, "gcc", append([]string{"-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"}, args...)...)
 	cmd.Dir = s.dir
 	return cmd.CombinedOutput()
 }
