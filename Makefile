@@ -25,24 +25,14 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 	/usr/include/clFFT.h:libclfft-dev clang wasm-ld:lld \
 	node:nodejs npm guest/as/node_modules/.bin/asc:npm/guest/as
 
-# Without debugging information, which nothing of a test reads, the linker takes half the
-# time; stack traces keep their lines. Most tests of test/e2e wait for processes rather
-# than for a processor, so more of them run at a time than there are processors.
-TEST_FLAGS := -ldflags=-w -timeout 18m -parallel 4
+# The tests are built as the program is and share its compiled packages. Without debugging
+# information, which nothing of a test reads, the linker takes half the time; stack traces keep
+# their lines. Most tests of test/e2e wait for processes rather than for a processor, so more of
+# them run at a time than there are processors.
+TEST       := OUTBOARD_TEST_REQUIRE=all CGO_ENABLED=0 $(GO) test -trimpath -ldflags=-w -timeout 18m -parallel 4
+TEST_RACE  := OUTBOARD_TEST_REQUIRE=all $(GO) test -race -ldflags=-w -timeout 18m -parallel 4
 
-# The race detector watches the packages whose goroutines share memory.
-RACE_FLAGS := -race
-
-# Packages whose tests compute in one goroutine, or drive other processes: compilers, guests,
-# programs in C, nodes. They are built as the program is, and share its compiled packages.
-# `make check` runs them with the race detector, too.
-PLAIN_FLAGS := -trimpath
-PLAIN := ./bench/... ./cmd/... ./examples/... ./guest/... ./packaging/... ./internal/deptest ./internal/wasmbin \
-	./internal/accel/gen/... ./internal/accel/opencl/cltest ./internal/accel/opencl/driver \
-	./internal/function/optimize ./internal/workflow/core ./internal/workflow/dsl
-RACED = $(filter-out $(shell $(GO) list $(PLAIN)),$(shell $(GO) list ./...))
-
-.PHONY: build demo test test-packages test-program test-busy check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack soak clean
+.PHONY: build demo test test-packages test-program test-busy race check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack soak clean
 
 build: bin/outboard
 
@@ -83,13 +73,15 @@ test: build
 	@$(MAKE) --no-print-directory -j2 test-packages test-program
 
 test-packages:
-	@echo "Testing the packages: with the race detector, then those that need none ($(PLAIN))."
-	@export OUTBOARD_TEST_REQUIRE=all; $(GO) test $(TEST_FLAGS) $(RACE_FLAGS) $(RACED); raced=$$?; \
-	CGO_ENABLED=0 $(GO) test $(TEST_FLAGS) $(PLAIN_FLAGS) $(PLAIN) && exit $$raced
+	$(TEST) ./...
 
 test-program:
-	@echo "Testing the whole program (test/e2e)."
-	@cd test && OUTBOARD_TEST_REQUIRE=all CGO_ENABLED=0 $(GO) test $(TEST_FLAGS) $(PLAIN_FLAGS) ./...
+	cd test && $(TEST) ./...
+
+# The tests of the packages once more, with the race detector; `make check` runs it.
+race: build
+	@scripts/need $(TEST_NEEDS)
+	$(TEST_RACE) ./...
 
 # The suite RUNS times on a busy machine: beside two busy loops per processor.
 RUNS ?= 20
@@ -167,12 +159,11 @@ generate: notices changelog
 	@scripts/need $(BUILD_NEEDS) protoc:protobuf-compiler
 	$(GO) generate ./...
 
-check: generate lint
+check: generate lint race
 	$(GO) mod tidy -diff
 	cd test && $(GO) mod tidy -diff
 	$(GO) vet ./...
 	cd test && $(GO) vet ./...
-	$(GO) test $(TEST_FLAGS) -race ./...
 	git diff --exit-code
 
 lint:
