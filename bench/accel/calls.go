@@ -26,7 +26,7 @@ func (s samples) add(way, name string, v float64) {
 }
 
 // measure runs the program of small measurements once.
-func (b *bench) measure(ctx context.Context, way suite.Way, into samples, label string, args ...string) error {
+func (b *bench) measure(ctx context.Context, way suite.Launcher, into samples, label string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	cmd := way(ctx, filepath.Join(b.Dir, "calls"), args...)
@@ -99,7 +99,7 @@ func (b *bench) calls(ctx context.Context) error {
 			into = samples{}
 		}
 		for _, way := range ways {
-			if err := b.measure(ctx, b.way(way), into, way, b.callArgs(way)...); err != nil {
+			if err := b.measure(ctx, b.launcher(way), into, way, b.callArgs(way)...); err != nil {
 				return err
 			}
 		}

@@ -99,7 +99,7 @@ func compile(ctx context.Context, to, sources string) error {
 	return nil
 }
 
-// The ways to a device.
+// The paths to a device.
 const (
 	local   = "local driver"
 	shared  = "shared memory"
@@ -107,12 +107,12 @@ const (
 	remote  = "PoCL-Remote, TCP"
 )
 
-// way returns how commands are started on that way.
-func (b *bench) way(name string) suite.Way {
+// launcher returns the launcher for a path to a device, by its name.
+func (b *bench) launcher(name string) suite.Launcher {
 	node := map[string]string{shared: "harbour", network: "dinghy"}[name]
 	switch {
 	case name == remote:
-		return b.peer.way
+		return b.peer.command
 	case node == "":
 		return suite.Local
 	}
@@ -120,7 +120,7 @@ func (b *bench) way(name string) suite.Way {
 }
 
 // borrowing returns how commands are started with a device that node borrows.
-func borrowing(node *rig.Node, flags ...string) suite.Way {
+func borrowing(node *rig.Node, flags ...string) suite.Launcher {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		return node.Command(ctx, slices.Concat([]string{"run"}, flags, []string{"--", name}, args)...)
 	}

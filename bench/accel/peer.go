@@ -41,7 +41,7 @@ func (p *peer) start(dir string) error {
 	return nil
 }
 
-func (p *peer) way(ctx context.Context, name string, args ...string) *exec.Cmd {
+func (p *peer) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := suite.Local(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "OCL_ICD_VENDORS="+p.vendors+"/", "POCL_DEVICES=remote", "POCL_REMOTE0_PARAMETERS=127.0.0.1:"+peerPort+"/0")
 	return cmd

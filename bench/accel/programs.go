@@ -91,7 +91,7 @@ func (b *bench) runInTurn(ctx context.Context, p suite.Program, homes map[string
 	first := p.Run(ctx, suite.Local, homes[local])
 	seconds := map[string]float64{local: first.Wall.Seconds()}
 	for way := range goals {
-		res := p.Run(ctx, b.way(way), homes[way])
+		res := p.Run(ctx, b.launcher(way), homes[way])
 		if err := p.Compare(first, res); err != nil {
 			return nil, fmt.Errorf("%s over %s: %w", p.Name, way, err)
 		}
@@ -147,7 +147,7 @@ func (b *bench) cutOnce(ctx context.Context, count int) ([]float64, error) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		ready.Add(1)
 		done.Go(func() {
-			if s, err := holdUntilCut(cmd, ready.Done); err == nil {
+			if s, err := measureCut(cmd, ready.Done); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				seconds = append(seconds, s)
@@ -164,8 +164,8 @@ func (b *bench) cutOnce(ctx context.Context, count int) ([]float64, error) {
 	return seconds, node.Cut(ctx, false)
 }
 
-// holdUntilCut runs `hold` and returns how long after the cut its call ended.
-func holdUntilCut(cmd *exec.Cmd, ready func()) (float64, error) {
+// measureCut runs `hold` and returns how long after the cut its call ended.
+func measureCut(cmd *exec.Cmd, ready func()) (float64, error) {
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()

@@ -92,7 +92,7 @@ func compare(ctx context.Context, r *rig.Rig, dir string, out io.Writer) error {
 	fmt.Fprintln(table, "program\tsame result?\tlocal s\tborrowed s\tratio")
 	for i, p := range all {
 		fmt.Fprintf(out, "      %d of %d: %s\n", i+1, len(all), p.Name)
-		for _, way := range []suite.Way{suite.Local, borrowed} {
+		for _, way := range []suite.Launcher{suite.Local, borrowed} {
 			p.Run(ctx, way, dir)
 		}
 		local, remote := p.Run(ctx, suite.Local, dir), p.Run(ctx, borrowed, dir)

@@ -31,15 +31,15 @@ func (b *bench) chain(ctx context.Context) error {
 	})
 }
 
-// A chainOf is functions of which each hands on what it gets.
+// A chainOf is a chain of functions, each of which returns its request.
 type chainOf struct {
-	arena  *function.Arena
-	place  function.Place
-	value  []byte
-	steps  []*function.Function
-	copies []*function.Function // these see no arena
-	doors  []*door
-	client http.Client
+	arena   *function.Arena
+	place   function.Extent
+	value   []byte
+	steps   []*function.Function
+	copies  []*function.Function // these see no arena
+	servers []*loopbackServer
+	client  http.Client
 }
 
 func (b *bench) newChain(ctx context.Context, r *function.Runtime) (*chainOf, error) {
@@ -59,7 +59,7 @@ func (b *bench) newChain(ctx context.Context, r *function.Runtime) (*chainOf, er
 	return c, nil
 }
 
-// add adds a step in all three ways.
+// add adds a step: with the arena, with copies, and as an HTTP server.
 func (c *chainOf) add(ctx context.Context, b *bench, r *function.Runtime) error {
 	for _, to := range []*[]*function.Function{&c.steps, &c.copies} {
 		f, err := b.deploy(ctx, r, passGuest, function.Settings{Name: "pass"})
@@ -68,18 +68,18 @@ func (c *chainOf) add(ctx context.Context, b *bench, r *function.Runtime) error 
 		}
 		*to = append(*to, f)
 	}
-	d, err := openDoor(ctx, functionHandler(c.copies[len(c.copies)-1]))
+	d, err := serveLoopback(ctx, functionHandler(c.copies[len(c.copies)-1]))
 	if err != nil {
 		return err
 	}
-	c.doors = append(c.doors, d)
+	c.servers = append(c.servers, d)
 	return nil
 }
 
 func (c *chainOf) close() error {
 	c.client.CloseIdleConnections()
 	errs := []error{c.arena.Close()}
-	for _, d := range c.doors {
+	for _, d := range c.servers {
 		errs = append(errs, d.close())
 	}
 	return errors.Join(errs...)
@@ -101,25 +101,25 @@ func functionHandler(f *function.Function) http.Handler {
 	})
 }
 
-// A door is an HTTP server on the loopback device.
-type door struct {
+// A loopbackServer is an HTTP server on the loopback device.
+type loopbackServer struct {
 	server http.Server
 	addr   string
 	done   chan error
 }
 
-func openDoor(ctx context.Context, h http.Handler) (*door, error) {
+func serveLoopback(ctx context.Context, h http.Handler) (*loopbackServer, error) {
 	var listen net.ListenConfig
 	l, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	d := &door{server: http.Server{Handler: h, ReadHeaderTimeout: time.Minute}, addr: l.Addr().String(), done: make(chan error, 1)}
+	d := &loopbackServer{server: http.Server{Handler: h, ReadHeaderTimeout: time.Minute}, addr: l.Addr().String(), done: make(chan error, 1)}
 	go func() { d.done <- d.server.Serve(l) }()
 	return d, nil
 }
 
-func (d *door) close() error {
+func (d *loopbackServer) close() error {
 	err := d.server.Close()
 	if ended := <-d.done; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)
@@ -154,7 +154,7 @@ func (c *chainOf) byCopies(ctx context.Context) error {
 
 func (c *chainOf) overHTTP(ctx context.Context) error {
 	value := c.value
-	for _, d := range c.doors {
+	for _, d := range c.servers {
 		var err error
 		if value, err = post(ctx, &c.client, "http://"+d.addr+"/", "application/octet-stream", value); err != nil {
 			return err

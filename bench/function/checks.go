@@ -66,7 +66,7 @@ func (b *bench) checks(ctx context.Context) error {
 const checksStay = "A check is a counter in memory and a way to the host that comes back. At each loop it costs a few instructions, and the engine reads memory's place and size again behind it."
 
 // inTurn calls the next of some functions in each turn.
-func inTurn(turn time.Duration, request []byte, functions []*function.Function) way {
+func inTurn(turn time.Duration, request []byte, functions []*function.Function) measurement {
 	next := 0
 	return func(ctx context.Context) (float64, error) {
 		f := functions[next%len(functions)]

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	wantedRate = 12_000 // requests a second, which the reference system reported
-	desks      = 128    // clients in this process
-	windows    = 64     // clients over connections
+	wantedRate     = 12_000 // requests a second, which the reference system reported
+	processClients = 128    // clients in this process
+	connClients    = 64     // clients over connections
 )
 
 // enrollment is the example of that name under load: seats that must not be oversold,
@@ -31,13 +31,13 @@ func (b *bench) enrollment(ctx context.Context) error {
 		return err
 	}
 	return b.withStage(ctx, a, func(s *stage) error {
-		o := &office{stage: s, at: s.addr(), term: theTerm()}
+		o := &enrollmentLoad{stage: s, at: s.addr(), term: theTerm()}
 		if err := o.open(ctx); err != nil {
 			return err
 		}
 		defer o.close()
 		turn := b.Turn(2*time.Second, 400*time.Millisecond)
-		all, err := b.turns(ctx, b.Rounds(5, 2), o.rush(o.inProcess, desks, turn), o.rush(o.overHTTP, windows, turn))
+		all, err := b.turns(ctx, b.Rounds(5, 2), o.runClients(o.inProcess, processClients, turn), o.runClients(o.overHTTP, connClients, turn))
 		if err != nil {
 			return err
 		}
@@ -47,13 +47,13 @@ func (b *bench) enrollment(ctx context.Context) error {
 		}
 		b.Row(paired.NewRow("enrolment, clients in the process", "requests/s", "reported by the reference system on 6 machines",
 			all[0].values, reported, paired.Goal{Min: wantedRate}))
-		b.Row(paired.NewRow(fmt.Sprintf("enrolment, %d connections", windows), "requests/s", "", all[1].values, nil, paired.Goal{}))
+		b.Row(paired.NewRow(fmt.Sprintf("enrolment, %d connections", connClients), "requests/s", "", all[1].values, nil, paired.Goal{}))
 		b.Row(paired.NewRow("enrolment: processor time of everything", "us a request", "", all[0].each(), nil, paired.Goal{}))
 		return b.auditRows(ctx, o)
 	})
 }
 
-func (b *bench) auditRows(ctx context.Context, o *office) error {
+func (b *bench) auditRows(ctx context.Context, o *enrollmentLoad) error {
 	in, err := o.register(ctx)
 	if err != nil {
 		return err
@@ -70,21 +70,21 @@ func (b *bench) auditRows(ctx context.Context, o *office) error {
 	return nil
 }
 
-// An office is the app under load, and the responses of its clients.
-type office struct {
+// An enrollmentLoad is the app under load, and the responses of its clients.
+type enrollmentLoad struct {
 	stage *stage
-	at    string // where connections go
+	at    string // the address that clients connect to
 	term  term
 	last  atomic.Int64 // the last student's number
 
 	seated []int
 	wrong  []string
 	count  int
-	conns  []*connDesk
+	conns  []*connClient
 }
 
 // open opens the courses.
-func (o *office) open(ctx context.Context) error {
+func (o *enrollmentLoad) open(ctx context.Context) error {
 	for i := range o.term.courses {
 		var m memory
 		r, err := newRequest(ctx, http.MethodPost, "/enrollment/courses/"+o.term.course(i), []byte(strconv.Itoa(o.term.seats(i))))
@@ -99,20 +99,20 @@ func (o *office) open(ctx context.Context) error {
 	return nil
 }
 
-func (o *office) close() {
+func (o *enrollmentLoad) close() {
 	for _, c := range o.conns {
 		_ = c.conn.Close() // it served
 	}
 }
 
-func (o *office) inProcess(ctx context.Context, _ int) (desk, error) {
-	return &handlerDesk{ctx: ctx, handler: o.stage.tenant.Requests(), term: o.term}, nil
+func (o *enrollmentLoad) inProcess(ctx context.Context, _ int) (enroller, error) {
+	return &handlerClient{ctx: ctx, handler: o.stage.tenant.Requests(), term: o.term}, nil
 }
 
-// overHTTP is a desk over a connection that stays open.
-func (o *office) overHTTP(ctx context.Context, i int) (desk, error) {
+// overHTTP returns a client whose connection stays open.
+func (o *enrollmentLoad) overHTTP(ctx context.Context, i int) (enroller, error) {
 	for len(o.conns) <= i {
-		c, err := newConnDesk(ctx, o.at, o.term)
+		c, err := newConnClient(ctx, o.at, o.term)
 		if err != nil {
 			return nil, err
 		}
@@ -121,9 +121,9 @@ func (o *office) overHTTP(ctx context.Context, i int) (desk, error) {
 	return o.conns[i], nil
 }
 
-// rush is a way that has n clients ask for seats as fast as they can, and measures
+// runClients returns a measurement in which n clients request seats as fast as they can, in
 // requests a second.
-func (o *office) rush(open func(context.Context, int) (desk, error), n int, turn time.Duration) way {
+func (o *enrollmentLoad) runClients(open func(context.Context, int) (enroller, error), n int, turn time.Duration) measurement {
 	return func(ctx context.Context) (float64, error) {
 		clients, errs := make([]*applicant, n), make([]error, n)
 		for i := range clients {
@@ -131,7 +131,7 @@ func (o *office) rush(open func(context.Context, int) (desk, error), n int, turn
 			if err != nil {
 				return 0, err
 			}
-			clients[i] = &applicant{term: o.term, desk: d, next: func() int { return int(o.last.Add(1)) }}
+			clients[i] = &applicant{term: o.term, enroller: d, next: func() int { return int(o.last.Add(1)) }}
 		}
 		var all sync.WaitGroup
 		begin := time.Now()
@@ -144,12 +144,12 @@ func (o *office) rush(open func(context.Context, int) (desk, error), n int, turn
 		}
 		all.Wait()
 		took := time.Since(begin)
-		return float64(o.take(clients)) / took.Seconds(), errors.Join(errs...)
+		return float64(o.recordResponses(clients)) / took.Seconds(), errors.Join(errs...)
 	}
 }
 
-// take records the responses of clients, and returns the number of their requests.
-func (o *office) take(clients []*applicant) int {
+// recordResponses records the responses of clients, and returns the number of their requests.
+func (o *enrollmentLoad) recordResponses(clients []*applicant) int {
 	count := 0
 	for _, c := range clients {
 		o.seated, o.wrong = append(o.seated, c.seated...), append(o.wrong, c.wrong...)
@@ -160,7 +160,7 @@ func (o *office) take(clients []*applicant) int {
 }
 
 // register reads the bucket, by another owner than the app's.
-func (o *office) register(ctx context.Context) (register, error) {
+func (o *enrollmentLoad) register(ctx context.Context) (register, error) {
 	in := register{free: map[string]int{}, students: map[string]map[string]bool{}, requests: map[string]bool{}}
 	bk, err := bucket.Open(ctx, bucket.Options{State: o.stage.state, Tenant: manifest.DefaultTenant, App: "enrollment", Name: "seats"})
 	if err != nil {

@@ -75,7 +75,7 @@ func (g *guests) bytes(ctx context.Context, pkg string) ([]byte, error) {
 	}
 	b, err := os.ReadFile(file)
 	if err == nil {
-		g.keep(pkg, b)
+		g.store(pkg, b)
 	}
 	return b, err
 }
@@ -86,7 +86,7 @@ func (g *guests) get(pkg string) []byte {
 	return g.built[pkg]
 }
 
-func (g *guests) keep(pkg string, b []byte) {
+func (g *guests) store(pkg string, b []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.built == nil {

@@ -30,7 +30,7 @@ func (b *bench) http(ctx context.Context) error {
 		return err
 	}
 	return b.withStage(ctx, a, func(s *stage) error {
-		native, err := openDoor(ctx, nativeHandlers())
+		native, err := serveLoopback(ctx, nativeHandlers())
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ const (
 		"than net/http's does, which pays for call and reset: where processor time says so and the rate does not, others used the machine."
 )
 
-func (b *bench) measureHTTP(ctx context.Context, s *stage, native *door) error {
+func (b *bench) measureHTTP(ctx context.Context, s *stage, native *loopbackServer) error {
 	order := []byte(`{"course":"algebra","student":"s1","seats":2}`)
 	receipt := []byte(`{"id":"17","course":"algebra","accepted":true,"left":38}` + "\n")
 	for _, h := range []struct {
@@ -88,7 +88,7 @@ func (b *bench) measureHTTP(ctx context.Context, s *stage, native *door) error {
 		{"echo, 8 connections of a client that costs next to nothing", "/hello/echo", order, order, newLean, paired.Goal{}, ""},
 	} {
 		l := load{path: h.path, body: h.body, want: h.want, connections: connections, turn: b.Turn(time.Second, 200*time.Millisecond)}
-		to := func(addr string) way {
+		to := func(addr string) measurement {
 			l.addr = addr
 			return l.through(h.open)
 		}
@@ -106,7 +106,7 @@ func (b *bench) measureHTTP(ctx context.Context, s *stage, native *door) error {
 // request of any size and client.
 func (b *bench) withoutConnections(ctx context.Context, s *stage) error {
 	body := []byte(`{"course":"algebra","student":"s1","seats":2}`)
-	within := func(h http.Handler) way {
+	within := func(h http.Handler) measurement {
 		var m memory
 		return perCall(b.Turn(300*time.Millisecond, 50*time.Millisecond), func() error {
 			r, err := newRequest(ctx, http.MethodPost, "/hello/echo", body)

@@ -40,7 +40,7 @@ func (b *bench) instances(ctx context.Context) error {
 }
 
 // perGiB has a process of its own make a crowd.
-func (b *bench) perGiB(c crowd) way {
+func (b *bench) perGiB(c crowd) measurement {
 	return func(ctx context.Context) (float64, error) {
 		role, err := json.Marshal(c)
 		if err != nil {

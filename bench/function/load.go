@@ -29,7 +29,7 @@ type caller interface {
 }
 
 // through is a way that measures requests a second over kept connections.
-func (l load) through(open func(context.Context, load) (caller, error)) way {
+func (l load) through(open func(context.Context, load) (caller, error)) measurement {
 	return func(ctx context.Context) (float64, error) {
 		var callers []caller
 		defer func() {

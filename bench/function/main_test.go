@@ -67,7 +67,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{Run: paired.Run{Quick: true, Dir: dir}, launch: launchHere}
 	b.guests.dir = dir
 	for _, pkg := range allGuests() {
-		b.guests.keep(pkg, echo())
+		b.guests.store(pkg, echo())
 	}
 	return b
 }
@@ -84,7 +84,7 @@ func launchHere(ctx context.Context, role string) ([]byte, error) {
 func TestTurns(t *testing.T) {
 	var order strings.Builder
 	next := 0.0
-	counting := func(name string) way {
+	counting := func(name string) measurement {
 		return func(context.Context) (float64, error) {
 			order.WriteString(name)
 			next++
@@ -324,22 +324,22 @@ func (f *faculty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestRush(t *testing.T) {
 	const enough = 500 // requests, so that each course is asked for often
 	for fault, clean := range map[string]bool{"": true, "twice": false, "oversold": false, "forgets": false} {
-		o := &office{term: term{courses: 4, scarce: 2, few: 3, many: 1 << 40}}
+		o := &enrollmentLoad{term: term{courses: 4, scarce: 2, few: 3, many: 1 << 40}}
 		f := newFaculty(o.term, fault)
-		d, err := openDoor(t.Context(), f)
+		d, err := serveLoopback(t.Context(), f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		o.at = d.addr
-		open := map[bool]func(context.Context, int) (desk, error){
-			true: func(ctx context.Context, _ int) (desk, error) {
-				return &handlerDesk{ctx: ctx, handler: f, term: o.term}, nil
+		open := map[bool]func(context.Context, int) (enroller, error){
+			true: func(ctx context.Context, _ int) (enroller, error) {
+				return &handlerClient{ctx: ctx, handler: f, term: o.term}, nil
 			},
 			false: o.overHTTP,
 		}
 		for _, inProcess := range []bool{true, false} {
 			for most := o.count + enough; o.count < most; {
-				if _, err := o.rush(open[inProcess], 8, 20*time.Millisecond)(t.Context()); err != nil {
+				if _, err := o.runClients(open[inProcess], 8, 20*time.Millisecond)(t.Context()); err != nil {
 					t.Fatalf("%s: %v", fault, err)
 				}
 			}

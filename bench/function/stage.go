@@ -88,11 +88,11 @@ func (s *stage) start(ctx context.Context) error {
 	ready := make(chan struct{})
 	go func() {
 		s.done <- lifecycle.Run(life, func() { close(ready) },
-			lifecycle.Hold("state", s.openState), lifecycle.Func("lend", s.lend), s.tenant, lifecycle.Func("port", s.serve))
+			lifecycle.Hold("state", s.openState), lifecycle.Func("lend", s.serveState), s.tenant, lifecycle.Func("port", s.serve))
 	}()
 	select {
 	case <-ready:
-		err := s.ask(ctx, http.MethodPut, "/v1/members", []outboard.Node{{ID: stageNode, Boot: s.config.Boot}}, nil)
+		err := s.callAPI(ctx, http.MethodPut, "/v1/members", []outboard.Node{{ID: stageNode, Boot: s.config.Boot}}, nil)
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
@@ -119,7 +119,7 @@ func (s *stage) openState(ctx context.Context) (lifecycle.Resource, error) {
 	return s.state, err
 }
 
-func (s *stage) lend(ctx context.Context, ready func()) error {
+func (s *stage) serveState(ctx context.Context, ready func()) error {
 	l, err := unixsock.Listen(s.config.StateSocket)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *stage) lend(ctx context.Context, ready func()) error {
 	return s.state.ServeLend(ctx, l)
 }
 
-// serve takes connections as the node does.
+// serve accepts connections as the node does.
 func (s *stage) serve(ctx context.Context, ready func()) (err error) {
 	if s.web, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
 		return err
@@ -170,11 +170,11 @@ func (s *stage) passConn(conn *net.TCPConn) error {
 	return s.node.Send(tenant.TypeConn, nil, file)
 }
 
-// addr is where requests to apps are taken.
+// addr is the address at which requests to apps are accepted.
 func (s *stage) addr() string { return s.web.Addr().String() }
 
-// ask uses the tenant's local API.
-func (s *stage) ask(ctx context.Context, method, path string, body, answer any) error {
+// callAPI uses the tenant's local API.
+func (s *stage) callAPI(ctx context.Context, method, path string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ type app struct {
 	files map[string][]byte
 }
 
-// deploy puts an app in force. It is served when that is answered.
+// deploy deploys an app and returns when it is served.
 func (s *stage) deploy(ctx context.Context, a app) error {
 	d := client.Deployment{File: "app.yaml", Text: a.text, Files: map[string]string{}}
 	for name, content := range a.files {
@@ -215,14 +215,14 @@ func (s *stage) deploy(ctx context.Context, a app) error {
 		}
 		d.Files[name] = digest
 	}
-	return s.ask(ctx, http.MethodPost, "/v1/apps", d, nil)
+	return s.callAPI(ctx, http.MethodPost, "/v1/apps", d, nil)
 }
 
 // run starts an execution and waits until it has ended well.
 func (s *stage) run(ctx context.Context, app, workflow string, input any) (client.Execution, error) {
 	var e client.Execution
 	path := fmt.Sprintf("/v1/apps/%s/workflows/%s/executions?wait=true", app, workflow)
-	if err := s.ask(ctx, http.MethodPost, path, input, &e); err != nil {
+	if err := s.callAPI(ctx, http.MethodPost, path, input, &e); err != nil {
 		return e, err
 	}
 	if e.State != client.StateCompleted {

@@ -38,19 +38,19 @@ func (t term) answer(k int) string {
 	return `{"course":"` + t.course(k) + `","student":"` + student(k) + `"}`
 }
 
-// A desk takes requests for seats.
-type desk interface {
+// An enroller sends requests for seats to the app.
+type enroller interface {
 	enroll(k int) (status int, body []byte, err error)
 }
 
 // An applicant makes requests for new students, and some of them again.
 type applicant struct {
-	term   term
-	desk   desk
-	next   func() int
-	seated []int // students whose requests were granted
-	wrong  []string
-	count  int
+	term     term
+	enroller enroller
+	next     func() int
+	seated   []int // students whose requests were granted
+	wrong    []string
+	count    int
 }
 
 // How often requests come again: after their answer, as when that was lost, and while
@@ -93,7 +93,7 @@ func again(status int) int {
 }
 
 func (c *applicant) send(k int) (int, error) {
-	status, body, err := c.desk.enroll(k)
+	status, body, err := c.enroller.enroll(k)
 	if err != nil {
 		return 0, err
 	}

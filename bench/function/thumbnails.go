@@ -100,7 +100,7 @@ func each(n, workers int, do func(i int) error) error {
 
 // byProgram has the native program work on some photographs at a time, and measures
 // seconds.
-func (a *album) byProgram(workers int) way {
+func (a *album) byProgram(workers int) measurement {
 	return func(ctx context.Context) (float64, error) {
 		begin := time.Now()
 		if out, err := exec.CommandContext(ctx, a.program, "-workers", strconv.Itoa(workers), a.from, a.to).CombinedOutput(); err != nil {
@@ -116,7 +116,7 @@ func senders() int { return runtime.NumCPU() + 1 }
 
 // byWorkflow has the workflow work, and measures seconds. The thumbnails have to be
 // those of the native code.
-func (a *album) byWorkflow(s *stage) way {
+func (a *album) byWorkflow(s *stage) measurement {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders()}}
 	return func(ctx context.Context) (float64, error) {
 		defer client.CloseIdleConnections()

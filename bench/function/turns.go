@@ -11,26 +11,26 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// A way does something for one turn, and returns what was measured.
-type way func(ctx context.Context) (float64, error)
+// A measurement runs for one turn and returns the value that it measured.
+type measurement func(ctx context.Context) (float64, error)
 
-// A series is what a way measured in its turns.
+// A series has the values of one measurement, by turn.
 type series struct {
 	values []float64
 	cores  []float64 // that this process and its children used meanwhile, on average
 }
 
-// turns gives each way a turn, rounds times, after a first turn each that does not
-// count. It returns what each way measured.
-func (b *bench) turns(ctx context.Context, rounds int, ways ...way) (all []series, err error) {
+// turns runs the measurements in turn, rounds times, after a first turn of each that does
+// not count. It returns their values.
+func (b *bench) turns(ctx context.Context, rounds int, measurements ...measurement) (all []series, err error) {
 	stop, err := paired.WriteProfile(b.Profile("turns"))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	all = make([]series, len(ways))
+	all = make([]series, len(measurements))
 	for round := range rounds + 1 {
-		for i, w := range ways {
+		for i, w := range measurements {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -42,7 +42,7 @@ func (b *bench) turns(ctx context.Context, rounds int, ways ...way) (all []serie
 	return all, nil
 }
 
-func (s *series) turn(ctx context.Context, w way, counts bool) error {
+func (s *series) turn(ctx context.Context, w measurement, counts bool) error {
 	runtime.GC() // so that no turn collects the garbage of another
 	begin, used := time.Now(), processorTime()
 	v, err := w(ctx)
@@ -53,8 +53,8 @@ func (s *series) turn(ctx context.Context, w way, counts bool) error {
 	return err
 }
 
-// each is the processor time in microseconds for each of what values counts by the
-// second. It says more than they do where others use the machine.
+// each is the processor time in microseconds for each operation, where values are operations
+// a second. It is the better measure on a machine with other load.
 func (s *series) each() []float64 {
 	times := make([]float64, len(s.values))
 	for i, v := range s.values {
@@ -72,7 +72,7 @@ func (s *series) whole() []float64 {
 	return times
 }
 
-// processorTime is what this process used so far, and its children that ended.
+// processorTime is the processor time of this process so far and of its children that ended.
 func processorTime() (all time.Duration) {
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var u unix.Rusage
@@ -82,8 +82,8 @@ func processorTime() (all time.Duration) {
 	return all
 }
 
-// perCall is a way that repeats do for a turn and measures microseconds for each.
-func perCall(turn time.Duration, do func() error) way {
+// perCall returns a measurement that repeats do for a turn, in microseconds a call.
+func perCall(turn time.Duration, do func() error) measurement {
 	return func(context.Context) (float64, error) {
 		begin, n := time.Now(), 0
 		for {

@@ -45,8 +45,8 @@ func (r Result) ExitStatus() int {
 	return -1
 }
 
-// A Way starts a command: Local as it is, or through `outboard run`.
-type Way func(ctx context.Context, name string, args ...string) *exec.Cmd
+// A Launcher starts a command: Local as it is, or through `outboard run`.
+type Launcher func(ctx context.Context, name string, args ...string) *exec.Cmd
 
 // Local starts a command as it is.
 func Local(ctx context.Context, name string, args ...string) *exec.Cmd {
@@ -54,7 +54,7 @@ func Local(ctx context.Context, name string, args ...string) *exec.Cmd {
 }
 
 // Run runs the program once. home is its home folder when it wants one.
-func (p Program) Run(ctx context.Context, way Way, home string) Result {
+func (p Program) Run(ctx context.Context, way Launcher, home string) Result {
 	ctx, cancel := context.WithTimeout(ctx, p.limit())
 	defer cancel()
 	cmd := way(ctx, p.Args[0], p.Args[1:]...)

@@ -171,8 +171,8 @@ func (d *Device) text(s string) {
 	d.list = append(d.list, s...)
 }
 
-// place records the address of bytes, which must not move until they are sent.
-func (d *Device) place(b []byte) {
+// appendAddress records the address of bytes, which must not move until they are sent.
+func (d *Device) appendAddress(b []byte) {
 	d.memory = append(d.memory, b)
 	d.u32(addressOf(d.memory))
 	d.u32(uint32(len(b)))
@@ -205,7 +205,7 @@ func (b *Buffer) Write(offset int, data []byte) {
 	}
 	d.begin(commandWriteFrom, b.number)
 	d.u64(uint64(offset))
-	d.place(data)
+	d.appendAddress(data)
 	if err := d.Wait(); err != nil {
 		d.fail(err)
 	}
@@ -223,7 +223,7 @@ func (b *Buffer) ReadInto(offset int, to []byte) error {
 	d := b.device
 	d.begin(commandReadTo, b.number)
 	d.u64(uint64(offset))
-	d.place(to)
+	d.appendAddress(to)
 	return d.Wait()
 }
 

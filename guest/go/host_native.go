@@ -27,35 +27,35 @@ type Host interface { //nolint:interfacebloat // It is the whole ABI.
 	Meta(name string) (string, bool)
 }
 
-var host Host = nobody{}
+var host Host = absentHost{}
 
 // Behind sets the host and returns the previous one. nil means none.
 func Behind(h Host) Host {
 	before := host
 	host = h
 	if h == nil {
-		host = nobody{}
+		host = absentHost{}
 	}
 	return before
 }
 
-// nobody is the host while there is none.
-type nobody struct{}
+// absentHost is the host while there is none.
+type absentHost struct{}
 
 var errNoHost = errors.New("no host: this is a native build; in tests use guesttest.Start")
 
-func (nobody) Import(string) (int32, error)             { return 0, errNoHost }
-func (nobody) Drop(int32)                               {}
-func (nobody) Call(int32, []byte) ([]byte, error)       { return nil, errNoHost }
-func (nobody) Get(int32, string) ([]byte, int64, error) { return nil, 0, errNoHost }
-func (nobody) Txn(int32, []byte) (int, error)           { return 0, errNoHost }
-func (nobody) Secret(int32) ([]byte, error)             { return nil, errNoHost }
-func (nobody) Arena(int32) ([]byte, error)              { return nil, errNoHost }
-func (nobody) DeviceInfo(int32) ([]byte, error)         { return nil, errNoHost }
-func (nobody) DeviceDo(int32, []byte, func(uint32, uint32) ([]byte, bool)) ([]byte, error) {
+func (absentHost) Import(string) (int32, error)             { return 0, errNoHost }
+func (absentHost) Drop(int32)                               {}
+func (absentHost) Call(int32, []byte) ([]byte, error)       { return nil, errNoHost }
+func (absentHost) Get(int32, string) ([]byte, int64, error) { return nil, 0, errNoHost }
+func (absentHost) Txn(int32, []byte) (int, error)           { return 0, errNoHost }
+func (absentHost) Secret(int32) ([]byte, error)             { return nil, errNoHost }
+func (absentHost) Arena(int32) ([]byte, error)              { return nil, errNoHost }
+func (absentHost) DeviceInfo(int32) ([]byte, error)         { return nil, errNoHost }
+func (absentHost) DeviceDo(int32, []byte, func(uint32, uint32) ([]byte, bool)) ([]byte, error) {
 	return nil, errNoHost
 }
-func (nobody) Meta(string) (string, bool) { return "", false }
+func (absentHost) Meta(string) (string, bool) { return "", false }
 
 func hostAlloc(n int) []byte                                  { return make([]byte, n) }
 func hostImport(name string) (int32, error)                   { return host.Import(name) }

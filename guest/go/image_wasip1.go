@@ -19,15 +19,15 @@ func readyForImage(window int) {
 	fillCaches()
 }
 
-// room is the number of bytes that may be allocated beside the window before the collector runs.
-const room = 16 << 20
+// collectionHeadroom is the number of bytes that may be allocated beside the window before the collector runs.
+const collectionHeadroom = 16 << 20
 
 // collectAsBefore ends the collection that the large allocation began, or each call would
 // start in the middle of it. It also excludes the window from the live heap, or garbage
 // could grow as large as the window.
 func collectAsBefore(size int) {
 	runtime.GC()
-	debug.SetGCPercent(max(1, min(100, 100*room/max(size, 1))))
+	debug.SetGCPercent(max(1, min(100, 100*collectionHeadroom/max(size, 1))))
 }
 
 // kept keeps the allocations of fillCaches, so that the compiler can't remove them.

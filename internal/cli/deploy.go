@@ -181,7 +181,7 @@ func packApp(ctx context.Context, env *Env, name string, update bool) (*packedAp
 	if err != nil {
 		return p, problemsError(err)
 	}
-	p.lock.Keep(m.App.Files())
+	p.lock.Retain(m.App.Files())
 	return p, ctx.Err()
 }
 

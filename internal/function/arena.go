@@ -12,8 +12,8 @@ import (
 	"github.com/outboard-run/outboard/internal/function/image"
 )
 
-// Place is a part of an arena.
-type Place struct{ Offset, Size int }
+// Extent is a range of bytes in an arena.
+type Extent struct{ Offset, Size int }
 
 // Arena is memory that several functions and the host share: a sealed memfd of constant size. It is
 // reference-counted; the last Close frees it.
@@ -30,8 +30,8 @@ type Arena struct {
 	used    int // the end of everything that was ever allocated
 }
 
-// errArenaClosed is a use of an arena without holders.
-var errArenaClosed = errors.New("the arena was given back")
+// errArenaClosed is the use of an arena without holders.
+var errArenaClosed = errors.New("the arena is closed")
 
 // NewArena makes an arena of at least size bytes, all zero. The caller is its first holder.
 func NewArena(size outboard.Bytes) (*Arena, error) {
@@ -73,8 +73,8 @@ func (a *Arena) Size() int { return len(a.view) }
 // Bytes is all of it, for a holder.
 func (a *Arena) Bytes() []byte { return a.view }
 
-// At is a part of it, for a holder. The error says that it lies outside.
-func (a *Arena) At(p Place) ([]byte, error) {
+// Slice returns the bytes of an extent, for a holder. An extent outside of the arena is an error.
+func (a *Arena) Slice(p Extent) ([]byte, error) {
 	if p.Offset < 0 || p.Size < 0 || p.Offset > len(a.view)-p.Size {
 		return nil, fmt.Errorf("%d bytes at %d lie outside of an arena of %d", p.Size, p.Offset, len(a.view))
 	}
@@ -83,7 +83,7 @@ func (a *Arena) At(p Place) ([]byte, error) {
 
 // Alloc allocates size bytes at a multiple of 16. They are zero unless a guest writes outside of its
 // allocations. It returns false when there is no such extent.
-func (a *Arena) Alloc(size int) (Place, bool) {
+func (a *Arena) Alloc(size int) (Extent, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at, ok := a.free.allocate(size)
@@ -91,28 +91,28 @@ func (a *Arena) Alloc(size int) (Place, bool) {
 		clear(a.view[at:max(at, min(at+size, a.used))])
 		a.used = max(a.used, at+size)
 	}
-	return Place{at, size}, ok
+	return Extent{at, size}, ok
 }
 
 // Free frees an allocation of Alloc.
-func (a *Arena) Free(p Place) {
+func (a *Arena) Free(p Extent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.free.release(p)
 }
 
 // Put copies bytes into a new allocation.
-func (a *Arena) Put(b []byte) (Place, error) {
+func (a *Arena) Put(b []byte) (Extent, error) {
 	p, ok := a.Alloc(len(b))
 	if !ok {
-		return p, fmt.Errorf("no room for %d bytes in an arena of %d", len(b), len(a.view))
+		return p, fmt.Errorf("no space for %d bytes in an arena of %d", len(b), len(a.view))
 	}
 	copy(a.view[p.Offset:], b)
 	return p, nil
 }
 
-// Hold adds a reference, which Close drops. It fails when there is none left.
-func (a *Arena) Hold() error {
+// Retain adds a reference, which Close drops. It fails after the last reference was dropped.
+func (a *Arena) Retain() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.holders == 0 {

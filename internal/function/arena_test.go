@@ -18,7 +18,7 @@ func TestRoom(t *testing.T) {
 		const size = 4096
 		r := newFreeList(size)
 		var owner [size]int
-		given := make(map[int]Place)
+		given := make(map[int]Extent)
 		for n := 1; n < 60; n++ {
 			if len(given) > 0 && rapid.Bool().Draw(t, "give") {
 				which := rapid.SampledFrom(keys(given)).Draw(t, "which")
@@ -29,7 +29,7 @@ func TestRoom(t *testing.T) {
 				delete(given, which)
 				continue
 			}
-			p := Place{Size: rapid.IntRange(0, 1000).Draw(t, "size")}
+			p := Extent{Size: rapid.IntRange(0, 1000).Draw(t, "size")}
 			at, ok := r.allocate(p.Size)
 			if !ok {
 				continue
@@ -46,13 +46,13 @@ func TestRoom(t *testing.T) {
 		for _, p := range given {
 			r.release(p)
 		}
-		if diff := cmp.Diff([]Place{{0, size}}, r.free); diff != "" {
+		if diff := cmp.Diff([]Extent{{0, size}}, r.free); diff != "" {
 			t.Fatalf("after all was given back (-want +got):\n%s", diff)
 		}
 	})
 }
 
-func keys(m map[int]Place) []int {
+func keys(m map[int]Extent) []int {
 	var all []int
 	for n := range 60 {
 		if _, ok := m[n]; ok {
@@ -73,16 +73,16 @@ func TestArena(t *testing.T) {
 		t.Errorf("size %d", a.Size())
 	}
 	p, err := a.Put([]byte("seals"))
-	if got, _ := a.At(p); err != nil || string(got) != "seals" {
+	if got, _ := a.Slice(p); err != nil || string(got) != "seals" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	a.Free(p)
 	again, ok := a.Alloc(5)
-	if got, _ := a.At(again); !ok || again != p || !bytes.Equal(got, make([]byte, 5)) {
+	if got, _ := a.Slice(again); !ok || again != p || !bytes.Equal(got, make([]byte, 5)) {
 		t.Errorf("room that was given back holds %q at %v", got, again)
 	}
-	for _, p := range []Place{{-1, 1}, {1, -1}, {0, 8193}, {8192, 1}, {1 << 62, 1 << 62}} {
-		if _, err := a.At(p); err == nil {
+	for _, p := range []Extent{{-1, 1}, {1, -1}, {0, 8193}, {8192, 1}, {1 << 62, 1 << 62}} {
+		if _, err := a.Slice(p); err == nil {
 			t.Errorf("%v lies within an arena of 8192", p)
 		}
 	}
@@ -104,7 +104,7 @@ func TestHolders(t *testing.T) {
 	if got, _ := perform(t, f, &s, Request{Arena: a}); got[0] != int64(binary.LittleEndian.Uint32([]byte("left"))) {
 		t.Fatalf("got %x", got)
 	}
-	if err := a.Hold(); err != nil {
+	if err := a.Retain(); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Close(); err != nil || string(a.Bytes()[:4]) != "left" {
@@ -113,7 +113,7 @@ func TestHolders(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if a.Close() == nil || a.Hold() == nil {
+	if a.Close() == nil || a.Retain() == nil {
 		t.Error("an arena lives on without holders")
 	}
 	if window := f.idle[0].memory.space.Bytes()[puppetWindow:][:8192]; !isZero(window) {
@@ -150,7 +150,7 @@ func TestPlaces(t *testing.T) {
 	b := bytes.Clone(s.body())
 	copy(b[3*16:], []byte{puppetEnd, 0, 0, 0})
 	p, err = f.Call(t.Context(), Request{Arena: a, Body: b})
-	if diff := cmp.Diff(&Place{4096, 100}, p.Place); err != nil || p.Body != nil || diff != "" {
+	if diff := cmp.Diff(&Extent{4096, 100}, p.Place); err != nil || p.Body != nil || diff != "" {
 		t.Errorf("%v, %q (-want +got):\n%s", err, p.Body, diff)
 	}
 	if p.Cost.Pointer != 100 || a.Bytes()[4096] != 7 {
@@ -183,13 +183,13 @@ func TestNoArena(t *testing.T) {
 		t.Errorf("read-only: %v (-want +got):\n%s", err, diff)
 	}
 	blind := deploy(t, f.version.runtime, scribbler(), Limits{})
-	if p, err := blind.Call(t.Context(), Request{Arena: a, Place: &Place{0, 0}}); err != nil {
+	if p, err := blind.Call(t.Context(), Request{Arena: a, Place: &Extent{0, 0}}); err != nil {
 		t.Errorf("a function without a window: %v", err)
 	} else {
 		fresh(t, p.Body)
 	}
 	for name, q := range map[string]Request{
-		"no arena": {Place: &Place{}}, "outside": {Arena: a, Place: &Place{4096, 1}},
+		"no arena": {Place: &Extent{}}, "outside": {Arena: a, Place: &Extent{4096, 1}},
 	} {
 		if _, err := f.Call(t.Context(), q); err == nil || endingOf(err).Kind != "invalid" {
 			t.Errorf("%s: %v", name, err)
@@ -207,7 +207,7 @@ func TestLargeArena(t *testing.T) {
 	s.do("response_place", puppetSize-16, 17)
 	s.do("response_place", puppetSize-16, 16)
 	s.do("store", puppetWindow+65536, 5)
-	for name, at := range map[string]Place{"seen": {4096, 0}, "beyond": {puppetSize, 0}, "half seen": {puppetSize - 100, 0}} {
+	for name, at := range map[string]Extent{"seen": {4096, 0}, "beyond": {puppetSize, 0}, "half seen": {puppetSize - 100, 0}} {
 		a := newArena(t, 2*puppetSize)
 		at.Size = copy(a.Bytes()[at.Offset:], s.body())
 		want := []int64{-1, 0, -1, 1, 0, 0}
@@ -259,7 +259,7 @@ func TestFailedAllocations(t *testing.T) {
 			t.Errorf("%s did not fail", end)
 		}
 	}
-	if diff := cmp.Diff([]Place{{0, 64 << 10}}, a.free.free); diff != "" {
+	if diff := cmp.Diff([]Extent{{0, 64 << 10}}, a.free.free); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

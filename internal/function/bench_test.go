@@ -173,7 +173,7 @@ func BenchmarkChain(b *testing.B) {
 	r := open(b, Options{})
 	pass := goGuest(b, "pass")
 	a := newArena(b, size)
-	place := Place{0, size}
+	place := Extent{0, size}
 	var placed, copied []*Function
 	var servers []string
 	for range steps {

@@ -76,7 +76,7 @@ func TestCWindow(t *testing.T) {
 		if err != nil || p.Place == nil || *p.Place != place {
 			t.Fatalf("got %+v, %v", p, err)
 		}
-		if got, _ := a.At(*p.Place); string(got) != want {
+		if got, _ := a.Slice(*p.Place); string(got) != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -6,9 +6,9 @@ import "slices"
 const arenaAlign = 16
 
 // freeList is a first-fit allocator: the free extents by address, neighbours merged.
-type freeList struct{ free []Place }
+type freeList struct{ free []Extent }
 
-func newFreeList(size int) freeList { return freeList{[]Place{{0, size}}} }
+func newFreeList(size int) freeList { return freeList{[]Extent{{0, size}}} }
 
 func aligned(size int) int { return (max(size, 1) + arenaAlign - 1) &^ (arenaAlign - 1) }
 
@@ -34,9 +34,9 @@ func (r *freeList) allocate(size int) (int, bool) {
 }
 
 // release frees an extent that allocate returned.
-func (r *freeList) release(p Place) {
+func (r *freeList) release(p Extent) {
 	p.Size = aligned(p.Size)
-	i, _ := slices.BinarySearchFunc(r.free, p, func(a, b Place) int { return a.Offset - b.Offset })
+	i, _ := slices.BinarySearchFunc(r.free, p, func(a, b Extent) int { return a.Offset - b.Offset })
 	r.free = slices.Insert(r.free, i, p)
 	r.merge(i)
 	if i > 0 {

@@ -75,7 +75,7 @@ func (f *Function) Call(ctx context.Context, q Request) (Response, error) {
 	}
 	defer f.calls.Done()
 	if q.Arena != nil {
-		if err := q.Arena.Hold(); err != nil {
+		if err := q.Arena.Retain(); err != nil {
 			return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Invalid, Err: err}
 		}
 		defer func() { _ = q.Arena.Close() }()
@@ -123,7 +123,7 @@ func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 	if err == nil && status != 0 && len(entry.Definition().ResultTypes()) == 1 {
 		err = &FailedError{status, c.errorText()}
 	}
-	p := c.takeResponse()
+	p := c.detachResponse()
 	p.Imports = c.dropAll()
 	p.Cost = Cost{
 		Ran: time.Since(s.meter.begin), Memory: outboard.Bytes(s.memory.size), Fuel: s.meter.used(),
@@ -145,7 +145,7 @@ func (c *invocation) bindRequest(ctx context.Context, q Request) error {
 		if q.Arena == nil {
 			return outboard.Errorf(outboard.Invalid, "", "the request has a place and no arena")
 		}
-		b, err := q.Arena.At(*q.Place)
+		b, err := q.Arena.Slice(*q.Place)
 		if err != nil {
 			return outboard.Errorf(outboard.Invalid, "", "the request: %w", err)
 		}

@@ -58,7 +58,7 @@ func requestOffset(c *invocation, stack []uint64) {
 }
 
 func responsePlace(c *invocation, stack []uint64) {
-	if c.setResponsePlace(Place{int(uint32(stack[0])), int(uint32(stack[1]))}) {
+	if c.setResponsePlace(Extent{int(uint32(stack[0])), int(uint32(stack[1]))}) {
 		stack[0] = done
 	} else {
 		stack[0] = refused

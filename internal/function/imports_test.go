@@ -416,7 +416,7 @@ func FuzzHost(f *testing.F) {
 			t.Errorf("it ended with %v", err)
 		}
 		if p.Place != nil {
-			if _, err := a.At(*p.Place); err != nil {
+			if _, err := a.Slice(*p.Place); err != nil {
 				t.Error(err)
 			}
 		}

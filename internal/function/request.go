@@ -16,7 +16,7 @@ type Request struct {
 	// Body is what the function reads. It must not change during the call.
 	Body []byte
 	// Place says that the request is this part of Arena. Body is empty then.
-	Place *Place
+	Place *Extent
 	// Arena is the memory that the steps of an execution share. The function sees it in
 	// its window, if it has one. The call holds it; a response that lies in it lives as
 	// long as its other holders have it.
@@ -37,7 +37,7 @@ type Response struct {
 	// Body is the answer.
 	Body []byte
 	// Place says that the answer is this part of the request's arena. Body is nil then.
-	Place *Place
+	Place *Extent
 	// Stdout and Stderr are what the guest wrote there.
 	Stdout, Stderr Output
 	// Imports are what the call imported, in the order of their first import.

@@ -45,11 +45,11 @@ func (c *invocation) callResource(number int32, from, size uint32) error {
 	return err
 }
 
-func (c *invocation) arenaPart(p Place) ([]byte, error) {
+func (c *invocation) arenaPart(p Extent) ([]byte, error) {
 	if c.arena == nil {
 		return nil, errors.New("the response lies in an arena, and the call has none")
 	}
-	return c.arena.At(p)
+	return c.arena.Slice(p)
 }
 
 // countTransfer counts bytes that were passed to or from a resource, and charges for copies.

@@ -25,7 +25,7 @@ func (b *bag) Import(_ context.Context, name string) (Resource, error) {
 		return nil, fmt.Errorf("add %q under imports in app.yaml", name)
 	}
 	if a, ok := r.(*SharedArena); ok {
-		return a, a.Arena.Hold()
+		return a, a.Arena.Retain()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

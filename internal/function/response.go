@@ -17,7 +17,7 @@ func (c *invocation) appendResponse(b []byte) bool {
 }
 
 // setResponsePlace makes a part of the arena the response, in place of what was written.
-func (c *invocation) setResponsePlace(p Place) bool {
+func (c *invocation) setResponsePlace(p Extent) bool {
 	if !c.sees(p) {
 		return false
 	}
@@ -27,7 +27,7 @@ func (c *invocation) setResponsePlace(p Place) bool {
 
 // allocateInArena allocates memory of the arena. A call that fails frees it.
 func (c *invocation) allocateInArena(size int) (int, bool) {
-	if !c.sees(Place{}) || c.readOnly || len(c.allocated) == maxAllocated {
+	if !c.sees(Extent{}) || c.readOnly || len(c.allocated) == maxAllocated {
 		return 0, false
 	}
 	p, ok := c.arena.Alloc(size)
@@ -56,8 +56,8 @@ func (c *invocation) freeAllocated() {
 	c.allocated = nil
 }
 
-// takeResponse moves the response out of the slot.
-func (c *invocation) takeResponse() Response {
+// detachResponse moves the response out of the slot.
+func (c *invocation) detachResponse() Response {
 	p := Response{Body: c.response, Place: c.responseAt, Stdout: c.slot.stdout.drain(), Stderr: c.slot.stderr.drain()}
 	if p.Place != nil {
 		c.pointer += int64(p.Place.Size)
@@ -70,6 +70,6 @@ func (c *invocation) errorText() string {
 	if c.responseAt == nil {
 		return string(c.response)
 	}
-	b, _ := c.arena.At(*c.responseAt) // it was checked
+	b, _ := c.arena.Slice(*c.responseAt) // it was checked
 	return string(b[:min(len(b), int(c.slot.limits.Response))])
 }

@@ -51,7 +51,7 @@ type invocation struct {
 	waiting   context.Context //nolint:containedctx // as above, with the deadline; made when it is needed
 	cancel    context.CancelFunc
 	request   []byte
-	requestAt *Place
+	requestAt *Extent
 	arena     *Arena
 	readOnly  bool
 	depth     int
@@ -61,9 +61,9 @@ type invocation struct {
 
 	result     []byte // of the last host call
 	response   []byte
-	responseAt *Place
-	tooLarge   bool    // the response
-	allocated  []Place // of the arena, in this call
+	responseAt *Extent
+	tooLarge   bool     // the response
+	allocated  []Extent // of the arena, in this call
 
 	pointer, copied int64 // bytes
 }
@@ -75,7 +75,7 @@ func newSlot(v *version, img *image.Image) (*slot, error) {
 	s.call.slot = s
 	s.ctx = context.WithValue(context.Background(), slotKey{}, s)
 	s.stdout.limit, s.stderr.limit = int(s.limits.Output), int(s.limits.Output)
-	space, err := v.runtime.pool.Take(v.reserve)
+	space, err := v.runtime.pool.Acquire(v.reserve)
 	if err != nil {
 		return nil, err
 	}

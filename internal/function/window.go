@@ -23,8 +23,8 @@ const (
 // mapCost is what a call is charged for a mapping, in copied bytes.
 const mapCost = 256 << 10
 
-// errNoRoom says that a module could not allocate a window.
-var errNoRoom = errors.New("it found no room for a window")
+// errNoWindowSpace says that a module could not allocate a window.
+var errNoWindowSpace = errors.New("the module could not allocate a window")
 
 // windowSize is the size that the settings ask for, in whole pages.
 func (s *Settings) windowSize() int {
@@ -46,7 +46,7 @@ func (f *Function) Window() outboard.Bytes {
 func (s *slot) openWindow(ctx context.Context, l *Limits, settings *Settings) (image.Window, error) {
 	for size := settings.windowSize(); ; size /= 2 {
 		w, err := s.requestWindow(ctx, l, size)
-		if !errors.Is(err, errNoRoom) || settings.Window != 0 || size/2 < leastWindow {
+		if !errors.Is(err, errNoWindowSpace) || settings.Window != 0 || size/2 < leastWindow {
 			return w, err
 		}
 	}
@@ -76,7 +76,7 @@ func (s *slot) requestWindow(ctx context.Context, l *Limits, size int) (image.Wi
 func (s *slot) checkWindow(w image.Window) error {
 	switch {
 	case w.From == 0:
-		return fmt.Errorf("%w of %v: ask for a smaller one, or raise the function's memory limit of %v", errNoRoom, outboard.Bytes(w.To), s.limits.Memory)
+		return fmt.Errorf("%w of %v: ask for a smaller one, or raise the function's memory limit of %v", errNoWindowSpace, outboard.Bytes(w.To), s.limits.Memory)
 	case w.From%image.PageSize != 0:
 		return fmt.Errorf("it returned %#x: want a multiple of %d", w.From, image.PageSize)
 	case w.To > s.memory.size:
@@ -145,13 +145,13 @@ func (v *view) unmapArena() error {
 }
 
 // arenaPlace translates an address of the function's memory to a part of the call's arena.
-func (c *invocation) arenaPlace(from, size uint32) (Place, bool) {
-	p := Place{int(from) - c.slot.view.window.From, int(size)}
+func (c *invocation) arenaPlace(from, size uint32) (Extent, bool) {
+	p := Extent{int(from) - c.slot.view.window.From, int(size)}
 	return p, p.Offset >= 0 && c.sees(p)
 }
 
 // sees reports whether a part of the call's arena lies within the function's window.
-func (c *invocation) sees(p Place) bool {
+func (c *invocation) sees(p Extent) bool {
 	return c.arena != nil && c.slot.view.arena == c.arena && p.Offset+p.Size <= c.slot.view.visible()
 }
 
@@ -172,7 +172,7 @@ func (v *view) mapNamed(a *SharedArena) (uint32, error) {
 	}
 	v.maps++
 	if err := v.space.Map(at, a.Arena.Size(), a.Arena.file, !a.ReadOnly); err != nil {
-		v.free.release(Place{at, a.Arena.Size()})
+		v.free.release(Extent{at, a.Arena.Size()})
 		return 0, err
 	}
 	v.named++
@@ -182,7 +182,7 @@ func (v *view) mapNamed(a *SharedArena) (uint32, error) {
 // unmapNamed unmaps an arena that mapNamed mapped.
 func (v *view) unmapNamed(address uint32, a *SharedArena) error {
 	at := int(address) - v.window.From
-	v.free.release(Place{at, a.Arena.Size()})
+	v.free.release(Extent{at, a.Arena.Size()})
 	v.named--
 	v.maps++
 	return v.space.Unmap(at)

@@ -184,7 +184,7 @@ func TestRefusedWindows(t *testing.T) {
 		size   int
 		want   string
 	}{
-		"null":        {puppet(0), puppetSize, "found no room for a window of 128KiB"},
+		"null":        {puppet(0), puppetSize, "could not allocate a window of 128KiB"},
 		"not aligned": {puppet(puppetWindow + 16), puppetSize, "want a multiple of 4096"},
 		"beyond":      {puppet(192 << 10), puppetSize, "beyond the end of the memory"},
 		"negative":    {puppet(-4096), puppetSize, "beyond the end of the memory"},

@@ -19,7 +19,7 @@ import (
 
 // ServeHTTP answers a request for an app.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	takeForwardedClient(r)
+	applyForwardedClient(r)
 	if !g.servesHost(r.Host) {
 		misdirected(r.Host).Write(w)
 		return
@@ -64,9 +64,9 @@ func (g *Gateway) Serves(app string) bool { return g.table.Load().apps[app] != n
 // unix socket. Functions do not see it.
 const ClientHeader = "Outboard-Client"
 
-// takeForwardedClient sets the client's address of a forwarded request. Requests that came by
+// applyForwardedClient sets the client's address of a forwarded request. Requests that came by
 // TCP keep theirs: only a process of the node's user can connect to the socket.
-func takeForwardedClient(r *http.Request) {
+func applyForwardedClient(r *http.Request) {
 	if r.RemoteAddr != "" && r.RemoteAddr != "@" {
 		return
 	}

@@ -96,12 +96,12 @@ func (g *Gateway) Log(r Record) {
 	if to == nil {
 		return
 	}
-	r.keepOutput()
+	r.copyOutput()
 	to.add(&r)
 }
 
-// keepOutput copies the part of the output that is kept: the caller owns the original.
-func (r *Record) keepOutput() {
+// copyOutput copies the part of the output that is kept: the caller owns the original.
+func (r *Record) copyOutput() {
 	for _, b := range []*[]byte{&r.Stdout, &r.Stderr} {
 		if over := len(*b) - MaxOutput; over > 0 {
 			r.Cut += over
@@ -146,7 +146,7 @@ func (g *Gateway) record(o outcome) {
 	if o.call.Workflow != "" {
 		r.Call, r.Execution = "", o.answer.ID
 	}
-	r.keepOutput()
+	r.copyOutput()
 	o.ring.add(&r)
 }
 
@@ -197,9 +197,9 @@ func (r *ring) close() {
 	r.wakeFollowers()
 }
 
-// at returns record n or, if it was overwritten, the oldest one and how many were lost. If there is
+// recordAt returns record n or, if it was overwritten, the oldest one and how many were lost. If there is
 // no such record yet it returns a channel to wait on, or end if there will be none.
-func (r *ring) at(n uint64) (record Record, lost uint64, wake <-chan struct{}, end bool) {
+func (r *ring) recordAt(n uint64) (record Record, lost uint64, wake <-chan struct{}, end bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if oldest := r.next - uint64(len(r.records)); n < oldest {
@@ -243,7 +243,7 @@ func (r *ring) follow(ctx context.Context, f Filter, yield func(Record) bool) {
 		f.KeptSent()
 	}
 	for ctx.Err() == nil {
-		record, lost, wake, end := r.at(next)
+		record, lost, wake, end := r.recordAt(next)
 		if end {
 			return
 		}

@@ -155,7 +155,7 @@ func (p *plainConn) buildRequest(size int) {
 		p.body.Reset(p.buffer[p.used+size-h.length : p.used+size])
 		r.Body, r.ContentLength = &p.body, int64(h.length)
 	}
-	takeForwardedClient(r)
+	applyForwardedClient(r)
 	p.used += size
 	p.served, p.blankBytes = true, 0
 	if h.method == http.MethodPost {
@@ -168,7 +168,7 @@ func (p *plainConn) readMore(need int) next {
 	if !p.conn.beforeRead(len(p.pending()) == 0) {
 		return noRequest
 	}
-	p.makeRoom(need)
+	p.reserve(need)
 	n, err := p.conn.Conn.Read(p.buffer[len(p.buffer):cap(p.buffer)])
 	p.buffer = p.buffer[:len(p.buffer)+n]
 	switch {
@@ -180,8 +180,8 @@ func (p *plainConn) readMore(need int) next {
 	return otherRequest
 }
 
-// makeRoom ensures buffer space for the next read.
-func (p *plainConn) makeRoom(need int) {
+// reserve ensures buffer space for the next read.
+func (p *plainConn) reserve(need int) {
 	pending := p.pending()
 	if cap(p.buffer) > keptPlain && need <= keptPlain && len(pending) < keptPlain {
 		p.buffer = nil

@@ -127,9 +127,9 @@ func appendValue(b []byte, value string) []byte {
 	return b
 }
 
-// lengthRoom is a placeholder into which Content-Length is written once it is known; leading blanks
+// lengthPlaceholder is a placeholder into which Content-Length is written once it is known; leading blanks
 // of a value have no meaning.
-const lengthRoom = "Content-Length:                     \r\n\r\n"
+const lengthPlaceholder = "Content-Length:                     \r\n\r\n"
 
 // setLength writes n so that it ends before the line's end, which is at end.
 func setLength(b []byte, end, n int) {
@@ -156,7 +156,7 @@ func appendMessage(b []byte, r *http.Request, app string, span trace.SpanContext
 	if r.ContentLength == 0 && r.Header["Content-Length"] == nil {
 		return append(b, "\r\n"...), nil // a request without a body says nothing of its length
 	}
-	b = append(b, lengthRoom...)
+	b = append(b, lengthPlaceholder...)
 	head := len(b)
 	b, err := appendBody(b, r, limit, reserve)
 	setLength(b, head-len("\r\n\r\n"), len(b)-head)

@@ -213,7 +213,7 @@ func (a *appsAPI) getFunctions(r *http.Request) ([]client.Function, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), countsTimeout)
 	defer cancel()
 	app := r.URL.Query().Get("app")
-	counts, missing := gatherCounts(ctx, a.tenant.members.Others(), func(ctx context.Context, node outboard.NodeID) ([]peer.Counts, error) {
+	counts, missing := gatherCounts(ctx, a.tenant.members.Peers(), func(ctx context.Context, node outboard.NodeID) ([]peer.Counts, error) {
 		return a.tenant.peers.Counts(ctx, node, app)
 	})
 	counts[a.tenant.config.Node] = localCounts(a.apps, app)

@@ -31,7 +31,7 @@ func (t *Tenant) survey(ctx context.Context) *app.Survey {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	var s app.Survey
-	s.Nodes, s.Failed = peer.CallAll(ctx, t.members.Others(), t.peers.Progress)
+	s.Nodes, s.Failed = peer.CallAll(ctx, t.members.Peers(), t.peers.Progress)
 	s.Nodes[t.config.Node] = t.apps.Progress()
 	return &s
 }
@@ -64,7 +64,7 @@ func (h peerHandler) Warm(ctx context.Context, f planner.Target) error {
 
 // Refresh implements peer.Handler.
 func (h peerHandler) Refresh(ctx context.Context, id engine.ID) error {
-	return h.tenant.engine.Look(ctx, id)
+	return h.tenant.engine.Refresh(ctx, id)
 }
 
 // Counts implements peer.Handler.

@@ -26,7 +26,7 @@ var _ engine.Functions = (*steps)(nil)
 func (s *steps) Call(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
 	t := s.tenant
 	if c.Node == "" {
-		c.Node = string(t.planner.Place(&c))
+		c.Node = string(t.planner.ChooseNode(&c))
 	}
 	defer s.nodes.add(c.Execution, c.Path, cmp.Or(outboard.NodeID(c.Node), t.config.Node))()
 	v, err := t.apps.Acquire(ctx, c.App, c.Version)
@@ -50,7 +50,7 @@ func (s *steps) Call(ctx context.Context, c engine.FunctionCall) (engine.Outcome
 // callRemote has another node run a step. The step's request is copied there.
 func (s *steps) callRemote(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
 	if c.At != nil {
-		body, err := s.tenant.values.at(c.Execution, *c.At)
+		body, err := s.tenant.values.slice(c.Execution, *c.At)
 		if err != nil {
 			return engine.Outcome{}, err
 		}
@@ -84,12 +84,12 @@ func (s *steps) callForPeer(ctx context.Context, c engine.FunctionCall) (engine.
 	if err != nil {
 		return engine.Outcome{}, err
 	}
-	c.At, c.Body = &engine.Place{Offset: int64(place.Offset), Size: int64(place.Size)}, nil
+	c.At, c.Body = &engine.Extent{Offset: int64(place.Offset), Size: int64(place.Size)}, nil
 	out, err := s.callIn(ctx, f, c, arena)
 	if err != nil || out.At == nil {
 		return out, err
 	}
-	b, err := arena.At(function.Place{Offset: int(out.At.Offset), Size: int(out.At.Size)})
+	b, err := arena.Slice(function.Extent{Offset: int(out.At.Offset), Size: int(out.At.Size)})
 	out.Body, out.At = bytes.Clone(b), nil
 	return out, err
 }
@@ -110,13 +110,13 @@ func (s *steps) callIn(ctx context.Context, f *deployed, c engine.FunctionCall, 
 		q.Entry = f.spec.Entry
 	}
 	if c.At != nil {
-		q.Place = &function.Place{Offset: int(c.At.Offset), Size: int(c.At.Size)}
+		q.Place = &function.Extent{Offset: int(c.At.Offset), Size: int(c.At.Size)}
 	}
 	began := time.Now()
 	p, err := f.run(ctx, q)
 	out := engine.Outcome{Body: p.Body, Run: s.runOf(p, began)}
 	if p.Place != nil {
-		out.At = &engine.Place{Offset: int64(p.Place.Offset), Size: int64(p.Place.Size)}
+		out.At = &engine.Extent{Offset: int64(p.Place.Offset), Size: int64(p.Place.Size)}
 		err = errors.Join(err, inlineSmall(&out, arena))
 	}
 	s.tenant.gateway.Log(gateway.Record{
@@ -131,7 +131,7 @@ func inlineSmall(out *engine.Outcome, arena *function.Arena) error {
 	if out.At.Size > engine.MaxInline {
 		return nil
 	}
-	b, err := arena.At(function.Place{Offset: int(out.At.Offset), Size: int(out.At.Size)})
+	b, err := arena.Slice(function.Extent{Offset: int(out.At.Offset), Size: int(out.At.Size)})
 	out.Body, out.At = bytes.Clone(b), nil
 	return err
 }

@@ -41,42 +41,42 @@ func (v *values) arena(id engine.ID) (*function.Arena, error) {
 		}
 		v.arenas[id] = a
 	}
-	if err := a.Hold(); err != nil {
+	if err := a.Retain(); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
 // Put implements engine.Values.
-func (v *values) Put(_ context.Context, id engine.ID, data []byte) (engine.Place, error) {
+func (v *values) Put(_ context.Context, id engine.ID, data []byte) (engine.Extent, error) {
 	a, err := v.arena(id)
 	if err != nil {
-		return engine.Place{}, err
+		return engine.Extent{}, err
 	}
 	defer a.Close()
 	p, err := a.Put(data)
-	return engine.Place{Offset: int64(p.Offset), Size: int64(p.Size)}, err
+	return engine.Extent{Offset: int64(p.Offset), Size: int64(p.Size)}, err
 }
 
-// at copies the bytes at a place of an execution's arena.
-func (v *values) at(id engine.ID, p engine.Place) ([]byte, error) {
+// slice copies the bytes of an extent of an execution's arena.
+func (v *values) slice(id engine.ID, p engine.Extent) ([]byte, error) {
 	a, err := v.arena(id)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	b, err := a.At(function.Place{Offset: int(p.Offset), Size: int(p.Size)})
+	b, err := a.Slice(function.Extent{Offset: int(p.Offset), Size: int(p.Size)})
 	return bytes.Clone(b), err
 }
 
 // Save implements engine.Values.
-func (v *values) Save(ctx context.Context, id engine.ID, at engine.Place) (string, error) {
+func (v *values) Save(ctx context.Context, id engine.ID, at engine.Extent) (string, error) {
 	a, err := v.arena(id)
 	if err != nil {
 		return "", err
 	}
 	defer a.Close()
-	b, err := a.At(function.Place{Offset: int(at.Offset), Size: int(at.Size)})
+	b, err := a.Slice(function.Extent{Offset: int(at.Offset), Size: int(at.Size)})
 	if err != nil {
 		return "", err
 	}
@@ -84,10 +84,10 @@ func (v *values) Save(ctx context.Context, id engine.ID, at engine.Place) (strin
 }
 
 // Load implements engine.Values.
-func (v *values) Load(ctx context.Context, id engine.ID, value core.Value) (engine.Place, error) {
+func (v *values) Load(ctx context.Context, id engine.ID, value core.Value) (engine.Extent, error) {
 	b, err := v.files.Read(ctx, value.Digest)
 	if err != nil {
-		return engine.Place{}, err
+		return engine.Extent{}, err
 	}
 	return v.Put(ctx, id, b)
 }

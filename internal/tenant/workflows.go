@@ -51,7 +51,7 @@ func planned(v *version, w *dsl.Workflow) planner.Workflow {
 // newPlanner joins a planner to the engine, the apps and the other nodes.
 func (t *Tenant) newPlanner() *planner.Planner {
 	return planner.New(planner.Options{
-		Self: t.config.Node, History: engineHistory{t}, Others: t.members.Others, Life: t.life, Go: t.running.Go, Logger: t.log,
+		Self: t.config.Node, History: engineHistory{t}, Others: t.members.Peers, Life: t.life, Go: t.running.Go, Logger: t.log,
 		Workflow: func(ctx context.Context, app string, number int, w *dsl.Workflow) (planner.Workflow, error) {
 			v, err := t.apps.Acquire(ctx, app, number)
 			if err != nil {

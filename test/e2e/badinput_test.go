@@ -32,7 +32,7 @@ import (
 type hostile struct {
 	*rig.Rig
 	log       *os.File
-	bystander *held
+	bystander *runningProgram
 }
 
 func besiege(t *testing.T) *hostile {
@@ -40,7 +40,7 @@ func besiege(t *testing.T) *hostile {
 	h := &hostile{log: logFile(t)}
 	// Without namespaces, so that this process reaches the nodes' ports itself.
 	h.Rig = own(t, rig.Options{Nodes: pair(), Loopback: true, Log: h.log})
-	h.bystander = hold(t, through(h.Rig, "dinghy", "--memory", "64MiB"), "read")
+	h.bystander = startBlocked(t, through(h.Rig, "dinghy", "--memory", "64MiB"), "read")
 	return h
 }
 
@@ -48,13 +48,13 @@ func besiege(t *testing.T) *hostile {
 func (h *hostile) undisturbed(t *testing.T) {
 	t.Helper()
 	if err := syscall.Kill(h.bystander.cmd.Process.Pid, 0); err != nil {
-		t.Errorf("the other session's program is gone: %v\n%s", err, h.bystander.said())
+		t.Errorf("the other session's program is gone: %v\n%s", err, h.bystander.stderrText())
 	}
 	eventually(t, 10*time.Second, "only the bystander's session is there", func() bool {
 		return len(list(t, h.Node("harbour"), "sessions")) == 1
 	})
-	if h.bystander.said() != "" {
-		t.Errorf("the other session noticed: %s", h.bystander.said())
+	if h.bystander.stderrText() != "" {
+		t.Errorf("the other session noticed: %s", h.bystander.stderrText())
 	}
 }
 

@@ -96,7 +96,7 @@ func (r result) flawless(t testing.TB, what string) {
 func grpcAddr(t testing.TB, n *rig.Node) string {
 	t.Helper()
 	var status client.Status
-	if err := json.Unmarshal([]byte(ask(t, n, "/v1/status")), &status); err != nil {
+	if err := json.Unmarshal([]byte(getPage(t, n, "/v1/status")), &status); err != nil {
 		t.Fatal(err)
 	}
 	return status.GRPC

@@ -37,13 +37,13 @@ func TestConformanceCallSoak(t *testing.T) {
 	calls := callSoak(t, nodes, long)
 	fmt.Printf("soak: %d calls and messages in %v\n", calls, long)
 	for _, n := range nodes {
-		settled(t, n, before[n])
+		waitForFootprint(t, n, before[n])
 		after := measure(t, n)
 		fmt.Printf("%s began with %v\n%s ended with %v\n", n.Name, before[n], n.Name, after)
 		if after.memory > before[n].memory+before[n].memory/10 {
 			t.Errorf("%s: memory grew from %v to %v", n.Name, before[n].memory, after.memory)
 		}
-		settledCalls(t, n, carried[n])
+		waitForCallsFootprint(t, n, carried[n])
 	}
 }
 
@@ -52,7 +52,7 @@ func TestConformanceCallSoak(t *testing.T) {
 func measureCalls(t testing.TB, n *rig.Node) footprint {
 	t.Helper()
 	f := footprint{}
-	for line := range strings.Lines(ask(t, n, "/metrics")) {
+	for line := range strings.Lines(getPage(t, n, "/metrics")) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		value, _ := strconv.ParseFloat(text, 64)
 		switch name {
@@ -72,9 +72,9 @@ func measureCalls(t testing.TB, n *rig.Node) footprint {
 	return f
 }
 
-// settledCalls waits until that process has about the footprint that it had. Nobody can
+// waitForCallsFootprint waits until that process has about the footprint that it had. Nobody can
 // make it collect its garbage: it does within two minutes by itself.
-func settledCalls(t testing.TB, n *rig.Node, before footprint) {
+func waitForCallsFootprint(t testing.TB, n *rig.Node, before footprint) {
 	t.Helper()
 	var now footprint
 	defer func() {

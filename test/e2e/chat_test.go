@@ -57,7 +57,7 @@ func enter(t *testing.T, n *rig.Node, name string) *visitor {
 	return v
 }
 
-// listen notes what is said until the socket ends.
+// listen records the messages until the socket ends.
 func (v *visitor) listen() {
 	defer close(v.gone)
 	for {
@@ -71,24 +71,24 @@ func (v *visitor) listen() {
 	}
 }
 
-// say says a line.
-func (v *visitor) say(line string) {
+// send sends a line.
+func (v *visitor) send(line string) {
 	v.t.Helper()
 	if err := v.conn.Write(v.t.Context(), websocket.MessageText, []byte(line)); err != nil {
 		v.t.Errorf("%s says: %v", v.name, err)
 	}
 }
 
-// lines is what was heard since the visitor came.
+// lines are the messages since the visitor joined.
 func (v *visitor) lines() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return slices.Clone(v.heard[max(0, slices.Index(v.heard, v.came())):])
+	return slices.Clone(v.heard[max(0, slices.Index(v.heard, v.joinLine())):])
 }
 
-func (v *visitor) came() string { return "-- " + v.name + " came" }
+func (v *visitor) joinLine() string { return "-- " + v.name + " came" }
 
-func (v *visitor) said(what string) string { return v.name + ": " + what }
+func (v *visitor) lineOf(what string) string { return v.name + ": " + what }
 
 func (v *visitor) hears(line string) bool { return slices.Contains(v.lines(), line) }
 
@@ -157,10 +157,10 @@ func converse(t *testing.T, room []*visitor, about string) {
 	for i := range 10 {
 		line := fmt.Sprint(about, " ", i)
 		for _, v := range room {
-			v.say(line)
+			v.send(line)
 		}
 		for _, v := range room {
-			all(t, room, v.said(line))
+			all(t, room, v.lineOf(line))
 		}
 	}
 }
@@ -170,12 +170,12 @@ func converse(t *testing.T, room []*visitor, about string) {
 func (v *visitor) talk(about string, lines int) {
 	for i, heard := 0, 0; heard < lines && !v.left(); i++ {
 		line := fmt.Sprint(about, " ", i)
-		v.say(line)
+		v.send(line)
 		patience := time.Now().Add(10 * time.Second)
-		for !v.hears(v.said(line)) && time.Now().Before(patience) && !v.left() {
+		for !v.hears(v.lineOf(line)) && time.Now().Before(patience) && !v.left() {
 			pause(v.t.Context(), 10*time.Millisecond)
 		}
-		if v.hears(v.said(line)) {
+		if v.hears(v.lineOf(line)) {
 			heard++
 		}
 	}
@@ -190,7 +190,7 @@ func TestChatOverKilledNode(t *testing.T) {
 	come := func(n *rig.Node, name string) *visitor {
 		v := enter(t, n, name)
 		room = append(room, v)
-		all(t, room, v.came())
+		all(t, room, v.joinLine())
 		return v
 	}
 	ann, eve := come(nodes[0], "ann"), come(nodes[0], "eve")
@@ -211,7 +211,7 @@ func TestChatOverKilledNode(t *testing.T) {
 	again := func(n *rig.Node, name string) *visitor {
 		v := comeBack(t, n, name)
 		room = append(room, v)
-		all(t, room, v.came())
+		all(t, room, v.joinLine())
 		return v
 	}
 	ann2, eve2 := again(nodes[1], "ann"), again(nodes[2], "eve")
@@ -242,9 +242,9 @@ func TestChatOverKilledNode(t *testing.T) {
 // the function can't answer, and the socket ends: then another one is tried, by another name.
 func comeBack(t *testing.T, n *rig.Node, name string) (v *visitor) {
 	t.Helper()
-	for try := 2; v == nil || !v.hears(v.came()); try++ {
+	for try := 2; v == nil || !v.hears(v.joinLine()); try++ {
 		v = enter(t, n, fmt.Sprint(name, try))
-		eventually(t, 30*time.Second, v.name+" comes, or is sent away", func() bool { return v.left() || v.hears(v.came()) })
+		eventually(t, 30*time.Second, v.name+" comes, or is sent away", func() bool { return v.left() || v.hears(v.joinLine()) })
 	}
 	return v
 }

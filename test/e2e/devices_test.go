@@ -41,11 +41,11 @@ const twoDevicesCases = 15
 // When the node of one device dies, its calls end; the other goes on.
 func oneOfTwoDies(t *testing.T, r *rig.Rig) {
 	h := launch(t, through(r, "dinghy", "--count", "2", "--memory", "64MiB"), compiled(t, "half"))
-	h.holds(t)
+	h.waitForHolding(t)
 	if err := r.Node("quay").Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if code, seconds := h.ended(t, 7*time.Second); code != deviceNotAvailable || seconds > 5.5 {
+	if code, seconds := h.waitForEnd(t, 7*time.Second); code != deviceNotAvailable || seconds > 5.5 {
 		t.Errorf("the call gave %d after %.1f s, want CL_DEVICE_NOT_AVAILABLE within 5", code, seconds)
 	}
 	if got := h.line(); got != "available 0" {

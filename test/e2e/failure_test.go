@@ -19,60 +19,60 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// held is a running `hold`, or another program that prints its progress line by line.
-type held struct {
+// runningProgram is a running `hold`, or another program that prints its progress line by line.
+type runningProgram struct {
 	cmd    *exec.Cmd
 	lines  *bufio.Scanner
-	stderr *words
+	stderr *syncBuffer
 }
 
-// words collects what is written while others read it.
-type words struct {
+// syncBuffer is a buffer that may be read while it is written.
+type syncBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (w *words) Write(b []byte) (int, error) {
+func (w *syncBuffer) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.Write(b)
 }
 
-func (w *words) String() string {
+func (w *syncBuffer) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.String()
 }
 
-// said returns what the program and outboard run have written to standard error so far.
-func (h *held) said() string { return h.stderr.String() }
+// stderrText returns what the program and outboard run have written to standard error so far.
+func (h *runningProgram) stderrText() string { return h.stderr.String() }
 
-// hold starts the program and waits until it prints that its blocking call has begun.
-func hold(t testing.TB, way suite.Way, mode ...string) *held {
+// startBlocked starts the program and waits until it prints that its blocking call has begun.
+func startBlocked(t testing.TB, way suite.Launcher, mode ...string) *runningProgram {
 	t.Helper()
-	h := holding(t, way, mode...)
-	h.holds(t)
+	h := startHold(t, way, mode...)
+	h.waitForHolding(t)
 	return h
 }
 
-func holding(t testing.TB, way suite.Way, mode ...string) *held {
+func startHold(t testing.TB, way suite.Launcher, mode ...string) *runningProgram {
 	t.Helper()
 	return launch(t, way, compiled(t, "hold"), mode...)
 }
 
 // launch starts a program that ends with the test.
-func launch(t testing.TB, way suite.Way, path string, args ...string) *held {
+func launch(t testing.TB, way suite.Launcher, path string, args ...string) *runningProgram {
 	t.Helper()
 	return launchWith(t, way, func(*exec.Cmd) {}, path, args...)
 }
 
 // launchWith does so with a command that prepare has changed.
-func launchWith(t testing.TB, way suite.Way, prepare func(*exec.Cmd), path string, args ...string) *held {
+func launchWith(t testing.TB, way suite.Launcher, prepare func(*exec.Cmd), path string, args ...string) *runningProgram {
 	t.Helper()
 	cmd := way(context.Background(), path, args...)
 	prepare(cmd)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	h := &held{cmd: cmd, stderr: &words{}}
+	h := &runningProgram{cmd: cmd, stderr: &syncBuffer{}}
 	cmd.Stderr = h.stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -86,8 +86,8 @@ func launchWith(t testing.TB, way suite.Way, prepare func(*exec.Cmd), path strin
 	return h
 }
 
-// holds waits until the program says that it holds.
-func (h *held) holds(t testing.TB) {
+// waitForHolding waits for the line that the program prints before its blocking call.
+func (h *runningProgram) waitForHolding(t testing.TB) {
 	t.Helper()
 	if got := h.line(); got != "holding" {
 		_ = h.cmd.Wait()
@@ -95,15 +95,15 @@ func (h *held) holds(t testing.TB) {
 	}
 }
 
-func (h *held) line() string {
+func (h *runningProgram) line() string {
 	if h.lines.Scan() {
 		return h.lines.Text()
 	}
 	return ""
 }
 
-// ended waits for the line that says how the call ended.
-func (h *held) ended(t testing.TB, within time.Duration) (code int, seconds float64) {
+// waitForEnd waits for the line that says how the call ended.
+func (h *runningProgram) waitForEnd(t testing.TB, within time.Duration) (code int, seconds float64) {
 	t.Helper()
 	text := make(chan string, 1)
 	go func() { text <- h.line() }()
@@ -121,7 +121,7 @@ func (h *held) ended(t testing.TB, within time.Duration) (code int, seconds floa
 const deviceNotAvailable = -2
 
 // sessionLost is the exit status of `outboard run` when the session went before the program.
-func sessionLost(t testing.TB, h *held) {
+func sessionLost(t testing.TB, h *runningProgram) {
 	t.Helper()
 	err := h.cmd.Wait()
 	if !strings.Contains(h.stderr.String(), "session") {
@@ -143,11 +143,11 @@ func TestDeviceNodeDies(t *testing.T) {
 	for _, mode := range []string{"finish", "read", "stream"} {
 		t.Run(mode, func(t *testing.T) {
 			r := own(t, rig.Options{Nodes: pair()})
-			h := hold(t, through(r, "dinghy"), mode)
+			h := startBlocked(t, through(r, "dinghy"), mode)
 			if err := r.Node("harbour").Kill(); err != nil {
 				t.Fatal(err)
 			}
-			if code, _ := h.ended(t, 6*time.Second); code != deviceNotAvailable {
+			if code, _ := h.waitForEnd(t, 6*time.Second); code != deviceNotAvailable {
 				t.Errorf("the call gave %d, want CL_DEVICE_NOT_AVAILABLE", code)
 			}
 			sessionLost(t, h)
@@ -159,15 +159,15 @@ func TestLinkCut(t *testing.T) {
 	t.Parallel()
 	need.Root(t)
 	r := own(t, rig.Options{Nodes: pair()})
-	var all []*held
+	var all []*runningProgram
 	for range 5 {
-		all = append(all, hold(t, through(r, "dinghy", "--memory", "64MiB"), "read"))
+		all = append(all, startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "read"))
 	}
 	if err := r.Node("dinghy").Cut(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range all {
-		if code, seconds := h.ended(t, 7*time.Second); code != deviceNotAvailable || seconds > 5.5 {
+		if code, seconds := h.waitForEnd(t, 7*time.Second); code != deviceNotAvailable || seconds > 5.5 {
 			t.Errorf("the call gave %d after %.1f s", code, seconds)
 		}
 	}
@@ -185,9 +185,9 @@ func TestLinkCut(t *testing.T) {
 func TestWorkerCrashEndsOneSession(t *testing.T) {
 	t.Parallel()
 	r := own(t, rig.Options{Nodes: pair()})
-	bystander := hold(t, through(r, "dinghy", "--memory", "64MiB"), "read")
-	victim := hold(t, through(r, "dinghy", "--memory", "64MiB"), "crash")
-	if code, seconds := victim.ended(t, 10*time.Second); code >= 0 {
+	bystander := startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "read")
+	victim := startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "crash")
+	if code, seconds := victim.waitForEnd(t, 10*time.Second); code >= 0 {
 		t.Errorf("a crashed kernel gave %d after %.1f s", code, seconds)
 	}
 	sessionLost(t, victim)
@@ -204,12 +204,12 @@ func TestKilledProgramLeavesNothing(t *testing.T) {
 	r := own(t, rig.Options{Nodes: pair()})
 	harbour := r.Node("harbour")
 	before := len(descendants(harbour.PID()))
-	for name, victim := range map[string]func(h *held) int{
-		"program":      func(h *held) int { return descendants(h.cmd.Process.Pid)[0] },
-		"outboard run": func(h *held) int { return h.cmd.Process.Pid },
+	for name, victim := range map[string]func(h *runningProgram) int{
+		"program":      func(h *runningProgram) int { return descendants(h.cmd.Process.Pid)[0] },
+		"outboard run": func(h *runningProgram) int { return h.cmd.Process.Pid },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := hold(t, through(r, "dinghy"), "stream")
+			h := startBlocked(t, through(r, "dinghy"), "stream")
 			if err := syscall.Kill(victim(h), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -231,12 +231,12 @@ func TestMemoryLimit(t *testing.T) {
 	const memObjectAllocationFailure = -4
 	for name, node := range map[string]string{"shared memory": "harbour", "network": "dinghy"} {
 		t.Run(name, func(t *testing.T) {
-			h := holding(t, through(shared(t), node, "--memory", "32MiB"), "alloc", "100")
+			h := startHold(t, through(shared(t), node, "--memory", "32MiB"), "alloc", "100")
 			var count int
 			if _, err := fmt.Sscanf(h.line(), "allocated %d", &count); err != nil || count < 28 || count > 32 {
 				t.Errorf("allocated %d MiB of a lease of 32 (%v)", count, err)
 			}
-			if code, _ := h.ended(t, 10*time.Second); code != memObjectAllocationFailure {
+			if code, _ := h.waitForEnd(t, 10*time.Second); code != memObjectAllocationFailure {
 				t.Errorf("too much memory gave %d, want CL_MEM_OBJECT_ALLOCATION_FAILURE", code)
 			}
 			_ = h.cmd.Wait()
@@ -264,7 +264,7 @@ func TestFirstOfThreeNodesDies(t *testing.T) {
 	t.Parallel()
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "one", Devices: "none"}, {Name: "two"}, {Name: "three", Devices: "none"}}})
 	eventually(t, time.Minute, "the state has three copies", func() bool { return copies(r, "one", "two", "three") == 3 })
-	running := hold(t, through(r, "three", "--memory", "64MiB"), "read")
+	running := startBlocked(t, through(r, "three", "--memory", "64MiB"), "read")
 	if err := r.Node("one").Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,22 +12,22 @@ import (
 
 // counter is a running testdata/launches.c.
 type counter struct {
-	*held
+	*runningProgram
 	input io.WriteCloser
 }
 
 // count starts a program that launches kernels without a pause, over a way whose
 // flags give it its share.
-func count(t *testing.T, way suite.Way, args ...string) *counter {
+func count(t *testing.T, way suite.Launcher, args ...string) *counter {
 	t.Helper()
 	c := &counter{}
-	c.held = launchWith(t, way, func(cmd *exec.Cmd) {
+	c.runningProgram = launchWith(t, way, func(cmd *exec.Cmd) {
 		var err error
 		if c.input, err = cmd.StdinPipe(); err != nil {
 			t.Fatal(err)
 		}
 	}, compiled(t, "launches"), args...)
-	c.holds(t)
+	c.waitForHolding(t)
 	return c
 }
 

@@ -35,10 +35,10 @@ func (f footprint) String() string {
 func measure(t testing.TB, n *rig.Node) footprint {
 	t.Helper()
 	for range 2 { // the second one frees what finalizers gave up
-		ask(t, n, "/debug/pprof/heap?gc=1")
+		getPage(t, n, "/debug/pprof/heap?gc=1")
 	}
 	f := footprint{processes: len(descendants(n.PID()))}
-	lines := bufio.NewScanner(strings.NewReader(ask(t, n, "/metrics")))
+	lines := bufio.NewScanner(strings.NewReader(getPage(t, n, "/metrics")))
 	for lines.Scan() {
 		name, text, _ := strings.Cut(lines.Text(), " ")
 		value, _ := strconv.ParseFloat(text, 64)
@@ -59,8 +59,8 @@ func measure(t testing.TB, n *rig.Node) footprint {
 	return f
 }
 
-// ask gets a page of the node's local API.
-func ask(t testing.TB, n *rig.Node, path string) string {
+// getPage gets a page of the node's local API.
+func getPage(t testing.TB, n *rig.Node, path string) string {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return unixsock.Dial(ctx, filepath.Join(n.Data(), client.SocketName))
@@ -91,8 +91,8 @@ const (
 	moreMemory      = 16 << 20
 )
 
-// settled waits until a node is as it was before, and nothing is left of sessions.
-func settled(t testing.TB, n *rig.Node, before footprint) {
+// waitForFootprint waits until a node is as it was before, and nothing is left of sessions.
+func waitForFootprint(t testing.TB, n *rig.Node, before footprint) {
 	t.Helper()
 	var now footprint
 	ok := func() bool {

@@ -43,7 +43,7 @@ func killAtRandom(t *testing.T, count int) {
 	k := &killer{t: t, Rig: own(t, rig.Options{Nodes: pair(), Env: []string{"TMPDIR=" + tmp, "XDG_RUNTIME_DIR=" + tmp}}), program: compiled(t, "hold")}
 	for range 2 { // the second one finds the kernel compiled
 		begin := time.Now()
-		first := hold(t, through(k.Rig, "dinghy", "--memory", "16MiB"), "stream")
+		first := startBlocked(t, through(k.Rig, "dinghy", "--memory", "16MiB"), "stream")
 		k.long = time.Since(begin)
 		_ = syscall.Kill(-first.cmd.Process.Pid, syscall.SIGKILL)
 		_ = first.cmd.Wait() // killed
@@ -59,7 +59,7 @@ func killAtRandom(t *testing.T, count int) {
 	}
 	k.some(count-warm, 2)
 	for name, f := range before {
-		settled(t, k.Node(name), f)
+		waitForFootprint(t, k.Node(name), f)
 	}
 	// A run that was killed leaves its socket to the next one to remove.
 	if _, err := k.Node("dinghy").Output(t.Context(), "run", "--", "true"); err != nil {
@@ -89,7 +89,7 @@ func (k *killer) some(count int, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		killing.Go(func() {
 			for j := i; j < count && !k.t.Failed(); j += parallel {
-				if err := k.one(random); err != nil {
+				if err := k.runAndKill(random); err != nil {
 					k.t.Errorf("session %d of %d (seed %d): %v", j, count, seed, err)
 				}
 			}
@@ -98,8 +98,8 @@ func (k *killer) some(count int, seed uint64) {
 	killing.Wait()
 }
 
-// one is one session's life, in either way, and its sudden end.
-func (k *killer) one(random *rand.Rand) error {
+// runAndKill runs a program on either node and kills one of its processes.
+func (k *killer) runAndKill(random *rand.Rand) error {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	node, mode, victim := pick("harbour", "dinghy"), pick("finish", "read", "stream"), pick("program", "program", "run", "run", "worker")
 	delay := time.Duration(random.Int64N(int64(2 * k.long)))

@@ -38,7 +38,7 @@ func TestPoolOnForeignNATS(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	running := hold(t, through(r, "dinghy", "--memory", "64MiB"), "read")
+	running := startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "read")
 	servers[0].Shutdown()
 	eventually(t, 10*time.Second, "programs lease again", func() bool {
 		p := suite.Program{Args: []string{"clinfo", "-l"}, Limit: 10 * time.Second}
@@ -48,8 +48,8 @@ func TestPoolOnForeignNATS(t *testing.T) {
 	eventually(t, 5*time.Second, "the session that ran before is there, alone", func() bool {
 		return len(list(t, r.Node("harbour"), "sessions")) == 1
 	})
-	if running.said() != "" {
-		t.Errorf("the running session noticed: %s", running.said())
+	if running.stderrText() != "" {
+		t.Errorf("the running session noticed: %s", running.stderrText())
 	}
 }
 

@@ -151,7 +151,7 @@ func sharesDevice(t *testing.T) {
 }
 
 // through runs commands on a device that the node borrows.
-func through(r *rig.Rig, node string, flags ...string) suite.Way {
+func through(r *rig.Rig, node string, flags ...string) suite.Launcher {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		run := append([]string{"run"}, flags...)
 		return r.Node(node).Command(ctx, append(append(run, "--", name), args...)...)
@@ -159,8 +159,8 @@ func through(r *rig.Rig, node string, flags ...string) suite.Way {
 }
 
 // paths are the two ways to a device: over shared memory and over the network.
-func paths(r *rig.Rig) map[string]suite.Way {
-	return map[string]suite.Way{"shared memory": through(r, "harbour"), "network": through(r, "dinghy")}
+func paths(r *rig.Rig) map[string]suite.Launcher {
+	return map[string]suite.Launcher{"shared memory": through(r, "harbour"), "network": through(r, "dinghy")}
 }
 
 // list asks a node for a table.

@@ -58,11 +58,11 @@ func (p *readyPool) deploy(flags ...string) (stdout, stderr string, status int) 
 	p.t.Helper()
 	p.made++
 	write(p.t, filepath.Join(p.dir, "flow.yaml"), fmt.Appendf(nil, readyFlow, p.made))
-	return p.ask(append([]string{"deploy", p.dir}, flags...)...)
+	return p.command(append([]string{"deploy", p.dir}, flags...)...)
 }
 
-// ask runs a command at the first node.
-func (p *readyPool) ask(args ...string) (stdout, stderr string, status int) {
+// command runs a command at the first node.
+func (p *readyPool) command(args ...string) (stdout, stderr string, status int) {
 	p.t.Helper()
 	var out, words bytes.Buffer
 	cmd := p.nodes[0].Command(p.t.Context(), args...)
@@ -88,7 +88,7 @@ func (p *readyPool) mustDeploy(flags ...string) string {
 // wantNodes wants the nodes to be as far as that, as the first one tells.
 func (p *readyPool) wantNodes(count string, states map[outboard.NodeID]string) {
 	p.t.Helper()
-	text, _, _ := p.ask("apps", "-o", "json")
+	text, _, _ := p.command("apps", "-o", "json")
 	var apps []client.App
 	if err := json.Unmarshal([]byte(text), &apps); err != nil || len(apps) != 1 {
 		p.t.Fatalf("%v: %s", err, text)
@@ -101,7 +101,7 @@ func (p *readyPool) wantNodes(count string, states map[outboard.NodeID]string) {
 	if len(apps[0].Nodes) != len(states) {
 		p.t.Errorf("got %+v, want %v", apps[0].Nodes, states)
 	}
-	if out, _, status := p.ask("apps"); status != 0 || !slices.Contains(strings.Fields(out), count) {
+	if out, _, status := p.command("apps"); status != 0 || !slices.Contains(strings.Fields(out), count) {
 		p.t.Errorf("status %d, not %s:\n%s", status, count, out)
 	}
 }
@@ -140,7 +140,7 @@ func TestDeployWaitsForNodes(t *testing.T) {
 	}
 	p.wantNodes("2/3", states())
 	signal(t, stopped, syscall.SIGCONT)
-	if out, words, status := p.ask("apps", "rollback", "words"); status != 0 || out[:strings.IndexByte(out, '\n')] != "app words, version 3, is deployed, as in version 1" {
+	if out, words, status := p.command("apps", "rollback", "words"); status != 0 || out[:strings.IndexByte(out, '\n')] != "app words, version 3, is deployed, as in version 1" {
 		t.Errorf("status %d, %q, %q", status, out, words)
 	}
 	dinghy = client.AppReady

@@ -42,7 +42,7 @@ func TestConformanceSoak(t *testing.T) {
 	runs := soak(t, r, long)
 	fmt.Printf("soak: %d runs of mixed programs in %v\n", runs, long)
 	for name, f := range before {
-		settled(t, r.Node(name), f)
+		waitForFootprint(t, r.Node(name), f)
 		after := measure(t, r.Node(name))
 		fmt.Printf("%s began with %v\n%s ended with %v\n", name, f, name, after)
 		if after.memory > f.memory+f.memory/10 {

@@ -63,8 +63,8 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	asker := newAsker(t, servers[2].ClientURL(), theirs.creds)
 	t.Run("failure", asker.failure)
 
-	asker.ask(2000)
-	asker.answered(t, 0)
+	asker.request(2000)
+	asker.wantAnswers(t, 0)
 	called := 0
 	eventually(t, 10*time.Second, "all calls are counted", func() bool {
 		called = callsOf(t, nodes[2], "count")
@@ -76,8 +76,8 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	ticksOnce(t, nodes[1])
 	// With a foreign member of the group each message has one answer, too.
 	stop := asker.join(t)
-	asker.ask(1000)
-	asker.answered(t, 0)
+	asker.request(1000)
+	asker.wantAnswers(t, 0)
 	if n := stop(); n == 0 || n == 1000 {
 		t.Errorf("the foreign member of the queue got %d of 1000 messages", n)
 	}
@@ -90,7 +90,7 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 			case <-sending:
 				return
 			default:
-				asker.ask(500)
+				asker.request(500)
 			}
 		}
 	})
@@ -103,17 +103,17 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	}
 	close(sending)
 	all.Wait()
-	asker.answered(t, 0)
+	asker.wantAnswers(t, 0)
 
 	before := asker.sent
-	asker.ask(500)
+	asker.request(500)
 	if err := nodes[2].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	asker.ask(500)
-	asker.answered(t, asker.sent-before)
-	asker.ask(500)
-	asker.answered(t, 0) // of those that came after
+	asker.request(500)
+	asker.wantAnswers(t, asker.sent-before)
+	asker.request(500)
+	asker.wantAnswers(t, 0) // of those that came after
 	last := -1
 	eventually(t, time.Minute, "the others have left", func() bool { last = callsOf(t, nodes[0], "tick"); return last >= 0 })
 	eventually(t, 30*time.Second, "the schedule goes on", func() bool { return callsOf(t, nodes[0], "tick") > last })
@@ -146,7 +146,7 @@ func callsOf(t *testing.T, n *rig.Node, function string) int {
 }
 
 // An asker is a NATS client that asks, and counts the answers to each question.
-type asker struct {
+type requester struct {
 	t    *testing.T
 	conn *nats.Conn
 	sent int
@@ -156,21 +156,21 @@ type asker struct {
 	wrong   []string
 }
 
-func newAsker(t *testing.T, url, creds string) *asker {
+func newAsker(t *testing.T, url, creds string) *requester {
 	t.Helper()
 	conn, err := nats.Connect(url, nats.UserCredentials(creds))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	a := &asker{t: t, conn: conn, answers: map[int]int{}}
-	if _, err := conn.Subscribe("answers.*", a.hear); err != nil {
+	a := &requester{t: t, conn: conn, answers: map[int]int{}}
+	if _, err := conn.Subscribe("answers.*", a.recordAnswer); err != nil {
 		t.Fatal(err)
 	}
 	return a
 }
 
-func (a *asker) hear(m *nats.Msg) {
+func (a *requester) recordAnswer(m *nats.Msg) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	number, err := strconv.Atoi(strings.TrimPrefix(m.Subject, "answers."))
@@ -180,8 +180,8 @@ func (a *asker) hear(m *nats.Msg) {
 	a.answers[number]++
 }
 
-// ask asks n questions more.
-func (a *asker) ask(n int) {
+// request publishes n more requests.
+func (a *requester) request(n int) {
 	for range n {
 		a.sent++
 		err := a.conn.PublishRequest("words.count", fmt.Sprintf("answers.%d", a.sent), fmt.Appendf(nil, "message%d", a.sent))
@@ -194,8 +194,8 @@ func (a *asker) ask(n int) {
 	}
 }
 
-// answered wants one answer to each question so far; lost may have none.
-func (a *asker) answered(t *testing.T, lost int) {
+// wantAnswers wants one answer to each request so far, except lost of them.
+func (a *requester) wantAnswers(t *testing.T, lost int) {
 	t.Helper()
 	open := func() (open, twice int) {
 		a.mu.Lock()
@@ -229,7 +229,7 @@ func (a *asker) answered(t *testing.T, lost int) {
 
 // join is another member of the group, which answers as the function does. stop says how many
 // messages it got.
-func (a *asker) join(t *testing.T) (stop func() int) {
+func (a *requester) join(t *testing.T) (stop func() int) {
 	t.Helper()
 	got := 0
 	sub, err := a.conn.QueueSubscribe("words.count", "readers", func(m *nats.Msg) {
@@ -252,7 +252,7 @@ func (a *asker) join(t *testing.T) (stop func() int) {
 }
 
 // failure wants a function's failure as an answer: a problem document.
-func (a *asker) failure(t *testing.T) {
+func (a *requester) failure(t *testing.T) {
 	answer, err := a.conn.Request("words.tired", []byte("a"), 10*time.Second)
 	if err != nil {
 		t.Fatal(err)

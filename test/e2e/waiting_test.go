@@ -14,7 +14,7 @@ import (
 const exitBusy = 13
 
 // refused runs a program that cannot have the device, and returns what was said.
-func refused(t *testing.T, way suite.Way, status int) string {
+func refused(t *testing.T, way suite.Launcher, status int) string {
 	t.Helper()
 	p := suite.Program{Args: []string{"true"}, Limit: 20 * time.Second}
 	res := p.Run(t.Context(), way, "")
@@ -29,7 +29,7 @@ func refused(t *testing.T, way suite.Way, status int) string {
 func TestWaitingForADevice(t *testing.T) {
 	t.Parallel()
 	r := own(t, rig.Options{Nodes: pair()})
-	holder := hold(t, through(r, "harbour"), "read")
+	holder := startBlocked(t, through(r, "harbour"), "read")
 	for name, flags := range map[string][]string{"at once": {"--no-wait"}, "after a while": {"--timeout", "1s"}} {
 		t.Run(name, func(t *testing.T) {
 			said := refused(t, through(r, "dinghy", flags...), exitBusy)
@@ -40,17 +40,17 @@ func TestWaitingForADevice(t *testing.T) {
 			}
 		})
 	}
-	var waiting []*held
+	var waiting []*runningProgram
 	for i, node := range []string{"dinghy", "harbour", "dinghy"} {
-		waiting = append(waiting, holding(t, through(r, node, "--timeout", "0"), "read"))
-		eventually(t, 10*time.Second, "it waits in the queue", func() bool { return strings.Contains(waiting[i].said(), "place") })
+		waiting = append(waiting, startHold(t, through(r, node, "--timeout", "0"), "read"))
+		eventually(t, 10*time.Second, "it waits in the queue", func() bool { return strings.Contains(waiting[i].stderrText(), "place") })
 	}
 	for _, next := range waiting {
 		if err := syscall.Kill(-holder.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		_ = holder.cmd.Wait() // killed
-		next.holds(t)
+		next.waitForHolding(t)
 		eventually(t, 5*time.Second, "the killed one's session is gone", func() bool { return len(list(t, r.Node("harbour"), "sessions")) == 1 })
 		holder = next
 	}
@@ -60,16 +60,16 @@ func TestWaitingForADevice(t *testing.T) {
 func TestKilledInTheQueue(t *testing.T) {
 	t.Parallel()
 	r := own(t, rig.Options{Nodes: pair()})
-	holder := hold(t, through(r, "harbour"), "read")
-	first := holding(t, through(r, "dinghy", "--timeout", "0"), "read")
-	eventually(t, 10*time.Second, "it waits", func() bool { return strings.Contains(first.said(), "place 1") })
-	second := holding(t, through(r, "harbour", "--timeout", "0"), "read")
-	eventually(t, 10*time.Second, "it waits behind", func() bool { return strings.Contains(second.said(), "place 2") })
-	for _, h := range []*held{first, holder} {
+	holder := startBlocked(t, through(r, "harbour"), "read")
+	first := startHold(t, through(r, "dinghy", "--timeout", "0"), "read")
+	eventually(t, 10*time.Second, "it waits", func() bool { return strings.Contains(first.stderrText(), "place 1") })
+	second := startHold(t, through(r, "harbour", "--timeout", "0"), "read")
+	eventually(t, 10*time.Second, "it waits behind", func() bool { return strings.Contains(second.stderrText(), "place 2") })
+	for _, h := range []*runningProgram{first, holder} {
 		if err := syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		_ = h.cmd.Wait() // killed
 	}
-	second.holds(t)
+	second.waitForHolding(t)
 }

@@ -22,7 +22,7 @@ type Receipt struct {
 	Left     int    `json:"left"`
 }
 
-const most = 40
+const maxSeats = 40
 
 // Handler answers POST with an Order at a path that ends with "/orders/{id}".
 func Handler(w http.ResponseWriter, r *http.Request) {
@@ -32,6 +32,6 @@ func Handler(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	receipt := Receipt{ID: r.PathValue("id"), Course: o.Course, Accepted: o.Seats <= most, Left: most - o.Seats}
+	receipt := Receipt{ID: r.PathValue("id"), Course: o.Course, Accepted: o.Seats <= maxSeats, Left: maxSeats - o.Seats}
 	_ = json.NewEncoder(w).Encode(receipt) // the client hung up
 }

@@ -71,7 +71,7 @@ type work struct {
 
 var errList = errors.New("it is cut short, or unknown")
 
-func (w *work) take(n int) []byte {
+func (w *work) next(n int) []byte {
 	if n < 0 || n > len(w.rest) {
 		w.short, w.rest = true, nil
 		return make([]byte, 8)
@@ -81,12 +81,12 @@ func (w *work) take(n int) []byte {
 	return b
 }
 
-func (w *work) u32() uint32  { return binary.LittleEndian.Uint32(w.take(4)) }
-func (w *work) u64() uint64  { return binary.LittleEndian.Uint64(w.take(8)) }
-func (w *work) text() []byte { return w.take(int(w.u32())) }
+func (w *work) u32() uint32  { return binary.LittleEndian.Uint32(w.next(4)) }
+func (w *work) u64() uint64  { return binary.LittleEndian.Uint64(w.next(8)) }
+func (w *work) text() []byte { return w.next(int(w.u32())) }
 
 func (w *work) command() error {
-	code, number := w.take(1)[0], w.u32()
+	code, number := w.next(1)[0], w.u32()
 	switch code {
 	case 1:
 		return w.buffer(number)
@@ -155,7 +155,7 @@ func (w *work) move(number uint32, offset uint64, data []byte, in bool) error {
 func (w *work) launch(program uint32) error {
 	name := string(w.text())
 	l := Launch{}
-	dims := int(w.take(1)[0])
+	dims := int(w.next(1)[0])
 	for i := range 2 * dims {
 		if n := int(w.u64()); i < dims {
 			l.Global = append(l.Global, n)
@@ -163,7 +163,7 @@ func (w *work) launch(program uint32) error {
 			l.Local = append(l.Local, n)
 		}
 	}
-	for range w.take(1)[0] {
+	for range w.next(1)[0] {
 		if err := w.argument(&l); err != nil {
 			return fmt.Errorf("launch of %s: %w", name, err)
 		}
@@ -180,7 +180,7 @@ func (w *work) launch(program uint32) error {
 }
 
 func (w *work) argument(l *Launch) error {
-	switch w.take(1)[0] {
+	switch w.next(1)[0] {
 	case 1:
 		l.Args = append(l.Args, w.text())
 	case 2:

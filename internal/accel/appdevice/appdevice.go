@@ -281,7 +281,7 @@ func (u *use) release() {
 	if u.shared && u.key.spec.Keep > 0 && u.granted() && l.opts.Life.Err() == nil {
 		idle := make(chan struct{})
 		u.idle = idle
-		l.opts.Go(func() { u.keepIdle(idle) })
+		l.opts.Go(func() { u.closeWhenUnused(idle) })
 		return
 	}
 	u.closeLocked()
@@ -297,8 +297,8 @@ func (u *use) granted() bool {
 	}
 }
 
-// keepIdle keeps an idle lease for the next call, for as long as the manifest says.
-func (u *use) keepIdle(idle chan struct{}) {
+// closeWhenUnused returns an idle lease that no call has used for as long as the manifest says.
+func (u *use) closeWhenUnused(idle chan struct{}) {
 	timer := time.NewTimer(u.key.spec.Keep)
 	defer timer.Stop()
 	select {

@@ -340,11 +340,11 @@ func (d *Device) readSnapshot(body []byte) error {
 		switch {
 		case f.op != opClGetDeviceInfo:
 		case f.param == deviceMaxWorkGroup:
-			d.facts.WorkGroup = int(min(f.word(), 1<<31))
+			d.facts.WorkGroup = int(min(f.uint64Value(), 1<<31))
 		case f.param == deviceLocalMemory:
-			d.facts.LocalMemory = outboard.Bytes(f.word())
+			d.facts.LocalMemory = outboard.Bytes(f.uint64Value())
 		case f.param == deviceMaxBuffer:
-			d.facts.Buffer = outboard.Bytes(f.word())
+			d.facts.Buffer = outboard.Bytes(f.uint64Value())
 		}
 	})
 	close(d.ready)

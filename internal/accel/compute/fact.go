@@ -27,7 +27,7 @@ type fact struct {
 	value  []byte
 }
 
-func (f *fact) word() uint64 {
+func (f *fact) uint64Value() uint64 {
 	var b [8]byte
 	copy(b[:], f.value)
 	return binary.LittleEndian.Uint64(b[:])

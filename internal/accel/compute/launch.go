@@ -91,16 +91,16 @@ func (b *built) readReply(body []byte) (log string, err error) {
 			log = strings.TrimSpace(strings.ToValidUTF8(f.text(), "?"))
 			log = log[:min(len(log), mostLog)]
 		case f.op == opClGetProgramBuildInfo && f.param == programVariables:
-			b.private = f.word() > 0 // what one holder leaves there another one would find
+			b.private = f.uint64Value() > 0 // what one holder leaves there another one would find
 		case f.op == opClGetProgramInfo && f.param == programKernelNames && f.text() != "":
 			names = strings.Split(f.text(), ";")
 		case f.op == opClGetKernelInfo && f.param == kernelNumArgs:
 			k := of(f.object)
-			k.count = int(f.word() & 0xffffffff)
+			k.count = int(f.uint64Value() & 0xffffffff)
 			known[f.object] = k
 		case f.op == opClGetKernelArgInfo && f.param == kernelArgSpace:
 			k := of(f.object)
-			k.spaces[f.index] = uint32(f.word())
+			k.spaces[f.index] = uint32(f.uint64Value())
 			known[f.object] = k
 		}
 	})

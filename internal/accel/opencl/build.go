@@ -149,7 +149,7 @@ func (ps *programs) doClLinkProgram(m *message, a *argsClLinkProgram) error {
 	errOut := c.errOut
 	l.call = func() (uintptr, int32) {
 		handle := ps.drv.Call(fnClLinkProgram, context, uintptr(len(a.DeviceList)), devices, options, uintptr(len(a.InputPrograms)), inputs, 0, 0, errcode)
-		return handle, int32(uint32(word(errOut)))
+		return handle, int32(uint32(firstWord(errOut)))
 	}
 	if alone(m) {
 		return l.run()

@@ -221,10 +221,10 @@ func (c *call) outWord() uintptr {
 	return driver.Address(b)
 }
 
-func (c *call) out(i int) uint64 { return word(c.outs[i]) }
+func (c *call) out(i int) uint64 { return firstWord(c.outs[i]) }
 
-// word is the word at the start of b, 0 when there is none.
-func word(b []byte) uint64 {
+// firstWord is the word at the start of b, 0 when there is none.
+func firstWord(b []byte) uint64 {
 	if len(b) < 8 {
 		return 0
 	}

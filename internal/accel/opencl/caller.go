@@ -80,7 +80,7 @@ func (k *caller) create(c *call, fn int, kind session.Kind, id uint64, args ...u
 			c.profiled = true
 		}
 		handle = k.drv.Call(fn, args...)
-		status = int32(uint32(word(c.errOut)))
+		status = int32(uint32(firstWord(c.errOut)))
 		if handle == 0 && status == clSuccess {
 			status = clOutOfResources
 		}
@@ -164,13 +164,13 @@ func (k *caller) recordSubmit(c *call) {
 		}
 	}
 	if k.tracer.on && c.eventOut != nil {
-		k.tracer.command(c.m.Serial, uintptr(word(c.eventOut)), c.timed)
+		k.tracer.command(c.m.Serial, uintptr(firstWord(c.eventOut)), c.timed)
 	}
 	switch {
 	case c.event != 0:
-		k.addEvent(c, uintptr(word(c.eventOut)))
+		k.addEvent(c, uintptr(firstWord(c.eventOut)))
 	case c.unnamed:
-		k.holdEvent(c, uintptr(word(c.eventOut)))
+		k.addOwnEvent(c, uintptr(firstWord(c.eventOut)))
 	}
 }
 
@@ -182,8 +182,8 @@ func (k *caller) addEvent(c *call, handle uintptr) {
 	k.events.pending.add(item)
 }
 
-// holdEvent tracks the event of a command for which the client has no event.
-func (k *caller) holdEvent(c *call, handle uintptr) {
+// addOwnEvent tracks the event of a command for which the client has no event.
+func (k *caller) addOwnEvent(c *call, handle uintptr) {
 	item := &pendingCommand{queue: c.queue, event: handle, owned: true}
 	item.recordPosition()
 	k.events.pending.add(item)
@@ -191,7 +191,7 @@ func (k *caller) holdEvent(c *call, handle uintptr) {
 
 // track tracks a command that was submitted with its event in eventOut.
 func (k *caller) track(c *call, item *pendingCommand) {
-	item.event = uintptr(word(c.eventOut))
+	item.event = uintptr(firstWord(c.eventOut))
 	id := c.event
 	if id != 0 {
 		k.objects.add(c, kindEvent, id, item.event, clSuccess)

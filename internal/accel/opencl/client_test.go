@@ -196,7 +196,7 @@ func (c *testClient) receive() (session.Header, []byte, []byte) {
 	h, body, bulk := c.receiveOne()
 	key := [2]uint64{uint64(h.Call), 0}
 	if h.Call == 0 && len(body) > 0 {
-		key[1] = word(body)
+		key[1] = firstWord(body)
 	}
 	if h.Flags&session.More != 0 {
 		c.parts[key] = append(c.parts[key], bulk...)

@@ -37,7 +37,7 @@ func (k *clock) init(drv *driver.Table, frame *driver.Frame, device uintptr) {
 		return
 	}
 	after := monotonic()
-	k.offset, k.known = int64(before+(after-before)/2)-int64(word(b)), true
+	k.offset, k.known = int64(before+(after-before)/2)-int64(firstWord(b)), true
 }
 
 // maxClockDistance is how far a device's time may be from a clock of ours to be its reading,

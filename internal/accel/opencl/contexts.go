@@ -125,7 +125,7 @@ func (cs *contexts) doClCreateSubDevices(m *message, a *argsClCreateSubDevices) 
 	}
 	handles := make([]uintptr, min(binary.LittleEndian.Uint32(count), uint32(a.MaxIds)))
 	for i := range handles {
-		handles[i] = uintptr(word(out[8*i:]))
+		handles[i] = uintptr(firstWord(out[8*i:]))
 		cs.objects.add(c, kindDevice, a.FirstId+uint64(i), handles[i], clSuccess)
 	}
 	n := factWriter{drv: cs.caller.drv, device: cs.device, frame: cs.frames.get()}

@@ -28,13 +28,13 @@ func (d *device) adjustInfo(param uint32, value []byte) []byte {
 	switch param {
 	case clDeviceGlobalMemSize, clDeviceMaxMemAllocSize:
 		if len(value) == 8 {
-			value = binary.LittleEndian.AppendUint64(nil, min(word(value), d.memory.limit))
+			value = binary.LittleEndian.AppendUint64(nil, min(firstWord(value), d.memory.limit))
 		}
 	case clDeviceSVMCapabilities:
 		value = make([]byte, len(value))
 	case clDeviceExecutionCapabilities:
 		if len(value) == 8 { // without CL_EXEC_NATIVE_KERNEL
-			value = binary.LittleEndian.AppendUint64(nil, word(value)&^2)
+			value = binary.LittleEndian.AppendUint64(nil, firstWord(value)&^2)
 		}
 	case clDeviceExtensions:
 		value = append([]byte(filterExtensions(cString(value))), 0)

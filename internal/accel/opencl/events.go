@@ -196,7 +196,7 @@ func (ev *events) status(event uintptr) int32 {
 	if s := int32(ev.drv.Call(fnClGetEventInfo, event, clEventExecutionStatus, 4, driver.Address(b), 0)); s != clSuccess {
 		return s
 	}
-	return int32(uint32(word(b)))
+	return int32(uint32(firstWord(b)))
 }
 
 // reportCommand sends the notices of a complete command: its data first.
@@ -235,7 +235,7 @@ func (ev *events) times(event uintptr) []uint64 {
 		status := int32(ev.drv.Call(fnClGetEventProfilingInfo, event, clProfilingCommandQueued+i, 8, driver.Address(b), 0))
 		switch {
 		case status == clSuccess:
-			times = append(times, word(b))
+			times = append(times, firstWord(b))
 		case clProfilingCommandQueued+i > clProfilingCommandEnd:
 			times = append(times, times[len(times)-1]) // before OpenCL 2.0: complete is end
 		default:

@@ -28,12 +28,12 @@ func query(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr) (int
 		value, sizeRet := b[8:], b[:8]
 		status := int32(drv.Call(fn, append(slices.Clip(args), uintptr(room), driver.Address(value), driver.Address(sizeRet))...))
 		if status == clSuccess {
-			return status, value[:min(int(word(sizeRet)), room)]
+			return status, value[:min(int(firstWord(sizeRet)), room)]
 		}
 		// Too small, or a query that is invalid whatever the room?
 		clear(sizeRet)
 		again := int32(drv.Call(fn, append(slices.Clip(args), 0, 0, driver.Address(sizeRet))...))
-		size := word(sizeRet)
+		size := firstWord(sizeRet)
 		if again != clSuccess || size <= uint64(room) || size > maxAnswer {
 			return status, nil
 		}

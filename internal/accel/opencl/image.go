@@ -17,8 +17,8 @@ const imageDescSize, imageFormatSize = 72, 8
 
 func readImageDesc(b []byte) imageDesc {
 	return imageDesc{
-		kind: binary.LittleEndian.Uint32(b), width: word(b[8:]), height: word(b[16:]), depth: word(b[24:]), array: word(b[32:]),
-		rowPitch: word(b[40:]), slicePitch: word(b[48:]), levels: binary.LittleEndian.Uint32(b[56:]), samples: binary.LittleEndian.Uint32(b[60:]),
+		kind: binary.LittleEndian.Uint32(b), width: firstWord(b[8:]), height: firstWord(b[16:]), depth: firstWord(b[24:]), array: firstWord(b[32:]),
+		rowPitch: firstWord(b[40:]), slicePitch: firstWord(b[48:]), levels: binary.LittleEndian.Uint32(b[56:]), samples: binary.LittleEndian.Uint32(b[60:]),
 		memAt: 64, rowPitchAt: 40, slicePitchOffset: 48,
 	}
 }

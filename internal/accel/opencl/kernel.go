@@ -63,7 +63,7 @@ func (ks *kernels) localMemoryOf(id uint64, handle uintptr) *locals {
 	if l == nil {
 		l = &locals{sizes: make(map[uint32]uint64)}
 		if status, value := query(ks.drv, ks.frames.current, fnClGetKernelWorkGroupInfo, handle, ks.device.handle, clKernelLocalMemSize); status == clSuccess {
-			l.own = word(value)
+			l.own = firstWord(value)
 		}
 		ks.locals[id] = l
 	}

@@ -26,7 +26,7 @@ func (mv *mover) mapBuffer(t *transfer, flags uintptr, waits waitList) ([]byte, 
 	}
 	p := mv.drv.Call(fnClEnqueueMapBuffer, t.place.queue, t.mem, clTrue, flags, uintptr(t.place.offset), uintptr(t.total),
 		waits.count, waits.list, 0, driver.Address(status))
-	if failed := int32(uint32(word(status))); failed != clSuccess || p == 0 {
+	if failed := int32(uint32(firstWord(status))); failed != clSuccess || p == 0 {
 		return nil, min(failed, clOutOfResources)
 	}
 	return driver.Bytes(p, int(t.total)), clSuccess

@@ -60,7 +60,7 @@ func (ms *memObjects) create(c *call, id, estimate uint64, make func() int32) in
 func (ms *memObjects) account(id uint64, handle uintptr, estimate uint64) {
 	size := estimate
 	if status, value := query(ms.drv, ms.frames.current, fnClGetMemObjectInfo, handle, clMemSize); status == clSuccess && len(value) == 8 {
-		size = max(size, word(value))
+		size = max(size, firstWord(value))
 		ms.memory.add(size - estimate)
 	}
 	addr, token := ms.callbacks.Build(func() { ms.memory.release(size) })
@@ -196,7 +196,7 @@ func (ms *memObjects) doClCreateImage(m *message, a *argsClCreateImage) error {
 	}
 	if e, ok := ms.objects.table.Get(a.Result, kindMem); ok && status == clSuccess {
 		if s, value := query(ms.drv, ms.frames.current, fnClGetImageInfo, e.Handle, clImageElementSize); s == clSuccess {
-			ms.elements[a.Result] = word(value)
+			ms.elements[a.Result] = firstWord(value)
 		}
 	}
 	return ms.caller.finish(c, status)

@@ -117,7 +117,7 @@ func handleList(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr)
 	}
 	handles := make([]uintptr, min(binary.LittleEndian.Uint32(b), most))
 	for i := range handles {
-		handles[i] = uintptr(word(b[8+8*i:]))
+		handles[i] = uintptr(firstWord(b[8+8*i:]))
 	}
 	return handles, clSuccess
 }

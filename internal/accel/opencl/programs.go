@@ -164,7 +164,7 @@ func (ps *programs) binaries(c *call, program uintptr) (int32, []byte) {
 	}
 	n, total := len(sizes)/8, uint64(0)
 	for i := range n {
-		total += min(word(sizes[8*i:]), maxAnswer)
+		total += min(firstWord(sizes[8*i:]), maxAnswer)
 	}
 	if total > maxAnswer {
 		return clOutOfHostMemory, nil
@@ -172,7 +172,7 @@ func (ps *programs) binaries(c *call, program uintptr) (int32, []byte) {
 	all, at := c.memory(int(total)), uint64(0)
 	pointers := make([]uint64, n)
 	for i := range n {
-		if size := word(sizes[8*i:]); size > 0 {
+		if size := firstWord(sizes[8*i:]); size > 0 {
 			pointers[i] = uint64(driver.Address(all[at:]))
 			at += size
 		}

@@ -66,14 +66,14 @@ func (qs *queues) add(c *call, id uint64, handle uintptr) {
 	status, value := query(qs.drv, qs.frames.current, fnClGetCommandQueueInfo, handle, clQueueProperties)
 	properties := uint64(0)
 	if status == clSuccess {
-		properties = word(value)
+		properties = firstWord(value)
 	}
 	status, value = query(qs.drv, qs.frames.current, fnClGetCommandQueueInfo, handle, clQueueContext)
 	if status != clSuccess {
 		c.fail(status)
 	}
 	qs.byID[id] = &queue{
-		id: id, handle: handle, context: uintptr(word(value)), budget: qs.budget,
+		id: id, handle: handle, context: uintptr(firstWord(value)), budget: qs.budget,
 		inOrder: properties&clQueueOutOfOrder == 0, profiling: properties&clQueueProfiling != 0,
 	}
 }
@@ -132,7 +132,7 @@ func (qs *queues) trackRemaining(q *queue) {
 		return // what it holds stays held
 	}
 	qs.flush(q)
-	item := &pendingCommand{queue: q, event: uintptr(word(b)), owned: true, last: q.submitted}
+	item := &pendingCommand{queue: q, event: uintptr(firstWord(b)), owned: true, last: q.submitted}
 	qs.events.pending.add(item)
 	qs.events.notifyOnCompletion(item.event)
 }

@@ -112,7 +112,7 @@ func (rd *reads) readDirect(c *call, t transfer, waits []uint64, list waitList, 
 			return rd.refuse(c, status)
 		}
 		if c.event != 0 {
-			rd.caller.addEvent(c, uintptr(word(c.eventOut)))
+			rd.caller.addEvent(c, uintptr(firstWord(c.eventOut)))
 		}
 		if c.queue.inOrder {
 			c.queue.markIdle()
@@ -138,7 +138,7 @@ func (rd *reads) readConcurrently(c *call, s *stream, waits []uint64) error {
 	c.queue.transferDone = done
 	rd.helpers.run(func() {
 		status, err := s.run()
-		handle := uintptr(word(made))
+		handle := uintptr(firstWord(made))
 		if err == nil && status != clSuccess {
 			handle = 0
 			err = s.fail(status)
@@ -199,7 +199,7 @@ func (rd *reads) readStaged(c *call, t transfer, block []byte, blocking bool, li
 		rd.caller.cancelSubmit()
 		return rd.refuse(c, status)
 	}
-	event := uintptr(word(c.eventOut))
+	event := uintptr(firstWord(c.eventOut))
 	if !blocking {
 		item.serial, item.data, item.block = c.m.Serial, block, block
 		rd.caller.track(c, item)

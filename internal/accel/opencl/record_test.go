@@ -73,11 +73,11 @@ func (f *fakeDriver) call(fn int, a []uintptr) uintptr {
 		f.note("%s", name)
 		return f.make(name)
 	case fn == fnClSetKernelArg:
-		f.note("argument %d of %s is %s", a[1], f.labels[a[0]], f.labels[uintptr(word(driver.Bytes(a[3], 8)))])
+		f.note("argument %d of %s is %s", a[1], f.labels[a[0]], f.labels[uintptr(firstWord(driver.Bytes(a[3], 8)))])
 	case fn == fnClBuildProgram:
 		f.note("build %s", f.labels[a[0]])
 	case fn == fnClEnqueueNDRangeKernel:
-		f.note("launch %s with %d", f.labels[a[1]], word(driver.Bytes(a[4], 8)))
+		f.note("launch %s with %d", f.labels[a[1]], firstWord(driver.Bytes(a[4], 8)))
 	case strings.HasPrefix(name, "clRelease"):
 		f.note("release %s", f.labels[a[0]])
 	}

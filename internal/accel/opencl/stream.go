@@ -75,7 +75,7 @@ func (s *stream) wait() int32 {
 	if status != clSuccess {
 		return status
 	}
-	marker := uintptr(word(out))
+	marker := uintptr(firstWord(out))
 	s.reads.drv.Call(fnClFlush, s.queue.handle)
 	status = s.reads.events.waitFor(marker)
 	s.reads.drv.Call(fnClReleaseEvent, marker)

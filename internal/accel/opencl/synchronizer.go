@@ -51,7 +51,7 @@ func (s *synchronizer) doClFinish(m *message, a *argsClFinish) error {
 		return s.caller.finish(c, status)
 	}
 	s.queues.flush(c.queue)
-	marker, t, q, last := uintptr(word(out)), c.ticket(), c.queue, c.queue.submitted
+	marker, t, q, last := uintptr(firstWord(out)), c.ticket(), c.queue, c.queue.submitted
 	if s.helpers.run(func() {
 		s.events.waitFor(marker)
 		s.drv.Call(fnClReleaseEvent, marker)

@@ -226,7 +226,7 @@ func (r *tracer) record(c tracedCommand) bool {
 func (r *tracer) info(fn int, event uintptr, param, size uintptr) (uint64, bool) {
 	clear(r.scratch[:8])
 	status := int32(r.drv.Call(fn, event, param, size, driver.Address(r.scratch), 0))
-	return word(r.scratch), status == clSuccess
+	return firstWord(r.scratch), status == clSuccess
 }
 
 // withProfiling returns the properties of a queue with profiling added, and whether the client

@@ -236,7 +236,7 @@ func (w *Worker) findDevice() error {
 	w.budget.limit = int64(w.opts.Host)
 	w.device.clock.init(w.drv, w.frames.current, w.device.handle)
 	if status, value := query(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceLocalMemSize); status == clSuccess {
-		w.device.localMemory = word(value)
+		w.device.localMemory = firstWord(value)
 	}
 	status, value := query(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceExtensions)
 	w.device.mipmaps = status == clSuccess && slices.Contains(strings.Fields(cString(value)), "cl_khr_mipmap_image")

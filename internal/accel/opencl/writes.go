@@ -114,7 +114,7 @@ func (wr *writes) writeDirect(c *call, t transfer, list waitList, out uintptr) (
 		return status, err
 	}
 	if c.event != 0 {
-		wr.caller.addEvent(c, uintptr(word(c.eventOut)))
+		wr.caller.addEvent(c, uintptr(firstWord(c.eventOut)))
 	}
 	if c.queue != nil && c.queue.inOrder {
 		c.queue.markIdle()

@@ -90,7 +90,7 @@ type Catalog struct {
 func Open(ctx context.Context, opts Options) (*Catalog, error) {
 	r := &Catalog{opts: opts, apps: map[string]App{}}
 	var err error
-	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.take); err != nil {
+	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.applyEntry); err != nil {
 		return nil, fmt.Errorf("open apps: %w", err)
 	}
 	return r, nil
@@ -102,7 +102,7 @@ func (r *Catalog) Close() error { return r.view.Close() }
 // Changed is closed at the next change of what the Catalog returns.
 func (r *Catalog) Changed() <-chan struct{} { return r.view.Changed() }
 
-func (r *Catalog) take(e state.Entry) (bool, error) {
+func (r *Catalog) applyEntry(e state.Entry) (bool, error) {
 	name, ok := strings.CutPrefix(e.Key, prefix)
 	if !ok || e.Revision <= r.apps[name].Revision {
 		return false, nil

@@ -40,8 +40,8 @@ func (r *Catalog) foreign(own *manifest.App, from, app, function string) string 
 		return fmt.Sprintf("the app %s has no function %q: it has %s", app, function, strings.Join(namesOf(other.Current().App.Functions), ", "))
 	}
 	start := own.Name + "/" + from
-	if way := r.wayBack(own, start, app+"/"+function, map[string]bool{}); way != nil {
-		return fmt.Sprintf("%s: a call would wait for itself; take out one of these imports", strings.Join(append([]string{start}, way...), " -> "))
+	if path := r.pathTo(own, start, app+"/"+function, map[string]bool{}); path != nil {
+		return fmt.Sprintf("%s: a call would wait for itself; take out one of these imports", strings.Join(append([]string{start}, path...), " -> "))
 	}
 	return ""
 }
@@ -55,8 +55,9 @@ func namesOf(functions map[string]manifest.Function) []string {
 	return all
 }
 
-// wayBack is how calls lead from at to start, as own will be; nil if they don't.
-func (r *Catalog) wayBack(own *manifest.App, start, at string, been map[string]bool) []string {
+// pathTo returns the functions on a path of calls from at to start, with own as it will be deployed;
+// nil if there is none.
+func (r *Catalog) pathTo(own *manifest.App, start, at string, been map[string]bool) []string {
 	if at == start {
 		return []string{at}
 	}
@@ -70,8 +71,8 @@ func (r *Catalog) wayBack(own *manifest.App, start, at string, been map[string]b
 			continue
 		}
 		a, f := i.Function(app)
-		if way := r.wayBack(own, start, a+"/"+f, been); way != nil {
-			return append([]string{at}, way...)
+		if path := r.pathTo(own, start, a+"/"+f, been); path != nil {
+			return append([]string{at}, path...)
 		}
 	}
 	return nil

@@ -21,20 +21,20 @@ const (
 	longest   = 24 * time.Hour
 )
 
-func (r *reader) app(v at, a *App) {
+func (r *reader) app(v pathNode, a *App) {
 	a.Tenant = DefaultTenant
 	got := r.mapping(v, "a manifest", members{
 		"app":       r.label(&a.Name),
 		"tenant":    r.label(&a.Tenant),
-		"functions": func(v at) { (&functionReader{r, map[string][]edge{}}).functions(v, a) },
-		"buckets":   func(v at) { r.buckets(v, a) },
-		"arenas":    func(v at) { r.arenas(v, a) },
-		"secrets":   func(v at) { r.secrets(v, a) },
-		"devices":   func(v at) { (&deviceReader{r}).devices(v, a) },
-		"workflows": func(v at) { r.workflows(v, a) },
-		"routes":    func(v at) { (&triggerReader{r}).routes(v, a) },
-		"subjects":  func(v at) { (&triggerReader{r}).subjects(v, a) },
-		"schedules": func(v at) { (&triggerReader{r}).schedules(v, a) },
+		"functions": func(v pathNode) { (&functionReader{r, map[string][]edge{}}).functions(v, a) },
+		"buckets":   func(v pathNode) { r.buckets(v, a) },
+		"arenas":    func(v pathNode) { r.arenas(v, a) },
+		"secrets":   func(v pathNode) { r.secrets(v, a) },
+		"devices":   func(v pathNode) { (&deviceReader{r}).devices(v, a) },
+		"workflows": func(v pathNode) { r.workflows(v, a) },
+		"routes":    func(v pathNode) { (&triggerReader{r}).routes(v, a) },
+		"subjects":  func(v pathNode) { (&triggerReader{r}).subjects(v, a) },
+		"schedules": func(v pathNode) { (&triggerReader{r}).schedules(v, a) },
 	})
 	if v.Kind != yaml.MappingNode {
 		return
@@ -48,7 +48,7 @@ func (r *reader) app(v at, a *App) {
 }
 
 // empty says whether a member is not there, or has nothing.
-func empty(v at) bool {
+func empty(v pathNode) bool {
 	return v.Node == nil || v.Tag == "!!null" || len(v.Content) == 0 && v.Kind == yaml.MappingNode
 }
 
@@ -58,24 +58,24 @@ type functionReader struct {
 	edges map[string][]edge // of functions of the app to those that they import
 }
 
-func (r *functionReader) functions(v at, a *App) {
+func (r *functionReader) functions(v pathNode, a *App) {
 	a.Functions = map[string]Function{}
-	r.entries(v, "functions", "cart: {module: cart.wasm}", func(name string, v at) {
+	r.entries(v, "functions", "cart: {module: cart.wasm}", func(name string, v pathNode) {
 		a.Functions[name] = r.function(a, name, v)
 	})
 	r.later = append(r.later, func() { r.cycles(a) })
 }
 
-func (r *functionReader) function(a *App, name string, v at) Function {
+func (r *functionReader) function(a *App, name string, v pathNode) Function {
 	f := Function{Entry: DefaultEntry}
 	got := r.mapping(v, "a function", members{
-		"module":  func(v at) { r.module(v, &f.Module) },
-		"args":    func(v at) { r.args(v, &f.Args) },
+		"module":  func(v pathNode) { r.module(v, &f.Module) },
+		"args":    func(v pathNode) { r.args(v, &f.Args) },
 		"entry":   r.text(&f.Entry, "the name of the module's export that runs"),
 		"http":    r.boolean(&f.HTTP),
-		"limits":  func(v at) { r.limits(v, &f.Limits) },
-		"env":     func(v at) { r.env(v, &f) },
-		"imports": func(v at) { f.Imports = r.imports(a, name, v) },
+		"limits":  func(v pathNode) { r.limits(v, &f.Limits) },
+		"env":     func(v pathNode) { r.env(v, &f) },
+		"imports": func(v pathNode) { f.Imports = r.imports(a, name, v) },
 	})
 	if _, ok := got["module"]; !ok && v.Kind == yaml.MappingNode {
 		r.report(v.Node, "the function has no module: name one, as in: module: cart.wasm")
@@ -83,7 +83,7 @@ func (r *functionReader) function(a *App, name string, v at) Function {
 	return f
 }
 
-func (r *functionReader) module(v at, to *string) {
+func (r *functionReader) module(v pathNode, to *string) {
 	var name string
 	r.text(&name, "a module: a file beside the manifest, or oci:HOST/REPO:TAG")(v)
 	ref, remote := strings.CutPrefix(name, Registry)
@@ -103,14 +103,14 @@ func (r *functionReader) module(v at, to *string) {
 }
 
 // relative checks the name of a file beside the manifest.
-func (r *reader) relative(v at, name, ending string) {
+func (r *reader) relative(v pathNode, name, ending string) {
 	if filepath.IsAbs(name) {
 		r.report(v.Node, "%q: name a file beside the manifest, as in %s", name, "build/"+filepath.Base(strings.TrimSuffix(name, "."+ending))+"."+ending)
 	}
 }
 
-func (r *functionReader) limits(v at, l *Limits) {
-	anySize := func(to *outboard.Bytes) func(at) { return r.size(to, 1) }
+func (r *functionReader) limits(v pathNode, l *Limits) {
+	anySize := func(to *outboard.Bytes) func(pathNode) { return r.size(to, 1) }
 	got := r.mapping(v, "limits", members{
 		"memory":      r.size(&l.Memory, wasmPage),
 		"deadline":    r.duration(&l.Deadline, time.Millisecond, longest),
@@ -129,8 +129,8 @@ func (r *functionReader) limits(v at, l *Limits) {
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // args reads the arguments of a module, which are text without NUL.
-func (r *functionReader) args(v at, to *[]string) {
-	r.list(v, "args", "[--currency, EUR]", func(v at) {
+func (r *functionReader) args(v pathNode, to *[]string) {
+	r.list(v, "args", "[--currency, EUR]", func(v pathNode) {
 		if v.Kind != yaml.ScalarNode || strings.Contains(v.Value, "\x00") {
 			r.report(v.Node, "an argument is a text, as in: args: [--currency, EUR]")
 			return
@@ -139,12 +139,12 @@ func (r *functionReader) args(v at, to *[]string) {
 	})
 }
 
-func (r *functionReader) env(v at, f *Function) {
+func (r *functionReader) env(v pathNode, f *Function) {
 	if v.Tag == "!!null" {
 		return
 	}
 	f.Env = map[string]string{}
-	r.pairs(v, "env is a mapping of variables, as in: KEY: value", func(key *yaml.Node, value at) {
+	r.pairs(v, "env is a mapping of variables, as in: KEY: value", func(key *yaml.Node, value pathNode) {
 		switch {
 		case !envName.MatchString(key.Value):
 			r.report(key, "the variable %q: letters, digits and _ only, not beginning with a digit", key.Value)
@@ -164,10 +164,10 @@ func importKinds() []Kind {
 	return []Kind{ImportFunction, ImportArena, ImportBucket, ImportSecret, ImportDevice}
 }
 
-func (r *functionReader) imports(a *App, function string, v at) []Import {
+func (r *functionReader) imports(a *App, function string, v pathNode) []Import {
 	lines := map[string]int{}
 	var all []Import
-	r.list(v, "imports", "- bucket: seats", func(v at) {
+	r.list(v, "imports", "- bucket: seats", func(v pathNode) {
 		i, named := r.oneImport(v)
 		if i.Name == "" {
 			return
@@ -184,14 +184,14 @@ func (r *functionReader) imports(a *App, function string, v at) []Import {
 }
 
 // oneImport reads an import, and where its name stands.
-func (r *functionReader) oneImport(v at) (i Import, named at) {
+func (r *functionReader) oneImport(v pathNode) (i Import, named pathNode) {
 	if model := keyOf(v, "model"); model != nil {
 		r.report(model, "pools have no models yet: leave this import out")
 		return Import{}, named
 	}
 	before, m := len(r.problems), members{"share": r.boolean(&i.Share)}
 	for _, kind := range importKinds() {
-		m[string(kind)] = func(v at) {
+		m[string(kind)] = func(v pathNode) {
 			if i.Kind != "" {
 				r.report(v.Node, "an import is one thing, and this is %s already: begin another one with \"- %s:\"", i, kind)
 				return
@@ -211,7 +211,7 @@ func (r *functionReader) oneImport(v at) (i Import, named at) {
 }
 
 // keyOf is the key of a mapping that is named, or nil.
-func keyOf(v at, name string) *yaml.Node {
+func keyOf(v pathNode, name string) *yaml.Node {
 	if v.Kind == yaml.MappingNode {
 		for i := 0; i < len(v.Content); i += 2 {
 			if v.Content[i].Value == name {
@@ -223,16 +223,16 @@ func keyOf(v at, name string) *yaml.Node {
 }
 
 // buckets are a list of names, or names with what is to be known of each.
-func (r *reader) buckets(v at, a *App) {
+func (r *reader) buckets(v pathNode, a *App) {
 	if v.Kind == yaml.MappingNode {
-		r.entries(v, "buckets", "sessions: {ttl: 1h}", func(name string, v at) {
+		r.entries(v, "buckets", "sessions: {ttl: 1h}", func(name string, v pathNode) {
 			a.Buckets = append(a.Buckets, name)
 			r.bucket(v, name, a)
 		})
 		return
 	}
 	lines := map[string]int{}
-	r.list(v, "buckets", "[seats]", func(v at) {
+	r.list(v, "buckets", "[seats]", func(v pathNode) {
 		if !r.scalar(v, "the name of a bucket; for more of it write: buckets: {sessions: {ttl: 1h}}") {
 			return
 		}
@@ -252,7 +252,7 @@ const (
 	maxTTL = 10 * 365 * 24 * time.Hour
 )
 
-func (r *reader) bucket(v at, name string, a *App) {
+func (r *reader) bucket(v pathNode, name string, a *App) {
 	if v.Tag == "!!null" {
 		return
 	}
@@ -267,18 +267,18 @@ func (r *reader) bucket(v at, name string, a *App) {
 	a.BucketTTL[name] = ttl.Truncate(time.Millisecond)
 }
 
-func (r *reader) arenas(v at, a *App) {
+func (r *reader) arenas(v pathNode, a *App) {
 	a.Arenas = map[string]outboard.Bytes{}
-	r.entries(v, "arenas", "photos: 64MiB", func(name string, v at) {
+	r.entries(v, "arenas", "photos: 64MiB", func(name string, v pathNode) {
 		var size outboard.Bytes
 		r.size(&size, 1)(v)
 		a.Arenas[name] = size
 	})
 }
 
-func (r *reader) secrets(v at, a *App) {
+func (r *reader) secrets(v pathNode, a *App) {
 	a.Secrets = map[string]Secret{}
-	r.entries(v, "secrets", "token: {env: TOKEN}", func(name string, v at) {
+	r.entries(v, "secrets", "token: {env: TOKEN}", func(name string, v pathNode) {
 		var s Secret
 		before := len(r.problems)
 		r.mapping(v, "a secret", members{
@@ -292,17 +292,17 @@ func (r *reader) secrets(v at, a *App) {
 	})
 }
 
-func (r *reader) workflows(v at, a *App) {
+func (r *reader) workflows(v pathNode, a *App) {
 	a.Workflows = map[string]string{}
-	r.entries(v, "workflows", "thumbnail: thumbnail.yaml", func(name string, v at) {
+	r.entries(v, "workflows", "thumbnail: thumbnail.yaml", func(name string, v pathNode) {
 		var file string
-		named := func(v at) {
+		named := func(v pathNode) {
 			r.text(&file, "the name of a file beside the manifest")(v)
 			r.relative(v, file, "yaml")
 		}
 		if v.Kind != yaml.MappingNode {
 			named(v)
-		} else if got := r.mapping(v, "a workflow", members{"file": named, "launch": func(v at) { r.launch(v, name, a) }}); got["file"].Node == nil {
+		} else if got := r.mapping(v, "a workflow", members{"file": named, "launch": func(v pathNode) { r.launch(v, name, a) }}); got["file"].Node == nil {
 			r.report(v.Node, "the workflow has no file: name one, as in: file: thumbnail.yaml")
 		}
 		a.Workflows[name] = file
@@ -312,7 +312,7 @@ func (r *reader) workflows(v at, a *App) {
 // launches are the ways to choose when steps are launched.
 var launches = []string{"lazy", "eager", "nimble"}
 
-func (r *reader) launch(v at, name string, a *App) {
+func (r *reader) launch(v pathNode, name string, a *App) {
 	if !r.scalar(v, "lazy, eager or nimble") {
 		return
 	}

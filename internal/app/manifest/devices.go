@@ -14,19 +14,19 @@ const maxDeviceMemory outboard.Bytes = 1 << 50
 // deviceReader reads the devices of an app.
 type deviceReader struct{ *reader }
 
-func (r *deviceReader) devices(v at, a *App) {
+func (r *deviceReader) devices(v pathNode, a *App) {
 	a.Devices = map[string]Device{}
-	r.entries(v, "devices", "gpu: {type: gpu, memory: 512MiB}", func(name string, v at) {
+	r.entries(v, "devices", "gpu: {type: gpu, memory: 512MiB}", func(name string, v pathNode) {
 		a.Devices[name] = r.device(v)
 	})
 }
 
-func (r *deviceReader) device(v at) Device {
+func (r *deviceReader) device(v pathNode) Device {
 	var d Device
 	var parts []string
 	got := r.mapping(v, "a device", members{
-		"type":    func(v at) { parts = append(parts, r.deviceType(v)) },
-		"select":  func(v at) { parts = append(parts, r.selector(v)) },
+		"type":    func(v pathNode) { parts = append(parts, r.deviceType(v)) },
+		"select":  func(v pathNode) { parts = append(parts, r.selector(v)) },
 		"memory":  r.deviceMemory(&d.Memory),
 		"weight":  number(r.reader, &d.Weight, 1, outboard.MaxWeight),
 		"timeout": r.duration(&d.Timeout, time.Millisecond, longest),
@@ -47,7 +47,7 @@ func deviceTypes() []outboard.DeviceType {
 	return []outboard.DeviceType{outboard.GPU, outboard.CPU, outboard.Accelerator, outboard.Custom}
 }
 
-func (r *deviceReader) deviceType(v at) string {
+func (r *deviceReader) deviceType(v pathNode) string {
 	if !r.scalar(v, "gpu, cpu, accelerator or custom") {
 		return ""
 	}
@@ -58,7 +58,7 @@ func (r *deviceReader) deviceType(v at) string {
 	return "type=" + v.Value
 }
 
-func (r *deviceReader) selector(v at) string {
+func (r *deviceReader) selector(v pathNode) string {
 	if !r.scalar(v, "a selector, such as vendor~nvidia,memory>=4GiB") {
 		return ""
 	}
@@ -70,8 +70,8 @@ func (r *deviceReader) selector(v at) string {
 }
 
 // deviceMemory reads a size that no function's memory bounds.
-func (r *deviceReader) deviceMemory(to *outboard.Bytes) func(at) {
-	return func(v at) {
+func (r *deviceReader) deviceMemory(to *outboard.Bytes) func(pathNode) {
+	return func(v pathNode) {
 		if !r.scalar(v, "a size, such as 512MiB") {
 			return
 		}

@@ -29,15 +29,15 @@ var digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 // ParseLock reads a lock. An empty text is an empty lock. Its error is Problems.
 func ParseLock(name string, text []byte) (Lock, error) {
-	r := &reader{file: name, places: map[string]place{}}
+	r := &reader{file: name, places: map[string]position{}}
 	l := Lock{Modules: map[string]string{}, Content: map[string]string{}}
 	if len(bytes.TrimSpace(text)) == 0 {
 		return l, nil
 	}
 	if n := r.document(text); n != nil {
-		digests := func(name string, to map[string]string) func(at) {
-			return func(v at) {
-				r.pairs(v, name+" is a mapping of references, as in: oci:HOST/REPO:TAG: sha256:...", func(key *yaml.Node, v at) {
+		digests := func(name string, to map[string]string) func(pathNode) {
+			return func(v pathNode) {
+				r.pairs(v, name+" is a mapping of references, as in: oci:HOST/REPO:TAG: sha256:...", func(key *yaml.Node, v pathNode) {
 					if !digest.MatchString(v.Value) {
 						r.report(v.Node, "%q is no digest: delete the file, and deploy writes it anew", v.Value)
 					}
@@ -45,7 +45,7 @@ func ParseLock(name string, text []byte) (Lock, error) {
 				})
 			}
 		}
-		r.mapping(at{n, ""}, "a lock", members{"modules": digests("modules", l.Modules), "content": digests("content", l.Content)})
+		r.mapping(pathNode{n, ""}, "a lock", members{"modules": digests("modules", l.Modules), "content": digests("content", l.Content)})
 	}
 	if len(r.problems) > 0 {
 		return Lock{}, r.problems.ordered()
@@ -79,8 +79,8 @@ func (l *Lock) SetContent(ref, digest string) {
 	l.Content[ref] = digest
 }
 
-// Keep removes all references but those that are still used.
-func (l *Lock) Keep(refs []string) {
+// Retain removes all references except refs.
+func (l *Lock) Retain(refs []string) {
 	kept, content := map[string]string{}, map[string]string{}
 	for _, ref := range refs {
 		if d := l.Modules[ref]; d != "" {

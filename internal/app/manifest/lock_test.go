@@ -42,7 +42,7 @@ func TestLock(t *testing.T) {
 	if err := l.Pin(ref, two, true); err != nil || l.Modules[ref] != two {
 		t.Errorf("an update: %v, %v", err, l)
 	}
-	l.Keep([]string{"oci:other:v1"})
+	l.Retain([]string{"oci:other:v1"})
 	if text, err := l.Text(); err != nil || len(text) > 0 {
 		t.Errorf("a lock without references is %q, %v", text, err)
 	}

@@ -15,7 +15,7 @@ type overlaps struct {
 
 // add notes a problem where requests match the route and one before it, and neither is
 // more specific.
-func (o *overlaps) add(r *reader, v at, route Route) {
+func (o *overlaps) add(r *reader, v pathNode, route Route) {
 	for _, pattern := range route.patterns() {
 		if register(o.mux, pattern) != nil {
 			o.report(r, v, pattern, route.Path)
@@ -25,7 +25,7 @@ func (o *overlaps) add(r *reader, v at, route Route) {
 	o.routes, o.lines = append(o.routes, route), append(o.lines, v.Line)
 }
 
-func (o *overlaps) report(r *reader, v at, pattern, path string) {
+func (o *overlaps) report(r *reader, v pathNode, pattern, path string) {
 	for i, other := range o.routes {
 		c, yes := other.clash(pattern)
 		switch {

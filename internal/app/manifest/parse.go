@@ -27,15 +27,15 @@ type Manifest struct {
 	App  App
 	file string
 	// places has the position of each value by its path.
-	places map[string]place
+	places map[string]position
 }
 
 // Parse reads a manifest's text. Its error is Problems; name is the file's name in them.
 func Parse(name string, text []byte, opts Options) (*Manifest, error) {
-	r := &reader{file: name, places: map[string]place{}}
+	r := &reader{file: name, places: map[string]position{}}
 	m := &Manifest{file: name, places: r.places}
 	if n := r.document(text); n != nil {
-		r.app(at{n, ""}, &m.App)
+		r.app(pathNode{n, ""}, &m.App)
 		for _, check := range r.later {
 			check()
 		}

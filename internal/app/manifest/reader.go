@@ -20,20 +20,20 @@ import (
 type reader struct {
 	file     string
 	problems Problems
-	places   map[string]place
+	places   map[string]position
 	later    []func() // checks of references, made when the whole manifest has been read
 }
 
-type place struct{ line, column int }
+type position struct{ line, column int }
 
-// at is a value of the manifest with its path.
-type at struct {
+// pathNode is a value of the manifest with its path.
+type pathNode struct {
 	*yaml.Node
 	path string
 }
 
-func (v at) member(key string, n *yaml.Node) at {
-	return at{n, strings.TrimPrefix(v.path+"/"+key, "/")}
+func (v pathNode) member(key string, n *yaml.Node) pathNode {
+	return pathNode{n, strings.TrimPrefix(v.path+"/"+key, "/")}
 }
 
 // report adds a problem at a node.
@@ -77,7 +77,7 @@ func (r *reader) syntax(text []byte, err error) {
 }
 
 // usable says whether a value can be looked at; aliases can't.
-func (r *reader) usable(v at) bool {
+func (r *reader) usable(v pathNode) bool {
 	if v.Kind == yaml.AliasNode {
 		r.report(v.Node, "aliases are not understood: write it out")
 		return false
@@ -86,7 +86,7 @@ func (r *reader) usable(v at) bool {
 }
 
 // pairs gives each pair of a mapping to f.
-func (r *reader) pairs(v at, want string, f func(key *yaml.Node, value at)) {
+func (r *reader) pairs(v pathNode, want string, f func(key *yaml.Node, value pathNode)) {
 	switch {
 	case !r.usable(v):
 		return
@@ -106,21 +106,21 @@ func (r *reader) pairs(v at, want string, f func(key *yaml.Node, value at)) {
 			r.report(key, "%s is here twice, at line %d already: keep one", key.Value, seen[key.Value])
 		default:
 			seen[key.Value] = key.Line
-			r.places[value.path] = place{value.Line, value.Column}
+			r.places[value.path] = position{value.Line, value.Column}
 			f(key, value)
 		}
 	}
 }
 
 // members are what a mapping may have.
-type members map[string]func(at)
+type members map[string]func(pathNode)
 
 // mapping gives each member to its function, and returns those that were there.
-func (r *reader) mapping(v at, what string, m members) map[string]at {
-	got := map[string]at{}
+func (r *reader) mapping(v pathNode, what string, m members) map[string]pathNode {
+	got := map[string]pathNode{}
 	known := slices.Collect(maps.Keys(m))
 	want := what + " is a mapping with: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
-	r.pairs(v, want, func(key *yaml.Node, value at) {
+	r.pairs(v, want, func(key *yaml.Node, value pathNode) {
 		f := m[key.Value]
 		if f == nil {
 			// What was meant counts as there, so that nobody is told that it is missing.
@@ -137,11 +137,11 @@ func (r *reader) mapping(v at, what string, m members) map[string]at {
 }
 
 // entries gives each entry of a mapping of names to f.
-func (r *reader) entries(v at, what, example string, f func(name string, value at)) {
+func (r *reader) entries(v pathNode, what, example string, f func(name string, value pathNode)) {
 	if v.Tag == "!!null" {
 		return
 	}
-	r.pairs(v, fmt.Sprintf("%s is a mapping of names, as in: %s", what, example), func(key *yaml.Node, value at) {
+	r.pairs(v, fmt.Sprintf("%s is a mapping of names, as in: %s", what, example), func(key *yaml.Node, value pathNode) {
 		r.name(key)
 		if r.usable(value) {
 			f(key.Value, value)
@@ -150,7 +150,7 @@ func (r *reader) entries(v at, what, example string, f func(name string, value a
 }
 
 // list gives each item to f.
-func (r *reader) list(v at, what, example string, f func(at)) {
+func (r *reader) list(v pathNode, what, example string, f func(pathNode)) {
 	switch {
 	case !r.usable(v), v.Tag == "!!null":
 	case v.Kind != yaml.SequenceNode:
@@ -158,7 +158,7 @@ func (r *reader) list(v at, what, example string, f func(at)) {
 	default:
 		for i, n := range v.Content {
 			item := v.member(strconv.Itoa(i), n)
-			r.places[item.path] = place{n.Line, n.Column}
+			r.places[item.path] = position{n.Line, n.Column}
 			if r.usable(item) {
 				f(item)
 			}
@@ -174,8 +174,8 @@ func (r *reader) name(n *yaml.Node) {
 }
 
 // label reads the name of an app or a tenant.
-func (r *reader) label(to *string) func(at) {
-	return func(v at) {
+func (r *reader) label(to *string) func(pathNode) {
+	return func(v pathNode) {
 		if why := labelError(v.Value); !r.scalar(v, "a name") {
 			return
 		} else if why != "" {
@@ -192,7 +192,7 @@ func suggestion(name string) string {
 	return fmt.Sprintf(": write %q", name)
 }
 
-func (r *reader) scalar(v at, want string) bool {
+func (r *reader) scalar(v pathNode, want string) bool {
 	if v.Kind != yaml.ScalarNode || v.Tag == "!!null" {
 		r.report(v.Node, "this has to be %s", want)
 		return false
@@ -201,8 +201,8 @@ func (r *reader) scalar(v at, want string) bool {
 }
 
 // text reads a text that is not empty.
-func (r *reader) text(to *string, want string) func(at) {
-	return func(v at) {
+func (r *reader) text(to *string, want string) func(pathNode) {
+	return func(v pathNode) {
 		switch {
 		case !r.scalar(v, want):
 		case v.Value == "":
@@ -213,8 +213,8 @@ func (r *reader) text(to *string, want string) func(at) {
 	}
 }
 
-func (r *reader) boolean(to *bool) func(at) {
-	return func(v at) {
+func (r *reader) boolean(to *bool) func(pathNode) {
+	return func(v pathNode) {
 		if v.Tag != "!!bool" {
 			r.report(v.Node, "%q is neither true nor false", v.Value)
 			return
@@ -224,8 +224,8 @@ func (r *reader) boolean(to *bool) func(at) {
 }
 
 // size reads a size within bounds.
-func (r *reader) size(to *outboard.Bytes, least outboard.Bytes) func(at) {
-	return func(v at) {
+func (r *reader) size(to *outboard.Bytes, least outboard.Bytes) func(pathNode) {
+	return func(v pathNode) {
 		if !r.scalar(v, "a size, such as 64MiB") {
 			return
 		}
@@ -242,8 +242,8 @@ func (r *reader) size(to *outboard.Bytes, least outboard.Bytes) func(at) {
 }
 
 // duration reads a time within bounds.
-func (r *reader) duration(to *time.Duration, least, most time.Duration) func(at) {
-	return func(v at) {
+func (r *reader) duration(to *time.Duration, least, most time.Duration) func(pathNode) {
+	return func(v pathNode) {
 		d, err := time.ParseDuration(v.Value)
 		switch {
 		case !r.scalar(v, "a time, such as 500ms or 2s"):
@@ -265,8 +265,8 @@ func isNumber(s string) bool {
 }
 
 // number reads a whole number within bounds.
-func number[T int | int64](r *reader, to *T, least, most T) func(at) {
-	return func(v at) {
+func number[T int | int64](r *reader, to *T, least, most T) func(pathNode) {
+	return func(v pathNode) {
 		n, err := strconv.ParseInt(strings.ReplaceAll(v.Value, "_", ""), 10, 64)
 		switch {
 		case !r.scalar(v, "a whole number"):

@@ -13,16 +13,16 @@ import (
 // edge is a function's import of another one of its app.
 type edge struct {
 	to string
-	at at
+	at pathNode
 }
 
 // target reads the target of a trigger, and checks later that it exists. kind is its key.
-func (r *triggerReader) target(a *App, kind string, name *string) func(at) {
+func (r *triggerReader) target(a *App, kind string, name *string) func(pathNode) {
 	what, _ := strings.CutSuffix(kind, "websocket")
 	if what == "" {
 		what = "function" // that takes the events of WebSockets
 	}
-	return func(v at) {
+	return func(v pathNode) {
 		r.text(name, "the name of a "+what)(v)
 		wanted := *name
 		r.later = append(r.later, func() {
@@ -34,7 +34,7 @@ func (r *triggerReader) target(a *App, kind string, name *string) func(at) {
 }
 
 // importReference checks that an import exists.
-func (r *functionReader) importReference(a *App, function string, i Import, v at) {
+func (r *functionReader) importReference(a *App, function string, i Import, v pathNode) {
 	switch names := a.names(i.Kind); {
 	case i.Kind == ImportFunction && strings.Contains(i.Name, "/"):
 		r.foreign(a, i, v)
@@ -62,7 +62,7 @@ func declare(i Import) string {
 }
 
 // foreign checks the import of another app's function, which is not known here.
-func (r *functionReader) foreign(a *App, i Import, v at) {
+func (r *functionReader) foreign(a *App, i Import, v pathNode) {
 	app, function, _ := strings.Cut(i.Name, "/")
 	switch {
 	case labelError(app) != "" || nameError(function) != "":

@@ -19,13 +19,13 @@ const maxRoutes = 500
 // triggerReader reads what starts an app: routes, subjects and schedules.
 type triggerReader struct{ *reader }
 
-func (r *triggerReader) routes(v at, a *App) {
+func (r *triggerReader) routes(v pathNode, a *App) {
 	if len(v.Content) > maxRoutes {
 		r.report(v.Node, "%d routes; an app has %d at most", len(v.Content), maxRoutes)
 		return
 	}
 	o := overlaps{mux: http.NewServeMux()}
-	r.list(v, "routes", "- {path: /cart/{id}, methods: [GET], function: cart}", func(v at) {
+	r.list(v, "routes", "- {path: /cart/{id}, methods: [GET], function: cart}", func(v pathNode) {
 		route, whole := r.route(a, v)
 		a.Routes = append(a.Routes, route)
 		if whole {
@@ -35,19 +35,19 @@ func (r *triggerReader) routes(v at, a *App) {
 }
 
 // route reads a route, and says whether it is whole.
-func (r *triggerReader) route(a *App, v at) (Route, bool) {
+func (r *triggerReader) route(a *App, v pathNode) (Route, bool) {
 	var route Route
 	before := len(r.problems)
 	got := r.mapping(v, "a route", members{
-		"path":      func(v at) { r.routePath(v, &route.Path) },
-		"methods":   func(v at) { r.methods(v, &route.Methods) },
+		"path":      func(v pathNode) { r.routePath(v, &route.Path) },
+		"methods":   func(v pathNode) { r.methods(v, &route.Methods) },
 		"function":  r.target(a, "function", &route.Function),
 		"workflow":  r.target(a, "workflow", &route.Workflow),
 		"websocket": r.target(a, "websocket", &route.WebSocket),
 		"wait":      r.boolean(&route.Wait),
-		"origins":   func(v at) { r.origins(v, &route.Origins) },
+		"origins":   func(v pathNode) { r.origins(v, &route.Origins) },
 
-		"subprotocols": func(v at) { r.subprotocols(v, &route.Subprotocols) },
+		"subprotocols": func(v pathNode) { r.subprotocols(v, &route.Subprotocols) },
 
 		"request": r.size(&route.Request, 1),
 	})
@@ -68,7 +68,7 @@ func (r *triggerReader) route(a *App, v at) (Route, bool) {
 }
 
 // oneTarget wants exactly one of some members.
-func (r *triggerReader) oneTarget(v at, got map[string]at, targets ...string) {
+func (r *triggerReader) oneTarget(v pathNode, got map[string]pathNode, targets ...string) {
 	var there []string
 	for _, t := range targets {
 		if _, ok := got[t]; ok {
@@ -85,14 +85,14 @@ func (r *triggerReader) oneTarget(v at, got map[string]at, targets ...string) {
 }
 
 // belongs wants a member only where another one is.
-func (r *triggerReader) belongs(got map[string]at, member, other, why string) {
+func (r *triggerReader) belongs(got map[string]pathNode, member, other, why string) {
 	v, ok := got[member]
 	if _, there := got[other]; ok && !there {
 		r.report(v.Node, "%s: leave %s out", why, member)
 	}
 }
 
-func (r *triggerReader) routePath(v at, to *string) {
+func (r *triggerReader) routePath(v pathNode, to *string) {
 	r.text(to, "a path, such as /cart/{id}")(v)
 	if *to == "" {
 		return
@@ -162,8 +162,8 @@ func allMethods() []string {
 	}
 }
 
-func (r *triggerReader) methods(v at, to *[]string) {
-	r.list(v, "methods", "[GET, POST]", func(v at) {
+func (r *triggerReader) methods(v pathNode, to *[]string) {
+	r.list(v, "methods", "[GET, POST]", func(v pathNode) {
 		switch {
 		case !slices.Contains(allMethods(), v.Value):
 			r.report(v.Node, "%q is no method: %s", v.Value, spell.Hint(v.Value, allMethods()))
@@ -179,8 +179,8 @@ func (r *triggerReader) methods(v at, to *[]string) {
 }
 
 // subprotocols reads names of RFC 6455, section 4.1, which are tokens.
-func (r *triggerReader) subprotocols(v at, to *[]string) {
-	r.list(v, "subprotocols", "[v2.chat.example.org]", func(v at) {
+func (r *triggerReader) subprotocols(v pathNode, to *[]string) {
+	r.list(v, "subprotocols", "[v2.chat.example.org]", func(v pathNode) {
 		var name string
 		r.text(&name, "the name of a subprotocol, such as v2.chat.example.org")(v)
 		if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("()<>@,;:\\\"/[]?={}", c) }) {
@@ -190,8 +190,8 @@ func (r *triggerReader) subprotocols(v at, to *[]string) {
 	})
 }
 
-func (r *triggerReader) origins(v at, to *[]string) {
-	r.list(v, "origins", "[shop.example.org]", func(v at) {
+func (r *triggerReader) origins(v pathNode, to *[]string) {
+	r.list(v, "origins", "[shop.example.org]", func(v pathNode) {
 		var host string
 		r.text(&host, "a host, such as shop.example.org")(v)
 		if strings.Contains(host, "/") {
@@ -217,13 +217,13 @@ func (route *Route) patterns() []string {
 	return all
 }
 
-func (r *triggerReader) subjects(v at, a *App) {
+func (r *triggerReader) subjects(v pathNode, a *App) {
 	lines := map[Subject]int{}
-	r.list(v, "subjects", "- {subject: orders.new, function: cart}", func(v at) {
+	r.list(v, "subjects", "- {subject: orders.new, function: cart}", func(v pathNode) {
 		var s Subject
 		got := r.mapping(v, "a subject's trigger", members{
-			"subject":  func(v at) { r.subject(v, &s.Subject) },
-			"queue":    func(v at) { r.queue(v, &s.Queue) },
+			"subject":  func(v pathNode) { r.subject(v, &s.Subject) },
+			"queue":    func(v pathNode) { r.queue(v, &s.Queue) },
 			"function": r.target(a, "function", &s.Function),
 			"workflow": r.target(a, "workflow", &s.Workflow),
 		})
@@ -239,7 +239,7 @@ func (r *triggerReader) subjects(v at, a *App) {
 	})
 }
 
-func (r *triggerReader) subject(v at, to *string) {
+func (r *triggerReader) subject(v pathNode, to *string) {
 	r.text(to, "a subject, such as orders.new")(v)
 	tokens := strings.Split(*to, ".")
 	for i, t := range tokens {
@@ -268,22 +268,22 @@ func (r *triggerReader) subject(v at, to *string) {
 // hear nor say: the pool's changes, and other apps' rooms and events.
 func Reserved(word string) bool { return word == "outboard" || word == "rooms" || word == "events" }
 
-func (r *triggerReader) queue(v at, to *string) {
+func (r *triggerReader) queue(v pathNode, to *string) {
 	r.text(to, "the name of a group")(v)
 	if strings.ContainsFunc(*to, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '*' || c == '>' }) {
 		r.report(v.Node, "queue %q: it has no blank, * or >", *to)
 	}
 }
 
-func (r *triggerReader) schedules(v at, a *App) {
-	r.list(v, "schedules", `- {cron: "*/5 * * * *", function: cart}`, func(v at) {
+func (r *triggerReader) schedules(v pathNode, a *App) {
+	r.list(v, "schedules", `- {cron: "*/5 * * * *", function: cart}`, func(v pathNode) {
 		var s Schedule
 		got := r.mapping(v, "a schedule", members{
-			"cron":     func(v at) { r.cron(v, &s.Cron) },
-			"zone":     func(v at) { r.zone(v, &s.Zone) },
+			"cron":     func(v pathNode) { r.cron(v, &s.Cron) },
+			"zone":     func(v pathNode) { r.zone(v, &s.Zone) },
 			"function": r.target(a, "function", &s.Function),
 			"workflow": r.target(a, "workflow", &s.Workflow),
-			"body": func(v at) {
+			"body": func(v pathNode) {
 				if r.scalar(v, "a text: what the function gets") {
 					s.Body = v.Value
 				}
@@ -300,7 +300,7 @@ func (r *triggerReader) schedules(v at, a *App) {
 // someTime is when a schedule is asked whether it ever comes.
 func referenceTime() time.Time { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
-func (r *triggerReader) cron(v at, to *string) {
+func (r *triggerReader) cron(v pathNode, to *string) {
 	r.text(to, `a time in five fields, such as "*/5 * * * *"`)(v)
 	if *to == "" {
 		return
@@ -318,7 +318,7 @@ func (r *triggerReader) cron(v at, to *string) {
 	}
 }
 
-func (r *triggerReader) zone(v at, to *string) {
+func (r *triggerReader) zone(v pathNode, to *string) {
 	r.text(to, "a time zone, such as Europe/Berlin")(v)
 	if _, err := time.LoadLocation(*to); err != nil || *to == "Local" {
 		r.report(v.Node, "%q is no time zone: write one such as Europe/Berlin or UTC", *to)

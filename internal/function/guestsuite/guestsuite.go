@@ -135,14 +135,14 @@ func (l *Language) resources(t *testing.T, f *function.Function) {
 // arena passes values by their offset.
 func arena(t *testing.T, f *function.Function) {
 	a := newArena(t, 1<<20)
-	call := func(q function.Request, want string) function.Place {
+	call := func(q function.Request, want string) function.Extent {
 		t.Helper()
 		q.Arena = a
 		p, err := f.Call(t.Context(), q)
 		if err != nil || p.Place == nil {
 			t.Fatalf("got %+v, %v", p, err)
 		}
-		if got, err := a.At(*p.Place); err != nil || string(got) != want {
+		if got, err := a.Slice(*p.Place); err != nil || string(got) != want {
 			t.Errorf("got %q, %v, want %q", got, err, want)
 		}
 		return *p.Place

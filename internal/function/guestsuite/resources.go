@@ -21,7 +21,7 @@ type resource struct {
 
 func (r resources) Import(_ context.Context, name string) (function.Resource, error) {
 	if name == "arena:photos" {
-		return &function.SharedArena{Arena: r.arena}, r.arena.Hold()
+		return &function.SharedArena{Arena: r.arena}, r.arena.Retain()
 	}
 	handle, err := r.Host.Import(name)
 	if err != nil {

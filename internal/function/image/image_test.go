@@ -31,7 +31,7 @@ func newImage(t testing.TB, memory []byte) *Image {
 
 func take(t testing.TB, p *Pool, size int, i *Image) *Range {
 	t.Helper()
-	r, err := p.Take(size)
+	r, err := p.Acquire(size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestApart(t *testing.T) {
 		t.Error("a write to one range shows elsewhere")
 	}
 	a.Release()
-	again, err := p.Take(8 * PageSize)
+	again, err := p.Acquire(8 * PageSize)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (r *Range) clear(from, to int) error {
 func (r *Range) Private() int { return len(r.private) * PageSize }
 
 // Release returns the range to its pool.
-func (r *Range) Release() { r.pool.put(r) }
+func (r *Range) Release() { r.pool.release(r) }
 
 // Pool caches idle ranges, because mmap and munmap take a lock of the whole process.
 type Pool struct {
@@ -68,8 +68,8 @@ type Pool struct {
 // DefaultKeep suffices for the slots of a few functions.
 const DefaultKeep = 16
 
-// Take returns an empty range of size bytes, a multiple of PageSize.
-func (p *Pool) Take(size int) (*Range, error) {
+// Acquire returns an empty range of size bytes, a multiple of PageSize.
+func (p *Pool) Acquire(size int) (*Range, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if have := p.idle[size]; len(have) > 0 {
@@ -85,7 +85,7 @@ func (p *Pool) Take(size int) (*Range, error) {
 	return &Range{base: unsafe.Slice((*byte)(base), size), pool: p}, nil
 }
 
-func (p *Pool) put(r *Range) {
+func (p *Pool) release(r *Range) {
 	keep := p.Keep
 	if keep == 0 {
 		keep = DefaultKeep

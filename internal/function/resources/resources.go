@@ -105,7 +105,7 @@ func (a *App) Arena(name string, size outboard.Bytes, readOnly bool) (function.R
 		}
 		a.arenas[name] = arena
 	}
-	if err := arena.Hold(); err != nil {
+	if err := arena.Retain(); err != nil {
 		return nil, err
 	}
 	return &function.SharedArena{Arena: arena, ReadOnly: readOnly}, nil

@@ -27,7 +27,7 @@ type Send func([]client.LogLine) error
 // Members are the nodes of the pool.
 type Members interface {
 	Changed() <-chan struct{}
-	Others() []outboard.NodeID
+	Peers() []outboard.NodeID
 }
 
 // Merger sends the lines of all nodes: first those that are kept, sorted by time, then new
@@ -105,7 +105,7 @@ func (g *Merger) Run(ctx context.Context) error {
 
 // openStreams opens the streams of all nodes that have none.
 func (g *Merger) openStreams(ctx context.Context, begin time.Time) {
-	for _, node := range append(g.Members.Others(), g.Self) {
+	for _, node := range append(g.Members.Peers(), g.Self) {
 		s := g.nodes[node]
 		if s == nil {
 			s = &source{last: begin}

@@ -53,8 +53,8 @@ func (m *Members) Changed() <-chan struct{} {
 // Known reports whether the process has heard of any member.
 func (m *Members) Known() bool { return len(m.Nodes()) > 0 }
 
-// Others are the members but this process's node.
-func (m *Members) Others() []outboard.NodeID {
+// Peers are all members except this process's node.
+func (m *Members) Peers() []outboard.NodeID {
 	var all []outboard.NodeID
 	for _, n := range m.Nodes() {
 		if n.ID != m.self {

@@ -15,7 +15,7 @@ type Event struct {
 	By string `json:"by,omitempty"`
 
 	Started   *Started   `json:"started,omitempty"`
-	Taken     *Taken     `json:"taken,omitempty"`
+	TakenOver *TakenOver `json:"taken,omitempty"`
 	Step      *Step      `json:"step,omitempty"`
 	Fired     *Fired     `json:"fired,omitempty"`
 	Emitted   *Emitted   `json:"emitted,omitempty"`
@@ -39,9 +39,9 @@ type Started struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 }
 
-// Taken records that another node has taken the execution over. It fences the previous
+// TakenOver records that another node has taken the execution over. It fences the previous
 // node, whose appends fail from then on.
-type Taken struct {
+type TakenOver struct {
 	Node   string `json:"node"`
 	Reason string `json:"reason"`
 }

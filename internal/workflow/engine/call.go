@@ -61,7 +61,7 @@ func (r *executor) call(c core.Call, at time.Time) {
 }
 
 // stepEnded applies the end of a call.
-func (r *executor) stepEnded(step *core.Step, place *Place) {
+func (r *executor) stepEnded(step *core.Step, place *Extent) {
 	added := r.apply(core.Event{Step: step})
 	if added == nil || step.Value == nil {
 		return
@@ -101,7 +101,7 @@ func (s *stepCall) attempt(ctx context.Context) (Outcome, error) {
 
 // outcome makes a record of how a call ended. A result that is large or no JSON
 // has a place.
-func (s *stepCall) outcome(ctx context.Context, path string, out Outcome, failed error) (*core.Step, *Place, error) {
+func (s *stepCall) outcome(ctx context.Context, path string, out Outcome, failed error) (*core.Step, *Extent, error) {
 	step := &core.Step{Path: path}
 	text, err := json.Marshal(out.Run)
 	if err != nil {

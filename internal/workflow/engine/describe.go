@@ -101,8 +101,8 @@ func summaryOf(id ID, events []core.Event) Execution {
 	}
 	for _, event := range events {
 		switch {
-		case event.Taken != nil:
-			out.Tenures = append(out.Tenures, Tenure{event.Taken.Node, event.At, event.Taken.Reason})
+		case event.TakenOver != nil:
+			out.Tenures = append(out.Tenures, Tenure{event.TakenOver.Node, event.At, event.TakenOver.Reason})
 		case event.Finished != nil:
 			f := event.Finished
 			out.Status, out.Ended, out.Output, out.OutputValue, out.Error = f.Status, event.At, f.Output, f.Value, f.Error

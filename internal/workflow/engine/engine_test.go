@@ -416,7 +416,7 @@ func TestCancel(t *testing.T) {
 					by = other
 				}
 				look := func() {
-					if err := w.engine.Look(t.Context(), id); err != nil {
+					if err := w.engine.Refresh(t.Context(), id); err != nil {
 						t.Error(err)
 					}
 				}

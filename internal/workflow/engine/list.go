@@ -27,7 +27,7 @@ type Filter struct {
 	Brief bool
 }
 
-func (f *Filter) takes(x *Execution) bool {
+func (f *Filter) matches(x *Execution) bool {
 	return (f.Workflow == "" || f.Workflow == x.Workflow) && (f.Status == "" || f.Status == x.Status)
 }
 
@@ -110,7 +110,7 @@ func (l *listing) add(ctx context.Context, ids []ID) error {
 		return err
 	}
 	for _, id := range ids {
-		if x := all[id]; x != nil && l.f.takes(x) {
+		if x := all[id]; x != nil && l.f.matches(x) {
 			l.out = append(l.out, *x)
 		}
 	}
@@ -167,7 +167,7 @@ func (l *listing) scan(ctx context.Context, ids []ID) error {
 		events, err := decode(records)
 		p.broken = p.broken || err != nil
 		p.events = append(p.events, slices.DeleteFunc(events, func(event core.Event) bool {
-			return event.Started == nil && event.Taken == nil && event.Finished == nil
+			return event.Started == nil && event.TakenOver == nil && event.Finished == nil
 		})...)
 		p.appends++
 		return nil

@@ -45,8 +45,8 @@ type Workflows interface {
 	Workflow(ctx context.Context, app string, version int, name string) (*dsl.Workflow, int, error)
 }
 
-// Place is a value in this node's arena of an execution.
-type Place struct {
+// Extent is the range of a value in an execution's arena on this node, in bytes.
+type Extent struct {
 	Offset, Size int64
 }
 
@@ -62,7 +62,7 @@ type FunctionCall struct {
 	Function, Entry string
 	// Body is the request, or At is where it lies in the execution's arena.
 	Body []byte
-	At   *Place
+	At   *Extent
 	// Type is the body's media type.
 	Type string
 	Meta map[string]string
@@ -82,7 +82,7 @@ type Outcome struct {
 	// expressions should see, which is JSON of at most MaxInline bytes, has to be in
 	// Body; nothing is null.
 	Body []byte
-	At   *Place
+	At   *Extent
 	// Type is the response's media type, "" when it is not known.
 	Type string
 	Run  Run
@@ -131,12 +131,12 @@ type Functions interface {
 // Values keeps what is too large for the log.
 type Values interface {
 	// Put brings bytes into the execution's arena on this node.
-	Put(ctx context.Context, id ID, data []byte) (Place, error)
+	Put(ctx context.Context, id ID, data []byte) (Extent, error)
 	// Save keeps the value at a place so that the death of this node does not lose
 	// it, and returns its digest.
-	Save(ctx context.Context, id ID, at Place) (digest string, err error)
+	Save(ctx context.Context, id ID, at Extent) (digest string, err error)
 	// Load brings a saved value into the execution's arena on this node.
-	Load(ctx context.Context, id ID, v core.Value) (Place, error)
+	Load(ctx context.Context, id ID, v core.Value) (Extent, error)
 	// Release gives the execution's arena back: it runs here no longer. What was
 	// saved stays.
 	Release(id ID)

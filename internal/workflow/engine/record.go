@@ -137,7 +137,7 @@ func (r *executor) resume(events []core.Event, seq uint64) {
 	r.values.reset()
 	fits := true
 	for _, event := range events {
-		wanted := event.Taken != nil || event.Finished != nil || r.x.Wants(event)
+		wanted := event.TakenOver != nil || event.Finished != nil || r.x.Wants(event)
 		_, err := r.x.Apply(event)
 		fits = fits && wanted && err == nil
 		r.values.addRecorded(event)
@@ -162,7 +162,7 @@ func (r *executor) resume(events []core.Event, seq uint64) {
 func owner(events []core.Event) string {
 	by := ""
 	for _, e := range events {
-		if e.Started != nil || e.Taken != nil {
+		if e.Started != nil || e.TakenOver != nil {
 			by = e.By
 		}
 	}

@@ -40,20 +40,20 @@ func (t *takeover) adoptOrphans() {
 	}
 }
 
-// tellPause is how long the log waits for more executions that are taken over.
-const tellPause = 2 * time.Second
+// logInterval is the time between two lines of the log about executions that were taken over.
+const logInterval = 2 * time.Second
 
 // logTakeovers logs how many executions were taken over: a node that dies may leave thousands,
 // which are worth a few lines.
 func (t *takeover) logTakeovers() {
-	for sleep(t.e.ctx, tellPause) {
+	for sleep(t.e.ctx, logInterval) {
 		if n := t.count.Swap(0); n > 0 {
 			t.e.log.Info("took executions over", "executions", n)
 		}
 	}
 }
 
-// takeOver takes an execution over, unless somebody else does.
+// takeOver takes an execution over, unless another node does.
 func (t *takeover) takeOver(id ID) {
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		select {
@@ -161,7 +161,7 @@ func (e *Engine) replay(ctx context.Context, id ID, events []core.Event) (*execu
 // appendTakeover records the new owner in the log, which fences off the previous one, and resumes the
 // execution.
 func (t *takeover) appendTakeover(r *executor, events []core.Event) error {
-	taken := core.Event{At: now(), By: t.e.writer, Taken: &core.Taken{Node: t.e.opts.Node, Reason: takeoverReason(t.e, events)}}
+	taken := core.Event{At: now(), By: t.e.writer, TakenOver: &core.TakenOver{Node: t.e.opts.Node, Reason: takeoverReason(t.e, events)}}
 	text, err := json.Marshal(taken)
 	if err != nil {
 		return err
@@ -185,8 +185,8 @@ func takeoverReason(e *Engine, events []core.Event) string {
 		switch {
 		case event.Started != nil:
 			last = event.Started.Node
-		case event.Taken != nil:
-			last = event.Taken.Node
+		case event.TakenOver != nil:
+			last = event.TakenOver.Node
 		}
 	}
 	if last == e.opts.Node {

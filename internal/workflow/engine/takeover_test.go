@@ -33,8 +33,8 @@ func (w *world) kinds(id engine.ID) []string {
 		switch {
 		case e.Started != nil:
 			out = append(out, "started on "+e.Started.Node)
-		case e.Taken != nil:
-			out = append(out, "taken by "+e.Taken.Node)
+		case e.TakenOver != nil:
+			out = append(out, "taken by "+e.TakenOver.Node)
 		case e.Step != nil:
 			out = append(out, "step "+e.Step.Path)
 		case e.Fired != nil:

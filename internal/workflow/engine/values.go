@@ -30,14 +30,14 @@ type values struct {
 type value struct {
 	mu    sync.Mutex // held while it is loaded
 	value core.Value
-	place *Place // where it is on this node, nil if it is not here
+	place *Extent // where it is on this node, nil if it is not here
 }
 
 func newValues(store Values, id ID) *values {
 	return &values{store: store, id: id, by: map[string]*value{}}
 }
 
-func (v *values) add(step string, is core.Value, at *Place) {
+func (v *values) add(step string, is core.Value, at *Extent) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.by[step] = &value{value: is, place: at}
@@ -87,17 +87,17 @@ func (v *values) addRecorded(e core.Event) {
 }
 
 // locateValue returns the location of a value in this node's arena, and loads it if needed.
-func (v *values) locateValue(ctx context.Context, ref core.Reference) (Place, *value, error) {
+func (v *values) locateValue(ctx context.Context, ref core.Reference) (Extent, *value, error) {
 	held := v.get(ref.Step)
 	if held == nil {
-		return Place{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, ErrNotFound)
+		return Extent{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, ErrNotFound)
 	}
 	held.mu.Lock()
 	defer held.mu.Unlock()
 	if held.place == nil {
-		at, err := retry(ctx, func() (Place, error) { return v.store.Load(ctx, v.id, held.value) })
+		at, err := retry(ctx, func() (Extent, error) { return v.store.Load(ctx, v.id, held.value) })
 		if err != nil {
-			return Place{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, err)
+			return Extent{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, err)
 		}
 		held.place = &at
 	}
@@ -176,12 +176,12 @@ func (v *values) locationOf(ctx context.Context, ref core.Reference) (any, error
 }
 
 // put copies bytes into the arena.
-func (v *values) put(ctx context.Context, data []byte) (Place, error) {
-	return retry(ctx, func() (Place, error) { return v.store.Put(ctx, v.id, data) })
+func (v *values) put(ctx context.Context, data []byte) (Extent, error) {
+	return retry(ctx, func() (Extent, error) { return v.store.Put(ctx, v.id, data) })
 }
 
 // save saves the value of an entry, which is recorded only then.
-func (r *executor) save(added *entry, step string, at Place, keep func(digest string)) {
+func (r *executor) save(added *entry, step string, at Extent, keep func(digest string)) {
 	added.saving = true
 	r.recorder.saving++
 	r.begin(step, func(ctx context.Context) func() {

@@ -126,8 +126,8 @@ func (e *Engine) tryCancel(ctx context.Context, id ID, reason string) (bool, err
 	return e.cancelRemotely(ctx, id, events, event)
 }
 
-// Look makes an execution that runs here reload its log, in which another node has recorded its end.
-func (e *Engine) Look(ctx context.Context, id ID) error {
+// Refresh makes an execution that runs here reload its log after another node has recorded its end.
+func (e *Engine) Refresh(ctx context.Context, id ID) error {
 	r := e.running(id)
 	if r == nil {
 		return nil

@@ -102,8 +102,8 @@ const (
 	maxNodes   = 8
 )
 
-// Place returns the node for a step, "" for this one.
-func (p *Planner) Place(c *engine.FunctionCall) outboard.NodeID {
+// ChooseNode returns the node for a step, "" for this one.
+func (p *Planner) ChooseNode(c *engine.FunctionCall) outboard.NodeID {
 	if c.Workflow == nil || len(p.opts.Others()) == 0 {
 		return ""
 	}

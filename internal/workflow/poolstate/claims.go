@@ -59,8 +59,8 @@ func lastOwner(ctx context.Context, log *state.Log, key string) (node outboard.N
 		switch {
 		case e.Started != nil:
 			node = outboard.NodeID(e.Started.Node)
-		case e.Taken != nil:
-			node = outboard.NodeID(e.Taken.Node)
+		case e.TakenOver != nil:
+			node = outboard.NodeID(e.TakenOver.Node)
 		case e.Finished != nil:
 			over = true
 		}

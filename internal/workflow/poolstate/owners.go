@@ -263,16 +263,16 @@ func (o *Owners) offerOne(ctx context.Context, key string, nodes []outboard.Node
 		return false, nil
 	case node == "" || node != o.opts.Self && slices.Contains(nodes, node):
 		return false, nil
-	case node != o.opts.Self && place(nodes, o.opts.Self, key) > round:
+	case node != o.opts.Self && takeoverRank(nodes, o.opts.Self, key) > round:
 		return true, nil
 	}
 	f(key)
 	return false, nil
 }
 
-// place is how many nodes come before one when an execution is taken over. All nodes
-// reckon the same, and each execution has another order.
-func place(nodes []outboard.NodeID, self outboard.NodeID, key string) int {
+// takeoverRank is the number of nodes that come before self in the order in which nodes take an
+// execution over (rendezvous hashing): all nodes compute the same order, another for each execution.
+func takeoverRank(nodes []outboard.NodeID, self outboard.NodeID, key string) int {
 	weight := func(n outboard.NodeID) uint64 {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(string(n) + "\x00" + key)) // a hash takes everything

@@ -68,7 +68,7 @@ func step(session *borrow.Session, arg string) error {
 		_, err := session.Ring.Next(1)
 		return err
 	}
-	answer, err := Ask(session, arg)
+	answer, err := Exchange(session, arg)
 	if err != nil {
 		return err
 	}
@@ -76,9 +76,9 @@ func step(session *borrow.Session, arg string) error {
 	return nil
 }
 
-// Ask sends an order and returns the answer, which must be as long as the order
+// Exchange sends an order and returns the answer, which must be as long as the order
 // if it is none of the worker's own.
-func Ask(session *borrow.Session, order string) (string, error) {
+func Exchange(session *borrow.Session, order string) (string, error) {
 	if err := send(session.Ring, order); err != nil {
 		return "", err
 	}

@@ -25,7 +25,7 @@ type Options struct {
 	// make sense with the driver.
 	Programs []string
 
-	// Limit is the time for one run of one program. Zero means a minute.
+	// Limit ends a run of one program that hangs. Zero means five minutes.
 	Limit time.Duration
 
 	// Differs names lines that may differ, with the reason: the key is
@@ -49,7 +49,7 @@ func (o *Options) setDefaults(s *Suite) {
 		o.Programs = s.Programs()
 	}
 	if o.Limit == 0 {
-		o.Limit = time.Minute
+		o.Limit = 5 * time.Minute
 	}
 }
 

@@ -364,8 +364,8 @@ func (c claims) Orphans(ctx context.Context, f func(engine.ID)) error {
 // values is a Node as engine.Values. An arena is as long as what was put into it.
 type values struct{ n *Node }
 
-func (v values) Put(ctx context.Context, id engine.ID, data []byte) (engine.Place, error) {
-	var at engine.Place
+func (v values) Put(ctx context.Context, id engine.ID, data []byte) (engine.Extent, error) {
+	var at engine.Extent
 	err := v.n.step(ctx, "put", func() error {
 		at = v.n.put(id, data)
 		return nil
@@ -374,11 +374,11 @@ func (v values) Put(ctx context.Context, id engine.ID, data []byte) (engine.Plac
 }
 
 // Put puts bytes into an arena of the node.
-func (n *Node) put(id engine.ID, data []byte) engine.Place {
+func (n *Node) put(id engine.ID, data []byte) engine.Extent {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	arena := n.arenas[id]
-	at := engine.Place{Offset: int64(len(arena)), Size: int64(len(data))}
+	at := engine.Extent{Offset: int64(len(arena)), Size: int64(len(data))}
 	if !n.dead {
 		n.arenas[id] = append(arena, data...)
 	}
@@ -386,10 +386,10 @@ func (n *Node) put(id engine.ID, data []byte) engine.Place {
 }
 
 // Arena puts a function's result into the execution's arena.
-func (n *Node) Arena(id engine.ID, data []byte) engine.Place { return n.put(id, data) }
+func (n *Node) Arena(id engine.ID, data []byte) engine.Extent { return n.put(id, data) }
 
 // At reads a place in an execution's arena.
-func (n *Node) At(id engine.ID, at engine.Place) ([]byte, error) {
+func (n *Node) At(id engine.ID, at engine.Extent) ([]byte, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	arena := n.arenas[id]
@@ -399,7 +399,7 @@ func (n *Node) At(id engine.ID, at engine.Place) ([]byte, error) {
 	return slices.Clone(arena[at.Offset : at.Offset+at.Size]), nil
 }
 
-func (v values) Save(ctx context.Context, id engine.ID, at engine.Place) (string, error) {
+func (v values) Save(ctx context.Context, id engine.ID, at engine.Extent) (string, error) {
 	data, err := v.n.At(id, at)
 	if err != nil {
 		return "", err
@@ -415,7 +415,7 @@ func (v values) Save(ctx context.Context, id engine.ID, at engine.Place) (string
 	})
 }
 
-func (v values) Load(ctx context.Context, id engine.ID, is core.Value) (engine.Place, error) {
+func (v values) Load(ctx context.Context, id engine.ID, is core.Value) (engine.Extent, error) {
 	var data []byte
 	err := v.n.step(ctx, "load", func() error {
 		var ok bool
@@ -425,7 +425,7 @@ func (v values) Load(ctx context.Context, id engine.ID, is core.Value) (engine.P
 		return nil
 	})
 	if err != nil {
-		return engine.Place{}, err
+		return engine.Extent{}, err
 	}
 	return v.n.put(id, data), nil
 }

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// A handlerDesk calls an HTTP handler in this process.
-type handlerDesk struct {
+// A handlerClient calls an HTTP handler in this process.
+type handlerClient struct {
 	ctx     context.Context //nolint:containedctx // of all its requests
 	handler http.Handler
 	term    term
 	answer  memory
 }
 
-func (d *handlerDesk) enroll(k int) (int, []byte, error) {
+func (d *handlerClient) enroll(k int) (int, []byte, error) {
 	r, err := newRequest(d.ctx, http.MethodPut, path(d.term, k), nil)
 	if err != nil {
 		return 0, nil, err
@@ -29,7 +29,7 @@ func (d *handlerDesk) enroll(k int) (int, []byte, error) {
 	return d.answer.status, d.answer.body, nil
 }
 
-// newRequest is a request as a server has it.
+// newRequest returns a request in the form in which a server receives it.
 func newRequest(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err == nil {
@@ -38,14 +38,14 @@ func newRequest(ctx context.Context, method, path string, body []byte) (*http.Re
 	return r, err
 }
 
-// A memory keeps an answer.
+// A memory is a response writer that records the response.
 type memory struct {
 	header http.Header
 	status int
 	body   []byte
 }
 
-// ready forgets the answer before.
+// ready clears the previous response.
 func (m *memory) ready() *memory {
 	if m.header == nil {
 		m.header = http.Header{}
@@ -70,8 +70,8 @@ func (m *memory) Write(b []byte) (int, error) {
 // SetReadDeadline is what the gateway finds at a connection.
 func (m *memory) SetReadDeadline(time.Time) error { return nil }
 
-// A connDesk asks over one connection.
-type connDesk struct {
+// A connClient sends its requests over one connection.
+type connClient struct {
 	conn net.Conn
 	from *bufio.Reader
 	term term
@@ -79,16 +79,16 @@ type connDesk struct {
 	in   []byte
 }
 
-func newConnDesk(ctx context.Context, addr string, t term) (*connDesk, error) {
+func newConnClient(ctx context.Context, addr string, t term) (*connClient, error) {
 	var dial net.Dialer
 	conn, err := dial.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	return &connDesk{conn: conn, from: bufio.NewReader(conn), term: t}, nil
+	return &connClient{conn: conn, from: bufio.NewReader(conn), term: t}, nil
 }
 
-func (d *connDesk) enroll(k int) (int, []byte, error) {
+func (d *connClient) enroll(k int) (int, []byte, error) {
 	d.out = fmt.Appendf(d.out[:0], "PUT %s HTTP/1.1\r\nHost: localhost\r\nRequest-Id: %s\r\nContent-Length: 0\r\n\r\n", path(d.term, k), requestID(k))
 	if _, err := d.conn.Write(d.out); err != nil {
 		return 0, nil, err

@@ -23,7 +23,7 @@ func TestStrangerPyOpenCL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := stranger("PyOpenCL", python, script)
+	p := thirdPartyProgram("PyOpenCL", python, script)
 	local := p.Run(t.Context(), suite.Local, t.TempDir())
 	for name, way := range paths(shared(t)) {
 		home := t.TempDir()
@@ -39,18 +39,18 @@ func TestStrangerCPlusPlus(t *testing.T) {
 	sharesDevice(t)
 	need.Program(t, "c++")
 	need.That(t, "opencl-clhpp-headers", exists("/usr/include/CL/opencl.hpp"), "install opencl-clhpp-headers")
-	same(t, stranger("opencl.hpp", build(t, "c++", "objects.cpp", "-std=c++17", "-lOpenCL", "-lpthread")))
+	same(t, thirdPartyProgram("opencl.hpp", build(t, "c++", "objects.cpp", "-std=c++17", "-lOpenCL", "-lpthread")))
 }
 
 func TestStrangerCLFFT(t *testing.T) {
 	sharesDevice(t)
 	need.Program(t, "cc")
 	need.That(t, "libclfft-dev", exists("/usr/include/clFFT.h"), "install libclfft-dev")
-	same(t, stranger("clFFT", build(t, "cc", "transform.c", "-std=gnu11", "-lclFFT", "-lOpenCL", "-lm")))
+	same(t, thirdPartyProgram("clFFT", build(t, "cc", "transform.c", "-std=gnu11", "-lclFFT", "-lOpenCL", "-lm")))
 }
 
-// stranger is a program all of whose standard output counts.
-func stranger(name string, args ...string) suite.Program {
+// thirdPartyProgram is a program all of whose standard output counts.
+func thirdPartyProgram(name string, args ...string) suite.Program {
 	return suite.Program{Name: name, Args: args, Home: true, Limit: 3 * time.Minute, Essence: func(r suite.Result) (string, error) {
 		return r.Stdout, r.Err
 	}}
