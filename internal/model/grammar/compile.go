@@ -3,6 +3,7 @@ package grammar
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
@@ -39,6 +40,41 @@ func FromSchema(schema []byte) (string, error) {
 	if path, never := unending(c.rules); never {
 		return "", refuse(path, "nothing satisfies it: it requires itself without an end")
 	}
+	return c.text(), nil
+}
+
+// An Option is a value of a schema between two texts.
+type Option struct {
+	Prefix string
+	Schema []byte
+	Suffix string
+}
+
+// OneOf returns the grammar of one of several options. Each schema's references are within it.
+func OneOf(options []Option) (string, error) {
+	c := &compiler{refs: map[string]ref{}}
+	var all choice
+	for _, o := range options {
+		if len(o.Schema) > maxSchema {
+			return "", refuse("#", "it has %d bytes: %d are accepted", len(o.Schema), maxSchema)
+		}
+		root, err := parse(o.Schema)
+		if err != nil {
+			return "", refuse("#", "it is no JSON: %w", err)
+		}
+		maps.DeleteFunc(c.refs, func(name string, _ ref) bool { return !strings.HasPrefix(name, "any") })
+		c.root = root
+		n, err := c.compile(root, "#")
+		if err != nil {
+			return "", err
+		}
+		prefix, suffix := literal(o.Prefix), literal(o.Suffix)
+		all = append(all, sequence{prefix, n, suffix})
+		if path, never := unending(append(slices.Clone(c.rules), rule{name: "root", node: n})); never {
+			return "", refuse(path, "nothing satisfies it: it requires itself without an end")
+		}
+	}
+	c.rules = append(c.rules, rule{name: "root", node: all})
 	return c.text(), nil
 }
 

@@ -1,0 +1,144 @@
+package text
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// A Call is a call of a tool. Arguments is a JSON object.
+type Call struct {
+	Name      string
+	Arguments json.RawMessage
+}
+
+// Marks with which models begin calls, and what ends them: Qwen's and Hermes', Mistral's, Llama's.
+var callMarks = []struct{ begin, end string }{
+	{"<tool_call>", "</tool_call>"},
+	{"[TOOL_CALLS]", ""},
+	{"<|python_tag|>", ""},
+}
+
+// Calls separates calls of tools from the rest of a model's text as it is written. The zero
+// value knows no tools and passes all text on.
+type Calls struct {
+	// Tools are the names of the tools that may be called.
+	Tools map[string]bool
+
+	held   string
+	inCall bool
+	end    string
+	begun  bool // some content or call came before
+}
+
+// Push adds text, and returns the content and the calls that are certain now.
+func (c *Calls) Push(text string) (content string, calls []Call) {
+	if len(c.Tools) == 0 {
+		return text, nil
+	}
+	c.held += text
+	for {
+		if !c.inCall {
+			more, found := c.findCall()
+			content += more
+			if !found {
+				return content, calls
+			}
+		}
+		found, ok := c.finishCall()
+		if !ok {
+			return content, calls
+		}
+		calls = append(calls, found...)
+	}
+}
+
+// findCall returns the content before the next call, and whether a call begins.
+func (c *Calls) findCall() (content string, found bool) {
+	if trimmed := strings.TrimLeft(c.held, " \n\r\t"); !c.begun {
+		if trimmed == "" {
+			return "", false
+		}
+		if trimmed[0] == '{' || trimmed[0] == '[' && !strings.HasPrefix("[TOOL_CALLS]", trimmed[:min(len(trimmed), len("[TOOL_CALLS]"))]) {
+			c.held, c.inCall, c.end = trimmed, true, ""
+			return "", true
+		}
+	}
+	for _, mark := range callMarks {
+		if before, after, ok := strings.Cut(c.held, mark.begin); ok {
+			c.held, c.inCall, c.end, c.begun = after, true, mark.end, true
+			return strings.TrimRight(before, " \n\r\t"), true
+		}
+	}
+	keep := 0
+	for _, mark := range callMarks {
+		for n := min(len(mark.begin)-1, len(c.held)); n > keep; n-- {
+			if strings.HasSuffix(c.held, mark.begin[:n]) {
+				keep = n
+			}
+		}
+	}
+	// White space before a call is not content, so it waits for what follows.
+	content = strings.TrimRight(c.held[:len(c.held)-keep], " \n\r\t")
+	c.held = c.held[len(content):]
+	c.begun = c.begun || strings.TrimSpace(content) != ""
+	return content, false
+}
+
+// finishCall returns the calls at the beginning of what is held, and whether they are complete.
+func (c *Calls) finishCall() (calls []Call, complete bool) {
+	in := json.NewDecoder(strings.NewReader(c.held))
+	var value json.RawMessage
+	if err := in.Decode(&value); err != nil {
+		return nil, false
+	}
+	if calls = c.parse(value); calls == nil {
+		return nil, false
+	}
+	rest := strings.TrimLeft(c.held[in.InputOffset():], " \n\r\t")
+	if !strings.HasPrefix(rest, c.end) {
+		return nil, false
+	}
+	c.held, c.inCall, c.begun = strings.TrimLeft(rest[len(c.end):], " \n\r\t;"), false, false
+	return calls, true
+}
+
+// parse returns the calls of a JSON value, nil if it is none.
+func (c *Calls) parse(value json.RawMessage) []Call {
+	if bytes.HasPrefix(value, []byte("[")) {
+		var list []json.RawMessage
+		_ = json.Unmarshal(value, &list)
+		var calls []Call
+		for _, v := range list {
+			one := c.parse(v)
+			if one == nil {
+				return nil
+			}
+			calls = append(calls, one...)
+		}
+		return calls
+	}
+	var call struct {
+		Name       string          `json:"name"`
+		Arguments  json.RawMessage `json:"arguments"`
+		Parameters json.RawMessage `json:"parameters"`
+	}
+	if json.Unmarshal(value, &call) != nil || !c.Tools[call.Name] {
+		return nil
+	}
+	arguments := call.Arguments
+	if arguments == nil {
+		arguments = call.Parameters
+	}
+	if len(arguments) == 0 || arguments[0] != '{' {
+		arguments = json.RawMessage("{}")
+	}
+	return []Call{{call.Name, arguments}}
+}
+
+// Flush returns what is left at the end of the text, which is content if it is no complete call.
+func (c *Calls) Flush() string {
+	held := c.held
+	c.held, c.inCall = "", false
+	return held
+}

@@ -1,0 +1,140 @@
+// Package text is what the protocols for language models share: where models come from,
+// conversations as prompts, and calls of tools in what a model has written.
+package text
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/grammar"
+)
+
+// A Backend has the models of the pool.
+type Backend interface {
+	// Open returns the text model of that name, which it loads where it is not loaded yet. An
+	// error of kind outboard.NotFound says that there is none. Calls of the model's methods may
+	// be executed on any node that has it.
+	Open(ctx context.Context, name string) (Model, error)
+	// List describes all text models.
+	List(ctx context.Context) ([]Description, error)
+}
+
+// A Model is the part of engine.TextModel that requests need.
+type Model interface {
+	Info() engine.Info
+	Tokenize(text string, special bool) ([]int32, error)
+	Render(ctx context.Context, c engine.Conversation) (string, error)
+	Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error)
+	Embed(ctx context.Context, tokens []int32) ([]float32, error)
+}
+
+// A Description describes a model without loading it.
+type Description struct {
+	Name     string
+	Modified time.Time
+	// Size is that of the file in bytes, Digest its SHA-256 in hexadecimal.
+	Size   int64
+	Digest string
+	// Architecture is general.architecture of the file, Parameters its number of weights.
+	Architecture string
+	Parameters   uint64
+	// Quantization is the type of most weights: "Q8_0".
+	Quantization string
+	ChatTemplate string
+	Context      int
+	// Loaded says that a worker has the model, Memory what it holds in bytes.
+	Loaded bool
+	Memory int64
+}
+
+// A Message is one of a conversation, in the form that chat templates expect.
+type Message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+	Name    string `json:"name,omitempty"`
+	// ToolCalls are the calls that an assistant's message made.
+	ToolCalls json.RawMessage `json:"tool_calls,omitempty"`
+	// ToolCallID names the call that a tool's message answers.
+	ToolCallID string `json:"tool_call_id,omitempty"`
+}
+
+// Prompt returns the tokens of a conversation: by the model's template, or line by line for a
+// model without one.
+func Prompt(ctx context.Context, m Model, messages []Message, tools, variables json.RawMessage) ([]int32, error) {
+	encoded, err := json.Marshal(messages)
+	if err != nil {
+		return nil, err
+	}
+	prompt, err := m.Render(ctx, engine.Conversation{Messages: encoded, Tools: tools, Variables: variables, Prompt: true})
+	if errors.Is(err, engine.ErrNoTemplate) {
+		prompt, err = plain(messages), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m.Tokenize(prompt, true)
+}
+
+// plain writes a conversation as a script, for models that were not trained on conversations.
+func plain(messages []Message) string {
+	var b strings.Builder
+	for _, m := range messages {
+		if m.Role != "" {
+			b.WriteString(strings.ToUpper(m.Role[:1]) + m.Role[1:] + ": ")
+		}
+		b.WriteString(m.Content + "\n")
+	}
+	b.WriteString("Assistant:")
+	return b.String()
+}
+
+// Normalize scales an embedding to the length 1.
+func Normalize(v []float32) []float32 {
+	var sum float64
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	if sum == 0 {
+		return v
+	}
+	scale := 1 / math.Sqrt(sum)
+	out := make([]float32, len(v))
+	for i, x := range v {
+		out[i] = float32(float64(x) * scale)
+	}
+	return out
+}
+
+// A Tool is a function that the model may call.
+type Tool struct {
+	Name       string          `json:"name"`
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+}
+
+// CallGrammar returns the grammar of a call of one of the tools, an object with the members name
+// and arguments.
+func CallGrammar(tools []Tool) (string, error) {
+	var options []grammar.Option
+	for _, t := range tools {
+		parameters := t.Parameters
+		if len(parameters) == 0 {
+			parameters = json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`)
+		}
+		name, err := json.Marshal(t.Name)
+		if err != nil {
+			return "", err
+		}
+		options = append(options, grammar.Option{Prefix: `{"name": ` + string(name) + `, "arguments": `, Schema: parameters, Suffix: "}"})
+	}
+	text, err := grammar.OneOf(options)
+	if err != nil {
+		return "", outboard.Errorf(outboard.Invalid, "tools", "parameters: %w", err)
+	}
+	return text, nil
+}
