@@ -18,9 +18,9 @@ import (
 // A Backend has the models of the pool.
 type Backend interface {
 	// Open returns the text model of that name, which it loads where it is not loaded yet. An
-	// error of kind outboard.NotFound says that there is none. Calls of the model's methods may
-	// be executed on any node that has it.
-	Open(ctx context.Context, name string) (Model, error)
+	// error of kind outboard.NotFound says that there is none. The caller calls release when it
+	// needs the model no more.
+	Open(ctx context.Context, name string) (m Model, release func(), err error)
 	// List describes all text models.
 	List(ctx context.Context) ([]Description, error)
 }

@@ -1,0 +1,100 @@
+package text
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+)
+
+// counter is a model whose next token is the last one and 1; it is lost after some tokens.
+type counter struct {
+	Model
+	lives int
+	err   error
+	seen  *[]engine.Generation
+}
+
+func (c *counter) Generate(_ context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	*c.seen = append(*c.seen, g)
+	last := g.Prompt[len(g.Prompt)-1]
+	for i := range g.MaxTokens {
+		if i == c.lives {
+			return engine.Usage{}, c.err
+		}
+		t := engine.Token{ID: last + int32(i) + 1}
+		if i == g.MaxTokens-1 {
+			t.Last = engine.FinishLength
+		}
+		if err := emit(t); err != nil {
+			return engine.Usage{}, err
+		}
+	}
+	return engine.Usage{}, nil
+}
+
+func TestGenerationGoesOnElsewhere(t *testing.T) {
+	lost := outboard.Errorf(outboard.Unreachable, "", "the node died")
+	refused := outboard.Errorf(outboard.Invalid, "", "no")
+	for name, c := range map[string]struct {
+		lives []int // tokens until each replica is lost
+		err   error
+		want  int // tokens in the end
+	}{
+		"whole":      {[]int{100}, nil, 10},
+		"one lost":   {[]int{3, 100}, nil, 10},
+		"at once":    {[]int{0, 0, 100}, nil, 10},
+		"after all":  {[]int{9, 1}, nil, 10},
+		"all lost":   {[]int{1, 1, 1, 1, 1}, lost, 4},
+		"other kind": {[]int{2, 100}, refused, 2},
+	} {
+		var seen []engine.Generation
+		var excluded []outboard.NodeID
+		opened, released := 0, 0
+		open := func(_ context.Context, exclude []outboard.NodeID) (Replica, error) {
+			excluded = exclude
+			r := Replica{Model: &counter{lives: c.lives[opened], err: lost, seen: &seen}, Node: outboard.NodeID(rune('a' + opened)), Release: func() { released++ }}
+			if c.err == error(refused) {
+				r.Model.(*counter).err = refused
+			}
+			opened++
+			return r, nil
+		}
+		m, err := OpenResuming(t.Context(), open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int32
+		usage, err := m.Generate(t.Context(), engine.Generation{Prompt: []int32{7}, MaxTokens: 10}, func(t engine.Token) error {
+			got = append(got, t.ID)
+			return nil
+		})
+		if !errors.Is(err, c.err) || len(got) != c.want || usage.GeneratedTokens != c.want || usage.PromptTokens != 1 {
+			t.Errorf("%s: %v, %+v, %v; want %d tokens, %v", name, got, usage, err, c.want, c.err)
+		}
+		for i, id := range got {
+			if id != int32(8+i) {
+				t.Errorf("%s: tokens %v", name, got)
+			}
+		}
+		if len(excluded) != opened-1 || released != opened-1 {
+			t.Errorf("%s: %d opened, %v excluded, %d released", name, opened, excluded, released)
+		}
+		last := seen[len(seen)-1]
+		if last.Continued+1 != len(last.Prompt) || last.MaxTokens+last.Continued != 10 {
+			t.Errorf("%s: the last request continues %d of %v, with %d to come", name, last.Continued, last.Prompt, last.MaxTokens)
+		}
+	}
+	var seen []engine.Generation
+	gone := errors.New("the client has gone")
+	m := Resuming{Replica: Replica{Model: &counter{lives: 100, seen: &seen}}}
+	if _, err := m.Generate(t.Context(), engine.Generation{Prompt: []int32{7}, MaxTokens: 5}, func(engine.Token) error { return gone }); !errors.Is(err, gone) {
+		t.Errorf("error %v of emit", err)
+	}
+	if !slices.Equal(seen[0].Prompt, []int32{7}) {
+		t.Errorf("the request was changed to %v", seen[0].Prompt)
+	}
+}
