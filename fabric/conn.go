@@ -151,7 +151,7 @@ func (c *ClientConn) makeHead(ctx context.Context, b *outgoingCall, i *callInfo,
 	if md, err = c.authorize(ctx, b.link, method, i, md); err != nil {
 		return err
 	}
-	b.head = call.Head{Method: method, Metadata: md, Subtype: i.subtype, Priority: i.priority, Streaming: streaming}
+	b.head = call.Head{Method: method, Metadata: md, Subtype: i.subtype, Priority: i.priority, Streaming: streaming, WaitForReady: i.wait}
 	if b.codec.compressor != nil {
 		b.head.Encoding = b.codec.encoding
 	}

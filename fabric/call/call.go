@@ -34,6 +34,9 @@ type Head struct {
 	Priority Priority
 	// Streaming says that there may be more than one message one way or the other.
 	Streaming bool
+	// WaitForReady says that the call waits for an endpoint rather than fail while there is
+	// none, as grpc.WaitForReady does.
+	WaitForReady bool
 	// Attempt counts retries, from 0.
 	Attempt int
 }

@@ -30,7 +30,7 @@ func FuzzHead(f *testing.F) {
 		{Method: "/a.B/C"},
 		{
 			Method: "/a.B/C", Metadata: metadata.MD{"k": {"v", "w"}, "x-bin": {"\x00"}}, Tenant: "t", Peer: "p",
-			Deadline: now.Add(time.Second), Encoding: "gzip", Subtype: "json", Priority: call.Low, Streaming: true, Attempt: 3,
+			Deadline: now.Add(time.Second), Encoding: "gzip", Subtype: "json", Priority: call.Low, Streaming: true, WaitForReady: true, Attempt: 3,
 		},
 	} {
 		b, err := appendHead(nil, &h, now, true)

@@ -18,7 +18,8 @@ const (
 	callMethod  = "call"
 	drainMethod = "drain"
 
-	flagStreaming = 1
+	flagStreaming    = 1
+	flagWaitForReady = 2
 	// maxHead bounds heads, headers and statuses: what an OPEN frame takes.
 	maxHead = 64<<10 - 2 - len(callMethod)
 	// maxValues is what the count of metadata values can hold; maxHead is the tighter bound.
@@ -32,6 +33,9 @@ func appendHead(b []byte, h *call.Head, now time.Time, trusted bool) ([]byte, er
 	flags := byte(0)
 	if h.Streaming {
 		flags |= flagStreaming
+	}
+	if h.WaitForReady {
+		flags |= flagWaitForReady
 	}
 	b = append(b, flags, byte(h.Priority), byte(min(max(h.Attempt, 0), math.MaxUint8)))
 	b = binary.LittleEndian.AppendUint64(b, timeLeft(h.Deadline, now))
@@ -66,6 +70,7 @@ func parseHead(b []byte, now time.Time, intern func([]byte) string) (*call.Head,
 		return nil, errTruncated
 	}
 	h.Streaming = first[0]&flagStreaming != 0
+	h.WaitForReady = first[0]&flagWaitForReady != 0
 	h.Priority = min(max(call.Priority(int8(first[1])), call.Low), call.High)
 	h.Attempt = int(first[2])
 	if left := r.u64(); left > 0 {

@@ -67,7 +67,7 @@ type answer struct {
 
 // attempt sends a unary call once. It takes the request over.
 func (r *Router) attempt(ctx context.Context, h *call.Head, request *call.Message, exclude []string, now time.Time) answer {
-	p, err := r.pick(h.Service(), h, exclude, now)
+	p, err := r.pickReady(ctx, h, exclude, now)
 	if err != nil {
 		request.Free()
 		return answer{err: err, ended: now}

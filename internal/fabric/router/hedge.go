@@ -44,7 +44,14 @@ func (c *exchange) sendHedged(ctx context.Context) answer {
 	f := &hedgedCall{c: c, hedge: c.Plan.Hedge, copier: newSharedMessage(c.request), answers: make(chan answer), over: over, ctx: ctx}
 	defer f.copier.release()
 	c.request = nil
-	return f.run()
+	var backoff readyBackoff
+	for {
+		a := f.run()
+		if !a.unsent || !backoff.next(ctx, c) {
+			return a
+		}
+		f.sent = 0
+	}
 }
 
 // run starts attempts until one decides the call.
@@ -105,7 +112,7 @@ func (f *hedgedCall) sendAnother() bool {
 func (f *hedgedCall) startAttempt() bool {
 	c, now := f.c, time.Now()
 	f.sent++
-	p, err := c.router.pick(c.Head.Service(), c.Head, c.tried, now)
+	p, err := c.router.pickReady(f.ctx, c.Head, c.tried, now)
 	if err != nil {
 		f.last = answer{err: err, ended: now}
 		return false

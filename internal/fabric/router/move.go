@@ -75,7 +75,7 @@ func (c *streamCall) recognize(h *call.Head) {
 // pick picks the endpoint: the stream's own, or one of the balancer's choice.
 func (c *streamCall) pick(ctx context.Context) (picked, error) {
 	if !c.Moved {
-		return c.router.pick(c.Head.Service(), c.Head, c.tried, time.Now())
+		return c.router.pickReady(ctx, c.Head, c.tried, time.Now())
 	}
 	id := c.router.Endpoint(c.streamName)
 	if id == "" {

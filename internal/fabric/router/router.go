@@ -90,9 +90,11 @@ type Router struct {
 
 	mu     sync.Mutex // for changes of services, and closed
 	closed bool
-	ctx    context.Context //nolint:containedctx // the life of the goroutines that outlast calls
-	stop   context.CancelFunc
-	wg     sync.WaitGroup
+	// changed is closed at the next change of services or endpoints; nil: no call waits for it.
+	changed chan struct{}
+	ctx     context.Context //nolint:containedctx // the life of the goroutines that outlast calls
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
 }
 
 var (
@@ -167,6 +169,7 @@ func (r *Router) SetService(name string, set Service) error {
 	}
 	// Whoever finds its endpoint retired finds the new ones at its next look.
 	s.retire()
+	r.announceChange()
 	return nil
 }
 

@@ -105,6 +105,7 @@ func (c *streamCall) receiveFirst() error {
 // runAttempts makes attempts until one has begun to answer, and forwards its answer.
 func (c *streamCall) runAttempts() error {
 	f := c.flow
+	var backoff readyBackoff
 	for attempt, transparent := 1, 0; ; {
 		end, opened, err := c.attempt()
 		if err == nil || c.Moved || f.ctx.Err() != nil {
@@ -113,6 +114,7 @@ func (c *streamCall) runAttempts() error {
 		switch {
 		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && transparent < maxTransparentRetries:
 			transparent++
+		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && backoff.next(f.ctx, c.exchange):
 		case f.committed.Load() || !c.retries(f.ctx, attempt, err, end.Trailer):
 			return c.close(end, err)
 		default:

@@ -95,9 +95,11 @@ func (c *exchange) sendOnce(ctx context.Context) answer {
 	request := c.request
 	c.request = nil
 	again, intact := *request, request.Release == nil
+	var backoff readyBackoff
 	for transparent := 0; ; transparent++ {
 		a := c.send(ctx, request)
-		if !a.unsent || a.request == nil && !intact || transparent == maxTransparentRetries || ctx.Err() != nil {
+		if !a.unsent || a.request == nil && !intact || ctx.Err() != nil ||
+			transparent >= maxTransparentRetries && !backoff.next(ctx, c) {
 			a.request.Free()
 			return a
 		}
@@ -128,6 +130,7 @@ func (c *exchange) sendWithRetries(ctx context.Context) answer {
 	copier := newSharedMessage(c.request)
 	c.request = nil
 	defer copier.release()
+	var backoff readyBackoff
 	for attempt, transparent := 1, 0; ; {
 		a := c.send(ctx, copier.acquire())
 		a.request.Free()
@@ -139,10 +142,13 @@ func (c *exchange) sendWithRetries(ctx context.Context) answer {
 			transparent++
 			continue
 		}
-		if !c.retries(ctx, attempt, a.err, a.end.Trailer) {
+		switch {
+		case a.unsent && backoff.next(ctx, c):
+		case c.retries(ctx, attempt, a.err, a.end.Trailer):
+			attempt++
+		default:
 			return a
 		}
-		attempt++
 	}
 }
 

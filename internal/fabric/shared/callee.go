@@ -188,7 +188,7 @@ func (c *callee) head(d *desc, slot unsafe.Pointer) (*call.Head, time.Time, erro
 	if d.extra != 0 {
 		deadline = time.Now().Add(time.Duration(min(d.extra, 1<<62)))
 	}
-	if d.flags&(flagDefine|flagStreaming) == 0 && d.headLen == 0 && d.extra == 0 && d.method < uint32(len(c.plainHeads)) && c.plainHeads[d.method] != nil {
+	if d.flags&(flagDefine|flagStreaming|flagWaitForReady) == 0 && d.headLen == 0 && d.extra == 0 && d.method < uint32(len(c.plainHeads)) && c.plainHeads[d.method] != nil {
 		return c.plainHeads[d.method], deadline, nil
 	}
 	s := &scanner{rest: string(c.peerHeap.copyHead(d, slot))}
@@ -196,7 +196,7 @@ func (c *callee) head(d *desc, slot unsafe.Pointer) (*call.Head, time.Time, erro
 	if err != nil {
 		return nil, deadline, err
 	}
-	h := &call.Head{Method: method, Streaming: d.flags&flagStreaming != 0, Deadline: deadline}
+	h := &call.Head{Method: method, Streaming: d.flags&flagStreaming != 0, WaitForReady: d.flags&flagWaitForReady != 0, Deadline: deadline}
 	if err := scanHead(s, h); err != nil {
 		return nil, deadline, err
 	}

@@ -145,6 +145,9 @@ func (c *caller) start(ctx context.Context, k kind, p *pending, h *call.Head, m 
 	if h.Streaming {
 		d.flags |= flagStreaming
 	}
+	if h.WaitForReady {
+		d.flags |= flagWaitForReady
+	}
 	var data []byte
 	if m != nil {
 		data = m.Data

@@ -48,7 +48,7 @@ func detailed() error {
 func TestHeadAndEndTravel(t *testing.T) {
 	head := &call.Head{
 		Method: "/a.B/C", Metadata: metadata.MD{"k": {"v", "w"}, "x-bin": {"\x00\xff"}},
-		Tenant: "claimed", Peer: "claimed", Encoding: "gzip", Subtype: "json", Priority: call.High, Attempt: 3,
+		Tenant: "claimed", Peer: "claimed", Encoding: "gzip", Subtype: "json", Priority: call.High, Attempt: 3, WaitForReady: true,
 	}
 	end := call.End{Header: metadata.MD{"h": {"1"}}, Trailer: metadata.MD{"t": {strings.Repeat("2", 600)}}}
 	for _, trust := range []bool{false, true} {

@@ -25,11 +25,12 @@ const (
 
 // Flags of a descriptor.
 const (
-	flagCompressed = 1 << iota // the message is compressed
-	flagMore                   // more chunks of this message follow
-	flagCopy                   // the sender's heap is short: copy, and return the block at once
-	flagDefine                 // the head begins with the method's name, which the number stands for from now on
-	flagStreaming              // call.Head.Streaming
+	flagCompressed   = 1 << iota // the message is compressed
+	flagMore                     // more chunks of this message follow
+	flagCopy                     // the sender's heap is short: copy, and return the block at once
+	flagDefine                   // the head begins with the method's name, which the number stands for from now on
+	flagStreaming                // call.Head.Streaming
+	flagWaitForReady             // call.Head.WaitForReady
 )
 
 const (

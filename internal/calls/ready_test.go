@@ -1,0 +1,112 @@
+package calls_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/interop"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/internal/calls/callstest"
+)
+
+// waiting starts a call that waits for ready on each connection, and returns where they end.
+func waiting(t *testing.T, clients map[string]testgrpc.TestServiceClient) (ended <-chan string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	ends := make(chan string, 2*len(clients))
+	for name, c := range clients {
+		go func() {
+			_, err := c.EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
+			ends <- name + ": " + status.Code(err).String()
+		}()
+		go func() {
+			s, err := c.FullDuplexCall(ctx, grpc.WaitForReady(true))
+			if err == nil {
+				_ = s.CloseSend()
+				_, err = s.Recv()
+				if err.Error() == "EOF" {
+					err = nil
+				}
+			}
+			ends <- name + ", stream: " + status.Code(err).String()
+		}()
+	}
+	return ends
+}
+
+// TestWaitForReady: programs of two nodes call a service that is yet to start, and one that is
+// started again. Calls that do not wait fail at once.
+func TestWaitForReady(t *testing.T) {
+	p := newPool(t)
+	harbour, dinghy := p.member("harbour"), p.member("dinghy")
+	clients := map[string]testgrpc.TestServiceClient{
+		"same node":    testgrpc.NewTestServiceClient(harbour.dial(t)),
+		"another node": testgrpc.NewTestServiceClient(dinghy.dial(t)),
+	}
+	for name, c := range clients {
+		if _, err := c.EmptyCall(t.Context(), &testgrpc.Empty{}); status.Code(err) != codes.Unimplemented {
+			t.Errorf("%s: a call that does not wait: %v", name, err)
+		}
+	}
+	for range 2 {
+		ends := waiting(t, clients)
+		eventually(t, "the calls wait", func() bool { return harbour.inFlight()+dinghy.inFlight() == 4 })
+		stop := harbour.serve(t, interop.NewTestServer())
+		for range 4 {
+			if end := <-ends; status.Code(nil).String() != end[len(end)-2:] {
+				t.Error(end)
+			}
+		}
+		stop()
+		harbour.endpoints(t, 0)
+		dinghy.endpoints(t, 0)
+	}
+}
+
+// inFlight is how many calls of programs of the node have not ended.
+func (m *member) inFlight() (n int64) {
+	for _, row := range m.Table() {
+		n += row.InFlight
+	}
+	return n
+}
+
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// TestUpgradeWhileCallsWait: calls that wait for their service survive an upgrade.
+func TestUpgradeWhileCallsWait(t *testing.T) {
+	p := newPool(t)
+	harbour := p.station("harbour")
+	clients := map[string]testgrpc.TestServiceClient{"same node": harbour.dial()}
+	ends := waiting(t, clients)
+	await(t, "the calls wait", func() bool {
+		n := int64(0)
+		rows, err := harbour.Table(t.Context())
+		for _, r := range rows {
+			n += r.InFlight
+		}
+		return err == nil && n == 2
+	})
+	if _, err := harbour.Upgrade(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	harbour.serve(callstest.Echo{})
+	for range 2 {
+		if end := <-ends; end[len(end)-2:] != "OK" {
+			t.Error(end)
+		}
+	}
+}
