@@ -1,0 +1,266 @@
+package openai
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/text"
+)
+
+// maxPrompts bounds the prompts of a request.
+const maxPrompts = 256
+
+// A promptList is a text, an array of texts, of tokens, or of arrays of tokens.
+type promptList struct {
+	texts  []string
+	tokens [][]int32
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *promptList) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		p.texts = []string{one}
+		return nil
+	}
+	if json.Unmarshal(b, &p.texts) == nil {
+		return nil
+	}
+	p.texts = nil
+	var tokens []int32
+	if json.Unmarshal(b, &tokens) == nil {
+		p.tokens = [][]int32{tokens}
+		return nil
+	}
+	if json.Unmarshal(b, &p.tokens) == nil {
+		return nil
+	}
+	return &json.UnmarshalTypeError{Value: "another type", Field: "prompt"}
+}
+
+// tokenize returns the tokens of each prompt.
+func (p *promptList) tokenize(m text.Model, param string) ([][]int32, error) {
+	if n := len(p.texts) + len(p.tokens); n == 0 || n > maxPrompts {
+		return nil, invalid(param, fmt.Sprintf("%s has %d texts: from 1 to %d are accepted", param, n, maxPrompts))
+	}
+	all := p.tokens
+	for _, t := range p.texts {
+		tokens, err := m.Tokenize(t, false)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, tokens)
+	}
+	for i, tokens := range all {
+		if len(tokens) == 0 {
+			return nil, invalid(param, fmt.Sprintf("text %d of %s is empty", i, param))
+		}
+	}
+	return all, nil
+}
+
+// A completionRequest is the body of completions.
+type completionRequest struct {
+	options
+	Prompt   promptList `json:"prompt"`
+	Echo     bool       `json:"echo"`
+	LogProbs *int       `json:"logprobs"`
+	Suffix   *string    `json:"suffix"`
+	BestOf   *int       `json:"best_of"`
+}
+
+// defaultCompletion is how many tokens OpenAI generates by default for a completion.
+const defaultCompletion = 16
+
+func (s *Server) complete(w http.ResponseWriter, r *http.Request) error {
+	var q completionRequest
+	if err := decode(r, &q); err != nil {
+		return err
+	}
+	j, err := s.prepareCompletion(r.Context(), &q)
+	if err != nil {
+		return err
+	}
+	defer j.release()
+	if q.Stream {
+		return s.streamCompletion(w, r, j, &q)
+	}
+	answers, err := j.collect(r.Context())
+	if err != nil {
+		return err
+	}
+	choices := []map[string]any{}
+	for i, a := range answers {
+		choices = append(choices, map[string]any{"index": i, "text": q.echo(i) + a.content, "logprobs": completionLogProbs(a.tokens, j, 0), "finish_reason": a.finish})
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"id": j.id, "object": "text_completion", "created": j.created, "model": q.Model, "choices": choices, "usage": j.usage(answers)})
+	return nil
+}
+
+// echo returns the prompt of a choice if the request asks for it.
+func (q *completionRequest) echo(choice int) string {
+	if !q.Echo || len(q.Prompt.texts) == 0 {
+		return ""
+	}
+	return q.Prompt.texts[choice/q.count()]
+}
+
+func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*job, error) {
+	switch {
+	case q.Suffix != nil && *q.Suffix != "":
+		return nil, invalid("suffix", "suffix is not supported")
+	case q.BestOf != nil && *q.BestOf != q.count():
+		return nil, invalid("best_of", "best_of is not supported beside n")
+	case q.Echo && len(q.Prompt.tokens) > 0:
+		return nil, invalid("echo", "echo is supported for prompts that are texts")
+	}
+	if q.MaxTokens == nil {
+		q.MaxTokens = new(int)
+		*q.MaxTokens = defaultCompletion
+	}
+	g, err := q.generation()
+	if err != nil {
+		return nil, err
+	}
+	if q.LogProbs != nil {
+		if *q.LogProbs < 0 || *q.LogProbs > maxTop {
+			return nil, invalid("logprobs", "logprobs must be from 0 to 20")
+		}
+		g.LogProbs = *q.LogProbs
+	}
+	m, release, err := s.open(ctx, q.Model)
+	if err != nil {
+		return nil, err
+	}
+	prompts, err := q.Prompt.tokenize(m, "prompt")
+	if err != nil {
+		release()
+		return nil, err
+	}
+	var list []engine.Generation
+	for _, tokens := range prompts {
+		g.Prompt = tokens
+		list = append(list, g)
+	}
+	return s.newJob("cmpl-", m, release, &q.options, list), nil
+}
+
+func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job, q *completionRequest) error {
+	out := newEvents(w)
+	chunk := func(choices []map[string]any) map[string]any {
+		c := map[string]any{"id": j.id, "object": "text_completion", "created": j.created, "model": q.Model, "choices": choices}
+		if q.StreamOptions.IncludeUsage {
+			c["usage"] = nil
+		}
+		return c
+	}
+	send := func(i int, content string, finish, logprobs any) error {
+		return out.send(chunk([]map[string]any{{"index": i, "text": content, "logprobs": logprobs, "finish_reason": finish}}))
+	}
+	begin := func(i int) error {
+		if echo := q.echo(i); echo != "" {
+			return send(i, echo, nil, nil)
+		}
+		return nil
+	}
+	offsets := make([]int, len(j.generations))
+	answers, err := j.run(r.Context(), begin, func(i int, _ *answer, p piece) error {
+		switch {
+		case p.finish != "":
+			return send(i, "", p.finish, nil)
+		case p.content == "" && !j.logprobs():
+			return nil
+		}
+		probs := completionLogProbs([]engine.Token{*p.token}, j, offsets[i])
+		offsets[i] += utf8.RuneCountInString(p.content)
+		return send(i, p.content, nil, probs)
+	})
+	if err != nil {
+		return out.fail(err)
+	}
+	if q.StreamOptions.IncludeUsage {
+		last := chunk([]map[string]any{})
+		last["usage"] = j.usage(answers)
+		if err := out.send(last); err != nil {
+			return nil //nolint:nilerr // the client has gone
+		}
+	}
+	return out.done()
+}
+
+// completionLogProbs returns the member logprobs of a completion's choice.
+func completionLogProbs(list []engine.Token, j *job, offset int) any {
+	if !j.logprobs() {
+		return nil
+	}
+	tokens, probs, top, offsets := []string{}, []float32{}, []map[string]float32{}, []int{}
+	for _, t := range list {
+		tokens, probs, offsets = append(tokens, tokenText(t)), append(probs, t.LogProb), append(offsets, offset)
+		offset += utf8.RuneCountInString(t.Text)
+		best := map[string]float32{}
+		for _, c := range t.Top {
+			best[c.Text] = c.LogProb
+		}
+		top = append(top, best)
+	}
+	return map[string]any{"tokens": tokens, "token_logprobs": probs, "top_logprobs": top, "text_offset": offsets}
+}
+
+// An embeddingRequest is the body of embeddings.
+type embeddingRequest struct {
+	Model      string     `json:"model"`
+	Input      promptList `json:"input"`
+	Format     string     `json:"encoding_format"`
+	Dimensions *int       `json:"dimensions"`
+}
+
+func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
+	var q embeddingRequest
+	if err := decode(r, &q); err != nil {
+		return err
+	}
+	if q.Format != "" && q.Format != "float" && q.Format != "base64" {
+		return invalid("encoding_format", fmt.Sprintf("encoding_format is %q: float and base64 are supported", q.Format))
+	}
+	m, release, err := s.open(r.Context(), q.Model)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if q.Dimensions != nil && *q.Dimensions != m.Info().Embedding {
+		return invalid("dimensions", fmt.Sprintf("the embeddings of this model have %d dimensions", m.Info().Embedding))
+	}
+	inputs, err := q.Input.tokenize(m, "input")
+	if err != nil {
+		return err
+	}
+	data, total := []map[string]any{}, 0
+	for i, tokens := range inputs {
+		v, err := m.Embed(r.Context(), tokens)
+		if err != nil {
+			return err
+		}
+		total += len(tokens)
+		data = append(data, map[string]any{"object": "embedding", "index": i, "embedding": encodeEmbedding(text.Normalize(v), q.Format)})
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": data, "model": q.Model, "usage": map[string]any{"prompt_tokens": total, "total_tokens": total}})
+	return nil
+}
+
+func encodeEmbedding(v []float32, format string) any {
+	if format != "base64" {
+		return v
+	}
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}

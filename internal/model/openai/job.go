@@ -1,0 +1,163 @@
+package openai
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/text"
+)
+
+// A job is the generations of one request: n for each prompt.
+type job struct {
+	server      *Server
+	id          string
+	created     int64
+	name        string
+	model       text.Model
+	release     func()
+	generations []engine.Generation
+	prompts     int // the generations of one prompt are adjacent
+	tools       map[string]bool
+}
+
+func (s *Server) newJob(prefix string, m text.Model, release func(), o *options, prompts []engine.Generation) *job {
+	j := &job{server: s, id: identifier(prefix), created: now(), name: o.Model, model: m, release: release, prompts: len(prompts)}
+	for _, g := range prompts {
+		for i := range o.count() {
+			// Each choice has a seed of its own; the first has the request's.
+			g.Sampling.Seed += uint64(min(i, 1))
+			j.generations = append(j.generations, g)
+		}
+	}
+	return j
+}
+
+func (j *job) logprobs() bool { return j.generations[0].LogProbs >= 0 }
+
+// An answer is one choice.
+type answer struct {
+	content string
+	calls   []text.Call
+	tokens  []engine.Token
+	finish  string
+	usage   engine.Usage
+}
+
+// A piece is what one token adds to an answer.
+type piece struct {
+	content string
+	calls   []text.Call
+	token   *engine.Token
+	finish  string
+}
+
+// collect runs all generations to their end.
+func (j *job) collect(ctx context.Context) ([]*answer, error) {
+	return j.run(ctx, nil, func(int, *answer, piece) error { return nil })
+}
+
+// run runs the generations at once. Emit is called for one piece at a time; begin, which may be
+// nil, before the first piece of each choice.
+func (j *job) run(ctx context.Context, begin func(int) error, emit func(int, *answer, piece) error) ([]*answer, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex // serializes emit
+	answers := make([]*answer, len(j.generations))
+	var wait sync.WaitGroup
+	for i := range j.generations {
+		answers[i] = &answer{}
+		wait.Go(func() {
+			if err := j.runOne(ctx, i, answers[i], begin, emit, &mu); err != nil {
+				cancel(err) // the first one ends the others
+			}
+		})
+	}
+	wait.Wait()
+	return answers, context.Cause(ctx)
+}
+
+func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) error, emit func(int, *answer, piece) error, mu *sync.Mutex) error {
+	calls := text.Calls{Tools: j.tools}
+	watch := newStopwatch()
+	usage, err := j.model.Generate(ctx, j.generations[i], func(t engine.Token) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if watch.token() && begin != nil {
+			if err := begin(i); err != nil {
+				return err
+			}
+		}
+		p := piece{token: &t}
+		p.content, p.calls = calls.Push(t.Text)
+		if t.Last != "" {
+			p.content += calls.Flush()
+		}
+		a.content += p.content
+		a.calls = append(a.calls, p.calls...)
+		if j.logprobs() {
+			a.tokens = append(a.tokens, t)
+		}
+		if err := emit(i, a, p); err != nil {
+			return err
+		}
+		if t.Last == "" {
+			return nil
+		}
+		a.finish = string(t.Last)
+		if len(a.calls) > 0 {
+			a.finish = "tool_calls"
+		}
+		return emit(i, a, piece{finish: a.finish})
+	})
+	a.usage = usage
+	if err == nil && j.server.opts.Observe != nil {
+		j.server.opts.Observe(watch.observation(j.name, a))
+	}
+	return err
+}
+
+// usage sums up what the request took; a prompt counts once.
+func (j *job) usage(answers []*answer) map[string]any {
+	var prompt, cached, generated int
+	for i, a := range answers {
+		if i%(len(answers)/j.prompts) == 0 {
+			prompt += a.usage.PromptTokens
+			cached += a.usage.CachedTokens
+		}
+		generated += a.usage.GeneratedTokens
+	}
+	return map[string]any{
+		"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated,
+		"prompt_tokens_details": map[string]any{"cached_tokens": cached},
+	}
+}
+
+// A stopwatch measures when tokens come.
+type stopwatch struct {
+	begin, last time.Time
+	first       time.Duration
+	between     []time.Duration
+}
+
+func newStopwatch() *stopwatch { return &stopwatch{begin: time.Now()} }
+
+// token notes a token, and reports whether it is the first.
+func (w *stopwatch) token() bool {
+	now := time.Now()
+	defer func() { w.last = now }()
+	if w.last.IsZero() {
+		w.first = now.Sub(w.begin)
+		return true
+	}
+	w.between = append(w.between, now.Sub(w.last))
+	return false
+}
+
+func (w *stopwatch) observation(name string, a *answer) Observation {
+	return Observation{
+		Model: name, Prompt: a.usage.PromptTokens, Cached: a.usage.CachedTokens, Generated: a.usage.GeneratedTokens,
+		FirstToken: w.first, Total: time.Since(w.begin), Between: w.between, Finish: a.finish,
+	}
+}

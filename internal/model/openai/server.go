@@ -1,0 +1,221 @@
+package openai
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/text"
+)
+
+// Options of a Server.
+type Options struct {
+	Models text.Backend
+	Log    *slog.Logger
+	// Observe is called with what each generation took; nil is allowed.
+	Observe func(Observation)
+}
+
+// An Observation is one answered request.
+type Observation struct {
+	Model      string
+	Prompt     int
+	Cached     int
+	Generated  int
+	FirstToken time.Duration
+	Total      time.Duration
+	// Between are the times between tokens.
+	Between []time.Duration
+	Finish  string
+}
+
+// A Server answers requests below /v1.
+type Server struct {
+	opts Options
+	mux  *http.ServeMux
+}
+
+// maxBody bounds a request.
+const maxBody = 16 << 20
+
+// New makes a server.
+func New(opts Options) *Server {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{opts: opts, mux: http.NewServeMux()}
+	s.mux.HandleFunc("POST /v1/chat/completions", s.handle(s.chat))
+	s.mux.HandleFunc("POST /v1/completions", s.handle(s.complete))
+	s.mux.HandleFunc("POST /v1/embeddings", s.handle(s.embeddings))
+	s.mux.HandleFunc("GET /v1/models", s.handle(s.listModels))
+	s.mux.HandleFunc("GET /v1/models/{model...}", s.handle(s.showModel))
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, &apiError{status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url", Message: "Unknown request URL: " + r.Method + " " + r.URL.Path})
+	})
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// handle turns a function that answers or fails into a handler.
+func (s *Server) handle(f func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		if err := f(w, r); err != nil && r.Context().Err() == nil {
+			writeError(w, toAPIError(err))
+		}
+	}
+}
+
+// An apiError is an error in the form of OpenAI's.
+type apiError struct {
+	status  int
+	Message string `json:"message"`
+	Type    string `json:"type"`
+	Param   any    `json:"param"`
+	Code    any    `json:"code"`
+}
+
+func (e *apiError) Error() string { return e.Message }
+
+func writeError(w http.ResponseWriter, e *apiError) {
+	if e.status == http.StatusTooManyRequests || e.status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, e.status, map[string]any{"error": e})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+}
+
+func invalid(param, message string) *apiError {
+	e := &apiError{status: http.StatusBadRequest, Type: "invalid_request_error", Message: message}
+	if param != "" {
+		e.Param = param
+	}
+	return e
+}
+
+// statuses are the status, type and code of errors, by their kind.
+var statuses = map[outboard.Kind]struct {
+	status     int
+	name, code string
+}{
+	outboard.Invalid:     {http.StatusBadRequest, "invalid_request_error", ""},
+	outboard.NotFound:    {http.StatusNotFound, "invalid_request_error", "model_not_found"},
+	outboard.Denied:      {http.StatusUnauthorized, "authentication_error", "invalid_api_key"},
+	outboard.Busy:        {http.StatusTooManyRequests, "rate_limit_error", "rate_limit_exceeded"},
+	outboard.Exhausted:   {http.StatusTooManyRequests, "rate_limit_error", "rate_limit_exceeded"},
+	outboard.NoDevice:    {http.StatusServiceUnavailable, "server_error", "no_device"},
+	outboard.Unreachable: {http.StatusServiceUnavailable, "server_error", "service_unavailable"},
+}
+
+func toAPIError(err error) *apiError {
+	var own *apiError
+	if errors.As(err, &own) {
+		return own
+	}
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return &apiError{status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error", Message: "the request is larger than 16 MiB"}
+	}
+	s, ok := statuses[outboard.KindOf(err)]
+	if !ok {
+		s.status, s.name = http.StatusInternalServerError, "server_error"
+	}
+	e := &apiError{status: s.status, Type: s.name, Message: err.Error()}
+	if s.code != "" {
+		e.Code = s.code
+	}
+	var told *outboard.Error
+	if errors.As(err, &told) && s.status == http.StatusBadRequest && slices.Contains([]string{"prompt", "stop", "logprobs", "tools", "grammar", "messages"}, told.Op) {
+		e.Param = told.Op
+	}
+	return e
+}
+
+// decode reads a request's body.
+func decode(r *http.Request, v any) error {
+	err := json.NewDecoder(r.Body).Decode(v)
+	var large *http.MaxBytesError
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil, errors.As(err, &large):
+		return err
+	case errors.As(err, &wrong):
+		return invalid(wrong.Field, "Invalid type for '"+wrong.Field+"': got "+wrong.Value+".")
+	default:
+		return invalid("", "We could not parse the JSON body of your request: "+err.Error())
+	}
+}
+
+// open returns the model of a request.
+func (s *Server) open(ctx context.Context, name string) (text.Model, func(), error) {
+	if name == "" {
+		return nil, nil, invalid("model", "you must provide a model parameter")
+	}
+	m, release, err := s.opts.Models.Open(ctx, name)
+	if outboard.KindOf(err) == outboard.NotFound {
+		return nil, nil, &apiError{status: http.StatusNotFound, Type: "invalid_request_error", Code: "model_not_found", Message: "The model '" + name + "' does not exist"}
+	}
+	return m, release, err
+}
+
+// identifier returns a random identifier with a prefix.
+func identifier(prefix string) string {
+	var b [12]byte
+	_, _ = rand.Read(b[:])
+	return prefix + hex.EncodeToString(b[:])
+}
+
+type listedModel struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+func listed(d text.Description) listedModel {
+	return listedModel{d.Name, "model", d.Modified.Unix(), "outboard"}
+}
+
+func (s *Server) listModels(w http.ResponseWriter, r *http.Request) error {
+	all, err := s.opts.Models.List(r.Context())
+	if err != nil {
+		return err
+	}
+	data := []listedModel{}
+	for _, d := range all {
+		data = append(data, listed(d))
+	}
+	slices.SortFunc(data, func(a, b listedModel) int { return cmp.Compare(a.ID, b.ID) })
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": data})
+	return nil
+}
+
+func (s *Server) showModel(w http.ResponseWriter, r *http.Request) error {
+	all, err := s.opts.Models.List(r.Context())
+	if err != nil {
+		return err
+	}
+	name := r.PathValue("model")
+	for _, d := range all {
+		if d.Name == name {
+			writeJSON(w, http.StatusOK, listed(d))
+			return nil
+		}
+	}
+	return &apiError{status: http.StatusNotFound, Type: "invalid_request_error", Param: "model", Code: "model_not_found", Message: "The model '" + name + "' does not exist"}
+}
