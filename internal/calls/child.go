@@ -210,7 +210,7 @@ func (h *Host) identify(credential string) string {
 func (h *Host) lendState(f *os.File) {
 	nc, err := ipc.NetConn(f)
 	if err == nil {
-		err = h.opts.State.Lend(h.life, nc)
+		err = h.opts.State.Lend(h.life, nc, "")
 	}
 	if err != nil && h.life.Err() == nil {
 		h.log.Debug("the pool's state is not lent", "error", err)

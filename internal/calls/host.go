@@ -75,6 +75,9 @@ func OpenHost(ctx context.Context, opts HostOptions) (*Host, error) {
 		children: map[int]*child{}, endpoints: newEndpointTable(opts.Config.Self, opts.Registry),
 	}
 	h.opts.Config.Handover = Handover
+	if opts.State != nil {
+		h.opts.Config.StateName = opts.State.Name()
+	}
 	h.life, h.stop = context.WithCancel(context.Background())
 	if err := h.startFirst(ctx); err != nil {
 		return nil, errors.Join(err, h.Close())

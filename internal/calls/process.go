@@ -34,6 +34,8 @@ type Config struct {
 	Identity string `json:"identity"`
 	// Process is the process's number.
 	Process int `json:"process"`
+	// StateName is the node's name in the pool's state, which the node lends; empty: Self.
+	StateName string `json:"state_name,omitempty"`
 	// NATS and Creds name an existing NATS cluster with the pool's state.
 	NATS  string `json:"nats,omitempty"`
 	Creds string `json:"creds,omitempty"`

@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -110,7 +111,7 @@ func (p *process) openState(ctx context.Context) (*state.State, error) {
 		return state.Connect(ctx, state.ConnectOptions{URL: p.config.NATS, Creds: p.config.Creds, Logger: p.log})
 	}
 	return state.Attach(ctx, state.AttachOptions{
-		Dial:   func() (net.Conn, error) { return p.node.OpenStream(msgState, nil) },
-		Logger: p.log,
+		Dial: func() (net.Conn, error) { return p.node.OpenStream(msgState, nil) },
+		Name: cmp.Or(p.config.StateName, string(p.config.Self)), Logger: p.log,
 	})
 }

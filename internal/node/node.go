@@ -176,6 +176,7 @@ type Node struct {
 	broker    *deviceBroker
 	ingress   *ingress
 	prober    *network.Prober
+	lender    stateLender
 
 	identities identities
 	report     *healthReport // set with the state
@@ -229,7 +230,8 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Hold("services", n.openServices),
 		lifecycle.Hold("calls", n.openCalls),
 		lifecycle.Func("state for helpers", func(ctx context.Context, ready func()) error {
-			return (&stateLender{sockets: n.sockets, state: n.state, log: n.log}).run(ctx, ready)
+			n.lender.sockets, n.lender.state, n.lender.log = n.sockets, n.state, n.log
+			return n.lender.run(ctx, ready)
 		}),
 		lifecycle.Hold("apps", n.openApps),
 		lifecycle.Hold("artifacts", n.openArtifacts),

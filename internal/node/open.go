@@ -37,6 +37,7 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 		return nil, err
 	}
 	n.ingress.tenants = n.tenants
+	n.lender.tenants.Store(n.tenants)
 	n.identities.set(n.tenants)
 	n.broker = &deviceBroker{
 		pool: n.pool, tenants: n.tenants, apps: n.apps, sessions: n.sessions, grants: n.grants, identity: n.identity, deadAfter: n.opts.DeadAfter,

@@ -2,11 +2,16 @@ package node
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
+	"sync/atomic"
+	"time"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/tenant/host"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -14,10 +19,13 @@ import (
 // the pool's state to its helper processes.
 const StateSocket = "state.sock"
 
-// stateLender lends the pool's state to helper processes.
+// stateLender lends the pool's state to the tenants' processes. Each proves by the key of its
+// process which tenant it is, and has the permissions of that tenant.
 type stateLender struct {
 	sockets *localSockets
 	state   *state.State
+	// tenants are set before the first process starts.
+	tenants atomic.Pointer[host.Host]
 	log     *slog.Logger
 }
 
@@ -27,9 +35,32 @@ func (s *stateLender) run(ctx context.Context, ready func()) error {
 }
 
 func (s *stateLender) serve(ctx context.Context, conn *net.UnixConn) {
-	if err := s.state.Lend(ctx, conn); err != nil && ctx.Err() == nil {
+	tenant, err := s.identify(conn)
+	if err != nil {
+		s.log.Warn("peer refused", "socket", StateSocket, "error", err)
+		return
+	}
+	if err := s.state.Lend(ctx, conn, tenant); err != nil && ctx.Err() == nil {
 		s.log.Debug("the pool's state is not lent", "error", err)
 	}
+}
+
+// identify reads the key that a process sends first.
+func (s *stateLender) identify(conn *net.UnixConn) (tenant string, err error) {
+	if err := conn.SetReadDeadline(time.Now().Add(requestLimit)); err != nil {
+		return "", err
+	}
+	key := make([]byte, host.KeySize)
+	if _, err := io.ReadFull(conn, key); err != nil {
+		return "", outboard.Errorf(outboard.Protocol, "the pool's state", "the process sent no key: %w", err)
+	}
+	if tenants := s.tenants.Load(); tenants != nil {
+		tenant, _ = tenants.Whose(string(key))
+	}
+	if tenant == "" {
+		return "", outboard.Errorf(outboard.Denied, "the pool's state", "no process of this node has this key")
+	}
+	return tenant, conn.SetReadDeadline(time.Time{})
 }
 
 // absolute returns a path for processes that have other working folders.

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -41,6 +42,10 @@ func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboar
 	if !ok || stands.Holder != lease.Holder || stands.Boot != lease.Boot {
 		return none, outboard.Node{}, outboard.Errorf(outboard.LeaseLost, op, "the lease expired, was given back or taken back")
 	}
+	// Holders write their own grants: a hostile one writes more than the device has.
+	if err := p.view.waitForShare(ctx, p.deviceOf(lease.Device), stands); err != nil {
+		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "%w", err)
+	}
 	holder, ok := p.view.node(lease.Holder)
 	if !ok || holder.Fingerprint != peer.Fingerprint {
 		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "node %s is not in the pool with that key", lease.Holder)
@@ -48,11 +53,45 @@ func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboar
 	return stands, holder, nil
 }
 
-func (p *Pool) owns(id outboard.DeviceID) bool {
+func (p *Pool) owns(id outboard.DeviceID) bool { return p.deviceOf(id).ID != "" }
+
+// deviceOf returns a device of this node, the zero value for none.
+func (p *Pool) deviceOf(id outboard.DeviceID) outboard.Device {
 	for _, d := range p.Self().Devices {
 		if d.ID == id {
-			return true
+			return d
 		}
 	}
-	return false
+	return outboard.Device{}
+}
+
+// waitForShare returns when a lease fits beside those that were granted before it, or an error
+// when ctx ends before. A node that saw a lease expire a moment earlier than this one may have
+// granted the device anew.
+func (v *view) waitForShare(ctx context.Context, d outboard.Device, lease outboard.Lease) error {
+	for !v.hasShare(d, lease) {
+		select {
+		case <-ctx.Done():
+			return errors.New("the device was leased before, and has no room for that lease")
+		case <-v.changed():
+		case <-time.After(sharePause):
+		}
+	}
+	return nil
+}
+
+const sharePause = 20 * time.Millisecond
+
+func (v *view) hasShare(d outboard.Device, lease outboard.Lease) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	before := v.validRecords(d.ID, time.Now())
+	if i := indexOf(before, lease.Lease); i >= 0 {
+		before = before[:i]
+	}
+	request := Request{Memory: lease.Memory}
+	if lease.Exclusive {
+		request.Memory = 0
+	}
+	return fits(d, before, request)
 }

@@ -3,10 +3,8 @@ package pool_test
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -15,8 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	natsserver "github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool"
@@ -218,47 +214,13 @@ func natsCluster(t *testing.T) []*natsserver.Server {
 	return servers
 }
 
-// throughNode lets the test speak NATS with the table's servers through a node.
-type throughNode struct {
-	ctx context.Context //nolint:containedctx // the interface leaves no other way
-	n   *testNode
-}
-
-func (d throughNode) InProcessConn() (net.Conn, error) {
-	dialer := tls.Dialer{Config: d.n.id.AnyNodeTLS(state.Protocol)}
-	conn, err := dialer.DialContext(d.ctx, "tcp", d.n.addr)
-	if err != nil {
-		return nil, err
-	}
-	_, err = conn.Read(make([]byte, 1))
-	return conn, err
-}
-
 // makeLeader makes a node lead the table's Raft group, so that its death hurts most.
 func makeLeader(ctx context.Context, t *testing.T, through *testNode, name string) {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(throughNode{ctx, through}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
 	eventually(ctx, t, name+" leads", func() bool {
 		// An answer may be lost while the leader changes.
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		stream, err := js.Stream(ctx, "KV_outboard")
-		if err != nil {
-			return false
-		}
-		if c := stream.CachedInfo().Cluster; c != nil && c.Leader == name {
-			return true
-		}
-		_, _ = nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN.KV_outboard",
-			[]byte(`{"placement":{"preferred":"`+name+`"}}`))
-		return false
+		return through.state.MoveLeader(ctx, name) == nil
 	})
 }

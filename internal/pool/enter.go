@@ -149,8 +149,8 @@ func foundPool(opts EnterOptions) (*authority.Identity, error) {
 	return saveIdentity(id, opts.Dir)
 }
 
-// depositAuthority puts a new authority into the pool's state, where every node can let
-// others in with it, and removes it from the founder's disk.
+// depositAuthority puts a new authority into the pool's state, where every node that keeps a
+// copy of it can let others in, and removes it from the founder's disk.
 func depositAuthority(ctx context.Context, dir string, s *state.State) error {
 	path := filepath.Join(dir, authorityFile)
 	text, err := os.ReadFile(path)
@@ -160,7 +160,7 @@ func depositAuthority(ctx context.Context, dir string, s *state.State) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.Create(ctx, authorityKey, text, 0); err != nil && !errors.Is(err, state.ErrConflict) {
+	if err := createAuthority(ctx, s, text); err != nil && !errors.Is(err, state.ErrConflict) {
 		return err
 	}
 	return os.Remove(path)
@@ -215,18 +215,10 @@ func externalAuthority(ctx context.Context, s *state.State) (*authority.Authorit
 	if err != nil {
 		return nil, err
 	}
-	if _, err = s.Create(ctx, authorityKey, text, 0); errors.Is(err, state.ErrConflict) {
+	if err = createAuthority(ctx, s, text); errors.Is(err, state.ErrConflict) {
 		return readAuthority(ctx, s)
 	}
 	return ca, err
-}
-
-func readAuthority(ctx context.Context, s *state.State) (*authority.Authority, error) {
-	entry, err := s.Get(ctx, authorityKey)
-	if err != nil {
-		return nil, err
-	}
-	return authority.ParseAuthority(entry.Value)
 }
 
 // saveIdentity saves an identity for the next start.

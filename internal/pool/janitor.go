@@ -30,20 +30,20 @@ func (p *Pool) janitor(ctx context.Context) {
 func (l *leaser) collectGarbage(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.NodeTTL)
 	defer cancel()
-	devices, tickets := l.view.garbage()
-	for _, id := range devices {
-		records, revision := l.view.recordsOf(id)
-		revision, err := l.writeRecords(ctx, id, records, revision)
+	grants, tickets := l.view.garbage()
+	for _, g := range grants {
+		records, revision := l.view.recordsOf(g.device)
+		_, err := l.writeRecords(ctx, g.device, g.holder, records, revision)
 		if err == nil {
-			l.view.store(id, records, revision)
 			continue
 		}
-		if err := l.afterConflict(ctx, id, err); err != nil && ctx.Err() == nil {
-			l.log.Debug("purge void leases", "device", id, "error", err)
+		if err := l.afterConflict(ctx, g.device, revision, err); err != nil && ctx.Err() == nil {
+			l.log.Debug("purge void leases", "device", g.device, "error", err)
 		}
 	}
 	for _, t := range tickets {
-		if !l.tickets.has(t.ID) {
+		// A node that keeps a copy of the table deletes the tickets of absent nodes.
+		if !l.tickets.has(t.ID) && (t.Holder == l.view.self || l.state.KeepsCopy()) {
 			l.removeTicket(ctx, t)
 		}
 	}
@@ -64,7 +64,7 @@ func (v *view) sweep() {
 		}
 	}
 	for _, g := range v.granted {
-		for _, r := range g.records {
+		for _, r := range g.records() {
 			if void := v.isVoid(r, now); void != v.voided[r.Lease] {
 				v.voided[r.Lease] = void
 				news = true
@@ -82,10 +82,15 @@ func (v *view) sweep() {
 	}
 }
 
-// garbage returns this node's devices that have void grants (also other devices whose void
-// grants are of an earlier boot of this node), and the tickets of this node or of absent
-// nodes.
-func (v *view) garbage() (devices []outboard.DeviceID, tickets []ticket) {
+// voidGrants are the grants of a device to a holder, some of which are void.
+type voidGrants struct {
+	device outboard.DeviceID
+	holder outboard.NodeID
+}
+
+// garbage returns the void grants of this node's devices (also those of other devices to an
+// earlier boot of this node), and the tickets of this node or of absent nodes.
+func (v *view) garbage() (grants []voidGrants, tickets []ticket) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
@@ -96,10 +101,10 @@ func (v *view) garbage() (devices []outboard.DeviceID, tickets []ticket) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.granted)) {
-		if slices.ContainsFunc(v.granted[id].records, func(r record) bool {
-			return (own[id] || r.Holder == v.self) && v.isVoid(r, now)
-		}) {
-			devices = append(devices, id)
+		for holder, h := range v.granted[id].holders {
+			if (own[id] || holder == v.self) && slices.ContainsFunc(h.records, func(r record) bool { return v.isVoid(r, now) }) {
+				grants = append(grants, voidGrants{id, holder})
+			}
 		}
 	}
 	for _, t := range v.queue {
@@ -107,5 +112,5 @@ func (v *view) garbage() (devices []outboard.DeviceID, tickets []ticket) {
 			tickets = append(tickets, t)
 		}
 	}
-	return devices, tickets
+	return grants, tickets
 }

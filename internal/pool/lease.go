@@ -36,13 +36,12 @@ func (l *leaser) grantDevice(ctx context.Context, d outboard.Device, req Request
 		if !fits(d, records, req) {
 			return outboard.Lease{}, errFull
 		}
-		fence, err := l.writeRecords(ctx, d.ID, append(records, r), revision)
+		fence, err := l.writeRecords(ctx, d.ID, r.Holder, append(records, r), revision)
 		if err == nil {
 			r.Fence = fence
-			l.view.store(d.ID, append(records, r), fence)
 			return r.lease(d.ID), nil
 		}
-		if err := l.afterConflict(ctx, d.ID, err); err != nil {
+		if err := l.afterConflict(ctx, d.ID, revision, err); err != nil {
 			return outboard.Lease{}, fmt.Errorf("lease %s: %w", d.ID, err)
 		}
 		// A write whose answer was lost may have happened.
@@ -66,37 +65,46 @@ func (l *leaser) newRecord(d outboard.Device, req Request) record {
 
 // afterConflict refreshes the view after a lost compare-and-swap. It returns other errors
 // unchanged.
-func (l *leaser) afterConflict(ctx context.Context, id outboard.DeviceID, err error) error {
+func (l *leaser) afterConflict(ctx context.Context, id outboard.DeviceID, expected uint64, err error) error {
 	if !errors.Is(err, state.ErrConflict) {
 		return err
 	}
-	entry, err := l.state.Get(ctx, leasePrefix+string(id))
-	switch {
-	case errors.Is(err, state.ErrNotFound):
-		l.view.store(id, nil, entry.Revision)
-	case err != nil:
+	last, err := l.state.LastWithin(ctx, leasesOf(id))
+	if err != nil {
 		return err
-	default:
-		records, err := decodeRecords(entry)
-		if err != nil {
-			return err
-		}
-		l.view.store(id, records, entry.Revision)
 	}
+	if err := l.view.waitForRevision(ctx, last); err != nil {
+		return err
+	}
+	l.view.setRevision(id, expected, last)
 	return nil
 }
 
-// writeRecords replaces a device's grants, which have that revision.
-func (l *leaser) writeRecords(ctx context.Context, id outboard.DeviceID, records []record, revision uint64) (uint64, error) {
-	key := leasePrefix + string(id)
-	if len(records) == 0 {
-		return l.state.Delete(ctx, key, revision)
+// leasesOf is the prefix of a device's keys.
+func leasesOf(id outboard.DeviceID) string { return leasePrefix + string(id) + "/" }
+
+// writeRecords replaces a holder's grants of a device by those that are among records, and
+// applies that to the view. The device's keys must not have changed since revision.
+func (l *leaser) writeRecords(ctx context.Context, id outboard.DeviceID, holder outboard.NodeID, records []record, revision uint64) (uint64, error) {
+	own := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Holder != holder })
+	var text []byte
+	if len(own) > 0 {
+		var err error
+		if text, err = json.Marshal(own); err != nil {
+			return 0, err
+		}
 	}
-	text, err := json.Marshal(records)
+	revision, err := l.state.UpdateWithin(ctx, leasesOf(id), leasesOf(id)+string(holder), text, revision)
 	if err != nil {
 		return 0, err
 	}
-	return l.state.Update(ctx, key, text, revision, 0)
+	for i := range own {
+		if own[i].Fence == 0 {
+			own[i].Fence = revision
+		}
+	}
+	l.view.store(id, holder, own, revision)
+	return revision, nil
 }
 
 // Renew extends a lease by LeaseTTL. An error of kind LeaseLost means that the lease is gone;
@@ -111,12 +119,11 @@ func (l *leaser) Renew(ctx context.Context, lease outboard.Lease) (outboard.Leas
 			return lease, outboard.Errorf(outboard.LeaseLost, op, "it expired or was taken back")
 		}
 		records[i].Expires = time.Now().Add(l.opts.LeaseTTL).UTC()
-		revision, err := l.writeRecords(ctx, lease.Device, records, revision)
+		_, err := l.writeRecords(ctx, lease.Device, records[i].Holder, records, revision)
 		if err == nil {
-			l.view.store(lease.Device, records, revision)
 			return records[i].lease(lease.Device), nil
 		}
-		if err := l.afterConflict(ctx, lease.Device, err); err != nil {
+		if err := l.afterConflict(ctx, lease.Device, revision, err); err != nil {
 			return lease, &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
 		}
 	}
@@ -130,13 +137,12 @@ func (l *leaser) Release(ctx context.Context, lease outboard.Lease) error {
 		if i < 0 {
 			return nil
 		}
-		records = slices.Delete(records, i, i+1)
-		revision, err := l.writeRecords(ctx, lease.Device, records, revision)
+		holder := records[i].Holder
+		_, err := l.writeRecords(ctx, lease.Device, holder, slices.Delete(records, i, i+1), revision)
 		if err == nil {
-			l.view.store(lease.Device, records, revision)
 			return nil
 		}
-		if err := l.afterConflict(ctx, lease.Device, err); err != nil {
+		if err := l.afterConflict(ctx, lease.Device, revision, err); err != nil {
 			return fmt.Errorf("release lease of %s: %w", lease.Device, err)
 		}
 	}
@@ -193,22 +199,30 @@ func (l *leaser) releaseAll(leases []outboard.Lease) error {
 	return errors.Join(errs...)
 }
 
-// recordsOf returns a device's grants that are not void, and the revision of its key.
+// recordsOf returns a device's grants that are not void, oldest first, and the last revision of
+// its keys.
 func (v *view) recordsOf(id outboard.DeviceID) ([]record, uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.validRecords(id, time.Now()), v.granted[id].revision
 }
 
-// store applies a device's grants that this node wrote or read, ahead of the watcher.
-func (v *view) store(id outboard.DeviceID, records []record, revision uint64) {
+// store applies grants that this node wrote, ahead of the watcher.
+func (v *view) store(id outboard.DeviceID, holder outboard.NodeID, records []record, revision uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	// Revision 0: the key is gone and forgotten.
-	if revision != 0 && revision < v.granted[id].revision {
-		return
-	}
-	if v.setGrants(id, slices.Clone(records), revision, time.Now()) {
+	if revision > v.granted[id].holders[holder].revision && v.setGrants(id, holder, slices.Clone(records), revision, time.Now()) {
 		v.notify()
+	}
+}
+
+// setRevision corrects the last revision of a device's keys, which was was until now. The table
+// forgets deleted keys after a while, and their revisions.
+func (v *view) setRevision(id outboard.DeviceID, was, last uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if g := v.granted[id]; g.revision == was {
+		g.revision = last
+		v.granted[id] = g
 	}
 }

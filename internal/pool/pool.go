@@ -18,11 +18,10 @@ import (
 
 // Keys of the table.
 const (
-	nodePrefix   = "nodes/"
-	leasePrefix  = "leases/"
-	queuePrefix  = "queue/"
-	tokenPrefix  = "tokens/"
-	authorityKey = "config/authority"
+	nodePrefix  = "nodes/"
+	leasePrefix = "leases/"
+	queuePrefix = "queue/"
+	tokenPrefix = "tokens/"
 	// revokedPrefix precedes the fingerprints of the keys of removed nodes, identityPrefix the
 	// names of the pool's nodes, with the fingerprints of theirs.
 	revokedPrefix  = "revoked/"
@@ -132,6 +131,7 @@ func (p *Pool) start(ctx, run context.Context) error {
 	}
 	p.running.Go(func() { p.heartbeats(run) })
 	p.running.Go(func() { p.janitor(run) })
+	p.running.Go(func() { p.serveRequests(run) })
 	return nil
 }
 

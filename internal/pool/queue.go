@@ -67,7 +67,7 @@ func (l *leaser) waitInQueue(ctx context.Context, req Request) ([]outboard.Lease
 
 func (l *leaser) enqueue(ctx context.Context, req Request) (ticket, error) {
 	t := ticket{
-		ID: rand.Text(), Holder: l.view.self, Boot: l.view.boot,
+		ID: string(l.view.self) + "/" + rand.Text(), Holder: l.view.self, Boot: l.view.boot,
 		Selector: req.Selector, Count: req.Count, Memory: req.Memory, Program: req.Program,
 	}
 	text, err := json.Marshal(t)

@@ -30,6 +30,10 @@ func (p *Pool) Remove(ctx context.Context, name outboard.NodeID) error {
 	if err := authority.CheckName(name); err != nil {
 		return err
 	}
+	if !p.signs() {
+		return outboard.Errorf(outboard.Denied, op, "this node keeps no copy of the pool's state: run the command on one that does (%s)",
+			strings.Join(p.keepers(), ", "))
+	}
 	entry, err := p.state.Get(ctx, identityPrefix+string(name))
 	if errors.Is(err, state.ErrNotFound) {
 		return outboard.Errorf(outboard.NotFound, op, "the pool has no such node: see `outboard nodes`")
@@ -37,23 +41,43 @@ func (p *Pool) Remove(ctx context.Context, name outboard.NodeID) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	text, err := json.Marshal(revocation{Node: name, By: p.view.self, At: time.Now().UTC()})
-	if err != nil {
-		return fmt.Errorf("%s: %w", op, err)
-	}
 	// The revocation comes first: from then on the node can write none of the rest again.
-	if _, err := p.state.Put(ctx, revokedPrefix+string(entry.Value), text, 0); err != nil {
+	if err := p.revoke(ctx, name, string(entry.Value)); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	p.log.Warn("node removed", "removed", name)
 	return p.deleteRecords(ctx, name)
 }
 
-// deleteRecords deletes what the table has of a removed node. Its leases are void without
-// its record, and deleted by the devices' nodes.
+// keepers returns the names of the nodes that keep a copy of the state.
+func (p *Pool) keepers() []string {
+	var names []string
+	for _, n := range p.Nodes() {
+		if n.Copy {
+			names = append(names, string(n.ID))
+		}
+	}
+	return names
+}
+
+// deleteRecords deletes what the table has of a removed node, and the tokens that it made. Its
+// leases are void without its record, and deleted by the devices' nodes.
 func (p *Pool) deleteRecords(ctx context.Context, name outboard.NodeID) error {
-	var errs []error
-	for _, key := range []string{nodePrefix + string(name), identityPrefix + string(name)} {
+	keys := []string{nodePrefix + string(name), identityPrefix + string(name), "endpoints/" + string(name), "added-endpoints/" + string(name)}
+	tokens, err := p.state.Entries(ctx, tokenPrefix)
+	errs := []error{err}
+	for _, e := range tokens {
+		var token storedToken
+		if json.Unmarshal(e.Value, &token) != nil || token.By == name {
+			keys = append(keys, e.Key)
+		}
+	}
+	described, err := p.state.Entries(ctx, "services/"+string(name)+"/")
+	errs = append(errs, err)
+	for _, e := range described {
+		keys = append(keys, e.Key)
+	}
+	for _, key := range keys {
 		errs = append(errs, p.deleteKey(ctx, key))
 	}
 	return errors.Join(append(errs, p.state.ForgetMember(ctx, string(name)))...)
@@ -74,17 +98,42 @@ func (p *Pool) deleteKey(ctx context.Context, key string) error {
 	}
 }
 
-// writeIdentity records the node's key, by which it can be removed also while it is down.
+// writeIdentity records this node's key where it signs nodes itself. The keys of other nodes
+// are recorded when they are admitted.
 func (p *Pool) writeIdentity(ctx context.Context) error {
-	key := identityPrefix + string(p.view.self)
-	entry, err := p.state.Get(ctx, key)
-	if err == nil && string(entry.Value) == p.id.Fingerprint() {
+	if !p.signs() {
 		return nil
 	}
-	if err != nil && !errors.Is(err, state.ErrNotFound) {
+	return p.recordIdentity(ctx, p.view.self, p.id.Fingerprint())
+}
+
+// recordIdentity records a node's key, by which it can be removed also while it is down. An
+// earlier key of that name is revoked.
+func (p *Pool) recordIdentity(ctx context.Context, name outboard.NodeID, fingerprint string) error {
+	key := identityPrefix + string(name)
+	entry, err := p.state.Get(ctx, key)
+	switch {
+	case err == nil && string(entry.Value) == fingerprint:
+		return nil
+	case err == nil:
+		err = p.revoke(ctx, name, string(entry.Value))
+	case errors.Is(err, state.ErrNotFound):
+		err = nil
+	}
+	if err != nil {
 		return err
 	}
-	_, err = p.state.Put(ctx, key, []byte(p.id.Fingerprint()), 0)
+	_, err = p.state.Put(ctx, key, []byte(fingerprint), 0)
+	return err
+}
+
+// revoke makes all nodes refuse a key.
+func (p *Pool) revoke(ctx context.Context, name outboard.NodeID, fingerprint string) error {
+	text, err := json.Marshal(revocation{Node: name, By: p.view.self, At: time.Now().UTC()})
+	if err != nil {
+		return err
+	}
+	_, err = p.state.Put(ctx, revokedPrefix+fingerprint, text, 0)
 	return err
 }
 

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,6 +61,18 @@ type storedToken struct {
 
 // NewToken creates a token that admits one node until ttl has passed.
 func (p *Pool) NewToken(ctx context.Context, ttl time.Duration) (string, error) {
+	if !p.signs() {
+		a, err := p.askKeeper(ctx, keeperRequest{TokenTTL: ttl})
+		return a.Token, err
+	}
+	return p.makeToken(ctx, p.view.self, ttl)
+}
+
+// signs reports whether this node can read the authority's key.
+func (p *Pool) signs() bool { return p.state.KeepsCopy() || p.state.Role() == "external" }
+
+// makeToken creates a token for a node of the pool.
+func (p *Pool) makeToken(ctx context.Context, by outboard.NodeID, ttl time.Duration) (string, error) {
 	if ttl < time.Second || ttl > maxTokenTTL {
 		return "", outboard.Errorf(outboard.Invalid, "make a token", "a life of %v: want 1s to %v", ttl, maxTokenTTL)
 	}
@@ -67,7 +80,7 @@ func (p *Pool) NewToken(ctx context.Context, ttl time.Duration) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("make a token: %w", err)
 	}
-	text, err := json.Marshal(storedToken{By: p.view.self, Expires: time.Now().Add(ttl).UTC()})
+	text, err := json.Marshal(storedToken{By: by, Expires: time.Now().Add(ttl).UTC()})
 	if err != nil {
 		return "", fmt.Errorf("make a token: %w", err)
 	}
@@ -81,8 +94,24 @@ func (p *Pool) NewToken(ctx context.Context, ttl time.Duration) (string, error) 
 // admission admits nodes by the pool's tokens.
 type admission struct{ p *Pool }
 
-// Admit implements authority.Admission.
-func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash string) (*authority.Authority, []string, error) {
+// Admit implements authority.Admission. A node that cannot read the authority's key forwards
+// the request to one that can.
+func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash string, csr *x509.CertificateRequest) (*x509.Certificate, []string, error) {
+	if a.p.signs() {
+		return a.admit(ctx, name, tokenHash, csr)
+	}
+	answer, err := a.p.askKeeper(ctx, keeperRequest{Admit: &admitRequest{Name: name, TokenHash: tokenHash, CSR: csr.Raw}})
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err := parseCert(answer.Cert)
+	return cert, answer.Peers, err
+}
+
+func (a admission) admit(ctx context.Context, name outboard.NodeID, tokenHash string, csr *x509.CertificateRequest) (*x509.Certificate, []string, error) {
+	if err := authority.CheckName(name); err != nil {
+		return nil, nil, err
+	}
 	// The token comes first: the names of the pool's nodes are not for strangers.
 	token, err := a.findToken(ctx, tokenHash)
 	if err != nil {
@@ -102,7 +131,11 @@ func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash st
 	} else if err != nil {
 		return nil, nil, err
 	}
-	return ca, a.p.state.Peers(), nil
+	cert, err := ca.SignNode(name, csr.PublicKey, time.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	return cert, a.p.state.Peers(), a.p.recordIdentity(ctx, name, authority.Fingerprint(cert))
 }
 
 func badToken() error {

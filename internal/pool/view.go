@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -81,10 +82,28 @@ type view struct {
 	orphans map[string]bool
 }
 
-// deviceGrants is the value of a device's key.
+// deviceGrants are the values of a device's keys: each holder has one.
 type deviceGrants struct {
+	// revision is the last one of all the device's keys, which a change must name.
+	revision uint64
+	holders  map[outboard.NodeID]holderGrants
+}
+
+// holderGrants is the value of one key. It has no records where this node has deleted the key
+// and has not seen that in the table yet.
+type holderGrants struct {
 	revision uint64
 	records  []record
+}
+
+// records returns the grants of all holders, oldest first.
+func (g deviceGrants) records() []record {
+	var all []record
+	for _, h := range g.holders {
+		all = append(all, h.records...)
+	}
+	slices.SortFunc(all, func(a, b record) int { return cmp.Or(cmp.Compare(a.Fence, b.Fence), cmp.Compare(a.Lease, b.Lease)) })
+	return all
 }
 
 func newView(opts Options) *view {
@@ -115,13 +134,13 @@ func (v *view) apply(c state.Change) {
 		}
 		v.lastChange = now
 	}
-	v.seq = max(v.seq, c.Seq)
 	news := false
 	for _, e := range c.Entries {
 		if v.applyEntry(e, now) {
 			news = true
 		}
 	}
+	v.seq = max(v.seq, c.Seq)
 	if news {
 		v.notify()
 	}
@@ -140,7 +159,7 @@ func (v *view) applyEntry(e state.Entry, now time.Time) bool {
 	if id, ok := strings.CutPrefix(e.Key, nodePrefix); ok {
 		news, err = v.applyNode(outboard.NodeID(id), e, now)
 	} else if id, ok := strings.CutPrefix(e.Key, leasePrefix); ok {
-		news, err = v.applyGrants(outboard.DeviceID(id), e, now)
+		news, err = v.applyGrants(id, e, now)
 	} else if id, ok := strings.CutPrefix(e.Key, queuePrefix); ok {
 		news, err = v.applyTicket(id, e)
 	} else if id, ok := strings.CutPrefix(e.Key, linkPrefix); ok {
@@ -186,23 +205,47 @@ func equalJSON(a, b any) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-func (v *view) applyGrants(id outboard.DeviceID, e state.Entry, now time.Time) (news bool, err error) {
-	if e.Revision <= v.granted[id].revision {
+// applyGrants applies the key of a device and a holder: DEVICE/HOLDER.
+func (v *view) applyGrants(key string, e state.Entry, now time.Time) (news bool, err error) {
+	device, holder, ok := cutHolder(key)
+	if !ok {
+		return false, errors.New("the key names no device and holder")
+	}
+	have := v.granted[device].holders[holder].revision
+	switch {
+	case e.Deleted && e.Revision >= have:
+		news = v.setGrants(device, holder, nil, e.Revision, now)
+		delete(v.granted[device].holders, holder)
+		return news, nil
+	case e.Revision <= have:
 		return false, nil // This node wrote it, or has read it before.
 	}
-	var records []record
-	if !e.Deleted {
-		if records, err = decodeRecords(e); err != nil {
-			return false, err
-		}
+	records, err := v.decodeRecords(e, holder)
+	if err != nil {
+		return false, err
 	}
-	return v.setGrants(id, records, e.Revision, now), nil
+	return v.setGrants(device, holder, records, e.Revision, now), nil
 }
 
-// setGrants replaces a device's grants, and reports whether they differ.
-func (v *view) setGrants(id outboard.DeviceID, records []record, revision uint64, now time.Time) (news bool) {
-	old := v.granted[id]
-	v.granted[id] = deviceGrants{revision: revision, records: records}
+// cutHolder separates the holder from the device in a key.
+func cutHolder(key string) (outboard.DeviceID, outboard.NodeID, bool) {
+	i := strings.LastIndexByte(key, '/')
+	if i < 0 {
+		return "", "", false
+	}
+	return outboard.DeviceID(key[:i]), outboard.NodeID(key[i+1:]), true
+}
+
+// setGrants replaces a holder's grants of a device, and reports whether they differ.
+func (v *view) setGrants(id outboard.DeviceID, holder outboard.NodeID, records []record, revision uint64, now time.Time) (news bool) {
+	g := v.granted[id]
+	if g.holders == nil {
+		g.holders = make(map[outboard.NodeID]holderGrants)
+	}
+	old := g.holders[holder].records
+	g.holders[holder] = holderGrants{revision: revision, records: records}
+	g.revision = max(g.revision, revision)
+	v.granted[id] = g
 	keep := make(map[outboard.LeaseID]bool, len(records))
 	for _, r := range records {
 		keep[r.Lease] = true
@@ -210,26 +253,28 @@ func (v *view) setGrants(id outboard.DeviceID, records []record, revision uint64
 			v.renewed[r.Lease] = &observed[time.Time]{value: r.Expires, at: now}
 		}
 	}
-	for _, r := range old.records {
+	for _, r := range old {
 		if !keep[r.Lease] {
 			delete(v.renewed, r.Lease)
 			delete(v.voided, r.Lease)
 		}
 	}
-	if len(records) == 0 && revision == 0 {
-		delete(v.granted, id)
-	}
-	return !slices.EqualFunc(old.records, records, func(x, y record) bool { return x.Lease == y.Lease })
+	return !slices.EqualFunc(old, records, func(x, y record) bool { return x.Lease == y.Lease })
 }
 
-// decodeRecords reads a device's grants.
-func decodeRecords(e state.Entry) ([]record, error) {
+// decodeRecords reads a holder's grants of a device. A holder grants nothing to others, and
+// can't date a grant back: one that was not in the table at the revision that this node has
+// seen came later. The mutex is held.
+func (v *view) decodeRecords(e state.Entry, holder outboard.NodeID) ([]record, error) {
 	var records []record
 	if err := json.Unmarshal(e.Value, &records); err != nil {
 		return nil, err
 	}
-	for i := range records {
-		if records[i].Fence == 0 {
+	for i, r := range records {
+		if r.Holder != holder {
+			return nil, fmt.Errorf("node %s grants a lease to node %s", holder, r.Holder)
+		}
+		if _, known := v.renewed[r.Lease]; r.Fence == 0 || !known && r.Fence <= v.seq || r.Fence > e.Revision {
 			records[i].Fence = e.Revision
 		}
 	}
@@ -245,6 +290,9 @@ func (v *view) applyTicket(id string, e state.Entry) (news bool, err error) {
 	var t ticket
 	if err := json.Unmarshal(e.Value, &t); err != nil {
 		return false, err
+	}
+	if holder, _, _ := strings.Cut(id, "/"); holder != string(t.Holder) {
+		return false, errors.New("the ticket has another node's name")
 	}
 	t.ID, t.order = id, e.Revision
 	v.queue[id] = t
@@ -297,7 +345,7 @@ func (v *view) isVoid(r record, now time.Time) bool {
 
 // validRecords returns the grants of a device that are not void.
 func (v *view) validRecords(id outboard.DeviceID, now time.Time) []record {
-	return slices.DeleteFunc(slices.Clone(v.granted[id].records), func(r record) bool { return v.isVoid(r, now) })
+	return slices.DeleteFunc(v.granted[id].records(), func(r record) bool { return v.isVoid(r, now) })
 }
 
 func (v *view) nodes() []outboard.Node {

@@ -51,7 +51,7 @@ func (v *told) beat(id outboard.NodeID, boot string) {
 
 func (v *told) grant(expires time.Time) {
 	v.t.Helper()
-	v.tell(leasePrefix+"d", []record{{Grant: outboard.Grant{Lease: "l", Holder: "b", Boot: "1", Expires: expires}}})
+	v.tell(leasePrefix+"d/b", []record{{Grant: outboard.Grant{Lease: "l", Holder: "b", Boot: "1", Expires: expires}}})
 }
 
 func (v *told) wantLeases(want int, why string) {

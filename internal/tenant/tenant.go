@@ -3,6 +3,7 @@ package tenant
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -158,10 +159,22 @@ func (t *Tenant) openState(ctx context.Context) (lifecycle.Resource, error) {
 		t.state, err = state.Connect(ctx, state.ConnectOptions{URL: t.config.NATS, Creds: t.config.Creds, Logger: t.log})
 		return t.state, err
 	}
-	t.state, err = state.Attach(ctx, state.AttachOptions{Logger: t.log, Dial: func() (net.Conn, error) {
-		return unixsock.Dial(context.WithoutCancel(ctx), t.config.StateSocket)
+	t.state, err = state.Attach(ctx, state.AttachOptions{Logger: t.log, Name: string(t.config.Node), Dial: func() (net.Conn, error) {
+		return t.dialState(context.WithoutCancel(ctx))
 	}})
 	return t.state, err
+}
+
+// dialState connects to the node's state, and proves which tenant this is.
+func (t *Tenant) dialState(ctx context.Context) (net.Conn, error) {
+	conn, err := unixsock.Dial(ctx, t.config.StateSocket)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(conn, t.config.DevicesKey); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {

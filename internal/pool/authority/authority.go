@@ -137,8 +137,11 @@ func ParseAuthority(text []byte) (*Authority, error) {
 }
 
 // Fingerprint is the SHA-256 of a certificate's public key, in hex.
-func Fingerprint(cert *x509.Certificate) string {
-	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+func Fingerprint(cert *x509.Certificate) string { return FingerprintOf(cert.RawSubjectPublicKeyInfo) }
+
+// FingerprintOf is the SHA-256 of a public key in PKIX form, in hex.
+func FingerprintOf(publicKey []byte) string {
+	sum := sha256.Sum256(publicKey)
 	return hex.EncodeToString(sum[:])
 }
 

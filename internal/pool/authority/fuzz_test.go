@@ -3,6 +3,7 @@ package authority_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/binary"
 	"io"
 	"net"
@@ -62,7 +63,7 @@ func FuzzToken(f *testing.F) {
 // nobody lets nobody in.
 type nobody struct{ t *testing.T }
 
-func (n nobody) Admit(_ context.Context, name outboard.NodeID, _ string) (*authority.Authority, []string, error) {
+func (n nobody) Admit(_ context.Context, name outboard.NodeID, _ string, _ *x509.CertificateRequest) (*x509.Certificate, []string, error) {
 	if err := authority.CheckName(name); err != nil {
 		n.t.Errorf("asked to admit %q", name)
 	}

@@ -135,9 +135,9 @@ func printable(text string) string {
 // An Admission decides about a joining node.
 type Admission interface {
 	// Admit spends the token with that hash, if the pool has it and the name is free, and
-	// returns the authority and addresses of nodes. The text of its error is sent to the
+	// returns a certificate for the key of the request, and addresses of nodes. The text of its error is sent to the
 	// joining node.
-	Admit(ctx context.Context, name outboard.NodeID, tokenHash string) (*Authority, []string, error)
+	Admit(ctx context.Context, name outboard.NodeID, tokenHash string, csr *x509.CertificateRequest) (*x509.Certificate, []string, error)
 }
 
 // ServeJoin serves one joining node on a connection with the protocol JoinProtocol, and closes
@@ -161,13 +161,13 @@ func ServeJoin(ctx context.Context, conn net.Conn, pool Admission) (outboard.Nod
 		if kind == outboard.Other {
 			kind = outboard.Unreachable // 0 stands for no error.
 		}
-		answer = joinAnswer{Kind: kind, Reason: reasonOf(err)}
+		answer = joinAnswer{Kind: kind, Reason: ReasonOf(err)}
 	}
 	return req.Name, errors.Join(err, writeMessage(conn, answer))
 }
 
-// reasonOf is the text of the innermost error that names a kind.
-func reasonOf(err error) string {
+// ReasonOf is the text of the innermost error that names a kind.
+func ReasonOf(err error) string {
 	if e, ok := errors.AsType[*outboard.Error](err); ok && e.Err != nil {
 		return e.Err.Error()
 	}
@@ -178,25 +178,30 @@ func admit(ctx context.Context, req joinRequest, pool Admission) (joinAnswer, er
 	if err := CheckName(req.Name); err != nil {
 		return joinAnswer{}, err
 	}
-	csr, err := x509.ParseCertificateRequest(req.CSR)
-	if err == nil {
-		err = csr.CheckSignature()
-	}
+	csr, err := ParseRequest(req.CSR)
 	if err != nil {
-		return joinAnswer{}, outboard.Errorf(outboard.Protocol, "admit a node", "the certificate request: %w", err)
+		return joinAnswer{}, err
 	}
 	if len(req.Secret) != secretLen {
 		return joinAnswer{}, outboard.Errorf(outboard.Protocol, "admit a node", "the secret has %d bytes", len(req.Secret))
 	}
-	authority, peers, err := pool.Admit(ctx, req.Name, hashSecret(req.Secret))
-	if err != nil {
-		return joinAnswer{}, err
-	}
-	cert, err := authority.SignNode(req.Name, csr.PublicKey, time.Now())
+	cert, peers, err := pool.Admit(ctx, req.Name, hashSecret(req.Secret), csr)
 	if err != nil {
 		return joinAnswer{}, err
 	}
 	return joinAnswer{Cert: cert.Raw, Peers: peers[:min(len(peers), maxPeers)]}, nil
+}
+
+// ParseRequest parses a certificate request, whose sender has the key.
+func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
+	csr, err := x509.ParseCertificateRequest(der)
+	if err == nil {
+		err = csr.CheckSignature()
+	}
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Protocol, "admit a node", "the certificate request: %w", err)
+	}
+	return csr, nil
 }
 
 func writeMessage(w io.Writer, v any) error {

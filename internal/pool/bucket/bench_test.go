@@ -73,7 +73,7 @@ func BenchmarkTwoOwners(b *testing.B) {
 	node := statetest.Open(b)
 	var owners []*bucket.Bucket
 	for range 2 {
-		s := statetest.Attach(ctx, b, statetest.Lend(b, node))
+		s := statetest.Attach(ctx, b, "harbour", statetest.Lend(b, node))
 		owners = append(owners, openBucket(ctx, b, s))
 	}
 	if _, err := owners[0].Txn(ctx, []bucket.Op{{Kind: bucket.Put, Key: "seats", Value: []byte("100000000")}}); err != nil {

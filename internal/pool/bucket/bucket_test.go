@@ -142,7 +142,7 @@ func (p provider) InProcessConn() (net.Conn, error) { return p() }
 
 func natsKV(ctx context.Context, t *testing.T, s *state.State) jetstream.KeyValue {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(provider(statetest.Lend(t, s))))
+	nc, err := nats.Connect("", nats.InProcessServer(provider(statetest.Lend(t, s))), nats.CustomInboxPrefix("_INBOX.harbour"))
 	if err != nil {
 		t.Fatal(err)
 	}

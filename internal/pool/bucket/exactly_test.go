@@ -24,7 +24,7 @@ func TestExactlyOnceThroughCuts(t *testing.T) {
 	var ways []*statetest.Cutter
 	for range 2 {
 		way := statetest.NewCutter(statetest.Lend(t, node))
-		s := statetest.Attach(ctx, t, way.Dial)
+		s := statetest.Attach(ctx, t, "harbour", way.Dial)
 		owners, ways = append(owners, openBucket(ctx, t, s)), append(ways, way)
 	}
 	var stop atomic.Bool

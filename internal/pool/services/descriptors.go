@@ -3,9 +3,11 @@ package services
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -14,11 +16,11 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
 // Describe keeps a service's files: those that declare it and all that they
-// import, so that requests can be read by policies and by reflection. The last
-// who describes a service is believed.
+// import, so that requests can be read by policies and by reflection.
 func (r *Registry) Describe(ctx context.Context, service string, files *descriptorpb.FileDescriptorSet) error {
 	if _, err := find(files, service); err != nil {
 		return outboard.Errorf(outboard.Invalid, "describe "+service, "%w", err)
@@ -28,12 +30,12 @@ func (r *Registry) Describe(ctx context.Context, service string, files *descript
 		return fmt.Errorf("describe %s: %w", service, err)
 	}
 	r.view.Lock()
-	known := bytes.Equal(r.descriptors[service], text)
+	known := bytes.Equal(r.descriptors[service][r.opts.Self].files, text)
 	r.view.Unlock()
 	if known {
 		return nil
 	}
-	if _, err := r.opts.State.Put(ctx, servicesPrefix+service, text, 0); err != nil {
+	if _, err := r.opts.State.Put(ctx, servicesPrefix+string(r.opts.Self)+"/"+service, text, 0); err != nil {
 		return fmt.Errorf("describe %s: %w", service, err)
 	}
 	return nil
@@ -50,13 +52,13 @@ func (r *Registry) Described() []string {
 func (r *Registry) Descriptions() uint64 {
 	r.view.Lock()
 	defer r.view.Unlock()
-	return r.described
+	return r.descriptions
 }
 
 // Service is a service's descriptor, nil where it is not known.
 func (r *Registry) Service(name string) protoreflect.ServiceDescriptor {
 	r.view.Lock()
-	text := r.descriptors[name]
+	text := r.descriptorOf(name)
 	r.view.Unlock()
 	var files descriptorpb.FileDescriptorSet
 	if text == nil || proto.Unmarshal(text, &files) != nil {
@@ -67,6 +69,51 @@ func (r *Registry) Service(name string) protoreflect.ServiceDescriptor {
 		return nil
 	}
 	return service
+}
+
+// A described is a node's description of a service.
+type described struct {
+	files    []byte
+	revision uint64
+}
+
+// applyDescriptors applies the key of a node and a service: NODE/SERVICE.
+func (r *Registry) applyDescriptors(key string, e state.Entry) (bool, error) {
+	node, service, ok := strings.Cut(key, "/")
+	if !ok {
+		return false, errors.New("the key names no node and service")
+	}
+	all := r.descriptors[service]
+	if e.Deleted {
+		if delete(all, outboard.NodeID(node)); len(all) == 0 {
+			delete(r.descriptors, service)
+		}
+	} else {
+		if all == nil {
+			all = make(map[outboard.NodeID]described)
+			r.descriptors[service] = all
+		}
+		all[outboard.NodeID(node)] = described{e.Value, e.Revision}
+	}
+	r.descriptions++
+	return true, nil
+}
+
+// descriptorOf returns the description of a service that counts on this node, nil for none:
+// another node cannot change how the requests of this node's own services are read. The view's
+// lock is held.
+func (r *Registry) descriptorOf(service string) []byte {
+	all := r.descriptors[service]
+	if own, ok := all[r.opts.Self]; ok {
+		return own.files
+	}
+	var newest described
+	for _, d := range all {
+		if d.revision > newest.revision {
+			newest = d
+		}
+	}
+	return newest.files
 }
 
 // Methods are the names of a service's methods, none where it is not described.

@@ -3,7 +3,9 @@
 //
 // Three kinds of keys: `endpoints/NODE` has all endpoints of one node and is written
 // by that node alone, when they change; they count while the node is there with
-// the boot that it wrote. `services/SERVICE` has a service's descriptors.
+// the boot that it wrote. `services/NODE/SERVICE` has a service's descriptors as the programs
+// of that node described them: each node uses those of its own programs where it has them, and
+// the newest ones otherwise.
 // `policies` has the policies' text with its earlier versions, by compare-and-set.
 package services
 
@@ -76,11 +78,11 @@ type Registry struct {
 	write sync.Mutex // orders the writes of this node's endpoints; before view's lock
 	own   map[string]Endpoint
 
-	view        *state.Follower // its lock is that of what follows
-	endpoints   map[outboard.NodeID]announcement
-	descriptors map[string][]byte
-	described   uint64 // how often descriptors have changed
-	policies    Policies
+	view         *state.Follower // its lock is that of what follows
+	endpoints    map[outboard.NodeID]announcement
+	descriptors  map[string]map[outboard.NodeID]described // by service and node
+	descriptions uint64                                   // how often descriptors have changed
+	policies     Policies
 }
 
 // announcement is the value of a node's key.
@@ -97,7 +99,7 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 	}
 	r := &Registry{
 		opts: opts, own: make(map[string]Endpoint),
-		endpoints: make(map[outboard.NodeID]announcement), descriptors: make(map[string][]byte),
+		endpoints: make(map[outboard.NodeID]announcement), descriptors: make(map[string]map[outboard.NodeID]described),
 	}
 	var err error
 	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.apply); err != nil {
@@ -136,9 +138,7 @@ func (r *Registry) apply(e state.Entry) (bool, error) {
 		return r.applyEndpoints(outboard.NodeID(node), e)
 	}
 	if service, ok := strings.CutPrefix(e.Key, servicesPrefix); ok {
-		r.descriptors[service] = e.Value
-		r.described++
-		return true, nil
+		return r.applyDescriptors(service, e)
 	}
 	if e.Key == policiesKey {
 		return r.applyPolicies(e)

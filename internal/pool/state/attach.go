@@ -12,7 +12,9 @@ import (
 // AttachOptions says how a helper process of a node reaches the node's table.
 type AttachOptions struct {
 	// Dial opens a connection whose other end the node gives to State.Lend.
-	Dial   func() (net.Conn, error)
+	Dial func() (net.Conn, error)
+	// Name is the node's name.
+	Name   string
 	Logger *slog.Logger
 }
 
@@ -22,7 +24,7 @@ func Attach(ctx context.Context, opts AttachOptions) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &State{table: newTable(opts.Logger), done: make(chan struct{})}
+	s := &State{table: newTable(opts.Logger, opts.Name), done: make(chan struct{})}
 	if err := s.connect(nats.InProcessServer(dialled(opts.Dial)), nats.RetryOnFailedConnect(true)); err != nil {
 		return nil, err
 	}

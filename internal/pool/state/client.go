@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/outboard-run/outboard"
 )
@@ -17,8 +18,11 @@ import (
 // and lost answers.
 type client struct {
 	log *slog.Logger
-	nc  *nats.Conn
-	js  jetstream.JetStream
+	// name is the node's: the server lets a client with permissions of its own receive
+	// answers only below it. It is empty in an existing NATS cluster, whose users decide.
+	name string
+	nc   *nats.Conn
+	js   jetstream.JetStream
 
 	attempts attempts
 	writes   writes
@@ -40,6 +44,9 @@ func (c *client) connectTo(url string, extra ...nats.Option) error {
 		nats.PingInterval(5 * time.Second),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { c.attempts.cancelAll() }),
 	}, extra...)
+	if c.name != "" {
+		opts = append(opts, nats.CustomInboxPrefix(inboxRoot+"."+c.name))
+	}
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {
 		return &outboard.Error{Op: "connect to the pool's state", Kind: outboard.Unreachable, Err: err}
@@ -51,6 +58,15 @@ func (c *client) connectTo(url string, extra ...nats.Option) error {
 	}
 	c.nc, c.js = nc, js
 	return nil
+}
+
+// messageID returns a unique id of a message. It begins with the node's name, so that no other
+// node can use it first.
+func (c *client) messageID() string {
+	if c.name == "" {
+		return nuid.Next()
+	}
+	return c.name + "." + nuid.Next()
 }
 
 // api makes one request to the JetStream API.

@@ -27,7 +27,7 @@ func Connect(ctx context.Context, opts ConnectOptions) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &State{table: newTable(opts.Logger), done: make(chan struct{})}
+	s := &State{table: newTable(opts.Logger, ""), done: make(chan struct{})}
 	var extra []nats.Option
 	if opts.Creds != "" {
 		extra = append(extra, nats.UserCredentials(opts.Creds))

@@ -24,8 +24,8 @@ const (
 // only what it has sent.
 type reporter struct{ nc *nats.Conn }
 
-func startReporter(srv *natsserver.Server) (*reporter, error) {
-	nc, err := nats.Connect(nats.DefaultURL, nats.InProcessServer(srv), nats.NoReconnect())
+func startReporter(srv *natsserver.Server, own nats.Option) (*reporter, error) {
+	nc, err := nats.Connect(nats.DefaultURL, nats.InProcessServer(srv), nats.NoReconnect(), own)
 	if err != nil {
 		return nil, fmt.Errorf("report copies: %w", err)
 	}

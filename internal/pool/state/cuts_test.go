@@ -20,8 +20,9 @@ func TestAppendThroughCuts(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	way := statetest.NewCutter(statetest.Lend(t, alone(ctx, t).State))
-	s := statetest.Attach(ctx, t, way.Dial)
+	node := alone(ctx, t)
+	way := statetest.NewCutter(statetest.Lend(t, node.State))
+	s := statetest.Attach(ctx, t, string(node.name), way.Dial)
 	l := openLog(ctx, t, s)
 	const cuts, writers = 6, 8
 	stop := make(chan struct{})

@@ -72,7 +72,7 @@ func TestGrow(t *testing.T) {
 
 func put(ctx context.Context, t *testing.T, n *testNode, value string) uint64 {
 	t.Helper()
-	rev, err := n.Put(ctx, "config/test", []byte(value), 0)
+	rev, err := n.Put(ctx, "ticks/grow/test", []byte(value), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func put(ctx context.Context, t *testing.T, n *testNode, value string) uint64 {
 func wantValue(ctx context.Context, t *testing.T, n *testNode, want string) {
 	t.Helper()
 	for {
-		e, err := n.Get(ctx, "config/test")
+		e, err := n.Get(ctx, "ticks/grow/test")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,15 +43,19 @@ func (s *State) OpenKV(ctx context.Context, name string) (*KV, error) {
 	if !strings.HasPrefix(name, "outboard-") || !isWord(name) {
 		return nil, outboard.Errorf(outboard.Invalid, "open bucket", "%q: the name of a bucket's stream", name)
 	}
-	stream := "KV_" + name
-	k := &KV{
-		s: s, stream: stream, keys: "$KV." + name + ".", marks: commitPrefix + name + ".",
-		get: directGetPrefix + stream,
-	}
+	k := newKV(s, name)
 	if err := s.ensureStream(ctx, k.config()); err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", name, err)
 	}
 	return k, nil
+}
+
+func newKV(s *State, name string) *KV {
+	stream := "KV_" + name
+	return &KV{
+		s: s, stream: stream, keys: "$KV." + name + ".", marks: commitPrefix + name + ".",
+		get: directGetPrefix + stream,
+	}
 }
 
 func (k *KV) config() jetstream.StreamConfig {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboard-run/outboard"
 )
 
 // leaderQuery asks a stream's leader for one message.
@@ -135,4 +137,28 @@ func (c *client) lastSeq(ctx context.Context, stream string) (last uint64, err e
 		return err
 	})
 	return last, err
+}
+
+// MoveLeader hands the leadership of the table to a node that keeps a copy. It returns nil when
+// that node leads, and an error of kind Busy when the change has begun.
+func (s *State) MoveLeader(ctx context.Context, to string) error {
+	const op = "move the table's leader"
+	stream, err := s.js.Stream(ctx, streamName)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	if c := stream.CachedInfo().Cluster; c != nil && c.Leader == to {
+		return nil
+	}
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	request := map[string]any{"placement": map[string]string{"preferred": to}}
+	if err := s.api(ctx, "STREAM.LEADER.STEPDOWN."+streamName, request, &answer); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	if answer.Error != nil {
+		return fmt.Errorf("%s: %w", op, answer.Error)
+	}
+	return outboard.Errorf(outboard.Busy, op, "node %s is about to lead", to)
 }

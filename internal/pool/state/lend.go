@@ -8,9 +8,10 @@ import (
 	"sync"
 )
 
-// Lend serves the table to an attached helper process over conn. It closes conn and returns
-// when either side ends.
-func (s *State) Lend(ctx context.Context, conn net.Conn) error {
+// Lend serves the table to an attached helper process over conn, with the permissions of a
+// node that keeps no copy, and, unless tenant is empty, only for that tenant. It closes conn
+// and returns when either side ends.
+func (s *State) Lend(ctx context.Context, conn net.Conn, tenant string) error {
 	defer conn.Close()
 	if s.server == nil {
 		return errors.New("lend the pool's state: it is in an existing NATS cluster")
@@ -19,24 +20,23 @@ func (s *State) Lend(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	defer inner.Close()
-	ended := make(chan struct{})
-	defer close(ended)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() {
 		select {
-		case <-ctx.Done():
 		case <-s.done:
-		case <-ended:
+			cancel()
+		case <-ctx.Done():
 		}
-		_ = inner.Close()
 	}()
-	pipe(conn, inner)
-	return nil
+	secret, forget := s.server.clients.admit()
+	defer forget()
+	return s.serveGuarded(ctx, s.permissionsOf(s.server.opts.Name, tenant), conn, inner, secret)
 }
 
 // ServeLend serves the table to every helper process that connects to l. It closes l and all
 // connections when ctx or the state ends, and returns then. A process that can connect has
-// full access to the pool's state: the socket's folder must be private.
+// the permissions of a node: the socket's folder must be private.
 func (s *State) ServeLend(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
@@ -67,7 +67,7 @@ func (s *State) ServeLend(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		serving.Go(func() {
-			if err := s.Lend(ctx, conn); err != nil && ctx.Err() == nil {
+			if err := s.Lend(ctx, conn, ""); err != nil && ctx.Err() == nil {
 				s.log.Debug("the pool's state is not lent", "error", err)
 			}
 		})

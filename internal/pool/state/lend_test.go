@@ -12,5 +12,5 @@ import (
 // attached opens a node's state as a helper process of it does, over a socket.
 func attached(ctx context.Context, t testing.TB, n *testNode) *state.State {
 	t.Helper()
-	return statetest.Attach(ctx, t, statetest.Lend(t, n.State))
+	return statetest.Attach(ctx, t, string(n.name), statetest.Lend(t, n.State))
 }

@@ -54,11 +54,15 @@ func (s *State) OpenLog(ctx context.Context, name string, o LogOptions) (*Log, e
 	if !isWord(name) {
 		return nil, outboard.Errorf(outboard.Invalid, "open log", "%q: a name has letters, digits, \"-\" and \"_\"", name)
 	}
-	l := &Log{s: s, name: name, stream: logStreamPrefix + name, prefix: logSubjectPrefix + name + "."}
+	l := newLog(s, name)
 	if err := s.ensureStream(ctx, l.config(o)); err != nil {
 		return nil, fmt.Errorf("open log %s: %w", name, err)
 	}
 	return l, nil
+}
+
+func newLog(s *State, name string) *Log {
+	return &Log{s: s, name: name, stream: logStreamPrefix + name, prefix: logSubjectPrefix + name + "."}
 }
 
 func (l *Log) config(o LogOptions) jetstream.StreamConfig {

@@ -243,7 +243,7 @@ type mover struct {
 }
 
 func newMover(srv *natsserver.Server, e *embedded) (mover, error) {
-	mv := mover{newTable(e.log), e.opts.Dir}
-	err := mv.connect(nats.InProcessServer(srv))
+	mv := mover{newTable(e.log, e.opts.Name), e.opts.Dir}
+	err := mv.connect(nats.InProcessServer(srv), e.clients.own())
 	return mv, err
 }

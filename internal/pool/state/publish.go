@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboard-run/outboard"
 )
 
 const (
@@ -25,6 +27,10 @@ const (
 	codeBatchIncomplete    = 10176
 	codeBatchDuplicate     = 10201
 	codeBatchesInFlight    = 10210
+
+	// codeDenied is the status with which this package answers for the server what a client's
+	// permissions do not allow.
+	codeDenied = 403
 
 	// dedupeWindow is how long the server knows a message's id. Attempts follow
 	// each other faster.
@@ -65,6 +71,9 @@ func (c *client) request(ctx context.Context, m *nats.Msg) (ack, error) {
 		return ack{}, ErrConflict
 	case codeWrongSequenceInProcess, codeDuplicateInProcess, codeBatchIncomplete, codeBatchesInFlight:
 		return ack{}, fmt.Errorf("%w: %w", errInProcess, a.Error)
+	}
+	if a.Error.Code == codeDenied {
+		return ack{}, outboard.Errorf(outboard.Denied, "", "%s", a.Error.Description)
 	}
 	return ack{}, a.Error
 }

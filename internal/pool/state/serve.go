@@ -3,11 +3,10 @@ package state
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"sync"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
 // Protocol is the TLS application protocol of a guest's connection to a node
@@ -26,28 +25,30 @@ func (s *State) ServeConn(ctx context.Context, conn net.Conn, name outboard.Node
 	if s.server == nil {
 		return errors.Join(refuse(conn), errors.New("serve the pool's state: it is in an existing NATS cluster"))
 	}
-	return s.server.serve(ctx, conn, string(name))
+	inner, err := s.server.addGuest(conn, string(name))
+	if err != nil {
+		return errors.Join(refuse(conn), err)
+	}
+	defer s.server.removeGuest(conn)
+	if _, err := conn.Write([]byte{serves}); err != nil {
+		return errors.Join(err, inner.Close())
+	}
+	secret, forget := s.server.clients.admit()
+	defer forget()
+	return s.serveGuarded(ctx, s.permissionsOf(string(name), ""), conn, inner, secret)
+}
+
+// permissionsOf returns the permissions of a node without a copy of the table, or of a tenant's
+// process on a node.
+func (s *State) permissionsOf(node, tenant string) permissions {
+	p := permissions{node: node, tenant: tenant}
+	p.mayVersion = func(key string, m guard.Message) error { return s.mayVersion(p, key, m) }
+	return p
 }
 
 func refuse(conn net.Conn) error {
 	_, err := conn.Write([]byte{refuses})
 	return err
-}
-
-func (e *embedded) serve(ctx context.Context, conn net.Conn, name string) error {
-	inner, err := e.addGuest(conn, name)
-	if err != nil {
-		return errors.Join(refuse(conn), err)
-	}
-	defer e.removeGuest(conn)
-	defer inner.Close()
-	if _, err := conn.Write([]byte{serves}); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	pipe(conn, inner)
-	return nil
 }
 
 // addGuest opens a connection to the server for a guest.
@@ -86,18 +87,4 @@ func (e *embedded) connectedGuests() map[string]bool {
 		names[name] = true
 	}
 	return names
-}
-
-// pipe copies between two connections until one of them ends.
-func pipe(a, b net.Conn) {
-	var both sync.WaitGroup
-	half := func(to, from net.Conn) {
-		// The error is that one side has ended, which ends the other.
-		_, _ = io.Copy(to, from)
-		_ = to.Close()
-		_ = from.Close()
-	}
-	both.Go(func() { half(a, b) })
-	both.Go(func() { half(b, a) })
-	both.Wait()
 }

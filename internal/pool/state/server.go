@@ -28,9 +28,10 @@ var errMoving = fmt.Errorf("the pool's state is moving, try again: %w", ErrElsew
 // embedded is this node's access to the table: a NATS server in this process, or, on a guest,
 // connections to nodes that have one.
 type embedded struct {
-	opts Options
-	role *role
-	log  *slog.Logger
+	opts    Options
+	role    *role
+	log     *slog.Logger
+	clients *clients
 
 	mu      sync.Mutex
 	srv     *natsserver.Server // nil on a guest
@@ -49,7 +50,7 @@ func openEmbedded(opts Options) (*embedded, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &embedded{opts: opts, role: r, log: opts.Logger, guests: make(map[net.Conn]string)}
+	e := &embedded{opts: opts, role: r, log: opts.Logger, clients: newClients(), guests: make(map[net.Conn]string)}
 	if err := e.chooseRouteAddr(); err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func (e *embedded) start() error {
 	}
 	var report *reporter
 	if d.Mode == voter {
-		if report, err = startReporter(srv); err != nil {
+		if report, err = startReporter(srv, e.clients.own()); err != nil {
 			srv.Shutdown()
 			return err
 		}
@@ -121,6 +122,8 @@ func (e *embedded) serverOptions(d roleData) (*natsserver.Options, error) {
 		JetStream:    true,
 		StoreDir:     e.opts.Dir,
 		SyncInterval: time.Second,
+
+		CustomClientAuthentication: e.clients,
 	}
 	if d.Mode == alone {
 		return opts, nil

@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -101,6 +102,7 @@ type State struct {
 
 	server *embedded // nil on an existing cluster
 
+	denied    atomic.Uint64 // what clients were refused
 	done      chan struct{}
 	running   sync.WaitGroup
 	closeOnce sync.Once
@@ -116,7 +118,7 @@ func Open(ctx context.Context, opts Options) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &State{table: newTable(opts.Logger), server: e, done: make(chan struct{})}
+	s := &State{table: newTable(opts.Logger, opts.Name), server: e, done: make(chan struct{})}
 	if err := s.openTable(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -130,7 +132,7 @@ func (s *State) openTable(ctx context.Context) error {
 			return fmt.Errorf("move the pool's state: %w", err)
 		}
 	}
-	if err := s.connect(nats.InProcessServer(s.server), nats.RetryOnFailedConnect(true)); err != nil {
+	if err := s.connect(nats.InProcessServer(s.server), nats.RetryOnFailedConnect(true), s.server.clients.own()); err != nil {
 		return err
 	}
 	if s.server.role.get().Mode == alone {
@@ -140,6 +142,11 @@ func (s *State) openTable(ctx context.Context) error {
 	}
 	if err := s.waitTable(ctx); err != nil {
 		return err
+	}
+	if d := s.server.role.get(); d.Mode != guest && d.Ready {
+		if err := s.upgradeLayout(ctx); err != nil {
+			return err
+		}
 	}
 	if err := s.register(ctx, false); err != nil {
 		return err
@@ -175,6 +182,9 @@ func (s *State) Peers() []string {
 	}
 	return append([]string{s.server.opts.Addr}, s.server.role.get().Peers...)
 }
+
+// Name returns the node's name, empty in an existing NATS cluster.
+func (s *State) Name() string { return s.name }
 
 // Role returns the node's role: "alone", "guest", "voter", or "external" when the table is in
 // an existing cluster.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/outboard-run/outboard"
 )
@@ -39,7 +38,7 @@ const (
 // table is the pool's key-value table, whose revisions order all changes of the pool.
 type table struct{ *client }
 
-func newTable(log *slog.Logger) table { return table{&client{log: log}} }
+func newTable(log *slog.Logger, name string) table { return table{&client{log: log, name: name}} }
 
 // Entry is a key's value at a revision.
 type Entry struct {
@@ -64,6 +63,9 @@ type writeOptions struct {
 	ttl string  // seconds, "" for ever
 	rev *uint64 // the revision that the key must have, nil for any
 	del bool
+	// within is the subject whose last revision rev is instead of the key's: all keys below a
+	// prefix.
+	within string
 }
 
 func seconds(ttl time.Duration) string {
@@ -116,7 +118,11 @@ func (t table) waitTable(ctx context.Context) error {
 
 // Get reads a key from the table. It returns ErrNotFound when there is no value.
 func (t table) Get(ctx context.Context, key string) (Entry, error) {
-	request, err := json.Marshal(map[string]string{"last_by_subj": keyPrefix + key})
+	subject, err := subjectOf(key)
+	if err != nil {
+		return Entry{}, err
+	}
+	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
 	if err != nil {
 		return Entry{}, fmt.Errorf("get %s: %w", key, err)
 	}
@@ -175,15 +181,72 @@ func (t table) Delete(ctx context.Context, key string, rev uint64) (uint64, erro
 	return t.write(ctx, key, nil, writeOptions{ttl: seconds(tombstoneTTL), rev: &rev, del: true})
 }
 
+// UpdateWithin sets a key, or deletes it when value is nil. rev must be the last revision of
+// all keys that begin with prefix, which ends with a slash and is one of key's, 0 for none. It
+// returns ErrConflict when that is another: LastWithin tells which.
+func (t table) UpdateWithin(ctx context.Context, prefix, key string, value []byte, rev uint64) (uint64, error) {
+	within, err := subjectBelow(prefix)
+	if err != nil {
+		return 0, err
+	}
+	o := writeOptions{rev: &rev, within: within}
+	if value == nil {
+		o.del, o.ttl = true, seconds(tombstoneTTL)
+	}
+	return t.write(ctx, key, value, o)
+}
+
+// LastWithin returns the last revision of all keys that begin with prefix, which ends with a
+// slash: 0 for none.
+func (t table) LastWithin(ctx context.Context, prefix string) (revision uint64, err error) {
+	subject, err := subjectBelow(prefix)
+	if err != nil {
+		return 0, err
+	}
+	err = t.retry(ctx, func(ctx context.Context) error {
+		m, err := t.leaderGet(ctx, streamName, leaderQuery{LastBySubject: subject})
+		if revision = m.Seq; errors.Is(err, ErrNotFound) {
+			revision, err = 0, nil
+		}
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", prefix, err)
+	}
+	return revision, nil
+}
+
+// subjectOf returns the subject of a key: its words, with dots between them, below keyPrefix.
+func subjectOf(key string) (string, error) {
+	tokens, ok := tokensOf(key)
+	if !ok {
+		return "", outboard.Errorf(outboard.Invalid, "the pool's state", "key %q: it must have words with slashes between them", key)
+	}
+	return keyPrefix + tokens, nil
+}
+
+// subjectBelow returns the subject of all keys that begin with a prefix.
+func subjectBelow(prefix string) (string, error) {
+	subject, err := subjectOf(strings.TrimSuffix(prefix, "/"))
+	return subject + ".>", err
+}
+
 // write stores one change. All attempts share a message id, so that an attempt whose answer
 // was lost is not applied twice.
 func (t table) write(ctx context.Context, key string, value []byte, c writeOptions) (uint64, error) {
 	if len(value) > MaxValue/2 {
 		return 0, outboard.Errorf(outboard.Exhausted, "write "+key, "%d bytes are too many", len(value))
 	}
-	msg := nats.NewMsg(keyPrefix + key)
+	subject, err := subjectOf(key)
+	if err != nil {
+		return 0, err
+	}
+	msg := nats.NewMsg(subject)
 	msg.Data = value
-	msg.Header.Set(jetstream.MsgIDHeader, nuid.Next())
+	msg.Header.Set(jetstream.MsgIDHeader, t.messageID())
+	if c.within != "" {
+		msg.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, c.within)
+	}
 	if c.rev != nil {
 		msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(*c.rev, 10))
 	}
@@ -195,7 +258,7 @@ func (t table) write(ctx context.Context, key string, value []byte, c writeOptio
 	}
 	var revision uint64
 	again := false
-	err := t.retry(ctx, func(ctx context.Context) error {
+	err = t.retry(ctx, func(ctx context.Context) error {
 		a, err := t.publishOnce(ctx, msg)
 		if revision = a.Seq; again && errors.Is(err, ErrConflict) {
 			revision, err = t.resolveConflict(ctx, msg)
@@ -223,13 +286,12 @@ func (t table) resolveConflict(ctx context.Context, msg *nats.Msg) (uint64, erro
 }
 
 // decodeEntry reads an entry from a direct get's answer or from a change.
-func decodeEntry(msg *nats.Msg) (Entry, error) { return decodeEntryOf(msg, keyPrefix) }
-
-func decodeEntryOf(msg *nats.Msg, prefix string) (Entry, error) {
-	key, ok := strings.CutPrefix(msg.Header.Get("Nats-Subject"), prefix)
+func decodeEntry(msg *nats.Msg) (Entry, error) {
+	tokens, ok := strings.CutPrefix(msg.Header.Get("Nats-Subject"), keyPrefix)
 	if !ok {
 		return Entry{}, fmt.Errorf("subject %q is no key", msg.Header.Get("Nats-Subject"))
 	}
+	key := keyOf(tokens)
 	rev, err := strconv.ParseUint(msg.Header.Get("Nats-Sequence"), 10, 64)
 	if err != nil {
 		return Entry{}, fmt.Errorf("revision of %s: %w", key, err)

@@ -5,6 +5,9 @@ import (
 	"crypto/subtle"
 )
 
+// KeySize is the length of a process's key.
+const KeySize = 26
+
 // newKey makes what a process shows its node to prove which tenant it is.
 func newKey() string { return rand.Text() }
 

@@ -49,10 +49,10 @@ func Lend(t testing.TB, s *state.State) (dial func() (net.Conn, error)) {
 	return func() (net.Conn, error) { return unixsock.Dial(ctx, path) }
 }
 
-// Attach opens a lent state, which ends with the test.
-func Attach(ctx context.Context, t testing.TB, dial func() (net.Conn, error)) *state.State {
+// Attach opens the lent state of a node, which ends with the test.
+func Attach(ctx context.Context, t testing.TB, node string, dial func() (net.Conn, error)) *state.State {
 	t.Helper()
-	s, err := state.Attach(ctx, state.AttachOptions{Dial: dial})
+	s, err := state.Attach(ctx, state.AttachOptions{Name: node, Dial: dial})
 	if err != nil {
 		t.Fatal(err)
 	}

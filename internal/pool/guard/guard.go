@@ -1,0 +1,252 @@
+// Package guard relays the NATS protocol of a client whose permissions are narrower than those
+// that a server can check: it parses every message that the client sends, and refuses what its
+// rules do not allow.
+//
+// The permissions of a NATS server are about subjects. They do not cover the reply subject of
+// a request, to which the server itself publishes the answer with rights of its own, nor the
+// bodies and headers by which the JetStream API copies one stream into another, delivers a
+// stream to any subject, or erases it. Rules see all of these.
+package guard
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+const (
+	// maxLine bounds a line of the protocol, which is the server's own bound.
+	maxLine = 4 << 10
+	// maxBody bounds a message with its headers: what the embedded server accepts.
+	maxBody = 1 << 20
+)
+
+// A Message is a message that a client publishes. Its slices are valid during the call only.
+type Message struct {
+	Subject string
+	// Reply is where the answer is published, "" for none.
+	Reply string
+	// Header is the message's header as it is sent, nil for none.
+	Header []byte
+	Body   []byte
+}
+
+// Rules decide about what a client sends. An error is the reason of a refusal.
+type Rules interface {
+	Publish(m Message) error
+	Subscribe(subject string) error
+}
+
+// A Guard relays what one client sends to its server.
+type Guard struct {
+	Rules Rules
+	// Token replaces the credentials in the client's CONNECT.
+	Token string
+	// Denied is told of each refused message, with its reply subject where it has one, and of
+	// each refused subscription.
+	Denied func(reply string, err error)
+}
+
+// errProtocol says that a client does not speak the protocol of NATS clients.
+var errProtocol = errors.New("the client violates the NATS protocol")
+
+// Relay copies from the client to the server until either ends. It returns nil when the
+// client has ended, and an error when it violates the protocol.
+func (g *Guard) Relay(server io.Writer, client io.Reader) error {
+	r := relay{g: g, in: bufio.NewReaderSize(client, 32<<10), out: bufio.NewWriterSize(server, 32<<10)}
+	for {
+		if r.in.Buffered() == 0 {
+			if err := r.out.Flush(); err != nil {
+				return nil // The server has ended.
+			}
+		}
+		err := r.step()
+		switch {
+		case err == nil:
+		case errors.Is(err, errProtocol):
+			return err
+		default:
+			return nil // Either side has ended.
+		}
+	}
+}
+
+type relay struct {
+	g    *Guard
+	in   *bufio.Reader
+	out  *bufio.Writer
+	body []byte
+}
+
+// step relays one operation.
+func (r *relay) step() error {
+	line, err := r.line()
+	if err != nil {
+		return err
+	}
+	op, args, _ := strings.Cut(line, " ")
+	switch op {
+	case "PING", "PONG":
+		return r.write(op)
+	case "CONNECT":
+		return r.connect(args)
+	case "SUB":
+		return r.subscribe(strings.Fields(args))
+	case "UNSUB":
+		return r.unsubscribe(strings.Fields(args))
+	case "PUB":
+		return r.publish(strings.Fields(args), false)
+	case "HPUB":
+		return r.publish(strings.Fields(args), true)
+	}
+	return fmt.Errorf("%w: an operation that no client has", errProtocol)
+}
+
+// line reads a line without its end.
+func (r *relay) line() (string, error) {
+	var line []byte
+	for {
+		part, err := r.in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxLine:
+			return "", fmt.Errorf("%w: a line of more than %d bytes", errProtocol, maxLine)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil:
+			return "", err
+		}
+		text, ok := strings.CutSuffix(string(line), "\r\n")
+		if !ok || strings.ContainsAny(text, "\r\x00") {
+			return "", fmt.Errorf("%w: a line does not end as it should", errProtocol)
+		}
+		return text, nil
+	}
+}
+
+func (r *relay) write(parts ...string) error {
+	_, err := r.out.WriteString(strings.Join(parts, " ") + "\r\n")
+	return err
+}
+
+// connect relays the client's options with the guard's credentials in place of its own.
+func (r *relay) connect(args string) error {
+	var options map[string]any
+	if err := json.Unmarshal([]byte(args), &options); err != nil || options == nil {
+		return fmt.Errorf("%w: CONNECT without options", errProtocol)
+	}
+	for _, credential := range []string{"user", "pass", "jwt", "nkey", "sig", "account", "auth_token"} {
+		delete(options, credential)
+	}
+	if r.g.Token != "" {
+		options["auth_token"] = r.g.Token
+	}
+	// Verbose answers and pedantic checks are of no use to the pool's own client.
+	options["verbose"], options["pedantic"] = false, false
+	text, err := json.Marshal(options)
+	if err != nil {
+		return err
+	}
+	return r.write("CONNECT", string(text))
+}
+
+func (r *relay) subscribe(args []string) error {
+	if len(args) != 2 && len(args) != 3 {
+		return fmt.Errorf("%w: SUB has %d arguments", errProtocol, len(args))
+	}
+	if err := r.g.Rules.Subscribe(args[0]); err != nil {
+		r.g.Denied("", err)
+		return nil
+	}
+	return r.write(append([]string{"SUB"}, args...)...)
+}
+
+func (r *relay) unsubscribe(args []string) error {
+	if len(args) != 1 && len(args) != 2 {
+		return fmt.Errorf("%w: UNSUB has %d arguments", errProtocol, len(args))
+	}
+	return r.write(append([]string{"UNSUB"}, args...)...)
+}
+
+// publish relays a message: SUBJECT [REPLY] [HEADER-SIZE] SIZE, and the message.
+func (r *relay) publish(args []string, withHeader bool) error {
+	m, header, size, err := parsePublish(args, withHeader)
+	if err != nil {
+		return err
+	}
+	if cap(r.body) < size+2 {
+		r.body = make([]byte, size+2)
+	}
+	body := r.body[:size+2]
+	if _, err := io.ReadFull(r.in, body); err != nil {
+		return err
+	}
+	if string(body[size:]) != "\r\n" {
+		return fmt.Errorf("%w: a message has another size than it says", errProtocol)
+	}
+	if m.Body = body[header:size]; withHeader {
+		m.Header = body[:header]
+	}
+	if err := r.g.Rules.Publish(m); err != nil {
+		r.g.Denied(m.Reply, err)
+		return nil
+	}
+	return r.forward(m, header, body)
+}
+
+func (r *relay) forward(m Message, header int, body []byte) error {
+	line := []string{"PUB", m.Subject}
+	if m.Header != nil {
+		line[0] = "HPUB"
+	}
+	if m.Reply != "" {
+		line = append(line, m.Reply)
+	}
+	if m.Header != nil {
+		line = append(line, strconv.Itoa(header))
+	}
+	if err := r.write(append(line, strconv.Itoa(len(body)-2))...); err != nil {
+		return err
+	}
+	_, err := r.out.Write(body)
+	return err
+}
+
+func parsePublish(args []string, withHeader bool) (m Message, header, size int, err error) {
+	sizes := 1
+	if withHeader {
+		sizes = 2
+	}
+	switch len(args) - sizes {
+	case 1:
+		m.Subject = args[0]
+	case 2:
+		m.Subject, m.Reply = args[0], args[1]
+	default:
+		return m, 0, 0, fmt.Errorf("%w: a message with %d arguments", errProtocol, len(args))
+	}
+	if size, err = parseSize(args[len(args)-1]); err != nil {
+		return m, 0, 0, err
+	}
+	if withHeader {
+		if header, err = parseSize(args[len(args)-2]); err != nil {
+			return m, 0, 0, err
+		}
+	}
+	if header > size {
+		return m, 0, 0, fmt.Errorf("%w: a header is larger than its message", errProtocol)
+	}
+	return m, header, size, nil
+}
+
+func parseSize(text string) (int, error) {
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || n > maxBody {
+		return 0, fmt.Errorf("%w: a message of %q bytes", errProtocol, text)
+	}
+	return int(n), nil
+}

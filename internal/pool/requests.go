@@ -1,0 +1,166 @@
+package pool
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// A keeperRequest is what a node that keeps no copy of the state asks of one that does: what
+// needs the authority's key, which it cannot read.
+type keeperRequest struct {
+	// Admit signs a certificate for a joining node, Renew one for the node that asks.
+	Admit *admitRequest `json:"admit,omitempty"`
+	Renew []byte        `json:"renew,omitempty"` // a certificate request
+	// TokenTTL makes a token that is good for so long.
+	TokenTTL time.Duration `json:"token_ttl,omitempty"`
+}
+
+type admitRequest struct {
+	Name      outboard.NodeID `json:"name"`
+	TokenHash string          `json:"token_hash"`
+	CSR       []byte          `json:"csr"`
+}
+
+// A keeperAnswer has what was asked for, or why there is none.
+type keeperAnswer struct {
+	Cert   []byte        `json:"cert,omitempty"`
+	Peers  []string      `json:"peers,omitempty"`
+	Token  string        `json:"token,omitempty"`
+	Kind   outboard.Kind `json:"kind,omitempty"`
+	Reason string        `json:"reason,omitempty"`
+}
+
+// askKeeper sends a request to a node that keeps the state.
+func (p *Pool) askKeeper(ctx context.Context, r keeperRequest) (keeperAnswer, error) {
+	var a keeperAnswer
+	text, err := json.Marshal(r)
+	if err != nil {
+		return a, err
+	}
+	if text, err = p.state.Ask(ctx, text); err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(text, &a); err != nil {
+		return a, outboard.Errorf(outboard.Protocol, "ask the nodes that keep the pool's state", "%w", err)
+	}
+	if a.Kind != 0 {
+		return a, &outboard.Error{Kind: a.Kind, Err: errors.New(a.Reason)}
+	}
+	return a, nil
+}
+
+// serveRequests answers the requests of other nodes while this node keeps a copy of the state.
+func (p *Pool) serveRequests(ctx context.Context) {
+	if p.state.Role() == "external" {
+		return // Every node reads the authority itself.
+	}
+	tick := time.NewTicker(p.opts.Heartbeat / 4)
+	defer tick.Stop()
+	var stop func()
+	for {
+		switch keeps := p.state.KeepsCopy(); {
+		case keeps && stop == nil:
+			var err error
+			if stop, err = p.state.ServeRequests(func(node string, request []byte) []byte {
+				return p.answer(ctx, outboard.NodeID(node), request)
+			}); err != nil {
+				p.log.Debug("serve the requests of nodes", "error", err)
+			}
+		case !keeps && stop != nil:
+			stop()
+			stop = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// answer answers one request of a node.
+func (p *Pool) answer(ctx context.Context, node outboard.NodeID, request []byte) []byte {
+	ctx, cancel := context.WithTimeout(ctx, authority.JoinTimeout)
+	defer cancel()
+	var r keeperRequest
+	a, err := keeperAnswer{}, json.Unmarshal(request, &r)
+	switch {
+	case err != nil:
+	case r.Admit != nil:
+		a, err = p.answerAdmit(ctx, *r.Admit)
+		if err == nil {
+			p.log.Info("node admitted", "joined", r.Admit.Name, "by", node)
+		}
+	case r.TokenTTL != 0:
+		a.Token, err = p.makeToken(ctx, node, r.TokenTTL)
+	case r.Renew != nil:
+		a, err = p.answerRenew(ctx, node, r.Renew)
+	default:
+		err = outboard.Errorf(outboard.Protocol, "answer a node", "it asks for nothing that this node knows: are their versions the same?")
+	}
+	if err != nil {
+		p.log.Warn("refused a request of a node", "asks", node, "error", err)
+		if a = (keeperAnswer{Kind: outboard.KindOf(err), Reason: authority.ReasonOf(err)}); a.Kind == outboard.Other {
+			a.Kind = outboard.Unreachable // 0 stands for no error.
+		}
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		p.log.Warn("answer a node", "error", err)
+	}
+	return text
+}
+
+func (p *Pool) answerAdmit(ctx context.Context, r admitRequest) (keeperAnswer, error) {
+	csr, err := authority.ParseRequest(r.CSR)
+	if err != nil {
+		return keeperAnswer{}, err
+	}
+	cert, peers, err := admission{p}.admit(ctx, r.Name, r.TokenHash, csr)
+	if err != nil {
+		return keeperAnswer{}, err
+	}
+	return keeperAnswer{Cert: cert.Raw, Peers: peers}, nil
+}
+
+// answerRenew signs a new certificate for a node that has the key which it was admitted with.
+func (p *Pool) answerRenew(ctx context.Context, node outboard.NodeID, request []byte) (keeperAnswer, error) {
+	const op = "renew a certificate"
+	csr, err := authority.ParseRequest(request)
+	if err != nil {
+		return keeperAnswer{}, err
+	}
+	entry, err := p.state.Get(ctx, identityPrefix+string(node))
+	if errors.Is(err, state.ErrNotFound) || err == nil && string(entry.Value) != authority.FingerprintOf(csr.RawSubjectPublicKeyInfo) {
+		return keeperAnswer{}, outboard.Errorf(outboard.Denied, op, "node %s was not admitted with that key", node)
+	}
+	if err != nil {
+		return keeperAnswer{}, fmt.Errorf("%s: %w", op, err)
+	}
+	ca, err := readAuthority(ctx, p.state)
+	if err != nil {
+		return keeperAnswer{}, fmt.Errorf("%s: %w", op, err)
+	}
+	cert, err := ca.SignNode(node, csr.PublicKey, time.Now())
+	if err != nil {
+		return keeperAnswer{}, err
+	}
+	return keeperAnswer{Cert: cert.Raw}, nil
+}
+
+// parseCert parses a certificate that another node sent.
+func parseCert(der []byte) (*x509.Certificate, error) {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Protocol, "read a certificate", "%w", err)
+	}
+	return cert, nil
+}

@@ -1,0 +1,140 @@
+package state
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboard-run/outboard/internal/pool/guard"
+)
+
+// answerTime is how long a client with permissions may answer a request that it received.
+const answerTime = 10 * time.Minute
+
+// clients authenticates the clients of the embedded server. The node's own client shows a
+// secret of the process and may do everything. The connections of others lead through a guard,
+// which shows a secret of the connection.
+type clients struct {
+	secret string
+
+	mu     sync.Mutex
+	guards map[string]bool // the secrets of guarded connections
+}
+
+var _ natsserver.Authentication = (*clients)(nil)
+
+func newClients() *clients { return &clients{secret: rand.Text(), guards: make(map[string]bool)} }
+
+// own authenticates a client of the node itself.
+func (c *clients) own() nats.Option { return nats.Token(c.secret) }
+
+// Check implements natsserver.Authentication.
+func (c *clients) Check(client natsserver.ClientAuthentication) bool {
+	token := client.GetOpts().Token
+	if token == c.secret {
+		return true
+	}
+	c.mu.Lock()
+	known := c.guards[token]
+	c.mu.Unlock()
+	if known {
+		client.RegisterUser(&natsserver.User{Permissions: guardedPermissions()})
+	}
+	return known
+}
+
+// guardedPermissions are what the server checks of a guarded client, whose subjects the guard
+// has checked before: it answers only requests that it received. The server counts a request
+// that reaches two subscriptions of the client as an answer.
+func guardedPermissions() *natsserver.Permissions {
+	return &natsserver.Permissions{
+		Publish:  &natsserver.SubjectPermission{Allow: []string{">"}, Deny: []string{inboxRoot + ".>", "$SYS.>"}},
+		Response: &natsserver.ResponsePermission{MaxMsgs: 16, Expires: answerTime},
+	}
+}
+
+// admit returns a secret for one guarded connection, and what forgets it.
+func (c *clients) admit() (secret string, forget func()) {
+	secret = rand.Text()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.guards[secret] = true
+	return secret, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.guards, secret)
+	}
+}
+
+// serveGuarded relays a client with permissions to a server until one of them ends. It closes
+// both.
+func (s *State) serveGuarded(ctx context.Context, p permissions, client, server net.Conn, token string) error {
+	defer server.Close()
+	defer context.AfterFunc(ctx, func() { _ = client.Close() })()
+	denied := &denials{s: s, log: s.log.With("client", p.node), last: make(map[string]time.Time)}
+	g := &guard.Guard{Rules: p, Token: token, Denied: denied.add}
+	var back sync.WaitGroup
+	back.Go(func() {
+		// The error is that one side has ended, which ends the other.
+		_, _ = io.Copy(client, server)
+		_ = client.Close()
+		_ = server.Close()
+	})
+	err := g.Relay(server, client)
+	_, _ = client.Close(), server.Close()
+	back.Wait()
+	return err
+}
+
+// denials answers and reports what a client was refused.
+type denials struct {
+	s   *State
+	log *slog.Logger
+
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+const (
+	// denialPause is how long the same refusal is not logged again.
+	denialPause = time.Minute
+	maxDenials  = 100
+)
+
+func (d *denials) add(reply string, err error) {
+	d.s.denied.Add(1)
+	if d.isNews(err.Error()) {
+		d.log.Warn("a client of the pool's state was refused", "error", err)
+	}
+	if reply == "" || d.s.nc == nil {
+		return
+	}
+	text, jsonErr := json.Marshal(map[string]any{"error": jetstream.APIError{Code: codeDenied, Description: err.Error()}})
+	if jsonErr == nil {
+		// Its error is that the connection has ended, as the client's is about to.
+		_ = d.s.nc.Publish(reply, text)
+	}
+}
+
+// isNews reports whether a refusal was not logged a short time ago.
+func (d *denials) isNews(text string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.last[text]) < denialPause {
+		return false
+	}
+	if len(d.last) >= maxDenials {
+		return false
+	}
+	d.last[text] = time.Now()
+	return true
+}

@@ -1,0 +1,359 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/guard"
+)
+
+const (
+	inboxRoot = "_INBOX"
+	// authorityLog is the log that only nodes that keep a copy of the state may read.
+	authorityLog = "authority"
+	// requestsPrefix precedes the name of a node in the subject of its requests to the nodes
+	// that keep the state.
+	requestsPrefix = "outboard.requests."
+)
+
+// permissions are what a node that keeps no copy of the state, and every helper process of a
+// node, may do with it. The zero value of tenant means all tenants: a node runs the apps of
+// each of them.
+//
+//	table     reads all of it; writes the keys that name the node as their owner
+//	logs      reads and appends to those of the tenants; not the authority's
+//	buckets   reads, commits and watches; creates them as they should be
+//	subjects  the apps' own; answers to requests that it received
+//
+// It deletes no stream, changes none, and lets the server publish nothing on its behalf but
+// answers to its own inbox.
+type permissions struct {
+	node   string
+	tenant string
+	// mayVersion decides about a new version of something of which the table keeps the
+	// versions: an app.
+	mayVersion func(key string, m guard.Message) error
+}
+
+var _ guard.Rules = permissions{}
+
+func (p permissions) refuse(what, subject string) error {
+	by := "node " + p.node
+	if p.tenant != "" {
+		by = "tenant " + p.tenant + " on " + by
+	}
+	return outboard.Errorf(outboard.Denied, "the pool's state",
+		"%s may not %s %q: it keeps no copy of the state, and it is not its owner", by, what, subject)
+}
+
+// Subscribe implements guard.Rules.
+func (p permissions) Subscribe(subject string) error {
+	first, rest, _ := strings.Cut(subject, ".")
+	switch {
+	case first == inboxRoot && strings.HasPrefix(rest, p.node+".") && rest != p.node+".":
+		return nil
+	case strings.HasPrefix(subject, changesPrefix):
+		return nil
+	case subject == "" || reserved(first):
+		return p.refuse("subscribe to", subject)
+	}
+	return nil
+}
+
+// Publish implements guard.Rules.
+func (p permissions) Publish(m guard.Message) error {
+	if m.Reply != "" && !p.isInbox(m.Reply) {
+		return p.refuse("ask for an answer to", m.Reply)
+	}
+	words := strings.Split(m.Subject, ".")
+	for _, word := range words {
+		if word == "" || word == "*" || word == ">" {
+			return p.refuse("publish on", m.Subject)
+		}
+	}
+	switch {
+	case words[0] == inboxRoot:
+		return nil // The server allows answers to requests that it has delivered.
+	case words[0] == "$KV" && len(words) > 2:
+		return p.publishKey(words, m)
+	case words[0] == "$JS" && len(words) > 3 && words[1] == "API":
+		return p.request(words[2:], m)
+	case words[0] == "outboard" && len(words) > 2:
+		return p.publishOwn(words, m)
+	case reserved(words[0]):
+		return p.refuse("publish on", m.Subject)
+	}
+	return nil
+}
+
+// isInbox reports whether a subject is below the inbox of this node's clients.
+func (p permissions) isInbox(subject string) bool {
+	rest, ok := strings.CutPrefix(subject, inboxRoot+"."+p.node+".")
+	return ok && rest != "" && !strings.ContainsAny(rest, "*>")
+}
+
+// publishKey decides about writing a key of the table or of a bucket.
+func (p permissions) publishKey(words []string, m guard.Message) error {
+	if words[1] != "outboard" {
+		if !p.isBucket("KV_" + words[1]) {
+			return p.refuse("write", m.Subject)
+		}
+		return p.checkHeader(m, "")
+	}
+	if !p.ownsKey(words[2:]) {
+		if words[2] != "apps" || len(words) != 4 || p.tenant != "" || p.mayVersion == nil {
+			return p.refuse("write", m.Subject)
+		}
+		if err := p.mayVersion(keyOf(strings.Join(words[2:], ".")), m); err != nil {
+			return err
+		}
+	}
+	return p.checkHeader(m, p.node+".")
+}
+
+// ownsKey reports whether a key of the table names this node, or tenant, as its owner. It is
+// the whole list of what a node writes that keeps no copy of the table.
+func (p permissions) ownsKey(words []string) bool {
+	part, rest := words[0], words[1:]
+	switch {
+	case part == "ticks" && len(rest) == 2:
+		return p.ownsTenant(rest[0])
+	case p.tenant != "":
+		return false
+	case part == "leases" && len(rest) == 4:
+		return rest[0] == p.node || rest[3] == p.node // the device's node, and the holder
+	case part == "config" && len(rest) == 2:
+		return rest[0] == "members" && rest[1] == p.node
+	case part == "nodes" || part == "endpoints" || part == "added-endpoints":
+		return len(rest) == 1 && rest[0] == p.node
+	case part == "queue" || part == "services":
+		return len(rest) == 2 && rest[0] == p.node
+	}
+	return false
+}
+
+func (p permissions) ownsTenant(word string) bool { return p.tenant == "" || keyOf(word) == p.tenant }
+
+// publishOwn decides about the subjects of Outboard itself: logs, commits and requests.
+func (p permissions) publishOwn(words []string, m guard.Message) error {
+	switch kind, rest := words[1], words[2:]; {
+	case kind == "log" && len(rest) > 1 && rest[0] != authorityLog && p.ownsTenant(rest[1]):
+		return p.checkHeader(m, "")
+	case kind == "commit" && len(rest) == 2 && p.isBucket("KV_"+rest[0]):
+		return p.checkHeader(m, "")
+	case kind == "requests" && len(rest) == 1 && rest[0] == p.node && p.tenant == "":
+		return nil
+	}
+	return p.refuse("publish on", m.Subject)
+}
+
+// storedHeaders are the headers of the server with which a client may store a message. Others
+// erase what is stored before, or look like the server's own.
+var storedHeaders = []string{
+	jetstream.MsgIDHeader, jetstream.ExpectedLastSeqHeader, jetstream.ExpectedLastSubjSeqHeader,
+	jetstream.ExpectedLastSubjSeqSubjHeader, ttlHeader, batchIDHeader, batchSeqHeader, batchCommitHeader,
+}
+
+// checkHeader refuses headers by which a message has other effects than to be stored, and ids
+// that do not begin with idPrefix: a message with the id of another one is not stored.
+func (p permissions) checkHeader(m guard.Message, idPrefix string) error {
+	if m.Header == nil {
+		return nil
+	}
+	lines := strings.Split(string(m.Header), "\r\n")
+	if lines[0] != "NATS/1.0" {
+		return p.refuse("write with a malformed header", m.Subject)
+	}
+	for _, line := range lines[1:] {
+		name, value, _ := strings.Cut(line, ":")
+		if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(name)), "nats-") {
+			continue
+		}
+		if !slices.Contains(storedHeaders, name) {
+			return p.refuse("write with the header "+name, m.Subject)
+		}
+		if name == jetstream.MsgIDHeader && !strings.HasPrefix(strings.TrimLeft(value, " "), idPrefix) {
+			return p.refuse("write with the id of another node", m.Subject)
+		}
+	}
+	return nil
+}
+
+// isBucket reports whether a stream is a bucket of a tenant of this client.
+func (p permissions) isBucket(stream string) bool {
+	name, ok := strings.CutPrefix(stream, streamName+"-")
+	return ok && isWord(name) && (p.tenant == "" || strings.HasPrefix(name, strings.ReplaceAll(p.tenant, "-", "--")+"-"))
+}
+
+// isLog reports whether a stream is a log of the tenants.
+func (p permissions) isLog(stream string) bool {
+	name, ok := strings.CutPrefix(stream, logStreamPrefix)
+	return ok && isWord(name) && name != authorityLog
+}
+
+// request decides about a request to the JetStream API, whose last part names the stream.
+func (p permissions) request(words []string, m guard.Message) error {
+	verb, args := strings.Join(words[:2], "."), words[2:]
+	if verb == "STREAM.MSG" && len(args) == 2 && args[0] == "GET" {
+		verb, args = "DIRECT.GET", args[1:]
+	}
+	if verb == "CONSUMER.MSG" && len(args) == 3 && args[0] == "NEXT" {
+		verb, args = "CONSUMER.NEXT", args[1:]
+	}
+	if len(args) == 0 {
+		return p.refuse("call", m.Subject)
+	}
+	ok := false
+	switch stream := args[0]; verb {
+	case "DIRECT.GET", "STREAM.INFO":
+		whole := len(args) == 1
+		// A subject after the stream is that of the last message to read.
+		ok = stream == streamName || p.isBucket(stream) || whole && p.isLog(stream) && p.readsOwn(stream, verb, m.Body)
+		ok = ok && (whole || verb == "DIRECT.GET")
+	case "STREAM.CREATE":
+		ok = len(args) == 1 && (p.isBucket(stream) || p.isLog(stream)) && isProper(stream, m.Body)
+	case "STREAM.PURGE":
+		ok = len(args) == 1 && (p.isBucket(stream) || p.isLog(stream)) && p.purgesOne(stream, m.Body)
+	case "CONSUMER.CREATE":
+		ok = len(args) >= 2 && p.isBucket(stream) && pulls(stream, m.Body)
+	case "CONSUMER.NEXT", "CONSUMER.DELETE", "CONSUMER.INFO":
+		ok = len(args) == 2 && p.isBucket(stream)
+	}
+	if !ok {
+		return p.refuse("call", m.Subject)
+	}
+	return nil
+}
+
+// logPrefix is what the subjects of a log begin with that this client may read.
+func (p permissions) logPrefix(stream string) string {
+	prefix := logSubjectPrefix + strings.TrimPrefix(stream, logStreamPrefix) + "."
+	if tokens, ok := tokensOf(p.tenant); ok {
+		prefix += tokens + "."
+	}
+	return prefix
+}
+
+// readsOwn reports whether a read of a log is restricted to the tenant's part of it.
+func (p permissions) readsOwn(stream, verb string, body []byte) bool {
+	if p.tenant == "" {
+		return true
+	}
+	var q struct {
+		Last   string `json:"last_by_subj"`
+		Next   string `json:"next_by_subj"`
+		Filter string `json:"subjects_filter"`
+	}
+	// Keys that differ in case are the same to the server.
+	if len(body) > 0 && decodeStrictly(body, &q, "last_by_subj", "next_by_subj", "subjects_filter", "seq", "batch", "max_bytes", "offset", "no_headers") != nil {
+		return false
+	}
+	subject := q.Last + q.Next + q.Filter // one of them
+	if subject == "" {
+		return verb == "STREAM.INFO"
+	}
+	return strings.HasPrefix(subject, p.logPrefix(stream))
+}
+
+// purgesOne reports whether a purge is of one subject.
+func (p permissions) purgesOne(stream string, body []byte) bool {
+	var q struct {
+		Filter string `json:"filter"`
+	}
+	if decodeStrictly(body, &q, "filter", "seq") != nil || q.Filter == "" || strings.ContainsAny(q.Filter, "*>") {
+		return false
+	}
+	return p.isBucket(stream) || strings.HasPrefix(q.Filter, p.logPrefix(stream))
+}
+
+// pulls reports whether a consumer delivers to nobody but those who ask it: one that pushes
+// would publish stored messages on any subject, with the rights of the server.
+func pulls(stream string, body []byte) bool {
+	var q struct {
+		Stream string          `json:"stream_name"`
+		Config json.RawMessage `json:"config"`
+	}
+	if decodeStrictly(body, &q, "stream_name", "config", "action") != nil || q.Stream != stream {
+		return false
+	}
+	var config struct {
+		Inactive time.Duration `json:"inactive_threshold"`
+	}
+	return decodeStrictly(q.Config, &config, consumerKeys...) == nil && config.Inactive > 0 && config.Inactive <= maxInactive
+}
+
+// maxInactive is how long a consumer may exist that nobody asks.
+const maxInactive = 10 * time.Minute
+
+// consumerKeys are the keys in the configuration of an ordered consumer.
+var consumerKeys = []string{
+	"name", "deliver_policy", "opt_start_seq", "ack_policy", "replay_policy", "filter_subject", "filter_subjects",
+	"inactive_threshold", "num_replicas", "mem_storage", "max_deliver", "metadata",
+}
+
+// isProper reports whether the configuration of a new stream is the one that this package
+// gives it: one of another's making could copy any other stream or capture any subject.
+func isProper(stream string, body []byte) bool {
+	var asked jetstream.StreamConfig
+	if json.Unmarshal(body, &asked) != nil || asked.Name != stream {
+		return false
+	}
+	var want jetstream.StreamConfig
+	if name, ok := strings.CutPrefix(stream, logStreamPrefix); ok {
+		want = newLog(nil, name).config(LogOptions{MaxAge: asked.MaxAge})
+	} else {
+		want = newKV(nil, strings.TrimPrefix(stream, "KV_")).config()
+	}
+	if want.Replicas = asked.Replicas; asked.Replicas != 1 && asked.Replicas != Copies {
+		return false
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		return false
+	}
+	var got, proper map[string]any
+	return json.Unmarshal(body, &got) == nil && json.Unmarshal(text, &proper) == nil && equalFolded(got, proper)
+}
+
+// equalFolded reports whether two objects are the same, and have no two keys that differ only
+// in case.
+func equalFolded(got, want map[string]any) bool {
+	x, errX := json.Marshal(got)
+	y, errY := json.Marshal(want)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// decodeStrictly decodes an object that may have no other keys than these, each once.
+func decodeStrictly(body []byte, into any, keys ...string) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return fmt.Errorf("want an object: %w", errOrToken(err))
+	}
+	for d.More() {
+		key, err := d.Token()
+		i := slices.Index(keys, fmt.Sprint(key))
+		if err != nil || i < 0 {
+			return fmt.Errorf("key %v: %w", key, errOrToken(err))
+		}
+		keys = slices.Delete(slices.Clone(keys), i, i+1)
+		var skip json.RawMessage
+		if err := d.Decode(&skip); err != nil {
+			return err
+		}
+	}
+	return json.Unmarshal(body, into)
+}
+
+func errOrToken(err error) error {
+	if err == nil {
+		err = ErrNotFound
+	}
+	return err
+}

@@ -1,0 +1,71 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// keepersQueue is the queue of the nodes that answer requests: each request reaches one.
+const keepersQueue = "keepers"
+
+// AuthorityLog is the name of the log that only nodes that keep a copy of the state can read
+// and write. It is for the key of the pool's authority.
+const AuthorityLog = authorityLog
+
+// AuthorityKey is the key of the authorities in that log: the last record is in force.
+const AuthorityKey = "keys"
+
+// Ask sends a request to one of the nodes that keep the state, which know this node by name,
+// and returns the answer. It waits while there are none.
+func (s *State) Ask(ctx context.Context, request []byte) (answer []byte, err error) {
+	err = s.retry(ctx, func(ctx context.Context) error {
+		m, err := s.nc.RequestWithContext(ctx, requestsPrefix+s.name, request)
+		if err != nil {
+			return err
+		}
+		answer = m.Data
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask the nodes that keep the pool's state: %w", err)
+	}
+	return answer, nil
+}
+
+// ServeRequests answers requests of nodes by f until stop is called. Only a node that keeps a
+// copy of the state receives them. The name is that of the node that asks: the state has
+// authenticated it.
+func (s *State) ServeRequests(f func(node string, request []byte) (answer []byte)) (stop func(), err error) {
+	sub, err := s.nc.QueueSubscribe(requestsPrefix+"*", keepersQueue, func(m *nats.Msg) {
+		node := strings.TrimPrefix(m.Subject, requestsPrefix)
+		s.running.Go(func() {
+			// The error is that the connection has ended: the node asks again.
+			_ = m.Respond(f(node, m.Data))
+		})
+	})
+	if err != nil {
+		return nil, unreachable("serve requests of nodes", err)
+	}
+	return func() {
+		// The connection may have ended, and the subscription with it.
+		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+			s.log.Debug("serve requests of nodes", "error", err)
+		}
+	}, nil
+}
+
+// Entries returns the present entries whose keys begin with prefix.
+func (s *State) Entries(ctx context.Context, prefix string) ([]Entry, error) {
+	all, _, err := s.snapshot(ctx)
+	var found []Entry
+	for _, e := range all {
+		if !e.Deleted && strings.HasPrefix(e.Key, prefix) {
+			found = append(found, e)
+		}
+	}
+	return found, err
+}
