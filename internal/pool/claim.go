@@ -43,7 +43,7 @@ func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboar
 		return none, outboard.Node{}, outboard.Errorf(outboard.LeaseLost, op, "the lease expired, was given back or taken back")
 	}
 	// Holders write their own grants: a hostile one writes more than the device has.
-	if err := p.view.waitForShare(ctx, p.deviceOf(lease.Device), stands); err != nil {
+	if err := waitForShare(ctx, p.view, p.deviceOf(lease.Device), stands); err != nil {
 		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "%w", err)
 	}
 	holder, ok := p.view.node(lease.Holder)
@@ -68,8 +68,8 @@ func (p *Pool) deviceOf(id outboard.DeviceID) outboard.Device {
 // waitForShare returns when a lease fits beside those that were granted before it, or an error
 // when ctx ends before. A node that saw a lease expire a moment earlier than this one may have
 // granted the device anew.
-func (v *view) waitForShare(ctx context.Context, d outboard.Device, lease outboard.Lease) error {
-	for !v.hasShare(d, lease) {
+func waitForShare(ctx context.Context, v *view, d outboard.Device, lease outboard.Lease) error {
+	for !hasShare(v, d, lease) {
 		select {
 		case <-ctx.Done():
 			return errors.New("the device was leased before, and has no room for that lease")
@@ -82,7 +82,7 @@ func (v *view) waitForShare(ctx context.Context, d outboard.Device, lease outboa
 
 const sharePause = 20 * time.Millisecond
 
-func (v *view) hasShare(d outboard.Device, lease outboard.Lease) bool {
+func hasShare(v *view, d outboard.Device, lease outboard.Lease) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	before := v.validRecords(d.ID, time.Now())

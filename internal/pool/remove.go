@@ -42,7 +42,7 @@ func (p *Pool) Remove(ctx context.Context, name outboard.NodeID) error {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	// The revocation comes first: from then on the node can write none of the rest again.
-	if err := p.revoke(ctx, name, string(entry.Value)); err != nil {
+	if err := (admission{p}).revoke(ctx, name, string(entry.Value)); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	p.log.Warn("node removed", "removed", name)
@@ -104,36 +104,36 @@ func (p *Pool) writeIdentity(ctx context.Context) error {
 	if !p.signs() {
 		return nil
 	}
-	return p.recordIdentity(ctx, p.view.self, p.id.Fingerprint())
+	return admission{p}.recordIdentity(ctx, p.view.self, p.id.Fingerprint())
 }
 
 // recordIdentity records a node's key, by which it can be removed also while it is down. An
 // earlier key of that name is revoked.
-func (p *Pool) recordIdentity(ctx context.Context, name outboard.NodeID, fingerprint string) error {
+func (a admission) recordIdentity(ctx context.Context, name outboard.NodeID, fingerprint string) error {
 	key := identityPrefix + string(name)
-	entry, err := p.state.Get(ctx, key)
+	entry, err := a.p.state.Get(ctx, key)
 	switch {
 	case err == nil && string(entry.Value) == fingerprint:
 		return nil
 	case err == nil:
-		err = p.revoke(ctx, name, string(entry.Value))
+		err = a.revoke(ctx, name, string(entry.Value))
 	case errors.Is(err, state.ErrNotFound):
 		err = nil
 	}
 	if err != nil {
 		return err
 	}
-	_, err = p.state.Put(ctx, key, []byte(fingerprint), 0)
+	_, err = a.p.state.Put(ctx, key, []byte(fingerprint), 0)
 	return err
 }
 
 // revoke makes all nodes refuse a key.
-func (p *Pool) revoke(ctx context.Context, name outboard.NodeID, fingerprint string) error {
-	text, err := json.Marshal(revocation{Node: name, By: p.view.self, At: time.Now().UTC()})
+func (a admission) revoke(ctx context.Context, name outboard.NodeID, fingerprint string) error {
+	text, err := json.Marshal(revocation{Node: name, By: a.p.view.self, At: time.Now().UTC()})
 	if err != nil {
 		return err
 	}
-	_, err = p.state.Put(ctx, revokedPrefix+fingerprint, text, 0)
+	_, err = a.p.state.Put(ctx, revokedPrefix+fingerprint, text, 0)
 	return err
 }
 

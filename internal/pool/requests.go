@@ -58,21 +58,21 @@ func (p *Pool) askKeeper(ctx context.Context, r keeperRequest) (keeperAnswer, er
 }
 
 // serveRequests answers the requests of other nodes while this node keeps a copy of the state.
-func (p *Pool) serveRequests(ctx context.Context) {
-	if p.state.Role() == "external" {
+func (a admission) serveRequests(ctx context.Context) {
+	if a.p.state.Role() == "external" {
 		return // Every node reads the authority itself.
 	}
-	tick := time.NewTicker(p.opts.Heartbeat / 4)
+	tick := time.NewTicker(a.p.opts.Heartbeat / 4)
 	defer tick.Stop()
 	var stop func()
 	for {
-		switch keeps := p.state.KeepsCopy(); {
+		switch keeps := a.p.state.KeepsCopy(); {
 		case keeps && stop == nil:
 			var err error
-			if stop, err = p.state.ServeRequests(func(node string, request []byte) []byte {
-				return p.answer(ctx, outboard.NodeID(node), request)
+			if stop, err = a.p.state.ServeRequests(func(node string, request []byte) []byte {
+				return a.answer(ctx, outboard.NodeID(node), request)
 			}); err != nil {
-				p.log.Debug("serve the requests of nodes", "error", err)
+				a.p.log.Debug("serve the requests of nodes", "error", err)
 			}
 		case !keeps && stop != nil:
 			stop()
@@ -87,44 +87,44 @@ func (p *Pool) serveRequests(ctx context.Context) {
 }
 
 // answer answers one request of a node.
-func (p *Pool) answer(ctx context.Context, node outboard.NodeID, request []byte) []byte {
+func (a admission) answer(ctx context.Context, node outboard.NodeID, request []byte) []byte {
 	ctx, cancel := context.WithTimeout(ctx, authority.JoinTimeout)
 	defer cancel()
 	var r keeperRequest
-	a, err := keeperAnswer{}, json.Unmarshal(request, &r)
+	out, err := keeperAnswer{}, json.Unmarshal(request, &r)
 	switch {
 	case err != nil:
 	case r.Admit != nil:
-		a, err = p.answerAdmit(ctx, *r.Admit)
+		out, err = a.answerAdmit(ctx, *r.Admit)
 		if err == nil {
-			p.log.Info("node admitted", "joined", r.Admit.Name, "by", node)
+			a.p.log.Info("node admitted", "joined", r.Admit.Name, "by", node)
 		}
 	case r.TokenTTL != 0:
-		a.Token, err = p.makeToken(ctx, node, r.TokenTTL)
+		out.Token, err = a.makeToken(ctx, node, r.TokenTTL)
 	case r.Renew != nil:
-		a, err = p.answerRenew(ctx, node, r.Renew)
+		out, err = a.answerRenew(ctx, node, r.Renew)
 	default:
 		err = outboard.Errorf(outboard.Protocol, "answer a node", "it asks for nothing that this node knows: are their versions the same?")
 	}
 	if err != nil {
-		p.log.Warn("refused a request of a node", "asks", node, "error", err)
-		if a = (keeperAnswer{Kind: outboard.KindOf(err), Reason: authority.ReasonOf(err)}); a.Kind == outboard.Other {
-			a.Kind = outboard.Unreachable // 0 stands for no error.
+		a.p.log.Warn("refused a request of a node", "asks", node, "error", err)
+		if out = (keeperAnswer{Kind: outboard.KindOf(err), Reason: authority.ReasonOf(err)}); out.Kind == outboard.Other {
+			out.Kind = outboard.Unreachable // 0 stands for no error.
 		}
 	}
-	text, err := json.Marshal(a)
+	text, err := json.Marshal(out)
 	if err != nil {
-		p.log.Warn("answer a node", "error", err)
+		a.p.log.Warn("answer a node", "error", err)
 	}
 	return text
 }
 
-func (p *Pool) answerAdmit(ctx context.Context, r admitRequest) (keeperAnswer, error) {
+func (a admission) answerAdmit(ctx context.Context, r admitRequest) (keeperAnswer, error) {
 	csr, err := authority.ParseRequest(r.CSR)
 	if err != nil {
 		return keeperAnswer{}, err
 	}
-	cert, peers, err := admission{p}.admit(ctx, r.Name, r.TokenHash, csr)
+	cert, peers, err := a.admit(ctx, r.Name, r.TokenHash, csr)
 	if err != nil {
 		return keeperAnswer{}, err
 	}
@@ -132,20 +132,20 @@ func (p *Pool) answerAdmit(ctx context.Context, r admitRequest) (keeperAnswer, e
 }
 
 // answerRenew signs a new certificate for a node that has the key which it was admitted with.
-func (p *Pool) answerRenew(ctx context.Context, node outboard.NodeID, request []byte) (keeperAnswer, error) {
+func (a admission) answerRenew(ctx context.Context, node outboard.NodeID, request []byte) (keeperAnswer, error) {
 	const op = "renew a certificate"
 	csr, err := authority.ParseRequest(request)
 	if err != nil {
 		return keeperAnswer{}, err
 	}
-	entry, err := p.state.Get(ctx, identityPrefix+string(node))
+	entry, err := a.p.state.Get(ctx, identityPrefix+string(node))
 	if errors.Is(err, state.ErrNotFound) || err == nil && string(entry.Value) != authority.FingerprintOf(csr.RawSubjectPublicKeyInfo) {
 		return keeperAnswer{}, outboard.Errorf(outboard.Denied, op, "node %s was not admitted with that key", node)
 	}
 	if err != nil {
 		return keeperAnswer{}, fmt.Errorf("%s: %w", op, err)
 	}
-	ca, err := readAuthority(ctx, p.state)
+	ca, err := readAuthority(ctx, a.p.state)
 	if err != nil {
 		return keeperAnswer{}, fmt.Errorf("%s: %w", op, err)
 	}

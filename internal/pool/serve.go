@@ -65,31 +65,11 @@ func (p *Pool) NewToken(ctx context.Context, ttl time.Duration) (string, error) 
 		a, err := p.askKeeper(ctx, keeperRequest{TokenTTL: ttl})
 		return a.Token, err
 	}
-	return p.makeToken(ctx, p.view.self, ttl)
+	return admission{p}.makeToken(ctx, p.view.self, ttl)
 }
 
 // signs reports whether this node can read the authority's key.
 func (p *Pool) signs() bool { return p.state.KeepsCopy() || p.state.Role() == "external" }
-
-// makeToken creates a token for a node of the pool.
-func (p *Pool) makeToken(ctx context.Context, by outboard.NodeID, ttl time.Duration) (string, error) {
-	if ttl < time.Second || ttl > maxTokenTTL {
-		return "", outboard.Errorf(outboard.Invalid, "make a token", "a life of %v: want 1s to %v", ttl, maxTokenTTL)
-	}
-	ca, err := readAuthority(ctx, p.state)
-	if err != nil {
-		return "", fmt.Errorf("make a token: %w", err)
-	}
-	text, err := json.Marshal(storedToken{By: by, Expires: time.Now().Add(ttl).UTC()})
-	if err != nil {
-		return "", fmt.Errorf("make a token: %w", err)
-	}
-	token := ca.NewToken()
-	if _, err := p.state.Create(ctx, tokenPrefix+token.Hash(), text, ttl); err != nil {
-		return "", fmt.Errorf("make a token: %w", err)
-	}
-	return token.String(), nil
-}
 
 // admission admits nodes by the pool's tokens.
 type admission struct{ p *Pool }
@@ -135,7 +115,7 @@ func (a admission) admit(ctx context.Context, name outboard.NodeID, tokenHash st
 	if err != nil {
 		return nil, nil, err
 	}
-	return cert, a.p.state.Peers(), a.p.recordIdentity(ctx, name, authority.Fingerprint(cert))
+	return cert, a.p.state.Peers(), a.recordIdentity(ctx, name, authority.Fingerprint(cert))
 }
 
 func badToken() error {
@@ -157,4 +137,24 @@ func (a admission) findToken(ctx context.Context, hash string) (state.Entry, err
 		return entry, badToken()
 	}
 	return entry, nil
+}
+
+// makeToken creates a token for a node of the pool.
+func (a admission) makeToken(ctx context.Context, by outboard.NodeID, ttl time.Duration) (string, error) {
+	if ttl < time.Second || ttl > maxTokenTTL {
+		return "", outboard.Errorf(outboard.Invalid, "make a token", "a life of %v: want 1s to %v", ttl, maxTokenTTL)
+	}
+	ca, err := readAuthority(ctx, a.p.state)
+	if err != nil {
+		return "", fmt.Errorf("make a token: %w", err)
+	}
+	text, err := json.Marshal(storedToken{By: by, Expires: time.Now().Add(ttl).UTC()})
+	if err != nil {
+		return "", fmt.Errorf("make a token: %w", err)
+	}
+	token := ca.NewToken()
+	if _, err := a.p.state.Create(ctx, tokenPrefix+token.Hash(), text, ttl); err != nil {
+		return "", fmt.Errorf("make a token: %w", err)
+	}
+	return token.String(), nil
 }

@@ -18,7 +18,7 @@ const authorityKey1 = "config/authority"
 
 // upgradeLayout rewrites what the table has in the subjects of version 1. Keys of a node's
 // presence are dropped: nodes write them again, and their form has changed.
-func (s *State) upgradeLayout(ctx context.Context) error {
+func upgradeLayout(ctx context.Context, s *State) error {
 	type old struct {
 		subject string
 		entry   Entry
@@ -36,7 +36,7 @@ func (s *State) upgradeLayout(ctx context.Context) error {
 	}
 	s.log.Info("the layout of the pool's state is upgraded", "keys", len(all))
 	for _, o := range all {
-		if err := s.upgradeKey(ctx, o.entry); err != nil {
+		if err := upgradeKey(ctx, s, o.entry); err != nil {
 			return fmt.Errorf("upgrade %s: %w", o.entry.Key, err)
 		}
 		if err := s.purge(ctx, streamName, o.subject, 0); err != nil {
@@ -46,7 +46,7 @@ func (s *State) upgradeLayout(ctx context.Context) error {
 	return nil
 }
 
-func (s *State) upgradeKey(ctx context.Context, e Entry) error {
+func upgradeKey(ctx context.Context, s *State, e Entry) error {
 	part, _, _ := strings.Cut(e.Key, "/")
 	switch {
 	case e.Deleted || part == "leases" || part == "queue" || part == "services" || part == "nodes" || part == "endpoints":

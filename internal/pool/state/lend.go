@@ -31,7 +31,7 @@ func (s *State) Lend(ctx context.Context, conn net.Conn, tenant string) error {
 	}()
 	secret, forget := s.server.clients.admit()
 	defer forget()
-	return s.serveGuarded(ctx, s.permissionsOf(s.server.opts.Name, tenant), conn, inner, secret)
+	return lender{s}.serveGuarded(ctx, lender{s}.permissionsOf(s.server.opts.Name, tenant), conn, inner, secret)
 }
 
 // ServeLend serves the table to every helper process that connects to l. It closes l and all

@@ -31,7 +31,7 @@ func (v versioned) owner() string {
 // mayVersion decides whether a node that keeps no copy of the table may write a version: of
 // something that is new, or whose last version it wrote itself. The write must name the
 // revision that it replaces, which is the one that is looked at here.
-func (s *State) mayVersion(p permissions, key string, m guard.Message) error {
+func (l lender) mayVersion(p permissions, key string, m guard.Message) error {
 	header, err := nats.DecodeHeadersMsg(m.Header)
 	if err != nil {
 		return p.refuse("write without a revision", m.Subject)
@@ -44,7 +44,7 @@ func (s *State) mayVersion(p permissions, key string, m guard.Message) error {
 	if json.Unmarshal(m.Body, &next) != nil || next.owner() != p.node && next.owner() != "" {
 		return p.refuse("write in the name of another node", m.Subject)
 	}
-	owner, err := s.ownerAt(m.Subject, replaces)
+	owner, err := l.ownerAt(m.Subject, replaces)
 	switch {
 	case err != nil:
 		return err
@@ -57,12 +57,12 @@ func (s *State) mayVersion(p permissions, key string, m guard.Message) error {
 
 // ownerAt returns the owner of a value at a revision, 0 for none. Where the value has a later
 // one it returns "": the server refuses a write that does not replace the last.
-func (s *State) ownerAt(subject string, revision uint64) (string, error) {
+func (l lender) ownerAt(subject string, revision uint64) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
 	var found leaderMsg
-	err := s.retry(ctx, func(ctx context.Context) (err error) {
-		found, err = s.leaderGet(ctx, streamName, leaderQuery{LastBySubject: subject})
+	err := l.retry(ctx, func(ctx context.Context) (err error) {
+		found, err = l.leaderGet(ctx, streamName, leaderQuery{LastBySubject: subject})
 		return err
 	})
 	if errors.Is(err, ErrNotFound) {

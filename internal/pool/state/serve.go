@@ -35,14 +35,14 @@ func (s *State) ServeConn(ctx context.Context, conn net.Conn, name outboard.Node
 	}
 	secret, forget := s.server.clients.admit()
 	defer forget()
-	return s.serveGuarded(ctx, s.permissionsOf(string(name), ""), conn, inner, secret)
+	return lender{s}.serveGuarded(ctx, lender{s}.permissionsOf(string(name), ""), conn, inner, secret)
 }
 
 // permissionsOf returns the permissions of a node without a copy of the table, or of a tenant's
 // process on a node.
-func (s *State) permissionsOf(node, tenant string) permissions {
+func (l lender) permissionsOf(node, tenant string) permissions {
 	p := permissions{node: node, tenant: tenant}
-	p.mayVersion = func(key string, m guard.Message) error { return s.mayVersion(p, key, m) }
+	p.mayVersion = func(key string, m guard.Message) error { return l.mayVersion(p, key, m) }
 	return p
 }
 

@@ -144,7 +144,7 @@ func (s *State) openTable(ctx context.Context) error {
 		return err
 	}
 	if d := s.server.role.get(); d.Mode != guest && d.Ready {
-		if err := s.upgradeLayout(ctx); err != nil {
+		if err := upgradeLayout(ctx, s); err != nil {
 			return err
 		}
 	}
