@@ -76,7 +76,7 @@ func (l *leaser) afterConflict(ctx context.Context, id outboard.DeviceID, expect
 	if err := l.view.waitForRevision(ctx, last); err != nil {
 		return err
 	}
-	l.view.setRevision(id, expected, last)
+	setRevision(l.view, id, expected, last)
 	return nil
 }
 
@@ -218,7 +218,7 @@ func (v *view) store(id outboard.DeviceID, holder outboard.NodeID, records []rec
 
 // setRevision corrects the last revision of a device's keys, which was was until now. The table
 // forgets deleted keys after a while, and their revisions.
-func (v *view) setRevision(id outboard.DeviceID, was, last uint64) {
+func setRevision(v *view, id outboard.DeviceID, was, last uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if g := v.granted[id]; g.revision == was {
