@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -26,9 +27,24 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "docs/bench", "the folder of the report")
-	only := flag.String("only", "", "a regular expression: carry out only attacks whose test matches")
-	os.Exit(paired.Main(func(ctx context.Context) error { return run(ctx, *out, *only) }))
+	if status, ok := role(); ok {
+		os.Exit(status)
+	}
+	b := &bench{}
+	b.Quick = os.Getenv("BENCH_QUICK") != ""
+	flag.StringVar(&b.Out, "out", "docs/bench", "the folder of the report")
+	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program that victims and attackers use")
+	flag.StringVar(&b.only, "only", "", "a regular expression: carry out only attacks whose test matches, and measure nothing")
+	flag.BoolVar(&b.measureOnly, "measure", false, "measure only, and keep the attacks of the report that is there")
+	os.Exit(paired.Main(b.run))
+}
+
+// bench carries out attacks and measures what isolation costs, and what it is worth to those
+// who are attacked.
+type bench struct {
+	paired.Run
+	binary, only string
+	measureOnly  bool
 }
 
 // A Verdict says what became of an attack.
@@ -60,19 +76,53 @@ type report struct {
 	Commit  string    `json:"commit"`
 	Date    time.Time `json:"date"`
 	Attacks []Attack  `json:"attacks"`
+	// Rows are measurements.
+	Rows []paired.Row `json:"rows"`
 }
 
-func run(ctx context.Context, out, only string) error {
+func (b *bench) run(ctx context.Context) error {
+	var r report
+	var err error
+	if b.measureOnly {
+		err = r.read(b.Out)
+	} else {
+		r.Attacks, err = carryOut(ctx, b.only)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if b.only != "" {
+		return err // a part is no report
+	}
+	err = errors.Join(err, b.measure(ctx))
+	r.Rows = b.Report.Rows
+	return errors.Join(err, r.write(ctx, b.Out))
+}
+
+// measure measures the cost of a worker's isolation, and victims beside attackers.
+func (b *bench) measure(ctx context.Context) (err error) {
+	if b.binary, err = filepath.Abs(b.binary); err != nil {
+		return err
+	}
+	end, err := b.Begin(ctx, "isolation")
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.room(ctx), b.victims(ctx), end())
+}
+
+// carryOut carries out the attacks whose test matches. An error says how many succeeded.
+func carryOut(ctx context.Context, only string) ([]Attack, error) {
 	match, err := regexp.Compile(only)
 	if err != nil {
-		return fmt.Errorf("-only: %w", err)
+		return nil, fmt.Errorf("-only: %w", err)
 	}
 	tried := slices.DeleteFunc(attacks(), func(a Attack) bool { return !match.MatchString(a.Test) })
 	failed := 0
 	for _, dir := range packages(tried) {
 		passed, err := runTests(ctx, dir, testsOf(tried, dir))
 		if err != nil {
-			return err
+			return tried, err
 		}
 		for i := range tried {
 			if a := &tried[i]; a.Dir == dir && a.Test != "" && !passed[a.Test] {
@@ -82,13 +132,19 @@ func run(ctx context.Context, out, only string) error {
 			}
 		}
 	}
-	if err := write(ctx, out, tried); err != nil {
+	if failed > 0 {
+		return tried, fmt.Errorf("%d attacks succeeded or were not carried out", failed)
+	}
+	return tried, nil
+}
+
+// read reads the report that is there.
+func (r *report) read(dir string) error {
+	raw, err := os.ReadFile(filepath.Join(dir, "isolation.json"))
+	if err != nil {
 		return err
 	}
-	if failed > 0 {
-		return fmt.Errorf("%d attacks succeeded or were not carried out", failed)
-	}
-	return nil
+	return json.Unmarshal(raw, r)
 }
 
 func packages(tried []Attack) []string {
@@ -141,15 +197,15 @@ func runTests(ctx context.Context, dir string, names []string) (passed map[strin
 	return passed, ctx.Err()
 }
 
-func write(ctx context.Context, dir string, tried []Attack) error {
-	slices.SortStableFunc(tried, func(a, b Attack) int {
+func (r *report) write(ctx context.Context, dir string) error {
+	slices.SortStableFunc(r.Attacks, func(a, b Attack) int {
 		return cmp.Or(strings.Compare(a.Attacker, b.Attacker), strings.Compare(a.Victim, b.Victim))
 	})
 	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {
 		commit = []byte("unknown")
 	}
-	r := report{Machine: paired.Machine(), Commit: strings.TrimSpace(string(commit)), Date: time.Now().UTC(), Attacks: tried}
+	r.Machine, r.Commit, r.Date = paired.Machine(), strings.TrimSpace(string(commit)), time.Now().UTC()
 	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
@@ -160,7 +216,7 @@ func write(ctx context.Context, dir string, tried []Attack) error {
 	return os.WriteFile(filepath.Join(dir, "isolation.md"), []byte(r.markdown()), 0o644)
 }
 
-func (r report) markdown() string {
+func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# isolation\n\n%s; commit %s; %s.\n\n", r.Machine, r.Commit, r.Date.Format(time.DateOnly))
 	b.WriteString("Each attack is a test that carries it out. **Held**: it was refused. **Bounded**: it succeeds up to the\n" +
@@ -173,6 +229,11 @@ func (r report) markdown() string {
 			test = fmt.Sprintf("`%s` in `%s`", a.Test, a.Dir)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", a.Attacker, a.Victim, a.What, a.Verdict, test)
+	}
+	if len(r.Rows) > 0 {
+		b.WriteString("\n## What it costs, and what it is worth\n\nMedians of runs taken in turn with the reference. A victim has a lease of the attacker's weight: beside\n" +
+			"one attacker its fair share is half of the device, and twice the time.\n\n")
+		paired.WriteRows(&b, r.Rows)
 	}
 	return b.String()
 }

@@ -145,9 +145,17 @@ func (r Report) Markdown(w io.Writer) {
 		fmt.Fprint(w, " A quick run: its intervals are wide.")
 	}
 	fmt.Fprint(w, "\nMedians of runs taken in turn with the reference; only ratios within one run mean something.\n\n")
+	WriteRows(w, r.Rows)
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "\n%s\n", note)
+	}
+}
+
+// WriteRows prints rows as a table, with the reasons under it.
+func WriteRows(w io.Writer, rows []Row) {
 	fmt.Fprint(w, "| what | unit | value | spread | reference | | ratio | wanted | holds | runs |\n|---|---|---|---|---|---|---|---|---|---|\n")
-	for i := range r.Rows {
-		row := &r.Rows[i]
+	for i := range rows {
+		row := &rows[i]
 		holds := "yes"
 		if !row.Holds {
 			holds = "**no**"
@@ -159,14 +167,11 @@ func (r Report) Markdown(w io.Writer) {
 		fmt.Fprintf(w, "| %s | %s | %s | %s to %s | %s | %s | %s | %s | %s | %d |\n", row.Name, row.Unit, Number(row.Value),
 			Number(row.Spread[0]), Number(row.Spread[1]), reference, row.ReferenceName, ratio, row.Wanted, holds, row.Runs)
 	}
-	for i := range r.Rows {
-		row := &r.Rows[i]
+	for i := range rows {
+		row := &rows[i]
 		if row.Reason != "" {
 			fmt.Fprintf(w, "\n**%s**: %s\n", row.Name, row.Reason)
 		}
-	}
-	for _, note := range r.Notes {
-		fmt.Fprintf(w, "\n%s\n", note)
 	}
 }
 
