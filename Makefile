@@ -32,7 +32,7 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 TEST       := OUTBOARD_TEST_REQUIRE=all CGO_ENABLED=0 $(GO) test -trimpath -ldflags=-w -timeout 18m -parallel 4
 TEST_RACE  := OUTBOARD_TEST_REQUIRE=all $(GO) test -race -ldflags=-w -timeout 18m -parallel 4
 
-.PHONY: build demo test test-packages test-program test-busy race check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack soak clean
+.PHONY: build demo test test-packages test-program test-busy race check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library soak clean
 
 build: bin/outboard
 
@@ -151,6 +151,12 @@ changelog:
 	$(GO) run ./packaging/changelog
 
 # Every attack that is known, by the tests that carry it out; `make test` runs them too.
+# A hostile device node against the driver library, under sanitizers: FUZZ_TIME is how long.
+FUZZ_TIME ?= 1h
+fuzz-library:
+	@scripts/need $(TEST_NEEDS)
+	OUTBOARD_TEST_HOSTILE=$(FUZZ_TIME) $(GO) test ./cmd/libopencl/ctest -run 'TestHostileWorker$$' -count=1 -timeout 24h
+
 attack: build
 	@scripts/need $(TEST_NEEDS)
 	$(GO) run ./bench/attack -out docs/bench

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -61,11 +63,15 @@ type mutation struct {
 	fact  string // the parameter's name; empty for a field of a reply
 	from  int    // the first answer that is mutated: those before it are honest
 	edge  int
+	seed  uint64 // not 0: each field of each answer and each fact is at some edge, with a chance of one in eight
 }
 
 const fieldStatus = -1
 
 func (m mutation) String() string {
+	if m.seed != 0 {
+		return fmt.Sprintf("seed %d", m.seed)
+	}
 	return fmt.Sprintf("op %#x field %d %s from answer %d edge %d", m.op, m.field, m.fact, m.from, m.edge)
 }
 
@@ -87,7 +93,8 @@ var byteEdges = []func(honest []byte) (count uint64, data []byte){
 	func(b []byte) (uint64, []byte) { return math.MaxUint32, b },
 	func(b []byte) (uint64, []byte) { b = le(1<<63, math.MaxUint64); return uint64(len(b)), b },
 	func(b []byte) (uint64, []byte) { b = le(math.MaxUint32, 1<<31); return uint64(len(b)), b },
-	func(b []byte) (uint64, []byte) { b = le(128, 1<<62); return uint64(len(b)), b }, // a size that changed
+	func(b []byte) (uint64, []byte) { b = le(128, 1<<62); return uint64(len(b)), b },           // a size that changed
+	func([]byte) (uint64, []byte) { b := bytes.Repeat(le(128), 16); return uint64(len(b)), b }, // and what has it
 }
 
 func le(words ...uint64) []byte { return wordsOf(words) }
@@ -139,8 +146,20 @@ func (d *description) mutations() []mutation {
 type hostileWorker struct {
 	*description
 	m       mutation
+	random  *rand.Rand
 	answers map[uint16]int
 	out     *session.Writer
+}
+
+// edge says at which of so many edges a field of the nth reply to an op is, or a fact.
+func (w *hostileWorker) edge(op uint16, n, field int, fact string, edges int) (edge int, ok bool) {
+	if w.m.seed != 0 {
+		return w.random.IntN(edges), w.random.IntN(8) == 0
+	}
+	if fact != "" {
+		return w.m.edge, w.m.fact == fact
+	}
+	return w.m.edge, w.m.fact == "" && w.m.op == op && n >= w.m.from && w.m.field == field
 }
 
 // honest is a plausible value of a fact.
@@ -186,8 +205,8 @@ func (w *hostileWorker) facts(object, device uint64, index int, calls ...string)
 			}
 			value := w.honest(f)
 			size := uint64(len(value))
-			if w.m.fact == f.Param {
-				size, value = mutateFact(w.m.edge, value)
+			if edge, ok := w.edge(0, 0, 0, f.Param, len(byteEdges)+len(wordEdges)); ok {
+				size, value = mutateFact(edge, value)
 			}
 			head := le(uint64(w.ops[call])|uint64(index)<<16|uint64(w.constants[f.Param])<<32, object, device, size<<32)
 			all = append(append(append(all, head...), value...), make([]byte, -len(value)&7)...)
@@ -218,24 +237,24 @@ func (w *hostileWorker) buildFacts(program uint64) []byte {
 func (w *hostileWorker) reply(c *gen.Call, request []byte) (status int32, body []byte, bulk []byte) {
 	n := w.answers[uint16(c.Op)]
 	w.answers[uint16(c.Op)]++
-	mutated := w.m.fact == "" && w.m.op == uint16(c.Op) && n >= w.m.from
 	for i, p := range c.Out() {
-		body = w.appendField(body, c, p, request, mutated && w.m.field == i)
+		body = w.appendField(body, c, p, request, n, i)
 	}
 	if c.Bulk(gen.BulkOut) != nil {
 		bulk = make([]byte, bulkSize(c, request))
 	}
-	if mutated && w.m.field == fieldStatus {
-		status = int32(uint32(wordEdges[w.m.edge]))
+	if edge, ok := w.edge(uint16(c.Op), n, fieldStatus, "", len(wordEdges)); ok {
+		status = int32(uint32(wordEdges[edge]))
 	}
 	return status, body, bulk
 }
 
-func (w *hostileWorker) appendField(body []byte, c *gen.Call, p *gen.Param, request []byte, mutated bool) []byte {
+// appendField appends a field of the nth reply to an op.
+func (w *hostileWorker) appendField(body []byte, c *gen.Call, p *gen.Param, request []byte, n, field int) []byte {
 	if p.Treatment == gen.OutValue {
 		v := uint64(2)
-		if mutated {
-			v = wordEdges[w.m.edge]
+		if edge, ok := w.edge(uint16(c.Op), n, field, "", len(wordEdges)); ok {
+			v = wordEdges[edge]
 		}
 		return binary.LittleEndian.AppendUint64(body, v)
 	}
@@ -244,8 +263,8 @@ func (w *hostileWorker) appendField(body []byte, c *gen.Call, p *gen.Param, requ
 	if p.Treatment == gen.OutArray {
 		count /= 4
 	}
-	if mutated {
-		count, data = byteEdges[w.m.edge](data)
+	if edge, ok := w.edge(uint16(c.Op), n, field, "", len(byteEdges)); ok {
+		count, data = byteEdges[edge](data)
 	}
 	return appendArray(body, count, data)
 }
@@ -353,6 +372,7 @@ func (s *hostileHost) session(conn *net.UnixConn) error {
 	s.mu.Lock()
 	w := &hostileWorker{description: s.description, m: s.m, answers: map[uint16]int{}, out: session.NewWriter(ring, area)}
 	s.mu.Unlock()
+	w.random = rand.New(rand.NewPCG(w.m.seed, 0))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -403,7 +423,8 @@ func buildHostile(t *testing.T, d *description) string {
 // TestHostileWorker: a program on a worker whose answers have any field at any of
 // its edges neither crashes nor reads or writes outside its memory. Each field of
 // each reply and each fact comes from the API description. A sample runs by default;
-// OUTBOARD_TEST_HOSTILE=all runs them all.
+// OUTBOARD_TEST_HOSTILE=all runs them all, and a duration also combinations at random for so
+// long (`make fuzz-library`).
 func TestHostileWorker(t *testing.T) {
 	d := readDescription(t)
 	program := buildHostile(t, d)
@@ -468,11 +489,21 @@ func TestHostileWorker(t *testing.T) {
 			return
 		}
 	}
+	combinations, limit := 20, time.Duration(math.MaxInt64)
+	if d, err := time.ParseDuration(os.Getenv("OUTBOARD_TEST_HOSTILE")); err == nil {
+		combinations, limit = math.MaxInt, d
+	}
+	began := time.Now()
+	for i := 1; i <= combinations && time.Since(began) < limit && failures <= 8; i++ {
+		if !run("hostile\n", mutation{seed: uint64(i)}) {
+			failures++
+		}
+	}
 }
 
 // sample returns every so many of the mutations, and all that were attacks.
 func sample(all []mutation) []mutation {
-	if os.Getenv("OUTBOARD_TEST_HOSTILE") == "all" {
+	if os.Getenv("OUTBOARD_TEST_HOSTILE") != "" {
 		return all
 	}
 	const stride = 13
