@@ -1,0 +1,150 @@
+package collective
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// An Operation is a collective operation.
+type Operation uint8
+
+// The operations. Their buffers have Count elements; of n ranks, part i is the i-th of n parts.
+const (
+	// AllReduce leaves the reduction of all ranks' elements in each rank.
+	AllReduce Operation = iota + 1
+	// ReduceScatter leaves the reduction of part (rank) in that part; the others are undefined.
+	ReduceScatter
+	// AllGather distributes part (rank) of each rank to all.
+	AllGather
+	// Broadcast distributes the elements of Root.
+	Broadcast
+	// AllToAll exchanges part j of rank i with part i of rank j. Count is a multiple of n.
+	AllToAll
+	// Barrier has no elements: nobody returns before all have called.
+	Barrier
+)
+
+var operations = [...]string{
+	AllReduce: "all-reduce", ReduceScatter: "reduce-scatter", AllGather: "all-gather",
+	Broadcast: "broadcast", AllToAll: "all-to-all", Barrier: "barrier",
+}
+
+func (o Operation) valid() bool { return o >= AllReduce && int(o) < len(operations) }
+
+func (o Operation) String() string {
+	if !o.valid() {
+		return fmt.Sprintf("Operation(%d)", uint8(o))
+	}
+	return operations[o]
+}
+
+// A Call is what a rank asks for. All ranks of a group must make the same calls in the same
+// order, but for the Site.
+type Call struct {
+	Operation Operation
+	Element   Element
+	Reduction Reduction // of AllReduce and ReduceScatter
+	Count     int       // elements of a rank's buffer
+	Root      int       // of Broadcast
+	// Ordered asks for the reduction in the order of ranks, whose result does not depend on
+	// the algorithm, nor on the number of bytes.
+	Ordered bool
+	// Site is where the program makes the call, for the error of ranks that disagree.
+	Site string
+}
+
+// maxCount keeps the bytes of a call within an int.
+const maxCount = 1 << 40
+
+// check returns why the call can't be made by n ranks.
+func (c *Call) check(n int) error {
+	switch {
+	case !c.Operation.valid():
+		return fmt.Errorf("unknown operation %d", c.Operation)
+	case c.Count < 0 || c.Count > maxCount:
+		return fmt.Errorf("%s of %d elements", c.Operation, c.Count)
+	case c.Operation != Barrier && !c.Element.valid():
+		return fmt.Errorf("%s: unknown type of element %d", c.Operation, c.Element)
+	case (c.Operation == AllReduce || c.Operation == ReduceScatter) && !c.Reduction.valid():
+		return fmt.Errorf("%s: unknown reduction %d", c.Operation, c.Reduction)
+	case c.Operation == Broadcast && (c.Root < 0 || c.Root >= n):
+		return fmt.Errorf("broadcast from rank %d of %d", c.Root, n)
+	case c.Operation == AllToAll && c.Count%n != 0:
+		return fmt.Errorf("all-to-all of %d elements between %d ranks: not a multiple", c.Count, n)
+	case c.Operation == Barrier && c.Count != 0:
+		return errors.New("a barrier has no elements")
+	}
+	return nil
+}
+
+func (c Call) String() string {
+	s := c.Operation.String()
+	if c.Reduction.valid() {
+		s += " (" + c.Reduction.String() + ")"
+	}
+	if c.Operation != Barrier {
+		s += fmt.Sprintf(" of %d %s", c.Count, c.Element)
+	}
+	if c.Operation == Broadcast {
+		s += fmt.Sprintf(" from rank %d", c.Root)
+	}
+	if c.Ordered {
+		s += ", ordered"
+	}
+	if c.Site != "" {
+		s += " at " + c.Site
+	}
+	return s
+}
+
+// A MismatchError says that two ranks made different calls at the same place in their order.
+type MismatchError struct {
+	Number       uint64 // of the call in the group, from 1
+	RankA, RankB int
+	A, B         Call
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("ranks disagree in call %d: rank %d calls %s, rank %d calls %s", e.Number, e.RankA, e.A, e.RankB, e.B)
+}
+
+// maxSite is the most bytes of a call's site that are sent.
+const maxSite = 256
+
+// encode appends the call as other ranks read it, with the algorithm that was chosen for it:
+// four bytes, the count and the root as 8 bytes each, the algorithm, and the site.
+func (c *Call) encode(b []byte, a Algorithm) []byte {
+	ordered := byte(0)
+	if c.Ordered {
+		ordered = 1
+	}
+	b = append(b, byte(c.Operation), byte(c.Element), byte(c.Reduction), ordered)
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.Count))
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.Root))
+	b = append(b, byte(a))
+	return append(b, c.Site[:min(len(c.Site), maxSite)]...)
+}
+
+const callSize = 4 + 8 + 8 + 1
+
+// decodeCall reads what encode has written.
+func decodeCall(b []byte) (c Call, a Algorithm, err error) {
+	if len(b) < callSize || len(b) > callSize+maxSite || b[3] > 1 {
+		return c, a, errors.New("a call that can't be read")
+	}
+	count, root := binary.LittleEndian.Uint64(b[4:]), binary.LittleEndian.Uint64(b[12:])
+	if count > maxCount || root > maxRanks {
+		return c, a, errors.New("a call with too many elements or ranks")
+	}
+	return Call{
+		Operation: Operation(b[0]), Element: Element(b[1]), Reduction: Reduction(b[2]), Ordered: b[3] == 1,
+		Count: int(count), Root: int(root), Site: string(b[callSize:]),
+	}, Algorithm(b[20]), nil
+}
+
+// same says that two calls differ in nothing but their sites.
+func (c Call) same(d Call) bool {
+	c.Site, d.Site = "", ""
+	return c == d
+}

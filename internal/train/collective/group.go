@@ -1,0 +1,151 @@
+package collective
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// maxRanks is the most ranks of a group.
+const maxRanks = 1 << 16
+
+// Options of a Group; the zero value works.
+type Options struct {
+	// Link is what the choice of algorithms goes by. All ranks must have the same one.
+	Link Link
+}
+
+// A Group is one rank's end of a group of ranks. Its calls are made one after the other, in the
+// order in which Do is called; one that fails ends the group for all ranks.
+type Group struct {
+	rank, n int
+	link    Link
+	peers   []*peer // nil for the rank itself
+
+	calls   *ledger
+	turn    sync.Mutex // held by the call under way
+	scratch []byte
+
+	ended context.Context
+	end   context.CancelCauseFunc
+	once  sync.Once
+}
+
+// NewGroup returns the end of a rank. conns has a connection to each other rank, nil for the rank
+// itself; they belong to the group from now on.
+func NewGroup(rank int, conns []net.Conn, o Options) (*Group, error) {
+	if len(conns) == 0 || len(conns) > maxRanks || rank < 0 || rank >= len(conns) {
+		return nil, fmt.Errorf("rank %d of %d", rank, len(conns))
+	}
+	if o.Link == (Link{}) {
+		o.Link = Link{Latency: 50 * time.Microsecond, Bandwidth: 1e9}
+	}
+	g := &Group{rank: rank, n: len(conns), link: o.Link, peers: make([]*peer, len(conns)), calls: newLedger(rank)}
+	g.ended, g.end = context.WithCancelCause(context.Background())
+	for i, c := range conns {
+		if (c == nil) != (i == rank) {
+			return nil, fmt.Errorf("rank %d has no connection to rank %d", rank, i)
+		}
+		if c != nil {
+			g.peers[i] = newPeer(g, i, c)
+		}
+	}
+	for _, p := range g.peers {
+		if p != nil {
+			go p.read()
+		}
+	}
+	return g, nil
+}
+
+// Rank returns the rank, and Size the number of ranks.
+func (g *Group) Rank() int { return g.rank }
+
+// Size returns the number of ranks.
+func (g *Group) Size() int { return g.n }
+
+// Err returns why the group has ended, nil while it has not.
+func (g *Group) Err() error { return context.Cause(g.ended) }
+
+// ErrClosed says that a rank has closed the group.
+var ErrClosed = errors.New("the group is closed")
+
+// Close ends the group. Calls under way end with an error, those of other ranks as well.
+func (g *Group) Close() error {
+	g.fail(ErrClosed)
+	return nil
+}
+
+// abortTime bounds how long the group waits to tell a rank why it ends.
+const abortTime = time.Second
+
+// fail ends the group because of err and tells all ranks.
+func (g *Group) fail(err error) {
+	g.once.Do(func() {
+		g.end(err)
+		var told sync.WaitGroup
+		for _, p := range g.peers {
+			if p != nil {
+				told.Go(func() { p.abort(err) })
+			}
+		}
+		go func() {
+			told.Wait()
+			for _, p := range g.peers {
+				if p != nil {
+					p.conn.Close()
+				}
+			}
+		}()
+	})
+}
+
+// Do makes a call on buf, in place, and returns when this rank has its result. buf is aligned to
+// the elements; for AllToAll and calls that are Ordered a copy of it is made on the way.
+//
+// It returns a *MismatchError where ranks disagree, and ctx's error if that ends first: then the
+// group has ended, since the other ranks can't go on without this one.
+func (g *Group) Do(ctx context.Context, c Call, buf []byte) error {
+	if err := g.checkBuffer(&c, buf); err != nil {
+		return err
+	}
+	g.turn.Lock()
+	defer g.turn.Unlock()
+	if err := errors.Join(ctx.Err(), g.Err()); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { g.fail(fmt.Errorf("rank %d gave up in %s: %w", g.rank, c, ctx.Err())) })
+	defer stop()
+	if g.n == 1 {
+		return nil
+	}
+	if err := g.run(&c, buf); err != nil {
+		g.fail(err)
+		return g.cause(ctx)
+	}
+	return nil
+}
+
+// cause is ctx's error if that ended the group, else why it ended.
+func (g *Group) cause(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return g.Err()
+}
+
+func (g *Group) checkBuffer(c *Call, buf []byte) error {
+	if err := c.check(g.n); err != nil {
+		return err
+	}
+	if want := c.Count * c.Element.Size(); len(buf) != want {
+		return fmt.Errorf("%s: the buffer has %d bytes, want %d", c, len(buf), want)
+	}
+	if !aligned(buf, c.Element) {
+		return fmt.Errorf("%s: the buffer is not aligned to its elements", c)
+	}
+	return nil
+}

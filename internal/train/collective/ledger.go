@@ -1,0 +1,81 @@
+package collective
+
+import (
+	"fmt"
+	"sync"
+)
+
+// announced is a call as a rank has announced it.
+type announced struct {
+	call      Call
+	algorithm Algorithm
+}
+
+// window is how many calls a rank may be ahead of another, and how many past calls are kept to be
+// compared with those of ranks that are behind.
+const window = 1024
+
+// A ledger compares the calls of a rank with those that others announce to it. Each rank
+// announces a call to the next rank, and to those that it sends elements to, before these: so
+// disagreement is found by somebody even where all would wait for each other.
+type ledger struct {
+	rank int
+
+	mu     sync.Mutex
+	number uint64               // of the last call
+	mine   map[uint64]announced // the last calls
+	theirs map[entry]announced  // calls that this rank has not made yet
+}
+
+type entry struct {
+	rank   int
+	number uint64
+}
+
+func newLedger(rank int) *ledger {
+	return &ledger{rank: rank, mine: make(map[uint64]announced), theirs: make(map[entry]announced)}
+}
+
+// begin makes a the next call, and returns its number, or where another rank has announced
+// another one.
+func (l *ledger) begin(a announced, ranks int) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.number++
+	l.mine[l.number] = a
+	delete(l.mine, l.number-window)
+	for rank := range ranks {
+		e := entry{rank, l.number}
+		theirs, ok := l.theirs[e]
+		delete(l.theirs, e)
+		if ok {
+			if err := l.compare(e, theirs, a); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return l.number, nil
+}
+
+// hear takes in that a rank has announced a call.
+func (l *ledger) hear(rank int, number uint64, a announced) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if mine, ok := l.mine[number]; ok {
+		return l.compare(entry{rank, number}, a, mine)
+	}
+	if number > l.number+window {
+		return fmt.Errorf("it is more than %d calls ahead", window)
+	}
+	if number > l.number {
+		l.theirs[entry{rank, number}] = a
+	}
+	return nil
+}
+
+func (l *ledger) compare(e entry, theirs, mine announced) error {
+	if mine.call.same(theirs.call) && mine.algorithm == theirs.algorithm {
+		return nil
+	}
+	return &MismatchError{Number: e.number, RankA: e.rank, A: theirs.call, RankB: l.rank, B: mine.call}
+}

@@ -1,0 +1,238 @@
+package collective
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Messages between ranks: 16 bytes, the kind (1 byte, 3 of zeros), the payload's length (4
+// bytes) and the number of the call (8 bytes), little-endian; and the payload.
+const (
+	kindCall  = 1 // payload: the call, to the next rank
+	kindData  = 2 // payload: elements; one message for each step that sends, or several
+	kindAbort = 3 // payload: why, as text
+)
+
+const (
+	headSize = 16
+	maxData  = 1 << 30 // bytes of one message of elements
+	maxText  = 4096    // bytes of an abort
+)
+
+type head struct {
+	kind   byte
+	length uint32
+	number uint64
+}
+
+func (h head) append(b []byte) []byte {
+	b = append(b, h.kind, 0, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, h.length)
+	return binary.LittleEndian.AppendUint64(b, h.number)
+}
+
+// parseHead reads a head and checks its length.
+func parseHead(b *[headSize]byte) (head, error) {
+	h := head{kind: b[0], length: binary.LittleEndian.Uint32(b[4:]), number: binary.LittleEndian.Uint64(b[8:])}
+	most := uint32(0)
+	switch h.kind {
+	case kindCall:
+		most = callSize + maxSite
+	case kindData:
+		most = maxData
+	case kindAbort:
+		most = maxText
+	}
+	if h.length > most || h.kind < kindCall || h.kind > kindAbort {
+		return h, fmt.Errorf("a message of kind %d with %d bytes", h.kind, h.length)
+	}
+	return h, nil
+}
+
+// A peer is the connection to another rank.
+type peer struct {
+	g    *Group
+	rank int
+	conn net.Conn
+	in   *bufio.Reader
+
+	writing sync.Mutex
+	out     *bufio.Writer
+	told    uint64 // the last call that the peer was told of
+
+	// data hands the connection's reading side to the call that waits for elements, and taken
+	// gives it back.
+	data  chan head
+	taken chan struct{}
+}
+
+func newPeer(g *Group, rank int, conn net.Conn) *peer {
+	return &peer{
+		g: g, rank: rank, conn: conn, in: bufio.NewReaderSize(conn, 64<<10), out: bufio.NewWriterSize(conn, 4096),
+		data: make(chan head), taken: make(chan struct{}, 1),
+	}
+}
+
+// read reads messages until the connection or the group ends.
+func (p *peer) read() {
+	for {
+		if err := p.readOne(); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				err = errors.New("its connection has ended")
+			}
+			p.g.fail(p.lost(err))
+			return
+		}
+	}
+}
+
+func (p *peer) readOne() error {
+	var b [headSize]byte
+	if _, err := io.ReadFull(p.in, b[:]); err != nil {
+		return err
+	}
+	h, err := parseHead(&b)
+	if err != nil {
+		return err
+	}
+	if h.kind == kindData {
+		return p.pass(h)
+	}
+	payload := make([]byte, h.length)
+	if _, err := io.ReadFull(p.in, payload); err != nil {
+		return err
+	}
+	if h.kind == kindAbort {
+		p.g.fail(fmt.Errorf("rank %d: %q", p.rank, payload))
+		return nil
+	}
+	call, algorithm, err := decodeCall(payload)
+	if err != nil {
+		return err
+	}
+	return p.g.calls.hear(p.rank, h.number, announced{call, algorithm})
+}
+
+// pass hands the connection to the call that waits for the elements that follow.
+func (p *peer) pass(h head) error {
+	select {
+	case p.data <- h:
+	case <-p.g.ended.Done():
+		return p.g.Err()
+	}
+	select {
+	case <-p.taken:
+		return nil
+	case <-p.g.ended.Done():
+		return p.g.Err()
+	}
+}
+
+// announce tells the peer of the call at once.
+func (p *peer) announce(number uint64, a announced) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	if err := p.writeCall(number, a); err != nil {
+		return p.lost(err)
+	}
+	return p.lost(p.out.Flush())
+}
+
+// writeCall writes the call unless the peer has been told of it.
+func (p *peer) writeCall(number uint64, a announced) error {
+	if p.told == number {
+		return nil
+	}
+	p.told = number
+	payload := a.call.encode(nil, a.algorithm)
+	return p.write(head{kindCall, uint32(len(payload)), number}, payload)
+}
+
+// lost adds to an error of the connection whose it is.
+func (p *peer) lost(err error) error {
+	if err != nil {
+		return fmt.Errorf("rank %d is lost: %w", p.rank, err)
+	}
+	return nil
+}
+
+// send writes elements of the call.
+func (p *peer) send(number uint64, a announced, data []byte) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	if err := p.writeCall(number, a); err != nil {
+		return p.lost(err)
+	}
+	for first := true; first || len(data) > 0; first = false {
+		n := min(len(data), maxData)
+		if err := p.write(head{kindData, uint32(n), number}, data[:n]); err != nil {
+			return p.lost(err)
+		}
+		data = data[n:]
+	}
+	return p.lost(p.out.Flush())
+}
+
+func (p *peer) write(h head, payload []byte) error {
+	var b [headSize]byte
+	if _, err := p.out.Write(h.append(b[:0])); err != nil {
+		return err
+	}
+	_, err := p.out.Write(payload)
+	return err
+}
+
+// receive reads total bytes of elements. into returns where the bytes from at on go, at most n of
+// them, and take is called when they are there.
+func (p *peer) receive(number uint64, total int, into func(at, n int) []byte, take func(at int, piece []byte)) error {
+	for at, first := 0, true; first || at < total; first = false {
+		h, err := p.await()
+		if err != nil {
+			return err
+		}
+		if due := min(total-at, maxData); h.number != number || int(h.length) != due {
+			return fmt.Errorf("rank %d sent %d bytes in call %d where %d in call %d were due", p.rank, h.length, h.number, due, number)
+		}
+		for end := at + int(h.length); at < end; {
+			piece := into(at, end-at)
+			if _, err := io.ReadFull(p.in, piece); err != nil {
+				return p.lost(err)
+			}
+			take(at, piece)
+			at += len(piece)
+		}
+		p.taken <- struct{}{}
+	}
+	return nil
+}
+
+// await returns the head of the next elements. The reading side is the caller's until it says
+// that it has taken them.
+func (p *peer) await() (head, error) {
+	select {
+	case h := <-p.data:
+		return h, nil
+	case <-p.g.ended.Done():
+		return head{}, p.g.Err()
+	}
+}
+
+// abort tells the peer why the group ends. Elements that are being written are cut off: the
+// connection ends anyway.
+func (p *peer) abort(why error) {
+	deadline := time.Now().Add(abortTime)
+	_ = p.conn.SetWriteDeadline(deadline) // Ends a write that hangs; a connection that is gone needs none.
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	text := []byte(why.Error())
+	text = text[:min(len(text), maxText)]
+	if p.write(head{kind: kindAbort, length: uint32(len(text)), number: 0}, text) == nil {
+		_ = p.out.Flush() // The peer learns of the end by the connection's, then.
+	}
+}
