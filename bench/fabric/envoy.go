@@ -104,7 +104,7 @@ func (a *actor) envoy(ctx context.Context) error {
 	return awaitSocket(ctx, listen)
 }
 
-// awaitSocket waits until somebody listens.
+// awaitSocket waits until a process listens.
 func awaitSocket(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, envoyWait)
 	defer cancel()

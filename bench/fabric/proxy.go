@@ -22,7 +22,7 @@ type rawMessage struct{ data mem.BufferSlice }
 // rawCodec hands bytes on, whose buffers stay grpc-go's.
 type rawCodec struct{}
 
-// Name is that of protocol buffers: those who call don't see the codec.
+// Name is that of protocol buffers: callers don't see the codec.
 func (rawCodec) Name() string { return "proto" }
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {

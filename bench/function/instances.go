@@ -138,7 +138,7 @@ func (c *crowd) callAll(ctx context.Context, f *function.Function) error {
 	for i := range c.Instances {
 		calls.Go(func() {
 			if _, errs[i] = f.Call(ctx, function.Request{Body: []byte("key7"), Meta: wait}); errs[i] != nil {
-				gate() // nobody waits for who did not come
+				gate() // the gate must not wait for an instance that failed
 			}
 		})
 	}

@@ -62,7 +62,7 @@ type versionKey struct {
 	number int
 }
 
-// flight is a version that is being built: all who need it wait for one build. After a
+// flight is a version that is being built: all callers that need it wait for one build. After a
 // restart hundreds of executions may need one, and a build takes seconds of all processors.
 type flight struct {
 	done chan struct{}
@@ -290,7 +290,7 @@ func (c *Deployments[F, W]) ensureBuilt(ctx context.Context, e *entry[F, W], v *
 	}
 }
 
-// buildShared builds a version for all who wait for the flight.
+// buildShared builds a version for all waiters of the flight.
 func (c *Deployments[F, W]) buildShared(ctx context.Context, e *entry[F, W], v *catalog.Version, f *flight) error {
 	built, problems, err := c.build(ctx, recipe{number: v.Number, spec: &v.App, file: v.File, files: v.Files, resources: e.resources})
 	if err == nil && len(problems) > 0 {

@@ -39,7 +39,7 @@ func TestNodeState(t *testing.T) {
 func TestSurvey(t *testing.T) {
 	var none *Survey
 	if got := none.NodeStates("shop", 3); got != nil {
-		t.Errorf("nobody was asked: %+v", got)
+		t.Errorf("no node was asked: %+v", got)
 	}
 	p := &Survey{
 		Nodes: map[outboard.NodeID]map[string]Progress{

@@ -283,7 +283,7 @@ func TestMeta(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 		if got, _ := perform(t, f, &s, Request{}); got[n] != 0 {
-			t.Errorf("%s is known to nobody", name)
+			t.Errorf("%s is not documented", name)
 		}
 	}
 }

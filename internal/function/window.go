@@ -85,7 +85,7 @@ func (s *slot) checkWindow(w image.Window) error {
 	memory := s.memory.space.Bytes()[w.From:w.To]
 	for at := 0; at < len(memory); at += image.PageSize {
 		if page := memory[at : at+image.PageSize]; !bytes.Equal(page, zeroPage[:]) {
-			return fmt.Errorf("it returned %#x, but other data lies within the page at %#x: want room that nobody else uses", w.From, w.From+at)
+			return fmt.Errorf("it returned %#x, but other data lies within the page at %#x: want space that nothing else uses", w.From, w.From+at)
 		}
 	}
 	return nil

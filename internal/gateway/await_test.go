@@ -111,7 +111,7 @@ func TestAwaitTick(t *testing.T) {
 	})
 }
 
-// Who waits for an app that never comes is told so, and a gateway that ends waits for nobody.
+// A request for an app that is never deployed gets an error, and a gateway that ends does not wait for requests.
 func TestAwaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := &memoryBus{}

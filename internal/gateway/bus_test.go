@@ -45,7 +45,7 @@ func (b *memoryBus) Publish(_ context.Context, subject string, data []byte) erro
 	return nil
 }
 
-// send delivers to all who have no queue and to one of each queue.
+// send delivers to all subscribers without a queue group and to one of each group.
 func (b *memoryBus) send(m gateway.Message) (heard int) {
 	for _, s := range b.choose(m.Subject) {
 		s.mu.Lock()

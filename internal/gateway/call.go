@@ -20,11 +20,11 @@ const (
 
 // Invoker runs functions and workflows.
 type Invoker interface {
-	// Invoke answers a call. The context has the call's trace and ends when nobody
+	// Invoke answers a call. The context has the call's trace and ends when no client
 	// waits for the answer any more. After Invoke it may go on with the connection's next
 	// call: what was derived from it has to be given back.
 	//
-	// An error's outboard.Kind decides what a caller is told, see Status. An error in
+	// An error's outboard.Kind decides the response, see Status. An error in
 	// whose chain is a method LimitName() string says which limit it was about:
 	// "deadline" and "memory" are told apart from others. There may be an answer
 	// beside an error, for what the function wrote.
@@ -72,7 +72,7 @@ type Answer struct {
 	// Type is the media type of Body where Message is false; "": found by looking.
 	Type string
 	// ID names the call in logs; "" is well. Of a workflow it names the execution, and is
-	// the answer where nobody waits for the output.
+	// the answer where no client waits for the output.
 	ID string
 	// Fuel is what the call was charged.
 	Fuel int64
@@ -82,7 +82,7 @@ type Answer struct {
 	Release func()
 }
 
-// started fills the answer of a workflow that nobody waits for.
+// started fills the answer of a workflow that no client waits for.
 func (a *Answer) started(c *Call) {
 	if c.Workflow != "" && !c.Wait && len(a.Body) == 0 && a.ID != "" {
 		a.Body = append(append([]byte(`{"execution":`), strconv.AppendQuote(nil, a.ID)...), '}')

@@ -335,7 +335,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestStarted: of a workflow that nobody waits for the answer is its execution's name.
+// TestStarted: the answer of a workflow without `wait` is the name of its execution.
 func TestStarted(t *testing.T) {
 	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return gateway.Answer{ID: "shop-1"}, nil })
 	g := newGateway(t, gateway.Options{Invoker: f}, shop(

@@ -45,8 +45,8 @@ func nextAnswer(t *testing.T, from *bufio.Reader) answer {
 
 const plainGet = "GET /shop/ HTTP/1.1\r\nHost: x\r\n\r\n"
 
-// TestRaw is what becomes of requests as they come. Who sends something that can be
-// read in two ways gets one answer, and no other request on that connection.
+// TestRaw sends requests as bytes. A message that can be read in two ways gets one answer, and
+// ends its connection.
 func TestRaw(t *testing.T) {
 	const host = "Host: x\r\n"
 	hidden := "GET /shop/a/hidden/c HTTP/1.1\r\n" + host + "\r\n"
@@ -247,7 +247,7 @@ func TestClientLeaves(t *testing.T) {
 			if _, err := io.WriteString(conn, plainGet); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Duration(gone.Load()) * 70 * time.Millisecond) // before and after somebody listens
+			time.Sleep(time.Duration(gone.Load()) * 70 * time.Millisecond) // before and after the server listens
 			before := gone.Load()
 			conn.Close()
 			time.Sleep(200 * time.Millisecond)

@@ -66,7 +66,7 @@ func appendTraceparent(b []byte, c trace.SpanContext) []byte {
 	return hex.AppendEncode(b, []byte{byte(c.TraceFlags())})
 }
 
-// newSpanContext begins a trace that nobody records.
+// newSpanContext begins a trace that is not sampled.
 func newSpanContext() trace.SpanContext {
 	var c trace.SpanContextConfig
 	fill(c.TraceID[:])

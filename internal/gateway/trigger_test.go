@@ -121,7 +121,7 @@ func TestSubjectsOfTwoTriggers(t *testing.T) {
 	})
 }
 
-// TestSubjectFails: who asked is told with a problem document.
+// TestSubjectFails: the requester gets a problem document.
 func TestSubjectFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := &memoryBus{}
@@ -203,7 +203,7 @@ func TestCron(t *testing.T) {
 		once.mu.Unlock()
 		time.Sleep(time.Hour)
 		if got := seen.take(); len(got) > 0 {
-			t.Errorf("nobody knew whose turn it was, and somebody fired %q", got)
+			t.Errorf("no node knew the owner of the schedule, and one fired %q", got)
 		}
 		for _, stop := range stops {
 			stop()

@@ -452,7 +452,7 @@ func dialOver(t *testing.T, g *gateway.Gateway, path string, wrap func(net.Conn)
 	return c
 }
 
-// TestSlowSocket: who does not read what a room sends is dropped, because too much
+// TestSlowSocket: a client that does not read the messages of a room is dropped, because too much
 // waits for it or because it takes too long, and the room goes on for the others.
 func TestSlowSocket(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"too much": 0, "too long": time.Second} {

@@ -46,7 +46,7 @@ func (s *localSockets) serve(ctx context.Context, name string, listen func(strin
 const maxLocalConns = 16384
 
 // A guardedListener is a local socket's listener that refuses the node's own workers. They
-// run foreign code as the node's user, to whom the socket belongs.
+// run foreign code as the node's user, who owns the socket.
 type guardedListener struct {
 	*net.UnixListener
 	// owns reports whether a process is a worker or descends from one.

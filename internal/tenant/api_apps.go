@@ -59,7 +59,7 @@ func (a *appsAPI) postApp(r *http.Request) (client.Deployed, error) {
 	return a.deployed(r.Context(), applied, d.NoWait)
 }
 
-// deployed waits until this node serves a version, unless nobody wants that.
+// deployed waits until this node serves a version, unless the request asks for no wait.
 func (a *appsAPI) deployed(ctx context.Context, v catalog.Version, noWait bool) (client.Deployed, error) {
 	out := client.Deployed{
 		App: v.App.Name, Tenant: v.App.Tenant, Version: v.Number, Applied: v.Applied, Of: v.Of, Routes: a.addresses(&v.App),

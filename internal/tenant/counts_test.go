@@ -72,7 +72,7 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// Nodes that do not answer in time are named, and keep nobody waiting for longer.
+// Nodes that do not answer in time are named, and the caller does not wait for them.
 func TestCountsAreMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), countsTimeout)
@@ -107,7 +107,7 @@ func TestRefusedHasNoTime(t *testing.T) {
 	}
 }
 
-// Whoever asks for the log of what is not there is told so, and does not wait for it.
+// A request for the log of an unknown app or function fails at once.
 func TestLogsOfNothing(t *testing.T) {
 	b := openTenant(t)
 	b.mustDeploy("app: shop\nfunctions: {cart: {module: guest.wasm}}\n", nil)

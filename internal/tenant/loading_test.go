@@ -63,7 +63,7 @@ func (b *bench) hold(t *testing.T, content string) (release func()) {
 		released = true
 		pipe, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err == nil {
-			err = os.Rename(path+".away", path) // for those who read later
+			err = os.Rename(path+".away", path) // for later readers
 		}
 		if err == nil {
 			_, err = pipe.WriteString(content)
@@ -203,7 +203,7 @@ func TestEachAppByItself(t *testing.T) {
 	for i := range many { // what ran before the restart goes on
 		b.eventually(func() bool { return b.completed(fmt.Sprintf("/v1/apps/slow/executions/left%d", i)) })
 	}
-	b.eventually(func() bool { // nobody waits for the answer, but it was worked on
+	b.eventually(func() bool { // no client waits for the answer, but the call was made
 		text, err := b.call("slow/f", "add notes heard 0")
 		return err == nil && text != "0"
 	})
@@ -235,7 +235,7 @@ func (b *bench) wantState(t *testing.T, app, want string) {
 	}
 }
 
-// An app that can't be made ready keeps nobody waiting, is tried again, and then what waits for
+// No request waits for an app that can't be made ready; it is tried again, and then what waits for
 // it goes on.
 func TestFailedAppIsTriedAgain(t *testing.T) {
 	b := openTenant(t)

@@ -142,7 +142,7 @@ func logsOfAll(t testing.TB, nodes []*rig.Node) {
 		}
 		heard <- "nothing"
 	}()
-	eventually(t, time.Minute, "who follows hears another node", func() bool {
+	eventually(t, time.Minute, "a follower of the log gets records of another node", func() bool {
 		_, err := nodes[1].Output(t.Context(), "invoke", "durable/count")
 		return err == nil && len(heard) > 0
 	})

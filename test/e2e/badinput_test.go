@@ -138,7 +138,7 @@ func TestBadTokens(t *testing.T) {
 	t.Run("none", func(t *testing.T) { h.join(t, "friend", exitInvalid) })
 }
 
-// join starts a node that nobody lets in.
+// join starts a node that is not admitted.
 func (h *hostile) join(t *testing.T, token string, status int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -245,7 +245,7 @@ func clientHello(t *testing.T) []byte {
 	defer theirs.Close()
 	go func() {
 		config := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{borrow.Protocol}, ServerName: "x"}
-		_ = tls.Client(ours, config).HandshakeContext(context.WithoutCancel(t.Context())) // nobody answers
+		_ = tls.Client(ours, config).HandshakeContext(context.WithoutCancel(t.Context())) // the other side does not answer
 		_ = ours.Close()
 	}()
 	b := make([]byte, 16<<10)

@@ -72,8 +72,8 @@ func measureCalls(t testing.TB, n *rig.Node) footprint {
 	return f
 }
 
-// waitForCallsFootprint waits until that process has about the footprint that it had. Nobody can
-// make it collect its garbage: it does within two minutes by itself.
+// waitForCallsFootprint waits until that process has about the footprint that it had. The test
+// cannot make it collect its garbage: it does so within two minutes.
 func waitForCallsFootprint(t testing.TB, n *rig.Node, before footprint) {
 	t.Helper()
 	var now footprint

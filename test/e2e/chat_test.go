@@ -37,7 +37,7 @@ type visitor struct {
 	heard []string
 }
 
-// enter brings somebody into the room, on a node.
+// enter connects a visitor to the room, on a node.
 func enter(t *testing.T, n *rig.Node, name string) *visitor {
 	t.Helper()
 	status, err := (&client.Client{Data: n.Data()}).Status(t.Context())
@@ -238,7 +238,7 @@ func TestChatOverKilledNode(t *testing.T) {
 	missesNothing(t, bob, eve2, room)
 }
 
-// comeBack brings somebody into the room who lost a socket. While the pool's state is silent
+// comeBack connects a visitor that lost its socket again. While the pool's state is silent
 // the function can't answer, and the socket ends: then another one is tried, by another name.
 func comeBack(t *testing.T, n *rig.Node, name string) (v *visitor) {
 	t.Helper()
@@ -249,8 +249,8 @@ func comeBack(t *testing.T, n *rig.Node, name string) (v *visitor) {
 	return v
 }
 
-// missesNothing wants a newcomer to have heard all that somebody said after whom another one
-// heard that the newcomer came.
+// missesNothing wants a newcomer to have received all messages that a witness received after
+// the line that the newcomer had joined.
 func missesNothing(t *testing.T, witness, newcomer *visitor, room []*visitor) {
 	t.Helper()
 	for _, speaker := range room {

@@ -206,10 +206,10 @@ func outlastDevice(t *testing.T, n *rig.Node) {
 		return err == nil && len(leases) == 1
 	})
 	if _, _, err := call(t, n, "hurried", "triple 1"); err == nil || !strings.Contains(err.Error(), "all devices that fit are leased: harbour/opencl/0 by node dinghy (default/kernels/whole)") {
-		t.Errorf("got %v, want who has the device", err)
+		t.Errorf("got %v, want the holder of the device", err)
 	}
 	if _, _, err := call(t, n, "brief", "triple 1"); err == nil || !strings.Contains(err.Error(), "ms for a device: place 1 in the queue, and all devices that fit are leased: harbour/opencl/0 by dinghy (default/kernels/whole)") {
-		t.Errorf("got %v, want who has the device", err)
+		t.Errorf("got %v, want the holder of the device", err)
 	}
 	calls.Wait()
 	if took := time.Since(begin); took > 30*time.Second {

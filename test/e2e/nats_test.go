@@ -53,12 +53,12 @@ func TestPoolOnForeignNATS(t *testing.T) {
 	}
 }
 
-// accounts are those of a cluster whose servers want to know who comes.
+// accounts are those of a cluster whose servers authenticate users.
 type accounts struct {
 	operator *jwt.OperatorClaims
 	system   string
 	resolver natsserver.AccountResolver
-	creds    string // the file of a user who may use JetStream
+	creds    string // the file of a user with access to JetStream
 }
 
 func natsAccounts(t *testing.T) accounts {

@@ -43,7 +43,7 @@ func TestTenantCannotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	const why = "not a directory"
-	eventually(t, 30*time.Second, "who invokes is told why", func() bool {
+	eventually(t, 30*time.Second, "a caller gets the reason", func() bool {
 		out, err := n.Command(t.Context(), "invoke", "words/count", "-d", "a").CombinedOutput()
 		exit, failed := errors.AsType[*exec.ExitError](err)
 		return failed && exit.ExitCode() == exitUnreachable && strings.Contains(string(out), "the process of tenant default: ") && strings.Contains(string(out), why)

@@ -163,7 +163,7 @@ func TestOverload(t *testing.T) {
 		return &running
 	}
 	once := all(1)
-	eventually(t, 30*time.Second, "those are refused for whom there is no room", func() bool { return refused.Load() >= clients-gateTakes })
+	eventually(t, 30*time.Second, "clients above the limit are refused", func() bool { return refused.Load() >= clients-gateTakes })
 	if n := accepted.Load(); n != 0 {
 		t.Errorf("%d calls have ended before they could", n)
 	}

@@ -233,7 +233,7 @@ func TestEachAppStartsByItself(t *testing.T) {
 	if err := dinghy.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// Whoever reads it waits: the node works on its app for as long as the test wants.
+	// A reader of it waits: the node works on its app for as long as the test wants.
 	content := fmt.Appendf(nil, eachFlow, "slow")
 	blob := blobOf(dinghy, content)
 	if err := errors.Join(os.Rename(blob, blob+".away"), syscall.Mkfifo(blob, 0o600)); err != nil {

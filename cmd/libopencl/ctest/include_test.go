@@ -130,7 +130,7 @@ func testIncludesFind(t *testing.T, program string) {
 		},
 		"file in a macro of the source": {"#define D sub\n#define E D\n#include S(E/y.h)", "-Iinc", "options -I" + wire + "\n0/sub/y.h:0\n"},
 		"path in a macro, unused":       {"#include <b.h>", "-DINC=" + root + " -Iinc", "options -DINC=" + root + " -I" + wire + "\n0/b.h:6\n"},
-		"macro that nobody knows": {
+		"unknown macro": {
 			"#include H(b)", "-I../outside", "options -I" + wire + "/proj -I" + wire + "/outside\n0/outside/lib/o.h:14\n0/outside/lib/p.h:0\n0/proj/cwd.h:8\n",
 		},
 	} {

@@ -76,7 +76,7 @@ func TestThreads(t *testing.T) {
 	})
 }
 
-// TestListener: notices are told while nobody waits; a nudge runs the upper layer's work.
+// TestListener: notices are delivered while no call waits; a nudge runs the upper layer's work.
 func TestListener(t *testing.T) { listen(t, 64<<10).must("listener", "200") }
 
 // TestAlone: messages say so until a second thread or a listener is there, and never after.
@@ -86,7 +86,7 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestDeath: whatever ends the session, all who wait return, calls give the dead status, and one line says why.
+// TestDeath: whatever ends the session, all waiting calls return, calls give the dead status, and one line says why.
 func TestDeath(t *testing.T) {
 	tests := map[string]struct {
 		op, arg string

@@ -190,7 +190,7 @@ func (w *worker) misbehave(h session.Header, kind uint64) {
 		w.raw(32, opEcho, reply, h.Call, 0, 0, 2, nil)
 	case 4: // too much bulk
 		w.raw(32, opEcho, reply, h.Call, 0, 1<<62, 1, nil)
-	case 5: // bulk that nobody wants
+	case 5: // bulk data for no request
 		w.raw(32, opEcho, reply, h.Call, 0, 8, 1, make([]byte, 8))
 	case 6: // an answer to nothing
 		w.raw(32, opEcho, reply, h.Call+7, 0, 0, 1, nil)

@@ -114,8 +114,8 @@ func (qs *queues) flush(q *queue) {
 		qs.drv.Call(fnClReleaseCommandQueue, handle)
 	}
 	if !qs.helpers.run(run) {
-		// So many wait already that this one goes without: whoever waits for
-		// the queue flushes it again.
+		// The queue of helpers is full, so this flush is dropped: the next wait for
+		// the queue flushes it.
 		q.flushes.Store(0)
 		qs.drv.Call(fnClReleaseCommandQueue, handle)
 	}

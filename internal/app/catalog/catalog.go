@@ -41,7 +41,7 @@ type Version struct {
 	File string `json:"file"`
 	// Files are the digests of the modules and workflows, by their names in App.
 	Files map[string]string `json:"files"`
-	// Secrets are the values of the app's secrets. They are shown to nobody.
+	// Secrets are the values of the app's secrets. No command and no API shows them.
 	Secrets map[string][]byte `json:"secrets,omitempty"`
 	Applied time.Time         `json:"applied"`
 	By      outboard.NodeID   `json:"by"`

@@ -205,7 +205,7 @@ functions:
 	}
 }
 
-// What another view applies is awaited, and what nobody applies is not for ever.
+// A change by another view is awaited; the wait for a change that never comes ends.
 func TestAwait(t *testing.T) {
 	s := statetest.Open(t)
 	a, b := open(t, s, "harbour"), open(t, s, "dinghy")

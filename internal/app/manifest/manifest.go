@@ -6,7 +6,7 @@
 // can't be run, another app's function) they report with [Manifest.Problem], which knows
 // the place.
 //
-// The package knows nobody who runs what it reads.
+// The package knows none of the packages that run what it reads.
 package manifest
 
 import (
@@ -63,7 +63,7 @@ type Function struct {
 	Imports []Import          `json:"imports,omitempty"`
 }
 
-// Limits bound a function. A field that is 0 means the default of who runs it.
+// Limits bound a function. A field that is 0 means the default of the runtime.
 type Limits struct {
 	Memory      outboard.Bytes `json:"memory,omitempty"`
 	Deadline    time.Duration  `json:"deadline,omitempty"`

@@ -47,7 +47,7 @@ func labelError(s string) string {
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 
-// fix is a name like s, for who is told that s is none.
+// fix returns a valid name similar to s, for the message that s is none.
 func suggestName(s string, label bool) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {

@@ -123,7 +123,7 @@ func (r *reader) mapping(v pathNode, what string, m members) map[string]pathNode
 	r.pairs(v, want, func(key *yaml.Node, value pathNode) {
 		f := m[key.Value]
 		if f == nil {
-			// What was meant counts as there, so that nobody is told that it is missing.
+			// The intended key counts as present, so that it is not also reported as missing.
 			got[spell.Closest(key.Value, known)] = value
 			r.report(key, "%s has no key %q: %s", what, key.Value, spell.Hint(key.Value, known))
 			return

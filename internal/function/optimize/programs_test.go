@@ -42,7 +42,7 @@ func programs() map[string][]byte {
 			Types(Type(i32, i32)), Functions(0), Exports(Export("f", 0, 0)),
 			Code(Body(0x20, 0, 0x41, 31, 0x71, 0x03, 0, 0x41, 1, 0x6b, 0x22, 0, 0x20, 0, 0x41, 0, 0x4a, 0x0d, 0, 0x0b)),
 		),
-		"loop that nobody repeats": File(
+		"loop without a branch back": File(
 			Types(Type(i32, i32)), Functions(0), Exports(Export("f", 0, 0)),
 			Code(Body(0x03, I32, 0x20, 0, 0x41, 2, 0x6c, 0x0b)),
 		),

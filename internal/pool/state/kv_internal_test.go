@@ -115,7 +115,7 @@ func TestCommitExpired(t *testing.T) {
 	}
 }
 
-// Whoever reads a key learns when it is gone, whichever way it reads.
+// Every reader of a key sees its removal: Get, List and Watch.
 func TestExpiryIsRead(t *testing.T) {
 	ctx := kvContext(t)
 	k := testKV(ctx, t)

@@ -98,7 +98,7 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// Whoever writes at the same time comes one after the other.
+// Concurrent writers are serialised.
 func TestAtOnce(t *testing.T) {
 	s := statetest.Open(t)
 	var all sync.WaitGroup

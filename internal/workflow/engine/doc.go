@@ -25,8 +25,8 @@
 //
 // What then is lost when the node dies: the results of that chain of calls, back
 // to the first value that was not saved yet. They were not recorded, so they are
-// computed again from the last record, perhaps to other results. Nobody can have
-// observed those that were lost: a call without effects is not observable, and what
+// computed again from the last record, perhaps to other results. The lost results cannot have been
+// observed: a call without effects is not observable, and what
 // would be (a call with effects, an event, the outcome) was still
 // deferred. Results are recorded in the order in which they were applied, so no
 // record comes before one that it follows from. Thus on one node a chain of such

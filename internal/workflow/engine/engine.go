@@ -114,7 +114,7 @@ type Engine struct {
 	runs   map[ID]*executor
 }
 
-// Open starts the engine. It takes over executions that nobody runs any more.
+// Open starts the engine. It takes over executions whose owner is gone.
 func Open(_ context.Context, opts Options) (*Engine, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {

@@ -158,7 +158,7 @@ func (r *executor) resume(events []core.Event, seq uint64) {
 	}
 }
 
-// owner is who has recorded an execution's start, or has taken it over last.
+// owner is the node that recorded an execution's start or took it over last.
 func owner(events []core.Event) string {
 	by := ""
 	for _, e := range events {

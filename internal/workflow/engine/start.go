@@ -99,7 +99,7 @@ func (e *Engine) tryStart(ctx context.Context, r *executor, s *core.Started, req
 }
 
 // errStarting says that another request is starting the same execution.
-var errStarting = errors.New("somebody starts this execution")
+var errStarting = errors.New("another caller starts this execution")
 
 // checkStarted returns errExists if the start of an execution is recorded, or else errStarting.
 func (e *Engine) checkStarted(ctx context.Context, id ID) error {

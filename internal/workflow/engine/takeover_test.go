@@ -61,7 +61,7 @@ func TestTwoOwners(t *testing.T) {
 		id := w.start(`do: [{a: {call: f}}, {b: {call: f}}]`, `7`)
 		time.Sleep(time.Second)
 
-		// The other node believes that nobody has the execution.
+		// The other node believes that the execution has no owner.
 		quay := w.pool.Node("quay")
 		opts := quay.Options(enginetest.Functions{F: func(_ context.Context, c engine.FunctionCall) (engine.Outcome, error) { return echo(quay, c) }})
 		opts.Claims = bold{id}

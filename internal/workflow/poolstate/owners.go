@@ -38,7 +38,7 @@ type OwnersOptions struct {
 	Logger *slog.Logger
 }
 
-// Owners knows which node runs which execution, and which executions nobody runs.
+// Owners knows which node runs which execution, and which executions have no owner.
 //
 // It writes nothing. Each execution's log names its owner: the node that recorded its
 // start, or the one that recorded last that it took the execution over. These records
@@ -100,14 +100,14 @@ func (o *Owners) isMine(key string) bool {
 	return o.mine[key]
 }
 
-// nodes are the members by name, none while it is not known who is there.
+// nodes are the members by name, none while the members are not known.
 func (o *Owners) nodes() []outboard.NodeID {
 	var all []outboard.NodeID
 	for _, n := range o.opts.Members.Nodes() {
 		all = append(all, n.ID)
 	}
 	if !slices.Contains(all, o.opts.Self) {
-		return nil // who does not see itself sees nobody
+		return nil // a node that does not see itself has no view of the others
 	}
 	return all
 }
@@ -127,7 +127,7 @@ const (
 	many = 200
 )
 
-// Orphans calls f with each execution that nobody runs, until ctx ends: those of this
+// Orphans calls f with each execution without an owner, until ctx ends: those of this
 // node's process of before, now, and those of nodes that leave, when they do. Every node
 // does so; to which of them an orphan goes first depends on its key. f may be called
 // more than once with a key, and may be called by several goroutines.
@@ -157,7 +157,7 @@ func (o *Owners) Orphans(ctx context.Context, f func(key string)) error {
 	}
 }
 
-// wait returns after a change, or after a turn where somebody waits for that.
+// wait returns after a change, or after a turn if an execution waits for its turn.
 func wait(ctx context.Context, changed <-chan struct{}, pending bool) error {
 	var next <-chan time.Time
 	if pending {
@@ -182,7 +182,7 @@ func anyLeft(before, now []outboard.NodeID) bool {
 func (o *Owners) candidates(ctx context.Context) ([]string, error) {
 	keys, err := o.opts.Keys(ctx, o.opts.Prefix)
 	if err != nil {
-		return nil, fmt.Errorf("look for executions that nobody runs: %w", err)
+		return nil, fmt.Errorf("look for executions without an owner: %w", err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -205,13 +205,13 @@ func (o *Owners) offerAll(ctx context.Context, keys []string, nodes []outboard.N
 		return o.offer(ctx, keys, nodes, round, f)
 	}
 	begin := time.Now()
-	o.opts.Logger.Info("reading the logs of executions, to see whether nobody runs them", "executions", len(keys))
+	o.opts.Logger.Info("reading the logs of executions to find those without an owner", "executions", len(keys))
 	later, err := o.offer(ctx, keys, nodes, round, f)
 	o.opts.Logger.Info("the logs of executions are read", "executions", len(keys), "took", time.Since(begin).Round(time.Millisecond))
 	return later, err
 }
 
-// offer gives f those executions that nobody runs and whose turn at this node it is, and
+// offer calls f with the executions that have no owner and whose turn at this node it is, and
 // returns those for which it may come.
 func (o *Owners) offer(ctx context.Context, keys []string, nodes []outboard.NodeID, round int, f func(string)) ([]string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -239,7 +239,7 @@ func TestOrphansReadLittle(t *testing.T) {
 		synctest.Wait()
 		p.set("a", "b", "c")
 		synctest.Wait()
-		p.set("a", "b", "c", "d") // who comes leaves nothing behind
+		p.set("a", "b", "c", "d") // a node that joins leaves no execution behind
 		synctest.Wait()
 		p.mu.Lock()
 		if p.reads != 100 {
@@ -255,7 +255,7 @@ func TestOrphansReadLittle(t *testing.T) {
 	})
 }
 
-// What a node had, lost to another one, and did not release is nobody's when that one
+// An execution that a node lost to another one and did not release has no owner when that one
 // leaves.
 func TestLostAndOrphaned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -137,7 +137,7 @@ func (o *options) repeat(ctx context.Context, result *outcome, once func(n uint6
 		default:
 			result.fail(err)
 			if status.Code(err) == codes.Unavailable {
-				time.Sleep(5 * time.Millisecond) // nobody serves now
+				time.Sleep(5 * time.Millisecond) // the service has no endpoint now
 			}
 		}
 	}

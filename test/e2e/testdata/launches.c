@@ -2,7 +2,7 @@
  * input it prints, SECONDS later, "launches N used T", the seconds of the device that they took, of the last two thirds of
  * that time: what was begun alone is over by then. It goes on until its input ends, so that another one that counts is never
  * alone. The device has always more to do for it: on a machine that is busy with other things the program may come late, and
- * who has no work has no share.
+ * a program without work has no share.
  */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
@@ -109,7 +109,7 @@ static void count(size_t items, double seconds)
 	forget(from, done);
 }
 
-/* tune finds how many turns take a millisecond of a device that nobody else uses. */
+/* tune finds how many turns take a millisecond of an idle device. */
 static void tune(size_t items)
 {
 	for (cl_uint turns = 1000;; turns *= 2) {

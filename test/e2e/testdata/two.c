@@ -570,7 +570,7 @@ static void two_contexts(void) {
 	}
 }
 
-// One thread's work: a buffer of its own goes to and fro between the devices; one that nobody writes is read by all.
+// One thread's work: a buffer of its own goes to and fro between the devices; one that no thread writes is read by all.
 struct job {
 	cl_mem common;
 	const unsigned char *want;

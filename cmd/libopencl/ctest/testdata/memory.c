@@ -542,7 +542,7 @@ static void images_of(void) {
 	CHECK(device_links[0].memory_used == 0 && device_objects() == 0);
 }
 
-/* Two links: an object goes where it is used, after those who wrote it, and only when it must. */
+/* Two links: an object is copied to where it is used, after the commands that wrote it, and only if it has changed. */
 static void links(void) {
 	cl_context both = test_context(2);
 	cl_command_queue here = test_queue(both, 0), there = test_queue(both, 1);

@@ -129,7 +129,7 @@ static void become_daemon(void) {
 	setsid();
 	if (fork() != 0)
 		_exit(0);
-	alarm(child_patience_s); // nobody else would end a daemon that hangs
+	alarm(child_patience_s); // no other process would end a daemon that hangs
 }
 
 static int daemon_result[2];
@@ -418,7 +418,7 @@ static void foreign(int pipes[][2], int *files) {
 	}
 }
 
-// untouched says whether nobody has read, written, cut or closed the foreign files.
+// untouched says whether the foreign files were neither read, written, truncated nor closed.
 static bool untouched(int pipes[][2], const int *files) {
 	for (int i = 0; i < foreign_count; i++) {
 		char bytes[8];
