@@ -13,7 +13,7 @@ func TestAttacksExist(t *testing.T) {
 		if (a.Verdict == Open) != (a.Test == "") {
 			t.Errorf("%s on %s: %s: verdict %q with the test %q", a.Attacker, a.Victim, a.What, a.Verdict, a.Test)
 		}
-		if a.Test != "" && !hasTest(t, filepath.Join("../..", a.Dir), a.Test) {
+		if a.Test != "" && !hasTest(t, filepath.Join("..", "..", a.Dir), a.Test) {
 			t.Errorf("%s on %s: no %s in %s", a.Attacker, a.Victim, a.Test, a.Dir)
 		}
 	}

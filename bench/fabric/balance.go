@@ -22,7 +22,7 @@ const (
 	weighted = "weighted by reports"
 )
 
-// The ways to balance. A zero time means the default, so below zero is none.
+// balances are the methods of balancing. A zero time means the default, so below zero is none.
 func balances() map[string]balance.Config {
 	reports := balance.Reports{Enabled: true, Blackout: -1, Period: 500 * time.Millisecond}
 	return map[string]balance.Config{
@@ -117,7 +117,7 @@ type watching struct {
 	err          error
 }
 
-// windows are how long utilization is averaged: some hundred calls of each back end.
+// windowOfUtilization is the time over which utilization is averaged: some hundred calls of each back end.
 const windowOfUtilization = 4 * time.Second
 
 func watch(ctx context.Context, backends []*process, stop <-chan struct{}) watching {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Echo answers with what it was sent.
+// echo answers with what it was sent.
 type echo struct {
 	testgrpc.UnimplementedTestServiceServer
 }

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A raw message is not decoded.
+// A rawMessage is a message that is not decoded.
 type rawMessage struct{ data mem.BufferSlice }
 
 // rawCodec hands bytes on, whose buffers stay grpc-go's.

@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// Beside is a load of small calls during a transfer on the same connection. The small calls
+// beside is a load of small calls during a transfer on the same connection. The small calls
 // are an open loop: a closed loop would send the fewest calls when the transfer delays them
 // most (coordinated omission).
 type beside struct {

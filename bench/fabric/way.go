@@ -67,7 +67,7 @@ func (r runs) of(way string, number func(result) float64) []float64 {
 	return values
 }
 
-// What is taken out of results.
+// p50 is the median latency of a result in microseconds.
 func p50(r result) float64     { return r.P50 }
 func p99(r result) float64     { return r.P99 }
 func perCall(r result) float64 { return r.Seconds * 1e6 / float64(r.Calls) }

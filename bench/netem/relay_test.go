@@ -81,7 +81,7 @@ func TestRelay(t *testing.T) {
 // TestRelayEnds: a connection ends at one end when the other one resets it, and all of them
 // with the relay.
 func TestRelayEnds(t *testing.T) {
-	addr := serveOnce(t, func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) })
+	addr := serveOnce(t, func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) })
 	c, err := net.Dial("tcp", relayTo(t, addr, Link{}).Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestRelayEnds(t *testing.T) {
 		t.Errorf("read %d bytes after the server's reset", n)
 	}
 	gone := make(chan struct{})
-	addr = serveOnce(t, func(c net.Conn) { io.Copy(io.Discard, c); close(gone) })
+	addr = serveOnce(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c); close(gone) })
 	r := relayTo(t, addr, Link{RTT: time.Hour})
 	far, err := net.Dial("tcp", r.Addr())
 	if err != nil {

@@ -65,7 +65,7 @@ func inNamespace(name string, f func() error) error {
 	}
 	err = f()
 	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back != nil {
-		panic(fmt.Sprintf("return to this process's network namespace: %v", back))
+		panic(fmt.Sprintf("return to this process's network namespace: %v", back)) //nolint:forbidigo // the thread would go on in a foreign namespace
 	}
 	return err
 }

@@ -62,7 +62,7 @@ func (r *release) writeDeb(ctx context.Context, arch string, tree []entry, dir s
 	if err != nil {
 		return err
 	}
-	if err := put(filepath.Join(dir, "etc/outboard/outboard.yaml"), config, 0o644); err != nil {
+	if err := put(filepath.Join(dir, "etc", "outboard", "outboard.yaml"), config, 0o644); err != nil {
 		return err
 	}
 	if err := r.putControl(arch, size, filepath.Join(dir, "DEBIAN")); err != nil {

@@ -77,23 +77,26 @@ func (m mutation) String() string {
 
 var wordEdges = []uint64{0, 1, 2, math.MaxInt32, 1 << 31, math.MaxUint32 - 1, math.MaxUint32, 1 << 32, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}
 
+// counted returns data with the count word that belongs to it.
+func counted(data []byte) (count uint64, of []byte) { return uint64(len(data)), data }
+
 // byteEdges are what becomes of a field of bytes: its count word and its contents.
 var byteEdges = []func(honest []byte) (count uint64, data []byte){
 	func([]byte) (uint64, []byte) { return math.MaxUint64, nil }, // absent
 	func([]byte) (uint64, []byte) { return 0, nil },
 	func(b []byte) (uint64, []byte) { return 1, []byte{'x'} },
-	func(b []byte) (uint64, []byte) { b = b[:max(len(b), 1)-1]; return uint64(len(b)), b },
-	func(b []byte) (uint64, []byte) { b = append(bytes.Clone(b), 'x'); return uint64(len(b)), b },
-	func(b []byte) (uint64, []byte) { b = append(bytes.Clone(b), b...); return uint64(len(b)), b },
-	func(b []byte) (uint64, []byte) { b = bytes.Repeat([]byte{0xff}, len(b)); return uint64(len(b)), b },
-	func(b []byte) (uint64, []byte) { b = bytes.Repeat([]byte{'A'}, 1<<20); return uint64(len(b)), b },
+	func(b []byte) (uint64, []byte) { return counted(b[:max(len(b), 1)-1]) },
+	func(b []byte) (uint64, []byte) { return counted(append(bytes.Clone(b), 'x')) },
+	func(b []byte) (uint64, []byte) { return counted(append(bytes.Clone(b), b...)) },
+	func(b []byte) (uint64, []byte) { return counted(bytes.Repeat([]byte{0xff}, len(b))) },
+	func([]byte) (uint64, []byte) { return counted(bytes.Repeat([]byte{'A'}, 1<<20)) },
 	func(b []byte) (uint64, []byte) { return uint64(len(b)) + 8, b }, // longer than the body
 	func(b []byte) (uint64, []byte) { return 1 << 61, b },
 	func(b []byte) (uint64, []byte) { return 1<<63 - 1, b },
 	func(b []byte) (uint64, []byte) { return math.MaxUint32, b },
 	func(b []byte) (uint64, []byte) { b = le(1<<63, math.MaxUint64); return uint64(len(b)), b },
 	func(b []byte) (uint64, []byte) { b = le(math.MaxUint32, 1<<31); return uint64(len(b)), b },
-	func(b []byte) (uint64, []byte) { b = le(128, 1<<62); return uint64(len(b)), b },           // a size that changed
+	func([]byte) (uint64, []byte) { return counted(le(128, 1<<62)) },                           // a size that changed
 	func([]byte) (uint64, []byte) { b := bytes.Repeat(le(128), 16); return uint64(len(b)), b }, // and what has it
 }
 

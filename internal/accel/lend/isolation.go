@@ -60,7 +60,7 @@ const (
 	maxTasks    = 4096 // processes and threads of one user
 )
 
-// config is the sandbox of a session whose temporary folder and user are given.
+// sandboxConfig is the sandbox of a session whose temporary folder and user are given.
 func (h *Host) sandboxConfig(tmp string, uid int) (sandbox.Config, error) {
 	s := &h.opts.Sandbox
 	scratch := filepath.Join(tmp, "root")
