@@ -129,6 +129,15 @@ func (w *worker) appendTimes(out []Time, slot int) []Time {
 	return out
 }
 
+// time returns a slot's time in a lane of the worker.
+func (w *worker) time(slot, lane int) Time {
+	slots := w.blocks[lane/laneBlock].slots
+	if slot >= len(slots) {
+		return 0
+	}
+	return Time(slots[slot][lane%laneBlock])
+}
+
 func (w *worker) run(b *batch) {
 	for i := range w.blocks {
 		w.blocks[i].run(b)

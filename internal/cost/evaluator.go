@@ -151,6 +151,18 @@ func (e *Evaluator) Times(p Point) ([]Time, error) {
 	return out[:e.lanes], nil
 }
 
+// At returns the time of p in one setting. It is cheaper than Times, for choices that depend on
+// what has been evaluated so far.
+func (e *Evaluator) At(p Point, lane int) (Time, error) {
+	e.flush()
+	for i := len(e.workers) - 1; i >= 0; i-- {
+		if w := e.workers[i]; lane >= w.first {
+			return w.time(int(p), lane-w.first), e.err
+		}
+	}
+	return 0, e.err
+}
+
 // Close ends the evaluator's goroutines.
 func (e *Evaluator) Close() {
 	for _, w := range e.workers {

@@ -145,7 +145,7 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 	if r.Event != 0 {
 		m.events.set(m.e, r, out)
 	}
-	if r.OutOfOrder {
+	if q.several {
 		m.e.Raise(q.all, tail)
 	}
 	return out
@@ -247,14 +247,30 @@ func (m *model) queue(r *trace.Record) (*queue, error) {
 	if len(m.queues) >= maxQueues {
 		return nil, tooMany("queues", maxQueues)
 	}
-	on, err := m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	on, err := m.executor(r)
 	if err != nil {
 		return nil, err
 	}
 	q := &queue{on: on, all: m.e.Free(on)}
-	if r.OutOfOrder {
-		q.all = m.e.Point()
+	if r.OutOfOrder || m.links.serial != nil {
+		q.all, q.several = m.e.Point(), true
 	}
 	m.queues[key] = q
 	return q, nil
+}
+
+// executor returns the resource that executes the commands of a queue: its own, or that of its
+// device when several programs share it.
+func (m *model) executor(r *trace.Record) (cost.Resource, error) {
+	if m.links.serial == nil {
+		return m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	}
+	d := &m.header.Devices[r.Device]
+	name := d.ID + "\x00" + d.Name
+	if on, ok := m.links.serial[name]; ok {
+		return on, nil
+	}
+	on, err := m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	m.links.serial[name] = on
+	return on, err
 }

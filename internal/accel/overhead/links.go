@@ -27,13 +27,16 @@ type links struct {
 	// client and device bound what the processors of the two machines do together; they are
 	// one if the machines are.
 	client, device *cost.Capacity
-	// serial executes the commands of all queues of a device one after the other.
-	serial map[uint8]cost.Resource
+	// serial executes the commands of all queues of a device one after the other, by the
+	// device's name; nil when the queues are the program's own.
+	serial map[string]cost.Resource
 }
 
 func newLinks(e *cost.Evaluator, l *lanes, s *settings) (*links, error) {
-	l.up.Slowdown, l.down.Slowdown = l.forwarding, l.forwarding
-	k := &links{e: e, relay: cost.Of(s.Constants.Relay), perByte: float64(cost.Second) / s.Constants.RelayRate, serial: map[uint8]cost.Resource{}}
+	k := &links{e: e, relay: cost.Of(s.Constants.Relay), perByte: float64(cost.Second) / s.Constants.RelayRate}
+	if s.together {
+		k.serial = map[string]cost.Resource{}
+	}
 	var err error
 	if k.up, err = e.Resource(l.up); err != nil {
 		return nil, err

@@ -60,8 +60,10 @@ type thread struct {
 // queue is a command queue of the device.
 type queue struct {
 	on cost.Resource
-	// all is when every command so far is complete. An in-order queue's is that of its resource.
-	all cost.Point
+	// all is when every command so far is complete. It is that of the resource, unless several
+	// queues share the resource or commands overtake each other.
+	all     cost.Point
+	several bool
 	// recorded is when the last command was complete in the recording, in ns.
 	recorded int64
 }
@@ -218,6 +220,14 @@ func (m *model) follow(t, u *thread, r *trace.Record) {
 	m.run(t)
 	m.e.Wait(t.on, begins)
 	r.Gap = 0
+}
+
+// now is when the thread whose call ended last goes on.
+func (m *model) now() cost.Point {
+	if m.latest == nil {
+		return 0
+	}
+	return m.e.Free(m.latest.on)
 }
 
 // end adds the time from the last call to the end of the program, and returns the latter.

@@ -33,8 +33,14 @@ type Options struct {
 
 type settings struct {
 	Options
+	// direct is a run without forwarding.
 	direct bool
+	// together says that several programs share link and devices.
+	together bool
 }
+
+// Open opens a trace. A prediction may read it several times.
+type Open func() (Source, error)
 
 // Prediction is how long a program takes over one link.
 type Prediction struct {
@@ -57,22 +63,42 @@ func (p Prediction) Slowdown() float64 {
 }
 
 // Predict predicts the run of a trace over each link, in one pass over the trace.
-func Predict(src Source, links []Link, o Options) ([]Prediction, error) {
+func Predict(open Open, links []Link, o Options) ([]Prediction, error) {
+	src, err := open()
+	if err != nil {
+		return nil, err
+	}
 	s, err := o.settings(src.Header(), links)
 	if err != nil {
 		return nil, err
 	}
-	recorded := &observer{Source: src}
 	l := makeLanes(links, &s.Constants, s.spread(), o.Intervals)
-	walls, err := evaluate(recorded, &l, s)
+	walls, err := evaluate(src, &l, s)
 	if err != nil {
 		return nil, err
 	}
-	return combine(links, walls, recorded, s), nil
+	local, err := localTime(open, src, o)
+	if err != nil {
+		return nil, err
+	}
+	return combine(links, walls, local), nil
+}
+
+// localTime returns how long the run takes on a device of the program's machine: as recorded, or
+// evaluated from the recording of another one.
+func localTime(open Open, read Source, o Options) (time.Duration, error) {
+	if end := read.End(); end != nil && read.Header().Mode == trace.Local {
+		return time.Duration(end.Duration), nil
+	}
+	return Local(open, o)
 }
 
 // Local evaluates a run without forwarding: of a trace of a local run, the run itself.
-func Local(src Source, o Options) (time.Duration, error) {
+func Local(open Open, o Options) (time.Duration, error) {
+	src, err := open()
+	if err != nil {
+		return 0, err
+	}
 	links := []Link{{}}
 	s, err := o.settings(src.Header(), links)
 	if err != nil {
@@ -128,45 +154,42 @@ func evaluate(src Source, l *lanes, s *settings) ([]cost.Time, error) {
 		return nil, err
 	}
 	for {
-		r, err := src.Next()
-		if errors.Is(err, io.EOF) {
+		if more, err := m.step(src); err != nil || !more {
+			if err != nil {
+				return nil, err
+			}
 			break
 		}
-		if err == nil {
-			err = m.add(&r)
-		}
-		if err != nil {
-			return nil, err
-		}
 	}
+	end, err := m.finish(src)
+	if err != nil {
+		return nil, err
+	}
+	return e.Times(end)
+}
+
+// step adds the next record of a trace, and reports whether there was one.
+func (m *model) step(src Source) (bool, error) {
+	r, err := src.Next()
+	if errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	if err == nil {
+		err = m.add(&r)
+	}
+	return err == nil, err
+}
+
+// finish returns when the program ends.
+func (m *model) finish(src Source) (cost.Point, error) {
 	if m.latest == nil {
-		return nil, outboard.Errorf(outboard.Invalid, "predict", "the trace has no calls: did %s use the device?", src.Header().Program.Name)
+		return 0, outboard.Errorf(outboard.Invalid, "predict", "the trace has no calls: did %s use the device?", src.Header().Program.Name)
 	}
 	duration := int64(0)
 	if end := src.End(); end != nil {
 		duration = end.Duration
 	}
-	return e.Times(m.end(duration))
-}
-
-// observer notes how long the recorded run took.
-type observer struct {
-	Source
-	last int64
-}
-
-// Next implements Source.
-func (o *observer) Next() (trace.Record, error) {
-	r, err := o.Source.Next()
-	o.last = max(o.last, r.End)
-	return r, err
-}
-
-func (o *observer) duration() time.Duration {
-	if end := o.End(); end != nil {
-		return time.Duration(end.Duration)
-	}
-	return time.Duration(o.last)
+	return m.end(duration), nil
 }
 
 // coverage is how many standard deviations an interval has to either side: 95 % of a normal
@@ -175,21 +198,18 @@ const coverage = 1.96
 
 // combine turns the lanes of each link into a prediction. The sources of uncertainty are
 // independent, and small enough for the first derivative (the delta method).
-func combine(links []Link, walls []cost.Time, recorded *observer, s *settings) []Prediction {
+func combine(links []Link, walls []cost.Time, local time.Duration) []Prediction {
 	per := len(walls) / len(links)
 	out := make([]Prediction, len(links))
 	for i, link := range links {
 		lanes := walls[i*per : (i+1)*per]
-		p := Prediction{Link: link, Wall: lanes[exact].Duration()}
+		p := Prediction{Link: link, Wall: lanes[exact].Duration(), Local: local}
 		variance := 0.0
 		for _, t := range lanes[1:] {
 			variance += math.Pow((t - lanes[exact]).Seconds(), 2)
 		}
 		half := time.Duration(coverage * math.Sqrt(variance) * float64(time.Second))
 		p.Low, p.High = max(0, p.Wall-half), p.Wall+half
-		if recorded.Header().Mode == trace.Local {
-			p.Local = recorded.duration()
-		}
 		out[i] = p
 	}
 	return out

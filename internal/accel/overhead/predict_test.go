@@ -13,7 +13,7 @@ import (
 )
 
 func predictOne(t interface{ Fatal(...any) }, r *recording, link Link, o Options) time.Duration {
-	p, err := Predict(r.again(), []Link{link}, o)
+	p, err := Predict(r.open, []Link{link}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestABetterNetworkIsNeverPredictedSlower(t *testing.T) {
 func TestWithoutForwardingARunTakesAsLongAsTheRecordedOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawProgram(t)
-		got, err := Local(r.again(), Options{Constants: DefaultConstants()})
+		got, err := Local(r.open, Options{Constants: DefaultConstants()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestIntervalsEnclosePredictions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, link := drawProgram(t), drawLink(t)
 		link.RTTSpread, link.BandwidthSpread = 0.1, 0.2
-		p, err := Predict(r.again(), []Link{link}, Options{Constants: DefaultConstants(), Intervals: true})
+		p, err := Predict(r.open, []Link{link}, Options{Constants: DefaultConstants(), Intervals: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func TestPredictionsOfManyLinksAreThoseOfEach(t *testing.T) {
 		links = append(links, Link{RTT: time.Duration(i) * 20 * time.Microsecond, Up: 1e8 * float64(1+i), Down: 1e9})
 	}
 	o := Options{Constants: DefaultConstants()}
-	all, err := Predict(r.again(), links, o)
+	all, err := Predict(r.open, links, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,12 +255,12 @@ func TestUselessTracesAreRefused(t *testing.T) {
 	}{
 		"empty": {newProgram().exit(0), "no calls"}, "queues without end": {hostile.exit(0), "queues"}, "a time out of range": {long.exit(0), "50 days"},
 	} {
-		_, err := Predict(c.r.again(), []Link{{}}, Options{Constants: zero()})
+		_, err := Predict(c.r.open, []Link{{}}, Options{Constants: zero()})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want an error with %q", name, err, c.want)
 		}
 	}
-	_, err := Predict(newProgram().exit(0), []Link{{RTT: -1}}, Options{Constants: zero()})
+	_, err := Predict(newProgram().exit(0).open, []Link{{RTT: -1}}, Options{Constants: zero()})
 	var kind *outboard.Error
 	if !errors.As(err, &kind) || kind.Kind != outboard.Invalid {
 		t.Errorf("a negative delay: got %v", err)
@@ -285,7 +285,7 @@ func BenchmarkPredict(b *testing.B) {
 		links = append(links, Link{RTT: time.Duration(i) * time.Microsecond, Up: 1e8 * float64(1+i), Down: 1e9})
 	}
 	for b.Loop() {
-		if _, err := Predict(r.again(), links, Options{Constants: DefaultConstants()}); err != nil {
+		if _, err := Predict(r.open, links, Options{Constants: DefaultConstants()}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package overhead
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,8 @@ type Link struct {
 	Up, Down float64
 	// RTTSpread and BandwidthSpread are relative standard deviations of a measured path.
 	RTTSpread, BandwidthSpread float64
+	// SharedMemory says that program and device are on one machine: no relay is between them.
+	SharedMemory bool
 }
 
 // The bounds of a link.
@@ -26,6 +29,8 @@ const (
 
 func (l Link) validate() error {
 	switch {
+	case l.SharedMemory && (l.RTT != 0 || l.Up != 0 || l.Down != 0):
+		return errors.New("a network between program and device on one machine")
 	case l.RTT < 0 || l.RTT > maxRTT:
 		return fmt.Errorf("a round-trip time of %v: want 0 to %v", l.RTT, maxRTT)
 	case !(l.Up >= 0) || !(l.Down >= 0) || l.Up > 0 && l.Up < minBandwidth || l.Down > 0 && l.Down < minBandwidth:
@@ -53,6 +58,8 @@ type Constants struct {
 	Wake time.Duration `json:"wake_ns"`
 	// Dispatch is what the worker takes for a message besides the driver's call.
 	Dispatch time.Duration `json:"dispatch_ns"`
+	// RingWake is Wake on one machine, where the message goes from ring to ring.
+	RingWake time.Duration `json:"ring_wake_ns"`
 	// StartUp is what `outboard run` adds to a program that uses the device, without the
 	// network; StartUpTrips counts the round trips that it waits for.
 	StartUp      time.Duration `json:"start_up_ns"`
@@ -65,14 +72,14 @@ type Constants struct {
 func DefaultConstants() Constants {
 	return Constants{
 		Local: 60 * time.Nanosecond, Encode: 500 * time.Nanosecond, Receive: time.Microsecond, CopyRate: 8e9,
-		Relay: 1200 * time.Nanosecond, RelayRate: 9e8, Wake: 25 * time.Microsecond, Dispatch: 1500 * time.Nanosecond,
+		Relay: 1200 * time.Nanosecond, RelayRate: 9e8, Wake: 25 * time.Microsecond, Dispatch: 1500 * time.Nanosecond, RingWake: 8 * time.Microsecond,
 		StartUp: 60 * time.Millisecond, StartUpTrips: 4, Spread: 0.02,
 	}
 }
 
 func (c Constants) validate() error {
 	for name, d := range map[string]time.Duration{
-		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "dispatch": c.Dispatch, "start_up": c.StartUp,
+		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "dispatch": c.Dispatch, "start_up": c.StartUp, "ring_wake": c.RingWake,
 	} {
 		if d < 0 || d > time.Minute {
 			return fmt.Errorf("constants: %s is %v: want 0 to 1m; run `outboard calibrate` again", name, d)
@@ -143,12 +150,17 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	}
 	forwarding := factor(slowerForwarding, spread.Forwarding)
 	half := cost.Time(float64(cost.Of(link.RTT)) / 2 * factor(longerLink, link.RTTSpread))
-	latency := half + cost.Time(float64(cost.Of(c.Wake))*forwarding)
+	wake, relay, relayPerByte := c.Wake, forwarding, forwarding/c.RelayRate
+	if link.SharedMemory {
+		wake, relay, relayPerByte = c.RingWake, 0, 0
+	}
+	latency := half + cost.Time(float64(cost.Of(wake))*forwarding)
 	narrow := factor(narrowerLink, link.BandwidthSpread)
 	l.latency = append(l.latency, half)
 	l.up.Latency, l.down.Latency = append(l.up.Latency, latency), append(l.down.Latency, latency)
-	l.up.PerUnit = append(l.up.PerUnit, min(1e-3, max(cost.Rate(link.Up)*narrow, forwarding/c.RelayRate)))
-	l.down.PerUnit = append(l.down.PerUnit, min(1e-3, max(cost.Rate(link.Down)*narrow, forwarding/c.RelayRate)))
+	l.up.Slowdown, l.down.Slowdown = append(l.up.Slowdown, relay), append(l.down.Slowdown, relay)
+	l.up.PerUnit = append(l.up.PerUnit, min(1e-3, max(cost.Rate(link.Up)*narrow, relayPerByte)))
+	l.down.PerUnit = append(l.down.PerUnit, min(1e-3, max(cost.Rate(link.Down)*narrow, relayPerByte)))
 	l.program = append(l.program, factor(slowerProgram, spread.Program))
 	l.device = append(l.device, factor(slowerDevice, spread.Device))
 	l.forwarding = append(l.forwarding, forwarding)

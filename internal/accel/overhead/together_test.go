@@ -1,0 +1,103 @@
+package overhead
+
+import (
+	"testing"
+	"time"
+)
+
+func TestProgramsTogetherShareALink(t *testing.T) {
+	writer := func(device string) *recording {
+		p := newProgram()
+		p.header.Devices[0].Name = device
+		for range 100 {
+			p.write(1_000_000, 0, 0)
+		}
+		p.finish(0)
+		return p.exit(0)
+	}
+	a, b := writer("one"), writer("two")
+	link := Link{Up: 800e6} // a second for each
+	o := Options{Constants: zero()}
+	got, err := PredictTogether([]Open{a.open, b.open}, link, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range got {
+		within(t, []string{"the first", "the second"}[i], p.Wall, 2*time.Second, 100*time.Millisecond)
+	}
+	within(t, "one alone", predictOne(t, a, link, o), time.Second, 10*time.Millisecond)
+}
+
+func TestProgramsTogetherShareADevice(t *testing.T) {
+	launcher := func(device string) *recording {
+		p := newProgram()
+		p.header.Devices[0].Name = device
+		for range 100 {
+			p.launch(0, 10*time.Millisecond)
+			p.finish(0)
+		}
+		return p.exit(0)
+	}
+	o := Options{Constants: zero()}
+	for name, c := range map[string]struct {
+		other string
+		want  time.Duration
+	}{"the same device": {"one", 2 * time.Second}, "another device": {"two", time.Second}} {
+		got, err := PredictTogether([]Open{launcher("one").open, launcher(c.other).open}, Link{}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within(t, name, got[1].Wall, c.want, 20*time.Millisecond)
+	}
+}
+
+func TestAProgramTogetherWithNoneTakesAsLongAsAlone(t *testing.T) {
+	p := newProgram()
+	for range 20 {
+		p.write(100_000, time.Microsecond, time.Microsecond)
+		p.launch(time.Microsecond, time.Millisecond)
+		p.read(1000, time.Microsecond, time.Microsecond)
+	}
+	r := p.exit(0)
+	link := Link{RTT: time.Millisecond, Up: 1e9, Down: 1e9}
+	o := Options{Constants: DefaultConstants()}
+	got, err := PredictTogether([]Open{r.open}, link, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alone := predictOne(t, r, link, o); got[0].Wall != alone {
+		t.Errorf("%v, alone %v", got[0].Wall, alone)
+	}
+}
+
+func TestTheRequirementIsTheEdge(t *testing.T) {
+	p := newProgram()
+	for range 50 {
+		p.write(200_000, time.Millisecond, time.Millisecond)
+		p.read(200_000, time.Millisecond, time.Millisecond)
+	}
+	r := p.exit(0)
+	o := Options{Constants: zero()}
+	const most = 1.10
+	got, err := Require(r.open, []time.Duration{0, 100 * time.Microsecond, 10 * time.Millisecond}, most, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range got[:2] {
+		for _, c := range []struct {
+			by   float64
+			fits bool
+		}{{1.01, true}, {0.99, false}} {
+			p, err := Predict(r.open, []Link{{RTT: q.RTT, Up: q.Bandwidth * c.by, Down: q.Bandwidth * c.by}}, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fits := p[0].Slowdown() <= most; fits != c.fits || !q.Possible {
+				t.Errorf("at %v, %.0f bit/s x %v: slowdown %.4f", q.RTT, q.Bandwidth, c.by, p[0].Slowdown())
+			}
+		}
+	}
+	if got[2].Possible {
+		t.Errorf("50 round trips of 10 ms in a run of 200 ms: %+v", got[2])
+	}
+}
