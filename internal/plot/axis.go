@@ -1,0 +1,81 @@
+package plot
+
+import "math"
+
+// Axis is one direction of a figure.
+type Axis struct {
+	Title string
+	// Format writes a value with its unit.
+	Format func(float64) string
+	// Log spaces values by their logarithms.
+	Log bool
+	// Unlimited is the value, if not 0, that stands for no limit; it is drawn at the end.
+	Unlimited float64
+}
+
+func (a Axis) format(v float64) string {
+	if a.Unlimited != 0 && v == a.Unlimited {
+		return "unlimited"
+	}
+	return a.Format(v)
+}
+
+// scale maps values between low and high to positions between from and to.
+type scale struct {
+	axis      Axis
+	low, high float64
+	from, to  float64
+}
+
+func (s scale) at(v float64) float64 {
+	low, high := s.low, s.high
+	if s.axis.Log {
+		v, low, high = math.Log(v), math.Log(low), math.Log(high)
+	}
+	if high == low {
+		return (s.from + s.to) / 2
+	}
+	return s.from + (v-low)/(high-low)*(s.to-s.from)
+}
+
+// ticks are round values between low and high, about n of them.
+func (s scale) ticks(n int) []float64 {
+	if s.axis.Log {
+		return s.logTicks(n)
+	}
+	span := s.high - s.low
+	if span <= 0 {
+		return []float64{s.low}
+	}
+	step := math.Pow(10, math.Floor(math.Log10(span/float64(n))))
+	for _, f := range []float64{1, 2, 5, 10} {
+		if span/(step*f) <= float64(n) {
+			step *= f
+			break
+		}
+	}
+	var out []float64
+	for v := math.Ceil(s.low/step) * step; v <= s.high+step*1e-9; v += step {
+		out = append(out, v)
+	}
+	return out
+}
+
+// logTicks are powers of ten, with their twofold and fivefold where there is room.
+func (s scale) logTicks(n int) []float64 {
+	decades := math.Log10(s.high / s.low)
+	factors := []float64{1}
+	if decades*3 <= float64(n)+1 {
+		factors = []float64{1, 2, 5}
+	}
+	every := max(1, math.Ceil(decades/float64(n)))
+	var out []float64
+	for e := math.Floor(math.Log10(s.low)); e <= math.Log10(s.high)+1; e += every {
+		for _, f := range factors {
+			if v := f * math.Pow(10, e); v >= s.low*(1-1e-9) && v <= s.high*(1+1e-9) {
+				out = append(out, v)
+			}
+		}
+	}
+	return out
+}

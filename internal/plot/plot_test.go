@@ -1,0 +1,105 @@
+package plot
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+func number(v float64) string { return fmt.Sprintf("%g", v) }
+
+const hostile = `<script>alert("&")</script>`
+
+// figures are one of each kind, with words that are markup.
+func figures() []Figure {
+	t := Text{Title: "T " + hostile, Description: "D " + hostile}
+	x, y := Axis{Title: "x", Format: number, Log: true}, Axis{Title: "y", Format: number, Log: true, Unlimited: 1000}
+	return []Figure{
+		&HeatMap{
+			Text: t, X: x, Y: y, Xs: []float64{1, 10, 100}, Ys: []float64{10, 1000}, Values: [][]float64{{1, 2, 3}, {1, 1, 1}},
+			Format: number, Least: 1, Most: 3, Log: true, Marks: []Mark{{Name: hostile, X: 5, Y: 20}, {Name: "b", X: 5, Y: 20}},
+		},
+		&Chart{Text: t, X: x, Y: y, Diagonal: true, Series: []Series{
+			{Name: hostile, Points: []Point{{X: 1, Y: 10, Low: 8, High: 12, Name: hostile}, {X: 100, Y: 20}}}, {Name: "s", Scatter: true, Points: []Point{{X: 3, Y: 4}}},
+		}},
+		&Chart{Text: t, X: x, Y: y},
+		&Timeline{Text: t, Kinds: []string{"a", "b"}, Format: number, Groups: []TimelineGroup{
+			{Name: hostile, Rows: []TimelineRow{{Name: "r", Spans: []Span{{Begin: 0, End: 5, Kind: 1, Name: hostile}}}}},
+		}},
+		&Timeline{Text: t, Kinds: []string{"a"}, Format: number},
+	}
+}
+
+func TestSVGIsWellFormedAndNamed(t *testing.T) {
+	for i, f := range figures() {
+		var out bytes.Buffer
+		if err := SVG(&out, f); err != nil {
+			t.Fatal(err)
+		}
+		if text := out.String(); strings.Contains(text, hostile) || !strings.Contains(text, "<title id=\"t\">T &lt;script") ||
+			!strings.Contains(text, "<desc id=\"d\">D &lt;script") || strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+			t.Errorf("figure %d: %s", i, text)
+		}
+		d := xml.NewDecoder(&out)
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("figure %d: %v", i, err)
+			}
+		}
+	}
+}
+
+func TestHTMLHasATableAndNoReferences(t *testing.T) {
+	var out bytes.Buffer
+	if err := HTML(&out, "all "+hostile, figures()...); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	if n := strings.Count(text, "<table>"); n != len(figures()) {
+		t.Errorf("%d tables for %d figures", n, len(figures()))
+	}
+	for _, bad := range []string{hostile, "http://", "https://", "src=", "href="} {
+		if strings.Contains(text, bad) {
+			t.Errorf("it contains %q", bad)
+		}
+	}
+}
+
+// Shades keep their order without colour.
+func TestShadesDarken(t *testing.T) {
+	last := 1e9
+	for i := range 101 {
+		var r, g, b int
+		if _, err := fmt.Sscanf(shade(float64(i)/100), "#%02x%02x%02x", &r, &g, &b); err != nil {
+			t.Fatal(err)
+		}
+		luma := 0.2126*float64(r) + 0.7152*float64(g) + 0.0722*float64(b)
+		if luma >= last {
+			t.Fatalf("shade %d%% is lighter than the one before", i)
+		}
+		last = luma
+	}
+}
+
+func TestTicksLieWithinTheScale(t *testing.T) {
+	for _, s := range []scale{
+		{axis: Axis{Log: true}, low: 5e-6, high: 5e-3}, {axis: Axis{Log: true}, low: 1e6, high: 1e12}, {axis: Axis{Log: true}, low: 3, high: 4},
+		{low: 0, high: 0.37}, {low: 10, high: 10},
+	} {
+		ticks := s.ticks(8)
+		if len(ticks) > 12 {
+			t.Errorf("%v: %d ticks", s, len(ticks))
+		}
+		for _, v := range ticks {
+			if v < s.low*(1-1e-6) || v > s.high*(1+1e-6)+1e-12 {
+				t.Errorf("%v: tick %g", s, v)
+			}
+		}
+	}
+}
