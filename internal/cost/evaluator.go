@@ -36,8 +36,9 @@ type Evaluator struct {
 	batch     *batch
 	workers   []*worker
 	// bound is at least every time that any lane has; in picoseconds.
-	bound float64
-	err   error
+	bound   float64
+	err     error
+	observe func(t Task, begin, end Time)
 }
 
 // New returns an evaluator for the number of settings that lanes gives.
@@ -99,8 +100,23 @@ func (e *Evaluator) Release(p Point) {
 	}
 }
 
+// Observe makes Add evaluate each task at once and tell f when, in the first setting, it has its
+// resource. That is slow; a nil f ends it.
+func (e *Evaluator) Observe(f func(t Task, begin, end Time)) { e.observe = f }
+
 // Add adds a task.
 func (e *Evaluator) Add(t Task) {
+	e.add(t)
+	if e.observe == nil || len(e.workers) == 0 {
+		return
+	}
+	p := &e.workers[0].blocks[0].profiles[t.On]
+	end, _ := e.At(e.Free(t.On), 0) // an error stays until Times
+	busy := float64(t.Cost)*float64(p.slowdown[0])/(1<<slowdownBits) + float64(t.Units)*float64(p.perUnit[0])/(1<<perUnitBits)
+	e.observe(t, max(0, end-Time(busy)), end)
+}
+
+func (e *Evaluator) add(t Task) {
 	r := &e.resources[t.On]
 	e.bound += float64(t.Cost)*r.maxSlowdown + float64(t.Units)*r.maxPerUnit + r.maxLatency
 	if t.Cost < 0 || t.Units < 0 || e.bound > maxTime {

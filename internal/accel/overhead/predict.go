@@ -218,3 +218,11 @@ func combine(links []Link, walls []cost.Time, local time.Duration) []Prediction 
 func tooMany(what string, most int) error {
 	return outboard.Errorf(outboard.Invalid, "predict", "the trace has more than %d %s: that is more than a prediction keeps", most, what)
 }
+
+// ignoreEnd returns err unless it is the end of a trace.
+func ignoreEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+// calibrationFile is where `outboard calibrate` keeps what it measured, in the data folder.
+const calibrationFile = "calibration.json"
+
+// calibration is the content of that file.
+type calibration struct {
+	Measured  time.Time          `json:"measured"`
+	Cores     int                `json:"cores"`
+	Model     string             `json:"model,omitempty"`
+	Constants overhead.Constants `json:"constants"`
+}
+
+// maxCalibration bounds the file.
+const maxCalibration = 64 << 10
+
+// readConstants returns the calibration of this machine; an error that is os.ErrNotExist when
+// there is none.
+func readConstants(data string) (overhead.Constants, error) {
+	path := filepath.Join(data, calibrationFile)
+	info, err := os.Stat(path)
+	if err != nil {
+		return overhead.Constants{}, err
+	}
+	if info.Size() > maxCalibration {
+		return overhead.Constants{}, fmt.Errorf("%s has %d bytes: run `outboard calibrate` again", path, info.Size())
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return overhead.Constants{}, err
+	}
+	var c calibration
+	if err := json.Unmarshal(text, &c); err != nil {
+		return overhead.Constants{}, fmt.Errorf("%s: %w: run `outboard calibrate` again", path, err)
+	}
+	return c.Constants, nil
+}
+
+// writeConstants replaces the calibration of this machine.
+func writeConstants(data string, c *calibration) error {
+	text, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(data, calibrationFile)
+	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// planner makes one plan.
+type planner struct {
+	env   *Env
+	opts  planOptions
+	files []string
+
+	constants  overhead.Constants
+	sources    []*traceFile
+	whatIfs    []whatIf
+	header     *trace.Header
+	plan       plan
+	calibrated bool
+}
+
+// traceFile opens a trace as often as a prediction reads it.
+type traceFile struct {
+	path string
+	file *os.File
+}
+
+func (t *traceFile) open() (overhead.Source, error) {
+	if t.file != nil {
+		_ = t.file.Close() // it was read
+	}
+	f, err := os.Open(t.path)
+	if err != nil {
+		return nil, err
+	}
+	t.file = f
+	r, err := trace.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.path, err)
+	}
+	return r, nil
+}
+
+func (p *planner) open() error {
+	constants, err := readConstants(p.env.config.data)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		constants = overhead.DefaultConstants()
+		fmt.Fprintln(p.env.Stderr, "outboard: this machine is not calibrated, so typical costs are used: run `outboard calibrate` once")
+	case err != nil:
+		return err
+	default:
+		p.calibrated = true
+	}
+	p.constants = constants
+	p.whatIfs, _ = parseWhatIf(p.opts.whatIf) // validate has parsed it
+	for _, path := range p.files {
+		t := &traceFile{path: path}
+		src, err := t.open()
+		if err != nil {
+			return err
+		}
+		if p.header == nil {
+			p.header = src.Header()
+		}
+		p.sources = append(p.sources, t)
+	}
+	p.plan.Program, p.plan.Calibrated = p.header.Program.Name, p.calibrated
+	return nil
+}
+
+func (p *planner) options() overhead.Options {
+	return overhead.Options{Constants: p.constants, Intervals: true}
+}
+
+// networks predicts each combination of --rtt and --bandwidth.
+func (p *planner) networks() error {
+	const points = 6
+	links := grid(p.opts.rtt.values(points), p.opts.bandwidth.values(points))
+	return p.predict(links, make([]string, len(links)), p.options())
+}
+
+// predict adds the predictions of links, each with the name of its device.
+func (p *planner) predict(links []overhead.Link, devices []string, o overhead.Options) error {
+	open := p.sources[0].open
+	predictions, err := overhead.Predict(open, links, o)
+	if err != nil {
+		return p.named(err)
+	}
+	first := len(p.plan.Links)
+	for i := range predictions {
+		l := planLinkOf(&predictions[i])
+		l.Device = devices[i]
+		p.plan.Links = append(p.plan.Links, l)
+		p.plan.Local = predictions[i].Local.Seconds()
+	}
+	o.Intervals = false
+	for _, w := range p.whatIfs {
+		o.WhatIf = w.off
+		without, err := overhead.Predict(open, links, o)
+		if err != nil {
+			return p.named(err)
+		}
+		for i := range without {
+			l := &p.plan.Links[first+i]
+			if l.WhatIf == nil {
+				l.WhatIf = map[string]float64{}
+			}
+			l.WhatIf[w.name] = without[i].Wall.Seconds()
+		}
+	}
+	return nil
+}
+
+// named adds the trace's name to an error about it.
+func (p *planner) named(err error) error { return fmt.Errorf("%s: %w", p.files[0], err) }
+
+func planLinkOf(q *overhead.Prediction) planLink {
+	return planLink{
+		Network: planNetwork{RTT: q.Link.RTT.Seconds(), Up: q.Link.Up, Down: q.Link.Down, SharedMemory: q.Link.SharedMemory},
+		Wall:    q.Wall.Seconds(), Low: q.Low.Seconds(), High: q.High.Seconds(), Slowdown: q.Slowdown(),
+	}
+}
+
+// require finds the slowest network for each round-trip time.
+func (p *planner) require() error {
+	if !p.opts.rtt.set {
+		p.opts.rtt = durationRange{5 * time.Microsecond, 5 * time.Millisecond, true}
+	}
+	const points = 10
+	found, err := overhead.Require(p.sources[0].open, p.opts.rtt.values(points), 1+float64(p.opts.maxSlowdown), p.options())
+	if err != nil {
+		return p.named(err)
+	}
+	for _, r := range found {
+		p.plan.Required = append(p.plan.Required, planRequirement{r.RTT.Seconds(), r.Bandwidth, r.Possible})
+	}
+	local, err := overhead.Local(p.sources[0].open, p.options())
+	p.plan.Local = local.Seconds()
+	return err
+}
+
+// together predicts all traces on one network.
+func (p *planner) together() error {
+	link := overhead.Link{RTT: p.opts.rtt.low, Up: p.opts.bandwidth.low, Down: p.opts.bandwidth.low}
+	var opens []overhead.Open
+	for _, t := range p.sources {
+		opens = append(opens, t.open)
+	}
+	predictions, err := overhead.PredictTogether(opens, link, p.options())
+	if err != nil {
+		return err
+	}
+	for i := range predictions {
+		l := planLinkOf(&predictions[i])
+		l.Program = filepath.Base(p.files[i])
+		p.plan.Links = append(p.plan.Links, l)
+	}
+	return nil
+}
+
+// devices predicts the devices of the pool.
+func (p *planner) devices(ctx context.Context) error {
+	near, err := p.env.measuredDevices(ctx)
+	if err != nil {
+		return err
+	}
+	if len(near) == 0 {
+		return outboard.Errorf(outboard.NoDevice, "plan", "the pool has no device; name a network with --rtt and --bandwidth")
+	}
+	// Programs share the processors with a device on their own machine.
+	for _, same := range []bool{true, false} {
+		var links []overhead.Link
+		var names []string
+		for _, d := range near {
+			switch {
+			case d.unknown != "" && !same:
+				p.plan.Links = append(p.plan.Links, planLink{Device: d.name, Unknown: d.unknown})
+			case d.unknown == "" && d.link.SharedMemory == same:
+				links, names = append(links, d.link), append(names, d.name)
+			}
+		}
+		if len(links) == 0 {
+			continue
+		}
+		o := p.options()
+		o.SameMachine = same
+		if err := p.predict(links, names, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measuredDevice is a device of the pool and the network to it.
+type measuredDevice struct {
+	name    string
+	link    overhead.Link
+	unknown string
+}
+
+// measuredDevices returns the pool's devices with the networks to them.
+func (env *Env) measuredDevices(ctx context.Context) ([]measuredDevice, error) {
+	c := env.client()
+	devices, err := c.Devices(ctx, outboard.Selector{})
+	if err != nil {
+		return nil, err
+	}
+	self, err := c.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []measuredDevice
+	for i := range devices {
+		d := measuredDevice{name: string(devices[i].ID), link: overhead.Link{SharedMemory: true}}
+		if devices[i].Node != self.Node {
+			d = measuredDevice{name: d.name, unknown: "the network to it is not measured"}
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}

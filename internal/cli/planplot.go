@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+	"github.com/outboard-run/outboard/internal/plot"
+)
+
+// The size of a heat map, in cells, and how many points a requirement curve has.
+const (
+	mapColumns  = 11
+	mapRows     = 9
+	curvePoints = 21
+)
+
+// draw predicts the ranges and draws them.
+func (p *planner) draw(ctx context.Context) error {
+	if !p.opts.rtt.isRange() {
+		p.opts.rtt = durationRange{5 * time.Microsecond, 5 * time.Millisecond, true}
+	}
+	if !p.opts.bandwidth.isRange() {
+		p.opts.bandwidth = bandwidthRange{100e6, 400e9, true}
+	}
+	heat, err := p.heatMap(ctx)
+	if err != nil {
+		return p.named(err)
+	}
+	curves, err := p.curves()
+	if err != nil {
+		return p.named(err)
+	}
+	timeline, err := p.timeline()
+	if err != nil {
+		return p.named(err)
+	}
+	figures := []plot.Figure{heat, curves, timeline}
+	f, err := os.Create(p.opts.plot)
+	if err != nil {
+		return err
+	}
+	write := func(w io.Writer) error { return plot.SVG(w, figures...) }
+	if strings.HasSuffix(p.opts.plot, ".html") {
+		write = func(w io.Writer) error {
+			return plot.HTML(w, "What "+p.header.Program.Name+" costs on another machine", figures...)
+		}
+	}
+	if err := write(f); err != nil {
+		_ = f.Close() // the first error counts
+		return err
+	}
+	return f.Close()
+}
+
+// heatMap is the slowdown over the ranges, with the pool's devices.
+func (p *planner) heatMap(ctx context.Context) (*plot.HeatMap, error) {
+	rtts, bandwidths := p.opts.rtt.values(mapColumns), p.opts.bandwidth.values(mapRows)
+	predictions, err := overhead.Predict(p.sources[0].open, grid(rtts, bandwidths), p.options())
+	if err != nil {
+		return nil, err
+	}
+	h := &plot.HeatMap{
+		Text: plot.Text{
+			Title: "Slowdown of " + p.header.Program.Name + " over the network to its device",
+			Description: fmt.Sprintf("Predicted time over that of a local run (%s), which is 1. Darker is slower. Marks are devices of the pool, over the networks measured now.",
+				seconds(predictions[0].Local.Seconds())),
+		},
+		X: plot.Axis{Title: "round-trip time", Format: seconds, Log: true}, Y: plot.Axis{Title: "bandwidth, each direction", Format: bandwidth, Log: true},
+		Ys: bandwidths, Format: times, Least: 1, Most: 1.5, Log: true,
+	}
+	for _, rtt := range rtts {
+		h.Xs = append(h.Xs, rtt.Seconds())
+	}
+	h.Values = make([][]float64, len(bandwidths))
+	for i := range predictions {
+		v := predictions[i].Slowdown()
+		row := i % len(bandwidths)
+		h.Values[row] = append(h.Values[row], v)
+		h.Most = max(h.Most, v)
+		p.plan.Links = append(p.plan.Links, planLinkOf(&predictions[i]))
+		p.plan.Local = predictions[i].Local.Seconds()
+	}
+	h.Marks = p.poolMarks(ctx)
+	return h, nil
+}
+
+// poolMarks are the devices of the pool with a measured network, none without a node.
+func (p *planner) poolMarks(ctx context.Context) []plot.Mark {
+	near, err := p.env.measuredDevices(ctx)
+	if err != nil {
+		return nil
+	}
+	var out []plot.Mark
+	for _, d := range near {
+		if d.unknown == "" && !d.link.SharedMemory {
+			out = append(out, plot.Mark{
+				Name: clean(d.name), X: d.link.RTT.Seconds(), Y: min(d.link.Up, d.link.Down),
+				Note: seconds(d.link.RTT.Seconds()) + ", " + bandwidth(min(d.link.Up, d.link.Down)),
+			})
+		}
+	}
+	return out
+}
+
+// curves are the requirements of some slowdowns, or of the one that was asked for.
+func (p *planner) curves() (*plot.Chart, error) {
+	c := &plot.Chart{
+		Text: plot.Text{
+			Title:       "The slowest network that keeps a slowdown",
+			Description: "For each round-trip time the least bandwidth. Above a line the program keeps that slowdown; where a line ends, no bandwidth does.",
+		},
+		X: plot.Axis{Title: "round-trip time", Format: seconds, Log: true}, Y: plot.Axis{Title: "bandwidth needed, each direction", Format: bandwidth, Log: true},
+	}
+	bounds := []percentage{0.05, 0.10, 0.25, 1}
+	if p.opts.maxSlowdown > 0 {
+		bounds = []percentage{p.opts.maxSlowdown}
+	}
+	for _, bound := range bounds {
+		found, err := overhead.Require(p.sources[0].open, p.opts.rtt.values(curvePoints), 1+float64(bound), p.options())
+		if err != nil {
+			return nil, err
+		}
+		s := plot.Series{Name: bound.String() + " slower"}
+		for _, r := range found {
+			if r.Possible {
+				s.Points = append(s.Points, plot.Point{X: r.RTT.Seconds(), Y: r.Bandwidth})
+			}
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c, nil
+}
+
+// timeline is one phase of the program, local beside remote, in the middle of the ranges.
+func (p *planner) timeline() (*plot.Timeline, error) {
+	rtts, bandwidths := p.opts.rtt.values(3), p.opts.bandwidth.values(3)
+	link := grid(rtts[1:2], bandwidths[1:2])[0]
+	local, remote, err := overhead.Phase(p.sources[0].open, link, p.options())
+	if err != nil {
+		return nil, err
+	}
+	network := fmt.Sprintf("Over %s and %s", seconds(link.RTT.Seconds()), bandwidth(link.Up))
+	return &plot.Timeline{
+		Text: plot.Text{
+			Title:       "One phase, local beside remote",
+			Description: "The calls from one wait for the device to the next, in the middle of the program: what each part is busy with.",
+		},
+		Kinds: phaseKinds, Format: seconds,
+		Groups: []plot.TimelineGroup{{Name: "Local", Rows: rowsOf(local)}, {Name: network, Rows: rowsOf(remote)}},
+	}, nil
+}
+
+// phaseKinds are the rows of a phase, of which each has a shade.
+var phaseKinds = []string{"program", "uplink", "worker", "device", "downlink"}
+
+func rowsOf(spans []overhead.Span) []plot.TimelineRow {
+	var rows []plot.TimelineRow
+	index := map[string]int{}
+	for _, s := range spans {
+		i, ok := index[s.Row]
+		if !ok {
+			i = len(rows)
+			index[s.Row] = i
+			rows = append(rows, plot.TimelineRow{Name: s.Row})
+		}
+		rows[i].Spans = append(rows[i].Spans, plot.Span{Begin: s.Begin.Seconds(), End: s.End.Seconds(), Kind: kindOf(s.Row), Name: s.Call})
+	}
+	return rows
+}
+
+func kindOf(row string) int {
+	for i, kind := range phaseKinds {
+		if row == kind {
+			return i
+		}
+	}
+	return 0
+}
