@@ -16,7 +16,7 @@ func commandGroups(env *Env) []commandGroup {
 			newStatusCommand(env), newNodesCommand(env), newNetworkCommand(env), newTokenCommand(env),
 		}},
 		{id: "programs", title: "Programs that use devices of the pool:", commands: []*cobra.Command{
-			newRunCommand(env), newPlanCommand(env), newDevicesCommand(env), newLeasesCommand(env), newSessionsCommand(env), newTraceCommand(env),
+			newRunCommand(env), newPlanCommand(env), newCalibrateCommand(env), newDevicesCommand(env), newLeasesCommand(env), newSessionsCommand(env), newTraceCommand(env),
 		}},
 		{id: "apps", title: "Apps of functions and workflows:", commands: []*cobra.Command{
 			newNewCommand(env), newDeployCommand(env), newAppsCommand(env), newFunctionsCommand(env), newInvokeCommand(env),

@@ -33,6 +33,10 @@ func newInternalCommand(env *Env) *cobra.Command {
 			},
 		},
 		&cobra.Command{
+			Use: "calibrate", Short: "Time a few OpenCL calls and print them as JSON", Args: noArgs,
+			RunE: func(*cobra.Command, []string) error { return runCalibrationProgram(env) },
+		},
+		&cobra.Command{
 			Use: "calls", Short: "Carry the node's calls, as it says on descriptor 3", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return runCallsProcess(cmd.Context(), env) },
 		},

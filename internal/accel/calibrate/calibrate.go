@@ -1,0 +1,106 @@
+// Package calibrate measures what forwarding costs on the machines at hand: the constants of the
+// model in internal/accel/overhead.
+//
+// The same few OpenCL calls are timed on the machine's own driver, through a session on this
+// machine, and through one to another machine; differences are what forwarding adds. No program
+// that anybody predicts takes part.
+package calibrate
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+// Sample is what one process measured on its way to a device.
+type Sample struct {
+	// Query is the time of a query that a driver library answers by itself, in ns, as the
+	// others are.
+	Query float64 `json:"query_ns"`
+	// Early is the thread's time for a call without an answer.
+	Early float64 `json:"early_ns"`
+	// Stream is the time of each of many such calls, until all are done.
+	Stream float64 `json:"stream_ns"`
+	// RoundTrip is the time of the shortest call that waits for the device, which is idle.
+	RoundTrip float64 `json:"round_trip_ns"`
+	// Copy, Write and Read are rates in bytes/s: of the thread's part of a write, and of large
+	// transfers as a whole.
+	Copy  float64 `json:"copy_bytes_per_s"`
+	Write float64 `json:"write_bytes_per_s"`
+	Read  float64 `json:"read_bytes_per_s"`
+	// Open is the time until the device was ready, in ns; Wall the time of the process, of which
+	// the caller takes away what was measured after that.
+	Open float64 `json:"open_ns"`
+	Wall float64 `json:"wall_ns"`
+}
+
+// Way is the samples of one way to a device, taken in turn with those of the others.
+type Way struct {
+	Samples []Sample
+	// RTT is the network's round trip as its transport measures it.
+	RTT time.Duration
+}
+
+func (w *Way) median(of func(*Sample) float64) float64 {
+	var values []float64
+	for i := range w.Samples {
+		values = append(values, of(&w.Samples[i]))
+	}
+	slices.Sort(values)
+	if len(values) == 0 {
+		return 0
+	}
+	return values[len(values)/2]
+}
+
+// Constants derives the constants from three ways: the machine's own driver, a session on this
+// machine, and a session to another one, or nil when there is none. Then what only the network's
+// relays cost stays as it is in fallback.
+func Constants(direct, ring, network *Way, spread float64, fallback overhead.Constants) (overhead.Constants, error) {
+	if len(direct.Samples) == 0 || len(ring.Samples) == 0 {
+		return fallback, errors.New("calibrate: no samples")
+	}
+	query := func(s *Sample) float64 { return s.Query }
+	early := func(s *Sample) float64 { return s.Early }
+	stream := func(s *Sample) float64 { return s.Stream }
+	trip := func(s *Sample) float64 { return s.RoundTrip }
+	wall := func(s *Sample) float64 { return s.Wall }
+	c := fallback
+	c.Spread = spread
+	c.Local = positive(ring.median(query))
+	c.Encode = positive(ring.median(early))
+	c.CopyRate = max(1e8, ring.median(func(s *Sample) float64 { return s.Copy }))
+	// The worker executes what the direct driver takes, and a little more.
+	c.Dispatch = positive(ring.median(stream) - direct.median(early))
+	c.RingWake = positive((ring.median(trip) - direct.median(trip) - float64(c.Encode+c.Receive+c.Dispatch)) / 2)
+	c.StartUp = positive(ring.median(wall) - direct.median(wall))
+	if network == nil || len(network.Samples) == 0 {
+		return c, nil
+	}
+	c.Relay = positive(network.median(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.median(early)))
+	c.RelayRate = max(1e7, min(network.median(func(s *Sample) float64 { return s.Write }), network.median(func(s *Sample) float64 { return s.Read })))
+	c.Wake = positive((network.median(trip) - direct.median(trip) - float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay)) / 2)
+	c.StartUp = positive(network.median(wall) - direct.median(wall) - float64(network.RTT)*float64(c.StartUpTrips))
+	return c, nil
+}
+
+// positive is a time in ns that is not below 0.
+func positive(v float64) time.Duration { return time.Duration(max(0, v)) }
+
+// Spread is the relative standard deviation of times, estimated from their quartiles: a few runs
+// that something else disturbed do not count.
+func Spread(times []time.Duration) float64 {
+	if len(times) < 4 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(times))
+	median := float64(s[len(s)/2])
+	if median <= 0 {
+		return 0
+	}
+	// The quartiles of a normal distribution are 1.349 standard deviations apart.
+	return math.Min(0.5, float64(s[len(s)*3/4]-s[len(s)/4])/1.349/median)
+}

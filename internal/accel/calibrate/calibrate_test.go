@@ -1,0 +1,46 @@
+package calibrate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+func way(s Sample, rtt time.Duration) *Way { return &Way{Samples: []Sample{s, s, s}, RTT: rtt} }
+
+func TestConstantsAreTheDifferences(t *testing.T) {
+	direct := way(Sample{Query: 50, Early: 200, Stream: 210, RoundTrip: 1000, Wall: 1e8}, 0)
+	ring := way(Sample{Query: 70, Early: 500, Stream: 1200, RoundTrip: 20_000, Copy: 8e9, Write: 5e9, Read: 5e9, Wall: 1.4e8}, 0)
+	network := way(Sample{Query: 70, Early: 500, Stream: 2200, RoundTrip: 170_000, Copy: 8e9, Write: 9e8, Read: 8e8, Wall: 1.6e8}, 100*time.Microsecond)
+	fallback := overhead.DefaultConstants()
+	fallback.Receive, fallback.StartUpTrips = 1000, 4
+	got, err := Constants(direct, ring, network, 0.01, fallback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := overhead.Constants{
+		Local: 70, Encode: 500, Receive: 1000, CopyRate: 8e9, Dispatch: 1000, RingWake: 8250, Relay: 1000, RelayRate: 8e8,
+		Wake: 32_250, StartUp: 59_600_000, StartUpTrips: 4, Spread: 0.01,
+	}
+	if got != want {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	alone, err := Constants(direct, ring, nil, 0.01, fallback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alone.Wake != fallback.Wake || alone.RelayRate != fallback.RelayRate || alone.RingWake != want.RingWake {
+		t.Errorf("without a network: %+v", alone)
+	}
+	if _, err := Constants(&Way{}, ring, nil, 0, fallback); err == nil {
+		t.Error("no samples: no error")
+	}
+}
+
+func TestSpreadIgnoresADisturbance(t *testing.T) {
+	times := []time.Duration{100, 101, 99, 100, 102, 98, 100, 101, 99, 5000}
+	if got := Spread(times); got <= 0 || got > 0.03 {
+		t.Errorf("%.3f", got)
+	}
+}

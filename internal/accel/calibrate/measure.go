@@ -1,0 +1,240 @@
+package calibrate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/driver"
+)
+
+// Functions of the program, by index.
+const (
+	getPlatforms = iota
+	getDevices
+	getDeviceInfo
+	createContext
+	createQueue
+	createBuffer
+	createProgram
+	buildProgram
+	createKernel
+	setArgument
+	finish
+	writeBuffer
+	readBuffer
+)
+
+var functions = []string{
+	"clGetPlatformIDs", "clGetDeviceIDs", "clGetDeviceInfo", "clCreateContext", "clCreateCommandQueue", "clCreateBuffer",
+	"clCreateProgramWithSource", "clBuildProgram", "clCreateKernel", "clSetKernelArg", "clFinish", "clEnqueueWriteBuffer", "clEnqueueReadBuffer",
+}
+
+const (
+	deviceTypeAll  = 0xFFFFFFFF
+	deviceMaxUnits = 0x1002
+)
+
+// The sizes of the measurement.
+const (
+	bursts      = 40
+	burst       = 64
+	streamCalls = 10_000
+	roundTrips  = 200
+	bulk        = 16 << 20
+	bulkRounds  = 3
+	copied      = 256 << 10
+)
+
+// source is the program that is built: it exists for its argument.
+const source = "kernel void k(int x, global int *p) { if (x == 7) p[0] = x; }"
+
+// program is the calls of one process.
+type program struct {
+	fn            *driver.Table
+	frame         *driver.Frame
+	device        uintptr
+	queue, kernel uintptr
+	buffer        uintptr
+	err           error
+}
+
+// Measure loads the system's OpenCL loader and measures the first device that it has.
+func Measure(library string) (Sample, error) {
+	began := time.Now()
+	l, err := driver.Open(library)
+	if err != nil {
+		return Sample{}, err
+	}
+	frame, err := driver.NewFrame()
+	if err != nil {
+		return Sample{}, err
+	}
+	p := &program{fn: l.Bind(functions), frame: frame}
+	p.open()
+	opened := time.Since(began)
+	if p.err != nil {
+		return Sample{}, p.err
+	}
+	s := Sample{Query: p.query(), Early: p.early(), Stream: p.stream(), RoundTrip: p.roundTrip(), Copy: p.copying()}
+	s.Write, s.Read = p.transfers()
+	s.Open, s.Wall = float64(opened), float64(time.Since(began))
+	return s, p.err
+}
+
+// call calls a function that returns a status.
+func (p *program) call(fn int, args ...uintptr) {
+	if p.err != nil {
+		return
+	}
+	if status := int32(p.fn.Call(fn, args...)); status != 0 {
+		p.err = outboard.Errorf(outboard.NoDevice, "calibrate", "%s: error %d", functions[fn], status)
+	}
+}
+
+// create calls a function that returns an object; its last argument is where the status goes.
+func (p *program) create(fn int, args ...uintptr) uintptr {
+	if p.err != nil {
+		return 0
+	}
+	status := p.memory(8)
+	object := p.fn.Call(fn, append(args, driver.Address(status))...)
+	if code := int32(binary.LittleEndian.Uint32(status)); code != 0 || object == 0 {
+		p.err = outboard.Errorf(outboard.NoDevice, "calibrate", "%s: error %d", functions[fn], code)
+	}
+	return object
+}
+
+func (p *program) memory(n int) []byte {
+	b, err := p.frame.Bytes(n)
+	if err != nil && p.err == nil {
+		p.err = err
+	}
+	return b
+}
+
+// handle calls a function that writes one handle to memory.
+func (p *program) handle(call func(at uintptr)) uintptr {
+	b := p.memory(8)
+	call(driver.Address(b))
+	return uintptr(binary.LittleEndian.Uint64(b))
+}
+
+func (p *program) open() {
+	for fn, name := range functions {
+		if !p.fn.Has(fn) {
+			p.err = fmt.Errorf("calibrate: the OpenCL loader has no %s", name)
+			return
+		}
+	}
+	platform := p.handle(func(at uintptr) { p.call(getPlatforms, 1, at, 0) })
+	p.device = p.handle(func(at uintptr) { p.call(getDevices, platform, deviceTypeAll, 1, at, 0) })
+	devices := p.memory(8)
+	binary.LittleEndian.PutUint64(devices, uint64(p.device))
+	context := p.create(createContext, 0, 1, driver.Address(devices), 0, 0)
+	p.queue = p.create(createQueue, context, p.device, 0)
+	p.buffer = p.create(createBuffer, context, 0, bulk, 0)
+	text := p.memory(len(source) + 1)
+	copy(text, source)
+	texts := p.memory(8)
+	binary.LittleEndian.PutUint64(texts, uint64(driver.Address(text)))
+	built := p.create(createProgram, context, 1, driver.Address(texts), 0)
+	p.call(buildProgram, built, 0, 0, 0, 0, 0)
+	name := p.memory(2)
+	name[0] = 'k'
+	p.kernel = p.create(createKernel, built, driver.Address(name))
+	p.call(finish, p.queue)
+}
+
+// query is the time of a query.
+func (p *program) query() float64 {
+	value := p.memory(8)
+	return p.perCall(burst, nil, func() { p.call(getDeviceInfo, p.device, deviceMaxUnits, 8, driver.Address(value), 0) })
+}
+
+// early is the thread's time of a call without an answer, in bursts that fit into the ring.
+func (p *program) early() float64 {
+	argument := p.memory(8)
+	return p.perCall(burst, func() { p.call(finish, p.queue) }, func() { p.call(setArgument, p.kernel, 0, 4, driver.Address(argument)) })
+}
+
+// perCall is the median over bursts of the time of each call; between the bursts it calls pause.
+func (p *program) perCall(calls int, pause, call func()) float64 {
+	var times []float64
+	for range bursts {
+		if pause != nil {
+			pause()
+		}
+		began := time.Now()
+		for range calls {
+			call()
+		}
+		times = append(times, float64(time.Since(began))/float64(calls))
+	}
+	return median(times)
+}
+
+func (p *program) stream() float64 {
+	argument := p.memory(8)
+	began := time.Now()
+	for range streamCalls {
+		p.call(setArgument, p.kernel, 0, 4, driver.Address(argument))
+	}
+	p.call(finish, p.queue)
+	return float64(time.Since(began)) / streamCalls
+}
+
+func (p *program) roundTrip() float64 {
+	var times []float64
+	for range roundTrips {
+		began := time.Now()
+		p.call(finish, p.queue)
+		times = append(times, float64(time.Since(began)))
+	}
+	return median(times)
+}
+
+// copying is the rate at which a write of moderate size takes the thread's time.
+func (p *program) copying() float64 {
+	data, err := driver.Alloc(copied)
+	if err != nil {
+		return 0
+	}
+	defer driver.Free(data)
+	write := func() { p.call(writeBuffer, p.queue, p.buffer, 0, 0, copied, driver.Address(data), 0, 0, 0) }
+	t := p.perCall(1, func() { p.call(finish, p.queue) }, write)
+	p.call(finish, p.queue)
+	return copied / max(t, 1) * 1e9
+}
+
+// transfers are the rates of large writes and reads.
+func (p *program) transfers() (write, read float64) {
+	data, err := driver.Alloc(bulk)
+	if err != nil {
+		return 0, 0
+	}
+	defer driver.Free(data)
+	rate := func(call func()) float64 {
+		call() // touches the memory of both ends
+		var times []float64
+		for range bulkRounds {
+			began := time.Now()
+			call()
+			times = append(times, float64(time.Since(began)))
+		}
+		return bulk / median(times) * 1e9
+	}
+	write = rate(func() {
+		p.call(writeBuffer, p.queue, p.buffer, 1, 0, bulk, driver.Address(data), 0, 0, 0)
+		p.call(finish, p.queue)
+	})
+	read = rate(func() { p.call(readBuffer, p.queue, p.buffer, 1, 0, bulk, driver.Address(data), 0, 0, 0) })
+	return write, read
+}
+
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return max(values[len(values)/2], 1)
+}

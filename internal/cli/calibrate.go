@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/calibrate"
+	"github.com/outboard-run/outboard/internal/accel/opencl"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+type calibrateOptions struct {
+	output format
+	rounds int
+}
+
+func newCalibrateCommand(env *Env) *cobra.Command {
+	var opts calibrateOptions
+	cmd := &cobra.Command{
+		Use:   "calibrate",
+		Short: "Measure what forwarding costs on this machine, for outboard plan",
+		Long: `Measure what forwarding costs on this machine, for outboard plan.
+
+A small OpenCL program is timed on this machine's own driver, through a session on this machine and,
+if the pool has a device elsewhere, through a session to it: what a message, a wake-up, a copied
+byte and a start cost. It takes about ten seconds and is kept in the data folder. Run it on an idle
+machine, once, and again after its hardware or kernel has changed.`,
+		Example: "  outboard calibrate\n  outboard calibrate --rounds 9 -o json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runCalibrate(cmd.Context(), env, opts) },
+	}
+	opts.output.addFlag(cmd.Flags())
+	cmd.Flags().IntVar(&opts.rounds, "rounds", 5, "how often each measurement is taken, 1 to 100")
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
+	if opts.rounds < 1 || opts.rounds > 100 {
+		return usage("--rounds %d: want 1 to 100", opts.rounds)
+	}
+	c, err := env.findWays(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.sample(ctx, opts.rounds); err != nil {
+		return err
+	}
+	constants, err := calibrate.Constants(&c.direct, &c.ring, c.network, calibrate.Spread(workTimes()), overhead.DefaultConstants())
+	if err != nil {
+		return err
+	}
+	result := calibration{Measured: time.Now().UTC(), Cores: runtime.NumCPU(), Constants: constants}
+	if err := prepareData(env.config.data); err != nil {
+		return err
+	}
+	if err := writeConstants(env.config.data, &result); err != nil {
+		return err
+	}
+	if c.network == nil {
+		fmt.Fprintln(env.Stderr, "outboard: the pool has no device on another machine: the cost of the network's relays was not measured, and is a typical one")
+	}
+	return opts.output.print(env, result, []string{"WHAT", "VALUE"}, constantRows(&constants))
+}
+
+func constantRows(c *overhead.Constants) [][]string {
+	ns := func(d time.Duration) string { return seconds(d.Seconds()) }
+	return [][]string{
+		{"a call that is answered locally", ns(c.Local)}, {"an early call, in the program", ns(c.Encode)},
+		{"copying in the program", outboard.Bytes(c.CopyRate).String() + "/s"}, {"a message, in the worker", ns(c.Dispatch)},
+		{"waking up on one machine, each way", ns(c.RingWake)}, {"a message, in the relays", ns(c.Relay)},
+		{"the relays' rate", outboard.Bytes(c.RelayRate).String() + "/s"}, {"waking up over a network, each way", ns(c.Wake)},
+		{"starting", ns(c.StartUp)}, {"spread from run to run", fmt.Sprintf("%.1f %%", 100*c.Spread)},
+	}
+}
+
+// calibrationWays are the ways to devices, with the commands that measure them.
+type calibrationWays struct {
+	env            *Env
+	direct, ring   calibrate.Way
+	network        *calibrate.Way
+	own, elsewhere string
+}
+
+// findWays chooses a device of this node and one of another node.
+func (env *Env) findWays(ctx context.Context) (*calibrationWays, error) {
+	node := env.client()
+	self, err := node.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := node.Devices(ctx, outboard.Selector{})
+	if err != nil {
+		return nil, err
+	}
+	c := &calibrationWays{env: env}
+	var far *client.Device
+	for i := range devices {
+		switch {
+		case devices[i].Node != self.Node:
+			far = &devices[i]
+		case c.own == "":
+			c.own = string(devices[i].ID)
+		}
+	}
+	if far != nil {
+		c.elsewhere = string(far.ID)
+		c.network = &calibrate.Way{RTT: env.connectTime(ctx, far.Node)}
+	}
+	if c.own == "" && far == nil {
+		return nil, outboard.Errorf(outboard.NoDevice, "calibrate", "neither this node nor another one of the pool offers a device")
+	}
+	return c, nil
+}
+
+// connectTime is the round-trip time to a node: the shortest time in which its machine accepted a
+// connection.
+func (env *Env) connectTime(ctx context.Context, node outboard.NodeID) time.Duration {
+	nodes, err := env.client().Nodes(ctx)
+	if err != nil {
+		return 0
+	}
+	i := slices.IndexFunc(nodes, func(n outboard.Node) bool { return n.ID == node })
+	if i < 0 {
+		return 0
+	}
+	const tries = 20
+	least := time.Duration(0)
+	dialer := net.Dialer{Timeout: time.Second}
+	for range tries {
+		began := time.Now()
+		conn, err := dialer.DialContext(ctx, "tcp", nodes[i].Addr)
+		if err != nil {
+			return 0
+		}
+		if took := time.Since(began); least == 0 || took < least {
+			least = took
+		}
+		_ = conn.Close() // it carried nothing
+	}
+	return least
+}
+
+// sample measures all ways in turn.
+func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
+	for i := range rounds {
+		if c.env.Terminal {
+			fmt.Fprintf(c.env.Stderr, "\r\x1b[Kcalibrating: round %d of %d", i+1, rounds)
+		}
+		for _, w := range []struct {
+			way    *calibrate.Way
+			device string
+		}{{&c.direct, ""}, {&c.ring, c.own}, {c.network, c.elsewhere}} {
+			if w.way == nil || w.way == &c.ring && c.own == "" {
+				continue
+			}
+			s, err := c.env.measureWay(ctx, w.device)
+			if err != nil {
+				return err
+			}
+			w.way.Samples = append(w.way.Samples, s)
+		}
+	}
+	if c.env.Terminal {
+		fmt.Fprint(c.env.Stderr, "\r\x1b[K")
+	}
+	if c.own == "" {
+		// This machine has no device of its own: a message costs as much in another's worker.
+		c.ring = *c.network
+	}
+	return nil
+}
+
+// measureWay runs the calibrating program on a device, or on this machine's own driver.
+func (env *Env) measureWay(ctx context.Context, device string) (calibrate.Sample, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return calibrate.Sample{}, err
+	}
+	args := append(slices.Clone(env.Helper), "calibrate")
+	if len(env.Helper) == 0 {
+		args = []string{self, "internal", "calibrate"}
+	}
+	if device != "" {
+		args = append([]string{self, "--data", env.config.data, "run", "--device", device, "--"}, args...)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = env.Environ
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	began := time.Now()
+	if err := cmd.Run(); err != nil {
+		return calibrate.Sample{}, fmt.Errorf("calibrate: %w: %s", err, clean(strings.TrimSpace(stderr.String())))
+	}
+	var s calibrate.Sample
+	err = json.Unmarshal(stdout.Bytes(), &s)
+	s.Wall = float64(time.Since(began)) - s.Wall + s.Open
+	return s, err
+}
+
+// runCalibrationProgram is the helper process that makes the calls.
+func runCalibrationProgram(env *Env) error {
+	s, err := calibrate.Measure(opencl.Library)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(env.Stdout).Encode(s)
+}
+
+// workTimes are the times of the same work on this machine.
+func workTimes() []time.Duration {
+	const runs, steps = 40, 4_000_000
+	var times []time.Duration
+	x := uint64(1)
+	for range runs {
+		began := time.Now()
+		for range steps {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+		}
+		times = append(times, time.Since(began))
+	}
+	if x == 0 { // never: it keeps the loop from being removed
+		return nil
+	}
+	return times
+}
