@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/netem"
+	"github.com/outboard-run/outboard/bench/suite"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// program is one program with its recordings.
+type program struct {
+	suite.Program
+	home          string
+	local, remote string // files of traces
+	plain         time.Duration
+}
+
+// short makes a name for files.
+func (p *program) short() string { return strings.NewReplacer(" ", "-", "/", "-").Replace(p.Name) }
+
+// choose lists what is measured.
+func (b *bench) choose() {
+	all := []suite.Program{
+		suite.FFmpeg("avgblur_opencl", 60), suite.FFmpeg("unsharp_opencl", 60), suite.FFmpeg("erosion_opencl", 60),
+		suite.CLBlast("xaxpy"), suite.CLBlast("xdot"), suite.CLBlast("xscal"), suite.CLBlast("xnrm2"), suite.CLBlast("xasum"),
+		suite.CLPeak("--kernel-latency"), suite.Hashcat(),
+	}
+	if b.Quick {
+		all = []suite.Program{all[0], all[4]}
+	}
+	for _, p := range all {
+		if strings.Contains(p.Name, b.match) {
+			b.cases = append(b.cases, &program{Program: p})
+		}
+	}
+	links := []string{
+		"rtt=20us", "rtt=20us,bw=1Gbps", "rtt=20us,bw=50Mbps", "rtt=100us,bw=10Gbps", "rtt=200us,bw=500Mbps", "rtt=500us", "rtt=500us,bw=100Mbps",
+		"rtt=1ms,bw=1Gbps", "rtt=1ms,bw=200Mbps", "rtt=2ms,bw=50Mbps", "rtt=5ms", "rtt=5ms,bw=1Gbps",
+	}
+	if b.Quick {
+		links = []string{links[1], links[6], links[7]}
+	}
+	for _, text := range links {
+		l, err := netem.ParseLink(text)
+		if err != nil {
+			continue // a test parses them
+		}
+		b.links = append(b.links, link{nominal: l})
+	}
+}
+
+// record records each program locally and remotely, after a run that fills its caches.
+func (b *bench) record(ctx context.Context) error {
+	for _, p := range b.cases {
+		home, err := os.MkdirTemp(b.Dir, "home-")
+		if err != nil {
+			return err
+		}
+		p.home = home
+		p.local, p.remote = filepath.Join(b.Dir, p.short()+".local"), filepath.Join(b.Dir, p.short()+".remote")
+		b.rig.Node(deviceNode).SetLink(netem.Link{})
+		for _, way := range []suite.Way{suite.Local, b.over(), b.local("--trace", p.local)} {
+			if r := p.Run(ctx, way, p.home); r.Err != nil && r.ExitStatus() < 0 {
+				return fmt.Errorf("%s: %w: %s", p.Name, r.Err, r.Stderr)
+			}
+		}
+		for _, path := range []string{p.local} {
+			h, n, err := head(path)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.Name, err)
+			}
+			fmt.Fprintf(os.Stderr, "  %-28s %-7s %8d calls, ran %v\n", p.Name, h.Mode, n.Records, time.Duration(n.Duration).Round(time.Millisecond))
+		}
+	}
+	return nil
+}
+
+// head reads a trace to its end.
+func head(path string) (*trace.Header, *trace.End, error) {
+	src, err := opener(path)()
+	if err != nil {
+		return nil, nil, err
+	}
+	for {
+		if _, err := src.Next(); err != nil {
+			if src.End() == nil {
+				return nil, nil, fmt.Errorf("%s was cut off: %w", path, err)
+			}
+			return src.Header(), src.End(), nil
+		}
+	}
+}
+
+// opener opens a trace as often as a prediction reads it.
+func opener(path string) overhead.Open {
+	return func() (overhead.Source, error) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return trace.NewReader(strings.NewReader(string(data)))
+	}
+}

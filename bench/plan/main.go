@@ -1,0 +1,108 @@
+// Command plan checks the predictions of `outboard plan` against real runs over emulated links,
+// and writes docs/bench/plan.md, plan.json and plan.svg.
+//
+// Each program is recorded once, on its own machine's driver, and once on a leased device without
+// an emulated link. It then runs over each link; the links of one program are taken in turn. No
+// constant of the model is fitted to these programs: `outboard calibrate` measures them before,
+// with a program of its own.
+//
+// BENCH_QUICK=1 keeps it under a minute: two programs, three links, one run of each.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/outboard-run/outboard/bench/netem"
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/bench/suite"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+func main() {
+	b := &bench{}
+	b.Flags()
+	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program to measure")
+	flag.StringVar(&b.match, "program", "", "measure only the programs whose name has this in it")
+	os.Exit(paired.Main(b.run))
+}
+
+type bench struct {
+	paired.Run
+	binary, match string
+	rig           *rig.Rig
+	constants     overhead.Constants
+	links         []link
+	cases         []*program
+}
+
+// The two nodes: the device's, and that of the programs.
+const (
+	deviceNode  = "harbour"
+	programNode = "dinghy"
+)
+
+func (b *bench) sections() []paired.Section {
+	return []paired.Section{
+		{Name: "calibrate", Run: b.calibrate},
+		{Name: "record", Run: b.record},
+		{Name: "links", Run: b.measureLinks},
+		{Name: "predictions", Run: b.predictions},
+	}
+}
+
+func (b *bench) run(ctx context.Context) (err error) {
+	if b.binary, err = filepath.Abs(b.binary); err != nil {
+		return err
+	}
+	end, err := b.Begin(ctx, "plan")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	if b.rig, err = rig.Start(ctx, rig.Options{
+		Binary: b.binary, Dir: filepath.Join(b.Dir, "nodes"),
+		Nodes: []rig.Spec{{Name: deviceNode, Link: &netem.Link{}}, {Name: programNode, Devices: "none"}},
+	}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.rig.Close()) }()
+	b.choose()
+	b.Report.Notes = append(b.Report.Notes, "The nodes ran "+b.rig.Where()+
+		". Program, relays, emulated link, worker and device share the machine's cores, as record 0012 describes.")
+	return b.Measure(ctx, b.sections())
+}
+
+// calibrate measures the constants over a link that adds nothing.
+func (b *bench) calibrate(ctx context.Context) error {
+	rounds := fmt.Sprint(b.Rounds(5, 2))
+	out, err := b.rig.Node(programNode).Output(ctx, "calibrate", "--rounds", rounds, "-o", "json")
+	if err != nil {
+		return err
+	}
+	var c struct{ Constants overhead.Constants }
+	err = json.Unmarshal([]byte(out), &c)
+	b.constants = c.Constants
+	fmt.Fprintf(os.Stderr, "  %s\n", out)
+	return err
+}
+
+// over starts programs on the device over the link that is set.
+func (b *bench) over(flags ...string) suite.Way {
+	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
+		run := append(append([]string{"run"}, flags...), "--", name)
+		return b.rig.Node(programNode).Command(ctx, append(run, args...)...)
+	}
+}
+
+// local records programs on this machine's own driver.
+func (b *bench) local(flags ...string) suite.Way {
+	return b.over(append([]string{"--local"}, flags...)...)
+}
