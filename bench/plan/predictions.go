@@ -53,7 +53,7 @@ func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, erro
 		links = append(links, b.links[i].measured)
 	}
 	local, err1 := overhead.Predict(opener(p.local), links, b.options())
-	remote, err2 := overhead.Predict(opener(p.local), links, b.options())
+	remote, err2 := overhead.Predict(opener(p.remote), links, b.options())
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}

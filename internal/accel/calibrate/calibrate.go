@@ -31,7 +31,10 @@ type Sample struct {
 	Copy  float64 `json:"copy_bytes_per_s"`
 	Write float64 `json:"write_bytes_per_s"`
 	Read  float64 `json:"read_bytes_per_s"`
-	// Open is the time until the device was ready, in ns; Wall the time of the process, of which
+	// Build is the time in which a small program was built, in ns, by a driver that had built it
+	// before.
+	Build float64 `json:"build_ns"`
+	// Open is the time until the device was ready, in ns, without Build; Wall the time of the process, of which
 	// the caller takes away what was measured after that.
 	Open float64 `json:"open_ns"`
 	Wall float64 `json:"wall_ns"`
@@ -68,6 +71,7 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	stream := func(s *Sample) float64 { return s.Stream }
 	trip := func(s *Sample) float64 { return s.RoundTrip }
 	wall := func(s *Sample) float64 { return s.Wall }
+	build := func(s *Sample) float64 { return s.Build }
 	c := fallback
 	c.Spread = spread
 	c.Local = positive(ring.median(query))
@@ -77,6 +81,7 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	c.Dispatch = positive(ring.median(stream) - direct.median(early))
 	c.RingWake = positive((ring.median(trip) - direct.median(trip) - float64(c.Encode+c.Receive+c.Dispatch)) / 2)
 	c.StartUp = positive(ring.median(wall) - direct.median(wall))
+	c.Build = positive(ring.median(build) - direct.median(build))
 	if network == nil || len(network.Samples) == 0 {
 		return c, nil
 	}

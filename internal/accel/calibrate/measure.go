@@ -42,7 +42,8 @@ const (
 	bursts      = 40
 	burst       = 64
 	streamCalls = 10_000
-	roundTrips  = 200
+	roundTrips  = 100
+	pause       = 500 * time.Microsecond
 	bulk        = 16 << 20
 	bulkRounds  = 3
 	copied      = 256 << 10
@@ -58,6 +59,7 @@ type program struct {
 	device        uintptr
 	queue, kernel uintptr
 	buffer        uintptr
+	build         time.Duration
 	err           error
 }
 
@@ -80,7 +82,7 @@ func Measure(library string) (Sample, error) {
 	}
 	s := Sample{Query: p.query(), Early: p.early(), Stream: p.stream(), RoundTrip: p.roundTrip(), Copy: p.copying()}
 	s.Write, s.Read = p.transfers()
-	s.Open, s.Wall = float64(opened), float64(time.Since(began))
+	s.Build, s.Open, s.Wall = float64(p.build), float64(opened-p.build), float64(time.Since(began))
 	return s, p.err
 }
 
@@ -141,7 +143,9 @@ func (p *program) open() {
 	texts := p.memory(8)
 	binary.LittleEndian.PutUint64(texts, uint64(driver.Address(text)))
 	built := p.create(createProgram, context, 1, driver.Address(texts), 0)
+	began := time.Now()
 	p.call(buildProgram, built, 0, 0, 0, 0, 0)
+	p.build = time.Since(began)
 	name := p.memory(2)
 	name[0] = 'k'
 	p.kernel = p.create(createKernel, built, driver.Address(name))
@@ -156,16 +160,16 @@ func (p *program) query() float64 {
 
 // early is the thread's time of a call without an answer, in bursts that fit into the ring.
 func (p *program) early() float64 {
-	argument := p.memory(8)
-	return p.perCall(burst, func() { p.call(finish, p.queue) }, func() { p.call(setArgument, p.kernel, 0, 4, driver.Address(argument)) })
+	set := p.setter()
+	return p.perCall(burst, func() { p.call(finish, p.queue) }, set)
 }
 
-// perCall is the median over bursts of the time of each call; between the bursts it calls pause.
-func (p *program) perCall(calls int, pause, call func()) float64 {
+// perCall is the median over bursts of the time of each call; between the bursts it calls between.
+func (p *program) perCall(calls int, between, call func()) float64 {
 	var times []float64
 	for range bursts {
-		if pause != nil {
-			pause()
+		if between != nil {
+			between()
 		}
 		began := time.Now()
 		for range calls {
@@ -176,19 +180,34 @@ func (p *program) perCall(calls int, pause, call func()) float64 {
 	return median(times)
 }
 
-func (p *program) stream() float64 {
+// setter returns a function that sets the argument to another value each time: the driver library
+// sends no value that the kernel has already.
+func (p *program) setter() func() {
 	argument := p.memory(8)
+	x := uint32(0)
+	return func() {
+		x++
+		binary.LittleEndian.PutUint32(argument, x)
+		p.call(setArgument, p.kernel, 0, 4, driver.Address(argument))
+	}
+}
+
+func (p *program) stream() float64 {
+	set := p.setter()
 	began := time.Now()
 	for range streamCalls {
-		p.call(setArgument, p.kernel, 0, 4, driver.Address(argument))
+		set()
 	}
 	p.call(finish, p.queue)
 	return float64(time.Since(began)) / streamCalls
 }
 
+// roundTrip pauses between calls, so that the processes on the way sleep as they do behind most
+// programs.
 func (p *program) roundTrip() float64 {
 	var times []float64
 	for range roundTrips {
+		time.Sleep(pause)
 		began := time.Now()
 		p.call(finish, p.queue)
 		times = append(times, float64(time.Since(began)))

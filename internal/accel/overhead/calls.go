@@ -16,6 +16,15 @@ func creations(h *trace.Header) []bool {
 	return out
 }
 
+// builds tells by op which calls compile kernels.
+func builds(h *trace.Header) []bool {
+	out := make([]bool, len(h.Ops))
+	for i, op := range h.Ops {
+		out[i] = op.Name == "clBuildProgram" || op.Name == "clCompileProgram" || op.Name == "clLinkProgram"
+	}
+	return out
+}
+
 // answerBytes is the size of an answer that carries nothing but a status.
 const answerBytes = 40
 
@@ -29,7 +38,7 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	if err != nil {
 		return err
 	}
-	done, err := m.onDevice(worker, m.sendAhead(t, m.encode(t, r, forward), forward), r)
+	done, err := m.onDevice(worker, m.sendAhead(t, m.encode(t, r, class, forward), forward), r)
 	if err != nil {
 		return err
 	}
@@ -41,14 +50,14 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 
 // encode is the thread's part of a message. The first bytes of a large one are on their way while
 // the thread copies the others.
-func (m *model) encode(t *thread, r *trace.Record, bytes uint64) flow {
+func (m *model) encode(t *thread, r *trace.Record, class trace.Class, bytes uint64) flow {
 	if bytes < fluidSize {
-		t.pending += m.onThread(r)
+		t.pending += m.onThread(r, class)
 		sent := m.run(t)
 		return flow{sent, sent}
 	}
 	head := m.run(t)
-	t.pending = m.onThread(r)
+	t.pending = m.onThread(r, class)
 	return flow{head, m.run(t)}
 }
 
@@ -78,6 +87,9 @@ func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (o
 	work := cost.Of(m.c.Dispatch)
 	if !m.waits(r) {
 		work += ns(r.Execute)
+	}
+	if m.header.Mode == trace.Local && m.builds[r.Op] {
+		work += cost.Of(m.c.Build)
 	}
 	m.links.device.Use(work)
 	return m.command(m.pass(worker, arrived, work, 0), r)

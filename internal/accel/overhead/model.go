@@ -21,11 +21,13 @@ type model struct {
 	workers map[workerKey]cost.Resource
 	queues  map[queueKey]*queue
 	events  eventTable
+	known   known
 	scratch [16]cost.Point
 	next    int
 	window  window
 	setUp   cost.Resource
 	creates []bool // by op: the call creates an object
+	builds  []bool // by op: the call compiles kernels
 }
 
 type threadKey struct{ process, thread uint32 }
@@ -72,9 +74,10 @@ func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *t
 	m := &model{
 		e: e, l: l, c: s.Constants, what: s.WhatIf, direct: s.direct, header: header, links: shared,
 		threads: map[threadKey]*thread{}, workers: map[workerKey]cost.Resource{}, queues: map[queueKey]*queue{},
-		creates: creations(header),
+		creates: creations(header), builds: builds(header),
 	}
 	m.events.init()
+	m.known.init()
 	for i := range m.scratch {
 		m.scratch[i] = e.Point()
 	}
@@ -104,11 +107,14 @@ func (m *model) add(r *trace.Record) error {
 	m.couple(t, r)
 	t.pending += ns(r.Gap)
 	class := m.class(r)
+	if m.header.Mode == trace.Local && class != trace.AnsweredLocally && m.known.answersLocally(r) && !m.what.NoLocality {
+		class = trace.AnsweredLocally
+	}
 	switch {
 	case m.direct:
 		err = m.execute(t, r)
 	case class == trace.AnsweredLocally:
-		t.pending += m.onThread(r)
+		t.pending += m.onThread(r, class)
 	default:
 		err = m.forward(t, r, class)
 	}
@@ -131,12 +137,12 @@ func (m *model) class(r *trace.Record) trace.Class {
 }
 
 // onThread is the time of a call that the thread itself is busy, without waits.
-func (m *model) onThread(r *trace.Record) cost.Time {
+func (m *model) onThread(r *trace.Record, forwarded trace.Class) cost.Time {
 	busy := ns(r.Duration() - r.Blocked)
 	switch {
-	case m.header.Mode == trace.Local && r.Class == trace.AnsweredLocally:
+	case m.header.Mode == trace.Local && forwarded == trace.AnsweredLocally:
 		return min(busy, cost.Of(m.c.Local))
-	case m.header.Mode == trace.Local || r.Class == trace.AnsweredLocally && m.class(r) != r.Class:
+	case m.header.Mode == trace.Local || r.Class == trace.AnsweredLocally && forwarded != r.Class:
 		return cost.Of(m.c.Encode) + m.copying(r.Forward)
 	case r.Class == trace.WaitedFor:
 		return ns(r.Encode)

@@ -58,6 +58,9 @@ type Constants struct {
 	Wake time.Duration `json:"wake_ns"`
 	// Dispatch is what the worker takes for a message besides the driver's call.
 	Dispatch time.Duration `json:"dispatch_ns"`
+	// Build is what a build takes longer in the worker, which compiles kernels in a process of its
+	// own.
+	Build time.Duration `json:"build_ns"`
 	// RingWake is Wake on one machine, where the message goes from ring to ring.
 	RingWake time.Duration `json:"ring_wake_ns"`
 	// StartUp is what `outboard run` adds to a program that uses the device, without the
@@ -73,13 +76,14 @@ func DefaultConstants() Constants {
 	return Constants{
 		Local: 60 * time.Nanosecond, Encode: 500 * time.Nanosecond, Receive: time.Microsecond, CopyRate: 8e9,
 		Relay: 1200 * time.Nanosecond, RelayRate: 9e8, Wake: 25 * time.Microsecond, Dispatch: 1500 * time.Nanosecond, RingWake: 8 * time.Microsecond,
+		Build:   30 * time.Millisecond,
 		StartUp: 60 * time.Millisecond, StartUpTrips: 4, Spread: 0.02,
 	}
 }
 
 func (c Constants) validate() error {
 	for name, d := range map[string]time.Duration{
-		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "dispatch": c.Dispatch, "start_up": c.StartUp, "ring_wake": c.RingWake,
+		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "dispatch": c.Dispatch, "start_up": c.StartUp, "ring_wake": c.RingWake, "build": c.Build,
 	} {
 		if d < 0 || d > time.Minute {
 			return fmt.Errorf("constants: %s is %v: want 0 to 1m; run `outboard calibrate` again", name, d)

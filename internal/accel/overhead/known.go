@@ -1,0 +1,96 @@
+package overhead
+
+import "github.com/outboard-run/outboard/internal/accel/trace"
+
+// known follows what the driver library knows of commands, for traces of local runs: a wait for
+// commands that are known to be complete is answered locally (cmd/libopencl: ob_clFinish,
+// event_wait_all). Traces of remote runs say so themselves.
+type known struct {
+	queues map[queueKey]*progress
+	events map[queueKey]position
+	order  []queueKey // of events, oldest first
+}
+
+// progress counts the commands of a queue, and those that are known to be complete.
+type progress struct{ sent, finished int64 }
+
+// position is a command's place in its queue; inOrder says that all before it are complete with it.
+type position struct {
+	queue   *progress
+	at      int64
+	inOrder bool
+}
+
+// maxKnownEvents bounds the events whose commands are remembered.
+const maxKnownEvents = 4096
+
+func (k *known) init() {
+	k.queues, k.events = map[queueKey]*progress{}, map[queueKey]position{}
+}
+
+// answersLocally reports whether the library answers the call by what it knows, and notes what it
+// learns from the call.
+func (k *known) answersLocally(r *trace.Record) bool {
+	if r.Queue == 0 && len(r.Waits) == 0 {
+		return false
+	}
+	q := k.queue(r)
+	if r.Command {
+		k.enqueue(q, r)
+		return false
+	}
+	if r.Blocking != trace.HostBlocking {
+		return false
+	}
+	if len(r.Waits) > 0 {
+		return k.waitForEvents(r)
+	}
+	local := q.sent > 0 && q.finished >= q.sent
+	q.finished = q.sent
+	return local
+}
+
+func (k *known) queue(r *trace.Record) *progress {
+	key := queueKey{r.Process, r.Queue}
+	q := k.queues[key]
+	if q == nil && len(k.queues) < maxQueues {
+		q = &progress{}
+		k.queues[key] = q
+	}
+	if q == nil {
+		return &progress{} // the model refuses so many queues
+	}
+	return q
+}
+
+func (k *known) enqueue(q *progress, r *trace.Record) {
+	q.sent++
+	waited := r.Blocking == trace.HostBlocking && r.Class == trace.WaitedFor
+	if waited && !r.OutOfOrder {
+		q.finished = q.sent
+	}
+	if r.Event == 0 {
+		return
+	}
+	if len(k.order) == maxKnownEvents {
+		delete(k.events, k.order[0])
+		k.order = k.order[1:]
+	}
+	key := queueKey{r.Process, r.Event}
+	k.events[key] = position{q, q.sent, !r.OutOfOrder}
+	k.order = append(k.order, key)
+}
+
+func (k *known) waitForEvents(r *trace.Record) bool {
+	local := true
+	for _, id := range r.Waits {
+		e, ok := k.events[queueKey{r.Process, id}]
+		if !ok || e.queue.finished < e.at {
+			local = false
+		}
+		if ok && e.inOrder {
+			e.queue.finished = max(e.queue.finished, e.at)
+		}
+	}
+	return local
+}
