@@ -99,7 +99,7 @@ soak: build
 	@scripts/need $(TEST_NEEDS)
 	cd test && OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run TestConformanceSoak -v ./e2e
 
-bench: bench-accel bench-fabric bench-function
+bench: bench-accel bench-fabric bench-function bench-plan
 
 bench-accel: build
 	@scripts/need $(TEST_NEEDS)
@@ -112,6 +112,12 @@ bench-fabric:
 # Needs no device: functions and workflows against native code and the plain engine.
 bench-function:
 	$(GO) run ./bench/function -out docs/bench
+
+# Predictions beside measured runs of programs over emulated links.
+.PHONY: bench-plan
+bench-plan: build
+	@scripts/need $(TEST_NEEDS)
+	$(GO) run ./bench/plan -outboard bin/outboard -out docs/bench
 
 # What a release consists of, in dist/: for each architecture a tar file and a Debian package; a
 # bill of materials and checksums. The same commit gives the same bytes.

@@ -66,7 +66,7 @@ func (b *bench) record(ctx context.Context) error {
 		p.home = home
 		p.local, p.remote = filepath.Join(b.Dir, p.short()+".local"), filepath.Join(b.Dir, p.short()+".remote")
 		b.rig.Node(deviceNode).SetLink(netem.Link{})
-		for _, way := range []suite.Way{suite.Local, b.over(), b.local("--trace", p.local), b.over("--trace", p.remote)} {
+		for _, way := range []suite.Launcher{suite.Local, b.over(), b.local("--trace", p.local), b.over("--trace", p.remote)} {
 			if r := p.Run(ctx, way, p.home); r.Err != nil && r.ExitStatus() < 0 {
 				return fmt.Errorf("%s: %w: %s", p.Name, r.Err, r.Stderr)
 			}

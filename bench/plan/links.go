@@ -35,7 +35,7 @@ func (b *bench) measureLinks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rtt = max(l.nominal.RTT, rtt-base)
+		rtt = b.rtt + max(l.nominal.RTT, rtt-base)
 		l.measured = overhead.Link{
 			RTT: rtt, Up: l.nominal.BitsPerSecond, Down: l.nominal.BitsPerSecond, RTTSpread: spread, BandwidthSpread: 0.01,
 		}

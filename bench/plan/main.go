@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/outboard-run/outboard/bench/netem"
 	"github.com/outboard-run/outboard/bench/paired"
@@ -39,8 +40,10 @@ type bench struct {
 	binary, match string
 	rig           *rig.Rig
 	constants     overhead.Constants
-	links         []link
-	cases         []*program
+	// rtt is the round trip of the link that adds nothing, as the constants assume it.
+	rtt   time.Duration
+	links []link
+	cases []*program
 }
 
 // The two nodes: the device's, and that of the programs.
@@ -87,15 +90,18 @@ func (b *bench) calibrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var c struct{ Constants overhead.Constants }
+	var c struct {
+		Constants overhead.Constants
+		RTT       time.Duration `json:"rtt_ns"`
+	}
 	err = json.Unmarshal([]byte(out), &c)
-	b.constants = c.Constants
+	b.constants, b.rtt = c.Constants, c.RTT
 	fmt.Fprintf(os.Stderr, "  %s\n", out)
 	return err
 }
 
 // over starts programs on the device over the link that is set.
-func (b *bench) over(flags ...string) suite.Way {
+func (b *bench) over(flags ...string) suite.Launcher {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		run := append(append([]string{"run"}, flags...), "--", name)
 		return b.rig.Node(programNode).Command(ctx, append(run, args...)...)
@@ -103,6 +109,6 @@ func (b *bench) over(flags ...string) suite.Way {
 }
 
 // local records programs on this machine's own driver.
-func (b *bench) local(flags ...string) suite.Way {
+func (b *bench) local(flags ...string) suite.Launcher {
 	return b.over(append([]string{"--local"}, flags...)...)
 }

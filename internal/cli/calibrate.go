@@ -34,10 +34,10 @@ func newCalibrateCommand(env *Env) *cobra.Command {
 		Short: "Measure what forwarding costs on this machine, for outboard plan",
 		Long: `Measure what forwarding costs on this machine, for outboard plan.
 
-A small OpenCL program is timed on this machine's own driver, through a session on this machine and,
-if the pool has a device elsewhere, through a session to it: what a message, a wake-up, a copied
-byte and a start cost. It takes about ten seconds and is kept in the data folder. Run it on an idle
-machine, once, and again after its hardware or kernel has changed.`,
+A small OpenCL program is timed on this machine's own driver, through a session on this machine
+and, if the pool has a device elsewhere, through a session to it: what a message, a wake-up, a
+copied byte and a start cost. It takes about ten seconds and is kept in the data folder. Run it
+on an idle machine, once, and again after its hardware or kernel has changed.`,
 		Example: "  outboard calibrate\n  outboard calibrate --rounds 9 -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runCalibrate(cmd.Context(), env, opts) },
@@ -64,6 +64,9 @@ func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
 		return err
 	}
 	result := calibration{Measured: time.Now().UTC(), Cores: runtime.NumCPU(), Constants: constants}
+	if c.network != nil {
+		result.RTT = c.network.RTT
+	}
 	if err := prepareData(env.config.data); err != nil {
 		return err
 	}
@@ -118,12 +121,23 @@ func (env *Env) findWays(ctx context.Context) (*calibrationWays, error) {
 	}
 	if far != nil {
 		c.elsewhere = string(far.ID)
-		c.network = &calibrate.Way{RTT: env.connectTime(ctx, far.Node)}
+		c.network = &calibrate.Way{RTT: env.roundTripTo(ctx, far.Node)}
 	}
 	if c.own == "" && far == nil {
 		return nil, outboard.Errorf(outboard.NoDevice, "calibrate", "neither this node nor another one of the pool offers a device")
 	}
 	return c, nil
+}
+
+// roundTripTo is the round-trip time to a node as predictions use it: the probes', or before there
+// are any, that of a connection.
+func (env *Env) roundTripTo(ctx context.Context, node outboard.NodeID) time.Duration {
+	if links, err := env.client().Nearest(ctx, node); err == nil {
+		if l := linkTo(links, node); l != nil && l.RTT > 0 {
+			return l.RTT
+		}
+	}
+	return env.connectTime(ctx, node)
 }
 
 // connectTime is the round-trip time to a node: the shortest time in which its machine accepted a

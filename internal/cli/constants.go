@@ -15,9 +15,10 @@ const calibrationFile = "calibration.json"
 
 // calibration is the content of that file.
 type calibration struct {
-	Measured  time.Time          `json:"measured"`
-	Cores     int                `json:"cores"`
-	Model     string             `json:"model,omitempty"`
+	Measured time.Time `json:"measured"`
+	Cores    int       `json:"cores"`
+	// RTT is the network's round trip during the measurement, 0 for none.
+	RTT       time.Duration      `json:"rtt_ns"`
 	Constants overhead.Constants `json:"constants"`
 }
 

@@ -75,6 +75,9 @@ prediction is made, and where it is wrong.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runPlan(cmd.Context(), env, opts, args) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return []string{"trace"}, cobra.ShellCompDirectiveFilterFileExt
+		},
 	}
 	opts.addFlags(cmd.Flags())
 	complete(cmd, "output", completeFormat)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
@@ -218,13 +219,46 @@ func (env *Env) measuredDevices(ctx context.Context) ([]measuredDevice, error) {
 	if err != nil {
 		return nil, err
 	}
+	links, err := c.Nearest(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []measuredDevice
 	for i := range devices {
-		d := measuredDevice{name: string(devices[i].ID), link: overhead.Link{SharedMemory: true}}
-		if devices[i].Node != self.Node {
-			d = measuredDevice{name: d.name, unknown: "the network to it is not measured"}
+		d := measuredDevice{name: string(devices[i].ID)}
+		l := linkTo(links, devices[i].Node)
+		switch {
+		case devices[i].Node == self.Node:
+			d.link = overhead.Link{SharedMemory: true}
+		case l == nil || l.RTT <= 0:
+			d.unknown = "its network is not measured: see `outboard network`"
+		default:
+			d.link = networkOf(l)
 		}
 		out = append(out, d)
 	}
 	return out, nil
+}
+
+// quartiles is how many standard deviations of a normal distribution lie between its quartiles.
+const quartiles = 1.349
+
+// networkOf is a measured link for a prediction. What it measured of the bandwidth are lower
+// bounds; a direction that was not measured is taken for as fast as the other one.
+func networkOf(l *client.Link) overhead.Link {
+	forward, backward := l.Forward, l.Backward
+	if forward == 0 {
+		forward = backward
+	}
+	if backward == 0 {
+		backward = forward
+	}
+	spread := 0.0
+	if forward > 0 && backward > 0 {
+		spread = max(l.ForwardSpread/forward, l.BackwardSpread/backward) / quartiles
+	}
+	return overhead.Link{
+		RTT: l.RTT, Up: 8 * forward, Down: 8 * backward,
+		RTTSpread: min(1, float64(l.RTTSpread)/quartiles/float64(l.RTT)), BandwidthSpread: min(1, spread),
+	}
 }

@@ -70,7 +70,7 @@ func (p *planner) heatMap(ctx context.Context) (*plot.HeatMap, error) {
 			Description: fmt.Sprintf("Predicted time over that of a local run (%s), which is 1. Darker is slower. Marks are devices of the pool, over the networks measured now.",
 				seconds(predictions[0].Local.Seconds())),
 		},
-		X: plot.Axis{Title: "round-trip time", Format: seconds, Log: true}, Y: plot.Axis{Title: "bandwidth, each direction", Format: bandwidth, Log: true},
+		X: plot.Axis{Title: "round-trip time", Format: seconds, Log: true}, Y: plot.Axis{Title: "bandwidth, each direction", Format: bitRate, Log: true},
 		Ys: bandwidths, Format: times, Least: 1, Most: 1.5, Log: true,
 	}
 	for _, rtt := range rtts {
@@ -100,7 +100,7 @@ func (p *planner) poolMarks(ctx context.Context) []plot.Mark {
 		if d.unknown == "" && !d.link.SharedMemory {
 			out = append(out, plot.Mark{
 				Name: clean(d.name), X: d.link.RTT.Seconds(), Y: min(d.link.Up, d.link.Down),
-				Note: seconds(d.link.RTT.Seconds()) + ", " + bandwidth(min(d.link.Up, d.link.Down)),
+				Note: seconds(d.link.RTT.Seconds()) + ", " + bitRate(min(d.link.Up, d.link.Down)),
 			})
 		}
 	}
@@ -114,7 +114,7 @@ func (p *planner) curves() (*plot.Chart, error) {
 			Title:       "The slowest network that keeps a slowdown",
 			Description: "For each round-trip time the least bandwidth. Above a line the program keeps that slowdown; where a line ends, no bandwidth does.",
 		},
-		X: plot.Axis{Title: "round-trip time", Format: seconds, Log: true}, Y: plot.Axis{Title: "bandwidth needed, each direction", Format: bandwidth, Log: true},
+		X: plot.Axis{Title: "round-trip time", Format: seconds, Log: true}, Y: plot.Axis{Title: "bandwidth needed, each direction", Format: bitRate, Log: true},
 	}
 	bounds := []percentage{0.05, 0.10, 0.25, 1}
 	if p.opts.maxSlowdown > 0 {
@@ -144,7 +144,7 @@ func (p *planner) timeline() (*plot.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	network := fmt.Sprintf("Over %s and %s", seconds(link.RTT.Seconds()), bandwidth(link.Up))
+	network := fmt.Sprintf("Over %s and %s", seconds(link.RTT.Seconds()), bitRate(link.Up))
 	return &plot.Timeline{
 		Text: plot.Text{
 			Title:       "One phase, local beside remote",

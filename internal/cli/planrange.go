@@ -114,9 +114,9 @@ func (r *bandwidthRange) String() string {
 	case !r.set:
 		return ""
 	case r.isRange():
-		return bandwidth(r.low) + ".." + bandwidth(r.high)
+		return bitRate(r.low) + ".." + bitRate(r.high)
 	}
-	return bandwidth(r.low)
+	return bitRate(r.low)
 }
 
 // Type names the value in help texts.
@@ -124,8 +124,8 @@ func (r *bandwidthRange) Type() string { return "bandwidth" }
 
 func (r *bandwidthRange) values(n int) []float64 { return spaced(r.low, r.high, n) }
 
-// bandwidth writes bits per second with three digits; 0 is unlimited.
-func bandwidth(v float64) string {
+// bitRate writes bits per second with three digits; 0 is unlimited.
+func bitRate(v float64) string {
 	if v == 0 {
 		return "unlimited"
 	}

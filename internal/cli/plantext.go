@@ -18,7 +18,7 @@ func (p *planner) print() error {
 		return p.printRequired()
 	case p.opts.rtt.set || p.opts.bandwidth.set:
 		return writeTable(out, "", append([]string{"RTT", "BANDWIDTH"}, p.titles()...), p.linkRows(func(l *planLink) []string {
-			return []string{seconds(l.Network.RTT), bandwidth(l.Network.Up)}
+			return []string{seconds(l.Network.RTT), bitRate(l.Network.Up)}
 		}))
 	}
 	return writeTable(out, "", append([]string{"DEVICE", "RTT", "UP", "DOWN"}, p.titles()...), p.linkRows(func(l *planLink) []string {
@@ -28,7 +28,7 @@ func (p *planner) print() error {
 		case l.Network.SharedMemory:
 			return []string{l.Device, "-", "shared memory", "shared memory"}
 		}
-		return []string{l.Device, seconds(l.Network.RTT), bandwidth(l.Network.Up), bandwidth(l.Network.Down)}
+		return []string{l.Device, seconds(l.Network.RTT), bitRate(l.Network.Up), bitRate(l.Network.Down)}
 	}))
 }
 
@@ -63,7 +63,7 @@ func (p *planner) printRequired() error {
 	fmt.Fprintf(p.env.Stdout, "To be at most %s slower it needs:\n", p.opts.maxSlowdown.String())
 	var rows [][]string
 	for _, r := range p.plan.Required {
-		need := "at least " + bandwidth(r.Bandwidth)
+		need := "at least " + bitRate(r.Bandwidth)
 		switch {
 		case !r.Possible:
 			need = "not possible: its round trips alone cost more"

@@ -16,7 +16,7 @@ var (
 		"apps", "calls", "devices", "endpoints", "executions", "functions", "leases", "modules", "nodes", "policies", "services", "sessions", "workflows",
 	}
 	// topVerbs are the verbs that are frequent enough to stand alone; the others stand below a noun.
-	topVerbs = []string{"deploy", "down", "invoke", "logs", "network", "new", "publish", "run", "status", "token", "trace", "up", "upgrade", "version", "config"}
+	topVerbs = []string{"calibrate", "deploy", "down", "invoke", "logs", "network", "new", "plan", "publish", "run", "status", "token", "trace", "up", "upgrade", "version", "config"}
 	// verbs are those below a noun. One verb means the same below every noun.
 	verbs = []string{"add", "apply", "cancel", "check", "export", "kill", "pull", "push", "remove", "rollback", "show", "start"}
 	// placeholder is an argument in a usage line.

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// demoTrace writes the trace of a program of 100 launches with a finish after each, in a second.
+func demoTrace(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "demo.trace")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := trace.NewWriter(f, trace.Header{
+		API: "opencl", Mode: trace.Local, Program: trace.Program{Name: "demo"}, Client: trace.Machine{Cores: 2}, Devices: []trace.Device{{Name: "d"}},
+		Ops: []trace.Op{{Name: "clEnqueueNDRangeKernel", Answer: "early"}, {Name: "clFinish", Answer: "wait"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const gap, device = 1_000_000, 9_000_000
+	now := int64(0)
+	for range 100 {
+		launch := trace.Record{Class: trace.Early, Blocking: trace.DeviceBlocking, Command: true, Queue: 1, Forward: 120, Gap: gap, Begin: now + gap, End: now + gap}
+		launch.Start, launch.DeviceTime = launch.End, device
+		finish := trace.Record{Op: 1, Class: trace.WaitedFor, Blocking: trace.HostBlocking, Queue: 1, Forward: 40, Backward: 32, Begin: launch.End, Blocked: device}
+		finish.End = finish.Begin + device
+		now = finish.End
+		for _, r := range []*trace.Record{&launch, &finish} {
+			if err := w.Write(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(trace.End{Duration: now}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// runCommand runs a command with a data folder of its own.
+func runCommand(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	env := &Env{Stdout: &out, Stderr: &errs, Environ: []string{"OUTBOARD_DATA=" + t.TempDir()}}
+	status = env.Run(context.Background(), args)
+	return out.String(), errs.String(), status
+}
+
+func TestPlanPredictsANetwork(t *testing.T) {
+	path := demoTrace(t)
+	stdout, stderr, status := runCommand(t, "plan", path, "--rtt", "1ms", "--bandwidth", "1Gbit")
+	if status != 0 || !strings.Contains(stdout, "demo takes 1 s on a device of its own machine.") || !strings.Contains(stdout, "1 Gbit/s") {
+		t.Fatalf("status %d\n%s%s", status, stdout, stderr)
+	}
+	if !strings.Contains(stderr, "run `outboard calibrate` once") {
+		t.Errorf("it does not say that the machine is not calibrated: %s", stderr)
+	}
+	stdout, stderr, status = runCommand(t, "plan", path, "--rtt", "10ms", "--what-if", "async=off", "-o", "json")
+	var p plan
+	if err := json.Unmarshal([]byte(stdout), &p); err != nil || status != 0 {
+		t.Fatalf("%v, status %d: %s", err, status, stderr)
+	}
+	// A finish is a round trip, and without async so is a launch.
+	if got := p.Links[0]; got.Wall < 1.99 || got.Wall > 2.3 || got.WhatIf["async off"]-got.Wall < 0.9 || got.Low >= got.Wall {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPlanFindsTheSlowestNetwork(t *testing.T) {
+	stdout, stderr, status := runCommand(t, "plan", demoTrace(t), "--max-slowdown", "30%", "--rtt", "10us..100ms")
+	if status != 0 || !strings.Contains(stdout, "at least ") || !strings.Contains(stdout, "not possible") {
+		t.Errorf("status %d\n%s%s", status, stdout, stderr)
+	}
+}
+
+func TestPlanDraws(t *testing.T) {
+	path := demoTrace(t)
+	for _, name := range []string{"plan.svg", "plan.html"} {
+		file := filepath.Join(t.TempDir(), name)
+		if _, stderr, status := runCommand(t, "plan", path, "--plot", file, "--rtt", "10us..10ms", "--bandwidth", "1Mbit..1Gbit"); status != 0 {
+			t.Fatal(stderr)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"Slowdown of demo", "The slowest network", "One phase, local beside remote", "1 Gbit/s"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s lacks %q", name, want)
+			}
+		}
+	}
+}
+
+func TestPlanTogether(t *testing.T) {
+	path := demoTrace(t)
+	stdout, stderr, status := runCommand(t, "plan", path, path, "--together", "--rtt", "100us", "-o", "json")
+	var p plan
+	if err := json.Unmarshal([]byte(stdout), &p); err != nil || status != 0 || len(p.Links) != 2 {
+		t.Fatalf("%v, status %d: %s%s", err, status, stdout, stderr)
+	}
+	// Each has 0.9 s of device time, and they share the device.
+	if got := p.Links[1].Wall; got < 1.75 || got > 2.2 {
+		t.Errorf("two programs on one device take %.2f s", got)
+	}
+}
+
+func TestPlanRefuses(t *testing.T) {
+	path := demoTrace(t)
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("no trace"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args   []string
+		status int
+		want   string
+	}{
+		"no trace":                   {nil, 2, "outboard run --trace FILE"},
+		"two without together":       {[]string{path, path}, 2, "--together"},
+		"together without a network": {[]string{path, path, "--together"}, 2, "--rtt 1ms"},
+		"a word for a time":          {[]string{path, "--rtt", "soon"}, 2, "200us"},
+		"a range backwards":          {[]string{path, "--rtt", "5ms..1ms"}, 2, "the smaller one first"},
+		"a number for a rate":        {[]string{path, "--bandwidth", "100"}, 2, "100Mbit"},
+		"an unknown mechanism":       {[]string{path, "--what-if", "magic=off"}, 2, "locality=off"},
+		"a fraction":                 {[]string{path, "--max-slowdown", "0.05"}, 2, "5%"},
+		"a picture of no kind":       {[]string{path, "--plot", "x.png"}, 2, ".svg or .html"},
+		"garbage":                    {[]string{garbage, "--rtt", "1ms"}, 10, "not a trace"},
+		"a missing file":             {[]string{garbage + "x", "--rtt", "1ms"}, 1, "no such file"},
+	} {
+		_, stderr, status := runCommand(t, append([]string{"plan"}, c.args...)...)
+		if status != c.status || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s: status %d, %s", name, status, stderr)
+		}
+	}
+}
+
+func TestConstantsAreKept(t *testing.T) {
+	dir := t.TempDir()
+	want := overhead.DefaultConstants()
+	want.Wake = 7 * time.Microsecond
+	if err := writeConstants(dir, &calibration{Constants: want}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readConstants(dir); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, calibrationFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readConstants(dir); err == nil || !strings.Contains(err.Error(), "outboard calibrate") {
+		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+func TestNetworkOfAMeasuredLink(t *testing.T) {
+	got := networkOf(&client.Link{RTT: time.Millisecond, RTTSpread: 134900, Forward: 1e8, ForwardSpread: 1.349e7})
+	if got.RTT != time.Millisecond || got.Up != 8e8 || got.Down != 8e8 || got.RTTSpread < 0.09 || got.RTTSpread > 0.11 || got.BandwidthSpread < 0.09 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestValuesAreWrittenWithThreeDigits(t *testing.T) {
+	for want, got := range map[string]string{
+		"1 ms": seconds(1e-3), "20 us": seconds(20e-6), "1.26 s": seconds(1.2599), "0": seconds(0), "100 Mbit/s": bitRate(1e8),
+		"1 Gbit/s": bitRate(999.99e6), "unlimited": bitRate(0), "142 Gbit/s": bitRate(141.6e9),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
