@@ -85,7 +85,7 @@ type outcome struct {
 // onDevice executes a message that arrives.
 func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (outcome, error) {
 	work := cost.Of(m.c.Dispatch)
-	if !m.waits(r) {
+	if !waits(r) {
 		work += ns(r.Execute)
 	}
 	if m.header.Mode == trace.Local && m.builds[r.Op] {
@@ -96,7 +96,7 @@ func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (o
 }
 
 // waits reports whether the call waits for the device.
-func (m *model) waits(r *trace.Record) bool { return r.Blocking == trace.HostBlocking }
+func waits(r *trace.Record) bool { return r.Blocking == trace.HostBlocking }
 
 // command adds the command of a call, if it has one, and what the call waits for.
 func (m *model) command(at flow, r *trace.Record) (outcome, error) {
@@ -120,7 +120,7 @@ func (m *model) command(at flow, r *trace.Record) (outcome, error) {
 		return out, err
 	case r.Command:
 		return m.enqueue(q, out, r), nil
-	case m.waits(r) && len(r.Waits) == 0:
+	case waits(r) && len(r.Waits) == 0:
 		m.e.Raise(out.head, q.all)
 		m.e.Raise(out.tail, q.all)
 		out.recorded = q.recorded
@@ -137,10 +137,10 @@ const maxLag = 100_000
 func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 	lag := int64(0)
 	if r.HasDeviceTime() {
-		lag = min(maxLag, max(0, r.Start-max(q.recorded, in.recorded, m.submitted(r))))
+		lag = min(maxLag, max(0, r.Start-max(q.recorded, in.recorded, submitted(m.header, r))))
 		q.recorded = max(q.recorded, r.Start+r.DeviceTime)
 	}
-	m.links.device.Use(m.deviceWork(r))
+	m.links.device.Use(deviceWork(m.header, r))
 	head, tail := m.point(), m.point()
 	if in.head == in.tail && r.Backward < fluidSize {
 		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Cost: ns(lag + r.DeviceTime), Done: tail})
@@ -164,16 +164,16 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 }
 
 // submitted is when the driver had the command in the recording, in ns.
-func (m *model) submitted(r *trace.Record) int64 {
-	if m.header.Mode == trace.Local {
+func submitted(h *trace.Header, r *trace.Record) int64 {
+	if h.Mode == trace.Local {
 		return r.Begin + r.Execute
 	}
 	return r.Begin + r.Encode + r.WireForward + r.Execute
 }
 
 // deviceWork is the processor time of a command: that of a device which is a processor.
-func (m *model) deviceWork(r *trace.Record) cost.Time {
-	if m.header.Devices[r.Device].Kind != "cpu" {
+func deviceWork(h *trace.Header, r *trace.Record) cost.Time {
+	if h.Devices[r.Device].Kind != "cpu" {
 		return 0
 	}
 	return ns(r.DeviceTime)
@@ -181,9 +181,9 @@ func (m *model) deviceWork(r *trace.Record) cost.Time {
 
 // returning is how long the driver took, in the recording, to return after what the call waited
 // for was there: all of the call where the device's times are not known.
-func (m *model) returning(done outcome, r *trace.Record) int64 {
+func returning(h *trace.Header, done outcome, r *trace.Record) int64 {
 	called, back := r.Begin, r.End
-	if m.header.Mode == trace.Remote {
+	if h.Mode == trace.Remote {
 		called, back = r.Begin+r.Encode+r.WireForward, r.End-r.WireBackward
 	}
 	return max(0, back-max(called, done.recorded))
@@ -193,9 +193,9 @@ func (m *model) returning(done outcome, r *trace.Record) int64 {
 // there; other data only takes its share of the link.
 func (m *model) answer(t *thread, r *trace.Record, done outcome, class trace.Class) {
 	at := done.flow
-	if m.waits(r) {
+	if waits(r) {
 		ready := m.point()
-		m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{at.tail}, Cost: ns(m.returning(done, r)), Done: ready})
+		m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{at.tail}, Cost: ns(returning(m.header, done, r)), Done: ready})
 		if r.Backward < fluidSize {
 			at.head = ready
 		}
@@ -227,7 +227,7 @@ func (m *model) execute(t *thread, r *trace.Record) error {
 	switch {
 	case m.header.Mode == trace.Remote && r.Class != trace.AnsweredLocally:
 		t.pending += ns(r.Execute)
-	case m.waits(r):
+	case waits(r):
 		t.pending += ns(min(r.Execute, r.Duration()))
 	default:
 		t.pending += ns(r.Duration())
@@ -237,11 +237,11 @@ func (m *model) execute(t *thread, r *trace.Record) error {
 	}
 	called := m.run(t)
 	done, err := m.command(flow{called, called}, r)
-	if err != nil || !m.waits(r) {
+	if err != nil || !waits(r) {
 		return err
 	}
 	m.e.Wait(t.on, done.tail)
-	returning := m.returning(done, r)
+	returning := returning(m.header, done, r)
 	if done.recorded <= r.Begin {
 		returning = max(0, returning-r.Execute) // the call itself
 	}

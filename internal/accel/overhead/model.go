@@ -143,7 +143,7 @@ func (m *model) onThread(r *trace.Record, forwarded trace.Class) cost.Time {
 	case m.header.Mode == trace.Local && forwarded == trace.AnsweredLocally:
 		return min(busy, cost.Of(m.c.Local))
 	case m.header.Mode == trace.Local || r.Class == trace.AnsweredLocally && forwarded != r.Class:
-		return cost.Of(m.c.Encode) + m.copying(r.Forward)
+		return cost.Of(m.c.Encode) + m.c.copying(r.Forward)
 	case r.Class == trace.WaitedFor:
 		return ns(r.Encode)
 	}
@@ -151,8 +151,8 @@ func (m *model) onThread(r *trace.Record, forwarded trace.Class) cost.Time {
 }
 
 // copying is how long the driver library takes to copy bytes.
-func (m *model) copying(bytes uint64) cost.Time {
-	return cost.Time(float64(bytes) / m.c.CopyRate * float64(cost.Second))
+func (c *Constants) copying(bytes uint64) cost.Time {
+	return cost.Time(float64(bytes) / c.CopyRate * float64(cost.Second))
 }
 
 // run makes what the thread has done so far a task, and returns when it is done.
