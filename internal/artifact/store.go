@@ -41,6 +41,9 @@ type Source interface {
 type Options struct {
 	// Dir is the store's folder, which Open creates.
 	Dir string
+	// Shared is the folder of another store, whose files this one has as well. It is only
+	// read; "" means none.
+	Shared string
 	// Source provides files that are not in the store; nil means none.
 	Source Source
 	// Logger receives reports of corrupt files. The default discards them.
@@ -51,6 +54,7 @@ type Options struct {
 // several goroutines, and several processes may open one folder.
 type Store struct {
 	dir    string
+	shared string
 	source Source
 	log    *slog.Logger
 }
@@ -60,7 +64,7 @@ func Open(opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{dir: opts.Dir, source: opts.Source, log: opts.Logger}
+	s := &Store{dir: opts.Dir, shared: opts.Shared, source: opts.Source, log: opts.Logger}
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
@@ -73,6 +77,12 @@ func (s *Store) open() error {
 			return err
 		}
 	}
+	// Another process may have just made the index, and written to it.
+	unlock, err := s.lock(unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	for name, text := range map[string]string{
 		layoutFile: `{"imageLayoutVersion":"1.0.0"}`,
 		indexFile:  `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`,
@@ -102,7 +112,42 @@ func (s *Store) Has(digest string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return s.touch(path)
+	if there, err := s.touch(path); there || err != nil || s.shared == "" {
+		return there, err
+	}
+	_, err = s.statShared(digest)
+	return err == nil, nil
+}
+
+// statShared describes a file of the shared folder.
+func (s *Store) statShared(digest string) (fs.FileInfo, error) {
+	path, err := s.sharedBlob(digest)
+	if err != nil {
+		return nil, err
+	}
+	return os.Stat(path)
+}
+
+// sharedBlob returns the path of a file in the shared folder.
+func (s *Store) sharedBlob(digest string) (string, error) {
+	name, err := hexOf(digest)
+	if err == nil && s.shared == "" {
+		err = fs.ErrNotExist
+	}
+	return filepath.Join(s.shared, filepath.FromSlash(blobsDir), name), err
+}
+
+// readShared reads a file of the shared folder. A corrupt one is as none: its owner deletes it.
+func (s *Store) readShared(digest string) ([]byte, error) {
+	path, err := s.sharedBlob(digest)
+	if err != nil {
+		return nil, missing(digest)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil || Digest(content) != digest {
+		return nil, missing(digest)
+	}
+	return content, nil
 }
 
 // touch updates a file's modification time for Collect, and reports whether the file exists.
@@ -127,6 +172,9 @@ func (s *Store) Size(digest string) (int64, error) {
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		info, err = s.statShared(digest)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		return 0, missing(digest)
 	}
 	if err != nil {
@@ -148,7 +196,7 @@ func (s *Store) Read(_ context.Context, digest string) ([]byte, error) {
 	}
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, missing(digest)
+		return s.readShared(digest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read artifact %s: %w", digest, err)

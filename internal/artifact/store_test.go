@@ -303,3 +303,42 @@ func TestSaveEnds(t *testing.T) {
 		t.Errorf("it does not end: %v", err)
 	}
 }
+
+// A store has the files of a shared folder, and changes nothing there.
+func TestShared(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	owner, err := artifact.Open(artifact.Options{Dir: filepath.Join(dir, "owner")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := artifact.Open(artifact.Options{Dir: filepath.Join(dir, "own"), Shared: filepath.Join(dir, "owner")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := owner.Put(ctx, []byte("module"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := s.Read(ctx, digest)
+	has, hasErr := s.Has(digest)
+	size, sizeErr := s.Size(digest)
+	if err != nil || string(content) != "module" || !has || hasErr != nil || size != 6 || sizeErr != nil {
+		t.Errorf("got %q, %v, has %v, %v, size %d, %v", content, err, has, hasErr, size, sizeErr)
+	}
+	if _, err := s.Collect(ctx, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "owner", "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
+	if err := os.WriteFile(path, []byte("corrupt"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(ctx, digest); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("a corrupt file: got %v, want NotFound", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the owner's file: %v", err)
+	}
+	if _, err := s.Read(ctx, "sha256:../../key"); err == nil {
+		t.Error("a digest that is none was read")
+	}
+}

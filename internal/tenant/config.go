@@ -31,7 +31,8 @@ type Config struct {
 	Tenant   string          `json:"tenant"`
 	Node     outboard.NodeID `json:"node"`
 	Boot     string          `json:"boot"`
-	// Dir is the process's folder. Artifacts is the folder of all tenants' artifacts.
+	// Dir is the process's folder. Artifacts is the folder of the node's artifacts, which
+	// the process only reads.
 	Dir       string `json:"dir"`
 	Artifacts string `json:"artifacts"`
 	// StateSocket is where the node relays the pool's state. Where NATS is set the process

@@ -11,13 +11,14 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant/blob"
 )
 
-// confine restricts the process to its own folder, the artifacts and what every program reads.
+// confine restricts the process to its own folder, and to reading the node's artifacts and what
+// every program reads. What it fetches from other nodes lies in its own folder.
 // A guest that breaks out of the engine reaches neither other tenants' folders nor the node's,
 // with its keys. The sockets of the pool stay reachable.
 func (c *Config) confine() error {
 	err := sandbox.RestrictProcess(sandbox.Rules{
-		Write:   []string{c.Dir, c.Artifacts, "/dev/null"},
-		Read:    []string{"/proc", "/sys", "/etc", "/usr", "/lib", "/lib64", "/dev/urandom", "/dev/random", "/dev/zero", c.Creds},
+		Write:   []string{c.Dir, "/dev/null"},
+		Read:    []string{c.Artifacts, "/proc", "/sys", "/etc", "/usr", "/lib", "/lib64", "/dev/urandom", "/dev/random", "/dev/zero", c.Creds},
 		Network: true,
 	})
 	if errors.Is(err, sandbox.ErrUnsupported) {
@@ -51,9 +52,12 @@ type gapError struct{ error }
 
 func (c *Config) compiledDir() string { return filepath.Join(c.Dir, "compiled") }
 
+// ownArtifacts is the folder of the artifacts that the process has fetched from other nodes.
+func (c *Config) ownArtifacts() string { return filepath.Join(c.Dir, "artifacts") }
+
 // dirs are the folders that belong to the process.
 func (c *Config) dirs() []string {
-	return []string{c.Dir, filepath.Join(c.Dir, blob.ValuesDir), filepath.Join(c.Dir, blob.OwnersDir), c.compiledDir()}
+	return []string{c.Dir, filepath.Join(c.Dir, blob.ValuesDir), filepath.Join(c.Dir, blob.OwnersDir), c.compiledDir(), c.ownArtifacts()}
 }
 
 // makeDirs creates the folders that the process uses.

@@ -24,6 +24,9 @@ func runConfined(dir string) {
 	_, err := os.ReadFile(filepath.Join(dir, "node", "key"))
 	fmt.Println("key:", err)
 	fmt.Println("write:", os.WriteFile(filepath.Join(dir, "node", "planted"), nil, 0o600))
+	_, err = os.ReadFile(filepath.Join(c.Artifacts, "module"))
+	fmt.Println("artifact:", err)
+	fmt.Println("replace:", os.WriteFile(filepath.Join(c.Artifacts, "module"), nil, 0o600), os.Remove(filepath.Join(c.Artifacts, "module")))
 	_, err = os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	fmt.Println("terminal:", err)
 	fmt.Println("own:", os.WriteFile(filepath.Join(c.compiledDir(), "module"), nil, 0o600))
@@ -41,8 +44,10 @@ func TestPlantedLink(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := os.WriteFile(filepath.Join(dir, "node", "key"), []byte("secret"), 0o600); err != nil {
-				t.Fatal(err)
+			for _, name := range []string{"node/key", "artifacts/module"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte("secret"), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if err := os.Symlink(filepath.Join(dir, "node"), filepath.Join(dir, "tea", planted)); err != nil {
 				t.Fatal(err)
@@ -56,13 +61,16 @@ func TestPlantedLink(t *testing.T) {
 			if strings.Contains(string(text), "can reach the files") {
 				t.Skip("this kernel has no Landlock")
 			}
-			for _, want := range []string{"a guest may have broken out", "key: open", "write: open", "terminal: open /dev/tty: permission denied", "own: <nil>"} {
+			for _, want := range []string{"a guest may have broken out", "key: open", "write: open", "terminal: open /dev/tty: permission denied", "own: <nil>", "artifact: <nil>", "replace: open"} {
 				if !strings.Contains(string(text), want) {
 					t.Errorf("no %q in:\n%s", want, text)
 				}
 			}
 			if _, err := os.Stat(filepath.Join(dir, "node", "planted")); err == nil {
 				t.Error("it wrote into the node's folder")
+			}
+			if text, err := os.ReadFile(filepath.Join(dir, "artifacts", "module")); err != nil || string(text) != "secret" {
+				t.Errorf("another tenant's module: %q, %v", text, err)
 			}
 		})
 	}

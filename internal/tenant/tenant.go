@@ -131,6 +131,7 @@ func (t *Tenant) services() []lifecycle.Service {
 		lifecycle.Func("peers", t.servePeers),
 		lifecycle.Func("apps' reconciler", func(ctx context.Context, ready func()) error { return t.apps.Run(ctx, ready) }),
 		lifecycle.Func("idle instances", func(ctx context.Context, ready func()) error { return trim(ctx, ready, t.apps) }),
+		lifecycle.Func("artifacts' collector", t.collectArtifacts),
 		lifecycle.Func("requests", t.serveRequests),
 		lifecycle.Func("local API", t.serveControl),
 	}
@@ -186,11 +187,32 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 		return nil, err
 	}
 	t.files = &blob.Store{Dir: t.config.Dir, Peers: t.peers, Others: t.members.Peers, Known: t.members.Known}
-	t.files.Artifacts, err = artifact.Open(artifact.Options{Dir: t.config.Artifacts, Source: t.files, Logger: t.log})
+	t.files.Artifacts, err = artifact.Open(artifact.Options{Dir: t.config.ownArtifacts(), Shared: t.config.Artifacts, Source: t.files, Logger: t.log})
 	if err != nil {
 		return nil, errors.Join(err, t.peers.Close())
 	}
 	return closer(t.peers.Close), nil
+}
+
+// collectInterval is how often artifacts that no app needs are removed, and how long one is kept
+// without an app: a deployment fetches them before it is written.
+const collectInterval = time.Hour
+
+// collectArtifacts removes what the process has fetched and no app needs any more.
+func (t *Tenant) collectArtifacts(ctx context.Context, ready func()) error {
+	ready()
+	tick := time.NewTicker(collectInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if _, err := t.files.Artifacts.Collect(ctx, t.registry.Files(), collectInterval); err != nil && ctx.Err() == nil {
+			t.log.Warn("artifacts that no app needs are not all removed", "error", err)
+		}
+	}
 }
 
 func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
