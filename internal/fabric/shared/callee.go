@@ -44,6 +44,7 @@ func (c *callee) open(conn *Conn, out int) {
 	c.laneEnd.open(conn, out)
 	o := &conn.options
 	c.handleDesc, c.onClose = c.handle, c.cancelCalls
+	c.quiet = true // a program that makes no calls costs no thread
 	c.handler, c.inline, c.maxMessage, c.maxCalls = o.Handler, o.Inline, o.MaxMessage, o.MaxCalls
 	c.unary, _ = o.Handler.(call.UnaryHandler)
 	if c.peer = conn.peer.String(); !o.Trust {
@@ -108,7 +109,7 @@ func (c *callee) next() *served {
 		if dead != nil {
 			return nil
 		}
-		c.bell.Sleep(&c.waits, old, c.conn.options.maxSleep)
+		c.sleep(old)
 	}
 }
 

@@ -26,6 +26,7 @@ type Conn struct {
 	region  *region
 	side    side
 	serves  bool // the peer has a handler
+	parks   bool // the peer wakes a parked reader through the socket
 	peer    Peer
 	caller  caller
 	callee  callee
@@ -67,8 +68,9 @@ func LenderFrom(ctx context.Context) (Lender, bool) {
 	return l, ok
 }
 
-func newConn(socket *net.UnixConn, r *region, s side, serves bool, peer Peer, o *Options) *Conn {
-	c := &Conn{options: *o, socket: socket, region: r, side: s, serves: serves, peer: peer, done: make(chan struct{}), draining: make(chan struct{})}
+func newConn(socket *net.UnixConn, r *region, s side, theirs hello, peer Peer, o *Options) *Conn {
+	c := &Conn{options: *o, socket: socket, region: r, side: s, serves: theirs.serves, parks: theirs.notifies, peer: peer, done: make(chan struct{}), draining: make(chan struct{})}
+	r.notifyPeer = c.notifyPeer
 	// Directions 0 and 1 are the lane of the dialler's calls, 2 and 3 that of the listener's.
 	c.caller.open(c, 2*int(s))
 	c.callee.open(c, 3-2*int(s))

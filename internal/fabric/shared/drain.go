@@ -11,8 +11,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// byteDrain is the only byte that is valid on the socket after the handshake: the sender drains
-// the connection.
+// byteDrain and byteRing are the only bytes that are valid on the socket after the handshake.
+// byteDrain: the sender drains the connection.
 const byteDrain = 'D'
 
 // Draining is closed when the peer drains this connection, or the connection has ended. Calls in
@@ -102,10 +102,15 @@ func (c *Conn) refusalError() error {
 
 // handleSocketByte processes what the peer wrote to the socket.
 func (c *Conn) handleSocketByte(word byte) bool {
-	if word != byteDrain {
+	switch word {
+	case byteDrain:
+		c.drainedOnce.Do(func() { close(c.draining) })
+	case byteRing:
+		c.caller.ringParked()
+		c.callee.ringParked()
+	default:
 		c.closeOnViolation(outboard.Errorf(outboard.Protocol, "socket", "the peer wrote %#x after the handshake", word))
 		return false
 	}
-	c.drainedOnce.Do(func() { close(c.draining) })
 	return true
 }

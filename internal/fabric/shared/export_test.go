@@ -20,3 +20,6 @@ func Posted(c *Conn) uint32 {
 	defer p.mu.Unlock()
 	return p.produced
 }
+
+// IsParked reports that the reader of the peer's calls waits without a thread.
+func IsParked(c *Conn) bool { return c.callee.bell.Sleeper.Load() == 2 }

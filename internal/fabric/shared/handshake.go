@@ -20,6 +20,8 @@ import (
 //	12  u32 slots of a ring; u64 bytes of a heap, u64 0: sent by the listener only
 type hello struct {
 	serves bool
+	// notifies reports that the side wakes a parked reader through the socket.
+	notifies bool
 	geometry
 }
 
@@ -27,6 +29,7 @@ const (
 	helloSize    = 32
 	helloVersion = 1
 	flagServes   = 1
+	flagNotifies = 2
 )
 
 func (h hello) encode() []byte {
@@ -35,6 +38,9 @@ func (h hello) encode() []byte {
 	var flags uint32
 	if h.serves {
 		flags |= flagServes
+	}
+	if h.notifies {
+		flags |= flagNotifies
 	}
 	b = binary.LittleEndian.AppendUint32(b, flags)
 	b = binary.LittleEndian.AppendUint32(b, uint32(h.slots))
@@ -49,7 +55,8 @@ func decodeHello(b []byte) (hello, error) {
 	if v := binary.LittleEndian.Uint16(b[6:]); v != helloVersion {
 		return hello{}, outboard.Errorf(outboard.Protocol, "handshake", "version %d: this program knows %d", v, helloVersion)
 	}
-	h := hello{serves: binary.LittleEndian.Uint32(b[8:])&flagServes != 0}
+	flags := binary.LittleEndian.Uint32(b[8:])
+	h := hello{serves: flags&flagServes != 0, notifies: flags&flagNotifies != 0}
 	h.slots = int(binary.LittleEndian.Uint32(b[12:]))
 	h.heap = int(min(binary.LittleEndian.Uint64(b[16:]), maxHeap+1))
 	return h, nil
@@ -65,7 +72,7 @@ func acceptHandshake(socket *net.UnixConn, o *Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours := hello{serves: o.Handler != nil, geometry: geometry{heap: o.Heap, slots: o.Slots}}
+	ours := hello{serves: o.Handler != nil, notifies: true, geometry: geometry{heap: o.Heap, slots: o.Slots}}
 	if f, err = newRegion(ours.geometry); err != nil {
 		return nil, err
 	}
@@ -73,12 +80,13 @@ func acceptHandshake(socket *net.UnixConn, o *Options) (*Conn, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
-	return newConnOn(socket, f, acceptor, theirs.serves, ours.geometry, o)
+	theirs.geometry = ours.geometry
+	return newConnOn(socket, f, acceptor, theirs, o)
 }
 
 // dialHandshake is the dialler's side.
 func dialHandshake(socket *net.UnixConn, o *Options) (*Conn, error) {
-	if err := unixsock.Send(socket, hello{serves: o.Handler != nil}.encode(), nil); err != nil {
+	if err := unixsock.Send(socket, hello{serves: o.Handler != nil, notifies: true}.encode(), nil); err != nil {
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
 	theirs, f, err := receiveHello(socket)
@@ -92,7 +100,7 @@ func dialHandshake(socket *net.UnixConn, o *Options) (*Conn, error) {
 		_ = f.Close()
 		return nil, outboard.Errorf(outboard.Protocol, "handshake", "the listener's region: %w", err)
 	}
-	return newConnOn(socket, f, dialler, theirs.serves, theirs.geometry, o)
+	return newConnOn(socket, f, dialler, theirs, o)
 }
 
 func receiveHello(socket *net.UnixConn) (hello, *os.File, error) {
@@ -110,19 +118,19 @@ func receiveHello(socket *net.UnixConn) (hello, *os.File, error) {
 }
 
 // newConnOn maps f, which it takes over, and makes the Conn.
-func newConnOn(socket *net.UnixConn, f *os.File, s side, serves bool, g geometry, o *Options) (*Conn, error) {
+func newConnOn(socket *net.UnixConn, f *os.File, s side, theirs hello, o *Options) (*Conn, error) {
 	peer, err := peerCredentials(socket)
 	if err != nil {
 		_ = f.Close()
 		return nil, err
 	}
-	r, err := openRegion(f, g)
+	r, err := openRegion(f, theirs.geometry)
 	if err != nil {
 		_ = f.Close()
 		return nil, err
 	}
 	_ = socket.SetDeadline(time.Time{})
-	return newConn(socket, r, s, serves, peer, o), nil
+	return newConn(socket, r, s, theirs, peer, o), nil
 }
 
 func peerCredentials(socket *net.UnixConn) (Peer, error) {

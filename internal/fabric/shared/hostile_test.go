@@ -83,7 +83,7 @@ func against(t testing.TB, s side, o Options) (c *Conn, r *region, socket *net.U
 		t.Fatal(err)
 	}
 	both := sockets(t)
-	if c, err = newConnOn(both[0], f, s, true, g, &o); err != nil {
+	if c, err = newConnOn(both[0], f, s, hello{serves: true, geometry: g}, &o); err != nil {
 		t.Fatal(err)
 	}
 	c.start()
@@ -338,7 +338,7 @@ func FuzzScribble(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		peer, err := newConnOn(socket, os.NewFile(uintptr(fd), "peer"), acceptor, true, r.geometry, &o)
+		peer, err := newConnOn(socket, os.NewFile(uintptr(fd), "peer"), acceptor, hello{serves: true, geometry: r.geometry}, &o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,6 +26,11 @@ type laneEnd struct {
 	// onClose is called once when the end closes, with the mutex held.
 	onClose func()
 	closed  chan struct{} // closed then
+	// rung wakes the parked reader.
+	rung chan struct{}
+	// quiet reports that the last wait ended without a ring: the next one parks. Only the reader
+	// touches it.
+	quiet bool
 	// job is a call that the reader leaves its role for. Only the reader touches it.
 	job     *served
 	current desc // the descriptor in hand; only the reader touches it
@@ -46,7 +51,7 @@ type laneEnd struct {
 
 func (e *laneEnd) open(c *Conn, out int) {
 	r := c.region
-	e.conn, e.region, e.closed = c, r, make(chan struct{})
+	e.conn, e.region, e.closed, e.rung = c, r, make(chan struct{}), make(chan struct{}, 1)
 	e.bell = r.bell(out ^ 1)
 	e.out, e.heap = newProducer(r, out), newAllocator(r, out)
 	e.in, e.peerHeap = newConsumer(r, out^1), newPeerHeap(r, out^1)

@@ -80,6 +80,8 @@ type region struct {
 	file *os.File
 	base unsafe.Pointer
 	refs atomic.Int64
+	// notifyPeer wakes a reader of the peer that has parked; set before the region is used.
+	notifyPeer func()
 }
 
 // openRegion maps f and takes it over unless it returns an error. The region has one reference.

@@ -28,7 +28,7 @@ func newProducer(r *region, direction int) *producer {
 }
 
 func (r *region) bell(direction int) shm.Bell {
-	return shm.Bell{Word: r.word(direction, offBell), Sleeper: r.word(direction, offSleeper)}
+	return shm.Bell{Word: r.word(direction, offBell), Sleeper: r.word(direction, offSleeper), Notify: r.notifyPeer}
 }
 
 // post publishes d with the content of its slot. False: the ring is full, and the consumer rings

@@ -36,6 +36,7 @@ func (e *laneEnd) markReady(w *waiter) {
 		w.signal()
 	case w == e.readerWaiter && e.readerAsleep.Load():
 		e.bell.RingAlways()
+		e.ringParked()
 	}
 }
 
@@ -124,6 +125,7 @@ func (e *laneEnd) readUntilReady(ctx context.Context, w *waiter) {
 	e.reading, e.readerWaiter = true, w
 	e.mu.Unlock()
 	var stop func() bool
+	e.quiet = false
 	for {
 		old := e.bell.Now()
 		e.drain()
@@ -138,7 +140,7 @@ func (e *laneEnd) readUntilReady(ctx context.Context, w *waiter) {
 		}
 		e.readerAsleep.Store(true)
 		e.mu.Unlock()
-		e.bell.Sleep(&e.waits, old, e.conn.options.maxSleep)
+		e.sleep(old)
 		e.readerAsleep.Store(false)
 	}
 	e.reading, e.readerWaiter = false, nil
@@ -153,4 +155,5 @@ func (e *laneEnd) wakeReader() {
 		e.bell.RingAlways()
 		e.region.release()
 	}
+	e.ringParked()
 }

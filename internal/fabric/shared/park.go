@@ -1,0 +1,56 @@
+package shared
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A reader that sleeps on a futex occupies an operating system thread. That is the fastest way to
+// wake it, and a node with thousands of idle programs would have thousands of threads. So a
+// reader that was not rung for parkAfter parks: it waits on a channel, and the peer, which finds
+// "parked" in place of "asleep" in shared memory, writes byteRing to the socket. The goroutine
+// that watches the socket, without a thread, passes it on.
+const (
+	// parkAfter is how long a reader sleeps on the futex before it parks.
+	parkAfter = 10 * time.Millisecond
+	// parkedSleeps is how many times longer than on the futex a reader stays parked at most. As
+	// with maxSleep, only a peer that tampers with the bells makes the bound necessary.
+	parkedSleeps = 20
+	// byteRing is the byte on the socket that wakes the parked readers of the receiver.
+	byteRing = 'B'
+)
+
+// sleep waits until the bell rings after old, or for a while. Only the reader calls it.
+func (e *laneEnd) sleep(old uint32) {
+	limit := e.conn.options.maxSleep
+	switch {
+	case !e.conn.parks:
+		e.bell.Sleep(&e.waits, old, limit)
+	case e.quiet:
+		e.bell.Park(old, e.rung, parkedSleeps*limit)
+	default:
+		e.bell.Sleep(&e.waits, old, min(parkAfter, limit))
+	}
+	e.quiet = e.bell.Now() == old
+}
+
+// ringParked wakes the reader if it is parked, and otherwise before it parks the next time.
+func (e *laneEnd) ringParked() {
+	select {
+	case e.rung <- struct{}{}:
+	default:
+	}
+}
+
+// notifyPeer wakes the parked readers of the peer. It never blocks: a full socket has bytes that
+// will wake them.
+func (c *Conn) notifyPeer() {
+	raw, err := c.socket.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.Sendto(int(fd), []byte{byteRing}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+	})
+}
