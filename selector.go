@@ -22,7 +22,7 @@ type part struct {
 	number           uint64
 }
 
-// Longest operators first, so that ">=" is not read as ">".
+// selectorOps are the operators, the longest first, so that ">=" is not read as ">".
 var selectorOps = []string{">=", "<=", "!=", "!~", "=", "~", ">", "<"}
 
 var textFields = map[string]func(Device) string{

@@ -31,8 +31,8 @@ const ending = ".tmpl"
 // A source is a file or a folder of guest.Sources and its destination.
 type source struct{ from, to string }
 
-// The packages for Go keep their import paths: the function's go.mod replaces the module by
-// the folder beside it. So the code is as in the documentation and the examples, and a
+// sources are the files of each language. The packages for Go keep their import paths: the
+// function's go.mod replaces the module by the folder beside it. So the code is as in the documentation and the examples, and a
 // published version can be used later by deleting the replacement. The tests of the packages
 // are left out, since they need more than is copied.
 func sources(language string) []source {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,7 +101,7 @@ func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	s.Problems = append(failed, s.findProblems()...)
+	s.Problems = slices.Concat(failed, s.findProblems())
 	return &s, nil
 }
 

@@ -38,7 +38,8 @@ func TestStatusProblems(t *testing.T) {
 				Calls: []client.Calls{
 					{Service: "shop.Cart", Method: "Add", Rate: 100, Errors: 4.9},
 					{Service: "shop.Cart", Method: "Remove", Rate: 100, Errors: 5},
-					{Service: "shop.Gone", Method: "A", Rate: 1}, {Service: "shop.Gone", Method: "B", InFlight: 1},
+					{Service: "shop.Gone", Method: "A", Rate: 1},
+					{Service: "shop.Gone", Method: "B", InFlight: 1},
 					{Service: "shop.Past", Method: "A"},
 				},
 			},

@@ -35,7 +35,7 @@ func TestCheckDocument(t *testing.T) {
 	long := strings.Repeat("word ", 21)
 	text := "# Title\n" + long + "\n" + strings.Repeat("x", 120) + "\n| " + long + "|\n```\n" + long + "\n```\n" +
 		"`internal/gone` and `internal/here`\n"
-	if err := os.MkdirAll(filepath.Join(root, "internal/here"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(root, "internal", "here"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(root, "a.md"), []byte(text), 0o644); err != nil {

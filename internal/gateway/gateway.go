@@ -113,7 +113,7 @@ func (o *Options) validate() error {
 	switch {
 	case o.Invoker == nil:
 		return errors.New("there is no Invoker")
-	case o.Buffers < 0 || o.Calls < 0 || o.Conns < 0 || o.Sockets < 0 || o.LogSize < 0 || o.Grace < 0 || o.ClientTimeout < 0:
+	case o.Calls < 0 || o.Conns < 0 || o.Sockets < 0 || o.LogSize < 0 || o.Grace < 0 || o.ClientTimeout < 0:
 		return errors.New("a number of the options is negative")
 	case strings.ContainsFunc(o.Node, unicode.IsControl):
 		return fmt.Errorf("node %q: it has control characters", o.Node)

@@ -134,7 +134,7 @@ func (h *hub) subscribe(subject string, f func(Message)) (stop func()) {
 	return stop
 }
 
-// Subjects are PREFIX.APP.room.NAME and PREFIX.APP.id.NODE, with names in base64.
+// subject returns the subject of a room or a socket: PREFIX.APP.room.NAME and PREFIX.APP.id.NODE, with names in base64.
 func (h *hub) subject(kind, name string) string {
 	code := base64.RawURLEncoding
 	return h.sockets.gateway.opts.Rooms + "." + code.EncodeToString([]byte(h.app)) + "." + kind + "." + code.EncodeToString([]byte(name))

@@ -125,10 +125,10 @@ func received(t *testing.T, in *bufio.Reader, limit int) (answers []string, code
 func TestRFC6455(t *testing.T) {
 	echo := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
 		kind, _ := c.Meta("ws.kind")
-		switch {
-		case kind == "text":
+		switch kind {
+		case "text":
 			return actions{Send: []sendAction{{To: "self", Text: string(c.Body)}}}.answer(), nil
-		case kind == "binary":
+		case "binary":
 			return actions{Send: []sendAction{{To: "self", Data: c.Body}}}.answer(), nil
 		}
 		return gateway.Answer{}, nil
@@ -180,7 +180,9 @@ func TestRFC6455(t *testing.T) {
 		"9.1 larger than the route takes":    {frame(final|opText, strings.Repeat("x", 1<<20+1)), nil, 1009, "", ""},
 		"unmasked frame":                     {unmasked(final|opText, "hello"), nil, 1002, "", ""},
 		"12.1 compressed message": {
-			frames(frame(final|rsv1|opText, deflated(strings.Repeat("hello", 1000))), bye), []string{strings.Repeat("hello", 1000)}, 1000,
+			frames(frame(final|rsv1|opText, deflated(strings.Repeat("hello", 1000))), bye),
+			[]string{strings.Repeat("hello", 1000)},
+			1000,
 			"Sec-WebSocket-Extensions: permessage-deflate", "permessage-deflate; client_no_context_takeover; server_no_context_takeover",
 		},
 		"12.2 compressed beyond the limit": {
@@ -204,7 +206,7 @@ func TestRFC6455(t *testing.T) {
 			fmt.Fprintf(conn, "GET /chat/ HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n%s\r\n",
 				base64.StdEncoding.EncodeToString(make([]byte, 16)), offer)
 			in := bufio.NewReader(conn)
-			r, err := http.ReadResponse(in, nil)
+			r, err := http.ReadResponse(in, nil) //nolint:bodyclose // the connection is its body
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -415,21 +417,23 @@ func TestTrailers(t *testing.T) {
 	for name, framing := range map[string]string{
 		"plain": "Content-Length: 1\r\n\r\na", "net/http": "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
 	} {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		in := bufio.NewReader(conn)
-		for range 2 { // the connection goes on
-			fmt.Fprintf(conn, "POST /shop/ HTTP/1.1\r\nHost: x\r\n%s", framing)
-			r, err := http.ReadResponse(in, nil)
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", addr)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := read(t, r); got.text != "hello" || fmt.Sprint(r.Trailer) != "map[Grpc-Status:[7] X-Sum:[a b]]" {
-				t.Errorf("%s: got %q with the trailers %v", name, got.text, r.Trailer)
+			defer conn.Close()
+			in := bufio.NewReader(conn)
+			for range 2 { // the connection goes on
+				fmt.Fprintf(conn, "POST /shop/ HTTP/1.1\r\nHost: x\r\n%s", framing)
+				r, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := read(t, r); got.text != "hello" || fmt.Sprint(r.Trailer) != "map[Grpc-Status:[7] X-Sum:[a b]]" {
+					t.Errorf("%s: got %q with the trailers %v", name, got.text, r.Trailer)
+				}
 			}
-		}
+		})
 	}
 }

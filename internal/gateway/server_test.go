@@ -422,7 +422,7 @@ func TestCloseClientConns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { conn.Close() })
 		in := bufio.NewReader(conn)
 		for range 2 {
 			if _, err := io.WriteString(conn, request); err != nil {

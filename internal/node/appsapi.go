@@ -28,8 +28,7 @@ type appsAPI struct {
 	state   *state.State
 }
 
-// handleApps serves what the local API has about apps. What concerns one app goes to
-// its tenant's process.
+// register serves the local API of apps. Requests about one app go to its tenant's process.
 func (a *appsAPI) register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/apps", a.postApp)
 	mux.HandleFunc("GET /v1/apps", gather[client.App](a))
@@ -40,7 +39,6 @@ func (a *appsAPI) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/apps/{app}/nodes", a.getAppNodes)
 	mux.HandleFunc("DELETE /v1/apps/{app}", api.Answer(a.deleteApp))
 	mux.HandleFunc("POST /v1/subjects/{subject}", api.Answer(a.postMessage))
-
 }
 
 // forward forwards a request to the process of an app's tenant.

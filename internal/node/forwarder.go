@@ -72,7 +72,7 @@ func (f *forwarder) run(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.proxies {
-		p.Transport.(*http.Transport).CloseIdleConnections() //nolint:forcetypeassert // proxy made it
+		p.Transport.(*http.Transport).CloseIdleConnections() //nolint:errcheck // proxy made it
 	}
 }
 

@@ -60,7 +60,7 @@ func (p planes) DeployFunction(ctx context.Context, v *version, s app.Source) (*
 	d := &deployed{
 		Function: f, tenant: p.tenant, version: v, name: s.Name, module: s.Digest, size: len(s.Content), spec: spec,
 		http:      spec.HTTP || slices.Contains(exports, httpExport),
-		resources: v.Resources.(*appResources), //nolint:forcetypeassert // NewResources returned it
+		resources: v.Resources.(*appResources), //nolint:errcheck // NewResources returned it
 		imports:   make(map[string]manifest.Import, len(spec.Imports)),
 	}
 	for _, i := range spec.Imports {

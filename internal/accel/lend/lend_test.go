@@ -275,8 +275,10 @@ func TestOwns(t *testing.T) {
 
 func TestWorkerGetsTheMachinesEnvironment(t *testing.T) {
 	h, _ := open(t, func(o *lend.Options) {
-		o.Environ = []string{"PATH=/bin", "OUTBOARD_SOCKET=/x", "OUTBOARD_TOKEN=secret", "OCL_ICD_VENDORS=/borrowed",
-			"AWS_SECRET_ACCESS_KEY=secret", "POCL_MAX_PTHREAD_COUNT=2", "HOME=/root", "LD_PRELOAD=/x", "MY_DRIVER=1"}
+		o.Environ = []string{
+			"PATH=/bin", "OUTBOARD_SOCKET=/x", "OUTBOARD_TOKEN=secret", "OCL_ICD_VENDORS=/borrowed",
+			"AWS_SECRET_ACCESS_KEY=secret", "POCL_MAX_PTHREAD_COUNT=2", "HOME=/root", "LD_PRELOAD=/x", "MY_DRIVER=1",
+		}
 		o.Sandbox.Environ = []string{"MY_DRIVER"}
 	})
 	s := start(t, h)

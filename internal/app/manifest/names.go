@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// longestName is how many letters a name may have: it becomes a part of subjects, of
+// maxName bounds the bytes of a name, which becomes a part of subjects, of
 // files' names and of metrics.
 const maxName = 63
 
@@ -47,7 +47,7 @@ func labelError(s string) string {
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 
-// fix returns a valid name similar to s, for the message that s is none.
+// suggestName returns a valid name similar to s, for the message that s is none.
 func suggestName(s string, label bool) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
-// mostRoutes is how many routes an app may have.
+// maxRoutes bounds the routes of an app.
 const maxRoutes = 500
 
 // triggerReader reads what starts an app: routes, subjects and schedules.
@@ -297,7 +297,7 @@ func (r *triggerReader) schedules(v pathNode, a *App) {
 	})
 }
 
-// someTime is when a schedule is asked whether it ever comes.
+// referenceTime is the time from which a schedule has to have a next run.
 func referenceTime() time.Time { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
 func (r *triggerReader) cron(v pathNode, to *string) {

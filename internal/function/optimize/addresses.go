@@ -102,7 +102,7 @@ func (f *bodyOptimizer) newAddressFolder(body []byte, params uint32) (a *address
 	a = &addressFolder{code: bodyCode{f.instructions[:0], f.budget}, narrowed: map[uint32]*narrowedPointer{}, nextLocal: first, firstLocal: first}
 	start = f.Off
 	for f.More() {
-		i, _ := f.next()
+		i := f.next()
 		a.code.instructions = append(a.code.instructions, instruction{Instruction: i, operand: f.constantOperand(i)})
 	}
 	f.instructions = a.code.instructions

@@ -140,10 +140,10 @@ func (f *bodyOptimizer) optimize(body []byte, params uint32, fromGo bool) []byte
 }
 
 // next reads one instruction within the budget.
-func (f *bodyOptimizer) next() (i wasmbin.Instruction, end bool) {
-	i, end = f.bodyScanner.next()
+func (f *bodyOptimizer) next() wasmbin.Instruction {
+	i, _ := f.bodyScanner.next()
 	f.spend(i.End - i.At)
-	return i, end
+	return i
 }
 
 // spend counts work, and sets Err when it is too much.

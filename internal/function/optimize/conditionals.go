@@ -11,7 +11,7 @@ func (f *bodyOptimizer) lowerConditionals(body []byte) []byte {
 	f.begin(body)
 	c := conditionalLowering{out: append(make([]byte, 0, len(body)+len(body)/32), body[:f.Off]...)}
 	for f.More() {
-		i, _ := f.next()
+		i := f.next()
 		if f.Err != nil {
 			return body
 		}

@@ -78,7 +78,7 @@ func (f *bodyOptimizer) matchDispatchLoop(body []byte) (*dispatchLoop, bool) {
 	f.loop, f.previous, f.pcState = dispatchLoop{}, [2]wasmbin.Instruction{}, pcUnchanged
 	var before localSet
 	for f.More() && !f.matchHeader() {
-		i, _ := f.next()
+		i := f.next()
 		if i.Op == opEnd && len(f.open) == 0 {
 			return nil, false // the end of the body, or close to it
 		}
@@ -91,7 +91,7 @@ func (f *bodyOptimizer) matchDispatchLoop(body []byte) (*dispatchLoop, bool) {
 		return nil, false
 	}
 	for f.More() { // the rest must not use the program counter
-		if i, _ := f.next(); isLocal(i.Op) && f.indexOperand(i) == f.loop.pc {
+		if i := f.next(); isLocal(i.Op) && f.indexOperand(i) == f.loop.pc {
 			return nil, false
 		}
 	}
@@ -161,7 +161,7 @@ func (f *bodyOptimizer) readSegments() bool {
 			if !f.More() {
 				return false
 			}
-			i, _ := f.next()
+			i := f.next()
 			if i.Op == opEnd && f.depth == 0 {
 				s.to = i.At
 				f.loop.flows[n].fallsThrough = f.previous[1].End != i.At || !isTerminator(f.previous[1].Op)

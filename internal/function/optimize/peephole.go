@@ -45,7 +45,7 @@ func (f *bodyOptimizer) combineInstructions(body []byte) []byte {
 	f.begin(body)
 	p := peephole{out: append(make([]byte, 0, len(body)+8), body[:f.Off]...)}
 	for f.More() {
-		i, _ := f.next()
+		i := f.next()
 		p.write(i.Op, body[i.At:i.End])
 	}
 	if f.Err != nil {

@@ -50,7 +50,7 @@ func (f *bodyOptimizer) findSmallLoops(body []byte) (found []smallLoop) {
 	var open []byte     // the instructions that began the open blocks
 	var last *smallLoop // the innermost loop, if it may be small
 	for f.More() {
-		i, _ := f.next()
+		i := f.next()
 		switch i.Op {
 		case opBlock, opIf, opTryTable:
 			open = append(open, i.Op)

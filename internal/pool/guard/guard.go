@@ -61,7 +61,7 @@ func (g *Guard) Relay(server io.Writer, client io.Reader) error {
 	for {
 		if r.in.Buffered() == 0 {
 			if err := r.out.Flush(); err != nil {
-				return nil // The server has ended.
+				return nil //nolint:nilerr // The server has ended.
 			}
 		}
 		err := r.step()

@@ -43,8 +43,9 @@ type Store struct {
 }
 
 const (
-	// ValuesDir and OwnersDir are the folders in Dir.
+	// ValuesDir is the folder of the values, in Dir.
 	ValuesDir = "values"
+	// OwnersDir is the folder of their owners, in Dir.
 	OwnersDir = "owners"
 	algorithm = "sha256:"
 )

@@ -143,6 +143,7 @@ func (r *yamlReader) eachEntry(n *yaml.Node, what string, f func(string, *yaml.N
 func (r *expressionReader) from(n *yaml.Node, what string) *Template {
 	return r.transform(n, what, "from")
 }
+
 func (r *expressionReader) as(n *yaml.Node, what string) *Template { return r.transform(n, what, "as") }
 
 func (r *expressionReader) transform(n *yaml.Node, what, key string) *Template {

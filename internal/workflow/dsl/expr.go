@@ -13,7 +13,7 @@ import (
 
 // Limits of one evaluation.
 const (
-	// maxWeight bounds a value's size: the bytes of its texts and 16 for each of its parts.
+	// maxValueSize bounds a value's size: the bytes of its texts and 16 for each of its parts.
 	maxValueSize = 4 << 20
 	// maxIndex bounds the index of an array's element that is set.
 	maxIndex = 1 << 16
@@ -21,7 +21,7 @@ const (
 	maxDepth = 512
 )
 
-// The variables that every expression may use.
+// arguments are the variables that every expression may use.
 var arguments = []string{"$context", "$input", "$output", "$task", "$workflow", "$runtime", nowVariable, budgetVariable}
 
 // nowVariable holds the value of "now" in an expression.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/itchyny/gojq"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/itchyny/gojq"
 )
 
 const document = "document: {dsl: 1.0.0, namespace: test, name: under-test, version: 1.0.0}\n"

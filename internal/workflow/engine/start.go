@@ -180,7 +180,7 @@ func isJSON(mediaType string) bool {
 	return kind == "application/json" || strings.HasSuffix(kind, "+json")
 }
 
-// Names are in the order of their times.
+// nameDigits encodes times so that names are in the order of their times.
 var nameDigits = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
 const nameTime = 10 // digits of a name that are its time

@@ -373,7 +373,7 @@ func (v values) Put(ctx context.Context, id engine.ID, data []byte) (engine.Exte
 	return at, err
 }
 
-// Put puts bytes into an arena of the node.
+// put copies bytes into an arena of the node.
 func (n *Node) put(id engine.ID, data []byte) engine.Extent {
 	n.mu.Lock()
 	defer n.mu.Unlock()
