@@ -112,7 +112,7 @@ func TestHostileJoinedNode(t *testing.T) {
 	before := snapshot(ctx, t, a)
 	x := intrude(ctx, t, a, b)
 	x.readsNoKey()
-	x.writesNothingOfOthers(string(a.id.Fingerprint()), revision)
+	x.writesNothingOfOthers(a.id.Fingerprint(), revision)
 	x.leavesStreamsAlone()
 	x.borrowsNoRights()
 	x.hearsNobody()

@@ -43,7 +43,7 @@ func pushAndPull(t *testing.T, handler http.Handler) {
 	if resolved, err := client.Resolve(t.Context(), tagged); err != nil || resolved != pushed {
 		t.Errorf("resolved %s, %v, want %s", resolved, err, pushed)
 	}
-	for _, ref := range []artifact.Reference{tagged, reference(t, server, "/shop/cart@"+string(pushed))} {
+	for _, ref := range []artifact.Reference{tagged, reference(t, server, "/shop/cart@"+pushed)} {
 		pulled, err := client.Pull(t.Context(), ref)
 		if err != nil {
 			t.Fatal(err)
