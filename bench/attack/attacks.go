@@ -32,6 +32,7 @@ func attacks() []Attack {
 		{"program", "node's processes", "starts processes without end: 4,096 tasks for each session, 16,384 for each lease", "internal/cgroup", "TestTasksEndAsOne", Bounded},
 		{"program", "another session's data", "reads memory that an earlier session left on the device", "internal/accel/compute", "TestBuffersAreZero", Held},
 		{"device node", "program's memory", "answers every call with every field at its edges, and with combinations of them (an hour of these: `make fuzz-library`)", "cmd/libopencl/ctest", "TestHostileWorker", Held},
+		{"device node", "program's commands on other devices", "completes and fails events of another worker's link, and the program's own", "cmd/libopencl/ctest", "TestNoticesOfOtherLinks", Held},
 		{"local user", "tenants' functions", "calls them through the port for plain gRPC and by shared memory, here and across nodes", calls, "TestStrangersCannotCallTenants", Held},
 		{"local user", "tenants' functions", "offers services under a tenant's reserved names", calls, "TestStrangersCannotImpersonateTenants", Held},
 		{"local user", "node's data folder", "makes the folder beforehand, or opens its mode", "internal/datadir", "TestCheck", Held},
