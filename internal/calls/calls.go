@@ -82,6 +82,9 @@ type Options struct {
 	Tracer  trace.TracerProvider
 	// Slow is how long a call may take before it is logged; 0: for ever.
 	Slow time.Duration
+	// MaxCalls bounds the calls in flight on one connection each way, a program's or another
+	// node's; 0: 16384. One service gets three quarters of them at most.
+	MaxCalls int
 }
 
 // Offers publishes endpoints in the pool's table.
@@ -152,7 +155,7 @@ func Open(_ context.Context, opts Options) (*Plane, error) {
 }
 
 func (p *Plane) sharedOptions() shared.Options {
-	return shared.Options{Handler: p.router, Logger: p.log}
+	return shared.Options{Handler: p.router, Logger: p.log, MaxCalls: p.opts.MaxCalls}
 }
 
 // Router is the handler of all calls of this node's programs.

@@ -32,6 +32,8 @@ type pool struct {
 	t     *testing.T
 	ca    *authority.Authority
 	state *state.State
+	// maxCalls is the limit of the nodes that member makes, 0 for the default.
+	maxCalls int
 
 	mu      sync.Mutex
 	nodes   map[outboard.NodeID]outboard.Node
@@ -95,7 +97,7 @@ func (p *pool) member(name outboard.NodeID) *member {
 	}
 	m := &member{registry: registry, socket: filepath.Join(t.TempDir(), "calls.sock"), plain: port.Addr().String()}
 	m.Plane, err = calls.Open(t.Context(), calls.Options{
-		Registry: registry, Members: p, Self: name, Socket: m.socket, Plain: port, Identify: identify,
+		Registry: registry, Members: p, Self: name, Socket: m.socket, Plain: port, Identify: identify, MaxCalls: p.maxCalls,
 		TLS: func(to outboard.Node) *tls.Config { return id.ClientTLS(to.ID, to.Fingerprint, calls.Protocol) },
 	})
 	if err != nil {

@@ -43,6 +43,7 @@ type Config struct {
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
 	DeadAfter time.Duration `json:"dead_after,omitempty"`
 	Slow      time.Duration `json:"slow,omitempty"`
+	MaxCalls  int           `json:"max_calls,omitempty"`
 	Level     slog.Level    `json:"level"`
 }
 

@@ -85,7 +85,7 @@ func (p *process) planeOptions() Options {
 		Registry: p.registry, Members: p.members, Self: p.config.Self,
 		Offers: &nodeOffers{p.node}, Process: p.config.Process, Link: p.link, Elsewhere: p.elsewhere, Identify: p.identify,
 		TLS:    func(to outboard.Node) *tls.Config { return p.identity.ClientTLS(to.ID, to.Fingerprint, Protocol) },
-		Framed: p.framed(nil), Logger: p.log, Metrics: p.metrics, Slow: p.config.Slow,
+		Framed: p.framed(nil), Logger: p.log, Metrics: p.metrics, Slow: p.config.Slow, MaxCalls: p.config.MaxCalls,
 	}
 	if p.spans != nil {
 		o.Tracer = p.spans
@@ -97,7 +97,7 @@ func (p *process) planeOptions() Options {
 func (p *process) framed(config *tls.Config) framed.Options {
 	return framed.Options{
 		TLS: config, DeadAfter: p.config.DeadAfter, Logger: p.log,
-		Observer: connmetrics.Observer(p.labelled()),
+		Observer: connmetrics.Observer(p.labelled()), MaxStreams: p.config.MaxCalls,
 	}
 }
 

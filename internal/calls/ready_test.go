@@ -110,3 +110,28 @@ func TestUpgradeWhileCallsWait(t *testing.T) {
 		}
 	}
 }
+
+// TestMaxCalls: a node's limit of calls in flight holds for its programs, and leaves a part to
+// other services.
+func TestMaxCalls(t *testing.T) {
+	p := newPool(t)
+	p.maxCalls = 16
+	harbour := p.member("harbour")
+	harbour.serve(t, interop.NewTestServer())
+	c := testgrpc.NewTestServiceClient(harbour.dial(t))
+	waitServed(t, c)
+	for n := range 13 {
+		s, err := c.FullDuplexCall(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n < 12 {
+			if err := s.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 1}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err = s.Recv(); n < 12 && err != nil || n == 12 && status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("stream %d of at most 12: %v", n+1, err)
+		}
+	}
+}

@@ -154,7 +154,7 @@ func (t *transports) dialSibling(ctx context.Context, process int) (*remote.Conn
 
 // siblingOptions are for links. The peer of a link is not checked: the node has made it.
 func (t *transports) siblingOptions() framed.Options {
-	return framed.Options{Logger: t.framed.Logger, DeadAfter: t.framed.DeadAfter}
+	return framed.Options{Logger: t.framed.Logger, DeadAfter: t.framed.DeadAfter, MaxStreams: t.framed.MaxStreams}
 }
 
 // server returns the connection to a gRPC server. The mutex is held.

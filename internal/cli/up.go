@@ -15,6 +15,13 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/network"
 )
 
+// The bounds of --max-calls.
+const (
+	defaultMaxCalls = 16384
+	minMaxCalls     = 16
+	maxMaxCalls     = 1 << 20
+)
+
 type upOptions struct {
 	join, token       string
 	name              string
@@ -25,6 +32,7 @@ type upOptions struct {
 	grpc, http        string
 	httpHosts         []string
 	slowCall          time.Duration
+	maxCalls          int
 	sandbox           sandboxFlag
 	leaseTTL          time.Duration
 	probeBudget       outboard.Bytes
@@ -46,6 +54,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.httpHosts, "http-host", nil, "host `NAME` for which requests to apps are served, beside localhost; *.NAME for TENANT.NAME with that tenant's apps")
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")
 	flags.DurationVar(&o.leaseTTL, "lease-ttl", defaultLeaseTTL, "time after which the leases of a silent node end; the same on all nodes")
+	flags.IntVar(&o.maxCalls, "max-calls", defaultMaxCalls, "most calls in flight on one connection of a program or another node; one service gets three quarters of them")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
 	o.probeBudget = network.DefaultBudget
 	flags.Var(&o.probeBudget, "probe-budget", "most bytes per `MINUTE` for measuring the network to other nodes; 0 means none")
@@ -91,13 +100,16 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 	if opts.leaseTTL < minLeaseTTL {
 		return usage("--lease-ttl %v: want %v or more", opts.leaseTTL, minLeaseTTL)
 	}
+	if opts.maxCalls < minMaxCalls || opts.maxCalls > maxMaxCalls {
+		return usage("--max-calls %d: want %d to %d", opts.maxCalls, minMaxCalls, maxMaxCalls)
+	}
 	n, err := node.New(node.Options{
 		Data: env.config.data, Name: outboard.NodeID(opts.name), Version: thisBuild().Version,
 		Listen: opts.listen, Advertise: opts.advertise, Routes: opts.routes,
 		Offer: opts.devices.fits,
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
-		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, SlowCall: opts.slowCall, LeaseTTL: opts.leaseTTL,
+		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, LeaseTTL: opts.leaseTTL,
 		Sandbox: opts.sandbox.sandbox, ProbeBudget: opts.probeBudget,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),

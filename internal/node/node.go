@@ -86,6 +86,9 @@ type Options struct {
 	// SlowCall is how long a call may take before it is logged; 0: for ever.
 	GRPC     string
 	SlowCall time.Duration
+	// MaxCalls bounds the calls in flight on one connection of a program or another node; 0:
+	// 16384.
+	MaxCalls int
 	// HTTP is where requests to apps are taken, "HOST:PORT" or "none"; empty means
 	// 127.0.0.1:8080, or another port where that one is taken.
 	HTTP string
