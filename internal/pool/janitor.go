@@ -58,7 +58,7 @@ func (v *view) sweep() {
 	news := false
 	for id, h := range v.all {
 		if v.staleNode(h, now) {
-			v.log.Info("a node left the pool", "node", id)
+			v.log.Warn("a node is silent, and counts as gone", "node", id)
 			delete(v.all, id)
 			news = true
 		}

@@ -2,11 +2,13 @@ package pool_test
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
 func ids(nodes []outboard.Node) []outboard.NodeID {
@@ -232,4 +235,37 @@ func TestFilesArePrivate(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(a.dir, "authority.json")); err == nil {
 		t.Error("the authority's key is still on the founder's disk")
 	}
+}
+
+// A node that stops leaves in good order also while its last heartbeats are still being stored.
+func TestLeaveDuringHeartbeats(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	a.opts.NodeTTL, b.opts.NodeTTL = time.Hour, time.Hour // only a removal ends a record
+	b.opts.Heartbeat = 10 * time.Second                   // how long Close may take
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	eventually(ctx, t, "both nodes", func() bool { return len(a.Nodes()) == 2 })
+	var writing sync.WaitGroup
+	for range 4 {
+		writing.Go(func() {
+			for ctx.Err() == nil {
+				e, err := a.state.Get(ctx, "nodes/b")
+				if errors.Is(err, state.ErrNotFound) {
+					return
+				}
+				if err == nil {
+					_, err = a.state.Update(ctx, e.Key, e.Value, e.Revision, time.Hour)
+				}
+				if err != nil && !errors.Is(err, state.ErrConflict) {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	b.stop()
+	writing.Wait()
+	eventually(ctx, t, "the node has left", func() bool { return len(a.Nodes()) == 1 })
 }

@@ -196,23 +196,35 @@ func (p *Pool) writeRecord(ctx context.Context) (uint64, error) {
 	return p.state.Put(ctx, nodePrefix+string(p.view.self), text, p.opts.NodeTTL)
 }
 
-// leave removes the node's record if it is of this boot.
+// leave removes the node's record if it is of this boot. The copy of the state that answers may
+// lag behind the last heartbeat, and an earlier heartbeat be stored late: it tries again then.
 func (p *Pool) leave(ctx context.Context) error {
 	key := nodePrefix + string(p.view.self)
-	entry, err := p.state.Get(ctx, key)
-	if errors.Is(err, state.ErrNotFound) {
-		return nil
+	for {
+		entry, err := p.state.Get(ctx, key)
+		if errors.Is(err, state.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var n outboard.Node
+		if err := json.Unmarshal(entry.Value, &n); err != nil || n.Boot != p.view.boot {
+			return err
+		}
+		if _, err = p.state.Delete(ctx, key, entry.Revision); !errors.Is(err, state.ErrConflict) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(leavePause):
+		}
 	}
-	if err != nil {
-		return err
-	}
-	var n outboard.Node
-	if err := json.Unmarshal(entry.Value, &n); err != nil || n.Boot != p.view.boot {
-		return err
-	}
-	_, err = p.state.Delete(ctx, key, entry.Revision)
-	return err
 }
+
+// leavePause is the time between two attempts to remove the node's record.
+const leavePause = 20 * time.Millisecond
 
 func (p *Pool) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(p.opts.Heartbeat)

@@ -178,6 +178,7 @@ func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (news
 	had := v.all[id]
 	if e.Deleted {
 		if had != nil && !e.Expired {
+			v.log.Info("a node left the pool", "node", id)
 			v.left[id] = had.value.Boot
 		}
 		delete(v.all, id)
