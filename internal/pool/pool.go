@@ -201,7 +201,7 @@ func (p *Pool) writeRecord(ctx context.Context) (uint64, error) {
 func (p *Pool) leave(ctx context.Context) error {
 	key := nodePrefix + string(p.view.self)
 	for {
-		entry, err := p.state.Get(ctx, key)
+		entry, err := p.state.GetLatest(ctx, key)
 		if errors.Is(err, state.ErrNotFound) {
 			return nil
 		}

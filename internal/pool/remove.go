@@ -34,7 +34,7 @@ func (p *Pool) Remove(ctx context.Context, name outboard.NodeID) error {
 		return outboard.Errorf(outboard.Denied, op, "this node keeps no copy of the pool's state: run the command on one that does (%s)",
 			strings.Join(p.keepers(), ", "))
 	}
-	entry, err := p.state.Get(ctx, identityPrefix+string(name))
+	entry, err := p.state.GetLatest(ctx, identityPrefix+string(name))
 	if errors.Is(err, state.ErrNotFound) {
 		return outboard.Errorf(outboard.NotFound, op, "the pool has no such node: see `outboard nodes`")
 	}
@@ -85,7 +85,7 @@ func (p *Pool) deleteRecords(ctx context.Context, name outboard.NodeID) error {
 
 func (p *Pool) deleteKey(ctx context.Context, key string) error {
 	for {
-		entry, err := p.state.Get(ctx, key)
+		entry, err := p.state.GetLatest(ctx, key)
 		if errors.Is(err, state.ErrNotFound) {
 			return nil
 		}
@@ -111,7 +111,7 @@ func (p *Pool) writeIdentity(ctx context.Context) error {
 // earlier key of that name is revoked.
 func (a admission) recordIdentity(ctx context.Context, name outboard.NodeID, fingerprint string) error {
 	key := identityPrefix + string(name)
-	entry, err := a.p.state.Get(ctx, key)
+	entry, err := a.p.state.GetLatest(ctx, key)
 	switch {
 	case err == nil && string(entry.Value) == fingerprint:
 		return nil

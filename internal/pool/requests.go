@@ -138,7 +138,7 @@ func (a admission) answerRenew(ctx context.Context, node outboard.NodeID, reques
 	if err != nil {
 		return keeperAnswer{}, err
 	}
-	entry, err := a.p.state.Get(ctx, identityPrefix+string(node))
+	entry, err := a.p.state.GetLatest(ctx, identityPrefix+string(node))
 	if errors.Is(err, state.ErrNotFound) || err == nil && string(entry.Value) != authority.FingerprintOf(csr.RawSubjectPublicKeyInfo) {
 		return keeperAnswer{}, outboard.Errorf(outboard.Denied, op, "node %s was not admitted with that key", node)
 	}

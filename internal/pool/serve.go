@@ -125,7 +125,7 @@ func badToken() error {
 
 // findToken returns the entry of a token that is neither spent nor expired.
 func (a admission) findToken(ctx context.Context, hash string) (state.Entry, error) {
-	entry, err := a.p.state.Get(ctx, tokenPrefix+hash)
+	entry, err := a.p.state.GetLatest(ctx, tokenPrefix+hash)
 	if errors.Is(err, state.ErrNotFound) {
 		return entry, badToken()
 	}

@@ -172,7 +172,10 @@ func TestPoliciesByCommand(t *testing.T) {
 	eventually(t, 5*time.Second, "calls pass again", func() bool {
 		return load(t, dinghy, "-for", "20ms", "-calls", "1", "-streams", "0").Good > 0
 	})
-	if _, err := dinghy.Output(t.Context(), "policies", "rollback"); err != nil {
+	if _, err := dinghy.Output(t.Context(), "policies", "rollback"); err == nil || !strings.Contains(err.Error(), "keeps no copy") {
+		t.Errorf("a node that keeps no copy of the state changes the policies: %v", err)
+	}
+	if _, err := harbour.Output(t.Context(), "policies", "rollback"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 5*time.Second, "calls are denied again", denied)

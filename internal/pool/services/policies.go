@@ -73,17 +73,28 @@ func (r *Registry) Apply(ctx context.Context, name, text string) (Version, error
 	if len(text) > MaxPolicies {
 		return Version{}, outboard.Errorf(outboard.Invalid, op, "%s has %d bytes, at most %d are allowed", name, len(text), MaxPolicies)
 	}
-	return r.history().Push(ctx, op, func(Policies) (Version, error) { return Version{Name: name, Text: text}, nil })
+	v, err := r.history().Push(ctx, op, func(Policies) (Version, error) { return Version{Name: name, Text: text}, nil })
+	return v, explainDenied(op, err)
 }
 
 // Rollback puts the version before the one in force back in force.
 func (r *Registry) Rollback(ctx context.Context) (Version, error) {
 	const op = "roll back policies"
-	return r.history().Push(ctx, op, func(p Policies) (Version, error) {
+	v, err := r.history().Push(ctx, op, func(p Policies) (Version, error) {
 		v, ok := p.Previous()
 		if !ok {
 			return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
 		}
 		return Version{Name: v.Name, Text: v.Text, Of: v.Number}, nil
 	})
+	return v, explainDenied(op, err)
+}
+
+// explainDenied says where policies can be changed.
+func explainDenied(op string, err error) error {
+	if outboard.KindOf(err) != outboard.Denied {
+		return err
+	}
+	return outboard.Errorf(outboard.Denied, op,
+		"policies are the whole pool's, and this node keeps no copy of the pool's state: run the command on one that does, see `outboard nodes`")
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"sync"
+
+	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
 // Lend serves the table to an attached helper process over conn, with the permissions of a
@@ -31,7 +33,10 @@ func (s *State) Lend(ctx context.Context, conn net.Conn, tenant string) error {
 	}()
 	secret, forget := s.server.clients.admit()
 	defer forget()
-	return lender{s}.serveGuarded(ctx, lender{s}.permissionsOf(s.server.opts.Name, tenant), conn, inner, secret)
+	p := lender{s}.permissionsOf(s.server.opts.Name, tenant)
+	p.keeper = s.KeepsCopy()
+	p.mayVersion = func(key string, m guard.Message) error { return lender{s}.mayVersion(p, key, m) }
+	return lender{s}.serveGuarded(ctx, p, conn, inner, secret)
 }
 
 // ServeLend serves the table to every helper process that connects to l. It closes l and all

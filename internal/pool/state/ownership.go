@@ -13,19 +13,30 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
-// A versioned value is what package versions stores: each version names the node that wrote it.
+// A versioned value is what package versions stores of an app: each version names the node that
+// wrote it, and the app's tenant.
 type versioned struct {
-	Versions []struct {
-		By string `json:"by"`
-	} `json:"versions"`
+	Versions []version `json:"versions"`
 }
 
-// owner returns the node that wrote the last version, "" for none.
-func (v versioned) owner() string {
+type version struct {
+	By  string `json:"by"`
+	App struct {
+		Tenant string `json:"tenant"`
+	} `json:"app"`
+}
+
+// last returns the last version, the zero value for none.
+func (v versioned) last() version {
 	if len(v.Versions) == 0 {
-		return ""
+		return version{}
 	}
-	return v.Versions[len(v.Versions)-1].By
+	return v.Versions[len(v.Versions)-1]
+}
+
+// isOf reports whether an app is of a tenant. A removed app is of none.
+func (v versioned) isOf(tenant string) bool {
+	return tenant == "" || len(v.Versions) == 0 || v.last().App.Tenant == tenant
 }
 
 // mayVersion decides whether a node that keeps no copy of the table may write a version: of
@@ -41,23 +52,28 @@ func (l lender) mayVersion(p permissions, key string, m guard.Message) error {
 		return p.refuse("write without a revision", m.Subject)
 	}
 	var next versioned
-	if json.Unmarshal(m.Body, &next) != nil || next.owner() != p.node && next.owner() != "" {
+	if json.Unmarshal(m.Body, &next) != nil {
+		return p.refuse("write what is no version", m.Subject)
+	}
+	if by := next.last().By; by != "" && by != p.node {
 		return p.refuse("write in the name of another node", m.Subject)
 	}
-	owner, err := l.ownerAt(m.Subject, replaces)
-	switch {
+	now, err := l.versionsAt(m.Subject, replaces)
+	switch owner := now.last().By; {
 	case err != nil:
 		return err
-	case owner != "" && owner != p.node:
+	case !now.isOf(p.tenant) || !next.isOf(p.tenant):
+		return p.refuse("change an app of another tenant", m.Subject)
+	case owner != "" && owner != p.node && !p.keeper:
 		return outboard.Errorf(outboard.Denied, "write "+key,
 			"node %s wrote its last version: change it there, or on a node that keeps the pool's state", owner)
 	}
 	return nil
 }
 
-// ownerAt returns the owner of a value at a revision, 0 for none. Where the value has a later
-// one it returns "": the server refuses a write that does not replace the last.
-func (l lender) ownerAt(subject string, revision uint64) (string, error) {
+// versionsAt returns a value at a revision, 0 for none. Where the value has a later one it
+// returns none: the server refuses a write that does not replace the last.
+func (l lender) versionsAt(subject string, revision uint64) (versioned, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
 	var found leaderMsg
@@ -70,13 +86,13 @@ func (l lender) ownerAt(subject string, revision uint64) (string, error) {
 	}
 	switch {
 	case err == nil && found.Seq < revision:
-		return "", outboard.Errorf(outboard.Denied, "the pool's state", "there is no revision %d yet", revision)
+		return versioned{}, outboard.Errorf(outboard.Denied, "the pool's state", "there is no revision %d yet", revision)
 	case err == nil && (found.Seq > revision || len(found.Data) == 0):
-		return "", nil
+		return versioned{}, nil
 	}
 	var now versioned
 	if err == nil {
 		err = json.Unmarshal(found.Data, &now)
 	}
-	return now.owner(), err
+	return now, err
 }

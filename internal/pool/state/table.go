@@ -151,6 +151,30 @@ func (t table) Get(ctx context.Context, key string) (Entry, error) {
 	return entry, nil
 }
 
+// GetLatest reads a key from the leader, which has every acknowledged change: Get is answered by
+// any copy, which may lag behind. It returns ErrNotFound when there is no value.
+func (t table) GetLatest(ctx context.Context, key string) (Entry, error) {
+	subject, err := subjectOf(key)
+	if err != nil {
+		return Entry{}, err
+	}
+	var found stored
+	err = t.retry(ctx, func(ctx context.Context) error {
+		m, err := t.leaderGet(ctx, streamName, leaderQuery{LastBySubject: subject})
+		if err == nil {
+			found, err = m.stored()
+		}
+		return err
+	})
+	if err == nil && found.deleted {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Entry{Key: key, Revision: found.seq, Deleted: found.deleted}, fmt.Errorf("get %s: %w", key, err)
+	}
+	return Entry{Key: key, Value: found.data, Revision: found.seq}, nil
+}
+
 // Put sets a key whatever it was. A ttl greater than zero makes it vanish then.
 func (t table) Put(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
 	return t.write(ctx, key, value, writeOptions{ttl: seconds(ttl)})
