@@ -51,7 +51,7 @@ func attacks() []Attack {
 		{"gRPC client", "node's descriptors", "opens connections until there are no descriptors left: accepting resumes", "internal/acceptor", "TestShortage", Bounded},
 		{"stranger with a spent token", "names of nodes", "learns from the refusal which names exist", "internal/node", "TestUsedTokenIsRefused", Held},
 		{"removed node", "pool", "connects and keeps its leases after `outboard nodes remove`", "internal/pool", "TestRemove", Held},
-		{"joined node", "authority's key, other nodes' records, streams", "reads, overwrites, deletes, mirrors or captures them with its own credentials", "TestHostileJoinedNode", "internal/pool", Held},
+		{"joined node", "authority's key, other nodes' records, streams", "reads, overwrites, deletes, mirrors or captures them with its own credentials", "internal/pool", "TestHostileJoinedNode", Held},
 		{"tenant", "another tenant's files", "an owner named `..`", tenants + "/blob", "TestOwnersAreApart", Held},
 		{"process of a helper", "node", "packets that are truncated, too large, or bring too many files", "internal/ipc", "TestHostilePackets", Held},
 		{"node, guest, program", "operator's terminal", "control characters in names and messages", "internal/cli", "TestTablesAreClean", Held},
