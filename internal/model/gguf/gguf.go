@@ -207,6 +207,30 @@ func (f *File) Parameters() uint64 {
 	return sum
 }
 
+// typeNames are the names of tensor types in ggml.
+var typeNames = map[TensorType]string{
+	F32: "F32", F16: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", Q8_0: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K",
+	15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 30: "BF16",
+	34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+}
+
+// Quantization returns the name of the type that most weights have, "" for none or an unknown one.
+func (f *File) Quantization() string {
+	counts := map[TensorType]uint64{}
+	var most TensorType
+	for i := range f.Tensors {
+		t := &f.Tensors[i]
+		n, _ := t.Elements()
+		if counts[t.Type] += n; counts[t.Type] > counts[most] {
+			most = t.Type
+		}
+	}
+	if len(f.Tensors) == 0 {
+		return ""
+	}
+	return typeNames[most]
+}
+
 // StateBytes returns the bytes of attention state (keys and values of 16 bits) of one token, 0
 // where the header does not tell.
 func (f *File) StateBytes() int64 {

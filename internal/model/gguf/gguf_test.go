@@ -45,6 +45,9 @@ func TestReadReturnsWhatWasWritten(t *testing.T) {
 	if got, want := f.StateBytes(), int64(2*2*(8+8)*2); got != want {
 		t.Errorf("StateBytes = %d, want %d", got, want)
 	}
+	if got := f.Quantization(); got != "Q8_0" {
+		t.Errorf("Quantization = %q", got)
+	}
 	tokens, _ := f.Lookup("tokenizer.ggml.tokens").([]string)
 	if len(tokens) != 3+256+1 || tokens[259] != "the" {
 		t.Errorf("%d tokens", len(tokens))

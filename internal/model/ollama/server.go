@@ -87,6 +87,11 @@ func statusOf(err error) int {
 	return cmp.Or(statuses[outboard.KindOf(err)], http.StatusInternalServerError)
 }
 
+// Refuse answers a request that may not be served, in the interface's form.
+func Refuse(w http.ResponseWriter, err error) {
+	writeJSON(w, statusOf(err), map[string]string{"error": err.Error()})
+}
+
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)

@@ -78,7 +78,7 @@ func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) 
 		release()
 		return nil, err
 	}
-	j := s.newJob("chatcmpl-", m, release, &q.options, []engine.Generation{g})
+	j := newJob("chatcmpl-", m, release, &q.options, []engine.Generation{g})
 	for _, t := range tools {
 		if j.tools == nil {
 			j.tools = map[string]bool{}

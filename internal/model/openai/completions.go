@@ -149,7 +149,7 @@ func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*
 		g.Prompt = tokens
 		list = append(list, g)
 	}
-	return s.newJob("cmpl-", m, release, &q.options, list), nil
+	return newJob("cmpl-", m, release, &q.options, list), nil
 }
 
 func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job, q *completionRequest) error {

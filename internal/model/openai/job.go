@@ -3,7 +3,6 @@ package openai
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/text"
@@ -11,10 +10,8 @@ import (
 
 // A job is the generations of one request: n for each prompt.
 type job struct {
-	server      *Server
 	id          string
 	created     int64
-	name        string
 	model       text.Model
 	release     func()
 	generations []engine.Generation
@@ -22,8 +19,8 @@ type job struct {
 	tools       map[string]bool
 }
 
-func (s *Server) newJob(prefix string, m text.Model, release func(), o *options, prompts []engine.Generation) *job {
-	j := &job{server: s, id: identifier(prefix), created: now(), name: o.Model, model: m, release: release, prompts: len(prompts)}
+func newJob(prefix string, m text.Model, release func(), o *options, prompts []engine.Generation) *job {
+	j := &job{id: identifier(prefix), created: now(), model: m, release: release, prompts: len(prompts)}
 	for _, g := range prompts {
 		for i := range o.count() {
 			// Each choice has a seed of its own; the first has the request's.
@@ -80,11 +77,12 @@ func (j *job) run(ctx context.Context, begin func(int) error, emit func(int, *an
 
 func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) error, emit func(int, *answer, piece) error, mu *sync.Mutex) error {
 	calls := text.Calls{Tools: j.tools}
-	watch := newStopwatch()
+	begun := begin == nil
 	usage, err := j.model.Generate(ctx, j.generations[i], func(t engine.Token) error {
 		mu.Lock()
 		defer mu.Unlock()
-		if watch.token() && begin != nil {
+		if !begun {
+			begun = true
 			if err := begin(i); err != nil {
 				return err
 			}
@@ -112,9 +110,6 @@ func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) erro
 		return emit(i, a, piece{finish: a.finish})
 	})
 	a.usage = usage
-	if err == nil && j.server.opts.Observe != nil {
-		j.server.opts.Observe(watch.observation(j.name, a))
-	}
 	return err
 }
 
@@ -131,33 +126,5 @@ func (j *job) usage(answers []*answer) map[string]any {
 	return map[string]any{
 		"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated,
 		"prompt_tokens_details": map[string]any{"cached_tokens": cached},
-	}
-}
-
-// A stopwatch measures when tokens come.
-type stopwatch struct {
-	begin, last time.Time
-	first       time.Duration
-	between     []time.Duration
-}
-
-func newStopwatch() *stopwatch { return &stopwatch{begin: time.Now()} }
-
-// token notes a token, and reports whether it is the first.
-func (w *stopwatch) token() bool {
-	now := time.Now()
-	defer func() { w.last = now }()
-	if w.last.IsZero() {
-		w.first = now.Sub(w.begin)
-		return true
-	}
-	w.between = append(w.between, now.Sub(w.last))
-	return false
-}
-
-func (w *stopwatch) observation(name string, a *answer) Observation {
-	return Observation{
-		Model: name, Prompt: a.usage.PromptTokens, Cached: a.usage.CachedTokens, Generated: a.usage.GeneratedTokens,
-		FirstToken: w.first, Total: time.Since(w.begin), Between: w.between, Finish: a.finish,
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/text"
@@ -20,21 +19,6 @@ import (
 type Options struct {
 	Models text.Backend
 	Log    *slog.Logger
-	// Observe is called with what each generation took; nil is allowed.
-	Observe func(Observation)
-}
-
-// An Observation is one answered request.
-type Observation struct {
-	Model      string
-	Prompt     int
-	Cached     int
-	Generated  int
-	FirstToken time.Duration
-	Total      time.Duration
-	// Between are the times between tokens.
-	Between []time.Duration
-	Finish  string
 }
 
 // A Server answers requests below /v1.
@@ -93,6 +77,9 @@ func writeError(w http.ResponseWriter, e *apiError) {
 	}
 	writeJSON(w, e.status, map[string]any{"error": e})
 }
+
+// Refuse answers a request that may not be served, in the interface's form.
+func Refuse(w http.ResponseWriter, err error) { writeError(w, toAPIError(err)) }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")

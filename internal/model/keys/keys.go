@@ -1,0 +1,319 @@
+// Package keys makes, checks, limits, counts and revokes the API keys of a pool's models.
+//
+// The pool's table has one record for each key, `model-keys/ID`, with the digest of its secret; the
+// secret itself is shown once. Each node limits the requests that it accepts, and adds what it
+// has counted to the table, `model-usage/ID/NODE`.
+package keys
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+const (
+	keyPrefix   = "model-keys/"
+	usagePrefix = "model-usage/"
+	// tokenPrefix begins every key, so that scanners for leaked secrets recognize it.
+	tokenPrefix = "obk_"
+	maxName     = 100
+	maxModels   = 100
+)
+
+// A Key is an API key without its secret.
+type Key struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+	// Expires is when the key is refused, zero for never.
+	Expires time.Time `json:"expires,omitzero"`
+	// Digest is the SHA-256 of the secret, in hexadecimal.
+	Digest string `json:"digest"`
+	Limits
+}
+
+// Limits bound what each node accepts with a key; 0 means no limit.
+type Limits struct {
+	// Models are the names that the key may use, none for all.
+	Models []string `json:"models,omitempty"`
+	// RequestsPerMinute and TokensPerMinute count prompts and answers.
+	RequestsPerMinute int `json:"requests_per_minute,omitempty"`
+	TokensPerMinute   int `json:"tokens_per_minute,omitempty"`
+}
+
+// Usage counts what was done with a key.
+type Usage struct {
+	Requests        int64     `json:"requests"`
+	Refused         int64     `json:"refused"`
+	PromptTokens    int64     `json:"prompt_tokens"`
+	GeneratedTokens int64     `json:"generated_tokens"`
+	LastUsed        time.Time `json:"last_used,omitzero"`
+}
+
+func (u *Usage) add(v Usage) {
+	u.Requests += v.Requests
+	u.Refused += v.Refused
+	u.PromptTokens += v.PromptTokens
+	u.GeneratedTokens += v.GeneratedTokens
+	if v.LastUsed.After(u.LastUsed) {
+		u.LastUsed = v.LastUsed
+	}
+}
+
+// Options of Keys.
+type Options struct {
+	State *state.State
+	Self  outboard.NodeID
+	Log   *slog.Logger
+	// Now is the clock, time.Now if it is nil.
+	Now func() time.Time
+}
+
+// Keys is a node's view of the pool's keys. Any number of goroutines may use it.
+type Keys struct {
+	opts Options
+	view *state.Follower
+
+	// Below view's lock.
+	keys  map[string]record
+	usage map[string]map[string]Usage // by key and node
+
+	mu      sync.Mutex
+	meters  map[string]*meter
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+type record struct {
+	Key
+	revision uint64
+}
+
+// Open follows the table. It returns when the first view is complete.
+func Open(ctx context.Context, opts Options) (*Keys, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	k := &Keys{opts: opts, keys: map[string]record{}, usage: map[string]map[string]Usage{}, meters: map[string]*meter{}}
+	var err error
+	if k.view, err = state.Follow(ctx, opts.State, opts.Log, k.apply); err != nil {
+		return nil, fmt.Errorf("open keys: %w", err)
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	k.stop = stop
+	k.running.Go(func() { k.report(life) })
+	return k, nil
+}
+
+// Close stops following, after the last counts were written.
+func (k *Keys) Close() error {
+	k.stop()
+	k.running.Wait()
+	return k.view.Close()
+}
+
+func (k *Keys) apply(e state.Entry) (bool, error) {
+	if id, ok := strings.CutPrefix(e.Key, keyPrefix); ok {
+		return k.applyKey(id, e)
+	}
+	rest, ok := strings.CutPrefix(e.Key, usagePrefix)
+	if !ok {
+		return false, nil
+	}
+	id, node, _ := strings.Cut(rest, "/")
+	if e.Deleted {
+		delete(k.usage[id], node)
+		return true, nil
+	}
+	var u Usage
+	if err := json.Unmarshal(e.Value, &u); err != nil {
+		return false, err
+	}
+	if k.usage[id] == nil {
+		k.usage[id] = map[string]Usage{}
+	}
+	k.usage[id][node] = u
+	return true, nil
+}
+
+func (k *Keys) applyKey(id string, e state.Entry) (bool, error) {
+	if e.Deleted {
+		delete(k.keys, id)
+		return true, nil
+	}
+	r := record{revision: e.Revision}
+	if err := json.Unmarshal(e.Value, &r.Key); err != nil {
+		return false, err
+	}
+	if r.ID != id || len(r.Digest) != 2*sha256.Size {
+		return false, errors.New("malformed key")
+	}
+	k.keys[id] = r
+	return true, nil
+}
+
+// Any reports whether the pool has keys, so that every request must name one. Keys that have
+// expired count: a pool does not open up when its last key expires.
+func (k *Keys) Any() bool {
+	k.view.Lock()
+	defer k.view.Unlock()
+	return len(k.keys) > 0
+}
+
+// Create makes a key and returns it with its secret token, which cannot be read again. It returns
+// when this node knows the key.
+func (k *Keys) Create(ctx context.Context, name string, life time.Duration, limits Limits) (Key, string, error) {
+	const op = "create key"
+	if name == "" || len(name) > maxName || len(limits.Models) > maxModels || limits.RequestsPerMinute < 0 || limits.TokensPerMinute < 0 || life < 0 {
+		return Key{}, "", outboard.Errorf(outboard.Invalid, op, "a key has a name of at most %d bytes, at most %d models, and limits of at least 0", maxName, maxModels)
+	}
+	var id [6]byte
+	_, _ = rand.Read(id[:])
+	secret := rand.Text()
+	digest := sha256.Sum256([]byte(secret))
+	key := Key{ID: hex.EncodeToString(id[:]), Name: name, Created: k.opts.Now().UTC().Truncate(time.Second), Digest: hex.EncodeToString(digest[:]), Limits: limits}
+	if life > 0 {
+		key.Expires = key.Created.Add(life)
+	}
+	value, err := json.Marshal(key)
+	if err != nil {
+		return Key{}, "", err
+	}
+	if _, err := k.opts.State.Create(ctx, keyPrefix+key.ID, value, 0); err != nil {
+		return Key{}, "", fmt.Errorf("%s: %w", op, err)
+	}
+	return key, tokenPrefix + key.ID + "_" + secret, k.await(ctx, key.ID, true)
+}
+
+// await returns when this node's view has a key, or has it no more.
+func (k *Keys) await(ctx context.Context, id string, there bool) error {
+	for {
+		changed := k.view.Changed()
+		if _, ok := k.find(id); ok == there {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (k *Keys) find(id string) (record, bool) {
+	k.view.Lock()
+	defer k.view.Unlock()
+	r, ok := k.keys[id]
+	return r, ok
+}
+
+// Revoke deletes the key with that identifier or, where one key has it, that name. It returns when
+// this node refuses the key.
+func (k *Keys) Revoke(ctx context.Context, name string) (Key, error) {
+	const op = "revoke key"
+	var found []record
+	k.view.Lock()
+	for _, r := range k.keys {
+		if r.ID == name || r.Name == name {
+			found = append(found, r)
+		}
+	}
+	k.view.Unlock()
+	switch {
+	case len(found) == 0:
+		return Key{}, outboard.Errorf(outboard.NotFound, op, "no key has the identifier or name %q: `outboard key list` has them", name)
+	case len(found) > 1:
+		return Key{}, outboard.Errorf(outboard.Conflict, op, "%d keys have the name %q: give the identifier", len(found), name)
+	}
+	if _, err := k.opts.State.Delete(ctx, keyPrefix+found[0].ID, found[0].revision); err != nil {
+		return Key{}, fmt.Errorf("%s: %w", op, err)
+	}
+	return found[0].Key, k.await(ctx, found[0].ID, false)
+}
+
+// A Listed key is one with what was done with it on all nodes.
+type Listed struct {
+	Key
+	Usage Usage `json:"usage"`
+}
+
+// List returns all keys, by name.
+func (k *Keys) List() []Listed {
+	k.view.Lock()
+	defer k.view.Unlock()
+	list := []Listed{}
+	for id, r := range k.keys {
+		l := Listed{Key: r.Key}
+		for node, u := range k.usage[id] {
+			if node != string(k.opts.Self) {
+				l.Usage.add(u)
+			}
+		}
+		l.Usage.add(k.counted(id))
+		list = append(list, l)
+	}
+	slices.SortFunc(list, func(a, b Listed) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	return list
+}
+
+// counted returns what this node has counted, also before it was started. The view's lock must be
+// held.
+func (k *Keys) counted(id string) Usage {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.meters[id]; m != nil {
+		return m.usage
+	}
+	return k.usage[id][string(k.opts.Self)]
+}
+
+// errNoKey and errWrongKey don't tell which part of a key is wrong.
+func errNoKey() error {
+	return outboard.Errorf(outboard.Denied, "", "the pool has API keys, and the request names none: send the header `Authorization: Bearer KEY`")
+}
+
+func errWrongKey() error {
+	return outboard.Errorf(outboard.Denied, "", "the API key is unknown, revoked or has expired: `outboard key create NAME` makes one")
+}
+
+// Admit checks a token and takes one request from its limits. With an empty token it returns no
+// grant if the pool has no keys.
+func (k *Keys) Admit(token string) (*Grant, error) {
+	if token == "" {
+		if k.Any() {
+			return nil, errNoKey()
+		}
+		return nil, nil
+	}
+	id, secret, _ := strings.Cut(strings.TrimPrefix(token, tokenPrefix), "_")
+	r, ok := k.find(id)
+	if !ok {
+		if !k.Any() {
+			return nil, nil // clients must send some key, and any will do
+		}
+		return nil, errWrongKey()
+	}
+	digest := sha256.Sum256([]byte(secret))
+	now := k.opts.Now()
+	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(digest[:])), []byte(r.Digest)) != 1 || !r.Expires.IsZero() && now.After(r.Expires) {
+		return nil, errWrongKey()
+	}
+	return k.grant(r.Key, now)
+}

@@ -1,0 +1,165 @@
+package keys_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/keys"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
+)
+
+func open(t *testing.T, now func() time.Time) *keys.Keys {
+	t.Helper()
+	k, err := keys.Open(t.Context(), keys.Options{State: statetest.Open(t), Self: "harbour", Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	return k
+}
+
+func create(t *testing.T, k *keys.Keys, name string, life time.Duration, l keys.Limits) string {
+	t.Helper()
+	key, token, err := k.Create(t.Context(), name, life, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(key.Digest, token) || !strings.HasPrefix(token, "obk_"+key.ID) {
+		t.Errorf("token %q of %+v", token, key)
+	}
+	return token
+}
+
+func TestAdmission(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	k := open(t, func() time.Time { return now })
+	if g, err := k.Admit("anything"); g != nil || err != nil {
+		t.Errorf("without keys: %v, %v", g, err)
+	}
+	token := create(t, k, "app", time.Hour, keys.Limits{Models: []string{"small"}})
+	for name, text := range map[string]string{"none": "", "other": "obk_000000000000_x", "secret": token[:len(token)-1] + "!", "no form": "Bearer"} {
+		if _, err := k.Admit(text); outboard.KindOf(err) != outboard.Denied {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	g, err := k.Admit(token)
+	if err != nil || g.Allows("small") != nil || g.Allows("big") == nil {
+		t.Errorf("grant %+v, %v", g, err)
+	}
+	now = now.Add(2 * time.Hour)
+	if _, err := k.Admit(token); outboard.KindOf(err) != outboard.Denied {
+		t.Errorf("expired: %v", err)
+	}
+	if !k.Any() {
+		t.Error("a pool whose keys have expired is open")
+	}
+}
+
+func TestLimitsAndCounts(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	k := open(t, func() time.Time { return now })
+	token := create(t, k, "app", 0, keys.Limits{RequestsPerMinute: 2, TokensPerMinute: 100})
+	for i := range 3 {
+		_, err := k.Admit(token)
+		if got := outboard.KindOf(err) == outboard.Busy; got != (i == 2) {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	now = now.Add(time.Minute)
+	g, err := k.Admit(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Count(100, 50)
+	if _, err := k.Admit(token); outboard.KindOf(err) != outboard.Busy {
+		t.Errorf("with 50 tokens of debt: %v", err)
+	}
+	now = now.Add(time.Minute)
+	if _, err := k.Admit(token); err != nil {
+		t.Errorf("after the debt: %v", err)
+	}
+	u := k.List()[0].Usage
+	if u.Requests != 4 || u.Refused != 2 || u.PromptTokens != 100 || u.GeneratedTokens != 50 {
+		t.Errorf("usage %+v", u)
+	}
+}
+
+func TestRevoke(t *testing.T) {
+	k := open(t, nil)
+	token := create(t, k, "a", 0, keys.Limits{})
+	create(t, k, "b", 0, keys.Limits{})
+	if _, err := k.Revoke(t.Context(), "c"); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("unknown: %v", err)
+	}
+	if _, err := k.Revoke(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Admit(token); outboard.KindOf(err) != outboard.Denied {
+		t.Errorf("revoked: %v", err)
+	}
+}
+
+func TestCountsOutliveTheNode(t *testing.T) {
+	s := statetest.Open(t)
+	open := func() *keys.Keys {
+		k, err := keys.Open(t.Context(), keys.Options{State: s, Self: "harbour"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	k := open()
+	token := create(t, k, "app", 0, keys.Limits{})
+	g, err := k.Admit(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Count(3, 4)
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k = open()
+	defer func() { _ = k.Close() }()
+	if u := k.List()[0].Usage; u.Requests != 1 || u.GeneratedTokens != 4 {
+		t.Errorf("usage %+v", u)
+	}
+}
+
+func TestGuard(t *testing.T) {
+	k := open(t, nil)
+	var admitted *keys.Grant
+	h := k.Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { admitted = keys.FromContext(r.Context()) }),
+		func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusUnauthorized) })
+	request := func(remote, host, token string) int {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/models", nil)
+		r.RemoteAddr, r.Host = remote, host
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for name, c := range map[string]struct {
+		remote, host string
+		want         int
+	}{
+		"loopback": {"127.0.0.1:5", "localhost:8080", 200}, "IPv6": {"[::1]:5", "[::1]:8080", 200},
+		"elsewhere": {"192.0.2.1:5", "localhost:8080", 401}, "rebound": {"127.0.0.1:5", "evil.example:8080", 401},
+	} {
+		if got := request(c.remote, c.host, "unused"); got != c.want {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+	token := create(t, k, "app", 0, keys.Limits{})
+	if got := request("192.0.2.1:5", "pool.example", token); got != 200 || admitted == nil || admitted.Key.Name != "app" {
+		t.Errorf("with a key: %d, %+v", got, admitted)
+	}
+	if got := request("127.0.0.1:5", "localhost", ""); got != 401 {
+		t.Errorf("without a key: %d", got)
+	}
+}
