@@ -45,7 +45,7 @@ func (b *bench) choose() {
 		"rtt=1ms,bw=1Gbps", "rtt=1ms,bw=200Mbps", "rtt=2ms,bw=50Mbps", "rtt=5ms", "rtt=5ms,bw=1Gbps",
 	}
 	if b.Quick {
-		links = []string{links[1], links[6], links[7]}
+		links = []string{links[1], links[4], links[7]}
 	}
 	for _, text := range links {
 		l, err := netem.ParseLink(text)

@@ -58,6 +58,9 @@ func (b *bench) sections() []paired.Section {
 		{Name: "record", Run: b.record},
 		{Name: "links", Run: b.measureLinks},
 		{Name: "predictions", Run: b.predictions},
+		{Name: "limits", Run: b.limits},
+		{Name: "together", Run: b.together},
+		{Name: "speed", Run: b.speed},
 	}
 }
 

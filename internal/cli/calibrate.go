@@ -76,8 +76,14 @@ func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
 	if c.network == nil {
 		fmt.Fprintln(env.Stderr, "outboard: the pool has no device on another machine: the cost of the network's relays was not measured, and is a typical one")
 	}
+	if constants.Spread > busySpread {
+		fmt.Fprintf(env.Stderr, "outboard: the same work took times that differ by %.0f %%: this machine is busy; run `outboard calibrate` again when it is idle\n", 100*constants.Spread)
+	}
 	return opts.output.print(env, result, []string{"WHAT", "VALUE"}, constantRows(&constants))
 }
+
+// busySpread is the spread of the same work from which a machine counts as busy.
+const busySpread = 0.1
 
 func constantRows(c *overhead.Constants) [][]string {
 	ns := func(d time.Duration) string { return seconds(d.Seconds()) }

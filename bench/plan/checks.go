@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/netem"
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/bench/suite"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// limits checks requirement curves: a program runs on networks a little faster and a little slower
+// than the slowest one that is predicted to keep a slowdown.
+func (b *bench) limits(ctx context.Context) error {
+	const most, margin = 3.0, 1.3
+	if b.Quick {
+		b.Report.Notes = append(b.Report.Notes, "--max-slowdown was not checked: a quick run has no time for it.")
+		return nil
+	}
+	right, all := 0, 0
+	for _, p := range b.cases {
+		rtt := 500 * time.Microsecond
+		found, err := overhead.Require(opener(p.local), []time.Duration{rtt + b.rtt}, most, b.options())
+		if err != nil {
+			return err
+		}
+		if !found[0].Possible || found[0].Bandwidth < 5e6 || found[0].Bandwidth > 5e9 {
+			continue // no bandwidth that can be emulated is the edge
+		}
+		for _, c := range []struct {
+			by   float64
+			fits bool
+		}{{margin, true}, {1 / margin, false}} {
+			b.rig.Node(deviceNode).SetLink(netem.Link{RTT: rtt, BitsPerSecond: found[0].Bandwidth * c.by})
+			local, run := p.Run(ctx, suite.Local, p.home), p.Run(ctx, b.over(), p.home)
+			slowdown := run.Wall.Seconds() / local.Wall.Seconds()
+			all++
+			if (slowdown <= most) == c.fits {
+				right++
+			}
+			fmt.Fprintf(os.Stderr, "  %-24s at %.2f of the least bandwidth: slowdown %.2f, bound %.2f\n", p.Name, c.by, slowdown, most)
+		}
+	}
+	if all == 0 {
+		return nil
+	}
+	row := paired.NewRow("--max-slowdown: runs just inside and outside that confirm it", "%", "", []float64{100 * float64(right) / float64(all)}, nil, paired.Goal{Min: 95})
+	row.Runs = all
+	b.Row(row)
+	return nil
+}
+
+// together runs two programs at once over one link, and compares with their prediction.
+func (b *bench) together(ctx context.Context) error {
+	var errs []float64
+	l := &b.links[len(b.links)/2]
+	b.rig.Node(deviceNode).SetLink(l.nominal)
+	for i := 0; i+1 < len(b.cases); i += 2 {
+		pair := b.cases[i : i+2]
+		predicted, err := overhead.PredictTogether([]overhead.Open{opener(pair[0].remote), opener(pair[1].remote)}, l.measured, b.options())
+		if err != nil {
+			return err
+		}
+		walls := make([]float64, len(pair))
+		var running sync.WaitGroup
+		for k, p := range pair {
+			running.Go(func() { walls[k] = p.Run(ctx, b.over("--memory", "512MiB"), p.home).Wall.Seconds() })
+		}
+		running.Wait()
+		for k, p := range pair {
+			e := predicted[k].Wall.Seconds()/walls[k] - 1
+			errs = append(errs, 100*max(e, -e))
+			fmt.Fprintf(os.Stderr, "  %-24s beside another: measured %.3f s, predicted %.3f (%+.1f %%)\n", p.Name, walls[k], predicted[k].Wall.Seconds(), 100*e)
+		}
+	}
+	b.Row(paired.NewRow("two programs that share a link and a device: median error", "%", "", errs, nil, paired.Goal{Max: 5}))
+	return nil
+}
+
+// speed predicts a long trace for many links.
+func (b *bench) speed(context.Context) error {
+	calls, links := b.Rounds(10_000_000, 100_000), 1000
+	var all []overhead.Link
+	for i := range links {
+		all = append(all, overhead.Link{RTT: time.Duration(1+i) * time.Microsecond, Up: 1e7 * float64(1+i), Down: 1e9})
+	}
+	o := overhead.Options{Constants: overhead.DefaultConstants()}
+	began := time.Now()
+	if _, err := overhead.Predict(func() (overhead.Source, error) { return &synthetic{calls: calls}, nil }, all, o); err != nil {
+		return err
+	}
+	took := time.Since(began).Seconds() * 10_000_000 / float64(calls)
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	b.Row(paired.NewRow(fmt.Sprintf("10 million calls for 1,000 links (%d evaluated)", calls), "s", "", []float64{took}, nil, paired.Goal{Max: 60}))
+	b.Row(paired.NewRow("memory of that prediction", "MB", "", []float64{float64(memory.HeapSys) / 1e6}, nil, paired.Goal{}))
+	return nil
+}
+
+// synthetic is a trace of a program that sets arguments and launches kernels, ten calls to a wait.
+type synthetic struct {
+	calls, at int
+	now       int64
+}
+
+var syntheticHeader = &trace.Header{
+	API: "opencl", Mode: trace.Local, Program: trace.Program{Name: "synthetic"}, Client: trace.Machine{Cores: 2},
+	Devices: []trace.Device{{Name: "device", Machine: trace.Machine{Cores: 2}}},
+	Ops:     []trace.Op{{Name: "clSetKernelArg", Answer: "early"}, {Name: "clEnqueueNDRangeKernel", Answer: "early"}, {Name: "clFinish", Answer: "wait"}},
+}
+
+// Header, End and Next implement overhead.Source.
+func (*synthetic) Header() *trace.Header { return syntheticHeader }
+
+// End is described at Header.
+func (s *synthetic) End() *trace.End { return &trace.End{Duration: s.now} }
+
+// Next is described at Header.
+func (s *synthetic) Next() (trace.Record, error) {
+	if s.at == s.calls {
+		return trace.Record{}, io.EOF
+	}
+	s.at++
+	r := trace.Record{Class: trace.Early, Gap: 500, Begin: s.now + 500, End: s.now + 900, Execute: 400, Forward: 72}
+	switch s.at % 10 {
+	case 3, 6, 9:
+		r.Op, r.Command, r.Blocking, r.Queue, r.Forward = 1, true, trace.DeviceBlocking, 1, 120
+		r.Start, r.DeviceTime = r.End, 5000
+	case 0:
+		r.Op, r.Class, r.Blocking, r.Queue, r.Backward = 2, trace.WaitedFor, trace.HostBlocking, 1, 32
+		r.End += 20_000
+	}
+	s.now = r.End
+	return r, nil
+}
