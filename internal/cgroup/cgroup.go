@@ -113,19 +113,19 @@ func (t *Tree) Err() error {
 
 // Make makes a group below the root of the tree. It returns nil if the tree is not available.
 func (t *Tree) Make(name string, l Limits) (*Group, error) {
-	if t.Err() != nil {
-		return nil, nil //nolint:nilnil // a nil Group does nothing
+	return t.available().Make(name, l)
+}
+
+// available is the root of the tree, nil if it is not available.
+func (t *Tree) available() *Group {
+	if t == nil || t.err != nil {
+		return nil
 	}
-	return t.root.Make(name, l)
+	return t.root
 }
 
 // Close ends everything in the tree and removes it.
-func (t *Tree) Close() error {
-	if t.Err() != nil {
-		return nil
-	}
-	return t.root.Remove()
-}
+func (t *Tree) Close() error { return t.available().Remove() }
 
 // Make makes a group below g, whose own processes, if it has any, must be in other children.
 func (g *Group) Make(name string, l Limits) (*Group, error) {
@@ -170,7 +170,7 @@ func (g *Group) create(l Limits) error {
 		}
 		for _, s := range h.settings(l) {
 			err := write(filepath.Join(g.dirs[i], s.file), s.text)
-			if err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
+			if err != nil && (!s.optional || !errors.Is(err, fs.ErrNotExist)) {
 				return fmt.Errorf("control group: %w", err)
 			}
 		}

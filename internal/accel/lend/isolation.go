@@ -168,11 +168,11 @@ func (h *Host) Refused() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	why := ""
+	var why strings.Builder
 	for _, gap := range h.isolation.Gaps {
 		if name, _, _ := strings.Cut(gap, ":"); slices.Contains(missing, sandbox.Mechanism(name)) {
-			why += "; " + gap
+			why.WriteString("; " + gap)
 		}
 	}
-	return outboard.Errorf(outboard.Denied, "session", "this machine can't isolate workers by %v, which `--sandbox require=` demands%s", missing, why)
+	return outboard.Errorf(outboard.Denied, "session", "this machine can't isolate workers by %v, which `--sandbox require=` demands%s", missing, &why)
 }
