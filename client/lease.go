@@ -22,6 +22,10 @@ type LeaseRequest struct {
 	Memory outboard.Bytes `json:"memory,omitempty"`
 	// Weight is the share of device time relative to other leases; 0 means 1.
 	Weight int `json:"weight,omitempty"`
+	// Prefer names the devices that are best for the request, the best one first, Exclude those
+	// that it must not get; at most MaxNamedDevices each.
+	Prefer  []outboard.DeviceID `json:"prefer,omitempty"`
+	Exclude []outboard.DeviceID `json:"exclude,omitempty"`
 	// NoWait fails with outboard.Busy instead of waiting in the queue.
 	NoWait bool `json:"no_wait,omitempty"`
 	// Timeout bounds the time in the queue; 0 means no bound.
@@ -29,6 +33,9 @@ type LeaseRequest struct {
 	// Program describes the user of the leases, for people.
 	Program string `json:"program,omitempty"`
 }
+
+// MaxNamedDevices bounds the devices that a request names.
+const MaxNamedDevices = 1024
 
 // Waiting describes a request's place in the queue.
 type Waiting struct {

@@ -87,14 +87,18 @@ func (r *recorder) close(env *Env, status int) {
 	}
 }
 
-// leasedDevices are the devices of a program's leases as a trace names them.
-func leasedDevices(hold *client.Hold) []trace.Device {
+// leasedDevices are the devices of a program's leases as a trace names them, with the bandwidths
+// to their nodes that this node has measured.
+func leasedDevices(ctx context.Context, env *Env, hold *client.Hold) []trace.Device {
+	links, _ := env.client().Nearest(ctx) // without them the trace lacks bandwidths
 	var devices []trace.Device
 	for _, l := range hold.Leases() {
 		node, _, _ := strings.Cut(string(l.Device), "/")
-		devices = append(devices, trace.Device{
-			ID: string(l.Device), Name: string(l.Device), Machine: trace.Machine{Node: node}, SameMachine: l.Addr == "",
-		})
+		d := trace.Device{ID: string(l.Device), Name: string(l.Device), Machine: trace.Machine{Node: node}, SameMachine: l.Addr == ""}
+		if link := linkTo(links, outboard.NodeID(node)); link != nil && !d.SameMachine {
+			d.Link.Forward, d.Link.Backward = link.Forward, link.Backward
+		}
+		devices = append(devices, d)
 	}
 	return devices
 }

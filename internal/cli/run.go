@@ -131,7 +131,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	}
 	defer server.Close()
 	p := program{path: path, args: args, environ: programEnviron(env.Environ, vendors, socket, opts.deadAfter)}
-	recorder, err := opts.newRecorder(path, args, leasedDevices(hold))
+	recorder, err := opts.newRecorder(path, args, leasedDevices(ctx, env, hold))
 	if err != nil {
 		return err
 	}

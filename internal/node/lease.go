@@ -84,6 +84,9 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 	if request.Weight > outboard.MaxWeight {
 		return outboard.Errorf(outboard.Invalid, "lease", "weight %d: want at most %d", request.Weight, outboard.MaxWeight)
 	}
+	if len(request.Prefer) > client.MaxNamedDevices || len(request.Exclude) > client.MaxNamedDevices {
+		return outboard.Errorf(outboard.Invalid, "lease", "%d and %d devices are named: want at most %d", len(request.Prefer), len(request.Exclude), client.MaxNamedDevices)
+	}
 	timeout := time.Duration(request.Timeout)
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -93,7 +96,7 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 	progress, stop := h.reportWaiting()
 	leases, err := h.api.pool.Acquire(ctx, pool.Request{
 		Selector: request.Selector, Count: request.Count, Memory: request.Memory, Weight: request.Weight,
-		Program: request.Program, NoWait: request.NoWait, Progress: progress,
+		Prefer: request.Prefer, Exclude: request.Exclude, Program: request.Program, NoWait: request.NoWait, Progress: progress,
 	})
 	stop()
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -371,6 +371,7 @@ func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
 		State: n.state, Identity: n.identity, Self: n.self,
 		Logger: n.opts.Log.With("plane", "pool", "node", n.self.ID), Metrics: n.registry,
 		Heartbeat: n.opts.Heartbeat, LeaseTTL: n.opts.LeaseTTL,
+		Distance: func(id outboard.NodeID) time.Duration { return n.prober.RTT(id) },
 	})
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -28,6 +29,10 @@ type Request struct {
 	Weight int
 	// Program is what will run, for people.
 	Program string
+	// Prefer orders the devices that have room: those that it names come first, in its order.
+	Prefer []outboard.DeviceID
+	// Exclude names devices that the request must not get.
+	Exclude []outboard.DeviceID
 	// NoWait fails at once when all devices that fit are busy.
 	NoWait bool
 	// Progress, if not nil, is told while the request waits, whenever something
@@ -48,8 +53,8 @@ func (r *Request) setDefaults() {
 	r.Weight = max(r.Weight, 1)
 }
 
-// Acquire leases devices for a request: of this node first, then those with the
-// most free memory. When all that fit are busy it waits its turn until ctx ends.
+// Acquire leases devices for a request: those that it prefers first, then those of this node,
+// of nodes that are near by the measured network, and with the most free memory. When all that fit are busy it waits its turn until ctx ends.
 //
 // Errors: NoDevice when the pool has no devices that fit, Busy with NoWait, Unreachable
 // when the table does not answer. The caller renews the leases (Renew, Hold)
@@ -88,6 +93,12 @@ func (l *leaser) fitting(req Request) ([]DeviceState, error) {
 		return nil, err
 	}
 	fit := slices.DeleteFunc(all, func(d DeviceState) bool { return !req.Selector.Match(d.Device) || d.Memory < req.Memory })
+	if len(fit) > 0 {
+		fit = slices.DeleteFunc(fit, func(d DeviceState) bool { return slices.Contains(req.Exclude, d.ID) })
+		if len(fit) == 0 {
+			return nil, outboard.Errorf(outboard.NoDevice, req.op(), "the request excludes all devices that match")
+		}
+	}
 	switch op := req.op(); {
 	case len(fit) == 0:
 		largest := slices.MaxFunc(matching, func(a, b outboard.Device) int { return cmp.Compare(a.Memory, b.Memory) })
@@ -113,7 +124,7 @@ func (l *leaser) tryAcquire(ctx context.Context, req Request, earlier []ticket) 
 		if len(free) < req.Count {
 			return nil, errFull
 		}
-		chosen := chooseDevices(free, req.Count, l.view.self)
+		chosen := chooseDevices(free, req.Count, l.preference(req))
 		leases, err := l.grantAll(ctx, chosen, req)
 		if !errors.Is(err, errFull) {
 			return leases, err
@@ -136,18 +147,57 @@ func (l *leaser) grantAll(ctx context.Context, devices []outboard.Device, req Re
 	return leases, nil
 }
 
-// chooseDevices chooses count of the devices, which all have room, in the order of their ids.
+// preference orders devices for a request.
+type preference struct {
+	near     outboard.NodeID // this node
+	devices  []outboard.DeviceID
+	distance func(outboard.NodeID) time.Duration // measured round-trip time, 0: unknown
+}
+
+func (l *leaser) preference(req Request) preference {
+	p := preference{near: l.view.self, devices: req.Prefer, distance: l.opts.Distance}
+	if p.distance == nil {
+		p.distance = func(outboard.NodeID) time.Duration { return 0 }
+	}
+	return p
+}
+
+// rank is a device's place among the preferred ones.
+func (p *preference) rank(d DeviceState) int {
+	if i := slices.Index(p.devices, d.ID); i >= 0 {
+		return i
+	}
+	return len(p.devices)
+}
+
+// wanted reports whether a device is always considered.
+func (p *preference) wanted(d DeviceState) bool { return d.Node == p.near || p.rank(d) < len(p.devices) }
+
+// distanceClass groups nodes whose round-trip times differ by less than about a factor of two:
+// within a class free memory decides. Unmeasured nodes come last.
+func (p *preference) distanceClass(d DeviceState) int {
+	rtt := p.distance(d.Node)
+	if rtt <= 0 {
+		return 64
+	}
+	return bits.Len64(uint64(rtt))
+}
+
+// chooseDevices chooses count of the devices, which all have room, in the order of their ids: the
+// preferred ones first, then those of this node, of nearer nodes, and with the most free memory.
 // From very many it considers a sample.
-func chooseDevices(free []DeviceState, count int, near outboard.NodeID) []outboard.Device {
+func chooseDevices(free []DeviceState, count int, p preference) []outboard.Device {
 	free = slices.Clone(free)
 	if size := max(sampleSize, count); len(free) > size {
-		own, others := partition(free, func(d DeviceState) bool { return d.Node == near })
+		own, others := partition(free, p.wanted)
 		rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 		free = slices.Concat(own, others)[:max(size, min(len(own), size))]
 	}
 	slices.SortStableFunc(free, func(a, b DeviceState) int {
 		return cmp.Or(
-			-cmp.Compare(boolInt(a.Node == near), boolInt(b.Node == near)),
+			cmp.Compare(p.rank(a), p.rank(b)),
+			-cmp.Compare(boolInt(a.Node == p.near), boolInt(b.Node == p.near)),
+			cmp.Compare(p.distanceClass(a), p.distanceClass(b)),
 			-cmp.Compare(a.Free, b.Free),
 			cmp.Compare(a.ID, b.ID),
 		)

@@ -44,6 +44,9 @@ type Options struct {
 	// Heartbeat is the interval at which the node's record is written, 2 s by default. NodeTTL
 	// is how long a record is valid without a heartbeat, 6 s by default.
 	Heartbeat, NodeTTL time.Duration
+	// Distance returns the measured round-trip time to a node, 0 if it is not known. Nil means
+	// that no distance is known.
+	Distance func(outboard.NodeID) time.Duration
 	// LeaseTTL is how long a lease is valid without renewal, 15 s by default.
 	LeaseTTL time.Duration
 }

@@ -11,19 +11,23 @@
 static struct _cl_icd_dispatch changed, recorded;
 static const cl_uint entries = sizeof recorded / sizeof(void *);
 
+enum { MAX_PROPERTIES = 64 };
+
 /* ---- queues */
 
 struct asked {
 	struct asked *next;
 	cl_command_queue queue;
 	cl_command_queue_properties properties;
+	size_t listed;             /* bytes of list; 0 for a queue that was made without one */
+	cl_queue_properties list[MAX_PROPERTIES];
 };
 
 static pthread_mutex_t queues_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct asked *queues;
 
 /* A queue at the address of one that is gone replaces it. */
-static void queue_add(cl_command_queue queue, cl_command_queue_properties properties) {
+static void queue_add(cl_command_queue queue, cl_command_queue_properties properties, const cl_queue_properties *list) {
 	if (!queue)
 		return;
 	pthread_mutex_lock(&queues_lock);
@@ -37,17 +41,26 @@ static void queue_add(cl_command_queue queue, cl_command_queue_properties proper
 	if (q) {
 		q->queue = queue;
 		q->properties = properties;
+		q->listed = 0;
+		for (size_t n = 0; list && n < MAX_PROPERTIES; n++) {
+			q->list[n] = list[n];
+			q->listed = (n + 1) * sizeof *list;
+			if (n % 2 == 0 && list[n] == 0)
+				break;
+		}
 	}
 	pthread_mutex_unlock(&queues_lock);
 }
 
-/* 1 when the queue has profiling that the program has not asked for. */
-static int queue_added(cl_command_queue queue) {
+/* 1 when the queue has profiling that the program has not asked for; *asked is what it has asked for. */
+static int queue_added(cl_command_queue queue, struct asked *asked) {
 	pthread_mutex_lock(&queues_lock);
 	struct asked *q = queues;
 	while (q && q->queue != queue)
 		q = q->next;
 	int added = q && !(q->properties & CL_QUEUE_PROFILING_ENABLE);
+	if (added && asked)
+		*asked = *q;
 	pthread_mutex_unlock(&queues_lock);
 	return added;
 }
@@ -55,13 +68,11 @@ static int queue_added(cl_command_queue queue) {
 static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *errcode_ret) {
 	cl_command_queue q = entry_driver.clCreateCommandQueue(context, device, properties | CL_QUEUE_PROFILING_ENABLE, errcode_ret);
 	if (q)
-		queue_add(q, properties);
+		queue_add(q, properties, NULL);
 	else
 		q = entry_driver.clCreateCommandQueue(context, device, properties, errcode_ret);
 	return q;
 }
-
-enum { MAX_PROPERTIES = 64 };
 
 /* copy_properties returns the list with profiling, or NULL for one that is too long or for a queue on the device. */
 static const cl_queue_properties *copy_properties(const cl_queue_properties *list, cl_queue_properties *to, cl_command_queue_properties *asked) {
@@ -95,22 +106,38 @@ static cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_dev
 	const cl_queue_properties *with = copy_properties(properties, list, &asked);
 	cl_command_queue q = with ? entry_driver.clCreateCommandQueueWithProperties(context, device, with, errcode_ret) : NULL;
 	if (q)
-		queue_add(q, asked);
+		queue_add(q, asked, properties);
 	else
 		q = entry_driver.clCreateCommandQueueWithProperties(context, device, properties, errcode_ret);
 	return q;
 }
 
+/* answer_list answers CL_QUEUE_PROPERTIES_ARRAY with the list that the program gave. */
+static cl_int answer_list(const struct asked *asked, size_t size, void *value, size_t *size_ret) {
+	if (value && size < asked->listed)
+		return CL_INVALID_VALUE;
+	if (value)
+		memcpy(value, asked->list, asked->listed);
+	if (size_ret)
+		*size_ret = asked->listed;
+	return CL_SUCCESS;
+}
+
 static cl_int CL_API_CALL queue_info(cl_command_queue queue, cl_command_queue_info name, size_t size, void *value, size_t *size_ret) {
+	struct asked asked;
 	cl_int status = entry_driver.clGetCommandQueueInfo(queue, name, size, value, size_ret);
-	if (status == CL_SUCCESS && name == CL_QUEUE_PROPERTIES && value && size >= sizeof(cl_command_queue_properties) && queue_added(queue))
+	if ((name != CL_QUEUE_PROPERTIES && name != CL_QUEUE_PROPERTIES_ARRAY) || !queue_added(queue, &asked))
+		return status;
+	if (name == CL_QUEUE_PROPERTIES_ARRAY)
+		return answer_list(&asked, size, value, size_ret);
+	if (status == CL_SUCCESS && value && size >= sizeof(cl_command_queue_properties))
 		*(cl_command_queue_properties *)value &= ~(cl_command_queue_properties)CL_QUEUE_PROFILING_ENABLE;
 	return status;
 }
 
 static cl_int CL_API_CALL profiling_info(cl_event event, cl_profiling_info name, size_t size, void *value, size_t *size_ret) {
 	cl_command_queue queue = NULL;
-	if (event && entry_driver.clGetEventInfo(event, CL_EVENT_COMMAND_QUEUE, sizeof queue, &queue, NULL) == CL_SUCCESS && queue && queue_added(queue))
+	if (event && entry_driver.clGetEventInfo(event, CL_EVENT_COMMAND_QUEUE, sizeof queue, &queue, NULL) == CL_SUCCESS && queue && queue_added(queue, NULL))
 		return CL_PROFILING_INFO_NOT_AVAILABLE;
 	return entry_driver.clGetEventProfilingInfo(event, name, size, value, size_ret);
 }

@@ -1884,8 +1884,7 @@ static cl_int API_CALL record_clEnqueueMarker(cl_command_queue command_queue, cl
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 110);
-	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
-	cl_int result = entry_next->clEnqueueMarker(command_queue, out);
+	cl_int result = entry_next->clEnqueueMarker(command_queue, event);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1895,7 +1894,7 @@ static cl_int API_CALL record_clEnqueueMarker(cl_command_queue command_queue, cl
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
-	entry_command(&call, event, own);
+	entry_command(&call, event, NULL);
 	return result;
 }
 

@@ -44,10 +44,15 @@ func (c *Call) notePrototype() string {
 // recorder writes the function that records one call.
 func (w *cWriter) recorder(c *Call) {
 	event := c.pointerTo("cl_event")
+	// A command without a wait list is a marker, whose event is its result: NULL is an error.
+	own := event != nil
+	if _, list := c.waitList(); list == "NULL" {
+		own = false
+	}
 	w.p("static %s API_CALL record_%s(%s)\n{\n\tstruct record_call call;", c.Result, c.Name, c.cParams())
 	w.p("\tint recorded = record_begin(&call, %d);", c.Op)
 	arguments := c.arguments()
-	if event != nil {
+	if own {
 		w.p("\tcl_event own = NULL, *out = recorded ? entry_event(%s, %s, &own) : %s;", c.Params[0].Name, event.Name, event.Name)
 		arguments = strings.TrimSuffix(arguments, event.Name)
 		if !strings.HasSuffix(c.arguments(), event.Name) {
@@ -65,8 +70,11 @@ func (w *cWriter) recorder(c *Call) {
 	w.details(c, event)
 	count, list := c.waitList()
 	w.p("\trecord_end(&call, (uint32_t)%s, (const void *const *)%s);", count, list)
-	if event != nil {
+	switch {
+	case own:
 		w.p("\tentry_command(&call, %s, own);", event.Name)
+	case event != nil:
+		w.p("\tentry_command(&call, %s, NULL);", event.Name)
 	}
 	w.p("\t%s\n}\n", returns(c))
 }

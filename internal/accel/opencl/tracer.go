@@ -230,8 +230,14 @@ func (r *tracer) info(fn int, event uintptr, param, size uintptr) (uint64, bool)
 }
 
 // withProfiling returns the properties of a queue with profiling added, and whether the client
-// had not asked for it. A queue on the device stays as it is.
+// had not asked for it. A queue on the device, or with properties that only such a one may have,
+// stays as it is.
 func withProfiling(list []uint64) (with []uint64, added bool) {
+	for i := 0; i+1 < len(list) && list[i] != 0; i += 2 {
+		if list[i] != clQueueProperties {
+			return list, false
+		}
+	}
 	for i := 0; i+1 < len(list) && list[i] != 0; i += 2 {
 		if list[i] != clQueueProperties {
 			continue

@@ -95,8 +95,8 @@ type Link struct {
 	// the work of both ends; RTTSpread is the distance of its quartiles. 0: not measured.
 	RTT       int64 `json:"rtt_ns"`
 	RTTSpread int64 `json:"rtt_spread_ns"`
-	// Forward and Backward are the bandwidths towards the device and back, in bytes/s, as far
-	// as the program's own transfers showed them: lower bounds. 0: not measured.
+	// Forward and Backward are the bandwidths towards the device and back, in bytes/s, as the
+	// nodes' probes had measured them: lower bounds. 0: not measured.
 	Forward  float64 `json:"forward_bytes_per_s"`
 	Backward float64 `json:"backward_bytes_per_s"`
 }

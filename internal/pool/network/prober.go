@@ -157,6 +157,22 @@ func (p *Prober) Links() []client.Link {
 	return links
 }
 
+// RTT returns the measured round-trip time to a node, 0 if it is not known. A nil Prober knows
+// none.
+func (p *Prober) RTT(to outboard.NodeID) time.Duration {
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.estimates[to]
+	if e == nil {
+		return 0
+	}
+	rtt, _ := quartiles(e.rtts, 2)
+	return rtt
+}
+
 func (p *Prober) publish(ctx context.Context) {
 	links := p.Links()
 	if len(links) == 0 {

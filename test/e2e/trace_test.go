@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard/bench/suite"
+	"github.com/outboard-run/outboard/internal/accel/opencl/cltest"
+	"github.com/outboard-run/outboard/internal/need"
+)
+
+// A program does not see that it is recorded, neither on the local device, whose driver has a
+// layer in front, nor on a borrowed one.
+func TestRecordedPrograms(t *testing.T) {
+	sharesDevice(t)
+	tests := cltest.Build(t)
+	r := shared(t)
+	for name, flags := range map[string][]string{"local": {"--local"}, "borrowed": {"--memory", "2GiB"}} {
+		t.Run(name, func(t *testing.T) {
+			differ := map[string]string{}
+			skip := map[string]string{
+				"event/callback_of_failure": "PoCL 3.1 never calls back for a command whose wait list failed",
+				"event/old_wait":            "PoCL 3.1 aborts: clEnqueueWaitForEvents is not there",
+				"event/set_property":        "PoCL 3.1 crashes in clSetCommandQueueProperty",
+			}
+			if name == "borrowed" {
+				differ, skip = differs(), nil
+			}
+			dir := t.TempDir()
+			tests.Compare(t, cltest.Options{Differs: differ, Skip: skip, Programs: []string{"event", "map", "memory", "kernel"}, Through: func(cmd *exec.Cmd) {
+				file, err := os.CreateTemp(dir, "*.trace")
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = file.Close()
+				args := append([]string{"run", "--trace", file.Name()}, flags...)
+				run := r.Node("dinghy").Command(t.Context(), append(append(args, "--", cmd.Path), cmd.Args[1:]...)...)
+				cmd.Path, cmd.Args = run.Path, run.Args
+				cmd.Env = append(cmd.Environ(), "OUTBOARD_DATA="+r.Node("dinghy").Data())
+			}})
+		})
+	}
+}
+
+// summary is what `outboard trace show -o json` says of a trace.
+type summary struct {
+	Mode      string
+	Truncated bool
+	Lost      int
+	Duration  int64 `json:"duration_ns"`
+	Total     struct {
+		Calls, Commands, Early int
+		Waited                 int   `json:"waited_for"`
+		Forward                int64 `json:"forward_bytes"`
+		Backward               int64 `json:"backward_bytes"`
+		Blocked                int64 `json:"blocked_ns"`
+		Device                 int64 `json:"device_ns"`
+	}
+	Functions []struct {
+		Name     string
+		Calls    int
+		Commands int
+		Device   int64 `json:"device_ns"`
+	}
+}
+
+// Local and remote recordings of one program agree: the same calls, sizes and commands, with the
+// device's times of nearly all of them, in few bytes.
+func TestTraces(t *testing.T) {
+	sharesDevice(t)
+	need.Program(t, "clblast_test_xaxpy")
+	r := shared(t)
+	program := suite.CLBlast("xaxpy").Args
+	traces := map[string]summary{}
+	for name, flags := range map[string][]string{"local": {"--local"}, "remote": nil} {
+		file := filepath.Join(t.TempDir(), name+".trace")
+		args := append(append([]string{"run", "--trace", file}, flags...), append([]string{"--"}, program...)...)
+		if out, err := r.Node("dinghy").Command(t.Context(), args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		text, err := r.Node("dinghy").Output(t.Context(), "trace", "show", file, "-o", "json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s summary
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+		traces[name] = s
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header := int64(12 << 10) // the names of all functions
+		if perCall := float64(info.Size()-header) / float64(s.Total.Calls); perCall > 24 {
+			t.Errorf("%s: %.1f bytes per call, more than 24", name, perCall)
+		}
+		if s.Mode != name || s.Truncated || s.Lost > 0 || s.Total.Commands == 0 || s.Total.Device <= 0 || s.Total.Blocked <= 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if entries, _ := filepath.Glob(file + ".recording*"); len(entries) > 0 {
+			t.Errorf("%s: %v is left", name, entries)
+		}
+	}
+	local, remote := traces["local"], traces["remote"]
+	if diff := local.Total.Commands - remote.Total.Commands; diff != 0 {
+		t.Errorf("%d commands locally and %d remotely", local.Total.Commands, remote.Total.Commands)
+	}
+	within := func(what string, a, b int64) {
+		if low, high := min(a, b), max(a, b); float64(low) < 0.9*float64(high) {
+			t.Errorf("%s: %d locally and %d remotely", what, a, b)
+		}
+	}
+	within("calls", int64(local.Total.Calls), int64(remote.Total.Calls))
+	within("bytes forward", local.Total.Forward, remote.Total.Forward)
+	within("bytes backward", local.Total.Backward, remote.Total.Backward)
+}
+
+// A file that is no trace, and one that was cut off, say so.
+func TestBadTraces(t *testing.T) {
+	r := shared(t)
+	file := filepath.Join(t.TempDir(), "bad.trace")
+	if err := os.WriteFile(file, []byte("not a trace at all, but some text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.Node("dinghy").Command(t.Context(), "trace", "show", file).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "not a trace: make one with") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
