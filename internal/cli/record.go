@@ -21,12 +21,15 @@ type recordOptions struct {
 	file  string
 	local bool
 	limit outboard.Bytes
+	// forget says that no recording is remembered or used for placement.
+	forget bool
 }
 
 func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	o.limit = 4 << 30
 	flags.StringVar(&o.file, "trace", "", "record the program's calls into `FILE`")
 	flags.BoolVar(&o.local, "local", false, "use this machine's own drivers, without a lease, to record the program there; needs --trace")
+	flags.BoolVar(&o.forget, "no-trace", false, "do not remember the recording, nor choose the device by an earlier one")
 	flags.Var(&o.limit, "trace-limit", "most disk space that each process's recording may use while the program runs")
 }
 
@@ -43,7 +46,8 @@ func (o *recordOptions) validate() error {
 // recorder records the program of `outboard run`; nil records nothing.
 type recorder struct {
 	*recording.Recorder
-	file string
+	file   string
+	forget bool
 }
 
 // newRecorder begins a recording if one is wanted. devices is nil in a local run.
@@ -61,7 +65,7 @@ func (o *runOptions) newRecorder(path string, args []string, devices []trace.Dev
 	if err != nil {
 		return nil, err
 	}
-	return &recorder{Recorder: r, file: o.record.file}, nil
+	return &recorder{Recorder: r, file: o.record.file, forget: o.record.forget}, nil
 }
 
 func (r *recorder) environ() []string {
@@ -77,6 +81,9 @@ func (r *recorder) close(env *Env, status int) {
 		return
 	}
 	end, err := r.Close(status)
+	if err == nil && end.Records > 0 && status == 0 && !r.forget {
+		err = env.traceStore().Keep(r.Fingerprint(), r.file)
+	}
 	switch {
 	case err != nil:
 		fmt.Fprintf(env.Stderr, "outboard: no trace was written: %s\n", clean(err.Error()))

@@ -27,6 +27,8 @@ type runOptions struct {
 	noWait    bool
 	deadAfter time.Duration
 	record    recordOptions
+	// maxSlowdown refuses devices that a plan predicts to be slower, 0: none.
+	maxSlowdown percentage
 }
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
@@ -37,6 +39,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for a device; 0 means for ever")
 	flags.BoolVar(&o.noWait, "no-wait", false, "fail at once when all devices that match are leased")
 	flags.DurationVar(&o.deadAfter, "dead-after", 5*time.Second, "time without an answer after which a node or network counts as dead")
+	flags.Var(&o.maxSlowdown, "max-slowdown", "refuse devices on which the program is predicted to be slower by more than this, such as 10%; needs a recording of it")
 	o.record.addFlags(flags)
 }
 
@@ -50,6 +53,9 @@ func (o *runOptions) validate() error {
 		return usage("--timeout %v: want 0 or more", o.timeout)
 	case o.deadAfter < minDeadAfter:
 		return usage("--dead-after %v: want %v or more", o.deadAfter, minDeadAfter)
+	}
+	if o.maxSlowdown > 0 && (o.record.forget || o.record.local) {
+		return usage("--max-slowdown needs a recording of the program and a leased device; leave out --no-trace and --local")
 	}
 	return o.record.validate()
 }
@@ -72,11 +78,16 @@ With --trace the calls are recorded into a file, which ` + "`outboard trace show
 ` + "`outboard plan`" + ` predicts from what the program costs on other devices. With --local the program
 uses the drivers of this machine, without a lease or a node, and is recorded there.
 
+A recorded program is remembered by its file and arguments: its next runs lease the device that
+the plan predicts to be the fastest, and --max-slowdown refuses those that would be slower.
+With --no-trace no recording is remembered or used.
+
 The exit status is the program's own; see ` + "`outboard help exit-status`" + ` for the others.`,
 		Example: `  outboard run -- clinfo
   outboard run --device 'type=gpu,memory>=4GiB' -- hashcat -b
   outboard run --memory 2GiB --weight 3 -- ffmpeg -init_hw_device opencl -i in.mp4 out.mp4
   outboard run --count 2 --no-wait -- ./two-devices
+  outboard run --max-slowdown 10% -- ./program     # only where that is predicted
   outboard run --trace out.trace -- ./program      # records the calls
   outboard run --local --trace out.trace -- ./program   # those of this machine's own device`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -108,7 +119,11 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	if opts.record.local {
 		return runLocal(ctx, env, opts, path, args)
 	}
-	hold, err := acquire(ctx, env, opts, args)
+	place, err := opts.place(ctx, env, path, args)
+	if err != nil {
+		return err
+	}
+	hold, err := acquire(ctx, env, opts, args, place)
 	if err != nil {
 		return err
 	}
@@ -163,12 +178,12 @@ func prepareData(path string) error {
 }
 
 // acquire requests the leases from the node, and shows the wait.
-func acquire(ctx context.Context, env *Env, opts runOptions, args []string) (*client.Hold, error) {
+func acquire(ctx context.Context, env *Env, opts runOptions, args []string, place placement) (*client.Hold, error) {
 	p := progress{env: env}
 	defer p.done()
 	return env.client().Acquire(ctx, client.LeaseRequest{
 		Selector: opts.device, Count: opts.count, Memory: opts.memory, Weight: opts.weight,
-		NoWait: opts.noWait, Timeout: client.Duration(opts.timeout), Program: filepath.Base(args[0]),
+		Prefer: place.prefer, Exclude: place.exclude, NoWait: opts.noWait, Timeout: client.Duration(opts.timeout), Program: filepath.Base(args[0]),
 	}, p.show)
 }
 

@@ -171,7 +171,9 @@ func (p *preference) rank(d DeviceState) int {
 }
 
 // wanted reports whether a device is always considered.
-func (p *preference) wanted(d DeviceState) bool { return d.Node == p.near || p.rank(d) < len(p.devices) }
+func (p *preference) wanted(d DeviceState) bool {
+	return d.Node == p.near || p.rank(d) < len(p.devices)
+}
 
 // distanceClass groups nodes whose round-trip times differ by less than about a factor of two:
 // within a class free memory decides. Unmeasured nodes come last.

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/recording"
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// placement is what a plan says about the devices for a program: which are best, and which are
+// too slow.
+type placement struct {
+	prefer, exclude []outboard.DeviceID
+}
+
+// traceStore has the traces of programs that this machine has recorded.
+func (env *Env) traceStore() recording.Store {
+	return recording.Store{Dir: filepath.Join(env.config.data, "traces")}
+}
+
+// place predicts the program on the pool's devices, if a trace of it is kept. Without one, the
+// node chooses by the measured network and by load.
+func (o *runOptions) place(ctx context.Context, env *Env, path string, args []string) (placement, error) {
+	if o.record.forget {
+		return placement{}, nil
+	}
+	links, program, err := o.predict(ctx, env, path, args)
+	switch {
+	case err != nil && o.maxSlowdown > 0:
+		return placement{}, outboard.Errorf(outboard.Invalid, "--max-slowdown",
+			"the slowdown cannot be predicted: %w; record the program with the same arguments once: outboard run --local --trace FILE -- %s ...", err, args[0])
+	case err != nil:
+		return placement{}, nil //nolint:nilerr // the node chooses without a prediction
+	}
+	p := placement{}
+	slices.SortStableFunc(links, func(a, b planLink) int { return cmp.Compare(a.Wall, b.Wall) })
+	for _, l := range links {
+		id := outboard.DeviceID(l.Device)
+		switch {
+		case l.Unknown != "" && o.maxSlowdown > 0, o.tooSlow(&l):
+			p.exclude = append(p.exclude, id)
+		case l.Unknown == "":
+			p.prefer = append(p.prefer, id)
+		}
+	}
+	if len(p.prefer) == 0 && o.maxSlowdown > 0 {
+		return p, o.refusal(links)
+	}
+	if len(p.prefer) > 0 {
+		best := links[slices.IndexFunc(links, func(l planLink) bool { return l.Device == string(p.prefer[0]) })]
+		fmt.Fprintf(env.Stderr, "outboard: by a recording of %s, %s suits best: about %s, %s\n",
+			clean(program), clean(best.Device), seconds(best.Wall), slower(best.Slowdown))
+	}
+	return p, nil
+}
+
+// predict predicts the program on each device of the pool that matches.
+func (o *runOptions) predict(ctx context.Context, env *Env, path string, args []string) ([]planLink, string, error) {
+	fingerprint, err := trace.Fingerprint(path, args)
+	if err != nil {
+		return nil, "", err
+	}
+	file, err := env.traceStore().Path(fingerprint)
+	if err != nil {
+		return nil, "", fmt.Errorf("no recording of this program with these arguments is known")
+	}
+	devices, err := env.client().Devices(ctx, o.device)
+	if err != nil {
+		return nil, "", err
+	}
+	quiet := *env
+	quiet.Stderr = io.Discard // hints of `outboard plan`
+	p := planner{env: &quiet, files: []string{file}}
+	if err := p.open(); err != nil {
+		return nil, "", err
+	}
+	if err := p.devices(ctx); err != nil {
+		return nil, "", err
+	}
+	links := slices.DeleteFunc(p.plan.Links, func(l planLink) bool {
+		for i := range devices {
+			if string(devices[i].ID) == l.Device {
+				return false
+			}
+		}
+		return true
+	})
+	return links, p.plan.Program, nil
+}
+
+func (o *runOptions) tooSlow(l *planLink) bool {
+	return o.maxSlowdown > 0 && l.Unknown == "" && l.Slowdown-1 > float64(o.maxSlowdown)
+}
+
+// refusal says why no device is fast enough.
+func (o *runOptions) refusal(links []planLink) error {
+	known := slices.DeleteFunc(slices.Clone(links), func(l planLink) bool { return l.Unknown != "" })
+	if len(known) == 0 {
+		return outboard.Errorf(outboard.NoDevice, "--max-slowdown "+o.maxSlowdown.String(),
+			"no way to a device that matches is measured: see `outboard network`")
+	}
+	best := known[0]
+	return outboard.Errorf(outboard.NoDevice, "--max-slowdown "+o.maxSlowdown.String(),
+		"the best device that matches, %s, is predicted to be %s (round trip %s): allow more, or see `outboard plan`",
+		best.Device, slower(best.Slowdown), seconds(best.Network.RTT))
+}
+
+// slower names a slowdown, a multiple of the local time.
+func slower(multiple float64) string {
+	fraction := multiple - 1
+	if fraction < 0 {
+		return fmt.Sprintf("%.1f%% faster than locally", -100*fraction)
+	}
+	return fmt.Sprintf("%.1f%% slower than locally", 100*fraction)
+}
