@@ -127,9 +127,9 @@ func (e *Evaluator) add(t Task) {
 		e.push(op{kind: opRaise, done: int32(r.slot), after: int32(t.After[1])})
 	}
 	after := int32(t.After[0])
-	for t.Cost > maxCost || t.Units > maxUnits {
+	for t.Cost > r.costPart || t.Units > r.unitPart {
 		// Serving a part first leaves the resource in the same state.
-		part := op{kind: opServe, on: int32(t.On), after: after, done: sinkSlot, cost: int64(min(t.Cost, maxCost)), units: min(t.Units, maxUnits)}
+		part := op{kind: opServe, on: int32(t.On), after: after, done: sinkSlot, cost: int64(min(t.Cost, r.costPart)), units: min(t.Units, r.unitPart)}
 		e.push(part)
 		t.Cost, t.Units, after = t.Cost-Time(part.cost), t.Units-part.units, 0
 	}

@@ -76,6 +76,10 @@ const (
 type profile struct {
 	latency, perUnit, slowdown          []int64
 	maxLatency, maxPerUnit, maxSlowdown float64
+	// costPart and unitPart are the most that one step serves: powers of two, whose products with
+	// the fixed-point factors are whole and within an int64.
+	costPart Time
+	unitPart int64
 	// plain says that all slowdowns are 1 and all units free.
 	plain bool
 	slot  Point
@@ -96,6 +100,13 @@ func (p Profile) compile(lanes int) (profile, error) {
 		made.maxPerUnit = max(made.maxPerUnit, float64(perUnit[i])/(1<<perUnitBits))
 		made.maxSlowdown = max(made.maxSlowdown, float64(slowdown[i])/(1<<slowdownBits))
 		made.plain = made.plain && perUnit[i] == 0 && slowdown[i] == 1<<slowdownBits
+	}
+	made.costPart, made.unitPart = maxCost, maxUnits
+	for float64(made.costPart)*made.maxSlowdown*(1<<slowdownBits) < 1<<60 && made.costPart < 1<<60 {
+		made.costPart *= 2
+	}
+	for float64(made.unitPart)*made.maxPerUnit*(1<<perUnitBits) < 1<<60 && made.unitPart < 1<<60 {
+		made.unitPart *= 2
 	}
 	return made, nil
 }

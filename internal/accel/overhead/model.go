@@ -138,7 +138,7 @@ func (m *model) class(r *trace.Record) trace.Class {
 
 // onThread is the time of a call that the thread itself is busy, without waits.
 func (m *model) onThread(r *trace.Record, forwarded trace.Class) cost.Time {
-	busy := ns(r.Duration() - r.Blocked)
+	busy := ns(max(0, r.Duration()-r.Blocked))
 	switch {
 	case m.header.Mode == trace.Local && forwarded == trace.AnsweredLocally:
 		return min(busy, cost.Of(m.c.Local))
