@@ -21,7 +21,7 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 	/usr/lib/x86_64-linux-gnu/libOpenCL.so:ocl-icd-opencl-dev \
 	/etc/OpenCL/vendors/pocl.icd:pocl-opencl-icd oclgrind clinfo clpeak ffmpeg hashcat \
 	/usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2 \
-	/usr/lib/python3/dist-packages/pyopencl:python3-pyopencl c++:g++ /usr/include/CL/opencl.hpp:opencl-clhpp-headers \
+	/usr/lib/python3/dist-packages/pyopencl:python3-pyopencl /usr/lib/python3/dist-packages/torch:python3-torch c++:g++ /usr/include/CL/opencl.hpp:opencl-clhpp-headers \
 	/usr/include/clFFT.h:libclfft-dev clang wasm-ld:lld \
 	node:nodejs npm guest/as/node_modules/.bin/asc:npm/guest/as
 

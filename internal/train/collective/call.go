@@ -57,8 +57,8 @@ type Call struct {
 // maxCount keeps the bytes of a call within an int.
 const maxCount = 1 << 40
 
-// check returns why the call can't be made by n ranks.
-func (c *Call) check(n int) error {
+// Check returns why the call can't be made by n ranks.
+func (c *Call) Check(n int) error {
 	switch {
 	case !c.Operation.valid():
 		return fmt.Errorf("unknown operation %d", c.Operation)
@@ -88,9 +88,6 @@ func (c Call) String() string {
 	}
 	if c.Operation == Broadcast {
 		s += fmt.Sprintf(" from rank %d", c.Root)
-	}
-	if c.Ordered {
-		s += ", ordered"
 	}
 	if c.Site != "" {
 		s += " at " + c.Site
@@ -143,8 +140,11 @@ func decodeCall(b []byte) (c Call, a Algorithm, err error) {
 	}, Algorithm(b[20]), nil
 }
 
-// same says that two calls differ in nothing but their sites.
-func (c Call) same(d Call) bool {
+// Same says that two calls differ in nothing but their sites.
+func (c Call) Same(d Call) bool {
 	c.Site, d.Site = "", ""
 	return c == d
 }
+
+// Bytes returns the size of a rank's buffer.
+func (c *Call) Bytes() int { return c.Count * c.Element.Size() }

@@ -138,7 +138,7 @@ func (g *Group) cause(ctx context.Context) error {
 }
 
 func (g *Group) checkBuffer(c *Call, buf []byte) error {
-	if err := c.check(g.n); err != nil {
+	if err := c.Check(g.n); err != nil {
 		return err
 	}
 	if want := c.Count * c.Element.Size(); len(buf) != want {

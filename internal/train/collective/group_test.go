@@ -87,29 +87,57 @@ func TestCallsComputeWhatOneProcessWould(t *testing.T) {
 	})
 }
 
-// check makes the call with random elements and compares what each rank has then.
-func check(t *rapid.T, all []*Group, c Call) {
-	n := len(all)
-	bufs, before := make([][]byte, n), make([][]byte, n)
+func TestLocalComputesWhatRanksWould(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(t, "ranks")
+		c := Call{
+			Operation: rapid.SampledFrom([]Operation{AllReduce, ReduceScatter, AllGather, Broadcast, AllToAll}).Draw(t, "operation"),
+			Element:   rapid.SampledFrom([]Element{Int64, Int32, Int16, Int8, Uint8, Float32, BFloat16}).Draw(t, "element"),
+			Reduction: rapid.SampledFrom([]Reduction{Sum, Average, Min, Max}).Draw(t, "reduction"),
+			Root:      rapid.IntRange(0, n-1).Draw(t, "root"), Count: n * rapid.IntRange(0, 30_000).Draw(t, "elements"),
+		}
+		bufs, before := random(n, c)
+		if err := Local(c, bufs); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, c, bufs, before)
+	})
+}
+
+// random returns buffers of random bytes for all ranks, and copies of them.
+func random(n int, c Call) (bufs, before [][]byte) {
+	bufs, before = make([][]byte, n), make([][]byte, n)
 	r := rand.New(rand.NewPCG(uint64(c.Count), uint64(c.Element)))
 	for rank := range bufs {
 		bufs[rank] = words(c.Count * c.Element.Size())
 		for i := range bufs[rank] {
 			bufs[rank][i] = byte(r.Uint32())
 		}
-		before[rank] = bytes.Clone(bufs[rank])
+		before[rank] = words(len(bufs[rank]))
+		copy(before[rank], bufs[rank])
 	}
+	return bufs, before
+}
+
+// compare compares what each rank has after the call.
+func compare(t *rapid.T, c Call, bufs, before [][]byte) {
+	for rank, got := range bufs {
+		want, from, to := expected(c, len(bufs), rank, before)
+		if !bytes.Equal(got[from:to], want[from:to]) {
+			t.Fatalf("%s of %d ranks: rank %d has\n%x, want\n%x", c, len(bufs), rank, got[from:to], want[from:to])
+		}
+	}
+}
+
+// check makes the call with random elements and compares what each rank has then.
+func check(t *rapid.T, all []*Group, c Call) {
+	bufs, before := random(len(all), c)
 	for rank, err := range everybody(all, func(g *Group) error { return g.Do(context.Background(), c, bufs[g.Rank()]) }) {
 		if err != nil {
 			t.Fatalf("%s: rank %d: %v", c, rank, err)
 		}
 	}
-	for rank, got := range bufs {
-		want, from, to := expected(c, n, rank, before)
-		if !bytes.Equal(got[from:to], want[from:to]) {
-			t.Fatalf("%s of %d ranks: rank %d has\n%x, want\n%x", c, n, rank, got[from:to], want[from:to])
-		}
-	}
+	compare(t, c, bufs, before)
 }
 
 func words(n int) []byte { return (&Group{}).aside(n) }

@@ -74,7 +74,7 @@ func (l *ledger) hear(rank int, number uint64, a announced) error {
 }
 
 func (l *ledger) compare(e entry, theirs, mine announced) error {
-	if mine.call.same(theirs.call) && mine.algorithm == theirs.algorithm {
+	if mine.call.Same(theirs.call) && mine.algorithm == theirs.algorithm {
 		return nil
 	}
 	return &MismatchError{Number: e.number, RankA: e.rank, A: theirs.call, RankB: l.rank, B: mine.call}

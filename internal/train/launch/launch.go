@@ -1,0 +1,96 @@
+// Package launch runs the ranks of a job as processes of this machine, and ends all of them when
+// one fails.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A Job is the processes to run.
+type Job struct {
+	Path string
+	Args []string // with the program's name
+	// Environ returns the environment of a rank.
+	Environ func(rank int) []string
+	Ranks   int
+	// Stdout and Stderr get the ranks' lines, each after the rank's name in brackets.
+	Stdout, Stderr io.Writer
+	// Grace is how long ranks have to end after SIGTERM; 0: 5 s.
+	Grace time.Duration
+}
+
+// A Failure says which rank failed first.
+type Failure struct {
+	Rank   int
+	Status int // exit status, 128 + the signal that ended it
+	Err    error
+}
+
+func (f *Failure) Error() string {
+	if f.Err != nil {
+		return fmt.Sprintf("rank %d: %v", f.Rank, f.Err)
+	}
+	return fmt.Sprintf("rank %d failed first, with status %d", f.Rank, f.Status)
+}
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Run runs the job until all ranks have ended. It returns a *Failure if one failed: the first,
+// after which the others were stopped. When ctx ends it stops all and returns ctx's error.
+func Run(ctx context.Context, j Job) error {
+	if j.Grace == 0 {
+		j.Grace = 5 * time.Second
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var ranks sync.WaitGroup
+	stdout, stderr := &lines{out: j.Stdout}, &lines{out: j.Stderr}
+	for rank := range j.Ranks {
+		ranks.Go(func() {
+			if f := j.run(ctx, rank, stdout.of(rank), stderr.of(rank)); f != nil {
+				cancel(f)
+			}
+		})
+	}
+	ranks.Wait()
+	return context.Cause(ctx)
+}
+
+// run runs one rank to its end.
+func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Failure {
+	defer stdout.flush()
+	defer stderr.flush()
+	cmd := exec.CommandContext(ctx, j.Path)
+	cmd.Args, cmd.Env, cmd.Stdout, cmd.Stderr = j.Args, j.Environ(rank), stdout, stderr
+	// A group of its own: what the rank has started is signalled with it. It ends with us.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = j.Grace
+	err := cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // What is left of the group, if anything is.
+	}
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return nil
+	case ok:
+		return &Failure{Rank: rank, Status: status(exit)}
+	}
+	return &Failure{Rank: rank, Status: 126, Err: err}
+}
+
+// status returns the exit status as a shell does.
+func status(exit *exec.ExitError) int {
+	if w, ok := exit.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return exit.ExitCode()
+}

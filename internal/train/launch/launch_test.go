@@ -1,0 +1,80 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func job(script string, n int, out *bytes.Buffer) Job {
+	return Job{
+		Path: "/bin/sh", Args: []string{"sh", "-c", script}, Ranks: n, Stdout: out, Stderr: out,
+		Environ: func(rank int) []string { return append(os.Environ(), fmt.Sprint("RANK=", rank)) },
+	}
+}
+
+func TestLinesSayWhichRankWroteThem(t *testing.T) {
+	var out bytes.Buffer
+	if err := Run(context.Background(), job(`echo "I am $RANK"; printf "no end $RANK"`, 3, &out)); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(strings.TrimSpace(out.String()), "\n")
+	slices.Sort(got)
+	want := []string{"[0] I am 0", "[0] no end 0", "[1] I am 1", "[1] no end 1", "[2] I am 2", "[2] no end 2"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The others would wait for ever, and have children that would stay.
+func TestOneRankThatFailsEndsAll(t *testing.T) {
+	var out bytes.Buffer
+	err := Run(context.Background(), job(`if [ $RANK = 1 ]; then echo no memory; exit 7; fi; sleep 1000 & wait`, 3, &out))
+	f, ok := errors.AsType[*Failure](err)
+	if !ok || f.Rank != 1 || f.Status != 7 {
+		t.Errorf("Run = %v, want the failure of rank 1 with status 7", err)
+	}
+	if !strings.Contains(out.String(), "[1] no memory") {
+		t.Errorf("wrote %q, want what rank 1 wrote", out.String())
+	}
+}
+
+func TestARankThatIsKilledIsTold(t *testing.T) {
+	var out bytes.Buffer
+	err := Run(context.Background(), job(`kill -9 $$`, 1, &out))
+	if f, ok := errors.AsType[*Failure](err); !ok || f.Status != 137 {
+		t.Errorf("Run = %v, want status 137", err)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	j := job(`echo ready; sleep 1000 & wait`, 2, nil)
+	j.Stdout, j.Stderr = w, w
+	go func() {
+		r.Read(make([]byte, 1))
+		cancel()
+	}()
+	if err := Run(ctx, j); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v, want context.Canceled", err)
+	}
+}
+
+func TestAProgramThatIsMissingIsNamed(t *testing.T) {
+	var out bytes.Buffer
+	j := job("", 2, &out)
+	j.Path = "/does/not/exist"
+	if err := Run(context.Background(), j); err == nil || !strings.Contains(err.Error(), "/does/not/exist") {
+		t.Errorf("Run = %v, want the path", err)
+	}
+}

@@ -1,0 +1,204 @@
+package ranks
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// A group is ranks that make the same calls in the same order.
+type group struct {
+	size int
+
+	mu      sync.Mutex
+	members []*member // by rank; nil: has not joined
+	left    int       // members that have left
+	number  []uint64  // calls that each rank has made
+	waiting map[uint64]*round
+	mail    map[address][]*letter
+	failed  error
+}
+
+// A round is one call of all ranks.
+type round struct {
+	posts  []*post // by rank; nil: has not called
+	posted int
+}
+
+// A post is a rank's part in a round.
+type post struct {
+	member  *member
+	request *ipc.Message
+	call    collective.Call
+	buf     []byte
+}
+
+// An address names messages from a rank to another.
+type address struct{ from, to, tag int }
+
+// A letter is one side of a message that waits for the other.
+type letter struct {
+	member  *member
+	request *ipc.Message
+	buf     []byte
+	receive bool
+}
+
+func newGroup(size int) *group {
+	return &group{
+		size: size, members: make([]*member, size), number: make([]uint64, size),
+		waiting: make(map[uint64]*round), mail: make(map[address][]*letter),
+	}
+}
+
+// join adds a rank.
+func (g *group) join(rank, size int, m *member) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case size != g.size:
+		return outboard.Errorf(outboard.Invalid, "join", "rank %d says that the group has %d ranks, another one said %d", rank, size, g.size)
+	case rank < 0 || rank >= size:
+		return outboard.Errorf(outboard.Invalid, "join", "rank %d of %d", rank, size)
+	case g.members[rank] != nil:
+		return outboard.Errorf(outboard.Conflict, "join", "rank %d has joined already", rank)
+	}
+	g.members[rank] = m
+	return g.failed
+}
+
+// leave says that a rank's process has ended its connection. It returns whether all have left.
+func (g *group) leave(rank int) (empty bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.left++
+	if len(g.waiting) > 0 || len(g.mail) > 0 {
+		g.fail(outboard.Errorf(outboard.Unreachable, "", "rank %d is lost", rank))
+	}
+	if g.failed == nil {
+		g.failed = outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", rank)
+	}
+	return g.left == g.size
+}
+
+// fail ends all calls.
+func (g *group) fail(err error) {
+	if g.failed == nil {
+		g.failed = err
+	}
+	for number, r := range g.waiting {
+		for _, p := range r.posts {
+			if p != nil {
+				p.member.reply(p.request, g.failed)
+			}
+		}
+		delete(g.waiting, number)
+	}
+	for a, letters := range g.mail {
+		for _, l := range letters {
+			l.member.reply(l.request, g.failed)
+		}
+		delete(g.mail, a)
+	}
+}
+
+// call adds a rank's part. The last one carries the call out and answers all.
+func (g *group) call(rank int, p *post) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed != nil {
+		return g.failed
+	}
+	g.number[rank]++
+	number := g.number[rank]
+	r := g.waiting[number]
+	if r == nil {
+		r = &round{posts: make([]*post, g.size)}
+		g.waiting[number] = r
+	}
+	r.posts[rank] = p
+	if r.posted++; r.posted < g.size {
+		return g.disagree(number, r, rank)
+	}
+	if err := g.disagree(number, r, rank); err != nil {
+		return err
+	}
+	delete(g.waiting, number)
+	bufs := make([][]byte, g.size)
+	for i, p := range r.posts {
+		bufs[i] = p.buf
+	}
+	err := collective.Local(p.call, bufs)
+	for _, p := range r.posts {
+		p.member.reply(p.request, err)
+	}
+	return nil
+}
+
+// disagree ends the group where a rank's call is not that of another one.
+func (g *group) disagree(number uint64, r *round, rank int) error {
+	for other, p := range r.posts {
+		if p == nil || other == rank {
+			continue
+		}
+		if mine := r.posts[rank].call; !mine.Same(p.call) {
+			r.posts[rank] = nil // The caller answers it.
+			err := &collective.MismatchError{Number: number, RankA: other, A: p.call, RankB: rank, B: mine}
+			g.fail(outboard.Errorf(outboard.Conflict, "", "%w", err))
+			return g.failed
+		}
+		return nil
+	}
+	return nil
+}
+
+// maxLetters bounds the messages of a group that wait for their other side.
+const maxLetters = 4096
+
+// exchange matches a message with its other side, in order, and copies it when both are there.
+func (g *group) exchange(a address, l *letter) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed != nil {
+		return g.failed
+	}
+	queue := g.mail[a]
+	if len(queue) == 0 || queue[0].receive == l.receive {
+		if len(g.mail)+len(queue) >= maxLetters {
+			return outboard.Errorf(outboard.Exhausted, "", "more than %d messages wait for their receiver", maxLetters)
+		}
+		g.mail[a] = append(queue, l)
+		return nil
+	}
+	other := queue[0]
+	if g.mail[a] = queue[1:]; len(queue) == 1 {
+		delete(g.mail, a)
+	}
+	from, to := l, other
+	if l.receive {
+		from, to = other, l
+	}
+	var err error
+	if len(from.buf) != len(to.buf) {
+		err = outboard.Errorf(outboard.Conflict, "", "rank %d sends %d bytes to rank %d, which expects %d", a.from, len(from.buf), a.to, len(to.buf))
+	} else {
+		copy(to.buf, from.buf)
+	}
+	other.member.reply(other.request, err)
+	l.member.reply(l.request, err)
+	return nil
+}
+
+var errNotJoined = errors.New("the first message must be join")
+
+// span returns bytes of memory, checked.
+func span(memory []byte, offset, size int) ([]byte, error) {
+	if offset < 0 || size < 0 || offset > len(memory) || size > len(memory)-offset {
+		return nil, fmt.Errorf("bytes %d to %d of a memory of %d", offset, offset+size, len(memory))
+	}
+	return memory[offset : offset+size : offset+size], nil
+}

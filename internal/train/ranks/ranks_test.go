@@ -1,0 +1,191 @@
+package ranks
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// rank is a rank's end, in the test's process.
+type rank struct {
+	path   string
+	conn   *ipc.Conn
+	file   *os.File
+	memory []byte
+}
+
+const memorySize = 1 << 16
+
+func memfd(t *testing.T, add int) *os.File {
+	fd, err := unix.MemfdCreate("rank", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "rank")
+	t.Cleanup(func() { f.Close() })
+	if err := f.Truncate(memorySize); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, add); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func dial(t *testing.T, path string) *rank {
+	t.Helper()
+	conn, err := ipc.Dial(context.Background(), path, ipc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go conn.Serve(func(m *ipc.Message) { m.Close() })
+	r := &rank{path: path, conn: conn, file: memfd(t, seals)}
+	if r.memory, err = unix.Mmap(int(r.file.Fd()), 0, memorySize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(r.memory) })
+	return r
+}
+
+func (r *rank) request(kind string, body any, files ...*os.File) error {
+	m, err := r.conn.Call(context.Background(), kind, body, files...)
+	if err == nil {
+		m.Close()
+	}
+	return err
+}
+
+// start returns the joined ranks of a server.
+func start(t *testing.T, n int) []*rank {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ranks.sock")
+	s, err := Serve(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	all := make([]*rank, n)
+	for i := range all {
+		all[i] = dial(t, path)
+		if err := all[i].request("join", map[string]any{"group": "g", "rank": i, "size": n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func allReduce(count int, site string) map[string]any {
+	return map[string]any{
+		"operation": collective.AllReduce, "element": collective.Int64, "reduction": collective.Sum, "count": count, "offset": 64, "site": site,
+	}
+}
+
+// together makes a request of all ranks at once and returns their errors.
+func together(all []*rank, request func(i int, r *rank) error) []error {
+	in := make([]chan error, len(all))
+	for i, r := range all {
+		in[i] = make(chan error, 1)
+		go func() { in[i] <- request(i, r) }()
+	}
+	got := make([]error, len(all))
+	for i := range in {
+		got[i] = <-in[i]
+	}
+	return got
+}
+
+func TestRanksShareTheirSum(t *testing.T) {
+	all := start(t, 3)
+	for round := range 3 {
+		for i, r := range all {
+			binary.NativeEndian.PutUint64(r.memory[64:], uint64(100*round+i))
+		}
+		for i, err := range together(all, func(i int, r *rank) error {
+			if round == 0 {
+				return r.request("call", allReduce(1, "train.py:1"), r.file)
+			}
+			return r.request("call", allReduce(1, "train.py:1"))
+		}) {
+			if got := binary.NativeEndian.Uint64(all[i].memory[64:]); err != nil || got != uint64(300*round+3) {
+				t.Errorf("round %d: rank %d has %d (%v), want %d", round, i, got, err, 300*round+3)
+			}
+		}
+	}
+}
+
+func TestRanksSendToEachOther(t *testing.T) {
+	all := start(t, 2)
+	copy(all[0].memory, "hello")
+	for i, err := range together(all, func(i int, r *rank) error {
+		if i == 0 {
+			return r.request("send", map[string]any{"peer": 1, "tag": 7, "offset": 0, "bytes": 5}, r.file)
+		}
+		return r.request("receive", map[string]any{"peer": 0, "tag": 7, "offset": 8, "bytes": 5}, r.file)
+	}) {
+		if err != nil {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+	if got := string(all[1].memory[8:13]); got != "hello" {
+		t.Errorf("rank 1 received %q", got)
+	}
+}
+
+func TestRanksThatDisagreeGetBothCallSites(t *testing.T) {
+	all := start(t, 2)
+	for i, err := range together(all, func(i int, r *rank) error {
+		return r.request("call", allReduce(1+i, []string{"train.py:10", "train.py:12"}[i]), r.file)
+	}) {
+		if err == nil || !strings.Contains(err.Error(), "train.py:10") || !strings.Contains(err.Error(), "train.py:12") {
+			t.Errorf("rank %d: %v, want both call sites", i, err)
+		}
+	}
+}
+
+func TestRanksLearnThatOneIsLost(t *testing.T) {
+	all := start(t, 3)
+	for i, err := range together(all, func(i int, r *rank) error {
+		if i == 2 {
+			return r.conn.Close()
+		}
+		return r.request("call", allReduce(1, ""), r.file)
+	}) {
+		if i != 2 && (err == nil || !strings.Contains(err.Error(), "rank 2")) {
+			t.Errorf("rank %d: %v, want that rank 2 is lost", i, err)
+		}
+	}
+}
+
+func TestHostileRequestsAreRefused(t *testing.T) {
+	r := start(t, 1)[0]
+	sealed := memfd(t, seals)
+	for want, try := range map[string]func() error{
+		"not sealed":    func() error { return r.request("call", allReduce(1, ""), memfd(t, unix.F_SEAL_GROW)) },
+		"bytes 64 to":   func() error { return r.request("call", allReduce(memorySize, ""), sealed) },
+		"elements":      func() error { return r.request("call", allReduce(-1, ""), sealed) },
+		"rank 0 of 1":   func() error { return r.request("send", map[string]any{"peer": 0}, sealed) },
+		"has joined":    func() error { return r.request("join", map[string]any{"group": "g", "rank": 0, "size": 1}) },
+		"unknown reque": func() error { return r.request("look", nil) },
+	} {
+		if err := try(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+	stranger := dial(t, r.path)
+	if err := stranger.request("call", allReduce(1, "")); err == nil || !strings.Contains(err.Error(), "must be join") {
+		t.Errorf("a call before join: %v", err)
+	}
+	if err := stranger.request("join", map[string]any{"group": "g", "rank": 0, "size": 1}); err == nil || !strings.Contains(err.Error(), "joined already") {
+		t.Errorf("a second rank 0: %v", err)
+	}
+}

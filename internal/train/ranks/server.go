@@ -1,0 +1,232 @@
+package ranks
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/acceptor"
+	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+const (
+	maxRanks  = 4096 // of a group
+	maxGroups = 1024
+	// maxRequest bounds a message of a rank in bytes.
+	maxRequest = 16 << 10
+)
+
+// A Server serves the ranks of one job.
+type Server struct {
+	listener *net.UnixListener
+	stop     context.CancelFunc
+	done     chan struct{}
+
+	mu     sync.Mutex
+	groups map[string]*group
+}
+
+// Serve listens at path, a socket that only this user can open, until the server is closed.
+func Serve(path string, log *slog.Logger) (*Server, error) {
+	l, err := ipc.Listen(path)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Server{listener: l, stop: stop, done: make(chan struct{}), groups: make(map[string]*group)}
+	go func() {
+		defer close(s.done)
+		acceptor.Serve(ctx, l, l.AcceptUnix, acceptor.Options{Name: "ranks", Log: log, MaxConns: maxRanks}, s.serve)
+	}()
+	return s, nil
+}
+
+// Close ends all connections and waits for them.
+func (s *Server) Close() error {
+	s.stop()
+	<-s.done
+	return nil
+}
+
+func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
+	conn := ipc.New(c, ipc.Options{MaxReceived: maxRequest})
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	m := &member{server: s, conn: conn}
+	defer m.leave()
+	conn.Serve(m.handle)
+}
+
+// group returns the group of a name, made by the first rank that joins it.
+func (s *Server) group(name string, size int) (*group, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.groups[name]
+	if g != nil {
+		return g, nil
+	}
+	if size < 1 || size > maxRanks || len(name) > 256 {
+		return nil, outboard.Errorf(outboard.Invalid, "join", "group %.40q of %d ranks: want 1 to %d", name, size, maxRanks)
+	}
+	if len(s.groups) >= maxGroups {
+		return nil, outboard.Errorf(outboard.Exhausted, "join", "there are %d groups", len(s.groups))
+	}
+	g = newGroup(size)
+	s.groups[name] = g
+	return g, nil
+}
+
+func (s *Server) remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.groups, name)
+}
+
+// A member is one rank's connection.
+type member struct {
+	server *Server
+	conn   *ipc.Conn
+	name   string // of the group
+	group  *group // nil before join
+	rank   int
+	// memory is the rank's, and past are mappings that calls under way may still use.
+	memory []byte
+	past   [][]byte
+}
+
+func (m *member) reply(to *ipc.Message, err error) { _ = m.conn.Reply(to, nil, err) }
+
+func (m *member) leave() {
+	if m.group != nil && m.group.leave(m.rank) {
+		m.server.remove(m.name)
+	}
+	// Nothing is under way with this member any more.
+	for _, b := range append(m.past, m.memory) {
+		if b != nil {
+			_ = unix.Munmap(b)
+		}
+	}
+}
+
+// request has the members of all requests.
+type request struct {
+	Group  string `json:"group"`
+	Rank   int    `json:"rank"`
+	Size   int    `json:"size"`
+	Offset int    `json:"offset"`
+	Bytes  int    `json:"bytes"`
+	Peer   int    `json:"peer"`
+	Tag    int    `json:"tag"`
+
+	Operation collective.Operation `json:"operation"`
+	Element   collective.Element   `json:"element"`
+	Reduction collective.Reduction `json:"reduction"`
+	Count     int                  `json:"count"`
+	Root      int                  `json:"root"`
+	Site      string               `json:"site"`
+}
+
+// handle carries out a request. Requests that wait for other ranks are answered later.
+func (m *member) handle(msg *ipc.Message) {
+	defer msg.Close()
+	if err := m.perform(msg); err != nil {
+		m.reply(msg, err)
+	}
+}
+
+func (m *member) perform(msg *ipc.Message) error {
+	var r request
+	if err := msg.Decode(&r); err != nil {
+		return err
+	}
+	if msg.Type == "join" {
+		return m.join(msg, &r)
+	}
+	if m.group == nil {
+		return outboard.Errorf(outboard.Protocol, "", "%w", errNotJoined)
+	}
+	if err := m.replaceMemory(msg); err != nil {
+		return err
+	}
+	switch msg.Type {
+	case "call":
+		return m.call(msg, &r)
+	case "send", "receive":
+		return m.exchange(msg, &r)
+	}
+	return outboard.Errorf(outboard.Protocol, "", "unknown request %.40q", msg.Type)
+}
+
+func (m *member) join(msg *ipc.Message, r *request) error {
+	if m.group != nil {
+		return outboard.Errorf(outboard.Protocol, "join", "this connection has joined a group")
+	}
+	g, err := m.server.group(r.Group, r.Size)
+	if err != nil {
+		return err
+	}
+	if err := g.join(r.Rank, r.Size, m); err != nil {
+		return err
+	}
+	m.group, m.name, m.rank = g, r.Group, r.Rank
+	m.reply(msg, nil)
+	return nil
+}
+
+// maxPast is how often a rank may replace its memory.
+const maxPast = 64
+
+// replaceMemory maps the memory that comes with a request, if one does.
+func (m *member) replaceMemory(msg *ipc.Message) error {
+	f := msg.File()
+	if f == nil {
+		return msg.Lost()
+	}
+	defer f.Close()
+	if len(m.past) >= maxPast {
+		return outboard.Errorf(outboard.Exhausted, "rank's memory", "replaced %d times: share more at once", maxPast)
+	}
+	b, err := mapMemory(f)
+	if err != nil {
+		return err
+	}
+	if m.memory != nil {
+		m.past = append(m.past, m.memory)
+	}
+	m.memory = b
+	return nil
+}
+
+func (m *member) call(msg *ipc.Message, r *request) error {
+	c := collective.Call{
+		Operation: r.Operation, Element: r.Element, Reduction: r.Reduction, Count: r.Count, Root: r.Root, Ordered: true, Site: r.Site,
+	}
+	if err := c.Check(m.group.size); err != nil {
+		return outboard.Errorf(outboard.Invalid, "", "%w", err)
+	}
+	buf, err := span(m.memory, r.Offset, c.Bytes())
+	if err != nil {
+		return outboard.Errorf(outboard.Invalid, "", "%w", err)
+	}
+	return m.group.call(m.rank, &post{member: m, request: msg, call: c, buf: buf})
+}
+
+func (m *member) exchange(msg *ipc.Message, r *request) error {
+	if r.Peer < 0 || r.Peer >= m.group.size || r.Peer == m.rank {
+		return outboard.Errorf(outboard.Invalid, "", "rank %d of %d can't exchange messages with rank %d", m.rank, m.group.size, r.Peer)
+	}
+	buf, err := span(m.memory, r.Offset, r.Bytes)
+	if err != nil {
+		return outboard.Errorf(outboard.Invalid, "", "%w", err)
+	}
+	a := address{from: m.rank, to: r.Peer, tag: r.Tag}
+	if msg.Type == "receive" {
+		a.from, a.to = a.to, a.from
+	}
+	return m.group.exchange(a, &letter{member: m, request: msg, buf: buf, receive: msg.Type == "receive"})
+}

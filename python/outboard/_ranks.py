@@ -1,0 +1,79 @@
+"""A rank's end of the protocol with `outboard train` (internal/train/ranks).
+
+The protocol is that of docs/design/0008-local-protocol.md: one packet is one message, a JSON
+object; requests have a number that their reply repeats; open files come with the packet.
+"""
+
+import array
+import fcntl
+import json
+import mmap
+import os
+import socket
+import threading
+
+MAX_PACKET = 160 << 10
+
+F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 2, 4
+
+
+class Error(RuntimeError):
+    """A request that failed, with the reason that `outboard train` gives."""
+
+
+class Memory:
+    """Memory that is shared with `outboard train`. It grows by being replaced."""
+
+    def __init__(self):
+        self.size = 0
+        self.map = None
+        self.fd = -1
+
+    def reserve(self, size):
+        """Provides at least size bytes. Returns whether the memory is new and is to be shared."""
+        if size <= self.size:
+            return False
+        size = max(1 << 20, 1 << (size - 1).bit_length())
+        fd = os.memfd_create("outboard-rank", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd, self.size, self.map = fd, size, mmap.mmap(fd, size)
+        return True
+
+
+class Connection:
+    """One connection to `outboard train`: one request at a time."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(path)
+        self.lock = threading.Lock()
+        self.number = 0
+
+    def request(self, kind, file=None, **members):
+        """Makes a request and waits for its reply. Raises Error if that says so."""
+        with self.lock:
+            self.number += 1
+            packet = json.dumps({"type": kind, "seq": self.number, **members}).encode()
+            rights = []
+            if file is not None:
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))]
+            self.socket.sendmsg([packet], rights)
+            while True:
+                data = self.socket.recv(MAX_PACKET)
+                if not data:
+                    raise Error("outboard train has ended")
+                reply = json.loads(data)
+                if reply.get("seq") == self.number:
+                    break
+        if reply.get("error"):
+            raise Error(reply["error"])
+
+    def shutdown(self):
+        """Ends the connection: a request that waits fails."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # It has ended already.

@@ -1,0 +1,344 @@
+"""Outboard's back end of torch.distributed: collectives over shared memory.
+
+A program uses it by `import outboard.torch` and `init_process_group("outboard")`, or, from
+PyTorch 2.5 on and with the package installed, by `init_process_group()` alone. It must have
+been started by `outboard train`.
+"""
+
+import atexit
+import collections
+import os
+import queue
+import sys
+import threading
+import uuid
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from outboard._ranks import Connection, Error, Memory
+
+NAME = "outboard"
+
+# The numbers of internal/train/collective.
+ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, ALL_TO_ALL, BARRIER = range(1, 7)
+
+_ELEMENTS = {
+    torch.float64: 1,
+    torch.float32: 2,
+    torch.float16: 3,
+    torch.bfloat16: 4,
+    torch.int64: 5,
+    torch.int32: 6,
+    torch.int16: 7,
+    torch.int8: 8,
+    torch.uint8: 9,
+    torch.bool: 9,
+}
+
+_REDUCTIONS = {"SUM": 1, "AVG": 2, "MIN": 3, "MAX": 4}
+
+
+def _reduction(op):
+    """Returns the number of a ReduceOp, which PyTorch's versions represent differently."""
+    name = str(op).rsplit(".", 1)[-1].split(":")[0].strip("<> ")
+    for known, number in _REDUCTIONS.items():
+        if op == getattr(dist.ReduceOp, known, None) or name == known:
+            return number
+    raise Error(f"the reduction {op} is not supported: use SUM, AVG, MIN or MAX")
+
+
+def _element(tensor):
+    number = _ELEMENTS.get(tensor.dtype)
+    if number is None:
+        raise Error(f"tensors of {tensor.dtype} are not supported")
+    if tensor.device.type != "cpu":
+        raise Error(f"tensors on {tensor.device} are not supported: move them to the CPU")
+    return number
+
+
+def _site():
+    """Returns the line of the program that makes a call: the first outside of libraries."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if f"{os.sep}torch{os.sep}" not in path and not path.startswith(_OWN) and not path.startswith("<"):
+            return f"{os.path.basename(path)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+_OWN = os.path.dirname(os.path.abspath(__file__))
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """A group of ranks. Its calls are made in order by one thread, beside the program."""
+
+    def __init__(self, store, rank, size):
+        super().__init__(rank, size)
+        path = os.environ.get("OUTBOARD_RANKS_SOCKET")
+        if not path:
+            raise Error("start the program by `outboard train --ranks N -- PROGRAM`")
+        if rank == 0:
+            store.set("outboard-group", uuid.uuid4().hex)
+        name = store.get("outboard-group").decode()
+        self._rank, self._size = rank, size
+        self._connection, self._memory = Connection(path), Memory()
+        self._connection.request("join", group=name, rank=rank, size=size)
+        # PyTorch's C++ code holds the C++ half of a Work only: the Python half must stay too.
+        self._works = collections.deque(maxlen=256)
+        self._queue = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        # A thread that Python finds within PyTorch's C++ code at its end aborts the process.
+        atexit.register(self._close)
+
+    def getBackendName(self):
+        return NAME
+
+    def _close(self):
+        self._queue.put(None)
+        self._connection.shutdown()
+        self._thread.join()
+
+    def _run(self):
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            future, call = item
+            try:
+                future.set_result(call())
+            except BaseException as e:  # The program gets it from wait().
+                future.set_exception(e)
+
+    def _enqueue(self, call):
+        future = Future()
+        self._queue.put((future, call))
+        work = _Work(future)
+        self._works.append(work)
+        return work
+
+    # Calls of the server. The tensors lie behind each other in the memory, each on a multiple of 8
+    # bytes.
+
+    def _request(self, kind, size, fill, members):
+        new = self._memory.reserve(max(size, 8))
+        view = torch.frombuffer(self._memory.map, dtype=torch.uint8)
+        fill(view)
+        self._connection.request(kind, file=self._memory.fd if new else None, offset=0, **members)
+        return view
+
+    def _collective(self, operation, parts, results, reduction=0, root=0, site=""):
+        """Makes a call with the elements of parts and copies the result to results.
+
+        results has a pair (first element, tensor) for each tensor.
+        """
+        element, width = _element(parts[0]), parts[0].element_size()
+        count = sum(p.numel() for p in parts)
+
+        def fill(view):
+            at = 0
+            for p in parts:
+                _bytes(view, at, p).copy_(p.detach().reshape(p.shape))
+                at += p.numel() * width
+
+        members = dict(operation=operation, element=element, reduction=reduction, count=count, root=root, site=site)
+        view = self._request("call", count * width, fill, members)
+        for first, tensor in results:
+            tensor.detach().copy_(_bytes(view, first * width, tensor))
+
+    # What torch.distributed calls.
+
+    def allreduce(self, tensors, opts):
+        reduction, site = _reduction(opts.reduceOp), _site()
+
+        def call():
+            for t in tensors:
+                self._collective(ALL_REDUCE, [t], [(0, t)], reduction=reduction, site=site)
+            return tensors
+
+        return self._enqueue(call)
+
+    def broadcast(self, tensors, opts):
+        root, site = opts.rootRank, _site()
+
+        def call():
+            for t in tensors:
+                self._collective(BROADCAST, [t], [(0, t)], root=root, site=site)
+            return tensors
+
+        return self._enqueue(call)
+
+    def reduce(self, tensors, opts):
+        reduction, root, site = _reduction(opts.reduceOp), opts.rootRank, _site()
+
+        def call():
+            for t in tensors:
+                results = [(0, t)] if self._rank == root else []
+                self._collective(ALL_REDUCE, [t], results, reduction=reduction, site=site)
+            return tensors
+
+        return self._enqueue(call)
+
+    def allgather(self, outputs, inputs, opts=None):
+        site = _site()
+
+        def call():
+            for out, t in zip(outputs, inputs):
+                n = t.numel()
+                self._collective(ALL_GATHER, [t] * self._size, [(i * n, o) for i, o in enumerate(out)], site=site)
+            return outputs
+
+        return self._enqueue(call)
+
+    def _allgather_base(self, output, input, opts=None):
+        site = _site()
+
+        def call():
+            self._collective(ALL_GATHER, [input] * self._size, [(0, output)], site=site)
+            return [output]
+
+        return self._enqueue(call)
+
+    def gather(self, outputs, inputs, opts):
+        root, site = opts.rootRank, _site()
+
+        def call():
+            n = inputs[0].numel()
+            out = outputs[0] if self._rank == root else []
+            self._collective(ALL_GATHER, [inputs[0]] * self._size, [(i * n, o) for i, o in enumerate(out)], site=site)
+            return outputs
+
+        return self._enqueue(call)
+
+    def scatter(self, outputs, inputs, opts):
+        root, site = opts.rootRank, _site()
+
+        def call():
+            n = outputs[0].numel()
+            parts = inputs[0] if self._rank == root else [outputs[0]] * self._size
+            self._collective(BROADCAST, list(parts), [(self._rank * n, outputs[0])], root=root, site=site)
+            return outputs
+
+        return self._enqueue(call)
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        reduction, site = _reduction(opts.reduceOp), _site()
+
+        def call():
+            for out, parts in zip(outputs, inputs):
+                self._collective(REDUCE_SCATTER, list(parts), [(self._rank * out.numel(), out)], reduction=reduction, site=site)
+            return outputs
+
+        return self._enqueue(call)
+
+    def _reduce_scatter_base(self, output, input, opts):
+        reduction, site = _reduction(opts.reduceOp), _site()
+
+        def call():
+            self._collective(REDUCE_SCATTER, [input], [(self._rank * output.numel(), output)], reduction=reduction, site=site)
+            return [output]
+
+        return self._enqueue(call)
+
+    def alltoall(self, outputs, inputs, opts=None):
+        site = _site()
+
+        def call():
+            n = outputs[0].numel()
+            self._collective(ALL_TO_ALL, list(inputs), [(i * n, o) for i, o in enumerate(outputs)], site=site)
+            return outputs
+
+        return self._enqueue(call)
+
+    def alltoall_base(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None):
+        if output_split_sizes or input_split_sizes:
+            raise Error("all_to_all_single with sizes of its own is not supported: use equal parts")
+        site = _site()
+
+        def call():
+            self._collective(ALL_TO_ALL, [input], [(0, output)], site=site)
+            return [output]
+
+        return self._enqueue(call)
+
+    def barrier(self, opts=None):
+        site = _site()
+        return self._enqueue(lambda: self._connection.request("call", operation=BARRIER, site=site))
+
+    def send(self, tensors, peer, tag=0):
+        return self._enqueue(lambda: self._message("send", tensors[0], peer, tag))
+
+    def recv(self, tensors, peer, tag=0):
+        def call():
+            view = self._message("receive", tensors[0], peer, tag)
+            tensors[0].detach().copy_(_bytes(view, 0, tensors[0]))
+            return tensors
+
+        return self._enqueue(call)
+
+    def _message(self, kind, tensor, peer, tag):
+        _element(tensor)
+        size = tensor.numel() * tensor.element_size()
+        fill = (lambda view: _bytes(view, 0, tensor).copy_(tensor)) if kind == "send" else (lambda view: None)
+        return self._request(kind, size, fill, dict(peer=peer, tag=tag, bytes=size))
+
+
+def _bytes(view, at, tensor):
+    """Returns the elements at a place of the memory as a tensor like the given one."""
+    size = tensor.numel() * tensor.element_size()
+    return view[at : at + size].view(tensor.dtype).view(tensor.shape)
+
+
+class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
+    """A call under way. wait raises the error that the call ended with."""
+
+    def __init__(self, future):
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout=None):
+        self._future.wait()
+        # The tensors are the program's: what is kept of the call must not hold them.
+        self._future = _done()
+        return True
+
+    def is_completed(self):
+        return self._future.done()
+
+    def is_success(self):
+        return self._future.done()
+
+    def get_future(self):
+        return self._future
+
+    def result(self):
+        return self._future.value()
+
+
+def _done():
+    future = Future()
+    future.set_result(None)
+    return future
+
+
+def _create(store, rank, size, timeout):
+    return ProcessGroup(store, rank, size)
+
+
+def register():
+    """Makes the back end known to torch.distributed; from PyTorch 2 on as that of the CPU."""
+    if NAME.upper() in dir(dist.Backend):
+        return
+    try:
+        dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+    except TypeError:  # PyTorch 1.13
+        dist.Backend.register_backend(NAME, _create)
+    defaults = getattr(dist.Backend, "default_device_backend_map", None)
+    if defaults is not None and os.environ.get("OUTBOARD_RANKS_SOCKET"):
+        defaults["cpu"] = NAME
+
+
+register()

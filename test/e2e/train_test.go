@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/need"
+)
+
+// train runs a script of testdata/train and returns the lines that it wrote, sorted, and the exit
+// status.
+func train(t *testing.T, ranks, script string, args ...string) (lines []string, status int) {
+	t.Helper()
+	need.That(t, "python3-torch", exists("/usr/lib/python3/dist-packages/torch"), "install python3-torch")
+	packages, err := filepath.Abs("../../python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err = filepath.Abs(filepath.Join("testdata/train", script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"train", "--ranks", ranks, "--", "/usr/bin/python3", script}, args...)
+	cmd := exec.CommandContext(t.Context(), binary(t), args...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
+	out, err := cmd.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		status = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	lines = strings.Split(strings.TrimSpace(string(out)), "\n")
+	slices.Sort(lines)
+	return lines, status
+}
+
+// Two ranks add two numbers, whose sum does not depend on the order: PyTorch's own back end must
+// come to the same parameters, to the last bit.
+func TestTrainingEqualsGloo(t *testing.T) {
+	for _, c := range []struct{ ranks, script string }{{"2", "ddp.py"}, {"3", "collectives.py"}} {
+		t.Run(c.script, func(t *testing.T) {
+			want, status := train(t, c.ranks, c.script, "gloo")
+			if status != 0 {
+				t.Fatalf("gloo: status %d: %q", status, want)
+			}
+			got, status := train(t, c.ranks, c.script, "outboard")
+			if status != 0 || !slices.Equal(got, want) {
+				t.Errorf("status %d,\n%s\nwant\n%s", status, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+func TestRanksThatDisagreeEndWithBothLines(t *testing.T) {
+	lines, status := train(t, "3", "mismatch.py")
+	text := strings.Join(lines, "\n")
+	if status != 1 || !strings.Contains(text, "ranks disagree in call 1") ||
+		!strings.Contains(text, "mismatch.py:10") || !strings.Contains(text, "mismatch.py:12") {
+		t.Errorf("status %d,\n%s\nwant both lines of the script", status, text)
+	}
+}
+
+func TestRanksEndWhenOneIsLost(t *testing.T) {
+	lines, status := train(t, "3", "lost.py")
+	if text := strings.Join(lines, "\n"); status != 137 || !strings.Contains(text, "rank 1 failed first, with status 137") {
+		t.Errorf("status %d,\n%s\nwant that of rank 1, which was killed", status, text)
+	}
+}
