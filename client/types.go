@@ -23,6 +23,8 @@ type Status struct {
 	GRPC string `json:"grpc,omitempty"`
 	// HTTP is the address at which the node serves requests to apps, "" for none.
 	HTTP string `json:"http,omitempty"`
+	// Models is the address at which the node serves models beside HTTP, "" for none.
+	Models string `json:"models,omitempty"`
 	// Problems are the parts of the node that do not work.
 	Problems []HealthProblem `json:"problems,omitempty"`
 }

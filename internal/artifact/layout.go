@@ -111,8 +111,8 @@ func readManifest(mediaType string, text []byte) (ocispec.Manifest, error) {
 		return m, refused("it has %d layers, and a module has one (Wasm OCI artifact, version 0)", len(m.Layers))
 	case m.Layers[0].MediaType != LayerType:
 		return m, refused("its layer is a %s, not a %s", ignoreNotExist(m.Layers[0].MediaType), LayerType)
-	case m.Layers[0].Size < 0 || m.Layers[0].Size > MaxSize || m.Config.Size < 0 || m.Config.Size > maxManifest:
-		return m, refused("it is too large: a module has %v at most", outboard.Bytes(MaxSize))
+	case m.Layers[0].Size < 0 || m.Layers[0].Size > maxModule || m.Config.Size < 0 || m.Config.Size > maxManifest:
+		return m, refused("it is too large: a module has %v at most", outboard.Bytes(maxModule))
 	}
 	for _, d := range []ocispec.Descriptor{m.Config, m.Layers[0]} {
 		if err := CheckDigest(string(d.Digest)); err != nil {

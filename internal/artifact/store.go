@@ -28,7 +28,10 @@ const (
 )
 
 // MaxSize bounds the size of a file in bytes.
-const MaxSize = 1 << 30
+const MaxSize = 64 << 30
+
+// maxModule bounds the size of a WebAssembly module in bytes.
+const maxModule = 1 << 30
 
 // A Source provides files that are not in the store: other nodes.
 type Source interface {
@@ -330,4 +333,64 @@ func (s *Store) writeFile(name string, content []byte) error {
 		_ = os.Remove(f.Name()) // it has not become anything
 	}
 	return err
+}
+
+// Ensure fetches a file from the Source unless the store has it. Unlike Fetch it does not read
+// the file into memory.
+func (s *Store) Ensure(ctx context.Context, digest string) error {
+	if has, err := s.Has(digest); has || err != nil {
+		return err
+	}
+	if s.source == nil {
+		return missing(digest)
+	}
+	r, err := s.source.Fetch(ctx, digest)
+	if err != nil {
+		return fmt.Errorf("fetch artifact %s: %w", digest, err)
+	}
+	_, err = s.Save(ctx, digest, r)
+	return errors.Join(err, r.Close())
+}
+
+// Link makes a file of the store appear at path, which must be on the file system of the store,
+// without a copy of its content. Everybody may read it there. The content is verified.
+func (s *Store) Link(ctx context.Context, digest, path string) error {
+	from, err := s.blob(digest)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return missing(digest)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, &contextReader{ctx, f}); err != nil {
+		return err
+	}
+	if found := algorithm + hex.EncodeToString(sum.Sum(nil)); found != digest {
+		s.log.Warn("an artifact is corrupt and was deleted", "digest", digest, "error", os.Remove(from))
+		return missing(digest)
+	}
+	if err := f.Chmod(0o444); err != nil {
+		return err
+	}
+	return os.Link(from, path)
+}
+
+// Open opens a file of the store for reading, without verifying it. It is for a peer that
+// verifies what it receives.
+func (s *Store) Open(digest string) (*os.File, error) {
+	path, err := s.blob(digest)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing(digest)
+	}
+	return f, err
 }

@@ -18,6 +18,7 @@ import (
 // the fabric, and the nodes on its way forward it:
 //
 //	tenant:NAME  a tenant's process, by the credential that its node gave it
+//	node:models  a node's own requests for models, by a credential of its own
 //	uid:NUMBER   a program on the node's socket, by the socket's credentials
 //	""           a caller of the port for plain gRPC, which proves nothing
 //
@@ -27,16 +28,23 @@ import (
 const (
 	reservedPrefix = "outboard."
 	tenantPrefix   = reservedPrefix + "tenant."
+	modelsPrefix   = reservedPrefix + "models."
 	// TenantIdentity begins the identity of a tenant's process.
 	TenantIdentity = "tenant:"
+	// ModelsIdentity is that of a node that asks another one for a model.
+	ModelsIdentity = "node:models"
 )
 
 // reserved reports whether a service is the system's own.
 func reserved(service string) bool { return strings.HasPrefix(service, reservedPrefix) }
 
 // owner returns the identity that may call and offer a reserved service, "" for none. The name
-// of a tenant's is outboard.tenant.TENANT.NODE; neither name has a dot.
+// of a tenant's is outboard.tenant.TENANT.NODE, that of a node's models outboard.models.NODE; no
+// name has a dot.
 func owner(service string) string {
+	if node, ok := strings.CutPrefix(service, modelsPrefix); ok && node != "" && !strings.Contains(node, ".") {
+		return ModelsIdentity
+	}
 	rest, ok := strings.CutPrefix(service, tenantPrefix)
 	tenant, node, two := strings.Cut(rest, ".")
 	if !ok || !two || tenant == "" || node == "" || strings.Contains(node, ".") {

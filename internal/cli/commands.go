@@ -23,6 +23,9 @@ func commandGroups(env *Env) []commandGroup {
 			newNewCommand(env), newDeployCommand(env), newAppsCommand(env), newFunctionsCommand(env), newInvokeCommand(env),
 			newWorkflowsCommand(env), newExecutionsCommand(env), newLogsCommand(env), newPublishCommand(env), newModulesCommand(env),
 		}},
+		{id: "models", title: "Models:", commands: []*cobra.Command{
+			newModelsCommand(env), newInferCommand(env),
+		}},
 		{id: "calls", title: "Calls between programs:", commands: []*cobra.Command{
 			newCallsCommand(env), newServicesCommand(env), newEndpointsCommand(env), newPoliciesCommand(env),
 		}},

@@ -161,6 +161,10 @@ func AppOf(path string) string {
 	return name
 }
 
+// Reserved reports whether the first segment of a path belongs to the interfaces of models, which
+// the node serves itself: OpenAI's, the Open Inference Protocol and Ollama's.
+func Reserved(app string) bool { return app == "v1" || app == "v2" || app == "api" }
+
 func unknownApp(w http.ResponseWriter, r *http.Request) {
 	problem(http.StatusNotFound, fmt.Sprintf("path %q: there is no app %q here", r.URL.Path, AppOf(r.URL.Path))).Write(w)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/model/repository"
 )
 
 const (
@@ -23,9 +25,10 @@ const (
 
 // artifactCollector removes files that nothing references.
 type artifactCollector struct {
-	store *artifact.Store
-	apps  *catalog.Catalog
-	log   *slog.Logger
+	store  *artifact.Store
+	apps   *catalog.Catalog
+	models *repository.Repository
+	log    *slog.Logger
 }
 
 // run removes files until ctx ends.
@@ -39,7 +42,9 @@ func (c *artifactCollector) run(ctx context.Context, ready func()) error {
 			return nil
 		case <-tick.C:
 		}
-		done, err := c.store.Collect(ctx, c.apps.Files(), unreferencedLimit)
+		needed := c.apps.Files()
+		maps.Copy(needed, c.models.Files())
+		done, err := c.store.Collect(ctx, needed, unreferencedLimit)
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("unreferenced files are not all removed", "error", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/model/remote"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
@@ -35,6 +36,9 @@ func (a *callsAPI) getServices(*http.Request) ([]client.Service, error) {
 	all := map[string]*client.Service{}
 	for _, e := range a.services.Endpoints() {
 		for _, name := range e.Services {
+			if isOwnService(name) {
+				continue
+			}
 			s := all[name]
 			if s == nil {
 				s = &client.Service{Name: name, Methods: a.services.Methods(name)}
@@ -54,11 +58,14 @@ func (a *callsAPI) getServices(*http.Request) ([]client.Service, error) {
 	return list, nil
 }
 
+// isOwnService reports whether nodes use a service among themselves: lists leave it out.
+func isOwnService(name string) bool { return strings.HasPrefix(name, remote.ServicePrefix) }
+
 func (a *callsAPI) getEndpoints(r *http.Request) ([]client.Endpoint, error) {
 	service := r.URL.Query().Get("service")
 	list := []client.Endpoint{}
 	for _, e := range a.services.Endpoints() {
-		if service == "" || slices.Contains(e.Services, service) {
+		if service == "" && !slices.ContainsFunc(e.Services, isOwnService) || slices.Contains(e.Services, service) {
 			list = append(list, client.Endpoint(e))
 		}
 	}

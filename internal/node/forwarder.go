@@ -21,6 +21,7 @@ type forwarder struct {
 	addr    net.Addr
 	apps    *catalog.Catalog
 	tenants *host.Host
+	models  *models
 	log     *slog.Logger
 
 	server *http.Server
@@ -44,7 +45,7 @@ const (
 
 func newForwarder(i *ingress) *forwarder {
 	f := &forwarder{
-		addr: i.listener.Addr(), apps: i.apps, tenants: i.tenants, log: i.log, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
+		addr: i.listener.Addr(), apps: i.apps, tenants: i.tenants, models: i.models, log: i.log, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
 		proxies: map[string]*httputil.ReverseProxy{},
 	}
 	f.server = &http.Server{
@@ -125,6 +126,8 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	app := gateway.AppOf(r.URL.Path)
 	tenant := tenantOf(f.apps, app)
 	switch {
+	case gateway.Reserved(app):
+		f.models.ServeHTTP(w, r)
 	case tenant != "":
 		f.proxy(tenant).ServeHTTP(w, r)
 	case app == "":

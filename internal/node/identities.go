@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/subtle"
 	"sync/atomic"
 
 	"github.com/outboard-run/outboard/internal/calls"
@@ -8,12 +9,19 @@ import (
 )
 
 // identities maps the credentials that this node has given to processes to their identities.
-type identities struct{ tenants atomic.Pointer[host.Host] }
+type identities struct {
+	tenants atomic.Pointer[host.Host]
+	// models is the credential of this node's own requests for models.
+	models string
+}
 
 func (i *identities) set(tenants *host.Host) { i.tenants.Store(tenants) }
 
 // identify returns the identity that a credential proves, "" for none.
 func (i *identities) identify(credential string) string {
+	if i.models != "" && subtle.ConstantTimeCompare([]byte(i.models), []byte(credential)) == 1 {
+		return calls.ModelsIdentity
+	}
 	tenants := i.tenants.Load()
 	if tenants == nil || credential == "" {
 		return "" // no process was started yet

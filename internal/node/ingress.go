@@ -23,6 +23,7 @@ type ingress struct {
 	listener *net.TCPListener // nil: none
 	apps     *catalog.Catalog
 	tenants  *host.Host
+	models   *models
 	health   *health.Board
 	log      *slog.Logger
 }

@@ -13,6 +13,7 @@
 //	grants           how a program uses its leases
 //	deviceBroker     leases devices for functions
 //	ingress          the HTTP port for apps
+//	models           models: their repository, workers, and interfaces
 //	tenantKeeper     a process for each tenant that has an app
 //	artifactCollector  removes files that nothing references
 //	poolAPI, leaseAPI, callsAPI, appsAPI, artifactAPI   the local API
@@ -96,6 +97,10 @@ type Options struct {
 	// which serves only that tenant's apps, beside those of the loopback interface. Empty means these alone where HTTP is
 	// a loopback address, and all names elsewhere.
 	HTTPHosts []string
+	// Models is where the interfaces of models are served beside HTTP, "HOST:PORT"; empty means
+	// nowhere. ModelsSharedMemory lets their clients register system shared memory.
+	Models             string
+	ModelsSharedMemory bool
 	// CallsInside has this process carry the calls of programs, instead of a
 	// process of their own.
 	CallsInside bool
@@ -180,7 +185,9 @@ type Node struct {
 	ingress   *ingress
 	prober    *network.Prober
 	lender    stateLender
+	models    *models
 
+	modelFiles modelFiles
 	identities identities
 	report     *healthReport // set with the state
 }
@@ -238,6 +245,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		}),
 		lifecycle.Hold("apps", n.openApps),
 		lifecycle.Hold("artifacts", n.openArtifacts),
+		lifecycle.Hold("models", n.openModels),
 		lifecycle.Hold("tenants", n.openTenants),
 		lifecycle.Func("leases' guard", func(ctx context.Context, ready func()) error {
 			return (&leaseGuard{pool: n.pool, host: n.host}).run(ctx, ready)
@@ -254,8 +262,10 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 			return (&tenantKeeper{apps: n.apps, pool: n.pool, tenants: n.tenants}).run(ctx, ready)
 		}),
 		lifecycle.Func("artifacts' collector", func(ctx context.Context, ready func()) error {
-			return (&artifactCollector{store: n.artifacts, apps: n.apps, log: n.log}).run(ctx, ready)
+			return (&artifactCollector{store: n.artifacts, apps: n.apps, models: n.models.repository, log: n.log}).run(ctx, ready)
 		}),
+		lifecycle.Func("models of other nodes", func(ctx context.Context, ready func()) error { return n.models.runPeers(ctx, ready) }),
+		lifecycle.Func("models' port", func(ctx context.Context, ready func()) error { return n.models.runPort(ctx, ready) }),
 		lifecycle.Func("gateway", func(ctx context.Context, ready func()) error { return n.ingress.run(ctx, ready) }),
 		lifecycle.Func("local API", n.serveAPI),
 	)
@@ -269,7 +279,7 @@ func (n *Node) Status() client.Status {
 	return client.Status{
 		Node: n.self.ID, Version: n.opts.Version, Addr: n.self.Addr, Data: n.opts.Data,
 		PID: os.Getpid(), Started: n.started, Devices: len(n.devices), GRPC: n.calls.PlainAddr(),
-		HTTP: n.ingress.addr(), Problems: n.report.problems(),
+		HTTP: n.ingress.addr(), Models: n.models.addr(), Problems: n.report.problems(),
 	}
 }
 

@@ -38,6 +38,7 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 	}
 	n.ingress.tenants = n.tenants
 	n.lender.tenants.Store(n.tenants)
+	n.ingress.models = n.models
 	n.identities.set(n.tenants)
 	n.broker = &deviceBroker{
 		pool: n.pool, tenants: n.tenants, apps: n.apps, sessions: n.sessions, grants: n.grants, identity: n.identity, deadAfter: n.opts.DeadAfter,
@@ -81,7 +82,7 @@ func (n *Node) openApps(ctx context.Context) (lifecycle.Resource, error) {
 
 func (n *Node) openArtifacts(context.Context) (lifecycle.Resource, error) {
 	var err error
-	n.artifacts, err = artifact.Open(artifact.Options{Dir: n.folder.at(artifactsDir), Logger: n.log})
+	n.artifacts, err = artifact.Open(artifact.Options{Dir: n.folder.at(artifactsDir), Logger: n.log, Source: &n.modelFiles})
 	return nothingToClose{}, err
 }
 

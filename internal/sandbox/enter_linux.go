@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind is a folder of the host that the process may write to. NoExec keeps the process from
-// executing what lies there.
+// Bind is a folder of the host that the process may write to, or only read with ReadOnly. NoExec
+// keeps the process from executing what lies there.
 type Bind struct {
 	Source, Target string
 	NoExec         bool `json:",omitempty"`
+	ReadOnly       bool `json:",omitempty"`
 }
 
 // Layer is a folder of the host whose files the process may change for itself: what it
@@ -239,7 +240,9 @@ func (in *Inside) restrict(c *Config) error {
 		rules.Read = append(rules.Read, "/")
 		rules.Write = append(rules.Write, TmpDir, shmDir)
 		for _, b := range c.Writable {
-			rules.Write = append(rules.Write, b.Target)
+			if !b.ReadOnly {
+				rules.Write = append(rules.Write, b.Target)
+			}
 		}
 		for _, l := range c.Layers {
 			rules.Write = append(rules.Write, l.Target)
@@ -248,7 +251,11 @@ func (in *Inside) restrict(c *Config) error {
 		rules.Read = append(rules.Read, c.readable()...)
 		rules.Read = append(rules.Read, "/proc")
 		for _, b := range c.Writable {
-			rules.Write = append(rules.Write, b.Source)
+			if b.ReadOnly {
+				rules.Read = append(rules.Read, b.Source)
+			} else {
+				rules.Write = append(rules.Write, b.Source)
+			}
 		}
 		rules.Write = append(rules.Write, c.Fallback...)
 	}

@@ -257,6 +257,9 @@ func (r root) writable(c *Config) error {
 			return err
 		}
 		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+		if b.ReadOnly {
+			attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+		}
 		if err := unix.MountSetattr(-1, r.at(b.Target), unix.AT_RECURSIVE, &attr); err != nil {
 			return fmt.Errorf("protect %s: %w", b.Target, err)
 		}

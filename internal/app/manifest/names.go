@@ -41,6 +41,9 @@ func labelError(s string) string {
 	if strings.HasSuffix(s, "-") {
 		return "must not end with -"
 	}
+	if s == "v1" || s == "v2" || s == "api" {
+		return "begins the paths of the interfaces of models"
+	}
 	return ""
 }
 

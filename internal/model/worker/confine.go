@@ -21,7 +21,9 @@ type Confinement struct {
 	UID int
 	// Dir is an empty folder of the node for the worker's root and temporary files.
 	Dir string
-	// Readable are the folders with the model's files and a library of the user's.
+	// Files is the folder with the model's files.
+	Files string
+	// Readable are folders with a library of the user's.
 	Readable []string
 	// Devices are patterns of device files beyond the known accelerators'.
 	Devices []string
@@ -50,19 +52,28 @@ func (c *Confinement) send(conn *ipc.Conn) error {
 		Require: c.Require,
 		Sandbox: sandbox.Config{
 			Namespaces: c.Namespaces.List(), UID: c.UID, GID: c.UID, Scratch: scratch, Fallback: []string{tmp},
+			Writable: []sandbox.Bind{{Source: c.Files, Target: filesDir, NoExec: true, ReadOnly: true}},
 			Readable: c.Readable, Devices: c.Devices, TmpSize: tmpSize, ShmSize: shmSize,
 			Files: maxFiles, FileSize: maxFileSize, Tasks: maxTasks,
 		},
 	})
 }
 
-// isolatedVariable is set in the environment of the second execution.
-const isolatedVariable = "OUTBOARD_MODEL_WORKER_ISOLATED"
+// Environment of the second execution: it is set, and where the node's folder with the model's
+// files lies inside, "" for where it was.
+const (
+	isolatedVariable = "OUTBOARD_MODEL_WORKER_ISOLATED"
+	filesVariable    = "OUTBOARD_MODEL_WORKER_FILES"
+)
+
+// filesDir is where the model's files are inside a root of the worker's own.
+const filesDir = "/model"
 
 // Main is the program of a worker's process: it isolates itself as the node says on socket,
 // executes itself again with the socket as the same descriptor, and then is Run.
 func Main(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if os.Getenv(isolatedVariable) != "" {
+		opts.files = os.Getenv(filesVariable)
 		return Run(ctx, socket, opts)
 	}
 	c, err := receiveConfinement(ctx, socket)
@@ -77,7 +88,11 @@ func Main(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 		return outboard.Errorf(outboard.Denied, "isolate the model's process",
 			"this machine lacks what --sandbox require= demands: %v %v", missing, inside.Gaps)
 	}
-	return inside.Exec(os.Args, workerEnviron(), socket)
+	environ := workerEnviron()
+	if inside.OwnRoot() {
+		environ = append(environ, filesVariable+"="+filesDir)
+	}
+	return inside.Exec(os.Args, environ, socket)
 }
 
 // receiveConfinement reads the first message and leaves the socket as it is.

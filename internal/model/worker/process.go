@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -24,6 +25,8 @@ type ProcessOptions struct {
 	// Library sets the library of an engine to a file that the node passed.
 	Library func(engine string, path string)
 	Log     *slog.Logger
+
+	files string // where the model's files are, "" for where the node says
 }
 
 // process is the worker's state.
@@ -123,6 +126,9 @@ func (p *process) load(ctx context.Context, m *ipc.Message) (any, error) {
 		p.opts.Library(r.Engine, fmt.Sprintf("/proc/self/fd/%d", library.Fd()))
 	}
 	e := p.opts.Engines[at]
+	if p.opts.files != "" {
+		r.Source.Path, r.Source.Folder = filepath.Join(p.opts.files, filepath.Base(r.Source.Path)), p.opts.files
+	}
 	loaded, err := e.Load(ctx, r.Source, r.Options)
 	if err != nil {
 		return nil, errors.Join(err, ring.Close())
@@ -178,8 +184,14 @@ func (p *process) handleText(ctx context.Context, m *ipc.Message) (any, error) {
 func (p *process) startGeneration(m *ipc.Message) {
 	defer m.Close()
 	var r generateRequest
-	if m.Decode(&r) != nil || p.texts == nil {
+	if m.Decode(&r) != nil {
 		return // the node breaks the protocol
+	}
+	if p.texts == nil {
+		_ = p.conn.Send(typeGenerated, generatedMessage{
+			Generation: r.Generation, Error: "the model is none for text", Kind: outboard.Invalid,
+		}) // the node may be gone
+		return
 	}
 	ctx := p.texts.register(p.life, r.Generation)
 	p.calls.Go(func() { p.texts.generate(ctx, &r) })

@@ -60,6 +60,8 @@ func TestContract(t *testing.T) {
 	(&enginetest.Tensors{Engine: &engines{&onnx.Engine{}, t}, Load: save}).Test(t)
 }
 
+var _ engine.TextModel = (*fake)(nil)
+
 // A fake engine has a model that does what a test says.
 type fake struct {
 	infer    func(ctx context.Context, inputs []model.Tensor) ([]model.Tensor, error)
@@ -96,6 +98,8 @@ func (*fake) Render(_ context.Context, c engine.Conversation) (string, error) {
 func (*fake) Embed(_ context.Context, tokens []int32) ([]float32, error) {
 	return []float32{float32(len(tokens)), -0.5}, nil
 }
+
+func (*fake) Stats() engine.TextStats { return engine.TextStats{Running: 1} }
 
 func (f *fake) Generate(ctx context.Context, r engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	return f.generate(ctx, r, emit)

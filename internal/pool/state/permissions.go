@@ -41,7 +41,7 @@ type permissions struct {
 	// may change the apps of all nodes.
 	keeper bool
 	// mayVersion decides about a new version of something of which the table keeps the
-	// versions: an app.
+	// versions: an app, a model.
 	mayVersion func(key string, m guard.Message) error
 }
 
@@ -111,7 +111,8 @@ func (p permissions) publishKey(words []string, m guard.Message) error {
 		return p.checkHeader(m, "")
 	}
 	if !p.ownsKey(words[2:]) {
-		if words[2] != "apps" || len(words) != 4 || p.mayVersion == nil {
+		isModel := words[2] == "models" && p.tenant == ""
+		if words[2] != "apps" && !isModel || len(words) != 4 || p.mayVersion == nil {
 			return p.refuse("write", m.Subject)
 		}
 		if err := p.mayVersion(keyOf(strings.Join(words[2:], ".")), m); err != nil {
@@ -134,7 +135,7 @@ func (p permissions) ownsKey(words []string) bool {
 		return rest[0] == p.node || rest[3] == p.node // the device's node, and the holder
 	case part == "config" && len(rest) == 2:
 		return rest[0] == "members" && rest[1] == p.node
-	case part == "nodes" || part == "endpoints" || part == "added-endpoints":
+	case part == "nodes" || part == "endpoints" || part == "added-endpoints" || part == "modelreports":
 		return len(rest) == 1 && rest[0] == p.node
 	case part == "queue" || part == "services":
 		return len(rest) == 2 && rest[0] == p.node

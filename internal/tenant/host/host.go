@@ -77,6 +77,7 @@ type Host struct {
 
 	mu      sync.Mutex
 	tenants map[string]*keeper
+	shared  bool            // see Share
 	members []outboard.Node // that processes are told
 }
 

@@ -21,20 +21,32 @@ import (
 )
 
 // ErrShared says that connections are not passed, since there are processes of several
-// tenants.
-var ErrShared = errors.New("several tenants share this node")
+// tenants, or the node serves models.
+var ErrShared = errors.New("several tenants, or models, share this node")
 
 // Sole returns the tenant to whose process whole connections are passed: the only one that has
 // a process.
 func (h *Host) Sole() (tenant string, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.tenants) != 1 {
+	if len(h.tenants) != 1 || h.shared {
 		return "", false
 	}
 	for tenant = range h.tenants {
 	}
 	return tenant, true
+}
+
+// Share has no connections passed any more, and those that were passed closed: the node itself
+// serves requests that come on them.
+func (h *Host) Share(ctx context.Context) {
+	h.mu.Lock()
+	before := h.shared
+	h.shared = true
+	h.mu.Unlock()
+	if !before {
+		h.closeConns(ctx, nil)
+	}
 }
 
 // PassConn passes a connection of which nothing was read to the process of the sole tenant,

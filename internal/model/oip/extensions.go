@@ -1,0 +1,115 @@
+package oip
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/serve"
+)
+
+// An indexEntry is a model in the index of the repository.
+type indexEntry struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	State   string `json:"state"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+func entryOf(x *serve.Index) indexEntry {
+	e := indexEntry{Name: x.Version.Name, Version: strconv.Itoa(x.Version.Number), State: "UNAVAILABLE", Reason: x.Reason}
+	switch x.State {
+	case serve.StateReady:
+		e.State = "READY"
+	case serve.StateLoading:
+		e.State = "LOADING"
+	case serve.StateUnloaded:
+		e.Reason = "unloaded: it is loaded when a request comes"
+	case serve.StateFailed:
+	}
+	return e
+}
+
+// A duration counts and sums times as Triton's statistics do.
+type duration struct {
+	Count uint64 `json:"count"`
+	NS    uint64 `json:"ns"`
+}
+
+func sum(count uint64, total time.Duration) duration { return duration{count, uint64(total)} }
+
+type batchStats struct {
+	Size    int      `json:"batch_size"`
+	Input   duration `json:"compute_input"`
+	Compute duration `json:"compute_infer"`
+	Output  duration `json:"compute_output"`
+}
+
+type modelStats struct {
+	Name       string              `json:"name"`
+	Version    string              `json:"version"`
+	Last       int64               `json:"last_inference"`
+	Inferences uint64              `json:"inference_count"`
+	Executions uint64              `json:"execution_count"`
+	Stats      map[string]duration `json:"inference_stats"`
+	Batches    []batchStats        `json:"batch_stats"`
+}
+
+// statsOf converts the counts of a model. What copying takes is part of compute_infer.
+func statsOf(s *serve.ModelStats) modelStats {
+	failed := s.Failed + s.Cancelled + s.Expired + s.RefusedFull + s.RefusedDeadline
+	m := modelStats{
+		Name: s.Name, Version: strconv.Itoa(s.Version), Inferences: s.Rows, Executions: s.Executions, Batches: []batchStats{},
+		Stats: map[string]duration{
+			"success": sum(s.Succeeded, s.Total), "fail": sum(failed, s.FailedTime), "queue": sum(s.Succeeded, s.Queue),
+			"compute_input": sum(s.Succeeded, 0), "compute_infer": sum(s.Succeeded, s.Compute), "compute_output": sum(s.Succeeded, 0),
+			"cache_hit": {}, "cache_miss": {},
+		},
+	}
+	if !s.Last.IsZero() {
+		m.Last = s.Last.UnixMilli()
+	}
+	for size, b := range s.Batches {
+		m.Batches = append(m.Batches, batchStats{Size: size, Compute: sum(b.Count, b.Compute), Input: sum(b.Count, 0), Output: sum(b.Count, 0)})
+	}
+	slices.SortFunc(m.Batches, func(a, b batchStats) int { return a.Size - b.Size })
+	return m
+}
+
+// statistics returns the counts of a model on this node, of all loaded ones for the name "".
+func (h *Handler) statistics(name, version string) ([]modelStats, error) {
+	if name != "" {
+		if _, err := h.opts.Models.Ready(name, version); err != nil {
+			return nil, err
+		}
+	}
+	list := []modelStats{}
+	for _, s := range h.opts.Models.Stats() {
+		if (name == "" || s.Name == name) && (version == "" || strconv.Itoa(s.Version) == version) {
+			list = append(list, statsOf(&s))
+		}
+	}
+	slices.SortFunc(list, func(a, b modelStats) int {
+		if a.Name != b.Name {
+			if a.Name < b.Name {
+				return -1
+			}
+			return 1
+		}
+		return len(a.Version) - len(b.Version)
+	})
+	return list, nil
+}
+
+func (h *Handler) stats(w http.ResponseWriter, r *http.Request) {
+	list, err := h.statistics(r.PathValue("model"), r.PathValue("version"))
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"model_stats": list})
+}
+
+var errNoSharedMemory = outboard.Errorf(outboard.Invalid, "shared memory", "this node does not let clients register memory: start it with --models-shm")

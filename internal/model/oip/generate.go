@@ -1,0 +1,159 @@
+package oip
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/serve"
+)
+
+// A generateRequest is a request of the extension generate.
+type generateRequest struct {
+	ID         string                     `json:"id"`
+	Text       string                     `json:"text_input"`
+	Parameters map[string]json.RawMessage `json:"parameters"`
+}
+
+type generateReply struct {
+	ID      string `json:"id,omitempty"`
+	Model   string `json:"model_name"`
+	Version string `json:"model_version"`
+	Text    string `json:"text_output"`
+	Done    *bool  `json:"done,omitempty"`
+}
+
+// generation converts a request; unknown parameters are ignored, as Triton's backends do.
+func (q *generateRequest) generation() (engine.Generation, error) {
+	g := engine.Generation{LogProbs: -1}
+	var err error
+	number := func(name string, set func(float64)) {
+		v, ok, failed := parameter[float64](q.Parameters, name)
+		if failed != nil && err == nil {
+			err = failed
+		}
+		if ok && failed == nil {
+			set(v)
+		}
+	}
+	number("max_tokens", func(v float64) { g.MaxTokens = int(v) })
+	number("temperature", func(v float64) { g.Sampling.Temperature = float32(v) })
+	number("top_k", func(v float64) { g.Sampling.TopK = int(v) })
+	number("top_p", func(v float64) { g.Sampling.TopP = float32(v) })
+	number("seed", func(v float64) { g.Sampling.Seed = uint64(max(v, 0)) })
+	if text, ok := q.Parameters["stop"]; ok && err == nil {
+		var one string
+		if json.Unmarshal(text, &one) == nil {
+			g.Stop = []string{one}
+		} else if json.Unmarshal(text, &g.Stop) != nil {
+			err = outboard.Errorf(outboard.Invalid, "generate", `parameter "stop": want a text or a list of texts`)
+		}
+	}
+	if g.MaxTokens < 0 {
+		err = outboard.Errorf(outboard.Invalid, "generate", "max_tokens is %d", g.MaxTokens)
+	}
+	return g, err
+}
+
+// generateStatus returns the status that the protocol names for an error of a generation.
+func generateStatus(err error) int {
+	switch outboard.KindOf(err) {
+	case outboard.Invalid:
+		return http.StatusUnprocessableEntity
+	case outboard.Exhausted:
+		return http.StatusTooManyRequests
+	case outboard.NotFound:
+		return http.StatusNotFound
+	case outboard.Other:
+		return http.StatusInternalServerError
+	}
+	return http.StatusFailedDependency
+}
+
+// open reads a request and opens its model.
+func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest, engine.Generation, *serve.Text, func(), error) {
+	body, err := readBody(w, r, h.opts.MaxBody)
+	q := &generateRequest{}
+	if err == nil {
+		if err = json.Unmarshal(body, q); err != nil {
+			err = outboard.Errorf(outboard.Invalid, "generate", "%w", err)
+		}
+	}
+	var g engine.Generation
+	if err == nil {
+		g, err = q.generation()
+	}
+	if err != nil {
+		return nil, g, nil, nil, err
+	}
+	m, release, err := h.opts.Models.OpenText(r.Context(), r.PathValue("model"), r.PathValue("version"))
+	if err != nil {
+		return nil, g, nil, nil, err
+	}
+	if g.Prompt, err = m.Tokenize(q.Text, true); err != nil {
+		release()
+		return nil, g, nil, nil, err
+	}
+	return q, g, m, release, nil
+}
+
+func (h *Handler) generate(w http.ResponseWriter, r *http.Request) {
+	q, g, m, release, err := h.open(w, r)
+	if err != nil {
+		writeJSON(w, generateStatus(err), map[string]string{"error": err.Error()})
+		return
+	}
+	defer release()
+	var text strings.Builder
+	_, err = m.Generate(r.Context(), g, func(t engine.Token) error {
+		text.WriteString(t.Text)
+		return nil
+	})
+	if err != nil {
+		writeJSON(w, generateStatus(err), map[string]string{"error": err.Error()})
+		return
+	}
+	writeJSON(w, http.StatusOK, generateReply{ID: q.ID, Model: m.Version.Name, Version: strconv.Itoa(m.Version.Number), Text: text.String()})
+}
+
+// generateStream answers with server-sent events, one for each token that adds text.
+func (h *Handler) generateStream(w http.ResponseWriter, r *http.Request) {
+	q, g, m, release, err := h.open(w, r)
+	if err != nil {
+		writeJSON(w, generateStatus(err), map[string]string{"error": err.Error()})
+		return
+	}
+	defer release()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-cache")
+	flush := http.NewResponseController(w)
+	send := func(value any) error {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", text); err != nil {
+			return err
+		}
+		return flush.Flush()
+	}
+	reply := func(text string, done bool) generateReply {
+		return generateReply{ID: q.ID, Model: m.Version.Name, Version: strconv.Itoa(m.Version.Number), Text: text, Done: &done}
+	}
+	_, err = m.Generate(r.Context(), g, func(t engine.Token) error {
+		if t.Text == "" {
+			return nil
+		}
+		return send(reply(t.Text, false))
+	})
+	switch {
+	case err == nil:
+		_ = send(reply("", true)) // the client may be gone
+	case r.Context().Err() == nil:
+		_ = send(map[string]string{"error": err.Error()})
+	}
+}

@@ -1,0 +1,329 @@
+package oip
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/serve"
+)
+
+// lengthHeader is the header with the length of the JSON before binary tensors.
+const lengthHeader = "Inference-Header-Content-Length"
+
+// An inferRequest is the JSON of a request.
+type inferRequest struct {
+	ID         string                     `json:"id"`
+	Parameters map[string]json.RawMessage `json:"parameters"`
+	Inputs     []inferInput               `json:"inputs"`
+	Outputs    []inferOutput              `json:"outputs"`
+}
+
+type inferInput struct {
+	Name       string                     `json:"name"`
+	Type       string                     `json:"datatype"`
+	Shape      []int64                    `json:"shape"`
+	Parameters map[string]json.RawMessage `json:"parameters"`
+	Data       json.RawMessage            `json:"data"`
+}
+
+type inferOutput struct {
+	Name       string                     `json:"name"`
+	Parameters map[string]json.RawMessage `json:"parameters"`
+}
+
+// Bounds of a request.
+const (
+	maxTensors = 1024
+	maxRank    = 32
+)
+
+// parameter reads a parameter into a value. It is not ok if there is none.
+func parameter[T any](all map[string]json.RawMessage, name string) (v T, ok bool, err error) {
+	text, ok := all[name]
+	if !ok {
+		return v, false, nil
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		return v, true, outboard.Errorf(outboard.Invalid, "infer", "parameter %q is %.40s: want %T", name, text, v)
+	}
+	return v, true, nil
+}
+
+func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
+	body, err := readBody(w, r, h.opts.MaxBody)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	q, err := parseInfer(body, r.Header.Get(lengthHeader))
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	request, err := h.request(q)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	request.Model, request.Version = r.PathValue("model"), r.PathValue("version")
+	response, err := h.opts.Models.Infer(r.Context(), request)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	if err := h.writeResponse(w, q, request, response); err != nil {
+		refuse(w, err)
+	}
+}
+
+// readBody reads a body, with one allocation where its length is known.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	in := http.MaxBytesReader(w, r.Body, limit)
+	if r.ContentLength > limit {
+		return nil, &http.MaxBytesError{Limit: limit}
+	}
+	var body bytes.Buffer
+	if r.ContentLength > 0 && r.ContentLength <= 16<<20 {
+		body.Grow(int(r.ContentLength) + bytes.MinRead) // larger ones grow as they come
+	}
+	_, err := body.ReadFrom(in)
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "read the request: %w", err)
+	}
+	return body.Bytes(), nil
+}
+
+// parsedRequest is a request with its binary part.
+type parsedRequest struct {
+	inferRequest
+	binary []byte
+}
+
+// parseInfer splits a body into JSON and binary tensors. length is the header with the length of
+// the JSON, "" if all of it is JSON.
+func parseInfer(body []byte, length string) (*parsedRequest, error) {
+	q := &parsedRequest{}
+	text := body
+	if length != "" {
+		n, err := strconv.ParseUint(length, 10, 63)
+		if err != nil || n > uint64(len(body)) {
+			return nil, outboard.Errorf(outboard.Invalid, "infer", "header %s is %.40q, and the body has %d bytes", lengthHeader, length, len(body))
+		}
+		text, q.binary = body[:n], body[n:]
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&q.inferRequest); err != nil {
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "the request is not the protocol's JSON: %w", err)
+	}
+	if _, err := decoder.Token(); err != io.EOF { //nolint:errorlint // Token returns it bare
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "something follows the JSON of the request: binary tensors need the header %s", lengthHeader)
+	}
+	if len(q.Inputs) > maxTensors || len(q.Outputs) > maxTensors {
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "%d inputs and %d outputs: at most %d are allowed", len(q.Inputs), len(q.Outputs), maxTensors)
+	}
+	return q, nil
+}
+
+// request converts a request. Binary data are not copied.
+func (h *Handler) request(q *parsedRequest) (*serve.Request, error) {
+	r := &serve.Request{ID: q.ID}
+	if err := readPolicy(q.Parameters, r); err != nil {
+		return nil, err
+	}
+	rest := q.binary
+	for i := range q.Inputs {
+		t, err := h.input(&q.Inputs[i], &rest)
+		if err != nil {
+			return nil, outboard.Errorf(outboard.Invalid, "infer", "input %q: %w", q.Inputs[i].Name, err)
+		}
+		r.Inputs = append(r.Inputs, t)
+	}
+	if len(rest) > 0 {
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "%d bytes follow the binary data of the inputs", len(rest))
+	}
+	for i := range q.Outputs {
+		r.Outputs = append(r.Outputs, q.Outputs[i].Name)
+	}
+	return r, nil
+}
+
+// readPolicy reads the parameters of the extension schedule_policy. Triton's highest priority is 1.
+func readPolicy(parameters map[string]json.RawMessage, r *serve.Request) error {
+	priority, _, err := parameter[int32](parameters, "priority")
+	if err != nil {
+		return err
+	}
+	timeout, _, err := parameter[uint32](parameters, "timeout")
+	r.Priority, r.Timeout = priorityOf(int64(priority)), time.Duration(timeout)*time.Microsecond
+	for _, name := range []string{"sequence_id", "sequence_start", "sequence_end"} {
+		if _, ok := parameters[name]; ok {
+			return outboard.Errorf(outboard.Invalid, "infer", "parameter %q: stateful sequences are not served", name)
+		}
+	}
+	return err
+}
+
+// priorityOf converts a priority of Triton, where 1 is the highest and 0 the default, to one where
+// higher is first.
+func priorityOf(p int64) int {
+	if p <= 0 {
+		return 0
+	}
+	return int(max(1, 1<<20-min(p, 1<<20)))
+}
+
+// input converts an input. Its binary data are taken from the beginning of rest.
+func (h *Handler) input(in *inferInput, rest *[]byte) (model.Tensor, error) {
+	kind, err := model.ParseDataType(in.Type)
+	if err != nil {
+		return model.Tensor{}, err
+	}
+	t := model.Tensor{Name: in.Name, Type: kind, Shape: in.Shape}
+	n, ok := model.Elements(in.Shape)
+	if !ok || len(in.Shape) > maxRank {
+		return t, fmt.Errorf("shape %v", in.Shape)
+	}
+	size, binary, err := parameter[uint64](in.Parameters, "binary_data_size")
+	if err != nil {
+		return t, err
+	}
+	region, shared, err := readRegion(in.Parameters)
+	switch {
+	case err != nil:
+		return t, err
+	case shared:
+		t.Data, err = h.regions.read(&region)
+		return t, err
+	case binary && len(in.Data) > 0:
+		return t, fmt.Errorf("it has both data and binary_data_size")
+	case binary && size > uint64(len(*rest)):
+		return t, fmt.Errorf("binary_data_size is %d, and %d bytes are left: the body is truncated", size, len(*rest))
+	case binary:
+		t.Data, *rest = (*rest)[:size:size], (*rest)[size:]
+		return t, nil
+	case len(in.Data) == 0:
+		return t, fmt.Errorf("it has no data")
+	}
+	t.Data, err = parseData(in.Data, kind, n)
+	return t, err
+}
+
+// writeResponse writes the outputs as JSON or binary, as the request asks for each of them.
+func (h *Handler) writeResponse(w http.ResponseWriter, q *parsedRequest, request *serve.Request, response *serve.Response) error {
+	all, _, err := parameter[bool](q.Parameters, "binary_data_output")
+	if err != nil {
+		return err
+	}
+	var head, tail []byte
+	head = append(head, `{"model_name":`...)
+	head = appendString(head, response.Model)
+	head = append(head, `,"model_version":"`...)
+	head = strconv.AppendInt(head, int64(response.Version), 10)
+	head = append(head, '"')
+	if q.ID != "" {
+		head = append(head, `,"id":`...)
+		head = appendString(head, q.ID)
+	}
+	head = append(head, `,"outputs":[`...)
+	var binary [][]byte
+	for i := range response.Outputs {
+		t := response.Outputs[i]
+		wanted := requested(q, t.Name)
+		if t, err = classify(t, wanted); err != nil {
+			return err
+		}
+		if i > 0 {
+			head = append(head, ',')
+		}
+		asBinary, ok, err := parameter[bool](wanted, "binary_data")
+		if err != nil {
+			return err
+		}
+		if !ok {
+			asBinary = all
+		}
+		region, shared, err := readRegion(wanted)
+		if err != nil {
+			return err
+		}
+		switch {
+		case shared:
+			if err := h.regions.write(&region, t.Data); err != nil {
+				return outboard.Errorf(outboard.Invalid, "infer", "output %q: %w", t.Name, err)
+			}
+			head = appendTensorHead(head, &t)
+			head = append(head, region.json()...)
+		case asBinary:
+			head = appendTensorHead(head, &t)
+			head = append(head, `,"parameters":{"binary_data_size":`...)
+			head = strconv.AppendInt(head, int64(len(t.Data)), 10)
+			head = append(head, '}')
+			binary = append(binary, t.Data)
+		default:
+			head = appendTensorHead(head, &t)
+			head = append(head, `,"data":`...)
+			if head, err = appendData(head, &t); err != nil {
+				return err
+			}
+		}
+		head = append(head, '}')
+	}
+	head = append(head, "]}"...)
+	size := len(head) + len(tail)
+	for _, b := range binary {
+		size += len(b)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if len(binary) > 0 {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set(lengthHeader, strconv.Itoa(len(head)))
+	}
+	w.Header().Set("Content-Length", strconv.Itoa(size))
+	_, err = w.Write(head)
+	for _, b := range binary {
+		if err == nil {
+			_, err = w.Write(b)
+		}
+	}
+	return nil // an error is that the client is gone
+}
+
+// requested returns the parameters that a request has for an output.
+func requested(q *parsedRequest, name string) map[string]json.RawMessage {
+	for i := range q.Outputs {
+		if q.Outputs[i].Name == name {
+			return q.Outputs[i].Parameters
+		}
+	}
+	return nil
+}
+
+func appendTensorHead(b []byte, t *model.Tensor) []byte {
+	b = append(b, `{"name":`...)
+	b = appendString(b, t.Name)
+	b = append(b, `,"datatype":"`...)
+	b = append(b, t.Type.String()...)
+	b = append(b, `","shape":[`...)
+	for i, d := range t.Shape {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, d, 10)
+	}
+	return append(b, ']')
+}
+
+func appendString(b []byte, s string) []byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return append(b, `""`...)
+	}
+	return append(b, text...)
+}

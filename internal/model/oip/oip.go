@@ -1,0 +1,97 @@
+package oip
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/serve"
+)
+
+// Models is what the protocol needs of the models of a node; serve.Server implements it.
+type Models interface {
+	Infer(ctx context.Context, r *serve.Request) (*serve.Response, error)
+	Describe(ctx context.Context, name, version string) (*serve.Description, error)
+	Ready(name, version string) (bool, error)
+	Index() []serve.Index
+	Stats() []serve.ModelStats
+	Load(ctx context.Context, name, version string) error
+	Unload(name string) error
+	OpenText(ctx context.Context, name, version string, exclude ...outboard.NodeID) (*serve.Text, func(), error)
+}
+
+// Options of a Handler.
+type Options struct {
+	Models Models
+	// Version is that of this program.
+	Version string
+	// MaxBody bounds a request in bytes; 0: 256 MiB.
+	MaxBody int64
+	// SharedMemory lets clients register system shared memory. It is off by default: a client can
+	// then name any region of /dev/shm that the node may open.
+	SharedMemory bool
+	Log          *slog.Logger
+}
+
+// A Handler serves REST on /v2; see also RegisterGRPC.
+type Handler struct {
+	opts    Options
+	mux     *http.ServeMux
+	regions *regions
+}
+
+// New returns a Handler.
+func New(opts Options) *Handler {
+	if opts.MaxBody == 0 {
+		opts.MaxBody = 256 << 20
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{opts: opts, mux: http.NewServeMux(), regions: newRegions(opts.SharedMemory)}
+	h.routes()
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+// extensions are those of the protocol that are served.
+func (h *Handler) extensions() []string {
+	list := []string{
+		"classification", "binary_tensor_data", "model_repository", "model_configuration", "schedule_policy", "statistics", "parameters", "generate",
+	}
+	if h.opts.SharedMemory {
+		list = append(list, "system_shared_memory")
+	}
+	return list
+}
+
+func (h *Handler) routes() {
+	h.mux.HandleFunc("GET /v2", h.server)
+	h.mux.HandleFunc("GET /v2/{$}", h.server)
+	h.mux.HandleFunc("GET /v2/health/live", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]bool{"live": true})
+	})
+	h.mux.HandleFunc("GET /v2/health/ready", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]bool{"ready": true})
+	})
+	for _, at := range []string{"/v2/models/{model}", "/v2/models/{model}/versions/{version}"} {
+		h.mux.HandleFunc("GET "+at, h.metadata)
+		h.mux.HandleFunc("GET "+at+"/ready", h.ready)
+		h.mux.HandleFunc("GET "+at+"/config", h.config)
+		h.mux.HandleFunc("GET "+at+"/stats", h.stats)
+		h.mux.HandleFunc("POST "+at+"/infer", h.infer)
+		h.mux.HandleFunc("POST "+at+"/generate", h.generate)
+		h.mux.HandleFunc("POST "+at+"/generate_stream", h.generateStream)
+	}
+	h.mux.HandleFunc("GET /v2/models/stats", h.stats)
+	h.mux.HandleFunc("POST /v2/repository/index", h.index)
+	h.mux.HandleFunc("POST /v2/repository/models/{model}/load", h.load)
+	h.mux.HandleFunc("POST /v2/repository/models/{model}/unload", h.unload)
+	h.sharedMemoryRoutes()
+	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, outboard.Errorf(outboard.NotFound, "", "%s %s: the Open Inference Protocol has no such route", r.Method, r.URL.Path))
+	})
+}

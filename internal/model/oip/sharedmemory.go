@@ -1,0 +1,241 @@
+package oip
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+)
+
+// shmFolder is where POSIX shared memory has its names.
+const shmFolder = "/dev/shm"
+
+// maxRegions bounds the regions that are registered at once.
+const maxRegions = 256
+
+// regions are the system shared memory that clients have registered. Memory is read and written
+// by system calls instead of being mapped: a client that truncates it makes a request fail, not
+// the node.
+type regions struct {
+	enabled bool
+
+	mu  sync.Mutex
+	all map[string]*region
+}
+
+// A region is part of a shared memory object.
+type region struct {
+	Name   string `json:"name"`
+	Key    string `json:"key"`
+	Offset uint64 `json:"offset"`
+	Size   uint64 `json:"byte_size"`
+	file   *os.File
+}
+
+func newRegions(enabled bool) *regions { return &regions{enabled: enabled, all: map[string]*region{}} }
+
+// register opens the memory that a client names.
+func (r *regions) register(x region) error {
+	const op = "register shared memory"
+	key := strings.TrimPrefix(x.Key, "/")
+	switch {
+	case !r.enabled:
+		return errNoSharedMemory
+	case x.Name == "" || len(x.Name) > 256:
+		return outboard.Errorf(outboard.Invalid, op, "the region needs a name of at most 256 bytes")
+	case key == "" || key == "." || key == ".." || strings.ContainsAny(key, "/\x00"):
+		return outboard.Errorf(outboard.Invalid, op, "key %q is no name of shared memory", x.Key)
+	case x.Size == 0 || x.Offset+x.Size < x.Offset:
+		return outboard.Errorf(outboard.Invalid, op, "a region of %d bytes at %d", x.Size, x.Offset)
+	}
+	fd, err := unix.Open(filepath.Join(shmFolder, key), unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return outboard.Errorf(outboard.Invalid, op, "key %q: %w", x.Key, err)
+	}
+	x.file = os.NewFile(uintptr(fd), key)
+	info, err := x.file.Stat()
+	if err == nil && (!info.Mode().IsRegular() || uint64(info.Size()) < x.Offset+x.Size) {
+		err = outboard.Errorf(outboard.Invalid, op, "key %q has %d bytes, the region ends at %d", x.Key, info.Size(), x.Offset+x.Size)
+	}
+	if err == nil {
+		err = r.add(&x)
+	}
+	if err != nil {
+		return errors.Join(err, x.file.Close())
+	}
+	return nil
+}
+
+func (r *regions) add(x *region) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all[x.Name] != nil {
+		return outboard.Errorf(outboard.Conflict, "", "shared memory region %q is registered already", x.Name)
+	}
+	if len(r.all) >= maxRegions {
+		return outboard.Errorf(outboard.Exhausted, "", "%d regions are registered", maxRegions)
+	}
+	r.all[x.Name] = x
+	return nil
+}
+
+// unregister closes a region, all of them for the name "".
+func (r *regions) unregister(name string) error {
+	if !r.enabled {
+		return errNoSharedMemory
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n, x := range r.all {
+		if name == "" || n == name {
+			_ = x.file.Close()
+			delete(r.all, n)
+		}
+	}
+	return nil
+}
+
+// list returns the regions by name, one of them if it is named.
+func (r *regions) list(name string) ([]region, error) {
+	if !r.enabled {
+		return nil, errNoSharedMemory
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := []region{}
+	for _, n := range slices.Sorted(maps.Keys(r.all)) {
+		if name == "" || n == name {
+			list = append(list, *r.all[n])
+		}
+	}
+	if name != "" && len(list) == 0 {
+		return nil, outboard.Errorf(outboard.NotFound, "", "there is no shared memory region %q", name)
+	}
+	return list, nil
+}
+
+// A regionUse is where in a region a tensor lies.
+type regionUse struct {
+	name         string
+	offset, size uint64
+}
+
+// readRegion reads the parameters of the extension. It is not ok for a tensor elsewhere.
+func readRegion(parameters map[string]json.RawMessage) (u regionUse, ok bool, err error) {
+	if u.name, ok, err = parameter[string](parameters, "shared_memory_region"); err != nil || !ok {
+		return u, ok, err
+	}
+	if u.offset, _, err = parameter[uint64](parameters, "shared_memory_offset"); err != nil {
+		return u, true, err
+	}
+	if u.size, ok, err = parameter[uint64](parameters, "shared_memory_byte_size"); err == nil && !ok {
+		err = fmt.Errorf("shared_memory_region needs shared_memory_byte_size")
+	}
+	return u, true, err
+}
+
+func (u *regionUse) json() string {
+	name, err := json.Marshal(u.name)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(`,"parameters":{"shared_memory_region":%s,"shared_memory_offset":%d,"shared_memory_byte_size":%d}`, name, u.offset, u.size)
+}
+
+// at returns a region and the offset in its file of what a tensor uses.
+func (r *regions) at(u *regionUse, size uint64) (*os.File, int64, error) {
+	if !r.enabled {
+		return nil, 0, errNoSharedMemory
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.all[u.name]
+	switch {
+	case x == nil:
+		return nil, 0, outboard.Errorf(outboard.Invalid, "", "there is no shared memory region %q", u.name)
+	case u.offset > x.Size || size > x.Size-u.offset || size > u.size:
+		return nil, 0, outboard.Errorf(outboard.Invalid, "", "%d bytes at %d do not fit shared memory region %q, which has %d", size, u.offset, u.name, x.Size)
+	}
+	return x.file, int64(x.Offset + u.offset), nil
+}
+
+// read copies the data of a tensor out of a region.
+func (r *regions) read(u *regionUse) ([]byte, error) {
+	f, at, err := r.at(u, u.size)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, u.size)
+	if _, err := f.ReadAt(data, at); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it was truncated")
+		}
+		return nil, outboard.Errorf(outboard.Invalid, "", "shared memory region %q: %w", u.name, err)
+	}
+	return data, nil
+}
+
+// write copies the data of a tensor into a region. It does not make the file longer.
+func (r *regions) write(u *regionUse, data []byte) error {
+	f, at, err := r.at(u, uint64(len(data)))
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() < at+int64(len(data)) {
+		return outboard.Errorf(outboard.Invalid, "", "shared memory region %q was truncated", u.name)
+	}
+	_, err = f.WriteAt(data, at)
+	return err
+}
+
+func (h *Handler) sharedMemoryRoutes() {
+	const at = "/v2/systemsharedmemory"
+	h.mux.HandleFunc("GET "+at+"/status", h.shmStatus)
+	h.mux.HandleFunc("GET "+at+"/region/{region}/status", h.shmStatus)
+	h.mux.HandleFunc("POST "+at+"/region/{region}/register", func(w http.ResponseWriter, r *http.Request) {
+		var x region
+		err := readSmall(r.Body, &x)
+		if x.Name = r.PathValue("region"); err == nil {
+			err = h.regions.register(x)
+		}
+		answerEmpty(w, err)
+	})
+	h.mux.HandleFunc("POST "+at+"/region/{region}/unregister", func(w http.ResponseWriter, r *http.Request) {
+		answerEmpty(w, h.regions.unregister(r.PathValue("region")))
+	})
+	h.mux.HandleFunc("POST "+at+"/unregister", func(w http.ResponseWriter, _ *http.Request) {
+		answerEmpty(w, h.regions.unregister(""))
+	})
+}
+
+func answerEmpty(w http.ResponseWriter, err error) {
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+func (h *Handler) shmStatus(w http.ResponseWriter, r *http.Request) {
+	list, err := h.regions.list(r.PathValue("region"))
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, list)
+}

@@ -1,0 +1,156 @@
+package queue
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model"
+)
+
+// batchKey names what the requests of one batch have in common: outputs, and names, types and
+// shapes of inputs without the first dimension. With padding only the ranks have to be equal.
+func batchKey(r *Request, pad bool) string {
+	var key strings.Builder
+	for i := range r.Inputs {
+		t := &r.Inputs[i]
+		if pad {
+			fmt.Fprintf(&key, "%q %d %d;", t.Name, t.Type, len(t.Shape))
+		} else {
+			fmt.Fprintf(&key, "%q %d %v;", t.Name, t.Type, t.Shape[min(1, len(t.Shape)):])
+		}
+	}
+	for _, name := range r.Outputs {
+		fmt.Fprintf(&key, " %q", name)
+	}
+	return key.String()
+}
+
+// joinInputs returns the inputs of a batch.
+func joinInputs(batch []*item) ([]Input, error) {
+	first := batch[0]
+	list := make([]Input, len(first.Inputs))
+	for i := range first.Inputs {
+		t := &first.Inputs[i]
+		in := Input{Name: t.Name, Type: t.Type, Shape: t.Shape, Parts: make([][]byte, 0, len(batch))}
+		if len(batch) > 1 {
+			in.Shape = largestShape(batch, i)
+		}
+		for _, it := range batch {
+			part := &it.Inputs[i]
+			data := part.Data
+			if !slices.Equal(part.Shape[min(1, len(part.Shape)):], in.Shape[min(1, len(in.Shape)):]) {
+				var err error
+				if data, err = padRows(part, in.Shape); err != nil {
+					return nil, err
+				}
+			}
+			in.Parts = append(in.Parts, data)
+		}
+		list[i] = in
+	}
+	return list, nil
+}
+
+// largestShape returns the shape of input i of a batch: the sum of the rows, and the largest of
+// each other dimension.
+func largestShape(batch []*item, i int) []int64 {
+	shape := slices.Clone(batch[0].Inputs[i].Shape)
+	for _, it := range batch[1:] {
+		for d, size := range it.Inputs[i].Shape {
+			if d == 0 {
+				shape[0] += size
+			} else {
+				shape[d] = max(shape[d], size)
+			}
+		}
+	}
+	return shape
+}
+
+// padRows returns the elements of t in a larger shape, with zeros in the rest.
+func padRows(t *model.Tensor, shape []int64) ([]byte, error) {
+	if t.Type == model.Bytes {
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "input %q: elements of %v can't be padded", t.Name, t.Type)
+	}
+	inner, outer := int64(t.Type.Size()), int64(t.Type.Size())
+	for d := 1; d < len(shape); d++ {
+		outer *= shape[d]
+	}
+	padded := make([]byte, t.Shape[0]*outer)
+	last := len(shape) - 1
+	line := t.Shape[last] * inner // contiguous bytes in both
+	index := make([]int64, last)
+	for from := int64(0); from < int64(len(t.Data)); from += line {
+		at := int64(0)
+		for d := range last {
+			at = at*shapeAt(shape, t.Shape, d) + index[d]
+		}
+		at *= shape[last] * inner
+		copy(padded[at:], t.Data[from:from+line])
+		for d := last - 1; d >= 0; d-- {
+			if index[d]++; index[d] < t.Shape[d] {
+				break
+			}
+			index[d] = 0
+		}
+	}
+	return padded, nil
+}
+
+// shapeAt returns a dimension of the padded shape; the first one is the request's own.
+func shapeAt(padded, own []int64, d int) int64 {
+	if d == 0 {
+		return own[0]
+	}
+	return padded[d]
+}
+
+// splitOutputs gives each request of a batch its rows of the outputs, which share memory.
+func splitOutputs(batch []*item, outputs []model.Tensor) error {
+	if len(batch) == 1 {
+		batch[0].outputs = outputs
+		return nil
+	}
+	rows := rowsOf(batch)
+	for i := range outputs {
+		t := &outputs[i]
+		if len(t.Shape) == 0 || t.Shape[0] != int64(rows) {
+			return outboard.Errorf(outboard.Invalid, "infer",
+				"output %q has the shape %v for a batch of %d: its first dimension does not count requests, so the model can't be batched (`batching: {max: 1}`)", t.Name, t.Shape, rows)
+		}
+		rest := t.Data
+		for _, it := range batch {
+			size, err := rowBytes(t, rest, rows, it.Rows)
+			if err != nil {
+				return err
+			}
+			shape := slices.Clone(t.Shape)
+			shape[0] = int64(it.Rows)
+			it.outputs = append(it.outputs, model.Tensor{Name: t.Name, Type: t.Type, Shape: shape, Data: rest[:size:size]})
+			rest = rest[size:]
+		}
+	}
+	return nil
+}
+
+// rowBytes returns the size of the first n of all rows of an output, whose data begin in rest.
+func rowBytes(t *model.Tensor, rest []byte, all, n int) (int, error) {
+	if t.Type != model.Bytes {
+		return len(t.Data) / all * n, nil
+	}
+	elements, _ := model.Elements(t.Shape)
+	size := 0
+	for range elements / all * n {
+		if len(rest)-size < 4 {
+			return 0, outboard.Errorf(outboard.Invalid, "infer", "output %q is truncated", t.Name)
+		}
+		size += 4 + int(binary.LittleEndian.Uint32(rest[size:]))
+		if size > len(rest) {
+			return 0, outboard.Errorf(outboard.Invalid, "infer", "output %q is truncated", t.Name)
+		}
+	}
+	return size, nil
+}

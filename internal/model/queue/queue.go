@@ -1,0 +1,466 @@
+// Package queue is the bounded queue in front of a model for tensors: it orders requests by
+// priority, refuses those whose deadline can't be met, and forms the batches.
+package queue
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model"
+)
+
+// Options of a Queue.
+type Options struct {
+	// Size is the most requests that wait; 0: 256.
+	Size int
+	// Instances is how many batches are executed at once; 0: 1.
+	Instances int
+	// MaxBatch is the most rows of a batch; 0 or 1: requests are executed one by one.
+	MaxBatch int
+	// Delay is how long a request may wait for others while the batch is not full.
+	Delay time.Duration
+	// Preferred are sizes of batches for which a delay ends early.
+	Preferred []int
+	// Goal is the latency that batches are kept small for; 0: none.
+	Goal time.Duration
+	// Pad lets requests of different shapes share a batch: the smaller ones are filled with zeros
+	// at the end of each dimension.
+	Pad bool
+}
+
+func (o *Options) setDefaults() {
+	if o.Size == 0 {
+		o.Size = 256
+	}
+	o.Instances = max(o.Instances, 1)
+	o.MaxBatch = max(o.MaxBatch, 1)
+}
+
+// An Input is a tensor of a batch, with the data of its requests in order.
+type Input struct {
+	Name  string
+	Type  model.DataType
+	Shape []int64
+	Parts [][]byte
+}
+
+// An Executor computes the outputs of a batch.
+type Executor func(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, error)
+
+// A Request is what a client asks for.
+type Request struct {
+	Inputs  []model.Tensor
+	Outputs []string
+	// Rows is the size of the first dimension of all inputs where the model has a batch
+	// dimension, otherwise 0: the request is then executed alone.
+	Rows int
+	// Priority orders requests: higher first, equal ones as they came.
+	Priority int
+}
+
+// Times are the stages of a request.
+type Times struct {
+	Queue, Compute time.Duration
+	// Rows is the size of the batch that the request was in.
+	Rows int
+}
+
+// A Queue may be used by any number of goroutines.
+type Queue struct {
+	opts    Options
+	execute Executor
+
+	mu       sync.Mutex
+	waiting  waiting
+	rows     int // of the requests that wait
+	last     uint64
+	idle     int           // instances that execute nothing
+	running  int           // batches
+	arrived  chan struct{} // has a value after a request came, for instances that wait for more
+	closed   bool
+	estimate estimate
+	stats    Stats
+	drained  sync.Cond
+}
+
+// New returns a queue in front of an executor.
+func New(opts Options, execute Executor) *Queue {
+	opts.setDefaults()
+	q := &Queue{opts: opts, execute: execute, idle: opts.Instances, arrived: make(chan struct{}, 1)}
+	q.drained.L = &q.mu
+	q.stats.Batches = map[int]BatchStats{}
+	return q
+}
+
+// An item is a request that waits or is executed.
+type item struct {
+	*Request
+	ctx      context.Context //nolint:containedctx // of the request
+	key      string          // requests of one batch have the same
+	arrived  time.Time
+	deadline time.Time
+	number   uint64
+	index    int // in the heap, -1 after it left
+	done     chan struct{}
+	outputs  []model.Tensor
+	times    Times
+	err      error
+}
+
+// The reasons why a request is refused.
+var (
+	errClosed = outboard.Errorf(outboard.Unreachable, "infer", "the model is being unloaded")
+	// ErrExpired is the result of a request whose deadline passed while it waited.
+	ErrExpired = outboard.Errorf(outboard.Exhausted, "infer", "the deadline passed while the request waited in the queue")
+)
+
+// Do executes a request. It fails at once, with the kind outboard.Exhausted, if the queue is full
+// or the deadline of ctx can't be met.
+func (q *Queue) Do(ctx context.Context, r *Request) ([]model.Tensor, Times, error) {
+	it := &item{Request: r, ctx: ctx, arrived: time.Now(), done: make(chan struct{})}
+	it.deadline, _ = ctx.Deadline()
+	if q.opts.MaxBatch > 1 && r.Rows > 0 {
+		it.key = batchKey(r, q.opts.Pad)
+	}
+	direct, err := q.admit(it)
+	switch {
+	case err != nil:
+		return nil, Times{}, err
+	case direct:
+		q.run([]*item{it})
+		q.release()
+		return it.outputs, it.times, it.err
+	}
+	select {
+	case <-it.done:
+	case <-ctx.Done():
+		if q.withdraw(it) {
+			return nil, it.times, it.err
+		}
+		<-it.done // its batch is cancelled, or goes on for others
+	}
+	return it.outputs, it.times, it.err
+}
+
+// admit queues a request, or reports that the caller executes it itself.
+func (q *Queue) admit(it *item) (direct bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return false, errClosed
+	case it.ctx.Err() != nil:
+		return false, context.Cause(it.ctx)
+	case len(q.waiting) >= q.opts.Size:
+		q.stats.RefusedFull++
+		return false, outboard.Errorf(outboard.Exhausted, "infer", "the queue is full: %d requests wait", len(q.waiting))
+	}
+	if !it.deadline.IsZero() {
+		wait := q.estimate.wait(q.rows, q.opts.MaxBatch, q.opts.Instances, q.running, it.arrived) + q.estimate.service(max(it.Rows, 1))
+		if left := it.deadline.Sub(it.arrived); wait > left {
+			q.stats.RefusedDeadline++
+			return false, outboard.Errorf(outboard.Exhausted, "infer", "the deadline in %v can't be met: the result is expected in %v",
+				left.Round(time.Microsecond), wait.Round(time.Microsecond))
+		}
+	}
+	if q.idle > 0 && len(q.waiting) == 0 && (q.opts.Delay == 0 || it.key == "" || it.Rows >= q.opts.MaxBatch) {
+		q.idle--
+		q.begin([]*item{it})
+		return true, nil
+	}
+	q.last++
+	it.number = q.last
+	heap.Push(&q.waiting, it)
+	q.rows += max(it.Rows, 1)
+	select {
+	case q.arrived <- struct{}{}:
+	default:
+	}
+	if q.idle > 0 {
+		q.idle--
+		go q.next()
+	}
+	return false, nil
+}
+
+// withdraw removes a request that still waits. It reports false if a batch has it.
+func (q *Queue) withdraw(it *item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if it.index < 0 {
+		return false
+	}
+	q.remove(it)
+	it.err = context.Cause(it.ctx)
+	if !it.deadline.IsZero() && time.Now().After(it.deadline) {
+		q.stats.Expired++
+	} else {
+		q.stats.Cancelled++
+	}
+	return true
+}
+
+// remove takes a request out of the heap. mu must be held.
+func (q *Queue) remove(it *item) {
+	heap.Remove(&q.waiting, it.index)
+	q.rows -= max(it.Rows, 1)
+}
+
+// next executes batches with one instance until nothing waits.
+func (q *Queue) next() {
+	for {
+		batch := q.form()
+		if batch == nil {
+			return
+		}
+		q.run(batch)
+	}
+}
+
+// release makes an instance idle, or has it execute what waits.
+func (q *Queue) release() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) > 0 {
+		go q.next()
+		return
+	}
+	q.idle++
+}
+
+// form takes the next batch from the queue. It returns nil, and the instance is idle, if nothing
+// waits.
+func (q *Queue) form() []*item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		q.expire()
+		if len(q.waiting) == 0 {
+			q.idle++
+			q.drained.Broadcast()
+			return nil
+		}
+		head := q.waiting[0]
+		batch := q.collect(head)
+		wait := q.opts.Delay - time.Since(head.arrived)
+		if wait <= 0 || q.closed || q.isReady(batch) {
+			for _, it := range batch {
+				q.remove(it)
+			}
+			q.begin(batch)
+			return batch
+		}
+		q.mu.Unlock()
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-q.arrived:
+		}
+		timer.Stop()
+		q.mu.Lock()
+	}
+}
+
+// expire fails requests at the head whose deadline has passed. mu must be held.
+func (q *Queue) expire() {
+	for len(q.waiting) > 0 {
+		it := q.waiting[0]
+		if it.ctx.Err() == nil && (it.deadline.IsZero() || time.Now().Before(it.deadline)) {
+			return
+		}
+		q.remove(it)
+		it.err = ErrExpired
+		q.stats.Expired++
+		close(it.done)
+	}
+}
+
+// collect returns the head and the requests that fit into its batch. mu must be held.
+func (q *Queue) collect(head *item) []*item {
+	batch, rows := []*item{head}, head.Rows
+	if head.key == "" {
+		return batch
+	}
+	most := q.largest(head)
+	for _, it := range q.inOrder() {
+		if it == head || it.key != head.key || rows+it.Rows > most {
+			continue
+		}
+		batch, rows = append(batch, it), rows+it.Rows
+	}
+	return batch
+}
+
+// largest is the most rows of a batch with the given head: as many as the goal of latency allows.
+func (q *Queue) largest(head *item) int {
+	most := q.opts.MaxBatch
+	if q.opts.Goal > 0 {
+		left := q.opts.Goal - time.Since(head.arrived)
+		most = q.estimate.rowsWithin(left, most)
+	}
+	return max(most, head.Rows)
+}
+
+// isReady reports whether a batch needs no more requests: it is full or has a preferred size.
+func (q *Queue) isReady(batch []*item) bool {
+	rows := rowsOf(batch)
+	return batch[0].key == "" || rows >= q.largest(batch[0]) || slices.Contains(q.opts.Preferred, rows)
+}
+
+func rowsOf(batch []*item) int {
+	rows := 0
+	for _, it := range batch {
+		rows += it.Rows
+	}
+	return rows
+}
+
+// inOrder returns the waiting requests in the order of their execution, at most as many as a
+// batch can have. mu must be held.
+func (q *Queue) inOrder() []*item {
+	list := slices.Clone(q.waiting)
+	slices.SortFunc(list, compareItems)
+	return list
+}
+
+// begin records that a batch is about to be executed. mu must be held.
+func (q *Queue) begin(batch []*item) {
+	q.running++
+	now := time.Now()
+	for _, it := range batch {
+		it.index = -1
+		it.times.Queue = now.Sub(it.arrived)
+	}
+}
+
+// run executes a batch and delivers its results.
+func (q *Queue) run(batch []*item) {
+	began := time.Now()
+	ctx, stop := joinContexts(batch)
+	rows := max(rowsOf(batch), 1)
+	if err := q.runBatch(ctx, batch); err != nil {
+		for _, it := range batch {
+			it.err, it.outputs = err, nil
+			if it.ctx.Err() != nil {
+				it.err = context.Cause(it.ctx)
+			}
+		}
+	}
+	stop()
+	took := time.Since(began)
+	q.mu.Lock()
+	q.running--
+	q.record(batch, rows, took)
+	q.drained.Broadcast()
+	q.mu.Unlock()
+	for _, it := range batch {
+		it.times.Compute, it.times.Rows = took, rows
+		close(it.done)
+	}
+}
+
+// runBatch executes a batch and sets the outputs of its requests.
+func (q *Queue) runBatch(ctx context.Context, batch []*item) error {
+	inputs, err := joinInputs(batch)
+	if err != nil {
+		return err
+	}
+	outputs, err := q.execute(ctx, inputs, batch[0].Outputs)
+	if err != nil {
+		return err
+	}
+	return splitOutputs(batch, outputs)
+}
+
+// joinContexts returns a context that ends when those of all requests have ended.
+func joinContexts(batch []*item) (context.Context, func()) {
+	if len(batch) == 1 {
+		return batch[0].ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(batch[0].ctx))
+	var mu sync.Mutex
+	left := len(batch)
+	stops := make([]func() bool, len(batch))
+	for i, it := range batch {
+		stops[i] = context.AfterFunc(it.ctx, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if left--; left == 0 {
+				cancel()
+			}
+		})
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
+	}
+}
+
+// Close refuses new requests, and waits until those that were accepted have been executed or ctx
+// ends.
+func (q *Queue) Close(ctx context.Context) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	select {
+	case q.arrived <- struct{}{}:
+	default:
+	}
+	stop := context.AfterFunc(ctx, q.drained.Broadcast)
+	defer stop()
+	for (q.running > 0 || len(q.waiting) > 0) && ctx.Err() == nil {
+		q.drained.Wait()
+	}
+	if q.running > 0 || len(q.waiting) > 0 {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// waiting is a heap of requests, the next one first.
+type waiting []*item
+
+func compareItems(a, b *item) int {
+	switch {
+	case a.Priority != b.Priority:
+		return b.Priority - a.Priority
+	case a.number < b.number:
+		return -1
+	}
+	return 1
+}
+
+// Len implements heap.Interface.
+func (w waiting) Len() int { return len(w) }
+
+// Less implements heap.Interface.
+func (w waiting) Less(i, j int) bool { return compareItems(w[i], w[j]) < 0 }
+
+// Swap implements heap.Interface.
+func (w waiting) Swap(i, j int) {
+	w[i], w[j] = w[j], w[i]
+	w[i].index, w[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (w *waiting) Push(x any) {
+	it := x.(*item) //nolint:forcetypeassert // only items are pushed
+	it.index = len(*w)
+	*w = append(*w, it)
+}
+
+// Pop implements heap.Interface.
+func (w *waiting) Pop() any {
+	last := len(*w) - 1
+	it := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	it.index = -1
+	return it
+}

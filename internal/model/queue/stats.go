@@ -1,0 +1,140 @@
+package queue
+
+import (
+	"maps"
+	"math/bits"
+	"time"
+)
+
+// Stats count the requests of a queue. Every request is in exactly one of Succeeded, Failed,
+// Cancelled, Expired, RefusedFull and RefusedDeadline in the end.
+type Stats struct {
+	Succeeded, Failed uint64
+	// Cancelled are those whose client went away, Expired those whose deadline passed while they
+	// waited, the others were refused at once.
+	Cancelled, Expired           uint64
+	RefusedFull, RefusedDeadline uint64
+	// Rows are those of the requests that succeeded, Executions the batches.
+	Rows, Executions uint64
+	// The times are sums over the requests that succeeded or, for Failed, failed.
+	Total, Queue, Compute, FailedTime time.Duration
+	// Batches are by their rows.
+	Batches map[int]BatchStats
+	Last    time.Time
+	// Waiting and Running are now: requests, and batches.
+	Waiting, Running int
+	// Expected is how long a request that came now would wait, and Service its execution.
+	Expected, Service time.Duration
+}
+
+// BatchStats count the executions of one size.
+type BatchStats struct {
+	Count   uint64
+	Compute time.Duration
+}
+
+// maxBatchSizes bounds the sizes that are counted apart.
+const maxBatchSizes = 1024
+
+// record counts a batch. mu must be held.
+func (q *Queue) record(batch []*item, rows int, took time.Duration) {
+	s := &q.stats
+	s.Executions++
+	s.Last = time.Now()
+	if b, ok := s.Batches[rows]; ok || len(s.Batches) < maxBatchSizes {
+		s.Batches[rows] = BatchStats{b.Count + 1, b.Compute + took}
+	}
+	failed := false
+	for _, it := range batch {
+		total := it.times.Queue + took
+		switch {
+		case it.err == nil:
+			s.Succeeded++
+			s.Rows += uint64(max(it.Rows, 1))
+			s.Total, s.Queue, s.Compute = s.Total+total, s.Queue+it.times.Queue, s.Compute+took
+		case it.ctx.Err() != nil:
+			failed = true
+			s.Cancelled++
+		default:
+			failed = true
+			s.Failed++
+			s.FailedTime += total
+		}
+	}
+	if !failed {
+		q.estimate.add(rows, took)
+	}
+}
+
+// Stats returns the counts.
+func (q *Queue) Stats() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.stats
+	s.Batches = maps.Clone(s.Batches)
+	s.Waiting, s.Running = len(q.waiting), q.running
+	s.Expected = q.estimate.wait(q.rows, q.opts.MaxBatch, q.opts.Instances, q.running, time.Now())
+	s.Service = q.estimate.service(1)
+	return s
+}
+
+// An estimate predicts execution times from those that were measured: a moving average for each
+// power of two of rows.
+type estimate struct {
+	times [32]time.Duration // by bits.Len(rows); 0: unknown
+}
+
+// weight is that of a new measurement: 1 in weight.
+const weight = 8
+
+func (e *estimate) add(rows int, took time.Duration) {
+	at := &e.times[min(bits.Len(uint(rows)), len(e.times)-1)]
+	if *at == 0 {
+		*at = took
+		return
+	}
+	*at += (took - *at) / weight
+}
+
+// service predicts the execution of a batch. It is 0 before the first measurement.
+func (e *estimate) service(rows int) time.Duration {
+	at := min(bits.Len(uint(max(rows, 1))), len(e.times)-1)
+	for d := range e.times {
+		// Smaller batches take less, larger ones at most in proportion: the nearest known one.
+		if i := at - d; i >= 0 && e.times[i] > 0 {
+			return e.times[i]
+		}
+		if i := at + d; i < len(e.times) && e.times[i] > 0 {
+			return e.times[i]
+		}
+	}
+	return 0
+}
+
+// wait predicts how long a request waits behind others.
+func (e *estimate) wait(rows, most, instances, running int, _ time.Time) time.Duration {
+	if rows == 0 && running < instances {
+		return 0
+	}
+	batches := (rows + most - 1) / most
+	size := min(max(rows, 1), most)
+	// Of a batch that is being executed half is left on average.
+	return (e.service(size)*time.Duration(batches)*2 + e.service(size)) / 2 / time.Duration(instances)
+}
+
+// rowsWithin returns the most rows, at most limit and at least 1, whose execution is expected to
+// take no longer than left.
+func (e *estimate) rowsWithin(left time.Duration, limit int) int {
+	most := 1
+	for rows := 1; rows <= limit; rows *= 2 {
+		known := e.times[min(bits.Len(uint(rows)), len(e.times)-1)]
+		if known > left {
+			return most
+		}
+		most = rows
+		if known == 0 {
+			return most // the next size is tried when this one is known
+		}
+	}
+	return limit
+}

@@ -1,0 +1,319 @@
+// Package remote carries requests for models between the nodes of a pool, over the fabric, and the
+// reports by which they choose each other.
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/oip/inference"
+	"github.com/outboard-run/outboard/internal/model/queue"
+	"github.com/outboard-run/outboard/internal/model/serve"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+const (
+	// maxMessage bounds a request or a result in bytes.
+	maxMessage = 1 << 30
+	// Identity is that of the nodes' own requests for models.
+	Identity = "node:models"
+
+	// ServicePrefix begins the name of the service that each node has for the others.
+	ServicePrefix = "outboard.models."
+
+	reportPrefix = "modelreports/"
+	// reportTTL is how long the report of a silent node counts, reportRenewal how often an
+	// unchanged one is published.
+	reportTTL     = 30 * time.Second
+	reportRenewal = 10 * time.Second
+)
+
+func serviceName(node outboard.NodeID) string { return ServicePrefix + string(node) }
+
+// Options of a Peers.
+type Options struct {
+	Self outboard.NodeID
+	// Socket is the node's socket for calls, Credential proves there that a call is a node's own.
+	Socket, Credential string
+	State              *state.State
+	// Members returns the nodes that live.
+	Members func() []outboard.Node
+	Log     *slog.Logger
+}
+
+// Peers are the other nodes of the pool. It implements serve.Peers and artifact.Source.
+type Peers struct {
+	opts    Options
+	conn    *fabric.ClientConn
+	view    *state.Follower
+	reports map[outboard.NodeID]serve.Report // under view's lock
+
+	last      []byte // report
+	published time.Time
+}
+
+var _ serve.Peers = (*Peers)(nil)
+
+// Open follows the reports of the other nodes and connects to the node's own calls.
+func Open(ctx context.Context, opts Options) (*Peers, error) {
+	p := &Peers{opts: opts, reports: map[outboard.NodeID]serve.Report{}}
+	var err error
+	p.conn, err = fabric.Dial("node:"+opts.Socket, fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage),
+		fabric.WithLogger(opts.Log), fabric.WithPerRPCCredentials(credential(opts.Credential)))
+	if err != nil {
+		return nil, err
+	}
+	if p.view, err = state.Follow(ctx, opts.State, opts.Log, p.apply); err != nil {
+		return nil, errors.Join(fmt.Errorf("follow the models of other nodes: %w", err), p.conn.Close())
+	}
+	return p, nil
+}
+
+// Close disconnects.
+func (p *Peers) Close() error { return errors.Join(p.view.Close(), p.conn.Close()) }
+
+// A credential proves to the node that a call is its own.
+type credential string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (c credential) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{offer.CredentialKey: string(c)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials: the socket is this machine's.
+func (credential) RequireTransportSecurity() bool { return false }
+
+// maxReport bounds a report in bytes.
+const maxReport = 512 << 10
+
+func (p *Peers) apply(e state.Entry) (bool, error) {
+	name, ok := strings.CutPrefix(e.Key, reportPrefix)
+	if !ok {
+		return false, nil
+	}
+	node := outboard.NodeID(name)
+	if e.Deleted {
+		delete(p.reports, node)
+		return true, nil
+	}
+	var r serve.Report
+	if len(e.Value) > maxReport {
+		return false, fmt.Errorf("a report of %d bytes", len(e.Value))
+	}
+	if err := json.Unmarshal(e.Value, &r); err != nil {
+		return false, err
+	}
+	r.Node = node
+	p.reports[node] = r
+	return true, nil
+}
+
+// Reports implements serve.Peers.
+func (p *Peers) Reports() []serve.Report {
+	alive := map[outboard.NodeID]bool{}
+	for _, n := range p.opts.Members() {
+		alive[n.ID] = true
+	}
+	p.view.Lock()
+	defer p.view.Unlock()
+	var list []serve.Report
+	for node, r := range p.reports {
+		if node != p.opts.Self && alive[node] {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// Publish implements serve.Peers. It writes only what has changed. One goroutine calls it.
+func (p *Peers) Publish(ctx context.Context, r serve.Report) error {
+	r.Free &^= 256<<20 - 1 // small changes are no news
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if len(r.Models) == 0 && len(p.last) == 0 || string(text) == string(p.last) && time.Since(p.published) < reportRenewal {
+		return nil
+	}
+	if _, err = p.opts.State.Put(ctx, reportPrefix+string(p.opts.Self), text, reportTTL); err == nil {
+		p.last, p.published = text, time.Now()
+	}
+	return err
+}
+
+func (p *Peers) invoke(ctx context.Context, node outboard.NodeID, method string, request, reply proto.Message) error {
+	err := p.conn.Invoke(ctx, "/"+serviceName(node)+"/"+method, request, reply)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errorOf(node, err)
+}
+
+func errorOf(node outboard.NodeID, err error) error {
+	if err == nil {
+		return nil
+	}
+	kind := outboard.Unreachable
+	for k, code := range statusCodes {
+		if status.Code(err) == code {
+			kind = k
+		}
+	}
+	return outboard.Errorf(kind, "node "+string(node), "%s", status.Convert(err).Message())
+}
+
+// statusCodes are those of the kinds of errors between nodes; all others are UNAVAILABLE, which a
+// caller may try elsewhere.
+//
+//nolint:gochecknoglobals // a table
+var statusCodes = map[outboard.Kind]codes.Code{
+	outboard.Invalid: codes.InvalidArgument, outboard.NotFound: codes.NotFound, outboard.Exhausted: codes.ResourceExhausted,
+	outboard.Denied: codes.PermissionDenied, outboard.Other: codes.Internal,
+}
+
+func statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	code, ok := statusCodes[outboard.KindOf(err)]
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	case !ok:
+		code = codes.Unavailable
+	}
+	return status.Error(code, err.Error())
+}
+
+// Infer implements serve.Peers.
+func (p *Peers) Infer(ctx context.Context, node outboard.NodeID, r *serve.Request) (*serve.Response, error) {
+	request := &inference.ModelInferRequest{
+		ModelName: r.Model, ModelVersion: r.Version,
+		Parameters: map[string]*inference.InferParameter{
+			"priority": {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(r.Priority)}},
+		},
+	}
+	for i := range r.Inputs {
+		t := &r.Inputs[i]
+		request.Inputs = append(request.Inputs, &inference.ModelInferRequest_InferInputTensor{Name: t.Name, Datatype: t.Type.String(), Shape: t.Shape})
+		request.RawInputContents = append(request.RawInputContents, t.Data)
+	}
+	for _, name := range r.Outputs {
+		request.Outputs = append(request.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: name})
+	}
+	var reply inference.ModelInferResponse
+	if err := p.invoke(ctx, node, "Infer", request, &reply); err != nil {
+		return nil, err
+	}
+	return readResponse(node, &reply)
+}
+
+func readResponse(node outboard.NodeID, reply *inference.ModelInferResponse) (*serve.Response, error) {
+	response := &serve.Response{Model: reply.GetModelName(), Node: node}
+	var err error
+	if response.Version, err = strconv.Atoi(reply.GetModelVersion()); err != nil || len(reply.GetOutputs()) != len(reply.GetRawOutputContents()) {
+		return nil, outboard.Errorf(outboard.Protocol, "node "+string(node), "a malformed reply")
+	}
+	for i, o := range reply.GetOutputs() {
+		kind, err := model.ParseDataType(o.GetDatatype())
+		if err != nil {
+			return nil, err
+		}
+		response.Outputs = append(response.Outputs, model.Tensor{Name: o.GetName(), Type: kind, Shape: o.GetShape(), Data: reply.GetRawOutputContents()[i]})
+	}
+	response.Times = queue.Times{
+		Queue:   time.Duration(reply.GetParameters()["queue_ns"].GetInt64Param()),
+		Compute: time.Duration(reply.GetParameters()["compute_ns"].GetInt64Param()),
+	}
+	return response, nil
+}
+
+// Load implements serve.Peers.
+func (p *Peers) Load(ctx context.Context, node outboard.NodeID, name string, version int) error {
+	request := &inference.ModelReadyRequest{Name: name, Version: strconv.Itoa(version)}
+	return p.invoke(ctx, node, "Load", request, new(inference.ModelReadyResponse))
+}
+
+// Fetch implements artifact.Source: it reads a file from a node that has it.
+func (p *Peers) Fetch(ctx context.Context, digest string) (io.ReadCloser, error) {
+	var last error
+	for _, n := range p.opts.Members() {
+		if n.ID == p.opts.Self {
+			continue
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		stream, err := p.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: "ReadFile", ServerStreams: true}, "/"+serviceName(n.ID)+"/ReadFile")
+		if err == nil {
+			err = errors.Join(stream.SendMsg(wrapperspb.String(digest)), stream.CloseSend())
+		}
+		first := new(wrapperspb.BytesValue)
+		if err == nil {
+			err = stream.RecvMsg(first) // an empty part: the node has the file
+		}
+		if err == nil {
+			return &fileReader{stream: stream, cancel: cancel, node: n.ID}, nil
+		}
+		cancel()
+		last = errorOf(n.ID, err)
+	}
+	if last == nil {
+		last = outboard.Errorf(outboard.NotFound, "", "no other node has the artifact %s", digest)
+	}
+	return nil, last
+}
+
+// A fileReader reads the parts of a file.
+type fileReader struct {
+	stream grpc.ClientStream
+	cancel context.CancelFunc
+	node   outboard.NodeID
+	rest   []byte
+}
+
+// Read implements io.Reader.
+func (r *fileReader) Read(b []byte) (int, error) {
+	for len(r.rest) == 0 {
+		part := new(wrapperspb.BytesValue)
+		if err := r.stream.RecvMsg(part); err != nil {
+			if errors.Is(err, io.EOF) {
+				return 0, io.EOF
+			}
+			return 0, errorOf(r.node, err)
+		}
+		r.rest = part.GetValue()
+	}
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (r *fileReader) Close() error {
+	r.cancel()
+	return nil
+}
+
+// Text implements serve.Peers.
+func (p *Peers) Text(node outboard.NodeID, name string, version int, info engine.Info) engine.TextModel {
+	return &textModel{peers: p, node: node, name: name, version: version, info: info}
+}

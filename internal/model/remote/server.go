@@ -1,0 +1,178 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/oip/inference"
+	"github.com/outboard-run/outboard/internal/model/serve"
+)
+
+// A Server answers the requests of other nodes.
+type Server struct {
+	Self   outboard.NodeID
+	Models *serve.Server
+	// Open opens a file of the node's artifacts.
+	Open func(digest string) (*os.File, error)
+	// Socket and Credential are those of Options.
+	Socket, Credential string
+	Log                *slog.Logger
+}
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context, ready func()) error {
+	listener, err := fabric.Listen("node:"+s.Socket, fabric.WithLogger(s.Log), fabric.WithPerRPCCredentials(credential(s.Credential)))
+	if err != nil {
+		return err
+	}
+	server := fabric.NewServer(fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(s.Log))
+	server.RegisterService(s.service(), s)
+	ready()
+	err = server.Run(ctx, listener)
+	server.Stop()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// service describes the methods. There is no generated code for it, since the service's name
+// depends on the node.
+func (s *Server) service() *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: serviceName(s.Self), HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{
+			unary("Infer", s.infer), unary("Load", s.load), unary("Text", s.text),
+		},
+		Streams: []grpc.StreamDesc{
+			serverStream("ReadFile", s.readFile), serverStream("Generate", s.generate),
+		},
+	}
+}
+
+// unary describes a method with one request and one reply, which only nodes may call.
+func unary[Q, A any](name string, f func(context.Context, *Q) (*A, error)) grpc.MethodDesc {
+	return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		if err := checkCaller(ctx); err != nil {
+			return nil, err
+		}
+		request := new(Q)
+		if err := decode(request); err != nil {
+			return nil, err
+		}
+		reply, err := f(ctx, request)
+		if err != nil {
+			return nil, statusOf(err)
+		}
+		return reply, nil
+	}}
+}
+
+// serverStream describes a method with one request and many replies, which only nodes may call.
+func serverStream[Q any](name string, f func(*Q, grpc.ServerStream) error) grpc.StreamDesc {
+	return grpc.StreamDesc{StreamName: name, ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
+		if err := checkCaller(stream.Context()); err != nil {
+			return err
+		}
+		request := new(Q)
+		if err := stream.RecvMsg(request); err != nil {
+			return err
+		}
+		return statusOf(f(request, stream))
+	}}
+}
+
+// checkCaller refuses callers that are not nodes. The fabric has checked the caller's identity
+// where the call began.
+func checkCaller(ctx context.Context) error {
+	if c, ok := fabric.CallerFromContext(ctx); !ok || c.Tenant != Identity {
+		return status.Error(codes.PermissionDenied, "only nodes of the pool may call this")
+	}
+	return nil
+}
+
+func (s *Server) infer(ctx context.Context, q *inference.ModelInferRequest) (*inference.ModelInferResponse, error) {
+	r := &serve.Request{
+		Model: q.GetModelName(), Version: q.GetModelVersion(), Priority: int(q.GetParameters()["priority"].GetInt64Param()), Local: true,
+	}
+	if len(q.GetInputs()) != len(q.GetRawInputContents()) {
+		return nil, outboard.Errorf(outboard.Protocol, "infer", "a malformed request")
+	}
+	for i, t := range q.GetInputs() {
+		kind, err := model.ParseDataType(t.GetDatatype())
+		if err != nil {
+			return nil, outboard.Errorf(outboard.Invalid, "infer", "%w", err)
+		}
+		r.Inputs = append(r.Inputs, model.Tensor{Name: t.GetName(), Type: kind, Shape: t.GetShape(), Data: q.GetRawInputContents()[i]})
+	}
+	for _, o := range q.GetOutputs() {
+		r.Outputs = append(r.Outputs, o.GetName())
+	}
+	response, err := s.Models.Infer(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	reply := &inference.ModelInferResponse{
+		ModelName: response.Model, ModelVersion: strconv.Itoa(response.Version),
+		Parameters: map[string]*inference.InferParameter{
+			"queue_ns":   {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(response.Times.Queue)}},
+			"compute_ns": {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(response.Times.Compute)}},
+		},
+	}
+	for i := range response.Outputs {
+		t := &response.Outputs[i]
+		reply.Outputs = append(reply.Outputs, &inference.ModelInferResponse_InferOutputTensor{Name: t.Name, Datatype: t.Type.String(), Shape: t.Shape})
+		reply.RawOutputContents = append(reply.RawOutputContents, t.Data)
+	}
+	return reply, nil
+}
+
+func (s *Server) load(ctx context.Context, q *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
+	version, err := strconv.Atoi(q.GetVersion())
+	if err == nil {
+		err = s.Models.Await(ctx, q.GetName(), version)
+	}
+	if err == nil {
+		err = s.Models.Load(ctx, q.GetName(), "")
+	}
+	return &inference.ModelReadyResponse{Ready: err == nil}, err
+}
+
+// filePart is the size of a message with a part of a file.
+const filePart = 1 << 20
+
+func (s *Server) readFile(q *wrapperspb.StringValue, stream grpc.ServerStream) error {
+	f, err := s.Open(q.GetValue())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := stream.SendMsg(wrapperspb.Bytes(nil)); err != nil {
+		return err
+	}
+	for {
+		part := make([]byte, filePart)
+		n, err := f.Read(part)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(wrapperspb.Bytes(part[:n])); err != nil {
+			return err
+		}
+	}
+}

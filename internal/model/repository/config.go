@@ -1,0 +1,211 @@
+package repository
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Config is a model's configuration file, model.yaml. Its zero value serves any model.
+type Config struct {
+	// Engine is the name of the engine; "" chooses it by the file's ending.
+	Engine string `json:"engine,omitempty" yaml:"engine"`
+	// Aliases are further names of the model.
+	Aliases []string `json:"aliases,omitempty" yaml:"aliases"`
+	// Replicas is how many nodes load the model; 0: 1.
+	Replicas int `json:"replicas,omitempty" yaml:"replicas"`
+	// Nodes are those that may load the model; none: all.
+	Nodes []string `json:"nodes,omitempty" yaml:"nodes"`
+	// Threads is how many processors one execution uses, Instances how many executions run at
+	// once; 0: as the engine decides.
+	Threads   int `json:"threads,omitempty" yaml:"threads"`
+	Instances int `json:"instances,omitempty" yaml:"instances"`
+	// Memory is the most that the model's process may hold; 0: no limit.
+	Memory Size `json:"memory,omitempty" yaml:"memory"`
+	// Device is where the engine computes: "cpu", "cuda", "cuda/INDEX".
+	Device string `json:"device,omitempty" yaml:"device"`
+	// Library is another build of the engine's library, a path on the nodes.
+	Library string `json:"library,omitempty" yaml:"library"`
+	// Idle is how long an unused model stays loaded; 0: a quarter of an hour, negative: for ever.
+	Idle Duration `json:"idle,omitempty" yaml:"idle"`
+	// NaN says whether inputs with a NaN or an infinity are refused: "refuse" or "allow" (default).
+	NaN string `json:"nan,omitempty" yaml:"nan"`
+	// Context and Sequences are for text: the most tokens of a sequence, and the most sequences
+	// that are decoded at once.
+	Context   int `json:"context,omitempty" yaml:"context"`
+	Sequences int `json:"sequences,omitempty" yaml:"sequences"`
+
+	Batching Batching `json:"batching,omitzero" yaml:"batching"`
+	Queue    Queue    `json:"queue,omitzero" yaml:"queue"`
+}
+
+// Batching is how requests are put together.
+type Batching struct {
+	// Max is the most rows of a batch; 0: 32 for a model with a batch dimension; 1: no batches.
+	Max int `json:"max,omitempty" yaml:"max"`
+	// Delay is how long a request waits for others; 0: only while the model is busy.
+	Delay Duration `json:"delay,omitempty" yaml:"delay"`
+	// Preferred are sizes for which a delay ends early; they are warmed, as is Max.
+	Preferred []int `json:"preferred,omitempty" yaml:"preferred"`
+	// Goal is the latency that batches are kept small for.
+	Goal Duration `json:"goal,omitempty" yaml:"goal"`
+	// Pad lets requests of different shapes share a batch, filled with zeros.
+	Pad bool `json:"pad,omitempty" yaml:"pad"`
+}
+
+// Queue bounds the requests that wait.
+type Queue struct {
+	// Size is the most of them; 0: 256.
+	Size int `json:"size,omitempty" yaml:"size"`
+	// Timeout is the deadline of requests that name none; 0: one minute.
+	Timeout Duration `json:"timeout,omitempty" yaml:"timeout"`
+}
+
+// A Duration is written as Go writes it: "5ms".
+type Duration time.Duration
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	v, err := time.ParseDuration(n.Value)
+	if err != nil {
+		return fmt.Errorf("line %d: %q is no duration: write it like 5ms, 2s or 15m", n.Line, n.Value)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// A Size is a number of bytes, written like 512MiB.
+type Size int64
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (s *Size) UnmarshalYAML(n *yaml.Node) error {
+	b, err := outboard.ParseBytes(n.Value)
+	if err != nil {
+		return fmt.Errorf("line %d: %w", n.Line, err)
+	}
+	*s = Size(b)
+	return nil
+}
+
+// The bounds of a configuration.
+const (
+	maxConfig    = 64 << 10 // bytes of the file
+	maxInstances = 1024
+	maxBatch     = 1 << 16
+	maxQueue     = 1 << 20
+	maxAliases   = 16
+)
+
+// ParseConfig reads a configuration file. Its errors name file and line.
+func ParseConfig(file string, text []byte) (Config, error) {
+	var c Config
+	if len(text) > maxConfig {
+		return c, outboard.Errorf(outboard.Invalid, file, "it has %d bytes, at most %d are allowed", len(text), maxConfig)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, outboard.Errorf(outboard.Invalid, "", "%s", locate(file, err))
+	}
+	if err := c.validate(); err != nil {
+		return c, outboard.Errorf(outboard.Invalid, "", "%s:%d: %w", file, lineOf(text, err.field), err)
+	}
+	return c, nil
+}
+
+var lineError = regexp.MustCompile(`line (\d+): (.*)`)
+
+// locate writes an error of the decoder as FILE:LINE: reason, one line for each.
+func locate(file string, err error) string {
+	texts := []string{err.Error()}
+	if many, ok := errors.AsType[*yaml.TypeError](err); ok {
+		texts = many.Errors
+	}
+	for i, text := range texts {
+		if m := lineError.FindStringSubmatch(text); m != nil {
+			text = file + ":" + m[1] + ": " + m[2]
+		} else {
+			text = file + ": " + text
+		}
+		texts[i] = strings.NewReplacer(" not found in type repository.Config", ": there is no such setting",
+			" not found in type repository.Batching", ": there is no such setting of batching",
+			" not found in type repository.Queue", ": there is no such setting of queue").Replace(text)
+	}
+	return strings.Join(texts, "\n")
+}
+
+// lineOf returns the line of a setting, 1 if it isn't found.
+func lineOf(text []byte, field string) int {
+	for i, line := range bytes.Split(text, []byte("\n")) {
+		if name, _, ok := bytes.Cut(bytes.TrimSpace(line), []byte(":")); ok && string(name) == field {
+			return i + 1
+		}
+	}
+	return 1
+}
+
+// A fieldError says what is wrong with a setting.
+type fieldError struct{ field, text string }
+
+func (e *fieldError) Error() string { return e.field + ": " + e.text }
+
+// validate returns the first mistake.
+func (c *Config) validate() *fieldError {
+	for _, n := range []struct {
+		field       string
+		value, most int
+	}{
+		{"replicas", c.Replicas, 1 << 16},
+		{"threads", c.Threads, maxInstances},
+		{"instances", c.Instances, maxInstances},
+		{"context", c.Context, 1 << 24},
+		{"sequences", c.Sequences, maxInstances},
+		{"max", c.Batching.Max, maxBatch},
+		{"size", c.Queue.Size, maxQueue},
+	} {
+		if n.value < 0 || n.value > n.most {
+			return &fieldError{n.field, fmt.Sprintf("%d: want 0 to %d", n.value, n.most)}
+		}
+	}
+	switch {
+	case c.Memory < 0:
+		return &fieldError{"memory", "want a positive size"}
+	case c.NaN != "" && c.NaN != "refuse" && c.NaN != "allow":
+		return &fieldError{"nan", fmt.Sprintf("%q: want refuse or allow", c.NaN)}
+	case c.Batching.Delay < 0 || time.Duration(c.Batching.Delay) > time.Minute:
+		return &fieldError{"delay", "want 0 to 1m"}
+	case c.Batching.Goal < 0:
+		return &fieldError{"goal", "want a positive duration"}
+	case c.Queue.Timeout < 0:
+		return &fieldError{"timeout", "want a positive duration"}
+	case len(c.Aliases) > maxAliases:
+		return &fieldError{"aliases", fmt.Sprintf("at most %d", maxAliases)}
+	case slices.ContainsFunc(c.Batching.Preferred, func(n int) bool { return n < 1 || n > maxBatch }):
+		return &fieldError{"preferred", fmt.Sprintf("want sizes from 1 to %d", maxBatch)}
+	}
+	for _, alias := range c.Aliases {
+		if err := CheckName(alias); err != nil {
+			return &fieldError{"aliases", err.Error()}
+		}
+	}
+	return nil
+}
+
+var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// CheckName returns an error if a model can't have the name.
+func CheckName(name string) error {
+	if !modelName.MatchString(name) {
+		return outboard.Errorf(outboard.Invalid, "", "%q can't be the name of a model: use letters, digits, '.', '-' and '_', at most 100", name)
+	}
+	return nil
+}

@@ -1,0 +1,286 @@
+// Package repository keeps the versions of models in the pool's table, and their files as
+// artifacts.
+//
+// One key has one model, `models/NAME`, with its last versions; it is written by
+// compare-and-swap. The last version is in force.
+package repository
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/versions"
+)
+
+const (
+	prefix = "models/"
+	// maxVersion bounds a version in JSON, in bytes.
+	maxVersion   = 64 << 10
+	keptVersions = 8
+	keptBytes    = 4 * maxVersion
+	maxFiles     = 64
+)
+
+// Version is a model as it was pushed once.
+type Version struct {
+	Number int    `json:"number"`
+	Name   string `json:"name"`
+	Engine string `json:"engine"`
+	Config Config `json:"config,omitzero"`
+	// Main is the name of the file that the engine loads.
+	Main string `json:"main"`
+	// Files are the artifacts of the model, by their names in its folder.
+	Files map[string]File `json:"files"`
+	// Canary is the percentage of requests that this version gets; the others go to the version
+	// that was in force before. 0 and 100 mean all.
+	Canary  int             `json:"canary,omitempty"`
+	Applied time.Time       `json:"applied"`
+	By      outboard.NodeID `json:"by"`
+	// Of is the version whose content this one brought back, 0 for none.
+	Of int `json:"of,omitempty"`
+}
+
+// A File is an artifact.
+type File struct {
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}
+
+// Bytes returns the size of all files.
+func (v *Version) Bytes() int64 {
+	total := int64(0)
+	for _, f := range v.Files {
+		total += f.Size
+	}
+	return total
+}
+
+// Numbers implements versions.Version.
+func (v *Version) Numbers() (own, of int) { return v.Number, v.Of }
+
+// Stamp implements versions.Version.
+func (v *Version) Stamp(number int, at time.Time, by outboard.NodeID) {
+	v.Number, v.Applied, v.By = number, at, by
+}
+
+// Size implements versions.Version.
+func (v *Version) Size() int {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return maxVersion + 1 // writing it reports the error
+	}
+	return len(text)
+}
+
+// Model is the versions of a model that are kept, oldest first.
+type Model = versions.History[Version, *Version]
+
+// Options of a Repository.
+type Options struct {
+	State  *state.State
+	Self   outboard.NodeID
+	Logger *slog.Logger
+}
+
+// A Repository is a node's view of the models, and its way to change them. Any number of
+// goroutines may use it.
+type Repository struct {
+	opts   Options
+	view   *state.Follower
+	models map[string]Model // under view's lock
+}
+
+// Open follows the table. It returns when the first view is complete.
+func Open(ctx context.Context, opts Options) (*Repository, error) {
+	r := &Repository{opts: opts, models: map[string]Model{}}
+	var err error
+	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.apply); err != nil {
+		return nil, fmt.Errorf("open models: %w", err)
+	}
+	return r, nil
+}
+
+// Close stops following.
+func (r *Repository) Close() error { return r.view.Close() }
+
+// Changed is closed at the next change of what the Repository returns.
+func (r *Repository) Changed() <-chan struct{} { return r.view.Changed() }
+
+func (r *Repository) apply(e state.Entry) (bool, error) {
+	name, ok := strings.CutPrefix(e.Key, prefix)
+	if !ok || e.Revision <= r.models[name].Revision {
+		return false, nil
+	}
+	m, err := versions.Decode[Version](e)
+	if err != nil {
+		return false, err
+	}
+	for i := range m.Versions {
+		if v := &m.Versions[i]; v.Name != name || v.Files[v.Main].Digest == "" {
+			return false, fmt.Errorf("version %d of model %s is malformed", v.Number, name)
+		}
+	}
+	r.models[name] = m
+	return true, nil
+}
+
+// List returns all models, by name.
+func (r *Repository) List() []Model {
+	r.view.Lock()
+	defer r.view.Unlock()
+	var all []Model
+	for _, name := range slices.Sorted(maps.Keys(r.models)) {
+		if m := r.models[name]; m.Current() != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// Get returns the model with a name or an alias.
+func (r *Repository) Get(name string) (Model, error) {
+	r.view.Lock()
+	m, ok := r.models[name]
+	r.view.Unlock()
+	if ok && m.Current() != nil {
+		return m, nil
+	}
+	var names []string
+	for _, m := range r.List() {
+		now := m.Current()
+		if slices.Contains(now.Config.Aliases, name) {
+			return m, nil
+		}
+		names = append(names, now.Name)
+	}
+	if len(names) == 0 {
+		return Model{}, outboard.Errorf(outboard.NotFound, "", "there is no model %q, and no other: push one with `outboard model push`", name)
+	}
+	return Model{}, outboard.Errorf(outboard.NotFound, "", "there is no model %q: there are %s", name, strings.Join(names, ", "))
+}
+
+// Files returns the digests of the artifacts that the versions need.
+func (r *Repository) Files() map[string]bool {
+	files := map[string]bool{}
+	for _, m := range r.List() {
+		for i := range m.Versions {
+			for _, f := range m.Versions[i].Files {
+				files[f.Digest] = true
+			}
+		}
+	}
+	return files
+}
+
+func (r *Repository) history(name string) versions.Keeper[Version, *Version] {
+	return versions.Keeper[Version, *Version]{
+		State: r.opts.State, Key: prefix + name, Self: r.opts.Self, Versions: keptVersions, Bytes: keptBytes,
+	}
+}
+
+// Push puts a version in force in the whole pool; Number, Applied and By are filled in. The files
+// must be in this node's store of artifacts.
+func (r *Repository) Push(ctx context.Context, v Version) (Version, error) {
+	op := "push " + v.Name
+	if err := CheckName(v.Name); err != nil {
+		return v, outboard.Errorf(outboard.Invalid, op, "%w", err)
+	}
+	switch size := v.Size(); {
+	case size > maxVersion:
+		return v, outboard.Errorf(outboard.Invalid, op, "its configuration has %d bytes, at most %d are allowed", size, maxVersion)
+	case len(v.Files) > maxFiles:
+		return v, outboard.Errorf(outboard.Invalid, op, "%d files, at most %d are allowed", len(v.Files), maxFiles)
+	case v.Files[v.Main].Digest == "":
+		return v, outboard.Errorf(outboard.Invalid, op, "there is no file %q", v.Main)
+	}
+	for name := range v.Files {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") || len(name) > 255 {
+			return v, outboard.Errorf(outboard.Invalid, op, "%q can't be the name of a file", name)
+		}
+	}
+	return r.history(v.Name).Push(ctx, op, func(Model) (Version, error) {
+		v.Of = 0
+		return v, nil
+	})
+}
+
+// Rollout puts a version that is kept in force again; canary is the percentage of requests that
+// it gets, 0 for all.
+func (r *Repository) Rollout(ctx context.Context, name string, number, canary int) (Version, error) {
+	op := fmt.Sprintf("roll out version %d of %s", number, name)
+	if canary < 0 || canary > 100 {
+		return Version{}, outboard.Errorf(outboard.Invalid, op, "a canary of %d %%: want 0 to 100", canary)
+	}
+	return r.history(name).Push(ctx, op, func(m Model) (Version, error) {
+		for i := range m.Versions {
+			if v := m.Versions[i]; v.Number == number {
+				v.Of, v.Canary = cmp.Or(v.Of, v.Number), canary
+				return v, nil
+			}
+		}
+		return Version{}, outboard.Errorf(outboard.NotFound, op, "the versions that are kept are %s", numbers(m))
+	})
+}
+
+func numbers(m Model) string {
+	var list []string
+	for i := range m.Versions {
+		list = append(list, fmt.Sprint(m.Versions[i].Number))
+	}
+	if len(list) == 0 {
+		return "none: push one with `outboard model push`"
+	}
+	return strings.Join(list, ", ")
+}
+
+// Rollback puts the version before the one in force in force again.
+func (r *Repository) Rollback(ctx context.Context, name string) (Version, error) {
+	op := "roll back " + name
+	return r.history(name).Push(ctx, op, func(m Model) (Version, error) {
+		v, ok := m.Previous()
+		if !ok {
+			return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
+		}
+		v.Of, v.Canary = v.Number, 0
+		return v, nil
+	})
+}
+
+// Remove removes a model. One that is pushed under its name later has greater numbers.
+func (r *Repository) Remove(ctx context.Context, name string) error {
+	op := "remove " + name
+	return r.history(name).Remove(ctx, op, func(m Model) error {
+		if m.Current() == nil {
+			_, err := r.Get(name)
+			return outboard.Errorf(outboard.NotFound, op, "%w", cmp.Or(err, error(outboard.Errorf(outboard.NotFound, "", "there is no model %q", name))))
+		}
+		return nil
+	})
+}
+
+// Await waits until this view of the pool has a version of a model, or a later one.
+func (r *Repository) Await(ctx context.Context, name string, number int) error {
+	for {
+		changed := r.Changed()
+		r.view.Lock()
+		m := r.models[name]
+		r.view.Unlock()
+		if v := m.Current(); v != nil && v.Number >= number {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return outboard.Errorf(outboard.NotFound, "", "there is no version %d of a model %q here yet", number, name)
+		case <-changed:
+		}
+	}
+}

@@ -1,0 +1,455 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/queue"
+	"github.com/outboard-run/outboard/internal/model/repository"
+	"github.com/outboard-run/outboard/internal/model/worker"
+)
+
+// An instance is one content of a model on this node: its files, its worker and its queue. A
+// worker that ends by itself is started again at the next request.
+type instance struct {
+	server  *Server
+	spec    repository.Version
+	version int
+	key     contentKey
+	dir     string
+
+	ready chan struct{} // closed when loading has ended
+	err   error         // why it failed; set before ready is closed
+
+	mu      sync.Mutex
+	worker  *worker.Worker
+	queue   *queue.Queue
+	info    engine.Info
+	users   int       // requests under way
+	used    time.Time // last
+	began   time.Time
+	loadFor time.Duration
+	crashes int
+	again   chan struct{} // closed when a restart has ended; nil for none
+	ended   atomic.Bool
+}
+
+// defaultMaxBatch is the most rows of a batch of a model with a batch dimension.
+const defaultMaxBatch = 32
+
+// load fetches the files, starts the worker, and warms each size of batch.
+func (i *instance) load(ctx context.Context) {
+	defer close(i.ready)
+	i.began = time.Now()
+	i.err = i.fetch(ctx)
+	if i.err == nil {
+		i.err = i.start(ctx)
+	}
+	if i.err != nil {
+		i.err = outboard.Errorf(outboard.KindOf(i.err), "load "+i.name(), "%w", i.err)
+		i.server.log.Error("a model was not loaded", "model", i.spec.Name, "version", i.version, "error", i.err)
+		i.removeFiles()
+		return
+	}
+	i.loadFor = time.Since(i.began)
+	i.server.log.Info("a model is loaded", "model", i.spec.Name, "version", i.version, "took", i.loadFor.Round(time.Millisecond), "engine", i.spec.Engine)
+}
+
+func (i *instance) name() string { return fmt.Sprintf("%s, version %d", i.spec.Name, i.version) }
+
+// fetch makes the files of the model appear in its folder.
+func (i *instance) fetch(ctx context.Context) error {
+	files := filepath.Join(i.dir, "files")
+	for _, dir := range []string{files, filepath.Join(i.dir, "worker")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the worker is another user; i.dir is below a private folder
+			return err
+		}
+	}
+	for name, f := range i.spec.Files {
+		if err := i.server.opts.Artifacts.Ensure(ctx, f.Digest); err != nil {
+			return err
+		}
+		if err := i.server.opts.Artifacts.Link(ctx, f.Digest, filepath.Join(files, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *instance) removeFiles() {
+	if err := os.RemoveAll(i.dir); err != nil {
+		i.server.log.Warn("the files of a model are not removed", "model", i.spec.Name, "error", err)
+	}
+}
+
+// start starts a worker and warms it.
+func (i *instance) start(ctx context.Context) error {
+	s, c := i.server, &i.spec.Config
+	embedded, err := library(s, &i.spec)
+	if err != nil {
+		return err
+	}
+	files := filepath.Join(i.dir, "files")
+	opts := worker.Options{
+		Launch: s.opts.Launch(fmt.Sprintf("%s-%d-%d", i.spec.Name, i.version, i.crashes), int64(c.Memory)),
+		Engine: i.spec.Engine, Source: engine.Source{Path: filepath.Join(files, i.spec.Main), Folder: files},
+		Options: engine.Options{
+			Threads: c.Threads, Memory: int64(c.Memory), Device: c.Device, Library: c.Library, Context: c.Context, Sequences: c.Sequences,
+		},
+		Library: embedded, Log: s.log,
+	}
+	if s.opts.Confine != nil {
+		var readable []string
+		if c.Library != "" {
+			readable = append(readable, filepath.Dir(c.Library))
+		}
+		opts.Confine = s.opts.Confine(filepath.Join(i.dir, "worker"), files, readable)
+	}
+	w, err := worker.Start(ctx, opts)
+	if err != nil {
+		return err
+	}
+	i.mu.Lock()
+	i.worker, i.info, i.used = w, w.Info(), time.Now()
+	i.queue = queue.New(i.queueOptions(), i.execute)
+	i.mu.Unlock()
+	if err := i.warm(ctx); err != nil {
+		_ = w.Close()
+		return outboard.Errorf(outboard.Invalid, "warm up", "%w", err)
+	}
+	go i.watch(w)
+	return nil
+}
+
+// library returns the embedded library for a version, nil if it names another one.
+func library(s *Server, v *repository.Version) (*os.File, error) {
+	if v.Config.Library != "" || s.opts.Library == nil {
+		return nil, nil
+	}
+	return s.opts.Library(v.Engine)
+}
+
+func (i *instance) queueOptions() queue.Options {
+	c := &i.spec.Config
+	most := c.Batching.Max
+	if !i.info.BatchDimension {
+		most = 1
+	} else if most == 0 {
+		most = defaultMaxBatch
+	}
+	return queue.Options{
+		Size: c.Queue.Size, Instances: cmp.Or(c.Instances, 1), MaxBatch: most, Delay: time.Duration(c.Batching.Delay),
+		Preferred: c.Batching.Preferred, Goal: time.Duration(c.Batching.Goal), Pad: c.Batching.Pad,
+	}
+}
+
+// execute implements queue.Executor.
+func (i *instance) execute(ctx context.Context, inputs []queue.Input, outputs []string) ([]model.Tensor, error) {
+	i.mu.Lock()
+	w := i.worker
+	i.mu.Unlock()
+	list := make([]worker.Input, len(inputs))
+	for n := range inputs {
+		list[n] = worker.Input(inputs[n])
+	}
+	return w.InferParts(ctx, list, outputs)
+}
+
+// watch notices that the worker has ended.
+func (i *instance) watch(w *worker.Worker) {
+	<-w.Done()
+	if i.ended.Load() {
+		return
+	}
+	i.server.log.Error("a model's process ended", "model", i.spec.Name, "version", i.version, "error", w.Err())
+	i.server.metrics.crashes.WithLabelValues(i.spec.Name).Inc()
+	_ = w.Close()
+	i.mu.Lock()
+	i.crashes++
+	i.mu.Unlock()
+}
+
+// Restarts of a worker that ends by itself are delayed more and more.
+const (
+	firstRestart = 100 * time.Millisecond
+	lastRestart  = 30 * time.Second
+)
+
+// ensureRunning starts the worker again if it has ended.
+func (i *instance) ensureRunning(ctx context.Context) error {
+	i.mu.Lock()
+	if !isDone(i.worker.Done()) {
+		i.mu.Unlock()
+		return nil
+	}
+	again := i.again
+	if again == nil {
+		again = make(chan struct{})
+		i.again = again
+		go i.restart(again)
+	}
+	i.mu.Unlock()
+	select {
+	case <-again:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if isDone(i.worker.Done()) {
+		return i.worker.Err()
+	}
+	return nil
+}
+
+func (i *instance) restart(again chan struct{}) {
+	i.mu.Lock()
+	delay := min(firstRestart<<min(i.crashes, 16), lastRestart)
+	old := i.queue
+	i.mu.Unlock()
+	_ = old.Close(i.server.life)
+	select {
+	case <-time.After(delay):
+	case <-i.server.life.Done():
+	}
+	err := i.start(i.server.life)
+	if err != nil {
+		i.server.log.Error("a model's process was not started again", "model", i.spec.Name, "error", err)
+		i.mu.Lock()
+		i.crashes++
+		i.mu.Unlock()
+	}
+	i.mu.Lock()
+	i.again = nil
+	i.mu.Unlock()
+	close(again)
+}
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// infer checks a request and executes it.
+func (i *instance) infer(ctx context.Context, r *Request) ([]model.Tensor, queue.Times, error) {
+	if err := i.ensureRunning(ctx); err != nil {
+		return nil, queue.Times{}, err
+	}
+	i.mu.Lock()
+	w, q, info := i.worker, i.queue, i.info
+	i.mu.Unlock()
+	if !w.Tensors() {
+		return nil, queue.Times{}, outboard.Errorf(outboard.Invalid, "infer", "the model %s is for text: use the OpenAI, Ollama or generate interface", i.spec.Name)
+	}
+	rows, err := check(&info, r, i.spec.Config.NaN == "refuse")
+	if err != nil {
+		return nil, queue.Times{}, err
+	}
+	return q.Do(ctx, &queue.Request{Inputs: r.Inputs, Outputs: r.Outputs, Rows: rows, Priority: r.Priority})
+}
+
+// acquire counts a request that is about to use the instance.
+func (i *instance) acquire() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.users++
+	i.used = time.Now()
+}
+
+func (i *instance) release() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.users--
+	i.used = time.Now()
+}
+
+// unload drains the instance, at most for grace, and ends its worker.
+func (i *instance) unload(ctx context.Context, grace time.Duration) {
+	if i.ended.Swap(true) {
+		return
+	}
+	<-i.ready
+	if i.err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	i.mu.Lock()
+	w, q := i.worker, i.queue
+	i.mu.Unlock()
+	for i.inUse() && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(drainInterval):
+		}
+	}
+	_ = q.Close(ctx)
+	_ = w.Close()
+	i.removeFiles()
+	i.server.log.Info("a model is unloaded", "model", i.spec.Name, "version", i.version)
+}
+
+// drainInterval is how often a drain looks for requests under way.
+const drainInterval = 10 * time.Millisecond
+
+func (i *instance) inUse() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.users > 0
+}
+
+// warm executes each size of batch that will be used once, with zeros: engines allocate and
+// compile at the first call of a shape. Models whose other dimensions vary are warmed with 1.
+func (i *instance) warm(ctx context.Context) error {
+	if !i.worker.Tensors() {
+		return nil
+	}
+	for _, rows := range i.warmSizes() {
+		inputs := make([]worker.Input, len(i.info.Inputs))
+		for n, sig := range i.info.Inputs {
+			shape := slices.Clone(sig.Shape)
+			for d := range shape {
+				if shape[d] < 0 {
+					shape[d] = 1
+				}
+			}
+			if i.info.BatchDimension {
+				shape[0] = int64(rows)
+			}
+			elements, ok := model.Elements(shape)
+			if !ok || elements > maxWarm {
+				return nil
+			}
+			size := elements * sig.Type.Size()
+			if sig.Type == model.Bytes {
+				size = 4 * elements
+			}
+			inputs[n] = worker.Input{Name: sig.Name, Type: sig.Type, Shape: shape, Parts: [][]byte{make([]byte, size)}}
+		}
+		_, err := i.worker.InferParts(ctx, inputs, nil)
+		if outboard.KindOf(err) == outboard.Unreachable || ctx.Err() != nil {
+			return err // it crashed: zeros are as good an input as any
+		}
+	}
+	return nil
+}
+
+// maxWarm bounds the elements of an input for warming up.
+const maxWarm = 1 << 28
+
+func (i *instance) warmSizes() []int {
+	sizes := []int{1}
+	most := i.queueOptions().MaxBatch
+	for n := 2; n < most; n *= 2 {
+		sizes = append(sizes, n)
+	}
+	if most > 1 {
+		sizes = append(sizes, most)
+	}
+	for _, n := range i.spec.Config.Batching.Preferred {
+		if n <= most {
+			sizes = append(sizes, n)
+		}
+	}
+	slices.Sort(sizes)
+	return slices.Compact(sizes)
+}
+
+// check validates a request against the model's signature and returns the rows of its batch
+// dimension, 0 for a model without one.
+func check(info *engine.Info, r *Request, refuseNaN bool) (rows int, err error) {
+	wrong := func(format string, args ...any) error {
+		return outboard.Errorf(outboard.Invalid, "infer", format, args...)
+	}
+	for n := range r.Inputs {
+		t := &r.Inputs[n]
+		at := slices.IndexFunc(info.Inputs, func(s model.Signature) bool { return s.Name == t.Name })
+		if at < 0 {
+			return 0, wrong("the model has no input %q: it has %s", t.Name, names(info.Inputs))
+		}
+		sig := &info.Inputs[at]
+		switch {
+		case slices.ContainsFunc(r.Inputs[:n], func(o model.Tensor) bool { return o.Name == t.Name }):
+			return 0, wrong("input %q is there twice", t.Name)
+		case t.Type != sig.Type:
+			return 0, wrong("input %q has the data type %v, the model wants %v", t.Name, t.Type, sig.Type)
+		case !fits(t.Shape, sig.Shape):
+			return 0, wrong("input %q has the shape %v, the model wants %v", t.Name, t.Shape, sig.Shape)
+		}
+		if err := checkData(t, refuseNaN); err != nil {
+			return 0, err
+		}
+		if info.BatchDimension {
+			if n > 0 && int64(rows) != t.Shape[0] {
+				return 0, wrong("input %q has a batch of %d, input %q one of %d", r.Inputs[0].Name, rows, t.Name, t.Shape[0])
+			}
+			rows = int(t.Shape[0])
+		}
+	}
+	for n := range info.Inputs {
+		if !slices.ContainsFunc(r.Inputs, func(t model.Tensor) bool { return t.Name == info.Inputs[n].Name }) {
+			return 0, wrong("input %q is missing", info.Inputs[n].Name)
+		}
+	}
+	for _, name := range r.Outputs {
+		if !slices.ContainsFunc(info.Outputs, func(s model.Signature) bool { return s.Name == name }) {
+			return 0, wrong("the model has no output %q: it has %s", name, names(info.Outputs))
+		}
+	}
+	return rows, nil
+}
+
+func names(list []model.Signature) string {
+	var all []string
+	for i := range list {
+		all = append(all, list[i].Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+func fits(shape, want []int64) bool {
+	if len(shape) != len(want) {
+		return false
+	}
+	for d := range shape {
+		if shape[d] < 0 || want[d] >= 0 && shape[d] != want[d] {
+			return false
+		}
+	}
+	return true
+}
+
+// checkData compares the size of the data with the shape, and looks for elements that are no
+// numbers if the model refuses them.
+func checkData(t *model.Tensor, refuseNaN bool) error {
+	elements, ok := model.Elements(t.Shape)
+	if !ok || elements > math.MaxInt/8 {
+		return outboard.Errorf(outboard.Invalid, "infer", "input %q has the shape %v", t.Name, t.Shape)
+	}
+	if size := elements * t.Type.Size(); t.Type != model.Bytes && len(t.Data) != size {
+		return outboard.Errorf(outboard.Invalid, "infer", "input %q has %d bytes of data, its shape %v of %v wants %d", t.Name, len(t.Data), t.Shape, t.Type, size)
+	}
+	if t.Type == model.Bytes {
+		return t.CheckElements(elements)
+	}
+	if at := t.NotFinite(); refuseNaN && at >= 0 {
+		return outboard.Errorf(outboard.Invalid, "infer", "input %q: element %d is not finite, and the model refuses such inputs (`nan: refuse`)", t.Name, at)
+	}
+	return nil
+}

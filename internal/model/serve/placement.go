@@ -1,0 +1,301 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/repository"
+)
+
+// A Report is what a node says of its models. It is published in the pool's state.
+type Report struct {
+	Node outboard.NodeID `json:"node"`
+	// Free is the memory of the machine that is available, in bytes.
+	Free int64 `json:"free"`
+	// Models are the contents that are loaded or that were measured here.
+	Models []ModelReport `json:"models"`
+}
+
+// A ModelReport is about one content of a model on a node.
+type ModelReport struct {
+	Name    string `json:"name"`
+	Content string `json:"content"`
+	Version int    `json:"version"`
+	State   State  `json:"state"`
+	Reason  string `json:"reason,omitempty"`
+	// Files says that the artifacts are on the node.
+	Files bool `json:"files,omitempty"`
+	// Waiting are requests, Expected how long a new one waits, and Service how long one takes.
+	Waiting  int           `json:"waiting,omitempty"`
+	Expected time.Duration `json:"expected,omitempty"`
+	Service  time.Duration `json:"service,omitempty"`
+	// Load is how long loading took.
+	Load time.Duration `json:"load,omitempty"`
+}
+
+// A State is that of a model on a node.
+type State string
+
+// The states.
+const (
+	StateUnloaded State = "unloaded"
+	StateLoading  State = "loading"
+	StateReady    State = "ready"
+	StateFailed   State = "failed"
+)
+
+// A speed was measured.
+type speed struct{ service, load time.Duration }
+
+// remember keeps what was measured of an instance.
+func remember(s *Server, i *instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.speeds[i.key.content]
+	i.mu.Lock()
+	known.load = cmp.Or(i.loadFor, known.load)
+	if i.queue != nil {
+		known.service = cmp.Or(i.queue.Stats().Service, known.service)
+	}
+	i.mu.Unlock()
+	s.speeds[i.key.content] = known
+}
+
+// A Candidate is a node that could execute a request, with its expected time.
+type Candidate struct {
+	Node outboard.NodeID `json:"node"`
+	// Cost is the expected time to a result.
+	Cost time.Duration `json:"cost"`
+	// Why says how the cost comes about, or why the node is excluded.
+	Why      string `json:"why"`
+	Excluded bool   `json:"excluded,omitempty"`
+	State    State  `json:"state"`
+}
+
+// What is assumed where nothing was measured.
+const (
+	networkCost   = 500 * time.Microsecond // to another node and back
+	assumedLoad   = 300 * time.Millisecond
+	diskBandwidth = 1 << 30   // bytes per second
+	linkBandwidth = 100 << 20 // bytes per second
+)
+
+// candidates returns the nodes that can execute a version's requests, the best one first.
+func (s *Server) candidates(v *repository.Version) []Candidate {
+	all := s.Explain(v)
+	return slices.DeleteFunc(all, func(c Candidate) bool { return c.Excluded })
+}
+
+// Explain returns what speaks for and against each node, the best one first.
+func (s *Server) Explain(v *repository.Version) []Candidate {
+	key := keyOf(v)
+	reports := append([]Report{s.report()}, s.opts.Peers.Reports()...)
+	var list []Candidate
+	for _, r := range reports {
+		if len(list) > 0 && r.Node == s.opts.Self {
+			continue
+		}
+		list = append(list, judge(s.opts.Self, v, key, &r))
+	}
+	slices.SortStableFunc(list, func(a, b Candidate) int {
+		if a.Excluded != b.Excluded {
+			if a.Excluded {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.Cost, b.Cost)
+	})
+	return list
+}
+
+// judge estimates how long a request takes on a node.
+func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Report) Candidate {
+	c := Candidate{Node: r.Node, State: StateUnloaded}
+	if len(v.Config.Nodes) > 0 && !slices.Contains(v.Config.Nodes, string(r.Node)) {
+		c.Excluded, c.Why = true, "the model's configuration does not name the node"
+		return c
+	}
+	var m ModelReport
+	for i := range r.Models {
+		if r.Models[i].Name == v.Name && (r.Models[i].Content == key.content || m.Name == "") {
+			m = r.Models[i]
+		}
+	}
+	// An earlier version that is ready serves while the one in force is being loaded.
+	c.State = cmp.Or(m.State, StateUnloaded)
+	var why []string
+	add := func(cost time.Duration, format string, args ...any) {
+		c.Cost += cost
+		why = append(why, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case m.State == StateFailed && m.Content == key.content:
+		c.Excluded, c.Why = true, m.Reason
+		return c
+	case m.State == StateReady:
+		add(0, "loaded")
+	default:
+		need := max(int64(v.Config.Memory), v.Bytes())
+		if r.Free > 0 && need > r.Free {
+			c.Excluded, c.Why = true, fmt.Sprintf("it needs %v of memory, and %v are free", outboard.Bytes(need), outboard.Bytes(r.Free))
+			return c
+		}
+		load := cmp.Or(m.Load, assumedLoad+time.Duration(v.Bytes())*time.Second/diskBandwidth)
+		add(load, "loading takes %v", load.Round(time.Millisecond))
+		if !m.Files {
+			fetch := time.Duration(v.Bytes()) * time.Second / linkBandwidth
+			add(fetch, "fetching %v takes %v", outboard.Bytes(v.Bytes()), fetch.Round(time.Millisecond))
+		}
+		busy := time.Duration(len(r.Models)) * time.Millisecond
+		add(busy, "%d other models there", len(r.Models))
+	}
+	if m.Expected > 0 {
+		add(m.Expected, "queue of %v", m.Expected.Round(time.Microsecond))
+	}
+	if m.Service > 0 {
+		add(m.Service, "execution in %v", m.Service.Round(time.Microsecond))
+	}
+	if r.Node != self {
+		add(networkCost, "another node")
+	}
+	c.Why = strings.Join(why, ", ")
+	return c
+}
+
+// report describes this node.
+func (s *Server) report() Report {
+	r := Report{Node: s.opts.Self, Free: availableMemory()}
+	for _, m := range s.opts.Repository.List() {
+		v := m.Current()
+		r.Models = append(r.Models, describeVersion(s, v, keyOf(v))...)
+	}
+	return r
+}
+
+// describeVersion reports what is loaded of a model, or that nothing is.
+func describeVersion(s *Server, v *repository.Version, key contentKey) []ModelReport {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []ModelReport
+	for k, i := range s.loaded {
+		if k.name == v.Name {
+			list = append(list, i.report())
+		}
+	}
+	if s.loaded[key] == nil {
+		known := s.speeds[key.content]
+		has, err := s.opts.Artifacts.Has(v.Files[v.Main].Digest)
+		list = append(list, ModelReport{
+			Name: v.Name, Content: key.content, Version: v.Number, State: StateUnloaded, Files: has && err == nil,
+			Service: known.service, Load: known.load,
+		})
+	}
+	return list
+}
+
+func (i *instance) report() ModelReport {
+	r := ModelReport{Name: i.spec.Name, Content: i.key.content, Version: i.version, State: StateLoading, Files: true}
+	if !isDone(i.ready) {
+		return r
+	}
+	if i.err != nil {
+		r.State, r.Reason = StateFailed, i.err.Error()
+		return r
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	stats := i.queue.Stats()
+	r.State, r.Waiting, r.Expected, r.Service, r.Load = StateReady, stats.Waiting, stats.Expected, stats.Service, i.loadFor
+	return r
+}
+
+// availableMemory returns the memory that can be had without swapping, 0 if it is not known.
+func availableMemory() int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), "\nMemAvailable:")
+	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	kib, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return kib << 10
+}
+
+// publishInterval is how often a report is published that has changed.
+const publishInterval = time.Second
+
+// publish publishes the reports of this node.
+func (s *Server) publish() {
+	ticker := time.NewTicker(publishInterval)
+	defer ticker.Stop()
+	for {
+		ctx, cancel := context.WithTimeout(s.life, 5*time.Second)
+		if err := s.opts.Peers.Publish(ctx, s.report()); err != nil && s.life.Err() == nil {
+			s.log.Debug("the models of this node are not reported", "error", err)
+		}
+		cancel()
+		select {
+		case <-s.life.Done():
+			return
+		case <-ticker.C:
+		case <-s.news:
+		}
+	}
+}
+
+// announce has the report of this node published at once.
+func announce(s *Server) {
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+// Place has the best nodes load a version: as many as its configuration wants. It returns those
+// that have loaded it, and an error if there is none.
+func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.NodeID, error) {
+	want := max(v.Config.Replicas, 1)
+	var nodes []outboard.NodeID
+	var last error
+	for _, c := range s.candidates(v) {
+		if len(nodes) == want {
+			break
+		}
+		var err error
+		if c.Node == s.opts.Self {
+			err = s.Load(ctx, v.Name, "")
+		} else {
+			err = s.opts.Peers.Load(ctx, c.Node, v.Name, v.Number)
+		}
+		if err == nil {
+			nodes = append(nodes, c.Node)
+			continue
+		}
+		last = err
+		if outboard.KindOf(err) == outboard.Invalid || ctx.Err() != nil {
+			break // it is wrong everywhere
+		}
+	}
+	switch {
+	case len(nodes) > 0:
+		return nodes, nil
+	case last != nil:
+		return nil, last
+	}
+	var reasons []string
+	for _, c := range s.Explain(v) {
+		reasons = append(reasons, fmt.Sprintf("%s: %s", c.Node, c.Why))
+	}
+	return nil, outboard.Errorf(outboard.Unreachable, "load "+v.Name, "no node can load it: %s", strings.Join(reasons, "; "))
+}

@@ -1,0 +1,325 @@
+package serve
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/repository"
+)
+
+// keyOf returns what identifies the content of a version.
+func keyOf(v *repository.Version) contentKey {
+	text, err := json.Marshal(struct {
+		Engine, Main string
+		Config       repository.Config
+		Files        map[string]repository.File
+	}{v.Engine, v.Main, v.Config, v.Files})
+	if err != nil {
+		return contentKey{v.Name, fmt.Sprint(v.Number)}
+	}
+	sum := sha256.Sum256(text)
+	return contentKey{v.Name, hex.EncodeToString(sum[:8])}
+}
+
+var errStopping = outboard.Errorf(outboard.Unreachable, "", "this node is stopping")
+
+// instanceOf returns the instance of a version, and begins to load it if there is none. mu must
+// be held.
+func (s *Server) instanceOf(v *repository.Version) (*instance, error) {
+	key := keyOf(v)
+	if i := s.loaded[key]; i != nil {
+		i.version = max(i.version, v.Number)
+		return i, nil
+	}
+	if s.closed {
+		return nil, errStopping
+	}
+	i := &instance{
+		server: s, spec: *v, version: v.Number, key: key, ready: make(chan struct{}), used: time.Now(),
+		dir: filepath.Join(s.opts.Dir, fmt.Sprintf("%s-%s-%d", v.Name, key.content, time.Now().UnixNano())),
+	}
+	s.loaded[key] = i
+	s.serving.Go(func() {
+		i.load(s.life)
+		announce(s)
+		if i.err == nil {
+			remember(s, i)
+			return
+		}
+		// The next request after a while tries again.
+		select {
+		case <-time.After(failureRetention):
+		case <-s.life.Done():
+		}
+		s.drop(i)
+	})
+	return i, nil
+}
+
+// failureRetention is how long the error of a model that could not be loaded is the answer to
+// requests, before it is tried again.
+const failureRetention = 15 * time.Second
+
+// drop forgets an instance.
+func (s *Server) drop(i *instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loaded[i.key] == i {
+		delete(s.loaded, i.key)
+	}
+	for name, r := range s.routes {
+		if r.previous == i {
+			r.previous = nil
+		}
+		if r.current == i {
+			r.current, r.previous = r.previous, nil
+		}
+		if r.current == nil {
+			delete(s.routes, name)
+		}
+	}
+}
+
+// acquire returns the instance for a request, loaded and counted as in use. exact demands the
+// content of v; otherwise the version that serves at the moment is taken, which may be an earlier
+// one while v is being loaded.
+func (s *Server) acquire(ctx context.Context, v *repository.Version, exact bool) (*instance, error) {
+	for {
+		i, err := s.pick(v, exact)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-i.ready:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if i.err != nil {
+			return nil, i.err
+		}
+		i.acquire()
+		if !i.ended.Load() {
+			return i, nil
+		}
+		i.release() // it was unloaded meanwhile
+		s.drop(i)
+	}
+}
+
+// pick chooses the instance for a request.
+func (s *Server) pick(v *repository.Version, exact bool) (*instance, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if exact {
+		return s.instanceOf(v)
+	}
+	r := s.routes[v.Name]
+	if r == nil {
+		i, err := s.instanceOf(v)
+		if err != nil {
+			return nil, err
+		}
+		r = &route{current: i}
+		s.routes[v.Name] = r
+		addCanary(s, r, v)
+	}
+	r.requests++
+	usable := func(i *instance) bool { return i != nil && isDone(i.ready) && i.err == nil && !i.ended.Load() }
+	if r.canary > 0 && usable(r.previous) && int(r.requests%100) >= r.canary {
+		return r.previous, nil
+	}
+	if !usable(r.current) && usable(r.previous) {
+		return r.previous, nil
+	}
+	return r.current, nil
+}
+
+// addCanary sets the share of a version that gets only some of the requests. mu must be held.
+func addCanary(s *Server, r *route, v *repository.Version) {
+	r.canary = 0
+	if v.Canary <= 0 || v.Canary >= 100 {
+		return
+	}
+	m, err := s.opts.Repository.Get(v.Name)
+	if err != nil {
+		return
+	}
+	// The others go to the version before.
+	for n := len(m.Versions) - 2; n >= 0; n-- {
+		if before := &m.Versions[n]; keyOf(before) != keyOf(v) {
+			if i, err := s.instanceOf(before); err == nil {
+				r.previous, r.canary = i, v.Canary
+			}
+			return
+		}
+	}
+}
+
+// reconcile follows the repository: it switches models that are loaded here to new versions, and
+// unloads those that are removed or were not used for long.
+func (s *Server) reconcile() {
+	ticker := time.NewTicker(idleInterval)
+	defer ticker.Stop()
+	for {
+		changed := s.opts.Repository.Changed()
+		s.update()
+		s.unloadIdle()
+		select {
+		case <-s.life.Done():
+			return
+		case <-changed:
+		case <-ticker.C:
+		}
+	}
+}
+
+// idleInterval is how often models that were not used for long are looked for.
+const idleInterval = 2 * time.Second
+
+// update compares the routes with the repository.
+func (s *Server) update() {
+	current := map[string]*repository.Version{}
+	for _, m := range s.opts.Repository.List() {
+		v := m.Current()
+		current[v.Name] = v
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, r := range s.routes {
+		v := current[name]
+		switch {
+		case v == nil:
+			delete(s.routes, name)
+			s.retire(r.current)
+			s.retire(r.previous)
+		case r.current.key == keyOf(v):
+			r.current.version = v.Number
+			s.finishSwitch(r, v)
+		default:
+			s.beginSwitch(r, v)
+		}
+	}
+	for key, i := range s.loaded {
+		if current[key.name] == nil {
+			s.retire(i)
+		}
+	}
+}
+
+// beginSwitch loads a new version, which replaces the current one when it is ready. mu must be
+// held.
+func (s *Server) beginSwitch(r *route, v *repository.Version) {
+	next, err := s.instanceOf(v)
+	if err != nil {
+		return
+	}
+	old := r.current
+	if r.previous != nil && r.previous != next {
+		s.retire(r.previous)
+	}
+	r.previous, r.current = old, next
+	s.serving.Go(func() {
+		select {
+		case <-next.ready:
+			s.update()
+		case <-s.life.Done():
+		}
+	})
+}
+
+// finishSwitch retires the version before, or keeps it for a canary. mu must be held.
+func (s *Server) finishSwitch(r *route, v *repository.Version) {
+	if !isDone(r.current.ready) || r.current.err != nil {
+		return // the version before goes on
+	}
+	addCanary(s, r, v)
+	if r.canary == 0 && r.previous != nil {
+		s.retire(r.previous)
+		r.previous = nil
+	}
+}
+
+// drainLimit is how long requests of a version that is retired may take.
+const drainLimit = 5 * time.Minute
+
+// retire unloads an instance when its requests have ended. mu must be held.
+func (s *Server) retire(i *instance) {
+	if i == nil || s.loaded[i.key] != i {
+		return
+	}
+	delete(s.loaded, i.key)
+	s.serving.Go(func() { i.unload(s.life, drainLimit) })
+}
+
+// defaultIdle is how long an unused model stays loaded.
+const defaultIdle = 15 * time.Minute
+
+// unloadIdle unloads what was not used for long.
+func (s *Server) unloadIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.loaded {
+		idle := time.Duration(i.spec.Config.Idle)
+		if idle == 0 {
+			idle = defaultIdle
+		}
+		i.mu.Lock()
+		unused := isDone(i.ready) && i.users == 0 && idle > 0 && time.Since(i.used) > idle
+		i.mu.Unlock()
+		if !unused {
+			continue
+		}
+		for name, r := range s.routes {
+			if r.previous == i {
+				r.previous = nil
+			}
+			if r.current == i {
+				delete(s.routes, name)
+			}
+		}
+		s.retire(i)
+	}
+}
+
+// Load loads a version of a model on this node, "" for the one in force, and waits until it is
+// ready.
+func (s *Server) Load(ctx context.Context, name, version string) error {
+	v, err := s.version(name, version)
+	if err != nil {
+		return err
+	}
+	i, err := s.acquire(ctx, v, true)
+	if err != nil {
+		return err
+	}
+	defer i.release()
+	if version == "" {
+		_, err = s.pick(v, false)
+	}
+	return err
+}
+
+// Unload unloads a model on this node. It is loaded again when a request comes.
+func (s *Server) Unload(name string) error {
+	v, err := s.version(name, "")
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.routes[v.Name]; r != nil {
+		delete(s.routes, v.Name)
+	}
+	for key, i := range s.loaded {
+		if key.name == v.Name {
+			s.retire(i)
+		}
+	}
+	return nil
+}

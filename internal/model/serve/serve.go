@@ -1,0 +1,245 @@
+// Package serve runs the models of a node: it loads them into workers, warms, switches, drains
+// and unloads them, and sends each request to the best node of the pool.
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/queue"
+	"github.com/outboard-run/outboard/internal/model/repository"
+	"github.com/outboard-run/outboard/internal/model/worker"
+)
+
+// Artifacts are the files of models on this node.
+type Artifacts interface {
+	// Ensure fetches a file from another node or a registry unless it is here.
+	Ensure(ctx context.Context, digest string) error
+	// Link makes a file appear at a path.
+	Link(ctx context.Context, digest, path string) error
+	Has(digest string) (bool, error)
+}
+
+// Peers are the other nodes of the pool.
+type Peers interface {
+	// Infer has a node execute a request.
+	Infer(ctx context.Context, node outboard.NodeID, r *Request) (*Response, error)
+	// Load has a node load a version of a model.
+	Load(ctx context.Context, node outboard.NodeID, name string, version int) error
+	// Text returns a model for text on a node.
+	Text(node outboard.NodeID, name string, version int, info engine.Info) engine.TextModel
+	// Describe returns what a model for text is on a node, which loads it.
+	Describe(ctx context.Context, node outboard.NodeID, name string, version int) (engine.Info, error)
+	// Reports returns the last reports of the nodes that live.
+	Reports() []Report
+	// Publish reports what this node serves.
+	Publish(ctx context.Context, r Report) error
+}
+
+// Options of a Server.
+type Options struct {
+	Self       outboard.NodeID
+	Repository *repository.Repository
+	Artifacts  Artifacts
+	Peers      Peers
+	// Dir is a folder of the node for the files of loaded models, on the file system of the
+	// artifacts. It is emptied.
+	Dir string
+	// Launch returns how a worker is started, and Confine its sandbox, nil for none: its arguments
+	// are an empty folder, the folder of the model's files, and what else it reads.
+	Launch  func(name string, memory int64) helper.Launcher
+	Confine func(dir, files string, readable []string) *worker.Confinement
+	// Library returns the embedded library of an engine.
+	Library func(engine string) (*os.File, error)
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+}
+
+// A Server serves the models of the pool's repository. Any number of goroutines may use it.
+type Server struct {
+	opts    Options
+	log     *slog.Logger
+	life    context.Context //nolint:containedctx // of the loaded models
+	stop    context.CancelFunc
+	serving sync.WaitGroup
+	metrics *metrics
+
+	mu     sync.Mutex
+	loaded map[contentKey]*instance
+	routes map[string]*route // by the name of the model
+	closed bool
+	news   chan struct{}    // has a value when the report of this node has changed
+	speeds map[string]speed // what was measured of contents, also after they were unloaded
+}
+
+// A contentKey identifies a model and what a version of it consists of: versions with the same
+// content share an instance.
+type contentKey struct{ name, content string }
+
+// A route is where the requests of a model go on this node.
+type route struct {
+	current  *instance
+	previous *instance // for a canary, and while current is being loaded
+	canary   int
+	requests uint64
+}
+
+// Open starts to serve.
+func Open(ctx context.Context, opts Options) (*Server, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := errors.Join(os.RemoveAll(opts.Dir), os.MkdirAll(opts.Dir, 0o700)); err != nil {
+		return nil, fmt.Errorf("models' folder: %w", err)
+	}
+	s := &Server{
+		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, speeds: map[string]speed{},
+		news: make(chan struct{}, 1),
+	}
+	s.metrics = newMetrics(opts.Metrics, s)
+	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.serving.Go(s.reconcile)
+	s.serving.Go(s.publish)
+	return s, nil
+}
+
+// Close unloads all models.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	all := make([]*instance, 0, len(s.loaded))
+	for _, i := range s.loaded {
+		all = append(all, i)
+	}
+	s.mu.Unlock()
+	s.stop()
+	s.serving.Wait()
+	var closing sync.WaitGroup
+	for _, i := range all {
+		closing.Go(func() { i.unload(context.Background(), 0) })
+	}
+	closing.Wait()
+	return nil
+}
+
+// A Request asks for the outputs of a model for tensors.
+type Request struct {
+	// Model is its name or an alias. Version is the number of a version, "" for the one in force.
+	Model, Version string
+	ID             string
+	Inputs         []model.Tensor
+	// Outputs are the names of those that are wanted, none for all.
+	Outputs []string
+	// Priority orders requests that wait: higher first.
+	Priority int
+	// Timeout is how long the request may take; 0: as the model's configuration says.
+	Timeout time.Duration
+	// Local keeps the request on this node: another node has sent it here.
+	Local bool
+}
+
+// A Response has the outputs of a Request.
+type Response struct {
+	Model   string
+	Version int
+	Node    outboard.NodeID
+	Outputs []model.Tensor
+	Times   queue.Times
+}
+
+// defaultTimeout is the deadline of requests that name none.
+const defaultTimeout = time.Minute
+
+// Infer executes a request here or on another node.
+func (s *Server) Infer(ctx context.Context, r *Request) (*Response, error) {
+	v, err := s.version(r.Model, r.Version)
+	if err != nil {
+		return nil, err
+	}
+	limit := cmp.Or(r.Timeout, time.Duration(v.Config.Queue.Timeout), defaultTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeout(v.Name, limit))
+	defer cancel()
+	if r.Local {
+		return s.inferHere(ctx, r, v)
+	}
+	var last error
+	for attempt, c := range s.candidates(v) {
+		if c.Node == s.opts.Self {
+			response, err := s.inferHere(ctx, r, v)
+			if err == nil || !isRetriable(ctx, err) {
+				return response, err
+			}
+			last = err
+		} else {
+			response, err := s.opts.Peers.Infer(ctx, c.Node, r)
+			if err == nil || !isRetriable(ctx, err) {
+				return response, err
+			}
+			last = err
+		}
+		s.metrics.retries.WithLabelValues(v.Name).Inc()
+		if attempt+1 >= maxAttempts {
+			break
+		}
+	}
+	return nil, cmp.Or(last, error(outboard.Errorf(outboard.Unreachable, "infer", "no node of the pool can serve the model %s: see `outboard model show %s --why`", v.Name, v.Name)))
+}
+
+// maxAttempts bounds how many nodes a request is tried on. To compute outputs twice is safe.
+const maxAttempts = 3
+
+func isRetriable(ctx context.Context, err error) bool {
+	return outboard.KindOf(err) == outboard.Unreachable && ctx.Err() == nil
+}
+
+func errTimeout(name string, limit time.Duration) error {
+	return outboard.Errorf(outboard.Exhausted, "infer", "the model %s did not answer within %v", name, limit)
+}
+
+// version returns a version of a model, for the number "" the one in force.
+func (s *Server) version(name, number string) (*repository.Version, error) {
+	m, err := s.opts.Repository.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	if number == "" {
+		return m.Current(), nil
+	}
+	for i := range m.Versions {
+		if v := &m.Versions[i]; strconv.Itoa(v.Number) == number {
+			return v, nil
+		}
+	}
+	return nil, outboard.Errorf(outboard.NotFound, "", "the model %s has no version %q: the last is %d", name, number, m.Current().Number)
+}
+
+// inferHere executes a request on this node, and loads the model if necessary.
+func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Version) (*Response, error) {
+	i, err := s.acquire(ctx, v, r.Version != "")
+	if err != nil {
+		return nil, err
+	}
+	defer i.release()
+	outputs, times, err := i.infer(ctx, r)
+	s.metrics.observe(v.Name, i.version, times, err)
+	if err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return &Response{Model: v.Name, Version: i.version, Node: s.opts.Self, Outputs: outputs, Times: times}, nil
+}

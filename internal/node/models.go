@@ -1,0 +1,241 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/model/engine/builtin"
+	"github.com/outboard-run/outboard/internal/model/oip"
+	"github.com/outboard-run/outboard/internal/model/remote"
+	"github.com/outboard-run/outboard/internal/model/repository"
+	"github.com/outboard-run/outboard/internal/model/serve"
+	"github.com/outboard-run/outboard/internal/model/worker"
+	"github.com/outboard-run/outboard/internal/sandbox"
+	"github.com/outboard-run/outboard/internal/tenant/host"
+)
+
+// modelsDir has the files of loaded models in a node's data folder.
+const modelsDir = "models"
+
+// models are the models of a node: their repository, what is loaded, and their interfaces.
+type models struct {
+	node       *Node
+	repository *repository.Repository
+	peers      *remote.Peers
+	server     *serve.Server
+	remote     *remote.Server
+	oip        *oip.Handler
+	spawner    *worker.Spawner
+	listener   net.Listener // --models; nil: none
+	uids       atomic.Uint32
+	log        *slog.Logger
+}
+
+// modelFiles fetches artifacts from other nodes, once the models are open.
+type modelFiles struct{ peers atomic.Pointer[remote.Peers] }
+
+// Fetch implements artifact.Source.
+func (f *modelFiles) Fetch(ctx context.Context, digest string) (io.ReadCloser, error) {
+	if p := f.peers.Load(); p != nil {
+		return p.Fetch(ctx, digest)
+	}
+	return nil, outboard.Errorf(outboard.NotFound, "", "there is no artifact %s here", digest)
+}
+
+// openModels follows the repository and prepares to serve it.
+func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error) {
+	log := n.opts.Log.With("plane", "model", "node", n.self.ID)
+	m := &models{node: n, log: log}
+	n.models = m
+	defer func() {
+		if err != nil {
+			_ = m.Close()
+		}
+	}()
+	if m.repository, err = repository.Open(ctx, repository.Options{State: n.state, Self: n.self.ID, Logger: log}); err != nil {
+		return nil, err
+	}
+	credential, socket := rand.Text(), absolute(n.folder.at(client.CallsSocketName))
+	n.identities.models = credential
+	m.peers, err = remote.Open(ctx, remote.Options{
+		Self: n.self.ID, Socket: socket, Credential: credential, State: n.state, Members: n.pool.Nodes, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.modelFiles.peers.Store(m.peers)
+	m.spawner = &worker.Spawner{
+		Command: append(slices.Clone(n.opts.Helper), "model-worker"), Namespaces: sandbox.DetectNamespaces(), Groups: n.groups, Log: log,
+	}
+	m.spawner.Open()
+	m.server, err = serve.Open(ctx, serve.Options{
+		Self: n.self.ID, Repository: m.repository, Artifacts: n.artifacts, Peers: m.peers, Dir: absolute(n.folder.at(modelsDir)),
+		Launch: m.spawner.Launcher, Confine: m.confine, Library: builtin.Library, Metrics: n.registry, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: n.artifacts.Open, Socket: socket, Credential: credential, Log: log}
+	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Log: log})
+	if n.opts.Models != "" {
+		var config net.ListenConfig
+		if m.listener, err = config.Listen(ctx, "tcp", n.opts.Models); err != nil {
+			return nil, outboard.Errorf(outboard.Conflict, "", "%w: name another address with --models", err)
+		}
+	}
+	return m, nil
+}
+
+// Close implements lifecycle.Resource.
+func (m *models) Close() error {
+	var err error
+	if m.listener != nil {
+		_ = m.listener.Close() // it may be closed already
+	}
+	if m.server != nil {
+		err = m.server.Close()
+	}
+	if m.spawner != nil {
+		m.spawner.Close()
+	}
+	if m.peers != nil {
+		err = errors.Join(err, m.peers.Close())
+	}
+	if m.repository != nil {
+		err = errors.Join(err, m.repository.Close())
+	}
+	return err
+}
+
+// The users of models' processes on a node that is root; those of sessions end below them.
+const (
+	firstModelUID = 0x70020000
+	modelUIDs     = 1 << 16
+)
+
+// confine returns the sandbox of a model's process.
+func (m *models) confine(dir, files string, readable []string) *worker.Confinement {
+	c := &worker.Confinement{
+		Namespaces: m.spawner.Namespaces, Dir: dir, Files: files,
+		Readable: append(slices.Clone(readable), m.node.opts.Sandbox.Readable...),
+		Devices:  m.node.opts.Sandbox.Devices, Require: m.node.opts.Sandbox.Require,
+	}
+	if os.Geteuid() == 0 && !m.spawner.Namespaces.User() {
+		c.UID = firstModelUID + int(m.uids.Add(1)%modelUIDs)
+	}
+	return c
+}
+
+// addr is the address of --models, "" for none.
+func (m *models) addr() string {
+	if m == nil || m.listener == nil {
+		return ""
+	}
+	return m.listener.Addr().String()
+}
+
+// runPeers answers other nodes until ctx ends.
+func (m *models) runPeers(ctx context.Context, ready func()) error { return m.remote.Run(ctx, ready) }
+
+// runPort serves --models until ctx ends, and has the gateway's connections stay at the node as
+// soon as there is a model.
+func (m *models) runPort(ctx context.Context, ready func()) error {
+	ready()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	serving.Go(func() { m.shareGateway(ctx, m.node.tenants) })
+	if m.listener == nil {
+		<-ctx.Done()
+		return nil
+	}
+	m.log.Info("requests to models are accepted", "addr", m.addr())
+	server := &http.Server{
+		Handler: m, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
+		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
+	}
+	serving.Go(func() {
+		<-ctx.Done()
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardGrace)
+		defer cancel()
+		if server.Shutdown(limit) != nil {
+			_ = server.Close() // the time for what was in progress is over
+		}
+	})
+	if err := server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// shareGateway waits for the first model. Until then a sole tenant's process gets the gateway's
+// connections themselves.
+func (m *models) shareGateway(ctx context.Context, tenants *host.Host) {
+	for {
+		changed := m.repository.Changed()
+		if len(m.repository.List()) > 0 {
+			tenants.Share(ctx)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// ServeHTTP serves the interfaces of models.
+func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := m.admit(r); err != nil {
+		gateway.NewProblem(err).Write(w)
+		return
+	}
+	switch gateway.AppOf(r.URL.Path) {
+	case "v2":
+		m.oip.ServeHTTP(w, r)
+	default:
+		gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "path %q: the interfaces of models begin with /v2", r.URL.Path)).Write(w)
+	}
+}
+
+// admit refuses clients of other machines: there is no key that says who they are. It also refuses
+// names of hosts that are not this machine's, which a page in a browser could have resolve to the
+// loopback address.
+func (m *models) admit(r *http.Request) error {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+		return outboard.Errorf(outboard.Denied, "", "models are served to this machine only")
+	}
+	if !isLocalName(r.Host) {
+		return outboard.Errorf(outboard.Denied, "", "models are not served for the host name %q: use localhost", r.Host)
+	}
+	return nil
+}
+
+// isLocalName reports whether a Host header names this machine's loopback interface.
+func isLocalName(text string) bool {
+	name, _, err := net.SplitHostPort(text)
+	if err != nil {
+		name = strings.Trim(text, "[]")
+	}
+	ip := net.ParseIP(name)
+	return ip != nil && ip.IsLoopback() || name == "localhost" || strings.HasSuffix(name, ".localhost")
+}
+
+// loadLimit is how long loading a pushed model may take before the push is answered.
+const loadLimit = 10 * time.Minute
