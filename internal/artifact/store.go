@@ -115,7 +115,7 @@ func (s *Store) Has(digest string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if there, err := s.touch(path); there || err != nil || s.shared == "" {
+	if there, err := touch(s, path); there || err != nil || s.shared == "" {
 		return there, err
 	}
 	_, err = s.statShared(digest)
@@ -154,7 +154,7 @@ func (s *Store) readShared(digest string) ([]byte, error) {
 }
 
 // touch updates a file's modification time for Collect, and reports whether the file exists.
-func (s *Store) touch(path string) (bool, error) {
+func touch(s *Store, path string) (bool, error) {
 	unlock, err := s.lock(unix.LOCK_SH)
 	if err != nil {
 		return false, err
@@ -237,7 +237,7 @@ func (s *Store) Save(ctx context.Context, digest string, r io.Reader) (int64, er
 		return 0, &outboard.Error{Op: op + " " + digest, Kind: outboard.KindOf(err), Err: err}
 	}
 	defer os.Remove(temporary)
-	if there, err := s.touch(path); there || err != nil {
+	if there, err := touch(s, path); there || err != nil {
 		return size, err
 	}
 	if err := os.Rename(temporary, path); err != nil {
@@ -381,9 +381,9 @@ func (s *Store) Link(ctx context.Context, digest, path string) error {
 	return os.Link(from, path)
 }
 
-// Open opens a file of the store for reading, without verifying it. It is for a peer that
+// OpenFile opens a file of the store for reading, without verifying it. It is for a peer that
 // verifies what it receives.
-func (s *Store) Open(digest string) (*os.File, error) {
+func OpenFile(s *Store, digest string) (*os.File, error) {
 	path, err := s.blob(digest)
 	if err != nil {
 		return nil, err

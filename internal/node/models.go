@@ -17,6 +17,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/model/engine/builtin"
@@ -90,7 +91,7 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 	if err != nil {
 		return nil, err
 	}
-	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: n.artifacts.Open, Socket: socket, Credential: credential, Log: log}
+	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
 	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Log: log})
 	if n.opts.Models != "" {
 		var config net.ListenConfig
