@@ -24,7 +24,7 @@ func commandGroups(env *Env) []commandGroup {
 			newWorkflowsCommand(env), newExecutionsCommand(env), newLogsCommand(env), newPublishCommand(env), newModulesCommand(env),
 		}},
 		{id: "models", title: "Models:", commands: []*cobra.Command{
-			newModelsCommand(env), newInferCommand(env),
+			newModelsCommand(env), newInferCommand(env), newChatCommand(env), newKeysCommand(env),
 		}},
 		{id: "calls", title: "Calls between programs:", commands: []*cobra.Command{
 			newCallsCommand(env), newServicesCommand(env), newEndpointsCommand(env), newPoliciesCommand(env),

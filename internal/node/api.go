@@ -44,6 +44,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	(&appsAPI{apps: n.apps, tenants: n.tenants, state: n.state}).register(mux)
 	(&artifactAPI{store: n.artifacts}).register(mux)
 	(&modelsAPI{models: n.models, artifacts: n.artifacts}).register(mux)
+	(&keysAPI{keys: n.keys}).register(mux)
 	leases := &leaseAPI{pool: n.pool, grants: n.grants, log: n.log}
 	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { leases.post(life, w, r) })
 	mux.Handle("GET /healthz", n.report)

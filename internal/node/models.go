@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +40,8 @@ type models struct {
 	server     *serve.Server
 	remote     *remote.Server
 	oip        *oip.Handler
+	texts      *modelTexts
+	guarded    http.Handler // the interfaces behind the keys
 	spawner    *worker.Spawner
 	listener   net.Listener // --models; nil: none
 	uids       atomic.Uint32
@@ -93,6 +94,8 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 	}
 	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
 	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Log: log})
+	m.texts = n.newModelTexts(m)
+	m.guarded = n.keys.Guard(http.HandlerFunc(m.route), refuseModel)
 	if n.opts.Models != "" {
 		var config net.ListenConfig
 		if m.listener, err = config.Listen(ctx, "tcp", n.opts.Models); err != nil {
@@ -200,42 +203,21 @@ func (m *models) shareGateway(ctx context.Context, tenants *host.Host) {
 	}
 }
 
-// ServeHTTP serves the interfaces of models.
-func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := m.admit(r); err != nil {
-		gateway.NewProblem(err).Write(w)
-		return
-	}
+// ServeHTTP serves the interfaces of models to clients that the pool's API keys admit.
+func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.guarded.ServeHTTP(w, r) }
+
+// route serves the interface that a path belongs to.
+func (m *models) route(w http.ResponseWriter, r *http.Request) {
 	switch gateway.AppOf(r.URL.Path) {
+	case "v1":
+		m.texts.openai.ServeHTTP(w, r)
 	case "v2":
 		m.oip.ServeHTTP(w, r)
+	case "api":
+		m.texts.ollama.ServeHTTP(w, r)
 	default:
-		gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "path %q: the interfaces of models begin with /v2", r.URL.Path)).Write(w)
+		gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "path %q: the interfaces of models begin with /v1, /v2 and /api", r.URL.Path)).Write(w)
 	}
-}
-
-// admit refuses clients of other machines: there is no key that says who they are. It also refuses
-// names of hosts that are not this machine's, which a page in a browser could have resolve to the
-// loopback address.
-func (m *models) admit(r *http.Request) error {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-		return outboard.Errorf(outboard.Denied, "", "models are served to this machine only")
-	}
-	if !isLocalName(r.Host) {
-		return outboard.Errorf(outboard.Denied, "", "models are not served for the host name %q: use localhost", r.Host)
-	}
-	return nil
-}
-
-// isLocalName reports whether a Host header names this machine's loopback interface.
-func isLocalName(text string) bool {
-	name, _, err := net.SplitHostPort(text)
-	if err != nil {
-		name = strings.Trim(text, "[]")
-	}
-	ip := net.ParseIP(name)
-	return ip != nil && ip.IsLoopback() || name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
 // loadLimit is how long loading a pushed model may take before the push is answered.

@@ -30,6 +30,7 @@ func (a *modelsAPI) register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/models/{model}/rollout", a.rollout)
 	mux.HandleFunc("POST /v1/models/{model}/rollback", api.Answer(a.rollback))
 	mux.Handle("/v2/", a.models.oip) // who may open the socket may use the models
+	mux.Handle("/api/", a.models.texts.ollama)
 }
 
 // push puts a version in force whose files are artifacts of this node already, and has the best

@@ -45,6 +45,7 @@ import (
 	"github.com/outboard-run/outboard/internal/health"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/model/keys"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/network"
@@ -186,6 +187,7 @@ type Node struct {
 	prober    *network.Prober
 	lender    stateLender
 	models    *models
+	keys      *keys.Keys
 
 	modelFiles modelFiles
 	identities identities
@@ -244,6 +246,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 			return n.lender.run(ctx, ready)
 		}),
 		lifecycle.Hold("apps", n.openApps),
+		lifecycle.Hold("keys of models", n.openKeys),
 		lifecycle.Hold("artifacts", n.openArtifacts),
 		lifecycle.Hold("models", n.openModels),
 		lifecycle.Hold("tenants", n.openTenants),

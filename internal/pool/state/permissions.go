@@ -137,6 +137,10 @@ func (p permissions) ownsKey(words []string) bool {
 		return rest[0] == "members" && rest[1] == p.node
 	case part == "nodes" || part == "endpoints" || part == "added-endpoints" || part == "modelreports":
 		return len(rest) == 1 && rest[0] == p.node
+	case part == "model-usage":
+		return len(rest) == 2 && rest[1] == p.node
+	case part == "model-keys":
+		return len(rest) == 1 // every node may use the models itself, and make keys for others
 	case part == "queue" || part == "services":
 		return len(rest) == 2 && rest[0] == p.node
 	}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/outboard-run/outboard/client"
+)
+
+type chatOptions struct {
+	output      format
+	prompt      string
+	system      string
+	temperature float64
+	seed        int64
+	maxTokens   int
+	stats       bool
+}
+
+func (o *chatOptions) addFlags(flags *pflag.FlagSet) {
+	o.output.addFlag(flags)
+	flags.StringVarP(&o.prompt, "prompt", "p", "", "`TEXT` to answer, instead of a conversation")
+	flags.StringVar(&o.system, "system", "", "`TEXT` that tells the model how to answer")
+	flags.Float64Var(&o.temperature, "temperature", 0.8, "how varied answers are, 0 for the likeliest one")
+	flags.Int64Var(&o.seed, "seed", 0, "number that makes answers repeatable (default another each time)")
+	flags.IntVar(&o.maxTokens, "max-tokens", 0, "most tokens of an answer (default as many as the context has)")
+	flags.BoolVar(&o.stats, "stats", false, "print counts and speed after each answer")
+}
+
+func newChatCommand(env *Env) *cobra.Command {
+	var opts chatOptions
+	cmd := &cobra.Command{
+		Use:   "chat NAME",
+		Short: "Talk with a language model of the pool",
+		Long: `Talk with a language model of the pool. Answers appear as they are generated.
+
+Each line of standard input is a message; an empty line or the end of the input ends the
+conversation. An interrupt ends an answer.`,
+		Example: `  outboard chat small
+  outboard chat small -p "Which is the highest mountain?" --temperature 0
+  outboard chat small -p "$(cat question.txt)" --max-tokens 200 --stats`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("name one model: outboard models lists them")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runChat(cmd.Context(), env, opts, cmd.Flags(), args[0])
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	opts.addFlags(cmd.Flags())
+	complete(cmd, "output", completeFormat)
+	return cmd
+}
+
+func runChat(ctx context.Context, env *Env, opts chatOptions, flags *pflag.FlagSet, model string) error {
+	if opts.temperature < 0 || opts.maxTokens < 0 {
+		return usage("--temperature and --max-tokens must not be negative")
+	}
+	c := &conversation{env: env, opts: opts, request: client.ChatRequest{Model: model, Options: client.ChatOptions{Temperature: &opts.temperature}}}
+	if flags.Changed("seed") {
+		c.request.Options.Seed = &opts.seed
+	}
+	if opts.maxTokens > 0 {
+		c.request.Options.MaxTokens = &opts.maxTokens
+	}
+	if opts.system != "" {
+		c.add("system", opts.system)
+	}
+	if opts.prompt != "" {
+		return c.ask(ctx, opts.prompt)
+	}
+	if opts.output == "json" {
+		return usage("-o json is for one answer: add --prompt")
+	}
+	return c.run(ctx)
+}
+
+// A conversation is the messages so far.
+type conversation struct {
+	env     *Env
+	opts    chatOptions
+	request client.ChatRequest
+}
+
+func (c *conversation) add(role, content string) {
+	c.request.Messages = append(c.request.Messages, client.ChatMessage{Role: role, Content: content})
+}
+
+// run answers the lines of standard input.
+func (c *conversation) run(ctx context.Context) error {
+	const maxLine = 1 << 20
+	lines := bufio.NewScanner(c.env.Stdin)
+	lines.Buffer(nil, maxLine)
+	for {
+		c.invite()
+		if !lines.Scan() || strings.TrimSpace(lines.Text()) == "" {
+			return lines.Err()
+		}
+		if err := c.ask(ctx, lines.Text()); err != nil {
+			return err
+		}
+	}
+}
+
+// invite shows on a terminal that a message is expected.
+func (c *conversation) invite() {
+	if c.env.Terminal {
+		fmt.Fprint(c.env.Stderr, "> ")
+	}
+}
+
+// ask adds a message and prints the answer.
+func (c *conversation) ask(ctx context.Context, message string) error {
+	c.add("user", message)
+	var answer strings.Builder
+	begin := time.Now()
+	usage, err := c.env.client().Chat(ctx, c.request, func(text string) error {
+		answer.WriteString(text)
+		if c.opts.output == "json" {
+			return nil
+		}
+		_, err := io.WriteString(c.env.Stdout, safeText(text))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c.add("assistant", answer.String())
+	if c.opts.output == "json" {
+		return c.opts.output.print(c.env, map[string]any{
+			"model": c.request.Model, "answer": answer.String(), "prompt_tokens": usage.PromptTokens, "generated_tokens": usage.GeneratedTokens, "seconds": time.Since(begin).Seconds(),
+		}, nil, nil)
+	}
+	fmt.Fprintln(c.env.Stdout)
+	if c.opts.stats {
+		c.printStats(usage, time.Since(begin))
+	}
+	return nil
+}
+
+func (c *conversation) printStats(u client.ChatUsage, took time.Duration) {
+	speed := "-"
+	if d := time.Duration(u.Decode); d > 0 && u.GeneratedTokens > 1 {
+		speed = fmt.Sprintf("%.1f tokens/s", float64(u.GeneratedTokens-1)/d.Seconds())
+	}
+	printSafe(c.env.Stderr, "%d tokens read in %v, %d written, %s, %v altogether\n", u.PromptTokens, time.Duration(u.Prefill).Round(time.Millisecond), u.GeneratedTokens, speed, took.Round(time.Millisecond))
+}
+
+// safeText removes what could control a terminal: a model's text is not trusted.
+func safeText(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return -1
+		}
+		return r
+	}, text)
+}
