@@ -16,7 +16,7 @@ var (
 		"apps", "calls", "devices", "endpoints", "executions", "functions", "keys", "leases", "models", "modules", "nodes", "policies", "services", "sessions", "workflows",
 	}
 	// topVerbs are the verbs that are frequent enough to stand alone; the others stand below a noun.
-	topVerbs = []string{"calibrate", "chat", "deploy", "down", "infer", "invoke", "logs", "network", "new", "plan", "publish", "run", "status", "token", "trace", "up", "upgrade", "version", "config"}
+	topVerbs = []string{"calibrate", "chat", "deploy", "down", "infer", "invoke", "logs", "network", "new", "plan", "publish", "run", "status", "token", "trace", "train", "up", "upgrade", "version", "config"}
 	// verbs are those below a noun. One verb means the same below every noun.
 	verbs = []string{"add", "apply", "cancel", "check", "create", "export", "kill", "pull", "push", "remove", "revoke", "rollback", "rollout", "show", "start"}
 	// placeholder is an argument in a usage line.
@@ -66,7 +66,7 @@ func checkCommand(t *testing.T, cmd *cobra.Command) {
 		t.Errorf("%s reads, and has no -o json", path)
 	}
 	arguments := strings.TrimPrefix(strings.ReplaceAll(cmd.Use, "[flags]", ""), cmd.Name())
-	if placeholder.MatchString(arguments) && cmd.ValidArgsFunction == nil && cmd.Name() != "run" {
+	if placeholder.MatchString(arguments) && cmd.ValidArgsFunction == nil && !slices.Contains([]string{"run", "train"}, cmd.Name()) {
 		t.Errorf("%s takes arguments, and does not complete them", path)
 	}
 	for line := range strings.Lines(cmd.Long) {

@@ -101,7 +101,9 @@ func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	s.Problems = slices.Concat(failed, s.findProblems())
+	if s.Problems = slices.Concat(failed, s.findProblems()); s.Problems == nil {
+		s.Problems = []statusProblem{} // [] for programs, not null.
+	}
 	return &s, nil
 }
 
