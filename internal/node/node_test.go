@@ -541,7 +541,7 @@ func TestLocalAPI(t *testing.T) {
 		"accelerator":  {"/metrics", 200, "outboard_accel_sessions 0"},
 		"pool":         {"/metrics", 200, "outboard_pool_"},
 		"profiles":     {"/debug/pprof/", 200, "goroutine"},
-		"unknown path": {"/v2/nodes", 404, "the local API has no such path"},
+		"unknown path": {"/v3/nodes", 404, "the local API has no such path"},
 		"bad selector": {"/v1/devices?selector=x", 400, "has no operator"},
 	}
 	for name, test := range tests {
