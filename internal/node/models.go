@@ -20,6 +20,7 @@ import (
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/model/engine/builtin"
+	"github.com/outboard-run/outboard/internal/model/keys"
 	"github.com/outboard-run/outboard/internal/model/oip"
 	"github.com/outboard-run/outboard/internal/model/remote"
 	"github.com/outboard-run/outboard/internal/model/repository"
@@ -93,7 +94,7 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 		return nil, err
 	}
 	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
-	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Log: log})
+	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Count: countTokens, Log: log})
 	m.texts = n.newModelTexts(m)
 	m.guarded = n.keys.Guard(http.HandlerFunc(m.route), refuseModel)
 	if n.opts.Models != "" {
@@ -205,6 +206,14 @@ func (m *models) shareGateway(ctx context.Context, tenants *host.Host) {
 
 // ServeHTTP serves the interfaces of models to clients that the pool's API keys admit.
 func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.guarded.ServeHTTP(w, r) }
+
+// allowModel returns an error unless the API key of a request may use a model.
+func allowModel(ctx context.Context, name string) error { return keys.FromContext(ctx).Allows(name) }
+
+// countTokens counts the tokens of a generation for the API key of its request.
+func countTokens(ctx context.Context, prompt, generated int) {
+	keys.FromContext(ctx).Count(prompt, generated)
+}
 
 // route serves the interface that a path belongs to.
 func (m *models) route(w http.ResponseWriter, r *http.Request) {

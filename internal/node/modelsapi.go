@@ -148,7 +148,10 @@ func (a *modelsAPI) show(r *http.Request) (client.ModelDetails, error) {
 	for _, c := range a.models.server.Explain(v) {
 		d.Placement = append(d.Placement, client.ModelPlacement{Node: c.Node, State: string(c.State), Cost: client.Duration(c.Cost), Why: c.Why, Excluded: c.Excluded})
 	}
-	if described, err := a.models.server.Describe(r.Context(), v.Name, ""); err == nil && slices.ContainsFunc(d.Placement, isHereReady(a.models.node.self.ID)) {
+	if !slices.ContainsFunc(d.Placement, isReady) {
+		return d, nil // describing it would load it
+	}
+	if described, err := a.models.server.Describe(r.Context(), v.Name, ""); err == nil {
 		for _, s := range described.Info.Inputs {
 			d.Inputs = append(d.Inputs, client.ModelTensor{Name: s.Name, Type: s.Type.String(), Shape: s.Shape})
 		}
@@ -159,9 +162,7 @@ func (a *modelsAPI) show(r *http.Request) (client.ModelDetails, error) {
 	return d, nil
 }
 
-func isHereReady(self outboard.NodeID) func(client.ModelPlacement) bool {
-	return func(p client.ModelPlacement) bool { return p.Node == self }
-}
+func isReady(p client.ModelPlacement) bool { return p.State == string(serve.StateReady) }
 
 func (a *modelsAPI) remove(r *http.Request) (api.Nothing, error) {
 	return api.Nothing{}, a.models.repository.Remove(r.Context(), r.PathValue("model"))

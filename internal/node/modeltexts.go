@@ -6,6 +6,7 @@ import (
 
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/model/oip"
 	"github.com/outboard-run/outboard/internal/model/ollama"
 	"github.com/outboard-run/outboard/internal/model/openai"
 	"github.com/outboard-run/outboard/internal/model/textpool"
@@ -35,6 +36,8 @@ func refuseModel(w http.ResponseWriter, r *http.Request, err error) {
 		openai.Refuse(w, err)
 	case "api":
 		ollama.Refuse(w, err)
+	case "v2":
+		oip.Refuse(w, err)
 	default:
 		gateway.NewProblem(err).Write(w)
 	}

@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -79,7 +80,7 @@ func statsOf(s *serve.ModelStats) modelStats {
 }
 
 // statistics returns the counts of a model on this node, of all loaded ones for the name "".
-func (h *Handler) statistics(name, version string) ([]modelStats, error) {
+func (h *Handler) statistics(ctx context.Context, name, version string) ([]modelStats, error) {
 	if name != "" {
 		if _, err := h.opts.Models.Ready(name, version); err != nil {
 			return nil, err
@@ -87,6 +88,9 @@ func (h *Handler) statistics(name, version string) ([]modelStats, error) {
 	}
 	list := []modelStats{}
 	for _, s := range h.opts.Models.Stats() {
+		if h.opts.Allow(ctx, s.Name) != nil {
+			continue
+		}
 		if (name == "" || s.Name == name) && (version == "" || strconv.Itoa(s.Version) == version) {
 			list = append(list, statsOf(&s))
 		}
@@ -104,7 +108,7 @@ func (h *Handler) statistics(name, version string) ([]modelStats, error) {
 }
 
 func (h *Handler) stats(w http.ResponseWriter, r *http.Request) {
-	list, err := h.statistics(r.PathValue("model"), r.PathValue("version"))
+	list, err := h.statistics(r.Context(), r.PathValue("model"), r.PathValue("version"))
 	if err != nil {
 		refuse(w, err)
 		return

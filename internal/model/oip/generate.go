@@ -109,10 +109,11 @@ func (h *Handler) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	defer release()
 	var text strings.Builder
-	_, err = m.Generate(r.Context(), g, func(t engine.Token) error {
+	usage, err := m.Generate(r.Context(), g, func(t engine.Token) error {
 		text.WriteString(t.Text)
 		return nil
 	})
+	h.opts.Count(r.Context(), usage.PromptTokens, usage.GeneratedTokens)
 	if err != nil {
 		writeJSON(w, generateStatus(err), map[string]string{"error": err.Error()})
 		return
@@ -144,12 +145,13 @@ func (h *Handler) generateStream(w http.ResponseWriter, r *http.Request) {
 	reply := func(text string, done bool) generateReply {
 		return generateReply{ID: q.ID, Model: m.Version.Name, Version: strconv.Itoa(m.Version.Number), Text: text, Done: &done}
 	}
-	_, err = m.Generate(r.Context(), g, func(t engine.Token) error {
+	usage, err := m.Generate(r.Context(), g, func(t engine.Token) error {
 		if t.Text == "" {
 			return nil
 		}
 		return send(reply(t.Text, false))
 	})
+	h.opts.Count(r.Context(), usage.PromptTokens, usage.GeneratedTokens)
 	switch {
 	case err == nil:
 		_ = send(reply("", true)) // the client may be gone

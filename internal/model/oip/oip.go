@@ -31,10 +31,14 @@ type Options struct {
 	// SharedMemory lets clients register system shared memory. It is off by default: a client can
 	// then name any region of /dev/shm that the node may open.
 	SharedMemory bool
-	Log          *slog.Logger
+	// Allow returns an error unless the client of a request may use a model; nil allows all.
+	Allow func(ctx context.Context, model string) error
+	// Count counts the tokens of a generation for the client of its request; nil counts none.
+	Count func(ctx context.Context, prompt, generated int)
+	Log   *slog.Logger
 }
 
-// A Handler serves REST on /v2; see also RegisterGRPC.
+// A Handler serves REST on /v2.
 type Handler struct {
 	opts    Options
 	mux     *http.ServeMux
@@ -45,6 +49,12 @@ type Handler struct {
 func New(opts Options) *Handler {
 	if opts.MaxBody == 0 {
 		opts.MaxBody = 256 << 20
+	}
+	if opts.Allow == nil {
+		opts.Allow = func(context.Context, string) error { return nil }
+	}
+	if opts.Count == nil {
+		opts.Count = func(context.Context, int, int) {}
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -78,20 +88,31 @@ func (h *Handler) routes() {
 		writeJSON(w, http.StatusOK, map[string]bool{"ready": true})
 	})
 	for _, at := range []string{"/v2/models/{model}", "/v2/models/{model}/versions/{version}"} {
-		h.mux.HandleFunc("GET "+at, h.metadata)
-		h.mux.HandleFunc("GET "+at+"/ready", h.ready)
-		h.mux.HandleFunc("GET "+at+"/config", h.config)
-		h.mux.HandleFunc("GET "+at+"/stats", h.stats)
-		h.mux.HandleFunc("POST "+at+"/infer", h.infer)
-		h.mux.HandleFunc("POST "+at+"/generate", h.generate)
-		h.mux.HandleFunc("POST "+at+"/generate_stream", h.generateStream)
+		h.mux.HandleFunc("GET "+at, h.ofModel(h.metadata))
+		h.mux.HandleFunc("GET "+at+"/ready", h.ofModel(h.ready))
+		h.mux.HandleFunc("GET "+at+"/config", h.ofModel(h.config))
+		h.mux.HandleFunc("GET "+at+"/stats", h.ofModel(h.stats))
+		h.mux.HandleFunc("POST "+at+"/infer", h.ofModel(h.infer))
+		h.mux.HandleFunc("POST "+at+"/generate", h.ofModel(h.generate))
+		h.mux.HandleFunc("POST "+at+"/generate_stream", h.ofModel(h.generateStream))
 	}
 	h.mux.HandleFunc("GET /v2/models/stats", h.stats)
 	h.mux.HandleFunc("POST /v2/repository/index", h.index)
-	h.mux.HandleFunc("POST /v2/repository/models/{model}/load", h.load)
-	h.mux.HandleFunc("POST /v2/repository/models/{model}/unload", h.unload)
+	h.mux.HandleFunc("POST /v2/repository/models/{model}/load", h.ofModel(h.load))
+	h.mux.HandleFunc("POST /v2/repository/models/{model}/unload", h.ofModel(h.unload))
 	h.sharedMemoryRoutes()
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, outboard.Errorf(outboard.NotFound, "", "%s %s: the Open Inference Protocol has no such route", r.Method, r.URL.Path))
 	})
+}
+
+// ofModel returns a handler for a route of a model that the request's client may use.
+func (h *Handler) ofModel(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h.opts.Allow(r.Context(), r.PathValue("model")); err != nil {
+			refuse(w, err)
+			return
+		}
+		serve(w, r)
+	}
 }

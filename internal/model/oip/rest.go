@@ -31,6 +31,18 @@ func refuse(w http.ResponseWriter, err error) {
 	writeJSON(w, statusOf(err), map[string]string{"error": err.Error()})
 }
 
+// Refuse answers a request of a client that is not admitted.
+func Refuse(w http.ResponseWriter, err error) {
+	status := statusOf(err)
+	switch outboard.KindOf(err) {
+	case outboard.Denied:
+		status = http.StatusUnauthorized
+	case outboard.Busy:
+		status = http.StatusTooManyRequests
+	}
+	writeJSON(w, status, map[string]string{"error": err.Error()})
+}
+
 // statusOf returns Triton's HTTP status for an error.
 func statusOf(err error) int {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -161,7 +173,7 @@ func (h *Handler) index(w http.ResponseWriter, r *http.Request) {
 	}
 	list := []indexEntry{}
 	for _, x := range h.opts.Models.Index() {
-		if e := entryOf(&x); !q.Ready || e.State == "READY" {
+		if e := entryOf(&x); (!q.Ready || e.State == "READY") && h.opts.Allow(r.Context(), e.Name) == nil {
 			list = append(list, e)
 		}
 	}
