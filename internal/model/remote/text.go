@@ -176,6 +176,9 @@ func (s *Server) text(ctx context.Context, q *wrapperspb.BytesValue) (*wrappersp
 	if err := json.Unmarshal(q.GetValue(), &r); err != nil {
 		return nil, outboard.Errorf(outboard.Invalid, "text", "%w", err)
 	}
+	if r.Describe {
+		return s.describe(ctx, &r)
+	}
 	m, release, err := s.Models.TextHere(ctx, r.Model, versionText(r.Version))
 	if err != nil {
 		return nil, err
@@ -183,9 +186,6 @@ func (s *Server) text(ctx context.Context, q *wrapperspb.BytesValue) (*wrappersp
 	defer release()
 	var reply textReply
 	switch {
-	case r.Describe:
-		info := m.Info()
-		reply.Info = &info
 	case r.Stats:
 		stats := m.Stats()
 		reply.Stats = &stats
@@ -202,6 +202,16 @@ func (s *Server) text(ctx context.Context, q *wrapperspb.BytesValue) (*wrappersp
 		return nil, err
 	}
 	text, err := json.Marshal(reply)
+	return wrapperspb.Bytes(text), err
+}
+
+// describe answers Peers.Describe, for models for tensors too.
+func (s *Server) describe(ctx context.Context, r *textRequest) (*wrapperspb.BytesValue, error) {
+	info, err := s.Models.InfoHere(ctx, r.Model, versionText(r.Version))
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(textReply{Info: &info})
 	return wrapperspb.Bytes(text), err
 }
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -90,7 +91,8 @@ type Description struct {
 // describeLimit is how long a model that isn't loaded may take to be described.
 const describeLimit = time.Minute
 
-// Describe describes a model, which is loaded if it isn't.
+// Describe describes a model, as the best node for it knows it. That node loads the model if it
+// isn't loaded.
 func (s *Server) Describe(ctx context.Context, name, version string) (*Description, error) {
 	v, err := s.version(name, version)
 	if err != nil {
@@ -98,12 +100,11 @@ func (s *Server) Describe(ctx context.Context, name, version string) (*Descripti
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, describeLimit, errTimeout(v.Name, describeLimit))
 	defer cancel()
-	i, err := s.acquire(ctx, v, version != "")
+	info, err := s.infoFromBest(ctx, v, version)
 	if err != nil {
 		return nil, err
 	}
-	defer i.release()
-	d := &Description{Version: v, Info: i.currentInfo()}
+	d := &Description{Version: v, Info: info}
 	m, err := s.opts.Repository.Get(name)
 	if err != nil {
 		return nil, err
@@ -112,6 +113,40 @@ func (s *Server) Describe(ctx context.Context, name, version string) (*Descripti
 		d.Versions = append(d.Versions, strconv.Itoa(m.Versions[n].Number))
 	}
 	return d, nil
+}
+
+// infoFromBest asks the nodes that can serve a version what it takes and returns, the best one
+// first.
+func (s *Server) infoFromBest(ctx context.Context, v *repository.Version, version string) (engine.Info, error) {
+	var last error
+	for _, c := range s.candidates(v) {
+		var info engine.Info
+		var err error
+		if c.Node == s.opts.Self {
+			info, err = s.InfoHere(ctx, v.Name, version)
+		} else {
+			info, err = s.opts.Peers.Describe(ctx, c.Node, v.Name, v.Number)
+		}
+		if err == nil || !isRetriable(ctx, err) {
+			return info, err
+		}
+		last = err
+	}
+	return engine.Info{}, cmp.Or(last, errNoNode(v.Name))
+}
+
+// InfoHere describes a model on this node, which loads it if it isn't loaded.
+func (s *Server) InfoHere(ctx context.Context, name, version string) (engine.Info, error) {
+	v, err := s.version(name, version)
+	if err != nil {
+		return engine.Info{}, err
+	}
+	i, err := s.acquire(ctx, v, version != "")
+	if err != nil {
+		return engine.Info{}, err
+	}
+	defer i.release()
+	return i.currentInfo(), nil
 }
 
 func (i *instance) currentInfo() engine.Info {

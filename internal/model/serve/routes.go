@@ -131,7 +131,7 @@ func (s *Server) pick(v *repository.Version, exact bool) (*instance, error) {
 	}
 	r.requests++
 	usable := func(i *instance) bool { return i != nil && isDone(i.ready) && i.err == nil && !i.ended.Load() }
-	if r.canary > 0 && usable(r.previous) && int(r.requests%100) >= r.canary {
+	if r.canary > 0 && usable(r.previous) && !r.isForCanary() {
 		return r.previous, nil
 	}
 	if !usable(r.current) && usable(r.previous) {
@@ -139,6 +139,10 @@ func (s *Server) pick(v *repository.Version, exact bool) (*instance, error) {
 	}
 	return r.current, nil
 }
+
+// isForCanary reports whether the last counted request is one of the canary's, which are spread
+// evenly: of any 100 requests in a row, canary are.
+func (r *route) isForCanary() bool { return r.requests*uint64(r.canary)%100 < uint64(r.canary) }
 
 // addCanary sets the share of a version that gets only some of the requests. mu must be held.
 func addCanary(s *Server, r *route, v *repository.Version) {

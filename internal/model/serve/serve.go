@@ -41,7 +41,7 @@ type Peers interface {
 	Load(ctx context.Context, node outboard.NodeID, name string, version int) error
 	// Text returns a model for text on a node.
 	Text(node outboard.NodeID, name string, version int, info engine.Info) engine.TextModel
-	// Describe returns what a model for text is on a node, which loads it.
+	// Describe returns what a model takes and returns on a node, which loads it.
 	Describe(ctx context.Context, node outboard.NodeID, name string, version int) (engine.Info, error)
 	// Reports returns the last reports of the nodes that live.
 	Reports() []Report
@@ -195,7 +195,11 @@ func (s *Server) Infer(ctx context.Context, r *Request) (*Response, error) {
 			break
 		}
 	}
-	return nil, cmp.Or(last, error(outboard.Errorf(outboard.Unreachable, "infer", "no node of the pool can serve the model %s: see `outboard model show %s --why`", v.Name, v.Name)))
+	return nil, cmp.Or(last, errNoNode(v.Name))
+}
+
+func errNoNode(name string) error {
+	return outboard.Errorf(outboard.Unreachable, "", "no node of the pool can serve the model %s: see `outboard models show %s --why`", name, name)
 }
 
 // maxAttempts bounds how many nodes a request is tried on. To compute outputs twice is safe.

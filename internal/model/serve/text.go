@@ -39,6 +39,9 @@ func (s *Server) OpenText(ctx context.Context, name, version string, exclude ...
 			continue
 		}
 		info, err := s.opts.Peers.Describe(ctx, c.Node, v.Name, v.Number)
+		if err == nil && info.Vocabulary == 0 && len(info.Outputs) > 0 {
+			err = errNoText(v.Name)
+		}
 		if err == nil {
 			return &Text{s.opts.Peers.Text(c.Node, v.Name, v.Number, info), v, c.Node}, func() {}, nil
 		}
@@ -48,7 +51,7 @@ func (s *Server) OpenText(ctx context.Context, name, version string, exclude ...
 		last = err
 	}
 	if last == nil {
-		last = outboard.Errorf(outboard.Unreachable, "", "no node of the pool can serve the model %s: see `outboard model show %s --why`", v.Name, v.Name)
+		last = errNoNode(v.Name)
 	}
 	return nil, nil, last
 }
@@ -72,9 +75,13 @@ func (s *Server) TextHere(ctx context.Context, name, version string) (engine.Tex
 	i.mu.Unlock()
 	if !w.Text() {
 		i.release()
-		return nil, nil, outboard.Errorf(outboard.Invalid, "", "the model %s is for tensors, not for text", v.Name)
+		return nil, nil, errNoText(v.Name)
 	}
 	return w, i.release, nil
+}
+
+func errNoText(name string) error {
+	return outboard.Errorf(outboard.Invalid, "", "the model %s is for tensors, not for text", name)
 }
 
 // Await waits until this node knows a version of a model.
