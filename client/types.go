@@ -151,7 +151,28 @@ func decodeError(response *http.Response) error {
 	if err := json.NewDecoder(response.Body).Decode(&f); err != nil || f.Text == "" {
 		return outboard.Errorf(outboard.Protocol, "ask the node", "HTTP status %s", response.Status)
 	}
+	if f.Kind == outboard.Other {
+		f.Kind = kindOfStatus(response.StatusCode)
+	}
 	return f.Err()
+}
+
+// kindOfStatus returns the kind of an error that only its HTTP status tells, as that of an
+// interface that is not ours.
+func kindOfStatus(status int) outboard.Kind {
+	switch status {
+	case http.StatusBadRequest:
+		return outboard.Invalid
+	case http.StatusNotFound:
+		return outboard.NotFound
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return outboard.Denied
+	case http.StatusTooManyRequests:
+		return outboard.Busy
+	case http.StatusServiceUnavailable:
+		return outboard.Unreachable
+	}
+	return outboard.Other
 }
 
 // Link is the network from one node to another as the first one measured it, by itself (see

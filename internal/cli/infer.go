@@ -191,6 +191,9 @@ func readInputs(values []string, inputs []model.Signature) ([]model.Tensor, erro
 	for _, text := range values {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || strings.HasPrefix(text, "@") || strings.HasPrefix(text, "[") {
+			if len(inputs) == 0 {
+				return nil, usage("the model takes no tensors: `outboard chat` talks with models for text")
+			}
 			if len(inputs) != 1 {
 				return nil, usage("-i %s: the model has %d inputs: write NAME=VALUE", text, len(inputs))
 			}
