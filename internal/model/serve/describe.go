@@ -31,7 +31,7 @@ func (s *Server) Stats() []ModelStats {
 		i.mu.Lock()
 		q := i.queue
 		i.mu.Unlock()
-		list = append(list, ModelStats{Name: i.spec.Name, Version: i.version, Stats: q.Stats()})
+		list = append(list, ModelStats{Name: i.spec.Name, Version: i.version(), Stats: q.Stats()})
 	}
 	return list
 }

@@ -24,11 +24,11 @@ import (
 // An instance is one content of a model on this node: its files, its worker and its queue. A
 // worker that ends by itself is started again at the next request.
 type instance struct {
-	server  *Server
-	spec    repository.Version
-	version int
-	key     contentKey
-	dir     string
+	server *Server
+	spec   repository.Version
+	number atomic.Int64 // of the last version with this content
+	key    contentKey
+	dir    string
 
 	ready chan struct{} // closed when loading has ended
 	err   error         // why it failed; set before ready is closed
@@ -59,15 +59,18 @@ func (i *instance) load(ctx context.Context) {
 	}
 	if i.err != nil {
 		i.err = outboard.Errorf(outboard.KindOf(i.err), "load "+i.name(), "%w", i.err)
-		i.server.log.Error("a model was not loaded", "model", i.spec.Name, "version", i.version, "error", i.err)
+		i.server.log.Error("a model was not loaded", "model", i.spec.Name, "version", i.version(), "error", i.err)
 		i.removeFiles()
 		return
 	}
 	i.loadFor = time.Since(i.began)
-	i.server.log.Info("a model is loaded", "model", i.spec.Name, "version", i.version, "took", i.loadFor.Round(time.Millisecond), "engine", i.spec.Engine)
+	i.server.log.Info("a model is loaded", "model", i.spec.Name, "version", i.version(), "took", i.loadFor.Round(time.Millisecond), "engine", i.spec.Engine)
 }
 
-func (i *instance) name() string { return fmt.Sprintf("%s, version %d", i.spec.Name, i.version) }
+// version returns the number of the last version with the content.
+func (i *instance) version() int { return int(i.number.Load()) }
+
+func (i *instance) name() string { return fmt.Sprintf("%s, version %d", i.spec.Name, i.version()) }
 
 // fetch makes the files of the model appear in its folder.
 func (i *instance) fetch(ctx context.Context) error {
@@ -101,9 +104,12 @@ func (i *instance) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	i.mu.Lock()
+	crashes := i.crashes
+	i.mu.Unlock()
 	files := filepath.Join(i.dir, "files")
 	opts := worker.Options{
-		Launch: s.opts.Launch(fmt.Sprintf("%s-%d-%d", i.spec.Name, i.version, i.crashes), int64(c.Memory)),
+		Launch: s.opts.Launch(fmt.Sprintf("%s-%d-%d", i.spec.Name, i.version(), crashes), int64(c.Memory)),
 		Engine: i.spec.Engine, Source: engine.Source{Path: filepath.Join(files, i.spec.Main), Folder: files},
 		Options: engine.Options{
 			Threads: c.Threads, Memory: int64(c.Memory), Device: c.Device, Library: c.Library, Context: c.Context, Sequences: c.Sequences,
@@ -173,7 +179,7 @@ func (i *instance) watch(w *worker.Worker) {
 	if i.ended.Load() {
 		return
 	}
-	i.server.log.Error("a model's process ended", "model", i.spec.Name, "version", i.version, "error", w.Err())
+	i.server.log.Error("a model's process ended", "model", i.spec.Name, "version", i.version(), "error", w.Err())
 	i.server.metrics.crashes.WithLabelValues(i.spec.Name).Inc()
 	_ = w.Close()
 	i.mu.Lock()
@@ -302,7 +308,7 @@ func (i *instance) unload(ctx context.Context, grace time.Duration) {
 	_ = q.Close(ctx)
 	_ = w.Close()
 	i.removeFiles()
-	i.server.log.Info("a model is unloaded", "model", i.spec.Name, "version", i.version)
+	i.server.log.Info("a model is unloaded", "model", i.spec.Name, "version", i.version())
 }
 
 // drainInterval is how often a drain looks for requests under way.

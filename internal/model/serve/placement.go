@@ -202,7 +202,7 @@ func describeVersion(s *Server, v *repository.Version, key contentKey) []ModelRe
 }
 
 func (i *instance) report() ModelReport {
-	r := ModelReport{Name: i.spec.Name, Content: i.key.content, Version: i.version, State: StateLoading, Files: true}
+	r := ModelReport{Name: i.spec.Name, Content: i.key.content, Version: i.version(), State: StateLoading, Files: true}
 	if !isDone(i.ready) {
 		return r
 	}

@@ -34,16 +34,17 @@ var errStopping = outboard.Errorf(outboard.Unreachable, "", "this node is stoppi
 func (s *Server) instanceOf(v *repository.Version) (*instance, error) {
 	key := keyOf(v)
 	if i := s.loaded[key]; i != nil {
-		i.version = max(i.version, v.Number)
+		i.number.Store(max(i.number.Load(), int64(v.Number)))
 		return i, nil
 	}
 	if s.closed {
 		return nil, errStopping
 	}
 	i := &instance{
-		server: s, spec: *v, version: v.Number, key: key, ready: make(chan struct{}), used: time.Now(),
+		server: s, spec: *v, key: key, ready: make(chan struct{}), used: time.Now(),
 		dir: filepath.Join(s.opts.Dir, fmt.Sprintf("%s-%s-%d", v.Name, key.content, time.Now().UnixNano())),
 	}
+	i.number.Store(int64(v.Number))
 	s.loaded[key] = i
 	s.serving.Go(func() {
 		i.load(s.life)
@@ -203,7 +204,7 @@ func (s *Server) update() {
 			s.retire(r.current)
 			s.retire(r.previous)
 		case r.current.key == keyOf(v):
-			r.current.version = v.Number
+			r.current.number.Store(int64(v.Number))
 			s.finishSwitch(r, v)
 		default:
 			s.beginSwitch(r, v)
@@ -304,6 +305,7 @@ func (s *Server) Load(ctx context.Context, name, version string) error {
 	}
 	defer i.release()
 	if version == "" {
+		s.update() // so that the next request here gets it
 		_, err = s.pick(v, false)
 	}
 	return err

@@ -238,12 +238,12 @@ func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Versio
 	}
 	defer i.release()
 	outputs, times, err := i.infer(ctx, r)
-	s.metrics.observe(v.Name, i.version, times, err)
+	s.metrics.observe(v.Name, i.version(), times, err)
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 			err = context.Cause(ctx)
 		}
 		return nil, err
 	}
-	return &Response{Model: v.Name, Version: i.version, Node: s.opts.Self, Outputs: outputs, Times: times}, nil
+	return &Response{Model: v.Name, Version: i.version(), Node: s.opts.Self, Outputs: outputs, Times: times}, nil
 }

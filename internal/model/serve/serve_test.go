@@ -1,0 +1,334 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/repository"
+	"github.com/outboard-run/outboard/internal/model/serve"
+	"github.com/outboard-run/outboard/internal/model/worker"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
+)
+
+// fake is an engine whose models return the first byte of their file, as the output "y". The input
+// "x" 1 has a model wait until proceed is closed; a file that begins with "slow" is loaded when
+// loading is closed, and one that begins with "broken" never.
+type fake struct {
+	proceed, loading chan struct{}
+	started          chan struct{} // has a value for each call that waits
+
+	mu     sync.Mutex
+	loaded map[string]int // by content
+}
+
+func (*fake) Name() string    { return "fake" }
+func (*fake) Version() string { return "1" }
+
+func (f *fake) Load(_ context.Context, m engine.Source, _ engine.Options) (engine.Model, error) {
+	content, err := os.ReadFile(m.Path)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(string(content), "slow") {
+		<-f.loading
+	}
+	if strings.HasPrefix(string(content), "broken") {
+		return nil, outboard.Errorf(outboard.Invalid, "load", "operator Foo is unknown")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.loaded[string(content)]++
+	return &fakeModel{f, content[0]}, nil
+}
+
+func (f *fake) loads(content string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.loaded[content]
+}
+
+type fakeModel struct {
+	*fake
+	letter byte
+}
+
+func (*fakeModel) Close() error { return nil }
+
+func (*fakeModel) Info() engine.Info {
+	return engine.Info{
+		Platform: "fake",
+		Inputs:   []model.Signature{{Name: "x", Type: model.Uint8, Shape: []int64{1}}},
+		Outputs:  []model.Signature{{Name: "y", Type: model.Uint8, Shape: []int64{1}}},
+	}
+}
+
+func (m *fakeModel) Infer(ctx context.Context, inputs []model.Tensor, _ []string) ([]model.Tensor, error) {
+	if inputs[0].Data[0] == 1 {
+		m.started <- struct{}{}
+		select {
+		case <-m.proceed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return []model.Tensor{{Name: "y", Type: model.Uint8, Shape: []int64{1}, Data: []byte{m.letter}}}, nil
+}
+
+// artifacts are files whose content is their digest.
+type artifacts struct{}
+
+func (artifacts) Ensure(context.Context, string) error { return nil }
+func (artifacts) Has(string) (bool, error)             { return true, nil }
+func (artifacts) Link(_ context.Context, digest, path string) error {
+	return os.WriteFile(path, []byte(digest), 0o600)
+}
+
+// peers are other nodes, each of which answers with its name, or an error.
+type peers struct {
+	serve.Peers
+	reports []serve.Report
+	fail    map[outboard.NodeID]error
+	asked   []outboard.NodeID
+}
+
+func (p *peers) Reports() []serve.Report                     { return p.reports }
+func (p *peers) Publish(context.Context, serve.Report) error { return nil }
+
+func (p *peers) Infer(_ context.Context, node outboard.NodeID, r *serve.Request) (*serve.Response, error) {
+	p.asked = append(p.asked, node)
+	return &serve.Response{Model: r.Model, Node: node}, p.fail[node]
+}
+
+func (p *peers) Describe(_ context.Context, node outboard.NodeID, _ string, _ int) (engine.Info, error) {
+	return engine.Info{Platform: string(node)}, p.fail[node]
+}
+
+// A bench is a server of the node harbour with a fake engine.
+type bench struct {
+	*serve.Server
+	t          *testing.T
+	engine     *fake
+	peers      *peers
+	repository *repository.Repository
+}
+
+func open(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, peers: &peers{}, engine: &fake{
+		proceed: make(chan struct{}), loading: make(chan struct{}), started: make(chan struct{}, 8), loaded: map[string]int{},
+	}}
+	var err error
+	if b.repository, err = repository.Open(t.Context(), repository.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.repository.Close() })
+	launch := helper.Goroutine(func(ctx context.Context, socket *os.File) error {
+		return worker.Run(ctx, socket, worker.ProcessOptions{Engines: []engine.Engine{b.engine}})
+	})
+	b.Server, err = serve.Open(t.Context(), serve.Options{
+		Self: "harbour", Repository: b.repository, Artifacts: artifacts{}, Peers: b.peers, Dir: t.TempDir() + "/models",
+		Launch: func(string, int64) helper.Launcher { return launch },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// push makes content the next version of the model m, and waits until the node knows it.
+func (b *bench) push(content string, config repository.Config) repository.Version {
+	b.t.Helper()
+	v, err := b.repository.Push(b.t.Context(), repository.Version{
+		Name: "m", Engine: "fake", Main: "m.fake", Config: config, Files: map[string]repository.File{"m.fake": {Digest: content, Size: 1}},
+	})
+	if err == nil {
+		err = b.Await(b.t.Context(), "m", v.Number)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+// infer returns the letter of the version that answers, and its number.
+func (b *bench) infer(x byte) (string, error) {
+	r, err := b.Infer(b.t.Context(), &serve.Request{Model: "m", Inputs: []model.Tensor{{Name: "x", Type: model.Uint8, Shape: []int64{1}, Data: []byte{x}}}})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s%d", r.Outputs[0].Data, r.Version), nil
+}
+
+func (b *bench) want(want string) {
+	b.t.Helper()
+	if got, err := b.infer(0); err != nil || got != want {
+		b.t.Fatalf("%q, %v: want %q", got, err, want)
+	}
+}
+
+func TestLoadOnDemand(t *testing.T) {
+	b := open(t)
+	if _, err := b.infer(0); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("no model: %v", err)
+	}
+	b.push("a", repository.Config{Aliases: []string{"alias"}})
+	b.want("a1")
+	b.want("a1")
+	if n := b.engine.loads("a"); n != 1 {
+		t.Errorf("loaded %d times", n)
+	}
+	if ready, err := b.Ready("alias", ""); !ready || err != nil {
+		t.Errorf("ready %t, %v", ready, err)
+	}
+	for name, r := range map[string]*serve.Request{
+		"no input":  {Model: "m"},
+		"wrong":     {Model: "m", Inputs: []model.Tensor{{Name: "z", Type: model.Uint8, Shape: []int64{1}, Data: []byte{0}}}},
+		"shape":     {Model: "m", Inputs: []model.Tensor{{Name: "x", Type: model.Uint8, Shape: []int64{2}, Data: []byte{0, 0}}}},
+		"type":      {Model: "m", Inputs: []model.Tensor{{Name: "x", Type: model.Int8, Shape: []int64{1}, Data: []byte{0}}}},
+		"truncated": {Model: "m", Inputs: []model.Tensor{{Name: "x", Type: model.Uint8, Shape: []int64{1}}}},
+		"output":    {Model: "m", Outputs: []string{"z"}, Inputs: []model.Tensor{{Name: "x", Type: model.Uint8, Shape: []int64{1}, Data: []byte{0}}}},
+	} {
+		if _, err := b.Infer(t.Context(), r); outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A version that can't be loaded says why, and the one before goes on.
+func TestBrokenVersion(t *testing.T) {
+	b := open(t)
+	b.push("a", repository.Config{})
+	b.want("a1")
+	v := b.push("broken", repository.Config{})
+	if _, err := b.Place(t.Context(), &v); outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), "operator Foo") {
+		t.Errorf("placed: %v", err)
+	}
+	if err := b.Load(t.Context(), "m", "1"); err != nil {
+		t.Errorf("the version before: %v", err)
+	}
+}
+
+// Requests go to the version before while a new one is being loaded.
+func TestSwitch(t *testing.T) {
+	b := open(t)
+	b.push("a", repository.Config{})
+	b.want("a1")
+	b.push("slow", repository.Config{})
+	b.want("a1")
+	close(b.engine.loading)
+	if err := b.Load(t.Context(), "m", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.want("s2")
+	if _, err := b.repository.Rollback(t.Context(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Await(t.Context(), "m", 3), b.Load(t.Context(), "m", "")); err != nil {
+		t.Fatal(err)
+	}
+	b.want("a3")
+}
+
+// A request that is being executed ends well when its model is unloaded or removed.
+func TestDrain(t *testing.T) {
+	for name, end := range map[string]func(b *bench) error{
+		"unload": func(b *bench) error { return b.Unload("m") },
+		"remove": func(b *bench) error { return b.repository.Remove(b.t.Context(), "m") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := open(t)
+			b.push("a", repository.Config{})
+			done := make(chan error)
+			go func() {
+				got, err := b.infer(1)
+				if err == nil && got != "a1" {
+					err = errors.New(got)
+				}
+				done <- err
+			}()
+			<-b.engine.started
+			if err := end(b); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-done:
+				t.Fatalf("the request ended early: %v", err)
+			default:
+			}
+			close(b.engine.proceed)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if name == "unload" {
+				b.want("a1")
+				if n := b.engine.loads("a"); n != 2 {
+					t.Errorf("loaded %d times", n)
+				}
+			}
+		})
+	}
+}
+
+// A canary gets its percentage, evenly.
+func TestCanary(t *testing.T) {
+	b := open(t)
+	b.push("a", repository.Config{})
+	b.push("b", repository.Config{})
+	if _, err := b.repository.Rollout(t.Context(), "m", 1, 30); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Await(t.Context(), "m", 3), b.Load(t.Context(), "m", ""), b.Load(t.Context(), "m", "2")); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		canary := 0
+		for range 20 {
+			got, err := b.infer(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got[0] == 'a' {
+				canary++
+			}
+		}
+		if canary != 6 {
+			t.Errorf("%d of 20 requests", canary)
+		}
+	}
+}
+
+// A model that may not be loaded here is executed and described elsewhere; a node that is lost is
+// replaced by the next.
+func TestElsewhere(t *testing.T) {
+	b := open(t)
+	b.peers.reports = []serve.Report{{Node: "dinghy"}, {Node: "tender"}}
+	b.peers.fail = map[outboard.NodeID]error{"dinghy": outboard.Errorf(outboard.Unreachable, "", "lost")}
+	b.push("a", repository.Config{Nodes: []string{"dinghy", "tender"}})
+	r, err := b.Infer(t.Context(), &serve.Request{Model: "m"})
+	if err != nil || r.Node != "tender" || len(b.peers.asked) != 2 {
+		t.Errorf("%+v, %v after %v", r, err, b.peers.asked)
+	}
+	d, err := b.Describe(t.Context(), "m", "")
+	if err != nil || d.Info.Platform != "tender" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if n := b.engine.loads("a"); n != 0 {
+		t.Errorf("loaded %d times on a node that may not", n)
+	}
+	b.peers.fail["tender"] = outboard.Errorf(outboard.Exhausted, "", "the queue is full")
+	b.peers.fail["dinghy"] = b.peers.fail["tender"]
+	b.peers.asked = nil
+	if _, err := b.Infer(t.Context(), &serve.Request{Model: "m"}); outboard.KindOf(err) != outboard.Exhausted || len(b.peers.asked) != 1 {
+		t.Errorf("a refusal: %v after %v", err, b.peers.asked)
+	}
+}
