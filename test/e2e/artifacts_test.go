@@ -45,12 +45,12 @@ func TestArtifactsComeFromOtherNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again(func() { write(t, blobOf(dinghy, module), []byte("something else")) })
+	again(func() { write(t, fetchedBlob(dinghy, module), []byte("something else")) })
 	fetched(t, dinghy, module)
 
 	// The other's file is broken, and it has none.
 	again(func() {
-		if err := os.Remove(blobOf(dinghy, module)); err != nil {
+		if err := os.Remove(fetchedBlob(dinghy, module)); err != nil {
 			t.Fatal(err)
 		}
 		write(t, blobOf(harbour, module), module[:len(module)-1])
@@ -59,7 +59,7 @@ func TestArtifactsComeFromOtherNodes(t *testing.T) {
 		app, ok := appOf(t, dinghy)
 		return ok && app.State == "failed"
 	})
-	if _, err := os.Stat(blobOf(dinghy, module)); err == nil {
+	if _, err := os.Stat(fetchedBlob(dinghy, module)); err == nil {
 		t.Error("a broken module was taken")
 	}
 	write(t, blobOf(harbour, module), module)
@@ -73,9 +73,17 @@ func write(t testing.TB, path string, content []byte) {
 	}
 }
 
-// blobOf is where a node keeps a file.
-func blobOf(n *rig.Node, content []byte) string {
-	return filepath.Join(n.Data(), "artifacts", "blobs", "sha256", artifact.Digest(content)[len("sha256:"):])
+// blobOf is where a node keeps a file that was deployed on it.
+func blobOf(n *rig.Node, content []byte) string { return blobIn(n.Data(), content) }
+
+// fetchedBlob is where the tenant's process of a node keeps a file that it has fetched from
+// another node: it can't write to the node's artifacts.
+func fetchedBlob(n *rig.Node, content []byte) string {
+	return blobIn(filepath.Join(n.Data(), "tenants", "default"), content)
+}
+
+func blobIn(dir string, content []byte) string {
+	return filepath.Join(dir, "artifacts", "blobs", "sha256", artifact.Digest(content)[len("sha256:"):])
 }
 
 func appOf(t testing.TB, n *rig.Node) (client.App, bool) {
@@ -94,7 +102,7 @@ func fetched(t testing.TB, n *rig.Node, module []byte) {
 		app, ok := appOf(t, n)
 		return ok && app.State == "ready"
 	})
-	if got, err := os.ReadFile(blobOf(n, module)); err != nil || !bytes.Equal(got, module) {
+	if got, err := os.ReadFile(fetchedBlob(n, module)); err != nil || !bytes.Equal(got, module) {
 		t.Errorf("%s has %d bytes, %v, want the module's %d", n.Name, len(got), err, len(module))
 	}
 	if out, err := n.Output(t.Context(), "invoke", "words/count", "-d", "a a"); err != nil || out != "a 2\ncall 1\n" {

@@ -31,7 +31,7 @@ func TestRecordedPrograms(t *testing.T) {
 				differ, skip = differs(), nil
 			}
 			dir := t.TempDir()
-			tests.Compare(t, cltest.Options{Differs: differ, Skip: skip, Programs: []string{"event", "map", "memory", "kernel"}, Through: func(cmd *exec.Cmd) {
+			tests.Compare(t, cltest.Options{InTurn: true, Differs: differ, Skip: skip, Programs: []string{"event", "map", "memory", "kernel"}, Through: func(cmd *exec.Cmd) {
 				file, err := os.CreateTemp(dir, "*.trace")
 				if err != nil {
 					t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -31,13 +32,18 @@ type Server struct {
 	Log                *slog.Logger
 }
 
+// drainTimeout bounds how long a node that stops serves the calls of others. It also waits for
+// that long where the pool's state does not answer to the withdrawal of the service.
+const drainTimeout = 2 * time.Second
+
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	listener, err := fabric.Listen("node:"+s.Socket, fabric.WithLogger(s.Log), fabric.WithPerRPCCredentials(credential(s.Credential)))
 	if err != nil {
 		return err
 	}
-	server := fabric.NewServer(fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(s.Log))
+	server := fabric.NewServer(fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(s.Log),
+		fabric.WithDrainTimeout(drainTimeout))
 	server.RegisterService(s.service(), s)
 	ready()
 	err = server.Run(ctx, listener)

@@ -135,7 +135,7 @@ func (p permissions) ownsKey(words []string) bool {
 		return rest[0] == p.node || rest[3] == p.node // the device's node, and the holder
 	case part == "config" && len(rest) == 2:
 		return rest[0] == "members" && rest[1] == p.node
-	case part == "nodes" || part == "endpoints" || part == "added-endpoints" || part == "modelreports":
+	case part == "nodes" || part == "endpoints" || part == "added-endpoints" || part == "modelreports" || part == "network":
 		return len(rest) == 1 && rest[0] == p.node
 	case part == "model-usage":
 		return len(rest) == 2 && rest[1] == p.node

@@ -25,6 +25,10 @@ type Options struct {
 	// make sense with the driver.
 	Programs []string
 
+	// InTurn runs one program after the other. Programs that run beside each other wait for
+	// places among the parallel tests, so a test that holds a lock which those wait for needs it.
+	InTurn bool
+
 	// Limit ends a run of one program that hangs. Zero means five minutes.
 	Limit time.Duration
 
@@ -54,13 +58,15 @@ func (o *Options) setDefaults(s *Suite) {
 }
 
 // Compare runs the programs over the local driver and through the other way,
-// one subtest for each program and case. Programs run beside each other.
+// one subtest for each program and case.
 func (s *Suite) Compare(t *testing.T, options Options) {
 	t.Helper()
 	options.setDefaults(s)
 	for _, program := range options.Programs {
 		t.Run(program, func(t *testing.T) {
-			t.Parallel()
+			if !options.InTurn {
+				t.Parallel()
+			}
 			s.compareProgram(t, program, options)
 		})
 	}
