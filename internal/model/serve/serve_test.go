@@ -148,11 +148,16 @@ func open(t *testing.T) *bench {
 // push makes content the next version of the model m, and waits until the node knows it.
 func (b *bench) push(content string, config repository.Config) repository.Version {
 	b.t.Helper()
+	return b.pushAs("m", content, config)
+}
+
+func (b *bench) pushAs(name, content string, config repository.Config) repository.Version {
+	b.t.Helper()
 	v, err := b.repository.Push(b.t.Context(), repository.Version{
-		Name: "m", Engine: "fake", Main: "m.fake", Config: config, Files: map[string]repository.File{"m.fake": {Digest: content, Size: 1}},
+		Name: name, Engine: "fake", Main: "m.fake", Config: config, Files: map[string]repository.File{"m.fake": {Digest: content, Size: 1}},
 	})
 	if err == nil {
-		err = b.Await(b.t.Context(), "m", v.Number)
+		err = b.Await(b.t.Context(), name, v.Number)
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -161,8 +166,10 @@ func (b *bench) push(content string, config repository.Config) repository.Versio
 }
 
 // infer returns the letter of the version that answers, and its number.
-func (b *bench) infer(x byte) (string, error) {
-	r, err := b.Infer(b.t.Context(), &serve.Request{Model: "m", Inputs: []model.Tensor{{Name: "x", Type: model.Uint8, Shape: []int64{1}, Data: []byte{x}}}})
+func (b *bench) infer(x byte) (string, error) { return b.inferWith("m", x) }
+
+func (b *bench) inferWith(name string, x byte) (string, error) {
+	r, err := b.Infer(b.t.Context(), &serve.Request{Model: name, Inputs: []model.Tensor{{Name: "x", Type: model.Uint8, Shape: []int64{1}, Data: []byte{x}}}})
 	if err != nil {
 		return "", err
 	}
@@ -247,6 +254,7 @@ func TestDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := open(t)
+			b.pushAs("other", "o", repository.Config{})
 			b.push("a", repository.Config{})
 			done := make(chan error)
 			go func() {
@@ -259,6 +267,12 @@ func TestDrain(t *testing.T) {
 			<-b.engine.started
 			if err := end(b); err != nil {
 				t.Fatal(err)
+			}
+			// While other requests are executed, an unload that does not drain would end.
+			for range 200 {
+				if got, err := b.inferWith("other", 0); err != nil || got != "o1" {
+					t.Fatalf("other: %q, %v", got, err)
+				}
 			}
 			select {
 			case err := <-done:
