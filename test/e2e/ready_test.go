@@ -147,7 +147,7 @@ func TestDeployWaitsForNodes(t *testing.T) {
 	p.wantNodes("3/3", states())
 
 	// A node that can't get the files.
-	artifacts := filepath.Join(p.nodes[2].Data(), "artifacts", "blobs")
+	artifacts := filepath.Join(p.nodes[2].Data(), "tenants", "default", "artifacts", "blobs")
 	if err := os.Rename(artifacts, artifacts+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestEachAppStartsByItself(t *testing.T) {
 	}
 	// A reader of it waits: the node works on its app for as long as the test wants.
 	content := fmt.Appendf(nil, eachFlow, "slow")
-	blob := blobOf(dinghy, content)
+	blob := fetchedBlob(dinghy, content)
 	if err := errors.Join(os.Rename(blob, blob+".away"), syscall.Mkfifo(blob, 0o600)); err != nil {
 		t.Fatal(err)
 	}
