@@ -13,7 +13,8 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// users are how a node runs: as root, and as an ordinary user, who gets other mechanisms.
+// users are the users that a node runs as: root, and an ordinary user, for whose processes other
+// mechanisms of isolation work.
 var users = []string{"root", "nobody"}
 
 // strongest starts a node that refuses to lend devices without any mechanism of isolation that

@@ -169,7 +169,7 @@ func (q *Queue) admit(it *item) (direct bool, err error) {
 	}
 	if q.idle > 0 && len(q.waiting) == 0 && (q.opts.Delay == 0 || it.key == "" || it.Rows >= q.opts.MaxBatch) {
 		q.idle--
-		q.begin([]*item{it})
+		q.startBatch([]*item{it})
 		return true, nil
 	}
 	q.last++
@@ -251,7 +251,7 @@ func (q *Queue) form() []*item {
 			for _, it := range batch {
 				q.remove(it)
 			}
-			q.begin(batch)
+			q.startBatch(batch)
 			return batch
 		}
 		q.mu.Unlock()
@@ -327,8 +327,8 @@ func (q *Queue) inOrder() []*item {
 	return list
 }
 
-// begin records that a batch is about to be executed. mu must be held.
-func (q *Queue) begin(batch []*item) {
+// startBatch records that a batch is about to be executed. mu must be held.
+func (q *Queue) startBatch(batch []*item) {
 	q.running++
 	now := time.Now()
 	for _, it := range batch {

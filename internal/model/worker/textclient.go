@@ -44,7 +44,7 @@ func (s *tokenStream) add(tokens []engine.Token) {
 	}
 }
 
-func (s *tokenStream) take() []engine.Token {
+func (s *tokenStream) drain() []engine.Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tokens := s.waiting
@@ -159,12 +159,12 @@ func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(en
 	for {
 		select {
 		case <-stream.arrived:
-			if err := emitAll(stream.take(), emit); err != nil {
+			if err := emitAll(stream.drain(), emit); err != nil {
 				return engine.Usage{}, w.cancelGeneration(id, stream, err)
 			}
 		case <-stream.ended: // after the last tokens
 			w.texts.close(id)
-			if err := emitAll(stream.take(), emit); err != nil {
+			if err := emitAll(stream.drain(), emit); err != nil {
 				return stream.usage, err
 			}
 			return stream.usage, stream.err

@@ -7,5 +7,6 @@
 // pool as a whole sees more of its links. The cost of a node therefore does not depend on the
 // pool's size. One peer is probed at a time, in turn.
 //
-// The package decides when and whom; how a probe reaches another node is its user's.
+// The package decides which nodes are probed and when; how a probe reaches another node is decided
+// by its user.
 package network

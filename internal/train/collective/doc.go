@@ -1,8 +1,8 @@
 // Package collective computes the collective operations of training (all-reduce, all-gather,
 // and the like) over ranks that reach each other by byte streams.
 //
-// A schedule says which elements a rank sends to whom, receives from whom and combines, step by
-// step; it is a value, made by a pure function, so it can be checked without a network. A [Group]
+// A schedule has, step by step, the elements that a rank sends, receives and combines, and its
+// peers; it is a value, made by a pure function, so it can be checked without a network. A [Group]
 // executes schedules over connections, finds ranks that disagree about what they call, and ends
 // all calls when one rank is gone.
 //

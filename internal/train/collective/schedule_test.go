@@ -34,7 +34,7 @@ func simulate(t *rapid.T, schedules []Schedule, values [][]int64) (sent []int) {
 					continue
 				}
 				under[way{step.From, rank}] = queue[1:]
-				take(t, step, values[rank], queue[0])
+				applyMessage(t, step, values[rank], queue[0])
 			}
 			next[rank], offered[rank], progress = next[rank]+1, false, true
 		}
@@ -52,7 +52,7 @@ func simulate(t *rapid.T, schedules []Schedule, values [][]int64) (sent []int) {
 	return sent
 }
 
-func take(t *rapid.T, step Step, values, message []int64) {
+func applyMessage(t *rapid.T, step Step, values, message []int64) {
 	if len(message) != step.Receive.Len() {
 		t.Fatalf("%d elements arrive where %d are expected", len(message), step.Receive.Len())
 	}
