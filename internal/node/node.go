@@ -271,7 +271,16 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Func("models' port", func(ctx context.Context, ready func()) error { return n.models.runPort(ctx, ready) }),
 		lifecycle.Func("gateway", func(ctx context.Context, ready func()) error { return n.ingress.run(ctx, ready) }),
 		lifecycle.Func("local API", n.serveAPI),
+		lifecycle.Func("stop", n.beginStop),
 	)
+}
+
+// beginStop is the first service that stops: it tells the state that the others follow.
+func (n *Node) beginStop(ctx context.Context, ready func()) error {
+	ready()
+	<-ctx.Done()
+	n.state.BeginStop()
+	return nil
 }
 
 // requestStop makes Run return.

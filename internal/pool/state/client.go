@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,7 +27,13 @@ type client struct {
 
 	attempts attempts
 	writes   writes
+	stopping atomic.Bool
 }
+
+// BeginStop says that the node stops. Parts that stop one after the other would each wait until
+// its own limit for a state that has lost its majority: from now on requests end while no write
+// has been acknowledged for some seconds.
+func (c *client) BeginStop() { c.stopping.Store(true) }
 
 // connect opens the connection. It reconnects without limit: a server that restarts for a
 // new role is back in a moment.

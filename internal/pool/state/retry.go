@@ -67,6 +67,9 @@ func (c *client) retry(ctx context.Context, f func(context.Context) error) error
 func (c *client) retryEach(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	var missing time.Time // since when there is no such stream
 	for {
+		if c.givesUp() {
+			return unreachable("the pool's state", errGivenUp)
+		}
 		err := c.attemptOnce(ctx, limit, f)
 		switch {
 		case err == nil:
@@ -88,6 +91,13 @@ func (c *client) retryEach(ctx context.Context, limit time.Duration, f func(cont
 		}
 	}
 }
+
+// errGivenUp is the error of requests of a node that stops while the state answers nobody.
+var errGivenUp = errors.New("it acknowledges no writes, and this node stops")
+
+// givesUp reports whether the node stops and the state has acknowledged no write for
+// [writeGrace], as when it has lost its majority.
+func (c *client) givesUp() bool { return c.stopping.Load() && c.writes.failing() > writeGrace }
 
 func (c *client) attemptOnce(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -44,3 +44,42 @@ func TestStreamIsNotFound(t *testing.T) {
 		})
 	}
 }
+
+// The parts of a node that stops, one after the other, wait for a lost majority once. A state
+// that answers again is waited for.
+func TestStopWithoutMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := new(client)
+		majority := false
+		write := func(limit time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			return c.retry(ctx, func(ctx context.Context) error {
+				if majority {
+					c.writes.record(nil)
+					return nil
+				}
+				<-ctx.Done()
+				c.writes.record(ctx.Err())
+				return ctx.Err()
+			})
+		}
+		c.BeginStop()
+		begin := time.Now()
+		for range 10 {
+			if err := write(time.Minute); !errors.Is(err, errGivenUp) || outboard.KindOf(err) != outboard.Unreachable {
+				t.Fatalf("a write ended with %v", err)
+			}
+		}
+		if took := time.Since(begin); took > writeGrace+3*attemptTimeout {
+			t.Errorf("ten writes without a majority took %v", took)
+		}
+
+		c, majority = new(client), false
+		c.BeginStop()
+		time.AfterFunc(writeGrace, func() { majority = true })
+		if err := write(time.Minute); err != nil {
+			t.Errorf("a write during an election ended with %v", err)
+		}
+	})
+}
