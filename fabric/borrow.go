@@ -12,16 +12,14 @@ import (
 // requests where they are. A bytes field of 8 KiB or more, in a request that came
 // over shared memory, points into that memory. It is valid until the handler, with all
 // its interceptors, has returned, and the response was marshalled: a response may hold
-// the request's bytes. Whoever needs them for longer clones them before. They must not
-// be written to, and the process that sent them could change them meanwhile: what is
-// checked has to be cloned first, unless the sender is trusted (calls through a node
-// come from the node's process).
+// the request's bytes. A handler that needs them for longer clones them. They must not be
+// written to, and the process that sent them could change them meanwhile: clone before you
+// check, unless the sender is trusted (calls through a node come from the node's process).
 //
 // Strings, smaller fields, elements of lists and maps, requests of streaming methods and
-// those that came by another way or compressed are copied as always. So are those that
-// are longer than a piece of the shared heap (1 MiB), and all when more than half
-// of that heap is lent out: a handler that takes long holds room which the sender
-// needs for its next calls.
+// requests that came over another transport or compressed are copied. So are fields that are
+// longer than a block of the shared heap (1 MiB), and all fields while more than half of that
+// heap is borrowed: a slow handler holds memory that the sender needs for its next calls.
 func WithBorrowedRequests() Option { return func(o *options) { o.borrow = true } }
 
 // A Loan holds the memory of a response that was borrowed. The zero value is

@@ -171,7 +171,7 @@ func (r *result) report(opts []grpc.CallOption) {
 	}
 }
 
-// finished tells those who asked that the call is over.
+// finished calls the OnFinish options of a call that has ended.
 func finished(opts []grpc.CallOption, err error) {
 	for _, o := range opts {
 		if f, ok := o.(grpc.OnFinishCallOption); ok {

@@ -174,7 +174,7 @@ func (s *clientStream) RecvMsg(m any) error {
 }
 
 func (s *clientStream) receive(m any) error {
-	// A caller who has left gets no messages, even those that are here already.
+	// A caller whose context has ended gets no messages, not even received ones.
 	if err := contextStatus(s.ctx); err != nil && s.final.Load() == nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (s *clientStream) receiveEnd() error {
 	return errManyResponses
 }
 
-// finish ends a call whose end RecvMsg has seen.
+// finish ends a call whose status RecvMsg has received.
 func (s *clientStream) finish(err error) {
 	s.reported.Do(func() {
 		header, _ := s.Header()
@@ -211,7 +211,7 @@ func (s *clientStream) finish(err error) {
 	s.end(err)
 }
 
-// end gives back what the call holds, and tells who wants to know.
+// end releases the call's resources, and calls its OnFinish options.
 func (s *clientStream) end(err error) {
 	s.ended.Do(func() {
 		if err == io.EOF { //nolint:errorlint // as above

@@ -30,8 +30,8 @@ func codecFor(subtype string) encoding.CodecV2 {
 	return nil
 }
 
-// isProto says that c writes protocol buffers as everybody does, so that this
-// package may do c's work itself.
+// isProto reports whether c is grpc-go's codec of protocol buffers, so that this package may
+// encode and decode in its place.
 func isProto(c encoding.CodecV2) bool {
 	t := reflect.TypeOf(c)
 	return t != nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == grpcProto

@@ -19,12 +19,12 @@ import (
 // A link is one connection to a peer.
 type link struct {
 	transport call.Transport
-	// peer is who is there, nil for nobody known.
+	// peer is the other end, nil if it is not known.
 	peer *peer.Peer
 	// done is closed when the connection has ended or takes no more calls; nil: never.
 	done <-chan struct{}
-	// movable says that streams are to go on by the next link when this one takes no more
-	// calls. Whoever serves them must know package transit.
+	// movable says that streams move to the next link when this one takes no more calls. The
+	// server has to support package transit.
 	movable bool
 
 	streams transit.StreamSet

@@ -215,9 +215,9 @@ func (f *codecState) unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// unmarshalCodec copies data for codecs that nobody here knows: the bytes may lie where
-// their sender can still write. The parser for protocol buffers reads each
-// length once and keeps nothing, so that it needs no copy.
+// unmarshalCodec copies data for codecs that this package does not know: the sender may still
+// be able to write to the bytes. The parser of protocol buffers reads each length once and
+// retains nothing, so that it needs no copy.
 func (f *codecState) unmarshalCodec(data []byte, v any) error {
 	if f.proto {
 		if m := protoOf(v); m != nil {

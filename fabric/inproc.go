@@ -48,7 +48,7 @@ type localListener struct {
 	once    sync.Once
 	server  *Server
 	ready   chan struct{}   // closed when server is known
-	life    context.Context //nolint:containedctx // of those who are connected
+	life    context.Context //nolint:containedctx // of the connections
 	over    context.CancelCauseFunc
 }
 
@@ -83,7 +83,7 @@ func (n *Network) find(name string) *localListener {
 	return n.names[name]
 }
 
-// dial is the link to who listens at name now.
+// dial returns a link to the server that listens at name now.
 func (n *Network) dial(ctx context.Context, name string) (*link, error) {
 	l := n.find(name)
 	if l == nil {
@@ -182,8 +182,8 @@ func (t *inProcess) Unary(ctx context.Context, h *call.Head, request *call.Messa
 	return detach(response), end, nil
 }
 
-// do runs work, for callers who may leave before it is done: then late runs after
-// it, and the caller gets the status to leave with.
+// do runs work for a caller whose context may end first: then do returns that context's status,
+// and late runs after work.
 func (t *inProcess) do(ctx context.Context, work func(context.Context), late func()) error {
 	mine, cancel := t.handlerContext(ctx)
 	done := make(chan struct{})

@@ -10,7 +10,7 @@ import (
 )
 
 // A lentRequest is a request that still belongs to its caller. The handler copies it
-// once, straight into its own message; a caller who leaves first takes it back.
+// once, straight into its own message; a caller that returns first revokes it.
 type lentRequest struct {
 	mu      sync.Mutex
 	value   any
@@ -76,7 +76,7 @@ func (t *inProcess) invoke(ctx context.Context, b *outgoingCall, args, reply any
 	return c.deliver(&b.codec, reply, r)
 }
 
-// await runs the handler for a caller who may leave before it returns.
+// await runs the handler for a caller whose context may end before the handler returns.
 func (t *inProcess) await(ctx context.Context, c *localCall) error {
 	c.parent = withoutValues{ctx}
 	done := make(chan struct{})

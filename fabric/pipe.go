@@ -74,7 +74,7 @@ func (p *pipe) finish() {
 	signal(p.readable)
 }
 
-// drop frees what nobody will receive.
+// drop frees the queued messages.
 func (p *pipe) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

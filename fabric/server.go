@@ -28,18 +28,18 @@ type Server struct {
 	unaryServer  grpc.UnaryServerInterceptor
 	streamServer grpc.StreamServerInterceptor
 
-	mu       sync.Mutex // of those who register
+	mu       sync.Mutex // held while services are registered
 	services atomic.Pointer[map[string]*service]
 
 	life       context.Context //nolint:containedctx // handlers end with it
 	stop       context.CancelFunc
 	draining   context.Context //nolint:containedctx // ends when GracefulStop begins; changed under mu
 	startDrain context.CancelFunc
-	offers     sync.WaitGroup // listeners whose node has to learn that the server drains; added under mu
+	offers     sync.WaitGroup // listeners whose node has not been told of the drain; added under mu
 	stopping   atomic.Bool
 	calls      atomic.Int64
-	streams    transit.Callees // those that may come by another way
-	idle       chan struct{}   // has one when the last call has ended while stopping
+	streams    transit.Callees // those that can move to another connection
+	idle       chan struct{}   // has a value when the last call has ended while stopping
 }
 
 var (
@@ -61,7 +61,7 @@ type method struct {
 	stream *grpc.StreamDesc
 }
 
-// NewServer makes a server without services that serves nobody yet.
+// NewServer returns a server without services and listeners.
 func NewServer(opts ...Option) *Server {
 	o := newOptions(opts)
 	s := &Server{options: o, idle: make(chan struct{}, 1)}
@@ -175,7 +175,7 @@ func (s *Server) newCodecState(h *call.Head) (codecState, error) {
 	return f, nil
 }
 
-// codecFor takes codecs that nobody knows for protocol buffers, as grpc-go does.
+// codecFor treats unknown codecs as protocol buffers, as grpc-go does.
 func (s *Server) codecFor(subtype string) encoding.CodecV2 {
 	if c := codecFor(subtype); c != nil {
 		return c

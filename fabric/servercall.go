@@ -200,7 +200,7 @@ func (c *serverCall) outcome() call.End {
 	return call.End{Header: c.header, Trailer: c.trailer}
 }
 
-// Caller is who makes a call, as the transport knows it.
+// Caller is the peer that makes a call, as the transport has authenticated it.
 type Caller struct {
 	credentials.CommonAuthInfo
 	// Tenant and Peer are the call's Head's.
@@ -210,7 +210,7 @@ type Caller struct {
 // AuthType implements credentials.AuthInfo.
 func (Caller) AuthType() string { return "outboard" }
 
-// CallerFromContext is who made the call that a handler's ctx belongs to.
+// CallerFromContext returns the caller of the call that a handler's ctx belongs to.
 func CallerFromContext(ctx context.Context) (Caller, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

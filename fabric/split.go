@@ -84,7 +84,7 @@ func (s *splitter) field(number protowire.Number, kind protowire.Type, value []b
 	}
 	content, n := protowire.ConsumeBytes(value)
 	if n != len(value) {
-		return false // somebody writes to it
+		return false // its sender is changing it
 	}
 	switch {
 	case fd.Kind() == protoreflect.BytesKind:

@@ -122,7 +122,7 @@ func dialPlain(addr string, o *options) dialFunc {
 	}
 }
 
-// securePeer is a peer whose connection no third party can read or change.
+// securePeer is a peer on a connection with privacy and integrity.
 func securePeer(addr, name string) *peer.Peer {
 	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
 	return &peer.Peer{Addr: address(addr), AuthInfo: Caller{CommonAuthInfo: level, Peer: name}}

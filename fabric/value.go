@@ -5,8 +5,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// moveInto moves value, which nobody else has, into v. It says no where the two are
-// of different kinds: then the bytes must do it.
+// moveInto moves value, to which there is no other reference, into v. It returns false where
+// their types differ: then the value has to be encoded.
 func (f *codecState) moveInto(value, v any) (bool, error) {
 	from, to := protoOf(value), protoOf(v)
 	if !f.proto || !sameType(from, to) {
@@ -37,8 +37,8 @@ func sameType(a, b proto.Message) bool {
 	return a != nil && b != nil && a.ProtoReflect().Descriptor() == b.ProtoReflect().Descriptor()
 }
 
-// moveFields gives from's fields to to. Lists, maps and messages are not copied: from
-// is used by nobody after that.
+// moveFields moves the fields of from to to. Lists, maps and messages are not copied: from
+// must not be used afterwards.
 func moveFields(from, to proto.Message) {
 	proto.Reset(to)
 	source, target := from.ProtoReflect(), to.ProtoReflect()

@@ -15,14 +15,14 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// A Head is what is known of a call before its first message. Whoever receives
-// one does not change it; a change needs a [Head.Clone].
+// A Head describes a call before its first message. Its receiver does not change
+// it; a change needs a [Head.Clone].
 type Head struct {
 	// Method is "/package.Service/Method".
 	Method string
 	// Metadata has lower-case keys; values of keys that end in "-bin" are raw bytes.
 	Metadata metadata.MD
-	// Tenant and Peer say who calls. They come from the channel (its certificate
+	// Tenant and Peer identify the caller. They come from the channel (its certificate
 	// or the socket's credentials), never from what the caller writes.
 	Tenant, Peer string
 	// Deadline is when the caller gives up; zero: never.
@@ -66,8 +66,8 @@ func (h *Head) Clone() *Head {
 	return &c
 }
 
-// A Message is one message on its way. Sending hands it over: the receiver of it
-// calls Free once, and nobody reads Data after that.
+// A Message is one message of a call. Sending transfers its ownership: its receiver calls Free
+// once, and Data must not be read after that.
 type Message struct {
 	// Data is the encoded message. It may lie in memory that its sender can still
 	// write: what is parsed with trust is copied first.
@@ -75,7 +75,7 @@ type Message struct {
 	// Compressed says that Data is compressed with the head's Encoding.
 	Compressed bool
 	// Value is the decoded message, where both sides share a process; then Data
-	// may be nil until somebody asks for it with Encode.
+	// may be nil until Encode is called.
 	Value any
 	// Encode makes Data from Value.
 	Encode func(value any) ([]byte, error)

@@ -24,9 +24,9 @@ func (env *Env) traceStore() recording.Store {
 	return recording.Store{Dir: filepath.Join(env.config.data, "traces")}
 }
 
-// place predicts the program on the pool's devices, if a trace of it is kept. Without one, the
+// rankDevices predicts the program on the pool's devices, if a trace of it is kept. Without one, the
 // node chooses by the measured network and by load.
-func (o *runOptions) place(ctx context.Context, env *Env, path string, args []string) (placement, error) {
+func (o *runOptions) rankDevices(ctx context.Context, env *Env, path string, args []string) (placement, error) {
 	if o.record.forget {
 		return placement{}, nil
 	}

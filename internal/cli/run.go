@@ -119,11 +119,11 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	if opts.record.local {
 		return runLocal(ctx, env, opts, path, args)
 	}
-	place, err := opts.place(ctx, env, path, args)
+	devices, err := opts.rankDevices(ctx, env, path, args)
 	if err != nil {
 		return err
 	}
-	hold, err := acquire(ctx, env, opts, args, place)
+	hold, err := acquire(ctx, env, opts, args, devices)
 	if err != nil {
 		return err
 	}
@@ -178,12 +178,12 @@ func prepareData(path string) error {
 }
 
 // acquire requests the leases from the node, and shows the wait.
-func acquire(ctx context.Context, env *Env, opts runOptions, args []string, place placement) (*client.Hold, error) {
+func acquire(ctx context.Context, env *Env, opts runOptions, args []string, devices placement) (*client.Hold, error) {
 	p := progress{env: env}
 	defer p.done()
 	return env.client().Acquire(ctx, client.LeaseRequest{
 		Selector: opts.device, Count: opts.count, Memory: opts.memory, Weight: opts.weight,
-		Prefer: place.prefer, Exclude: place.exclude, NoWait: opts.noWait, Timeout: client.Duration(opts.timeout), Program: filepath.Base(args[0]),
+		Prefer: devices.prefer, Exclude: devices.exclude, NoWait: opts.noWait, Timeout: client.Duration(opts.timeout), Program: filepath.Base(args[0]),
 	}, p.show)
 }
 

@@ -19,11 +19,11 @@ type HeatMap struct {
 	// logarithms.
 	Least, Most float64
 	Log         bool
-	// Marks are drawn at their place between the cells' centres.
+	// Marks are drawn at their position between the cells' centres.
 	Marks []Mark
 }
 
-// Mark is a named place in a heat map.
+// Mark is a named point in a heat map.
 type Mark struct {
 	Name string
 	X, Y float64
@@ -87,8 +87,8 @@ func (h *HeatMap) cell(c *canvas, i, j int, x, y, w float64, tip string) {
 func (h *HeatMap) drawMarks(c *canvas, w, bottom float64) {
 	var taken []float64
 	for i, m := range h.Marks {
-		x := left + w*(place(h.Xs, m.X)+0.5)
-		y := bottom - cellHeight*(place(h.Ys, m.Y)+0.5)
+		x := left + w*(indexOf(h.Xs, m.X)+0.5)
+		y := bottom - cellHeight*(indexOf(h.Ys, m.Y)+0.5)
 		c.mark(x, y, i, "#fff", m.Name+": "+m.Note)
 		label := y - 9
 		for slices.ContainsFunc(taken, func(t float64) bool { return math.Abs(t-label) < lineHeight-3 }) {
@@ -103,8 +103,8 @@ func (h *HeatMap) drawMarks(c *canvas, w, bottom float64) {
 	}
 }
 
-// place is where v lies between values, as an index with a fraction.
-func place(values []float64, v float64) float64 {
+// indexOf returns the position of v on the logarithmic axis of values: an index with a fraction.
+func indexOf(values []float64, v float64) float64 {
 	last := len(values) - 1
 	if v <= values[0] {
 		return 0

@@ -55,29 +55,29 @@ func (v *view) sweep() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
-	news := false
+	changed := false
 	for id, h := range v.all {
 		if v.staleNode(h, now) {
 			v.log.Warn("a node is silent, and counts as gone", "node", id)
 			delete(v.all, id)
-			news = true
+			changed = true
 		}
 	}
 	for _, g := range v.granted {
 		for _, r := range g.records() {
 			if void := v.isVoid(r, now); void != v.voided[r.Lease] {
 				v.voided[r.Lease] = void
-				news = true
+				changed = true
 			}
 		}
 	}
 	for id, t := range v.queue {
 		if here := v.isPresent(t.Holder, t.Boot, now); !here && !v.orphans[id] {
 			v.orphans[id] = true
-			news = true
+			changed = true
 		}
 	}
-	if news {
+	if changed {
 		v.notify()
 	}
 }

@@ -134,14 +134,14 @@ func (v *view) apply(c state.Change) {
 		}
 		v.lastChange = now
 	}
-	news := false
+	changed := false
 	for _, e := range c.Entries {
 		if v.applyEntry(e, now) {
-			news = true
+			changed = true
 		}
 	}
 	v.seq = max(v.seq, c.Seq)
-	if news {
+	if changed {
 		v.notify()
 	}
 }
@@ -154,27 +154,27 @@ func (v *view) notify() {
 
 // applyEntry applies one entry and reports whether it changed the view.
 func (v *view) applyEntry(e state.Entry, now time.Time) bool {
-	var news bool
+	var changed bool
 	var err error
 	if id, ok := strings.CutPrefix(e.Key, nodePrefix); ok {
-		news, err = v.applyNode(outboard.NodeID(id), e, now)
+		changed, err = v.applyNode(outboard.NodeID(id), e, now)
 	} else if id, ok := strings.CutPrefix(e.Key, leasePrefix); ok {
-		news, err = v.applyGrants(id, e, now)
+		changed, err = v.applyGrants(id, e, now)
 	} else if id, ok := strings.CutPrefix(e.Key, queuePrefix); ok {
-		news, err = v.applyTicket(id, e)
+		changed, err = v.applyTicket(id, e)
 	} else if id, ok := strings.CutPrefix(e.Key, linkPrefix); ok {
 		err = v.applyLinks(outboard.NodeID(id), e)
 	} else if fingerprint, ok := strings.CutPrefix(e.Key, revokedPrefix); ok && !e.Deleted {
 		v.applyRevocation(fingerprint)
-		news = true
+		changed = true
 	}
 	if err != nil {
 		v.log.Warn("ignored a record of the pool", "key", e.Key, "error", err)
 	}
-	return news
+	return changed
 }
 
-func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (news bool, err error) {
+func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (changed bool, err error) {
 	had := v.all[id]
 	if e.Deleted {
 		if had != nil && !e.Expired {
@@ -207,7 +207,7 @@ func equalJSON(a, b any) bool {
 }
 
 // applyGrants applies the key of a device and a holder: DEVICE/HOLDER.
-func (v *view) applyGrants(key string, e state.Entry, now time.Time) (news bool, err error) {
+func (v *view) applyGrants(key string, e state.Entry, now time.Time) (changed bool, err error) {
 	device, holder, ok := cutHolder(key)
 	if !ok {
 		return false, errors.New("the key names no device and holder")
@@ -215,9 +215,9 @@ func (v *view) applyGrants(key string, e state.Entry, now time.Time) (news bool,
 	have := v.granted[device].holders[holder].revision
 	switch {
 	case e.Deleted && e.Revision >= have:
-		news = v.setGrants(device, holder, nil, e.Revision, now)
+		changed = v.setGrants(device, holder, nil, e.Revision, now)
 		delete(v.granted[device].holders, holder)
-		return news, nil
+		return changed, nil
 	case e.Revision <= have:
 		return false, nil // This node wrote it, or has read it before.
 	}
@@ -238,7 +238,7 @@ func cutHolder(key string) (outboard.DeviceID, outboard.NodeID, bool) {
 }
 
 // setGrants replaces a holder's grants of a device, and reports whether they differ.
-func (v *view) setGrants(id outboard.DeviceID, holder outboard.NodeID, records []record, revision uint64, now time.Time) (news bool) {
+func (v *view) setGrants(id outboard.DeviceID, holder outboard.NodeID, records []record, revision uint64, now time.Time) (changed bool) {
 	g := v.granted[id]
 	if g.holders == nil {
 		g.holders = make(map[outboard.NodeID]holderGrants)
@@ -282,7 +282,7 @@ func (v *view) decodeRecords(e state.Entry, holder outboard.NodeID) ([]record, e
 	return records, nil
 }
 
-func (v *view) applyTicket(id string, e state.Entry) (news bool, err error) {
+func (v *view) applyTicket(id string, e state.Entry) (changed bool, err error) {
 	if e.Deleted {
 		delete(v.queue, id)
 		delete(v.orphans, id)

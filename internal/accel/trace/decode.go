@@ -78,7 +78,7 @@ func (s *blockState) next(d *decoder, h *Header, waits []uint64) (Record, error)
 		return r, errRecord
 	}
 	r.Op = uint16(op)
-	if err := s.place(d, &r, mask, h); err != nil {
+	if err := s.decodeOrigin(d, &r, mask, h); err != nil {
 		return r, err
 	}
 	if err := s.times(d, &r, mask); err != nil {
@@ -110,8 +110,8 @@ func (s *blockState) next(d *decoder, h *Header, waits []uint64) (Record, error)
 	return r, r.validate()
 }
 
-// place decodes where the call was made: thread, device, queue.
-func (s *blockState) place(d *decoder, r *Record, mask uint64, h *Header) error {
+// decodeOrigin decodes where the call was made: thread, device, queue.
+func (s *blockState) decodeOrigin(d *decoder, r *Record, mask uint64, h *Header) error {
 	if mask&otherThread != 0 {
 		s.thread = threadKey{d.u32(), d.u32()}
 	}

@@ -78,7 +78,7 @@ func (l *Locality) enabled() bool { return l.Node != "" || l.Zone != "" }
 type Subset struct {
 	// Size of the subset; zero: everything.
 	Size int `yaml:"size"`
-	// Client names who picks.
+	// Client names the process that picks.
 	Client string `yaml:"client"`
 }
 

@@ -79,7 +79,7 @@ func (l *load) weightAt(c *Reports, at time.Duration) float64 {
 		return 0
 	}
 	if at-l.at >= c.Expiry {
-		// Whoever reports again begins anew, blackout included.
+		// An endpoint that reports again begins anew, blackout included.
 		l.weight = 0
 		return 0
 	}

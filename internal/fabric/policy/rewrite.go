@@ -145,7 +145,7 @@ func (s *rewriteStep) fields(x *Exchange) ([]ref.Val, error) {
 	return values, nil
 }
 
-// set changes the request, on a copy of it: it may be somebody else's.
+// set changes a copy of the request, which may be shared.
 func (x *Exchange) set(changes []fieldChange, values []ref.Val) error {
 	if len(changes) == 0 {
 		return nil

@@ -28,9 +28,9 @@ func nextSize(have, length int) int {
 	return min(have*claimFactor, length/claimFactor+1)
 }
 
-// A buffer is memory for a long message. A connection keeps rooms for its next messages:
-// memory from the heap has to be zeroed, and may cost its user some of the garbage
-// collector's work. That would be the connection's reader, for whom all other calls wait.
+// A buffer is memory for a long message. A connection keeps buffers for its next messages:
+// memory from the heap has to be zeroed, and its allocation may assist the garbage collector.
+// That would delay the connection's reader, and with it all other calls.
 type buffer struct {
 	data  []byte
 	class int
@@ -58,7 +58,7 @@ func sizeClass(n int) (class, size int) {
 	return power*steps + above, base + above*step
 }
 
-// bufferPool are those that nobody uses now.
+// bufferPool holds the free buffers.
 type bufferPool struct {
 	mu    sync.Mutex
 	free  []*buffer

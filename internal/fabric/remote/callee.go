@@ -74,8 +74,8 @@ func (c *Conn) accept(s *framed.Stream, header []byte) (framed.Receiver, error) 
 		h.Peer = c.o.Peer
 	}
 	x.head = h
-	// Who forwards a unary call may want to send its request once more, and keeps it for
-	// that unless it has to be given back.
+	// A proxy retains the request of a unary call for a retry, which it could not do with a
+	// buffer that has to be returned.
 	if h.Streaming {
 		x.buffers = &c.buffers
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// callContext is the context of a call that is served. It costs nothing until
-// somebody waits for it.
+// callContext is the context of a call that is served. It allocates nothing until
+// Done is called.
 type callContext struct {
 	deadline time.Time
 

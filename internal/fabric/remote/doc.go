@@ -1,5 +1,5 @@
 // Package remote carries calls over one framed connection: a stream for each.
-// PROTOCOL.md, "Calls over streams", is the wire.
+// PROTOCOL.md, "Calls over streams", specifies the wire.
 //
 // # Model
 //
@@ -10,17 +10,17 @@
 //
 // # Goroutines
 //
-// The goroutine that reads the connection parses records and wakes who waits for
-// them. It also serves unary calls itself where the handler is a
-// [call.UnaryHandler] and has been quick of late; whenever one is not, another
-// goroutine goes on with reading within milliseconds, and the method's calls get
-// goroutines of their own for a while. All other calls have a goroutine each.
+// The goroutine that reads the connection parses records and wakes the goroutines that
+// wait for them. It also serves unary calls itself where the handler is a [call.UnaryHandler]
+// whose latest calls were quick. When a call is not, another goroutine takes over the reading
+// within milliseconds, and the method's calls get goroutines of their own for a while. All other
+// calls have a goroutine each.
 //
 // # Bounds
 //
 // Heads, headers and trailers have at most 64 KiB, messages Options.MaxMessage, and a
-// stream holds at most its window and one message that nobody has received. The length
-// of a message is only a claim: memory for all of it is there once a tenth has come. A
+// stream holds at most its window and one message that the call has not received. The length
+// of a message is not trusted: memory for all of it is allocated once a tenth has arrived. A
 // connection keeps up to 64 MiB for its next long messages, for a second. The
 // streams of a connection are bounded by framed.Options.MaxStreams, the handlers that
 // still run by twice that.
@@ -28,13 +28,13 @@
 // # Memory
 //
 // A received message lies in memory of its own, or, if it is long, in memory that the
-// connection uses again once the message is freed. Requests of unary calls never do: who
-// forwards them may want to send them again. Send has copied or written a message
+// connection uses again once the message is freed. Requests of unary calls never do: a
+// proxy may have to send them again. Send has copied or written a message
 // when it returns, and frees it.
 //
 // # Errors
 //
 // Errors of calls are errors of package status. A connection that ends is
 // codes.Unavailable for each of its calls. Handlers see the cancelled context of a
-// call whose caller has given up, and codes.Canceled from Recv and Send.
+// call that its caller has cancelled, and codes.Canceled from Recv and Send.
 package remote

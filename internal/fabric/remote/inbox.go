@@ -33,7 +33,7 @@ type inbox struct {
 	err         error // why no more messages come: io.EOF, or an error of package status
 }
 
-// entry is a message that nobody has received yet.
+// entry is a message that the call has not received yet.
 type entry struct {
 	data       []byte
 	buf        *buffer
@@ -155,7 +155,7 @@ func (x *inbox) setEnd(err error, trailer metadata.MD) {
 	}
 }
 
-// discard is end for who does not want what has come either.
+// discard is end, and drops the messages that have not been received.
 func (x *inbox) discard(err error) {
 	x.mu.Lock()
 	if x.err == nil || x.next < len(x.queue) {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// account counts the bytes of messages that a connection has received and nobody has read.
+// account counts the bytes of messages that a connection has received and its calls have not.
 type account struct {
 	limit int64
 	used  atomic.Int64

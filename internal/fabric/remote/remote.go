@@ -114,7 +114,7 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 	return New(c, o), nil
 }
 
-// Serve serves the calls of those who connect to l, until ctx ends: then it closes
+// Serve serves the calls of the connections that l accepts, until ctx ends: then it closes
 // l and the connections, and waits for the handlers.
 func Serve(ctx context.Context, l net.Listener, t *tls.Config, o Options) error {
 	o.setDefaults()

@@ -13,7 +13,7 @@ type deadlineContext struct {
 	deadline        time.Time
 
 	mu     sync.Mutex
-	timed  context.Context //nolint:containedctx // the same with a timer, once somebody waits
+	timed  context.Context //nolint:containedctx // the same with a timer, once Done was called
 	cancel context.CancelFunc
 	ended  bool
 }

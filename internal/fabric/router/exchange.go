@@ -33,11 +33,11 @@ type exchange struct {
 	ended    time.Time        // of the last attempt
 	deadline *deadlineContext // the context with the plan's timeout, or one for the next; nil: none
 	limited  bool             // deadline is this call's
-	retained bool             // somebody may use the head and the context after the call
+	retained bool             // the head and the context may be used after the call
 	span     trace.Span       // nil: none
 
 	streamName string // of a stream that can move
-	movedAway  bool   // it goes on by another way
+	movedAway  bool   // it continues on another connection
 	movedIn    bool   // it has come, and its callee has accepted it
 
 	tried    []string  // IDs of endpoints

@@ -21,7 +21,7 @@ type hedgedCall struct {
 	hedge   *policy.Hedge
 	copier  *sharedMessage
 	answers chan answer               // not buffered: what is sent is received
-	over    <-chan struct{}           // nobody receives any more
+	over    <-chan struct{}           // closed when answers has no receiver any more
 	ctx     context.Context           //nolint:containedctx // the attempts'
 	cancels []context.CancelCauseFunc // of the attempts, by their numbers
 	running int

@@ -14,9 +14,8 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
-// A stream that comes from another router goes on with the endpoint that it has. It
-// was judged when it began: only policies that hold for as long as it takes, and those
-// that say who may, look at it again.
+// A stream that moves from another router keeps its endpoint. Its policies were applied when it
+// began: only those that hold for its whole duration, and access policies, are applied again.
 
 // streams maps the names of movable streams to their endpoints.
 type streams struct {

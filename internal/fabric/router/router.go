@@ -167,7 +167,7 @@ func (r *Router) SetService(name string, set Service) error {
 		services[name] = s
 		r.services.Store(&services)
 	}
-	// Whoever finds its endpoint retired finds the new ones at its next look.
+	// A call whose endpoint is retired picks among the new ones at its next attempt.
 	s.retire()
 	r.announceChange()
 	return nil

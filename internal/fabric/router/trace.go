@@ -54,7 +54,7 @@ func (c *exchange) trace(ctx context.Context) context.Context {
 		c.span.SetAttributes(attributes(t.Attributes)...)
 	}
 	h := c.Own()
-	// Whoever else has the map may be reading it.
+	// Other goroutines may read the map.
 	h.Metadata = maps.Clone(h.Metadata)
 	if h.Metadata == nil {
 		h.Metadata = metadata.MD{}

@@ -14,7 +14,7 @@ var (
 	errStale   = status.Error(codes.FailedPrecondition, "the stream has moved since")
 )
 
-// accept tells the caller that l is the stream's next leg.
+// accept makes l the stream's next leg, and tells the caller.
 func (c *callee) accept(l *inbound, at position) error {
 	l.switched = make(chan struct{})
 	if err := c.reserveNext(l, at); err != nil {
@@ -22,14 +22,14 @@ func (c *callee) accept(l *inbound, at position) error {
 	}
 	c.watch(l)
 	if err := c.sendAccepted(l); err != nil {
-		// Its caller has not heard of it, and goes on by the old one.
+		// The caller has not received the acceptance, and stays on the old leg.
 		c.dropNext(l)
 		return err
 	}
 	return nil
 }
 
-// reserveNext notes that a leg comes.
+// reserveNext makes l the next leg, unless the stream has ended, is moving, or l is stale.
 func (c *callee) reserveNext(l *inbound, at position) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,7 +38,7 @@ func (c *callee) reserveNext(l *inbound, at position) error {
 		return errUnknown
 	case c.next != nil:
 		return errBusy
-	case !at.after(c.place):
+	case !at.after(c.pos):
 		return errStale
 	}
 	c.next = l
@@ -53,8 +53,8 @@ func (c *callee) dropNext(l *inbound) {
 	close(l.switched)
 }
 
-// sendAccepted tells the caller that the leg is accepted. Before the handler's header the
-// leg is sent on at once: nothing is being sent that it could overtake.
+// sendAccepted tells the caller that the leg is accepted. If the handler has not sent its
+// header, the callee sends on the new leg at once: there is no message to overtake.
 func (c *callee) sendAccepted(l *inbound) error {
 	c.headerMu.Lock()
 	defer c.headerMu.Unlock()
@@ -69,9 +69,9 @@ func (c *callee) sendAccepted(l *inbound) error {
 	return nil
 }
 
-// switchTo ends the old leg once the new one is sent on, and the old one has been read.
+// switchTo sends on the new leg, reads the old one to its end, and ends it.
 func (c *callee) switchTo(l *inbound, at position) {
-	// A message that is being sent arrives, since the caller reads the old leg to its end.
+	// A message in flight arrives, since the caller reads the old leg to its end.
 	c.sending.Lock()
 	c.out.Store(l)
 	c.sending.Unlock()
@@ -79,21 +79,21 @@ func (c *callee) switchTo(l *inbound, at position) {
 	c.mu.Lock()
 	old := c.current
 	c.mu.Unlock()
-	// A leg that fails now ends the stream, whether its caller has heard that it was
-	// accepted or waits by the old one.
+	// A leg that fails now ends the stream, whether its caller has received the acceptance or
+	// still waits on the old leg.
 	stop := context.AfterFunc(l.Context(), old.end)
 	for c.drainOne(old, c.enqueue, c.advance) {
 	}
 	stop()
 	c.mu.Lock()
 	if !c.ended {
-		c.current, c.next, c.place = l, nil, at
+		c.current, c.next, c.pos = l, nil, at
 	}
 	c.mu.Unlock()
 	old.end()
 }
 
-// end ends a leg whose stream goes on elsewhere.
+// end ends a leg whose stream continues on another.
 func (l *inbound) end() {
 	l.once.Do(func() {
 		l.unhook()
@@ -102,14 +102,14 @@ func (l *inbound) end() {
 	})
 }
 
-// finish ends the stream with the handler's word.
+// finish ends the stream with the handler's error.
 func (c *callee) finish(err error) {
 	c.mu.Lock()
 	c.ended = true
 	next, trailer := c.next, c.trailer
 	c.mu.Unlock()
 	if next != nil {
-		<-next.switched // the old leg is left by who reads it
+		<-next.switched // the goroutine that reads the old leg ends it
 	}
 	last := c.out.Load()
 	last.once.Do(func() {

@@ -19,8 +19,8 @@ type Callees struct {
 	all map[string]*callee // by their names
 }
 
-// Serve serves a leg of a stream that has a name. The first leg begins handle, in a
-// goroutine that may outlast it; it returns when the leg is over.
+// Serve serves a leg of a stream that has a name, and returns when the leg has ended. The
+// first leg starts handle, in a goroutine that may outlast the leg.
 func (r *Callees) Serve(in call.ServerStream, handle func(call.ServerStream) error) error {
 	at := parsePosition(in.Head().Metadata)
 	l := &inbound{ServerStream: in, empty: make(chan struct{}), done: make(chan struct{})}
@@ -29,7 +29,7 @@ func (r *Callees) Serve(in call.ServerStream, handle func(call.ServerStream) err
 	}
 	c := newCallee(l, at)
 	if !r.add(c) {
-		return handle(in) // the name is taken: it can't move
+		return handle(in) // the name is in use: this stream can't move
 	}
 	go func() {
 		err := handle(c)
@@ -60,7 +60,7 @@ func (r *Callees) remove(c *callee) {
 	delete(r.all, c.name)
 }
 
-// resume goes on with a stream by another leg.
+// resume continues a stream on another leg.
 func (r *Callees) resume(l *inbound, at position) error {
 	r.mu.Lock()
 	c := r.all[at.name]
@@ -85,16 +85,16 @@ type callee struct {
 	name   string
 
 	mu      sync.Mutex
-	place   position // of current
+	pos     position // of current
 	current *inbound // the leg whose end has not been reached
-	next    *inbound // not nil: accepted, and current is not over yet
+	next    *inbound // not nil: accepted, and current has not ended yet
 	ended   bool
 	trailer metadata.MD
 
-	headerMu   sync.Mutex // of the header, and before sending
+	headerMu   sync.Mutex // of the header; locked before sending
 	headerSent atomic.Bool
 	sending    sync.Mutex
-	out        atomic.Pointer[inbound] // changed under sending, or before the header under heading
+	out        atomic.Pointer[inbound] // changed under sending, or before the header under headerMu
 
 	legReader[*inbound]
 }
@@ -103,12 +103,12 @@ type callee struct {
 type inbound struct {
 	call.ServerStream
 	unhook       func() bool
-	headerInBand bool          // the header is to be its first message; under heading
-	switched     chan struct{} // closed when it is sent on
+	headerInBand bool          // the header is to be its first message; under headerMu
+	switched     chan struct{} // closed when the callee sends on it
 	empty        chan struct{} // closed when it has been read to its end
 	once         sync.Once
-	done         chan struct{} // closed when it is over
-	err          error         // then: its status
+	done         chan struct{} // closed when it has ended
+	err          error         // its status, once it has ended
 }
 
 func (l *inbound) drained() <-chan struct{} { return l.empty }
@@ -116,9 +116,9 @@ func (l *inbound) drained() <-chan struct{} { return l.empty }
 func newCallee(l *inbound, at position) *callee {
 	h := l.Head().Clone()
 	h.Metadata = Strip(h.Metadata)
-	c := &callee{head: h, name: at.name, place: at, current: l, legReader: newLegReader(l)}
+	c := &callee{head: h, name: at.name, pos: at, current: l, legReader: newLegReader(l)}
 	c.out.Store(l)
-	// It outlasts the leg that it begins with, and has that one's values and time.
+	// The stream outlasts its first leg, and has that leg's values and deadline.
 	ctx := context.WithoutCancel(l.Context())
 	if d, ok := l.Context().Deadline(); ok {
 		c.ctx, c.cancel = context.WithDeadline(ctx, d)
@@ -129,7 +129,7 @@ func newCallee(l *inbound, at position) *callee {
 	return c
 }
 
-// watch ends the stream when a leg ends that it needs.
+// watch ends the stream when its leg l ends before the stream has left it.
 func (c *callee) watch(l *inbound) {
 	l.unhook = context.AfterFunc(l.Context(), func() {
 		select {
@@ -145,7 +145,7 @@ func (c *callee) unwatch() {
 	c.cancel()
 }
 
-// sameAs says that a leg is of who has begun the stream.
+// sameAs reports whether a leg is of the method, the tenant and the peer that began the stream.
 func (c *callee) sameAs(h *call.Head) bool {
 	return h.Method == c.head.Method && h.Tenant == c.head.Tenant && h.Peer == c.head.Peer
 }
@@ -170,7 +170,7 @@ func (c *callee) SendHeader(md metadata.MD) error {
 	return c.sendHeaderLocked(md)
 }
 
-// sendHeaderLocked sends the header; the caller holds heading.
+// sendHeaderLocked sends the header. headerMu is held.
 func (c *callee) sendHeaderLocked(md metadata.MD) error {
 	c.headerSent.Store(true)
 	l := c.out.Load()
@@ -221,7 +221,7 @@ func (c *callee) Recv() (*call.Message, error) {
 	return nil, c.err
 }
 
-// advance goes on to the next leg where the one that has been read to its end has one.
+// advance switches to the next leg, or ends the stream where the leg that ended has none.
 func (c *callee) advance(err error) {
 	c.mu.Lock()
 	next := c.next
@@ -234,7 +234,7 @@ func (c *callee) advance(err error) {
 	c.err = err
 }
 
-// Lend has memory that the leg sends without a copy, if it has any.
+// Lend returns memory that the leg sends without a copy, where it has such memory.
 func (c *callee) Lend(size int) (*call.Message, error) {
 	lender, ok := c.out.Load().ServerStream.(interface {
 		Lend(int) (*call.Message, error)

@@ -17,22 +17,22 @@ import (
 // A Caller is the caller's side of a stream that can move: a [call.ClientStream].
 type Caller struct {
 	ctx     context.Context //nolint:containedctx // the stream's
-	head    *call.Head      // as it came
+	head    *call.Head      // as received
 	openLeg OpenFunc
-	// forwarding says that somebody further up gave the stream its name, and may move it
-	// too; passing that this leg is one of those moves.
+	// forwarding says that a process nearer to the caller named the stream, and may move it
+	// too; forwardingMove that this leg is one of those moves.
 	forwarding, forwardingMove bool
 	name                       string
 
 	mu      sync.Mutex
 	unwatch func() bool // undoes the watch of ctx
 	set     *StreamSet
-	place   position // of the leg that is sent on
+	pos     position // of the leg that is sent on
 	closed  bool     // CloseSend was called
 	ended   bool
-	decided chan struct{} // not nil: a move is under way; closed when it is decided
+	decided chan struct{} // not nil: a move is in progress; closed when its outcome is known
 	abandon context.CancelFunc
-	next    *leg // what follows the leg that is read
+	next    *leg // the leg after the one that is read
 
 	sending sync.Mutex
 	out     *leg // under sending
@@ -41,13 +41,13 @@ type Caller struct {
 	// Guarded by reading, as the fields of legReader.
 	header      metadata.MD
 	headerKnown chan struct{} // closed when the header is known
-	headerOnce  sync.Once     // of headed
+	headerOnce  sync.Once     // of headerKnown
 	first       *leg
 }
 
 var _ call.ClientStream = (*Caller)(nil)
 
-// A leg is a part of the stream's way in time.
+// A leg carries the stream between two moves: one call.
 type leg struct {
 	call.ClientStream
 	cancel       context.CancelFunc
@@ -58,42 +58,42 @@ type leg struct {
 
 func (l *leg) drained() <-chan struct{} { return l.empty }
 
-// Open opens a stream that can move. The words in h are taken as those of whoever
-// forwards it, where there are any. ctx is the stream's: when it ends the stream does.
-func Open(ctx context.Context, h *call.Head, way OpenFunc) (*Caller, error) {
+// Open opens a stream that can move. A name and a position in h are those of the process that
+// forwards the stream. The stream ends with ctx.
+func Open(ctx context.Context, h *call.Head, openLeg OpenFunc) (*Caller, error) {
 	c := &Caller{
-		ctx: ctx, head: h, openLeg: way, forwarding: true, forwardingMove: IsMove(h), place: parsePosition(h.Metadata),
+		ctx: ctx, head: h, openLeg: openLeg, forwarding: true, forwardingMove: IsMove(h), pos: parsePosition(h.Metadata),
 		headerKnown: make(chan struct{}),
 	}
-	if c.place.name == "" {
-		c.forwarding, c.place = false, position{name: newName(time.Now())}
+	if c.pos.name == "" {
+		c.forwarding, c.pos = false, position{name: newName(time.Now())}
 	}
-	c.name, c.place = c.place.name, c.place.below(0)
-	l, fleet, err := c.open(ctx, c.place, c.forwardingMove)
+	c.name, c.pos = c.pos.name, c.pos.below(0)
+	l, set, err := c.open(ctx, c.pos, c.forwardingMove)
 	if err != nil {
 		return nil, err
 	}
 	c.out, c.first, c.legReader = l, l, newLegReader(l)
 	c.mu.Lock()
-	c.set = fleet
+	c.set = set
 	c.unwatch = context.AfterFunc(ctx, c.end)
 	c.mu.Unlock()
-	c.join(fleet)
+	c.join(set)
 	return c, nil
 }
 
-// join makes the stream one of a fleet, unless it has ended meanwhile.
-func (c *Caller) join(f *StreamSet) {
-	f.add(c)
+// join adds the stream to a set, unless it has ended meanwhile.
+func (c *Caller) join(set *StreamSet) {
+	set.add(c)
 	c.mu.Lock()
 	over := c.ended
 	c.mu.Unlock()
 	if over {
-		f.remove(c)
+		set.remove(c)
 	}
 }
 
-// open opens a leg.
+// open opens a leg at a position; moves says that it continues the stream.
 func (c *Caller) open(ctx context.Context, at position, moves bool) (*leg, *StreamSet, error) {
 	h := c.head.Clone()
 	h.Metadata = h.Metadata.Copy()
@@ -105,12 +105,12 @@ func (c *Caller) open(ctx context.Context, at position, moves bool) (*leg, *Stre
 		h.Metadata[MoveKey] = []string{moved}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s, fleet, err := c.openLeg(ctx, h)
+	s, set, err := c.openLeg(ctx, h)
 	if err != nil {
 		cancel()
 		return nil, nil, err
 	}
-	return &leg{ClientStream: s, cancel: cancel, empty: make(chan struct{})}, fleet, nil
+	return &leg{ClientStream: s, cancel: cancel, empty: make(chan struct{})}, set, nil
 }
 
 // Name is the stream's name.
@@ -151,7 +151,7 @@ func (c *Caller) Recv() (*call.Message, error) {
 	return c.read()
 }
 
-// read reads the next message from the leg whose turn it is. The caller may read.
+// read reads the next message of the stream. The goroutine holds reading.
 func (c *Caller) read() (*call.Message, error) {
 	for c.err == nil {
 		m, err := c.in.Recv()
@@ -167,7 +167,7 @@ func (c *Caller) read() (*call.Message, error) {
 	return nil, c.err
 }
 
-// decodeHeader takes the header out of the message that stands for it.
+// decodeHeader decodes the header from the message that carries it in band.
 func (c *Caller) decodeHeader(m *call.Message) bool {
 	c.in.headerInBand = false
 	md, err := ParseHeader(m)
@@ -179,7 +179,7 @@ func (c *Caller) decodeHeader(m *call.Message) bool {
 	return true
 }
 
-// advance goes on to the next leg where the one that ended has one.
+// advance switches to the next leg, or ends the stream where the leg that ended has none.
 func (c *Caller) advance(err error) {
 	if !errors.Is(err, io.EOF) || !MovedOn(c.in.Trailer()) {
 		c.finish(err)
@@ -201,9 +201,9 @@ func (c *Caller) advance(err error) {
 		close(c.in.empty)
 		c.in = next
 	case c.forwarding:
-		c.finish(err) // who is further up has moved it
+		c.finish(err) // the process that forwards the stream has moved it
 	default:
-		c.finish(status.Error(codes.Unavailable, "the stream went on where nobody follows"))
+		c.finish(status.Error(codes.Unavailable, "the stream moved without its caller"))
 	}
 }
 
@@ -227,7 +227,7 @@ func (c *Caller) Header() (metadata.MD, error) {
 	if md != nil || err != nil {
 		return md, err
 	}
-	// It has none, or moved before it had one: then it comes by a later leg.
+	// The callee sent none, or the stream moved before the header: then a later leg carries it.
 	for !c.isHeaderKnown() {
 		select {
 		case <-c.headerKnown:
@@ -266,7 +266,7 @@ func (c *Caller) Trailer() metadata.MD {
 	return c.in.Trailer()
 }
 
-// Lend has memory that the leg sends without a copy, if it has any.
+// Lend returns memory that the leg sends without a copy, where it has such memory.
 func (c *Caller) Lend(size int) (*call.Message, error) {
 	c.sending.Lock()
 	lender, ok := c.out.ClientStream.(interface {
@@ -279,15 +279,15 @@ func (c *Caller) Lend(size int) (*call.Message, error) {
 	return lender.Lend(size)
 }
 
-// end makes a move that is under way pointless.
+// end marks the stream as ended, and cancels a move in progress.
 func (c *Caller) end() {
 	c.mu.Lock()
 	c.ended = true
-	fleet, abandon, stay := c.set, c.abandon, c.unwatch
+	set, abandon, unwatch := c.set, c.abandon, c.unwatch
 	c.set = nil
 	c.mu.Unlock()
-	stay()
-	fleet.remove(c)
+	unwatch()
+	set.remove(c)
 	if abandon != nil {
 		abandon()
 	}

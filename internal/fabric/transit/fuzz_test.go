@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A place that is read is written as it was, or reads the same again.
+// A position that is parsed formats to the same text, or parses to the same position again.
 func FuzzPlace(f *testing.F) {
 	f.Add("00112233445566778899aabbccddeeff-1 0")
 	f.Add("a 1.2.3")

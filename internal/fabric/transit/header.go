@@ -12,7 +12,7 @@ import (
 
 var errHeader = errors.New("transit: no header")
 
-// AppendHeader makes the message that a header is where the first message stands for it.
+// AppendHeader encodes a header as the message that carries it in band.
 func AppendHeader(md metadata.MD) *call.Message {
 	var b []byte
 	keys := make([]string, 0, len(md))
@@ -34,7 +34,7 @@ func AppendHeader(md metadata.MD) *call.Message {
 	return &call.Message{Data: b}
 }
 
-// ParseHeader is its reverse. It frees m.
+// ParseHeader decodes what AppendHeader has encoded. It frees m.
 func ParseHeader(m *call.Message) (metadata.MD, error) {
 	defer m.Free()
 	data, err := m.Bytes()

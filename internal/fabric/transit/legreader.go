@@ -14,8 +14,8 @@ type receiver interface {
 	drained() <-chan struct{}
 }
 
-// A legReader has the legs of a stream read one after the other. A goroutine that sends into
-// reading may use the other fields until it receives from it.
+// A legReader reads the legs of a stream one after the other. The channel reading is a lock of
+// the other fields: the goroutine that has sent into it holds them until it receives.
 type legReader[L receiver] struct {
 	reading chan struct{}
 	in      L
@@ -37,10 +37,10 @@ func (r *legReader[L]) dequeue() *call.Message {
 	return m
 }
 
-// drainOne receives one message of a leg that the stream leaves and passes it to keep, unless
-// the leg has been read to its end, if need be by another goroutine. It reports whether there
-// may be more. advance handles the end of the leg.
-func (r *legReader[L]) drainOne(old L, keep func(*call.Message) bool, advance func(error)) bool {
+// drainOne receives one message of a leg that the stream leaves and passes it to store, unless
+// the leg has been read to its end, perhaps by another goroutine. It reports whether there may
+// be more messages. advance handles the end of the leg.
+func (r *legReader[L]) drainOne(old L, store func(*call.Message) bool, advance func(error)) bool {
 	select {
 	case <-old.drained():
 		return false
@@ -55,10 +55,10 @@ func (r *legReader[L]) drainOne(old L, keep func(*call.Message) bool, advance fu
 		advance(err)
 		return false
 	}
-	return keep(m)
+	return store(m)
 }
 
-// enqueue queues a copy of a message: the memory of m may go with its leg.
+// enqueue queues a copy of a message: the memory of m may end with its leg.
 func (r *legReader[L]) enqueue(m *call.Message) bool {
 	r.queued = append(r.queued, copyMessage(m))
 	return true

@@ -17,15 +17,15 @@ const (
 	maxPause = time.Second
 )
 
-// move moves a stream away from a fleet. It returns when that is done, or can't be, or
-// ctx has ended.
+// move moves a stream out of a set. It returns when the stream has moved or can't, or ctx has
+// ended.
 func (c *Caller) move(ctx context.Context, from *StreamSet) {
 	wait := minPause
 	for c.mayMove(from) {
-		next, fleet, err := c.attempt()
+		next, set, err := c.attempt()
 		switch {
 		case err == nil:
-			c.switchTo(next, fleet)
+			c.switchTo(next, set)
 			return
 		case isPermanent(err) || ctx.Err() != nil:
 			return
@@ -37,16 +37,16 @@ func (c *Caller) move(ctx context.Context, from *StreamSet) {
 	}
 }
 
-// mayMove says that the stream goes on and is still of that fleet.
-func (c *Caller) mayMove(f *StreamSet) bool {
+// mayMove reports whether the stream has not ended and is still in the set.
+func (c *Caller) mayMove(set *StreamSet) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.ended && c.set == f
+	return !c.ended && c.set == set
 }
 
-// isPermanent says that another attempt would end in the same way.
+// isPermanent reports whether another attempt would fail with the same error.
 func isPermanent(err error) bool {
-	switch status.Code(err) { //nolint:exhaustive // the others may pass
+	switch status.Code(err) { //nolint:exhaustive // the other codes are transient
 	case codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented, codes.InvalidArgument:
 		return true
 	}
@@ -65,8 +65,8 @@ func sleep(a, b context.Context, d time.Duration) bool {
 	return false
 }
 
-// attempt opens another leg, and waits until the callee has accepted it. From then on
-// the callee counts on it, so this does not give up before the stream ends.
+// attempt opens another leg, and waits until the callee has accepted it. The callee relies on
+// a leg that it has accepted, so only the end of the stream cancels the attempt.
 func (c *Caller) attempt() (*leg, *StreamSet, error) {
 	if c.forwardingMove {
 		// Only a leg that was accepted can be followed by another.
@@ -78,7 +78,7 @@ func (c *Caller) attempt() (*leg, *StreamSet, error) {
 	if !ok {
 		return nil, nil, status.Error(codes.FailedPrecondition, "the stream is over")
 	}
-	next, fleet, err := c.open(ctx, at, true)
+	next, set, err := c.open(ctx, at, true)
 	if err == nil {
 		if err = next.awaitAccepted(!c.forwardingMove); err != nil {
 			next.cancel()
@@ -88,8 +88,8 @@ func (c *Caller) attempt() (*leg, *StreamSet, error) {
 		c.decide(nil, position{}, nil)
 		return nil, nil, err
 	}
-	c.decide(next, at, fleet)
-	return next, fleet, nil
+	c.decide(next, at, set)
+	return next, set, nil
 }
 
 // startMove marks a move as in progress, and returns the position of the next leg.
@@ -101,25 +101,25 @@ func (c *Caller) startMove() (context.Context, position, bool) {
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.abandon, c.decided = cancel, make(chan struct{})
-	last := len(c.place.path) - 1
-	at := position{c.place.name, slices.Clone(c.place.path)}
+	last := len(c.pos.path) - 1
+	at := position{c.pos.name, slices.Clone(c.pos.path)}
 	at.path[last]++
 	return ctx, at, true
 }
 
-// decide says what the move has come to.
-func (c *Caller) decide(next *leg, at position, fleet *StreamSet) {
+// decide records the outcome of a move: the leg at a position, nil for a failure.
+func (c *Caller) decide(next *leg, at position, set *StreamSet) {
 	c.mu.Lock()
 	old, abandon := c.set, c.abandon
 	close(c.decided)
 	c.decided, c.abandon = nil, nil
 	if next != nil {
-		c.next, c.place = next, at
-		// The leg lives as long as the stream, not as the attempt.
+		c.next, c.pos = next, at
+		// The leg lives as long as the stream, not only as long as the attempt.
 		cancel := next.cancel
 		next.cancel = func() { cancel(); abandon() }
 		if !c.ended {
-			c.set = fleet
+			c.set = set
 		}
 	}
 	c.mu.Unlock()
@@ -130,7 +130,8 @@ func (c *Caller) decide(next *leg, at position, fleet *StreamSet) {
 	old.remove(c)
 }
 
-// awaitAccepted waits for the callee's answer. decodes: a late header is ours to read.
+// awaitAccepted waits for the callee's answer. decodes says that this process decodes a header
+// that is sent in band; otherwise it forwards it.
 func (l *leg) awaitAccepted(decodes bool) error {
 	header, err := l.Header()
 	switch {
@@ -145,16 +146,16 @@ func (l *leg) awaitAccepted(decodes bool) error {
 	m, err := l.Recv()
 	if err == nil {
 		m.Free()
-		err = status.Error(codes.FailedPrecondition, "the callee does not know how to move")
+		err = status.Error(codes.FailedPrecondition, "the callee cannot move streams")
 	}
 	return err
 }
 
-// switchTo sends by the next leg from now on, and brings in what the old one holds.
-func (c *Caller) switchTo(next *leg, fleet *StreamSet) {
+// switchTo sends on the next leg from now on, and queues the messages of the old one.
+func (c *Caller) switchTo(next *leg, set *StreamSet) {
 	c.sending.Lock()
 	old := c.out
-	_ = old.close() // what goes wrong is the reader's to learn
+	_ = old.close() // its reader receives the error
 	c.out = next
 	c.mu.Lock()
 	closed := c.closed
@@ -163,13 +164,13 @@ func (c *Caller) switchTo(next *leg, fleet *StreamSet) {
 		_ = next.close()
 	}
 	c.sending.Unlock()
-	for c.drainOne(old, c.keep, c.advance) {
+	for c.drainOne(old, c.storeDrained, c.advance) {
 	}
-	c.join(fleet)
+	c.join(set)
 }
 
-// keep queues a message of a leg that the stream leaves, or reads the header out of it.
-func (c *Caller) keep(m *call.Message) bool {
+// storeDrained queues a message of a leg that the stream leaves, or decodes the header from it.
+func (c *Caller) storeDrained(m *call.Message) bool {
 	if c.in.headerInBand {
 		return c.decodeHeader(m)
 	}

@@ -13,27 +13,27 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// The words of a move. Programs can't say them: package fabric drops them from the
+// The metadata keys of a move. Programs can't set them: package fabric removes them from the
 // metadata that it is given.
 const (
-	// StreamKey has, in a head, the stream's name and the leg's place.
+	// StreamKey has, in a head, the stream's name and the leg's position.
 	StreamKey = "outboard-stream"
 	// MoveKey says in a head that the leg continues a stream, in a header that the
-	// callee has accepted it, and in a trailer that the stream goes on elsewhere.
+	// callee has accepted the leg, and in a trailer that the stream continues on another leg.
 	MoveKey = "outboard-move"
 )
 
 // The values of MoveKey.
 const (
 	moved          = "on"   // in a head, and in a trailer
-	accepted       = "yes"  // in a header: the handler's own came by an earlier leg
-	acceptedInBand = "late" // in a header: the handler's own is the first message, if there is any
+	accepted       = "yes"  // in a header: the handler's header was sent on an earlier leg
+	acceptedInBand = "late" // in a header: the handler's header is the first message, if there is any
 )
 
 // IsMove says that a head continues a stream.
 func IsMove(h *call.Head) bool { return len(h.Metadata[MoveKey]) > 0 }
 
-// MovedOn says that a call that ended with this trailer goes on by another leg.
+// MovedOn says that a call that ended with this trailer continues on another leg.
 func MovedOn(trailer metadata.MD) bool { return slices.Contains(trailer[MoveKey], moved) }
 
 // HeaderInBand says of the header of a leg that its first message is the header.
@@ -49,8 +49,7 @@ func Began(name string) (time.Time, bool) {
 	return time.Unix(0, ns), err == nil
 }
 
-// Strip takes the words out of metadata that somebody else reads. It changes nothing
-// that others have.
+// Strip returns the metadata without the keys of a move. It does not change md.
 func Strip(md metadata.MD) metadata.MD {
 	if md[StreamKey] == nil && md[MoveKey] == nil {
 		return md
@@ -61,13 +60,13 @@ func Strip(md metadata.MD) metadata.MD {
 	return md
 }
 
-// A position is where a leg belongs: to which stream, and after which other legs.
+// A position orders the legs of one stream: each of path counts the moves of one proxy.
 type position struct {
 	name string
 	path []uint32
 }
 
-// What a head may say.
+// The limits of a position in a head.
 const (
 	maxName = 64
 	maxPath = 8
@@ -79,7 +78,7 @@ func newName(now time.Time) string {
 	return hex.EncodeToString(random) + "-" + strconv.FormatInt(now.UnixNano(), 16)
 }
 
-// parsePosition reads a place. What is none is the zero value.
+// parsePosition reads a position. It returns the zero value for one that is malformed.
 func parsePosition(md metadata.MD) position {
 	values := md[StreamKey]
 	if len(values) != 1 {
@@ -114,7 +113,7 @@ func (p position) String() string {
 // after says that a leg of p comes after one of q.
 func (p position) after(q position) bool { return slices.Compare(p.path, q.path) > 0 }
 
-// below is the place below p of whoever forwards it, after its own n moves.
+// below returns the position below p of a proxy that has moved the stream n times.
 func (p position) below(n uint32) position {
 	return position{p.name, append(slices.Clip(slices.Clone(p.path)), n)}
 }

@@ -7,21 +7,21 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A OpenFunc opens a leg by the way that new calls take now, and says to whose fleet it
-// belongs; nil where it will never have to move.
+// An OpenFunc opens a leg on the path that new calls take now. It returns the set of the
+// connection's streams, nil where the leg never has to move.
 type OpenFunc func(ctx context.Context, h *call.Head) (call.ClientStream, *StreamSet, error)
 
 // A StreamSet is the streams of one connection that can move. The zero value is ready.
 type StreamSet struct {
 	mu      sync.Mutex
 	streams map[*Caller]bool
-	added   chan struct{} // not nil: Move runs; has one when there are new ones
+	added   chan struct{} // not nil: Move runs; has a value when toMove has grown
 	toMove  []*Caller     // for Move
 }
 
-// Move moves the streams to where their ways lead, those that come while it runs too.
-// It returns when ctx ends and nothing is under way any more; streams that have not
-// moved then stay.
+// Move moves the streams to the paths that their OpenFuncs choose, those that are added while
+// it runs too. It returns when ctx has ended and no move is in progress; streams that have not
+// moved by then stay.
 func (f *StreamSet) Move(ctx context.Context) {
 	var moving sync.WaitGroup
 	defer moving.Wait()
@@ -38,7 +38,8 @@ func (f *StreamSet) Move(ctx context.Context) {
 	}
 }
 
-// startMoving makes those there are, and all who come, ones to be moved.
+// startMoving queues the streams of the set to be moved, and those that are added later. The
+// channel that it returns has a value when streams were added.
 func (f *StreamSet) startMoving() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
-// A hop is a place where connections end: a callee, or somebody in the middle.
+// A hop is a process that ends connections: a callee or a proxy.
 type hop struct {
 	t    *testing.T
 	path string
@@ -52,10 +52,10 @@ func listen(t *testing.T, name string, h handlerFunc) *hop {
 type line struct {
 	to *hop
 
-	mu    sync.Mutex
-	conn  *shared.Conn
-	fleet *StreamSet
-	old   sync.WaitGroup
+	mu   sync.Mutex
+	conn *shared.Conn
+	set  *StreamSet
+	old  sync.WaitGroup
 }
 
 func newLine(to *hop) *line {
@@ -74,21 +74,21 @@ func (l *line) dial() {
 		l.to.t.Error(err)
 		return
 	}
-	l.conn, l.fleet = conn, new(StreamSet)
+	l.conn, l.set = conn, new(StreamSet)
 }
 
 func (l *line) open(ctx context.Context, h *call.Head) (call.ClientStream, *StreamSet, error) {
 	l.mu.Lock()
-	conn, fleet := l.conn, l.fleet
+	conn, set := l.conn, l.set
 	l.mu.Unlock()
 	s, err := conn.Open(ctx, h)
-	return s, fleet, err
+	return s, set, err
 }
 
 // change gives the connection up, and returns what waits until it is closed.
 func (l *line) change() func() {
 	l.mu.Lock()
-	conn, fleet := l.conn, l.fleet
+	conn, set := l.conn, l.set
 	l.dial()
 	l.mu.Unlock()
 	gone := make(chan struct{})
@@ -96,7 +96,7 @@ func (l *line) change() func() {
 		defer close(gone)
 		ctx, cancel := context.WithCancel(context.Background())
 		var moving sync.WaitGroup
-		moving.Go(func() { fleet.Move(ctx) })
+		moving.Go(func() { set.Move(ctx) })
 		if err := conn.Finish(context.Background()); err != nil {
 			l.to.t.Error(err)
 		}

@@ -118,7 +118,7 @@ func (s *tensorServer) infer(ctx context.Context, r *request, memory *segment) *
 		if err != nil {
 			return err
 		}
-		answer.outputs, err = room.place(outputs)
+		answer.outputs, err = room.passOutputs(outputs)
 		return err
 	}()
 	if err != nil {
@@ -182,9 +182,9 @@ func (o *outputRoom) allocate(size int) ([]byte, error) {
 	return m.mem[:size:size], nil
 }
 
-// place returns where the outputs lie, and passes memory of the worker's own to the node. An
+// passOutputs passes memory of the worker's own to the node, and returns where the outputs are. An
 // output that an engine has put elsewhere is copied.
-func (o *outputRoom) place(outputs []model.Tensor) ([]placed, error) {
+func (o *outputRoom) passOutputs(outputs []model.Tensor) ([]placed, error) {
 	list := make([]placed, len(outputs))
 	for i := range outputs {
 		p := &list[i]

@@ -11,15 +11,15 @@ import (
 type Follower struct {
 	sync.Mutex
 	log   *slog.Logger
-	apply func(Entry) (news bool, err error)
-	next  chan struct{} // closed at the next news
+	apply func(Entry) (changed bool, err error)
+	next  chan struct{} // closed at the next change
 	stop  context.CancelFunc
 }
 
 // Follow calls take with each entry of the table, and later with each change; take reports
 // whether the entry changed the view. Entries that it cannot read are logged. Follow returns
 // when take has seen the whole table.
-func Follow(ctx context.Context, s *State, log *slog.Logger, take func(Entry) (news bool, err error)) (*Follower, error) {
+func Follow(ctx context.Context, s *State, log *slog.Logger, take func(Entry) (changed bool, err error)) (*Follower, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -37,15 +37,15 @@ func Follow(ctx context.Context, s *State, log *slog.Logger, take func(Entry) (n
 func (f *Follower) applyChange(c Change) {
 	f.Lock()
 	defer f.Unlock()
-	news := false
+	changed := false
 	for _, e := range c.Entries {
 		one, err := f.apply(e)
 		if err != nil {
 			f.log.Warn("ignored a record of the pool", "key", e.Key, "error", err)
 		}
-		news = news || one
+		changed = changed || one
 	}
-	if news {
+	if changed {
 		close(f.next)
 		f.next = make(chan struct{})
 	}

@@ -3,10 +3,10 @@
 //
 // A module exports its memory and a function on_request, and where it likes
 // on_response. It imports functions of "outboard", and may import WASI, behind which
-// there are no files, no network, no clock and no chance. Every call finds the module
-// as it was after _initialize: what a call leaves behind is undone.
+// there are no files, no network, no clock and no randomness. Every call starts from the
+// module's state after _initialize: the changes of a call are undone.
 //
-// docs/policies.md describes the functions for who writes modules.
+// docs/policies.md describes the functions for authors of modules.
 package wasm
 
 import (

@@ -18,13 +18,13 @@ const chunkBeside = 64
 // A scheduler runs the sequences of a model in common micro-batches. Its goroutine alone calls
 // the library's context.
 type scheduler struct {
-	m       *textModel
-	batch   *batch
-	sampler sampler
-	tree    *prefixTree
-	running []*sequence
-	slots   []int32 // that are free to run
-	kept    []int32 // identifiers that are free for sequences of the tree
+	m           *textModel
+	batch       *batch
+	sampler     sampler
+	tree        *prefixTree
+	running     []*sequence
+	slots       []int32 // that are free to run
+	freeTreeIDs []int32 // identifiers that are free for sequences of the tree
 
 	mu      sync.Mutex
 	waiting []*sequence // by priority, then arrival
@@ -41,7 +41,7 @@ func newScheduler(m *textModel) *scheduler {
 		s.slots = append(s.slots, int32(i))
 	}
 	for i := range m.cached {
-		s.kept = append(s.kept, int32(m.sequences+i))
+		s.freeTreeIDs = append(s.freeTreeIDs, int32(m.sequences+i))
 	}
 	s.counts.Cells = m.cells
 	go s.run()
@@ -191,7 +191,7 @@ func (s *scheduler) evict() {
 
 func (s *scheduler) release(id int32) {
 	s.removeCells(id, 0)
-	s.kept = append(s.kept, id)
+	s.freeTreeIDs = append(s.freeTreeIDs, id)
 }
 
 // removeCells frees the cells of a sequence from a position on.
@@ -380,7 +380,7 @@ func (s *scheduler) describe(t *engine.Token, logits []float32, n int) {
 func (s *scheduler) end(q *sequence, err error) {
 	s.running = slices.DeleteFunc(s.running, func(r *sequence) bool { return r == q })
 	q.grammar.close()
-	s.keep(q)
+	s.cacheComputed(q)
 	s.removeCells(q.slot, 0)
 	s.slots = append(s.slots, q.slot)
 	s.mu.Lock()
@@ -391,9 +391,9 @@ func (s *scheduler) end(q *sequence, err error) {
 	q.finish(err)
 }
 
-// keep moves what was computed of a sequence into the tree, which shares the cells of what it
-// had already.
-func (s *scheduler) keep(q *sequence) {
+// cacheComputed moves the computed tokens of a sequence into the tree, which shares the cells of
+// the prefix that it holds already.
+func (s *scheduler) cacheComputed(q *sequence) {
 	computed := q.tokens[:q.computed]
 	if s.m.cached == 0 || len(computed) == 0 {
 		return
@@ -402,12 +402,12 @@ func (s *scheduler) keep(q *sequence) {
 	if known == len(computed) {
 		return
 	}
-	if len(s.kept) == 0 {
+	if len(s.freeTreeIDs) == 0 {
 		s.evict()
 		holder, known = s.tree.match(computed)
 	}
-	id := s.kept[len(s.kept)-1]
-	s.kept = s.kept[:len(s.kept)-1]
+	id := s.freeTreeIDs[len(s.freeTreeIDs)-1]
+	s.freeTreeIDs = s.freeTreeIDs[:len(s.freeTreeIDs)-1]
 	if known > 0 {
 		s.shareCells(holder, id, 0, known)
 	}
