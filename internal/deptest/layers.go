@@ -63,7 +63,7 @@ func Check(packages []Package, layers []Layer) []string {
 }
 
 // forbidden returns why a package at from may not import one at to, or "".
-func forbidden(layers []Layer, from, to place) string {
+func forbidden(layers []Layer, from, to position) string {
 	switch {
 	case to.layer < 0:
 		return "it belongs to no layer"
@@ -75,17 +75,17 @@ func forbidden(layers []Layer, from, to place) string {
 	return ""
 }
 
-// A place is the position of a package in the layers; its layer is -1 when it has none.
-type place struct{ layer, group int }
+// A position is where a package stands in the layers; its layer is -1 when it has none.
+type position struct{ layer, group int }
 
-// locate returns the place of dir: the one with the longest tree that holds it.
-func locate(layers []Layer, dir string) place {
-	found, longest := place{-1, -1}, ""
+// locate returns the position of dir: the one with the longest tree that holds it.
+func locate(layers []Layer, dir string) position {
+	found, longest := position{-1, -1}, ""
 	for i, l := range layers {
 		for j, g := range l.Groups {
 			for _, tree := range g {
 				if holds(tree, dir) && len(tree) > len(longest) {
-					found, longest = place{i, j}, tree
+					found, longest = position{i, j}, tree
 				}
 			}
 		}

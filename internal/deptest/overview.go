@@ -19,7 +19,7 @@ func Map(packages []Package, layers []Layer) string {
 		fmt.Fprintf(&b, "### %d. %s\n\n| package | what it does |\n|---|---|\n", i+1, strings.ToUpper(layer.Name[:1])+layer.Name[1:])
 		for j := range layer.Groups {
 			for _, p := range packages {
-				if locate(layers, p.Dir) == (place{i, j}) {
+				if locate(layers, p.Dir) == (position{i, j}) {
 					fmt.Fprintf(&b, "| [`%s`](../%s) | %s |\n", mapName(p.Dir), p.Dir, p.Synopsis)
 				}
 			}

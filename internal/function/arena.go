@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function/image"
+	"github.com/outboard-run/outboard/internal/shm/memfd"
 )
 
 // Extent is a range of bytes in an arena.
@@ -47,20 +48,14 @@ func NewArena(size outboard.Bytes) (*Arena, error) {
 }
 
 func (a *Arena) open(size int) error {
-	fd, err := unix.MemfdCreate("outboard-arena", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	file, err := memfd.New("outboard-arena", int64(size))
 	if err != nil {
-		return fmt.Errorf("memfd: %w", err)
+		return err
 	}
-	a.file = os.NewFile(uintptr(fd), "outboard-arena")
-	if err = a.file.Truncate(int64(size)); err == nil {
-		// Sealed: an access to a page that was cut off would kill the process with SIGBUS.
-		_, err = unix.FcntlInt(a.file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
-	}
-	if err == nil {
-		a.view, err = unix.Mmap(int(a.file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	}
+	a.file = file
+	a.view, err = unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		_ = a.file.Close()
+		_ = file.Close()
 		return err
 	}
 	a.free = newFreeList(size)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/shm/memfd"
 )
 
 // The layout of the control page, which cmd/libsession/ring/ring.c repeats.
@@ -38,39 +39,25 @@ const (
 	DefaultArea = 4 << 20
 )
 
-const requiredSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-
 // NewFile creates the memory of a ring without mapping it: a sealed memfd with a
 // header. It is for a process that passes both ends to others.
 func NewFile(area int) (*os.File, error) {
 	if err := checkArea(uint64(max(area, 0))); err != nil {
 		return nil, err
 	}
-	fd, err := unix.MemfdCreate("outboard-ring", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f, err := memfd.New("outboard-ring", int64(pageSize+2*area))
 	if err != nil {
-		return nil, fmt.Errorf("ring memory: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "outboard-ring")
-	if err := format(f, uint64(area)); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("ring memory: %w", err)
-	}
-	return f, nil
-}
-
-func format(f *os.File, area uint64) error {
-	if err := f.Truncate(int64(pageSize + 2*area)); err != nil {
-		return err
+		return nil, fmt.Errorf("ring: %w", err)
 	}
 	header := make([]byte, 16)
 	binary.LittleEndian.PutUint32(header[offMagic:], magic)
 	binary.LittleEndian.PutUint32(header[offVersion:], version)
-	binary.LittleEndian.PutUint64(header[offArea:], area)
+	binary.LittleEndian.PutUint64(header[offArea:], uint64(area))
 	if _, err := f.WriteAt(header, 0); err != nil {
-		return err
+		_ = f.Close()
+		return nil, fmt.Errorf("ring: write header: %w", err)
 	}
-	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, requiredSeals|unix.F_SEAL_SEAL)
-	return err
+	return f, nil
 }
 
 func checkArea(area uint64) error {
@@ -83,13 +70,9 @@ func checkArea(area uint64) error {
 // inspect checks that f is a ring whose size can never change, and returns the
 // size of its areas. The peer created the file, so every field is validated.
 func inspect(f *os.File) (area uint64, err error) {
-	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&requiredSeals != requiredSeals {
-		return 0, outboard.Errorf(outboard.Invalid, "ring", "file is not sealed against a change of size")
-	}
-	info, err := f.Stat()
+	size, err := memfd.VerifyShared(f)
 	if err != nil {
-		return 0, fmt.Errorf("ring: %w", err)
+		return 0, outboard.Errorf(outboard.Invalid, "ring", "%w", err)
 	}
 	header := make([]byte, 16)
 	if _, err := f.ReadAt(header, 0); err != nil {
@@ -105,8 +88,8 @@ func inspect(f *os.File) (area uint64, err error) {
 	if err := checkArea(area); err != nil {
 		return 0, err
 	}
-	if want := int64(pageSize + 2*area); info.Size() != want {
-		return 0, outboard.Errorf(outboard.Invalid, "ring", "file of %d bytes: areas of %d need %d", info.Size(), area, want)
+	if want := int64(pageSize + 2*area); size != want {
+		return 0, outboard.Errorf(outboard.Invalid, "ring", "file of %d bytes: areas of %d need %d", size, area, want)
 	}
 	return area, nil
 }

@@ -206,6 +206,7 @@ func TestSleepingConsumerLeavesNoRoomUntold(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
+	const requiredSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	memfd := func(size int64, seals int, header []byte) *os.File {
 		fd, err := unix.MemfdCreate("t", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err != nil {

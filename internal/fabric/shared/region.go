@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/shm/memfd"
 )
 
 // The layout of a region: a control page, then for each direction of each lane the ring of
@@ -29,8 +30,6 @@ const (
 	offReturned = 256 // u32: entries that the consumer has put into the ring of returns
 )
 
-const wantedSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-
 func (g geometry) units() int        { return g.heap / unit }
 func (g geometry) direction() int    { return g.slots*slotSize + 8*g.units() + g.heap }
 func (g geometry) size() int         { return pageSize + 4*g.direction() }
@@ -38,37 +37,21 @@ func (g geometry) offset(at int) int { return pageSize + at*g.direction() }
 
 // newRegion makes the memory of a connection, sealed against truncation.
 func newRegion(g geometry) (*os.File, error) {
-	fd, err := unix.MemfdCreate("outboard-calls", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f, err := memfd.New("outboard-calls", int64(g.size()))
 	if err != nil {
 		return nil, fmt.Errorf("region: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "outboard-calls")
-	if err := f.Truncate(int64(g.size())); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("region: %w", err)
-	}
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, wantedSeals|unix.F_SEAL_SEAL); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("region: seal: %w", err)
 	}
 	return f, nil
 }
 
-// checkSeals verifies that f has the size of g and is sealed against changes of it.
-func checkSeals(f *os.File, g geometry) error {
-	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&wantedSeals != wantedSeals {
-		return outboard.Errorf(outboard.Protocol, "region", "file is not sealed against a change of size")
-	}
-	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
-		return outboard.Errorf(outboard.Protocol, "region", "file is sealed against writing")
-	}
-	info, err := f.Stat()
+// verifyRegion verifies that f has the size of g and is sealed against changes of it.
+func verifyRegion(f *os.File, g geometry) error {
+	size, err := memfd.VerifyShared(f)
 	if err != nil {
 		return fmt.Errorf("region: %w", err)
 	}
-	if info.Size() != int64(g.size()) {
-		return outboard.Errorf(outboard.Protocol, "region", "file of %d bytes: %v need %d", info.Size(), g, g.size())
+	if size != int64(g.size()) {
+		return outboard.Errorf(outboard.Protocol, "region", "file of %d bytes: %v need %d", size, g, g.size())
 	}
 	return nil
 }
@@ -89,7 +72,7 @@ func openRegion(f *os.File, g geometry) (*region, error) {
 	if os.Getpagesize() != pageSize {
 		return nil, outboard.Errorf(outboard.Invalid, "region", "memory pages of %d bytes: the layout needs %d", os.Getpagesize(), pageSize)
 	}
-	if err := checkSeals(f, g); err != nil {
+	if err := verifyRegion(f, g); err != nil {
 		return nil, err
 	}
 	base, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(g.size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)

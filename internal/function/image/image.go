@@ -10,14 +10,14 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/shm/memfd"
 )
 
 // PageSize is the page size of the machine, not that of WebAssembly.
 const PageSize = 4096
 
-const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE | unix.F_SEAL_SEAL
-
-// Image is immutable memory: a sealed memfd.
+// Image is immutable memory: a memfd that is sealed, since a write would change all copies.
 type Image struct {
 	file   *os.File
 	size   int
@@ -58,49 +58,40 @@ func New(memory []byte, w Window) (*Image, error) {
 }
 
 func (i *Image) make(memory []byte) error {
-	fd, err := unix.MemfdCreate("outboard-image", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	file, err := memfd.NewImmutable("outboard-image", func(f *os.File) error { return i.fill(f, memory) })
 	if err != nil {
-		return fmt.Errorf("memfd: %w", err)
-	}
-	i.file = os.NewFile(uintptr(fd), "outboard-image")
-	if err := i.fill(memory); err != nil {
-		_ = i.file.Close()
 		return err
 	}
+	view, err := unix.Mmap(int(file.Fd()), 0, i.size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		_ = file.Close()
+		return fmt.Errorf("map: %w", err)
+	}
+	i.file, i.view = file, view
 	return nil
 }
 
-func (i *Image) fill(memory []byte) error {
-	if err := i.file.Truncate(int64(i.size)); err != nil {
+func (i *Image) fill(f *os.File, memory []byte) error {
+	if err := f.Truncate(int64(i.size)); err != nil {
 		return err
 	}
 	for _, part := range [][2]int{{0, i.window.From}, {i.window.To, i.size}} {
-		if err := i.write(memory, part[0], part[1]); err != nil {
+		if err := i.write(f, memory, part[0], part[1]); err != nil {
 			return err
 		}
 	}
-	// Without the seals, a truncated file would end the process with SIGBUS, and a write
-	// would change all copies.
-	if _, err := unix.FcntlInt(i.file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return fmt.Errorf("seal: %w", err)
-	}
-	view, err := unix.Mmap(int(i.file.Fd()), 0, i.size, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("map: %w", err)
-	}
-	i.view = view
 	return nil
 }
 
 // write writes the pages that are not all zero.
-func (i *Image) write(memory []byte, from, to int) error {
+func (i *Image) write(f *os.File, memory []byte, from, to int) error {
 	var zero [PageSize]byte
 	for at := from; at < to; at += PageSize {
 		page := memory[at : at+PageSize]
 		if bytes.Equal(page, zero[:]) {
 			continue
 		}
-		if _, err := i.file.WriteAt(page, int64(at)); err != nil {
+		if _, err := f.WriteAt(page, int64(at)); err != nil {
 			return err
 		}
 		n := at / PageSize

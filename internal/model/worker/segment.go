@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/shm/memfd"
 )
 
 const (
@@ -16,8 +17,6 @@ const (
 	maxSegment = 4 << 30
 	// alignment is that of tensors in a segment: a cache line, and a vector of AVX-512.
 	alignment = 64
-
-	segmentSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 )
 
 // A segment is memory that two processes map.
@@ -33,41 +32,30 @@ func newSegment(id uint64, size int) (*segment, error) {
 		return nil, outboard.Errorf(outboard.Exhausted, "", "tensors of %v: a call has %v at most", outboard.Bytes(size), outboard.Bytes(maxSegment))
 	}
 	size = 1 << bits.Len(uint(max(size, minSegment)-1))
-	fd, err := unix.MemfdCreate("outboard-tensors", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f, err := memfd.New("outboard-tensors", int64(size))
 	if err != nil {
-		return nil, fmt.Errorf("memory for tensors: %w", err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "outboard-tensors")
-	if err = unix.Ftruncate(fd, int64(size)); err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, segmentSeals|unix.F_SEAL_SEAL)
-	}
-	var s *segment
-	if err == nil {
-		s, err = openSegment(id, f)
-	}
+	s, err := openSegment(id, f)
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("memory for tensors: %w", err)
+		return nil, err
 	}
 	return s, nil
 }
 
-// openSegment maps memory that the peer may have created. It refuses a file that is no memory or
-// that could still shrink, so that no access faults. The segment owns f if there is no error.
+// openSegment maps memory that the peer may have created. It refuses a file that is not memory
+// or that could still shrink, so that no access faults. The segment owns f if there is no error.
 func openSegment(id uint64, f *os.File) (*segment, error) {
 	const op = "shared tensors"
-	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
-	if err != nil || seals&segmentSeals != segmentSeals {
-		return nil, outboard.Errorf(outboard.Protocol, op, "the file is not sealed against a change of size")
-	}
-	info, err := f.Stat()
+	size, err := memfd.VerifyShared(f)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", op, err)
 	}
-	if info.Size() < 1 || info.Size() > maxSegment {
-		return nil, outboard.Errorf(outboard.Protocol, op, "the file has %d bytes", info.Size())
+	if size < 1 || size > maxSegment {
+		return nil, outboard.Errorf(outboard.Protocol, op, "the file has %d bytes", size)
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}

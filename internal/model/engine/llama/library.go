@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/shm/memfd"
 )
 
 //go:embed lib
@@ -67,31 +68,18 @@ func unpack(archive *zip.Reader, prefix string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fd, err := unix.MemfdCreate(f.Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		library, err := memfd.NewImmutable(f.Name, func(out *os.File) error {
+			_, err := io.Copy(out, io.LimitReader(in, maxLibrary))
+			return err
+		})
 		if err != nil {
 			return "", err
 		}
-		if _, err := io.Copy(fdWriter(fd), io.LimitReader(in, maxLibrary)); err != nil {
-			return "", errors.Join(fmt.Errorf("unpack %s: %w", f.Name, err), unix.Close(fd))
-		}
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
-		return fmt.Sprintf("/proc/self/fd/%d", fd), err
+		// No finalizer closes a duplicate that is not an os.File.
+		fd, err := unix.FcntlInt(library.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		return fmt.Sprintf("/proc/self/fd/%d", fd), errors.Join(err, library.Close())
 	}
 	return "", fmt.Errorf("the embedded archive has no %s*: run `make clean build`", prefix)
-}
-
-// An fdWriter writes to a descriptor that no finalizer closes.
-type fdWriter int
-
-func (fd fdWriter) Write(b []byte) (int, error) {
-	for done := 0; done < len(b); {
-		n, err := unix.Write(int(fd), b[done:])
-		if err != nil {
-			return done, err
-		}
-		done += n
-	}
-	return len(b), nil
 }
 
 // Variants of the processor's backend, best first. Each refuses a processor that lacks one of

@@ -14,9 +14,8 @@ import (
 	"runtime"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/shm/memfd"
 )
 
 //go:embed lib
@@ -61,21 +60,18 @@ func unpack(packed []byte, digest string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
-	fd, err := unix.MemfdCreate("libonnxruntime.so", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f, err := memfd.NewImmutable("libonnxruntime.so", func(f *os.File) error {
+		sum := sha256.New()
+		if _, err := io.Copy(io.MultiWriter(f, sum), io.LimitReader(unpacked, maxLibrary)); err != nil {
+			return err
+		}
+		if found := hex.EncodeToString(sum.Sum(nil)); found != digest {
+			return outboard.Errorf(outboard.Invalid, "", "the embedded library has the SHA-256 %s, not %s: build this program again", found, digest)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
-	}
-	f := os.NewFile(uintptr(fd), "libonnxruntime.so")
-	sum := sha256.New()
-	_, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(unpacked, maxLibrary))
-	if found := hex.EncodeToString(sum.Sum(nil)); err == nil && found != digest {
-		err = outboard.Errorf(outboard.Invalid, "", "the embedded library has the SHA-256 %s, not %s: build this program again", found, digest)
-	}
-	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", op, err), f.Close())
 	}
 	return f, nil
 }

@@ -1,0 +1,93 @@
+// Package memfd creates sealed files of memory, and verifies the seals of those that other
+// processes pass.
+//
+// A process that maps a file of another one relies on its size: an access to a page that was cut
+// off ends the process with SIGBUS. The kernel's seals rule that out (memfd_create(2), fcntl(2)).
+package memfd
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+)
+
+const (
+	// sizeSeals are required of memory that two processes map.
+	sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+	// writeSeals must be missing from memory that both processes write to.
+	writeSeals = unix.F_SEAL_WRITE | unix.F_SEAL_FUTURE_WRITE
+)
+
+// New returns a file of size bytes of memory, all zero, whose size can't change. name is shown in
+// /proc. The caller closes the file.
+func New(name string, size int64) (*os.File, error) {
+	return create(name, sizeSeals, func(f *os.File) error { return f.Truncate(size) })
+}
+
+// NewImmutable returns a file of memory with the content that write has written to it, which
+// nobody can change. write must not map the file for writing. The caller closes the file.
+func NewImmutable(name string, write func(*os.File) error) (*os.File, error) {
+	return create(name, sizeSeals|unix.F_SEAL_WRITE, write)
+}
+
+func create(name string, seals int, write func(*os.File) error) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memory for %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err = write(f); err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals|unix.F_SEAL_SEAL)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("memory for %s: %w", name, err)
+	}
+	return f, nil
+}
+
+// VerifyShared verifies that a file that another process has passed is memory which this process
+// may map and write to without a fault, and returns its size in bytes. The error is of kind
+// outboard.Protocol if the file can change its size or can't be written to.
+func VerifyShared(f *os.File) (int64, error) {
+	seals, err := sealsOf(f)
+	switch {
+	case err != nil:
+		return 0, err
+	case seals&sizeSeals != sizeSeals:
+		return 0, outboard.Errorf(outboard.Protocol, "", "the file is not sealed against a change of size")
+	case seals&writeSeals != 0:
+		return 0, outboard.Errorf(outboard.Protocol, "", "the file is sealed against writing")
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// Verify verifies that a file that another process has passed is memory, sealed or not: reading a
+// pipe or a device could block for ever. The error is of kind outboard.Protocol if it is not.
+func Verify(f *os.File) error {
+	_, err := sealsOf(f)
+	return err
+}
+
+// sealsOf returns the seals of a file, and leaves its blocking mode as it is.
+func sealsOf(f *os.File) (seals int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var refusal error
+	if err := raw.Control(func(fd uintptr) { seals, refusal = unix.FcntlInt(fd, unix.F_GET_SEALS, 0) }); err != nil {
+		return 0, err
+	}
+	if refusal != nil {
+		return 0, outboard.Errorf(outboard.Protocol, "", "the file is not memory that can be sealed: %w", refusal)
+	}
+	return seals, nil
+}
