@@ -126,6 +126,9 @@ func (p *Peers) apply(e state.Entry) (bool, error) {
 	return true, nil
 }
 
+// Changed implements serve.Peers.
+func (p *Peers) Changed() <-chan struct{} { return p.view.Changed() }
+
 // Reports implements serve.Peers.
 func (p *Peers) Reports() []serve.Report {
 	alive := map[outboard.NodeID]bool{}

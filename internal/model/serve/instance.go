@@ -104,12 +104,9 @@ func (i *instance) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i.mu.Lock()
-	crashes := i.crashes
-	i.mu.Unlock()
 	files := filepath.Join(i.dir, "files")
 	opts := worker.Options{
-		Launch: s.opts.Launch(fmt.Sprintf("%s-%d-%d", i.spec.Name, i.version(), crashes), int64(c.Memory)),
+		Launch: s.opts.Launch(processName(s, i), int64(c.Memory)),
 		Engine: i.spec.Engine, Source: engine.Source{Path: filepath.Join(files, i.spec.Main), Folder: files},
 		Options: engine.Options{
 			Threads: c.Threads, Memory: int64(c.Memory), Device: c.Device, Library: c.Library, Context: c.Context, Sequences: c.Sequences,
@@ -137,6 +134,12 @@ func (i *instance) start(ctx context.Context) error {
 	}
 	go i.watch(w)
 	return nil
+}
+
+// processName returns a name that no other process of this node has had: its control group is
+// killed and removed with the process, also while the model is being loaded again.
+func processName(s *Server, i *instance) string {
+	return fmt.Sprintf("%s-%d-%d", i.spec.Name, i.version(), s.started.Add(1))
 }
 
 // library returns the embedded library for a version, nil if it names another one.

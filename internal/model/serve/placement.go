@@ -262,13 +262,40 @@ func announce(s *Server) {
 	}
 }
 
+// reportLimit is how long a version waits for the reports of nodes that its configuration names: a
+// node that has just joined has not reported yet.
+const reportLimit = 10 * time.Second
+
+// awaitCandidates returns the nodes that can execute a version's requests. It waits until as many
+// have reported as are wanted, of those that the configuration names.
+func awaitCandidates(ctx context.Context, s *Server, v *repository.Version, want int) []Candidate {
+	want = min(want, max(len(v.Config.Nodes), 1))
+	limit := time.NewTimer(reportLimit)
+	defer limit.Stop()
+	for {
+		changed := s.opts.Peers.Changed()
+		list := s.Explain(v)
+		usable := slices.DeleteFunc(slices.Clone(list), func(c Candidate) bool { return c.Excluded })
+		if len(usable) >= want || slices.ContainsFunc(list, func(c Candidate) bool { return c.State == StateFailed }) {
+			return usable
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			return usable
+		case <-ctx.Done():
+			return usable
+		}
+	}
+}
+
 // Place has the best nodes load a version: as many as its configuration wants. It returns those
 // that have loaded it, and an error if there is none.
 func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.NodeID, error) {
 	want := max(v.Config.Replicas, 1)
 	var nodes []outboard.NodeID
 	var last error
-	for _, c := range s.candidates(v) {
+	for _, c := range awaitCandidates(ctx, s, v, want) {
 		if len(nodes) == want {
 			break
 		}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,6 +46,8 @@ type Peers interface {
 	Describe(ctx context.Context, node outboard.NodeID, name string, version int) (engine.Info, error)
 	// Reports returns the last reports of the nodes that live.
 	Reports() []Report
+	// Changed returns a channel that is closed when a report changes.
+	Changed() <-chan struct{}
 	// Publish reports what this node serves.
 	Publish(ctx context.Context, r Report) error
 }
@@ -76,6 +79,7 @@ type Server struct {
 	stop    context.CancelFunc
 	serving sync.WaitGroup
 	metrics *metrics
+	started atomic.Uint64 // processes
 
 	mu     sync.Mutex
 	loaded map[contentKey]*instance

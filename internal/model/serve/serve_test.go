@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,12 +96,44 @@ func (artifacts) Link(_ context.Context, digest, path string) error {
 // peers are other nodes, each of which answers with its name, or an error.
 type peers struct {
 	serve.Peers
+	mu      sync.Mutex
 	reports []serve.Report
+	changed chan struct{}
+	waited  chan struct{} // closed when Changed is called, nil for nothing
 	fail    map[outboard.NodeID]error
 	asked   []outboard.NodeID
 }
 
-func (p *peers) Reports() []serve.Report                     { return p.reports }
+func (p *peers) Reports() []serve.Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reports
+}
+
+func (p *peers) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	if p.waited != nil {
+		close(p.waited)
+		p.waited = nil
+	}
+	return p.changed
+}
+
+// report sets the reports of other nodes.
+func (p *peers) report(list ...serve.Report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reports = list
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+}
+
 func (p *peers) Publish(context.Context, serve.Report) error { return nil }
 
 func (p *peers) Infer(_ context.Context, node outboard.NodeID, r *serve.Request) (*serve.Response, error) {
@@ -119,6 +152,9 @@ type bench struct {
 	engine     *fake
 	peers      *peers
 	repository *repository.Repository
+
+	mu        sync.Mutex
+	processes []string // names of workers that were started
 }
 
 func open(t *testing.T) *bench {
@@ -136,7 +172,12 @@ func open(t *testing.T) *bench {
 	})
 	b.Server, err = serve.Open(t.Context(), serve.Options{
 		Self: "harbour", Repository: b.repository, Artifacts: artifacts{}, Peers: b.peers, Dir: t.TempDir() + "/models",
-		Launch: func(string, int64) helper.Launcher { return launch },
+		Launch: func(name string, _ int64) helper.Launcher {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.processes = append(b.processes, name)
+			return launch
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -181,6 +222,49 @@ func (b *bench) want(want string) {
 	if got, err := b.infer(0); err != nil || got != want {
 		b.t.Fatalf("%q, %v: want %q", got, err, want)
 	}
+}
+
+// A process that ends late must not take the control group of the one after it with it: no two have
+// the same name.
+func TestReloadedModelHasAnotherProcess(t *testing.T) {
+	b := open(t)
+	b.push("a", repository.Config{})
+	for range 3 {
+		b.want("a1")
+		if err := b.Unload("m"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, name := range b.processes {
+		if slices.Contains(b.processes[:i], name) {
+			t.Errorf("two processes have the name %s", name)
+		}
+	}
+}
+
+func (p *peers) Load(_ context.Context, node outboard.NodeID, _ string, _ int) error {
+	return p.fail[node]
+}
+
+// A version for a node that has not reported yet waits for its report.
+func TestPlaceWaitsForReports(t *testing.T) {
+	b := open(t)
+	v := b.push("a", repository.Config{Nodes: []string{"dinghy"}})
+	waited := make(chan struct{})
+	b.peers.mu.Lock()
+	b.peers.waited = waited
+	b.peers.mu.Unlock()
+	var placing sync.WaitGroup
+	placing.Go(func() {
+		if nodes, err := b.Place(t.Context(), &v); err != nil || !slices.Equal(nodes, []outboard.NodeID{"dinghy"}) {
+			t.Errorf("%v, %v", nodes, err)
+		}
+	})
+	<-waited
+	b.peers.report(serve.Report{Node: "dinghy"})
+	placing.Wait()
 }
 
 func TestLoadOnDemand(t *testing.T) {
@@ -325,7 +409,7 @@ func TestCanary(t *testing.T) {
 // replaced by the next.
 func TestElsewhere(t *testing.T) {
 	b := open(t)
-	b.peers.reports = []serve.Report{{Node: "dinghy"}, {Node: "tender"}}
+	b.peers.report(serve.Report{Node: "dinghy"}, serve.Report{Node: "tender"})
 	b.peers.fail = map[outboard.NodeID]error{"dinghy": outboard.Errorf(outboard.Unreachable, "", "lost")}
 	b.push("a", repository.Config{Nodes: []string{"dinghy", "tender"}})
 	r, err := b.Infer(t.Context(), &serve.Request{Model: "m"})

@@ -3,6 +3,7 @@ package onnx_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -37,6 +38,30 @@ func save(t *testing.T, g *onnxfile.Graph) engine.Source {
 func TestContract(t *testing.T) {
 	needLibrary(t)
 	(&enginetest.Tensors{Engine: &onnx.Engine{}, Load: save}).Test(t)
+}
+
+func TestEncoder(t *testing.T) {
+	needLibrary(t)
+	shape := onnxfile.EncoderShape{Layers: 2, Width: 16, Heads: 4, FeedForward: 32, Vocabulary: 10, Sequence: 3}
+	m, err := (&onnx.Engine{}).Load(t.Context(), save(t, onnxfile.Encoder(1, shape)), engine.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	one, err := m.(engine.TensorModel).Infer(t.Context(), []model.Tensor{onnxfile.Ints("input_ids", []int64{1, 3}, 1, 2, 3)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := m.(engine.TensorModel).Infer(t.Context(), []model.Tensor{onnxfile.Ints("input_ids", []int64{2, 3}, 1, 2, 3, 4, 5, 6)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := two[0].Shape; !slices.Equal(got, []int64{2, 3, 16}) || len(one[0].Data) != 3*16*4 {
+		t.Errorf("shape %v, %d bytes", got, len(one[0].Data))
+	}
+	if slices.Equal(two[0].Data[:3*16*4], two[0].Data[3*16*4:]) {
+		t.Error("two texts have the same state")
+	}
 }
 
 func TestBadFile(t *testing.T) {
