@@ -99,7 +99,7 @@ soak: build
 	@scripts/need $(TEST_NEEDS)
 	cd test && OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run TestConformanceSoak -v ./e2e
 
-bench: bench-accel bench-fabric bench-function bench-plan
+bench: bench-accel bench-fabric bench-function bench-plan bench-model
 
 bench-accel: build
 	@scripts/need $(TEST_NEEDS)
@@ -118,6 +118,12 @@ bench-function:
 bench-plan: build
 	@scripts/need $(TEST_NEEDS)
 	$(GO) run ./bench/plan -outboard bin/outboard -out docs/bench
+
+# Models beside direct calls of the same libraries, and beside llama-server from PyPI.
+.PHONY: bench-model
+bench-model: build
+	@scripts/need python3
+	$(GO) run ./bench/model -outboard bin/outboard -out docs/bench
 
 # What a release consists of, in dist/: for each architecture a tar file and a Debian package; a
 # bill of materials and checksums. The same commit gives the same bytes.

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/onnxfile"
+)
+
+// outcomes count the requests of an open loop.
+type outcomes struct {
+	mu                       sync.Mutex
+	done, late, refused, bad int
+	work                     int             // of the requests that were done: requests, or tokens
+	refusals                 []time.Duration // how long they took
+	reason                   error
+}
+
+// count adds a request that began at sent and had to be done at deadline.
+func (o *outcomes) count(sent, deadline time.Time, work int, err error) {
+	now := time.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	status, _ := errors.AsType[*statusError](err)
+	switch {
+	case err == nil && now.After(deadline):
+		o.late++
+		o.work += work
+	case err == nil:
+		o.done++
+		o.work += work
+	case status != nil && (status.status == http.StatusTooManyRequests || status.status == http.StatusServiceUnavailable):
+		o.refused++
+		o.refusals = append(o.refusals, now.Sub(sent))
+	default:
+		o.bad++
+		o.reason = err
+	}
+}
+
+// rows reports an overload.
+func (b *bench) overloadRows(what, unit string, o *outcomes, capacity, throughput []float64) {
+	b.Row(paired.NewRow(what+" at three times the capacity: throughput", unit, "capacity", throughput, capacity, paired.Goal{MinRatio: 0.95}).
+		Because("three times as many connections take processor time from the engine on this machine"))
+	accepted := float64(o.done + o.late + o.bad)
+	b.Row(paired.NewRow(what+" at three times the capacity: of the accepted, within their deadline", "%", "", []float64{100 * float64(o.done) / max(accepted, 1)}, nil, paired.Goal{Min: 99}).
+		Because(fmt.Sprintf("%d in time, %d late, %d failed (%v)", o.done, o.late, o.bad, o.reason)))
+	b.Row(paired.NewRow(what+" at three times the capacity: a refusal, p99", "ms", "", []float64{percentile(o.refusals, 0.99)}, nil, paired.Goal{Max: 5}).
+		Because("client and node wait for a core: the engine has all of them"))
+	b.note(fmt.Sprintf("Overload, %s: %d accepted and in time, %d late, %d refused, %d failed.", what, o.done, o.late, o.refused, o.bad))
+}
+
+// overload measures a model for tensors at three times its capacity.
+func (b *bench) overload(ctx context.Context) error {
+	file, err := b.graphFile("slow.onnx", func() *onnxfile.Graph { return onnxfile.Slow(256, 20) })
+	if err != nil {
+		return err
+	}
+	p, err := b.start(ctx, 1, nil)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if err := p.push(ctx, "slow", file, oneThread("queue: {size: 64}")); err != nil {
+		return err
+	}
+	const deadline = 250 * time.Millisecond
+	q, err := prepare(deadline, model.Tensor{Name: "x", Type: model.FP32, Shape: []int64{256, 256}, Data: make([]byte, 256*256*4)})
+	if err != nil {
+		return err
+	}
+	turn := b.Turn(5*time.Second, time.Second)
+	var capacity, throughput []float64
+	var o outcomes
+	for round := range b.Rounds(5, 2) + 1 {
+		l := closedLoop(ctx, 4, turn, func(ctx context.Context) error { return q.at(ctx, p.urls[0], "slow") })
+		if err := errors.Join(l.failed...); err != nil {
+			return err
+		}
+		counted := &o
+		if round == 0 {
+			counted = &outcomes{}
+		}
+		before := counted.work
+		_, elapsed := openLoop(ctx, 3*l.perSec, turn, func(ctx context.Context) {
+			sent := time.Now()
+			counted.count(sent, sent.Add(deadline), 1, q.at(ctx, p.urls[0], "slow"))
+		})
+		if round > 0 {
+			capacity, throughput = append(capacity, l.perSec), append(throughput, float64(o.work-before)/elapsed.Seconds())
+		}
+	}
+	b.overloadRows("tensors", "requests/s", &o, capacity, throughput)
+	return nil
+}
+
+// textOverload measures a model for text at three times its capacity.
+func (b *bench) textOverload(ctx context.Context) error {
+	file, err := b.smallText()
+	if err != nil {
+		return err
+	}
+	p, err := b.start(ctx, 1, nil)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	const deadline = 2 * time.Second
+	if err := p.push(ctx, "text", file, oneThread("sequences: 8", "queue: {size: 64, timeout: 2s}")); err != nil {
+		return err
+	}
+	const tokens = 32
+	turn := b.Turn(6*time.Second, 1500*time.Millisecond)
+	var capacity, throughput []float64
+	var o outcomes
+	for round := range b.Rounds(5, 2) + 1 {
+		l := closedLoop(ctx, 8, turn, func(ctx context.Context) error {
+			_, err := complete(ctx, p.urls[0], newCompletion("text", prompt(uint64(time.Now().UnixNano()), 16), tokens), nil)
+			return err
+		})
+		if err := errors.Join(l.failed...); err != nil {
+			return err
+		}
+		counted := &o
+		if round == 0 {
+			counted = &outcomes{}
+		}
+		before := counted.work
+		_, elapsed := openLoop(ctx, 3*l.perSec, turn, func(ctx context.Context) {
+			sent := time.Now()
+			s, err := complete(ctx, p.urls[0], newCompletion("text", prompt(uint64(sent.UnixNano()), 16), tokens), nil)
+			if s == nil {
+				s = &stream{}
+			}
+			counted.count(sent, sent.Add(deadline), s.tokens, err)
+		})
+		if round > 0 {
+			capacity, throughput = append(capacity, tokens*l.perSec), append(throughput, float64(o.work-before)/elapsed.Seconds())
+		}
+	}
+	b.overloadRows("text", "tokens/s", &o, capacity, throughput)
+	return nil
+}

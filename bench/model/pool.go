@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/outboard-run/outboard/bench/netem"
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/client"
+)
+
+// nodeNames are the names of a pool's nodes, the founder first.
+//
+//nolint:gochecknoglobals // a table
+var nodeNames = []string{"harbour", "dinghy", "ketch", "yawl"}
+
+// A pool is a running pool with the addresses of its interfaces.
+type pool struct {
+	*rig.Rig
+	dir   string
+	names []string
+	urls  []string // of HTTP, by node
+}
+
+// start starts a pool of count nodes. Connections to the first one have the link, if there is one.
+func (b *bench) start(ctx context.Context, count int, link *netem.Link) (*pool, error) {
+	dir, err := os.MkdirTemp(b.Dir, "pool")
+	if err != nil {
+		return nil, err
+	}
+	p := &pool{dir: dir, names: nodeNames[:count]}
+	opts := rig.Options{Binary: b.binary, Dir: filepath.Join(dir, "nodes"), Loopback: true}
+	for i, name := range p.names {
+		spec := rig.Spec{Name: name, Devices: "none", Args: []string{"--http", "127.0.0.1:0", "--grpc", "none"}}
+		if i == 0 {
+			spec.Link = link
+		}
+		opts.Nodes = append(opts.Nodes, spec)
+	}
+	if p.Rig, err = rig.Start(ctx, opts); err != nil {
+		return nil, err
+	}
+	for i := range p.names {
+		if err := p.findURL(ctx, i); err != nil {
+			_ = p.Close()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// findURL asks a node for the address of its HTTP port.
+func (p *pool) findURL(ctx context.Context, i int) error {
+	status, err := (&client.Client{Data: p.Node(p.names[i]).Data()}).Status(ctx)
+	if err != nil {
+		return err
+	}
+	for len(p.urls) <= i {
+		p.urls = append(p.urls, "")
+	}
+	p.urls[i] = "http://" + status.HTTP
+	return nil
+}
+
+// push pushes a model at the first node and waits until it is loaded.
+func (p *pool) push(ctx context.Context, name, file, config string, flags ...string) error {
+	path := filepath.Join(p.dir, name+".yaml")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		return err
+	}
+	args := append([]string{"models", "push", name, file, "--config", path}, flags...)
+	_, err := p.Node(p.names[0]).Output(ctx, args...)
+	return err
+}
+
+// repository calls an operation of the repository on one node: load, unload.
+func (p *pool) repository(ctx context.Context, node int, name, operation string) error {
+	_, err := post(ctx, p.urls[node]+"/v2/repository/models/"+name+"/"+operation, nil, []byte("{}"))
+	return err
+}
+
+// loadEverywhere loads a model on each node.
+func (p *pool) loadEverywhere(ctx context.Context, name string) error {
+	for i := range p.names {
+		if err := p.repository(ctx, i, name, "load"); err != nil {
+			return fmt.Errorf("load %s on %s: %w", name, p.names[i], err)
+		}
+	}
+	return nil
+}
+
+// placement returns on which node a request at the first one would be executed.
+func (p *pool) placement(ctx context.Context, name string) (string, error) {
+	text, err := p.Node(p.names[0]).Output(ctx, "models", "show", name, "-o", "json")
+	var m client.ModelDetails
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &m)
+	}
+	if err != nil || len(m.Placement) == 0 {
+		return "", err
+	}
+	return string(m.Placement[0].Node), nil
+}
+
+// quiet closes connections that clients keep.
+func quiet() { http.DefaultTransport.(*http.Transport).CloseIdleConnections() } //nolint:forcetypeassert // the standard library's
+
+// lines joins the lines of a configuration.
+func lines(list ...string) string { return strings.Join(list, "\n") + "\n" }
