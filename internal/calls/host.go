@@ -250,6 +250,20 @@ func (h *Host) restart(dead *child) {
 	}
 }
 
+// Health returns nil while a process carries calls.
+func (h *Host) Health() error {
+	c := h.currentChild()
+	if c == nil {
+		return nil // the node is starting
+	}
+	select {
+	case <-c.done:
+		return outboard.Errorf(outboard.Unreachable, "the process that carries calls", "it has ended, and is started again")
+	default:
+		return nil
+	}
+}
+
 // Close ends the processes, and their calls.
 func (h *Host) Close() error {
 	h.mu.Lock()

@@ -26,6 +26,10 @@ func TestStatusProblems(t *testing.T) {
 			poolStatus{Nodes: []outboard.Node{node("a", true), node("b", true), node("d", false)}},
 			[]string{"pool: 2 of 3 nodes keep the pool's state, and 3 are wanted: it may not survive the loss of one"},
 		},
+		"health": {
+			poolStatus{Node: client.Status{Node: "a", Problems: []client.HealthProblem{{Part: "disk", Text: "it is\nfull"}}}},
+			[]string{"node a: disk: it is full"},
+		},
 		"apps": {
 			poolStatus{Apps: []client.App{{Name: "shop", Version: 2, Nodes: []client.AppNode{
 				{Node: "a", State: client.AppReady}, {Node: "b", State: client.AppFailed, Reason: "no\nmodule"}, {Node: "c", State: client.AppSilent},

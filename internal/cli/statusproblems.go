@@ -14,7 +14,7 @@ type statusCheck func(*poolStatus) []statusProblem
 
 // statusChecks are the checks of `outboard status`, the gravest first.
 func statusChecks() []statusCheck {
-	return []statusCheck{checkStateCopies, checkApps, checkCallErrors, checkUnservedCalls}
+	return []statusCheck{checkHealth, checkStateCopies, checkApps, checkCallErrors, checkUnservedCalls}
 }
 
 func (s *poolStatus) findProblems() []statusProblem {
@@ -45,6 +45,18 @@ func checkStateCopies(s *poolStatus) []statusProblem {
 		Text:    fmt.Sprintf("%d of %d nodes keep the pool's state, and %d are wanted: it may not survive the loss of one", copies, len(s.Nodes), wantedCopies),
 		Remedy:  "start the missing node again with `outboard up`, or replace it: `outboard nodes remove NODE`, then join a new one",
 	}}
+}
+
+// checkHealth reports the parts of this node that do not work.
+func checkHealth(s *poolStatus) []statusProblem {
+	var all []statusProblem
+	for _, p := range s.Node.Problems {
+		all = append(all, statusProblem{
+			Subject: "node " + string(s.Node.Node), Text: p.Part + ": " + oneLine(p.Text),
+			Remedy: "the node goes on by itself once the cause is gone; see its log, and `/healthz` on its socket",
+		})
+	}
+	return all
 }
 
 // checkApps reports apps that a node does not serve.

@@ -264,6 +264,9 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Func("tenants' keeper", func(ctx context.Context, ready func()) error {
 			return (&tenantKeeper{apps: n.apps, pool: n.pool, tenants: n.tenants}).run(ctx, ready)
 		}),
+		lifecycle.Func("health", func(ctx context.Context, ready func()) error {
+			return (&processHealth{calls: n.calls, tenants: n.tenants, board: n.health}).run(ctx, ready)
+		}),
 		lifecycle.Func("artifacts' collector", func(ctx context.Context, ready func()) error {
 			return (&artifactCollector{store: n.artifacts, apps: n.apps, models: n.models.repository, log: n.log}).run(ctx, ready)
 		}),
@@ -350,7 +353,7 @@ func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 		Addr: addr, Boot: newBoot(), Started: n.started,
 	}
 	n.log = n.log.With("node", n.self.ID)
-	n.report = &healthReport{board: n.health, sources: map[string]healthSource{"state": s}}
+	n.report = &healthReport{board: n.health, sources: map[string]healthSource{"state": s, "disk": &diskHealth{dir: n.folder.path}}}
 	n.registry.MustRegister(n.report)
 	return s, nil
 }

@@ -45,6 +45,7 @@ func (t *Tenant) control() http.Handler {
 	logs := &logsAPI{tenant: t}
 	logs.register(mux)
 	mux.HandleFunc("PUT /v1/members", api.Answer(t.putMembers))
+	mux.HandleFunc("GET /v1/health", api.Answer(func(*http.Request) (api.Nothing, error) { return api.Nothing{}, t.state.Health() }))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.metrics, promhttp.HandlerOpts{}))
 	return mux
 }

@@ -6,54 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/disktest"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// smallDisk mounts a file system of a few megabytes, where the test may.
-func smallDisk(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=24m"); err != nil {
-		t.Skip("no file system can be mounted here:", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
-// fill writes a file until the disk is full.
-func fill(t *testing.T, dir string) (path string) {
-	t.Helper()
-	f, err := os.Create(filepath.Join(dir, "filler"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for size := 1 << 20; size > 0; size /= 2 {
-		for err = nil; err == nil; {
-			_, err = f.Write(make([]byte, size))
-		}
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return f.Name()
-}
-
 // TestFullDisk fills the disk under the pool's state and frees it again, twice, under load:
 // the state says so, names no paths, heals by itself and keeps what it acknowledged.
-func TestFullDisk(t *testing.T) {
-	dir := smallDisk(t)
+func TestFullDisk(t *testing.T) { disktest.Run(t, 24<<20, testFullDisk) }
+
+func testFullDisk(t *testing.T, dir string) {
 	s, err := state.Open(t.Context(), state.Options{
 		Dir: dir, Name: "harbour", TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Logger: testLog(),
 	})
@@ -86,7 +52,7 @@ func TestFullDisk(t *testing.T) {
 		if err := s.Health(); err != nil {
 			t.Fatal("healthy, it says:", err)
 		}
-		filler := fill(t, dir)
+		filler := disktest.Fill(t, dir)
 		var failure error
 		for failure == nil {
 			failure = appendOne(3 * time.Second)
@@ -94,7 +60,7 @@ func TestFullDisk(t *testing.T) {
 		if strings.Contains(failure.Error(), dir) {
 			t.Errorf("the error names a path: %v", failure)
 		}
-		waitFor(t, 5*time.Second, "the state says that its disk is full", func() bool {
+		waitFor(t, 30*time.Second, "the state says that its disk is full", func() bool {
 			return outboard.KindOf(s.Health()) == outboard.Exhausted
 		})
 		if text := s.Health().Error(); strings.Contains(text, dir) || !strings.Contains(text, "free space") {
@@ -103,8 +69,8 @@ func TestFullDisk(t *testing.T) {
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, 10*time.Second, "the state heals", func() bool { return appendOne(5*time.Second) == nil })
-		waitFor(t, 5*time.Second, "the state is healthy", func() bool { return s.Health() == nil })
+		waitFor(t, time.Minute, "the state heals", func() bool { return appendOne(5*time.Second) == nil })
+		waitFor(t, 30*time.Second, "the state is healthy", func() bool { return s.Health() == nil })
 	}
 	heads, err := l.Heads(t.Context(), "run/")
 	if err != nil || len(heads) != acknowledged {

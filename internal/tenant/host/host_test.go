@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/tenant"
@@ -158,4 +162,73 @@ func (b *safeBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
+}
+
+// Health names a process that ended, and heals when it runs again.
+func TestHealth(t *testing.T) {
+	end := make(chan struct{})
+	runs := 0 // the host starts one process after the other
+	h, err := host.Open(t.Context(), host.Options{Dir: t.TempDir(), Launch: launchFunc(func(ctx context.Context, node *ipc.Conn) error {
+		m, err := node.Receive(ctx)
+		if err != nil {
+			return err
+		}
+		m.Close()
+		if runs++; runs == 2 {
+			return errors.New("exit status 2")
+		}
+		_ = node.Send(tenant.TypeReady, tenant.Ready{PID: 7})
+		first := runs == 1
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			_, _ = node.Receive(ctx) // until the node closes the socket
+		}()
+		if first {
+			<-end
+			return errors.New("exit status 1")
+		}
+		<-closed
+		return errKilled
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	c, err := h.Config(t.Context(), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", c.ControlSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var condition atomic.Pointer[error]
+	server := &http.Server{Handler: api.Answer(func(*http.Request) (api.Nothing, error) {
+		if e := condition.Load(); e != nil {
+			return api.Nothing{}, *e
+		}
+		return api.Nothing{}, nil
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	if err := h.Health(t.Context()); err != nil {
+		t.Errorf("a process that answers: %v", err)
+	}
+	full := error(outboard.Errorf(outboard.Exhausted, "the pool's state", "no space"))
+	condition.Store(&full)
+	if err := h.Health(t.Context()); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("a process that can't write: %v", err)
+	}
+	condition.Store(nil)
+	close(end)
+	seen := false
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(5 * time.Millisecond) {
+		err := h.Health(t.Context())
+		seen = seen || err != nil && strings.Contains(err.Error(), "the process of tenant shop")
+		if seen && err == nil {
+			return
+		}
+	}
+	t.Errorf("the end of a process was reported: %v, and it did not heal", seen)
 }

@@ -116,14 +116,24 @@ func (e *Engine) checkStarted(ctx context.Context, id ID) error {
 // errExists says that the execution was started before.
 var errExists = errors.New("there is such an execution")
 
+// startLimit bounds the wait until a start is acknowledged: a caller learns that the state does
+// not accept writes, instead of waiting until it does.
+const startLimit = 5 * time.Second
+
 // begin claims an execution, records that it is started and lets it run.
 func (e *Engine) begin(ctx context.Context, r *executor, s *core.Started, req StartRequest) error {
-	err := e.opts.Claims.Claim(ctx, r.id)
+	limited, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	err := e.opts.Claims.Claim(limited, r.id)
 	if errors.Is(err, ErrClaimed) {
 		return e.checkStarted(ctx, r.id)
 	}
 	if err == nil {
-		err = e.recordStart(ctx, r, s, req)
+		err = e.recordStart(limited, r, s, req)
+	}
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = outboard.Errorf(outboard.Unreachable, "record the start",
+			"the pool's state has not acknowledged it within %v: try again later; with a name the execution starts once", startLimit)
 	}
 	if err != nil {
 		// There may be a claim without a record, or a record without an acknowledgement: a takeover
