@@ -2,6 +2,7 @@
  *
  *   load victim SECONDS   launches a kernel of about a millisecond and waits for it, again and again; prints the microseconds
  *                         of each, a line each
+ *   load peer             does the same without an end, and prints nothing: no attack, but the other half of a fair share
  *   load device           kernels of about ten milliseconds, without waiting
  *   load ring             small messages, without waiting
  *   load link             writes of 16 MiB
@@ -53,6 +54,10 @@ static void launch(size_t items, cl_uint number)
 /* round takes a share of what mode is about. It returns whether to wait then. */
 static int round_of(const char *mode, int n, void *data)
 {
+	if (!strcmp(mode, "peer")) {
+		launch(256, 4000);
+		return 1;
+	}
 	if (!strcmp(mode, "device")) {
 		launch(256, 40000);
 		return n % 16 == 15;

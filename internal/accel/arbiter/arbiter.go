@@ -8,13 +8,23 @@
 // is contended: each session asks for a turn before it submits work, gets it
 // together with a quantum of device time, stops submitting when the quantum is
 // spent, waits for what it submitted, and ends the turn by saying how long the
-// device was busy. A kernel that runs is never interrupted.
+// device was busy.
+//
+// A kernel may run past its session's turn. On a preemptive device, one whose work the caller
+// can suspend, the turn then ends nevertheless: the session is suspended in the middle of its
+// kernel and continues with its next turn. On other devices the turn ends with the kernel.
 //
 // Each lease has a virtual time, which its sessions share: the device time that they used,
 // divided by the lease's weight. The waiting session with the least virtual time gets the next turn.
 // One that becomes active again starts at the least virtual time of those that
 // are, so that idleness earns nothing; one that is active but asks for nothing earns
 // little.
+//
+// A turn lasts until its session's virtual time is half a quantum past that of the session that
+// waits with the least. So a session that computes without a pause runs, between two turns of
+// one that waits for each of its short kernels, as long as those kernels take, and not a whole
+// quantum: beside it the latency of the other one doubles, which is its fair share. This is
+// start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with a bounded lag.
 //
 // A session is not quite trusted: what it reports is charged within what the
 // caller's clock allows, and one that keeps its turn past Patience loses it, so
@@ -32,11 +42,13 @@ import (
 
 // Options of an Arbiter. The zero value works.
 type Options struct {
-	// Quantum is the device time of one turn; 2 ms by default.
+	// Quantum is the most device time of one turn; 2 ms by default.
 	Quantum time.Duration
-	// Patience is how long a turn may last while others wait; 1 s by default.
-	// Device work can't be interrupted: it is then shared as the driver does it.
+	// Patience is how long a turn may last while others wait on a device that is not
+	// preemptive; 1 s by default. Its work is then shared as the driver does it.
 	Patience time.Duration
+	// Preemptive says that the caller carries out Suspend and Resume.
+	Preemptive bool
 }
 
 func (o *Options) setDefaults() {
@@ -55,14 +67,19 @@ const (
 	Relax
 	// Grant: the turn is yours.
 	Grant
+	// Suspend: the caller suspends the session's work on the device.
+	Suspend
+	// Resume: the caller lets suspended work continue. No turn comes with it.
+	Resume
 )
 
 // Action is a message for a session.
 type Action struct {
 	Session outboard.SessionID
 	Verb    Verb
-	// Quantum comes with a Grant.
-	Quantum time.Duration
+	// Quantum comes with a Grant, and Yield: how much of it a session keeps that has nothing
+	// to submit for the moment.
+	Quantum, Yield time.Duration
 }
 
 // account is a lease's use of the device: all sessions of a lease share it, so that a
@@ -81,8 +98,12 @@ type session struct {
 	active    bool
 	notified  bool // that the device is contended
 	waiting   bool
+	suspended bool          // in the middle of a turn, and waiting for the next
 	grantedAt time.Duration // of the turn that it holds; the caller's clock
 	holds     bool
+	overruns  bool          // its turn was revoked, and its work goes on
+	overrunAt time.Duration // since when
+	endedAt   time.Duration // of its last turn
 }
 
 // Arbiter serves one device. Times are readings of any monotonic clock.
@@ -90,6 +111,8 @@ type Arbiter struct {
 	opts     Options
 	sessions map[outboard.SessionID]*session
 	accounts map[outboard.LeaseID]*account
+	// overrunEnd is when the last work that went on after its turn was done.
+	overrunEnd time.Duration
 }
 
 // New makes an arbiter of a device without sessions.
@@ -109,9 +132,11 @@ func (a *Arbiter) Join(id outboard.SessionID, lease outboard.LeaseID, weight int
 	a.sessions[id] = &session{id: id, lease: lease, account: shared}
 }
 
-// Leave forgets a session that ended, in whatever state it was.
+// Leave forgets a session that ended, in whatever state it was. The caller ends what is
+// suspended.
 func (a *Arbiter) Leave(id outboard.SessionID, now time.Duration) []Action {
 	if s := a.sessions[id]; s != nil {
+		a.endOverrun(s, now)
 		if s.members--; s.members == 0 {
 			delete(a.accounts, s.lease)
 		}
@@ -144,9 +169,9 @@ func (a *Arbiter) Idle(id outboard.SessionID, now time.Duration) []Action {
 	if s == nil || !s.active {
 		return nil
 	}
-	a.charge(s, 0, now)
+	actions := a.endTurn(s, 0, now)
 	s.active, s.waiting = false, false
-	return a.schedule(now)
+	return append(actions, a.schedule(now)...)
 }
 
 // Request ends the session's turn, if it has one, and asks for another. Used is
@@ -160,7 +185,7 @@ func (a *Arbiter) Request(id outboard.SessionID, used, now time.Duration) []Acti
 	if !s.waiting && !s.holds {
 		a.capCredit(s)
 	}
-	a.charge(s, used, now)
+	wake = append(wake, a.endTurn(s, used, now)...)
 	s.waiting = true
 	return append(wake, a.schedule(now)...)
 }
@@ -171,29 +196,85 @@ func (a *Arbiter) End(id outboard.SessionID, used, now time.Duration) []Action {
 	if s == nil {
 		return nil
 	}
-	a.charge(s, used, now)
+	actions := a.endTurn(s, used, now)
 	s.waiting = false
-	return a.schedule(now)
+	return append(actions, a.schedule(now)...)
+}
+
+// endTurn ends the turn of s, or what is left of one that was revoked: the session says itself
+// that it has nothing on the device any more.
+func (a *Arbiter) endTurn(s *session, used, now time.Duration) []Action {
+	a.endOverrun(s, now)
+	a.charge(s, used, now)
+	if !s.suspended {
+		return nil
+	}
+	s.suspended = false
+	return []Action{{Session: s.id, Verb: Resume}}
 }
 
 // Tick revokes a turn that lasts too long. Call it at the time that Deadline returns.
 func (a *Arbiter) Tick(now time.Duration) []Action {
-	for _, s := range a.sessions {
-		if s.holds && now-s.grantedAt >= a.opts.Patience {
-			a.charge(s, now-s.grantedAt, now)
+	if a.firstWaiting() == nil {
+		return nil
+	}
+	var actions []Action
+	for _, s := range a.ordered() {
+		if !s.holds || now < a.turnEnd(s) {
+			continue
+		}
+		a.charge(s, now-s.grantedAt, now)
+		if a.opts.Preemptive {
+			s.suspended, s.waiting = true, true
+			actions = append(actions, Action{Session: s.id, Verb: Suspend})
+		} else {
+			s.overruns, s.overrunAt = true, now
 		}
 	}
-	return a.schedule(now)
+	return append(actions, a.schedule(now)...)
 }
 
 // Deadline is when Tick has something to do, if nothing happens before.
 func (a *Arbiter) Deadline() (time.Duration, bool) {
 	for _, s := range a.sessions {
-		if s.holds && a.anyWaiting() {
-			return s.grantedAt + a.opts.Patience, true
+		if s.holds && a.firstWaiting() != nil {
+			return a.turnEnd(s), true
 		}
 	}
 	return 0, false
+}
+
+// overhead is what it takes a session to end its turn by itself, and what of a turn may pass
+// before the session knows of it.
+const overhead = 100 * time.Microsecond
+
+// turnEnd is when the turn of s is revoked if other sessions wait.
+func (a *Arbiter) turnEnd(s *session) time.Duration {
+	if !a.opts.Preemptive {
+		return s.grantedAt + a.opts.Patience
+	}
+	quantum, _ := a.turnLength(s)
+	return s.grantedAt + quantum + overhead
+}
+
+// turnLength is the device time of the turn of s, as long as no other session begins to wait: a
+// quantum if none waits, or is about to: one that has just ended a turn waits for its client.
+// Yield is the least device time of a session that is not behind.
+func (a *Arbiter) turnLength(s *session) (quantum, yield time.Duration) {
+	var next *session
+	for _, o := range a.sessions {
+		competes := o.waiting || o.active && s.grantedAt-o.endedAt < a.opts.Quantum/2
+		if o.account != s.account && competes && (next == nil || o.virtual < next.virtual) {
+			next = o
+		}
+	}
+	most, least, lead := a.opts.Quantum, a.opts.Quantum/4, a.opts.Quantum/2
+	if next == nil {
+		return most, most
+	}
+	// The difference of very different weights' virtual times may be large.
+	behind := min(next.virtual-s.virtual, 2*most) * time.Duration(s.weight)
+	return min(max(behind+lead, least), most), min(max(behind-lead, least), most)
 }
 
 // Contended reports whether more than one session is active.
@@ -208,16 +289,40 @@ func (a *Arbiter) Contended() bool {
 }
 
 // charge ends the turn of s and adds to its virtual time what it reports as used, but no less
-// than half of the turn's duration and no more than all of it.
+// than the turn's duration, less what a message takes, and no more. What another session's
+// overrun took of the turn is charged to that session.
 func (a *Arbiter) charge(s *session, used, now time.Duration) {
 	if !s.holds {
 		return
 	}
-	s.holds = false
-	lasted := max(now-s.grantedAt, 0)
-	charged := min(max(used, lasted/2), lasted)
-	s.used += charged
-	s.virtual += charged / time.Duration(s.weight)
+	s.holds, s.endedAt = false, now
+	lasted := max(now-s.grantedAt-a.overrun(s.grantedAt, now), 0)
+	a.use(s, min(max(used, lasted/2, lasted-2*overhead), lasted))
+}
+
+func (a *Arbiter) use(s *session, used time.Duration) {
+	s.used += used
+	s.virtual += used / time.Duration(s.weight)
+}
+
+// endOverrun charges the work that went on after the turn of s was revoked.
+func (a *Arbiter) endOverrun(s *session, now time.Duration) {
+	if !s.overruns {
+		return
+	}
+	s.overruns = false
+	a.use(s, now-s.overrunAt)
+	a.overrunEnd = max(a.overrunEnd, now)
+}
+
+// overrun is for how long between from and to a session overran its turn.
+func (a *Arbiter) overrun(from, to time.Duration) time.Duration {
+	for _, s := range a.sessions {
+		if s.overruns {
+			return to - max(from, s.overrunAt)
+		}
+	}
+	return max(min(to, a.overrunEnd)-from, 0)
 }
 
 // schedule computes the actions that follow from a change: which sessions learn of contention
@@ -231,48 +336,58 @@ func (a *Arbiter) schedule(now time.Duration) []Action {
 			s.notified = true
 			actions = append(actions, Action{Session: s.id, Verb: Contend})
 		case s.notified && (!contended || !s.active):
-			a.charge(s, 0, now)
+			actions = append(actions, a.endTurn(s, 0, now)...)
 			s.notified, s.waiting = false, false
 			actions = append(actions, Action{Session: s.id, Verb: Relax})
 		}
 	}
 	if next := a.nextHolder(); next != nil {
-		next.waiting, next.holds, next.grantedAt = false, true, now
-		actions = append(actions, Action{Session: next.id, Verb: Grant, Quantum: a.opts.Quantum})
+		actions = append(actions, a.grant(next, now)...)
 	}
 	return actions
 }
 
-// nextHolder returns the waiting session with the least virtual time, nil if there is none or
-// another session holds the turn.
+// grant gives the turn to a session that waits.
+func (a *Arbiter) grant(s *session, now time.Duration) []Action {
+	var actions []Action
+	if s.suspended {
+		actions = append(actions, Action{Session: s.id, Verb: Resume})
+	}
+	s.waiting, s.suspended, s.holds, s.grantedAt = false, false, true, now
+	quantum, yield := a.turnLength(s)
+	return append(actions, Action{Session: s.id, Verb: Grant, Quantum: quantum, Yield: yield})
+}
+
+// nextHolder returns the session to grant the turn to, nil if no session waits or another one
+// holds the turn.
 func (a *Arbiter) nextHolder() *session {
-	var next *session
-	for _, s := range a.ordered() {
+	for _, s := range a.sessions {
 		if s.holds {
 			return nil
 		}
-		if s.waiting && (next == nil || cmp.Or(cmp.Compare(s.virtual, next.virtual), cmp.Compare(s.used, next.used)) < 0) {
-			next = s
-		}
 	}
-	return next
+	return a.firstWaiting()
 }
 
-func (a *Arbiter) anyWaiting() bool {
+// firstWaiting returns the waiting session with the least virtual time, and of one lease's the
+// one that has used the least; nil if none waits.
+func (a *Arbiter) firstWaiting() *session {
+	var first *session
 	for _, s := range a.sessions {
-		if s.waiting {
-			return true
+		if s.waiting && (first == nil || cmp.Or(cmp.Compare(s.virtual, first.virtual), cmp.Compare(s.used, first.used), cmp.Compare(s.id, first.id)) < 0) {
+			first = s
 		}
 	}
-	return false
+	return first
 }
 
-// maxCredit is the virtual time that a session keeps that asks for nothing for a while.
-// Between two commands a program's own work should cost it no turns.
-const maxCredit = 50 * time.Millisecond
+// maxCredit is how many quanta of virtual time a session keeps that asks for nothing for a
+// while. Between two commands a program's own work should cost it no turns; but other sessions
+// wait while credit is spent, and one that rests in order to save must not starve them.
+const maxCredit = 2
 
 // capCredit bounds the virtual time that a session has saved while it did not ask for turns to
-// maxCredit behind the least of the others.
+// maxCredit quanta behind the least of the others.
 func (a *Arbiter) capCredit(s *session) {
 	var least time.Duration
 	others := false
@@ -282,7 +397,7 @@ func (a *Arbiter) capCredit(s *session) {
 		}
 	}
 	if others {
-		s.virtual = max(s.virtual, least-maxCredit)
+		s.virtual = max(s.virtual, least-maxCredit*a.opts.Quantum)
 	}
 }
 

@@ -14,6 +14,10 @@ import (
 
 const ms = time.Millisecond
 
+func grantOf(id outboard.SessionID, quantum, yield time.Duration) Action {
+	return Action{Session: id, Verb: Grant, Quantum: quantum, Yield: yield}
+}
+
 func TestScenario(t *testing.T) {
 	a := New(Options{})
 	a.Join("a", outboard.LeaseID("a"), 1)
@@ -24,13 +28,13 @@ func TestScenario(t *testing.T) {
 		want []Action
 	}{
 		{"one alone is left in peace", a.Active("a", 0), nil},
-		{"the second makes it contended", a.Active("b", 1*ms), []Action{{"a", Contend, 0}, {"b", Contend, 0}}},
-		{"the first who asks gets the turn", a.Request("b", 0, 2*ms), []Action{{"b", Grant, 2 * ms}}},
+		{"the second makes it contended", a.Active("b", 1*ms), []Action{{Session: "a", Verb: Contend}, {Session: "b", Verb: Contend}}},
+		{"the first who asks gets the turn", a.Request("b", 0, 2*ms), []Action{grantOf("b", 2*ms, 2*ms)}},
 		{"the other waits", a.Request("a", 0, 3*ms), nil},
-		{"and is next", a.Request("b", 2*ms, 4*ms), []Action{{"a", Grant, 2 * ms}}},
-		{"a turn ended without another", a.End("a", 1*ms, 5*ms), []Action{{"b", Grant, 2 * ms}}},
+		{"and is next", a.Request("b", 2*ms, 4*ms), []Action{grantOf("a", 2*ms, ms)}},
+		{"a turn ended without another", a.End("a", 1*ms, 5*ms), []Action{grantOf("b", ms/2, ms/2)}},
 		{"the dead one's turn passes on", a.Request("a", 0, 6*ms), nil},
-		{"alone again", a.Leave("b", 7*ms), []Action{{"a", Relax, 0}}},
+		{"alone again", a.Leave("b", 7*ms), []Action{{Session: "a", Verb: Relax}}},
 		{"nobody knows the dead", a.Request("b", 0, 8*ms), nil},
 	}
 	for _, step := range steps {
@@ -69,7 +73,7 @@ func TestPatience(t *testing.T) {
 	if got := a.Tick(9 * ms); got != nil {
 		t.Errorf("Tick too early: %v", got)
 	}
-	if diff := cmp.Diff(a.Tick(10*ms), []Action{{"b", Grant, 2 * ms}}); diff != "" {
+	if diff := cmp.Diff(a.Tick(10*ms), []Action{grantOf("b", 2*ms, 2*ms)}); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -3,7 +3,8 @@
 //
 //	node -> worker    config, first and once
 //	                  contended {on}: ask for turns from now on, or no longer
-//	                  grant {quantum_ns}: a turn
+//	                  grant {quantum_ns, yield_ns}: a turn, and how much of it a worker that
+//	                  waits for its client may keep
 //	                  quota {bytes}: more device memory, the answer to reserve; 0: none
 //	                  reclaim: release what is not in use
 //	worker -> node    isolation {mechanisms, gaps}: how it is isolated, first
@@ -140,6 +141,7 @@ type Message struct {
 	Config  *Config       `json:"config,omitempty"`
 	On      bool          `json:"on,omitempty"`
 	Quantum time.Duration `json:"quantum_ns,omitempty"`
+	Yield   time.Duration `json:"yield_ns,omitempty"`
 	Used    time.Duration `json:"used_ns,omitempty"`
 	// Bytes are device memory of the lease.
 	Bytes outboard.Bytes `json:"bytes,omitempty"`
@@ -156,7 +158,7 @@ func (m *Message) validate() error {
 	switch {
 	case m.Type == TypeConfig && m.Config == nil, m.Type == TypeStats && m.Stats == nil, m.Type == TypeIsolation && m.Isolation == nil:
 		return fmt.Errorf("control: %s without its content", m.Type)
-	case m.Used < 0 || m.Quantum < 0:
+	case m.Used < 0 || m.Quantum < 0 || m.Yield < 0:
 		return fmt.Errorf("control: %s with a negative time", m.Type)
 	}
 	return nil

@@ -262,7 +262,7 @@ func (h *Host) reserveSession(spec *Spec) (*deviceTurns, *leaseState, error) {
 	h.starting.Add(1)
 	t := h.turns[spec.Device.ID]
 	if t == nil {
-		t = newTurns()
+		t = newTurns(spec.Device.Type)
 		h.turns[spec.Device.ID] = t
 	}
 	t.members++

@@ -125,14 +125,26 @@ func (p *process) readStderr() {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
+// suspend stops all threads of the process and of those that it started, wherever they are.
+// They can't leave the process group: the sandbox refuses setpgid and setsid.
+func (p *process) suspend() { p.signal(syscall.SIGSTOP) }
+
+// resume continues them.
+func (p *process) resume() { p.signal(syscall.SIGCONT) }
+
 // kill ends the whole control group and process group. The process group's number stays taken
 // while any process of it lives, and the leader is reaped only after the last kill.
 func (p *process) kill() {
 	p.group.Kill()
+	p.signal(syscall.SIGKILL)
+}
+
+// signal sends a signal to the process group.
+func (p *process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.reaped {
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		_ = syscall.Kill(-p.cmd.Process.Pid, sig)
 	}
 }
 

@@ -122,7 +122,7 @@ func (s *Session) start() (err error) {
 		s.abortStart()
 		return err
 	}
-	s.turns.join(s.ID, s.Lease.Lease, s.weight(), s.control)
+	s.turns.join(s.ID, s.Lease.Lease, s.weight(), turnWorker{s.control, s.process})
 	return nil
 }
 
@@ -258,6 +258,8 @@ func waitTimeout(done <-chan struct{}, limit time.Duration) {
 
 // stopWorker lets the worker end by itself during the grace period and then kills it.
 func (s *Session) stopWorker(exited <-chan error) {
+	s.turns.leave(s.ID) // it is not suspended any more
+	s.process.resume()
 	grace := time.NewTimer(s.host.opts.Grace)
 	defer grace.Stop()
 	select {

@@ -17,16 +17,28 @@ type deviceTurns struct {
 
 	mu      sync.Mutex
 	arbiter *arbiter.Arbiter
-	workers map[outboard.SessionID]*control.Conn
+	workers map[outboard.SessionID]turnWorker
 	timer   *time.Timer
 }
 
-func newTurns() *deviceTurns {
-	return &deviceTurns{epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{}), workers: map[outboard.SessionID]*control.Conn{}}
+// turnWorker is a worker that shares the device.
+type turnWorker struct {
+	conn    *control.Conn
+	process *process
+}
+
+// newTurns makes the arbiter of a device. Where the device is the machine's processor, kernels
+// run in their worker's own threads, and so a stopped worker is a suspended kernel. The kernels
+// of other devices can't be interrupted from outside their driver.
+func newTurns(device outboard.DeviceType) *deviceTurns {
+	return &deviceTurns{
+		epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{Preemptive: device == outboard.CPU}),
+		workers: map[outboard.SessionID]turnWorker{},
+	}
 }
 
 // join adds a session that has no work yet.
-func (t *deviceTurns) join(id outboard.SessionID, lease outboard.LeaseID, weight int, worker *control.Conn) {
+func (t *deviceTurns) join(id outboard.SessionID, lease outboard.LeaseID, weight int, worker turnWorker) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.workers[id] = worker
@@ -70,9 +82,8 @@ func (t *deviceTurns) now() time.Duration { return time.Since(t.epoch) }
 // decision.
 func (t *deviceTurns) apply(actions []arbiter.Action) {
 	for _, a := range actions {
-		if worker := t.workers[a.Session]; worker != nil {
-			// A worker that does not read ends by its own reader's error.
-			_ = worker.Send(message(a))
+		if worker, ok := t.workers[a.Session]; ok {
+			worker.execute(a)
 		}
 	}
 	if t.timer != nil {
@@ -84,13 +95,19 @@ func (t *deviceTurns) apply(actions []arbiter.Action) {
 	}
 }
 
-func message(a arbiter.Action) control.Message {
+// execute carries out a decision of the arbiter. A worker that does not read ends by its own
+// reader's error.
+func (w *turnWorker) execute(a arbiter.Action) {
 	switch a.Verb {
 	case arbiter.Contend:
-		return control.Message{Type: control.TypeContended, On: true}
+		_ = w.conn.Send(control.Message{Type: control.TypeContended, On: true})
 	case arbiter.Relax:
-		return control.Message{Type: control.TypeContended}
-	default:
-		return control.Message{Type: control.TypeGrant, Quantum: a.Quantum}
+		_ = w.conn.Send(control.Message{Type: control.TypeContended})
+	case arbiter.Grant:
+		_ = w.conn.Send(control.Message{Type: control.TypeGrant, Quantum: a.Quantum, Yield: a.Yield})
+	case arbiter.Suspend:
+		w.process.suspend()
+	case arbiter.Resume:
+		w.process.resume()
 	}
 }

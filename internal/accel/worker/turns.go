@@ -53,12 +53,14 @@ type turnGate struct {
 	holds     bool
 	since     time.Time
 	quantum   time.Duration
-	seen      uint64 // submits when the ticker last looked
+	yield     time.Duration // of the quantum: a session that waits for its client ends its turn then
+	seen      uint64        // submits when the ticker last looked
 	rest      *time.Timer
 
 	// The dispatcher's own.
 	batch, count int
-	started      time.Time // of the batch
+	started      time.Time     // of the batch
+	perCommand   time.Duration // of the last batch; 0: unknown
 }
 
 func newTurnGate(conn sender) *turnGate {
@@ -100,24 +102,28 @@ func (t *turnGate) announceActive() {
 }
 
 // endBatch keeps the device's queue short: after a batch of commands it waits for them, and
-// when the quantum is spent it ends the turn. The size of a batch follows the length of the
-// session's commands.
+// when the quantum is spent it ends the turn.
 func (t *turnGate) endBatch() {
 	if t.count++; t.count < t.batch && time.Since(t.since) < t.quantum {
 		return
 	}
-	started := t.started
+	started, count := t.started, t.count
 	t.drain()
-	switch took := t.started.Sub(started); {
-	case took < t.quantum/4:
-		t.batch = min(2*t.batch, mostBatch)
-	case took > t.quantum:
-		t.batch = max(t.batch/2, 1)
-	}
+	t.perCommand = max(t.started.Sub(started)/time.Duration(count), time.Microsecond)
+	t.batch = min(2*count, t.fittingBatch())
 	if time.Since(t.since) >= t.quantum {
 		t.holds = false
 		t.request()
 	}
+}
+
+// fittingBatch is how many commands of the length of the last ones fill half of what is left of
+// the turn.
+func (t *turnGate) fittingBatch() int {
+	if t.perCommand == 0 {
+		return 1
+	}
+	return min(max(int((t.quantum-time.Since(t.since))/2/t.perCommand), 1), mostBatch)
 }
 
 // drain waits for the device with the lock open: grants and the end of the
@@ -160,20 +166,29 @@ func (t *turnGate) Rest() {
 	if t.worker.Busy() {
 		t.drain()
 	}
-	submits := t.submits.Load()
 	if t.rest != nil {
 		t.rest.Stop()
 	}
-	t.rest = time.AfterFunc(linger, func() { t.end(submits) })
+	if time.Since(t.since) >= t.yield {
+		t.end()
+		return
+	}
+	submits := t.submits.Load()
+	t.rest = time.AfterFunc(linger, func() { t.endUnlessUsed(submits) })
 }
 
-// end gives the turn back unless something was submitted meanwhile.
-func (t *turnGate) end(submits uint64) {
+// end gives the turn back.
+func (t *turnGate) end() {
+	t.holds = false
+	t.send(control.Message{Type: control.TypeEnd, Used: t.used()})
+}
+
+// endUnlessUsed gives the turn back unless something was submitted since.
+func (t *turnGate) endUnlessUsed(submits uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.holds && t.submits.Load() == submits {
-		t.holds = false
-		t.send(control.Message{Type: control.TypeEnd, Used: t.used()})
+		t.end()
 	}
 }
 
@@ -206,15 +221,15 @@ func (t *turnGate) setContended(on bool) {
 	t.cond.Broadcast()
 }
 
-func (t *turnGate) grant(quantum time.Duration) {
+func (t *turnGate) grant(quantum, yield time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requested = false
 	if !t.contended {
 		return
 	}
-	t.holds, t.quantum, t.since = true, quantum, time.Now()
-	t.count, t.started = 0, t.since
+	t.holds, t.quantum, t.yield, t.since = true, quantum, yield, time.Now()
+	t.count, t.started, t.batch = 0, t.since, t.fittingBatch()
 	t.cond.Broadcast()
 }
 

@@ -59,7 +59,7 @@ func (n *node) act(actions []arbiter.Action) {
 		m := control.Message{Type: control.TypeContended, On: a.Verb == arbiter.Contend}
 		if a.Verb == arbiter.Grant {
 			n.turns++
-			m = control.Message{Type: control.TypeGrant, Quantum: a.Quantum}
+			m = control.Message{Type: control.TypeGrant, Quantum: a.Quantum, Yield: a.Yield}
 		}
 		_ = n.workers[a.Session].Send(m)
 	}
@@ -138,7 +138,7 @@ func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*use
 			go func() {
 				for m := range toWorker {
 					if m.Type == control.TypeGrant {
-						u.turns.grant(m.Quantum)
+						u.turns.grant(m.Quantum, m.Yield)
 					} else {
 						u.turns.setContended(m.On)
 					}

@@ -195,7 +195,7 @@ func (r *controlReader) execute(m control.Message) {
 	case control.TypeContended:
 		r.turns.setContended(m.On)
 	case control.TypeGrant:
-		r.turns.grant(m.Quantum)
+		r.turns.grant(m.Quantum, m.Yield)
 	case control.TypeQuota:
 		r.worker.GrantMemory(uint64(m.Bytes))
 		r.quota.deliver(uint64(m.Bytes))
