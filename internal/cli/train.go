@@ -67,7 +67,7 @@ func runTrain(ctx context.Context, env *Env, count int, args []string) error {
 	}
 	defer dir.remove()
 	socket := filepath.Join(dir.path, "ranks.sock")
-	server, err := ranks.Serve(socket, slog.New(slog.NewTextHandler(env.Stderr, nil)))
+	server, err := ranks.Serve(socket, ranks.Options{Log: slog.New(slog.NewTextHandler(env.Stderr, nil))})
 	if err != nil {
 		return err
 	}

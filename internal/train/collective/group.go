@@ -70,6 +70,9 @@ func (g *Group) Size() int { return g.n }
 // Err returns why the group has ended, nil while it has not.
 func (g *Group) Err() error { return context.Cause(g.ended) }
 
+// Ended is closed when the group has ended.
+func (g *Group) Ended() <-chan struct{} { return g.ended.Done() }
+
 // ErrClosed says that a rank has closed the group.
 var ErrClosed = errors.New("the group is closed")
 

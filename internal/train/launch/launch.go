@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -20,9 +19,17 @@ type Job struct {
 	// Environ returns the environment of a rank.
 	Environ func(rank int) []string
 	Ranks   int
-	// Stdout and Stderr get the ranks' lines, each after the rank's name in brackets.
-	Stdout, Stderr io.Writer
-	// Grace is how long ranks have to end after SIGTERM; 0: 5 s.
+	// First is the number of the first rank: the others follow it.
+	First int
+	// Dir is the ranks' working folder; "": that of this process.
+	Dir string
+	// UID and GID are the user and group that the ranks of a process of root's become; 0 keeps them.
+	UID, GID uint32
+	// Emit gets the ranks' lines, one call at a time.
+	Emit func(Line)
+	// Started, if not nil, is called with the process of each rank.
+	Started func(rank, pid int)
+	// Grace is how long ranks have to end after SIGTERM; 0: 3 s.
 	Grace time.Duration
 }
 
@@ -46,15 +53,16 @@ func (f *Failure) Unwrap() error { return f.Err }
 // after which the others were stopped. When ctx ends it stops all and returns ctx's error.
 func Run(ctx context.Context, j Job) error {
 	if j.Grace == 0 {
-		j.Grace = 5 * time.Second
+		j.Grace = 3 * time.Second
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var ranks sync.WaitGroup
-	stdout, stderr := &lines{out: j.Stdout}, &lines{out: j.Stderr}
-	for rank := range j.Ranks {
+	out := &lines{emit: j.Emit}
+	for i := range j.Ranks {
+		rank := j.First + i
 		ranks.Go(func() {
-			if f := j.run(ctx, rank, stdout.of(rank), stderr.of(rank)); f != nil {
+			if f := j.run(ctx, rank, out.of(rank, false), out.of(rank, true)); f != nil {
 				cancel(f)
 			}
 		})
@@ -68,12 +76,21 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 	defer stdout.flush()
 	defer stderr.flush()
 	cmd := exec.CommandContext(ctx, j.Path)
-	cmd.Args, cmd.Env, cmd.Stdout, cmd.Stderr = j.Args, j.Environ(rank), stdout, stderr
+	cmd.Args, cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = j.Args, j.Environ(rank), j.Dir, stdout, stderr
 	// A group of its own: what the rank has started is signalled with it. It ends with us.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if j.UID != 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: j.UID, Gid: j.GID}
+	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = j.Grace
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		if j.Started != nil {
+			j.Started(rank, cmd.Process.Pid)
+		}
+		err = cmd.Wait()
+	}
 	if cmd.Process != nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // What is left of the group, if anything is.
 	}

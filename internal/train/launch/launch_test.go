@@ -13,7 +13,8 @@ import (
 
 func job(script string, n int, out *bytes.Buffer) Job {
 	return Job{
-		Path: "/bin/sh", Args: []string{"sh", "-c", script}, Ranks: n, Stdout: out, Stderr: out,
+		Path: "/bin/sh", Args: []string{"sh", "-c", script}, Ranks: n,
+		Emit: func(l Line) { fmt.Fprintf(out, "[%d] %s\n", l.Rank, l.Text) },
 		Environ: func(rank int) []string { return append(os.Environ(), fmt.Sprint("RANK=", rank)) },
 	}
 }
@@ -60,7 +61,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	defer r.Close()
 	j := job(`echo ready; sleep 1000 & wait`, 2, nil)
-	j.Stdout, j.Stderr = w, w
+	j.Emit = func(l Line) { w.Write(l.Text) }
 	go func() {
 		r.Read(make([]byte, 1))
 		cancel()

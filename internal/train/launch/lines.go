@@ -2,28 +2,35 @@ package launch
 
 import (
 	"bytes"
-	"fmt"
-	"io"
 	"sync"
 )
 
-// maxLine is how much of a line is held until its end comes.
+// maxLine is how many bytes of a line are held until its end comes.
 const maxLine = 64 << 10
 
-// lines writes the lines of ranks one after the other.
+// A Line is what a rank has written, without the line's end.
+type Line struct {
+	Rank   int
+	Stderr bool
+	// Text belongs to the call that gets the line.
+	Text []byte
+}
+
+// lines emits the lines of ranks one after the other.
 type lines struct {
-	mu  sync.Mutex
-	out io.Writer
+	mu   sync.Mutex
+	emit func(Line)
 }
 
-func (l *lines) of(rank int) *rankWriter {
-	return &rankWriter{to: l, prefix: fmt.Appendf(nil, "[%d] ", rank)}
+func (l *lines) of(rank int, stderr bool) *rankWriter {
+	return &rankWriter{to: l, rank: rank, stderr: stderr}
 }
 
-// A rankWriter passes on what a rank writes, line by line.
+// A rankWriter divides what a rank writes into lines.
 type rankWriter struct {
 	to     *lines
-	prefix []byte
+	rank   int
+	stderr bool
 	held   []byte
 }
 
@@ -40,7 +47,7 @@ func (w *rankWriter) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// flush passes on a last line without an end.
+// flush emits a last line without an end.
 func (w *rankWriter) flush() {
 	if len(w.held) > 0 {
 		w.emit()
@@ -50,6 +57,6 @@ func (w *rankWriter) flush() {
 func (w *rankWriter) emit() {
 	w.to.mu.Lock()
 	defer w.to.mu.Unlock()
-	_, _ = w.to.out.Write(append(append(bytes.Clone(w.prefix), w.held...), '\n'))
+	w.to.emit(Line{Rank: w.rank, Stderr: w.stderr, Text: w.held})
 	w.held = w.held[:0]
 }

@@ -1,12 +1,13 @@
-// Package ranks serves the collective calls of ranks that are processes of this machine: their
-// buffers lie in memory that they share with the server, so that a reduction needs no messages.
+// Package ranks serves the collective calls of a job's ranks on this machine: their buffers lie
+// in memory that they share with the server, so that only ranks of other nodes need messages.
 //
 // # Protocol
 //
 // A rank connects to the server's socket once for each of its groups and speaks the local
 // protocol (internal/ipc). All messages are requests of the rank.
 //
-//	join  {group, rank, size}                 the first message; group is the same in all ranks
+//	join  {group, rank, size, nodes}          the first message; group is the same in all ranks;
+//	                                          nodes has the number of each rank's node
 //	call  {operation, element, reduction,     a collective call; with a file: that is the rank's
 //	       count, root, offset, site}         memory from now on
 //	send  {peer, tag, offset, bytes}          to another rank of the group
@@ -15,4 +16,10 @@
 // Memory is a memfd that can't change its size; offset is where the buffer begins in it. A
 // rank whose connection ends, and ranks that disagree about a call, end the calls of the whole
 // group with an error that says so.
+//
+// # Several nodes
+//
+// A job on several nodes has a server on each. The ranks of one node are reduced in memory, the
+// nodes' results by a [collective.Group] over the connections of a [Mesh], and the result is
+// copied to the ranks. A group is connected when its first rank joins; join is answered then.
 package ranks

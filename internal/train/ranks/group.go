@@ -12,10 +12,16 @@ import (
 
 // A group is ranks that make the same calls in the same order.
 type group struct {
-	size int
+	size   int
+	locals int // ranks of this node
+	// remote is the part on other nodes, nil for none; ready is closed when it is connected, or
+	// the group has failed before.
+	remote *remote
+	ready  chan struct{}
 
 	mu      sync.Mutex
 	members []*member // by rank; nil: has not joined
+	running int       // rounds and messages that the other nodes are being asked for
 	left    int       // members that have left
 	number  []uint64  // calls that each rank has made
 	waiting map[uint64]*round
@@ -42,15 +48,23 @@ type address struct{ from, to, tag int }
 
 // A letter is one side of a message that waits for the other.
 type letter struct {
-	member  *member
+	member  *member // nil: it came from another node
 	request *ipc.Message
 	buf     []byte
 	receive bool
+	// received, if not nil, is called when the message is not needed any more.
+	received func()
 }
 
-func newGroup(size int) *group {
+func newGroup(size int, r *remote) *group {
+	locals, ready := size, make(chan struct{})
+	if r == nil {
+		close(ready)
+	} else {
+		locals = r.localRanks()
+	}
 	return &group{
-		size: size, members: make([]*member, size), number: make([]uint64, size),
+		size: size, locals: locals, remote: r, ready: ready, members: make([]*member, size), number: make([]uint64, size),
 		waiting: make(map[uint64]*round), mail: make(map[address][]*letter),
 	}
 }
@@ -64,6 +78,8 @@ func (g *group) join(rank, size int, m *member) error {
 		return outboard.Errorf(outboard.Invalid, "join", "rank %d says that the group has %d ranks, another one said %d", rank, size, g.size)
 	case rank < 0 || rank >= size:
 		return outboard.Errorf(outboard.Invalid, "join", "rank %d of %d", rank, size)
+	case g.remote != nil && g.remote.home[rank] != g.remote.self:
+		return outboard.Errorf(outboard.Invalid, "join", "rank %d is on another node", rank)
 	case g.members[rank] != nil:
 		return outboard.Errorf(outboard.Conflict, "join", "rank %d has joined already", rank)
 	}
@@ -76,13 +92,16 @@ func (g *group) leave(rank int) (empty bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.left++
-	if len(g.waiting) > 0 || len(g.mail) > 0 {
+	if len(g.waiting) > 0 || len(g.mail) > 0 || g.running > 0 {
 		g.fail(outboard.Errorf(outboard.Unreachable, "", "rank %d is lost", rank))
 	}
 	if g.failed == nil {
 		g.failed = outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", rank)
 	}
-	return g.left == g.size
+	if g.left == g.locals && g.remote != nil {
+		g.announceLeft()
+	}
+	return g.left == g.locals
 }
 
 // fail ends all calls.
@@ -90,17 +109,20 @@ func (g *group) fail(err error) {
 	if g.failed == nil {
 		g.failed = err
 	}
+	if g.remote != nil {
+		g.remote.close()
+	}
 	for number, r := range g.waiting {
 		for _, p := range r.posts {
 			if p != nil {
-				p.member.reply(p.request, g.failed)
+				p.reply(g.failed)
 			}
 		}
 		delete(g.waiting, number)
 	}
 	for a, letters := range g.mail {
 		for _, l := range letters {
-			l.member.reply(l.request, g.failed)
+			l.reply(g.failed)
 		}
 		delete(g.mail, a)
 	}
@@ -121,22 +143,49 @@ func (g *group) call(rank int, p *post) error {
 		g.waiting[number] = r
 	}
 	r.posts[rank] = p
-	if r.posted++; r.posted < g.size {
+	if r.posted++; r.posted < g.locals {
 		return g.disagree(number, r, rank)
 	}
 	if err := g.disagree(number, r, rank); err != nil {
 		return err
 	}
 	delete(g.waiting, number)
-	bufs := make([][]byte, g.size)
-	for i, p := range r.posts {
-		bufs[i] = p.buf
+	if g.remote != nil {
+		return g.enqueue(r)
 	}
-	err := collective.Local(p.call, bufs)
-	for _, p := range r.posts {
-		p.member.reply(p.request, err)
-	}
+	r.reply(collective.Local(p.call, r.bufs()))
 	return nil
+}
+
+// bufs returns the buffers of a round, by rank; those of other nodes are nil.
+func (r *round) bufs() [][]byte {
+	bufs := make([][]byte, len(r.posts))
+	for i, p := range r.posts {
+		if p != nil {
+			bufs[i] = p.buf
+		}
+	}
+	return bufs
+}
+
+func (r *round) reply(err error) {
+	for _, p := range r.posts {
+		if p != nil {
+			p.reply(err)
+		}
+	}
+}
+
+func (p *post) reply(err error) { p.member.reply(p.request, err) }
+
+// reply answers a rank of this node; a message from another node has nobody to answer.
+func (l *letter) reply(err error) {
+	if l.member != nil {
+		l.member.reply(l.request, err)
+	}
+	if l.received != nil {
+		l.received()
+	}
 }
 
 // disagree ends the group where a rank's call is not that of another one.
@@ -166,10 +215,18 @@ func (g *group) exchange(a address, l *letter) error {
 	if g.failed != nil {
 		return g.failed
 	}
+	if g.remote != nil && !l.receive && l.member != nil && g.remote.home[a.to] != g.remote.self {
+		return g.sendAway(a, l)
+	}
 	queue := g.mail[a]
 	if len(queue) == 0 || queue[0].receive == l.receive {
 		if len(g.mail)+len(queue) >= maxLetters {
 			return outboard.Errorf(outboard.Exhausted, "", "more than %d messages wait for their receiver", maxLetters)
+		}
+		if l.receive && g.remote != nil {
+			if m := g.remote.mail[g.remote.home[a.from]]; m != nil && m.left {
+				return outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", a.from)
+			}
 		}
 		g.mail[a] = append(queue, l)
 		return nil
@@ -188,8 +245,8 @@ func (g *group) exchange(a address, l *letter) error {
 	} else {
 		copy(to.buf, from.buf)
 	}
-	other.member.reply(other.request, err)
-	l.member.reply(l.request, err)
+	other.reply(err)
+	l.reply(err)
 	return nil
 }
 

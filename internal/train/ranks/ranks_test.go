@@ -3,7 +3,6 @@ package ranks
 import (
 	"context"
 	"encoding/binary"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,7 +63,7 @@ func (r *rank) request(kind string, body any, files ...*os.File) error {
 func start(t *testing.T, n int) []*rank {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ranks.sock")
-	s, err := Serve(path, slog.New(slog.DiscardHandler))
+	s, err := Serve(path, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

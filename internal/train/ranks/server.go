@@ -21,27 +21,49 @@ const (
 	maxRequest = 16 << 10
 )
 
-// A Server serves the ranks of one job.
+// Options of a Server; the zero value is that of a job on one node.
+type Options struct {
+	Log *slog.Logger
+	// Mesh connects the servers of the job's nodes, of which this one has the number Node. Nil:
+	// there are no others.
+	Mesh Mesh
+	Node int
+	// Link is the slowest link between the nodes: all servers of the job have the same.
+	Link collective.Link
+	// Failed, if not nil, is called when a group ends because of another node.
+	Failed func(error)
+}
+
+// A Server serves the ranks of one job on one node.
 type Server struct {
+	opts     Options
+	life     context.Context //nolint:containedctx // of the server
+	working  sync.WaitGroup
 	listener *net.UnixListener
 	stop     context.CancelFunc
 	done     chan struct{}
 
 	mu     sync.Mutex
 	groups map[string]*group
+	// closing are the groups with a remote part: other nodes may still need what this one has
+	// sent after its own ranks have left.
+	closing []*remote
 }
 
 // Serve listens at path, a socket that only this user can open, until the server is closed.
-func Serve(path string, log *slog.Logger) (*Server, error) {
+func Serve(path string, opts Options) (*Server, error) {
 	l, err := ipc.Listen(path)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{listener: l, stop: stop, done: make(chan struct{}), groups: make(map[string]*group)}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{opts: opts, life: ctx, listener: l, stop: stop, done: make(chan struct{}), groups: make(map[string]*group)}
 	go func() {
 		defer close(s.done)
-		acceptor.Serve(ctx, l, l.AcceptUnix, acceptor.Options{Name: "ranks", Log: log, MaxConns: maxRanks}, s.serve)
+		acceptor.Serve(ctx, l, l.AcceptUnix, acceptor.Options{Name: "ranks", Log: opts.Log, MaxConns: maxRanks}, s.serve)
 	}()
 	return s, nil
 }
@@ -50,6 +72,12 @@ func Serve(path string, log *slog.Logger) (*Server, error) {
 func (s *Server) Close() error {
 	s.stop()
 	<-s.done
+	s.mu.Lock()
+	for _, g := range s.closing {
+		g.close()
+	}
+	s.mu.Unlock()
+	s.working.Wait()
 	return nil
 }
 
@@ -63,7 +91,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
 }
 
 // group returns the group of a name, made by the first rank that joins it.
-func (s *Server) group(name string, size int) (*group, error) {
+func (s *Server) group(name string, size int, nodes []int) (*group, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := s.groups[name]
@@ -76,8 +104,22 @@ func (s *Server) group(name string, size int) (*group, error) {
 	if len(s.groups) >= maxGroups {
 		return nil, outboard.Errorf(outboard.Exhausted, "join", "there are %d groups", len(s.groups))
 	}
-	g = newGroup(size)
+	var r *remote
+	if s.opts.Mesh != nil && len(nodes) > 0 {
+		if len(nodes) != size {
+			return nil, outboard.Errorf(outboard.Invalid, "join", "%d nodes for %d ranks", len(nodes), size)
+		}
+		var err error
+		if r, err = newRemote(nodes, s.opts.Node); err != nil {
+			return nil, err
+		}
+	}
+	g = newGroup(size, r)
 	s.groups[name] = g
+	if r != nil {
+		s.closing = append(s.closing, r)
+		s.working.Go(func() { s.serveRemote(g, name) })
+	}
 	return g, nil
 }
 
@@ -97,6 +139,8 @@ type member struct {
 	// memory is the rank's, and past are mappings that calls under way may still use.
 	memory []byte
 	past   [][]byte
+	// busy counts what other nodes are being asked for with this rank's memory.
+	busy sync.WaitGroup
 }
 
 func (m *member) reply(to *ipc.Message, err error) { _ = m.conn.Reply(to, nil, err) }
@@ -105,6 +149,7 @@ func (m *member) leave() {
 	if m.group != nil && m.group.leave(m.rank) {
 		m.server.remove(m.name)
 	}
+	m.busy.Wait()
 	// Nothing is under way with this member any more.
 	for _, b := range append(m.past, m.memory) {
 		if b != nil {
@@ -118,6 +163,7 @@ type request struct {
 	Group  string `json:"group"`
 	Rank   int    `json:"rank"`
 	Size   int    `json:"size"`
+	Nodes  []int  `json:"nodes"`
 	Offset int    `json:"offset"`
 	Bytes  int    `json:"bytes"`
 	Peer   int    `json:"peer"`
@@ -166,7 +212,7 @@ func (m *member) join(msg *ipc.Message, r *request) error {
 	if m.group != nil {
 		return outboard.Errorf(outboard.Protocol, "join", "this connection has joined a group")
 	}
-	g, err := m.server.group(r.Group, r.Size)
+	g, err := m.server.group(r.Group, r.Size, r.Nodes)
 	if err != nil {
 		return err
 	}
@@ -174,7 +220,16 @@ func (m *member) join(msg *ipc.Message, r *request) error {
 		return err
 	}
 	m.group, m.name, m.rank = g, r.Group, r.Rank
-	m.reply(msg, nil)
+	if g.remote == nil {
+		m.reply(msg, nil)
+		return nil
+	}
+	m.server.working.Go(func() {
+		<-g.ready
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		m.reply(msg, g.failed)
+	})
 	return nil
 }
 

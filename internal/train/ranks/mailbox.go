@@ -1,0 +1,164 @@
+package ranks
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"unsafe"
+)
+
+// Messages between the servers of two nodes, little-endian: from and to (ranks of the group, 4
+// bytes each), tag (8 bytes), length (8 bytes), and so many bytes. One whose from is leftMark says
+// that the ranks of the sending node have left the group, after as many calls as tag says.
+const (
+	letterHead = 24
+	leftMark   = 1<<32 - 1
+	// maxLetter bounds a message, and maxHeld what messages of one node may hold in memory that
+	// nobody has received yet: the node's next messages wait.
+	maxLetter = 1 << 30
+	maxHeld   = 1 << 30
+)
+
+// A mailbox exchanges messages of a group with one other node.
+type mailbox struct {
+	conn net.Conn
+	out  chan *outgoing
+	once sync.Once
+	done chan struct{} // closed with the mailbox
+
+	mu   sync.Mutex
+	room sync.Cond
+	held int // bytes that arrived and that no rank has received
+
+	// left says that the other node's ranks have left, after so many calls; under the group's lock.
+	left  bool
+	calls uint64
+}
+
+// An outgoing is a message to be written.
+type outgoing struct {
+	from, to uint32
+	tag      uint64
+	buf      []byte
+	sent     func(error)
+}
+
+func newMailbox(conn net.Conn) *mailbox {
+	m := &mailbox{conn: conn, out: make(chan *outgoing, maxLetters), done: make(chan struct{})}
+	m.room.L = &m.mu
+	return m
+}
+
+func (m *mailbox) close() {
+	m.once.Do(func() {
+		close(m.done)
+		_ = m.conn.Close() // What waits for it ends.
+		m.mu.Lock()
+		m.held = 0
+		m.mu.Unlock()
+		m.room.Broadcast()
+	})
+}
+
+// post enqueues a message. It returns false if the queue is full or the mailbox is closed.
+func (m *mailbox) post(o *outgoing) bool {
+	select {
+	case <-m.done:
+		return false
+	default:
+	}
+	select {
+	case m.out <- o:
+		return true
+	default:
+		return false
+	}
+}
+
+// write writes messages until the mailbox is closed.
+func (m *mailbox) write() {
+	w := bufio.NewWriterSize(m.conn, 4096)
+	for {
+		select {
+		case o := <-m.out:
+			o.sent(m.writeOne(w, o))
+		case <-m.done:
+			for {
+				select {
+				case o := <-m.out:
+					o.sent(net.ErrClosed)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (m *mailbox) writeOne(w *bufio.Writer, o *outgoing) error {
+	var head [letterHead]byte
+	binary.LittleEndian.PutUint32(head[0:], o.from)
+	binary.LittleEndian.PutUint32(head[4:], o.to)
+	binary.LittleEndian.PutUint64(head[8:], o.tag)
+	binary.LittleEndian.PutUint64(head[16:], uint64(len(o.buf)))
+	if _, err := w.Write(head[:]); err != nil {
+		return err
+	}
+	if _, err := w.Write(o.buf); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// An incoming is a message as its head says.
+type incoming struct {
+	from, to uint32
+	tag      uint64
+	buf      []byte
+}
+
+// read reads the next message. It waits while too much is held.
+func (m *mailbox) read(in *bufio.Reader) (incoming, error) {
+	var head [letterHead]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return incoming{}, err
+	}
+	i := incoming{
+		from: binary.LittleEndian.Uint32(head[0:]), to: binary.LittleEndian.Uint32(head[4:]), tag: binary.LittleEndian.Uint64(head[8:]),
+	}
+	size := binary.LittleEndian.Uint64(head[16:])
+	if size > maxLetter || i.from == leftMark && size != 0 {
+		return i, mailErrorf("a message of %d bytes: want %d at most", size, maxLetter)
+	}
+	m.mu.Lock()
+	for m.held > 0 && m.held+int(size) > maxHeld {
+		m.room.Wait()
+	}
+	m.held += int(size)
+	m.mu.Unlock()
+	i.buf = make([]byte, size)
+	_, err := io.ReadFull(in, i.buf)
+	return i, err
+}
+
+// release says that a rank has received a message of so many bytes.
+func (m *mailbox) release(n int) {
+	m.mu.Lock()
+	m.held = max(0, m.held-n)
+	m.mu.Unlock()
+	m.room.Broadcast()
+}
+
+// A mailError is a breach of the protocol between servers.
+type mailError struct{ text string }
+
+func mailErrorf(format string, args ...any) error { return &mailError{fmt.Sprintf(format, args...)} }
+
+func (e *mailError) Error() string { return e.text }
+
+func bytesOf(words []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+}

@@ -1,0 +1,269 @@
+package ranks
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// connectLimit bounds how long the ranks of other nodes may take to join a group.
+const connectLimit = 10 * time.Minute
+
+// maxRounds bounds the calls of a group that wait for other nodes. A rank waits for its call, or
+// has a few under way.
+const maxRounds = 1024
+
+// serveRemote connects a group to other nodes, and makes its calls with them until it ends.
+func (s *Server) serveRemote(g *group, name string) {
+	ctx, cancel := context.WithTimeout(s.life, connectLimit)
+	err := g.remote.connect(ctx, s.opts.Mesh, name, s.opts.Link)
+	cancel()
+	g.mu.Lock()
+	if err != nil {
+		g.fail(outboard.Errorf(outboard.Unreachable, "", "connect the ranks of several nodes: %w", err))
+	} else if g.failed != nil {
+		g.remote.close()
+	}
+	g.remote.rounds = make(chan *round, maxRounds)
+	failed := g.failed
+	close(g.ready)
+	g.mu.Unlock()
+	if failed != nil {
+		return
+	}
+	var mail sync.WaitGroup
+	for i, m := range g.remote.mail {
+		if m != nil {
+			mail.Go(m.write)
+			mail.Go(func() { s.receiveMail(g, i) })
+		}
+	}
+	g.makeCalls(s.life, s.reportFailure)
+	mail.Wait()
+}
+
+func (s *Server) reportFailure(err error) {
+	if s.opts.Failed != nil {
+		s.opts.Failed(err)
+	}
+}
+
+// makeCalls makes the calls of a group, in order, until the group or the server ends.
+func (g *group) makeCalls(life context.Context, failed func(error)) {
+	ended := g.remote.group.Ended()
+	for {
+		select {
+		case r := <-g.remote.rounds:
+			g.makeCall(r, failed)
+		case <-ended:
+			g.endRemote(g.remote.group.Err(), failed)
+			return
+		case <-life.Done():
+			g.endRemote(errors.New("the job has ended"), func(error) {})
+			return
+		}
+	}
+}
+
+// endRemote fails the group, and the calls that nobody makes any more.
+func (g *group) endRemote(err error, failed func(error)) {
+	g.mu.Lock()
+	if g.failed == nil {
+		failed(err)
+	}
+	g.fail(g.nameLoss(err))
+	g.mu.Unlock()
+	for {
+		select {
+		case r := <-g.remote.rounds:
+			g.finish(r, g.failed)
+		default:
+			return
+		}
+	}
+}
+
+func (g *group) makeCall(r *round, failed func(error)) {
+	var call collective.Call
+	for _, p := range r.posts {
+		if p != nil {
+			call = p.call
+			break
+		}
+	}
+	err := g.remote.perform(call, r.bufs())
+	if err != nil {
+		g.mu.Lock()
+		if g.failed == nil {
+			failed(err)
+		}
+		g.fail(g.nameLoss(err))
+		err = g.failed
+		g.mu.Unlock()
+	}
+	g.finish(r, err)
+}
+
+// finish answers the ranks of a round.
+func (g *group) finish(r *round, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	r.reply(err)
+	for _, p := range r.posts {
+		if p != nil {
+			p.member.busy.Done()
+		}
+	}
+}
+
+// nameLoss gives an error of the group of nodes a kind.
+func (g *group) nameLoss(err error) error {
+	if _, ok := errors.AsType[*outboard.Error](err); ok {
+		return err
+	}
+	return outboard.Errorf(outboard.Unreachable, "", "%w", err)
+}
+
+// enqueue has a round made with the other nodes. g.mu is held.
+func (g *group) enqueue(r *round) error {
+	g.remote.calls++
+	if err := g.afterLeave(g.remote.calls); err != nil {
+		g.fail(err)
+		r.reply(err)
+		return nil
+	}
+	for _, p := range r.posts {
+		if p != nil {
+			p.member.busy.Add(1)
+		}
+	}
+	g.running++
+	select {
+	case g.remote.rounds <- r:
+	default:
+		g.running--
+		for _, p := range r.posts {
+			if p != nil {
+				p.member.busy.Done()
+			}
+		}
+		r.reply(outboard.Errorf(outboard.Exhausted, "", "more than %d calls of a group are under way", maxRounds))
+	}
+	return nil
+}
+
+// afterLeave returns an error if a node whose ranks have left the group will not make its call
+// with this number.
+func (g *group) afterLeave(number uint64) error {
+	for i, m := range g.remote.mail {
+		if m != nil && m.left && number > m.calls {
+			return g.remote.describeLoss(i, "has left the group")
+		}
+	}
+	return nil
+}
+
+// announceLeft has the other nodes know that no rank of this one makes further calls. g.mu is held.
+func (g *group) announceLeft() {
+	select {
+	case <-g.ready:
+	default:
+		return // It fails while it is being connected.
+	}
+	for _, m := range g.remote.mail {
+		if m != nil {
+			m.post(&outgoing{from: leftMark, tag: g.remote.calls, sent: func(error) {}})
+		}
+	}
+}
+
+// sendAway sends a message to a rank of another node. g.mu is held.
+func (g *group) sendAway(a address, l *letter) error {
+	l.member.busy.Add(1)
+	g.running++
+	sent := func(err error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.running--
+		if err != nil {
+			err = g.remote.describeLoss(g.remote.home[a.to], "is lost")
+		}
+		l.reply(err)
+		l.member.busy.Done()
+	}
+	o := &outgoing{from: uint32(a.from), to: uint32(a.to), tag: uint64(a.tag), buf: l.buf, sent: sent}
+	if !g.remote.mail[g.remote.home[a.to]].post(o) {
+		g.running--
+		l.member.busy.Done()
+		return outboard.Errorf(outboard.Exhausted, "", "more than %d messages wait for rank %d", maxLetters, a.to)
+	}
+	return nil
+}
+
+// receiveMail matches the messages of another node with their receivers until the mailbox is closed.
+func (s *Server) receiveMail(g *group, index int) {
+	m := g.remote.mail[index]
+	in := bufio.NewReaderSize(m.conn, 64<<10)
+	for {
+		i, err := m.read(in)
+		if err == nil {
+			err = g.deliver(index, &i)
+		}
+		if err == nil {
+			continue
+		}
+		g.mu.Lock()
+		// The group of nodes ends with the same connection, and knows why.
+		if _, ok := errors.AsType[*mailError](err); ok && g.failed == nil {
+			s.reportFailure(err)
+			g.fail(g.nameLoss(err))
+		}
+		m.close() // Under the lock: no message is posted behind its back.
+		g.mu.Unlock()
+		return
+	}
+}
+
+// deliver matches a message of another node with its receiver.
+func (g *group) deliver(index int, i *incoming) error {
+	m := g.remote.mail[index]
+	if i.from == leftMark {
+		return g.noteLeft(m, i.tag)
+	}
+	if int(i.from) >= g.size || int(i.to) >= g.size || g.remote.home[i.from] != index || g.remote.home[i.to] != g.remote.self {
+		return mailErrorf("a message from rank %d to rank %d on the wrong connection", i.from, i.to)
+	}
+	l := &letter{buf: i.buf, received: func() { m.release(len(i.buf)) }}
+	return g.exchange(address{from: int(i.from), to: int(i.to), tag: int(i.tag)}, l)
+}
+
+// noteLeft notes that the ranks of another node have left after so many calls, and fails the group
+// if a call is under way that they will not make.
+func (g *group) noteLeft(m *mailbox, calls uint64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m.left, m.calls = true, calls
+	if g.running > 0 {
+		if err := g.afterLeave(g.remote.calls); err != nil {
+			g.fail(err)
+		}
+	}
+	return g.failAbandoned()
+}
+
+// failAbandoned fails the group if a rank waits for a message of ranks that have left. g.mu is held.
+func (g *group) failAbandoned() error {
+	for a, letters := range g.mail {
+		if m := g.remote.mail[g.remote.home[a.from]]; m != nil && m.left && letters[0].receive {
+			g.fail(outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", a.from))
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package ranks
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// pipes are the connections between the nodes of a test.
+type pipes struct {
+	mu    sync.Mutex
+	conns map[string]chan net.Conn
+	all   []net.Conn
+}
+
+func (p *pipes) slot(key string) chan net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conns[key] == nil {
+		p.conns[key] = make(chan net.Conn, 1)
+	}
+	return p.conns[key]
+}
+
+// pipeMesh is one node's end.
+type pipeMesh struct {
+	*pipes
+	self int
+}
+
+func (m pipeMesh) Connect(ctx context.Context, node int, purpose string) (net.Conn, error) {
+	if m.self < node {
+		near, far := net.Pipe()
+		m.mu.Lock()
+		m.all = append(m.all, near)
+		m.mu.Unlock()
+		m.slot(fmt.Sprint(m.self, node, purpose)) <- far
+		return near, nil
+	}
+	select {
+	case c := <-m.slot(fmt.Sprint(node, m.self, purpose)):
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// startNodes returns the joined ranks of a group whose rank r is on node nodes[r].
+func startNodes(t *testing.T, nodes []int) ([]*rank, *pipes) {
+	t.Helper()
+	shared := &pipes{conns: make(map[string]chan net.Conn)}
+	paths := make(map[int]string)
+	for _, node := range nodes {
+		if paths[node] != "" {
+			continue
+		}
+		paths[node] = filepath.Join(t.TempDir(), "ranks.sock")
+		s, err := Serve(paths[node], Options{Mesh: pipeMesh{shared, node}, Node: node})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+	}
+	all := make([]*rank, len(nodes))
+	var joining sync.WaitGroup
+	for i, node := range nodes {
+		all[i] = dial(t, paths[node])
+		joining.Go(func() {
+			if err := all[i].request("join", map[string]any{"group": "g", "rank": i, "size": len(nodes), "nodes": nodes}); err != nil {
+				t.Errorf("rank %d: %v", i, err)
+			}
+		})
+	}
+	joining.Wait()
+	return all, shared
+}
+
+// everywhere makes the call of each rank at once and returns their errors.
+func everywhere(all []*rank, request func(i int) (string, map[string]any)) []error {
+	errs := make([]error, len(all))
+	var calling sync.WaitGroup
+	for i, r := range all {
+		calling.Go(func() {
+			kind, body := request(i)
+			errs[i] = r.request(kind, body, r.file)
+		})
+	}
+	calling.Wait()
+	return errs
+}
+
+func putFloats(b []byte, values []float64) {
+	for i, v := range values {
+		binary.LittleEndian.PutUint64(b[8*i:], math.Float64bits(v))
+	}
+}
+
+func floats(b []byte, n int) []float64 {
+	values := make([]float64, n)
+	for i := range values {
+		values[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+	}
+	return values
+}
+
+// Each operation between nodes has the result that it has in one memory, however the ranks are
+// distributed. The elements are integers, so that the order of additions does not matter.
+func TestOperationsOverNodesEqualThoseOfOne(t *testing.T) {
+	for name, nodes := range map[string][]int{
+		"one each": {0, 1, 2}, "two nodes": {0, 0, 1, 1}, "unequal": {0, 1, 1}, "not in order": {1, 0, 1, 0}, "one node": {0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, _ := startNodes(t, nodes)
+			n := len(nodes)
+			for _, c := range []collective.Call{
+				{Operation: collective.AllReduce, Reduction: collective.Sum}, {Operation: collective.AllReduce, Reduction: collective.Average},
+				{Operation: collective.AllReduce, Reduction: collective.Max}, {Operation: collective.ReduceScatter, Reduction: collective.Sum},
+				{Operation: collective.AllGather}, {Operation: collective.Broadcast, Root: n - 1}, {Operation: collective.AllToAll},
+			} {
+				c.Element, c.Count = collective.Float64, 12
+				checkOperation(t, all, c)
+			}
+			for i, err := range everywhere(all, func(int) (string, map[string]any) {
+				return "call", map[string]any{"operation": collective.Barrier}
+			}) {
+				if err != nil {
+					t.Errorf("rank %d in a barrier: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+func checkOperation(t *testing.T, all []*rank, c collective.Call) {
+	t.Helper()
+	want := make([][]byte, len(all))
+	for i, r := range all {
+		values := make([]float64, c.Count)
+		for j := range values {
+			values[j] = float64(100*i + j)
+		}
+		putFloats(r.memory, values)
+		words := make([]uint64, c.Count)
+		want[i] = bytesOf(words)
+		putFloats(want[i], values)
+	}
+	if err := collective.Local(c, want); err != nil {
+		t.Fatal(err)
+	}
+	errs := everywhere(all, func(int) (string, map[string]any) {
+		return "call", map[string]any{
+			"operation": c.Operation, "element": c.Element, "reduction": c.Reduction, "count": c.Count, "root": c.Root,
+		}
+	})
+	for i, r := range all {
+		from, to := 0, c.Count
+		if c.Operation == collective.ReduceScatter {
+			own := collective.Part(i, len(all), c.Count)
+			from, to = own.From, own.To
+		}
+		got := floats(r.memory, c.Count)[from:to]
+		if errs[i] != nil || fmt.Sprint(got) != fmt.Sprint(floats(want[i], c.Count)[from:to]) {
+			t.Errorf("%s: rank %d has %v, %v, want %v", c, i, got, errs[i], floats(want[i], c.Count)[from:to])
+		}
+	}
+}
+
+func TestMessagesBetweenNodes(t *testing.T) {
+	all, _ := startNodes(t, []int{0, 1, 1})
+	putFloats(all[0].memory, []float64{1, 2})
+	for i, err := range everywhere(all, func(i int) (string, map[string]any) {
+		switch i {
+		case 0:
+			return "send", map[string]any{"peer": 2, "tag": 7, "bytes": 16}
+		case 2:
+			return "receive", map[string]any{"peer": 0, "tag": 7, "bytes": 16}
+		}
+		return "call", map[string]any{"operation": 99} // refused at once
+	}) {
+		if (err != nil) != (i == 1) {
+			t.Errorf("rank %d: %v", i, err)
+		}
+	}
+	if got := floats(all[2].memory, 2); got[0] != 1 || got[1] != 2 {
+		t.Errorf("rank 2 has %v, want what rank 0 sent", got)
+	}
+}
+
+// Disagreement between nodes names the ranks, not the nodes, with both lines.
+func TestNodesThatDisagree(t *testing.T) {
+	all, _ := startNodes(t, []int{0, 0, 1})
+	errs := everywhere(all, func(i int) (string, map[string]any) {
+		count, site := 4, "train.py:10"
+		if i == 2 {
+			count, site = 5, "train.py:12"
+		}
+		return "call", map[string]any{"operation": collective.AllReduce, "element": collective.Float64, "reduction": collective.Sum, "count": count, "site": site}
+	})
+	for i, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), "rank 2 calls") || !strings.Contains(err.Error(), "train.py:10") || !strings.Contains(err.Error(), "train.py:12") {
+			t.Errorf("rank %d: %v, want both lines and rank 2", i, err)
+		}
+	}
+}
+
+// A rank that waits for one of another node learns that it has left, or that the connection is gone.
+func TestRanksOfOtherNodesThatAreGone(t *testing.T) {
+	for name, leave := range map[string]func(all []*rank, p *pipes){
+		"left": func(all []*rank, _ *pipes) { all[1].conn.Close() },
+		"lost": func(_ []*rank, p *pipes) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for _, c := range p.all {
+				c.Close()
+			}
+		},
+	} {
+		for _, kind := range []string{"call", "receive"} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				all, p := startNodes(t, []int{0, 1})
+				done := make(chan error, 1)
+				go func() {
+					done <- all[0].request(kind, map[string]any{"operation": collective.Barrier, "peer": 1, "tag": 1, "bytes": 8}, all[0].file)
+				}()
+				leave(all, p)
+				if err := <-done; err == nil || !strings.Contains(err.Error(), "rank 1") && !strings.Contains(err.Error(), "lost") {
+					t.Errorf("%v, want that rank 1 is gone", err)
+				}
+			})
+		}
+	}
+}
+
+// What a rank got before another one left stays valid: a rank that leaves does not cut short the
+// call that others still receive.
+func TestARankMayLeaveWhileOthersReceiveItsResult(t *testing.T) {
+	for range 50 {
+		all, _ := startNodes(t, []int{0, 1, 2})
+		var calling sync.WaitGroup
+		for i, r := range all {
+			calling.Go(func() {
+				err := r.request("call", map[string]any{"operation": collective.AllReduce, "element": collective.Float64, "reduction": collective.Sum, "count": 1000}, r.file)
+				if err != nil {
+					t.Errorf("rank %d: %v", i, err)
+				}
+				r.conn.Close()
+			})
+		}
+		calling.Wait()
+	}
+}

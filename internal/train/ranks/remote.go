@@ -1,0 +1,259 @@
+package ranks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// A Mesh connects the servers of a job's nodes, which have numbers from 0.
+type Mesh interface {
+	// Connect returns the connection to the server of another node for a purpose, a channel of a
+	// group. Both servers call it with the same purpose.
+	Connect(ctx context.Context, node int, purpose string) (net.Conn, error)
+}
+
+// remote is the part of a group that is on other nodes.
+type remote struct {
+	nodes  []int // that have ranks of the group, in the order of their first ranks
+	self   int   // index of this server in nodes
+	home   []int // by rank: index in nodes
+	first  []int // by index in nodes: its first rank
+	direct bool  // each node has one rank: the ranks of the nodes' group are those of this one
+	group  *collective.Group
+	mail   []*mailbox // by index in nodes; nil: itself
+	rounds chan *round
+	calls  uint64 // rounds that have begun
+}
+
+// newRemote returns the layout of a group whose rank r is on node nodes[r], nil if all are on self.
+func newRemote(nodes []int, self int) (*remote, error) {
+	r := &remote{self: -1}
+	for rank, node := range nodes {
+		i := slices.Index(r.nodes, node)
+		if i < 0 {
+			i = len(r.nodes)
+			r.nodes, r.first = append(r.nodes, node), append(r.first, rank)
+		}
+		if node == self {
+			r.self = i
+		}
+		r.home = append(r.home, i)
+	}
+	switch {
+	case r.self < 0:
+		return nil, outboard.Errorf(outboard.Invalid, "join", "no rank of the group is on this node")
+	case len(r.nodes) == 1:
+		return nil, nil //nolint:nilnil // such a group has no remote part
+	}
+	r.direct = len(r.nodes) == len(nodes)
+	return r, nil
+}
+
+// localRanks returns the number of the group's ranks on this node.
+func (r *remote) localRanks() (n int) {
+	for _, i := range r.home {
+		if i == r.self {
+			n++
+		}
+	}
+	return n
+}
+
+// connect connects the group to the other nodes.
+func (r *remote) connect(ctx context.Context, mesh Mesh, name string, link collective.Link) error {
+	conns := make([]net.Conn, len(r.nodes))
+	r.mail = make([]*mailbox, len(r.nodes))
+	var err error
+	for i, node := range r.nodes {
+		if i == r.self || err != nil {
+			continue
+		}
+		if conns[i], err = mesh.Connect(ctx, node, "group "+name); err != nil {
+			continue
+		}
+		var mail net.Conn
+		if mail, err = mesh.Connect(ctx, node, "mail "+name); err == nil {
+			r.mail[i] = newMailbox(mail)
+		}
+	}
+	if err == nil {
+		r.group, err = collective.NewGroup(r.self, conns, collective.Options{Link: link})
+	}
+	if err != nil {
+		for _, c := range conns {
+			if c != nil {
+				err = errors.Join(err, c.Close())
+			}
+		}
+		r.closeMail()
+	}
+	return err
+}
+
+func (r *remote) close() {
+	if r.group != nil {
+		_ = r.group.Close() // It has no errors.
+	}
+	r.closeMail()
+}
+
+func (r *remote) closeMail() {
+	for _, m := range r.mail {
+		if m != nil {
+			m.close()
+		}
+	}
+}
+
+// perform makes the call of all ranks; bufs has the buffers of this node's, by rank.
+func (r *remote) perform(c collective.Call, bufs [][]byte) error {
+	var err error
+	switch {
+	case c.Operation == collective.Barrier:
+		err = r.do(c, nil)
+	case r.direct && c.Operation != collective.AllReduce:
+		err = r.do(c, bufs[r.first[r.self]])
+	case c.Operation == collective.AllReduce, c.Operation == collective.ReduceScatter:
+		err = r.reduce(c, bufs)
+	case c.Operation == collective.AllGather:
+		err = r.gather(c, bufs)
+	case c.Operation == collective.Broadcast:
+		err = r.broadcast(c, bufs)
+	case c.Operation == collective.AllToAll:
+		err = r.exchange(c, bufs)
+	default:
+		err = errors.ErrUnsupported
+	}
+	if mismatch, ok := errors.AsType[*collective.MismatchError](err); ok {
+		named := *mismatch
+		named.RankA, named.RankB = r.first[mismatch.RankA], r.first[mismatch.RankB]
+		return outboard.Errorf(outboard.Conflict, "", "%w", &named)
+	}
+	return err
+}
+
+// do makes a call of the group of nodes.
+func (r *remote) do(c collective.Call, buf []byte) error {
+	if r.direct && c.Operation != collective.AllReduce && c.Operation != collective.ReduceScatter {
+		c.Ordered = false // Without a reduction there is no order.
+	}
+	return r.group.Do(context.Background(), c, buf)
+}
+
+// local returns the buffers of this node, in the order of ranks.
+func local(bufs [][]byte) [][]byte {
+	return slices.DeleteFunc(slices.Clone(bufs), func(b []byte) bool { return b == nil })
+}
+
+// reduce reduces the buffers of this node, then those of the nodes, and copies the result to all.
+// A reduce-scatter between nodes that have several ranks is an all-reduce.
+func (r *remote) reduce(c collective.Call, bufs [][]byte) error {
+	sum, own := c, local(bufs)
+	sum.Operation = collective.AllReduce
+	if c.Reduction == collective.Average {
+		sum.Reduction = collective.Sum
+	}
+	if err := collective.Local(sum, own); err != nil {
+		return err
+	}
+	// The schedule alone decides the order of additions, so a result is the same in each run.
+	sum.Ordered = false
+	if err := r.do(sum, own[0]); err != nil {
+		return err
+	}
+	if c.Reduction == collective.Average {
+		collective.Divide(own[0], c.Element, len(r.home))
+	}
+	return distribute(own)
+}
+
+// distribute copies the first buffer to the others.
+func distribute(own [][]byte) error {
+	for _, b := range own[1:] {
+		copy(b, own[0])
+	}
+	return nil
+}
+
+func (r *remote) broadcast(c collective.Call, bufs [][]byte) error {
+	own := local(bufs)
+	if b := bufs[c.Root]; b != nil {
+		copy(own[0], b)
+	}
+	c.Root = r.home[c.Root]
+	if err := r.do(c, own[0]); err != nil {
+		return err
+	}
+	return distribute(own)
+}
+
+// gather broadcasts the part of each rank.
+func (r *remote) gather(c collective.Call, bufs [][]byte) error {
+	own, size := local(bufs), c.Element.Size()
+	for rank := range r.home {
+		span := collective.Part(rank, len(r.home), c.Count)
+		part := own[0][span.From*size : span.To*size]
+		if b := bufs[rank]; b != nil {
+			copy(part, b[span.From*size:span.To*size])
+		}
+		one := c
+		one.Operation, one.Root, one.Count = collective.Broadcast, r.home[rank], span.Len()
+		if err := r.do(one, part); err != nil {
+			return err
+		}
+	}
+	return distribute(own)
+}
+
+// exchange broadcasts the buffer of each rank, of which every rank copies its part. That is more
+// than an all-to-all has to send; nodes with one rank each send no more than they have to.
+func (r *remote) exchange(c collective.Call, bufs [][]byte) error {
+	n := len(r.home)
+	size, part := c.Bytes(), c.Bytes()/n
+	results := make([][]byte, n)
+	words := make([]uint64, (size+7)/8) // aligned to all elements
+	whole := bytesOf(words)[:size]
+	for rank := range r.home {
+		if b := bufs[rank]; b != nil {
+			copy(whole, b)
+		}
+		one := c
+		one.Operation, one.Root = collective.Broadcast, r.home[rank]
+		if err := r.do(one, whole); err != nil {
+			return err
+		}
+		for to, b := range bufs {
+			if b == nil {
+				continue
+			}
+			if results[to] == nil {
+				results[to] = make([]byte, size)
+			}
+			copy(results[to][rank*part:(rank+1)*part], whole[to*part:(to+1)*part])
+		}
+	}
+	for to, b := range bufs {
+		copy(b, results[to])
+	}
+	return nil
+}
+
+// describeLoss names the ranks of a node that has gone.
+func (r *remote) describeLoss(index int, what string) error {
+	var ranks []int
+	for rank, i := range r.home {
+		if i == index {
+			ranks = append(ranks, rank)
+		}
+	}
+	if len(ranks) == 1 {
+		return outboard.Errorf(outboard.Unreachable, "", "rank %d %s", ranks[0], what)
+	}
+	return outboard.Errorf(outboard.Unreachable, "", "ranks %s %s", fmt.Sprint(ranks), what)
+}
