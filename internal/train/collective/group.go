@@ -16,6 +16,8 @@ const maxRanks = 1 << 16
 type Options struct {
 	// Link is what the choice of algorithms goes by. All ranks must have the same one.
 	Link Link
+	// Name returns the number by which errors name a rank. Nil: its own.
+	Name func(rank int) int
 }
 
 // A Group is one rank's end of a group of ranks. Its calls are made one after the other, in the
@@ -23,6 +25,7 @@ type Options struct {
 type Group struct {
 	rank, n int
 	link    Link
+	name    func(rank int) int
 	peers   []*peer // nil for the rank itself
 
 	calls   *ledger
@@ -43,7 +46,10 @@ func NewGroup(rank int, conns []net.Conn, o Options) (*Group, error) {
 	if o.Link == (Link{}) {
 		o.Link = Link{Latency: 50 * time.Microsecond, Bandwidth: 1e9}
 	}
-	g := &Group{rank: rank, n: len(conns), link: o.Link, peers: make([]*peer, len(conns)), calls: newLedger(rank)}
+	if o.Name == nil {
+		o.Name = func(rank int) int { return rank }
+	}
+	g := &Group{rank: rank, n: len(conns), link: o.Link, name: o.Name, peers: make([]*peer, len(conns)), calls: newLedger(rank, o.Name)}
 	g.ended, g.end = context.WithCancelCause(context.Background())
 	for i, c := range conns {
 		if (c == nil) != (i == rank) {
@@ -120,7 +126,7 @@ func (g *Group) Do(ctx context.Context, c Call, buf []byte) error {
 	if err := errors.Join(ctx.Err(), g.Err()); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { g.fail(fmt.Errorf("rank %d gave up in %s: %w", g.rank, c, ctx.Err())) })
+	stop := context.AfterFunc(ctx, func() { g.fail(fmt.Errorf("rank %d gave up in %s: %w", g.name(g.rank), c, ctx.Err())) })
 	defer stop()
 	if g.n == 1 {
 		return nil

@@ -20,6 +20,7 @@ const window = 1024
 // disagreement is found by somebody even where all would wait for each other.
 type ledger struct {
 	rank int
+	name func(rank int) int
 
 	mu     sync.Mutex
 	number uint64               // of the last call
@@ -32,8 +33,8 @@ type entry struct {
 	number uint64
 }
 
-func newLedger(rank int) *ledger {
-	return &ledger{rank: rank, mine: make(map[uint64]announced), theirs: make(map[entry]announced)}
+func newLedger(rank int, name func(rank int) int) *ledger {
+	return &ledger{rank: rank, name: name, mine: make(map[uint64]announced), theirs: make(map[entry]announced)}
 }
 
 // begin makes a the next call, and returns its number, or where another rank has announced
@@ -77,5 +78,5 @@ func (l *ledger) compare(e entry, theirs, mine announced) error {
 	if mine.call.Same(theirs.call) && mine.algorithm == theirs.algorithm {
 		return nil
 	}
-	return &MismatchError{Number: e.number, RankA: e.rank, A: theirs.call, RankB: l.rank, B: mine.call}
+	return &MismatchError{Number: e.number, RankA: l.name(e.rank), A: theirs.call, RankB: l.name(l.rank), B: mine.call}
 }

@@ -109,7 +109,7 @@ func (p *peer) readOne() error {
 		return err
 	}
 	if h.kind == kindAbort {
-		p.g.fail(fmt.Errorf("rank %d: %q", p.rank, payload))
+		p.g.fail(fmt.Errorf("rank %d: %q", p.g.name(p.rank), payload))
 		return nil
 	}
 	call, algorithm, err := decodeCall(payload)
@@ -157,7 +157,7 @@ func (p *peer) writeCall(number uint64, a announced) error {
 // lost adds to an error of the connection whose it is.
 func (p *peer) lost(err error) error {
 	if err != nil {
-		return fmt.Errorf("rank %d is lost: %w", p.rank, err)
+		return fmt.Errorf("rank %d is lost: %w", p.g.name(p.rank), err)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (p *peer) receive(number uint64, total int, into func(at, n int) []byte, ta
 			return err
 		}
 		if due := min(total-at, maxData); h.number != number || int(h.length) != due {
-			return fmt.Errorf("rank %d sent %d bytes in call %d where %d in call %d were due", p.rank, h.length, h.number, due, number)
+			return fmt.Errorf("rank %d sent %d bytes in call %d where %d in call %d were due", p.g.name(p.rank), h.length, h.number, due, number)
 		}
 		for end := at + int(h.length); at < end; {
 			piece := into(at, end-at)

@@ -14,7 +14,7 @@ import (
 func job(script string, n int, out *bytes.Buffer) Job {
 	return Job{
 		Path: "/bin/sh", Args: []string{"sh", "-c", script}, Ranks: n,
-		Emit: func(l Line) { fmt.Fprintf(out, "[%d] %s\n", l.Rank, l.Text) },
+		Emit:    func(l Line) { fmt.Fprintf(out, "[%d] %s\n", l.Rank, l.Text) },
 		Environ: func(rank int) []string { return append(os.Environ(), fmt.Sprint("RANK=", rank)) },
 	}
 }

@@ -127,6 +127,9 @@ func (g *group) nameLoss(err error) error {
 	if _, ok := errors.AsType[*outboard.Error](err); ok {
 		return err
 	}
+	if _, ok := errors.AsType[*collective.MismatchError](err); ok {
+		return outboard.Errorf(outboard.Conflict, "", "%w", err)
+	}
 	return outboard.Errorf(outboard.Unreachable, "", "%w", err)
 }
 

@@ -83,7 +83,7 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, link colle
 		}
 	}
 	if err == nil {
-		r.group, err = collective.NewGroup(r.self, conns, collective.Options{Link: link})
+		r.group, err = collective.NewGroup(r.self, conns, collective.Options{Link: link, Name: func(i int) int { return r.first[i] }})
 	}
 	if err != nil {
 		for _, c := range conns {
@@ -129,11 +129,6 @@ func (r *remote) perform(c collective.Call, bufs [][]byte) error {
 		err = r.exchange(c, bufs)
 	default:
 		err = errors.ErrUnsupported
-	}
-	if mismatch, ok := errors.AsType[*collective.MismatchError](err); ok {
-		named := *mismatch
-		named.RankA, named.RankB = r.first[mismatch.RankA], r.first[mismatch.RankB]
-		return outboard.Errorf(outboard.Conflict, "", "%w", &named)
 	}
 	return err
 }
