@@ -77,13 +77,22 @@ func runTrain(ctx context.Context, env *Env, count int, args []string) error {
 		return err
 	}
 	err = launch.Run(ctx, launch.Job{
-		Path: path, Args: args, Ranks: count, Stdout: env.Stdout, Stderr: env.Stderr,
+		Path: path, Args: args, Ranks: count, Emit: env.printRankLine,
 		Environ: func(rank int) []string { return rankEnviron(env.Environ, rank, count, port, socket) },
 	})
 	if f, ok := errors.AsType[*launch.Failure](err); ok {
 		return &statusError{status: f.Status, err: f}
 	}
 	return err
+}
+
+// printRankLine prints a line of a rank, with the rank in brackets.
+func (env *Env) printRankLine(l launch.Line) {
+	out := env.Stdout
+	if l.Stderr {
+		out = env.Stderr
+	}
+	fmt.Fprintf(out, "[%d] %s\n", l.Rank, l.Text)
 }
 
 // freePort returns a TCP port of the loopback that nobody listens on, for the store in which
