@@ -11,7 +11,8 @@ import (
 // identities maps the credentials that this node has given to processes to their identities.
 type identities struct {
 	tenants atomic.Pointer[host.Host]
-	// models is the credential of this node's own requests for models.
+	// models is the credential of this node's own requests for models. It is made with the node:
+	// credentials are checked before the models' service starts.
 	models string
 }
 
@@ -19,7 +20,7 @@ func (i *identities) set(tenants *host.Host) { i.tenants.Store(tenants) }
 
 // identify returns the identity that a credential proves, "" for none.
 func (i *identities) identify(credential string) string {
-	if i.models != "" && subtle.ConstantTimeCompare([]byte(i.models), []byte(credential)) == 1 {
+	if subtle.ConstantTimeCompare([]byte(i.models), []byte(credential)) == 1 {
 		return calls.ModelsIdentity
 	}
 	tenants := i.tenants.Load()

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -73,8 +72,7 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 	if m.repository, err = repository.Open(ctx, repository.Options{State: n.state, Self: n.self.ID, Logger: log}); err != nil {
 		return nil, err
 	}
-	credential, socket := rand.Text(), absolute(n.folder.at(client.CallsSocketName))
-	n.identities.models = credential
+	credential, socket := n.identities.models, absolute(n.folder.at(client.CallsSocketName))
 	m.peers, err = remote.Open(ctx, remote.Options{
 		Self: n.self.ID, Socket: socket, Credential: credential, State: n.state, Members: n.pool.Nodes, Log: log,
 	})

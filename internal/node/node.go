@@ -204,7 +204,7 @@ func New(opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, log: opts.Log.With("plane", "node"), registry: prometheus.NewRegistry(), health: &health.Board{},
-		started: time.Now(), stop: make(chan struct{}),
+		started: time.Now(), stop: make(chan struct{}), identities: identities{models: rand.Text()},
 	}
 	registerProcess(n.registry, opts.Version)
 	return n, nil

@@ -98,12 +98,13 @@ func (c *compiles) accept(job *compileJob) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.queued[job.cache.name] {
+	name := job.cache.name // who takes the job changes it
+	if c.queued[name] {
 		return false // the next session records what is missing then
 	}
 	select {
 	case c.jobs <- job:
-		c.queued[job.cache.name] = true
+		c.queued[name] = true
 		return true
 	default:
 		return false
