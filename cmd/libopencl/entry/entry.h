@@ -33,6 +33,20 @@ static inline size_t entry_list(const void *list) {
 	return 8 + 8 * n;
 }
 
+/* The size of the reply to a query. */
+static inline size_t entry_answer(size_t size, const void *value, const size_t *size_ret) {
+	return 32 + 8 + wire_padded(size_ret ? *size_ret : value ? size : 0);
+}
+
+/* A hash of a value (FNV-1a), so that a reader of the recording knows equal ones. */
+static inline uint64_t entry_hash(const void *value, size_t size) {
+	const unsigned char *at = value;
+	uint64_t hash = UINT64_C(14695981039346656037) ^ size;
+	for (size_t i = 0; at && i < size; i++)
+		hash = (hash ^ at[i]) * UINT64_C(1099511628211);
+	return hash ^ (value != NULL);
+}
+
 /* Records what a device is called, in a layer. */
 void entry_device(cl_device_id);
 /* What a region of an image measures. */

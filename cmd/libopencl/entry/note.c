@@ -68,9 +68,45 @@ void note_clCreateProgramWithBinary(struct record_call *call, cl_program result,
 	note_bulk(call, result ? lengths[0] : 0, 0);
 }
 
+/* The binaries themselves, not the addresses to which they were copied. */
+static uint64_t binaries_size(cl_program program) {
+	size_t sizes[64], size = 0;
+	uint64_t all = 0;
+	if (entry_driver.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof sizes, sizes, &size) != CL_SUCCESS || size > sizeof sizes)
+		return 0;
+	for (size_t i = 0; i < size / sizeof *sizes; i++)
+		all += sizes[i];
+	return all;
+}
+
+void note_clGetProgramInfo(struct record_call *call, cl_int result, cl_program program, cl_program_info param_name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
+	UNUSED(param_value_size), UNUSED(param_value_size_ret);
+	call->object = (uintptr_t)program;
+	if (!entry_sizes || result != CL_SUCCESS || param_name != CL_PROGRAM_BINARIES)
+		return;
+	call->backward = 32 + 8;
+	if (param_value)
+		note_bulk(call, 0, binaries_size(program));
+}
+
+void note_clGetSupportedImageFormats(struct record_call *call, cl_int result, cl_context context, cl_mem_flags flags, cl_mem_object_type image_type, cl_uint num_entries, cl_image_format *image_formats, cl_uint *num_image_formats) {
+	UNUSED(context), UNUSED(image_formats);
+	call->object = flags;
+	call->detail = image_type;
+	if (!entry_sizes || result != CL_SUCCESS)
+		return;
+	call->forward = 32 + 8 * 3;
+	call->backward = 32 + 8 + sizeof(cl_image_format) * (num_image_formats ? *num_image_formats : num_entries);
+}
+
 void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void *arg_value) {
-	UNUSED(result), UNUSED(kernel), UNUSED(arg_index);
+	UNUSED(result);
+	call->object = (uintptr_t)kernel;
 	note_bulk(call, arg_value ? arg_size : 0, 0);
+	if (entry_sizes) { /* there is no message whose serial could be recorded */
+		call->serial = arg_index;
+		call->detail = entry_hash(arg_value, arg_size);
+	}
 }
 
 void note_clFinish(struct record_call *call, cl_int result, cl_command_queue command_queue) {

@@ -29,6 +29,11 @@ static cl_int API_CALL record_clGetPlatformInfo(cl_platform_id platform, cl_plat
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.detail = param_name;
+	if (entry_sizes) {
+		call.forward = 48;
+		call.backward = entry_answer(param_value_size, param_value, param_value_size_ret);
+	}
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -57,6 +62,11 @@ static cl_int API_CALL record_clGetDeviceInfo(cl_device_id device, cl_device_inf
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.detail = param_name;
+	if (entry_sizes) {
+		call.forward = 48;
+		call.backward = entry_answer(param_value_size, param_value, param_value_size_ret);
+	}
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -89,6 +99,7 @@ static cl_int API_CALL record_clRetainDevice(cl_device_id device)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)device;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -103,6 +114,7 @@ static cl_int API_CALL record_clReleaseDevice(cl_device_id device)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)device;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -171,6 +183,7 @@ static cl_context API_CALL record_clCreateContext(const cl_context_properties* p
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 48 + entry_list(properties) + wire_array(devices, num_devices, 8);
 	}
@@ -188,6 +201,7 @@ static cl_context API_CALL record_clCreateContextFromType(const cl_context_prope
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -202,6 +216,7 @@ static cl_int API_CALL record_clRetainContext(cl_context context)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)context;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -216,6 +231,7 @@ static cl_int API_CALL record_clReleaseContext(cl_context context)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)context;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -258,6 +274,7 @@ static cl_command_queue API_CALL record_clCreateCommandQueueWithProperties(cl_co
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	call.queue = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 56 + entry_list(properties);
@@ -277,6 +294,7 @@ static cl_command_queue API_CALL record_clCreateCommandQueue(cl_context context,
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	call.queue = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 64;
@@ -297,6 +315,7 @@ static cl_int API_CALL record_clRetainCommandQueue(cl_command_queue command_queu
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	call.object = (uintptr_t)command_queue;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -312,6 +331,7 @@ static cl_int API_CALL record_clReleaseCommandQueue(cl_command_queue command_que
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	call.object = (uintptr_t)command_queue;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -394,6 +414,7 @@ static cl_mem API_CALL record_clCreateBuffer(cl_context context, cl_mem_flags fl
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 64;
 	}
@@ -412,6 +433,7 @@ static cl_mem API_CALL record_clCreateBufferWithProperties(cl_context context, c
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 64 + entry_list(properties);
 	}
@@ -430,6 +452,7 @@ static cl_mem API_CALL record_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flag
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 64 + wire_array(buffer_create_info, 16, 1);
 	}
@@ -447,6 +470,7 @@ static cl_mem API_CALL record_clCreateImage(cl_context context, cl_mem_flags fla
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 72 + wire_array(image_format, 8, 1) + wire_array(image_desc, 72, 1);
 	}
@@ -465,6 +489,7 @@ static cl_mem API_CALL record_clCreateImageWithProperties(cl_context context, co
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -479,6 +504,7 @@ static cl_mem API_CALL record_clCreateImage2D(cl_context context, cl_mem_flags f
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -493,6 +519,7 @@ static cl_mem API_CALL record_clCreateImage3D(cl_context context, cl_mem_flags f
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -507,6 +534,7 @@ static cl_mem API_CALL record_clCreatePipe(cl_context context, cl_mem_flags flag
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 72 + entry_list(properties);
 	}
@@ -524,6 +552,7 @@ static cl_int API_CALL record_clRetainMemObject(cl_mem memobj)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)memobj;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -538,6 +567,7 @@ static cl_int API_CALL record_clReleaseMemObject(cl_mem memobj)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)memobj;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -552,6 +582,7 @@ static cl_int API_CALL record_clGetSupportedImageFormats(cl_context context, cl_
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	note_clGetSupportedImageFormats(&call, result, context, flags, image_type, num_entries, image_formats, num_image_formats);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -794,6 +825,7 @@ static cl_sampler API_CALL record_clCreateSamplerWithProperties(cl_context conte
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 48 + entry_list(sampler_properties);
 	}
@@ -811,6 +843,7 @@ static cl_sampler API_CALL record_clCreateSampler(cl_context context, cl_bool no
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 72;
 	}
@@ -828,6 +861,7 @@ static cl_int API_CALL record_clRetainSampler(cl_sampler sampler)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)sampler;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -842,6 +876,7 @@ static cl_int API_CALL record_clReleaseSampler(cl_sampler sampler)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)sampler;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -870,6 +905,7 @@ static cl_program API_CALL record_clCreateProgramWithSource(cl_context context, 
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 56;
 	}
@@ -888,6 +924,7 @@ static cl_program API_CALL record_clCreateProgramWithBinary(cl_context context, 
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 56 + wire_array(device_list, num_devices, 8) + wire_array(lengths, num_devices, 8);
 		call.backward = 48;
@@ -907,6 +944,7 @@ static cl_program API_CALL record_clCreateProgramWithBuiltInKernels(cl_context c
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 48 + wire_array(device_list, num_devices, 8) + wire_array(kernel_names, kernel_names ? strlen(kernel_names) : 0, 1);
 		call.backward = 40;
@@ -925,6 +963,7 @@ static cl_program API_CALL record_clCreateProgramWithIL(cl_context context, cons
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 48 + wire_array(il, length, 1);
 		call.backward = 32;
@@ -943,6 +982,7 @@ static cl_int API_CALL record_clRetainProgram(cl_program program)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)program;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -957,6 +997,7 @@ static cl_int API_CALL record_clReleaseProgram(cl_program program)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)program;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1085,6 +1126,12 @@ static cl_int API_CALL record_clGetProgramInfo(cl_program program, cl_program_in
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.detail = param_name;
+	if (entry_sizes) {
+		call.forward = 48;
+		call.backward = entry_answer(param_value_size, param_value, param_value_size_ret);
+	}
+	note_clGetProgramInfo(&call, result, program, param_name, param_value_size, param_value, param_value_size_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1099,6 +1146,11 @@ static cl_int API_CALL record_clGetProgramBuildInfo(cl_program program, cl_devic
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.detail = param_name;
+	if (entry_sizes) {
+		call.forward = 56;
+		call.backward = entry_answer(param_value_size, param_value, param_value_size_ret);
+	}
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1113,6 +1165,7 @@ static cl_kernel API_CALL record_clCreateKernel(cl_program program, const char* 
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 48 + wire_array(kernel_name, kernel_name ? strlen(kernel_name) : 0, 1);
 	}
@@ -1161,6 +1214,7 @@ static cl_int API_CALL record_clRetainKernel(cl_kernel kernel)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)kernel;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1175,6 +1229,7 @@ static cl_int API_CALL record_clReleaseKernel(cl_kernel kernel)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)kernel;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1207,6 +1262,11 @@ static cl_int API_CALL record_clGetKernelInfo(cl_kernel kernel, cl_kernel_info p
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.detail = param_name;
+	if (entry_sizes) {
+		call.forward = 48;
+		call.backward = entry_answer(param_value_size, param_value, param_value_size_ret);
+	}
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1221,6 +1281,11 @@ static cl_int API_CALL record_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_i
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.detail = param_name;
+	if (entry_sizes) {
+		call.forward = 56;
+		call.backward = entry_answer(param_value_size, param_value, param_value_size_ret);
+	}
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1235,6 +1300,11 @@ static cl_int API_CALL record_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_devi
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.detail = param_name;
+	if (entry_sizes) {
+		call.forward = 56;
+		call.backward = entry_answer(param_value_size, param_value, param_value_size_ret);
+	}
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1249,6 +1319,7 @@ static cl_int API_CALL record_clGetKernelSubGroupInfo(cl_kernel kernel, cl_devic
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.detail = param_name;
 	if (entry_sizes) {
 		call.forward = 56 + wire_array(input_value, input_value_size, 1);
 		call.backward = 40;
@@ -1300,6 +1371,7 @@ static cl_event API_CALL record_clCreateUserEvent(cl_context context, cl_int* er
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)result;
 	call.event = (uintptr_t)result;
 	if (entry_sizes) {
 		call.forward = 48;
@@ -1318,6 +1390,7 @@ static cl_int API_CALL record_clRetainEvent(cl_event event)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)event;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1332,6 +1405,7 @@ static cl_int API_CALL record_clReleaseEvent(cl_event event)
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	call.object = (uintptr_t)event;
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1379,6 +1453,11 @@ static cl_int API_CALL record_clGetEventProfilingInfo(cl_event event, cl_profili
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.event = (uintptr_t)event;
+	call.detail = param_name;
+	if (entry_sizes) {
+		call.forward = 48;
+		call.backward = entry_answer(param_value_size, param_value, param_value_size_ret);
+	}
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }

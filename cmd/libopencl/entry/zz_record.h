@@ -17,8 +17,10 @@ void note_clFinish(struct record_call *call, cl_int result, cl_command_queue com
 void note_clCreateBuffer(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, size_t size, void* host_ptr, cl_int* errcode_ret);
 void note_clCreateBufferWithProperties(struct record_call *call, cl_mem result, cl_context context, const cl_mem_properties* properties, cl_mem_flags flags, size_t size, void* host_ptr, cl_int* errcode_ret);
 void note_clCreateImage(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format* image_format, const cl_image_desc* image_desc, void* host_ptr, cl_int* errcode_ret);
+void note_clGetSupportedImageFormats(struct record_call *call, cl_int result, cl_context context, cl_mem_flags flags, cl_mem_object_type image_type, cl_uint num_entries, cl_image_format* image_formats, cl_uint* num_image_formats);
 void note_clCreateProgramWithSource(struct record_call *call, cl_program result, cl_context context, cl_uint count, const char** strings, const size_t* lengths, cl_int* errcode_ret);
 void note_clCreateProgramWithBinary(struct record_call *call, cl_program result, cl_context context, cl_uint num_devices, const cl_device_id* device_list, const size_t* lengths, const unsigned char** binaries, cl_int* binary_status, cl_int* errcode_ret);
+void note_clGetProgramInfo(struct record_call *call, cl_int result, cl_program program, cl_program_info param_name, size_t param_value_size, void* param_value, size_t* param_value_size_ret);
 void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void* arg_value);
 void note_clWaitForEvents(struct record_call *call, cl_int result, cl_uint num_events, const cl_event* event_list);
 void note_clEnqueueReadBuffer(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_read, size_t offset, size_t size, void* ptr, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);

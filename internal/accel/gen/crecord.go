@@ -104,6 +104,12 @@ func (w *cWriter) details(c *Call, event *Param) {
 			w.p("\tif (%s)\n\t\tcall.head.flags |= RECORD_BLOCKING;", p.Name)
 		}
 	}
+	if object := c.recordedObject(w.api); object != "" {
+		w.p("\tcall.object = (uintptr_t)%s;", object)
+	}
+	if name := c.query(); name != "" {
+		w.p("\tcall.detail = %s;", name)
+	}
 	switch c.Result {
 	case "cl_event":
 		w.p("\tcall.event = (uintptr_t)result;")
@@ -112,6 +118,9 @@ func (w *cWriter) details(c *Call, event *Param) {
 	}
 	if event != nil {
 		w.p("\tif (%s && !(call.head.flags & RECORD_FAILED))\n\t\tcall.event = (uintptr_t)*%s;", event.Name, event.Name)
+	}
+	if c.Answer == Cached && c.query() != "" {
+		w.p("\tif (entry_sizes) {\n\t\tcall.forward = %d;\n\t\tcall.backward = entry_answer(%s);\n\t}", 32+8*len(c.In(w.api)), c.answered())
 	}
 	if size := c.wireSize(w.api); size != "" {
 		w.p("\tif (entry_sizes) {\n\t\tcall.forward = %s;", size)
@@ -127,6 +136,38 @@ func (w *cWriter) details(c *Call, event *Param) {
 		}
 		w.p("\tnote_%s(&call, %s%s);", c.Name, result, args)
 	}
+}
+
+// recordedObject is the object whose references a call changes: the one that it creates, retains
+// or releases; "" for other calls.
+func (c *Call) recordedObject(api *API) string {
+	switch {
+	case strings.Contains(c.Name, "Create") && api.kind(c.Result) != nil:
+		return "result"
+	case len(c.Params) == 1 && c.Params[0].Treatment == Handle && (strings.Contains(c.Name, "Retain") || strings.Contains(c.Name, "Release")):
+		return c.Params[0].Name
+	}
+	return ""
+}
+
+// query is the parameter that says what a query asks; "" for other calls.
+func (c *Call) query() string {
+	for _, p := range c.Params {
+		if strings.HasSuffix(p.CType, "_info") && c.answered() != "" {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// answered lists the parameters of a query's answer: size, value and size_ret; "" for other calls.
+func (c *Call) answered() string {
+	for i, p := range c.Params {
+		if p.Treatment == Query && i+2 < len(c.Params) {
+			return p.Name + ", " + c.Params[i+1].Name + ", " + c.Params[i+2].Name
+		}
+	}
+	return ""
 }
 
 // wireSize is a C expression for the size of the request, without the fields that only the

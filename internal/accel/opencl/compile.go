@@ -15,6 +15,8 @@ type CompileOptions struct {
 	DeviceName string
 	// IncludeDir is where header files are put, as for a session.
 	IncludeDir string
+	// Binaries has the driver compile what the program's binaries need.
+	Binaries bool
 }
 
 // Compile builds a program as its recipe says and, if launch is not nil, has the driver
@@ -37,8 +39,15 @@ func Compile(opts CompileOptions, program *ProgramRecipe, launch *LaunchRecipe) 
 	frame.Reset()
 	c := &compiler{drv: functionsOf(opts.Driver, d.platform, frame), frame: frame, device: d.device}
 	frame.Reset()
-	if err := c.build(opts.IncludeDir, program); err != nil || launch == nil {
+	if err := c.build(opts.IncludeDir, program); err != nil {
 		return err
+	}
+	if opts.Binaries {
+		size := c.words(0)
+		return c.check("binaries", fnClGetProgramInfo, c.program, clProgramBinarySizes, 8, size, 0)
+	}
+	if launch == nil {
+		return nil
 	}
 	return c.launch(launch)
 }

@@ -10,6 +10,10 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
+// AnsweredInAdvance reports whether a worker tells the answer to a query before a client asks: op
+// is the function, param what is asked.
+func AnsweredInAdvance(op uint16, param uint32) bool { return slices.Contains(facts[op], param) }
+
 // firstAnswer is the room for an answer before its size is known: most fit, and
 // one call is then enough.
 const firstAnswer = 1 << 10

@@ -145,6 +145,7 @@ func (ps *programs) doClGetProgramInfo(m *message, a *argsClGetProgramInfo) erro
 	if c.status != clSuccess || param != clProgramBinarySizes && param != clProgramBinaries {
 		return run()
 	}
+	ps.recorder.binaries(a.Program)
 	return ps.runCompiler(m, program, run, run)
 }
 

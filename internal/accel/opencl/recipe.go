@@ -20,6 +20,9 @@ type Recipe struct {
 	Key     string         `json:"key"`
 	Program *ProgramRecipe `json:"program,omitempty"`
 	Launch  *LaunchRecipe  `json:"launch,omitempty"`
+	// Binaries is the key of a program's recipe whose binaries are wanted: PoCL compiles only then
+	// what no launch has needed.
+	Binaries string `json:"binaries,omitempty"`
 }
 
 // ProgramRecipe is a program and how it was built.
@@ -79,9 +82,15 @@ func ReadRecipes(r io.Reader) ([]Recipe, error) {
 }
 
 func (r *Recipe) validate() error {
+	kinds := 0
+	for _, is := range []bool{r.Program != nil, r.Launch != nil, r.Binaries != ""} {
+		if is {
+			kinds++
+		}
+	}
 	switch {
-	case len(r.Key) != keyLength || (r.Program == nil) == (r.Launch == nil):
-		return errors.New("recipe: neither a program nor a launch")
+	case len(r.Key) != keyLength || kinds != 1:
+		return errors.New("recipe: neither a program nor a launch nor binaries")
 	case r.Launch == nil:
 		return nil
 	}

@@ -25,14 +25,20 @@ func TestRecorder(t *testing.T) {
 	for _, global := range []uint64{64, 128, smallGrid} { // the first two are of one kind
 		r.launch(&argsClEnqueueNDRangeKernel{Kernel: 4, WorkDim: 1, GlobalWorkSize: []uint64{global}, LocalWorkSize: []uint64{16}})
 	}
+	for range 2 {
+		r.binaries(3)
+	}
 	all, err := ReadRecipes(&out)
-	if err != nil || len(all) != 3 {
-		t.Fatalf("got %d recipes, %v, want a program and two launches", len(all), err)
+	if err != nil || len(all) != 4 {
+		t.Fatalf("got %d recipes, %v, want a program, two launches and binaries", len(all), err)
+	}
+	if all[3].Binaries != all[0].Key {
+		t.Errorf("binaries of %q, want %q", all[3].Binaries, all[0].Key)
 	}
 	if p := all[0].Program; p == nil || string(p.Source) != "kernel void k() {}" || *p.Options != "-DX=1" {
 		t.Errorf("program %+v", all[0])
 	}
-	for _, recipe := range all[1:] {
+	for _, recipe := range all[1:3] {
 		if l := recipe.Launch; l == nil || l.Program != all[0].Key || l.Kernel != "k" || len(l.Args) != 2 || l.Args[1] != (ArgRecipe{formMem, 8}) {
 			t.Errorf("launch %+v", recipe)
 		}

@@ -90,6 +90,15 @@ func (r *recorder) build(program uint64, options text, includes []byte) {
 	r.write(Recipe{Key: key, Program: p})
 }
 
+// binaries records that a program's binaries are wanted.
+func (r *recorder) binaries(program uint64) {
+	if r == nil || !r.launches || r.programs[program] == "" {
+		return
+	}
+	key := r.programs[program]
+	r.write(Recipe{Key: keyOf([]byte(key), []byte("binaries")), Binaries: key})
+}
+
 // observe notes the creation of a kernel, which no part but the driver handles.
 func (r *recorder) observe(m *session.Message) {
 	if r == nil || m.Op != opClCreateKernel || !r.launches {

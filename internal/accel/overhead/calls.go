@@ -34,11 +34,12 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	if class == trace.WaitedFor {
 		forward += framing
 	}
+	sent := m.encode(t, r, class, forward)
 	worker, err := m.worker(r)
 	if err != nil {
 		return err
 	}
-	done, err := m.onDevice(worker, m.sendAhead(t, m.encode(t, r, class, forward), forward), r)
+	done, err := m.onDevice(worker, m.sendAhead(t, sent, forward), r)
 	if err != nil {
 		return err
 	}

@@ -26,8 +26,9 @@ type model struct {
 	next    int
 	window  window
 	setUp   cost.Resource
-	creates []bool // by op: the call creates an object
-	builds  []bool // by op: the call compiles kernels
+	creates []bool    // by op: the call creates an object
+	builds  []bool    // by op: the call compiles kernels
+	traffic []Traffic // by op
 }
 
 type threadKey struct{ process, thread uint32 }
@@ -74,7 +75,7 @@ func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *t
 	m := &model{
 		e: e, l: l, c: s.Constants, what: s.WhatIf, direct: s.direct, header: header, links: shared,
 		threads: map[threadKey]*thread{}, workers: map[workerKey]cost.Resource{}, queues: map[queueKey]*queue{},
-		creates: creations(header), builds: builds(header),
+		creates: creations(header), builds: builds(header), traffic: make([]Traffic, len(header.Ops)),
 	}
 	m.events.init()
 	m.known.init()
@@ -82,8 +83,12 @@ func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *t
 		m.scratch[i] = e.Point()
 	}
 	trips := make([]cost.Time, len(l.latency))
+	count := m.c.StartUpTrips
+	if header.Mode == trace.Remote {
+		count-- // the first recorded call waits until the session is open
+	}
 	for i, half := range l.latency {
-		trips[i] = 2 * half * cost.Time(m.c.StartUpTrips)
+		trips[i] = 2 * half * cost.Time(max(0, count))
 	}
 	var err error
 	m.setUp, err = e.Resource(cost.Profile{Latency: trips})
@@ -110,6 +115,7 @@ func (m *model) add(r *trace.Record) error {
 	if m.header.Mode == trace.Local && class != trace.AnsweredLocally && m.known.answersLocally(r) && !m.what.NoLocality {
 		class = trace.AnsweredLocally
 	}
+	m.traffic[r.Op].add(r, class)
 	switch {
 	case m.direct:
 		err = m.execute(t, r)
@@ -125,8 +131,14 @@ func (m *model) add(r *trace.Record) error {
 	return err
 }
 
-// class says when the call is answered under the optimisations that are on.
+// class says when the call is answered under the optimisations that are on. Without locality an
+// argument that the kernel has already is sent again.
 func (m *model) class(r *trace.Record) trace.Class {
+	if r.Class == trace.AnsweredLocally && m.what.NoLocality && !r.Failed && m.header.Ops[r.Op].Answer == "early" {
+		early := *r
+		early.Class = trace.Early
+		return m.class(&early)
+	}
 	switch {
 	case r.Class == trace.AnsweredLocally && m.what.NoLocality && m.header.Ops[r.Op].Answer == "cached",
 		r.Class == trace.Early && m.what.NoAsync,
@@ -138,12 +150,16 @@ func (m *model) class(r *trace.Record) trace.Class {
 
 // onThread is the time of a call that the thread itself is busy, without waits.
 func (m *model) onThread(r *trace.Record, forwarded trace.Class) cost.Time {
+	_, open := m.workers[workerKey{r.Process, r.Device}]
+	opens := !open && m.header.Mode == trace.Remote
 	busy := ns(max(0, r.Duration()-r.Blocked))
 	switch {
 	case m.header.Mode == trace.Local && forwarded == trace.AnsweredLocally:
 		return min(busy, cost.Of(m.c.Local))
 	case m.header.Mode == trace.Local || r.Class == trace.AnsweredLocally && forwarded != r.Class:
 		return cost.Of(m.c.Encode) + m.c.copying(r.Forward)
+	case opens:
+		return cost.Of(m.c.Encode) // the rest of the call opened the session: StartUp
 	case r.Class == trace.WaitedFor:
 		return ns(r.Encode)
 	}

@@ -143,29 +143,38 @@ func (s *settings) spread() Spread {
 
 // evaluate returns when the program ends in each lane.
 func evaluate(src Source, l *lanes, s *settings) ([]cost.Time, error) {
-	e := cost.New(l.count)
-	defer e.Close()
-	shared, err := newLinks(e, l, s)
+	m, err := run(src, l, s)
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModel(e, l, s, shared, src.Header())
-	if err != nil {
-		return nil, err
-	}
-	for {
-		if more, err := m.step(src); err != nil || !more {
-			if err != nil {
-				return nil, err
-			}
-			break
-		}
-	}
+	defer m.e.Close()
 	end, err := m.finish(src)
 	if err != nil {
 		return nil, err
 	}
-	return e.Times(end)
+	return m.e.Times(end)
+}
+
+// run adds all records of a trace to a new evaluation, which the caller closes.
+func run(src Source, l *lanes, s *settings) (m *model, err error) {
+	e := cost.New(l.count)
+	defer func() {
+		if err != nil {
+			e.Close()
+		}
+	}()
+	shared, err := newLinks(e, l, s)
+	if err != nil {
+		return nil, err
+	}
+	if m, err = newModel(e, l, s, shared, src.Header()); err != nil {
+		return nil, err
+	}
+	for {
+		if more, err := m.step(src); err != nil || !more {
+			return m, err
+		}
+	}
 }
 
 // step adds the next record of a trace, and reports whether there was one.

@@ -78,7 +78,11 @@ func (p *joiner) joinLocal(f *function, c *rawCall, r *trace.Record, q *queueSta
 	case f.size > 0:
 		r.Forward = f.size
 	}
+	if r.Class == trace.Early && r.Backward > 0 {
+		r.Backward += noticeWords // data that comes without a wait names its read
+	}
 	p.trackMaps(f, c, r)
+	p.library.answer(f, c, r)
 	if f.timed && !r.Failed {
 		t, ok, err := p.devices.find(c.number)
 		if err != nil {

@@ -39,6 +39,8 @@ type step struct {
 	Config  control.Config        `json:"config"`
 	Program *opencl.ProgramRecipe `json:"program"`
 	Launch  *opencl.LaunchRecipe  `json:"launch,omitempty"`
+	// Binaries wants what the binaries of the program need.
+	Binaries bool `json:"binaries,omitempty"`
 }
 
 // compile carries out recipes. One that fails is not tried again.
@@ -59,11 +61,14 @@ func compile(ctx context.Context, cfg control.Config, recipes io.Reader) error {
 	programs := map[string]*opencl.ProgramRecipe{}
 	for i := range all {
 		r := &all[i]
-		s := step{Config: cfg, Program: r.Program, Launch: r.Launch}
-		if r.Program != nil {
+		s := step{Config: cfg, Program: r.Program, Launch: r.Launch, Binaries: r.Binaries != ""}
+		switch {
+		case r.Program != nil:
 			programs[r.Key] = r.Program
-		} else {
+		case r.Launch != nil:
 			s.Program = programs[r.Launch.Program]
+		default:
+			s.Program = programs[r.Binaries]
 		}
 		if s.Program == nil || known[r.Key] || len(known) >= maxKnown {
 			continue
@@ -106,6 +111,7 @@ func runStep(in io.Reader) error {
 	}
 	return opencl.Compile(opencl.CompileOptions{
 		Driver: table, Device: s.Config.Device, DeviceName: s.Config.DeviceName, IncludeDir: filepath.Join(s.Config.CacheDir, "include"),
+		Binaries: s.Binaries,
 	}, s.Program, s.Launch)
 }
 

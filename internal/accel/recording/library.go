@@ -1,0 +1,147 @@
+package recording
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/outboard-run/outboard/internal/accel/opencl"
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// library follows, in the recording of a local run, what the driver library of a leased device
+// would know when a call comes: which arguments a kernel has, which objects have other references,
+// which queries it can answer. Calls that it would answer by itself send no message, and queries
+// that it can't answer do (cmd/libopencl/calls: argument.c, program_info.c, format.c, queue.c;
+// objects/object.c).
+type library struct {
+	references map[uint64]uint32 // by object
+	arguments  map[argument]uint64
+	formats    map[[2]uint64]bool
+	clock      bool // of the worker is known
+}
+
+// argument identifies an argument of a kernel.
+type argument struct{ kernel, index uint64 }
+
+const (
+	queueProfiling     = 1 << 1 // CL_QUEUE_PROFILING_ENABLE
+	programBinarySizes = 0x1165 // CL_PROGRAM_BINARY_SIZES
+	programBinaries    = 0x1166 // CL_PROGRAM_BINARIES
+	statusReply        = 32 + 8 // a reply with one word
+	noticeWords        = 2 * 8  // serial and status of data that nothing waits for
+)
+
+func newLibrary() *library {
+	return &library{references: map[uint64]uint32{}, arguments: map[argument]uint64{}, formats: map[[2]uint64]bool{}}
+}
+
+// answer changes the record of a call to what the library would make of it.
+func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
+	switch {
+	case f.name == "clSetKernelArg":
+		if l.knowsArgument(c, r) {
+			makeLocal(r)
+		}
+	case strings.HasPrefix(f.name, "clRelease"):
+		if l.release(f, c) {
+			makeLocal(r)
+		}
+	case strings.HasPrefix(f.name, "clRetain"):
+		if n, ok := l.references[c.object]; ok {
+			l.references[c.object] = n + 1
+		}
+	case strings.HasPrefix(f.name, "clCreateCommandQueue"):
+		l.created(c.queue, r)
+		if c.detail&queueProfiling != 0 && !l.clock && !r.Failed {
+			// The offset of the worker's clock costs a round trip, once.
+			l.clock, r.Class = true, trace.WaitedFor
+			r.Forward, r.Backward = r.Forward+messageHead, r.Backward+statusReply
+		}
+	case strings.HasPrefix(f.name, "clCreate"):
+		l.created(c.object, r)
+		if f.name == "clCreateKernel" {
+			l.forgetArguments(c.object)
+		}
+	case f.command && c.event != 0:
+		l.created(c.event, r)
+	case f.answer == "cached":
+		l.query(f, c, r)
+	}
+}
+
+func makeLocal(r *trace.Record) {
+	r.Class, r.Blocking, r.Forward, r.Backward = trace.AnsweredLocally, trace.NonBlocking, 0, 0
+}
+
+// knowsArgument reports whether the kernel has the argument already, and notes it.
+func (l *library) knowsArgument(c *rawCall, r *trace.Record) bool {
+	if r.Failed {
+		return false
+	}
+	at := argument{c.object, c.serial}
+	old, ok := l.arguments[at]
+	if ok || len(l.arguments) < lookAhead {
+		l.arguments[at] = c.detail
+	}
+	return ok && old == c.detail
+}
+
+// maxArguments is how many arguments are forgotten when a kernel's address is used again.
+const maxArguments = 256
+
+func (l *library) forgetArguments(kernel uint64) {
+	for i := range uint64(maxArguments) {
+		delete(l.arguments, argument{kernel, i})
+	}
+}
+
+func (l *library) created(object uint64, r *trace.Record) {
+	if object != 0 && !r.Failed && (len(l.references) < lookAhead || l.references[object] > 0) {
+		l.references[object] = 1
+	}
+}
+
+// release reports whether other references are left, so that nothing is released on the device's
+// node. Devices are never released there.
+func (l *library) release(f *function, c *rawCall) bool {
+	n, ok := l.references[c.object]
+	switch {
+	case f.name == "clReleaseDevice":
+		return !ok
+	case !ok:
+		return false
+	case n > 1:
+		l.references[c.object] = n - 1
+		return true
+	}
+	delete(l.references, c.object)
+	return false
+}
+
+// query finds the queries that the library has to forward: each for a program's binaries, the
+// first for a kind of image formats, and what no worker tells in advance of a device.
+func (l *library) query(f *function, c *rawCall, r *trace.Record) {
+	forwarded := false
+	switch f.name {
+	case "clGetProgramInfo":
+		forwarded = c.detail == programBinarySizes || c.detail == programBinaries && r.Backward > statusReply
+	case "clGetSupportedImageFormats":
+		kind := [2]uint64{c.object, c.detail}
+		forwarded = !l.formats[kind]
+		l.formats[kind] = l.formats[kind] || len(l.formats) < lookAhead
+	case "clGetDeviceInfo":
+		forwarded = !opencl.AnsweredInAdvance(c.op, uint32(c.detail)) && !slices.Contains(ownDeviceQueries, c.detail)
+	}
+	if forwarded {
+		r.Class = trace.WaitedFor
+		return
+	}
+	makeLocal(r)
+}
+
+// ownDeviceQueries are the queries of a device that the library answers by what it is itself.
+var ownDeviceQueries = []uint64{
+	0x1031, // CL_DEVICE_PLATFORM
+	0x1042, // CL_DEVICE_PARENT_DEVICE
+	0x1047, // CL_DEVICE_REFERENCE_COUNT
+}
