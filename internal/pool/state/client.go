@@ -24,6 +24,9 @@ type client struct {
 	name string
 	nc   *nats.Conn
 	js   jetstream.JetStream
+	// unable returns why no request can be answered now, nil where one can be. Nodes that stop
+	// do not wait then. A nil unable says nothing.
+	unable func() error
 
 	attempts attempts
 	writes   writes
@@ -32,7 +35,8 @@ type client struct {
 
 // BeginStop says that the node stops. Parts that stop one after the other would each wait until
 // its own limit for a state that has lost its majority: from now on requests end while no write
-// has been acknowledged for some seconds.
+// has been acknowledged for some seconds, and those that fail are not repeated while this node
+// reaches too few copies.
 func (c *client) BeginStop() { c.stopping.Store(true) }
 
 // connect opens the connection. It reconnects without limit: a server that restarts for a

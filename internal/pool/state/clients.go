@@ -26,16 +26,30 @@ const answerTime = 10 * time.Minute
 type clients struct {
 	secret string
 
-	mu     sync.Mutex
-	guards map[string]bool // the secrets of guarded connections
+	mu      sync.Mutex
+	guards  map[string]bool                // the secrets of guarded connections
+	systems map[string]*natsserver.Account // the secrets of clients of a system account
 }
 
 var _ natsserver.Authentication = (*clients)(nil)
 
-func newClients() *clients { return &clients{secret: rand.Text(), guards: make(map[string]bool)} }
+func newClients() *clients {
+	return &clients{secret: rand.Text(), guards: make(map[string]bool), systems: make(map[string]*natsserver.Account)}
+}
 
 // own authenticates a client of the node itself.
 func (c *clients) own() nats.Option { return nats.Token(c.secret) }
+
+// ofSystem authenticates one client of the node itself for the system account of a server, by
+// which a cluster is administered.
+func (c *clients) ofSystem(srv *natsserver.Server) nats.Option {
+	secret := rand.Text()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.systems) // One server runs at a time.
+	c.systems[secret] = srv.SystemAccount()
+	return nats.Token(secret)
+}
 
 // Check implements natsserver.Authentication.
 func (c *clients) Check(client natsserver.ClientAuthentication) bool {
@@ -44,8 +58,12 @@ func (c *clients) Check(client natsserver.ClientAuthentication) bool {
 		return true
 	}
 	c.mu.Lock()
-	known := c.guards[token]
+	known, system := c.guards[token], c.systems[token]
 	c.mu.Unlock()
+	if system != nil {
+		client.RegisterUser(&natsserver.User{Account: system})
+		return true
+	}
 	if known {
 		client.RegisterUser(&natsserver.User{Permissions: guardedPermissions()})
 	}

@@ -22,34 +22,50 @@ const (
 
 // A reporter reports how far a voter's own copies are replicated. The leader of a stream knows
 // only what it has sent.
-type reporter struct{ nc *nats.Conn }
+type reporter struct {
+	nc *nats.Conn
+	// sys is a client of the system account, which administers the cluster.
+	sys *nats.Conn
+}
 
-func startReporter(srv *natsserver.Server, own nats.Option) (*reporter, error) {
-	nc, err := nats.Connect(nats.DefaultURL, nats.InProcessServer(srv), nats.NoReconnect(), own)
-	if err != nil {
-		return nil, fmt.Errorf("report copies: %w", err)
+func startReporter(srv *natsserver.Server, c *clients) (r *reporter, err error) {
+	r = new(reporter)
+	defer func() {
+		if err != nil {
+			r.close()
+			r, err = nil, fmt.Errorf("report copies: %w", err)
+		}
+	}()
+	if r.sys, err = nats.Connect(nats.DefaultURL, nats.InProcessServer(srv), nats.NoReconnect(), c.ofSystem(srv)); err != nil {
+		return r, err
 	}
-	_, err = nc.Subscribe(copiesSubject+srv.Name(), func(m *nats.Msg) {
+	if r.nc, err = nats.Connect(nats.DefaultURL, nats.InProcessServer(srv), nats.NoReconnect(), c.own()); err != nil {
+		return r, err
+	}
+	_, err = r.nc.Subscribe(copiesSubject+srv.Name(), func(m *nats.Msg) {
 		// An error is a server that stops.
-		if text, err := localCopies(srv); err == nil {
-			_ = m.Respond(text)
+		if last, err := localCopies(srv); err == nil {
+			if text, err := json.Marshal(last); err == nil {
+				_ = m.Respond(text)
+			}
 		}
 	})
-	if err != nil {
-		nc.Close()
-		return nil, fmt.Errorf("report copies: %w", err)
-	}
-	return &reporter{nc: nc}, nil
+	return r, err
 }
 
 func (r *reporter) close() {
-	if r != nil {
-		r.nc.Close()
+	if r == nil {
+		return
+	}
+	for _, nc := range []*nats.Conn{r.nc, r.sys} {
+		if nc != nil {
+			nc.Close()
+		}
 	}
 }
 
-// localCopies are the streams of the server itself, with their last sequences.
-func localCopies(srv *natsserver.Server) ([]byte, error) {
+// localCopies returns the streams of the server itself, with their last sequences.
+func localCopies(srv *natsserver.Server) (map[string]uint64, error) {
 	info, err := srv.Jsz(&natsserver.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
 		return nil, err
@@ -60,7 +76,7 @@ func localCopies(srv *natsserver.Server) ([]byte, error) {
 			last[stream.Name] = stream.State.LastSeq
 		}
 	}
-	return json.Marshal(last)
+	return last, nil
 }
 
 // waitCopies waits until the voters hold the imported streams: all that answer,

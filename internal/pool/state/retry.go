@@ -86,6 +86,11 @@ func (c *client) retryEach(ctx context.Context, limit time.Duration, f func(cont
 		default:
 			missing = time.Time{}
 		}
+		if c.unable != nil && c.stopping.Load() {
+			if reason := c.unable(); reason != nil {
+				return unreachable("the pool's state", fmt.Errorf("%w (last: %w)", reason, err))
+			}
+		}
 		if sleep(ctx, retryPause) != nil {
 			return unreachable("the pool's state", fmt.Errorf("%w (last: %w)", ctx.Err(), err))
 		}

@@ -103,7 +103,7 @@ func (e *embedded) start() error {
 	}
 	var report *reporter
 	if d.Mode == voter {
-		if report, err = startReporter(srv, e.clients.own()); err != nil {
+		if report, err = startReporter(srv, e.clients); err != nil {
 			srv.Shutdown()
 			return err
 		}
@@ -243,6 +243,9 @@ func (e *embedded) stop() {
 	}
 	e.mu.Unlock()
 	e.serving.Wait()
+	if srv != nil && report != nil {
+		e.transferLeadership(srv, report.sys)
+	}
 	report.close()
 	if srv != nil {
 		srv.Shutdown()

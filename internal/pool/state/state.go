@@ -119,6 +119,7 @@ func Open(ctx context.Context, opts Options) (*State, error) {
 		return nil, err
 	}
 	s := &State{table: newTable(opts.Logger, opts.Name), server: e, done: make(chan struct{})}
+	s.unable = func() error { return e.checkMajority(s.nc) }
 	if err := s.openTable(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

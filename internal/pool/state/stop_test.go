@@ -1,0 +1,71 @@
+package state_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// openThree opens a pool whose three nodes keep a copy each.
+func openThree(ctx context.Context, t *testing.T) (a, b, c *testNode) {
+	t.Helper()
+	ca := testCA(t)
+	a, b, c = newTestNode(t, ca, "a"), newTestNode(t, ca, "b"), newTestNode(t, ca, "c")
+	a.open(ctx)
+	b.open(ctx, a.addr)
+	c.open(ctx, a.addr)
+	waitRole(ctx, t, "voter", a, b, c)
+	return a, b, c
+}
+
+// lead makes a node lead the table.
+func lead(ctx context.Context, t *testing.T, n *testNode) {
+	t.Helper()
+	for {
+		// An answer may be lost while the leader changes.
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		err := n.MoveLeader(short, string(n.name))
+		if cancel(); err == nil {
+			return
+		}
+		pause(ctx, t)
+	}
+}
+
+// TestStopTransfersLeadership stops the leader of the table: when its stop is over, the others
+// have elected.
+func TestStopTransfersLeadership(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	a, b, c := openThree(ctx, t)
+	lead(ctx, t, a)
+	a.stop()
+	if leader := state.LocalLeader(b.State); leader != "b" && leader != "c" {
+		t.Errorf("after the leader's stop %q leads, want one of the others", leader)
+	}
+	put(ctx, t, c, "1")
+}
+
+// TestLastNodesStop stops the nodes of a pool of which one died: the requests of the last one
+// end with an error, without waiting for a majority.
+func TestLastNodesStop(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	a, b, c := openThree(ctx, t)
+	a.stop()
+	put(ctx, t, b, "1")
+	for _, n := range []*testNode{b, c} {
+		n.BeginStop()
+	}
+	put(ctx, t, b, "2") // two are a majority
+	b.stop()
+	if _, err := c.Put(ctx, "ticks/grow/test", []byte("3"), 0); outboard.KindOf(err) != outboard.Unreachable || errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		t.Errorf("a write of the last node that stops: %v, want Unreachable before the deadline", err)
+	}
+}
