@@ -51,16 +51,16 @@ type dialFunc = func(context.Context) (*link, error)
 // dialer is how target is dialled, and the first wait after a failure.
 func dialer(target string, o *options) (dialFunc, time.Duration, error) {
 	scheme, rest, _ := strings.Cut(target, ":")
-	switch {
-	case scheme == "inproc":
+	switch scheme {
+	case "inproc":
 		return dialInProcess(rest, o)
-	case scheme == "unix":
+	case "unix":
 		return dialShared(rest, o), localWait, nil
-	case scheme == "node":
+	case "node":
 		return dialNode(nodeSocket(rest), o), localWait, nil
-	case scheme == "grpc":
+	case "grpc":
 		return dialPlain(rest, o), firstWait, nil
-	case scheme == "tcp":
+	case "tcp":
 		target = rest
 	}
 	if o.tls == nil {

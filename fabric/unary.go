@@ -85,8 +85,8 @@ func (s *Server) serveUnary(ctx context.Context, m *method, h *call.Head, reques
 
 func (c *unaryCall) run(m *method) error {
 	v, err := m.unary.Handler(m.impl, c, c.decode, c.server.unaryServer)
-	if c.serverCall.failure != nil {
-		return c.serverCall.failure
+	if c.failure != nil {
+		return c.failure
 	}
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (c *unaryCall) decode(v any) error {
 	} else {
 		err = c.form.unpack(m, v)
 	}
-	c.serverCall.failure = err
+	c.failure = err
 	return err
 }
 

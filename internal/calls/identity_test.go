@@ -39,7 +39,7 @@ func serveTenant(t *testing.T, m *member, node outboard.NodeID, credential strin
 	done := make(chan error, 1)
 	go func() {
 		defer close(done)
-		done <- peer.Serve(ctx, func() {}, "tea", node, m.socket, credential, teaProcess{}, slog.New(slog.DiscardHandler))
+		done <- peer.Serve(ctx, func() {}, peer.Options{Tenant: "tea", Node: node, Socket: m.socket, Credential: credential, Log: slog.New(slog.DiscardHandler)}, teaProcess{})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -79,10 +79,9 @@ func TestStrangersCannotCallTenants(t *testing.T) {
 					"no credential": nil, "a forged one": {"key of nobody"}, "another tenant's": {"key of coffee"},
 					"two": {"key of tea", "key of tea"}, "a long one": {strings.Repeat("k", 1000)},
 				} {
-					ctx := t.Context()
-					for _, c := range credentials {
-						ctx = metadata.AppendToOutgoingContext(ctx, offer.CredentialKey, c)
-					}
+					md := metadata.MD{}
+					md.Append(offer.CredentialKey, credentials...)
+					ctx := metadata.NewOutgoingContext(t.Context(), md)
 					got, err := readSecret(ctx, conn)
 					if code := status.Code(err); code != codes.PermissionDenied && code != codes.Unauthenticated || got != "" {
 						t.Errorf("%s with %s: got %q, %v", attack, shown, got, err)

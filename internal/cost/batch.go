@@ -9,7 +9,7 @@ const laneBlock = 64
 // A vector holds one time for each lane of a block.
 type vector [laneBlock]int64
 
-// Slots 0 and 1 are no points: slot 0 is time 0, slot 1 takes results that nothing needs.
+// sinkSlot takes results that nothing needs. It is no point, as slot 0, which is time 0.
 const sinkSlot = 1
 
 type opKind uint8

@@ -3,6 +3,7 @@ package cost
 import (
 	"errors"
 	"runtime"
+	"slices"
 )
 
 // A Point is a moment that tasks depend on: the completion of the tasks that named it in Done.
@@ -171,8 +172,8 @@ func (e *Evaluator) Times(p Point) ([]Time, error) {
 // what has been evaluated so far.
 func (e *Evaluator) At(p Point, lane int) (Time, error) {
 	e.flush()
-	for i := len(e.workers) - 1; i >= 0; i-- {
-		if w := e.workers[i]; lane >= w.first {
+	for _, w := range slices.Backward(e.workers) {
+		if lane >= w.first {
 			return w.time(int(p), lane-w.first), e.err
 		}
 	}

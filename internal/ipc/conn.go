@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -234,7 +235,7 @@ func (c *Conn) send(h Header, body any, files []*os.File) error {
 	}
 	if spilled != nil {
 		defer spilled.Close()
-		files = append(files[:len(files):len(files)], spilled)
+		files = append(slices.Clip(files), spilled)
 	}
 	rights, err := encodeFiles(files)
 	if err != nil {

@@ -26,7 +26,7 @@ func (t *Tensor) CheckElements(n int) error {
 func (t *Tensor) NotFinite() int {
 	size := t.Type.Size()
 	for at := 0; size > 0 && at+size <= len(t.Data); at += size {
-		bad := false
+		var bad bool
 		switch t.Type {
 		case FP32:
 			bad = binary.LittleEndian.Uint32(t.Data[at:])&0x7f800000 == 0x7f800000

@@ -77,7 +77,7 @@ func tryCalls(c *Config) (failed []error) {
 			wanted := foreign != 0 && number|foreign != number || !slices.Contains(allowed, number)
 			switch {
 			case !refused && wanted:
-				failed = append(failed, fmt.Errorf("system call %d: got %v, want it refused", number|foreign, errno))
+				failed = append(failed, fmt.Errorf("system call %d: got %w, want it refused", number|foreign, errno))
 			case refused && !wanted && errno != unix.ENOSYS: // which an older kernel says
 				failed = append(failed, fmt.Errorf("system call %d is refused: %w", number|foreign, errno))
 			}

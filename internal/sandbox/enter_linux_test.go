@@ -159,7 +159,7 @@ func expect(failed *[]error, what string, err error, want ...error) {
 		}
 	}
 	if err == nil || len(want) > 0 {
-		*failed = append(*failed, fmt.Errorf("%s: got %v, want it refused", what, err))
+		*failed = append(*failed, fmt.Errorf("%s: got %w, want it refused", what, err))
 	}
 }
 
@@ -225,7 +225,7 @@ func attackDevices(c *Config) (failed []error) {
 		return nil
 	})
 	if sid, err := unix.Getsid(0); err != nil || sid == 0 && !inside(Processes) {
-		failed = append(failed, fmt.Errorf("session %d, %v", sid, err))
+		failed = append(failed, fmt.Errorf("session %d, %w", sid, err))
 	}
 	for fd := range 3 {
 		if unix.IoctlSetInt(fd, unix.TIOCSCTTY, 0) == nil {

@@ -20,7 +20,9 @@ func (t *Tenant) servePeers(ctx context.Context, ready func()) error {
 		<-ctx.Done()
 		return nil
 	}
-	return peer.Serve(ctx, ready, t.config.Tenant, t.config.Node, t.config.CallsSocket, t.config.DevicesKey, peerHandler{t}, t.log)
+	return peer.Serve(ctx, ready, peer.Options{
+		Tenant: t.config.Tenant, Node: t.config.Node, Socket: t.config.CallsSocket, Credential: t.config.DevicesKey, Log: t.log,
+	}, peerHandler{t})
 }
 
 // surveyTimeout is how long nodes may take to report their progress.

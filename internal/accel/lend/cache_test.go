@@ -77,7 +77,7 @@ func TestGenerations(t *testing.T) {
 	}
 	second := acquire(t, c, lease)
 	for _, name := range []string{"sub/kernel", "more"} {
-		if info, err := os.Stat(filepath.Join(second.dir, name)); err != nil || second.uid != ownerOf(filepath.Join(second.dir, "sub/kernel")) {
+		if info, err := os.Stat(filepath.Join(second.dir, name)); err != nil || second.uid != ownerOf(filepath.Join(second.dir, "sub", "kernel")) {
 			t.Errorf("%s in the next generation: %v, %v", name, info, err)
 		}
 	}

@@ -207,7 +207,7 @@ func (c *compiles) converse(ctx context.Context, conn *control.Conn, job *compil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return nil //nolint:nilerr // its time was over; what it has compiled is complete
+			return nil // its time was over; the programs that it has compiled are complete
 		case m.Type == control.TypeFinal && m.Reason != "":
 			return outboard.Errorf(m.Kind, "compile", "%s", m.Reason)
 		case m.Type == control.TypeFinal:

@@ -27,8 +27,10 @@ func TestQuota(t *testing.T) {
 	if !m.reserve(4<<20) || q.asked != 0 {
 		t.Errorf("an allocation within the quota asked %d times", q.asked)
 	}
-	if !m.reserve(100) || !m.reserve(100) || q.asked != 1 {
-		t.Errorf("two small allocations asked %d times, want once for a unit", q.asked)
+	for range 2 {
+		if !m.reserve(100) || q.asked != 1 {
+			t.Errorf("small allocations asked %d times, want once for a unit", q.asked)
+		}
 	}
 	if m.reserve(20 << 20) {
 		t.Error("more was allocated than granted")

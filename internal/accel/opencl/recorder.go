@@ -142,7 +142,7 @@ func (r *recorder) launch(a *argsClEnqueueNDRangeKernel) {
 	s := launchSizes{dims: a.WorkDim}
 	for i := range int(a.WorkDim) {
 		s.large = s.large || a.GlobalWorkSize[i] >= smallGrid
-		s.offset = s.offset || a.GlobalWorkOffset != nil && a.GlobalWorkOffset[i] != 0
+		s.offset = s.offset || i < len(a.GlobalWorkOffset) && a.GlobalWorkOffset[i] != 0
 		if a.LocalWorkSize != nil {
 			s.local[i] = a.LocalWorkSize[i]
 		} else {

@@ -59,9 +59,13 @@ func newProgram() *program {
 		API: "opencl", Mode: trace.Local, Client: trace.Machine{Cores: 4},
 		Devices: []trace.Device{{Name: "device", SameMachine: true, Machine: trace.Machine{Cores: 4}}},
 		Ops: []trace.Op{
-			{Name: "clGetDeviceInfo", Answer: "cached"}, {Name: "clCreateBuffer", Answer: "early"}, {Name: "clSetKernelArg", Answer: "early"},
-			{Name: "clEnqueueWriteBuffer", Answer: "early"}, {Name: "clEnqueueNDRangeKernel", Answer: "early"},
-			{Name: "clEnqueueReadBuffer", Answer: "wait"}, {Name: "clFinish", Answer: "wait"},
+			{Name: "clGetDeviceInfo", Answer: "cached"},
+			{Name: "clCreateBuffer", Answer: "early"},
+			{Name: "clSetKernelArg", Answer: "early"},
+			{Name: "clEnqueueWriteBuffer", Answer: "early"},
+			{Name: "clEnqueueNDRangeKernel", Answer: "early"},
+			{Name: "clEnqueueReadBuffer", Answer: "wait"},
+			{Name: "clFinish", Answer: "wait"},
 		},
 	}
 	return p

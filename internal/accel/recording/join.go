@@ -255,7 +255,7 @@ func (h threadHeap) Less(i, j int) bool { return h[i].call.begin < h[j].call.beg
 func (h threadHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 
 // Push implements heap.Interface.
-func (h *threadHeap) Push(x any) { *h = append(*h, x.(*threadReader)) }
+func (h *threadHeap) Push(x any) { *h = append(*h, x.(*threadReader)) } //nolint:errcheck // only readers are pushed
 
 // Pop implements heap.Interface.
 func (h *threadHeap) Pop() any {

@@ -94,7 +94,7 @@ func leaveLitter(cfg *control.Config) {
 	}
 	_, _ = unix.SysvShmGet(unix.IPC_PRIVATE, litterSize, unix.IPC_CREAT|0o666)
 	if cfg.Recipes {
-		_, _ = os.NewFile(recipesDescriptor, "recipes").Write([]byte(`{"key":"junk"}` + "\n"))
+		_, _ = os.NewFile(recipesDescriptor, "recipes").WriteString(`{"key":"junk"}` + "\n")
 	}
 	for range 2 {
 		child := exec.Command("/proc/self/exe", litterArgument)

@@ -20,6 +20,6 @@ const (
 	CredentialKey = "outboard-credential"
 )
 
-// UnsentKey, in the trailer of a call that one node forwards to another, says that no program
-// saw the call: the caller's node sends it to another endpoint.
+// UnsentKey says, in the trailer of a call that one node forwards to another, that no program
+// received the call: the caller's node sends it to another endpoint.
 const UnsentKey = "outboard-unsent"

@@ -35,7 +35,7 @@ type step interface {
 	apply(x *Exchange) error
 }
 
-// ender is a step that holds a resource for the duration of a call.
+// releaser is a step that holds a resource for the duration of a call.
 type releaser interface {
 	release(x *Exchange, h acquisition, o Outcome)
 }

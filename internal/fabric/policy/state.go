@@ -86,7 +86,7 @@ func (t *Table) ImportState(all SetState, now time.Time) {
 // keyKind identifies how keys are computed.
 func (p *per) keyKind() string { return string(rune('0'+p.by)) + p.text() }
 
-// carry omits full buckets, since an unknown key has a full bucket.
+// exportState omits full buckets, since an unknown key has a full bucket.
 func (s *rateStep) exportState(now time.Time) State {
 	c := State{Per: s.per.keyKind(), Tokens: map[string]int64{}}
 	made := s.line.at(s.state.origin.since(now))
@@ -139,7 +139,7 @@ func (s *breakerStep) exportState(time.Time) State {
 	return c
 }
 
-// carry omits probes in flight: their outcomes arrive here.
+// exportState omits probes in flight: their outcomes arrive here.
 func (b *breaker) exportState() BreakerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -38,11 +38,11 @@ type buffer struct {
 
 const (
 	minPooled = 64 << 10 // smaller ones come from the heap
-	// maxPooled bounds the rooms that a connection keeps, in bytes, and keptFor how long
-	// it does so without using any.
+	// maxPooled bounds the buffers that a connection keeps, in bytes, and poolIdle how long it
+	// keeps them without using any.
 	maxPooled = 64 << 20
 	poolIdle  = time.Second
-	// Of the sizes between a power of two and the next, rooms have four.
+	// steps is the number of sizes of buffers between a power of two and the next.
 	steps = 4
 )
 

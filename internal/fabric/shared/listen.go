@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-
 	"sync/atomic"
 
 	acceptloop "github.com/outboard-run/outboard/internal/acceptor"

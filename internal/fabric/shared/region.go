@@ -20,8 +20,8 @@ const (
 	// unit is the smallest block of a heap.
 	unit = 4 << 10
 
-	// The control page has a group of words for each of the four directions, each word on a
-	// cache line of its own.
+	// sizeWords is the size of a direction's words in the control page, each on a cache line of
+	// its own.
 	sizeWords   = 512
 	offConsumed = 0   // u32: slots that the consumer has read
 	offWant     = 64  // u32: the producer waits for space

@@ -208,7 +208,13 @@ func (d *decoder) value(k Kind) any {
 		return d.text(d.limits.String)
 	case Array:
 		return d.array()
+	default:
+		return d.number(k)
 	}
+}
+
+// number reads a value of constant size.
+func (d *decoder) number(k Kind) any {
 	if k.size() == 0 {
 		d.fail("%s has a value of the unknown %v", d.at, k)
 		return nil

@@ -82,7 +82,7 @@ func OneOf(options []Option) (string, error) {
 func Object() string {
 	text, err := FromSchema([]byte(`{"type":"object","additionalProperties":true}`))
 	if err != nil {
-		panic(err) // the schema is a constant
+		panic(err) //nolint:forbidigo // the schema is a constant
 	}
 	return text
 }

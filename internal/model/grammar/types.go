@@ -187,11 +187,11 @@ func (c *compiler) object(o *object, path string) (node, error) {
 	}
 	// From the last property on: what may follow if a property came before, and if none did.
 	var after, begin node = sequence{}, sequence{}
-	for i := len(members) - 1; i >= 0; i-- {
-		if members[i] == nil {
+	for i, m := range slices.Backward(members) {
+		if m == nil {
 			continue
 		}
-		member := c.define(members[i], "")
+		member := c.define(m, "")
 		with, first := sequence{ref("comma"), member, after}, sequence{member, after}
 		if slices.Contains(required, properties.keys[i]) {
 			after, begin = c.define(with, path), c.define(first, path)
@@ -317,7 +317,7 @@ func bounds(o *object, path, lowest, highest string) (low, high int, err error) 
 
 // formats are expressions of the supported formats, within quotes.
 func formats() map[string]node {
-	two := func(low, high string) node { return digits(low, high) }
+	two := digits
 	d, hex := charset("[0-9]"), charset("[0-9a-f]")
 	// The 29th is not in every month.
 	date := sequence{repeated{d, 4, 4}, literal("-"), two("01", "12"), literal("-"), two("01", "28")}
@@ -352,7 +352,7 @@ func (c *compiler) string(o *object, path string) (node, error) {
 	return sequence{literal(`"`), repeated{ref("char"), low, high}, literal(`"`)}, nil
 }
 
-// A limit of numbers: the smallest or largest integer that the keywords allow.
+// integerLimit returns the smallest or largest integer that the keywords allow.
 func integerLimit(o *object, path, inclusive, exclusive string, otherwise int64, up bool) (int64, error) {
 	best := big.NewInt(otherwise)
 	for _, key := range []string{inclusive, exclusive} {

@@ -117,7 +117,12 @@ func (p *dataParser) append(token []byte) error {
 		}
 		p.appendInteger(v)
 		return nil
+	default:
+		return p.appendSigned(token)
 	}
+}
+
+func (p *dataParser) appendSigned(token []byte) error {
 	v, err := strconv.ParseInt(string(token), 10, 8*p.kind.Size())
 	if err != nil {
 		return fmt.Errorf("%.40s is no %v", token, p.kind)

@@ -70,8 +70,9 @@ func generateStatus(err error) int {
 		return http.StatusNotFound
 	case outboard.Other:
 		return http.StatusInternalServerError
+	default:
+		return http.StatusFailedDependency
 	}
-	return http.StatusFailedDependency
 }
 
 // open reads a request and opens its model.

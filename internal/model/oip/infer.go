@@ -78,7 +78,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if err := h.writeResponse(w, q, request, response); err != nil {
+	if err := h.writeResponse(w, q, response); err != nil {
 		refuse(w, err)
 	}
 }
@@ -122,7 +122,7 @@ func parseInfer(body []byte, length string) (*parsedRequest, error) {
 	if err := decoder.Decode(&q.inferRequest); err != nil {
 		return nil, outboard.Errorf(outboard.Invalid, "infer", "the request is not the protocol's JSON: %w", err)
 	}
-	if _, err := decoder.Token(); err != io.EOF { //nolint:errorlint // Token returns it bare
+	if _, err := decoder.Token(); err != io.EOF {
 		return nil, outboard.Errorf(outboard.Invalid, "infer", "something follows the JSON of the request: binary tensors need the header %s", lengthHeader)
 	}
 	if len(q.Inputs) > maxTensors || len(q.Outputs) > maxTensors {
@@ -216,12 +216,12 @@ func (h *Handler) input(in *inferInput, rest *[]byte) (model.Tensor, error) {
 }
 
 // writeResponse writes the outputs as JSON or binary, as the request asks for each of them.
-func (h *Handler) writeResponse(w http.ResponseWriter, q *parsedRequest, request *serve.Request, response *serve.Response) error {
+func (h *Handler) writeResponse(w http.ResponseWriter, q *parsedRequest, response *serve.Response) error {
 	all, _, err := parameter[bool](q.Parameters, "binary_data_output")
 	if err != nil {
 		return err
 	}
-	var head, tail []byte
+	var head []byte
 	head = append(head, `{"model_name":`...)
 	head = appendString(head, response.Model)
 	head = append(head, `,"model_version":"`...)
@@ -234,49 +234,66 @@ func (h *Handler) writeResponse(w http.ResponseWriter, q *parsedRequest, request
 	head = append(head, `,"outputs":[`...)
 	var binary [][]byte
 	for i := range response.Outputs {
-		t := response.Outputs[i]
-		wanted := requested(q, t.Name)
-		if t, err = classify(t, wanted); err != nil {
-			return err
-		}
 		if i > 0 {
 			head = append(head, ',')
 		}
-		asBinary, ok, err := parameter[bool](wanted, "binary_data")
-		if err != nil {
+		var data []byte
+		if head, data, err = h.appendOutput(head, q, &response.Outputs[i], all); err != nil {
 			return err
 		}
-		if !ok {
-			asBinary = all
+		if data != nil {
+			binary = append(binary, data)
 		}
-		region, shared, err := readRegion(wanted)
-		if err != nil {
-			return err
-		}
-		switch {
-		case shared:
-			if err := h.regions.write(&region, t.Data); err != nil {
-				return outboard.Errorf(outboard.Invalid, "infer", "output %q: %w", t.Name, err)
-			}
-			head = appendTensorHead(head, &t)
-			head = append(head, region.json()...)
-		case asBinary:
-			head = appendTensorHead(head, &t)
-			head = append(head, `,"parameters":{"binary_data_size":`...)
-			head = strconv.AppendInt(head, int64(len(t.Data)), 10)
-			head = append(head, '}')
-			binary = append(binary, t.Data)
-		default:
-			head = appendTensorHead(head, &t)
-			head = append(head, `,"data":`...)
-			if head, err = appendData(head, &t); err != nil {
-				return err
-			}
-		}
-		head = append(head, '}')
 	}
 	head = append(head, "]}"...)
-	size := len(head) + len(tail)
+	writeParts(w, head, binary)
+	return nil
+}
+
+// appendOutput appends an output to the JSON of a response. It returns the output's data if they
+// follow the JSON; asBinary says whether they do where the request does not say it.
+func (h *Handler) appendOutput(head []byte, q *parsedRequest, output *model.Tensor, asBinary bool) (_, binary []byte, err error) {
+	wanted := requested(q, output.Name)
+	t, err := classify(*output, wanted)
+	if err != nil {
+		return nil, nil, err
+	}
+	if asked, ok, err := parameter[bool](wanted, "binary_data"); err != nil {
+		return nil, nil, err
+	} else if ok {
+		asBinary = asked
+	}
+	region, shared, err := readRegion(wanted)
+	if err != nil {
+		return nil, nil, err
+	}
+	head = appendTensorHead(head, &t)
+	switch {
+	case shared:
+		if err := h.regions.write(&region, t.Data); err != nil {
+			return nil, nil, outboard.Errorf(outboard.Invalid, "infer", "output %q: %w", t.Name, err)
+		}
+		head = append(head, region.json()...)
+	case asBinary:
+		head = append(head, `,"parameters":{"binary_data_size":`...)
+		head = strconv.AppendInt(head, int64(len(t.Data)), 10)
+		head = append(head, '}')
+		if binary = t.Data; binary == nil {
+			binary = []byte{}
+		}
+	default:
+		head = append(head, `,"data":`...)
+		if head, err = appendData(head, &t); err != nil {
+			return nil, nil, err
+		}
+	}
+	return append(head, '}'), binary, nil
+}
+
+// writeParts writes the JSON of a response, and the binary data that follow it. An error means
+// that the client is gone: the response has no other reader.
+func writeParts(w http.ResponseWriter, head []byte, binary [][]byte) {
+	size := len(head)
 	for _, b := range binary {
 		size += len(b)
 	}
@@ -286,13 +303,12 @@ func (h *Handler) writeResponse(w http.ResponseWriter, q *parsedRequest, request
 		w.Header().Set(lengthHeader, strconv.Itoa(len(head)))
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(size))
-	_, err = w.Write(head)
+	_, err := w.Write(head)
 	for _, b := range binary {
 		if err == nil {
 			_, err = w.Write(b)
 		}
 	}
-	return nil // an error is that the client is gone
 }
 
 // requested returns the parameters that a request has for an output.

@@ -39,6 +39,7 @@ func Refuse(w http.ResponseWriter, err error) {
 		status = http.StatusUnauthorized
 	case outboard.Busy:
 		status = http.StatusTooManyRequests
+	default:
 	}
 	writeJSON(w, status, map[string]string{"error": err.Error()})
 }
@@ -59,11 +60,12 @@ func statusOf(err error) int {
 		return http.StatusConflict
 	case outboard.Invalid, outboard.Protocol:
 		return http.StatusBadRequest
+	default:
+		if errors.Is(err, context.DeadlineExceeded) {
+			return http.StatusGatewayTimeout
+		}
+		return http.StatusInternalServerError
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return http.StatusGatewayTimeout
-	}
-	return http.StatusInternalServerError
 }
 
 func (h *Handler) server(w http.ResponseWriter, _ *http.Request) {

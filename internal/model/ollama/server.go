@@ -80,8 +80,7 @@ var statuses = map[outboard.Kind]int{
 }
 
 func statusOf(err error) int {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return http.StatusRequestEntityTooLarge
 	}
 	return cmp.Or(statuses[outboard.KindOf(err)], http.StatusInternalServerError)

@@ -110,12 +110,10 @@ var statuses = map[outboard.Kind]struct {
 }
 
 func toAPIError(err error) *apiError {
-	var own *apiError
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*apiError](err); ok {
 		return own
 	}
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &apiError{status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error", Message: "the request is larger than 16 MiB"}
 	}
 	s, ok := statuses[outboard.KindOf(err)]

@@ -450,7 +450,7 @@ func (w waiting) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (w *waiting) Push(x any) {
-	it := x.(*item) //nolint:forcetypeassert // only items are pushed
+	it := x.(*item) //nolint:errcheck // only items are pushed
 	it.index = len(*w)
 	*w = append(*w, it)
 }

@@ -3,6 +3,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -153,7 +154,7 @@ func (p *Peers) Publish(ctx context.Context, r serve.Report) error {
 	if err != nil {
 		return err
 	}
-	if len(r.Models) == 0 && len(p.last) == 0 || string(text) == string(p.last) && time.Since(p.published) < reportRenewal {
+	if len(r.Models) == 0 && len(p.last) == 0 || bytes.Equal(text, p.last) && time.Since(p.published) < reportRenewal {
 		return nil
 	}
 	if _, err = p.opts.State.Put(ctx, reportPrefix+string(p.opts.Self), text, reportTTL); err == nil {

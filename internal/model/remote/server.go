@@ -49,7 +49,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	err = server.Run(ctx, listener)
 	server.Stop()
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the server was stopped
 	}
 	return err
 }

@@ -26,14 +26,22 @@ func newMetrics(registry prometheus.Registerer, s *Server) *metrics {
 	buckets := prometheus.ExponentialBuckets(50e-6, 4, 10)
 	m := &metrics{
 		server: s,
-		crashes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outboard_model_crashes_total",
-			Help: "Processes of a model that ended by themselves or were killed."}, []string{"model"}),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outboard_model_retries_total",
-			Help: "Requests that were tried again on another node."}, []string{"model"}),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "outboard_model_request_seconds",
-			Help: "Time of requests on this node, in the queue and computing.", Buckets: buckets}, []string{"model"}),
-		queued: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "outboard_model_queue_seconds",
-			Help: "Time of requests in the queue.", Buckets: buckets}, []string{"model"}),
+		crashes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outboard_model_crashes_total",
+			Help: "Processes of a model that ended by themselves or were killed.",
+		}, []string{"model"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outboard_model_retries_total",
+			Help: "Requests that were tried again on another node.",
+		}, []string{"model"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "outboard_model_request_seconds",
+			Help: "Time of requests on this node, in the queue and computing.", Buckets: buckets,
+		}, []string{"model"}),
+		queued: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "outboard_model_queue_seconds",
+			Help: "Time of requests in the queue.", Buckets: buckets,
+		}, []string{"model"}),
 		success:     desc("nv_inference_request_success", "Requests that succeeded."),
 		failure:     desc("nv_inference_request_failure", "Requests that failed, by reason.", "reason"),
 		count:       desc("nv_inference_count", "Inferences: the rows of the requests that succeeded."),

@@ -12,10 +12,12 @@ type Call struct {
 	Arguments json.RawMessage
 }
 
-// Marks with which models begin calls, and what ends them: Qwen's and Hermes', Mistral's, Llama's.
+const toolCalls = "[TOOL_CALLS]"
+
+// callMarks begin and end the calls of tools in models' texts: Qwen's and Hermes', Mistral's, Llama's.
 var callMarks = []struct{ begin, end string }{
 	{"<tool_call>", "</tool_call>"},
-	{"[TOOL_CALLS]", ""},
+	{toolCalls, ""},
 	{"<|python_tag|>", ""},
 }
 
@@ -59,7 +61,7 @@ func (c *Calls) findCall() (content string, found bool) {
 		if trimmed == "" {
 			return "", false
 		}
-		if trimmed[0] == '{' || trimmed[0] == '[' && !strings.HasPrefix("[TOOL_CALLS]", trimmed[:min(len(trimmed), len("[TOOL_CALLS]"))]) {
+		if trimmed[0] == '{' || trimmed[0] == '[' && !mayBegin(trimmed, toolCalls) {
 			c.held, c.inCall, c.end = trimmed, true, ""
 			return "", true
 		}
@@ -141,4 +143,10 @@ func (c *Calls) Flush() string {
 	held := c.held
 	c.held, c.inCall = "", false
 	return held
+}
+
+// mayBegin reports whether text begins with mark, as far as it has come.
+func mayBegin(text, mark string) bool {
+	n := min(len(text), len(mark))
+	return text[:n] == mark[:n]
 }

@@ -53,7 +53,7 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 		var refused error
 		finished := false
 		usage, err := current.Generate(ctx, g, func(t engine.Token) error {
-			g.Prompt = append(g.Prompt[:len(g.Prompt):len(g.Prompt)], t.ID)
+			g.Prompt = append(slices.Clip(g.Prompt), t.ID)
 			finished = t.Last != ""
 			refused = emit(t)
 			return refused

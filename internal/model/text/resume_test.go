@@ -57,7 +57,7 @@ func TestGenerationGoesOnElsewhere(t *testing.T) {
 		open := func(_ context.Context, exclude []outboard.NodeID) (Replica, error) {
 			excluded = exclude
 			r := Replica{Model: &counter{lives: c.lives[opened], err: lost, seen: &seen}, Node: outboard.NodeID(rune('a' + opened)), Release: func() { released++ }}
-			if c.err == error(refused) {
+			if errors.Is(c.err, refused) {
 				r.Model.(*counter).err = refused
 			}
 			opened++

@@ -16,9 +16,9 @@ import (
 const (
 	ringArea = 512 << 10
 	maxFrame = ringArea / 4
-	// Bounds of what one frame may name.
-	maxTensors = 4096
-	maxRank    = 64
+
+	maxTensors = 4096 // of one frame
+	maxRank    = 64   // dimensions of a tensor
 )
 
 // The operations of frames from the node.

@@ -1,7 +1,6 @@
 package network
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -84,23 +83,12 @@ func sum(values []uint64) (total uint64) {
 }
 
 // quartiles returns the q-th quartile of values, and the distance from the first to the third.
-func quartiles[T cmp.Ordered](values []T, q int) (value, spread T) {
+func quartiles[T ~int64 | ~float64](values []T, q int) (value, spread T) {
 	n := len(values)
 	if n == 0 {
 		return value, spread
 	}
 	sorted := slices.Sorted(slices.Values(values))
 	at := func(q int) T { return sorted[(n-1)*q/4] }
-	return at(q), diff(at(3), at(1))
-}
-
-func diff[T cmp.Ordered](a, b T) T {
-	switch a := any(a).(type) {
-	case time.Duration:
-		return any(a - any(b).(time.Duration)).(T)
-	case float64:
-		return any(a - any(b).(float64)).(T)
-	}
-	var zero T
-	return zero
+	return at(q), at(3) - at(1)
 }

@@ -86,8 +86,8 @@ func (k *keeper) passConn(conn *os.File) error {
 // them: that one's tenant is about to have a process, and clients may send its requests on
 // those connections. A process that does not confirm it is killed.
 func (h *Host) closeConns(ctx context.Context, but *keeper) {
-	h.passing.Lock()   // what is passed now is closed as well
-	h.passing.Unlock() //nolint:staticcheck // an empty critical section: a barrier
+	h.passing.Lock()   // a connection that is being passed is closed as well
+	h.passing.Unlock() //nolint:staticcheck,gocritic // an empty critical section: a barrier
 	var closing sync.WaitGroup
 	for _, k := range h.others(but) {
 		process, err := k.conn()

@@ -30,14 +30,23 @@ type Handler interface {
 	Logs(ctx context.Context, q *LogQuery, send func([]client.LogLine) error) error
 }
 
+// Options identify the process that serves.
+type Options struct {
+	Tenant string
+	Node   outboard.NodeID
+	// Socket is the path of the node's socket for calls, Credential the tenant's key for it.
+	Socket, Credential string
+	Log                *slog.Logger
+}
+
 // Serve answers the calls for the process of a node until ctx ends.
-func Serve(ctx context.Context, ready func(), tenant string, node outboard.NodeID, socket, credential string, h Handler, log *slog.Logger) error {
-	listener, err := fabric.Listen("node:"+socket, fabric.WithLogger(log), fabric.WithPerRPCCredentials(nodeCredential(credential)))
+func Serve(ctx context.Context, ready func(), o Options, h Handler) error {
+	listener, err := fabric.Listen("node:"+o.Socket, fabric.WithLogger(o.Log), fabric.WithPerRPCCredentials(nodeCredential(o.Credential)))
 	if err != nil {
 		return err
 	}
-	server := fabric.NewServer(fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(log))
-	server.RegisterService(service(tenant, node, h), h)
+	server := fabric.NewServer(fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(o.Log))
+	server.RegisterService(service(o.Tenant, o.Node, h), h)
 	ready()
 	err = server.Run(ctx, listener)
 	server.Stop()

@@ -32,7 +32,7 @@ type Group struct {
 	turn    sync.Mutex // held by the call under way
 	scratch []byte
 
-	ended context.Context
+	ended context.Context //nolint:containedctx // ends with the group
 	end   context.CancelCauseFunc
 	once  sync.Once
 }
@@ -105,7 +105,7 @@ func (g *Group) fail(err error) {
 			told.Wait()
 			for _, p := range g.peers {
 				if p != nil {
-					p.conn.Close()
+					_ = p.conn.Close()
 				}
 			}
 		}()

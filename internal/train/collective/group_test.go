@@ -173,6 +173,7 @@ func expected(c Call, n, rank int, before [][]byte) (want []byte, from, to int) 
 			of, oe := span(other)
 			copy(want[of:oe], before[other][f:e])
 		}
+	case Barrier:
 	}
 	return want, from, to
 }
@@ -226,6 +227,7 @@ func putFloat(b []byte, i int, e Element, f float32) {
 		view[uint16](b)[i] = toFloat16(f)
 	case BFloat16:
 		view[uint16](b)[i] = toBFloat16(f)
+	default: // integers have no fractions
 	}
 }
 

@@ -23,8 +23,13 @@ func TestHalvesRoundToNearestEven(t *testing.T) {
 		f       float32
 		f16, bf uint16
 	}{
-		{0, 0, 0}, {1, 0x3c00, 0x3f80}, {-2, 0xc000, 0xc000}, {65504, 0x7bff, 0x4780},
-		{65519.996, 0x7bff, 0x4780}, {65520, 0x7c00, 0x4780}, {float32(math.Inf(-1)), 0xfc00, 0xff80},
+		{0, 0, 0},
+		{1, 0x3c00, 0x3f80},
+		{-2, 0xc000, 0xc000},
+		{65504, 0x7bff, 0x4780},
+		{65519.996, 0x7bff, 0x4780},
+		{65520, 0x7c00, 0x4780},
+		{float32(math.Inf(-1)), 0xfc00, 0xff80},
 		{1 + 1.0/2048, 0x3c00, 0x3f80},        // a tie: to even
 		{1 + 3.0/2048, 0x3c02, 0x3f80},        // a tie: to even, upwards
 		{1 + 1.0/2048 + 1e-6, 0x3c01, 0x3f80}, // above the tie

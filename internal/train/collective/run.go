@@ -52,6 +52,8 @@ func (x *execution) execute(a Algorithm) error {
 	switch c.Operation {
 	case AllReduce:
 		switch a {
+		default:
+			return x.steps(RingAllReduce(g.rank, g.n, c.Count))
 		case InOrder:
 			if err := x.reduceInOrder(); err != nil {
 				return err
@@ -62,7 +64,6 @@ func (x *execution) execute(a Algorithm) error {
 		case Halving:
 			return x.steps(HalvingAllReduce(g.rank, g.n, c.Count))
 		}
-		return x.steps(RingAllReduce(g.rank, g.n, c.Count))
 	case ReduceScatter:
 		if a == InOrder {
 			return x.reduceInOrder()
@@ -89,6 +90,7 @@ func (x *execution) finish() {
 		divide(x.buf, x.call.Element, x.g.n)
 	case ReduceScatter:
 		divide(x.bytes(part(x.g.rank, x.g.n, x.call.Count)), x.call.Element, x.g.n)
+	default: // the others do not reduce
 	}
 }
 

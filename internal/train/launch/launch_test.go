@@ -63,7 +63,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	j := job(`echo ready; sleep 1000 & wait`, 2, nil)
 	j.Emit = func(l Line) { w.Write(l.Text) }
 	go func() {
-		r.Read(make([]byte, 1))
+		_, _ = r.Read(make([]byte, 1))
 		cancel()
 	}()
 	if err := Run(ctx, j); !errors.Is(err, context.Canceled) {

@@ -237,9 +237,8 @@ func (b *branch) finish(l label) {
 		return
 	}
 	c := Choice{Replicas: b.div.replicas, MicroBatch: b.div.micro, Recompute: b.recompute}
-	end := 0
 	for at := l; ; at = b.labels[at.after] {
-		end = len(b.job.Layers)
+		end := len(b.job.Layers)
 		if at.after >= 0 {
 			end = b.labels[at.after].at
 		}
@@ -275,7 +274,8 @@ func (b *branch) add(l label) {
 		}
 	}
 	b.labels = append(b.labels, l)
-	*open = append(kept, int32(len(b.labels)-1))
+	kept = append(kept, int32(len(b.labels)-1))
+	*open = kept
 }
 
 // dominates says that, whatever stages are put before x and y, x makes the better plan or one

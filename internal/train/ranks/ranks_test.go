@@ -47,7 +47,7 @@ func dial(t *testing.T, path string) *rank {
 	if r.memory, err = unix.Mmap(int(r.file.Fd()), 0, memorySize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Munmap(r.memory) })
+	t.Cleanup(func() { _ = unix.Munmap(r.memory) })
 	return r
 }
 

@@ -104,11 +104,12 @@ func TestPerfetto(t *testing.T) {
 		case "M":
 		case "X":
 			track := [2]uint64{*e.Process, *e.Thread}
-			if e.Duration == nil || *e.Duration < 0 {
+			switch {
+			case e.Duration == nil || *e.Duration < 0:
 				t.Errorf("%s is complete and has no duration", e.Name)
-			} else if *e.Time < ends[track] {
+			case *e.Time < ends[track]:
 				t.Errorf("%s begins at %v, before the end of the track's previous event, %v", e.Name, *e.Time, ends[track])
-			} else {
+			default:
 				ends[track] = *e.Time + *e.Duration
 			}
 			calls++

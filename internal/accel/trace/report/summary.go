@@ -129,12 +129,12 @@ func (p *phases) add(r *trace.Record) {
 		}
 		p.run.merge(&p.tail.Totals)
 		p.tail.Totals = Totals{}
-		p.run.Totals.add(r)
+		p.run.add(r)
 		p.run.End = max(p.run.End, r.End, r.Start+r.DeviceTime)
 	case p.began:
-		p.tail.Totals.add(r)
+		p.tail.add(r)
 	default:
-		p.setUp.Totals.add(r)
+		p.setUp.add(r)
 		p.setUp.End = max(p.setUp.End, r.End)
 	}
 }

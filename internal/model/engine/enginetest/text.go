@@ -194,8 +194,10 @@ func (c *textCases) sampledShares(t *testing.T) {
 // goesOnElsewhere ends a seeded generation in the middle and goes on with another model.
 func (c *textCases) goesOnElsewhere(t *testing.T) {
 	a, b := c.open(t, engine.Options{}), c.open(t, engine.Options{})
-	g := engine.Generation{Prompt: mustTokenize(t, a, "the "), MaxTokens: 60, LogProbs: -1, Stop: []string{"qqq"},
-		Sampling: engine.Sampling{Temperature: 1.2, TopP: 0.95, RepeatPenalty: 1.1, Seed: 7, Bias: map[int32]float32{gguf.End: -100}}}
+	g := engine.Generation{
+		Prompt: mustTokenize(t, a, "the "), MaxTokens: 60, LogProbs: -1, Stop: []string{"qqq"},
+		Sampling: engine.Sampling{Temperature: 1.2, TopP: 0.95, RepeatPenalty: 1.1, Seed: 7, Bias: map[int32]float32{gguf.End: -100}},
+	}
 	whole := mustGenerate(t, a, g)
 	for _, at := range []int{1, 20, 59} {
 		rest := g
@@ -219,7 +221,7 @@ func (c *textCases) stop(t *testing.T) {
 	stop := whole[20:24]
 	g.Stop = []string{"never there", stop}
 	a := mustGenerate(t, m, g)
-	if want := whole[:strings.Index(whole, stop)]; a.Text() != want {
+	if want, _, _ := strings.Cut(whole, stop); a.Text() != want {
 		t.Errorf("text %q, want %q", a.Text(), want)
 	}
 	if last := a.Tokens[len(a.Tokens)-1].Last; last != engine.FinishStop {
@@ -229,8 +231,10 @@ func (c *textCases) stop(t *testing.T) {
 
 // long is a generation that does not end by itself for a while.
 func (c *textCases) long(t *testing.T, m engine.TextModel) engine.Generation {
-	return engine.Generation{Prompt: mustTokenize(t, m, "the"), LogProbs: -1,
-		Sampling: engine.Sampling{Temperature: 1, Seed: 1, Bias: map[int32]float32{gguf.End: -100}}}
+	return engine.Generation{
+		Prompt: mustTokenize(t, m, "the"), LogProbs: -1,
+		Sampling: engine.Sampling{Temperature: 1, Seed: 1, Bias: map[int32]float32{gguf.End: -100}},
+	}
 }
 
 // cancel ends one generation while another goes on.

@@ -111,7 +111,7 @@ func loadLibrary(path string) (*library, error) {
 
 func bind(handle uintptr) (*library, error) {
 	l := &library{}
-	for i, name := range functionNames {
+	for i, name := range &functionNames {
 		address, err := purego.Dlsym(handle, name)
 		if err != nil && i == fnVersion {
 			return nil, fmt.Errorf("llama.cpp: the library does not tell its version (llama_version): version 0.5.0 is known")

@@ -118,7 +118,7 @@ func watchLoad(ctx context.Context) (callback, data uintptr, stop func()) {
 	}
 	loads.last++
 	n := loads.last
-	loads.contexts[n] = ctx
+	loads.contexts[n] = ctx //nolint:fatcontext // a table of contexts, none derived from another
 	return loads.callback, n, func() {
 		loads.Lock()
 		defer loads.Unlock()

@@ -25,8 +25,9 @@ type grammar struct {
 }
 
 type tokenData struct {
-	id       int32
-	logit, p float32
+	id    int32
+	logit float32
+	_     float32 // the probability, which grammars do not read
 }
 
 // newGrammar parses a grammar (GBNF) whose first rule is root.

@@ -1,6 +1,7 @@
 package llama_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -158,7 +159,7 @@ func violation(s schema, v any) string {
 func equalJSON(a, b any) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
-	return string(x) == string(y)
+	return bytes.Equal(x, y)
 }
 
 func arrayViolation(s schema, list []any) string {

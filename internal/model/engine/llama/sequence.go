@@ -11,7 +11,7 @@ import (
 // A sequence is one generation. The scheduler's goroutine owns it until done is closed; the
 // caller of Generate receives tokens.
 type sequence struct {
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // of this one call
 	cancel  context.CancelCauseFunc
 	request engine.Generation
 	arrival uint64
