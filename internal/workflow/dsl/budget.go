@@ -12,9 +12,9 @@ const (
 	maxEvalSteps = 1_000_000
 	// maxBytes bounds the bytes that they process in single steps: in comparisons, searches and sorts.
 	maxBytes = 256 << 20
-	// maxTime bounds their time on a machine that is slower than expected. It is a safety net: a workflow
+	// maxTime bounds their time on a machine that is slower than expected, or busy. It is a safety net: a workflow
 	// that reaches it may behave differently in a replay, and is then faulted.
-	maxTime = 10 * time.Second
+	maxTime = time.Minute
 	// bytesPerPair is what a search is charged for each pair of a unit of its input and one of its
 	// argument.
 	bytesPerPair = 64
