@@ -73,6 +73,8 @@ type Info struct {
 	// Context, Vocabulary and Embedding are for text: the most tokens of a sequence, the number
 	// of tokens, the size of an embedding.
 	Context, Vocabulary, Embedding int
+	// Sequences is how many generations are decoded at once, 0 if that is not known.
+	Sequences int
 	// ChatTemplate is the model's template for conversations (Jinja), "" for none.
 	ChatTemplate string
 }
@@ -123,7 +125,18 @@ type TextStats struct {
 	Cells, UsedCells, CachedCells int
 	// The rest are sums over all generations that have ended, and over micro-batches.
 	PromptTokens, CachedTokens, GeneratedTokens, MicroBatches int64
+
+	// Pending are tokens of prompts that are not computed yet. PerToken is how long one takes, and
+	// Lifetime how long a generation runs: moving averages, 0 before the first.
+	Pending            int
+	PerToken, Lifetime time.Duration
+	// Prefixes are of the attention state that is kept, those that were used last first; at most
+	// MaxPrefixes.
+	Prefixes Prefixes `json:",omitempty"`
 }
+
+// MaxPrefixes bounds the prefixes that a model reports.
+const MaxPrefixes = 512
 
 // ErrNoTemplate is returned for a conversation with a model that has no template.
 var ErrNoTemplate = errors.New("the model has no chat template")

@@ -17,6 +17,8 @@ type ModelStats struct {
 	Name    string
 	Version int
 	queue.Stats
+	// Text counts generations, for a model for text.
+	Text TextCounts
 }
 
 // Stats returns the counts of the models that are loaded on this node.
@@ -29,9 +31,13 @@ func (s *Server) Stats() []ModelStats {
 			continue
 		}
 		i.mu.Lock()
-		q := i.queue
+		q, gate := i.queue, i.gate
 		i.mu.Unlock()
-		list = append(list, ModelStats{Name: i.spec.Name, Version: i.version(), Stats: q.Stats()})
+		m := ModelStats{Name: i.spec.Name, Version: i.version(), Stats: q.Stats()}
+		if gate != nil {
+			m.Text = gate.stats()
+		}
+		list = append(list, m)
 	}
 	return list
 }

@@ -37,6 +37,8 @@ type instance struct {
 	worker  *worker.Worker
 	queue   *queue.Queue
 	info    engine.Info
+	gate    *textGate
+	text    *TextLoad // as it was measured last; nil for a model for tensors
 	users   int       // requests under way
 	used    time.Time // last
 	began   time.Time
@@ -127,6 +129,9 @@ func (i *instance) start(ctx context.Context) error {
 	i.mu.Lock()
 	i.worker, i.info, i.used = w, w.Info(), time.Now()
 	i.queue = queue.New(i.queueOptions(), i.execute)
+	if w.Text() {
+		i.gate = newTextGate(c, i.info.Sequences)
+	}
 	i.mu.Unlock()
 	if err := i.warm(ctx); err != nil {
 		_ = w.Close()
@@ -174,6 +179,20 @@ func (i *instance) execute(ctx context.Context, inputs []queue.Input, outputs []
 		list[n] = worker.Input(inputs[n])
 	}
 	return w.InferParts(ctx, list, outputs)
+}
+
+// measureText asks a model for text for its load.
+func (i *instance) measureText() {
+	i.mu.Lock()
+	w, info := i.worker, i.info
+	i.mu.Unlock()
+	if !w.Text() || isDone(w.Done()) {
+		return
+	}
+	stats := w.Stats()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.text = newTextLoad(&info, &stats)
 }
 
 // watch notices that the worker has ended.

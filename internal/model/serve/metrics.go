@@ -90,7 +90,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 		send(m.queueTime, counter, float64(s.Queue.Microseconds()))
 		send(m.computeTime, counter, float64(s.Compute.Microseconds()))
 		send(m.pending, prometheus.GaugeValue, float64(s.Waiting))
-		send(m.refused, counter, float64(s.RefusedFull), "full")
-		send(m.refused, counter, float64(s.RefusedDeadline), "deadline")
+		send(m.refused, counter, float64(s.RefusedFull+s.Text.RefusedFull), "full")
+		send(m.refused, counter, float64(s.RefusedDeadline+s.Text.RefusedDeadline+s.Text.Late), "deadline")
 	}
 }

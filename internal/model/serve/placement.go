@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -19,6 +20,8 @@ type Report struct {
 	Node outboard.NodeID `json:"node"`
 	// Free is the memory of the machine that is available, in bytes.
 	Free int64 `json:"free"`
+	// Loaded is the number of models that are.
+	Loaded int `json:"loaded"`
 	// Models are the contents that are loaded or that were measured here.
 	Models []ModelReport `json:"models"`
 }
@@ -38,6 +41,8 @@ type ModelReport struct {
 	Service  time.Duration `json:"service,omitempty"`
 	// Load is how long loading took.
 	Load time.Duration `json:"load,omitempty"`
+	// Text is set for a model for text that is ready.
+	Text *TextLoad `json:"text,omitempty"`
 }
 
 // A State is that of a model on a node.
@@ -77,6 +82,8 @@ type Candidate struct {
 	Why      string `json:"why"`
 	Excluded bool   `json:"excluded,omitempty"`
 	State    State  `json:"state"`
+
+	text *TextLoad
 }
 
 // What is assumed where nothing was measured.
@@ -96,7 +103,8 @@ func (s *Server) candidates(v *repository.Version) []Candidate {
 // Explain returns what speaks for and against each node, the best one first.
 func (s *Server) Explain(v *repository.Version) []Candidate {
 	key := keyOf(v)
-	reports := append([]Report{s.report()}, s.opts.Peers.Reports()...)
+	own := Report{Node: s.opts.Self, Free: s.free.Load(), Loaded: countLoaded(s), Models: describeVersion(s, v, key)}
+	reports := append([]Report{own}, s.opts.Peers.Reports()...)
 	var list []Candidate
 	for _, r := range reports {
 		if len(list) > 0 && r.Node == s.opts.Self {
@@ -154,8 +162,11 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 			fetch := time.Duration(v.Bytes()) * time.Second / linkBandwidth
 			add(fetch, "fetching %v takes %v", outboard.Bytes(v.Bytes()), fetch.Round(time.Millisecond))
 		}
-		busy := time.Duration(len(r.Models)) * time.Millisecond
-		add(busy, "%d other models there", len(r.Models))
+		add(time.Duration(r.Loaded)*time.Millisecond, "%d other models there", r.Loaded)
+	}
+	if m.Text != nil {
+		c.text = m.Text
+		m.Text.explain(add)
 	}
 	if m.Expected > 0 {
 		add(m.Expected, "queue of %v", m.Expected.Round(time.Microsecond))
@@ -172,12 +183,32 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 
 // report describes this node.
 func (s *Server) report() Report {
-	r := Report{Node: s.opts.Self, Free: availableMemory()}
+	s.free.Store(availableMemory())
+	measureTexts(s)
+	r := Report{Node: s.opts.Self, Free: s.free.Load(), Loaded: countLoaded(s)}
 	for _, m := range s.opts.Repository.List() {
 		v := m.Current()
 		r.Models = append(r.Models, describeVersion(s, v, keyOf(v))...)
 	}
 	return r
+}
+
+func countLoaded(s *Server) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.loaded)
+}
+
+// measureTexts asks the models for text of this node for their load.
+func measureTexts(s *Server) {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.loaded))
+	s.mu.Unlock()
+	for _, i := range all {
+		if isDone(i.ready) && i.err == nil {
+			i.measureText()
+		}
+	}
 }
 
 // describeVersion reports what is loaded of a model, or that nothing is.
@@ -213,6 +244,7 @@ func (i *instance) report() ModelReport {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	stats := i.queue.Stats()
+	r.Text = i.text
 	r.State, r.Waiting, r.Expected, r.Service, r.Load = StateReady, stats.Waiting, stats.Expected, stats.Service, i.loadFor
 	return r
 }

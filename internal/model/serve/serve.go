@@ -80,13 +80,16 @@ type Server struct {
 	serving sync.WaitGroup
 	metrics *metrics
 	started atomic.Uint64 // processes
+	free    atomic.Int64  // memory of the machine, in bytes
+	sent    sentPrompts
 
 	mu     sync.Mutex
 	loaded map[contentKey]*instance
 	routes map[string]*route // by the name of the model
 	closed bool
-	news   chan struct{}    // has a value when the report of this node has changed
-	speeds map[string]speed // what was measured of contents, also after they were unloaded
+	news   chan struct{}          // has a value when the report of this node has changed
+	speeds map[string]speed       // what was measured of contents, also after they were unloaded
+	infos  map[string]engine.Info // of contents, as other nodes described them
 }
 
 // A contentKey identifies a model and what a version of it consists of: versions with the same
@@ -110,10 +113,11 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("models' folder: %w", err)
 	}
 	s := &Server{
-		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, speeds: map[string]speed{},
+		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, speeds: map[string]speed{}, infos: map[string]engine.Info{},
 		news: make(chan struct{}, 1),
 	}
 	s.metrics = newMetrics(opts.Metrics, s)
+	s.free.Store(availableMemory())
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.serving.Go(s.reconcile)
 	s.serving.Go(s.publish)

@@ -1,8 +1,11 @@
 package serve
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
@@ -21,39 +24,116 @@ type Text struct {
 // calls when it needs the model no more. Nodes of which the caller knows that they failed are
 // excluded.
 func (s *Server) OpenText(ctx context.Context, name, version string, exclude ...outboard.NodeID) (*Text, func(), error) {
+	return OpenTextFor(ctx, s, name, version, nil, exclude...)
+}
+
+// OpenTextFor is OpenText on the node where the first token of a prompt is expected soonest: by
+// what waits there, the model's speed, and how much of the prompt has its state there.
+func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt []int32, exclude ...outboard.NodeID) (*Text, func(), error) {
 	v, err := s.version(name, version)
 	if err != nil {
 		return nil, nil, err
 	}
+	hashes := engine.PrefixHashes(prompt, engine.MaxPrefixes)
 	var last error
-	for _, c := range s.candidates(v) {
+	for _, c := range textCandidates(s, v, hashes, len(prompt)) {
 		if slices.Contains(exclude, c.Node) {
 			continue
 		}
-		if c.Node == s.opts.Self {
-			m, release, err := s.TextHere(ctx, name, version)
-			if err == nil || !isRetriable(ctx, err) {
-				return &Text{m, v, c.Node}, release, err
-			}
-			last = err
-			continue
-		}
-		info, err := s.opts.Peers.Describe(ctx, c.Node, v.Name, v.Number)
-		if err == nil && info.Vocabulary == 0 && len(info.Outputs) > 0 {
-			err = errNoText(v.Name)
-		}
+		t, release, err := openTextAt(ctx, s, v, version, c.Candidate)
 		if err == nil {
-			return &Text{s.opts.Peers.Text(c.Node, v.Name, v.Number, info), v, c.Node}, func() {}, nil
+			if len(prompt) > 0 {
+				s.sent.add(sentKey{c.Node, keyOf(v).content}, hashes, len(prompt)-c.cached)
+			}
+			return t, release, nil
 		}
 		if !isRetriable(ctx, err) {
 			return nil, nil, err
 		}
 		last = err
 	}
-	if last == nil {
-		last = errNoNode(v.Name)
+	return nil, nil, cmp.Or(last, errNoNode(v.Name))
+}
+
+// openTextAt opens a model on a node.
+func openTextAt(ctx context.Context, s *Server, v *repository.Version, version string, c Candidate) (*Text, func(), error) {
+	if c.Node == s.opts.Self {
+		m, release, err := s.TextHere(ctx, v.Name, version)
+		return &Text{m, v, c.Node}, release, err
 	}
-	return nil, nil, last
+	info, err := describeText(ctx, s, v, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Text{s.opts.Peers.Text(c.Node, v.Name, v.Number, info), v, c.Node}, func() {}, nil
+}
+
+// describeText describes a model for text on another node. A model that is ready there is described
+// once: the content decides what it is.
+func describeText(ctx context.Context, s *Server, v *repository.Version, c Candidate) (engine.Info, error) {
+	key := keyOf(v).content
+	if c.State == StateReady {
+		s.mu.Lock()
+		info, known := s.infos[key]
+		s.mu.Unlock()
+		if known {
+			return info, nil
+		}
+	}
+	info, err := s.opts.Peers.Describe(ctx, c.Node, v.Name, v.Number)
+	if err == nil && info.Vocabulary == 0 && len(info.Outputs) > 0 {
+		err = errNoText(v.Name)
+	}
+	if err != nil {
+		return engine.Info{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.infos) > maxInfos {
+		clear(s.infos)
+	}
+	s.infos[key] = info
+	return info, nil
+}
+
+// maxInfos bounds the contents of which descriptions are remembered.
+const maxInfos = 1024
+
+// A textCandidate is a node with the tokens of a prompt that have their state there.
+type textCandidate struct {
+	Candidate
+	cached int
+}
+
+// textCandidates returns the nodes that can continue a prompt, the one with the soonest first token
+// first.
+func textCandidates(s *Server, v *repository.Version, hashes engine.Prefixes, tokens int) []textCandidate {
+	var list []textCandidate
+	content := keyOf(v).content
+	for _, c := range s.candidates(v) {
+		t := textCandidate{Candidate: c}
+		if l := c.text; l != nil && tokens > 0 {
+			recent, sent := s.sent.recent(sentKey{c.Node, content})
+			t.cached = cachedTokens(hashes, func(h uint32) bool { return slices.Contains(l.Prefixes, h) || recent(h) })
+			t.Cost += time.Duration(tokens-t.cached+sent) * l.perToken()
+		}
+		list = append(list, t)
+	}
+	slices.SortStableFunc(list, func(a, b textCandidate) int { return cmp.Compare(a.Cost, b.Cost) })
+	return list
+}
+
+// explain adds what a model for text waits for to the explanation of a candidate.
+func (l *TextLoad) explain(add func(cost time.Duration, format string, args ...any)) {
+	if wait := l.wait(); wait > 0 {
+		add(wait, "%d generations run and %d wait: %v", l.Running, l.Waiting, wait.Round(time.Microsecond))
+	}
+	if l.PerToken > 0 {
+		add(0, "%s tokens of a prompt per second", fmt.Sprint(int(time.Second/l.PerToken)))
+	}
+	if n := len(l.Prefixes); n > 0 {
+		add(0, "%d blocks of %d tokens are cached", n, engine.PrefixBlock)
+	}
 }
 
 // TextHere returns a model for text on this node, which is loaded if it isn't.
@@ -77,7 +157,7 @@ func (s *Server) TextHere(ctx context.Context, name, version string) (engine.Tex
 		i.release()
 		return nil, nil, errNoText(v.Name)
 	}
-	return w, i.release, nil
+	return &admitted{w, i.gate}, i.release, nil
 }
 
 func errNoText(name string) error {

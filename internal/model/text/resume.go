@@ -27,6 +27,9 @@ const maxReplicas = 4
 type Resuming struct {
 	Replica
 	open Opener
+	// Place returns the replica where the first token of a prompt is expected soonest; nil leaves
+	// all generations to the first one.
+	Place func(ctx context.Context, prompt []int32) (Replica, error)
 	// Resumed is called when a generation goes on elsewhere; nil is allowed.
 	Resumed func(lost, next outboard.NodeID)
 }
@@ -44,8 +47,7 @@ func OpenResuming(ctx context.Context, open Opener) (*Resuming, error) {
 func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	var total engine.Usage
 	prompt := len(g.Prompt)
-	current := m.Replica
-	own := func() {} // releases a replica that this call opened
+	current, own := m.place(ctx, g.Prompt)
 	defer func() { own() }()
 	var lost []outboard.NodeID
 	for {
@@ -85,6 +87,23 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 		own()
 		current, own = next, next.Release
 	}
+}
+
+// place returns the replica for a prompt, and a function that releases it if it is another one than
+// the first.
+func (m *Resuming) place(ctx context.Context, prompt []int32) (_ Replica, release func()) {
+	if m.Place == nil {
+		return m.Replica, func() {}
+	}
+	placed, err := m.Place(ctx, prompt)
+	switch {
+	case err != nil:
+		return m.Replica, func() {}
+	case placed.Node == m.Node:
+		placed.Release()
+		return m.Replica, func() {}
+	}
+	return placed, placed.Release
 }
 
 func add(total *engine.Usage, u engine.Usage) {

@@ -98,3 +98,29 @@ func TestGenerationGoesOnElsewhere(t *testing.T) {
 		t.Errorf("the request was changed to %v", seen[0].Prompt)
 	}
 }
+
+// A prompt is continued where its place is, and that replica is released afterwards.
+func TestGenerationIsPlacedByItsPrompt(t *testing.T) {
+	var seen, placed []engine.Generation
+	released := 0
+	m, err := OpenResuming(t.Context(), func(context.Context, []outboard.NodeID) (Replica, error) {
+		return Replica{Model: &counter{lives: 9, seen: &seen}, Node: "a", Release: func() {}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Place = func(_ context.Context, prompt []int32) (Replica, error) {
+		if prompt[0] == 1 {
+			return Replica{}, errors.New("nobody knows")
+		}
+		return Replica{Model: &counter{lives: 9, seen: &placed}, Node: "b", Release: func() { released++ }}, nil
+	}
+	for _, first := range []int32{1, 2} {
+		if _, err := m.Generate(t.Context(), engine.Generation{Prompt: []int32{first}, MaxTokens: 3}, func(engine.Token) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != 1 || len(placed) != 1 || placed[0].Prompt[0] != 2 || released != 1 {
+		t.Errorf("%d generations stayed, %d were placed, %d released", len(seen), len(placed), released)
+	}
+}

@@ -54,16 +54,20 @@ func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error
 	if err := grant.Allows(name); err != nil {
 		return nil, nil, err
 	}
-	m, err := text.OpenResuming(ctx, func(ctx context.Context, exclude []outboard.NodeID) (text.Replica, error) {
-		t, release, err := p.opts.Server.OpenText(ctx, name, "", exclude...)
+	open := func(ctx context.Context, prompt []int32, exclude []outboard.NodeID) (text.Replica, error) {
+		t, release, err := serve.OpenTextFor(ctx, p.opts.Server, name, "", prompt, exclude...)
 		if err != nil {
 			return text.Replica{}, err
 		}
 		return text.Replica{Model: t, Node: t.Node, Release: release}, nil
+	}
+	m, err := text.OpenResuming(ctx, func(ctx context.Context, exclude []outboard.NodeID) (text.Replica, error) {
+		return open(ctx, nil, exclude)
 	})
 	if err != nil {
 		return nil, nil, err
 	}
+	m.Place = func(ctx context.Context, prompt []int32) (text.Replica, error) { return open(ctx, prompt, nil) }
 	m.Resumed = func(lost, next outboard.NodeID) {
 		p.metrics.resumed.WithLabelValues(name).Inc()
 		p.opts.Log.Warn("a generation goes on elsewhere", "model", name, "lost", lost, "next", next)

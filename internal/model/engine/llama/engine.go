@@ -232,6 +232,7 @@ func (m *textModel) size(o engine.Options, sequences int) (int, error) {
 	length = min(length, cells)
 	m.info = engine.Info{
 		Platform: "gguf", Memory: weights + int64(cells)*m.header.StateBytes(), Context: length,
+		Sequences:    sequences,
 		Vocabulary:   int(int32(m.lib.call(fnVocabTokens, m.vocabulary))),
 		Embedding:    int(int32(m.lib.call(fnModelWidth, m.model))),
 		ChatTemplate: m.header.Text("tokenizer.chat_template"),

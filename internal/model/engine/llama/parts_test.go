@@ -41,6 +41,25 @@ func TestChooseObeysFilters(t *testing.T) {
 	}
 }
 
+func TestPrefixTreeTellsItsPrefixes(t *testing.T) {
+	tokens := make([]int32, 4*engine.PrefixBlock)
+	branch := append(slices.Clone(tokens[:2*engine.PrefixBlock]), slices.Repeat([]int32{1}, engine.PrefixBlock)...)
+	tree := newPrefixTree()
+	tree.insert(0, tokens)
+	tree.insert(1, branch)
+	has := func(tokens []int32) bool {
+		hashes, all := engine.PrefixHashes(tokens, 100), tree.prefixes()
+		return !slices.ContainsFunc(hashes, func(h uint32) bool { return !slices.Contains(all, h) })
+	}
+	if n := len(tree.prefixes()); n != 5 || !has(tokens) || !has(branch) {
+		t.Errorf("%d prefixes, with both: %t, %t", n, has(tokens), has(branch))
+	}
+	tree.match(branch)
+	if tree.evict() != 0 || has(tokens) || !has(branch) {
+		t.Errorf("after the eviction: %t, %t", has(tokens), has(branch))
+	}
+}
+
 func TestUniformIsUniform(t *testing.T) {
 	var sum float64
 	const n = 10000

@@ -1,6 +1,12 @@
 package llama
 
-import "slices"
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/outboard-run/outboard/internal/model/engine"
+)
 
 // A prefixTree holds token sequences whose attention state is kept, as a radix tree: sequences
 // with a common beginning share its node, as they share its cells.
@@ -10,6 +16,8 @@ type prefixTree struct {
 	used  map[int32]uint64      // when each sequence was last used
 	clock uint64
 	cells int // tokens of all nodes
+	// hashes identify the beginnings of each sequence.
+	hashes map[int32]engine.Prefixes
 }
 
 type prefixNode struct {
@@ -22,7 +30,7 @@ type prefixNode struct {
 const noSequence = -1
 
 func newPrefixTree() *prefixTree {
-	return &prefixTree{root: prefixNode{sequence: noSequence}, ends: map[int32]*prefixNode{}, used: map[int32]uint64{}}
+	return &prefixTree{root: prefixNode{sequence: noSequence}, ends: map[int32]*prefixNode{}, used: map[int32]uint64{}, hashes: map[int32]engine.Prefixes{}}
 }
 
 // match returns the length of the longest beginning of tokens that is in the tree, and a sequence
@@ -68,6 +76,7 @@ func (n *prefixNode) anySequence() int32 {
 // beginnings of others and are no longer needed.
 func (t *prefixTree) insert(sequence int32, tokens []int32) (redundant []int32) {
 	node := &t.root
+	t.hashes[sequence] = engine.PrefixHashes(tokens, engine.MaxPrefixes)
 	for len(tokens) > 0 {
 		if node.sequence != noSequence {
 			redundant = append(redundant, node.sequence)
@@ -132,6 +141,26 @@ func (t *prefixTree) forget(sequence int32) {
 	t.ends[sequence].sequence = noSequence
 	delete(t.ends, sequence)
 	delete(t.used, sequence)
+	delete(t.hashes, sequence)
+}
+
+// prefixes identifies the beginnings that the tree has, those that were used last first.
+func (t *prefixTree) prefixes() engine.Prefixes {
+	sequences := slices.SortedFunc(maps.Keys(t.hashes), func(a, b int32) int { return cmp.Compare(t.used[b], t.used[a]) })
+	var all engine.Prefixes
+	seen := map[uint32]bool{}
+	for _, sequence := range sequences {
+		for _, hash := range t.hashes[sequence] {
+			if len(all) == engine.MaxPrefixes {
+				return all
+			}
+			if !seen[hash] {
+				seen[hash] = true
+				all = append(all, hash)
+			}
+		}
+	}
+	return all
 }
 
 // remove removes a sequence and the nodes that only it needs.

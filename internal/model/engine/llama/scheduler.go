@@ -33,6 +33,22 @@ type scheduler struct {
 	woken   chan struct{} // of capacity 1
 	ended   chan struct{}
 	counts  engine.TextStats
+
+	decoding           int // sequences whose next token the micro-batch computes
+	perToken, lifetime average
+	prefixesChanged    bool
+}
+
+// An average is a moving average of times.
+type average time.Duration
+
+// add adds a time with the weight of an eighth.
+func (a *average) add(d time.Duration) {
+	if *a == 0 {
+		*a = average(d)
+		return
+	}
+	*a += (average(d) - *a) / 8
 }
 
 func newScheduler(m *textModel) *scheduler {
@@ -87,6 +103,9 @@ func (s *scheduler) stats() engine.TextStats {
 	defer s.mu.Unlock()
 	c := s.counts
 	c.Waiting = len(s.waiting)
+	for _, q := range s.waiting {
+		c.Pending += len(q.tokens)
+	}
 	return c
 }
 
@@ -187,6 +206,7 @@ func (s *scheduler) evict() {
 		return
 	}
 	s.release(id)
+	s.prefixesChanged = true
 }
 
 func (s *scheduler) release(id int32) {
@@ -271,6 +291,7 @@ func (s *scheduler) fill() {
 			decoding++
 		}
 	}
+	s.decoding = decoding
 	room := s.batch.room()
 	if decoding > 0 {
 		room = min(room, chunkBeside)
@@ -282,7 +303,7 @@ func (s *scheduler) fill() {
 
 // fillChunk adds at most room tokens of a prompt and returns how many.
 func (s *scheduler) fillChunk(q *sequence, room int) int {
-	n := min(room, len(q.tokens)-q.computed)
+	n := min(room, len(q.tokens)-q.computed, q.chunkLimit())
 	for range n {
 		last := q.computed == len(q.tokens)-1
 		i := s.batch.add(q.tokens[q.computed], q.computed, q.slot, last)
@@ -296,7 +317,11 @@ func (s *scheduler) fillChunk(q *sequence, room int) int {
 
 func (s *scheduler) decode() {
 	messages.take()
+	began := time.Now()
 	r := int32(s.m.lib.callStruct(fnDecode, s.batch.params(), s.m.context))
+	if n := s.batch.n - s.decoding; n >= chunkBeside {
+		s.perToken.add(time.Since(began) / time.Duration(n))
+	}
 	if r != 0 {
 		s.failAll(outboard.Errorf(outboard.Other, "decode", "llama.cpp returned %d: %s", r, lastMessage("it gives no reason")))
 		return
@@ -383,6 +408,9 @@ func (s *scheduler) end(q *sequence, err error) {
 	s.cacheComputed(q)
 	s.removeCells(q.slot, 0)
 	s.slots = append(s.slots, q.slot)
+	if err == nil {
+		s.lifetime.add(time.Since(q.started))
+	}
 	s.mu.Lock()
 	s.counts.PromptTokens += int64(q.usage.PromptTokens)
 	s.counts.CachedTokens += int64(q.usage.CachedTokens)
@@ -415,15 +443,23 @@ func (s *scheduler) cacheComputed(q *sequence) {
 	for _, redundant := range s.tree.insert(id, computed) {
 		s.release(redundant)
 	}
+	s.prefixesChanged = true
 }
 
 func (s *scheduler) publishStats() {
-	used := s.tree.cells
+	used, pending := s.tree.cells, 0
 	for _, q := range s.running {
 		used += q.computed - q.usage.CachedTokens
+		pending += len(q.tokens) - q.computed
+	}
+	prefixes := s.counts.Prefixes // only this goroutine sets it
+	if s.prefixesChanged {
+		prefixes, s.prefixesChanged = s.tree.prefixes(), false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.counts.Pending, s.counts.Prefixes = pending, prefixes
+	s.counts.PerToken, s.counts.Lifetime = time.Duration(s.perToken), time.Duration(s.lifetime)
 	s.counts.Running, s.counts.UsedCells, s.counts.CachedCells = len(s.running), used, s.tree.cells
 	s.counts.MicroBatches++
 }

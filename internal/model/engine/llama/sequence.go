@@ -49,6 +49,24 @@ func newSequence(ctx context.Context, g engine.Generation) *sequence {
 // cells returns how many cells of attention state the generation may need.
 func (s *sequence) cells() int { return len(s.request.Prompt) + s.request.MaxTokens }
 
+// maxReplayed is the most generated tokens that are computed again one by one, which takes as long
+// as generating them.
+const maxReplayed = 1024
+
+// chunkLimit returns how many tokens from the next one on may be computed in a micro-batch. Tokens
+// that another node has generated are computed as they were there, one by one: the library's
+// kernels for several tokens round differently, which could change the tokens that follow.
+func (s *sequence) chunkLimit() int {
+	prompt := len(s.request.Prompt) - s.request.Continued
+	switch {
+	case s.request.Continued > maxReplayed:
+		return len(s.tokens)
+	case s.computed < prompt:
+		return prompt - s.computed
+	}
+	return 1
+}
+
 // publish hands a token to the caller. It never blocks: a generation has an end.
 func (s *sequence) publish(t engine.Token) {
 	s.mu.Lock()

@@ -1,0 +1,120 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/repository"
+)
+
+// defaultQueue is the most generations that wait for a slot.
+const defaultQueue = 256
+
+// A textGate admits generations to a model: it bounds those that wait, and refuses those whose first
+// token can't come in time.
+type textGate struct {
+	slots, size int
+	// timeout is how long the first token may take, 0 for as long as it takes.
+	timeout time.Duration
+
+	mu       sync.Mutex
+	inFlight int
+	lifetime time.Duration // of a generation, a moving average
+	counts   TextCounts
+}
+
+// TextCounts count the generations of a model on this node. Every one is in exactly one of them in
+// the end.
+type TextCounts struct {
+	Done, Failed uint64
+	// Late are those whose first token did not come in time; the others were refused at once.
+	Late, RefusedFull, RefusedDeadline uint64
+}
+
+// newTextGate returns the gate of a model that decodes so many sequences at once; 0 is not known.
+func newTextGate(c *repository.Config, sequences int) *textGate {
+	return &textGate{slots: cmp.Or(sequences, c.Sequences, 1), size: cmp.Or(c.Queue.Size, defaultQueue), timeout: time.Duration(c.Queue.Timeout)}
+}
+
+// enter admits a generation, or refuses it with the kind outboard.Exhausted.
+func (g *textGate) enter(ctx context.Context) error {
+	limit := cmp.Or(g.timeout, defaultTimeout)
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline))
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	ahead := g.inFlight - g.slots + 1
+	if ahead > g.size {
+		g.counts.RefusedFull++
+		return outboard.Errorf(outboard.Exhausted, "generate", "the queue is full: %d generations wait", ahead-1)
+	}
+	if wait := g.lifetime * time.Duration(max(ahead, 0)) / time.Duration(g.slots); wait > limit {
+		g.counts.RefusedDeadline++
+		return outboard.Errorf(outboard.Exhausted, "generate", "the first token within %v can't be had: %d generations wait, %v are expected",
+			limit.Round(time.Millisecond), ahead-1, wait.Round(time.Millisecond))
+	}
+	g.inFlight++
+	return nil
+}
+
+// leave counts a generation that has ended.
+func (g *textGate) leave(u engine.Usage, late bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inFlight--
+	switch {
+	case late:
+		g.counts.Late++
+	case err != nil:
+		g.counts.Failed++
+	default:
+		g.counts.Done++
+		took := u.Prefill + u.Decode
+		if g.lifetime == 0 {
+			g.lifetime = took
+		}
+		g.lifetime += (took - g.lifetime) / 8
+	}
+}
+
+func (g *textGate) stats() TextCounts {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.counts
+}
+
+// admitted is a model whose generations pass a gate.
+type admitted struct {
+	engine.TextModel
+	gate *textGate
+}
+
+// Generate implements engine.TextModel.
+func (a *admitted) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	if err := a.gate.enter(ctx); err != nil {
+		return engine.Usage{}, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := outboard.Errorf(outboard.Exhausted, "generate", "the first token did not come within %v", a.gate.timeout)
+	stop := func() bool { return true }
+	if a.gate.timeout > 0 {
+		stop = time.AfterFunc(a.gate.timeout, func() { cancel(late) }).Stop
+	}
+	defer stop()
+	usage, err := a.TextModel.Generate(ctx, g, func(t engine.Token) error {
+		stop()
+		return emit(t)
+	})
+	isLate := context.Cause(ctx) == error(late)
+	if err != nil && isLate {
+		err = late
+	}
+	a.gate.leave(usage, err != nil && isLate, err)
+	return usage, err
+}

@@ -1,0 +1,127 @@
+package serve
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/repository"
+)
+
+// waiting is a model whose generations take a time to their first token and end after it.
+type waiting struct {
+	engine.TextModel
+	first time.Duration
+}
+
+func (m *waiting) Generate(ctx context.Context, _ engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	select {
+	case <-time.After(m.first):
+	case <-ctx.Done():
+		return engine.Usage{}, context.Cause(ctx)
+	}
+	return engine.Usage{Prefill: m.first}, emit(engine.Token{Last: engine.FinishStop})
+}
+
+func newAdmitted(first time.Duration, c repository.Config) *admitted {
+	return &admitted{&waiting{first: first}, newTextGate(&c, 2)}
+}
+
+func (a *admitted) run(ctx context.Context) error {
+	_, err := a.Generate(ctx, engine.Generation{}, func(engine.Token) error { return nil })
+	return err
+}
+
+func TestGateBoundsWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmitted(time.Second, repository.Config{Queue: repository.Queue{Size: 3}})
+		errs := make(chan error, 10)
+		for range cap(errs) {
+			go func() { errs <- a.run(t.Context()) }()
+		}
+		synctest.Wait()
+		for range 5 { // beside 2 that run and 3 that wait
+			select {
+			case err := <-errs:
+				if outboard.KindOf(err) != outboard.Exhausted {
+					t.Errorf("%v", err)
+				}
+			default:
+				t.Fatal("not refused at once")
+			}
+		}
+		for range 5 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if got, want := a.gate.stats(), (TextCounts{Done: 5, RefusedFull: 5}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+// A generation whose first token can't come in time is refused at once, by its own deadline or the
+// model's.
+func TestGateRefusesWhatWouldBeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmitted(10*time.Second, repository.Config{Queue: repository.Queue{Timeout: repository.Duration(15 * time.Second)}})
+		if err := a.run(t.Context()); err != nil { // from now on the lifetime is known
+			t.Fatal(err)
+		}
+		errs := make(chan error, 3)
+		for range cap(errs) { // one waits for a slot, half a lifetime
+			go func() { errs <- a.run(t.Context()) }()
+		}
+		synctest.Wait()
+		before := time.Now()
+		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if err := a.run(short); outboard.KindOf(err) != outboard.Exhausted || time.Since(before) != 0 {
+			t.Errorf("a deadline of 3 s: %v after %v", err, time.Since(before))
+		}
+		for range cap(errs) {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if got, want := a.gate.stats(), (TextCounts{Done: 4, RefusedDeadline: 1}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+func TestGateEndsWhatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmitted(time.Minute, repository.Config{Queue: repository.Queue{Timeout: repository.Duration(time.Second)}})
+		before := time.Now()
+		if err := a.run(t.Context()); outboard.KindOf(err) != outboard.Exhausted || time.Since(before) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(before))
+		}
+		if got, want := a.gate.stats(), (TextCounts{Late: 1}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+func TestSentPromptsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sentPrompts
+		key := sentKey{"dinghy", "c"}
+		s.add(key, engine.Prefixes{1, 2}, 100)
+		has, tokens := s.recent(key)
+		if !has(2) || has(3) || tokens != 100 {
+			t.Errorf("%t, %t, %d", has(2), has(3), tokens)
+		}
+		if has, _ := s.recent(sentKey{"dinghy", "other"}); has(1) {
+			t.Error("another model has the prefix")
+		}
+		time.Sleep(2 * reportDelay)
+		if has, tokens := s.recent(key); has(1) || tokens != 0 {
+			t.Errorf("later: %t, %d", has(1), tokens)
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package serve
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+)
+
+// A TextLoad is what a node reports of a model for text, so that others can tell when the first
+// token of a prompt would come there.
+type TextLoad struct {
+	// Running and Waiting are generations, Slots how many run at once; 0 is not known.
+	Running int `json:"running,omitempty"`
+	Waiting int `json:"waiting,omitempty"`
+	Slots   int `json:"slots,omitempty"`
+	// Pending are tokens of prompts that are not computed yet. PerToken is how long one takes,
+	// Lifetime how long a generation runs.
+	Pending  int           `json:"pending,omitempty"`
+	PerToken time.Duration `json:"per_token,omitempty"`
+	Lifetime time.Duration `json:"lifetime,omitempty"`
+	// Prefixes are beginnings of prompts whose state is there.
+	Prefixes engine.Prefixes `json:"prefixes,omitempty"`
+}
+
+func newTextLoad(info *engine.Info, s *engine.TextStats) *TextLoad {
+	return &TextLoad{
+		Running: s.Running, Waiting: s.Waiting, Slots: info.Sequences,
+		Pending: s.Pending, PerToken: s.PerToken, Lifetime: s.Lifetime, Prefixes: s.Prefixes,
+	}
+}
+
+// assumedToken is the time per token of a prompt where nothing was measured.
+const assumedToken = time.Millisecond
+
+// wait returns how long a new generation waits for a slot, and for the prompts before it.
+func (l *TextLoad) wait() time.Duration {
+	wait := time.Duration(l.Pending) * l.perToken()
+	if ahead := l.Running + l.Waiting - l.Slots + 1; l.Slots > 0 && ahead > 0 {
+		wait += l.Lifetime * time.Duration(ahead) / time.Duration(l.Slots)
+	}
+	return wait
+}
+
+func (l *TextLoad) perToken() time.Duration {
+	if l.PerToken > 0 {
+		return l.PerToken
+	}
+	return assumedToken
+}
+
+// cachedTokens returns how many tokens of a prompt have their state in a set of prefixes.
+func cachedTokens(hashes engine.Prefixes, has func(uint32) bool) int {
+	n := 0
+	for n < len(hashes) && has(hashes[n]) {
+		n++
+	}
+	return n * engine.PrefixBlock
+}
+
+// reportDelay is how old the report of a node may be that does not tell of a generation that was
+// sent there.
+const reportDelay = 3 * publishInterval
+
+// maxSent bounds the prefixes that are remembered for a node.
+const maxSent = 4096
+
+// A sentKey is where generations were sent.
+type sentKey struct {
+	node    outboard.NodeID
+	content string
+}
+
+// sentPrompts remember the prompts that this node has sent to nodes, since they are in no report
+// yet. Its zero value is ready.
+type sentPrompts struct {
+	mu     sync.Mutex
+	byNode map[sentKey]*sentTo
+}
+
+type sentTo struct {
+	prefixes map[uint32]time.Time // when the last prompt with them was sent
+	prompts  []sentPrompt         // in the order of time
+}
+
+type sentPrompt struct {
+	at     time.Time
+	tokens int // that were not cached
+}
+
+// add remembers a prompt of which so many tokens have to be computed.
+func (s *sentPrompts) add(key sentKey, hashes engine.Prefixes, tokens int) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byNode == nil {
+		s.byNode = map[sentKey]*sentTo{}
+	}
+	to := s.byNode[key]
+	if to == nil || len(to.prefixes) > maxSent {
+		to = &sentTo{prefixes: map[uint32]time.Time{}}
+		s.byNode[key] = to
+	}
+	for _, h := range hashes {
+		to.prefixes[h] = now
+	}
+	to.prompts = slices.DeleteFunc(to.prompts, func(p sentPrompt) bool { return now.Sub(p.at) > reportDelay })
+	to.prompts = append(to.prompts, sentPrompt{now, tokens})
+}
+
+// recent returns what was sent so lately that no report tells of it: whether a prefix was, and the
+// tokens to compute.
+func (s *sentPrompts) recent(key sentKey) (has func(uint32) bool, tokens int) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to := s.byNode[key]
+	if to == nil {
+		return func(uint32) bool { return false }, 0
+	}
+	for _, p := range to.prompts {
+		if now.Sub(p.at) < publishInterval {
+			tokens += p.tokens
+		}
+	}
+	return func(h uint32) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return now.Sub(to.prefixes[h]) <= reportDelay
+	}, tokens
+}
