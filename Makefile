@@ -90,7 +90,7 @@ test-busy: build
 	@RUNS=$(RUNS) scripts/busy $(MAKE) --no-print-directory test GOFLAGS="$(GOFLAGS) -count=1"
 
 conformance: build
-	@scripts/need $(TEST_NEEDS)
+	@scripts/need $(TEST_NEEDS) pip3:python3-pip
 	cd test && OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 170m -tags conformance -run Conformance -v ./e2e
 	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 20m -tags conformance ./internal/calls ./internal/function/optimize ./internal/pool
 

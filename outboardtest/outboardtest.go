@@ -69,6 +69,8 @@ type Spec struct {
 	Name outboard.NodeID
 	// NoDevices makes it a node without devices.
 	NoDevices bool
+	// Models serves the interfaces of models on a port of their own, which Client().Status names.
+	Models bool
 }
 
 // Options configures a pool.
@@ -139,6 +141,9 @@ func (p *Pool) add(spec Spec) *Node {
 		LeaseTTL: p.opts.LeaseTTL, DeadAfter: p.opts.DeadAfter, Log: p.opts.Log,
 		Offer:       func(outboard.Device) bool { return !spec.NoDevices },
 		CallsInside: true,
+	}
+	if spec.Models {
+		n.opts.Models = "127.0.0.1:0"
 	}
 	p.nodes[spec.Name] = n
 	p.t.Cleanup(func() {

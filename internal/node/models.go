@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/artifact"
@@ -26,7 +28,6 @@ import (
 	"github.com/outboard-run/outboard/internal/model/serve"
 	"github.com/outboard-run/outboard/internal/model/worker"
 	"github.com/outboard-run/outboard/internal/sandbox"
-	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
 // modelsDir has the files of loaded models in a node's data folder.
@@ -41,6 +42,7 @@ type models struct {
 	remote     *remote.Server
 	oip        *oip.Handler
 	texts      *modelTexts
+	grpc       *grpc.Server // of the listener
 	guarded    http.Handler // the interfaces behind the keys
 	spawner    *worker.Spawner
 	listener   net.Listener // --models; nil: none
@@ -92,7 +94,8 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 		return nil, err
 	}
 	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
-	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Count: countTokens, Log: log})
+	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Owner: ownerOf, Count: countTokens, Log: log})
+	m.grpc = m.newModelGRPC()
 	m.texts = n.newModelTexts(m)
 	m.guarded = n.keys.Guard(http.HandlerFunc(m.route), refuseModel)
 	if n.opts.Models != "" {
@@ -155,13 +158,24 @@ func (m *models) addr() string {
 // runPeers answers other nodes until ctx ends.
 func (m *models) runPeers(ctx context.Context, ready func()) error { return m.remote.Run(ctx, ready) }
 
+// Bounds of a connection of HTTP/2 at --models: its streams, and what it buffers in bytes.
+const (
+	maxModelStreams = 250
+	modelWindow     = 2 << 20
+)
+
 // runPort serves --models until ctx ends, and has the gateway's connections stay at the node as
-// soon as there is a model.
+// soon as there is a model. The port takes HTTP/1.1 and, without TLS, HTTP/2, over which gRPC comes.
 func (m *models) runPort(ctx context.Context, ready func()) error {
 	ready()
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	serving.Go(func() { m.shareGateway(ctx, m.node.tenants) })
+	serving.Go(func() {
+		if m.awaitModel(ctx) {
+			m.node.tenants.Share(ctx)
+		}
+	})
+	serving.Go(func() { m.runGRPC(ctx) })
 	if m.listener == nil {
 		<-ctx.Done()
 		return nil
@@ -169,8 +183,11 @@ func (m *models) runPort(ctx context.Context, ready func()) error {
 	m.log.Info("requests to models are accepted", "addr", m.addr())
 	server := &http.Server{
 		Handler: m, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
-		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
+		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelWarn), Protocols: &http.Protocols{},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxModelStreams, MaxReceiveBufferPerConnection: modelWindow, MaxReceiveBufferPerStream: modelWindow},
 	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
 	serving.Go(func() {
 		<-ctx.Done()
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardGrace)
@@ -185,18 +202,17 @@ func (m *models) runPort(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// shareGateway waits for the first model. Until then a sole tenant's process gets the gateway's
-// connections themselves.
-func (m *models) shareGateway(ctx context.Context, tenants *host.Host) {
+// awaitModel waits for the first model, and reports whether there is one before ctx ends. Until then
+// a sole tenant's process gets the gateway's connections themselves, and there is no service.
+func (m *models) awaitModel(ctx context.Context) bool {
 	for {
 		changed := m.repository.Changed()
 		if len(m.repository.List()) > 0 {
-			tenants.Share(ctx)
-			return
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-changed:
 		}
 	}
@@ -208,6 +224,14 @@ func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.guarded.S
 // allowModel returns an error unless the API key of a request may use a model.
 func allowModel(ctx context.Context, name string) error { return keys.FromContext(ctx).Allows(name) }
 
+// ownerOf names the client of a request by its API key.
+func ownerOf(ctx context.Context) string {
+	if g := keys.FromContext(ctx); g != nil {
+		return g.Key.ID
+	}
+	return ""
+}
+
 // countTokens counts the tokens of a generation for the API key of its request.
 func countTokens(ctx context.Context, prompt, generated int) {
 	keys.FromContext(ctx).Count(prompt, generated)
@@ -215,6 +239,10 @@ func countTokens(ctx context.Context, prompt, generated int) {
 
 // route serves the interface that a path belongs to.
 func (m *models) route(w http.ResponseWriter, r *http.Request) {
+	if oip.IsGRPC(r) {
+		m.grpc.ServeHTTP(w, r)
+		return
+	}
 	switch gateway.AppOf(r.URL.Path) {
 	case "v1":
 		m.texts.openai.ServeHTTP(w, r)

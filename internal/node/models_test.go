@@ -4,7 +4,14 @@ import (
 	"net/http"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/model/oip/inference"
 	"github.com/outboard-run/outboard/outboardtest"
 )
 
@@ -51,5 +58,49 @@ func TestModelsNeedTheirKey(t *testing.T) {
 		if got := get(c.path, c.key); got != c.want {
 			t.Errorf("%s with %q: %d, want %d", c.path, c.key, got, c.want)
 		}
+	}
+}
+
+// gRPC is served beside HTTP/1.1 on the port for models, behind the same keys.
+func TestModelsOverGRPC(t *testing.T) {
+	n := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour", NoDevices: true, Models: true}}}).Node("harbour")
+	nodeStatus, err := n.Client().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(nodeStatus.Models, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	describe := func(model, key string) codes.Code {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key)
+		return status.Code(conn.Invoke(ctx, "/inference.GRPCInferenceService/ModelMetadata", &inference.ModelMetadataRequest{Name: model}, &inference.ModelMetadataResponse{}))
+	}
+	if got := describe("small", ""); got != codes.NotFound {
+		t.Errorf("without keys: %v", got)
+	}
+	key, err := n.Client().CreateModelKey(t.Context(), client.ModelKeyRequest{Name: "site", Models: []string{"small"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		model, key string
+		want       codes.Code
+	}{{"small", "", codes.Unauthenticated}, {"small", "obk_000000000000_X", codes.Unauthenticated}, {"small", key.Token, codes.NotFound}, {"other", key.Token, codes.PermissionDenied}} {
+		if got := describe(c.model, c.key); got != c.want {
+			t.Errorf("%s with %q: %v, want %v", c.model, c.key, got, c.want)
+		}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+nodeStatus.Models+"/v2/models/small", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = response.Body.Close(); response.StatusCode != http.StatusUnauthorized {
+		t.Errorf("HTTP/1.1: %s", response.Status)
 	}
 }

@@ -31,6 +31,10 @@ func (n *Node) newModelTexts(m *models) *modelTexts {
 
 // refuseModel answers a request that the keys do not admit, as the interface of its path has errors.
 func refuseModel(w http.ResponseWriter, r *http.Request, err error) {
+	if oip.IsGRPC(r) {
+		oip.RefuseGRPC(w, err)
+		return
+	}
 	switch gateway.AppOf(r.URL.Path) {
 	case "v1":
 		openai.Refuse(w, err)

@@ -143,6 +143,19 @@ func FromContext(ctx context.Context) *Grant {
 	return g
 }
 
+// AdmitContext admits a call that names a key in its headers, or any call of this machine while the
+// pool has no keys. The context that it returns has the call's grant.
+func (k *Keys) AdmitContext(ctx context.Context, h http.Header, isLocal bool) (context.Context, error) {
+	g, err := k.Admit(TokenOf(h))
+	if err == nil && g == nil && !isLocal {
+		err = errRemote
+	}
+	return context.WithValue(ctx, grantKey{}, g), err
+}
+
+// errRemote refuses clients of other machines while there are no keys.
+var errRemote = outboard.Errorf(outboard.Denied, "", "models are served to this machine only while the pool has no API key: `outboard keys create NAME` makes one")
+
 // Guard admits requests: those that name a valid key and, while the pool has no keys, those from
 // this machine that name one of its own addresses. Refuse answers the others.
 func (k *Keys) Guard(next http.Handler, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
@@ -173,7 +186,7 @@ func TokenOf(h http.Header) string {
 func localOnly(r *http.Request) error {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-		return outboard.Errorf(outboard.Denied, "", "models are served to this machine only while the pool has no API key: `outboard key create NAME` makes one")
+		return errRemote
 	}
 	name, _, err := net.SplitHostPort(r.Host)
 	if err != nil {

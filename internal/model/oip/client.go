@@ -2,6 +2,7 @@ package oip
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -58,11 +59,11 @@ func DecodeResponse(body []byte, header http.Header) ([]model.Tensor, error) {
 	if err := json.Unmarshal(body[:len(body)-len(q.binary)], &r); err != nil {
 		return nil, outboard.Errorf(outboard.Protocol, "infer", "%w", err)
 	}
-	h := &Handler{regions: newRegions(false)}
+	h := &Handler{opts: Options{Owner: noOwner}, regions: newRegions(false)}
 	rest := q.binary
 	var list []model.Tensor
 	for i := range r.Outputs {
-		t, err := h.input(&r.Outputs[i], &rest)
+		t, err := h.input(context.Background(), &r.Outputs[i], &rest)
 		if err != nil {
 			return nil, outboard.Errorf(outboard.Protocol, "infer", "output %q: %w", r.Outputs[i].Name, err)
 		}

@@ -33,6 +33,17 @@ func entryOf(x *serve.Index) indexEntry {
 	return e
 }
 
+// indexEntries are the models that a client may use, only those that are ready if ready is set.
+func (h *Handler) indexEntries(ctx context.Context, ready bool) []indexEntry {
+	list := []indexEntry{}
+	for _, x := range h.opts.Models.Index() {
+		if e := entryOf(&x); (!ready || e.State == "READY") && h.opts.Allow(ctx, e.Name) == nil {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 // A duration counts and sums times as Triton's statistics do.
 type duration struct {
 	Count uint64 `json:"count"`

@@ -2,6 +2,7 @@ package oip
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -67,7 +68,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	request, err := h.request(q)
+	request, err := h.request(r.Context(), q)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -78,7 +79,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if err := h.writeResponse(w, q, response); err != nil {
+	if err := h.writeResponse(r.Context(), w, q, response); err != nil {
 		refuse(w, err)
 	}
 }
@@ -132,14 +133,14 @@ func parseInfer(body []byte, length string) (*parsedRequest, error) {
 }
 
 // request converts a request. Binary data are not copied.
-func (h *Handler) request(q *parsedRequest) (*serve.Request, error) {
+func (h *Handler) request(ctx context.Context, q *parsedRequest) (*serve.Request, error) {
 	r := &serve.Request{ID: q.ID}
 	if err := readPolicy(q.Parameters, r); err != nil {
 		return nil, err
 	}
 	rest := q.binary
 	for i := range q.Inputs {
-		t, err := h.input(&q.Inputs[i], &rest)
+		t, err := h.input(ctx, &q.Inputs[i], &rest)
 		if err != nil {
 			return nil, outboard.Errorf(outboard.Invalid, "infer", "input %q: %w", q.Inputs[i].Name, err)
 		}
@@ -180,7 +181,7 @@ func priorityOf(p int64) int {
 }
 
 // input converts an input. Its binary data are taken from the beginning of rest.
-func (h *Handler) input(in *inferInput, rest *[]byte) (model.Tensor, error) {
+func (h *Handler) input(ctx context.Context, in *inferInput, rest *[]byte) (model.Tensor, error) {
 	kind, err := model.ParseDataType(in.Type)
 	if err != nil {
 		return model.Tensor{}, err
@@ -199,7 +200,7 @@ func (h *Handler) input(in *inferInput, rest *[]byte) (model.Tensor, error) {
 	case err != nil:
 		return t, err
 	case shared:
-		t.Data, err = h.regions.read(&region)
+		t.Data, err = h.regions.read(h.owner(ctx), &region)
 		return t, err
 	case binary && len(in.Data) > 0:
 		return t, fmt.Errorf("it has both data and binary_data_size")
@@ -216,7 +217,7 @@ func (h *Handler) input(in *inferInput, rest *[]byte) (model.Tensor, error) {
 }
 
 // writeResponse writes the outputs as JSON or binary, as the request asks for each of them.
-func (h *Handler) writeResponse(w http.ResponseWriter, q *parsedRequest, response *serve.Response) error {
+func (h *Handler) writeResponse(ctx context.Context, w http.ResponseWriter, q *parsedRequest, response *serve.Response) error {
 	all, _, err := parameter[bool](q.Parameters, "binary_data_output")
 	if err != nil {
 		return err
@@ -238,7 +239,7 @@ func (h *Handler) writeResponse(w http.ResponseWriter, q *parsedRequest, respons
 			head = append(head, ',')
 		}
 		var data []byte
-		if head, data, err = h.appendOutput(head, q, &response.Outputs[i], all); err != nil {
+		if head, data, err = h.appendOutput(ctx, head, q, &response.Outputs[i], all); err != nil {
 			return err
 		}
 		if data != nil {
@@ -252,7 +253,7 @@ func (h *Handler) writeResponse(w http.ResponseWriter, q *parsedRequest, respons
 
 // appendOutput appends an output to the JSON of a response. It returns the output's data if they
 // follow the JSON; asBinary says whether they do where the request does not say it.
-func (h *Handler) appendOutput(head []byte, q *parsedRequest, output *model.Tensor, asBinary bool) (_, binary []byte, err error) {
+func (h *Handler) appendOutput(ctx context.Context, head []byte, q *parsedRequest, output *model.Tensor, asBinary bool) (_, binary []byte, err error) {
 	wanted := requested(q, output.Name)
 	t, err := classify(*output, wanted)
 	if err != nil {
@@ -270,7 +271,7 @@ func (h *Handler) appendOutput(head []byte, q *parsedRequest, output *model.Tens
 	head = appendTensorHead(head, &t)
 	switch {
 	case shared:
-		if err := h.regions.write(&region, t.Data); err != nil {
+		if err := h.regions.write(h.owner(ctx), &region, t.Data); err != nil {
 			return nil, nil, outboard.Errorf(outboard.Invalid, "infer", "output %q: %w", t.Name, err)
 		}
 		head = append(head, region.json()...)

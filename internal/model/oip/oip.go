@@ -33,12 +33,15 @@ type Options struct {
 	SharedMemory bool
 	// Allow returns an error unless the client of a request may use a model; nil allows all.
 	Allow func(ctx context.Context, model string) error
+	// Owner names the client of a request: a region of shared memory belongs to the client that has
+	// registered it. Nil: all are one client.
+	Owner func(ctx context.Context) string
 	// Count counts the tokens of a generation for the client of its request; nil counts none.
 	Count func(ctx context.Context, prompt, generated int)
 	Log   *slog.Logger
 }
 
-// A Handler serves REST on /v2.
+// A Handler serves REST on /v2, and gRPC where RegisterGRPC registers it.
 type Handler struct {
 	opts    Options
 	mux     *http.ServeMux
@@ -53,6 +56,9 @@ func New(opts Options) *Handler {
 	if opts.Allow == nil {
 		opts.Allow = func(context.Context, string) error { return nil }
 	}
+	if opts.Owner == nil {
+		opts.Owner = noOwner
+	}
 	if opts.Count == nil {
 		opts.Count = func(context.Context, int, int) {}
 	}
@@ -63,6 +69,11 @@ func New(opts Options) *Handler {
 	h.routes()
 	return h
 }
+
+func noOwner(context.Context) string { return "" }
+
+// owner names the client of a request.
+func (h *Handler) owner(ctx context.Context) string { return h.opts.Owner(ctx) }
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }

@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,32 +115,39 @@ func (h *Handler) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// maxBatch is the most rows of a batch, 0 for a model without a batch dimension.
+func maxBatch(d *serve.Description) int {
+	if !d.Info.BatchDimension {
+		return 0
+	}
+	return cmp.Or(d.Version.Config.Batching.Max, serve.DefaultMaxBatch)
+}
+
+// dimensions are those of an input or output in a model's configuration, without the batch's.
+func dimensions(d *serve.Description, s *model.Signature) []int64 {
+	if d.Info.BatchDimension && len(s.Shape) > 0 {
+		return s.Shape[1:]
+	}
+	return s.Shape
+}
+
 // modelConfig is a model's configuration in the words of Triton's ModelConfig.
 func modelConfig(d *serve.Description) map[string]any {
 	c := &d.Version.Config
-	maxBatch := 0
-	if d.Info.BatchDimension {
-		if maxBatch = c.Batching.Max; maxBatch == 0 {
-			maxBatch = 32
-		}
-	}
 	tensors := func(list []model.Signature) []map[string]any {
 		var all []map[string]any
-		for _, s := range list {
-			dims := s.Shape
-			if d.Info.BatchDimension && len(dims) > 0 {
-				dims = dims[1:]
-			}
-			all = append(all, map[string]any{"name": s.Name, "data_type": "TYPE_" + tritonType(s.Type), "dims": dims})
+		for i := range list {
+			s := &list[i]
+			all = append(all, map[string]any{"name": s.Name, "data_type": "TYPE_" + tritonType(s.Type), "dims": dimensions(d, s)})
 		}
 		return all
 	}
 	config := map[string]any{
-		"name": d.Version.Name, "platform": d.Info.Platform, "backend": d.Version.Engine, "max_batch_size": maxBatch,
+		"name": d.Version.Name, "platform": d.Info.Platform, "backend": d.Version.Engine, "max_batch_size": maxBatch(d),
 		"input": tensors(d.Info.Inputs), "output": tensors(d.Info.Outputs),
 		"instance_group": []map[string]any{{"name": d.Version.Name, "kind": "KIND_CPU", "count": max(c.Instances, 1)}},
 	}
-	if maxBatch > 1 {
+	if maxBatch(d) > 1 {
 		config["dynamic_batching"] = map[string]any{
 			"preferred_batch_size": c.Batching.Preferred, "max_queue_delay_microseconds": time.Duration(c.Batching.Delay).Microseconds(),
 		}
@@ -173,13 +181,7 @@ func (h *Handler) index(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	list := []indexEntry{}
-	for _, x := range h.opts.Models.Index() {
-		if e := entryOf(&x); (!q.Ready || e.State == "READY") && h.opts.Allow(r.Context(), e.Name) == nil {
-			list = append(list, e)
-		}
-	}
-	writeJSON(w, http.StatusOK, list)
+	writeJSON(w, http.StatusOK, h.indexEntries(r.Context(), q.Ready))
 }
 
 func (h *Handler) load(w http.ResponseWriter, r *http.Request) {

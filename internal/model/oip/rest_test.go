@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/outboard-run/outboard"
@@ -22,6 +23,7 @@ import (
 
 // echo is a node with two models, "echo" and "other", that return their inputs.
 type echo struct {
+	mu       sync.Mutex // of last, while calls run
 	last     *serve.Request
 	unloaded string
 	err      error
@@ -38,6 +40,8 @@ func (e *echo) Infer(_ context.Context, r *serve.Request) (*serve.Response, erro
 	if _, err := e.find(r.Model); err != nil || e.err != nil {
 		return nil, outboard.Errorf(outboard.KindOf(err)|outboard.KindOf(e.err), "", "refused")
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.last = r
 	return &serve.Response{Model: r.Model, Version: 3, Outputs: r.Inputs}, nil
 }

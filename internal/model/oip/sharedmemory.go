@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,13 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/oip/inference"
 )
 
 // shmFolder is where POSIX shared memory has its names.
 const shmFolder = "/dev/shm"
 
-// maxRegions bounds the regions that are registered at once.
-const maxRegions = 256
+// Bounds of the regions that are registered at once, by all clients and by one.
+const (
+	maxRegions      = 256
+	maxOwnedRegions = 64
+)
 
 // regions are the system shared memory that clients have registered. Memory is read and written
 // by system calls instead of being mapped: a client that truncates it makes a request fail, not
@@ -31,8 +34,11 @@ type regions struct {
 	enabled bool
 
 	mu  sync.Mutex
-	all map[string]*region
+	all map[regionName]*region
 }
+
+// A regionName is the name that a client gave to a region: no client sees those of another.
+type regionName struct{ owner, name string }
 
 // A region is part of a shared memory object.
 type region struct {
@@ -43,10 +49,12 @@ type region struct {
 	file   *os.File
 }
 
-func newRegions(enabled bool) *regions { return &regions{enabled: enabled, all: map[string]*region{}} }
+func newRegions(enabled bool) *regions {
+	return &regions{enabled: enabled, all: map[regionName]*region{}}
+}
 
 // register opens the memory that a client names.
-func (r *regions) register(x region) error {
+func (r *regions) register(owner string, x region) error {
 	const op = "register shared memory"
 	key := strings.TrimPrefix(x.Key, "/")
 	switch {
@@ -69,7 +77,7 @@ func (r *regions) register(x region) error {
 		err = outboard.Errorf(outboard.Invalid, op, "key %q has %d bytes, the region ends at %d", x.Key, info.Size(), x.Offset+x.Size)
 	}
 	if err == nil {
-		err = r.add(&x)
+		err = r.add(owner, &x)
 	}
 	if err != nil {
 		return errors.Join(err, x.file.Close())
@@ -77,28 +85,34 @@ func (r *regions) register(x region) error {
 	return nil
 }
 
-func (r *regions) add(x *region) error {
+func (r *regions) add(owner string, x *region) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all[x.Name] != nil {
+	key, owned := regionName{owner, x.Name}, 0
+	for n := range r.all {
+		if n.owner == owner {
+			owned++
+		}
+	}
+	if r.all[key] != nil {
 		return outboard.Errorf(outboard.Conflict, "", "shared memory region %q is registered already", x.Name)
 	}
-	if len(r.all) >= maxRegions {
-		return outboard.Errorf(outboard.Exhausted, "", "%d regions are registered", maxRegions)
+	if len(r.all) >= maxRegions || owned >= maxOwnedRegions {
+		return outboard.Errorf(outboard.Exhausted, "", "%d shared memory regions are registered, %d by this client: unregister some", len(r.all), owned)
 	}
-	r.all[x.Name] = x
+	r.all[key] = x
 	return nil
 }
 
-// unregister closes a region, all of them for the name "".
-func (r *regions) unregister(name string) error {
+// unregister closes a client's region, all of them for the name "".
+func (r *regions) unregister(owner, name string) error {
 	if !r.enabled {
 		return errNoSharedMemory
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n, x := range r.all {
-		if name == "" || n == name {
+		if n.owner == owner && (name == "" || n.name == name) {
 			_ = x.file.Close()
 			delete(r.all, n)
 		}
@@ -106,19 +120,20 @@ func (r *regions) unregister(name string) error {
 	return nil
 }
 
-// list returns the regions by name, one of them if it is named.
-func (r *regions) list(name string) ([]region, error) {
+// list returns a client's regions by name, one of them if it is named.
+func (r *regions) list(owner, name string) ([]region, error) {
 	if !r.enabled {
 		return nil, errNoSharedMemory
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := []region{}
-	for _, n := range slices.Sorted(maps.Keys(r.all)) {
-		if name == "" || n == name {
-			list = append(list, *r.all[n])
+	for n, x := range r.all {
+		if n.owner == owner && (name == "" || n.name == name) {
+			list = append(list, *x)
 		}
 	}
+	slices.SortFunc(list, func(a, b region) int { return strings.Compare(a.Name, b.Name) })
 	if name != "" && len(list) == 0 {
 		return nil, outboard.Errorf(outboard.NotFound, "", "there is no shared memory region %q", name)
 	}
@@ -153,14 +168,25 @@ func (u *regionUse) json() string {
 	return fmt.Sprintf(`,"parameters":{"shared_memory_region":%s,"shared_memory_offset":%d,"shared_memory_byte_size":%d}`, name, u.offset, u.size)
 }
 
+// message is what json is, for gRPC.
+func (u *regionUse) message() map[string]*inference.InferParameter {
+	number := func(n uint64) *inference.InferParameter {
+		return &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(n)}}
+	}
+	return map[string]*inference.InferParameter{
+		"shared_memory_region": {ParameterChoice: &inference.InferParameter_StringParam{StringParam: u.name}},
+		"shared_memory_offset": number(u.offset), "shared_memory_byte_size": number(u.size),
+	}
+}
+
 // at returns a region and the offset in its file of what a tensor uses.
-func (r *regions) at(u *regionUse, size uint64) (*os.File, int64, error) {
+func (r *regions) at(owner string, u *regionUse, size uint64) (*os.File, int64, error) {
 	if !r.enabled {
 		return nil, 0, errNoSharedMemory
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	x := r.all[u.name]
+	x := r.all[regionName{owner, u.name}]
 	switch {
 	case x == nil:
 		return nil, 0, outboard.Errorf(outboard.Invalid, "", "there is no shared memory region %q", u.name)
@@ -171,8 +197,8 @@ func (r *regions) at(u *regionUse, size uint64) (*os.File, int64, error) {
 }
 
 // read copies the data of a tensor out of a region.
-func (r *regions) read(u *regionUse) ([]byte, error) {
-	f, at, err := r.at(u, u.size)
+func (r *regions) read(owner string, u *regionUse) ([]byte, error) {
+	f, at, err := r.at(owner, u, u.size)
 	if err != nil {
 		return nil, err
 	}
@@ -187,8 +213,8 @@ func (r *regions) read(u *regionUse) ([]byte, error) {
 }
 
 // write copies the data of a tensor into a region. It does not make the file longer.
-func (r *regions) write(u *regionUse, data []byte) error {
-	f, at, err := r.at(u, uint64(len(data)))
+func (r *regions) write(owner string, u *regionUse, data []byte) error {
+	f, at, err := r.at(owner, u, uint64(len(data)))
 	if err != nil {
 		return err
 	}
@@ -211,15 +237,15 @@ func (h *Handler) sharedMemoryRoutes() {
 		var x region
 		err := readSmall(r.Body, &x)
 		if x.Name = r.PathValue("region"); err == nil {
-			err = h.regions.register(x)
+			err = h.regions.register(h.owner(r.Context()), x)
 		}
 		answerEmpty(w, err)
 	})
 	h.mux.HandleFunc("POST "+at+"/region/{region}/unregister", func(w http.ResponseWriter, r *http.Request) {
-		answerEmpty(w, h.regions.unregister(r.PathValue("region")))
+		answerEmpty(w, h.regions.unregister(h.owner(r.Context()), r.PathValue("region")))
 	})
-	h.mux.HandleFunc("POST "+at+"/unregister", func(w http.ResponseWriter, _ *http.Request) {
-		answerEmpty(w, h.regions.unregister(""))
+	h.mux.HandleFunc("POST "+at+"/unregister", func(w http.ResponseWriter, r *http.Request) {
+		answerEmpty(w, h.regions.unregister(h.owner(r.Context()), ""))
 	})
 }
 
@@ -232,7 +258,7 @@ func answerEmpty(w http.ResponseWriter, err error) {
 }
 
 func (h *Handler) shmStatus(w http.ResponseWriter, r *http.Request) {
-	list, err := h.regions.list(r.PathValue("region"))
+	list, err := h.regions.list(h.owner(r.Context()), r.PathValue("region"))
 	if err != nil {
 		refuse(w, err)
 		return

@@ -36,16 +36,30 @@ type Server struct {
 // that long where the pool's state does not answer to the withdrawal of the service.
 const drainTimeout = 2 * time.Second
 
-// Run serves until ctx ends.
+// Run serves other nodes until ctx ends.
 func (s *Server) Run(ctx context.Context, ready func()) error {
-	listener, err := fabric.Listen("node:"+s.Socket, fabric.WithLogger(s.Log), fabric.WithPerRPCCredentials(credential(s.Credential)))
-	if err != nil {
-		return err
-	}
 	server := fabric.NewServer(fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(s.Log),
 		fabric.WithDrainTimeout(drainTimeout))
 	server.RegisterService(s.service(), s)
 	ready()
+	return s.run(ctx, server, fabric.WithPerRPCCredentials(credential(s.Credential)))
+}
+
+// Serve serves a service of every program, which the interceptors admit, over the fabric until ctx
+// ends. limit bounds a message in bytes.
+func (s *Server) Serve(ctx context.Context, register func(grpc.ServiceRegistrar), limit int, unary grpc.UnaryServerInterceptor, stream grpc.StreamServerInterceptor) error {
+	server := fabric.NewServer(fabric.WithMaxReceive(limit), fabric.WithMaxSend(limit), fabric.WithLogger(s.Log), fabric.WithDrainTimeout(drainTimeout),
+		fabric.WithUnaryServerInterceptor(unary), fabric.WithStreamServerInterceptor(stream))
+	register(server)
+	return s.run(ctx, server)
+}
+
+// run offers a server to the node until ctx ends.
+func (s *Server) run(ctx context.Context, server *fabric.Server, more ...fabric.Option) error {
+	listener, err := fabric.Listen("node:"+s.Socket, append(more, fabric.WithLogger(s.Log))...)
+	if err != nil {
+		return err
+	}
 	err = server.Run(ctx, listener)
 	server.Stop()
 	if ctx.Err() != nil {

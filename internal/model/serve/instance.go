@@ -48,8 +48,8 @@ type instance struct {
 	ended   atomic.Bool
 }
 
-// defaultMaxBatch is the most rows of a batch of a model with a batch dimension.
-const defaultMaxBatch = 32
+// DefaultMaxBatch is the most rows of a batch of a model with a batch dimension.
+const DefaultMaxBatch = 32
 
 // load fetches the files, starts the worker, and warms each size of batch.
 func (i *instance) load(ctx context.Context) {
@@ -161,7 +161,7 @@ func (i *instance) queueOptions() queue.Options {
 	if !i.info.BatchDimension {
 		most = 1
 	} else if most == 0 {
-		most = defaultMaxBatch
+		most = DefaultMaxBatch
 	}
 	return queue.Options{
 		Size: c.Queue.Size, Instances: cmp.Or(c.Instances, 1), MaxBatch: most, Delay: time.Duration(c.Batching.Delay),

@@ -1,0 +1,242 @@
+package oip
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+
+	"google.golang.org/grpc"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/oip/inference"
+	"github.com/outboard-run/outboard/internal/model/serve"
+)
+
+func (s *grpcService) modelInfer(ctx context.Context, q *inference.ModelInferRequest) (*inference.ModelInferResponse, error) {
+	if err := s.opts.Allow(ctx, q.GetModelName()); err != nil {
+		return nil, err
+	}
+	r, err := s.grpcRequest(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.opts.Models.Infer(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return s.grpcResponse(ctx, q, response)
+}
+
+// parametersOf converts the parameters of a message to those of REST, nil for none.
+func parametersOf(all map[string]*inference.InferParameter) (map[string]json.RawMessage, error) {
+	var list map[string]json.RawMessage
+	for name, p := range all {
+		var value any
+		switch v := p.GetParameterChoice().(type) {
+		case *inference.InferParameter_BoolParam:
+			value = v.BoolParam
+		case *inference.InferParameter_Int64Param:
+			value = v.Int64Param
+		case *inference.InferParameter_StringParam:
+			value = v.StringParam
+		case *inference.InferParameter_DoubleParam:
+			value = v.DoubleParam
+		case *inference.InferParameter_Uint64Param:
+			value = v.Uint64Param
+		default:
+			return nil, outboard.Errorf(outboard.Invalid, "infer", "parameter %q has no value", name)
+		}
+		text, err := json.Marshal(value)
+		if err != nil {
+			return nil, outboard.Errorf(outboard.Invalid, "infer", "parameter %q: %w", name, err)
+		}
+		if list == nil {
+			list = map[string]json.RawMessage{}
+		}
+		list[name] = text
+	}
+	return list, nil
+}
+
+// grpcRequest converts a request. Raw contents are not copied.
+func (s *grpcService) grpcRequest(ctx context.Context, q *inference.ModelInferRequest) (*serve.Request, error) {
+	r := &serve.Request{Model: q.GetModelName(), Version: q.GetModelVersion(), ID: q.GetId()}
+	if len(q.GetInputs()) > maxTensors || len(q.GetOutputs()) > maxTensors {
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "%d inputs and %d outputs: at most %d are allowed", len(q.GetInputs()), len(q.GetOutputs()), maxTensors)
+	}
+	parameters, err := parametersOf(q.GetParameters())
+	if err == nil {
+		err = readPolicy(parameters, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw := q.GetRawInputContents()
+	for _, in := range q.GetInputs() {
+		t, err := s.grpcInput(ctx, in, &raw, len(q.GetRawInputContents()) > 0)
+		if err != nil {
+			return nil, outboard.Errorf(outboard.Invalid, "infer", "input %q: %w", in.GetName(), err)
+		}
+		r.Inputs = append(r.Inputs, t)
+	}
+	if len(raw) > 0 {
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "raw_input_contents has %d entries more than there are inputs", len(raw))
+	}
+	for _, out := range q.GetOutputs() {
+		r.Outputs = append(r.Outputs, out.GetName())
+	}
+	return r, nil
+}
+
+// grpcInput converts an input. Its data are the first entry of raw, if the request has raw
+// contents, or in shared memory, or typed.
+func (s *grpcService) grpcInput(ctx context.Context, in *inference.ModelInferRequest_InferInputTensor, raw *[][]byte, isRaw bool) (model.Tensor, error) {
+	kind, err := model.ParseDataType(in.GetDatatype())
+	if err != nil {
+		return model.Tensor{}, err
+	}
+	t := model.Tensor{Name: in.GetName(), Type: kind, Shape: in.GetShape()}
+	n, ok := model.Elements(t.Shape)
+	if !ok || len(t.Shape) > maxRank {
+		return t, outboard.Errorf(outboard.Invalid, "", "shape %v", t.Shape)
+	}
+	parameters, err := parametersOf(in.GetParameters())
+	if err != nil {
+		return t, err
+	}
+	region, shared, err := readRegion(parameters)
+	switch {
+	case err != nil:
+		return t, err
+	case shared:
+		t.Data, err = s.regions.read(s.owner(ctx), &region)
+		return t, err
+	case isRaw && in.GetContents() != nil:
+		return t, outboard.Errorf(outboard.Invalid, "", "it has contents, and the request has raw_input_contents: use one of them")
+	case isRaw && len(*raw) == 0:
+		return t, outboard.Errorf(outboard.Invalid, "", "raw_input_contents has no entry for it")
+	case isRaw:
+		t.Data, *raw = (*raw)[0], (*raw)[1:]
+		return t, nil
+	}
+	t.Data, err = typedData(in.GetContents(), kind, n)
+	return t, err
+}
+
+// grpcResponse converts a response: typed contents answer typed contents, raw ones all others.
+func (s *grpcService) grpcResponse(ctx context.Context, q *inference.ModelInferRequest, response *serve.Response) (*inference.ModelInferResponse, error) {
+	reply := &inference.ModelInferResponse{ModelName: response.Model, ModelVersion: strconv.Itoa(response.Version), Id: q.GetId()}
+	typed := isTyped(q)
+	for i := range response.Outputs {
+		typed = typed && response.Outputs[i].Type != model.FP16 && response.Outputs[i].Type != model.BF16
+	}
+	for _, t := range response.Outputs {
+		parameters, err := requestedOf(q, t.Name)
+		if err != nil {
+			return nil, err
+		}
+		if t, err = classify(t, parameters); err != nil {
+			return nil, err
+		}
+		out := &inference.ModelInferResponse_InferOutputTensor{Name: t.Name, Datatype: t.Type.String(), Shape: t.Shape}
+		reply.Outputs = append(reply.Outputs, out)
+		region, shared, err := readRegion(parameters)
+		switch {
+		case err != nil:
+			return nil, err
+		case shared:
+			if err := s.regions.write(s.owner(ctx), &region, t.Data); err != nil {
+				return nil, outboard.Errorf(outboard.Invalid, "infer", "output %q: %w", t.Name, err)
+			}
+			out.Parameters = region.message()
+		case typed:
+			if out.Contents, err = contentsOf(&t); err != nil {
+				return nil, err
+			}
+		default:
+			reply.RawOutputContents = append(reply.RawOutputContents, t.Data)
+		}
+	}
+	return reply, nil
+}
+
+// isTyped reports whether a request has typed contents.
+func isTyped(q *inference.ModelInferRequest) bool {
+	for _, in := range q.GetInputs() {
+		if in.GetContents() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// requestedOf returns the parameters that a request has for an output.
+func requestedOf(q *inference.ModelInferRequest, name string) (map[string]json.RawMessage, error) {
+	for _, out := range q.GetOutputs() {
+		if out.GetName() == name {
+			return parametersOf(out.GetParameters())
+		}
+	}
+	return nil, nil
+}
+
+// maxStreamed is how many requests of one stream are executed at a time.
+const maxStreamed = 16
+
+// modelStreamInfer executes the requests of a stream at the same time and answers them in their
+// order. The error of a request is its answer, after which the stream goes on.
+func (s *grpcService) modelStreamInfer(_ any, stream grpc.ServerStream) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	answers := make(chan chan *inference.ModelStreamInferResponse, maxStreamed)
+	received := make(chan error, 1)
+	go func() {
+		defer close(answers)
+		for {
+			q := new(inference.ModelInferRequest)
+			if err := stream.RecvMsg(q); err != nil {
+				received <- err
+				return
+			}
+			answer := make(chan *inference.ModelStreamInferResponse, 1)
+			select {
+			case answers <- answer:
+			case <-ctx.Done():
+				received <- ctx.Err()
+				return
+			}
+			go func() { answer <- s.streamAnswer(ctx, q) }()
+		}
+	}()
+	var failed error
+	for answer := range answers {
+		reply := <-answer
+		if failed == nil {
+			failed = stream.SendMsg(reply)
+		}
+		if failed != nil {
+			cancel()
+		}
+	}
+	err := <-received
+	if failed != nil {
+		return failed
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func (s *grpcService) streamAnswer(ctx context.Context, q *inference.ModelInferRequest) *inference.ModelStreamInferResponse {
+	reply, err := s.modelInfer(ctx, q)
+	if err != nil {
+		return &inference.ModelStreamInferResponse{
+			ErrorMessage: err.Error(), InferResponse: &inference.ModelInferResponse{ModelName: q.GetModelName(), ModelVersion: q.GetModelVersion(), Id: q.GetId()},
+		}
+	}
+	return &inference.ModelStreamInferResponse{InferResponse: reply}
+}
