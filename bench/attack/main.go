@@ -108,7 +108,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.room(ctx), b.victims(ctx), end())
+	return errors.Join(b.room(ctx), b.victims(ctx), b.functions(ctx), end())
 }
 
 // carryOut carries out the attacks whose test matches. An error says how many succeeded.
@@ -231,8 +231,9 @@ func (r *report) markdown() string {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", a.Attacker, a.Victim, a.What, a.Verdict, test)
 	}
 	if len(r.Rows) > 0 {
-		b.WriteString("\n## What it costs, and what it is worth\n\nMedians of runs taken in turn with the reference. A victim has a lease of the attacker's weight: beside\n" +
-			"one attacker its fair share is half of the device, and twice the time.\n\n")
+		b.WriteString("\n## What it costs, and what it is worth\n\nMedians of runs taken in turn with the reference. A victim has the attacker's weight: beside one\n" +
+			"attacker its fair share is half of the device or of the processors, and twice the time. Attackers of\n" +
+			"functions are 64 clients of another tenant's app, of low priority, since clients are elsewhere.\n\n")
 		paired.WriteRows(&b, r.Rows)
 	}
 	return b.String()

@@ -31,6 +31,9 @@ func role() (status int, ok bool) {
 	if os.Getenv(workVariable) != "" {
 		return work(), true
 	}
+	if flood := os.Getenv(floodVariable); flood != "" {
+		return runFlood(flood, os.Getenv(floodAddr)), true
+	}
 	text := os.Getenv(enterVariable)
 	if text == "" {
 		return 0, false

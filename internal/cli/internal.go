@@ -15,6 +15,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine/builtin"
 	model "github.com/outboard-run/outboard/internal/model/worker"
 	"github.com/outboard-run/outboard/internal/tenant"
+	"github.com/outboard-run/outboard/internal/timeslice"
 )
 
 // newInternalCommand has the helper processes that a node starts.
@@ -60,6 +61,7 @@ func newInternalCommand(env *Env) *cobra.Command {
 // node decides when and in which order its helpers end.
 func runCallsProcess(ctx context.Context, env *Env) error {
 	level := new(slog.LevelVar)
+	shortSlices()
 	return calls.Run(context.WithoutCancel(ctx), os.NewFile(callsDescriptor, "control"), calls.ProcessOptions{
 		Version: thisBuild().Version, Level: level,
 		Logger: helperLog(env.Stderr, level),
@@ -69,6 +71,7 @@ func runCallsProcess(ctx context.Context, env *Env) error {
 // runTenantProcess treats signals as runCallsProcess does.
 func runTenantProcess(ctx context.Context, env *Env) error {
 	level := new(slog.LevelVar)
+	shortSlices()
 	return tenant.Run(context.WithoutCancel(ctx), os.NewFile(tenantDescriptor, "node"), tenant.ProcessOptions{
 		Version: thisBuild().Version, Level: level,
 		Logger: helperLog(env.Stderr, level),
@@ -80,11 +83,19 @@ const modelDescriptor = 3
 
 // runModelWorker treats signals as runCallsProcess does.
 func runModelWorker(ctx context.Context) error {
+	longSlices()
 	var engines builtin.Engines
 	return model.Main(context.WithoutCancel(ctx), os.NewFile(modelDescriptor, "node"), model.ProcessOptions{
 		Engines: engines.List(), Library: engines.SetLibrary,
 	})
 }
+
+// shortSlices and longSlices say whether this process serves short requests of several users, or
+// computes: a node and its helpers do the former, workers of devices and of models the latter. A
+// kernel that knows no slices, or a container that refuses them, is as before.
+func shortSlices() { _ = timeslice.Set(timeslice.Short) }
+
+func longSlices() { _ = timeslice.Set(0) }
 
 // helperLog is a log of JSON lines that the node copies into its own log. Durations are formatted
 // as in the node's own lines.
@@ -121,5 +132,6 @@ const (
 )
 
 func runWorker(ctx context.Context) error {
+	longSlices()
 	return worker.Main(ctx, os.NewFile(ringDescriptor, "ring"), os.NewFile(controlDescriptor, "control"))
 }

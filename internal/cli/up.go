@@ -121,6 +121,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 	if err != nil {
 		return err
 	}
+	shortSlices()
 	return n.Run(ctx, func() {
 		if err := env.config.remember(flags); err != nil {
 			fmt.Fprintf(env.Stderr, "outboard: cannot save the settings, so the next start needs the same flags: %v\n", err)

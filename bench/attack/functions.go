@@ -1,0 +1,304 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/coder/websocket"
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/bench/rig"
+)
+
+// appOf is the app of a tenant, victim or attacker.
+const appOf = `app: %[1]s
+tenant: %[1]s
+functions:
+  work: {module: guest.wasm, limits: {memory: 128MiB, deadline: 30s, concurrency: 64, queue: 1024}}
+workflows:
+  flow: flow.yaml
+routes:
+  - {path: /flow, methods: [POST], workflow: flow, wait: true}
+  - {path: /socket, websocket: work, request: 1MiB}
+  - {path: "/{what}", methods: [GET, POST], function: work, request: 16MiB}
+`
+
+const flowOf = `document: {dsl: '1.0.0', namespace: attack, name: flow, version: '1.0.0'}
+do:
+  - first: {call: work}
+  - second: {call: work}
+`
+
+// functionAttackers are what clients of one tenant's app saturate beside another tenant's.
+var functionAttackers = []struct{ what, flood string }{
+	{"the gateway", "small"},
+	{"request bodies", "bodies"},
+	{"WebSockets", "sockets"},
+	{"the processors", "spin"},
+	{"memory bandwidth", "memory"},
+	{"the log", "log"},
+}
+
+// functionVictims are what a client of the victim's app does, again and again.
+var functionVictims = []struct {
+	what string
+	open func(ctx context.Context, addr string) (request func(context.Context) error, closing func(), err error)
+}{
+	{"request to a function", openRequests("/victim/work")},
+	{"message on a WebSocket and its answer", openSocket},
+	{"workflow of two steps", openRequests("/victim/flow")},
+}
+
+// functions measures functions, WebSockets and workflows of one tenant beside clients of another
+// one on the same node.
+func (b *bench) functions(ctx context.Context) (err error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	r, err := rig.Start(ctx, rig.Options{
+		Binary: b.binary, Dir: filepath.Join(b.Dir, "functions"), Loopback: true,
+		Nodes: []rig.Spec{{Name: "harbour", Devices: "none", Args: []string{"--http", addr, "--grpc", "none"}}},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	for _, tenant := range []string{"victim", "attacker"} {
+		if err := b.deploy(ctx, r.Node("harbour"), tenant); err != nil {
+			return err
+		}
+	}
+	for _, a := range functionAttackers {
+		if err := b.besideFlood(ctx, addr, a.what, a.flood); err != nil {
+			return fmt.Errorf("beside an attack on %s: %w", a.what, err)
+		}
+	}
+	return nil
+}
+
+// freeAddr is a loopback address at which nothing listens.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// deploy deploys the tenant's app.
+func (b *bench) deploy(ctx context.Context, node *rig.Node, tenant string) error {
+	dir := filepath.Join(b.Dir, "app-"+tenant)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", filepath.Join(dir, "guest.wasm"), "./bench/attack/testdata/guest")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the guest: %w: %s", err, out)
+	}
+	for name, text := range map[string]string{"app.yaml": fmt.Sprintf(appOf, tenant), "flow.yaml": flowOf} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	_, err := node.Output(ctx, "deploy", dir)
+	return err
+}
+
+// besideFlood measures all victims beside one attacker, alone and beside in turn.
+func (b *bench) besideFlood(ctx context.Context, addr, what, flood string) error {
+	type sample struct{ beside, alone [2][]float64 } // p50 and p99
+	samples := make([]sample, len(functionVictims))
+	for range b.Rounds(5, 2) {
+		for _, attacked := range []bool{false, true} {
+			stop := func() {}
+			if attacked {
+				var err error
+				if stop, err = startFlood(ctx, addr, flood); err != nil {
+					return err
+				}
+			}
+			err := b.eachVictim(ctx, addr, func(i int, latencies []float64) {
+				to := &samples[i].alone
+				if attacked {
+					to = &samples[i].beside
+				}
+				to[0], to[1] = append(to[0], quantile(latencies, 0.5)), append(to[1], quantile(latencies, 0.99))
+			})
+			stop()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	for i, v := range functionVictims {
+		for q, name := range []string{"p50", "p99"} {
+			b.Row(paired.NewRow(v.what+", "+name+", beside an attack on "+what, "us", "alone", samples[i].beside[q], samples[i].alone[q], paired.Goal{MaxRatio: 2.2}))
+		}
+	}
+	return nil
+}
+
+// eachVictim runs each victim for a while and passes its latencies in microseconds on.
+func (b *bench) eachVictim(ctx context.Context, addr string, measured func(i int, latencies []float64)) error {
+	for i, v := range functionVictims {
+		request, closing, err := v.open(ctx, addr)
+		if err != nil {
+			return err
+		}
+		var latencies []float64
+		for end := time.Now().Add(b.Turn(4*time.Second, time.Second)); time.Now().Before(end); {
+			began := time.Now()
+			if err := request(ctx); err != nil {
+				closing()
+				return fmt.Errorf("%s: %w", v.what, err)
+			}
+			latencies = append(latencies, float64(time.Since(began).Nanoseconds())/1000)
+		}
+		closing()
+		measured(i, latencies)
+	}
+	return nil
+}
+
+// openRequests opens a client that posts to a path.
+func openRequests(path string) func(context.Context, string) (func(context.Context) error, func(), error) {
+	return func(_ context.Context, addr string) (func(context.Context) error, func(), error) {
+		transport := &http.Transport{}
+		client := &http.Client{Transport: transport, Timeout: time.Minute}
+		return func(ctx context.Context) error {
+			status, err := post(ctx, client, "http://"+addr+path, []byte("{}"))
+			if err == nil && status != http.StatusOK {
+				err = fmt.Errorf("the answer has the status %d", status)
+			}
+			return err
+		}, transport.CloseIdleConnections, nil
+	}
+}
+
+func post(ctx context.Context, client *http.Client, url string, body []byte) (status int, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode, errors.Join(err, answer.Body.Close())
+}
+
+// openSocket opens a WebSocket of the victim.
+func openSocket(ctx context.Context, addr string) (request func(context.Context) error, closing func(), err error) {
+	conn, _, err := websocket.Dial(ctx, "ws://"+addr+"/victim/socket", nil) //nolint:bodyclose // it has none
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context) error {
+		if err := conn.Write(ctx, websocket.MessageText, []byte("hello")); err != nil {
+			return err
+		}
+		_, _, err := conn.Read(ctx)
+		return err
+	}, func() { _ = conn.CloseNow() }, nil // it served its turn
+}
+
+// floodVariable says which flood a process of a measurement is, floodAddr whither.
+const (
+	floodVariable = "OUTBOARD_BENCH_FLOOD"
+	floodAddr     = "OUTBOARD_BENCH_FLOOD_ADDR"
+)
+
+// startFlood starts a process that floods the attacker's app, and waits for its first answer.
+func startFlood(ctx context.Context, addr, flood string) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Env = append(os.Environ(), floodVariable+"="+flood, floodAddr+"="+addr)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	stop = func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+	}
+	if !bufio.NewScanner(out).Scan() {
+		stop()
+		return nil, fmt.Errorf("the flood %q ended", flood)
+	}
+	return stop, nil
+}
+
+// runFlood floods the attacker's app until it is killed. It takes processors only when nothing
+// else wants them: clients are elsewhere, and it is what they have others do that is measured.
+func runFlood(flood, addr string) int {
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19) // without it the flood is larger
+	var first sync.Once
+	ready := func() { first.Do(func() { fmt.Println("ready") }) }
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			if flood == "sockets" {
+				floodSocket(addr, ready)
+			} else {
+				floodRequests(addr, flood, ready)
+			}
+		})
+	}
+	all.Wait()
+	return 1
+}
+
+// floodRequests posts without a pause. Refusals are answers, too.
+func floodRequests(addr, flood string, ready func()) {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
+	body := []byte("{}")
+	if flood == "bodies" {
+		body = bytes.Repeat([]byte("x"), 8<<20)
+	}
+	for {
+		_, err := post(context.Background(), client, "http://"+addr+"/attacker/"+strings.TrimSpace(flood), body)
+		if err == nil {
+			ready()
+		}
+	}
+}
+
+// floodSocket sends messages without reading the answers, on one connection after the other.
+func floodSocket(addr string, ready func()) {
+	ctx := context.Background()
+	for {
+		conn, _, err := websocket.Dial(ctx, "ws://"+addr+"/attacker/socket", nil) //nolint:bodyclose // it has none
+		if err != nil {
+			continue
+		}
+		for err == nil {
+			err = conn.Write(ctx, websocket.MessageText, bytes.Repeat([]byte("x"), 64<<10))
+			ready()
+		}
+		_ = conn.CloseNow() // the gateway has closed it
+	}
+}

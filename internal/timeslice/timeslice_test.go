@@ -1,0 +1,63 @@
+package timeslice
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sliceOf returns the slice of a thread, 0 where the kernel has none for each thread.
+func sliceOf(t *testing.T, id int) time.Duration {
+	t.Helper()
+	attr, err := unix.SchedGetAttr(id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(attr.Runtime)
+}
+
+// All threads get the slice, those that are started later, too, and keep their priority.
+func TestSet(t *testing.T) {
+	nice, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		t.Skip("no sched_getattr here:", err)
+	}
+	if err := Set(Short); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := Set(0); err != nil {
+			t.Error(err)
+		}
+	}()
+	if sliceOf(t, 0) == 0 {
+		t.Log("this kernel has no slice for each thread")
+		return
+	}
+	started := make(chan int)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends
+		started <- unix.Gettid()
+		<-started
+	}()
+	id := <-started
+	if got := sliceOf(t, id); got != Short {
+		t.Errorf("a thread has slices of %v, want %v", got, Short)
+	}
+	started <- 0
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		id, _ := strconv.Atoi(task.Name())
+		attr, err := unix.SchedGetAttr(id, 0)
+		if err == nil && (time.Duration(attr.Runtime) != Short || attr.Nice != nice.Nice) {
+			t.Errorf("thread %d: slices of %v, nice %d; want %v and %d", id, time.Duration(attr.Runtime), attr.Nice, Short, nice.Nice)
+		}
+	}
+}
