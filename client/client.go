@@ -57,9 +57,12 @@ func (c *Client) Nodes(ctx context.Context) ([]outboard.Node, error) {
 	return get[[]outboard.Node](ctx, c, "/v1/nodes")
 }
 
-// RemoveNode revokes a node: all nodes refuse it from now on, and its leases end.
-func (c *Client) RemoveNode(ctx context.Context, name outboard.NodeID) error {
-	return c.do(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(string(name)), nil, nil)
+// RemoveNode revokes a node: all nodes refuse it from now on, and its leases end. Where it kept
+// a copy of the pool's state, the authority's key is renewed: nodes that are away come back by
+// themselves until away has passed.
+func (c *Client) RemoveNode(ctx context.Context, name outboard.NodeID, away time.Duration) error {
+	query := url.Values{"away": {away.String()}}
+	return c.do(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(string(name))+"?"+query.Encode(), nil, nil)
 }
 
 // Devices lists the pool's devices that match selector, with the leases on each.

@@ -63,7 +63,7 @@ func (p *process) authenticate(conn *framed.Conn) (authority.Peer, error) {
 	if err := conn.Handshake(limit); err != nil {
 		return authority.Peer{}, err
 	}
-	peer, err := authority.VerifyPeer(p.identity.Root, conn.Peer(), time.Now())
+	peer, err := p.identity.Verify(conn.Peer())
 	if err == nil && peer.Session {
 		// A node may name the tenant of a call that it forwards; a program may not.
 		err = outboard.Errorf(outboard.Denied, "calls", "a session of node %s is no node", peer.Node)

@@ -49,7 +49,7 @@ func handoverOf(c *Config) int {
 }
 
 func (p *process) open(ctx context.Context) (err error) {
-	if p.identity, err = authority.Load(p.config.Identity); err != nil {
+	if p.identity, err = authority.LoadShared(p.config.Identity); err != nil {
 		return err
 	}
 	if p.state, err = p.openState(ctx); err != nil {

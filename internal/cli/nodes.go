@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/pool"
 )
 
 type nodesOptions struct{ output format }
@@ -34,15 +35,21 @@ three nodes once there are three, none where an external NATS cluster keeps it.`
 }
 
 func newNodesRemoveCommand(env *Env) *cobra.Command {
-	return &cobra.Command{
+	away := pool.DefaultAway
+	cmd := &cobra.Command{
 		Use:   "remove NODE",
 		Short: "Remove a node from the pool for good: its certificate is revoked",
 		Long: `Remove a node from the pool for good.
 
 All nodes refuse its certificate from now on, close its connections, and end its leases. It need
 not be running. To use the machine again, empty its data directory and join it with a new token.
-What it could read before (the pool's state) it may have kept: see docs/security.md.`,
-		Example: "  outboard nodes remove dinghy",
+What it could read before (the pool's state) it may have kept: see docs/security.md.
+
+Where the node kept a copy of the pool's state it could read the key of the pool's authority: that
+is renewed. Nodes that are up get new certificates by themselves; nodes that are away when it
+happens come back with the certificates that they have until --away has passed, and need a new
+token afterwards. Tokens that were not used yet are void.`,
+		Example: "  outboard nodes remove dinghy\n  outboard nodes remove harbour --away 720h",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage("name one node, as `outboard nodes` shows it")
@@ -50,7 +57,7 @@ What it could read before (the pool's state) it may have kept: see docs/security
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := env.client().RemoveNode(cmd.Context(), outboard.NodeID(args[0])); err != nil {
+			if err := env.client().RemoveNode(cmd.Context(), outboard.NodeID(args[0]), away); err != nil {
 				return err
 			}
 			fmt.Fprintf(env.Stderr, "node %s was removed\n", args[0])
@@ -58,6 +65,8 @@ What it could read before (the pool's state) it may have kept: see docs/security
 		},
 		ValidArgsFunction: env.firstArg(nodeWords),
 	}
+	cmd.Flags().DurationVar(&away, "away", away, "how long nodes that are away now may come back without a token")
+	return cmd
 }
 
 // nodeWords are the names of the pool's nodes.

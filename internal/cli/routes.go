@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -83,17 +84,29 @@ func sessionTLS(hold *client.Hold, i int) (*tls.Config, error) {
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Protocol, op, "%w", err)
 	}
-	block, _ := pem.Decode(c.Authority)
-	if block == nil {
-		return nil, outboard.Errorf(outboard.Protocol, op, "the node sent no authority")
-	}
-	root, err := x509.ParseCertificate(block.Bytes)
+	roots, err := parseRoots(c.Authority)
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Protocol, op, "%w", err)
 	}
-	config := authority.SessionClientTLS(root, cert, l.About.Node, l.Fingerprint)
+	config := authority.SessionClientTLS(roots, cert, l.About.Node, l.Fingerprint)
 	config.NextProtos = []string{borrow.Protocol}
 	return config, nil
+}
+
+// parseRoots parses the authorities that the node trusts: one, and those that it was renewed from.
+func parseRoots(text []byte) ([]*x509.Certificate, error) {
+	var roots []*x509.Certificate
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		root, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		roots = append(roots, root)
+	}
+	if len(roots) == 0 {
+		return nil, errors.New("the node sent no authority")
+	}
+	return roots, nil
 }
 
 // lossWatch reports the loss of a session on standard error, once.

@@ -52,9 +52,9 @@ func (g *grants) credentials(now time.Time) (*client.Credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client.Credentials{
-		Key:       pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-		Authority: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.identity.Root.Raw}),
+	c := &client.Credentials{Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})}
+	for _, root := range g.identity.Roots().Trusted(now) {
+		c.Authority = append(c.Authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
 	}
 	for _, der := range cert.Certificate {
 		c.Certificate = append(c.Certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)

@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -116,5 +115,5 @@ func (s *peerServer) authenticate(ctx context.Context, conn *framed.Conn) (autho
 	if err := conn.Handshake(limit); err != nil {
 		return authority.Peer{}, err
 	}
-	return authority.VerifyPeer(s.identity.Root, conn.Peer(), time.Now())
+	return s.identity.Verify(conn.Peer())
 }

@@ -39,7 +39,14 @@ func (a *poolAPI) getNodes(*http.Request) ([]outboard.Node, error) {
 }
 
 func (a *poolAPI) deleteNode(r *http.Request) (api.Nothing, error) {
-	return api.Nothing{}, a.pool.Remove(r.Context(), outboard.NodeID(r.PathValue("name")))
+	away := pool.DefaultAway
+	if text := r.URL.Query().Get("away"); text != "" {
+		var err error
+		if away, err = time.ParseDuration(text); err != nil {
+			return api.Nothing{}, outboard.Errorf(outboard.Invalid, "remove a node", "away: %w", err)
+		}
+	}
+	return api.Nothing{}, a.pool.Remove(r.Context(), outboard.NodeID(r.PathValue("name")), away)
 }
 
 func (a *poolAPI) getLeases(*http.Request) ([]outboard.Lease, error) {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
-	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
 // catchUp bounds how long a check waits for the view to include the claimed lease: during the
@@ -25,7 +24,7 @@ func (p *Pool) Claim(lease outboard.Lease) ([]byte, error) {
 // session. Every refusal is of kind Denied or LeaseLost.
 func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboard.Node, error) {
 	var none outboard.Lease
-	lease, peer, err := authority.VerifyClaim(p.id.Root, claim, time.Now())
+	lease, peer, err := p.id.VerifyClaim(claim, time.Now())
 	if err != nil {
 		return none, outboard.Node{}, err
 	}

@@ -1,8 +1,19 @@
 package pool
 
+import (
+	"context"
+
+	"github.com/outboard-run/outboard/internal/pool/authority"
+)
+
 // TicketCount is how many tickets the view knows.
 func (p *Pool) TicketCount() int {
 	p.view.mu.Lock()
 	defer p.view.mu.Unlock()
 	return len(p.view.queue)
+}
+
+// Authority returns the pool's authority, as a node that keeps a copy of the state can read it.
+func (p *Pool) Authority(ctx context.Context) (*authority.Authority, error) {
+	return readAuthority(ctx, p.state)
 }

@@ -277,7 +277,7 @@ func TestJoinedNodeWorks(t *testing.T) {
 	if _, err := b.state.Put(ctx, "policies", []byte("{}"), 0); outboard.KindOf(err) != outboard.Denied && !b.state.KeepsCopy() {
 		t.Errorf("policies of a joined node: %v, want a refusal", err)
 	}
-	if err := b.Remove(ctx, "c"); outboard.KindOf(err) != outboard.Denied && !b.state.KeepsCopy() {
+	if err := b.Remove(ctx, "c", pool.DefaultAway); outboard.KindOf(err) != outboard.Denied && !b.state.KeepsCopy() {
 		t.Errorf("a joined node removes another: %v, want a refusal", err)
 	}
 	if log, err := b.state.OpenLog(ctx, state.AuthorityLog, state.LogOptions{}); err == nil && !b.state.KeepsCopy() {

@@ -29,6 +29,7 @@ func Follow(ctx context.Context, opts Options) (*Members, error) {
 		stop()
 		return nil, fmt.Errorf("follow the pool: %w", err)
 	}
+	go m.followIdentity(run, opts.Heartbeat)
 	return m, nil
 }
 

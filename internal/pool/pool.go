@@ -134,6 +134,7 @@ func (p *Pool) start(ctx, run context.Context) error {
 	}
 	p.running.Go(func() { p.heartbeats(run) })
 	p.running.Go(func() { p.janitor(run) })
+	p.running.Go(func() { admission{p}.followAuthority(run) })
 	p.running.Go(func() { admission{p}.serveRequests(run) })
 	return nil
 }

@@ -36,7 +36,7 @@ func TestRemovalsUnderLoad(t *testing.T) {
 		d := newTestNode(t, "d", 0)
 		d.up(ctx, b)
 		eventually(ctx, t, "the new node", func() bool { return len(a.Nodes()) == 4 && len(d.Devices()) == 2 })
-		if err := a.Remove(ctx, "d"); err != nil {
+		if err := a.Remove(ctx, "d", pool.DefaultAway); err != nil {
 			t.Fatal(err)
 		}
 		removed := time.Now()
@@ -89,7 +89,7 @@ func TestRemoveKeeper(t *testing.T) {
 	b.up(ctx, a)
 	c.up(ctx, a)
 	waitCopies(ctx, t, a, b, c)
-	if err := a.Remove(ctx, "c"); err != nil {
+	if err := a.Remove(ctx, "c", pool.DefaultAway); err != nil {
 		t.Fatal(err)
 	}
 	eventually(ctx, t, "the removed node cannot write", func() bool {

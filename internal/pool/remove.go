@@ -22,17 +22,14 @@ type revocation struct {
 
 // Remove revokes a node: all nodes refuse its key from now on, close its connections, and
 // end its leases. It need not be running. A node of that name may join again with a token.
-func (p *Pool) Remove(ctx context.Context, name outboard.NodeID) error {
+//
+// Where the node could read the authority's key, that is renewed: nodes that are away come back
+// with the certificates that they have until away has passed. After an error Remove may be
+// called again.
+func (p *Pool) Remove(ctx context.Context, name outboard.NodeID, away time.Duration) error {
 	op := fmt.Sprintf("remove node %s", name)
-	if name == p.view.self {
-		return outboard.Errorf(outboard.Conflict, op, "a node cannot remove itself: run the command on another node")
-	}
-	if err := authority.CheckName(name); err != nil {
+	if err := (admission{p}).checkRemoval(op, name, away); err != nil {
 		return err
-	}
-	if !p.signs() {
-		return outboard.Errorf(outboard.Denied, op, "this node keeps no copy of the pool's state: run the command on one that does (%s)",
-			strings.Join(p.keepers(), ", "))
 	}
 	entry, err := p.state.GetLatest(ctx, identityPrefix+string(name))
 	if errors.Is(err, state.ErrNotFound) {
@@ -46,7 +43,48 @@ func (p *Pool) Remove(ctx context.Context, name outboard.NodeID) error {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	p.log.Warn("node removed", "removed", name)
-	return p.deleteRecords(ctx, name)
+	if err := (admission{p}).excludeKeeper(ctx, name, away); err != nil {
+		return fmt.Errorf("%s: it is revoked, but the authority's key was not renewed, repeat the command: %w", op, err)
+	}
+	// Its identity comes last: without it there is nothing to remove.
+	return errors.Join(p.deleteRecords(ctx, name), p.deleteKey(ctx, identityPrefix+string(name)))
+}
+
+func (a admission) checkRemoval(op string, name outboard.NodeID, away time.Duration) error {
+	p := a.p
+	switch {
+	case name == p.view.self:
+		return outboard.Errorf(outboard.Conflict, op, "a node cannot remove itself: run the command on another node")
+	case authority.CheckName(name) != nil:
+		return authority.CheckName(name)
+	case away < 0 || away > authority.MaxAway:
+		return outboard.Errorf(outboard.Invalid, op, "nodes may be away for %v: want 0 to %v", away, authority.MaxAway)
+	case !p.signs():
+		return outboard.Errorf(outboard.Denied, op, "this node keeps no copy of the pool's state: run the command on one that does (%s)",
+			strings.Join(p.keepers(), ", "))
+	}
+	return nil
+}
+
+// excludeKeeper removes a node from the cluster of those that keep the state, and renews the
+// authority's key where the node could read it. It stores no new key while the node is
+// connected to a server that would send it on.
+func (a admission) excludeKeeper(ctx context.Context, name outboard.NodeID, away time.Duration) error {
+	p := a.p
+	if p.state.Role() == "external" {
+		return nil // The credentials of the NATS cluster are the invitation: they are to be renewed.
+	}
+	kept, err := state.KeptCopy(ctx, p.state, string(name))
+	if err != nil {
+		return err
+	}
+	if err := p.state.ForgetMember(ctx, string(name)); err != nil || !kept {
+		return err
+	}
+	if err := state.WaitUnrouted(ctx, p.state, string(name)); err != nil {
+		return err
+	}
+	return a.renewAuthority(ctx, away)
 }
 
 // keepers returns the names of the nodes that keep a copy of the state.
@@ -63,7 +101,7 @@ func (p *Pool) keepers() []string {
 // deleteRecords deletes what the table has of a removed node, and the tokens that it made. Its
 // leases are void without its record, and deleted by the devices' nodes.
 func (p *Pool) deleteRecords(ctx context.Context, name outboard.NodeID) error {
-	keys := []string{nodePrefix + string(name), identityPrefix + string(name), "endpoints/" + string(name), "added-endpoints/" + string(name)}
+	keys := []string{nodePrefix + string(name), "endpoints/" + string(name), "added-endpoints/" + string(name)}
 	tokens, err := p.state.Entries(ctx, tokenPrefix)
 	errs := []error{err}
 	for _, e := range tokens {
@@ -80,7 +118,7 @@ func (p *Pool) deleteRecords(ctx context.Context, name outboard.NodeID) error {
 	for _, key := range keys {
 		errs = append(errs, p.deleteKey(ctx, key))
 	}
-	return errors.Join(append(errs, p.state.ForgetMember(ctx, string(name)))...)
+	return errors.Join(errs...)
 }
 
 func (p *Pool) deleteKey(ctx context.Context, key string) error {

@@ -35,11 +35,11 @@ func TestRemove(t *testing.T) {
 	// A connection of the node that is open when it is removed.
 	open := dialState(ctx, t, a, b)
 	for name, kind := range map[outboard.NodeID]outboard.Kind{"a": outboard.Conflict, "nobody": outboard.NotFound, "..": outboard.Invalid} {
-		if err := a.Remove(ctx, name); outboard.KindOf(err) != kind {
+		if err := a.Remove(ctx, name, pool.DefaultAway); outboard.KindOf(err) != kind {
 			t.Errorf("remove %q: %v, want %v", name, err, kind)
 		}
 	}
-	if err := a.Remove(ctx, "b"); err != nil {
+	if err := a.Remove(ctx, "b", pool.DefaultAway); err != nil {
 		t.Fatal(err)
 	}
 	if err := open.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {

@@ -2,15 +2,12 @@ package pool
 
 import (
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/authority"
-	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
 // A keeperRequest is what a node that keeps no copy of the state asks of one that does: what
@@ -129,38 +126,4 @@ func (a admission) answerAdmit(ctx context.Context, r admitRequest) (keeperAnswe
 		return keeperAnswer{}, err
 	}
 	return keeperAnswer{Cert: cert.Raw, Peers: peers}, nil
-}
-
-// answerRenew signs a new certificate for a node that has the key which it was admitted with.
-func (a admission) answerRenew(ctx context.Context, node outboard.NodeID, request []byte) (keeperAnswer, error) {
-	const op = "renew a certificate"
-	csr, err := authority.ParseRequest(request)
-	if err != nil {
-		return keeperAnswer{}, err
-	}
-	entry, err := a.p.state.GetLatest(ctx, identityPrefix+string(node))
-	if errors.Is(err, state.ErrNotFound) || err == nil && string(entry.Value) != authority.FingerprintOf(csr.RawSubjectPublicKeyInfo) {
-		return keeperAnswer{}, outboard.Errorf(outboard.Denied, op, "node %s was not admitted with that key", node)
-	}
-	if err != nil {
-		return keeperAnswer{}, fmt.Errorf("%s: %w", op, err)
-	}
-	ca, err := readAuthority(ctx, a.p.state)
-	if err != nil {
-		return keeperAnswer{}, fmt.Errorf("%s: %w", op, err)
-	}
-	cert, err := ca.SignNode(node, csr.PublicKey, time.Now())
-	if err != nil {
-		return keeperAnswer{}, err
-	}
-	return keeperAnswer{Cert: cert.Raw}, nil
-}
-
-// parseCert parses a certificate that another node sent.
-func parseCert(der []byte) (*x509.Certificate, error) {
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, outboard.Errorf(outboard.Protocol, "read a certificate", "%w", err)
-	}
-	return cert, nil
 }

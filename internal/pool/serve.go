@@ -101,7 +101,7 @@ func (a admission) admit(ctx context.Context, name outboard.NodeID, tokenHash st
 		return nil, nil, outboard.Errorf(outboard.Conflict, "admit a node",
 			"the pool has a node %q already: choose another --name, or stop that node first", name)
 	}
-	ca, err := readAuthority(ctx, a.p.state)
+	ca, err := a.authority(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -144,7 +144,7 @@ func (a admission) makeToken(ctx context.Context, by outboard.NodeID, ttl time.D
 	if ttl < time.Second || ttl > maxTokenTTL {
 		return "", outboard.Errorf(outboard.Invalid, "make a token", "a life of %v: want 1s to %v", ttl, maxTokenTTL)
 	}
-	ca, err := readAuthority(ctx, a.p.state)
+	ca, err := a.authority(ctx)
 	if err != nil {
 		return "", fmt.Errorf("make a token: %w", err)
 	}

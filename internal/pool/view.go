@@ -125,6 +125,10 @@ func newView(opts Options) *view {
 
 // apply applies a change of the table.
 func (v *view) apply(c state.Change) {
+	// Outside of the lock: it may write to the disk.
+	if err := v.identity.Record(recordedKeys(c)); err != nil {
+		v.log.Warn("the keys of the pool's nodes were not saved", "error", err)
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
@@ -144,6 +148,19 @@ func (v *view) apply(c state.Change) {
 	if changed {
 		v.notify()
 	}
+}
+
+// recordedKeys returns the keys of nodes that a change records, "" for those that it forgets.
+func recordedKeys(c state.Change) map[outboard.NodeID]string {
+	keys := make(map[outboard.NodeID]string)
+	for _, e := range c.Entries {
+		if name, ok := strings.CutPrefix(e.Key, identityPrefix); ok {
+			if keys[outboard.NodeID(name)] = string(e.Value); e.Deleted {
+				keys[outboard.NodeID(name)] = ""
+			}
+		}
+	}
+	return keys
 }
 
 // notify wakes the waiters for a change. The mutex is held.
@@ -167,6 +184,8 @@ func (v *view) applyEntry(e state.Entry, now time.Time) bool {
 	} else if fingerprint, ok := strings.CutPrefix(e.Key, revokedPrefix); ok && !e.Deleted {
 		v.applyRevocation(fingerprint)
 		changed = true
+	} else if e.Key == rootsKey && !e.Deleted {
+		changed, err = true, trustRoots(v.identity, e)
 	}
 	if err != nil {
 		v.log.Warn("ignored a record of the pool", "key", e.Key, "error", err)

@@ -58,26 +58,34 @@ func CheckName(name outboard.NodeID) error {
 
 // Authority is a pool's certificate authority, with its key.
 type Authority struct {
-	Cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	Cert  *x509.Certificate
+	key   *ecdsa.PrivateKey
+	roots Roots // The zero value: Cert alone.
 }
 
 // Found creates the authority of a new pool, with a random id.
-func Found(now time.Time) (*Authority, error) {
+func Found(now time.Time) (*Authority, error) { return newAuthority(now, rand.Text()) }
+
+// newAuthority creates the authority of a pool with a new key.
+func newAuthority(now time.Time, pool string) (*Authority, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err
 	}
-	id := rand.Text()
-	tmpl := template(now, authorityLife, poolHost, id)
-	tmpl.IsCA = true
-	tmpl.KeyUsage = x509.KeyUsageCertSign
-	tmpl.MaxPathLen = 1
+	tmpl := authorityTemplate(now, authorityLife, pool)
 	cert, err := sign(tmpl, tmpl, key.Public(), key)
 	if err != nil {
 		return nil, err
 	}
 	return &Authority{Cert: cert, key: key}, nil
+}
+
+func authorityTemplate(now time.Time, life time.Duration, pool string) *x509.Certificate {
+	tmpl := template(now, life, poolHost, pool)
+	tmpl.IsCA = true
+	tmpl.KeyUsage = x509.KeyUsageCertSign
+	tmpl.MaxPathLen = 1
+	return tmpl
 }
 
 // PoolID names the pool.
@@ -105,6 +113,8 @@ func (a *Authority) SignNode(name outboard.NodeID, public any, now time.Time) (*
 type storedAuthority struct {
 	Cert []byte `json:"cert"` // DER
 	Key  []byte `json:"key"`  // PKCS #8
+	// Roots is nil for the first authority of a pool.
+	Roots *Roots `json:"roots,omitempty"`
 }
 
 // Marshal returns the authority, its key included, for the pool's state.
@@ -113,7 +123,11 @@ func (a *Authority) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the pool's authority: %w", err)
 	}
-	return json.Marshal(storedAuthority{Cert: a.Cert.Raw, Key: key})
+	stored := storedAuthority{Cert: a.Cert.Raw, Key: key}
+	if a.roots.Current != nil {
+		stored.Roots = &a.roots
+	}
+	return json.Marshal(stored)
 }
 
 // ParseAuthority parses the result of Marshal.
@@ -133,7 +147,11 @@ func ParseAuthority(text []byte) (*Authority, error) {
 	if !key.PublicKey.Equal(cert.PublicKey) || !cert.IsCA {
 		return nil, outboard.Errorf(outboard.Invalid, "read the pool's authority", "the key is not the certificate's")
 	}
-	return &Authority{Cert: cert, key: key}, nil
+	a := &Authority{Cert: cert, key: key}
+	if stored.Roots != nil {
+		a.roots = *stored.Roots
+	}
+	return a, nil
 }
 
 // Fingerprint is the SHA-256 of a certificate's public key, in hex.

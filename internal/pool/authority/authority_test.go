@@ -71,7 +71,7 @@ func forge(t testing.TB, by *authority.Identity, uri string) *x509.Certificate {
 		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, by.Cert, key.Public(), by.Key())
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, by.Cert(), key.Public(), by.Key())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,18 +97,18 @@ func TestVerifyPeer(t *testing.T) {
 		want  authority.Peer
 		err   string
 	}{
-		"node":               {chain: []*x509.Certificate{a.Cert}, want: authority.Peer{Node: "a", Fingerprint: a.Fingerprint()}},
+		"node":               {chain: []*x509.Certificate{a.Cert()}, want: authority.Peer{Node: "a", Fingerprint: a.Fingerprint()}},
 		"session":            {chain: chain, want: authority.Peer{Node: "a", Fingerprint: a.Fingerprint(), Session: true}},
 		"none":               {err: "the peer has none"},
-		"foreign":            {chain: []*x509.Certificate{foreign[0].Cert}, err: "not of this pool"},
-		"foreign session":    {chain: []*x509.Certificate{chain[0], foreign[0].Cert}, err: "not of this pool"},
+		"foreign":            {chain: []*x509.Certificate{foreign[0].Cert()}, err: "not of this pool"},
+		"foreign session":    {chain: []*x509.Certificate{chain[0], foreign[0].Cert()}, err: "not of this pool"},
 		"without its node":   {chain: chain[:1], err: "without its node's"},
-		"of another node":    {chain: []*x509.Certificate{chain[0], b.Cert}, err: "vouched for by node b"},
+		"of another node":    {chain: []*x509.Certificate{chain[0], b.Cert()}, err: "vouched for by node b"},
 		"the authority":      {chain: []*x509.Certificate{ca.Cert}, err: "is no node"},
-		"node by a node":     {chain: []*x509.Certificate{forge(t, a, "outboard://node/b"), a.Cert}, err: "not of this pool"},
-		"session by another": {chain: []*x509.Certificate{forge(t, b, "outboard://session/a"), a.Cert}, err: "session of node a"},
+		"node by a node":     {chain: []*x509.Certificate{forge(t, a, "outboard://node/b"), a.Cert()}, err: "not of this pool"},
+		"session by another": {chain: []*x509.Certificate{forge(t, b, "outboard://session/a"), a.Cert()}, err: "session of node a"},
 		"old session":        {chain: chain, at: now.Add(2 * authority.SessionLife), err: "expired"},
-		"old node":           {chain: []*x509.Certificate{a.Cert}, at: now.AddDate(6, 0, 0), err: "expired"},
+		"old node":           {chain: []*x509.Certificate{a.Cert()}, at: now.AddDate(6, 0, 0), err: "expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.at.IsZero() {
@@ -166,13 +166,13 @@ func TestTLS(t *testing.T) {
 		err            string
 	}{
 		"node to node":             {b.ClientTLS("a", a.Fingerprint()), a.ServerTLS(), ""},
-		"session to node":          {authority.SessionClientTLS(ca.Cert, session, "a", a.Fingerprint()), a.ServerTLS(), ""},
+		"session to node":          {authority.SessionClientTLS([]*x509.Certificate{ca.Cert}, session, "a", a.Fingerprint()), a.ServerTLS(), ""},
 		"route":                    {b.RouteTLS(), a.RouteTLS(), ""},
 		"another name":             {b.ClientTLS("c", ""), a.ServerTLS(), "node a answers in place of node c"},
 		"another key":              {b.ClientTLS("a", b.Fingerprint()), a.ServerTLS(), "another key"},
 		"foreign client":           {foreign[0].ClientTLS("a", ""), a.ServerTLS(), "not of this pool"},
 		"foreign server":           {b.ClientTLS("a", ""), foreign[0].ServerTLS(), "not of this pool"},
-		"session on a route":       {authority.SessionClientTLS(ca.Cert, session, "a", ""), a.RouteTLS(), "is no node"},
+		"session on a route":       {authority.SessionClientTLS([]*x509.Certificate{ca.Cert}, session, "a", ""), a.RouteTLS(), "is no node"},
 		"no certificate":           {stranger, a.ServerTLS("other"), "didn't provide a certificate"},
 		"joining":                  {joining, open, ""},
 		"joining where one can't":  {joining, a.ServerTLS("other"), "no application protocol"},
@@ -240,7 +240,7 @@ func TestAuthorityInState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := authority.VerifyPeer(ca.Cert, []*x509.Certificate{id.Cert}, now); err != nil {
+	if _, err := authority.VerifyPeer(ca.Cert, []*x509.Certificate{id.Cert()}, now); err != nil {
 		t.Error(err)
 	}
 }

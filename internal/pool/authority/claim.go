@@ -48,7 +48,7 @@ func (id *Identity) SignClaim(lease outboard.Lease, now time.Time) ([]byte, erro
 	if err != nil {
 		return nil, fmt.Errorf("sign a claim: %w", err)
 	}
-	return json.Marshal(claim{Body: body, Sig: sig, Cert: id.Cert.Raw})
+	return json.Marshal(claim{Body: body, Sig: sig, Cert: id.Cert().Raw})
 }
 
 func claimSum(body []byte) [sha256.Size]byte {
@@ -58,15 +58,15 @@ func claimSum(body []byte) [sha256.Size]byte {
 // VerifyClaim checks who signed a claim, that it is of this pool and fresh, and
 // returns its lease and the node that holds it. Whether the lease still stands
 // is for the pool's state to say.
-func VerifyClaim(root *x509.Certificate, text []byte, now time.Time) (outboard.Lease, Peer, error) {
-	lease, peer, err := verifyClaim(root, text, now)
+func (id *Identity) VerifyClaim(text []byte, now time.Time) (outboard.Lease, Peer, error) {
+	lease, peer, err := verifyClaim(id, text, now)
 	if err != nil {
 		return outboard.Lease{}, Peer{}, &outboard.Error{Op: "claim", Kind: outboard.Denied, Err: err}
 	}
 	return lease, peer, nil
 }
 
-func verifyClaim(root *x509.Certificate, text []byte, now time.Time) (outboard.Lease, Peer, error) {
+func verifyClaim(id *Identity, text []byte, now time.Time) (outboard.Lease, Peer, error) {
 	var none outboard.Lease
 	if len(text) > MaxClaim {
 		return none, Peer{}, fmt.Errorf("%d bytes are too many", len(text))
@@ -79,7 +79,7 @@ func verifyClaim(root *x509.Certificate, text []byte, now time.Time) (outboard.L
 	if err != nil {
 		return none, Peer{}, errors.New("its certificate is malformed")
 	}
-	peer, err := nodeOf(root, []*x509.Certificate{cert}, now)
+	peer, err := id.verifyBy(func(root *x509.Certificate) (Peer, error) { return nodeOf(root, []*x509.Certificate{cert}, now) })
 	if err != nil {
 		return none, Peer{}, err
 	}
@@ -92,12 +92,12 @@ func verifyClaim(root *x509.Certificate, text []byte, now time.Time) (outboard.L
 	if err := json.Unmarshal(c.Body, &body); err != nil {
 		return none, Peer{}, errors.New("it is malformed")
 	}
-	return body.Lease, peer, body.check(root, peer, now)
+	return body.Lease, peer, body.check(id.PoolID(), peer, now)
 }
 
-func (b claimBody) check(root *x509.Certificate, signer Peer, now time.Time) error {
+func (b claimBody) check(pool string, signer Peer, now time.Time) error {
 	switch {
-	case b.Pool != poolID(root):
+	case b.Pool != pool:
 		return errors.New("it is of another pool")
 	case b.Lease.Holder != signer.Node:
 		return fmt.Errorf("node %s claims a lease of node %s", signer.Node, b.Lease.Holder)

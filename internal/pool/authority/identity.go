@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -20,16 +21,35 @@ const (
 	keyFile  = "node.key"
 	certFile = "node.crt"
 	rootFile = "pool.crt"
+	// trustFile has the authorities before, and the recorded keys.
+	trustFile = "trust.json"
 )
 
 // Identity is a node's key and certificate, with the pool's authority.
+//
+// All methods may be called by several goroutines: the certificate and the authorities change
+// when the pool's authority is renewed, the key does not.
 type Identity struct {
-	Cert *x509.Certificate
-	// Root is the certificate of the pool's authority.
-	Root *x509.Certificate
-	key  *ecdsa.PrivateKey
+	key *ecdsa.PrivateKey
+
+	mu    sync.RWMutex
+	trust credentials
 
 	revocations revocations
+}
+
+// credentials are what a renewal of the authority changes.
+type credentials struct {
+	cert  *x509.Certificate // the node's
+	roots Roots
+	known map[outboard.NodeID]string // the fingerprints of the keys that the pool has recorded
+	dir   string                     // where changes are saved, "" before Save and Load
+	// shared says that another process saves the changes.
+	shared bool
+}
+
+func newIdentity(cert, root *x509.Certificate, key *ecdsa.PrivateKey) *Identity {
+	return &Identity{key: key, trust: credentials{cert: cert, roots: Roots{Current: root}, known: make(map[outboard.NodeID]string)}}
 }
 
 // NewIdentity makes a node's identity, signed by the authority.
@@ -42,27 +62,59 @@ func (a *Authority) NewIdentity(name outboard.NodeID, now time.Time) (*Identity,
 	if err != nil {
 		return nil, err
 	}
-	return &Identity{Cert: cert, Root: a.Cert, key: key}, nil
+	id := newIdentity(cert, a.Cert, key)
+	id.trust.roots = a.Roots()
+	return id, nil
 }
 
 // Name is the node's name.
 func (id *Identity) Name() outboard.NodeID {
-	name, _ := nameIn(id.Cert, nodeHost)
+	name, _ := nameIn(id.Cert(), nodeHost)
 	return outboard.NodeID(name)
 }
 
 // PoolID names the pool.
-func (id *Identity) PoolID() string { return poolID(id.Root) }
+func (id *Identity) PoolID() string { return poolID(id.Root()) }
+
+// Cert returns the node's certificate.
+func (id *Identity) Cert() *x509.Certificate {
+	id.mu.RLock()
+	defer id.mu.RUnlock()
+	return id.trust.cert
+}
+
+// Root returns the certificate of the authority in force.
+func (id *Identity) Root() *x509.Certificate { return id.Roots().Current }
+
+// Roots returns the authorities that the node trusts.
+func (id *Identity) Roots() Roots {
+	id.mu.RLock()
+	defer id.mu.RUnlock()
+	return id.trust.roots
+}
 
 // Fingerprint is the fingerprint in the node's record.
-func (id *Identity) Fingerprint() string { return Fingerprint(id.Cert) }
+func (id *Identity) Fingerprint() string { return Fingerprint(id.Cert()) }
 
 // Key signs as the node.
 func (id *Identity) Key() crypto.Signer { return id.key }
 
 // TLSCertificate is the identity for TLS.
 func (id *Identity) TLSCertificate() tls.Certificate {
-	return tls.Certificate{Certificate: [][]byte{id.Cert.Raw}, PrivateKey: id.key, Leaf: id.Cert}
+	id.mu.RLock()
+	defer id.mu.RUnlock()
+	return tls.Certificate{Certificate: id.trust.chain(), PrivateKey: id.key, Leaf: id.trust.cert}
+}
+
+// chain returns the node's certificate and the bridges that lead to its authority.
+func (c *credentials) chain() [][]byte {
+	chain := [][]byte{c.cert.Raw}
+	for _, b := range c.roots.Bridges {
+		if time.Now().Before(b.NotAfter) {
+			chain = append(chain, b.Raw)
+		}
+	}
+	return chain
 }
 
 // SessionCertificate makes a client-only certificate, with a key of its own, for
@@ -75,30 +127,44 @@ func (id *Identity) SessionCertificate(now time.Time) (tls.Certificate, error) {
 	tmpl := template(now, SessionLife, sessionHost, string(id.Name()))
 	tmpl.KeyUsage = x509.KeyUsageDigitalSignature
 	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	cert, err := sign(tmpl, id.Cert, key.Public(), id.key)
+	own := id.TLSCertificate()
+	cert, err := sign(tmpl, own.Leaf, key.Public(), id.key)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	return tls.Certificate{Certificate: [][]byte{cert.Raw, id.Cert.Raw}, PrivateKey: key, Leaf: cert}, nil
+	return tls.Certificate{Certificate: append([][]byte{cert.Raw}, own.Certificate...), PrivateKey: key, Leaf: cert}, nil
 }
 
-// Save writes the identity into dir, readable by its owner only.
+// Save writes the identity into dir, readable by its owner only. Later changes go there as well.
 func (id *Identity) Save(dir string) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.trust.dir = dir
+	return id.save()
+}
+
+// save writes the identity into its folder. The mutex is held.
+func (id *Identity) save() error {
 	key, err := x509.MarshalPKCS8PrivateKey(id.key)
 	if err != nil {
 		return fmt.Errorf("save the node's identity: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(id.trust.dir, 0o700); err != nil {
 		return fmt.Errorf("save the node's identity: %w", err)
 	}
-	// The certificate comes last: Load asks for it first.
+	if err := id.trust.save(); err != nil {
+		return err
+	}
+	// The certificate comes last: Load asks for it first. The authorities come before it, so
+	// that a crash in between leaves a certificate of an earlier one, which is trusted.
 	for _, f := range []struct {
-		name, kind string
-		der        []byte
+		name string
+		text []byte
 	}{
-		{keyFile, "PRIVATE KEY", key}, {rootFile, "CERTIFICATE", id.Root.Raw}, {certFile, "CERTIFICATE", id.Cert.Raw},
+		{keyFile, pemEncode("PRIVATE KEY", key)},
+		{rootFile, pemEncode("CERTIFICATE", id.trust.roots.Current.Raw)}, {certFile, pemEncode("CERTIFICATE", id.trust.cert.Raw)},
 	} {
-		if err := writeFile(filepath.Join(dir, f.name), pemEncode(f.kind, f.der)); err != nil {
+		if err := writeFile(filepath.Join(id.trust.dir, f.name), f.text); err != nil {
 			return fmt.Errorf("save the node's identity: %w", err)
 		}
 	}
@@ -126,10 +192,15 @@ func Load(dir string) (*Identity, error) {
 	if !key.PublicKey.Equal(cert.PublicKey) {
 		return nil, broken(dir, errors.New("the key is not the certificate's"))
 	}
-	if _, err := nodeOf(root, []*x509.Certificate{cert}, time.Now()); err != nil {
+	id := newIdentity(cert, root, key)
+	if err := id.trust.load(dir); err != nil {
 		return nil, broken(dir, err)
 	}
-	return &Identity{Cert: cert, Root: root, key: key}, nil
+	if err := id.trust.check(time.Now()); err != nil {
+		return nil, broken(dir, err)
+	}
+	id.trust.dir = dir
+	return id, nil
 }
 
 func broken(dir string, err error) error {

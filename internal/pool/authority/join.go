@@ -79,7 +79,7 @@ func (t Token) clientTLS(root **x509.Certificate) *tls.Config {
 			certs := cs.PeerCertificates
 			last := certs[len(certs)-1]
 			if !t.isRoot(last.RawSubjectPublicKeyInfo) {
-				return denied("the node is of another pool than the token: make a token on that node, with `outboard token`")
+				return denied("the node is of another pool than the token, or the pool's authority was renewed since: make a token on that node, with `outboard token`")
 			}
 			if cs.NegotiatedProtocol != JoinProtocol {
 				return outboard.Errorf(outboard.Protocol, "join", "the node admits no nodes at this address")
@@ -118,7 +118,7 @@ func exchange(conn net.Conn, op string, root *x509.Certificate, token Token, nam
 	if err != nil || peer.Node != name || !key.PublicKey.Equal(cert.PublicKey) || len(answer.Peers) > maxPeers {
 		return nil, nil, outboard.Errorf(outboard.Protocol, op, "the certificate is not the one that was asked for")
 	}
-	return &Identity{Cert: cert, Root: root, key: key}, answer.Peers, nil
+	return newIdentity(cert, root, key), answer.Peers, nil
 }
 
 // printable replaces control characters in a peer's text, which would reach the user's

@@ -106,7 +106,7 @@ func (id *Identity) recordConns(cfg *tls.Config) *tls.Config {
 			if err := base.VerifyConnection(cs); err != nil || len(cs.PeerCertificates) == 0 {
 				return err
 			}
-			peer, err := id.verify(cs.PeerCertificates)
+			peer, err := id.Verify(cs.PeerCertificates)
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,8 @@ func denied(format string, args ...any) error {
 	return outboard.Errorf(outboard.Denied, "certificate", format, args...)
 }
 
-// VerifyPeer authenticates a chain of certificates, leaf first.
+// VerifyPeer authenticates a chain of certificates, leaf first: with the certificate of a node,
+// for sessions, after theirs. The rest may lead from root to a later authority.
 func VerifyPeer(root *x509.Certificate, chain []*x509.Certificate, now time.Time) (Peer, error) {
 	if len(chain) == 0 {
 		return Peer{}, denied("the peer has none: it must belong to the pool, see `outboard token`")
@@ -41,7 +42,7 @@ func VerifyPeer(root *x509.Certificate, chain []*x509.Certificate, now time.Time
 	if err != nil {
 		return Peer{}, err
 	}
-	if err := checkSession(root, chain[0], chain[1], now); err != nil {
+	if err := checkSession(issuerOf(root, chain[1], chain[2:], now), chain[0], chain[1], now); err != nil {
 		return Peer{}, err
 	}
 	node.Session = true
@@ -56,7 +57,8 @@ func nodeOf(root *x509.Certificate, chain []*x509.Certificate, now time.Time) (P
 	if !ok {
 		return Peer{}, denied("%q is no node of a pool", cert.Subject)
 	}
-	if err := cert.CheckSignatureFrom(root); err != nil {
+	root = issuerOf(root, cert, chain[1:], now)
+	if root == nil {
 		return Peer{}, denied("node %s is not of this pool: join it with a token of this pool, see `outboard token`", name)
 	}
 	if err := verify(root, nil, cert, now, x509.ExtKeyUsageClientAuth); err != nil {
@@ -93,13 +95,19 @@ func verify(root, intermediate, cert *x509.Certificate, now time.Time, usage x50
 // config is the common part of all TLS of the pool. Go's own verification is
 // replaced by ours: nodes have names, not host names.
 func (id *Identity) config(check func(Peer) error) *tls.Config {
+	// The certificate is that of the moment: it may be renewed while cfg is used.
+	current := func() (*tls.Certificate, error) {
+		cert := id.TLSCertificate()
+		return &cert, nil
+	}
 	return &tls.Config{
-		MinVersion:         tls.VersionTLS13,
-		Certificates:       []tls.Certificate{id.TLSCertificate()},
-		ClientAuth:         tls.RequireAnyClientCert,
-		InsecureSkipVerify: true, // VerifyConnection does it.
+		MinVersion:           tls.VersionTLS13,
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current() },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return current() },
+		ClientAuth:           tls.RequireAnyClientCert,
+		InsecureSkipVerify:   true, // VerifyConnection does it.
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			peer, err := id.verify(cs.PeerCertificates)
+			peer, err := id.Verify(cs.PeerCertificates)
 			if err != nil {
 				return err
 			}
@@ -108,13 +116,35 @@ func (id *Identity) config(check func(Peer) error) *tls.Config {
 	}
 }
 
-// verify authenticates a chain of certificates, and refuses nodes that were removed.
-func (id *Identity) verify(chain []*x509.Certificate) (Peer, error) {
-	peer, err := VerifyPeer(id.Root, chain, time.Now())
+// Verify authenticates a chain of certificates, leaf first. It refuses nodes that were removed.
+func (id *Identity) Verify(chain []*x509.Certificate) (Peer, error) {
+	peer, err := id.verifyBy(func(root *x509.Certificate) (Peer, error) { return VerifyPeer(root, chain, time.Now()) })
 	if err == nil && id.IsRevoked(peer.Fingerprint) {
 		err = removed(peer)
 	}
 	return peer, err
+}
+
+// verifyBy verifies by the authority in force, or else by one of those before: these count for
+// nodes only whose keys the pool has recorded.
+func (id *Identity) verifyBy(verify func(root *x509.Certificate) (Peer, error)) (Peer, error) {
+	roots := id.Roots()
+	peer, err := verify(roots.Current)
+	if err == nil {
+		return peer, nil
+	}
+	for _, root := range roots.Trusted(time.Now())[1:] {
+		if peer, earlier := verify(root); earlier == nil {
+			id.mu.RLock()
+			recorded := id.trust.known[peer.Node]
+			id.mu.RUnlock()
+			if recorded == peer.Fingerprint {
+				return peer, nil
+			}
+			err = denied("node %s has a certificate of an authority that was renewed, and a key that the pool has not recorded: join it anew with a token", peer.Node)
+		}
+	}
+	return Peer{}, err
 }
 
 // ServerTLS accepts nodes of the pool and their sessions. Where JoinProtocol is
@@ -134,7 +164,11 @@ func (id *Identity) ServerTLS(protocols ...string) *tls.Config {
 		return strict(cs)
 	}
 	// A joining node knows the authority only by the token's fingerprint.
-	cfg.Certificates[0].Certificate = append(cfg.Certificates[0].Certificate, id.Root.Raw)
+	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		cert := id.TLSCertificate()
+		cert.Certificate = append(cert.Certificate, id.Root().Raw)
+		return &cert, nil
+	}
 	return id.recordConns(cfg)
 }
 
@@ -185,23 +219,26 @@ func (id *Identity) PeerOf(cs tls.ConnectionState) (Peer, error) {
 	if !cs.HandshakeComplete {
 		return Peer{}, fmt.Errorf("peer: %w", errors.New("the handshake is not done"))
 	}
-	return id.verify(cs.PeerCertificates)
+	return id.Verify(cs.PeerCertificates)
 }
 
-// SessionClientTLS is what a session uses to reach a node: the session's
-// certificate, the pool's authority, and the node that it should be.
-func SessionClientTLS(root *x509.Certificate, cert tls.Certificate, name outboard.NodeID, fingerprint string) *tls.Config {
+// SessionClientTLS is what a session uses to reach a node: the session's certificate, the
+// authorities that its node trusts, and the node that it should be.
+func SessionClientTLS(roots []*x509.Certificate, cert tls.Certificate, name outboard.NodeID, fingerprint string) *tls.Config {
 	check := IsNode(name, fingerprint)
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{cert},
 		InsecureSkipVerify: true, // VerifyConnection does it.
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			peer, err := VerifyPeer(root, cs.PeerCertificates, time.Now())
-			if err != nil {
-				return err
+			err := denied("the session knows no authority")
+			for _, root := range roots {
+				var peer Peer
+				if peer, err = VerifyPeer(root, cs.PeerCertificates, time.Now()); err == nil {
+					return check(peer)
+				}
 			}
-			return check(peer)
+			return err
 		},
 	}
 }

@@ -50,7 +50,7 @@ func startReporter(srv *natsserver.Server, c *clients) (r *reporter, err error) 
 			}
 		}
 	})
-	return r, err
+	return r, errors.Join(err, r.reportRoutes(srv))
 }
 
 func (r *reporter) close() {

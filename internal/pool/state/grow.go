@@ -120,8 +120,9 @@ func (g *grower) switchOver(voters []member) error {
 	return g.s.nc.ForceReconnect()
 }
 
-// dropRemoved ends this voter's routes to voters that were removed from the pool. The others
-// are a majority without one of them.
+// dropRemoved ends this voter's routes to voters that were removed from the pool, and dials them
+// no more: they refuse each other's certificates, but a route that is open stays open. The
+// others are a majority without one of them.
 func (g *grower) dropRemoved(voters, all []member, d roleData) (done bool, err error) {
 	routes := slices.Clone(d.Routes)
 	for _, v := range voters {
@@ -132,15 +133,27 @@ func (g *grower) dropRemoved(voters, all []member, d roleData) (done bool, err e
 	if slices.Equal(routes, d.Routes) || len(routes) < Copies-1 {
 		return true, nil
 	}
-	if !g.s.server.beginMoving() {
-		return false, nil
+	g.s.log.Warn("a node that kept a copy of the pool's state was removed: going on without it")
+	return true, g.s.server.replaceRoutes(routes)
+}
+
+// replaceRoutes replaces the servers to which this voter's server has routes, while it runs.
+func (e *embedded) replaceRoutes(routes []string) error {
+	if err := e.role.change(func(d *roleData) { d.Routes = routes }); err != nil {
+		return err
 	}
-	g.s.log.Warn("a node that kept a copy of the pool's state was removed: restarting without it")
-	if err := g.s.server.role.change(func(d *roleData) { d.Routes = routes }); err != nil {
-		g.s.server.setMoving(false)
-		return false, err
+	srv := e.current()
+	if srv == nil {
+		return nil // Its next start has them.
 	}
-	return true, g.s.restartServer()
+	opts, err := e.serverOptions(e.role.get())
+	if err != nil {
+		return err
+	}
+	if err := srv.ReloadOptions(opts); err != nil {
+		return fmt.Errorf("replace the routes between servers: %w", err)
+	}
+	return nil
 }
 
 // reportPrepared announces that this new voter's server is in the cluster and has a leader.

@@ -1,0 +1,100 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// routedSubject is where a voter reports to which servers it has routes.
+	routedSubject = "outboard.routed."
+	routedPause   = 50 * time.Millisecond
+	// unroutedLimit bounds the wait for the end of all routes to a server.
+	unroutedLimit = 30 * time.Second
+	// formerKeepersKey is the key of the names of nodes that kept a copy once and keep none now.
+	formerKeepersKey = "config/former-keepers"
+)
+
+// reportRoutes answers to which servers a server has routes.
+func (r *reporter) reportRoutes(srv *natsserver.Server) error {
+	_, err := r.nc.Subscribe(routedSubject+srv.Name(), func(m *nats.Msg) {
+		if text, err := json.Marshal(routedServers(srv)); err == nil {
+			_ = m.Respond(text)
+		}
+	})
+	return err
+}
+
+// KeptCopy reports whether a node keeps a copy of the state, or kept one: it could read
+// everything, the authority's key included.
+func KeptCopy(ctx context.Context, s *State, name string) (bool, error) {
+	var voters []member
+	var former []string
+	if err := s.getJSON(ctx, votersKey, &voters); err != nil {
+		return false, err
+	}
+	if err := s.getJSON(ctx, formerKeepersKey, &former); err != nil {
+		return false, err
+	}
+	return slices.Contains(former, name) || slices.ContainsFunc(voters, func(m member) bool { return m.Name == name }), nil
+}
+
+// getJSON decodes the value of a key. It leaves value as it is where the key has none.
+func (t table) getJSON(ctx context.Context, key string, value any) error {
+	entry, err := t.GetLatest(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(entry.Value, value)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	return nil
+}
+
+// WaitUnrouted waits until no voter that answers has a route to a node: from then on what is
+// stored does not reach that node.
+func WaitUnrouted(ctx context.Context, s *State, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, unroutedLimit)
+	defer cancel()
+	var voters []member
+	if err := s.getJSON(ctx, votersKey, &voters); err != nil {
+		return err
+	}
+	for {
+		routed := ""
+		for _, v := range voters {
+			if v.Name != name && s.hasRoute(ctx, v.Name, name) {
+				routed = v.Name
+			}
+		}
+		if routed == "" {
+			return nil
+		}
+		if sleep(ctx, routedPause) != nil {
+			return fmt.Errorf("node %s is still connected to %s: %w", routed, name, ctx.Err())
+		}
+	}
+}
+
+// hasRoute reports whether a voter has a route to a node. One that does not answer is taken to
+// be down.
+func (c *client) hasRoute(ctx context.Context, voter, to string) bool {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, routedSubject+voter, nil)
+	if err != nil {
+		return false
+	}
+	var routed map[string]bool
+	return json.Unmarshal(m.Data, &routed) != nil || routed[to]
+}
