@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,7 +10,8 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
-	"github.com/outboard-run/outboard/internal/model/serve"
+	"github.com/outboard-run/outboard/internal/model/repository"
+	"github.com/outboard-run/outboard/internal/model/text"
 )
 
 // A generateRequest is a request of the extension generate.
@@ -45,11 +47,11 @@ func (q *generateRequest) generation() (engine.Generation, error) {
 	number("top_k", func(v float64) { g.Sampling.TopK = int(v) })
 	number("top_p", func(v float64) { g.Sampling.TopP = float32(v) })
 	number("seed", func(v float64) { g.Sampling.Seed = uint64(max(v, 0)) })
-	if text, ok := q.Parameters["stop"]; ok && err == nil {
+	if stop, ok := q.Parameters["stop"]; ok && err == nil {
 		var one string
-		if json.Unmarshal(text, &one) == nil {
+		if json.Unmarshal(stop, &one) == nil {
 			g.Stop = []string{one}
-		} else if json.Unmarshal(text, &g.Stop) != nil {
+		} else if json.Unmarshal(stop, &g.Stop) != nil {
 			err = outboard.Errorf(outboard.Invalid, "generate", `parameter "stop": want a text or a list of texts`)
 		}
 	}
@@ -76,7 +78,7 @@ func generateStatus(err error) int {
 }
 
 // open reads a request and opens its model.
-func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest, engine.Generation, *serve.Text, func(), error) {
+func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest, engine.Generation, *generating, func(), error) {
 	body, err := readBody(w, r, h.opts.MaxBody)
 	q := &generateRequest{}
 	if err == nil {
@@ -91,15 +93,35 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest
 	if err != nil {
 		return nil, g, nil, nil, err
 	}
-	m, release, err := h.opts.Models.OpenText(r.Context(), r.PathValue("model"), r.PathValue("version"))
+	m, err := h.openText(r)
 	if err != nil {
 		return nil, g, nil, nil, err
 	}
 	if g.Prompt, err = m.Tokenize(q.Text, true); err != nil {
-		release()
+		m.Release()
 		return nil, g, nil, nil, err
 	}
-	return q, g, m, release, nil
+	return q, g, m, m.Release, nil
+}
+
+// generating is a model for text whose generations go on from another node when one is lost.
+type generating struct {
+	*text.Resuming
+	version *repository.Version
+}
+
+func (h *Handler) openText(r *http.Request) (*generating, error) {
+	g := &generating{}
+	var err error
+	g.Resuming, err = text.OpenResuming(r.Context(), func(ctx context.Context, exclude []outboard.NodeID) (text.Replica, error) {
+		t, release, err := h.opts.Models.OpenText(ctx, r.PathValue("model"), r.PathValue("version"), exclude...)
+		if err != nil {
+			return text.Replica{}, err
+		}
+		g.version = t.Version
+		return text.Replica{Model: t, Node: t.Node, Release: release}, nil
+	})
+	return g, err
 }
 
 func (h *Handler) generate(w http.ResponseWriter, r *http.Request) {
@@ -109,9 +131,9 @@ func (h *Handler) generate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	var text strings.Builder
+	var answer strings.Builder
 	usage, err := m.Generate(r.Context(), g, func(t engine.Token) error {
-		text.WriteString(t.Text)
+		answer.WriteString(t.Text)
 		return nil
 	})
 	h.opts.Count(r.Context(), usage.PromptTokens, usage.GeneratedTokens)
@@ -119,7 +141,7 @@ func (h *Handler) generate(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, generateStatus(err), map[string]string{"error": err.Error()})
 		return
 	}
-	writeJSON(w, http.StatusOK, generateReply{ID: q.ID, Model: m.Version.Name, Version: strconv.Itoa(m.Version.Number), Text: text.String()})
+	writeJSON(w, http.StatusOK, generateReply{ID: q.ID, Model: m.version.Name, Version: strconv.Itoa(m.version.Number), Text: answer.String()})
 }
 
 // generateStream answers with server-sent events, one for each token that adds text.
@@ -134,17 +156,17 @@ func (h *Handler) generateStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-cache")
 	flush := http.NewResponseController(w)
 	send := func(value any) error {
-		text, err := json.Marshal(value)
+		event, err := json.Marshal(value)
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(w, "data: %s\n\n", text); err != nil {
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", event); err != nil {
 			return err
 		}
 		return flush.Flush()
 	}
 	reply := func(text string, done bool) generateReply {
-		return generateReply{ID: q.ID, Model: m.Version.Name, Version: strconv.Itoa(m.Version.Number), Text: text, Done: &done}
+		return generateReply{ID: q.ID, Model: m.version.Name, Version: strconv.Itoa(m.version.Number), Text: text, Done: &done}
 	}
 	usage, err := m.Generate(r.Context(), g, func(t engine.Token) error {
 		if t.Text == "" {
