@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // Options of a Relay.
@@ -27,6 +28,8 @@ type Relay struct {
 
 	mu   sync.Mutex
 	link Link
+
+	up, down atomic.Int64
 }
 
 // StartRelay begins to accept connections. The relay works until Close.
@@ -46,6 +49,9 @@ func (r *Relay) SetLink(link Link) {
 	defer r.mu.Unlock()
 	r.link = link
 }
+
+// Bytes counts what the relay has forwarded so far: up towards the process behind it, down back.
+func (r *Relay) Bytes() (up, down int64) { return r.up.Load(), r.down.Load() }
 
 // Close ends all connections.
 func (r *Relay) Close() error {
@@ -81,21 +87,31 @@ func (r *Relay) forward(ctx context.Context, client net.Conn, link Link) {
 	defer stop()
 	var up sync.WaitGroup
 	up.Go(func() {
-		if copyDirection(server, far) != nil {
+		if copyDirection(server, far, &r.up) != nil {
 			_ = server.Close()
 		}
 	})
-	if copyDirection(far, server) != nil {
+	if copyDirection(far, server, &r.down) != nil {
 		_ = far.Close()
 	}
 	up.Wait()
 }
 
 // copyDirection copies until the source ends, and passes its end on.
-func copyDirection(to, from net.Conn) error {
-	_, err := io.Copy(writerOnly{to}, from)
+func copyDirection(to, from net.Conn, count *atomic.Int64) error {
+	_, err := io.Copy(counter{to, count}, from)
 	return errors.Join(err, closeWrite(to))
 }
 
-// A writerOnly hides the methods by which io.Copy would bypass Write.
-type writerOnly struct{ io.Writer }
+// A counter counts what is written. It hides the methods by which io.Copy would bypass Write.
+type counter struct {
+	to    io.Writer
+	count *atomic.Int64
+}
+
+// Write implements io.Writer.
+func (c counter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.count.Add(int64(n))
+	return n, err
+}

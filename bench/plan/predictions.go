@@ -2,29 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
-
-// result is one program over one link.
-type result struct {
-	program *program
-	link    *link
-	walls   []float64 // measured, in seconds
-	// predicted from the local and from the remote trace.
-	local, remote overhead.Prediction
-}
-
-func (r *result) wall() float64 { return paired.Median(r.walls) }
-
-func (r *result) error(p *overhead.Prediction) float64 { return p.Wall.Seconds()/r.wall() - 1 }
 
 // options are those of all predictions: client and device share this machine.
 func (b *bench) options() overhead.Options {
@@ -43,39 +29,8 @@ func (b *bench) predictions(ctx context.Context) error {
 	}
 	b.reportErrors("predicted from the trace of a remote run", results, func(r *result) *overhead.Prediction { return &r.remote }, paired.Goal{Max: 3})
 	b.reportErrors("predicted from the trace of a local run", results, func(r *result) *overhead.Prediction { return &r.local }, paired.Goal{Max: 5})
+	b.reportSums(results)
 	return b.publish(results)
-}
-
-// measureProgram predicts a program over all links, then runs it over them in turn.
-func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, error) {
-	var links []overhead.Link
-	for i := range b.links {
-		links = append(links, b.links[i].measured)
-	}
-	local, err1 := overhead.Predict(opener(p.local), links, b.options())
-	remote, err2 := overhead.Predict(opener(p.remote), links, b.options())
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("%s: %w", p.Name, err)
-	}
-	var results []*result
-	for i := range b.links {
-		results = append(results, &result{program: p, link: &b.links[i], local: local[i], remote: remote[i]})
-	}
-	for range b.Rounds(3, 1) {
-		for _, r := range results {
-			b.rig.Node(deviceNode).SetLink(r.link.nominal)
-			run := p.Run(ctx, b.over(), p.home)
-			if run.Err != nil && run.ExitStatus() < 0 {
-				return nil, fmt.Errorf("%s over %s: %w: %s", p.Name, r.link, run.Err, run.Stderr)
-			}
-			r.walls = append(r.walls, run.Wall.Seconds())
-		}
-	}
-	for _, r := range results {
-		fmt.Fprintf(os.Stderr, "  %-24s %-24s measured %8.3f s, from remote %8.3f (%+5.1f %%), from local %8.3f (%+5.1f %%) [%.3f..%.3f]\n", p.Name, r.link, r.wall(),
-			r.remote.Wall.Seconds(), 100*r.error(&r.remote), r.local.Wall.Seconds(), 100*r.error(&r.local), r.local.Low.Seconds(), r.local.High.Seconds())
-	}
-	return results, nil
 }
 
 // reportErrors adds the rows of one kind of predictions.
@@ -103,4 +58,31 @@ func (b *bench) quantile(name string, sorted []float64, q, most float64) paired.
 	row := paired.NewRow(name, "%", "", []float64{sorted[at]}, nil, paired.Goal{Max: most})
 	row.Runs = len(sorted)
 	return row
+}
+
+// reportSums compares what does not depend on the machine's other work: messages, bytes, processor
+// time.
+func (b *bench) reportSums(results []*result) {
+	var text strings.Builder
+	text.WriteString("What does not depend on the machine's other work, for each run of a program on average. " +
+		"Round trips and bytes are predicted from the local trace and counted in the remote one, bytes also on the link; " +
+		"processor time is predicted from the remote trace. The start of a run is in no prediction of processor time.\n\n" +
+		"| program | round trips | counted | MB up | counted | on the link | MB down | counted | on the link | client, s | measured | workers, s | measured | node, s |\n" +
+		"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	trips, bytes := []float64{}, []float64{}
+	for _, p := range b.cases {
+		of := results[slices.IndexFunc(results, func(r *result) bool { return r.program == p })]
+		l, r, runs := of.local.Traffic, of.remote.Traffic, p.used.runs
+		mb := func(n uint64) float64 { return float64(n) / 1e6 }
+		per := func(d time.Duration) float64 { return d.Seconds() / float64(max(1, runs)) }
+		w := of.remote.Work
+		fmt.Fprintf(&text, "| %s | %d | %d | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n", p.Name, l.Waited, r.Waited,
+			mb(l.Up), mb(r.Up), float64(p.used.up)/1e6/float64(runs), mb(l.Down), mb(r.Down), float64(p.used.down)/1e6/float64(runs),
+			(w.Program + w.Relay).Seconds(), per(p.used.client), (w.Worker + w.Device).Seconds(), per(p.used.workers), per(p.used.node))
+		trips = append(trips, 100*math.Abs(float64(l.Waited)/float64(max(1, r.Waited))-1))
+		bytes = append(bytes, 100*math.Abs(float64(l.Up+l.Down)/float64(max(1, r.Up+r.Down))-1))
+	}
+	b.Row(paired.NewRow("round trips from a local trace against those counted: median difference", "%", "", trips, nil, paired.Goal{Max: 1}))
+	b.Row(paired.NewRow("bytes from a local trace against those counted: median difference", "%", "", bytes, nil, paired.Goal{Max: 1}))
+	b.Report.Notes = append(b.Report.Notes, text.String())
 }

@@ -45,6 +45,10 @@ func (n *Node) dial(ctx context.Context) (conn net.Conn, err error) {
 // one emulate which are made from now on. The node's Spec needs a Link.
 func (n *Node) SetLink(link netem.Link) { n.relay.SetLink(link) }
 
+// LinkBytes counts what other nodes and their programs have sent to this one through its Link so
+// far, and what they got back.
+func (n *Node) LinkBytes() (up, down int64) { return n.relay.Bytes() }
+
 // inNamespace calls f, which must not start goroutines that open sockets, on a thread in a
 // network namespace. A socket stays in the namespace in which it was opened.
 func inNamespace(name string, f func() error) error {

@@ -31,6 +31,8 @@ type Program struct {
 type Result struct {
 	Stdout, Stderr string
 	Wall           time.Duration
+	// CPU is the processor time of the command and of the children that it has waited for.
+	CPU time.Duration
 	Err            error
 }
 
@@ -73,7 +75,11 @@ func (p Program) Run(ctx context.Context, way Launcher, home string) Result {
 	case context.Canceled:
 		err = context.Canceled
 	}
-	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Wall: time.Since(start), Err: err}
+	r := Result{Stdout: stdout.String(), Stderr: stderr.String(), Wall: time.Since(start), Err: err}
+	if s := cmd.ProcessState; s != nil {
+		r.CPU = s.UserTime() + s.SystemTime()
+	}
+	return r
 }
 
 func environment(cmd *exec.Cmd) []string {

@@ -37,6 +37,8 @@ type Sample struct {
 	// Open is the time until the device was ready, in ns, without Build; Wall the time of the process, of which
 	// the caller takes away what was measured after that.
 	Open float64 `json:"open_ns"`
+	// Init is the part of Open in which the device was found: a driver starts then.
+	Init float64 `json:"init_ns"`
 	Wall float64 `json:"wall_ns"`
 }
 
@@ -80,7 +82,9 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	// The worker executes what the direct driver takes, and a little more.
 	c.Dispatch = positive(ring.median(stream) - direct.median(early))
 	c.RingWake = positive((ring.median(trip) - direct.median(trip) - float64(c.Encode+c.Receive+c.Dispatch)) / 2)
-	c.StartUp = positive(ring.median(wall) - direct.median(wall))
+	// A session replaces the start of the driver in the program, which no recorded call has.
+	start := func(s *Sample) float64 { return s.Wall - s.Init }
+	c.StartUp = positive(ring.median(wall) - direct.median(start))
 	c.Build = positive(ring.median(build) - direct.median(build))
 	if network == nil || len(network.Samples) == 0 {
 		return c, nil
@@ -88,7 +92,7 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	c.Relay = positive(network.median(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.median(early)))
 	c.RelayRate = max(1e7, min(network.median(func(s *Sample) float64 { return s.Write }), network.median(func(s *Sample) float64 { return s.Read })))
 	c.Wake = positive((network.median(trip) - direct.median(trip) - float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay)) / 2)
-	c.StartUp = positive(network.median(wall) - direct.median(wall) - float64(network.RTT)*float64(c.StartUpTrips))
+	c.StartUp = positive(network.median(wall) - direct.median(start) - float64(network.RTT)*float64(c.StartUpTrips))
 	return c, nil
 }
 

@@ -59,7 +59,7 @@ type program struct {
 	device        uintptr
 	queue, kernel uintptr
 	buffer        uintptr
-	build         time.Duration
+	build, init   time.Duration
 	err           error
 }
 
@@ -82,7 +82,7 @@ func Measure(library string) (Sample, error) {
 	}
 	s := Sample{Query: p.query(), Early: p.early(), Stream: p.stream(), RoundTrip: p.roundTrip(), Copy: p.copying()}
 	s.Write, s.Read = p.transfers()
-	s.Build, s.Open, s.Wall = float64(p.build), float64(opened-p.build), float64(time.Since(began))
+	s.Build, s.Init, s.Open, s.Wall = float64(p.build), float64(p.init), float64(opened-p.build), float64(time.Since(began))
 	return s, p.err
 }
 
@@ -131,8 +131,10 @@ func (p *program) open() {
 			return
 		}
 	}
+	began := time.Now()
 	platform := p.handle(func(at uintptr) { p.call(getPlatforms, 1, at, 0) })
 	p.device = p.handle(func(at uintptr) { p.call(getDevices, platform, deviceTypeAll, 1, at, 0) })
+	p.init = time.Since(began)
 	devices := p.memory(8)
 	binary.LittleEndian.PutUint64(devices, uint64(p.device))
 	context := p.create(createContext, 0, 1, driver.Address(devices), 0, 0)
@@ -143,7 +145,7 @@ func (p *program) open() {
 	texts := p.memory(8)
 	binary.LittleEndian.PutUint64(texts, uint64(driver.Address(text)))
 	built := p.create(createProgram, context, 1, driver.Address(texts), 0)
-	began := time.Now()
+	began = time.Now()
 	p.call(buildProgram, built, 0, 0, 0, 0, 0)
 	p.build = time.Since(began)
 	name := p.memory(2)

@@ -93,6 +93,7 @@ func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (o
 		work += cost.Of(m.c.Build)
 	}
 	m.links.device.Use(work)
+	m.work.worker += work
 	return m.command(m.pass(worker, arrived, work, 0), r)
 }
 
@@ -142,6 +143,7 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 		q.recorded = max(q.recorded, r.Start+r.DeviceTime)
 	}
 	m.links.device.Use(deviceWork(m.header, r))
+	m.work.device += deviceWork(m.header, r)
 	head, tail := m.point(), m.point()
 	if in.head == in.tail && r.Backward < fluidSize {
 		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Cost: ns(lag + r.DeviceTime), Done: tail})

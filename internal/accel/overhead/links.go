@@ -78,6 +78,7 @@ func (m *model) send(on cost.Resource, in flow, bytes uint64) flow {
 	work := k.relay + cost.Time(float64(bytes)*k.perByte)
 	k.client.Use(work)
 	k.device.Use(work)
+	m.work.relay += work
 	return m.pass(on, in, k.relay, int64(bytes))
 }
 

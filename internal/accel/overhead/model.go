@@ -29,6 +29,7 @@ type model struct {
 	creates []bool    // by op: the call creates an object
 	builds  []bool    // by op: the call compiles kernels
 	traffic []Traffic // by op
+	work    work
 }
 
 type threadKey struct{ process, thread uint32 }
@@ -175,6 +176,7 @@ func (c *Constants) copying(bytes uint64) cost.Time {
 func (m *model) run(t *thread) cost.Point {
 	done := m.point()
 	m.links.client.Use(t.pending)
+	m.work.program += t.pending
 	m.e.Add(cost.Task{On: t.on, Cost: t.pending, Done: done})
 	t.pending = 0
 	return done

@@ -52,6 +52,9 @@ type Prediction struct {
 	Low, High time.Duration
 	// Local is the time of the same run on a device of the program's machine.
 	Local time.Duration
+	// Traffic is what the program sends, Work its processor time.
+	Traffic Traffic
+	Work    Work
 }
 
 // Slowdown is Wall as a multiple of Local.
@@ -73,7 +76,7 @@ func Predict(open Open, links []Link, o Options) ([]Prediction, error) {
 		return nil, err
 	}
 	l := makeLanes(links, &s.Constants, s.spread(), o.Intervals)
-	walls, err := evaluate(src, &l, s)
+	walls, m, err := evaluate(src, &l, s)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +84,11 @@ func Predict(open Open, links []Link, o Options) ([]Prediction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return combine(links, walls, local), nil
+	out := combine(links, walls, local)
+	for i := range out {
+		out[i].Traffic, out[i].Work = m.total(), m.work.total()
+	}
+	return out, nil
 }
 
 // localTime returns how long the run takes on a device of the program's machine: as recorded, or
@@ -106,7 +113,7 @@ func Local(open Open, o Options) (time.Duration, error) {
 	}
 	s.direct, s.SameMachine = true, true
 	l := makeLanes(links, &s.Constants, Spread{}, false)
-	walls, err := evaluate(src, &l, s)
+	walls, _, err := evaluate(src, &l, s)
 	if err != nil {
 		return 0, err
 	}
@@ -141,18 +148,19 @@ func (s *settings) spread() Spread {
 	return Spread{Program: c, Device: c, Forwarding: 2 * c}
 }
 
-// evaluate returns when the program ends in each lane.
-func evaluate(src Source, l *lanes, s *settings) ([]cost.Time, error) {
+// evaluate returns when the program ends in each lane, and the model with its sums.
+func evaluate(src Source, l *lanes, s *settings) ([]cost.Time, *model, error) {
 	m, err := run(src, l, s)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer m.e.Close()
 	end, err := m.finish(src)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return m.e.Times(end)
+	walls, err := m.e.Times(end)
+	return walls, m, err
 }
 
 // run adds all records of a trace to a new evaluation, which the caller closes.

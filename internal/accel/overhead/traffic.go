@@ -1,7 +1,10 @@
 package overhead
 
 import (
+	"time"
+
 	"github.com/outboard-run/outboard/internal/accel/trace"
+	"github.com/outboard-run/outboard/internal/cost"
 )
 
 // Traffic is what calls send over the link.
@@ -11,6 +14,22 @@ type Traffic struct {
 	Calls, Early, Waited uint64
 	// Up and Down are the bytes of the messages towards the device and back, without framing.
 	Up, Down uint64
+}
+
+// Work is the processor time of a run, the same over every link: what the model adds to its
+// capacities.
+type Work struct {
+	// Program is that of the program's threads, their gaps counted as work; Relay that of one
+	// side's relay; Worker that of the worker and the driver; Device that of a device that is a
+	// processor, counted once for all its cores.
+	Program, Relay, Worker, Device time.Duration
+}
+
+// work sums Work in the evaluator's unit.
+type work struct{ program, relay, worker, device cost.Time }
+
+func (w *work) total() Work {
+	return Work{w.program.Duration(), w.relay.Duration(), w.worker.Duration(), w.device.Duration()}
 }
 
 func (t *Traffic) add(r *trace.Record, class trace.Class) {
@@ -53,11 +72,23 @@ func Count(open Open, what WhatIf) (map[string]Traffic, error) {
 	return out, nil
 }
 
+// total adds the traffic of all functions.
+func (m *model) total() (all Traffic) {
+	for _, t := range m.traffic {
+		all.accumulate(t)
+	}
+	return all
+}
+
 // Sum adds the traffic of all functions.
 func Sum(of map[string]Traffic) (all Traffic) {
 	for _, t := range of {
-		all.Calls, all.Early, all.Waited = all.Calls+t.Calls, all.Early+t.Early, all.Waited+t.Waited
-		all.Up, all.Down = all.Up+t.Up, all.Down+t.Down
+		all.accumulate(t)
 	}
 	return all
+}
+
+func (t *Traffic) accumulate(u Traffic) {
+	t.Calls, t.Early, t.Waited = t.Calls+u.Calls, t.Early+u.Early, t.Waited+u.Waited
+	t.Up, t.Down = t.Up+u.Up, t.Down+u.Down
 }

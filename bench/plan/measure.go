@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/suite"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+// result is one program over one link.
+type result struct {
+	program *program
+	link    *link
+	walls   []float64 // measured, in seconds
+	// predicted from the local and from the remote trace.
+	local, remote overhead.Prediction
+}
+
+// wall is the shortest of the runs: what disturbs a run only makes it longer.
+func (r *result) wall() float64 { return slices.Min(r.walls) }
+
+func (r *result) error(p *overhead.Prediction) float64 { return p.Wall.Seconds()/r.wall() - 1 }
+
+// sums are what a program used in all its runs. They do not depend on what else the machine does,
+// as times do.
+type sums struct {
+	runs int
+	// client, node and workers are processor times: of `outboard run` and the program, of the
+	// device's node, and of its workers.
+	client, node, workers time.Duration
+	// up and down are bytes on the link.
+	up, down int64
+}
+
+// runsOf is how often a case runs: long runs average by themselves what disturbs them.
+func (b *bench) runsOf(r *result) int {
+	most := b.Rounds(3, 2)
+	return min(most, max(1, int(float64(most)*2/max(0.1, r.remote.Wall.Seconds()))))
+}
+
+// measureProgram predicts a program over all links, then runs it over them in turn.
+func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, error) {
+	var links []overhead.Link
+	for i := range b.links {
+		links = append(links, b.links[i].measured)
+	}
+	local, err := overhead.Predict(opener(p.local), links, b.options())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	remote, err := overhead.Predict(opener(p.remote), links, b.options())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	var results []*result
+	for i := range b.links {
+		results = append(results, &result{program: p, link: &b.links[i], local: local[i], remote: remote[i]})
+	}
+	if err := b.runAll(ctx, p, results); err != nil {
+		return nil, err
+	}
+	for _, r := range results {
+		fmt.Fprintf(os.Stderr, "  %-24s %-24s measured %8.3f s, from remote %8.3f (%+5.1f %%), from local %8.3f (%+5.1f %%) [%.3f..%.3f]\n", p.Name, r.link, r.wall(),
+			r.remote.Wall.Seconds(), 100*r.error(&r.remote), r.local.Wall.Seconds(), 100*r.error(&r.local), r.local.Low.Seconds(), r.local.High.Seconds())
+	}
+	return results, nil
+}
+
+// runAll runs a program over each link, once, then again over those that need it, and sums what
+// that used.
+func (b *bench) runAll(ctx context.Context, p *program, results []*result) error {
+	node := b.rig.Node(deviceNode)
+	if err := node.WaitIdle(ctx, b.children); err != nil {
+		return err
+	}
+	own, ended, err := node.Processor()
+	if err != nil {
+		return err
+	}
+	up, down := node.LinkBytes()
+	for round := range b.Rounds(3, 2) {
+		for _, r := range results {
+			if round >= b.runsOf(r) {
+				continue
+			}
+			node.SetLink(r.link.nominal)
+			run, err := b.runOnce(ctx, p, b.over())
+			if err != nil {
+				return fmt.Errorf("%s over %s: %w", p.Name, r.link, err)
+			}
+			r.walls = append(r.walls, run.Wall.Seconds())
+			p.used.runs++
+			p.used.client += run.CPU
+		}
+	}
+	if err := node.WaitIdle(ctx, b.children); err != nil {
+		return err
+	}
+	ownAfter, endedAfter, err := node.Processor()
+	upAfter, downAfter := node.LinkBytes()
+	p.used.node, p.used.workers = ownAfter-own, endedAfter-ended
+	p.used.up, p.used.down = upAfter-up, downAfter-down
+	return err
+}
+
+// runOnce runs a program; an exit status of its own is no error.
+func (b *bench) runOnce(ctx context.Context, p *program, way suite.Launcher) (suite.Result, error) {
+	r := p.Run(ctx, way, p.home)
+	if r.Err != nil && r.ExitStatus() < 0 {
+		return r, fmt.Errorf("%w: %s", r.Err, r.Stderr)
+	}
+	return r, nil
+}
