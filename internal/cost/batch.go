@@ -6,9 +6,6 @@ import "sync"
 // stay in the cache of a core.
 const laneBlock = 64
 
-// A vector holds one time for each lane of a block.
-type vector [laneBlock]int64
-
 // sinkSlot takes results that nothing needs. It is no point, as slot 0, which is time 0.
 const sinkSlot = 1
 
@@ -69,6 +66,8 @@ type worker struct {
 type block struct {
 	slots    []vector
 	profiles []blockProfile
+	// fast says that the processor evaluates several lanes at a time.
+	fast bool
 }
 
 type blockProfile struct {
@@ -80,7 +79,7 @@ type blockProfile struct {
 func newWorker(blocks, first int) *worker {
 	w := &worker{blocks: make([]block, blocks), first: first}
 	for i := range w.blocks {
-		w.blocks[i] = block{slots: make([]vector, 2), profiles: make([]blockProfile, 1)}
+		w.blocks[i] = block{slots: make([]vector, 2), profiles: make([]blockProfile, 1), fast: hasKernels()}
 	}
 	return w
 }
@@ -154,40 +153,19 @@ func (k *block) run(b *batch) {
 		switch o.kind {
 		case opServe:
 			p := &k.profiles[o.on]
-			if p.plain {
-				servePlain(&k.slots[p.free], after, done, &p.latency, o.cost)
+			if k.fast {
+				k.serveFast(&k.slots[p.free], after, done, p, o)
 			} else {
-				serve(&k.slots[p.free], after, done, p, o.cost, o.units)
+				k.serveOne(&k.slots[p.free], after, done, p, o)
 			}
 		case opRaise:
-			raise(done, after)
+			if k.fast {
+				raiseFast(done, after)
+			} else {
+				raise(done, after)
+			}
 		case opClear:
 			*done = vector{}
 		}
-	}
-}
-
-// serve applies a task to the resource that is free at the times in free. It rounds up, so that
-// no task becomes shorter when it is split.
-func serve(free, after, done *vector, p *blockProfile, cost, units int64) {
-	for i := range free {
-		t := max(free[i], after[i]) + (cost*p.slowdown[i]+slowdownRound)>>slowdownBits + (units*p.perUnit[i]+perUnitRound)>>perUnitBits
-		free[i] = t
-		done[i] = t + p.latency[i]
-	}
-}
-
-// servePlain is serve for a resource whose costs are the same in all settings.
-func servePlain(free, after, done, latency *vector, cost int64) {
-	for i := range free {
-		t := max(free[i], after[i]) + cost
-		free[i] = t
-		done[i] = t + latency[i]
-	}
-}
-
-func raise(to, from *vector) {
-	for i := range to {
-		to[i] = max(to[i], from[i])
 	}
 }

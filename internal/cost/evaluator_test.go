@@ -250,37 +250,3 @@ func TestSettingsOutOfRangeAreRefused(t *testing.T) {
 }
 
 func nan() float64 { var zero float64; return zero / zero }
-
-// BenchmarkEvaluator is one call of an accelerator in 1,000 settings: four tasks.
-func BenchmarkEvaluator(b *testing.B) {
-	const lanes = 1000
-	e := New(lanes)
-	defer e.Close()
-	latency, perUnit := make([]Time, lanes), make([]float64, lanes)
-	for i := range lanes {
-		latency[i], perUnit[i] = Time(i)*Microsecond, float64(i)*1e-11
-	}
-	var rs [4]Resource
-	for i := range rs {
-		p := Profile{}
-		if i == 1 {
-			p = Profile{Latency: latency, PerUnit: perUnit}
-		}
-		r, err := e.Resource(p)
-		if err != nil {
-			b.Fatal(err)
-		}
-		rs[i] = r
-	}
-	at := e.Point()
-	for b.Loop() {
-		for i, r := range rs {
-			t := Task{On: r, After: [2]Point{at}, Cost: Microsecond, Units: 100, Done: at}
-			if i == 0 {
-				t.After[0] = 0
-			}
-			e.Add(t)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/lanes, "ns/call/setting")
-}
