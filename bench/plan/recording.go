@@ -19,14 +19,14 @@ import (
 func (b *bench) recording(ctx context.Context) error {
 	b.rig.Node(deviceNode).SetLink(netem.Link{})
 	ratios, sizes := map[string][]float64{}, []float64{}
-	for _, p := range b.cases[:min(len(b.cases), 5)] {
+	for _, p := range b.cases[:min(len(b.cases), b.Rounds(5, 2))] {
 		file := filepath.Join(b.Dir, p.short()+".recorded")
 		for name, ways := range map[string][2]suite.Launcher{
 			"on a leased device": {b.over("--no-trace"), b.over("--no-trace", "--trace", file)},
 			"on a local device":  {suite.Local, b.start("--local", "--no-trace", "--trace", file)},
 		} {
 			var times [2][]float64
-			for range b.Rounds(5, 3) {
+			for range b.Rounds(4, 2) {
 				for i, way := range ways {
 					t, err := b.processorTime(ctx, p, way)
 					if err != nil {
@@ -58,10 +58,10 @@ func (b *bench) recording(ctx context.Context) error {
 
 var childTimes = regexp.MustCompile(`^(\d+)m([\d.]+)s (\d+)m([\d.]+)s$`)
 
-// processorTime runs a program under a shell that says what processor time the program took.
+// processorTime runs a program under a shell that says, to the millisecond, what processor time the program took.
 func (b *bench) processorTime(ctx context.Context, p *program, way suite.Launcher) (time.Duration, error) {
 	timed := *p
-	timed.Args = append([]string{"sh", "-c", `"$@"; times`, "sh"}, p.Args...)
+	timed.Args = append([]string{"bash", "-c", `"$@"; times`, "bash"}, p.Args...)
 	r, err := b.runOnce(ctx, &timed, way)
 	if err != nil {
 		return 0, err

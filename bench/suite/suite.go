@@ -33,7 +33,7 @@ type Result struct {
 	Wall           time.Duration
 	// CPU is the processor time of the command and of the children that it has waited for.
 	CPU time.Duration
-	Err            error
+	Err error
 }
 
 // ExitStatus is the program's, -1 if it has none.
