@@ -40,7 +40,7 @@ func readConstants(data string) (overhead.Constants, error) {
 	if err != nil {
 		return overhead.Constants{}, err
 	}
-	var c calibration
+	c := calibration{Constants: overhead.DefaultConstants()} // of what an older file lacks
 	if err := json.Unmarshal(text, &c); err != nil {
 		return overhead.Constants{}, fmt.Errorf("%s: %w: run `outboard calibrate` again", path, err)
 	}

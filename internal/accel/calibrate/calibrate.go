@@ -26,6 +26,8 @@ type Sample struct {
 	Stream float64 `json:"stream_ns"`
 	// RoundTrip is the time of the shortest call that waits for the device, which is idle.
 	RoundTrip float64 `json:"round_trip_ns"`
+	// Again is that time where such calls follow each other without a pause.
+	Again float64 `json:"again_ns"`
 	// Copy, Write and Read are rates in bytes/s: of the thread's part of a write, and of large
 	// transfers as a whole.
 	Copy  float64 `json:"copy_bytes_per_s"`
@@ -72,6 +74,7 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	early := func(s *Sample) float64 { return s.Early }
 	stream := func(s *Sample) float64 { return s.Stream }
 	trip := func(s *Sample) float64 { return s.RoundTrip }
+	again := func(s *Sample) float64 { return s.Again }
 	wall := func(s *Sample) float64 { return s.Wall }
 	build := func(s *Sample) float64 { return s.Build }
 	c := fallback
@@ -92,6 +95,7 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	c.Relay = positive(network.median(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.median(early)))
 	c.RelayRate = max(1e7, min(network.median(func(s *Sample) float64 { return s.Write }), network.median(func(s *Sample) float64 { return s.Read })))
 	c.Wake = positive((network.median(trip) - direct.median(trip) - float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay)) / 2)
+	c.WakeSoon = min(c.Wake, positive((network.median(again)-direct.median(again)-float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay))/2))
 	c.StartUp = positive(network.median(wall) - direct.median(start) - float64(network.RTT)*float64(c.StartUpTrips))
 	return c, nil
 }

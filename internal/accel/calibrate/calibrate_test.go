@@ -10,9 +10,9 @@ import (
 func way(s Sample, rtt time.Duration) *Way { return &Way{Samples: []Sample{s, s, s}, RTT: rtt} }
 
 func TestConstantsAreTheDifferences(t *testing.T) {
-	direct := way(Sample{Query: 50, Early: 200, Stream: 210, RoundTrip: 1000, Wall: 1e8, Init: 1e7}, 0)
+	direct := way(Sample{Query: 50, Early: 200, Stream: 210, RoundTrip: 1000, Again: 1000, Wall: 1e8, Init: 1e7}, 0)
 	ring := way(Sample{Query: 70, Early: 500, Stream: 1200, RoundTrip: 20_000, Copy: 8e9, Write: 5e9, Read: 5e9, Wall: 1.4e8}, 0)
-	network := way(Sample{Query: 70, Early: 500, Stream: 2200, RoundTrip: 170_000, Copy: 8e9, Write: 9e8, Read: 8e8, Wall: 1.6e8}, 100*time.Microsecond)
+	network := way(Sample{Query: 70, Early: 500, Stream: 2200, RoundTrip: 170_000, Again: 130_000, Copy: 8e9, Write: 9e8, Read: 8e8, Wall: 1.6e8}, 100*time.Microsecond)
 	fallback := overhead.DefaultConstants()
 	fallback.Receive, fallback.StartUpTrips = 1000, 4
 	got, err := Constants(direct, ring, network, 0.01, fallback)
@@ -21,7 +21,7 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 	}
 	want := overhead.Constants{
 		Local: 70, Encode: 500, Receive: 1000, CopyRate: 8e9, Dispatch: 1000, RingWake: 8250, Relay: 1000, RelayRate: 8e8,
-		Wake: 32_250, StartUp: 69_600_000, StartUpTrips: 4, Spread: 0.01,
+		Wake: 32_250, WakeSoon: 12_250, StartUp: 69_600_000, StartUpTrips: 4, Spread: 0.01,
 	}
 	if got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)

@@ -34,7 +34,11 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	if class == trace.WaitedFor {
 		forward += framing
 	}
+	idle := t.pending > cost.Of(longPause)
 	sent := m.encode(t, r, class, forward)
+	if idle {
+		sent = m.wakeUp(m.links.upAsleep, sent)
+	}
 	worker, err := m.worker(r)
 	if err != nil {
 		return err
@@ -60,6 +64,17 @@ func (m *model) encode(t *thread, r *trace.Record, class trace.Class, bytes uint
 	head := m.run(t)
 	t.pending = m.onThread(r, class)
 	return flow{head, m.run(t)}
+}
+
+// wakeUp delays a message to processes that sleep.
+func (m *model) wakeUp(asleep cost.Resource, in flow) flow {
+	head := m.point()
+	m.e.Add(cost.Task{On: asleep, After: [2]cost.Point{in.head}, Done: head})
+	if in.head == in.tail {
+		return flow{head, head}
+	}
+	m.e.Raise(in.tail, head)
+	return flow{head, in.tail}
 }
 
 // worker returns the resource that executes the messages of the record's session.
@@ -192,6 +207,15 @@ func returning(h *trace.Header, done outcome, r *trace.Record) int64 {
 	return max(0, back-max(called, done.recorded))
 }
 
+// waited is how long the device was busy, in the recording, after it had the call, in ns.
+func waited(h *trace.Header, done outcome, r *trace.Record) int64 {
+	called := r.Begin
+	if h.Mode == trace.Remote {
+		called += r.Encode + r.WireForward
+	}
+	return done.recorded - called
+}
+
 // answer sends the answer of a call back. The thread of a waited-for call goes on when it is
 // there; other data only takes its share of the link.
 func (m *model) answer(t *thread, r *trace.Record, done outcome, class trace.Class) {
@@ -203,6 +227,9 @@ func (m *model) answer(t *thread, r *trace.Record, done outcome, class trace.Cla
 			at.head = ready
 		}
 		at.tail = ready
+		if class == trace.WaitedFor && waited(m.header, done, r) > int64(longPause) {
+			at = m.wakeUp(m.links.downAsleep, at)
+		}
 	}
 	backward := max(r.Backward, answerBytes)
 	if class == trace.WaitedFor {

@@ -291,3 +291,24 @@ func BenchmarkPredict(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000/float64(len(r.records)), "ns/call/link")
 }
+
+// Processes that had a message shortly before wake up sooner than those that sleep.
+func TestAWakeUpAfterAPauseTakesLonger(t *testing.T) {
+	o := Options{Constants: zero()}
+	o.Constants.Wake, o.Constants.WakeSoon = 50*time.Microsecond, 10*time.Microsecond
+	forwarding := func(gap, device, rtt time.Duration) time.Duration {
+		p := newProgram()
+		for range 100 {
+			p.launch(gap, device)
+			p.finish(0)
+		}
+		r := p.exit(0)
+		without := Options{Constants: zero()}
+		return predictOne(t, r, Link{RTT: rtt}, o) - predictOne(t, r, Link{RTT: rtt}, without)
+	}
+	const slack = 500 * time.Microsecond // the first calls, and what the model rounds
+	within(t, "calls that follow each other", forwarding(0, 0, 0), 100*20*time.Microsecond, slack)
+	within(t, "calls after pauses of the program", forwarding(time.Millisecond, 0, 0), 100*(20+40)*time.Microsecond, slack)
+	within(t, "calls after pauses for the device", forwarding(0, 2*time.Millisecond, 0), 100*(20+40)*time.Microsecond, 100*40*time.Microsecond)
+	within(t, "calls over a long link", forwarding(0, 0, time.Millisecond), 100*100*time.Microsecond, slack)
+}

@@ -56,6 +56,9 @@ type Constants struct {
 	// Wake is how long a message takes from ring to ring beyond the propagation delay and
 	// Relay, each way: the processes on its way wake up.
 	Wake time.Duration `json:"wake_ns"`
+	// WakeSoon is Wake where the processes on the way had a message shortly before, and have not
+	// gone to sleep.
+	WakeSoon time.Duration `json:"wake_soon_ns"`
 	// Dispatch is what the worker takes for a message besides the driver's call.
 	Dispatch time.Duration `json:"dispatch_ns"`
 	// Build is what a build takes longer in the worker, which compiles kernels in a process of its
@@ -75,7 +78,7 @@ type Constants struct {
 func DefaultConstants() Constants {
 	return Constants{
 		Local: 60 * time.Nanosecond, Encode: 500 * time.Nanosecond, Receive: time.Microsecond, CopyRate: 8e9,
-		Relay: 1200 * time.Nanosecond, RelayRate: 9e8, Wake: 25 * time.Microsecond, Dispatch: 1500 * time.Nanosecond, RingWake: 8 * time.Microsecond,
+		Relay: 1200 * time.Nanosecond, RelayRate: 9e8, Wake: 25 * time.Microsecond, WakeSoon: 12 * time.Microsecond, Dispatch: 1500 * time.Nanosecond, RingWake: 8 * time.Microsecond,
 		Build:   30 * time.Millisecond,
 		StartUp: 60 * time.Millisecond, StartUpTrips: 4, Spread: 0.02,
 	}
@@ -83,7 +86,7 @@ func DefaultConstants() Constants {
 
 func (c Constants) validate() error {
 	for name, d := range map[string]time.Duration{
-		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "dispatch": c.Dispatch, "start_up": c.StartUp, "ring_wake": c.RingWake, "build": c.Build,
+		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "wake_soon": c.WakeSoon, "dispatch": c.Dispatch, "start_up": c.StartUp, "ring_wake": c.RingWake, "build": c.Build,
 	} {
 		if d < 0 || d > time.Minute {
 			return fmt.Errorf("constants: %s is %v: want 0 to 1m; run `outboard calibrate` again", name, d)
@@ -128,7 +131,22 @@ type lanes struct {
 	program, device []float64
 	forwarding      []float64
 	latency         []cost.Time // RTT/2
+	asleep          []cost.Time // what a wake-up takes longer after a pause of the program
 	count           int
+}
+
+// Between these pauses of a process its next wake-up becomes as long as that of a sleeping one: the
+// two ends of a ring wait actively for some 200 us while answers come that fast.
+const (
+	soonPause = 100 * time.Microsecond
+	longPause = 300 * time.Microsecond
+)
+
+// wakeAfter is the time of a wake-up when nothing has come for that long.
+func (c *Constants) wakeAfter(pause time.Duration) time.Duration {
+	long := max(c.Wake, c.WakeSoon)
+	share := float64(min(max(pause, soonPause), longPause)-soonPause) / float64(longPause-soonPause)
+	return c.WakeSoon + time.Duration(share*float64(long-c.WakeSoon))
 }
 
 func makeLanes(links []Link, c *Constants, spread Spread, intervals bool) lanes {
@@ -154,10 +172,12 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	}
 	forwarding := factor(slowerForwarding, spread.Forwarding)
 	half := cost.Time(float64(cost.Of(link.RTT)) / 2 * factor(longerLink, link.RTTSpread))
-	wake, relay, relayPerByte := c.Wake, forwarding, forwarding/c.RelayRate
+	wake, relay, relayPerByte := c.wakeAfter(link.RTT), forwarding, forwarding/c.RelayRate
+	asleep := max(c.Wake, c.WakeSoon) - wake
 	if link.SharedMemory {
-		wake, relay, relayPerByte = c.RingWake, 0, 0
+		wake, asleep, relay, relayPerByte = c.RingWake, 0, 0, 0
 	}
+	l.asleep = append(l.asleep, cost.Time(float64(cost.Of(asleep))*forwarding))
 	latency := half + cost.Time(float64(cost.Of(wake))*forwarding)
 	narrow := factor(narrowerLink, link.BandwidthSpread)
 	l.latency = append(l.latency, half)
