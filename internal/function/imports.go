@@ -145,6 +145,7 @@ func (c *invocation) dropAll() []Import {
 	}
 	clear(c.imports.handles)
 	records := c.imports.records
+	c.nn = nnState{}
 	c.imports = importTable{handles: c.imports.handles[:0]}
 	if c.cancel != nil {
 		c.cancel()

@@ -16,7 +16,8 @@ import (
 func manifest(f *Function, shared *Arena) *bag {
 	return &bag{things: map[string]Resource{
 		"function:self": callee{f: f}, "function:never": waiter{}, "secret:key": secret{text: "hush"}, "bucket:seats": bucket{},
-		"device:gpu":  device{},
+		"device:gpu": device{},
+		"model:next": nextModel{}, "model:none": refusingModel{}, "model:wait": waitingModel{},
 		"arena:board": &SharedArena{Arena: shared},
 	}}
 }
@@ -407,10 +408,14 @@ func FuzzHost(f *testing.F) {
 	at, size := s.text(turnAround(puppetWindow, 4096))
 	s.do("device_do", 5, at, size)
 	f.Add(s.body(), true)
+	var nn script
+	nn.infer("next", 1, []uint32{4}, "abcd")
+	f.Add(nn.body(), false)
 	f.Fuzz(func(t *testing.T, body []byte, readOnly bool) {
 		a, board := newArena(t, 8192), newArena(t, 8192)
 		bag := manifest(puppets, board)
 		delete(bag.things, "function:never")
+		delete(bag.things, "model:wait")
 		p, err := puppets.Call(t.Context(), Request{Body: body, Arena: a, ReadOnly: readOnly, Resources: bag})
 		if kind := endingOf(err); err != nil && kind.Limit == "" && kind.Cause == "" {
 			t.Errorf("it ended with %v", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/outboard-run/outboard"
@@ -33,6 +34,13 @@ type puppetOp struct {
 	code   []byte
 }
 
+// nnOp begins the names of the steps that import from wasi-nn. A step has three arguments: those that
+// follow are puppetWritten, where get_output writes how much it wrote, and its buffer's size.
+const (
+	nnOp          = "nn:"
+	puppetWritten = puppetScratch - 8
+)
+
 func puppetOps() []puppetOp {
 	const a, b, c = puppetStep + 4, puppetStep + 8, puppetStep + 12
 	return []puppetOp{
@@ -54,6 +62,11 @@ func puppetOps() []puppetOp {
 		{"device_info", 1, assemble.I32, nil},
 		{"device_do", 3, assemble.I32, nil},
 		{"meta", 2, assemble.I32, nil},
+		{nnOp + "load_by_name", 3, assemble.I32, nil},
+		{nnOp + "init_execution_context", 2, assemble.I32, nil},
+		{nnOp + "set_input", 3, assemble.I32, nil},
+		{nnOp + "compute", 1, assemble.I32, nil},
+		{nnOp + "get_output", 5, assemble.I32, nil},
 		{"load", 0, assemble.I32, slices.Concat(loadAt(a), []byte{0x28, 0, 0})},
 		{"store", 0, 0, slices.Concat(loadAt(a), loadAt(b), []byte{0x36, 0, 0})},
 		{"fill", 0, 0, slices.Concat(loadAt(a), loadAt(b), loadAt(c), []byte{0xfc, 11, 0})},
@@ -77,7 +90,11 @@ func puppet(window int32) []byte {
 		if op.code != nil {
 			continue
 		}
-		imports = append(imports, assemble.Import("outboard", op.name, 0, byte(len(types))))
+		module, name := "outboard", op.name
+		if nn, ok := strings.CutPrefix(name, nnOp); ok {
+			module, name = nnModule, nn
+		}
+		imports = append(imports, assemble.Import(module, name, 0, byte(len(types))))
 		var results []byte
 		if op.result != 0 {
 			results = []byte{op.result}
@@ -105,7 +122,11 @@ func puppetCode(ops []puppetOp) []byte {
 		body := op.code
 		if body == nil {
 			for p := range op.params {
-				body = append(body, loadAt(int32(puppetStep+4+4*p))...)
+				if p < 3 {
+					body = append(body, loadAt(int32(puppetStep+4+4*p))...)
+				} else {
+					body = append(body, assemble.I32Const(puppetWritten)...)
+				}
 			}
 			body = append(body, callTo(imported)...)
 			imported++

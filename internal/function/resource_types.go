@@ -6,12 +6,12 @@ import "context"
 // should name the line that is missing in the manifest.
 type Resources interface {
 	// Import resolves a name: "function:F", "function:APP/F", "arena:N",
-	// "bucket:N", "secret:N", "device:N". What it returns is released exactly once.
+	// "bucket:N", "secret:N", "device:N", "model:N". What it returns is released exactly once.
 	Import(ctx context.Context, name string) (Resource, error)
 }
 
-// Resource is what Import returned: a Callee, a Bucket, a Secret, a Device or a
-// *SharedArena.
+// Resource is what Import returned: a Callee, a Bucket, a Secret, a Device, a Model
+// or a *SharedArena.
 // One call uses it, in one goroutine.
 type Resource interface {
 	// Release frees it. Nothing is called afterwards.

@@ -58,6 +58,7 @@ type invocation struct {
 	about     func(name string) (string, bool)
 	resources Resources
 	imports   importTable
+	nn        nnState
 
 	result     []byte // of the last host call
 	response   []byte

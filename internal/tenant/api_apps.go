@@ -50,13 +50,35 @@ func (a *appsAPI) postApp(r *http.Request) (client.Deployed, error) {
 		return client.Deployed{}, err
 	}
 	if d.Check {
-		return client.Deployed{App: v.App.Name, Tenant: v.App.Tenant, Routes: a.addresses(&v.App)}, nil
+		return client.Deployed{App: v.App.Name, Tenant: v.App.Tenant, Routes: a.addresses(&v.App), Notes: a.notes(r.Context(), &v)}, nil
 	}
 	applied, err := a.registry.Apply(r.Context(), v)
 	if err != nil {
 		return client.Deployed{}, err
 	}
-	return a.deployed(r.Context(), applied, d.NoWait)
+	out, err := a.deployed(r.Context(), applied, d.NoWait)
+	out.Notes = a.notes(r.Context(), &v)
+	return out, err
+}
+
+// noteLimit is how long the pool may take to say which of an app's models it has.
+const noteLimit = 2 * time.Second
+
+// notes are remarks on an app that are no mistakes: the models that its functions import may be
+// pushed later.
+func (a *appsAPI) notes(ctx context.Context, v *catalog.Version) []client.Problem {
+	ctx, cancel := context.WithTimeout(ctx, noteLimit)
+	defer cancel()
+	var all []client.Problem
+	for _, name := range slices.Sorted(maps.Keys(v.App.Functions)) {
+		for _, i := range v.App.Functions[name].Imports {
+			if i.Kind == manifest.ImportModel && !a.tenant.models.Ready(ctx, i.Name) {
+				all = append(all, client.Problem{File: v.File, Text: fmt.Sprintf(
+					"function %s: no model %s is ready in this pool; `outboard models push %s FILE` brings it", name, i.Name, i.Name)})
+			}
+		}
+	}
+	return all
 }
 
 // deployed waits until this node serves a version, unless the request asks for no wait.

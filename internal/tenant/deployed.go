@@ -75,22 +75,21 @@ func (d *deployed) Import(ctx context.Context, name string) (function.Resource, 
 			return nil, err
 		}
 		return deviceResource{device}, nil
+	case manifest.ImportModel:
+		return d.tenant.models.Open(ctx, i.Name)
 	case manifest.ImportFunction:
 	}
 	app, other := i.Function(spec.Name)
 	return d.callee(ctx, app, other)
 }
 
-var importable = []manifest.Kind{manifest.ImportArena, manifest.ImportBucket, manifest.ImportFunction, manifest.ImportSecret, manifest.ImportDevice}
+var importable = []manifest.Kind{manifest.ImportArena, manifest.ImportBucket, manifest.ImportFunction, manifest.ImportSecret, manifest.ImportDevice, manifest.ImportModel}
 
 // notAllowed names the line of the manifest that would allow an import.
 func (d *deployed) notAllowed(name string) error {
 	kind, object, ok := strings.Cut(name, ":")
-	if kind == "model" {
-		return outboard.Errorf(outboard.NotFound, "", "this pool has no models yet: %s can't be imported", name)
-	}
 	if !ok || object == "" || !slices.Contains(importable, manifest.Kind(kind)) {
-		return outboard.Errorf(outboard.Invalid, "", "want KIND:NAME, as in bucket:seats, where KIND is one of arena, bucket, device, function and secret")
+		return outboard.Errorf(outboard.Invalid, "", "want KIND:NAME, as in bucket:seats, where KIND is one of arena, bucket, device, function, model and secret")
 	}
 	return outboard.Errorf(outboard.Denied, "",
 		"function %s may not: add \"- %s: %s\" to functions.%s.imports in the manifest of app %s",

@@ -23,6 +23,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/tenant/blob"
 	"github.com/outboard-run/outboard/internal/tenant/members"
+	"github.com/outboard-run/outboard/internal/tenant/models"
 	"github.com/outboard-run/outboard/internal/tenant/peer"
 	"github.com/outboard-run/outboard/internal/traces"
 	"github.com/outboard-run/outboard/internal/unixsock"
@@ -58,6 +59,7 @@ type Tenant struct {
 	state    *state.State
 	members  *members.Members
 	peers    *peer.Client
+	models   *models.Models
 	files    *blob.Store
 	values   *values
 	runtime  *function.Runtime
@@ -186,6 +188,7 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 	if t.peers, err = peer.Dial(t.config.Tenant, t.config.CallsSocket, t.config.DevicesKey, t.log); err != nil {
 		return nil, err
 	}
+	t.models = models.New(t.peers.Conn())
 	t.files = &blob.Store{Dir: t.config.Dir, Peers: t.peers, Others: t.members.Peers, Known: t.members.Known}
 	t.files.Artifacts, err = artifact.Open(artifact.Options{Dir: t.config.ownArtifacts(), Shared: t.config.Artifacts, Source: t.files, Logger: t.log})
 	if err != nil {

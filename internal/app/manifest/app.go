@@ -161,7 +161,7 @@ func (r *functionReader) env(v pathNode, f *Function) {
 }
 
 func importKinds() []Kind {
-	return []Kind{ImportFunction, ImportArena, ImportBucket, ImportSecret, ImportDevice}
+	return []Kind{ImportFunction, ImportArena, ImportBucket, ImportSecret, ImportDevice, ImportModel}
 }
 
 func (r *functionReader) imports(a *App, function string, v pathNode) []Import {
@@ -185,10 +185,6 @@ func (r *functionReader) imports(a *App, function string, v pathNode) []Import {
 
 // oneImport reads an import, and where its name stands.
 func (r *functionReader) oneImport(v pathNode) (i Import, named pathNode) {
-	if model := keyOf(v, "model"); model != nil {
-		r.report(model, "pools have no models yet: leave this import out")
-		return Import{}, named
-	}
 	before, m := len(r.problems), members{"share": r.boolean(&i.Share)}
 	for _, kind := range importKinds() {
 		m[string(kind)] = func(v pathNode) {
@@ -205,21 +201,9 @@ func (r *functionReader) oneImport(v pathNode) (i Import, named pathNode) {
 		r.report(share.Node, "only an arena or a device is shared or not: leave share out")
 	}
 	if i.Kind == "" && len(r.problems) == before {
-		r.report(v.Node, "this import names nothing: write one of bucket, function, arena, secret, device, as in: - bucket: seats")
+		r.report(v.Node, "this import names nothing: write one of bucket, function, arena, secret, device, model, as in: - bucket: seats")
 	}
 	return i, named
-}
-
-// keyOf is the key of a mapping that is named, or nil.
-func keyOf(v pathNode, name string) *yaml.Node {
-	if v.Kind == yaml.MappingNode {
-		for i := 0; i < len(v.Content); i += 2 {
-			if v.Content[i].Value == name {
-				return v.Content[i]
-			}
-		}
-	}
-	return nil
 }
 
 // buckets are a list of names, or names with what is to be known of each.
@@ -344,7 +328,7 @@ func (a *App) names(kind Kind) []string {
 		return sorted(a.Secrets)
 	case ImportDevice:
 		return sorted(a.Devices)
-	case ImportFunction:
+	case ImportFunction, ImportModel:
 	}
 	return sorted(a.Functions)
 }

@@ -88,6 +88,7 @@ const (
 	ImportBucket   Kind = "bucket"
 	ImportSecret   Kind = "secret"
 	ImportDevice   Kind = "device"
+	ImportModel    Kind = "model" // of the pool
 )
 
 // Import is something that a function may import.

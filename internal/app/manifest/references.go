@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -33,11 +34,18 @@ func (r *triggerReader) target(a *App, kind string, name *string) func(pathNode)
 	}
 }
 
+// modelName is what the names and aliases of models look like.
+var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
 // importReference checks that an import exists.
 func (r *functionReader) importReference(a *App, function string, i Import, v pathNode) {
 	switch names := a.names(i.Kind); {
 	case i.Kind == ImportFunction && strings.Contains(i.Name, "/"):
 		r.foreign(a, i, v)
+	case i.Kind == ImportModel: // the pool knows it, or will
+		if i.Name != "" && !modelName.MatchString(i.Name) {
+			r.report(v.Node, "%q is no name of a model: `outboard models` lists the pool's", i.Name)
+		}
 	case !slices.Contains(names, i.Name):
 		r.report(v.Node, "there is no %s %q: %s%s", i.Kind, i.Name, spell.Hint(i.Name, names), declare(i))
 	case i.Kind == ImportFunction:
@@ -56,7 +64,7 @@ func declare(i Import) string {
 		return fmt.Sprintf("; for a new one add: secrets: {%s: {env: VARIABLE}}", i.Name)
 	case ImportDevice:
 		return fmt.Sprintf("; for a new one add: devices: {%s: {type: gpu, memory: 512MiB}}", i.Name)
-	case ImportFunction:
+	case ImportFunction, ImportModel:
 	}
 	return ""
 }

@@ -82,6 +82,14 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
+// Conn is the connection to the node, nil for none. Client's Close closes it.
+func (c *Client) Conn() grpc.ClientConnInterface {
+	if c.conn == nil {
+		return nil
+	}
+	return c.conn
+}
+
 var errNoNode = errors.New("this process has no node that could reach it")
 
 func (c *Client) method(node outboard.NodeID, name string) string {

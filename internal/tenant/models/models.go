@@ -1,0 +1,173 @@
+// Package models has the functions of a tenant call the models of the pool, over the fabric.
+package models
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/function"
+	"github.com/outboard-run/outboard/internal/model/oip"
+	"github.com/outboard-run/outboard/internal/model/oip/inference"
+)
+
+// Models are the models of the pool. Any number of goroutines may use them.
+type Models struct {
+	conn grpc.ClientConnInterface // nil: the process has no node
+
+	mu    sync.Mutex
+	known map[string]description
+}
+
+// A description is what a model takes and returns. It counts until a time.
+type description struct {
+	inputs, outputs []string
+	until           time.Time
+}
+
+// Bounds of the descriptions that are kept.
+const (
+	descriptionTTL  = 10 * time.Second
+	maxDescriptions = 1000
+)
+
+// New returns the models behind a connection to the node, which is nil where there is no node.
+func New(conn grpc.ClientConnInterface) *Models {
+	return &Models{conn: conn, known: map[string]description{}}
+}
+
+// Open returns a model by its name or alias.
+func (m *Models) Open(ctx context.Context, name string) (function.Resource, error) {
+	d, ok := m.lookup(name)
+	if !ok {
+		var reply inference.ModelMetadataResponse
+		if err := m.call(ctx, "ModelMetadata", &inference.ModelMetadataRequest{Name: name}, &reply); err != nil {
+			return nil, err
+		}
+		d = m.keep(name, &reply)
+	}
+	return &model{models: m, name: name, description: d}, nil
+}
+
+// Ready reports whether the pool has a model that takes requests.
+func (m *Models) Ready(ctx context.Context, name string) bool {
+	var reply inference.ModelReadyResponse
+	err := m.call(ctx, "ModelReady", &inference.ModelReadyRequest{Name: name}, &reply)
+	return err == nil && reply.GetReady()
+}
+
+func (m *Models) lookup(name string) (description, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, ok := m.known[name]
+	return d, ok && time.Now().Before(d.until)
+}
+
+func (m *Models) keep(name string, reply *inference.ModelMetadataResponse) description {
+	d := description{inputs: names(reply.GetInputs()), outputs: names(reply.GetOutputs()), until: time.Now().Add(descriptionTTL)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.known) >= maxDescriptions {
+		clear(m.known)
+	}
+	m.known[name] = d
+	return d
+}
+
+func names(list []*inference.ModelMetadataResponse_TensorMetadata) []string {
+	var all []string
+	for _, t := range list {
+		all = append(all, t.GetName())
+	}
+	return all
+}
+
+// call calls a method of the node's service for models.
+func (m *Models) call(ctx context.Context, method string, request, reply proto.Message) error {
+	if m.conn == nil {
+		return outboard.Errorf(outboard.Unreachable, "", "this process has no node that serves models")
+	}
+	err := m.conn.Invoke(ctx, "/"+oip.ServiceName+"/"+method, request, reply)
+	s := status.Convert(err)
+	switch s.Code() { //nolint:exhaustive // the others are the node's own failures
+	case codes.OK:
+		return nil
+	case codes.Unimplemented:
+		return outboard.Errorf(outboard.NotFound, "", "the pool has no models: `outboard models push NAME FILE` brings one")
+	case codes.NotFound:
+		return outboard.Errorf(outboard.NotFound, "", "%s", s.Message())
+	case codes.InvalidArgument:
+		return outboard.Errorf(outboard.Invalid, "", "%s", s.Message())
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return outboard.Errorf(outboard.Denied, "", "%s", s.Message())
+	case codes.Unavailable, codes.ResourceExhausted:
+		return outboard.Errorf(outboard.Busy, "", "%s", s.Message())
+	}
+	return outboard.Errorf(outboard.Other, "", "%s", s.Message())
+}
+
+// model is a model as a function imports it.
+type model struct {
+	models *Models
+	name   string
+	description
+}
+
+var _ function.Model = (*model)(nil)
+
+// Release implements function.Resource.
+func (*model) Release() {}
+
+// Inputs implements function.Model.
+func (m *model) Inputs() []string { return m.inputs }
+
+// Outputs implements function.Model.
+func (m *model) Outputs() []string { return m.outputs }
+
+// Infer implements function.Model.
+func (m *model) Infer(ctx context.Context, inputs []function.ModelTensor) ([]function.ModelTensor, error) {
+	request := &inference.ModelInferRequest{ModelName: m.name}
+	for i := range inputs {
+		t := &inputs[i]
+		request.Inputs = append(request.Inputs, &inference.ModelInferRequest_InferInputTensor{Name: t.Name, Datatype: t.Type, Shape: t.Shape})
+		request.RawInputContents = append(request.RawInputContents, t.Data)
+	}
+	for _, name := range m.outputs {
+		request.Outputs = append(request.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: name})
+	}
+	var reply inference.ModelInferResponse
+	if err := m.models.call(ctx, "ModelInfer", request, &reply); err != nil {
+		if outboard.KindOf(err) == outboard.Invalid {
+			m.models.forget(m.name) // another version may take other tensors
+		}
+		return nil, err
+	}
+	return m.outputsOf(&reply)
+}
+
+func (m *Models) forget(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.known, name)
+}
+
+// outputsOf returns the outputs of a response in the order of the model's.
+func (m *model) outputsOf(reply *inference.ModelInferResponse) ([]function.ModelTensor, error) {
+	list := make([]function.ModelTensor, len(m.outputs))
+	for i, name := range m.outputs {
+		at := slices.IndexFunc(reply.GetOutputs(), func(t *inference.ModelInferResponse_InferOutputTensor) bool { return t.GetName() == name })
+		if at < 0 || at >= len(reply.GetRawOutputContents()) {
+			return nil, outboard.Errorf(outboard.Protocol, "", "the response of the model %s has no output %q", m.name, name)
+		}
+		t := reply.GetOutputs()[at]
+		list[i] = function.ModelTensor{Name: name, Type: t.GetDatatype(), Shape: t.GetShape(), Data: reply.GetRawOutputContents()[at]}
+	}
+	return list, nil
+}
