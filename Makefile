@@ -29,8 +29,8 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 # information, which nothing of a test reads, the linker takes half the time; stack traces keep
 # their lines. Most tests of test/e2e wait for processes rather than for a processor, so more of
 # them run at a time than there are processors.
-TEST       := OUTBOARD_TEST_REQUIRE=all CGO_ENABLED=0 $(GO) test -trimpath -ldflags=-w -timeout 18m -parallel 4
-TEST_RACE  := OUTBOARD_TEST_REQUIRE=all $(GO) test -race -ldflags=-w -timeout 18m -parallel 4
+TEST       := OUTBOARD_TEST_REQUIRE=all CGO_ENABLED=0 $(GO) test -trimpath -ldflags=-w -timeout 45m -parallel 4
+TEST_RACE  := OUTBOARD_TEST_REQUIRE=all $(GO) test -race -ldflags=-w -timeout 45m -parallel 4
 
 .PHONY: build demo test test-packages test-program test-busy race check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library soak clean
 
