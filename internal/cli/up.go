@@ -33,6 +33,7 @@ type upOptions struct {
 	httpHosts         []string
 	models            string
 	modelsShm         bool
+	modelServers      string
 	slowCall          time.Duration
 	maxCalls          int
 	sandbox           sandboxFlag
@@ -56,6 +57,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.httpHosts, "http-host", nil, "host `NAME` for which requests to apps are served, beside localhost; *.NAME for TENANT.NAME with that tenant's apps")
 	flags.StringVar(&o.models, "models", "", "`ADDR` for the interfaces of models, beside --http")
 	flags.BoolVar(&o.modelsShm, "models-shm", false, "let clients of models register shared memory of this machine")
+	flags.StringVar(&o.modelServers, "model-servers", "", "`FILE` with the commands or addresses of servers that execute models (vLLM, llama-server)")
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")
 	flags.DurationVar(&o.leaseTTL, "lease-ttl", defaultLeaseTTL, "time after which the leases of a silent node end; the same on all nodes")
 	flags.IntVar(&o.maxCalls, "max-calls", defaultMaxCalls, "most calls in flight on one connection of a program or another node; one service gets three quarters of them")
@@ -113,7 +115,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Offer: opts.devices.fits,
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
-		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, Models: opts.models, ModelsSharedMemory: opts.modelsShm, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, LeaseTTL: opts.leaseTTL,
+		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, Models: opts.models, ModelsSharedMemory: opts.modelsShm, ModelServers: opts.modelServers, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, LeaseTTL: opts.leaseTTL,
 		Sandbox: opts.sandbox.sandbox, ProbeBudget: opts.probeBudget,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),

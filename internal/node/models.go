@@ -86,7 +86,12 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 		Command: append(slices.Clone(n.opts.Helper), "model-worker"), Namespaces: sandbox.DetectNamespaces(), Groups: n.groups, Log: log,
 	}
 	m.spawner.Open()
+	servers, err := n.modelServers(m.spawner)
+	if err != nil {
+		return nil, err
+	}
 	m.server, err = serve.Open(ctx, serve.Options{
+		Servers: servers.names(), LaunchServer: servers.launcher,
 		Self: n.self.ID, Repository: m.repository, Artifacts: n.artifacts, Peers: m.peers, Dir: absolute(n.folder.at(modelsDir)),
 		Launch: m.spawner.Launcher, Confine: m.confine, Library: builtin.Library, Metrics: n.registry, Log: log,
 	})

@@ -102,6 +102,8 @@ type Options struct {
 	// nowhere. ModelsSharedMemory lets their clients register system shared memory.
 	Models             string
 	ModelsSharedMemory bool
+	// ModelServers is a file with the servers that execute models of the engine "process".
+	ModelServers string
 	// CallsInside has this process carry the calls of programs, instead of a
 	// process of their own.
 	CallsInside bool

@@ -44,6 +44,8 @@ type Options struct {
 	Device string
 	// Library is the user's own build of the engine's library, "" for the one that is embedded.
 	Library string
+	// Server is the name of the server that executes the model, for the engine "process".
+	Server string
 	// Context is the most tokens of a sequence, for text; 0 takes the model's own.
 	Context int
 	// Sequences is the most sequences that are decoded at once, for text.

@@ -35,6 +35,9 @@ type Config struct {
 	Device string `json:"device,omitempty" yaml:"device"`
 	// Library is another build of the engine's library, a path on the nodes.
 	Library string `json:"library,omitempty" yaml:"library"`
+	// Server is the name of the server that executes the model, for the engine "process". Nodes
+	// have servers by that name if their operators have defined them.
+	Server string `json:"server,omitempty" yaml:"server"`
 	// Idle is how long an unused model stays loaded; 0: a quarter of an hour, negative: for ever.
 	Idle Duration `json:"idle,omitempty" yaml:"idle"`
 	// NaN says whether inputs with a NaN or an infinity are refused: "refuse" or "allow" (default).
@@ -177,6 +180,8 @@ func (c *Config) validate() *fieldError {
 		}
 	}
 	switch {
+	case (c.Engine == "process") != (c.Server != ""):
+		return &fieldError{"server", "want the name of a server with engine: process, and only with it"}
 	case c.Memory < 0:
 		return &fieldError{"memory", "want a positive size"}
 	case c.NaN != "" && c.NaN != "refuse" && c.NaN != "allow":

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/model"
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/queue"
@@ -108,14 +109,14 @@ func (i *instance) start(ctx context.Context) error {
 	}
 	files := filepath.Join(i.dir, "files")
 	opts := worker.Options{
-		Launch: s.opts.Launch(processName(s, i), int64(c.Memory)),
+		Launch: launcher(s, i),
 		Engine: i.spec.Engine, Source: engine.Source{Path: filepath.Join(files, i.spec.Main), Folder: files},
 		Options: engine.Options{
-			Threads: c.Threads, Memory: int64(c.Memory), Device: c.Device, Library: c.Library, Context: c.Context, Sequences: c.Sequences,
+			Threads: c.Threads, Memory: int64(c.Memory), Device: c.Device, Library: c.Library, Server: c.Server, Context: c.Context, Sequences: c.Sequences,
 		},
 		Library: embedded, Log: s.log,
 	}
-	if s.opts.Confine != nil {
+	if s.opts.Confine != nil && c.Server == "" {
 		var readable []string
 		if c.Library != "" {
 			readable = append(readable, filepath.Dir(c.Library))
@@ -139,6 +140,15 @@ func (i *instance) start(ctx context.Context) error {
 	}
 	go i.watch(w)
 	return nil
+}
+
+// launcher returns how the worker of an instance is started.
+func launcher(s *Server, i *instance) helper.Launcher {
+	launch := s.opts.Launch
+	if i.spec.Config.Server != "" {
+		launch = s.opts.LaunchServer
+	}
+	return launch(processName(s, i), int64(i.spec.Config.Memory))
 }
 
 // processName returns a name that no other process of this node has had: its control group is

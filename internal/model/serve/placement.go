@@ -22,6 +22,8 @@ type Report struct {
 	Free int64 `json:"free"`
 	// Loaded is the number of models that are.
 	Loaded int `json:"loaded"`
+	// Servers are those that the node has for the engine "process".
+	Servers []string `json:"servers,omitempty"`
 	// Models are the contents that are loaded or that were measured here.
 	Models []ModelReport `json:"models"`
 }
@@ -103,7 +105,7 @@ func (s *Server) candidates(v *repository.Version) []Candidate {
 // Explain returns what speaks for and against each node, the best one first.
 func (s *Server) Explain(v *repository.Version) []Candidate {
 	key := keyOf(v)
-	own := Report{Node: s.opts.Self, Free: s.free.Load(), Loaded: countLoaded(s), Models: describeVersion(s, v, key)}
+	own := Report{Node: s.opts.Self, Servers: s.opts.Servers, Free: s.free.Load(), Loaded: countLoaded(s), Models: describeVersion(s, v, key)}
 	reports := append([]Report{own}, s.opts.Peers.Reports()...)
 	var list []Candidate
 	for _, r := range reports {
@@ -129,6 +131,10 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 	c := Candidate{Node: r.Node, State: StateUnloaded}
 	if len(v.Config.Nodes) > 0 && !slices.Contains(v.Config.Nodes, string(r.Node)) {
 		c.Excluded, c.Why = true, "the model's configuration does not name the node"
+		return c
+	}
+	if name := v.Config.Server; name != "" && !slices.Contains(r.Servers, name) {
+		c.Excluded, c.Why = true, fmt.Sprintf("the node has no model server %q: see outboard up --model-servers", name)
 		return c
 	}
 	var m ModelReport
@@ -185,7 +191,7 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 func (s *Server) report() Report {
 	s.free.Store(availableMemory())
 	measureTexts(s)
-	r := Report{Node: s.opts.Self, Free: s.free.Load(), Loaded: countLoaded(s)}
+	r := Report{Node: s.opts.Self, Servers: s.opts.Servers, Free: s.free.Load(), Loaded: countLoaded(s)}
 	for _, m := range s.opts.Repository.List() {
 		v := m.Current()
 		r.Models = append(r.Models, describeVersion(s, v, keyOf(v))...)

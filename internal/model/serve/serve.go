@@ -65,6 +65,10 @@ type Options struct {
 	// are an empty folder, the folder of the model's files, and what else it reads.
 	Launch  func(name string, memory int64) helper.Launcher
 	Confine func(dir, files string, readable []string) *worker.Confinement
+	// Servers are the names of the servers that this node has for the engine "process", whose
+	// workers LaunchServer starts.
+	Servers      []string
+	LaunchServer func(name string, memory int64) helper.Launcher
 	// Library returns the embedded library of an engine.
 	Library func(engine string) (*os.File, error)
 	Metrics prometheus.Registerer

@@ -118,7 +118,7 @@ func (p *Pool) List(ctx context.Context) ([]text.Description, error) {
 
 // isText reports whether a version is a model for text.
 func isText(v *repository.Version) bool {
-	return strings.HasSuffix(v.Main, ".gguf") || v.Engine == "llama"
+	return strings.HasSuffix(v.Main, ".gguf") || v.Engine == "llama" || v.Engine == "process"
 }
 
 func (p *Pool) describe(x *serve.Index) text.Description {

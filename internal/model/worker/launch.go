@@ -82,26 +82,50 @@ func (s *Spawner) Launcher(name string, memory int64) helper.Launcher {
 }
 
 func (s *Spawner) start(name string, memory int64, socket *os.File) (helper.Process, error) {
+	own, err := duplicate(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	cmd := &exec.Cmd{Path: s.Command[0], Args: s.Command, ExtraFiles: []*os.File{own}, SysProcAttr: &syscall.SysProcAttr{}}
+	s.Namespaces.Apply(cmd.SysProcAttr)
+	return s.startCommand(name, memory, cmd)
+}
+
+// StartServer starts a server of somebody else's, in the node's own namespaces, with the variables
+// of environment beside the few that it gets of the node's.
+func (s *Spawner) StartServer(name string, memory int64, command, environment []string) (helper.Process, error) {
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return nil, outboard.Errorf(outboard.NotFound, "", "%w", err)
+	}
+	return s.startCommand(name, memory, &exec.Cmd{Path: path, Args: command, Env: append(serverEnviron(), environment...), SysProcAttr: &syscall.SysProcAttr{}})
+}
+
+// serverEnviron is the node's environment without what names its secrets.
+func serverEnviron() []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// startCommand starts a command in a control group, from the thread whose end ends it.
+func (s *Spawner) startCommand(name string, memory int64, cmd *exec.Cmd) (helper.Process, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer write.Close()
-	own, err := duplicate(socket)
-	if err != nil {
-		return nil, errors.Join(err, read.Close())
-	}
-	defer own.Close()
 	group, err := s.Groups.Make(name, cgroup.Limits{Memory: memory, Tasks: maxTasks})
 	if err != nil {
 		s.Log.Warn("a model's process has no control group", "name", name, "error", err)
 		group = nil
 	}
-	cmd := &exec.Cmd{
-		Path: s.Command[0], Args: s.Command, Stderr: write, ExtraFiles: []*os.File{own},
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
-	}
-	s.Namespaces.Apply(cmd.SysProcAttr)
+	cmd.Stderr, cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Pdeathsig = write, true, syscall.SIGKILL
 	started := make(chan error)
 	s.jobs <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {

@@ -1,0 +1,99 @@
+package process
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+)
+
+func TestParseServers(t *testing.T) {
+	got, err := parseServers("s.yaml", []byte("llama:\n  kind: llama-server\n  command: [llama-server, --port, '{port}']\nfar:\n  kind: vllm\n  url: http://10.0.0.1:8000\n"))
+	want := map[string]Server{
+		"llama": {Kind: "llama-server", Command: []string{"llama-server", "--port", "{port}"}}, "far": {Kind: "vllm", URL: "http://10.0.0.1:8000"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for text, reason := range map[string]string{
+		"x: {kind: tgi, url: http://a}":                          "kind",
+		"x: {kind: vllm}":                                        "either a command or a url",
+		"x: {kind: vllm, url: http://a, command: [b, '{port}']}": "either a command or a url",
+		"x: {kind: vllm, command: [vllm]}":                       "{port}",
+		"x: {kind: vllm, url: a}":                                "url",
+		"x: {kind: vllm, url: 'file:///etc/passwd'}":             "url",
+		"x: {kind: vllm, port: 1}":                               "port",
+		"- x":                                                    "line 1",
+	} {
+		if _, err := parseServers("s.yaml", []byte(text)); outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v, want %q", text, err, reason)
+		}
+	}
+}
+
+func TestCommandAndEnvironment(t *testing.T) {
+	s := Server{Command: []string{"run", "--model={model}", "{port}", "{context}/{sequences}"}, Environment: map[string]string{"A": "b"}}
+	o := engine.Options{Device: "cuda/1", Context: 512, Sequences: 4}
+	if diff := cmp.Diff([]string{"run", "--model=/m/x", "99", "512/4"}, s.command("99", engine.Source{Path: "/m/x"}, o)); diff != "" {
+		t.Error(diff)
+	}
+	got := map[string]bool{}
+	for _, v := range s.environ(o) {
+		got[v] = true
+	}
+	if !got["A=b"] || !got["CUDA_VISIBLE_DEVICES=1"] || !got["ROCR_VISIBLE_DEVICES="] {
+		t.Errorf("%v", got)
+	}
+}
+
+// A server that ends is told with the reason; it must not be waited for.
+func TestServerThatEnds(t *testing.T) {
+	e := &Engine{Servers: map[string]Server{"x": {Kind: "vllm", Command: []string{"sh", "-c", "exit 3", "{port}"}}}, Start: start}
+	_, err := e.Load(t.Context(), engine.Source{}, engine.Options{Server: "x"})
+	if outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("%v", err)
+	}
+	if _, err := e.Load(t.Context(), engine.Source{}, engine.Options{Server: "none"}); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("an unknown server: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e.Servers["x"] = Server{Kind: "vllm", Command: []string{"sh", "-c", "sleep 1000", "{port}"}}
+	if _, err := e.Load(ctx, engine.Source{}, engine.Options{Server: "x"}); err == nil {
+		t.Error("a load that was cancelled succeeded")
+	}
+}
+
+func TestParseMetrics(t *testing.T) {
+	got := parseMetrics(strings.NewReader("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 2.0\nvllm:num_requests_waiting{a=\"b c\"} 3\nvllm:num_requests_waiting{engine=\"1\"} 4\nnonsense\nvllm:generation_tokens_total 1e3\n"))
+	if got.Running != 2 || got.Waiting != 7 || got.GeneratedTokens != 1000 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Events come from a server that may send anything.
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte(`{"content":"a","tokens":[1],"stop":false,"completion_probabilities":[{"id":1,"logprob":-0.5,"top_logprobs":[{"id":1}]}]}`))
+	f.Add([]byte(`{"content":"","tokens":[],"stop":true,"stop_type":"limit"}`))
+	f.Add([]byte(`{"choices":[{"text":"a","token_ids":[1,2],"logprobs":{"token_logprobs":[-1],"top_logprobs":[{"a":-1}]},"finish_reason":"stop"}]}`))
+	f.Add([]byte(`{"error":{"message":"no"}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for name, d := range dialects {
+			a := &answer{limit: 2}
+			tokens, err := d.event(&textModel{}, a, data)
+			if err != nil {
+				continue
+			}
+			for _, token := range tokens {
+				a.add(token)
+			}
+			if a.usage.GeneratedTokens > len(tokens) {
+				t.Errorf("%s: %d tokens of %d", name, a.usage.GeneratedTokens, len(tokens))
+			}
+		}
+	})
+}

@@ -1,0 +1,344 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
+)
+
+// A textModel is a model that a server has.
+type textModel struct {
+	server  Server
+	dialect dialect
+	url     string
+	client  *http.Client
+	info    engine.Info
+	name    string // of the model, as the server calls it
+
+	process Process       // nil for a server that ran already
+	exited  chan struct{} // closed when process has ended
+	ended   error         // set before exited is closed
+	closing atomic.Bool
+}
+
+var _ engine.TextModel = (*textModel)(nil)
+
+// Info implements engine.Model.
+func (m *textModel) Info() engine.Info { return m.info }
+
+// Close implements engine.Model. It ends a server that Load has started.
+func (m *textModel) Close() error {
+	m.closing.Store(true)
+	if m.process != nil {
+		m.process.Kill()
+		<-m.exited
+	}
+	m.client.CloseIdleConnections()
+	return nil
+}
+
+// Limits of what a server answers.
+const (
+	maxAnswer = 64 << 20
+	maxEvent  = 4 << 20
+	maxReason = 1 << 10
+	callLimit = 30 * time.Second
+)
+
+// call posts a request and decodes the answer.
+func (m *textModel) call(ctx context.Context, path string, in, out any) error {
+	r, err := m.post(ctx, path, in)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	return decode(r.Body, path, out)
+}
+
+// get decodes the answer to a GET request.
+func (m *textModel) get(ctx context.Context, path string, out any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	r, err := m.do(request)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	return decode(r.Body, path, out)
+}
+
+func decode(body io.Reader, path string, out any) error {
+	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(out); err != nil {
+		return outboard.Errorf(outboard.Protocol, "model server", "its answer to %s: %w", path, err)
+	}
+	return nil
+}
+
+func (m *textModel) post(ctx context.Context, path string, in any) (*http.Response, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	// The request may be sent again where the server has just closed an idle connection; net/http
+	// wants this key for that, and does not send it without a value.
+	request.Header["Idempotency-Key"] = nil
+	return m.do(request)
+}
+
+func (m *textModel) do(request *http.Request) (*http.Response, error) {
+	if m.closing.Load() {
+		return nil, errClosed
+	}
+	r, err := m.client.Do(request)
+	if ctx := request.Context(); err != nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Unreachable, "model server", "%w", err)
+	}
+	if r.StatusCode != http.StatusOK {
+		defer r.Body.Close()
+		return nil, statusError(r)
+	}
+	return r, nil
+}
+
+var errClosed = outboard.Errorf(outboard.Unreachable, "", "the model is being unloaded")
+
+// statusError returns the error that a server answered with.
+func statusError(r *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(r.Body, maxReason)) // what there is
+	kind := outboard.Other
+	switch {
+	case r.StatusCode == http.StatusTooManyRequests:
+		kind = outboard.Exhausted
+	case r.StatusCode == http.StatusServiceUnavailable || r.StatusCode == http.StatusBadGateway:
+		kind = outboard.Unreachable
+	case r.StatusCode >= 400 && r.StatusCode < 500:
+		kind = outboard.Invalid
+	}
+	return outboard.Errorf(kind, "model server", "status %d: %s", r.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(text)), "?"))
+}
+
+// Tokenize implements engine.TextModel.
+func (m *textModel) Tokenize(text string, special bool) ([]int32, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+	defer cancel()
+	return m.dialect.tokenize(ctx, m, text, special)
+}
+
+// Render implements engine.TextModel.
+func (m *textModel) Render(ctx context.Context, c engine.Conversation) (string, error) {
+	return m.dialect.render(ctx, m, c)
+}
+
+// Embed implements engine.TextModel, by the server's OpenAI interface.
+func (m *textModel) Embed(ctx context.Context, tokens []int32) ([]float32, error) {
+	var reply struct {
+		Data []struct {
+			Embedding []float32 `json:"embedding"`
+		} `json:"data"`
+	}
+	if err := m.call(ctx, "/v1/embeddings", map[string]any{"model": m.name, "input": tokens}, &reply); err != nil {
+		return nil, err
+	}
+	if len(reply.Data) != 1 || len(reply.Data[0].Embedding) == 0 {
+		return nil, outboard.Errorf(outboard.Protocol, "embed", "the model server returned %d embeddings", len(reply.Data))
+	}
+	return reply.Data[0].Embedding, nil
+}
+
+// Generate implements engine.TextModel.
+func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	if err := m.check(&g); err != nil {
+		return engine.Usage{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sent := time.Now()
+	path, body := m.dialect.request(m, &g)
+	r, err := m.post(ctx, path, body)
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	defer r.Body.Close()
+	a := &answer{usage: engine.Usage{PromptTokens: len(g.Prompt)}, limit: g.MaxTokens}
+	var first time.Time
+	err = events(ctx, r.Body, func(data []byte) error {
+		tokens, err := m.dialect.event(m, a, data)
+		if err != nil {
+			return err
+		}
+		if len(tokens) > 0 && first.IsZero() {
+			first = time.Now()
+		}
+		for _, t := range tokens {
+			if t, certain := a.add(t); !certain {
+				continue
+			} else if err := emit(t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && !a.finished {
+		err = outboard.Errorf(outboard.Unreachable, "generate", "the stream of the model server ended early")
+	}
+	if !first.IsZero() {
+		a.usage.Prefill, a.usage.Decode = first.Sub(sent), time.Since(first)
+	}
+	return a.usage, err
+}
+
+// An answer is the state of a stream.
+type answer struct {
+	usage    engine.Usage
+	limit    int
+	finished bool
+	// held is the last token that the limit allows, until the server says why the text ends: it
+	// does so in an event of its own.
+	held *engine.Token
+}
+
+// add counts a token, and reports whether it is certain whether it is the last one.
+func (a *answer) add(t engine.Token) (engine.Token, bool) {
+	if a.finished {
+		return t, false // what a server says after the end
+	}
+	if a.held != nil {
+		a.held.Text, a.held.Last = a.held.Text+t.Text, t.Last
+		a.finished = t.Last != ""
+		return *a.held, a.finished
+	}
+	a.usage.GeneratedTokens++
+	a.finished = t.Last != ""
+	if !a.finished && a.usage.GeneratedTokens == a.limit {
+		a.held = &t
+		return t, false
+	}
+	return t, true
+}
+
+// check refuses what servers would misunderstand.
+func (m *textModel) check(g *engine.Generation) error {
+	invalid := func(format string, args ...any) error {
+		return outboard.Errorf(outboard.Invalid, "generate", format, args...)
+	}
+	room := m.info.Context - len(g.Prompt)
+	switch {
+	case len(g.Prompt) == 0:
+		return invalid("the prompt is empty")
+	case g.Continued < 0 || g.Continued >= len(g.Prompt) || g.MaxTokens < 0:
+		return invalid("%d of %d tokens are continued, at most %d are to come", g.Continued, len(g.Prompt), g.MaxTokens)
+	case g.Continued > 0 && g.Grammar != "":
+		return invalid("a model server can't go on in the middle of a text with a grammar")
+	case m.info.Context > 0 && room < 1:
+		return invalid("the prompt has %d tokens, and the model's context has %d: shorten the prompt", len(g.Prompt), m.info.Context)
+	}
+	for i, token := range g.Prompt {
+		if token < 0 || m.info.Vocabulary > 0 && int(token) >= m.info.Vocabulary {
+			return invalid("token %d is %d, and the vocabulary has %d", i, token, m.info.Vocabulary)
+		}
+	}
+	for _, stop := range g.Stop {
+		if stop == "" {
+			return invalid("a stop text is empty")
+		}
+	}
+	if m.info.Context > 0 && (g.MaxTokens == 0 || g.MaxTokens > room) {
+		g.MaxTokens = room
+	}
+	return nil
+}
+
+var errStopped = errors.New("the stream has its last event")
+
+// events calls f with the data of each server-sent event, until the stream ends.
+func events(ctx context.Context, body io.Reader, f func(data []byte) error) error {
+	in := bufio.NewScanner(body)
+	in.Buffer(nil, maxEvent)
+	for in.Scan() {
+		data, ok := bytes.CutPrefix(in.Bytes(), []byte("data:"))
+		if data = bytes.TrimSpace(data); !ok || len(data) == 0 {
+			continue
+		}
+		if string(data) == "[DONE]" {
+			return nil
+		}
+		if err := f(data); err != nil {
+			if errors.Is(err, errStopped) {
+				return nil
+			}
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := in.Err(); err != nil {
+		return outboard.Errorf(outboard.Unreachable, "generate", "the stream of the model server: %w", err)
+	}
+	return nil
+}
+
+// Stats implements engine.TextModel, by the server's metrics.
+func (m *textModel) Stats() engine.TextStats {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/metrics", http.NoBody)
+	if err != nil {
+		return engine.TextStats{}
+	}
+	r, err := m.do(request)
+	if err != nil {
+		return engine.TextStats{} // it has none
+	}
+	defer r.Body.Close()
+	return parseMetrics(io.LimitReader(r.Body, maxAnswer))
+}
+
+// parseMetrics reads the metrics of llama-server and vLLM (Prometheus's text format).
+func parseMetrics(body io.Reader) (s engine.TextStats) {
+	for in := bufio.NewScanner(body); in.Scan(); {
+		at := strings.LastIndexByte(in.Text(), ' ')
+		if at < 0 {
+			continue
+		}
+		name, _, _ := strings.Cut(in.Text()[:at], "{")
+		n, err := strconv.ParseFloat(in.Text()[at+1:], 64)
+		if err != nil {
+			continue
+		}
+		switch n := max(n, 0); name {
+		case "vllm:num_requests_running", "llamacpp:requests_processing":
+			s.Running += int(n)
+		case "vllm:num_requests_waiting", "llamacpp:requests_deferred":
+			s.Waiting += int(n)
+		case "vllm:prompt_tokens_total", "llamacpp:prompt_tokens_total":
+			s.PromptTokens += int64(n)
+		case "vllm:generation_tokens_total", "llamacpp:tokens_predicted_total":
+			s.GeneratedTokens += int64(n)
+		case "vllm:prefix_cache_hits_total":
+			s.CachedTokens += int64(n)
+		}
+	}
+	return s
+}
