@@ -38,7 +38,7 @@ func newRoutes(ctx context.Context, data string, opts runOptions, hold *client.H
 		}
 		remote := borrow.NewRemote(borrow.RemoteOptions{
 			Addr: l.Addr, TLS: func() (*tls.Config, error) { return sessionTLS(hold, i) },
-			DeadAfter: opts.deadAfter * 4 / 5, // leaves time to report the loss to the program
+			DeadAfter: opts.deadAfter * 19 / 20, // leaves time to report the loss to the program
 		})
 		r.remotes[l.Addr] = remote
 		r.warming.Go(func() { remote.Warm(ctx) })

@@ -1,21 +1,21 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
+	"github.com/outboard-run/outboard/internal/accel/bridge"
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
-	"github.com/outboard-run/outboard/internal/shm"
 )
 
 // sessionServer serves sessions of programs on the devices of this node: of this machine over
@@ -25,6 +25,7 @@ type sessionServer struct {
 	pool    *pool.Pool
 	host    *lend.Host
 	devices []offeredDevice
+	bridged bridge.Host // the sessions of programs on other machines
 	log     *slog.Logger
 }
 
@@ -88,7 +89,7 @@ func (s *sessionServer) openLocal(ctx context.Context, conn *ipc.Conn) (*lend.Se
 	if err := receiveFirst(ctx, conn, borrow.TypeOpen, &request); err != nil {
 		return nil, err
 	}
-	if err := borrow.CheckVersion(request.Sessions); err != nil {
+	if err := bridge.CheckVersion(request.Sessions); err != nil {
 		return nil, err
 	}
 	session, err := s.start(ctx, request.Claim, s.self, "shm")
@@ -116,62 +117,68 @@ func receiveFirst(ctx context.Context, conn *ipc.Conn, kind string, v any) error
 	return m.Decode(v)
 }
 
-// serveStream serves one session of a program on another machine.
+// serveStream serves a stream of a program on another machine: it begins a session, or belongs to
+// one that there is.
 func (s *sessionServer) serveStream(ctx context.Context, stream *framed.Stream, peer authority.Peer) {
-	if stream.Method() != borrow.Method {
+	if stream.Method() != bridge.Method {
 		stream.Reset(outboard.Errorf(outboard.NotFound, "fabric", "this node has no method %q", stream.Method()))
 		return
 	}
-	claim, err := borrow.ClaimOf(stream.Header())
-	var session *lend.Session
-	if err == nil {
-		session, err = s.start(ctx, claim, peer.Node, "tcp")
+	o, err := bridge.ParseOpening(stream.Header())
+	switch {
+	case err == nil && o.Kind != bridge.Open:
+		err = s.bridged.Pass(ctx, o, string(peer.Node), stream)
+	case err == nil:
+		err = s.serveRemote(ctx, o, stream, peer)
 	}
-	if err != nil {
-		s.log.Warn("session refused", "via", "tcp", "peer", peer.Node, "error", err)
-		stream.Reset(err)
+	if err == nil {
 		return
+	}
+	if outboard.KindOf(err) != outboard.NotFound {
+		s.log.Warn("session refused", "via", "tcp", "peer", peer.Node, "error", err)
+	}
+	stream.Reset(err)
+}
+
+// serveRemote serves a session of a program on another machine. An error refuses it.
+func (s *sessionServer) serveRemote(ctx context.Context, o bridge.Opening, stream *framed.Stream, peer authority.Peer) error {
+	hosted, err := s.bridged.Add(o, string(peer.Node), stream)
+	if err != nil {
+		return err
+	}
+	defer hosted.Remove()
+	session, err := s.start(ctx, o.Claim, peer.Node, "tcp")
+	if err != nil {
+		return err
 	}
 	defer session.Close()
 	stop := context.AfterFunc(ctx, func() { session.End(errStopped) })
 	defer stop()
-	session.End(framed.Relay(stream, explainedRing{session.Ring(), session}))
-}
-
-// An explainedRing is a session's ring whose errors have the reason of the session's end, and
-// not only its kind: the stream carries the text to the program's side.
-type explainedRing struct {
-	*shm.Ring
-	session *lend.Session
-}
-
-// Next implements framed.Ring.
-func (r explainedRing) Next(least int) ([]byte, error) {
-	b, err := r.Ring.Next(least)
-	return b, r.explain(err)
-}
-
-// Reserve implements framed.Ring.
-func (r explainedRing) Reserve(least int) ([]byte, error) {
-	b, err := r.Ring.Reserve(least)
-	return b, r.explain(err)
+	life, end := context.WithCancelCause(context.Background())
+	defer end(nil)
+	go func() {
+		select {
+		case <-session.Ending():
+			end(session.Err())
+		case <-life.Done():
+		}
+	}()
+	explain := func(err error) error { return explain(session, err) }
+	session.End(hosted.Run(life, bridge.NewHalf(session.Ring(), explain)))
+	return nil
 }
 
 // reasonLimit is how long a worker that failed its ring may take to report the reason.
 const reasonLimit = time.Second
 
-func (r explainedRing) explain(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return err
-	}
+// explain returns the reason of a session's end for the kind of error that its ring has: the
+// stream carries the text to the program's side.
+func explain(session *lend.Session, err error) error {
 	timer := time.NewTimer(reasonLimit)
 	defer timer.Stop()
 	select {
-	case <-r.session.Ending():
+	case <-session.Ending():
 	case <-timer.C:
 	}
-	if reason := r.session.Err(); reason != nil {
-		return reason
-	}
-	return err
+	return cmp.Or(session.Err(), err)
 }

@@ -34,8 +34,8 @@ func TestReceiveFirst(t *testing.T) {
 		packet string
 		ok     bool
 	}{
-		"request":        {`{"type":"open","sessions":2,"claim":"YWJj"}`, true},
-		"unknown member": {`{"type":"open","sessions":2,"claim":"YWJj","later":1}`, true},
+		"request":        {`{"type":"open","sessions":3,"claim":"YWJj"}`, true},
+		"unknown member": {`{"type":"open","sessions":3,"claim":"YWJj","later":1}`, true},
 		"another type":   {`{"type":"lease"}`, false},
 		"no claim":       {`{"type":"open","claim":1}`, false},
 		"nothing":        {``, false},
@@ -44,7 +44,7 @@ func TestReceiveFirst(t *testing.T) {
 			var r borrow.LocalRequest
 			err := receiveFirst(t.Context(), sendRaw(t, []byte(test.packet)), borrow.TypeOpen, &r)
 			switch {
-			case test.ok && (err != nil || string(r.Claim) != "abc" || r.Sessions != 2):
+			case test.ok && (err != nil || string(r.Claim) != "abc" || r.Sessions != 3):
 				t.Errorf("got %+v, %v", r, err)
 			case !test.ok && outboard.KindOf(err) != outboard.Protocol:
 				t.Errorf("got %v, want a protocol error", err)

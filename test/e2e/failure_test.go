@@ -213,17 +213,17 @@ func TestKilledProgramLeavesNothing(t *testing.T) {
 			if err := syscall.Kill(victim(h), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 8*time.Second, "workers, sessions and leases are gone", func() bool {
+			eventually(t, time.Minute, "workers, sessions and leases are gone", func() bool {
 				return len(descendants(harbour.PID())) == before && len(list(t, harbour, "sessions")) == 0 && len(list(t, harbour, "leases")) == 0
 			})
 			_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
 			_ = h.cmd.Wait()
 		})
 	}
-	left, err := filepath.Glob(filepath.Join(harbour.Data(), "tmp", "*"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v %v", left, err)
-	}
+	eventually(t, time.Minute, "no file is left behind", func() bool { // a compile step may still run
+		left, err := filepath.Glob(filepath.Join(harbour.Data(), "tmp", "*"))
+		return err == nil && len(left) == 0
+	})
 }
 
 func TestMemoryLimit(t *testing.T) {

@@ -310,15 +310,3 @@ func FuzzHandshake(f *testing.F) {
 		}
 	})
 }
-
-func TestVersionSkewIsNamed(t *testing.T) {
-	claim, err := ClaimOf(Header([]byte("claim")))
-	if err != nil || string(claim) != "claim" {
-		t.Errorf("our own header gives %q, %v", claim, err)
-	}
-	for name, header := range map[string][]byte{"older": append([]byte{Sessions - 1}, "claim"...), "empty": nil} {
-		if _, err := ClaimOf(header); outboard.KindOf(err) != outboard.Protocol {
-			t.Errorf("%s: got %v, want a protocol error", name, err)
-		}
-	}
-}

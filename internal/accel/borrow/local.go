@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/bridge"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/shm"
 )
@@ -74,7 +75,7 @@ func Local(ctx context.Context, path string, claim []byte) (Link, error) {
 
 // open sends the request, and returns the ring's memory.
 func open(ctx context.Context, conn *ipc.Conn, claim []byte) (*os.File, error) {
-	if err := conn.Send(TypeOpen, LocalRequest{Sessions: Sessions, Claim: claim}); err != nil {
+	if err := conn.Send(TypeOpen, LocalRequest{Sessions: bridge.Version, Claim: claim}); err != nil {
 		return nil, &outboard.Error{Op: "open a session", Kind: outboard.SessionLost, Err: err}
 	}
 	m, err := receive(ctx, conn)

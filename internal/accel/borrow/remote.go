@@ -1,46 +1,21 @@
 package borrow
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/bridge"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/shm"
 )
-
-// Sessions is the version of what a session's bytes mean: the ring's layout and
-// the messages. Both sides must have the same; it is raised with every change.
-const Sessions = 2
-
-// Method is the fabric's method of a session. Its header is a byte, the version,
-// and the lease's claim; its bytes are those of the ring.
-const Method = "session"
-
-// Header makes the header of a session's stream.
-func Header(claim []byte) []byte { return append([]byte{Sessions}, claim...) }
-
-// ClaimOf takes the claim out of a session's header.
-func ClaimOf(header []byte) ([]byte, error) {
-	if len(header) == 0 {
-		return nil, outboard.Errorf(outboard.Protocol, "session", "no header")
-	}
-	return header[1:], CheckVersion(int(header[0]))
-}
-
-// CheckVersion returns an error with a remedy when the other side's sessions are of another
-// version.
-func CheckVersion(version int) error {
-	if version == Sessions {
-		return nil
-	}
-	return outboard.Errorf(outboard.Protocol, "session", "the device's node speaks version %d of sessions, the program's outboard version %d: run the same release on both",
-		Sessions, version)
-}
 
 // Protocol is the TLS application protocol of the fabric.
 const Protocol = "outboard/1"
@@ -51,7 +26,8 @@ type RemoteOptions struct {
 	Addr string
 	// TLS is asked before each new connection.
 	TLS func() (*tls.Config, error)
-	// DeadAfter is how long the node may be silent; 0 means the fabric's default.
+	// DeadAfter is how long the node may be out of reach before its sessions are lost: cuts of
+	// the network that are shorter are bridged. 0 means 5 s.
 	DeadAfter time.Duration
 	// Area is the size of each direction of a ring; 0 means shm.DefaultArea.
 	Area int
@@ -77,35 +53,35 @@ func NewRemote(opts RemoteOptions) *Remote {
 // Dial opens a session. It waits for the network only when there is no
 // connection yet: what is wrong with the claim shows at the ring's first use.
 func (r *Remote) Dial(ctx context.Context, claim []byte) (Link, error) {
-	conn, err := r.connect(ctx)
+	conn, err := r.connect(ctx, r.deadAfter())
 	if err != nil {
 		return nil, err
 	}
-	stream, err := conn.Open(ctx, Method, Header(claim))
+	l := &remote{to: r, token: bridge.NewToken(), done: make(chan struct{})}
+	streams, err := l.open(ctx, conn, bridge.Opening{Kind: bridge.Open, Claim: claim})
 	if err != nil {
 		return nil, err
 	}
 	file, err := shm.NewFile(r.opts.Area)
 	if err != nil {
-		stream.Reset(err)
+		streams.Reset(err)
 		return nil, err
 	}
-	ring, err := shm.Open(file, shm.Worker)
-	if err != nil {
-		stream.Reset(err)
+	if l.ring, err = shm.Open(file, shm.Worker); err != nil {
+		streams.Reset(err)
 		_ = file.Close()
 		return nil, err
 	}
-	l := &remote{stream: stream, ring: ring, done: make(chan struct{})}
-	go l.relay()
+	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
+	go l.run(streams)
 	return l, nil
 }
 
 // Warm makes the connection ahead of its first session. An error shows there.
-func (r *Remote) Warm(ctx context.Context) { _, _ = r.connect(ctx) }
+func (r *Remote) Warm(ctx context.Context) { _, _ = r.connect(ctx, r.deadAfter()) }
 
-// connect returns the connection that lives, or makes one.
-func (r *Remote) connect(ctx context.Context) (*framed.Conn, error) {
+// connect returns the connection that lives, or makes one within a time limit.
+func (r *Remote) connect(ctx context.Context, limit time.Duration) (*framed.Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.conn != nil && r.conn.Err() == nil {
@@ -119,15 +95,15 @@ func (r *Remote) connect(ctx context.Context) (*framed.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.connectTimeout(), outboard.Errorf(outboard.Unreachable,
-		"connect to "+r.opts.Addr, "no answer within %v: is the device's node up, and its port open?", r.connectTimeout()))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, outboard.Errorf(outboard.Unreachable,
+		"connect to "+r.opts.Addr, "no answer within %v: is the device's node up, and its port open?", limit))
 	defer cancel()
 	var dialer net.Dialer
 	nc, err := dialer.DialContext(ctx, "tcp", r.opts.Addr)
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Unreachable, "connect to the device's node", "%w", err)
 	}
-	conn := framed.Client(nc, framed.Options{TLS: config, DeadAfter: r.opts.DeadAfter})
+	conn := framed.Client(nc, framed.Options{TLS: config, DeadAfter: r.silence()})
 	if err := conn.Handshake(ctx); err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -136,11 +112,16 @@ func (r *Remote) connect(ctx context.Context) (*framed.Conn, error) {
 	return conn, nil
 }
 
-func (r *Remote) connectTimeout() time.Duration {
-	if r.opts.DeadAfter == 0 {
-		return 5 * time.Second
-	}
-	return r.opts.DeadAfter
+// deadAfter is how long the node may be out of reach.
+func (r *Remote) deadAfter() time.Duration { return cmp.Or(r.opts.DeadAfter, 5*time.Second) }
+
+// minSilence keeps a busy machine from being taken for a cut network all the time.
+const minSilence = 300 * time.Millisecond
+
+// silence is how long the node may be silent until the connection counts as lost and another one
+// is tried.
+func (r *Remote) silence() time.Duration {
+	return max(r.deadAfter()/5, min(minSilence, r.deadAfter()/2))
 }
 
 // Close ends the connection and, with it, every session that it carries.
@@ -157,24 +138,92 @@ func (r *Remote) Close() error {
 
 // remote is a session whose worker is on another machine.
 type remote struct {
-	stream *framed.Stream
-	ring   *shm.Ring
-	done   chan struct{}
+	to    *Remote
+	token bridge.Token
+	ring  *shm.Ring
+	life  context.Context //nolint:containedctx // It is the session's life, which Close ends.
+	end   context.CancelFunc
+	done  chan struct{}
 
 	mu     sync.Mutex
 	closed bool
 	err    error
 }
 
-// relay moves bytes until either side ends.
-func (l *remote) relay() {
+// open opens the session's streams on a connection.
+func (l *remote) open(ctx context.Context, conn *framed.Conn, o bridge.Opening) (bridge.Streams, error) {
+	o.Token, o.Patience = l.token, l.to.deadAfter()
+	data, err := conn.Open(ctx, bridge.Method, o.Marshal())
+	if err != nil {
+		return bridge.Streams{}, err
+	}
+	acks, err := conn.Open(ctx, bridge.Method, bridge.Opening{Kind: bridge.Acks, Token: l.token}.Marshal())
+	if err != nil {
+		data.Reset(err)
+		return bridge.Streams{}, err
+	}
+	return bridge.Streams{Data: data, Acks: acks}, nil
+}
+
+// run moves bytes until either side ends.
+func (l *remote) run(streams bridge.Streams) {
 	defer close(l.done)
-	err := framed.Relay(l.stream, l.ring)
+	defer l.end()
+	err := bridge.NewHalf(l.ring, nil).Run(l.life, streams, l.reconnect)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
 		l.err = err
 	}
+}
+
+const (
+	// redialLimit bounds one attempt to connect: the next one gets through when the network is
+	// there again, while the system would wait longer and longer to repeat this one's packets.
+	redialLimit = 400 * time.Millisecond
+	redialPause = 50 * time.Millisecond
+)
+
+// reconnect continues the session over another connection, which it tries to make until the node
+// has been out of reach for DeadAfter. The error is the cause then.
+func (l *remote) reconnect(received uint64, cause error) (bridge.Streams, uint64, error) {
+	ctx, cancel := context.WithTimeout(l.life, l.to.deadAfter()-l.to.silence())
+	defer cancel()
+	for ctx.Err() == nil {
+		conn, err := l.to.connect(ctx, redialLimit)
+		if err == nil {
+			streams, peer, err := l.resume(ctx, conn, received)
+			if err == nil {
+				return streams, peer, nil
+			}
+			if !conn.Lost() && ctx.Err() == nil {
+				return bridge.Streams{}, 0, err
+			}
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) || outboard.KindOf(err) == outboard.Denied {
+			break // no process listens there: the session is gone with it
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(redialPause):
+		}
+	}
+	return bridge.Streams{}, 0, cause
+}
+
+// resume opens the session's streams on another connection, and reads how many bytes the node has.
+func (l *remote) resume(ctx context.Context, conn *framed.Conn, received uint64) (bridge.Streams, uint64, error) {
+	streams, err := l.open(ctx, conn, bridge.Opening{Kind: bridge.Resume, Received: received})
+	if err != nil {
+		return streams, 0, err
+	}
+	stop := context.AfterFunc(ctx, func() { streams.Reset(context.Cause(ctx)) })
+	defer stop()
+	peer, err := streams.Peer()
+	if err != nil {
+		streams.Reset(err)
+	}
+	return streams, peer, err
 }
 
 func (l *remote) File() *os.File        { return l.ring.File() }
@@ -197,6 +246,7 @@ func (l *remote) Close() error {
 	}
 	// A program that closed its ring has said all; otherwise it is gone.
 	_ = l.ring.Close(shm.Done)
+	l.end()
 	<-l.done
 	l.ring.Unmap()
 	return nil

@@ -165,6 +165,13 @@ func (c *Conn) Err() error {
 	}
 }
 
+// Lost reports whether the connection has ended without the will of either side: the network or
+// the peer's process is gone.
+func (c *Conn) Lost() bool {
+	err := c.Err()
+	return err != nil && outboard.KindOf(err) == outboard.Unreachable && !errors.Is(err, ErrClosed) && !errors.Is(err, errPeerClosed)
+}
+
 // ErrClosed is returned for connections and streams that this side has closed.
 var ErrClosed = &outboard.Error{Op: "fabric", Kind: outboard.Other, Err: net.ErrClosed}
 

@@ -11,8 +11,8 @@
 //	s.Write(request); s.CloseWrite()         s.Read(...); s.Write(reply)
 //	s.Read(reply)                            s.Close()
 //
-// Opening costs no round trip: the first bytes travel with the request. [Relay] joins a stream
-// and a ring in shared memory.
+// Opening costs no round trip: the first bytes travel with the request. [Stream.CopyTo] fills
+// a ring in shared memory in place.
 //
 // # Flow control
 //

@@ -11,6 +11,10 @@ type Sink interface {
 	Commit(n int)
 }
 
+// relayPiece bounds one step of CopyTo, so that both ends work in parallel and the bytes are
+// still in the cache when the sink's reader reads them.
+const relayPiece = 512 << 10
+
 // CopyTo reads into the sink until the peer's CloseWrite (then it returns io.EOF), its Reset, or
 // the sink's failure.
 //

@@ -59,6 +59,17 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Flush sends the OPEN, if it has not left yet.
+func (s *Stream) Flush() {
+	s.mu.Lock()
+	pending := s.openPending
+	s.openPending = false
+	s.mu.Unlock()
+	if pending {
+		s.conn.out.flush()
+	}
+}
+
 // flushOpen sends the OPEN before this side waits.
 func (s *Stream) flushOpen() {
 	s.openPending = false

@@ -19,11 +19,7 @@ type Ring interface {
 	Fail(err error) error
 }
 
-// relayPiece bounds one step of a relay, so that both ends work in parallel and the bytes are
-// still in the cache when the other end reads them.
-const relayPiece = 512 << 10
-
-// Relay joins a stream and a ring in both directions without a buffer between them: the stream's
+// Relay is how the tests join streams and rings: it joins a stream and a ring in both directions without a buffer between them: the stream's
 // bytes are decrypted into the ring, and the ring's are sent from it. When either ends, Relay
 // ends the other for the same reason and returns: nil after a clean end, else that error. A
 // clean end of either side ends both directions, after what was sent before has arrived.

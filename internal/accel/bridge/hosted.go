@@ -1,0 +1,200 @@
+package bridge
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+)
+
+// pairLimit is how long the second stream of a pair may take to arrive.
+const pairLimit = 10 * time.Second
+
+// A Host has the sessions on a device's node, and passes to each the streams that belong to it.
+// The zero value has none.
+type Host struct {
+	mu       sync.Mutex
+	sessions map[Token]*Hosted
+	changed  chan struct{} // closed when a session is added
+}
+
+// Hosted is a session on its device's node.
+type Hosted struct {
+	host     *Host
+	token    Token
+	owner    string
+	patience time.Duration
+	offers   chan offer // of complete pairs
+
+	mu   sync.Mutex
+	next offer // of which one stream may be missing
+	half *Half // set by Run
+}
+
+// An offer is a pair of streams of a connection with the position of the program's side.
+type offer struct {
+	conn     *framed.Conn
+	streams  Streams
+	received uint64
+}
+
+// Add adds a session that a stream of kind Open begins. owner is the peer's identity: no other
+// may continue the session. The caller must call Remove.
+func (h *Host) Add(o Opening, owner string, data *framed.Stream) (*Hosted, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sessions[o.Token] != nil {
+		return nil, outboard.Errorf(outboard.Conflict, "session", "there is one with that token")
+	}
+	if h.sessions == nil {
+		h.sessions = map[Token]*Hosted{}
+	}
+	d := &Hosted{
+		host: h, token: o.Token, owner: owner, patience: o.Patience, offers: make(chan offer, 1),
+		next: offer{conn: data.Conn(), streams: Streams{Data: data}},
+	}
+	h.sessions[o.Token] = d
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+	return d, nil
+}
+
+// Pass passes a stream of kind Resume or Acks to its session.
+func (h *Host) Pass(ctx context.Context, o Opening, owner string, s *framed.Stream) error {
+	limit := pairLimit
+	if o.Kind == Resume {
+		limit = 0 // the session began before
+	}
+	d := h.find(ctx, o.Token, limit, s.Conn().Done())
+	if d == nil || d.owner != owner {
+		return outboard.Errorf(outboard.NotFound, "session", "it has ended on the device's node")
+	}
+	return d.offer(o, s)
+}
+
+// find waits for a session, and returns nil if there is none within the limit.
+func (h *Host) find(ctx context.Context, t Token, limit time.Duration, hungUp <-chan struct{}) *Hosted {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		h.mu.Lock()
+		d := h.sessions[t]
+		if h.changed == nil {
+			h.changed = make(chan struct{})
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		if d != nil || limit == 0 {
+			return d
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return nil
+		case <-hungUp:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// offer adds a stream to the pair of its connection. A newer connection replaces an older one.
+func (d *Hosted) offer(o Opening, s *framed.Stream) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.next.conn != s.Conn() {
+		d.next.reset()
+		d.next = offer{conn: s.Conn()}
+	}
+	place := &d.next.streams.Acks
+	if o.Kind == Resume {
+		place, d.next.received = &d.next.streams.Data, o.Received
+	}
+	if *place != nil {
+		return outboard.Errorf(outboard.Protocol, "session", "it has two streams of kind %d on a connection", o.Kind)
+	}
+	*place = s
+	if d.next.streams.Data == nil || d.next.streams.Acks == nil {
+		return nil
+	}
+	select {
+	case old := <-d.offers:
+		old.reset()
+	default:
+	}
+	complete := d.next
+	d.next = offer{}
+	d.offers <- complete // d.mu: there is room
+	if d.half != nil {
+		d.half.Interrupt(complete.streams)
+	}
+	return nil
+}
+
+// reset ends the streams that there are.
+func (o offer) reset() {
+	for _, s := range []*framed.Stream{o.streams.Data, o.streams.Acks} {
+		if s != nil {
+			s.Reset(errSuperseded)
+		}
+	}
+}
+
+// Run moves the session's bytes until it ends, and returns why: see Half.Run. ctx is done when the
+// session's end has begun.
+func (d *Hosted) Run(ctx context.Context, half *Half) error {
+	first, err := d.await(ctx, pairLimit, errNoPair)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.half = half
+	d.mu.Unlock()
+	return half.Run(ctx, first.streams, func(received uint64, cause error) (Streams, uint64, error) {
+		for {
+			o, err := d.await(ctx, d.patience, cause)
+			if err != nil {
+				return Streams{}, 0, err
+			}
+			if err = writePosition(o.streams.Data, received); err == nil {
+				return o.streams, o.received, nil
+			}
+		}
+	})
+}
+
+var errNoPair = outboard.Errorf(outboard.Protocol, "session", "its stream of acknowledgements is missing")
+
+// await waits for streams of a connection. late is the error after the limit.
+func (d *Hosted) await(ctx context.Context, limit time.Duration, late error) (offer, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case o := <-d.offers:
+		return o, nil
+	case <-timer.C:
+		return offer{}, late
+	case <-ctx.Done():
+		return offer{}, context.Cause(ctx)
+	}
+}
+
+// Remove removes the session.
+func (d *Hosted) Remove() {
+	d.host.mu.Lock()
+	delete(d.host.sessions, d.token)
+	d.host.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.next.reset()
+	select {
+	case o := <-d.offers:
+		o.reset()
+	default:
+	}
+}
