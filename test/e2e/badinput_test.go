@@ -281,7 +281,7 @@ func vouched(t *testing.T, hold *client.Hold, protocol string) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := authority.SessionClientTLS(root, cert, l.About.Node, l.Fingerprint)
+	config := authority.SessionClientTLS([]*x509.Certificate{root}, cert, l.About.Node, l.Fingerprint)
 	config.NextProtos = []string{protocol}
 	return config
 }
