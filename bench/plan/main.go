@@ -65,6 +65,7 @@ func (b *bench) sections() []paired.Section {
 		{Name: "predictions", Run: b.predictions},
 		{Name: "limits", Run: b.limits},
 		{Name: "together", Run: b.together},
+		{Name: "what-if", Run: b.whatIf},
 		{Name: "recording", Run: b.recording},
 		{Name: "speed", Run: b.speed},
 	}

@@ -150,15 +150,48 @@ func within(a, b, slack uint64) bool { return max(a, b)-min(a, b) <= slack }
 // countTraffic is what a program sends by its recording.
 func countTraffic(t *testing.T, file string) map[string]overhead.Traffic {
 	t.Helper()
+	return countTrafficWithout(t, file, overhead.WhatIf{})
+}
+
+func countTrafficWithout(t *testing.T, file string, what overhead.WhatIf) map[string]overhead.Traffic {
+	t.Helper()
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	of, err := overhead.Count(func() (overhead.Source, error) { return trace.NewReader(bytes.NewReader(raw)) }, overhead.WhatIf{})
+	of, err := overhead.Count(func() (overhead.Source, error) { return trace.NewReader(bytes.NewReader(raw)) }, what)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return of
+}
+
+// What a what-if says that a program would send without an optimisation is what it sends without
+// it.
+func TestWhatIfCountsWhatHappens(t *testing.T) {
+	sharesDevice(t)
+	need.Program(t, "clblast_test_xdot")
+	r := shared(t)
+	record := func(without string) string {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "remote.trace")
+		cmd := r.Node("dinghy").Command(t.Context(), append([]string{"run", "--trace", file, "--no-trace", "--"}, suite.CLBlast("xdot").Args...)...)
+		cmd.Env = append(cmd.Env, "OUTBOARD_WITHOUT="+without)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("without %q: %v\n%s", without, err, out)
+		}
+		return file
+	}
+	with := record("")
+	for name, what := range map[string]overhead.WhatIf{"async": {NoAsync: true}, "shadow": {NoShadow: true}} {
+		predicted, happened := overhead.Sum(countTrafficWithout(t, with, what)), overhead.Sum(countTraffic(t, record(name)))
+		if predicted.Waited != happened.Waited || predicted.Early != happened.Early || predicted.Calls != happened.Calls {
+			t.Errorf("without %s: predicted %+v, happened %+v", name, predicted, happened)
+		}
+		if plain := overhead.Sum(countTraffic(t, with)); happened.Waited <= plain.Waited {
+			t.Errorf("without %s a program waits %d times, with it %d", name, happened.Waited, plain.Waited)
+		}
+	}
 }
 
 // A file that is no trace, and one that was cut off, say so.

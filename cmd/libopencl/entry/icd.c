@@ -9,7 +9,8 @@ static const struct _cl_icd_dispatch *dispatch = &api_dispatch;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void choose_dispatch(void) {
-	if (!record_open())
+	entry_read_without();
+	if (!record_open() && !entry_without)
 		return;
 	pthread_atfork(NULL, NULL, record_forked);
 	entry_next = &api_dispatch;

@@ -9,7 +9,10 @@ static cl_int API_CALL record_clGetPlatformIDs(cl_uint num_entries, cl_platform_
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 1);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetPlatformIDs(num_entries, platforms, num_platforms);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -23,7 +26,10 @@ static cl_int API_CALL record_clGetPlatformInfo(cl_platform_id platform, cl_plat
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 2);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetPlatformInfo(platform, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -42,7 +48,10 @@ static cl_int API_CALL record_clGetDeviceIDs(cl_platform_id platform, cl_device_
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 3);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetDeviceIDs(platform, device_type, num_entries, devices, num_devices);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -56,7 +65,10 @@ static cl_int API_CALL record_clGetDeviceInfo(cl_device_id device, cl_device_inf
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 4);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetDeviceInfo(device, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -75,7 +87,10 @@ static cl_int API_CALL record_clCreateSubDevices(cl_device_id in_device, const c
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 5);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clCreateSubDevices(in_device, properties, num_devices, out_devices, num_devices_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -93,7 +108,10 @@ static cl_int API_CALL record_clRetainDevice(cl_device_id device)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 6);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clRetainDevice(device);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -108,7 +126,10 @@ static cl_int API_CALL record_clReleaseDevice(cl_device_id device)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 7);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clReleaseDevice(device);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -123,7 +144,10 @@ static cl_int API_CALL record_clSetDefaultDeviceCommandQueue(cl_context context,
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 8);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetDefaultDeviceCommandQueue(context, device, command_queue);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -141,7 +165,10 @@ static cl_int API_CALL record_clGetDeviceAndHostTimer(cl_device_id device, cl_ul
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 9);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetDeviceAndHostTimer(device, device_timestamp, host_timestamp);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -159,7 +186,10 @@ static cl_int API_CALL record_clGetHostTimer(cl_device_id device, cl_ulong* host
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 10);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetHostTimer(device, host_timestamp);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -177,7 +207,10 @@ static cl_context API_CALL record_clCreateContext(const cl_context_properties* p
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 11);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_context result = entry_next->clCreateContext(properties, num_devices, devices, pfn_notify, user_data, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -195,7 +228,10 @@ static cl_context API_CALL record_clCreateContextFromType(const cl_context_prope
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 12);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_context result = entry_next->clCreateContextFromType(properties, device_type, pfn_notify, user_data, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -210,7 +246,10 @@ static cl_int API_CALL record_clRetainContext(cl_context context)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 13);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clRetainContext(context);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -225,7 +264,10 @@ static cl_int API_CALL record_clReleaseContext(cl_context context)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 14);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clReleaseContext(context);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -240,7 +282,10 @@ static cl_int API_CALL record_clGetContextInfo(cl_context context, cl_context_in
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 15);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetContextInfo(context, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -254,7 +299,10 @@ static cl_int API_CALL record_clSetContextDestructorCallback(cl_context context,
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 16);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetContextDestructorCallback(context, pfn_notify, user_data);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -268,7 +316,10 @@ static cl_command_queue API_CALL record_clCreateCommandQueueWithProperties(cl_co
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 17);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_command_queue result = entry_next->clCreateCommandQueueWithProperties(context, device, properties, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -288,7 +339,10 @@ static cl_command_queue API_CALL record_clCreateCommandQueue(cl_context context,
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 18);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_command_queue result = entry_next->clCreateCommandQueue(context, device, properties, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -308,7 +362,10 @@ static cl_int API_CALL record_clRetainCommandQueue(cl_command_queue command_queu
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 19);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clRetainCommandQueue(command_queue);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -324,7 +381,10 @@ static cl_int API_CALL record_clReleaseCommandQueue(cl_command_queue command_que
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 20);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clReleaseCommandQueue(command_queue);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -340,7 +400,10 @@ static cl_int API_CALL record_clGetCommandQueueInfo(cl_command_queue command_que
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 21);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetCommandQueueInfo(command_queue, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -355,7 +418,10 @@ static cl_int API_CALL record_clSetCommandQueueProperty(cl_command_queue command
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 22);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetCommandQueueProperty(command_queue, properties, enable, old_properties);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -370,7 +436,10 @@ static cl_int API_CALL record_clFlush(cl_command_queue command_queue)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 23);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clFlush(command_queue);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -388,7 +457,10 @@ static cl_int API_CALL record_clFinish(cl_command_queue command_queue)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 24);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clFinish(command_queue);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -408,7 +480,10 @@ static cl_mem API_CALL record_clCreateBuffer(cl_context context, cl_mem_flags fl
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 25);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateBuffer(context, flags, size, host_ptr, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -427,7 +502,10 @@ static cl_mem API_CALL record_clCreateBufferWithProperties(cl_context context, c
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 26);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateBufferWithProperties(context, properties, flags, size, host_ptr, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -446,7 +524,10 @@ static cl_mem API_CALL record_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flag
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 27);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateSubBuffer(buffer, flags, buffer_create_type, buffer_create_info, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -464,7 +545,10 @@ static cl_mem API_CALL record_clCreateImage(cl_context context, cl_mem_flags fla
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 28);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateImage(context, flags, image_format, image_desc, host_ptr, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -483,7 +567,10 @@ static cl_mem API_CALL record_clCreateImageWithProperties(cl_context context, co
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 29);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateImageWithProperties(context, properties, flags, image_format, image_desc, host_ptr, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -498,7 +585,10 @@ static cl_mem API_CALL record_clCreateImage2D(cl_context context, cl_mem_flags f
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 30);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateImage2D(context, flags, image_format, image_width, image_height, image_row_pitch, host_ptr, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -513,7 +603,10 @@ static cl_mem API_CALL record_clCreateImage3D(cl_context context, cl_mem_flags f
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 31);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateImage3D(context, flags, image_format, image_width, image_height, image_depth, image_row_pitch, image_slice_pitch, host_ptr, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -528,7 +621,10 @@ static cl_mem API_CALL record_clCreatePipe(cl_context context, cl_mem_flags flag
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 32);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreatePipe(context, flags, pipe_packet_size, pipe_max_packets, properties, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -546,7 +642,10 @@ static cl_int API_CALL record_clRetainMemObject(cl_mem memobj)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 33);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clRetainMemObject(memobj);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -561,7 +660,10 @@ static cl_int API_CALL record_clReleaseMemObject(cl_mem memobj)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 34);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clReleaseMemObject(memobj);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -576,7 +678,10 @@ static cl_int API_CALL record_clGetSupportedImageFormats(cl_context context, cl_
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 35);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetSupportedImageFormats(context, flags, image_type, num_entries, image_formats, num_image_formats);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -591,7 +696,10 @@ static cl_int API_CALL record_clGetMemObjectInfo(cl_mem memobj, cl_mem_info para
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 36);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetMemObjectInfo(memobj, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -605,7 +713,10 @@ static cl_int API_CALL record_clGetImageInfo(cl_mem image, cl_image_info param_n
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 37);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetImageInfo(image, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -619,7 +730,10 @@ static cl_int API_CALL record_clGetPipeInfo(cl_mem pipe, cl_pipe_info param_name
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 38);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetPipeInfo(pipe, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -633,7 +747,10 @@ static cl_int API_CALL record_clSetMemObjectDestructorCallback(cl_mem memobj, PF
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 39);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetMemObjectDestructorCallback(memobj, pfn_notify, user_data);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -647,7 +764,10 @@ static void* API_CALL record_clSVMAlloc(cl_context context, cl_svm_mem_flags fla
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 40);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	void* result = entry_next->clSVMAlloc(context, flags, size, alignment);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -661,7 +781,10 @@ static void API_CALL record_clSVMFree(cl_context context, void* svm_pointer)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 41);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	entry_next->clSVMFree(context, svm_pointer);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return;
 	record_returned(&call);
@@ -674,7 +797,10 @@ static cl_int API_CALL record_clEnqueueSVMFree(cl_command_queue command_queue, c
 	struct record_call call;
 	int recorded = record_begin(&call, 42);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueSVMFree(command_queue, num_svm_pointers, svm_pointers, pfn_free_func, user_data, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -693,7 +819,10 @@ static cl_int API_CALL record_clEnqueueSVMMemcpy(cl_command_queue command_queue,
 	struct record_call call;
 	int recorded = record_begin(&call, 43);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueSVMMemcpy(command_queue, blocking_copy, dst_ptr, src_ptr, size, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -714,7 +843,10 @@ static cl_int API_CALL record_clEnqueueSVMMemFill(cl_command_queue command_queue
 	struct record_call call;
 	int recorded = record_begin(&call, 44);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueSVMMemFill(command_queue, svm_ptr, pattern, pattern_size, size, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -733,7 +865,10 @@ static cl_int API_CALL record_clEnqueueSVMMap(cl_command_queue command_queue, cl
 	struct record_call call;
 	int recorded = record_begin(&call, 45);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueSVMMap(command_queue, blocking_map, flags, svm_ptr, size, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -754,7 +889,10 @@ static cl_int API_CALL record_clEnqueueSVMUnmap(cl_command_queue command_queue, 
 	struct record_call call;
 	int recorded = record_begin(&call, 46);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueSVMUnmap(command_queue, svm_ptr, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -773,7 +911,10 @@ static cl_int API_CALL record_clEnqueueSVMMigrateMem(cl_command_queue command_qu
 	struct record_call call;
 	int recorded = record_begin(&call, 47);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueSVMMigrateMem(command_queue, num_svm_pointers, svm_pointers, sizes, flags, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -791,7 +932,10 @@ static cl_int API_CALL record_clSetKernelArgSVMPointer(cl_kernel kernel, cl_uint
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 48);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetKernelArgSVMPointer(kernel, arg_index, arg_value);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -805,7 +949,10 @@ static cl_int API_CALL record_clSetKernelExecInfo(cl_kernel kernel, cl_kernel_ex
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 49);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetKernelExecInfo(kernel, param_name, param_value_size, param_value);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -819,7 +966,10 @@ static cl_sampler API_CALL record_clCreateSamplerWithProperties(cl_context conte
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 50);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_sampler result = entry_next->clCreateSamplerWithProperties(context, sampler_properties, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -837,7 +987,10 @@ static cl_sampler API_CALL record_clCreateSampler(cl_context context, cl_bool no
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 51);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_sampler result = entry_next->clCreateSampler(context, normalized_coords, addressing_mode, filter_mode, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -855,7 +1008,10 @@ static cl_int API_CALL record_clRetainSampler(cl_sampler sampler)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 52);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clRetainSampler(sampler);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -870,7 +1026,10 @@ static cl_int API_CALL record_clReleaseSampler(cl_sampler sampler)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 53);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clReleaseSampler(sampler);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -885,7 +1044,10 @@ static cl_int API_CALL record_clGetSamplerInfo(cl_sampler sampler, cl_sampler_in
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 54);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetSamplerInfo(sampler, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -899,7 +1061,10 @@ static cl_program API_CALL record_clCreateProgramWithSource(cl_context context, 
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 55);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clCreateProgramWithSource(context, count, strings, lengths, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -918,7 +1083,10 @@ static cl_program API_CALL record_clCreateProgramWithBinary(cl_context context, 
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 56);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clCreateProgramWithBinary(context, num_devices, device_list, lengths, binaries, binary_status, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -938,7 +1106,10 @@ static cl_program API_CALL record_clCreateProgramWithBuiltInKernels(cl_context c
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 57);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clCreateProgramWithBuiltInKernels(context, num_devices, device_list, kernel_names, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -957,7 +1128,10 @@ static cl_program API_CALL record_clCreateProgramWithIL(cl_context context, cons
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 58);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clCreateProgramWithIL(context, il, length, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -976,7 +1150,10 @@ static cl_int API_CALL record_clRetainProgram(cl_program program)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 59);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clRetainProgram(program);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -991,7 +1168,10 @@ static cl_int API_CALL record_clReleaseProgram(cl_program program)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 60);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clReleaseProgram(program);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1006,7 +1186,10 @@ static cl_int API_CALL record_clBuildProgram(cl_program program, cl_uint num_dev
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 61);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clBuildProgram(program, num_devices, device_list, options, pfn_notify, user_data);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1024,7 +1207,10 @@ static cl_int API_CALL record_clCompileProgram(cl_program program, cl_uint num_d
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 62);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clCompileProgram(program, num_devices, device_list, options, num_input_headers, input_headers, header_include_names, pfn_notify, user_data);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1042,7 +1228,10 @@ static cl_program API_CALL record_clLinkProgram(cl_context context, cl_uint num_
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 63);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clLinkProgram(context, num_devices, device_list, options, num_input_programs, input_programs, pfn_notify, user_data, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1060,7 +1249,10 @@ static cl_int API_CALL record_clSetProgramReleaseCallback(cl_program program, PF
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 64);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetProgramReleaseCallback(program, pfn_notify, user_data);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1074,7 +1266,10 @@ static cl_int API_CALL record_clSetProgramSpecializationConstant(cl_program prog
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 65);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetProgramSpecializationConstant(program, spec_id, spec_size, spec_value);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1092,7 +1287,10 @@ static cl_int API_CALL record_clUnloadPlatformCompiler(cl_platform_id platform)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 66);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clUnloadPlatformCompiler(platform);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1106,7 +1304,10 @@ static cl_int API_CALL record_clUnloadCompiler(void)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 67);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clUnloadCompiler();
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1120,7 +1321,10 @@ static cl_int API_CALL record_clGetProgramInfo(cl_program program, cl_program_in
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 68);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetProgramInfo(program, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1140,7 +1344,10 @@ static cl_int API_CALL record_clGetProgramBuildInfo(cl_program program, cl_devic
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 69);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetProgramBuildInfo(program, device, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1159,7 +1366,10 @@ static cl_kernel API_CALL record_clCreateKernel(cl_program program, const char* 
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 70);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_kernel result = entry_next->clCreateKernel(program, kernel_name, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1177,7 +1387,10 @@ static cl_int API_CALL record_clCreateKernelsInProgram(cl_program program, cl_ui
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 71);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clCreateKernelsInProgram(program, num_kernels, kernels, num_kernels_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1191,7 +1404,10 @@ static cl_kernel API_CALL record_clCloneKernel(cl_kernel source_kernel, cl_int* 
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 72);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_kernel result = entry_next->clCloneKernel(source_kernel, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1208,7 +1424,10 @@ static cl_int API_CALL record_clRetainKernel(cl_kernel kernel)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 73);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clRetainKernel(kernel);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1223,7 +1442,10 @@ static cl_int API_CALL record_clReleaseKernel(cl_kernel kernel)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 74);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clReleaseKernel(kernel);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1238,7 +1460,10 @@ static cl_int API_CALL record_clSetKernelArg(cl_kernel kernel, cl_uint arg_index
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 75);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetKernelArg(kernel, arg_index, arg_size, arg_value);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1256,7 +1481,10 @@ static cl_int API_CALL record_clGetKernelInfo(cl_kernel kernel, cl_kernel_info p
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 76);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelInfo(kernel, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1275,7 +1503,10 @@ static cl_int API_CALL record_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_i
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 77);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelArgInfo(kernel, arg_indx, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1294,7 +1525,10 @@ static cl_int API_CALL record_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_devi
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 78);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelWorkGroupInfo(kernel, device, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1313,7 +1547,10 @@ static cl_int API_CALL record_clGetKernelSubGroupInfo(cl_kernel kernel, cl_devic
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 79);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelSubGroupInfo(kernel, device, param_name, input_value_size, input_value, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1332,7 +1569,10 @@ static cl_int API_CALL record_clWaitForEvents(cl_uint num_events, const cl_event
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 80);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clWaitForEvents(num_events, event_list);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1351,7 +1591,10 @@ static cl_int API_CALL record_clGetEventInfo(cl_event event, cl_event_info param
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 81);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetEventInfo(event, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1365,7 +1608,10 @@ static cl_event API_CALL record_clCreateUserEvent(cl_context context, cl_int* er
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 82);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_event result = entry_next->clCreateUserEvent(context, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 1);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1384,7 +1630,10 @@ static cl_int API_CALL record_clRetainEvent(cl_event event)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 83);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clRetainEvent(event);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1399,7 +1648,10 @@ static cl_int API_CALL record_clReleaseEvent(cl_event event)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 84);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clReleaseEvent(event);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1414,7 +1666,10 @@ static cl_int API_CALL record_clSetUserEventStatus(cl_event event, cl_int execut
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 85);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetUserEventStatus(event, execution_status);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1432,7 +1687,10 @@ static cl_int API_CALL record_clSetEventCallback(cl_event event, cl_int command_
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 86);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetEventCallback(event, command_exec_callback_type, pfn_notify, user_data);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1446,7 +1704,10 @@ static cl_int API_CALL record_clGetEventProfilingInfo(cl_event event, cl_profili
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 87);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetEventProfilingInfo(event, param_name, param_value_size, param_value, param_value_size_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1467,7 +1728,10 @@ static cl_int API_CALL record_clEnqueueReadBuffer(cl_command_queue command_queue
 	struct record_call call;
 	int recorded = record_begin(&call, 88);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueReadBuffer(command_queue, buffer, blocking_read, offset, size, ptr, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1493,7 +1757,10 @@ static cl_int API_CALL record_clEnqueueReadBufferRect(cl_command_queue command_q
 	struct record_call call;
 	int recorded = record_begin(&call, 89);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueReadBufferRect(command_queue, buffer, blocking_read, buffer_origin, host_origin, region, buffer_row_pitch, buffer_slice_pitch, host_row_pitch, host_slice_pitch, ptr, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1519,7 +1786,10 @@ static cl_int API_CALL record_clEnqueueWriteBuffer(cl_command_queue command_queu
 	struct record_call call;
 	int recorded = record_begin(&call, 90);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueWriteBuffer(command_queue, buffer, blocking_write, offset, size, ptr, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1544,7 +1814,10 @@ static cl_int API_CALL record_clEnqueueWriteBufferRect(cl_command_queue command_
 	struct record_call call;
 	int recorded = record_begin(&call, 91);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueWriteBufferRect(command_queue, buffer, blocking_write, buffer_origin, host_origin, region, buffer_row_pitch, buffer_slice_pitch, host_row_pitch, host_slice_pitch, ptr, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1569,7 +1842,10 @@ static cl_int API_CALL record_clEnqueueReadImage(cl_command_queue command_queue,
 	struct record_call call;
 	int recorded = record_begin(&call, 92);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueReadImage(command_queue, image, blocking_read, origin, region, row_pitch, slice_pitch, ptr, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1595,7 +1871,10 @@ static cl_int API_CALL record_clEnqueueWriteImage(cl_command_queue command_queue
 	struct record_call call;
 	int recorded = record_begin(&call, 93);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueWriteImage(command_queue, image, blocking_write, origin, region, input_row_pitch, input_slice_pitch, ptr, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1620,7 +1899,10 @@ static void* API_CALL record_clEnqueueMapBuffer(cl_command_queue command_queue, 
 	struct record_call call;
 	int recorded = record_begin(&call, 94);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	void* result = entry_next->clEnqueueMapBuffer(command_queue, buffer, blocking_map, map_flags, offset, size, num_events_in_wait_list, event_wait_list, out, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1642,7 +1924,10 @@ static void* API_CALL record_clEnqueueMapImage(cl_command_queue command_queue, c
 	struct record_call call;
 	int recorded = record_begin(&call, 95);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	void* result = entry_next->clEnqueueMapImage(command_queue, image, blocking_map, map_flags, origin, region, image_row_pitch, image_slice_pitch, num_events_in_wait_list, event_wait_list, out, errcode_ret);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1664,7 +1949,10 @@ static cl_int API_CALL record_clEnqueueUnmapMemObject(cl_command_queue command_q
 	struct record_call call;
 	int recorded = record_begin(&call, 96);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueUnmapMemObject(command_queue, memobj, mapped_ptr, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1684,7 +1972,10 @@ static cl_int API_CALL record_clEnqueueFillBuffer(cl_command_queue command_queue
 	struct record_call call;
 	int recorded = record_begin(&call, 97);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueFillBuffer(command_queue, buffer, pattern, pattern_size, offset, size, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1706,7 +1997,10 @@ static cl_int API_CALL record_clEnqueueFillImage(cl_command_queue command_queue,
 	struct record_call call;
 	int recorded = record_begin(&call, 98);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueFillImage(command_queue, image, fill_color, origin, region, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1728,7 +2022,10 @@ static cl_int API_CALL record_clEnqueueCopyBuffer(cl_command_queue command_queue
 	struct record_call call;
 	int recorded = record_begin(&call, 99);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueCopyBuffer(command_queue, src_buffer, dst_buffer, src_offset, dst_offset, size, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1750,7 +2047,10 @@ static cl_int API_CALL record_clEnqueueCopyBufferRect(cl_command_queue command_q
 	struct record_call call;
 	int recorded = record_begin(&call, 100);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueCopyBufferRect(command_queue, src_buffer, dst_buffer, src_origin, dst_origin, region, src_row_pitch, src_slice_pitch, dst_row_pitch, dst_slice_pitch, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1772,7 +2072,10 @@ static cl_int API_CALL record_clEnqueueCopyImage(cl_command_queue command_queue,
 	struct record_call call;
 	int recorded = record_begin(&call, 101);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueCopyImage(command_queue, src_image, dst_image, src_origin, dst_origin, region, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1794,7 +2097,10 @@ static cl_int API_CALL record_clEnqueueCopyImageToBuffer(cl_command_queue comman
 	struct record_call call;
 	int recorded = record_begin(&call, 102);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueCopyImageToBuffer(command_queue, src_image, dst_buffer, src_origin, region, dst_offset, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1816,7 +2122,10 @@ static cl_int API_CALL record_clEnqueueCopyBufferToImage(cl_command_queue comman
 	struct record_call call;
 	int recorded = record_begin(&call, 103);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueCopyBufferToImage(command_queue, src_buffer, dst_image, src_offset, dst_origin, region, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1838,7 +2147,10 @@ static cl_int API_CALL record_clEnqueueMigrateMemObjects(cl_command_queue comman
 	struct record_call call;
 	int recorded = record_begin(&call, 104);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueMigrateMemObjects(command_queue, num_mem_objects, mem_objects, flags, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1860,7 +2172,10 @@ static cl_int API_CALL record_clEnqueueNDRangeKernel(cl_command_queue command_qu
 	struct record_call call;
 	int recorded = record_begin(&call, 105);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueNDRangeKernel(command_queue, kernel, work_dim, global_work_offset, global_work_size, local_work_size, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1882,7 +2197,10 @@ static cl_int API_CALL record_clEnqueueTask(cl_command_queue command_queue, cl_k
 	struct record_call call;
 	int recorded = record_begin(&call, 106);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueTask(command_queue, kernel, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1901,7 +2219,10 @@ static cl_int API_CALL record_clEnqueueNativeKernel(cl_command_queue command_que
 	struct record_call call;
 	int recorded = record_begin(&call, 107);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueNativeKernel(command_queue, user_func, args, cb_args, num_mem_objects, mem_list, args_mem_loc, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1920,7 +2241,10 @@ static cl_int API_CALL record_clEnqueueMarkerWithWaitList(cl_command_queue comma
 	struct record_call call;
 	int recorded = record_begin(&call, 108);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueMarkerWithWaitList(command_queue, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1942,7 +2266,10 @@ static cl_int API_CALL record_clEnqueueBarrierWithWaitList(cl_command_queue comm
 	struct record_call call;
 	int recorded = record_begin(&call, 109);
 	cl_event own = NULL, *out = recorded ? entry_event(command_queue, event, &own) : event;
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueBarrierWithWaitList(command_queue, num_events_in_wait_list, event_wait_list, out);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1963,7 +2290,10 @@ static cl_int API_CALL record_clEnqueueMarker(cl_command_queue command_queue, cl
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 110);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueMarker(command_queue, event);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1981,7 +2311,10 @@ static cl_int API_CALL record_clEnqueueWaitForEvents(cl_command_queue command_qu
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 111);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueWaitForEvents(command_queue, num_events, event_list);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1996,7 +2329,10 @@ static cl_int API_CALL record_clEnqueueBarrier(cl_command_queue command_queue)
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 112);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clEnqueueBarrier(command_queue);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -2011,7 +2347,10 @@ static void* API_CALL record_clGetExtensionFunctionAddressForPlatform(cl_platfor
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 113);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	void* result = entry_next->clGetExtensionFunctionAddressForPlatform(platform, func_name);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -2025,7 +2364,10 @@ static void* API_CALL record_clGetExtensionFunctionAddress(const char* func_name
 {
 	struct record_call call;
 	int recorded = record_begin(&call, 114);
+	uint64_t before = entry_without ? entry_serial() : 0;
 	void* result = entry_next->clGetExtensionFunctionAddress(func_name);
+	if (entry_without)
+		entry_sent(before, 0);
 	if (!recorded)
 		return result;
 	record_returned(&call);

@@ -20,6 +20,8 @@ uint64_t session_serial(const struct session *s) {
 	return session_thread.serial;
 }
 
+uint64_t session_answered(void) { return session_thread.answered; }
+
 int session_dispatching(void) { return session_thread.dispatching; }
 
 void waiter_wake(struct waiter *w) {

@@ -206,6 +206,7 @@ int32_t request_call(struct request *r, const struct layout *bulk, struct reply 
 	put_header(r, FLAG_WANT_REPLY, w.call);
 	waiter_add(s, &w);
 	(void)write_message(r, bulk); /* it fails only when the session dies, which ends the wait */
+	session_thread.answered = r->serial;
 	pthread_mutex_unlock(&s->send);
 	record_sent(r);
 	uint64_t begin = record_current ? record_now() : 0;

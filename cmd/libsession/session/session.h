@@ -78,6 +78,7 @@ int session_listen(struct session *);
 void session_nudge(struct session *);
 void session_poll(struct session *);          /* reads what has arrived, without waiting */
 uint64_t session_serial(const struct session *); /* serial of the last message that this thread sent on any session */
+uint64_t session_answered(void);                 /* serial of the last one whose reply this thread waited for */
 /* Waits until ready(arg) is true, reading meanwhile; 0, or the dead status. ready is called under no lock. */
 int32_t session_wait_until(struct session *, int (*ready)(void *), void *arg);
 /* Makes the threads in session_wait_until check their conditions again. */

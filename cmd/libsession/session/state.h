@@ -111,6 +111,7 @@ struct session {
 /* ---- liveness.c */
 struct thread {
 	uint64_t serial;  /* of the last message that the thread sent */
+	uint64_t answered; /* of the last one whose reply it waited for */
 	int dispatching;  /* handlers on the thread's stack */
 };
 extern _Thread_local struct thread session_thread;

@@ -61,11 +61,17 @@ func (w *cWriter) recorder(c *Call) {
 			arguments += "out"
 		}
 	}
+	w.p("\tuint64_t before = entry_without ? entry_serial() : 0;")
 	if c.Result == "void" {
 		w.p("\tentry_next->%s(%s);", c.Name, arguments)
 	} else {
 		w.p("\t%s result = entry_next->%s(%s);", c.Result, c.Name, arguments)
 	}
+	creates := 0
+	if strings.HasPrefix(c.Name, w.api.Prefix+"Create") {
+		creates = 1
+	}
+	w.p("\tif (entry_without)\n\t\tentry_sent(before, %d);", creates)
 	w.p("\tif (!recorded)\n\t\t%s\n\trecord_returned(&call);", returns(c))
 	w.details(c, event)
 	count, list := c.waitList()

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/netem"
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/bench/suite"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+// whatIf runs programs whose driver library has an optimisation switched off (OUTBOARD_WITHOUT),
+// and compares with the prediction.
+func (b *bench) whatIf(ctx context.Context) error {
+	const rtt = 200 * time.Microsecond
+	b.rig.Node(deviceNode).SetLink(netem.Link{RTT: rtt})
+	for _, off := range []struct {
+		name string
+		what overhead.WhatIf
+	}{{"async", overhead.WhatIf{NoAsync: true}}, {"shadow", overhead.WhatIf{NoShadow: true}}} {
+		var errs []float64
+		for _, p := range b.cases {
+			o := b.options()
+			o.WhatIf = off.what
+			predicted, err := overhead.Predict(opener(p.remote), []overhead.Link{{RTT: rtt + b.rtt}}, o)
+			if err != nil {
+				return err
+			}
+			wall, err := b.shortest(ctx, p, without(b.over(), off.name), 2)
+			if err != nil {
+				return fmt.Errorf("%s without %s: %w", p.Name, off.name, err)
+			}
+			e := predicted[0].Wall.Seconds()/wall.Seconds() - 1
+			errs = append(errs, 100*math.Abs(e))
+			fmt.Fprintf(os.Stderr, "  %-24s without %-7s measured %.3f s, predicted %.3f (%+.1f %%)\n", p.Name, off.name, wall.Seconds(), predicted[0].Wall.Seconds(), 100*e)
+		}
+		b.Row(paired.NewRow("--what-if "+off.name+"=off, against the library without it: median error", "%", "", errs, nil, paired.Goal{Max: 10}))
+	}
+	return nil
+}
+
+// without switches an optimisation of the driver library off.
+func without(way suite.Launcher, name string) suite.Launcher {
+	return func(ctx context.Context, program string, args ...string) *exec.Cmd {
+		cmd := way(ctx, program, args...)
+		cmd.Env = append(cmd.Env, "OUTBOARD_WITHOUT="+name)
+		return cmd
+	}
+}
+
+// shortest is the shortest of a few runs; a long one is not repeated.
+func (b *bench) shortest(ctx context.Context, p *program, way suite.Launcher, runs int) (least time.Duration, err error) {
+	for range b.Rounds(runs, 1) {
+		r, err := b.runOnce(ctx, p, way)
+		if err != nil {
+			return 0, err
+		}
+		if least == 0 || r.Wall < least {
+			least = r.Wall
+		}
+		if least > 5*time.Second {
+			break
+		}
+	}
+	return least, nil
+}

@@ -1,0 +1,30 @@
+/* without.c: runs without the optimisations that hide the distance of the device, to check what `outboard plan --what-if` says
+ * of them. OUTBOARD_WITHOUT has their names, such as async,shadow. Layer: entry. */
+#include "entry.h"
+#include "library.h"
+#include "zz_wire.h"
+
+#include <stdlib.h>
+
+int entry_without;
+
+void entry_read_without(void) {
+	const char *names = getenv("OUTBOARD_WITHOUT");
+	if (names && strstr(names, "async"))
+		entry_without |= WITHOUT_ASYNC;
+	if (names && strstr(names, "shadow"))
+		entry_without |= WITHOUT_SHADOW;
+}
+
+uint64_t entry_serial(void) { return session_serial(NULL); }
+
+/* Called by the thread that made the call, which holds no lock. A request without effect is answered after all before it. */
+void entry_sent(uint64_t before, int creates) {
+	int wait = entry_without & WITHOUT_ASYNC || (creates && entry_without & WITHOUT_SHADOW);
+	uint64_t sent = entry_serial(), clock;
+	struct link *link;
+	if (!wait || sent == before || sent == session_answered() || session_dispatching())
+		return;
+	FOR_LINKS(link, library.links)
+		(void)call_clock(link->session, &clock); /* a dead link fails in the next call */
+}
