@@ -101,7 +101,10 @@ func leasedDevices(ctx context.Context, env *Env, hold *client.Hold) []trace.Dev
 	var devices []trace.Device
 	for _, l := range hold.Leases() {
 		node, _, _ := strings.Cut(string(l.Device), "/")
-		d := trace.Device{ID: string(l.Device), Name: string(l.Device), Machine: trace.Machine{Node: node}, SameMachine: l.Addr == ""}
+		d := trace.Device{ID: string(l.Device), Name: string(l.Device), Kind: string(l.About.Type), Machine: trace.Machine{Node: node}, SameMachine: l.Addr == ""}
+		if l.About.Type == outboard.CPU {
+			d.Machine.Cores = l.About.Units
+		}
 		if link := linkTo(links, outboard.NodeID(node)); link != nil && !d.SameMachine {
 			d.Link.Forward, d.Link.Backward = link.Forward, link.Backward
 		}

@@ -1,6 +1,7 @@
 package overhead
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -120,6 +121,10 @@ func Local(open Open, o Options) (time.Duration, error) {
 	return walls[0].Duration(), nil
 }
 
+// unknownCores stands for the processors of a device's machine that a trace does not know: enough
+// not to slow anything down.
+const unknownCores = 64
+
 func (o Options) settings(h *trace.Header, links []Link) (*settings, error) {
 	const op = "predict"
 	if len(links) == 0 {
@@ -137,7 +142,7 @@ func (o Options) settings(h *trace.Header, links []Link) (*settings, error) {
 		o.ClientCores = max(1, h.Client.Cores)
 	}
 	if o.DeviceCores == 0 {
-		o.DeviceCores = max(1, h.Devices[0].Machine.Cores)
+		o.DeviceCores = cmp.Or(h.Devices[0].Machine.Cores, unknownCores)
 	}
 	return &settings{Options: o}, nil
 }
