@@ -12,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/node"
+	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/network"
 )
 
@@ -27,6 +28,7 @@ type upOptions struct {
 	name              string
 	listen, advertise string
 	routes            string
+	replaceAfter      time.Duration
 	devices           deviceFilter
 	nats, creds       string
 	grpc, http        string
@@ -59,6 +61,8 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.modelsShm, "models-shm", false, "let clients of models register shared memory of this machine")
 	flags.StringVar(&o.modelServers, "model-servers", "", "`FILE` with the commands or addresses of servers that execute models (vLLM, llama-server)")
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")
+	flags.DurationVar(&o.replaceAfter, "replace-keeper-after", pool.DefaultReplaceAfter,
+		"time after which another node keeps the pool's state in place of one of three that is gone; 0 for never")
 	flags.DurationVar(&o.leaseTTL, "lease-ttl", defaultLeaseTTL, "time after which the leases of a silent node end; the same on all nodes")
 	flags.IntVar(&o.maxCalls, "max-calls", defaultMaxCalls, "most calls in flight on one connection of a program or another node; one service gets three quarters of them")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
@@ -94,6 +98,8 @@ const (
 	defaultLeaseTTL = 15 * time.Second
 	// minLeaseTTL leaves room for two renewals and an election of the pool's state.
 	minLeaseTTL = 10 * time.Second
+	// minReplaceAfter leaves room for a restart and an election.
+	minReplaceAfter = 30 * time.Second
 )
 
 func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
@@ -103,6 +109,9 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 	if opts.creds != "" && opts.nats == "" {
 		return usage("--creds needs --nats URL")
 	}
+	if opts.replaceAfter != 0 && opts.replaceAfter < minReplaceAfter {
+		return usage("--replace-keeper-after %v: want %v or more, or 0 for never", opts.replaceAfter, minReplaceAfter)
+	}
 	if opts.leaseTTL < minLeaseTTL {
 		return usage("--lease-ttl %v: want %v or more", opts.leaseTTL, minLeaseTTL)
 	}
@@ -111,7 +120,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 	}
 	n, err := node.New(node.Options{
 		Data: env.config.data, Name: outboard.NodeID(opts.name), Version: thisBuild().Version,
-		Listen: opts.listen, Advertise: opts.advertise, Routes: opts.routes,
+		Listen: opts.listen, Advertise: opts.advertise, Routes: opts.routes, ReplaceAfter: opts.replaceAfter,
 		Offer: opts.devices.fits,
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,

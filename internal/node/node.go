@@ -68,6 +68,9 @@ type Options struct {
 	// Routes is where the embedded state listens; empty means the port after
 	// Listen's.
 	Routes string
+	// ReplaceAfter is how long one of three nodes that keep the pool's state may be absent before
+	// another node keeps its copy; 0: for ever.
+	ReplaceAfter time.Duration
 	// Offer says which devices the node lends; nil means all.
 	Offer func(outboard.Device) bool
 	// Join and Token make the node a member of the pool of the node at Join.
@@ -335,7 +338,7 @@ func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 	}
 	enter := pool.EnterOptions{
 		Dir: n.folder.at(poolDir), Name: n.opts.Name, Addr: addr,
-		RouteListen: routes, RouteAdvertise: routesAdvertised(routes, addr),
+		RouteListen: routes, RouteAdvertise: routesAdvertised(routes, addr), ReplaceAfter: n.opts.ReplaceAfter,
 		Join: n.opts.Join, Token: n.opts.Token, NATSURL: n.opts.NATS, NATSCreds: n.opts.Creds,
 		Logger: n.opts.Log.With("plane", "pool"),
 	}

@@ -17,6 +17,10 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
+// DefaultReplaceAfter is the usual time after which another node keeps the copy of one that is
+// gone: longer than a machine's restart.
+const DefaultReplaceAfter = 10 * time.Minute
+
 // authorityFile holds a new authority until the pool's state does.
 const authorityFile = "authority.json"
 
@@ -38,7 +42,10 @@ type EnterOptions struct {
 	// NATSURL puts the pool's state on an existing NATS cluster, with the credentials in the
 	// file NATSCreds. Holders of the credentials are members of the pool.
 	NATSURL, NATSCreds string
-	Logger             *slog.Logger
+	// ReplaceAfter is how long one of three nodes that keep the state may be absent before
+	// another node keeps its copy; 0: for ever.
+	ReplaceAfter time.Duration
+	Logger       *slog.Logger
 }
 
 func (o *EnterOptions) setDefaults() {
@@ -74,7 +81,7 @@ func Enter(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.
 	s, err := state.Open(ctx, state.Options{
 		Dir: stateDir, Name: string(id.Name()), Pool: id.PoolID(), Addr: opts.Addr, Peers: peers,
 		Dial: dialState(id), Listen: opts.RouteListen, Advertise: opts.RouteAdvertise,
-		TLS: id.RouteTLS(), Logger: opts.Logger,
+		TLS: id.RouteTLS, ReplaceAfter: opts.ReplaceAfter, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("enter the pool: %w", err)

@@ -183,7 +183,7 @@ func (id *Identity) ClientTLS(name outboard.NodeID, fingerprint string, protocol
 // AnyNodeTLS connects to whatever node of the pool is at an address, but not to
 // a session.
 func (id *Identity) AnyNodeTLS(protocols ...string) *tls.Config {
-	cfg := id.RouteTLS()
+	cfg := id.RouteTLS(nil)
 	cfg.NextProtos = protocols
 	return cfg
 }
@@ -203,12 +203,16 @@ func IsNode(name outboard.NodeID, fingerprint string) func(Peer) error {
 	}
 }
 
-// RouteTLS is for the connections between embedded servers, on both sides: only
-// nodes themselves take part, not their sessions.
-func (id *Identity) RouteTLS() *tls.Config {
+// RouteTLS is for the connections between embedded servers, on both sides: only nodes
+// themselves take part, not their sessions, and not those that fenced reports, where it is not
+// nil.
+func (id *Identity) RouteTLS(fenced func(outboard.NodeID) bool) *tls.Config {
 	return id.recordConns(id.config(func(p Peer) error {
-		if p.Session {
+		switch {
+		case p.Session:
 			return denied("a session of node %s is no node", p.Node)
+		case fenced != nil && fenced(p.Node):
+			return denied("another node keeps the copy of the pool's state that node %s kept", p.Node)
 		}
 		return nil
 	}))

@@ -65,13 +65,15 @@ func (g *grower) step(ctx context.Context) (done bool, err error) {
 	case d.Mode == alone:
 		return g.moveWhenPrepared(ctx, voters, all)
 	case d.Mode == guest && chosen:
-		return false, g.prepare(voters)
-	case d.Mode == voter && !ready && !d.Ready:
+		return false, g.prepare(voters, ready)
+	case d.Mode == voter && ready && !chosen:
+		return true, demoteRunning(ctx, g.s)
+	case d.Mode == voter && !d.Ready && !isPrepared(all, g.s.server.opts.Name):
 		return g.reportPrepared(ctx)
 	case d.Mode == voter && ready && !d.Ready:
 		return true, g.switchOver(voters)
 	case d.Mode == voter && ready:
-		return g.dropRemoved(voters, all, d)
+		return g.followVoters(voters, all, d)
 	}
 	return true, nil
 }
@@ -98,13 +100,23 @@ func (g *grower) chooseVoters(ctx context.Context, all []member) (done bool, err
 	return false, g.s.putJSON(ctx, votersKey, voters)
 }
 
-// prepare starts a guest's server, which waits for the table. At first its only route is the
-// other new voter: servers without a log elect a leader only when all servers that they know
-// are present, and the founder comes later.
-func (g *grower) prepare(voters []member) error {
+// isPrepared reports whether a member's server is in the voters' cluster, by its record.
+func isPrepared(all []member, name string) bool {
+	return slices.ContainsFunc(all, func(m member) bool { return m.Name == name && m.Prepared })
+}
+
+// prepare starts a guest's server, which waits for the table. Where the pool has one copy yet,
+// its only route at first is the other new voter: servers without a log elect a leader only when
+// all servers that they know are present, and the founder comes later. Where the pool has three,
+// the server joins the cluster that there is.
+func (g *grower) prepare(voters []member, ready bool) error {
 	g.s.log.Info("this node will keep a copy of the pool's state", "voters", names(voters))
 	e := g.s.server
-	err := e.role.change(func(d *roleData) { d.Mode, d.Ready, d.Routes = voter, false, routes(voters[1:]) })
+	known := voters
+	if !ready {
+		known = voters[1:]
+	}
+	err := e.role.change(func(d *roleData) { d.Mode, d.Ready, d.Routes = voter, false, routes(known) })
 	if err != nil {
 		return err
 	}
@@ -120,21 +132,17 @@ func (g *grower) switchOver(voters []member) error {
 	return g.s.nc.ForceReconnect()
 }
 
-// dropRemoved ends this voter's routes to voters that were removed from the pool, and dials them
-// no more: they refuse each other's certificates, but a route that is open stays open. The
-// others are a majority without one of them.
-func (g *grower) dropRemoved(voters, all []member, d roleData) (done bool, err error) {
-	routes := slices.Clone(d.Routes)
-	for _, v := range voters {
-		if !slices.ContainsFunc(all, func(m member) bool { return m.Name == v.Name }) {
-			routes = slices.DeleteFunc(routes, func(addr string) bool { return addr == v.Route })
-		}
-	}
-	if slices.Equal(routes, d.Routes) || len(routes) < Copies-1 {
+// followVoters keeps this voter's routes to the voters of the moment that are members: it ends
+// those to nodes that were removed, which would stay open, and dials them no more. The others are
+// a majority without one of them.
+func (g *grower) followVoters(voters, all []member, d roleData) (done bool, err error) {
+	present := slices.DeleteFunc(slices.Clone(voters), func(v member) bool { return !slices.Contains(names(all), v.Name) })
+	want := routes(present)
+	if slices.Equal(want, d.Routes) || len(want) < majority {
 		return true, nil
 	}
-	g.s.log.Warn("a node that kept a copy of the pool's state was removed: going on without it")
-	return true, g.s.server.replaceRoutes(routes)
+	g.s.log.Info("the voters of the pool's state have changed", "voters", names(present))
+	return true, g.s.server.replaceRoutes(want)
 }
 
 // replaceRoutes replaces the servers to which this voter's server has routes, while it runs.
@@ -173,7 +181,7 @@ func (g *grower) moveWhenPrepared(ctx context.Context, voters, all []member) (do
 		if v.Name == g.s.server.opts.Name {
 			continue
 		}
-		if !slices.ContainsFunc(all, func(m member) bool { return m.Name == v.Name && m.Prepared }) {
+		if !isPrepared(all, v.Name) {
 			return true, nil // Its record will change.
 		}
 		if err := probe(ctx, v.Route); err != nil {

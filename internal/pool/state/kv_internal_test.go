@@ -2,7 +2,6 @@ package state
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"strconv"
 	"testing"
@@ -15,7 +14,7 @@ import (
 
 func testKV(ctx context.Context, t *testing.T) *KV {
 	t.Helper()
-	s, err := Open(ctx, Options{Dir: t.TempDir(), Name: "a", TLS: &tls.Config{}})
+	s, err := Open(ctx, Options{Dir: t.TempDir(), Name: "a", TLS: noRoutes})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package state
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ func TestUpgradeLayout(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	opts := Options{Dir: t.TempDir(), Name: "a", TLS: &tls.Config{MinVersion: tls.VersionTLS13}}
+	opts := Options{Dir: t.TempDir(), Name: "a", TLS: noRoutes}
 	s, err := Open(ctx, opts)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,8 @@ const (
 	votersKey    = "config/voters"
 	readyKey     = "config/ready"
 	memberPrefix = "config/members/"
+	// presencePrefix precedes the nodes whose records the pool writes with each heartbeat.
+	presencePrefix = "nodes/"
 )
 
 // A member is one node's record for the sake of the state itself.
@@ -39,11 +41,13 @@ type members struct {
 	voters []member
 	// ready says that the voters hold the table.
 	ready   bool
+	former  []string        // nodes that kept a copy once
+	present map[string]bool // nodes whose record has not expired
 	changed chan struct{}
 }
 
 func newMembers() *members {
-	return &members{all: make(map[string]member), changed: make(chan struct{}, 1)}
+	return &members{all: make(map[string]member), present: make(map[string]bool), changed: make(chan struct{}, 1)}
 }
 
 // apply notes a change of the table.
@@ -52,7 +56,9 @@ func (m *members) apply(c Change) error {
 	defer m.mu.Unlock()
 	var errs []error
 	for _, e := range c.Entries {
-		if strings.HasPrefix(e.Key, "config/") {
+		if name, ok := strings.CutPrefix(e.Key, presencePrefix); ok {
+			m.present[name] = !e.Deleted
+		} else if strings.HasPrefix(e.Key, "config/") {
 			errs = append(errs, m.applyEntry(e))
 		}
 	}
@@ -85,6 +91,12 @@ func (m *members) applyEntry(e Entry) error {
 			return fmt.Errorf("ignored the record %s: %w", e.Key, err)
 		}
 		m.voters = voters
+	case e.Key == formerKeepersKey && !e.Deleted:
+		var former []string
+		if err := json.Unmarshal(e.Value, &former); err != nil {
+			return fmt.Errorf("ignored the record %s: %w", e.Key, err)
+		}
+		m.former = former
 	case e.Key == readyKey:
 		m.ready = !e.Deleted
 	}

@@ -17,6 +17,8 @@ import (
 
 const (
 	exportFile = "export.json"
+	// founderDir has the founder's own table after the move.
+	founderDir = "founder"
 	// moveTimeout bounds one attempt to bring the table into the cluster. The
 	// logs and buckets have more, by their bytes.
 	moveTimeout = 30 * time.Second
@@ -193,7 +195,7 @@ func (mv mover) importAll(ctx context.Context, table export) error {
 // archiveFounderStore keeps the founder's own table beside the cluster's, once.
 func (e *embedded) archiveFounderStore() error {
 	from := filepath.Join(e.opts.Dir, natsserver.JetStreamStoreDir)
-	to := filepath.Join(e.opts.Dir, "founder")
+	to := filepath.Join(e.opts.Dir, founderDir)
 	if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

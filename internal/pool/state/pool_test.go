@@ -24,6 +24,8 @@ type testNode struct {
 	id   *authority.Identity
 	dir  string
 	addr string
+	// replaceAfter is the option.
+	replaceAfter time.Duration
 
 	*state.State
 	stop func()
@@ -55,7 +57,7 @@ func (n *testNode) open(ctx context.Context, peers ...string) {
 	n.addr = l.Addr().String()
 	n.State, err = state.Open(ctx, state.Options{
 		Dir: n.dir, Name: string(n.name), Addr: n.addr, Peers: peers, Dial: n.dial,
-		TLS: n.id.RouteTLS(), Logger: testLog().With("node", n.name),
+		TLS: n.id.RouteTLS, ReplaceAfter: n.replaceAfter, Logger: testLog().With("node", n.name),
 	})
 	if err != nil {
 		n.t.Fatal(errors.Join(err, l.Close()))
@@ -73,13 +75,13 @@ func (n *testNode) open(ctx context.Context, peers ...string) {
 }
 
 func (n *testNode) dial(ctx context.Context, addr string) (net.Conn, error) {
-	cfg := n.id.RouteTLS()
+	cfg := n.id.RouteTLS(nil)
 	cfg.NextProtos = []string{state.Protocol}
 	return (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", addr)
 }
 
 func (n *testNode) accept(ctx context.Context, l net.Listener, serving *sync.WaitGroup) {
-	cfg := n.id.RouteTLS()
+	cfg := n.id.RouteTLS(nil)
 	cfg.NextProtos = []string{state.Protocol}
 	for {
 		conn, err := l.Accept()

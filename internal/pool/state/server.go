@@ -2,6 +2,7 @@ package state
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,8 @@ type embedded struct {
 	role    *role
 	log     *slog.Logger
 	clients *clients
+	members *members
+	tls     *tls.Config
 
 	mu      sync.Mutex
 	srv     *natsserver.Server // nil on a guest
@@ -45,14 +48,21 @@ type embedded struct {
 	unwritable atomic.Bool
 }
 
-func openEmbedded(opts Options) (*embedded, error) {
+func openEmbedded(ctx context.Context, opts Options) (*embedded, error) {
 	r, err := loadRole(opts.Dir, opts.Peers)
 	if err != nil {
 		return nil, err
 	}
-	e := &embedded{opts: opts, role: r, log: opts.Logger, clients: newClients(), guests: make(map[net.Conn]string)}
+	e := &embedded{opts: opts, role: r, log: opts.Logger, clients: newClients(), members: newMembers(), guests: make(map[net.Conn]string)}
+	e.tls = opts.TLS(func(name outboard.NodeID) bool { return e.members.isFenced(string(name)) })
 	if err := e.chooseRouteAddr(); err != nil {
 		return nil, err
+	}
+	// A server that another one has replaced would ask for votes.
+	if d := r.get(); d.Mode == voter && d.Ready && e.wasReplaced(ctx) {
+		if err := e.demote(); err != nil {
+			return nil, err
+		}
 	}
 	err = e.start()
 	return e, err
@@ -137,7 +147,7 @@ func (e *embedded) serverOptions(d roleData) (*natsserver.Options, error) {
 		return nil, outboard.Errorf(outboard.Invalid, "start the embedded server", "route %q: %w", d.Route, err)
 	}
 	opts.Cluster = natsserver.ClusterOpts{
-		Name: e.opts.Pool, Host: host, Port: port, TLSConfig: e.opts.TLS, TLSTimeout: 5,
+		Name: e.opts.Pool, Host: host, Port: port, TLSConfig: e.tls, TLSTimeout: 5,
 		Advertise: e.opts.Advertise,
 		PoolSize:  -1, // One connection a route: control traffic only.
 	}
@@ -191,20 +201,20 @@ func (e *embedded) InProcessConn() (net.Conn, error) {
 	case srv != nil && d.Ready:
 		return srv.InProcessConn()
 	}
-	return e.dialPeer(d.Peers)
+	return e.dialPeer(context.Background(), d.Peers)
 }
 
 // dialPeer connects to the first peer that serves the table.
-func (e *embedded) dialPeer(peers []string) (net.Conn, error) {
+func (e *embedded) dialPeer(ctx context.Context, peers []string) (net.Conn, error) {
 	if e.opts.Dial == nil || len(peers) == 0 {
 		return nil, errors.New("no other node is known")
 	}
 	var errs []error
 	for _, addr := range peers {
-		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
-		conn, err := e.opts.Dial(ctx, addr)
+		limit, cancel := context.WithTimeout(ctx, dialTimeout)
+		conn, err := e.opts.Dial(limit, addr)
 		if err == nil {
-			if err = awaitGreeting(ctx, conn); err == nil {
+			if err = awaitGreeting(limit, conn); err == nil {
 				cancel()
 				return conn, nil
 			}

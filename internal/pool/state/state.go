@@ -24,6 +24,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -65,8 +66,12 @@ type Options struct {
 	// Advertise is Listen as others see it. The default is Listen.
 	Advertise string
 	// TLS is used on both sides of a route between servers: it must present the
-	// node's certificate, ask for the peer's and verify it.
-	TLS *tls.Config
+	// node's certificate, ask for the peer's and verify it, and refuse the nodes that fenced
+	// reports.
+	TLS func(fenced func(outboard.NodeID) bool) *tls.Config
+	// ReplaceAfter is how long one of three nodes that keep a copy may be absent before another
+	// node keeps it; 0: for ever.
+	ReplaceAfter time.Duration
 	// Logger receives changes of the role and, at debug level, the server's log.
 	Logger *slog.Logger
 }
@@ -114,7 +119,7 @@ func Open(ctx context.Context, opts Options) (*State, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	e, err := openEmbedded(opts)
+	e, err := openEmbedded(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +166,7 @@ func (s *State) startGrowing() error {
 		<-s.done
 		cancel()
 	})
-	g := &grower{s: s, members: newMembers()}
+	g := &grower{s: s, members: s.server.members}
 	err := s.Watch(run, func(c Change) {
 		if err := g.members.apply(c); err != nil {
 			s.log.Warn("members of the pool", "error", err)
@@ -170,7 +175,9 @@ func (s *State) startGrowing() error {
 	if err != nil {
 		return err
 	}
+	r := &replacer{s: s, members: g.members, after: s.server.opts.ReplaceAfter, absent: make(map[string]time.Time)}
 	s.running.Go(func() { g.run(run) })
+	s.running.Go(func() { r.run(run) })
 	s.running.Go(func() { s.watchStorage(run) })
 	return nil
 }

@@ -2,7 +2,6 @@ package state_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +20,7 @@ func TestFullDisk(t *testing.T) { disktest.Run(t, 24<<20, testFullDisk) }
 
 func testFullDisk(t *testing.T, dir string) {
 	s, err := state.Open(t.Context(), state.Options{
-		Dir: dir, Name: "harbour", TLS: &tls.Config{MinVersion: tls.VersionTLS13}, Logger: testLog(),
+		Dir: dir, Name: "harbour", TLS: state.NoRoutes, Logger: testLog(),
 	})
 	if err != nil {
 		t.Fatal(err)

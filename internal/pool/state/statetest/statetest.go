@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
@@ -17,7 +18,7 @@ import (
 // Open opens the state of a pool of one node, which ends with the test.
 func Open(t testing.TB) *state.State {
 	t.Helper()
-	s, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Name: "harbour", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
+	s, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Name: "harbour", TLS: noRoutes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,6 +28,11 @@ func Open(t testing.TB) *state.State {
 		}
 	})
 	return s
+}
+
+// noRoutes is the configuration of routes of a pool without any.
+func noRoutes(func(outboard.NodeID) bool) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13}
 }
 
 // Lend lends a state over a socket, as a node does to its helper processes.
