@@ -92,7 +92,7 @@ func (s *station) join(ctx context.Context, dir string) (keys string, err error)
 	if err := errors.Join(os.MkdirAll(keys, 0o700), os.MkdirAll(table, 0o700), id.Save(keys)); err != nil {
 		return "", err
 	}
-	s.state, err = state.Open(ctx, state.Options{Dir: table, Name: "state", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
+	s.state, err = state.Open(ctx, state.Options{Dir: table, Name: "state", TLS: state.FixedTLS(&tls.Config{MinVersion: tls.VersionTLS13})})
 	if err != nil {
 		return "", err
 	}

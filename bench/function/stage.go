@@ -114,7 +114,7 @@ func (s *stage) close() error {
 func (s *stage) openState(ctx context.Context) (lifecycle.Resource, error) {
 	var err error
 	s.state, err = state.Open(ctx, state.Options{
-		Dir: filepath.Join(filepath.Dir(s.config.Dir), "state"), Name: string(stageNode), TLS: &tls.Config{MinVersion: tls.VersionTLS13},
+		Dir: filepath.Join(filepath.Dir(s.config.Dir), "state"), Name: string(stageNode), TLS: state.FixedTLS(&tls.Config{MinVersion: tls.VersionTLS13}),
 	})
 	return s.state, err
 }

@@ -146,7 +146,7 @@ func openState(t testing.TB, dir string) *state.State {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s, err := state.Open(t.Context(), state.Options{Dir: dir, Name: "harbour", Pool: "test", Addr: "127.0.0.1:1", TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
+	s, err := state.Open(t.Context(), state.Options{Dir: dir, Name: "harbour", Pool: "test", Addr: "127.0.0.1:1", TLS: state.FixedTLS(&tls.Config{MinVersion: tls.VersionTLS13})})
 	if err != nil {
 		t.Fatal(err)
 	}

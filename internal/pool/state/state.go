@@ -76,6 +76,11 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// FixedTLS returns an option TLS that fences no node.
+func FixedTLS(config *tls.Config) func(func(outboard.NodeID) bool) *tls.Config {
+	return func(func(outboard.NodeID) bool) *tls.Config { return config }
+}
+
 func (o *Options) setDefaults() {
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"
