@@ -18,6 +18,8 @@ type ModelKey struct {
 	Models            []string `json:"models,omitempty"`
 	RequestsPerMinute int      `json:"requests_per_minute,omitempty"`
 	TokensPerMinute   int      `json:"tokens_per_minute,omitempty"`
+	// Admin says that the key may load and unload models.
+	Admin bool `json:"admin,omitempty"`
 	// What was done with the key.
 	Requests        int64     `json:"requests"`
 	Refused         int64     `json:"refused"`
@@ -35,6 +37,7 @@ type ModelKeyRequest struct {
 	Models            []string `json:"models,omitempty"`
 	RequestsPerMinute int      `json:"requests_per_minute,omitempty"`
 	TokensPerMinute   int      `json:"tokens_per_minute,omitempty"`
+	Admin             bool     `json:"admin,omitempty"`
 }
 
 // ModelKeys returns the API keys of the pool's models.

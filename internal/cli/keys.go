@@ -52,6 +52,9 @@ func runKeys(ctx context.Context, env *Env, opts keysOptions) error {
 		if !k.LastUsed.IsZero() {
 			used = k.LastUsed.Local().Format(time.DateTime)
 		}
+		if k.Admin {
+			k.Name += " (admin)"
+		}
 		rows = append(rows, []string{
 			k.Name, k.ID, orDash(strings.Join(k.Models, ",")), keyLimitText(k), expires,
 			strconv.FormatInt(k.Requests, 10), strconv.FormatInt(k.Refused, 10), strconv.FormatInt(k.PromptTokens+k.GeneratedTokens, 10), used,
@@ -78,6 +81,7 @@ type keysCreateOptions struct {
 	models           []string
 	requests, tokens int
 	ttl              time.Duration
+	admin            bool
 }
 
 func newKeysCreateCommand(env *Env) *cobra.Command {
@@ -90,7 +94,8 @@ func newKeysCreateCommand(env *Env) *cobra.Command {
 With the pool's first key, models are served to other machines too, and every request names a key.
 Each node applies the limits to the requests that it accepts.`,
 		Example: `  outboard keys create website
-  outboard keys create guest --models small --requests-per-minute 30 --ttl 24h`,
+  outboard keys create guest --models small --requests-per-minute 30 --ttl 24h
+  outboard keys create operator --admin`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usage("name the key")
@@ -107,6 +112,7 @@ Each node applies the limits to the requests that it accepts.`,
 	flags.StringSliceVar(&opts.models, "models", nil, "`NAMES` of the models that the key may use (default all)")
 	flags.IntVar(&opts.requests, "requests-per-minute", 0, "requests that a node accepts in a minute (default no limit)")
 	flags.IntVar(&opts.tokens, "tokens-per-minute", 0, "tokens of prompts and answers in a minute on a node (default no limit)")
+	flags.BoolVar(&opts.admin, "admin", false, "let the key load and unload models for all clients")
 	flags.DurationVar(&opts.ttl, "ttl", 0, "time until the key expires (default never)")
 	complete(cmd, "output", completeFormat)
 	return cmd
@@ -117,7 +123,7 @@ func runKeysCreate(ctx context.Context, env *Env, opts keysCreateOptions, name s
 		return usage("limits and --ttl must not be negative")
 	}
 	k, err := env.client().CreateModelKey(ctx, client.ModelKeyRequest{
-		Name: name, Life: client.Duration(opts.ttl), Models: opts.models, RequestsPerMinute: opts.requests, TokensPerMinute: opts.tokens,
+		Name: name, Life: client.Duration(opts.ttl), Models: opts.models, RequestsPerMinute: opts.requests, TokensPerMinute: opts.tokens, Admin: opts.admin,
 	})
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func (a *keysAPI) register(mux *http.ServeMux) {
 func describeKey(k keys.Key, u keys.Usage) client.ModelKey {
 	return client.ModelKey{
 		ID: k.ID, Name: k.Name, Created: k.Created, Expires: k.Expires,
-		Models: k.Models, RequestsPerMinute: k.RequestsPerMinute, TokensPerMinute: k.TokensPerMinute,
+		Models: k.Models, RequestsPerMinute: k.RequestsPerMinute, TokensPerMinute: k.TokensPerMinute, Admin: k.Admin,
 		Requests: u.Requests, Refused: u.Refused, PromptTokens: u.PromptTokens, GeneratedTokens: u.GeneratedTokens, LastUsed: u.LastUsed,
 	}
 }
@@ -50,7 +50,7 @@ func (a *keysAPI) create(w http.ResponseWriter, r *http.Request) {
 			return client.ModelKey{}, err
 		}
 		key, token, err := a.keys.Create(r.Context(), q.Name, time.Duration(q.Life), keys.Limits{
-			Models: q.Models, RequestsPerMinute: q.RequestsPerMinute, TokensPerMinute: q.TokensPerMinute,
+			Models: q.Models, RequestsPerMinute: q.RequestsPerMinute, TokensPerMinute: q.TokensPerMinute, Admin: q.Admin,
 		})
 		made := describeKey(key, keys.Usage{})
 		made.Token = token

@@ -99,7 +99,7 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 		return nil, err
 	}
 	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
-	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Owner: ownerOf, Count: countTokens, Log: log})
+	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Administer: administerModels, Owner: ownerOf, Count: countTokens, Log: log})
 	m.grpc = m.newModelGRPC()
 	m.texts = n.newModelTexts(m)
 	m.guarded = n.keys.Guard(http.HandlerFunc(m.route), refuseModel)
@@ -227,6 +227,8 @@ func (m *models) awaitModel(ctx context.Context) bool {
 func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.guarded.ServeHTTP(w, r) }
 
 // allowModel returns an error unless the API key of a request may use a model.
+func administerModels(ctx context.Context) error { return keys.FromContext(ctx).Administers() }
+
 func allowModel(ctx context.Context, name string) error { return keys.FromContext(ctx).Allows(name) }
 
 // ownerOf names the client of a request by its API key.

@@ -92,6 +92,22 @@ func TestModelsOverGRPC(t *testing.T) {
 			t.Errorf("%s with %q: %v, want %v", c.model, c.key, got, c.want)
 		}
 	}
+	admin, err := n.Client().CreateModelKey(t.Context(), client.ModelKeyRequest{Name: "operator", Admin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]codes.Code{key.Token: codes.PermissionDenied, admin.Token: codes.NotFound} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
+		err := conn.Invoke(ctx, "/inference.GRPCInferenceService/RepositoryModelUnload", &inference.RepositoryModelUnloadRequest{ModelName: "small"}, &inference.RepositoryModelUnloadResponse{})
+		if got := status.Code(err); got != want {
+			t.Errorf("unload over gRPC: %v, want %v", err, want)
+		}
+		for _, verb := range []string{"load", "unload"} {
+			if got := post(t, "http://"+nodeStatus.Models+"/v2/repository/models/small/"+verb, token); (got == http.StatusForbidden) != (want == codes.PermissionDenied) {
+				t.Errorf("%s over HTTP: %d where gRPC wants %v", verb, got, want)
+			}
+		}
+	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+nodeStatus.Models+"/v2/models/small", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
@@ -103,4 +119,20 @@ func TestModelsOverGRPC(t *testing.T) {
 	if _ = response.Body.Close(); response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("HTTP/1.1: %s", response.Status)
 	}
+}
+
+// post posts nothing with a key, and returns the answer's status.
+func post(t *testing.T, url, key string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	return response.StatusCode
 }

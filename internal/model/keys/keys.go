@@ -1,7 +1,8 @@
 // Package keys makes, checks, limits, counts and revokes the API keys of a pool's models.
 //
-// The pool's table has one record for each key, `model-keys/ID`, with the digest of its secret; the
-// secret itself is shown once. Each node limits the requests that it accepts, and adds what it
+// The pool's table has one record for each key, `model-keys/NODE/ID`, with the digest of its
+// secret; the secret itself is shown once. NODE made the key: it and the nodes that keep the pool's
+// state may change the record. Each node limits the requests that it accepts, and adds what it
 // has counted to the table, `model-usage/ID/NODE`.
 package keys
 
@@ -53,6 +54,9 @@ type Limits struct {
 	// RequestsPerMinute and TokensPerMinute count prompts and answers.
 	RequestsPerMinute int `json:"requests_per_minute,omitempty"`
 	TokensPerMinute   int `json:"tokens_per_minute,omitempty"`
+	// Admin says that the key may load and unload models, for all clients. Keys without it use
+	// them only.
+	Admin bool `json:"admin,omitempty"`
 }
 
 // Usage counts what was done with a key.
@@ -100,6 +104,7 @@ type Keys struct {
 
 type record struct {
 	Key
+	path     string // of its key of the table, below keyPrefix: NODE/ID, or ID in earlier versions
 	revision uint64
 }
 
@@ -131,7 +136,7 @@ func (k *Keys) Close() error {
 
 func (k *Keys) apply(e state.Entry) (bool, error) {
 	if id, ok := strings.CutPrefix(e.Key, keyPrefix); ok {
-		return k.applyKey(id, e)
+		return k.applyKey(id[strings.LastIndexByte(id, '/')+1:], id, e)
 	}
 	rest, ok := strings.CutPrefix(e.Key, usagePrefix)
 	if !ok {
@@ -153,12 +158,18 @@ func (k *Keys) apply(e state.Entry) (bool, error) {
 	return true, nil
 }
 
-func (k *Keys) applyKey(id string, e state.Entry) (bool, error) {
-	if e.Deleted {
+func (k *Keys) applyKey(id, path string, e state.Entry) (bool, error) {
+	has, ok := k.keys[id]
+	switch {
+	case ok && has.path != path && !e.Deleted:
+		return false, errors.New("another node has made a key with that identifier")
+	case ok && has.path != path:
+		return false, nil
+	case e.Deleted:
 		delete(k.keys, id)
 		return true, nil
 	}
-	r := record{revision: e.Revision}
+	r := record{path: path, revision: e.Revision}
 	if err := json.Unmarshal(e.Value, &r.Key); err != nil {
 		return false, err
 	}
@@ -196,7 +207,7 @@ func (k *Keys) Create(ctx context.Context, name string, life time.Duration, limi
 	if err != nil {
 		return Key{}, "", err
 	}
-	if _, err := k.opts.State.Create(ctx, keyPrefix+key.ID, value, 0); err != nil {
+	if _, err := k.opts.State.Create(ctx, keyPrefix+string(k.opts.Self)+"/"+key.ID, value, 0); err != nil {
 		return Key{}, "", fmt.Errorf("%s: %w", op, err)
 	}
 	return key, tokenPrefix + key.ID + "_" + secret, k.await(ctx, key.ID, true)
@@ -242,7 +253,7 @@ func (k *Keys) Revoke(ctx context.Context, name string) (Key, error) {
 	case len(found) > 1:
 		return Key{}, outboard.Errorf(outboard.Conflict, op, "%d keys have the name %q: give the identifier", len(found), name)
 	}
-	if _, err := k.opts.State.Delete(ctx, keyPrefix+found[0].ID, found[0].revision); err != nil {
+	if _, err := k.opts.State.Delete(ctx, keyPrefix+found[0].path, found[0].revision); err != nil {
 		return Key{}, fmt.Errorf("%s: %w", op, err)
 	}
 	return found[0].Key, k.await(ctx, found[0].ID, false)

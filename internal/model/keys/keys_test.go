@@ -1,6 +1,7 @@
 package keys_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -161,5 +162,60 @@ func TestGuard(t *testing.T) {
 	}
 	if got := request("127.0.0.1:5", "localhost", ""); got != 401 {
 		t.Errorf("without a key: %d", got)
+	}
+}
+
+// A key loads and unloads models only where it says so; a pool without keys serves its own machine,
+// whose users may.
+func TestAdministration(t *testing.T) {
+	k := open(t, nil)
+	var none *keys.Grant
+	if err := none.Administers(); err != nil {
+		t.Errorf("without keys: %v", err)
+	}
+	for admin, want := range map[bool]outboard.Kind{false: outboard.Denied, true: outboard.Other} {
+		g, err := k.Admit(create(t, k, "app", 0, keys.Limits{Admin: admin}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Administers(); outboard.KindOf(err) != want && (err != nil || !admin) {
+			t.Errorf("admin %t: %v", admin, err)
+		}
+	}
+}
+
+// A key belongs to the node that made it: another one with its identifier is ignored, and its end
+// does not end the key.
+func TestForeignKeyIsIgnored(t *testing.T) {
+	s := statetest.Open(t)
+	k, err := keys.Open(t.Context(), keys.Options{State: s, Self: "harbour"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	key, token, err := k.Create(t.Context(), "app", 0, keys.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := key
+	foreign.Digest = strings.Repeat("0", 64)
+	text, err := json.Marshal(foreign)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision, err := s.Create(t.Context(), "model-keys/dinghy/"+key.ID, text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Delete(t.Context(), "model-keys/dinghy/"+key.ID, revision); err != nil {
+		t.Fatal(err)
+	}
+	// A key that is made later is known when the changes before it are.
+	create(t, k, "later", 0, keys.Limits{})
+	if g, err := k.Admit(token); err != nil || g == nil {
+		t.Errorf("the key of this node: %v, %v", g, err)
+	}
+	if _, err := k.Revoke(t.Context(), "app"); err != nil {
+		t.Error(err)
 	}
 }

@@ -76,6 +76,14 @@ func (g *Grant) Allows(model string) error {
 	return outboard.Errorf(outboard.Denied, "", "the API key %s may not use the model %s", g.Key.Name, model)
 }
 
+// Administers returns an error unless the grant's key may load and unload models.
+func (g *Grant) Administers() error {
+	if g == nil || g.Key.Admin {
+		return nil
+	}
+	return outboard.Errorf(outboard.Denied, "", "the API key %s may use models, not load or unload them: `outboard keys create NAME --admin` makes one that may", g.Key.Name)
+}
+
 // Count adds the tokens of a request.
 func (g *Grant) Count(prompt, generated int) {
 	if g == nil {

@@ -104,6 +104,9 @@ func (s *grpcService) checkLoad(ctx context.Context, name string, parameters map
 			return outboard.Errorf(outboard.Invalid, "", "parameter %q: a model is configured when it is pushed", p)
 		}
 	}
+	if err := s.opts.Administer(ctx); err != nil {
+		return err
+	}
 	return s.opts.Allow(ctx, name)
 }
 

@@ -33,6 +33,9 @@ type Options struct {
 	SharedMemory bool
 	// Allow returns an error unless the client of a request may use a model; nil allows all.
 	Allow func(ctx context.Context, model string) error
+	// Administer returns an error unless the client of a request may load and unload models; nil
+	// allows all.
+	Administer func(ctx context.Context) error
 	// Owner names the client of a request: a region of shared memory belongs to the client that has
 	// registered it. Nil: all are one client.
 	Owner func(ctx context.Context) string
@@ -55,6 +58,9 @@ func New(opts Options) *Handler {
 	}
 	if opts.Allow == nil {
 		opts.Allow = func(context.Context, string) error { return nil }
+	}
+	if opts.Administer == nil {
+		opts.Administer = func(context.Context) error { return nil }
 	}
 	if opts.Owner == nil {
 		opts.Owner = noOwner

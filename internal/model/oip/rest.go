@@ -185,6 +185,10 @@ func (h *Handler) index(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) load(w http.ResponseWriter, r *http.Request) {
+	if err := h.opts.Administer(r.Context()); err != nil {
+		refuse(w, err)
+		return
+	}
 	if err := readSmall(r.Body, &struct{}{}); err != nil {
 		refuse(w, err)
 		return
@@ -197,6 +201,10 @@ func (h *Handler) load(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) unload(w http.ResponseWriter, r *http.Request) {
+	if err := h.opts.Administer(r.Context()); err != nil {
+		refuse(w, err)
+		return
+	}
 	if err := readSmall(r.Body, &struct{}{}); err != nil {
 		refuse(w, err)
 		return

@@ -139,9 +139,7 @@ func (p permissions) ownsKey(words []string) bool {
 		return len(rest) == 1 && rest[0] == p.node
 	case part == "model-usage":
 		return len(rest) == 2 && rest[1] == p.node
-	case part == "model-keys":
-		return len(rest) == 1 // every node may use the models itself, and make keys for others
-	case part == "queue" || part == "services":
+	case part == "queue" || part == "services" || part == "model-keys":
 		return len(rest) == 2 && rest[0] == p.node
 	}
 	return false
