@@ -39,6 +39,7 @@ type upOptions struct {
 	slowCall          time.Duration
 	maxCalls          int
 	sandbox           sandboxFlag
+	tenantLimits      limitsFlag
 	leaseTTL          time.Duration
 	probeBudget       outboard.Bytes
 	logLevel          slog.Level
@@ -60,6 +61,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.models, "models", "", "`ADDR` for the interfaces of models, beside --http")
 	flags.BoolVar(&o.modelsShm, "models-shm", false, "let clients of models register shared memory of this machine")
 	flags.StringVar(&o.modelServers, "model-servers", "", "`FILE` with the commands or addresses of servers that execute models (vLLM, llama-server)")
+	flags.Var(&o.tenantLimits, "tenant-limits", "`LIMITS` of what each tenant holds on this node: requests=SIZE, arenas=SIZE, logs=SIZE, buckets=SIZE, memory=SIZE, with semicolons between")
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")
 	flags.DurationVar(&o.replaceAfter, "replace-keeper-after", pool.DefaultReplaceAfter,
 		"time after which another node keeps the pool's state in place of one of three that is gone; 0 for never")
@@ -125,7 +127,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
 		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, Models: opts.models, ModelsSharedMemory: opts.modelsShm, ModelServers: opts.modelServers, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, LeaseTTL: opts.leaseTTL,
-		Sandbox: opts.sandbox.sandbox, ProbeBudget: opts.probeBudget,
+		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, ProbeBudget: opts.probeBudget,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
 	})

@@ -29,6 +29,41 @@ type Arena struct {
 	holders int
 	free    freeList
 	used    int // the end of everything that was ever allocated
+	bound   Bound
+	charged int64 // of bound
+}
+
+// Bound is what memory is reserved from; internal/quota has one for each tenant.
+type Bound interface {
+	TryReserve(bytes int64) error
+	Release(bytes int64)
+}
+
+// Charge reserves the memory that the arena takes by now: guests write where they like, and each
+// page takes memory from its first write on. The bound is b from the first call on. An error says
+// that the tenant's arenas take more than they may; what is written stays.
+func (a *Arena) Charge(b Bound) error {
+	var stat unix.Stat_t
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.holders == 0 {
+		return errArenaClosed
+	}
+	if err := unix.Fstat(int(a.file.Fd()), &stat); err != nil {
+		return err
+	}
+	if a.bound == nil {
+		a.bound = b
+	}
+	more := stat.Blocks*512 - a.charged // the unit of st_blocks, stat(2)
+	if more <= 0 {
+		return nil
+	}
+	if err := a.bound.TryReserve(more); err != nil {
+		return err
+	}
+	a.charged += more
+	return nil
 }
 
 // errArenaClosed is the use of an arena without holders.
@@ -127,6 +162,9 @@ func (a *Arena) Close() error {
 	}
 	if a.holders--; a.holders > 0 {
 		return nil
+	}
+	if a.bound != nil {
+		a.bound.Release(a.charged)
 	}
 	size := int64(len(a.view))
 	return errors.Join(

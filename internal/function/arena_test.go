@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function/image"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // TestRoom gives places out and takes them back; none may lie in another.
@@ -121,6 +122,36 @@ func TestHolders(t *testing.T) {
 	}
 	if _, err := f.Call(t.Context(), Request{Arena: a}); err == nil {
 		t.Error("a call got an arena that was given back")
+	}
+}
+
+// TestArenasAreCharged charges what guests write to arenas, wherever they write, to one bound.
+func TestArenasAreCharged(t *testing.T) {
+	f := deployPuppet(t, open(t, Options{}), Limits{})
+	bound := quota.NewBudget(quota.Arenas, 8192)
+	write := func(a *Arena, at int) error {
+		var s script
+		s.do("store", uint32(puppetWindow+at), 1)
+		_, err := f.Call(t.Context(), Request{Body: s.body(), Arena: a, Bound: bound})
+		return err
+	}
+	first, second := newArena(t, 16384), newArena(t, 16384)
+	for _, at := range []int{0, 8, 8192} { // two pages
+		if err := write(first, at); err != nil {
+			t.Fatalf("at %d: %v", at, err)
+		}
+	}
+	if err := write(second, 4096); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("a third page of two: %v, want Exhausted", err)
+	}
+	if held := bound.Held(); held != 8192 {
+		t.Errorf("%d bytes are charged, want 8192", held)
+	}
+	if err := first.Close(); err != nil || bound.Held() != 0 {
+		t.Errorf("%d bytes are charged to an arena that is closed (%v)", bound.Held(), err)
+	}
+	if err := write(second, 4096); err != nil {
+		t.Errorf("after the first one was closed: %v", err)
 	}
 }
 

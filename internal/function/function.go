@@ -98,6 +98,9 @@ func (f *Function) serve(ctx context.Context, q Request) (Response, error) {
 		return Response{}, &outboard.Error{Op: f.op, Kind: outboard.Exhausted, Err: err}
 	}
 	p, err := s.serve(ctx, q)
+	if q.Arena != nil && q.Bound != nil && err == nil {
+		err = q.Arena.Charge(q.Bound)
+	}
 	p.Cost.Start = start
 	f.releaseSlot(s, p, err)
 	if err != nil {

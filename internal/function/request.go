@@ -21,6 +21,9 @@ type Request struct {
 	// its window, if it has one. The call holds it; a response that lies in it lives as
 	// long as its other holders have it.
 	Arena *Arena
+	// Bound is what the memory of Arena is charged to after the call, which fails if there is
+	// none left; nil: nothing.
+	Bound Bound
 	// ReadOnly makes the mapping of the arena private: writes are discarded at the end of the call.
 	ReadOnly bool
 	// Meta returns metadata of the request by name: a header, a path parameter, "method", "execution". nil

@@ -106,4 +106,4 @@ func ParsePlain(text string) (r *http.Request, size int, ok bool) {
 }
 
 // Buffered is how many bytes of requests and messages the gateway holds.
-func Buffered(g *Gateway) int64 { return g.buffers.held() }
+func Buffered(g *Gateway) int64 { return g.opts.Buffers.Held() }

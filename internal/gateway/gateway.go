@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // Options configure a Gateway. Only Invoker is required.
@@ -43,7 +44,10 @@ type Options struct {
 	MaxBody outboard.Bytes
 	// Buffers bounds the bytes of all requests and messages that are being read, wait for a
 	// function, or are worked on. Default: 512 MiB.
-	Buffers outboard.Bytes
+	Buffers *quota.Budget
+	// Output bounds what is kept of what functions printed; the oldest is dropped first. Nil: the
+	// newest LogSize calls of each app are kept with theirs.
+	Output *quota.Budget
 	// Hosts are the host names, without ports, for which requests are served. "*.NAME" is the name
 	// Tenant below NAME: a web origin that only the tenant's apps have. None: all names are served.
 	Hosts []string
@@ -85,8 +89,8 @@ func (o *Options) setDefaults() {
 	if o.Elsewhere == nil {
 		o.Elsewhere = http.HandlerFunc(unknownApp)
 	}
-	if o.Buffers == 0 {
-		o.Buffers = 512 << 20
+	if o.Buffers == nil {
+		o.Buffers = quota.NewBudget(quota.Requests, 512<<20)
 	}
 	o.setNumbers()
 }
@@ -130,7 +134,6 @@ type Gateway struct {
 	table    atomic.Pointer[Table]
 	server   *server
 	inFlight limiter
-	buffers  budget
 	sockets  *sockets
 
 	mu      sync.Mutex // guards what follows and changes of table
@@ -145,9 +148,8 @@ func New(opts Options) (*Gateway, error) {
 		return nil, &outboard.Error{Op: "make the gateway", Kind: outboard.Invalid, Err: err}
 	}
 	g := &Gateway{opts: opts, log: opts.Logger, apps: map[string]*appState{}, changed: make(chan struct{}, 1)}
-	g.buffers.limit = int64(opts.Buffers)
 	var err error
-	g.metrics, err = newMetrics(opts.Metrics, &g.buffers)
+	g.metrics, err = newMetrics(opts.Metrics, opts.Buffers)
 	if err != nil {
 		return nil, &outboard.Error{Op: "make the gateway", Kind: outboard.Invalid, Err: err}
 	}
@@ -208,7 +210,7 @@ func (g *Gateway) stateOf(name string) *appState {
 	if s := g.apps[name]; s != nil {
 		return s
 	}
-	s := &appState{name: name, ring: newRing(g.opts.LogSize)}
+	s := &appState{name: name, ring: newRing(g.opts.LogSize, g.opts.Output)}
 	g.apps[name] = s
 	return s
 }

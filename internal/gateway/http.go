@@ -163,7 +163,7 @@ type exchange struct {
 
 func (x *exchange) run(begin time.Time) {
 	g := x.h.gateway
-	defer func() { g.buffers.release(x.reserved) }()
+	defer func() { g.opts.Buffers.Release(x.reserved) }()
 	call := Call{
 		App: x.h.state.name, Function: x.h.Function, Workflow: x.h.Workflow, Wait: x.h.Wait, HTTP: x.h.HTTP,
 		Meta: x.metaFunc, Trigger: HTTP, Route: x.h.name,
@@ -207,8 +207,8 @@ func (x *exchange) readInput(call *Call) (err error) {
 
 // reserve reserves bytes for the request's body.
 func (x *exchange) reserve(n int64) error {
-	if !x.h.gateway.buffers.tryReserve(n) {
-		return x.h.gateway.buffers.exceeded()
+	if err := x.h.gateway.opts.Buffers.TryReserve(n); err != nil {
+		return err
 	}
 	x.reserved += n
 	return nil

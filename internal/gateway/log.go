@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // Record is one call in an app's logs.
@@ -165,20 +166,61 @@ type ring struct {
 	limit   uint64
 	wake    chan struct{} // closed at the next record; nil while no follower waits
 	closed  bool          // the app was removed
+	// output bounds what the functions of all apps of the tenant printed. Of the records before
+	// dropped it is gone.
+	output  *quota.Budget
+	dropped uint64
 }
 
-func newRing(limit int) *ring { return &ring{limit: uint64(limit)} }
+func newRing(limit int, output *quota.Budget) *ring {
+	return &ring{limit: uint64(limit), output: output}
+}
 
 func (r *ring) add(record *Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if uint64(len(r.records)) < r.limit {
+	if r.closed {
+		return
+	}
+	full := uint64(len(r.records)) == r.limit
+	if full {
+		r.records[r.next%r.limit].dropOutput(r.output)
+	}
+	r.reserveOutput(record)
+	if !full {
 		r.records = append(r.records, *record)
 	} else {
 		r.records[r.next%r.limit] = *record
 	}
 	r.next++
 	r.wakeFollowers()
+}
+
+// reserveOutput reserves the bytes of a new record's output, for which the oldest output of the
+// app is dropped. What other apps of the tenant have stays: then the record's own is dropped.
+func (r *ring) reserveOutput(record *Record) {
+	oldest := r.next - uint64(len(r.records))
+	for r.dropped = max(r.dropped, oldest); r.output.TryReserve(record.outputSize()) != nil; r.dropped++ {
+		if r.dropped == r.next {
+			record.cutOutput()
+			return
+		}
+		r.records[r.dropped%r.limit].dropOutput(r.output)
+	}
+}
+
+func (r *Record) outputSize() int64 { return int64(len(r.Stdout) + len(r.Stderr)) }
+
+// cutOutput leaves the output out, which was not reserved.
+func (r *Record) cutOutput() {
+	r.Cut += int(r.outputSize())
+	r.Stdout, r.Stderr = nil, nil
+}
+
+// dropOutput leaves the output out, and releases its bytes.
+func (r *Record) dropOutput(reserved *quota.Budget) {
+	reserved.Release(r.outputSize())
+	r.cutOutput()
 }
 
 // wakeFollowers wakes the followers that wait for a record.
@@ -189,11 +231,14 @@ func (r *ring) wakeFollowers() {
 	}
 }
 
-// close ends the followers after the last record.
+// close ends the followers after the last record. What only they hold is not counted any more.
 func (r *ring) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+	for i := range r.records {
+		r.output.Release(r.records[i].outputSize())
+	}
 	r.wakeFollowers()
 }
 

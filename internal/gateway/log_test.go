@@ -16,6 +16,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 func targets(g *gateway.Gateway, f gateway.Filter) (names []string) {
@@ -138,6 +139,51 @@ func TestOutputBounded(t *testing.T) {
 		if len(r.Stdout) != gateway.MaxOutput || cap(r.Stdout) > 2*gateway.MaxOutput || r.Cut != 10 || string(r.Stderr) != "xxxxx" {
 			t.Errorf("%d bytes are kept, %d are cut", len(r.Stdout), r.Cut)
 		}
+	}
+}
+
+// TestOutputOfATenantIsBounded: what all apps of a tenant printed takes bounded memory. An app
+// loses its own oldest output first, and no records.
+func TestOutputOfATenantIsBounded(t *testing.T) {
+	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) {
+		return gateway.Answer{Body: []byte("x"), Stdout: []byte(strings.Repeat("x", 1000))}, nil
+	})
+	limit := quota.NewBudget(quota.Logs, 3500)
+	g := newGateway(t, gateway.Options{Invoker: f, Output: limit, LogSize: 8}, shop(), gateway.App{Name: "other"})
+	call := func(app string) {
+		t.Helper()
+		if _, err := g.Invoke(t.Context(), gateway.Call{App: app, Function: "f"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := func(app string) (records, output int) {
+		for r := range g.Logs(gateway.Filter{App: app}) {
+			records++
+			output += len(r.Stdout)
+			if len(r.Stdout)+r.Cut != 1000 {
+				t.Errorf("a record has %d bytes and says that %d are cut, of 1000", len(r.Stdout), r.Cut)
+			}
+		}
+		return records, output
+	}
+	call("other")
+	for range 20 {
+		call("shop")
+	}
+	if records, output := kept("shop"); records != 8 || output != 2000 {
+		t.Errorf("%d records with %d bytes, want 8 with 2000", records, output)
+	}
+	if records, output := kept("other"); records != 1 || output != 1000 {
+		t.Errorf("the other app has %d records with %d bytes, want 1 with 1000", records, output)
+	}
+	if held := limit.Held(); held != 3000 {
+		t.Errorf("%d bytes are counted, want 3000", held)
+	}
+	if err := g.SetApps(nil); err != nil {
+		t.Fatal(err)
+	}
+	if held := limit.Held(); held != 0 {
+		t.Errorf("%d bytes are counted for apps that are gone", held)
 	}
 }
 

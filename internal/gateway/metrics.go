@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // metrics are the gateway's numbers. A nil Registerer leaves them unregistered.
@@ -19,7 +21,7 @@ type metrics struct {
 	buffered prometheus.GaugeFunc
 }
 
-func newMetrics(to prometheus.Registerer, buffers *budget) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, buffers *quota.Budget) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "outboard", Subsystem: "gateway", Name: name, Help: help}, labels)
 	}
@@ -35,7 +37,7 @@ func newMetrics(to prometheus.Registerer, buffers *budget) (*metrics, error) {
 		buffered: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "outboard", Subsystem: "gateway", Name: "buffered_bytes",
 			Help: "Bytes of requests and messages that are being read, wait for a function, or are worked on.",
-		}, func() float64 { return float64(buffers.held()) }),
+		}, func() float64 { return float64(buffers.Held()) }),
 		sockets: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "outboard", Subsystem: "gateway", Name: "websockets", Help: "WebSockets that are open.",
 		}, []string{"app"}),

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // Opcodes of RFC 6455, section 5.2.
@@ -248,7 +249,7 @@ func TestQueuedMessagesAreWeighed(t *testing.T) {
 		}
 		return gateway.Answer{}, nil
 	})
-	g := newGateway(t, gateway.Options{Invoker: slow, Buffers: limit}, gateway.App{Name: "chat", Routes: []gateway.Route{
+	g := newGateway(t, gateway.Options{Invoker: slow, Buffers: quota.NewBudget(quota.Requests, limit)}, gateway.App{Name: "chat", Routes: []gateway.Route{
 		{Path: "/", WebSocket: true, Target: to("f"), MaxBody: 2 * size},
 	}})
 	start(t, g)
@@ -292,7 +293,7 @@ func TestBodiesAreWeighed(t *testing.T) {
 		<-release
 		return text("done"), nil
 	})
-	g := newGateway(t, gateway.Options{Invoker: slow, Buffers: limit}, shop(gateway.Route{Path: "/", Target: to("f")}))
+	g := newGateway(t, gateway.Options{Invoker: slow, Buffers: quota.NewBudget(quota.Requests, limit)}, shop(gateway.Route{Path: "/", Target: to("f")}))
 	start(t, g)
 	url := "http://" + serve(t, g) + "/shop/"
 	results := make(chan int, 16)

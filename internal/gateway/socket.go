@@ -98,7 +98,7 @@ func (s *socket) read(ctx context.Context) {
 func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 	defer func() {
 		if err != nil {
-			s.handler.gateway.buffers.release(m.reserved)
+			s.handler.gateway.opts.Buffers.Release(m.reserved)
 		}
 	}()
 	kind, reader, err := s.conn.Reader(ctx)
@@ -109,7 +109,7 @@ func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 	for {
 		if len(m.data) == cap(m.data) {
 			bigger := max(512, 2*cap(m.data))
-			if err := s.handler.gateway.buffers.reserve(ctx, int64(bigger-cap(m.data))); err != nil {
+			if err := s.handler.gateway.opts.Buffers.Reserve(ctx, int64(bigger-cap(m.data))); err != nil {
 				return m, &eventError{err}
 			}
 			m.reserved += int64(bigger - cap(m.data))
@@ -138,7 +138,7 @@ func protocolError(err error) error {
 }
 
 // discard drops a message that no function gets.
-func (s *socket) discard(m incoming) { s.handler.gateway.buffers.release(m.reserved) }
+func (s *socket) discard(m incoming) { s.handler.gateway.opts.Buffers.Release(m.reserved) }
 
 // inbound counts the bytes of the messages that wait for the function.
 type inbound struct {

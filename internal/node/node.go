@@ -51,6 +51,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/network"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/quota"
 	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
@@ -77,6 +78,8 @@ type Options struct {
 	Join, Token string
 	// NATS and Creds name an existing NATS cluster for the pool's state.
 	NATS, Creds string
+	// TenantLimits are what each tenant may hold on this node, in bytes.
+	TenantLimits quota.Limits
 	// Sandbox changes the isolation of the workers that execute kernels.
 	Sandbox lend.Sandbox
 	// Helper is the command that runs a helper process, whose name follows;

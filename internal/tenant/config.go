@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // Protocol is the version of the messages between a node and a tenant's process (internal/ipc).
@@ -47,6 +48,8 @@ type Config struct {
 	// node. DevicesKey authenticates the process there, since other processes can connect, too.
 	DevicesSocket string `json:"devices_socket,omitempty"`
 	DevicesKey    string `json:"devices_key,omitempty"`
+	// Limits are what the tenant may hold on this node, in bytes.
+	Limits quota.Limits `json:"limits,omitempty"`
 	// HTTP is the address at which the node accepts requests for apps, "" for none.
 	HTTP string `json:"http,omitempty"`
 	// Hosts are the host names for which requests are served, none for all.

@@ -12,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/function/resources"
+	"github.com/outboard-run/outboard/internal/quota"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
@@ -36,7 +37,10 @@ func (r *appResources) Close() {
 func (p planes) NewResources(name string) app.Resources {
 	t := p.tenant
 	return &appResources{
-		App: resources.New(resources.Options{State: t.state, Tenant: t.config.Tenant, App: name, Life: t.life, Go: t.running.Go, Logger: t.log}),
+		App: resources.New(resources.Options{
+			State: t.state, Tenant: t.config.Tenant, App: name, Life: t.life, Go: t.running.Go, Logger: t.log,
+			Arenas: t.account.Budget(quota.Arenas), Buckets: t.account.Budget(quota.Buckets),
+		}),
 		devices: appdevice.New(appdevice.Options{
 			App: name, Socket: t.config.DevicesSocket, Key: t.config.DevicesKey, Life: t.life, Go: t.running.Go,
 		}),

@@ -10,6 +10,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/gateway"
+	"github.com/outboard-run/outboard/internal/quota"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
@@ -105,7 +106,7 @@ func (s *steps) callLocal(ctx context.Context, f *deployed, c engine.FunctionCal
 }
 
 func (s *steps) callIn(ctx context.Context, f *deployed, c engine.FunctionCall, arena *function.Arena) (engine.Outcome, error) {
-	q := function.Request{Entry: c.Entry, Body: c.Body, Arena: arena, Meta: stepMeta(c), Resources: f}
+	q := function.Request{Entry: c.Entry, Body: c.Body, Arena: arena, Bound: s.tenant.account.Budget(quota.Arenas), Meta: stepMeta(c), Resources: f}
 	if q.Entry == "" {
 		q.Entry = f.spec.Entry
 	}

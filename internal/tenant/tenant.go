@@ -21,6 +21,7 @@ import (
 	"github.com/outboard-run/outboard/internal/gateway/poolbus"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/quota"
 	"github.com/outboard-run/outboard/internal/tenant/blob"
 	"github.com/outboard-run/outboard/internal/tenant/members"
 	"github.com/outboard-run/outboard/internal/tenant/models"
@@ -50,6 +51,7 @@ type Tenant struct {
 	opts    ProcessOptions
 	log     *slog.Logger
 	metrics *prometheus.Registry
+	account *quota.Account
 	life    context.Context //nolint:containedctx // of work that outlives a request
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -79,7 +81,7 @@ func New(c Config, opts ProcessOptions) *Tenant {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Tenant{
-		config: c, opts: opts, metrics: prometheus.NewRegistry(), ready: make(chan struct{}), members: members.New(c.Node, c.Members),
+		config: c, opts: opts, metrics: prometheus.NewRegistry(), account: quota.NewAccount(c.Limits), ready: make(chan struct{}), members: members.New(c.Node, c.Members),
 		log: opts.Logger.With("plane", "tenant", "tenant", c.Tenant, "node", c.Node),
 	}
 }
@@ -220,6 +222,9 @@ func (t *Tenant) collectArtifacts(ctx context.Context, ready func()) error {
 
 func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
 	var err error
+	if err = t.metrics.Register(t.account); err != nil {
+		return nil, err
+	}
 	t.runtime, err = function.Open(ctx, function.Options{CacheDir: t.config.compiledDir(), Metrics: t.metrics, Log: t.log})
 	return t.runtime, err
 }
@@ -233,6 +238,7 @@ func (t *Tenant) openGateway(context.Context) (lifecycle.Resource, error) {
 	o := gateway.Options{
 		Invoker: &invoker{t}, Logger: t.log, Metrics: t.metrics, Node: string(t.config.Node), Grace: Grace,
 		Bus: poolbus.Bus{State: t.state}, Once: poolbus.Ticks{State: t.state, Tenant: t.config.Tenant, Node: t.config.Node},
+		Buffers: t.account.Budget(quota.Requests), Output: t.account.Budget(quota.Logs),
 		Rooms: "rooms." + t.config.Tenant, Elsewhere: http.HandlerFunc(t.serveUnrouted), Hosts: t.config.Hosts, Tenant: t.config.Tenant,
 	}
 	if t.spans != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/pool/bucket"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // Options of an App.
@@ -21,9 +22,11 @@ type Options struct {
 	Tenant, App string
 	// Life bounds the opening of buckets, and Go runs a function that the process waits for
 	// before it ends.
-	Life   context.Context //nolint:containedctx // buckets outlive the calls that open them
-	Go     func(func())
-	Logger *slog.Logger
+	// Arenas and Buckets are what the tenant may hold of both; nil: no limit.
+	Arenas, Buckets *quota.Budget
+	Life            context.Context //nolint:containedctx // buckets outlive the calls that open them
+	Go              func(func())
+	Logger          *slog.Logger
 }
 
 // App has the resources of one app, which are the same for all of its versions. All methods
@@ -79,7 +82,7 @@ func (a *App) Bucket(ctx context.Context, name string, ttl time.Duration) (funct
 func (a *App) open(name string, o *opening) {
 	defer close(o.done)
 	o.bucket, o.err = bucket.Open(a.opts.Life, bucket.Options{
-		State: a.opts.State, Tenant: a.opts.Tenant, App: a.opts.App, Name: name, Logger: a.opts.Logger,
+		State: a.opts.State, Tenant: a.opts.Tenant, App: a.opts.App, Name: name, Budget: a.opts.Buckets, Logger: a.opts.Logger,
 	})
 	if o.err == nil {
 		return
@@ -104,6 +107,11 @@ func (a *App) Arena(name string, size outboard.Bytes, readOnly bool) (function.R
 			return nil, fmt.Errorf("arena %s: %w", name, err)
 		}
 		a.arenas[name] = arena
+	}
+	if a.opts.Arenas != nil {
+		if err := arena.Charge(a.opts.Arenas); err != nil {
+			return nil, fmt.Errorf("arena %s: %w", name, err)
+		}
 	}
 	if err := arena.Retain(); err != nil {
 		return nil, err

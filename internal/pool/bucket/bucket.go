@@ -32,6 +32,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // Options says which bucket to open.
@@ -43,7 +44,9 @@ type Options struct {
 	// MaxBytes bounds what the bucket's keys and values take in memory, 256 MiB
 	// by default.
 	MaxBytes int64
-	Logger   *slog.Logger
+	// Budget is what the buckets of the tenant may have together; nil: no limit.
+	Budget *quota.Budget
+	Logger *slog.Logger
 }
 
 func (o *Options) setDefaults() {
@@ -106,6 +109,8 @@ type Bucket struct {
 
 	mu   sync.RWMutex // protects view, which only the owner's goroutine changes
 	view view
+	// accounted are the bytes that the tenant's budget holds for the bucket.
+	accounted int64
 	// looked is when the view was last known to be current.
 	looked time.Time
 
@@ -216,5 +221,14 @@ func (b *Bucket) Txn(ctx context.Context, ops []Op) (failed int, err error) {
 func (b *Bucket) Close() error {
 	b.closeOnce.Do(func() { close(b.done) })
 	b.running.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.account(0)
 	return nil
+}
+
+// account has the tenant's budget hold so many bytes for the bucket.
+func (b *Bucket) account(bytes int64) {
+	b.opts.Budget.Adjust(bytes - b.accounted)
+	b.accounted = bytes
 }

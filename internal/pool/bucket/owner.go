@@ -135,7 +135,12 @@ func (b *Bucket) decide(jobs []*job) (p *plan, n int) {
 		case b.view.bytes+int64(p.size+sizeOfTxn(j.ops)) > b.opts.MaxBytes && grows(j.ops):
 			j.err = outboard.Errorf(outboard.Exhausted, "put", "the bucket has %d bytes already", b.view.bytes)
 		default:
-			j.failed = p.txn(j.ops)
+			if grows(j.ops) {
+				j.err = b.opts.Budget.Check(int64(p.size + sizeOfTxn(j.ops)))
+			}
+			if j.err == nil {
+				j.failed = p.txn(j.ops)
+			}
 		}
 	}
 	return p, n
@@ -199,6 +204,7 @@ func (b *Bucket) apply(c state.Commit) {
 	}
 	b.view.last = c.Last()
 	b.looked = wallClock()
+	b.account(b.view.bytes)
 }
 
 // forget deletes expired keys.
@@ -209,6 +215,7 @@ func (b *Bucket) forget(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.view.forget(now)
+	b.account(b.view.bytes)
 }
 
 // sync reads the commits of other owners, or the whole bucket after a pause longer than
@@ -235,6 +242,7 @@ func (b *Bucket) sync(ctx context.Context) error {
 		b.view.set(e.Key, Entry{e.Value, e.Revision, e.ExpiresMilli}, e.Deleted)
 	}
 	b.view.last, b.looked, b.unspread = last, now, nil
+	b.account(b.view.bytes)
 	return nil
 }
 

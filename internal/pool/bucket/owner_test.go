@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // Names never make two buckets one.
@@ -294,6 +295,44 @@ func TestFull(t *testing.T) {
 	}
 	if err := put("b"); err != nil {
 		t.Errorf("put after a deletion: %v", err)
+	}
+}
+
+// Buckets of one tenant share a budget: what one has is missing for the others, until it is
+// deleted or the bucket is closed.
+func TestBudgetOfATenant(t *testing.T) {
+	budget := quota.NewBudget(quota.Buckets, 1900)
+	var buckets []*Bucket
+	for range 2 {
+		opts := Options{Budget: budget}
+		opts.setDefaults()
+		b, err := open(t.Context(), newFakeStore(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		buckets = append(buckets, b)
+	}
+	value := []byte(strings.Repeat("x", 900))
+	txn := func(b *Bucket, op Op) error {
+		_, err := b.Txn(t.Context(), []Op{op})
+		return err
+	}
+	put := Op{Kind: Put, Key: "a", Value: value}
+	if err := txn(buckets[0], put); err != nil {
+		t.Fatal(err)
+	}
+	if err := txn(buckets[1], put); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("the second bucket: %v, want Exhausted", err)
+	}
+	if err := txn(buckets[0], Op{Kind: Delete, Key: "a"}); err != nil {
+		t.Error(err)
+	}
+	if err := txn(buckets[1], put); err != nil {
+		t.Errorf("after a deletion in the first one: %v", err)
+	}
+	if err := buckets[1].Close(); err != nil || budget.Held() != 0 {
+		t.Errorf("%d bytes are held for a closed bucket (%v)", budget.Held(), err)
 	}
 }
 

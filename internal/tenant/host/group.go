@@ -1,12 +1,14 @@
 package host
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // maxTasks bounds the threads of a tenant's process, and whatever a guest that broke out
@@ -21,7 +23,7 @@ func (k *keeper) enterGroup(proc Launched) (*cgroup.Group, error) {
 		return nil, nil //nolint:nilnil // it is no process of its own
 	}
 	sum := sha256.Sum256([]byte(k.config.Tenant))
-	group, err := k.host.opts.Groups.Make("tenant-"+hex.EncodeToString(sum[:8]), cgroup.Limits{Memory: maxMemory(), Tasks: maxTasks, Weight: 100})
+	group, err := k.host.opts.Groups.Make("tenant-"+hex.EncodeToString(sum[:8]), cgroup.Limits{Memory: cmp.Or(int64(k.config.Limits[quota.Memory]), maxMemory()), Tasks: maxTasks, Weight: 100})
 	if err != nil {
 		return nil, err
 	}

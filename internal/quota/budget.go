@@ -1,0 +1,143 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Budget is what a tenant holds of one kind, and may hold. All methods may be called by several
+// goroutines. A nil Budget has no limit.
+type Budget struct {
+	kind  Kind
+	limit int64
+
+	mu      sync.Mutex
+	used    int64
+	refused uint64
+	freed   chan struct{} // closed at the next release; nil: no caller waits
+}
+
+// NewBudget returns a budget of which nothing is held.
+func NewBudget(kind Kind, limit outboard.Bytes) *Budget {
+	return &Budget{kind: kind, limit: int64(limit)}
+}
+
+// TryReserve reserves n bytes or returns an error: of the kind Busy for requests, which are
+// released soon, and of the kind Exhausted for others.
+func (b *Budget) TryReserve(n int64) error {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used+n > b.limit {
+		b.refused++
+		return b.exceeded()
+	}
+	b.used += n
+	return nil
+}
+
+// reserveTimeout is how long Reserve waits. What waits holds bytes itself, so a longer wait
+// would block all of it.
+const reserveTimeout = 10 * time.Second
+
+// Reserve reserves n bytes, and waits for them for a while.
+func (b *Budget) Reserve(ctx context.Context, n int64) error {
+	if b == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
+	defer cancel()
+	for {
+		freed := b.reserveOrWait(n)
+		if freed == nil {
+			return nil
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.refused++
+			return b.exceeded()
+		}
+	}
+}
+
+// reserveOrWait reserves n bytes, or returns a channel that is closed when some are released.
+func (b *Budget) reserveOrWait(n int64) (freed <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used+n <= b.limit {
+		b.used += n
+		return nil
+	}
+	if b.freed == nil {
+		b.freed = make(chan struct{})
+	}
+	return b.freed
+}
+
+// Adjust adds n bytes to those that are held, or removes -n, whatever the limit: for bytes that
+// are there already. TryReserve of more is refused while the limit is exceeded.
+func (b *Budget) Adjust(n int64) {
+	if b == nil || n == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used += n
+	if n < 0 && b.freed != nil {
+		close(b.freed)
+		b.freed = nil
+	}
+}
+
+// Release returns n reserved bytes.
+func (b *Budget) Release(n int64) { b.Adjust(-n) }
+
+// Check returns the error of TryReserve and reserves nothing.
+func (b *Budget) Check(n int64) error {
+	if err := b.TryReserve(n); err != nil {
+		return err
+	}
+	b.Release(n)
+	return nil
+}
+
+// Held is how many bytes are reserved now.
+func (b *Budget) Held() int64 {
+	if b == nil {
+		return 0
+	}
+	held, _ := b.counts()
+	return held
+}
+
+func (b *Budget) counts() (used int64, refused uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used, b.refused
+}
+
+// exceeded is why bytes are refused.
+func (b *Budget) exceeded() error {
+	kind, then := outboard.Exhausted, "free some"
+	if b.kind == Requests {
+		kind, then = outboard.Busy, "send it again later"
+	}
+	return outboard.Errorf(kind, "", "the %s of this tenant have %v on this node, which is all that they may have: %s, or raise the limit by `%s`",
+		b.what(), outboard.Bytes(b.limit), then, fmt.Sprintf("outboard up --tenant-limits %s=SIZE", b.kind))
+}
+
+func (b *Budget) what() string {
+	if b.kind == Requests {
+		return "requests and messages"
+	}
+	return string(b.kind)
+}
