@@ -32,7 +32,7 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 TEST       := OUTBOARD_TEST_REQUIRE=all CGO_ENABLED=0 $(GO) test -trimpath -ldflags=-w -timeout 45m -parallel 4
 TEST_RACE  := OUTBOARD_TEST_REQUIRE=all $(GO) test -race -ldflags=-w -timeout 45m -parallel 4
 
-.PHONY: build demo test test-packages test-program test-busy race check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library soak clean
+.PHONY: build demo test test-packages test-program test-busy race check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
 
 build: bin/outboard
 
@@ -162,13 +162,22 @@ notices:
 changelog:
 	$(GO) run ./packaging/changelog
 
-# Every attack that is known, by the tests that carry it out; `make test` runs them too.
 # A hostile device node against the driver library, under sanitizers: FUZZ_TIME is how long.
 FUZZ_TIME ?= 1h
 fuzz-library:
 	@scripts/need $(TEST_NEEDS)
 	OUTBOARD_TEST_HOSTILE=$(FUZZ_TIME) $(GO) test ./cmd/libopencl/ctest -run 'TestHostileWorker$$' -count=1 -timeout 24h
 
+# Hostile peers of relays, rings, workers, the managed process and the gateway, FUZZ_TIME each.
+FUZZ_PEERS = internal/fabric/framed:FuzzRelay internal/shm:FuzzHostilePeer internal/accel/control:FuzzReceive internal/accel/session:FuzzReader \
+	internal/accel/borrow:FuzzHandshake internal/calls:FuzzRequests internal/fabric/shared:FuzzDescriptors internal/fabric/shared:FuzzScribble \
+	internal/fabric/remote:FuzzHostileCaller internal/gateway:FuzzPlainHead internal/gateway:FuzzRequest internal/gateway:FuzzEnvelope
+fuzz-peers:
+	@for target in $(FUZZ_PEERS); do \
+		$(GO) test ./$${target%%:*} -run '^$$' -fuzz "$${target##*:}\$$" -fuzztime $(FUZZ_TIME) || exit 1; \
+	done
+
+# Every attack that is known, by the tests that carry it out; `make test` runs them too.
 attack: build
 	@scripts/need $(TEST_NEEDS)
 	$(GO) run ./bench/attack -out docs/bench
