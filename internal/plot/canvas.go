@@ -68,5 +68,6 @@ func shade(v float64) string {
 	return fmt.Sprintf("#%02x%02x%02x", rgb[0], rgb[1], rgb[2])
 }
 
-// isDark reports whether text on that shade has to be white.
-func isDark(v float64) bool { return v > 0.55 }
+// isDark reports whether white text is easier to read on that shade than black. The contrast of the
+// better one is nowhere below 4.3 (WCAG 2.2, section 1.4.3).
+func isDark(v float64) bool { return v > 0.6 }

@@ -32,7 +32,7 @@ type Mark struct {
 }
 
 const (
-	left       = 112
+	left       = 124
 	cellHeight = 34
 )
 
@@ -76,7 +76,7 @@ func (h *HeatMap) cell(c *canvas, i, j int, x, y, w float64, tip string) {
 	if w < 30 {
 		return
 	}
-	class := "m s"
+	class := "m s k"
 	if isDark(s) {
 		class = "m s w"
 	}

@@ -67,7 +67,7 @@ const svgHead = `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" 
 `
 
 const svgStyle = `text{font:13px system-ui,sans-serif;fill:#111}.h{font-weight:600;font-size:15px}.s{font-size:11.5px;fill:#444}` +
-	`.m{text-anchor:middle}.e{text-anchor:end}.w{fill:#fff}.x{stroke:#111;fill:none}.g{stroke:#ddd;fill:none}` +
+	`.m{text-anchor:middle}.e{text-anchor:end}.w{fill:#fff}.k{fill:#111}.x{stroke:#111;fill:none}.g{stroke:#ddd;fill:none}` +
 	`.o{stroke:#fff;stroke-width:3.5;stroke-linejoin:round;paint-order:stroke}[data-tip]:hover{stroke:#111;stroke-width:2}`
 
 // HTML writes figures into one file without references to others. Pointing at a value shows it;

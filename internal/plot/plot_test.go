@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 )
@@ -102,4 +103,45 @@ func TestTicksLieWithinTheScale(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Text on every shade is black or white, whichever is easier to read, and darker shades are darker
+// in greyscale, too.
+func TestTextIsReadableOnEveryShade(t *testing.T) {
+	last := 2.0
+	for i := range 101 {
+		v := float64(i) / 100
+		light := luminance(t, shade(v))
+		if light >= last {
+			t.Errorf("the shade of %.2f is not darker than the one before", v)
+		}
+		last = light
+		text := luminance(t, "#111111")
+		if isDark(v) {
+			text = 1
+		}
+		if contrast := (max(light, text) + 0.05) / (min(light, text) + 0.05); contrast < 4.3 {
+			t.Errorf("the contrast of text on the shade of %.2f is %.2f", v, contrast)
+		}
+	}
+}
+
+// luminance is the relative luminance of a color (WCAG 2.2).
+func luminance(t *testing.T, color string) float64 {
+	t.Helper()
+	var rgb [3]int
+	if _, err := fmt.Sscanf(color, "#%02x%02x%02x", &rgb[0], &rgb[1], &rgb[2]); err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+		c := float64(rgb[i]) / 255
+		if c <= 0.04045 {
+			c /= 12.92
+		} else {
+			c = math.Pow((c+0.055)/1.055, 2.4)
+		}
+		sum += weight * c
+	}
+	return sum
 }
