@@ -68,7 +68,7 @@ func (b *bench) limits(ctx context.Context) error {
 func (b *bench) slowdown(ctx context.Context, p *program, l netem.Link) (float64, error) {
 	b.rig.Node(deviceNode).SetLink(l)
 	var least [2]time.Duration
-	for range b.Rounds(3, 1) {
+	for range b.Rounds(2, 1) {
 		for i, way := range []suite.Launcher{suite.Local, b.over()} {
 			r, err := b.runOnce(ctx, p, way)
 			if err != nil {
@@ -114,7 +114,7 @@ func (b *bench) together(ctx context.Context) error {
 // shortest of a few runs.
 func (b *bench) runTogether(ctx context.Context, pair []*program) ([]float64, error) {
 	var least []float64
-	for range b.Rounds(3, 1) {
+	for range b.Rounds(2, 1) {
 		walls, failed := make([]float64, len(pair)), make([]error, len(pair))
 		var running sync.WaitGroup
 		for k, p := range pair {

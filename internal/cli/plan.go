@@ -90,10 +90,21 @@ prediction is made, and where it is wrong.`,
 type plan struct {
 	Program string `json:"program"`
 	// Local is the program's time on a device of its own machine, in seconds.
-	Local      float64           `json:"local_s"`
+	Local float64 `json:"local_s"`
+	// Traffic is what it sends to a device elsewhere.
+	Traffic    *planTraffic      `json:"traffic,omitempty"`
 	Calibrated bool              `json:"calibrated"`
 	Links      []planLink        `json:"links,omitempty"`
 	Required   []planRequirement `json:"required,omitempty"`
+}
+
+// planTraffic is what a program sends over the network.
+type planTraffic struct {
+	// RoundTrips counts the calls that wait for an answer, Messages all calls that send one.
+	RoundTrips uint64 `json:"round_trips"`
+	Messages   uint64 `json:"messages"`
+	Up         uint64 `json:"up_bytes"`
+	Down       uint64 `json:"down_bytes"`
 }
 
 // planLink is the prediction for one network.

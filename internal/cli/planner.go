@@ -102,6 +102,8 @@ func (p *planner) predict(links []overhead.Link, devices []string, o overhead.Op
 		l.Device = devices[i]
 		p.plan.Links = append(p.plan.Links, l)
 		p.plan.Local = predictions[i].Local.Seconds()
+		t := &predictions[i].Traffic
+		p.plan.Traffic = &planTraffic{RoundTrips: t.Waited, Messages: t.Waited + t.Early, Up: t.Up, Down: t.Down}
 	}
 	o.Intervals = false
 	for _, w := range p.whatIfs {

@@ -1,6 +1,10 @@
 package cli
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/outboard-run/outboard"
+)
 
 func (p *planner) print() error {
 	if p.opts.output == "json" {
@@ -11,7 +15,11 @@ func (p *planner) print() error {
 		return writeTable(out, "", []string{"TRACE", "PREDICTED", "95 % OF RUNS", "SLOWDOWN"}, p.linkRows(func(l *planLink) []string { return []string{l.Program} }))
 	}
 	if p.plan.Local > 0 {
-		fmt.Fprintf(out, "%s takes %s on a device of its own machine.\n\n", clean(p.plan.Program), seconds(p.plan.Local))
+		fmt.Fprintf(out, "%s takes %s on a device of its own machine.\n", clean(p.plan.Program), seconds(p.plan.Local))
+		if t := p.plan.Traffic; t != nil {
+			fmt.Fprintf(out, "Elsewhere it waits for %d round trips, and sends %v there and %v back.\n", t.RoundTrips, outboard.Bytes(t.Up), outboard.Bytes(t.Down))
+		}
+		fmt.Fprintln(out)
 	}
 	switch {
 	case p.plan.Required != nil:
