@@ -97,7 +97,7 @@ func (b *bench) recordShortest(ctx context.Context, p *program) (local, remote s
 			if _, err := b.runOnce(ctx, p, way); err != nil {
 				return "", "", err
 			}
-			_, end, err := head(file)
+			end, err := ending(file)
 			if err != nil {
 				return "", "", err
 			}
@@ -110,18 +110,18 @@ func (b *bench) recordShortest(ctx context.Context, p *program) (local, remote s
 	return files[trace.Local], files[trace.Remote], nil
 }
 
-// head reads a trace to its end.
-func head(path string) (*trace.Header, *trace.End, error) {
+// ending reads a trace to its end.
+func ending(path string) (*trace.End, error) {
 	src, err := opener(path)()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for {
 		if _, err := src.Next(); err != nil {
 			if src.End() == nil {
-				return nil, nil, fmt.Errorf("%s was cut off: %w", path, err)
+				return nil, fmt.Errorf("%s was cut off: %w", path, err)
 			}
-			return src.Header(), src.End(), nil
+			return src.End(), nil
 		}
 	}
 }

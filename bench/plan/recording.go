@@ -38,7 +38,7 @@ func (b *bench) recording(ctx context.Context) error {
 			ratio := paired.Median(times[1]) / paired.Median(times[0])
 			fmt.Fprintf(os.Stderr, "  %-24s recorded %s: %.3f s of processor time, %.3f without\n", p.Name, name, paired.Median(times[1]), paired.Median(times[0]))
 			ratios[name] = append(ratios[name], 100*(ratio-1))
-			_, end, err := head(file)
+			end, err := ending(file)
 			if err != nil {
 				return err
 			}

@@ -70,6 +70,7 @@ type block struct {
 	fast bool
 }
 
+// blockProfile is a Profile for the lanes of a block. vector_amd64.s knows the order of its vectors.
 type blockProfile struct {
 	latency, perUnit, slowdown vector
 	free                       int

@@ -8,7 +8,7 @@ import "golang.org/x/sys/cpu"
 func servePlainAVX2(free, after, done, latency *vector, cost int64)
 
 //go:noescape
-func serveAVX2(free, after, done, latency, perUnit, slowdown *vector, cost, units int64)
+func serveAVX2(free, after, done *vector, p *blockProfile, cost, units int64)
 
 //go:noescape
 func raiseAVX2(to, from *vector)
@@ -20,7 +20,7 @@ func (k *block) serveFast(free, after, done *vector, p *blockProfile, o *op) {
 	if p.plain {
 		servePlainAVX2(free, after, done, &p.latency, o.cost)
 	} else {
-		serveAVX2(free, after, done, &p.latency, &p.perUnit, &p.slowdown, o.cost, o.units)
+		serveAVX2(free, after, done, p, o.cost, o.units)
 	}
 }
 

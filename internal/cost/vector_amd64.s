@@ -46,17 +46,18 @@ plain:
 	VZEROUPPER
 	RET
 
-// func serveAVX2(free, after, done, latency, perUnit, slowdown *vector, cost, units int64)
-TEXT ·serveAVX2(SB), NOSPLIT, $0-64
+// func serveAVX2(free, after, done *vector, p *blockProfile, cost, units int64)
+// A blockProfile begins with the vectors latency, perUnit and slowdown.
+TEXT ·serveAVX2(SB), NOSPLIT, $0-48
 	MOVQ free+0(FP), AX
 	MOVQ after+8(FP), BX
 	MOVQ done+16(FP), DX
-	MOVQ latency+24(FP), SI
-	MOVQ perUnit+32(FP), DI
-	MOVQ slowdown+40(FP), R8
-	VPBROADCASTQ cost+48(FP), Y8
+	MOVQ p+24(FP), SI
+	LEAQ LANES(SI), DI
+	LEAQ (2*LANES)(SI), R8
+	VPBROADCASTQ cost+32(FP), Y8
 	VPSRLQ $32, Y8, Y9
-	VPBROADCASTQ units+56(FP), Y10
+	VPBROADCASTQ units+40(FP), Y10
 	VPSRLQ $32, Y10, Y11
 	MOVQ $4095, R9 // slowdownRound
 	VMOVQ R9, X12
