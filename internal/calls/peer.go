@@ -31,7 +31,8 @@ type peer struct {
 	endpoints map[string]*peerEndpoint // by their IDs; under transports.mu
 
 	mu      sync.Mutex
-	current *connection // nil: none
+	current *connection  // nil: none
+	attempt *dialAttempt // nil: none is in progress
 	closed  bool
 }
 
@@ -61,27 +62,62 @@ func (p *peer) keepOnly(used map[call.Transport]bool) int {
 	return len(p.endpoints)
 }
 
+// A dialAttempt is an attempt to connect that all calls await, each with its own context.
+type dialAttempt struct {
+	done chan struct{} // closed when the other fields are set
+	conn *connection
+	err  error
+}
+
 // connect returns the connection, a new one when the last has ended or drains.
 func (p *peer) connect(ctx context.Context) (*connection, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.current != nil && p.current.usable() {
+		defer p.mu.Unlock()
 		return p.current, nil
 	}
 	if p.closed {
+		defer p.mu.Unlock()
 		return nil, unreachableError{p.name + " has no endpoints any more"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	a := p.attempt
+	if a == nil {
+		a = &dialAttempt{done: make(chan struct{})}
+		p.attempt = a
+		p.life.Go(func() { p.attemptDial(a) })
+	}
+	p.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.conn, a.err
+	case <-ctx.Done():
+		return nil, unreachableError{p.name + ": " + context.Cause(ctx).Error()}
+	case <-p.life.ctx.Done():
+		return nil, unreachableError{p.name + ": " + context.Cause(p.life.ctx).Error()}
+	}
+}
+
+// attemptDial makes the connection that replaces the current one.
+func (p *peer) attemptDial(a *dialAttempt) {
+	ctx, cancel := context.WithTimeout(p.life.ctx, dialLimit)
 	defer cancel()
 	conn, err := p.dial(ctx)
-	if err != nil {
-		return nil, unreachableError{p.name + ": " + err.Error()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer close(a.done)
+	p.attempt = nil
+	switch {
+	case err != nil:
+		a.err = unreachableError{p.name + ": " + err.Error()}
+	case p.closed:
+		_ = conn.Close()
+		a.err = unreachableError{p.name + " has no endpoints any more"}
+	default:
+		p.supersede()
+		c := &connection{conn: conn, superseded: make(chan struct{})}
+		p.current, a.conn = c, c
+		p.life.Go(func() { c.finish(p.life.ctx) })
 	}
-	p.supersede()
-	c := &connection{conn: conn, superseded: make(chan struct{})}
-	p.current = c
-	p.life.Go(func() { c.finish(p.life.ctx) })
-	return c, nil
 }
 
 // supersede ends the current connection once its calls are over. The mutex is held.
