@@ -19,7 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// The published clients of models' interfaces pass the cases of test/models. They need PyPI.
+// The published clients of models' interfaces pass the cases of test/models. They need PyPI and npm.
 func TestConformanceModelClients(t *testing.T) {
 	need.Program(t, "pip3")
 	n := modelNode(t)
@@ -28,6 +28,7 @@ func TestConformanceModelClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	libraries := installPython(t, "tritonclient[grpc,http]==2.73.0", "openai==3.54.0", "ollama==0.6.3")
+	t.Run("text in JavaScript", func(t *testing.T) { runJavaScript(t, "clients.cjs", "http://"+status.Models, "small") })
 	for name, args := range map[string][]string{
 		"tensors on one port":       {"tensors.py", status.Models, status.Models},
 		"tensors on separate ports": {"tensors.py", status.GRPC, status.HTTP},
@@ -89,6 +90,22 @@ func installPython(t *testing.T, libraries ...string) string {
 		t.Fatalf("install %v: %v: %s", libraries, err, out)
 	}
 	return dir
+}
+
+// runJavaScript runs cases with the libraries of npm.
+func runJavaScript(t *testing.T, args ...string) {
+	need.Program(t, "npm")
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "npm", "install", "--prefix", dir, "--ignore-scripts", "--no-audit", "--no-fund", "--silent", "openai@7.57.0", "ollama@0.6.4").CombinedOutput()
+	if err != nil {
+		t.Fatalf("install libraries: %v: %s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "../models", append(os.Environ(), "NODE_PATH="+filepath.Join(dir, "node_modules")), time.Second
+	if out, err = cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %v\n%s", args, err, out)
+	}
+	t.Logf("%s", out)
 }
 
 func runCases(t *testing.T, libraries string, args []string) {
