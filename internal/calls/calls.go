@@ -74,6 +74,9 @@ type Options struct {
 	Identify Identifier
 	// TLS returns the configuration for a connection to another node.
 	TLS func(outboard.Node) *tls.Config
+	// Dialed, when set, gets each new connection to another node before the handshake. An error
+	// ends the dial.
+	Dialed func(outboard.Node, net.Conn) error
 	// Framed are for connections to other nodes.
 	Framed framed.Options
 	// Logger, Metrics and Tracer may be nil.

@@ -84,7 +84,10 @@ func (p *process) planeOptions() Options {
 	o := Options{
 		Registry: p.registry, Members: p.members, Self: p.config.Self,
 		Offers: &nodeOffers{p.node}, Process: p.config.Process, Link: p.link, Elsewhere: p.elsewhere, Identify: p.identify,
-		TLS:    func(to outboard.Node) *tls.Config { return p.identity.ClientTLS(to.ID, to.Fingerprint, Protocol) },
+		TLS: func(to outboard.Node) *tls.Config { return p.identity.ClientTLS(to.ID, to.Fingerprint, Protocol) },
+		Dialed: func(to outboard.Node, nc net.Conn) error {
+			return authority.CloseOnRevoke(p.identity, to.Fingerprint, nc)
+		},
 		Framed: p.framed(nil), Logger: p.log, Metrics: p.metrics, Slow: p.config.Slow, MaxCalls: p.config.MaxCalls,
 	}
 	if p.spans != nil {

@@ -30,6 +30,7 @@ type transports struct {
 	process  int
 	link     func(ctx context.Context, process int) (net.Conn, error)
 	tls      func(outboard.Node) *tls.Config
+	dialed   func(outboard.Node, net.Conn) error
 	framed   framed.Options
 	log      *slog.Logger
 	life     *lifetime
@@ -44,7 +45,7 @@ type transports struct {
 func newTransports(opts Options, life *lifetime, programs *programs) *transports {
 	return &transports{
 		registry: opts.Registry, members: opts.Members, self: opts.Self, process: opts.Process, link: opts.Link,
-		tls: opts.TLS, framed: opts.Framed, log: opts.Logger, life: life, programs: programs,
+		tls: opts.TLS, dialed: opts.Dialed, framed: opts.Framed, log: opts.Logger, life: life, programs: programs,
 		nodes: map[outboard.NodeID]*peer{}, siblings: map[int]*peer{}, servers: map[string]call.Transport{},
 	}
 }
@@ -106,7 +107,11 @@ func (t *transports) dialNode(ctx context.Context, id outboard.NodeID) (*remote.
 	if !ok {
 		return nil, errors.New("it is not in the pool")
 	}
-	return remote.Dial(ctx, node.Addr, t.tls(node), remote.Options{Trusted: true, Logger: t.log, Framed: t.framed})
+	o := t.framed
+	if t.dialed != nil {
+		o.Dialed = func(nc net.Conn) error { return t.dialed(node, nc) }
+	}
+	return remote.Dial(ctx, node.Addr, t.tls(node), remote.Options{Trusted: true, Logger: t.log, Framed: o})
 }
 
 // onSibling returns the transport of an endpoint whose program a sibling process has, nil

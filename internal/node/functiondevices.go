@@ -279,6 +279,7 @@ func (b *deviceBroker) dial(ctx context.Context, g client.Granted) (link borrow.
 	}
 	device := borrow.NewRemote(borrow.RemoteOptions{
 		Addr: g.Addr, TLS: b.deviceTLS(g), DeadAfter: b.deadAfter,
+		Dialed: func(nc net.Conn) error { return authority.CloseOnRevoke(b.identity, g.Fingerprint, nc) },
 	})
 	if link, err = device.Dial(ctx, g.Claim); err != nil {
 		return nil, nil, errors.Join(err, device.Close())

@@ -105,6 +105,10 @@ func (p *probePaths) connect(ctx context.Context, peer network.Peer) (*probeConn
 	if err != nil {
 		return nil, err
 	}
+	if err := authority.CloseOnRevoke(p.identity, peer.Fingerprint, raw); err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
 	conn := tls.Client(raw, p.identity.ClientTLS(peer.ID, peer.Fingerprint, network.Protocol))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()

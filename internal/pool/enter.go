@@ -95,7 +95,19 @@ func Enter(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.
 func dialState(id *authority.Identity) func(context.Context, string) (net.Conn, error) {
 	dialer := &tls.Dialer{Config: id.AnyNodeTLS(state.Protocol)}
 	return func(ctx context.Context, addr string) (net.Conn, error) {
-		return dialer.DialContext(ctx, "tcp", addr)
+		conn, err := dialer.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return nil, err
+		}
+		peer, err := id.PeerOf(conn.(*tls.Conn).ConnectionState())
+		if err == nil {
+			err = authority.CloseOnRevoke(id, peer.Fingerprint, conn)
+		}
+		if err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return conn, nil
 	}
 }
 

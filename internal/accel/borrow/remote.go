@@ -26,6 +26,8 @@ type RemoteOptions struct {
 	Addr string
 	// TLS is asked before each new connection.
 	TLS func() (*tls.Config, error)
+	// Dialed, when set, gets each new connection before the handshake. An error ends the dial.
+	Dialed func(net.Conn) error
 	// DeadAfter is how long the node may be out of reach before its sessions are lost: cuts of
 	// the network that are shorter are bridged. 0 means 5 s.
 	DeadAfter time.Duration
@@ -102,6 +104,12 @@ func (r *Remote) connect(ctx context.Context, limit time.Duration) (*framed.Conn
 	nc, err := dialer.DialContext(ctx, "tcp", r.opts.Addr)
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Unreachable, "connect to the device's node", "%w", err)
+	}
+	if r.opts.Dialed != nil {
+		if err := r.opts.Dialed(nc); err != nil {
+			_ = nc.Close()
+			return nil, err
+		}
 	}
 	conn := framed.Client(nc, framed.Options{TLS: config, DeadAfter: r.silence()})
 	if err := conn.Handshake(ctx); err != nil {

@@ -65,6 +65,12 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 	if err != nil {
 		return nil, &outboard.Error{Op: "dial " + addr, Kind: outboard.Unreachable, Err: err}
 	}
+	if o.Dialed != nil {
+		if err := o.Dialed(nc); err != nil {
+			_ = nc.Close()
+			return nil, &outboard.Error{Op: "dial " + addr, Kind: outboard.KindOf(err), Err: err}
+		}
+	}
 	o.TLS = t
 	if t != nil && t.ServerName == "" && !t.InsecureSkipVerify {
 		o.TLS = t.Clone()

@@ -3,6 +3,7 @@ package framed
 import (
 	"crypto/tls"
 	"log/slog"
+	"net"
 	"time"
 )
 
@@ -15,6 +16,9 @@ type Options struct {
 	// TLS, when set, secures the connection: Client and Server do the handshake. Nil: nc is used
 	// as it is; where it is a *tls.Conn, its records are not merged into larger system calls.
 	TLS *tls.Config
+	// Dialed, when set, gets the socket that Dial has opened, before the handshake. An error ends
+	// the dial.
+	Dialed func(net.Conn) error
 	// DeadAfter is how long the peer may be silent before it is considered dead. Default 4 s.
 	DeadAfter time.Duration
 	// Window is the largest flow-control window of a stream, from 256 KiB (the initial window)

@@ -8,7 +8,7 @@ import (
 )
 
 // revocations are the nodes that were removed from the pool, by the fingerprints of their
-// keys, and the connections that were accepted from nodes.
+// keys, and the connections that were accepted from nodes and opened to them.
 type revocations struct {
 	mu      sync.Mutex
 	revoked map[string]bool
@@ -18,7 +18,7 @@ type revocations struct {
 }
 
 // Revoke refuses a node and its sessions from now on, and closes the connections that were
-// accepted from them. It may be called again.
+// accepted from them, and those that CloseOnRevoke has. It may be called again.
 func (id *Identity) Revoke(fingerprint string) {
 	r := &id.revocations
 	r.mu.Lock()
@@ -75,6 +75,13 @@ func (r *revocations) accept(peer Peer, conn net.Conn) error {
 	return nil
 }
 
+// CloseOnRevoke closes a connection that this node has opened, or is opening, to the node with
+// a fingerprint as soon as that is removed from the pool. It returns an error where it is removed
+// already.
+func CloseOnRevoke(id *Identity, fingerprint string, conn net.Conn) error {
+	return id.revocations.accept(Peer{Fingerprint: fingerprint}, conn)
+}
+
 // prune forgets the connections that are gone. The mutex is held.
 func (r *revocations) prune() {
 	r.count = 0
@@ -94,6 +101,9 @@ func (r *revocations) prune() {
 }
 
 func removed(peer Peer) error {
+	if peer.Node == "" {
+		return denied("the node was removed from the pool")
+	}
 	return denied("node %s was removed from the pool: join it anew with a token, see `outboard token`", peer.Node)
 }
 

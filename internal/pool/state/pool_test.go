@@ -21,6 +21,7 @@ import (
 type testNode struct {
 	t    testing.TB
 	name outboard.NodeID
+	ca   *authority.Authority
 	id   *authority.Identity
 	dir  string
 	addr string
@@ -37,7 +38,7 @@ func newTestNode(t testing.TB, ca *authority.Authority, name outboard.NodeID) *t
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testNode{t: t, name: name, id: id, dir: t.TempDir(), addr: "127.0.0.1:0"}
+	return &testNode{t: t, name: name, ca: ca, id: id, dir: t.TempDir(), addr: "127.0.0.1:0"}
 }
 
 func testLog() *slog.Logger {

@@ -62,8 +62,10 @@ func (r *replacer) step(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if !r.reachesOthers(srv, now) {
+		r.s.server.dropGuests()
 		return r.askMembership(ctx)
 	}
+	r.s.server.isolated.Store(false)
 	meta := metaPeers(srv)
 	if !srv.JetStreamIsLeader() || meta == nil {
 		clear(r.absent)

@@ -54,6 +54,10 @@ func refuse(conn net.Conn) error {
 // addGuest opens a connection to the server for a guest.
 func (e *embedded) addGuest(conn net.Conn, name string) (net.Conn, error) {
 	ready := e.role.get().Ready
+	// The guest asks the next node. One that waited here would wait for ever.
+	if e.isolated.Load() {
+		return nil, ErrElsewhere
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -76,6 +80,17 @@ func (e *embedded) removeGuest(conn net.Conn) {
 	defer e.mu.Unlock()
 	delete(e.guests, conn)
 	e.serving.Done()
+}
+
+// dropGuests closes the connections of all guests, and refuses them while isolated: this
+// voter reaches no majority, and another one may.
+func (e *embedded) dropGuests() {
+	e.isolated.Store(true)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for conn := range e.guests {
+		_ = conn.Close()
+	}
 }
 
 // connectedGuests returns the names of the connected guests.

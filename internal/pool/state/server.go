@@ -46,6 +46,8 @@ type embedded struct {
 	// unwritable is set when the server could not write. It refuses all further writes then,
 	// of one stream or of all, until it is started again.
 	unwritable atomic.Bool
+	// isolated is set while a voter has had no route to another one for a while.
+	isolated atomic.Bool
 }
 
 func openEmbedded(ctx context.Context, opts Options) (*embedded, error) {

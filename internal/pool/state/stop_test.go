@@ -69,3 +69,23 @@ func TestLastNodesStop(t *testing.T) {
 		t.Errorf("a write of the last node that stops: %v, want Unreachable before the deadline", err)
 	}
 }
+
+// TestIsolatedKeeperDropsGuests isolates a voter to which a guest is connected: the guest goes to
+// one that has a majority, and does not wait for this one.
+func TestIsolatedKeeperDropsGuests(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	a, b, c := openThree(ctx, t)
+	d := newTestNode(t, a.ca, "d")
+	d.open(ctx, c.addr)
+	put(ctx, t, d, "1")
+	// The others refuse it now, as when it was removed.
+	for _, n := range []*testNode{a, b} {
+		n.id.Revoke(c.id.Fingerprint())
+	}
+	c.id.Revoke(a.id.Fingerprint())
+	c.id.Revoke(b.id.Fingerprint())
+	put(ctx, t, d, "2")
+	wantValue(ctx, t, a, "2")
+}
