@@ -192,3 +192,27 @@ func TestPolicyOfIdentities(t *testing.T) {
 }
 
 func uid() string { return fmt.Sprintf("uid:%d", os.Getuid()) }
+
+// No outside port reaches a reserved service, whether or not somebody offers it: not that for plain
+// gRPC, and not the node's socket without the identity that owns it.
+func TestReservedServicesFromOutside(t *testing.T) {
+	p := newPool(t)
+	m := p.member("harbour")
+	for _, service := range []string{"outboard.models.harbour", "outboard.models.", "outboard.tenant.tea.harbour", "outboard.tenant.", "outboard.anything", "outboard."} {
+		for port, conn := range map[string]grpc.ClientConnInterface{"plain gRPC": m.dialPlain(t), "socket": m.dial(t)} {
+			for credential, want := range map[string]codes.Code{"": codes.PermissionDenied, "key of coffee": codes.PermissionDenied} {
+				ctx := t.Context()
+				if credential != "" {
+					ctx = metadata.AppendToOutgoingContext(ctx, offer.CredentialKey, credential)
+					if port == "plain gRPC" {
+						want = codes.Unauthenticated // credentials count for nothing there
+					}
+				}
+				err := conn.Invoke(ctx, "/"+service+"/Anything", &testgrpc.Empty{}, &testgrpc.Empty{})
+				if status.Code(err) != want {
+					t.Errorf("%s by %s with %q: %v, want %v", service, port, credential, err, want)
+				}
+			}
+		}
+	}
+}
