@@ -44,8 +44,8 @@ func Main(m *testing.M) {
 	}
 	switch rest := os.Args[2:]; os.Args[1] {
 	case helperArg:
-		if len(rest) == 1 && (rest[0] == "calls" || rest[0] == "tenant") {
-			os.Exit(cli.Process().Main([]string{"internal", rest[0]})) //nolint:forbidigo // this is a main
+		if len(rest) == 1 && (rest[0] == "calls" || rest[0] == "tenant") || len(rest) > 0 && rest[0] == "rank" {
+			os.Exit(cli.Process().Main(append([]string{"internal"}, rest...))) //nolint:forbidigo // this is a main
 		}
 		os.Exit(fake.Helper(rest)) //nolint:forbidigo // this is a main
 	case commandArg:
@@ -77,6 +77,8 @@ type Spec struct {
 type Options struct {
 	// Nodes are started in order; the first founds the pool.
 	Nodes []Spec
+	// Jobs says which ranks of training jobs the nodes run: "confined" or "trusted"; "" means none.
+	Jobs string
 	// LeaseTTL and DeadAfter replace the nodes' defaults, so that tests need not wait as
 	// long; 0 means the defaults.
 	LeaseTTL, DeadAfter time.Duration
@@ -140,7 +142,7 @@ func (p *Pool) add(spec Spec) *Node {
 		Helper:   []string{os.Args[0], helperArg},
 		LeaseTTL: p.opts.LeaseTTL, DeadAfter: p.opts.DeadAfter, Log: p.opts.Log,
 		Offer:       func(outboard.Device) bool { return !spec.NoDevices },
-		CallsInside: true,
+		CallsInside: true, Jobs: p.opts.Jobs,
 	}
 	if spec.Models {
 		n.opts.Models = "127.0.0.1:0"

@@ -49,6 +49,7 @@ func newInternalCommand(env *Env) *cobra.Command {
 			Use: "model-worker", Short: "Serve one version of a model, as the node says on descriptor 3", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return runModelWorker(cmd.Context()) },
 		},
+		newRankCommand(),
 		&cobra.Command{
 			Use: "worker", Short: "Serve one session on descriptors 3 and 4", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return runWorker(cmd.Context()) },

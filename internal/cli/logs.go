@@ -22,17 +22,21 @@ type logsOptions struct {
 func newLogsCommand(env *Env) *cobra.Command {
 	var opts logsOptions
 	cmd := &cobra.Command{
-		Use:   "logs APP[/FUNCTION]",
-		Short: "Show the output of an app's functions, and how each call ended",
+		Use:   "logs APP[/FUNCTION] | JOB",
+		Short: "Show the output of an app's functions, and how each call ended, or that of a job's ranks",
 		Long: `Show the standard output and error of an app's functions on all nodes, and how each of their
 calls ended. The columns are time, node, function, call, stream and text. With -o json
-each line is an object. A node that does not answer is named in a warning.`,
+each line is an object. A node that does not answer is named in a warning.
+
+Of a training job (` + "`outboard jobs`" + `) it shows the lines of all ranks, each with its rank,
+on the node that the job was submitted to.`,
 		Example: `  outboard logs shop
   outboard logs shop/cart -f
-  outboard logs shop -n 0 -o json`,
+  outboard logs shop -n 0 -o json
+  outboard logs job-k3ab72xq -f`,
 		Args:              oneArg("name one app or function, as APP or APP/FUNCTION"),
 		RunE:              func(cmd *cobra.Command, args []string) error { return runLogs(cmd.Context(), env, opts, args[0]) },
-		ValidArgsFunction: env.firstArg(both(appWords, functionWords)),
+		ValidArgsFunction: env.firstArg(both(both(appWords, functionWords), jobWords)),
 	}
 	opts.output.addFlag(cmd.Flags())
 	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "print further lines as they come, until interrupted")
@@ -44,6 +48,11 @@ each line is an object. A node that does not answer is named in a warning.`,
 func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error {
 	if opts.lines < 0 {
 		return usage("--lines %d: want 0 or more", opts.lines)
+	}
+	if strings.HasPrefix(name, jobPrefix) {
+		if _, err := env.client().Job(ctx, name); err == nil {
+			return runJobLogs(ctx, env, opts, name)
+		}
 	}
 	request := client.LogsRequest{App: name, Lines: opts.lines, Follow: opts.follow}
 	if strings.Contains(name, "/") {
@@ -63,6 +72,26 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 		}
 		_, err := printSafe(env.Stdout, "%s\n", logText(l))
 		return err
+	})
+	if opts.follow && errors.Is(err, context.Canceled) {
+		err = nil // an interrupt is the regular end of --follow
+	}
+	return err
+}
+
+// jobPrefix begins the ID of a training job. An app may have such a name too.
+const jobPrefix = "job-"
+
+func runJobLogs(ctx context.Context, env *Env, opts logsOptions, id string) error {
+	encoder := json.NewEncoder(env.Stdout)
+	err := env.client().JobLogs(ctx, id, opts.lines, opts.follow, func(e client.JobEvent) error {
+		if opts.output == "json" && e.Line != nil {
+			return encoder.Encode(e.Line)
+		}
+		if opts.output != "json" {
+			env.printJobLine(e.Line)
+		}
+		return nil
 	})
 	if opts.follow && errors.Is(err, context.Canceled) {
 		err = nil // an interrupt is the regular end of --follow

@@ -13,12 +13,12 @@ import (
 var (
 	// listCommands are the plural nouns: each lists, and has its verbs below it.
 	listCommands = []string{
-		"apps", "calls", "devices", "endpoints", "executions", "functions", "keys", "leases", "models", "modules", "nodes", "policies", "services", "sessions", "workflows",
+		"apps", "calls", "devices", "endpoints", "executions", "functions", "jobs", "keys", "leases", "models", "modules", "nodes", "policies", "services", "sessions", "workflows",
 	}
 	// topVerbs are the verbs that are frequent enough to stand alone; the others stand below a noun.
 	topVerbs = []string{"calibrate", "chat", "deploy", "down", "infer", "invoke", "logs", "network", "new", "plan", "publish", "run", "status", "token", "trace", "train", "up", "upgrade", "version", "config"}
 	// verbs are those below a noun. One verb means the same below every noun.
-	verbs = []string{"add", "apply", "cancel", "check", "create", "export", "kill", "pull", "push", "remove", "revoke", "rollback", "rollout", "show", "start"}
+	verbs = []string{"add", "apply", "cancel", "check", "create", "export", "kill", "pull", "push", "remove", "resume", "revoke", "rollback", "rollout", "show", "start"}
 	// placeholder is an argument in a usage line.
 	placeholder = regexp.MustCompile(`\b[A-Z]{2,}`)
 )

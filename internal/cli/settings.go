@@ -17,12 +17,12 @@ import (
 // flag "dead-after" is OUTBOARD_DEAD_AFTER and `dead-after:`.
 var settingNames = []string{
 	"data", "name", "listen", "advertise", "routes", "devices", "join", "token",
-	"grpc", "http", "nats", "creds", "log-level", "timeout", "dead-after", "lease-ttl",
+	"grpc", "http", "nats", "creds", "log-level", "timeout", "dead-after", "lease-ttl", "jobs",
 }
 
 // rememberedNames are the settings that a node keeps in its data folder, so that a restart needs
 // no flags.
-var rememberedNames = []string{"name", "listen", "advertise", "routes", "devices", "grpc", "http", "nats", "creds", "lease-ttl"}
+var rememberedNames = []string{"name", "listen", "advertise", "routes", "devices", "grpc", "http", "nats", "creds", "lease-ttl", "jobs"}
 
 const (
 	envPrefix      = "OUTBOARD_"

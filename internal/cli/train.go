@@ -15,44 +15,54 @@ import (
 
 	"github.com/outboard-run/outboard/internal/train/launch"
 	"github.com/outboard-run/outboard/internal/train/ranks"
+	"github.com/outboard-run/outboard/python"
 )
 
 // maxTrainRanks is the most ranks of one machine.
 const maxTrainRanks = 256
 
 func newTrainCommand(env *Env) *cobra.Command {
-	count := 1
+	var opts trainOptions
 	cmd := &cobra.Command{
 		Use:   "train [flags] -- PROGRAM [ARGS...]",
-		Short: "Run a torch.distributed program as several ranks",
+		Short: "Run a torch.distributed program as several ranks, here or across the pool",
 		Long: `Run a torch.distributed program as several ranks.
 
-Starts the program once for each rank, on this machine, with what torch.distributed expects in
-the environment (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Lines of output carry
-the rank. When one rank fails all others are stopped, and the exit status is that of the first.
+Starts the program once for each rank, with what torch.distributed expects in the environment
+(RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Lines of output carry the rank. When one
+rank fails all others are stopped, and the exit status is that of the first.
 
-With the Python package of the repository (pip install ./python) the ranks sum their gradients
-by the back end "outboard": their tensors lie in shared memory and are reduced by this command,
-outside of Python. Ranks that disagree about a call get an error with both lines of the program
-instead of a hang, and so do all when one is lost. Without the package the ranks use whatever
-back end the program names.
+Without --device the ranks run on this machine. With it they run on the nodes whose devices match,
+as a job: all devices are leased together or not at all, in the pool's queue, and the folder of
+the script travels with the job. A node runs ranks only if its operator allows it
+(` + "`outboard up --jobs confined`" + `). When a node is lost the ranks start again on the devices that
+are there. Interrupting the command ends the job; --detach leaves it running.
+
+The ranks sum their gradients by the back end "outboard", a Python package that comes with this
+program: their tensors lie in shared memory and are reduced outside of Python. Ranks that disagree
+about a call get an error with both lines of the program instead of a hang, and so do all when one
+is lost. A program that names another back end uses that.
 
 Each rank computes with an equal share of the processors unless OMP_NUM_THREADS is set.`,
 		Example: `  outboard train --ranks 4 -- python3 train.py
-  outboard train --ranks 2 -- python3 -m my.training --epochs 3`,
+  outboard train --ranks 4 --device type=cpu -- python3 train.py --epochs 3
+  outboard train --ranks 8 --ranks-per-device 4 --min-ranks 4 --device node=harbour --detach -- python3 train.py`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("name the program to run: outboard train --ranks 2 -- PROGRAM [ARGS...]")
 			}
-			if count < 1 || count > maxTrainRanks {
-				return usage("--ranks %d: want 1 to %d", count, maxTrainRanks)
-			}
-			return nil
+			return opts.validate(cmd.Flags())
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runTrain(cmd.Context(), env, count, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if opts.pooled {
+				return runPoolTrain(cmd.Context(), env, &opts, args)
+			}
+			return runTrain(cmd.Context(), env, opts.ranks, args)
+		},
 	}
-	cmd.Flags().IntVar(&count, "ranks", 1, "number of ranks")
+	opts.addFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(false)
+	complete(cmd, "device", env.completeSelector)
 	return cmd
 }
 
@@ -76,9 +86,13 @@ func runTrain(ctx context.Context, env *Env, count int, args []string) error {
 	if err != nil {
 		return err
 	}
+	packages := filepath.Join(dir.path, "python")
+	if err := python.Extract(packages); err != nil {
+		return err
+	}
 	err = launch.Run(ctx, launch.Job{
 		Path: path, Args: args, Ranks: count, Emit: env.printRankLine,
-		Environ: func(rank int) []string { return rankEnviron(env.Environ, rank, count, port, socket) },
+		Environ: func(rank int) []string { return rankEnviron(env.Environ, rank, count, port, socket, packages) },
 	})
 	if f, ok := errors.AsType[*launch.Failure](err); ok {
 		return &statusError{status: f.Status, err: f}
@@ -107,7 +121,7 @@ func freePort(ctx context.Context) (int, error) {
 }
 
 // rankEnviron adds to the environment what torch.distributed and our back end for it read.
-func rankEnviron(environ []string, rank, count, port int, socket string) []string {
+func rankEnviron(environ []string, rank, count, port int, socket, packages string) []string {
 	add := map[string]string{
 		"RANK": strconv.Itoa(rank), "LOCAL_RANK": strconv.Itoa(rank),
 		"WORLD_SIZE": strconv.Itoa(count), "LOCAL_WORLD_SIZE": strconv.Itoa(count),
@@ -117,7 +131,11 @@ func rankEnviron(environ []string, rank, count, port int, socket string) []strin
 	}
 	var env []string
 	for _, v := range environ {
-		name, _, _ := strings.Cut(v, "=")
+		name, value, _ := strings.Cut(v, "=")
+		if name == "PYTHONPATH" && value != "" {
+			packages = value + string(filepath.ListSeparator) + packages // The user's own comes first.
+			continue
+		}
 		if name == "OMP_NUM_THREADS" {
 			delete(add, name)
 		}
@@ -125,6 +143,7 @@ func rankEnviron(environ []string, rank, count, port int, socket string) []strin
 			env = append(env, v)
 		}
 	}
+	add["PYTHONPATH"] = packages
 	for name, value := range add {
 		env = append(env, fmt.Sprintf("%s=%s", name, value))
 	}

@@ -43,6 +43,7 @@ type upOptions struct {
 	leaseTTL          time.Duration
 	probeBudget       outboard.Bytes
 	logLevel          slog.Level
+	jobs              string
 }
 
 func (o *upOptions) addFlags(flags *pflag.FlagSet) {
@@ -65,6 +66,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")
 	flags.DurationVar(&o.replaceAfter, "replace-keeper-after", pool.DefaultReplaceAfter,
 		"time after which another node keeps the pool's state in place of one of three that is gone; 0 for never")
+	flags.StringVar(&o.jobs, "jobs", "none", "which programs of the pool's training jobs to run: none, confined, or trusted with all rights of this node's user")
 	flags.DurationVar(&o.leaseTTL, "lease-ttl", defaultLeaseTTL, "time after which the leases of a silent node end; the same on all nodes")
 	flags.IntVar(&o.maxCalls, "max-calls", defaultMaxCalls, "most calls in flight on one connection of a program or another node; one service gets three quarters of them")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
@@ -93,6 +95,7 @@ runs until it is interrupted or stopped with ` + "`outboard down`" + `.`,
 	complete(cmd, "devices", env.completeOffer)
 	complete(cmd, "log-level", completeWords("debug", "info", "warn", "error"))
 	complete(cmd, "name", completeWords())
+	complete(cmd, "jobs", completeWords("none", "confined", "trusted"))
 	return cmd
 }
 
@@ -130,6 +133,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, ProbeBudget: opts.probeBudget,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
+		Jobs:   opts.jobs,
 	})
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func (n *Node) serveAPI(ctx context.Context, ready func()) error {
 	defer os.Remove(path)
 	ready()
 	// Requests end with the service: a lease's request is as long as the lease.
-	if err := api.Serve(ctx, guardedListener{listener, n.host.Owns, n.log}, n.handler(ctx), 10*time.Second); err != nil {
+	if err := api.Serve(ctx, guardedListener{listener, n.ownsProcess, n.log}, n.handler(ctx), 10*time.Second); err != nil {
 		return fmt.Errorf("serve %s: %w", filepath.Base(path), err)
 	}
 	return nil
@@ -44,6 +44,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	(&appsAPI{apps: n.apps, tenants: n.tenants, state: n.state}).register(mux)
 	(&artifactAPI{store: n.artifacts}).register(mux)
 	(&modelsAPI{models: n.models, artifacts: n.artifacts}).register(mux)
+	(&jobsAPI{manager: n.jobs.Load().manager}).register(mux)
 	(&keysAPI{keys: n.keys}).register(mux)
 	leases := &leaseAPI{pool: n.pool, grants: n.grants, log: n.log}
 	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { leases.post(life, w, r) })

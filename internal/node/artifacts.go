@@ -14,6 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/model/repository"
+	"github.com/outboard-run/outboard/internal/train/job"
 )
 
 const (
@@ -28,6 +29,7 @@ type artifactCollector struct {
 	store  *artifact.Store
 	apps   *catalog.Catalog
 	models *repository.Repository
+	jobs   *job.Manager
 	log    *slog.Logger
 }
 
@@ -44,6 +46,7 @@ func (c *artifactCollector) run(ctx context.Context, ready func()) error {
 		}
 		needed := c.apps.Files()
 		maps.Copy(needed, c.models.Files())
+		maps.Copy(needed, c.jobs.Files())
 		done, err := c.store.Collect(ctx, needed, unreferencedLimit)
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("unreferenced files are not all removed", "error", err)

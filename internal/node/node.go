@@ -14,6 +14,7 @@
 //	deviceBroker     leases devices for functions
 //	ingress          the HTTP port for apps
 //	models           models: their repository, workers, and interfaces
+//	jobs             training jobs: those submitted here, and the ranks that this node runs
 //	tenantKeeper     a process for each tenant that has an app
 //	artifactCollector  removes files that nothing references
 //	poolAPI, leaseAPI, callsAPI, appsAPI, artifactAPI   the local API
@@ -53,6 +54,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/quota"
 	"github.com/outboard-run/outboard/internal/tenant/host"
+	"github.com/outboard-run/outboard/internal/train/job"
 )
 
 // Options of a node. Data is all that it needs.
@@ -110,6 +112,9 @@ type Options struct {
 	ModelsSharedMemory bool
 	// ModelServers is a file with the servers that execute models of the engine "process".
 	ModelServers string
+	// Jobs says which ranks of training jobs this node runs: "none", the default, "confined" or
+	// "trusted" (package job).
+	Jobs string
 	// CallsInside has this process carry the calls of programs, instead of a
 	// process of their own.
 	CallsInside bool
@@ -141,6 +146,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Jobs == "" {
+		o.Jobs = string(job.ModeNone)
 	}
 	if o.Version == "" {
 		o.Version = "devel"
@@ -196,6 +204,7 @@ type Node struct {
 	lender    stateLender
 	models    *models
 	keys      *keys.Keys
+	jobs      jobsPointer
 
 	modelFiles modelFiles
 	identities identities
@@ -257,6 +266,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Hold("keys of models", n.openKeys),
 		lifecycle.Hold("artifacts", n.openArtifacts),
 		lifecycle.Hold("models", n.openModels),
+		lifecycle.Hold("jobs", n.openJobs),
 		lifecycle.Hold("tenants", n.openTenants),
 		lifecycle.Func("leases' guard", func(ctx context.Context, ready func()) error {
 			return (&leaseGuard{pool: n.pool, host: n.host}).run(ctx, ready)
@@ -276,7 +286,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 			return (&processHealth{calls: n.calls, tenants: n.tenants, board: n.health}).run(ctx, ready)
 		}),
 		lifecycle.Func("artifacts' collector", func(ctx context.Context, ready func()) error {
-			return (&artifactCollector{store: n.artifacts, apps: n.apps, models: n.models.repository, log: n.log}).run(ctx, ready)
+			return (&artifactCollector{store: n.artifacts, apps: n.apps, models: n.models.repository, jobs: n.jobs.Load().manager, log: n.log}).run(ctx, ready)
 		}),
 		lifecycle.Func("models of other nodes", func(ctx context.Context, ready func()) error { return n.models.runPeers(ctx, ready) }),
 		lifecycle.Func("models' port", func(ctx context.Context, ready func()) error { return n.models.runPort(ctx, ready) }),
@@ -394,7 +404,7 @@ func (n *Node) openDevices(ctx context.Context) (lifecycle.Resource, error) {
 		n.self.Devices = append(n.self.Devices, *d)
 		n.log.Info("device is offered", "device", d.ID, "name", d.Name, "memory", d.Memory.String())
 	}
-	n.sockets = &localSockets{folder: n.folder, owns: n.host.Owns, log: n.log, health: n.health}
+	n.sockets = &localSockets{folder: n.folder, owns: n.ownsProcess, log: n.log, health: n.health}
 	return n.host, nil
 }
 
@@ -413,7 +423,7 @@ func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
 	n.sessions = &sessionServer{self: n.self.ID, pool: p, host: n.host, devices: n.devices, log: n.log}
 	n.grants = &grants{self: n.self.ID, pool: p, identity: n.identity}
 	n.peers = &peerServer{
-		listener: n.listener, identity: n.identity, pool: p, sessions: n.sessions, refused: registerRefused(n.registry),
+		listener: n.listener, identity: n.identity, pool: p, sessions: n.sessions, refused: registerRefused(n.registry), jobs: &n.jobs,
 		framed: framed.Options{DeadAfter: n.opts.DeadAfter, Logger: n.log, Observer: connmetrics.Observer(n.registry)},
 		health: n.health, log: n.log,
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/network"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/train/job"
 )
 
 // maxPeers bounds the connections of other nodes and of sessions.
@@ -34,6 +35,7 @@ type peerServer struct {
 	pool     *pool.Pool
 	calls    *calls.Host
 	sessions *sessionServer
+	jobs     *jobsPointer
 	framed   framed.Options
 	refused  *prometheus.CounterVec
 	health   *health.Board
@@ -74,6 +76,8 @@ func (s *peerServer) dispatch(ctx context.Context, raw net.Conn) error {
 	switch {
 	case slices.Contains(protocols, borrow.Protocol):
 		return s.serveSessions(ctx, nc)
+	case slices.Contains(protocols, job.Protocol):
+		return s.serveJobs(ctx, nc)
 	case slices.Contains(protocols, network.Protocol):
 		return s.serveProbes(ctx, nc)
 	case slices.Contains(protocols, calls.Protocol):

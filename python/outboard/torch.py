@@ -72,6 +72,14 @@ def _site():
 _OWN = os.path.dirname(os.path.abspath(__file__))
 
 
+def _nodes(store, rank, size):
+    """Returns the number of each rank's node, for a job on several nodes."""
+    if int(os.environ.get("OUTBOARD_NODES", "1")) < 2:
+        return []
+    store.set(f"outboard-node-{rank}", os.environ["OUTBOARD_NODE"])
+    return [int(store.get(f"outboard-node-{r}")) for r in range(size)]
+
+
 class ProcessGroup(dist.ProcessGroup):
     """A group of ranks. Its calls are made in order by one thread, beside the program."""
 
@@ -85,7 +93,7 @@ class ProcessGroup(dist.ProcessGroup):
         name = store.get("outboard-group").decode()
         self._rank, self._size = rank, size
         self._connection, self._memory = Connection(path), Memory()
-        self._connection.request("join", group=name, rank=rank, size=size)
+        self._connection.request("join", group=name, rank=rank, size=size, nodes=_nodes(store, rank, size))
         # PyTorch's C++ code holds the C++ half of a Work only: the Python half must stay too.
         self._works = collections.deque(maxlen=256)
         self._queue = queue.SimpleQueue()

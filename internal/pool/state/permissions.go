@@ -139,7 +139,7 @@ func (p permissions) ownsKey(words []string) bool {
 		return len(rest) == 1 && rest[0] == p.node
 	case part == "model-usage":
 		return len(rest) == 2 && rest[1] == p.node
-	case part == "queue" || part == "services" || part == "model-keys":
+	case part == "queue" || part == "services" || part == "model-keys" || part == "jobs" || part == "datasets":
 		return len(rest) == 2 && rest[0] == p.node
 	}
 	return false

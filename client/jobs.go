@@ -1,0 +1,178 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A JobSpec describes a training job whose ranks run on the nodes of the pool.
+type JobSpec struct {
+	// Name describes the job for people.
+	Name string `json:"name,omitempty"`
+	// Ranks is the number of processes, PerDevice how many of them share one leased device; 0
+	// means 1. Ranks is a multiple of it.
+	Ranks     int `json:"ranks"`
+	PerDevice int `json:"ranks_per_device,omitempty"`
+	// MinRanks is how few ranks the job goes on with when nodes are lost; 0 means Ranks: it waits.
+	MinRanks int `json:"min_ranks,omitempty"`
+	// Selector selects the devices, Memory is what each lease may use of one; 0 means all of it.
+	Selector outboard.Selector `json:"selector"`
+	Memory   outboard.Bytes    `json:"memory,omitempty"`
+	// Args is the program with its arguments, started in a folder with Files, the digest of an
+	// artifact of this node: a tar archive. "" means an empty folder.
+	Args  []string `json:"args"`
+	Files string   `json:"files,omitempty"`
+	// Env are variables beside those that the node sets.
+	Env map[string]string `json:"env,omitempty"`
+	// Restarts is how often the ranks start again after the loss of a node; 0 means 10.
+	Restarts int `json:"restarts,omitempty"`
+	// Detach has the job go on when the request that submits it ends.
+	Detach bool `json:"detach,omitempty"`
+}
+
+// JobState is the condition of a job.
+type JobState string
+
+// The states. A job that waits has no devices; the last three are final, until it is resumed.
+const (
+	JobWaiting   JobState = "waiting"
+	JobStarting  JobState = "starting"
+	JobRunning   JobState = "running"
+	JobSucceeded JobState = "succeeded"
+	JobFailed    JobState = "failed"
+	JobCanceled  JobState = "canceled"
+)
+
+// Final reports whether a job in this state has ended.
+func (s JobState) Final() bool { return s == JobSucceeded || s == JobFailed || s == JobCanceled }
+
+// A Job is a training job. Its node is the one that it was submitted to.
+type Job struct {
+	ID    string          `json:"id"`
+	Node  outboard.NodeID `json:"node"`
+	Spec  JobSpec         `json:"spec"`
+	State JobState        `json:"state"`
+	// Reason says why the job waits, or why it ended.
+	Reason string `json:"reason,omitempty"`
+	// Status is the exit status of the rank that failed first.
+	Status int `json:"status,omitempty"`
+	// Attempt counts the starts of the ranks, from 1; World is the number of ranks now.
+	Attempt int            `json:"attempt"`
+	World   int            `json:"world,omitempty"`
+	Ranks   []JobRank      `json:"ranks,omitempty"`
+	Why     []string       `json:"why,omitempty"`
+	Created time.Time      `json:"created"`
+	Started time.Time      `json:"started,omitzero"`
+	Ended   time.Time      `json:"ended,omitzero"`
+	Prog    JobProgress    `json:"progress,omitzero"`
+	Devices []JobDeviceUse `json:"devices,omitempty"`
+}
+
+// A JobRank is where ranks of a job run: Count ranks from First on.
+type JobRank struct {
+	First  int               `json:"first"`
+	Count  int               `json:"count"`
+	Node   outboard.NodeID   `json:"node"`
+	Device outboard.DeviceID `json:"device"`
+}
+
+// A JobDeviceUse is how long a job has had devices of a node, for its price.
+type JobDeviceUse struct {
+	Node    outboard.NodeID `json:"node"`
+	Devices int             `json:"devices"`
+	Seconds float64         `json:"seconds"`
+}
+
+// JobProgress is what the lines of rank 0 say: "step 12/100", "loss 0.25", "samples 64".
+type JobProgress struct {
+	Step    int           `json:"step,omitempty"`
+	Steps   int           `json:"steps,omitempty"`
+	Loss    float64       `json:"loss,omitempty"`
+	Samples float64       `json:"samples_per_s,omitempty"`
+	Left    time.Duration `json:"left_ns,omitempty"`
+}
+
+// A JobLine is a line that a rank has written; Rank is -1 for a line about the job itself.
+type JobLine struct {
+	Time    time.Time       `json:"time"`
+	Attempt int             `json:"attempt"`
+	Rank    int             `json:"rank"`
+	Node    outboard.NodeID `json:"node,omitempty"`
+	Stderr  bool            `json:"stderr,omitempty"`
+	Text    string          `json:"text"`
+}
+
+// A JobEvent is one line of the response to a request that submits or follows a job. One field
+// is set.
+type JobEvent struct {
+	Job    *Job     `json:"job,omitempty"`
+	Line   *JobLine `json:"line,omitempty"`
+	Failed *Failure `json:"failed,omitempty"`
+}
+
+// SubmitJob submits a job and calls event with what happens to it until it ends, or, with
+// Detach, until it is accepted. It returns the job as it was last. When ctx ends before, a job
+// without Detach is canceled.
+func (c *Client) SubmitJob(ctx context.Context, spec JobSpec, event func(JobEvent) error) (Job, error) {
+	return c.followJob(ctx, http.MethodPost, "/v1/jobs", spec, event)
+}
+
+// ResumeJob starts a job that has failed or was canceled again, from its last checkpoint.
+func (c *Client) ResumeJob(ctx context.Context, id string) error {
+	return c.do(ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/resume", nil, nil)
+}
+
+// CancelJob ends the ranks of a job.
+func (c *Client) CancelJob(ctx context.Context, id string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/jobs/"+url.PathEscape(id), nil, nil)
+}
+
+// Jobs lists the training jobs of the pool, the newest first.
+func (c *Client) Jobs(ctx context.Context) ([]Job, error) { return get[[]Job](ctx, c, "/v1/jobs") }
+
+// Job returns one job.
+func (c *Client) Job(ctx context.Context, id string) (Job, error) {
+	return get[Job](ctx, c, "/v1/jobs/"+url.PathEscape(id))
+}
+
+// JobLogs calls event with the last lines of a job, all for 0, and with later ones until it ends if follow is set.
+func (c *Client) JobLogs(ctx context.Context, id string, lines int, follow bool, event func(JobEvent) error) error {
+	query := url.Values{"lines": {strconv.Itoa(lines)}, "follow": {strconv.FormatBool(follow)}}
+	_, err := c.followJob(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id)+"/logs?"+query.Encode(), nil, event)
+	return err
+}
+
+func (c *Client) followJob(ctx context.Context, method, path string, in any, event func(JobEvent) error) (last Job, err error) {
+	response, err := c.open(ctx, method, path, in)
+	if err != nil {
+		return last, err
+	}
+	defer response.Body.Close()
+	events := json.NewDecoder(response.Body)
+	for {
+		var e JobEvent
+		if err := events.Decode(&e); err != nil {
+			if errors.Is(err, io.EOF) {
+				return last, nil
+			}
+			return last, errors.Join(ctx.Err(), outboard.Errorf(outboard.Unreachable, "follow a job", "the node has ended: %w", err))
+		}
+		if e.Failed != nil {
+			return last, e.Failed.Err()
+		}
+		if e.Job != nil {
+			last = *e.Job
+		}
+		if err := event(e); err != nil {
+			return last, err
+		}
+	}
+}

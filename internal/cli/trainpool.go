@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/train/job"
+)
+
+// trainOptions are the flags of `outboard train`.
+type trainOptions struct {
+	ranks     int
+	device    outboard.Selector
+	memory    outboard.Bytes
+	perDevice int
+	minRanks  int
+	restarts  int
+	name      string
+	files     string
+	env       []string
+	detach    bool
+
+	pooled bool // --device is set: the ranks run in the pool
+}
+
+func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
+	flags.IntVar(&o.ranks, "ranks", 1, "number of ranks")
+	flags.Var(&o.device, "device", "run the ranks on the nodes of devices that match `SELECTOR`, one leased device each")
+	flags.Var(&o.memory, "memory", "with --device: `SIZE` of device memory that each lease gets, beside other leases (default the whole device)")
+	flags.IntVar(&o.perDevice, "ranks-per-device", 1, "with --device: ranks that share a device")
+	flags.IntVar(&o.minRanks, "min-ranks", 0, "with --device: go on with so few ranks when nodes are lost (default all: wait for devices)")
+	flags.IntVar(&o.restarts, "restarts", 0, "with --device: starts of the ranks again after the loss of a node (default 10)")
+	flags.StringVar(&o.name, "name", "", "with --device: name of the job (default its program)")
+	flags.StringVar(&o.files, "files", "", "with --device: `FOLDER` that travels with the job (default that of the script)")
+	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
+	flags.BoolVar(&o.detach, "detach", false, "with --device: print the job's ID and return")
+}
+
+// poolFlags are the flags that need --device.
+var poolFlags = []string{"memory", "ranks-per-device", "min-ranks", "restarts", "name", "files", "env", "detach"}
+
+func (o *trainOptions) validate(flags *pflag.FlagSet) error {
+	o.pooled = flags.Changed("device")
+	if o.ranks < 1 || o.ranks > maxTrainRanks {
+		return usage("--ranks %d: want 1 to %d", o.ranks, maxTrainRanks)
+	}
+	for _, name := range poolFlags {
+		if flags.Changed(name) && !o.pooled {
+			return usage("--%s needs --device SELECTOR, with which the ranks run in the pool; without it they run on this machine", name)
+		}
+	}
+	return nil
+}
+
+// spec returns the job that the flags and arguments describe. The folder of its script is packed.
+func (o *trainOptions) spec(env *Env, args []string) (client.JobSpec, []byte, error) {
+	s := client.JobSpec{
+		Name: o.name, Ranks: o.ranks, PerDevice: o.perDevice, MinRanks: o.minRanks, Selector: o.device, Memory: o.memory,
+		Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
+	}
+	for _, v := range o.env {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok {
+			value = env.getenv(name)
+		}
+		s.Env[name] = value
+	}
+	folder, err := jobFolder(o.files, s.Args)
+	if err != nil || folder == "" {
+		return s, nil, err
+	}
+	archive, err := job.Pack(folder)
+	return s, archive, err
+}
+
+// jobFolder returns the folder that travels with a job: the one that is named, or that of the
+// first argument that is a file, "" for none. It rewrites arguments that are paths in it.
+func jobFolder(named string, args []string) (string, error) {
+	folder := named
+	for _, a := range args[1:] {
+		if info, err := os.Stat(a); folder == "" && err == nil && info.Mode().IsRegular() {
+			folder = filepath.Dir(a)
+		}
+	}
+	if folder == "" {
+		return "", nil
+	}
+	whole, err := filepath.Abs(folder)
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Stat(whole); err != nil || !info.IsDir() {
+		return "", usage("--files %s: want a folder", folder)
+	}
+	for i, a := range args {
+		path, err := filepath.Abs(a)
+		if _, missing := os.Stat(a); i == 0 && !strings.Contains(a, "/") || err != nil || missing != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(whole, path); err == nil && filepath.IsLocal(rel) && rel != "." {
+			if args[i] = rel; i == 0 {
+				args[i] = "./" + rel
+			}
+		}
+	}
+	return whole, nil
+}
+
+// runPoolTrain submits a job and, unless it is detached, prints its lines until it ends.
+func runPoolTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) error {
+	spec, archive, err := opts.spec(env, args)
+	if err != nil {
+		return err
+	}
+	return submitJob(ctx, env, &spec, archive)
+}
+
+func submitJob(ctx context.Context, env *Env, spec *client.JobSpec, archive []byte) error {
+	if len(archive) > 0 {
+		sum := sha256.Sum256(archive)
+		spec.Files = "sha256:" + hex.EncodeToString(sum[:])
+		if _, err := env.client().PutArtifact(ctx, spec.Files, "", bytes.NewReader(archive)); err != nil {
+			return err
+		}
+	}
+	told := false
+	last, err := env.client().SubmitJob(ctx, *spec, func(e client.JobEvent) error {
+		if e.Job != nil && !told {
+			told = true
+			if spec.Detach {
+				printSafe(env.Stdout, "%s\n", e.Job.ID)
+			} else {
+				printSafe(env.Stderr, "outboard: job %s\n", e.Job.ID)
+			}
+		}
+		env.printJobLine(e.Line)
+		return nil
+	})
+	if err != nil || spec.Detach {
+		return err
+	}
+	return jobError(&last)
+}
+
+// jobError returns how a job has ended, with the exit status of the rank that failed first.
+func jobError(j *client.Job) error {
+	switch j.State {
+	case client.JobSucceeded:
+		return nil
+	case client.JobFailed, client.JobCanceled:
+		return &statusError{status: max(j.Status, 1), err: fmt.Errorf("job %s: %s", j.ID, clean(j.Reason))}
+	}
+	return &statusError{status: statusOther, err: fmt.Errorf("job %s is %s: `outboard jobs show %s`", j.ID, j.State, j.ID)}
+}
+
+// printJobLine prints a line of a rank, with the rank in brackets, or one about the job.
+func (env *Env) printJobLine(l *client.JobLine) {
+	switch {
+	case l == nil:
+	case l.Rank < 0:
+		printSafe(env.Stderr, "outboard: %s\n", l.Text)
+	case l.Stderr:
+		printSafe(env.Stderr, "[%d] %s\n", l.Rank, l.Text)
+	default:
+		printSafe(env.Stdout, "[%d] %s\n", l.Rank, l.Text)
+	}
+}

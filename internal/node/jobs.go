@@ -1,0 +1,110 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"sync/atomic"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/train/job"
+)
+
+// jobsDir has the lines of training jobs in a node's data folder.
+const jobsDir = "jobs"
+
+// jobs are the training jobs of a node: those that were submitted to it, and the ranks that it
+// runs for the jobs of all nodes.
+type jobs struct {
+	manager *job.Manager
+	host    *job.Host
+	peers   *job.Peers
+}
+
+// openJobs follows the jobs of the pool and prepares to run ranks.
+func (n *Node) openJobs(ctx context.Context) (lifecycle.Resource, error) {
+	log := n.opts.Log.With("plane", "train", "node", n.self.ID)
+	mode, err := job.ParseMode(n.opts.Jobs)
+	if err != nil {
+		return nil, err
+	}
+	j := &jobs{peers: &job.Peers{Dial: n.dialJobs}}
+	j.host = job.NewHost(job.HostOptions{
+		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch,
+		Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Log: log,
+	})
+	j.manager, err = job.Open(ctx, job.Options{
+		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Dir: absolute(n.folder.at(jobsDir)),
+		Metrics: job.NewMetrics(n.registry), Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.jobs.Store(j)
+	return j, nil
+}
+
+// Close implements lifecycle.Resource.
+func (j *jobs) Close() error { return errors.Join(j.manager.Close(), j.peers.Close()) }
+
+// ownsProcess reports whether a process is a worker or a rank of this node, or descends from one.
+func (n *Node) ownsProcess(pid int) bool {
+	if n.host.Owns(pid) {
+		return true
+	}
+	j := n.jobs.Load()
+	return j != nil && j.host.Owns(pid)
+}
+
+// dialJobs connects to a node for the ranks of jobs.
+func (n *Node) dialJobs(ctx context.Context, to outboard.NodeID) (*framed.Conn, error) {
+	member, ok := n.pool.Node(to)
+	if !ok {
+		return nil, outboard.Errorf(outboard.Unreachable, "node "+string(to), "it is not in the pool")
+	}
+	return framed.Dial(ctx, member.Addr, n.identity.ClientTLS(to, member.Fingerprint, job.Protocol), n.peers.framed)
+}
+
+// serveJobs serves the streams of another node for the ranks of jobs.
+func (s *peerServer) serveJobs(ctx context.Context, nc net.Conn) error {
+	j := s.jobs.Load()
+	if j == nil {
+		return outboard.Errorf(outboard.Unreachable, "training job", "this node is starting")
+	}
+	conn := framed.Server(nc, s.framedOptions(s.identity.ServerTLS(job.Protocol)))
+	defer conn.Close()
+	peer, err := s.authenticate(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if peer.Session {
+		return outboard.Errorf(outboard.Denied, "training job", "a session of node %s is no node", peer.Node)
+	}
+	j.host.ServeConn(ctx, conn, peer.Node)
+	return nil
+}
+
+// jobFiles fetches the folders of jobs.
+type jobFiles struct{ store *artifact.Store }
+
+// fetch returns an archive, from another node if this one does not have it.
+func (f jobFiles) fetch(ctx context.Context, digest string) ([]byte, error) {
+	if err := f.store.Ensure(ctx, digest); err != nil {
+		return nil, err
+	}
+	size, err := f.store.Size(digest)
+	if err != nil {
+		return nil, err
+	}
+	if size > job.MaxFiles {
+		return nil, outboard.Errorf(outboard.Exhausted, "", "the job's files have %v: want %v at most", outboard.Bytes(size), outboard.Bytes(job.MaxFiles))
+	}
+	return f.store.Read(ctx, digest)
+}
+
+// jobsPointer is where the parts of a node that start earlier find its jobs.
+type jobsPointer = atomic.Pointer[jobs]

@@ -1,0 +1,102 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/api"
+	"github.com/outboard-run/outboard/internal/train/job"
+)
+
+// jobsAPI is the part of the local API about training jobs.
+type jobsAPI struct{ manager *job.Manager }
+
+func (a *jobsAPI) register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /v1/jobs", api.Answer(func(*http.Request) ([]client.Job, error) { return a.manager.List(), nil }))
+	mux.HandleFunc("GET /v1/jobs/{id}", api.Answer(func(r *http.Request) (client.Job, error) { return a.manager.Get(r.PathValue("id")) }))
+	mux.HandleFunc("POST /v1/jobs", a.post)
+	mux.HandleFunc("GET /v1/jobs/{id}/logs", a.logs)
+	mux.HandleFunc("DELETE /v1/jobs/{id}", api.Answer(func(r *http.Request) (api.Nothing, error) {
+		return api.Nothing{}, a.manager.Cancel(r.PathValue("id"))
+	}))
+	mux.HandleFunc("POST /v1/jobs/{id}/resume", api.Answer(func(r *http.Request) (api.Nothing, error) {
+		return api.Nothing{}, a.manager.Resume(r.Context(), r.PathValue("id"))
+	}))
+}
+
+// post submits a job. Unless it is detached it lasts as long as the request.
+func (a *jobsAPI) post(w http.ResponseWriter, r *http.Request) {
+	var spec client.JobSpec
+	if err := readBody(w, r, &spec); err != nil {
+		api.Refuse(w, err)
+		return
+	}
+	submitted, err := a.manager.Submit(r.Context(), spec)
+	if err != nil {
+		api.Refuse(w, err)
+		return
+	}
+	events := newJobEvents(w)
+	if !spec.Detach {
+		defer submitted.Cancel() // It does nothing to a job that has ended.
+	}
+	a.follow(r.Context(), events, submitted.ID(), 0, !spec.Detach)
+}
+
+func (a *jobsAPI) logs(w http.ResponseWriter, r *http.Request) {
+	lines, err := strconv.Atoi(r.URL.Query().Get("lines"))
+	if err != nil || lines < 0 {
+		api.Refuse(w, outboard.Errorf(outboard.Invalid, "logs", "lines: want a number from 0"))
+		return
+	}
+	if _, err := a.manager.Get(r.PathValue("id")); err != nil {
+		api.Refuse(w, err)
+		return
+	}
+	a.follow(r.Context(), newJobEvents(w), r.PathValue("id"), lines, r.URL.Query().Get("follow") == "true")
+}
+
+// follow sends a job, its lines, and the job as it is then.
+func (a *jobsAPI) follow(ctx context.Context, events *jobEvents, id string, lines int, follow bool) {
+	j, err := a.manager.Get(id)
+	if err == nil {
+		err = events.send(client.JobEvent{Job: &j})
+	}
+	if err == nil {
+		err = a.manager.Lines(ctx, id, lines, follow, func(l client.JobLine) error { return events.send(client.JobEvent{Line: &l}) })
+	}
+	if err == nil {
+		if j, err = a.manager.Get(id); err == nil {
+			err = events.send(client.JobEvent{Job: &j})
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		_ = events.send(client.JobEvent{Failed: client.FailureOf(err)}) // The client hung up.
+	}
+}
+
+// jobEvents writes the response to a request that follows a job, one event a line.
+type jobEvents struct {
+	mu      sync.Mutex
+	encoder *json.Encoder
+	control *http.ResponseController
+}
+
+func newJobEvents(w http.ResponseWriter) *jobEvents {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	return &jobEvents{encoder: json.NewEncoder(w), control: http.NewResponseController(w)}
+}
+
+func (e *jobEvents) send(event client.JobEvent) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.encoder.Encode(event); err != nil {
+		return err
+	}
+	return e.control.Flush()
+}

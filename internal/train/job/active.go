@@ -1,0 +1,192 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/pool"
+)
+
+// An activeJob is a job that this node drives.
+type activeJob struct {
+	manager *Manager
+	lines   *lines
+	cancel  context.CancelCauseFunc
+	// excluded are nodes that were lost, with the reason, until they have started again or the
+	// pool has noticed.
+	excluded map[outboard.NodeID]string
+
+	mu      sync.Mutex
+	job     client.Job
+	written time.Time
+	// progress is that of rank 0.
+	progress progressReader
+}
+
+func (a *activeJob) snapshot() client.Job {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	j := a.job
+	j.Ranks, j.Why, j.Devices = slices.Clone(j.Ranks), slices.Clone(j.Why), slices.Clone(j.Devices)
+	return j
+}
+
+// writeLimit bounds how long the record of a job may take to be written; progressInterval is how
+// often mere progress is.
+const (
+	writeLimit       = 10 * time.Second
+	progressInterval = 5 * time.Second
+)
+
+// update changes the job's record and writes it to the pool's table.
+func (a *activeJob) update(change func(*client.Job)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(&a.job)
+	a.written = time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	defer cancel()
+	if err := a.manager.write(ctx, &a.job); err != nil {
+		a.manager.opts.Log.Warn("a job's record is not written", "job", a.job.ID, "error", err)
+	}
+}
+
+// note adds a line about the job itself.
+func (a *activeJob) note(format string, args ...any) {
+	a.lines.add(client.JobLine{Time: time.Now().UTC(), Attempt: a.snapshot().Attempt, Rank: -1, Text: fmt.Sprintf(format, args...)})
+}
+
+// run makes one attempt after the other until the job has ended.
+func (a *activeJob) run(ctx context.Context) {
+	restarts := 0
+	for {
+		err := a.attempt(ctx)
+		lost, isLost := errors.AsType[*lostError](err)
+		switch {
+		case ctx.Err() != nil:
+			a.end(context.Cause(ctx))
+			return
+		case !isLost:
+			a.end(err)
+			return
+		}
+		restarts++
+		a.excluded[lost.node] = lost.boot
+		if restarts > a.snapshot().Spec.Restarts {
+			a.end(outboard.Errorf(outboard.Unreachable, "", "%w, after %d restarts", err, restarts-1))
+			return
+		}
+		a.manager.opts.Metrics.restarted()
+		a.note("%v: the ranks start again", err)
+		a.update(func(j *client.Job) {
+			j.State, j.Reason, j.Ranks, j.World = client.JobWaiting, err.Error(), nil, 0
+		})
+	}
+}
+
+// end writes how the job has ended. One that is detached and whose node stops goes on later.
+func (a *activeJob) end(err error) {
+	if errors.Is(err, errNodeStops) && a.snapshot().Spec.Detach {
+		a.update(func(j *client.Job) { j.State, j.Reason = client.JobWaiting, err.Error() })
+		return
+	}
+	a.update(func(j *client.Job) {
+		j.State, j.Ended = client.JobSucceeded, time.Now().UTC()
+		if err != nil {
+			j.State, j.Reason, j.Status = client.JobFailed, err.Error(), 1
+		}
+		if errors.Is(err, errCanceled) || errors.Is(err, errNodeStops) {
+			j.State, j.Status = client.JobCanceled, 0
+		}
+		if f, ok := errors.AsType[*rankError](err); ok {
+			j.Status = f.status
+		}
+	})
+	a.manager.opts.Metrics.ended(a.snapshot().State)
+}
+
+// A lostError says that a node with ranks is gone.
+type lostError struct {
+	node outboard.NodeID
+	boot string
+	err  error
+}
+
+func (e *lostError) Error() string { return fmt.Sprintf("node %s is lost (%v)", e.node, e.err) }
+
+func (e *lostError) Unwrap() error { return e.err }
+
+// A rankError says which rank failed first.
+type rankError struct {
+	rank, status int
+	node         outboard.NodeID
+	reason       string
+}
+
+func (e *rankError) Error() string {
+	return fmt.Sprintf("%s, on node %s", strings.TrimPrefix(e.reason, "launch: "), e.node)
+}
+
+// acquire leases the devices of the next attempt: of all ranks, or, after the loss of a node, of
+// as many as there are now and at least MinRanks.
+func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
+	j := a.snapshot()
+	for {
+		changed := a.manager.opts.Leases.Changed()
+		request := pool.Request{
+			Selector: j.Spec.Selector, Count: j.Spec.Ranks / j.Spec.PerDevice, Memory: j.Spec.Memory,
+			Program: "job " + j.ID, Exclude: a.unusable(),
+		}
+		if j.Attempt > 0 && j.Spec.MinRanks < j.Spec.Ranks {
+			leases, err := a.acquireFewer(ctx, request, j.Spec.MinRanks/j.Spec.PerDevice)
+			if err == nil {
+				return leases, nil
+			}
+		}
+		leases, err := a.manager.opts.Leases.Acquire(ctx, request)
+		// The first attempt says at once that the pool has too little. Later ones wait for nodes.
+		if j.Attempt == 0 || outboard.KindOf(err) != outboard.NoDevice {
+			return leases, err
+		}
+		a.update(func(j *client.Job) { j.Reason = err.Error() })
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// acquireFewer leases as many devices as are free now.
+func (a *activeJob) acquireFewer(ctx context.Context, request pool.Request, least int) (leases []outboard.Lease, err error) {
+	request.NoWait = true
+	for ; request.Count >= least; request.Count-- {
+		if leases, err = a.manager.opts.Leases.Acquire(ctx, request); err == nil {
+			return leases, nil
+		}
+	}
+	return nil, err
+}
+
+// unusable returns the devices of nodes that were lost and that the pool still lists.
+func (a *activeJob) unusable() (ids []outboard.DeviceID) {
+	for _, d := range a.manager.opts.Leases.Devices() {
+		if _, lost := a.excluded[d.Node]; lost {
+			ids = append(ids, d.ID)
+		}
+	}
+	// A node that is listed no more may come back.
+	for node := range a.excluded {
+		if !slices.ContainsFunc(ids, func(id outboard.DeviceID) bool { return strings.HasPrefix(string(id), string(node)+"/") }) {
+			delete(a.excluded, node)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,330 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// A nodeRun is the part of an attempt on one node, as its manager sees it.
+type nodeRun struct {
+	node   outboard.NodeID
+	number int
+	leases []outboard.Lease
+	first  int
+	count  int
+
+	stream *framed.Stream
+	out    *writer
+}
+
+// An attemptEvent is what a node reports. One of exited and err is set.
+type attemptEvent struct {
+	from   *nodeRun
+	exited *exited
+	err    error // the node is lost, or has refused
+}
+
+// settleLimit is how long an attempt waits for the cause of a failure that looks like the
+// consequence of another one: the silence of a node is noticed within 4 s. stopLimit is how long
+// nodes have to end their ranks.
+const (
+	settleLimit = 6 * time.Second
+	stopLimit   = 5 * time.Second
+)
+
+// attempt leases devices, runs the ranks once, and gives the devices back. It returns a
+// *rankError, a *lostError, or why the ranks could not start.
+func (a *activeJob) attempt(ctx context.Context) error {
+	asked := time.Now()
+	leases, err := a.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	hold, release := context.WithCancelCause(ctx)
+	var holding sync.WaitGroup
+	defer holding.Wait()
+	defer release(nil)
+	for _, l := range leases {
+		holding.Go(func() {
+			if err := a.manager.opts.Leases.Hold(hold, l); err != nil {
+				release(&lostError{node: nodeOf(l.Device), err: err})
+			}
+		})
+	}
+	nodes := a.place(leases)
+	link, why := a.explain(nodes, time.Since(asked))
+	a.update(func(j *client.Job) {
+		j.Attempt++
+		j.State, j.Reason, j.World, j.Why, j.Ranks = client.JobStarting, "", len(leases)*j.Spec.PerDevice, why, ranksOf(nodes)
+		if j.Started.IsZero() {
+			j.Started = time.Now().UTC()
+		}
+	})
+	began := time.Now()
+	err = a.runRanks(hold, nodes, link)
+	a.charge(nodes, time.Since(began))
+	if lost, ok := errors.AsType[*lostError](context.Cause(hold)); ok && ctx.Err() == nil {
+		return lost
+	}
+	return err
+}
+
+func nodeOf(id outboard.DeviceID) outboard.NodeID {
+	node, _, _ := strings.Cut(string(id), "/")
+	return outboard.NodeID(node)
+}
+
+// place numbers the nodes and the ranks, in the order of the devices.
+func (a *activeJob) place(leases []outboard.Lease) []*nodeRun {
+	per := a.snapshot().Spec.PerDevice
+	slices.SortFunc(leases, func(x, y outboard.Lease) int { return strings.Compare(string(x.Device), string(y.Device)) })
+	var nodes []*nodeRun
+	for i, l := range leases {
+		if len(nodes) == 0 || nodes[len(nodes)-1].node != nodeOf(l.Device) {
+			nodes = append(nodes, &nodeRun{node: nodeOf(l.Device), number: len(nodes), first: i * per})
+		}
+		n := nodes[len(nodes)-1]
+		n.leases, n.count = append(n.leases, l), n.count+per
+	}
+	return nodes
+}
+
+func ranksOf(nodes []*nodeRun) (list []client.JobRank) {
+	for _, n := range nodes {
+		per := n.count / len(n.leases)
+		for i, l := range n.leases {
+			list = append(list, client.JobRank{First: n.first + i*per, Count: per, Node: n.node, Device: l.Device})
+		}
+	}
+	return list
+}
+
+// explain returns the slowest measured link between the nodes, and what was decided, for people.
+func (a *activeJob) explain(nodes []*nodeRun, waited time.Duration) (link collective.Link, why []string) {
+	why = append(why, fmt.Sprintf("waited %v for %d device(s) on %d node(s), granted together", waited.Round(time.Millisecond), devices(nodes), len(nodes)))
+	for _, n := range nodes {
+		why = append(why, fmt.Sprintf("ranks %d to %d on node %s", n.first, n.first+n.count-1, n.node))
+	}
+	if len(nodes) == 1 {
+		return link, append(why, "collectives: in the memory of one node, in the order of ranks")
+	}
+	is := func(id outboard.NodeID) bool {
+		return slices.ContainsFunc(nodes, func(n *nodeRun) bool { return n.node == id })
+	}
+	for _, l := range a.manager.opts.Leases.Links() {
+		if !is(l.From) || !is(l.To) {
+			continue
+		}
+		link.Latency = max(link.Latency, l.RTT/2)
+		for _, w := range []float64{l.Forward, l.Backward} {
+			if w > 0 && (link.Bandwidth == 0 || w < link.Bandwidth) {
+				link.Bandwidth = w
+			}
+		}
+	}
+	measured := "measured"
+	if link.Latency == 0 || link.Bandwidth == 0 {
+		link, measured = collective.Link{Latency: 50 * time.Microsecond, Bandwidth: 1e9}, "assumed, for it is not measured"
+	}
+	why = append(why, fmt.Sprintf("slowest link between them: %v one way, %.0f MB/s (%s)", link.Latency, link.Bandwidth/1e6, measured))
+	for _, size := range []int{4 << 10, 1 << 20, 16 << 20} {
+		c := collective.Choose(len(nodes), size, link)
+		why = append(why, fmt.Sprintf("all-reduce of %v between nodes: %s, %v predicted", outboard.Bytes(size), c.Algorithm, c.Predicted[c.Algorithm].Round(time.Microsecond)))
+	}
+	return link, why
+}
+
+func devices(nodes []*nodeRun) (n int) {
+	for _, r := range nodes {
+		n += len(r.leases)
+	}
+	return n
+}
+
+// charge adds the time of an attempt to the devices' use.
+func (a *activeJob) charge(nodes []*nodeRun, d time.Duration) {
+	a.update(func(j *client.Job) {
+		for _, n := range nodes {
+			i := slices.IndexFunc(j.Devices, func(u client.JobDeviceUse) bool { return u.Node == n.node })
+			if i < 0 {
+				j.Devices, i = append(j.Devices, client.JobDeviceUse{Node: n.node}), len(j.Devices)
+			}
+			j.Devices[i].Devices = max(j.Devices[i].Devices, len(n.leases))
+			j.Devices[i].Seconds += d.Seconds() * float64(len(n.leases))
+		}
+	})
+}
+
+// runRanks starts the ranks on all nodes and waits until they have ended.
+func (a *activeJob) runRanks(ctx context.Context, nodes []*nodeRun, link collective.Link) error {
+	events := make(chan attemptEvent, 2*len(nodes))
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer func() {
+		for _, n := range nodes {
+			if n.stream != nil {
+				n.stream.Reset(errStopped)
+			}
+		}
+	}()
+	for _, n := range nodes {
+		if err := a.startNode(ctx, n, nodes, link); err != nil {
+			a.stopAll(nodes)
+			return &lostError{node: n.node, err: err}
+		}
+		reading.Go(func() { a.read(n, events) })
+	}
+	a.update(func(j *client.Job) { j.State = client.JobRunning })
+	return a.wait(ctx, nodes, events)
+}
+
+func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun, link collective.Link) error {
+	j := a.snapshot()
+	s := &start{
+		World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
+		Args: j.Spec.Args, Files: j.Spec.Files, Env: j.Spec.Env, Link: link,
+	}
+	for _, o := range nodes {
+		s.Nodes = append(s.Nodes, o.node)
+	}
+	for _, l := range n.leases {
+		claim, err := a.manager.opts.Leases.Claim(l)
+		if err != nil {
+			return err
+		}
+		s.Claims = append(s.Claims, claim)
+	}
+	var err error
+	if n.stream, err = a.manager.opts.Peers.open(ctx, n.node, methodRun, purpose{Job: j.ID, Attempt: j.Attempt}); err != nil {
+		return err
+	}
+	n.out = &writer{out: n.stream}
+	return n.out.send(message{Start: s})
+}
+
+// read passes on what a node reports until its ranks have ended or it is lost.
+func (a *activeJob) read(n *nodeRun, events chan<- attemptEvent) {
+	for {
+		m, err := receive(n.stream)
+		switch {
+		case err != nil:
+			events <- attemptEvent{from: n, err: err}
+			return
+		case m.Line != nil:
+			a.addLine(n, m.Line)
+		case m.Exited != nil:
+			events <- attemptEvent{from: n, exited: m.Exited}
+		}
+	}
+}
+
+func (a *activeJob) stopAll(nodes []*nodeRun) {
+	for _, n := range nodes {
+		if n.out != nil {
+			_ = n.out.send(message{Stop: &stop{}}) // A node that is gone needs none.
+		}
+	}
+}
+
+// An outcome collects what the nodes of an attempt report.
+type outcome struct {
+	left    map[*nodeRun]bool // nodes whose ranks run
+	failure *rankError        // the first one, or the one that is no consequence
+	caused  bool              // failure is no consequence of another one
+	lost    error
+}
+
+// add takes in an event.
+func (o *outcome) add(e attemptEvent) {
+	if !o.left[e.from] {
+		return // It had reported the end of its ranks.
+	}
+	delete(o.left, e.from)
+	switch {
+	case e.exited == nil:
+		if errors.Is(e.err, io.EOF) {
+			e.err = errors.New("it has ended the connection")
+		}
+		if o.lost == nil {
+			o.lost = refusalOr(e)
+		}
+	case e.exited.Rank >= 0 && (o.failure == nil || !o.caused && !e.exited.AfterLoss):
+		o.failure = &rankError{rank: e.exited.Rank, status: e.exited.Status, node: e.from.node, reason: e.exited.Reason}
+		o.caused = !e.exited.AfterLoss
+	}
+}
+
+// refusalOr returns why a node started no ranks, or that it is lost.
+func refusalOr(e attemptEvent) error {
+	switch outboard.KindOf(e.err) {
+	case outboard.Denied, outboard.Invalid, outboard.NotFound, outboard.Exhausted, outboard.Protocol, outboard.Conflict:
+		return e.err
+	}
+	return &lostError{node: e.from.node, err: e.err}
+}
+
+// over reports whether the cause of the end is known.
+func (o *outcome) over() bool { return o.lost != nil || o.caused || len(o.left) == 0 }
+
+func (o *outcome) err() error {
+	switch {
+	case o.caused:
+		return o.failure
+	case o.lost != nil:
+		return o.lost
+	case o.failure != nil:
+		return o.failure
+	}
+	return nil
+}
+
+// wait waits until all ranks have ended, and stops them when some have failed or ctx ends.
+func (a *activeJob) wait(ctx context.Context, nodes []*nodeRun, events <-chan attemptEvent) error {
+	o := &outcome{left: make(map[*nodeRun]bool)}
+	for _, n := range nodes {
+		o.left[n] = true
+	}
+	var settle <-chan time.Time
+	for stopped := false; !stopped && !o.over(); {
+		select {
+		case e := <-events:
+			if o.add(e); o.failure != nil && settle == nil {
+				settle = time.After(settleLimit)
+			}
+		case <-settle:
+			stopped = true
+		case <-ctx.Done():
+			stopped = true
+		}
+	}
+	a.stopAll(nodes)
+	limit := time.NewTimer(stopLimit)
+	defer limit.Stop()
+	for len(o.left) > 0 {
+		select {
+		case e := <-events:
+			if e.exited != nil || o.lost == nil {
+				o.add(e)
+			}
+			delete(o.left, e.from)
+		case <-limit.C:
+			a.note("%d node(s) have not said that their ranks have ended", len(o.left))
+			o.left = nil
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return o.err()
+}

@@ -1,0 +1,101 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/sandbox"
+)
+
+// What a confined rank may read of its machine, and the devices that it may use.
+var (
+	systemPaths   = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/proc", "/sys", "/run/nvidia-persistenced"}
+	systemDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
+)
+
+// confineArgs are the arguments with which the helper process confines itself to dir and becomes
+// program.
+func confineArgs(dir string, readable []string, ownUser bool, program []string) []string {
+	args := []string{"--dir", dir}
+	for _, path := range readable {
+		args = append(args, "--readable", path)
+	}
+	if ownUser {
+		args = append(args, "--own-user")
+	}
+	return append(append(args, "--"), program...)
+}
+
+// Confinement is how a rank's process isolates itself.
+type Confinement struct {
+	// Dir is the folder that the process may write to, Readable are paths that it may read beside
+	// the system's.
+	Dir      string
+	Readable []string
+	// OwnUser says that the process has a user of its own, which the node's files are closed to.
+	OwnUser bool
+}
+
+// Confine confines this process and executes a program in its place. It returns only errors.
+func Confine(c Confinement, args []string) error {
+	if len(args) == 0 {
+		return outboard.Errorf(outboard.Invalid, "start a rank", "no program")
+	}
+	runtime.LockOSThread()
+	path, err := lookPath(args[0], filepath.Join(c.Dir, filesDir))
+	if err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("start a rank: no new privileges: %w", err)
+	}
+	err = sandbox.RestrictThread(c.rules())
+	if errors.Is(err, sandbox.ErrUnsupported) {
+		if !c.OwnUser {
+			return outboard.Errorf(outboard.Denied, "start a rank",
+				"this machine can't confine it (%w): run the node as root, or trust the pool's jobs with `outboard up --jobs trusted`", err)
+		}
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("start a rank: %w", err)
+	}
+	return fmt.Errorf("start %s: %w", args[0], syscall.Exec(path, args, os.Environ()))
+}
+
+func (c *Confinement) rules() sandbox.Rules {
+	r := sandbox.Rules{Write: []string{c.Dir, "/dev/shm"}, Read: append(append([]string(nil), systemPaths...), c.Readable...), Network: true}
+	for _, pattern := range append(append([]string(nil), systemDevices...), sandbox.AcceleratorDevices...) {
+		found, _ := filepath.Glob(pattern) // A pattern of ours is well-formed.
+		r.Devices = append(r.Devices, found...)
+	}
+	if info, err := os.Stat("/dev/shm"); err != nil || !info.IsDir() {
+		r.Write = r.Write[:1]
+	}
+	return r
+}
+
+// lookPath finds a program in PATH, or relative to dir.
+func lookPath(name, dir string) (string, error) {
+	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			return "", outboard.Errorf(outboard.NotFound, "start a rank", "this node has no program %q", name)
+		}
+		return "", outboard.Errorf(outboard.Invalid, "start a rank", "%w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,280 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+)
+
+// HostOptions configure a Host.
+type HostOptions struct {
+	Self outboard.NodeID
+	// Mode says which ranks this node starts.
+	Mode Mode
+	// Check verifies the claim of a lease on one of this node's devices.
+	Check func(ctx context.Context, claim []byte) (outboard.Lease, outboard.Node, error)
+	Peers *Peers
+	// Fetch returns an artifact from this node or another one.
+	Fetch func(ctx context.Context, digest string) ([]byte, error)
+	// Command is the program that confines itself and becomes a rank: see [Confine].
+	Command []string
+	// Readable are paths that ranks may read beside the system's.
+	Readable []string
+	// Groups has the control groups of ranks; nil: none.
+	Groups *cgroup.Tree
+	Log    *slog.Logger
+}
+
+// Mode says which ranks a node starts for jobs of the pool.
+type Mode string
+
+// The modes.
+const (
+	// ModeNone starts none.
+	ModeNone Mode = "none"
+	// ModeConfined starts ranks that see only the system's files and a folder of their own.
+	ModeConfined Mode = "confined"
+	// ModeTrusted starts ranks with all rights of the node's user.
+	ModeTrusted Mode = "trusted"
+)
+
+// ParseMode returns the mode with a name.
+func ParseMode(text string) (Mode, error) {
+	switch m := Mode(text); m {
+	case ModeNone, ModeConfined, ModeTrusted:
+		return m, nil
+	}
+	return ModeNone, outboard.Errorf(outboard.Invalid, "jobs", "%q: want %s, %s or %s", text, ModeNone, ModeConfined, ModeTrusted)
+}
+
+// A Host runs ranks on this node.
+type Host struct {
+	opts HostOptions
+
+	mu      sync.Mutex
+	next    chan struct{} // closed at the next change of running
+	running map[key]*run
+	pids    map[int]bool // of ranks
+	serial  uint32
+}
+
+// NewHost returns a Host that runs nothing yet.
+func NewHost(opts HostOptions) *Host {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Host{opts: opts, next: make(chan struct{}), running: make(map[key]*run), pids: make(map[int]bool)}
+}
+
+// requestLimit bounds how long a node may take for its request, and registerLimit how long a
+// stream waits for the start of its job on this node.
+const (
+	requestLimit  = 10 * time.Second
+	registerLimit = time.Minute
+)
+
+// ServeConn serves the streams of another node, or of this one, until the connection ends.
+func (h *Host) ServeConn(ctx context.Context, conn *framed.Conn, peer outboard.NodeID) {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for {
+		stream, err := conn.Accept(ctx)
+		if err != nil {
+			return
+		}
+		serving.Go(func() {
+			if err := h.serve(ctx, stream, peer); err != nil {
+				h.opts.Log.Warn("a stream of a job was refused", "peer", peer, "method", stream.Method(), "error", err)
+				stream.Reset(err)
+			}
+		})
+	}
+}
+
+func (h *Host) serve(ctx context.Context, stream *framed.Stream, peer outboard.NodeID) error {
+	p, err := decodePurpose(stream.Header())
+	if err != nil {
+		return err
+	}
+	switch stream.Method() {
+	case methodRun:
+		return h.serveRun(ctx, stream, peer, p)
+	case methodMesh:
+		r, err := h.await(ctx, p, peer)
+		if err != nil {
+			return err
+		}
+		return r.mesh.accept(ctx, p, &streamConn{Stream: stream})
+	case methodStore:
+		r, err := h.await(ctx, p, peer)
+		if err != nil {
+			return err
+		}
+		return r.serveStore(ctx, stream)
+	}
+	return outboard.Errorf(outboard.NotFound, "training job", "this node has no method %.40q", stream.Method())
+}
+
+// await returns the run of a job's attempt, of which peer must be a node.
+func (h *Host) await(ctx context.Context, p purpose, peer outboard.NodeID) (*run, error) {
+	ctx, cancel := context.WithTimeout(ctx, registerLimit)
+	defer cancel()
+	for {
+		h.mu.Lock()
+		r, next := h.running[p.key()], h.next
+		h.mu.Unlock()
+		if r != nil {
+			if p.From >= len(r.start.Nodes) || r.start.Nodes[p.From] != peer {
+				return nil, outboard.Errorf(outboard.Denied, "training job", "node %s has no ranks of job %s", peer, p.key())
+			}
+			return r, nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return nil, outboard.Errorf(outboard.NotFound, "training job", "this node runs no ranks of job %s", p.key())
+		}
+	}
+}
+
+// register makes a run known to the streams of other nodes.
+func (h *Host) register(k key, r *run) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.running[k] != nil {
+		return outboard.Errorf(outboard.Conflict, "start ranks", "job %s runs here already", k)
+	}
+	h.running[k] = r
+	close(h.next)
+	h.next = make(chan struct{})
+	return nil
+}
+
+func (h *Host) unregister(k key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.running, k)
+}
+
+// Owns reports whether a process is a rank of this node or has been started by one: such a
+// process may not use the node's own sockets.
+func (h *Host) Owns(pid int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.pids) == 0 {
+		return false
+	}
+	group, err := unix.Getpgid(pid)
+	return err != nil || h.pids[group] || h.pids[pid]
+}
+
+func (h *Host) setPID(pid int, running bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if running {
+		h.pids[pid] = true
+		return
+	}
+	delete(h.pids, pid)
+}
+
+// allow returns why this node starts no ranks.
+func (h *Host) allow() error {
+	if h.opts.Mode == ModeNone || h.opts.Mode == "" {
+		return outboard.Errorf(outboard.Denied, "start ranks", "node %s runs no programs of jobs: its operator allows them with `outboard up --jobs confined`", h.opts.Self)
+	}
+	return nil
+}
+
+// checkClaims checks that the manager's node holds the leases, and returns their devices.
+func (h *Host) checkClaims(ctx context.Context, claims [][]byte, manager outboard.NodeID) ([]outboard.DeviceID, error) {
+	var devices []outboard.DeviceID
+	for _, claim := range claims {
+		lease, _, err := h.opts.Check(ctx, claim)
+		if err != nil {
+			return nil, err
+		}
+		if lease.Holder != manager {
+			return nil, outboard.Errorf(outboard.Denied, "start ranks", "node %s presents a lease of node %s", manager, lease.Holder)
+		}
+		devices = append(devices, lease.Device)
+	}
+	return devices, nil
+}
+
+// firstUID is the first user of ranks on a node that is root; those of sessions and models end
+// below it.
+const (
+	firstUID = 0x70030000
+	uids     = 1 << 16
+)
+
+// newUID returns a user for the ranks of a run: 0 keeps that of the node.
+func (h *Host) newUID() uint32 {
+	if os.Geteuid() != 0 || h.opts.Mode != ModeConfined {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.serial++
+	return firstUID + h.serial%uids
+}
+
+// serveRun runs the ranks that a manager asks for, until they have ended and the manager says so.
+func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outboard.NodeID, p purpose) error {
+	conn := &streamConn{Stream: stream}
+	if err := conn.SetReadDeadline(time.Now().Add(requestLimit)); err != nil {
+		return err
+	}
+	m, err := receive(conn)
+	if err != nil || m.Start == nil {
+		return errors.Join(outboard.Errorf(outboard.Protocol, "start ranks", "no request"), err)
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	if err := h.allow(); err != nil {
+		return err
+	}
+	if m.Start.Nodes[m.Start.Node] != h.opts.Self {
+		return outboard.Errorf(outboard.Invalid, "start ranks", "the request is for node %s, this is %s", m.Start.Nodes[m.Start.Node], h.opts.Self)
+	}
+	devices, err := h.checkClaims(ctx, m.Start.Claims, manager)
+	if err != nil {
+		return err
+	}
+	r := &run{host: h, key: p.key(), start: m.Start, devices: devices, out: &writer{out: stream}, uid: h.newUID()}
+	defer r.close()
+	if err := r.open(ctx); err != nil {
+		return err
+	}
+	h.opts.Log.Info("ranks are started", "job", p.Job, "attempt", p.Attempt, "manager", manager, "ranks", m.Start.Count)
+	err = r.serve(ctx, stream)
+	h.opts.Log.Info("ranks have ended", "job", p.Job, "attempt", p.Attempt, "error", err)
+	if err == nil {
+		_ = stream.Close() // The manager has what it waited for.
+	}
+	return err
+}
+
+// freePort returns a TCP port of the loopback on which no process listens, for the store in which
+// the ranks find each other.
+func freePort(ctx context.Context) (int, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a port for the ranks: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

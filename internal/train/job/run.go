@@ -1,0 +1,360 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/acceptor"
+	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/train/launch"
+	"github.com/outboard-run/outboard/internal/train/ranks"
+	"github.com/outboard-run/outboard/python"
+)
+
+// A run is one attempt of a job on this node.
+type run struct {
+	host    *Host
+	key     key
+	start   *start
+	devices []outboard.DeviceID // by claim
+	out     *writer
+	uid     uint32
+
+	dir    string
+	server *ranks.Server
+	mesh   *mesh
+	group  *cgroup.Group
+	// port is where the ranks of this node reach the store: that of rank 0's process, or of relay.
+	port    int
+	relay   net.Listener
+	relayed sync.WaitGroup
+	life    context.Context //nolint:containedctx // of the run
+	stop    context.CancelFunc
+	lost    atomic.Bool // a group has ended because of another node
+	opened  bool
+}
+
+// Names in a run's folder.
+const (
+	filesDir     = "files"
+	pythonDir    = "python"
+	ranksSocket  = "ranks.sock"
+	maxUnpacked  = 4 << 30
+	maxFileCount = 20_000
+)
+
+// open prepares the folder, the server of collective calls and the way to the store.
+func (r *run) open(ctx context.Context) error {
+	var err error
+	// Not in the node's data folder, which no other user may enter.
+	if r.dir, err = os.MkdirTemp("", "outboard-job-"); err != nil {
+		return err
+	}
+	if err := r.prepareFiles(ctx); err != nil {
+		return err
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r.life, r.stop = life, stop
+	socket := filepath.Join(r.dir, ranksSocket)
+	r.mesh = newMesh(r.host.opts.Peers, r.key, r.start)
+	opts := ranks.Options{
+		Log: r.host.opts.Log, Node: r.start.Node, Link: r.start.Link, Failed: func(error) { r.lost.Store(true) },
+	}
+	if len(r.start.Nodes) > 1 {
+		opts.Mesh = r.mesh
+	}
+	if r.server, err = ranks.Serve(socket, opts); err != nil {
+		return err
+	}
+	if err := r.openStore(life); err != nil {
+		return err
+	}
+	r.group, err = r.host.opts.Groups.Make(fmt.Sprintf("job-%s-%d", r.key.job, r.key.attempt), cgroup.Limits{})
+	if err != nil {
+		r.host.opts.Log.Warn("the ranks have no control group", "job", r.key.job, "error", err)
+	}
+	if err := r.giveFiles(socket); err != nil {
+		return err
+	}
+	if err := r.host.register(r.key, r); err != nil {
+		return err
+	}
+	r.opened = true
+	return nil
+}
+
+// prepareFiles unpacks what the ranks are started in.
+func (r *run) prepareFiles(ctx context.Context) error {
+	files := filepath.Join(r.dir, filesDir)
+	if err := os.Mkdir(files, 0o700); err != nil {
+		return err
+	}
+	if err := python.Extract(filepath.Join(r.dir, pythonDir)); err != nil {
+		return err
+	}
+	if r.start.Files == "" {
+		return nil
+	}
+	archive, err := r.host.opts.Fetch(ctx, r.start.Files)
+	if err != nil {
+		return fmt.Errorf("fetch the job's files: %w", err)
+	}
+	return unpack(archive, files)
+}
+
+// giveFiles makes the ranks' user the owner of the folder.
+func (r *run) giveFiles(socket string) error {
+	if r.uid == 0 {
+		return nil
+	}
+	uid := int(r.uid)
+	err := filepath.WalkDir(r.dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, uid, uid)
+	})
+	return errors.Join(err, os.Lchown(socket, uid, uid))
+}
+
+// openStore finds a port for the store of rank 0, or relays connections to it.
+func (r *run) openStore(life context.Context) (err error) {
+	if r.start.First == 0 {
+		r.port, err = freePort(life)
+		return err
+	}
+	if r.relay, err = new(net.ListenConfig).Listen(life, "tcp", "127.0.0.1:0"); err != nil {
+		return err
+	}
+	r.port = r.relay.Addr().(*net.TCPAddr).Port
+	r.relayed.Go(func() {
+		acceptor.Serve(life, r.relay, r.relay.Accept, acceptor.Options{Name: "ranks' store", Log: r.host.opts.Log, MaxConns: maxRanks}, r.relayStore)
+	})
+	return nil
+}
+
+// relayStore relays a connection of a rank to the store at rank 0.
+func (r *run) relayStore(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	p := purpose{Job: r.key.job, Attempt: r.key.attempt, From: r.start.Node}
+	stream, err := r.host.opts.Peers.open(ctx, r.start.Nodes[0], methodStore, p)
+	if err != nil {
+		r.host.opts.Log.Warn("the store of a job is out of reach", "job", r.key.job, "error", err)
+		return
+	}
+	join(ctx, conn, stream)
+}
+
+// serveStore relays a stream of another node to the store of rank 0.
+func (r *run) serveStore(ctx context.Context, stream *framed.Stream) error {
+	if r.start.First != 0 {
+		return outboard.Errorf(outboard.Invalid, "training job", "rank 0 is on another node")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.life, cancel)()
+	conn, err := dialStore(ctx, net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)))
+	if err != nil {
+		return err
+	}
+	join(ctx, conn, stream)
+	return nil
+}
+
+// storePause is the time between two attempts to connect to a store, and storeLimit bounds all.
+const (
+	storePause = 50 * time.Millisecond
+	storeLimit = 10 * time.Minute
+)
+
+// dialStore connects to the store of rank 0, which may still be starting.
+func dialStore(ctx context.Context, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeLimit)
+	defer cancel()
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, outboard.Errorf(outboard.Unreachable, "training job", "rank 0 does not accept connections: %w", err)
+		case <-time.After(storePause):
+		}
+	}
+}
+
+// join copies both ways until one side ends.
+func join(ctx context.Context, conn net.Conn, stream *framed.Stream) {
+	stop := context.AfterFunc(ctx, func() {
+		_ = conn.Close() // Ends the copies.
+		stream.Reset(ctx.Err())
+	})
+	defer stop()
+	var copying sync.WaitGroup
+	copying.Go(func() {
+		_, _ = io.Copy(stream, conn) // The end of one direction ends the connection.
+		_ = stream.Close()
+	})
+	_, _ = io.Copy(conn, stream)
+	_ = conn.Close()
+	copying.Wait()
+}
+
+// serve runs the ranks and then waits until the manager says that all nodes' have ended: what
+// this node has sent may still be on its way to them.
+func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		m, err := receive(stream)
+		switch {
+		case err != nil:
+			cancel(fmt.Errorf("the job's manager is lost: %w", err))
+		case m.Stop != nil:
+			cancel(errStopped)
+		default:
+			cancel(outboard.Errorf(outboard.Protocol, "training job", "an unexpected message"))
+		}
+	}()
+	err := r.launch(ctx)
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopped) {
+		return outboard.Errorf(outboard.Unreachable, "training job", "the node stops, or has lost the job's manager: %w", context.Cause(ctx))
+	}
+	if err := r.out.send(message{Exited: r.report(ctx, err)}); err != nil {
+		return nil //nolint:nilerr // the manager has gone, and the ranks have ended
+	}
+	select {
+	case <-stopped:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+var errStopped = errors.New("the job was stopped")
+
+// report describes how the ranks ended.
+func (r *run) report(ctx context.Context, err error) *exited {
+	e := &exited{Rank: -1, AfterLoss: r.lost.Load()}
+	if f, ok := errors.AsType[*launch.Failure](err); ok {
+		e.Rank, e.Status, e.Reason = f.Rank, f.Status, f.Error()
+	} else if err != nil && ctx.Err() == nil {
+		e.Rank, e.Status, e.Reason = r.start.First, 1, err.Error()
+	}
+	return e
+}
+
+func (r *run) launch(ctx context.Context) error {
+	command, err := r.command()
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var pids []int
+	defer func() {
+		for _, pid := range pids {
+			r.host.setPID(pid, false)
+		}
+		r.group.Kill()
+	}()
+	return launch.Run(ctx, launch.Job{
+		Path: command[0], Args: command, First: r.start.First, Ranks: r.start.Count,
+		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.environ,
+		Emit: func(l launch.Line) {
+			text := l.Text[:min(len(l.Text), maxText)]
+			// The manager that does not hear it ends the run.
+			_ = r.out.send(message{Line: &line{Rank: l.Rank, Stderr: l.Stderr, Text: strings.ToValidUTF8(string(text), "\uFFFD")}})
+		},
+		Started: func(_, pid int) {
+			mu.Lock()
+			pids = append(pids, pid)
+			mu.Unlock()
+			r.host.setPID(pid, true)
+			if err := r.group.Add(pid); err != nil {
+				r.host.opts.Log.Warn("a rank has no control group", "job", r.key.job, "error", err)
+			}
+		},
+	})
+}
+
+// command returns the command line of a rank.
+func (r *run) command() ([]string, error) {
+	program := r.start.Args
+	if r.host.opts.Mode == ModeTrusted {
+		path, err := lookPath(program[0], filepath.Join(r.dir, filesDir))
+		return append([]string{path}, program[1:]...), err
+	}
+	return append(append([]string(nil), r.host.opts.Command...), confineArgs(r.dir, r.host.opts.Readable, r.uid != 0, program)...), nil
+}
+
+// environ returns the environment of a rank: nothing of the node's own but where programs are.
+func (r *run) environ(rank int) []string {
+	env := map[string]string{
+		"PATH": os.Getenv("PATH"), "HOME": filepath.Join(r.dir, filesDir), "TMPDIR": filepath.Join(r.dir, filesDir), "LANG": "C.UTF-8",
+		"PYTHONPATH": filepath.Join(r.dir, pythonDir), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
+		"OMP_NUM_THREADS": strconv.Itoa(max(1, runtime.NumCPU()/r.start.Count)),
+	}
+	maps.Copy(env, r.start.Env)
+	if own := r.start.Env["PYTHONPATH"]; own != "" {
+		env["PYTHONPATH"] = own + ":" + filepath.Join(r.dir, pythonDir)
+	}
+	local := rank - r.start.First
+	maps.Copy(env, map[string]string{
+		"RANK": strconv.Itoa(rank), "LOCAL_RANK": strconv.Itoa(local),
+		"WORLD_SIZE": strconv.Itoa(r.start.World), "LOCAL_WORLD_SIZE": strconv.Itoa(r.start.Count),
+		"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": strconv.Itoa(r.port),
+		"OUTBOARD_RANKS_SOCKET": filepath.Join(r.dir, ranksSocket),
+		"OUTBOARD_NODE":         strconv.Itoa(r.start.Node), "OUTBOARD_NODES": strconv.Itoa(len(r.start.Nodes)),
+		"OUTBOARD_JOB": r.key.job, "OUTBOARD_ATTEMPT": strconv.Itoa(r.key.attempt),
+		"OUTBOARD_DEVICE": string(r.devices[local/r.start.PerDevice]),
+	})
+	var list []string
+	for name, value := range env {
+		list = append(list, name+"="+value)
+	}
+	return list
+}
+
+func (r *run) close() {
+	if r.stop != nil {
+		r.stop()
+	}
+	if r.server != nil {
+		_ = r.server.Close() // It has no errors.
+	}
+	if r.mesh != nil {
+		r.mesh.close()
+	}
+	if r.relay != nil {
+		_ = r.relay.Close() // It may be closed already.
+	}
+	r.relayed.Wait()
+	if err := r.group.Remove(); err != nil {
+		r.host.opts.Log.Warn("the control group of ranks is not removed", "job", r.key.job, "error", err)
+	}
+	if r.dir != "" {
+		if err := os.RemoveAll(r.dir); err != nil {
+			r.host.opts.Log.Warn("the folder of ranks is not removed", "dir", r.dir, "error", err)
+		}
+	}
+	if r.opened {
+		r.host.unregister(r.key)
+	}
+}

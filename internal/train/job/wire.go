@@ -1,0 +1,188 @@
+package job
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// Protocol is the TLS application protocol between nodes, with its version.
+const Protocol = "outboard-jobs/1"
+
+// Methods of streams.
+const (
+	methodRun   = "run"
+	methodMesh  = "mesh"
+	methodStore = "store"
+)
+
+const (
+	// maxMessage bounds a message in bytes.
+	maxMessage = 4 << 20
+	maxText    = 64 << 10
+	// maxRanks bounds the ranks of a job, maxNodes its nodes.
+	maxRanks = 1024
+	maxNodes = 256
+)
+
+// A purpose is the header of a stream.
+type purpose struct {
+	Job     string `json:"job"`
+	Attempt int    `json:"attempt"`
+	// From is the number of the node that opens the stream, For what it is for: mesh.
+	From int    `json:"from,omitempty"`
+	For  string `json:"for,omitempty"`
+}
+
+func (p purpose) key() key { return key{p.Job, p.Attempt} }
+
+// A key names one attempt of a job.
+type key struct {
+	job     string
+	attempt int
+}
+
+// A message of the run stream. One field is set.
+type message struct {
+	// From the manager.
+	Start *start `json:"start,omitempty"`
+	Stop  *stop  `json:"stop,omitempty"`
+	// From the node.
+	Started *started `json:"started,omitempty"`
+	Line    *line    `json:"line,omitempty"`
+	Exited  *exited  `json:"exited,omitempty"`
+}
+
+// A start has a node start ranks.
+type start struct {
+	// World is the number of ranks; this node has Count from First on, PerDevice for each claim.
+	World     int `json:"world"`
+	First     int `json:"first"`
+	Count     int `json:"count"`
+	PerDevice int `json:"per_device"`
+	// Nodes are the job's nodes by number, Node is this one, Store the one with rank 0.
+	Nodes []outboard.NodeID `json:"nodes"`
+	Node  int               `json:"node"`
+	// Claims prove the leases of this node's devices.
+	Claims [][]byte          `json:"claims"`
+	Args   []string          `json:"args"`
+	Files  string            `json:"files,omitempty"`
+	Env    map[string]string `json:"env,omitempty"`
+	Link   collective.Link   `json:"link"`
+}
+
+func (s *start) check() error {
+	ok := s.World > 0 && s.World <= maxRanks && s.First >= 0 && s.Count > 0 && s.First+s.Count <= s.World &&
+		s.PerDevice > 0 && s.Count == s.PerDevice*len(s.Claims) &&
+		len(s.Nodes) > 0 && len(s.Nodes) <= maxNodes && s.Node >= 0 && s.Node < len(s.Nodes) && len(s.Args) > 0
+	if !ok {
+		return outboard.Errorf(outboard.Protocol, "start ranks", "a malformed request")
+	}
+	return nil
+}
+
+// A stop ends the ranks.
+type stop struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// A started says that the ranks' processes run.
+type started struct{}
+
+// A line is what a rank has written.
+type line struct {
+	Rank   int    `json:"rank"`
+	Stderr bool   `json:"stderr,omitempty"`
+	Text   string `json:"text"`
+}
+
+// An exited says that all ranks of the node have ended.
+type exited struct {
+	// Rank failed first, with Status; -1: none.
+	Rank   int    `json:"rank"`
+	Status int    `json:"status,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// AfterLoss says that another node's ranks had gone before that.
+	AfterLoss bool `json:"after_loss,omitempty"`
+}
+
+// A writer writes messages; any number of goroutines may use it.
+type writer struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (w *writer) send(m message) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxMessage {
+		return outboard.Errorf(outboard.Exhausted, "start ranks", "the request has %d bytes: want %d at most; shorten arguments and variables", len(text), maxMessage)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, err = w.out.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
+	return err
+}
+
+// receive reads a message.
+func receive(r io.Reader) (message, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return message{}, err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxMessage {
+		return message{}, outboard.Errorf(outboard.Protocol, "training job", "a message of %d bytes", n)
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return message{}, err
+	}
+	return decodeMessage(text)
+}
+
+func decodeMessage(text []byte) (m message, err error) {
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, outboard.Errorf(outboard.Protocol, "training job", "%w", err)
+	}
+	if m.Start != nil {
+		return m, m.Start.check()
+	}
+	return m, nil
+}
+
+// decodePurpose reads the header of a stream.
+func decodePurpose(header []byte) (p purpose, err error) {
+	if len(header) > maxText {
+		return p, outboard.Errorf(outboard.Protocol, "training job", "a header of %d bytes", len(header))
+	}
+	if err := json.Unmarshal(header, &p); err != nil {
+		return p, outboard.Errorf(outboard.Protocol, "training job", "%w", err)
+	}
+	if !validID(p.Job) || p.Attempt < 1 || p.From < 0 || p.From >= maxNodes {
+		return p, outboard.Errorf(outboard.Protocol, "training job", "a malformed header")
+	}
+	return p, nil
+}
+
+// validID reports whether a text has the form of a job's ID.
+func validID(id string) bool {
+	if len(id) < 3 || len(id) > 40 {
+		return false
+	}
+	for _, c := range id {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+func (k key) String() string { return fmt.Sprintf("%s (attempt %d)", k.job, k.attempt) }

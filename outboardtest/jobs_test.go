@@ -1,0 +1,134 @@
+package outboardtest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/outboardtest"
+)
+
+// submit runs a job to its end and returns its lines, sorted, "RANK TEXT". onLine, if not nil, is
+// called with each.
+func submit(t *testing.T, n *outboardtest.Node, spec client.JobSpec, onLine func(client.JobLine)) (client.Job, []string) {
+	t.Helper()
+	var lines []string
+	j, err := n.Client().SubmitJob(t.Context(), spec, func(e client.JobEvent) error {
+		if e.Line != nil && e.Line.Rank >= 0 {
+			lines = append(lines, fmt.Sprintf("%d %s", e.Line.Rank, e.Line.Text))
+		}
+		if e.Line != nil && onLine != nil {
+			onLine(*e.Line)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(lines)
+	return j, lines
+}
+
+func shell(ranks int, script string) client.JobSpec {
+	return client.JobSpec{Ranks: ranks, Args: []string{"/bin/sh", "-c", script}}
+}
+
+func threeNodes(t *testing.T, jobs string) *outboardtest.Pool {
+	return outboardtest.Start(t, outboardtest.Options{
+		Nodes: []outboardtest.Spec{{Name: "harbour", NoDevices: true}, {Name: "east"}, {Name: "west"}}, Jobs: jobs,
+	})
+}
+
+func deviceCount(t *testing.T, p *outboardtest.Pool) int {
+	t.Helper()
+	devices, err := p.Node("harbour").Client().Devices(t.Context(), outboard.Selector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(devices)
+}
+
+// A job's ranks run on the nodes of its devices, with what torch.distributed reads; a failure on
+// one node ends those of the other, and is the one that is shown.
+func TestJobOverNodes(t *testing.T) {
+	p := threeNodes(t, "trusted")
+	n := deviceCount(t, p)
+	j, lines := submit(t, p.Node("harbour"), shell(n, `echo rank $RANK of $WORLD_SIZE on $OUTBOARD_NODE of $OUTBOARD_NODES`), nil)
+	if j.State != client.JobSucceeded || len(lines) != n {
+		t.Fatalf("%s (%s): %q", j.State, j.Reason, lines)
+	}
+	if want := fmt.Sprintf("0 rank 0 of %d on 0 of 2", n); lines[0] != want {
+		t.Errorf("rank 0 wrote %q, want %q", lines[0], want)
+	}
+	if last := lines[n-1]; !strings.HasSuffix(last, "on 1 of 2") {
+		t.Errorf("the last rank wrote %q, want that it is on node 1", last)
+	}
+	j, _ = submit(t, p.Node("harbour"), shell(n, `if [ $RANK = 1 ]; then exit 7; fi; sleep 1000 & wait`), nil)
+	if j.State != client.JobFailed || j.Status != 7 || !strings.Contains(j.Reason, "rank 1 failed first, with status 7") {
+		t.Errorf("%s, status %d: %q, want that of rank 1", j.State, j.Status, j.Reason)
+	}
+	leases, err := p.Node("harbour").Client().Leases(t.Context())
+	if err != nil || len(leases) > 0 {
+		t.Errorf("%d leases are left (%v)", len(leases), err)
+	}
+}
+
+// A node runs nothing of a job's unless its operator allows it.
+func TestJobIsRefusedByDefault(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour"}}})
+	j, _ := submit(t, p.Node("harbour"), shell(1, "echo here"), nil)
+	if j.State != client.JobFailed || !strings.Contains(j.Reason, "--jobs confined") {
+		t.Errorf("%s: %q, want what allows it", j.State, j.Reason)
+	}
+}
+
+// When a node leaves, the job goes on with the ranks that there are devices for.
+func TestJobGoesOnWithoutALostNode(t *testing.T) {
+	p := threeNodes(t, "trusted")
+	n := deviceCount(t, p)
+	spec := shell(n, `echo attempt $OUTBOARD_ATTEMPT of $WORLD_SIZE; [ $OUTBOARD_ATTEMPT = 2 ] || { sleep 1000 & wait; }`)
+	spec.MinRanks = n / 2
+	var once sync.Once
+	var stopping sync.WaitGroup
+	j, lines := submit(t, p.Node("harbour"), spec, func(l client.JobLine) {
+		if l.Node == "west" {
+			once.Do(func() { stopping.Go(p.Node("west").Stop) })
+		}
+	})
+	stopping.Wait()
+	if j.State != client.JobSucceeded || j.Attempt != 2 || j.World != n/2 {
+		t.Errorf("%s after %d attempts with %d ranks (%s), want success with %d: %q", j.State, j.Attempt, j.World, j.Reason, n/2, lines)
+	}
+}
+
+// The end of a request that submits a job ends its ranks.
+func TestJobEndsWithItsRequest(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour"}}, Jobs: "trusted"})
+	node := p.Node("harbour")
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := node.Client().SubmitJob(ctx, shell(1, "echo here; sleep 1000 & wait"), func(e client.JobEvent) error {
+		if e.Line != nil && e.Line.Text == "here" {
+			cancel()
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v, want that the request was canceled", err)
+	}
+	jobs, err := node.Client().Jobs(t.Context())
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("%d jobs (%v)", len(jobs), err)
+	}
+	if err := node.Client().JobLogs(t.Context(), jobs[0].ID, 0, true, func(client.JobEvent) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if j, err := node.Client().Job(t.Context(), jobs[0].ID); err != nil || j.State != client.JobCanceled {
+		t.Errorf("%s (%v), want canceled", j.State, err)
+	}
+}
