@@ -167,6 +167,12 @@ submitted to.`,
 	}
 }
 
+// jobWordsIfAny is jobWords for an argument that may also be something else.
+func jobWordsIfAny(ctx context.Context, c *client.Client) ([]string, error) {
+	words, _ := jobWords(ctx, c) // Completion has nowhere to show errors.
+	return words, nil
+}
+
 // jobWords are the IDs of the pool's jobs.
 func jobWords(ctx context.Context, c *client.Client) ([]string, error) {
 	list, err := c.Jobs(ctx)

@@ -244,7 +244,10 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 	case <-stopped:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		if err := context.Cause(ctx); !errors.Is(err, errStopped) {
+			return err
+		}
+		return nil
 	}
 }
 
