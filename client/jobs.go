@@ -32,6 +32,8 @@ type JobSpec struct {
 	Files string   `json:"files,omitempty"`
 	// Env are variables beside those that the node sets.
 	Env map[string]string `json:"env,omitempty"`
+	// Data names a dataset of the pool, whose folder the ranks find in OUTBOARD_DATA.
+	Data string `json:"data,omitempty"`
 	// Restarts is how often the ranks start again after the loss of a node; 0 means 10.
 	Restarts int `json:"restarts,omitempty"`
 	// Detach has the job go on when the request that submits it ends.
@@ -74,6 +76,60 @@ type Job struct {
 	Ended   time.Time      `json:"ended,omitzero"`
 	Prog    JobProgress    `json:"progress,omitzero"`
 	Devices []JobDeviceUse `json:"devices,omitempty"`
+	// Checkpoint is the last one, from which the next attempt goes on. DataDigest is that of the
+	// dataset as it was when the job was submitted.
+	Checkpoint *JobCheckpoint `json:"checkpoint,omitempty"`
+	DataDigest string         `json:"data_digest,omitempty"`
+}
+
+// A JobCheckpoint is a state that a job has saved.
+type JobCheckpoint struct {
+	Digest string         `json:"digest"`
+	Step   int            `json:"step"`
+	Size   outboard.Bytes `json:"size"`
+	Saved  time.Time      `json:"saved"`
+}
+
+// A Dataset is a folder that is kept as chunks.
+type Dataset struct {
+	Name string `json:"name"`
+	// Node is the node that it was put on, Digest that of its manifest.
+	Node    outboard.NodeID `json:"node"`
+	Digest  string          `json:"digest"`
+	Files   int             `json:"files"`
+	Size    outboard.Bytes  `json:"size"`
+	Created time.Time       `json:"created"`
+}
+
+// Datasets lists the datasets of the pool, by name.
+func (c *Client) Datasets(ctx context.Context) ([]Dataset, error) {
+	return get[[]Dataset](ctx, c, "/v1/data")
+}
+
+// Dataset returns the dataset with a name, or NODE/NAME.
+func (c *Client) Dataset(ctx context.Context, name string) (Dataset, error) {
+	return get[Dataset](ctx, c, "/v1/data/"+url.PathEscape(name))
+}
+
+// PutDataset names a manifest whose chunks are artifacts of this node.
+func (c *Client) PutDataset(ctx context.Context, name, digest string) (Dataset, error) {
+	var d Dataset
+	err := c.do(ctx, http.MethodPut, "/v1/data/"+url.PathEscape(name)+"?"+url.Values{"digest": {digest}}.Encode(), nil, &d)
+	return d, err
+}
+
+// DeleteDataset forgets a dataset of this node.
+func (c *Client) DeleteDataset(ctx context.Context, name string) error {
+	return c.do(ctx, http.MethodDelete, "/v1/data/"+url.PathEscape(name), nil, nil)
+}
+
+// Chunk returns a part of a dataset, which the node fetches from another one if need be.
+func (c *Client) Chunk(ctx context.Context, digest string) (io.ReadCloser, error) {
+	response, err := c.open(ctx, http.MethodGet, "/v1/chunks/"+url.PathEscape(digest), nil)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
 }
 
 // A JobRank is where ranks of a job run: Count ranks from First on.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/need"
 	"github.com/outboard-run/outboard/outboardtest"
 )
 
@@ -104,6 +106,46 @@ func TestJobGoesOnWithoutALostNode(t *testing.T) {
 	stopping.Wait()
 	if j.State != client.JobSucceeded || j.Attempt != 2 || j.World != n/2 {
 		t.Errorf("%s after %d attempts with %d ranks (%s), want success with %d: %q", j.State, j.Attempt, j.World, j.Reason, n/2, lines)
+	}
+}
+
+// checkpointScript saves a state in its first attempt and then waits; later ones print what they
+// are given.
+const checkpointScript = `
+import os, sys, time
+from outboard._ranks import Connection
+folder = os.environ.get("OUTBOARD_CHECKPOINT")
+if folder:
+    print("state", open(folder + "/state.pt").read(), flush=True)
+    sys.exit()
+if os.environ["RANK"] == "0":
+    fd = os.memfd_create("state")
+    os.write(fd, b"of step 7")
+    Connection(os.environ["OUTBOARD_RANKS_SOCKET"]).request("checkpoint", file=fd, number=7)
+    print("saved", flush=True)
+time.sleep(1000)
+`
+
+// When a node is lost the ranks start again from the last checkpoint, also with fewer of them.
+func TestJobGoesOnFromItsCheckpoint(t *testing.T) {
+	_, err := exec.LookPath("python3")
+	need.That(t, "python3", err == nil, "install python3")
+	p := threeNodes(t, "trusted")
+	n := deviceCount(t, p)
+	spec := client.JobSpec{Ranks: n, MinRanks: n / 2, Args: []string{"python3", "-c", checkpointScript}}
+	var once sync.Once
+	var stopping sync.WaitGroup
+	j, lines := submit(t, p.Node("harbour"), spec, func(l client.JobLine) {
+		if l.Text == "saved" {
+			once.Do(func() { stopping.Go(p.Node("east").Stop) }) // It has rank 0, and the chunks.
+		}
+	})
+	stopping.Wait()
+	if j.State != client.JobSucceeded || j.Checkpoint == nil || j.Checkpoint.Step != 7 {
+		t.Fatalf("%s (%s), checkpoint %+v: %q", j.State, j.Reason, j.Checkpoint, lines)
+	}
+	if !slices.Contains(lines, "0 state of step 7") {
+		t.Errorf("the ranks wrote %q, want the state that was saved", lines)
 	}
 }
 

@@ -18,7 +18,7 @@ func commandGroups(env *Env) []commandGroup {
 		{id: "programs", title: "Programs that use devices of the pool:", commands: []*cobra.Command{
 			newRunCommand(env), newPlanCommand(env), newCalibrateCommand(env), newDevicesCommand(env), newLeasesCommand(env), newSessionsCommand(env), newTraceCommand(env),
 		}},
-		{id: "training", title: "Training:", commands: []*cobra.Command{newTrainCommand(env), newJobsCommand(env)}},
+		{id: "training", title: "Training:", commands: []*cobra.Command{newTrainCommand(env), newJobsCommand(env), newDataCommand(env)}},
 		{id: "apps", title: "Apps of functions and workflows:", commands: []*cobra.Command{
 			newNewCommand(env), newDeployCommand(env), newAppsCommand(env), newFunctionsCommand(env), newInvokeCommand(env),
 			newWorkflowsCommand(env), newExecutionsCommand(env), newLogsCommand(env), newPublishCommand(env), newModulesCommand(env),

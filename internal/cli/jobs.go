@@ -125,6 +125,9 @@ func runJobsShow(ctx context.Context, env *Env, opts jobsShowOptions, id string)
 	for _, u := range j.Devices {
 		rows = append(rows, []string{"used", fmt.Sprintf("%d device(s) of %s, %.0f device-seconds", u.Devices, u.Node, u.Seconds)})
 	}
+	if c := j.Checkpoint; c != nil {
+		rows = append(rows, []string{"checkpoint", fmt.Sprintf("of step %d, %v, saved %s", c.Step, c.Size, c.Saved.Local().Format(time.DateTime))})
+	}
 	if opts.why {
 		for _, w := range j.Why {
 			rows = append(rows, []string{"why", clean(w)})

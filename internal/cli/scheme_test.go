@@ -13,7 +13,7 @@ import (
 var (
 	// listCommands are the plural nouns: each lists, and has its verbs below it.
 	listCommands = []string{
-		"apps", "calls", "devices", "endpoints", "executions", "functions", "jobs", "keys", "leases", "models", "modules", "nodes", "policies", "services", "sessions", "workflows",
+		"apps", "calls", "datasets", "devices", "endpoints", "executions", "functions", "jobs", "keys", "leases", "models", "modules", "nodes", "policies", "services", "sessions", "workflows",
 	}
 	// topVerbs are the verbs that are frequent enough to stand alone; the others stand below a noun.
 	topVerbs = []string{"calibrate", "chat", "deploy", "down", "infer", "invoke", "logs", "network", "new", "plan", "publish", "run", "status", "token", "trace", "train", "up", "upgrade", "version", "config"}

@@ -63,6 +63,9 @@ Each rank computes with an equal share of the processors unless OMP_NUM_THREADS 
 	opts.addFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(false)
 	complete(cmd, "device", env.completeSelector)
+	complete(cmd, "dataset", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return env.firstArg(datasetWords)(cmd, nil, typed)
+	})
 	return cmd
 }
 

@@ -27,6 +27,7 @@ type trainOptions struct {
 	restarts  int
 	name      string
 	files     string
+	data      string
 	env       []string
 	detach    bool
 
@@ -40,14 +41,15 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.perDevice, "ranks-per-device", 1, "with --device: ranks that share a device")
 	flags.IntVar(&o.minRanks, "min-ranks", 0, "with --device: go on with so few ranks when nodes are lost (default all: wait for devices)")
 	flags.IntVar(&o.restarts, "restarts", 0, "with --device: starts of the ranks again after the loss of a node (default 10)")
-	flags.StringVar(&o.name, "name", "", "with --device: name of the job (default its program)")
+	flags.StringVar(&o.name, "job-name", "", "with --device: name of the job (default its program)")
 	flags.StringVar(&o.files, "files", "", "with --device: `FOLDER` that travels with the job (default that of the script)")
+	flags.StringVar(&o.data, "dataset", "", "with --device: `NAME` of a dataset, whose folder the ranks find in OUTBOARD_DATA")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
 	flags.BoolVar(&o.detach, "detach", false, "with --device: print the job's ID and return")
 }
 
 // poolFlags are the flags that need --device.
-var poolFlags = []string{"memory", "ranks-per-device", "min-ranks", "restarts", "name", "files", "env", "detach"}
+var poolFlags = []string{"memory", "ranks-per-device", "min-ranks", "restarts", "job-name", "files", "dataset", "env", "detach"}
 
 func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 	o.pooled = flags.Changed("device")
@@ -66,7 +68,7 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 func (o *trainOptions) spec(env *Env, args []string) (client.JobSpec, []byte, error) {
 	s := client.JobSpec{
 		Name: o.name, Ranks: o.ranks, PerDevice: o.perDevice, MinRanks: o.minRanks, Selector: o.device, Memory: o.memory,
-		Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
+		Data: o.data, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
 	}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")

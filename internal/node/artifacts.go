@@ -46,7 +46,7 @@ func (c *artifactCollector) run(ctx context.Context, ready func()) error {
 		}
 		needed := c.apps.Files()
 		maps.Copy(needed, c.models.Files())
-		maps.Copy(needed, c.jobs.Files())
+		maps.Copy(needed, c.jobs.Files(ctx))
 		done, err := c.store.Collect(ctx, needed, unreferencedLimit)
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("unreferenced files are not all removed", "error", err)

@@ -8,9 +8,11 @@ import (
 	"sync/atomic"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/job"
 )
 
@@ -32,13 +34,13 @@ func (n *Node) openJobs(ctx context.Context) (lifecycle.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &jobs{peers: &job.Peers{Dial: n.dialJobs}}
+	j := &jobs{peers: &job.Peers{Dial: dialJobs(n.peers)}}
 	j.host = job.NewHost(job.HostOptions{
-		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch,
+		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: data.Kept{Store: n.artifacts},
 		Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Log: log,
 	})
 	j.manager, err = job.Open(ctx, job.Options{
-		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Dir: absolute(n.folder.at(jobsDir)),
+		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: data.Kept{Store: n.artifacts}, Dir: absolute(n.folder.at(jobsDir)),
 		Metrics: job.NewMetrics(n.registry), Log: log,
 	})
 	if err != nil {
@@ -51,22 +53,27 @@ func (n *Node) openJobs(ctx context.Context) (lifecycle.Resource, error) {
 // Close implements lifecycle.Resource.
 func (j *jobs) Close() error { return errors.Join(j.manager.Close(), j.peers.Close()) }
 
-// ownsProcess reports whether a process is a worker or a rank of this node, or descends from one.
-func (n *Node) ownsProcess(pid int) bool {
-	if n.host.Owns(pid) {
-		return true
+// ownsProcess returns a function that reports whether a process is a worker or a rank of a node,
+// or descends from one.
+func ownsProcess(workers *lend.Host, p *jobsPointer) func(pid int) bool {
+	return func(pid int) bool {
+		if workers.Owns(pid) {
+			return true
+		}
+		j := p.Load()
+		return j != nil && j.host.Owns(pid)
 	}
-	j := n.jobs.Load()
-	return j != nil && j.host.Owns(pid)
 }
 
-// dialJobs connects to a node for the ranks of jobs.
-func (n *Node) dialJobs(ctx context.Context, to outboard.NodeID) (*framed.Conn, error) {
-	member, ok := n.pool.Node(to)
-	if !ok {
-		return nil, outboard.Errorf(outboard.Unreachable, "node "+string(to), "it is not in the pool")
+// dialJobs returns a function that connects to a node for the ranks of jobs.
+func dialJobs(s *peerServer) func(context.Context, outboard.NodeID) (*framed.Conn, error) {
+	return func(ctx context.Context, to outboard.NodeID) (*framed.Conn, error) {
+		member, ok := s.pool.Node(to)
+		if !ok {
+			return nil, outboard.Errorf(outboard.Unreachable, "node "+string(to), "it is not in the pool")
+		}
+		return framed.Dial(ctx, member.Addr, s.identity.ClientTLS(to, member.Fingerprint, job.Protocol), s.framed)
 	}
-	return framed.Dial(ctx, member.Addr, n.identity.ClientTLS(to, member.Fingerprint, job.Protocol), n.peers.framed)
 }
 
 // serveJobs serves the streams of another node for the ranks of jobs.

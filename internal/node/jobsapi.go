@@ -20,6 +20,15 @@ func (a *jobsAPI) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/jobs", api.Answer(func(*http.Request) ([]client.Job, error) { return a.manager.List(), nil }))
 	mux.HandleFunc("GET /v1/jobs/{id}", api.Answer(func(r *http.Request) (client.Job, error) { return a.manager.Get(r.PathValue("id")) }))
 	mux.HandleFunc("POST /v1/jobs", a.post)
+	mux.HandleFunc("GET /v1/data", api.Answer(func(*http.Request) ([]client.Dataset, error) { return a.manager.Datasets(), nil }))
+	mux.HandleFunc("GET /v1/data/{name}", api.Answer(func(r *http.Request) (client.Dataset, error) { return a.manager.Dataset(r.PathValue("name")) }))
+	mux.HandleFunc("PUT /v1/data/{name}", api.Answer(func(r *http.Request) (client.Dataset, error) {
+		return a.manager.PutDataset(r.Context(), r.PathValue("name"), r.URL.Query().Get("digest"))
+	}))
+	mux.HandleFunc("DELETE /v1/data/{name}", api.Answer(func(r *http.Request) (api.Nothing, error) {
+		return api.Nothing{}, a.manager.DeleteDataset(r.Context(), r.PathValue("name"))
+	}))
+	mux.HandleFunc("GET /v1/chunks/{digest}", a.chunk)
 	mux.HandleFunc("GET /v1/jobs/{id}/logs", a.logs)
 	mux.HandleFunc("DELETE /v1/jobs/{id}", api.Answer(func(r *http.Request) (api.Nothing, error) {
 		return api.Nothing{}, a.manager.Cancel(r.PathValue("id"))
@@ -27,6 +36,17 @@ func (a *jobsAPI) register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/jobs/{id}/resume", api.Answer(func(r *http.Request) (api.Nothing, error) {
 		return api.Nothing{}, a.manager.Resume(r.Context(), r.PathValue("id"))
 	}))
+}
+
+// chunk sends a part of a dataset.
+func (a *jobsAPI) chunk(w http.ResponseWriter, r *http.Request) {
+	content, err := a.manager.Chunk(r.Context(), r.PathValue("digest"))
+	if err != nil {
+		api.Refuse(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = w.Write(content) // an error means that the client has disconnected
 }
 
 // post submits a job. Unless it is detached it lasts as long as the request.

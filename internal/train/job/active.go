@@ -45,17 +45,20 @@ const (
 	progressInterval = 5 * time.Second
 )
 
-// update changes the job's record and writes it to the pool's table.
-func (a *activeJob) update(change func(*client.Job)) {
+// update changes the job's record and writes it to the pool's table. An error is logged; the next
+// update writes the record again.
+func (a *activeJob) update(change func(*client.Job)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change(&a.job)
 	a.written = time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
 	defer cancel()
-	if err := a.manager.write(ctx, &a.job); err != nil {
+	err := a.manager.write(ctx, &a.job)
+	if err != nil {
 		a.manager.opts.Log.Warn("a job's record is not written", "job", a.job.ID, "error", err)
 	}
+	return err
 }
 
 // note adds a line about the job itself.
@@ -85,7 +88,7 @@ func (a *activeJob) run(ctx context.Context) {
 		}
 		a.manager.opts.Metrics.restarted()
 		a.note("%v: the ranks start again", err)
-		a.update(func(j *client.Job) {
+		_ = a.update(func(j *client.Job) {
 			j.State, j.Reason, j.Ranks, j.World = client.JobWaiting, err.Error(), nil, 0
 		})
 	}
@@ -94,10 +97,10 @@ func (a *activeJob) run(ctx context.Context) {
 // end writes how the job has ended. One that is detached and whose node stops goes on later.
 func (a *activeJob) end(err error) {
 	if errors.Is(err, errNodeStops) && a.snapshot().Spec.Detach {
-		a.update(func(j *client.Job) { j.State, j.Reason = client.JobWaiting, err.Error() })
+		_ = a.update(func(j *client.Job) { j.State, j.Reason = client.JobWaiting, err.Error() })
 		return
 	}
-	a.update(func(j *client.Job) {
+	_ = a.update(func(j *client.Job) {
 		j.State, j.Ended = client.JobSucceeded, time.Now().UTC()
 		if err != nil {
 			j.State, j.Reason, j.Status = client.JobFailed, err.Error(), 1
@@ -155,7 +158,7 @@ func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 		if j.Attempt == 0 || outboard.KindOf(err) != outboard.NoDevice {
 			return leases, err
 		}
-		a.update(func(j *client.Job) { j.Reason = err.Error() })
+		_ = a.update(func(j *client.Job) { j.Reason = err.Error() })
 		select {
 		case <-changed:
 		case <-ctx.Done():

@@ -64,7 +64,7 @@ func (a *activeJob) attempt(ctx context.Context) error {
 	}
 	nodes := a.place(leases)
 	link, why := a.explain(nodes, time.Since(asked))
-	a.update(func(j *client.Job) {
+	_ = a.update(func(j *client.Job) {
 		j.Attempt++
 		j.State, j.Reason, j.World, j.Why, j.Ranks = client.JobStarting, "", len(leases)*j.Spec.PerDevice, why, ranksOf(nodes)
 		if j.Started.IsZero() {
@@ -114,7 +114,7 @@ func ranksOf(nodes []*nodeRun) (list []client.JobRank) {
 func (a *activeJob) explain(nodes []*nodeRun, waited time.Duration) (link collective.Link, why []string) {
 	why = append(why, fmt.Sprintf("waited %v for %d device(s) on %d node(s), granted together", waited.Round(time.Millisecond), devices(nodes), len(nodes)))
 	for _, n := range nodes {
-		why = append(why, fmt.Sprintf("ranks %d to %d on node %s", n.first, n.first+n.count-1, n.node))
+		why = append(why, fmt.Sprintf("%d rank(s) from rank %d on, on node %s", n.count, n.first, n.node))
 	}
 	if len(nodes) == 1 {
 		return link, append(why, "collectives: in the memory of one node, in the order of ranks")
@@ -154,7 +154,7 @@ func devices(nodes []*nodeRun) (n int) {
 
 // charge adds the time of an attempt to the devices' use.
 func (a *activeJob) charge(nodes []*nodeRun, d time.Duration) {
-	a.update(func(j *client.Job) {
+	_ = a.update(func(j *client.Job) {
 		for _, n := range nodes {
 			i := slices.IndexFunc(j.Devices, func(u client.JobDeviceUse) bool { return u.Node == n.node })
 			if i < 0 {
@@ -183,9 +183,9 @@ func (a *activeJob) runRanks(ctx context.Context, nodes []*nodeRun, link collect
 			a.stopAll(nodes)
 			return &lostError{node: n.node, err: err}
 		}
-		reading.Go(func() { a.read(n, events) })
+		reading.Go(func() { a.read(ctx, n, events) })
 	}
-	a.update(func(j *client.Job) { j.State = client.JobRunning })
+	_ = a.update(func(j *client.Job) { j.State = client.JobRunning })
 	return a.wait(ctx, nodes, events)
 }
 
@@ -194,6 +194,9 @@ func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun,
 	s := &start{
 		World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
 		Args: j.Spec.Args, Files: j.Spec.Files, Env: j.Spec.Env, Link: link,
+	}
+	if s.Data = j.DataDigest; j.Checkpoint != nil {
+		s.Checkpoint = j.Checkpoint.Digest
 	}
 	for _, o := range nodes {
 		s.Nodes = append(s.Nodes, o.node)
@@ -214,7 +217,7 @@ func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun,
 }
 
 // read passes on what a node reports until its ranks have ended or it is lost.
-func (a *activeJob) read(n *nodeRun, events chan<- attemptEvent) {
+func (a *activeJob) read(ctx context.Context, n *nodeRun, events chan<- attemptEvent) {
 	for {
 		m, err := receive(n.stream)
 		switch {
@@ -223,6 +226,8 @@ func (a *activeJob) read(n *nodeRun, events chan<- attemptEvent) {
 			return
 		case m.Line != nil:
 			a.addLine(n, m.Line)
+		case m.Saved != nil:
+			a.keep(ctx, n, m.Saved)
 		case m.Exited != nil:
 			events <- attemptEvent{from: n, exited: m.Exited}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/train/data"
 )
 
 // HostOptions configure a Host.
@@ -27,7 +28,9 @@ type HostOptions struct {
 	Peers *Peers
 	// Fetch returns an artifact from this node or another one.
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
-	// Command is the program that confines itself and becomes a rank: see [Confine].
+	// Chunks keeps checkpoints and data.
+	Chunks data.Chunks
+	// Command is the program that confines itself and becomes a rank: see launch.Confine.
 	Command []string
 	// Readable are paths that ranks may read beside the system's.
 	Readable []string

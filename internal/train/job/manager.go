@@ -17,6 +17,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/train/data"
 )
 
 // Leases grants the devices of jobs. *pool.Pool implements it.
@@ -39,6 +40,8 @@ type Options struct {
 	State  *state.State
 	Leases Leases
 	Peers  *Peers
+	// Chunks keeps checkpoints and datasets.
+	Chunks data.Chunks
 	// Dir is the folder with the lines of the jobs.
 	Dir     string
 	Metrics *Metrics
@@ -49,7 +52,8 @@ type Options struct {
 type Manager struct {
 	opts Options
 	view *state.Follower
-	all  map[string]client.Job // by ID, under view's lock
+	all  map[string]client.Job     // by ID, under view's lock
+	sets map[string]client.Dataset // by NODE/NAME, under view's lock
 
 	life    context.Context //nolint:containedctx // of the jobs
 	stop    context.CancelCauseFunc
@@ -68,7 +72,7 @@ func Open(ctx context.Context, opts Options) (*Manager, error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open jobs: %w", err)
 	}
-	m := &Manager{opts: opts, all: make(map[string]client.Job), active: make(map[string]*activeJob), written: make(map[string]client.Job)}
+	m := &Manager{opts: opts, all: make(map[string]client.Job), sets: make(map[string]client.Dataset), active: make(map[string]*activeJob), written: make(map[string]client.Job)}
 	m.life, m.stop = context.WithCancelCause(context.Background())
 	var err error
 	if m.view, err = state.Follow(ctx, opts.State, opts.Log, m.apply); err != nil {
@@ -147,17 +151,6 @@ func (m *Manager) latest(id string) client.Job {
 	return m.all[id]
 }
 
-// Files returns the digests of the artifacts that jobs of the pool still need.
-func (m *Manager) Files() map[string]bool {
-	files := make(map[string]bool)
-	for _, j := range m.List() {
-		if j.Spec.Files != "" {
-			files[j.Spec.Files] = true // Also of one that has ended: it may be resumed.
-		}
-	}
-	return files
-}
-
 // own returns a job of this node.
 func (m *Manager) own(id string) (client.Job, error) {
 	j, err := m.Get(id)
@@ -222,8 +215,16 @@ func (m *Manager) Submit(ctx context.Context, spec client.JobSpec) (*Submitted, 
 		spec.Name = strings.Join(spec.Args, " ")
 		spec.Name = spec.Name[:min(len(spec.Name), 60)]
 	}
+	var dataset client.Dataset
+	if spec.Data != "" {
+		var err error
+		if dataset, err = m.Dataset(spec.Data); err != nil {
+			return nil, err
+		}
+	}
 	j := client.Job{
-		ID: "job-" + strings.ToLower(rand.Text()[:8]), Node: m.opts.Self, Spec: spec, State: client.JobWaiting, Created: time.Now().UTC(),
+		DataDigest: dataset.Digest,
+		ID:         "job-" + strings.ToLower(rand.Text()[:8]), Node: m.opts.Self, Spec: spec, State: client.JobWaiting, Created: time.Now().UTC(),
 	}
 	if err := m.write(ctx, &j); err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/launch"
 	"github.com/outboard-run/outboard/internal/train/ranks"
 	"github.com/outboard-run/outboard/python"
@@ -46,15 +47,20 @@ type run struct {
 	stop    context.CancelFunc
 	lost    atomic.Bool // a group has ended because of another node
 	opened  bool
+
+	checkpoints savedCheckpoints
 }
 
 // Names in a run's folder.
 const (
-	filesDir     = "files"
-	pythonDir    = "python"
-	ranksSocket  = "ranks.sock"
-	maxUnpacked  = 4 << 30
-	maxFileCount = 20_000
+	filesDir  = "files"
+	pythonDir = "python"
+	// checkpointDir and dataDir are also what errors call them.
+	checkpointDir = "checkpoint"
+	dataDir       = "data"
+	ranksSocket   = "ranks.sock"
+	maxUnpacked   = 4 << 30
+	maxFileCount  = 20_000
 )
 
 // open prepares the folder, the server of collective calls and the way to the store.
@@ -72,7 +78,8 @@ func (r *run) open(ctx context.Context) error {
 	socket := filepath.Join(r.dir, ranksSocket)
 	r.mesh = newMesh(r.host.opts.Peers, r.key, r.start)
 	opts := ranks.Options{
-		Log: r.host.opts.Log, Node: r.start.Node, Link: r.start.Link, Failed: func(error) { r.lost.Store(true) },
+		Checkpoint: r.saveCheckpoint,
+		Log:        r.host.opts.Log, Node: r.start.Node, Link: r.start.Link, Failed: func(error) { r.lost.Store(true) },
 	}
 	if len(r.start.Nodes) > 1 {
 		opts.Mesh = r.mesh
@@ -105,6 +112,18 @@ func (r *run) prepareFiles(ctx context.Context) error {
 	}
 	if err := python.Extract(filepath.Join(r.dir, pythonDir)); err != nil {
 		return err
+	}
+	for name, digest := range map[string]string{checkpointDir: r.start.Checkpoint, dataDir: r.start.Data} {
+		if digest == "" {
+			continue
+		}
+		m, err := data.Load(ctx, r.host.opts.Chunks, digest)
+		if err == nil {
+			err = m.Restore(ctx, r.host.opts.Chunks, filepath.Join(r.dir, name))
+		}
+		if err != nil {
+			return fmt.Errorf("restore the job's %s: %w", name, err)
+		}
 	}
 	if r.start.Files == "" {
 		return nil
@@ -223,15 +242,7 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		m, err := receive(stream)
-		switch {
-		case err != nil:
-			cancel(fmt.Errorf("the job's manager is lost: %w", err))
-		case m.Stop != nil:
-			cancel(errStopped)
-		default:
-			cancel(outboard.Errorf(outboard.Protocol, "training job", "an unexpected message"))
-		}
+		cancel(r.receive(stream))
 	}()
 	err := r.launch(ctx)
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopped) {
@@ -248,6 +259,23 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 			return err
 		}
 		return nil
+	}
+}
+
+// receive receives the manager's messages until one stops the run, and returns why it ends.
+func (r *run) receive(stream io.Reader) error {
+	for {
+		m, err := receive(stream)
+		switch {
+		case err != nil:
+			return fmt.Errorf("the job's manager is lost: %w", err)
+		case m.Stop != nil:
+			return errStopped
+		case m.Kept != nil:
+			r.checkpoints.answer(m.Kept)
+		default:
+			return outboard.Errorf(outboard.Protocol, "training job", "an unexpected message")
+		}
 	}
 }
 
@@ -301,10 +329,11 @@ func (r *run) launch(ctx context.Context) error {
 func (r *run) command() ([]string, error) {
 	program := r.start.Args
 	if r.host.opts.Mode == ModeTrusted {
-		path, err := lookPath(program[0], filepath.Join(r.dir, filesDir))
+		path, err := launch.LookPath(program[0], filepath.Join(r.dir, filesDir))
 		return append([]string{path}, program[1:]...), err
 	}
-	return append(append([]string(nil), r.host.opts.Command...), confineArgs(r.dir, r.host.opts.Readable, r.uid != 0, program)...), nil
+	c := launch.Confinement{Dir: r.dir, Files: filepath.Join(r.dir, filesDir), Readable: r.host.opts.Readable, OwnUser: r.uid != 0}
+	return append(append([]string(nil), r.host.opts.Command...), c.Args(program)...), nil
 }
 
 // environ returns the environment of a rank: nothing of the node's own but where programs are.
@@ -328,6 +357,12 @@ func (r *run) environ(rank int) []string {
 		"OUTBOARD_JOB": r.key.job, "OUTBOARD_ATTEMPT": strconv.Itoa(r.key.attempt),
 		"OUTBOARD_DEVICE": string(r.devices[local/r.start.PerDevice]),
 	})
+	if r.start.Checkpoint != "" {
+		env["OUTBOARD_CHECKPOINT"] = filepath.Join(r.dir, checkpointDir)
+	}
+	if r.start.Data != "" {
+		env["OUTBOARD_DATA"] = filepath.Join(r.dir, dataDir)
+	}
 	var list []string
 	for name, value := range env {
 		list = append(list, name+"="+value)

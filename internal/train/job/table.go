@@ -24,6 +24,9 @@ func keyOf(j *client.Job) string { return jobsPrefix + string(j.Node) + "/" + j.
 
 // apply takes in a record of the table.
 func (m *Manager) apply(e state.Entry) (bool, error) {
+	if name, ok := strings.CutPrefix(e.Key, datasetsPrefix); ok {
+		return m.applyDataset(name, e)
+	}
 	rest, ok := strings.CutPrefix(e.Key, jobsPrefix)
 	if !ok {
 		return false, nil

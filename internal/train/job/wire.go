@@ -52,10 +52,12 @@ type message struct {
 	// From the manager.
 	Start *start `json:"start,omitempty"`
 	Stop  *stop  `json:"stop,omitempty"`
+	Kept  *kept  `json:"kept,omitempty"`
 	// From the node.
 	Started *started `json:"started,omitempty"`
 	Line    *line    `json:"line,omitempty"`
 	Exited  *exited  `json:"exited,omitempty"`
+	Saved   *saved   `json:"saved,omitempty"`
 }
 
 // A start has a node start ranks.
@@ -74,6 +76,9 @@ type start struct {
 	Files  string            `json:"files,omitempty"`
 	Env    map[string]string `json:"env,omitempty"`
 	Link   collective.Link   `json:"link"`
+	// Checkpoint and Data are the digests of manifests, "" for none.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	Data       string `json:"data,omitempty"`
 }
 
 func (s *start) check() error {
@@ -84,6 +89,18 @@ func (s *start) check() error {
 		return outboard.Errorf(outboard.Protocol, "start ranks", "a malformed request")
 	}
 	return nil
+}
+
+// A saved says that a node has the chunks of a checkpoint.
+type saved struct {
+	Step   int    `json:"step"`
+	Digest string `json:"digest"`
+}
+
+// A kept answers a saved: the manager has the checkpoint too, or has an error.
+type kept struct {
+	Digest string `json:"digest"`
+	Error  string `json:"error,omitempty"`
 }
 
 // A stop ends the ranks.

@@ -11,6 +11,7 @@
 //	call  {operation, element, reduction,     a collective call; with a file: that is the rank's
 //	       count, root, offset, site}         memory from now on
 //	send  {peer, tag, offset, bytes}          to another rank of the group
+//	checkpoint {number}                       instead of join; with a file: the state after a step
 //	receive {peer, tag, offset, bytes}        the reply comes when the bytes are there
 //
 // Memory is a memfd that can't change its size; offset is where the buffer begins in it. A

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,9 @@ type Options struct {
 	Node int
 	// Link is the slowest link between the nodes: all servers of the job have the same.
 	Link collective.Link
+	// Checkpoint, if not nil, keeps the file of a checkpoint; its size does not matter to the
+	// caller. It returns when the checkpoint counts.
+	Checkpoint func(ctx context.Context, f *os.File, number int) error
 	// Failed, if not nil, is called when a group ends because of another node.
 	Failed func(error)
 }
@@ -175,6 +179,7 @@ type request struct {
 	Count     int                  `json:"count"`
 	Root      int                  `json:"root"`
 	Site      string               `json:"site"`
+	Number    int                  `json:"number"`
 }
 
 // handle carries out a request. Requests that wait for other ranks are answered later.
@@ -192,6 +197,9 @@ func (m *member) perform(msg *ipc.Message) error {
 	}
 	if msg.Type == "join" {
 		return m.join(msg, &r)
+	}
+	if msg.Type == "checkpoint" {
+		return m.checkpoint(msg, r.Number)
 	}
 	if m.group == nil {
 		return outboard.Errorf(outboard.Protocol, "", "%w", errNotJoined)
@@ -229,6 +237,23 @@ func (m *member) join(msg *ipc.Message, r *request) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		m.reply(msg, g.failed)
+	})
+	return nil
+}
+
+// checkpoint keeps the file that comes with a request, and answers when that is done.
+func (m *member) checkpoint(msg *ipc.Message, number int) error {
+	f := msg.File()
+	keep := m.server.opts.Checkpoint
+	if f == nil || keep == nil || number < 0 {
+		if f != nil {
+			_ = f.Close() // It was only received.
+		}
+		return outboard.Errorf(outboard.Invalid, "save a checkpoint", "no file, or this program is no rank of a job in the pool: start it with --device")
+	}
+	m.server.working.Go(func() {
+		defer f.Close()
+		m.reply(msg, keep(m.server.life, f, number))
 	})
 	return nil
 }

@@ -1,4 +1,4 @@
-package job
+package launch
 
 import (
 	"errors"
@@ -23,14 +23,13 @@ var (
 	systemDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 )
 
-// confineArgs are the arguments with which the helper process confines itself to dir and becomes
-// program.
-func confineArgs(dir string, readable []string, ownUser bool, program []string) []string {
-	args := []string{"--dir", dir}
-	for _, path := range readable {
+// Args are the arguments with which the helper process confines itself and becomes program.
+func (c *Confinement) Args(program []string) []string {
+	args := []string{"--dir", c.Dir, "--files", c.Files}
+	for _, path := range c.Readable {
 		args = append(args, "--readable", path)
 	}
-	if ownUser {
+	if c.OwnUser {
 		args = append(args, "--own-user")
 	}
 	return append(append(args, "--"), program...)
@@ -38,9 +37,10 @@ func confineArgs(dir string, readable []string, ownUser bool, program []string) 
 
 // Confinement is how a rank's process isolates itself.
 type Confinement struct {
-	// Dir is the folder that the process may write to, Readable are paths that it may read beside
-	// the system's.
+	// Dir is the folder that the process may write to, Files the one in it that relative paths
+	// begin at, Readable are paths that it may read beside the system's.
 	Dir      string
+	Files    string
 	Readable []string
 	// OwnUser says that the process has a user of its own, which the node's files are closed to.
 	OwnUser bool
@@ -52,7 +52,7 @@ func Confine(c Confinement, args []string) error {
 		return outboard.Errorf(outboard.Invalid, "start a rank", "no program")
 	}
 	runtime.LockOSThread()
-	path, err := lookPath(args[0], filepath.Join(c.Dir, filesDir))
+	path, err := LookPath(args[0], c.Files)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func (c *Confinement) rules() sandbox.Rules {
 	return r
 }
 
-// lookPath finds a program in PATH, or relative to dir.
-func lookPath(name, dir string) (string, error) {
+// LookPath finds a program in PATH, or relative to dir.
+func LookPath(name, dir string) (string, error) {
 	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
 		name = filepath.Join(dir, name)
 	}

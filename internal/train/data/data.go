@@ -1,0 +1,296 @@
+// Package data keeps datasets and checkpoints as chunks that are named by the digests of their
+// content.
+//
+// A manifest lists the files of a folder and the chunks of each. It is a chunk itself and is
+// written last: what has a manifest is whole. Chunks that two manifests share are stored once.
+package data
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/artifact"
+)
+
+// Chunks is where chunks are kept.
+type Chunks interface {
+	Has(ctx context.Context, digest string) (bool, error)
+	Put(ctx context.Context, digest string, content []byte) error
+	// Get returns a chunk, verified.
+	Get(ctx context.Context, digest string) ([]byte, error)
+}
+
+const (
+	// format names the format of a manifest.
+	format    = "outboard-data/1"
+	chunkSize = 4 << 20
+	// maxManifest bounds a manifest in bytes, maxSize what it describes.
+	maxManifest = 16 << 20
+	maxFiles    = 100_000
+	maxSize     = 1 << 42
+)
+
+// A Manifest describes a folder.
+type Manifest struct {
+	Format string `json:"format"`
+	Files  []File `json:"files"`
+}
+
+// A File is one file of a folder.
+type File struct {
+	// Name is relative to the folder, with slashes.
+	Name   string  `json:"name"`
+	Mode   uint32  `json:"mode"`
+	Chunks []Chunk `json:"chunks"`
+}
+
+// A Chunk is a part of a file.
+type Chunk struct {
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}
+
+// Size returns the bytes of all files.
+func (m *Manifest) Size() (n int64) {
+	for _, f := range m.Files {
+		for _, c := range f.Chunks {
+			n += c.Size
+		}
+	}
+	return n
+}
+
+// Digests adds the digests of all chunks to a set.
+func (m *Manifest) Digests(to map[string]bool) {
+	for _, f := range m.Files {
+		for _, c := range f.Chunks {
+			to[c.Digest] = true
+		}
+	}
+}
+
+// Decode reads a manifest and checks it. name is what it was asked for by, for errors.
+func Decode(name string, text []byte) (*Manifest, error) {
+	refuse := func(format string, args ...any) (*Manifest, error) {
+		return nil, outboard.Errorf(outboard.Invalid, name, format, args...)
+	}
+	var m Manifest
+	if len(text) > maxManifest {
+		return refuse("a manifest of %d bytes: want %d at most", len(text), maxManifest)
+	}
+	if err := json.Unmarshal(text, &m); err != nil || m.Format != format {
+		return refuse("it is no dataset and no checkpoint of Outboard")
+	}
+	if len(m.Files) > maxFiles {
+		return refuse("it has %d files: want %d at most", len(m.Files), maxFiles)
+	}
+	total := int64(0)
+	for _, f := range m.Files {
+		if !filepath.IsLocal(filepath.FromSlash(f.Name)) || f.Name == "." {
+			return refuse("%.100q is no name of a file in a folder", f.Name)
+		}
+		for _, c := range f.Chunks {
+			if c.Size < 1 || c.Size > chunkSize || artifact.CheckDigest(c.Digest) != nil {
+				return refuse("%.100q has a malformed chunk", f.Name)
+			}
+			if total += c.Size; total > maxSize {
+				return refuse("it has more than %v", outboard.Bytes(maxSize))
+			}
+		}
+	}
+	return &m, nil
+}
+
+// Load reads the manifest with a digest.
+func Load(ctx context.Context, chunks Chunks, digest string) (*Manifest, error) {
+	text, err := chunks.Get(ctx, digest)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	return Decode(digest, text)
+}
+
+// Save writes a manifest, and returns its digest. All of its chunks must be there.
+func Save(ctx context.Context, chunks Chunks, m *Manifest) (string, error) {
+	m.Format = format
+	text, err := json.Marshal(m)
+	if err != nil {
+		return "", err
+	}
+	digest := artifact.Digest(text)
+	if _, err := Decode(digest, text); err != nil {
+		return "", err
+	}
+	return digest, chunks.Put(ctx, digest, text)
+}
+
+// AddFile writes the content of r, and adds it to the manifest.
+func (m *Manifest) AddFile(ctx context.Context, chunks Chunks, name string, mode fs.FileMode, r io.Reader) error {
+	f := File{Name: name, Mode: uint32(mode.Perm()), Chunks: []Chunk{}}
+	buf := make([]byte, chunkSize)
+	for {
+		n, err := io.ReadFull(r, buf)
+		if n > 0 {
+			c := Chunk{Digest: artifact.Digest(buf[:n]), Size: int64(n)}
+			if err := putOnce(ctx, chunks, c.Digest, buf[:n]); err != nil {
+				return err
+			}
+			f.Chunks = append(f.Chunks, c)
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			m.Files = append(m.Files, f)
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+	}
+}
+
+// putOnce writes a chunk unless it is there.
+func putOnce(ctx context.Context, chunks Chunks, digest string, content []byte) error {
+	if has, err := chunks.Has(ctx, digest); has || err != nil {
+		return err
+	}
+	return chunks.Put(ctx, digest, content)
+}
+
+// AddFolder adds the files below dir. progress, if not nil, is told of each.
+func (m *Manifest) AddFolder(ctx context.Context, chunks Chunks, dir string, progress func(name string)) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if !e.Type().IsRegular() {
+			return outboard.Errorf(outboard.Invalid, "read the folder", "%s is no regular file", name)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if progress != nil {
+			progress(name)
+		}
+		return m.AddFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f)
+	})
+}
+
+// Restore writes the files of a manifest to dir, which must not exist: they are written aside
+// first, so that dir is whole or is not there.
+func (m *Manifest) Restore(ctx context.Context, chunks Chunks, dir string) (err error) {
+	if _, err := os.Lstat(dir); err == nil {
+		return outboard.Errorf(outboard.Conflict, "restore", "%s exists already: name another folder", dir)
+	}
+	aside, err := os.MkdirTemp(filepath.Dir(dir), ".outboard-restore-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(aside))
+		}
+	}()
+	root, err := os.OpenRoot(aside)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, f := range m.Files {
+		if err := restoreFile(ctx, chunks, root, &f); err != nil {
+			return fmt.Errorf("restore %s: %w", f.Name, err)
+		}
+	}
+	if err := os.Chmod(aside, 0o755); err != nil {
+		return err
+	}
+	return os.Rename(aside, dir)
+}
+
+func restoreFile(ctx context.Context, chunks Chunks, root *os.Root, f *File) error {
+	name := filepath.FromSlash(f.Name)
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(f.Mode)&0o777|0o400)
+	if err != nil {
+		return err
+	}
+	for _, c := range f.Chunks {
+		content, err := chunks.Get(ctx, c.Digest)
+		if err == nil && int64(len(content)) != c.Size {
+			err = outboard.Errorf(outboard.Invalid, "chunk "+c.Digest, "it has %d bytes where %d are due", len(content), c.Size)
+		}
+		if err == nil {
+			_, err = out.Write(content)
+		}
+		if err != nil {
+			return errors.Join(err, out.Close())
+		}
+	}
+	return errors.Join(out.Sync(), out.Close())
+}
+
+// Copy makes all chunks of a manifest, and itself, be in chunks: they are fetched one by one.
+func Copy(ctx context.Context, chunks Chunks, digest string) (*Manifest, error) {
+	m, err := Load(ctx, chunks, digest)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range m.Files {
+		for _, c := range f.Chunks {
+			if has, err := chunks.Has(ctx, c.Digest); err != nil {
+				return nil, err
+			} else if has {
+				continue
+			}
+			if _, err := chunks.Get(ctx, c.Digest); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m, nil
+}
+
+// Kept is a node's store of artifacts as Chunks. Get fetches from other nodes.
+type Kept struct{ Store *artifact.Store }
+
+var _ Chunks = Kept{}
+
+// Has implements Chunks.
+func (k Kept) Has(_ context.Context, digest string) (bool, error) { return k.Store.Has(digest) }
+
+// Put implements Chunks.
+func (k Kept) Put(ctx context.Context, digest string, content []byte) error {
+	return k.Store.Write(ctx, digest, content)
+}
+
+// Get implements Chunks.
+func (k Kept) Get(ctx context.Context, digest string) ([]byte, error) {
+	if err := k.Store.Ensure(ctx, digest); err != nil {
+		return nil, err
+	}
+	size, err := k.Store.Size(digest)
+	if err != nil {
+		return nil, err
+	}
+	if size > maxManifest {
+		return nil, outboard.Errorf(outboard.Invalid, digest, "it has %v, and is no part of a dataset or a checkpoint", outboard.Bytes(size))
+	}
+	return k.Store.Fetch(ctx, digest) // Again, if the copy is corrupt.
+}

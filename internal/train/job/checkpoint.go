@@ -1,0 +1,129 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/train/data"
+)
+
+// checkpointFile is the file of a checkpoint in its folder: python/outboard/checkpoint.py.
+const checkpointFile = "state.pt"
+
+// savedCheckpoints are the checkpoints of a run that its manager has not answered yet.
+type savedCheckpoints struct {
+	mu      sync.Mutex
+	waiting map[string]chan error // by digest
+}
+
+// errSaving says that the same checkpoint is being saved already.
+var errSaving = outboard.Errorf(outboard.Conflict, "save a checkpoint", "the same one is being saved already")
+
+func (s *savedCheckpoints) add(digest string) (<-chan error, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting == nil {
+		s.waiting = make(map[string]chan error)
+	}
+	if s.waiting[digest] != nil {
+		return nil, errSaving
+	}
+	c := make(chan error, 1)
+	s.waiting[digest] = c
+	return c, nil
+}
+
+func (s *savedCheckpoints) answer(k *kept) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.waiting[k.Digest]; c != nil {
+		if k.Error == "" {
+			c <- nil
+		} else {
+			c <- errors.New(k.Error)
+		}
+		delete(s.waiting, k.Digest)
+	}
+}
+
+// saveCheckpoint keeps the file of a checkpoint as chunks, has the manager copy them, and returns
+// when the job's record names it: until then the checkpoint before it counts.
+func (r *run) saveCheckpoint(ctx context.Context, f *os.File, step int) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	// The descriptor's own position is wherever the rank has left it.
+	var m data.Manifest
+	if err := m.AddFile(ctx, r.host.opts.Chunks, checkpointFile, 0o600, io.NewSectionReader(f, 0, info.Size())); err != nil {
+		return err
+	}
+	digest, err := data.Save(ctx, r.host.opts.Chunks, &m)
+	if err != nil {
+		return err
+	}
+	answer, err := r.checkpoints.add(digest)
+	if err != nil {
+		return err
+	}
+	if err := r.out.send(message{Saved: &saved{Step: step, Digest: digest}}); err != nil {
+		return err
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return outboard.Errorf(outboard.Unreachable, "save a checkpoint", "the job was stopped")
+	}
+}
+
+// keep copies a checkpoint to this node, and writes it to the job's record.
+func (a *activeJob) keep(ctx context.Context, n *nodeRun, s *saved) {
+	k := &kept{Digest: s.Digest}
+	m, err := data.Copy(ctx, a.manager.opts.Chunks, s.Digest)
+	if err == nil {
+		err = a.update(func(j *client.Job) {
+			j.Checkpoint = &client.JobCheckpoint{Digest: s.Digest, Step: s.Step, Size: outboard.Bytes(m.Size()), Saved: time.Now().UTC()}
+		})
+	}
+	if err != nil {
+		k.Error = err.Error()
+		a.note("the checkpoint of step %d is not kept: %v", s.Step, err)
+	}
+	_ = n.out.send(message{Kept: k}) // A node that is gone needs no answer.
+}
+
+// Files returns the digests of the artifacts that jobs and datasets of the pool need: also those
+// of jobs that have ended, which may be resumed.
+func (m *Manager) Files(ctx context.Context) map[string]bool {
+	files := make(map[string]bool)
+	manifests := []string{}
+	for _, j := range m.List() {
+		if j.Spec.Files != "" {
+			files[j.Spec.Files] = true
+		}
+		if j.Checkpoint != nil && j.Node == m.opts.Self {
+			manifests = append(manifests, j.Checkpoint.Digest)
+		}
+	}
+	for _, d := range m.Datasets() {
+		if d.Node == m.opts.Self {
+			manifests = append(manifests, d.Digest)
+		}
+	}
+	slices.Sort(manifests)
+	for _, digest := range slices.Compact(manifests) {
+		files[digest] = true
+		if manifest, err := data.Load(ctx, m.opts.Chunks, digest); err == nil {
+			manifest.Digests(files)
+		}
+	}
+	return files
+}
