@@ -83,6 +83,7 @@ prediction is made, and where it is wrong.`,
 	complete(cmd, "output", completeFormat)
 	complete(cmd, "what-if", completeWords("locality=off", "shadow=off", "async=off", "locality=off,shadow=off,async=off"))
 	_ = cmd.MarkFlagFilename("plot", "svg", "html") // it is there
+	cmd.AddCommand(newPlanTrainCommand(env))
 	return cmd
 }
 

@@ -24,7 +24,7 @@ const maxTrainRanks = 256
 func newTrainCommand(env *Env) *cobra.Command {
 	var opts trainOptions
 	cmd := &cobra.Command{
-		Use:   "train [flags] -- PROGRAM [ARGS...]",
+		Use:   "train [flags] -- PROGRAM [ARGS...] | JOB.yaml",
 		Short: "Run a torch.distributed program as several ranks, here or across the pool",
 		Long: `Run a torch.distributed program as several ranks.
 
@@ -38,6 +38,8 @@ the script travels with the job. A node runs ranks only if its operator allows i
 (` + "`outboard up --jobs confined`" + `). When a node is lost the ranks start again on the devices that
 are there. Interrupting the command ends the job; --detach leaves it running.
 
+A job can also be described in a file (docs/training.md): ` + "`outboard train JOB.yaml`" + `.
+
 The ranks sum their gradients by the back end "outboard", a Python package that comes with this
 program: their tensors lie in shared memory and are reduced outside of Python. Ranks that disagree
 about a call get an error with both lines of the program instead of a hang, and so do all when one
@@ -46,7 +48,8 @@ is lost. A program that names another back end uses that.
 Each rank computes with an equal share of the processors unless OMP_NUM_THREADS is set.`,
 		Example: `  outboard train --ranks 4 -- python3 train.py
   outboard train --ranks 4 --device type=cpu -- python3 train.py --epochs 3
-  outboard train --ranks 8 --ranks-per-device 4 --min-ranks 4 --device node=harbour --detach -- python3 train.py`,
+  outboard train --ranks 8 --ranks-per-device 4 --min-ranks 4 --device node=harbour --detach -- python3 train.py
+  outboard train job.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage("name the program to run: outboard train --ranks 2 -- PROGRAM [ARGS...]")
@@ -54,6 +57,9 @@ Each rank computes with an equal share of the processors unless OMP_NUM_THREADS 
 			return opts.validate(cmd.Flags())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && isJobFile(args[0]) && cmd.ArgsLenAtDash() < 0 {
+				return runTrainFile(cmd.Context(), env, args[0])
+			}
 			if opts.pooled {
 				return runPoolTrain(cmd.Context(), env, &opts, args)
 			}

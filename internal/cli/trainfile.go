@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/train/job"
+	training "github.com/outboard-run/outboard/internal/train/plan"
+)
+
+// A jobFile is a training job as a YAML file describes it.
+type jobFile struct {
+	Name           string            `yaml:"name"`
+	Ranks          int               `yaml:"ranks"`
+	Device         string            `yaml:"device"`
+	Memory         string            `yaml:"memory"`
+	RanksPerDevice int               `yaml:"ranksPerDevice"`
+	MinRanks       int               `yaml:"minRanks"`
+	Restarts       int               `yaml:"restarts"`
+	Program        []string          `yaml:"program"`
+	Files          string            `yaml:"files"`
+	Dataset        string            `yaml:"dataset"`
+	Env            map[string]string `yaml:"env"`
+	Detach         bool              `yaml:"detach"`
+	// Steps is the number of steps of the whole training, for the goals of a plan.
+	Steps int `yaml:"steps"`
+	// Plan is the model and the devices, as `outboard plan train` needs them.
+	Plan *training.Job `yaml:"plan"`
+}
+
+// maxJobFile bounds a job's file in bytes.
+const maxJobFile = 4 << 20
+
+func readJobFile(path string) (*jobFile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxJobFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxJobFile {
+		return nil, usage("%s: more than %v", path, outboard.Bytes(maxJobFile))
+	}
+	j, err := parseJobFile(text)
+	if err != nil {
+		return nil, usage("%s: %w", path, err)
+	}
+	return j, nil
+}
+
+// parseJobFile reads a job's file, and refuses members that it does not know.
+func parseJobFile(text []byte) (*jobFile, error) {
+	var j jobFile
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&j); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("it is empty")
+		}
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	return &j, nil
+}
+
+// spec returns the job; folder is that of the file, in which the program's paths are.
+func (j *jobFile) spec(folder string) (client.JobSpec, []byte, error) {
+	s := client.JobSpec{
+		Name: j.Name, Ranks: max(j.Ranks, 1), PerDevice: j.RanksPerDevice, MinRanks: j.MinRanks, Restarts: j.Restarts,
+		Args: j.Program, Data: j.Dataset, Env: j.Env, Detach: j.Detach,
+	}
+	if len(j.Program) == 0 {
+		return s, nil, usage("the job has no program: add `program: [python3, train.py]`")
+	}
+	if j.Device != "" {
+		if err := s.Selector.Set(j.Device); err != nil {
+			return s, nil, usage("device: %w", err)
+		}
+	}
+	if j.Memory != "" {
+		if err := s.Memory.Set(j.Memory); err != nil {
+			return s, nil, usage("memory: %w", err)
+		}
+	}
+	files := folder
+	if j.Files != "" {
+		files = filepath.Join(folder, j.Files)
+	}
+	archive, err := job.Pack(files)
+	return s, archive, err
+}
+
+// isJobFile reports whether an argument of `outboard train` is a job's file, not a program.
+func isJobFile(name string) bool {
+	return strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
+}
+
+// runTrainFile submits the job of a file.
+func runTrainFile(ctx context.Context, env *Env, path string) error {
+	j, err := readJobFile(path)
+	if err != nil {
+		return err
+	}
+	spec, archive, err := j.spec(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return submitJob(ctx, env, &spec, archive)
+}

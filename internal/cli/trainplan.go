@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outboard-run/outboard"
+	training "github.com/outboard-run/outboard/internal/train/plan"
+)
+
+type trainPlanOptions struct {
+	output   format
+	budget   string
+	deadline time.Duration
+	cheapest bool
+}
+
+func newPlanTrainCommand(env *Env) *cobra.Command {
+	var opts trainPlanOptions
+	cmd := &cobra.Command{
+		Use:   "train JOB.yaml",
+		Short: "Plan how a training step is divided over devices, and what it takes",
+		Long: `Plan how a training step is divided over devices: cuts of the layers into stages, a kind of device
+for each stage, replicas, micro-batches. The plan is the best one of all, for the times and sizes
+that the file has under "plan", and stands beside what people choose by hand: one stage on every
+device, and stages of equal length.
+
+Without goals it is the fastest. --deadline asks for the cheapest one that keeps it, --budget for
+the fastest one that costs no more; both are of the whole training, "steps" in the file.`,
+		Example: `  outboard plan train job.yaml
+  outboard plan train job.yaml --deadline 2h
+  outboard plan train job.yaml --budget 20EUR -o json`,
+		Args: oneArg("name the job's file: outboard plan train JOB.yaml"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runPlanTrain(cmd.Context(), env, opts, args[0]) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+		},
+	}
+	opts.output.addFlag(cmd.Flags())
+	complete(cmd, "output", completeFormat)
+	cmd.Flags().StringVar(&opts.budget, "budget", "", "most that the whole training may cost, in the unit of the devices' prices: `PRICE`")
+	cmd.Flags().DurationVar(&opts.deadline, "deadline", 0, "time in which the whole training must end")
+	cmd.Flags().BoolVar(&opts.cheapest, "cheapest", false, "the cheapest plan instead of the fastest")
+	return cmd
+}
+
+// A trainPlan is what `outboard plan train` prints.
+type trainPlan struct {
+	Layers []training.Layer `json:"layers"`
+	Steps  int              `json:"steps,omitempty"`
+	Plans  []trainPlanLine  `json:"plans"`
+}
+
+// A trainPlanLine is one plan; the first is the best one.
+type trainPlanLine struct {
+	Name string         `json:"name"`
+	Plan *training.Plan `json:"plan,omitempty"`
+	// Unknown says why there is no such plan.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path string) error {
+	f, err := readJobFile(path)
+	if err != nil {
+		return err
+	}
+	if f.Plan == nil {
+		return usage("%s has nothing to plan: add \"plan:\" with layers, devices and batch; docs/training.md says how", path)
+	}
+	objective, err := opts.objective(f.Steps)
+	if err != nil {
+		return err
+	}
+	j := *f.Plan
+	j.Layers, _ = training.Merge(j.Layers, training.MaxLayers)
+	best, err := j.Best(ctx, objective)
+	if errors.Is(err, training.ErrNoPlan) {
+		return outboard.Errorf(outboard.Exhausted, "plan the job", "%w", err)
+	}
+	if err != nil {
+		return usage("%s: plan: %w", path, err)
+	}
+	p := trainPlan{Layers: j.Layers, Steps: f.Steps, Plans: []trainPlanLine{{Name: "best", Plan: &best}}}
+	byHand := func(name string, choose func() (training.Plan, error)) {
+		line := trainPlanLine{Name: name}
+		if one, err := choose(); err == nil {
+			line.Plan = &one
+		} else {
+			line.Unknown = err.Error()
+		}
+		p.Plans = append(p.Plans, line)
+	}
+	byHand("data-parallel only", func() (training.Plan, error) { return j.DataParallel(objective) })
+	for _, stages := range []int{2, 4} {
+		if stages <= len(j.Layers) {
+			byHand(fmt.Sprintf("%d equal stages", stages), func() (training.Plan, error) { return j.EqualCuts(objective, stages) })
+		}
+	}
+	return opts.print(env, &j, &p)
+}
+
+// objective returns what the goals ask of one step.
+func (o *trainPlanOptions) objective(steps int) (training.Objective, error) {
+	objective := training.Objective{Cheapest: o.cheapest}
+	if (o.budget != "" || o.deadline != 0) && steps < 1 {
+		return objective, usage("--budget and --deadline are of the whole training: add \"steps:\" to the job's file")
+	}
+	if o.deadline < 0 {
+		return objective, usage("--deadline %v: want more than 0", o.deadline)
+	}
+	if o.deadline > 0 {
+		objective.Cheapest, objective.MaxTime = true, o.deadline.Seconds()/float64(steps)
+	}
+	if o.budget != "" {
+		price, err := strconv.ParseFloat(strings.TrimRight(o.budget, "ABCDEFGHIJKLMNOPQRSTUVWXYZ€$ "), 64)
+		if err != nil || !(price > 0) {
+			return objective, usage("--budget %s: want a price, as 20 or 20EUR", o.budget)
+		}
+		objective.Cheapest, objective.MaxCost = o.deadline > 0 || o.cheapest, price/float64(steps)
+	}
+	return objective, nil
+}
+
+func (o *trainPlanOptions) print(env *Env, j *training.Job, p *trainPlan) error {
+	var rows [][]string
+	for _, l := range p.Plans {
+		if l.Plan == nil {
+			rows = append(rows, []string{l.Name, "-", "-", "-", "-", "-", "-", "-", l.Unknown})
+			continue
+		}
+		rows = append(rows, []string{
+			l.Name, strconv.Itoa(len(l.Plan.Stages)), strconv.Itoa(l.Plan.Replicas), strconv.Itoa(l.Plan.MicroBatch), strconv.Itoa(l.Plan.Steps),
+			secondsText(l.Plan.Time), fmt.Sprintf("%.4g", l.Plan.Cost), totalText(l.Plan, p.Steps), gapText(l.Plan),
+		})
+	}
+	titles := []string{"PLAN", "STAGES", "REPLICAS", "MICRO-BATCH", "ACCUMULATED", "STEP", "PRICE OF A STEP", "WHOLE TRAINING", "REMARK"}
+	if err := o.output.print(env, p, titles, rows); err != nil || o.output == "json" {
+		return err
+	}
+	best := p.Plans[0].Plan
+	rows = nil
+	for i, s := range best.Stages {
+		rows = append(rows, []string{
+			strconv.Itoa(i), layerRange(p.Layers, s), j.Devices[s.Device].Name, outboard.Bytes(best.Memory[i]).String(), secondsText(best.Sync[i]),
+		})
+	}
+	printSafe(env.Stdout, "\n")
+	return o.output.print(env, nil, []string{"STAGE", "LAYERS", "DEVICE", "MEMORY", "REDUCTION"}, rows)
+}
+
+func layerRange(layers []training.Layer, s training.Stage) string {
+	name := func(i int) string {
+		if layers[i].Name == "" {
+			return strconv.Itoa(i)
+		}
+		return layers[i].Name
+	}
+	if s.End == s.First+1 {
+		return name(s.First)
+	}
+	return name(s.First) + " to " + name(s.End-1)
+}
+
+func secondsText(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(10 * time.Microsecond).String()
+}
+
+// totalText is the time and price of the whole training, "-" if its steps are not known.
+func totalText(p *training.Plan, steps int) string {
+	if steps < 1 {
+		return "-"
+	}
+	n := float64(steps)
+	return fmt.Sprintf("%v, %.4g", time.Duration(p.Time*n*float64(time.Second)).Round(time.Second), p.Cost*n)
+}
+
+func gapText(p *training.Plan) string {
+	if p.Gap > 0 {
+		return fmt.Sprintf("a better one may lie %.1f %% below", 100*p.Gap)
+	}
+	return "-"
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const planFile = `
+steps: 1000
+plan:
+  batch: 32
+  optimizer: 3
+  layers:
+    - {name: embed, parameters: 4.0e6, output: 1.0e5, stored: 2.0e5, forward: 0.001, backward: 0.002}
+    - {name: block, parameters: 8.0e6, output: 1.0e5, stored: 4.0e5, forward: 0.004, backward: 0.008}
+    - {name: head, parameters: 4.0e6, output: 1.0e3, stored: 2.0e5, forward: 0.001, backward: 0.002}
+  devices:
+    - {name: small, speed: 1, memory: 1.0e9, bandwidth: 1.0e8, price: 0.001, count: 8}
+    - {name: large, speed: 3, memory: 4.0e9, bandwidth: 1.0e9, price: 0.005, count: 2}
+`
+
+func planTrain(t *testing.T, file string, flags ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "job.yaml")
+	if err := os.WriteFile(path, []byte(file), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	env := &Env{Stdout: &out, Stderr: &errs}
+	status = env.Run(t.Context(), append([]string{"plan", "train", path, "--data", t.TempDir()}, flags...))
+	return status, out.String(), errs.String()
+}
+
+// The best plan is no worse than those that people choose by hand, and a deadline costs no more
+// than what is fastest.
+func TestPlanTrain(t *testing.T) {
+	read := func(flags ...string) trainPlan {
+		status, out, errs := planTrain(t, planFile, append(flags, "-o", "json")...)
+		var p trainPlan
+		if err := json.Unmarshal([]byte(out), &p); status != 0 || err != nil {
+			t.Fatalf("status %d: %s%v", status, errs, err)
+		}
+		return p
+	}
+	fastest := read()
+	for _, l := range fastest.Plans[1:] {
+		if l.Plan != nil && l.Plan.Time < fastest.Plans[0].Plan.Time {
+			t.Errorf("%s takes %v, the best plan %v", l.Name, l.Plan.Time, fastest.Plans[0].Plan.Time)
+		}
+	}
+	if bounded := read("--deadline", "10m").Plans[0].Plan; bounded.Cost > fastest.Plans[0].Plan.Cost || bounded.Time > 0.6 {
+		t.Errorf("with a deadline a step takes %v and costs %v, the fastest costs %v", bounded.Time, bounded.Cost, fastest.Plans[0].Plan.Cost)
+	}
+	if _, out, _ := planTrain(t, planFile); !strings.Contains(out, "data-parallel only") || !strings.Contains(out, "STAGE") {
+		t.Errorf("the table lacks the alternatives or the stages:\n%s", out)
+	}
+}
+
+func TestPlanTrainRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		file  string
+		flags []string
+		want  string
+	}{
+		"unknown member": {"stepz: 1", nil, "stepz"},
+		"no plan":        {"steps: 1", nil, "nothing to plan"},
+		"no steps":       {strings.Replace(planFile, "steps: 1000", "", 1), []string{"--deadline", "1h"}, "steps:"},
+		"no room":        {strings.ReplaceAll(strings.ReplaceAll(planFile, "1.0e9, b", "10, b"), "4.0e9", "10"), nil, "no plan fits"},
+		"no budget":      {planFile, []string{"--budget", "much"}, "--budget much"},
+	} {
+		if status, out, errs := planTrain(t, c.file, c.flags...); status == 0 || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: status %d, %q, %q, want %q", name, status, out, errs, c.want)
+		}
+	}
+}
+
+func FuzzJobFile(f *testing.F) {
+	f.Add([]byte(planFile))
+	f.Add([]byte("ranks: 2\ndevice: type=cpu\nprogram: [python3, train.py]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		j, err := parseJobFile(text)
+		if err == nil && j.Plan != nil && len(j.Plan.Layers) < 1000 {
+			_ = j.Plan.Check() // It must not panic.
+		}
+	})
+}
