@@ -57,7 +57,10 @@ Each rank computes with an equal share of the processors unless OMP_NUM_THREADS 
 			return opts.validate(cmd.Flags())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && isJobFile(args[0]) && cmd.ArgsLenAtDash() < 0 {
+			if isJobFile(args[0]) && cmd.ArgsLenAtDash() < 0 {
+				if len(args) > 1 {
+					return usage("%q: flags stand before the job's file: outboard train [flags] %s", args[1], args[0])
+				}
 				return runTrainFile(cmd.Context(), env, args[0])
 			}
 			if opts.pooled {
