@@ -28,7 +28,7 @@ type jobs struct {
 }
 
 // openJobs follows the jobs of the pool and prepares to run ranks.
-func (n *Node) openJobs(ctx context.Context) (lifecycle.Resource, error) {
+func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	log := n.opts.Log.With("plane", "train", "node", n.self.ID)
 	mode, err := job.ParseMode(n.opts.Jobs)
 	if err != nil {

@@ -266,7 +266,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Hold("keys of models", n.openKeys),
 		lifecycle.Hold("artifacts", n.openArtifacts),
 		lifecycle.Hold("models", n.openModels),
-		lifecycle.Hold("jobs", n.openJobs),
+		lifecycle.Hold("jobs", func(ctx context.Context) (lifecycle.Resource, error) { return openJobs(ctx, n) }),
 		lifecycle.Hold("tenants", n.openTenants),
 		lifecycle.Func("leases' guard", func(ctx context.Context, ready func()) error {
 			return (&leaseGuard{pool: n.pool, host: n.host}).run(ctx, ready)
