@@ -326,6 +326,13 @@ class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
         return self._future.value()
 
 
+def pipeline(layers, loss, micro_batches=1, **options):
+    """Returns this rank's stage of a model: see outboard.pipeline.Pipeline."""
+    from outboard.pipeline import Pipeline  # It needs this module's back end first.
+
+    return Pipeline(layers, loss, micro_batches, **options)
+
+
 def _done():
     future = Future()
     future.set_result(None)

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -69,5 +70,21 @@ func TestRanksEndWhenOneIsLost(t *testing.T) {
 	lines, status := train(t, "3", "lost.py")
 	if text := strings.Join(lines, "\n"); status != 137 || !strings.Contains(text, "rank 1 failed first, with status 137") {
 		t.Errorf("status %d,\n%s\nwant that of rank 1, which was killed", status, text)
+	}
+}
+
+// Pipelines of both schedules, with and without recomputation, come to the parameters and the loss
+// of one process, within 1e-6.
+func TestPipelineEqualsOneProcess(t *testing.T) {
+	const ranks, settings = 3, 12
+	lines, status := train(t, strconv.Itoa(ranks), "pipeline.py")
+	equal := 0
+	for _, l := range lines {
+		if strings.HasSuffix(l, " equal") {
+			equal++
+		}
+	}
+	if status != 0 || equal != ranks*settings {
+		t.Errorf("status %d, %d of %d equal:\n%s", status, equal, ranks*settings, strings.Join(lines, "\n"))
 	}
 }

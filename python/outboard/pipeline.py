@@ -1,0 +1,151 @@
+"""Pipelines: the layers of a model in stages, one rank each.
+
+    from outboard.pipeline import Pipeline
+
+    pipeline = Pipeline(layers, loss=torch.nn.functional.mse_loss, micro_batches=8)
+    optimizer = torch.optim.Adam(pipeline.parameters())
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        loss = pipeline.step(inputs, targets)    # gradients are accumulated over micro-batches
+        optimizer.step()
+
+All ranks make the same calls; the first stage uses the inputs, the last one the targets. step
+returns the mean loss in all ranks. The gradients are those of one process with the mean of the
+micro-batches' losses. Layers that use the statistics of a batch (BatchNorm) see micro-batches.
+
+Schedules: "gpipe" passes all micro-batches forward and then all backward (Huang and others,
+NeurIPS 2019); "1f1b" alternates, so that a stage holds the activations of no more micro-batches
+than there are stages behind it (PipeDream, SOSP 2019).
+"""
+
+import torch
+import torch.distributed as dist
+
+_TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8]
+_MAX_DIMENSIONS = 14
+
+
+class Pipeline:
+    """The stage of this rank."""
+
+    def __init__(self, layers, loss, micro_batches=1, schedule="1f1b", recompute=False, cuts=None):
+        if schedule not in ("gpipe", "1f1b"):
+            raise ValueError(f'schedule {schedule!r}: want "gpipe" or "1f1b"')
+        if micro_batches < 1:
+            raise ValueError(f"{micro_batches} micro-batches: want 1 or more")
+        self.rank, self.stages = dist.get_rank(), dist.get_world_size()
+        layers = list(layers)
+        cuts = equal_cuts(len(layers), self.stages) if cuts is None else list(cuts)
+        if len(cuts) != self.stages - 1 or sorted(set([0, *cuts, len(layers)])) != [0, *cuts, len(layers)]:
+            raise ValueError(f"cuts {cuts} do not divide {len(layers)} layers into {self.stages} stages of at least one")
+        bounds = [0, *cuts, len(layers)]
+        self.module = torch.nn.Sequential(*layers[bounds[self.rank] : bounds[self.rank + 1]])
+        self.loss, self.micro_batches, self.schedule, self.recompute = loss, micro_batches, schedule, recompute
+        # Activations and gradients travel in groups of their own: a send that waits for its
+        # receiver must not delay what goes the other way.
+        ranks = list(range(self.stages))
+        self._forward_group, self._backward_group = dist.new_group(ranks), dist.new_group(ranks)
+
+    def parameters(self):
+        """Returns the parameters of this stage."""
+        return self.module.parameters()
+
+    @property
+    def is_first(self):
+        return self.rank == 0
+
+    @property
+    def is_last(self):
+        return self.rank == self.stages - 1
+
+    def step(self, inputs=None, targets=None):
+        """Passes a batch forward and backward. Returns the mean loss."""
+        self._sending, self._losses = [], []
+        self._inputs = _divide(inputs, self.micro_batches) if self.is_first else None
+        self._targets = _divide(targets, self.micro_batches) if self.is_last else None
+        held = []  # (input, output or None, random state) of micro-batches under way, oldest first
+        done = 0
+        for action, number in actions(self.schedule, self.stages, self.rank, self.micro_batches):
+            if action == "forward":
+                held.append(self._forward(number))
+            else:
+                self._backward(done, *held.pop(0))
+                done += 1
+        for work, _ in self._sending:
+            work.wait()
+        loss = torch.zeros(1, dtype=torch.float64)
+        if self.is_last:
+            loss[0] = sum(self._losses) / self.micro_batches
+        dist.broadcast(loss, self.stages - 1)
+        return loss.item()
+
+    def _forward(self, number):
+        x = self._inputs[number] if self.is_first else self._receive(self.rank - 1, self._forward_group)
+        if not self.is_first and x.is_floating_point():
+            x.requires_grad_()
+        if self.recompute and not self.is_last:
+            state = torch.get_rng_state()
+            with torch.no_grad():
+                y = self.module(x)
+            self._send(y, self.rank + 1, self._forward_group)
+            return x, None, state
+        y = self.module(x)
+        if not self.is_last:
+            self._send(y.detach(), self.rank + 1, self._forward_group)
+        return x, y, None
+
+    def _backward(self, number, x, y, state):
+        if y is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(state)  # The same random numbers, for dropout.
+                y = self.module(x)
+        if self.is_last:
+            loss = self.loss(y, self._targets[number])
+            self._losses.append(loss.item())
+            (loss / self.micro_batches).backward()
+        else:
+            y.backward(self._receive(self.rank + 1, self._backward_group))
+        if not self.is_first:
+            self._send(x.grad, self.rank - 1, self._backward_group)
+
+    def _send(self, tensor, to, group):
+        tensor = tensor.contiguous()
+        if tensor.dim() > _MAX_DIMENSIONS or tensor.dtype not in _TYPES:
+            raise ValueError(f"a tensor of {tensor.dim()} dimensions of {tensor.dtype} can't pass between stages")
+        head = [_TYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
+        head = torch.tensor(head + [0] * (_MAX_DIMENSIONS + 2 - len(head)), dtype=torch.int64)
+        for t in (head, tensor):
+            self._sending.append((dist.isend(t, to, group=group), t))  # It must live until it is sent.
+
+    def _receive(self, source, group):
+        head = torch.zeros(_MAX_DIMENSIONS + 2, dtype=torch.int64)
+        dist.recv(head, source, group=group)
+        kind, dimensions, *shape = head.tolist()
+        tensor = torch.empty(shape[:dimensions], dtype=_TYPES[kind])
+        dist.recv(tensor, source, group=group)
+        return tensor
+
+
+def equal_cuts(layers, stages):
+    """Returns where layers are cut into stages of the same number of layers, or nearly."""
+    return [layers * stage // stages for stage in range(1, stages)]
+
+
+def actions(schedule, stages, rank, micro_batches):
+    """Returns the order in which a stage passes micro-batches: ("forward" or "backward", number)."""
+    forward = [("forward", i) for i in range(micro_batches)]
+    backward = [("backward", i) for i in range(micro_batches)]
+    if schedule == "gpipe":
+        return forward + backward
+    ahead = min(micro_batches, stages - rank - 1)
+    order = forward[:ahead]
+    for i in range(micro_batches - ahead):
+        order += [forward[ahead + i], backward[i]]
+    return order + backward[micro_batches - ahead :]
+
+
+def _divide(batch, parts):
+    if batch is None or batch.shape[0] % parts:
+        size = "no" if batch is None else batch.shape[0]
+        raise ValueError(f"{size} samples are no whole number of {parts} micro-batches")
+    return batch.chunk(parts)
