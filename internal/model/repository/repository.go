@@ -255,6 +255,27 @@ func (r *Repository) Rollback(ctx context.Context, name string) (Version, error)
 	})
 }
 
+// RevertCanary puts the version before a canary in force, if the canary is the current version.
+func (r *Repository) RevertCanary(ctx context.Context, name string, number int) (Version, error) {
+	op := "take back " + name
+	return r.history(name).Push(ctx, op, func(m Model) (Version, error) {
+		now := m.Current()
+		if now == nil || now.Number != number || now.Canary == 0 {
+			return Version{}, outboard.Errorf(outboard.Conflict, op, "version %d is no canary any more", number)
+		}
+		for n := len(m.Versions) - 2; n >= 0; n-- {
+			if v := m.Versions[n]; v.pushedAs() != now.pushedAs() {
+				v.Of, v.Canary = v.pushedAs(), 0
+				return v, nil
+			}
+		}
+		return Version{}, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
+	})
+}
+
+// pushedAs is the number with which the content of a version was pushed.
+func (v *Version) pushedAs() int { return cmp.Or(v.Of, v.Number) }
+
 // Remove removes a model. One that is pushed under its name later has greater numbers.
 func (r *Repository) Remove(ctx context.Context, name string) error {
 	op := "remove " + name

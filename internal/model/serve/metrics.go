@@ -13,8 +13,10 @@ type metrics struct {
 	server  *Server
 	crashes *prometheus.CounterVec
 	retries *prometheus.CounterVec
-	latency *prometheus.HistogramVec
-	queued  *prometheus.HistogramVec
+	// reverted counts the canaries that this node has taken back.
+	reverted *prometheus.CounterVec
+	latency  *prometheus.HistogramVec
+	queued   *prometheus.HistogramVec
 
 	success, failure, count, executions, requestTime, queueTime, computeTime, pending, refused *prometheus.Desc
 }
@@ -34,6 +36,8 @@ func newMetrics(registry prometheus.Registerer, s *Server) *metrics {
 			Name: "outboard_model_retries_total",
 			Help: "Requests that were tried again on another node.",
 		}, []string{"model"}),
+		reverted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outboard_model_canaries_reverted_total",
+			Help: "Canaries that this node has taken back, since their requests failed."}, []string{"model"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "outboard_model_request_seconds",
 			Help: "Time of requests on this node, in the queue and computing.", Buckets: buckets,
@@ -53,7 +57,7 @@ func newMetrics(registry prometheus.Registerer, s *Server) *metrics {
 		refused:     desc("outboard_model_refused_total", "Requests that were refused at once, by reason.", "reason"),
 	}
 	if registry != nil {
-		registry.MustRegister(m, m.crashes, m.retries, m.latency, m.queued)
+		registry.MustRegister(m, m.crashes, m.retries, m.reverted, m.latency, m.queued)
 	}
 	return m
 }

@@ -106,6 +106,11 @@ type route struct {
 	previous *instance // for a canary, and while current is being loaded
 	canary   int
 	requests uint64
+
+	// The outcomes of the canary, which is the version judged, and of the version before.
+	judged           int
+	ofCanary, before outcomes
+	reverting        bool
 }
 
 // Open starts to serve.
@@ -251,6 +256,7 @@ func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Versio
 	defer i.release()
 	outputs, times, err := i.infer(ctx, r)
 	s.metrics.observe(v.Name, i.version(), times, err)
+	countOutcome(s, v, i, isFault(ctx, err))
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 			err = context.Cause(ctx)

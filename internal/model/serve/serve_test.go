@@ -81,6 +81,9 @@ func (m *fakeModel) Infer(ctx context.Context, inputs []model.Tensor, _ []string
 			return nil, ctx.Err()
 		}
 	}
+	if m.letter == 'f' {
+		return nil, errors.New("out of order")
+	}
 	return []model.Tensor{{Name: "y", Type: model.Uint8, Shape: []int64{1}, Data: []byte{m.letter}}}, nil
 }
 
@@ -403,6 +406,50 @@ func TestCanary(t *testing.T) {
 			t.Errorf("%d of 20 requests", canary)
 		}
 	}
+}
+
+// A canary whose requests fail is taken back; one that only gets malformed requests stays.
+func TestCanaryGoesBack(t *testing.T) {
+	b := open(t)
+	b.push("fails", repository.Config{})
+	b.push("a", repository.Config{})
+	roll := func(number, canary, next int) {
+		t.Helper()
+		_, err := b.repository.Rollout(t.Context(), "m", number, canary)
+		if err = errors.Join(err, b.Await(t.Context(), "m", next)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roll(1, 50, 3)
+	if err := errors.Join(b.Load(t.Context(), "m", ""), b.Load(t.Context(), "m", "2")); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		malformed := &serve.Request{Model: "m"}
+		if _, err := b.Infer(t.Context(), malformed); outboard.KindOf(err) != outboard.Invalid {
+			t.Fatalf("malformed: %v", err)
+		}
+	}
+	if m, err := b.repository.Get("m"); err != nil || m.Current().Number != 3 {
+		t.Fatalf("malformed requests: %+v, %v", m.Current(), err)
+	}
+	failed := 0
+	for range 200 { // the first hundred were malformed
+		if _, err := b.infer(0); err != nil {
+			failed++
+		}
+		if m, err := b.repository.Get("m"); err == nil && m.Current().Number == 4 {
+			break
+		}
+	}
+	if err := b.Await(t.Context(), "m", 4); err != nil || failed == 0 {
+		t.Fatalf("%d failed: %v", failed, err)
+	}
+	m, err := b.repository.Get("m")
+	if now := m.Current(); err != nil || now.Of != 2 || now.Canary != 0 {
+		t.Errorf("%+v, %v", now, err)
+	}
+	b.want("a4")
 }
 
 // A model that may not be loaded here is executed and described elsewhere; a node that is lost is
