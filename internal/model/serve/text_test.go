@@ -15,8 +15,6 @@ func (p *peers) Text(outboard.NodeID, string, int, engine.Info) engine.TextModel
 // A prompt goes where its first token is expected soonest: to its cached prefix, unless too much
 // waits there.
 func TestTextGoesWhereItsFirstTokenIsSoonest(t *testing.T) {
-	b := open(t)
-	b.push("a", repository.Config{Nodes: []string{"dinghy", "ketch", "yawl"}})
 	prompt := make([]int32, 20*engine.PrefixBlock)
 	prefixes := engine.PrefixHashes(prompt, 100)
 	node := func(name string, l serve.TextLoad) serve.Report {
@@ -35,6 +33,8 @@ func TestTextGoesWhereItsFirstTokenIsSoonest(t *testing.T) {
 		},
 		"without a prompt": {[]serve.Report{node("dinghy", serve.TextLoad{Running: 2}), node("ketch", serve.TextLoad{})}, nil, "ketch"},
 	} {
+		b := open(t) // which remembers where it has sent prompts
+		b.push("a", repository.Config{Nodes: []string{"dinghy", "ketch", "yawl"}})
 		b.peers.report(c.reports...)
 		text, release, err := serve.OpenTextFor(t.Context(), b.Server, "m", "", c.prompt)
 		if err != nil {
