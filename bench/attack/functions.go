@@ -66,7 +66,7 @@ var functionVictims = []struct {
 // functions measures functions, WebSockets and workflows of one tenant beside clients of another
 // one on the same node.
 func (b *bench) functions(ctx context.Context) (err error) {
-	addr, err := freeAddr()
+	addr, err := freeAddr(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,8 +92,9 @@ func (b *bench) functions(ctx context.Context) (err error) {
 }
 
 // freeAddr is a loopback address at which nothing listens.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freeAddr(ctx context.Context) (string, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
@@ -257,7 +258,7 @@ func startFlood(ctx context.Context, addr, flood string) (stop func(), err error
 func runFlood(flood, addr string) int {
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19) // without it the flood is larger
 	var first sync.Once
-	ready := func() { first.Do(func() { fmt.Println("ready") }) }
+	ready := func() { first.Do(func() { fmt.Fprintln(os.Stdout, "ready") }) }
 	var all sync.WaitGroup
 	for range 64 {
 		all.Go(func() {

@@ -61,12 +61,17 @@ func (b *Budget) Reserve(ctx context.Context, n int64) error {
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.refused++
-			return b.exceeded()
+			return b.refuse()
 		}
 	}
+}
+
+// refuse counts a refusal and returns its error.
+func (b *Budget) refuse() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused++
+	return b.exceeded()
 }
 
 // reserveOrWait reserves n bytes, or returns a channel that is closed when some are released.

@@ -221,8 +221,8 @@ func (t *Tenant) collectArtifacts(ctx context.Context, ready func()) error {
 }
 
 func (t *Tenant) openRuntime(ctx context.Context) (lifecycle.Resource, error) {
-	var err error
-	if err = t.metrics.Register(t.account); err != nil {
+	err := t.metrics.Register(t.account)
+	if err != nil {
 		return nil, err
 	}
 	t.runtime, err = function.Open(ctx, function.Options{CacheDir: t.config.compiledDir(), Metrics: t.metrics, Log: t.log})

@@ -310,7 +310,7 @@ func TestBudgetOfATenant(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer b.Close()
+		t.Cleanup(func() { _ = b.Close() }) // it was closed, or is empty
 		buckets = append(buckets, b)
 	}
 	value := []byte(strings.Repeat("x", 900))
