@@ -35,8 +35,9 @@ func (b *bench) mlpFile(seed uint64) (string, error) {
 //
 //nolint:gochecknoglobals // tables
 var (
-	large = gguf.Shape{Layers: 12, Width: 768, FeedForward: 2048, Heads: 12, SharedHeads: 4, Context: 4096, Type: gguf.Q8_0, Words: words(3841)}
-	small = gguf.Shape{Layers: 2, Width: 64, FeedForward: 128, Heads: 4, SharedHeads: 2, Context: 4096, Type: gguf.Q8_0, Words: words(500)}
+	large  = gguf.Shape{Layers: 12, Width: 768, FeedForward: 2048, Heads: 12, SharedHeads: 4, Context: 4096, Type: gguf.Q8_0, Words: words(3841)}
+	medium = gguf.Shape{Layers: 8, Width: 512, FeedForward: 1024, Heads: 8, SharedHeads: 4, Context: 4096, Type: gguf.Q8_0, Words: words(1000)}
+	small  = gguf.Shape{Layers: 2, Width: 64, FeedForward: 128, Heads: 4, SharedHeads: 2, Context: 4096, Type: gguf.Q8_0, Words: words(500)}
 )
 
 func words(n int) []string {
@@ -62,8 +63,9 @@ func (b *bench) textFile(name string, s gguf.Shape) (path string, err error) {
 	return path, err
 }
 
-func (b *bench) largeText() (string, error) { return b.textFile("large.gguf", large) }
-func (b *bench) smallText() (string, error) { return b.textFile("small.gguf", small) }
+func (b *bench) largeText() (string, error)  { return b.textFile("large.gguf", large) }
+func (b *bench) mediumText() (string, error) { return b.textFile("medium.gguf", medium) }
+func (b *bench) smallText() (string, error)  { return b.textFile("small.gguf", small) }
 
 // prompt returns n tokens of words, which depend on seed alone.
 func prompt(seed uint64, n int) []int32 {

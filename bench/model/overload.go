@@ -22,14 +22,15 @@ type outcomes struct {
 	reason                   error
 }
 
-// count adds a request that began at sent and had to be done at deadline.
-func (o *outcomes) count(sent, deadline time.Time, work int, err error) {
+// count adds a request that began at sent. late says that its result, or first token, came after
+// its deadline.
+func (o *outcomes) count(sent time.Time, late bool, work int, err error) {
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	status, _ := errors.AsType[*statusError](err)
 	switch {
-	case err == nil && now.After(deadline):
+	case err == nil && late:
 		o.late++
 		o.work += work
 	case err == nil:
@@ -90,7 +91,8 @@ func (b *bench) overload(ctx context.Context) error {
 		before := counted.work
 		_, elapsed := openLoop(ctx, 3*l.perSec, turn, func(ctx context.Context) {
 			sent := time.Now()
-			counted.count(sent, sent.Add(deadline), 1, q.at(ctx, p.urls[0], "slow"))
+			err := q.at(ctx, p.urls[0], "slow")
+			counted.count(sent, time.Since(sent) > deadline, 1, err)
 		})
 		if round > 0 {
 			capacity, throughput = append(capacity, l.perSec), append(throughput, float64(o.work-before)/elapsed.Seconds())
@@ -138,7 +140,7 @@ func (b *bench) textOverload(ctx context.Context) error {
 			if s == nil {
 				s = &stream{}
 			}
-			counted.count(sent, sent.Add(deadline), s.tokens, err)
+			counted.count(sent, s.first > deadline, s.tokens, err)
 		})
 		if round > 0 {
 			capacity, throughput = append(capacity, tokens*l.perSec), append(throughput, float64(o.work-before)/elapsed.Seconds())

@@ -11,7 +11,7 @@ import (
 
 // replicas sends prompts that share prefixes to four replicas: placed by the pool, and round robin.
 func (b *bench) replicas(ctx context.Context) error {
-	file, err := b.largeText()
+	file, err := b.mediumText()
 	if err != nil {
 		return err
 	}
