@@ -22,7 +22,7 @@ func (b *bench) replicas(ctx context.Context) error {
 	defer p.Close()
 	// Each replica's cells hold the prefixes of three of the twelve groups.
 	const (
-		config = "context: 512\nsequences: 2\nthreads: 1\nidle: -1s\n"
+		config = "context: 512\nsequences: 3\nthreads: 1\nidle: -1s\n"
 		groups = 12
 		prefix = 256
 	)
