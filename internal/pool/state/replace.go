@@ -46,6 +46,17 @@ type replacer struct {
 	isolated time.Time            // since when this voter has no routes
 }
 
+// startReplacer runs a replacer until the state ends.
+func startReplacer(s *State) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.running.Go(func() {
+		<-s.done
+		cancel()
+	})
+	r := &replacer{s: s, members: s.server.members, after: s.server.opts.ReplaceAfter, absent: make(map[string]time.Time)}
+	s.running.Go(func() { r.run(ctx) })
+}
+
 // run acts until ctx ends.
 func (r *replacer) run(ctx context.Context) {
 	for sleep(ctx, replaceTick) == nil {
@@ -58,7 +69,7 @@ func (r *replacer) run(ctx context.Context) {
 func (r *replacer) step(ctx context.Context, now time.Time) error {
 	srv, d := r.s.server.current(), r.s.server.role.get()
 	voters, all, ready := r.members.view()
-	if srv == nil || d.Mode != voter || !d.Ready || !ready {
+	if srv == nil || d.Mode != voter || !d.Ready {
 		return nil
 	}
 	if !r.reachesOthers(srv, now) {
@@ -67,7 +78,7 @@ func (r *replacer) step(ctx context.Context, now time.Time) error {
 	}
 	r.s.server.isolated.Store(false)
 	meta := metaPeers(srv)
-	if !srv.JetStreamIsLeader() || meta == nil {
+	if !ready || !srv.JetStreamIsLeader() || meta == nil {
 		clear(r.absent)
 		return nil
 	}

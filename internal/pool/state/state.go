@@ -151,6 +151,8 @@ func (s *State) openTable(ctx context.Context) error {
 			return fmt.Errorf("found the pool's state: %w", err)
 		}
 	}
+	// Before the table answers: a voter that was replaced meanwhile would wait for ever.
+	startReplacer(s)
 	if err := s.waitTable(ctx); err != nil {
 		return err
 	}
@@ -180,9 +182,7 @@ func (s *State) startGrowing() error {
 	if err != nil {
 		return err
 	}
-	r := &replacer{s: s, members: g.members, after: s.server.opts.ReplaceAfter, absent: make(map[string]time.Time)}
 	s.running.Go(func() { g.run(run) })
-	s.running.Go(func() { r.run(run) })
 	s.running.Go(func() { s.watchStorage(run) })
 	return nil
 }
