@@ -300,14 +300,16 @@ func announce(s *Server) {
 	}
 }
 
-// reportLimit is how long a version waits for the reports of nodes that its configuration names: a
-// node that has just joined has not reported yet.
-const reportLimit = 10 * time.Second
+// reportLimit is how long a version waits for the reports of as many nodes as it wants: a node that
+// has just joined has not reported yet.
+const reportLimit = 5 * time.Second
 
 // awaitCandidates returns the nodes that can execute a version's requests. It waits until as many
-// have reported as are wanted, of those that the configuration names.
+// have reported as are wanted, and no longer than reportLimit: the pool may have fewer.
 func awaitCandidates(ctx context.Context, s *Server, v *repository.Version, want int) []Candidate {
-	want = min(want, max(len(v.Config.Nodes), 1))
+	if n := len(v.Config.Nodes); n > 0 {
+		want = min(want, n)
+	}
 	limit := time.NewTimer(reportLimit)
 	defer limit.Stop()
 	for {
