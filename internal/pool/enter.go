@@ -99,7 +99,12 @@ func dialState(id *authority.Identity) func(context.Context, string) (net.Conn, 
 		if err != nil {
 			return nil, err
 		}
-		peer, err := id.PeerOf(conn.(*tls.Conn).ConnectionState())
+		// A tls.Dialer returns nothing else.
+		secured, ok := conn.(*tls.Conn)
+		if !ok {
+			return conn, nil
+		}
+		peer, err := id.PeerOf(secured.ConnectionState())
 		if err == nil {
 			err = authority.CloseOnRevoke(id, peer.Fingerprint, conn)
 		}

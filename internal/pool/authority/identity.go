@@ -162,7 +162,8 @@ func (id *Identity) save() error {
 		text []byte
 	}{
 		{keyFile, pemEncode("PRIVATE KEY", key)},
-		{rootFile, pemEncode("CERTIFICATE", id.trust.roots.Current.Raw)}, {certFile, pemEncode("CERTIFICATE", id.trust.cert.Raw)},
+		{rootFile, pemEncode("CERTIFICATE", id.trust.roots.Current.Raw)},
+		{certFile, pemEncode("CERTIFICATE", id.trust.cert.Raw)},
 	} {
 		if err := writeFile(filepath.Join(id.trust.dir, f.name), f.text); err != nil {
 			return fmt.Errorf("save the node's identity: %w", err)

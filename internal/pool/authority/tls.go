@@ -96,14 +96,14 @@ func verify(root, intermediate, cert *x509.Certificate, now time.Time, usage x50
 // replaced by ours: nodes have names, not host names.
 func (id *Identity) config(check func(Peer) error) *tls.Config {
 	// The certificate is that of the moment: it may be renewed while cfg is used.
-	current := func() (*tls.Certificate, error) {
+	current := func() *tls.Certificate {
 		cert := id.TLSCertificate()
-		return &cert, nil
+		return &cert
 	}
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
-		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current() },
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return current() },
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current(), nil },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return current(), nil },
 		ClientAuth:           tls.RequireAnyClientCert,
 		InsecureSkipVerify:   true, // VerifyConnection does it.
 		VerifyConnection: func(cs tls.ConnectionState) error {

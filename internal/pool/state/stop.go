@@ -36,6 +36,7 @@ func (e *embedded) reachesMajority(nc *nats.Conn) bool {
 		return true
 	case guest:
 		return nc.IsConnected()
+	case voter:
 	}
 	srv := e.current()
 	return srv != nil && 1+len(routedServers(srv)) >= majority
